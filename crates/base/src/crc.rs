@@ -1,0 +1,69 @@
+//! The checksums of disk formats, behind one hook each, so that a kernel host can put its own in their place.
+//!
+//! All functions continue from a running value the way Linux's `crc32c(seed, ..)` does: no inversion at either end,
+//! so `f(f(seed, a), b) == f(seed, a ++ b)`. Formats that invert do so themselves.
+//! Source of the polynomials: Linux `include/linux/crc32.h`, `lib/crc16.c`.
+
+use ::crc::{CRC_16_ARC, CRC_32_BZIP2, CRC_32_ISO_HDLC, Crc, Table};
+
+/// CRC-32C (Castagnoli, reflected): ext4 `metadata_csum`, jbd2 v2 and v3.
+pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
+    #[cfg(feature = "std")]
+    {
+        !crc32c::crc32c_append(!seed, bytes)
+    }
+    #[cfg(not(feature = "std"))]
+    {
+        static TABLE: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&::crc::CRC_32_ISCSI);
+        // This crate inverts its result; its initial value is bit-reversed by the algorithm's reflection.
+        let mut digest = TABLE.digest_with_initial(seed.reverse_bits());
+        digest.update(bytes);
+        !digest.finalize()
+    }
+}
+
+/// CRC-16 (ARC, reflected): ext4 `gdt_csum`.
+pub fn crc16(seed: u16, bytes: &[u8]) -> u16 {
+    static TABLE: Crc<u16, Table<1>> = Crc::<u16, Table<1>>::new(&CRC_16_ARC);
+    let mut digest = TABLE.digest_with_initial(seed.reverse_bits());
+    digest.update(bytes);
+    digest.finalize()
+}
+
+/// CRC-32 (IEEE, not reflected; Linux `crc32_be`): jbd2 `COMPAT_CHECKSUM`.
+pub fn crc32_be(seed: u32, bytes: &[u8]) -> u32 {
+    static TABLE: Crc<u32, Table<1>> = Crc::<u32, Table<1>>::new(&CRC_32_BZIP2);
+    let mut digest = TABLE.digest_with_initial(seed);
+    digest.update(bytes);
+    !digest.finalize()
+}
+
+/// CRC-32 (IEEE, reflected), inverted at both ends as UEFI asks: GPT headers and entries.
+pub fn crc32(bytes: &[u8]) -> u32 {
+    static TABLE: Crc<u32, Table<1>> = Crc::<u32, Table<1>>::new(&CRC_32_ISO_HDLC);
+    TABLE.checksum(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // "123456789": the check values of the catalogue of parametrised CRC algorithms.
+    const CHECK: &[u8] = b"123456789";
+
+    #[test]
+    fn checksums_have_their_catalogued_check_values() {
+        assert_eq!(!crc32c(!0, CHECK), 0xe306_9283);
+        assert_eq!(crc16(0, CHECK), 0xbb3d);
+        assert_eq!(!crc32_be(!0, CHECK), 0xfc89_1918);
+        assert_eq!(crc32(CHECK), 0xcbf4_3926);
+    }
+
+    #[test]
+    fn a_checksum_can_be_continued() {
+        let (a, b) = CHECK.split_at(4);
+        assert_eq!(crc32c(crc32c(7, a), b), crc32c(7, CHECK));
+        assert_eq!(crc16(crc16(7, a), b), crc16(7, CHECK));
+        assert_eq!(crc32_be(crc32_be(7, a), b), crc32_be(7, CHECK));
+    }
+}

@@ -1,0 +1,62 @@
+//! Reading a byte slice from front to back without ever stepping outside it.
+
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+/// A position in a byte slice. Each `take_*` answers `None` and stays where it is when too few bytes are left.
+#[derive(Clone, Debug)]
+pub struct Cursor<'a> {
+    bytes: &'a [u8],
+    position: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// Starts at the first byte.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, position: 0 }
+    }
+
+    /// Bytes read so far.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// What has not been read.
+    pub fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.position..).unwrap_or_default()
+    }
+
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.rest().is_empty()
+    }
+
+    /// The next `len` bytes.
+    pub fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let end = self.position.checked_add(len)?;
+        let bytes = self.bytes.get(self.position..end)?;
+        self.position = end;
+        Some(bytes)
+    }
+
+    /// The next bytes as a structure that mirrors them.
+    pub fn take_raw<T: FromBytes + KnownLayout + Immutable + Unaligned>(&mut self) -> Option<&'a T> {
+        let bytes = self.take(size_of::<T>())?;
+        T::ref_from_bytes(bytes).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::le;
+
+    #[test]
+    fn a_cursor_never_leaves_its_slice_and_stays_put_when_asked_for_too_much() {
+        let mut cursor = Cursor::new(&[1, 0, 2]);
+        assert_eq!(cursor.take_raw::<le::U16>().unwrap().get(), 1);
+        assert!(cursor.take_raw::<le::U16>().is_none());
+        assert_eq!(cursor.position(), 2);
+        assert_eq!(cursor.take(1), Some(&[2][..]));
+        assert!(cursor.is_empty() && cursor.take(usize::MAX).is_none());
+    }
+}

@@ -1,0 +1,38 @@
+//! The vocabulary that every layer of obento shares: inode numbers, names, attributes, times, errors, wire integers,
+//! a checked cursor, a bitmap view and the checksums of disk formats.
+//!
+//! Nothing here allocates without being asked, touches the operating system, or panics on what a disk says.
+#![no_std]
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
+)]
+
+extern crate alloc;
+#[cfg(any(test, feature = "std"))]
+extern crate std;
+
+mod attr;
+mod bitmap;
+pub mod crc;
+mod cursor;
+mod errno;
+mod error;
+mod name;
+mod time;
+pub mod wire;
+
+pub use attr::{Attr, DeviceNumber, FileFlags, FileKind, Generation, Ino, Mode};
+pub use bitmap::Bitmap;
+pub use cursor::Cursor;
+pub use errno::Errno;
+pub use error::{Corrupt, DeviceError, Error, Feature, Refusal, Result, Structure};
+pub use name::{Name, NameBuf, NameError};
+pub use time::Timestamp;

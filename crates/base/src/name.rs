@@ -1,0 +1,153 @@
+//! One component of a path.
+//!
+//! Invariant: a `Name` has 1 to 1024 bytes, no `/`, no NUL, and is neither `.` nor `..`, because its constructor is
+//! the only way to get one. Layers below need not look again, and a damaged directory cannot climb out of itself.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::borrow::Borrow;
+use core::fmt::{self, Write as _};
+use core::ops::Deref;
+
+use ref_cast::{RefCastCustom, ref_cast_custom};
+
+/// One component of a path: bytes, in no particular encoding.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Hash, RefCastCustom)]
+#[repr(transparent)]
+pub struct Name([u8]);
+
+/// Why bytes are not a [`Name`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NameError {
+    /// No bytes at all.
+    #[error("the name is empty")]
+    Empty,
+    /// More than [`Name::MAX`] bytes.
+    #[error("the name has more than {} bytes", Name::MAX)]
+    TooLong,
+    /// `.` or `..`, which are steps of a path and not names.
+    #[error("the name is `.` or `..`")]
+    Dots,
+    /// A `/` or a NUL.
+    #[error("the name holds a `/` or a NUL")]
+    Separator,
+}
+
+impl Name {
+    /// The longest name that any layer handles, in bytes; most formats allow 255.
+    pub const MAX: usize = 1024;
+
+    /// Proves that `bytes` can be a name.
+    pub fn new(bytes: &[u8]) -> Result<&Self, NameError> {
+        match bytes {
+            [] => Err(NameError::Empty),
+            b"." | b".." => Err(NameError::Dots),
+            _ if bytes.len() > Self::MAX => Err(NameError::TooLong),
+            _ if bytes.iter().any(|&b| b == b'/' || b == 0) => Err(NameError::Separator),
+            _ => Ok(Self::wrap(bytes)),
+        }
+    }
+
+    #[ref_cast_custom]
+    fn wrap(bytes: &[u8]) -> &Self;
+
+    /// The bytes of the name.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// An owned copy.
+    pub fn to_buf(&self) -> NameBuf {
+        NameBuf(self.0.into())
+    }
+}
+
+/// Prints the name with control characters, backslashes and bytes that are not UTF-8 as `\xNN`, so that a hostile
+/// name cannot speak to a terminal.
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                if c.is_control() || c == '\\' {
+                    let mut utf8 = [0; 4];
+                    for b in c.encode_utf8(&mut utf8).bytes() {
+                        write!(f, "\\x{b:02x}")?;
+                    }
+                } else {
+                    f.write_char(c)?;
+                }
+            }
+            for b in chunk.invalid() {
+                write!(f, "\\x{b:02x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+/// An owned [`Name`].
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NameBuf(Box<[u8]>);
+
+impl NameBuf {
+    /// Proves that `bytes` can be a name.
+    pub fn new(bytes: Vec<u8>) -> Result<Self, NameError> {
+        Name::new(&bytes)?;
+        Ok(Self(bytes.into()))
+    }
+}
+
+impl Deref for NameBuf {
+    type Target = Name;
+    fn deref(&self) -> &Name {
+        Name::wrap(&self.0)
+    }
+}
+
+impl Borrow<Name> for NameBuf {
+    fn borrow(&self) -> &Name {
+        self
+    }
+}
+
+impl fmt::Display for NameBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&**self, f)
+    }
+}
+
+impl fmt::Debug for NameBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn a_name_is_neither_empty_nor_dots_nor_a_path() {
+        assert_eq!(Name::new(b""), Err(NameError::Empty));
+        assert_eq!(Name::new(b"."), Err(NameError::Dots));
+        assert_eq!(Name::new(b".."), Err(NameError::Dots));
+        assert_eq!(Name::new(b"a/b"), Err(NameError::Separator));
+        assert_eq!(Name::new(b"a\0"), Err(NameError::Separator));
+        assert_eq!(Name::new(&[b'a'; 1025]), Err(NameError::TooLong));
+        assert!(Name::new(&[b'a'; 1024]).is_ok());
+        assert!(Name::new(b"...").is_ok());
+    }
+
+    #[test]
+    fn a_hostile_name_prints_without_control_characters() {
+        let name = Name::new(b"a\x1b[2J\xff\\\xc2\x9b").unwrap();
+        assert_eq!(name.to_string(), r"a\x1b[2J\xff\x5c\xc2\x9b");
+    }
+}

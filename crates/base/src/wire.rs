@@ -1,0 +1,57 @@
+//! Integers with a fixed byte order and no alignment, for structures that mirror the bytes of a disk.
+//!
+//! Converting between widths without `as`: widening by `From`, `usize` by [`to_usize`] and [`to_u64`].
+
+/// Little-endian: ext4, FAT, GPT, MBR.
+pub mod le {
+    pub use zerocopy::little_endian::{I32, I64, U16, U32, U64};
+}
+
+/// Big-endian: jbd2, qcow2, UFS on some machines.
+pub mod be {
+    pub use zerocopy::big_endian::{I32, I64, U16, U32, U64};
+}
+
+pub use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The two 32-bit halves of a number that a format stores apart.
+pub const fn join(low: u32, high: u32) -> u64 {
+    // Lossless widening; `u64::from` is not const.
+    #[allow(clippy::as_conversions)]
+    {
+        low as u64 | (high as u64) << 32
+    }
+}
+
+/// The low and the high half of `value`: the inverse of [`join`].
+pub const fn split(value: u64) -> (u32, u32) {
+    // Each half fits by construction.
+    #[allow(clippy::as_conversions)]
+    {
+        (value as u32, (value >> 32) as u32)
+    }
+}
+
+/// `value` as an index; saturates where `usize` is narrower, so that a later bounds check refuses it.
+pub fn to_usize(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+/// A length or index as a disk offset. Lossless: no target has a `usize` wider than 64 bits.
+pub const fn to_u64(value: usize) -> u64 {
+    #[allow(clippy::as_conversions)]
+    {
+        value as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splitting_undoes_joining() {
+        assert_eq!(split(join(0x89ab_cdef, 0x0123_4567)), (0x89ab_cdef, 0x0123_4567));
+        assert_eq!(join(1, 2), 0x2_0000_0001);
+    }
+}

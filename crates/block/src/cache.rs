@@ -1,0 +1,277 @@
+//! The cache of a volume's metadata blocks. File data does not pass through it.
+//!
+//! Invariant: it holds at most as many blocks as its budget allows, plus those that callers still hold.
+//! Invariant: a block's bytes never change while it is held; a changed block is another `Block`.
+//! Locking: one leaf lock a shard, never held during I/O. Two threads that miss one block both read it; the first to
+//! come back is kept.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::{Deref, Range};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use hashbrown::HashMap;
+use obento_base::wire::{to_u64, to_usize};
+use obento_base::{DeviceError, Result};
+use obento_env::sync::Mutex;
+
+use crate::BlockDevice;
+
+/// Enough that threads seldom meet, few enough that each has a useful size.
+const SHARDS: u64 = 16;
+/// Below this a cache would evict what the very next step needs: a path through a tree and its neighbours.
+const MIN_BLOCKS_PER_SHARD: usize = 8;
+/// The longest read-ahead in bytes: one large request of a disk.
+const MAX_AHEAD: u64 = 256 * 1024;
+
+/// A block of the volume, shared and unchanging. Holding one keeps it in memory.
+#[derive(Clone)]
+pub struct Block(Arc<Buffer>);
+
+struct Buffer {
+    number: u64,
+    bytes: Box<[u8]>,
+    verified: AtomicBool,
+}
+
+impl Block {
+    fn new(number: u64, bytes: Box<[u8]>) -> Self {
+        Self(Arc::new(Buffer { number, bytes, verified: AtomicBool::new(false) }))
+    }
+
+    /// Its number on the volume.
+    pub fn number(&self) -> u64 {
+        self.0.number
+    }
+
+    /// Whether [`Block::set_verified`] was called on this copy.
+    pub fn is_verified(&self) -> bool {
+        self.0.verified.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the checksum was right, so that it is computed once for as long as the block stays in memory.
+    pub fn set_verified(&self) {
+        self.0.verified.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0.bytes
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Block({}, {} bytes)", self.number(), self.len())
+    }
+}
+
+/// A bounded cache over a device, by blocks of one size.
+pub struct Cache {
+    device: Arc<dyn BlockDevice>,
+    block_size: u32,
+    shards: Vec<Mutex<Shard>>,
+}
+
+impl Cache {
+    /// A cache of about `budget` bytes with blocks of `block_size` bytes, a power of two.
+    pub fn new(device: Arc<dyn BlockDevice>, block_size: u32, budget: usize) -> Self {
+        let blocks = to_u64(budget).checked_div(u64::from(block_size)).unwrap_or(0) / SHARDS;
+        let capacity = to_usize(blocks).max(MIN_BLOCKS_PER_SHARD);
+        let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(capacity))).collect();
+        Self { device, block_size, shards }
+    }
+
+    /// The device below.
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.device
+    }
+
+    /// Bytes a block.
+    pub fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    /// Block `number`, from memory or from the device. Errors: those of the device; `NoMemory`.
+    pub fn get(&self, number: u64) -> Result<Block> {
+        match self.find(number) {
+            Some(block) => Ok(block),
+            None => self.load(number, 1),
+        }
+    }
+
+    /// Like [`Cache::get`]; on a miss it also brings in the rest of `around`, the neighbours that will be asked for
+    /// next. What of them cannot be read is not an error here.
+    pub fn get_ahead(&self, number: u64, around: Range<u64>) -> Result<Block> {
+        if let Some(block) = self.find(number) {
+            return Ok(block);
+        }
+        let most = MAX_AHEAD.checked_div(u64::from(self.block_size)).unwrap_or(1).max(1);
+        let count = around.end.saturating_sub(number).clamp(1, most);
+        match self.load(number, count) {
+            Err(_) if count > 1 => self.load(number, 1),
+            result => result,
+        }
+    }
+
+    /// Forgets every block, for a device that was changed from outside.
+    pub fn clear(&self) {
+        self.shards.iter().for_each(|shard| shard.lock().clear());
+    }
+
+    fn shard(&self, number: u64) -> Option<&Mutex<Shard>> {
+        // Neighbouring blocks in one shard would meet under read-ahead; their low bits spread them.
+        self.shards.get(to_usize(number % SHARDS))
+    }
+
+    fn find(&self, number: u64) -> Option<Block> {
+        self.shard(number)?.lock().find(number)
+    }
+
+    fn keep(&self, block: Block) -> Block {
+        match self.shard(block.number()) {
+            Some(shard) => shard.lock().keep(block),
+            None => block,
+        }
+    }
+
+    /// Reads `count` blocks from `number` on with one request and keeps them; answers the first.
+    fn load(&self, number: u64, count: u64) -> Result<Block> {
+        let size = u64::from(self.block_size);
+        let out_of_bounds =
+            DeviceError::OutOfBounds { offset: u64::MAX, len: size, device_len: self.device.len() };
+        let offset = number.checked_mul(size).ok_or(out_of_bounds)?;
+        let mut bytes = zeroed(to_usize(count.saturating_mul(size)))?;
+        self.device.read_at(offset, &mut bytes)?;
+        if count == 1 {
+            return Ok(self.keep(Block::new(number, bytes)));
+        }
+        let mut first = None;
+        for (number, chunk) in (number..).zip(bytes.chunks_exact(to_usize(size))) {
+            let mut own = zeroed(chunk.len())?;
+            own.copy_from_slice(chunk);
+            let kept = self.keep(Block::new(number, own));
+            first.get_or_insert(kept);
+        }
+        first.ok_or(out_of_bounds.into())
+    }
+}
+
+fn zeroed(len: usize) -> Result<Box<[u8]>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len)?;
+    bytes.resize(len, 0);
+    Ok(bytes.into_boxed_slice())
+}
+
+/// One part of the cache: a clock with a second chance.
+struct Shard {
+    capacity: usize,
+    index: HashMap<u64, usize>,
+    slots: Vec<Slot>,
+    hand: usize,
+}
+
+struct Slot {
+    block: Block,
+    used: bool,
+}
+
+impl Shard {
+    fn new(capacity: usize) -> Self {
+        Self { capacity, index: HashMap::new(), slots: Vec::new(), hand: 0 }
+    }
+
+    fn clear(&mut self) {
+        self.index.clear();
+        self.slots.clear();
+        self.hand = 0;
+    }
+
+    fn find(&mut self, number: u64) -> Option<Block> {
+        let slot = self.slots.get_mut(*self.index.get(&number)?)?;
+        slot.used = true;
+        Some(slot.block.clone())
+    }
+
+    /// Keeps `block`, or answers the copy that is already here.
+    fn keep(&mut self, block: Block) -> Block {
+        if let Some(present) = self.find(block.number()) {
+            return present;
+        }
+        let fresh = Slot { block: block.clone(), used: false };
+        let place = if self.slots.len() < self.capacity {
+            self.slots.push(fresh);
+            self.slots.len().saturating_sub(1)
+        } else {
+            let place = self.victim();
+            if let Some(slot) = self.slots.get_mut(place) {
+                self.index.remove(&slot.block.number());
+                *slot = fresh;
+            }
+            place
+        };
+        self.index.insert(block.number(), place);
+        block
+    }
+
+    /// The next slot that was not used since the hand last came by; ends after two rounds at the latest.
+    fn victim(&mut self) -> usize {
+        loop {
+            let place = self.hand;
+            self.hand = place.checked_add(1).filter(|&next| next < self.slots.len()).unwrap_or(0);
+            match self.slots.get_mut(place) {
+                Some(slot) if slot.used => slot.used = false,
+                _ => return place,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemDevice;
+
+    fn cache(blocks: u8, budget: usize) -> Cache {
+        let bytes = (0..blocks).flat_map(|n| [n; 512]).collect();
+        Cache::new(Arc::new(MemDevice::new(bytes)), 512, budget)
+    }
+
+    #[test]
+    fn a_block_is_read_once_and_keeps_its_verified_mark() {
+        let cache = cache(10, 1 << 20);
+        cache.get(3).unwrap().set_verified();
+        cache.device().write_at(3 * 512, &[99]).unwrap();
+        let again = cache.get(3).unwrap();
+        assert!(again.is_verified() && again[0] == 3);
+        cache.clear();
+        assert_eq!(cache.get(3).unwrap()[0], 99);
+    }
+
+    #[test]
+    fn a_full_cache_evicts_what_was_not_used_and_never_what_is_held() {
+        let cache = cache(250, 0);
+        let held = cache.get(0).unwrap();
+        for n in 0..250 {
+            assert_eq!(usize::from(cache.get(n).unwrap()[0]), usize::try_from(n).unwrap());
+        }
+        assert_eq!(held[0], 0);
+        let kept: usize = cache.shards.iter().map(|s| s.lock().slots.len()).sum();
+        assert_eq!(kept, 16 * MIN_BLOCKS_PER_SHARD);
+    }
+
+    #[test]
+    fn reading_ahead_past_the_end_still_answers_the_block_that_was_asked_for() {
+        let cache = cache(10, 1 << 20);
+        assert_eq!(cache.get_ahead(8, 8..40).unwrap()[0], 8);
+        assert!(cache.get(10).is_err() && cache.get(u64::MAX).is_err());
+        cache.get_ahead(2, 2..6).unwrap();
+        cache.device().write_at(5 * 512, &[99]).unwrap();
+        assert_eq!(cache.get(5).unwrap()[0], 5);
+    }
+}

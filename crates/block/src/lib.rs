@@ -1,0 +1,35 @@
+//! Devices as obento sees them, and the cache of their blocks.
+//!
+//! A [`BlockDevice`] is a range of bytes that can be read, written, flushed and discarded. Devices compose: a
+//! partition is a [`Slice`] of a disk, a volume that must not be touched lies under an [`Overlay`], a journal that was
+//! not replayed is seen through a [`Remap`]. Devices of the operating system are in `obento-host`.
+#![no_std]
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
+)]
+
+extern crate alloc;
+#[cfg(any(test, feature = "std"))]
+extern crate std;
+
+pub mod cache;
+mod device;
+mod mem;
+mod overlay;
+mod remap;
+mod slice;
+
+pub use cache::{Block, Cache};
+pub use device::{Backing, BlockDevice, ReadRequest, check_range};
+pub use mem::MemDevice;
+pub use overlay::Overlay;
+pub use remap::{Remap, Source};
+pub use slice::Slice;

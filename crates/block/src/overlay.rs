@@ -1,0 +1,144 @@
+//! A device whose writes stay in memory.
+//!
+//! Invariant: the device below is never written. Locking: one lock over the changed blocks; readers share it.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use obento_base::Result;
+use obento_base::wire::{to_u64, to_usize};
+use obento_env::sync::RwLock;
+
+use crate::device::{Backing, BlockDevice, check_buf};
+
+/// The grain of the overlay in bytes: a page, the usual size of a write.
+const GRAIN: u64 = 4096;
+
+/// Copy-on-write over a device that is only read. Memory grows with what is written, a grain of 4 KiB at a time.
+#[derive(Debug)]
+pub struct Overlay<D> {
+    below: D,
+    changed: RwLock<BTreeMap<u64, Box<[u8]>>>,
+}
+
+impl<D: BlockDevice> Overlay<D> {
+    /// An overlay with no changes.
+    pub fn new(below: D) -> Self {
+        Self { below, changed: RwLock::new(BTreeMap::new()) }
+    }
+
+    /// The bytes of grain `index` as the device below has them; past its end, zeros.
+    fn fetch(&self, index: u64) -> Result<Box<[u8]>> {
+        let start = index.saturating_mul(GRAIN);
+        let mut grain = Vec::new();
+        grain.try_reserve_exact(to_usize(GRAIN))?;
+        grain.resize(to_usize(GRAIN), 0);
+        let len = to_usize(self.below.len().saturating_sub(start).min(GRAIN));
+        if let Some(present) = grain.get_mut(..len) {
+            self.below.read_at(start, present)?;
+        }
+        Ok(grain.into_boxed_slice())
+    }
+}
+
+/// Cuts `offset..offset + len` at grain borders: (grain, offset in the grain, offset in the range, length).
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
+    let mut done = 0_usize;
+    core::iter::from_fn(move || {
+        let left = len.checked_sub(done).filter(|&left| left > 0)?;
+        let at = offset.checked_add(to_u64(done))?;
+        let inside = to_usize(at & (GRAIN - 1));
+        let take = left.min(to_usize(GRAIN).saturating_sub(inside));
+        let piece = (at / GRAIN, inside, done, take);
+        done = done.saturating_add(take);
+        Some(piece)
+    })
+}
+
+impl<D: BlockDevice> BlockDevice for Overlay<D> {
+    fn len(&self) -> u64 {
+        self.below.len()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.below.sector_size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        check_buf(self.len(), offset, buf)?;
+        self.below.read_at(offset, buf)?;
+        let changed = self.changed.read();
+        for (index, inside, at, len) in pieces(offset, buf.len()) {
+            let Some(grain) = changed.get(&index) else { continue };
+            let source = grain.get(inside..inside.saturating_add(len));
+            if let (Some(source), Some(target)) = (source, buf.get_mut(at..at.saturating_add(len))) {
+                target.copy_from_slice(source);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        check_buf(self.len(), offset, buf)?;
+        let mut changed = self.changed.write();
+        for (index, inside, at, len) in pieces(offset, buf.len()) {
+            let grain = match changed.entry(index) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => entry.insert(self.fetch(index)?),
+            };
+            let target = grain.get_mut(inside..inside.saturating_add(len));
+            if let (Some(target), Some(source)) = (target, buf.get(at..at.saturating_add(len))) {
+                target.copy_from_slice(source);
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn backing(&self, range: Range<u64>) -> Option<Backing> {
+        let changed = self.changed.read();
+        let first_change = changed
+            .range(range.start / GRAIN..)
+            .next()
+            .map_or(u64::MAX, |(index, _)| index.saturating_mul(GRAIN));
+        let end = range.end.min(first_change);
+        if end <= range.start { None } else { self.below.backing(range.start..end) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemDevice;
+    use alloc::sync::Arc;
+    use proptest::prelude::*;
+    use std::vec;
+
+    proptest! {
+        #[test]
+        fn an_overlay_reads_like_a_written_device_and_leaves_the_one_below_alone(
+            writes in prop::collection::vec((0u64..20_000, prop::collection::vec(any::<u8>(), 1..9000)), 1..12)
+        ) {
+            let below = Arc::new(MemDevice::read_only(vec![0x55; 20_001]));
+            let overlay = Overlay::new(below.clone());
+            let model = MemDevice::new(vec![0x55; 20_001]);
+            for (offset, bytes) in writes {
+                prop_assert_eq!(overlay.write_at(offset, &bytes), model.write_at(offset, &bytes));
+            }
+            let mut seen = vec![0; 20_001];
+            overlay.read_at(0, &mut seen).unwrap();
+            prop_assert_eq!(seen, model.snapshot());
+            prop_assert!(below.snapshot().iter().all(|&b| b == 0x55));
+        }
+    }
+}

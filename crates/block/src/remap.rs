@@ -1,0 +1,128 @@
+//! A device some of whose blocks are read from other places of the same device: a journal seen as if it had been
+//! replayed, at the price of an index and not of a copy.
+//!
+//! Invariant: the device below is never written, and the index never changes after it was made.
+
+use alloc::collections::BTreeMap;
+use core::ops::Range;
+
+use obento_base::wire::{to_u64, to_usize};
+use obento_base::{DeviceError, Result};
+
+use crate::device::{Backing, BlockDevice, check_buf};
+
+/// Where the bytes of a block are instead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Source {
+    /// Block number on the same device.
+    pub block: u64,
+    /// The first four bytes, if they stand differently there (jbd2 escapes its magic number).
+    pub first: Option<[u8; 4]>,
+}
+
+/// A read-only view of a device through an index of displaced blocks.
+#[derive(Debug)]
+pub struct Remap<D> {
+    below: D,
+    block_size: u32,
+    index: BTreeMap<u64, Source>,
+}
+
+impl<D: BlockDevice> Remap<D> {
+    /// Shows block `n` of `index`, in units of `block_size` bytes (a power of two), from its source.
+    pub fn new(below: D, block_size: u32, index: BTreeMap<u64, Source>) -> Self {
+        Self { below, block_size, index }
+    }
+
+    fn start_of(&self, block: u64) -> u64 {
+        block.saturating_mul(u64::from(self.block_size))
+    }
+
+    fn block_at(&self, offset: u64) -> u64 {
+        offset.checked_div(u64::from(self.block_size)).unwrap_or(0)
+    }
+
+    /// Puts what of block `block` lies in the range at `offset` over `buf`.
+    fn patch(&self, block: u64, source: Source, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let start = self.start_of(block);
+        let from = start.max(offset);
+        let end =
+            start.saturating_add(u64::from(self.block_size)).min(offset.saturating_add(to_u64(buf.len())));
+        let (Some(skip), Some(at)) = (from.checked_sub(start), from.checked_sub(offset)) else {
+            return Ok(());
+        };
+        let range = to_usize(at)..to_usize(end.saturating_sub(offset));
+        let Some(target) = buf.get_mut(range) else { return Ok(()) };
+        self.below.read_at(self.start_of(source.block).saturating_add(skip), target)?;
+        if let Some(first) = source.first {
+            let escaped = first.iter().skip(to_usize(skip));
+            target.iter_mut().zip(escaped).for_each(|(byte, &right)| *byte = right);
+        }
+        Ok(())
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for Remap<D> {
+    fn len(&self) -> u64 {
+        self.below.len()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.below.sector_size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        check_buf(self.len(), offset, buf)?;
+        self.below.read_at(offset, buf)?;
+        let end = offset.saturating_add(to_u64(buf.len()));
+        if end == offset {
+            return Ok(());
+        }
+        let blocks = self.block_at(offset)..=self.block_at(end.saturating_sub(1));
+        self.index.range(blocks).try_for_each(|(&block, &source)| self.patch(block, source, offset, buf))
+    }
+
+    fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<()> {
+        Err(DeviceError::ReadOnly.into())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn backing(&self, range: Range<u64>) -> Option<Backing> {
+        let displaced = self.index.range(self.block_at(range.start)..).next();
+        let end = range.end.min(displaced.map_or(u64::MAX, |(&block, _)| self.start_of(block)));
+        if end <= range.start { None } else { self.below.backing(range.start..end) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemDevice;
+    use std::vec::Vec;
+
+    #[test]
+    fn displaced_blocks_are_read_from_their_source_with_the_escaped_bytes_restored() {
+        let bytes: Vec<u8> = (0..64).collect();
+        let index = BTreeMap::from([
+            (1, Source { block: 3, first: None }),
+            (2, Source { block: 0, first: Some([9, 9, 9, 9]) }),
+        ]);
+        let remap = Remap::new(MemDevice::read_only(bytes), 16, index);
+        let mut seen = [0; 40];
+        remap.read_at(10, &mut seen).unwrap();
+        assert_eq!(seen[..6], [10, 11, 12, 13, 14, 15]);
+        assert_eq!(seen[6..22], (48..64).collect::<Vec<u8>>());
+        assert_eq!(seen[22..28], [9, 9, 9, 9, 4, 5]);
+        assert_eq!(seen[38..], [48, 49]);
+        let mut inside = [0; 2];
+        remap.read_at(34, &mut inside).unwrap();
+        assert_eq!(inside, [9, 9]);
+    }
+}

@@ -1,0 +1,110 @@
+//! An open volume.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use obento_base::{Attr, Ino, Name, Result};
+use obento_block::BlockDevice;
+
+use crate::{Cookie, EntrySink, Extent, Inspect, Layout, VolumeInfo, WritableFileSystem, Xattrs};
+
+/// What a format can hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// The longest name in bytes.
+    pub name_max: u32,
+    /// The longest target of a symbolic link in bytes.
+    pub symlink_max: u32,
+    /// The most names a file may have.
+    pub link_max: u32,
+    /// The largest file in bytes.
+    pub file_size_max: u64,
+    /// The step of a timestamp in nanoseconds.
+    pub time_granularity: u32,
+}
+
+/// Use of a volume, as `statvfs(3)` tells it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StatFs {
+    /// Unit of the block counts in bytes.
+    pub block_size: u32,
+    /// Blocks for files, without the format's own overhead.
+    pub blocks: u64,
+    /// Free blocks.
+    pub free: u64,
+    /// Free blocks that others than the super user may take.
+    pub available: u64,
+    /// Inodes in all; 0 where the format makes them as needed.
+    pub inodes: u64,
+    /// Free inodes.
+    pub free_inodes: u64,
+}
+
+/// An open volume. Every method may be called from any thread at any time.
+pub trait FileSystem: Send + Sync {
+    /// The inode of the root directory.
+    fn root(&self) -> Ino;
+
+    /// What the format can hold.
+    fn limits(&self) -> Limits;
+
+    /// What the volume is: type, label, features, state. For people and `info`.
+    fn info(&self) -> VolumeInfo;
+
+    /// How full the volume is.
+    fn statfs(&self) -> Result<StatFs>;
+
+    /// The device that [`Span::Mapped`](crate::Span::Mapped) offsets count on: with a journal that was not replayed,
+    /// one that shows it as if it were. `None` where nothing is ever mapped.
+    fn device(&self) -> Option<&Arc<dyn BlockDevice>>;
+
+    /// The inode that `name` names in `dir`. Errors: NotDirectory; NotFound. A name longer than
+    /// [`Limits::name_max`] is NotFound; `vfs` has answered NameTooLong before. On success the caller owes one
+    /// [`FileSystem::forget`] when it has no more use for the inode.
+    fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino>;
+
+    /// The directory that `dir` lies in; the root's is the root. Errors: NotDirectory.
+    fn parent(&self, dir: Ino) -> Result<Ino>;
+
+    /// The attributes of `ino`. Errors: Stale if the inode is not in use. `atime` is what the volume stores.
+    fn getattr(&self, ino: Ino) -> Result<Attr>;
+
+    /// Hands the entries of `dir` that follow `from` to `sink`, until it breaks or there are no more. The order is the
+    /// format's own and the same each time while nothing changes; an entry that is there throughout is handed over
+    /// exactly once; one that comes or goes meanwhile, at most once. Errors: NotDirectory. Damage within the
+    /// directory goes to the sink, and the rest of the directory after it.
+    fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()>;
+
+    /// The target of a symbolic link: bytes, without a final NUL, never empty. Errors: Invalid if `ino` is none.
+    fn read_link(&self, ino: Ino) -> Result<Vec<u8>>;
+
+    /// Where the bytes from `range.start` on live: one run that starts there. Past the end of the file the answer is
+    /// `Hole`; `vfs` bounds reads by the size. An empty `range` is Invalid. Errors: IsDirectory; Invalid for what is
+    /// no regular file; Corrupt for an extent that lies outside the volume or over its metadata, which costs that
+    /// run and not the file.
+    fn map(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent>;
+
+    /// Reads bytes that [`map`](Self::map) called `Driver`: fills `buf` from byte `offset` on and answers how many
+    /// bytes, which is less than `buf.len()` only at the end of the run or of the file. Errors: as `map`.
+    fn read(&self, layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
+
+    /// The caller has no more use for `ino`. With a link count of 0 the driver frees it. Cannot fail: what goes
+    /// wrong is the next `sync`'s to tell.
+    fn forget(&self, ino: Ino);
+
+    /// Changes, if the volume is open for them.
+    fn writable(&self) -> Option<&dyn WritableFileSystem> {
+        None
+    }
+
+    /// Extended attributes, if the format has them.
+    fn xattrs(&self) -> Option<&dyn Xattrs> {
+        None
+    }
+
+    /// A view of the structures on disk, if the driver offers one.
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        None
+    }
+}

@@ -1,0 +1,47 @@
+//! The contract between a file system and everything above it. This documentation is the specification: the
+//! conformance cases are named after its sentences.
+//!
+//! A *driver* knows one format. It implements [`Driver`] (recognise and open a volume) and [`FileSystem`] (an open
+//! volume), and those capabilities that its format has: [`WritableFileSystem`], [`Xattrs`], [`Inspect`]. A capability
+//! is asked for by its accessor, so that what is missing shows in the type.
+//!
+//! - Inode numbers, never paths; names are [`Name`](obento_base::Name)s. Paths exist in `obento-vfs` and above.
+//! - Synchronous, `&self`, `Send + Sync`: a driver locks inside itself, hosts own threads. Two operations on
+//!   different files run in parallel.
+//! - A driver says where bytes live ([`FileSystem::map`]); the layer above moves them.
+//! - Every method lists its errors in the order in which they are tested. Any method can also answer `Corrupt` and
+//!   `Device` when the volume is damaged, `Unsupported` when the inode uses what the driver lacks, and `NoMemory`.
+//! - A damaged part costs the files it belongs to, never the volume; no method panics, hangs, or allocates more than
+//!   its budget, whatever the bytes.
+#![no_std]
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
+)]
+
+extern crate alloc;
+
+mod capability;
+mod data;
+mod entry;
+mod file_system;
+mod inspect;
+mod layout;
+mod open;
+mod writable;
+
+pub use capability::Xattrs;
+pub use data::{Extent, Span};
+pub use entry::{Cookie, DirEntry, EntrySink};
+pub use file_system::{FileSystem, Limits, StatFs};
+pub use inspect::{Field, FieldValue, Inspect, Record, Target};
+pub use layout::{ExclusiveLayout, Layout, LayoutLock};
+pub use open::{Access, Driver, Fact, Notice, OpenOptions, Probe, Replay, VolumeInfo};
+pub use writable::{NewNode, RenameFlags, SetAttr, TimeChange, WritableFileSystem, XattrMode};

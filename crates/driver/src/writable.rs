@@ -1,0 +1,145 @@
+//! Changes to a volume. Provisional until ext4 has run on it.
+//!
+//! The driver stamps `mtime` and `ctime` from the clock it was opened with; `vfs` stamps `atime` by `set_attr`.
+//! Permissions, `NameTooLong`, the order of renames and "no directory below itself" are decided by `vfs`, above.
+
+use core::ops::Range;
+
+use bitflags::bitflags;
+use obento_base::{Attr, DeviceNumber, FileFlags, FileKind, Ino, Mode, Name, Result, Timestamp};
+
+use crate::{ExclusiveLayout, Extent, Layout};
+
+/// What a new inode is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewNode<'a> {
+    /// Its kind.
+    pub kind: FileKind,
+    /// Permission bits, after the caller's umask.
+    pub mode: Mode,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// The number of a device node; ignored for other kinds.
+    pub rdev: DeviceNumber,
+    /// The target of a symbolic link; empty for other kinds.
+    pub target: &'a [u8],
+}
+
+/// A new value for a timestamp.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TimeChange {
+    /// The driver's clock.
+    Now,
+    /// This moment, cut to the format's granularity.
+    At(Timestamp),
+}
+
+/// Which attributes to change; `None` leaves one as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SetAttr {
+    /// Permission bits.
+    pub mode: Option<Mode>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Last access.
+    pub atime: Option<TimeChange>,
+    /// Last change of the data.
+    pub mtime: Option<TimeChange>,
+    /// Last change; for tools that restore a tree, otherwise the driver's clock.
+    pub ctime: Option<TimeChange>,
+    /// Creation.
+    pub btime: Option<TimeChange>,
+    /// Per-file flags; those that the format computes itself are ignored.
+    pub flags: Option<FileFlags>,
+    /// Project for quotas.
+    pub project: Option<u32>,
+}
+
+bitflags! {
+    /// How `rename` treats what stands at the new name; the two exclude each other.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct RenameFlags: u32 {
+        /// Exists if anything does.
+        const NO_REPLACE = 1;
+        /// The two names change places.
+        const EXCHANGE = 2;
+    }
+}
+
+/// Whether an attribute may, must or must not exist before it is set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum XattrMode {
+    /// Either.
+    Set,
+    /// Exists if it does.
+    Create,
+    /// NoData if it does not.
+    Replace,
+}
+
+/// A volume that is open for changes.
+///
+/// Each call is one change: it is there wholly or not at all, also after a crash, unless its documentation says
+/// otherwise. Any of them can also answer `ReadOnly`, once the volume turned read-only after a write error.
+pub trait WritableFileSystem: Send + Sync {
+    /// Makes an inode and names it in `dir`. Errors, the first that holds: NotDirectory; NotFound if `dir` was
+    /// removed; Exists; Invalid for an empty target; NameTooLong for a target over `symlink_max`; TooManyLinks for a
+    /// directory; NoSpace. The caller owes one `forget`. A directory starts with link count 2 and counts in `dir`'s.
+    fn create(&self, dir: Ino, name: &Name, node: &NewNode<'_>) -> Result<Attr>;
+
+    /// Gives `ino` another name. Errors, the first that holds: NotDirectory; NotPermitted if `ino` is a directory;
+    /// NotFound if `dir` was removed or `ino` has no name left; Exists; TooManyLinks; NoSpace.
+    fn link(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr>;
+
+    /// Removes a name that is not a directory's. Errors, the first that holds: NotDirectory; NotFound; IsDirectory.
+    /// Afterwards `lookup(dir, name)` is NotFound, the link count is one less, and the inode still reads and writes
+    /// until the last `forget`.
+    fn unlink(&self, dir: Ino, name: &Name) -> Result<()>;
+
+    /// Removes an empty directory. Errors, the first that holds: NotDirectory (`dir` or the one named); NotFound;
+    /// NotEmpty. Afterwards nothing can be created in it.
+    fn rmdir(&self, dir: Ino, name: &Name) -> Result<()>;
+
+    /// Moves a name. Errors, the first that holds: Invalid for both flags at once; NotDirectory; NotFound;
+    /// with `NO_REPLACE`, Exists; with `EXCHANGE`, NotFound for the new name; IsDirectory when a directory would be
+    /// replaced by something else; NotDirectory the other way round; NotEmpty; TooManyLinks; NoSpace. Two names of
+    /// one inode are left as they are. A directory that moves gets its new parent.
+    fn rename(&self, from: Ino, name: &Name, to: Ino, new_name: &Name, flags: RenameFlags) -> Result<()>;
+
+    /// Changes attributes, all or none. Answers what they are now. Errors: OutOfRange for a time or owner the format
+    /// cannot hold.
+    fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr>;
+
+    /// Sets the size. Bytes past it are gone and read as zeros if the file grows again; nothing is allocated. Errors,
+    /// the first that holds: IsDirectory; Invalid for what is no regular file; FileTooBig.
+    fn truncate(&self, layout: &ExclusiveLayout<'_>, ino: Ino, size: u64) -> Result<()>;
+
+    /// Where to write the bytes from `range.start` on: one run that starts there. Only reserves: a crash before
+    /// `end_write` shows the old contents. `Driver` means [`write`](Self::write). Errors, the first that holds:
+    /// IsDirectory; Invalid; FileTooBig; NoSpace.
+    fn map_for_write(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent>;
+
+    /// Publishes what was written through `map_for_write`, after the I/O came back, and moves the size up to
+    /// `written.end`.
+    fn end_write(&self, layout: &Layout<'_>, ino: Ino, written: Range<u64>) -> Result<()>;
+
+    /// Gives back what `map_for_write` reserved and nobody wrote.
+    fn abandon(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>);
+
+    /// Writes bytes that `map_for_write` called `Driver`; answers how many of them. Errors: as `map_for_write`.
+    fn write(&self, layout: &Layout<'_>, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize>;
+
+    /// Makes `range` a hole within the unchanged size. Errors: IsDirectory; Invalid; NotSupported.
+    fn punch(&self, layout: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()>;
+
+    /// Returns once `ino`, its data and the names that lead to it are on stable storage. Reports a write error to
+    /// every caller after it.
+    fn sync_file(&self, ino: Ino) -> Result<()>;
+
+    /// Returns once every change so far is on stable storage.
+    fn sync(&self) -> Result<()>;
+}

@@ -1,0 +1,17 @@
+//! The hypercalls: all that obento asks of the world it runs in.
+//!
+//! Locks are chosen when obento is compiled, by `--cfg obento_env="..."`, because every layer names them; the clock
+//! is an object that is passed when a volume is opened, so that a run is a function of its inputs.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
+
+mod clock;
+pub mod sync;
+
+#[cfg(feature = "std")]
+pub use clock::SystemClock;
+pub use clock::{Clock, FixedClock, NO_CLOCK};
