@@ -1,0 +1,277 @@
+//! The one syntax by which every command names a file: on the host, in an image, or standard input and output.
+//!
+//! | written | meant |
+//! |---|---|
+//! | `disk.img:/etc/passwd` | a path in the file system that fills the image, or in its only one |
+//! | `disk.img@2:/etc`, `disk.img@label=root:/etc` | a path in a partition |
+//! | `disk.img@+1048576:/` | a path in the file system that starts at this byte |
+//! | `disk.img:<12>`, `disk.img:12` | an inode by its number (the second needs no quotes) |
+//! | `-` | standard input or output |
+//! | `host:odd:/name` | a host path that looks like an address |
+//! | anything else | a host path |
+//!
+//! The first `:/` whose left side is an existing file or device splits. Where none is, but the text looks like an
+//! address, the answer is an error and never a new host path: a mistyped image must not become a directory. A host
+//! path that exists as it stands is itself, unless an image splits it.
+//!
+//! Parsing asks the host one question only, [`HostEntry`], and that is passed in: the rest is a function of the text.
+
+mod error;
+mod part;
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use obento_base::Ino;
+
+use crate::text;
+pub use error::AddressError;
+pub use part::Part;
+
+/// What an argument of a command names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Operand {
+    /// A path of the host, which need not exist.
+    Host(PathBuf),
+    /// `-`: standard input or output.
+    Stdio,
+    /// A place in an image.
+    Image(Address),
+}
+
+/// A place in an image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Address {
+    /// The image file or device.
+    pub image: PathBuf,
+    /// Which file system in it; `None` for the only one.
+    pub part: Option<Part>,
+    /// Which file; `None` where only the image was named, which most commands take as the root.
+    pub place: Option<Place>,
+}
+
+/// A file in a file system.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// An absolute path: bytes, in no particular encoding.
+    Path(Vec<u8>),
+    /// An inode by its number.
+    Inode(Ino),
+}
+
+/// What the host has at a path, as far as parsing must know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HostEntry {
+    /// Nothing.
+    Missing,
+    /// A file or device: it can be an image.
+    File,
+    /// A directory.
+    Directory,
+}
+
+impl HostEntry {
+    /// Asks the operating system. A path that cannot be asked about counts as a file: opening it then tells why.
+    pub fn look_up(path: &Path) -> Self {
+        match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => Self::Directory,
+            Ok(_) => Self::File,
+            Err(error) => match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidInput => {
+                    Self::Missing
+                }
+                _ => Self::File,
+            },
+        }
+    }
+}
+
+impl Operand {
+    /// Parses an argument, asking the host which files exist.
+    pub fn parse(text: &OsStr) -> Result<Self, AddressError> {
+        Self::parse_with(text, &HostEntry::look_up)
+    }
+
+    /// Parses an argument of a host whose files `entry` tells about.
+    ///
+    /// ```
+    /// use obento::{HostEntry, Operand, Part, Place};
+    /// # use std::path::Path;
+    ///
+    /// let host = |path: &Path| match path.to_str() {
+    ///     Some("disk.img") => HostEntry::File,
+    ///     _ => HostEntry::Missing,
+    /// };
+    /// let Ok(Operand::Image(address)) = Operand::parse_with("disk.img@2:/etc".as_ref(), &host) else { panic!() };
+    /// assert_eq!(address.image, Path::new("disk.img"));
+    /// assert_eq!(address.part, Some(Part::Number(2)));
+    /// assert_eq!(address.place, Some(Place::Path(b"/etc".to_vec())));
+    ///
+    /// // A mistyped image is an error, never a new file on the host.
+    /// assert!(Operand::parse_with("dsik.img:/etc".as_ref(), &host).is_err());
+    /// ```
+    pub fn parse_with(text: &OsStr, entry: &dyn Fn(&Path) -> HostEntry) -> Result<Self, AddressError> {
+        let bytes = text.as_bytes();
+        match bytes {
+            b"" => return Err(AddressError::Empty),
+            b"-" => return Ok(Self::Stdio),
+            b"host:" => return Err(AddressError::EmptyHostPath),
+            _ => {}
+        }
+        if let Some(path) = bytes.strip_prefix(b"host:") {
+            return Ok(Self::Host(PathBuf::from(OsString::from_vec(path.to_vec()))));
+        }
+        let splits = splits(bytes);
+        for split in &splits {
+            if let Some((image, part)) = image_and_part(split.left, entry) {
+                let part = part.map(Part::parse).transpose()?;
+                return Ok(Self::Image(Address { image, part, place: Some(split.place.clone()) }));
+            }
+        }
+        let whole = Path::new(text);
+        match splits.first() {
+            Some(split) if split.is_plain() && entry(whole) == HostEntry::Missing => {
+                Err(missing_image(split.left, entry))
+            }
+            _ => Ok(Self::Host(whole.to_path_buf())),
+        }
+    }
+}
+
+impl Address {
+    /// Parses an argument of a command that takes a bare image as its root: `disk.img`, `disk.img@2`, and all
+    /// addresses.
+    pub fn parse(text: &OsStr) -> Result<Self, AddressError> {
+        Self::parse_with(text, &HostEntry::look_up)
+    }
+
+    /// [`Address::parse`] for a host whose files `entry` tells about.
+    pub fn parse_with(text: &OsStr, entry: &dyn Fn(&Path) -> HostEntry) -> Result<Self, AddressError> {
+        let path = match Operand::parse_with(text, entry)? {
+            Operand::Image(address) => return Ok(address),
+            Operand::Stdio => return Err(AddressError::ImageFromStdin),
+            Operand::Host(path) => path,
+        };
+        if entry(&path) == HostEntry::Directory {
+            return Err(AddressError::HostDirectory { path });
+        }
+        match image_and_part(path.as_os_str().as_bytes(), entry) {
+            Some((image, part)) => Ok(Self { image, part: part.map(Part::parse).transpose()?, place: None }),
+            None => Err(missing_image(path.as_os_str().as_bytes(), entry)),
+        }
+    }
+
+    /// The file meant: the root where only the image was named.
+    pub fn place_or_root(&self) -> Place {
+        self.place.clone().unwrap_or_else(|| Place::Path(b"/".to_vec()))
+    }
+}
+
+/// A way to read the text as an address.
+struct Split<'a> {
+    left: &'a [u8],
+    place: Place,
+    /// `IMAGE:12` without brackets is an address only if the image exists: file names may end like this.
+    bare_number: bool,
+}
+
+impl Split<'_> {
+    fn is_plain(&self) -> bool {
+        !self.bare_number
+    }
+}
+
+/// Every way to read `text` as an address, from the left.
+fn splits(text: &[u8]) -> Vec<Split<'_>> {
+    let colons = text.iter().enumerate().filter(|&(at, &byte)| byte == b':' && at > 0);
+    colons
+        .filter_map(|(at, _)| {
+            let (left, right) = (&text[..at], &text[at + 1..]);
+            let bracketed = right.strip_prefix(b"<").and_then(|rest| rest.strip_suffix(b">"));
+            let (place, bare_number) = match (right.first()?, bracketed) {
+                (b'/', _) => (Place::Path(right.to_vec()), false),
+                (_, Some(digits)) => (Place::Inode(number(digits)?), false),
+                _ => (Place::Inode(number(right)?), true),
+            };
+            Some(Split { left, place, bare_number })
+        })
+        .collect()
+}
+
+fn number(digits: &[u8]) -> Option<Ino> {
+    let all_digits = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(digits).ok().filter(|_| all_digits)?.parse().ok().map(Ino)
+}
+
+/// Reads the left side of an address, `IMAGE` or `IMAGE@PART`, if the image exists. A file whose own name holds an
+/// `@` wins over a partition of another.
+fn image_and_part<'a>(
+    left: &'a [u8],
+    entry: &dyn Fn(&Path) -> HostEntry,
+) -> Option<(PathBuf, Option<&'a [u8]>)> {
+    let as_file = |bytes: &[u8]| {
+        let path = Path::new(OsStr::from_bytes(bytes));
+        (!bytes.is_empty() && entry(path) == HostEntry::File).then(|| path.to_path_buf())
+    };
+    if let Some(image) = as_file(left) {
+        return Some((image, None));
+    }
+    let (image, part) = split_part(left)?;
+    Some((as_file(image)?, Some(part)))
+}
+
+/// Cuts at the last `@`: a PART holds none, because it is percent-encoded; nor does it hold a `/`.
+fn split_part(left: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = left.iter().rposition(|&byte| byte == b'@')?;
+    let (image, part) = (&left[..at], &left[at + 1..]);
+    (!part.contains(&b'/')).then_some((image, part))
+}
+
+/// The error for a left side that names no file, with the image's name as far as it can be told from its partition's.
+fn missing_image(left: &[u8], entry: &dyn Fn(&Path) -> HostEntry) -> AddressError {
+    let image = split_part(left).map_or(left, |(image, _)| image);
+    let image = PathBuf::from(OsString::from_vec(image.to_vec()));
+    match entry(&image) {
+        HostEntry::Directory => AddressError::HostDirectory { path: image },
+        _ => AddressError::MissingImage { image },
+    }
+}
+
+/// Prints the address as it is written, with bytes that a terminal must not see as `\xNN`.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", text::escaped(self.image.as_os_str().as_bytes()))?;
+        if let Some(part) = &self.part {
+            write!(f, "@{part}")?;
+        }
+        match &self.place {
+            Some(place) => write!(f, ":{place}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => write!(f, "{}", text::escaped(path)),
+            Self::Inode(ino) => write!(f, "<{ino}>"),
+        }
+    }
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(path) => write!(f, "{}", text::escaped(path.as_os_str().as_bytes())),
+            Self::Stdio => f.write_str("-"),
+            Self::Image(address) => address.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

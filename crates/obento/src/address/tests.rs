@@ -1,0 +1,158 @@
+use super::*;
+
+/// A host with the files, devices and directories that the tests name.
+fn host(path: &Path) -> HostEntry {
+    match path.to_str() {
+        Some(
+            "disk.img" | "/dev/sdb" | "a@b" | "a@1" | "odd:/image" | "/mnt/@home/d.img" | "odd" | "odd:/x",
+        ) => HostEntry::File,
+        Some("dir" | "new:" | "/" | "new:/dir") => HostEntry::Directory,
+        _ => HostEntry::Missing,
+    }
+}
+
+fn operand(text: &str) -> Result<Operand, AddressError> {
+    Operand::parse_with(text.as_ref(), &host)
+}
+
+fn image(text: &str) -> (String, Option<Part>, Option<Place>) {
+    match Address::parse_with(text.as_ref(), &host) {
+        Ok(address) => (address.image.to_str().unwrap().into(), address.part, address.place),
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+fn path(path: &str) -> Option<Place> {
+    Some(Place::Path(path.into()))
+}
+
+#[test]
+fn the_first_split_whose_left_side_is_a_file_counts() {
+    assert_eq!(image("disk.img:/etc"), ("disk.img".into(), None, path("/etc")));
+    assert_eq!(image("disk.img:/a:/b"), ("disk.img".into(), None, path("/a:/b")));
+    assert_eq!(image("/dev/sdb:/"), ("/dev/sdb".into(), None, path("/")));
+    assert_eq!(image("disk.img"), ("disk.img".into(), None, None));
+    // `odd` is a file, so the first `:/` splits although a file `odd:/x` exists.
+    assert_eq!(image("odd:/x"), ("odd".into(), None, path("/x")));
+}
+
+#[test]
+fn a_missing_image_is_an_error_and_never_a_host_path() {
+    let missing = |name: &str| Err(AddressError::MissingImage { image: name.into() });
+    assert_eq!(operand("dsik.img:/etc"), missing("dsik.img"));
+    assert_eq!(operand("dsik.img@2:/etc"), missing("dsik.img"));
+    assert_eq!(operand("dsik.img:<2>"), missing("dsik.img"));
+    assert_eq!(operand("new:/file"), missing("new"));
+    assert_eq!(operand("dir:/file"), Err(AddressError::HostDirectory { path: "dir".into() }));
+    assert_eq!(
+        Address::parse_with("dir".as_ref(), &host),
+        Err(AddressError::HostDirectory { path: "dir".into() })
+    );
+    assert!(Address::parse_with("nothing".as_ref(), &host).is_err());
+    assert_eq!(Address::parse_with("-".as_ref(), &host), Err(AddressError::ImageFromStdin));
+    assert_eq!(operand(""), Err(AddressError::Empty));
+}
+
+#[test]
+fn a_host_path_is_what_looks_like_no_address_exists_as_it_stands_or_is_escaped() {
+    let host_path = |path: &str| Ok(Operand::Host(path.into()));
+    assert_eq!(operand("file"), host_path("file"));
+    assert_eq!(operand("a:b"), host_path("a:b"));
+    assert_eq!(operand("log:12"), host_path("log:12"));
+    assert_eq!(operand(":/x"), host_path(":/x"));
+    assert_eq!(operand("new:/dir"), host_path("new:/dir"));
+    assert_eq!(operand("host:dsik.img:/etc"), host_path("dsik.img:/etc"));
+    assert_eq!(operand("host:-"), host_path("-"));
+    assert_eq!(operand("disk.img"), host_path("disk.img"));
+    assert_eq!(operand("-"), Ok(Operand::Stdio));
+    assert_eq!(operand("host:"), Err(AddressError::EmptyHostPath));
+}
+
+#[test]
+fn a_file_whose_own_name_holds_an_at_sign_wins_over_a_partition() {
+    assert_eq!(image("a@b:/x"), ("a@b".into(), None, path("/x")));
+    assert_eq!(image("a@1@2:/x"), ("a@1".into(), Some(Part::Number(2)), path("/x")));
+    assert_eq!(image("/mnt/@home/d.img:/x"), ("/mnt/@home/d.img".into(), None, path("/x")));
+    assert_eq!(image("/mnt/@home/d.img@3"), ("/mnt/@home/d.img".into(), Some(Part::Number(3)), None));
+    assert_eq!(image("odd:/image@3:/x").0, "odd");
+}
+
+#[test]
+fn a_partition_is_a_number_an_offset_or_something_it_is_called() {
+    let part = |text: &str| image(&format!("disk.img@{text}:/")).1.unwrap();
+    assert_eq!(part("2"), Part::Number(2));
+    assert_eq!(part("+1048576"), Part::Offset(1 << 20));
+    assert_eq!(part("+1M"), Part::Offset(1 << 20));
+    assert_eq!(part("+0x200"), Part::Offset(512));
+    assert_eq!(part("name=EFI"), Part::Name(b"EFI".into()));
+    assert_eq!(part("label=a%40b%3a%2F%ff"), Part::Label(b"a@b:/\xff".into()));
+    assert_eq!(part("uuid=ABCD-01"), Part::Uuid("abcd-01".into()));
+    assert_eq!(part("root"), Part::Any(b"root".into()));
+    assert_eq!(part("x=y"), Part::Any(b"x=y".into()));
+}
+
+#[test]
+fn a_partition_written_wrongly_says_what_to_write() {
+    for wrong in [
+        "",
+        "0",
+        "99999999999",
+        "+",
+        "+x",
+        "+-1",
+        "++1",
+        "+99999999999T",
+        "label=%4",
+        "label=%+1",
+        "uuid=xyz",
+        "%zz",
+    ] {
+        let error = operand(&format!("disk.img@{wrong}:/")).unwrap_err();
+        assert!(matches!(error, AddressError::Part { .. }), "{wrong}: {error}");
+        assert!(error.to_string().len() > 20, "{error}");
+    }
+}
+
+#[test]
+fn an_inode_is_addressed_by_its_number() {
+    let inode = |ino| Some(Place::Inode(Ino(ino)));
+    assert_eq!(image("disk.img:<12>").2, inode(12));
+    assert_eq!(image("disk.img:12").2, inode(12));
+    assert_eq!(image("disk.img@2:<12>"), ("disk.img".into(), Some(Part::Number(2)), inode(12)));
+    assert_eq!(operand("disk.img:<12"), Ok(Operand::Host("disk.img:<12".into())));
+    assert_eq!(operand("disk.img:<>"), Ok(Operand::Host("disk.img:<>".into())));
+}
+
+#[test]
+fn an_address_prints_as_it_is_written_and_reads_back() {
+    for text in [
+        "disk.img:/etc",
+        "disk.img@2:/",
+        "disk.img@+512:<2>",
+        "disk.img@label=a%40b%3a%2f%25:/x",
+        "a@1@root",
+        "disk.img@uuid=ab-cd:/",
+    ] {
+        let address = Address::parse_with(text.as_ref(), &host).unwrap();
+        assert_eq!(address.to_string(), text);
+    }
+    let hostile =
+        Address { image: "disk.img".into(), part: None, place: Some(Place::Path(b"/\x1b[2J".into())) };
+    assert_eq!(hostile.to_string(), r"disk.img:/\x1b[2J");
+}
+
+proptest::proptest! {
+    #[test]
+    fn whatever_is_written_parses_or_says_why(text in "[a@:/<>0-9%=+-]{0,24}") {
+        let everywhere = |path: &Path| if path.as_os_str().len() % 2 == 0 { HostEntry::File } else { HostEntry::Missing };
+        let _ = Operand::parse_with(text.as_ref(), &everywhere);
+        let _ = Address::parse_with(text.as_ref(), &everywhere);
+    }
+
+    #[test]
+    fn every_part_that_prints_reads_back(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 1..12)) {
+        for part in [Part::Name(bytes.clone()), Part::Label(bytes)] {
+            proptest::prop_assert_eq!(Part::parse(part.to_string().as_bytes()), Ok(part));
+        }
+    }
+}
