@@ -1,1 +1,22 @@
-//! host
+//! Everything that is Linux rather than obento: files and block devices as devices, compressed images, qcow2, directory
+//! trees that are written from hostile input or read as a source, tar archives, and giving up rights.
+//!
+//! What comes from an image is hostile here too: names, link targets, modes and sizes are what an attacker chose.
+//! [`tree`] therefore never hands the kernel a path with more than one component, and [`sandbox`] takes away what a
+//! bug in a decoder could use.
+//!
+//! `unsafe` stands only where a trait of another crate asks for it; system calls go through `rustix`.
+
+pub mod compressed;
+mod error;
+pub mod file;
+mod meta;
+pub mod qcow2;
+pub mod sandbox;
+pub mod source;
+pub mod tar;
+pub mod tree;
+
+pub use error::{HostError, PathText};
+pub use file::{FileDevice, FileId, HostFile};
+pub use meta::{DataSink, Metadata, SinkError, Xattr};

@@ -1,0 +1,291 @@
+//! An image file or a block device of the host as a device.
+//!
+//! Invariant: the length is that at opening. A file that shrinks while it is open gives `OutOfBounds`, as a truncated
+//! image does; one that grows does not change.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use obento_base::wire::to_u64;
+use obento_base::{DeviceError, FileKind, Result};
+use obento_block::{Backing, BlockDevice, check_range};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::HostError;
+
+/// Which file of the host this is: two paths to one file have the same.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FileId {
+    /// The file system it lies on.
+    pub dev: u64,
+    /// Its inode there.
+    pub ino: u64,
+}
+
+impl FileId {
+    pub(crate) fn of(stat: &rustix::fs::Stat) -> Self {
+        Self { dev: stat.st_dev, ino: stat.st_ino }
+    }
+}
+
+/// An open file of the host, for calls that move bytes between files inside the kernel: the object of every
+/// [`Backing`] that a device of this crate answers.
+#[derive(Debug)]
+pub struct HostFile {
+    file: File,
+}
+
+impl HostFile {
+    /// The file behind `backing`, if it is one of this host.
+    pub fn of(backing: &Backing) -> Option<&Self> {
+        backing.object.downcast_ref()
+    }
+}
+
+impl From<File> for HostFile {
+    fn from(file: File) -> Self {
+        Self { file }
+    }
+}
+
+impl AsFd for HostFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// A file or block device as a device.
+#[derive(Debug)]
+pub struct FileDevice {
+    file: Arc<HostFile>,
+    path: PathBuf,
+    id: FileId,
+    len: u64,
+    sector_size: u32,
+    read_only: bool,
+}
+
+impl FileDevice {
+    /// Opens an image for reading. Errors: System if it cannot be opened; NotAnImage for a directory, a FIFO and
+    /// whatever else has no bytes at offsets.
+    pub fn open(path: &Path) -> Result<Self, HostError> {
+        Self::open_with(path, OFlags::RDONLY)
+    }
+
+    /// Opens an image for reading and writing. Errors as [`FileDevice::open`].
+    pub fn open_writable(path: &Path) -> Result<Self, HostError> {
+        Self::open_with(path, OFlags::RDWR)
+    }
+
+    fn open_with(path: &Path, access: OFlags) -> Result<Self, HostError> {
+        // Without NONBLOCK, opening a FIFO would wait for a writer before it could be refused.
+        let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
+            Errno::ISDIR => HostError::NotAnImage { path: path.into(), kind: Some(FileKind::Directory) },
+            errno => HostError::system("open", path, errno),
+        })?;
+        Self::from_file(File::from(file), path)
+    }
+
+    /// Takes over an open file. `path` is for messages. Errors: NotAnImage; System.
+    pub fn from_file(file: File, path: &Path) -> Result<Self, HostError> {
+        let failed = |errno| HostError::system("examine", path, errno);
+        let stat = rustix::fs::fstat(&file).map_err(failed)?;
+        let kind = kind_of(&stat);
+        let (len, sector_size) = match kind {
+            Some(FileKind::Regular) => (stat.st_size.cast_unsigned(), 512),
+            Some(FileKind::BlockDevice) => (
+                rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(failed)?,
+                rustix::fs::ioctl_blksszget(&file).map_err(failed)?,
+            ),
+            _ => return Err(HostError::NotAnImage { path: path.into(), kind }),
+        };
+        let flags = rustix::fs::fcntl_getfl(&file).map_err(failed)?;
+        Ok(Self {
+            file: Arc::new(file.into()),
+            path: path.into(),
+            id: FileId::of(&stat),
+            len,
+            sector_size,
+            read_only: (flags & OFlags::RWMODE) == OFlags::RDONLY,
+        })
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Which file it is.
+    pub fn file_id(&self) -> FileId {
+        self.id
+    }
+
+    /// The open file.
+    pub fn host_file(&self) -> &Arc<HostFile> {
+        &self.file
+    }
+
+    fn check(&self, offset: u64, len: usize) -> Result<()> {
+        check_range(self.len, offset, to_u64(len))
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        if self.read_only { Err(DeviceError::ReadOnly.into()) } else { Ok(()) }
+    }
+}
+
+/// The kind that a `struct stat` tells.
+pub(crate) fn kind_of(stat: &rustix::fs::Stat) -> Option<FileKind> {
+    // The format and permission bits are the low 16 of `st_mode`.
+    FileKind::from_mode((stat.st_mode & 0xffff) as u16)
+}
+
+fn error_number(error: &std::io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(0)
+}
+
+impl BlockDevice for FileDevice {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.sector_size
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.check(offset, buf.len())?;
+        let len = to_u64(buf.len());
+        self.file.file.read_exact_at(buf, offset).map_err(|error| {
+            let shrunk = error.kind() == std::io::ErrorKind::UnexpectedEof;
+            if shrunk {
+                let device_len = self.file.file.metadata().map_or(offset, |meta| meta.len());
+                DeviceError::OutOfBounds { offset, len, device_len }.into()
+            } else {
+                DeviceError::Read { offset, len, errno: error_number(&error) }.into()
+            }
+        })
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        self.check(offset, buf.len())?;
+        let failed =
+            |error| DeviceError::Write { offset, len: to_u64(buf.len()), errno: error_number(&error) };
+        Ok(self.file.file.write_all_at(buf, offset).map_err(failed)?)
+    }
+
+    fn flush(&self) -> Result<()> {
+        if self.read_only {
+            return Ok(());
+        }
+        Ok(self.file.file.sync_data().map_err(|error| DeviceError::Flush { errno: error_number(&error) })?)
+    }
+
+    fn discard(&self, range: Range<u64>) -> Result<()> {
+        self.check_writable()?;
+        let len = range.end.saturating_sub(range.start);
+        check_range(self.len, range.start, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        // On a block device the kernel turns this into a discard that reads as zeros afterwards.
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, flags, range.start, len) {
+            // A file system or device that cannot forget is allowed to do nothing.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV) => Ok(()),
+            Err(errno) => {
+                Err(DeviceError::Write { offset: range.start, len, errno: errno.raw_os_error() }.into())
+            }
+        }
+    }
+
+    fn backing(&self, range: Range<u64>) -> Option<Backing> {
+        let end = range.end.min(self.len);
+        let len = end.checked_sub(range.start).filter(|&len| len > 0)?;
+        Some(Backing { object: self.file.clone(), offset: range.start, len })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn image(bytes: &[u8]) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_file_is_read_and_written_at_offsets_and_names_itself_as_the_backing() {
+        let file = image(&[1, 2, 3, 4]);
+        let device = FileDevice::open_writable(file.path()).unwrap();
+        device.write_at(1, &[9, 8]).unwrap();
+        device.flush().unwrap();
+        let mut buf = [0; 4];
+        device.read_at(0, &mut buf).unwrap();
+        assert_eq!((device.len(), buf), (4, [1, 9, 8, 4]));
+        let backing = device.backing(1..100).unwrap();
+        assert_eq!((backing.offset, backing.len), (1, 3));
+        let stat = rustix::fs::fstat(HostFile::of(&backing).unwrap()).unwrap();
+        assert_eq!(FileId::of(&stat), device.file_id());
+        assert!(device.backing(4..5).is_none());
+        assert!(matches!(
+            device.read_at(3, &mut buf).unwrap_err(),
+            obento_base::Error::Device(DeviceError::OutOfBounds { offset: 3, len: 4, device_len: 4 })
+        ));
+    }
+
+    #[test]
+    fn a_device_open_for_reading_refuses_writes() {
+        let file = image(&[0; 8]);
+        let device = FileDevice::open(file.path()).unwrap();
+        let read_only = Err(DeviceError::ReadOnly.into());
+        assert_eq!((device.write_at(0, &[1]), device.discard(0..1)), (read_only, read_only));
+        assert!(device.is_read_only() && device.flush().is_ok());
+    }
+
+    #[test]
+    fn discarded_blocks_of_a_file_become_a_hole() {
+        let file = image(&[7; 1 << 16]);
+        let device = FileDevice::open_writable(file.path()).unwrap();
+        device.discard(4096..8192).unwrap();
+        let mut buf = [1; 4098];
+        device.read_at(4095, &mut buf).unwrap();
+        assert_eq!((buf[0], buf[1], buf[4096], buf[4097]), (7, 0, 0, 7));
+    }
+
+    #[test]
+    fn a_file_that_shrank_is_reported_as_too_short() {
+        let file = image(&[0; 100]);
+        let device = FileDevice::open(file.path()).unwrap();
+        file.as_file().set_len(10).unwrap();
+        let error = device.read_at(50, &mut [0; 10]).unwrap_err();
+        assert_eq!(error, DeviceError::OutOfBounds { offset: 50, len: 10, device_len: 10 }.into());
+    }
+
+    #[test]
+    fn directories_fifos_and_missing_files_are_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::from_raw_mode(0o600)).unwrap();
+        let text = |path: &Path| FileDevice::open(path).unwrap_err().to_string();
+        assert!(text(dir.path()).ends_with("is a directory, not an image file or a block device"));
+        assert!(text(&fifo).ends_with("is a FIFO, not an image file or a block device"));
+        assert!(text(&dir.path().join("none")).ends_with("No such file or directory"));
+        let refused = FileDevice::open_writable(dir.path()).unwrap_err();
+        assert!(matches!(refused, HostError::NotAnImage { kind: Some(FileKind::Directory), .. }));
+    }
+}

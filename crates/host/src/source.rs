@@ -1,0 +1,1 @@
+//! A directory tree of the host as a source.
