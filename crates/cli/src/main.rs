@@ -1,2 +1,18 @@
-//! cli
-fn main() {}
+//! The command `obento`: lists, reads, copies and examines what lies in disk images, without root and without
+//! mounting.
+//!
+//! `cli` is the command line, `commands` has a file for each subcommand, and the rest is what they share: `context`
+//! (options, opened images, diagnostics), `output` (standard output, and what a closed pipe means), `report` (the words
+//! of an error), `escape` (names on a terminal), `json` (the machine-readable form).
+
+mod cli;
+mod commands;
+mod context;
+mod escape;
+mod json;
+mod output;
+mod report;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

@@ -1,0 +1,151 @@
+//! The command line: global options, the tree of subcommands, and what the process answers with.
+//!
+//! Exit codes follow coreutils: 0 all done, 1 something could not be done and the rest was, 2 wrong usage or nothing
+//! could be done.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{ArgAction, Args, ColorChoice, CommandFactory, Parser, ValueEnum};
+
+use crate::commands::Command;
+use crate::context::Context;
+use crate::output::Stop;
+
+const AFTER_HELP: &str = "\
+Addresses:
+  disk.img:/etc/fstab          a path in an image (raw, qcow2, block device; also .gz, .xz, .zst)
+  disk.img@2:/etc/fstab        in partition 2; also @label=NAME, @name=NAME, @uuid=UUID, @+OFFSET
+  disk.img:<12>                an inode
+  host:a:/b                    a host path that looks like an address
+
+Exit status: 0 if all was done, 1 if something was not, 2 if nothing could be.";
+
+/// Lists, reads, copies and examines files in disk images: no root, no mount.
+#[derive(Parser, Debug)]
+#[command(
+    name = "obento",
+    version,
+    after_help = AFTER_HELP,
+    args_override_self = true,
+    disable_help_flag = true,
+    disable_help_subcommand = true,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
+pub struct Cli {
+    /// Take the volume for a TYPE (ext2, ext3, ext4) instead of going by its signature; before the subcommand
+    #[arg(short = 't', value_name = "TYPE", help_heading = "Opening")]
+    short_fs_type: Option<String>,
+    #[command(flatten)]
+    pub global: GlobalOptions,
+    /// Print help
+    #[arg(short = 'h', action = ArgAction::HelpShort, hide = true)]
+    short_help: Option<bool>,
+    /// Print help
+    #[arg(long, global = true, action = ArgAction::Help, display_order = 1000)]
+    help: Option<bool>,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every subcommand.
+#[derive(Args, Debug, Default)]
+pub struct GlobalOptions {
+    /// Take the volume for a TYPE (ext2, ext3, ext4) instead of going by its signature
+    #[arg(long, global = true, value_name = "TYPE", help_heading = "Opening", display_order = 900)]
+    pub fs_type: Option<String>,
+    /// Show the state before the journal instead of replaying it in memory
+    #[arg(long, global = true, help_heading = "Opening", display_order = 901)]
+    pub no_replay: bool,
+    /// Use the super block at block N of the volume
+    #[arg(long, global = true, value_name = "N", help_heading = "Opening", display_order = 902)]
+    pub superblock: Option<u64>,
+    /// Open the backing files that a qcow2 image names
+    #[arg(long, global = true, help_heading = "Opening", display_order = 903)]
+    pub allow_backing: bool,
+    /// Read an external journal from FILE
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Opening", display_order = 904)]
+    pub journal: Option<PathBuf>,
+    /// Write JSON, a line an object
+    #[arg(long, global = true, help_heading = "Output", display_order = 910)]
+    pub json: bool,
+    /// Use colours
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "auto",
+        default_missing_value = "always",
+        help_heading = "Output",
+        display_order = 911
+    )]
+    pub color: When,
+    /// Show no progress bar
+    #[arg(long, global = true, help_heading = "Output", display_order = 912)]
+    pub no_progress: bool,
+}
+
+/// When to use what only a terminal understands.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum When {
+    /// On a terminal.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl Cli {
+    /// The options as given before or after the subcommand.
+    fn into_parts(self) -> (GlobalOptions, Command) {
+        let mut global = self.global;
+        global.fs_type = global.fs_type.or(self.short_fs_type);
+        (global, self.command)
+    }
+}
+
+/// The whole command tree, for completions and manual pages.
+pub fn command() -> clap::Command {
+    Cli::command().color(ColorChoice::Auto)
+}
+
+/// Parses the arguments, runs the subcommand and answers with the process's exit code.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let code = u8::from(error.use_stderr()) * 2;
+            // A closed pipe is no reason to complain about help that nobody reads.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let (global, command) = cli.into_parts();
+    let context = Context::new(global);
+    let stop = command.run(&context).err();
+    if let Some(Stop::Failed(report)) = &stop {
+        context.fail(report);
+    }
+    if let Some(Stop::Output(error)) = stop
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        context.fail(&crate::report::Report::new("cannot write to standard output", error));
+    }
+    ExitCode::from(context.status())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_tree_is_consistent() {
+        command().debug_assert();
+    }
+}

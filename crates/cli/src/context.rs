@@ -1,0 +1,69 @@
+//! What every subcommand shares: the options, the colours' and the progress bar's permission, and the diagnostics with
+//! the exit code that follows from them.
+
+use std::cell::Cell;
+use std::io::{self, IsTerminal, Write};
+
+use crate::cli::{GlobalOptions, When};
+use crate::report::Report;
+
+/// What a subcommand runs in.
+pub struct Context {
+    options: GlobalOptions,
+    status: Cell<u8>,
+}
+
+impl Context {
+    pub fn new(options: GlobalOptions) -> Self {
+        Self { options, status: Cell::new(0) }
+    }
+
+    /// Whether lists are to be JSON.
+    pub fn json(&self) -> bool {
+        self.options.json
+    }
+
+    /// Whether standard output takes colours.
+    pub fn colors(&self) -> bool {
+        match self.options.color {
+            When::Always => true,
+            When::Never => false,
+            When::Auto => {
+                io::stdout().is_terminal()
+                    && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+                    && std::env::var_os("TERM").is_none_or(|v| v != "dumb")
+            }
+        }
+    }
+
+    /// Whether standard error takes a progress bar.
+    pub fn progress(&self) -> bool {
+        !self.options.no_progress && !self.options.json && io::stderr().is_terminal()
+    }
+
+    /// Tells of trouble that costs a part of what was asked: exit code 1.
+    pub fn warn(&self, report: &Report) {
+        self.print(report, 1);
+    }
+
+    /// Tells of trouble that costs all of it: exit code 2.
+    pub fn fail(&self, report: &Report) {
+        self.print(report, 2);
+    }
+
+    /// Makes the exit code at least `code`, for trouble that is told in another way.
+    pub fn raise(&self, code: u8) {
+        self.status.set(self.status.get().max(code));
+    }
+
+    /// The exit code so far.
+    pub fn status(&self) -> u8 {
+        self.status.get()
+    }
+
+    fn print(&self, report: &Report, code: u8) {
+        self.raise(code);
+        // With standard error closed there is nobody left to tell.
+        let _ = writeln!(io::stderr().lock(), "obento: {report}");
+    }
+}

@@ -1,0 +1,217 @@
+//! Names as a terminal may see them: GNU's quoting styles (gnulib's quotearg, as `ls --quoting-style` names them).
+//!
+//! Names are taken for UTF-8. What is not UTF-8, and what a terminal acts on or that turns the direction of text, counts
+//! as unprintable.
+
+use std::borrow::Cow;
+
+use unicode_width::UnicodeWidthChar;
+
+/// How to write a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Style {
+    /// The bytes themselves (`ls -N`, and the default where no person reads).
+    Literal,
+    /// `?` for what is unprintable (`ls -q`).
+    Question,
+    /// C escapes and `\ ` for a space (`ls -b`).
+    Escape,
+    /// C escapes between double quotes (`ls -Q`).
+    C,
+    /// Quotes of a shell where it needs them, `$'\n'` for what is unprintable (the default on a terminal).
+    Shell,
+    /// C escapes, for names between quotes in a message.
+    Backslash,
+}
+
+/// `name` in `style`; borrowed where nothing had to change.
+pub fn escape(name: &[u8], style: Style) -> Cow<'_, [u8]> {
+    match style {
+        Style::Literal => Cow::Borrowed(name),
+        _ if is_plain(name) && style != Style::C => Cow::Borrowed(name),
+        Style::Question => rewrite(name, |out, piece| match piece {
+            Piece::Char(c) if is_printable(c) => push(out, c),
+            _ => out.push(b'?'),
+        }),
+        Style::Escape => rewrite(name, |out, piece| match piece {
+            Piece::Char(' ') => out.extend_from_slice(b"\\ "),
+            Piece::Char(c) if is_printable(c) && c != '\\' => push(out, c),
+            piece => backslash(out, piece),
+        }),
+        Style::Backslash => rewrite(name, |out, piece| match piece {
+            Piece::Char(c) if is_printable(c) && c != '\\' => push(out, c),
+            piece => backslash(out, piece),
+        }),
+        Style::C => Cow::Owned(in_double_quotes(name)),
+        Style::Shell => shell(name),
+    }
+}
+
+/// Columns that `text`, already escaped, takes on a terminal.
+pub fn width(text: &[u8]) -> usize {
+    if text.is_ascii() {
+        return text.len();
+    }
+    let chunks = text.utf8_chunks();
+    chunks.map(|c| c.valid().chars().map(|c| c.width().unwrap_or(0)).sum::<usize>() + c.invalid().len()).sum()
+}
+
+/// Bytes that no style but C changes: the fast path for nearly every name.
+fn is_plain(name: &[u8]) -> bool {
+    !name.is_empty()
+        && name.iter().all(|b| {
+            b.is_ascii_alphanumeric()
+                || matches!(b, b'_' | b'-' | b'.' | b'+' | b'/' | b'@' | b'%' | b',' | b':')
+        })
+}
+
+/// Whether a terminal shows `c` and does nothing else.
+fn is_printable(c: char) -> bool {
+    !c.is_control()
+        // Directional overrides and isolates, and the separators of lines and paragraphs.
+        && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+        && !matches!(c, '\u{e0000}'..='\u{e0fff}')
+}
+
+#[derive(Clone, Copy)]
+enum Piece {
+    Char(char),
+    Byte(u8),
+}
+
+fn pieces(name: &[u8]) -> impl Iterator<Item = Piece> {
+    name.utf8_chunks()
+        .flat_map(|c| c.valid().chars().map(Piece::Char).chain(c.invalid().iter().map(|&b| Piece::Byte(b))))
+}
+
+fn rewrite(name: &[u8], each: impl Fn(&mut Vec<u8>, Piece)) -> Cow<'_, [u8]> {
+    let mut out = Vec::with_capacity(name.len() + 8);
+    pieces(name).for_each(|piece| each(&mut out, piece));
+    Cow::Owned(out)
+}
+
+fn push(out: &mut Vec<u8>, c: char) {
+    out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+}
+
+/// A letter where C has one, otherwise three octal digits a byte.
+fn backslash(out: &mut Vec<u8>, piece: Piece) {
+    let letter = match piece {
+        Piece::Char('\x07') => b'a',
+        Piece::Char('\x08') => b'b',
+        Piece::Char('\x0c') => b'f',
+        Piece::Char('\n') => b'n',
+        Piece::Char('\r') => b'r',
+        Piece::Char('\t') => b't',
+        Piece::Char('\x0b') => b'v',
+        Piece::Char(c) if c.is_ascii() && !c.is_control() => c as u8,
+        Piece::Char(c) => return c.encode_utf8(&mut [0; 4]).bytes().for_each(|b| octal(out, b)),
+        Piece::Byte(b) => return octal(out, b),
+    };
+    out.extend_from_slice(&[b'\\', letter]);
+}
+
+fn octal(out: &mut Vec<u8>, b: u8) {
+    out.extend_from_slice(&[b'\\', b'0' + (b >> 6), b'0' + (b >> 3 & 7), b'0' + (b & 7)]);
+}
+
+fn in_double_quotes(name: &[u8]) -> Vec<u8> {
+    let mut out = vec![b'"'];
+    for piece in pieces(name) {
+        match piece {
+            Piece::Char(c) if is_printable(c) && c != '\\' && c != '"' => push(&mut out, c),
+            piece => backslash(&mut out, piece),
+        }
+    }
+    out.push(b'"');
+    out
+}
+
+/// gnulib's `shell_escape_quoting_style`.
+fn shell(name: &[u8]) -> Cow<'_, [u8]> {
+    let all = || pieces(name).enumerate();
+    let needs = all().any(|(at, piece)| match piece {
+        Piece::Char('#' | '~') => at == 0,
+        Piece::Char('{' | '}') => name.len() == 1,
+        Piece::Char(c) => !is_printable(c) || " !\"$&()*;<=>?[\\^`|'".contains(c),
+        Piece::Byte(_) => true,
+    });
+    if !needs && !name.is_empty() {
+        return Cow::Borrowed(name);
+    }
+    let fits_double_quotes = all().all(|(at, piece)| match piece {
+        Piece::Char('#' | '~') => at == 0,
+        Piece::Char(c) => is_printable(c) && !"!\"$&()*;<=>?[\\^`|{}".contains(c),
+        Piece::Byte(_) => false,
+    });
+    if name.contains(&b'\'') && fits_double_quotes {
+        return Cow::Owned(in_double_quotes(name));
+    }
+    let mut out = vec![b'\''];
+    let mut in_dollar = false;
+    for piece in pieces(name) {
+        let printable = matches!(piece, Piece::Char(c) if is_printable(c));
+        match (printable, in_dollar) {
+            (false, false) => out.extend_from_slice(b"'$'"),
+            (true, true) => out.extend_from_slice(b"''"),
+            _ => {}
+        }
+        in_dollar = !printable;
+        match piece {
+            Piece::Char('\'') => out.extend_from_slice(b"'\\''"),
+            Piece::Char(c) if printable => push(&mut out, c),
+            piece => backslash(&mut out, piece),
+        }
+    }
+    out.push(b'\'');
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(style: Style, name: &[u8], expected: &str) {
+        assert_eq!(String::from_utf8_lossy(&escape(name, style)), expected, "{style:?}");
+    }
+
+    #[test]
+    fn a_shell_can_read_back_what_the_shell_style_writes() {
+        for (name, expected) in [
+            (&b"plain-1.txt"[..], "plain-1.txt"),
+            (b"with space", "'with space'"),
+            (b"it's", "\"it's\""),
+            (b"it's $", "'it'\\''s $'"),
+            (b"new\nline", "'new'$'\\n''line'"),
+            (b"\x1b[2J", "''$'\\033''[2J'"),
+            (b"end\xff", "'end'$'\\377'"),
+            (b"a\xff\xfeb", "'a'$'\\377\\376''b'"),
+            (b"~x", "'~x'"),
+            (b"x~", "x~"),
+            (b"back\\slash", "'back\\slash'"),
+            ("grüße".as_bytes(), "grüße"),
+        ] {
+            check(Style::Shell, name, expected);
+        }
+    }
+
+    #[test]
+    fn the_other_styles_are_those_of_ls() {
+        check(Style::Question, b"a\nb\xffc", "a?b?c");
+        check(Style::Escape, b"a b\n\\\x01", "a\\ b\\n\\\\\\001");
+        check(Style::C, b"a \"b\"\t", "\"a \\\"b\\\"\\t\"");
+        check(Style::C, b"plain", "\"plain\"");
+        check(Style::Literal, b"a\nb", "a\nb");
+    }
+
+    #[test]
+    fn text_direction_cannot_be_turned_by_a_name() {
+        check(Style::Backslash, "a\u{202e}gpj.exe".as_bytes(), "a\\342\\200\\256gpj.exe");
+    }
+
+    #[test]
+    fn wide_characters_count_twice() {
+        assert_eq!(width("日本".as_bytes()), 4);
+        assert_eq!(width(b"abc"), 3);
+    }
+}

@@ -1,0 +1,80 @@
+//! The machine-readable form: one object a line, each with its schema and kind.
+//!
+//! Invariant: bytes are lossless. A string that is not UTF-8 is written readably under its own key, and exactly, in
+//! hexadecimal, under the key with `_hex` appended. docs/json.md is the schema's description.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+/// The version of the schema; it grows when a field changes its meaning or goes, not when one comes.
+pub const SCHEMA: &str = "obento/1";
+
+/// One object on one line.
+pub struct Line {
+    text: Vec<u8>,
+}
+
+impl Line {
+    /// Starts an object of `kind`: `entry`, `volume`, ...
+    pub fn new(kind: &str) -> Self {
+        let text = format!("{{\"schema\":\"{SCHEMA}\",\"kind\":\"{kind}\"");
+        Self { text: text.into_bytes() }
+    }
+
+    /// Adds a field. `None` writes `null`.
+    #[must_use]
+    pub fn field(mut self, key: &str, value: impl Serialize) -> Self {
+        self.key(key);
+        // Numbers, strings and lists of them cannot fail to serialise, and a Vec takes every byte.
+        let _ = serde_json::to_writer(&mut self.text, &value);
+        self
+    }
+
+    /// Adds a string of bytes, exactly.
+    #[must_use]
+    pub fn bytes(mut self, key: &str, bytes: &[u8]) -> Self {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => self.field(key, text),
+            Err(_) => {
+                self = self.field(key, String::from_utf8_lossy(bytes));
+                self.field(&format!("{key}_hex"), hex(bytes))
+            }
+        }
+    }
+
+    /// Ends the object and its line.
+    pub fn write(mut self, out: &mut impl Write) -> io::Result<()> {
+        self.text.extend_from_slice(b"}\n");
+        out.write_all(&self.text)
+    }
+
+    fn key(&mut self, key: &str) {
+        self.text.extend_from_slice(b",\"");
+        self.text.extend_from_slice(key.as_bytes());
+        self.text.extend_from_slice(b"\":");
+    }
+}
+
+/// Lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes.iter().flat_map(|b| [b >> 4, b & 15]).map(|d| char::from(DIGITS[usize::from(d)])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_not_utf8_is_written_exactly() {
+        let mut out = Vec::new();
+        let line =
+            Line::new("entry").bytes("name", b"a\xff\"").field("size", 3).field("target", None::<&str>);
+        line.write(&mut out).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "{\"schema\":\"obento/1\",\"kind\":\"entry\",\"name\":\"a\u{fffd}\\\"\",\"name_hex\":\"61ff22\",\"size\":3,\"target\":null}\n"
+        );
+    }
+}

@@ -1,0 +1,73 @@
+//! Standard output.
+//!
+//! A terminal gets lines as they come, so that they stand in order with the errors among them; anything else gets
+//! 64 KiB at a time. A closed pipe ends the command quietly: it travels up as [`Stop::Output`].
+
+use std::io::{self, BufWriter, IsTerminal, LineWriter, StdoutLock, Write};
+
+use crate::report::Report;
+
+const BUFFER: usize = 64 << 10;
+
+/// Why a command ended before its end.
+#[derive(Debug)]
+pub enum Stop {
+    /// Standard output cannot be written; with `BrokenPipe` nobody wants more.
+    Output(io::Error),
+    /// Nothing more can be done.
+    Failed(Report),
+}
+
+/// What a subcommand answers. Trouble that costs a single operand or file is told to
+/// [`Context`](crate::context::Context) as it happens, and is no `Err`.
+pub type Outcome = Result<(), Stop>;
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl From<Report> for Stop {
+    fn from(report: Report) -> Self {
+        Self::Failed(report)
+    }
+}
+
+/// Standard output, buffered as its kind asks for. Call [`Output::finish`] at the end, or a full disk goes unnoticed.
+pub enum Output {
+    Terminal(LineWriter<StdoutLock<'static>>),
+    Other(BufWriter<StdoutLock<'static>>),
+}
+
+impl Output {
+    pub fn stdout() -> Self {
+        let stdout = io::stdout();
+        if stdout.is_terminal() {
+            Self::Terminal(LineWriter::with_capacity(BUFFER, stdout.lock()))
+        } else {
+            Self::Other(BufWriter::with_capacity(BUFFER, stdout.lock()))
+        }
+    }
+
+    /// Writes out what is buffered.
+    pub fn finish(mut self) -> Outcome {
+        Ok(self.flush()?)
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Terminal(w) => w.write(buf),
+            Self::Other(w) => w.write(buf),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Terminal(w) => w.flush(),
+            Self::Other(w) => w.flush(),
+        }
+    }
+}
