@@ -1,5 +1,5 @@
-//! A device some of whose blocks are read from other places of the same device: a journal seen as if it had been
-//! replayed, at the price of an index and not of a copy.
+//! A device some of whose blocks are read from other places, of the same device or of one other: a journal seen as if
+//! it had been replayed, at the price of an index and not of a copy.
 //!
 //! Invariant: the device below is never written, and the index never changes after it was made.
 
@@ -14,7 +14,7 @@ use crate::device::{Backing, BlockDevice, check_buf};
 /// Where the bytes of a block are instead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Source {
-    /// Block number on the same device.
+    /// Block number on the device that the sources are on.
     pub block: u64,
     /// The first four bytes, if they stand differently there (jbd2 escapes its magic number).
     pub first: Option<[u8; 4]>,
@@ -24,14 +24,21 @@ pub struct Source {
 #[derive(Debug)]
 pub struct Remap<D> {
     below: D,
+    /// The device that the sources are on, where it is another one: an external journal.
+    sources: Option<D>,
     block_size: u32,
     index: BTreeMap<u64, Source>,
 }
 
 impl<D: BlockDevice> Remap<D> {
-    /// Shows block `n` of `index`, in units of `block_size` bytes (a power of two), from its source.
+    /// Shows block `n` of `index`, in units of `block_size` bytes (a power of two), from its source on the same device.
     pub fn new(below: D, block_size: u32, index: BTreeMap<u64, Source>) -> Self {
-        Self { below, block_size, index }
+        Self { below, sources: None, block_size, index }
+    }
+
+    /// As [`Remap::new`], with the sources on another device.
+    pub fn from_other(below: D, sources: D, block_size: u32, index: BTreeMap<u64, Source>) -> Self {
+        Self { below, sources: Some(sources), block_size, index }
     }
 
     fn start_of(&self, block: u64) -> u64 {
@@ -53,7 +60,8 @@ impl<D: BlockDevice> Remap<D> {
         };
         let range = to_usize(at)..to_usize(end.saturating_sub(offset));
         let Some(target) = buf.get_mut(range) else { return Ok(()) };
-        self.below.read_at(self.start_of(source.block).saturating_add(skip), target)?;
+        let device = self.sources.as_ref().unwrap_or(&self.below);
+        device.read_at(self.start_of(source.block).saturating_add(skip), target)?;
         if let Some(first) = source.first {
             let escaped = first.iter().skip(to_usize(skip));
             target.iter_mut().zip(escaped).for_each(|(byte, &right)| *byte = right);
@@ -124,5 +132,16 @@ mod tests {
         let mut inside = [0; 2];
         remap.read_at(34, &mut inside).unwrap();
         assert_eq!(inside, [9, 9]);
+    }
+
+    #[test]
+    fn sources_can_be_on_another_device() {
+        let (volume, journal) =
+            (MemDevice::read_only(Vec::from([1; 32])), MemDevice::read_only(Vec::from([2; 64])));
+        let index = BTreeMap::from([(1, Source { block: 3, first: None })]);
+        let remap = Remap::from_other(volume, journal, 16, index);
+        let mut seen = [0; 32];
+        remap.read_at(0, &mut seen).unwrap();
+        assert_eq!((seen[15], seen[16], seen[31]), (1, 2, 2));
     }
 }

@@ -1,1 +1,49 @@
-//! journal
+//! The journal of ext3 and ext4 (jbd2): its format, and what a volume looks like once it has been replayed.
+//!
+//! A journal lies in the blocks of an inode or on a device of its own; its user says where ([`Runs`]), so that this
+//! crate knows no file system. A volume that must not be written is not replayed but *indexed*:
+//! [`Journal::replay_index`] answers which blocks of the volume have a newer copy in the log, and
+//! [`Remap`](obento_block::Remap) shows the volume through that index.
+//!
+//! Recovery follows Linux `fs/jbd2/recovery.c`; where it differs, `recovery.rs` says so.
+#![no_std]
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
+)]
+
+extern crate alloc;
+#[cfg(any(test, feature = "std"))]
+extern crate std;
+
+pub mod checksum;
+mod external;
+mod journal;
+mod log;
+mod map;
+pub mod raw;
+mod record;
+mod recovery;
+mod revoke;
+mod super_block;
+mod tag;
+#[cfg(test)]
+mod testing;
+mod tid;
+
+pub use external::ExternalJournal;
+pub use journal::Journal;
+pub use map::{Run, Runs};
+pub use record::{LogRecord, LogRecordKind, LogRecords};
+pub use recovery::{Replayed, Summary};
+pub use revoke::Revokes;
+pub use super_block::{Checksums, Compat, Incompat, SuperBlock, Version};
+pub use tag::{Tag, TagLayout, Tags};
+pub use tid::Tid;

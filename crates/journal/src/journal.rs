@@ -1,0 +1,85 @@
+//! A journal that was opened for reading.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use obento_base::wire::{to_u64, to_usize};
+use obento_base::{Corrupt, Error, Feature, Result, Structure};
+use obento_block::BlockDevice;
+
+use crate::{ExternalJournal, Runs, SuperBlock};
+
+/// A journal: a super block, a log, and where they lie.
+pub struct Journal {
+    device: Arc<dyn BlockDevice>,
+    runs: Runs,
+    super_block: SuperBlock,
+}
+
+impl Journal {
+    /// Opens the journal in the blocks `runs` of `device`, each of `block_size` bytes. Errors: those of
+    /// [`SuperBlock::decode`], Corrupt if the first block is a hole, those of the device.
+    pub fn open(device: Arc<dyn BlockDevice>, block_size: u32, runs: Runs) -> Result<Self> {
+        Self::open_at(device, block_size, runs, 0)
+    }
+
+    /// Opens the journal that fills `device`, for a file system with blocks of `block_size` bytes that names its
+    /// journal by `uuid`. Errors, the first that holds: Invalid if the device holds no journal or that of another
+    /// file system; Unsupported if several share it; then as [`Journal::open`].
+    pub fn open_external(device: Arc<dyn BlockDevice>, block_size: u32, uuid: [u8; 16]) -> Result<Self> {
+        let label = ExternalJournal::probe(&device)?.ok_or(Error::Invalid)?;
+        if label.uuid != uuid || label.block_size != block_size {
+            return Err(Error::Invalid);
+        }
+        let journal = Self::open_at(device, block_size, Runs::identity(label.len), label.super_block())?;
+        if journal.super_block.users > 1 {
+            return Err(Error::Unsupported(Feature::Named("a journal shared by several file systems")));
+        }
+        Ok(journal)
+    }
+
+    fn open_at(device: Arc<dyn BlockDevice>, block_size: u32, runs: Runs, at: u32) -> Result<Self> {
+        let mut bytes = [0; SuperBlock::LEN];
+        let block = locate(&runs, at)?;
+        device.read_at(block.saturating_mul(block_size.into()), &mut bytes)?;
+        let super_block = SuperBlock::decode(&bytes, block, block_size, runs.len())?;
+        Ok(Self { device, runs, super_block })
+    }
+
+    /// The super block.
+    pub fn super_block(&self) -> &SuperBlock {
+        &self.super_block
+    }
+
+    /// The device that the journal is on.
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.device
+    }
+
+    /// The block of the device that holds block `at` of the journal. Corrupt if there is none.
+    pub fn locate(&self, at: u32) -> Result<u64> {
+        locate(&self.runs, at)
+    }
+
+    /// Reads block `at` of the journal; `buf` has its size.
+    pub fn read(&self, at: u32, buf: &mut [u8]) -> Result<()> {
+        let block = self.locate(at)?;
+        self.device.read_at(block.saturating_mul(self.super_block.block_size.into()), buf)
+    }
+
+    /// A buffer for one block.
+    pub fn block_buffer(&self) -> Result<Vec<u8>> {
+        let len = to_usize(self.super_block.block_size.into());
+        let mut buffer = Vec::new();
+        buffer.try_reserve_exact(len)?;
+        buffer.resize(len, 0);
+        Ok(buffer)
+    }
+}
+
+fn locate(runs: &Runs, at: u32) -> Result<u64> {
+    runs.find(at).ok_or_else(|| {
+        let (len, start) = (to_u64(1), 0);
+        Corrupt::BlockRange { structure: Structure::Journal, at: at.into(), start, len }.into()
+    })
+}

@@ -1,0 +1,160 @@
+//! Walking through the log from one control block to the next.
+//!
+//! Invariant: a walk takes no more blocks than the log has, whatever they say; one that has taken them all is at the
+//! end of the log.
+
+use alloc::vec::Vec;
+
+use obento_base::wire::FromBytes;
+use obento_base::{Corrupt, Error, Result, Structure};
+
+use crate::raw::{self, RawCommit, RawHeader};
+use crate::tag::Tags;
+use crate::{Checksums, Journal, Revokes, Tid, checksum};
+
+/// What a control block is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Control {
+    Descriptor,
+    Revoke,
+    Commit,
+}
+
+/// A walk through the log of a journal.
+pub(crate) struct Walk<'j> {
+    journal: &'j Journal,
+    /// The transaction that the next control block must belong to.
+    tid: Tid,
+    /// Where the last control block stands.
+    at: u32,
+    next: u32,
+    left: u32,
+    block: Vec<u8>,
+}
+
+impl<'j> Walk<'j> {
+    /// At the start of the log; at its end if there is nothing to replay.
+    pub(crate) fn new(journal: &'j Journal) -> Result<Self> {
+        let sb = journal.super_block();
+        let left = if sb.needs_replay() { sb.log_end } else { 0 };
+        let block = journal.block_buffer()?;
+        Ok(Self { journal, tid: sb.sequence, at: sb.start, next: sb.start, left, block })
+    }
+
+    pub(crate) fn tid(&self) -> Tid {
+        self.tid
+    }
+
+    pub(crate) fn at(&self) -> u32 {
+        self.at
+    }
+
+    /// Where the log goes on.
+    pub(crate) fn position(&self) -> u32 {
+        self.next
+    }
+
+    /// The last control block.
+    pub(crate) fn block(&self) -> &[u8] {
+        &self.block
+    }
+
+    /// The device's block that holds the last control block.
+    pub(crate) fn located(&self) -> Result<u64> {
+        self.journal.locate(self.at)
+    }
+
+    /// Goes to the next control block. `None`: the log ends here, since what follows is not a control block of the
+    /// transaction that is due.
+    pub(crate) fn step(&mut self) -> Result<Option<Control>> {
+        let Some(at) = self.take() else { return Ok(None) };
+        self.at = at;
+        self.journal.read(at, &mut self.block)?;
+        let Ok((header, _)) = RawHeader::ref_from_prefix(&self.block) else { return Ok(None) };
+        if header.h_magic.get() != raw::MAGIC || header.h_sequence.get() != self.tid.0 {
+            return Ok(None);
+        }
+        Ok(match header.h_blocktype.get() {
+            raw::DESCRIPTOR_BLOCK => Some(Control::Descriptor),
+            raw::COMMIT_BLOCK => Some(Control::Commit),
+            raw::REVOKE_BLOCK => Some(Control::Revoke),
+            _ => None,
+        })
+    }
+
+    /// Takes the next block of the log, whatever it is.
+    pub(crate) fn take(&mut self) -> Option<u32> {
+        self.left = self.left.checked_sub(1)?;
+        let (at, log) = (self.next, self.journal.super_block().log());
+        let after = at.saturating_add(1);
+        self.next = if after >= log.end { log.start } else { after };
+        Some(at)
+    }
+
+    /// Takes the blocks that the tags of a descriptor block stand for.
+    pub(crate) fn skip_tagged(&mut self) {
+        for _ in 0..self.tags().count() {
+            self.take();
+        }
+    }
+
+    /// After a commit block: the next transaction is due.
+    pub(crate) fn next_transaction(&mut self) {
+        self.tid = self.tid.next();
+    }
+
+    /// The tags of the last control block, a descriptor.
+    pub(crate) fn tags(&self) -> Tags<'_> {
+        self.journal.super_block().tag_layout().tags(&self.block)
+    }
+
+    /// The records of the last control block, a revoke block.
+    pub(crate) fn revokes(&self) -> Result<Revokes<'_>> {
+        Revokes::new(self.journal.super_block(), &self.block, self.located()?)
+    }
+
+    /// The last control block as a commit block.
+    pub(crate) fn commit(&self) -> Result<&RawCommit> {
+        match RawCommit::ref_from_prefix(&self.block) {
+            Ok((commit, _)) => Ok(commit),
+            // The smallest block is far longer; the type cannot say so.
+            Err(_) => Err(Error::Invalid),
+        }
+    }
+
+    /// What is wrong with the last control block's own checksum, if it has one and it is wrong.
+    pub(crate) fn damage(&self, control: Control, seed: u32) -> Result<Option<Error>> {
+        if !self.journal.super_block().checksums().in_blocks() {
+            return Ok(None);
+        }
+        let (found, expected) = match control {
+            Control::Commit => {
+                let found = self.commit()?.h_chksum.first().map_or(0, |sum| sum.get());
+                (found, checksum::commit_block(seed, &self.block))
+            }
+            Control::Descriptor | Control::Revoke => {
+                let tail = self.block.last_chunk::<4>().map_or(0, |tail| u32::from_be_bytes(*tail));
+                (tail, checksum::control_block(seed, &self.block))
+            }
+        };
+        if found == expected { Ok(None) } else { self.checksum_error(found, expected).map(Some) }
+    }
+
+    /// The error for a wrong checksum of the last control block.
+    pub(crate) fn checksum_error(&self, found: u32, expected: u32) -> Result<Error> {
+        let block = self.located()?;
+        Ok(Corrupt::Checksum { structure: Structure::Journal, block, found, expected }.into())
+    }
+}
+
+/// Whether the data block `bytes` has the checksum in its tag; the two where it has not.
+pub(crate) fn data_mismatch(
+    checksums: Checksums,
+    seed: u32,
+    tid: Tid,
+    tag: &crate::Tag,
+    bytes: &[u8],
+) -> Option<(u32, u32)> {
+    let computed = checksum::data_block(seed, tid, bytes);
+    if tag.matches(checksums, computed) { None } else { Some((tag.checksum, computed)) }
+}

@@ -1,0 +1,116 @@
+//! Where the blocks of a journal lie on its device.
+//!
+//! Invariant: runs are in the order of the journal's blocks and do not overlap, because they are only appended.
+
+use alloc::vec::Vec;
+
+use obento_base::{Corrupt, Error, Feature, Result, Structure};
+
+/// More pieces than any journal has: bounds memory to 16 MiB, whatever an inode claims.
+const MAX_RUNS: usize = 1 << 20;
+
+/// Blocks of the journal that follow each other on the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// First block of the journal.
+    pub at: u32,
+    /// Where it lies on the device.
+    pub block: u64,
+    /// How many.
+    pub len: u32,
+}
+
+impl Run {
+    /// First journal block after the run.
+    fn end(&self) -> u32 {
+        self.at.saturating_add(self.len)
+    }
+}
+
+/// The blocks of a journal, in order.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Runs(Vec<Run>);
+
+impl Runs {
+    /// A journal without a block.
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// A journal whose block numbers are those of its device: an external one.
+    pub fn identity(len: u32) -> Self {
+        Self(Vec::from([Run { at: 0, block: 0, len }]))
+    }
+
+    /// Adds `run` behind the others; what lies between is a hole. Errors, the first that holds: Corrupt if it starts
+    /// before the last one ends or passes 2^32 blocks; Unsupported for a journal in more pieces than any has.
+    pub fn push(&mut self, run: Run) -> Result<()> {
+        if run.at < self.len()
+            || run.at.checked_add(run.len).is_none()
+            || run.block.checked_add(run.len.into()).is_none()
+        {
+            let (at, start, len) = (run.at.into(), run.block, run.len.into());
+            return Err(Corrupt::BlockRange { structure: Structure::Journal, at, start, len }.into());
+        }
+        if let Some(last) = self.0.last_mut()
+            && last.end() == run.at
+            && last.block.saturating_add(last.len.into()) == run.block
+        {
+            last.len = last.len.saturating_add(run.len);
+            return Ok(());
+        }
+        if self.0.len() >= MAX_RUNS {
+            return Err(Error::Unsupported(Feature::Named("a journal in more than 2^20 pieces")));
+        }
+        self.0.try_reserve(1)?;
+        self.0.push(run);
+        Ok(())
+    }
+
+    /// Length of the journal in blocks, holes included.
+    pub fn len(&self) -> u32 {
+        self.0.last().map_or(0, Run::end)
+    }
+
+    /// Whether there is no block.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The runs.
+    pub fn iter(&self) -> impl Iterator<Item = &Run> {
+        self.0.iter()
+    }
+
+    /// The block on the device of journal block `at`; `None` in a hole or past the end.
+    pub fn find(&self, at: u32) -> Option<u64> {
+        let after = self.0.partition_point(|run| run.at <= at);
+        let run = self.0.get(after.checked_sub(1)?)?;
+        let into = at.checked_sub(run.at).filter(|&into| into < run.len)?;
+        run.block.checked_add(into.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_found_in_its_run_and_holes_have_none() {
+        let mut runs = Runs::new();
+        for (at, block, len) in [(0, 100, 2), (2, 102, 2), (6, 50, 1)] {
+            runs.push(Run { at, block, len }).unwrap();
+        }
+        assert_eq!(runs.iter().count(), 2);
+        let found: Vec<_> = (0..8).map(|at| runs.find(at)).collect();
+        assert_eq!(found, [Some(100), Some(101), Some(102), Some(103), None, None, Some(50), None]);
+    }
+
+    #[test]
+    fn runs_out_of_order_are_refused() {
+        let mut runs = Runs::new();
+        runs.push(Run { at: 4, block: 1, len: 4 }).unwrap();
+        assert!(runs.push(Run { at: 7, block: 9, len: 1 }).is_err());
+        assert!(runs.push(Run { at: u32::MAX, block: 9, len: 2 }).is_err());
+    }
+}

@@ -1,0 +1,363 @@
+//! Recovery: what the volume looks like once the log has been replayed.
+//!
+//! Four walks, as jbd2 does three. *Scan* finds where the log ends: a transaction counts if its commit block is there
+//! and right. *Collect* notes which blocks the log has copies of, so that memory is bounded by the log. *Revoke* notes
+//! for those the last transaction that gave them up. *Replay* takes the last good copy of each from a later
+//! transaction.
+//!
+//! Where the log ends, and what is an error:
+//! - A block that is no control block of the transaction due ends the log; what precedes without a commit block is a
+//!   torn transaction and is dropped. That is the ordinary end.
+//! - A wrong checksum of a descriptor or revoke block in a transaction whose commit block is there fails the whole
+//!   replay, unless that commit is older than the one before it: then it is left from an earlier use of the journal,
+//!   and the log ended before it.
+//! - A wrong checksum of a commit block ends the log with damage; with `ASYNC_COMMIT` and v1 checksums only if another
+//!   commit follows, since an interrupted commit looks the same.
+//! - A wrong checksum of a data block, or a tag that names a block outside the volume, costs that block; the rest is
+//!   replayed and the damage told.
+//!
+//! Differs from jbd2: a walk ends after one turn round the log; a block outside the volume does not stop the replay.
+//! Source: Linux `fs/jbd2/recovery.c`, `fs/jbd2/revoke.c`.
+
+use alloc::collections::BTreeMap;
+
+use obento_base::crc::crc32_be;
+use obento_base::{Corrupt, Error, Feature, Result, Structure};
+use obento_block::Source;
+
+use crate::log::{Control, Walk, data_mismatch};
+use crate::raw::{CRC32_CHKSUM, CRC32_CHKSUM_SIZE, MAGIC};
+use crate::super_block::{Checksums, Incompat};
+use crate::tag::TagFlags;
+use crate::{Journal, Tag, Tid};
+
+/// More blocks than the log of any default journal holds (262,144); bounds memory to some 64 MiB.
+const MAX_BLOCKS: usize = 1 << 20;
+
+/// The outcome of a replay in memory.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Replayed {
+    /// Which blocks of the volume have a newer copy, and where on the journal's device.
+    pub index: BTreeMap<u64, Source>,
+    /// What was found.
+    pub summary: Summary,
+    /// The first damage that cost blocks or transactions, although the rest could be replayed.
+    pub damage: Option<Error>,
+}
+
+/// What a replay found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    /// Complete transactions.
+    pub transactions: u32,
+    /// The first transaction expected.
+    pub first: Tid,
+    /// The transaction after the last complete one; fast commits belong to it.
+    pub next: Tid,
+    /// Where the log goes on, as a block of the journal.
+    pub head: u32,
+    /// Copies replayed; of one block several, if several transactions wrote it.
+    pub blocks: u64,
+    /// Copies not replayed because their block was given up later.
+    pub revoked: u64,
+    /// Copies lost to a wrong checksum or a block number outside the volume.
+    pub lost: u64,
+}
+
+/// Where the log ends.
+struct End {
+    tid: Tid,
+    head: u32,
+    damage: Option<Error>,
+}
+
+/// What is known of one block of the volume.
+#[derive(Default)]
+struct Slot {
+    revoked: Option<Tid>,
+    source: Option<Source>,
+}
+
+impl Slot {
+    /// Whether a copy of transaction `tid` must not be replayed.
+    fn is_revoked(&self, tid: Tid) -> bool {
+        self.revoked.is_some_and(|revoked| !tid.is_after(revoked))
+    }
+}
+
+impl Journal {
+    /// Which blocks of a volume of `volume_blocks` blocks the log has newer copies of. Errors: Corrupt where the log
+    /// cannot be trusted at all; Unsupported for more than 2^20 different blocks; those of the device.
+    pub fn replay_index(&self, volume_blocks: u64) -> Result<Replayed> {
+        let first = self.super_block().sequence;
+        if !self.super_block().needs_replay() {
+            let summary = Summary { first, next: first, head: self.super_block().head, ..Summary::default() };
+            return Ok(Replayed { summary, ..Replayed::default() });
+        }
+        let end = self.scan()?;
+        let mut slots = BTreeMap::new();
+        self.collect(&end, volume_blocks, &mut slots)?;
+        self.revoke(&end, &mut slots)?;
+        let transactions = end.tid.since(first);
+        let summary = Summary { transactions, first, next: end.tid, head: end.head, ..Summary::default() };
+        let mut replayed = Replayed { index: BTreeMap::new(), summary, damage: end.damage };
+        self.replay(end.tid, volume_blocks, &mut slots, &mut replayed)?;
+        replayed.index = slots.into_iter().filter_map(|(block, slot)| Some((block, slot.source?))).collect();
+        Ok(replayed)
+    }
+
+    fn scan(&self) -> Result<End> {
+        let mut scan = Scan::new(self)?;
+        while let Some(control) = scan.walk.step()? {
+            let done = match control {
+                Control::Descriptor => scan.descriptor()?,
+                Control::Revoke => scan.revoke()?,
+                Control::Commit => scan.commit()?,
+            };
+            if done {
+                break;
+            }
+        }
+        Ok(scan.end())
+    }
+
+    /// Hands every control block of the complete transactions to `visit`, which must take a descriptor's blocks.
+    fn each_control(
+        &self,
+        end: Tid,
+        mut visit: impl FnMut(&mut Walk<'_>, Control) -> Result<()>,
+    ) -> Result<()> {
+        let mut walk = Walk::new(self)?;
+        while end.is_after(walk.tid()) {
+            let Some(control) = walk.step()? else { break };
+            visit(&mut walk, control)?;
+            if control == Control::Commit {
+                walk.next_transaction();
+            }
+        }
+        Ok(())
+    }
+
+    fn collect(&self, end: &End, volume_blocks: u64, slots: &mut BTreeMap<u64, Slot>) -> Result<()> {
+        self.each_control(end.tid, |walk, control| {
+            if control != Control::Descriptor {
+                return Ok(());
+            }
+            for tag in walk.tags().filter(|tag| tag.block < volume_blocks) {
+                if slots.len() >= MAX_BLOCKS && !slots.contains_key(&tag.block) {
+                    let feature = Feature::Named("a journal with more than 2^20 blocks to replay");
+                    return Err(Error::Unsupported(feature));
+                }
+                slots.entry(tag.block).or_default();
+            }
+            walk.skip_tagged();
+            Ok(())
+        })
+    }
+
+    fn revoke(&self, end: &End, slots: &mut BTreeMap<u64, Slot>) -> Result<()> {
+        self.each_control(end.tid, |walk, control| {
+            match control {
+                Control::Descriptor => walk.skip_tagged(),
+                Control::Commit => {}
+                Control::Revoke => {
+                    let tid = walk.tid();
+                    for block in walk.revokes()? {
+                        if let Some(slot) = slots.get_mut(&block) {
+                            // Transactions come in order, so the last one seen is the latest.
+                            slot.revoked = Some(tid);
+                        }
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn replay(
+        &self,
+        end: Tid,
+        volume_blocks: u64,
+        slots: &mut BTreeMap<u64, Slot>,
+        replayed: &mut Replayed,
+    ) -> Result<()> {
+        let mut copy =
+            Copies { journal: self, seed: self.super_block().seed(), buffer: self.block_buffer()? };
+        let tag_layout = self.super_block().tag_layout();
+        let mut descriptor = self.block_buffer()?;
+        self.each_control(end, |walk, control| {
+            if control != Control::Descriptor {
+                return Ok(());
+            }
+            descriptor.copy_from_slice(walk.block());
+            for tag in tag_layout.tags(&descriptor) {
+                let Some(at) = walk.take() else { break };
+                let Some(slot) = slots.get_mut(&tag.block).filter(|_| tag.block < volume_blocks) else {
+                    let (at, start) = (at.into(), tag.block);
+                    replayed.lose(Corrupt::BlockRange { structure: Structure::Journal, at, start, len: 1 });
+                    continue;
+                };
+                if slot.is_revoked(walk.tid()) {
+                    replayed.summary.revoked = replayed.summary.revoked.saturating_add(1);
+                    continue;
+                }
+                match copy.verify(walk.tid(), &tag, at)? {
+                    Ok(source) => {
+                        slot.source = Some(source);
+                        replayed.summary.blocks = replayed.summary.blocks.saturating_add(1);
+                    }
+                    Err(damage) => replayed.lose(damage),
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Replayed {
+    fn lose(&mut self, damage: Corrupt) {
+        self.summary.lost = self.summary.lost.saturating_add(1);
+        self.damage.get_or_insert(damage.into());
+    }
+}
+
+/// Checks copies of blocks in the log.
+struct Copies<'j> {
+    journal: &'j Journal,
+    seed: u32,
+    buffer: alloc::vec::Vec<u8>,
+}
+
+impl Copies<'_> {
+    /// The source that the copy at journal block `at` is, or what is wrong with it.
+    fn verify(&mut self, tid: Tid, tag: &Tag, at: u32) -> Result<Result<Source, Corrupt>> {
+        let block = self.journal.locate(at)?;
+        let checksums = self.journal.super_block().checksums();
+        if checksums.in_blocks() {
+            self.journal.read(at, &mut self.buffer)?;
+            if let Some((found, expected)) = data_mismatch(checksums, self.seed, tid, tag, &self.buffer) {
+                let structure = Structure::Journal;
+                return Ok(Err(Corrupt::Checksum { structure, block, found, expected }));
+            }
+        }
+        let first = tag.flags.contains(TagFlags::ESCAPE).then(|| MAGIC.to_be_bytes());
+        Ok(Ok(Source { block, first }))
+    }
+}
+
+/// The first walk: where does the log end?
+struct Scan<'j> {
+    journal: &'j Journal,
+    walk: Walk<'j>,
+    seed: u32,
+    checksums: Checksums,
+    asynchronous: bool,
+    /// A wrong checksum in the transaction under way, which its commit block decides on.
+    suspect: Option<Error>,
+    /// v1: the checksum of the transaction so far.
+    running: u32,
+    last_commit_time: u64,
+    head: u32,
+    /// A wrong checksum in a commit block: the log ends there.
+    failed: Option<(Tid, u32, Error)>,
+    damage: Option<Error>,
+}
+
+impl<'j> Scan<'j> {
+    fn new(journal: &'j Journal) -> Result<Self> {
+        let sb = journal.super_block();
+        let walk = Walk::new(journal)?;
+        Ok(Self {
+            journal,
+            head: walk.position(),
+            walk,
+            seed: sb.seed(),
+            checksums: sb.checksums(),
+            asynchronous: sb.incompat.contains(Incompat::ASYNC_COMMIT),
+            suspect: None,
+            running: !0,
+            last_commit_time: 0,
+            failed: None,
+            damage: None,
+        })
+    }
+
+    /// A descriptor and the blocks after it. Answers whether the log ends here, as the other two.
+    fn descriptor(&mut self) -> Result<bool> {
+        self.suspect_block(Control::Descriptor)?;
+        if self.checksums != Checksums::V1 || self.failed.is_some() {
+            self.walk.skip_tagged();
+            return Ok(false);
+        }
+        self.running = crc32_be(self.running, self.walk.block());
+        let mut buffer = self.journal.block_buffer()?;
+        for _ in 0..self.walk.tags().count() {
+            let Some(at) = self.walk.take() else { break };
+            self.journal.read(at, &mut buffer)?;
+            self.running = crc32_be(self.running, &buffer);
+        }
+        Ok(false)
+    }
+
+    fn revoke(&mut self) -> Result<bool> {
+        self.suspect_block(Control::Revoke)?;
+        Ok(false)
+    }
+
+    fn suspect_block(&mut self, control: Control) -> Result<()> {
+        if let Some(error) = self.walk.damage(control, self.seed)? {
+            self.suspect.get_or_insert(error);
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<bool> {
+        let time = self.walk.commit()?.h_commit_sec.get();
+        let stale = time < self.last_commit_time;
+        if let Some(error) = self.suspect.take() {
+            return if stale { Ok(true) } else { Err(error) };
+        }
+        if self.checksums == Checksums::V1
+            && let Some((_, _, error)) = self.failed
+        {
+            // The commit before was wrong and this one is there: not an interrupted commit, but damage.
+            self.damage = Some(error);
+            return Ok(true);
+        }
+        if let Some(error) = self.commit_damage()? {
+            if stale {
+                return Ok(true);
+            }
+            self.failed.get_or_insert((self.walk.tid(), self.head, error));
+            if !self.asynchronous {
+                self.damage = Some(error);
+                return Ok(true);
+            }
+        }
+        self.running = !0;
+        self.last_commit_time = time;
+        self.head = self.walk.position();
+        self.walk.next_transaction();
+        Ok(false)
+    }
+
+    fn commit_damage(&self) -> Result<Option<Error>> {
+        if self.checksums != Checksums::V1 {
+            return self.walk.damage(Control::Commit, self.seed);
+        }
+        let commit = self.walk.commit()?;
+        let found = commit.h_chksum.first().map_or(0, |sum| sum.get());
+        let stored = (commit.h_chksum_type, commit.h_chksum_size, found);
+        if stored == (CRC32_CHKSUM, CRC32_CHKSUM_SIZE, self.running) || stored == (0, 0, 0) {
+            return Ok(None);
+        }
+        self.walk.checksum_error(found, self.running).map(Some)
+    }
+
+    fn end(self) -> End {
+        match self.failed {
+            Some((tid, head, _)) => End { tid, head, damage: self.damage },
+            None => End { tid: self.walk.tid(), head: self.head, damage: None },
+        }
+    }
+}

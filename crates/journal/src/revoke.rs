@@ -1,0 +1,49 @@
+//! Revoke blocks: which blocks of the volume a transaction gave up, so that older copies of them must not be replayed.
+//!
+//! Layout: the header, the number of bytes used (header included), then block numbers of 4 or, with 64-bit block
+//! numbers, 8 bytes. Source: Linux `fs/jbd2/recovery.c` (`scan_revoke_records`).
+
+use obento_base::wire::be::{U32, U64};
+use obento_base::wire::to_usize;
+use obento_base::{Corrupt, Cursor, Result, Structure};
+
+use crate::raw::RawRevokeHeader;
+use crate::super_block::{Incompat, SuperBlock};
+
+/// The block numbers of a revoke block.
+#[derive(Clone, Debug)]
+pub struct Revokes<'a> {
+    cursor: Cursor<'a>,
+    wide: bool,
+}
+
+impl<'a> Revokes<'a> {
+    /// Of the revoke block `bytes`, which stands in block `block` of the device. Corrupt if it says that more bytes
+    /// are used than it has.
+    pub fn new(super_block: &SuperBlock, bytes: &'a [u8], block: u64) -> Result<Self> {
+        let structure = Structure::Journal;
+        let body = super_block.tag_layout().body(bytes);
+        let mut cursor = Cursor::new(body);
+        let header = cursor.take_raw::<RawRevokeHeader>();
+        let used = header.map_or(0, |header| header.r_count.get());
+        let records = body.get(..to_usize(used.into()));
+        let Some(records) = records else {
+            let found = used.into();
+            return Err(Corrupt::Field { structure, field: "r_count", block, offset: 0xc, found }.into());
+        };
+        let records = records.get(size_of::<RawRevokeHeader>()..).unwrap_or_default();
+        Ok(Self { cursor: Cursor::new(records), wide: super_block.incompat.contains(Incompat::BITS_64) })
+    }
+}
+
+impl Iterator for Revokes<'_> {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        if self.wide {
+            self.cursor.take_raw::<U64>().map(|block| block.get())
+        } else {
+            self.cursor.take_raw::<U32>().map(|block| block.get().into())
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Transaction numbers.
+
+use core::fmt;
+
+/// The number of a transaction. It counts modulo 2^32, so that order is a matter of distance: there is no `Ord`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Tid(pub u32);
+
+impl Tid {
+    /// The transaction after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+
+    /// Whether this transaction came after `other` (`tid_gt` of jbd2.h).
+    pub const fn is_after(self, other: Self) -> bool {
+        self.0.wrapping_sub(other.0).cast_signed() > 0
+    }
+
+    /// How many transactions lie from `start` up to this one.
+    pub const fn since(self, start: Self) -> u32 {
+        self.0.wrapping_sub(start.0)
+    }
+}
+
+impl fmt::Display for Tid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_survives_the_wrap_of_the_number() {
+        let last = Tid(u32::MAX);
+        assert!(last.next().is_after(last) && !last.is_after(last.next()) && !last.is_after(last));
+        assert_eq!(last.next().since(last), 1);
+    }
+}
