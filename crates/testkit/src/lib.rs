@@ -1,1 +1,14 @@
-//! testkit
+//! What the tests of every crate share: programs and mounts of the host as second opinions, trees to put into
+//! images, images in every combination of features, and lists of entries that two sides can be compared by.
+//!
+//! A development dependency only: it may panic, and says why.
+
+pub mod entries;
+pub mod image;
+pub mod matrix;
+pub mod mutants;
+pub mod oracle;
+mod tar_stream;
+pub mod tree;
+
+pub use oracle::{Oracle, require};

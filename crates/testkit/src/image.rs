@@ -1,0 +1,200 @@
+//! Images of ext2, ext3 and ext4, made by e2fsprogs and filled by the kernel: nothing of obento has a part in them.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::entries::{self, Entries};
+use crate::oracle::{LoopMount, call, program, run};
+use crate::tree::{self, TreeSpec};
+
+/// Who puts the tree into an image, and who says afterwards what is in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Filler {
+    /// The kernel, through a loop mount.
+    Kernel,
+    /// `mke2fs -d`: for features with which this kernel mounts only reading, or not at all.
+    Mke2fs,
+}
+
+/// How an image is made.
+#[derive(Clone, Debug)]
+pub struct ImageSpec {
+    /// A name for people and files.
+    pub name: &'static str,
+    /// Arguments of `mke2fs`, before the image.
+    pub mke2fs: Vec<&'static str>,
+    /// Arguments of `tune2fs` or commands of `debugfs`, run on the empty image.
+    pub tune: Vec<Tune>,
+    /// Length in bytes; the file is sparse.
+    pub len: u64,
+    /// What is put into it.
+    pub tree: TreeSpec,
+    /// By whom.
+    pub filler: Filler,
+    /// Options of mount(8) for filling.
+    pub mount: &'static str,
+    /// A feature to take off a copy before the kernel mounts it to compare: one it refuses but that changes no byte
+    /// of this tree.
+    pub mask: Option<&'static str>,
+}
+
+/// A step between `mke2fs` and filling.
+#[derive(Clone, Debug)]
+pub enum Tune {
+    /// `tune2fs ARGS IMAGE`.
+    Tune2fs(Vec<&'static str>),
+    /// `debugfs -w -R COMMAND IMAGE`.
+    Debugfs(&'static str),
+}
+
+impl ImageSpec {
+    /// Makes and fills the image as a file in `folder`.
+    pub fn build(&self, folder: &Path) -> Result<PathBuf> {
+        let source = tempfile::tempdir()?;
+        if self.filler == Filler::Mke2fs {
+            tree::write(source.path(), &self.tree)?;
+        }
+        self.build_from(source.path(), folder)
+    }
+
+    /// Makes the image as a file in `folder`, filled from `source` if `mke2fs` fills it.
+    pub fn build_from(&self, source: &Path, folder: &Path) -> Result<PathBuf> {
+        let image = folder.join(format!("{}.img", self.name));
+        File::create(&image)?.set_len(self.len)?;
+        let mut mke2fs = program("mke2fs");
+        mke2fs.args(["-q", "-F"]).args(&self.mke2fs);
+        if self.filler == Filler::Mke2fs {
+            mke2fs.arg("-d").arg(source);
+        }
+        run(mke2fs.arg(&image))?;
+        for step in &self.tune {
+            match step {
+                Tune::Tune2fs(args) => run(program("tune2fs").args(args).arg(&image))?,
+                Tune::Debugfs(command) => run(program("debugfs").args(["-w", "-R", command]).arg(&image))?,
+            };
+        }
+        if self.filler == Filler::Kernel {
+            let mount = LoopMount::new(&image, self.mount)?;
+            tree::write(mount.path(), &self.tree)?;
+            mount.unmount()?;
+        }
+        Ok(image)
+    }
+}
+
+/// What the kernel finds in `image`, as GNU tar reads it from a mount, with sockets, which tar leaves out, beside it.
+pub fn kernel_entries(image: &Path, spec: &ImageSpec) -> Result<Entries> {
+    let folder = tempfile::tempdir()?;
+    let copy = folder.path().join("copy.img");
+    let image = match spec.mask {
+        Some(feature) => {
+            call("cp", ["--sparse=always".as_ref(), image.as_os_str(), copy.as_os_str()])?;
+            run(program("debugfs").args(["-w", "-R", &format!("feature -{feature}")]).arg(&copy))?;
+            &copy
+        }
+        None => image,
+    };
+    let mount = LoopMount::new(image, "ro")?;
+    let tar = folder.path().join("tree.tar");
+    tar_of(mount.path(), &tar)?;
+    let entries = entries::from_tar(File::open(&tar)?)?;
+    mount.unmount()?;
+    Ok(entries)
+}
+
+/// Writes GNU tar's pax archive of `folder` to `tar`: every attribute, sparse files as such.
+pub fn tar_of(folder: &Path, tar: &Path) -> Result<()> {
+    let mut command = program("tar");
+    command.args([
+        "--format=pax",
+        "--sparse",
+        "--xattrs",
+        "--xattrs-include=*",
+        "--sort=name",
+        "--numeric-owner",
+    ]);
+    // A socket is left out with a warning, and the exit code stays 0.
+    run(command.arg("-cf").arg(tar).arg("-C").arg(folder).arg(".")).map(drop)
+}
+
+/// The paths of the sockets below `folder`, relative to it.
+pub fn sockets(folder: &Path) -> Vec<PathBuf> {
+    use std::os::unix::fs::FileTypeExt as _;
+    let files = walkdir::WalkDir::new(folder).sort_by_file_name().into_iter().flatten();
+    let sockets = files.filter(|file| file.file_type().is_socket());
+    sockets.filter_map(|file| file.path().strip_prefix(folder).ok().map(Path::to_owned)).collect()
+}
+
+/// A small image for tests that need a real one and no particular features: ext4 by default options, filled with
+/// [`TreeSpec::SMALL`].
+pub fn small_ext4(folder: &Path) -> Result<PathBuf> {
+    ImageSpec { name: "small", ..crate::matrix::base("small", &["-t", "ext4"], TreeSpec::SMALL) }
+        .build(folder)
+}
+
+/// The SHA-256 of a file in hexadecimal.
+pub fn file_hash(path: &Path) -> Result<String> {
+    let mut hash = entries::ContentHash::default();
+    let len = hash.update_from(0, &mut fs::File::open(path)?)?;
+    Ok(format!("{len}:{}", hash.finish()))
+}
+
+/// A copy of an ext4 image taken while the kernel had it mounted and was busy with it: its journal is dirty. `busy`
+/// works in the mount; what it synced must be seen in the copy.
+pub fn dirty_copy(
+    image: &Path,
+    options: &str,
+    copy: &Path,
+    busy: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
+    let mount = LoopMount::new(image, options)?;
+    busy(mount.path())?;
+    call("cp", ["--sparse=always".as_ref(), image.as_os_str(), copy.as_os_str()])?;
+    mount.unmount()
+}
+
+/// What `debugfs` says of an inode, as far as a directory listing shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DebugfsStat {
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Length in bytes.
+    pub size: u64,
+    /// Names.
+    pub links: u32,
+    /// Last change of the data: the low 32 bits of the seconds.
+    pub mtime: u32,
+}
+
+/// What `debugfs` says of each of `inodes`.
+pub fn debugfs_stats(image: &Path, inodes: &[u64]) -> Result<Vec<DebugfsStat>> {
+    let commands: String = inodes.iter().map(|ino| format!("stat <{ino}>\n")).collect();
+    let script = tempfile::NamedTempFile::new()?;
+    fs::write(script.path(), commands)?;
+    let output = run(program("debugfs").arg("-f").arg(script.path()).arg(image))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let parts = text.split("\nInode: ").skip(1);
+    let stats = parts.map(parse_debugfs_stat).collect::<Option<Vec<_>>>();
+    let stats = stats.with_context(|| format!("debugfs says something unexpected:\n{text:.2000}"))?;
+    ensure!(stats.len() == inodes.len(), "debugfs answered {} of {}", stats.len(), inodes.len());
+    Ok(stats)
+}
+
+fn parse_debugfs_stat(text: &str) -> Option<DebugfsStat> {
+    let after = |label: &str| text.split(label).nth(1)?.split_whitespace().next().map(str::to_owned);
+    let mtime = after("mtime: 0x")?;
+    Some(DebugfsStat {
+        mode: u32::from_str_radix(&after("Mode:")?, 8).ok()?,
+        uid: after("User:")?.parse().ok()?,
+        gid: after("Group:")?.parse().ok()?,
+        size: after("Size:")?.parse().ok()?,
+        links: after("Links:")?.parse().ok()?,
+        mtime: u32::from_str_radix(mtime.split(':').next()?, 16).ok()?,
+    })
+}
