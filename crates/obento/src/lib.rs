@@ -2,6 +2,7 @@
 #![warn(rustdoc::broken_intra_doc_links)]
 
 mod address;
+pub mod partition;
 mod text;
 
 pub use address::{Address, AddressError, HostEntry, Operand, Part, Place};

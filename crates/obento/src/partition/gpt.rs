@@ -1,0 +1,188 @@
+//! The GUID partition table.
+//!
+//! Invariant: entries are allocated only after they were found to lie on the device, and never more than
+//! [`MAX_ENTRY_BYTES`].
+
+use obento_base::wire::FromBytes;
+use obento_base::{Corrupt, Error, Result, Structure};
+use obento_block::{BlockDevice, check_range};
+
+use super::raw::{RawGptEntry, RawGptHeader, header_crc, is_zero};
+use super::{
+    Detail, DiskId, Guid, MAX_PARTITIONS, PartitionType, SECTOR_SIZES, Scheme, Table, TableNotice,
+    read_sector,
+};
+
+/// What Linux allocates at most for the entries (KMALLOC_MAX_SIZE in block/partitions/efi.c).
+const MAX_ENTRY_BYTES: u64 = 4 << 20;
+/// The smallest entry (UEFI specification 5.3.3).
+const MIN_ENTRY_SIZE: u32 = 128;
+
+/// A header whose checksum is right.
+struct Header {
+    sector_size: u32,
+    sector: u64,
+    disk_guid: Guid,
+    entries_at: u64,
+    entry_size: u32,
+    entry_count: u32,
+    entries_crc: u32,
+}
+
+/// The entries of a header.
+struct Entries {
+    bytes: Vec<u8>,
+    /// Set if they do not match their checksum.
+    damage: Option<Error>,
+}
+
+/// Reads the GPT. `None` if neither its header nor its backup is there. Errors: Corrupt if one of them is there and
+/// none can be used.
+pub fn read(device: &dyn BlockDevice) -> Result<Option<Table>> {
+    let mut first_error = None;
+    for sector_size in SECTOR_SIZES {
+        match read_with(device, sector_size) {
+            Ok(None) => {}
+            Ok(Some(table)) => return Ok(Some(table)),
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
+    }
+    first_error.map_or(Ok(None), Err)
+}
+
+fn read_with(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<Table>> {
+    let primary = load(device, sector_size, 1);
+    if let Ok(Some((header, Entries { bytes, damage: None }))) = &primary {
+        return Ok(Some(table(header, bytes, Vec::new())));
+    }
+    let backup = load_backup(device, sector_size);
+    match (primary, backup) {
+        (Ok(None), Ok(Some((header, Entries { bytes, damage: None })))) => {
+            let why = bad_magic();
+            Ok(Some(table(&header, &bytes, vec![TableNotice::Backup(why)])))
+        }
+        (primary @ (Err(_) | Ok(Some(_))), Ok(Some((header, Entries { bytes, damage: None })))) => {
+            let why = primary.map_or_else(Some, |found| found.and_then(|(_, entries)| entries.damage));
+            Ok(Some(table(&header, &bytes, why.map(TableNotice::Backup).into_iter().collect())))
+        }
+        (Ok(Some((header, entries))), _) | (_, Ok(Some((header, entries)))) => {
+            let notices = entries.damage.map(TableNotice::DamagedEntries).into_iter().collect();
+            Ok(Some(table(&header, &entries.bytes, notices)))
+        }
+        (Err(error), _) => Err(error),
+        (Ok(None), _) => Ok(None),
+    }
+}
+
+/// Loads the header's copy: from the last sector, or from where a first header whose checksum is wrong says.
+fn load_backup(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<(Header, Entries)>> {
+    let last = device.len().checked_div(u64::from(sector_size)).and_then(|count| count.checked_sub(1));
+    let at_end = last.filter(|&last| last > 1).map_or(Ok(None), |last| load(device, sector_size, last));
+    if let Ok(Some(_)) = at_end {
+        return at_end;
+    }
+    let primary = read_sector(device, sector_size, 1)?;
+    match RawGptHeader::of(&primary).map(|header| header.alternate_lba.get()) {
+        Some(sector) if sector > 1 => load(device, sector_size, sector),
+        _ => at_end,
+    }
+}
+
+/// Loads the header in `sector` and its entries. `None` if there is no header, or no such sector.
+fn load(device: &dyn BlockDevice, sector_size: u32, sector: u64) -> Result<Option<(Header, Entries)>> {
+    let bytes = match read_sector(device, sector_size, sector) {
+        Err(Error::Device(obento_base::DeviceError::OutOfBounds { .. })) => return Ok(None),
+        other => other?,
+    };
+    let Some(raw) = RawGptHeader::of(&bytes) else { return Ok(None) };
+    let header = Header::decode(raw, &bytes, sector_size, sector)?;
+    let entries = header.load_entries(device)?;
+    Ok(Some((header, entries)))
+}
+
+impl Header {
+    fn decode(raw: &RawGptHeader, bytes: &[u8], sector_size: u32, sector: u64) -> Result<Self> {
+        let structure = Structure::PartitionTable;
+        let field = |field, offset, found| Corrupt::Field { structure, field, block: sector, offset, found };
+        let size = raw.header_size.get();
+        let counted = usize::try_from(size).ok().filter(|&size| size >= size_of::<RawGptHeader>());
+        let counted = counted.and_then(|size| bytes.get(..size));
+        let counted = counted.ok_or_else(|| field("HeaderSize", 12, size.into()))?;
+        let (found, expected) = (raw.header_crc32.get(), header_crc(counted));
+        if found != expected {
+            return Err(Corrupt::Checksum { structure, block: sector, found, expected }.into());
+        }
+        if raw.my_lba.get() != sector {
+            return Err(field("MyLBA", 24, raw.my_lba.get()).into());
+        }
+        let (entry_size, entry_count) =
+            (raw.size_of_partition_entry.get(), raw.number_of_partition_entries.get());
+        if entry_size < MIN_ENTRY_SIZE {
+            return Err(field("SizeOfPartitionEntry", 84, entry_size.into()).into());
+        }
+        if u64::from(entry_size).saturating_mul(entry_count.into()) > MAX_ENTRY_BYTES {
+            return Err(field("NumberOfPartitionEntries", 80, entry_count.into()).into());
+        }
+        let entries_lba = raw.partition_entry_lba.get();
+        let entries_at = entries_lba.checked_mul(sector_size.into());
+        Ok(Self {
+            sector_size,
+            sector,
+            disk_guid: Guid::from_disk(raw.disk_guid),
+            entries_at: entries_at.ok_or_else(|| field("PartitionEntryLBA", 72, entries_lba))?,
+            entry_size,
+            entry_count,
+            entries_crc: raw.partition_entry_array_crc32.get(),
+        })
+    }
+
+    fn load_entries(&self, device: &dyn BlockDevice) -> Result<Entries> {
+        let len = u64::from(self.entry_size).saturating_mul(self.entry_count.into());
+        check_range(device.len(), self.entries_at, len)?;
+        let mut bytes = Vec::new();
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        bytes.try_reserve_exact(len)?;
+        bytes.resize(len, 0);
+        device.read_at(self.entries_at, &mut bytes)?;
+        let (found, expected) = (self.entries_crc, obento_base::crc::crc32(&bytes));
+        let damage = (found != expected).then(|| {
+            let structure = Structure::PartitionTable;
+            Corrupt::Checksum { structure, block: self.sector, found, expected }.into()
+        });
+        Ok(Entries { bytes, damage })
+    }
+}
+
+fn bad_magic() -> Error {
+    let expected = u64::from_le_bytes(*b"EFI PART");
+    Corrupt::Magic { structure: Structure::PartitionTable, block: 1, found: 0, expected }.into()
+}
+
+fn table(header: &Header, entries: &[u8], notices: Vec<TableNotice>) -> Table {
+    let id = DiskId::Guid(header.disk_guid);
+    let partitions = Vec::new();
+    let mut table = Table { scheme: Scheme::Gpt, sector_size: header.sector_size, id, partitions, notices };
+    let entry_size = usize::try_from(header.entry_size).unwrap_or(usize::MAX);
+    for (number, bytes) in (1..).zip(entries.chunks_exact(entry_size).take(MAX_PARTITIONS)) {
+        let Ok((raw, _)) = RawGptEntry::ref_from_prefix(bytes) else { break };
+        if is_zero(&raw.partition_type_guid) {
+            continue;
+        }
+        let (first, last) = (raw.starting_lba.get(), raw.ending_lba.get());
+        let sectors = last.checked_sub(first).and_then(|last| last.checked_add(1));
+        let detail = Detail {
+            kind: PartitionType::Gpt(Guid::from_disk(raw.partition_type_guid)),
+            name: name(raw),
+            uuid: Guid::from_disk(raw.unique_partition_guid).to_string(),
+            attributes: raw.attributes.get(),
+        };
+        table.add(number, first, sectors, detail);
+    }
+    table
+}
+
+fn name(raw: &RawGptEntry) -> Vec<u8> {
+    let units = raw.partition_name.iter().map(|unit| unit.get()).take_while(|&unit| unit != 0);
+    let chars = char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER));
+    chars.collect::<String>().into_bytes()
+}

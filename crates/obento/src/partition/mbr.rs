@@ -1,0 +1,105 @@
+//! The master boot record and the chain of extended boot records.
+//!
+//! An extended partition holds a chain of boot records: the first record of each is a logical partition, relative to
+//! that boot record; the second is the next boot record, relative to the extended partition.
+//!
+//! Invariant: the walk along the chain ends, because no boot record is read twice and at most [`MAX_LOGICAL`] are.
+
+use std::collections::BTreeSet;
+
+use obento_base::{Corrupt, Error, Result, Structure};
+use obento_block::BlockDevice;
+
+use super::raw::{RawMbr, RawMbrEntry};
+use super::{Detail, DiskId, PartitionType, Scheme, Table, TableNotice, read_sector};
+
+/// Linux follows 100 (block/partitions/msdos.c); disks of other systems may have a few more.
+const MAX_LOGICAL: u32 = 256;
+/// A record that only protects a GPT.
+const PROTECTIVE: u8 = 0xee;
+/// Types of extended partitions: CHS, LBA, Linux.
+const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
+/// GPT's attribute "legacy BIOS bootable" (UEFI specification, table 5.8).
+const BOOTABLE: u64 = 1 << 2;
+
+/// Reads the MBR, counting in sectors of `sector_size` bytes. `None` if sector 0 holds none: neither a signature, nor
+/// records that can be meant.
+pub fn read(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<Table>> {
+    if device.len() < 512 {
+        return Ok(None);
+    }
+    let sector = read_sector(device, 512, 0)?;
+    let Some(mbr) = RawMbr::of(&sector) else { return Ok(None) };
+    let mut used = mbr.partition_record.iter().filter(|entry| entry.os_type != 0).peekable();
+    // The boot sector of a FAT or NTFS volume has the same signature, and code where the records are.
+    if used.peek().is_none() || !used.all(|entry| matches!(entry.boot_indicator, 0 | 0x80)) {
+        return Ok(None);
+    }
+    Ok(Some(decode(device, mbr, sector_size)))
+}
+
+fn decode(device: &dyn BlockDevice, mbr: &RawMbr, sector_size: u32) -> Table {
+    let signature = mbr.disk_signature.get();
+    let mut table = Table {
+        scheme: Scheme::Mbr,
+        sector_size,
+        id: DiskId::Signature(signature),
+        partitions: Vec::new(),
+        notices: Vec::new(),
+    };
+    for (number, entry) in (1..).zip(&mbr.partition_record) {
+        if !matches!(entry.os_type, 0 | PROTECTIVE) {
+            add(&mut table, signature, number, 0, entry);
+        }
+    }
+    let extended = mbr.partition_record.iter().find(|entry| EXTENDED.contains(&entry.os_type));
+    if let Some(extended) = extended {
+        read_logical(device, &mut table, signature, extended.starting_lba.get().into());
+    }
+    table
+}
+
+fn read_logical(device: &dyn BlockDevice, table: &mut Table, signature: u32, base: u64) {
+    let (mut at, mut number, mut seen) = (base, 4_u32, BTreeSet::new());
+    while number < MAX_LOGICAL {
+        if !seen.insert(at) {
+            table.notices.push(TableNotice::CircularChain { after: number });
+            return;
+        }
+        let records = match boot_record(device, table.sector_size, at) {
+            Ok(records) => records,
+            Err(error) => {
+                table.notices.push(TableNotice::BrokenChain { after: number, error });
+                return;
+            }
+        };
+        let is_logical = |entry: &&RawMbrEntry| entry.os_type != 0 && !EXTENDED.contains(&entry.os_type);
+        if let Some(entry) = records.iter().take(2).find(is_logical) {
+            number = number.saturating_add(1);
+            add(table, signature, number, at, entry);
+        }
+        match records.iter().take(2).find(|entry| EXTENDED.contains(&entry.os_type)) {
+            Some(next) => at = base.saturating_add(next.starting_lba.get().into()),
+            None => return,
+        }
+    }
+}
+
+fn boot_record(device: &dyn BlockDevice, sector_size: u32, sector: u64) -> Result<[RawMbrEntry; 4]> {
+    let bytes = read_sector(device, sector_size, sector)?;
+    let found =
+        bytes.get(510..512).map_or(0, |bytes| bytes.iter().rev().fold(0, |all, &b| all << 8 | u64::from(b)));
+    let bad = Corrupt::Magic { structure: Structure::PartitionTable, block: sector, found, expected: 0xaa55 };
+    RawMbr::of(&bytes).map(|mbr| mbr.partition_record).ok_or(Error::Corrupt(bad))
+}
+
+fn add(table: &mut Table, signature: u32, number: u32, base: u64, entry: &RawMbrEntry) {
+    let first = base.saturating_add(entry.starting_lba.get().into());
+    let detail = Detail {
+        kind: PartitionType::Mbr(entry.os_type),
+        name: Vec::new(),
+        uuid: format!("{signature:08x}-{number:02x}"),
+        attributes: if entry.boot_indicator == 0x80 { BOOTABLE } else { 0 },
+    };
+    table.add(number, first, Some(entry.size_in_lba.get().into()), detail);
+}

@@ -1,0 +1,267 @@
+use std::io::Cursor;
+use std::process::Command;
+use std::sync::LazyLock;
+
+use obento_base::wire::{FromBytes, FromZeros, IntoBytes};
+use obento_block::MemDevice;
+
+use super::raw::{RawMbr, RawMbrEntry, header_crc};
+use super::*;
+
+const MIB: usize = 1 << 20;
+
+/// A disk of 8 MiB with a GPT made by the crate `gpt`: an EFI partition and a root with a name outside ASCII.
+fn gpt_disk(sector_size: usize) -> Vec<u8> {
+    static DISKS: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| [512, 4096].map(make_gpt_disk));
+    DISKS[usize::from(sector_size == 4096)].clone()
+}
+
+fn make_gpt_disk(sector_size: usize) -> Vec<u8> {
+    let lb = if sector_size == 512 {
+        ::gpt::disk::LogicalBlockSize::Lb512
+    } else {
+        ::gpt::disk::LogicalBlockSize::Lb4096
+    };
+    let mut bytes = vec![0; 8 * MIB];
+    let sectors = u32::try_from(bytes.len() / sector_size - 1).unwrap();
+    ::gpt::mbr::ProtectiveMBR::with_lb_size(sectors).overwrite_lba0(&mut Cursor::new(&mut bytes)).unwrap();
+    let config = ::gpt::GptConfig::new().writable(true).logical_block_size(lb);
+    let mut disk = config.create_from_device(Cursor::new(bytes), None).unwrap();
+    disk.add_partition("EFI", MIB as u64, ::gpt::partition_types::EFI, 0, None).unwrap();
+    disk.add_partition("wurzel-ß-🍱", 2 * MIB as u64, ::gpt::partition_types::LINUX_FS, 1 << 60, None)
+        .unwrap();
+    disk.write().unwrap().into_inner()
+}
+
+fn read(bytes: &[u8]) -> Option<Table> {
+    Table::read(&MemDevice::read_only(bytes.to_vec())).unwrap()
+}
+
+#[test]
+fn a_gpt_reads_as_its_maker_wrote_it() {
+    for sector_size in [512, 4096] {
+        let bytes = gpt_disk(sector_size);
+        let lb = u64::try_from(sector_size).unwrap();
+        let oracle = ::gpt::GptConfig::new().logical_block_size(lb.try_into().unwrap());
+        let oracle = oracle.open_from_device(Cursor::new(bytes.clone())).unwrap();
+        let table = read(&bytes).unwrap();
+        assert_eq!((table.scheme, u64::from(table.sector_size)), (Scheme::Gpt, lb));
+        assert_eq!(table.id.to_string(), oracle.guid().to_string());
+        assert_eq!(table.notices, []);
+        assert_eq!(table.partitions.len(), 2);
+        for partition in &table.partitions {
+            let expected = &oracle.partitions()[&partition.number];
+            assert_eq!(partition.start, expected.first_lba * lb);
+            assert_eq!(partition.end(), (expected.last_lba + 1) * lb);
+            assert_eq!(String::from_utf8(partition.name.clone()).unwrap(), expected.name);
+            assert_eq!(partition.uuid, expected.part_guid.to_string());
+            assert_eq!(partition.attributes, expected.flags);
+        }
+        assert_eq!(table.partitions[0].kind.to_string(), "EFI system");
+        assert_eq!(table.partitions[1].kind.to_string(), "Linux filesystem");
+    }
+}
+
+#[test]
+fn the_backup_stands_in_for_a_damaged_first_header_or_its_entries() {
+    for sector_size in [512, 4096] {
+        let good = gpt_disk(sector_size);
+        let partitions = read(&good).unwrap().partitions;
+        // A signature, a header field, and an entry.
+        for at in [sector_size, sector_size + 60, 2 * sector_size + 33] {
+            let mut bytes = good.clone();
+            bytes[at] ^= 0xff;
+            let table = read(&bytes).unwrap();
+            assert_eq!(table.partitions, partitions, "byte {at}");
+            assert!(matches!(table.notices[..], [TableNotice::Backup(_)]), "{:?}", table.notices);
+        }
+    }
+}
+
+#[test]
+fn a_backup_that_is_not_in_the_last_sector_is_found_through_the_first_header() {
+    let mut bytes = gpt_disk(512);
+    let partitions = read(&bytes).unwrap().partitions;
+    bytes.resize(9 * MIB, 0);
+    bytes[512 + 60] ^= 1;
+    let table = read(&bytes).unwrap();
+    assert_eq!(table.partitions, partitions);
+}
+
+#[test]
+fn entries_without_any_good_checksum_are_shown_with_a_notice() {
+    let mut bytes = gpt_disk(512);
+    let backup_entries = bytes.len() - 33 * 512;
+    bytes[1024 + 57] = 7;
+    bytes[backup_entries + 57] = 7;
+    let table = read(&bytes).unwrap();
+    assert_eq!(table.partitions.len(), 2);
+    assert!(matches!(table.notices[..], [TableNotice::DamagedEntries(_)]));
+}
+
+#[test]
+fn a_gpt_of_which_nothing_can_be_used_is_an_error_unless_the_mbr_names_partitions() {
+    let mut bytes = gpt_disk(512);
+    let last = bytes.len() - 512;
+    bytes[512 + 60] ^= 1;
+    bytes[last + 60] ^= 1;
+    assert!(Table::read(&MemDevice::read_only(bytes.clone())).is_err());
+    bytes[446 + 16..446 + 32].copy_from_slice(entry(0x83, 2048, 100).as_bytes());
+    let table = read(&bytes).unwrap();
+    assert_eq!((table.scheme, table.partitions.len()), (Scheme::Mbr, 1));
+    assert!(matches!(table.notices[..], [TableNotice::OnlyMbr(_)]));
+}
+
+#[test]
+fn an_image_cut_short_keeps_its_partitions_and_says_so() {
+    let mut bytes = gpt_disk(512);
+    bytes.truncate(2 * MIB);
+    let table = read(&bytes).unwrap();
+    assert_eq!(table.partitions.len(), 2);
+    assert!(matches!(table.notices[..], [TableNotice::Truncated { found: 2_097_152, .. }]));
+}
+
+fn entry(os_type: u8, first: u32, sectors: u32) -> RawMbrEntry {
+    let mut entry = RawMbrEntry::new_zeroed();
+    entry.os_type = os_type;
+    entry.starting_lba = first.into();
+    entry.size_in_lba = sectors.into();
+    entry
+}
+
+/// Writes a boot record with these entries into sector `sector`.
+fn put_mbr(bytes: &mut [u8], sector: usize, entries: &[RawMbrEntry]) {
+    let mbr = RawMbr::mut_from_bytes(&mut bytes[sector * 512..(sector + 1) * 512]).unwrap();
+    mbr.disk_signature = 0xdead_beef.into();
+    mbr.signature = 0xaa55.into();
+    mbr.partition_record[..entries.len()].copy_from_slice(entries);
+}
+
+fn mbr_disk() -> Vec<u8> {
+    let mut bytes = vec![0; MIB];
+    put_mbr(&mut bytes, 0, &[entry(0x83, 8, 16), entry(0x05, 100, 1000)]);
+    bytes[446] = 0x80;
+    put_mbr(&mut bytes, 100, &[entry(0x83, 2, 10), entry(0x05, 50, 40)]);
+    put_mbr(&mut bytes, 150, &[entry(0x82, 1, 5)]);
+    bytes
+}
+
+fn numbers(table: &Table) -> Vec<(u32, u64, u64)> {
+    table.partitions.iter().map(|p| (p.number, p.start / 512, p.len / 512)).collect()
+}
+
+#[test]
+fn logical_partitions_count_from_five() {
+    let table = read(&mbr_disk()).unwrap();
+    assert_eq!(numbers(&table), [(1, 8, 16), (2, 100, 1000), (5, 102, 10), (6, 151, 5)]);
+    assert_eq!(table.partitions[3].uuid, "deadbeef-06");
+    assert_eq!(table.partitions[3].kind.to_string(), "Linux swap");
+    assert_eq!((table.partitions[0].attributes, table.notices.len()), (4, 0));
+}
+
+#[test]
+fn a_chain_that_runs_in_a_circle_or_off_the_disk_ends_with_a_notice() {
+    let mut bytes = mbr_disk();
+    put_mbr(&mut bytes, 150, &[entry(0x82, 1, 5), entry(0x05, 0, 40)]);
+    let table = read(&bytes).unwrap();
+    assert_eq!(table.partitions.len(), 4);
+    assert_eq!(table.notices, [TableNotice::CircularChain { after: 6 }]);
+    put_mbr(&mut bytes, 150, &[entry(0x82, 1, 5), entry(0x05, u32::MAX, 40)]);
+    assert!(matches!(read(&bytes).unwrap().notices[..], [TableNotice::BrokenChain { after: 6, .. }]));
+}
+
+#[test]
+fn an_endless_chain_is_given_up() {
+    let mut bytes = vec![0; MIB];
+    put_mbr(&mut bytes, 0, &[entry(0x05, 1, 2000)]);
+    for sector in 1..1000 {
+        put_mbr(&mut bytes, sector, &[entry(0x83, 1, 1), entry(0x05, u32::try_from(sector).unwrap(), 1)]);
+    }
+    assert!(read(&bytes).unwrap().partitions.len() < 300);
+}
+
+#[test]
+fn a_boot_sector_with_code_where_the_records_are_is_no_table() {
+    let mut bytes = mbr_disk();
+    bytes[446] = 0x33;
+    assert_eq!(read(&bytes), None);
+    assert_eq!(read(&[0; 4096]), None);
+    assert_eq!(read(&[]), None);
+}
+
+#[test]
+fn large_sectors_of_an_mbr_are_counted_when_asked_for() {
+    let table = Table::read_mbr_of_large_sectors(&MemDevice::read_only(mbr_disk())).unwrap().unwrap();
+    assert_eq!(table.partitions[0].start, 8 * 4096);
+}
+
+#[test]
+fn a_known_type_has_the_name_that_sgdisk_gives_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk");
+    std::fs::File::create(&image).unwrap().set_len(64 * MIB as u64).unwrap();
+    // Code of sgdisk, word that both use.
+    let types = [
+        ("8304", "x86-64"),
+        ("8305", "ARM64"),
+        ("8302", "home"),
+        ("8306", "srv"),
+        ("8200", "swap"),
+        ("8e00", "LVM"),
+        ("ef02", "BIOS"),
+        ("8300", "filesystem"),
+        ("ea00", "boot"),
+        ("8310", "var"),
+        ("8314", "usr"),
+        ("8309", "LUKS"),
+        ("fd00", "RAID"),
+    ];
+    let arguments = (1..).zip(types).flat_map(|(number, (code, _))| {
+        [format!("--new={number}:0:+1M"), format!("--typecode={number}:{code}")]
+    });
+    match Command::new("sgdisk").args(arguments).arg(&image).output() {
+        Ok(output) => assert!(output.status.success(), "{output:?}"),
+        Err(_) => return println!("skipped: no sgdisk"),
+    }
+    let table = read(&std::fs::read(&image).unwrap()).unwrap();
+    assert_eq!(table.partitions.len(), types.len());
+    for (partition, (code, word)) in table.partitions.iter().zip(types) {
+        let name = partition.kind.name().unwrap_or_else(|| panic!("{code} {}", partition.kind));
+        assert!(name.contains(word), "{code} is {name}, which does not say {word}");
+    }
+}
+
+#[test]
+fn a_type_without_a_name_prints_as_its_number() {
+    assert_eq!(PartitionType::Mbr(0x83).to_string(), "Linux");
+    assert_eq!(PartitionType::Mbr(0x99).to_string(), "type 0x99");
+    let unknown = PartitionType::Gpt(Guid::from_u128(1));
+    assert_eq!(unknown.to_string(), "00000000-0000-0000-0000-000000000001");
+}
+
+proptest::proptest! {
+    #[test]
+    fn a_damaged_table_never_panics_and_keeps_its_promises(
+        large: bool,
+        edits in proptest::collection::vec((0_usize..24 << 10, proptest::prelude::any::<u8>()), 0..12),
+        fix_crc: bool,
+    ) {
+        let sector_size = if large { 4096 } else { 512 };
+        let mut bytes = gpt_disk(sector_size);
+        bytes.truncate(MIB);
+        let (header, _) = bytes.split_at_mut(24 << 10);
+        for (at, byte) in edits {
+            header[at] = byte;
+        }
+        if fix_crc {
+            let crc = header_crc(&header[sector_size..sector_size + 92]);
+            header[sector_size + 16..sector_size + 20].copy_from_slice(&crc.to_le_bytes());
+        }
+        if let Ok(Some(table)) = Table::read(&MemDevice::read_only(bytes)) {
+            proptest::prop_assert!(table.partitions.len() <= MAX_PARTITIONS);
+            for partition in table.partitions {
+                proptest::prop_assert!(partition.len > 0 && partition.start.checked_add(partition.len).is_some());
+            }
+        }
+    }
+}
