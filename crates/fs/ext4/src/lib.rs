@@ -1,1 +1,44 @@
-//! ext4
+//! The ext2, ext3 and ext4 driver, reading.
+//!
+//! One decoder serves all three: they are one format with feature bits. Decoding goes from [`raw`] structures, which
+//! mirror the bytes, to checked types ([`SuperBlock`], [`Inode`]), and never the other way about; [`Volume`] is the
+//! mounted state that everything else hangs on, and `contract.rs` shows it to the layers above.
+//!
+//! Where to start reading: `open.rs` (how a volume comes up), `volume.rs`, `inode/`, `map/`, `dir/`.
+//!
+//! Source of the format: Linux `Documentation/filesystems/ext4/`, `fs/ext4/ext4.h`, `fs/ext4/ext4_extents.h`;
+//! e2fsprogs `lib/ext2fs/ext2_fs.h`. `docs/formats/ext4.md` tells what is read and what is refused.
+#![no_std]
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
+)]
+
+extern crate alloc;
+#[cfg(any(test, feature = "std"))]
+extern crate std;
+
+mod checksum;
+mod feature;
+mod group;
+mod inode;
+mod map;
+pub mod raw;
+mod super_block;
+mod unit;
+mod volume;
+mod zones;
+
+pub use feature::{Compat, Incompat, RoCompat};
+pub use inode::{Inode, InodeFlags};
+pub use map::{Blocks, Run};
+pub use super_block::SuperBlock;
+pub use unit::{FileBlock, VolBlock};
+pub use volume::Volume;

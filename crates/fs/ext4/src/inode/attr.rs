@@ -1,0 +1,137 @@
+//! From an inode's raw fields to [`Attr`].
+
+use core::mem::offset_of;
+
+use obento_base::wire::join;
+use obento_base::{Attr, DeviceNumber, FileFlags, Generation, Mode, Timestamp};
+
+use super::decode::reaches;
+use super::{Inode, InodeFlags};
+use crate::feature::RoCompat;
+use crate::raw::{RawInode, RawInodeExtra};
+use crate::super_block::SuperBlock;
+
+impl Inode {
+    /// What `stat` shows.
+    pub fn attr(&self, sb: &SuperBlock) -> Attr {
+        let Some((raw, extra)) = self.raw() else { return self.bare_attr(sb) };
+        let reach = extra.map_or(0, Self::extra_isize);
+        let field =
+            |end: usize, get: fn(&RawInodeExtra) -> u32| extra.filter(|_| reaches(reach, end)).map(get);
+        let ctime = timestamp(raw.i_ctime.get(), field(0x88, |e| e.i_ctime_extra.get()));
+        let crtime = field(0x94, |e| e.i_crtime.get());
+        let crtime_extra = field(0x98, |e| e.i_crtime_extra.get());
+        Attr {
+            nlink: self.links.into(),
+            uid: wide(raw.i_uid.get(), raw.l_i_uid_high.get()),
+            gid: wide(raw.i_gid.get(), raw.l_i_gid_high.get()),
+            rdev: if self.kind.is_device() { device_number(raw) } else { DeviceNumber::default() },
+            blocks: self.sectors(sb),
+            atime: timestamp(raw.i_atime.get(), field(0x90, |e| e.i_atime_extra.get())),
+            mtime: timestamp(raw.i_mtime.get(), field(0x8c, |e| e.i_mtime_extra.get())),
+            ctime,
+            btime: crtime.map(|secs| timestamp(secs, crtime_extra)),
+            change: join(raw.l_i_version.get(), field(0x9c, |e| e.i_version_hi.get()).unwrap_or(0)),
+            project: field(0xa0, |e| e.i_projid.get())
+                .filter(|_| sb.ro_compat.contains(RoCompat::PROJECT))
+                .unwrap_or(0),
+            ..self.bare_attr(sb)
+        }
+    }
+
+    /// What the decoded fields alone tell.
+    fn bare_attr(&self, sb: &SuperBlock) -> Attr {
+        Attr {
+            ino: self.ino,
+            generation: Generation(self.generation),
+            kind: self.kind,
+            mode: Mode::new(self.mode),
+            nlink: self.links.into(),
+            uid: 0,
+            gid: 0,
+            rdev: DeviceNumber::default(),
+            size: self.size,
+            blocks: 0,
+            block_size: sb.block_size,
+            atime: Timestamp::EPOCH,
+            mtime: Timestamp::EPOCH,
+            ctime: Timestamp::EPOCH,
+            btime: None,
+            flags: FileFlags::from_bits_retain((self.flags & InodeFlags::VISIBLE).bits()),
+            change: 0,
+            project: 0,
+        }
+    }
+
+    /// Space taken in units of 512 bytes: `ext4_inode_blocks`.
+    pub fn sectors(&self, sb: &SuperBlock) -> u64 {
+        let Some((raw, _)) = self.raw() else { return 0 };
+        if !sb.ro_compat.contains(RoCompat::HUGE_FILE) {
+            return raw.i_blocks_lo.get().into();
+        }
+        let blocks = join(raw.i_blocks_lo.get(), raw.l_i_blocks_high.get().into());
+        if self.has(InodeFlags::HUGE_FILE) {
+            blocks.saturating_mul(u64::from(sb.block_size / 512))
+        } else {
+            blocks
+        }
+    }
+}
+
+impl InodeFlags {
+    /// What Linux shows of the flags: `EXT4_FL_USER_VISIBLE`.
+    const VISIBLE: Self = Self::from_bits_retain(0x725b_dfff);
+}
+
+fn wide(low: u16, high: u16) -> u32 {
+    u32::from(low) | u32::from(high) << 16
+}
+
+/// Seconds are signed; `extra` adds 2 bits above them and 30 bits of nanoseconds. So times reach from 1901 to 2446.
+/// Source: Linux `fs/ext4/ext4.h`, "Extended timestamps".
+fn timestamp(secs: u32, extra: Option<u32>) -> Timestamp {
+    let secs = i64::from(secs.cast_signed());
+    match extra {
+        Some(extra) => Timestamp::new(secs.saturating_add(i64::from(extra & 3) << 32), extra >> 2),
+        None => Timestamp::new(secs, 0),
+    }
+}
+
+/// `i_block[0]` holds a 16-bit number of old; if that is 0, `i_block[1]` one of 32 bits.
+/// Source: Linux `fs/ext4/inode.c` `__ext4_iget`, `include/linux/kdev_t.h`.
+fn device_number(raw: &RawInode) -> DeviceNumber {
+    const _: () = assert!(offset_of!(RawInode, i_block) == 0x28);
+    let [a, b, c, d, e, f, g, h, ..] = raw.i_block;
+    let (old, new) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
+    if old != 0 {
+        DeviceNumber { major: old >> 8 & 0xff, minor: old & 0xff }
+    } else {
+        DeviceNumber { major: new >> 8 & 0xfff, minor: new & 0xff | new >> 12 & 0xf_ff00 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obento_base::wire::FromZeros;
+
+    #[test]
+    fn times_reach_from_1901_to_2446_with_nanoseconds() {
+        assert_eq!(timestamp(0x8000_0000, None), Timestamp::new(-0x8000_0000, 0));
+        assert_eq!(timestamp(0x8000_0000, Some(1)), Timestamp::new(0x8000_0000, 0));
+        assert_eq!(
+            timestamp(0x7fff_ffff, Some(3 | 999_999_999 << 2)),
+            Timestamp::new(0x3_7fff_ffff, 999_999_999)
+        );
+        assert_eq!(timestamp(5, Some(!3)), Timestamp::new(5, 999_999_999));
+    }
+
+    #[test]
+    fn device_numbers_are_read_in_the_old_and_the_new_encoding() {
+        let mut raw = RawInode::new_zeroed();
+        raw.i_block[..2].copy_from_slice(&[5, 4]);
+        assert_eq!(device_number(&raw), DeviceNumber { major: 4, minor: 5 });
+        raw.i_block[..8].copy_from_slice(&[0, 0, 0, 0, 0x45, 0x23, 0x61, 0x78]);
+        assert_eq!(device_number(&raw), DeviceNumber { major: 0x123, minor: 0x7_8645 });
+    }
+}

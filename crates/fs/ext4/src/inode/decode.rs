@@ -1,0 +1,172 @@
+//! The way from a record to an [`Inode`].
+
+use core::mem::offset_of;
+
+use alloc::sync::Arc;
+
+use obento_base::wire::{FromBytes, join};
+use obento_base::{Corrupt, Error, FileKind, Ino, Result, Structure};
+use obento_block::Block;
+
+use super::{Inode, InodeFlags, Place, Record};
+use crate::checksum::{Crc, inode_seed};
+use crate::feature::Incompat;
+use crate::raw::{RawInode, RawInodeExtra};
+use crate::super_block::SuperBlock;
+use crate::unit::VolBlock;
+
+/// `i_extra_isize` of an inode that leaves it 0 though it has the room: all fields that Linux knows.
+const DEFAULT_EXTRA_ISIZE: u16 = 32;
+const GOOD_OLD_SIZE: u16 = 128;
+
+/// The raw fields of a record.
+pub(super) fn split_record(record: &[u8]) -> Option<(&RawInode, Option<&RawInodeExtra>)> {
+    let (raw, rest) = RawInode::ref_from_prefix(record).ok()?;
+    Some((raw, RawInodeExtra::ref_from_prefix(rest).ok().map(|(extra, _)| extra)))
+}
+
+/// Whether `i_extra_isize` reaches past the field that ends at byte `end` of the record.
+pub(super) fn reaches(extra_isize: u16, end: usize) -> bool {
+    usize::from(GOOD_OLD_SIZE.saturating_add(extra_isize)) >= end
+}
+
+impl Inode {
+    /// The inode whose record starts at `place` in `block`.
+    ///
+    /// Errors, the first that holds: Stale if it is not in use; Corrupt for its checksum; for a field.
+    pub(crate) fn from_table(sb: &SuperBlock, ino: Ino, block: Block, offset: usize) -> Result<Self> {
+        let place =
+            Place { block: VolBlock(block.number()), offset: u32::try_from(offset).unwrap_or(u32::MAX) };
+        let end = offset.saturating_add(sb.inode_size.into());
+        let truncated = Corrupt::Truncated {
+            structure: Structure::Inode(ino),
+            block: place.block.0,
+            offset: place.offset,
+            len: sb.inode_size.into(),
+        };
+        block.get(offset..end).ok_or(truncated)?;
+        Self::decode(sb, ino, Record::Table { block, start: offset, end }, place, Verify::Checksum)
+    }
+
+    /// The inode whose record a fast commit gave in place of the one at `place`. Its checksum is what the record
+    /// had when it was logged, without the mapping, so that it proves nothing here; the log has its own.
+    pub(crate) fn from_replay(sb: &SuperBlock, ino: Ino, record: Arc<[u8]>, place: Place) -> Result<Self> {
+        Self::decode(sb, ino, Record::Replayed(record), place, Verify::Nothing)
+    }
+
+    fn decode(sb: &SuperBlock, ino: Ino, record: Record, place: Place, verify: Verify) -> Result<Self> {
+        let mut this = Self {
+            ino,
+            record,
+            place,
+            kind: FileKind::Regular,
+            mode: 0,
+            links: 0,
+            size: 0,
+            flags: InodeFlags::empty(),
+            generation: 0,
+            file_acl: VolBlock(0),
+            xattr_start: None,
+            seed: 0,
+        };
+        let truncated = Corrupt::Truncated {
+            structure: Structure::Inode(ino),
+            block: place.block.0,
+            offset: place.offset,
+            len: GOOD_OLD_SIZE.into(),
+        };
+        let (raw, extra) = this.raw().ok_or(truncated)?;
+        let (raw, extra) = (*raw, extra.copied());
+        if raw.i_links_count.get() == 0 {
+            return Err(Error::Stale);
+        }
+        this.generation = raw.i_generation.get();
+        this.seed = inode_seed(sb.checksum_seed, ino_bits(ino), this.generation);
+        if verify == Verify::Checksum && sb.has_metadata_csum() {
+            this.verify(&raw, extra.as_ref())?;
+        }
+        this.mode = raw.i_mode.get();
+        this.kind = FileKind::from_mode(this.mode).ok_or_else(|| this.bad_field("i_mode", 0, this.mode))?;
+        this.links = raw.i_links_count.get();
+        this.flags = InodeFlags::from_bits_retain(raw.i_flags.get());
+        this.file_acl = VolBlock(join(raw.i_file_acl_lo.get(), raw.l_i_file_acl_high.get().into()));
+        this.size = this.decode_size(sb, &raw)?;
+        this.xattr_start = this.decode_xattr_start(sb, extra.as_ref())?;
+        Ok(this)
+    }
+
+    /// Only regular files, and directories with `large_dir`, use the high half of the size: `ext4_isize`.
+    fn decode_size(&self, sb: &SuperBlock, raw: &RawInode) -> Result<u64> {
+        let wide = self.kind == FileKind::Regular || sb.incompat.contains(Incompat::LARGE_DIR);
+        let size = join(raw.i_size_lo.get(), if wide { raw.i_size_high.get() } else { 0 });
+        if i64::try_from(size).is_err() {
+            return Err(self.bad_field("i_size_high", offset_of!(RawInode, i_size_high), raw.i_size_high));
+        }
+        Ok(size)
+    }
+
+    /// Extended attributes start after `i_extra_isize`, if that leaves room for the magic number.
+    fn decode_xattr_start(&self, sb: &SuperBlock, extra: Option<&RawInodeExtra>) -> Result<Option<u16>> {
+        let Some(extra) = extra else { return Ok(None) };
+        let extra_isize = extra.i_extra_isize.get();
+        let start = GOOD_OLD_SIZE.saturating_add(extra_isize);
+        if start > sb.inode_size || extra_isize % 4 != 0 {
+            return Err(self.bad_field("i_extra_isize", size_of::<RawInode>(), extra_isize));
+        }
+        let has_room = sb.inode_size.checked_sub(start).is_some_and(|room| room > 4);
+        Ok((extra_isize != 0 && has_room).then_some(start))
+    }
+
+    /// Checks the checksum as `ext4_inode_csum_verify` does: over the whole record, its own fields as zeros; 32 bits
+    /// if `i_extra_isize` reaches over the high half, else 16.
+    fn verify(&self, raw: &RawInode, extra: Option<&RawInodeExtra>) -> Result<()> {
+        let record = self.record();
+        let parts = || {
+            let (before, rest) = record.split_at_checked(offset_of!(RawInode, l_i_checksum_lo))?;
+            let (old, new) = rest.get(2..)?.split_at_checked(2)?;
+            Some((before, old, new))
+        };
+        let Some((before, old, new)) = parts() else { return Ok(()) };
+        let crc = Crc::new(self.seed).add(before).add(&[0, 0]).add(old);
+        let wide = extra.filter(|extra| reaches(extra.i_extra_isize.get(), 0x84));
+        let (expected, high) = match (wide, new.split_at_checked(2).zip(new.get(4..))) {
+            (Some(extra), Some(((isize, _), after))) => {
+                (crc.add(isize).add(&[0, 0]).add(after).get(), extra.i_checksum_hi.get())
+            }
+            _ => (crc.add(new).low(), 0),
+        };
+        let found = u32::from(raw.l_i_checksum_lo.get()) | u32::from(high) << 16;
+        if found == expected {
+            return Ok(());
+        }
+        let structure = Structure::Inode(self.ino);
+        Err(Corrupt::Checksum { structure, block: self.place.block.0, found, expected }.into())
+    }
+
+    /// `Corrupt::Field` for a field at byte `offset` of the record.
+    pub(crate) fn bad_field(&self, field: &'static str, offset: usize, found: impl Into<u64>) -> Error {
+        let offset = self.place.offset.saturating_add(u32::try_from(offset).unwrap_or(u32::MAX));
+        let structure = Structure::Inode(self.ino);
+        Corrupt::Field { structure, field, block: self.place.block.0, offset, found: found.into() }.into()
+    }
+
+    /// How many bytes after the first 128 hold fields.
+    pub(super) fn extra_isize(extra: &RawInodeExtra) -> u16 {
+        match extra.i_extra_isize.get() {
+            0 => DEFAULT_EXTRA_ISIZE,
+            isize => isize,
+        }
+    }
+}
+
+/// Whether a record's checksum means anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verify {
+    Checksum,
+    Nothing,
+}
+
+/// The 32 bits of an inode number that the format knows; `Volume` has refused larger ones.
+fn ino_bits(ino: Ino) -> u32 {
+    u32::try_from(ino.0).unwrap_or(0)
+}

@@ -1,0 +1,145 @@
+//! Inodes: from the record in the inode table to checked fields.
+//!
+//! On disk: [`RawInode`], then [`RawInodeExtra`] as far as `i_extra_isize` reaches, then extended attributes up to
+//! the super block's inode size.
+//! Invariant: an [`Inode`] never changes; it is a view of the block that holds it (or of a record that the journal
+//! gave in its place) and keeps that alive.
+//! Source: Linux `Documentation/filesystems/ext4/inodes.rst`, `fs/ext4/inode.c` `__ext4_iget`.
+
+mod attr;
+mod decode;
+mod flags;
+
+use alloc::sync::Arc;
+
+use obento_base::{FileKind, Ino};
+use obento_block::Block;
+
+pub use flags::InodeFlags;
+
+use crate::raw::{RawInode, RawInodeExtra};
+use crate::unit::VolBlock;
+
+/// A checked inode.
+#[derive(Clone, Debug)]
+pub struct Inode {
+    ino: Ino,
+    record: Record,
+    place: Place,
+    kind: FileKind,
+    mode: u16,
+    links: u16,
+    size: u64,
+    flags: InodeFlags,
+    generation: u32,
+    file_acl: VolBlock,
+    xattr_start: Option<u16>,
+    seed: u32,
+}
+
+/// Where an inode stands on the volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Block of the inode table.
+    pub block: VolBlock,
+    /// Byte offset within the block.
+    pub offset: u32,
+}
+
+/// The bytes of an inode: `inode_size` of them, proved when it is made.
+#[derive(Clone, Debug)]
+enum Record {
+    Table { block: Block, start: usize, end: usize },
+    Replayed(Arc<[u8]>),
+}
+
+impl Inode {
+    /// Its number.
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// The type of the file.
+    pub fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+
+    /// `st_mode` as stored.
+    pub fn mode(&self) -> u16 {
+        self.mode
+    }
+
+    /// The link count as stored: 1 stands for more than 65,000 subdirectories with `dir_nlink`.
+    pub fn links(&self) -> u16 {
+        self.links
+    }
+
+    /// Size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Flags.
+    pub fn flags(&self) -> InodeFlags {
+        self.flags
+    }
+
+    /// Whether all of `flags` are set.
+    pub fn has(&self, flags: InodeFlags) -> bool {
+        self.flags.contains(flags)
+    }
+
+    /// Which life of this number.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// The block of extended attributes; `None` without one.
+    pub fn xattr_block(&self) -> Option<VolBlock> {
+        (self.file_acl.0 != 0).then_some(self.file_acl)
+    }
+
+    /// What the checksums of this file's blocks go on from: UUID (or `s_checksum_seed`), number and generation.
+    pub fn checksum_seed(&self) -> u32 {
+        self.seed
+    }
+
+    /// Where it stands on the volume.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The whole record: the super block's inode size.
+    pub fn record(&self) -> &[u8] {
+        match &self.record {
+            Record::Table { block, start, end } => block.get(*start..*end).unwrap_or_default(),
+            Record::Replayed(bytes) => bytes,
+        }
+    }
+
+    /// `i_block`: 60 bytes of block map, extent tree, symlink target or inline data.
+    pub fn i_block(&self) -> &[u8] {
+        self.raw().map_or(&[], |(raw, _)| &raw.i_block)
+    }
+
+    /// What follows the fields: the extended attributes in the inode, magic number included. Empty if there is no
+    /// room for any.
+    pub fn xattr_bytes(&self) -> &[u8] {
+        self.xattr_start.and_then(|start| self.record().get(usize::from(start)..)).unwrap_or_default()
+    }
+
+    /// Byte offset of [`Self::xattr_bytes`] within the record.
+    pub fn xattr_offset(&self) -> Option<u16> {
+        self.xattr_start
+    }
+
+    /// The raw fields, with those after the first 128 bytes if the inode has room for them.
+    fn raw(&self) -> Option<(&RawInode, Option<&RawInodeExtra>)> {
+        decode::split_record(self.record())
+    }
+}

@@ -1,0 +1,12 @@
+//! The structures as they stand on disk, and nothing else. Fields carry the names of Linux `fs/ext4/ext4.h` and
+//! `fs/ext4/ext4_extents.h`; the comment before each is its byte offset.
+
+mod extent;
+mod group;
+mod inode;
+mod super_block;
+
+pub use extent::{RawExtent, RawExtentHeader, RawExtentIndex, RawExtentTail};
+pub use group::{RawGroup32, RawGroupHigh};
+pub use inode::{RawInode, RawInodeExtra};
+pub use super_block::RawSuperBlock;

@@ -1,0 +1,362 @@
+//! The super block: what the whole volume is measured by.
+//!
+//! On disk: [`RawSuperBlock`] at byte 1024; copies at the start of groups that [`SuperBlock::has_copy`] names.
+//! Invariant: every number that later arithmetic divides by, shifts by or allocates by is checked here, once, by the
+//! tests that Linux does before it mounts (`fs/ext4/super.c`: `ext4_load_super`, `ext4_block_group_meta_init`,
+//! `ext4_check_geometry`, `ext4_handle_clustersize`).
+//! Invariant: a bit index in a group fits u32 and a group's bitmap fits one block.
+
+use core::mem::offset_of;
+
+use obento_base::wire::{FromBytes, IntoBytes, join};
+use obento_base::{Corrupt, Error, Feature, Ino, Result, Structure};
+
+use crate::checksum::Crc;
+use crate::feature::{Compat, Incompat, RoCompat};
+use crate::raw::RawSuperBlock;
+use crate::unit::VolBlock;
+
+/// `EXT4_SUPER_MAGIC`.
+pub const MAGIC: u16 = 0xef53;
+/// Where the primary super block starts, in bytes.
+pub const PRIMARY_OFFSET: u64 = 1024;
+/// Its length in bytes.
+pub const LEN: usize = 1024;
+/// The root directory: `EXT4_ROOT_INO`.
+pub const ROOT_INO: Ino = Ino(2);
+/// Block size is at most 64 KiB: `EXT4_MAX_BLOCK_LOG_SIZE` less `EXT4_MIN_BLOCK_LOG_SIZE`.
+const MAX_LOG_BLOCK_SIZE: u32 = 6;
+/// `EXT4_MAX_CLUSTER_LOG_SIZE` less `EXT4_MIN_BLOCK_LOG_SIZE`.
+const MAX_LOG_CLUSTER_SIZE: u32 = 20;
+/// `EXT4_GOOD_OLD_INODE_SIZE`, `EXT4_GOOD_OLD_FIRST_INO`.
+const OLD_INODE_SIZE: u16 = 128;
+const OLD_FIRST_INO: u32 = 11;
+
+/// How a volume's metadata is protected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Checksums {
+    /// Not at all.
+    None,
+    /// crc16 in the descriptors: `uninit_bg`.
+    Descriptors,
+    /// crc32c everywhere: `metadata_csum`.
+    All,
+}
+
+/// The checked super block.
+#[derive(Clone, Debug)]
+pub struct SuperBlock {
+    /// As it stands on disk, for the fields that nothing is computed from.
+    pub raw: RawSuperBlock,
+    /// Compatible features.
+    pub compat: Compat,
+    /// Incompatible features.
+    pub incompat: Incompat,
+    /// Read-only compatible features.
+    pub ro_compat: RoCompat,
+    /// Bytes a block: 1024 to 65536.
+    pub block_size: u32,
+    /// Blocks a cluster, as a shift; 0 without bigalloc.
+    pub cluster_bits: u32,
+    /// The block that holds the primary super block, and the first of group 0.
+    pub first_data_block: u32,
+    /// Blocks of the volume.
+    pub blocks_count: u64,
+    /// Blocks a group.
+    pub blocks_per_group: u32,
+    /// Inodes of the volume.
+    pub inodes_count: u32,
+    /// Inodes a group.
+    pub inodes_per_group: u32,
+    /// Bytes an inode: a power of two, at most a block.
+    pub inode_size: u16,
+    /// First inode that is not reserved.
+    pub first_ino: u32,
+    /// Bytes a group descriptor: a power of two, at most a block.
+    pub desc_size: u16,
+    /// Groups of the volume.
+    pub groups: u32,
+    /// How metadata is protected.
+    pub checksums: Checksums,
+    /// What every crc32c starts from.
+    pub checksum_seed: u32,
+}
+
+/// `Corrupt::Field` for a field of the super block that was read from `$block`.
+macro_rules! bad_field {
+    ($block:expr, $field:ident, $found:expr) => {
+        Error::from(Corrupt::Field {
+            structure: Structure::SuperBlock,
+            field: stringify!($field),
+            block: $block.0,
+            offset: u32::try_from(offset_of!(RawSuperBlock, $field)).unwrap_or(u32::MAX),
+            found: u64::from($found),
+        })
+    };
+}
+
+impl SuperBlock {
+    /// Checks the 1024 bytes that were read from `block`. The checksum is [`Self::verify`]'s to test, because a
+    /// volume whose super block is sound but for that can still be read.
+    ///
+    /// Errors, the first that holds: Corrupt for the magic number; Unsupported for a feature; Corrupt for a field.
+    pub fn decode(bytes: &[u8], block: VolBlock) -> Result<Self> {
+        let truncated =
+            Corrupt::Truncated { structure: Structure::SuperBlock, block: block.0, offset: 0, len: 1024 };
+        let (raw, _) = RawSuperBlock::ref_from_prefix(bytes).map_err(|_| truncated)?;
+        if raw.s_magic.get() != MAGIC {
+            return Err(Corrupt::Magic {
+                structure: Structure::SuperBlock,
+                block: block.0,
+                found: raw.s_magic.get().into(),
+                expected: MAGIC.into(),
+            }
+            .into());
+        }
+        let incompat = Incompat::from_bits_retain(raw.s_feature_incompat.get());
+        incompat.check_readable()?;
+        let ro_compat = RoCompat::from_bits_retain(raw.s_feature_ro_compat.get());
+        let log_block_size = raw.s_log_block_size.get();
+        let block_size = 1024_u32
+            .checked_shl(log_block_size)
+            .filter(|_| log_block_size <= MAX_LOG_BLOCK_SIZE)
+            .ok_or_else(|| bad_field!(block, s_log_block_size, log_block_size))?;
+        let (inode_size, first_ino) = decode_inode_size(raw, block_size, block)?;
+        let mut this = Self {
+            raw: *raw,
+            compat: Compat::from_bits_retain(raw.s_feature_compat.get()),
+            incompat,
+            ro_compat,
+            block_size,
+            cluster_bits: decode_cluster_bits(raw, block)?,
+            first_data_block: raw.s_first_data_block.get(),
+            blocks_count: decode_blocks_count(raw, incompat),
+            blocks_per_group: raw.s_blocks_per_group.get(),
+            inodes_count: raw.s_inodes_count.get(),
+            inodes_per_group: raw.s_inodes_per_group.get(),
+            inode_size,
+            first_ino,
+            desc_size: decode_desc_size(raw, block_size, block)?,
+            groups: 0,
+            checksums: decode_checksums(raw)?,
+            checksum_seed: decode_seed(raw),
+        };
+        this.check_group_shape(block)?;
+        this.groups = this.count_groups(block)?;
+        this.check_counts(block)?;
+        Ok(this)
+    }
+
+    /// Whether the checksum is right; always so without `metadata_csum`.
+    pub fn verify(&self, block: VolBlock) -> Result<()> {
+        if self.checksums != Checksums::All {
+            return Ok(());
+        }
+        let bytes = self.raw.as_bytes();
+        let covered = bytes.get(..offset_of!(RawSuperBlock, s_checksum)).unwrap_or(bytes);
+        let expected = Crc::new(!0).add(covered).get();
+        let found = self.raw.s_checksum.get();
+        if found == expected {
+            return Ok(());
+        }
+        Err(Corrupt::Checksum { structure: Structure::SuperBlock, block: block.0, found, expected }.into())
+    }
+
+    /// Blocks and clusters a group: each bitmap fits a block, and the two agree.
+    fn check_group_shape(&self, block: VolBlock) -> Result<()> {
+        let bits = self.block_size.saturating_mul(8);
+        let clusters = self.raw.s_clusters_per_group.get();
+        if self.has_bigalloc() {
+            if clusters == 0 || clusters > bits {
+                return Err(bad_field!(block, s_clusters_per_group, clusters));
+            }
+            if Some(self.blocks_per_group) != clusters.checked_mul(self.cluster_blocks()) {
+                return Err(bad_field!(block, s_blocks_per_group, self.blocks_per_group));
+            }
+        } else if self.blocks_per_group > bits {
+            return Err(bad_field!(block, s_blocks_per_group, self.blocks_per_group));
+        }
+        if self.blocks_per_group == 0 {
+            return Err(bad_field!(block, s_blocks_per_group, 0_u32));
+        }
+        if self.inodes_per_group < self.inodes_per_block() || self.inodes_per_group > bits {
+            return Err(bad_field!(block, s_inodes_per_group, self.inodes_per_group));
+        }
+        Ok(())
+    }
+
+    fn count_groups(&self, block: VolBlock) -> Result<u32> {
+        let first = self.first_data_block;
+        // With blocks of 1 KiB, block 0 is the boot sector's; only a bigalloc group may start there.
+        let first_is_boot = first == 0 && self.block_size == 1024 && self.cluster_bits == 0;
+        if u64::from(first) >= self.blocks_count || first_is_boot {
+            return Err(bad_field!(block, s_first_data_block, first));
+        }
+        let bad_count = || bad_field!(block, s_blocks_count_lo, self.blocks_count);
+        let blocks = self.blocks_count.checked_sub(first.into()).ok_or_else(bad_count)?;
+        let groups = blocks.div_ceil(self.blocks_per_group.into());
+        let most = u64::from(u32::MAX).saturating_sub(self.descs_per_block().into());
+        u32::try_from(groups).ok().filter(|_| groups <= most).ok_or_else(bad_count)
+    }
+
+    fn check_counts(&self, block: VolBlock) -> Result<()> {
+        let inodes = u64::from(self.groups).checked_mul(self.inodes_per_group.into());
+        if inodes != Some(self.inodes_count.into()) {
+            return Err(bad_field!(block, s_inodes_count, self.inodes_count));
+        }
+        let reserved = self.raw.s_reserved_gdt_blocks.get();
+        if u32::from(reserved) > self.block_size / 4 {
+            return Err(bad_field!(block, s_reserved_gdt_blocks, reserved));
+        }
+        let first_meta = self.raw.s_first_meta_bg.get();
+        if self.incompat.contains(Incompat::META_BG) && first_meta > self.desc_blocks() {
+            return Err(bad_field!(block, s_first_meta_bg, first_meta));
+        }
+        Ok(())
+    }
+
+    /// Whether space is handed out by clusters.
+    pub fn has_bigalloc(&self) -> bool {
+        self.ro_compat.contains(RoCompat::BIGALLOC)
+    }
+
+    /// Whether every structure carries a crc32c.
+    pub fn has_metadata_csum(&self) -> bool {
+        self.checksums == Checksums::All
+    }
+
+    /// Blocks a cluster: 1 without bigalloc.
+    pub fn cluster_blocks(&self) -> u32 {
+        1_u32.checked_shl(self.cluster_bits).unwrap_or(1)
+    }
+
+    /// Inodes a block.
+    pub fn inodes_per_block(&self) -> u32 {
+        self.block_size.checked_div(self.inode_size.into()).unwrap_or(1)
+    }
+
+    /// Blocks of one group's inode table.
+    pub fn inode_table_blocks(&self) -> u32 {
+        self.inodes_per_group.div_ceil(self.inodes_per_block().max(1))
+    }
+
+    /// Descriptors a block.
+    pub fn descs_per_block(&self) -> u32 {
+        self.block_size.checked_div(self.desc_size.into()).unwrap_or(1).max(1)
+    }
+
+    /// Blocks of all descriptors.
+    pub fn desc_blocks(&self) -> u32 {
+        self.groups.div_ceil(self.descs_per_block())
+    }
+
+    /// The first block of `group`.
+    pub fn group_start(&self, group: u32) -> VolBlock {
+        let blocks = u64::from(group).saturating_mul(self.blocks_per_group.into());
+        VolBlock(blocks.saturating_add(self.first_data_block.into()))
+    }
+
+    /// The group that `block` lies in; `None` outside all groups.
+    pub fn group_of(&self, block: VolBlock) -> Option<u32> {
+        let inside = block.0.checked_sub(self.first_data_block.into())?;
+        if block.0 >= self.blocks_count {
+            return None;
+        }
+        u32::try_from(inside.checked_div(self.blocks_per_group.into())?).ok()
+    }
+
+    /// Length of the volume in bytes.
+    pub fn len(&self) -> u64 {
+        self.blocks_count.saturating_mul(self.block_size.into())
+    }
+
+    /// Whether the `len` blocks from `start` on are blocks of the volume behind the primary super block, as
+    /// `ext4_sb_block_valid` asks.
+    pub fn holds_blocks(&self, start: VolBlock, len: u64) -> bool {
+        start.0 > self.first_data_block.into()
+            && start.0.checked_add(len).is_some_and(|end| end <= self.blocks_count)
+    }
+
+    /// The label: up to the first NUL.
+    pub fn label(&self) -> &[u8] {
+        until_nul(&self.raw.s_volume_name)
+    }
+
+    /// `ext2`, `ext3` or `ext4`, decided as `blkid` does: by the features that the older ones lack.
+    pub fn fs_type(&self) -> &'static str {
+        let old_incompat = Incompat::FILETYPE | Incompat::NEEDS_RECOVERY | Incompat::META_BG;
+        let old_ro = RoCompat::SPARSE_SUPER | RoCompat::LARGE_FILE | RoCompat::BTREE_DIR;
+        let new_bits = self.incompat.bits() & !old_incompat.bits() | self.ro_compat.bits() & !old_ro.bits();
+        match new_bits {
+            0 if self.compat.contains(Compat::HAS_JOURNAL) => "ext3",
+            0 => "ext2",
+            _ => "ext4",
+        }
+    }
+}
+
+/// What comes before the first NUL.
+pub fn until_nul(bytes: &[u8]) -> &[u8] {
+    bytes.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
+fn decode_blocks_count(raw: &RawSuperBlock, incompat: Incompat) -> u64 {
+    let high = if incompat.contains(Incompat::SIXTY_FOUR_BIT) { raw.s_blocks_count_hi.get() } else { 0 };
+    join(raw.s_blocks_count_lo.get(), high)
+}
+
+fn decode_inode_size(raw: &RawSuperBlock, block_size: u32, block: VolBlock) -> Result<(u16, u32)> {
+    if raw.s_rev_level.get() == 0 {
+        return Ok((OLD_INODE_SIZE, OLD_FIRST_INO));
+    }
+    let (size, first) = (raw.s_inode_size.get(), raw.s_first_ino.get());
+    if first < OLD_FIRST_INO {
+        return Err(bad_field!(block, s_first_ino, first));
+    }
+    if size < OLD_INODE_SIZE || !size.is_power_of_two() || u32::from(size) > block_size {
+        return Err(bad_field!(block, s_inode_size, size));
+    }
+    Ok((size, first))
+}
+
+fn decode_cluster_bits(raw: &RawSuperBlock, block: VolBlock) -> Result<u32> {
+    let (log_block, log_cluster) = (raw.s_log_block_size.get(), raw.s_log_cluster_size.get());
+    let bigalloc = RoCompat::from_bits_retain(raw.s_feature_ro_compat.get()).contains(RoCompat::BIGALLOC);
+    log_cluster
+        .checked_sub(log_block)
+        .filter(|&bits| log_cluster <= MAX_LOG_CLUSTER_SIZE && (bigalloc || bits == 0))
+        .ok_or_else(|| bad_field!(block, s_log_cluster_size, log_cluster))
+}
+
+fn decode_desc_size(raw: &RawSuperBlock, block_size: u32, block: VolBlock) -> Result<u16> {
+    let incompat = Incompat::from_bits_retain(raw.s_feature_incompat.get());
+    if !incompat.contains(Incompat::SIXTY_FOUR_BIT) {
+        return Ok(32);
+    }
+    let size = raw.s_desc_size.get();
+    if size < 64 || !size.is_power_of_two() || u32::from(size) > block_size {
+        return Err(bad_field!(block, s_desc_size, size));
+    }
+    Ok(size)
+}
+
+fn decode_checksums(raw: &RawSuperBlock) -> Result<Checksums> {
+    const CRC32C: u8 = 1; // EXT4_CRC32C_CHKSUM
+    let ro_compat = RoCompat::from_bits_retain(raw.s_feature_ro_compat.get());
+    if ro_compat.contains(RoCompat::METADATA_CSUM) {
+        return match raw.s_checksum_type {
+            CRC32C => Ok(Checksums::All),
+            _ => Err(Error::Unsupported(Feature::Named("checksum algorithm"))),
+        };
+    }
+    Ok(if ro_compat.contains(RoCompat::UNINIT_BG) { Checksums::Descriptors } else { Checksums::None })
+}
+
+fn decode_seed(raw: &RawSuperBlock) -> u32 {
+    let incompat = Incompat::from_bits_retain(raw.s_feature_incompat.get());
+    if incompat.contains(Incompat::METADATA_CSUM_SEED) {
+        raw.s_checksum_seed.get()
+    } else {
+        Crc::new(!0).add(&raw.s_uuid).get()
+    }
+}

@@ -1,0 +1,37 @@
+//! Block numbers, by what they count.
+
+use core::fmt;
+
+/// A block of the volume.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct VolBlock(pub u64);
+
+/// A block of a file. 32 bits, because the format's extents and `i_size` limits allow no more.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FileBlock(pub u32);
+
+impl VolBlock {
+    /// The block `count` blocks on; `None` past the end of 64 bits.
+    pub fn checked_add(self, count: u64) -> Option<Self> {
+        self.0.checked_add(count).map(Self)
+    }
+}
+
+impl FileBlock {
+    /// The block that follows; `None` after the last that a file can have.
+    pub fn next(self) -> Option<Self> {
+        self.0.checked_add(1).map(Self)
+    }
+}
+
+impl fmt::Display for VolBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for FileBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,104 @@
+//! Where the volume's own metadata lies, so that no file is read from it.
+//!
+//! Invariant: memory is bounded: the list is built for volumes of at most [`MAX_LISTED_GROUPS`] groups, and
+//! neighbours are merged (a flex group leaves about three ranges). Larger volumes are asked group by group.
+//! Source: Linux `fs/ext4/block_validity.c`.
+
+use alloc::vec::Vec;
+
+use obento_base::Result;
+
+use crate::group::GroupDescriptor;
+use crate::super_block::SuperBlock;
+use crate::unit::VolBlock;
+
+/// 16 TiB with blocks of 4 KiB; 6 MiB of ranges at the very worst.
+pub const MAX_LISTED_GROUPS: u32 = 1 << 17;
+
+/// Ranges of blocks, sorted and apart.
+#[derive(Clone, Debug, Default)]
+pub struct Zones {
+    ranges: Vec<Range>,
+}
+
+/// Blocks `start..end`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Range {
+    start: u64,
+    end: u64,
+}
+
+impl Zones {
+    /// Adds `len` blocks from `start` on. Call [`Zones::finish`] after the last.
+    pub fn add(&mut self, start: VolBlock, len: u64) -> Result<()> {
+        let range = Range { start: start.0, end: start.0.saturating_add(len) };
+        match self.ranges.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => {
+                self.ranges.try_reserve(1)?;
+                self.ranges.push(range);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what `group` holds of copies of the super block and the descriptors.
+    pub fn add_copies(&mut self, sb: &SuperBlock, group: u32) -> Result<()> {
+        let (start, len) = sb.copy_blocks(group);
+        if len > 0 { self.add(start, len) } else { Ok(()) }
+    }
+
+    /// Adds the bitmaps and the inode table that `descriptor` names, as far as they lie on the volume.
+    pub fn add_descriptor(&mut self, sb: &SuperBlock, descriptor: &GroupDescriptor) -> Result<()> {
+        let table = u64::from(sb.inode_table_blocks());
+        for (start, len) in
+            [(descriptor.block_bitmap, 1), (descriptor.inode_bitmap, 1), (descriptor.inode_table, table)]
+        {
+            if sb.holds_blocks(start, len) {
+                self.add(start, len)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sorts and merges.
+    pub fn finish(&mut self) {
+        self.ranges.sort_unstable();
+        self.ranges.dedup_by(|next, kept| {
+            let touches = next.start <= kept.end;
+            if touches {
+                kept.end = kept.end.max(next.end);
+            }
+            touches
+        });
+        self.ranges.shrink_to_fit();
+    }
+
+    /// Whether any of the `len` blocks from `start` on is metadata.
+    pub fn overlap(&self, start: VolBlock, len: u64) -> bool {
+        let end = start.0.saturating_add(len);
+        let after = self.ranges.partition_point(|range| range.end <= start.0);
+        self.ranges.get(after).is_some_and(|range| range.start < end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_ranges_merge_and_are_found_by_any_overlap() {
+        let mut zones = Zones::default();
+        for (start, len) in [(10, 2), (12, 1), (40, 5), (5, 5), (42, 1)] {
+            zones.add(VolBlock(start), len).unwrap();
+        }
+        zones.finish();
+        assert_eq!(zones.ranges, [Range { start: 5, end: 13 }, Range { start: 40, end: 45 }]);
+        let overlap = |start, len| zones.overlap(VolBlock(start), len);
+        assert_eq!(
+            [overlap(0, 5), overlap(0, 6), overlap(13, 27), overlap(13, 28)],
+            [false, true, false, true]
+        );
+        assert!(overlap(44, 1) && !overlap(45, u64::MAX));
+    }
+}
