@@ -34,8 +34,6 @@ mod recovery;
 mod revoke;
 mod super_block;
 mod tag;
-#[cfg(test)]
-mod testing;
 mod tid;
 
 pub use external::ExternalJournal;

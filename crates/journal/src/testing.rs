@@ -1,1 +1,0 @@
-//! Journals made by hand.
