@@ -1,0 +1,213 @@
+//! Setting owner, mode, attributes and times of what was made.
+//!
+//! Invariant: set-user-ID and set-group-ID are only set on a file that has the owner or group they were meant for.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use obento_base::{Mode, Timestamp};
+use rustix::fs::{AtFlags, Gid, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
+
+use super::{Keep, Loss, Report, Shared, Trust};
+use crate::{Metadata, Xattr};
+
+/// Something that was made and is open.
+#[derive(Clone, Copy)]
+pub(super) enum Target<'a> {
+    /// A regular file or directory, open for reading or writing.
+    File(BorrowedFd<'a>),
+    /// A node or symbolic link, open as a mere handle (`O_PATH`).
+    Handle(BorrowedFd<'a>),
+}
+
+/// Owner, group and mode that something has as it was made.
+#[derive(Clone, Copy)]
+pub(super) struct Made {
+    pub uid: u32,
+    pub gid: u32,
+    /// None: unknown.
+    pub mode: Option<Mode>,
+}
+
+/// Whether a symbolic link is meant, which has no mode of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Permissions {
+    Own,
+    None,
+}
+
+impl Target<'_> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::File(fd) | Self::Handle(fd) => fd.as_fd(),
+        }
+    }
+
+    /// A path that leads to what the handle is open on, be it a link or a node.
+    fn proc_path(fd: BorrowedFd<'_>) -> String {
+        format!("/proc/self/fd/{}", fd.as_raw_fd())
+    }
+
+    fn chown(self, uid: Option<u32>, gid: Option<u32>) -> Result<(), Errno> {
+        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+        match self {
+            Self::File(fd) => rustix::fs::fchown(fd, uid, gid),
+            Self::Handle(fd) => rustix::fs::chownat(fd, "", uid, gid, AtFlags::EMPTY_PATH),
+        }
+    }
+
+    fn chmod(self, mode: Mode) -> Result<(), Errno> {
+        let mode = rustix::fs::Mode::from_raw_mode(mode.bits().into());
+        match self {
+            Self::File(fd) => rustix::fs::fchmod(fd, mode),
+            Self::Handle(fd) => rustix::fs::chmod(Self::proc_path(fd), mode),
+        }
+    }
+
+    fn set_xattr(self, xattr: &Xattr) -> Result<(), Errno> {
+        let (name, value, flags) = (xattr.name.as_slice(), xattr.value.as_slice(), XattrFlags::empty());
+        match self {
+            Self::File(fd) => rustix::fs::fsetxattr(fd, name, value, flags),
+            Self::Handle(fd) => rustix::fs::setxattr(Self::proc_path(fd), name, value, flags),
+        }
+    }
+
+    fn set_times(self, times: &Timestamps) -> Result<(), Errno> {
+        match self {
+            Self::File(fd) => rustix::fs::futimens(fd, times),
+            Self::Handle(fd) => rustix::fs::utimensat(fd, "", times, AtFlags::EMPTY_PATH),
+        }
+    }
+
+    /// Takes away an ACL that came from the directory, so that the mode says all.
+    pub fn remove_acl(self, name: &str) {
+        // Without an ACL, or on a file system without ACLs, there is nothing to remove.
+        let _ = rustix::fs::fremovexattr(self.fd(), name);
+    }
+}
+
+pub(super) const ACL_ACCESS: &str = "system.posix_acl_access";
+pub(super) const ACL_DEFAULT: &str = "system.posix_acl_default";
+
+pub(super) fn timestamps(meta: &Metadata<'_>) -> Timestamps {
+    let spec = |time: Timestamp| Timespec { tv_sec: time.secs(), tv_nsec: time.nanos().into() };
+    Timestamps { last_access: spec(meta.atime), last_modification: spec(meta.mtime) }
+}
+
+/// Sets attributes of one entry and counts what cannot be kept.
+pub(super) struct Applier<'a> {
+    pub shared: &'a Shared,
+    pub report: &'a mut Report,
+    pub path: &'a dyn Fn() -> PathBuf,
+}
+
+impl Applier<'_> {
+    fn lose(&mut self, loss: Loss, errno: impl Into<Option<Errno>>) {
+        self.report.lose(loss, errno.into(), self.path);
+    }
+
+    /// The mode that an entry is to have in the end, apart from what the owner decides.
+    pub fn final_mode(&mut self, meta: &Metadata<'_>) -> Mode {
+        let options = &self.shared.options;
+        if !options.keep.contains(Keep::MODE) {
+            return Mode::new(meta.mode.bits() & 0o777 & !self.shared.creator.umask);
+        }
+        let special = Mode::new(Mode::SET_UID.bits() | Mode::SET_GID.bits());
+        if options.trust == Trust::Untrusted && meta.mode.bits() & special.bits() != 0 {
+            self.lose(Loss::SpecialBits, None);
+            return meta.mode.without(special);
+        }
+        meta.mode
+    }
+
+    /// Sets everything `meta` says, in the order that loses nothing.
+    pub fn apply(
+        &mut self,
+        target: Target<'_>,
+        made: Made,
+        meta: &Metadata<'_>,
+        mode: Mode,
+        kind: Permissions,
+    ) {
+        let keep = self.shared.options.keep;
+        let owner = if keep.contains(Keep::OWNER) { self.set_owner(target, made, meta) } else { made };
+        if keep.contains(Keep::XATTRS) {
+            self.set_xattrs(target, meta, |name| name.starts_with(b"user."));
+        }
+        if kind == Permissions::Own {
+            self.set_mode(target, owner, meta, mode);
+        }
+        if keep.contains(Keep::XATTRS) {
+            self.set_xattrs(target, meta, |name| !name.starts_with(b"user."));
+        }
+        if keep.contains(Keep::TIMES) {
+            self.set_times(target, meta);
+        }
+    }
+
+    /// Gives the entry to its owner as far as that is permitted; answers what it has then.
+    fn set_owner(&mut self, target: Target<'_>, made: Made, meta: &Metadata<'_>) -> Made {
+        let Made { uid, gid, .. } = made;
+        if (uid, gid) == (meta.uid, meta.gid) {
+            return made;
+        }
+        let mut refusal = Errno::PERM;
+        if self.shared.may_chown.load(Ordering::Relaxed) {
+            match target.chown(Some(meta.uid), Some(meta.gid)) {
+                // A change of owner may clear special bits and capabilities: the mode is not known any more.
+                Ok(()) => return Made { uid: meta.uid, gid: meta.gid, mode: None },
+                Err(Errno::PERM) => self.shared.may_chown.store(false, Ordering::Relaxed),
+                Err(errno) => refusal = errno,
+            }
+        }
+        let group = gid != meta.gid
+            && self.shared.creator.is_in_group(meta.gid)
+            && target.chown(None, Some(meta.gid)).is_ok();
+        let gid = if group { meta.gid } else { gid };
+        if (uid, gid) != (meta.uid, meta.gid) {
+            self.lose(Loss::Owner, refusal);
+        }
+        Made { uid, gid, mode: made.mode.filter(|_| !group) }
+    }
+
+    fn set_mode(&mut self, target: Target<'_>, owner: Made, meta: &Metadata<'_>, mut mode: Mode) {
+        let mut unearned = 0;
+        if owner.uid != meta.uid {
+            unearned |= mode.bits() & Mode::SET_UID.bits();
+        }
+        if owner.gid != meta.gid {
+            unearned |= mode.bits() & Mode::SET_GID.bits();
+        }
+        if unearned != 0 {
+            mode = mode.without(Mode::new(unearned));
+            self.lose(Loss::SpecialBits, None);
+        }
+        if owner.mode == Some(mode) {
+            return;
+        }
+        if let Err(errno) = target.chmod(mode) {
+            self.lose(Loss::Mode, errno);
+        }
+    }
+
+    fn set_xattrs(&mut self, target: Target<'_>, meta: &Metadata<'_>, which: impl Fn(&[u8]) -> bool) {
+        for xattr in meta.xattrs.iter().filter(|xattr| which(&xattr.name)) {
+            let acl = xattr.name == ACL_ACCESS.as_bytes() || xattr.name == ACL_DEFAULT.as_bytes();
+            let loss = if acl { Loss::Acl } else { Loss::Xattr };
+            let risky = xattr.name.starts_with(b"security.") || xattr.name.starts_with(b"trusted.");
+            if risky && self.shared.options.trust == Trust::Untrusted {
+                self.lose(loss, None);
+            } else if let Err(errno) = target.set_xattr(xattr) {
+                self.lose(loss, errno);
+            }
+        }
+    }
+
+    pub fn set_times(&mut self, target: Target<'_>, meta: &Metadata<'_>) {
+        if let Err(errno) = target.set_times(&timestamps(meta)) {
+            self.lose(Loss::Times, errno);
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! The cursor that makes entries.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use obento_base::{DeviceNumber, FileKind, Mode, Name, Timestamp};
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, FileType, OFlags};
+use rustix::io::Errno;
+
+use super::apply::{ACL_ACCESS, ACL_DEFAULT, Applier, Made, Permissions, Target};
+use super::dir::{Dir, OwnedMetadata, open_at};
+use super::links::{Original, identify};
+use super::place::{Place, level};
+use super::sink::FileSink;
+use super::{Creator, DIRECTORY, Existing, Keep, Loss, Report, Shared, TreeOptions, Trust, Written};
+use crate::{DataSink, FileId, HostError, Metadata};
+
+/// Writes a tree: a cursor that stands in one directory and creates entries there.
+pub struct TreeWriter {
+    shared: Arc<Shared>,
+    place: Place,
+    report: Report,
+    /// Where bytes of a file pass through, kept between files.
+    buffer: Vec<u8>,
+}
+
+impl TreeWriter {
+    /// Starts in the existing directory `root`. Errors: System.
+    pub fn open(root: &Path, options: TreeOptions) -> Result<Self, HostError> {
+        let failed = |errno| HostError::system("open", root, errno);
+        // The caller's own path: links in it are meant.
+        let flags = DIRECTORY.difference(OFlags::NOFOLLOW);
+        let fd = rustix::fs::open(root, flags, rustix::fs::Mode::empty()).map_err(failed)?;
+        let stat = rustix::fs::fstat(&fd).map_err(failed)?;
+        let creator = Creator::of_process();
+        let group = creator.gid;
+        let shared = Shared {
+            options,
+            root_fd: rustix::io::fcntl_dupfd_cloexec(&fd, 0).map_err(failed)?,
+            creator,
+            links: Mutex::default(),
+            report: Mutex::default(),
+            bytes: AtomicU64::new(0),
+            may_chown: AtomicBool::new(true),
+            may_copy_range: AtomicBool::new(true),
+        };
+        let place = Place::new(root, Vec::new(), level(None, fd, &stat, false, group), group);
+        Ok(Self { shared: Arc::new(shared), place, report: Report::default(), buffer: Vec::new() })
+    }
+
+    /// Sets the metadata of the root directory when the writer finishes.
+    pub fn set_root(&mut self, meta: &Metadata<'_>) {
+        self.place.root_mut().meta = Some(OwnedMetadata::new(meta));
+    }
+
+    /// A second cursor in the same directory, for another thread. It cannot leave the directory it starts in, and
+    /// must be finished before this one leaves it. Errors: Changed.
+    pub fn fork(&self) -> Result<Self, HostError> {
+        let place = self.place.fork()?;
+        Ok(Self { shared: self.shared.clone(), place, report: Report::default(), buffer: Vec::new() })
+    }
+
+    /// Makes the directory `name`, unless there is one, and steps into it. Its metadata is set when it is left.
+    /// Errors: Duplicate; NotDirectory if something else has the name; Changed; System.
+    pub fn enter(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), HostError> {
+        let dir = self.place.dir()?.clone();
+        let private = rustix::fs::Mode::RWXU;
+        let fresh = match rustix::fs::mkdirat(&dir, name.as_bytes(), private) {
+            Ok(()) => true,
+            Err(Errno::EXIST) if dir.was_written(name) => {
+                return Err(HostError::Duplicate { path: self.place.path(Some(name)) });
+            }
+            Err(Errno::EXIST) => false,
+            Err(errno) => return Err(self.failed("create", name, errno)),
+        };
+        let fd = open_at(&dir, name, OFlags::RDONLY | OFlags::DIRECTORY, 0).map_err(|errno| match errno {
+            Errno::NOTDIR | Errno::LOOP => HostError::NotDirectory { path: self.place.path(Some(name)) },
+            errno => self.failed("open", name, errno),
+        })?;
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| self.failed("examine", name, errno))?;
+        if fresh {
+            self.report.directories += 1;
+            dir.note_written(name);
+            if dir.default_acl {
+                Target::File(fd.as_fd()).remove_acl(ACL_DEFAULT);
+                Target::File(fd.as_fd()).remove_acl(ACL_ACCESS);
+            }
+        }
+        self.place.push(name, fd, &stat, fresh);
+        if fresh || self.shared.options.existing != Existing::Keep {
+            self.place.top_mut().meta = Some(OwnedMetadata::new(meta));
+        }
+        Ok(())
+    }
+
+    /// Sets the metadata of the directory it stands in and steps out of it; at the root it does nothing. Errors:
+    /// Changed; System.
+    pub fn leave(&mut self) -> Result<(), HostError> {
+        // While it still stands inside, for the path in messages.
+        self.complete();
+        self.place.pop()?;
+        Ok(())
+    }
+
+    /// Sets the metadata of the directory it stands in.
+    fn complete(&mut self) {
+        let top = self.place.top_mut();
+        let (uid, gid) = top.owner;
+        let (Some(meta), Some(dir)) = (top.meta.take(), top.dir.clone()) else { return };
+        let meta = meta.get();
+        let path = || self.place.path(None);
+        let mut applier = Applier { shared: &self.shared, report: &mut self.report, path: &path };
+        let mode = applier.final_mode(&meta);
+        let made = Made { uid, gid, mode: None };
+        applier.apply(Target::File(dir.as_fd()), made, &meta, mode, Permissions::Own);
+    }
+
+    /// Makes a regular file; `fill` hands over its bytes. If `fill` fails, the file is removed again. Errors: those of
+    /// `fill`; Exists and IsDirectory as [`Existing`] asks; Duplicate; Changed; System.
+    pub fn file<E: From<HostError>>(
+        &mut self,
+        name: &Name,
+        meta: &Metadata<'_>,
+        fill: impl FnOnce(&mut dyn DataSink) -> Result<(), E>,
+    ) -> Result<Written, E> {
+        let path = || self.place.path(Some(name));
+        let mut applier = Applier { shared: &self.shared, report: &mut self.report, path: &path };
+        let mode = applier.final_mode(meta);
+        let dir = self.place.dir()?;
+        let as_made = creation_mode(&self.shared, dir, meta, mode);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let make = |dir: &Dir| open_at(dir, name, flags, as_made.bits());
+        let Some(file) = create(&self.shared, dir, name, meta, &path, make)? else {
+            return Ok(Written::Kept);
+        };
+        let (shared, buffer) = (&*self.shared, &mut self.buffer);
+        let mut sink = FileSink { shared, file: &file, buffer, path: &path, position: 0, end: 0, written: 0 };
+        let filled = fill(&mut sink).and_then(|()| Ok(sink.finish()?));
+        applier.report.bytes += sink.written;
+        if let Err(error) = filled {
+            // Half a file looks like a whole one. Where it cannot be removed, the error still tells.
+            let _ = rustix::fs::unlinkat(dir, name.as_bytes(), AtFlags::empty());
+            return Err(error);
+        }
+        let target = Target::File(file.as_fd());
+        if dir.default_acl {
+            target.remove_acl(ACL_ACCESS);
+        }
+        let made = Made {
+            uid: shared.creator.uid,
+            gid: dir.group,
+            mode: (!dir.default_acl).then(|| Mode::new(as_made.bits() & !shared.creator.umask)),
+        };
+        applier.apply(target, made, meta, mode, Permissions::Own);
+        self.report.files += 1;
+        Ok(Written::Created)
+    }
+
+    /// Makes a symbolic link. Errors: Exists and IsDirectory as [`Existing`] asks; Duplicate; Changed; System.
+    pub fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, HostError> {
+        let path = || self.place.path(Some(name));
+        let make = |dir: &Dir| rustix::fs::symlinkat(target, dir, name.as_bytes());
+        let dir = self.place.dir()?;
+        if create(&self.shared, dir, name, meta, &path, make)?.is_none() {
+            return Ok(Written::Kept);
+        }
+        self.report.others += 1;
+        self.complete_handle(name, meta, FileKind::Symlink)?;
+        Ok(Written::Created)
+    }
+
+    /// Makes a device node, FIFO or socket; `Dropped` where that is not permitted. Errors: Exists and IsDirectory as
+    /// [`Existing`] asks; Duplicate; Changed; System.
+    pub fn node(
+        &mut self,
+        name: &Name,
+        meta: &Metadata<'_>,
+        kind: FileKind,
+        rdev: DeviceNumber,
+    ) -> Result<Written, HostError> {
+        let loss = if kind.is_device() { Loss::Device } else { Loss::Special };
+        let path = || self.place.path(Some(name));
+        if kind.is_device() && self.shared.options.trust == Trust::Untrusted {
+            self.report.lose(loss, None, path);
+            return Ok(Written::Dropped);
+        }
+        let device = rustix::fs::makedev(rdev.major, rdev.minor);
+        let file_type = FileType::from_raw_mode(kind.mode_bits().into());
+        let mode = rustix::fs::Mode::from_raw_mode((meta.mode.bits() & 0o600).into());
+        let make = |dir: &Dir| rustix::fs::mknodat(dir, name.as_bytes(), file_type, mode, device);
+        let dir = self.place.dir()?;
+        match create(&self.shared, dir, name, meta, &path, make) {
+            Ok(Some(())) => {}
+            Ok(None) => return Ok(Written::Kept),
+            Err(HostError::System {
+                errno: errno @ (Errno::PERM | Errno::OPNOTSUPP | Errno::INVAL), ..
+            }) => {
+                self.report.lose(loss, Some(errno), path);
+                return Ok(Written::Dropped);
+            }
+            Err(error) => return Err(error),
+        }
+        self.report.others += 1;
+        self.complete_handle(name, meta, kind)?;
+        Ok(Written::Created)
+    }
+
+    /// Sets the metadata of a link or node that was just made. Errors: Changed if somebody put something else there.
+    fn complete_handle(&mut self, name: &Name, meta: &Metadata<'_>, kind: FileKind) -> Result<(), HostError> {
+        let dir = self.place.dir()?;
+        let handle = rustix::fs::openat(
+            dir,
+            name.as_bytes(),
+            OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            rustix::fs::Mode::empty(),
+        );
+        let handle = handle.map_err(|errno| self.failed("open", name, errno))?;
+        if !dir.fresh {
+            let stat = rustix::fs::fstat(&handle).map_err(|errno| self.failed("examine", name, errno))?;
+            // A hard link to a file of somebody else would be given away in the next step.
+            if crate::file::kind_of(&stat) != Some(kind) || stat.st_nlink != 1 {
+                return Err(HostError::Changed { path: self.place.path(Some(name)) });
+            }
+        }
+        let made = Made { uid: self.shared.creator.uid, gid: dir.group, mode: None };
+        let path = || self.place.path(Some(name));
+        let mut applier = Applier { shared: &self.shared, report: &mut self.report, path: &path };
+        let target = Target::Handle(handle.as_fd());
+        let (mode, permissions) = match kind {
+            FileKind::Symlink => (meta.mode, Permissions::None),
+            _ => (applier.final_mode(meta), Permissions::Own),
+        };
+        applier.apply(target, made, meta, mode, permissions);
+        Ok(())
+    }
+
+    /// Notes that `name`, just made here, has the inode `key` in the source, for [`TreeWriter::link`]. Errors: System.
+    pub fn remember(&mut self, key: u64, name: &Name) -> Result<(), HostError> {
+        let dir = self.place.dir()?;
+        let id = identify(dir, name).map_err(|errno| self.failed("examine", name, errno))?;
+        let original = Original { directory: self.place.names().cloned().collect(), name: name.to_buf(), id };
+        self.shared.links.lock().insert(key, original);
+        Ok(())
+    }
+
+    /// Makes `name` a hard link to what was remembered as `key`. `None`: nothing was, or it cannot be linked to, which
+    /// is then counted; make a file. Errors: Exists and IsDirectory as [`Existing`] asks; Duplicate; Changed; System.
+    pub fn link(&mut self, name: &Name, meta: &Metadata<'_>, key: u64) -> Result<Option<Written>, HostError> {
+        let Some(original) = self.shared.links.lock().get(key) else { return Ok(None) };
+        let path = || self.place.path(Some(name));
+        let dir = self.place.dir()?;
+        let from = match open_original(&self.shared, &self.place, &original) {
+            Ok(from) => from,
+            Err(errno) => {
+                self.report.lose(Loss::HardLink, Some(errno), path);
+                return Ok(None);
+            }
+        };
+        let make = |dir: &Dir| {
+            let (old, new) = (original.name.as_bytes(), name.as_bytes());
+            rustix::fs::linkat(&from, old, dir, new, AtFlags::empty())
+        };
+        match create(&self.shared, dir, name, meta, &path, make) {
+            Ok(Some(())) => {}
+            Ok(None) => return Ok(Some(Written::Kept)),
+            Err(HostError::System {
+                errno: errno @ (Errno::MLINK | Errno::PERM | Errno::XDEV | Errno::ACCESS | Errno::NOENT),
+                ..
+            }) => {
+                self.report.lose(Loss::HardLink, Some(errno), path);
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        }
+        // The name that was linked may have been swapped since it was looked at.
+        if identify(dir, name) != Ok(original.id) {
+            let _ = rustix::fs::unlinkat(dir, name.as_bytes(), AtFlags::empty());
+            return Err(HostError::Changed { path: path() });
+        }
+        self.report.others += 1;
+        Ok(Some(Written::Created))
+    }
+
+    /// Leaves all directories and answers what was written, by this cursor and those forks that are finished. Errors:
+    /// Changed; System.
+    pub fn finish(mut self) -> Result<Report, HostError> {
+        loop {
+            self.complete();
+            if self.place.pop()?.is_none() {
+                break;
+            }
+        }
+        let mut all = self.shared.report.lock();
+        all.merge(self.report);
+        Ok(all.clone())
+    }
+
+    fn failed(&self, operation: &'static str, name: &Name, errno: Errno) -> HostError {
+        HostError::system(operation, self.place.path(Some(name)), errno)
+    }
+}
+
+/// Makes an entry with `make`; where the name is taken, makes room for it first if it may, and answers `None` if not.
+fn create<T>(
+    shared: &Shared,
+    dir: &Dir,
+    name: &Name,
+    meta: &Metadata<'_>,
+    path: &dyn Fn() -> std::path::PathBuf,
+    make: impl Fn(&Dir) -> Result<T, Errno>,
+) -> Result<Option<T>, HostError> {
+    let made = match make(dir) {
+        Err(Errno::EXIST) => {
+            if !make_room(shared.options.existing, dir, name, meta, path)? {
+                return Ok(None);
+            }
+            make(dir)
+        }
+        made => made,
+    };
+    match made {
+        Ok(made) => {
+            dir.note_written(name);
+            Ok(Some(made))
+        }
+        Err(Errno::EXIST) => Err(HostError::Changed { path: path() }),
+        Err(errno) => Err(HostError::system("create", path(), errno)),
+    }
+}
+
+/// Removes what has the name `name`, if it may. False: it stays.
+fn make_room(
+    existing: Existing,
+    dir: &Dir,
+    name: &Name,
+    meta: &Metadata<'_>,
+    path: &dyn Fn() -> std::path::PathBuf,
+) -> Result<bool, HostError> {
+    if dir.was_written(name) {
+        return Err(HostError::Duplicate { path: path() });
+    }
+    let stat = match rustix::fs::statat(dir, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Ok(true),
+        Err(errno) => return Err(HostError::system("examine", path(), errno)),
+    };
+    let modified = Timestamp::new(stat.st_mtime, u32::try_from(stat.st_mtime_nsec).unwrap_or(0));
+    match existing {
+        Existing::Fail => return Err(HostError::Exists { path: path() }),
+        Existing::Keep => return Ok(false),
+        Existing::Update if modified >= meta.mtime => return Ok(false),
+        Existing::Update | Existing::Replace => {}
+    }
+    match rustix::fs::unlinkat(dir, name.as_bytes(), AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(true),
+        Err(Errno::ISDIR) => Err(HostError::IsDirectory { path: path() }),
+        Err(errno) => Err(HostError::system("remove", path(), errno)),
+    }
+}
+
+/// The mode to create a file with: the final one where that is safe, so that it need not be set again.
+fn creation_mode(shared: &Shared, dir: &Dir, meta: &Metadata<'_>, mode: Mode) -> Mode {
+    let keep = shared.options.keep;
+    let changes_hands = keep.contains(Keep::OWNER)
+        && shared.may_chown.load(Ordering::Relaxed)
+        && (shared.creator.uid, dir.group) != (meta.uid, meta.gid);
+    let mut bits = mode.bits() & 0o777;
+    if changes_hands || dir.default_acl {
+        bits &= 0o700;
+    }
+    // Setting an attribute of the user's name space asks for write permission.
+    if keep.contains(Keep::XATTRS) && meta.xattrs.iter().any(|xattr| xattr.name.starts_with(b"user.")) {
+        bits |= 0o200;
+    }
+    Mode::new(bits)
+}
+
+/// The directory that holds `original`, after a look that what is there is what was written.
+fn open_original(shared: &Shared, place: &Place, original: &Original) -> Result<OwnedFd, Errno> {
+    let here = place.names().eq(&original.directory);
+    let from = match place.top().dir.as_deref() {
+        Some(dir) if here => rustix::io::fcntl_dupfd_cloexec(dir, 0)?,
+        _ => original.open_directory(&shared.root_fd)?,
+    };
+    let found: FileId = identify(&from, &original.name)?;
+    if found == original.id { Ok(from) } else { Err(Errno::STALE) }
+}

@@ -1,0 +1,130 @@
+//! An open directory of the tree.
+
+use std::collections::HashSet;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use obento_base::{Mode, Name, NameBuf, Timestamp};
+use parking_lot::Mutex;
+use rustix::fs::{OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use super::DIRECTORY;
+use super::apply::ACL_DEFAULT;
+use crate::{FileId, Metadata, Xattr};
+
+/// Names that this run made in a directory, shared by its cursors.
+pub(super) type Written = Arc<Mutex<HashSet<NameBuf>>>;
+
+/// A directory in which entries are made.
+pub(super) struct Dir {
+    pub fd: OwnedFd,
+    /// Made by this run and closed to others until it is left: what is in it came from the source.
+    pub fresh: bool,
+    /// Where it is not fresh: the names that this run made in it, to tell a name that the source has twice from one
+    /// that was there before.
+    written: Written,
+    /// The group that the kernel gives to new entries.
+    pub group: u32,
+    /// New entries inherit an ACL, which has to be removed again.
+    pub default_acl: bool,
+}
+
+impl Dir {
+    /// `stat` is that of `fd`; `process_group` the group that files get where the directory does not say another.
+    pub fn new(fd: OwnedFd, stat: &Stat, fresh: bool, written: Written, process_group: u32) -> Self {
+        let set_gid = stat.st_mode & u32::from(Mode::SET_GID.bits()) != 0;
+        let default_acl = !fresh && has_default_acl(&fd);
+        Self { fresh, written, group: if set_gid { stat.st_gid } else { process_group }, default_acl, fd }
+    }
+
+    pub fn note_written(&self, name: &Name) {
+        if !self.fresh {
+            self.written.lock().insert(name.to_buf());
+        }
+    }
+
+    /// Whether an entry `name`, which exists, was made by this run.
+    pub fn was_written(&self, name: &Name) -> bool {
+        self.fresh || self.written.lock().contains(name)
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn has_default_acl(fd: &OwnedFd) -> bool {
+    rustix::fs::fgetxattr_query(fd, ACL_DEFAULT).is_ok_and(|len| len > 0)
+}
+
+/// A directory between the root of a cursor and the one it stands in.
+pub(super) struct Level {
+    /// Its name in the one above; none for the cursor's root.
+    pub name: Option<NameBuf>,
+    pub id: FileId,
+    /// Closed while many deeper ones are open.
+    pub dir: Option<Arc<Dir>>,
+    /// Of [`Dir`], kept while that is closed.
+    pub fresh: bool,
+    /// Of [`Dir`], kept while that is closed.
+    pub written: Written,
+    /// Owner and group as they were found.
+    pub owner: (u32, u32),
+    /// To be set when it is left.
+    pub meta: Option<OwnedMetadata>,
+}
+
+/// [`Metadata`] that waits for a directory to be left.
+pub(super) struct OwnedMetadata {
+    mode: Mode,
+    uid: u32,
+    gid: u32,
+    times: [Timestamp; 3],
+    xattrs: Vec<Xattr>,
+}
+
+impl OwnedMetadata {
+    pub fn new(meta: &Metadata<'_>) -> Self {
+        Self {
+            mode: meta.mode,
+            uid: meta.uid,
+            gid: meta.gid,
+            times: [meta.atime, meta.mtime, meta.ctime],
+            xattrs: meta.xattrs.to_vec(),
+        }
+    }
+
+    pub fn get(&self) -> Metadata<'_> {
+        let [atime, mtime, ctime] = self.times;
+        Metadata { mode: self.mode, uid: self.uid, gid: self.gid, atime, mtime, ctime, xattrs: &self.xattrs }
+    }
+}
+
+/// Opens `path`, given by names below `dir`, without following a symbolic link and without leaving `dir`.
+pub(super) fn open_at(dir: impl AsFd, name: &Name, flags: OFlags, mode: u16) -> Result<OwnedFd, Errno> {
+    static HAS_OPENAT2: AtomicBool = AtomicBool::new(true);
+    const RESOLVE: ResolveFlags =
+        ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mode = rustix::fs::Mode::from_raw_mode(mode.into());
+    if HAS_OPENAT2.load(Ordering::Relaxed) {
+        match rustix::fs::openat2(&dir, name.as_bytes(), flags, mode, RESOLVE) {
+            // Older than Linux 5.6, or a container that refuses what it does not know.
+            Err(Errno::NOSYS | Errno::PERM) => HAS_OPENAT2.store(false, Ordering::Relaxed),
+            result => return result,
+        }
+    }
+    rustix::fs::openat(&dir, name.as_bytes(), flags, mode)
+}
+
+/// Opens the directory above `dir` and makes sure that it is `expected`, so that it does not matter that `..` may have
+/// been moved.
+pub(super) fn open_parent(dir: &Dir, expected: FileId) -> Result<(OwnedFd, Stat), Errno> {
+    let fd = rustix::fs::openat(&dir.fd, "..", DIRECTORY, rustix::fs::Mode::empty())?;
+    let stat = rustix::fs::fstat(&fd)?;
+    if FileId::of(&stat) == expected { Ok((fd, stat)) } else { Err(Errno::STALE) }
+}

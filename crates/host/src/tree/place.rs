@@ -1,0 +1,136 @@
+//! Where a cursor stands: the open directories from its root down.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use obento_base::{Name, NameBuf};
+use rustix::fs::Stat;
+use rustix::io::Errno;
+
+use super::dir::{Dir, Level, Written, open_parent};
+use crate::{FileId, HostError};
+
+/// Directories kept open above the one a cursor stands in; a tree may be deeper than a process may have files open.
+const MAX_OPEN: usize = 64;
+
+/// The stack of directories. Never empty.
+pub(super) struct Place {
+    /// Path of the tree's root, for messages.
+    root: PathBuf,
+    /// Names from the tree's root to the cursor's.
+    prefix: Vec<NameBuf>,
+    root_level: Level,
+    /// Below the cursor's root.
+    below: Vec<Level>,
+    process_group: u32,
+}
+
+impl Place {
+    pub fn new(root: &Path, prefix: Vec<NameBuf>, level: Level, process_group: u32) -> Self {
+        Self { root: root.into(), prefix, root_level: level, below: Vec::new(), process_group }
+    }
+
+    pub fn top(&self) -> &Level {
+        self.below.last().unwrap_or(&self.root_level)
+    }
+
+    pub fn top_mut(&mut self) -> &mut Level {
+        self.below.last_mut().unwrap_or(&mut self.root_level)
+    }
+
+    /// The directory it stands in. `Changed` if the way back to it was moved.
+    pub fn dir(&self) -> Result<&Arc<Dir>, HostError> {
+        self.top().dir.as_ref().ok_or_else(|| HostError::Changed { path: self.path(None) })
+    }
+
+    /// Names from the tree's root to the directory it stands in.
+    pub fn names(&self) -> impl Iterator<Item = &NameBuf> {
+        self.prefix.iter().chain(self.below.iter().filter_map(|level| level.name.as_ref()))
+    }
+
+    /// The path of `name` in the directory it stands in, or of that directory.
+    pub fn path(&self, name: Option<&Name>) -> PathBuf {
+        let mut path = self.root.clone();
+        for name in self.names() {
+            path.push(OsStr::from_bytes(name.as_bytes()));
+        }
+        if let Some(name) = name {
+            path.push(OsStr::from_bytes(name.as_bytes()));
+        }
+        path
+    }
+
+    /// Steps into a directory just opened.
+    pub fn push(&mut self, name: &Name, fd: OwnedFd, stat: &Stat, fresh: bool) {
+        self.below.push(level(Some(name.to_buf()), fd, stat, fresh, self.process_group));
+        if let Some(far) = self.below.len().checked_sub(MAX_OPEN + 1).and_then(|at| self.below.get_mut(at)) {
+            far.dir = None;
+        }
+    }
+
+    /// Steps out of the directory it stands in and answers it; none at the cursor's root.
+    pub fn pop(&mut self) -> Result<Option<Level>, HostError> {
+        let Some(level) = self.below.pop() else { return Ok(None) };
+        if self.top().dir.is_none()
+            && let Some(child) = &level.dir
+        {
+            self.reopen(child).map_err(|errno| match errno {
+                Errno::STALE => HostError::Changed { path: self.path(None) },
+                errno => HostError::system("open", self.path(None), errno),
+            })?;
+        }
+        Ok(Some(level))
+    }
+
+    fn reopen(&mut self, child: &Dir) -> Result<(), Errno> {
+        let group = self.process_group;
+        let top = self.top_mut();
+        let (fd, stat) = open_parent(child, top.id)?;
+        top.dir = Some(Arc::new(Dir::new(fd, &stat, top.fresh, top.written.clone(), group)));
+        Ok(())
+    }
+
+    /// The cursor's root, whose metadata can be set last.
+    pub fn root_mut(&mut self) -> &mut Level {
+        &mut self.root_level
+    }
+
+    /// A place whose root is the directory that this one stands in.
+    pub fn fork(&self) -> Result<Self, HostError> {
+        let top = self.top();
+        let level = Level {
+            name: None,
+            id: top.id,
+            dir: Some(self.dir()?.clone()),
+            fresh: top.fresh,
+            written: top.written.clone(),
+            owner: top.owner,
+            meta: None,
+        };
+        Ok(Self::new(&self.root, self.names().cloned().collect(), level, self.process_group))
+    }
+}
+
+/// A level for a directory just opened.
+pub(super) fn level(
+    name: Option<NameBuf>,
+    fd: OwnedFd,
+    stat: &Stat,
+    fresh: bool,
+    process_group: u32,
+) -> Level {
+    let written = Written::default();
+    let dir = Dir::new(fd, stat, fresh, written.clone(), process_group);
+    Level {
+        name,
+        id: FileId::of(stat),
+        dir: Some(Arc::new(dir)),
+        fresh,
+        written,
+        owner: (stat.st_uid, stat.st_gid),
+        meta: None,
+    }
+}

@@ -1,0 +1,144 @@
+//! Where the bytes of a file of the tree go.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use obento_base::wire::{to_u64, to_usize};
+use obento_block::{Backing, BlockDevice};
+use rustix::io::Errno;
+
+use super::Shared;
+use crate::{DataSink, HostError, HostFile, SinkError};
+
+/// Bytes moved at once: long enough to hide the cost of a call, short enough to stay in a CPU's cache.
+const CHUNK: usize = 256 << 10;
+/// Shorter ranges are read and written, because setting up a copy within the kernel costs more.
+const COPY_RANGE_MIN: u64 = 128 << 10;
+
+/// The file being written.
+pub(super) struct FileSink<'a> {
+    pub shared: &'a Shared,
+    pub file: &'a OwnedFd,
+    pub buffer: &'a mut Vec<u8>,
+    /// Its path, for messages.
+    pub path: &'a dyn Fn() -> PathBuf,
+    /// Where the next byte goes.
+    pub position: u64,
+    /// Where the file ends as the kernel knows it.
+    pub end: u64,
+    /// Bytes of data written.
+    pub written: u64,
+}
+
+impl FileSink<'_> {
+    /// Makes a hole at the end part of the file. Called once after the last byte.
+    pub fn finish(&mut self) -> Result<(), HostError> {
+        if self.position > self.end {
+            rustix::fs::ftruncate(self.file, self.position).map_err(|errno| self.failed(errno))?;
+        }
+        Ok(())
+    }
+
+    fn failed(&self, errno: Errno) -> HostError {
+        HostError::system("write to", (self.path)(), errno)
+    }
+
+    fn take(&self, len: u64) -> Result<(), HostError> {
+        let limit = self.shared.options.max_bytes;
+        if self.shared.take(len) { Ok(()) } else { Err(HostError::Limit { path: (self.path)(), limit }) }
+    }
+
+    fn advance(&mut self, len: u64) {
+        self.position = self.position.saturating_add(len);
+        self.end = self.end.max(self.position);
+        self.written = self.written.saturating_add(len);
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> Result<(), Errno> {
+        while !bytes.is_empty() {
+            match rustix::io::pwrite(self.file, bytes, self.position) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(len) => {
+                    self.advance(to_u64(len));
+                    bytes = bytes.get(len..).unwrap_or_default();
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what it can of `backing` within the kernel; answers how many bytes. Where the answer is short, reading
+    /// and writing tells why.
+    fn copy_range(&mut self, backing: &Backing) -> u64 {
+        let Some(source) = HostFile::of(backing) else { return 0 };
+        let mut from = backing.offset;
+        let mut done = 0;
+        while done < backing.len {
+            let mut to = self.position;
+            let len = to_usize(backing.len - done);
+            match rustix::fs::copy_file_range(source.as_fd(), Some(&mut from), self.file, Some(&mut to), len)
+            {
+                Ok(0) => break,
+                Ok(len) => {
+                    done += to_u64(len);
+                    self.advance(to_u64(len));
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => {
+                    if matches!(
+                        errno,
+                        Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM
+                    ) {
+                        self.shared.may_copy_range.store(false, Ordering::Relaxed);
+                    }
+                    break;
+                }
+            }
+        }
+        done
+    }
+}
+
+impl DataSink for FileSink<'_> {
+    fn hole(&mut self, len: u64) -> Result<(), HostError> {
+        let end = self.position.checked_add(len).filter(|&end| i64::try_from(end).is_ok());
+        self.position = end.ok_or_else(|| self.failed(Errno::FBIG))?;
+        Ok(())
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> Result<(), HostError> {
+        self.take(to_u64(bytes.len()))?;
+        self.write(bytes).map_err(|errno| self.failed(errno))
+    }
+
+    fn device(&mut self, device: &dyn BlockDevice, mut offset: u64, mut len: u64) -> Result<(), SinkError> {
+        self.take(len)?;
+        while len > 0 {
+            if len >= COPY_RANGE_MIN && self.shared.may_copy_range.load(Ordering::Relaxed) {
+                let end = offset.saturating_add(len);
+                let copied = device.backing(offset..end).map_or(0, |backing| self.copy_range(&backing));
+                if copied > 0 {
+                    offset += copied;
+                    len -= copied.min(len);
+                    continue;
+                }
+            }
+            let chunk = to_usize(len).min(CHUNK);
+            let mut buffer = std::mem::take(self.buffer);
+            buffer.resize(buffer.len().max(chunk), 0);
+            let part = buffer.get_mut(..chunk).unwrap_or_default();
+            let result = match device.read_at(offset, part) {
+                Ok(()) => self.write(part).map_err(|errno| self.failed(errno).into()),
+                Err(error) => Err(SinkError::Source(error)),
+            };
+            *self.buffer = buffer;
+            result?;
+            offset += to_u64(chunk);
+            len -= to_u64(chunk);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,437 @@
+//! Trees are written as root and as a user without rights; the latter by running the test again under `setpriv`.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use obento_base::{DeviceNumber, FileKind, Mode, Name, Timestamp};
+use obento_block::MemDevice;
+use tempfile::TempDir;
+
+use super::*;
+use crate::{DataSink, FileDevice, HostError, Metadata, SinkError, Xattr};
+
+const NOBODY: u32 = 65534;
+
+fn name(text: &str) -> &Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Metadata that everybody can keep.
+fn plain(mode: u16) -> Metadata<'static> {
+    Metadata {
+        mode: Mode::new(mode),
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        atime: Timestamp::new(1_000_000_000, 123_456_789),
+        mtime: Timestamp::new(-5, 999_999_999),
+        ctime: Timestamp::EPOCH,
+        xattrs: &[],
+    }
+}
+
+fn content(bytes: &'static [u8]) -> impl FnOnce(&mut dyn DataSink) -> Result<(), HostError> {
+    move |sink| sink.bytes(bytes)
+}
+
+fn writer(root: &TempDir, options: TreeOptions) -> TreeWriter {
+    TreeWriter::open(root.path(), options).unwrap()
+}
+
+fn lost(report: &Report, loss: Loss) -> u64 {
+    report.lost.get(&loss).map_or(0, |lost| lost.count)
+}
+
+/// Runs the test `test` of this file again as a user without rights. The program is copied to where that user may
+/// read it.
+fn again_as_nobody(test: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let program = dir.path().join("tests");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let id = NOBODY.to_string();
+    let status = Command::new("setpriv")
+        .args(["--reuid", &id, "--regid", &id, "--clear-groups"])
+        .arg(&program)
+        .args(["--exact", &format!("tree::tests::{test}")])
+        .env("TMPDIR", dir.path())
+        .status()
+        .expect("setpriv of util-linux");
+    assert!(status.success(), "{test} fails without rights");
+}
+
+#[test]
+fn a_tree_keeps_kinds_modes_and_times() {
+    let root = tempfile::tempdir().unwrap();
+    let mut tree = writer(&root, TreeOptions::default());
+    tree.set_root(&plain(0o755));
+    tree.enter(name("dir"), &plain(0o500)).unwrap();
+    tree.file(name("file"), &plain(0o4755), content(b"hello")).unwrap();
+    tree.file(name("secret"), &plain(0o000), content(b"")).unwrap();
+    tree.symlink(name("link"), &plain(0o777), b"/nowhere/else").unwrap();
+    tree.node(name("fifo"), &plain(0o666), FileKind::Fifo, DeviceNumber::default()).unwrap();
+    tree.node(name("socket"), &plain(0o644), FileKind::Socket, DeviceNumber::default()).unwrap();
+    tree.leave().unwrap();
+    let report = tree.finish().unwrap();
+    assert_eq!((report.files, report.directories, report.others, report.bytes), (2, 1, 3, 5));
+    assert_eq!(report.lost, std::collections::BTreeMap::new());
+
+    let meta = |path: &str| fs::symlink_metadata(root.path().join(path)).unwrap();
+    for path in ["", "dir", "dir/file", "dir/link", "dir/fifo", "dir/socket"] {
+        let meta = meta(path);
+        assert_eq!((meta.mtime(), meta.mtime_nsec()), (-5, 999_999_999), "{path}");
+    }
+    assert_eq!(meta("dir").mode() & 0o7777, 0o500);
+    assert_eq!(meta("dir/file").mode() & 0o7777, 0o4755);
+    assert_eq!(meta("dir/secret").mode() & 0o7777, 0);
+    assert_eq!(meta("dir/fifo").mode(), 0o010_666);
+    assert!(meta("dir/socket").file_type().is_socket());
+    assert_eq!(fs::read_link(root.path().join("dir/link")).unwrap(), PathBuf::from("/nowhere/else"));
+    assert_eq!(fs::read(root.path().join("dir/file")).unwrap(), b"hello");
+    if is_root() {
+        again_as_nobody("a_tree_keeps_kinds_modes_and_times");
+    } else {
+        fs::set_permissions(root.path().join("dir"), fs::Permissions::from_mode(0o700)).unwrap();
+    }
+}
+
+#[test]
+fn owners_devices_and_capabilities_are_kept_as_root_and_counted_otherwise() {
+    let root = tempfile::tempdir().unwrap();
+    let mut tree = writer(&root, TreeOptions::default());
+    // struct vfs_cap_data, revision 2: cap_net_raw, effective (include/uapi/linux/capability.h).
+    let capability = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let xattrs = [
+        Xattr { name: b"security.capability".to_vec(), value: capability.to_vec() },
+        Xattr { name: b"user.note".to_vec(), value: b"x\0y".to_vec() },
+    ];
+    let foreign = Metadata { uid: 4321, gid: 8765, xattrs: &xattrs, ..plain(0o6555) };
+    tree.file(name("file"), &foreign, content(b"data")).unwrap();
+    let link = Metadata { xattrs: &[], ..foreign };
+    tree.symlink(name("link"), &link, b"t").unwrap();
+    let null = DeviceNumber { major: 1, minor: 3 };
+    let device = tree.node(name("null"), &link, FileKind::CharDevice, null).unwrap();
+    let report = tree.finish().unwrap();
+
+    let path = root.path().join("file");
+    let meta = fs::metadata(&path).unwrap();
+    let mut value = [0; 64];
+    let len = rustix::fs::getxattr(&path, "user.note", &mut value).unwrap();
+    assert_eq!(value[..len], *b"x\0y");
+    if is_root() {
+        assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o7777), (4321, 8765, 0o6555));
+        let len = rustix::fs::getxattr(&path, "security.capability", &mut value).unwrap();
+        assert_eq!(value[..len], capability);
+        let link = fs::symlink_metadata(root.path().join("link")).unwrap();
+        assert_eq!((link.uid(), link.gid()), (4321, 8765));
+        let node = fs::metadata(root.path().join("null")).unwrap();
+        assert_eq!((node.uid(), node.rdev()), (4321, rustix::fs::makedev(1, 3)));
+        assert_eq!((device, report.lost.len()), (Written::Created, 0));
+        again_as_nobody("owners_devices_and_capabilities_are_kept_as_root_and_counted_otherwise");
+    } else {
+        assert_eq!((meta.uid(), meta.mode() & 0o7777, device), (NOBODY, 0o555, Written::Dropped));
+        let kinds = [Loss::Owner, Loss::SpecialBits, Loss::Xattr, Loss::Device];
+        assert_eq!(kinds.map(|kind| lost(&report, kind)), [2, 1, 1, 1]);
+        assert_eq!(report.lost[&Loss::Xattr].examples[0].0, path);
+    }
+}
+
+#[test]
+fn an_untrusted_tree_gets_no_special_bits_devices_or_capabilities() {
+    let root = tempfile::tempdir().unwrap();
+    let options = TreeOptions { trust: Trust::Untrusted, ..TreeOptions::default() };
+    let mut tree = writer(&root, options);
+    let xattrs = [
+        Xattr { name: b"security.capability".to_vec(), value: vec![1; 20] },
+        Xattr { name: b"trusted.overlay.opaque".to_vec(), value: b"y".to_vec() },
+        Xattr { name: b"user.note".to_vec(), value: b"kept".to_vec() },
+    ];
+    let meta = Metadata { xattrs: &xattrs, ..plain(0o7755) };
+    tree.file(name("file"), &meta, content(b"")).unwrap();
+    let node = tree.node(name("sda"), &plain(0o600), FileKind::BlockDevice, DeviceNumber::default());
+    assert_eq!(node, Ok(Written::Dropped));
+    tree.node(name("fifo"), &plain(0o600), FileKind::Fifo, DeviceNumber::default()).unwrap();
+    let report = tree.finish().unwrap();
+    let path = root.path().join("file");
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o1755);
+    let mut list = [0; 256];
+    let len = rustix::fs::listxattr(&path, &mut list).unwrap();
+    assert_eq!(list[..len], *b"user.note\0");
+    assert_eq!([Loss::SpecialBits, Loss::Xattr, Loss::Device].map(|l| lost(&report, l)), [1, 2, 1]);
+}
+
+#[test]
+fn without_mode_and_times_files_are_as_if_made_by_hand() {
+    let root = tempfile::tempdir().unwrap();
+    let options = TreeOptions { keep: Keep::empty(), ..TreeOptions::default() };
+    let mut tree = writer(&root, options);
+    tree.enter(name("d"), &plain(0o2777)).unwrap();
+    tree.file(name("f"), &plain(0o4777), content(b"")).unwrap();
+    tree.finish().unwrap();
+    let umask = u32::from(umask_of_process().unwrap());
+    for path in ["d", "d/f"] {
+        let meta = fs::metadata(root.path().join(path)).unwrap();
+        assert_eq!(meta.mode() & 0o7777, 0o777 & !umask);
+        assert!(meta.mtime() > 1_700_000_000);
+    }
+}
+
+#[test]
+fn what_stands_at_a_target_name_is_replaced_and_never_followed() {
+    let outside = tempfile::tempdir().unwrap();
+    let victim = outside.path().join("victim");
+    fs::write(&victim, "untouched").unwrap();
+    let root = tempfile::tempdir().unwrap();
+    symlink(&victim, root.path().join("link")).unwrap();
+    symlink(outside.path(), root.path().join("linkdir")).unwrap();
+    fs::hard_link(&victim, root.path().join("hard")).unwrap();
+    fs::create_dir(root.path().join("dir")).unwrap();
+    let fifo = root.path().join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR).unwrap();
+
+    let mut tree = writer(&root, TreeOptions::default());
+    for target in ["link", "hard", "fifo"] {
+        tree.file(name(target), &plain(0o644), content(b"new")).unwrap();
+        assert!(fs::symlink_metadata(root.path().join(target)).unwrap().is_file());
+    }
+    let error = tree.enter(name("linkdir"), &plain(0o755)).unwrap_err();
+    assert_eq!(error, HostError::NotDirectory { path: root.path().join("linkdir") });
+    let error = tree.file(name("dir"), &plain(0o644), content(b"new")).unwrap_err();
+    assert_eq!(error, HostError::IsDirectory { path: root.path().join("dir") });
+    tree.finish().unwrap();
+    assert_eq!(fs::read(&victim).unwrap(), b"untouched");
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_name_that_the_source_has_twice_is_refused_the_second_time() {
+    let outside = tempfile::tempdir().unwrap();
+    let target = outside.path().as_os_str().as_encoded_bytes();
+    let root = tempfile::tempdir().unwrap();
+    let mut tree = writer(&root, TreeOptions::default());
+    for depth in 0..2 {
+        tree.symlink(name("a"), &plain(0o777), target).unwrap();
+        tree.file(name("b"), &plain(0o644), content(b"1")).unwrap();
+        let duplicate = |result: Result<(), HostError>| {
+            assert!(matches!(result, Err(HostError::Duplicate { .. })), "depth {depth}: {result:?}");
+        };
+        duplicate(tree.enter(name("a"), &plain(0o755)));
+        duplicate(tree.enter(name("b"), &plain(0o755)));
+        duplicate(tree.file(name("a"), &plain(0o644), content(b"2")).map(drop));
+        duplicate(tree.symlink(name("b"), &plain(0o644), b"x").map(drop));
+        tree.enter(name("d"), &plain(0o755)).unwrap();
+    }
+    tree.leave().unwrap();
+    duplicate_directory(&mut tree);
+    tree.finish().unwrap();
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+}
+
+fn duplicate_directory(tree: &mut TreeWriter) {
+    let again = tree.enter(name("d"), &plain(0o755));
+    assert!(matches!(again, Err(HostError::Duplicate { .. })), "{again:?}");
+}
+
+#[test]
+fn a_directory_swapped_for_a_link_while_it_is_written_leads_nowhere() {
+    let outside = tempfile::tempdir().unwrap();
+    let root = tempfile::tempdir().unwrap();
+    let mut tree = writer(&root, TreeOptions::default());
+    tree.enter(name("d"), &plain(0o755)).unwrap();
+    tree.enter(name("e"), &plain(0o755)).unwrap();
+    fs::rename(root.path().join("d"), root.path().join("moved")).unwrap();
+    symlink(outside.path(), root.path().join("d")).unwrap();
+    tree.file(name("f"), &plain(0o644), content(b"in the directory that was opened")).unwrap();
+    tree.remember(7, name("f")).unwrap();
+    tree.leave().unwrap();
+    tree.file(name("g"), &plain(0o644), content(b"")).unwrap();
+    tree.leave().unwrap();
+    // The way to the first name leads over the link now.
+    assert_eq!(tree.link(name("h"), &plain(0o644), 7), Ok(None));
+    let report = tree.finish().unwrap();
+    assert_eq!(lost(&report, Loss::HardLink), 1);
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+    assert!(root.path().join("moved/e/f").exists() && root.path().join("moved/g").exists());
+}
+
+#[test]
+fn a_deep_tree_needs_few_open_files_and_notices_when_its_way_back_was_moved() {
+    let root = tempfile::tempdir().unwrap();
+    let open_files = || fs::read_dir("/proc/self/fd").unwrap().count();
+    let mut tree = writer(&root, TreeOptions::default());
+    let before = open_files();
+    for _ in 0..300 {
+        tree.enter(name("d"), &plain(0o755)).unwrap();
+    }
+    assert!(open_files() - before < 150);
+    tree.file(name("f"), &plain(0o644), content(b"deep")).unwrap();
+    for _ in 0..150 {
+        tree.leave().unwrap();
+    }
+    tree.file(name("f"), &plain(0o644), content(b"half")).unwrap();
+    // Directories closed for the time being: ten levels below the root.
+    let tenth = root.path().join("d/".repeat(10));
+    fs::rename(tenth.join("d"), root.path().join("elsewhere")).unwrap();
+    let error = (0..150).find_map(|_| tree.leave().err());
+    assert!(matches!(error, Some(HostError::Changed { .. })), "{error:?}");
+}
+
+#[test]
+fn existing_files_stay_or_go_as_asked() {
+    let write = |existing, mtime| {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("f"), "old").unwrap();
+        let mut tree = writer(&root, TreeOptions { existing, ..TreeOptions::default() });
+        let meta = Metadata { mtime: Timestamp::new(mtime, 0), ..plain(0o644) };
+        let result = tree.file(name("f"), &meta, content(b"new"));
+        let content = fs::read(root.path().join("f")).unwrap();
+        result.map(|written| (written, content == b"new"))
+    };
+    let future = 4_000_000_000;
+    assert_eq!(write(Existing::Replace, 0), Ok((Written::Created, true)));
+    assert_eq!(write(Existing::Keep, future), Ok((Written::Kept, false)));
+    assert_eq!(write(Existing::Update, 0), Ok((Written::Kept, false)));
+    assert_eq!(write(Existing::Update, future), Ok((Written::Created, true)));
+    assert!(matches!(write(Existing::Fail, 0), Err(HostError::Exists { .. })));
+}
+
+#[test]
+fn holes_stay_holes_and_ranges_of_a_device_arrive_whole() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    let pattern: Vec<u8> = (0..1_u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    fs::write(image.path(), &pattern).unwrap();
+    let device = FileDevice::open(image.path()).unwrap();
+    let memory = MemDevice::read_only(pattern.clone());
+    let root = tempfile::tempdir().unwrap();
+    let mut tree = writer(&root, TreeOptions::default());
+    tree.file(name("f"), &plain(0o600), |sink| {
+        sink.bytes(b"start")?;
+        sink.hole((1 << 30) - 5)?;
+        sink.device(&device, 100, 700_000)?;
+        sink.device(&memory, 3, 300_000)?;
+        sink.hole(1 << 40).map_err(SinkError::from)
+    })
+    .unwrap();
+    let report = tree.finish().unwrap();
+    assert_eq!(report.bytes, 1_000_005);
+    let path = root.path().join("f");
+    let meta = fs::metadata(&path).unwrap();
+    assert_eq!(meta.len(), (1 << 30) + 1_000_000 + (1 << 40));
+    assert!(meta.blocks() * 512 < 2 << 20);
+    let copy = FileDevice::open(&path).unwrap();
+    let mut seen = vec![0; 1_000_000];
+    obento_block::BlockDevice::read_at(&copy, 1 << 30, &mut seen).unwrap();
+    assert!(seen[..700_000] == pattern[100..700_100] && seen[700_000..] == pattern[3..300_003]);
+}
+
+impl From<SinkError> for HostError {
+    fn from(error: SinkError) -> Self {
+        match error {
+            SinkError::Sink(error) => error,
+            SinkError::Source(_) => Self::system("read", "", rustix::io::Errno::IO),
+        }
+    }
+}
+
+#[test]
+fn more_bytes_than_allowed_are_refused_and_half_a_file_is_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let mut tree = writer(&root, TreeOptions { max_bytes: 10, ..TreeOptions::default() });
+    tree.file(name("small"), &plain(0o644), content(b"12345678")).unwrap();
+    let error = tree.file(name("large"), &plain(0o644), content(b"123")).unwrap_err();
+    assert_eq!(error, HostError::Limit { path: root.path().join("large"), limit: 10 });
+    tree.finish().unwrap();
+    assert!(root.path().join("small").exists() && !root.path().join("large").exists());
+}
+
+#[test]
+fn further_names_become_hard_links_across_directories() {
+    let root = tempfile::tempdir().unwrap();
+    let mut tree = writer(&root, TreeOptions::default());
+    tree.enter(name("a"), &plain(0o755)).unwrap();
+    assert_eq!(tree.link(name("one"), &plain(0o644), 12), Ok(None));
+    tree.file(name("one"), &plain(0o644), content(b"x")).unwrap();
+    tree.remember(12, name("one")).unwrap();
+    assert_eq!(tree.link(name("two"), &plain(0o644), 12), Ok(Some(Written::Created)));
+    tree.leave().unwrap();
+    tree.enter(name("b"), &plain(0o755)).unwrap();
+    assert_eq!(tree.link(name("three"), &plain(0o644), 12), Ok(Some(Written::Created)));
+    tree.finish().unwrap();
+    let meta = fs::metadata(root.path().join("b/three")).unwrap();
+    assert_eq!((meta.nlink(), meta.mtime()), (3, -5));
+}
+
+#[test]
+fn a_default_acl_of_the_target_does_not_reach_the_copies() {
+    let root = tempfile::tempdir().unwrap();
+    // user::rwx user:1:rwx group::r-x mask::rwx other::---, as include/uapi/linux/posix_acl_xattr.h lays it out.
+    let acl: Vec<u8> =
+        [(1_u16, 7_u16, u32::MAX), (2, 7, 1), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)]
+            .iter()
+            .fold(vec![2, 0, 0, 0], |mut bytes, (tag, perm, id)| {
+                bytes.extend(tag.to_le_bytes());
+                bytes.extend(perm.to_le_bytes());
+                bytes.extend(id.to_le_bytes());
+                bytes
+            });
+    let flags = rustix::fs::XattrFlags::empty();
+    match rustix::fs::setxattr(root.path(), "system.posix_acl_default", &acl, flags) {
+        Err(rustix::io::Errno::OPNOTSUPP) => return,
+        result => result.unwrap(),
+    }
+    let mut tree = writer(&root, TreeOptions::default());
+    tree.enter(name("d"), &plain(0o755)).unwrap();
+    tree.file(name("f"), &plain(0o644), content(b"")).unwrap();
+    tree.leave().unwrap();
+    tree.file(name("g"), &plain(0o604), content(b"")).unwrap();
+    let with_acl = [Xattr { name: b"system.posix_acl_access".to_vec(), value: acl }];
+    let meta = Metadata { xattrs: &with_acl, ..plain(0o770) };
+    tree.file(name("h"), &meta, content(b"")).unwrap();
+    tree.finish().unwrap();
+    let has_acl = |path: &str, kind: &str| {
+        let path = root.path().join(path);
+        rustix::fs::getxattr_query(&path, format!("system.posix_acl_{kind}")).is_ok()
+    };
+    let mode = |path: &str| fs::metadata(root.path().join(path)).unwrap().mode() & 0o7777;
+    assert_eq!(["d", "d/f", "g", "h"].map(|path| has_acl(path, "access")), [false, false, false, true]);
+    assert!(!has_acl("d", "default"));
+    assert_eq!(["d", "d/f", "g", "h"].map(mode), [0o755, 0o644, 0o604, 0o770]);
+}
+
+#[test]
+fn two_cursors_write_one_tree() {
+    let root = tempfile::tempdir().unwrap();
+    let mut tree = writer(&root, TreeOptions::default());
+    tree.enter(name("d"), &plain(0o755)).unwrap();
+    let forks: Vec<TreeWriter> = (0..2).map(|_| tree.fork().unwrap()).collect();
+    std::thread::scope(|scope| {
+        for (index, mut fork) in forks.into_iter().enumerate() {
+            scope.spawn(move || {
+                fork.enter(name(["x", "y"][index]), &plain(0o755)).unwrap();
+                for file in 0..100 {
+                    fork.file(name(&file.to_string()), &plain(0o644), content(b"1")).unwrap();
+                }
+                fork.finish().unwrap();
+            });
+        }
+    });
+    tree.leave().unwrap();
+    let report = tree.finish().unwrap();
+    assert_eq!((report.files, report.directories, report.bytes), (200, 3, 200));
+    assert_eq!(fs::metadata(root.path().join("d")).unwrap().mtime(), -5);
+}
+
+#[test]
+fn names_beyond_utf8_are_written_as_they_are() {
+    use std::os::unix::ffi::OsStrExt;
+    let root = tempfile::tempdir().unwrap();
+    let mut tree = writer(&root, TreeOptions::default());
+    tree.file(Name::new(b"\xff\n").unwrap(), &plain(0o644), content(b"")).unwrap();
+    tree.finish().unwrap();
+    assert!(root.path().join(Path::new(std::ffi::OsStr::from_bytes(b"\xff\n"))).exists());
+}
