@@ -116,6 +116,12 @@ impl FileDevice {
         })
     }
 
+    /// The same for reading only, for what nobody should change.
+    pub(crate) fn into_read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+
     /// The path it was opened by.
     pub fn path(&self) -> &Path {
         &self.path

@@ -1,0 +1,182 @@
+//! Compressed images: decoded once, into a temporary file without a name, so that they can be read at offsets.
+//!
+//! Invariant: hostile bytes meet decoders written in Rust only, and none of them may ask for more than
+//! [`MEMORY_MAX`] of memory.
+//! Invariant: blocks of zeros become holes, so that an image takes the space of its data and not of its length.
+
+mod decode;
+mod scratch;
+
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+use obento_base::wire::{to_u64, to_usize};
+use obento_block::BlockDevice;
+
+use crate::{FileDevice, HostError};
+use decode::{Decoder, is_truncation};
+use scratch::Scratch;
+
+/// The most memory for a decoder's window in bytes: `xz -9` and `zstd -19` take 64 MiB and 8 MiB.
+const MEMORY_MAX: u32 = 100 << 20;
+/// Bytes read from the compressed image at once.
+const READ_AHEAD: usize = 128 << 10;
+
+/// The compressions that are recognised.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Compression {
+    /// RFC 1952.
+    Gzip,
+    /// The .xz file format.
+    Xz,
+    /// RFC 8878.
+    Zstd,
+}
+
+impl Compression {
+    /// How many bytes [`Compression::detect`] wants to see.
+    pub const MAGIC_LEN: usize = 6;
+
+    /// Recognises a compressed stream by its first bytes, whatever the file's name.
+    pub fn detect(start: &[u8]) -> Option<Self> {
+        match start {
+            // RFC 1952, section 2.3.1: the only compression method is 8.
+            [0x1f, 0x8b, 8, ..] => Some(Self::Gzip),
+            // The .xz file format, section 2.1.1.1.
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(Self::Xz),
+            // RFC 8878, sections 3.1.1 and 3.1.2: a frame, or a skippable frame before it.
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Self::Zstd),
+            _ => None,
+        }
+    }
+
+    /// Its name: `gzip`, `xz`, `zstd`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Xz => "xz",
+            Self::Zstd => "zstd",
+        }
+    }
+}
+
+/// How far decompression has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// Bytes read.
+    pub read: u64,
+    /// Bytes to read in all, if known.
+    pub total: Option<u64>,
+    /// Bytes decoded.
+    pub decoded: u64,
+}
+
+/// Why an image was not decoded to its end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Incomplete {
+    /// The compressed stream ends too early.
+    Truncated {
+        /// Bytes that could be decoded.
+        decoded: u64,
+    },
+    /// The compressed stream is damaged.
+    Damaged {
+        /// Bytes that could be decoded.
+        decoded: u64,
+        /// The decoder's words.
+        reason: String,
+    },
+}
+
+/// A decoded image.
+#[derive(Debug)]
+pub struct Decompressed {
+    /// The image, read-only, in a temporary file without a name.
+    pub device: FileDevice,
+    /// If not all of it is there.
+    pub incomplete: Option<Incomplete>,
+}
+
+/// How to decompress.
+pub struct Options<'a> {
+    /// The most bytes to decode.
+    pub max_bytes: u64,
+    /// Is told every few hundred KiB how far it has come.
+    pub progress: Option<&'a mut dyn FnMut(Progress)>,
+}
+
+impl Default for Options<'_> {
+    /// No limit, nobody to tell.
+    fn default() -> Self {
+        Self { max_bytes: u64::MAX, progress: None }
+    }
+}
+
+/// Decodes the stream that starts at the first byte of `device`. `path` is for messages. Several members, streams or
+/// frames follow each other; what stands behind the last one is ignored. Errors: Limit; Damaged if nothing at all can
+/// be decoded; System for the temporary file.
+pub fn decompress(
+    device: &dyn BlockDevice,
+    path: &Path,
+    compression: Compression,
+    mut options: Options<'_>,
+) -> Result<Decompressed, HostError> {
+    let input = BufReader::with_capacity(READ_AHEAD, DeviceReader { device, position: 0 });
+    let mut decoder = Decoder::new(compression, input);
+    let mut scratch = Scratch::new(path, options.max_bytes)?;
+    let mut report = |read, decoded| {
+        if let Some(progress) = &mut options.progress {
+            progress(Progress { read, total: Some(device.len()), decoded });
+        }
+    };
+    let failure = loop {
+        match scratch.take_from(&mut decoder)? {
+            Ok(0) => break None,
+            Ok(_) => report(decoder.input().get_ref().position, scratch.position()),
+            Err(error) => break Some(error),
+        }
+    };
+    let decoded = scratch.position();
+    let incomplete = match failure {
+        None => None,
+        Some(error) if decoded == 0 => {
+            let format = compression.name();
+            return Err(HostError::Damaged { path: path.into(), format, reason: error.to_string() });
+        }
+        Some(error) if is_truncation(&error) => Some(Incomplete::Truncated { decoded }),
+        Some(error) => Some(Incomplete::Damaged { decoded, reason: error.to_string() }),
+    };
+    Ok(Decompressed { device: scratch.into_device(path)?, incomplete })
+}
+
+/// Brings what comes from a pipe into a temporary file, so that it can be read at offsets. A compressed stream stays
+/// one. Errors: Limit; Stream if `input` cannot be read; System for the temporary file.
+pub fn spool(input: &mut dyn Read, path: &Path, mut options: Options<'_>) -> Result<FileDevice, HostError> {
+    let mut scratch = Scratch::new(path, options.max_bytes)?;
+    while scratch.take_from(input)?.map_err(|error| HostError::io("read", path, &error))? > 0 {
+        if let Some(progress) = &mut options.progress {
+            let done = scratch.position();
+            progress(Progress { read: done, total: None, decoded: done });
+        }
+    }
+    scratch.into_device(path)
+}
+
+/// A device as a stream.
+struct DeviceReader<'a> {
+    device: &'a dyn BlockDevice,
+    position: u64,
+}
+
+impl Read for DeviceReader<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let len = to_usize(self.device.len().saturating_sub(self.position)).min(buf.len());
+        let part = buf.get_mut(..len).unwrap_or_default();
+        self.device.read_at(self.position, part).map_err(std::io::Error::other)?;
+        self.position += to_u64(len);
+        Ok(len)
+    }
+}
+
+#[cfg(test)]
+mod tests;

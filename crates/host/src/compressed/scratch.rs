@@ -1,0 +1,133 @@
+//! A temporary file without a name that takes a stream and leaves out its zeros.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use obento_base::wire::to_u64;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::{FileDevice, HostError};
+
+/// Bytes taken at once.
+const CHUNK: usize = 256 << 10;
+/// The grain of holes: a page, the usual block of a file system.
+const GRAIN: usize = 4096;
+static ZEROS: [u8; GRAIN] = [0; GRAIN];
+
+/// The file while it grows.
+pub(super) struct Scratch {
+    file: File,
+    folder: PathBuf,
+    /// What it is made from, for messages.
+    source: PathBuf,
+    position: u64,
+    limit: u64,
+    buffer: Vec<u8>,
+}
+
+impl Scratch {
+    /// An empty file that takes `limit` bytes at most.
+    pub fn new(source: &Path, limit: u64) -> Result<Self, HostError> {
+        let folder = temporary_folder();
+        let file = unnamed(&folder)
+            .map_err(|errno| HostError::system("create a temporary file in", &folder, errno))?;
+        Ok(Self { file, folder, source: source.into(), position: 0, limit, buffer: vec![0; CHUNK] })
+    }
+
+    /// Bytes taken so far.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Takes the next chunk of `input` and answers its length, 0 at the end. The inner error is that of `input`, after
+    /// what came before it was taken.
+    pub fn take_from(
+        &mut self,
+        input: &mut (impl Read + ?Sized),
+    ) -> Result<std::io::Result<usize>, HostError> {
+        let mut filled = 0;
+        let mut failure = None;
+        while let Some(rest) = self.buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match input.read(rest) {
+                Ok(0) => break,
+                Ok(len) => filled += len,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
+        }
+        if to_u64(filled) > self.limit.saturating_sub(self.position) {
+            return Err(HostError::Limit { path: self.source.clone(), limit: self.limit });
+        }
+        self.write(filled)
+            .map_err(|error| HostError::io("write a temporary file in", &self.folder, &error))?;
+        Ok(failure.map_or(Ok(filled), Err))
+    }
+
+    /// Writes the first `len` bytes of the buffer but for its grains of zeros.
+    fn write(&mut self, len: usize) -> std::io::Result<()> {
+        let bytes = self.buffer.get(..len).unwrap_or_default();
+        let mut data = 0..0;
+        let flush = |range: std::ops::Range<usize>| {
+            let part = bytes.get(range.clone()).unwrap_or_default();
+            self.file.write_all_at(part, self.position + to_u64(range.start))
+        };
+        for (index, grain) in bytes.chunks(GRAIN).enumerate() {
+            let start = index * GRAIN;
+            if ZEROS.get(..grain.len()) == Some(grain) {
+                flush(std::mem::replace(&mut data, start + grain.len()..start + grain.len()))?;
+            } else {
+                data.end = start + grain.len();
+            }
+        }
+        flush(data)?;
+        self.position += to_u64(len);
+        Ok(())
+    }
+
+    /// The file as a device for reading.
+    pub fn into_device(self, path: &Path) -> Result<FileDevice, HostError> {
+        self.file
+            .set_len(self.position)
+            .map_err(|error| HostError::io("write a temporary file in", &self.folder, &error))?;
+        Ok(FileDevice::from_file(self.file, path)?.into_read_only())
+    }
+}
+
+/// `$TMPDIR`; without it `/var/tmp`, since `/tmp` often lies in memory (file-hierarchy(7)).
+fn temporary_folder() -> PathBuf {
+    match std::env::var_os("TMPDIR") {
+        Some(folder) if !folder.is_empty() => folder.into(),
+        _ if Path::new("/var/tmp").is_dir() => "/var/tmp".into(),
+        _ => "/tmp".into(),
+    }
+}
+
+/// A file in `folder` that has no name and goes when it is closed.
+fn unnamed(folder: &Path) -> Result<File, Errno> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::open(folder, flags | OFlags::TMPFILE, mode) {
+        // Not every file system can; kernels that do not know the flag see a directory opened for writing.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
+        result => return result.map(File::from),
+    }
+    for attempt in 0..100_u32 {
+        let name = format!(".obento-{}-{attempt}", std::process::id());
+        let path = folder.join(name);
+        match rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode) {
+            Ok(fd) => {
+                rustix::fs::unlink(&path)?;
+                return Ok(File::from(fd));
+            }
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Err(Errno::EXIST)
+}
