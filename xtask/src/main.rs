@@ -1,2 +1,57 @@
-//! xtask
-fn main() {}
+//! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | fuzz`.
+//!
+//! Each does its own set-up: what a step needs from Debian it installs when it may (root and `apt-get`), and says so
+//! when it may not.
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use xshell::Shell;
+
+mod demo;
+mod dist;
+mod fuzz;
+mod lint;
+mod no_std;
+mod packages;
+mod sample;
+mod test;
+
+/// Developer's commands of obento.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Build obento and read the sample image with it.
+    Try,
+    /// Run every test, with the programs that judge them.
+    Test(test::Options),
+    /// Check formatting, clippy's warnings and the documentation.
+    Lint,
+    /// Prove that the core builds without the standard library, and that the proof can fail.
+    NoStd,
+    /// Build one static binary, `dist/obento`.
+    Dist,
+    /// Make the sample image anew (takes root).
+    Sample,
+    /// Fuzz every decoder.
+    Fuzz(fuzz::Options),
+}
+
+fn main() -> Result<()> {
+    let shell = Shell::new()?;
+    shell.change_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    match Arguments::parse().command {
+        Task::Try => demo::run(&shell),
+        Task::Test(options) => test::run(&shell, &options),
+        Task::Lint => lint::run(&shell),
+        Task::NoStd => no_std::run(&shell),
+        Task::Dist => dist::run(&shell),
+        Task::Sample => sample::run(&shell),
+        Task::Fuzz(options) => fuzz::run(&shell, &options),
+    }
+}

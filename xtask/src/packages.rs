@@ -1,0 +1,31 @@
+//! Programs from Debian's packages.
+
+use std::path::Path;
+
+use anyhow::Result;
+use xshell::{Shell, cmd};
+
+/// A file whose presence shows that a package is installed, and the package.
+pub type Package = (&'static str, &'static str);
+
+/// Installs what of `packages` is missing. Where that is not possible, says what to install and goes on: the steps
+/// that follow tell what they had to leave out.
+pub fn ensure(shell: &Shell, packages: &[Package]) -> Result<()> {
+    let missing: Vec<&str> =
+        packages.iter().filter(|(file, _)| !Path::new(file).exists()).map(|&(_, package)| package).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let root = cmd!(shell, "id -u").quiet().read().is_ok_and(|id| id == "0");
+    if !root || !Path::new("/usr/bin/apt-get").exists() {
+        eprintln!(
+            "note: not installed here, and this user may not: {0}\n      sudo apt-get install {0}",
+            missing.join(" ")
+        );
+        return Ok(());
+    }
+    let _environment = shell.push_env("DEBIAN_FRONTEND", "noninteractive");
+    cmd!(shell, "apt-get update -qq").run()?;
+    cmd!(shell, "apt-get install -y -qq --no-install-recommends {missing...}").ignore_stdout().run()?;
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! Every test of the workspace, with the oracles.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+use xshell::{Shell, cmd};
+
+use crate::packages::{self, Package};
+
+/// The programs that judge what obento reads and writes.
+const ORACLES: &[Package] = &[
+    ("/sbin/mke2fs", "e2fsprogs"),
+    ("/usr/bin/setfattr", "attr"),
+    ("/usr/bin/setfacl", "acl"),
+    ("/usr/bin/qemu-img", "qemu-utils"),
+    ("/sbin/sgdisk", "gdisk"),
+    ("/sbin/sfdisk", "fdisk"),
+    ("/usr/bin/find", "findutils"),
+    ("/usr/bin/tree", "tree"),
+    ("/usr/bin/xz", "xz-utils"),
+    ("/usr/bin/zstd", "zstd"),
+];
+
+/// How thoroughly to test.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Fail where an oracle is missing, in place of skipping; and use the full trees. What CI does.
+    #[arg(long)]
+    full: bool,
+    /// Further arguments for `cargo test`.
+    #[arg(last = true)]
+    arguments: Vec<String>,
+}
+
+/// Installs the oracles, runs the tests, and says how many were skipped for want of one.
+pub fn run(shell: &Shell, options: &Options) -> Result<()> {
+    packages::ensure(shell, ORACLES)?;
+    let log = shell.current_dir().join("target/skipped-tests.log");
+    fs::create_dir_all(log.parent().unwrap_or(Path::new(".")))?;
+    fs::write(&log, "")?;
+    let _log = shell.push_env("OBENTO_SKIP_LOG", &log);
+    let _full = options
+        .full
+        .then(|| (shell.push_env("OBENTO_REQUIRE_ORACLES", "1"), shell.push_env("OBENTO_MATRIX", "full")));
+    let arguments = &options.arguments;
+    let result = cmd!(shell, "cargo test --workspace --locked {arguments...}").run();
+    let skipped = fs::read_to_string(&log)?;
+    eprintln!("{} tests were skipped for want of an oracle", skipped.lines().count());
+    for reason in skipped.lines().collect::<std::collections::BTreeSet<_>>() {
+        eprintln!("  {reason}");
+    }
+    Ok(result?)
+}
