@@ -26,6 +26,7 @@ extern crate alloc;
 extern crate std;
 
 mod checksum;
+mod fast_commit;
 mod feature;
 mod group;
 mod inode;

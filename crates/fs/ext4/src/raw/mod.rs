@@ -2,11 +2,15 @@
 //! `fs/ext4/ext4_extents.h`; the comment before each is its byte offset.
 
 mod extent;
+mod fast_commit;
 mod group;
 mod inode;
 mod super_block;
 
 pub use extent::{RawExtent, RawExtentHeader, RawExtentIndex, RawExtentTail};
+pub use fast_commit::{
+    RawFcAddRange, RawFcDelRange, RawFcDentryInfo, RawFcHead, RawFcInode, RawFcTail, RawFcTl,
+};
 pub use group::{RawGroup32, RawGroupHigh};
 pub use inode::{RawInode, RawInodeExtra};
 pub use super_block::RawSuperBlock;

@@ -1,0 +1,120 @@
+//! Which blocks of a file a fast commit mapped anew.
+//!
+//! Invariant: the ranges do not overlap, because setting one cuts what it covers out of the others.
+
+use alloc::collections::BTreeMap;
+
+use crate::map::{Blocks, Run};
+use crate::unit::{FileBlock, VolBlock};
+
+/// Ranges of file blocks and where they are now; what lies between is where it was.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Ranges(BTreeMap<u32, Run>);
+
+/// What a fast commit says about a block of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Overlaid {
+    /// This run is there now.
+    Run(Run),
+    /// As before, for so many blocks at least.
+    Base(u32),
+}
+
+impl Ranges {
+    /// Puts `run` at file block `at`.
+    pub(super) fn set(&mut self, at: u32, run: Run) {
+        // 2^32 blocks do not fit a file's numbers; nothing lies past them.
+        let end = at.saturating_add(run.len);
+        if let Some((&start, &before)) = self.0.range(..at).next_back() {
+            self.cut(start, before, at, end);
+        }
+        while let Some((&start, &covered)) = self.0.range(at..end).next() {
+            self.cut(start, covered, at, end);
+        }
+        if end > at {
+            self.0.insert(at, Run { len: end.saturating_sub(at), place: run.place });
+        }
+    }
+
+    /// Takes `at..end` out of the run at `start`.
+    fn cut(&mut self, start: u32, run: Run, at: u32, end: u32) {
+        let run_end = start.saturating_add(run.len);
+        if run_end <= at || start >= end {
+            return;
+        }
+        self.0.remove(&start);
+        if start < at {
+            self.0.insert(start, Run { len: at.saturating_sub(start), place: run.place });
+        }
+        if run_end > end {
+            let place = advance(run.place, end.saturating_sub(start));
+            self.0.insert(end, Run { len: run_end.saturating_sub(end), place });
+        }
+    }
+
+    /// What file block `at` is.
+    pub(super) fn get(&self, at: FileBlock) -> Overlaid {
+        if let Some((&start, &run)) = self.0.range(..=at.0).next_back() {
+            let into = at.0.saturating_sub(start);
+            if into < run.len {
+                let (len, place) = (run.len.saturating_sub(into), advance(run.place, into));
+                return Overlaid::Run(Run { len, place });
+            }
+        }
+        let next = self.0.range(at.0..).next();
+        Overlaid::Base(next.map_or(u32::MAX, |(&start, _)| start.saturating_sub(at.0)))
+    }
+}
+
+/// The place `by` blocks further on.
+fn advance(place: Blocks, by: u32) -> Blocks {
+    let on = |block: VolBlock| VolBlock(block.0.saturating_add(by.into()));
+    match place {
+        Blocks::Mapped(block) => Blocks::Mapped(on(block)),
+        Blocks::Unwritten(block) => Blocks::Unwritten(on(block)),
+        Blocks::Hole => Blocks::Hole,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn mapped(len: u32, block: u64) -> Run {
+        Run { len, place: Blocks::Mapped(VolBlock(block)) }
+    }
+
+    #[test]
+    fn a_later_range_cuts_the_earlier_one_in_two() {
+        let mut ranges = Ranges::default();
+        ranges.set(10, mapped(10, 100));
+        ranges.set(13, Run { len: 2, place: Blocks::Hole });
+        assert_eq!(ranges.get(FileBlock(11)), Overlaid::Run(mapped(2, 101)));
+        assert_eq!(ranges.get(FileBlock(14)), Overlaid::Run(Run { len: 1, place: Blocks::Hole }));
+        assert_eq!(ranges.get(FileBlock(15)), Overlaid::Run(mapped(5, 105)));
+        assert_eq!(
+            (ranges.get(FileBlock(4)), ranges.get(FileBlock(20))),
+            (Overlaid::Base(6), Overlaid::Base(u32::MAX))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_agree_with_a_list_of_blocks(sets in prop::collection::vec((0_u32..40, 0_u32..20, 0_u64..9), 0..20)) {
+            let mut ranges = Ranges::default();
+            let mut model = [None; 64];
+            for (at, len, base) in sets {
+                ranges.set(at, mapped(len, base * 1000));
+                for i in 0..len {
+                    model[usize::try_from(at + i).unwrap()] = Some(base * 1000 + u64::from(i));
+                }
+            }
+            for at in 0..64 {
+                let run = match ranges.get(FileBlock(at)) { Overlaid::Run(run) => Some(run), Overlaid::Base(_) => None };
+                let found = run.map(|run| match run.place { Blocks::Mapped(block) => block.0, _ => 0 });
+                prop_assert_eq!(found, model[usize::try_from(at).unwrap()]);
+            }
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Fast commits made by hand, and exactly what they change.
+
+use std::vec;
+use std::vec::Vec;
+
+use obento_base::crc::crc32c;
+use obento_base::wire::le::{U16, U32};
+use obento_base::wire::{FromBytes, FromZeros, IntoBytes};
+use obento_base::{Corrupt, Error, Feature, Ino, Structure};
+use obento_journal::Tid;
+use proptest::prelude::*;
+
+use super::area::Bytes;
+use super::*;
+use crate::raw::RawInode;
+
+const BLOCK: usize = 1024;
+const TID: Tid = Tid(9);
+const EXTENTS: u32 = 0x8_0000;
+const INLINE: u32 = 0x1000_0000;
+
+/// Inodes 2 (the root) and 11 (a directory), and files 12 with one name and 13 with two.
+struct Model;
+
+impl Base for Model {
+    fn node(&self, ino: Ino) -> Option<Node> {
+        match ino.0 {
+            2 | 11 => Some(Node { links: 3, is_dir: true }),
+            12 => Some(Node { links: 1, is_dir: false }),
+            13 => Some(Node { links: 2, is_dir: false }),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Maker {
+    blocks: Vec<[u8; BLOCK]>,
+    records: Vec<u8>,
+}
+
+impl Maker {
+    fn new() -> Self {
+        let mut this = Self::default();
+        this.put(9, &[&[0; 4], &TID.0.to_le_bytes()]);
+        this
+    }
+
+    fn put(&mut self, tag: u16, value: &[&[u8]]) -> &mut Self {
+        let value = value.concat();
+        self.records.extend(tag.to_le_bytes());
+        self.records.extend(u16::try_from(value.len()).unwrap().to_le_bytes());
+        self.records.extend(value);
+        self
+    }
+
+    fn dentry(&mut self, tag: u16, dir: u32, ino: u32, name: &str) -> &mut Self {
+        self.put(tag, &[&dir.to_le_bytes(), &ino.to_le_bytes(), name.as_bytes()])
+    }
+
+    fn inode(&mut self, ino: u32, raw: &RawInode) -> &mut Self {
+        self.put(6, &[&ino.to_le_bytes(), raw.as_bytes()])
+    }
+
+    fn add(&mut self, ino: u32, at: u32, len: u16, block: u32) -> &mut Self {
+        let extent = [&at.to_le_bytes()[..], &len.to_le_bytes(), &[0; 2], &block.to_le_bytes()];
+        self.put(1, &[&ino.to_le_bytes(), &extent.concat()])
+    }
+
+    fn delete(&mut self, ino: u32, at: u32, len: u32) -> &mut Self {
+        self.put(2, &[&ino.to_le_bytes(), &at.to_le_bytes(), &len.to_le_bytes()])
+    }
+
+    /// Ends a fast commit: all its records lie in one block, as short ones do.
+    fn tail(&mut self, tid: Tid) -> &mut Self {
+        let mut block = core::mem::take(&mut self.records);
+        let rest = BLOCK - block.len() - 4;
+        block.extend([8, 0]);
+        block.extend(u16::try_from(rest).unwrap().to_le_bytes());
+        block.extend(tid.0.to_le_bytes());
+        let crc = crc32c(0, &block);
+        block.extend(crc.to_le_bytes());
+        block.resize(BLOCK, 0);
+        self.blocks.push(block.try_into().unwrap());
+        self
+    }
+
+    fn load(&self) -> FastCommits {
+        load(&self.blocks.concat())
+    }
+}
+
+fn load(bytes: &[u8]) -> FastCommits {
+    let geometry = Geometry { block_size: 1024, inode_size: 256 };
+    FastCommits::load(&Bytes { bytes, block_size: BLOCK }, geometry, TID, &Model).unwrap()
+}
+
+fn raw(mode: u16, links: u16, flags: u32) -> RawInode {
+    let mut raw = RawInode::new_zeroed();
+    (raw.i_mode, raw.i_links_count, raw.i_flags) = (U16::new(mode), U16::new(links), U32::new(flags));
+    raw.i_block = [0xbb; 60];
+    raw
+}
+
+/// The record as `changes` shows it over a base full of 0xee.
+fn merged(changes: &FastCommits, ino: u64) -> RawInode {
+    let record = changes.record(Ino(ino), &[0xee; 256]).unwrap().unwrap();
+    assert_eq!(record[128..], [0xee; 128]);
+    RawInode::read_from_prefix(&record).unwrap().0
+}
+
+#[test]
+fn a_file_that_was_made_has_its_record_its_blocks_and_its_name() {
+    let mut maker = Maker::new();
+    maker.inode(20, &raw(0o100_644, 1, EXTENTS)).add(20, 0, 4, 500).dentry(3, 11, 20, "new").tail(TID);
+    let changes = maker.load();
+    assert_eq!((changes.commits, changes.damage), (1, None));
+    let record = merged(&changes, 20);
+    assert_eq!((record.i_mode.get(), record.i_links_count.get()), (0o100_644, 1));
+    assert_eq!(record.i_block[..12], [0x0a, 0xf3, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]);
+    let run = Run { len: 3, place: Blocks::Mapped(VolBlock(501)) };
+    assert_eq!(changes.map(Ino(20), FileBlock(1)), Overlaid::Run(run));
+    assert_eq!(changes.map(Ino(20), FileBlock(4)), Overlaid::Base(u32::MAX));
+    assert_eq!(changes.names(Ino(11)).unwrap().resolve(b"new", None), Some(Ino(20)));
+    assert!(changes.names(Ino(2)).is_none() && changes.record(Ino(12), &[]).is_none());
+}
+
+#[test]
+fn a_record_keeps_the_mapping_on_the_volume_and_takes_inline_data_along() {
+    let mut maker = Maker::new();
+    maker.inode(12, &raw(0o100_644, 1, 0)).inode(13, &raw(0o100_644, 2, INLINE)).tail(TID);
+    let changes = maker.load();
+    assert_eq!(merged(&changes, 12).i_block, [0xee; 60]);
+    assert_eq!(merged(&changes, 13).i_block, [0xbb; 60]);
+}
+
+#[test]
+fn ranges_are_added_unwritten_and_deleted() {
+    let mut maker = Maker::new();
+    maker.add(12, 0, 10, 700).add(12, 4, 32768 + 2, 900).delete(12, 8, u32::MAX).tail(TID);
+    let changes = maker.load();
+    let at = |at| changes.map(Ino(12), FileBlock(at));
+    assert_eq!(at(0), Overlaid::Run(Run { len: 4, place: Blocks::Mapped(VolBlock(700)) }));
+    assert_eq!(at(5), Overlaid::Run(Run { len: 1, place: Blocks::Unwritten(VolBlock(901)) }));
+    assert_eq!(at(6), Overlaid::Run(Run { len: 2, place: Blocks::Mapped(VolBlock(706)) }));
+    assert_eq!(at(9), Overlaid::Run(Run { len: u32::MAX - 9, place: Blocks::Hole }));
+}
+
+#[test]
+fn the_last_name_takes_the_inode_and_its_blocks_with_it() {
+    let mut maker = Maker::new();
+    maker.dentry(5, 11, 12, "one").dentry(5, 11, 13, "two").tail(TID);
+    let changes = maker.load();
+    assert_eq!((merged(&changes, 12).i_links_count.get(), merged(&changes, 13).i_links_count.get()), (0, 1));
+    let names = changes.names(Ino(11)).unwrap();
+    assert_eq!((names.resolve(b"one", Some(Ino(12))), names.resolve(b"two", Some(Ino(13)))), (None, None));
+}
+
+#[test]
+fn an_inode_that_is_used_again_starts_without_blocks() {
+    let mut maker = Maker::new();
+    maker.add(12, 0, 10, 700).dentry(5, 11, 12, "old").inode(12, &raw(0o100_600, 1, EXTENTS));
+    maker.dentry(3, 11, 12, "young").tail(TID);
+    let changes = maker.load();
+    assert_eq!(changes.map(Ino(12), FileBlock(0)), Overlaid::Base(u32::MAX));
+    let base_with_tree = [[0xee; 40].as_slice(), &[0x0a, 0xf3, 1, 0, 4, 0], &[0; 82]].concat();
+    let record = changes.record(Ino(12), &base_with_tree).unwrap().unwrap();
+    assert_eq!(record[40..48], [0x0a, 0xf3, 0, 0, 4, 0, 0, 0]);
+}
+
+#[test]
+fn a_directory_that_was_made_has_no_blocks_and_counts_in_its_parent() {
+    let mut maker = Maker::new();
+    maker.inode(21, &raw(0o40_755, 2, EXTENTS)).dentry(3, 11, 21, "sub");
+    maker.inode(22, &raw(0o100_644, 1, EXTENTS)).dentry(3, 21, 22, "inner").tail(TID);
+    maker.dentry(5, 2, 11, "gone").tail(TID);
+    let changes = maker.load();
+    assert_eq!((changes.made_in(Ino(21)), changes.made_in(Ino(11))), (Some(Ino(11)), None));
+    assert_eq!(changes.names(Ino(21)).unwrap().resolve(b"inner", None), Some(Ino(22)));
+    assert_eq!((merged(&changes, 21).i_links_count.get(), merged(&changes, 2).i_links_count.get()), (2, 2));
+    // The removed directory takes along what was known of its names.
+    assert!(changes.names(Ino(11)).is_none());
+    assert_eq!((changes.commits, merged(&changes, 11).i_links_count.get()), (2, 0));
+}
+
+#[test]
+fn a_directory_on_the_volume_keeps_size_and_index() {
+    let mut logged = raw(0o40_700, 3, EXTENTS | 0x1000);
+    logged.i_size_lo = U32::new(4096);
+    let mut maker = Maker::new();
+    maker.inode(11, &logged).tail(TID);
+    let mut base = raw(0o40_755, 3, EXTENTS);
+    base.i_size_lo = U32::new(1024);
+    base.i_block[..2].copy_from_slice(&[0x0a, 0xf3]);
+    let record = maker.load().record(Ino(11), base.as_bytes()).unwrap().unwrap();
+    let record = RawInode::read_from_prefix(&record).unwrap().0;
+    assert_eq!((record.i_mode.get(), record.i_size_lo.get()), (0o40_700, 1024));
+    assert_eq!((record.i_flags.get(), record.i_block), (EXTENTS, base.i_block));
+}
+
+#[test]
+fn fast_commits_of_another_transaction_count_for_nothing() {
+    let mut maker = Maker::default();
+    maker.put(9, &[&[0; 4], &[8, 0, 0, 0]]).dentry(5, 11, 12, "one").tail(Tid(8));
+    assert!(maker.load().is_empty());
+    assert!(load(&[0; BLOCK]).is_empty() && load(&[]).is_empty());
+}
+
+#[test]
+fn a_torn_fast_commit_is_dropped_and_those_before_it_count() {
+    let mut maker = Maker::new();
+    maker.dentry(5, 11, 12, "one").tail(TID).dentry(5, 11, 13, "two").tail(TID);
+    maker.blocks[1][20] ^= 1;
+    let changes = maker.load();
+    assert_eq!((changes.commits, changes.damage), (1, None));
+    assert!(changes.record(Ino(13), &[0; 128]).is_none());
+}
+
+#[test]
+fn a_first_fast_commit_with_a_bad_checksum_is_noted() {
+    let mut maker = Maker::new();
+    maker.dentry(5, 11, 12, "one").tail(TID);
+    maker.blocks[0][25] ^= 1;
+    let changes = maker.load();
+    assert!(changes.is_empty());
+    let damage = changes.damage;
+    assert!(matches!(
+        damage,
+        Some(Error::Corrupt(Corrupt::Checksum { structure: Structure::FastCommit, block: 0, .. }))
+    ));
+}
+
+#[test]
+fn unknown_features_are_unsupported() {
+    let mut maker = Maker::default();
+    maker.put(9, &[&[4, 0, 0, 0], &TID.0.to_le_bytes()]).dentry(5, 11, 12, "one").tail(TID);
+    let changes = maker.load();
+    assert!(changes.is_empty());
+    let unknown = Feature::Bits { set: "fast-commit", bits: 4 };
+    assert_eq!(changes.damage, Some(Error::Unsupported(unknown)));
+}
+
+#[test]
+fn a_name_for_an_inode_that_is_not_in_use_is_corrupt_and_skipped() {
+    let mut maker = Maker::new();
+    maker.dentry(3, 11, 99, "ghost").dentry(4, 11, 13, "third").tail(TID);
+    let changes = maker.load();
+    assert!(matches!(changes.damage, Some(Error::Corrupt(Corrupt::InodeNumber { found: 99, .. }))));
+    let names: Vec<_> = changes.names(Ino(11)).unwrap().names().collect();
+    assert_eq!(names, [b"third"]);
+    assert_eq!(merged(&changes, 13).i_links_count.get(), 3);
+}
+
+proptest! {
+    #[test]
+    fn an_area_of_any_bytes_ends_in_an_answer(
+        hits in prop::collection::vec((0_usize..2048, any::<u8>()), 0..30), tags in prop::collection::vec(0_u16..11, 0..8)
+    ) {
+        let mut maker = Maker::new();
+        maker.inode(20, &raw(0o100_644, 1, EXTENTS)).dentry(3, 11, 20, "new").dentry(5, 11, 12, "one");
+        for tag in tags {
+            maker.put(tag, &[&[11, 0, 0, 0, 13, 0, 0, 0], &[7; 8]]);
+        }
+        maker.tail(TID).add(12, 0, 10, 700).tail(TID);
+        let mut bytes = maker.blocks.concat();
+        for (at, value) in hits {
+            bytes[at] = value;
+        }
+        let changes = load(&bytes);
+        for ino in 0..30 {
+            let _ = changes.record(Ino(ino), &vec![0; 256]);
+        }
+    }
+}
