@@ -1,9 +1,61 @@
 //! File systems as a library: open a disk image, look inside, copy out, without root and without mounting.
-#![warn(rustdoc::broken_intra_doc_links)]
+//!
+//! An application links this crate and no other: what the layers below define is re-exported.
+//!
+//! - [`Operand`] and [`Address`] read the one address syntax, `disk.img@2:/etc/passwd`.
+//! - [`Image`] opens what contains a file system: compressed and qcow2 images, partition tables.
+//! - [`Volume`] is an open file system: paths, patterns, owners' names; [`Node`] is one file in it.
+//! - [`Walk`] goes through a tree.
+//!
+//! ```no_run
+//! use obento::{Image, Options, Registry, Walk};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let image = Image::open("disk.img.xz".as_ref(), &Registry::default(), &Options::default())?;
+//! for entry in Walk::new(image.volume(None)?.root()) {
+//!     match entry {
+//!         Ok(entry) => println!("{:>10} /{}", entry.attr.size, obento::escaped(&entry.path)),
+//!         // Damage costs the file it belongs to; the rest follows.
+//!         Err(damage) => eprintln!("/{}: {}", obento::escaped(&damage.path), damage.error),
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 mod address;
+mod copy;
+mod data;
+mod image;
 pub mod partition;
+mod registry;
 mod text;
+mod volume;
+mod walk;
+mod xattrs;
+
+pub use obento_base::{
+    Attr, Corrupt, DeviceError, DeviceNumber, Errno, Error, Feature, FileFlags, FileKind, Generation, Ino,
+    Mode, Name, NameBuf, NameError, Refusal, Result, Structure, Timestamp,
+};
+pub use obento_block::{BlockDevice, MemDevice};
+pub use obento_driver::{
+    Cookie, DirEntry, Driver, Extent, Fact, Field, FieldValue, FileSystem, Inspect, Limits, Notice, Probe,
+    Record, Replay, Span, StatFs, Target, VolumeInfo,
+};
+pub use obento_env::{Clock, FixedClock, SystemClock};
+pub use obento_host::sandbox;
+pub use obento_tmpfs as tmpfs;
+pub use obento_vfs::{Caller, Node, Run, Symlinks, Vfs};
 
 pub use address::{Address, AddressError, HostEntry, Operand, Part, Place};
-pub use text::{Escaped, escaped};
+pub use copy::{
+    CopyError, CopyOptions, CopyReport, CopySource, Existing, HardLinks, HostError, Keep, Loss, Lost,
+    Observer, Problem, Progress, Quiet, TargetIs, TreeOptions, Trouble, Trust, copy_out, copy_to_writer,
+};
+pub use data::Unread;
+pub use image::{Content, Holds, Image, ImageNotice, Looks, OpenError, Options};
+pub use registry::Registry;
+pub use text::{Escaped, escaped, human_size, uuid_text};
+pub use volume::{GlobError, Owners, Volume, is_pattern, matches};
+pub use walk::{Damage, Entry, Order, Step, Walk};

@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
+use crate::partition::Guid;
+
 /// Bytes that print with control characters, backslashes and what is not UTF-8 as `\xNN`, as
 /// [`Name`](obento_base::Name) prints.
 #[derive(Clone, Copy, Debug)]
@@ -26,5 +28,43 @@ impl fmt::Display for Escaped<'_> {
             chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
         }
         Ok(())
+    }
+}
+
+/// A number of bytes in words: `512 B`, `1.5 MiB`.
+pub fn human_size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let exponent = bytes.ilog2() / 10;
+    let unit = UNITS[exponent as usize - 1];
+    // A tenth of the unit, rounded; 128 bits because the last unit times ten overflows 64.
+    let tenths = (u128::from(bytes) * 10 + (1 << (10 * exponent - 1))) >> (10 * exponent);
+    match tenths % 10 {
+        0 => format!("{} {unit}", tenths / 10),
+        tenth => format!("{}.{tenth} {unit}", tenths / 10),
+    }
+}
+
+/// A UUID as it is written: `2f1d4f9e-0c5f-4e53-9d6b-0c2a7b0f5a11`.
+pub fn uuid_text(uuid: [u8; 16]) -> String {
+    Guid::from_u128(u128::from_be_bytes(uuid)).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_in_the_largest_unit_that_they_fill() {
+        let texts = [0, 1023, 1024, 1536, 10 << 20, (1 << 40) + (1 << 39), u64::MAX].map(human_size);
+        assert_eq!(texts, ["0 B", "1023 B", "1 KiB", "1.5 KiB", "10 MiB", "1.5 TiB", "16 EiB"]);
+    }
+
+    #[test]
+    fn bytes_of_an_image_cannot_speak_to_a_terminal() {
+        let shown = escaped(b"/a\x1b[2J\xff\\\xc2\x9b/\xc3\xa4").to_string();
+        assert_eq!(shown, format!("{}/\u{e4}", r"/a\x1b[2J\xff\x5c\xc2\x9b"));
     }
 }

@@ -1,0 +1,54 @@
+//! Copying out of an image, as cp(1) does it.
+//!
+//! What is written goes through [`TreeWriter`], which no name, link or mode of the image can lead out of the target.
+//! What cannot be read or written costs the file it belongs to: it is told to the [`Observer`] and the rest follows.
+//! What the host does not let one keep (an owner) is counted in the [`CopyReport`].
+//!
+//! Data goes by runs: holes stay holes, and what lies in a file of the host is copied within the kernel.
+
+mod options;
+mod out;
+mod problem;
+mod target;
+
+use std::io::Write;
+
+use obento_vfs::Node;
+
+use crate::data::{self, Losses};
+pub use obento_host::HostError;
+pub use obento_host::tree::{Existing, Keep, Loss, Lost, TreeOptions, Trust};
+pub use options::{CopyOptions, CopySource, HardLinks, TargetIs};
+pub use out::copy_out;
+pub use problem::{CopyError, CopyReport, Observer, Problem, Progress, Quiet, Trouble};
+
+#[cfg(doc)]
+use obento_host::tree::TreeWriter;
+
+/// Writes the bytes of a file to `output`; bytes that cannot be read as zeros, and told to `observer`. Answers how
+/// many bytes. Errors: those of `output`; Volume if `node` is no regular file.
+pub fn copy_to_writer(
+    node: &Node,
+    path: &[u8],
+    output: &mut dyn Write,
+    observer: &mut dyn Observer,
+) -> Result<u64, CopyError> {
+    let attr = node.attr().map_err(CopyError::Volume)?;
+    match attr.kind {
+        crate::FileKind::Regular => {}
+        crate::FileKind::Directory => return Err(CopyError::Volume(crate::Error::IsDirectory)),
+        _ => return Err(CopyError::Volume(crate::Error::Invalid)),
+    }
+    let (mut losses, mut bytes) = (Losses::default(), 0);
+    data::read(node, 0..attr.size, &mut losses, |chunk| {
+        output.write_all(chunk)?;
+        bytes += chunk.len() as u64;
+        observer.progress(&Progress { files: 0, bytes, path });
+        Ok(())
+    })
+    .map_err(CopyError::Output)?;
+    for unread in losses.into_ranges() {
+        observer.problem(&Problem { path: path.to_vec(), trouble: Trouble::Unread(unread) });
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,95 @@
+//! What to copy, and how.
+
+use obento_host::tree::{Keep, TreeOptions};
+use obento_vfs::{Node, Symlinks};
+
+/// What to do with a file that has several names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum HardLinks {
+    /// The copies are names of one file too.
+    #[default]
+    Keep,
+    /// Each name becomes a file of its own.
+    Separate,
+}
+
+/// What the target is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TargetIs {
+    /// A directory if there is one, otherwise the copy itself.
+    #[default]
+    Either,
+    /// The directory to copy into, which must exist (`cp -t`).
+    Directory,
+    /// The copy itself, even where there is a directory (`cp -T`).
+    Copy,
+}
+
+/// How to copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CopyOptions {
+    /// Whether directories are copied, with what is in them.
+    pub recursive: bool,
+    /// What to do with symbolic links below the sources.
+    pub symlinks: Symlinks,
+    /// What to do with files that have several names.
+    pub hard_links: HardLinks,
+    /// What the target is.
+    pub target: TargetIs,
+    /// What is kept of the metadata, what to do with names that are taken, how far the image is believed, and the
+    /// most bytes to write.
+    pub tree: TreeOptions,
+}
+
+impl CopyOptions {
+    /// `cp -a`: everything, as it is in the image.
+    pub fn archive() -> Self {
+        Self {
+            recursive: true,
+            symlinks: Symlinks::Keep,
+            hard_links: HardLinks::Keep,
+            target: TargetIs::Either,
+            tree: TreeOptions::default(),
+        }
+    }
+
+    /// `cp`: the bytes of single files, with the permission bits that a new file gets.
+    pub fn plain() -> Self {
+        Self {
+            recursive: false,
+            symlinks: Symlinks::Follow,
+            hard_links: HardLinks::Separate,
+            target: TargetIs::Either,
+            tree: TreeOptions { keep: Keep::empty(), ..TreeOptions::default() },
+        }
+    }
+}
+
+/// What to copy.
+#[derive(Clone, Debug)]
+pub struct CopySource {
+    /// The file or directory.
+    pub node: Node,
+    /// Its path as it was written: its last component names the copy, and messages begin with it. A path that ends
+    /// in `/.` or is the root means the contents.
+    pub path: Vec<u8>,
+}
+
+impl CopySource {
+    /// The name that the copy has in a directory; `None` where the contents are meant.
+    pub(super) fn name(&self) -> Option<&[u8]> {
+        let trimmed =
+            self.path.iter().rposition(|&byte| byte != b'/').map_or(&b""[..], |last| &self.path[..=last]);
+        let name = trimmed.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        (!matches!(name, b"" | b"." | b"..")).then_some(name)
+    }
+
+    /// The path of what lies at `below` in it, for messages.
+    pub(super) fn join(&self, below: &[u8]) -> Vec<u8> {
+        match (below, self.path.last()) {
+            ([], _) => self.path.clone(),
+            (_, Some(b'/')) => [&self.path, below].concat(),
+            _ => [&self.path, &b"/"[..], below].concat(),
+        }
+    }
+}

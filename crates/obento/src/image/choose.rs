@@ -1,0 +1,203 @@
+//! Which file system of an image is meant.
+
+use std::sync::Arc;
+
+use obento_block::{BlockDevice, Slice};
+use obento_driver::{Driver, Notice};
+
+use super::{Content, Holds, Image, Looks, OpenError};
+use crate::partition::{Partition, Scheme, Table};
+use crate::{Part, Volume};
+
+/// What the device and each partition hold. The whole device is left out where partitions hold something.
+pub fn contents(image: &Image) -> Vec<Content> {
+    let of = |partition: &Partition| {
+        let holds = match image.slice(partition) {
+            Ok(_) if partition.kind.is_container() => Holds::Partitions,
+            Ok(device) => holds(image, &*device),
+            Err(error) => Holds::Unreadable(error),
+        };
+        Content { partition: Some(partition.clone()), holds }
+    };
+    let mut contents: Vec<Content> = image.partitions().iter().map(of).collect();
+    if contents.iter().all(|content| content.probe().is_none()) {
+        let whole = Content { partition: None, holds: holds(image, &*image.device) };
+        if contents.is_empty() || whole.probe().is_some() {
+            contents.insert(0, whole);
+        }
+    }
+    contents
+}
+
+fn holds(image: &Image, device: &dyn BlockDevice) -> Holds {
+    match image.registry.probe(device) {
+        Ok(Some((_, probe))) => Holds::FileSystem(probe),
+        Ok(None) => Looks::of(device).map_or_else(Holds::Unreadable, Holds::Other),
+        Err(error) => Holds::Unreadable(error),
+    }
+}
+
+/// An MBR does not say how large its sectors are. If no partition holds anything known with small ones, but one does
+/// with large ones, they are large.
+pub fn count_in_large_sectors(image: &mut Image) {
+    let is_small_mbr = |table: &Table| table.scheme == Scheme::Mbr && table.sector_size == 512;
+    if !image.table.as_ref().is_some_and(is_small_mbr) || any_file_system(image) {
+        return;
+    }
+    let Ok(Some(large)) = Table::read_mbr_of_large_sectors(&*image.device) else { return };
+    let small = image.table.replace(large);
+    if !any_file_system(image) {
+        image.table = small;
+    }
+}
+
+fn any_file_system(image: &Image) -> bool {
+    image.partitions().iter().any(|partition| {
+        let device = image.slice(partition);
+        device.is_ok_and(|device| matches!(image.registry.probe(&*device), Ok(Some(_))))
+    })
+}
+
+/// Opens the file system that `part` names, or the only one.
+pub fn volume(image: &Image, part: Option<&Part>) -> Result<Volume, OpenError> {
+    match part {
+        None => only_volume(image),
+        Some(Part::Offset(offset)) => {
+            let device = Slice::new(image.device.clone(), *offset..u64::MAX)
+                .map_err(|error| OpenError::Unreadable { image: image.path.clone(), error })?;
+            open(image, Arc::new(device), part.cloned())
+        }
+        Some(part) => {
+            let partition = find(image, part)?;
+            open_partition(image, &partition, Some(part.clone()))
+        }
+    }
+}
+
+fn open_partition(image: &Image, partition: &Partition, part: Option<Part>) -> Result<Volume, OpenError> {
+    let device = image.slice(partition);
+    let device = device.map_err(|error| OpenError::Unreadable { image: image.path.clone(), error })?;
+    open(image, device, part)
+}
+
+fn only_volume(image: &Image) -> Result<Volume, OpenError> {
+    let list = contents(image);
+    let mut known = list.iter().filter(|content| content.probe().is_some());
+    match (known.next(), known.next()) {
+        (Some(_), Some(_)) => Err(OpenError::SeveralFileSystems { image: image.path.clone(), list }),
+        (Some(Content { partition: Some(partition), .. }), None) => open_partition(image, partition, None),
+        _ if image.partitions().is_empty() || list.iter().any(|content| content.partition.is_none()) => {
+            open(image, image.device.clone(), None)
+        }
+        _ => rescue_only(image, list),
+    }
+}
+
+/// With no partition recognised, the only one that opens all the same (by a copy of its super block) is meant.
+fn rescue_only(image: &Image, list: Vec<Content>) -> Result<Volume, OpenError> {
+    let unknown = list.iter().filter(|content| may_be_damaged(&content.holds));
+    let devices = unknown.filter_map(|content| image.slice(content.partition.as_ref()?).ok());
+    let mut opened = devices.filter_map(|device| rescue(image, &device));
+    match (opened.next(), opened.next()) {
+        (Some(volume), None) => Ok(volume),
+        (Some(_), Some(_)) => Err(OpenError::SeveralFileSystems { image: image.path.clone(), list }),
+        _ => Err(OpenError::NoneOfThese { image: image.path.clone(), list }),
+    }
+}
+
+/// Whether a file system whose first super block is lost may be there: nothing else is.
+fn may_be_damaged(holds: &Holds) -> bool {
+    matches!(holds, Holds::Other(looks) if looks.may_be_anything())
+}
+
+/// Opens what fills `device`: by its signature, by the type that was asked for, or by a copy of its super block.
+fn open(image: &Image, device: Arc<dyn BlockDevice>, part: Option<Part>) -> Result<Volume, OpenError> {
+    let failed =
+        |fs_type, error| OpenError::Volume { image: image.path.clone(), part: part.clone(), fs_type, error };
+    if let Some(driver) = forced(image) {
+        let fs_type = driver.names().first().copied().unwrap_or_default();
+        return image.open_volume(device, driver).map_err(|error| failed(fs_type, error));
+    }
+    let unreadable = |error| OpenError::Unreadable { image: image.path.clone(), error };
+    match image.registry.probe(&*device).map_err(unreadable)? {
+        Some((driver, probe)) => {
+            image.open_volume(device, driver).map_err(|error| failed(probe.fs_type, error))
+        }
+        None => {
+            let looks = Looks::of(&*device).map_err(unreadable)?;
+            let rescued = looks.may_be_anything().then(|| rescue(image, &device)).flatten();
+            rescued.ok_or_else(|| OpenError::NoFileSystem {
+                image: image.path.clone(),
+                part: part.clone(),
+                looks,
+            })
+        }
+    }
+}
+
+/// The driver of the type that was asked for.
+fn forced(image: &Image) -> Option<&Arc<dyn Driver>> {
+    image.options.fs_type.as_ref().and_then(|name| image.registry.find(name))
+}
+
+/// Opens a file system that no signature tells of.
+fn rescue(image: &Image, device: &Arc<dyn BlockDevice>) -> Option<Volume> {
+    let drivers = image.registry.drivers().iter();
+    let mut opened = drivers.filter_map(|driver| image.open_volume(device.clone(), driver).ok());
+    // A driver that opens what has no signature of its own must say by what.
+    opened.find(|volume| {
+        let notices = volume.info().notices;
+        image.options.super_block.is_some()
+            || notices.iter().any(|notice| matches!(notice, Notice::BackupSuperBlock { .. }))
+    })
+}
+
+/// The partition that is called so.
+fn find(image: &Image, part: &Part) -> Result<Partition, OpenError> {
+    let list = contents(image);
+    let mut found: Vec<&Content> = Vec::new();
+    for matches in [by_table, by_label, by_uuid] as [fn(&Content, &Part) -> bool; 3] {
+        found = list.iter().filter(|content| content.partition.is_some() && matches(content, part)).collect();
+        if !found.is_empty() {
+            break;
+        }
+    }
+    match found[..] {
+        [Content { partition: Some(partition), .. }] => Ok(partition.clone()),
+        [] => {
+            let list = list.into_iter().filter(|content| content.partition.is_some()).collect();
+            Err(OpenError::NoSuchPart { image: image.path.clone(), part: part.clone(), list })
+        }
+        _ => {
+            let list = found.into_iter().cloned().collect();
+            Err(OpenError::AmbiguousPart { image: image.path.clone(), part: part.clone(), list })
+        }
+    }
+}
+
+fn by_table(content: &Content, part: &Part) -> bool {
+    let Some(partition) = &content.partition else { return false };
+    match part {
+        Part::Number(number) => partition.number == *number,
+        Part::Name(name) | Part::Any(name) => partition.name == *name,
+        _ => false,
+    }
+}
+
+fn by_label(content: &Content, part: &Part) -> bool {
+    match part {
+        Part::Label(label) | Part::Any(label) => content.probe().is_some_and(|probe| probe.label == *label),
+        _ => false,
+    }
+}
+
+fn by_uuid(content: &Content, part: &Part) -> bool {
+    let wanted = match part {
+        Part::Uuid(uuid) => uuid.clone(),
+        Part::Any(text) => String::from_utf8_lossy(text).to_ascii_lowercase(),
+        _ => return false,
+    };
+    let of_partition = content.partition.as_ref().is_some_and(|partition| partition.uuid == wanted);
+    let of_volume = content.probe().and_then(|probe| probe.uuid).map(crate::uuid_text);
+    of_partition || of_volume == Some(wanted)
+}

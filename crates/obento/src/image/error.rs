@@ -1,0 +1,223 @@
+//! Why an image or a volume in it could not be opened: what failed, on what, why, and what to do.
+
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use obento_base::Error;
+use obento_driver::Probe;
+use obento_host::HostError;
+
+use super::Looks;
+use crate::partition::Partition;
+use crate::text::{Escaped, escaped};
+use crate::{Part, human_size};
+
+/// Why an image or a volume in it could not be opened. Each message says what to do.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There is no such file.
+    #[error("{}: no such image file; check the name", shown(image))]
+    Missing {
+        /// The image.
+        image: PathBuf,
+    },
+    /// The host does not let it be read.
+    #[error(
+        "{}: not allowed to read it; check who owns it (`ls -l`), or ask as a user who may",
+        shown(image)
+    )]
+    NotPermitted {
+        /// The image.
+        image: PathBuf,
+    },
+    /// The host cannot open it, or what contains it cannot be unpacked.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// It has no bytes at all.
+    #[error("{}: the file is empty; perhaps it was never written", shown(image))]
+    Empty {
+        /// The image.
+        image: PathBuf,
+    },
+    /// Containers within containers, without an end.
+    #[error("{}: more than {limit} containers inside each other; unpack it by other means", shown(image))]
+    Nested {
+        /// The image.
+        image: PathBuf,
+        /// How many are unpacked.
+        limit: usize,
+    },
+    /// Reading failed before anything was known.
+    #[error("{}: {error}; check the medium, and copy what can be read with ddrescue", shown(image))]
+    Unreadable {
+        /// The image.
+        image: PathBuf,
+        /// What failed.
+        error: Error,
+    },
+    /// No driver has the name that was asked for.
+    #[error("there is no file system type `{name}`; known are: {}", known.join(", "))]
+    UnknownType {
+        /// The name.
+        name: String,
+        /// All names.
+        known: Vec<&'static str>,
+    },
+    /// Nothing that a driver recognises.
+    #[error("{}: no file system that obento knows; it looks like {looks}", At(image, part))]
+    NoFileSystem {
+        /// The image.
+        image: PathBuf,
+        /// Which part of it.
+        part: Option<Part>,
+        /// What it looks like instead.
+        looks: Looks,
+    },
+    /// There are partitions, but none that a driver recognises.
+    #[error("{}: no partition holds a file system that obento knows:{}", shown(image), List(image, list))]
+    NoneOfThese {
+        /// The image.
+        image: PathBuf,
+        /// What the partitions hold.
+        list: Vec<Content>,
+    },
+    /// Several partitions hold a file system and none was named.
+    #[error("{}: several partitions hold a file system; name one:{}", shown(image), List(image, list))]
+    SeveralFileSystems {
+        /// The image.
+        image: PathBuf,
+        /// What the partitions hold.
+        list: Vec<Content>,
+    },
+    /// No partition is called so.
+    #[error("{}: there is no such partition{}", At(image, &Some(part.clone())), Choices(image, list))]
+    NoSuchPart {
+        /// The image.
+        image: PathBuf,
+        /// What was asked for.
+        part: Part,
+        /// What there is.
+        list: Vec<Content>,
+    },
+    /// More than one partition is called so.
+    #[error("{}: more than one partition is called so; name one by its number:{}", At(image, &Some(part.clone())), List(image, list))]
+    AmbiguousPart {
+        /// The image.
+        image: PathBuf,
+        /// What was asked for.
+        part: Part,
+        /// Those that fit.
+        list: Vec<Content>,
+    },
+    /// The driver could not open it.
+    #[error("{}: cannot open the {fs_type} file system: {error}{}", At(image, part), advice(error))]
+    Volume {
+        /// The image.
+        image: PathBuf,
+        /// Which part of it.
+        part: Option<Part>,
+        /// The type.
+        fs_type: &'static str,
+        /// What is wrong.
+        error: Error,
+    },
+}
+
+/// What to do about an error of a driver at opening.
+fn advice(error: &Error) -> &'static str {
+    match error {
+        Error::Corrupt(_) => "; try a copy of the super block: `--superblock 32768` (or 8193, 98304, 163840)",
+        Error::Device(_) => "; the image may be cut short: compare its size with the original's",
+        Error::Unsupported(_) => "; mount it with Linux to read it",
+        Error::Refused(_) => "",
+    }
+}
+
+/// What a partition holds, for choosing one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Content {
+    /// The partition; `None` for the whole device.
+    pub partition: Option<Partition>,
+    /// What is in it.
+    pub holds: Holds,
+}
+
+/// What is in a partition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Holds {
+    /// A file system that a driver recognises.
+    FileSystem(Probe),
+    /// Something else.
+    Other(Looks),
+    /// Other partitions.
+    Partitions,
+    /// It could not be read.
+    Unreadable(Error),
+}
+
+impl Content {
+    /// The file system, if there is one that a driver recognises.
+    pub fn probe(&self) -> Option<&Probe> {
+        match &self.holds {
+            Holds::FileSystem(probe) => Some(probe),
+            _ => None,
+        }
+    }
+}
+
+fn shown(path: &Path) -> Escaped<'_> {
+    escaped(path.as_os_str().as_bytes())
+}
+
+/// An image or a part of it.
+struct At<'a>(&'a Path, &'a Option<Part>);
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        shown(self.0).fmt(f)?;
+        self.1.as_ref().map_or(Ok(()), |part| write!(f, "@{part}"))
+    }
+}
+
+/// One line for each partition, beginning with how to name it.
+struct List<'a>(&'a Path, &'a [Content]);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for content in self.1 {
+            let Some(partition) = &content.partition else { continue };
+            let (size, kind) = (human_size(partition.len), partition.kind);
+            write!(f, "\n  {}@{}  {size:>8}  {kind}", shown(self.0), partition.number)?;
+            if !partition.name.is_empty() {
+                write!(f, " \"{}\"", escaped(&partition.name))?;
+            }
+            write!(f, ": {}", content.holds)?;
+        }
+        Ok(())
+    }
+}
+
+struct Choices<'a>(&'a Path, &'a [Content]);
+
+impl fmt::Display for Choices<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1 {
+            [] => f.write_str("; the image has no partition table, leave out the `@`"),
+            list => write!(f, "; there are:{}", List(self.0, list)),
+        }
+    }
+}
+
+impl fmt::Display for Holds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FileSystem(probe) if probe.label.is_empty() => f.write_str(probe.fs_type),
+            Self::FileSystem(probe) => write!(f, "{} labelled \"{}\"", probe.fs_type, escaped(&probe.label)),
+            Self::Other(looks) => f.write_str(looks.like),
+            Self::Partitions => f.write_str("other partitions"),
+            Self::Unreadable(error) => error.fmt(f),
+        }
+    }
+}

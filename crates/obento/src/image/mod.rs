@@ -1,0 +1,259 @@
+//! An open image: what it is packed in, how it is divided, and the file systems in it.
+//!
+//! From outside inwards: compression and disk image formats, up to [`MAX_LAYERS`] of them; then a partition table or
+//! a file system that fills the device; then the file system.
+//!
+//! A whole device and a partition can both look like a file system: a stale super block from before the disk was
+//! divided, or a boot record in front of a file system. What the table names wins, if any partition holds a file
+//! system; `+0` names the other.
+
+mod choose;
+mod error;
+mod options;
+mod signature;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use obento_base::Error;
+use obento_block::{BlockDevice, Slice};
+use obento_driver::{Driver, OpenOptions};
+use obento_host::compressed::{Compression, Incomplete, decompress};
+use obento_host::{FileDevice, HostError};
+
+use crate::partition::{Partition, Table, TableNotice};
+use crate::{Part, Registry, Volume};
+pub use error::{Content, Holds, OpenError};
+pub use options::Options;
+pub use signature::Looks;
+
+/// Containers that are unpacked inside each other: a compressed qcow2 has two.
+const MAX_LAYERS: usize = 4;
+
+/// What a person should know about an image that was opened all the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ImageNotice {
+    /// The compressed stream ends too early or is damaged; what could be unpacked is shown.
+    Incomplete {
+        /// The layer.
+        layer: &'static str,
+        /// What is missing.
+        incomplete: Incomplete,
+    },
+    /// The partition table is not as it should be.
+    Table(TableNotice),
+    /// The partition table cannot be read at all.
+    NoTable(Error),
+}
+
+impl fmt::Display for ImageNotice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Incomplete { layer, incomplete: Incomplete::Truncated { decoded } } => {
+                write!(f, "the {layer} data ends too early; the first {decoded} bytes of the image are there")
+            }
+            Self::Incomplete { layer, incomplete: Incomplete::Damaged { decoded, reason } } => {
+                write!(
+                    f,
+                    "the {layer} data is damaged ({reason}); the first {decoded} bytes of the image are there"
+                )
+            }
+            Self::Table(notice) => notice.fmt(f),
+            Self::NoTable(error) => write!(f, "the partition table cannot be used: {error}"),
+        }
+    }
+}
+
+/// An open image.
+#[derive(Clone)]
+pub struct Image {
+    path: PathBuf,
+    layers: Vec<&'static str>,
+    device: Arc<dyn BlockDevice>,
+    table: Option<Table>,
+    notices: Vec<ImageNotice>,
+    registry: Registry,
+    options: Options,
+    journal: Option<Arc<dyn BlockDevice>>,
+}
+
+impl Image {
+    /// Opens the file or device at `path` and looks at what it contains.
+    ///
+    /// ```no_run
+    /// use obento::{Image, Options, Place, Registry, Symlinks};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let image = Image::open("disk.img".as_ref(), &Registry::default(), &Options::default())?;
+    /// let volume = image.volume(None)?;
+    /// let passwd = volume.resolve(&Place::Path(b"/etc/passwd".to_vec()), Symlinks::Follow)?;
+    /// println!("{} bytes", passwd.attr()?.size);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn open(path: &Path, registry: &Registry, options: &Options) -> Result<Self, OpenError> {
+        check_type(registry, options)?;
+        Self::on_device(path, open_file(path)?, registry, options)
+    }
+
+    /// Opens what is on `device`. `path` is for messages, and to find the files that a qcow2 image names.
+    pub fn on_device(
+        path: &Path,
+        device: Arc<dyn BlockDevice>,
+        registry: &Registry,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
+        check_type(registry, options)?;
+        if device.is_empty() {
+            return Err(OpenError::Empty { image: path.into() });
+        }
+        let mut image = Self {
+            path: path.into(),
+            layers: Vec::new(),
+            device,
+            table: None,
+            notices: Vec::new(),
+            registry: registry.clone(),
+            options: options.clone(),
+            journal: options.journal.as_deref().map(open_file).transpose()?,
+        };
+        while image.unpack()? {}
+        image.find_table();
+        Ok(image)
+    }
+
+    /// Where it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it was packed in, the outermost first: `gzip`, `xz`, `zstd`, `qcow2`.
+    pub fn layers(&self) -> &[&'static str] {
+        &self.layers
+    }
+
+    /// The disk: what is inside all layers.
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.device
+    }
+
+    /// The partition table.
+    pub fn table(&self) -> Option<&Table> {
+        self.table.as_ref()
+    }
+
+    /// The partitions; none where there is no table.
+    pub fn partitions(&self) -> &[Partition] {
+        self.table.as_ref().map_or(&[], |table| &table.partitions)
+    }
+
+    /// What a person should know.
+    pub fn notices(&self) -> &[ImageNotice] {
+        &self.notices
+    }
+
+    /// What is in the device, if no table divides it, and in each partition.
+    pub fn probe_all(&self) -> Vec<Content> {
+        choose::contents(self)
+    }
+
+    /// Opens the file system that `part` names; without a name the only one. Errors say what there is instead.
+    pub fn volume(&self, part: Option<&Part>) -> Result<Volume, OpenError> {
+        choose::volume(self, part)
+    }
+
+    /// Opens what fills `device` with the drivers of this image.
+    fn open_volume(&self, device: Arc<dyn BlockDevice>, driver: &Arc<dyn Driver>) -> Result<Volume, Error> {
+        let options = OpenOptions { journal: self.journal.clone(), ..self.options.for_driver() };
+        driver.open(device, &options).map(Volume::new)
+    }
+
+    /// The bytes of `partition` as a device.
+    fn slice(&self, partition: &Partition) -> Result<Arc<dyn BlockDevice>, Error> {
+        Ok(Arc::new(Slice::new(self.device.clone(), partition.start..partition.end())?))
+    }
+
+    /// Takes one layer off. Answers whether there was one.
+    fn unpack(&mut self) -> Result<bool, OpenError> {
+        let len = usize::try_from(self.device.len().min(16)).unwrap_or(0);
+        let mut start = vec![0; len];
+        let unreadable = |error| OpenError::Unreadable { image: self.path.clone(), error };
+        self.device.read_at(0, &mut start).map_err(unreadable)?;
+        let compression = Compression::detect(&start);
+        if compression.is_none() && !start.starts_with(b"QFI\xfb") {
+            return Ok(false);
+        }
+        if self.layers.len() == MAX_LAYERS {
+            return Err(OpenError::Nested { image: self.path.clone(), limit: MAX_LAYERS });
+        }
+        match compression {
+            Some(compression) => self.decompress(compression)?,
+            None => {
+                let (path, feature) = (self.path.clone(), "any feature".into());
+                return Err(HostError::Unsupported { path, format: "qcow2", feature }.into());
+            }
+        }
+        if self.device.is_empty() {
+            return Err(OpenError::Empty { image: self.path.clone() });
+        }
+        Ok(true)
+    }
+
+    fn decompress(&mut self, compression: Compression) -> Result<(), OpenError> {
+        let options =
+            obento_host::compressed::Options { max_bytes: self.options.max_unpacked, progress: None };
+        let unpacked = decompress(&*self.device, &self.path, compression, options)?;
+        let layer = compression.name();
+        self.notices
+            .extend(unpacked.incomplete.map(|incomplete| ImageNotice::Incomplete { layer, incomplete }));
+        self.device = Arc::new(unpacked.device);
+        self.layers.push(layer);
+        Ok(())
+    }
+
+    fn find_table(&mut self) {
+        match Table::read(&*self.device) {
+            Ok(table) => self.table = table,
+            Err(error) => self.notices.push(ImageNotice::NoTable(error)),
+        }
+        choose::count_in_large_sectors(self);
+        let notices = self.table.iter().flat_map(|table| &table.notices);
+        self.notices.extend(notices.copied().map(ImageNotice::Table));
+    }
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Image");
+        debug.field("path", &self.path).field("layers", &self.layers).field("table", &self.table);
+        debug.finish_non_exhaustive()
+    }
+}
+
+fn check_type(registry: &Registry, options: &Options) -> Result<(), OpenError> {
+    match &options.fs_type {
+        Some(name) if registry.find(name).is_none() => {
+            Err(OpenError::UnknownType { name: name.clone(), known: registry.names().collect() })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn open_file(path: &Path) -> Result<Arc<dyn BlockDevice>, OpenError> {
+    let device = FileDevice::open(path).map_err(|error| host_error(path, error))?;
+    Ok(Arc::new(device))
+}
+
+fn host_error(path: &Path, error: HostError) -> OpenError {
+    match error.errno().map(|errno| errno.raw_os_error()) {
+        Some(ENOENT) => OpenError::Missing { image: path.into() },
+        Some(EACCES | EPERM) => OpenError::NotPermitted { image: path.into() },
+        _ => OpenError::Host(error),
+    }
+}
+
+// include/uapi/asm-generic/errno-base.h
+const EPERM: i32 = 1;
+const ENOENT: i32 = 2;
+const EACCES: i32 = 13;

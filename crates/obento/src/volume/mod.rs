@@ -1,0 +1,81 @@
+//! An open file system, with what people need around it: places, patterns, the names of owners.
+
+mod glob;
+mod owners;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use obento_base::Result;
+use obento_driver::{FileSystem, StatFs, VolumeInfo};
+use obento_vfs::{Caller, Node, Symlinks, Vfs};
+
+use crate::Place;
+pub use glob::{GlobError, is_pattern, matches};
+pub use owners::Owners;
+
+/// An open file system. Clones are the same.
+#[derive(Clone)]
+pub struct Volume {
+    vfs: Vfs,
+    owners: Arc<OnceLock<Owners>>,
+}
+
+impl Volume {
+    /// Takes over a file system that was opened or made elsewhere.
+    pub fn new(file_system: Arc<dyn FileSystem>) -> Self {
+        Self { vfs: Vfs::new(file_system), owners: Arc::default() }
+    }
+
+    /// The layer that walks paths and counts inodes.
+    pub fn vfs(&self) -> &Vfs {
+        &self.vfs
+    }
+
+    /// The driver's volume. To read only: changes go through [`Volume::vfs`].
+    pub fn file_system(&self) -> &Arc<dyn FileSystem> {
+        self.vfs.file_system()
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> Node {
+        self.vfs.root()
+    }
+
+    /// The file at `place`, whoever may see it. A path that does not start with `/` starts at the root all the same.
+    /// Errors: those of [`Vfs::resolve`] and [`Vfs::node`].
+    pub fn resolve(&self, place: &Place, symlinks: Symlinks) -> Result<Node> {
+        match place {
+            Place::Path(path) => self.vfs.resolve(&self.root(), path, symlinks, &Caller::Owner),
+            Place::Inode(ino) => self.vfs.node(*ino),
+        }
+    }
+
+    /// What the file system is.
+    pub fn info(&self) -> VolumeInfo {
+        self.file_system().info()
+    }
+
+    /// How full it is.
+    pub fn statfs(&self) -> Result<StatFs> {
+        self.file_system().statfs()
+    }
+
+    /// The names of users and groups as the image itself knows them: its `/etc/passwd` and `/etc/group`, read once.
+    pub fn owners(&self) -> &Owners {
+        self.owners.get_or_init(|| Owners::read(self))
+    }
+
+    /// What `pattern` matches, sorted; nothing is no error. `*`, `?` and `[...]` as in a shell, `**` for any number
+    /// of directories, `\` before a character to mean itself; a name that starts with a dot is matched by a pattern
+    /// that does. Bytes that are no UTF-8 count as characters. Errors: [`GlobError`].
+    pub fn glob(&self, pattern: &[u8]) -> Result<Vec<(Vec<u8>, Node)>, GlobError> {
+        glob::expand(self, pattern)
+    }
+}
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Volume").field("vfs", &self.vfs).finish_non_exhaustive()
+    }
+}

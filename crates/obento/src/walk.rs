@@ -1,0 +1,297 @@
+//! Walking a tree of an image.
+//!
+//! Iterative: one frame for each directory on the way down. A directory is read in portions, so that memory is bounded
+//! by depth and portion and not by the size of the tree.
+//!
+//! Invariants: a directory that lies in itself is not entered again, so the walk ends; it is never deeper than
+//! [`MAX_DEPTH`]. Damage is an item like any other: the rest of the tree follows.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use obento_base::{Attr, Error, FileKind, Ino, NameBuf};
+use obento_driver::{Cookie, DirEntry};
+use obento_vfs::{Caller, Node, Symlinks};
+
+/// Deeper than Linux can name in one path; a hostile image could be deeper than memory.
+const MAX_DEPTH: usize = 1 << 14;
+/// Entries read at once where their order is the format's own.
+const PORTION: usize = 1024;
+/// Entries sorted at once. A directory with more is listed in sorted portions of this size.
+const SORTED: usize = 1 << 19;
+
+/// In which order the entries of a directory come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Order {
+    /// By the bytes of their names.
+    #[default]
+    Name,
+    /// As the format has them.
+    Directory,
+}
+
+/// Where in the walk an entry is met.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// A directory, before what is in it.
+    Enter,
+    /// The same directory, after what is in it.
+    Leave,
+    /// Anything else.
+    File,
+}
+
+/// One entry of a tree.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its path below the start, without a leading `/`; empty for the start itself.
+    pub path: Vec<u8>,
+    /// How many directories it lies below the start: 0 for the start itself.
+    pub depth: usize,
+    /// The file.
+    pub node: Node,
+    /// Its attributes, when it was met.
+    pub attr: Attr,
+    /// Where in the walk.
+    pub step: Step,
+}
+
+impl Entry {
+    /// The last component of the path; empty for the start.
+    pub fn name(&self) -> &[u8] {
+        let start = self.path.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+        &self.path[start..]
+    }
+}
+
+/// Something in the tree that cannot be read; the walk goes on after it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Damage {
+    /// Where, below the start: the entry, or the directory whose listing is damaged.
+    pub path: Vec<u8>,
+    /// What is wrong.
+    pub error: Error,
+}
+
+/// A walk through a tree: an iterator over entries and damage.
+#[derive(Debug)]
+pub struct Walk {
+    start: Option<Node>,
+    order: Order,
+    symlinks: Symlinks,
+    max_depth: usize,
+    stack: Vec<Frame>,
+    ancestors: HashSet<Ino>,
+    /// Path of the directory on top of the stack.
+    path: Vec<u8>,
+    /// The entry handed out last was a directory that is to be entered.
+    entering: Option<(Node, Attr)>,
+}
+
+/// A directory being read.
+#[derive(Debug)]
+struct Frame {
+    node: Node,
+    attr: Attr,
+    /// Length of the path up to here.
+    path_len: usize,
+    /// What was read and not handed out yet, the next one last.
+    pending: Vec<Pending>,
+    from: Cookie,
+    finished: bool,
+}
+
+#[derive(Debug)]
+enum Pending {
+    Entry(Listed),
+    Damage(Error),
+}
+
+/// An entry as it was listed. Its inode is taken into use only when it is handed out.
+#[derive(Debug)]
+struct Listed {
+    name: NameBuf,
+    ino: Ino,
+    kind: Option<FileKind>,
+    next: Cookie,
+}
+
+impl Walk {
+    /// Starts at `start`, which is the first entry.
+    pub fn new(start: Node) -> Self {
+        Self {
+            start: Some(start),
+            order: Order::default(),
+            symlinks: Symlinks::Keep,
+            max_depth: MAX_DEPTH,
+            stack: Vec::new(),
+            ancestors: HashSet::new(),
+            path: Vec::new(),
+            entering: None,
+        }
+    }
+
+    /// In which order the entries of a directory come.
+    #[must_use]
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// What to do with symbolic links: with `Follow` an entry is what its link leads to, and a link that leads nowhere
+    /// is itself. The start is followed by whoever found it.
+    #[must_use]
+    pub fn symlinks(mut self, symlinks: Symlinks) -> Self {
+        self.symlinks = symlinks;
+        self
+    }
+
+    /// Does not enter directories at this depth; 0 is the start.
+    #[must_use]
+    pub fn max_depth(mut self, depth: usize) -> Self {
+        self.max_depth = depth.min(MAX_DEPTH);
+        self
+    }
+
+    /// Does not enter the directory that was handed out last. Its [`Step::Leave`] still comes.
+    pub fn prune(&mut self) {
+        if let Some((node, attr)) = self.entering.take() {
+            self.push(node, attr, true);
+        }
+    }
+
+    fn push(&mut self, node: Node, attr: Attr, finished: bool) {
+        self.ancestors.insert(node.ino());
+        let path_len = self.path.len();
+        self.stack.push(Frame { node, attr, path_len, pending: Vec::new(), from: Cookie::START, finished });
+    }
+
+    /// Steps into the directory that was handed out last.
+    fn enter(&mut self) {
+        let Some((node, attr)) = self.entering.take() else { return };
+        let too_deep = self.stack.len() >= self.max_depth;
+        self.push(node, attr, too_deep);
+        if too_deep && self.max_depth == MAX_DEPTH {
+            self.top().pending.push(Pending::Damage(Error::Loop));
+        }
+    }
+
+    fn top(&mut self) -> &mut Frame {
+        self.stack.last_mut().expect("called with a directory on the stack")
+    }
+
+    /// What comes next in the directory on top of the stack.
+    fn next_pending(&mut self) -> Option<Pending> {
+        let order = self.order;
+        let frame = self.stack.last_mut()?;
+        if frame.pending.is_empty() && !frame.finished {
+            frame.read(order);
+        }
+        frame.pending.pop()
+    }
+
+    /// What an entry of the directory on top of the stack leads to.
+    fn find(&mut self, listed: &Listed) -> Result<Node, Error> {
+        let symlinks = self.symlinks;
+        let dir = &self.top().node;
+        let node = dir.child(&listed.entry())?;
+        if symlinks == Symlinks::Keep || node.kind()? != FileKind::Symlink {
+            return Ok(node);
+        }
+        let target = dir.vfs().resolve(dir, listed.name.as_bytes(), Symlinks::Follow, &Caller::Owner);
+        Ok(target.unwrap_or(node))
+    }
+
+    /// Hands out `node`, which is called as `self.path` says.
+    fn meet(&mut self, node: Node) -> Result<Entry, Damage> {
+        let attr = node.attr().map_err(|error| Damage { path: self.path.clone(), error })?;
+        let step = if attr.kind == FileKind::Directory { Step::Enter } else { Step::File };
+        if step == Step::Enter {
+            if self.ancestors.contains(&node.ino()) {
+                return Err(Damage { path: self.path.clone(), error: Error::Loop });
+            }
+            self.entering = Some((node.clone(), attr));
+        }
+        Ok(Entry { path: self.path.clone(), depth: self.stack.len(), node, attr, step })
+    }
+
+    fn leave(&mut self) -> Option<Entry> {
+        let frame = self.stack.pop()?;
+        self.path.truncate(frame.path_len);
+        self.ancestors.remove(&frame.node.ino());
+        let (path, depth) = (self.path.clone(), self.stack.len());
+        let entry = Entry { path, depth, node: frame.node, attr: frame.attr, step: Step::Leave };
+        let above = self.stack.last().map_or(0, |frame| frame.path_len);
+        self.path.truncate(above);
+        Some(entry)
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Result<Entry, Damage>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(start) = self.start.take() {
+            return Some(self.meet(start));
+        }
+        self.enter();
+        let path_len = self.stack.last()?.path_len;
+        self.path.truncate(path_len);
+        match self.next_pending() {
+            None => self.leave().map(Ok),
+            Some(Pending::Damage(error)) => Some(Err(Damage { path: self.path.clone(), error })),
+            Some(Pending::Entry(listed)) => {
+                if path_len > 0 {
+                    self.path.push(b'/');
+                }
+                self.path.extend_from_slice(listed.name.as_bytes());
+                let node = self.find(&listed);
+                Some(match node {
+                    Ok(node) => self.meet(node),
+                    Err(error) => Err(Damage { path: self.path.clone(), error }),
+                })
+            }
+        }
+    }
+}
+
+impl Listed {
+    fn entry(&self) -> DirEntry<'_> {
+        DirEntry { name: &self.name, ino: self.ino, kind: self.kind, next: self.next }
+    }
+}
+
+impl Frame {
+    /// Reads the next portion of the directory.
+    fn read(&mut self, order: Order) {
+        let limit = if order == Order::Name { SORTED } else { PORTION };
+        let (mut from, mut entries, mut damage) = (self.from, Vec::new(), Vec::new());
+        let listed = self.node.read_dir(from, &mut |entry| {
+            match entry {
+                Ok(DirEntry { name, ino, kind, next }) => {
+                    from = next;
+                    entries.push(Listed { name: name.to_buf(), ino, kind, next });
+                }
+                Err(error) => damage.push(Pending::Damage(error)),
+            }
+            if entries.len() + damage.len() < limit {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+        // A driver whose cookies do not move on must not keep the walk here.
+        self.finished = entries.len() + damage.len() < limit || from == self.from;
+        self.from = from;
+        if let Err(error) = listed {
+            damage.push(Pending::Damage(error));
+            self.finished = true;
+        }
+        match order {
+            Order::Name => entries.sort_unstable_by(|a, b| b.name.cmp(&a.name)),
+            Order::Directory => entries.reverse(),
+        }
+        self.pending = damage;
+        self.pending.extend(entries.into_iter().map(Pending::Entry));
+    }
+}
