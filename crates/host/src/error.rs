@@ -127,6 +127,11 @@ impl HostError {
         }
     }
 
+    /// Memory ran out doing `operation`.
+    pub(crate) fn out_of_memory(operation: &'static str) -> Self {
+        Self::system(operation, PathBuf::new(), Errno::NOMEM)
+    }
+
     /// The error number, if a system call gave one.
     pub fn errno(&self) -> Option<Errno> {
         match self {
