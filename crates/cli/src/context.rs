@@ -1,21 +1,40 @@
 //! What every subcommand shares: the options, the colours' and the progress bar's permission, and the diagnostics with
 //! the exit code that follows from them.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell, RefMut};
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
 use crate::cli::{GlobalOptions, When};
-use crate::report::Report;
+use crate::open::Opener;
+use crate::report::{Report, printable};
 
 /// What a subcommand runs in.
 pub struct Context {
     options: GlobalOptions,
     status: Cell<u8>,
+    opener: RefCell<Opener>,
 }
 
 impl Context {
     pub fn new(options: GlobalOptions) -> Self {
-        Self { options, status: Cell::new(0) }
+        Self { options, status: Cell::new(0), opener: RefCell::default() }
+    }
+
+    /// The options of every subcommand.
+    pub fn options(&self) -> &GlobalOptions {
+        &self.options
+    }
+
+    /// The images that are open.
+    pub fn opener(&self) -> RefMut<'_, Opener> {
+        self.opener.borrow_mut()
+    }
+
+    /// Gives up what a command that only reads has no more use for, once everything is open: a bug in a decoder is then
+    /// of little use to whoever made the image. A kernel that cannot do it is no reason to refuse the work.
+    pub fn seal(&self) {
+        obento::sandbox::enter(obento::sandbox::Rights::Read);
     }
 
     /// Whether lists are to be JSON.
@@ -59,6 +78,11 @@ impl Context {
     /// The exit code so far.
     pub fn status(&self) -> u8 {
         self.status.get()
+    }
+
+    /// Tells what a person should know about an image although it could be opened.
+    pub fn note(&self, image: &[u8], note: impl Display) {
+        let _ = writeln!(io::stderr().lock(), "obento: {}: note: {note}", printable(image));
     }
 
     fn print(&self, report: &Report, code: u8) {

@@ -5,7 +5,11 @@
 
 use std::io::{self, Write};
 
+use obento::{Attr, Owners, Timestamp};
 use serde::Serialize;
+
+use crate::format::mode::kind_word;
+use crate::format::time::{Clock, Style};
 
 /// The version of the schema; it grows when a field changes its meaning or goes, not when one comes.
 pub const SCHEMA: &str = "obento/1";
@@ -41,6 +45,43 @@ impl Line {
                 self.field(&format!("{key}_hex"), hex(bytes))
             }
         }
+    }
+
+    /// Adds the attributes of an inode.
+    #[must_use]
+    pub fn attr(self, attr: &Attr, owners: &Owners) -> Self {
+        let mut line = self
+            .field("ino", attr.ino.0)
+            .field("generation", attr.generation.0)
+            .field("type", kind_word(attr.kind))
+            .field("mode", format_args!("{:04o}", attr.mode.bits()))
+            .field("nlink", attr.nlink)
+            .field("uid", attr.uid)
+            .field("gid", attr.gid);
+        if let Some(user) = owners.user(attr.uid) {
+            line = line.bytes("user", user);
+        }
+        if let Some(group) = owners.group(attr.gid) {
+            line = line.bytes("group", group);
+        }
+        if attr.kind.is_device() {
+            line = line.field("major", attr.rdev.major).field("minor", attr.rdev.minor);
+        }
+        line = line.field("size", attr.size).field("bytes_allocated", attr.blocks.saturating_mul(512));
+        line = line.time("atime", attr.atime).time("mtime", attr.mtime).time("ctime", attr.ctime);
+        if let Some(btime) = attr.btime {
+            line = line.time("btime", btime);
+        }
+        let flags: Vec<String> = attr.flags.iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect();
+        line.field("flags", flags)
+    }
+
+    /// Adds a time: ISO 8601 in UTC, with nanoseconds.
+    #[must_use]
+    pub fn time(self, key: &str, time: Timestamp) -> Self {
+        let mut clock = Clock::new(jiff::tz::TimeZone::UTC, Timestamp::EPOCH);
+        let text = clock.text(&Style::FullIso, time);
+        self.field(key, text.trim_end_matches(" +0000").replacen(' ', "T", 1) + "Z")
     }
 
     /// Ends the object and its line.

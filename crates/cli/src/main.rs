@@ -9,9 +9,12 @@ mod cli;
 mod commands;
 mod context;
 mod escape;
+mod format;
 mod json;
+mod open;
 mod output;
 mod report;
+mod terminal;
 
 fn main() -> std::process::ExitCode {
     cli::main()

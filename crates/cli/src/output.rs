@@ -5,6 +5,7 @@
 
 use std::io::{self, BufWriter, IsTerminal, LineWriter, StdoutLock, Write};
 
+use crate::escape::{Style, escape};
 use crate::report::Report;
 
 const BUFFER: usize = 64 << 10;
@@ -48,6 +49,17 @@ impl Output {
         } else {
             Self::Other(BufWriter::with_capacity(BUFFER, stdout.lock()))
         }
+    }
+
+    /// Whether a person reads it.
+    pub fn is_terminal(&self) -> bool {
+        matches!(self, Self::Terminal(_))
+    }
+
+    /// Writes a name or path: its bytes, or on a terminal what cannot act on it.
+    pub fn write_name(&mut self, name: &[u8]) -> io::Result<()> {
+        let style = if self.is_terminal() { Style::Backslash } else { Style::Literal };
+        self.write_all(&escape(name, style))
     }
 
     /// Writes out what is buffered.

@@ -4,11 +4,14 @@
 
 use std::fmt;
 
+use obento::{Notice, uuid_text};
+
 use crate::escape::{Style, escape};
 
 /// An error as a person reads it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
+    /// Empty where the cause says it all.
     what: String,
     cause: String,
     help: Option<String>,
@@ -18,6 +21,11 @@ impl Report {
     /// `what` failed because of `cause`. `what` begins with `cannot`; names in it go through [`subject`].
     pub fn new(what: impl Into<String>, cause: impl fmt::Display) -> Self {
         Self { what: what.into(), cause: cause.to_string(), help: None }
+    }
+
+    /// An error whose own words say what failed on what.
+    pub fn plain(error: impl fmt::Display) -> Self {
+        Self::new("", error)
     }
 
     /// `action`, as in `cannot list`, failed on what `subject` names.
@@ -35,7 +43,10 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.cause)?;
+        if !self.what.is_empty() {
+            write!(f, "{}: ", self.what)?;
+        }
+        f.write_str(&self.cause)?;
         match &self.help {
             Some(help) => write!(f, "\n  help: {help}"),
             None => Ok(()),
@@ -45,7 +56,41 @@ impl fmt::Display for Report {
 
 /// `'name'`, with what a terminal would act on escaped.
 pub fn subject(name: impl AsRef<[u8]>) -> String {
-    format!("'{}'", String::from_utf8_lossy(&escape(name.as_ref(), Style::Backslash)))
+    format!("'{}'", printable(name.as_ref()))
+}
+
+/// `name` with what a terminal would act on escaped.
+pub fn printable(name: &[u8]) -> String {
+    String::from_utf8_lossy(&escape(name, Style::Backslash)).into_owned()
+}
+
+/// What a person should know about a volume, and what follows from it.
+pub fn notice(notice: &Notice) -> String {
+    match notice {
+        Notice::Damaged(error) => format!("damaged: {error}; the rest is shown"),
+        Notice::BackupSuperBlock { block } => {
+            format!("the primary super block is damaged; the copy at block {block} is used")
+        }
+        Notice::Truncated { expected, found } => format!(
+            "the image is cut short: the volume has {expected} bytes, {found} are there; files beyond cannot be read"
+        ),
+        Notice::Replayed { transactions } => {
+            let s = if *transactions == 1 { "" } else { "s" };
+            format!(
+                "not unmounted cleanly: {transactions} transaction{s} of the journal replayed in memory \
+                 (--no-replay shows the state before)"
+            )
+        }
+        Notice::NotReplayed => "not unmounted cleanly: this is the state before the journal".to_owned(),
+        Notice::ReplayFailed(error) => {
+            format!("not unmounted cleanly, and the journal cannot be replayed: {error}; shown without it")
+        }
+        Notice::JournalMissing { uuid } => format!(
+            "not unmounted cleanly, and the journal is on another device, {}; name it with --journal FILE",
+            uuid_text(*uuid)
+        ),
+        Notice::MarkedWithErrors => "marked as having errors by whoever used it last".to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -21,7 +21,11 @@ fn obento() -> Command {
 }
 
 fn tree() -> TreeSpec {
-    if std::env::var_os("OBENTO_MATRIX").is_some_and(|value| value == "full") { TreeSpec::FULL } else { TreeSpec::SMALL }
+    if std::env::var_os("OBENTO_MATRIX").is_some_and(|value| value == "full") {
+        TreeSpec::FULL
+    } else {
+        TreeSpec::SMALL
+    }
 }
 
 fn export(image: &Path) -> Result<Entries> {
@@ -52,7 +56,12 @@ fn for_each(specs: Vec<ImageSpec>, check: impl Fn(&ImageSpec, &Path) -> Result<(
 
 #[test]
 fn an_export_equals_what_tar_reads_from_the_kernels_mount() {
-    if !require(&[Oracle::LoopMount, Oracle::Program("mke2fs"), Oracle::Program("tune2fs"), Oracle::Program("debugfs")]) {
+    if !require(&[
+        Oracle::LoopMount,
+        Oracle::Program("mke2fs"),
+        Oracle::Program("tune2fs"),
+        Oracle::Program("debugfs"),
+    ]) {
         return;
     }
     let specs = matrix::ext4(tree()).into_iter().filter(matrix::mounts).collect();
@@ -128,6 +137,10 @@ fn sockets_are_shown_as_the_kernel_shows_them() {
         let kernel = run(program("stat").args(["-c", format]).arg(mount.path().join(&socket))).unwrap();
         let address = format!("{}:/{}", image.display(), socket.display());
         let ours = run(obento().args(["stat", "-c", format, &address])).unwrap();
-        assert_eq!(String::from_utf8_lossy(&ours.stdout), String::from_utf8_lossy(&kernel.stdout), "{address}");
+        assert_eq!(
+            String::from_utf8_lossy(&ours.stdout),
+            String::from_utf8_lossy(&kernel.stdout),
+            "{address}"
+        );
     }
 }

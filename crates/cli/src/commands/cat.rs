@@ -1,0 +1,93 @@
+//! `obento cat`: the bytes of files to standard output.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+
+use obento::{FileKind, Node, Symlinks};
+
+use crate::context::Context;
+use crate::open::{Opened, open_file};
+use crate::output::{Outcome, Output};
+use crate::report::Report;
+
+/// Bytes that are moved at once.
+const CHUNK: usize = 1 << 20;
+
+/// Write files to standard output
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Files in images; `-` is standard input
+    #[arg(required = true, value_name = "IMAGE:PATH")]
+    paths: Vec<OsString>,
+}
+
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let opened: Vec<_> = args.paths.iter().map(|path| open_file(path, context)).collect();
+    context.seal();
+    let mut out = Output::stdout();
+    let mut buffer = vec![0; CHUNK];
+    for opened in opened {
+        match opened {
+            Ok(Opened::Stdio) => copy_stdin(&mut out, &mut buffer, context)?,
+            Ok(Opened::Image(location)) => match location.find(Symlinks::Follow, "cannot read") {
+                Ok(found) => {
+                    for file in found {
+                        copy(&file.node, &file.shown(), &mut out, &mut buffer, context)?;
+                    }
+                }
+                Err(report) => context.warn(&report),
+            },
+            Err(report) => context.warn(&report),
+        }
+    }
+    out.finish()
+}
+
+fn copy(node: &Node, shown: &[u8], out: &mut Output, buffer: &mut [u8], context: &Context) -> Outcome {
+    let failed = |cause: &dyn std::fmt::Display| context.warn(&Report::on("cannot read", shown, cause));
+    match node.kind() {
+        Ok(FileKind::Regular) => {}
+        Ok(FileKind::Directory) => {
+            let help = format!("obento ls {} shows what is in it", crate::report::subject(shown));
+            context.warn(&Report::on("cannot read", shown, "is a directory").help(help));
+            return Ok(());
+        }
+        Ok(kind) => {
+            let name = crate::format::mode::kind_name(kind, 1);
+            failed(&format_args!("it is a {name}, which holds no data in an image"));
+            return Ok(());
+        }
+        Err(error) => {
+            failed(&error);
+            return Ok(());
+        }
+    }
+    let mut offset = 0;
+    loop {
+        match node.read_at(offset, buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => {
+                out.write_all(&buffer[..count])?;
+                offset += count as u64;
+            }
+            Err(error) => {
+                failed(&format_args!("{error} (the {offset} bytes before were written)"));
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn copy_stdin(out: &mut Output, buffer: &mut [u8], context: &Context) -> Outcome {
+    loop {
+        match io::stdin().lock().read(buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => out.write_all(&buffer[..count])?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                context.warn(&Report::new("cannot read standard input", error));
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What is listed together: the entries of a directory, or the operands that are none.
+//!
+//! A directory is read to its end before anything is asked about its entries, and their names lie in one buffer: a
+//! listing of many thousands costs a few allocations.
+
+use std::ops::ControlFlow;
+
+use obento::{Attr, Caller, Cookie, DirEntry, FileKind, Ino, Node, Result, Symlinks, Volume};
+
+use super::settings::{Dereference, Hide, Indicator, Settings};
+use super::sort;
+use crate::context::Context;
+use crate::format::colors::{Look, Painter};
+use crate::open::{Found, join};
+use crate::report::Report;
+
+/// A line of the listing.
+pub struct Entry {
+    start: usize,
+    len: usize,
+    pub ino: Ino,
+    /// What the directory says of the kind.
+    kind: Option<FileKind>,
+    /// None where nothing of it is shown, and where it cannot be read.
+    pub attr: Option<Attr>,
+    /// Where a symbolic link leads, and what is there.
+    pub target: Option<Vec<u8>>,
+    pub at_target: AtTarget,
+    /// What stands after the mode: `+` for an access control list, `.` for a security context.
+    pub mark: u8,
+    /// `.` or `..`.
+    pub is_dots: bool,
+}
+
+/// What a symbolic link leads to, where that matters.
+#[derive(Clone, Copy)]
+pub enum AtTarget {
+    NotAsked,
+    Missing,
+    File(Attr),
+}
+
+impl Entry {
+    /// The kind, by the inode if it was read.
+    pub fn kind(&self) -> Option<FileKind> {
+        self.attr.map(|attr| attr.kind).or(self.kind)
+    }
+
+    /// By what the name is coloured.
+    pub fn look(&self, links_as_targets: bool) -> Option<Look> {
+        match (self.at_target, self.attr) {
+            (AtTarget::Missing, _) => Some(Look::Orphan),
+            (AtTarget::File(target), _) if links_as_targets => Some(look(&target)),
+            (_, Some(attr)) => Some(look(&attr)),
+            _ => None,
+        }
+    }
+
+    /// By what the target's name is coloured.
+    pub fn target_look(&self) -> Option<Look> {
+        match self.at_target {
+            AtTarget::NotAsked => None,
+            AtTarget::Missing => Some(Look::Missing),
+            AtTarget::File(target) => Some(look(&target)),
+        }
+    }
+}
+
+fn look(attr: &Attr) -> Look {
+    Look::File { kind: attr.kind, mode: attr.mode, nlink: attr.nlink }
+}
+
+/// What is listed together.
+pub struct Listing {
+    names: Vec<u8>,
+    pub entries: Vec<Entry>,
+    /// Whether the entries are those of one directory.
+    pub is_directory: bool,
+    /// The address of the directory.
+    pub path: Vec<u8>,
+    directory: Option<Node>,
+}
+
+impl Listing {
+    /// The entries of a directory, in its own order. Damage within it is told, and costs what it hit.
+    pub fn read(node: &Node, path: &[u8], settings: &Settings, context: &Context) -> Result<Self> {
+        let mut listing = Self {
+            names: Vec::new(),
+            entries: Vec::new(),
+            is_directory: true,
+            path: path.to_vec(),
+            directory: Some(node.clone()),
+        };
+        if settings.hide == Hide::Nothing {
+            listing.add(b".", node.ino(), Some(FileKind::Directory));
+            let parent = node.parent().map_or(node.ino(), |parent| parent.ino());
+            listing.add(b"..", parent, Some(FileKind::Directory));
+            listing.entries.iter_mut().for_each(|entry| entry.is_dots = true);
+        }
+        node.read_dir(Cookie::START, &mut |entry: Result<DirEntry<'_>>| {
+            match entry {
+                Ok(entry) if settings.hide == Hide::Dotted && entry.name.as_bytes().starts_with(b".") => {}
+                Ok(entry) => listing.add(entry.name.as_bytes(), entry.ino, entry.kind),
+                Err(error) => context.warn(&Report::on("cannot read all of directory", path, error)),
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(listing)
+    }
+
+    /// Operands that are shown themselves.
+    pub fn of_operands(operands: &[Found], context: &Context) -> Self {
+        let mut listing = Self {
+            names: Vec::new(),
+            entries: Vec::new(),
+            is_directory: false,
+            path: Vec::new(),
+            directory: None,
+        };
+        for operand in operands {
+            match operand.node.attr() {
+                Ok(attr) => {
+                    listing.add(&operand.shown(), attr.ino, Some(attr.kind));
+                    if let Some(entry) = listing.entries.last_mut() {
+                        entry.attr = Some(attr);
+                    }
+                }
+                Err(error) => context.fail(&Report::on("cannot access", operand.shown(), error)),
+            }
+        }
+        listing
+    }
+
+    fn add(&mut self, name: &[u8], ino: Ino, kind: Option<FileKind>) {
+        self.entries.push(Entry {
+            start: self.names.len(),
+            len: name.len(),
+            ino,
+            kind,
+            attr: None,
+            target: None,
+            at_target: AtTarget::NotAsked,
+            mark: b' ',
+            is_dots: false,
+        });
+        self.names.extend_from_slice(name);
+    }
+
+    /// The name of one of the entries.
+    pub fn name(&self, entry: &Entry) -> &[u8] {
+        &self.names[entry.start..entry.start + entry.len]
+    }
+
+    /// The space that the entries take.
+    pub fn total_bytes(&self) -> u64 {
+        let blocks = self.entries.iter().filter_map(|entry| entry.attr).map(|attr| attr.blocks);
+        blocks.fold(0, u64::saturating_add).saturating_mul(512)
+    }
+
+    /// Adds what the settings ask for to each entry, and brings them in order.
+    pub fn finish(
+        &mut self,
+        volume: &Volume,
+        settings: &Settings,
+        painter: &Option<Painter>,
+        context: &Context,
+    ) {
+        if settings.wants_attr(painter.is_some()) {
+            self.read_attrs(volume, settings, context);
+        }
+        if settings.targets {
+            self.read_targets(volume, context);
+        }
+        let colors = painter.as_ref().is_some_and(|painter| painter.colors.wants_targets());
+        if colors || settings.indicator == Indicator::All && settings.targets {
+            self.look_at_targets();
+        }
+        if settings.targets {
+            self.read_marks(volume);
+        }
+        sort::sort(self, settings);
+    }
+
+    fn read_attrs(&mut self, volume: &Volume, settings: &Settings, context: &Context) {
+        let fs = volume.vfs().file_system().clone();
+        for at in 0..self.entries.len() {
+            let entry = &self.entries[at];
+            if entry.attr.is_some() {
+                continue;
+            }
+            let follow =
+                settings.dereference == Dereference::Always && entry.kind != Some(FileKind::Directory);
+            let attr = match (follow, &self.directory) {
+                (true, Some(directory)) if !entry.is_dots => follow_link(directory, self.name(entry)),
+                _ => fs.getattr(entry.ino),
+            };
+            match attr {
+                Ok(attr) => {
+                    self.entries[at].attr = Some(attr);
+                    self.entries[at].ino = attr.ino;
+                }
+                Err(error) => context.warn(&Report::on("cannot access", self.path_of(entry), error)),
+            }
+        }
+    }
+
+    fn read_targets(&mut self, volume: &Volume, context: &Context) {
+        let fs = volume.vfs().file_system().clone();
+        for at in 0..self.entries.len() {
+            let entry = &self.entries[at];
+            if entry.attr.is_none_or(|attr| attr.kind != FileKind::Symlink) {
+                continue;
+            }
+            match fs.read_link(entry.ino) {
+                Ok(target) => self.entries[at].target = Some(target),
+                Err(error) => {
+                    context.warn(&Report::on("cannot read symbolic link", self.path_of(entry), error))
+                }
+            }
+        }
+    }
+
+    fn look_at_targets(&mut self) {
+        let Some(directory) = self.directory.clone() else { return };
+        for at in 0..self.entries.len() {
+            let entry = &self.entries[at];
+            if entry.kind() == Some(FileKind::Symlink) {
+                let target = follow_link(&directory, self.name(entry));
+                self.entries[at].at_target = target.map_or(AtTarget::Missing, AtTarget::File);
+            }
+        }
+    }
+
+    /// As GNU `ls`: an access control list that says more than the mode, or a security context alone.
+    fn read_marks(&mut self, volume: &Volume) {
+        let fs = volume.vfs().file_system().clone();
+        let Some(xattrs) = fs.xattrs() else { return };
+        for entry in self.entries.iter_mut().filter(|entry| entry.kind() != Some(FileKind::Symlink)) {
+            let mut mark = b' ';
+            // Attributes that cannot be read leave no mark; getfattr tells what is wrong with them.
+            let _ = xattrs.list_xattrs(entry.ino, &mut |name| match name {
+                b"system.posix_acl_access" | b"system.posix_acl_default" => mark = b'+',
+                b"security.selinux" if mark == b' ' => mark = b'.',
+                _ => {}
+            });
+            entry.mark = mark;
+        }
+    }
+
+    fn path_of(&self, entry: &Entry) -> Vec<u8> {
+        match self.is_directory {
+            true => join(&self.path, self.name(entry)),
+            false => self.name(entry).to_vec(),
+        }
+    }
+}
+
+fn follow_link(directory: &Node, name: &[u8]) -> Result<Attr> {
+    directory.vfs().resolve(directory, name, Symlinks::Follow, &Caller::Owner)?.attr()
+}

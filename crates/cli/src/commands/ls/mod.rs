@@ -1,0 +1,226 @@
+//! `obento ls`: the listing of GNU `ls`, of what is in an image.
+//!
+//! `settings` is what the flags come to, `gather` reads a directory, `sort` orders it, `long` and `short` write it.
+//!
+//! Differences from GNU, by intent: names sort by their bytes in every locale, and owners have the names that the
+//! image's own passwd and group give them.
+
+mod args;
+mod gather;
+mod long;
+mod settings;
+mod short;
+mod sort;
+
+use std::collections::HashSet;
+use std::io::Write;
+
+use obento::{FileKind, Ino, Node, Owners, Symlinks};
+
+pub use args::Args;
+
+use crate::context::Context;
+use crate::escape::escape;
+use crate::format::colors::{Colors, Painter};
+use crate::format::time::Clock;
+use crate::open::{Found, Location, find_all, join};
+use crate::output::{Outcome, Output, Stop};
+use crate::report::Report;
+use gather::Listing;
+use settings::{Dereference, Settings, Shape};
+
+/// Everything a listing is written with.
+struct Lister<'c> {
+    context: &'c Context,
+    settings: Settings,
+    clock: Clock,
+    painter: Option<Painter>,
+    out: Output,
+    /// What was written before: directories after it are set off by an empty line.
+    begun: bool,
+    /// The text of one directory, used again for the next.
+    text: Vec<u8>,
+}
+
+pub fn run(args: Args, context: &Context) -> Outcome {
+    let settings = Settings::new(&args, context)?;
+    let clock = Clock::system();
+    let painter = context.colors().then(|| Painter::new(Colors::from_env()));
+    let symlinks = match settings.dereference {
+        Dereference::Always => Symlinks::Follow,
+        _ => Symlinks::Keep,
+    };
+    let found = find_all(&args.paths, symlinks, context, |report| context.fail(report));
+    let text = Vec::with_capacity(64 << 10);
+    let mut lister = Lister { context, settings, clock, painter, out: Output::stdout(), begun: false, text };
+    lister.operands(found, args.paths.len())?;
+    lister.out.finish()
+}
+
+/// A directory that is still to be listed.
+struct Pending {
+    at: Location,
+    path: Vec<u8>,
+    node: Node,
+}
+
+impl Lister<'_> {
+    /// First what is no directory, as one listing; then each directory.
+    fn operands(&mut self, found: Vec<Found>, arguments: usize) -> Outcome {
+        let mut files = Vec::new();
+        let mut directories = Vec::new();
+        let several = arguments > 1 || found.len() > 1;
+        for mut operand in found {
+            self.follow_to_directory(&mut operand);
+            match operand.node.kind() {
+                Ok(FileKind::Directory) if !self.settings.directories_as_files => directories.push(operand),
+                Ok(_) => files.push(operand),
+                Err(error) => self.context.fail(&Report::on("cannot access", operand.shown(), error)),
+            }
+        }
+        self.files(files)?;
+        directories.sort_by(|a, b| sort::compare_operands(a, b, &self.settings));
+        let headers = several || self.settings.recursive;
+        for directory in directories {
+            self.tree(directory, headers)?;
+        }
+        Ok(())
+    }
+
+    /// A link on the command line that leads to a directory stands for it, where only names are asked for.
+    fn follow_to_directory(&self, operand: &mut Found) {
+        if self.settings.dereference != Dereference::OperandsToDirectories
+            || operand.node.kind() != Ok(FileKind::Symlink)
+        {
+            return;
+        }
+        let location = &operand.location;
+        if let Ok(target) = location.volume.resolve(&location.place, Symlinks::Follow)
+            && target.kind() == Ok(FileKind::Directory)
+        {
+            operand.node = target;
+        }
+    }
+
+    /// The operands that are shown themselves, in groups of one volume each.
+    fn files(&mut self, files: Vec<Found>) -> Outcome {
+        let mut rest = files.as_slice();
+        while let Some(first) = rest.first() {
+            let same = |f: &&Found| std::rc::Rc::ptr_eq(&f.location.volume, &first.location.volume);
+            let count = rest.iter().take_while(same).count();
+            let owners = first.location.volume.owners();
+            let mut listing = Listing::of_operands(&rest[..count], self.context);
+            listing.finish(&first.location.volume, &self.settings, &self.painter, self.context);
+            self.write(&listing, owners, None)?;
+            rest = &rest[count..];
+        }
+        Ok(())
+    }
+
+    /// One directory, and with `-R` all below it. A directory is listed once: a damaged volume may have it in itself.
+    fn tree(&mut self, top: Found, headers: bool) -> Outcome {
+        let volume = top.location.volume.clone();
+        let owners = volume.owners();
+        let path = top.shown();
+        let mut pending = vec![Pending { at: top.location, path, node: top.node }];
+        let mut listed: HashSet<Ino> = HashSet::new();
+        while let Some(directory) = pending.pop() {
+            if self.settings.recursive && !listed.insert(directory.node.ino()) {
+                let cause = "the same directory was listed before; the directories run in a circle";
+                self.context.fail(&Report::on("cannot list", &directory.path, cause));
+                continue;
+            }
+            let below = self.directory(&directory, headers, owners)?;
+            pending.extend(below.into_iter().rev());
+        }
+        Ok(())
+    }
+
+    /// One directory. Answers the directories in it, if they are to follow.
+    fn directory(
+        &mut self,
+        directory: &Pending,
+        header: bool,
+        owners: &Owners,
+    ) -> Result<Vec<Pending>, Stop> {
+        let mut listing = match Listing::read(&directory.node, &directory.path, &self.settings, self.context)
+        {
+            Ok(listing) => listing,
+            Err(error) => {
+                self.context.fail(&Report::on("cannot read directory", &directory.path, error));
+                return Ok(Vec::new());
+            }
+        };
+        let volume = &directory.at.volume;
+        listing.finish(volume, &self.settings, &self.painter, self.context);
+        self.write(&listing, owners, header.then_some(directory.path.as_slice()))?;
+        if !self.settings.recursive {
+            return Ok(Vec::new());
+        }
+        let entries = listing.entries.iter().filter(|e| e.kind() == Some(FileKind::Directory) && !e.is_dots);
+        let below = entries.filter_map(|entry| {
+            let path = join(&directory.path, listing.name(entry));
+            match volume.vfs().node(entry.ino) {
+                Ok(node) => Some(Pending { at: directory.at.clone(), path, node }),
+                Err(error) => {
+                    self.context.warn(&Report::on("cannot access", path, error));
+                    None
+                }
+            }
+        });
+        Ok(below.collect())
+    }
+
+    /// Writes a listing, below its header if it has one.
+    fn write(&mut self, listing: &Listing, owners: &Owners, header: Option<&[u8]>) -> Outcome {
+        self.text.clear();
+        if self.settings.shape == Shape::Json {
+            return self.write_json(listing, owners);
+        }
+        let begun = std::mem::replace(&mut self.begun, true);
+        if let Some(path) = header {
+            if begun {
+                self.text.push(b'\n');
+            }
+            self.text.extend_from_slice(&escape(path, self.settings.quoting));
+            self.text.extend_from_slice(b":\n");
+        } else if begun && listing.is_directory {
+            self.text.push(b'\n');
+        }
+        if listing.is_directory && (self.settings.shape == Shape::Long || self.settings.blocks) {
+            self.text.extend_from_slice(b"total ");
+            self.text.extend_from_slice(self.settings.block_unit.text(listing.total_bytes()).as_bytes());
+            self.text.push(b'\n');
+        }
+        match self.settings.shape {
+            Shape::Long => long::write(
+                &mut self.text,
+                listing,
+                &self.settings,
+                owners,
+                &mut self.clock,
+                &mut self.painter,
+            ),
+            _ => short::write(&mut self.text, listing, &self.settings, &mut self.painter),
+        }
+        Ok(self.out.write_all(&self.text)?)
+    }
+
+    fn write_json(&mut self, listing: &Listing, owners: &Owners) -> Outcome {
+        for entry in &listing.entries {
+            let name = listing.name(entry);
+            let path = if listing.is_directory { join(&listing.path, name) } else { name.to_vec() };
+            let line = crate::json::Line::new("entry").bytes("path", &path).bytes("name", name);
+            let line = match &entry.attr {
+                Some(attr) => line.attr(attr, owners),
+                None => line.field("ino", entry.ino.0),
+            };
+            match &entry.target {
+                Some(target) => line.bytes("target", target),
+                None => line,
+            }
+            .write(&mut self.out)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,251 @@
+//! What the flags, the environment and the terminal come to.
+
+use std::io::{IsTerminal, stdout};
+
+use obento::{Attr, Timestamp};
+
+use super::Args;
+use crate::context::Context;
+use crate::escape::Style;
+use crate::format::columns::Order;
+use crate::format::size::Unit;
+use crate::format::time;
+use crate::report::Report;
+
+/// How the entries are laid out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shape {
+    Long,
+    One,
+    Columns(Order),
+    Json,
+}
+
+/// What to do about symbolic links.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dereference {
+    Never,
+    /// Those on the command line that lead to a directory.
+    OperandsToDirectories,
+    Always,
+}
+
+/// Which names are left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hide {
+    Dotted,
+    Dots,
+    Nothing,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SortBy {
+    Name,
+    Time,
+    Size,
+    Extension,
+    Nothing,
+}
+
+/// Which of an inode's times.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WhichTime {
+    Modified,
+    Changed,
+    Accessed,
+    Born,
+}
+
+impl WhichTime {
+    /// That time; none where the format does not store when files were made.
+    pub fn of(self, attr: &Attr) -> Option<Timestamp> {
+        match self {
+            Self::Modified => Some(attr.mtime),
+            Self::Changed => Some(attr.ctime),
+            Self::Accessed => Some(attr.atime),
+            Self::Born => attr.btime,
+        }
+    }
+}
+
+/// What is put after names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Indicator {
+    Nothing,
+    Slash,
+    All,
+}
+
+/// What the flags come to.
+pub struct Settings {
+    pub shape: Shape,
+    pub hide: Hide,
+    pub sort: SortBy,
+    pub reverse: bool,
+    pub directories_first: bool,
+    pub directories_as_files: bool,
+    pub recursive: bool,
+    pub dereference: Dereference,
+    pub indicator: Indicator,
+    pub inode: bool,
+    pub blocks: bool,
+    pub numeric: bool,
+    pub owner: bool,
+    pub group: bool,
+    pub size_unit: Unit,
+    pub block_unit: Unit,
+    pub time: WhichTime,
+    pub time_style: time::Style,
+    pub quoting: Style,
+    /// Names without quotes are moved by a blank to stand in line with those that have some.
+    pub align_quotes: bool,
+    pub width: usize,
+    pub tab: usize,
+    pub end: u8,
+    pub targets: bool,
+}
+
+impl Settings {
+    pub fn new(args: &Args, context: &Context) -> Result<Self, Report> {
+        let terminal = stdout().is_terminal();
+        let shape = shape(args, context, terminal);
+        let columns = matches!(shape, Shape::Columns(_));
+        let human = match (args.human_readable, args.si) {
+            (true, _) => Some(Unit::Human),
+            (_, true) => Some(Unit::Si),
+            _ => None,
+        };
+        let indicator = match (args.classify, args.slash) {
+            (true, _) => Indicator::All,
+            (_, true) => Indicator::Slash,
+            _ => Indicator::Nothing,
+        };
+        let quoting = quoting(args, terminal)?;
+        let width = args.width.unwrap_or_else(crate::terminal::width);
+        Ok(Self {
+            shape,
+            hide: match (args.all || args.raw, args.almost_all) {
+                (true, _) => Hide::Nothing,
+                (_, true) => Hide::Dots,
+                _ => Hide::Dotted,
+            },
+            sort: sort(args, shape),
+            reverse: args.reverse,
+            directories_first: args.group_directories_first,
+            directories_as_files: args.directory,
+            recursive: args.recursive && !args.directory,
+            dereference: match () {
+                () if args.dereference => Dereference::Always,
+                () if args.directory || args.classify || shape == Shape::Long => Dereference::Never,
+                () => Dereference::OperandsToDirectories,
+            },
+            indicator,
+            inode: args.inode,
+            blocks: args.size,
+            numeric: args.numeric_uid_gid,
+            owner: !args.no_owner,
+            group: !args.no_group && !args.no_group_long,
+            size_unit: human.unwrap_or(Unit::Blocks(1)),
+            block_unit: human.unwrap_or(Unit::Blocks(1024)),
+            time: which_time(args)?,
+            time_style: time_style(args)?,
+            quoting,
+            align_quotes: quoting == Style::Shell && (shape == Shape::Long || (columns && width != 0)),
+            width,
+            // A tab loses the background of a colour.
+            tab: if context.colors() { 0 } else { 8 },
+            end: if args.zero { 0 } else { b'\n' },
+            targets: matches!(shape, Shape::Long | Shape::Json),
+        })
+    }
+
+    /// Whether an entry's attributes are needed, and not only what its directory says of it.
+    pub fn wants_attr(&self, colors: bool) -> bool {
+        matches!(self.shape, Shape::Long | Shape::Json)
+            || self.blocks
+            || colors
+            || self.dereference == Dereference::Always
+            || self.indicator == Indicator::All
+            || matches!(self.sort, SortBy::Time | SortBy::Size)
+    }
+}
+
+fn shape(args: &Args, context: &Context, terminal: bool) -> Shape {
+    let long = args.long || args.numeric_uid_gid || args.no_owner || args.no_group_long || args.full_time;
+    match () {
+        () if context.json() => Shape::Json,
+        () if long && !(args.columns || args.across) => Shape::Long,
+        () if args.across => Shape::Columns(Order::Horizontal),
+        () if args.columns || (terminal && !args.one && !args.zero) => Shape::Columns(Order::Vertical),
+        () => Shape::One,
+    }
+}
+
+fn sort(args: &Args, shape: Shape) -> SortBy {
+    match () {
+        () if args.by_time => SortBy::Time,
+        () if args.by_size => SortBy::Size,
+        () if args.by_extension => SortBy::Extension,
+        () if args.unsorted || args.raw => SortBy::Nothing,
+        // -c and -u without -l also sort by the time that they name.
+        () if (args.change || args.access || args.time.is_some()) && shape != Shape::Long => SortBy::Time,
+        () => SortBy::Name,
+    }
+}
+
+fn which_time(args: &Args) -> Result<WhichTime, Report> {
+    Ok(match args.time.as_deref() {
+        Some("atime" | "access" | "use") => WhichTime::Accessed,
+        Some("ctime" | "status") => WhichTime::Changed,
+        Some("mtime" | "modification") => WhichTime::Modified,
+        Some("birth" | "creation") => WhichTime::Born,
+        Some(word) => {
+            let help = "it is one of atime, ctime, mtime and birth";
+            return Err(Report::on("cannot use", word, "no such time").help(help));
+        }
+        None if args.change => WhichTime::Changed,
+        None if args.access => WhichTime::Accessed,
+        None => WhichTime::Modified,
+    })
+}
+
+fn time_style(args: &Args) -> Result<time::Style, Report> {
+    if args.full_time {
+        return Ok(time::Style::FullIso);
+    }
+    let from_env = || std::env::var("TIME_STYLE").ok().filter(|s| !s.is_empty());
+    match (&args.time_style, from_env()) {
+        (Some(style), _) => time::Style::parse(style).map_err(|e| Report::new("cannot use --time-style", e)),
+        // As in GNU, a variable that makes no sense does not stop a listing.
+        (None, Some(style)) => Ok(time::Style::parse(&style).unwrap_or(time::Style::Locale)),
+        (None, None) => Ok(time::Style::Locale),
+    }
+}
+
+fn quoting(args: &Args, terminal: bool) -> Result<Style, Report> {
+    let named = |word: &str| match word {
+        "literal" => Some(Style::Literal),
+        "shell" | "shell-escape" => Some(Style::Shell),
+        "c" => Some(Style::C),
+        "escape" => Some(Style::Escape),
+        _ => None,
+    };
+    let style = match () {
+        () if args.quote_name => Style::C,
+        () if args.escape => Style::Escape,
+        () if args.literal => Style::Literal,
+        () => match &args.quoting_style {
+            Some(word) => named(word).ok_or_else(|| {
+                Report::on("cannot use", word, "no such quoting style")
+                    .help("it is one of literal, shell-escape, c and escape")
+            })?,
+            None => {
+                let from_env = std::env::var("QUOTING_STYLE").ok();
+                let default = if terminal { Style::Shell } else { Style::Literal };
+                from_env.and_then(|word| named(&word)).unwrap_or(default)
+            }
+        },
+    };
+    let hide = args.hide_control_chars || (terminal && !args.show_control_chars);
+    Ok(if style == Style::Literal && hide { Style::Question } else { style })
+}

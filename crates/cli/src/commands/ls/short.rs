@@ -1,0 +1,127 @@
+//! Names alone: one a line, or in columns.
+
+use std::borrow::Cow;
+
+use obento::FileKind;
+
+use super::gather::{Entry, Listing};
+use super::settings::{Indicator, Settings, Shape};
+use crate::escape::{escape, width};
+use crate::format::colors::Painter;
+use crate::format::columns::{Layout, indent};
+use crate::format::mode::classify;
+use crate::format::{digits, push_number, push_right};
+
+/// What stands before the names, and whether any of them has quotes.
+struct Frills {
+    inode: usize,
+    blocks: usize,
+    quoted: bool,
+}
+
+/// Adds the listing to `out`.
+pub fn write(out: &mut Vec<u8>, listing: &Listing, settings: &Settings, painter: &mut Option<Painter>) {
+    let frills = Frills::new(listing, settings);
+    let cell = |out: &mut Vec<u8>, entry: &Entry, painter: &mut Option<Painter>| {
+        frills.write(out, entry, settings);
+        paint(out, listing.name(entry), entry, settings, frills.quoted, painter);
+        out.extend(indicator(entry, settings));
+    };
+    let Shape::Columns(order) = settings.shape else {
+        for entry in &listing.entries {
+            cell(out, entry, painter);
+            out.push(settings.end);
+        }
+        return;
+    };
+    let widths: Vec<usize> =
+        listing.entries.iter().map(|e| frills.width(listing.name(e), e, settings)).collect();
+    let layout = Layout::new(&widths, settings.width, order);
+    for row in 0..layout.rows {
+        let mut position = 0;
+        let mut column_start = 0;
+        for (at, column) in layout.row(row).zip(&layout.columns) {
+            indent(out, position, column_start, settings.tab);
+            cell(out, &listing.entries[at], painter);
+            position = column_start + widths[at];
+            column_start += column;
+        }
+        out.push(settings.end);
+    }
+}
+
+impl Frills {
+    fn new(listing: &Listing, settings: &Settings) -> Self {
+        let entries = || listing.entries.iter();
+        let inode = entries().map(|entry| digits(entry.ino.0)).max().unwrap_or(0);
+        let blocks = entries().map(|entry| blocks(entry, settings).len()).max().unwrap_or(0);
+        Self {
+            inode: if settings.inode { inode } else { 0 },
+            blocks: if settings.blocks { blocks } else { 0 },
+            quoted: settings.align_quotes && entries().any(|entry| shown(listing.name(entry), settings).1),
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>, entry: &Entry, settings: &Settings) {
+        if settings.inode {
+            push_number(out, entry.ino.0, self.inode);
+            out.push(b' ');
+        }
+        if settings.blocks {
+            push_right(out, blocks(entry, settings).as_bytes(), self.blocks);
+            out.push(b' ');
+        }
+    }
+
+    fn width(&self, name: &[u8], entry: &Entry, settings: &Settings) -> usize {
+        let (text, quoted) = shown(name, settings);
+        let frills = [self.inode, self.blocks].into_iter().filter(|&w| w > 0).map(|w| w + 1).sum::<usize>();
+        let pad = usize::from(self.quoted && !quoted);
+        frills + pad + width(&text) + usize::from(indicator(entry, settings).is_some())
+    }
+}
+
+fn blocks(entry: &Entry, settings: &Settings) -> String {
+    let text = |attr: obento::Attr| settings.block_unit.text(attr.blocks.saturating_mul(512));
+    entry.attr.map_or_else(|| "?".to_owned(), text)
+}
+
+/// A name as it is written, and whether it has got quotes.
+pub fn shown<'n>(name: &'n [u8], settings: &Settings) -> (Cow<'n, [u8]>, bool) {
+    let text = escape(name, settings.quoting);
+    let quoted = matches!(text.first(), Some(b'\'' | b'"')) && text.len() != name.len();
+    (text, quoted)
+}
+
+/// Adds the name, in its colour, in line with names that have quotes.
+pub fn paint(
+    out: &mut Vec<u8>,
+    name: &[u8],
+    entry: &Entry,
+    settings: &Settings,
+    any_quoted: bool,
+    painter: &mut Option<Painter>,
+) {
+    let (text, quoted) = shown(name, settings);
+    if any_quoted && !quoted {
+        out.push(b' ');
+    }
+    if let Some(painter) = painter
+        && let Some(look) = entry.look(painter.colors.links_as_targets())
+    {
+        return painter.paint(out, name, look, &text);
+    }
+    out.extend_from_slice(&text);
+}
+
+/// What `-F` and `-p` put after the name.
+pub fn indicator(entry: &Entry, settings: &Settings) -> Option<u8> {
+    match settings.indicator {
+        Indicator::Nothing => None,
+        Indicator::Slash => (entry.kind() == Some(FileKind::Directory)).then_some(b'/'),
+        Indicator::All => match &entry.attr {
+            Some(attr) => classify(attr.kind, attr.mode),
+            None => classify(entry.kind()?, obento::Mode::new(0)),
+        },
+    }
+}

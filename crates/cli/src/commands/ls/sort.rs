@@ -1,0 +1,63 @@
+//! The order of a listing.
+
+use std::cmp::{Ordering, Reverse};
+
+use obento::{Attr, FileKind, Timestamp};
+
+use super::gather::{Entry, Listing};
+use super::settings::{Settings, SortBy};
+use crate::open::Found;
+
+/// Brings the entries in the order that the settings ask for.
+pub fn sort(listing: &mut Listing, settings: &Settings) {
+    let mut entries = std::mem::take(&mut listing.entries);
+    if settings.sort != SortBy::Nothing {
+        entries.sort_unstable_by(|a, b| {
+            let order =
+                compare(settings, (listing.name(a), a.attr.as_ref()), (listing.name(b), b.attr.as_ref()));
+            directories_first(settings, a, b).then(order)
+        });
+    }
+    listing.entries = entries;
+}
+
+/// The order of two directories on the command line.
+pub fn compare_operands(a: &Found, b: &Found, settings: &Settings) -> Ordering {
+    if settings.sort == SortBy::Nothing {
+        return Ordering::Equal;
+    }
+    let (a_attr, b_attr) = (a.node.attr().ok(), b.node.attr().ok());
+    compare(settings, (&a.shown(), a_attr.as_ref()), (&b.shown(), b_attr.as_ref()))
+}
+
+fn compare(settings: &Settings, a: (&[u8], Option<&Attr>), b: (&[u8], Option<&Attr>)) -> Ordering {
+    let by_name = || a.0.cmp(b.0);
+    let order = match settings.sort {
+        SortBy::Name | SortBy::Nothing => by_name(),
+        SortBy::Size => {
+            let size = |attr: Option<&Attr>| Reverse(attr.map_or(0, |attr| attr.size));
+            size(a.1).cmp(&size(b.1)).then_with(by_name)
+        }
+        SortBy::Time => {
+            let time = |attr: Option<&Attr>| {
+                Reverse(attr.and_then(|attr| settings.time.of(attr)).unwrap_or(Timestamp::EPOCH))
+            };
+            time(a.1).cmp(&time(b.1)).then_with(by_name)
+        }
+        SortBy::Extension => extension(a.0).cmp(extension(b.0)).then_with(by_name),
+    };
+    if settings.reverse { order.reverse() } else { order }
+}
+
+/// From the last dot on, as ls.c has it.
+fn extension(name: &[u8]) -> &[u8] {
+    name.iter().rposition(|&b| b == b'.').map_or(b"", |at| &name[at..])
+}
+
+fn directories_first(settings: &Settings, a: &Entry, b: &Entry) -> Ordering {
+    if !settings.directories_first {
+        return Ordering::Equal;
+    }
+    let last = |entry: &Entry| entry.kind() != Some(FileKind::Directory);
+    last(a).cmp(&last(b))
+}

@@ -1,0 +1,11 @@
+//! What standard output's terminal is like.
+
+/// Columns: what `COLUMNS` says, or the terminal; 80 where neither tells.
+pub fn width() -> usize {
+    let from_env = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    let asked = || {
+        let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;
+        Some(usize::from(size.ws_col)).filter(|&columns| columns > 0)
+    };
+    from_env.or_else(asked).unwrap_or(80)
+}
