@@ -25,7 +25,9 @@ extern crate alloc;
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
+mod acl;
 mod checksum;
+mod dir;
 mod fast_commit;
 mod feature;
 mod group;
@@ -35,6 +37,7 @@ pub mod raw;
 mod super_block;
 mod unit;
 mod volume;
+mod xattr;
 mod zones;
 
 pub use feature::{Compat, Incompat, RoCompat};

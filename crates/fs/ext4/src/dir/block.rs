@@ -1,0 +1,156 @@
+//! The blocks of a directory: reading them, and proving their checksums.
+//!
+//! Invariant: a block of entries is handed out only after its checksum was found right, because a wrong one means
+//! that any of its names may lead to another file.
+//! Source: Linux Documentation/filesystems/ext4/directory.rst, checksums.rst; `ext4_dirblock_csum_verify` and
+//! `ext4_dx_csum_verify` in fs/ext4/namei.c.
+
+use core::ops::ControlFlow;
+
+use obento_base::{Corrupt, Error, Result, Structure};
+use obento_block::Block;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::Shape;
+use super::record::{Records, record_len};
+use crate::checksum::Crc;
+use crate::raw::{RawDirEntry, RawDirTail, RawDxTail};
+use crate::unit::FileBlock;
+
+/// `EXT4_FT_DIR_CSUM`: the file type of the record that holds a checksum.
+const CHECKSUM_KIND: u8 = 0xde;
+
+/// Where a directory's blocks come from.
+pub(crate) trait DirBlocks {
+    /// Block `at` of the directory, or the hole that begins there.
+    fn block(&self, at: FileBlock) -> Result<Found>;
+}
+
+/// What stands at a place of a directory.
+pub(crate) enum Found {
+    Block(Block),
+    /// Nothing, for so many blocks.
+    Hole(u32),
+}
+
+/// A directory whose entries lie in blocks.
+#[derive(Clone, Copy)]
+pub(super) struct Store<'a> {
+    pub(super) shape: &'a Shape,
+    pub(super) blocks: &'a dyn DirBlocks,
+}
+
+impl<'a> Store<'a> {
+    /// Block `at`, unproved.
+    pub(super) fn read(&self, at: u32) -> Result<Block> {
+        if at < self.shape.blocks
+            && let Found::Block(block) = self.blocks.block(FileBlock(at))?
+        {
+            return Ok(block);
+        }
+        Err(self.hole(at))
+    }
+
+    /// Block `at`, which holds entries.
+    pub(super) fn leaf(&self, at: u32) -> Result<Block> {
+        let block = self.read(at)?;
+        self.verify_leaf(&block)?;
+        Ok(block)
+    }
+
+    /// Hands every block from `first` on that holds entries to `visit`, with its place; what cannot be read as an
+    /// error, a hole of any length as one. Nodes of the index hold none, as they look like one unused record; the
+    /// root holds `.` and `..`.
+    pub(super) fn scan(
+        &self,
+        first: u32,
+        mut visit: impl FnMut(u32, Result<&Block>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let mut at = first;
+        while at < self.shape.blocks {
+            let mut step = 1;
+            match self.blocks.block(FileBlock(at)) {
+                Ok(Found::Block(block)) if self.shape.indexed && (at == 0 || self.is_node(&block)) => {
+                    // Its checksum, if any, is that of a node, and the index was found damaged.
+                    if at == 0 {
+                        visit(at, Ok(&block))?;
+                    }
+                }
+                Ok(Found::Block(block)) => visit(at, self.verify_leaf(&block).map(|()| &block))?,
+                Ok(Found::Hole(len)) => {
+                    visit(at, Err(self.hole(at)))?;
+                    step = len.max(1);
+                }
+                Err(error) => visit(at, Err(error))?,
+            }
+            at = at.saturating_add(step);
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The records of `block`, which is block `at` of this directory.
+    pub(super) fn records<'b>(&self, at: u32, block: &'b Block) -> Records<'b> {
+        let Shape { dir, block_size, .. } = *self.shape;
+        Records { dir, block: block.number(), base: 0, bytes: block, block_size, starts: at == 0 }
+    }
+
+    fn hole(&self, at: u32) -> Error {
+        Corrupt::DirectoryHole { dir: self.shape.dir, at: at.into() }.into()
+    }
+
+    fn is_node(&self, bytes: &[u8]) -> bool {
+        RawDirEntry::ref_from_prefix(bytes).is_ok_and(|(raw, _)| {
+            raw.inode.get() == 0
+                && record_len(raw.rec_len.get(), self.shape.block_size) == self.shape.block_size
+        })
+    }
+
+    fn verify_leaf(&self, block: &Block) -> Result<()> {
+        let Some(seed) = self.shape.checksum_seed else { return Ok(()) };
+        if block.is_verified() {
+            return Ok(());
+        }
+        let structure = Structure::Directory(self.shape.dir);
+        let (number, offset) = (block.number(), self.shape.block_size.saturating_sub(12));
+        let Ok((covered, tail)) = RawDirTail::ref_from_suffix(block) else {
+            return Err(Corrupt::Truncated { structure, block: number, offset: 0, len: 12 }.into());
+        };
+        if tail.det_reserved_zero1.get() != 0
+            || tail.det_rec_len.get() != 12
+            || tail.det_reserved_zero2 != 0
+            || tail.det_reserved_ft != CHECKSUM_KIND
+        {
+            let offset = offset.saturating_add(7);
+            let (field, found) = ("det_reserved_ft", tail.det_reserved_ft.into());
+            return Err(Corrupt::Field { structure, field, block: number, offset, found }.into());
+        }
+        let (found, expected) = (tail.det_checksum.get(), Crc::new(seed).add(covered).get());
+        if found != expected {
+            return Err(Corrupt::Checksum { structure, block: number, found, expected }.into());
+        }
+        block.set_verified();
+        Ok(())
+    }
+
+    /// Proves the checksum of a node of the index: over its bytes up to `used`, and its tail at `tail`.
+    pub(super) fn verify_node(&self, block: &Block, used: usize, tail: usize) -> Result<()> {
+        let Some(seed) = self.shape.checksum_seed else { return Ok(()) };
+        if block.is_verified() {
+            return Ok(());
+        }
+        let (structure, number) = (Structure::DirectoryIndex(self.shape.dir), block.number());
+        let covered = block.get(..used);
+        let tail = block.get(tail..).and_then(|bytes| RawDxTail::ref_from_prefix(bytes).ok());
+        let (Some(covered), Some((tail, _))) = (covered, tail) else {
+            return Err(Corrupt::Truncated { structure, block: number, offset: 0, len: 8 }.into());
+        };
+        let blank = RawDxTail { dt_checksum: 0.into(), ..*tail };
+        let expected = Crc::new(seed).add(covered).add(blank.as_bytes()).get();
+        let found = tail.dt_checksum.get();
+        if found != expected {
+            return Err(Corrupt::Checksum { structure, block: number, found, expected }.into());
+        }
+        block.set_verified();
+        Ok(())
+    }
+}

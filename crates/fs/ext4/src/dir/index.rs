@@ -1,0 +1,290 @@
+//! The index of a directory ("htree"): a tree from hashes to blocks of entries.
+//!
+//! Layout: block 0 is the root, its table after `.`, `..` and `dx_root_info`; nodes below it look like one unused
+//! record. A table's first entry has no hash of its own: it covers what lies below the second one.
+//! Invariant: a path has at most as many frames as the super block's features allow levels, so that a circle among
+//! the nodes ends; who visits leaves in a row bounds their number.
+//! Source: Linux Documentation/filesystems/ext4/directory.rst; `dx_probe`, `ext4_htree_next_block` in
+//! fs/ext4/namei.c.
+
+use alloc::vec::Vec;
+
+use obento_base::{Corrupt, Result, Structure};
+use obento_block::Block;
+use zerocopy::FromBytes;
+
+use super::block::Store;
+use super::hash::{CONTINUED, Hasher};
+use super::record::record_len;
+use crate::raw::{RawDirEntry, RawDxCountLimit, RawDxEntry, RawDxRootInfo};
+
+/// `.` and `..`: 12 bytes each.
+const INFO: usize = 24;
+const ROOT_TABLE: usize = 32;
+const NODE_TABLE: usize = 8;
+const ENTRY: usize = size_of::<RawDxEntry>();
+/// The bits of `dx_entry.block` that are a block number (`dx_get_block`).
+const BLOCK_MASK: u32 = 0x0fff_ffff;
+/// `EXT2_HASH_FLAG_INCOMPAT`.
+const FLAG_INCOMPATIBLE: u8 = 1;
+
+/// The root of an index and what it says.
+pub(super) struct Index<'a> {
+    store: Store<'a>,
+    root: Node,
+    levels: u8,
+    /// The function that orders this directory.
+    pub(super) hasher: Hasher,
+}
+
+/// A block of entries as the index knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Leaf {
+    /// Block of the directory.
+    pub(super) at: u32,
+    /// The lowest hash in it, with the continuation bit.
+    pub(super) low: u32,
+    /// The lowest hash of the next one, with the continuation bit; none after the last.
+    pub(super) next: Option<u32>,
+}
+
+impl Leaf {
+    /// The lowest and the highest hash that belong here.
+    pub(super) fn range(&self) -> (u32, u32) {
+        let low = self.low & !CONTINUED;
+        let high = match self.next {
+            None => u32::MAX,
+            Some(next) if next & CONTINUED != 0 => next & !CONTINUED,
+            Some(next) => next.saturating_sub(2),
+        };
+        (low, high.max(low))
+    }
+
+    /// Whether entries with this hash may also be in the next leaf.
+    pub(super) fn continues(&self, hash: u32) -> bool {
+        self.next.is_some_and(|next| next & !CONTINUED == hash)
+    }
+}
+
+impl<'a> Index<'a> {
+    /// Reads the root and checks what it says. Errors: Corrupt; Unsupported for an unknown hash.
+    pub(super) fn open(store: Store<'a>) -> Result<Self> {
+        let block = store.read(0)?;
+        let shape = store.shape;
+        check_dots(&store, &block)?;
+        let info = block.get(INFO..).and_then(|bytes| RawDxRootInfo::ref_from_prefix(bytes).ok());
+        let Some((&info, _)) = info else { return Err(bad(&store, &block, "dx_root", 0, 0)) };
+        for (field, offset, found, right) in [
+            ("reserved_zero", 0, info.reserved_zero.get(), info.reserved_zero.get() == 0),
+            ("info_length", 5, info.info_length.into(), info.info_length == 8),
+            ("unused_flags", 7, info.unused_flags.into(), info.unused_flags & FLAG_INCOMPATIBLE == 0),
+        ] {
+            if !right {
+                return Err(bad(&store, &block, field, INFO.saturating_add(offset), found));
+            }
+        }
+        if info.indirect_levels >= shape.max_levels {
+            let structure = Structure::DirectoryIndex(shape.dir);
+            let (found, expected) = (info.indirect_levels.into(), shape.max_levels.saturating_sub(1).into());
+            return Err(Corrupt::Depth { structure, block: block.number(), found, expected }.into());
+        }
+        let root = Node::decode(&store, block, ROOT_TABLE)?;
+        let hasher = Hasher::new(info.hash_version, shape.chars, shape.hash_seed)?;
+        Ok(Self { store, root, levels: info.indirect_levels, hasher })
+    }
+
+    /// A path to the first leaf that may hold `hash`, still to be walked down with [`Path::descend`].
+    pub(super) fn path(&'a self, hash: u32) -> Path<'a> {
+        let at = self.root.position(hash);
+        Path { index: self, frames: Vec::from([Frame { node: self.root.clone(), at, low: 0 }]), target: hash }
+    }
+
+    /// Checks every node below the root: the order of the hashes, and that each leaf is a block of the directory and
+    /// all of them together are no more than it has.
+    pub(super) fn check(&self) -> Result<()> {
+        let mut path = self.path(0);
+        path.descend()?;
+        let mut budget = self.store.shape.blocks;
+        loop {
+            let Some(leaf) = path.leaf() else { return Ok(()) };
+            let ordered = leaf.next.is_none_or(|next| next & !CONTINUED >= leaf.low & !CONTINUED);
+            budget = match budget.checked_sub(1) {
+                Some(left) if ordered && leaf.at < self.store.shape.blocks && leaf.at != 0 => left,
+                _ => return Err(path.bad_entry()),
+            };
+            if !path.advance()? {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A way from the root to a leaf.
+pub(super) struct Path<'a> {
+    index: &'a Index<'a>,
+    frames: Vec<Frame>,
+    /// What is looked for on the way down.
+    target: u32,
+}
+
+#[derive(Clone)]
+struct Frame {
+    node: Node,
+    at: u16,
+    /// What the parent says is the lowest hash in this node.
+    low: u32,
+}
+
+impl Frame {
+    fn low(&self) -> u32 {
+        if self.at == 0 { self.low } else { self.node.hash(self.at).unwrap_or(self.low) }
+    }
+
+    fn next(&self) -> Option<u32> {
+        self.node.hash(self.at.checked_add(1)?)
+    }
+}
+
+impl Path<'_> {
+    /// Goes down to the leaf. Fails at a damaged node; `advance` then passes it by.
+    pub(super) fn descend(&mut self) -> Result<()> {
+        while let Some(frame) =
+            self.frames.last().filter(|_| self.frames.len() <= usize::from(self.index.levels))
+        {
+            let (low, at) = (frame.low(), frame.node.child(frame.at));
+            let store = &self.index.store;
+            let node = Node::decode(store, store.read(at)?, NODE_TABLE)?;
+            let at = node.position(self.target);
+            self.frames.push(Frame { node, at, low });
+        }
+        Ok(())
+    }
+
+    /// Goes to the next leaf; false after the last. An error passes over the part of the tree that is damaged.
+    pub(super) fn advance(&mut self) -> Result<bool> {
+        self.target = 0;
+        while let Some(frame) = self.frames.last_mut() {
+            if frame.next().is_some() {
+                frame.at = frame.at.saturating_add(1);
+                return self.descend().map(|()| true);
+            }
+            self.frames.pop();
+        }
+        Ok(false)
+    }
+
+    /// The leaf at the end of the path; none when `descend` or `advance` did not reach one.
+    pub(super) fn leaf(&self) -> Option<Leaf> {
+        let frame = self.frames.last().filter(|_| self.frames.len() > usize::from(self.index.levels))?;
+        let next = self.frames.iter().rev().find_map(Frame::next);
+        Some(Leaf { at: frame.node.child(frame.at), low: frame.low(), next })
+    }
+
+    /// The entry at the end of the path as an error.
+    pub(super) fn bad_entry(&self) -> obento_base::Error {
+        let store = &self.index.store;
+        let frame = self.frames.last();
+        let (node, at) = frame.map_or((&self.index.root, 0), |frame| (&frame.node, frame.at));
+        let offset = node.table.saturating_add(usize::from(at).saturating_mul(ENTRY));
+        bad(store, &node.block, "dx_entry", offset, node.hash(at).unwrap_or(0))
+    }
+}
+
+/// A node whose table lies within its block.
+#[derive(Clone)]
+struct Node {
+    block: Block,
+    /// Byte offset of the table.
+    table: usize,
+    count: u16,
+}
+
+impl Node {
+    fn decode(store: &Store<'_>, block: Block, table: usize) -> Result<Self> {
+        let raw = block.get(table..).and_then(|bytes| RawDxCountLimit::ref_from_prefix(bytes).ok());
+        let Some((&raw, _)) = raw else { return Err(bad(store, &block, "limit", table, 0)) };
+        let (limit, count) = (raw.limit.get(), raw.count.get());
+        let tail = if store.shape.checksum_seed.is_some() { 8 } else { 0 };
+        let room = block.len().saturating_sub(table).saturating_sub(tail) / ENTRY;
+        if usize::from(limit) != room {
+            return Err(bad(store, &block, "limit", table, limit.into()));
+        }
+        if count == 0 || count > limit {
+            return Err(bad(store, &block, "count", table.saturating_add(2), count.into()));
+        }
+        if table == NODE_TABLE {
+            check_fake(store, &block)?;
+        }
+        let end = |entries: u16| table.saturating_add(usize::from(entries).saturating_mul(ENTRY));
+        store.verify_node(&block, end(count), end(limit))?;
+        Ok(Self { block, table, count })
+    }
+
+    fn entry(&self, at: u16) -> Option<&RawDxEntry> {
+        let start = self.table.checked_add(usize::from(at).checked_mul(ENTRY)?)?;
+        let (raw, _) = RawDxEntry::ref_from_prefix(self.block.get(start..)?).ok()?;
+        (at < self.count).then_some(raw)
+    }
+
+    /// The hash of an entry other than the first.
+    fn hash(&self, at: u16) -> Option<u32> {
+        self.entry(at).map(|entry| entry.hash.get())
+    }
+
+    fn child(&self, at: u16) -> u32 {
+        self.entry(at).map_or(0, |entry| entry.block.get() & BLOCK_MASK)
+    }
+
+    /// The last entry that starts at or below `hash`.
+    fn position(&self, hash: u32) -> u16 {
+        let (mut low, mut high) = (0, self.count);
+        while high.saturating_sub(low) > 1 {
+            let middle = low.midpoint(high);
+            match self.hash(middle) {
+                Some(found) if found <= hash => low = middle,
+                _ => high = middle,
+            }
+        }
+        low
+    }
+}
+
+/// The root begins with `.` and with a `..` that reaches to the end of the block.
+fn check_dots(store: &Store<'_>, block: &Block) -> Result<()> {
+    let records = store.records(0, block);
+    let dot = records.at(0)?;
+    let dots = records.at(dot.len)?;
+    let rest = store.shape.block_size.saturating_sub(12);
+    for (record, len, name) in [(dot, 12, &b"."[..]), (dots, rest, b"..")] {
+        let (dir, block, offset) = (store.shape.dir, block.number(), record.offset);
+        if record.len != len {
+            return Err(Corrupt::RecordLength { dir, block, offset, rec_len: record.len }.into());
+        }
+        if record.name != name {
+            return Err(Corrupt::EntryName { dir, block, offset }.into());
+        }
+    }
+    Ok(())
+}
+
+/// A node begins with an unused record that reaches to the end of the block.
+fn check_fake(store: &Store<'_>, block: &Block) -> Result<()> {
+    let raw = RawDirEntry::ref_from_prefix(block).ok().map(|(raw, _)| raw);
+    let len = raw.map_or(0, |raw| record_len(raw.rec_len.get(), store.shape.block_size));
+    if len != store.shape.block_size {
+        return Err(bad(store, block, "fake.rec_len", 4, len));
+    }
+    Ok(())
+}
+
+fn bad(
+    store: &Store<'_>,
+    block: &Block,
+    field: &'static str,
+    offset: usize,
+    found: u32,
+) -> obento_base::Error {
+    let structure = Structure::DirectoryIndex(store.shape.dir);
+    let offset = u32::try_from(offset).unwrap_or(u32::MAX);
+    Corrupt::Field { structure, field, block: block.number(), offset, found: found.into() }.into()
+}

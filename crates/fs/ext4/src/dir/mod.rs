@@ -1,0 +1,210 @@
+//! Directories: names to inodes.
+//!
+//! Layout: records in blocks ([`record`], [`block`]) or in the inode; a directory with an index has a tree of hashes
+//! in some of its blocks ([`index`], [`hash`]), dressed so that a reader from front to back passes over it.
+//! Invariant: the shape of a directory and the source of its blocks are all that the modules below know, so that
+//! every damage can be made by hand in tests.
+//! Source: Linux Documentation/filesystems/ext4/directory.rst, inlinedata.rst; fs/ext4/dir.c, namei.c, inline.c.
+
+mod block;
+mod cookie;
+mod fold;
+mod hash;
+mod index;
+mod list;
+mod lookup;
+mod record;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod volume;
+
+use core::ops::ControlFlow;
+
+use obento_base::{Corrupt, Error, Ino, Name, Result, Structure};
+use obento_driver::{Cookie, EntrySink};
+
+use block::Store;
+pub(crate) use block::{DirBlocks, Found};
+use cookie::{Offsets, Resume};
+pub(crate) use fold::Fold;
+pub(crate) use hash::{Chars, Hasher};
+use index::Index;
+use list::{ALL_HASHES, Listing};
+use lookup::Search;
+use record::Records;
+
+/// The longest name: `EXT4_NAME_LEN`.
+pub(crate) const NAME_MAX: usize = 255;
+/// Where the entries of an inline directory go on outside `i_block`, counted from its start.
+const INLINE_REST: u32 = 60;
+/// The parent of an inline directory stands before its entries.
+const INLINE_FIRST: u32 = 4;
+
+/// What the super block and the inode say about a directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) dir: Ino,
+    pub(crate) block_size: u32,
+    /// How many blocks the directory has.
+    pub(crate) blocks: u32,
+    /// The highest inode number of the volume.
+    pub(crate) max_ino: u32,
+    /// Whether records say the kind of their inode.
+    pub(crate) file_types: bool,
+    /// What the checksums of this directory's blocks go on from, if it has any.
+    pub(crate) checksum_seed: Option<u32>,
+    pub(crate) order: Order,
+    /// Whether the inode says that there is an index.
+    pub(crate) indexed: bool,
+    /// How many levels an index may have, its root included.
+    pub(crate) max_levels: u8,
+    pub(crate) chars: Chars,
+    pub(crate) hash_seed: [u32; 4],
+    /// Set if names are compared without case.
+    pub(crate) fold: Option<Fold>,
+}
+
+/// In which order a directory without an index is listed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    /// By hash, because it is small and may have an index tomorrow.
+    Hash(Hasher),
+    /// From front to back.
+    Offset,
+}
+
+/// A directory that can be read.
+pub(crate) struct Directory<'a> {
+    pub(crate) shape: Shape,
+    pub(crate) body: Body<'a>,
+}
+
+/// Where the entries of a directory are.
+pub(crate) enum Body<'a> {
+    Blocks(&'a dyn DirBlocks),
+    Inline(Inline<'a>),
+}
+
+/// The entries of a directory that lie in its inode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inline<'a> {
+    /// Block and byte of the volume where `i_block` stands, for errors.
+    pub(crate) block: u64,
+    pub(crate) offset: u32,
+    /// `i_block`: the parent's number, then records.
+    pub(crate) i_block: &'a [u8],
+    /// The value of the attribute `system.data`: more records.
+    pub(crate) rest: &'a [u8],
+}
+
+impl<'a> Directory<'a> {
+    /// Hands the entries from `from` on to `sink`, damage among them.
+    pub(crate) fn read_dir(&self, from: Cookie, sink: &mut EntrySink<'_>) {
+        let mut listing = Listing::new(&self.shape, sink);
+        // Whether the sink broke makes no difference here.
+        let _ = match &self.body {
+            Body::Inline(inline) => self.list_inline(&inline.runs(&self.shape), &mut listing, from),
+            Body::Blocks(blocks) => {
+                let store = Store { shape: &self.shape, blocks: *blocks };
+                match self.shape.order {
+                    _ if self.shape.indexed => listing.indexed(store, from),
+                    Order::Hash(hasher) => listing.single(store, &hasher, from),
+                    Order::Offset => listing.linear(store, from.0, Offsets::Plain),
+                }
+            }
+        };
+    }
+
+    fn list_inline(
+        &self,
+        runs: &[Records<'_>; 2],
+        listing: &mut Listing<'_, '_>,
+        from: Cookie,
+    ) -> ControlFlow<()> {
+        match (self.shape.order, Resume::from(from)) {
+            (Order::Hash(hasher), Resume::Hash(key)) => listing.sorted(runs, &hasher, ALL_HASHES, key),
+            (Order::Hash(_), Resume::Offset(_)) => ControlFlow::Continue(()),
+            (Order::Offset, _) => runs
+                .iter()
+                .zip([INLINE_FIRST, INLINE_REST])
+                .try_for_each(|(run, start)| listing.run(run, start.into(), from.0, Offsets::Plain)),
+        }
+    }
+
+    /// The inode that `name` names. Errors: NotFound; Corrupt if what may have held it cannot be read.
+    pub(crate) fn lookup(&self, name: &Name) -> Result<Ino> {
+        if name.as_bytes().len() > NAME_MAX {
+            return Err(Error::NotFound);
+        }
+        let mut search = Search::new(&self.shape, name.as_bytes())?;
+        match &self.body {
+            Body::Blocks(blocks) => {
+                let store = Store { shape: &self.shape, blocks: *blocks };
+                if self.shape.indexed { search.indexed(store) } else { search.linear(store) }
+            }
+            Body::Inline(inline) => {
+                let [first, rest] = inline.runs(&self.shape);
+                match (search.search(&first), search.search(&rest)) {
+                    (Ok(Some(found)), _) | (_, Ok(Some(found))) => Ok(found),
+                    (Err(error), _) | (_, Err(error)) => Err(error),
+                    (Ok(None), Ok(None)) => Err(Error::NotFound),
+                }
+            }
+        }
+    }
+
+    /// The directory that `..` names.
+    pub(crate) fn parent(&self) -> Result<Ino> {
+        match &self.body {
+            Body::Blocks(blocks) => self.parent_in_block(Store { shape: &self.shape, blocks: *blocks }),
+            Body::Inline(inline) => inline.parent(&self.shape),
+        }
+    }
+
+    fn parent_in_block(&self, store: Store<'_>) -> Result<Ino> {
+        let block = if self.shape.indexed { store.read(0)? } else { store.leaf(0)? };
+        if self.shape.indexed
+            && let Err(error @ Error::Corrupt(Corrupt::Checksum { .. })) = Index::open(store)
+        {
+            return Err(error);
+        }
+        let run = store.records(0, &block);
+        let dot = run.at(0)?;
+        let dots = run.at(dot.len)?;
+        for (record, name) in [(dot, &b"."[..]), (dots, b"..")] {
+            if record.name != name {
+                let (dir, block, offset) = (self.shape.dir, run.block, record.offset);
+                return Err(Corrupt::EntryName { dir, block, offset }.into());
+            }
+        }
+        run.inode(&dots, self.shape.max_ino)
+    }
+}
+
+impl<'a> Inline<'a> {
+    /// The two runs of records.
+    fn runs(&self, shape: &Shape) -> [Records<'a>; 2] {
+        let first = self.i_block.get(4..).unwrap_or_default();
+        let run = |base: u32, bytes| Records {
+            dir: shape.dir,
+            block: self.block,
+            base: self.offset.saturating_add(base),
+            bytes,
+            block_size: shape.block_size,
+            starts: false,
+        };
+        [run(INLINE_FIRST, first), run(INLINE_REST, self.rest)]
+    }
+
+    fn parent(&self, shape: &Shape) -> Result<Ino> {
+        let found = self.i_block.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        if found == 0 || found > shape.max_ino {
+            let structure = Structure::Directory(shape.dir);
+            let (block, offset) = (self.block, self.offset);
+            return Err(Corrupt::InodeNumber { structure, block, offset, found: found.into() }.into());
+        }
+        Ok(Ino(found.into()))
+    }
+}

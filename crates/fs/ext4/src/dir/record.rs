@@ -1,0 +1,199 @@
+//! The records of a directory: walking a block from one to the next, and proving each before it is believed.
+//!
+//! Layout: records fill their block without gaps; `rec_len` leads from each to the next. A record with inode 0 is
+//! unused; deleting an entry lengthens the record before it.
+//! Invariant: a walk ends, because each record is at least 12 bytes long or ends the walk.
+//! Source: Linux Documentation/filesystems/ext4/directory.rst; `__ext4_check_dir_entry` in fs/ext4/dir.c.
+
+use obento_base::{Corrupt, Error, FileKind, Ino, Name, Result, Structure};
+use zerocopy::FromBytes;
+
+use crate::raw::RawDirEntry;
+
+/// A record with a name of one byte; none is shorter.
+const MIN_LEN: u32 = 12;
+const HEADER: u32 = 8;
+/// From this block size on the length of a whole block does not fit 16 bits.
+const WIDE_BLOCK: u32 = 65536;
+
+/// A run of records: a block, or what follows the parent in an inode.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Records<'a> {
+    pub(super) dir: Ino,
+    /// For errors: the block that holds the run and where in it the run begins.
+    pub(super) block: u64,
+    pub(super) base: u32,
+    pub(super) bytes: &'a [u8],
+    pub(super) block_size: u32,
+    /// Whether it is where `.` and `..` stand.
+    pub(super) starts: bool,
+}
+
+/// A record that lies within its run, its name included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Record<'a> {
+    /// From the start of the run.
+    pub(super) offset: u32,
+    pub(super) len: u32,
+    /// 0: unused.
+    pub(super) inode: u32,
+    pub(super) file_type: u8,
+    pub(super) name: &'a [u8],
+}
+
+impl<'a> Records<'a> {
+    /// The records in their order. A length that cannot be right is an error and the last item, as what follows
+    /// cannot be found.
+    pub(super) fn walk(self) -> impl Iterator<Item = Result<Record<'a>>> {
+        let mut next = Some(0);
+        core::iter::from_fn(move || {
+            let offset = next.take().filter(|&at| at < self.len())?;
+            let record = self.at(offset);
+            next = record.as_ref().ok().and_then(|record| offset.checked_add(record.len));
+            Some(record)
+        })
+    }
+
+    /// The record at `offset`.
+    pub(super) fn at(&self, offset: u32) -> Result<Record<'a>> {
+        let bytes = usize::try_from(offset).ok().and_then(|offset| self.bytes.get(offset..));
+        let Some((raw, rest)) = bytes.and_then(|bytes| RawDirEntry::ref_from_prefix(bytes).ok()) else {
+            return Err(self.bad_length(offset, 0));
+        };
+        let len = record_len(raw.rec_len.get(), self.block_size);
+        let end = offset.checked_add(len).filter(|&end| end <= self.len());
+        let room = len.checked_sub(HEADER).filter(|&room| room >= u32::from(raw.name_len));
+        if len < MIN_LEN || len % 4 != 0 || end.is_none() || room.is_none() {
+            return Err(self.bad_length(offset, len));
+        }
+        let name = rest.get(..usize::from(raw.name_len)).ok_or_else(|| self.bad_length(offset, len))?;
+        Ok(Record { offset, len, inode: raw.inode.get(), file_type: raw.file_type, name })
+    }
+
+    /// The name of `record` and the inode that it names.
+    pub(super) fn entry(&self, record: &Record<'a>, max_ino: u32) -> Result<(&'a Name, Ino)> {
+        let (dir, block, offset) = (self.dir, self.block, self.place(record.offset));
+        let name = Name::new(record.name).map_err(|_| Corrupt::EntryName { dir, block, offset })?;
+        Ok((name, self.inode(record, max_ino)?))
+    }
+
+    /// The inode that `record` names.
+    pub(super) fn inode(&self, record: &Record<'a>, max_ino: u32) -> Result<Ino> {
+        let found = u64::from(record.inode);
+        if record.inode == 0 || record.inode > max_ino {
+            let structure = Structure::Directory(self.dir);
+            let offset = self.place(record.offset);
+            return Err(Corrupt::InodeNumber { structure, block: self.block, offset, found }.into());
+        }
+        Ok(Ino(found))
+    }
+
+    /// Whether `record`, the one at `position`, is `.` or `..` in its right place.
+    pub(super) fn is_dots(&self, position: usize, record: &Record<'_>) -> bool {
+        self.starts && matches!((position, record.name), (0, b".") | (1, b".."))
+    }
+
+    fn len(&self) -> u32 {
+        u32::try_from(self.bytes.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Where in its block the byte at `offset` of the run stands.
+    fn place(&self, offset: u32) -> u32 {
+        self.base.saturating_add(offset)
+    }
+
+    fn bad_length(&self, offset: u32, rec_len: u32) -> Error {
+        let offset = self.place(offset);
+        Corrupt::RecordLength { dir: self.dir, block: self.block, offset, rec_len }.into()
+    }
+}
+
+/// `ext4_rec_len_from_disk`: in blocks of 64 KiB the low two bits, which are 0 in a length, hold its bits 16 and 17.
+pub(super) fn record_len(rec_len: u16, block_size: u32) -> u32 {
+    match u32::from(rec_len) {
+        len if block_size < WIDE_BLOCK => len,
+        0 | 0xffff => block_size,
+        len => (len & 0xfffc) | (len & 3) << 16,
+    }
+}
+
+/// The kind that `file_type` stands for with the feature `filetype`; none for unknown values.
+pub(super) fn file_kind(file_type: u8) -> Option<FileKind> {
+    Some(match file_type {
+        1 => FileKind::Regular,
+        2 => FileKind::Directory,
+        3 => FileKind::CharDevice,
+        4 => FileKind::BlockDevice,
+        5 => FileKind::Fifo,
+        6 => FileKind::Socket,
+        7 => FileKind::Symlink,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dir::testing::{block, record};
+    use std::vec::Vec;
+
+    fn records(bytes: &[u8]) -> Records<'_> {
+        Records { dir: Ino(12), block: 99, base: 0, bytes, block_size: 1024, starts: false }
+    }
+
+    fn walk(bytes: &[u8]) -> Vec<Result<(u32, &[u8])>> {
+        records(bytes).walk().map(|r| r.map(|r| (r.inode, r.name))).collect()
+    }
+
+    fn damage(offset: u32, rec_len: u32) -> Error {
+        Corrupt::RecordLength { dir: Ino(12), block: 99, offset, rec_len }.into()
+    }
+
+    #[test]
+    fn records_are_walked_by_their_lengths_unused_ones_included() {
+        let bytes = block(1024, &[(11, b"a"), (0, b"gone"), (13, b"longer name")]);
+        assert_eq!(walk(&bytes), [Ok((11, &b"a"[..])), Ok((0, b"gone")), Ok((13, b"longer name"))]);
+    }
+
+    #[test]
+    fn a_length_that_is_zero_short_unaligned_or_too_long_ends_the_block_with_one_error() {
+        for (rec_len, name_len) in [(0, 4), (8, 0), (14, 4), (1024, 4), (0xffff, 4), (12, 5)] {
+            let mut bytes = block(1024, &[(11, b"a"), (12, b"four"), (13, b"c")]);
+            bytes[16..18].copy_from_slice(&u16::to_le_bytes(rec_len));
+            bytes[18] = name_len;
+            assert_eq!(walk(&bytes), [Ok((11, &b"a"[..])), Err(damage(12, rec_len.into()))]);
+        }
+    }
+
+    #[test]
+    fn a_run_too_short_for_a_record_is_an_error_and_an_empty_one_is_empty() {
+        assert_eq!(walk(&[0; 7]), [Err(damage(0, 0))]);
+        assert!(walk(&[]).is_empty());
+    }
+
+    #[test]
+    fn lengths_in_blocks_of_64_kib_use_their_low_bits() {
+        assert_eq!(record_len(0xffff, 65536), 65536);
+        assert_eq!(record_len(0, 65536), 65536);
+        assert_eq!(record_len(0xfffc, 65536), 65532);
+        assert_eq!(record_len(12, 65536), 12);
+        assert_eq!(record_len(0, 32768), 0);
+    }
+
+    #[test]
+    fn names_that_are_no_names_and_inodes_that_are_none_are_told_with_their_place() {
+        let mut bytes = Vec::new();
+        for name in [&b"a/b"[..], b"a\0", b"..", b"."] {
+            bytes.extend(record(11, name, 12));
+        }
+        bytes.extend(record(77, b"far", 12));
+        let records = records(&bytes);
+        let entries: Vec<_> = records.walk().map(|r| records.entry(&r.unwrap(), 76)).collect();
+        for (offset, entry) in (0..).step_by(12).zip(&entries[..4]) {
+            assert_eq!(*entry, Err(Corrupt::EntryName { dir: Ino(12), block: 99, offset }.into()));
+        }
+        let structure = Structure::Directory(Ino(12));
+        let far = Corrupt::InodeNumber { structure, block: 99, offset: 48, found: 77 };
+        assert_eq!(entries[4], Err(far.into()));
+    }
+}

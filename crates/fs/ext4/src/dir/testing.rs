@@ -1,0 +1,132 @@
+//! Directories made by hand, for tests that damage one thing in them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::vec::Vec;
+
+use obento_base::{Ino, Result};
+use obento_block::{Cache, MemDevice};
+
+use super::block::{DirBlocks, Found};
+use super::hash::{Chars, Hasher};
+use super::{Order, Shape};
+use crate::checksum::Crc;
+use crate::unit::FileBlock;
+
+/// Block size of the directories made here.
+pub(super) const SIZE: u32 = 1024;
+pub(super) const DIR: Ino = Ino(12);
+/// The parent that `..` names.
+pub(super) const PARENT: u32 = 2;
+/// The first block of the volume that belongs to the directory.
+pub(super) const FIRST: u64 = 100;
+
+/// A record with `name`, `rec_len` bytes long.
+pub(super) fn record(ino: u32, name: &[u8], rec_len: usize) -> Vec<u8> {
+    let mut bytes = Vec::from(ino.to_le_bytes());
+    bytes.extend(u16::try_from(rec_len).unwrap().to_le_bytes());
+    bytes.extend([u8::try_from(name.len()).unwrap(), 1]);
+    bytes.extend(name);
+    bytes.resize(rec_len, 0);
+    bytes
+}
+
+/// Records that fill `len` bytes; the last one takes what is left.
+pub(super) fn block(len: usize, entries: &[(u32, &[u8])]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (position, (ino, name)) in entries.iter().enumerate() {
+        let own = (8 + name.len()).next_multiple_of(4).max(12);
+        let rec_len = if position + 1 == entries.len() { len - bytes.len() } else { own };
+        bytes.extend(record(*ino, name, rec_len));
+    }
+    bytes
+}
+
+/// Block 0 of a directory without an index: `.` and `..` before `entries`.
+pub(super) fn first_block(entries: &[(u32, &[u8])]) -> Vec<u8> {
+    let dots = [(12, &b"."[..]), (PARENT, b"..")];
+    block(1024, &[&dots, entries].concat())
+}
+
+/// The root of an index over `leaves`: lowest hash and block of each. `levels` of nodes lie between.
+pub(super) fn root(levels: u8, leaves: &[(u32, u32)]) -> Vec<u8> {
+    let mut bytes = record(12, b".", 12);
+    bytes.extend(record(PARENT, b"..", 1012));
+    bytes[24..32].copy_from_slice(&[0, 0, 0, 0, 1, 8, levels, 0]);
+    table(&mut bytes, 32, leaves);
+    bytes
+}
+
+/// A node of an index.
+pub(super) fn node(children: &[(u32, u32)]) -> Vec<u8> {
+    let mut bytes = record(0, b"", 1024);
+    table(&mut bytes, 8, children);
+    bytes
+}
+
+fn table(bytes: &mut [u8], start: usize, entries: &[(u32, u32)]) {
+    for (at, (hash, block)) in (start..).step_by(8).zip(entries) {
+        bytes[at..at + 4].copy_from_slice(&hash.to_le_bytes());
+        bytes[at + 4..at + 8].copy_from_slice(&block.to_le_bytes());
+    }
+    let limit = u16::try_from((1024 - start) / 8).unwrap();
+    bytes[start..start + 2].copy_from_slice(&limit.to_le_bytes());
+    bytes[start + 2..start + 4].copy_from_slice(&u16::try_from(entries.len()).unwrap().to_le_bytes());
+}
+
+/// Gives a block of entries, whose last record leaves 12 bytes free, its checksum.
+pub(super) fn seal(bytes: &mut [u8], seed: u32) {
+    let crc = Crc::new(seed).add(&bytes[..1012]).get();
+    bytes[1012..1020].copy_from_slice(&[0, 0, 0, 0, 12, 0, 0, 0xde]);
+    bytes[1020..].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// The blocks of one directory; those that are missing are holes.
+pub(super) struct Made {
+    cache: Cache,
+    places: BTreeMap<u32, u64>,
+    pub(super) shape: Shape,
+}
+
+impl Made {
+    /// A directory of `blocks`, listed in the order that its shape says.
+    pub(super) fn new(blocks: &[(u32, Vec<u8>)]) -> Self {
+        let mut image = std::vec![0; 1024 * 100];
+        blocks.iter().for_each(|(_, bytes)| image.extend(bytes));
+        let places: BTreeMap<u32, u64> = blocks.iter().map(|(at, _)| *at).zip(FIRST..).collect();
+        let count = places.keys().max().map_or(0, |last| last + 1);
+        let device = Arc::new(MemDevice::read_only(image));
+        Self { cache: Cache::new(device, SIZE, 0), places, shape: shape(count) }
+    }
+}
+
+impl DirBlocks for Made {
+    fn block(&self, at: FileBlock) -> Result<Found> {
+        match self.places.get(&at.0) {
+            Some(place) => Ok(Found::Block(self.cache.get(*place)?)),
+            None => Ok(Found::Hole(1)),
+        }
+    }
+}
+
+fn shape(blocks: u32) -> Shape {
+    Shape {
+        dir: DIR,
+        block_size: SIZE,
+        blocks,
+        max_ino: 1000,
+        file_types: true,
+        checksum_seed: None,
+        order: Order::Offset,
+        indexed: false,
+        max_levels: 2,
+        chars: Chars::Signed,
+        hash_seed: [0; 4],
+        fold: None,
+    }
+}
+
+/// Half-MD4 without a seed.
+pub(super) fn hasher() -> Hasher {
+    Hasher::new(1, Chars::Signed, [0; 4]).unwrap()
+}

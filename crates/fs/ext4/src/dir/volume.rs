@@ -1,0 +1,142 @@
+//! Directories of an open volume: what its super block and an inode make of them.
+
+use core::cell::Cell;
+
+use obento_base::{Error, Feature, Ino, Name, Result};
+use obento_driver::{Cookie, EntrySink};
+
+use super::block::{DirBlocks, Found};
+use super::{Body, Chars, Directory, Fold, Hasher, Inline, Order, Shape};
+use crate::feature::{Compat, Incompat};
+use crate::inode::{Inode, InodeFlags};
+use crate::map::{Blocks, Run};
+use crate::unit::FileBlock;
+use crate::volume::Volume;
+
+/// `EXT2_FLAGS_UNSIGNED_HASH` of `s_flags`. Volumes with neither flag come from machines with signed characters, or
+/// from a kernel that will set one (fs/ext4/super.c, `ext4_hash_info_init`).
+const UNSIGNED_HASH: u32 = 2;
+/// `EXT4_ENC_UTF8_12_1`.
+const UTF8_12_1: u16 = 1;
+/// `EXT4_HTREE_LEVEL` and `EXT4_HTREE_LEVEL_COMPAT`.
+const LEVELS_LARGE_DIR: u8 = 3;
+const LEVELS: u8 = 2;
+
+impl Volume {
+    /// Hands the entries of `dir` from `from` on to `sink`, damage among them. Errors: NotDirectory; Unsupported if
+    /// the names are encrypted.
+    pub fn read_dir(&self, dir: &Inode, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
+        self.refuse_encrypted(dir, "encrypted file name")?;
+        self.with_directory(dir, |directory| {
+            directory.read_dir(from, sink);
+            Ok(())
+        })
+    }
+
+    /// The inode that `name` names in `dir`. Errors: NotDirectory; Unsupported if the names are encrypted; NotFound.
+    pub fn lookup(&self, dir: &Inode, name: &Name) -> Result<Ino> {
+        self.refuse_encrypted(dir, "encrypted file name")?;
+        self.with_directory(dir, |directory| directory.lookup(name))
+    }
+
+    /// The directory that `dir` lies in. Errors: NotDirectory.
+    pub fn parent(&self, dir: &Inode) -> Result<Ino> {
+        self.with_directory(dir, |directory| directory.parent())
+    }
+
+    pub(crate) fn with_directory<T>(
+        &self,
+        inode: &Inode,
+        f: impl FnOnce(&Directory<'_>) -> Result<T>,
+    ) -> Result<T> {
+        if !inode.is_dir() {
+            return Err(Error::NotDirectory);
+        }
+        let shape = self.shape(inode)?;
+        if inode.has(InodeFlags::INLINE_DATA) {
+            // `i_size` says how much of the attribute is in use; `i_block` always is, whole.
+            let body = Body::Inline(self.inline(inode)?);
+            return f(&Directory { shape, body });
+        }
+        let blocks = InodeBlocks { volume: self, inode, last: Cell::new(None) };
+        f(&Directory { shape, body: Body::Blocks(&blocks) })
+    }
+
+    fn inline<'a>(&self, inode: &'a Inode) -> Result<Inline<'a>> {
+        let place = inode.place();
+        let offset = place.offset.saturating_add(I_BLOCK);
+        Ok(Inline { block: place.block.0, offset, i_block: inode.i_block(), rest: self.inline_rest(inode)? })
+    }
+
+    fn shape(&self, inode: &Inode) -> Result<Shape> {
+        let sb = self.super_block();
+        let fold = if inode.has(InodeFlags::CASEFOLD) && sb.incompat.contains(Incompat::CASEFOLD) {
+            if sb.raw.s_encoding.get() != UTF8_12_1 {
+                return Err(Error::Unsupported(Feature::Named("encoding of file names")));
+            }
+            Some(Fold::from_flags(sb.raw.s_encoding_flags.get()))
+        } else {
+            None
+        };
+        let blocks = inode.size().div_ceil(sb.block_size.into()).min(sb.blocks_count);
+        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+        let has_index = sb.compat.contains(Compat::DIR_INDEX);
+        let is_inline = inode.has(InodeFlags::INLINE_DATA);
+        let unsigned = sb.raw.s_flags.get() & UNSIGNED_HASH != 0;
+        let chars = if unsigned { Chars::Unsigned } else { Chars::Signed };
+        let hash_seed = sb.raw.s_hash_seed.map(|word| word.get());
+        let hasher = Hasher::new(sb.raw.s_def_hash_version, chars, hash_seed);
+        Ok(Shape {
+            dir: inode.ino(),
+            block_size: sb.block_size,
+            blocks,
+            max_ino: sb.inodes_count,
+            file_types: sb.incompat.contains(Incompat::FILETYPE),
+            checksum_seed: sb.has_metadata_csum().then(|| inode.checksum_seed()),
+            order: match hasher {
+                Ok(hasher) if has_index && (is_inline || blocks == 1) => Order::Hash(hasher),
+                _ => Order::Offset,
+            },
+            indexed: has_index && inode.has(InodeFlags::INDEX) && !is_inline,
+            max_levels: if sb.incompat.contains(Incompat::LARGE_DIR) { LEVELS_LARGE_DIR } else { LEVELS },
+            chars,
+            hash_seed,
+            fold,
+        })
+    }
+}
+
+/// Byte offset of `i_block` in an inode.
+const I_BLOCK: u32 = 40;
+
+/// The blocks of a directory through its inode's map.
+struct InodeBlocks<'a> {
+    volume: &'a Volume,
+    inode: &'a Inode,
+    /// The last run that was found, and its first block: neighbours are asked for next.
+    last: Cell<Option<(u32, Run)>>,
+}
+
+impl DirBlocks for InodeBlocks<'_> {
+    fn block(&self, at: FileBlock) -> Result<Found> {
+        let known = self.last.get().and_then(|(start, run)| {
+            let inside = at.0.checked_sub(start).filter(|&inside| inside < run.len)?;
+            Some((inside, run))
+        });
+        let (inside, run) = match known {
+            Some(known) => known,
+            None => {
+                let run = self.volume.map_run(self.inode, at)?;
+                self.last.set(Some((at.0, run)));
+                (0, run)
+            }
+        };
+        match run.place {
+            Blocks::Mapped(start) => {
+                let number = start.0.saturating_add(inside.into());
+                self.volume.cache().get(number).map(Found::Block)
+            }
+            Blocks::Unwritten(_) | Blocks::Hole => Ok(Found::Hole(run.len.saturating_sub(inside))),
+        }
+    }
+}
