@@ -27,7 +27,8 @@ pub struct Limits {
 /// Use of a volume, as `statvfs(3)` tells it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StatFs {
-    /// Unit of the block counts in bytes.
+    /// Unit of the block counts in bytes; also the grain in which files are mapped: whatever `map` calls a hole or
+    /// unwritten starts and ends at a multiple of it, or at the end of the range asked for. A power of two.
     pub block_size: u32,
     /// Blocks for files, without the format's own overhead.
     pub blocks: u64,
@@ -60,11 +61,13 @@ pub trait FileSystem: Send + Sync {
     fn device(&self) -> Option<&Arc<dyn BlockDevice>>;
 
     /// The inode that `name` names in `dir`. Errors: NotDirectory; NotFound. A name longer than
-    /// [`Limits::name_max`] is NotFound; `vfs` has answered NameTooLong before. On success the caller owes one
-    /// [`FileSystem::forget`] when it has no more use for the inode.
+    /// [`Limits::name_max`] is NotFound; `vfs` has answered NameTooLong before. On success the caller owes a
+    /// [`FileSystem::forget`] when it has no more use for the inode: one, however often it was looked up.
+    /// A directory whose names are compared without case says `FileFlags::CASEFOLD`.
     fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino>;
 
-    /// The directory that `dir` lies in; the root's is the root. Errors: NotDirectory.
+    /// The directory that `dir` lies in; the root's is the root. Of a removed directory, the one it lay in. Errors:
+    /// NotDirectory.
     fn parent(&self, dir: Ino) -> Result<Ino>;
 
     /// The attributes of `ino`. Errors: Stale if the inode is not in use. `atime` is what the volume stores.
@@ -73,7 +76,8 @@ pub trait FileSystem: Send + Sync {
     /// Hands the entries of `dir` that follow `from` to `sink`, until it breaks or there are no more. The order is the
     /// format's own and the same each time while nothing changes; an entry that is there throughout is handed over
     /// exactly once; one that comes or goes meanwhile, at most once. Errors: NotDirectory. Damage within the
-    /// directory goes to the sink, and the rest of the directory after it.
+    /// directory goes to the sink, and the rest of the directory after it. The sink may call the file system: a
+    /// driver holds no lock meanwhile.
     fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()>;
 
     /// The target of a symbolic link: bytes, without a final NUL, never empty. Errors: Invalid if `ino` is none.
@@ -89,8 +93,10 @@ pub trait FileSystem: Send + Sync {
     /// bytes, which is less than `buf.len()` only at the end of the run or of the file. Errors: as `map`.
     fn read(&self, layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// The caller has no more use for `ino`. With a link count of 0 the driver frees it. Cannot fail: what goes
-    /// wrong is the next `sync`'s to tell.
+    /// The caller has no more use for `ino`. With a link count of 0 the driver frees it; otherwise it may drop what it
+    /// keeps in memory for it. `vfs` counts uses, a driver need not: it comes once after the last use, and may come for
+    /// an inode that was reached by its number and never looked up. Cannot fail: what goes wrong is the next `sync`'s
+    /// to tell.
     fn forget(&self, ino: Ino);
 
     /// Changes, if the volume is open for them.

@@ -95,45 +95,51 @@ pub trait WritableFileSystem: Send + Sync {
     /// NotFound if `dir` was removed or `ino` has no name left; Exists; TooManyLinks; NoSpace.
     fn link(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr>;
 
-    /// Removes a name that is not a directory's. Errors, the first that holds: NotDirectory; NotFound; IsDirectory.
+    /// Removes a name that is not a directory's. The caller has looked the inode up, and owes its `forget`. Errors, the first that holds: NotDirectory; NotFound; IsDirectory.
     /// Afterwards `lookup(dir, name)` is NotFound, the link count is one less, and the inode still reads and writes
-    /// until the last `forget`.
+    /// until its `forget`.
     fn unlink(&self, dir: Ino, name: &Name) -> Result<()>;
 
-    /// Removes an empty directory. Errors, the first that holds: NotDirectory (`dir` or the one named); NotFound;
+    /// Removes an empty directory, whose `forget` the caller owes as with `unlink`. Errors, the first that holds: NotDirectory (`dir` or the one named); NotFound;
     /// NotEmpty. Afterwards nothing can be created in it.
     fn rmdir(&self, dir: Ino, name: &Name) -> Result<()>;
 
     /// Moves a name. Errors, the first that holds: Invalid for both flags at once; NotDirectory; NotFound;
     /// with `NO_REPLACE`, Exists; with `EXCHANGE`, NotFound for the new name; IsDirectory when a directory would be
     /// replaced by something else; NotDirectory the other way round; NotEmpty; TooManyLinks; NoSpace. Two names of
-    /// one inode are left as they are. A directory that moves gets its new parent.
+    /// one inode are left as they are. A directory that moves gets its new parent. What is replaced is removed as by
+    /// `unlink` or `rmdir`.
     fn rename(&self, from: Ino, name: &Name, to: Ino, new_name: &Name, flags: RenameFlags) -> Result<()>;
 
     /// Changes attributes, all or none. Answers what they are now. Errors: OutOfRange for a time or owner the format
     /// cannot hold.
     fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr>;
 
-    /// Sets the size. Bytes past it are gone and read as zeros if the file grows again; nothing is allocated. Errors,
-    /// the first that holds: IsDirectory; Invalid for what is no regular file; FileTooBig.
+    /// Sets the size. Bytes past it are gone; nothing is allocated. If the file grows again they read as zeros, but
+    /// for the rest of a last block that is mapped: whoever lets a file grow zeroes it first. Errors, the first that
+    /// holds: IsDirectory; Invalid for what is no regular file; FileTooBig.
     fn truncate(&self, layout: &ExclusiveLayout<'_>, ino: Ino, size: u64) -> Result<()>;
 
-    /// Where to write the bytes from `range.start` on: one run that starts there. Only reserves: a crash before
-    /// `end_write` shows the old contents. `Driver` means [`write`](Self::write). Errors, the first that holds:
-    /// IsDirectory; Invalid; FileTooBig; NoSpace.
+    /// Where to write the bytes from `range.start` on: one run that starts there, `Mapped`, or `Driver` which means
+    /// [`write`](Self::write). Only reserves: until `end_write`, a reader and a crash see the old contents. A block that
+    /// was a hole or unwritten holds anything: the caller zeroes what of it `range` leaves out, so it asks for whole
+    /// blocks. Errors, the first that holds: IsDirectory; Invalid, also for an empty range; FileTooBig if `range.end`
+    /// is past `file_size_max` rounded up to a block; NoSpace if not even the first block can be had.
     fn map_for_write(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent>;
 
-    /// Publishes what was written through `map_for_write`, after the I/O came back, and moves the size up to
-    /// `written.end`.
+    /// Publishes what was written through `map_for_write`, after the I/O came back: every block that `written`
+    /// touches. Moves the size up to `written.end`.
     fn end_write(&self, layout: &Layout<'_>, ino: Ino, written: Range<u64>) -> Result<()>;
 
     /// Gives back what `map_for_write` reserved and nobody wrote.
     fn abandon(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>);
 
-    /// Writes bytes that `map_for_write` called `Driver`; answers how many of them. Errors: as `map_for_write`.
+    /// Writes bytes that `map_for_write` called `Driver`, zeroing what it must, and moves the size up to their end;
+    /// answers how many of them, at least one unless there are none. Errors: as `map_for_write`.
     fn write(&self, layout: &Layout<'_>, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize>;
 
-    /// Makes `range` a hole within the unchanged size. Errors: IsDirectory; Invalid; NotSupported.
+    /// Makes `range`, which is whole blocks or reaches the end of the file, a hole within the unchanged size. Errors,
+    /// the first that holds: IsDirectory; Invalid for what is no regular file, and for parts of blocks; NotSupported.
     fn punch(&self, layout: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()>;
 
     /// Returns once `ino`, its data and the names that lead to it are on stable storage. Reports a write error to

@@ -1,0 +1,257 @@
+//! The contract's methods over the volume.
+
+use alloc::string::ToString;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use obento_base::wire::to_u64;
+use obento_base::{Attr, Error, Ino, Name, Result};
+use obento_block::BlockDevice;
+use obento_driver::{
+    Cookie, DirEntry, EntrySink, ExclusiveLayout, Extent, FileSystem, Layout, Limits, NewNode, Probe,
+    RenameFlags, SetAttr, StatFs, VolumeInfo, WritableFileSystem, Xattrs,
+};
+
+use crate::inode::{Body, State};
+use crate::space::PAGE;
+use crate::volume::{ROOT, Tmpfs};
+
+/// As ext4 and the VFS of Linux have it (`NAME_MAX`).
+const NAME_MAX: u32 = 255;
+/// `PATH_MAX` of Linux without the final NUL.
+pub(crate) const SYMLINK_MAX: u32 = 4095;
+/// What ext4 without `dir_nlink` allows.
+pub(crate) const LINK_MAX: u32 = 65000;
+/// `off_t` of POSIX is signed.
+const FILE_SIZE_MAX: u64 = i64::MAX.unsigned_abs();
+/// Entries that are copied at a time, so that the sink runs unlocked.
+const BATCH: usize = 64;
+
+impl FileSystem for Tmpfs {
+    fn root(&self) -> Ino {
+        ROOT
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            name_max: NAME_MAX,
+            symlink_max: SYMLINK_MAX,
+            link_max: LINK_MAX,
+            file_size_max: FILE_SIZE_MAX,
+            time_granularity: 1,
+        }
+    }
+
+    fn info(&self) -> VolumeInfo {
+        VolumeInfo {
+            probe: Probe {
+                fs_type: "tmpfs",
+                len: self.space.pages().saturating_mul(PAGE),
+                ..Probe::default()
+            },
+            state: "clean".to_string(),
+            ..VolumeInfo::default()
+        }
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        let free = self.space.free_pages();
+        let (inodes, free_inodes) = self.inode_counts();
+        Ok(StatFs {
+            block_size: 4096,
+            blocks: self.space.pages(),
+            free,
+            available: free,
+            inodes,
+            free_inodes,
+        })
+    }
+
+    fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
+        self.space.device()
+    }
+
+    fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
+        self.look(dir, |_, state| Ok(state.entry(name)?.ino))
+    }
+
+    fn parent(&self, dir: Ino) -> Result<Ino> {
+        self.look(dir, |_, state| Ok(state.directory()?.parent))
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.look(ino, |inode, state| Ok(inode.attr(state)))
+    }
+
+    fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
+        let mut from = from;
+        loop {
+            let batch = self.look(dir, |_, state| Ok(state.directory()?.after(from, BATCH)))?;
+            for (next, entry) in &batch {
+                let entry =
+                    DirEntry { name: &entry.name, ino: entry.ino, kind: Some(entry.kind), next: *next };
+                if sink(Ok(entry)).is_break() {
+                    return Ok(());
+                }
+            }
+            match batch.last() {
+                Some((next, _)) => from = *next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.look(ino, |_, state| match &state.body {
+            Body::Symlink(target) => Ok(target.to_vec()),
+            _ => Err(Error::Invalid),
+        })
+    }
+
+    fn map(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
+        self.look(ino, |_, state| {
+            let data = state.data()?;
+            if range.is_empty() { Err(Error::Invalid) } else { Ok(data.map(range)) }
+        })
+    }
+
+    fn read(&self, _: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.look(ino, |_, state| {
+            let data = state.data()?;
+            let left = usize::try_from(state.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let len = buf.len().min(left);
+            Ok(data.read(offset, buf.get_mut(..len).unwrap_or_default()))
+        })
+    }
+
+    fn forget(&self, ino: Ino) {
+        self.free_if_nameless(ino);
+    }
+
+    fn writable(&self) -> Option<&dyn WritableFileSystem> {
+        Some(self)
+    }
+
+    fn xattrs(&self) -> Option<&dyn Xattrs> {
+        Some(self)
+    }
+}
+
+impl WritableFileSystem for Tmpfs {
+    fn create(&self, dir: Ino, name: &Name, node: &NewNode<'_>) -> Result<Attr> {
+        self.make(dir, name, node)
+    }
+
+    fn link(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
+        self.add_link(ino, dir, name)
+    }
+
+    fn unlink(&self, dir: Ino, name: &Name) -> Result<()> {
+        self.remove_name(dir, name)
+    }
+
+    fn rmdir(&self, dir: Ino, name: &Name) -> Result<()> {
+        self.remove_directory(dir, name)
+    }
+
+    fn rename(&self, from: Ino, name: &Name, to: Ino, new_name: &Name, flags: RenameFlags) -> Result<()> {
+        self.move_name(from, name, to, new_name, flags)
+    }
+
+    fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr> {
+        let now = self.now();
+        self.act(ino, |inode, state| {
+            state.apply(change, now);
+            Ok(inode.attr(state))
+        })
+    }
+
+    fn truncate(&self, _: &ExclusiveLayout<'_>, ino: Ino, size: u64) -> Result<()> {
+        let now = self.now();
+        self.act(ino, |_, state| {
+            let data = state.data_mut()?;
+            check_size(size)?;
+            data.truncate(&self.space, size);
+            state.size = size;
+            state.touch_data(now);
+            Ok(())
+        })
+    }
+
+    fn map_for_write(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
+        self.act(ino, |_, state| {
+            let data = state.data_mut()?;
+            if range.is_empty() {
+                return Err(Error::Invalid);
+            }
+            check_size(range.end.saturating_sub(PAGE.saturating_sub(1)))?;
+            data.reserve(&self.space, range)
+        })
+    }
+
+    fn end_write(&self, _: &Layout<'_>, ino: Ino, written: Range<u64>) -> Result<()> {
+        let now = self.now();
+        self.act(ino, |_, state| {
+            state.data_mut()?.publish(&written);
+            grow(state, written.end);
+            state.touch_data(now);
+            Ok(())
+        })
+    }
+
+    fn abandon(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) {
+        // What is no file, or gone, has nothing reserved.
+        let _ = self.act(ino, |_, state| {
+            state.data_mut()?.abandon(&self.space, &range);
+            Ok(())
+        });
+    }
+
+    fn write(&self, _: &Layout<'_>, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
+        let now = self.now();
+        self.act(ino, |_, state| {
+            let data = state.data_mut()?;
+            let left = usize::try_from(FILE_SIZE_MAX.saturating_sub(offset)).unwrap_or(usize::MAX);
+            if left == 0 {
+                return Err(Error::FileTooBig);
+            }
+            let bytes = bytes.get(..bytes.len().min(left)).unwrap_or_default();
+            let len = data.write(&self.space, offset, bytes)?;
+            grow(state, offset.saturating_add(to_u64(len)));
+            state.touch_data(now);
+            Ok(len)
+        })
+    }
+
+    fn punch(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
+        let now = self.now();
+        self.act(ino, |_, state| {
+            let size = state.size;
+            let data = state.data_mut()?;
+            let end = if range.end >= size { size.checked_next_multiple_of(PAGE) } else { Some(range.end) };
+            let end = end.filter(|end| range.start.is_multiple_of(PAGE) && end.is_multiple_of(PAGE));
+            let end = end.ok_or(Error::Invalid)?;
+            data.punch(&self.space, &(range.start..end));
+            state.touch_data(now);
+            Ok(())
+        })
+    }
+
+    fn sync_file(&self, ino: Ino) -> Result<()> {
+        self.inode(ino).map(drop)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Errors: FileTooBig.
+fn check_size(size: u64) -> Result<()> {
+    if size > FILE_SIZE_MAX { Err(Error::FileTooBig) } else { Ok(()) }
+}
+
+fn grow(state: &mut State, end: u64) {
+    state.size = state.size.max(end);
+}

@@ -1,0 +1,138 @@
+//! Changes of names, but for renames.
+//!
+//! Where the inodes to lock depend on a name, it is looked up unlocked, the set is locked, and the name is looked up
+//! again: if it leads elsewhere now, once more from the start.
+
+use alloc::sync::Arc;
+
+use obento_base::wire::to_u64;
+use obento_base::{Attr, Error, FileKind, Ino, Name, Result, Timestamp};
+use obento_driver::NewNode;
+
+use crate::contract::{LINK_MAX, SYMLINK_MAX};
+use crate::dir::Entry;
+use crate::inode::{Inode, LockSet, State};
+use crate::volume::Tmpfs;
+
+/// What a name must be to be removed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    EmptyDirectory,
+    Other,
+}
+
+/// Errors: NotDirectory; NotFound if the directory was removed; Exists.
+fn expect_free(dir: &State, name: &Name) -> Result<()> {
+    let directory = dir.directory()?;
+    match () {
+        () if dir.nlink == 0 => Err(Error::NotFound),
+        () if directory.get(name).is_some() => Err(Error::Exists),
+        () => Ok(()),
+    }
+}
+
+/// One link more. Errors: TooManyLinks.
+pub(crate) fn one_more(nlink: u32) -> Result<u32> {
+    nlink.checked_add(1).filter(|&nlink| nlink <= LINK_MAX).ok_or(Error::TooManyLinks)
+}
+
+impl Tmpfs {
+    pub(crate) fn make(&self, dir: Ino, name: &Name, node: &NewNode<'_>) -> Result<Attr> {
+        let now = self.now();
+        self.act(dir, |_, state| {
+            expect_free(state, name)?;
+            if node.kind == FileKind::Symlink {
+                check_target(node.target)?;
+            }
+            let is_dir = node.kind == FileKind::Directory;
+            let dir_links = if is_dir { one_more(state.nlink)? } else { state.nlink };
+            self.reserve_inode()?;
+            let mut made = State::new(node, dir, now);
+            made.nlink = if is_dir { 2 } else { 1 };
+            let attr = self.add(node.kind, made);
+            state.nlink = dir_links;
+            state.directory_mut()?.insert(Entry { name: name.to_buf(), ino: attr.ino, kind: node.kind });
+            state.touch_data(now);
+            Ok(attr)
+        })
+    }
+
+    pub(crate) fn add_link(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
+        let now = self.now();
+        let (dir, inode) = (self.inode(dir)?, self.inode(ino)?);
+        let mut locked = LockSet::new([&dir, &inode]);
+        locked.of(&dir)?.directory()?;
+        if inode.is_directory() {
+            return Err(Error::NotPermitted);
+        }
+        let nlink = locked.of(&inode)?.nlink;
+        if nlink == 0 {
+            return Err(Error::NotFound);
+        }
+        expect_free(locked.of(&dir)?, name)?;
+        let state = locked.of(&inode)?;
+        state.nlink = one_more(nlink)?;
+        state.touch(now);
+        let attr = inode.attr(state);
+        let dir = locked.of(&dir)?;
+        dir.directory_mut()?.insert(Entry { name: name.to_buf(), ino, kind: inode.kind });
+        dir.touch_data(now);
+        Ok(attr)
+    }
+
+    pub(crate) fn remove_name(&self, dir: Ino, name: &Name) -> Result<()> {
+        self.remove(dir, name, Victim::Other)
+    }
+
+    pub(crate) fn remove_directory(&self, dir: Ino, name: &Name) -> Result<()> {
+        self.remove(dir, name, Victim::EmptyDirectory)
+    }
+
+    fn remove(&self, dir: Ino, name: &Name, wanted: Victim) -> Result<()> {
+        let now = self.now();
+        let dir = self.inode(dir)?;
+        loop {
+            let found = self.peek(&dir, name)?;
+            let mut locked = LockSet::new([&dir, &found]);
+            if locked.of(&dir)?.entry(name)?.ino != found.ino {
+                continue;
+            }
+            let victim = locked.of(&found)?;
+            match wanted {
+                Victim::Other if found.is_directory() => return Err(Error::IsDirectory),
+                Victim::EmptyDirectory if !victim.directory()?.is_empty() => return Err(Error::NotEmpty),
+                _ => {}
+            }
+            unname(victim, now);
+            let dir = locked.of(&dir)?;
+            if wanted == Victim::EmptyDirectory {
+                dir.nlink = dir.nlink.saturating_sub(1);
+            }
+            dir.directory_mut()?.remove(name);
+            dir.touch_data(now);
+            return Ok(());
+        }
+    }
+
+    /// What `name` leads to just now. Errors: NotDirectory; NotFound.
+    pub(crate) fn peek(&self, dir: &Inode, name: &Name) -> Result<Arc<Inode>> {
+        let ino = dir.state.read().entry(name)?.ino;
+        // Whoever removed the name since then, and freed the inode, left no name.
+        self.inode(ino).map_err(|_| Error::NotFound)
+    }
+}
+
+/// Takes a name away from an inode; from a directory, with the one it has for itself.
+pub(crate) fn unname(state: &mut State, now: Timestamp) {
+    state.nlink = if state.directory().is_ok() { 0 } else { state.nlink.saturating_sub(1) };
+    state.touch(now);
+}
+
+/// Errors: Invalid for an empty target; NameTooLong.
+fn check_target(target: &[u8]) -> Result<()> {
+    match target {
+        [] => Err(Error::Invalid),
+        _ if to_u64(target.len()) > u64::from(SYMLINK_MAX) => Err(Error::NameTooLong),
+        _ => Ok(()),
+    }
+}
