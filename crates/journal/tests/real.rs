@@ -1,0 +1,290 @@
+//! Dirty journals that the kernel and debugfs wrote, against what `e2fsck` makes of them: the whole device, block by
+//! block.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use obento_block::{BlockDevice, MemDevice, Remap};
+use obento_journal::{Checksums, Incompat, Journal, Replayed, Run, Runs};
+use obento_testkit::oracle::{LoopMount, Oracle, call, program, require};
+use tempfile::TempDir;
+
+const MIB: u64 = 1 << 20;
+
+/// An image, dirty or to be made so.
+struct Sample {
+    folder: TempDir,
+    image: PathBuf,
+}
+
+impl Sample {
+    fn new(mke2fs: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        File::create(&image).unwrap().set_len(32 * MIB).unwrap();
+        let image_arg = image.to_str().unwrap();
+        call("mke2fs", ["-q", "-F"].iter().chain(mke2fs).copied().chain([image_arg])).unwrap();
+        Self { folder, image }
+    }
+
+    /// A copy of the image as it is now: while it is mounted, what a power cut would leave.
+    fn snapshot(&self, name: &str) -> PathBuf {
+        let copy = self.folder.path().join(name);
+        fs::copy(&self.image, &copy).unwrap();
+        copy
+    }
+
+    fn debugfs(&self, commands: &[&str]) {
+        let script = self.folder.path().join("script");
+        fs::write(&script, commands.join("\n")).unwrap();
+        let args = ["-w", "-f", script.to_str().unwrap(), self.image.to_str().unwrap()];
+        let output = program("debugfs").args(args).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+fn dumped(image: &Path, field: &str) -> String {
+    let output = call("dumpe2fs", ["-h", image.to_str().unwrap()]).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text.lines().find_map(|line| line.strip_prefix(field));
+    line.unwrap_or_else(|| panic!("no {field} in {text}")).trim().to_owned()
+}
+
+fn block_size(image: &Path) -> u32 {
+    dumped(image, "Block size:").parse().unwrap()
+}
+
+/// The blocks of the journal inode, as debugfs lists them: `(0-3):100-103, (4):200`.
+fn journal_runs(image: &Path) -> Runs {
+    let output = call("debugfs", ["-R", "stat <8>", image.to_str().unwrap()]).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let list = text.split_once("EXTENTS:\n").or_else(|| text.split_once("BLOCKS:\n")).unwrap().1;
+    let span = |text: &str| {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        (first.parse::<u64>().unwrap(), last.parse::<u64>().unwrap())
+    };
+    let mut runs = Runs::new();
+    for item in list.lines().next().unwrap().split(", ").filter(|item| item.starts_with('(')) {
+        let (at, block) = item[1..].split_once("):").unwrap();
+        if at.starts_with(|c: char| c.is_ascii_digit()) {
+            let (first, last) = span(at);
+            let (at, len) = (u32::try_from(first).unwrap(), u32::try_from(last - first + 1).unwrap());
+            runs.push(Run { at, block: span(block).0, len }).unwrap();
+        }
+    }
+    runs
+}
+
+fn open(image: &Path) -> Journal {
+    let device = Arc::new(MemDevice::read_only(fs::read(image).unwrap()));
+    Journal::open(device, block_size(image), journal_runs(image)).unwrap()
+}
+
+/// Replays the journal of `image` in memory and compares the volume with what `e2fsck` leaves.
+fn compare(image: &Path, journal: &Journal, e2fsck: &[&str]) -> Replayed {
+    let size = block_size(image);
+    let before = fs::read(image).unwrap();
+    let volume: u64 = dumped(image, "Block count:").parse().unwrap();
+    let replayed = journal.replay_index(volume).unwrap();
+    assert_eq!(replayed.damage, None);
+
+    let judged = image.with_extension("e2fsck");
+    fs::copy(image, &judged).unwrap();
+    let args = ["-y", "-E", "journal_only"].iter().chain(e2fsck).copied();
+    let output = program("e2fsck").args(args).arg(&judged).output().unwrap();
+    assert!(output.status.code().is_some_and(|code| code <= 1), "{output:?}");
+
+    let below: Arc<dyn BlockDevice> = Arc::new(MemDevice::read_only(before));
+    let remap = Remap::from_other(below, journal.device().clone(), size, replayed.index.clone());
+    let (len, after) = (usize::try_from(size).unwrap(), fs::read(&judged).unwrap());
+    let journal_super_block = e2fsck.is_empty().then(|| journal.locate(0).unwrap());
+    for (number, expected) in (0_u64..).zip(after.chunks(len)) {
+        let mut found = vec![0; len];
+        remap.read_at(number * u64::from(size), &mut found).unwrap();
+        let mut expected = expected.to_vec();
+        // e2fsck clears flags and counts what it did in the super block, and empties the journal.
+        if number * u64::from(size) <= 1024 && 1024 < (number + 1) * u64::from(size) {
+            let at = usize::try_from(1024 - number * u64::from(size)).unwrap();
+            found[at..at + 1024].fill(0);
+            expected[at..at + 1024].fill(0);
+        }
+        if Some(number) != journal_super_block {
+            assert!(found == expected, "block {number} of {}", image.display());
+        }
+    }
+    replayed
+}
+
+fn magic_file(path: &Path, blocks: usize) {
+    let mut block = vec![0x11; 1024];
+    block[..4].copy_from_slice(&obento_journal::raw::MAGIC.to_be_bytes());
+    let mut file = File::create(path).unwrap();
+    file.write_all(&block.repeat(blocks)).unwrap();
+    file.sync_all().unwrap();
+}
+
+/// Makes and removes things in `root`, a step a transaction; leaves the journal dirty.
+fn be_busy(root: &Path, rounds: usize) {
+    for round in 0..rounds {
+        let dir = root.join(format!("dir{round}"));
+        fs::create_dir(&dir).unwrap();
+        for n in 0..40 {
+            fs::write(dir.join(format!("file{n}")), format!("{round} {n}").repeat(n * 40)).unwrap();
+        }
+        magic_file(&root.join(format!("magic{}", round % 3)), 20);
+        if round > 1 {
+            // Directories that go leave revokes of their blocks.
+            fs::remove_dir_all(root.join(format!("dir{}", round - 2))).unwrap();
+        }
+        File::open(root).unwrap().sync_all().unwrap();
+    }
+}
+
+/// Mounts with `options`, is busy, and compares snapshots taken on the way.
+fn judge_kernel(mke2fs: &[&str], options: &str) -> Vec<(Journal, Replayed)> {
+    let sample = Sample::new(mke2fs);
+    let mount = LoopMount::new(&sample.image, options).unwrap();
+    let mut outcomes = Vec::new();
+    for (step, rounds) in [3, 9, 25].into_iter().enumerate() {
+        let root = mount.path().join(format!("step{step}"));
+        fs::create_dir(&root).unwrap();
+        be_busy(&root, rounds);
+        let snapshot = sample.snapshot(&format!("snapshot{step}"));
+        let journal = open(&snapshot);
+        let replayed = compare(&snapshot, &journal, &[]);
+        outcomes.push((journal, replayed));
+    }
+    mount.unmount().unwrap();
+    outcomes
+}
+
+fn kernel_oracles() -> bool {
+    require(&[
+        Oracle::LoopMount,
+        Oracle::Program("mke2fs"),
+        Oracle::Program("e2fsck"),
+        Oracle::Program("debugfs"),
+        Oracle::Program("dumpe2fs"),
+    ])
+}
+
+#[test]
+fn journals_left_by_the_kernel_replay_to_what_e2fsck_leaves() {
+    if !kernel_oracles() {
+        return;
+    }
+    // The smallest journals, which are soon full.
+    let plain: &[(&[&str], &str, Checksums)] = &[
+        (&["-t", "ext4", "-b", "4096"], "", Checksums::V3),
+        (&["-t", "ext4", "-b", "1024"], "data=journal", Checksums::V3),
+        (&["-t", "ext4", "-O", "^metadata_csum"], "data=journal", Checksums::None),
+        (&["-t", "ext4", "-O", "^metadata_csum,^64bit"], "journal_checksum", Checksums::V1),
+        (&["-t", "ext4", "-O", "^metadata_csum"], "journal_async_commit,data=writeback", Checksums::V1),
+        (&["-t", "ext4"], "journal_async_commit,data=journal", Checksums::V3),
+        (&["-t", "ext3", "-b", "1024"], "", Checksums::None),
+        (&["-t", "ext3", "-b", "2048"], "data=journal", Checksums::None),
+    ];
+    let (mut revoked, mut escaped, mut wrapped) = (0, 0, 0);
+    for (mke2fs, options, checksums) in plain {
+        let size = if mke2fs.contains(&"2048") { "size=2" } else { "size=1" };
+        let small = [mke2fs, &["-J", size][..]].concat();
+        let args = if mke2fs.contains(&"4096") { *mke2fs } else { &small };
+        for (journal, replayed) in judge_kernel(args, options) {
+            let sb = journal.super_block();
+            assert_eq!(sb.checksums(), *checksums, "{mke2fs:?} {options}");
+            assert!(replayed.summary.transactions > 0 && replayed.summary.blocks > 0, "{mke2fs:?}");
+            assert_eq!(sb.incompat.contains(Incompat::ASYNC_COMMIT), options.contains("async"));
+            revoked += replayed.summary.revoked;
+            escaped += replayed.index.values().filter(|source| source.first.is_some()).count();
+            wrapped += usize::from(replayed.summary.head < sb.start);
+        }
+    }
+    assert!(
+        revoked > 0 && escaped > 0 && wrapped > 0,
+        "{revoked} revoked, {escaped} escaped, {wrapped} wrapped"
+    );
+}
+
+#[test]
+fn journals_written_by_debugfs_replay_to_what_e2fsck_leaves() {
+    if !kernel_oracles() {
+        return;
+    }
+    for features in ["^metadata_csum,^64bit", "^metadata_csum,64bit", "metadata_csum,64bit"] {
+        for (version, checksums) in
+            [("", Checksums::None), ("-c -v 2", Checksums::V2), ("-c -v 3", Checksums::V3)]
+        {
+            let sample = Sample::new(&["-t", "ext4", "-b", "1024", "-O", features]);
+            let data = sample.folder.path().join("data");
+            let mut bytes = obento_journal::raw::MAGIC.to_be_bytes().repeat(256);
+            bytes.extend([0x77; 3 * 1024]);
+            fs::write(&data, &bytes).unwrap();
+            let write = |blocks: &str| format!("jw -b {blocks} {}", data.display());
+            let opened = format!("jo {version}");
+            // debugfs counts revoke blocks into checksums of v1, which the kernel and e2fsck do not.
+            let old = features.starts_with('^') && checksums != Checksums::None;
+            let (first, second, third) = (write("9001-9004"), write("9101-9104"), write("9004-9007"));
+            let revoke = if old { "" } else { "jw -r 9002,9103" };
+            sample.debugfs(&[&opened, &first, &second, revoke, &third, "jc"]);
+            let journal = open(&sample.image);
+            let found = journal.super_block().checksums();
+            // Without metadata_csum, debugfs offers the checksums of v1 alone.
+            assert_eq!(found, if old { Checksums::V1 } else { checksums }, "{features} {version}");
+            let replayed = compare(&sample.image, &journal, &[]);
+            let summary = replayed.summary;
+            let expected = if old { (3, 12, 0) } else { (4, 10, 2) };
+            let found = (summary.transactions, summary.blocks, summary.revoked);
+            assert_eq!(found, expected, "{features} {version}");
+            assert_eq!(replayed.index[&9001].first, Some(obento_journal::raw::MAGIC.to_be_bytes()));
+        }
+    }
+}
+
+/// A file as a loop device, for programs that insist on block devices.
+struct Loop(String);
+
+impl Loop {
+    fn new(file: &Path) -> Self {
+        let output = call("losetup", ["-f", "--show", file.to_str().unwrap()]).unwrap();
+        Self(String::from_utf8(output.stdout).unwrap().trim().to_owned())
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = program("losetup").args(["-d", &self.0]).output();
+    }
+}
+
+#[test]
+fn an_external_journal_replays_onto_the_volume_that_names_it() {
+    if !kernel_oracles() || !require(&[Oracle::Program("losetup")]) {
+        return;
+    }
+    for size in ["1024", "4096"] {
+        let folder = tempfile::tempdir().unwrap();
+        let side = folder.path().join("journal");
+        File::create(&side).unwrap().set_len(8 * MIB).unwrap();
+        call("mke2fs", ["-q", "-F", "-O", "journal_dev", "-b", size, side.to_str().unwrap()]).unwrap();
+        let device = Loop::new(&side);
+        let sample = Sample::new(&["-t", "ext4", "-b", size, "-J", &format!("device={}", device.0)]);
+        let mount = LoopMount::new(&sample.image, &format!("journal_path={}", device.0)).unwrap();
+        be_busy(mount.path(), 5);
+        let image = sample.snapshot("snapshot");
+        let side_copy = folder.path().join("side");
+        fs::copy(&side, &side_copy).unwrap();
+        mount.unmount().unwrap();
+
+        let mut uuid = [0; 16];
+        File::open(&image).unwrap().read_exact_at(&mut uuid, 1024 + 0xd0).unwrap();
+        let bytes = Arc::new(MemDevice::read_only(fs::read(&side_copy).unwrap()));
+        let size: u32 = size.parse().unwrap();
+        let journal = Journal::open_external(bytes.clone(), size, uuid).unwrap();
+        let replayed = compare(&image, &journal, &["-j", side_copy.to_str().unwrap()]);
+        assert!(replayed.summary.transactions > 0);
+        assert!(Journal::open_external(bytes, size, [9; 16]).is_err());
+    }
+}
