@@ -7,6 +7,7 @@
 //! Invariant: a bit index in a group fits u32 and a group's bitmap fits one block.
 
 use core::mem::offset_of;
+use core::ops::Range;
 
 use obento_base::wire::{FromBytes, IntoBytes, join};
 use obento_base::{Corrupt, Error, Feature, Ino, Result, Structure};
@@ -20,8 +21,6 @@ use crate::unit::VolBlock;
 pub const MAGIC: u16 = 0xef53;
 /// Where the primary super block starts, in bytes.
 pub const PRIMARY_OFFSET: u64 = 1024;
-/// Its length in bytes.
-pub const LEN: usize = 1024;
 /// The root directory: `EXT4_ROOT_INO`.
 pub const ROOT_INO: Ino = Ino(2);
 /// Block size is at most 64 KiB: `EXT4_MAX_BLOCK_LOG_SIZE` less `EXT4_MIN_BLOCK_LOG_SIZE`.
@@ -266,7 +265,7 @@ impl SuperBlock {
     }
 
     /// Length of the volume in bytes.
-    pub fn len(&self) -> u64 {
+    pub fn volume_len(&self) -> u64 {
         self.blocks_count.saturating_mul(self.block_size.into())
     }
 
@@ -275,6 +274,34 @@ impl SuperBlock {
     pub fn holds_blocks(&self, start: VolBlock, len: u64) -> bool {
         start.0 > self.first_data_block.into()
             && start.0.checked_add(len).is_some_and(|end| end <= self.blocks_count)
+    }
+
+    /// Free blocks (clusters with bigalloc), as the super block says.
+    pub fn free_blocks(&self) -> u64 {
+        self.wide(self.raw.s_free_blocks_count_lo.get(), self.raw.s_free_blocks_count_hi.get())
+    }
+
+    /// Blocks kept for the super user.
+    pub fn reserved_blocks(&self) -> u64 {
+        self.wide(self.raw.s_r_blocks_count_lo.get(), self.raw.s_r_blocks_count_hi.get())
+    }
+
+    /// A number whose high half means something only with `64bit`.
+    fn wide(&self, low: u32, high: u32) -> u64 {
+        join(low, if self.incompat.contains(Incompat::SIXTY_FOUR_BIT) { high } else { 0 })
+    }
+
+    /// The groups whose bitmaps and inode tables may lie in `group`: those of its flex group, of which so many as
+    /// `mke2fs` makes are asked.
+    pub fn flex_groups(&self, group: u32) -> Range<u32> {
+        const MAX_ASKED: u32 = 64;
+        let log = u32::from(self.raw.s_log_groups_per_flex);
+        if !self.incompat.contains(Incompat::FLEX_BG) || !(1..=31).contains(&log) {
+            return group..group.saturating_add(1);
+        }
+        let first = group.checked_shr(log).and_then(|flex| flex.checked_shl(log)).unwrap_or(group);
+        let len = 1_u32.checked_shl(log).unwrap_or(1).min(MAX_ASKED);
+        first..first.saturating_add(len).min(self.groups)
     }
 
     /// The label: up to the first NUL.

@@ -1,6 +1,7 @@
 //! The mounted state: what every other part of the driver hangs on.
 //!
-//! Locking: none of its own but the caches' leaf locks; nothing in a `Volume` changes after it was opened.
+//! Locking: leaf locks only, the cache's and that of the notices; nothing else in a `Volume` changes after it was
+//! opened.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -10,9 +11,11 @@ use obento_base::{Corrupt, Error, Ino, Result, Structure};
 use obento_block::{Block, BlockDevice, Cache};
 use obento_driver::Notice;
 use obento_env::sync::Mutex;
+use obento_journal::{Journal, Tid};
 
-use crate::group::{GroupDescriptor, verify_descriptor};
-use crate::inode::Inode;
+use crate::fast_commit::{Base, FastCommits, Geometry, Node};
+use crate::group::{GroupDescriptor, Groups, Totals};
+use crate::inode::{Inode, Place};
 use crate::map::Blocks;
 use crate::super_block::{ROOT_INO, SuperBlock};
 use crate::unit::{FileBlock, VolBlock};
@@ -25,15 +28,34 @@ const INODE_READ_AHEAD: u64 = 32;
 pub struct Volume {
     super_block: SuperBlock,
     cache: Cache,
+    groups: Groups,
     zones: Zones,
+    fast_commits: FastCommits,
     notices: Mutex<Vec<Notice>>,
 }
 
 impl Volume {
     /// A volume over `device`, which shows the state that is meant to be seen: a journal has been replayed into it.
-    pub(crate) fn new(device: Arc<dyn BlockDevice>, super_block: SuperBlock, cache: usize) -> Self {
+    /// Looks at all group descriptors.
+    pub(crate) fn new(device: Arc<dyn BlockDevice>, super_block: SuperBlock, cache: usize) -> Result<Self> {
+        let mut this = Self::bare(device, super_block, cache);
+        let notices = &this.notices;
+        let mut notice = |notice| push_notice(notices, notice);
+        this.groups = Groups::scan(&this.super_block, &this.cache, &mut this.zones, &mut notice)?;
+        Ok(this)
+    }
+
+    /// A volume that has not looked at its groups yet: enough to find the journal.
+    pub(crate) fn bare(device: Arc<dyn BlockDevice>, super_block: SuperBlock, cache: usize) -> Self {
         let cache = Cache::new(device, super_block.block_size, cache);
-        Self { super_block, cache, zones: Zones::default(), notices: Mutex::new(Vec::new()) }
+        Self {
+            super_block,
+            cache,
+            groups: Groups::default(),
+            zones: Zones::default(),
+            fast_commits: FastCommits::default(),
+            notices: Mutex::new(Vec::new()),
+        }
     }
 
     /// The checked super block.
@@ -58,7 +80,32 @@ impl Volume {
 
     /// Whether the `len` blocks from `start` on may belong to a file: on the volume, and none of them metadata.
     pub(crate) fn is_data(&self, start: VolBlock, len: u64) -> bool {
-        self.super_block.holds_blocks(start, len) && !self.zones.overlap(start, len)
+        let sb = &self.super_block;
+        if !sb.holds_blocks(start, len) {
+            return false;
+        }
+        match self.groups.totals() {
+            Some(_) => !self.zones.overlap(start, len),
+            None => !self.touches_metadata(start, len),
+        }
+    }
+
+    /// For volumes with too many groups for a list: asks the groups that the run touches, and those whose bitmaps
+    /// and tables may lie there.
+    fn touches_metadata(&self, start: VolBlock, len: u64) -> bool {
+        let sb = &self.super_block;
+        let last = VolBlock(start.0.saturating_add(len.saturating_sub(1)));
+        let (Some(first), Some(last)) = (sb.group_of(start), sb.group_of(last)) else { return true };
+        (first..=last).any(|group| {
+            let mut zones = Zones::default();
+            let listed = zones.add_copies(sb, group).and_then(|()| {
+                // A descriptor that cannot be read names no metadata.
+                let described = sb.flex_groups(group).filter_map(|group| self.group(group).ok());
+                described.into_iter().try_for_each(|descriptor| zones.add_descriptor(sb, &descriptor))
+            });
+            zones.finish();
+            listed.is_err() || zones.overlap(start, len)
+        })
     }
 
     /// Block `number` of the volume, refused unless it may belong to a file; `structure` named it.
@@ -75,10 +122,17 @@ impl Volume {
     /// Errors, the first that holds: Stale if the volume has no such inode, or it is not in use; Corrupt.
     pub fn inode(&self, ino: Ino) -> Result<Inode> {
         let sb = &self.super_block;
-        let (block, offset) = self.inode_place(ino)?;
-        let per_group = self.inode_table_end(ino, block);
-        let block = self.cache.get_ahead(block.0, block.0..per_group)?;
-        Inode::from_table(sb, ino, block, offset)
+        let slot = self.inode_slot(ino)?;
+        let end = slot.table_end.min(slot.block.0.saturating_add(INODE_READ_AHEAD));
+        let block = self.cache.get_ahead(slot.block.0, slot.block.0..end)?;
+        match self.replayed_record(ino, &block, slot.offset) {
+            Some(record) => {
+                let place =
+                    Place { block: slot.block, offset: u32::try_from(slot.offset).unwrap_or(u32::MAX) };
+                Inode::from_replay(sb, ino, record?.into(), place)
+            }
+            None => Inode::from_table(sb, ino, block, slot.offset),
+        }
     }
 
     /// Like [`Self::inode`], but Stale for inodes that are the format's own and never a user's: reserved ones other
@@ -100,40 +154,78 @@ impl Volume {
             && (ino.0 < u64::from(sb.first_ino) || own.iter().any(|inum| u64::from(inum.get()) == ino.0))
     }
 
-    /// Block and byte offset of an inode's record.
-    pub(crate) fn inode_place(&self, ino: Ino) -> Result<(VolBlock, usize)> {
+    /// The record that fast commits leave in place of the one at `offset` of `block`.
+    fn replayed_record(&self, ino: Ino, block: &Block, offset: usize) -> Option<Result<Vec<u8>>> {
+        if self.fast_commits.is_empty() {
+            return None;
+        }
+        let end = offset.saturating_add(self.super_block.inode_size.into());
+        self.fast_commits.record(ino, block.get(offset..end)?)
+    }
+
+    /// What fast commits changed.
+    pub(crate) fn fast_commits(&self) -> &FastCommits {
+        &self.fast_commits
+    }
+
+    /// Takes up the fast commits that follow the replayed log in `journal`, and answers how many; what is wrong with
+    /// them is noted.
+    pub(crate) fn load_fast_commits(&mut self, journal: &Journal, next: Tid) -> u32 {
+        if journal.super_block().fast_commits().is_empty() {
+            return 0;
+        }
+        let sb = &self.super_block;
+        let geometry = Geometry { block_size: sb.block_size, inode_size: sb.inode_size };
+        match FastCommits::load(journal, geometry, next, self) {
+            Ok(changes) => {
+                if let Some(damage) = changes.damage {
+                    self.notice(Notice::Damaged(damage));
+                }
+                self.fast_commits = changes;
+            }
+            Err(error) => self.notice(Notice::ReplayFailed(error)),
+        }
+        self.fast_commits.commits
+    }
+
+    /// Where an inode's record is.
+    pub(crate) fn inode_slot(&self, ino: Ino) -> Result<Slot> {
         let sb = &self.super_block;
         let index = ino.0.checked_sub(1).filter(|_| ino.0 <= sb.inodes_count.into()).ok_or(Error::Stale)?;
-        let group = index.checked_div(sb.inodes_per_group.into()).ok_or(Error::Stale)?;
-        let inside = index.checked_rem(sb.inodes_per_group.into()).ok_or(Error::Stale)?;
-        let descriptor = self.group(u32::try_from(group).map_err(|_| Error::Stale)?)?;
+        let group = index.checked_div(sb.inodes_per_group.into()).unwrap_or(0);
+        let inside = index.checked_rem(sb.inodes_per_group.into()).unwrap_or(0);
+        let table = self.group(u32::try_from(group).map_err(|_| Error::Stale)?)?.inode_table;
         let per_block = u64::from(sb.inodes_per_block());
-        let block = inside.checked_div(per_block).unwrap_or(0);
-        let slot = inside.checked_rem(per_block).unwrap_or(0);
-        let table = descriptor.inode_table;
-        if !sb.holds_blocks(table, sb.inode_table_blocks().into()) {
+        let at = inside.checked_div(per_block).unwrap_or(0);
+        let len = u64::from(sb.inode_table_blocks());
+        if !sb.holds_blocks(table, len) {
             let structure = Structure::GroupDescriptor(group);
-            let len = sb.inode_table_blocks().into();
-            return Err(Corrupt::BlockRange { structure, at: block, start: table.0, len }.into());
+            return Err(Corrupt::BlockRange { structure, at, start: table.0, len }.into());
         }
-        let offset = slot.saturating_mul(sb.inode_size.into());
-        Ok((VolBlock(table.0.saturating_add(block)), to_usize(offset)))
+        let within = inside.checked_rem(per_block).unwrap_or(0).saturating_mul(sb.inode_size.into());
+        Ok(Slot {
+            block: VolBlock(table.0.saturating_add(at)),
+            offset: to_usize(within),
+            table_end: table.0.saturating_add(len),
+        })
     }
 
-    fn inode_table_end(&self, _ino: Ino, block: VolBlock) -> u64 {
-        block.0.saturating_add(INODE_READ_AHEAD)
-    }
-
-    /// The descriptor of `group`.
+    /// The descriptor of `group`, or a sound copy of it.
     pub fn group(&self, group: u32) -> Result<GroupDescriptor> {
+        self.groups.get(&self.super_block, &self.cache, group)
+    }
+
+    /// Free blocks and inodes as the descriptors say; without them, as the super block says.
+    pub(crate) fn totals(&self) -> Totals {
         let sb = &self.super_block;
-        let (index, offset) = sb.desc_place(group);
-        let at = sb.desc_block(index, 0);
-        let block = self.cache.get(at.0)?;
-        let end = offset.saturating_add(sb.desc_size.into());
-        let bytes = block.get(offset..end).unwrap_or_default();
-        verify_descriptor(sb, group, bytes, at)?;
-        GroupDescriptor::decode(bytes, group, at)
+        let stored =
+            Totals { free_blocks: sb.free_blocks(), free_inodes: sb.raw.s_free_inodes_count.get().into() };
+        self.groups.totals().unwrap_or(stored)
+    }
+
+    /// Where the metadata lies.
+    pub(crate) fn zones(&self) -> &Zones {
+        &self.zones
     }
 
     /// Block `at` of a file; `None` for a hole and for what was never written.
@@ -174,16 +266,39 @@ impl Volume {
 
     /// Notes something that a person should know.
     pub(crate) fn notice(&self, notice: Notice) {
-        /// More of the same help nobody.
-        const MAX_NOTICES: usize = 64;
-        let mut notices = self.notices.lock();
-        if notices.len() < MAX_NOTICES && !notices.contains(&notice) {
-            notices.push(notice);
-        }
+        push_notice(&self.notices, notice);
     }
 
     /// What was noted so far.
     pub(crate) fn notices(&self) -> Vec<Notice> {
         self.notices.lock().clone()
+    }
+}
+
+/// The volume as it was before the fast commits are taken up.
+impl Base for Volume {
+    fn node(&self, ino: Ino) -> Option<Node> {
+        let inode = self.inode(ino).ok()?;
+        Some(Node { links: inode.links(), is_dir: inode.is_dir() })
+    }
+}
+
+/// Where an inode's record is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    /// Block of the inode table.
+    pub block: VolBlock,
+    /// Byte offset within it.
+    pub offset: usize,
+    /// The first block after the table.
+    pub table_end: u64,
+}
+
+fn push_notice(notices: &Mutex<Vec<Notice>>, notice: Notice) {
+    /// More of the same help nobody.
+    const MAX_NOTICES: usize = 64;
+    let mut notices = notices.lock();
+    if notices.len() < MAX_NOTICES && !notices.contains(&notice) {
+        notices.push(notice);
     }
 }

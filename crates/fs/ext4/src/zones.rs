@@ -74,6 +74,25 @@ impl Zones {
         self.ranges.shrink_to_fit();
     }
 
+    /// Whether nothing is listed.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// How many clusters of `1 << bits` blocks hold metadata.
+    pub fn clusters(&self, bits: u32) -> u64 {
+        let cluster = |block: u64| block.checked_shr(bits).unwrap_or(0);
+        let mut next_free = 0;
+        let mut count = 0_u64;
+        for range in &self.ranges {
+            let first = cluster(range.start).max(next_free);
+            let end = cluster(range.end.saturating_sub(1)).saturating_add(1);
+            count = count.saturating_add(end.saturating_sub(first));
+            next_free = next_free.max(end);
+        }
+        count
+    }
+
     /// Whether any of the `len` blocks from `start` on is metadata.
     pub fn overlap(&self, start: VolBlock, len: u64) -> bool {
         let end = start.0.saturating_add(len);

@@ -131,7 +131,7 @@ impl<'a> Node<'a> {
         }
         let (entries, max) = (header.eh_entries.get(), header.eh_max.get());
         let this = Self { bytes, block, depth: header.eh_depth.get(), entries };
-        if max == 0 || usize::from(max) > room.len() / size_of::<RawExtent>() {
+        if max == 0 || usize::from(max).saturating_mul(size_of::<RawExtent>()) > room.len() {
             return Err(this.bad_field(inode, "eh_max", offset_of!(RawExtentHeader, eh_max), max));
         }
         if entries > max {
@@ -275,4 +275,9 @@ fn hole(at: FileBlock, end: u64) -> Run {
 
 fn depth_error(inode: &Inode, block: u64, found: u16, expected: u16) -> Error {
     Corrupt::Depth { structure: Structure::ExtentTree(inode.ino()), block, found, expected }.into()
+}
+
+/// Whether a map starts like the root of an extent tree.
+pub(crate) fn extents_magic(map: &[u8]) -> bool {
+    map.first_chunk().is_some_and(|magic| u16::from_le_bytes(*magic) == MAGIC)
 }

@@ -7,12 +7,17 @@
 
 mod extents;
 mod indirect;
+mod inline;
 
 use obento_base::{Corrupt, Error, Feature, Result, Structure};
 
+use crate::fast_commit::Overlaid;
 use crate::inode::{Inode, InodeFlags};
 use crate::unit::{FileBlock, VolBlock};
 use crate::volume::Volume;
+
+pub(crate) use extents::extents_magic;
+pub use inline::InlineData;
 
 /// A run of blocks of a file that are all of one kind, from the block that was asked for on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,16 +46,27 @@ impl Volume {
         if inode.has(InodeFlags::INLINE_DATA) {
             return Err(Error::Invalid);
         }
-        let run = if inode.has(InodeFlags::EXTENTS) {
-            self.map_extents(inode, at)?
-        } else {
-            self.map_indirect(inode, at)?
+        let run = match self.fast_commits().map(inode.ino(), at) {
+            Overlaid::Run(run) => run,
+            Overlaid::Base(most) => {
+                let run = self.map_stored(inode, at)?;
+                Run { len: run.len.min(most).max(1), ..run }
+            }
         };
         match run.place {
             Blocks::Mapped(start) | Blocks::Unwritten(start) => self.check_run(inode, at, start, run.len)?,
             Blocks::Hole => {}
         }
         Ok(run)
+    }
+
+    /// The run as the inode's map says.
+    fn map_stored(&self, inode: &Inode, at: FileBlock) -> Result<Run> {
+        if inode.has(InodeFlags::EXTENTS) {
+            self.map_extents(inode, at)
+        } else {
+            self.map_indirect(inode, at)
+        }
     }
 
     /// The block of the volume that holds block `at` of the file; `None` for a hole and for what was never written.

@@ -5,16 +5,20 @@
 //! describes. Source: Linux `Documentation/filesystems/ext4/group_descr.rst`, `blockgroup.rst`; `fs/ext4/super.c`
 //! `descriptor_loc`.
 
+mod place;
+mod table;
+
 use core::mem::offset_of;
 
-use obento_base::wire::{FromBytes, join, to_usize};
+use obento_base::wire::{FromBytes, join};
 use obento_base::{Corrupt, Result, Structure};
 
 use crate::checksum::{Crc, gdt_crc16};
-use crate::feature::{Compat, Incompat, RoCompat};
 use crate::raw::{RawGroup32, RawGroupHigh};
 use crate::super_block::{Checksums, SuperBlock};
 use crate::unit::VolBlock;
+
+pub use table::{Groups, Totals};
 
 bitflags::bitflags! {
     /// `bg_flags`.
@@ -115,101 +119,16 @@ pub fn verify_descriptor(sb: &SuperBlock, group: u32, bytes: &[u8], block: VolBl
     .into())
 }
 
-impl SuperBlock {
-    /// Whether `group` holds a copy of the super block: `ext4_bg_has_super`.
-    pub fn has_copy(&self, group: u32) -> bool {
-        if group == 0 {
-            return true;
+impl GroupDescriptor {
+    /// Whether what it names lies on the volume: `ext4_check_descriptors`.
+    pub fn check_places(&self, sb: &SuperBlock, group: u32) -> Result<()> {
+        let table = u64::from(sb.inode_table_blocks());
+        for (start, len) in [(self.block_bitmap, 1), (self.inode_bitmap, 1), (self.inode_table, table)] {
+            if !sb.holds_blocks(start, len) {
+                let structure = Structure::GroupDescriptor(group.into());
+                return Err(Corrupt::BlockRange { structure, at: 0, start: start.0, len }.into());
+            }
         }
-        if self.compat.contains(Compat::SPARSE_SUPER2) {
-            return self.raw.s_backup_bgs.iter().any(|backup| backup.get() == group);
-        }
-        if group == 1 || !self.ro_compat.contains(RoCompat::SPARSE_SUPER) {
-            return true;
-        }
-        [3, 5, 7].iter().any(|&base| is_power_of(group, base))
-    }
-
-    /// Whether descriptor block `index` is laid out by `meta_bg`.
-    fn is_meta(&self, index: u32) -> bool {
-        self.incompat.contains(Incompat::META_BG) && index >= self.raw.s_first_meta_bg.get()
-    }
-
-    /// The block that holds descriptor block `index`, counted from the copy of the super block in group `copy`. For
-    /// `meta_bg` the copies lie in the second and last group that the block describes; there `copy` 0 means the first.
-    pub fn desc_block(&self, index: u32, copy: u32) -> VolBlock {
-        if !self.is_meta(index) {
-            // Group 0 starts with the block that holds byte 1024, which is not block 0 with 1 KiB blocks.
-            let start = match copy {
-                0 => VolBlock(u64::from(self.block_size == 1024)),
-                _ => self.group_start(copy),
-            };
-            return VolBlock(start.0.saturating_add(1).saturating_add(index.into()));
-        }
-        let first = index.saturating_mul(self.descs_per_block());
-        let group = match copy {
-            0 => first,
-            _ => first.saturating_add(1),
-        };
-        let mut skip = u64::from(self.has_copy(group));
-        if self.block_size == 1024 && group == 0 && self.first_data_block == 0 {
-            skip = skip.saturating_add(1);
-        }
-        VolBlock(self.group_start(group).0.saturating_add(skip))
-    }
-
-    /// What `group` holds of copies of the super block and the descriptors: first block and how many.
-    pub fn copy_blocks(&self, group: u32) -> (VolBlock, u64) {
-        let start = match group {
-            // The boot sector's block is nobody's data either.
-            0 => VolBlock(0),
-            _ => self.group_start(group),
-        };
-        let boot = if group == 0 { self.desc_block(0, 0).0.max(1).saturating_sub(1) } else { 0 };
-        let len =
-            boot.saturating_add(u64::from(self.has_copy(group))).saturating_add(self.desc_copies(group));
-        (start, len)
-    }
-
-    /// How many descriptor blocks lie in `group`: `ext4_bg_num_gdb`.
-    fn desc_copies(&self, group: u32) -> u64 {
-        if self.is_meta(self.desc_place(group).0) {
-            let inside = group.checked_rem(self.descs_per_block()).unwrap_or(0);
-            return u64::from(inside < 2 || inside == self.descs_per_block().saturating_sub(1));
-        }
-        let all = self.desc_blocks();
-        let meta = self.incompat.contains(Incompat::META_BG);
-        let copied = if meta { all.min(self.raw.s_first_meta_bg.get()) } else { all };
-        if self.has_copy(group) { copied.into() } else { 0 }
-    }
-
-    /// The descriptor block that describes `group`, and the byte offset of the descriptor within it.
-    pub fn desc_place(&self, group: u32) -> (u32, usize) {
-        let per_block = self.descs_per_block();
-        let index = group.checked_div(per_block).unwrap_or(0);
-        let inside = group.checked_rem(per_block).unwrap_or(0);
-        (index, to_usize(u64::from(inside).saturating_mul(self.desc_size.into())))
-    }
-}
-
-/// Whether `n` is `base` raised to a power of at least 1.
-fn is_power_of(n: u32, base: u32) -> bool {
-    let mut power = base;
-    while power < n {
-        power = power.saturating_mul(base);
-    }
-    power == n
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sparse_copies_are_in_powers_of_three_five_and_seven() {
-        let groups: std::vec::Vec<u32> =
-            (2..130).filter(|&g| [3, 5, 7].iter().any(|&base| is_power_of(g, base))).collect();
-        assert_eq!(groups, [3, 5, 7, 9, 25, 27, 49, 81, 125]);
-        assert!(!is_power_of(u32::MAX, 3));
+        Ok(())
     }
 }

@@ -1,0 +1,200 @@
+//! The driver as the layers above see it.
+//!
+//! What a method is asked about an inode that belongs to the format itself (the journal, the resize inode, quotas) it
+//! answers as if there were no such inode, as Linux does.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use obento_base::{Attr, Corrupt, Error, FileKind, Ino, Name, Result};
+use obento_block::BlockDevice;
+use obento_driver::{
+    Cookie, EntrySink, Extent, FileSystem, Layout, Limits, Span, StatFs, VolumeInfo, XattrMode, Xattrs,
+};
+
+use crate::feature::{Incompat, RoCompat};
+use crate::inode::{Inode, InodeFlags};
+use crate::map::Blocks;
+use crate::super_block::ROOT_INO;
+use crate::unit::FileBlock;
+use crate::volume::Volume;
+
+/// `EXT4_NAME_LEN`.
+const NAME_MAX: u32 = 255;
+/// `EXT4_LINK_MAX`, `EXT2_LINK_MAX`.
+const LINK_MAX: u32 = 65_000;
+const OLD_LINK_MAX: u32 = 32_000;
+/// Linux's `PATH_MAX`, with its NUL.
+const PATH_MAX: u32 = 4096;
+
+/// An open volume behind the contract.
+pub struct Ext4 {
+    volume: Volume,
+}
+
+impl Ext4 {
+    /// Shows `volume`.
+    pub fn new(volume: Volume) -> Self {
+        Self { volume }
+    }
+
+    /// The mounted state.
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// A regular file whose bytes can be told.
+    fn file(&self, ino: Ino) -> Result<Inode> {
+        let inode = self.volume.user_inode(ino)?;
+        match inode.kind() {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Error::IsDirectory),
+            _ => return Err(Error::Invalid),
+        }
+        self.volume.refuse_encrypted(&inode, "encrypted file")?;
+        Ok(inode)
+    }
+
+    /// A directory whose names can be told.
+    fn directory(&self, ino: Ino) -> Result<Inode> {
+        let inode = self.volume.user_inode(ino)?;
+        if !inode.is_dir() {
+            return Err(Error::NotDirectory);
+        }
+        Ok(inode)
+    }
+
+    fn map_inline(&self, inode: &Inode, range: &Range<u64>) -> Result<Extent> {
+        let inline = self.volume.inline_data(inode)?.len(inode);
+        let asked = range.end.saturating_sub(range.start);
+        Ok(match inline.checked_sub(range.start) {
+            Some(left) if left > 0 => Extent { len: left.min(asked), span: Span::Driver },
+            _ => Extent { len: asked, span: Span::Hole },
+        })
+    }
+
+    fn map_blocks(&self, inode: &Inode, range: &Range<u64>) -> Result<Extent> {
+        let block_size = u64::from(self.volume.block_size());
+        let within = range.start.checked_rem(block_size).unwrap_or(0);
+        let at = range.start.checked_div(block_size).and_then(|at| u32::try_from(at).ok());
+        let asked = range.end.min(inode.size()).saturating_sub(range.start);
+        // Past the end of the file, or of what the format can map.
+        let (Some(at), Some(_)) = (at, asked.checked_sub(1)) else {
+            let len = range.end.saturating_sub(range.start);
+            return Ok(Extent { len, span: Span::Hole });
+        };
+        let run = self.volume.map_run(inode, FileBlock(at))?;
+        let covered = u64::from(run.len).saturating_mul(block_size).saturating_sub(within);
+        let span = match run.place {
+            Blocks::Mapped(block) => Span::Mapped(block.0.saturating_mul(block_size).saturating_add(within)),
+            Blocks::Unwritten(_) => Span::Unwritten,
+            Blocks::Hole => Span::Hole,
+        };
+        Ok(Extent { len: covered.min(asked), span })
+    }
+}
+
+impl FileSystem for Ext4 {
+    fn root(&self) -> Ino {
+        ROOT_INO
+    }
+
+    fn limits(&self) -> Limits {
+        let sb = self.volume.super_block();
+        let block_size = u64::from(sb.block_size);
+        let extents = sb.incompat.contains(Incompat::EXTENT);
+        let per_block = block_size / 4;
+        let indirect = [1, 2, 3].iter().map(|&levels| per_block.saturating_pow(levels)).sum::<u64>();
+        let blocks = if extents { u32::MAX.into() } else { indirect.saturating_add(12).min(u32::MAX.into()) };
+        // Without huge_file the space taken is counted in 32 bits of sectors.
+        let huge = sb.ro_compat.contains(RoCompat::HUGE_FILE);
+        let counted = if huge { u64::MAX } else { u64::from(u32::MAX).saturating_mul(512) };
+        Limits {
+            name_max: NAME_MAX,
+            symlink_max: sb.block_size.min(PATH_MAX).saturating_sub(1),
+            link_max: if extents { LINK_MAX } else { OLD_LINK_MAX },
+            file_size_max: blocks.saturating_mul(block_size).min(counted),
+            time_granularity: if sb.inode_size > 128 { 1 } else { 1_000_000_000 },
+        }
+    }
+
+    fn info(&self) -> VolumeInfo {
+        self.volume.describe()
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        Ok(self.volume.usage())
+    }
+
+    fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
+        Some(self.volume.device())
+    }
+
+    fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
+        let ino = self.volume.current_lookup(&self.directory(dir)?, name)?;
+        match self.volume.user_inode(ino) {
+            Err(Error::Stale) => Err(Corrupt::UnusedInode { ino }.into()),
+            // What else is wrong with the inode is told when it is used.
+            _ => Ok(ino),
+        }
+    }
+
+    fn parent(&self, dir: Ino) -> Result<Ino> {
+        let inode = self.directory(dir)?;
+        if dir == ROOT_INO { Ok(dir) } else { self.volume.current_parent(&inode) }
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        Ok(self.volume.user_inode(ino)?.attr(self.volume.super_block()))
+    }
+
+    fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
+        self.volume.current_list(&self.directory(dir)?, from, sink)
+    }
+
+    fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.volume.read_target(&self.volume.user_inode(ino)?)
+    }
+
+    fn map(&self, _layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
+        let inode = self.file(ino)?;
+        if range.is_empty() {
+            return Err(Error::Invalid);
+        }
+        if inode.has(InodeFlags::INLINE_DATA) {
+            self.map_inline(&inode, &range)
+        } else {
+            self.map_blocks(&inode, &range)
+        }
+    }
+
+    fn read(&self, _layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let inode = self.file(ino)?;
+        Ok(self.volume.inline_data(&inode)?.copy(&inode, offset, buf))
+    }
+
+    fn forget(&self, _ino: Ino) {}
+
+    fn xattrs(&self) -> Option<&dyn Xattrs> {
+        Some(self)
+    }
+}
+
+impl Xattrs for Ext4 {
+    fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        self.volume.get_xattr(&self.volume.user_inode(ino)?, name)
+    }
+
+    fn list_xattrs(&self, ino: Ino, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.volume.list_xattrs(&self.volume.user_inode(ino)?, sink)
+    }
+
+    fn set_xattr(&self, _ino: Ino, _name: &[u8], _value: &[u8], _mode: XattrMode) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+
+    fn remove_xattr(&self, _ino: Ino, _name: &[u8]) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+}

@@ -1,0 +1,108 @@
+//! Where the copies of the super block and the descriptors lie.
+//!
+//! On disk: group 0 and the groups that [`SuperBlock::has_copy`] names start with a copy of the super block and of all
+//! descriptor blocks. With `meta_bg`, from descriptor block `s_first_meta_bg` on, each lies in the first, second and
+//! last of the groups it describes instead.
+//! Source: Linux `Documentation/filesystems/ext4/blockgroup.rst`, `fs/ext4/balloc.c` `ext4_bg_has_super`,
+//! `ext4_bg_num_gdb`, `fs/ext4/super.c` `descriptor_loc`.
+
+use obento_base::wire::to_usize;
+
+use crate::feature::{Compat, Incompat, RoCompat};
+use crate::super_block::SuperBlock;
+use crate::unit::VolBlock;
+
+impl SuperBlock {
+    /// Whether `group` holds a copy of the super block: `ext4_bg_has_super`.
+    pub fn has_copy(&self, group: u32) -> bool {
+        if group == 0 {
+            return true;
+        }
+        if self.compat.contains(Compat::SPARSE_SUPER2) {
+            return self.raw.s_backup_bgs.iter().any(|backup| backup.get() == group);
+        }
+        if group == 1 || !self.ro_compat.contains(RoCompat::SPARSE_SUPER) {
+            return true;
+        }
+        [3, 5, 7].iter().any(|&base| is_power_of(group, base))
+    }
+
+    /// Whether descriptor block `index` is laid out by `meta_bg`.
+    pub(super) fn is_meta(&self, index: u32) -> bool {
+        self.incompat.contains(Incompat::META_BG) && index >= self.raw.s_first_meta_bg.get()
+    }
+
+    /// The block that holds descriptor block `index`, counted from the copy of the super block in group `copy`. For
+    /// `meta_bg` the copies lie in the second and last group that the block describes; there `copy` 0 means the first.
+    pub fn desc_block(&self, index: u32, copy: u32) -> VolBlock {
+        if !self.is_meta(index) {
+            // Group 0 starts with the block that holds byte 1024, which is not block 0 with 1 KiB blocks.
+            let start = match copy {
+                0 => VolBlock(u64::from(self.block_size == 1024)),
+                _ => self.group_start(copy),
+            };
+            return VolBlock(start.0.saturating_add(1).saturating_add(index.into()));
+        }
+        let first = index.saturating_mul(self.descs_per_block());
+        let group = match copy {
+            0 => first,
+            _ => first.saturating_add(1),
+        };
+        let mut skip = u64::from(self.has_copy(group));
+        if self.block_size == 1024 && group == 0 && self.first_data_block == 0 {
+            skip = skip.saturating_add(1);
+        }
+        VolBlock(self.group_start(group).0.saturating_add(skip))
+    }
+
+    /// What `group` holds of copies of the super block and the descriptors: first block and how many.
+    pub fn copy_blocks(&self, group: u32) -> (VolBlock, u64) {
+        let start = match group {
+            // The boot sector's block is nobody's data either.
+            0 => VolBlock(0),
+            _ => self.group_start(group),
+        };
+        let boot = if group == 0 { self.desc_block(0, 0).0.max(1).saturating_sub(1) } else { 0 };
+        let len =
+            boot.saturating_add(u64::from(self.has_copy(group))).saturating_add(self.desc_copies(group));
+        (start, len)
+    }
+
+    /// How many descriptor blocks lie in `group`: `ext4_bg_num_gdb`.
+    fn desc_copies(&self, group: u32) -> u64 {
+        if self.is_meta(self.desc_place(group).0) {
+            let inside = group.checked_rem(self.descs_per_block()).unwrap_or(0);
+            return u64::from(inside < 2 || inside == self.descs_per_block().saturating_sub(1));
+        }
+        let all = self.desc_blocks();
+        let meta = self.incompat.contains(Incompat::META_BG);
+        let copied = if meta { all.min(self.raw.s_first_meta_bg.get()) } else { all };
+        if self.has_copy(group) { copied.into() } else { 0 }
+    }
+
+    /// The descriptor block that describes `group`, and the byte offset of the descriptor within it.
+    pub fn desc_place(&self, group: u32) -> (u32, usize) {
+        let per_block = self.descs_per_block();
+        let index = group.checked_div(per_block).unwrap_or(0);
+        let inside = group.checked_rem(per_block).unwrap_or(0);
+        (index, to_usize(u64::from(inside).saturating_mul(self.desc_size.into())))
+    }
+}
+
+/// Whether `n` is `base` raised to a power of at least 1.
+fn is_power_of(n: u32, base: u32) -> bool {
+    core::iter::successors(Some(base), |power| power.checked_mul(base)).any(|power| power == n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sparse_copies_are_in_powers_of_three_five_and_seven() {
+        let groups: std::vec::Vec<u32> =
+            (2..130).filter(|&g| [3, 5, 7].iter().any(|&base| is_power_of(g, base))).collect();
+        assert_eq!(groups, [3, 5, 7, 9, 25, 27, 49, 81, 125]);
+        assert!(!is_power_of(u32::MAX, 3));
+    }
+}

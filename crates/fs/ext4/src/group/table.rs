@@ -1,0 +1,137 @@
+//! All descriptors of a volume.
+//!
+//! Invariant: memory is bounded whatever the geometry says. Descriptors stay in the block cache; kept are only those
+//! that a damaged one was replaced with, for the [`MAX_LISTED_GROUPS`] groups at most that are looked at when the
+//! volume is opened. Larger volumes (over 16 TiB with 4 KiB blocks) have theirs looked at when they are needed.
+
+use alloc::collections::BTreeMap;
+
+use obento_base::wire::to_usize;
+use obento_base::{Error, Result};
+use obento_block::{Block, Cache};
+use obento_driver::Notice;
+
+use super::{GroupDescriptor, verify_descriptor};
+use crate::super_block::SuperBlock;
+use crate::unit::VolBlock;
+use crate::zones::{MAX_LISTED_GROUPS, Zones};
+
+/// How many copies of a descriptor block are tried when the first is damaged.
+const MAX_COPIES: usize = 4;
+
+/// What is known of the descriptors beyond their bytes.
+#[derive(Debug, Default)]
+pub struct Groups {
+    /// In place of those that are damaged: the copy that was used, or why none could be.
+    replaced: BTreeMap<u32, Result<GroupDescriptor>>,
+    /// Sums over all groups; `None` for a volume with too many.
+    totals: Option<Totals>,
+}
+
+/// Sums over all groups, from which Linux fills `statfs`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Free blocks (clusters with bigalloc).
+    pub free_blocks: u64,
+    /// Free inodes.
+    pub free_inodes: u64,
+}
+
+impl Groups {
+    /// Looks at every descriptor of a volume of bounded size: checks it, finds a copy where it is damaged (and tells
+    /// `notice`), adds the metadata it names to `zones`.
+    pub fn scan(
+        sb: &SuperBlock,
+        cache: &Cache,
+        zones: &mut Zones,
+        notice: &mut dyn FnMut(Notice),
+    ) -> Result<Self> {
+        let mut this = Self::default();
+        if sb.groups > MAX_LISTED_GROUPS {
+            return Ok(this);
+        }
+        let mut totals = Totals::default();
+        for group in 0..sb.groups {
+            zones.add_copies(sb, group)?;
+            let descriptor = match read(sb, cache, group, 0) {
+                Ok(descriptor) => Ok(descriptor),
+                Err(error) => {
+                    notice(Notice::Damaged(error));
+                    let replacement = find_copy(sb, cache, group, error);
+                    this.replaced.insert(group, replacement);
+                    replacement
+                }
+            };
+            let Ok(descriptor) = descriptor else { continue };
+            zones.add_descriptor(sb, &descriptor)?;
+            totals.free_blocks = totals.free_blocks.saturating_add(descriptor.free_blocks.into());
+            totals.free_inodes = totals.free_inodes.saturating_add(descriptor.free_inodes.into());
+        }
+        zones.finish();
+        this.totals = Some(totals);
+        Ok(this)
+    }
+
+    /// Sums over all groups, if they were looked at.
+    pub fn totals(&self) -> Option<Totals> {
+        self.totals
+    }
+
+    /// The descriptor of `group`, or the copy that stands in for it.
+    pub fn get(&self, sb: &SuperBlock, cache: &Cache, group: u32) -> Result<GroupDescriptor> {
+        if self.totals.is_none() {
+            return read(sb, cache, group, 0).or_else(|error| find_copy(sb, cache, group, error));
+        }
+        match self.replaced.get(&group) {
+            Some(replacement) => *replacement,
+            None => decode(sb, cache, group, 0).map(|(descriptor, ..)| descriptor),
+        }
+    }
+}
+
+/// The descriptor of `group` in copy `copy`, checked.
+fn read(sb: &SuperBlock, cache: &Cache, group: u32, copy: u32) -> Result<GroupDescriptor> {
+    let (descriptor, block, start) = decode(sb, cache, group, copy)?;
+    let bytes = block.get(start..start.saturating_add(sb.desc_size.into())).unwrap_or_default();
+    verify_descriptor(sb, group, bytes, VolBlock(block.number()))?;
+    descriptor.check_places(sb, group)?;
+    Ok(descriptor)
+}
+
+/// The descriptor of `group` in copy `copy`, with the block it is in and where there.
+fn decode(sb: &SuperBlock, cache: &Cache, group: u32, copy: u32) -> Result<(GroupDescriptor, Block, usize)> {
+    let (index, start) = sb.desc_place(group);
+    let at = sb.desc_block(index, copy);
+    let ahead = if sb.is_meta(index) { 1 } else { u64::from(sb.desc_blocks()).saturating_sub(index.into()) };
+    let block = cache.get_ahead(at.0, at.0..at.0.saturating_add(ahead))?;
+    let bytes = block.get(start..start.saturating_add(sb.desc_size.into())).unwrap_or_default();
+    let descriptor = GroupDescriptor::decode(bytes, group, at)?;
+    Ok((descriptor, block, start))
+}
+
+/// What to use for a `group` whose descriptor is damaged: the first sound copy; else the damaged one, if the inode
+/// table that it names lies on the volume, since reading needs no more of it; else `error`.
+fn find_copy(sb: &SuperBlock, cache: &Cache, group: u32, error: Error) -> Result<GroupDescriptor> {
+    let copies = sb.copies().skip(1).take(MAX_COPIES);
+    let sound = copies.map(|copy| read(sb, cache, group, copy)).find_map(Result::ok);
+    if let Some(descriptor) = sound {
+        return Ok(descriptor);
+    }
+    let (descriptor, ..) = decode(sb, cache, group, 0).map_err(|_| error)?;
+    let usable = sb.holds_blocks(descriptor.inode_table, sb.inode_table_blocks().into());
+    if usable { Ok(descriptor) } else { Err(error) }
+}
+
+impl SuperBlock {
+    /// The groups that hold a copy of the super block, group 0 first.
+    pub fn copies(&self) -> impl Iterator<Item = u32> {
+        /// Every 32-bit power of 3, 5 and 7 comes before this many candidates.
+        const SPARSE: usize = 64;
+        let dense = (1..self.groups).take(SPARSE).filter(|&group| self.has_copy(group));
+        let backups = self.raw.s_backup_bgs.map(|group| group.get());
+        let far = backups.into_iter().filter(move |&group| {
+            to_usize(group.into()) > SPARSE && group < self.groups && self.has_copy(group)
+        });
+        core::iter::once(0).chain(dense).chain(far)
+    }
+}

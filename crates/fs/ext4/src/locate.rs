@@ -1,0 +1,211 @@
+//! Finding a usable super block: the primary one, the one the caller names, or a copy.
+//!
+//! Invariant: a copy counts only if it lies where it says itself that it does (its group number times its group
+//! size), so that neither file data nor another volume's left-overs are taken for one; and the search reads at most
+//! [`MAX_CANDIDATES`] places.
+//! Source of the places: e2fsprogs `misc/mke2fs.c`, `lib/ext2fs/initialize.c` (group size by default 8 x block size);
+//! `e2fsck/util.c` `get_backup_sb`.
+
+use alloc::vec::Vec;
+
+use obento_base::wire::{FromZeros, IntoBytes, to_u64};
+use obento_base::{Corrupt, Error, Result, Structure};
+use obento_block::BlockDevice;
+
+use crate::raw::RawSuperBlock;
+use crate::super_block::{MAGIC, PRIMARY_OFFSET, SuperBlock};
+use crate::unit::VolBlock;
+
+/// Every block size with every cluster size, in a few groups each.
+const MAX_CANDIDATES: usize = 512;
+/// 1 KiB to 64 KiB.
+const BLOCK_SIZES: [u32; 7] = [1024, 2048, 4096, 8192, 16384, 32768, 65536];
+/// The groups that hold copies with `sparse_super`, up to a volume of any size's second handful.
+const COPY_GROUPS: [u32; 5] = [1, 3, 5, 7, 9];
+/// Blocks a cluster with bigalloc, as shifts: 16 is the default, 2^10 more than anybody uses.
+const CLUSTER_SHIFTS: u32 = 10;
+
+/// A super block that was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The super block.
+    pub super_block: SuperBlock,
+    /// Byte offset on the device.
+    pub offset: u64,
+    /// What stood in the way of the primary one, if this is another.
+    pub instead_of: Option<Error>,
+}
+
+impl Found {
+    /// The block that holds it.
+    pub fn block(&self) -> VolBlock {
+        VolBlock(self.offset.checked_div(self.super_block.block_size.into()).unwrap_or(0))
+    }
+
+    /// Whether it is a copy, whose free counts and journal state are those of the day it was written.
+    pub fn is_copy(&self) -> bool {
+        self.offset != PRIMARY_OFFSET
+    }
+}
+
+/// The raw super block at byte `offset`; `None` if the device ends before it.
+pub fn read_raw(device: &dyn BlockDevice, offset: u64) -> Result<Option<RawSuperBlock>> {
+    let mut raw = RawSuperBlock::new_zeroed();
+    let end = offset.checked_add(to_u64(size_of::<RawSuperBlock>()));
+    if end.is_none_or(|end| end > device.len()) {
+        return Ok(None);
+    }
+    device.read_at(offset, raw.as_mut_bytes())?;
+    Ok(Some(raw))
+}
+
+/// The primary super block; if it is damaged, a copy; if none is found but only the primary's checksum is wrong, the
+/// primary all the same.
+///
+/// Errors, the first that holds: Unsupported for a feature of the primary; what is wrong with the primary.
+pub fn find(device: &dyn BlockDevice) -> Result<Found> {
+    let error = match check_at(device, PRIMARY_OFFSET) {
+        Ok(super_block) => return Ok(Found { super_block, offset: PRIMARY_OFFSET, instead_of: None }),
+        Err(error @ Error::Unsupported(_)) => return Err(error),
+        Err(error) => error,
+    };
+    let hint = read_raw(device, PRIMARY_OFFSET).ok().flatten();
+    if let Some((super_block, offset)) = find_copy(device, hint.as_ref()) {
+        return Ok(Found { super_block, offset, instead_of: Some(error) });
+    }
+    match decode_at(device, PRIMARY_OFFSET) {
+        Ok(super_block) => Ok(Found { super_block, offset: PRIMARY_OFFSET, instead_of: Some(error) }),
+        Err(_) => Err(error),
+    }
+}
+
+/// The super block at block `number`, in units of whichever block size it says it has.
+pub fn find_at(device: &dyn BlockDevice, number: u64) -> Result<Found> {
+    let mut error = Error::Invalid;
+    for block_size in BLOCK_SIZES {
+        let primary = number == u64::from(block_size == 1024);
+        let offset = match number.checked_mul(block_size.into()) {
+            _ if primary => PRIMARY_OFFSET,
+            Some(offset) => offset,
+            None => continue,
+        };
+        match check_at(device, offset) {
+            Ok(super_block) if super_block.block_size == block_size => {
+                return Ok(Found { super_block, offset, instead_of: None });
+            }
+            Ok(_) => {}
+            // A magic number says more than none about what is wrong.
+            Err(Error::Corrupt(Corrupt::Magic { .. })) if error != Error::Invalid => {}
+            Err(found) => error = found,
+        }
+    }
+    Err(error)
+}
+
+/// A copy that says it lies where it lies.
+pub fn find_copy(device: &dyn BlockDevice, hint: Option<&RawSuperBlock>) -> Option<(SuperBlock, u64)> {
+    candidates(device.len(), hint).into_iter().find_map(|offset| {
+        let super_block = check_at(device, offset).ok()?;
+        let group = u32::from(super_block.raw.s_block_group_nr.get());
+        let own = super_block.group_start(group).0.checked_mul(super_block.block_size.into());
+        (group != 0 && own == Some(offset)).then_some((super_block, offset))
+    })
+}
+
+/// Byte offsets at which copies may lie: first those that the damaged primary's own numbers give.
+fn candidates(device_len: u64, hint: Option<&RawSuperBlock>) -> Vec<u64> {
+    let mut offsets = Vec::new();
+    let mut add = |block_size: u32, per_group: u64| {
+        let first = u64::from(block_size == 1024);
+        let last = device_len.checked_div(per_group.saturating_mul(block_size.into())).unwrap_or(0);
+        // The last group, where `sparse_super2` keeps its second copy.
+        let groups = COPY_GROUPS.iter().map(|&group| u64::from(group)).chain([last, last.saturating_sub(1)]);
+        for group in groups.filter(|&group| group > 0) {
+            for first in [first, 0] {
+                let block = group.saturating_mul(per_group).saturating_add(first);
+                let offset = block.saturating_mul(block_size.into());
+                if offset < device_len && offsets.len() < MAX_CANDIDATES && !offsets.contains(&offset) {
+                    offsets.push(offset);
+                }
+            }
+        }
+    };
+    if let Some(raw) = hint {
+        let block_size = 1024_u32.checked_shl(raw.s_log_block_size.get()).unwrap_or(0);
+        if BLOCK_SIZES.contains(&block_size) && raw.s_blocks_per_group.get() != 0 {
+            add(block_size, raw.s_blocks_per_group.get().into());
+        }
+    }
+    for block_size in BLOCK_SIZES {
+        add(block_size, u64::from(block_size).saturating_mul(8));
+    }
+    for shift in 1..=CLUSTER_SHIFTS {
+        for block_size in BLOCK_SIZES {
+            let blocks = u64::from(block_size).saturating_mul(8);
+            add(block_size, blocks.checked_shl(shift).unwrap_or(u64::MAX));
+        }
+    }
+    offsets
+}
+
+/// The super block at byte `offset`, its checksum tested.
+fn check_at(device: &dyn BlockDevice, offset: u64) -> Result<SuperBlock> {
+    let super_block = decode_at(device, offset)?;
+    super_block.verify(place(super_block.block_size, offset))?;
+    Ok(super_block)
+}
+
+fn decode_at(device: &dyn BlockDevice, offset: u64) -> Result<SuperBlock> {
+    let raw = read_raw(device, offset)?.ok_or(Corrupt::Truncated {
+        structure: Structure::SuperBlock,
+        block: place(1024, offset).0,
+        offset: 0,
+        len: 1024,
+    })?;
+    let log = raw.s_log_block_size.get();
+    let block_size = 1024_u32.checked_shl(log).filter(|size| BLOCK_SIZES.contains(size)).unwrap_or(1024);
+    SuperBlock::decode(raw.as_bytes(), place(block_size, offset))
+}
+
+fn place(block_size: u32, offset: u64) -> VolBlock {
+    VolBlock(offset.checked_div(block_size.into()).unwrap_or(0))
+}
+
+/// Whether 1024 bytes look like a super block at all.
+pub fn has_magic(raw: &RawSuperBlock) -> bool {
+    raw.s_magic.get() == MAGIC
+}
+
+/// Whether the device starts with something else that means it: a boot record or a partition table. Then copies of a
+/// super block behind it are left-overs.
+pub fn is_something_else(device: &dyn BlockDevice) -> Result<bool> {
+    let mut start = [0_u8; 1024];
+    if device.len() < PRIMARY_OFFSET {
+        return Ok(true);
+    }
+    device.read_at(0, &mut start)?;
+    let boot = start.get(510..512) == Some(&[0x55, 0xaa]);
+    Ok(boot || start.get(512..520) == Some(b"EFI PART"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn candidates_are_few_and_include_the_defaults_of_every_block_size() {
+        let offsets = candidates(1 << 45, None);
+        assert!(offsets.len() <= MAX_CANDIDATES);
+        for offset in [8193 * 1024, 16384 * 2048, 32768 * 4096, 524_288 * 65536, 3 * 32768 * 4096] {
+            assert!(offsets.contains(&offset), "{offset}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_primary_hints_at_its_own_group_size() {
+        let mut raw = RawSuperBlock::new_zeroed();
+        raw.s_log_block_size.set(0);
+        raw.s_blocks_per_group.set(256);
+        assert_eq!(candidates(1 << 30, Some(&raw)).first(), Some(&(257 * 1024)));
+    }
+}

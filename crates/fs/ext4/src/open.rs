@@ -1,0 +1,114 @@
+//! Recognising and opening a volume.
+//!
+//! Order, each step standing on the one before: super block (primary or copy), journal in memory, super block again
+//! as the journal leaves it, group descriptors, fast commits.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use obento_base::{Error, Result};
+use obento_block::BlockDevice;
+use obento_driver::{Access, Driver, FileSystem, Notice, OpenOptions, Probe};
+
+use crate::contract::Ext4;
+use crate::feature::Incompat;
+use crate::locate::{self, Found};
+use crate::raw::RawSuperBlock;
+use crate::replay::look_behind;
+use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
+use crate::volume::Volume;
+
+/// The driver of ext2, ext3 and ext4.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ext4Driver;
+
+impl Driver for Ext4Driver {
+    fn names(&self) -> &'static [&'static str] {
+        &["ext4", "ext3", "ext2"]
+    }
+
+    fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {
+        let Some(raw) = locate::read_raw(device, PRIMARY_OFFSET)? else { return Ok(None) };
+        if locate::has_magic(&raw) {
+            let probe = locate::find(device).map(|found| found.super_block.probe());
+            return Ok(Some(probe.unwrap_or_else(|_| believe(&raw))));
+        }
+        if locate::is_something_else(device)? {
+            return Ok(None);
+        }
+        let copy = locate::find_copy(device, Some(&raw)).map(|(super_block, _)| super_block);
+        // A copy of a volume larger than the device is a left-over of what was here before.
+        Ok(copy.filter(|sb| sb.volume_len() <= device.len()).map(|sb| sb.probe()))
+    }
+
+    fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
+        let volume = open_volume(device, options)?;
+        if options.access == Access::ReadWrite {
+            return Err(Error::ReadOnly);
+        }
+        Ok(Arc::new(Ext4::new(volume)))
+    }
+}
+
+/// Opens the volume that fills `device`, to be read.
+pub fn open_volume(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Volume> {
+    let found = match options.super_block {
+        Some(number) => locate::find_at(&*device, number)?,
+        None => locate::find(&*device)?,
+    };
+    let mut notices = Vec::new();
+    if let Some(error) = found.instead_of {
+        notices.push(Notice::Damaged(error));
+    }
+    if found.is_copy() {
+        notices.push(Notice::BackupSuperBlock { block: found.block().0 });
+    }
+    let (expected, present) = (found.super_block.volume_len(), device.len());
+    if expected > present {
+        notices.push(Notice::Truncated { expected, found: present });
+    }
+    let behind = look_behind(device, &found.super_block, found.is_copy(), options, &mut notices);
+    let super_block = reread(&*behind.device, found, &mut notices);
+    if super_block.is_marked_with_errors() {
+        notices.push(Notice::MarkedWithErrors);
+    }
+    let mut volume = Volume::new(behind.device, super_block, options.cache)?;
+    if let Some((journal, summary)) = &behind.replayed {
+        let fast = volume.load_fast_commits(journal, summary.next);
+        let transactions = u64::from(summary.transactions).saturating_add(fast.into());
+        if transactions > 0 {
+            notices.push(Notice::Replayed { transactions });
+        }
+    }
+    notices.into_iter().for_each(|notice| volume.notice(notice));
+    Ok(volume)
+}
+
+/// The super block as the journal leaves it; the one before if that cannot be.
+fn reread(device: &dyn BlockDevice, found: Found, notices: &mut Vec<Notice>) -> SuperBlock {
+    let block = found.block();
+    let again = locate::read_raw(device, found.offset).and_then(|raw| match raw {
+        Some(raw) => SuperBlock::decode(obento_base::wire::IntoBytes::as_bytes(&raw), block).map(Some),
+        None => Ok(None),
+    });
+    match again {
+        // What the volume is measured by never changes while it is mounted, but for growing.
+        Ok(Some(again)) if again.block_size == found.super_block.block_size => again,
+        Ok(_) => found.super_block,
+        Err(error) => {
+            notices.push(Notice::Damaged(error));
+            found.super_block
+        }
+    }
+}
+
+/// What a super block that cannot be used says of itself.
+fn believe(raw: &RawSuperBlock) -> Probe {
+    let incompat = Incompat::from_bits_retain(raw.s_feature_incompat.get());
+    Probe {
+        fs_type: if incompat.contains(Incompat::JOURNAL_DEV) { "jbd" } else { "ext4" },
+        label: crate::super_block::until_nul(&raw.s_volume_name).to_vec(),
+        uuid: Some(raw.s_uuid),
+        len: 0,
+    }
+}

@@ -1,0 +1,109 @@
+//! Names as fast commits left them, over what the blocks of a directory say.
+//!
+//! Invariant: a name comes up once: those that a fast commit touched are taken out of the directory's own listing
+//! where they no longer stand for the same inode, and those it added follow at the end, in the order of their bytes.
+
+use core::ops::ControlFlow;
+
+use obento_base::{Error, Ino, Name, Result};
+use obento_driver::{Cookie, DirEntry, EntrySink};
+
+use crate::fast_commit::NameChanges;
+use crate::inode::Inode;
+use crate::volume::Volume;
+
+/// Cookies of added names start here. Hashes of names never reach it: Linux keeps the highest one, as the end of a
+/// directory (`EXT4_HTREE_EOF_64BIT`); byte offsets are far below.
+const ADDED: u64 = 0x7fff_ffff << 32;
+
+impl Volume {
+    /// The inode that `name` names in `dir`.
+    pub(crate) fn current_lookup(&self, dir: &Inode, name: &Name) -> Result<Ino> {
+        let Some(changes) = self.fast_commits().names(dir.ino()) else {
+            return self.stored_lookup(dir, name);
+        };
+        let stored = match self.stored_lookup(dir, name) {
+            Ok(ino) => Some(ino),
+            Err(Error::NotFound) => None,
+            Err(error) => return Err(error),
+        };
+        changes.resolve(name.as_bytes(), stored).ok_or(Error::NotFound)
+    }
+
+    /// The directory that `dir` lies in.
+    pub(crate) fn current_parent(&self, dir: &Inode) -> Result<Ino> {
+        match self.fast_commits().made_in(dir.ino()) {
+            Some(parent) => Ok(parent),
+            None => self.parent(dir),
+        }
+    }
+
+    /// Hands the entries of `dir` from `from` on to `sink`.
+    pub(crate) fn current_list(&self, dir: &Inode, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
+        let Some(changes) = self.fast_commits().names(dir.ino()) else {
+            return self.stored_list(dir, from, sink);
+        };
+        let mut broken = ControlFlow::Continue(());
+        if from.0 <= ADDED {
+            self.stored_list(dir, from, &mut |entry| {
+                broken = match entry {
+                    Ok(entry) => pass_on(changes, entry, sink),
+                    Err(error) => sink(Err(error)),
+                };
+                broken
+            })?;
+        }
+        if broken.is_continue() {
+            self.list_added(dir, changes, from, sink)?;
+        }
+        Ok(())
+    }
+
+    /// The names that only fast commits know.
+    fn list_added(
+        &self,
+        dir: &Inode,
+        changes: &NameChanges,
+        from: Cookie,
+        sink: &mut EntrySink<'_>,
+    ) -> Result<()> {
+        for (next, name) in (ADDED.saturating_add(1)..).zip(changes.names()) {
+            // What is no name, the log made up.
+            let Ok(name) = Name::new(name) else { continue };
+            if next <= from.0 || self.stored_lookup(dir, name) != Err(Error::NotFound) {
+                continue;
+            }
+            let Some(ino) = changes.resolve(name.as_bytes(), None) else { continue };
+            if sink(Ok(DirEntry { name, ino, kind: None, next: Cookie(next) })).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn stored_lookup(&self, dir: &Inode, name: &Name) -> Result<Ino> {
+        match self.fast_commits().made_in(dir.ino()) {
+            Some(_) => Err(Error::NotFound),
+            None => self.lookup(dir, name),
+        }
+    }
+
+    fn stored_list(&self, dir: &Inode, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
+        match self.fast_commits().made_in(dir.ino()) {
+            Some(_) => Ok(()),
+            None => self.read_dir(dir, from, sink),
+        }
+    }
+}
+
+/// Hands over an entry that the directory stores, as it is now; nothing if its name is gone.
+fn pass_on(changes: &NameChanges, entry: DirEntry<'_>, sink: &mut EntrySink<'_>) -> ControlFlow<()> {
+    if !changes.touches(entry.name.as_bytes()) {
+        return sink(Ok(entry));
+    }
+    match changes.resolve(entry.name.as_bytes(), Some(entry.ino)) {
+        Some(ino) if ino == entry.ino => sink(Ok(entry)),
+        Some(ino) => sink(Ok(DirEntry { ino, kind: None, ..entry })),
+        None => ControlFlow::Continue(()),
+    }
+}

@@ -1,0 +1,152 @@
+//! The journal on opening: where it is, and what the volume looks like behind it.
+//!
+//! Invariant: nothing is written. A dirty log becomes an index of displaced blocks ([`Remap`]).
+//! Source: Linux `fs/ext4/super.c` `ext4_load_and_init_journal`; e2fsprogs `e2fsck/journal.c`.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use obento_base::wire::{FromZeros, IntoBytes};
+use obento_base::{Corrupt, Error, Feature, Ino, Result, Structure};
+use obento_block::{BlockDevice, Remap};
+use obento_driver::{Notice, OpenOptions, Replay};
+use obento_journal::{Journal, Run, Runs};
+
+use crate::feature::{Compat, Incompat};
+use crate::inode::{Inode, InodeFlags};
+use crate::map::{Blocks, extents_magic};
+use crate::raw::RawInode;
+use crate::super_block::SuperBlock;
+use crate::unit::{FileBlock, VolBlock};
+use crate::volume::Volume;
+
+/// Cache for finding the journal: its inode and its extents.
+const SMALL_CACHE: usize = 1 << 20;
+/// `EXT3_JNL_BACKUP_BLOCKS`: `s_jnl_blocks` is a copy of the journal inode's map.
+const JNL_BACKUP_BLOCKS: u8 = 1;
+
+/// A device behind its journal.
+pub struct Behind {
+    /// The device as it is meant to be seen.
+    pub device: Arc<dyn BlockDevice>,
+    /// The journal, if it was replayed: fast commits may follow in it.
+    pub replayed: Option<(Journal, obento_journal::Summary)>,
+}
+
+/// Replays the journal of a volume in memory, if it is dirty and the caller wants that; what goes wrong is told and
+/// leaves the volume as it is without.
+pub fn look_behind(
+    device: Arc<dyn BlockDevice>,
+    sb: &SuperBlock,
+    is_copy: bool,
+    options: &OpenOptions,
+    notices: &mut Vec<Notice>,
+) -> Behind {
+    let untouched = Behind { device: Arc::clone(&device), replayed: None };
+    // A copy of the super block is too old to know whether the journal is dirty; its own super block does.
+    let may_be_dirty = sb.incompat.contains(Incompat::NEEDS_RECOVERY) || is_copy;
+    if !sb.compat.contains(Compat::HAS_JOURNAL) || !may_be_dirty {
+        return untouched;
+    }
+    let journal = match open_journal(&device, sb, options, notices) {
+        Ok(Some(journal)) => journal,
+        Ok(None) => return untouched,
+        Err(error) => {
+            notices.push(Notice::ReplayFailed(error));
+            return untouched;
+        }
+    };
+    let (log, volume_blocks) = (journal.super_block(), sb.blocks_count);
+    if !log.needs_replay() {
+        return untouched;
+    }
+    if options.replay == Replay::Skip {
+        notices.push(Notice::NotReplayed);
+        return untouched;
+    }
+    let replayed = match journal.replay_index(volume_blocks) {
+        Ok(replayed) => replayed,
+        Err(error) => {
+            notices.push(Notice::ReplayFailed(error));
+            return untouched;
+        }
+    };
+    if let Some(damage) = replayed.damage {
+        notices.push(Notice::Damaged(damage));
+    }
+    let sources = Arc::clone(journal.device());
+    let remap = Remap::from_other(device, sources, sb.block_size, replayed.index);
+    Behind { device: Arc::new(remap), replayed: Some((journal, replayed.summary)) }
+}
+
+/// The journal of a volume, wherever it is; `None` if it is on a device that was not given, which is told.
+pub fn open_journal(
+    device: &Arc<dyn BlockDevice>,
+    sb: &SuperBlock,
+    options: &OpenOptions,
+    notices: &mut Vec<Notice>,
+) -> Result<Option<Journal>> {
+    let inum = sb.raw.s_journal_inum.get();
+    if inum == 0 {
+        let uuid = sb.raw.s_journal_uuid;
+        let Some(external) = &options.journal else {
+            notices.push(Notice::JournalMissing { uuid });
+            return Ok(None);
+        };
+        return Journal::open_external(Arc::clone(external), sb.block_size, uuid).map(Some);
+    }
+    let volume = Volume::bare(Arc::clone(device), sb.clone(), SMALL_CACHE);
+    let inode = match volume.inode(Ino(inum.into())) {
+        Ok(inode) => inode,
+        Err(error) => {
+            notices.push(Notice::Damaged(error));
+            journal_inode_copy(sb, Ino(inum.into())).ok_or(error)?
+        }
+    };
+    let runs = journal_runs(&volume, &inode)?;
+    Journal::open(Arc::clone(device), sb.block_size, runs).map(Some)
+}
+
+/// The blocks of the journal's inode, which has no holes.
+fn journal_runs(volume: &Volume, inode: &Inode) -> Result<Runs> {
+    let structure = Structure::Inode(inode.ino());
+    let blocks = inode.size().checked_div(volume.block_size().into()).unwrap_or(0);
+    let unsupported = Error::Unsupported(Feature::Named("journal of more than 2^32 blocks"));
+    let blocks = u32::try_from(blocks).map_err(|_| unsupported)?;
+    let mut runs = Runs::new();
+    let mut at = 0;
+    // Each step takes a block at least; a map that repeats itself ends at the number of pieces that `Runs` takes.
+    while at < blocks {
+        let run = volume.map_run(inode, FileBlock(at))?;
+        let len = run.len.min(blocks.saturating_sub(at));
+        let Blocks::Mapped(start) = run.place else {
+            return Err(Corrupt::BlockRange { structure, at: at.into(), start: 0, len: len.into() }.into());
+        };
+        runs.push(Run { at, block: start.0, len })?;
+        at = at.saturating_add(len);
+    }
+    Ok(runs)
+}
+
+/// The journal's inode as the super block keeps a copy of it: its map and its size.
+fn journal_inode_copy(sb: &SuperBlock, ino: Ino) -> Option<Inode> {
+    if sb.raw.s_jnl_backup_type != JNL_BACKUP_BLOCKS {
+        return None;
+    }
+    let [map @ .., size_high, size_low] = &sb.raw.s_jnl_blocks;
+    let mut raw = RawInode::new_zeroed();
+    raw.i_block.copy_from_slice(map.as_bytes().get(..60)?);
+    raw.i_mode.set(0o100_600);
+    raw.i_links_count.set(1);
+    raw.i_size_lo = *size_low;
+    raw.i_size_high = *size_high;
+    if extents_magic(&raw.i_block) {
+        raw.i_flags.set(InodeFlags::EXTENTS.bits());
+    }
+    let mut record = Vec::new();
+    record.try_reserve_exact(sb.inode_size.into()).ok()?;
+    record.extend_from_slice(raw.as_bytes());
+    record.resize(sb.inode_size.into(), 0);
+    let place = crate::inode::Place { block: VolBlock(0), offset: 0 };
+    Inode::from_replay(sb, ino, record.into(), place).ok().filter(|inode| inode.size() > 0)
+}

@@ -1,0 +1,83 @@
+//! How full the volume is, as Linux counts it.
+//!
+//! Source: Linux `fs/ext4/super.c` `ext4_statfs`, `ext4_calculate_overhead`, `ext4_calculate_resv_clusters`.
+
+use obento_base::Ino;
+use obento_driver::StatFs;
+
+use crate::feature::{Compat, Incompat};
+use crate::super_block::SuperBlock;
+use crate::volume::Volume;
+
+/// The most clusters that Linux keeps for itself.
+const MAX_KEPT_CLUSTERS: u64 = 4096;
+
+impl Volume {
+    /// What `statvfs` says.
+    pub(crate) fn usage(&self) -> StatFs {
+        let sb = self.super_block();
+        let totals = self.totals();
+        let free = to_blocks(sb, totals.free_blocks).min(sb.blocks_count);
+        let kept = sb.reserved_blocks().saturating_add(to_blocks(sb, kept_clusters(sb)));
+        StatFs {
+            block_size: sb.block_size,
+            blocks: sb.blocks_count.saturating_sub(self.overhead()),
+            free,
+            available: free.saturating_sub(kept),
+            inodes: sb.inodes_count.into(),
+            free_inodes: totals.free_inodes,
+        }
+    }
+
+    /// Blocks of the format itself.
+    fn overhead(&self) -> u64 {
+        let sb = self.super_block();
+        let stored = u64::from(sb.raw.s_overhead_clusters.get());
+        let clusters = sb.blocks_count.checked_shr(sb.cluster_bits).unwrap_or(0);
+        if stored != 0 && stored <= clusters {
+            return to_blocks(sb, stored);
+        }
+        let metadata = if self.zones().is_empty() {
+            0
+        } else {
+            // Block 0 of a volume with 1 KiB blocks is in a zone, and in `s_first_data_block`.
+            self.zones().clusters(sb.cluster_bits).saturating_add(self.reserved_descriptors())
+        };
+        to_blocks(sb, metadata).saturating_add(self.journal_blocks())
+    }
+
+    /// Clusters of the descriptor blocks that each copy keeps for growing.
+    fn reserved_descriptors(&self) -> u64 {
+        let sb = self.super_block();
+        if sb.incompat.contains(Incompat::META_BG) {
+            return 0;
+        }
+        let copies = (0..sb.groups).filter(|&group| sb.has_copy(group)).count();
+        let blocks =
+            obento_base::wire::to_u64(copies).saturating_mul(sb.raw.s_reserved_gdt_blocks.get().into());
+        blocks.checked_shr(sb.cluster_bits).unwrap_or(0)
+    }
+
+    fn journal_blocks(&self) -> u64 {
+        let sb = self.super_block();
+        let inum = sb.raw.s_journal_inum.get();
+        if !sb.compat.contains(Compat::HAS_JOURNAL) || inum == 0 {
+            return 0;
+        }
+        let size = self.inode(Ino(inum.into())).map_or(0, |inode| inode.size());
+        size.checked_div(sb.block_size.into()).unwrap_or(0)
+    }
+}
+
+fn to_blocks(sb: &SuperBlock, clusters: u64) -> u64 {
+    clusters.saturating_mul(sb.cluster_blocks().into())
+}
+
+/// What Linux keeps back so that delayed allocation never fails.
+fn kept_clusters(sb: &SuperBlock) -> u64 {
+    if !sb.incompat.contains(Incompat::EXTENT) {
+        return 0;
+    }
+    let clusters = sb.blocks_count.checked_shr(sb.cluster_bits).unwrap_or(0);
+    (clusters / 50).min(MAX_KEPT_CLUSTERS)
+}

@@ -1,0 +1,157 @@
+//! Opening images and reading everything in them.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use obento_base::{Attr, Error, FileKind, Ino, NameBuf, Result};
+use obento_block::BlockDevice;
+use obento_driver::{Cookie, FileSystem, LayoutLock, OpenOptions, Span};
+use obento_env::NO_CLOCK;
+use obento_ext4::{Ext4, open_volume};
+use obento_host::FileDevice;
+
+/// More than any image of the tests needs; a walk that passes it does not end.
+const MAX_ENTRIES: usize = 1 << 20;
+/// How much of one file is read at most.
+const MAX_BYTES: u64 = 16 << 20;
+
+pub fn options() -> OpenOptions {
+    OpenOptions::new(Arc::new(NO_CLOCK))
+}
+
+pub fn device(path: &Path) -> Arc<dyn BlockDevice> {
+    Arc::new(FileDevice::open(path).expect("the image opens"))
+}
+
+pub fn open(path: &Path) -> Result<Ext4> {
+    open_volume(device(path), &options()).map(Ext4::new)
+}
+
+/// What a walk over a whole volume found.
+#[derive(Default, Debug)]
+pub struct Everything {
+    pub entries: Vec<(Vec<u8>, Attr)>,
+    pub errors: Vec<(Vec<u8>, Error)>,
+    pub bytes: u64,
+}
+
+/// Lists every directory, and reads every attribute, target and byte.
+pub fn read_everything(fs: &Ext4) -> Everything {
+    let mut all = Everything::default();
+    let mut seen = HashSet::new();
+    let mut stack = vec![(fs.root(), Vec::new())];
+    while let Some((dir, path)) = stack.pop() {
+        if !seen.insert(dir) {
+            continue;
+        }
+        if let Err(error) = fs.parent(dir) {
+            all.errors.push((path.clone(), error));
+        }
+        for (name, ino) in list(fs, dir, &path, &mut all) {
+            let mut path = path.clone();
+            path.push(b'/');
+            path.extend_from_slice(name.as_bytes());
+            match visit(fs, ino, &mut all) {
+                Ok(attr) => {
+                    if attr.is_dir() {
+                        stack.push((ino, path.clone()));
+                    }
+                    all.entries.push((path, attr));
+                }
+                Err(error) => all.errors.push((path, error)),
+            }
+            assert!(all.entries.len() < MAX_ENTRIES, "the walk does not end");
+        }
+    }
+    all
+}
+
+fn list(fs: &Ext4, dir: Ino, path: &[u8], all: &mut Everything) -> Vec<(NameBuf, Ino)> {
+    let (mut found, mut errors) = (Vec::new(), Vec::new());
+    let listed = fs.read_dir(dir, Cookie::START, &mut |entry| {
+        match entry {
+            Ok(entry) => found.push((entry.name.to_buf(), entry.ino)),
+            Err(error) => errors.push(error),
+        }
+        assert!(found.len() + errors.len() < MAX_ENTRIES, "the listing does not end");
+        ControlFlow::Continue(())
+    });
+    errors.extend(listed.err());
+    all.errors.extend(errors.into_iter().map(|error| (path.to_vec(), error)));
+    for (name, ino) in &found {
+        match fs.lookup(dir, name) {
+            Ok(again) if again == *ino => {}
+            // Two entries may share a name in a damaged directory.
+            Ok(_) => {}
+            Err(error) => all.errors.push((path.to_vec(), error)),
+        }
+    }
+    found
+}
+
+fn visit(fs: &Ext4, ino: Ino, all: &mut Everything) -> Result<Attr> {
+    let attr = fs.getattr(ino)?;
+    let xattrs = fs.xattrs().expect("ext4 has attributes");
+    let mut names = Vec::new();
+    let path = format!("<{ino}>").into_bytes();
+    if let Err(error) = xattrs.list_xattrs(ino, &mut |name| names.push(name.to_vec())) {
+        all.errors.push((path.clone(), error));
+    }
+    for name in names {
+        if let Err(error) = xattrs.get_xattr(ino, &name) {
+            all.errors.push((path.clone(), error));
+        }
+    }
+    match attr.kind {
+        FileKind::Symlink => {
+            let target = fs.read_link(ino)?;
+            assert!(!target.is_empty());
+        }
+        FileKind::Regular => read_file(fs, ino, attr.size, all),
+        _ => {}
+    }
+    Ok(attr)
+}
+
+fn read_file(fs: &Ext4, ino: Ino, size: u64, all: &mut Everything) {
+    let path = format!("<{ino}>").into_bytes();
+    let (lock, mut buf) = (LayoutLock::new(), vec![0; 65536]);
+    let layout = lock.shared();
+    let (mut at, mut read, mut steps) = (0, 0, 0);
+    while at < size && read < MAX_BYTES && steps < 100_000 {
+        steps += 1;
+        let extent = match fs.map(&layout, ino, at..size) {
+            Ok(extent) => extent,
+            Err(error) => {
+                all.errors.push((path.clone(), error));
+                at += 65536;
+                continue;
+            }
+        };
+        assert!(extent.len > 0 && extent.len <= size - at);
+        let len = extent.len.min(65536) as usize;
+        let done = match extent.span {
+            Span::Hole | Span::Unwritten => {
+                at += extent.len;
+                continue;
+            }
+            Span::Mapped(offset) => fs.device().unwrap().read_at(offset, &mut buf[..len]).map(|()| len),
+            Span::Driver => fs.read(&layout, ino, at, &mut buf[..len]),
+        };
+        match done {
+            Ok(done) => {
+                assert!(done > 0, "a mapped run has bytes");
+                at += done as u64;
+                read += done as u64;
+            }
+            Err(error) => {
+                all.errors.push((path.clone(), error));
+                at += len as u64;
+            }
+        }
+    }
+    all.bytes += read;
+}
