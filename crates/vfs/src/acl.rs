@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use obento_base::wire::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, le};
-use obento_base::{Cursor, Error, Result};
+use obento_base::{Cursor, Error, Mode, Result};
 
 use crate::access::{Caller, Want};
 
@@ -84,6 +84,52 @@ impl Acl {
         self.0.iter().find(|entry| entry.tag == tag).map(|entry| entry.perm)
     }
 
+    /// The entry that the group bits of a mode stand for.
+    fn group_class(&self) -> Tag {
+        if self.count(Tag::Mask) == 0 { Tag::OwningGroup } else { Tag::Mask }
+    }
+
+    /// The permission bits that say the same as the list, as far as they can.
+    pub(crate) fn mode(&self) -> Mode {
+        let class = |tag: Tag| u16::from(self.perm_of(tag).unwrap_or(Want::empty()).bits());
+        Mode::new(class(Tag::Owner) << 6 | class(self.group_class()) << 3 | class(Tag::Other))
+    }
+
+    /// Whether a mode says all that the list says.
+    pub(crate) fn is_mode_alone(&self) -> bool {
+        self.0.len() == 3
+    }
+
+    /// The mode of a new file with this default list, if it is asked for with `mode`.
+    pub(crate) fn child_mode(&self, mode: Mode) -> Mode {
+        Mode::new(mode.bits() & (self.mode().bits() | 0o7000))
+    }
+
+    /// The list after `chmod`.
+    pub(crate) fn with_mode(&self, mode: Mode) -> Self {
+        let group = self.group_class();
+        let change = |entry: &Entry| {
+            let shift = match entry.tag {
+                Tag::Owner => 6,
+                Tag::Other => 0,
+                tag if tag == group => 3,
+                _ => return *entry,
+            };
+            let bits = u8::try_from(mode.bits() >> shift & 7).unwrap_or(0);
+            Entry { perm: Want::from_bits_truncate(bits), ..*entry }
+        };
+        Self(self.0.iter().map(change).collect())
+    }
+
+    /// The value of the attribute.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = VERSION.to_le_bytes().to_vec();
+        for entry in &self.0 {
+            bytes.extend_from_slice(encode_entry(entry).as_bytes());
+        }
+        bytes
+    }
+
     /// Whether the list grants `want` to a caller that is not the super user. `owner` and `group` are the file's.
     pub(crate) fn grants(&self, caller: &Caller, owner: u32, group: u32, want: Want) -> bool {
         let mask = self.perm_of(Tag::Mask).unwrap_or(Want::all());
@@ -125,4 +171,75 @@ fn decode_entry(raw: &RawEntry) -> Result<Entry> {
     };
     let perm = u8::try_from(raw.perm.get()).ok().and_then(Want::from_bits).ok_or(Error::Invalid)?;
     Ok(Entry { tag, perm })
+}
+
+fn encode_entry(entry: &Entry) -> RawEntry {
+    /// `ACL_UNDEFINED_ID`: the id of an entry that names nobody.
+    const NOBODY: u32 = u32::MAX;
+    let (tag, id) = match entry.tag {
+        Tag::Owner => (0x01, NOBODY),
+        Tag::User(id) => (0x02, id),
+        Tag::OwningGroup => (0x04, NOBODY),
+        Tag::Group(id) => (0x08, id),
+        Tag::Mask => (0x10, NOBODY),
+        Tag::Other => (0x20, NOBODY),
+    };
+    let perm = u16::from(entry.perm.bits());
+    RawEntry { tag: le::U16::new(tag), perm: le::U16::new(perm), id: le::U32::new(id) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    fn acl(entries: &[(Tag, u8)]) -> Acl {
+        let entries = entries.iter().map(|&(tag, perm)| Entry { tag, perm: Want::from_bits(perm).unwrap() });
+        Acl(entries.collect())
+    }
+
+    fn user(uid: u32, gid: u32) -> Caller {
+        Caller::User { uid, gid, groups: vec![] }
+    }
+
+    const BASE: [(Tag, u8); 3] = [(Tag::Owner, 6), (Tag::OwningGroup, 4), (Tag::Other, 0)];
+
+    #[test]
+    fn a_list_survives_its_bytes_and_stands_for_a_mode() {
+        let list = acl(&[BASE[0], (Tag::User(7), 6), BASE[1], (Tag::Group(9), 2), (Tag::Mask, 6), BASE[2]]);
+        assert_eq!(Acl::decode(&list.encode()), Ok(list.clone()));
+        assert_eq!(list.mode(), Mode::new(0o660));
+        assert_eq!(list.with_mode(Mode::new(0o704)).mode(), Mode::new(0o704));
+        assert_eq!(list.child_mode(Mode::new(0o777)), Mode::new(0o660));
+    }
+
+    #[test]
+    fn a_list_without_its_three_classes_or_its_mask_is_none() {
+        let no_mask = acl(&[BASE[0], (Tag::User(7), 6), BASE[1], BASE[2]]);
+        assert_eq!(Acl::decode(&no_mask.encode()), Err(Error::Invalid));
+        assert_eq!(Acl::decode(&acl(&BASE[..2]).encode()), Err(Error::Invalid));
+        let mut cut = acl(&BASE).encode();
+        cut.pop();
+        assert_eq!(Acl::decode(&cut), Err(Error::Invalid));
+        assert_eq!(Acl::decode(&[1, 0, 0, 0]), Err(Error::Invalid));
+    }
+
+    #[test]
+    fn the_mask_limits_named_users_and_groups_but_not_the_owner_and_the_others() {
+        let list = acl(&[(Tag::Owner, 7), (Tag::User(7), 7), BASE[1], (Tag::Mask, 4), (Tag::Other, 1)]);
+        assert!(list.grants(&user(1, 1), 1, 2, Want::all()));
+        assert!(list.grants(&user(7, 1), 1, 2, Want::READ));
+        assert!(!list.grants(&user(7, 1), 1, 2, Want::WRITE));
+        assert!(list.grants(&user(8, 8), 1, 2, Want::EXEC));
+    }
+
+    #[test]
+    fn permissions_of_several_groups_do_not_add_up() {
+        let list =
+            acl(&[BASE[0], (Tag::OwningGroup, 4), (Tag::Group(9), 2), (Tag::Mask, 7), (Tag::Other, 7)]);
+        let caller = Caller::User { uid: 5, gid: 2, groups: vec![9] };
+        assert!(list.grants(&caller, 1, 2, Want::READ) && list.grants(&caller, 1, 2, Want::WRITE));
+        assert!(!list.grants(&caller, 1, 2, Want::READ | Want::WRITE));
+        assert!(!list.grants(&caller, 1, 2, Want::EXEC), "who is in a group is not one of the others");
+    }
 }

@@ -35,14 +35,19 @@ extern crate std;
 
 mod access;
 mod acl;
+mod attributes;
+mod change;
+mod file;
 mod names;
 mod node;
 mod read;
 mod table;
 mod vfs;
 mod walk;
+mod write;
 
 pub use access::{Caller, Want};
+pub use file::{File, Handle, Handles, OpenFlags};
 pub use node::Node;
 pub use read::Run;
 pub use vfs::{Atime, Config, Vfs};

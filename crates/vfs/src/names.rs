@@ -125,15 +125,6 @@ impl Names {
         set.insert(Entry { hash, dir, name: name.to_buf(), target, hot: false }).and_then(|old| old.target)
     }
 
-    /// Knows nothing of `name` any more.
-    #[must_use]
-    pub(crate) fn remove(&self, dir: Ino, name: &Name) -> Dropped {
-        let (hash, set) = self.set(dir, name)?;
-        let mut set = set.lock();
-        let (index, _) = set.find(hash, dir, name)?;
-        set.entries.swap_remove(index).target
-    }
-
     /// Empties the cache; answers the uses it held.
     #[must_use]
     pub(crate) fn drain(&self) -> Vec<Arc<Inode>> {

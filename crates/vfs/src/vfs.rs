@@ -49,6 +49,8 @@ pub struct Vfs(pub(crate) Arc<Shared>);
 pub(crate) struct Shared {
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) limits: Limits,
+    /// The grain in which files are mapped.
+    pub(crate) block_size: u32,
     pub(crate) config: Config,
     pub(crate) names: Names,
     pub(crate) table: Table,
@@ -67,6 +69,8 @@ impl Vfs {
         let table = Table::new();
         Self(Arc::new(Shared {
             limits: fs.limits(),
+            // Without an answer nothing can be written; reading does not ask.
+            block_size: fs.statfs().map_or(1, |stat| stat.block_size.max(1)),
             names: Names::new(config.names),
             root: table.acquire(fs.root()),
             rename: Mutex::new(()),

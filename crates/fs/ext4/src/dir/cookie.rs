@@ -2,7 +2,7 @@
 //!
 //! Layout, with bit 62 the highest in use; the cookie handed out is always the place *after* an entry:
 //!   in hash order   major hash >> 1 (31 bits) | upper 16 bits of the minor hash | 16 bits to tell equal ones apart
-//!   damaged index   31 bits set | byte offset / 4; no major hash has all bits set
+//!   damaged index   31 bits set | 0 | byte offset / 4 (31 bits); no major hash has all bits set
 //!   no index        byte offset
 //! Invariant: all keys of one major hash are given out by one walk that begins at its first leaf, so they are the
 //! same in each listing, wherever it starts.
@@ -12,6 +12,11 @@ use obento_driver::Cookie;
 use super::hash::NameHash;
 
 const LINEAR: u64 = 0x7fff_ffff << 32;
+/// All cookies of this module are below.
+pub(crate) const END: u64 = LINEAR | 1 << 31;
+
+/// The last offset that can be marked, in units of 4 bytes.
+const LAST_UNIT: u64 = (1 << 31) - 1;
 
 /// A place in hash order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -71,7 +76,7 @@ impl Offsets {
     pub(super) fn cookie(self, offset: u64) -> Cookie {
         match self {
             Self::Plain => Cookie(offset.min(i64::MAX.cast_unsigned())),
-            Self::Marked => Cookie(LINEAR | (offset / 4).min(u32::MAX.into())),
+            Self::Marked => Cookie(LINEAR | (offset / 4).min(LAST_UNIT)),
         }
     }
 }
@@ -86,7 +91,7 @@ mod tests {
         let last = Key::new(NameHash { major: 0xffff_fffc, minor: u32::MAX });
         assert_eq!(first.cookie(), Cookie(1));
         assert!(first < last && last.cookie() < Offsets::Marked.cookie(4));
-        assert!(Offsets::Marked.cookie(u64::MAX).0 < 1 << 63);
+        assert!(Offsets::Marked.cookie(u64::MAX).0 < END && END < 1 << 63);
         assert!(Offsets::Plain.cookie(u64::MAX).0 < 1 << 63);
     }
 

@@ -93,8 +93,9 @@ impl<'a> Index<'a> {
         Ok(Self { store, root, levels: info.indirect_levels, hasher })
     }
 
-    /// A path to the first leaf that may hold `hash`, still to be walked down with [`Path::descend`].
-    pub(super) fn path(&'a self, hash: u32) -> Path<'a> {
+    /// A path to the first leaf that may hold `hash`, or without one to the first of all, still to be walked down
+    /// with [`Path::descend`].
+    pub(super) fn path(&'a self, hash: Option<u32>) -> Path<'a> {
         let at = self.root.position(hash);
         Path { index: self, frames: Vec::from([Frame { node: self.root.clone(), at, low: 0 }]), target: hash }
     }
@@ -102,12 +103,13 @@ impl<'a> Index<'a> {
     /// Checks every node below the root: the order of the hashes, and that each leaf is a block of the directory and
     /// all of them together are no more than it has.
     pub(super) fn check(&self) -> Result<()> {
-        let mut path = self.path(0);
+        let mut path = self.path(None);
         path.descend()?;
         let mut budget = self.store.shape.blocks;
         loop {
             let Some(leaf) = path.leaf() else { return Ok(()) };
-            let ordered = leaf.next.is_none_or(|next| next & !CONTINUED >= leaf.low & !CONTINUED);
+            // A leaf that starts where the one before it started says so; no other hash comes up twice.
+            let ordered = leaf.next.is_none_or(|next| next > leaf.low & !CONTINUED);
             budget = match budget.checked_sub(1) {
                 Some(left) if ordered && leaf.at < self.store.shape.blocks && leaf.at != 0 => left,
                 _ => return Err(path.bad_entry()),
@@ -124,7 +126,7 @@ pub(super) struct Path<'a> {
     index: &'a Index<'a>,
     frames: Vec<Frame>,
     /// What is looked for on the way down.
-    target: u32,
+    target: Option<u32>,
 }
 
 #[derive(Clone)]
@@ -162,7 +164,7 @@ impl Path<'_> {
 
     /// Goes to the next leaf; false after the last. An error passes over the part of the tree that is damaged.
     pub(super) fn advance(&mut self) -> Result<bool> {
-        self.target = 0;
+        self.target = None;
         while let Some(frame) = self.frames.last_mut() {
             if frame.next().is_some() {
                 frame.at = frame.at.saturating_add(1);
@@ -235,8 +237,9 @@ impl Node {
         self.entry(at).map_or(0, |entry| entry.block.get() & BLOCK_MASK)
     }
 
-    /// The last entry that starts at or below `hash`.
-    fn position(&self, hash: u32) -> u16 {
+    /// The last entry that starts at or below `hash`; without one the first.
+    fn position(&self, hash: Option<u32>) -> u16 {
+        let Some(hash) = hash else { return 0 };
         let (mut low, mut high) = (0, self.count);
         while high.saturating_sub(low) > 1 {
             let middle = low.midpoint(high);

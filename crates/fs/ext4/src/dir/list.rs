@@ -69,7 +69,7 @@ impl<'a, 's> Listing<'a, 's> {
     }
 
     fn leaves(&mut self, store: Store<'_>, index: &Index<'_>, from: Key) -> ControlFlow<()> {
-        let mut path = index.path(from.major());
+        let mut path = index.path((from != Key::default()).then(|| from.major()));
         let mut reached = path.descend().map(|()| true);
         for _ in 0..self.shape.blocks {
             match (reached, path.leaf()) {

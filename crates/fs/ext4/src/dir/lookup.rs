@@ -51,7 +51,7 @@ impl<'a> Search<'a> {
     fn by_index(&mut self, store: Store<'_>) -> Result<Ino> {
         let index = Index::open(store)?;
         let hash = self.hash(&index.hasher);
-        let mut path = index.path(hash);
+        let mut path = index.path(Some(hash));
         path.descend()?;
         for _ in 0..self.shape.blocks {
             let Some(leaf) = path.leaf() else { break };

@@ -1,15 +1,19 @@
 //! Directories made by hand, for tests that damage one thing in them.
 
+use core::ops::ControlFlow;
 use std::collections::BTreeMap;
+use std::string::{String, ToString};
 use std::sync::Arc;
 use std::vec::Vec;
 
 use obento_base::{Ino, Result};
 use obento_block::{Cache, MemDevice};
+use obento_driver::Cookie;
 
 use super::block::{DirBlocks, Found};
+use super::cookie::END;
 use super::hash::{Chars, Hasher};
-use super::{Order, Shape};
+use super::{Body, Directory, Order, Shape};
 use crate::checksum::Crc;
 use crate::unit::FileBlock;
 
@@ -98,6 +102,17 @@ impl Made {
         let device = Arc::new(MemDevice::read_only(image));
         Self { cache: Cache::new(device, SIZE, 0), places, shape: shape(count) }
     }
+
+    /// A directory of `blocks`, of which the first is the root of an index.
+    pub(super) fn indexed(blocks: &[(u32, Vec<u8>)]) -> Self {
+        let mut made = Self::new(blocks);
+        made.shape.indexed = true;
+        made
+    }
+
+    pub(super) fn directory(&self) -> Directory<'_> {
+        Directory { shape: self.shape.clone(), body: Body::Blocks(self) }
+    }
 }
 
 impl DirBlocks for Made {
@@ -107,6 +122,39 @@ impl DirBlocks for Made {
             None => Ok(Found::Hole(1)),
         }
     }
+}
+
+/// What a listing hands up, names as text.
+pub(super) type Seen = Vec<Result<(String, u64)>>;
+
+/// Everything that a listing from `from` on hands up.
+pub(super) fn list(directory: &Directory<'_>, from: Cookie) -> Seen {
+    let mut seen = Vec::new();
+    directory.read_dir(from, &mut |entry| {
+        seen.push(entry.map(|entry| (entry.name.to_string(), entry.ino.0)));
+        ControlFlow::Continue(())
+    });
+    seen
+}
+
+/// Lists one entry at a time, each from the cookie of the one before.
+pub(super) fn list_in_steps(directory: &Directory<'_>) -> Seen {
+    let mut seen = Vec::new();
+    let mut from = Some(Cookie::START);
+    while let Some(cookie) = from.take() {
+        directory.read_dir(cookie, &mut |entry| {
+            seen.push(entry.map(|entry| (entry.name.to_string(), entry.ino.0)));
+            match entry {
+                Ok(entry) => {
+                    assert!(entry.next > cookie && entry.next.0 < END, "{cookie:?} {:?}", entry.next);
+                    from = Some(entry.next);
+                    ControlFlow::Break(())
+                }
+                Err(_) => ControlFlow::Continue(()),
+            }
+        });
+    }
+    seen
 }
 
 fn shape(blocks: u32) -> Shape {

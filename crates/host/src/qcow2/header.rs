@@ -1,0 +1,98 @@
+//! A first look at the header: what is not supported, and what would take too much memory.
+//!
+//! Layout, big-endian: magic 0..4, version 4..8, backing file 8..20, cluster bits 20..24, size 24..32, encryption
+//! 32..36, L1 entries 36..40; from version 3 on incompatible features 72..80.
+
+use std::path::Path;
+
+use obento_base::Cursor;
+use obento_base::wire::be;
+use obento_block::BlockDevice;
+
+use super::damaged;
+use crate::HostError;
+
+const MAGIC: u32 = u32::from_be_bytes(*b"QFI\xfb");
+/// The decoder keeps this many L2 tables, of a cluster each.
+const L2_TABLES: u64 = 128;
+/// The most memory for L1 and L2 tables in bytes.
+const TABLES_MAX: u64 = 96 << 20;
+
+/// Incompatible features.
+const DIRTY: u64 = 1;
+const CORRUPT: u64 = 2;
+const DATA_FILE: u64 = 4;
+const COMPRESSION_TYPE: u64 = 8;
+const EXTENDED_L2: u64 = 16;
+
+/// Byte of the header with the bits of [`DIRTY`] and [`CORRUPT`].
+pub(super) const FEATURES_LOW_BYTE: u64 = 79;
+/// Bits that only concern reference counts and writing. Reading needs neither, so they are hidden from the decoder,
+/// which would refuse the image.
+pub(super) const HARMLESS: u8 = 3;
+const _: () = assert!(HARMLESS as u64 == DIRTY | CORRUPT);
+
+/// What the rest of this module needs to know.
+pub(super) struct Header {
+    pub cluster_size: u64,
+}
+
+/// Whether `start`, the first bytes of a file, are those of a qcow2 image of a version that there is.
+pub fn is_qcow2(start: &[u8]) -> bool {
+    let mut cursor = Cursor::new(start);
+    let mut next = || cursor.take_raw::<be::U32>().map(|value| value.get());
+    next() == Some(MAGIC) && matches!(next(), Some(2 | 3))
+}
+
+impl Header {
+    /// Reads and checks the header of the image at `path`. Errors: Damaged; Unsupported.
+    pub fn read(device: &dyn BlockDevice, path: &Path) -> Result<Self, HostError> {
+        let mut bytes = [0; 80];
+        device.read_at(0, &mut bytes).map_err(|error| damaged(path, error))?;
+        Self::decode(&bytes, path)?.ok_or_else(|| damaged(path, "the header is too short"))
+    }
+
+    fn decode(bytes: &[u8], path: &Path) -> Result<Option<Self>, HostError> {
+        if !is_qcow2(bytes) {
+            return Err(damaged(path, "the magic number or version is wrong"));
+        }
+        let word = |at: usize| Cursor::new(bytes.get(at..)?).take_raw::<be::U32>().map(|value| value.get());
+        let (Some(version), Some(bits), Some(method), Some(l1)) = (word(4), word(20), word(32), word(36))
+        else {
+            return Ok(None);
+        };
+        let cluster_size = 1_u64.checked_shl(bits).filter(|size| (512..=2 << 20).contains(size));
+        let cluster_size = cluster_size.ok_or_else(|| damaged(path, "the cluster size is impossible"))?;
+        let unsupported =
+            |feature: String| HostError::Unsupported { path: path.into(), format: "qcow2", feature };
+        if method != 0 {
+            return Err(unsupported("encryption".into()));
+        }
+        if version >= 3 {
+            let features = bytes.get(72..).and_then(|rest| Cursor::new(rest).take_raw::<be::U64>().copied());
+            check_features(features.map_or(0, be::U64::get)).map_err(unsupported)?;
+        }
+        if l1 == 0 {
+            return Err(damaged(path, "there is no L1 table"));
+        }
+        // An entry of the L1 table takes 8 bytes on disk and as much decoded, and leads to one L2 table.
+        let l2 = u64::from(l1).min(L2_TABLES) * cluster_size;
+        if u64::from(l1) * 16 + l2 > TABLES_MAX {
+            return Err(unsupported(format!("{l1} tables of {cluster_size} bytes")));
+        }
+        Ok(Some(Self { cluster_size }))
+    }
+}
+
+fn check_features(features: u64) -> Result<(), String> {
+    if features & COMPRESSION_TYPE != 0 {
+        return Err("clusters compressed by zstd".into());
+    }
+    if features & EXTENDED_L2 != 0 {
+        return Err("subclusters".into());
+    }
+    match features & !(DIRTY | CORRUPT | DATA_FILE) {
+        0 => Ok(()),
+        unknown => Err(format!("incompatible feature bits {unknown:#x}")),
+    }
+}

@@ -1,0 +1,274 @@
+//! qcow2 images, read-only, decoded by the crate `imago`.
+//!
+//! Invariant: a file that an image names is never opened unless the caller allows it, and then only as an image file
+//! or block device, for reading.
+//! Invariant: what `imago` would refuse late, or allocate too much for, is refused by [`header`] before it sees the
+//! image.
+//! Locking: the cache of decompressed clusters has a leaf lock, not held while one is decompressed.
+//! Source: qemu `docs/interop/qcow2.txt`.
+
+mod header;
+mod storage;
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use imago::qcow2::Qcow2;
+use imago::raw::Raw;
+use imago::{FormatAccess, Mapping};
+use obento_base::wire::{to_u64, to_usize};
+use obento_base::{DeviceError, Result};
+use obento_block::{Backing, BlockDevice, check_range};
+use parking_lot::Mutex;
+
+use crate::{FileDevice, FileId, HostError};
+use header::Header;
+pub use header::is_qcow2;
+use storage::DeviceStorage;
+
+/// The most images in a chain of backing files.
+const MAX_CHAIN: usize = 32;
+/// Bytes of decompressed clusters to keep.
+const CACHE: u64 = 4 << 20;
+
+type Image = Qcow2<DeviceStorage>;
+type Layer = FormatAccess<DeviceStorage>;
+
+/// Whether files that an image names (backing files, external data files) may be opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum References {
+    /// Never: an image that needs one is refused.
+    #[default]
+    Refuse,
+    /// Yes: the caller trusts the image.
+    Open,
+}
+
+/// An open qcow2 image.
+pub struct Qcow2Device {
+    image: Layer,
+    len: u64,
+    /// The largest cluster of the image and its backing files.
+    cluster: u64,
+    decompressed: Mutex<Recent>,
+}
+
+impl Qcow2Device {
+    /// Opens the image that lies on `device`. References are resolved relative to the folder of `path`. Errors, the
+    /// first that holds: Damaged; Unsupported for encryption, zstd-compressed clusters and subclusters; Reference for
+    /// a file that may not be opened; those of opening that file.
+    pub fn open(
+        device: Arc<dyn BlockDevice>,
+        path: &Path,
+        references: References,
+    ) -> Result<Self, HostError> {
+        let mut chain = vec![Opened::new(device, path, references)?];
+        let mut cluster = chain.first().map_or(0, |opened| opened.cluster);
+        let mut seen: Vec<FileId> = Vec::new();
+        let bottom = loop {
+            let Some(top) = chain.last() else { break None };
+            let Some(backing) = top.backing(references)? else { break None };
+            let device = FileDevice::open(&backing)?;
+            if seen.contains(&device.file_id()) || chain.len() >= MAX_CHAIN {
+                return Err(damaged(&backing, "the backing files lead back to each other or too far"));
+            }
+            seen.push(device.file_id());
+            if !top.backing_is_qcow2(&device)? {
+                let raw = Raw::open_image(DeviceStorage::new(Arc::new(device), 0), false);
+                let raw = raw.map_err(|error| HostError::io("open", &backing, &error))?;
+                break Some(FormatAccess::new(raw));
+            }
+            let opened = Opened::new(Arc::new(device), &backing, references)?;
+            cluster = cluster.max(opened.cluster);
+            chain.push(opened);
+        };
+        let image = chain.into_iter().rev().fold(bottom, |below, mut opened| {
+            opened.image.set_backing(below);
+            Some(FormatAccess::new(opened.image))
+        });
+        let image = image.ok_or_else(|| damaged(path, "no image"))?;
+        let len = image.size();
+        let room = to_usize(CACHE.checked_div(cluster).unwrap_or(1)).max(2);
+        Ok(Self { image, len, cluster, decompressed: Mutex::new(Recent { room, chunks: Vec::new() }) })
+    }
+
+    /// Reads what of `buf` has one mapping and answers its length.
+    fn read_run(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<usize> {
+        let (mapping, len) = self.image.get_mapping(offset, to_u64(buf.len()))?;
+        let len = to_usize(len).min(buf.len());
+        let part = buf.get_mut(..len).unwrap_or_default();
+        match mapping {
+            Mapping::Raw { storage, offset, .. } => storage.read(offset, part)?,
+            Mapping::Special { .. } => return self.read_compressed(offset, part),
+            _ => part.fill(0),
+        }
+        Ok(len)
+    }
+
+    /// Reads from the cluster around `offset`, which is kept: a small read would decompress all of it each time.
+    fn read_compressed(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<usize> {
+        let start = offset - offset % self.cluster;
+        let known = self.decompressed.lock().find(start);
+        let chunk = match known {
+            Some(chunk) => chunk,
+            None => {
+                let len = to_usize(self.cluster.min(self.len - start));
+                let mut chunk = Vec::new();
+                chunk.try_reserve_exact(len).map_err(|_| std::io::ErrorKind::OutOfMemory)?;
+                chunk.resize(len, 0);
+                self.image.read(chunk.as_mut_slice(), start)?;
+                let chunk: Arc<[u8]> = chunk.into();
+                self.decompressed.lock().keep(start, chunk.clone());
+                chunk
+            }
+        };
+        let there = chunk.get(to_usize(offset - start)..).unwrap_or_default();
+        let len = there.len().min(buf.len());
+        buf.iter_mut().zip(there).for_each(|(to, &from)| *to = from);
+        Ok(len)
+    }
+}
+
+impl BlockDevice for Qcow2Device {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        check_range(self.len, offset, to_u64(buf.len()))?;
+        let mut done = 0;
+        while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let at = offset + to_u64(done);
+            let len = to_u64(rest.len());
+            let failed =
+                |errno: Option<i32>| DeviceError::Read { offset: at, len, errno: errno.unwrap_or(0) };
+            match self.read_run(at, rest) {
+                Ok(0) => return Err(failed(None).into()),
+                Ok(len) => done += len,
+                Err(error) => return Err(failed(error.raw_os_error()).into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<()> {
+        Err(DeviceError::ReadOnly.into())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn backing(&self, range: Range<u64>) -> Option<Backing> {
+        let end = range.end.min(self.len);
+        let len = end.checked_sub(range.start).filter(|&len| len > 0)?;
+        match self.image.get_mapping(range.start, len).ok()? {
+            (Mapping::Raw { storage, offset, .. }, len) => {
+                storage.backing(offset, len.min(end - range.start))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Clusters that were decompressed last, the latest at the end.
+struct Recent {
+    room: usize,
+    chunks: Vec<(u64, Arc<[u8]>)>,
+}
+
+impl Recent {
+    fn find(&mut self, start: u64) -> Option<Arc<[u8]>> {
+        let at = self.chunks.iter().rposition(|(key, _)| *key == start)?;
+        let found = self.chunks.remove(at);
+        let chunk = found.1.clone();
+        self.chunks.push(found);
+        Some(chunk)
+    }
+
+    fn keep(&mut self, start: u64, chunk: Arc<[u8]>) {
+        if self.chunks.len() >= self.room {
+            self.chunks.remove(0);
+        }
+        self.chunks.push((start, chunk));
+    }
+}
+
+/// One image of a chain, without what it refers to.
+struct Opened {
+    image: Image,
+    path: PathBuf,
+    cluster: u64,
+}
+
+impl Opened {
+    fn new(device: Arc<dyn BlockDevice>, path: &Path, references: References) -> Result<Self, HostError> {
+        let header = Header::read(&*device, path)?;
+        let storage = DeviceStorage::new(device, header.cluster_size);
+        let mut image = Image::open_image(storage, false).map_err(|error| damaged(path, error))?;
+        let data = if image.requires_external_data_file() {
+            let name = image.implicit_external_data_file();
+            let name = name.ok_or_else(|| damaged(path, "the data file has no name"))?;
+            let file = resolve(path, name);
+            allow(references, path, "data file", &file)?;
+            let device = Arc::new(FileDevice::open(&file)?);
+            Some(DeviceStorage::new(device, header.cluster_size))
+        } else {
+            None
+        };
+        image.set_data_file(data);
+        Ok(Self { image, path: path.into(), cluster: header.cluster_size })
+    }
+
+    /// The path of the backing file, if it has one.
+    fn backing(&self, references: References) -> Result<Option<PathBuf>, HostError> {
+        let Some(name) = self.image.implicit_backing_file().filter(|name| !name.is_empty()) else {
+            return Ok(None);
+        };
+        let file = resolve(&self.path, name);
+        allow(references, &self.path, "backing file", &file)?;
+        Ok(Some(file))
+    }
+
+    fn backing_is_qcow2(&self, device: &dyn BlockDevice) -> Result<bool, HostError> {
+        match self.image.implicit_backing_format().map(String::as_str) {
+            Some("qcow2") => Ok(true),
+            Some("raw" | "file" | "host_device") => Ok(false),
+            Some(other) => Err(HostError::Unsupported {
+                path: self.path.clone(),
+                format: "qcow2",
+                feature: format!("a backing file of format {}", other.escape_debug()),
+            }),
+            // Older images do not say. Both answers only read the file that was allowed.
+            None => {
+                let mut start = [0; 8];
+                Ok(device.read_at(0, &mut start).is_ok() && is_qcow2(&start))
+            }
+        }
+    }
+}
+
+fn allow(references: References, path: &Path, role: &'static str, file: &Path) -> Result<(), HostError> {
+    match references {
+        References::Open => Ok(()),
+        References::Refuse => Err(HostError::Reference { path: path.into(), role, file: file.into() }),
+    }
+}
+
+/// A file name in an image, relative to the folder of the image; qemu may put `file:` before it.
+fn resolve(image: &Path, name: &str) -> PathBuf {
+    let name = name.strip_prefix("file:").unwrap_or(name);
+    image.parent().unwrap_or(Path::new("")).join(name)
+}
+
+fn damaged(path: &Path, reason: impl ToString) -> HostError {
+    HostError::Damaged { path: path.into(), format: "qcow2", reason: reason.to_string() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! A device as what `imago` reads an image from.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use imago::Storage;
+use imago::io_buffers::{IoVector, IoVectorMut};
+use imago::storage::drivers::CommonStorageHelper;
+use obento_base::wire::{to_u64, to_usize};
+use obento_block::{Backing, BlockDevice};
+
+use super::header::{FEATURES_LOW_BYTE, HARMLESS};
+
+/// The file that an image lies in, or its data file or raw backing file.
+pub(super) struct DeviceStorage {
+    device: Arc<dyn BlockDevice>,
+    /// Cluster size of the qcow2 image in it; 0 for a raw image.
+    cluster: u64,
+    helper: CommonStorageHelper,
+}
+
+impl DeviceStorage {
+    pub fn new(device: Arc<dyn BlockDevice>, cluster: u64) -> Self {
+        Self { device, cluster, helper: CommonStorageHelper::default() }
+    }
+
+    /// Fills `buf` from `offset` on. The last cluster of an image may be cut short and reads as zeros then; what is
+    /// further outside is missing.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let there = self.device.len().saturating_sub(offset).min(to_u64(buf.len()));
+        let missing = to_u64(buf.len()) - there;
+        if missing > 0 && (missing >= self.cluster.max(1) || there == 0) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let (part, rest) = buf.split_at_mut(to_usize(there));
+        rest.fill(0);
+        self.device.read_at(offset, part).map_err(io::Error::other)
+    }
+
+    /// Where the host keeps the `len` bytes at `offset`.
+    pub fn backing(&self, offset: u64, len: u64) -> Option<Backing> {
+        let end = offset.checked_add(len)?.min(self.device.len());
+        if offset < end { self.device.backing(offset..end) } else { None }
+    }
+
+    /// Hides the bits of the header that do not matter for reading.
+    fn patch(&self, offset: u64, buf: &mut [u8]) {
+        let place = FEATURES_LOW_BYTE.checked_sub(offset).and_then(|at| buf.get_mut(to_usize(at)));
+        if let Some(byte) = place.filter(|_| self.cluster > 0) {
+            *byte &= !HARMLESS;
+        }
+    }
+}
+
+impl fmt::Debug for DeviceStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceStorage({} bytes)", self.device.len())
+    }
+}
+
+impl fmt::Display for DeviceStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl Storage for DeviceStorage {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.device.len())
+    }
+
+    // The trait makes these `unsafe` for storages that rely on aligned buffers. This one relies on nothing, and on
+    // success it has filled the whole buffer, which may come uninitialised.
+    unsafe fn pure_readv(&self, bufv: IoVectorMut<'_>, mut offset: u64) -> io::Result<()> {
+        for mut slice in bufv.into_inner() {
+            self.read(offset, &mut slice)?;
+            self.patch(offset, &mut slice);
+            offset = offset.checked_add(to_u64(slice.len())).ok_or(io::ErrorKind::InvalidInput)?;
+        }
+        Ok(())
+    }
+
+    // As above; nothing is ever written.
+    unsafe fn pure_writev(&self, _bufv: IoVector<'_>, _offset: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    // There is no cache here whose loss could hurt.
+    unsafe fn invalidate_cache(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn get_storage_helper(&self) -> &CommonStorageHelper {
+        &self.helper
+    }
+}

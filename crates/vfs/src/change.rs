@@ -1,0 +1,225 @@
+//! Changes of names, on behalf of a caller.
+//!
+//! Invariant: no directory comes to lie below itself, because a name that moves to another directory moves under the
+//! rename lock, which keeps every parent as it is while they are looked through.
+//! Locking: the rename lock, then the guards of the directories in ascending order of their numbers, exclusive. What
+//! lost its name is given back after the guards, because freeing it may take long.
+
+use obento_base::{Attr, Error, FileFlags, FileKind, Ino, Mode, Name, Result};
+use obento_driver::{NewNode, RenameFlags};
+
+use crate::access::{self, Caller, Want};
+use crate::node::Node;
+use crate::table::Facts;
+use crate::vfs::Vfs;
+
+/// How many parents one rename looks through: far above any tree that people make, and an end to a damaged one that
+/// runs in a circle.
+const MAX_DEPTH: u32 = 1 << 20;
+
+/// Flags of an inode that nobody's name may be taken from, or given to.
+const FROZEN: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);
+
+impl Vfs {
+    /// Makes an inode and names it in `dir`. Its owner is the caller; for the image's owner, whom `new` says. In a
+    /// directory with set-group-ID it gets the directory's group, and as a directory that bit too; in one with a
+    /// default access control list, that list. Errors, the first that holds: ReadOnly; NotDirectory; NameTooLong;
+    /// AccessDenied; NotPermitted in an immutable directory, and for a device if the caller is not the image's owner;
+    /// those of [`create`](obento_driver::WritableFileSystem::create).
+    pub fn create(&self, caller: &Caller, dir: &Node, name: &Name, new: &NewNode<'_>) -> Result<Node> {
+        let fs = self.writable()?;
+        let dir_attr = dir.expect_changeable(caller, name)?;
+        if new.kind.is_device() && *caller != Caller::Owner {
+            return Err(Error::NotPermitted);
+        }
+        let acl = dir.default_acl(new.kind)?;
+        let mut new = inherit(caller, &dir_attr, new);
+        if let Some(acl) = &acl {
+            new.mode = acl.child_mode(new.mode);
+        }
+        let made = {
+            let _names = dir.inode.guard.write();
+            let attr = fs.create(dir.ino(), name, &new)?;
+            let made = self.take(attr.ino);
+            made.inode.learn(Facts::of(&attr));
+            dir.note(name, Some(&made));
+            made
+        };
+        if let Some(acl) = acl
+            && let Err(error) = made.inherit_acl(&acl, &new)
+        {
+            self.remove_made(dir, name, &made);
+            return Err(error);
+        }
+        Ok(made)
+    }
+
+    /// Takes back what could not be finished, if the name still leads to it. A failure leaves it without its list.
+    fn remove_made(&self, dir: &Node, name: &Name, made: &Node) {
+        let _names = dir.inode.guard.write();
+        let (Ok(fs), Ok(kind)) = (self.writable(), made.kind()) else { return };
+        if dir.lookup_guarded(name).as_ref() != Ok(made) {
+            return;
+        }
+        let removed = match kind {
+            FileKind::Directory => fs.rmdir(dir.ino(), name),
+            _ => fs.unlink(dir.ino(), name),
+        };
+        if removed.is_ok() {
+            dir.note(name, None);
+        }
+    }
+
+    /// Gives `node` another name. Errors, the first that holds: ReadOnly; NotDirectory; NameTooLong; AccessDenied;
+    /// NotPermitted in or for what is immutable; those of [`link`](obento_driver::WritableFileSystem::link).
+    pub fn link(&self, caller: &Caller, node: &Node, dir: &Node, name: &Name) -> Result<()> {
+        let fs = self.writable()?;
+        dir.expect_changeable(caller, name)?;
+        if node.attr()?.flags.intersects(FROZEN) {
+            return Err(Error::NotPermitted);
+        }
+        let _names = dir.inode.guard.write();
+        fs.link(node.ino(), dir.ino(), name)?;
+        dir.note(name, Some(node));
+        Ok(())
+    }
+
+    /// Removes a name that is not a directory's. Errors, the first that holds: ReadOnly; NotDirectory; NameTooLong;
+    /// AccessDenied; NotFound; NotPermitted for what is immutable or another's in a sticky directory; IsDirectory.
+    pub fn unlink(&self, caller: &Caller, dir: &Node, name: &Name) -> Result<()> {
+        let fs = self.writable()?;
+        self.remove(caller, dir, name, || fs.unlink(dir.ino(), name))
+    }
+
+    /// Removes an empty directory. Errors, the first that holds: ReadOnly; NotDirectory; NameTooLong; AccessDenied;
+    /// NotFound; NotPermitted for what is immutable or another's in a sticky directory; NotDirectory; NotEmpty.
+    pub fn rmdir(&self, caller: &Caller, dir: &Node, name: &Name) -> Result<()> {
+        let fs = self.writable()?;
+        self.remove(caller, dir, name, || fs.rmdir(dir.ino(), name))
+    }
+
+    fn remove(
+        &self,
+        caller: &Caller,
+        dir: &Node,
+        name: &Name,
+        remove: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let dir_attr = dir.expect_changeable(caller, name)?;
+        let names = dir.inode.guard.write();
+        let victim = dir.lookup_guarded(name)?;
+        let removed = expect_removable(caller, &dir_attr, &victim).and_then(|()| remove());
+        if removed.is_ok() {
+            dir.note(name, None);
+        }
+        drop(names);
+        removed
+    }
+
+    /// Moves a name. Errors, the first that holds: ReadOnly; NotDirectory; NameTooLong; AccessDenied; NotFound;
+    /// NotPermitted as for [`unlink`](Self::unlink), for either name; Invalid if a directory would come to lie below
+    /// itself; those of [`rename`](obento_driver::WritableFileSystem::rename).
+    pub fn rename(
+        &self,
+        caller: &Caller,
+        from: (&Node, &Name),
+        to: (&Node, &Name),
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let fs = self.writable()?;
+        let attrs = (from.0.expect_changeable(caller, from.1)?, to.0.expect_changeable(caller, to.1)?);
+        let crosses = from.0 != to.0;
+        let _rename = crosses.then(|| self.0.rename.lock());
+        let mut dirs = [from.0, to.0];
+        dirs.sort_by_key(|dir| dir.ino());
+        let [first, second] = dirs.map(|dir| &dir.inode.guard);
+        let guards = (first.write(), crosses.then(|| second.write()));
+
+        let moved = from.0.lookup_guarded(from.1)?;
+        let target = match to.0.lookup_guarded(to.1) {
+            Err(Error::NotFound) => None,
+            found => Some(found?),
+        };
+        expect_removable(caller, &attrs.0, &moved)?;
+        if let Some(target) = &target {
+            expect_removable(caller, &attrs.1, target)?;
+        }
+        if crosses {
+            self.expect_no_cycle(caller, &moved, to.0)?;
+            if let Some(target) = target.as_ref().filter(|_| flags.contains(RenameFlags::EXCHANGE)) {
+                self.expect_no_cycle(caller, target, from.0)?;
+            }
+        }
+        fs.rename(from.0.ino(), from.1, to.0.ino(), to.1, flags)?;
+        if target.as_ref() != Some(&moved) {
+            from.0.note(from.1, target.as_ref().filter(|_| flags.contains(RenameFlags::EXCHANGE)));
+            to.0.note(to.1, Some(&moved));
+        }
+        drop(guards);
+        Ok(())
+    }
+
+    /// Whether `moved` may become an entry of `to`, under the rename lock. Errors, the first that holds: AccessDenied
+    /// if the caller may not change what a directory calls its parent; Invalid.
+    fn expect_no_cycle(&self, caller: &Caller, moved: &Node, to: &Node) -> Result<()> {
+        if moved.kind()? != FileKind::Directory {
+            return Ok(());
+        }
+        moved.access(caller, Want::WRITE)?;
+        if self.is_at_or_below(to.ino(), moved.ino())? { Err(Error::Invalid) } else { Ok(()) }
+    }
+
+    fn is_at_or_below(&self, dir: Ino, ancestor: Ino) -> Result<bool> {
+        let mut dir = dir;
+        for _ in 0..MAX_DEPTH {
+            if dir == ancestor {
+                return Ok(true);
+            }
+            if dir == self.0.root.ino {
+                return Ok(false);
+            }
+            dir = self.0.fs.parent(dir)?;
+        }
+        Err(Error::Loop)
+    }
+}
+
+impl Node {
+    /// This directory's attributes, if `caller` may change the name `name` in it. Errors, the first that holds:
+    /// NotDirectory; NameTooLong; AccessDenied; NotPermitted.
+    fn expect_changeable(&self, caller: &Caller, name: &Name) -> Result<Attr> {
+        let attr = self.attr()?;
+        match () {
+            () if !attr.is_dir() => return Err(Error::NotDirectory),
+            () if !self.vfs.name_fits(name) => return Err(Error::NameTooLong),
+            () => access::check(self, &attr, caller, Want::WRITE | Want::EXEC)?,
+        }
+        if attr.flags.contains(FileFlags::IMMUTABLE) { Err(Error::NotPermitted) } else { Ok(attr) }
+    }
+}
+
+/// Errors: NotPermitted.
+fn expect_removable(caller: &Caller, dir: &Attr, victim: &Node) -> Result<()> {
+    let attr = victim.attr()?;
+    let frozen = attr.flags.intersects(FROZEN) || dir.flags.contains(FileFlags::APPEND);
+    if frozen || access::sticky_forbids(dir, &attr, caller) { Err(Error::NotPermitted) } else { Ok(()) }
+}
+
+/// What a new inode gets from its directory and its maker. Source: Linux fs/inode.c `inode_init_owner`.
+fn inherit<'a>(caller: &Caller, dir: &Attr, new: &NewNode<'a>) -> NewNode<'a> {
+    let mut new = *new;
+    if let Caller::User { uid, gid, .. } = caller {
+        new.uid = *uid;
+        new.gid = *gid;
+    }
+    if dir.mode.contains(Mode::SET_GID) {
+        new.gid = dir.gid;
+        if new.kind == FileKind::Directory {
+            new.mode = Mode::new(new.mode.bits() | Mode::SET_GID.bits());
+        }
+    }
+    if new.kind != FileKind::Directory && !caller.in_group(new.gid) && new.mode.bits() & 0o010 != 0 {
+        new.mode = new.mode.without(Mode::SET_GID);
+    }
+    new
+}

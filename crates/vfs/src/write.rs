@@ -1,0 +1,243 @@
+//! Writing files: the driver reserves and publishes, the bytes go straight to the device.
+//!
+//! Invariant: a block that was a hole, unwritten, or past the end of the file is zero wherever the write leaves it
+//! out, before `end_write` lets anybody read it; and the rest of the last block is zero before the file grows over it.
+//! Locking: the inode's guard, exclusive, so that writers, appends and truncations do not mix; below it the layout,
+//! shared while bytes move and exclusive to take blocks away.
+
+use core::ops::Range;
+
+use obento_base::wire::{to_u64, to_usize};
+use obento_base::{Error, Result};
+use obento_block::BlockDevice;
+use obento_driver::{Layout, Span, WritableFileSystem};
+
+use crate::node::Node;
+
+/// Zeros to write from: bounds what one step of zeroing needs.
+static ZEROS: [u8; 4096] = [0; 4096];
+
+/// One file being written to, its guard held.
+struct Writer<'a> {
+    node: &'a Node,
+    fs: &'a dyn WritableFileSystem,
+    layout: Layout<'a>,
+    size: u64,
+    block: u64,
+}
+
+/// Where a step of a write may go.
+struct Target {
+    /// What to ask the driver for.
+    range: Range<u64>,
+    /// How far data goes in this step.
+    end: u64,
+    /// Whether what the data leaves out of `range` has to be zeroed.
+    fresh: bool,
+}
+
+impl Node {
+    /// Writes from byte `offset` on; answers how many bytes, which is less than `bytes.len()` only if space, the
+    /// largest size or the device gave out. Errors, the first that holds: ReadOnly; IsDirectory; Invalid for what is
+    /// no regular file; FileTooBig; NoSpace; those of the volume.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
+        self.vfs.writable()?;
+        let _writers = self.inode.guard.write();
+        self.write_guarded(offset, bytes)
+    }
+
+    /// Writes at the end of the file, whatever others append meanwhile; answers where that was and how many bytes.
+    /// Errors: as [`write_at`](Self::write_at).
+    pub fn append(&self, bytes: &[u8]) -> Result<(u64, usize)> {
+        self.vfs.writable()?;
+        let _writers = self.inode.guard.write();
+        let end = self.data_size()?;
+        self.write_guarded(end, bytes).map(|len| (end, len))
+    }
+
+    /// Sets the size; what is added reads as zeros. Errors, the first that holds: ReadOnly; IsDirectory; Invalid for
+    /// what is no regular file; FileTooBig.
+    pub fn truncate(&self, size: u64) -> Result<()> {
+        let fs = self.vfs.writable()?;
+        let _writers = self.inode.guard.write();
+        let writer = Writer::new(self, fs)?;
+        if size > self.vfs.limits().file_size_max {
+            return Err(Error::FileTooBig);
+        }
+        if size > writer.size {
+            writer.zero_last_block()?;
+        }
+        drop(writer);
+        fs.truncate(&self.inode.layout.exclusive(), self.ino(), size)
+    }
+
+    /// Makes `range` read as zeros and gives back its blocks; the size stays. Errors, the first that holds: ReadOnly;
+    /// IsDirectory; Invalid for what is no regular file; NotSupported.
+    pub fn punch(&self, range: Range<u64>) -> Result<()> {
+        let fs = self.vfs.writable()?;
+        let _writers = self.inode.guard.write();
+        let mut writer = Writer::new(self, fs)?;
+        let range = range.start..range.end.min(writer.size);
+        if range.is_empty() {
+            return Ok(());
+        }
+        let start = writer.ceil(range.start);
+        let end = if range.end == writer.size { range.end } else { writer.floor(range.end) };
+        if start >= end {
+            return writer.zero(range);
+        }
+        writer.zero(range.start..start)?;
+        writer.zero(end..range.end)?;
+        drop(writer);
+        fs.punch(&self.inode.layout.exclusive(), self.ino(), start..end)
+    }
+
+    /// Returns once the file and the names that lead to it are on stable storage.
+    pub fn sync(&self) -> Result<()> {
+        self.vfs.writable()?.sync_file(self.ino())
+    }
+
+    fn write_guarded(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
+        let mut writer = Writer::new(self, self.vfs.writable()?)?;
+        let room = self.vfs.limits().file_size_max.saturating_sub(offset);
+        let bytes = bytes.get(..bytes.len().min(to_usize(room))).unwrap_or_default();
+        match bytes {
+            [] if room == 0 => Err(Error::FileTooBig),
+            [] => Ok(0),
+            _ => writer.write(offset, bytes),
+        }
+    }
+}
+
+impl<'a> Writer<'a> {
+    fn new(node: &'a Node, fs: &'a dyn WritableFileSystem) -> Result<Self> {
+        let layout = node.inode.layout.shared();
+        let block = u64::from(node.vfs.0.block_size);
+        Ok(Self { size: node.data_size()?, node, fs, layout, block })
+    }
+
+    fn device(&self) -> Result<&dyn BlockDevice> {
+        // A driver that maps onto no device contradicts itself.
+        self.node.file_system().device().map(|device| &**device).ok_or(Error::NotSupported)
+    }
+
+    fn floor(&self, offset: u64) -> u64 {
+        offset.saturating_sub(offset.checked_rem(self.block).unwrap_or(0))
+    }
+
+    fn ceil(&self, offset: u64) -> u64 {
+        offset.checked_next_multiple_of(self.block).unwrap_or(u64::MAX)
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<usize> {
+        if offset > self.size {
+            self.zero_last_block()?;
+        }
+        let mut done = 0;
+        while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
+            match self.write_run(offset.saturating_add(to_u64(done)), rest) {
+                Ok(len) => done = done.saturating_add(len),
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes the first run of `bytes`, at least one byte.
+    fn write_run(&mut self, at: u64, bytes: &[u8]) -> Result<usize> {
+        let target = self.target(at, at.saturating_add(to_u64(bytes.len())))?;
+        let start = target.range.start;
+        let extent = self.fs.map_for_write(&self.layout, self.node.ino(), target.range)?;
+        let end = start.saturating_add(extent.len);
+        let len = to_usize(end.min(target.end).saturating_sub(at)).min(bytes.len());
+        let bytes = bytes.get(..len).filter(|bytes| !bytes.is_empty()).ok_or(Error::Invalid)?;
+        let len = match extent.span {
+            Span::Driver => self.fs.write(&self.layout, self.node.ino(), at, bytes)?.min(len),
+            Span::Mapped(to) => {
+                let frame = if target.fresh { start..end } else { at..at.saturating_add(to_u64(len)) };
+                self.write_mapped(to.saturating_add(frame.start.saturating_sub(start)), frame, at, bytes)?;
+                len
+            }
+            Span::Hole | Span::Unwritten => return Err(Error::NotSupported),
+        };
+        self.size = self.size.max(at.saturating_add(to_u64(len)));
+        if len == 0 { Err(Error::NoSpace) } else { Ok(len) }
+    }
+
+    /// What of `at..end` can go in one step. A block that starts at or past the end of the file is fresh whatever
+    /// the driver has there, because nobody was ever to read it.
+    fn target(&self, at: u64, end: u64) -> Result<Target> {
+        let block = self.floor(at);
+        let fresh = |end: u64| Target { range: block..self.ceil(end), end, fresh: true };
+        if block >= self.size {
+            return Ok(fresh(end));
+        }
+        let inside = at.min(self.size.saturating_sub(1));
+        let extent = self.node.map(&self.layout, inside..end.min(self.size).max(inside.saturating_add(1)))?;
+        let known = inside.saturating_add(extent.len.max(1));
+        if extent.span.is_zeros() {
+            return Ok(fresh(if known >= self.size { end } else { end.min(known) }));
+        }
+        let end = if known >= self.size { self.ceil(self.size) } else { known }.min(end);
+        Ok(Target { range: at..end, end, fresh: false })
+    }
+
+    /// Puts `bytes` at `at` and zeros to the rest of `frame`, which lies at `to` on the device, and publishes it.
+    fn write_mapped(&self, to: u64, frame: Range<u64>, at: u64, bytes: &[u8]) -> Result<()> {
+        let end = at.saturating_add(to_u64(bytes.len()));
+        let place = |offset: u64| to.saturating_add(offset.saturating_sub(frame.start));
+        let device = self.device()?;
+        let write = || {
+            write_zeros(device, to, at.saturating_sub(frame.start))?;
+            device.write_at(place(at), bytes)?;
+            write_zeros(device, place(end), frame.end.saturating_sub(end))
+        };
+        if let Err(error) = write() {
+            self.fs.abandon(&self.layout, self.node.ino(), frame);
+            return Err(error);
+        }
+        self.fs.end_write(&self.layout, self.node.ino(), at..end)
+    }
+
+    /// Zeroes what of the last block lies past the end of the file.
+    fn zero_last_block(&self) -> Result<()> {
+        let block = self.floor(self.size);
+        if block == self.size {
+            return Ok(());
+        }
+        match self.node.map(&self.layout, block..self.size)?.span {
+            Span::Mapped(at) => {
+                let used = self.size.saturating_sub(block);
+                write_zeros(self.device()?, at.saturating_add(used), self.block.saturating_sub(used))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes zeros to what of `range`, which is within the file, is not zeros already.
+    fn zero(&mut self, range: Range<u64>) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let extent = self.node.map(&self.layout, at..range.end)?;
+            let len = if extent.span.is_zeros() {
+                extent.len.max(1)
+            } else {
+                let len = to_usize(extent.len).min(ZEROS.len());
+                to_u64(self.write_run(at, ZEROS.get(..len).unwrap_or_default())?)
+            };
+            at = at.saturating_add(len);
+        }
+        Ok(())
+    }
+}
+
+fn write_zeros(device: &dyn BlockDevice, at: u64, len: u64) -> Result<()> {
+    let (mut at, mut left) = (at, len);
+    while let Some(zeros) = ZEROS.get(..ZEROS.len().min(to_usize(left))).filter(|zeros| !zeros.is_empty()) {
+        device.write_at(at, zeros)?;
+        at = at.saturating_add(to_u64(zeros.len()));
+        left = left.saturating_sub(to_u64(zeros.len()));
+    }
+    Ok(())
+}
