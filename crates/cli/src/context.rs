@@ -5,6 +5,8 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
+use indicatif::ProgressBar;
+
 use crate::cli::{GlobalOptions, When};
 use crate::open::Opener;
 use crate::report::{Report, printable};
@@ -14,11 +16,13 @@ pub struct Context {
     options: GlobalOptions,
     status: Cell<u8>,
     opener: RefCell<Opener>,
+    /// What is to be out of the way while something is told.
+    bar: RefCell<Option<ProgressBar>>,
 }
 
 impl Context {
     pub fn new(options: GlobalOptions) -> Self {
-        Self { options, status: Cell::new(0), opener: RefCell::default() }
+        Self { options, status: Cell::new(0), opener: RefCell::default(), bar: RefCell::default() }
     }
 
     /// The options of every subcommand.
@@ -56,7 +60,7 @@ impl Context {
     }
 
     /// Whether standard error takes a progress bar.
-    pub fn progress(&self) -> bool {
+    pub fn progress_wanted(&self) -> bool {
         !self.options.no_progress && !self.options.json && io::stderr().is_terminal()
     }
 
@@ -82,12 +86,27 @@ impl Context {
 
     /// Tells what a person should know about an image although it could be opened.
     pub fn note(&self, image: &[u8], note: impl Display) {
-        let _ = writeln!(io::stderr().lock(), "obento: {}: note: {note}", printable(image));
+        self.tell(&format!("{}: note: {note}", printable(image)));
+    }
+
+    /// Names the progress bar that is on the terminal.
+    pub fn set_bar(&self, bar: Option<ProgressBar>) {
+        self.bar.replace(bar);
     }
 
     fn print(&self, report: &Report, code: u8) {
         self.raise(code);
-        // With standard error closed there is nobody left to tell.
-        let _ = writeln!(io::stderr().lock(), "obento: {report}");
+        self.tell(&report.to_string());
+    }
+
+    fn tell(&self, text: &str) {
+        let tell = || {
+            // With standard error closed there is nobody left to tell.
+            let _ = writeln!(io::stderr().lock(), "obento: {text}");
+        };
+        match &*self.bar.borrow() {
+            Some(bar) => bar.suspend(tell),
+            None => tell(),
+        }
     }
 }

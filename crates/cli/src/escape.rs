@@ -139,13 +139,19 @@ fn shell(name: &[u8]) -> Cow<'_, [u8]> {
     if !needs && !name.is_empty() {
         return Cow::Borrowed(name);
     }
+    Cow::Owned(shell_always(name))
+}
+
+/// [`Style::Shell`] with quotes in any case.
+pub fn shell_always(name: &[u8]) -> Vec<u8> {
+    let all = || pieces(name).enumerate();
     let fits_double_quotes = all().all(|(at, piece)| match piece {
         Piece::Char('#' | '~') => at == 0,
         Piece::Char(c) => is_printable(c) && !"!\"$&()*;<=>?[\\^`|{}".contains(c),
         Piece::Byte(_) => false,
     });
     if name.contains(&b'\'') && fits_double_quotes {
-        return Cow::Owned(in_double_quotes(name));
+        return in_double_quotes(name);
     }
     let mut out = vec![b'\''];
     let mut in_dollar = false;
@@ -164,7 +170,7 @@ fn shell(name: &[u8]) -> Cow<'_, [u8]> {
         }
     }
     out.push(b'\'');
-    Cow::Owned(out)
+    out
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod format;
 mod json;
 mod open;
 mod output;
+mod progress;
 mod report;
 mod terminal;
 

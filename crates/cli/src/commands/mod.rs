@@ -2,10 +2,14 @@
 
 mod cat;
 mod completions;
+mod df;
 mod du;
+mod getfattr;
 mod ls;
 mod man;
 mod readlink;
+mod stat;
+mod tree;
 
 use clap::Subcommand;
 
@@ -17,8 +21,12 @@ use crate::output::Outcome;
 pub enum Command {
     Ls(ls::Args),
     Cat(cat::Args),
+    Stat(stat::Args),
+    Tree(tree::Args),
     Du(du::Args),
+    Df(df::Args),
     Readlink(readlink::Args),
+    Getfattr(getfattr::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -29,8 +37,12 @@ impl Command {
         match self {
             Self::Ls(args) => ls::run(args, context),
             Self::Cat(args) => cat::run(&args, context),
+            Self::Stat(args) => stat::run(&args, context),
+            Self::Tree(args) => tree::run(&args, context),
             Self::Du(args) => du::run(&args, context),
+            Self::Df(args) => df::run(&args, context),
             Self::Readlink(args) => readlink::run(&args, context),
+            Self::Getfattr(args) => getfattr::run(&args, context),
             Self::Completions(args) => completions::run(&args),
             Self::Man(args) => man::run(&args),
         }

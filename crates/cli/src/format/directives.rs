@@ -83,11 +83,6 @@ impl Format {
         Ok(Self(parts))
     }
 
-    /// Whether a directive with this letter occurs.
-    pub fn uses(&self, letter: u8) -> bool {
-        self.0.iter().any(|part| matches!(part, Part::Directive(d) if d.letter == letter))
-    }
-
     /// Adds the text to `out`, with each directive's value from `value`; `None` shows `?`.
     pub fn write(&self, out: &mut Vec<u8>, mut value: impl FnMut(&Directive) -> Option<Value>) {
         for part in &self.0 {

@@ -1,0 +1,292 @@
+//! `obento tree`: a directory and all below it, drawn as a tree, as the program of that name does.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::io::Write;
+use std::ops::ControlFlow;
+
+use obento::{Attr, Cookie, DirEntry, FileKind, Ino, Node, Owners, Result, Symlinks};
+
+use crate::context::Context;
+use crate::escape::{Style, escape};
+use crate::format::colors::{Colors, Look, Painter};
+use crate::format::mode::{classify, mode_string};
+use crate::format::size::Unit;
+use crate::json::Line;
+use crate::open::{Found, find_all, join};
+use crate::output::{Outcome, Output};
+use crate::report::Report;
+
+/// Draw directories as trees
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Images, and directories in them
+    #[arg(required = true, value_name = "IMAGE[:PATH]")]
+    paths: Vec<OsString>,
+    /// Show names that begin with a dot
+    #[arg(short, long)]
+    all: bool,
+    /// Show directories only
+    #[arg(short, long)]
+    dirs_only: bool,
+    /// Show at most N levels
+    #[arg(short = 'L', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    level: Option<u32>,
+    /// Show the type and mode
+    #[arg(short, long)]
+    perm: bool,
+    /// Show the owner
+    #[arg(short, long)]
+    user: bool,
+    /// Show the group
+    #[arg(short, long)]
+    group: bool,
+    /// Show sizes in bytes
+    #[arg(short, long)]
+    size: bool,
+    /// Show sizes as 1.5K
+    #[arg(short = 'h', long)]
+    human: bool,
+    /// Append one of */=>| to names, by type
+    #[arg(short = 'F', long)]
+    classify: bool,
+    /// Show the whole path of each file
+    #[arg(short = 'f', long)]
+    full_path: bool,
+    /// Directories before files
+    #[arg(long)]
+    dirsfirst: bool,
+    /// No lines, only the names
+    #[arg(short = 'i', long)]
+    no_indent: bool,
+    /// No counts at the end
+    #[arg(long)]
+    noreport: bool,
+    /// Draw with ASCII characters
+    #[arg(long)]
+    ascii: bool,
+}
+
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let found = find_all(&args.paths, Symlinks::Follow, context, |report| context.fail(report));
+    let painter = context.colors().then(|| Painter::new(Colors::from_env()));
+    let out = Output::stdout();
+    let style = if out.is_terminal() { Style::Backslash } else { Style::Literal };
+    let mut drawer = Drawer { args, context, painter, out, style, directories: 0, files: 0 };
+    let any = !found.is_empty();
+    for top in found {
+        drawer.tree(&top)?;
+    }
+    if any && !args.noreport && !context.json() {
+        drawer.report()?;
+    }
+    drawer.out.finish()
+}
+
+struct Drawer<'a> {
+    args: &'a Args,
+    context: &'a Context,
+    painter: Option<Painter>,
+    out: Output,
+    style: Style,
+    directories: u64,
+    files: u64,
+}
+
+/// A directory that is being drawn: what is left of it.
+struct Level {
+    path: Vec<u8>,
+    /// The rest of the entries, the next one last.
+    entries: Vec<Child>,
+    /// What stands before each of its lines.
+    prefix: String,
+}
+
+struct Child {
+    name: Vec<u8>,
+    node: Node,
+    attr: Option<Attr>,
+}
+
+impl Drawer<'_> {
+    /// Draws one operand. Iterative, and a directory is entered once: a damaged volume may have it in itself.
+    fn tree(&mut self, top: &Found) -> Outcome {
+        let owners = top.location.volume.owners();
+        let shown = top.shown();
+        let attr = top.node.attr().ok();
+        self.line("", &shown, &shown, attr.as_ref(), &top.node, owners)?;
+        if !attr.is_some_and(|attr| attr.is_dir()) {
+            self.context.fail(&Report::on("cannot draw", &shown, "it is no directory"));
+            return Ok(());
+        }
+        self.directories += 1;
+        let mut entered: HashSet<Ino> = HashSet::from([top.node.ino()]);
+        let entries = self.children(&top.node, &shown);
+        let mut levels = vec![Level { path: shown, entries, prefix: String::new() }];
+        while let Some(level) = levels.last_mut() {
+            let Some(child) = level.entries.pop() else {
+                levels.pop();
+                continue;
+            };
+            let (stem, below) = self.strokes(level.entries.is_empty());
+            let lead = format!("{}{stem}", level.prefix);
+            let prefix = format!("{}{below}", level.prefix);
+            let path = join(&level.path, &child.name);
+            let depth = levels.len();
+            self.line(&lead, &child.name, &path, child.attr.as_ref(), &child.node, owners)?;
+            if !child.attr.is_some_and(|attr| attr.is_dir()) {
+                self.files += 1;
+                continue;
+            }
+            self.directories += 1;
+            if self.args.level.is_some_and(|most| depth >= most as usize) {
+                continue;
+            }
+            if entered.insert(child.node.ino()) {
+                let entries = self.children(&child.node, &path);
+                levels.push(Level { path, entries, prefix });
+            } else {
+                let cause = "the same directory was shown before; the directories run in a circle";
+                self.context.fail(&Report::on("cannot draw", path, cause));
+            }
+        }
+        Ok(())
+    }
+
+    /// The entries of a directory, the first one last.
+    fn children(&self, directory: &Node, path: &[u8]) -> Vec<Child> {
+        let mut names: Vec<(Vec<u8>, Ino)> = Vec::new();
+        let damage = |error| self.context.warn(&Report::on("cannot read all of directory", path, error));
+        let result = directory.read_dir(Cookie::START, &mut |entry: Result<DirEntry<'_>>| {
+            match entry {
+                Ok(entry) if !self.args.all && entry.name.as_bytes().starts_with(b".") => {}
+                Ok(entry) => names.push((entry.name.as_bytes().to_vec(), entry.ino)),
+                Err(error) => damage(error),
+            }
+            ControlFlow::Continue(())
+        });
+        if let Err(error) = result {
+            damage(error);
+        }
+        let mut children = Vec::with_capacity(names.len());
+        for (name, ino) in names {
+            let node = match directory.vfs().node(ino) {
+                Ok(node) => node,
+                Err(error) => {
+                    self.context.warn(&Report::on("cannot access", join(path, &name), error));
+                    continue;
+                }
+            };
+            let attr = node.attr().map_err(|error| {
+                self.context.warn(&Report::on("cannot access", join(path, &name), error));
+            });
+            children.push(Child { name, node, attr: attr.ok() });
+        }
+        let is_file = |child: &Child| !child.attr.is_some_and(|attr| attr.is_dir());
+        children.retain(|child| !self.args.dirs_only || !is_file(child));
+        children.sort_by(|a, b| {
+            let first =
+                if self.args.dirsfirst { is_file(a).cmp(&is_file(b)) } else { std::cmp::Ordering::Equal };
+            first.then_with(|| a.name.cmp(&b.name)).reverse()
+        });
+        children
+    }
+
+    /// What stands before a name, and what before the names below it.
+    fn strokes(&self, last: bool) -> (&'static str, &'static str) {
+        match (self.args.no_indent, self.args.ascii, last) {
+            (true, ..) => ("", ""),
+            (_, true, false) => ("|-- ", "|   "),
+            (_, true, true) => ("`-- ", "    "),
+            (_, false, false) => ("├── ", "│\u{a0}\u{a0} "),
+            (_, false, true) => ("└── ", "    "),
+        }
+    }
+
+    fn line(
+        &mut self,
+        lead: &str,
+        name: &[u8],
+        path: &[u8],
+        attr: Option<&Attr>,
+        node: &Node,
+        owners: &Owners,
+    ) -> Outcome {
+        let target = match attr {
+            Some(attr) if attr.kind == FileKind::Symlink => node.read_link().ok(),
+            _ => None,
+        };
+        if self.context.json() {
+            let line = Line::new("entry").bytes("path", path);
+            let line = match attr {
+                Some(attr) => line.attr(attr, owners),
+                None => line.field("ino", node.ino().0),
+            };
+            let line = match &target {
+                Some(target) => line.bytes("target", target),
+                None => line,
+            };
+            return Ok(line.write(&mut self.out)?);
+        }
+        let mut text = lead.as_bytes().to_vec();
+        if let Some(attr) = attr
+            && let Some(facts) = self.facts(attr, owners)
+        {
+            text.extend_from_slice(b"[");
+            text.extend_from_slice(&facts);
+            text.extend_from_slice(b"]  ");
+        }
+        let shown = escape(if self.args.full_path { path } else { name }, self.style);
+        let look = attr.map(|attr| Look::File { kind: attr.kind, mode: attr.mode, nlink: attr.nlink });
+        match (&mut self.painter, look) {
+            (Some(painter), Some(look)) => painter.paint(&mut text, name, look, &shown),
+            _ => text.extend_from_slice(&shown),
+        }
+        if let Some(target) = target {
+            text.extend_from_slice(b" -> ");
+            text.extend_from_slice(&escape(&target, self.style));
+        } else if self.args.classify
+            && let Some(attr) = attr
+            && !text.ends_with(b"/")
+        {
+            text.extend(classify(attr.kind, attr.mode));
+        }
+        text.push(b'\n');
+        Ok(self.out.write_all(&text)?)
+    }
+
+    /// What stands between brackets: mode, owner, group, size.
+    fn facts(&self, attr: &Attr, owners: &Owners) -> Option<Vec<u8>> {
+        let mut facts: Vec<Vec<u8>> = Vec::new();
+        let owner = |name: Option<&[u8]>, id: u32| {
+            let text = name.map_or_else(|| id.to_string(), crate::report::printable);
+            format!("{text:<8}").into_bytes()
+        };
+        if self.args.perm {
+            facts.push(mode_string(attr.kind, attr.mode).to_vec());
+        }
+        if self.args.user {
+            facts.push(owner(owners.user(attr.uid), attr.uid));
+        }
+        if self.args.group {
+            facts.push(owner(owners.group(attr.gid), attr.gid));
+        }
+        if self.args.human {
+            facts.push(format!("{:>4}", Unit::Human.text(attr.size)).into_bytes());
+        } else if self.args.size {
+            facts.push(format!("{:>11}", attr.size).into_bytes());
+        }
+        (!facts.is_empty()).then(|| facts.join(&b' '))
+    }
+
+    fn report(&mut self) -> Outcome {
+        let plural =
+            |count: u64, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+        let mut text = format!("\n{}", plural(self.directories, "directory", "directories"));
+        if !self.args.dirs_only {
+            text += &format!(", {}", plural(self.files, "file", "files"));
+        }
+        text.push('\n');
+        Ok(self.out.write_all(text.as_bytes())?)
+    }
+}
