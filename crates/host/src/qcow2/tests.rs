@@ -134,7 +134,12 @@ fn what_is_not_supported_is_named() {
     assert!(zstd.ends_with("qcow2 with clusters compressed by zstd is not supported"), "{zstd}");
     let subclusters = named(&["-o", "extended_l2=on,cluster_size=128k"]).unwrap();
     assert!(subclusters.contains("subclusters"), "{subclusters}");
-    let key = ["--object", "secret,id=key,data=secret", "-o", "encrypt.format=luks,encrypt.key-secret=key"];
+    let key = [
+        "--object",
+        "secret,id=key,data=secret",
+        "-o",
+        "encrypt.format=luks,encrypt.key-secret=key,encrypt.iter-time=10",
+    ];
     let encrypted = named(&key).unwrap();
     assert!(encrypted.contains("encryption"), "{encrypted}");
 }

@@ -1,0 +1,101 @@
+//! Giving up rights once an image is open, so that a bug in a decoder finds little to use.
+//!
+//! Three measures, each as far as the kernel has it: no program that is started gains rights (`no_new_privs`), no files
+//! but those beneath the target (Landlock), no system calls but those in a list (seccomp). What is open stays open.
+//! Invariant: there is no way back, for no thread.
+//!
+//! Landlock before Linux 7.0 only binds the thread that calls and those it starts later: call [`enter`] before
+//! threads are started. seccomp binds all of them in any case.
+
+mod syscalls;
+
+use std::os::fd::BorrowedFd;
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, RestrictSelfAttr, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+
+/// The newest Landlock whose rights are asked for; an older kernel gives what it has.
+const LANDLOCK: ABI = ABI::V6;
+
+/// What the process still needs to do.
+#[derive(Clone, Copy, Debug)]
+pub enum Rights<'a> {
+    /// Read what is open, write to what is open, start threads.
+    Read,
+    /// Also create, change and remove files beneath these directories.
+    WriteBeneath(&'a [BorrowedFd<'a>]),
+}
+
+/// What became of one measure.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Measure {
+    /// In force.
+    Applied,
+    /// In force as far as this kernel can.
+    Partly,
+    /// This kernel cannot, or something forbids it: why.
+    Missing(String),
+}
+
+/// What is in force after [`enter`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Applied {
+    /// No program that is started gains rights.
+    pub no_new_privs: Measure,
+    /// Landlock: no other files, no network.
+    pub landlock: Measure,
+    /// seccomp: no other system calls.
+    pub seccomp: Measure,
+}
+
+/// Gives up all rights but `rights`, for good. A call that is no longer allowed answers ENOSYS, for which libraries
+/// have ways around where they can do without. What cannot be done is told and no error: the rights are a net below
+/// decoders that are safe by themselves.
+pub fn enter(rights: Rights<'_>) -> Applied {
+    let missing = |reason: String| Measure::Missing(reason);
+    let no_new_privs = match rustix::thread::set_no_new_privs(true) {
+        Ok(()) => Measure::Applied,
+        Err(errno) => missing(errno.to_string()),
+    };
+    let landlock = restrict_files(rights).unwrap_or_else(|error| missing(error.to_string()));
+    // Last, because its list has none of the calls above.
+    let seccomp = restrict_calls(rights).map_or_else(missing, |()| Measure::Applied);
+    Applied { no_new_privs, landlock, seccomp }
+}
+
+fn restrict_files(rights: Rights<'_>) -> Result<Measure, RulesetError> {
+    let all = AccessFs::from_all(LANDLOCK);
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)?
+        .handle_access(AccessNet::from_all(LANDLOCK))?
+        .scope(Scope::from_all(LANDLOCK))?
+        .create()?;
+    if let Rights::WriteBeneath(folders) = rights {
+        for folder in folders {
+            rules = rules.add_rule(PathBeneath::new(folder, all & !AccessFs::Execute))?;
+        }
+    }
+    let status = rules.all_threads(true)?.restrict_self()?;
+    Ok(match status.ruleset {
+        RulesetStatus::FullyEnforced => Measure::Applied,
+        RulesetStatus::PartiallyEnforced => Measure::Partly,
+        RulesetStatus::NotEnforced => Measure::Missing("the kernel has no Landlock, or it is off".into()),
+    })
+}
+
+fn restrict_calls(rights: Rights<'_>) -> Result<(), String> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| error.to_string())?;
+    let otherwise = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
+    let rules = syscalls::allowed(rights).map_err(|error| error.to_string())?;
+    let filter = SeccompFilter::new(rules, otherwise, SeccompAction::Allow, arch);
+    let program: BpfProgram =
+        filter.and_then(TryInto::try_into).map_err(|error: seccompiler::BackendError| error.to_string())?;
+    seccompiler::apply_filter_all_threads(&program).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests;

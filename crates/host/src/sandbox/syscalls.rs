@@ -1,0 +1,69 @@
+//! The system calls that are left.
+
+use std::collections::BTreeMap;
+
+use libc::c_long;
+use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition as Condition, SeccompRule};
+
+use super::Rights;
+
+/// For everybody: bytes of open files, memory, threads, time.
+#[rustfmt::skip]
+const ALWAYS: &[c_long] = &[
+    libc::SYS_read, libc::SYS_readv, libc::SYS_pread64, libc::SYS_preadv, libc::SYS_preadv2,
+    libc::SYS_write, libc::SYS_writev, libc::SYS_pwrite64, libc::SYS_pwritev, libc::SYS_pwritev2,
+    libc::SYS_lseek, libc::SYS_close, libc::SYS_fstat, libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_fstatfs,
+    libc::SYS_copy_file_range, libc::SYS_sendfile, libc::SYS_splice, libc::SYS_fadvise64, libc::SYS_ftruncate,
+    libc::SYS_fallocate, libc::SYS_fsync, libc::SYS_fdatasync, libc::SYS_fcntl, libc::SYS_dup, libc::SYS_dup3,
+    libc::SYS_pipe2, libc::SYS_ppoll, libc::SYS_pselect6,
+    libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_mprotect, libc::SYS_madvise, libc::SYS_brk,
+    libc::SYS_membarrier, libc::SYS_futex, libc::SYS_set_robust_list, libc::SYS_rseq, libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity, libc::SYS_gettid, libc::SYS_set_tid_address, libc::SYS_exit, libc::SYS_exit_group,
+    libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn, libc::SYS_sigaltstack, libc::SYS_tgkill,
+    libc::SYS_restart_syscall, libc::SYS_clock_gettime, libc::SYS_clock_getres, libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep, libc::SYS_gettimeofday, libc::SYS_getrandom, libc::SYS_getpid, libc::SYS_getuid,
+    libc::SYS_geteuid, libc::SYS_getgid, libc::SYS_getegid, libc::SYS_getgroups, libc::SYS_uname, libc::SYS_getrusage,
+    libc::SYS_prlimit64, libc::SYS_getcwd,
+];
+
+/// What only older architectures have.
+#[cfg(target_arch = "x86_64")]
+const OLD: &[c_long] = &[libc::SYS_poll, libc::SYS_select, libc::SYS_time, libc::SYS_getrlimit];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD: &[c_long] = &[];
+
+/// For writing a tree.
+#[rustfmt::skip]
+const WRITING: &[c_long] = &[
+    libc::SYS_openat, libc::SYS_openat2, libc::SYS_mkdirat, libc::SYS_unlinkat, libc::SYS_symlinkat, libc::SYS_linkat,
+    libc::SYS_mknodat, libc::SYS_renameat2, libc::SYS_readlinkat, libc::SYS_getdents64, libc::SYS_faccessat2,
+    libc::SYS_fchmod, libc::SYS_fchmodat, libc::SYS_fchown, libc::SYS_fchownat, libc::SYS_utimensat,
+    libc::SYS_fsetxattr, libc::SYS_setxattr, libc::SYS_fgetxattr, libc::SYS_getxattr, libc::SYS_fremovexattr,
+    libc::SYS_flistxattr,
+];
+
+/// Terminal requests: its size, whether it is one.
+const TERMINAL: [u64; 2] = [libc::TIOCGWINSZ as u64, libc::TCGETS as u64];
+
+/// The rules for `rights`: a call is allowed without conditions, or under one of several.
+pub(super) fn allowed(rights: Rights<'_>) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
+    let writing = match rights {
+        Rights::Read => &[],
+        Rights::WriteBeneath(_) => WRITING,
+    };
+    let plain = [ALWAYS, OLD, writing].concat();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        plain.into_iter().map(|call| (call, Vec::new())).collect();
+    let terminal = TERMINAL.map(|request| only_if(1, SeccompCmpOp::Eq, request));
+    rules.insert(libc::SYS_ioctl, terminal.into_iter().collect::<Result<_, _>>()?);
+    // Threads but no processes. `clone3` hides its flags in memory, so it is refused, and the C library falls back.
+    let thread = libc::CLONE_THREAD as u64;
+    rules.insert(libc::SYS_clone, vec![only_if(0, SeccompCmpOp::MaskedEq(thread), thread)?]);
+    // The name of a thread.
+    rules.insert(libc::SYS_prctl, vec![only_if(0, SeccompCmpOp::Eq, libc::PR_SET_NAME as u64)?]);
+    Ok(rules)
+}
+
+fn only_if(argument: u8, compare: SeccompCmpOp, value: u64) -> Result<SeccompRule, BackendError> {
+    SeccompRule::new(vec![Condition::new(argument, SeccompCmpArgLen::Dword, compare, value)?])
+}

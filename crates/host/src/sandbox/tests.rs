@@ -1,0 +1,97 @@
+//! Each test runs itself again in a process of its own, because rights do not come back.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::process::Command;
+
+use obento_base::{Mode, Name, Timestamp};
+
+use super::*;
+use crate::tree::{TreeOptions, TreeWriter};
+use crate::{HostError, Metadata};
+
+const INSIDE: &str = "OBENTO_TEST_INSIDE_SANDBOX";
+
+/// Whether this is the process that gives up its rights; the other one starts it and looks at how it ends.
+fn inside(test: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    // What it leaves behind, having lost the right to remove it.
+    let folder = tempfile::tempdir().unwrap();
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("sandbox::tests::{test}"), "--test-threads=1"])
+        .env(INSIDE, "1")
+        .env("TMPDIR", folder.path())
+        .status()
+        .unwrap();
+    assert!(status.success(), "{test} fails in its sandbox: {status}");
+    false
+}
+
+/// The measures that this kernel and container allow are in force; others say why not.
+fn check(applied: &Applied) {
+    for measure in [&applied.no_new_privs, &applied.landlock, &applied.seccomp] {
+        if let Measure::Missing(reason) = measure {
+            println!("skipped: {reason}");
+        }
+    }
+    assert_eq!(applied.no_new_privs, Measure::Applied);
+}
+
+#[test]
+fn a_reader_reads_what_is_open_and_opens_nothing() {
+    if !inside("a_reader_reads_what_is_open_and_opens_nothing") {
+        return;
+    }
+    let mut open = File::open("/proc/self/status").unwrap();
+    let applied = enter(Rights::Read);
+    check(&applied);
+    let mut text = String::new();
+    open.read_to_string(&mut text).unwrap();
+    assert!(text.contains("NoNewPrivs:\t1"), "{text}");
+    let sum = std::thread::spawn(|| vec![1_u8; 10 << 20].iter().map(|&b| u64::from(b)).sum::<u64>());
+    assert_eq!(sum.join().unwrap(), 10 << 20);
+    if applied.seccomp == Measure::Applied {
+        assert!(File::open("/etc/passwd").is_err() && fs::write("/tmp/obento-none", "").is_err());
+        assert!(Command::new("/bin/true").status().is_err());
+        assert!(std::net::UdpSocket::bind("127.0.0.1:0").is_err());
+    }
+}
+
+#[test]
+fn a_writer_writes_beneath_its_target_and_nowhere_else() {
+    if !inside("a_writer_writes_beneath_its_target_and_nowhere_else") {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let outside = tempfile::NamedTempFile::new().unwrap();
+    let folder = File::open(root.path()).unwrap();
+    let mut tree = TreeWriter::open(root.path(), TreeOptions::default()).unwrap();
+    let applied = enter(Rights::WriteBeneath(&[folder.as_fd()]));
+    check(&applied);
+    let time = Timestamp::new(5, 6);
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
+    let mode = Mode::new(0o755);
+    let meta = Metadata { mode, uid, gid, atime: time, mtime: time, ctime: time, xattrs: &[] };
+    let name = |text: &'static str| Name::new(text.as_bytes()).unwrap();
+    tree.enter(name("d"), &meta).unwrap();
+    tree.file::<HostError>(name("f"), &meta, |sink| sink.bytes(b"x")).unwrap();
+    tree.remember(1, name("f")).unwrap();
+    tree.symlink(name("l"), &meta, b"f").unwrap();
+    tree.leave().unwrap();
+    tree.link(name("hard"), &meta, 1).unwrap().unwrap();
+    let null = obento_base::DeviceNumber::default();
+    tree.node(name("fifo"), &meta, obento_base::FileKind::Fifo, null).unwrap();
+    let report = tree.finish().unwrap();
+    assert!(report.lost.is_empty(), "{report:?}");
+    if applied.landlock != Measure::Missing("the kernel has no Landlock, or it is off".into()) {
+        assert!(File::open(outside.path()).is_err() && File::open("/etc/passwd").is_err());
+    }
+    if applied.seccomp == Measure::Applied {
+        assert!(Command::new("/bin/true").status().is_err());
+        assert!(std::net::UdpSocket::bind("127.0.0.1:0").is_err());
+    }
+}
