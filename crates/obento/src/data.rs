@@ -61,18 +61,20 @@ pub fn read<E>(
     losses: &mut Losses,
     mut take: impl FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut buffer =
-        vec![0; CHUNK.min(usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(CHUNK))];
-    let mut at = range.start;
+    let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(CHUNK);
+    let (mut buffer, mut at, mut step) = (vec![0; len.min(CHUNK)], range.start, CHUNK);
     while at < range.end {
-        let want = usize::try_from(range.end - at).unwrap_or(CHUNK).min(buffer.len());
+        let want = usize::try_from(range.end - at).unwrap_or(CHUNK).min(buffer.len()).min(step);
         match node.read_at(at, &mut buffer[..want]) {
             // The file ends before its size said: it is changing. What is missing is zeros.
             Ok(0) => return zeros(range.end - at, &mut buffer, take),
             Ok(len) => {
                 take(&buffer[..len])?;
                 at += len as u64;
+                step = (step * 2).min(CHUNK);
             }
+            // Part of it may be readable.
+            Err(_) if want as u64 > SKIP => step = SKIP as usize,
             Err(error) => {
                 let len = losses.skip(at, range.end, error);
                 zeros(len, &mut buffer, &mut take)?;

@@ -26,10 +26,13 @@
 mod address;
 mod copy;
 mod data;
+mod export;
 mod image;
 pub mod partition;
 mod registry;
 mod text;
+#[cfg(test)]
+mod toy;
 mod volume;
 mod walk;
 mod xattrs;
@@ -54,6 +57,7 @@ pub use copy::{
     Observer, Problem, Progress, Quiet, TargetIs, TreeOptions, Trouble, Trust, copy_out, copy_to_writer,
 };
 pub use data::Unread;
+pub use export::{ExportOptions, ExportReport, export};
 pub use image::{Content, Holds, Image, ImageNotice, Looks, OpenError, Options};
 pub use registry::Registry;
 pub use text::{Escaped, escaped, human_size, uuid_text};

@@ -295,3 +295,6 @@ impl Frame {
         self.pending.extend(entries.into_iter().map(Pending::Entry));
     }
 }
+
+#[cfg(test)]
+mod tests;

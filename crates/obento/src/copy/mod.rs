@@ -10,6 +10,8 @@ mod options;
 mod out;
 mod problem;
 mod target;
+#[cfg(test)]
+mod tests;
 
 use std::io::Write;
 

@@ -112,8 +112,12 @@ fn may_be_damaged(holds: &Holds) -> bool {
 
 /// Opens what fills `device`: by its signature, by the type that was asked for, or by a copy of its super block.
 fn open(image: &Image, device: Arc<dyn BlockDevice>, part: Option<Part>) -> Result<Volume, OpenError> {
-    let failed =
-        |fs_type, error| OpenError::Volume { image: image.path.clone(), part: part.clone(), fs_type, error };
+    let failed = |fs_type, error| OpenError::Volume {
+        image: image.path.clone(),
+        part: part.clone(),
+        fs_type,
+        error: Box::new(error),
+    };
     if let Some(driver) = forced(image) {
         let fs_type = driver.names().first().copied().unwrap_or_default();
         return image.open_volume(device, driver).map_err(|error| failed(fs_type, error));

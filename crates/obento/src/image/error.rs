@@ -121,7 +121,7 @@ pub enum OpenError {
         /// The type.
         fs_type: &'static str,
         /// What is wrong.
-        error: Error,
+        error: Box<Error>,
     },
 }
 

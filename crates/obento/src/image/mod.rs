@@ -11,6 +11,8 @@ mod choose;
 mod error;
 mod options;
 mod signature;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

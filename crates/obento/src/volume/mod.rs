@@ -2,6 +2,8 @@
 
 mod glob;
 mod owners;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};

@@ -1,0 +1,233 @@
+//! A tree of an image as a tar archive.
+//!
+//! Entries come sorted by name, so that the same tree gives the same archive. The first name of a file that has
+//! several holds its bytes; the others are hard links to it. Holes are kept.
+//!
+//! Invariant: at most [`MAX_RANGES`] ranges of data are held for one file; what is more fragmented is written dense.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use obento_base::{Attr, FileKind, Ino};
+use obento_host::tar::PaxWriter;
+use obento_host::{DataSink, HostError, Metadata};
+use obento_vfs::Node;
+
+use crate::copy::{Observer, Problem, Progress, Trouble};
+use crate::data::{self, Losses};
+use crate::walk::{Entry, Order, Step, Walk};
+use crate::xattrs;
+
+/// 16 MiB of them.
+const MAX_RANGES: usize = 1 << 20;
+/// Ranges begin and end at multiples of this, as tar's do.
+const ALIGN: u64 = 512;
+/// Shorter holes are written as zeros: they would cost more in the archive's map than they save.
+const MIN_HOLE: u64 = 4096;
+
+/// What goes into the archive.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExportOptions {
+    /// What the start is called in the archive: `.` as tar(1) does with `-C DIR .`, or a file's name.
+    pub name: Vec<u8>,
+    /// Whether extended attributes are kept.
+    pub xattrs: bool,
+    /// What the output is called in messages.
+    pub output: PathBuf,
+}
+
+impl Default for ExportOptions {
+    /// `.`, with extended attributes, to standard output.
+    fn default() -> Self {
+        Self { name: b".".to_vec(), xattrs: true, output: "standard output".into() }
+    }
+}
+
+/// What an export did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ExportReport {
+    /// Entries in the archive.
+    pub entries: u64,
+    /// Bytes of files, without holes.
+    pub bytes: u64,
+    /// Sockets, which tar cannot hold.
+    pub sockets: u64,
+    /// Problems that the observer was told.
+    pub problems: u64,
+}
+
+/// Writes everything below `start` to `output` as a pax archive, and gives the output back. What cannot be read is
+/// told to `observer`, and the rest follows. Errors: those of `output`.
+///
+/// ```no_run
+/// use obento::{ExportOptions, Image, Options, Quiet, Registry};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let volume = Image::open("disk.img".as_ref(), &Registry::default(), &Options::default())?.volume(None)?;
+/// let file = std::fs::File::create("disk.tar")?;
+/// let (_, report) = obento::export(&volume.root(), file, &ExportOptions::default(), &mut Quiet::default())?;
+/// println!("{} entries", report.entries);
+/// # Ok(())
+/// # }
+/// ```
+pub fn export<W: Write>(
+    start: &Node,
+    output: W,
+    options: &ExportOptions,
+    observer: &mut dyn Observer,
+) -> Result<(W, ExportReport), HostError> {
+    let archive = PaxWriter::new(output, &options.output);
+    let report = ExportReport::default();
+    let mut export = Export { archive, options, observer, report, originals: HashMap::new() };
+    for entry in Walk::new(start.clone()).order(Order::Name) {
+        match entry {
+            Ok(Entry { step: Step::Leave, .. }) => {}
+            Ok(entry) => export.entry(&entry)?,
+            Err(damage) => export.problem(export.options.join(&damage.path), Trouble::Volume(damage.error)),
+        }
+    }
+    Ok((export.archive.finish()?, export.report))
+}
+
+impl ExportOptions {
+    fn join(&self, below: &[u8]) -> Vec<u8> {
+        if below.is_empty() { self.name.clone() } else { [&self.name, &b"/"[..], below].concat() }
+    }
+}
+
+struct Export<'a, W: Write> {
+    archive: PaxWriter<W>,
+    options: &'a ExportOptions,
+    observer: &'a mut dyn Observer,
+    report: ExportReport,
+    /// Files with more names, by where their bytes are in the archive.
+    originals: HashMap<Ino, Original>,
+}
+
+struct Original {
+    path: Vec<u8>,
+    /// Names that may still come; with the last the entry goes, so that memory holds only files under way.
+    left: u32,
+}
+
+impl<W: Write> Export<'_, W> {
+    fn entry(&mut self, entry: &Entry) -> Result<(), HostError> {
+        let path = self.options.join(&entry.path);
+        let (files, bytes) = (self.report.entries, self.report.bytes);
+        self.observer.progress(&Progress { files, bytes, path: &path });
+        let Entry { node, attr, .. } = entry;
+        let xattrs = match self.options.xattrs {
+            true => xattrs::read(node, |error| self.problem(path.clone(), Trouble::Xattrs(error))),
+            false => Vec::new(),
+        };
+        let meta = Metadata::new(attr, &xattrs);
+        if attr.kind == FileKind::Directory {
+            self.archive.directory(&path, &meta)?;
+        } else if let Some(original) = self.original(attr) {
+            self.archive.hard_link(&path, &meta, &original)?;
+        } else if self.file(node, attr, &meta, &path)? {
+            self.remember(attr, path);
+        } else {
+            return Ok(());
+        }
+        self.report.entries += 1;
+        Ok(())
+    }
+
+    /// The path of an earlier name of this file.
+    fn original(&mut self, attr: &Attr) -> Option<Vec<u8>> {
+        let original = self.originals.get_mut(&attr.ino)?;
+        original.left = original.left.saturating_sub(1);
+        match original.left {
+            0 => self.originals.remove(&attr.ino).map(|original| original.path),
+            _ => Some(original.path.clone()),
+        }
+    }
+
+    fn remember(&mut self, attr: &Attr, path: Vec<u8>) {
+        if attr.nlink > 1 {
+            self.originals.insert(attr.ino, Original { path, left: attr.nlink - 1 });
+        }
+    }
+
+    /// Adds what is no directory; answers whether it is in the archive.
+    fn file(
+        &mut self,
+        node: &Node,
+        attr: &Attr,
+        meta: &Metadata<'_>,
+        path: &[u8],
+    ) -> Result<bool, HostError> {
+        match attr.kind {
+            FileKind::Regular => self.regular(node, attr.size, meta, path).map(|()| true),
+            FileKind::Symlink => match node.read_link() {
+                Ok(target) => self.archive.symlink(path, meta, &target).map(|()| true),
+                Err(error) => {
+                    self.problem(path.to_vec(), Trouble::Volume(error));
+                    Ok(false)
+                }
+            },
+            kind => {
+                let added = self.archive.node(path, meta, kind, attr.rdev)?;
+                self.report.sockets += u64::from(!added);
+                Ok(added)
+            }
+        }
+    }
+
+    fn regular(&mut self, node: &Node, size: u64, meta: &Metadata<'_>, path: &[u8]) -> Result<(), HostError> {
+        let mut losses = Losses::default();
+        let ranges = data_ranges(node, size, &mut losses);
+        let (observer, report) = (&mut *self.observer, &mut self.report);
+        self.archive.file(path, meta, size, &ranges, |sink: &mut dyn DataSink| {
+            for range in &ranges {
+                data::read(node, range.clone(), &mut losses, |chunk| {
+                    report.bytes += chunk.len() as u64;
+                    observer.progress(&Progress { files: report.entries, bytes: report.bytes, path });
+                    sink.bytes(chunk)
+                })?;
+            }
+            Ok::<(), HostError>(())
+        })?;
+        for unread in losses.into_ranges() {
+            self.problem(path.to_vec(), Trouble::Unread(unread));
+        }
+        Ok(())
+    }
+
+    fn problem(&mut self, path: Vec<u8>, trouble: Trouble) {
+        self.report.problems += 1;
+        self.observer.problem(&Problem { path, trouble });
+    }
+}
+
+/// Where a file has data, in order and apart. What cannot be mapped counts as a hole and is noted.
+fn data_ranges(node: &Node, size: u64, losses: &mut Losses) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let (zeros, len) = match node.run(at, size - at) {
+            Ok(None) => break,
+            Ok(Some(run)) => (run.span().is_zeros(), run.len()),
+            Err(error) => (true, losses.skip(at, size, error)),
+        };
+        if !zeros {
+            add_range(&mut ranges, at - at % ALIGN..(at + len).next_multiple_of(ALIGN).min(size));
+        }
+        at += len;
+    }
+    ranges
+}
+
+fn add_range(ranges: &mut Vec<Range<u64>>, range: Range<u64>) {
+    let full = ranges.len() >= MAX_RANGES;
+    match ranges.last_mut() {
+        Some(last) if full || range.start.saturating_sub(last.end) < MIN_HOLE => last.end = range.end,
+        _ => ranges.push(range),
+    }
+}
+
+#[cfg(test)]
+mod tests;

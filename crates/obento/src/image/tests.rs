@@ -1,0 +1,167 @@
+use super::*;
+use crate::toy::ToyDriver;
+use crate::{Part, human_size};
+use obento_block::MemDevice;
+
+const MIB: usize = 1 << 20;
+
+fn registry() -> Registry {
+    Registry::empty().with(ToyDriver)
+}
+
+fn open_with(bytes: Vec<u8>, options: &Options) -> Result<Image, OpenError> {
+    Image::on_device("disk.img".as_ref(), Arc::new(MemDevice::read_only(bytes)), &registry(), options)
+}
+
+fn open(bytes: Vec<u8>) -> Image {
+    open_with(bytes, &Options::default()).unwrap()
+}
+
+/// A toy with this label.
+fn toy(label: &str) -> Vec<u8> {
+    let mut bytes = [b"toy:", label.as_bytes()].concat();
+    bytes.resize(64 << 10, 0);
+    bytes
+}
+
+/// A disk with a GPT and these partitions, 1 MiB each: name and what they begin with.
+fn disk(partitions: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut bytes = vec![0; (partitions.len() + 2) * MIB];
+    let sectors = u32::try_from(bytes.len() / 512 - 1).unwrap();
+    let mut cursor = std::io::Cursor::new(&mut bytes);
+    ::gpt::mbr::ProtectiveMBR::with_lb_size(sectors).overwrite_lba0(&mut cursor).unwrap();
+    let config = ::gpt::GptConfig::new().writable(true);
+    let mut gpt = config.create_from_device(std::io::Cursor::new(bytes), None).unwrap();
+    for (name, _) in partitions {
+        gpt.add_partition(name, MIB as u64, ::gpt::partition_types::LINUX_FS, 0, None).unwrap();
+    }
+    let starts: Vec<u64> = gpt.partitions().values().map(|p| p.first_lba * 512).collect();
+    let mut bytes = gpt.write().unwrap().into_inner();
+    for (start, (_, content)) in starts.into_iter().zip(partitions) {
+        let start = usize::try_from(start).unwrap();
+        bytes[start..start + content.len()].copy_from_slice(content);
+    }
+    bytes
+}
+
+fn label(image: &Image, part: Option<&str>) -> Result<String, OpenError> {
+    let part = part.map(|part| Part::parse(part.as_bytes()).unwrap());
+    image.volume(part.as_ref()).map(|volume| String::from_utf8(volume.info().probe.label).unwrap())
+}
+
+#[test]
+fn a_file_system_that_fills_the_image_or_is_its_only_one_needs_no_name() {
+    assert_eq!(label(&open(toy("bare")), None).unwrap(), "bare");
+    let image = open(disk(&[("efi", b"MZ"), ("root", &toy("only"))]));
+    assert_eq!((image.partitions().len(), label(&image, None).unwrap()), (2, "only".to_string()));
+}
+
+#[test]
+fn of_several_file_systems_one_must_be_named_and_the_error_lists_them() {
+    let image = open(disk(&[("one", &toy("A")), ("two", &toy("B")), ("swap", b"x\0y")]));
+    let text = label(&image, None).unwrap_err().to_string();
+    for part in ["disk.img@1", "disk.img@2", "\"one\"", "toy labelled \"A\"", "1 MiB", "Linux filesystem"] {
+        assert!(text.contains(part), "{part} is missing from: {text}");
+    }
+    for (part, expected) in
+        [("1", "A"), ("2", "B"), ("name=two", "B"), ("label=A", "A"), ("two", "B"), ("B", "B")]
+    {
+        assert_eq!(label(&image, Some(part)).unwrap(), expected, "{part}");
+    }
+    let uuid = image.partitions()[1].uuid.clone();
+    assert_eq!(label(&image, Some(&uuid)).unwrap(), "B");
+    assert_eq!(label(&image, Some(&format!("uuid={}", uuid.to_uppercase()))).unwrap(), "B");
+    let offset = image.partitions()[1].start;
+    assert_eq!(label(&image, Some(&format!("+{offset}"))).unwrap(), "B");
+}
+
+#[test]
+fn a_partition_that_is_missing_ambiguous_or_holds_nothing_known_is_told() {
+    let image = open(disk(&[("same", &toy("A")), ("same", &toy("B")), ("data", b"LUKS\xba\xbe")]));
+    let missing = label(&image, Some("9")).unwrap_err();
+    assert!(matches!(missing, OpenError::NoSuchPart { .. }) && missing.to_string().contains("disk.img@2"));
+    let twice = label(&image, Some("same")).unwrap_err();
+    assert!(matches!(&twice, OpenError::AmbiguousPart { list, .. } if list.len() == 2), "{twice}");
+    let luks = label(&image, Some("3")).unwrap_err().to_string();
+    assert!(luks.contains("LUKS") && luks.contains("cryptsetup"), "{luks}");
+    assert!(label(&image, Some("+99999999")).is_err());
+    assert!(label(&open(toy("bare")), Some("1")).unwrap_err().to_string().contains("no partition table"));
+}
+
+#[test]
+fn what_is_no_image_is_told_by_what_it_looks_like() {
+    let text = |bytes: Vec<u8>| open(bytes).volume(None).unwrap_err().to_string();
+    assert!(text(b"\x7fELF\x02\x01".to_vec()).contains("ELF program"));
+    assert!(text(vec![0; 5000]).contains("zeros"));
+    assert!(text(disk(&[("a", b"hsqs"), ("b", b"XFSB")])).contains("XFS"));
+    assert!(matches!(open_with(Vec::new(), &Options::default()), Err(OpenError::Empty { .. })));
+}
+
+#[test]
+fn a_missing_or_unreadable_image_is_told_apart() {
+    let text =
+        |path: &str| Image::open(path.as_ref(), &registry(), &Options::default()).unwrap_err().to_string();
+    assert!(text("/nowhere/disk.img").contains("/nowhere/disk.img: no such image file"));
+    assert!(text("/").contains("directory"));
+}
+
+#[test]
+fn a_type_that_is_forced_is_the_one_that_opens() {
+    let force = |name: &str| Options { fs_type: Some(name.into()), ..Options::default() };
+    assert!(open_with(toy("x"), &force("toy")).unwrap().volume(None).is_ok());
+    let unknown = open_with(toy("x"), &force("xfs")).unwrap_err().to_string();
+    assert!(unknown.contains("`xfs`") && unknown.contains("toy"), "{unknown}");
+    let wrong = open_with(vec![1; 4096], &force("toy")).unwrap().volume(None).unwrap_err();
+    assert!(matches!(wrong, OpenError::Volume { fs_type: "toy", .. }));
+}
+
+#[test]
+fn a_stale_file_system_below_a_table_gives_way_to_the_partitions() {
+    let mut bytes = disk(&[("root", &toy("new"))]);
+    bytes[..4].copy_from_slice(b"toy:");
+    assert_eq!(label(&open(bytes.clone()), None).unwrap(), "new");
+    assert_eq!(label(&open(bytes), Some("+0")).unwrap(), "");
+}
+
+#[test]
+fn an_mbr_of_large_sectors_is_recognised_by_what_its_partitions_hold() {
+    let mut bytes = vec![0; 2 * MIB];
+    bytes[510..512].copy_from_slice(b"\x55\xaa");
+    bytes[446 + 4] = 0x83;
+    bytes[446 + 8] = 100;
+    bytes[446 + 12] = 10;
+    bytes[100 * 4096..][..8].copy_from_slice(b"toy:four");
+    let image = open(bytes);
+    assert_eq!(label(&image, None).unwrap(), "four");
+    assert_eq!(image.table().unwrap().sector_size, 4096);
+}
+
+#[test]
+fn an_image_cut_short_opens_with_a_notice() {
+    let mut bytes = disk(&[("a", &toy("A")), ("b", &toy("B"))]);
+    bytes.truncate(MIB);
+    let image = open(bytes);
+    assert_eq!(label(&image, Some("1")).unwrap(), "A");
+    assert!(image.notices().iter().any(|notice| notice.to_string().contains("cut short")));
+    let gone = image.probe_all();
+    assert!(matches!(gone[1].holds, Holds::Unreadable(_)), "{gone:?}");
+}
+
+#[test]
+fn a_compressed_image_is_unpacked_layer_by_layer() {
+    use std::io::Write;
+    let gzip = |bytes: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    };
+    let once = gzip(&disk(&[("root", &toy("packed"))]));
+    let twice = gzip(&once);
+    let image = open(twice.clone());
+    assert_eq!((image.layers(), label(&image, None).unwrap()), (&["gzip", "gzip"][..], "packed".to_string()));
+    let five = (0..3).fold(twice, |bytes, _| gzip(&bytes));
+    assert!(matches!(open_with(five, &Options::default()), Err(OpenError::Nested { .. })));
+    let cut = open(once[..once.len() / 2].to_vec());
+    assert!(cut.notices().iter().any(|notice| notice.to_string().contains("gzip")), "{:?}", cut.notices());
+    assert_eq!(human_size(image.device().len()), "3 MiB");
+}

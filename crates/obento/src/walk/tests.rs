@@ -1,0 +1,99 @@
+use super::*;
+use crate::toy::{Toy, dir, text, toy};
+use obento_base::Corrupt;
+
+/// Paths in the order in which a walk meets them: `+` before directories, `-` when they are left, `!` for damage.
+fn met(walk: Walk) -> Vec<String> {
+    walk.map(|item| match item {
+        Ok(entry) => {
+            let sign = match entry.step {
+                Step::Enter => "+",
+                Step::Leave => "-",
+                Step::File => "",
+            };
+            assert_eq!(entry.depth, entry.path.split(|&b| b == b'/').filter(|part| !part.is_empty()).count());
+            format!("{sign}{}", String::from_utf8(entry.path).unwrap())
+        }
+        Err(damage) => format!("!{}", String::from_utf8(damage.path).unwrap()),
+    })
+    .collect()
+}
+
+#[test]
+fn entries_come_by_name_between_entering_and_leaving_their_directory() {
+    let volume = toy([
+        (2, dir(&[("z", 3), ("a", 4), ("m", 5)])),
+        (3, text("")),
+        (4, dir(&[("y", 3), ("x", 6)])),
+        (5, Toy::Link("a")),
+        (6, dir(&[])),
+    ]);
+    let order = ["+", "+a", "+a/x", "-a/x", "a/y", "-a", "m", "z", "-"];
+    assert_eq!(met(Walk::new(volume.root())), order);
+    let order = ["+", "z", "+a", "a/y", "+a/x", "-a/x", "-a", "m", "-"];
+    assert_eq!(met(Walk::new(volume.root()).order(Order::Directory)), order);
+    assert_eq!(met(Walk::new(volume.root()).max_depth(1)), ["+", "+a", "-a", "m", "z", "-"]);
+    assert_eq!(met(Walk::new(volume.root()).max_depth(0)), ["+", "-"]);
+    assert_eq!(met(Walk::new(volume.vfs().node(Ino(3)).unwrap())), [""]);
+}
+
+#[test]
+fn a_directory_inside_itself_is_told_and_not_entered() {
+    let volume =
+        toy([(2, dir(&[("a", 3)])), (3, dir(&[("again", 3), ("b", 4), ("top", 2)])), (4, dir(&[("up", 3)]))]);
+    let order = ["+", "+a", "!a/again", "+a/b", "!a/b/up", "-a/b", "!a/top", "-a", "-"];
+    assert_eq!(met(Walk::new(volume.root())), order);
+}
+
+#[test]
+fn damage_in_a_directory_or_an_inode_leaves_the_rest() {
+    let damage = Corrupt::DirectoryHole { dir: Ino(2), at: 1 };
+    let entries = vec![Ok(("b", 3)), Err(damage.into()), Ok(("a", 99)), Ok(("c", 3))];
+    let volume = toy([(2, Toy::Dir(entries)), (3, text(""))]);
+    let mut found = met(Walk::new(volume.root()));
+    found.sort();
+    assert_eq!(found, ["!", "!a", "+", "-", "b", "c"]);
+}
+
+#[test]
+fn a_directory_that_was_pruned_is_left_without_its_entries() {
+    let volume = toy([(2, dir(&[("a", 3), ("b", 4)])), (3, dir(&[("x", 4)])), (4, text(""))]);
+    let mut walk = Walk::new(volume.root());
+    assert_eq!(walk.next().unwrap().unwrap().path, b"");
+    assert_eq!(walk.next().unwrap().unwrap().path, b"a");
+    walk.prune();
+    assert_eq!(met(walk), ["-a", "b", "-"]);
+}
+
+#[test]
+fn links_are_followed_when_asked_for_and_circles_still_end() {
+    let volume = toy([
+        (2, dir(&[("file", 3), ("tree", 4), ("up", 5), ("gone", 6), ("here", 7)])),
+        (3, text("x")),
+        (4, dir(&[("f", 3)])),
+        (5, Toy::Link("/")),
+        (6, Toy::Link("nowhere")),
+        (7, Toy::Link("tree")),
+    ]);
+    let walk = Walk::new(volume.root()).symlinks(Symlinks::Follow);
+    let order = ["+", "file", "gone", "+here", "here/f", "-here", "+tree", "tree/f", "-tree", "!up", "-"];
+    assert_eq!(met(walk), order);
+}
+
+#[test]
+fn many_entries_come_once_each_in_portions() {
+    let names: Vec<&'static str> = (0..3000).map(|n| &*format!("{n:04}").leak()).collect();
+    let entries: Vec<(&'static str, u64)> = names.iter().map(|name| (*name, 3)).collect();
+    let volume = toy([(2, dir(&entries)), (3, text(""))]);
+    for order in [Order::Name, Order::Directory] {
+        let found = met(Walk::new(volume.root()).order(order));
+        assert_eq!(found[1..3001], names);
+    }
+}
+
+#[test]
+fn a_very_deep_tree_takes_no_stack() {
+    let nodes = (2..5002).map(|ino| (ino, dir(&[("d", ino + 1)]))).chain([(5002, dir(&[]))]);
+    let volume = toy(nodes);
+    assert_eq!(Walk::new(volume.root()).filter(|item| item.is_ok()).count(), 2 * 5001);
+}
