@@ -18,7 +18,7 @@ pub struct Registry {
 impl Default for Registry {
     /// Every driver of obento that opens volumes of a device.
     fn default() -> Self {
-        Self::empty()
+        Self::empty().with(obento_ext4::Ext4Driver)
     }
 }
 

@@ -74,6 +74,20 @@ pub struct Damage {
 }
 
 /// A walk through a tree: an iterator over entries and damage.
+///
+/// ```
+/// use std::sync::Arc;
+/// use obento::{SystemClock, Volume, Walk, tmpfs};
+///
+/// let volume = Volume::new(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)))));
+/// for entry in Walk::new(volume.root()) {
+///     match entry {
+///         Ok(entry) => println!("{} bytes", entry.attr.size),
+///         // Damage costs the file it belongs to; the rest follows.
+///         Err(damage) => eprintln!("{}", damage.error),
+///     }
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Walk {
     start: Option<Node>,

@@ -22,6 +22,7 @@ use obento_base::Error;
 use obento_block::{BlockDevice, Slice};
 use obento_driver::{Driver, OpenOptions};
 use obento_host::compressed::{Compression, Incomplete, decompress};
+use obento_host::qcow2::{Qcow2Device, References, is_qcow2};
 use obento_host::{FileDevice, HostError};
 
 use crate::partition::{Partition, Table, TableNotice};
@@ -183,7 +184,7 @@ impl Image {
         let unreadable = |error| OpenError::Unreadable { image: self.path.clone(), error };
         self.device.read_at(0, &mut start).map_err(unreadable)?;
         let compression = Compression::detect(&start);
-        if compression.is_none() && !start.starts_with(b"QFI\xfb") {
+        if compression.is_none() && !is_qcow2(&start) {
             return Ok(false);
         }
         if self.layers.len() == MAX_LAYERS {
@@ -192,8 +193,10 @@ impl Image {
         match compression {
             Some(compression) => self.decompress(compression)?,
             None => {
-                let (path, feature) = (self.path.clone(), "any feature".into());
-                return Err(HostError::Unsupported { path, format: "qcow2", feature }.into());
+                let references =
+                    if self.options.allow_backing { References::Open } else { References::Refuse };
+                self.device = Arc::new(Qcow2Device::open(self.device.clone(), &self.path, references)?);
+                self.layers.push("qcow2");
             }
         }
         if self.device.is_empty() {

@@ -25,6 +25,16 @@ pub struct Volume {
 
 impl Volume {
     /// Takes over a file system that was opened or made elsewhere.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use obento::{Place, Symlinks, SystemClock, Volume, tmpfs};
+    ///
+    /// let volume = Volume::new(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)))));
+    /// let root = volume.resolve(&Place::Path(b"/".to_vec()), Symlinks::Follow)?;
+    /// assert_eq!(root, volume.root());
+    /// # Ok::<(), obento::Error>(())
+    /// ```
     pub fn new(file_system: Arc<dyn FileSystem>) -> Self {
         Self { vfs: Vfs::new(file_system), owners: Arc::default() }
     }
