@@ -1,1 +1,0 @@
-//! A directory tree of the host as a source.

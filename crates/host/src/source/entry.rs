@@ -1,0 +1,233 @@
+//! Directories of the host and what is in them.
+
+use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use obento_base::{Attr, DeviceNumber, FileFlags, FileKind, Generation, Ino, Mode, Name, NameBuf, Timestamp};
+use rustix::fs::{AtFlags, Dir, OFlags, Statx, StatxFlags, StatxTimestamp};
+use rustix::io::Errno;
+
+use super::SourceFile;
+use crate::{FileId, HostError, Xattr};
+
+/// A directory of the host.
+#[derive(Clone, Debug)]
+pub struct SourceDir {
+    fd: Arc<OwnedFd>,
+    path: PathBuf,
+}
+
+/// An entry of a directory, looked at once.
+#[derive(Clone, Debug)]
+pub struct SourceEntry {
+    dir: SourceDir,
+    /// None for the root of a tree.
+    name: Option<NameBuf>,
+    attr: Attr,
+    id: FileId,
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+impl SourceDir {
+    /// Opens a directory by a path of the caller's, in which links are followed. Errors: System.
+    pub fn open(path: &Path) -> Result<Self, HostError> {
+        let fd = rustix::fs::open(path, DIRECTORY, rustix::fs::Mode::empty())
+            .map_err(|errno| HostError::system("open", path, errno))?;
+        Ok(Self { fd: Arc::new(fd), path: path.into() })
+    }
+
+    /// Its path, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The names in it, in order. A name that is longer than [`Name::MAX`] does not exist on Linux. Errors: System.
+    pub fn names(&self) -> Result<Vec<NameBuf>, HostError> {
+        let failed = |errno| HostError::system("list", &self.path, errno);
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&*self.fd).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            // `.` and `..` are not names.
+            names.extend(Name::new(entry.file_name().to_bytes()).map(Name::to_buf));
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// The entry `name`. Errors: System.
+    pub fn entry(&self, name: &Name) -> Result<SourceEntry, HostError> {
+        let (attr, id) = look(&self.fd, name.as_bytes())
+            .map_err(|errno| HostError::system("examine", self.child(name), errno))?;
+        Ok(SourceEntry { dir: self.clone(), name: Some(name.to_buf()), attr, id })
+    }
+
+    /// The directory itself as an entry without a name. Errors: System.
+    pub fn as_entry(&self) -> Result<SourceEntry, HostError> {
+        let (attr, id) =
+            look(&self.fd, b"").map_err(|errno| HostError::system("examine", &self.path, errno))?;
+        Ok(SourceEntry { dir: self.clone(), name: None, attr, id })
+    }
+
+    /// The directory above, if it is still `expected`.
+    pub(super) fn parent(&self, expected: FileId, path: &Path) -> Result<Self, HostError> {
+        let failed = |errno| HostError::system("open", path, errno);
+        let fd = rustix::fs::openat(&self.fd, "..", DIRECTORY, rustix::fs::Mode::empty()).map_err(failed)?;
+        let stat = rustix::fs::fstat(&fd).map_err(failed)?;
+        if FileId::of(&stat) != expected {
+            return Err(HostError::Changed { path: path.into() });
+        }
+        Ok(Self { fd: Arc::new(fd), path: path.into() })
+    }
+
+    fn child(&self, name: &Name) -> PathBuf {
+        self.path.join(std::ffi::OsStr::from_bytes(name.as_bytes()))
+    }
+}
+
+impl SourceEntry {
+    /// Its name; none for the root of a tree.
+    pub fn name(&self) -> Option<&Name> {
+        self.name.as_deref()
+    }
+
+    /// Its path, for messages.
+    pub fn path(&self) -> PathBuf {
+        match &self.name {
+            Some(name) => self.dir.child(name),
+            None => self.dir.path.clone(),
+        }
+    }
+
+    /// Its attributes when it was looked at.
+    pub fn attr(&self) -> &Attr {
+        &self.attr
+    }
+
+    /// Which file it is: hard links have the same.
+    pub fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// Opens a directory. Errors: System; Changed if it is not the one that was looked at.
+    pub fn open_dir(&self) -> Result<SourceDir, HostError> {
+        let Some(name) = &self.name else { return Ok(self.dir.clone()) };
+        let fd = self.open_as(name, DIRECTORY)?;
+        Ok(SourceDir { fd: Arc::new(fd), path: self.path() })
+    }
+
+    /// Opens a regular file for reading. Errors: System, with EINVAL if it is no regular file; Changed.
+    pub fn open_file(&self) -> Result<SourceFile, HostError> {
+        let (FileKind::Regular, Some(name)) = (self.attr.kind, &self.name) else {
+            return Err(HostError::system("read", self.path(), Errno::INVAL));
+        };
+        let fd = self.open_as(name, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        SourceFile::new(fd.into(), &self.path())
+    }
+
+    fn open_as(&self, name: &Name, flags: OFlags) -> Result<OwnedFd, HostError> {
+        let failed = |errno| HostError::system("open", self.path(), errno);
+        let flags = flags | OFlags::NOFOLLOW;
+        let fd = rustix::fs::openat(&self.dir.fd, name.as_bytes(), flags, rustix::fs::Mode::empty())
+            .map_err(failed)?;
+        let stat = rustix::fs::fstat(&fd).map_err(failed)?;
+        if FileId::of(&stat) == self.id { Ok(fd) } else { Err(HostError::Changed { path: self.path() }) }
+    }
+
+    /// The target of a symbolic link. Errors: System.
+    pub fn read_link(&self) -> Result<Vec<u8>, HostError> {
+        let name = self.name.as_deref().map_or(&b""[..], Name::as_bytes);
+        let target = rustix::fs::readlinkat(&self.dir.fd, name, Vec::new());
+        let target = target.map_err(|errno| HostError::system("read the link", self.path(), errno))?;
+        Ok(target.into_bytes())
+    }
+
+    /// The extended attributes that the caller may see, in the order of their names. None where the file system has
+    /// none. Errors: System.
+    pub fn xattrs(&self) -> Result<Vec<Xattr>, HostError> {
+        let failed = |errno| HostError::system("read the attributes of", self.path(), errno);
+        match self.read_xattrs() {
+            Err(Errno::OPNOTSUPP) => Ok(Vec::new()),
+            result => result.map_err(failed),
+        }
+    }
+
+    fn read_xattrs(&self) -> Result<Vec<Xattr>, Errno> {
+        // There is no call that takes a directory and a name before Linux 6.13; this path leads to the same.
+        let mut path = format!("/proc/self/fd/{}/", self.dir.fd.as_fd().as_raw_fd()).into_bytes();
+        path.extend(self.name.as_deref().map_or(&b"."[..], Name::as_bytes));
+        let list = grown(|buffer| rustix::fs::llistxattr(path.as_slice(), buffer))?;
+        let mut xattrs = Vec::new();
+        for name in list.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+            match grown(|buffer| rustix::fs::lgetxattr(path.as_slice(), name, buffer)) {
+                Ok(value) => xattrs.push(Xattr { name: name.into(), value }),
+                // It went meanwhile, or is listed but not for the caller.
+                Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        xattrs.sort_unstable();
+        Ok(xattrs)
+    }
+}
+
+/// Calls `read` with a larger buffer each time until the answer fits. Linux allows 64 KiB (limits.h).
+fn grown(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    let mut buffer = vec![0; 256];
+    loop {
+        match read(&mut buffer) {
+            Ok(len) => {
+                buffer.truncate(len);
+                return Ok(buffer);
+            }
+            Err(Errno::RANGE) if buffer.len() < 64 << 10 => buffer.resize(buffer.len() * 16, 0),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Looks at `name` in `dir`, or at `dir` itself if the name is empty.
+fn look(dir: &OwnedFd, name: &[u8]) -> Result<(Attr, FileId), Errno> {
+    let flags =
+        AtFlags::SYMLINK_NOFOLLOW | if name.is_empty() { AtFlags::EMPTY_PATH } else { AtFlags::empty() };
+    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let stat = rustix::fs::statx(dir, name, flags, mask)?;
+    let attr = attr_of(&stat).ok_or(Errno::INVAL)?;
+    let dev = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+    Ok((attr, FileId { dev, ino: stat.stx_ino }))
+}
+
+fn attr_of(stat: &Statx) -> Option<Attr> {
+    let has_btime = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let time = |time: StatxTimestamp| Timestamp::new(time.tv_sec, time.tv_nsec);
+    let ctime = time(stat.stx_ctime);
+    Some(Attr {
+        ino: Ino(stat.stx_ino),
+        generation: Generation::default(),
+        kind: FileKind::from_mode(stat.stx_mode)?,
+        mode: Mode::new(stat.stx_mode),
+        nlink: stat.stx_nlink,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        rdev: DeviceNumber { major: stat.stx_rdev_major, minor: stat.stx_rdev_minor },
+        size: stat.stx_size,
+        blocks: stat.stx_blocks,
+        block_size: stat.stx_blksize,
+        atime: time(stat.stx_atime),
+        mtime: time(stat.stx_mtime),
+        ctime,
+        btime: has_btime.then(|| time(stat.stx_btime)),
+        // Those of `statx` have the values of `FS_IOC_GETFLAGS` where both have one (include/uapi/linux/stat.h).
+        flags: FileFlags::from_bits_retain(
+            u32::try_from(stat.stx_attributes.bits() & KNOWN_FLAGS).unwrap_or(0),
+        ),
+        change: ctime.secs().cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(ctime.nanos().into()),
+        project: 0,
+    })
+}
+
+/// `STATX_ATTR_` COMPRESSED, IMMUTABLE, APPEND, NODUMP, ENCRYPTED.
+const KNOWN_FLAGS: u64 = 0x4 | 0x10 | 0x20 | 0x40 | 0x800;

@@ -1,0 +1,131 @@
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::path::Path;
+
+use obento_base::{FileKind, Name};
+use obento_block::BlockDevice;
+
+use super::*;
+use crate::HostError;
+
+fn paths(walk: Walk, root: &Path) -> Vec<Vec<u8>> {
+    walk.map(|entry| entry.unwrap().path().strip_prefix(root).unwrap().as_os_str().as_bytes().to_vec())
+        .collect()
+}
+
+#[test]
+fn a_tree_is_walked_in_the_order_of_bytes_without_following_links() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    fs::create_dir_all(root.join("b/c")).unwrap();
+    for file in ["b/c/z", "b/x", "B", "b-", "\u{fc}"] {
+        fs::write(root.join(file), file).unwrap();
+    }
+    fs::write(root.join(std::ffi::OsStr::from_bytes(b"\xff")), "").unwrap();
+    symlink("b", root.join("link")).unwrap();
+    symlink("..", root.join("b/up")).unwrap();
+    let expected: [&[u8]; 11] =
+        [b"", b"B", b"b", b"b/c", b"b/c/z", b"b/up", b"b/x", b"b-", b"link", "\u{fc}".as_bytes(), b"\xff"];
+    assert_eq!(paths(Walk::new(root).unwrap(), root), expected);
+    let mut walk = Walk::new(root).unwrap();
+    let mut seen = 0;
+    while let Some(entry) = walk.next() {
+        if entry.unwrap().name().is_some_and(|name| name.as_bytes() == b"b") {
+            walk.prune();
+        }
+        seen += 1;
+    }
+    assert_eq!(seen, 7);
+}
+
+#[test]
+fn entries_tell_attributes_targets_and_extended_attributes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    fs::write(&path, "12345").unwrap();
+    fs::hard_link(&path, dir.path().join("other")).unwrap();
+    symlink("over/there", dir.path().join("link")).unwrap();
+    let large = vec![7; 3000];
+    let flags = rustix::fs::XattrFlags::empty();
+    let with_xattrs = rustix::fs::setxattr(&path, "user.b", &large, flags).is_ok()
+        && rustix::fs::setxattr(&path, "user.a", b"1", flags).is_ok();
+    let source = SourceDir::open(dir.path()).unwrap();
+    let entry = |name: &str| source.entry(Name::new(name.as_bytes()).unwrap()).unwrap();
+    let (file, meta) = (entry("file"), fs::metadata(&path).unwrap());
+    let attr = file.attr();
+    assert_eq!((attr.kind, attr.size, attr.nlink), (FileKind::Regular, 5, 2));
+    assert_eq!((attr.mtime.secs(), i64::from(attr.mtime.nanos())), (meta.mtime(), meta.mtime_nsec()));
+    assert_eq!((attr.ino.0, u32::from(attr.st_mode())), (meta.ino(), meta.mode()));
+    assert_eq!((file.id(), file.id().dev), (entry("other").id(), meta.dev()));
+    assert_eq!(entry("link").read_link().unwrap(), b"over/there");
+    assert!(entry("link").open_file().is_err() && file.read_link().is_err());
+    if with_xattrs {
+        let found: Vec<_> =
+            file.xattrs().unwrap().into_iter().map(|xattr| (xattr.name, xattr.value)).collect();
+        assert_eq!(found, [(b"user.a".to_vec(), b"1".to_vec()), (b"user.b".to_vec(), large)]);
+    }
+    assert!(source.entry(Name::new(b"none").unwrap()).is_err());
+}
+
+#[test]
+fn holes_of_a_file_are_told_and_its_bytes_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = File::create(dir.path().join("f")).unwrap();
+    file.write_all_at(&[1; 4096], 1 << 20).unwrap();
+    file.write_all_at(&[2; 10], 3 << 20).unwrap();
+    file.set_len(1 << 40).unwrap();
+    let source = SourceDir::open(dir.path()).unwrap();
+    let open = source.entry(Name::new(b"f").unwrap()).unwrap().open_file().unwrap();
+    let runs: Vec<Run> = open.runs().map(Result::unwrap).collect();
+    let covered = runs.iter().fold(0, |at, run| {
+        let (Run::Data(range) | Run::Hole(range)) = run;
+        assert_eq!(range.start, at);
+        range.end
+    });
+    assert_eq!(covered, 1 << 40);
+    assert_eq!(runs[..2], [Run::Hole(0..1 << 20), Run::Data(1 << 20..(1 << 20) + 4096)]);
+    let mut bytes = [0; 3];
+    open.device().read_at((3 << 20) + 8, &mut bytes).unwrap();
+    assert_eq!(bytes, [2, 2, 0]);
+}
+
+#[test]
+fn a_file_swapped_after_it_was_looked_at_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("f"), "a").unwrap();
+    fs::create_dir(dir.path().join("d")).unwrap();
+    let source = SourceDir::open(dir.path()).unwrap();
+    let (file, folder) =
+        (source.entry(Name::new(b"f").unwrap()).unwrap(), source.entry(Name::new(b"d").unwrap()).unwrap());
+    fs::write(dir.path().join("new"), "b").unwrap();
+    fs::rename(dir.path().join("new"), dir.path().join("f")).unwrap();
+    assert!(matches!(file.open_file(), Err(HostError::Changed { .. })));
+    fs::remove_dir(dir.path().join("d")).unwrap();
+    symlink("/etc", dir.path().join("d")).unwrap();
+    assert!(folder.open_dir().is_err());
+}
+
+#[test]
+fn a_deep_tree_needs_few_open_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut path = dir.path().to_owned();
+    for _ in 0..400 {
+        path.push("d");
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("z"), "").unwrap();
+    }
+    let open_files = || fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = open_files();
+    let mut walk = Walk::new(dir.path()).unwrap();
+    let (mut seen, mut most) = (0, 0);
+    while let Some(entry) = walk.next() {
+        entry.unwrap();
+        seen += 1;
+        most = most.max(walk.depth());
+    }
+    assert_eq!((seen, most), (801, 401));
+    let mut half_way = Walk::new(dir.path()).unwrap();
+    half_way.nth(300);
+    assert!(open_files() - before < 150);
+}

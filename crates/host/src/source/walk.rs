@@ -1,0 +1,112 @@
+//! A tree from its root down.
+
+use std::path::{Path, PathBuf};
+
+use obento_base::{FileKind, NameBuf};
+
+use super::{SourceDir, SourceEntry};
+use crate::{FileId, HostError};
+
+/// Directories kept open above the current one; a tree may be deeper than a process may have files open.
+const MAX_OPEN: usize = 64;
+
+/// Walks a tree in order: a directory, then what is in it, by the bytes of the names. What cannot be read is an `Err`
+/// among the entries, and the rest follows.
+pub struct Walk {
+    root: Option<SourceDir>,
+    levels: Vec<Level>,
+    /// The directory that was handed over last and is gone into next.
+    below: Option<SourceEntry>,
+}
+
+/// A directory that is being walked.
+struct Level {
+    /// Closed while many deeper ones are open.
+    dir: Option<SourceDir>,
+    id: FileId,
+    path: PathBuf,
+    /// In reverse order, so that the next one is the last.
+    names: Vec<NameBuf>,
+}
+
+impl Walk {
+    /// Starts with the directory `root`, in which links are followed. Errors: System.
+    pub fn new(root: &Path) -> Result<Self, HostError> {
+        Ok(Self { root: Some(SourceDir::open(root)?), levels: Vec::new(), below: None })
+    }
+
+    /// Does not go into the directory that was handed over last.
+    pub fn prune(&mut self) {
+        self.below = None;
+    }
+
+    /// How many directories lie between the root and the entry that was handed over last; 0 for the root.
+    pub fn depth(&self) -> usize {
+        self.levels.len()
+    }
+
+    fn descend(&mut self, entry: &SourceEntry) -> Result<(), HostError> {
+        let dir = entry.open_dir()?;
+        let mut names = dir.names()?;
+        names.reverse();
+        self.levels.push(Level { path: entry.path(), id: entry.id(), dir: Some(dir), names });
+        if let Some(far) = self.levels.len().checked_sub(MAX_OPEN + 1).and_then(|at| self.levels.get_mut(at))
+        {
+            far.dir = None;
+        }
+        Ok(())
+    }
+
+    /// Steps out of the directory that is done.
+    fn ascend(&mut self) -> Result<(), HostError> {
+        let child = self.levels.pop().and_then(|level| level.dir);
+        let (Some(top), Some(child)) = (self.levels.last_mut(), child) else { return Ok(()) };
+        if top.dir.is_none() {
+            match child.parent(top.id, &top.path) {
+                Ok(dir) => top.dir = Some(dir),
+                Err(error) => {
+                    // There is no way back to any of those above either.
+                    self.levels.clear();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn visit(&mut self, entry: SourceEntry) -> SourceEntry {
+        if entry.attr().kind == FileKind::Directory {
+            self.below = Some(entry.clone());
+        }
+        entry
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Result<SourceEntry, HostError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(root) = self.root.take() {
+            return Some(root.as_entry().map(|entry| self.visit(entry)));
+        }
+        if let Some(entry) = self.below.take()
+            && let Err(error) = self.descend(&entry)
+        {
+            return Some(Err(error));
+        }
+        loop {
+            let level = self.levels.last_mut()?;
+            match (level.names.pop(), &level.dir) {
+                (Some(name), Some(dir)) => {
+                    let entry = dir.entry(&name);
+                    return Some(entry.map(|entry| self.visit(entry)));
+                }
+                _ => {
+                    if let Err(error) = self.ascend() {
+                        return Some(Err(error));
+                    }
+                }
+            }
+        }
+    }
+}
