@@ -11,17 +11,17 @@ use super::{Compression, MEMORY_MAX};
 
 /// Decodes a stream of any compression.
 pub(super) enum Decoder<R: BufRead> {
-    Gzip(Gzip<R>),
+    Gzip(Box<Gzip<R>>),
     Xz(Box<XzReader<R>>),
-    Zstd(Zstd<R>),
+    Zstd(Box<Zstd<R>>),
 }
 
 impl<R: BufRead> Decoder<R> {
     pub fn new(compression: Compression, input: R) -> Self {
         match compression {
-            Compression::Gzip => Self::Gzip(Gzip::Member(GzDecoder::new(input))),
+            Compression::Gzip => Self::Gzip(Box::new(Gzip::Member(GzDecoder::new(input)))),
             Compression::Xz => Self::Xz(Box::new(XzReader::new_mem_limit(input, true, MEMORY_MAX >> 10))),
-            Compression::Zstd => Self::Zstd(Zstd::new(input)),
+            Compression::Zstd => Self::Zstd(Box::new(Zstd::new(input))),
         }
     }
 

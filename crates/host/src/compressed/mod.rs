@@ -1,7 +1,7 @@
 //! Compressed images: decoded once, into a temporary file without a name, so that they can be read at offsets.
 //!
 //! Invariant: hostile bytes meet decoders written in Rust only, and none of them may ask for more than
-//! [`MEMORY_MAX`] of memory.
+//! 100 MiB of memory.
 //! Invariant: blocks of zeros become holes, so that an image takes the space of its data and not of its length.
 
 mod decode;

@@ -43,6 +43,7 @@ const WRITING: &[c_long] = &[
 ];
 
 /// Terminal requests: its size, whether it is one.
+#[allow(clippy::unnecessary_cast, reason = "the type differs between C libraries")]
 const TERMINAL: [u64; 2] = [libc::TIOCGWINSZ as u64, libc::TCGETS as u64];
 
 /// The rules for `rights`: a call is allowed without conditions, or under one of several.

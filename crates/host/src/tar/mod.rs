@@ -210,4 +210,5 @@ fn sparse_map(size: u64, data: &[Range<u64>]) -> Result<Vec<u8>, HostError> {
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "a file with one run of data")]
 mod tests;
