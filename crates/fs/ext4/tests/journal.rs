@@ -1,0 +1,234 @@
+//! Volumes with a dirty journal: what a read-only open shows, and what it says.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use obento_base::{Corrupt, Error, FileKind, Structure};
+use obento_driver::{FileSystem as _, LayoutLock, Notice, Span};
+use obento_ext4::Ext4;
+use obento_testkit::oracle::{LoopMount, Oracle, call, corpus, require};
+use tempfile::TempDir;
+
+const MIB: u64 = 1 << 20;
+
+/// What is compared of a file: kind and permissions, size, links but of directories, which Linux's replay of fast
+/// commits leaves to e2fsck, and content.
+type Tree = BTreeMap<PathBuf, (u32, u64, u64, Vec<u8>)>;
+
+fn kernel_tree(root: &Path) -> Tree {
+    let mut tree = Tree::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in folder.read_dir().unwrap() {
+            let path = entry.unwrap().path();
+            let meta = path.symlink_metadata().unwrap();
+            let relative = path.strip_prefix(root).unwrap().to_owned();
+            let described = if meta.is_dir() {
+                folders.push(path);
+                (meta.mode(), 0, 0, Vec::new())
+            } else {
+                (meta.mode(), meta.size(), meta.nlink(), fs::read(&path).unwrap())
+            };
+            tree.insert(relative, described);
+        }
+    }
+    tree
+}
+
+fn content(fs: &Ext4, ino: obento_base::Ino, size: u64) -> Vec<u8> {
+    let (lock, mut bytes) = (LayoutLock::new(), vec![0; usize::try_from(size).unwrap()]);
+    let layout = lock.shared();
+    let mut at = 0;
+    while at < size {
+        let extent = fs.map(&layout, ino, at..size).unwrap();
+        let range = usize::try_from(at).unwrap()..usize::try_from(at + extent.len).unwrap();
+        match extent.span {
+            Span::Hole | Span::Unwritten => {}
+            Span::Mapped(offset) => fs.device().unwrap().read_at(offset, &mut bytes[range]).unwrap(),
+            Span::Driver => {
+                assert_eq!(fs.read(&layout, ino, at, &mut bytes[range.clone()]).unwrap(), range.len())
+            }
+        }
+        at += extent.len;
+    }
+    bytes
+}
+
+fn our_tree(image: &Path) -> Tree {
+    let fs = common::open(image).unwrap();
+    let all = common::read_everything(&fs);
+    assert_eq!(all.errors, []);
+    let described = all.entries.into_iter().map(|(path, attr)| {
+        let path = PathBuf::from(String::from_utf8(path[1..].to_vec()).unwrap());
+        let mode = u32::from(attr.st_mode());
+        match attr.kind {
+            FileKind::Directory => (path, (mode, 0, 0, Vec::new())),
+            _ => (path, (mode, attr.size, attr.nlink.into(), content(&fs, attr.ino, attr.size))),
+        }
+    });
+    described.collect()
+}
+
+/// An image of 64 MiB and its copy, taken while `busy` had just been done to the mounted one.
+fn snapshot(folder: &TempDir, mke2fs: &[&str], before: fn(&Path), busy: fn(&Path)) -> PathBuf {
+    let (image, copy) = (folder.path().join("image"), folder.path().join("copy"));
+    File::create(&image).unwrap().set_len(64 * MIB).unwrap();
+    let args = ["-q", "-F", "-t", "ext4"].iter().chain(mke2fs).copied();
+    call("mke2fs", args.chain([image.to_str().unwrap()])).unwrap();
+    let mount = LoopMount::new(&image, "").unwrap();
+    before(mount.path());
+    commit(mount.path());
+    // Only a transaction after a full commit can be a fast one, and what made a directory is then too old to matter.
+    File::create(mount.path().join("first")).unwrap().sync_all().unwrap();
+    commit(mount.path());
+    busy(mount.path());
+    fs::copy(&image, &copy).unwrap();
+    mount.unmount().unwrap();
+    copy
+}
+
+fn commit(root: &Path) {
+    call("sync", ["-f".as_ref(), root.as_os_str()]).unwrap();
+}
+
+/// Sync after each step, so that there are several fast commits.
+fn write(path: &Path, bytes: &[u8]) {
+    let mut file = File::create(path).unwrap();
+    file.write_all(bytes).unwrap();
+    file.sync_all().unwrap();
+}
+
+fn prepare(root: &Path) {
+    fs::create_dir(root.join("old")).unwrap();
+    fs::create_dir(root.join("removed")).unwrap();
+    for n in 0..30 {
+        fs::write(root.join(format!("old/{n}")), vec![n; 3000 * usize::from(n)]).unwrap();
+    }
+}
+
+fn change(root: &Path) {
+    let old = |n: u32| root.join(format!("old/{n}"));
+    write(&root.join("old/new"), &[7; 10_000]);
+    fs::create_dir(root.join("old/sub")).unwrap();
+    write(&root.join("old/sub/inner"), b"inner");
+    fs::create_dir(root.join("old/sub/deeper")).unwrap();
+    write(&root.join("old/sub/deeper/most"), &[9; 70_000]);
+    fs::remove_file(old(3)).unwrap();
+    fs::remove_dir(root.join("removed")).unwrap();
+    fs::hard_link(old(4), root.join("linked")).unwrap();
+    fs::rename(old(5), root.join("renamed")).unwrap();
+    fs::rename(old(6), old(7)).unwrap();
+    write(&old(8), b"short now");
+    let file = File::options().write(true).open(old(20)).unwrap();
+    file.set_len(5_000).unwrap();
+    file.sync_all().unwrap();
+    file.write_all_at(&[0xee; 9_000], 200_000).unwrap();
+    file.sync_all().unwrap();
+    // Comes and goes, and another may take its inode.
+    write(&root.join("brief"), &[1; 20_000]);
+    fs::remove_file(root.join("brief")).unwrap();
+    write(&root.join("second"), &[2; 3_000]);
+    for n in 0..60 {
+        File::create(root.join(format!("old/sub/many-{n}"))).unwrap();
+    }
+    write(&root.join("last"), &[3; 1]);
+}
+
+const ORACLES: &[Oracle] = &[Oracle::LoopMount, Oracle::Program("mke2fs"), Oracle::Program("sync")];
+
+#[test]
+fn fast_commits_show_what_the_kernel_replays() {
+    if !require(ORACLES) {
+        return;
+    }
+    for features in [
+        &["-O", "fast_commit"][..],
+        &["-O", "fast_commit,^metadata_csum,^dir_index", "-b", "4096"],
+        &["-O", "fast_commit,inline_data", "-I", "256"],
+        &["-O", "fast_commit,bigalloc", "-b", "4096", "-C", "16384"],
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let image = snapshot(&folder, features, prepare, change);
+        let before = fs::read(&image).unwrap();
+        let volume = common::open(&image).unwrap();
+        let transactions = match volume.info().notices[..] {
+            [Notice::Replayed { transactions }] => transactions,
+            ref other => panic!("{features:?}: {other:?}"),
+        };
+        // Each fsync was a fast commit, and not a transaction of the log.
+        assert!(transactions >= 10, "{features:?}: {transactions}");
+        let found = our_tree(&image);
+        assert!(fs::read(&image).unwrap() == before, "the image was changed by reading it");
+        assert!(
+            found.contains_key(Path::new("last")) && found.contains_key(Path::new("old/sub/deeper/most"))
+        );
+        LoopMount::new(&image, "").unwrap().unmount().unwrap();
+        let mount = LoopMount::new(&image, "ro").unwrap();
+        let expected = kernel_tree(mount.path());
+        let names = |tree: &Tree| tree.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(&found), names(&expected), "{features:?}");
+        for (path, described) in expected {
+            assert!(found[&path] == described, "{features:?}: {}", path.display());
+        }
+    }
+}
+
+#[test]
+fn link_counts_of_directories_follow_fast_commits() {
+    if !require(ORACLES) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = snapshot(&folder, &["-O", "fast_commit"], prepare, change);
+    let fs = common::open(&image).unwrap();
+    let links = |ino| fs.getattr(ino).unwrap().nlink;
+    let lookup = |dir, name: &str| fs.lookup(dir, obento_base::Name::new(name.as_bytes()).unwrap()).unwrap();
+    let old = lookup(fs.root(), "old");
+    let sub = lookup(old, "sub");
+    // `.`, `..` of old and lost+found, and its own name; `removed` is gone.
+    assert_eq!((links(fs.root()), links(old), links(sub)), (4, 3, 3));
+    assert_eq!((fs.parent(sub).unwrap(), fs.parent(lookup(sub, "deeper")).unwrap()), (old, sub));
+}
+
+/// The notices of an image of the corpus, and whether it could be opened.
+fn notices(folder: &TempDir, name: &str) -> Result<Vec<Notice>, Error> {
+    use std::io::Read as _;
+    let mut bytes = Vec::new();
+    let packed = File::open(corpus().unwrap().join(format!("{name}.gz"))).unwrap();
+    flate2::read::MultiGzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
+    let image = folder.path().join("image");
+    fs::write(&image, bytes).unwrap();
+    common::open(&image).map(|fs| fs.info().notices)
+}
+
+#[test]
+fn damaged_journals_of_the_corpus_are_told_exactly() {
+    if !require(&[Oracle::Corpus]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let checksum = |error: &Error| {
+        matches!(error, Error::Corrupt(Corrupt::Checksum { structure: Structure::Journal, .. }))
+    };
+    for name in ["j_corrupt_descr_csum", "j_corrupt_sb_csum"] {
+        let notices = notices(&folder, name).unwrap();
+        assert!(
+            matches!(&notices[..], [Notice::ReplayFailed(error)] if checksum(error)),
+            "{name}: {notices:?}"
+        );
+    }
+    for (name, transactions) in [("j_corrupt_commit_csum", 0), ("j_corrupt_journal_block", 3)] {
+        let notices = notices(&folder, name).unwrap();
+        let [Notice::Damaged(error), rest @ ..] = &notices[..] else { panic!("{name}: {notices:?}") };
+        assert!(checksum(error), "{name}: {notices:?}");
+        let replayed = Notice::Replayed { transactions };
+        assert_eq!(rest, if transactions == 0 { vec![] } else { vec![replayed] }, "{name}");
+    }
+    // Its damaged revoke block is in a transaction without a commit block, which e2fsck drops without a word, too.
+    assert_eq!(notices(&folder, "j_corrupt_revoke_csum"), Ok(vec![Notice::Replayed { transactions: 1 }]));
+}
