@@ -40,11 +40,10 @@ struct Set {
 }
 
 impl Set {
-    fn find(&mut self, hash: u64, dir: Ino, name: &Name) -> Option<(usize, &mut Entry)> {
+    fn find(&mut self, key: &Key<'_>) -> Option<&mut Entry> {
         self.entries
             .iter_mut()
-            .enumerate()
-            .find(|(_, entry)| entry.hash == hash && entry.dir == dir && *entry.name == *name)
+            .find(|entry| entry.hash == key.hash && entry.dir == key.dir && *entry.name == *key.name)
     }
 
     /// Puts `entry` in; answers the one that had to make room: the first that was not found again since the hand
@@ -64,6 +63,13 @@ impl Set {
         }
         Some(entry)
     }
+}
+
+/// A name in a directory, hashed.
+pub(crate) struct Key<'a> {
+    hash: u64,
+    dir: Ino,
+    name: &'a Name,
 }
 
 /// What the cache knows of a name.
@@ -93,16 +99,19 @@ impl Names {
         }
     }
 
-    fn set(&self, dir: Ino, name: &Name) -> Option<(u64, &Mutex<Set>)> {
-        let hash = self.hasher.hash_one((dir, name));
-        let index = hash.checked_rem(to_u64(self.sets.len()))?;
-        self.sets.get(to_usize(index)).map(|set| (hash, set))
+    /// What to ask the cache by, so that a name is hashed once.
+    pub(crate) fn key<'a>(&self, dir: Ino, name: &'a Name) -> Key<'a> {
+        Key { hash: self.hasher.hash_one((dir, name)), dir, name }
     }
 
-    pub(crate) fn get(&self, dir: Ino, name: &Name) -> Option<Known> {
-        let (hash, set) = self.set(dir, name)?;
-        let mut set = set.lock();
-        let (_, entry) = set.find(hash, dir, name)?;
+    fn set(&self, key: &Key<'_>) -> Option<&Mutex<Set>> {
+        let index = key.hash.checked_rem(to_u64(self.sets.len()))?;
+        self.sets.get(to_usize(index))
+    }
+
+    pub(crate) fn get(&self, key: &Key<'_>) -> Option<Known> {
+        let mut set = self.set(key)?.lock();
+        let entry = set.find(key)?;
         entry.hot = true;
         Some(match &entry.target {
             Some(inode) => {
@@ -113,16 +122,17 @@ impl Names {
         })
     }
 
-    /// Notes what `name` leads to. A use of `target` goes over to the cache. Without memory, or a cache, nothing is
-    /// noted and the use comes back.
+    /// Notes what a name leads to. A use of `target` goes over to the cache. Without a cache nothing is noted and the
+    /// use comes back.
     #[must_use]
-    pub(crate) fn put(&self, dir: Ino, name: &Name, target: Option<Arc<Inode>>) -> Dropped {
-        let Some((hash, set)) = self.set(dir, name) else { return target };
+    pub(crate) fn put(&self, key: &Key<'_>, target: Option<Arc<Inode>>) -> Dropped {
+        let Some(set) = self.set(key) else { return target };
         let mut set = set.lock();
-        if let Some((_, entry)) = set.find(hash, dir, name) {
+        if let Some(entry) = set.find(key) {
             return core::mem::replace(&mut entry.target, target);
         }
-        set.insert(Entry { hash, dir, name: name.to_buf(), target, hot: false }).and_then(|old| old.target)
+        let entry = Entry { hash: key.hash, dir: key.dir, name: key.name.to_buf(), target, hot: false };
+        set.insert(entry).and_then(|old| old.target)
     }
 
     /// Empties the cache; answers the uses it held.

@@ -8,7 +8,7 @@ use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
 use obento_driver::{Cookie, DirEntry, EntrySink, FileSystem};
 
 use crate::access::{self, Caller, Want};
-use crate::names::Known;
+use crate::names::{Key, Known};
 use crate::table::{Facts, Inode};
 use crate::vfs::Vfs;
 
@@ -71,36 +71,44 @@ impl Node {
     /// What `name` leads to in this directory, through the cache. Errors, the first that holds: NotDirectory;
     /// NameTooLong; NotFound.
     pub fn lookup(&self, name: &Name) -> Result<Node> {
-        if let Some(Known::Leads(inode)) = self.vfs.0.names.get(self.ino(), name) {
+        let names = &self.vfs.0.names;
+        let key = names.key(self.ino(), name);
+        let known = names.get(&key);
+        if let Some(Known::Leads(inode)) = known {
             return Ok(Node::new(self.vfs.clone(), inode));
         }
-        if self.kind()? != FileKind::Directory {
-            return Err(Error::NotDirectory);
+        // What the cache says of a number that was a directory in an earlier life holds no more for a file.
+        match known {
+            _ if self.kind()? != FileKind::Directory => Err(Error::NotDirectory),
+            _ if !self.vfs.name_fits(name) => Err(Error::NameTooLong),
+            Some(_) => Err(Error::NotFound),
+            None => {
+                let _names = self.inode.guard.read();
+                self.ask_driver(&key, name)
+            }
         }
-        if !self.vfs.name_fits(name) {
-            return Err(Error::NameTooLong);
-        }
-        let _names = self.inode.guard.read();
-        self.lookup_guarded(name)
     }
 
     /// `lookup` for who holds the guard of this directory.
     pub(crate) fn lookup_guarded(&self, name: &Name) -> Result<Node> {
-        match self.vfs.0.names.get(self.ino(), name) {
-            Some(Known::Leads(inode)) => return Ok(Node::new(self.vfs.clone(), inode)),
-            Some(Known::Nowhere) => return Err(Error::NotFound),
-            None => {}
+        let key = self.vfs.0.names.key(self.ino(), name);
+        match self.vfs.0.names.get(&key) {
+            Some(Known::Leads(inode)) => Ok(Node::new(self.vfs.clone(), inode)),
+            Some(Known::Nowhere) => Err(Error::NotFound),
+            None => self.ask_driver(&key, name),
         }
-        let found = self.file_system().lookup(self.ino(), name);
-        match found {
+    }
+
+    fn ask_driver(&self, key: &Key<'_>, name: &Name) -> Result<Node> {
+        match self.file_system().lookup(self.ino(), name) {
             Ok(ino) => {
                 let node = self.vfs.take(ino);
-                self.note(name, Some(&node));
+                self.note_key(key, Some(&node));
                 Ok(node)
             }
             Err(error) => {
                 if error == Error::NotFound {
-                    self.note(name, None);
+                    self.note_key(key, None);
                 }
                 Err(error)
             }
@@ -108,11 +116,13 @@ impl Node {
     }
 
     /// Notes in the cache what `name` leads to. Only for who holds the guard of this directory.
-    ///
+    pub(crate) fn note(&self, name: &Name, target: Option<&Node>) {
+        self.note_key(&self.vfs.0.names.key(self.ino(), name), target);
+    }
+
     /// Where several names lead to one entry because case does not count, a change could not reach all of them in
     /// the cache: such a directory is cached only while nothing can change.
-    pub(crate) fn note(&self, name: &Name, target: Option<&Node>) {
-        let names = &self.vfs.0.names;
+    fn note_key(&self, key: &Key<'_>, target: Option<&Node>) {
         if self.file_system().writable().is_some() && self.facts().map_or(true, |facts| facts.casefold) {
             return;
         }
@@ -120,7 +130,7 @@ impl Node {
             node.inode.use_again();
             Arc::clone(&node.inode)
         });
-        if let Some(left) = names.put(self.ino(), name, used) {
+        if let Some(left) = self.vfs.0.names.put(key, used) {
             self.vfs.0.release(&left);
         }
     }
