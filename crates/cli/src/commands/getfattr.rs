@@ -29,7 +29,7 @@ pub struct Args {
     name: Option<OsString>,
     /// Show attributes whose name matches REGEX; - is all of them
     #[arg(
-        short,
+        short = 'm',
         long = "match",
         value_name = "REGEX",
         default_value = "^user\\.",

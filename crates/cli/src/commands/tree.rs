@@ -11,7 +11,6 @@ use crate::context::Context;
 use crate::escape::{Style, escape};
 use crate::format::colors::{Colors, Look, Painter};
 use crate::format::mode::{classify, mode_string};
-use crate::format::size::Unit;
 use crate::json::Line;
 use crate::open::{Found, find_all, join};
 use crate::output::{Outcome, Output};
@@ -65,11 +64,18 @@ pub struct Args {
     /// Draw with ASCII characters
     #[arg(long)]
     ascii: bool,
+    /// No colours
+    #[arg(short, overrides_with = "colors")]
+    no_colors: bool,
+    /// Colours in any case
+    #[arg(short = 'C', overrides_with = "no_colors")]
+    colors: bool,
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let found = find_all(&args.paths, Symlinks::Follow, context, |report| context.fail(report));
-    let painter = context.colors().then(|| Painter::new(Colors::from_env()));
+    let colors = args.colors || (context.colors() && !args.no_colors);
+    let painter = colors.then(|| Painter::new(Colors::from_env()));
     let out = Output::stdout();
     let style = if out.is_terminal() { Style::Backslash } else { Style::Literal };
     let mut drawer = Drawer { args, context, painter, out, style, directories: 0, files: 0 };
@@ -272,7 +278,7 @@ impl Drawer<'_> {
             facts.push(owner(owners.group(attr.gid), attr.gid));
         }
         if self.args.human {
-            facts.push(format!("{:>4}", Unit::Human.text(attr.size)).into_bytes());
+            facts.push(human(attr.size).into_bytes());
         } else if self.args.size {
             facts.push(format!("{:>11}", attr.size).into_bytes());
         }
@@ -288,5 +294,36 @@ impl Drawer<'_> {
         }
         text.push('\n');
         Ok(self.out.write_all(text.as_bytes())?)
+    }
+}
+
+/// Rounded to the nearest, as tree.c does and coreutils do not.
+fn human(size: u64) -> String {
+    let mut rest = size;
+    let mut power = usize::from(rest >= 1024);
+    while rest >= 1024 * 1024 {
+        rest /= 1024;
+        power += 1;
+    }
+    let letter = char::from(b"BKMGTPE"[power.min(6)]);
+    let value = rest as f64 / 1024.0;
+    match (power, rest / 1024) {
+        (0, _) => format!("{rest:>4}"),
+        (_, ..10) => format!("{value:>3.1}{letter}"),
+        _ => format!("{value:>3.0}{letter}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::human;
+
+    #[test]
+    fn sizes_are_rounded_to_the_nearest() {
+        for (size, expected) in
+            [(0, "   0"), (1023, "1023"), (1650, "1.6K"), (15_000, " 15K"), (3 << 30, "3.0G")]
+        {
+            assert_eq!(human(size), expected);
+        }
     }
 }

@@ -152,8 +152,8 @@ impl Settings {
             quoting,
             align_quotes: quoting == Style::Shell && (shape == Shape::Long || (columns && width != 0)),
             width,
-            // A tab loses the background of a colour.
-            tab: if context.colors() { 0 } else { 8 },
+            // A tab loses the background of a colour, and a line without an end has no tab stops.
+            tab: if context.colors() || width == 0 { 0 } else { 8 },
             end: if args.zero { 0 } else { b'\n' },
             targets: matches!(shape, Shape::Long | Shape::Json),
         })
