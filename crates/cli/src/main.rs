@@ -9,6 +9,7 @@ mod cli;
 mod commands;
 mod context;
 mod escape;
+mod find;
 mod format;
 mod json;
 mod open;

@@ -4,6 +4,7 @@ mod cat;
 mod completions;
 mod df;
 mod du;
+mod find;
 mod getfattr;
 mod ls;
 mod man;
@@ -23,6 +24,7 @@ pub enum Command {
     Cat(cat::Args),
     Stat(stat::Args),
     Tree(tree::Args),
+    Find(find::Args),
     Du(du::Args),
     Df(df::Args),
     Readlink(readlink::Args),
@@ -39,6 +41,7 @@ impl Command {
             Self::Cat(args) => cat::run(&args, context),
             Self::Stat(args) => stat::run(&args, context),
             Self::Tree(args) => tree::run(&args, context),
+            Self::Find(args) => find::run(&args, context),
             Self::Du(args) => du::run(&args, context),
             Self::Df(args) => df::run(&args, context),
             Self::Readlink(args) => readlink::run(&args, context),

@@ -1,0 +1,88 @@
+//! The files that arguments of an expression name.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::rc::Rc;
+
+use obento::{Node, Operand, Symlinks, Timestamp, Volume};
+
+use crate::context::Context;
+use crate::find::{Reference, Stamp, World, Zone, time_of};
+use crate::format::time::Clock;
+use crate::open::{self, Location};
+
+/// What the parser asks about files that arguments name.
+pub struct Host<'a> {
+    pub context: &'a Context,
+    pub zone: Zone,
+    pub now: Timestamp,
+    volumes: RefCell<Vec<Rc<Volume>>>,
+}
+
+impl<'a> Host<'a> {
+    /// The world as it is now.
+    pub fn new(context: &'a Context) -> Self {
+        let clock = Clock::system();
+        Self { context, zone: Zone::system(), now: clock.now(), volumes: RefCell::default() }
+    }
+
+    /// A number that tells `volume` from others.
+    pub fn number(&self, volume: &Rc<Volume>) -> usize {
+        let mut volumes = self.volumes.borrow_mut();
+        let known = volumes.iter().position(|known| Rc::ptr_eq(known, volume));
+        known.unwrap_or_else(|| {
+            volumes.push(volume.clone());
+            volumes.len() - 1
+        })
+    }
+
+    fn node(&self, operand: &OsStr) -> Result<(Node, usize), String> {
+        let Location { volume, place, .. } =
+            open::open(operand, self.context).map_err(|report| report.to_string())?;
+        let node = volume.resolve(&place, Symlinks::Keep).map_err(|error| error.to_string())?;
+        Ok((node, self.number(&volume)))
+    }
+}
+
+impl World for Host<'_> {
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn zone(&self) -> &Zone {
+        &self.zone
+    }
+
+    fn time_of(&self, operand: &OsStr, stamp: Stamp) -> Result<Option<Timestamp>, String> {
+        match Operand::parse(operand).map_err(|error| error.to_string())? {
+            Operand::Image(_) => {
+                let (node, _) = self.node(operand)?;
+                Ok(time_of(&node.attr().map_err(|error| error.to_string())?, stamp))
+            }
+            Operand::Host(path) => host_time(&path, stamp).map_err(|error| error.to_string()),
+            Operand::Stdio => Err("standard input has no times to compare with".into()),
+        }
+    }
+
+    fn file(&self, operand: &OsStr) -> Result<Reference, String> {
+        self.node(operand).map(|(node, volume)| Reference { volume, ino: node.ino() })
+    }
+}
+
+fn host_time(path: &Path, stamp: Stamp) -> io::Result<Option<Timestamp>> {
+    let meta = fs::symlink_metadata(path)?;
+    let time = |secs, nanos: i64| Some(Timestamp::new(secs, u32::try_from(nanos).unwrap_or_default()));
+    Ok(match stamp {
+        Stamp::Access => time(meta.atime(), meta.atime_nsec()),
+        Stamp::Change => time(meta.ctime(), meta.ctime_nsec()),
+        Stamp::Modify => time(meta.mtime(), meta.mtime_nsec()),
+        Stamp::Birth => meta.created().ok().and_then(|created| {
+            let since = created.duration_since(std::time::UNIX_EPOCH).ok()?;
+            Some(Timestamp::new(i64::try_from(since.as_secs()).ok()?, since.subsec_nanos()))
+        }),
+    })
+}

@@ -1,0 +1,266 @@
+//! `obento find`: the files below a start point that an expression is true of.
+
+mod host;
+mod view;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, BufWriter, IsTerminal};
+use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
+
+use obento::{Error, Node, Owners, Step, Symlinks, Volume, Walk};
+
+use self::host::Host;
+use self::view::View;
+use crate::context::Context;
+use crate::escape::Style;
+use crate::find::{
+    Entry, Evaluator, Order, Owner, Parsed, Runner, Sink, Trouble, Verdict, parse, split_start_points,
+};
+use crate::open::{self, Found, Location};
+use crate::output::{Outcome, Output, Stop};
+use crate::report::{Report, subject};
+
+/// Find files in images by name, type, size, time, owner, permissions, ...
+///
+/// The expression is GNU find's; paths in -path and -regex are those inside the image (/etc/passwd). -exec hands a
+/// temporary copy of the file to the command, and its address in OBENTO_ADDRESS.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Never follow symbolic links (the default)
+    #[arg(short = 'P', overrides_with = "follow_start")]
+    physical: bool,
+    /// Follow symbolic links that are start points
+    #[arg(short = 'H', overrides_with = "physical")]
+    follow_start: bool,
+    /// Start points (IMAGE[:/PATH]), then tests (-name -type -size -mtime -newer -perm -user -empty ...), operators
+    /// (! -a -o , \( \)) and actions (-print -print0 -printf -ls -exec -prune -quit)
+    #[arg(
+        value_name = "IMAGE[:/PATH]... [EXPRESSION]",
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        required = true
+    )]
+    words: Vec<OsString>,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let (starts, expression) = split_start_points(&args.words);
+    if starts.is_empty() {
+        let report = Report::new("cannot search", "no image is named");
+        return Err(report
+            .help("name one before the expression: obento find disk.img -name '*.conf'")
+            .into());
+    }
+    let world = Host::new(context);
+    let parsed = parse(expression, &world).map_err(|error| {
+        let report = Report::new("cannot search", &error.message);
+        Stop::Failed(error.help.iter().fold(report, |report, help| report.help(help)))
+    })?;
+    parsed.warnings.iter().for_each(|warning| context.note(b"find", warning));
+    let json = context.json() || parsed.options.json;
+    if json && parsed.formatted {
+        let report = Report::new(
+            "cannot search",
+            "--json writes what -print prints, and not what -printf, -print0 and -ls do",
+        );
+        return Err(report.help("leave out one of the two").into());
+    }
+    let sinks = sinks(&parsed)?;
+    let starts = start_points(starts, args, &parsed, &world);
+    let mut evaluator = Evaluator {
+        expr: &parsed.expr,
+        zone: world.zone.clone(),
+        now: world.now,
+        sinks,
+        runner: Runner::new(&parsed.commands),
+        json,
+        columns: Default::default(),
+    };
+    for start in &starts {
+        let mut search = Search { start, parsed: &parsed, evaluator: &mut evaluator, context };
+        if search.run()? == Quit::Yes {
+            break;
+        }
+    }
+    match evaluator.finish() {
+        Err(Trouble::Output(error)) => return Err(error.into()),
+        Err(Trouble::Command(why)) => context.warn(&Report::new("cannot run the command of -exec", why)),
+        Err(Trouble::File(error)) => context.warn(&Report::new("cannot finish", error)),
+        Ok(()) => {}
+    }
+    if evaluator.runner.failed() {
+        context.raise(1);
+    }
+    Ok(())
+}
+
+/// Standard output, and the files of `-fprint` and its like.
+fn sinks(parsed: &Parsed) -> Result<Vec<Sink<'static>>, Stop> {
+    let stdout = Box::new(Output::stdout());
+    let style = if io::stdout().is_terminal() { Style::Question } else { Style::Literal };
+    let mut sinks = vec![Sink { out: stdout, style }];
+    for path in &parsed.outputs {
+        let file =
+            fs::File::create(path).map_err(|error| Report::on("cannot write to", path.as_bytes(), error))?;
+        sinks.push(Sink { out: Box::new(BufWriter::new(file)), style: Style::Literal });
+    }
+    Ok(sinks)
+}
+
+/// A start point, opened.
+struct Start {
+    /// The address.
+    shown: Vec<u8>,
+    /// The part of it before the path.
+    prefix: Rc<[u8]>,
+    /// The path inside the image.
+    path: Vec<u8>,
+    volume: Rc<Volume>,
+    number: usize,
+    fs_type: &'static str,
+    node: Node,
+}
+
+/// Opens what `arguments` name, gives up rights unless there are commands to run, and finds the files.
+fn start_points(arguments: &[OsString], args: &Args, parsed: &Parsed, world: &Host<'_>) -> Vec<Start> {
+    let context = world.context;
+    let opened: Vec<_> = arguments.iter().map(|argument| open::open(argument, context)).collect();
+    if parsed.commands.is_empty() {
+        context.seal();
+    }
+    let mut starts = Vec::new();
+    for location in opened {
+        let found = location.and_then(|location| {
+            knows_owners(&location, parsed)?;
+            find_start(location, args)
+        });
+        match found {
+            Ok(found) => starts.extend(found.into_iter().map(|found| Start::new(found, world))),
+            Err(report) => context.warn(&report),
+        }
+    }
+    starts
+}
+
+/// A user that the image does not know is a mistake, and no search that finds nothing.
+fn knows_owners(location: &Location, parsed: &Parsed) -> Result<(), Report> {
+    let owners = location.volume.owners();
+    let unknown = parsed.owners.iter().find(|(owner, name)| owner_id(owners, *owner, name).is_none());
+    let Some((owner, name)) = unknown else { return Ok(()) };
+    let (word, file, test) = match owner {
+        Owner::User => ("user", "passwd", "-uid"),
+        Owner::Group => ("group", "group", "-gid"),
+    };
+    let cause = format!("the /etc/{file} of the image has no {word} {}", subject(name));
+    Err(Report::on("cannot search", location.shown(), cause).help(format!("{test} takes a number")))
+}
+
+fn owner_id(owners: &Owners, owner: Owner, name: &[u8]) -> Option<u32> {
+    match owner {
+        Owner::User => owners.uid(name),
+        Owner::Group => owners.gid(name),
+    }
+}
+
+fn find_start(location: Location, args: &Args) -> Result<Vec<Found>, Report> {
+    if args.follow_start {
+        // A link that leads nowhere is itself.
+        if let Ok(found) = location.clone().find(Symlinks::Follow, "cannot search") {
+            return Ok(found);
+        }
+    }
+    location.find(Symlinks::Keep, "cannot search")
+}
+
+impl Start {
+    fn new(found: Found, world: &Host<'_>) -> Self {
+        let Found { location, node } = found;
+        let shown = location.shown();
+        let Location { volume, prefix, .. } = location;
+        let path = shown[prefix.len()..].to_vec();
+        let (number, fs_type) = (world.number(&volume), volume.info().probe.fs_type);
+        Self { shown, prefix, path, volume, number, fs_type, node }
+    }
+
+    /// The path inside the image of what lies at `below` under the start point.
+    fn path_of(&self, below: &[u8]) -> Vec<u8> {
+        if below.is_empty() { self.path.clone() } else { open::join(&self.path, below) }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Quit {
+    Yes,
+    No,
+}
+
+/// The search below one start point.
+struct Search<'s, 'e> {
+    start: &'s Start,
+    parsed: &'s Parsed,
+    evaluator: &'s mut Evaluator<'e>,
+    context: &'s Context,
+}
+
+impl Search<'_, '_> {
+    fn run(&mut self) -> Result<Quit, Stop> {
+        let options = &self.parsed.options;
+        let mut walk =
+            Walk::new(self.start.node.clone()).order(obento::Order::Directory).max_depth(options.max_depth);
+        while let Some(met) = walk.next() {
+            let entry = match met {
+                Ok(entry) => entry,
+                Err(damage) => {
+                    self.warn("cannot read all of", &self.start.path_of(&damage.path), damage.error);
+                    continue;
+                }
+            };
+            let turn = match entry.step {
+                Step::Enter => options.order == Order::Pre,
+                Step::Leave => options.order == Order::Post,
+                Step::File => true,
+            };
+            if !turn || entry.depth < options.min_depth {
+                continue;
+            }
+            let verdict = self.visit(&entry)?;
+            if verdict.quit {
+                return Ok(Quit::Yes);
+            }
+            if verdict.prune && entry.step == Step::Enter {
+                walk.prune();
+            }
+        }
+        Ok(Quit::No)
+    }
+
+    /// Asks the expression of a file.
+    fn visit(&mut self, met: &obento::Entry) -> Result<Verdict, Stop> {
+        let path = self.start.path_of(&met.path);
+        let view = View { met, start: self.start };
+        let entry = Entry {
+            prefix: &self.start.prefix,
+            path: &path,
+            start: &self.start.shown,
+            start_len: self.start.path.len(),
+            depth: met.depth,
+            file: &view,
+        };
+        match self.evaluator.evaluate(&entry) {
+            Ok(verdict) => return Ok(verdict),
+            Err(Trouble::Output(error)) => return Err(error.into()),
+            Err(Trouble::File(error)) => self.warn("cannot examine", &path, error),
+            Err(Trouble::Command(why)) => {
+                self.context.warn(&Report::on("cannot run the command of -exec on", entry.address(), why));
+            }
+        }
+        Ok(Verdict::default())
+    }
+
+    fn warn(&self, what: &str, path: &[u8], error: Error) {
+        self.context.warn(&Report::on(what, [&self.start.prefix, path].concat(), error));
+    }
+}

@@ -1,0 +1,146 @@
+//! A file in an image, as the expression sees it.
+
+use std::fs;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use obento::{Attr, Caller, Cookie, Error, FileKind, Node, Owners, Symlinks};
+
+use super::{Start, owner_id};
+use crate::find::{CopyFailure, File, Owner, Trouble};
+use crate::json::Line;
+
+/// A file of the walk as the expression sees it.
+pub struct View<'a> {
+    pub met: &'a obento::Entry,
+    pub start: &'a Start,
+}
+
+impl View<'_> {
+    fn node(&self) -> &Node {
+        &self.met.node
+    }
+
+    /// What a link leads to, or the file itself; none for a link that leads nowhere.
+    fn target(&self) -> Result<Option<Node>, Error> {
+        if self.met.attr.kind != FileKind::Symlink {
+            return Ok(Some(self.node().clone()));
+        }
+        let (vfs, root) = (self.node().vfs(), self.node().vfs().root());
+        let (from, path) = match self.met.path.as_slice() {
+            [] => (&root, self.start.path.as_slice()),
+            below => (&self.start.node, below),
+        };
+        match vfs.resolve(from, path, Symlinks::Follow, &Caller::Owner) {
+            Ok(node) => Ok(Some(node)),
+            Err(Error::NotFound | Error::NotDirectory) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn owners(&self) -> &Owners {
+        self.start.volume.owners()
+    }
+}
+
+impl File for View<'_> {
+    fn kind(&self) -> Result<FileKind, Error> {
+        Ok(self.met.attr.kind)
+    }
+
+    fn attr(&self) -> Result<Attr, Error> {
+        Ok(self.met.attr)
+    }
+
+    fn target_attr(&self) -> Result<Option<Attr>, Error> {
+        self.target()?.map(|node| node.attr()).transpose()
+    }
+
+    fn link_target(&self) -> Result<Option<Vec<u8>>, Error> {
+        match self.kind()? {
+            FileKind::Symlink => self.node().read_link().map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn is_empty_dir(&self) -> Result<bool, Error> {
+        let mut first = None;
+        self.node().read_dir(Cookie::START, &mut |entry| {
+            first = Some(entry.map(|_| ()));
+            std::ops::ControlFlow::Break(())
+        })?;
+        first.transpose().map(|entry| entry.is_none())
+    }
+
+    fn context(&self) -> Result<Option<Vec<u8>>, Error> {
+        match self.node().get_xattr(b"security.selinux") {
+            Ok(mut value) => {
+                value.pop_if(|last| *last == 0);
+                Ok(Some(value))
+            }
+            Err(Error::NoData | Error::NotSupported) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn user_name(&self, uid: u32) -> Option<&[u8]> {
+        self.owners().user(uid)
+    }
+
+    fn group_name(&self, gid: u32) -> Option<&[u8]> {
+        self.owners().group(gid)
+    }
+
+    fn owner_id(&self, owner: Owner, name: &[u8]) -> Option<u32> {
+        owner_id(self.start.volume.owners(), owner, name)
+    }
+
+    fn fs_type(&self) -> &str {
+        self.start.fs_type
+    }
+
+    fn volume(&self) -> usize {
+        self.start.number
+    }
+
+    fn write_json(&self, address: &[u8], name: &[u8], mut out: &mut dyn Write) -> Result<(), Trouble> {
+        let line = Line::new("entry").bytes("path", address).bytes("name", name);
+        let line = line.attr(&self.met.attr, self.owners());
+        let line = match self.link_target()? {
+            Some(target) => line.bytes("target", &target),
+            None => line,
+        };
+        Ok(line.write(&mut out)?)
+    }
+
+    fn copy_out(&self, to: &Path) -> Result<u64, CopyFailure> {
+        let node = self.target().map_err(CopyFailure::Source)?.ok_or(CopyFailure::NoContents(None))?;
+        copy_contents(&node, to)
+    }
+}
+
+/// Writes the contents of `node` to the new host file `to`: holes stay holes. Nobody but the user may read it.
+fn copy_contents(node: &Node, to: &Path) -> Result<u64, CopyFailure> {
+    const CHUNK: usize = 256 << 10;
+    let size = node.attr().map_err(CopyFailure::Source)?.size;
+    let created = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
+    let mut file = created.map_err(CopyFailure::Target)?;
+    let mut buffer = vec![0; CHUNK];
+    let mut at = 0;
+    while let Some(run) = node.run(at, size - at).map_err(CopyFailure::Source)? {
+        let end = at + run.len();
+        while at < end && !run.span().is_zeros() {
+            let len = run.read(at - run.offset(), &mut buffer).map_err(CopyFailure::Source)?;
+            if len == 0 {
+                break;
+            }
+            file.write_all(&buffer[..len]).map_err(CopyFailure::Target)?;
+            at += len as u64;
+        }
+        at = end;
+        file.seek(SeekFrom::Start(at)).map_err(CopyFailure::Target)?;
+    }
+    file.set_len(size).map_err(CopyFailure::Target)?;
+    Ok(size)
+}

@@ -1,0 +1,113 @@
+//! Times as find prints and reads them, in the C locale.
+//!
+//! Source: the GNU findutils manual, "Time Formats"; POSIX.1-2017 `strftime`.
+
+use jiff::civil;
+use jiff::tz::TimeZone;
+use obento::Timestamp;
+
+use crate::format::time::Clock;
+
+/// A time zone in which times are shown.
+#[derive(Clone, Debug)]
+pub struct Zone(TimeZone);
+
+impl Zone {
+    /// The zone that `TZ` or the system names.
+    pub fn system() -> Self {
+        Self(TimeZone::system())
+    }
+
+    /// UTC.
+    #[cfg(test)]
+    pub fn utc() -> Self {
+        Self(TimeZone::UTC)
+    }
+
+    /// `format` of `strftime` applied to `time`.
+    pub fn strftime(&self, format: &str, time: Timestamp) -> String {
+        Clock::new(self.0.clone(), time).strftime(format, time)
+    }
+
+    /// One `%Ak`, `%Tk` of `-printf`. Those with seconds carry the fraction, with a tenth digit 0 as in GNU find,
+    /// which keeps scripts from relying on the number of digits.
+    pub fn directive(&self, kind: char, time: Timestamp) -> String {
+        let fraction = format!(".{:09}0", time.nanos());
+        match kind {
+            '@' => format!("{}{fraction}", time.secs()),
+            '+' => self.strftime("%Y-%m-%d+%H:%M:%S", time) + &fraction,
+            'S' => self.strftime("%S", time) + &fraction,
+            'T' | 'X' => self.strftime("%H:%M:%S", time) + &fraction,
+            'c' => self.strftime("%a %b %e %H:%M:%S %Y", time),
+            'D' | 'x' => self.strftime("%m/%d/%y", time),
+            'r' => self.strftime("%I:%M:%S %p", time),
+            's' => time.secs().to_string(),
+            'a' | 'A' | 'b' | 'B' | 'C' | 'd' | 'e' | 'F' | 'g' | 'G' | 'h' | 'H' | 'I' | 'j' | 'k' | 'l'
+            | 'm' | 'M' | 'n' | 'p' | 'P' | 'R' | 't' | 'u' | 'U' | 'V' | 'w' | 'W' | 'y' | 'Y' | 'z'
+            | 'Z' => self.strftime(&format!("%{kind}"), time),
+            other => format!("%{other}"),
+        }
+    }
+
+    /// `%a`, `%c`, `%t`: as `ctime(3)`, with a fraction.
+    pub fn ctime(&self, time: Timestamp) -> String {
+        self.strftime(&format!("%a %b %e %H:%M:%S.{:09}0 %Y", time.nanos()), time)
+    }
+
+    /// The last midnight before `time`.
+    pub fn midnight(&self, time: Timestamp) -> Timestamp {
+        jiff::Timestamp::from_second(time.secs())
+            .ok()
+            .and_then(|moment| moment.to_zoned(self.0.clone()).start_of_day().ok())
+            .map_or(time, |day| Timestamp::new(day.timestamp().as_second(), 0))
+    }
+
+    /// Reads `now`, `@SECONDS`, `YYYY-MM-DD`, `YYYY-MM-DD HH:MM[:SS[.FRACTION]]` or the same with `T` and an offset.
+    pub fn parse(&self, text: &str, now: Timestamp) -> Option<Timestamp> {
+        if text == "now" {
+            return Some(now);
+        }
+        let moment = if let Some(seconds) = text.strip_prefix('@') {
+            jiff::Timestamp::from_second(seconds.parse().ok()?).ok()
+        } else if let Ok(moment) = text.parse::<jiff::Timestamp>() {
+            Some(moment)
+        } else {
+            let civil = text.parse::<civil::DateTime>().ok()?;
+            civil.to_zoned(self.0.clone()).ok().map(|zoned| zoned.timestamp())
+        }?;
+        let secs = moment.as_nanosecond().div_euclid(1_000_000_000);
+        let nanos = moment.as_nanosecond().rem_euclid(1_000_000_000);
+        Some(Timestamp::new(i64::try_from(secs).ok()?, u32::try_from(nanos).ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIME: Timestamp = Timestamp::new(1_795_268_933, 40_505_959);
+
+    #[test]
+    fn directives_read_like_gnu_finds() {
+        let zone = Zone::utc();
+        let all: Vec<_> = "@+STXcrxklDYjqZ".chars().map(|kind| zone.directive(kind, TIME)).collect();
+        assert_eq!(
+            all.join("|"),
+            "1795268933.0405059590|2026-11-21+13:48:53.0405059590|53.0405059590|13:48:53.0405059590|\
+             13:48:53.0405059590|Sat Nov 21 13:48:53 2026|01:48:53 PM|11/21/26|13| 1|11/21/26|2026|325|%q|UTC"
+        );
+        assert_eq!(zone.ctime(TIME), "Sat Nov 21 13:48:53.0405059590 2026");
+    }
+
+    #[test]
+    fn dates_are_read_in_the_zone() {
+        let parse = |text| Zone::utc().parse(text, TIME);
+        assert_eq!(parse("2026-11-21 13:48:53.040505959"), Some(TIME));
+        assert_eq!(parse("2026-11-21T15:48:53.040505959+02:00"), Some(TIME));
+        assert_eq!(parse("2026-11-21"), Some(Timestamp::new(1_795_219_200, 0)));
+        assert_eq!(parse("@5"), Some(Timestamp::new(5, 0)));
+        assert_eq!(parse("now"), Some(TIME));
+        assert_eq!(parse("next tuesday"), None);
+        assert_eq!(Zone::utc().midnight(TIME), Timestamp::new(1_795_219_200, 0));
+    }
+}
