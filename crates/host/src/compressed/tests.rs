@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use obento_block::MemDevice;
+use obento_testkit::oracle::{Oracle, require};
 use proptest::prelude::*;
 
 use super::*;
@@ -24,17 +25,17 @@ fn sample() -> Vec<u8> {
     bytes
 }
 
-fn compress(program: &str, args: &[&str], bytes: &[u8]) -> Option<Vec<u8>> {
-    let child = Command::new(program)
+fn compress(program: &'static str, args: &[&str], bytes: &[u8]) -> Option<Vec<u8>> {
+    if !require(&[Oracle::Program(program)]) {
+        return None;
+    }
+    let mut child = Command::new(program)
         .args(["-c", "-q"])
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .spawn();
-    let Ok(mut child) = child else {
-        println!("skipped: no {program}");
-        return None;
-    };
+        .spawn()
+        .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let output = std::thread::scope(|scope| {
         scope.spawn(move || stdin.write_all(bytes).unwrap());

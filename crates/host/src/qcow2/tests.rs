@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use obento_block::MemDevice;
+use obento_testkit::oracle::{Oracle, require};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -20,10 +21,10 @@ fn sample() -> Vec<u8> {
 
 /// Runs `qemu-img` in `dir`; false where there is no such program.
 fn qemu_img(dir: &TempDir, args: &[&str]) -> bool {
-    let Ok(output) = Command::new("qemu-img").current_dir(dir.path()).args(args).output() else {
-        println!("skipped: no qemu-img");
+    if !require(&[Oracle::Program("qemu-img")]) {
         return false;
-    };
+    }
+    let output = Command::new("qemu-img").current_dir(dir.path()).args(args).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     true
 }

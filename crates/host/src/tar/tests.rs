@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::process::{Command, Output};
 
 use obento_base::{Mode, Timestamp};
+use obento_testkit::oracle::{Oracle, require};
 
 use super::*;
 use crate::{SinkError, Xattr};
@@ -37,11 +38,10 @@ fn content(bytes: &[u8]) -> impl FnOnce(&mut dyn DataSink) -> Result<(), HostErr
 fn gnu_tar(archive: &[u8], args: &[&str], folder: &Path) -> Option<Output> {
     let file = folder.join("test.tar");
     fs::write(&file, archive).unwrap();
-    let output = Command::new("tar").arg("-C").arg(folder).args(args).arg("-f").arg(&file).output();
-    let Ok(output) = output else {
-        println!("skipped: no tar");
+    if !require(&[Oracle::Program("tar")]) {
         return None;
-    };
+    }
+    let output = Command::new("tar").arg("-C").arg(folder).args(args).arg("-f").arg(&file).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(output)
 }
@@ -128,7 +128,7 @@ fn holes_and_a_terabyte_survive_gnu_tar() {
 
 #[test]
 fn attributes_and_acls_survive_gnu_tar() {
-    if !is_root() {
+    if !require(&[Oracle::Root]) {
         return;
     }
     // user::rw- user:7:rwx group::r-- mask::rwx other::---
