@@ -18,18 +18,21 @@ use rustix::io::Errno;
 
 use crate::HostError;
 
-/// Which file of the host this is: two paths to one file have the same.
+/// Which file of the host this is: two paths to one file, and two nodes of one block device, have the same.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FileId {
     /// The file system it lies on.
     pub dev: u64,
-    /// Its inode there.
+    /// Its inode there; for a block device 0, and `dev` is the device itself.
     pub ino: u64,
 }
 
 impl FileId {
     pub(crate) fn of(stat: &rustix::fs::Stat) -> Self {
-        Self { dev: stat.st_dev, ino: stat.st_ino }
+        match kind_of(stat) {
+            Some(FileKind::BlockDevice) => Self { dev: stat.st_rdev, ino: 0 },
+            _ => Self { dev: stat.st_dev, ino: stat.st_ino },
+        }
     }
 }
 

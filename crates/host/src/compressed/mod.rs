@@ -5,22 +5,20 @@
 //! Invariant: blocks of zeros become holes, so that an image takes the space of its data and not of its length.
 
 mod decode;
+mod pipeline;
 mod scratch;
 
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::path::Path;
 
-use obento_base::wire::{to_u64, to_usize};
 use obento_block::BlockDevice;
 
 use crate::{FileDevice, HostError};
-use decode::{Decoder, is_truncation};
-use scratch::Scratch;
+use decode::is_truncation;
+use scratch::{CHUNK, Scratch, fill};
 
 /// The most memory for a decoder's window in bytes: `xz -9` and `zstd -19` take 64 MiB and 8 MiB.
 const MEMORY_MAX: u32 = 100 << 20;
-/// Bytes read from the compressed image at once.
-const READ_AHEAD: usize = 128 << 10;
 
 /// The compressions that are recognised.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -121,21 +119,15 @@ pub fn decompress(
     compression: Compression,
     mut options: Options<'_>,
 ) -> Result<Decompressed, HostError> {
-    let input = BufReader::with_capacity(READ_AHEAD, DeviceReader { device, position: 0 });
-    let mut decoder = Decoder::new(compression, input);
     let mut scratch = Scratch::new(path, options.max_bytes)?;
-    let mut report = |read, decoded| {
+    let total = Some(device.len());
+    let failure = pipeline::run(device, compression, |chunk: &pipeline::Chunk| {
+        scratch.take(chunk.bytes())?;
         if let Some(progress) = &mut options.progress {
-            progress(Progress { read, total: Some(device.len()), decoded });
+            progress(Progress { read: chunk.read, total, decoded: scratch.position() });
         }
-    };
-    let failure = loop {
-        match scratch.take_from(&mut decoder)? {
-            Ok(0) => break None,
-            Ok(_) => report(decoder.input().get_ref().position, scratch.position()),
-            Err(error) => break Some(error),
-        }
-    };
+        Ok(())
+    })?;
     let decoded = scratch.position();
     let incomplete = match failure {
         None => None,
@@ -153,28 +145,20 @@ pub fn decompress(
 /// one. Errors: Limit; Stream if `input` cannot be read; System for the temporary file.
 pub fn spool(input: &mut dyn Read, path: &Path, mut options: Options<'_>) -> Result<FileDevice, HostError> {
     let mut scratch = Scratch::new(path, options.max_bytes)?;
-    while scratch.take_from(input)?.map_err(|error| HostError::io("read", path, &error))? > 0 {
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        let (len, failure) = fill(input, &mut buffer);
+        if let Some(error) = failure {
+            return Err(HostError::io("read", path, &error));
+        }
+        if len == 0 {
+            return scratch.into_device(path);
+        }
+        scratch.take(buffer.get(..len).unwrap_or_default())?;
         if let Some(progress) = &mut options.progress {
             let done = scratch.position();
             progress(Progress { read: done, total: None, decoded: done });
         }
-    }
-    scratch.into_device(path)
-}
-
-/// A device as a stream.
-struct DeviceReader<'a> {
-    device: &'a dyn BlockDevice,
-    position: u64,
-}
-
-impl Read for DeviceReader<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-        let len = to_usize(self.device.len().saturating_sub(self.position)).min(buf.len());
-        let part = buf.get_mut(..len).unwrap_or_default();
-        self.device.read_at(self.position, part).map_err(std::io::Error::other)?;
-        self.position += to_u64(len);
-        Ok(len)
     }
 }
 

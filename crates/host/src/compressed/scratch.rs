@@ -11,8 +11,8 @@ use rustix::io::Errno;
 
 use crate::{FileDevice, HostError};
 
-/// Bytes taken at once.
-const CHUNK: usize = 256 << 10;
+/// Bytes taken at once: a multiple of the grain.
+pub(super) const CHUNK: usize = 256 << 10;
 /// The grain of holes: a page, the usual block of a file system.
 const GRAIN: usize = 4096;
 static ZEROS: [u8; GRAIN] = [0; GRAIN];
@@ -25,7 +25,6 @@ pub(super) struct Scratch {
     source: PathBuf,
     position: u64,
     limit: u64,
-    buffer: Vec<u8>,
 }
 
 impl Scratch {
@@ -34,7 +33,7 @@ impl Scratch {
         let folder = temporary_folder();
         let file = unnamed(&folder)
             .map_err(|errno| HostError::system("create a temporary file in", &folder, errno))?;
-        Ok(Self { file, folder, source: source.into(), position: 0, limit, buffer: vec![0; CHUNK] })
+        Ok(Self { file, folder, source: source.into(), position: 0, limit })
     }
 
     /// Bytes taken so far.
@@ -42,36 +41,16 @@ impl Scratch {
         self.position
     }
 
-    /// Takes the next chunk of `input` and answers its length, 0 at the end. The inner error is that of `input`, after
-    /// what came before it was taken.
-    pub fn take_from(
-        &mut self,
-        input: &mut (impl Read + ?Sized),
-    ) -> Result<std::io::Result<usize>, HostError> {
-        let mut filled = 0;
-        let mut failure = None;
-        while let Some(rest) = self.buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            match input.read(rest) {
-                Ok(0) => break,
-                Ok(len) => filled += len,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    failure = Some(error);
-                    break;
-                }
-            }
-        }
-        if to_u64(filled) > self.limit.saturating_sub(self.position) {
+    /// Takes the next chunk, if the limit allows it. Chunks but the last are of [`CHUNK`] bytes.
+    pub fn take(&mut self, bytes: &[u8]) -> Result<(), HostError> {
+        if to_u64(bytes.len()) > self.limit.saturating_sub(self.position) {
             return Err(HostError::Limit { path: self.source.clone(), limit: self.limit });
         }
-        self.write(filled)
-            .map_err(|error| HostError::io("write a temporary file in", &self.folder, &error))?;
-        Ok(failure.map_or(Ok(filled), Err))
+        self.write(bytes).map_err(|error| HostError::io("write a temporary file in", &self.folder, &error))
     }
 
-    /// Writes the first `len` bytes of the buffer but for its grains of zeros.
-    fn write(&mut self, len: usize) -> std::io::Result<()> {
-        let bytes = self.buffer.get(..len).unwrap_or_default();
+    /// Writes `bytes` but for their grains of zeros.
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         let mut data = 0..0;
         let flush = |range: std::ops::Range<usize>| {
             let part = bytes.get(range.clone()).unwrap_or_default();
@@ -86,7 +65,7 @@ impl Scratch {
             }
         }
         flush(data)?;
-        self.position += to_u64(len);
+        self.position += to_u64(bytes.len());
         Ok(())
     }
 
@@ -97,6 +76,20 @@ impl Scratch {
             .map_err(|error| HostError::io("write a temporary file in", &self.folder, &error))?;
         Ok(FileDevice::from_file(self.file, path)?.into_read_only())
     }
+}
+
+/// Fills `buffer` from `input` as far as that goes; a failure comes with what came before it.
+pub(super) fn fill(input: &mut (impl Read + ?Sized), buffer: &mut [u8]) -> (usize, Option<std::io::Error>) {
+    let mut filled = 0;
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match input.read(rest) {
+            Ok(0) => break,
+            Ok(len) => filled += len,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return (filled, Some(error)),
+        }
+    }
+    (filled, None)
 }
 
 /// `$TMPDIR`; without it `/var/tmp`, since `/tmp` often lies in memory (file-hierarchy(7)).

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use obento_base::wire::to_usize;
 use obento_block::MemDevice;
 use obento_testkit::oracle::{Oracle, require};
 use proptest::prelude::*;

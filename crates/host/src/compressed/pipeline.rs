@@ -1,0 +1,115 @@
+//! Decoding in one thread while another writes what was decoded.
+
+use std::io::{self, BufReader, Read};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+
+use obento_base::wire::{to_u64, to_usize};
+use obento_block::BlockDevice;
+
+use super::Compression;
+use super::decode::Decoder;
+use super::scratch::{CHUNK, fill};
+use crate::HostError;
+
+/// Bytes read from the compressed image at once.
+const READ_AHEAD: usize = 128 << 10;
+/// Chunks on their way: enough that neither side waits for the other's hiccups.
+const CHUNKS: usize = 4;
+
+/// Some decoded bytes.
+pub(super) struct Chunk {
+    buffer: Vec<u8>,
+    len: usize,
+    /// Compressed bytes read so far.
+    pub read: u64,
+    /// What went wrong after these bytes.
+    failure: Option<io::Error>,
+}
+
+impl Chunk {
+    pub fn bytes(&self) -> &[u8] {
+        self.buffer.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// Hands what `device` holds, decoded, to `take`, in order. Answers what went wrong with decoding; fails if `take`
+/// does.
+pub(super) fn run(
+    device: &dyn BlockDevice,
+    compression: Compression,
+    mut take: impl FnMut(&Chunk) -> Result<(), HostError>,
+) -> Result<Option<io::Error>, HostError> {
+    std::thread::scope(|scope| {
+        let (full, decoded) = sync_channel(CHUNKS);
+        let (empty, buffers) = channel();
+        for _ in 0..CHUNKS {
+            // The other end is right here.
+            let _ = empty.send(vec![0; CHUNK]);
+        }
+        let name = format!("{} decoder", compression.name());
+        let started = std::thread::Builder::new()
+            .name(name)
+            .spawn_scoped(scope, move || decode(device, compression, &buffers, &full));
+        let decoder =
+            started.map_err(|error| HostError::io("start a thread to decode", "".as_ref(), &error))?;
+        let result = receive(&decoded, &empty, &mut take);
+        // Without them the decoder ends, wherever it is.
+        drop((decoded, empty));
+        match (decoder.join(), result) {
+            (Ok(()), result) => result,
+            // A fault of a decoder costs what is left of the image, and not the program.
+            (Err(_), result) => result.map(|_| Some(io::Error::other("the decoder failed"))),
+        }
+    })
+}
+
+fn receive(
+    decoded: &Receiver<Chunk>,
+    empty: &Sender<Vec<u8>>,
+    take: &mut impl FnMut(&Chunk) -> Result<(), HostError>,
+) -> Result<Option<io::Error>, HostError> {
+    for chunk in decoded {
+        take(&chunk)?;
+        if chunk.failure.is_some() {
+            return Ok(chunk.failure);
+        }
+        // At the end of the stream nobody wants it any more.
+        let _ = empty.send(chunk.buffer);
+    }
+    Ok(None)
+}
+
+/// Fills buffers until the stream ends or fails, or nobody takes them any more.
+fn decode(
+    device: &dyn BlockDevice,
+    compression: Compression,
+    buffers: &Receiver<Vec<u8>>,
+    full: &SyncSender<Chunk>,
+) {
+    let input = BufReader::with_capacity(READ_AHEAD, DeviceReader { device, position: 0 });
+    let mut decoder = Decoder::new(compression, input);
+    for mut buffer in buffers {
+        let (len, failure) = fill(&mut decoder, &mut buffer);
+        let read = decoder.input().get_ref().position;
+        let last = failure.is_some() || len < buffer.len();
+        if full.send(Chunk { buffer, len, read, failure }).is_err() || last {
+            return;
+        }
+    }
+}
+
+/// A device as a stream.
+struct DeviceReader<'a> {
+    device: &'a dyn BlockDevice,
+    position: u64,
+}
+
+impl Read for DeviceReader<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let len = to_usize(self.device.len().saturating_sub(self.position)).min(buf.len());
+        let part = buf.get_mut(..len).unwrap_or_default();
+        self.device.read_at(self.position, part).map_err(io::Error::other)?;
+        self.position += to_u64(len);
+        Ok(len)
+    }
+}
