@@ -8,8 +8,9 @@
 
 use alloc::string::String;
 
-use caseless::Caseless;
 use unicode_normalization::UnicodeNormalization;
+
+use super::case;
 
 /// How a volume treats names in directories that ignore case (`s_encoding_flags`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,28 +30,34 @@ impl Fold {
 
 /// Folds names, one after the other, into the same memory.
 #[derive(Default, Debug)]
-pub(super) struct Folder(String);
+pub(super) struct Folder {
+    folded: String,
+    /// Folded but not yet in canonical order.
+    parts: String,
+}
 
 impl Folder {
     /// `name` without case; none if it is not UTF-8.
     pub(super) fn fold(&mut self, name: &[u8]) -> Option<&[u8]> {
-        self.0.clear();
+        self.folded.clear();
         let text = str::from_utf8(name).ok()?;
         if text.is_ascii() {
-            self.0.push_str(text);
-            self.0.make_ascii_lowercase();
+            self.folded.push_str(text);
+            self.folded.make_ascii_lowercase();
         } else {
             text.split_inclusive(is_younger).for_each(|part| self.add(part));
         }
-        Some(self.0.as_bytes())
+        Some(self.folded.as_bytes())
     }
 
     /// Adds a part of which only the last character may be too young to fold.
     fn add(&mut self, part: &str) {
         let young = part.chars().next_back().filter(|&c| is_younger(c));
         let old = young.and_then(|c| part.strip_suffix(c)).unwrap_or(part);
-        self.0.extend(old.chars().default_case_fold().nfd().filter(|&c| !is_ignorable(c)));
-        self.0.extend(young);
+        self.parts.clear();
+        old.chars().for_each(|c| case::fold(c, |part| self.parts.push(part)));
+        self.folded.extend(self.parts.nfd().filter(|&c| !is_ignorable(c)));
+        self.folded.extend(young);
     }
 }
 
@@ -77,7 +84,7 @@ fn is_ignorable(c: char) -> bool {
 }
 
 /// Whether `c` came to Unicode after 12.1 with a case folding, a decomposition or a combining class.
-fn is_younger(c: char) -> bool {
+pub(super) fn is_younger(c: char) -> bool {
     let after = YOUNGER.partition_point(|&(first, _)| first <= c);
     after.checked_sub(1).and_then(|at| YOUNGER.get(at)).is_some_and(|&(_, last)| c <= last)
 }
@@ -97,7 +104,10 @@ const YOUNGER: &[(char, char)] = &[
     ('\u{a7c7}', '\u{a7c7}'),
     ('\u{a7c9}', '\u{a7c9}'),
     ('\u{a7cb}', '\u{a7cc}'),
+    ('\u{a7ce}', '\u{a7ce}'),
     ('\u{a7d0}', '\u{a7d0}'),
+    ('\u{a7d2}', '\u{a7d2}'),
+    ('\u{a7d4}', '\u{a7d4}'),
     ('\u{a7d6}', '\u{a7d6}'),
     ('\u{a7d8}', '\u{a7d8}'),
     ('\u{a7da}', '\u{a7da}'),
@@ -132,6 +142,7 @@ const YOUNGER: &[(char, char)] = &[
     ('\u{16121}', '\u{16128}'),
     ('\u{1612f}', '\u{1612f}'),
     ('\u{16d68}', '\u{16d6a}'),
+    ('\u{16ea0}', '\u{16eb8}'),
     ('\u{16ff0}', '\u{16ff1}'),
     ('\u{1d127}', '\u{1d128}'),
     ('\u{1d250}', '\u{1d252}'),

@@ -7,6 +7,7 @@
 //! Source: Linux Documentation/filesystems/ext4/directory.rst, inlinedata.rst; fs/ext4/dir.c, namei.c, inline.c.
 
 mod block;
+mod case;
 mod cookie;
 mod fold;
 mod hash;
