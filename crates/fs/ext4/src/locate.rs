@@ -115,37 +115,45 @@ pub fn find_copy(device: &dyn BlockDevice, hint: Option<&RawSuperBlock>) -> Opti
 /// Byte offsets at which copies may lie: first those that the damaged primary's own numbers give.
 fn candidates(device_len: u64, hint: Option<&RawSuperBlock>) -> Vec<u64> {
     let mut offsets = Vec::new();
-    let mut add = |block_size: u32, per_group: u64| {
-        let first = u64::from(block_size == 1024);
-        let last = device_len.checked_div(per_group.saturating_mul(block_size.into())).unwrap_or(0);
-        // The last group, where `sparse_super2` keeps its second copy.
-        let groups = COPY_GROUPS.iter().map(|&group| u64::from(group)).chain([last, last.saturating_sub(1)]);
-        for group in groups.filter(|&group| group > 0) {
-            for first in [first, 0] {
-                let block = group.saturating_mul(per_group).saturating_add(first);
-                let offset = block.saturating_mul(block_size.into());
-                if offset < device_len && offsets.len() < MAX_CANDIDATES && !offsets.contains(&offset) {
-                    offsets.push(offset);
-                }
-            }
-        }
-    };
     if let Some(raw) = hint {
         let block_size = 1024_u32.checked_shl(raw.s_log_block_size.get()).unwrap_or(0);
-        if BLOCK_SIZES.contains(&block_size) && raw.s_blocks_per_group.get() != 0 {
-            add(block_size, raw.s_blocks_per_group.get().into());
+        let per_group = raw.s_blocks_per_group.get();
+        if BLOCK_SIZES.contains(&block_size) && per_group != 0 {
+            add_candidates(&mut offsets, device_len, block_size, per_group.into());
         }
     }
-    for block_size in BLOCK_SIZES {
-        add(block_size, u64::from(block_size).saturating_mul(8));
-    }
-    for shift in 1..=CLUSTER_SHIFTS {
+    let hinted = offsets.len();
+    for shift in 0..=CLUSTER_SHIFTS {
         for block_size in BLOCK_SIZES {
             let blocks = u64::from(block_size).saturating_mul(8);
-            add(block_size, blocks.checked_shl(shift).unwrap_or(u64::MAX));
+            add_candidates(
+                &mut offsets,
+                device_len,
+                block_size,
+                blocks.checked_shl(shift).unwrap_or(u64::MAX),
+            );
         }
     }
+    // The first copy is the one that people know of.
+    offsets.get_mut(hinted..).unwrap_or_default().sort_unstable();
     offsets
+}
+
+/// Adds where copies lie with this block size and so many blocks a group.
+fn add_candidates(offsets: &mut Vec<u64>, device_len: u64, block_size: u32, per_group: u64) {
+    let last = device_len.checked_div(per_group.saturating_mul(block_size.into())).unwrap_or(0);
+    // The last group, where `sparse_super2` keeps its second copy.
+    let groups = COPY_GROUPS.iter().map(|&group| u64::from(group)).chain([last, last.saturating_sub(1)]);
+    for group in groups.filter(|&group| group > 0) {
+        // With blocks of 1 KiB, groups start at block 1; with bigalloc, at block 0 even then.
+        for first in [u64::from(block_size == 1024), 0] {
+            let block = group.saturating_mul(per_group).saturating_add(first);
+            let offset = block.saturating_mul(block_size.into());
+            if offset < device_len && offsets.len() < MAX_CANDIDATES && !offsets.contains(&offset) {
+                offsets.push(offset);
+            }
+        }
+    }
 }
 
 /// The super block at byte `offset`, its checksum tested.

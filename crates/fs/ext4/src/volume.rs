@@ -194,19 +194,15 @@ impl Volume {
         let index = ino.0.checked_sub(1).filter(|_| ino.0 <= sb.inodes_count.into()).ok_or(Error::Stale)?;
         let group = index.checked_div(sb.inodes_per_group.into()).unwrap_or(0);
         let inside = index.checked_rem(sb.inodes_per_group.into()).unwrap_or(0);
-        let table = self.group(u32::try_from(group).map_err(|_| Error::Stale)?)?.inode_table;
+        let group = u32::try_from(group).map_err(|_| Error::Stale)?;
+        let table = self.groups.inode_table(sb, &self.cache, group)?;
         let per_block = u64::from(sb.inodes_per_block());
         let at = inside.checked_div(per_block).unwrap_or(0);
-        let len = u64::from(sb.inode_table_blocks());
-        if !sb.holds_blocks(table, len) {
-            let structure = Structure::GroupDescriptor(group);
-            return Err(Corrupt::BlockRange { structure, at, start: table.0, len }.into());
-        }
         let within = inside.checked_rem(per_block).unwrap_or(0).saturating_mul(sb.inode_size.into());
         Ok(Slot {
             block: VolBlock(table.0.saturating_add(at)),
             offset: to_usize(within),
-            table_end: table.0.saturating_add(len),
+            table_end: table.0.saturating_add(sb.inode_table_blocks().into()),
         })
     }
 

@@ -5,9 +5,10 @@
 //! volume is opened. Larger volumes (over 16 TiB with 4 KiB blocks) have theirs looked at when they are needed.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use obento_base::wire::to_usize;
-use obento_base::{Error, Result};
+use obento_base::{Corrupt, Error, Result, Structure};
 use obento_block::{Block, Cache};
 use obento_driver::Notice;
 
@@ -24,6 +25,8 @@ const MAX_COPIES: usize = 4;
 pub struct Groups {
     /// In place of those that are damaged: the copy that was used, or why none could be.
     replaced: BTreeMap<u32, Result<GroupDescriptor>>,
+    /// Where the inode table of each group starts, since every look at an inode asks; 0 where that is damaged.
+    tables: Vec<u64>,
     /// Sums over all groups; `None` for a volume with too many.
     totals: Option<Totals>,
 }
@@ -51,6 +54,7 @@ impl Groups {
             return Ok(this);
         }
         let mut totals = Totals::default();
+        this.tables.try_reserve_exact(to_usize(sb.groups.into()))?;
         for group in 0..sb.groups {
             zones.add_copies(sb, group)?;
             let descriptor = match read(sb, cache, group, 0) {
@@ -62,6 +66,7 @@ impl Groups {
                     replacement
                 }
             };
+            this.tables.push(descriptor.map_or(0, |descriptor| descriptor.inode_table.0));
             let Ok(descriptor) = descriptor else { continue };
             zones.add_descriptor(sb, &descriptor)?;
             totals.free_blocks = totals.free_blocks.saturating_add(descriptor.free_blocks.into());
@@ -75,6 +80,21 @@ impl Groups {
     /// Sums over all groups, if they were looked at.
     pub fn totals(&self) -> Option<Totals> {
         self.totals
+    }
+
+    /// The first block of `group`'s inode table. Errors: Corrupt if it is not all on the volume.
+    pub fn inode_table(&self, sb: &SuperBlock, cache: &Cache, group: u32) -> Result<VolBlock> {
+        if let Some(&start) = self.tables.get(to_usize(group.into()))
+            && start != 0
+        {
+            return Ok(VolBlock(start));
+        }
+        let (table, len) = (self.get(sb, cache, group)?.inode_table, u64::from(sb.inode_table_blocks()));
+        if sb.holds_blocks(table, len) {
+            return Ok(table);
+        }
+        let structure = Structure::GroupDescriptor(group.into());
+        Err(Corrupt::BlockRange { structure, at: 0, start: table.0, len }.into())
     }
 
     /// The descriptor of `group`, or the copy that stands in for it.

@@ -1,0 +1,379 @@
+//! One corruption, one exact error: a sound image is damaged at one place, and only what lies there is lost.
+
+mod common;
+
+use std::fs;
+use std::mem::offset_of;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use obento_base::{Corrupt, DeviceError, Error, Feature, Ino, Name, Result, Structure};
+use obento_block::MemDevice;
+use obento_driver::{Driver as _, FileSystem as _, Notice, Span, VolumeInfo};
+use obento_ext4::raw::{RawExtent, RawExtentHeader, RawGroup32, RawInode, RawSuperBlock};
+use obento_ext4::{Ext4, Ext4Driver, open_volume};
+use obento_testkit::oracle::program;
+use obento_testkit::{Oracle, require};
+
+/// An image in memory, to be damaged and opened.
+#[derive(Clone)]
+struct Image {
+    bytes: Vec<u8>,
+    block_size: usize,
+}
+
+const FEATURES: &[&str] = &["-O", "^metadata_csum,^has_journal,^resize_inode", "-b", "1024", "-N", "64"];
+const CHECKED: &[&str] = &["-O", "metadata_csum,^has_journal,^resize_inode", "-b", "1024", "-N", "64"];
+
+impl Image {
+    fn make(args: &[&str], len: u64) -> Option<Self> {
+        if !require(&[Oracle::Program("mke2fs")]) {
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (tree, image) = (folder.path().join("tree"), folder.path().join("image"));
+        plant(&tree);
+        fs::File::create(&image).unwrap().set_len(len).unwrap();
+        let mut mke2fs = program("mke2fs");
+        mke2fs.args(["-q", "-F", "-t", "ext4"]).args(args).arg("-d").arg(&tree).arg(&image);
+        obento_testkit::oracle::run(&mut mke2fs).unwrap();
+        let block_size =
+            args.iter().skip_while(|&&arg| arg != "-b").nth(1).map_or(4096, |n| n.parse().unwrap());
+        Some(Self { bytes: fs::read(&image).unwrap(), block_size })
+    }
+
+    fn open(&self) -> Result<Ext4> {
+        open_volume(Arc::new(MemDevice::read_only(self.bytes.clone())), &common::options()).map(Ext4::new)
+    }
+
+    fn info(&self) -> VolumeInfo {
+        self.open().unwrap().info()
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Byte offset of an inode's record.
+    fn inode(&self, path: &str) -> (Ino, usize) {
+        let fs = self.open().unwrap();
+        let ino = find(&fs, path).unwrap();
+        let place = fs.volume().inode(ino).unwrap().place();
+        (ino, place.block.0 as usize * self.block_size + place.offset as usize)
+    }
+
+    /// What a changed field of the file's inode makes of reading the file at byte `at`.
+    fn damage_inode(&mut self, path: &str, offset: usize, bytes: &[u8]) -> (Ino, u64) {
+        let (ino, place) = self.inode(path);
+        self.put(place + offset, bytes);
+        (ino, (place / self.block_size) as u64)
+    }
+
+    fn map(&self, ino: Ino, at: u64) -> Result<Span> {
+        let lock = obento_driver::LayoutLock::new();
+        self.open()?.map(&lock.shared(), ino, at..at + 1).map(|extent| extent.span)
+    }
+}
+
+/// `file`: three blocks; `pieces`: six extents; `link`; `folder/inner`.
+fn plant(tree: &Path) {
+    fs::create_dir_all(tree.join("folder")).unwrap();
+    fs::write(tree.join("file"), [7; 3000]).unwrap();
+    fs::write(tree.join("folder/inner"), "inner").unwrap();
+    std::os::unix::fs::symlink("target", tree.join("link")).unwrap();
+    let pieces = fs::File::create(tree.join("pieces")).unwrap();
+    for n in 0..6 {
+        pieces.write_all_at(&[1; 4096], n * 65536).unwrap();
+    }
+}
+
+fn find(fs: &Ext4, path: &str) -> Result<Ino> {
+    path.split('/').try_fold(fs.root(), |dir, name| fs.lookup(dir, Name::new(name.as_bytes()).unwrap()))
+}
+
+fn field(structure: Structure, field: &'static str, block: u64, offset: usize, found: u64) -> Error {
+    Corrupt::Field { structure, field, block, offset: offset as u32, found }.into()
+}
+
+#[test]
+fn a_damaged_field_of_the_only_super_block_is_named() {
+    let Some(sound) = Image::make(FEATURES, 2 << 20) else { return };
+    assert_eq!(sound.info().notices, []);
+    macro_rules! refused {
+        ($field:ident, $bytes:expr, $found:expr) => {
+            let mut image = sound.clone();
+            let offset = offset_of!(RawSuperBlock, $field);
+            image.put(1024 + offset, &$bytes);
+            let expected = field(Structure::SuperBlock, stringify!($field), 1, offset, $found);
+            assert_eq!(image.open().err(), Some(expected), stringify!($field));
+        };
+    }
+    refused!(s_log_cluster_size, [1], 1);
+    refused!(s_blocks_per_group, [0, 0, 0, 0], 0);
+    refused!(s_blocks_per_group, [1, 0x20], 0x2001);
+    refused!(s_inodes_per_group, [0, 0, 0, 0], 0);
+    refused!(s_inodes_per_group, [1, 0x20], 0x2001);
+    refused!(s_inodes_count, [0xff], 0xff);
+    refused!(s_first_data_block, [0], 0);
+    refused!(s_first_data_block, [0xff; 4], 0xffff_ffff);
+    refused!(s_first_ino, [10], 10);
+    refused!(s_inode_size, [0xff, 0], 255);
+    refused!(s_inode_size, [0, 8], 2048);
+    refused!(s_inode_size, [64, 0], 64);
+    refused!(s_desc_size, [32], 32);
+    refused!(s_reserved_gdt_blocks, [1, 1], 257);
+}
+
+#[test]
+fn a_super_block_with_a_wrong_magic_number_or_block_size_is_refused() {
+    let Some(sound) = Image::make(FEATURES, 2 << 20) else { return };
+    let mut image = sound.clone();
+    image.put(1024 + offset_of!(RawSuperBlock, s_log_block_size), &[7]);
+    let offset = offset_of!(RawSuperBlock, s_log_block_size);
+    assert_eq!(image.open().err(), Some(field(Structure::SuperBlock, "s_log_block_size", 1, offset, 7)));
+    let mut image = sound;
+    image.put(1024 + offset_of!(RawSuperBlock, s_magic), &[0, 0]);
+    let magic = Corrupt::Magic { structure: Structure::SuperBlock, block: 1, found: 0, expected: 0xef53 };
+    assert_eq!(image.open().err(), Some(magic.into()));
+}
+
+#[test]
+fn an_unknown_incompatible_feature_is_refused_by_name_or_bits() {
+    let Some(sound) = Image::make(FEATURES, 2 << 20) else { return };
+    let offset = 1024 + offset_of!(RawSuperBlock, s_feature_incompat);
+    let features = u32::from_le_bytes(sound.bytes[offset..offset + 4].try_into().unwrap());
+    for (bit, feature) in [
+        (0x1000, Feature::Named("dirdata")),
+        (0x8000_0000, Feature::Bits { set: "incompatible", bits: 0x8000_0000 }),
+    ] {
+        let mut image = sound.clone();
+        image.put(offset, &(features | bit).to_le_bytes());
+        assert_eq!(image.open().err(), Some(Error::Unsupported(feature)));
+    }
+}
+
+#[test]
+fn a_super_block_with_only_its_checksum_wrong_is_used_with_a_notice() {
+    let Some(mut image) = Image::make(CHECKED, 2 << 20) else { return };
+    image.put(1024 + offset_of!(RawSuperBlock, s_volume_name), b"changed");
+    let fs = image.open().unwrap();
+    assert!(matches!(
+        fs.info().notices[..],
+        [Notice::Damaged(Error::Corrupt(Corrupt::Checksum {
+            structure: Structure::SuperBlock,
+            block: 1,
+            ..
+        }))]
+    ));
+    assert!(find(&fs, "folder/inner").is_ok());
+}
+
+#[test]
+fn a_copy_stands_in_for_a_wiped_super_block_and_says_so() {
+    for (args, block) in [
+        (&["-b", "1024"][..], 8193),
+        (&["-b", "2048"], 16384),
+        (&["-b", "4096"], 32768),
+        (&["-b", "1024", "-g", "2048"], 2049),
+        (&["-b", "1024", "-O", "sparse_super2,^resize_inode"], 8193),
+        (&["-b", "4096", "-O", "bigalloc", "-C", "8192"], 65536),
+    ] {
+        let Some(mut image) = Image::make(args, 300 << 20) else { return };
+        // A group size that is not the default can only be known from what is left of the primary.
+        let wiped = if args.contains(&"-g") { 1024 + 0x38..1024 + 0x3a } else { 1024..2048 };
+        image.bytes[wiped].fill(0);
+        let fs = image.open().unwrap();
+        assert!(fs.info().notices.contains(&Notice::BackupSuperBlock { block }), "{args:?}: {:?}", fs.info());
+        assert!(find(&fs, "folder/inner").is_ok());
+        let device = MemDevice::read_only(image.bytes.clone());
+        assert_eq!(Ext4Driver.probe(&device).unwrap().map(|probe| probe.fs_type), Some("ext4"));
+        let options = obento_driver::OpenOptions { super_block: Some(block), ..common::options() };
+        assert!(Ext4Driver.open(Arc::new(device), &options).is_ok());
+    }
+}
+
+#[test]
+fn copies_left_behind_a_boot_record_are_not_taken_for_a_volume() {
+    let Some(mut image) = Image::make(&["-b", "1024"], 20 << 20) else { return };
+    image.bytes[1024..2048].fill(0);
+    image.put(510, &[0x55, 0xaa]);
+    assert_eq!(Ext4Driver.probe(&MemDevice::read_only(image.bytes)).unwrap(), None);
+}
+
+#[test]
+fn a_damaged_descriptor_is_replaced_by_a_copy_or_costs_its_group() {
+    let Some(sound) = Image::make(&["-O", "metadata_csum", "-b", "1024", "-g", "1024"], 8 << 20) else {
+        return;
+    };
+    let table = 2 * 1024 + offset_of!(RawGroup32, bg_inode_table_lo);
+    let mut image = sound.clone();
+    image.put(table, &[0xff; 4]);
+    let fs = image.open().unwrap();
+    assert!(matches!(
+        fs.info().notices[..],
+        [Notice::Damaged(Error::Corrupt(Corrupt::Checksum { structure: Structure::GroupDescriptor(0), .. }))]
+    ));
+    assert!(find(&fs, "folder/inner").is_ok());
+    // Now there is no sound copy left.
+    let Some(mut alone) = Image::make(FEATURES, 2 << 20) else { return };
+    alone.put(table, &[0xff; 4]);
+    let expected =
+        Corrupt::BlockRange { structure: Structure::GroupDescriptor(0), at: 0, start: 0xffff_ffff, len: 16 };
+    assert_eq!(alone.open().unwrap().getattr(Ino(2)), Err(expected.into()));
+}
+
+#[test]
+fn inodes_that_are_not_the_users_are_stale() {
+    let Some(image) = Image::make(FEATURES, 2 << 20) else { return };
+    let fs = image.open().unwrap();
+    assert!(fs.getattr(Ino(2)).is_ok());
+    for ino in [0, 1, 7, 8, 10, 60, 65, u64::MAX] {
+        assert_eq!(fs.getattr(Ino(ino)), Err(Error::Stale), "{ino}");
+    }
+}
+
+#[test]
+fn a_name_of_an_unused_inode_is_told_as_such() {
+    let Some(mut image) = Image::make(FEATURES, 2 << 20) else { return };
+    let (ino, _) = image.damage_inode("file", offset_of!(RawInode, i_links_count), &[0, 0]);
+    let fs = image.open().unwrap();
+    assert_eq!(find(&fs, "file"), Err(Corrupt::UnusedInode { ino }.into()));
+    assert!(find(&fs, "pieces").is_ok());
+}
+
+#[test]
+fn a_damaged_inode_costs_its_file_alone() {
+    let Some(mut image) = Image::make(CHECKED, 2 << 20) else { return };
+    let (ino, block) = image.damage_inode("file", offset_of!(RawInode, i_uid), &[1]);
+    let fs = image.open().unwrap();
+    let error = fs.getattr(ino).unwrap_err();
+    assert!(
+        matches!(error, Error::Corrupt(Corrupt::Checksum { structure: Structure::Inode(n), block: b, .. })
+            if n == ino && b == block)
+    );
+    assert_eq!(common::read_everything(&fs).errors.len(), 1);
+}
+
+#[test]
+fn wrong_inode_fields_are_named_with_their_place() {
+    let Some(sound) = Image::make(FEATURES, 2 << 20) else { return };
+    for (name, offset, bytes, found) in [
+        ("i_mode", 0, &[0xff, 0xff][..], 0xffff),
+        ("i_size_high", offset_of!(RawInode, i_size_high), &[0, 0, 0, 0x80], 0x8000_0000),
+        ("i_extra_isize", 128, &[30, 0], 30),
+        ("i_extra_isize", 128, &[0, 1], 256),
+    ] {
+        let mut image = sound.clone();
+        let (ino, place) = image.inode("file");
+        image.put(place + offset, bytes);
+        let expected =
+            field(Structure::Inode(ino), name, (place / 1024) as u64, place % 1024 + offset, found);
+        assert_eq!(image.open().unwrap().getattr(ino), Err(expected), "{name}");
+    }
+    let mut image = sound;
+    let (ino, place) = image.inode("link");
+    image.put(place + offset_of!(RawInode, i_size_lo), &[0]);
+    let offset = place % 1024 + offset_of!(RawInode, i_size_lo);
+    let expected = field(Structure::Inode(ino), "i_size_lo", (place / 1024) as u64, offset, 0);
+    assert_eq!(image.open().unwrap().read_link(ino), Err(expected));
+}
+
+const I_BLOCK: usize = offset_of!(RawInode, i_block);
+const HEADER: usize = size_of::<RawExtentHeader>();
+
+#[test]
+fn each_wrong_field_of_an_extent_root_is_told() {
+    let Some(sound) = Image::make(FEATURES, 2 << 20) else { return };
+    let (ino, _) = sound.inode("file");
+    let structure = Structure::ExtentTree(ino);
+    let tree = |name, offset, found| field(structure, name, 0, offset, found);
+    let first = I_BLOCK + HEADER;
+    let table = {
+        let fs = sound.open().unwrap();
+        fs.volume().group(0).unwrap().inode_table.0
+    };
+    let len = {
+        let (_, place) = sound.inode("file");
+        u64::from(sound.bytes[place + first + offset_of!(RawExtent, ee_len)])
+    };
+    let range = |start, len| Error::from(Corrupt::BlockRange { structure, at: 0, start, len });
+    let lo = offset_of!(RawExtent, ee_start_lo);
+    let cases: Vec<(usize, Vec<u8>, Error)> = vec![
+        (I_BLOCK, vec![0], Corrupt::Magic { structure, block: 0, found: 0xf300, expected: 0xf30a }.into()),
+        (I_BLOCK + 2, vec![5], tree("eh_entries", 2, 5)),
+        (I_BLOCK + 4, vec![5], tree("eh_max", 4, 5)),
+        (I_BLOCK + 6, vec![6], Corrupt::Depth { structure, block: 0, found: 6, expected: 5 }.into()),
+        (first + offset_of!(RawExtent, ee_len), vec![0, 0], tree("ee_len", HEADER + 4, 0)),
+        (first + lo, vec![0xff; 4], range(0xffff_ffff, len)),
+        (first + lo, (table as u32).to_le_bytes().to_vec(), range(table, len)),
+        (first + lo, 2_u32.to_le_bytes().to_vec(), range(2, len)),
+        // A depth of 1 makes an index of the extent; its first word is the block below.
+        (I_BLOCK + 6, vec![1], range(3 << 32, 1)),
+    ];
+    for (offset, bytes, expected) in cases {
+        let mut image = sound.clone();
+        image.damage_inode("file", offset, &bytes);
+        match (image.map(ino, 0), expected) {
+            // Where the index leads follows from the image; that it is refused is what counts.
+            (Err(Error::Corrupt(Corrupt::BlockRange { .. } | Corrupt::Magic { .. })), _)
+                if offset == I_BLOCK + 6 && bytes == [1] => {}
+            (found, expected) => assert_eq!(found.err(), Some(expected), "byte {offset}"),
+        }
+        assert_eq!(common::read_everything(&image.open().unwrap()).errors.len(), 1, "byte {offset}");
+    }
+}
+
+#[test]
+fn extents_out_of_order_cost_their_file() {
+    let Some(mut image) = Image::make(CHECKED, 2 << 20) else { return };
+    let (ino, place) = image.inode("pieces");
+    let child = I_BLOCK + HEADER + 4;
+    let node = u32::from_le_bytes(image.bytes[place + child..][..4].try_into().unwrap());
+    let leaf = node as usize * 1024;
+    image.put(leaf + HEADER + 12, &[0, 0]);
+    assert!(matches!(
+        image.map(ino, 0),
+        Err(Error::Corrupt(Corrupt::Checksum { structure: Structure::ExtentTree(n), block, .. }))
+            if n == ino && block == u64::from(node)
+    ));
+    let Some(mut image) = Image::make(FEATURES, 2 << 20) else { return };
+    let (ino, place) = image.inode("pieces");
+    let node = u32::from_le_bytes(image.bytes[place + child..][..4].try_into().unwrap());
+    image.put(node as usize * 1024 + HEADER + 12, &[0, 0]);
+    let expected = Corrupt::ExtentOrder { ino, block: node.into(), index: 1, at: 0 };
+    assert_eq!(image.map(ino, 0).err(), Some(expected.into()));
+}
+
+#[test]
+fn block_maps_are_bounded_and_refuse_metadata() {
+    let args = ["-O", "^extents,^metadata_csum,^has_journal,^resize_inode,^64bit", "-b", "1024", "-N", "64"];
+    let Some(sound) = Image::make(&args, 2 << 20) else { return };
+    let (ino, _) = sound.inode("pieces");
+    let structure = Structure::IndirectBlock(ino);
+    for (slot, at, number) in [(0, 0, 0xffff_fff0_u32), (12, 12, 0x7fff_ffff), (13, 268, 3), (0, 0, 3)] {
+        let mut image = sound.clone();
+        image.damage_inode("pieces", I_BLOCK + slot * 4, &number.to_le_bytes());
+        let expected = Corrupt::BlockRange { structure, at, start: number.into(), len: 1 };
+        assert_eq!(image.map(ino, at * 1024).err(), Some(expected.into()), "slot {slot}");
+    }
+}
+
+#[test]
+fn a_cut_image_shows_what_it_has_and_names_what_it_lacks() {
+    let Some(mut image) = Image::make(FEATURES, 2 << 20) else { return };
+    let fs = image.open().unwrap();
+    let root = fs.volume().inode(fs.root()).unwrap();
+    let last = fs.volume().map_block(&root, obento_ext4::FileBlock(0)).unwrap().unwrap();
+    let table = fs.volume().group(0).unwrap().inode_table;
+    let found = (last.0 + 1).max(table.0 + 16) * 1024;
+    image.bytes.truncate(found as usize);
+    let fs = image.open().unwrap();
+    assert_eq!(fs.info().notices, [Notice::Truncated { expected: 2 << 20, found }]);
+    let all = common::read_everything(&fs);
+    assert!(all.errors.iter().all(|(_, error)| matches!(
+        error,
+        Error::Device(DeviceError::OutOfBounds { device_len, .. }) if *device_len == found
+    )));
+    assert!(all.entries.iter().any(|(path, _)| path == b"/link"), "{all:?}");
+}
