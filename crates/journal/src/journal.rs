@@ -13,6 +13,8 @@ use crate::{ExternalJournal, Runs, SuperBlock};
 pub struct Journal {
     device: Arc<dyn BlockDevice>,
     runs: Runs,
+    /// The block of the journal that holds its super block.
+    at: u32,
     super_block: SuperBlock,
 }
 
@@ -43,7 +45,7 @@ impl Journal {
         let block = locate(&runs, at)?;
         device.read_at(block.saturating_mul(block_size.into()), &mut bytes)?;
         let super_block = SuperBlock::decode(&bytes, block, block_size, runs.len())?;
-        Ok(Self { device, runs, super_block })
+        Ok(Self { device, runs, at, super_block })
     }
 
     /// The super block.
@@ -51,9 +53,19 @@ impl Journal {
         &self.super_block
     }
 
+    /// The block of the device that the super block starts in.
+    pub fn super_block_place(&self) -> Result<u64> {
+        self.locate(self.at)
+    }
+
     /// The device that the journal is on.
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.device
+    }
+
+    /// Where the blocks of the journal lie.
+    pub fn runs(&self) -> &Runs {
+        &self.runs
     }
 
     /// The block of the device that holds block `at` of the journal. Corrupt if there is none.

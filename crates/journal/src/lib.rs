@@ -43,5 +43,5 @@ pub use record::{LogRecord, LogRecordKind, LogRecords};
 pub use recovery::{Replayed, Summary};
 pub use revoke::Revokes;
 pub use super_block::{Checksums, Compat, Incompat, SuperBlock, Version};
-pub use tag::{Tag, TagLayout, Tags};
+pub use tag::{Tag, TagFlags, TagLayout, Tags};
 pub use tid::Tid;

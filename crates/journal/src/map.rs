@@ -82,6 +82,14 @@ impl Runs {
         self.0.iter()
     }
 
+    /// The journal block that lies in block `block` of the device, if one does.
+    pub fn position(&self, block: u64) -> Option<u32> {
+        self.0.iter().find_map(|run| {
+            let into = u32::try_from(block.checked_sub(run.block)?).ok().filter(|&into| into < run.len)?;
+            run.at.checked_add(into)
+        })
+    }
+
     /// The block on the device of journal block `at`; `None` in a hole or past the end.
     pub fn find(&self, at: u32) -> Option<u64> {
         let after = self.0.partition_point(|run| run.at <= at);
@@ -102,6 +110,7 @@ mod tests {
             runs.push(Run { at, block, len }).unwrap();
         }
         assert_eq!(runs.iter().count(), 2);
+        assert_eq!((runs.position(103), runs.position(50), runs.position(104)), (Some(3), Some(6), None));
         let found: Vec<_> = (0..8).map(|at| runs.find(at)).collect();
         assert_eq!(found, [Some(100), Some(101), Some(102), Some(103), None, None, Some(50), None]);
     }

@@ -10,7 +10,8 @@ use core::ops::Range;
 use obento_base::{Attr, Corrupt, Error, FileKind, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, EntrySink, Extent, FileSystem, Layout, Limits, Span, StatFs, VolumeInfo, XattrMode, Xattrs,
+    Cookie, EntrySink, Extent, FileSystem, Inspect, Layout, Limits, Span, StatFs, VolumeInfo, XattrMode,
+    Xattrs,
 };
 
 use crate::feature::{Incompat, RoCompat};
@@ -175,6 +176,10 @@ impl FileSystem for Ext4 {
     }
 
     fn forget(&self, _ino: Ino) {}
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
+    }
 
     fn xattrs(&self) -> Option<&dyn Xattrs> {
         Some(self)

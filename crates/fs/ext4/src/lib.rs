@@ -34,6 +34,7 @@ mod feature;
 mod group;
 mod info;
 mod inode;
+mod inspect;
 mod locate;
 mod map;
 mod open;

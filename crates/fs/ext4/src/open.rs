@@ -73,6 +73,7 @@ pub fn open_volume(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Resul
         notices.push(Notice::MarkedWithErrors);
     }
     let mut volume = Volume::new(behind.device, super_block, options.cache)?;
+    volume.set_external_journal(options.journal.clone());
     if let Some((journal, summary)) = &behind.replayed {
         let fast = volume.load_fast_commits(journal, summary.next);
         let transactions = u64::from(summary.transactions).saturating_add(fast.into());

@@ -48,7 +48,7 @@ pub fn look_behind(
     if !sb.compat.contains(Compat::HAS_JOURNAL) || !may_be_dirty {
         return untouched;
     }
-    let journal = match open_journal(&device, sb, options, notices) {
+    let journal = match open_journal(&device, sb, options.journal.as_ref(), notices) {
         Ok(Some(journal)) => journal,
         Ok(None) => return untouched,
         Err(error) => {
@@ -83,13 +83,13 @@ pub fn look_behind(
 pub fn open_journal(
     device: &Arc<dyn BlockDevice>,
     sb: &SuperBlock,
-    options: &OpenOptions,
+    external: Option<&Arc<dyn BlockDevice>>,
     notices: &mut Vec<Notice>,
 ) -> Result<Option<Journal>> {
     let inum = sb.raw.s_journal_inum.get();
     if inum == 0 {
         let uuid = sb.raw.s_journal_uuid;
-        let Some(external) = &options.journal else {
+        let Some(external) = external else {
             notices.push(Notice::JournalMissing { uuid });
             return Ok(None);
         };

@@ -14,9 +14,11 @@ use obento_env::sync::Mutex;
 use obento_journal::{Journal, Tid};
 
 use crate::fast_commit::{Base, FastCommits, Geometry, Node};
+use crate::feature::Compat;
 use crate::group::{GroupDescriptor, Groups, Totals};
 use crate::inode::{Inode, Place};
 use crate::map::Blocks;
+use crate::replay::open_journal;
 use crate::super_block::{ROOT_INO, SuperBlock};
 use crate::unit::{FileBlock, VolBlock};
 use crate::zones::Zones;
@@ -31,6 +33,8 @@ pub struct Volume {
     groups: Groups,
     zones: Zones,
     fast_commits: FastCommits,
+    /// The device of an external journal, if the caller gave one.
+    external_journal: Option<Arc<dyn BlockDevice>>,
     notices: Mutex<Vec<Notice>>,
 }
 
@@ -54,6 +58,7 @@ impl Volume {
             groups: Groups::default(),
             zones: Zones::default(),
             fast_commits: FastCommits::default(),
+            external_journal: None,
             notices: Mutex::new(Vec::new()),
         }
     }
@@ -135,6 +140,12 @@ impl Volume {
         }
     }
 
+    /// Inode `ino` as it stands in the inode table, whatever fast commits say. Errors: as [`Self::inode`].
+    pub(crate) fn stored_inode(&self, ino: Ino) -> Result<Inode> {
+        let slot = self.inode_slot(ino)?;
+        Inode::from_table(&self.super_block, ino, self.cache.get(slot.block.0)?, slot.offset)
+    }
+
     /// Like [`Self::inode`], but Stale for inodes that are the format's own and never a user's: reserved ones other
     /// than the root, quota files, the orphan file.
     pub fn user_inode(&self, ino: Ino) -> Result<Inode> {
@@ -166,6 +177,21 @@ impl Volume {
     /// What fast commits changed.
     pub(crate) fn fast_commits(&self) -> &FastCommits {
         &self.fast_commits
+    }
+
+    /// Remembers the device of an external journal.
+    pub(crate) fn set_external_journal(&mut self, device: Option<Arc<dyn BlockDevice>>) {
+        self.external_journal = device;
+    }
+
+    /// The journal; `None` if there is none, or if it is on a device that was not given.
+    pub(crate) fn journal(&self) -> Result<Option<Journal>> {
+        if !self.super_block.compat.contains(Compat::HAS_JOURNAL) {
+            return Ok(None);
+        }
+        // Who opened the volume was told already what is wrong with the journal's inode.
+        let mut told = Vec::new();
+        open_journal(self.device(), &self.super_block, self.external_journal.as_ref(), &mut told)
     }
 
     /// Takes up the fast commits that follow the replayed log in `journal`, and answers how many; what is wrong with

@@ -66,7 +66,7 @@ pub(crate) struct Valid {
 }
 
 /// Hands the records to `visit` until it breaks, with the number of their block.
-fn each(
+pub(crate) fn each_record(
     area: &dyn Area,
     geometry: Geometry,
     mut visit: impl FnMut(u32, Located<'_>) -> ControlFlow<()>,
@@ -120,7 +120,7 @@ impl Area for Bytes<'_> {
 pub(crate) fn scan(area: &dyn Area, geometry: Geometry, tid: Tid) -> Result<Valid> {
     let mut valid = Valid::default();
     let (mut seen, mut crc) = (0_u32, Crc::new(0));
-    each(area, geometry, |at, located| {
+    each_record(area, geometry, |at, located| {
         if seen == 0 && !matches!(located.tlv, Tlv::Head(_)) {
             return ControlFlow::Break(());
         }
@@ -167,7 +167,7 @@ pub(crate) fn replay(
     mut visit: impl FnMut(Tlv<'_>) -> Result<()>,
 ) -> Result<()> {
     let (mut left, mut outcome) = (valid.records, Ok(()));
-    each(area, geometry, |_, located| {
+    each_record(area, geometry, |_, located| {
         let Some(after) = left.checked_sub(1) else { return ControlFlow::Break(()) };
         left = after;
         outcome = visit(located.tlv);

@@ -114,7 +114,7 @@ fn flags(raw: &RawInode) -> InodeFlags {
 /// What describes the blocks of a directory stays as they are.
 fn keep_directory(raw: &mut RawInode, base: &RawInode) {
     let about_blocks = InodeFlags::INDEX | InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
-    let kept = (flags(raw) - about_blocks) | (flags(base) & about_blocks);
+    let kept = flags(raw).difference(about_blocks).union(flags(base).intersection(about_blocks));
     raw.i_flags.set(kept.bits());
     raw.i_size_lo = base.i_size_lo;
     raw.i_size_high = base.i_size_high;

@@ -23,13 +23,13 @@ use alloc::vec::Vec;
 use obento_base::{Corrupt, Error, Ino, Result, Structure};
 use obento_journal::Tid;
 
-pub(crate) use area::{Area, Geometry};
+pub(crate) use area::{Area, Geometry, each_record};
 use change::InodeChange;
 pub(crate) use change::Node;
 pub(crate) use names::NameChanges;
 use names::Step;
 pub(crate) use ranges::Overlaid;
-use tlv::Tlv;
+pub(crate) use tlv::{Located, Tlv};
 
 use crate::map::{Blocks, Run};
 use crate::raw::{RawFcAddRange, RawFcDelRange, RawFcDentryInfo};

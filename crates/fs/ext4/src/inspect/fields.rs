@@ -1,0 +1,125 @@
+//! Putting records together from raw structures.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use obento_base::wire::{IntoBytes, be, le, to_u64};
+use obento_driver::{Field, FieldValue, Record};
+
+/// A raw field as a value for people.
+pub(super) trait RawField {
+    /// As a number; bytes that are none are 0.
+    fn number(&self) -> u64;
+    /// As bytes.
+    fn bytes(&self) -> Vec<u8>;
+}
+
+macro_rules! raw_integers {
+    ($($type:ty)*) => { $(
+        impl RawField for $type {
+            fn number(&self) -> u64 { self.get().into() }
+            fn bytes(&self) -> Vec<u8> { self.get().to_be_bytes().to_vec() }
+        }
+    )* };
+}
+raw_integers!(le::U16 le::U32 le::U64 be::U16 be::U32 be::U64);
+
+impl RawField for u8 {
+    fn number(&self) -> u64 {
+        (*self).into()
+    }
+    fn bytes(&self) -> Vec<u8> {
+        Vec::from([*self])
+    }
+}
+
+impl<const N: usize> RawField for [u8; N] {
+    fn number(&self) -> u64 {
+        0
+    }
+    fn bytes(&self) -> Vec<u8> {
+        self.to_vec()
+    }
+}
+
+impl<const N: usize> RawField for [le::U32; N] {
+    fn number(&self) -> u64 {
+        0
+    }
+    fn bytes(&self) -> Vec<u8> {
+        self.as_bytes().to_vec()
+    }
+}
+
+/// A record under construction, of a structure that starts at a byte of the volume.
+pub(super) struct Builder {
+    record: Record,
+    start: u64,
+}
+
+impl Builder {
+    /// A `kind` at byte `start` of the volume.
+    pub(super) fn new(kind: &'static str, depth: u8, start: u64) -> Self {
+        Self { record: Record { kind, depth, fields: Vec::new() }, start }
+    }
+
+    /// Adds the `len` bytes at `offset` of the structure.
+    pub(super) fn add(
+        &mut self,
+        name: &'static str,
+        offset: usize,
+        len: usize,
+        value: FieldValue,
+    ) -> &mut Self {
+        let offset = self.start.saturating_add(to_u64(offset));
+        self.record.fields.push(Field { name, offset, len: u32::try_from(len).unwrap_or(u32::MAX), value });
+        self
+    }
+
+    /// Adds a number.
+    pub(super) fn number(&mut self, name: &'static str, offset: usize, len: usize, value: u64) -> &mut Self {
+        self.add(name, offset, len, FieldValue::Number(value))
+    }
+
+    /// Adds a number that people read in base 16.
+    pub(super) fn hex(&mut self, name: &'static str, offset: usize, len: usize, value: u64) -> &mut Self {
+        self.add(name, offset, len, FieldValue::Hex(value))
+    }
+
+    /// Adds words.
+    pub(super) fn text(
+        &mut self,
+        name: &'static str,
+        offset: usize,
+        len: usize,
+        value: impl Into<String>,
+    ) -> &mut Self {
+        self.add(name, offset, len, FieldValue::Text(value.into()))
+    }
+
+    /// The record.
+    pub(super) fn finish(&mut self) -> Record {
+        core::mem::replace(&mut self.record, Record { kind: "", depth: 0, fields: Vec::new() })
+    }
+}
+
+/// Adds fields of a raw structure to a builder, by name: `fields!(builder, raw: RawX { a: Number, b: Hex, c: Bytes })`.
+macro_rules! fields {
+    ($builder:expr, $raw:expr, $type:ty { $($field:ident : $kind:ident),* $(,)? }) => { $(
+        $builder.add(
+            stringify!($field),
+            core::mem::offset_of!($type, $field),
+            size_of_val(&$raw.$field),
+            $crate::inspect::fields::value!($kind, $raw.$field),
+        );
+    )* };
+}
+macro_rules! value {
+    (Bytes, $field:expr) => {
+        obento_driver::FieldValue::Bytes($crate::inspect::fields::RawField::bytes(&$field))
+    };
+    ($kind:ident, $field:expr) => {
+        obento_driver::FieldValue::$kind($crate::inspect::fields::RawField::number(&$field))
+    };
+}
+pub(super) use {fields, value};

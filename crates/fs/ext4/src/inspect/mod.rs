@@ -1,0 +1,35 @@
+//! The structures on disk, field by field, for people and for tests that damage one.
+//!
+//! Invariant: what is shown is what stands there, with the log replayed but without fast commits, which are records
+//! of the journal; damage is told after the record that it is in, and ends no more than that structure.
+
+mod block;
+mod directory;
+mod fast_commit;
+mod fields;
+mod group;
+mod inode;
+mod journal;
+mod super_block;
+
+use obento_base::Result;
+use obento_driver::{Inspect, Record, Target};
+
+use crate::contract::Ext4;
+
+/// Where records go.
+type Sink<'a> = &'a mut dyn FnMut(Result<Record>);
+
+impl Inspect for Ext4 {
+    fn inspect(&self, target: Target, sink: &mut dyn FnMut(Result<Record>)) -> Result<()> {
+        let volume = self.volume();
+        match target {
+            Target::SuperBlock(copy) => super_block::inspect(volume, copy, sink),
+            Target::Group(group) => group::inspect(volume, group, sink),
+            Target::Inode(ino) => inode::inspect(volume, ino, sink),
+            Target::Directory(ino) => directory::inspect(volume, ino, sink),
+            Target::Block(number) => block::inspect(volume, number, sink),
+            Target::Journal => journal::inspect(volume, sink),
+        }
+    }
+}
