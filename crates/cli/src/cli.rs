@@ -1,7 +1,7 @@
 //! The command line: global options, the tree of subcommands, and what the process answers with.
 //!
-//! Exit codes follow coreutils: 0 all done, 1 something could not be done and the rest was, 2 wrong usage or nothing
-//! could be done.
+//! Exit codes follow coreutils: 0 all done, 1 something could not be done and the rest was, 2 wrong usage, and from `ls`
+//! also for what was named and cannot be accessed.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,7 +19,8 @@ Addresses:
   disk.img:<12>                an inode
   host:a:/b                    a host path that looks like an address
 
-Exit status: 0 if all was done, 1 if something was not, 2 if nothing could be.";
+Exit status: 0 if all was done, 1 if something was not, 2 for wrong usage (ls: also if what was named
+cannot be accessed).";
 
 /// Lists, reads, copies and examines files in disk images: no root, no mount.
 #[derive(Parser, Debug)]
@@ -41,11 +42,11 @@ pub struct Cli {
     #[command(flatten)]
     pub global: GlobalOptions,
     /// Print help
-    #[arg(short = 'h', action = ArgAction::HelpShort, hide = true)]
-    short_help: Option<bool>,
-    /// Print help
     #[arg(long, global = true, action = ArgAction::Help, display_order = 1000)]
     help: Option<bool>,
+    /// Print help
+    #[arg(short = 'h', action = ArgAction::HelpShort, hide = true)]
+    short_help: Option<bool>,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -135,7 +136,7 @@ pub fn main() -> ExitCode {
     if let Some(Stop::Output(error)) = stop
         && error.kind() != std::io::ErrorKind::BrokenPipe
     {
-        context.fail(&crate::report::Report::new("cannot write to standard output", error));
+        context.warn(&crate::report::Report::new("cannot write to standard output", error));
     }
     ExitCode::from(context.status())
 }

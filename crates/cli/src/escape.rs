@@ -66,7 +66,7 @@ fn is_plain(name: &[u8]) -> bool {
 }
 
 /// Whether a terminal shows `c` and does nothing else.
-fn is_printable(c: char) -> bool {
+pub fn is_printable(c: char) -> bool {
     !c.is_control()
         // Directional overrides and isolates, and the separators of lines and paragraphs.
         && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')

@@ -1,5 +1,6 @@
 //! The machine-readable form: one object a line, each with its schema and kind.
 //!
+//! Invariant: the lines hold no character that a terminal acts on; JSON has an escape for each.
 //! Invariant: bytes are lossless. A string that is not UTF-8 is written readably under its own key, and exactly, in
 //! hexadecimal, under the key with `_hex` appended. docs/json.md is the schema's description.
 
@@ -8,6 +9,7 @@ use std::io::{self, Write};
 use obento::{Attr, Owners, Timestamp};
 use serde::Serialize;
 
+use crate::escape::is_printable;
 use crate::format::mode::kind_word;
 use crate::format::time::{Clock, Style};
 
@@ -38,12 +40,11 @@ impl Line {
     /// Adds a string of bytes, exactly.
     #[must_use]
     pub fn bytes(mut self, key: &str, bytes: &[u8]) -> Self {
+        self.key(key);
+        self.string(&String::from_utf8_lossy(bytes));
         match std::str::from_utf8(bytes) {
-            Ok(text) => self.field(key, text),
-            Err(_) => {
-                self = self.field(key, String::from_utf8_lossy(bytes));
-                self.field(&format!("{key}_hex"), hex(bytes))
-            }
+            Ok(_) => self,
+            Err(_) => self.field(&format!("{key}_hex"), hex(bytes)),
         }
     }
 
@@ -90,6 +91,22 @@ impl Line {
         out.write_all(&self.text)
     }
 
+    fn string(&mut self, text: &str) {
+        self.text.push(b'"');
+        for c in text.chars() {
+            match c {
+                '"' | '\\' => self.text.extend_from_slice(&[b'\\', c as u8]),
+                c if is_printable(c) => self.text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+                c => {
+                    for unit in c.encode_utf16(&mut [0; 2]) {
+                        self.text.extend_from_slice(format!("\\u{unit:04x}").as_bytes());
+                    }
+                }
+            }
+        }
+        self.text.push(b'"');
+    }
+
     fn key(&mut self, key: &str) {
         self.text.extend_from_slice(b",\"");
         self.text.extend_from_slice(key.as_bytes());
@@ -117,5 +134,16 @@ mod tests {
             String::from_utf8(out).unwrap(),
             "{\"schema\":\"obento/1\",\"kind\":\"entry\",\"name\":\"a\u{fffd}\\\"\",\"name_hex\":\"61ff22\",\"size\":3,\"target\":null}\n"
         );
+    }
+
+    #[test]
+    fn a_name_reads_back_and_cannot_speak_to_a_terminal() {
+        let name = "a\u{9b}2J\u{1b}\u{202e}\u{e0041}\\\"ü";
+        let mut out = Vec::new();
+        Line::new("entry").bytes("name", name.as_bytes()).write(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.trim_end().chars().all(is_printable));
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["name"], name);
     }
 }

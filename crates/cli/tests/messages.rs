@@ -1,0 +1,286 @@
+//! What a person sees: output, messages and exit codes, on the sample image of the repository.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use obento_testkit::oracle::program;
+use obento_testkit::{Oracle, require};
+
+/// A folder with the sample image as `disk.img.zst`.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/disk.img.zst");
+    std::fs::copy(sample, folder.path().join("disk.img.zst")).unwrap();
+    folder
+}
+
+fn command(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+    command.current_dir(folder).args(args).env_clear().env("TZ", "UTC0");
+    command
+}
+
+fn obento(folder: &Path, args: &[&str]) -> Output {
+    command(folder, args).output().unwrap()
+}
+
+#[track_caller]
+fn check(args: &[&str], status: i32, stdout: &str, stderr: &str) {
+    check_in(folder().path(), args, status, stdout, stderr);
+}
+
+#[track_caller]
+fn check_in(folder: &Path, args: &[&str], status: i32, stdout: &str, stderr: &str) {
+    let output = obento(folder, args);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(text(&output.stderr), stderr, "{args:?}");
+    assert_eq!(text(&output.stdout), stdout, "{args:?}");
+    assert_eq!(output.status.code(), Some(status), "{args:?}");
+}
+
+#[test]
+fn a_bare_image_is_its_root() {
+    check(&["ls", "disk.img.zst"], 0, "etc\nhome\nlost+found\nusr\nvar\n", "");
+    check(&["ls", "disk.img.zst:/etc"], 0, "group\nos-release\npasswd\n", "");
+}
+
+#[test]
+fn owners_are_called_as_the_image_calls_them() {
+    check(
+        &["ls", "-l", "--time-style=+%Y", "disk.img.zst:/home/bento/hello.txt"],
+        0,
+        "-rw-r--r-- 2 bento bento 66 2026 disk.img.zst:/home/bento/hello.txt\n",
+        "",
+    );
+    check(&["stat", "-c", "%U %G %u", "disk.img.zst:/home/bento"], 0, "bento bento 1000\n", "");
+}
+
+#[test]
+fn patterns_are_matched_inside_the_image() {
+    check(
+        &["ls", "-d", "disk.img.zst:/etc/*s*"],
+        0,
+        "disk.img.zst:/etc/os-release\ndisk.img.zst:/etc/passwd\n",
+        "",
+    );
+    check(
+        &["cat", "disk.img.zst:/etc/*.conf"],
+        1,
+        "",
+        "obento: cannot read 'disk.img.zst:/etc/*.conf': no file has such a name, and none matches it as a pattern\n",
+    );
+}
+
+#[test]
+fn what_is_missing_is_named_and_the_rest_is_done() {
+    check(
+        &["ls", "disk.img.zst:/nope", "disk.img.zst:/etc"],
+        2,
+        "disk.img.zst:/etc:\ngroup\nos-release\npasswd\n",
+        "obento: cannot access 'disk.img.zst:/nope': no such file or directory\n",
+    );
+    check(
+        &["cat", "disk.img.zst:/nope", "disk.img.zst:/etc/os-release"],
+        1,
+        "NAME=\"obento sample\"\nID=obento\n",
+        "obento: cannot read 'disk.img.zst:/nope': no such file or directory\n",
+    );
+}
+
+#[test]
+fn a_directory_cannot_be_read_as_a_file() {
+    check(
+        &["cat", "disk.img.zst:/etc"],
+        1,
+        "",
+        "obento: cannot read 'disk.img.zst:/etc': is a directory\n  \
+         help: obento ls 'disk.img.zst:/etc' shows what is in it\n",
+    );
+    check(
+        &["cat", "disk.img.zst"],
+        1,
+        "",
+        "obento: cannot open 'disk.img.zst': this names no file in an image\n  \
+         help: name one after the image: 'disk.img.zst:/PATH'\n",
+    );
+}
+
+#[test]
+fn an_image_that_is_none_is_refused_with_what_to_do() {
+    let folder = folder();
+    std::fs::write(folder.path().join("notes.txt"), "Just some text.\n".repeat(400)).unwrap();
+    std::fs::write(folder.path().join("empty.img"), "").unwrap();
+    for (args, words) in [
+        (["ls", "nope.img:/"], "no such image file"),
+        (["ls", "notes.txt"], "no file system that obento knows"),
+        (["ls", "empty.img"], "the file is empty"),
+        (["ls", "disk.img.zst@7"], "there is no such partition"),
+        (["ls", "."], "is a directory of the host"),
+    ] {
+        let output = obento(folder.path(), &args);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(errors.starts_with("obento: ") && errors.contains(words), "{args:?}: {errors}");
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {errors}");
+    }
+}
+
+#[test]
+fn wrong_usage_is_told_apart() {
+    for args in
+        [&["frobnicate"][..], &["ls"], &["ls", "--nope", "disk.img.zst"], &["du", "-a", "-s", "disk.img.zst"]]
+    {
+        assert_eq!(obento(folder().path(), args).status.code(), Some(2), "{args:?}");
+    }
+    for args in [&["--help"][..], &["ls", "--help"], &["-h"], &["--version"]] {
+        assert_eq!(obento(folder().path(), args).status.code(), Some(0), "{args:?}");
+    }
+}
+
+#[test]
+fn a_closed_pipe_ends_the_command_quietly() {
+    let folder = folder();
+    let mut child = command(folder.path(), &["ls", "-laR", "disk.img.zst"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert_eq!((child.wait().unwrap().code(), errors.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_full_disk_is_told() {
+    let folder = folder();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = command(folder.path(), &["cat", "disk.img.zst:/etc/passwd"]).stdout(full).output().unwrap();
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("cannot write to standard output: No space left")
+    );
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn the_image_stays_as_it_was() {
+    let folder = folder();
+    let image = folder.path().join("disk.img.zst");
+    let before = std::fs::read(&image).unwrap();
+    for args in [&["ls", "-lR", "disk.img.zst"][..], &["du", "disk.img.zst"], &["df", "disk.img.zst"]] {
+        assert!(obento(folder.path(), args).status.success());
+    }
+    assert_eq!(std::fs::read(&image).unwrap(), before);
+}
+
+#[test]
+fn standard_input_is_one_of_the_files() {
+    let folder = folder();
+    let mut child = command(folder.path(), &["cat", "-", "disk.img.zst:/etc/os-release"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"first\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"first\nNAME=\"obento sample\"\nID=obento\n");
+}
+
+#[test]
+fn json_has_an_object_a_line() {
+    let folder = folder();
+    for args in [
+        &["ls", "--json", "-R", "disk.img.zst"][..],
+        &["stat", "--json", "disk.img.zst:/etc", "disk.img.zst:/usr/bin"],
+        &["df", "--json", "disk.img.zst"],
+        &["du", "--json", "-ac", "disk.img.zst:/home"],
+        &["tree", "--json", "disk.img.zst"],
+        &["stat", "-f", "--json", "disk.img.zst"],
+    ] {
+        let output = obento(folder.path(), args);
+        assert!(output.status.success() && !output.stdout.is_empty(), "{args:?}");
+        for line in output.stdout.split(|&b| b == b'\n').filter(|line| !line.is_empty()) {
+            let value: serde_json::Value = serde_json::from_slice(line).unwrap();
+            assert_eq!(value["schema"], "obento/1", "{args:?}");
+            assert!(value["kind"].is_string(), "{args:?}");
+        }
+    }
+}
+
+#[test]
+fn an_inode_has_an_address() {
+    check(
+        &["stat", "-c", "%F %i", "disk.img.zst:<2>", "disk.img.zst:2"],
+        0,
+        "directory 2\ndirectory 2\n",
+        "",
+    );
+    check(&["cat", "disk.img.zst:<14>"], 0, "NAME=\"obento sample\"\nID=obento\n", "");
+}
+
+#[test]
+fn completions_and_manual_pages_name_every_subcommand() {
+    let folder = folder();
+    let help = String::from_utf8(obento(folder.path(), &["--help"]).stdout).unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = String::from_utf8(obento(folder.path(), &["completions", shell]).stdout).unwrap();
+        assert!(script.contains("readlink") && script.contains("getfattr"), "{shell}");
+    }
+    assert!(obento(folder.path(), &["man", "."]).status.success());
+    for name in ["obento.1", "obento-ls.1", "obento-readlink.1"] {
+        assert!(folder.path().join(name).is_file(), "{name}");
+    }
+    assert!(help.contains("disk.img@2:/etc/fstab"));
+    assert_eq!(obento(folder.path(), &["man", "no/such/folder"]).status.code(), Some(2));
+}
+
+/// What a command writes when a terminal of 100 columns is its standard output.
+fn on_terminal(folder: &Path, line: &str) -> String {
+    let shell = format!("stty cols 100 -opost; {line}");
+    let mut script = program("script");
+    script
+        .args(["-qec", &shell, "/dev/null"])
+        .current_dir(folder)
+        .env("TERM", "xterm")
+        .env_remove("LS_COLORS");
+    script.env_remove("COLUMNS").stdin(Stdio::null());
+    String::from_utf8_lossy(&script.output().unwrap().stdout).into_owned()
+}
+
+#[test]
+fn a_terminal_gets_columns_quotes_and_colours_as_from_ls() {
+    if !require(&[Oracle::Program("script"), Oracle::Program("ls"), Oracle::Program("mke2fs")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("source");
+    let tree = source.join("d");
+    std::fs::create_dir_all(tree.join("a directory")).unwrap();
+    for name in ["plain", "with space", "it's", "new\nline", "\u{1b}[31mred", "grüße", "日本語"] {
+        std::fs::write(tree.join(name), name).unwrap();
+    }
+    for number in 0..60 {
+        std::fs::write(tree.join(format!("file{number}")), "").unwrap();
+    }
+    std::os::unix::fs::symlink("nowhere", tree.join("broken")).unwrap();
+    let image = folder.path().join("t.img");
+    let make = program("mke2fs")
+        .args(["-q", "-t", "ext4", "-d"])
+        .args([&source, &image])
+        .arg("8M")
+        .output()
+        .unwrap();
+    assert!(make.status.success(), "{}", String::from_utf8_lossy(&make.stderr));
+    let binary = env!("CARGO_BIN_EXE_obento");
+    for flags in ["", "-x", "-F", "-N", "-b", "-Q", "-1", "-q", "--color=never", "-r", "-w 60"] {
+        let expected = on_terminal(folder.path(), &format!("ls --color=auto {flags} source/d"));
+        let found = on_terminal(folder.path(), &format!("{binary} ls {flags} t.img:/d"));
+        assert!(expected.contains("plain"), "{expected}");
+        // The last of two --color counts, in either program.
+        assert_eq!(found, expected, "ls {flags}");
+    }
+    let long = on_terminal(folder.path(), &format!("{binary} ls -l t.img:/d"));
+    assert!(long.contains("''$'\\033''[31mred'"), "{long}");
+    // Nothing but obento's own colours reaches the terminal as an escape.
+    assert!(!long.contains("\u{1b}[31m"), "{long}");
+}
