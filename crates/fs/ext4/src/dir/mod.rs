@@ -26,8 +26,7 @@ use core::ops::ControlFlow;
 use obento_base::{Corrupt, Error, Ino, Name, Result, Structure};
 use obento_driver::{Cookie, EntrySink};
 
-use block::Store;
-pub(crate) use block::{DirBlocks, Found};
+use block::{DirBlocks, Store};
 use cookie::{Offsets, Resume};
 pub(crate) use fold::Fold;
 pub(crate) use hash::{Chars, Hasher};

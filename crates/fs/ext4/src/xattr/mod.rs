@@ -6,6 +6,8 @@
 //! Invariant: a table's walk ends, because each entry takes at least 16 bytes.
 //! Source: Linux Documentation/filesystems/ext4/attributes.rst; fs/ext4/xattr.c; e2fsprogs lib/ext2fs/ext_attr.c.
 
+mod area;
+
 use alloc::vec::Vec;
 
 use obento_base::wire::to_usize;
@@ -13,44 +15,16 @@ use obento_base::{Corrupt, Error, Ino, Result, Structure};
 use obento_block::Block;
 use zerocopy::{FromBytes, IntoBytes};
 
+use area::{ACL_ACCESS, ACL_DEFAULT, Area, Entry, INLINE_DATA, SYSTEM, VALUE_MAX, words};
+
 use crate::acl;
 use crate::checksum::Crc;
 use crate::inode::{Inode, InodeFlags};
-use crate::raw::{RawInode, RawXattrEntry, RawXattrHeader};
+use crate::raw::{RawInode, RawXattrHeader};
 use crate::volume::Volume;
 
 /// `EXT4_XATTR_MAGIC`.
 const MAGIC: u32 = 0xea02_0000;
-/// `EXT4_XATTR_SIZE_MAX`: the longest value that a format with value inodes can hold.
-const VALUE_MAX: u32 = 1 << 24;
-/// `EXT4_XATTR_INDEX_*`.
-const ACL_ACCESS: u8 = 2;
-const ACL_DEFAULT: u8 = 3;
-const SYSTEM: u8 = 7;
-const RICHACL: u8 = 8;
-/// The attribute under `SYSTEM` that holds what of inline data does not fit `i_block`.
-const INLINE_DATA: &[u8] = b"data";
-
-/// What a name index stands for.
-fn prefix(index: u8) -> Option<&'static [u8]> {
-    Some(match index {
-        1 => b"user.",
-        ACL_ACCESS => b"system.posix_acl_access",
-        ACL_DEFAULT => b"system.posix_acl_default",
-        4 => b"trusted.",
-        6 => b"security.",
-        SYSTEM => b"system.",
-        RICHACL => b"system.richacl",
-        10 => b"gnu.",
-        _ => return None,
-    })
-}
-
-/// Whether Linux lists attributes with this index: it has no handler for the others.
-fn is_listed(index: u8) -> bool {
-    prefix(index).is_some() && !matches!(index, SYSTEM | RICHACL)
-}
-
 impl Volume {
     /// The value of the attribute `name`, as `getxattr(2)` gives it. Errors: NoData; Corrupt.
     pub fn get_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
@@ -167,34 +141,11 @@ impl Volume {
     }
 }
 
-/// A table of attributes with its values.
-struct Area<'a> {
-    ino: Ino,
-    /// For errors: the block and where in it offsets are counted from.
-    block: u64,
-    base: u32,
-    /// From where value offsets are counted to the end.
-    bytes: &'a [u8],
-    /// Byte offset of the first entry.
-    table: usize,
-}
-
-/// An entry whose name lies within its area.
-#[derive(Clone, Copy, Debug)]
-struct Entry<'a> {
-    offset: usize,
-    raw: &'a RawXattrEntry,
-    name: &'a [u8],
-}
-
-impl Entry<'_> {
-    fn has_name(&self, wanted: &[u8]) -> bool {
-        let index = self.raw.e_name_index;
-        if index == SYSTEM && self.name == INLINE_DATA {
-            return false;
-        }
-        prefix(index).and_then(|prefix| wanted.strip_prefix(prefix)) == Some(self.name)
-    }
+fn copy(value: &[u8]) -> Result<Vec<u8>> {
+    let mut own = Vec::new();
+    own.try_reserve_exact(value.len())?;
+    own.extend_from_slice(value);
+    Ok(own)
 }
 
 impl<'a> Area<'a> {
@@ -211,130 +162,4 @@ impl<'a> Area<'a> {
     fn in_block(ino: Ino, block: &'a Block) -> Self {
         Self { ino, block: block.number(), base: 0, bytes: block, table: size_of::<RawXattrHeader>() }
     }
-
-    /// The entries in their order; an error is the last item.
-    fn entries(&self) -> impl Iterator<Item = Result<Entry<'a>>> {
-        let mut next = Some(self.table);
-        core::iter::from_fn(move || {
-            let entry = self.entry(next.take()?)?;
-            next = entry.as_ref().ok().and_then(|entry| entry.end());
-            Some(entry)
-        })
-    }
-
-    /// The entry at `offset`; none at the end of the table.
-    fn entry(&self, offset: usize) -> Option<Result<Entry<'a>>> {
-        let bytes = self.bytes.get(offset..)?;
-        if bytes.first_chunk().is_none_or(|end| *end == [0; 4]) {
-            return None;
-        }
-        let Ok((raw, rest)) = RawXattrEntry::ref_from_prefix(bytes) else {
-            return Some(Err(self.truncated(offset, size_of::<RawXattrEntry>())));
-        };
-        let Some(name) = rest.get(..usize::from(raw.e_name_len)) else {
-            return Some(Err(self.truncated(offset, usize::from(raw.e_name_len).saturating_add(16))));
-        };
-        let entry = Entry { offset, raw, name };
-        if name.contains(&0) {
-            return Some(Err(self.bad_field(&entry, "e_name", u64::from(raw.e_name_len))));
-        }
-        Some(Ok(entry))
-    }
-
-    fn find(&self, is_wanted: impl Fn(&Entry<'_>) -> bool) -> Result<Option<Entry<'a>>> {
-        for entry in self.entries() {
-            let entry = entry?;
-            if is_wanted(&entry) {
-                return Ok(Some(entry));
-            }
-        }
-        Ok(None)
-    }
-
-    fn list(&self, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let mut full = Vec::new();
-        for entry in self.entries() {
-            let entry = entry?;
-            if let Some(prefix) = prefix(entry.raw.e_name_index).filter(|_| is_listed(entry.raw.e_name_index))
-            {
-                full.clear();
-                full.try_reserve(prefix.len().saturating_add(entry.name.len()))?;
-                full.extend_from_slice(prefix);
-                full.extend_from_slice(entry.name);
-                sink(&full);
-            }
-        }
-        Ok(())
-    }
-
-    /// The value of `entry`, which lies in this area, behind the table.
-    fn value(&self, entry: &Entry<'_>) -> Result<&'a [u8]> {
-        let (offset, size) = (entry.raw.e_value_offs.get(), entry.raw.e_value_size.get());
-        if size > VALUE_MAX {
-            return Err(self.bad_field(entry, "e_value_size", size.into()));
-        }
-        if size == 0 {
-            return Ok(&[]);
-        }
-        let start = usize::from(offset);
-        let value = self.bytes.get(start..start.saturating_add(to_usize(size.into())));
-        let end = self.entries().filter_map(|entry| entry.ok()?.end()).last();
-        if end.is_some_and(|end| start < end) {
-            return Err(self.bad_field(entry, "e_value_offs", offset.into()));
-        }
-        value.ok_or_else(|| self.bad_field(entry, "e_value_size", size.into()))
-    }
-
-    /// Compares `e_hash` with what name and value give; 0 was written for attributes in inodes once.
-    fn check_hash(&self, entry: &Entry<'_>, value: impl Iterator<Item = u32> + Clone) -> Result<()> {
-        let found = entry.raw.e_hash.get();
-        let expected = entry_hash(entry.name.iter().map(|&byte| u32::from(byte)), value.clone());
-        // Old kernels took characters as signed where the compiler did.
-        let signed = entry.name.iter().map(|&byte| i32::from(byte.cast_signed()).cast_unsigned());
-        if found == 0 || found == expected || found == entry_hash(signed, value) {
-            return Ok(());
-        }
-        let structure = Structure::Xattr(self.ino);
-        Err(Corrupt::Checksum { structure, block: self.block, found, expected }.into())
-    }
-
-    fn place(&self, offset: usize) -> u32 {
-        self.base.saturating_add(u32::try_from(offset).unwrap_or(u32::MAX))
-    }
-
-    fn truncated(&self, offset: usize, len: usize) -> Error {
-        let (structure, len) = (Structure::Xattr(self.ino), obento_base::wire::to_u64(len));
-        Corrupt::Truncated { structure, block: self.block, offset: self.place(offset), len }.into()
-    }
-
-    fn bad_field(&self, entry: &Entry<'_>, field: &'static str, found: u64) -> Error {
-        let (structure, offset) = (Structure::Xattr(self.ino), self.place(entry.offset));
-        Corrupt::Field { structure, field, block: self.block, offset, found }.into()
-    }
-}
-
-impl Entry<'_> {
-    /// Where the next entry starts.
-    fn end(&self) -> Option<usize> {
-        let len = usize::from(self.raw.e_name_len).checked_next_multiple_of(4)?;
-        self.offset.checked_add(size_of::<RawXattrEntry>())?.checked_add(len)
-    }
-}
-
-/// `ext4_xattr_hash_entry`.
-fn entry_hash(name: impl Iterator<Item = u32>, value: impl Iterator<Item = u32>) -> u32 {
-    let name = name.fold(0_u32, |hash, char| hash.rotate_left(5) ^ char);
-    value.fold(name, |hash, word| hash.rotate_left(16) ^ word)
-}
-
-/// A value as little-endian words, the last one filled up with zeros.
-fn words(value: &[u8]) -> impl Iterator<Item = u32> + Clone {
-    value.chunks(4).map(|chunk| chunk.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte)))
-}
-
-fn copy(value: &[u8]) -> Result<Vec<u8>> {
-    let mut own = Vec::new();
-    own.try_reserve_exact(value.len())?;
-    own.extend_from_slice(value);
-    Ok(own)
 }
