@@ -8,13 +8,13 @@ use core::ops::ControlFlow;
 use obento_base::{Error, Ino, Name, Result};
 use obento_driver::{Cookie, DirEntry, EntrySink};
 
+use crate::dir::COOKIES_END;
 use crate::fast_commit::NameChanges;
 use crate::inode::Inode;
 use crate::volume::Volume;
 
-/// Cookies of added names start here. Hashes of names never reach it: Linux keeps the highest one, as the end of a
-/// directory (`EXT4_HTREE_EOF_64BIT`); byte offsets are far below.
-const ADDED: u64 = 0x7fff_ffff << 32;
+/// Cookies of added names start here, above all that a directory's own listing gives out.
+const ADDED: u64 = COOKIES_END;
 
 impl Volume {
     /// The inode that `name` names in `dir`.

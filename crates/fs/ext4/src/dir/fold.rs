@@ -162,6 +162,11 @@ const YOUNGER: &[(char, char)] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dir::{Chars, Hasher};
+    use obento_testkit::oracle::{Oracle, call, require};
+    use std::format;
+    use std::vec::Vec;
+    use unicode_normalization::char::canonical_combining_class;
 
     fn fold(name: &str) -> String {
         let mut folder = Folder::default();
@@ -197,5 +202,47 @@ mod tests {
         assert!(equal(true, b"A", b"a") && equal(false, b"A", b"a"));
         assert!(equal(false, b"A\xff", b"A\xff") && !equal(true, b"A\xff", b"A\xff"));
         assert!(!equal(false, b"A\xff", b"a\xff") && !equal(false, b"a", b"\xff"));
+    }
+
+    /// Each character that folding touches, between letters that show whether it separates what stands around it.
+    fn samples() -> Vec<String> {
+        let mut samples = Vec::new();
+        for c in ('\u{80}'..=char::MAX).filter(|c| !c.is_control() && !c.is_whitespace()) {
+            let changed = core::iter::once(c).default_case_fold().nfd().ne([c]);
+            if changed || canonical_combining_class(c) != 0 || is_ignorable(c) {
+                samples.push(format!("aQ\u{307}{c}\u{323}Z"));
+            }
+        }
+        // Hangul are composed by rule, and tags are ignorable by the thousand: some stand for all.
+        let regular = |c| ('\u{ac00}'..'\u{d7a4}').contains(&c) || c >= '\u{e0000}';
+        samples.retain(|text| {
+            let c = text.chars().nth(3).unwrap();
+            !regular(c) || u32::from(c) % 61 == 0
+        });
+        samples
+    }
+
+    #[test]
+    fn every_character_folds_as_in_e2fsprogs() {
+        if !require(&[Oracle::Program("debugfs"), Oracle::Program("mke2fs")]) {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        call("mke2fs", ["-q", "-t", "ext4", image.to_str().unwrap(), "1M"]).unwrap();
+        let samples = samples();
+        let ask = |name: &String| format!("dx_hash -h half_md4 -c -e utf8 \"{name}\"\n");
+        let script = folder.path().join("script");
+        std::fs::write(&script, samples.iter().map(ask).collect::<String>()).unwrap();
+        let output = call("debugfs", ["-f".as_ref(), script.as_os_str(), image.as_os_str()]).unwrap();
+        let output = String::from_utf8(output.stdout).unwrap();
+        let answers: Vec<_> = output.lines().filter(|line| line.starts_with("Hash of")).collect();
+        assert_eq!(answers.len(), samples.len());
+        let hasher = Hasher::new(1, Chars::Signed, [0; 4]).unwrap();
+        for (name, answer) in samples.iter().zip(answers) {
+            let hash = hasher.hash(fold(name).as_bytes());
+            let expected = format!("Hash of {name} is {:#x} (minor {:#x})", hash.major, hash.minor);
+            assert_eq!(answer, expected, "{}", name.escape_unicode());
+        }
     }
 }

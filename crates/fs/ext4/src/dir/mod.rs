@@ -27,6 +27,7 @@ use obento_base::{Corrupt, Error, Ino, Name, Result, Structure};
 use obento_driver::{Cookie, EntrySink};
 
 use block::{DirBlocks, Store};
+pub(crate) use cookie::END as COOKIES_END;
 use cookie::{Offsets, Resume};
 pub(crate) use fold::Fold;
 pub(crate) use hash::{Chars, Hasher};
