@@ -63,7 +63,7 @@ impl<'a> Records<'a> {
         let len = record_len(raw.rec_len.get(), self.block_size);
         let end = offset.checked_add(len).filter(|&end| end <= self.len());
         let room = len.checked_sub(HEADER).filter(|&room| room >= u32::from(raw.name_len));
-        if len < MIN_LEN || len % 4 != 0 || end.is_none() || room.is_none() {
+        if len < MIN_LEN || !len.is_multiple_of(4) || end.is_none() || room.is_none() {
             return Err(self.bad_length(offset, len));
         }
         let name = rest.get(..usize::from(raw.name_len)).ok_or_else(|| self.bad_length(offset, len))?;
