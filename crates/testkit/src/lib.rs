@@ -3,6 +3,7 @@
 //!
 //! A development dependency only: it may panic, and says why.
 
+pub mod conformance;
 pub mod entries;
 pub mod image;
 pub mod matrix;

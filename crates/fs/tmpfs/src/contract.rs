@@ -10,7 +10,7 @@ use obento_base::{Attr, Error, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
     Cookie, DirEntry, EntrySink, ExclusiveLayout, Extent, FileSystem, Layout, Limits, NewNode, Probe,
-    RenameFlags, SetAttr, StatFs, VolumeInfo, WritableFileSystem, Xattrs,
+    RenameFlags, SetAttr, Span, StatFs, VolumeInfo, WritableFileSystem, Xattrs,
 };
 
 use crate::inode::{Body, State};
@@ -112,7 +112,13 @@ impl FileSystem for Tmpfs {
     fn map(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
         self.look(ino, |_, state| {
             let data = state.data()?;
-            if range.is_empty() { Err(Error::Invalid) } else { Ok(data.map(range)) }
+            if range.is_empty() {
+                return Err(Error::Invalid);
+            }
+            if range.start >= state.size {
+                return Ok(Extent { len: range.end.saturating_sub(range.start), span: Span::Hole });
+            }
+            Ok(data.map(range.start..range.end.min(state.size)))
         })
     }
 
@@ -185,7 +191,9 @@ impl WritableFileSystem for Tmpfs {
             if range.is_empty() {
                 return Err(Error::Invalid);
             }
-            check_size(range.end.saturating_sub(PAGE.saturating_sub(1)))?;
+            if range.end > FILE_SIZE_MAX.next_multiple_of(PAGE) {
+                return Err(Error::FileTooBig);
+            }
             data.reserve(&self.space, range)
         })
     }

@@ -1,0 +1,93 @@
+//! Attributes and their times.
+
+use obento_base::{FileKind, Mode, Timestamp};
+use obento_driver::{FileSystem, SetAttr, TimeChange};
+
+use super::{attr, file, make, name, writable, write};
+
+const LEAVE: SetAttr = SetAttr {
+    mode: None,
+    uid: None,
+    gid: None,
+    atime: None,
+    mtime: None,
+    ctime: None,
+    btime: None,
+    flags: None,
+    project: None,
+};
+
+/// `set_attr`: "Changes attributes, all or none. Answers what they are now." "`None` leaves one as it is."
+pub fn set_attr_changes_what_it_names_and_leaves_the_rest(fs: &dyn FileSystem) {
+    for (text, kind) in [("f", FileKind::Regular), ("d", FileKind::Directory), ("p", FileKind::Fifo)] {
+        let ino = make(fs, fs.root(), text, kind);
+        let before = attr(fs, ino);
+        let set = |change| writable(fs).set_attr(ino, &change).expect("it fits the format");
+        let after = set(SetAttr { mode: Some(Mode::new(0o4711)), ..LEAVE });
+        assert_eq!((after.mode, after.uid, after.gid), (Mode::new(0o4711), before.uid, before.gid));
+        let after = set(SetAttr { uid: Some(70_000), gid: Some(5), ..LEAVE });
+        assert_eq!((after.mode, after.uid, after.gid), (Mode::new(0o4711), 70_000, 5));
+        assert_eq!((after.kind, after.size, after.nlink), (kind, before.size, before.nlink));
+        assert_eq!(attr(fs, ino), after);
+    }
+}
+
+/// "This moment, cut to the format's granularity."
+pub fn times_are_kept_to_the_granularity(fs: &dyn FileSystem) {
+    let ino = file(fs, fs.root(), "f");
+    let grain = fs.limits().time_granularity.clamp(1, 1_000_000_000);
+    let at = |secs, nanos: u32| (Timestamp::new(secs, nanos), Timestamp::new(secs, nanos / grain * grain));
+    let (mtime, kept_mtime) = at(1_700_000_000, 123_456_789);
+    let (atime, kept_atime) = at(1_000_000_001, 999_999_999);
+    let change = SetAttr { atime: Some(TimeChange::At(atime)), mtime: Some(TimeChange::At(mtime)), ..LEAVE };
+    let after = writable(fs).set_attr(ino, &change).expect("times of this century");
+    assert_eq!((after.atime, after.mtime), (kept_atime, kept_mtime));
+    let stamped = SetAttr { ctime: Some(TimeChange::At(mtime)), ..LEAVE };
+    assert_eq!(writable(fs).set_attr(ino, &stamped).expect("a time").ctime, kept_mtime);
+}
+
+/// "The driver stamps `mtime` and `ctime`".
+pub fn changes_of_data_and_of_attributes_are_stamped_apart(fs: &dyn FileSystem) {
+    let old = Some(TimeChange::At(Timestamp::new(1, 0)));
+    let age = |ino| {
+        let change = SetAttr { atime: old, mtime: old, ctime: old, ..LEAVE };
+        writable(fs).set_attr(ino, &change).expect("an old time");
+    };
+    let stamped = |ino| {
+        let attr = attr(fs, ino);
+        [attr.mtime, attr.ctime].map(|time| time.secs() != 1)
+    };
+    let ino = file(fs, fs.root(), "f");
+    let root = fs.root();
+    age(ino);
+    write(fs, ino, 0, &vec![1; super::block(fs) as usize]).expect("space");
+    assert_eq!(stamped(ino), [true, true], "written");
+    age(ino);
+    super::truncate(fs, ino, 1).expect("smaller");
+    assert_eq!(stamped(ino), [true, true], "truncated");
+    age(ino);
+    writable(fs).set_attr(ino, &SetAttr { mode: Some(Mode::new(0o600)), ..LEAVE }).expect("a mode");
+    assert_eq!(stamped(ino), [false, true], "its mode changed");
+    for change in ["link", "unlink"] {
+        age(ino);
+        age(root);
+        match change {
+            "link" => drop(writable(fs).link(ino, root, name("g")).expect("another name")),
+            _ => writable(fs).unlink(root, name("g")).expect("a name"),
+        }
+        assert_eq!((stamped(ino), stamped(root)), ([false, true], [true, true]), "{change}");
+    }
+    assert_eq!(attr(fs, ino).atime, Timestamp::new(1, 0), "the driver leaves atime to vfs");
+}
+
+/// "Grows with every change, if the format counts".
+pub fn the_change_counter_grows_with_every_change(fs: &dyn FileSystem) {
+    let ino = file(fs, fs.root(), "f");
+    let mut last = attr(fs, ino).change;
+    for n in 0..10_u16 {
+        let change = SetAttr { mode: Some(Mode::new(n)), ..LEAVE };
+        let after = writable(fs).set_attr(ino, &change).expect("a mode").change;
+        assert!(after >= last, "it never goes back");
+        last = after;
+    }
+}

@@ -1,0 +1,95 @@
+//! Listings of directories that change meanwhile.
+
+use std::collections::HashMap;
+
+use obento_base::Name;
+use obento_driver::{Cookie, FileSystem};
+
+use super::{dir, file, list, list_from, name, names_in, new_node, writable};
+
+/// Enough for several blocks of any format.
+const MANY: usize = 400;
+
+fn filled(fs: &dyn FileSystem) -> obento_base::Ino {
+    let sub = dir(fs, fs.root(), "many");
+    let node = new_node(obento_base::FileKind::Regular);
+    let first = writable(fs).create(sub, name("keep 0"), &node).expect("space").ino;
+    for n in 1..MANY {
+        writable(fs).link(first, sub, name(&format!("keep {n}"))).expect("space");
+    }
+    sub
+}
+
+/// Lists in steps of 7 entries, doing `meanwhile` between them; answers how often each name came.
+fn list_while(
+    fs: &dyn FileSystem,
+    dir: obento_base::Ino,
+    mut meanwhile: impl FnMut(usize),
+) -> HashMap<Vec<u8>, u32> {
+    let mut counts = HashMap::new();
+    let mut from = Cookie::START;
+    for step in 0.. {
+        let part = list_from(fs, dir, from, 7);
+        let Some(last) = part.last() else { break };
+        from = last.next;
+        part.into_iter().for_each(|entry| *counts.entry(entry.name).or_default() += 1);
+        meanwhile(step);
+    }
+    counts
+}
+
+/// "An entry that is there throughout is handed over exactly once".
+pub fn an_entry_that_is_there_throughout_is_handed_over_exactly_once(fs: &dyn FileSystem) {
+    let sub = filled(fs);
+    let passing = file(fs, fs.root(), "passing");
+    let counts = list_while(fs, sub, |step| {
+        let text = format!("passing {step}");
+        if step < 100 {
+            writable(fs).link(passing, sub, name(&text)).expect("space");
+        }
+        if step % 2 == 1 && step < 100 {
+            writable(fs).unlink(sub, name(&text)).expect("it was just made");
+        }
+    });
+    let kept = counts.iter().filter(|(name, _)| name.starts_with(b"keep"));
+    assert_eq!(kept.clone().count(), MANY);
+    assert!(kept.into_iter().all(|(_, &count)| count == 1));
+}
+
+/// "One that comes or goes meanwhile, at most once."
+pub fn an_entry_that_comes_or_goes_is_handed_over_at_most_once(fs: &dyn FileSystem) {
+    let sub = filled(fs);
+    let counts = list_while(fs, sub, |step| {
+        let gone = format!("keep {}", (step * 13) % MANY);
+        let _ = writable(fs).unlink(sub, name(&gone));
+    });
+    assert!(counts.values().all(|&count| count == 1));
+}
+
+/// "Still right after other entries came and went".
+pub fn a_cookie_is_right_after_its_entry_and_those_around_it_are_gone(fs: &dyn FileSystem) {
+    let sub = filled(fs);
+    let listed = list(fs, sub);
+    let (before, after) = listed.split_at(MANY / 2);
+    for entry in before {
+        writable(fs).unlink(sub, Name::new(&entry.name).expect("a name")).expect("it is there");
+    }
+    let from = before.last().expect("half of many").next;
+    let names: Vec<_> = list_from(fs, sub, from, usize::MAX).into_iter().map(|entry| entry.name).collect();
+    assert_eq!(names, after.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>());
+}
+
+/// "Names are bytes": all but `/` and NUL, up to `name_max` of them.
+pub fn names_of_any_bytes_are_kept_as_they_are(fs: &dyn FileSystem) {
+    let max = fs.limits().name_max as usize;
+    let mut names: Vec<Vec<u8>> =
+        (1..=255_u8).filter(|&b| b != b'/' && b != b'.').map(|b| vec![b, b'!']).collect();
+    names.extend([vec![b'x'; max], b"...".to_vec(), b" ".to_vec(), "ångström".as_bytes().to_vec()]);
+    let sub = dir(fs, fs.root(), "d");
+    let plain = file(fs, fs.root(), "f");
+    for bytes in &names {
+        writable(fs).link(plain, sub, Name::new(bytes).expect("a name")).expect("space");
+    }
+    names.sort();
+    assert_eq!(names_in(fs, sub), names);
+}

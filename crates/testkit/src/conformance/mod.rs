@@ -1,0 +1,271 @@
+//! The contract's documentation as test cases: one function a sentence, for any driver.
+//!
+//! [`reading_conformance!`](crate::reading_conformance) makes tests of all cases that ask a volume and leave it as it
+//! is; whatever tree it holds, the more kinds of files the better.
+//! [`writing_conformance!`](crate::writing_conformance) makes tests of those that change one; each gets an empty volume
+//! of its own. A case about a capability that the volume lacks passes.
+
+pub mod attributes;
+pub mod data;
+pub mod listing;
+pub mod names;
+pub mod reading;
+pub mod renames;
+pub mod space;
+pub mod xattrs;
+
+use std::ops::ControlFlow;
+
+use obento_base::{Attr, DeviceNumber, Error, FileKind, Ino, Mode, Name, Result};
+use obento_driver::{Cookie, DirEntry, FileSystem, LayoutLock, NewNode, Span, WritableFileSystem};
+
+/// One entry, owned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its inode.
+    pub ino: Ino,
+    /// Its kind, if the entry tells.
+    pub kind: Option<FileKind>,
+    /// Where to go on after it.
+    pub next: Cookie,
+}
+
+/// At most `max` entries of `dir` after `from`.
+pub(crate) fn list_from(fs: &dyn FileSystem, dir: Ino, from: Cookie, max: usize) -> Vec<Listed> {
+    let mut entries = Vec::new();
+    let mut sink = |entry: Result<DirEntry<'_>>| {
+        let entry = entry.expect("the directory is not damaged");
+        let DirEntry { ino, kind, next, .. } = entry;
+        entries.push(Listed { name: entry.name.as_bytes().to_vec(), ino, kind, next });
+        if entries.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    fs.read_dir(dir, from, &mut sink).expect("a directory lists");
+    entries
+}
+
+pub(crate) fn list(fs: &dyn FileSystem, dir: Ino) -> Vec<Listed> {
+    list_from(fs, dir, Cookie::START, usize::MAX)
+}
+
+pub(crate) fn names_in(fs: &dyn FileSystem, dir: Ino) -> Vec<Vec<u8>> {
+    let mut names: Vec<_> = list(fs, dir).into_iter().map(|entry| entry.name).collect();
+    names.sort();
+    names
+}
+
+/// A name that is known to be one.
+pub fn name(text: &str) -> &Name {
+    Name::new(text.as_bytes()).expect("a literal of the test")
+}
+
+pub(crate) fn writable(fs: &dyn FileSystem) -> &dyn WritableFileSystem {
+    fs.writable().expect("writing cases get a volume that can be written")
+}
+
+pub(crate) fn new_node(kind: FileKind) -> NewNode<'static> {
+    let target: &[u8] = if kind == FileKind::Symlink { b"target" } else { b"" };
+    let rdev = DeviceNumber { major: 8, minor: 70_000 };
+    NewNode { kind, mode: Mode::new(0o750), uid: 1000, gid: 100_000, rdev, target }
+}
+
+pub(crate) fn make(fs: &dyn FileSystem, dir: Ino, file: &str, kind: FileKind) -> Ino {
+    writable(fs).create(dir, name(file), &new_node(kind)).expect("the name is free").ino
+}
+
+pub(crate) fn file(fs: &dyn FileSystem, dir: Ino, file: &str) -> Ino {
+    make(fs, dir, file, FileKind::Regular)
+}
+
+pub(crate) fn dir(fs: &dyn FileSystem, parent: Ino, name: &str) -> Ino {
+    make(fs, parent, name, FileKind::Directory)
+}
+
+pub(crate) fn attr(fs: &dyn FileSystem, ino: Ino) -> Attr {
+    fs.getattr(ino).expect("the inode is in use")
+}
+
+pub(crate) fn lookup(fs: &dyn FileSystem, dir: Ino, text: &str) -> Result<Ino> {
+    fs.lookup(dir, name(text))
+}
+
+pub(crate) fn block(fs: &dyn FileSystem) -> u64 {
+    fs.statfs().expect("a volume tells its use").block_size.into()
+}
+
+/// Reads `len` bytes at `offset` as `vfs` would, in pieces of at most `piece`, without looking at the size.
+pub(crate) fn read(fs: &dyn FileSystem, ino: Ino, offset: u64, len: usize, piece: usize) -> Result<Vec<u8>> {
+    let lock = LayoutLock::new();
+    let layout = lock.shared();
+    let mut bytes = vec![0xaa; len];
+    let mut done = 0;
+    while done < len {
+        let at = offset + done as u64;
+        let want = piece.min(len - done);
+        let extent = fs.map(&layout, ino, at..at + want as u64)?;
+        assert!((1..=want as u64).contains(&extent.len), "a run is as long as asked for at most: {extent:?}");
+        let buf = &mut bytes[done..done + extent.len as usize];
+        done += match extent.span {
+            Span::Hole | Span::Unwritten => {
+                buf.fill(0);
+                buf.len()
+            }
+            Span::Mapped(from) => {
+                let device = fs.device().expect("what is mapped is on the device");
+                device.read_at(from, buf)?;
+                buf.len()
+            }
+            Span::Driver => match fs.read(&layout, ino, at, buf)? {
+                0 => return Err(Error::Invalid),
+                len => len,
+            },
+        };
+    }
+    Ok(bytes)
+}
+
+/// Writes `bytes` at `offset` as `vfs` would, for cases that are not about writing: whole blocks, or over what is
+/// there.
+pub(crate) fn write(fs: &dyn FileSystem, ino: Ino, offset: u64, bytes: &[u8]) -> Result<()> {
+    let lock = LayoutLock::new();
+    let layout = lock.shared();
+    let mut done = 0;
+    while done < bytes.len() {
+        let (at, end) = (offset + done as u64, offset + bytes.len() as u64);
+        let extent = writable(fs).map_for_write(&layout, ino, at..end)?;
+        let part = &bytes[done..done + extent.len as usize];
+        done += match extent.span {
+            Span::Driver => writable(fs).write(&layout, ino, at, part)?,
+            Span::Mapped(to) => {
+                fs.device().expect("what is mapped is on the device").write_at(to, part)?;
+                writable(fs).end_write(&layout, ino, at..at + part.len() as u64)?;
+                part.len()
+            }
+            span => panic!("map_for_write answered {span:?}"),
+        };
+    }
+    Ok(())
+}
+
+pub(crate) fn truncate(fs: &dyn FileSystem, ino: Ino, size: u64) -> Result<()> {
+    writable(fs).truncate(&LayoutLock::new().exclusive(), ino, size)
+}
+
+/// Makes a test of each case that asks a volume. `$volume` is an expression that opens one, as anything that borrows
+/// as `&dyn FileSystem`, and `None` skips.
+#[macro_export]
+macro_rules! reading_conformance {
+    ($volume:expr) => {
+        $crate::conformance_tests! { $volume, reading:
+            every_name_that_is_listed_is_looked_up_to_the_same_inode
+            an_entry_tells_the_kind_that_its_inode_has_or_none
+            a_name_is_listed_once
+            a_cookie_is_never_0_and_stays_below_2_to_the_63
+            a_listing_goes_on_after_any_entry_with_what_followed_it
+            a_listing_is_in_the_same_order_each_time_while_nothing_changes
+            a_sink_that_breaks_gets_no_more
+            the_sink_may_call_the_file_system
+            a_name_that_is_not_there_is_not_found
+            what_is_no_directory_answers_not_directory
+            the_parent_of_a_directory_is_the_one_it_lies_in_and_the_roots_is_the_root
+            an_inode_that_is_not_in_use_is_stale
+            attributes_carry_the_number_that_was_asked_for
+            a_run_is_not_empty_and_no_longer_than_asked_for
+            past_the_end_of_a_file_is_a_hole
+            a_run_of_zeros_ends_with_a_block_or_with_what_was_asked_for
+            an_empty_range_is_invalid
+            only_a_regular_file_is_mapped
+            bytes_are_the_same_in_pieces_of_any_length
+            the_target_of_a_link_is_as_long_as_its_size_and_has_no_nul
+            only_a_symbolic_link_has_a_target
+            every_attribute_that_is_listed_has_a_value
+            an_attribute_that_is_not_there_is_no_data
+            forget_may_come_for_an_inode_that_was_never_looked_up
+            there_are_never_more_free_blocks_and_inodes_than_there_are
+        }
+    };
+}
+
+/// Makes a test of each case that changes a volume. `$volume` is an expression that makes an empty one with at least
+/// 1 MiB and 100 inodes, and at most 64 MiB.
+#[macro_export]
+macro_rules! writing_conformance {
+    ($volume:expr) => {
+        $crate::conformance_tests! { $volume, names:
+            a_new_inode_is_what_was_asked_for_and_named
+            a_directory_starts_with_two_links_and_counts_in_its_parents
+            a_symbolic_link_has_its_target_and_an_empty_one_is_invalid
+            create_tests_its_errors_in_order
+            link_gives_another_name_and_counts_it
+            link_tests_its_errors_in_order
+            a_file_has_at_most_as_many_names_as_the_format_holds
+            unlink_removes_a_name_and_the_inode_reads_and_writes_until_its_forget
+            unlink_tests_its_errors_in_order
+            rmdir_removes_an_empty_directory_in_which_nothing_can_be_created_then
+            rmdir_tests_its_errors_in_order
+            forget_frees_what_has_no_name_and_nothing_else
+            a_number_in_its_next_life_has_another_generation
+        }
+        $crate::conformance_tests! { $volume, renames:
+            rename_moves_a_name_within_and_between_directories
+            rename_replaces_what_stands_at_the_new_name
+            rename_without_replacing_is_exists_if_anything_stands_there
+            exchange_lets_two_names_change_places_whatever_they_are
+            both_flags_at_once_are_invalid
+            rename_tests_its_errors_in_order
+            two_names_of_one_inode_are_left_as_they_are
+            a_directory_that_moves_gets_its_new_parent_and_is_counted_there
+        }
+        $crate::conformance_tests! { $volume, listing:
+            an_entry_that_is_there_throughout_is_handed_over_exactly_once
+            an_entry_that_comes_or_goes_is_handed_over_at_most_once
+            a_cookie_is_right_after_its_entry_and_those_around_it_are_gone
+            names_of_any_bytes_are_kept_as_they_are
+        }
+        $crate::conformance_tests! { $volume, attributes:
+            set_attr_changes_what_it_names_and_leaves_the_rest
+            times_are_kept_to_the_granularity
+            changes_of_data_and_of_attributes_are_stamped_apart
+            the_change_counter_grows_with_every_change
+        }
+        $crate::conformance_tests! { $volume, data:
+            what_was_written_is_read_and_moves_the_size
+            what_was_never_written_is_zeros_and_takes_no_space
+            nothing_is_read_of_what_was_reserved_until_end_write
+            abandon_gives_back_what_nobody_wrote
+            truncate_drops_what_lies_past_the_size
+            truncate_allocates_nothing
+            punch_makes_a_hole_within_the_same_size
+            punch_refuses_parts_of_blocks_but_at_the_end_of_the_file
+            data_calls_refuse_what_is_no_regular_file
+            a_size_past_the_largest_is_file_too_big
+        }
+        $crate::conformance_tests! { $volume, space:
+            a_full_volume_answers_no_space_and_takes_again_what_was_freed
+            inodes_run_out_before_anything_was_named
+            sync_succeeds_on_a_sound_device
+        }
+        $crate::conformance_tests! { $volume, xattrs:
+            an_attribute_is_kept_byte_for_byte_in_each_name_space
+            set_xattr_obeys_its_mode
+            set_xattr_tests_its_errors_in_order
+            a_removed_attribute_is_no_data
+            an_attribute_is_of_the_inode_and_not_of_the_name
+        }
+    };
+}
+
+/// One test a case.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_tests {
+    ($volume:expr, $module:ident: $($case:ident)*) => {
+        $(#[test]
+        fn $case() {
+            if let Some(volume) = $volume {
+                $crate::conformance::$module::$case(&*volume);
+            }
+        })*
+    };
+}

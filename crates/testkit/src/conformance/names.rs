@@ -1,0 +1,207 @@
+//! Making, linking and removing.
+
+use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode};
+use obento_driver::{FileSystem, NewNode};
+
+use super::{attr, dir, file, list, lookup, make, name, names_in, new_node, read, writable, write};
+
+const KINDS: [FileKind; 7] = [
+    FileKind::Regular,
+    FileKind::Directory,
+    FileKind::Symlink,
+    FileKind::CharDevice,
+    FileKind::BlockDevice,
+    FileKind::Fifo,
+    FileKind::Socket,
+];
+
+/// `create`: "Makes an inode and names it in `dir`."
+pub fn a_new_inode_is_what_was_asked_for_and_named(fs: &dyn FileSystem) {
+    let root = fs.root();
+    for (index, kind) in KINDS.into_iter().enumerate() {
+        let text = format!("n{index}");
+        let node = new_node(kind);
+        let made = writable(fs).create(root, name(&text), &node).expect("the name is free");
+        assert_eq!((made.kind, made.mode, made.uid, made.gid), (kind, node.mode, node.uid, node.gid));
+        let rdev = if kind.is_device() { node.rdev } else { DeviceNumber::default() };
+        assert_eq!(made.rdev, rdev);
+        assert_eq!(attr(fs, made.ino), made);
+        assert_eq!(lookup(fs, root, &text), Ok(made.ino));
+        assert!(list(fs, root).iter().any(|entry| entry.ino == made.ino && entry.name == text.as_bytes()));
+    }
+}
+
+/// "A directory starts with link count 2 and counts in `dir`'s."
+pub fn a_directory_starts_with_two_links_and_counts_in_its_parents(fs: &dyn FileSystem) {
+    let before = attr(fs, fs.root()).nlink;
+    let made = dir(fs, fs.root(), "d");
+    assert_eq!((attr(fs, made).nlink, attr(fs, fs.root()).nlink), (2, before + 1));
+    assert_eq!(attr(fs, file(fs, made, "f")).nlink, 1);
+    assert_eq!(attr(fs, made).nlink, 2);
+    assert_eq!(fs.parent(made), Ok(fs.root()));
+    assert_eq!(list(fs, dir(fs, made, "e")), []);
+}
+
+/// `create`: "Invalid for an empty target; NameTooLong for a target over `symlink_max`".
+pub fn a_symbolic_link_has_its_target_and_an_empty_one_is_invalid(fs: &dyn FileSystem) {
+    let max = fs.limits().symlink_max as usize;
+    let link = |text: &str, target: &[u8]| {
+        let node = NewNode { target, ..new_node(FileKind::Symlink) };
+        writable(fs).create(fs.root(), name(text), &node).map(|attr| attr.ino)
+    };
+    assert_eq!(link("e", b""), Err(Error::Invalid));
+    assert_eq!(link("e", &vec![b'x'; max + 1]), Err(Error::NameTooLong));
+    for (text, target) in [("short", &b"/\xff/.."[..]), ("middle", &[b'y'; 100]), ("long", &vec![b'x'; max])]
+    {
+        let ino = link(text, target).expect("a link");
+        assert_eq!(fs.read_link(ino).expect("its target"), target);
+        assert_eq!(attr(fs, ino).size, target.len() as u64);
+    }
+}
+
+/// `create`: "Errors, the first that holds: NotDirectory; NotFound if `dir` was removed; Exists; ..."
+pub fn create_tests_its_errors_in_order(fs: &dyn FileSystem) {
+    let root = fs.root();
+    let plain = file(fs, root, "f");
+    let removed = removed_dir(fs);
+    let empty_link = NewNode { target: b"", ..new_node(FileKind::Symlink) };
+    let create = |dir: Ino| writable(fs).create(dir, name("f"), &empty_link).map(drop);
+    assert_eq!(create(plain), Err(Error::NotDirectory));
+    assert_eq!(create(removed), Err(Error::NotFound));
+    assert_eq!(create(root), Err(Error::Exists));
+    assert_eq!(names_in(fs, root), [b"f"]);
+    fs.forget(removed);
+}
+
+/// A directory that was removed and not forgotten.
+fn removed_dir(fs: &dyn FileSystem) -> Ino {
+    let removed = dir(fs, fs.root(), "gone");
+    writable(fs).rmdir(fs.root(), name("gone")).expect("an empty directory");
+    removed
+}
+
+/// `link`: "Gives `ino` another name."
+pub fn link_gives_another_name_and_counts_it(fs: &dyn FileSystem) {
+    let sub = dir(fs, fs.root(), "d");
+    for (index, kind) in KINDS.into_iter().enumerate().filter(|(_, kind)| *kind != FileKind::Directory) {
+        let text = format!("n{index}");
+        let ino = make(fs, fs.root(), &text, kind);
+        let linked = writable(fs).link(ino, sub, name(&text)).expect("another name");
+        assert_eq!((linked.ino, linked.nlink), (ino, 2));
+        assert_eq!(lookup(fs, sub, &text), Ok(ino));
+        assert_eq!(attr(fs, ino).nlink, 2);
+    }
+}
+
+/// `link`: "NotDirectory; NotPermitted if `ino` is a directory; NotFound if `dir` was removed or `ino` has no name
+/// left; Exists; ..."
+pub fn link_tests_its_errors_in_order(fs: &dyn FileSystem) {
+    let root = fs.root();
+    let (plain, sub, removed) = (file(fs, root, "f"), dir(fs, root, "d"), removed_dir(fs));
+    let link = |ino, dir, text| writable(fs).link(ino, dir, name(text)).map(drop);
+    assert_eq!(link(sub, plain, "f"), Err(Error::NotDirectory));
+    assert_eq!(link(sub, removed, "f"), Err(Error::NotPermitted));
+    assert_eq!(link(plain, removed, "f"), Err(Error::NotFound));
+    let nameless = file(fs, root, "g");
+    writable(fs).unlink(root, name("g")).expect("a file");
+    assert_eq!(link(nameless, root, "f"), Err(Error::NotFound));
+    assert_eq!(link(plain, root, "d"), Err(Error::Exists));
+    assert_eq!(attr(fs, plain).nlink, 1);
+    fs.forget(nameless);
+    fs.forget(removed);
+}
+
+/// "The most names a file may have." `link`: "TooManyLinks".
+pub fn a_file_has_at_most_as_many_names_as_the_format_holds(fs: &dyn FileSystem) {
+    let (plain, max) = (file(fs, fs.root(), "0"), fs.limits().link_max);
+    if max > 100_000 {
+        return;
+    }
+    for n in 1..max {
+        writable(fs).link(plain, fs.root(), name(&n.to_string())).expect("not yet too many");
+    }
+    let one_more = writable(fs).link(plain, fs.root(), name("one more"));
+    assert_eq!(one_more.map(drop), Err(Error::TooManyLinks));
+    assert_eq!(attr(fs, plain).nlink, max);
+}
+
+/// "Afterwards `lookup(dir, name)` is NotFound, the link count is one less, and the inode still reads and writes until
+/// its `forget`."
+pub fn unlink_removes_a_name_and_the_inode_reads_and_writes_until_its_forget(fs: &dyn FileSystem) {
+    let (root, bytes) = (fs.root(), vec![7; super::block(fs) as usize]);
+    let plain = file(fs, root, "f");
+    write(fs, plain, 0, &bytes).expect("space");
+    writable(fs).link(plain, root, name("g")).expect("another name");
+    for (text, left) in [("f", 1), ("g", 0)] {
+        writable(fs).unlink(root, name(text)).expect("a file");
+        assert_eq!(lookup(fs, root, text), Err(Error::NotFound));
+        assert_eq!(attr(fs, plain).nlink, left);
+        assert_eq!(read(fs, plain, 0, bytes.len(), 999), Ok(bytes.clone()));
+        write(fs, plain, 0, &bytes).expect("space");
+    }
+    fs.forget(plain);
+    assert_eq!(fs.getattr(plain).map(drop), Err(Error::Stale));
+}
+
+/// `unlink`: "NotDirectory; NotFound; IsDirectory."
+pub fn unlink_tests_its_errors_in_order(fs: &dyn FileSystem) {
+    let plain = file(fs, fs.root(), "f");
+    dir(fs, fs.root(), "d");
+    let unlink = |dir, text| writable(fs).unlink(dir, name(text));
+    assert_eq!(unlink(plain, "f"), Err(Error::NotDirectory));
+    assert_eq!(unlink(fs.root(), "g"), Err(Error::NotFound));
+    assert_eq!(unlink(fs.root(), "d"), Err(Error::IsDirectory));
+}
+
+/// `rmdir`: "Afterwards nothing can be created in it."
+pub fn rmdir_removes_an_empty_directory_in_which_nothing_can_be_created_then(fs: &dyn FileSystem) {
+    let before = attr(fs, fs.root()).nlink;
+    let removed = removed_dir(fs);
+    assert_eq!(lookup(fs, fs.root(), "gone"), Err(Error::NotFound));
+    assert_eq!((attr(fs, fs.root()).nlink, attr(fs, removed).nlink), (before, 0));
+    let made = writable(fs).create(removed, name("f"), &new_node(FileKind::Regular));
+    assert_eq!(made.map(drop), Err(Error::NotFound));
+    assert_eq!(list(fs, removed), []);
+    fs.forget(removed);
+    assert_eq!(fs.getattr(removed).map(drop), Err(Error::Stale));
+}
+
+/// `rmdir`: "NotDirectory (`dir` or the one named); NotFound; NotEmpty."
+pub fn rmdir_tests_its_errors_in_order(fs: &dyn FileSystem) {
+    let plain = file(fs, fs.root(), "f");
+    let sub = dir(fs, fs.root(), "d");
+    file(fs, sub, "x");
+    let rmdir = |dir, text| writable(fs).rmdir(dir, name(text));
+    assert_eq!(rmdir(plain, "f"), Err(Error::NotDirectory));
+    assert_eq!(rmdir(fs.root(), "f"), Err(Error::NotDirectory));
+    assert_eq!(rmdir(fs.root(), "g"), Err(Error::NotFound));
+    assert_eq!(rmdir(fs.root(), "d"), Err(Error::NotEmpty));
+    assert_eq!(names_in(fs, sub), [b"x"]);
+}
+
+/// `forget`: "With a link count of 0 the driver frees it".
+pub fn forget_frees_what_has_no_name_and_nothing_else(fs: &dyn FileSystem) {
+    let before = fs.statfs().expect("use");
+    let plain = file(fs, fs.root(), "f");
+    write(fs, plain, 0, &vec![1; 20 * before.block_size as usize]).expect("space");
+    fs.forget(plain);
+    assert_eq!(attr(fs, plain).nlink, 1);
+    writable(fs).unlink(fs.root(), name("f")).expect("a file");
+    assert!(fs.statfs().expect("use").free < before.free, "it is still in use");
+    fs.forget(plain);
+    writable(fs).sync().expect("a sound device");
+    let after = fs.statfs().expect("use");
+    assert_eq!((after.free, after.free_inodes), (before.free, before.free_inodes));
+}
+
+/// "Tells two lives of one inode number apart".
+pub fn a_number_in_its_next_life_has_another_generation(fs: &dyn FileSystem) {
+    let mut lives = std::collections::HashSet::new();
+    for _ in 0..50 {
+        let made = writable(fs).create(fs.root(), name("f"), &new_node(FileKind::Regular)).expect("space");
+        assert!(lives.insert((made.ino, made.generation)));
+        assert_eq!(made.mode, Mode::new(0o750));
+        writable(fs).unlink(fs.root(), name("f")).expect("a file");
+        fs.forget(made.ino);
+    }
+}

@@ -1,0 +1,125 @@
+//! Renames.
+
+use obento_base::{Error, Ino, Result};
+use obento_driver::{FileSystem, RenameFlags};
+
+use super::{attr, dir, file, lookup, name, names_in, new_node, writable};
+
+const PLAIN: RenameFlags = RenameFlags::empty();
+
+fn rename(fs: &dyn FileSystem, from: (Ino, &str), to: (Ino, &str), flags: RenameFlags) -> Result<()> {
+    writable(fs).rename(from.0, name(from.1), to.0, name(to.1), flags)
+}
+
+/// "Moves a name."
+pub fn rename_moves_a_name_within_and_between_directories(fs: &dyn FileSystem) {
+    let (root, sub) = (fs.root(), dir(fs, fs.root(), "d"));
+    let plain = file(fs, root, "a");
+    let mut at = (root, "a");
+    for to in [(root, "b"), (sub, "b"), (sub, "c"), (root, "a")] {
+        rename(fs, at, to, PLAIN).expect("the new name is free");
+        assert_eq!((lookup(fs, at.0, at.1), lookup(fs, to.0, to.1)), (Err(Error::NotFound), Ok(plain)));
+        assert_eq!(attr(fs, plain).nlink, 1);
+        at = to;
+    }
+}
+
+/// "What is replaced is removed as by `unlink` or `rmdir`."
+pub fn rename_replaces_what_stands_at_the_new_name(fs: &dyn FileSystem) {
+    let root = fs.root();
+    let (a, b) = (file(fs, root, "a"), file(fs, root, "b"));
+    rename(fs, (root, "a"), (root, "b"), PLAIN).expect("a file replaces a file");
+    assert_eq!((lookup(fs, root, "b"), attr(fs, b).nlink), (Ok(a), 0));
+    let links = attr(fs, root).nlink;
+    let (c, d) = (dir(fs, root, "c"), dir(fs, root, "d"));
+    rename(fs, (root, "c"), (root, "d"), PLAIN).expect("a directory replaces an empty one");
+    assert_eq!((lookup(fs, root, "d"), attr(fs, d).nlink), (Ok(c), 0));
+    assert_eq!(attr(fs, root).nlink, links + 1);
+    for gone in [b, d] {
+        fs.forget(gone);
+        assert_eq!(fs.getattr(gone).map(drop), Err(Error::Stale));
+    }
+}
+
+/// `NO_REPLACE`: "Exists if anything does."
+pub fn rename_without_replacing_is_exists_if_anything_stands_there(fs: &dyn FileSystem) {
+    let root = fs.root();
+    let a = file(fs, root, "a");
+    file(fs, root, "b");
+    dir(fs, root, "d");
+    for to in ["b", "d"] {
+        assert_eq!(rename(fs, (root, "a"), (root, to), RenameFlags::NO_REPLACE), Err(Error::Exists));
+    }
+    rename(fs, (root, "a"), (root, "c"), RenameFlags::NO_REPLACE).expect("the new name is free");
+    assert_eq!(lookup(fs, root, "c"), Ok(a));
+}
+
+/// `EXCHANGE`: "The two names change places."
+pub fn exchange_lets_two_names_change_places_whatever_they_are(fs: &dyn FileSystem) {
+    let root = fs.root();
+    let (sub, plain) = (dir(fs, root, "d"), file(fs, root, "f"));
+    let inner = dir(fs, sub, "inner");
+    file(fs, inner, "x");
+    let links = attr(fs, root).nlink;
+    rename(fs, (root, "f"), (sub, "inner"), RenameFlags::EXCHANGE).expect("both are there");
+    assert_eq!((lookup(fs, root, "f"), lookup(fs, sub, "inner")), (Ok(inner), Ok(plain)));
+    assert_eq!((attr(fs, root).nlink, attr(fs, sub).nlink), (links + 1, 2));
+    assert_eq!(fs.parent(inner), Ok(root));
+    assert_eq!(rename(fs, (root, "f"), (sub, "missing"), RenameFlags::EXCHANGE), Err(Error::NotFound));
+}
+
+/// "Invalid for both flags at once".
+pub fn both_flags_at_once_are_invalid(fs: &dyn FileSystem) {
+    file(fs, fs.root(), "a");
+    file(fs, fs.root(), "b");
+    for to in ["b", "missing"] {
+        assert_eq!(rename(fs, (fs.root(), "a"), (fs.root(), to), RenameFlags::all()), Err(Error::Invalid));
+    }
+}
+
+/// "Invalid ...; NotDirectory; NotFound; ...; IsDirectory when a directory would be replaced by something else;
+/// NotDirectory the other way round; NotEmpty".
+pub fn rename_tests_its_errors_in_order(fs: &dyn FileSystem) {
+    let root = fs.root();
+    let (plain, full) = (file(fs, root, "f"), dir(fs, root, "full"));
+    dir(fs, root, "d");
+    file(fs, full, "x");
+    let removed = dir(fs, root, "gone");
+    writable(fs).rmdir(root, name("gone")).expect("an empty directory");
+    assert_eq!(rename(fs, (plain, "x"), (root, "y"), PLAIN), Err(Error::NotDirectory));
+    assert_eq!(rename(fs, (root, "missing"), (plain, "y"), PLAIN), Err(Error::NotDirectory));
+    assert_eq!(rename(fs, (root, "missing"), (root, "f"), RenameFlags::NO_REPLACE), Err(Error::NotFound));
+    assert_eq!(rename(fs, (root, "f"), (removed, "f"), PLAIN), Err(Error::NotFound));
+    assert_eq!(rename(fs, (root, "f"), (root, "full"), PLAIN), Err(Error::IsDirectory));
+    assert_eq!(rename(fs, (root, "full"), (root, "f"), PLAIN), Err(Error::NotDirectory));
+    assert_eq!(rename(fs, (root, "d"), (root, "full"), PLAIN), Err(Error::NotEmpty));
+    assert_eq!(names_in(fs, root), [&b"d"[..], b"f", b"full"]);
+    fs.forget(removed);
+}
+
+/// "Two names of one inode are left as they are."
+pub fn two_names_of_one_inode_are_left_as_they_are(fs: &dyn FileSystem) {
+    let root = fs.root();
+    let plain = file(fs, root, "a");
+    writable(fs).link(plain, root, name("b")).expect("another name");
+    for to in ["b", "a"] {
+        rename(fs, (root, "a"), (root, to), PLAIN).expect("nothing to do");
+    }
+    assert_eq!((names_in(fs, root), attr(fs, plain).nlink), (vec![b"a".to_vec(), b"b".to_vec()], 2));
+}
+
+/// "A directory that moves gets its new parent."
+pub fn a_directory_that_moves_gets_its_new_parent_and_is_counted_there(fs: &dyn FileSystem) {
+    let root = fs.root();
+    let (from, to) = (dir(fs, root, "from"), dir(fs, root, "to"));
+    let moved = dir(fs, from, "m");
+    rename(fs, (from, "m"), (to, "m"), PLAIN).expect("the new name is free");
+    assert_eq!(fs.parent(moved), Ok(to));
+    assert_eq!((attr(fs, from).nlink, attr(fs, to).nlink), (2, 3));
+    // Over an empty directory, whose place in the count it takes.
+    let other = dir(fs, from, "m");
+    rename(fs, (to, "m"), (from, "m"), PLAIN).expect("an empty directory is replaced");
+    assert_eq!((attr(fs, from).nlink, attr(fs, to).nlink, fs.parent(moved)), (3, 2, Ok(from)));
+    fs.forget(other);
+    writable(fs).create(moved, name("x"), &new_node(obento_base::FileKind::Fifo)).expect("it lives on");
+}
