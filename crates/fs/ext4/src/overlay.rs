@@ -67,14 +67,23 @@ impl Volume {
         from: Cookie,
         sink: &mut EntrySink<'_>,
     ) -> Result<()> {
-        for (next, name) in (ADDED.saturating_add(1)..).zip(changes.names()) {
+        let added = changes.added(|visit| {
+            // What of the directory is damaged was told by its own listing, and has no names to compare.
+            let _ = self.stored_list(dir, Cookie::START, &mut |entry| {
+                if let Ok(entry) = entry {
+                    visit(entry.name.as_bytes());
+                }
+                ControlFlow::Continue(())
+            });
+        });
+        for (next, added) in (ADDED.saturating_add(1)..).zip(added.iter()) {
             // What is no name, the log made up.
-            let Ok(name) = Name::new(name) else { continue };
-            if next <= from.0 || self.stored_lookup(dir, name) != Err(Error::NotFound) {
+            let Ok(name) = Name::new(&added.name) else { continue };
+            if next <= from.0 {
                 continue;
             }
-            let Some(ino) = changes.resolve(name.as_bytes(), None) else { continue };
-            if sink(Ok(DirEntry { name, ino, kind: None, next: Cookie(next) })).is_break() {
+            let entry = DirEntry { name, ino: added.ino, kind: None, next: Cookie(next) };
+            if sink(Ok(entry)).is_break() {
                 break;
             }
         }
@@ -98,9 +107,6 @@ impl Volume {
 
 /// Hands over an entry that the directory stores, as it is now; nothing if its name is gone.
 fn pass_on(changes: &NameChanges, entry: DirEntry<'_>, sink: &mut EntrySink<'_>) -> ControlFlow<()> {
-    if !changes.touches(entry.name.as_bytes()) {
-        return sink(Ok(entry));
-    }
     match changes.resolve(entry.name.as_bytes(), Some(entry.ino)) {
         Some(ino) if ino == entry.ino => sink(Ok(entry)),
         Some(ino) => sink(Ok(DirEntry { ino, kind: None, ..entry })),

@@ -13,10 +13,11 @@ use obento_driver::Notice;
 use obento_env::sync::Mutex;
 use obento_journal::{Journal, Tid};
 
+use crate::dir::Fold;
 use crate::fast_commit::{Base, FastCommits, Geometry, Node};
-use crate::feature::Compat;
+use crate::feature::{Compat, Incompat};
 use crate::group::{GroupDescriptor, Groups, Totals};
-use crate::inode::{Inode, Place};
+use crate::inode::{Inode, InodeFlags, Place};
 use crate::map::Blocks;
 use crate::replay::open_journal;
 use crate::super_block::{ROOT_INO, SuperBlock};
@@ -301,7 +302,14 @@ impl Volume {
 impl Base for Volume {
     fn node(&self, ino: Ino) -> Option<Node> {
         let inode = self.inode(ino).ok()?;
-        Some(Node { links: inode.links(), is_dir: inode.is_dir() })
+        let folds = inode.has(InodeFlags::CASEFOLD);
+        Some(Node { links: inode.links(), is_dir: inode.is_dir(), folds })
+    }
+
+    fn fold(&self) -> Option<Fold> {
+        let sb = &self.super_block;
+        let folds = sb.incompat.contains(Incompat::CASEFOLD);
+        folds.then(|| Fold::from_flags(sb.raw.s_encoding_flags.get()))
     }
 }
 

@@ -30,7 +30,7 @@ impl Fold {
 
 /// Folds names, one after the other, into the same memory.
 #[derive(Default, Debug)]
-pub(super) struct Folder {
+pub(crate) struct Folder {
     folded: String,
     /// Folded but not yet in canonical order.
     parts: String,
@@ -38,7 +38,7 @@ pub(super) struct Folder {
 
 impl Folder {
     /// `name` without case; none if it is not UTF-8.
-    pub(super) fn fold(&mut self, name: &[u8]) -> Option<&[u8]> {
+    pub(crate) fn fold(&mut self, name: &[u8]) -> Option<&[u8]> {
         self.folded.clear();
         let text = str::from_utf8(name).ok()?;
         if text.is_ascii() {

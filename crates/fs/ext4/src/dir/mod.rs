@@ -29,7 +29,7 @@ use obento_driver::{Cookie, EntrySink};
 use block::{DirBlocks, Store};
 pub(crate) use cookie::END as COOKIES_END;
 use cookie::{Offsets, Resume};
-pub(crate) use fold::Fold;
+pub(crate) use fold::{Fold, Folder};
 pub(crate) use hash::{Chars, Hasher};
 use index::Index;
 use list::{ALL_HASHES, Listing};

@@ -22,6 +22,8 @@ const AFTER_I_BLOCK: usize = offset_of!(RawInode, i_generation);
 pub(crate) struct Node {
     pub(crate) links: u16,
     pub(crate) is_dir: bool,
+    /// Whether it is a directory that ignores case.
+    pub(crate) folds: bool,
 }
 
 /// What fast commits did to one inode.
@@ -44,7 +46,8 @@ impl InodeChange {
     pub(super) fn log(&mut self, logged: &[u8]) {
         let Ok((raw, _)) = RawInode::ref_from_prefix(logged) else { return };
         let is_dir = FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Directory);
-        self.node = Some(Node { links: raw.i_links_count.get(), is_dir });
+        let folds = flags(raw).contains(InodeFlags::CASEFOLD);
+        self.node = Some(Node { links: raw.i_links_count.get(), is_dir, folds });
         if flags(raw).contains(InodeFlags::INLINE_DATA) {
             // The data that takes the mapping's place is in the record.
             self.map_dropped = true;
@@ -55,7 +58,7 @@ impl InodeChange {
 
     /// The last name is gone, and with it the inode.
     pub(super) fn free(&mut self, is_dir: bool) {
-        let node = Some(Node { links: 0, is_dir });
+        let node = Some(Node { links: 0, is_dir, folds: false });
         *self = Self { node, map_dropped: true, ..Self::default() };
     }
 

@@ -31,6 +31,7 @@ use names::Step;
 pub(crate) use ranges::Overlaid;
 pub(crate) use tlv::{Located, Tlv};
 
+use crate::dir::Fold;
 use crate::map::{Blocks, Run};
 use crate::raw::{RawFcAddRange, RawFcDelRange, RawFcDentryInfo};
 use crate::unit::{FileBlock, VolBlock};
@@ -42,10 +43,12 @@ const MAX_WRITTEN_LEN: u16 = 1 << 15;
 pub(crate) trait Base {
     /// Links and kind; `None` if the inode is not in use or cannot be read.
     fn node(&self, ino: Ino) -> Option<Node>;
+    /// How names are compared in directories that ignore case.
+    fn fold(&self) -> Option<Fold>;
 }
 
 /// All that fast commits changed.
-#[derive(Clone, Default, Debug)]
+#[derive(Default, Debug)]
 pub(crate) struct FastCommits {
     inodes: BTreeMap<Ino, InodeChange>,
     directories: BTreeMap<Ino, NameChanges>,
@@ -194,7 +197,10 @@ impl Replay<'_> {
     }
 
     fn name(&mut self, dir: Ino, name: &[u8], step: Step) {
-        self.changes.directories.entry(dir).or_default().push(name, step);
+        let folds = self.node(dir).is_some_and(|node| node.folds);
+        let fold = if folds { self.base.fold() } else { None };
+        let changes = self.changes.directories.entry(dir);
+        changes.or_insert_with(|| NameChanges::new(fold)).push(name, step);
     }
 
     /// Changes a link count. A directory's of 1 means uncounted and stays.

@@ -1,10 +1,15 @@
 //! What fast commits did to the names in one directory.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use obento_base::Ino;
+use obento_env::sync::Mutex;
+
+use crate::dir::{Fold, Folder};
 
 /// One record about one name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,38 +22,93 @@ pub(super) enum Step {
 
 /// The names of a directory that fast commits touched. What stands under a name now follows from what the volume has
 /// there, which only the directory's own code can tell.
-#[derive(Clone, Default, Debug)]
-pub(crate) struct NameChanges(BTreeMap<Box<[u8]>, Vec<Step>>);
+///
+/// Locking: a leaf lock over the names that were added, which are worked out once.
+#[derive(Debug)]
+pub(crate) struct NameChanges {
+    /// Set if names that differ in case alone are one.
+    fold: Option<Fold>,
+    touched: BTreeMap<Box<[u8]>, Touched>,
+    added: Mutex<Option<Arc<[Added]>>>,
+}
 
-impl NameChanges {
-    pub(super) fn push(&mut self, name: &[u8], step: Step) {
-        match self.0.get_mut(name) {
-            Some(steps) => steps.push(step),
-            None => {
-                self.0.insert(name.into(), Vec::from([step]));
-            }
-        }
-    }
+/// What happened to one name.
+#[derive(Default, Debug)]
+struct Touched {
+    /// As it was written last.
+    name: Box<[u8]>,
+    steps: Vec<Step>,
+}
 
-    /// What `name` names now, where the volume's directory has `base` under it.
-    pub(crate) fn resolve(&self, name: &[u8], base: Option<Ino>) -> Option<Ino> {
-        let steps = self.0.get(name).map(Vec::as_slice).unwrap_or_default();
-        steps.iter().fold(base, |now, &step| match (step, now) {
+impl Touched {
+    /// What the name names now, where the volume's directory has `base` under it.
+    fn resolve(&self, base: Option<Ino>) -> Option<Ino> {
+        self.steps.iter().fold(base, |now, &step| match (step, now) {
             (Step::Link(ino), None) => Some(ino),
             (Step::Unlink(ino), Some(present)) if present == ino => None,
             (Step::Link(_) | Step::Unlink(_), now) => now,
         })
     }
+}
 
-    /// The names touched, in the order of their bytes: the same each time, so that a position among them can serve as
-    /// a cookie.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
-        self.0.keys().map(|name| &**name)
+/// A name that the volume's directory does not have.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Added {
+    pub(crate) name: Box<[u8]>,
+    pub(crate) ino: Ino,
+}
+
+impl NameChanges {
+    /// None yet, in a directory that compares names so.
+    pub(super) fn new(fold: Option<Fold>) -> Self {
+        Self { fold, touched: BTreeMap::new(), added: Mutex::new(None) }
     }
 
-    /// Whether `name` was touched.
-    pub(crate) fn touches(&self, name: &[u8]) -> bool {
-        self.0.contains_key(name)
+    pub(super) fn push(&mut self, name: &[u8], step: Step) {
+        let key = self.key(name).into_owned().into_boxed_slice();
+        let touched = self.touched.entry(key).or_default();
+        touched.steps.push(step);
+        if touched.name.is_empty() || matches!(step, Step::Link(_)) {
+            touched.name = name.into();
+        }
+    }
+
+    /// What names are told apart by. One that is not UTF-8 equals only the same bytes, and no folded name.
+    fn key<'n>(&self, name: &'n [u8]) -> Cow<'n, [u8]> {
+        let folded = self.fold.and_then(|_| Folder::default().fold(name).map(Vec::from));
+        folded.map_or(Cow::Borrowed(name), Cow::Owned)
+    }
+
+    /// What `name` names now, where the volume's directory has `base` under it.
+    pub(crate) fn resolve(&self, name: &[u8], base: Option<Ino>) -> Option<Ino> {
+        match self.touched.get(&*self.key(name)) {
+            Some(touched) => touched.resolve(base),
+            None => base,
+        }
+    }
+
+    /// The names that are there now and that the volume's directory does not have, always in the same order, so that
+    /// a position among them can serve as a cookie. `scan` hands over the names that the directory has; it is called
+    /// at most once in the life of this.
+    pub(crate) fn added(&self, scan: impl FnOnce(&mut dyn FnMut(&[u8]))) -> Arc<[Added]> {
+        if let Some(added) = &*self.added.lock() {
+            return Arc::clone(added);
+        }
+        let mut stored = BTreeSet::new();
+        scan(&mut |name| {
+            if let Some((key, _)) = self.touched.get_key_value(&*self.key(name)) {
+                stored.insert(key);
+            }
+        });
+        let new = self.touched.iter().filter(|(key, _)| !stored.contains(key));
+        let added: Arc<[Added]> = new
+            .filter_map(|(_, touched)| {
+                Some(Added { ino: touched.resolve(None)?, name: touched.name.clone() })
+            })
+            .collect();
+        // Another thread may have come first, with the same outcome.
+        *self.added.lock() = Some(Arc::clone(&added));
+        added
     }
 }
 
@@ -56,20 +116,45 @@ impl NameChanges {
 mod tests {
     use super::*;
 
-    #[test]
-    fn names_follow_what_was_linked_and_unlinked() {
-        let mut changes = NameChanges::default();
+    fn changes(fold: Option<Fold>) -> NameChanges {
+        let mut changes = NameChanges::new(fold);
         changes.push(b"new", Step::Link(Ino(20)));
         changes.push(b"gone", Step::Unlink(Ino(12)));
         changes.push(b"over", Step::Unlink(Ino(13)));
         changes.push(b"over", Step::Link(Ino(21)));
         changes.push(b"brief", Step::Link(Ino(22)));
         changes.push(b"brief", Step::Unlink(Ino(22)));
+        changes
+    }
+
+    #[test]
+    fn names_follow_what_was_linked_and_unlinked() {
+        let changes = changes(None);
         let now = |name: &[u8], base: Option<u64>| changes.resolve(name, base.map(Ino)).map(|ino| ino.0);
         assert_eq!((now(b"new", None), now(b"new", Some(9))), (Some(20), Some(9)));
         assert_eq!((now(b"gone", Some(12)), now(b"gone", Some(99))), (None, Some(99)));
         assert_eq!(now(b"over", Some(13)), Some(21));
-        assert_eq!(now(b"brief", None), None);
+        assert_eq!((now(b"brief", None), now(b"NEW", None)), (None, None));
         assert_eq!(now(b"other", Some(5)), Some(5));
+    }
+
+    #[test]
+    fn added_names_are_those_that_the_directory_lacks_and_it_is_scanned_once() {
+        let changes = changes(None);
+        let added = |name: &[u8], ino| Added { name: name.into(), ino: Ino(ino) };
+        let first = changes.added(|visit| [&b"over"[..], b"gone", b"other"].into_iter().for_each(visit));
+        assert_eq!(*first, [added(b"new", 20)]);
+        assert_eq!(changes.added(|_| panic!("scanned twice")), first);
+    }
+
+    #[test]
+    fn names_without_case_are_one_and_keep_their_last_spelling() {
+        let mut changes = changes(Some(Fold { strict: false, scan: false }));
+        changes.push(b"NEU", Step::Link(Ino(30)));
+        assert_eq!(changes.resolve(b"GONE", Some(Ino(12))), None);
+        assert_eq!(changes.resolve(b"neu", None), Some(Ino(30)));
+        let names: Vec<_> =
+            changes.added(|visit| visit(b"Over")).iter().map(|added| added.name.clone()).collect();
+        assert_eq!(names, [(*b"NEU").into(), Box::from(*b"new")]);
     }
 }
