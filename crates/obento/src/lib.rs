@@ -53,7 +53,7 @@ pub use obento_vfs::{Caller, Node, Run, Symlinks, Vfs};
 
 pub use address::{Address, AddressError, HostEntry, Operand, Part, Place};
 pub use copy::{
-    CopyError, CopyOptions, CopyReport, CopySource, Existing, HardLinks, HostError, Keep, Loss, Lost,
+    CopyError, CopyOptions, CopyReport, CopySource, Existing, HardLinks, Holes, HostError, Keep, Loss, Lost,
     Observer, Problem, Progress, Quiet, TargetIs, TreeOptions, Trouble, Trust, copy_out, copy_to_writer,
 };
 pub use data::Unread;

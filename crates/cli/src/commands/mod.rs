@@ -2,10 +2,13 @@
 
 mod cat;
 mod completions;
+mod cp;
 mod df;
 mod du;
+mod export;
 mod find;
 mod getfattr;
+mod inspect;
 mod ls;
 mod man;
 mod readlink;
@@ -24,11 +27,14 @@ pub enum Command {
     Cat(cat::Args),
     Stat(stat::Args),
     Tree(tree::Args),
+    Cp(cp::Args),
     Find(find::Args),
     Du(du::Args),
     Df(df::Args),
     Readlink(readlink::Args),
     Getfattr(getfattr::Args),
+    Export(export::Args),
+    Inspect(inspect::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -41,11 +47,14 @@ impl Command {
             Self::Cat(args) => cat::run(&args, context),
             Self::Stat(args) => stat::run(&args, context),
             Self::Tree(args) => tree::run(&args, context),
+            Self::Cp(args) => cp::run(&args, context),
             Self::Find(args) => find::run(&args, context),
             Self::Du(args) => du::run(&args, context),
             Self::Df(args) => df::run(&args, context),
             Self::Readlink(args) => readlink::run(&args, context),
             Self::Getfattr(args) => getfattr::run(&args, context),
+            Self::Export(args) => export::run(&args, context),
+            Self::Inspect(args) => inspect::run(&args, context),
             Self::Completions(args) => completions::run(&args),
             Self::Man(args) => man::run(&args),
         }

@@ -56,6 +56,7 @@ pub struct Applied {
 /// decoders that are safe by themselves.
 pub fn enter(rights: Rights<'_>) -> Applied {
     let missing = |reason: String| Measure::Missing(reason);
+    crate::tree::before_sandbox();
     let no_new_privs = match rustix::thread::set_no_new_privs(true) {
         Ok(()) => Measure::Applied,
         Err(errno) => missing(errno.to_string()),

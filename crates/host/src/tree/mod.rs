@@ -23,6 +23,7 @@ pub use cursor::TreeWriter;
 pub use options::{Existing, Keep, Loss, Lost, Report, TreeOptions, Trust, Written};
 
 use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -61,12 +62,22 @@ impl Creator {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             groups: groups.into_iter().map(|gid| gid.as_raw()).collect(),
-            umask: umask_of_process().unwrap_or(0o777),
+            umask: umask_of_process().or_else(|| UMASK.get().copied()).unwrap_or(0o777),
         }
     }
 
     fn is_in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
+    }
+}
+
+/// The umask before the process gave up the right to ask.
+static UMASK: OnceLock<u16> = OnceLock::new();
+
+/// Asks what a writer needs to know and a sandboxed process cannot find out.
+pub(crate) fn before_sandbox() {
+    if let Some(umask) = umask_of_process() {
+        let _ = UMASK.set(umask);
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! Data goes by runs: holes stay holes, and what lies in a file of the host is copied within the kernel.
 
+mod holes;
 mod options;
 mod out;
 mod problem;
@@ -18,6 +19,7 @@ use std::io::Write;
 use obento_vfs::Node;
 
 use crate::data::{self, Losses};
+pub use holes::Holes;
 pub use obento_host::HostError;
 pub use obento_host::tree::{Existing, Keep, Loss, Lost, TreeOptions, Trust};
 pub use options::{CopyOptions, CopySource, HardLinks, TargetIs};

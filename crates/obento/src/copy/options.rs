@@ -3,6 +3,8 @@
 use obento_host::tree::{Keep, TreeOptions};
 use obento_vfs::{Node, Symlinks};
 
+use super::Holes;
+
 /// What to do with a file that has several names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum HardLinks {
@@ -34,6 +36,8 @@ pub struct CopyOptions {
     pub symlinks: Symlinks,
     /// What to do with files that have several names.
     pub hard_links: HardLinks,
+    /// What to do with holes and zeros.
+    pub holes: Holes,
     /// What the target is.
     pub target: TargetIs,
     /// What is kept of the metadata, what to do with names that are taken, how far the image is believed, and the
@@ -48,6 +52,7 @@ impl CopyOptions {
             recursive: true,
             symlinks: Symlinks::Keep,
             hard_links: HardLinks::Keep,
+            holes: Holes::Keep,
             target: TargetIs::Either,
             tree: TreeOptions::default(),
         }
@@ -59,6 +64,7 @@ impl CopyOptions {
             recursive: false,
             symlinks: Symlinks::Follow,
             hard_links: HardLinks::Separate,
+            holes: Holes::Keep,
             target: TargetIs::Either,
             tree: TreeOptions { keep: Keep::empty(), ..TreeOptions::default() },
         }
@@ -70,14 +76,16 @@ impl CopyOptions {
 pub struct CopySource {
     /// The file or directory.
     pub node: Node,
-    /// Its path as it was written: its last component names the copy, and messages begin with it. A path that ends
-    /// in `/.` or is the root means the contents.
+    /// Its path as it was written: its last component names the copy. A path that ends in `/.` or is the root means the
+    /// contents.
     pub path: Vec<u8>,
+    /// What messages put before the path: `disk.img:`.
+    pub prefix: Vec<u8>,
 }
 
 impl CopySource {
     /// The name that the copy has in a directory; `None` where the contents are meant.
-    pub(super) fn name(&self) -> Option<&[u8]> {
+    pub fn name(&self) -> Option<&[u8]> {
         let trimmed =
             self.path.iter().rposition(|&byte| byte != b'/').map_or(&b""[..], |last| &self.path[..=last]);
         let name = trimmed.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
@@ -86,10 +94,7 @@ impl CopySource {
 
     /// The path of what lies at `below` in it, for messages.
     pub(super) fn join(&self, below: &[u8]) -> Vec<u8> {
-        match (below, self.path.last()) {
-            ([], _) => self.path.clone(),
-            (_, Some(b'/')) => [&self.path, below].concat(),
-            _ => [&self.path, &b"/"[..], below].concat(),
-        }
+        let slash: &[u8] = if below.is_empty() || self.path.last() == Some(&b'/') { b"" } else { b"/" };
+        [&self.prefix, &self.path, slash, below].concat()
     }
 }

@@ -8,6 +8,7 @@ use obento_host::tree::{Keep, TreeWriter};
 use obento_host::{DataSink, HostError, Metadata, SinkError, Xattr};
 use obento_vfs::{Node, Symlinks};
 
+use super::holes::Shaped;
 use super::target::Target;
 use super::{
     CopyError, CopyOptions, CopyReport, CopySource, HardLinks, Observer, Problem, Progress, Trouble,
@@ -26,7 +27,7 @@ const STRIDE: u64 = 32 << 20;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let volume = Image::open("disk.img".as_ref(), &Registry::default(), &Options::default())?.volume(None)?;
-/// let root = CopySource { node: volume.root(), path: b"/".to_vec() };
+/// let root = CopySource { node: volume.root(), path: b"/".to_vec(), prefix: Vec::new() };
 /// let mut problems = Quiet::default();
 /// let report = obento::copy_out(&[root], "folder".as_ref(), &CopyOptions::archive(), &mut problems)?;
 /// println!("{} files, {} problems", report.written.files, report.problems);
@@ -50,7 +51,7 @@ pub fn copy_out(
         match name {
             Some(Ok(name)) => copy.source(source, Some(&name))?,
             None if source.node.kind() == Ok(FileKind::Directory) => copy.source(source, None)?,
-            _ => copy.problem(source.path.clone(), Trouble::Nameless),
+            _ => copy.problem(source.join(b""), Trouble::Nameless),
         }
     }
     let problems = copy.problems;
@@ -192,14 +193,18 @@ impl Copy<'_> {
         meta: &Metadata<'_>,
         path: &[u8],
     ) -> Result<(), HostError> {
-        let (mut losses, start) = (Losses::default(), self.bytes);
+        let (mut losses, start, holes) = (Losses::default(), self.bytes, self.options.holes);
         let (writer, observer, files) = (&mut self.writer, &mut *self.observer, self.files);
         let mut report = |bytes| observer.progress(&Progress { files, bytes: start + bytes, path });
-        let fast = writer.file(name, meta, |sink| fill(node, attr.size, sink, &mut losses, &mut report));
+        let fast = writer.file(name, meta, |sink| {
+            fill(node, attr.size, &mut Shaped { sink, holes }, &mut losses, &mut report)
+        });
         let made = match fast {
             Err(Failure::Careful) => {
                 losses = Losses::default();
-                writer.file(name, meta, |sink| fill_carefully(node, attr.size, sink, &mut losses))
+                writer.file(name, meta, |sink| {
+                    fill_carefully(node, attr.size, &mut Shaped { sink, holes }, &mut losses)
+                })
             }
             Err(Failure::Host(error)) => Err(error),
             Ok(written) => Ok(written),

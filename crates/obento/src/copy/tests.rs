@@ -30,7 +30,11 @@ fn tree() -> Volume {
 
 fn source(volume: &Volume, path: &str) -> CopySource {
     let place = crate::Place::Path(path.as_bytes().to_vec());
-    CopySource { node: volume.resolve(&place, Symlinks::Keep).unwrap(), path: path.as_bytes().to_vec() }
+    CopySource {
+        node: volume.resolve(&place, Symlinks::Keep).unwrap(),
+        path: path.as_bytes().to_vec(),
+        prefix: Vec::new(),
+    }
 }
 
 fn copy(volume: &Volume, paths: &[&str], target: &Path, options: &CopyOptions) -> (CopyReport, Vec<Problem>) {

@@ -1,0 +1,224 @@
+//! The options of `obento cp`, which are those of GNU cp, and what they mean together.
+
+use std::ffi::OsString;
+
+use clap::{ArgAction, ValueEnum};
+use obento::{CopyOptions, Existing, HardLinks, Keep, Symlinks, TargetIs, TreeOptions, Trust};
+
+use crate::format::size::parse_size;
+
+/// Copy files out of images: cp -a disk.img:/etc DIR
+///
+/// Whatever the image says, nothing is written outside the target. What cannot be kept (the owner, for who is not
+/// root) is counted at the end; what cannot be read or written makes the exit status 1.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Keep everything: -dR --preserve=all
+    #[arg(short, long)]
+    archive: bool,
+    /// Copy directories with all that is in them
+    #[arg(short = 'R', short_alias = 'r', long)]
+    recursive: bool,
+    /// Keep links: --no-dereference --preserve=links
+    #[arg(short = 'd')]
+    links: bool,
+    /// Follow symbolic links, inside the image
+    #[arg(short = 'L', long, overrides_with = "no_dereference")]
+    dereference: bool,
+    /// Copy symbolic links as links
+    #[arg(short = 'P', long, overrides_with = "dereference")]
+    no_dereference: bool,
+    /// Keep mode, owner and times
+    #[arg(short = 'p')]
+    attributes: bool,
+    /// Keep these: mode, ownership, timestamps, links, xattr, all; without a list the first three
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_values = ["mode", "ownership", "timestamps"],
+        action = ArgAction::Append
+    )]
+    preserve: Vec<Attribute>,
+    /// Do not keep these
+    #[arg(long, value_name = "LIST", value_delimiter = ',', action = ArgAction::Append)]
+    no_preserve: Vec<Attribute>,
+    /// Leave files alone that exist
+    #[arg(short = 'n', long, overrides_with_all = ["force", "update"])]
+    no_clobber: bool,
+    /// Replace files that exist, which is the default
+    #[arg(short, long, overrides_with_all = ["no_clobber", "update"])]
+    force: bool,
+    /// Replace files that exist only if they are older
+    #[arg(short, long, overrides_with_all = ["no_clobber", "force"])]
+    update: bool,
+    /// Name each file as it is copied
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Holes: as in the image (auto), also where there are zeros (always), or nowhere (never)
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    sparse: Sparse,
+    /// The target is a file or directory of this very name, and not a directory to copy into
+    #[arg(short = 'T', long, conflicts_with = "target_directory")]
+    no_target_directory: bool,
+    /// Copy everything into DIR
+    #[arg(short = 't', long, value_name = "DIR")]
+    pub target_directory: Option<OsString>,
+    /// Stop after so many bytes of data, such as 500M or 2G
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    max_bytes: Option<u64>,
+    /// Do not believe the image: no set-user-ID bits, no capabilities, no device nodes
+    #[arg(long)]
+    untrusted: bool,
+    /// What to copy, and where to: a host path, or - for standard output
+    #[arg(value_name = "IMAGE:/PATH... TARGET", required = true)]
+    pub operands: Vec<OsString>,
+}
+
+/// What `--preserve` names.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Attribute {
+    Mode,
+    Ownership,
+    Timestamps,
+    Links,
+    /// SELinux contexts are extended attributes.
+    #[value(alias = "context")]
+    Xattr,
+    All,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Sparse {
+    Auto,
+    Always,
+    Never,
+}
+
+impl Attribute {
+    /// As metadata, and whether it also means hard links.
+    fn meaning(self) -> (Keep, bool) {
+        match self {
+            Self::Mode => (Keep::MODE, false),
+            Self::Ownership => (Keep::OWNER, false),
+            Self::Timestamps => (Keep::TIMES, false),
+            Self::Links => (Keep::empty(), true),
+            Self::Xattr => (Keep::XATTRS, false),
+            Self::All => (Keep::all(), true),
+        }
+    }
+}
+
+impl Args {
+    /// Whether directories are copied.
+    pub fn is_recursive(&self) -> bool {
+        self.recursive || self.archive
+    }
+
+    /// Whether the image is not believed.
+    pub fn is_untrusted(&self) -> bool {
+        self.untrusted
+    }
+
+    /// What becomes of symbolic links: cp follows them unless it copies trees or is told otherwise.
+    pub fn symlinks(&self) -> Symlinks {
+        let keep = self.no_dereference || (!self.dereference && (self.links || self.is_recursive()));
+        if keep { Symlinks::Keep } else { Symlinks::Follow }
+    }
+
+    /// All of it as the library has it.
+    pub fn options(&self) -> CopyOptions {
+        let (keep, links) = self.kept();
+        CopyOptions {
+            recursive: self.is_recursive(),
+            symlinks: self.symlinks(),
+            hard_links: if links { HardLinks::Keep } else { HardLinks::Separate },
+            holes: match self.sparse {
+                Sparse::Auto => obento::Holes::Keep,
+                Sparse::Always => obento::Holes::Make,
+                Sparse::Never => obento::Holes::Fill,
+            },
+            target: match (&self.target_directory, self.no_target_directory) {
+                (Some(_), _) => TargetIs::Directory,
+                (None, true) => TargetIs::Copy,
+                (None, false) => TargetIs::Either,
+            },
+            tree: TreeOptions {
+                existing: match (self.no_clobber, self.update) {
+                    (true, _) => Existing::Keep,
+                    (false, true) => Existing::Update,
+                    (false, false) => Existing::Replace,
+                },
+                trust: if self.untrusted { Trust::Untrusted } else { Trust::Full },
+                keep,
+                max_bytes: self.max_bytes.unwrap_or(u64::MAX),
+            },
+        }
+    }
+
+    /// What metadata is kept, and whether hard links are.
+    fn kept(&self) -> (Keep, bool) {
+        let basic = [Attribute::Mode, Attribute::Ownership, Attribute::Timestamps];
+        let archive = self.archive.then_some(Attribute::All);
+        let attributes = self.attributes.then_some(basic).into_iter().flatten();
+        let links = self.links.then_some(Attribute::Links);
+        let asked = archive.into_iter().chain(attributes).chain(links).chain(self.preserve.iter().copied());
+        let (mut keep, mut links) = (Keep::empty(), false);
+        for (what, also_links) in asked.map(Attribute::meaning) {
+            keep |= what;
+            links |= also_links;
+        }
+        for (what, also_links) in self.no_preserve.iter().copied().map(Attribute::meaning) {
+            keep -= what;
+            links &= !also_links;
+        }
+        (keep, links)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cp {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn options(text: &str) -> CopyOptions {
+        Cp::parse_from(format!("cp {text} a b").split_whitespace()).args.options()
+    }
+
+    #[test]
+    fn flags_mean_what_they_mean_to_gnu_cp() {
+        assert_eq!(options("-a"), CopyOptions::archive());
+        assert_eq!(options("-dR --preserve=all"), CopyOptions::archive());
+        assert_eq!(options(""), CopyOptions::plain());
+        let basic = Keep::MODE | Keep::OWNER | Keep::TIMES;
+        assert_eq!(options("-p").tree.keep, basic);
+        assert_eq!(options("--preserve").tree.keep, basic);
+        assert_eq!(options("-a --no-preserve=ownership,links").tree.keep, Keep::all() - Keep::OWNER);
+        assert_eq!(options("-a --no-preserve=ownership,links").hard_links, HardLinks::Separate);
+        assert_eq!(options("-r").symlinks, Symlinks::Keep);
+        assert_eq!(options("-rL").symlinks, Symlinks::Follow);
+        assert_eq!(options("-P").symlinks, Symlinks::Keep);
+    }
+
+    #[test]
+    fn of_contradicting_flags_the_last_counts() {
+        assert_eq!(options("-n -f").tree.existing, Existing::Replace);
+        assert_eq!(options("-f -u").tree.existing, Existing::Update);
+        assert_eq!(options("-u -n").tree.existing, Existing::Keep);
+        assert_eq!(options("-P -L").symlinks, Symlinks::Follow);
+    }
+
+    #[test]
+    fn a_limit_takes_units() {
+        assert_eq!(options("--max-bytes 2G").tree.max_bytes, 2 << 30);
+        assert_eq!(options("--untrusted").tree.trust, Trust::Untrusted);
+    }
+}

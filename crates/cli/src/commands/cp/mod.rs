@@ -1,0 +1,206 @@
+//! `obento cp`: files out of images, into a directory of the host or to standard output.
+
+mod args;
+mod watch;
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use obento::sandbox::{self, Rights};
+use obento::{
+    CopyError, CopyReport, CopySource, FileKind, HostError, Loss, Operand, copy_out, copy_to_writer,
+};
+use rustix::fs::{Mode, OFlags};
+
+pub use self::args::Args;
+use self::watch::Watch;
+use crate::context::Context;
+use crate::open::{self, Found, Location};
+use crate::output::{Outcome, Output, Stop};
+use crate::report::{Report, printable, subject};
+
+const READ_ONLY: &str = "obento reads images so far; writing into them comes with a later version";
+
+/// Where the copies go.
+enum Target {
+    Stdout,
+    Host(PathBuf),
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let (sources, target) = operands(args)?;
+    let opened: Vec<_> = sources.iter().map(|source| open_source(source, &target, context)).collect();
+    match &target {
+        Target::Stdout => context.seal(),
+        Target::Host(path) => confine(path),
+    }
+    let mut found = Vec::new();
+    for location in opened {
+        match location.and_then(|location| location.find(args.symlinks(), "cannot copy")) {
+            Ok(files) => found.extend(files),
+            Err(report) => context.warn(&report),
+        }
+    }
+    match target {
+        _ if found.is_empty() => Ok(()),
+        Target::Stdout => to_stdout(&found, context),
+        Target::Host(path) => to_host(found, &path, args, context),
+    }
+}
+
+/// Tells the sources from the target.
+fn operands(args: &Args) -> Result<(&[OsString], Target), Stop> {
+    let missing = |what: &str| Report::new("cannot copy", format!("{what} is missing"));
+    let (sources, target) = match &args.target_directory {
+        Some(target) => (args.operands.as_slice(), target),
+        None => match args.operands.split_last() {
+            Some((target, sources)) if !sources.is_empty() => (sources, target),
+            _ => {
+                return Err(missing("the target")
+                    .help("cp SOURCE TARGET; `.` is the directory you are in")
+                    .into());
+            }
+        },
+    };
+    let target = match Operand::parse(target).map_err(Report::plain)? {
+        Operand::Stdio => Target::Stdout,
+        Operand::Host(path) => Target::Host(path),
+        Operand::Image(_) => return Err(Report::on("cannot copy to", target.as_bytes(), READ_ONLY).into()),
+    };
+    Ok((sources, target))
+}
+
+/// Opens the image of a source.
+fn open_source(source: &OsStr, target: &Target, context: &Context) -> Result<Location, Report> {
+    let failed = |cause: &str| Report::on("cannot copy", source.as_bytes(), cause);
+    match (Operand::parse(source).map_err(Report::plain)?, target) {
+        (Operand::Image(_), _) => open::open(source, context),
+        (Operand::Stdio, _) => Err(failed("standard input could only go into an image").help(READ_ONLY)),
+        (Operand::Host(path), _) if is_image(&path) => {
+            let path = format!("{}:/", printable(source.as_bytes()));
+            Err(failed("this names no file in an image").help(format!("all of the image is {path}")))
+        }
+        (Operand::Host(_), _) => {
+            Err(failed("source and target are both on the host").help("cp(1) copies those"))
+        }
+    }
+}
+
+/// Whether a source without a path is probably an image.
+fn is_image(path: &Path) -> bool {
+    let image = obento::Image::open(path, &obento::Registry::default(), &obento::Options::default());
+    !path.is_dir() && image.is_ok_and(|image| image.probe_all().iter().any(|part| part.probe().is_some()))
+}
+
+/// Gives up the right to write anywhere but to the target. A target that cannot be opened is for the copy to tell.
+fn confine(target: &Path) {
+    let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = if target.is_dir() { target } else { parent };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    if let Ok(directory) = rustix::fs::open(directory, flags, Mode::empty()) {
+        sandbox::enter(Rights::WriteBeneath(&[directory.as_fd()]));
+    }
+}
+
+/// Writes the contents of files to standard output.
+fn to_stdout(found: &[Found], context: &Context) -> Outcome {
+    let mut out = Output::stdout();
+    let mut watch = Watch::new(context, total(found), None);
+    for Found { location, node } in found {
+        let shown = location.shown();
+        match copy_to_writer(node, &shown, &mut out, &mut watch) {
+            Ok(_) => {}
+            Err(CopyError::Output(error)) => return Err(error.into()),
+            Err(error) => context.warn(&Report::on("cannot copy", shown, error)),
+        }
+    }
+    drop(watch);
+    out.finish()
+}
+
+fn to_host(found: Vec<Found>, target: &Path, args: &Args, context: &Context) -> Outcome {
+    let total = total(&found);
+    let needs_directory = target.as_os_str().as_bytes().ends_with(b"/") && !target.is_dir();
+    if needs_directory && found.iter().any(|found| found.node.kind() != Ok(FileKind::Directory)) {
+        let shown = target.as_os_str().as_bytes();
+        return Err(Report::on("cannot copy to", shown, "there is no such directory").into());
+    }
+    let sources: Vec<_> = found.into_iter().map(source).collect();
+    let names = args.verbose.then(|| watch::Names::new(&sources, target, args.options().target));
+    let mut watch = Watch::new(context, total, names);
+    let copied = copy_out(&sources, target, &args.options(), &mut watch);
+    watch.finish()?;
+    match copied {
+        Ok(report) => tell_losses(&report, target, args, context),
+        Err(CopyError::Host(error @ HostError::Limit { .. })) => {
+            let report = Report::new("the copy is not complete", error);
+            return Err(report
+                .help("--max-bytes sets the limit; what is there is what came before it")
+                .into());
+        }
+        Err(error) => return Err(Report::plain(error).into()),
+    }
+    Ok(())
+}
+
+fn source(found: Found) -> CopySource {
+    let Found { location, node } = found;
+    let prefix = location.prefix.to_vec();
+    let path = location.shown().split_off(prefix.len());
+    CopySource { node, path, prefix }
+}
+
+/// The bytes that there are to copy, where that is known without a walk.
+fn total(found: &[Found]) -> Option<u64> {
+    found.iter().try_fold(0_u64, |total, found| {
+        let attr = found.node.attr().ok().filter(|attr| attr.kind == FileKind::Regular)?;
+        total.checked_add(attr.size)
+    })
+}
+
+/// Says what could not be kept. Entries that are missing make the exit code 1; what only differs is told.
+fn tell_losses(report: &CopyReport, target: &Path, args: &Args, context: &Context) {
+    for (loss, lost) in &report.written.lost {
+        let reason = lost.examples.iter().find_map(|(_, errno)| *errno);
+        let because = match reason {
+            Some(errno) => std::io::Error::from(errno).to_string(),
+            None if args.is_untrusted() => "--untrusted".to_owned(),
+            None => "the owner is another one".to_owned(),
+        };
+        let because = because.split(" (os error").next().unwrap_or_default();
+        let example = lost.examples.first().map_or_else(String::new, |(path, _)| {
+            format!(", such as {}", subject(path.as_os_str().as_bytes()))
+        });
+        let count = lost.count;
+        context.note(
+            target.as_os_str().as_bytes(),
+            format!("{count} {} ({because}){example}", words(*loss, count)),
+        );
+        if matches!(loss, Loss::Device | Loss::Special) && reason.is_some() {
+            context.raise(1);
+        }
+    }
+}
+
+/// What was lost so many times.
+fn words(loss: Loss, count: u64) -> &'static str {
+    let (one, many) = match loss {
+        Loss::Owner => ("owner not kept", "owners not kept"),
+        Loss::SpecialBits => (
+            "file without its set-user-ID or set-group-ID bit",
+            "files without their set-user-ID or set-group-ID bits",
+        ),
+        Loss::Mode => ("file with other permissions", "files with other permissions"),
+        Loss::Xattr => ("extended attribute not kept", "extended attributes not kept"),
+        Loss::Acl => ("access control list not kept", "access control lists not kept"),
+        Loss::Times => ("file with other times", "files with other times"),
+        Loss::HardLink => ("hard link made as a file of its own", "hard links made as files of their own"),
+        Loss::Device => ("device node not made", "device nodes not made"),
+        Loss::Special => ("FIFO or socket not made", "FIFOs and sockets not made"),
+        _ => ("thing not kept", "things not kept"),
+    };
+    if count == 1 { one } else { many }
+}

@@ -1,0 +1,92 @@
+//! What a person sees while files are copied: problems, progress, and with `-v` every name.
+
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use obento::{CopySource, Observer, Problem, TargetIs};
+
+use crate::context::Context;
+use crate::open::join;
+use crate::output::{Outcome, Output};
+use crate::progress::Progress;
+use crate::report::{Report, subject};
+
+/// Tells of a copy while it runs.
+pub struct Watch<'c> {
+    context: &'c Context,
+    progress: Progress<'c>,
+    total: Option<u64>,
+    names: Option<Names>,
+    /// The first failure of writing names.
+    failed: io::Result<()>,
+}
+
+/// Writes `'disk.img:/a' -> 'b/a'` for every entry.
+pub struct Names {
+    out: Output,
+    /// Where each source goes: its address, and the path of the copy.
+    places: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The entry named last: a long file reports more than once.
+    last: Vec<u8>,
+}
+
+impl Names {
+    /// Names copies of `sources` in `target`.
+    pub fn new(sources: &[CopySource], target: &Path, target_is: TargetIs) -> Self {
+        let into = match target_is {
+            TargetIs::Directory => true,
+            TargetIs::Copy => false,
+            TargetIs::Either => target.is_dir(),
+        };
+        let target = target.as_os_str().as_bytes();
+        let place = |source: &CopySource| match source.name() {
+            Some(name) if into => join(target, name),
+            _ => target.to_vec(),
+        };
+        let places = sources.iter().map(|s| ([&s.prefix[..], &s.path].concat(), place(s))).collect();
+        Self { out: Output::stdout(), places, last: Vec::new() }
+    }
+
+    fn name(&mut self, path: &[u8]) -> io::Result<()> {
+        if self.last == path {
+            return Ok(());
+        }
+        self.last = path.to_vec();
+        let below = |source: &[u8]| path.strip_prefix(source).map(<[u8]>::to_vec);
+        let found =
+            self.places.iter().filter_map(|(source, copy)| Some((source.len(), copy, below(source)?)));
+        // Of two sources that fit, the longer is the one that lies inside the other.
+        let Some((_, copy, below)) = found.max_by_key(|(len, ..)| *len) else { return Ok(()) };
+        let below = below.strip_prefix(b"/").unwrap_or(&below);
+        let copy = if below.is_empty() { copy.clone() } else { join(copy, below) };
+        // For people, wherever it goes: a line a file.
+        writeln!(self.out, "{} -> {}", subject(path), subject(&copy))
+    }
+}
+
+impl<'c> Watch<'c> {
+    /// A watch over `total` bytes, if that is known.
+    pub fn new(context: &'c Context, total: Option<u64>, names: Option<Names>) -> Self {
+        Self { context, progress: Progress::new(context, "copying"), total, names, failed: Ok(()) }
+    }
+
+    /// Removes the progress bar and writes out the names.
+    pub fn finish(self) -> Outcome {
+        self.failed?;
+        self.names.map_or(Ok(()), |names| names.out.finish())
+    }
+}
+
+impl Observer for Watch<'_> {
+    fn progress(&mut self, progress: &obento::Progress<'_>) {
+        self.progress.update(progress.bytes, self.total, progress.path);
+        if let (Some(names), true) = (&mut self.names, self.failed.is_ok()) {
+            self.failed = names.name(progress.path);
+        }
+    }
+
+    fn problem(&mut self, problem: &Problem) {
+        self.context.warn(&Report::on("cannot copy", &problem.path, &problem.trouble));
+    }
+}

@@ -1,0 +1,142 @@
+//! `obento export`: a tree of an image as a tar archive.
+
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use obento::{ExportOptions, FileKind, Observer, Problem, Symlinks, export};
+
+use crate::context::Context;
+use crate::open::{self, Found, join};
+use crate::output::{Outcome, Stop};
+use crate::progress::Progress;
+use crate::report::Report;
+
+/// Write a tree of an image as a tar archive (pax): times to the nanosecond, extended attributes, holes
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The image, or a directory or file in it
+    #[arg(value_name = "IMAGE[:/PATH]")]
+    source: OsString,
+    /// Write to FILE instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The same, as an operand
+    #[arg(value_name = "FILE", conflicts_with = "output")]
+    file: Option<PathBuf>,
+    /// Leave extended attributes out
+    #[arg(long)]
+    no_xattrs: bool,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let path = args.output.as_ref().or(args.file.as_ref()).filter(|path| path.as_os_str() != "-");
+    if path.is_none() && io::stdout().is_terminal() {
+        let report = Report::new("cannot export", "an archive is nothing for a terminal");
+        return Err(report.help("name a file, or send it on: obento export disk.img | tar -tv").into());
+    }
+    let location = open::open(&args.source, context)?;
+    let output = match path {
+        Some(path) => File::create(path)
+            .map_err(|error| Report::on("cannot write to", path.as_os_str().as_bytes(), error))?,
+        // Without the line buffering of the library's own standard output.
+        None => File::from(io::stdout().as_fd().try_clone_to_owned()?),
+    };
+    context.seal();
+    let mut found = location.find(Symlinks::Keep, "cannot export")?;
+    let Some(first) = found.pop().filter(|_| found.is_empty()) else {
+        let report = Report::on("cannot export", args.source.as_bytes(), "the pattern matches several files");
+        return Err(report.help("an archive has one start: name a directory").into());
+    };
+    let name = path.map_or_else(|| "standard output".into(), Clone::clone);
+    write_archive(
+        &first,
+        output,
+        ExportOptions { xattrs: !args.no_xattrs, output: name, name: start(&first) },
+        context,
+    )
+}
+
+/// What the start is called in the archive: `.`, or the name of a file.
+fn start(found: &Found) -> Vec<u8> {
+    let shown = found.shown();
+    match found.node.kind() {
+        Ok(FileKind::Directory) => b".".to_vec(),
+        _ => shown.rsplit(|&b| b == b'/' || b == b':').next().unwrap_or_default().to_vec(),
+    }
+}
+
+fn write_archive(found: &Found, output: File, options: ExportOptions, context: &Context) -> Outcome {
+    let failure = Rc::default();
+    let output = Output { file: output, failure: Rc::clone(&failure) };
+    let mut watch = Watch { context, progress: Progress::new(context, "exporting"), prefix: found.shown() };
+    let exported = export(&found.node, output, &options, &mut watch);
+    drop(watch);
+    match (exported, failure.take()) {
+        (_, Some(error)) if error.kind() == io::ErrorKind::BrokenPipe => Err(Stop::Output(error)),
+        (Err(error), _) => Err(Report::plain(error).into()),
+        (Ok((_, report)), _) => {
+            if report.sockets > 0 {
+                context.note(
+                    &found.shown(),
+                    format!("left out {} sockets, which tar cannot hold", report.sockets),
+                );
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The archive's output, which keeps the error that ended it.
+struct Output {
+    file: File,
+    failure: Rc<Cell<Option<io::Error>>>,
+}
+
+impl Output {
+    fn keep<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        result.map_err(|error| {
+            let kind = error.kind();
+            self.failure.set(Some(error));
+            kind.into()
+        })
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes);
+        self.keep(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.file.flush();
+        self.keep(flushed)
+    }
+}
+
+/// What a person sees meanwhile.
+struct Watch<'c> {
+    context: &'c Context,
+    progress: Progress<'c>,
+    /// The address of the start.
+    prefix: Vec<u8>,
+}
+
+impl Observer for Watch<'_> {
+    fn progress(&mut self, progress: &obento::Progress<'_>) {
+        self.progress.update(progress.bytes, None, progress.path);
+    }
+
+    fn problem(&mut self, problem: &Problem) {
+        let below = problem.path.strip_prefix(b"./").unwrap_or_default();
+        let path = if below.is_empty() { self.prefix.clone() } else { join(&self.prefix, below) };
+        self.context.warn(&Report::on("cannot export", path, &problem.trouble));
+    }
+}

@@ -1,0 +1,335 @@
+//! `obento inspect`: the structures on disk, field by field with their places.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use clap::Subcommand;
+use obento::{Error, Field, FieldValue, Node, Record, Symlinks, Target, uuid_text};
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::escape::{Style, escape};
+use crate::json::{Line, hex};
+use crate::open::{self, Location};
+use crate::output::{Outcome, Output};
+use crate::report::Report;
+
+/// Show the structures on disk, field by field, with their byte offsets on the volume
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    structure: Structure,
+}
+
+#[derive(Subcommand, Debug)]
+enum Structure {
+    /// The super block
+    Super {
+        /// The image
+        image: OsString,
+        /// A copy of it, by its position among the copies; 0 is the primary
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        copy: u32,
+    },
+    /// Descriptors of block groups
+    Group {
+        /// The image
+        image: OsString,
+        /// Numbers of groups
+        #[arg(value_name = "GROUP", required = true)]
+        numbers: Vec<u64>,
+    },
+    /// Inodes, with their mappings
+    Inode {
+        /// Files: IMAGE:/PATH or IMAGE:<INO>
+        #[arg(value_name = "IMAGE:/PATH", required = true)]
+        files: Vec<OsString>,
+    },
+    /// The blocks of directories, entry by entry
+    Dir {
+        /// Directories: IMAGE:/PATH or IMAGE:<INO>
+        #[arg(value_name = "IMAGE:/PATH", required = true)]
+        files: Vec<OsString>,
+    },
+    /// Blocks: what they are used for, and their bytes
+    Block {
+        /// The image
+        image: OsString,
+        /// Numbers of blocks
+        #[arg(value_name = "BLOCK", required = true)]
+        numbers: Vec<u64>,
+    },
+    /// The journal: its super block and transactions
+    Journal {
+        /// The image
+        image: OsString,
+    },
+}
+
+/// A structure to show: whose message it is, and which.
+struct Wanted {
+    shown: Vec<u8>,
+    location: Location,
+    target: Target,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let wanted = wanted(&args.structure, context)?;
+    let mut out = Output::stdout();
+    for (number, wanted) in wanted.iter().enumerate() {
+        if !context.json() {
+            if number > 0 {
+                writeln!(out)?;
+            }
+            if number == 0 || matches!(args.structure, Structure::Inode { .. } | Structure::Dir { .. }) {
+                heading(&mut out)?;
+            }
+        }
+        show(wanted, context, &mut out)?;
+    }
+    out.finish()
+}
+
+/// Opens what the arguments name, gives up rights, and finds the files.
+fn wanted(structure: &Structure, context: &Context) -> Result<Vec<Wanted>, crate::output::Stop> {
+    let (images, files): (Vec<_>, &[OsString]) = match structure {
+        Structure::Super { image, .. }
+        | Structure::Group { image, .. }
+        | Structure::Block { image, .. }
+        | Structure::Journal { image } => (vec![image], &[]),
+        Structure::Inode { files } | Structure::Dir { files } => (Vec::new(), files),
+    };
+    let images = images.into_iter().map(|image| open::open(image, context)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(location) = images.into_iter().next() {
+        context.seal();
+        let targets: Vec<_> = match structure {
+            Structure::Super { copy, .. } => vec![Target::SuperBlock(*copy)],
+            Structure::Group { numbers, .. } => numbers.iter().copied().map(Target::Group).collect(),
+            Structure::Block { numbers, .. } => numbers.iter().copied().map(Target::Block).collect(),
+            _ => vec![Target::Journal],
+        };
+        let shown = location.prefix.strip_suffix(b":").unwrap_or(&location.prefix).to_vec();
+        let want = |target| Wanted { shown: shown.clone(), location: location.clone(), target };
+        return Ok(targets.into_iter().map(want).collect());
+    }
+    let opened: Vec<_> = files.iter().map(|file| open::open(file, context)).collect();
+    context.seal();
+    let mut wanted = Vec::new();
+    for location in opened {
+        match location.and_then(|location| location.find(Symlinks::Keep, "cannot inspect")) {
+            Ok(found) => wanted.extend(found.into_iter().map(|found| Wanted {
+                shown: found.shown(),
+                target: target(structure, &found.node),
+                location: found.location,
+            })),
+            Err(report) => context.warn(&report),
+        }
+    }
+    Ok(wanted)
+}
+
+fn target(structure: &Structure, node: &Node) -> Target {
+    match structure {
+        Structure::Dir { .. } => Target::Directory(node.ino()),
+        _ => Target::Inode(node.ino()),
+    }
+}
+
+fn show(wanted: &Wanted, context: &Context, out: &mut Output) -> Outcome {
+    let failed = |error: &dyn std::fmt::Display| {
+        context.warn(&Report::on("cannot inspect", &wanted.shown, error));
+    };
+    let file_system = wanted.location.volume.file_system().clone();
+    let Some(inspect) = file_system.inspect() else {
+        failed(&"the driver does not show its structures");
+        return Ok(());
+    };
+    let mut written = Ok(());
+    let inspected = inspect.inspect(wanted.target, &mut |record| match record {
+        Ok(record) if written.is_ok() => {
+            written = if context.json() { write_json(out, &record) } else { write_record(out, &record) };
+        }
+        Ok(_) => {}
+        Err(error) => failed(&error),
+    });
+    match (inspected, wanted.target) {
+        (Err(Error::NotFound), Target::Group(number)) => failed(&format!("there is no group {number}")),
+        (Err(Error::NotFound), Target::Block(number)) => failed(&format!("there is no block {number}")),
+        (Err(Error::NotFound), Target::SuperBlock(number)) => failed(&format!("there is no copy {number}")),
+        (Err(Error::NotSupported), Target::Journal) => failed(&"the file system has no journal"),
+        (Err(Error::Invalid), Target::Directory(_)) => failed(&Error::NotDirectory),
+        (Err(error), _) => failed(&error),
+        (Ok(()), _) => {}
+    }
+    Ok(written?)
+}
+
+/// The columns of the table, as wide as most fields need: byte offset, length, name.
+const OFFSET: usize = 13;
+const LENGTH: usize = 6;
+const NAME: usize = 26;
+
+/// Bytes that one line of a dump shows.
+const DUMP: usize = 16;
+
+/// The heading of the columns.
+fn heading(out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{:>OFFSET$} {:>LENGTH$}  {:<NAME$}  value", "offset", "length", "name")
+}
+
+/// One structure: what it is, then a line a field.
+fn write_record(out: &mut impl Write, record: &Record) -> io::Result<()> {
+    let indent = usize::from(record.depth) * 2;
+    writeln!(out, "{:indent$}{}", "", record.kind)?;
+    for field in &record.fields {
+        let Field { name, offset, len, value } = field;
+        write!(
+            out,
+            "{offset:>OFFSET$} {len:>LENGTH$}  {:indent$}{name:<width$}  ",
+            "",
+            width = NAME.saturating_sub(indent)
+        )?;
+        match value {
+            FieldValue::Bytes(bytes) if bytes.len() > DUMP && !is_text(bytes) => {
+                writeln!(out)?;
+                dump(out, *offset, bytes)?;
+            }
+            value => writeln!(out, "{}", text(name, value))?,
+        }
+    }
+    Ok(())
+}
+
+/// A value as a person reads it.
+fn text(name: &str, value: &FieldValue) -> String {
+    match value {
+        FieldValue::Number(number) => number.to_string(),
+        FieldValue::Hex(number) => format!("{number:#x}"),
+        FieldValue::Text(text) => {
+            String::from_utf8_lossy(&escape(text.as_bytes(), Style::Backslash)).into_owned()
+        }
+        FieldValue::Bytes(bytes) => match <[u8; 16]>::try_from(bytes.as_slice()) {
+            Ok(uuid) if name.to_ascii_lowercase().contains("uuid") => uuid_text(uuid),
+            _ if is_text(bytes) => {
+                let end = bytes.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
+                format!("\"{}\"", String::from_utf8_lossy(&escape(&bytes[..end], Style::Backslash)))
+            }
+            _ => hex(bytes),
+        },
+    }
+}
+
+/// Whether bytes are a name: printable, with zeros at the end at most.
+fn is_text(bytes: &[u8]) -> bool {
+    let end = bytes.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
+    end > 0 && std::str::from_utf8(&bytes[..end]).is_ok_and(|text| !text.chars().any(char::is_control))
+}
+
+/// Offset, hexadecimal and text, 16 bytes a line. Lines that repeat the one before are left out, as `hexdump` does.
+fn dump(out: &mut impl Write, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    let mut before: Option<&[u8]> = None;
+    let mut skipping = false;
+    let lines = bytes.chunks(DUMP).enumerate();
+    let last = bytes.len().div_ceil(DUMP).saturating_sub(1);
+    for (line, chunk) in lines {
+        if before == Some(chunk) && line != last {
+            if !skipping {
+                writeln!(out, "{:>OFFSET$}", "*")?;
+            }
+            skipping = true;
+            continue;
+        }
+        (before, skipping) = (Some(chunk), false);
+        let at = offset + (line * DUMP) as u64;
+        let digits: Vec<_> = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text: String =
+            chunk.iter().map(|&b| if (0x20..0x7f).contains(&b) { char::from(b) } else { '.' }).collect();
+        writeln!(out, "{at:>OFFSET$}  {:<47}  {text}", digits.join(" "))?;
+    }
+    Ok(())
+}
+
+/// A field in JSON: the value's form is told by its type.
+#[derive(Serialize)]
+struct JsonField<'a> {
+    name: &'a str,
+    offset: u64,
+    length: u32,
+    #[serde(flatten)]
+    value: JsonValue<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", content = "value", rename_all = "lowercase")]
+enum JsonValue<'a> {
+    Number(u64),
+    Flags(u64),
+    Bytes(String),
+    Text(&'a str),
+}
+
+fn write_json(out: &mut impl Write, record: &Record) -> io::Result<()> {
+    let fields: Vec<_> = record
+        .fields
+        .iter()
+        .map(|field| JsonField {
+            name: field.name,
+            offset: field.offset,
+            length: field.len,
+            value: match &field.value {
+                FieldValue::Number(number) => JsonValue::Number(*number),
+                FieldValue::Hex(number) => JsonValue::Flags(*number),
+                FieldValue::Bytes(bytes) => JsonValue::Bytes(hex(bytes)),
+                FieldValue::Text(text) => JsonValue::Text(text),
+            },
+        })
+        .collect();
+    Line::new("record")
+        .field("structure", record.kind)
+        .field("depth", record.depth)
+        .field("fields", fields)
+        .write(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_a_table_of_offset_length_name_and_value() {
+        let field = |name, offset, len, value| Field { name, offset, len, value };
+        let record = Record {
+            kind: "super block",
+            depth: 0,
+            fields: vec![
+                field("s_inodes_count", 1024, 4, FieldValue::Number(16)),
+                field("s_magic", 1080, 2, FieldValue::Hex(0xef53)),
+                field("s_uuid", 1128, 16, FieldValue::Bytes((0..16).collect())),
+                field(
+                    "s_volume_name",
+                    1144,
+                    16,
+                    FieldValue::Bytes(b"a\x1bb\0\0\0\0\0\0\0\0\0\0\0\0\0".to_vec()),
+                ),
+                field("s_last_mounted", 1160, 64, FieldValue::Bytes([b"/mnt", &[0; 60][..]].concat())),
+                field("data", 2048, 40, FieldValue::Bytes([[7; 32].as_slice(), b"abcdefgh"].concat())),
+            ],
+        };
+        let mut out = Vec::new();
+        write_record(&mut out, &record).unwrap();
+        let expected = "\
+super block
+         1024      4  s_inodes_count              16
+         1080      2  s_magic                     0xef53
+         1128     16  s_uuid                      00010203-0405-0607-0809-0a0b0c0d0e0f
+         1144     16  s_volume_name               611b6200000000000000000000000000
+         1160     64  s_last_mounted              \"/mnt\"
+         2048     40  data                        
+         2048  07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07  ................
+            *
+         2080  61 62 63 64 65 66 67 68                          abcdefgh
+";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+}
