@@ -15,7 +15,7 @@ use obento_host::tar::PaxWriter;
 use obento_host::{DataSink, HostError, Metadata};
 use obento_vfs::Node;
 
-use crate::copy::{Observer, Problem, Progress, Trouble};
+use crate::copy::{Observer, Problem, Progress, Trouble, join};
 use crate::data::{self, Losses};
 use crate::walk::{Entry, Order, Step, Walk};
 use crate::xattrs;
@@ -85,16 +85,12 @@ pub fn export<W: Write>(
         match entry {
             Ok(Entry { step: Step::Leave, .. }) => {}
             Ok(entry) => export.entry(&entry)?,
-            Err(damage) => export.problem(export.options.join(&damage.path), Trouble::Volume(damage.error)),
+            Err(damage) => {
+                export.problem(join(&export.options.name, &damage.path), Trouble::Volume(damage.error))
+            }
         }
     }
     Ok((export.archive.finish()?, export.report))
-}
-
-impl ExportOptions {
-    fn join(&self, below: &[u8]) -> Vec<u8> {
-        if below.is_empty() { self.name.clone() } else { [&self.name, &b"/"[..], below].concat() }
-    }
 }
 
 struct Export<'a, W: Write> {
@@ -114,7 +110,7 @@ struct Original {
 
 impl<W: Write> Export<'_, W> {
     fn entry(&mut self, entry: &Entry) -> Result<(), HostError> {
-        let path = self.options.join(&entry.path);
+        let path = join(&self.options.name, &entry.path);
         let (files, bytes) = (self.report.entries, self.report.bytes);
         self.observer.progress(&Progress { files, bytes, path: &path });
         let Entry { node, attr, .. } = entry;

@@ -26,6 +26,7 @@
 mod address;
 mod copy;
 mod data;
+mod diff;
 mod export;
 mod image;
 pub mod partition;
@@ -57,6 +58,7 @@ pub use copy::{
     Observer, Problem, Progress, Quiet, TargetIs, TreeOptions, Trouble, Trust, copy_out, copy_to_writer,
 };
 pub use data::Unread;
+pub use diff::{Change, DiffOptions, DiffReport, DiffSide, DiffSink, Difference, diff};
 pub use export::{ExportOptions, ExportReport, export};
 pub use image::{Content, Holds, Image, ImageNotice, Looks, OpenError, Options};
 pub use registry::Registry;

@@ -14,7 +14,7 @@ use obento_driver::{Cookie, DirEntry};
 use obento_vfs::{Caller, Node, Symlinks};
 
 /// Deeper than Linux can name in one path; a hostile image could be deeper than memory.
-const MAX_DEPTH: usize = 1 << 14;
+pub(crate) const MAX_DEPTH: usize = 1 << 14;
 /// Entries read at once where their order is the format's own.
 const PORTION: usize = 1024;
 /// Entries sorted at once. A directory with more is listed in sorted portions of this size.

@@ -22,6 +22,7 @@ use crate::data::{self, Losses};
 pub use holes::Holes;
 pub use obento_host::HostError;
 pub use obento_host::tree::{Existing, Keep, Loss, Lost, TreeOptions, Trust};
+pub(crate) use options::join;
 pub use options::{CopyOptions, CopySource, HardLinks, TargetIs};
 pub use out::copy_out;
 pub use problem::{CopyError, CopyReport, Observer, Problem, Progress, Quiet, Trouble};

@@ -94,7 +94,15 @@ impl CopySource {
 
     /// The path of what lies at `below` in it, for messages.
     pub(super) fn join(&self, below: &[u8]) -> Vec<u8> {
-        let slash: &[u8] = if below.is_empty() || self.path.last() == Some(&b'/') { b"" } else { b"/" };
-        [&self.prefix, &self.path, slash, below].concat()
+        [&self.prefix[..], &join(&self.path, below)].concat()
+    }
+}
+
+/// The path of what lies at `below` in `path`.
+pub(crate) fn join(path: &[u8], below: &[u8]) -> Vec<u8> {
+    match (below, path.last()) {
+        ([], _) => path.to_vec(),
+        (_, Some(b'/')) => [path, below].concat(),
+        _ => [path, &b"/"[..], below].concat(),
     }
 }

@@ -1,0 +1,81 @@
+//! Comparing two entries, without what is in them.
+
+use obento_base::FileKind;
+use obento_host::Xattr;
+
+use super::content;
+use super::side::Met;
+use super::{Change, DiffOptions};
+use crate::copy::Problem;
+
+/// Tells what is not the same about `left` and `right`.
+pub fn compare(
+    left: &Met,
+    right: &Met,
+    options: &DiffOptions,
+    tell: &mut dyn FnMut(Result<Change, Problem>),
+) {
+    let (a, b) = (left.attr(), right.attr());
+    if a.kind != b.kind {
+        return tell(Ok(Change::Kind(a.kind, b.kind)));
+    }
+    // The permission bits of a symbolic link mean nothing and differ from system to system.
+    if options.mode && a.mode != b.mode && a.kind != FileKind::Symlink {
+        tell(Ok(Change::Mode(a.mode, b.mode)));
+    }
+    if options.owner && (a.uid, a.gid) != (b.uid, b.gid) {
+        tell(Ok(Change::Owner((a.uid, a.gid), (b.uid, b.gid))));
+    }
+    if options.times && a.mtime != b.mtime && a.kind != FileKind::Directory {
+        tell(Ok(Change::Modified(a.mtime, b.mtime)));
+    }
+    match a.kind {
+        FileKind::Regular if a.size != b.size => tell(Ok(Change::Size(a.size, b.size))),
+        FileKind::Regular if options.content => {
+            if let Some(found) = content::first_difference(left, right).transpose() {
+                tell(found.map(Change::Content));
+            }
+        }
+        FileKind::Symlink => compare_targets(left, right, tell),
+        kind if kind.is_device() && a.rdev != b.rdev => tell(Ok(Change::Device(a.rdev, b.rdev))),
+        _ => {}
+    }
+    if options.xattrs {
+        compare_xattrs(left, right, tell);
+    }
+}
+
+fn compare_targets(left: &Met, right: &Met, tell: &mut dyn FnMut(Result<Change, Problem>)) {
+    match (left.read_link(), right.read_link()) {
+        (Ok(left), Ok(right)) if left == right => {}
+        (Ok(left), Ok(right)) => tell(Ok(Change::Target(left, right))),
+        (left, right) => {
+            [left.err(), right.err()].into_iter().flatten().for_each(|problem| tell(Err(problem)))
+        }
+    }
+}
+
+/// Both lists are sorted by name, and names come once each.
+fn compare_xattrs(left: &Met, right: &Met, tell: &mut dyn FnMut(Result<Change, Problem>)) {
+    let (left, right) = match (left.xattrs(), right.xattrs()) {
+        (Ok(left), Ok(right)) => (left, right),
+        (left, right) => {
+            return [left.err(), right.err()].into_iter().flatten().for_each(|problem| tell(Err(problem)));
+        }
+    };
+    let value = |xattrs: &[Xattr], name: &[u8]| {
+        let found = xattrs.iter().find(|xattr| xattr.name == name);
+        found.map(|xattr| xattr.value.clone())
+    };
+    for xattr in &left {
+        let other = value(&right, &xattr.name);
+        if other.as_ref() != Some(&xattr.value) {
+            tell(Ok(Change::Xattr(xattr.name.clone(), Some(xattr.value.clone()), other)));
+        }
+    }
+    for xattr in right {
+        if value(&left, &xattr.name).is_none() {
+            tell(Ok(Change::Xattr(xattr.name, None, Some(xattr.value))));
+        }
+    }
+}
