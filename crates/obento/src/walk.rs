@@ -1,10 +1,12 @@
 //! Walking a tree of an image.
 //!
 //! Iterative: one frame for each directory on the way down. A directory is read in portions, so that memory is bounded
-//! by depth and portion and not by the size of the tree.
+//! by depth, portion and the number of directories.
 //!
-//! Invariants: a directory that lies in itself is not entered again, so the walk ends; it is never deeper than
-//! [`MAX_DEPTH`]. Damage is an item like any other: the rest of the tree follows.
+//! Invariants: without following links every directory is entered once, because a directory with two names, which only a
+//! damaged volume has, would double the walk at each level; while following them, a directory that lies in itself is not
+//! entered again. So the walk ends; it is never deeper than [`MAX_DEPTH`]. Damage is an item like any other: the rest of
+//! the tree follows.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -95,7 +97,8 @@ pub struct Walk {
     symlinks: Symlinks,
     max_depth: usize,
     stack: Vec<Frame>,
-    ancestors: HashSet<Ino>,
+    /// Directories that are not to be entered: those above, and without following links all that were.
+    entered: HashSet<Ino>,
     /// Path of the directory on top of the stack.
     path: Vec<u8>,
     /// The entry handed out last was a directory that is to be entered.
@@ -139,7 +142,7 @@ impl Walk {
             symlinks: Symlinks::Keep,
             max_depth: MAX_DEPTH,
             stack: Vec::new(),
-            ancestors: HashSet::new(),
+            entered: HashSet::new(),
             path: Vec::new(),
             entering: None,
         }
@@ -175,7 +178,7 @@ impl Walk {
     }
 
     fn push(&mut self, node: Node, attr: Attr, finished: bool) {
-        self.ancestors.insert(node.ino());
+        self.entered.insert(node.ino());
         let path_len = self.path.len();
         self.stack.push(Frame { node, attr, path_len, pending: Vec::new(), from: Cookie::START, finished });
     }
@@ -221,7 +224,7 @@ impl Walk {
         let attr = node.attr().map_err(|error| Damage { path: self.path.clone(), error })?;
         let step = if attr.kind == FileKind::Directory { Step::Enter } else { Step::File };
         if step == Step::Enter {
-            if self.ancestors.contains(&node.ino()) {
+            if self.entered.contains(&node.ino()) {
                 return Err(Damage { path: self.path.clone(), error: Error::Loop });
             }
             self.entering = Some((node.clone(), attr));
@@ -232,7 +235,9 @@ impl Walk {
     fn leave(&mut self) -> Option<Entry> {
         let frame = self.stack.pop()?;
         self.path.truncate(frame.path_len);
-        self.ancestors.remove(&frame.node.ino());
+        if self.symlinks == Symlinks::Follow {
+            self.entered.remove(&frame.node.ino());
+        }
         let (path, depth) = (self.path.clone(), self.stack.len());
         let entry = Entry { path, depth, node: frame.node, attr: frame.attr, step: Step::Leave };
         let above = self.stack.last().map_or(0, |frame| frame.path_len);

@@ -46,6 +46,16 @@ fn a_directory_inside_itself_is_told_and_not_entered() {
 }
 
 #[test]
+fn directories_with_two_names_each_are_walked_once() {
+    // 2^60 paths lead to the last one.
+    let directories = (2..62).map(|ino| (ino, dir(&[("a", ino + 1), ("b", ino + 1)])));
+    let volume = toy(directories.chain([(62, dir(&[]))]));
+    let found = met(Walk::new(volume.root()));
+    assert_eq!(found.iter().filter(|line| line.starts_with('+')).count(), 61);
+    assert_eq!(found.iter().filter(|line| line.starts_with('!')).count(), 60);
+}
+
+#[test]
 fn damage_in_a_directory_or_an_inode_leaves_the_rest() {
     let damage = Corrupt::DirectoryHole { dir: Ino(2), at: 1 };
     let entries = vec![Ok(("b", 3)), Err(damage.into()), Ok(("a", 99)), Ok(("c", 3))];
