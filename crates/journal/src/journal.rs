@@ -20,7 +20,7 @@ pub struct Journal {
 
 impl Journal {
     /// Opens the journal in the blocks `runs` of `device`, each of `block_size` bytes. Errors: those of
-    /// [`SuperBlock::decode`], Corrupt if the first block is a hole, those of the device.
+    /// [`SuperBlock::decode`], Corrupt if two blocks are one or the first is a hole, those of the device.
     pub fn open(device: Arc<dyn BlockDevice>, block_size: u32, runs: Runs) -> Result<Self> {
         Self::open_at(device, block_size, runs, 0)
     }
@@ -41,6 +41,7 @@ impl Journal {
     }
 
     fn open_at(device: Arc<dyn BlockDevice>, block_size: u32, runs: Runs, at: u32) -> Result<Self> {
+        runs.check_distinct()?;
         let mut bytes = [0; SuperBlock::LEN];
         let block = locate(&runs, at)?;
         device.read_at(block.saturating_mul(block_size.into()), &mut bytes)?;

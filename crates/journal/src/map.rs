@@ -67,6 +67,24 @@ impl Runs {
         Ok(())
     }
 
+    /// Corrupt if a block of the device is two blocks of the journal. Without this a small image could pose as a log
+    /// that takes hours to walk.
+    pub fn check_distinct(&self) -> Result<()> {
+        let mut places: Vec<(u64, &Run)> = Vec::new();
+        places.try_reserve_exact(self.0.len())?;
+        places.extend(self.0.iter().map(|run| (run.block, run)));
+        places.sort_unstable_by_key(|&(block, _)| block);
+        let pairs = places.iter().zip(places.iter().skip(1));
+        match pairs.into_iter().find(|((start, run), (next, _))| start.saturating_add(run.len.into()) > *next)
+        {
+            None => Ok(()),
+            Some((_, (start, run))) => {
+                let (structure, at, len) = (Structure::Journal, run.at.into(), run.len.into());
+                Err(Corrupt::BlockRange { structure, at, start: *start, len }.into())
+            }
+        }
+    }
+
     /// Length of the journal in blocks, holes included.
     pub fn len(&self) -> u32 {
         self.0.last().map_or(0, Run::end)
@@ -113,6 +131,18 @@ mod tests {
         assert_eq!((runs.position(103), runs.position(50), runs.position(104)), (Some(3), Some(6), None));
         let found: Vec<_> = (0..8).map(|at| runs.find(at)).collect();
         assert_eq!(found, [Some(100), Some(101), Some(102), Some(103), None, None, Some(50), None]);
+    }
+
+    #[test]
+    fn a_block_that_comes_twice_is_corrupt() {
+        let mut runs = Runs::new();
+        for (at, block, len) in [(0, 100, 10), (10, 50, 50), (60, 110, 5)] {
+            runs.push(Run { at, block, len }).unwrap();
+        }
+        assert_eq!(runs.check_distinct(), Ok(()));
+        runs.push(Run { at: 65, block: 99, len: 2 }).unwrap();
+        let twice = Corrupt::BlockRange { structure: Structure::Journal, at: 65, start: 99, len: 2 };
+        assert_eq!(runs.check_distinct(), Err(twice.into()));
     }
 
     #[test]

@@ -91,14 +91,14 @@ pub(crate) fn each_record(
     Ok(())
 }
 
-/// An area in memory, for tests and fuzzing.
-#[cfg(any(test, fuzzing))]
+/// An area in memory.
+#[cfg(test)]
 pub(crate) struct Bytes<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) block_size: usize,
 }
 
-#[cfg(any(test, fuzzing))]
+#[cfg(test)]
 impl Area for Bytes<'_> {
     fn len(&self) -> u32 {
         let blocks = self.bytes.len().checked_div(self.block_size).unwrap_or(0);

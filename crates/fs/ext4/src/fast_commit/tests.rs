@@ -255,24 +255,61 @@ fn a_name_for_an_inode_that_is_not_in_use_is_corrupt_and_skipped() {
     assert_eq!(merged(&changes, 13).i_links_count.get(), 3);
 }
 
+/// A record of any kind and any length, now and then of one that its kind allows.
+fn any_record() -> impl Strategy<Value = (u16, Vec<u8>)> {
+    let numbers =
+        prop::collection::vec(prop_oneof![Just(11_u32), Just(12), Just(13), Just(20), any::<u32>()], 3..=3);
+    let value =
+        (numbers, any::<u64>(), 8_usize..=160, any::<bool>()).prop_map(|(numbers, seed, len, exact)| {
+            let mut value: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+            value.extend(seed.to_le_bytes().iter().cycle().take(148));
+            (value, len, exact)
+        });
+    (1_u16..=7, value).prop_map(|(tag, (mut value, len, exact))| {
+        let right = match tag {
+            1 => 16,
+            2 => 12,
+            6 => 132,
+            _ => len,
+        };
+        value.truncate(if exact { right } else { len });
+        (tag, value)
+    })
+}
+
 proptest! {
     #[test]
     fn an_area_of_any_bytes_ends_in_an_answer(
-        hits in prop::collection::vec((0_usize..2048, any::<u8>()), 0..30), tags in prop::collection::vec(0_u16..11, 0..8)
+        commits in prop::collection::vec(prop::collection::vec(any_record(), 0..6), 1..4),
+        hits in prop::collection::vec((0_usize..1024, any::<u8>()), 0..3),
     ) {
         let mut maker = Maker::new();
-        maker.inode(20, &raw(0o100_644, 1, EXTENTS)).dentry(3, 11, 20, "new").dentry(5, 11, 12, "one");
-        for tag in tags {
-            maker.put(tag, &[&[11, 0, 0, 0, 13, 0, 0, 0], &[7; 8]]);
+        maker.inode(20, &raw(0o100_644, 1, EXTENTS)).dentry(3, 11, 20, "new");
+        for commit in commits {
+            for (tag, value) in commit {
+                if maker.records.len() + value.len() < BLOCK - 20 {
+                    maker.put(tag, &[&value]);
+                }
+            }
+            maker.tail(TID);
         }
-        maker.tail(TID).add(12, 0, 10, 700).tail(TID);
         let mut bytes = maker.blocks.concat();
         for (at, value) in hits {
             bytes[at] = value;
         }
         let changes = load(&bytes);
-        for ino in 0..30 {
+        for ino in (0..30).chain(changes.inodes.keys().map(|ino| ino.0).collect::<Vec<_>>()) {
             let _ = changes.record(Ino(ino), &vec![0; 256]);
+            for at in [0, 1, 1 << 20, u32::MAX] {
+                match changes.map(Ino(ino), FileBlock(at)) {
+                    Overlaid::Run(run) => prop_assert!(run.len > 0),
+                    Overlaid::Base(len) => prop_assert!(len > 0),
+                }
+            }
+            if let Some(names) = changes.names(Ino(ino)) {
+                let added = names.added(|_| {});
+                prop_assert!(added.len() <= 20);
+            }
         }
     }
 }
