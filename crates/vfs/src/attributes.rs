@@ -27,14 +27,15 @@ impl Vfs {
         let attr = node.attr()?;
         expect_allowed(caller, node, &attr, change)?;
         let change = adjust(caller, &attr, change);
+        let list = node.list_after_chmod(change.mode)?;
         let after = fs.set_attr(node.ino(), &change)?;
         if after.flags.contains(FileFlags::CASEFOLD) != attr.flags.contains(FileFlags::CASEFOLD) {
             // From now on one name of this directory is another.
             self.drop_names();
         }
         node.inode.learn(crate::table::Facts::of(&after));
-        if let Some(mode) = change.mode {
-            node.follow_mode(mode)?;
+        if let (Some(list), Some(xattrs)) = (list, node.file_system().xattrs()) {
+            xattrs.set_xattr(node.ino(), acl::ACCESS, &list.encode(), XattrMode::Replace)?;
         }
         Ok(after)
     }
@@ -94,14 +95,16 @@ impl Vfs {
         if name == acl::DEFAULT && !attr.is_dir() {
             return Err(Error::Invalid);
         }
-        if name == acl::ACCESS || name == acl::DEFAULT {
-            let acl = Acl::decode(value)?;
-            if name == acl::ACCESS {
-                let bits = attr.mode.bits() & 0o7000 | acl.mode().bits();
-                fs.set_attr(node.ino(), &SetAttr { mode: Some(Mode::new(bits)), ..SetAttr::default() })?;
+        let list = if is_acl(name) { Some(Acl::decode(value)?) } else { None };
+        xattrs.set_xattr(node.ino(), name, value, mode)?;
+        match list {
+            Some(list) if name == acl::ACCESS => {
+                let bits = attr.mode.bits() & 0o7000 | list.mode().bits();
+                let change = SetAttr { mode: Some(Mode::new(bits)), ..SetAttr::default() };
+                fs.set_attr(node.ino(), &change).map(drop)
             }
+            _ => Ok(()),
         }
-        xattrs.set_xattr(node.ino(), name, value, mode)
     }
 
     /// Removes an extended attribute. Errors, the first that holds: ReadOnly; NotSupported if the format has none;
@@ -113,6 +116,10 @@ impl Vfs {
         expect_xattr_allowed(caller, node, &node.attr()?, name)?;
         xattrs.remove_xattr(node.ino(), name)
     }
+}
+
+fn is_acl(name: &[u8]) -> bool {
+    name == acl::ACCESS || name == acl::DEFAULT
 }
 
 fn without_privileges(attr: &Attr) -> Mode {
@@ -178,8 +185,7 @@ fn expect_xattr_allowed(caller: &Caller, node: &Node, attr: &Attr, name: &[u8]) 
         }
         return access::check(node, attr, caller, Want::WRITE);
     }
-    let is_acl = name == acl::ACCESS || name == acl::DEFAULT;
-    let allowed = if is_acl { caller.owns(attr) } else { *caller == Caller::Owner };
+    let allowed = if is_acl(name) { caller.owns(attr) } else { *caller == Caller::Owner };
     if allowed { Ok(()) } else { Err(Error::NotPermitted) }
 }
 
@@ -192,16 +198,10 @@ impl Node {
         }
     }
 
-    /// Brings an access control list in line with a new mode.
-    fn follow_mode(&self, mode: Mode) -> Result<()> {
-        let Some(xattrs) = self.file_system().xattrs() else { return Ok(()) };
-        match self.acl(xattrs, acl::ACCESS)? {
-            Some(acl) => {
-                let value = acl.with_mode(mode).encode();
-                xattrs.set_xattr(self.ino(), acl::ACCESS, &value, XattrMode::Replace)
-            }
-            None => Ok(()),
-        }
+    /// The access control list that goes with a new mode, if there are both.
+    fn list_after_chmod(&self, mode: Option<Mode>) -> Result<Option<Acl>> {
+        let (Some(mode), Some(xattrs)) = (mode, self.file_system().xattrs()) else { return Ok(None) };
+        Ok(self.acl(xattrs, acl::ACCESS)?.map(|acl| acl.with_mode(mode)))
     }
 
     /// The list that new inodes of this kind in this directory start with.

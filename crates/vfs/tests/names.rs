@@ -214,3 +214,41 @@ fn renames_and_lookups_on_many_threads_neither_deadlock_nor_lose_a_file() {
     );
     assert_eq!(fs.inodes_in_use(), 13);
 }
+
+#[test]
+fn an_inode_that_is_held_never_becomes_another_while_its_names_and_number_change_hands() {
+    let (fs, vfs) =
+        common::with(obento_tmpfs::Options { inodes: 8, ..obento_tmpfs::Options::new(common::clock()) });
+    let root = vfs.root();
+    let new = new_node(FileKind::Regular, 0o644);
+    std::thread::scope(|scope| {
+        for thread in 0..4_usize {
+            let (vfs, root) = (&vfs, &root);
+            scope.spawn(move || {
+                for step in 0..4000_usize {
+                    let (a, b) = (["x", "y", "z"][(step + thread) % 3], ["x", "y", "z"][step * thread % 3]);
+                    let found = match (step * 7 + thread) % 4 {
+                        0 => vfs.create(&OWNER, root, name(a), &new),
+                        1 => vfs.unlink(&OWNER, root, name(a)).and(root.get(b)),
+                        2 => rename(vfs, (root, a), (root, b), RenameFlags::empty()).and(root.get(b)),
+                        _ => root.get(a),
+                    };
+                    let node = match found {
+                        Ok(node) => node,
+                        Err(Error::NotFound | Error::Exists | Error::NoSpace) => continue,
+                        Err(error) => panic!("{error}"),
+                    };
+                    let before = node.attr().unwrap();
+                    let again = vfs.node(node.ino()).unwrap();
+                    std::thread::yield_now();
+                    assert_eq!(again.attr().unwrap().generation, before.generation);
+                    assert_eq!(again, node);
+                }
+            });
+        }
+    });
+    for left in root.names() {
+        vfs.unlink(&OWNER, &root, name(&left)).unwrap();
+    }
+    assert_eq!(fs.inodes_in_use(), 1);
+}
