@@ -80,7 +80,8 @@ impl Opener {
     }
 }
 
-fn options(global: &GlobalOptions) -> Options {
+/// How the options of every subcommand ask images to be opened.
+pub fn options(global: &GlobalOptions) -> Options {
     Options {
         fs_type: global.fs_type.clone(),
         replay: if global.no_replay { Replay::Skip } else { Replay::InMemory },

@@ -184,18 +184,14 @@ fn write_record(out: &mut impl Write, record: &Record) -> io::Result<()> {
     writeln!(out, "{:indent$}{}", "", record.kind)?;
     for field in &record.fields {
         let Field { name, offset, len, value } = field;
-        write!(
-            out,
-            "{offset:>OFFSET$} {len:>LENGTH$}  {:indent$}{name:<width$}  ",
-            "",
-            width = NAME.saturating_sub(indent)
-        )?;
+        let width = NAME.saturating_sub(indent);
+        let line = format!("{offset:>OFFSET$} {len:>LENGTH$}  {:indent$}{name:<width$}", "");
         match value {
             FieldValue::Bytes(bytes) if bytes.len() > DUMP && !is_text(bytes) => {
-                writeln!(out)?;
+                writeln!(out, "{}", line.trim_end())?;
                 dump(out, *offset, bytes)?;
             }
-            value => writeln!(out, "{}", text(name, value))?,
+            value => writeln!(out, "{line}  {}", text(name, value))?,
         }
     }
     Ok(())
@@ -325,7 +321,7 @@ super block
          1128     16  s_uuid                      00010203-0405-0607-0809-0a0b0c0d0e0f
          1144     16  s_volume_name               611b6200000000000000000000000000
          1160     64  s_last_mounted              \"/mnt\"
-         2048     40  data                        
+         2048     40  data
          2048  07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07  ................
             *
          2080  61 62 63 64 65 66 67 68                          abcdefgh

@@ -8,6 +8,7 @@ mod du;
 mod export;
 mod find;
 mod getfattr;
+mod info;
 mod inspect;
 mod ls;
 mod man;
@@ -34,6 +35,7 @@ pub enum Command {
     Readlink(readlink::Args),
     Getfattr(getfattr::Args),
     Export(export::Args),
+    Info(info::Args),
     Inspect(inspect::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -54,6 +56,7 @@ impl Command {
             Self::Readlink(args) => readlink::run(&args, context),
             Self::Getfattr(args) => getfattr::run(&args, context),
             Self::Export(args) => export::run(&args, context),
+            Self::Info(args) => info::run(&args, context),
             Self::Inspect(args) => inspect::run(&args, context),
             Self::Completions(args) => completions::run(&args),
             Self::Man(args) => man::run(&args),

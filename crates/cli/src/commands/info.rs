@@ -1,0 +1,336 @@
+//! `obento info`: what an image is packed in, how it is divided, and the file systems in it.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+
+use obento::partition::Partition;
+use obento::{
+    Address, Content, Holds, Image, Part, Registry, StatFs, Volume, VolumeInfo, human_size, uuid_text,
+};
+
+use crate::context::Context;
+use crate::json::Line;
+use crate::open;
+use crate::output::{Outcome, Output};
+use crate::report::{self, Report, printable};
+
+/// Show what an image contains: containers, partitions, file systems with features, label, use and state
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Images; with @PART only that file system
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<OsString>,
+}
+
+/// Width of the names of facts.
+const NAME: usize = 22;
+
+/// An image and what was found in it.
+struct Findings {
+    shown: Vec<u8>,
+    image: Image,
+    /// Whether one part was asked for.
+    one_part: bool,
+    contents: Vec<(Content, Option<Found>)>,
+    /// Why a file system could not be opened, or that there is none.
+    failures: Vec<Report>,
+}
+
+/// A file system.
+struct Found {
+    info: VolumeInfo,
+    stat: Option<StatFs>,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let found: Vec<_> = args.images.iter().map(|image| examine(image, context)).collect();
+    context.seal();
+    let mut out = Output::stdout();
+    for (number, findings) in found.iter().enumerate() {
+        let findings = match findings {
+            Ok(findings) => findings,
+            Err(report) => {
+                context.fail(report);
+                continue;
+            }
+        };
+        if context.json() {
+            write_json(&mut out, findings)?;
+        } else {
+            if number > 0 {
+                writeln!(out)?;
+            }
+            write_text(&mut out, findings)?;
+        }
+        out.flush()?;
+        findings.failures.iter().for_each(|report| context.warn(report));
+    }
+    out.finish()
+}
+
+/// Opens the image and every file system in it, or the one that was asked for.
+fn examine(argument: &OsString, context: &Context) -> Result<Findings, Report> {
+    let address = Address::parse(argument).map_err(Report::plain)?;
+    let options = open::options(context.options());
+    let image = Image::open(&address.image, &Registry::default(), &options).map_err(Report::plain)?;
+    let mut failures = Vec::new();
+    let mut contents = Vec::new();
+    if address.part.is_some() {
+        let volume = image.volume(address.part.as_ref()).map_err(Report::plain)?;
+        let found = Found::new(&volume);
+        let holds = Holds::FileSystem(found.info.probe.clone());
+        contents.push((Content { partition: named(&image, address.part.as_ref()), holds }, Some(found)));
+    } else {
+        for content in image.probe_all() {
+            let part = part_of(&image, &content);
+            let volume = content.probe().map(|_| image.volume(part.as_ref()));
+            let found = volume.and_then(|volume| match volume {
+                Ok(volume) => Some(Found::new(&volume)),
+                Err(error) => {
+                    failures.push(Report::plain(error));
+                    None
+                }
+            });
+            contents.push((content, found));
+        }
+        if contents.iter().all(|(_, found)| found.is_none()) && failures.is_empty() {
+            // A forced type or super block opens what no signature tells of.
+            match image.volume(None) {
+                Ok(volume) => {
+                    let found = Found::new(&volume);
+                    let holds = Holds::FileSystem(found.info.probe.clone());
+                    contents = vec![(Content { partition: None, holds }, Some(found))];
+                }
+                Err(error) => failures.push(Report::plain(error)),
+            }
+        }
+    }
+    Ok(Findings {
+        shown: argument.as_bytes().to_vec(),
+        one_part: address.part.is_some(),
+        image,
+        contents,
+        failures,
+    })
+}
+
+/// The name by which to open `content`.
+fn part_of(image: &Image, content: &Content) -> Option<Part> {
+    match &content.partition {
+        Some(partition) => Some(Part::Number(partition.number)),
+        None if image.partitions().is_empty() => None,
+        None => Some(Part::Offset(0)),
+    }
+}
+
+fn named(image: &Image, part: Option<&Part>) -> Option<Partition> {
+    match part {
+        Some(Part::Number(number)) => image.partitions().iter().find(|p| p.number == *number).cloned(),
+        _ => None,
+    }
+}
+
+impl Found {
+    fn new(volume: &Volume) -> Self {
+        Self { info: volume.info(), stat: volume.statfs().ok() }
+    }
+}
+
+fn write_text(out: &mut impl Write, findings: &Findings) -> io::Result<()> {
+    let Findings { shown, image, contents, one_part, .. } = findings;
+    writeln!(out, "{}", printable(shown))?;
+    if !one_part {
+        let len = image.device().len();
+        fact(out, 2, "size", &format!("{} ({len} bytes)", human_size(len)))?;
+        if !image.layers().is_empty() {
+            fact(out, 2, "packed in", &image.layers().join(", "))?;
+        }
+        if let Some(table) = image.table() {
+            let text = format!("{} {}, sectors of {} bytes", table.scheme, table.id, table.sector_size);
+            fact(out, 2, "partition table", &text)?;
+        }
+        for notice in image.notices() {
+            fact(out, 2, "note", &notice.to_string())?;
+        }
+    }
+    for (content, found) in contents {
+        let indent = match &content.partition {
+            Some(partition) => {
+                partition_text(out, partition)?;
+                4
+            }
+            None => 2,
+        };
+        match found {
+            Some(found) => file_system_text(out, indent, found)?,
+            None => fact(out, indent, "holds", &content.holds.to_string())?,
+        }
+    }
+    Ok(())
+}
+
+/// `  name      value`; a long value goes on below itself.
+fn fact(out: &mut impl Write, indent: usize, name: &str, value: &str) -> io::Result<()> {
+    const WIDTH: usize = 100;
+    let column = NAME + 4;
+    let mut line = format!("{:indent$}{name:<width$}", "", width = column - indent);
+    let mut used = column;
+    for (number, word) in value.split(' ').enumerate() {
+        if number > 0 && used + 1 + word.len() > WIDTH {
+            writeln!(out, "{}", line.trim_end())?;
+            line = " ".repeat(column);
+            used = column;
+        } else if number > 0 {
+            line.push(' ');
+            used += 1;
+        }
+        line.push_str(word);
+        used += word.len();
+    }
+    writeln!(out, "{}", line.trim_end())
+}
+
+fn partition_text(out: &mut impl Write, partition: &Partition) -> io::Result<()> {
+    let Partition { number, start, len, kind, name, uuid, .. } = partition;
+    let name = if name.is_empty() { String::new() } else { format!(" \"{}\"", printable(name)) };
+    writeln!(out, "\n  partition {number}{name}")?;
+    fact(out, 4, "place", &format!("{} ({len} bytes) at byte {start}", human_size(*len)))?;
+    fact(out, 4, "type", &kind.to_string())?;
+    fact(out, 4, "partition UUID", uuid)
+}
+
+fn file_system_text(out: &mut impl Write, indent: usize, found: &Found) -> io::Result<()> {
+    let Found { info, stat } = found;
+    fact(out, indent, "file system", info.probe.fs_type)?;
+    if !info.probe.label.is_empty() {
+        fact(out, indent, "label", &printable(&info.probe.label))?;
+    }
+    if let Some(uuid) = info.probe.uuid {
+        fact(out, indent, "UUID", &uuid_text(uuid))?;
+    }
+    fact(out, indent, "state", &info.state)?;
+    for notice in &info.notices {
+        fact(out, indent, "note", &report::notice(notice))?;
+    }
+    if let Some(stat) = stat {
+        let block = u64::from(stat.block_size);
+        let used = stat.blocks.saturating_sub(stat.free);
+        let bytes = |blocks: u64| human_size(blocks.saturating_mul(block));
+        let percent = percent(used, stat.blocks);
+        fact(out, indent, "use", &format!("{} of {}{percent}", bytes(used), bytes(stat.blocks)))?;
+        let used = stat.inodes.saturating_sub(stat.free_inodes);
+        fact(
+            out,
+            indent,
+            "inodes",
+            &format!("{used} of {}{}", stat.inodes, self::percent(used, stat.inodes)),
+        )?;
+    }
+    if !info.features.is_empty() {
+        fact(out, indent, "features", &info.features.join(" "))?;
+    }
+    for item in &info.facts {
+        fact(out, indent, item.name, &printable(item.value.as_bytes()))?;
+    }
+    Ok(())
+}
+
+/// `, 12%`, rounded up as df does; nothing of nothing has none.
+fn percent(used: u64, all: u64) -> String {
+    let share = u128::from(used) * 100;
+    share
+        .checked_next_multiple_of(u128::from(all))
+        .map_or_else(String::new, |up| format!(", {}%", up / u128::from(all).max(1)))
+}
+
+/// A line for the image, and one for each partition or file system.
+fn write_json(out: &mut impl Write, findings: &Findings) -> io::Result<()> {
+    let Findings { shown, image, contents, .. } = findings;
+    let notices: Vec<_> = image.notices().iter().map(ToString::to_string).collect();
+    let mut line = Line::new("image")
+        .bytes("path", shown)
+        .field("size", image.device().len())
+        .field("layers", image.layers())
+        .field("notices", notices);
+    if let Some(table) = image.table() {
+        line = line
+            .field("table", table.scheme.to_string())
+            .field("table_id", table.id.to_string())
+            .field("sector_size", table.sector_size);
+    }
+    line.write(out)?;
+    for (content, found) in contents {
+        let line = Line::new("volume").bytes("path", shown);
+        let line = match &content.partition {
+            Some(partition) => partition_json(line, partition),
+            None => line,
+        };
+        match found {
+            Some(found) => file_system_json(line, found),
+            None => line.field("holds", content.holds.to_string()),
+        }
+        .write(out)?;
+    }
+    Ok(())
+}
+
+fn partition_json(line: Line, partition: &Partition) -> Line {
+    let line = line
+        .field("partition", partition.number)
+        .field("start", partition.start)
+        .field("length", partition.len)
+        .field("partition_type", partition.kind.to_string())
+        .field("partition_uuid", &partition.uuid);
+    if partition.name.is_empty() { line } else { line.bytes("partition_name", &partition.name) }
+}
+
+fn file_system_json(line: Line, found: &Found) -> Line {
+    let Found { info, stat } = found;
+    let mut line = line.field("file_system", info.probe.fs_type).field("size", info.probe.len);
+    if !info.probe.label.is_empty() {
+        line = line.bytes("label", &info.probe.label);
+    }
+    if let Some(uuid) = info.probe.uuid {
+        line = line.field("uuid", uuid_text(uuid));
+    }
+    let notices: Vec<_> = info.notices.iter().map(report::notice).collect();
+    line = line.field("state", &info.state).field("notices", notices).field("features", &info.features);
+    if let Some(stat) = stat {
+        line = line
+            .field("block_size", stat.block_size)
+            .field("blocks", stat.blocks)
+            .field("blocks_free", stat.free)
+            .field("blocks_available", stat.available)
+            .field("inodes", stat.inodes)
+            .field("inodes_free", stat.free_inodes);
+    }
+    let facts: std::collections::BTreeMap<_, _> = info.facts.iter().map(|f| (f.name, &f.value)).collect();
+    line.field("facts", facts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_value_goes_on_below_itself() {
+        let mut out = Vec::new();
+        fact(&mut out, 2, "features", &"large_feature ".repeat(8)).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text.lines().count(), 2);
+        assert!(
+            text.lines().all(|line| line.len() <= 100 && line[26..].starts_with("large_feature")),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn shares_round_up() {
+        assert_eq!(
+            [percent(0, 7), percent(1, 1000), percent(7, 7), percent(0, 0)],
+            [", 0%", ", 1%", ", 100%", ""]
+        );
+    }
+}
