@@ -3,6 +3,7 @@
 //! A terminal gets lines as they come, so that they stand in order with the errors among them; anything else gets
 //! 64 KiB at a time. A closed pipe ends the command quietly: it travels up as [`Stop::Output`].
 
+use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal, LineWriter, StdoutLock, Write};
 
 use crate::escape::{Style, escape};
@@ -56,10 +57,15 @@ impl Output {
         matches!(self, Self::Terminal(_))
     }
 
-    /// Writes a name or path: its bytes, or on a terminal what cannot act on it.
+    /// A name or path as it is written: its bytes, or on a terminal what cannot act on it.
+    pub fn shown<'n>(&self, name: &'n [u8]) -> Cow<'n, [u8]> {
+        escape(name, if self.is_terminal() { Style::Backslash } else { Style::Literal })
+    }
+
+    /// Writes a name or path as [`shown`](Self::shown) has it.
     pub fn write_name(&mut self, name: &[u8]) -> io::Result<()> {
-        let style = if self.is_terminal() { Style::Backslash } else { Style::Literal };
-        self.write_all(&escape(name, style))
+        let shown = self.shown(name);
+        self.write_all(&shown)
     }
 
     /// Writes out what is buffered.

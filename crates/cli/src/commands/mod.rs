@@ -4,6 +4,7 @@ mod cat;
 mod completions;
 mod cp;
 mod df;
+mod diff;
 mod du;
 mod export;
 mod find;
@@ -34,6 +35,7 @@ pub enum Command {
     Df(df::Args),
     Readlink(readlink::Args),
     Getfattr(getfattr::Args),
+    Diff(diff::Args),
     Export(export::Args),
     Info(info::Args),
     Inspect(inspect::Args),
@@ -55,6 +57,7 @@ impl Command {
             Self::Df(args) => df::run(&args, context),
             Self::Readlink(args) => readlink::run(&args, context),
             Self::Getfattr(args) => getfattr::run(&args, context),
+            Self::Diff(args) => diff::run(&args, context),
             Self::Export(args) => export::run(&args, context),
             Self::Info(args) => info::run(&args, context),
             Self::Inspect(args) => inspect::run(&args, context),

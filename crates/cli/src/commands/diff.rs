@@ -1,0 +1,269 @@
+//! `obento diff`: two trees compared, each on the host or in an image.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+
+use obento::{
+    Change, DeviceNumber, DiffOptions, DiffSide, Difference, FileKind, Operand, Problem, Symlinks, Timestamp,
+    diff,
+};
+
+use crate::context::Context;
+use crate::format::mode::kind_word;
+use crate::format::time::{Clock, Style};
+use crate::json::{Line, hex};
+use crate::open::{self, Location, join};
+use crate::output::{Outcome, Output};
+use crate::report::{Report, subject};
+
+/// Compare two trees, each on the host or in an image: obento diff -r disk.img:/etc /etc
+///
+/// Exit status: 0 if they are the same, 1 if they differ, 2 if something could not be compared.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Compare directories with all that is in them
+    #[arg(short, long)]
+    recursive: bool,
+    /// Say only that files differ, which is all obento says
+    #[arg(short = 'q', long)]
+    brief: bool,
+    /// Also compare permissions, owners, times of modification and extended attributes
+    #[arg(short, long)]
+    metadata: bool,
+    /// Host paths or addresses
+    #[arg(value_name = "PATH", num_args = 2, required = true)]
+    sides: Vec<OsString>,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let opened = args.sides.iter().map(|side| open_side(side, context)).collect::<Result<Vec<_>, _>>()?;
+    // Files of the host are yet to be opened where one side is there.
+    if opened.iter().all(|side| matches!(side, Side::Image(_))) {
+        context.seal();
+    }
+    let mut sides = opened.into_iter().map(Side::find);
+    let (Some(left), Some(right)) = (sides.next(), sides.next()) else { return Ok(()) };
+    let (left, right) = (left?, right?);
+    if !args.recursive {
+        refuse_directories(&[&left, &right])?;
+    }
+    let mut teller = Teller {
+        context,
+        left: left.path().to_vec(),
+        right: right.path().to_vec(),
+        out: Output::stdout(),
+        clock: Clock::system(),
+    };
+    let options = if args.metadata { DiffOptions::ALL } else { DiffOptions::CONTENT };
+    let mut written = Ok(());
+    let report = diff(&left, &right, &options, &mut |found| {
+        written = teller.tell(found);
+        if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    written?;
+    if report.differences > 0 {
+        context.raise(1);
+    }
+    teller.out.finish()
+}
+
+/// A side whose image is open.
+enum Side {
+    Host(DiffSide),
+    Image(Location),
+}
+
+fn open_side(side: &OsStr, context: &Context) -> Result<Side, Report> {
+    match Operand::parse(side).map_err(Report::plain)? {
+        Operand::Host(path) => Ok(Side::Host(DiffSide::Host(path))),
+        Operand::Image(_) => open::open(side, context).map(Side::Image),
+        Operand::Stdio => {
+            Err(Report::new("cannot compare standard input", "it has no name and no attributes"))
+        }
+    }
+}
+
+impl Side {
+    fn find(self) -> Result<DiffSide, Report> {
+        let location = match self {
+            Self::Host(side) => return Ok(side),
+            Self::Image(location) => location,
+        };
+        let shown = location.shown();
+        let mut found = location.find(Symlinks::Follow, "cannot compare")?;
+        let first = found.pop().filter(|_| found.is_empty());
+        let found =
+            first.ok_or_else(|| Report::on("cannot compare", &shown, "the pattern matches several files"))?;
+        Ok(DiffSide::Image { path: found.shown(), node: found.node })
+    }
+}
+
+fn refuse_directories(sides: &[&DiffSide]) -> Result<(), Report> {
+    for side in sides {
+        let is_dir = match side {
+            DiffSide::Host(path) => path.is_dir(),
+            DiffSide::Image { node, .. } => node.kind() == Ok(FileKind::Directory),
+        };
+        if is_dir {
+            let report = Report::on("cannot compare", side.path(), "it is a directory");
+            return Err(report.help("-r compares directories with all that is in them"));
+        }
+    }
+    Ok(())
+}
+
+/// Writes what a comparison finds.
+struct Teller<'c> {
+    context: &'c Context,
+    left: Vec<u8>,
+    right: Vec<u8>,
+    out: Output,
+    clock: Clock,
+}
+
+impl Teller<'_> {
+    fn tell(&mut self, found: Result<Difference, Problem>) -> io::Result<()> {
+        match found {
+            Err(problem) => {
+                self.context.fail(&Report::on("cannot compare", &problem.path, &problem.trouble));
+                Ok(())
+            }
+            Ok(found) if self.context.json() => self.json(&found),
+            Ok(found) => self.text(&found),
+        }
+    }
+
+    fn path(base: &[u8], below: &[u8]) -> Vec<u8> {
+        if below.is_empty() { base.to_vec() } else { join(base, below) }
+    }
+
+    /// A line in the manner of `diff -rq`.
+    fn text(&mut self, found: &Difference) -> io::Result<()> {
+        let (left, right) = (Self::path(&self.left, &found.path), Self::path(&self.right, &found.path));
+        let (left, right) = (self.shown(&left), self.shown(&right));
+        let line = match &found.change {
+            Change::OnlyLeft(_) => self.only(&self.left, &found.path),
+            Change::OnlyRight(_) => self.only(&self.right, &found.path),
+            Change::Kind(a, b) => {
+                let (a, b) = (article(*a), article(*b));
+                [b"File ", &left[..], b" is ", a, b" while file ", &right, b" is ", b].concat()
+            }
+            Change::Size(..) | Change::Content(_) => {
+                [b"Files ", &left[..], b" and ", &right, b" differ"].concat()
+            }
+            Change::Target(..) => [b"Symbolic links ", &left[..], b" and ", &right, b" differ"].concat(),
+            other => {
+                let (what, a, b) = self.attribute(other);
+                let tail = format!(" differ in {what}: {a} and {b}");
+                [b"Files ", &left[..], b" and ", &right, tail.as_bytes()].concat()
+            }
+        };
+        self.out.write_all(&line)?;
+        self.out.write_all(b"\n")
+    }
+
+    /// `Only in DIRECTORY: NAME`.
+    fn only(&self, base: &[u8], below: &[u8]) -> Vec<u8> {
+        let slash = below.iter().rposition(|&b| b == b'/');
+        let (directory, name) = match slash {
+            Some(slash) => (Self::path(base, &below[..slash]), &below[slash + 1..]),
+            None => (base.to_vec(), below),
+        };
+        [b"Only in ", &self.shown(&directory)[..], b": ", &self.shown(name)].concat()
+    }
+
+    /// A name as it is, or on a terminal what cannot act on it.
+    fn shown(&self, name: &[u8]) -> Vec<u8> {
+        self.out.shown(name).into_owned()
+    }
+
+    /// What differs, and both values in words.
+    fn attribute(&mut self, change: &Change) -> (String, String, String) {
+        match change {
+            Change::Mode(a, b) => {
+                let octal = |mode: &obento::Mode| format!("{:04o}", mode.bits());
+                ("mode".into(), octal(a), octal(b))
+            }
+            Change::Owner(a, b) => {
+                let pair = |(uid, gid): &(u32, u32)| format!("{uid}:{gid}");
+                ("owner".into(), pair(a), pair(b))
+            }
+            Change::Modified(a, b) => ("time of modification".into(), self.time(*a), self.time(*b)),
+            Change::Device(a, b) => {
+                let pair = |number: &DeviceNumber| format!("{}, {}", number.major, number.minor);
+                ("device number".into(), pair(a), pair(b))
+            }
+            Change::Xattr(name, a, b) => {
+                let value = |value: &Option<Vec<u8>>| match value {
+                    Some(value) => value_text(value),
+                    None => "none".into(),
+                };
+                (format!("attribute {}", subject(name)), value(a), value(b))
+            }
+            _ => (String::new(), String::new(), String::new()),
+        }
+    }
+
+    fn time(&mut self, time: Timestamp) -> String {
+        self.clock.text(&Style::FullIso, time)
+    }
+
+    fn json(&mut self, found: &Difference) -> io::Result<()> {
+        let (left, right) = (Self::path(&self.left, &found.path), Self::path(&self.right, &found.path));
+        let line = |what: &str| Line::new("difference").field("what", what);
+        let both = |line: Line| line.bytes("left", &left).bytes("right", &right);
+        let line = match &found.change {
+            Change::OnlyLeft(kind) => {
+                line("only_left").bytes("left", &left).field("left_type", kind_word(*kind))
+            }
+            Change::OnlyRight(kind) => {
+                line("only_right").bytes("right", &right).field("right_type", kind_word(*kind))
+            }
+            Change::Kind(a, b) => {
+                both(line("type")).field("left_type", kind_word(*a)).field("right_type", kind_word(*b))
+            }
+            Change::Size(a, b) => both(line("size")).field("left_size", a).field("right_size", b),
+            Change::Content(at) => both(line("content")).field("offset", at),
+            Change::Target(a, b) => both(line("target")).bytes("left_target", a).bytes("right_target", b),
+            Change::Modified(a, b) => both(line("mtime")).time("left_mtime", *a).time("right_mtime", *b),
+            Change::Xattr(name, a, b) => {
+                let value = |value: &Option<Vec<u8>>| value.as_deref().map(hex);
+                both(line("xattr"))
+                    .bytes("name", name)
+                    .field("left_hex", value(a))
+                    .field("right_hex", value(b))
+            }
+            other => {
+                let (what, a, b) = self.attribute(other);
+                both(line(&what.replace(' ', "_"))).field("left_value", a).field("right_value", b)
+            }
+        };
+        line.write(&mut self.out)
+    }
+}
+
+/// The words of diff(1).
+fn article(kind: FileKind) -> &'static [u8] {
+    match kind {
+        FileKind::Regular => b"a regular file",
+        FileKind::Directory => b"a directory",
+        FileKind::Symlink => b"a symbolic link",
+        FileKind::CharDevice => b"a character special file",
+        FileKind::BlockDevice => b"a block special file",
+        FileKind::Fifo => b"a fifo",
+        FileKind::Socket => b"a socket",
+    }
+}
+
+/// Words where the bytes are words, hexadecimal otherwise; the start alone of a long value.
+fn value_text(value: &[u8]) -> String {
+    const SHOWN: usize = 32;
+    let start = &value[..value.len().min(SHOWN)];
+    let more = if value.len() > SHOWN { "..." } else { "" };
+    match std::str::from_utf8(start) {
+        Ok(text) if !text.chars().any(char::is_control) => format!("\"{text}\"{more}"),
+        _ => format!("0x{}{more}", hex(start)),
+    }
+}
