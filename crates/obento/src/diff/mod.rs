@@ -4,8 +4,9 @@
 //! holds one directory of each side for each level. A hole equals zeros, and where both sides have a hole nothing is
 //! read. Damage is told, and the rest is compared.
 //!
-//! Invariants: as for [`Walk`](crate::Walk), a directory that lies in itself is not entered again and depth is
-//! bounded, so every comparison ends; of a directory at most [`MAX_NAMES`] names are compared.
+//! Invariants: a directory is entered once, because one with two names, which only a damaged volume has, would double
+//! the work at each level, or lie in itself; depth is bounded; so every comparison ends. Of a directory at most
+//! [`MAX_NAMES`] names are compared.
 
 mod content;
 mod entry;
@@ -13,11 +14,12 @@ mod side;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::iter::Peekable;
 use std::ops::ControlFlow;
 use std::vec::IntoIter;
 
-use obento_base::{DeviceNumber, FileKind, Mode, NameBuf, Timestamp};
+use obento_base::{DeviceNumber, FileKind, Ino, Mode, NameBuf, Timestamp};
 
 use crate::copy::join;
 use crate::copy::{Problem, Trouble};
@@ -127,6 +129,7 @@ pub fn diff(left: &DiffSide, right: &DiffSide, options: &DiffOptions, sink: &mut
         bases: (left.path(), right.path()),
         path: Vec::new(),
         stack: Vec::new(),
+        entered: Default::default(),
         enough: false,
     };
     match (left.start(), right.start()) {
@@ -150,6 +153,8 @@ struct Diff<'a, 's> {
     /// Of the directory on top of the stack, below the starts.
     path: Vec<u8>,
     stack: Vec<Level>,
+    /// Directories of images that were entered, by side.
+    entered: (HashSet<Ino>, HashSet<Ino>),
     enough: bool,
 }
 
@@ -243,9 +248,9 @@ impl Diff<'_, '_> {
         if (left.attr().kind, right.attr().kind) != (FileKind::Directory, FileKind::Directory) {
             return;
         }
-        let again = |level: &Level| level.left.0.is(&left) || level.right.0.is(&right);
-        if self.stack.len() >= MAX_DEPTH || self.stack.iter().any(again) {
-            return self.problem(left.problem(Trouble::Volume(obento_base::Error::Loop)));
+        let entered = self.enter(&left, &right);
+        if let Err(problem) = entered {
+            return self.problem(problem);
         }
         match (left.list(), right.list()) {
             (Ok(left), Ok(right)) => {
@@ -256,6 +261,18 @@ impl Diff<'_, '_> {
             }
             (left, right) => self.problems([left.err(), right.err()].into_iter().flatten()),
         }
+    }
+
+    /// Whether two directories may be entered.
+    fn enter(&mut self, left: &Met, right: &Met) -> Result<(), Problem> {
+        let again = |met: &Met| Err(met.problem(Trouble::Volume(obento_base::Error::Loop)));
+        if left.image_ino().is_some_and(|ino| !self.entered.0.insert(ino)) || self.stack.len() >= MAX_DEPTH {
+            return again(left);
+        }
+        if right.image_ino().is_some_and(|ino| !self.entered.1.insert(ino)) {
+            return again(right);
+        }
+        Ok(())
     }
 
     fn problems(&mut self, problems: impl Iterator<Item = Problem>) {

@@ -140,6 +140,14 @@ impl Met {
         Err(self.problem(trouble))
     }
 
+    /// The directory's inode, in an image. On the host a directory has one name only.
+    pub fn image_ino(&self) -> Option<Ino> {
+        match self {
+            Self::Host(_) => None,
+            Self::Image { node, .. } => Some(node.ino()),
+        }
+    }
+
     /// What is in a directory.
     pub fn list(&self) -> Result<Listing, Problem> {
         match self {
@@ -194,10 +202,5 @@ impl Directory {
                 Err(error) => Err(Problem { path, trouble: Trouble::Volume(error) }),
             },
         }
-    }
-
-    /// Whether `met` is this directory. On the host no directory can lie in itself.
-    pub fn is(&self, met: &Met) -> bool {
-        matches!((self, met), (Self::Image(dir), Met::Image { node, .. }) if dir == node)
     }
 }

@@ -89,6 +89,15 @@ fn damage_and_circles_are_told_and_the_rest_is_compared() {
 }
 
 #[test]
+fn directories_with_two_names_each_are_compared_once() {
+    // 2^60 paths lead to the last one.
+    let tree =
+        || toy((2..62).map(|ino| (ino, dir(&[("a", ino + 1), ("b", ino + 1)]))).chain([(62, dir(&[]))]));
+    let found = differences(&side(&tree()), &side(&tree()), &DiffOptions::ALL);
+    assert_eq!(found.len(), 60);
+}
+
+#[test]
 fn a_side_that_is_missing_is_a_problem_and_single_files_are_compared() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");

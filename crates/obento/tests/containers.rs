@@ -1,0 +1,187 @@
+//! Real images in every container that is opened: made by e2fsprogs, sgdisk, qemu-img and the compressors.
+
+use std::fs::{self, File};
+use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use obento::{
+    CopyOptions, CopySource, DiffOptions, DiffSide, ExportOptions, Image, ImageNotice, Notice, OpenError,
+    Options, Part, Quiet, Registry, Volume,
+};
+use obento_testkit::oracle::{Oracle, call, require};
+
+const MIB: u64 = 1 << 20;
+
+/// A folder with files of some sizes, links and names, and a file system of 1 KiB blocks made of it.
+struct Fixture {
+    folder: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let fixture = Self { folder: tempfile::tempdir().unwrap() };
+        let tree = fixture.path("tree");
+        fs::create_dir_all(tree.join("etc/deep")).unwrap();
+        for size in [0, 1, 1000, 1024, 70_000, 300_000] {
+            let bytes: Vec<u8> = (0..size).map(|n| u8::try_from(n % 251).unwrap()).collect();
+            fs::write(tree.join(format!("etc/{size}")), bytes).unwrap();
+        }
+        std::os::unix::fs::symlink("etc/1000", tree.join("link")).unwrap();
+        fs::hard_link(tree.join("etc/1000"), tree.join("etc/deep/again")).unwrap();
+        File::create(tree.join("sparse")).unwrap().write_all_at(b"end", 3 * MIB).unwrap();
+        let image = fixture.path("disk.img");
+        File::create(&image).unwrap().set_len(20 * MIB).unwrap();
+        let args = ["-q", "-F", "-t", "ext4", "-b", "1024", "-L", "fixture", "-d"];
+        call("mke2fs", args.map(Path::new).into_iter().chain([&*tree, &*image])).unwrap();
+        fixture
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A disk of 32 MiB with a GPT: the file system, then a partition with other bytes.
+    fn disk(&self) -> PathBuf {
+        let disk = self.path("parts.img");
+        let file = File::create(&disk).unwrap();
+        file.set_len(32 * MIB).unwrap();
+        let sgdisk =
+            ["--new=1:2048:+20M", "--change-name=1:root fs", "--new=2:0:+4M", "--change-name=2:data"];
+        call("sgdisk", sgdisk.map(Path::new).into_iter().chain([&*disk])).unwrap();
+        file.write_all_at(&fs::read(self.path("disk.img")).unwrap(), MIB).unwrap();
+        disk
+    }
+}
+
+fn open(image: &Path) -> Image {
+    Image::open(image, &Registry::default(), &Options::default()).unwrap()
+}
+
+/// The whole tree as an archive: equal archives are equal trees.
+fn archive(volume: &Volume) -> Vec<u8> {
+    let mut problems = Quiet::default();
+    let exported = obento::export(&volume.root(), Vec::new(), &ExportOptions::default(), &mut problems);
+    assert_eq!(problems.0, []);
+    exported.unwrap().0
+}
+
+#[test]
+fn an_image_is_the_same_tree_in_every_container() {
+    let programs = ["mke2fs", "sgdisk", "qemu-img", "gzip", "xz", "zstd"].map(Oracle::Program);
+    if !require(&programs) {
+        return;
+    }
+    let fixture = Fixture::new();
+    let disk = fixture.disk();
+    let expected = archive(&open(&fixture.path("disk.img")).volume(None).unwrap());
+    let convert = |args: &[&str], name: &str| {
+        let target = fixture.path(name);
+        call(
+            "qemu-img",
+            ["convert", "-O", "qcow2"].iter().chain(args).map(Path::new).chain([&*disk, &*target]),
+        )
+        .unwrap();
+        target
+    };
+    let mut images = vec![(disk.clone(), &[][..])];
+    images.push((convert(&[], "plain.qcow2"), &["qcow2"]));
+    images.push((convert(&["-c"], "packed.qcow2"), &["qcow2"]));
+    for (program, ending, layers) in
+        [("gzip", "gz", &["gzip"][..]), ("xz", "xz", &["xz"]), ("zstd", "zst", &["zstd"])]
+    {
+        call(program, ["-k", "-q"].map(Path::new).into_iter().chain([&*disk])).unwrap();
+        images.push((fixture.path(&format!("parts.img.{ending}")), layers));
+    }
+    call("gzip", [Path::new("-k"), &fixture.path("plain.qcow2")]).unwrap();
+    images.push((fixture.path("plain.qcow2.gz"), &["gzip", "qcow2"]));
+    for (path, layers) in images {
+        let image = open(&path);
+        assert_eq!(image.layers(), layers, "{}", path.display());
+        assert_eq!((image.partitions().len(), image.notices()), (2, &[][..]), "{}", path.display());
+        assert!(archive(&image.volume(None).unwrap()) == expected, "{} has another tree", path.display());
+        for part in ["1", "fixture", "root fs", "name=root%20fs", "label=fixture", "+1M"] {
+            let part = Part::parse(part.as_bytes()).unwrap();
+            assert!(image.volume(Some(&part)).is_ok(), "{} of {}", part, path.display());
+        }
+    }
+}
+
+#[test]
+fn a_backing_file_is_opened_only_if_that_is_allowed() {
+    if !require(&["mke2fs", "sgdisk", "qemu-img"].map(Oracle::Program)) {
+        return;
+    }
+    let fixture = Fixture::new();
+    let (disk, top) = (fixture.disk(), fixture.path("top.qcow2"));
+    let args = ["create", "-f", "qcow2", "-F", "raw", "-b"];
+    call("qemu-img", args.map(Path::new).into_iter().chain([&*disk, &*top])).unwrap();
+    let refused = Image::open(&top, &Registry::default(), &Options::default());
+    assert!(matches!(refused, Err(OpenError::Host(_))), "{refused:?}");
+    let options = Options { allow_backing: true, ..Options::default() };
+    assert!(Image::open(&top, &Registry::default(), &options).unwrap().volume(None).is_ok());
+}
+
+#[test]
+fn a_lost_super_block_is_replaced_by_its_copy_with_a_notice() {
+    if !require(&["mke2fs", "sgdisk"].map(Oracle::Program)) {
+        return;
+    }
+    let fixture = Fixture::new();
+    let expected = archive(&open(&fixture.path("disk.img")).volume(None).unwrap());
+    let disk = fixture.disk();
+    for (image, at) in [(fixture.path("disk.img"), 1024), (disk, MIB + 1024)] {
+        let file = File::options().write(true).open(&image).unwrap();
+        file.write_all_at(&[0; 1024], at).unwrap();
+        let volume = open(&image).volume(None).unwrap();
+        assert!(archive(&volume) == expected, "{}", image.display());
+        let notices = volume.info().notices;
+        assert!(notices.contains(&Notice::BackupSuperBlock { block: 8193 }), "{notices:?}");
+    }
+}
+
+#[test]
+fn an_image_cut_short_shows_what_is_there() {
+    if !require(&["mke2fs", "sgdisk"].map(Oracle::Program)) {
+        return;
+    }
+    let fixture = Fixture::new();
+    let disk = fixture.disk();
+    File::options().write(true).open(&disk).unwrap().set_len(10 * MIB).unwrap();
+    let image = open(&disk);
+    assert!(
+        image.notices().iter().any(|notice| matches!(notice, ImageNotice::Table(_))),
+        "{:?}",
+        image.notices()
+    );
+    let volume = image.volume(None).unwrap();
+    assert!(volume.info().notices.iter().any(|notice| matches!(notice, Notice::Truncated { .. })));
+    let found = obento::Walk::new(volume.root()).filter(Result::is_ok).count();
+    assert!(found > 3, "{found} entries");
+}
+
+#[test]
+fn a_copy_equals_the_image_and_the_folder_it_was_made_from() {
+    if !require(&[Oracle::Program("mke2fs")]) {
+        return;
+    }
+    let fixture = Fixture::new();
+    let volume = open(&fixture.path("disk.img")).volume(None).unwrap();
+    let target = fixture.path("copy");
+    let source = CopySource { node: volume.root(), path: b"/".to_vec(), prefix: Vec::new() };
+    let mut problems = Quiet::default();
+    let report = obento::copy_out(&[source], &target, &CopyOptions::archive(), &mut problems).unwrap();
+    assert_eq!((problems.0, report.written.lost.len()), (Vec::new(), 0));
+    let image = DiffSide::Image { node: volume.root(), path: b"/".to_vec() };
+    let differences = |other: &str, options: &DiffOptions| {
+        let mut found = Vec::new();
+        obento::diff(&image, &DiffSide::Host(fixture.path(other)), options, &mut |difference| {
+            found.push(String::from_utf8(difference.unwrap().path).unwrap());
+            ControlFlow::Continue(())
+        });
+        found
+    };
+    assert_eq!(differences("copy", &DiffOptions::ALL), [""; 0]);
+    // `mke2fs -d` keeps whole seconds only.
+    assert_eq!(differences("tree", &DiffOptions { times: false, ..DiffOptions::ALL }), ["lost+found"]);
+}
