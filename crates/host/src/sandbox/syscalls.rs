@@ -39,12 +39,14 @@ const WRITING: &[c_long] = &[
     libc::SYS_mknodat, libc::SYS_renameat2, libc::SYS_readlinkat, libc::SYS_getdents64, libc::SYS_faccessat2,
     libc::SYS_fchmod, libc::SYS_fchmodat, libc::SYS_fchown, libc::SYS_fchownat, libc::SYS_utimensat,
     libc::SYS_fsetxattr, libc::SYS_setxattr, libc::SYS_fgetxattr, libc::SYS_getxattr, libc::SYS_fremovexattr,
-    libc::SYS_flistxattr,
+    libc::SYS_flistxattr, libc::SYS_umask,
 ];
 
-/// Terminal requests: its size, whether it is one.
+/// Terminal requests: its size, whether it is one (include/uapi/asm-generic/ioctls.h).
 #[allow(clippy::unnecessary_cast, reason = "the type differs between C libraries")]
-const TERMINAL: [u64; 2] = [libc::TIOCGWINSZ as u64, libc::TCGETS as u64];
+const TERMINAL: [u64; 3] = [libc::TIOCGWINSZ as u64, libc::TCGETS as u64, TCGETS2];
+/// `_IOR('T', 0x2A, struct termios2)`.
+const TCGETS2: u64 = 0x802c_542a;
 
 /// The rules for `rights`: a call is allowed without conditions, or under one of several.
 pub(super) fn allowed(rights: Rights<'_>) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {

@@ -33,7 +33,8 @@ impl TreeWriter {
         let failed = |errno| HostError::system("open", root, errno);
         // The caller's own path: links in it are meant.
         let flags = DIRECTORY.difference(OFlags::NOFOLLOW);
-        let fd = rustix::fs::openat(rustix::fs::CWD, root, flags, rustix::fs::Mode::empty()).map_err(failed)?;
+        let fd =
+            rustix::fs::openat(rustix::fs::CWD, root, flags, rustix::fs::Mode::empty()).map_err(failed)?;
         let stat = rustix::fs::fstat(&fd).map_err(failed)?;
         let creator = Creator::of_process();
         let group = creator.gid;

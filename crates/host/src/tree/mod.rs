@@ -62,7 +62,7 @@ impl Creator {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             groups: groups.into_iter().map(|gid| gid.as_raw()).collect(),
-            umask: umask_of_process().or_else(|| UMASK.get().copied()).unwrap_or(0o777),
+            umask: umask_of_process(),
         }
     }
 
@@ -76,13 +76,20 @@ static UMASK: OnceLock<u16> = OnceLock::new();
 
 /// Asks what a writer needs to know and a sandboxed process cannot find out.
 pub(crate) fn before_sandbox() {
-    if let Some(umask) = umask_of_process() {
-        let _ = UMASK.set(umask);
-    }
+    let _ = UMASK.set(umask_of_process());
 }
 
-/// The umask, without the moment of having another one that asking by `umask(2)` costs all threads.
-fn umask_of_process() -> Option<u16> {
+/// The umask. Asking by `umask(2)` means to have another one for a moment, in all threads: only where there is no
+/// `/proc`, and then one that gives nothing away.
+fn umask_of_process() -> u16 {
+    umask_in_proc().or_else(|| UMASK.get().copied()).unwrap_or_else(|| {
+        let umask = rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
+        rustix::process::umask(umask);
+        (umask.bits() & 0o777) as u16
+    })
+}
+
+fn umask_in_proc() -> Option<u16> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
     u16::from_str_radix(line.trim(), 8).ok()
