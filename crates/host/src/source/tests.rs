@@ -115,8 +115,12 @@ fn a_deep_tree_needs_few_open_files() {
         fs::create_dir(&path).unwrap();
         fs::write(path.join("z"), "").unwrap();
     }
-    let open_files = || fs::read_dir("/proc/self/fd").unwrap().count();
-    let before = open_files();
+    // Other tests of this process open files, too: elsewhere.
+    let open_files = || {
+        let links =
+            fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
+        links.filter(|file| file.starts_with(dir.path().canonicalize().unwrap())).count()
+    };
     let mut walk = Walk::new(dir.path()).unwrap();
     let (mut seen, mut most) = (0, 0);
     while let Some(entry) = walk.next() {
@@ -127,5 +131,5 @@ fn a_deep_tree_needs_few_open_files() {
     assert_eq!((seen, most), (801, 401));
     let mut half_way = Walk::new(dir.path()).unwrap();
     half_way.nth(300);
-    assert!(open_files() - before < 150);
+    assert!((1..100).contains(&open_files()));
 }
