@@ -165,8 +165,7 @@ impl Node {
         Err(Error::Busy)
     }
 
-    /// Hands the entries that follow `from` to `sink`, as [`FileSystem::read_dir`] does; `sink` must not use the
-    /// same directory of a volume that changes.
+    /// Hands the entries that follow `from` to `sink`, as [`FileSystem::read_dir`] does. No lock is held meanwhile.
     pub fn read_dir(&self, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
         self.file_system().read_dir(self.ino(), from, sink)
     }
