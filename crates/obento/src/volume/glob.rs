@@ -85,13 +85,14 @@ fn step(
     }
     let mut matched = Vec::new();
     dir.read_dir(Cookie::START, &mut |entry| {
-        // A damaged block hides its own names; the others still match.
-        let name = entry.ok().map(|entry| entry.name).filter(|name| matches(component, name.as_bytes()));
-        matched.extend(name.map(Name::to_buf));
+        // A damaged block hides its own names; the others still match. So does a name of a damaged inode: what is
+        // wrong with it is told when it is used.
+        let entry = entry.ok().filter(|entry| matches(component, entry.name.as_bytes()));
+        matched.extend(entry.and_then(|entry| Some((entry.name.to_buf(), dir.child(&entry).ok()?))));
         if matched.len() > MAX_MATCHES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
-    for name in matched {
-        insert(found, path, name.as_bytes(), dir.lookup(&name)?)?;
+    for (name, node) in matched {
+        insert(found, path, name.as_bytes(), node)?;
     }
     Ok(())
 }
