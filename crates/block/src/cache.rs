@@ -17,7 +17,7 @@ use obento_base::wire::{to_u64, to_usize};
 use obento_base::{DeviceError, Result};
 use obento_env::sync::Mutex;
 
-use crate::BlockDevice;
+use crate::{BlockDevice, check_range};
 
 /// Enough that threads seldom meet, few enough that each has a useful size.
 const SHARDS: u64 = 16;
@@ -145,7 +145,10 @@ impl Cache {
         let out_of_bounds =
             DeviceError::OutOfBounds { offset: u64::MAX, len: size, device_len: self.device.len() };
         let offset = number.checked_mul(size).ok_or(out_of_bounds)?;
-        let mut bytes = zeroed(to_usize(count.saturating_mul(size)))?;
+        let len = count.saturating_mul(size);
+        // Before the buffer is made: a hostile volume asks for what is not there again and again.
+        check_range(self.device.len(), offset, len)?;
+        let mut bytes = zeroed(to_usize(len))?;
         self.device.read_at(offset, &mut bytes)?;
         if count == 1 {
             return Ok(self.keep(Block::new(number, bytes)));

@@ -377,3 +377,29 @@ fn a_cut_image_shows_what_it_has_and_names_what_it_lacks() {
     )));
     assert!(all.entries.iter().any(|(path, _)| path == b"/link"), "{all:?}");
 }
+
+#[test]
+fn a_geometry_far_larger_than_the_image_is_opened_in_bounded_time() {
+    let args = ["-O", "^metadata_csum,^has_journal,^resize_inode", "-b", "4096", "-N", "64"];
+    let Some(sound) = Image::make(&args, 2 << 20) else { return };
+    let read = |offset: usize| u32::from_le_bytes(sound.bytes[1024 + offset..][..4].try_into().unwrap());
+    let per_group = u64::from(read(offset_of!(RawSuperBlock, s_inodes_per_group)));
+    // The most groups that are all looked at; then a pebibyte, in which none is before it is needed.
+    for groups in [1_u64 << 17, 1 << 23] {
+        let mut image = sound.clone();
+        let (blocks, inodes) = (groups * 32768, groups * per_group);
+        image.put(1024 + offset_of!(RawSuperBlock, s_blocks_count_lo), &(blocks as u32).to_le_bytes());
+        image
+            .put(1024 + offset_of!(RawSuperBlock, s_blocks_count_hi), &((blocks >> 32) as u32).to_le_bytes());
+        image.put(1024 + offset_of!(RawSuperBlock, s_inodes_count), &(inodes as u32).to_le_bytes());
+        let start = std::time::Instant::now();
+        let fs = image.open().unwrap();
+        assert!(fs.info().notices.contains(&Notice::Truncated { expected: blocks * 4096, found: 2 << 20 }));
+        // So many descriptors lie over the files.
+        let all = common::read_everything(&fs);
+        assert!(matches!(all.errors[..], [(_, Error::Corrupt(Corrupt::BlockRange { .. }))]));
+        fs.statfs().unwrap();
+        println!("{groups} groups take {:?}", start.elapsed());
+        assert!(start.elapsed().as_secs() < 20);
+    }
+}

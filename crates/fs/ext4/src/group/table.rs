@@ -17,6 +17,8 @@ use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
 use crate::zones::{MAX_LISTED_GROUPS, Zones};
 
+/// How many damaged descriptors are told: more of the same help nobody.
+const MAX_TOLD: u32 = 16;
 /// How many copies of a descriptor block are tried when the first is damaged.
 const MAX_COPIES: usize = 4;
 
@@ -54,18 +56,28 @@ impl Groups {
             return Ok(this);
         }
         let mut totals = Totals::default();
+        let mut missing = None;
+        let mut told = 0..MAX_TOLD;
         this.tables.try_reserve_exact(to_usize(sb.groups.into()))?;
         for group in 0..sb.groups {
             zones.add_copies(sb, group)?;
-            let descriptor = match read(sb, cache, group, 0) {
-                Ok(descriptor) => Ok(descriptor),
-                Err(error) => {
-                    notice(Notice::Damaged(error));
-                    let replacement = find_copy(sb, cache, group, error);
-                    this.replaced.insert(group, replacement);
-                    replacement
-                }
+            let descriptor = match missing {
+                // The whole block is past the end of a cut image: what holds for one of its groups holds for all.
+                Some((index, error)) if index == sb.desc_place(group).0 => Err(error),
+                _ => read(sb, cache, group, 0),
             };
+            let descriptor = descriptor.or_else(|error| {
+                told.next().into_iter().for_each(|_| notice(Notice::Damaged(error)));
+                let replacement = match missing {
+                    Some((index, _)) if index == sb.desc_place(group).0 => Err(error),
+                    _ => find_copy(sb, cache, group, error),
+                };
+                if matches!(replacement, Err(Error::Device(_))) {
+                    missing = Some((sb.desc_place(group).0, error));
+                }
+                this.replaced.insert(group, replacement);
+                replacement
+            });
             this.tables.push(descriptor.map_or(0, |descriptor| descriptor.inode_table.0));
             let Ok(descriptor) = descriptor else { continue };
             zones.add_descriptor(sb, &descriptor)?;
