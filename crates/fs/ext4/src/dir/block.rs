@@ -67,8 +67,10 @@ impl<'a> Store<'a> {
         mut visit: impl FnMut(u32, Result<&Block>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let mut at = first;
+        let mut in_hole = false;
         while at < self.shape.blocks {
-            let mut step = 1;
+            let (mut step, was_in_hole) = (1, in_hole);
+            in_hole = false;
             match self.blocks.block(FileBlock(at)) {
                 Ok(Found::Block(block)) if self.shape.indexed && (at == 0 || self.is_node(&block)) => {
                     // Its checksum, if any, is that of a node, and the index was found damaged.
@@ -78,8 +80,10 @@ impl<'a> Store<'a> {
                 }
                 Ok(Found::Block(block)) => visit(at, self.verify_leaf(&block).map(|()| &block))?,
                 Ok(Found::Hole(len)) => {
-                    visit(at, Err(self.hole(at)))?;
-                    step = len.max(1);
+                    if !was_in_hole {
+                        visit(at, Err(self.hole(at)))?;
+                    }
+                    (step, in_hole) = (len.max(1), true);
                 }
                 Err(error) => visit(at, Err(error))?,
             }
@@ -98,14 +102,14 @@ impl<'a> Store<'a> {
         Corrupt::DirectoryHole { dir: self.shape.dir, at: at.into() }.into()
     }
 
-    fn is_node(&self, bytes: &[u8]) -> bool {
+    pub(super) fn is_node(&self, bytes: &[u8]) -> bool {
         RawDirEntry::ref_from_prefix(bytes).is_ok_and(|(raw, _)| {
             raw.inode.get() == 0
                 && record_len(raw.rec_len.get(), self.shape.block_size) == self.shape.block_size
         })
     }
 
-    fn verify_leaf(&self, block: &Block) -> Result<()> {
+    pub(super) fn verify_leaf(&self, block: &Block) -> Result<()> {
         let Some(seed) = self.shape.checksum_seed else { return Ok(()) };
         if block.is_verified() {
             return Ok(());

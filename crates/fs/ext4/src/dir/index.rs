@@ -121,6 +121,11 @@ impl<'a> Index<'a> {
     }
 }
 
+/// Checks a node below the root as the way through it would.
+pub(super) fn check_node(store: &Store<'_>, block: Block) -> Result<()> {
+    Node::decode(store, block, NODE_TABLE).map(drop)
+}
+
 /// A way from the root to a leaf.
 pub(super) struct Path<'a> {
     index: &'a Index<'a>,

@@ -24,6 +24,7 @@ mod volume;
 use core::ops::ControlFlow;
 
 use obento_base::{Corrupt, Error, Ino, Name, Result, Structure};
+use obento_block::Block;
 use obento_driver::{Cookie, EntrySink};
 
 use block::{DirBlocks, Store};
@@ -35,6 +36,7 @@ use index::Index;
 use list::{ALL_HASHES, Listing};
 use lookup::Search;
 use record::Records;
+pub(crate) use record::record_len;
 
 /// The longest name: `EXT4_NAME_LEN`.
 pub(crate) const NAME_MAX: usize = 255;
@@ -91,13 +93,12 @@ pub(crate) enum Body<'a> {
 /// The entries of a directory that lie in its inode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inline<'a> {
-    /// Block and byte of the volume where `i_block` stands, for errors.
+    /// The block of the inode table, for errors.
     pub(crate) block: u64,
-    pub(crate) offset: u32,
-    /// `i_block`: the parent's number, then records.
-    pub(crate) i_block: &'a [u8],
-    /// The value of the attribute `system.data`: more records.
-    pub(crate) rest: &'a [u8],
+    /// `i_block` and its byte offset in the block: the parent's number, then records.
+    pub(crate) i_block: (u32, &'a [u8]),
+    /// The value of the attribute `system.data` and its byte offset in the block: more records.
+    pub(crate) rest: (u32, &'a [u8]),
 }
 
 impl<'a> Directory<'a> {
@@ -156,6 +157,17 @@ impl<'a> Directory<'a> {
         }
     }
 
+    /// Whether block `at` is what its place asks for: entries or a node of the index, with the right checksum.
+    pub(crate) fn check_block(&self, at: u32, block: &Block) -> Result<()> {
+        let Body::Blocks(blocks) = &self.body else { return Ok(()) };
+        let store = Store { shape: &self.shape, blocks: *blocks };
+        match at {
+            0 if self.shape.indexed => Index::open(store).map(drop),
+            _ if self.shape.indexed && store.is_node(block) => index::check_node(&store, block.clone()),
+            _ => store.verify_leaf(block),
+        }
+    }
+
     /// The directory that `..` names.
     pub(crate) fn parent(&self) -> Result<Ino> {
         match &self.body {
@@ -187,23 +199,23 @@ impl<'a> Directory<'a> {
 impl<'a> Inline<'a> {
     /// The two runs of records.
     fn runs(&self, shape: &Shape) -> [Records<'a>; 2] {
-        let first = self.i_block.get(4..).unwrap_or_default();
         let run = |base: u32, bytes| Records {
             dir: shape.dir,
             block: self.block,
-            base: self.offset.saturating_add(base),
+            base,
             bytes,
             block_size: shape.block_size,
             starts: false,
         };
-        [run(INLINE_FIRST, first), run(INLINE_REST, self.rest)]
+        let ((first, i_block), (rest, more)) = (self.i_block, self.rest);
+        [run(first.saturating_add(INLINE_FIRST), i_block.get(4..).unwrap_or_default()), run(rest, more)]
     }
 
     fn parent(&self, shape: &Shape) -> Result<Ino> {
-        let found = self.i_block.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        let found = self.i_block.1.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         if found == 0 || found > shape.max_ino {
             let structure = Structure::Directory(shape.dir);
-            let (block, offset) = (self.block, self.offset);
+            let (block, offset) = (self.block, self.i_block.0);
             return Err(Corrupt::InodeNumber { structure, block, offset, found: found.into() }.into());
         }
         Ok(Ino(found.into()))

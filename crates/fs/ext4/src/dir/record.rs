@@ -109,7 +109,7 @@ impl<'a> Records<'a> {
 }
 
 /// `ext4_rec_len_from_disk`: in blocks of 64 KiB the low two bits, which are 0 in a length, hold its bits 16 and 17.
-pub(super) fn record_len(rec_len: u16, block_size: u32) -> u32 {
+pub(crate) fn record_len(rec_len: u16, block_size: u32) -> u32 {
     match u32::from(rec_len) {
         len if block_size < WIDE_BLOCK => len,
         0 | 0xffff => block_size,

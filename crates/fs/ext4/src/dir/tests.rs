@@ -75,7 +75,7 @@ fn entries_that_would_climb_or_lead_nowhere_cost_themselves_alone() {
 #[test]
 fn a_hole_is_told_once_however_long_it_is() {
     let mut blocks = two_blocks();
-    blocks[1].0 = 2;
+    blocks[1].0 = 9;
     let made = Made::new(&blocks);
     let hole = Err(Corrupt::DirectoryHole { dir: DIR, at: 1 }.into());
     assert_eq!(all(&made.directory()), [ok("alpha"), ok("beta"), hole, ok("gamma"), ok("delta")]);
@@ -308,7 +308,7 @@ fn an_inline_directory_goes_on_outside_i_block() {
     let rest = block(24, &[(23, b"three")]);
     let made = Made::new(&[]);
     let mut directory = made.directory();
-    directory.body = Body::Inline(Inline { block: 7, offset: 168, i_block: &i_block, rest: &rest });
+    directory.body = Body::Inline(Inline { block: 7, i_block: (168, &i_block), rest: (300, &rest) });
     for order in [Order::Offset, Order::Hash(hasher())] {
         directory.shape.order = order;
         let seen = all(&directory);
@@ -324,7 +324,7 @@ fn an_inline_directory_goes_on_outside_i_block() {
 
     let mut damaged = i_block.clone();
     damaged[4 + 4] = 3;
-    directory.body = Body::Inline(Inline { block: 7, offset: 168, i_block: &damaged, rest: &rest });
+    directory.body = Body::Inline(Inline { block: 7, i_block: (168, &damaged), rest: (300, &rest) });
     directory.shape.order = Order::Offset;
     let error = Corrupt::RecordLength { dir: DIR, block: 7, offset: 172, rec_len: 3 };
     assert_eq!(all(&directory), [Err(error.into()), ok("three")]);
@@ -368,8 +368,8 @@ proptest! {
         made.shape.order = Order::Hash(hasher());
         made.shape.indexed = false;
         list_in_steps(&made.directory());
-        let (i_block, rest) = (&image[..60], &image[60..160]);
-        let inline = Body::Inline(Inline { block: 1, offset: 40, i_block, rest });
+        let (i_block, rest) = ((0, &image[..60]), (60, &image[60..160]));
+        let inline = Body::Inline(Inline { block: 1, i_block, rest });
         let directory = Directory { shape: made.shape.clone(), body: inline };
         list_in_steps(&directory);
         let _ = (directory.lookup(name("file7")), directory.parent());

@@ -54,7 +54,6 @@ impl Volume {
         }
         let shape = self.shape(inode)?;
         if inode.has(InodeFlags::INLINE_DATA) {
-            // `i_size` says how much of the attribute is in use; `i_block` always is, whole.
             let body = Body::Inline(self.inline(inode)?);
             return f(&Directory { shape, body });
         }
@@ -64,8 +63,10 @@ impl Volume {
 
     fn inline<'a>(&self, inode: &'a Inode) -> Result<Inline<'a>> {
         let place = inode.place();
-        let offset = place.offset.saturating_add(I_BLOCK);
-        Ok(Inline { block: place.block.0, offset, i_block: inode.i_block(), rest: self.inline_rest(inode)? })
+        let in_block = |offset| place.offset.saturating_add(offset);
+        let (offset, rest) = self.inline_rest_at(inode)?;
+        let rest = (in_block(u32::try_from(offset).unwrap_or(u32::MAX)), rest);
+        Ok(Inline { block: place.block.0, i_block: (in_block(I_BLOCK), inode.i_block()), rest })
     }
 
     fn shape(&self, inode: &Inode) -> Result<Shape> {
@@ -78,7 +79,9 @@ impl Volume {
         } else {
             None
         };
-        let blocks = inode.size().div_ceil(sb.block_size.into()).min(sb.blocks_count);
+        // No directory has more blocks than there are, whatever its size and the super block say.
+        let there_are = self.device().len().div_ceil(sb.block_size.into()).min(sb.blocks_count);
+        let blocks = inode.size().div_ceil(sb.block_size.into()).min(there_are);
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
         let has_index = sb.compat.contains(Compat::DIR_INDEX);
         let is_inline = inode.has(InodeFlags::INLINE_DATA);

@@ -1,11 +1,12 @@
 //! The blocks of a directory, record by record, with the nodes of its index.
 
-use obento_base::wire::{FromBytes, to_u64};
-use obento_base::{Corrupt, Error, Ino, Result, Structure};
+use obento_base::wire::{FromBytes, to_u64, to_usize};
+use obento_base::{Corrupt, Error, Ino, Result};
 use obento_driver::FieldValue;
 
 use super::Sink;
 use super::fields::{Builder, fields};
+use crate::dir::record_len;
 use crate::inode::{Inode, InodeFlags};
 use crate::map::Blocks;
 use crate::raw::{RawDirEntry, RawDirTail, RawDxCountLimit, RawDxEntry, RawDxRootInfo};
@@ -67,7 +68,7 @@ impl Show<'_> {
         match run.place {
             Blocks::Mapped(start) => {
                 for into in 0..len {
-                    self.block(at.saturating_add(into), start.0.saturating_add(into.into()));
+                    self.block(inode, at.saturating_add(into), start.0.saturating_add(into.into()));
                 }
             }
             Blocks::Unwritten(_) | Blocks::Hole => {
@@ -77,7 +78,8 @@ impl Show<'_> {
         len
     }
 
-    fn block(&mut self, at: u32, number: u64) {
+    /// Shows block `at`, which is block `number` of the volume, and after it what is wrong with it as a whole.
+    fn block(&mut self, inode: &Inode, at: u32, number: u64) {
         let block = match self.volume.cache().get(number) {
             Ok(block) => block,
             Err(error) => return (self.sink)(Err(error)),
@@ -86,9 +88,16 @@ impl Show<'_> {
         let mut builder = Builder::new("directory block", 0, start);
         (self.sink)(Ok(builder.number("block", 0, block.len(), at.into()).finish()));
         self.records(&block, number, 0, start);
-        if !self.indexed {
-            return;
+        if self.indexed {
+            self.node(at, &block, start);
         }
+        if let Err(error) = self.volume.with_directory(inode, |directory| directory.check_block(at, &block)) {
+            (self.sink)(Err(error));
+        }
+    }
+
+    /// Shows the table of the index in block `at`, if it has one.
+    fn node(&mut self, at: u32, block: &[u8], start: u64) {
         if at == 0 {
             let info = block.get(INFO..).and_then(|bytes| RawDxRootInfo::ref_from_prefix(bytes).ok());
             let Some((info, _)) = info else { return };
@@ -105,9 +114,9 @@ impl Show<'_> {
                 }
             );
             (self.sink)(Ok(builder.finish()));
-            self.table(&block, INFO.saturating_add(info.info_length.into()), start);
-        } else if is_node(&block) {
-            self.table(&block, NODE_TABLE, start);
+            self.table(block, INFO.saturating_add(info.info_length.into()), start);
+        } else if is_node(block) {
+            self.table(block, NODE_TABLE, start);
         }
     }
 
@@ -117,7 +126,7 @@ impl Show<'_> {
         while let Some((raw, rest)) =
             bytes.get(offset..).and_then(|bytes| RawDirEntry::ref_from_prefix(bytes).ok())
         {
-            let len = self.record_len(raw);
+            let len = to_usize(record_len(raw.rec_len.get(), self.volume.block_size()).into());
             let name = rest.get(..usize::from(raw.name_len).min(len)).unwrap_or_default();
             let place = start.saturating_add(to_u64(offset));
             (self.sink)(Ok(record(raw, name, bytes.get(offset..).unwrap_or_default(), place)));
@@ -129,16 +138,6 @@ impl Show<'_> {
                 return (self.sink)(Err(Corrupt::RecordLength { dir, block, offset: at, rec_len }.into()));
             }
             offset = end;
-        }
-    }
-
-    /// With blocks of 64 KiB, 0 and 65535 stand for a whole block: `ext4_rec_len_from_disk`.
-    fn record_len(&self, raw: &RawDirEntry) -> usize {
-        let len = raw.rec_len.get();
-        match (self.volume.block_size(), len) {
-            (65536, 0 | u16::MAX) => 65536,
-            (65536, _) => usize::from(len & !3) | usize::from(len & 3) << 16,
-            _ => len.into(),
         }
     }
 
@@ -161,17 +160,9 @@ impl Show<'_> {
             }
             (self.sink)(Ok(builder.number("block", 4, 4, entry.block.get().into()).finish()));
         }
-        let used = usize::from(head.count.get()).saturating_mul(width);
-        if used > table.len() {
-            let (structure, field) = (Structure::DirectoryIndex(self.dir), "count");
-            let block = start.checked_div(self.volume.block_size().into()).unwrap_or(0);
-            let at = u32::try_from(offset.saturating_add(2)).unwrap_or(u32::MAX);
-            let found = head.count.get().into();
-            (self.sink)(Err(Corrupt::Field { structure, field, block, offset: at, found }.into()));
-        }
     }
 
-    /// The part of an inline directory in `i_block`; the rest is an extended attribute.
+    /// An inline directory: the part in `i_block`, then the value of the attribute `system.data`.
     fn inline(&mut self, inode: &Inode) {
         let (place, size) = (inode.place(), u64::from(self.volume.block_size()));
         let start = place.block.0.saturating_mul(size).saturating_add(place.offset.into()).saturating_add(40);
@@ -184,7 +175,16 @@ impl Show<'_> {
             parent.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b)),
         );
         (self.sink)(Ok(builder.finish()));
-        self.records(records, place.block.0, 44, start.saturating_add(to_u64(INLINE_PARENT)));
+        let base = to_usize(place.offset.into());
+        let first = start.saturating_add(to_u64(INLINE_PARENT));
+        self.records(records, place.block.0, base.saturating_add(44), first);
+        match self.volume.inline_rest_at(inode) {
+            Ok((offset, rest)) => {
+                let start = start.saturating_sub(40).saturating_add(to_u64(offset));
+                self.records(rest, place.block.0, base.saturating_add(offset), start);
+            }
+            Err(error) => (self.sink)(Err(error)),
+        }
     }
 }
 

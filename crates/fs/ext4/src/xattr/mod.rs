@@ -50,10 +50,18 @@ impl Volume {
 
     /// What of an inode's inline data does not fit `i_block`: the value of `system.data`, which lies in the inode.
     pub(crate) fn inline_rest<'a>(&self, inode: &'a Inode) -> Result<&'a [u8]> {
-        let Some(area) = Area::in_inode(inode) else { return Ok(&[]) };
+        self.inline_rest_at(inode).map(|(_, rest)| rest)
+    }
+
+    /// [`Self::inline_rest`] with its byte offset in the inode's record.
+    pub(crate) fn inline_rest_at<'a>(&self, inode: &'a Inode) -> Result<(usize, &'a [u8])> {
+        let Some(area) = Area::in_inode(inode) else { return Ok((0, &[])) };
         match area.find(|entry| entry.raw.e_name_index == SYSTEM && entry.name == INLINE_DATA)? {
-            Some(entry) => area.value(&entry),
-            None => Ok(&[]),
+            Some(entry) => {
+                let start = usize::from(inode.xattr_offset().unwrap_or(0)).saturating_add(4);
+                Ok((start.saturating_add(entry.raw.e_value_offs.get().into()), area.value(&entry)?))
+            }
+            None => Ok((0, &[])),
         }
     }
 
