@@ -11,8 +11,11 @@ use obento_vfs::Node;
 pub const CHUNK: usize = 256 << 10;
 /// What is skipped first where bytes cannot be read; every format's blocks are at least this long or divide it.
 const SKIP: u64 = 4096;
-/// What is skipped at most, after one failure followed another: a large damaged file must not take for ever.
-const MAX_SKIP: u64 = 1 << 20;
+/// A skip grows with what was lost just before it, up to this part of it, so that a file of any size that is damaged
+/// all over is done within some thousand steps.
+const SKIP_SHARE: u64 = 16;
+/// A skip may grow to this length at first.
+const SKIP_FREELY: u64 = 1 << 20;
 
 /// Bytes of a file that could not be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,8 +45,12 @@ impl Losses {
 
     /// Notes that the bytes at `at` cannot be read; answers how many to leave out, at most up to `end`.
     pub fn skip(&mut self, at: u64, end: u64, error: Error) -> u64 {
-        let follows = self.ranges.last().is_some_and(|last| last.range.end == at);
-        self.skip = if follows { (self.skip * 2).clamp(SKIP, MAX_SKIP) } else { SKIP };
+        let lost = self.ranges.last().filter(|last| last.range.end == at).map(|last| at - last.range.start);
+        let follows = lost.is_some();
+        self.skip = match lost {
+            Some(lost) => (self.skip * 2).clamp(SKIP, SKIP_FREELY.max(lost / SKIP_SHARE)),
+            None => SKIP,
+        };
         let next = (at - at % SKIP).saturating_add(self.skip).min(end);
         let full = self.ranges.len() >= MAX_LOSSES;
         match self.ranges.last_mut() {
@@ -93,4 +100,50 @@ fn zeros<E>(mut len: u64, buffer: &mut [u8], mut take: impl FnMut(&[u8]) -> Resu
         len -= part as u64;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::toy::{Piece, Toy, dir, toy};
+
+    fn read_all(pieces: Vec<Piece>) -> (Vec<u8>, Vec<Range<u64>>) {
+        let volume = toy([(2, dir(&[("file", 3)])), (3, Toy::File(pieces))]);
+        let node = volume.vfs().node(obento_base::Ino(3)).unwrap();
+        let (mut bytes, mut losses) = (Vec::new(), Losses::default());
+        let size = node.attr().unwrap().size;
+        read(&node, 0..size, &mut losses, |chunk| {
+            bytes.extend_from_slice(chunk);
+            Ok::<(), ()>(())
+        })
+        .unwrap();
+        assert_eq!(bytes.len() as u64, size);
+        (bytes, losses.into_ranges().into_iter().map(|unread| unread.range).collect())
+    }
+
+    #[test]
+    fn bytes_around_lost_ones_are_read_to_the_last() {
+        let (bytes, lost) = read_all(vec![Piece::Mapped(1, 5000), Piece::Lost(4096), Piece::Inside("tail")]);
+        assert!(bytes[..5000].iter().all(|&byte| byte == 1));
+        // Up to the end of the block that the loss ends in.
+        assert_eq!((lost.len(), &lost[0]), (1, &(5000..9100)));
+        let (bytes, lost) = read_all(vec![
+            Piece::Lost(4096),
+            Piece::Mapped(2, 100),
+            Piece::Unmapped(5),
+            Piece::Mapped(3, 9000),
+        ]);
+        assert_eq!((bytes[4096], bytes[4195], bytes[8192], lost.len()), (2, 2, 3, 2));
+    }
+
+    #[test]
+    fn a_huge_file_that_is_lost_whole_takes_few_steps() {
+        let (size, mut losses, mut at, mut steps) = (1 << 44, Losses::default(), 0, 0);
+        while at < size {
+            at += losses.skip(at, size, Error::OutOfRange);
+            steps += 1;
+        }
+        assert!(steps < 2000, "{steps}");
+        assert_eq!(losses.into_ranges().len(), 1);
+    }
 }

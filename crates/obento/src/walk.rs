@@ -17,10 +17,11 @@ use obento_vfs::{Caller, Node, Symlinks};
 
 /// Deeper than Linux can name in one path; a hostile image could be deeper than memory.
 pub(crate) const MAX_DEPTH: usize = 1 << 14;
-/// Entries read at once where their order is the format's own.
-const PORTION: usize = 1024;
-/// Entries sorted at once. A directory with more is listed in sorted portions of this size.
-const SORTED: usize = 1 << 19;
+/// Bytes of entries that are read at once where their order is the format's own.
+const PORTION: usize = 64 << 10;
+/// Bytes of entries that are held to be sorted, in all directories on the way down together: some 300,000. What has
+/// more comes in sorted portions.
+const SORTED: usize = 32 << 20;
 
 /// In which order the entries of a directory come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -113,15 +114,13 @@ struct Frame {
     /// Length of the path up to here.
     path_len: usize,
     /// What was read and not handed out yet, the next one last.
-    pending: Vec<Pending>,
+    entries: Vec<Listed>,
+    /// Damage of the listing, which comes after the entries read with it.
+    damage: Vec<Error>,
+    /// Bytes of the portion that is being handed out.
+    held: usize,
     from: Cookie,
     finished: bool,
-}
-
-#[derive(Debug)]
-enum Pending {
-    Entry(Listed),
-    Damage(Error),
 }
 
 /// An entry as it was listed. Its inode is taken into use only when it is handed out.
@@ -173,14 +172,26 @@ impl Walk {
     /// Does not enter the directory that was handed out last. Its [`Step::Leave`] still comes.
     pub fn prune(&mut self) {
         if let Some((node, attr)) = self.entering.take() {
+            let ino = node.ino();
             self.push(node, attr, true);
+            // Under another name it may still be wanted.
+            self.entered.remove(&ino);
         }
     }
 
     fn push(&mut self, node: Node, attr: Attr, finished: bool) {
         self.entered.insert(node.ino());
         let path_len = self.path.len();
-        self.stack.push(Frame { node, attr, path_len, pending: Vec::new(), from: Cookie::START, finished });
+        self.stack.push(Frame {
+            node,
+            attr,
+            path_len,
+            entries: Vec::new(),
+            damage: Vec::new(),
+            held: 0,
+            from: Cookie::START,
+            finished,
+        });
     }
 
     /// Steps into the directory that was handed out last.
@@ -189,7 +200,7 @@ impl Walk {
         let too_deep = self.stack.len() >= self.max_depth;
         self.push(node, attr, too_deep);
         if too_deep && self.max_depth == MAX_DEPTH {
-            self.top().pending.push(Pending::Damage(Error::Loop));
+            self.top().damage.push(Error::Loop);
         }
     }
 
@@ -198,13 +209,19 @@ impl Walk {
     }
 
     /// What comes next in the directory on top of the stack.
-    fn next_pending(&mut self) -> Option<Pending> {
+    fn next_listed(&mut self) -> Option<Result<Listed, Error>> {
         let order = self.order;
+        let held: usize = self.stack.iter().map(|frame| frame.held).sum();
         let frame = self.stack.last_mut()?;
-        if frame.pending.is_empty() && !frame.finished {
-            frame.read(order);
+        if frame.entries.is_empty() && frame.damage.is_empty() && !frame.finished {
+            let limit = match order {
+                Order::Name => SORTED.saturating_sub(held).max(PORTION),
+                Order::Directory => PORTION,
+            };
+            frame.read(order, limit);
         }
-        frame.pending.pop()
+        let listed = frame.entries.pop().map(Ok);
+        listed.or_else(|| frame.damage.pop().map(Err))
     }
 
     /// What an entry of the directory on top of the stack leads to.
@@ -256,10 +273,10 @@ impl Iterator for Walk {
         self.enter();
         let path_len = self.stack.last()?.path_len;
         self.path.truncate(path_len);
-        match self.next_pending() {
+        match self.next_listed() {
             None => self.leave().map(Ok),
-            Some(Pending::Damage(error)) => Some(Err(Damage { path: self.path.clone(), error })),
-            Some(Pending::Entry(listed)) => {
+            Some(Err(error)) => Some(Err(Damage { path: self.path.clone(), error })),
+            Some(Ok(listed)) => {
                 if path_len > 0 {
                     self.path.push(b'/');
                 }
@@ -281,39 +298,39 @@ impl Listed {
 }
 
 impl Frame {
-    /// Reads the next portion of the directory.
-    fn read(&mut self, order: Order) {
-        let limit = if order == Order::Name { SORTED } else { PORTION };
-        let (mut from, mut entries, mut damage) = (self.from, Vec::new(), Vec::new());
+    /// Reads the next portion of the directory, of at most `limit` bytes.
+    fn read(&mut self, order: Order, limit: usize) {
+        let (mut from, mut held, mut broken) = (self.from, 0, false);
+        let (entries, damage) = (&mut self.entries, &mut self.damage);
         let listed = self.node.read_dir(from, &mut |entry| {
             match entry {
                 Ok(DirEntry { name, ino, kind, next }) => {
                     from = next;
+                    held += size_of::<Listed>() + name.as_bytes().len() + ALLOCATION;
                     entries.push(Listed { name: name.to_buf(), ino, kind, next });
                 }
-                Err(error) => damage.push(Pending::Damage(error)),
+                Err(error) => {
+                    held += size_of::<Error>();
+                    damage.push(error);
+                }
             }
-            if entries.len() + damage.len() < limit {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
+            broken = held >= limit;
+            if broken { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
+        damage.extend(listed.err());
         // A driver whose cookies do not move on must not keep the walk here.
-        self.finished = entries.len() + damage.len() < limit || from == self.from;
-        self.from = from;
-        if let Err(error) = listed {
-            damage.push(Pending::Damage(error));
-            self.finished = true;
-        }
+        self.finished = !broken || listed.is_err() || from == self.from;
+        (self.from, self.held) = (from, held);
         match order {
             Order::Name => entries.sort_unstable_by(|a, b| b.name.cmp(&a.name)),
             Order::Directory => entries.reverse(),
         }
-        self.pending = damage;
-        self.pending.extend(entries.into_iter().map(Pending::Entry));
+        damage.reverse();
     }
 }
+
+/// What an allocation costs beside its bytes.
+const ALLOCATION: usize = 16;
 
 #[cfg(test)]
 mod tests;

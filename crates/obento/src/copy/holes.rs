@@ -11,7 +11,7 @@ pub enum Holes {
     /// Holes stay holes, and zeros zeros.
     #[default]
     Keep,
-    /// Zeros become holes too, in units of [`BLOCK`] bytes.
+    /// Zeros become holes too, in units of 4096 bytes.
     Make,
     /// Holes become zeros, which take space.
     Fill,

@@ -17,7 +17,7 @@ use crate::data::{self, Losses};
 use crate::walk::{Entry, Order, Step, Walk};
 
 /// Bytes copied between two reports of progress.
-const STRIDE: u64 = 32 << 20;
+const STRIDE: usize = 32 << 20;
 
 /// Copies `sources` to `target`, which is a directory to copy into or the copy itself, as [`CopyOptions::target`]
 /// says. Errors: what keeps it from beginning, or from going on at all: [`HostError::Limit`].
@@ -79,6 +79,15 @@ enum Failure {
 impl From<HostError> for Failure {
     fn from(error: HostError) -> Self {
         Self::Host(error)
+    }
+}
+
+impl From<SinkError> for Failure {
+    fn from(error: SinkError) -> Self {
+        match error {
+            SinkError::Source(_) => Self::Careful,
+            SinkError::Sink(error) => Self::Host(error),
+        }
     }
 }
 
@@ -255,15 +264,16 @@ fn fill(
 ) -> Result<(), Failure> {
     let mut at = 0;
     while at < size {
-        let Some(run) = node.run(at, STRIDE.min(size - at)).map_err(|_| Failure::Careful)? else { break };
+        let Some(run) = node.run(at, size - at).map_err(|_| Failure::Careful)? else { break };
         let len = run.len();
         match (run.span(), run.device()) {
             (Span::Hole | Span::Unwritten, _) => sink.hole(len)?,
             (Span::Mapped(offset), Some(device)) => {
-                sink.device(&**device, offset, len).map_err(|error| match error {
-                    SinkError::Source(_) => Failure::Careful,
-                    SinkError::Sink(error) => Failure::Host(error),
-                })?;
+                for done in (0..len).step_by(STRIDE) {
+                    let part = (len - done).min(STRIDE as u64);
+                    sink.device(&**device, offset.saturating_add(done), part)?;
+                    report(at + done + part);
+                }
             }
             (Span::Driver | Span::Mapped(_), _) => {
                 drop(run);
@@ -271,9 +281,6 @@ fn fill(
             }
         }
         at += len;
-        if at < size {
-            report(at);
-        }
     }
     // The file ends before its size said: it is changing.
     Ok(sink.hole(size.saturating_sub(at))?)
@@ -288,7 +295,7 @@ fn fill_carefully(
 ) -> Result<(), HostError> {
     let mut at = 0;
     while at < size {
-        let found = node.run(at, STRIDE.min(size - at)).map(|run| run.map(|run| (run.span(), run.len())));
+        let found = node.run(at, size - at).map(|run| run.map(|run| (run.span(), run.len())));
         let len = match found {
             Ok(None) => size - at,
             Ok(Some((_, len))) => len,

@@ -102,6 +102,21 @@ fn many_entries_come_once_each_in_portions() {
 }
 
 #[test]
+fn what_is_too_much_to_sort_at_once_comes_in_sorted_portions() {
+    let name = |n: usize| &*format!("{:04}{}", (n * 7919) % 10_000, "x".repeat(200)).leak();
+    let entries: Vec<(&'static str, u64)> = (0..10_000).map(|n| (name(n), 3)).collect();
+    let volume = toy([(2, dir(&entries)), (3, text(""))]);
+    let mut frame = Walk::new(volume.root());
+    frame.next();
+    frame.enter();
+    frame.top().read(Order::Name, 1 << 20);
+    let read = frame.top().entries.len();
+    assert!((3000..8000).contains(&read), "{read}");
+    assert!(frame.top().entries.is_sorted_by(|a, b| a.name > b.name) && !frame.top().finished);
+    assert_eq!(met(frame).len(), 10_000 + 1);
+}
+
+#[test]
 fn a_very_deep_tree_takes_no_stack() {
     let nodes = (2..5002).map(|ino| (ino, dir(&[("d", ino + 1)]))).chain([(5002, dir(&[]))]);
     let volume = toy(nodes);
