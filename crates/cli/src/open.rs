@@ -3,16 +3,18 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use obento::{
-    Address, Error, Image, Node, Operand, Options, Part, Place, Registry, Replay, Symlinks, Volume,
-    is_pattern,
+    Address, Error, Image, Node, Operand, Options, Part, Place, Registry, Replay, Symlinks, Unpacking,
+    Volume, is_pattern,
 };
 
 use crate::cli::GlobalOptions;
 use crate::context::Context;
+use crate::progress::Meter;
 use crate::report::Report;
 
 /// What an argument names, its image opened.
@@ -53,8 +55,7 @@ impl Opener {
         if let Some((_, image)) = self.images.iter().find(|(known, _)| known == path) {
             return Ok(image.clone());
         }
-        let image =
-            Rc::new(Image::open(path, &self.registry, &options(context.options())).map_err(Report::plain)?);
+        let image = Rc::new(open_image(path, &self.registry, context)?);
         for notice in image.notices() {
             context.note(path.as_os_str().as_bytes(), notice);
         }
@@ -78,6 +79,19 @@ impl Opener {
         self.volumes.push((address.image.clone(), address.part.clone(), volume.clone()));
         Ok(volume)
     }
+}
+
+/// Opens an image, with a progress bar where it has to be unpacked for long.
+fn open_image(path: &Path, registry: &Registry, context: &Context) -> Result<Image, Report> {
+    let meter = Arc::new(Mutex::new(Meter::new(context, "unpacking")));
+    let (shared, name) = (meter.clone(), path.as_os_str().as_bytes().to_vec());
+    let on_unpacking = move |unpacking: Unpacking| {
+        shared.lock().unwrap_or_else(PoisonError::into_inner).update(unpacking.read, unpacking.total, &name);
+    };
+    let options = Options { on_unpacking: Some(Arc::new(on_unpacking)), ..options(context.options()) };
+    let opened = Image::open(path, registry, &options);
+    meter.lock().unwrap_or_else(PoisonError::into_inner).finish();
+    opened.map_err(Report::plain)
 }
 
 /// How the options of every subcommand ask images to be opened.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use obento_testkit::oracle::program;
-use obento_testkit::{Oracle, require};
+use obento_testkit::{Oracle, mutants, require};
 
 /// A folder with the sample image as `disk.img.zst`.
 fn folder() -> tempfile::TempDir {
@@ -171,6 +171,39 @@ fn the_image_stays_as_it_was() {
         assert!(obento(folder.path(), args).status.success());
     }
     assert_eq!(std::fs::read(&image).unwrap(), before);
+}
+
+#[test]
+fn an_image_that_is_cut_short_shows_what_is_there_and_says_so_once() {
+    let folder = folder();
+    let raw = mutants::unpack(&folder.path().join("disk.img.zst"), folder.path()).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&raw).unwrap().set_len(6 << 20).unwrap();
+    let raw = raw.to_str().unwrap();
+    let output = obento(folder.path(), &["ls", raw, &format!("{raw}:/etc")]);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(
+        errors.matches("the image is cut short: the volume has 14680064 bytes").count(),
+        1,
+        "{errors}"
+    );
+    assert!(String::from_utf8_lossy(&output.stdout).contains("os-release"));
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn a_damaged_directory_costs_itself_and_the_rest_is_listed() {
+    let folder = folder();
+    let raw = mutants::unpack(&folder.path().join("disk.img.zst"), folder.path()).unwrap();
+    let mut bytes = std::fs::read(&raw).unwrap();
+    // A directory entry: length of the name, type, name.
+    let at = bytes.windows(12).position(|w| w == b"\x0a\x01os-release").unwrap();
+    bytes[at + 2] = b'x';
+    std::fs::write(&raw, bytes).unwrap();
+    let output = obento(folder.path(), &["ls", "-R", raw.to_str().unwrap()]);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(errors.contains(":/etc': directory 12: checksum is"), "{errors}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("compartment-300"));
+    assert_eq!(output.status.code(), Some(1));
 }
 
 #[test]

@@ -206,8 +206,12 @@ impl Image {
     }
 
     fn decompress(&mut self, compression: Compression) -> Result<(), OpenError> {
-        let options =
-            obento_host::compressed::Options { max_bytes: self.options.max_unpacked, progress: None };
+        let observer = self.options.on_unpacking.clone();
+        let mut tell = |progress| observer.iter().for_each(|observer| observer(progress));
+        let options = obento_host::compressed::Options {
+            max_bytes: self.options.max_unpacked,
+            progress: Some(&mut tell),
+        };
         let unpacked = decompress(&*self.device, &self.path, compression, options)?;
         let layer = compression.name();
         self.notices

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use obento_driver::{OpenOptions, Replay};
 use obento_env::{Clock, SystemClock};
+use obento_host::compressed::Progress as Unpacking;
 
 /// How to open an image and the volumes in it.
 #[derive(Clone)]
@@ -24,6 +25,8 @@ pub struct Options {
     pub journal: Option<PathBuf>,
     /// The most bytes that a compressed image may unfold to.
     pub max_unpacked: u64,
+    /// Is told now and then how far unpacking a compressed image has come.
+    pub on_unpacking: Option<Arc<dyn Fn(Unpacking) + Send + Sync>>,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
 }
@@ -39,6 +42,7 @@ impl Default for Options {
             cache: 32 << 20,
             journal: None,
             max_unpacked: 1 << 40,
+            on_unpacking: None,
             clock: Arc::new(SystemClock),
         }
     }
