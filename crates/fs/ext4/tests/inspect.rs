@@ -5,10 +5,10 @@ mod common;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use obento_base::{Error, Ino, Name};
+use obento_base::{Corrupt, Error, Ino, Name};
 use obento_driver::{FieldValue, FileSystem as _, Record, Target};
 use obento_ext4::Ext4;
-use obento_testkit::oracle::{LoopMount, Oracle, call, corpus, require};
+use obento_testkit::oracle::{LoopMount, Oracle, call, corpus, program, require};
 
 fn records(fs: &Ext4, target: Target) -> (Vec<Record>, Vec<Error>) {
     let (mut records, mut errors) = (Vec::new(), Vec::new());
@@ -192,5 +192,35 @@ fn damaged_images_are_inspected_to_the_end() {
             shown.push(outcome.is_ok());
         }
         assert!(count > 0, "{}", path.display());
+    }
+}
+
+#[test]
+fn a_directory_block_with_a_wrong_checksum_is_told_after_its_records() {
+    use std::os::unix::fs::FileExt as _;
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck"), Oracle::LoopMount]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), &["-t", "ext4"]);
+    // With the journal replayed the blocks are read from where they belong.
+    program("e2fsck").arg("-fy").arg(&image).output().unwrap();
+    let fs = common::open(&image).unwrap();
+    let wide = lookup(&fs, fs.root(), "wide");
+    let (before, errors) = records(&fs, Target::Directory(wide));
+    assert_eq!(errors, []);
+    // The flags of the root, a hash in the table of a node, and a letter of a name.
+    let of =
+        |kind: &str, nth: usize| before.iter().filter(|r| r.kind == kind).nth(nth).unwrap().fields[0].offset;
+    for place in [of("index root", 0) + 7, of("index entry", 3), of("directory entry", 99) + 9] {
+        let file = File::options().read(true).write(true).open(&image).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, place).unwrap();
+        file.write_all_at(&[byte[0] ^ 2], place).unwrap();
+        let (after, errors) = records(&common::open(&image).unwrap(), Target::Directory(wide));
+        assert_eq!(after.len(), before.len());
+        let [Error::Corrupt(Corrupt::Checksum { block, .. })] = errors[..] else { panic!("{errors:?}") };
+        assert_eq!(block, place / 1024);
+        file.write_all_at(&byte, place).unwrap();
     }
 }
