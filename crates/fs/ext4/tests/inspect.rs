@@ -69,6 +69,16 @@ fn prepare(root: &Path) {
         scattered.seek(SeekFrom::Start(n * 8192)).unwrap();
         scattered.write_all(&[1; 1024]).unwrap();
     }
+    add_attributes(&root.join("scattered"));
+}
+
+/// More attributes than fit the inode.
+fn add_attributes(file: &Path) {
+    for n in ["1", "2", "3", "4"] {
+        let (name, value) = (format!("user.{n}"), n.repeat(if n == "1" { 7 } else { 40 }));
+        call("setfattr", ["-n".as_ref(), name.as_ref(), "-v".as_ref(), value.as_ref(), file.as_os_str()])
+            .unwrap();
+    }
 }
 
 fn image(folder: &Path, mke2fs: &[&str]) -> PathBuf {
@@ -88,7 +98,12 @@ fn image(folder: &Path, mke2fs: &[&str]) -> PathBuf {
 
 #[test]
 fn every_field_stands_where_it_says() {
-    if !require(&[Oracle::LoopMount, Oracle::Program("mke2fs"), Oracle::Program("sync")]) {
+    if !require(&[
+        Oracle::LoopMount,
+        Oracle::Program("mke2fs"),
+        Oracle::Program("sync"),
+        Oracle::Program("setfattr"),
+    ]) {
         return;
     }
     for mke2fs in [&["-t", "ext4"][..], &["-t", "ext3"], &["-t", "ext4", "-O", "fast_commit,^64bit"]] {
@@ -114,6 +129,10 @@ fn every_field_stands_where_it_says() {
             true => assert!(count(&inode, "block numbers") > 3),
             false => assert_eq!(count(&inode, "extent"), 700),
         }
+
+        assert_eq!((count(&inode, "attribute header"), count(&inode, "attribute")), (2, 4));
+        let value = inode.iter().flat_map(|record| &record.fields).find(|field| field.name == "value");
+        assert_eq!(value.map(|field| &field.value), Some(&FieldValue::Bytes(b"1".repeat(7))));
 
         let directory = shown(Target::Directory(wide));
         let used =

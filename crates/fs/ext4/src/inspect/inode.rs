@@ -6,8 +6,8 @@ use obento_base::wire::le::U32;
 use obento_base::wire::{FromBytes, join, to_u64};
 use obento_base::{Corrupt, Error, FileKind, Ino, Result, Structure};
 
-use super::Sink;
 use super::fields::{Builder, fields};
+use super::{Sink, xattr};
 use crate::inode::InodeFlags;
 use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex, RawInode, RawInodeExtra};
 use crate::unit::VolBlock;
@@ -36,8 +36,10 @@ pub(super) fn inspect(volume: &Volume, ino: Ino, sink: Sink<'_>) -> Result<()> {
     if raw.i_links_count.get() == 0 && raw.i_mode.get() == 0 {
         return Ok(());
     }
-    if let Err(error) = volume.stored_inode(ino).map(drop).or_else(stale_is_fine) {
-        sink(Err(error));
+    match volume.stored_inode(ino) {
+        Ok(inode) => xattr::inspect(volume, &inode, sink),
+        Err(Error::Stale) => {}
+        Err(error) => sink(Err(error)),
     }
     let flags = InodeFlags::from_bits_retain(raw.i_flags.get());
     let place = start.saturating_add(I_BLOCK);
@@ -51,10 +53,6 @@ pub(super) fn inspect(volume: &Volume, ino: Ino, sink: Sink<'_>) -> Result<()> {
         Walk { volume, ino, left: MAX_NODES }.indirect(&raw.i_block, place, sink);
     }
     Ok(())
-}
-
-fn stale_is_fine(error: Error) -> Result<()> {
-    if error == Error::Stale { Ok(()) } else { Err(error) }
 }
 
 fn fields_of(raw: &RawInode, rest: &[u8], start: u64) -> obento_driver::Record {

@@ -11,6 +11,7 @@ mod group;
 mod inode;
 mod journal;
 mod super_block;
+mod xattr;
 
 use obento_base::Result;
 use obento_driver::{Inspect, Record, Target};
