@@ -5,7 +5,9 @@
 //! - [`Operand`] and [`Address`] read the one address syntax, `disk.img@2:/etc/passwd`.
 //! - [`Image`] opens what contains a file system: compressed and qcow2 images, partition tables.
 //! - [`Volume`] is an open file system: paths, patterns, owners' names; [`Node`] is one file in it.
-//! - [`Walk`] goes through a tree.
+//! - [`Walk`] goes through a tree; [`copy_out`] copies one to the host, [`export()`] to a tar archive, and [`diff()`]
+//!   compares two.
+//! - [`Registry`] holds the drivers; an application may add its own.
 //!
 //! ```no_run
 //! use obento::{Image, Options, Registry, Walk};

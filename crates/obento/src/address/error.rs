@@ -23,6 +23,16 @@ pub enum AddressError {
         /// The file that is not there.
         image: PathBuf,
     },
+    /// A path in an image that does not start with `/`.
+    #[error(
+        "`{image}:{path}`: a path in an image starts with `/`: write `{image}:/{path}`, or `host:` before a host path"
+    )]
+    RelativePath {
+        /// What is before the colon.
+        image: String,
+        /// What is after it.
+        path: String,
+    },
     /// A directory stands where an image should.
     #[error("{}: is a directory of the host, not an image; name a file or device", shown(path))]
     HostDirectory {

@@ -14,6 +14,8 @@
 //! address, the answer is an error and never a new host path: a mistyped image must not become a directory. A host
 //! path that exists as it stands is itself, unless an image splits it.
 //!
+//! `disk.img:etc`, without the `/`, is an error too if there is such an image.
+//!
 //! Parsing asks the host one question only, [`HostEntry`], and that is passed in: the rest is a function of the text.
 
 mod error;
@@ -27,7 +29,7 @@ use std::path::{Path, PathBuf};
 
 use obento_base::Ino;
 
-use crate::text;
+use crate::text::{self, escaped};
 pub use error::AddressError;
 pub use part::Part;
 
@@ -132,13 +134,23 @@ impl Operand {
             }
         }
         let whole = Path::new(text);
+        if entry(whole) != HostEntry::Missing {
+            return Ok(Self::Host(whole.to_path_buf()));
+        }
         match splits.first() {
-            Some(split) if split.is_plain() && entry(whole) == HostEntry::Missing => {
-                Err(missing_image(split.left, entry))
-            }
-            _ => Ok(Self::Host(whole.to_path_buf())),
+            Some(split) if !split.bare_number => Err(missing_image(split.left, entry)),
+            _ => relative_path(bytes, entry).map_or_else(|| Ok(Self::Host(whole.to_path_buf())), Err),
         }
     }
+}
+
+/// The error for an image that exists and a path in it that does not start with `/`.
+fn relative_path(text: &[u8], entry: &dyn Fn(&Path) -> HostEntry) -> Option<AddressError> {
+    let colons = text.iter().enumerate().filter(|&(_, &byte)| byte == b':');
+    let mut images = colons.filter_map(|(at, _)| Some((at, image_and_part(&text[..at], entry)?)));
+    let (at, _) = images.next()?;
+    let (image, path) = (escaped(&text[..at]).to_string(), escaped(&text[at + 1..]).to_string());
+    Some(AddressError::RelativePath { image, path })
 }
 
 impl Address {
@@ -176,12 +188,6 @@ struct Split<'a> {
     place: Place,
     /// `IMAGE:12` without brackets is an address only if the image exists: file names may end like this.
     bare_number: bool,
-}
-
-impl Split<'_> {
-    fn is_plain(&self) -> bool {
-        !self.bare_number
-    }
 }
 
 /// Every way to read `text` as an address, from the left.

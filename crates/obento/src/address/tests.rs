@@ -54,6 +54,17 @@ fn a_missing_image_is_an_error_and_never_a_host_path() {
 }
 
 #[test]
+fn a_path_in_an_image_that_lacks_its_slash_is_told_how_to_be_written() {
+    for text in ["disk.img:etc/passwd", "disk.img@2:etc", "disk.img:"] {
+        let error = operand(text).unwrap_err();
+        assert!(matches!(error, AddressError::RelativePath { .. }), "{text}: {error}");
+    }
+    let text = operand("disk.img:etc").unwrap_err().to_string();
+    assert!(text.contains("write `disk.img:/etc`"), "{text}");
+    assert_eq!(operand("host:disk.img:etc"), Ok(Operand::Host("disk.img:etc".into())));
+}
+
+#[test]
 fn a_host_path_is_what_looks_like_no_address_exists_as_it_stands_or_is_escaped() {
     let host_path = |path: &str| Ok(Operand::Host(path.into()));
     assert_eq!(operand("file"), host_path("file"));
@@ -119,8 +130,7 @@ fn an_inode_is_addressed_by_its_number() {
     assert_eq!(image("disk.img:<12>").2, inode(12));
     assert_eq!(image("disk.img:12").2, inode(12));
     assert_eq!(image("disk.img@2:<12>"), ("disk.img".into(), Some(Part::Number(2)), inode(12)));
-    assert_eq!(operand("disk.img:<12"), Ok(Operand::Host("disk.img:<12".into())));
-    assert_eq!(operand("disk.img:<>"), Ok(Operand::Host("disk.img:<>".into())));
+    assert!(matches!(operand("disk.img:<12"), Err(AddressError::RelativePath { .. })));
 }
 
 #[test]

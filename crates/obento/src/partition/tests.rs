@@ -241,6 +241,28 @@ fn a_type_without_a_name_prints_as_its_number() {
 
 proptest::proptest! {
     #[test]
+    fn any_boot_records_end_and_stay_within_what_is_promised(
+        records in proptest::collection::vec((0_usize..64, 0_usize..4, 0_u8..=0x85, 0_u32..80, proptest::prelude::any::<u32>()), 0..40),
+        extended in 0_usize..4,
+    ) {
+        let mut bytes = vec![0; 64 * 512];
+        for sector in 0..64 {
+            put_mbr(&mut bytes, sector, &[]);
+        }
+        for (sector, slot, os_type, first, sectors) in records {
+            let at = sector * 512 + 446 + slot * 16;
+            let os_type = if os_type < 0x40 { 0x05 } else { os_type };
+            bytes[at..at + 16].copy_from_slice(entry(os_type, first, sectors).as_bytes());
+        }
+        bytes[446 + extended * 16..][..16].copy_from_slice(entry(0x0f, 1, 60).as_bytes());
+        let table = read(&bytes).unwrap();
+        proptest::prop_assert!(table.partitions.len() < 300);
+        for partition in table.partitions {
+            proptest::prop_assert!(partition.len > 0 && partition.start.checked_add(partition.len).is_some());
+        }
+    }
+
+    #[test]
     fn a_damaged_table_never_panics_and_keeps_its_promises(
         large: bool,
         edits in proptest::collection::vec((0_usize..24 << 10, proptest::prelude::any::<u8>()), 0..12),
