@@ -242,4 +242,24 @@ mod tests {
         assert!(!list.grants(&caller, 1, 2, Want::READ | Want::WRITE));
         assert!(!list.grants(&caller, 1, 2, Want::EXEC), "who is in a group is not one of the others");
     }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_the_bytes_a_list_that_is_one_stays_itself(
+            entries in proptest::collection::vec((0..0x30_u16, 0..9_u16, 0..3_u32), 0..8),
+            cut in 0..9_usize,
+        ) {
+            let mut bytes = VERSION.to_le_bytes().to_vec();
+            for (tag, perm, id) in entries {
+                bytes.extend([tag.to_le_bytes(), perm.to_le_bytes()].concat());
+                bytes.extend(id.to_le_bytes());
+            }
+            bytes.truncate(bytes.len() - cut.min(bytes.len()).saturating_sub(5));
+            if let Ok(list) = Acl::decode(&bytes) {
+                let list_again = Acl::decode(&list.encode());
+                proptest::prop_assert_eq!(list_again.as_ref(), Ok(&list));
+                proptest::prop_assert_eq!(list.with_mode(list.mode()), list);
+            }
+        }
+    }
 }

@@ -28,6 +28,7 @@ impl Vfs {
     /// those of [`create`](obento_driver::WritableFileSystem::create).
     pub fn create(&self, caller: &Caller, dir: &Node, name: &Name, new: &NewNode<'_>) -> Result<Node> {
         let fs = self.writable()?;
+        let _names = dir.inode.guard.write();
         let dir_attr = dir.expect_changeable(caller, name)?;
         if new.kind.is_device() && *caller != Caller::Owner {
             return Err(Error::NotPermitted);
@@ -37,48 +38,33 @@ impl Vfs {
         if let Some(acl) = &acl {
             new.mode = acl.child_mode(new.mode);
         }
-        let made = {
-            let _names = dir.inode.guard.write();
-            let attr = fs.create(dir.ino(), name, &new)?;
-            let made = self.take(attr.ino);
-            made.inode.learn(Facts::of(&attr));
-            dir.note(name, Some(&made));
-            made
-        };
+        let attr = fs.create(dir.ino(), name, &new)?;
+        let made = self.take(attr.ino);
+        made.inode.learn(Facts::of(&attr));
         if let Some(acl) = acl
             && let Err(error) = made.inherit_acl(&acl, &new)
         {
-            self.remove_made(dir, name, &made);
+            // What could not be finished is taken back; should that fail too, the file is there without its list.
+            let removed = match new.kind {
+                FileKind::Directory => fs.rmdir(dir.ino(), name),
+                _ => fs.unlink(dir.ino(), name),
+            };
+            dir.note(name, removed.is_err().then_some(&made));
             return Err(error);
         }
+        dir.note(name, Some(&made));
         Ok(made)
-    }
-
-    /// Takes back what could not be finished, if the name still leads to it. A failure leaves it without its list.
-    fn remove_made(&self, dir: &Node, name: &Name, made: &Node) {
-        let _names = dir.inode.guard.write();
-        let (Ok(fs), Ok(kind)) = (self.writable(), made.kind()) else { return };
-        if dir.lookup_guarded(name).as_ref() != Ok(made) {
-            return;
-        }
-        let removed = match kind {
-            FileKind::Directory => fs.rmdir(dir.ino(), name),
-            _ => fs.unlink(dir.ino(), name),
-        };
-        if removed.is_ok() {
-            dir.note(name, None);
-        }
     }
 
     /// Gives `node` another name. Errors, the first that holds: ReadOnly; NotDirectory; NameTooLong; AccessDenied;
     /// NotPermitted in or for what is immutable; those of [`link`](obento_driver::WritableFileSystem::link).
     pub fn link(&self, caller: &Caller, node: &Node, dir: &Node, name: &Name) -> Result<()> {
         let fs = self.writable()?;
+        let _names = dir.inode.guard.write();
         dir.expect_changeable(caller, name)?;
         if node.attr()?.flags.intersects(FROZEN) {
             return Err(Error::NotPermitted);
         }
-        let _names = dir.inode.guard.write();
         fs.link(node.ino(), dir.ino(), name)?;
         dir.note(name, Some(node));
         Ok(())
@@ -105,8 +91,8 @@ impl Vfs {
         name: &Name,
         remove: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        let dir_attr = dir.expect_changeable(caller, name)?;
         let names = dir.inode.guard.write();
+        let dir_attr = dir.expect_changeable(caller, name)?;
         let victim = dir.lookup_guarded(name)?;
         let removed = expect_removable(caller, &dir_attr, &victim).and_then(|()| remove());
         if removed.is_ok() {
@@ -127,7 +113,6 @@ impl Vfs {
         flags: RenameFlags,
     ) -> Result<()> {
         let fs = self.writable()?;
-        let attrs = (from.0.expect_changeable(caller, from.1)?, to.0.expect_changeable(caller, to.1)?);
         let crosses = from.0 != to.0;
         let _rename = crosses.then(|| self.0.rename.lock());
         let mut dirs = [from.0, to.0];
@@ -135,6 +120,7 @@ impl Vfs {
         let [first, second] = dirs.map(|dir| &dir.inode.guard);
         let guards = (first.write(), crosses.then(|| second.write()));
 
+        let attrs = (from.0.expect_changeable(caller, from.1)?, to.0.expect_changeable(caller, to.1)?);
         let moved = from.0.lookup_guarded(from.1)?;
         let target = match to.0.lookup_guarded(to.1) {
             Err(Error::NotFound) => None,
