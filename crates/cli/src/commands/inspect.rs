@@ -41,13 +41,13 @@ enum Structure {
     },
     /// Inodes, with their mappings
     Inode {
-        /// Files: IMAGE:/PATH or IMAGE:<INO>
+        /// Files: IMAGE:/PATH or IMAGE:NUMBER
         #[arg(value_name = "IMAGE:/PATH", required = true)]
         files: Vec<OsString>,
     },
     /// The blocks of directories, entry by entry
     Dir {
-        /// Directories: IMAGE:/PATH or IMAGE:<INO>
+        /// Directories: IMAGE:/PATH or IMAGE:NUMBER
         #[arg(value_name = "IMAGE:/PATH", required = true)]
         files: Vec<OsString>,
     },

@@ -1,8 +1,8 @@
 //! The expression of `obento find`: GNU find's language over files in an image.
 //!
-//! [`parse`] turns the arguments into an [`Expr`], [`Evaluator`] asks it of one [`Entry`] after another. Walking the
-//! tree and opening images is the command's part (`commands/find.rs`); nothing here touches either, so that the
-//! language is tested alone.
+//! [`parse()`] turns the arguments into an [`Expr`](expression::Expr), [`Evaluator`] asks it of one [`Entry`] after
+//! another. Walking the tree and opening images is the command's part (`commands/find/`); nothing here touches either,
+//! so that the language is tested alone.
 //!
 //! Source: the GNU findutils 4.9 manual, chapters "Finding Files" and "Actions"; POSIX.1-2017 `find`, `chmod`.
 
