@@ -4,7 +4,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use obento_base::wire::FromBytes;
+use obento_base::wire::{FromBytes, split};
 use obento_base::{Error, Ino, Result};
 use obento_block::BlockDevice;
 use obento_driver::{FieldValue, Record};
@@ -131,14 +131,19 @@ fn block_tag(journal: &Journal, start: u64, tag: &Tag, at: u32) -> Record {
     let layout = journal.super_block().tag_layout();
     let v3 = layout.tag_len() == size_of::<RawTag3>();
     let mut builder = Builder::new("block tag", 1, start.saturating_add(tag.offset.into()));
-    let (flags_at, flags_len) = if v3 { (4, 4) } else { (6, 2) };
-    builder.number("t_blocknr", 0, 4, tag.block);
+    let (low, high) = split(tag.block);
+    builder.number("t_blocknr", 0, 4, low.into());
+    if v3 {
+        builder.text("t_flags", 4, 4, flag_names(tag));
+    } else {
+        builder.hex("t_checksum", 4, 2, tag.checksum.into()).text("t_flags", 6, 2, flag_names(tag));
+    }
+    if journal.super_block().incompat.contains(Incompat::BITS_64) {
+        builder.number("t_blocknr_high", 8, 4, high.into());
+    }
     if v3 {
         builder.hex("t_checksum", 12, 4, tag.checksum.into());
-    } else {
-        builder.hex("t_checksum", 4, 2, tag.checksum.into());
     }
-    builder.text("t_flags", flags_at, flags_len, flag_names(tag));
     if let Ok(block) = journal.locate(at) {
         let size = journal.super_block().block_size;
         let mut copy = Builder::new("", 1, block.saturating_mul(size.into()));
