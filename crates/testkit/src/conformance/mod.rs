@@ -12,6 +12,7 @@ pub mod names;
 pub mod reading;
 pub mod renames;
 pub mod space;
+pub mod threads;
 pub mod xattrs;
 
 use std::ops::ControlFlow;
@@ -245,6 +246,9 @@ macro_rules! writing_conformance {
             a_full_volume_answers_no_space_and_takes_again_what_was_freed
             inodes_run_out_before_anything_was_named
             sync_succeeds_on_a_sound_device
+        }
+        $crate::conformance_tests! { $volume, threads:
+            every_method_may_be_called_from_any_thread_at_any_time
         }
         $crate::conformance_tests! { $volume, xattrs:
             an_attribute_is_kept_byte_for_byte_in_each_name_space

@@ -29,7 +29,8 @@ pub fn inodes_run_out_before_anything_was_named(fs: &dyn FileSystem) {
         let node = new_node(FileKind::Fifo);
         writable(fs).create(fs.root(), name(&n.to_string()), &node).map(|attr| attr.ino)
     };
-    let last = (0..inodes).map(|n| create(n).expect("there are free ones")).last().expect("at least one");
+    let made: Vec<_> = (0..inodes).map(|n| create(n).expect("there are free ones")).collect();
+    let last = *made.last().expect("at least one");
     let count = names_in(fs, fs.root()).len();
     assert_eq!(create(inodes), Err(Error::NoSpace));
     assert_eq!((names_in(fs, fs.root()).len(), fs.statfs().expect("use").free_inodes), (count, 0));
