@@ -74,6 +74,9 @@ pub fn look_behind(
     if let Some(damage) = replayed.damage {
         notices.push(Notice::Damaged(damage));
     }
+    if replayed.index.is_empty() {
+        return Behind { device, replayed: Some((journal, replayed.summary)) };
+    }
     let sources = Arc::clone(journal.device());
     let remap = Remap::from_other(device, sources, sb.block_size, replayed.index);
     Behind { device: Arc::new(remap), replayed: Some((journal, replayed.summary)) }

@@ -5,6 +5,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem::offset_of;
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Corrupt, Error, Ino, Result, Structure};
@@ -19,6 +20,7 @@ use crate::feature::{Compat, Incompat};
 use crate::group::{GroupDescriptor, Groups, Totals};
 use crate::inode::{Inode, InodeFlags, Place};
 use crate::map::Blocks;
+use crate::raw::RawInode;
 use crate::replay::open_journal;
 use crate::super_block::{ROOT_INO, SuperBlock};
 use crate::unit::{FileBlock, VolBlock};
@@ -148,9 +150,18 @@ impl Volume {
     }
 
     /// Like [`Self::inode`], but Stale for inodes that are the format's own and never a user's: reserved ones other
-    /// than the root, quota files, the orphan file.
+    /// than the root, quota files, the orphan file; Corrupt for one that holds the value of an attribute, as Linux has
+    /// it (`check_igot_inode`), since no directory names those.
     pub fn user_inode(&self, ino: Ino) -> Result<Inode> {
-        if self.is_reserved(ino) { Err(Error::Stale) } else { self.inode(ino) }
+        if self.is_reserved(ino) {
+            return Err(Error::Stale);
+        }
+        let inode = self.inode(ino)?;
+        if inode.has(InodeFlags::EA_INODE) {
+            let offset = offset_of!(RawInode, i_flags);
+            return Err(inode.bad_field("i_flags", offset, inode.flags().bits()));
+        }
+        Ok(inode)
     }
 
     /// Whether `ino` is the format's own, as `__ext4_iget` asks.

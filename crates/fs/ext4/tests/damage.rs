@@ -261,6 +261,7 @@ fn wrong_inode_fields_are_named_with_their_place() {
     for (name, offset, bytes, found) in [
         ("i_mode", 0, &[0xff, 0xff][..], 0xffff),
         ("i_size_high", offset_of!(RawInode, i_size_high), &[0, 0, 0, 0x80], 0x8000_0000),
+        ("i_flags", offset_of!(RawInode, i_flags), &[0, 0, 0x28, 0], 0x28_0000),
         ("i_extra_isize", 128, &[30, 0], 30),
         ("i_extra_isize", 128, &[0, 1], 256),
     ] {

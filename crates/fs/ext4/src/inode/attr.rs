@@ -31,7 +31,11 @@ impl Inode {
             mtime: timestamp(raw.i_mtime.get(), field(0x8c, |e| e.i_mtime_extra.get())),
             ctime,
             btime: crtime.map(|secs| timestamp(secs, crtime_extra)),
-            change: join(raw.l_i_version.get(), field(0x9c, |e| e.i_version_hi.get()).unwrap_or(0)),
+            change: match join(raw.l_i_version.get(), field(0x9c, |e| e.i_version_hi.get()).unwrap_or(0)) {
+                // Never counted: by a file system without `i_version`, or by `mke2fs -d`.
+                0 => nanoseconds(ctime),
+                version => version,
+            },
             project: field(0xa0, |e| e.i_projid.get())
                 .filter(|_| sb.ro_compat.contains(RoCompat::PROJECT))
                 .unwrap_or(0),
@@ -87,6 +91,12 @@ impl Inode {
 impl InodeFlags {
     /// What Linux shows of the flags: `EXT4_FL_USER_VISIBLE`.
     const VISIBLE: Self = Self::from_bits_retain(0x725b_dfff);
+}
+
+/// Nanoseconds since 1970, as a number that grows with time.
+fn nanoseconds(time: Timestamp) -> u64 {
+    let secs = time.secs().max(0).cast_unsigned();
+    secs.saturating_mul(1_000_000_000).saturating_add(time.nanos().into())
 }
 
 fn wide(low: u16, high: u16) -> u32 {
