@@ -252,3 +252,39 @@ fn an_inode_that_is_held_never_becomes_another_while_its_names_and_number_change
     }
     assert_eq!(fs.inodes_in_use(), 1);
 }
+
+#[test]
+fn a_user_changes_names_only_where_he_may_write() {
+    let (_, vfs) = volume();
+    let root = vfs.root();
+    let open = vfs.create(&OWNER, &root, name("open"), &new_node(FileKind::Directory, 0o777)).unwrap();
+    let other = vfs.create(&OWNER, &root, name("other"), &new_node(FileKind::Directory, 0o777)).unwrap();
+    vfs.create(&OWNER, &open, name("closed"), &new_node(FileKind::Directory, 0o755)).unwrap();
+    let file = open.file("f");
+    let caller = user(7, 7);
+    let new = new_node(FileKind::Regular, 0o644);
+    assert_eq!(vfs.create(&caller, &root, name("x"), &new), Err(Error::AccessDenied));
+    assert_eq!(vfs.link(&caller, &file, &root, name("x")), Err(Error::AccessDenied));
+    assert_eq!(vfs.unlink(&caller, &root, name("missing")), Err(Error::AccessDenied));
+    let device = new_node(FileKind::CharDevice, 0o644);
+    assert_eq!(vfs.create(&caller, &open, name("x"), &device), Err(Error::NotPermitted));
+    let moved =
+        |old: &str| vfs.rename(&caller, (&open, name(old)), (&other, name(old)), RenameFlags::empty());
+    assert_eq!(moved("closed"), Err(Error::AccessDenied), "its parent is part of what it holds");
+    assert_eq!(moved("f"), Ok(()));
+    let made = vfs.create(&caller, &open, name("x"), &new).unwrap().attr().unwrap();
+    assert_eq!((made.uid, made.gid), (7, 7));
+}
+
+#[test]
+fn the_owner_of_the_image_may_do_all_but_execute_what_nobody_may() {
+    use obento_vfs::Want;
+    let (_, vfs) = volume();
+    let root = vfs.root();
+    let make =
+        |text: &str, mode| vfs.create(&OWNER, &root, name(text), &new_node(FileKind::Regular, mode)).unwrap();
+    assert_eq!(make("none", 0).access(&OWNER, Want::READ | Want::WRITE), Ok(()));
+    assert_eq!(make("plain", 0o666).access(&OWNER, Want::EXEC), Err(Error::AccessDenied));
+    assert_eq!(make("program", 0o001).access(&OWNER, Want::EXEC), Ok(()));
+    assert_eq!(root.access(&OWNER, Want::all()), Ok(()));
+}
