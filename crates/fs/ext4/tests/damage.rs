@@ -171,15 +171,15 @@ fn a_super_block_with_only_its_checksum_wrong_is_used_with_a_notice() {
 
 #[test]
 fn a_copy_stands_in_for_a_wiped_super_block_and_says_so() {
-    for (args, block) in [
-        (&["-b", "1024"][..], 8193),
-        (&["-b", "2048"], 16384),
-        (&["-b", "4096"], 32768),
-        (&["-b", "1024", "-g", "2048"], 2049),
-        (&["-b", "1024", "-O", "sparse_super2,^resize_inode"], 8193),
-        (&["-b", "4096", "-O", "bigalloc", "-C", "8192"], 65536),
+    for (args, block, mib) in [
+        (&["-b", "1024"][..], 8193, 20),
+        (&["-b", "2048"], 16384, 40),
+        (&["-b", "4096"], 32768, 140),
+        (&["-b", "1024", "-g", "2048"], 2049, 20),
+        (&["-b", "1024", "-O", "sparse_super2,^resize_inode"], 8193, 20),
+        (&["-b", "1024", "-O", "bigalloc", "-C", "2048"], 16384, 40),
     ] {
-        let Some(mut image) = Image::make(args, 300 << 20) else { return };
+        let Some(mut image) = Image::make(args, mib << 20) else { return };
         // A group size that is not the default can only be known from what is left of the primary.
         let wiped = if args.contains(&"-g") { 1024 + 0x38..1024 + 0x3a } else { 1024..2048 };
         image.bytes[wiped].fill(0);
