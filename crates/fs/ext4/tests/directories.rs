@@ -171,6 +171,37 @@ fn three_levels_of_index_are_read_with_large_dir() {
 }
 
 #[test]
+fn blocks_larger_than_a_page_hold_entries_and_an_index_that_e2fsck_made() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck"), Oracle::Program("debugfs")]) {
+        return;
+    }
+    let names: Vec<String> = (0..4500).map(|n| format!("entry-with-a-longer-name-{n:0>6}")).collect();
+    for (size, checksums) in [("8192", "^metadata_csum"), ("65536", "metadata_csum")] {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = folder.path().join("tree");
+        fs::create_dir_all(tree.join("wide")).unwrap();
+        names.iter().for_each(|name| fs::write(tree.join("wide").join(name), b"").unwrap());
+        let options =
+            ["-t", "ext4", "-b", size, "-O", checksums, "-N", "16384", "-d", tree.to_str().unwrap()];
+        let image = make(folder.path(), "512M", &options);
+        let sorted = || {
+            let fs = common::open(&image).unwrap();
+            let dir = find(&fs, fs.root(), "wide");
+            names.iter().step_by(13).for_each(|name| drop(find(&fs, dir, name)));
+            let mut found: Vec<_> =
+                our_order(&fs, dir).into_iter().map(|(name, _)| name.to_string()).collect();
+            found.sort();
+            found
+        };
+        assert_eq!(sorted(), names, "blocks of {size}");
+        program("e2fsck").args(["-fyD"]).arg(&image).output().unwrap();
+        let dump = run(program("debugfs").args(["-R", "htree_dump /wide"]).arg(&image)).unwrap();
+        assert!(String::from_utf8_lossy(&dump.stdout).contains("Indirect levels: 0"));
+        assert_eq!(sorted(), names, "blocks of {size} with an index");
+    }
+}
+
+#[test]
 fn directories_inside_the_inode_are_read_as_they_grow_out_of_it() {
     if !require(KERNEL) {
         return;
