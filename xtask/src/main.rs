@@ -36,7 +36,7 @@ enum Task {
     NoStd,
     /// Build one static binary, `dist/obento`.
     Dist,
-    /// Make the sample image anew (takes root).
+    /// Make the sample image and the seed of the fuzz targets anew (takes root).
     Sample,
     /// Fuzz every decoder.
     Fuzz(fuzz::Options),
@@ -51,7 +51,7 @@ fn main() -> Result<()> {
         Task::Lint => lint::run(&shell),
         Task::NoStd => no_std::run(&shell),
         Task::Dist => dist::run(&shell),
-        Task::Sample => sample::run(&shell),
+        Task::Sample => sample::run(&shell).and_then(|()| sample::fuzz_seed(&shell)),
         Task::Fuzz(options) => fuzz::run(&shell, &options),
     }
 }

@@ -55,3 +55,44 @@ pub fn run(shell: &Shell) -> Result<()> {
     shell.copy_file(folder.path().join("disk.img.zst"), "samples/disk.img.zst")?;
     Ok(())
 }
+
+/// A volume of 1 KiB blocks, without checksums, with one of everything; its journal is dirty.
+const FUZZ_SEED: &str = r#"
+truncate -s 4M volume.img
+mke2fs -q -t ext4 -b 1024 -N 128 -J size=1 -O ^extent,^64bit,^metadata_csum,^resize_inode,ea_inode,large_dir volume.img
+mkdir mnt
+mount -o loop volume.img mnt
+for n in 0 11 13 270; do printf y | dd of=mnt/indirect bs=1024 seek=$n conv=notrunc status=none; done
+umount mnt
+debugfs -w -R 'feature extent inline_data' volume.img
+mount -o loop volume.img mnt
+mkdir mnt/indexed mnt/plain
+for n in $(seq 1 60); do ln mnt/seed mnt/indexed/a-rather-long-name-for-an-entry-$n 2>/dev/null || { touch mnt/seed; ln mnt/seed mnt/indexed/a-rather-long-name-for-an-entry-$n; }; done
+for n in 1 2 3; do echo $n > mnt/plain/file-$n; done
+for n in $(seq 0 2 160); do printf x | dd of=mnt/fragmented bs=1024 seek=$n conv=notrunc status=none; done
+ln -s "$(printf 'x%.0s' $(seq 200))" mnt/slow
+ln -s short mnt/fast
+mkfifo mnt/fifo; mknod mnt/null c 1 3
+for n in $(seq 1 9); do setfattr -n user.number-$n -v value-$n mnt/plain/file-1; done
+setfattr -n user.large -v "$(printf 'v%.0s' $(seq 3000))" mnt/plain/file-2
+setfacl -m u:1:r mnt/plain/file-3
+sync -f mnt
+echo again > mnt/plain/file-1; mv mnt/plain/file-3 mnt/moved; rm mnt/slow
+sync mnt/moved mnt/plain
+cp --sparse=always volume.img dirty.img
+umount mnt
+mv dirty.img volume.img
+zstd -q -19 volume.img
+"#;
+
+/// Makes `fuzz/seed/volume.img.zst` (takes root).
+pub fn fuzz_seed(shell: &Shell) -> Result<()> {
+    let folder = shell.create_temp_dir()?;
+    {
+        let _inside = shell.push_dir(folder.path());
+        cmd!(shell, "sh -euc {FUZZ_SEED}").run()?;
+    }
+    shell.create_dir("fuzz/seed")?;
+    shell.copy_file(folder.path().join("volume.img.zst"), "fuzz/seed/volume.img.zst")?;
+    Ok(())
+}

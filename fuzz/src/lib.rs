@@ -1,0 +1,161 @@
+//! What the fuzz targets share: a small real volume, the places of its structures, and a walk that reads all of it.
+//!
+//! A target puts the fuzzer's bytes over one kind of structure and reads the volume to its end. Each decoder thus runs
+//! where it runs in earnest, and the rest of the volume is sound, so that the damage is reached.
+
+use std::collections::{HashSet, VecDeque};
+use std::io::Read as _;
+use std::ops::ControlFlow;
+use std::sync::{Arc, LazyLock};
+
+use obento_base::{FileKind, Ino, Name};
+use obento_block::{BlockDevice as _, MemDevice, Overlay};
+use obento_driver::{
+    Access, Cookie, Driver as _, FileSystem, LayoutLock, OpenOptions, Span, Target,
+};
+use obento_env::NO_CLOCK;
+use obento_ext4::{Ext4Driver, FileBlock, Volume, open_volume};
+
+/// A volume of 1 KiB blocks without checksums (a fuzzer cannot guess them): a deep extent tree, indirect blocks, an
+/// index of two levels, inline data, attributes in inodes, blocks and inodes of their own, and a dirty journal.
+static SEED: &[u8] = include_bytes!("../seed/volume.img.zst");
+
+static BASE: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
+    let mut image = Vec::new();
+    ruzstd::decoding::StreamingDecoder::new(SEED).expect("a zstd file").read_to_end(&mut image).expect("a whole one");
+    Arc::new(MemDevice::read_only(image))
+});
+
+/// The sound volume.
+pub static SOUND: LazyLock<Volume> =
+    LazyLock::new(|| open_volume(BASE.clone(), &options()).expect("the seed volume opens"));
+
+fn options() -> OpenOptions {
+    OpenOptions { access: Access::ReadOnly, cache: 256 << 10, ..OpenOptions::new(Arc::new(NO_CLOCK)) }
+}
+
+/// Byte ranges of the volume that hold one kind of structure.
+pub type Places = Vec<(u64, usize)>;
+
+/// The inodes of the sound volume.
+pub fn inodes() -> impl Iterator<Item = obento_ext4::Inode> {
+    (1..=SOUND.super_block().inodes_count.into()).filter_map(|ino| SOUND.inode(Ino(ino)).ok())
+}
+
+/// The bytes of block `block`.
+pub fn block_place(block: u64) -> (u64, usize) {
+    let size = SOUND.block_size();
+    (block * u64::from(size), size as usize)
+}
+
+/// The blocks of every directory that `wanted` accepts.
+pub fn directory_blocks(wanted: impl Fn(&obento_ext4::Inode, u32) -> bool) -> Places {
+    let mut places = Places::new();
+    for inode in inodes().filter(|inode| inode.is_dir()) {
+        let blocks = u32::try_from(inode.size() / u64::from(SOUND.block_size())).unwrap_or(0);
+        for at in (0..blocks).filter(|&at| wanted(&inode, at)) {
+            if let Ok(Some(block)) = SOUND.map_block(&inode, FileBlock(at)) {
+                places.push(block_place(block.0));
+            }
+        }
+    }
+    places
+}
+
+/// Puts `data` over one of `places`, which its first byte chooses, and reads the whole volume.
+pub fn damage(places: &Places, data: &[u8]) {
+    let Some((&choice, bytes)) = data.split_first() else { return };
+    let (offset, len) = places[usize::from(choice) % places.len()];
+    let device = Overlay::new(BASE.clone());
+    device.write_at(offset, &bytes[..bytes.len().min(len)]).expect("the place is on the volume");
+    read_everything(device);
+}
+
+/// Changes single bytes: each four bytes of `data` are a place (24 bits) and a value.
+pub fn scatter(data: &[u8]) {
+    let device = Overlay::new(BASE.clone());
+    let len = device.len();
+    for change in data.chunks_exact(4) {
+        let at = u64::from(u32::from_le_bytes([change[0], change[1], change[2], 0])) % len;
+        device.write_at(at, &change[3..]).expect("the place is on the volume");
+    }
+    read_everything(device);
+}
+
+/// Opens the volume and looks at all of it, within bounds that a sound one of its size never reaches.
+pub fn read_everything(device: Overlay<Arc<MemDevice>>) {
+    let device = Arc::new(device);
+    let _ = Ext4Driver.probe(&*device);
+    let Ok(fs) = Ext4Driver.open(device, &options()) else { return };
+    let _ = (fs.info(), fs.statfs());
+    let mut seen = HashSet::new();
+    let mut queue = VecDeque::from([fs.root()]);
+    let mut entries = 0;
+    while let Some(dir) = queue.pop_front() {
+        let mut children = Vec::new();
+        let _ = fs.read_dir(dir, Cookie::START, &mut |entry| {
+            entries += 1;
+            if let Ok(entry) = entry {
+                children.push((entry.ino, entry.name.to_buf()));
+            }
+            if entries < 20_000 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        let _ = fs.parent(dir);
+        for (ino, name) in children.into_iter().take(500) {
+            let _ = fs.lookup(dir, &name);
+            if seen.insert(ino) && seen.len() < 2_000 {
+                look_at(&*fs, ino, &mut queue);
+            }
+        }
+        let _ = fs.lookup(dir, Name::new(b"no such name").expect("a name"));
+    }
+    if let Some(inspect) = fs.inspect() {
+        for target in [Target::SuperBlock(0), Target::Group(0), Target::Inode(Ino(12)), Target::Directory(Ino(2)), Target::Journal] {
+            let mut records = 0;
+            let _ = inspect.inspect(target, &mut |_| records += 1);
+            assert!(records < 1 << 20, "{target:?} has {records} records");
+        }
+    }
+}
+
+fn look_at(fs: &dyn FileSystem, ino: Ino, queue: &mut VecDeque<Ino>) {
+    let Ok(attr) = fs.getattr(ino) else { return };
+    match attr.kind {
+        FileKind::Directory => queue.push_back(ino),
+        FileKind::Symlink => drop(fs.read_link(ino)),
+        FileKind::Regular => read_data(fs, ino, attr.size),
+        _ => {}
+    }
+    if let Some(xattrs) = fs.xattrs() {
+        let mut names = Vec::new();
+        let _ = xattrs.list_xattrs(ino, &mut |name| names.push(name.to_vec()));
+        names.iter().take(100).for_each(|name| drop(xattrs.get_xattr(ino, name)));
+    }
+}
+
+/// Follows the mapping run by run; a hostile one may have many, so only the first are read.
+fn read_data(fs: &dyn FileSystem, ino: Ino, size: u64) {
+    let lock = LayoutLock::new();
+    let layout = lock.shared();
+    let device_len = fs.device().map_or(0, |device| device.len());
+    let mut at = 0;
+    let mut buf = [0; 512];
+    for _ in 0..3_000 {
+        if at >= size {
+            return;
+        }
+        let Ok(extent) = fs.map(&layout, ino, at..size) else {
+            at = (at / 1024 + 1) * 1024;
+            continue;
+        };
+        assert!(extent.len > 0 && extent.len <= size - at, "a run of {} bytes at {at} of {size}", extent.len);
+        match extent.span {
+            Span::Mapped(offset) => {
+                assert!(offset.checked_add(extent.len).is_some_and(|end| end <= device_len.max(1 << 24)));
+            }
+            Span::Driver => drop(fs.read(&layout, ino, at, &mut buf)),
+            Span::Hole | Span::Unwritten => {}
+        }
+        at += extent.len;
+    }
+}
