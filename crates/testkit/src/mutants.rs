@@ -18,7 +18,7 @@ impl Random {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -28,7 +28,7 @@ impl Random {
 
     /// A number below `end`, which is not 0.
     pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.number() % end
     }
 }
 
@@ -57,7 +57,7 @@ pub fn mutate(image: &mut [u8], random: &mut Random) {
         let inside = at + random.below(512) as usize;
         match random.below(6) {
             0 => image[inside] ^= 1 << random.below(8),
-            1 => image[inside] = random.next() as u8,
+            1 => image[inside] = random.number() as u8,
             2 => put(image, inside & !1, &[[0; 2], [0xff; 2], [0, 0x80]][random.below(3) as usize]),
             3 => put(
                 image,
