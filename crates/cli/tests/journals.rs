@@ -65,7 +65,7 @@ fn busy_with_fast_commits(root: &Path) -> Result<()> {
             fs::hard_link(root.join("third"), folder.join(format!("link-{number:02}")))?;
             File::open(root.join("third"))?.sync_all()?;
         }
-        if number % 7 == 3 {
+        if number % 7 == 3 && number % 3 != 0 {
             file.set_len(10)?;
             file.sync_all()?;
             fs::remove_file(&path)?;
@@ -94,9 +94,13 @@ fn compare(spec: &ImageSpec, busy: fn(&Path) -> Result<()>) -> Result<()> {
     ensure!(image::file_hash(&copy)? == before, "the image was changed by reading it");
     let notes = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(notes.contains("journal"), "nothing was said of the journal: {notes:?}");
-    let found = entries::from_tar(File::open(&tar)?)?;
+    let mut found = entries::from_tar(File::open(&tar)?)?;
     LoopMount::new(&copy, "")?.unmount()?;
-    let expected = image::kernel_entries(&copy, spec)?;
+    let mut expected = image::kernel_entries(&copy, spec)?;
+    // Replaying a fast commit, the kernel adds names anew and stamps their directory with the time of the replay.
+    for entry in [&mut expected, &mut found].into_iter().filter_map(|list| list.get_mut(&b"quick"[..])) {
+        entry.mtime = (0, 0);
+    }
     let differences = Differences::between(&expected, &found);
     ensure!(differences.is_empty(), "{differences}");
     call("e2fsck", ["-fn".as_ref(), copy.as_os_str()])?;
@@ -127,7 +131,7 @@ fn a_dirty_journal_is_shown_as_the_kernel_replays_it() {
             make("no-csum", &["-t", "ext4", "-O", "^metadata_csum"], ""),
             make("no-csum-32bit", &["-t", "ext4", "-O", "^metadata_csum,^64bit"], ""),
             make("csum-v1", &["-t", "ext4", "-O", "^metadata_csum"], "journal_checksum"),
-            make("async", &["-t", "ext4"], "journal_async_commit"),
+            make("async", &["-t", "ext4"], "data=writeback,journal_async_commit"),
             make("data-journal", &["-t", "ext4"], "data=journal"),
             make("data-journal-1k", &["-t", "ext4", "-b", "1024"], "data=journal"),
             make("ext3", &["-t", "ext3"], ""),
