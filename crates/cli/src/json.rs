@@ -6,7 +6,7 @@
 
 use std::io::{self, Write};
 
-use obento::{Attr, Owners, Timestamp};
+use obento::{Attr, Owners, StatFs, Timestamp, Volume, uuid_text};
 use serde::Serialize;
 
 use crate::escape::is_printable;
@@ -32,8 +32,14 @@ impl Line {
     #[must_use]
     pub fn field(mut self, key: &str, value: impl Serialize) -> Self {
         self.key(key);
+        let start = self.text.len();
         // Numbers, strings and lists of them cannot fail to serialise, and a Vec takes every byte.
         let _ = serde_json::to_writer(&mut self.text, &value);
+        if self.text[start..].iter().any(|b| *b >= 0x7f) {
+            // Outside of strings JSON is ASCII, so that an escape is right wherever one is due.
+            let value = self.text.split_off(start);
+            String::from_utf8_lossy(&value).chars().for_each(|c| self.character(c));
+        }
         self
     }
 
@@ -77,6 +83,21 @@ impl Line {
         line.field("flags", flags)
     }
 
+    /// Adds what a volume is and how full it is.
+    #[must_use]
+    pub fn volume(self, volume: &Volume, usage: &StatFs) -> Self {
+        let probe = volume.info().probe;
+        self.field("type", probe.fs_type)
+            .bytes("label", &probe.label)
+            .field("uuid", probe.uuid.map(uuid_text))
+            .field("block_size", usage.block_size)
+            .field("blocks", usage.blocks)
+            .field("blocks_free", usage.free)
+            .field("blocks_available", usage.available)
+            .field("inodes", usage.inodes)
+            .field("inodes_free", usage.free_inodes)
+    }
+
     /// Adds a time: ISO 8601 in UTC, with nanoseconds.
     #[must_use]
     pub fn time(self, key: &str, time: Timestamp) -> Self {
@@ -94,17 +115,22 @@ impl Line {
     fn string(&mut self, text: &str) {
         self.text.push(b'"');
         for c in text.chars() {
-            match c {
-                '"' | '\\' => self.text.extend_from_slice(&[b'\\', c as u8]),
-                c if is_printable(c) => self.text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-                c => {
-                    for unit in c.encode_utf16(&mut [0; 2]) {
-                        self.text.extend_from_slice(format!("\\u{unit:04x}").as_bytes());
-                    }
-                }
+            if matches!(c, '"' | '\\') {
+                self.text.push(b'\\');
             }
+            self.character(c);
         }
         self.text.push(b'"');
+    }
+
+    /// Adds a character, or the escape for it if a terminal would act on it.
+    fn character(&mut self, c: char) {
+        if is_printable(c) {
+            return self.text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            self.text.extend_from_slice(format!("\\u{unit:04x}").as_bytes());
+        }
     }
 
     fn key(&mut self, key: &str) {
@@ -140,10 +166,12 @@ mod tests {
     fn a_name_reads_back_and_cannot_speak_to_a_terminal() {
         let name = "a\u{9b}2J\u{1b}\u{202e}\u{e0041}\\\"ü";
         let mut out = Vec::new();
-        Line::new("entry").bytes("name", name.as_bytes()).write(&mut out).unwrap();
+        let line = Line::new("entry").bytes("name", name.as_bytes()).field("again", [name]);
+        line.write(&mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.trim_end().chars().all(is_printable));
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["name"], name);
+        assert_eq!(value["again"][0], name);
     }
 }

@@ -229,6 +229,9 @@ fn json_has_an_object_a_line() {
         &["du", "--json", "-ac", "disk.img.zst:/home"],
         &["tree", "--json", "disk.img.zst"],
         &["stat", "-f", "--json", "disk.img.zst"],
+        &["find", "--json", "disk.img.zst"],
+        &["info", "--json", "disk.img.zst"],
+        &["inspect", "super", "--json", "disk.img.zst"],
     ] {
         let output = obento(folder.path(), args);
         assert!(output.status.success() && !output.stdout.is_empty(), "{args:?}");

@@ -67,7 +67,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             }
         };
         if context.json() {
-            json(row, &usage).write(&mut out)?;
+            Line::new("file_system").bytes("path", &row.name).volume(&row.volume, &usage).write(&mut out)?;
         } else {
             table.add(args, row, &usage);
         }
@@ -110,17 +110,6 @@ fn name(address: &Address) -> Vec<u8> {
         name.extend_from_slice(format!("@{part}").as_bytes());
     }
     name
-}
-
-fn json(row: &Row, usage: &StatFs) -> Line {
-    let probe = row.volume.info().probe;
-    let size = u64::from(usage.block_size);
-    let line = Line::new("volume").bytes("name", &row.name).field("type", probe.fs_type);
-    let line = line.bytes("label", &probe.label).field("uuid", probe.uuid.map(obento::uuid_text));
-    let line =
-        line.field("bytes", usage.blocks.saturating_mul(size)).field("free", usage.free.saturating_mul(size));
-    let line = line.field("available", usage.available.saturating_mul(size));
-    line.field("inodes", usage.inodes).field("free_inodes", usage.free_inodes)
 }
 
 /// Cells in lines; the first of them is the header.

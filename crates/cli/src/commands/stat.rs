@@ -253,10 +253,7 @@ fn volume(file: &Found, usage: &StatFs, formats: &Formats, out: &mut Output, con
     let volume = &file.location.volume;
     let probe = volume.info().probe;
     if context.json() {
-        let line = Line::new("file_system").bytes("path", &file.shown()).field("type", probe.fs_type);
-        let line = line.field("block_size", usage.block_size).field("blocks", usage.blocks);
-        let line = line.field("free", usage.free).field("available", usage.available);
-        return Ok(line.field("inodes", usage.inodes).field("free_inodes", usage.free_inodes).write(out)?);
+        return Ok(Line::new("file_system").bytes("path", &file.shown()).volume(volume, usage).write(out)?);
     }
     let terminal = out.is_terminal();
     formats.write(&formats.file, out, |directive| {
