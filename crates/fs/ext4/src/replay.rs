@@ -25,6 +25,9 @@ const SMALL_CACHE: usize = 1 << 20;
 /// `EXT3_JNL_BACKUP_BLOCKS`: `s_jnl_blocks` is a copy of the journal inode's map.
 const JNL_BACKUP_BLOCKS: u8 = 1;
 
+/// Byte offset of `s_journal_inum` in the super block.
+const S_JOURNAL_INUM: u32 = 0xe0;
+
 /// A device behind its journal.
 pub struct Behind {
     /// The device as it is meant to be seen.
@@ -57,6 +60,10 @@ pub fn look_behind(
         }
     };
     let (log, volume_blocks) = (journal.super_block(), sb.blocks_count);
+    if log.errno != 0 {
+        // Whoever aborted the journal had no chance to mark the volume: `ext4_clear_journal_err` does that later.
+        notices.push(Notice::MarkedWithErrors);
+    }
     if !log.needs_replay() {
         return untouched;
     }
@@ -102,12 +109,21 @@ pub fn open_journal(
     let inode = match volume.inode(Ino(inum.into())) {
         Ok(inode) => inode,
         Err(error) => {
-            notices.push(Notice::Damaged(error));
+            notices.push(Notice::Damaged(unused_inode(error, inum)));
             journal_inode_copy(sb, Ino(inum.into())).ok_or(error)?
         }
     };
     let runs = journal_runs(&volume, &inode)?;
     Journal::open(Arc::clone(device), sb.block_size, runs).map(Some)
+}
+
+/// The super block is to blame for a number that names no inode in use.
+fn unused_inode(error: Error, inum: u32) -> Error {
+    let (structure, offset) = (Structure::SuperBlock, S_JOURNAL_INUM);
+    match error {
+        Error::Refused(_) => Corrupt::InodeNumber { structure, block: 0, offset, found: inum.into() }.into(),
+        error => error,
+    }
 }
 
 /// The blocks of the journal's inode, which has no holes.

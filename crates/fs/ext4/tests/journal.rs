@@ -229,6 +229,10 @@ fn damaged_journals_of_the_corpus_are_told_exactly() {
         let replayed = Notice::Replayed { transactions };
         assert_eq!(rest, if transactions == 0 { vec![] } else { vec![replayed] }, "{name}");
     }
+    // Its inode is free, and the copy in the super block stands in for it.
+    let inode = Corrupt::InodeNumber { structure: Structure::SuperBlock, block: 0, offset: 0xe0, found: 12 };
+    let expected = vec![Notice::Damaged(inode.into()), Notice::Replayed { transactions: 6 }];
+    assert_eq!(notices(&folder, "f_journal"), Ok(expected));
     // Its damaged revoke block is in a transaction without a commit block, which e2fsck drops without a word, too.
     assert_eq!(notices(&folder, "j_corrupt_revoke_csum"), Ok(vec![Notice::Replayed { transactions: 1 }]));
 }
