@@ -207,6 +207,28 @@ fn a_damaged_directory_costs_itself_and_the_rest_is_listed() {
 }
 
 #[test]
+fn directories_that_run_in_a_circle_are_listed_once() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("debugfs")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("circle.img");
+    assert!(program("mke2fs").args(["-q", "-t", "ext4"]).arg(&image).arg("8M").status().unwrap().success());
+    for request in ["mkdir a", "mkdir a/b", "link a a/b/up", "link a/b a/twin", "link a again"] {
+        assert!(
+            program("debugfs").args(["-w", "-R", request]).arg(&image).output().unwrap().status.success()
+        );
+    }
+    for command in [&["ls", "-R"][..], &["tree"], &["du", "-a"], &["find"], &["getfattr", "-R"]] {
+        let output = obento(folder.path(), &[command, &["circle.img"]].concat());
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(errors.contains("circle.img:/a/b/up"), "{command:?}: {errors}");
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{command:?}: {errors}");
+        assert!(output.stdout.len() < 2000, "{command:?}");
+    }
+}
+
+#[test]
 fn standard_input_is_one_of_the_files() {
     let folder = folder();
     let mut child = command(folder.path(), &["cat", "-", "disk.img.zst:/etc/os-release"])

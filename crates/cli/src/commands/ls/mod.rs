@@ -62,6 +62,8 @@ struct Pending {
     at: Location,
     path: Vec<u8>,
     node: Node,
+    /// Whether it was named on the command line.
+    is_operand: bool,
 }
 
 impl Lister<'_> {
@@ -122,7 +124,7 @@ impl Lister<'_> {
         let volume = top.location.volume.clone();
         let owners = volume.owners();
         let path = top.shown();
-        let mut pending = vec![Pending { at: top.location, path, node: top.node }];
+        let mut pending = vec![Pending { at: top.location, path, node: top.node, is_operand: true }];
         let mut listed: HashSet<Ino> = HashSet::new();
         while let Some(directory) = pending.pop() {
             if self.settings.recursive && !listed.insert(directory.node.ino()) {
@@ -147,7 +149,11 @@ impl Lister<'_> {
         {
             Ok(listing) => listing,
             Err(error) => {
-                self.context.fail(&Report::on("cannot read directory", &directory.path, error));
+                let report = Report::on("cannot read directory", &directory.path, error);
+                match directory.is_operand {
+                    true => self.context.fail(&report),
+                    false => self.context.warn(&report),
+                }
                 return Ok(Vec::new());
             }
         };
@@ -161,7 +167,7 @@ impl Lister<'_> {
         let below = entries.filter_map(|entry| {
             let path = join(&directory.path, listing.name(entry));
             match volume.vfs().node(entry.ino) {
-                Ok(node) => Some(Pending { at: directory.at.clone(), path, node }),
+                Ok(node) => Some(Pending { at: directory.at.clone(), path, node, is_operand: false }),
                 Err(error) => {
                     self.context.warn(&Report::on("cannot access", path, error));
                     None
