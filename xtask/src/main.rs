@@ -3,6 +3,8 @@
 //! Each does its own set-up: what a step needs from Debian it installs when it may (root and `apt-get`), and says so
 //! when it may not.
 
+use std::process::ExitCode;
+
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xshell::Shell;
@@ -42,7 +44,17 @@ enum Task {
     Fuzz(fuzz::Options),
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let shell = Shell::new()?;
     shell.change_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     match Arguments::parse().command {

@@ -44,7 +44,7 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
         .full
         .then(|| (shell.push_env("OBENTO_REQUIRE_ORACLES", "1"), shell.push_env("OBENTO_MATRIX", "full")));
     let arguments = &options.arguments;
-    let result = cmd!(shell, "cargo test --workspace --locked {arguments...}").run();
+    let result = cmd!(shell, "cargo test --workspace --locked --no-fail-fast {arguments...}").run();
     let skipped = fs::read_to_string(&log)?;
     eprintln!("{} tests were skipped for want of an oracle", skipped.lines().count());
     for reason in skipped.lines().collect::<std::collections::BTreeSet<_>>() {

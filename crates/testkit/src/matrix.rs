@@ -86,6 +86,9 @@ fn checksums_and_descriptors(tree: TreeSpec) -> Vec<ImageSpec> {
 }
 
 fn allocation(tree: TreeSpec) -> Vec<ImageSpec> {
+    // A cluster for each small file, and room for its inode among so few groups.
+    let clusters =
+        |name, mke2fs: &[&'static str], tree| ImageSpec { len: 8 << 30, ..base(name, mke2fs, tree) };
     vec![
         base("no-flex-bg", &["-t", "ext4", "-O", "^flex_bg"], tree),
         base("flex-bg-64", &["-t", "ext4", "-G", "64", "-b", "1024"], small_xattrs(tree)),

@@ -113,7 +113,7 @@ fn use_facts(sb: &SuperBlock, add: &mut impl FnMut(&'static str, String)) {
     }
     add("mounts since check", raw.s_mnt_count.to_string());
     if raw.s_kbytes_written.get() != 0 {
-        add("KiB written in its life", raw.s_kbytes_written.to_string());
+        add("KiB ever written", raw.s_kbytes_written.to_string());
     }
     if raw.s_error_count.get() != 0 {
         add("errors", raw.s_error_count.to_string());
