@@ -309,9 +309,11 @@ fn ask_test(test: &Test, entry: &Entry<'_>) -> Result<bool, Error> {
         Test::Time(stamp, test) => entry.time(*stamp)?.is_some_and(|time| test.matches(time)),
         Test::Newer(stamp, than) => entry.time(*stamp)?.is_some_and(|time| time > *than),
         Test::SameFile(Reference { volume, ino }) => file.volume() == *volume && same(file, *ino)?,
-        Test::Executable => {
-            file.target_attr()?.is_some_and(|attr| attr.is_dir() || attr.mode.bits() & 0o111 != 0)
-        }
+        Test::Executable => match file.target_attr() {
+            Ok(attr) => attr.is_some_and(|attr| attr.is_dir() || attr.mode.bits() & 0o111 != 0),
+            Err(Error::Loop) => false,
+            Err(error) => return Err(error),
+        },
         Test::FsType(name) => file.fs_type().as_bytes() == name,
     })
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use obento::sandbox::{self, Rights};
 use obento::{
-    CopyError, CopyReport, CopySource, FileKind, HostError, Loss, Operand, copy_out, copy_to_writer,
+    CopyError, CopyReport, CopySource, FileKind, HostError, Loss, Operand, TargetIs, copy_out, copy_to_writer,
 };
 use rustix::fs::{Mode, OFlags};
 
@@ -35,7 +35,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let opened: Vec<_> = sources.iter().map(|source| open_source(source, &target, context)).collect();
     match &target {
         Target::Stdout => context.seal(),
-        Target::Host(path) => confine(path),
+        Target::Host(path) => confine(path, args.options().target),
     }
     let mut found = Vec::new();
     for location in opened {
@@ -96,9 +96,10 @@ fn is_image(path: &Path) -> bool {
 }
 
 /// Gives up the right to write anywhere but to the target. A target that cannot be opened is for the copy to tell.
-fn confine(target: &Path) {
+fn confine(target: &Path, target_is: TargetIs) {
     let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let directory = if target.is_dir() { target } else { parent };
+    // A copy of this very name is made in the parent, even where there is a directory.
+    let directory = if target.is_dir() && target_is != TargetIs::Copy { target } else { parent };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     if let Ok(directory) = rustix::fs::open(directory, flags, Mode::empty()) {
         sandbox::enter(Rights::WriteBeneath(&[directory.as_fd()]));

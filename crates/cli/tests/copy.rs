@@ -1,0 +1,273 @@
+//! `cp`, `export`, `diff`, `info` and `inspect` as a person uses them.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use obento_testkit::image::small_ext4;
+use obento_testkit::oracle::{LoopMount, program};
+use obento_testkit::{Oracle, require};
+
+/// A folder with the sample image of the repository.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/disk.img.zst");
+    fs::copy(sample, folder.path().join("disk.img.zst")).unwrap();
+    folder
+}
+
+fn obento(folder: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+    command.current_dir(folder).args(args).env("TZ", "UTC0").output().unwrap()
+}
+
+#[track_caller]
+fn check(folder: &Path, args: &[&str], status: i32, stdout: &str, stderr: &str) {
+    let output = obento(folder, args);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(text(&output.stderr), stderr, "{args:?}");
+    assert_eq!(text(&output.stdout), stdout, "{args:?}");
+    assert_eq!(output.status.code(), Some(status), "{args:?}");
+}
+
+#[test]
+fn an_archive_copy_is_what_cp_makes_of_the_kernels_mount() {
+    let needed = ["mke2fs", "cp", "tar"].map(Oracle::Program);
+    if !require(&[&needed[..], &[Oracle::LoopMount, Oracle::Root]].concat()) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = small_ext4(folder.path()).unwrap();
+    let mount = LoopMount::new(&image, "ro,noload").unwrap();
+    for name in ["expected", "found"] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+    }
+    let expected = folder.path().join("expected");
+    let mut cp = program("cp");
+    assert!(cp.arg("-a").arg(mount.path().join(".")).arg(&expected).status().unwrap().success());
+    let source = format!("{}:/", image.file_name().unwrap().to_str().unwrap());
+    check(folder.path(), &["cp", "-a", &source, "found"], 0, "", "");
+    check(folder.path(), &["diff", "-r", "--metadata", "expected", "found"], 0, "", "");
+    check(folder.path(), &["diff", "-r", "--metadata", &source, "found"], 0, "", "");
+    let links =
+        |name: &str| fs::metadata(folder.path().join(name).join("links/hard")).map(|meta| meta.nlink()).ok();
+    assert_eq!(links("expected"), links("found"));
+}
+
+#[test]
+fn a_copy_has_the_name_that_cp_would_give_it() {
+    let folder = folder();
+    let at = folder.path();
+    check(at, &["cp", "disk.img.zst:/etc/passwd", "as"], 0, "", "");
+    assert!(at.join("as").is_file());
+    fs::create_dir(at.join("dir")).unwrap();
+    check(at, &["cp", "disk.img.zst:/etc/passwd", "disk.img.zst:/etc/group", "dir"], 0, "", "");
+    check(at, &["cp", "-r", "disk.img.zst:/etc", "dir"], 0, "", "");
+    check(at, &["cp", "-r", "disk.img.zst:/etc/.", "made"], 0, "", "");
+    check(at, &["cp", "-t", "dir", "disk.img.zst:/etc/os*"], 0, "", "");
+    check(at, &["cp", "-rT", "disk.img.zst:/etc", "dir"], 0, "", "");
+    for path in ["dir/passwd", "dir/group", "dir/etc/passwd", "made/passwd", "dir/os-release"] {
+        assert!(at.join(path).is_file(), "{path}");
+    }
+    check(
+        at,
+        &["cp", "disk.img.zst:/etc/passwd", "disk.img.zst:/etc/group", "as"],
+        2,
+        "",
+        "obento: as: is not a directory; several files can only be copied into one\n",
+    );
+    check(
+        at,
+        &["cp", "disk.img.zst:/etc/passwd", "gone/"],
+        2,
+        "",
+        "obento: cannot copy to 'gone/': there is no such directory\n",
+    );
+}
+
+#[test]
+fn a_plain_copy_takes_the_umask_and_an_archive_copy_the_mode() {
+    let folder = folder();
+    let script = format!(
+        "umask 027; {0} cp disk.img.zst:/usr/bin/obento-hello plain; {0} cp -p disk.img.zst:/usr/bin/obento-hello kept",
+        env!("CARGO_BIN_EXE_obento")
+    );
+    assert!(Command::new("sh").args(["-c", &script]).current_dir(folder.path()).status().unwrap().success());
+    let mode = |name: &str| fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode("plain"), 0o750);
+    assert_eq!(mode("kept") & 0o777, 0o755);
+    check(
+        folder.path(),
+        &["cp", "-p", "--untrusted", "disk.img.zst:/usr/bin/obento-hello", "safe"],
+        0,
+        "",
+        {
+            "obento: safe: note: 1 file without its set-user-ID or set-group-ID bit (--untrusted), such as './safe'\n"
+        },
+    );
+    assert_eq!(mode("safe"), 0o755);
+}
+
+#[test]
+fn a_file_goes_to_standard_output_and_a_verbose_copy_names_what_it_copies() {
+    let folder = folder();
+    check(
+        folder.path(),
+        &["cp", "disk.img.zst:/usr/bin/obento-hello", "-"],
+        0,
+        "#!/bin/sh\necho obento\n",
+        "",
+    );
+    check(
+        folder.path(),
+        &["cp", "-rv", "disk.img.zst:/usr", "out"],
+        0,
+        "'disk.img.zst:/usr' -> 'out'\n'disk.img.zst:/usr/bin' -> 'out/bin'\n'disk.img.zst:/usr/bin/obento-hello' -> \
+         'out/bin/obento-hello'\n",
+        "",
+    );
+}
+
+#[test]
+fn what_cp_cannot_do_is_said_with_what_can_be() {
+    let folder = folder();
+    let at = folder.path();
+    check(at, &["cp", "disk.img.zst:/etc", "."], 1, "", {
+        "obento: cannot copy 'disk.img.zst:/etc': is a directory and was left out; `-r` copies directories\n"
+    });
+    check(at, &["cp", "a", "disk.img.zst:/"], 2, "", {
+        "obento: cannot copy to 'disk.img.zst:/': obento reads images so far; writing into them comes with a later version\n"
+    });
+    check(at, &["cp", "disk.img.zst", "."], 1, "", {
+        "obento: cannot copy 'disk.img.zst': this names no file in an image\n  help: all of the image is disk.img.zst:/\n"
+    });
+    check(at, &["cp", "disk.img.zst:/nowhere", "."], 1, "", {
+        "obento: cannot copy 'disk.img.zst:/nowhere': no such file or directory\n"
+    });
+    check(at, &["cp", "--max-bytes", "10", "disk.img.zst:/etc/passwd", "x"], 2, "", {
+        "obento: the copy is not complete: ./x: more than 10 bytes, the limit that was set\n  \
+         help: --max-bytes sets the limit; what is there is what came before it\n"
+    });
+    assert!(!at.join("x").exists(), "half a file looks like a whole one");
+}
+
+#[test]
+fn a_link_at_the_target_is_replaced_and_never_followed() {
+    let folder = folder();
+    fs::write(folder.path().join("outside"), "mine").unwrap();
+    fs::create_dir(folder.path().join("dir")).unwrap();
+    symlink("../outside", folder.path().join("dir/passwd")).unwrap();
+    check(folder.path(), &["cp", "disk.img.zst:/etc/passwd", "dir"], 0, "", "");
+    assert_eq!(fs::read(folder.path().join("outside")).unwrap(), b"mine");
+    assert!(folder.path().join("dir/passwd").symlink_metadata().unwrap().is_file());
+}
+
+#[test]
+fn an_export_is_a_tar_that_tar_reads() {
+    if !require(&[Oracle::Program("tar")]) {
+        return;
+    }
+    let folder = folder();
+    check(folder.path(), &["export", "disk.img.zst:/etc", "etc.tar"], 0, "", "");
+    let listed = program("tar").args(["tf", "etc.tar"]).current_dir(folder.path()).output().unwrap();
+    assert_eq!(String::from_utf8(listed.stdout).unwrap(), "./\n./group\n./os-release\n./passwd\n");
+    let piped = obento(folder.path(), &["export", "disk.img.zst:/etc"]);
+    assert_eq!(piped.stdout, fs::read(folder.path().join("etc.tar")).unwrap());
+    let script = format!("{} export disk.img.zst | head -c 100 | wc -c", env!("CARGO_BIN_EXE_obento"));
+    let closed = Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output().unwrap();
+    assert_eq!((String::from_utf8_lossy(&closed.stdout).trim(), closed.stderr.as_slice()), ("100", &b""[..]));
+}
+
+#[test]
+fn a_comparison_reads_like_diff_and_ends_with_0_1_or_2() {
+    let folder = folder();
+    let at = folder.path();
+    check(at, &["cp", "-a", "disk.img.zst:/etc", "etc"], 0, "", "");
+    check(at, &["diff", "-r", "disk.img.zst:/etc", "etc"], 0, "", "");
+    fs::write(at.join("etc/group"), "other").unwrap();
+    fs::set_permissions(at.join("etc/os-release"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::remove_file(at.join("etc/passwd")).unwrap();
+    fs::create_dir(at.join("etc/passwd")).unwrap();
+    fs::write(at.join("etc/\u{1b}new"), "").unwrap();
+    let lines = "Only in etc: \u{1b}new\nFiles disk.img.zst:/etc/group and etc/group differ\n";
+    let kinds = "File disk.img.zst:/etc/passwd is a regular file while file etc/passwd is a directory\n";
+    check(at, &["diff", "-r", "disk.img.zst:/etc", "etc"], 1, &format!("{lines}{kinds}"), "");
+    let output = obento(at, &["diff", "-r", "--metadata", "disk.img.zst:/etc", "etc"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mode = "Files disk.img.zst:/etc/os-release and etc/os-release differ in mode: 0664 and 0600\n";
+    assert!(text.contains(mode), "{text}");
+    check(at, &["diff", "disk.img.zst:/etc", "etc"], 2, "", {
+        "obento: cannot compare 'disk.img.zst:/etc': it is a directory\n  help: -r compares directories with all that \
+         is in them\n"
+    });
+    let output = obento(at, &["diff", "disk.img.zst:/etc/group", "etc/group", "--json"]);
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        "{\"schema\":\"obento/1\",\"kind\":\"difference\",\"what\":\"size\",\"left\":\"disk.img.zst:/etc/group\",\
+         \"right\":\"etc/group\",\"left_size\":24,\"right_size\":5}\n"
+    );
+    assert_eq!(obento(at, &["diff", "disk.img.zst:/gone", "etc/group"]).status.code(), Some(2));
+}
+
+#[test]
+fn info_tells_the_layers_from_outside_inwards() {
+    let folder = folder();
+    let output = obento(folder.path(), &["info", "disk.img.zst"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let order = [
+        "disk.img.zst",
+        "size",
+        "packed in",
+        "zstd",
+        "partition table",
+        "partition 1",
+        "file system",
+        "ext4",
+        "state",
+    ];
+    let mut rest = text.as_str();
+    for word in order {
+        rest = rest.split_once(word).unwrap_or_else(|| panic!("{word} in {text}")).1;
+    }
+    let output = obento(folder.path(), &["info", "disk.img.zst", "--json"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with(
+        "{\"schema\":\"obento/1\",\"kind\":\"image\",\"path\":\"disk.img.zst\",\"size\":16777216"
+    ));
+    assert!(text.contains("\"kind\":\"volume\"") && text.contains("\"partition\":1"), "{text}");
+    fs::write(folder.path().join("text"), "hello\n".repeat(1000)).unwrap();
+    let output = obento(folder.path(), &["info", "text"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("no file system that obento knows"));
+}
+
+#[test]
+fn inspect_shows_fields_with_their_places() {
+    let folder = folder();
+    let output = obento(folder.path(), &["inspect", "super", "disk.img.zst"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.starts_with("       offset length  name                        value\nsuper block\n"),
+        "{text}"
+    );
+    assert!(text.contains("         1080      2  s_magic                     0xef53\n"), "{text}");
+    for args in [
+        &["inspect", "inode", "disk.img.zst:/etc/passwd"][..],
+        &["inspect", "dir", "disk.img.zst:/home/bento/box"],
+        &["inspect", "group", "disk.img.zst", "0"],
+        &["inspect", "block", "disk.img.zst", "1", "2"],
+        &["inspect", "journal", "disk.img.zst", "--json"],
+    ] {
+        let output = obento(folder.path(), args);
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]), "{args:?}");
+        assert!(!output.stdout.is_empty());
+    }
+    check(
+        folder.path(),
+        &["inspect", "group", "disk.img.zst", "99999"],
+        1,
+        "       offset length  name                        value\n",
+        "obento: cannot inspect 'disk.img.zst': there is no group 99999\n",
+    );
+}

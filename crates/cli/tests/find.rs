@@ -1,0 +1,387 @@
+//! `obento find` finds what GNU find finds of the same tree, which the kernel has mounted.
+//!
+//! Both list in their own order, so lines are compared sorted. The mount's path stands for the image's:
+//! `/tmp/mount/etc` is read as `disk.img:/etc`.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use obento_testkit::image::small_ext4;
+use obento_testkit::oracle::{LoopMount, program};
+use obento_testkit::{Oracle, require};
+
+/// Expressions, a line each, words between blanks; `@/` stands for the root of the image or of the mount.
+const EXPRESSIONS: &str = r"
+-print
+-name *.txt
+-iname *A*
+-name [a-d]*
+-name [!a-d]*
+-name ?????
+-name .*
+-path */wide/*1
+-type f
+-type d,l
+-type p
+-type b,c
+-type s
+-xtype l
+-xtype f
+-xtype d
+-size +1k
+-size -2
+-size 0
+-size 4096c
+-size +1M
+-size -1G
+-empty
+-empty -type d
+-mtime 0
+-mtime +2
+-mtime -2
+-mtime +10000
+-mmin +1
+-mmin -100000
+-amin -600
+-ctime 0
+-daystart -mtime 0
+-daystart -mtime +1
+-newermt 2021-01-01
+! -newermt 2021-01-01
+-newermt @1577934245
+-perm 644
+-perm 0755
+-perm -4000
+-perm /6000
+-perm /111
+-perm -u=rwx,g=rx
+-perm /u=s,g=s
+-perm u=rw,g=r,o=r
+-perm -o+t
+-uid 0
+-uid +0
+-gid -1
+-inum 12
+-inum +20
+-links 2
+-links +1
+-lname *a*
+-ilname *A*
+-maxdepth 0
+-maxdepth 1
+-mindepth 2
+-mindepth 1 -maxdepth 2 -type d
+-name wide -prune -o -print
+-name wide -prune
+-depth -type d
+-depth -maxdepth 1
+( -name a* -o -name b* ) -type f
+! -type f ! -type d
+-type f -a -not -name *1
+-name wide , -type p
+-type p -printf A\n , -type l -printf B\n
+-type f -printf %P|%f|%s|%m|%M|%n|%U|%G|%i|%k|%b|%d|%y|%Y|%l\n
+-printf %P|%d|%y|%Y|%l\n
+-mindepth 1 -printf %h|%H|%p\n
+-type l -printf %l|%Y|%y\n
+-printf %T@|%TY-%Tm-%Td|%TH:%TM:%TS|%t\n
+-printf %A@|%A+|%a|%AB|%Ab|%Aj|%Ap|%AI\n
+-printf %C@|%C+|%c|%CD|%Cr|%Cx|%CX|%CZ|%Ck|%Cl\n
+-type f -printf [%10f][%-10f][%.2f][%5m][%#m][%05d][%-5s][%+d]\n
+-printf %S\n
+-printf %F\n
+-name wide -printf \101\060%%\t\a\b\f\r\v\\\n
+-regex .*/[a-b][^/]*
+-regex .*\(1\|2\)
+-regextype posix-extended -regex .*/(a|b)[^/]+
+-iregex .*/W.*
+-type f -size -10k -exec cat {} ;
+-type f -size -10k -exec grep -q a {} ; -print
+-executable
+-fstype ext4 -maxdepth 1
+-readable -maxdepth 1
+-true -false -o -type p
+-type p -print -print
+-type p -print0
+-samefile @/no-such-file -o -true
+-links -2 -type d
+-newer @/ -type f
+";
+
+/// An image, and the same as the kernel shows it.
+struct Both {
+    folder: tempfile::TempDir,
+    mount: LoopMount,
+}
+
+impl Both {
+    /// `None`, said by a line, on a machine that lacks a judge.
+    fn new() -> Option<Self> {
+        let needed = [Oracle::Program("find"), Oracle::Program("mke2fs"), Oracle::LoopMount, Oracle::Root];
+        require(&needed).then(|| {
+            let folder = tempfile::tempdir().unwrap();
+            let image = small_ext4(folder.path()).unwrap();
+            std::fs::rename(image, folder.path().join("disk.img")).unwrap();
+            let mount = LoopMount::new(&folder.path().join("disk.img"), "ro,noload").unwrap();
+            Self { folder, mount }
+        })
+    }
+
+    /// What GNU find and obento say; both start at the root, written with a final slash.
+    fn run(&self, words: &[&str]) -> (Output, Output) {
+        let mount = self.mount.path().to_str().unwrap();
+        let with =
+            |root: &str| words.iter().map(|word| word.replace("@/", &format!("{root}/"))).collect::<Vec<_>>();
+        let expected = environment(&mut program("find")).arg(format!("{mount}/")).args(with(mount)).output();
+        let found = obento(self.folder.path()).args(["find", "disk.img:/"]).args(with("disk.img:")).output();
+        (expected.unwrap(), found.unwrap())
+    }
+
+    fn lines(&self, output: &Output) -> Vec<Vec<u8>> {
+        let text = replace(&output.stdout, self.mount.path().as_os_str().as_bytes(), b"disk.img:");
+        let mut lines: Vec<_> = text.split(|&byte| byte == b'\n' || byte == 0).map(<[u8]>::to_vec).collect();
+        lines.sort();
+        lines
+    }
+}
+
+fn environment(command: &mut Command) -> &mut Command {
+    command.env("LC_ALL", "C.UTF-8").env("TZ", "UTC0")
+}
+
+fn obento(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+    environment(command.current_dir(folder));
+    command
+}
+
+fn replace(text: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = text;
+    while let Some(&first) = rest.first() {
+        match rest.strip_prefix(from) {
+            Some(after) => {
+                out.extend_from_slice(to);
+                rest = after;
+            }
+            None => {
+                out.push(first);
+                rest = &rest[1..];
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn every_expression_finds_what_gnu_find_finds() {
+    let Some(both) = Both::new() else { return };
+    let mut wrong = Vec::new();
+    for line in EXPRESSIONS.lines().filter(|line| !line.is_empty()) {
+        let words: Vec<_> = line.split(' ').collect();
+        let (expected, found) = both.run(&words);
+        let (left, right) = (both.lines(&expected), both.lines(&found));
+        let failed = |output: &Output| !output.status.success();
+        if left != right || failed(&expected) != failed(&found) {
+            let only = |a: &[Vec<u8>], b: &[Vec<u8>]| -> Vec<String> {
+                let text = |line: &Vec<u8>| String::from_utf8_lossy(line).into_owned();
+                a.iter().filter(|line| !b.contains(line)).take(3).map(text).collect()
+            };
+            let errors = String::from_utf8_lossy(&found.stderr).into_owned();
+            wrong.push(format!(
+                "{line}\n  GNU {:?}\n  obento {:?}\n  {errors}",
+                only(&left, &right),
+                only(&right, &left)
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn ls_lines_are_those_of_gnu_find_where_owners_have_no_names() {
+    let Some(both) = Both::new() else { return };
+    // GNU find writes all that is not ASCII in octal, obento what a terminal acts on.
+    let words = "-maxdepth 2 -name names -prune -o -uid 0 -gid 0 -ls".split(' ').collect::<Vec<_>>();
+    let (expected, found) = both.run(&words);
+    // The image has its own passwd, in which 0 may be called otherwise or not at all.
+    let blank = |line: &[u8]| {
+        let words: Vec<_> = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).collect();
+        [&words[..words.len().min(4)], words.get(6..).unwrap_or_default()].concat().join(&b' ')
+    };
+    let text = |line: &Vec<u8>| String::from_utf8_lossy(&blank(line)).into_owned();
+    let lines = |output: &Output| both.lines(output).iter().map(text).collect::<Vec<_>>();
+    for (expected, found) in lines(&expected).into_iter().zip(lines(&found)) {
+        assert_eq!(expected, found);
+    }
+}
+
+/// A folder with the sample image of the repository.
+fn sample() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/disk.img.zst");
+    std::fs::copy(sample, folder.path().join("disk.img.zst")).unwrap();
+    folder
+}
+
+#[track_caller]
+fn check(args: &[&str], status: i32, stdout: &str, stderr: &str) {
+    let output = obento(sample().path()).arg("find").args(args).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(text(&output.stderr), stderr, "{args:?}");
+    assert_eq!(text(&output.stdout), stdout, "{args:?}");
+    assert_eq!(output.status.code(), Some(status), "{args:?}");
+}
+
+#[test]
+fn what_is_printed_is_an_address() {
+    check(&["disk.img.zst", "-name", "pass*"], 0, "disk.img.zst:/etc/passwd\n", "");
+    check(&["disk.img.zst:/etc", "-name", "etc"], 0, "disk.img.zst:/etc\n", "");
+    check(&["disk.img.zst@1:/etc/", "-name", "group"], 0, "disk.img.zst@1:/etc/group\n", "");
+    check(&["disk.img.zst:/e*", "-name", "group"], 0, "disk.img.zst:/etc/group\n", "");
+}
+
+#[test]
+fn owners_are_those_of_the_image() {
+    check(&["disk.img.zst:/home", "-maxdepth", "1", "-user", "bento"], 0, "disk.img.zst:/home/bento\n", "");
+    check(
+        &["disk.img.zst:/home", "-user", "daemon"],
+        1,
+        "",
+        "obento: cannot search 'disk.img.zst:/home': the /etc/passwd of the image has no user 'daemon'\n  \
+         help: -uid takes a number\n",
+    );
+}
+
+#[test]
+fn a_command_gets_a_copy_and_the_address() {
+    let echo = "echo \"$OBENTO_ADDRESS\"; cat \"$0\"";
+    check(
+        &["disk.img.zst", "-name", "obento-hello", "-exec", "sh", "-c", echo, "{}", ";"],
+        0,
+        "disk.img.zst:/usr/bin/obento-hello\n#!/bin/sh\necho obento\n",
+        "",
+    );
+    check(&["disk.img.zst", "-name", "box", "-exec", "ls", "{}", ";"], 1, "", {
+        "obento: cannot run the command of -exec on 'disk.img.zst:/home/bento/box': -exec hands on files, and this is a \
+         directory; add -type f\n"
+    });
+    check(&["disk.img.zst:/etc", "-type", "f", "-exec", "false", "{}", "+"], 1, "", "");
+}
+
+#[test]
+fn a_link_of_the_image_never_leads_a_command_to_a_file_of_the_host() {
+    let folder = tempfile::tempdir().unwrap();
+    if !require(&[Oracle::Program("mke2fs")]) {
+        return;
+    }
+    let source = folder.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", source.join("link")).unwrap();
+    let image = folder.path().join("disk.img");
+    let mut make = program("mke2fs");
+    make.args(["-q", "-t", "ext4", "-d"]).arg(&source).arg(&image).arg("4M");
+    assert!(make.status().unwrap().success());
+    let output =
+        obento(folder.path()).args(["find", "disk.img", "-type", "l", "-exec", "cat", "{}", ";"]).output();
+    let output = output.unwrap();
+    assert_eq!(output.stdout, b"");
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.ends_with("the symbolic link leads nowhere\n"), "{error}");
+}
+
+#[test]
+fn mistakes_end_with_what_to_write_instead() {
+    check(
+        &["disk.img.zst", "-nmae", "x"],
+        2,
+        "",
+        "obento: cannot search: find has no test or action `-nmae'\n  help: did you mean -name?\n",
+    );
+    check(
+        &["-name", "x"],
+        2,
+        "",
+        "obento: cannot search: no image is named\n  help: name one before the expression: obento find disk.img -name \
+         '*.conf'\n",
+    );
+    check(
+        &["disk.img.zst:/gone"],
+        1,
+        "",
+        "obento: cannot search 'disk.img.zst:/gone': no such file or directory\n",
+    );
+    check(
+        &["disk.img.zst", "-name", "passwd", "-maxdepth", "0"],
+        0,
+        "",
+        "obento: find: note: -maxdepth stands after -name, but holds for what comes before it too; put it before the \
+         tests\n",
+    );
+    check(
+        &["--json", "disk.img.zst", "-ls"],
+        2,
+        "",
+        "obento: cannot search: --json writes what -print prints, and not what -printf, -print0 and -ls do\n  \
+         help: leave out one of the two\n",
+    );
+}
+
+#[test]
+fn json_is_one_object_a_match() {
+    let args = ["find", "disk.img.zst:/home/bento", "-name", "release", "--json"];
+    let output = obento(sample().path()).args(args).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().count(), 1);
+    for part in [
+        "\"schema\":\"obento/1\",\"kind\":\"entry\"",
+        "\"path\":\"disk.img.zst:/home/bento/release\",\"name\":\"release\"",
+        "\"type\":\"symlink\"",
+        "\"target\":\"../../etc/os-release\"",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn a_damaged_directory_costs_its_own_entries() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("debugfs")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("source");
+    for name in ["a/1", "b/2", "c/3"] {
+        std::fs::create_dir_all(source.join(name)).unwrap();
+    }
+    let image = folder.path().join("disk.img");
+    let mut make = program("mke2fs");
+    make.args(["-q", "-t", "ext4", "-b", "1024", "-d"]).arg(&source).arg(&image).arg("4M");
+    assert!(make.status().unwrap().success());
+    let blocks = program("debugfs").args(["-R", "blocks /b"]).arg(&image).output().unwrap();
+    let block: u64 = String::from_utf8(blocks.stdout).unwrap().trim().parse().unwrap();
+    let mut bytes = std::fs::read(&image).unwrap();
+    let start = usize::try_from(block * 1024).unwrap();
+    bytes[start..start + 1024].fill(0xee);
+    std::fs::write(&image, bytes).unwrap();
+    let output = obento(folder.path()).args(["find", "disk.img", "-name", "?"]).output().unwrap();
+    let mut names: Vec<_> = output.stdout.split(|&byte| byte == b'\n').collect();
+    names.sort();
+    let names: Vec<_> = names.into_iter().map(String::from_utf8_lossy).collect();
+    assert_eq!(
+        names.join(" "),
+        " disk.img:/ disk.img:/a disk.img:/a/1 disk.img:/b disk.img:/c disk.img:/c/3"
+    );
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.starts_with("obento: cannot read all of 'disk.img:/b': "), "{error}");
+}
+
+#[test]
+fn a_closed_pipe_ends_the_search_quietly() {
+    let script = format!("{} find disk.img.zst | head -n 1", env!("CARGO_BIN_EXE_obento"));
+    let output = Command::new("sh").args(["-c", &script]).current_dir(sample().path()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "disk.img.zst:/\n");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
