@@ -93,8 +93,8 @@ fn allocation(tree: TreeSpec) -> Vec<ImageSpec> {
         base("no-flex-bg", &["-t", "ext4", "-O", "^flex_bg"], tree),
         base("flex-bg-64", &["-t", "ext4", "-G", "64", "-b", "1024"], small_xattrs(tree)),
         base("packed-meta", &["-t", "ext4", "-E", "packed_meta_blocks=1"], tree),
-        base("bigalloc", &["-t", "ext4", "-O", "bigalloc", "-C", "16384"], tree),
-        base(
+        clusters("bigalloc", &["-t", "ext4", "-O", "bigalloc", "-C", "16384"], tree),
+        clusters(
             "bigalloc-1k",
             &["-t", "ext4", "-O", "bigalloc", "-b", "1024", "-C", "65536"],
             small_xattrs(tree),
