@@ -171,7 +171,8 @@ fn compare(
     mut ours: impl FnMut() -> Result<Duration>,
     mut theirs: impl FnMut() -> Result<Duration>,
 ) -> Result<()> {
-    (ours()?, theirs()?);
+    ours()?;
+    theirs()?;
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         rounds.push((ours()?.as_secs_f64(), theirs()?.as_secs_f64()));
