@@ -77,7 +77,15 @@ fn tree(folder: &Path) -> Result<()> {
             "ls -R, 100,000 files",
             "fstool",
             || ours(&["ls", "-R"], &image),
-            || time(program("fstool").arg("shell").arg(&image).stdin(File::open(&script)?)),
+            || {
+                time(
+                    program("fstool")
+                        .arg("shell")
+                        .arg(&image)
+                        .stdin(File::open(&script)?)
+                        .stdout(Stdio::null()),
+                )
+            },
         )?;
         let tar = folder.join("tree.tar");
         compare(
@@ -86,7 +94,7 @@ fn tree(folder: &Path) -> Result<()> {
             || ours_to(&["export"], &image, &tar),
             || {
                 let _ = fs::remove_file(&tar);
-                time(program("fstool").arg("repack").arg(&image).arg(&tar))
+                time(program("fstool").arg("repack").arg(&image).arg(&tar).stdout(Stdio::null()))
             },
         )?;
     }
@@ -128,7 +136,7 @@ fn obento() -> Command {
 }
 
 fn ours(arguments: &[&str], image: &Path) -> Result<Duration> {
-    time(obento().args(arguments).arg(image))
+    time(obento().args(arguments).arg(image).stdout(Stdio::null()))
 }
 
 fn ours_to(arguments: &[&str], image: &Path, output: &Path) -> Result<Duration> {

@@ -111,7 +111,9 @@ fn compare(image: &Path, journal: &Journal, e2fsck: &[&str]) -> Replayed {
             found[at..at + 1024].fill(0);
             expected[at..at + 1024].fill(0);
         }
-        if Some(number) != journal_super_block {
+        // It may also write the first descriptors anew when it closes the volume, whatever the journal held.
+        let descriptors = 1024 / u64::from(size) + 1;
+        if Some(number) != journal_super_block && number != descriptors {
             assert!(found == expected, "block {number} of {}", image.display());
         }
     }
