@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 use obento_testkit::entries::{self, Differences};
 use obento_testkit::image::{self, ImageSpec, Tune};
-use obento_testkit::oracle::{LoopMount, Oracle, run};
+use obento_testkit::oracle::{LoopMount, Oracle, call, run};
 use obento_testkit::tree::{TreeSpec, pattern};
 use obento_testkit::{matrix, require};
 
@@ -103,6 +103,10 @@ fn compare(spec: &ImageSpec, busy: fn(&Path) -> Result<()>) -> Result<()> {
     }
     let differences = Differences::between(&expected, &found);
     ensure!(differences.is_empty(), "{differences}");
+    // There the kernel's own replay leaves an inode's block count at 0, which e2fsck tells of.
+    if spec.name != "fast-commit-inline" {
+        call("e2fsck", ["-fn".as_ref(), copy.as_os_str()])?;
+    }
     Ok(())
 }
 
@@ -114,7 +118,8 @@ fn compare_all(specs: Vec<ImageSpec>, busy: fn(&Path) -> Result<()>) {
     assert!(failures.is_empty(), "{} images differ:\n{}", failures.len(), failures.join("\n"));
 }
 
-const ORACLES: &[Oracle] = &[Oracle::LoopMount, Oracle::Program("mke2fs"), Oracle::Program("tune2fs")];
+const ORACLES: &[Oracle] =
+    &[Oracle::LoopMount, Oracle::Program("mke2fs"), Oracle::Program("tune2fs"), Oracle::Program("e2fsck")];
 
 #[test]
 fn a_dirty_journal_is_shown_as_the_kernel_replays_it() {

@@ -213,10 +213,7 @@ fn directories_that_run_in_a_circle_are_listed_once() {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("circle.img");
-    // The order of a listing, and so which of the names closes the circle, hangs on the seed of the hash.
-    let seed = "hash_seed=0b3470a5-0000-4000-8000-0be270000002";
-    let mut mke2fs = program("mke2fs");
-    assert!(mke2fs.args(["-q", "-t", "ext4", "-E", seed]).arg(&image).arg("8M").status().unwrap().success());
+    assert!(program("mke2fs").args(["-q", "-t", "ext4"]).arg(&image).arg("8M").status().unwrap().success());
     for request in ["mkdir a", "mkdir a/b", "link a a/b/up", "link a/b a/twin", "link a again"] {
         assert!(
             program("debugfs").args(["-w", "-R", request]).arg(&image).output().unwrap().status.success()
@@ -225,7 +222,15 @@ fn directories_that_run_in_a_circle_are_listed_once() {
     for command in [&["ls", "-R"][..], &["tree"], &["du", "-a"], &["find"], &["getfattr", "-R"]] {
         let output = obento(folder.path(), &[command, &["circle.img"]].concat());
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(errors.contains("circle.img:/a"), "{command:?}: {errors}");
+        // `up` closes the circle; by which of their names its directories were entered first is the order's to say,
+        // and without sorting that hangs on the volume's random hash seed.
+        let sorted = matches!(command[0], "ls" | "tree" | "du");
+        let ways = ["/a/b/up", "/a/twin/up", "/again/b/up", "/again/twin/up"];
+        let ways = if sorted { &ways[..1] } else { &ways[..] };
+        assert!(
+            ways.iter().any(|way| errors.contains(&format!("circle.img:{way}"))),
+            "{command:?}: {errors}"
+        );
         assert!(matches!(output.status.code(), Some(1 | 2)), "{command:?}: {errors}");
         assert!(output.stdout.len() < 2000, "{command:?}");
     }
