@@ -43,5 +43,5 @@ pub use entry::{Cookie, DirEntry, EntrySink};
 pub use file_system::{FileSystem, Limits, StatFs};
 pub use inspect::{Field, FieldValue, Inspect, Record, Target};
 pub use layout::{ExclusiveLayout, Layout, LayoutLock};
-pub use open::{Access, Driver, Fact, Notice, OpenOptions, Probe, Replay, VolumeInfo};
-pub use writable::{NewNode, RenameFlags, SetAttr, TimeChange, WritableFileSystem, XattrMode};
+pub use open::{Access, DataMode, Driver, Fact, Journalling, Notice, OpenOptions, Probe, Replay, VolumeInfo};
+pub use writable::{NewNode, RenameFlags, SetAttr, Size, TimeChange, WritableFileSystem, XattrMode};

@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
@@ -43,6 +44,36 @@ pub enum Replay {
     Skip,
 }
 
+/// What a journal promises about the data of files, as ext4's mount option `data=` has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DataMode {
+    /// Data is durable before the commit that makes it reachable.
+    #[default]
+    Ordered,
+    /// Data goes through the journal like metadata.
+    Journal,
+    /// In no order: after a crash, blocks that were new may show what they held before.
+    Writeback,
+}
+
+/// How a format with a journal uses it when a volume is open for changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Journalling {
+    /// What holds for the data of files.
+    pub mode: DataMode,
+    /// Whether commits flush the device. Without, a power cut may destroy the volume; for images that are made in one go.
+    pub barrier: bool,
+    /// How old a change becomes at most before it is committed, where the environment gives a thread for that.
+    pub commit_interval: Duration,
+}
+
+impl Default for Journalling {
+    /// `data=ordered,barrier=1,commit=5`, as Linux.
+    fn default() -> Self {
+        Self { mode: DataMode::Ordered, barrier: true, commit_interval: Duration::from_secs(5) }
+    }
+}
+
 /// How to open a volume.
 #[derive(Clone)]
 pub struct OpenOptions {
@@ -59,6 +90,8 @@ pub struct OpenOptions {
     pub clock: Arc<dyn Clock>,
     /// The device of an external journal, if the caller has one.
     pub journal: Option<Arc<dyn BlockDevice>>,
+    /// How the journal is used for changes.
+    pub journalling: Journalling,
 }
 
 impl OpenOptions {
@@ -71,6 +104,7 @@ impl OpenOptions {
             cache: 32 << 20,
             clock,
             journal: None,
+            journalling: Journalling::default(),
         }
     }
 }

@@ -70,6 +70,25 @@ bitflags! {
     }
 }
 
+/// Whether the size of a file moves when space is taken past its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Size {
+    /// It stays.
+    Keep,
+    /// It becomes the end of the range, if that is more.
+    Grow,
+}
+
+impl Size {
+    /// The size of a file of `size` bytes once space was taken for `range`.
+    pub fn after(self, size: u64, range: &Range<u64>) -> u64 {
+        match self {
+            Self::Keep => size,
+            Self::Grow => size.max(range.end),
+        }
+    }
+}
+
 /// Whether an attribute may, must or must not exist before it is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum XattrMode {
@@ -142,10 +161,41 @@ pub trait WritableFileSystem: Send + Sync {
     /// the first that holds: IsDirectory; Invalid for what is no regular file, and for parts of blocks; NotSupported.
     fn punch(&self, layout: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()>;
 
+    /// Sees to it that every block which `range` touches is there: what was a hole reads as zeros and can be written
+    /// without asking for space. Not one change but a row of them: after NoSpace or a crash a part may be there, and the
+    /// size moves last. Errors, the first that holds: IsDirectory; Invalid for what is no regular file, and for an empty
+    /// range; NotSupported; FileTooBig if `range.end` is past `file_size_max`; NoSpace. With [`Size::Grow`] the caller
+    /// has zeroed the rest of the old last block.
+    fn allocate(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>, size: Size) -> Result<()>;
+
+    /// Makes `range`, which is whole blocks or reaches the end of the file, read as zeros, with blocks that are there as
+    /// after [`allocate`](Self::allocate). A row of changes, like it; meanwhile and after a failure each block is as it
+    /// was or zeros. Errors, the first that holds: IsDirectory; Invalid for what is no regular file, for an empty range
+    /// and for parts of blocks; NotSupported; FileTooBig as with `allocate`; NoSpace.
+    fn zero_range(&self, layout: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>, size: Size)
+    -> Result<()>;
+
+    /// Cuts `range` out of the file: what follows moves down and the size shrinks by its length. Errors, the first that
+    /// holds: IsDirectory; Invalid for what is no regular file, for an empty range, for parts of blocks, and if `range`
+    /// reaches the end of the file (that is `truncate`); NotSupported. If it fails midway, the size is the old one and
+    /// a part of what follows has moved.
+    fn collapse(&self, layout: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()>;
+
+    /// Puts a hole of `range`'s length at its start: what was there and behind it moves up and the size grows. Errors, the
+    /// first that holds: IsDirectory; Invalid for what is no regular file, for an empty range, for parts of blocks, and if
+    /// `range` starts at or past the end of the file; NotSupported; FileTooBig; NoSpace. If it fails midway, the size is
+    /// the new one and a part of what follows has moved.
+    fn insert(&self, layout: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()>;
+
     /// Returns once `ino`, its data and the names that lead to it are on stable storage. Reports a write error to
     /// every caller after it.
     fn sync_file(&self, ino: Ino) -> Result<()>;
 
     /// Returns once every change so far is on stable storage.
     fn sync(&self) -> Result<()>;
+
+    /// Brings every change to where it belongs on stable storage and marks the volume clean, as an unmount does.
+    /// Afterwards the volume still reads, and [`FileSystem::writable`](crate::FileSystem::writable) is `None`. A volume that
+    /// is dropped without it is as after a crash. No other change may run meanwhile. Errors: those that `sync` tells.
+    fn close(&self) -> Result<()>;
 }

@@ -41,6 +41,7 @@ mod file;
 mod names;
 mod node;
 mod read;
+mod space;
 mod table;
 mod vfs;
 mod walk;

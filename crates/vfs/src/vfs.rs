@@ -113,6 +113,18 @@ impl Vfs {
         self.0.names.drain().into_iter().for_each(|inode| self.0.release(&inode));
     }
 
+    /// Brings every change to stable storage. Errors: those of the volume.
+    pub fn sync(&self) -> Result<()> {
+        self.0.fs.writable().map_or(Ok(()), |fs| fs.sync())
+    }
+
+    /// Ends writing: empties the name cache, so that what has no name and no user is freed, and leaves the volume clean
+    /// for the next who opens it. Nothing to do for a volume that is open for reading. Errors: those of the volume.
+    pub fn close(&self) -> Result<()> {
+        self.drop_names();
+        self.0.fs.writable().map_or(Ok(()), |fs| fs.close())
+    }
+
     /// A use of `ino`, which the caller knows to live.
     pub(crate) fn take(&self, ino: Ino) -> Node {
         Node::new(self.clone(), self.0.table.acquire(ino))

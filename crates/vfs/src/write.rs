@@ -18,11 +18,11 @@ use crate::node::Node;
 static ZEROS: [u8; 4096] = [0; 4096];
 
 /// One file being written to, its guard held.
-struct Writer<'a> {
+pub(crate) struct Writer<'a> {
     node: &'a Node,
-    fs: &'a dyn WritableFileSystem,
-    layout: Layout<'a>,
-    size: u64,
+    pub(crate) fs: &'a dyn WritableFileSystem,
+    pub(crate) layout: Layout<'a>,
+    pub(crate) size: u64,
     block: u64,
 }
 
@@ -71,27 +71,6 @@ impl Node {
         fs.truncate(&self.inode.layout.exclusive(), self.ino(), size)
     }
 
-    /// Makes `range` read as zeros and gives back its blocks; the size stays. Errors, the first that holds: ReadOnly;
-    /// IsDirectory; Invalid for what is no regular file; NotSupported.
-    pub fn punch(&self, range: Range<u64>) -> Result<()> {
-        let fs = self.vfs.writable()?;
-        let _writers = self.inode.guard.write();
-        let mut writer = Writer::new(self, fs)?;
-        let range = range.start..range.end.min(writer.size);
-        if range.is_empty() {
-            return Ok(());
-        }
-        let start = writer.ceil(range.start);
-        let end = if range.end == writer.size { range.end } else { writer.floor(range.end) };
-        if start >= end {
-            return writer.zero(range);
-        }
-        writer.zero(range.start..start)?;
-        writer.zero(end..range.end)?;
-        drop(writer);
-        fs.punch(&self.inode.layout.exclusive(), self.ino(), start..end)
-    }
-
     /// Returns once the file and the names that lead to it are on stable storage.
     pub fn sync(&self) -> Result<()> {
         self.vfs.writable()?.sync_file(self.ino())
@@ -110,7 +89,7 @@ impl Node {
 }
 
 impl<'a> Writer<'a> {
-    fn new(node: &'a Node, fs: &'a dyn WritableFileSystem) -> Result<Self> {
+    pub(crate) fn new(node: &'a Node, fs: &'a dyn WritableFileSystem) -> Result<Self> {
         let layout = node.inode.layout.shared();
         let block = u64::from(node.vfs.0.block_size);
         Ok(Self { size: node.data_size()?, node, fs, layout, block })
@@ -121,11 +100,11 @@ impl<'a> Writer<'a> {
         self.node.file_system().device().map(|device| &**device).ok_or(Error::NotSupported)
     }
 
-    fn floor(&self, offset: u64) -> u64 {
+    pub(crate) fn floor(&self, offset: u64) -> u64 {
         offset.saturating_sub(offset.checked_rem(self.block).unwrap_or(0))
     }
 
-    fn ceil(&self, offset: u64) -> u64 {
+    pub(crate) fn ceil(&self, offset: u64) -> u64 {
         offset.checked_next_multiple_of(self.block).unwrap_or(u64::MAX)
     }
 
@@ -201,7 +180,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Zeroes what of the last block lies past the end of the file.
-    fn zero_last_block(&self) -> Result<()> {
+    pub(crate) fn zero_last_block(&self) -> Result<()> {
         let block = self.floor(self.size);
         if block == self.size {
             return Ok(());
@@ -216,7 +195,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes zeros to what of `range`, which is within the file, is not zeros already.
-    fn zero(&mut self, range: Range<u64>) -> Result<()> {
+    pub(crate) fn zero(&mut self, range: Range<u64>) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
             let extent = self.node.map(&self.layout, at..range.end)?;

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Short, clock, name, new_node, user, volume, volume_on_device, with};
 use obento_base::{Error, FileKind, Mode};
-use obento_driver::{FileSystem, SetAttr, Span, TimeChange};
+use obento_driver::{FileSystem, SetAttr, Size, Span, TimeChange};
 use obento_tmpfs::Options;
 use obento_vfs::{Atime, Caller, Config, Handles, OpenFlags, Vfs};
 
@@ -240,4 +240,64 @@ fn reading_stamps_the_access_time_as_the_volume_was_told() {
     assert!(!touched(Atime::Relative, old), "read since the last change");
     assert!(touched(Atime::Relative, now), "changed since it was last read");
     assert!(touched(Atime::Always, old));
+}
+
+#[test]
+fn allocating_and_zeroing_keep_every_other_byte_and_the_size_that_was_asked_for() {
+    on_both(|vfs| {
+        let file = vfs.root().file("f");
+        let mut model = vec![9; 20_000];
+        file.write_at(0, &model).unwrap();
+        for range in [100..200_u64, 4000..13_000, 8192..12_288, 19_000..30_000] {
+            file.zero_range(range.clone(), Size::Keep).unwrap();
+            model[range.start as usize..(range.end as usize).min(20_000)].fill(0);
+            assert!(file.bytes() == model, "{range:?}");
+        }
+        file.punch(0..20_000).unwrap();
+        model.fill(0);
+        file.allocate(5000..50_000, Size::Keep).unwrap();
+        assert_eq!(file.attr().unwrap().blocks, 12 * 4096 / 512);
+        assert!(file.bytes() == model);
+        for range in [30_000..30_001_u64, 30_001..30_002, 50_000..60_000] {
+            file.zero_range(range.clone(), Size::Grow).unwrap();
+            model.resize(range.end as usize, 0);
+            assert!(file.bytes() == model, "{range:?}");
+        }
+        file.allocate(0..70_000, Size::Grow).unwrap();
+        model.resize(70_000, 0);
+        file.write_at(33_333, b"x").unwrap();
+        model[33_333] = b'x';
+        assert!(file.bytes() == model);
+        assert_eq!(file.allocate(5..5, Size::Keep), Err(Error::Invalid));
+    });
+}
+
+#[test]
+fn collapsing_takes_blocks_out_of_a_file_and_inserting_puts_a_hole_in() {
+    on_both(|vfs| {
+        let file = vfs.root().file("f");
+        let mut model: Vec<u8> = (0..30_000_u32).map(|n| (n / 9) as u8).collect();
+        file.write_at(0, &model).unwrap();
+        file.collapse(4096..12_288).unwrap();
+        model.drain(4096..12_288);
+        assert!(file.bytes() == model);
+        file.insert(8192..12_288).unwrap();
+        model.splice(8192..8192, [0; 4096]);
+        assert!(file.bytes() == model);
+        let size = model.len() as u64;
+        for range in [1..4096, 0..4095, 4096..4096, 4096..40_960] {
+            assert_eq!(file.collapse(range), Err(Error::Invalid));
+        }
+        assert_eq!(file.insert(size.next_multiple_of(4096)..65_536), Err(Error::Invalid));
+        assert!(file.bytes() == model);
+    });
+}
+
+#[test]
+fn a_closed_volume_reads_and_takes_no_change() {
+    let vfs = volume().1;
+    let file = vfs.root().file("f");
+    file.write_at(0, b"abc").unwrap();
+    vfs.close().unwrap();
+    assert_eq!((file.bytes(), file.write_at(0, b"x")), (b"abc".to_vec(), Err(Error::ReadOnly)));
 }

@@ -4,16 +4,18 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
+use core::sync::atomic::Ordering;
 
 use obento_base::wire::to_u64;
 use obento_base::{Attr, Error, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
     Cookie, DirEntry, EntrySink, ExclusiveLayout, Extent, FileSystem, Layout, Limits, NewNode, Probe,
-    RenameFlags, SetAttr, Span, StatFs, VolumeInfo, WritableFileSystem, Xattrs,
+    RenameFlags, SetAttr, Size, Span, StatFs, VolumeInfo, WritableFileSystem, Xattrs,
 };
 
 use crate::inode::{Body, State};
+use crate::map::Data;
 use crate::space::PAGE;
 use crate::volume::{ROOT, Tmpfs};
 
@@ -136,7 +138,7 @@ impl FileSystem for Tmpfs {
     }
 
     fn writable(&self) -> Option<&dyn WritableFileSystem> {
-        Some(self)
+        (!self.closed.load(Ordering::Relaxed)).then_some(self)
     }
 
     fn xattrs(&self) -> Option<&dyn Xattrs> {
@@ -233,15 +235,57 @@ impl WritableFileSystem for Tmpfs {
     }
 
     fn punch(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
-        let now = self.now();
-        self.act(ino, |_, state| {
-            let size = state.size;
-            let data = state.data_mut()?;
-            let end = if range.end >= size { size.checked_next_multiple_of(PAGE) } else { Some(range.end) };
-            let end = end.filter(|end| range.start.is_multiple_of(PAGE) && end.is_multiple_of(PAGE));
-            let end = end.ok_or(Error::Invalid)?;
-            data.punch(&self.space, &(range.start..end));
-            state.touch_data(now);
+        self.change_data(ino, |data, size| {
+            data.punch(&self.space, &to_end_of_page(&range, *size)?);
+            Ok(())
+        })
+    }
+
+    fn allocate(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>, size: Size) -> Result<()> {
+        self.change_data(ino, |data, end| {
+            check_range(&range)?;
+            check_size(range.end)?;
+            data.fill(&self.space, &range)?;
+            *end = size.after(*end, &range);
+            Ok(())
+        })
+    }
+
+    fn zero_range(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>, size: Size) -> Result<()> {
+        self.change_data(ino, |data, end| {
+            check_range(&range)?;
+            let whole = to_end_of_page(&range, *end)?;
+            check_size(range.end)?;
+            data.punch(&self.space, &whole);
+            data.fill(&self.space, &whole)?;
+            *end = size.after(*end, &range);
+            Ok(())
+        })
+    }
+
+    fn collapse(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
+        self.change_data(ino, |data, size| {
+            check_pages(&range)?;
+            if range.end >= *size {
+                return Err(Error::Invalid);
+            }
+            data.punch(&self.space, &range);
+            data.shift(range.end, range.start);
+            *size = size.saturating_sub(range.end.saturating_sub(range.start));
+            Ok(())
+        })
+    }
+
+    fn insert(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
+        self.change_data(ino, |data, size| {
+            check_pages(&range)?;
+            if range.start >= *size {
+                return Err(Error::Invalid);
+            }
+            let longer = size.saturating_add(range.end.saturating_sub(range.start));
+            check_size(longer)?;
+            data.shift(range.start, range.end);
+            *size = longer;
             Ok(())
         })
     }
@@ -253,6 +297,46 @@ impl WritableFileSystem for Tmpfs {
     fn sync(&self) -> Result<()> {
         Ok(())
     }
+
+    fn close(&self) -> Result<()> {
+        self.closed.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Tmpfs {
+    /// Changes the pages and the size of a regular file, and stamps that. Errors: IsDirectory; Invalid for what is no
+    /// regular file; those of `change`.
+    fn change_data(&self, ino: Ino, change: impl FnOnce(&mut Data, &mut u64) -> Result<()>) -> Result<()> {
+        let now = self.now();
+        self.act(ino, |_, state| {
+            let mut size = state.size;
+            let changed = change(state.data_mut()?, &mut size);
+            state.size = size;
+            changed?;
+            state.touch_data(now);
+            Ok(())
+        })
+    }
+}
+
+/// `range`, to the end of the last page if it reaches the end of the file. Errors: Invalid for parts of pages.
+fn to_end_of_page(range: &Range<u64>, size: u64) -> Result<Range<u64>> {
+    let end = if range.end >= size { range.end.checked_next_multiple_of(PAGE) } else { Some(range.end) };
+    let end = end.filter(|end| range.start.is_multiple_of(PAGE) && end.is_multiple_of(PAGE));
+    Ok(range.start..end.ok_or(Error::Invalid)?)
+}
+
+/// Errors: Invalid for an empty range.
+fn check_range(range: &Range<u64>) -> Result<()> {
+    if range.is_empty() { Err(Error::Invalid) } else { Ok(()) }
+}
+
+/// Errors: Invalid for an empty range and for parts of pages.
+fn check_pages(range: &Range<u64>) -> Result<()> {
+    check_range(range)?;
+    let whole = range.start.is_multiple_of(PAGE) && range.end.is_multiple_of(PAGE);
+    if whole { Ok(()) } else { Err(Error::Invalid) }
 }
 
 /// Errors: FileTooBig.

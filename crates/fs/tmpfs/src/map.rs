@@ -148,6 +148,19 @@ impl Data {
         self.drop_pages(space, covered(range), |_| true);
     }
 
+    /// Makes every page that `range` touches be there. Errors: NoSpace, after a part of them; NoMemory.
+    pub(crate) fn fill(&mut self, space: &Space, range: &Range<u64>) -> Result<()> {
+        touched(range).try_for_each(|index| self.page(space, index).map(drop))
+    }
+
+    /// Moves the pages from `from` on, whole pages, to `to`; nothing lies between the two if they move down.
+    pub(crate) fn shift(&mut self, from: u64, to: u64) {
+        for (index, page) in self.pages.split_off(&(from / PAGE)) {
+            let distance = index.saturating_sub(from / PAGE);
+            self.pages.insert((to / PAGE).saturating_add(distance), page);
+        }
+    }
+
     /// Drops what lies past `size`.
     pub(crate) fn truncate(&mut self, space: &Space, size: u64) {
         self.drop_pages(space, size.div_ceil(PAGE)..u64::MAX, |_| true);

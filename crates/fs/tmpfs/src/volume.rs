@@ -4,7 +4,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hashbrown::HashMap;
 use obento_base::wire::{to_u64, to_usize};
@@ -55,6 +55,7 @@ pub struct Tmpfs {
     inodes: u64,
     used_inodes: AtomicU64,
     pub(crate) space: Space,
+    pub(crate) closed: AtomicBool,
     clock: Arc<dyn Clock>,
 }
 
@@ -74,6 +75,7 @@ impl Tmpfs {
             inodes: options.inodes,
             used_inodes: AtomicU64::new(0),
             space: Space::new(options.size / PAGE, options.device),
+            closed: AtomicBool::new(false),
             clock: options.clock,
         };
         let node = NewNode {
