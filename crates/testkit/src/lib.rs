@@ -4,11 +4,14 @@
 //! A development dependency only: it may panic, and says why.
 
 pub mod conformance;
+pub mod crash;
 pub mod entries;
+pub mod fault;
 pub mod image;
 pub mod matrix;
 pub mod mutants;
 pub mod oracle;
+pub mod record;
 mod tar_stream;
 pub mod tree;
 

@@ -1,0 +1,136 @@
+//! The bytes that are on stable storage, with a hash that changes as fast as they do.
+
+use std::collections::BTreeMap;
+
+use obento_block::BlockDevice;
+
+use crate::crash::choice::{Choice, Part};
+use crate::crash::window::{Piece, SECTOR, Window};
+
+const LEN: usize = SECTOR as usize;
+
+/// A disk. Its hash is the sum of the hashes of its sectors, so that a changed sector costs one sector.
+pub(super) struct Disk {
+    bytes: Vec<u8>,
+    hash: u128,
+}
+
+/// Sectors that differ from a disk.
+pub(super) struct Changed(BTreeMap<u64, Vec<u8>>);
+
+impl Changed {
+    /// Writes them.
+    pub fn put_on(&self, device: &dyn BlockDevice) {
+        for (sector, bytes) in &self.0 {
+            device.write_at(sector * SECTOR, bytes).expect("memory can be written");
+        }
+    }
+}
+
+impl Disk {
+    pub fn new(bytes: &[u8]) -> Self {
+        let mut disk = Self { bytes: bytes.to_vec(), hash: 0 };
+        disk.hash = (0_u64..)
+            .zip(bytes.chunks(LEN))
+            .map(|(at, sector)| sector_hash(at, sector))
+            .fold(0, u128::wrapping_add);
+        disk
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn sector(&self, sector: u64) -> &[u8] {
+        let start = sector as usize * LEN;
+        &self.bytes[start..(start + LEN).min(self.bytes.len())]
+    }
+
+    /// What a choice changes.
+    pub fn changed(&self, window: &Window, choice: &Choice) -> Changed {
+        let mut changed = Changed(BTreeMap::new());
+        for (write, part) in window.writes.iter().zip(&choice.0) {
+            match part {
+                Part::Lost => {}
+                Part::Done => write.pieces().for_each(|piece| self.put(&mut changed, piece)),
+                Part::Torn(pattern) => {
+                    let kept = write.pieces().zip(pattern).filter(|(_, kept)| **kept);
+                    kept.for_each(|(piece, _)| self.put(&mut changed, piece));
+                }
+            }
+        }
+        changed
+    }
+
+    fn put(&self, changed: &mut Changed, piece: Piece<'_>) {
+        let sector = piece.offset / SECTOR;
+        let bytes = changed.0.entry(sector).or_insert_with(|| self.sector(sector).to_vec());
+        let start = (piece.offset % SECTOR) as usize;
+        bytes[start..start + piece.bytes.len()].copy_from_slice(piece.bytes);
+    }
+
+    /// The hash of this disk with these sectors.
+    pub fn hash_with(&self, changed: &Changed) -> u128 {
+        changed.0.iter().fold(self.hash, |hash, (&sector, bytes)| {
+            let before = sector_hash(sector, self.sector(sector));
+            hash.wrapping_sub(before).wrapping_add(sector_hash(sector, bytes))
+        })
+    }
+
+    /// The whole window reaches the disk.
+    pub fn apply(&mut self, window: &Window) {
+        let all = Choice(vec![Part::Done; window.writes.len()]);
+        let changed = self.changed(window, &all);
+        self.hash = self.hash_with(&changed);
+        for (sector, bytes) in changed.0 {
+            let start = sector as usize * LEN;
+            self.bytes[start..start + bytes.len()].copy_from_slice(&bytes);
+        }
+    }
+}
+
+/// Tells sectors apart; nobody forges them. Two lanes of multiply and rotate, as fast hashes of strings do.
+fn sector_hash(at: u64, bytes: &[u8]) -> u128 {
+    const K: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f];
+    let mut lanes = [at ^ K[0], at.rotate_left(32) ^ K[1]];
+    for word in bytes.chunks(8) {
+        let mut padded = [0; 8];
+        padded[..word.len()].copy_from_slice(word);
+        let word = u64::from_le_bytes(padded);
+        lanes[0] = (lanes[0] ^ word).wrapping_mul(K[0]).rotate_left(29);
+        lanes[1] = (lanes[1].wrapping_add(word)).wrapping_mul(K[1]).rotate_left(37) ^ word;
+    }
+    let end = |lane: u64| {
+        let lane = (lane ^ lane >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        lane ^ lane >> 29
+    };
+    u128::from(end(lanes[0])) << 64 | u128::from(end(lanes[1]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crash::window::windows;
+    use crate::record::Event;
+
+    #[test]
+    fn the_hash_of_a_changed_disk_is_that_of_a_disk_with_those_bytes() {
+        let base: Vec<u8> = (0..4096_u32).map(|n| n as u8).collect();
+        let events = [
+            Event::Write { offset: 100, bytes: vec![9; 1000].into() },
+            Event::Write { offset: 600, bytes: vec![8; 10].into() },
+        ];
+        let window = windows(&events).remove(0);
+        let mut disk = Disk::new(&base);
+        let changed = disk.changed(&window, &Choice(vec![Part::Done, Part::Done]));
+        let mut expected = base.clone();
+        expected[100..1100].fill(9);
+        expected[600..610].fill(8);
+        assert_eq!(disk.hash_with(&changed), Disk::new(&expected).hash);
+        disk.apply(&window);
+        assert!(disk.bytes() == expected && disk.hash == Disk::new(&expected).hash);
+        let torn = Choice(vec![Part::Torn(vec![false, true, false]), Part::Lost]);
+        let torn = disk.changed(&window, &torn);
+        assert_eq!(torn.0.keys().collect::<Vec<_>>(), [&1]);
+    }
+}

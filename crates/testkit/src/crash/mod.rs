@@ -1,0 +1,146 @@
+//! The crash explorer: from what was done to a device, the disks that a power cut could leave.
+//!
+//! A *window* is what lies between two flushes. When the power fails, all windows before are on the disk, and of the
+//! one that was open any part is: each write or not, and of a write any sectors. The explorer cuts at the end of each
+//! window, where most has been promised, and builds every subset of a small window; of a large one every prefix, every
+//! single write alone and missing, and a sample of the rest. A disk is judged once for each promise.
+//!
+//! Invariant: the states are a function of base, events and options, so that a [`StateName`] reproduces one.
+
+mod choice;
+mod disk;
+mod name;
+mod window;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use obento_block::{BlockDevice, MemDevice, Overlay};
+
+use crate::record::Event;
+use disk::Disk;
+pub use name::StateName;
+use window::windows;
+
+/// How many states to build.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What the samples are drawn by.
+    pub seed: u64,
+    /// Windows of up to so many writes are cut in every subset.
+    pub every_subset: u32,
+    /// How many subsets are drawn of a larger window.
+    pub samples: u32,
+    /// How many states with a torn write are drawn of each window.
+    pub torn: u32,
+    /// Failures after which to give up.
+    pub failures: usize,
+    /// This state alone.
+    pub only: Option<StateName>,
+}
+
+impl Options {
+    /// Every subset of five writes, 24 samples beyond, 12 torn states, up to five failures.
+    pub fn new(seed: u64) -> Self {
+        Self { seed, every_subset: 5, samples: 24, torn: 12, failures: 5, only: None }
+    }
+}
+
+/// The disk after a cut.
+pub struct State {
+    /// What reproduces it.
+    pub name: StateName,
+    /// The disk; changes to it are lost with it.
+    pub device: Arc<dyn BlockDevice>,
+    /// The last mark before the cut.
+    pub mark: Option<usize>,
+}
+
+/// The disks that were built, over several recordings.
+#[derive(Debug, Default)]
+pub struct Seen(Mutex<HashSet<u128>>);
+
+impl Seen {
+    /// How many different ones.
+    pub fn count(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    fn insert(&self, hash: u128) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(hash);
+    }
+}
+
+/// A state that the judge refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// What reproduces it.
+    pub name: StateName,
+    /// What the judge said.
+    pub reason: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.reason)
+    }
+}
+
+/// What an exploration came to.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    /// Windows that were cut.
+    pub windows: usize,
+    /// States that were judged.
+    pub judged: usize,
+    /// States that were built and had been judged already.
+    pub repeated: usize,
+    /// Those that the judge refused.
+    pub failures: Vec<Failure>,
+}
+
+/// Builds the states that cuts of `events` could leave of `base` and has each judged.
+pub fn explore(
+    base: &[u8],
+    events: &[Event],
+    options: &Options,
+    seen: &Seen,
+    judge: &mut dyn FnMut(&State) -> Result<(), String>,
+) -> Summary {
+    let mut summary = Summary::default();
+    let mut disk = Disk::new(base);
+    let mut judged = HashSet::new();
+    for window in windows(events) {
+        summary.windows += 1;
+        if options.only.as_ref().is_none_or(|only| only.event == window.end) {
+            let below = Arc::new(MemDevice::read_only(disk.bytes().to_vec()));
+            for (number, choice) in choice::choices(&window, options).into_iter().enumerate() {
+                let name = StateName { event: window.end, seed: options.seed, number };
+                if options.only.as_ref().is_some_and(|only| *only != name) {
+                    continue;
+                }
+                let changed = disk.changed(&window, &choice);
+                let hash = disk.hash_with(&changed);
+                seen.insert(hash);
+                if !judged.insert((hash, window.mark)) {
+                    summary.repeated += 1;
+                    continue;
+                }
+                summary.judged += 1;
+                let device = Overlay::new(Arc::clone(&below));
+                changed.put_on(&device);
+                let state = State { name, device: Arc::new(device), mark: window.mark };
+                if let Err(reason) = judge(&state) {
+                    let reason = format!("{reason}\n  ({})", choice.describe(&window));
+                    summary.failures.push(Failure { name: state.name, reason });
+                    if summary.failures.len() >= options.failures {
+                        return summary;
+                    }
+                }
+            }
+        }
+        disk.apply(&window);
+    }
+    summary
+}

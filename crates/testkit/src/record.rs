@@ -1,0 +1,118 @@
+//! A device that notes what is done to it, in order: what the crash explorer cuts.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use obento_base::Result;
+use obento_block::BlockDevice;
+
+/// What a discarded range holds afterwards, so that who reads it again is found out.
+const DISCARDED: u8 = 0xdd;
+
+/// One thing done to a device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Bytes written at an offset. A discard is the writing of bytes that nobody meant.
+    Write {
+        /// Byte offset on the device.
+        offset: u64,
+        /// What was written.
+        bytes: Arc<[u8]>,
+    },
+    /// Everything before is on stable storage once this came back.
+    Flush,
+    /// Not the device's: who drives the recording notes how far it got.
+    Mark(usize),
+}
+
+/// Passes everything on to `below` and records it.
+///
+/// Invariant: the order of the events is the order in which `below` saw them, because one lock covers both.
+#[derive(Debug)]
+pub struct RecordDevice<D> {
+    below: D,
+    events: Mutex<Vec<Event>>,
+}
+
+impl<D: BlockDevice> RecordDevice<D> {
+    /// Records from now on.
+    pub fn new(below: D) -> Self {
+        Self { below, events: Mutex::default() }
+    }
+
+    /// Notes how far the driver of the recording got.
+    pub fn mark(&self, mark: usize) {
+        self.lock().push(Event::Mark(mark));
+    }
+
+    /// What was recorded so far; the recording starts anew.
+    pub fn take_events(&self) -> Vec<Event> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Event>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for RecordDevice<D> {
+    fn len(&self) -> u64 {
+        self.below.len()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.below.sector_size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.below.is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.below.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        let mut events = self.lock();
+        self.below.write_at(offset, buf)?;
+        if !buf.is_empty() {
+            events.push(Event::Write { offset, bytes: buf.into() });
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        let mut events = self.lock();
+        self.below.flush()?;
+        events.push(Event::Flush);
+        Ok(())
+    }
+
+    fn discard(&self, range: Range<u64>) -> Result<()> {
+        let len = usize::try_from(range.end.saturating_sub(range.start)).expect("a test's device is small");
+        self.write_at(range.start, &vec![DISCARDED; len])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obento_block::MemDevice;
+
+    #[test]
+    fn events_are_noted_in_order_and_a_discard_spoils_the_bytes() {
+        let device = RecordDevice::new(MemDevice::new(vec![0; 1024]));
+        device.write_at(8, &[1, 2]).unwrap();
+        device.flush().unwrap();
+        device.mark(7);
+        device.discard(512..514).unwrap();
+        let write = |offset, bytes: &[u8]| Event::Write { offset, bytes: bytes.into() };
+        let expected = [write(8, &[1, 2]), Event::Flush, Event::Mark(7), write(512, &[DISCARDED; 2])];
+        assert_eq!(device.take_events(), expected);
+        let mut buf = [0; 2];
+        device.read_at(512, &mut buf).unwrap();
+        assert_eq!(buf, [DISCARDED; 2]);
+        assert!(device.write_at(1023, &[0, 0]).is_err());
+        assert_eq!(device.take_events(), [], "what failed was not done");
+    }
+}
