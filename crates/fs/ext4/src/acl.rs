@@ -1,13 +1,13 @@
-//! POSIX ACLs: from the form that ext4 stores to the one that `getxattr(2)` gives.
+//! POSIX ACLs: between the form that ext4 stores and the one that `getxattr(2)` and `setxattr(2)` have.
 //!
 //! Layout on disk: version 1, then entries of 4 bytes, or of 8 for those that name a user or a group.
 //! Layout given: version 2, then entries of 8 bytes, all ones where nobody is named.
-//! Source: Linux fs/ext4/acl.h, `ext4_acl_from_disk`; include/uapi/linux/posix_acl_xattr.h, posix_acl.h.
+//! Source: Linux fs/ext4/acl.h, `ext4_acl_from_disk`, `ext4_acl_to_disk`; include/uapi/linux/posix_acl_xattr.h, posix_acl.h.
 
 use alloc::vec::Vec;
 
-use obento_base::wire::le;
-use obento_base::{Cursor, Result};
+use obento_base::wire::{IntoBytes, le};
+use obento_base::{Cursor, Error, Result};
 
 use crate::raw::RawAclEntry;
 
@@ -41,6 +41,30 @@ pub(crate) fn to_xattr(disk: &[u8]) -> Result<Option<Vec<u8>>> {
         bytes.extend_from_slice(&id.to_le_bytes());
     }
     Ok(Some(bytes))
+}
+
+/// The bytes that ext4 stores for the attribute `given`. Errors: Invalid if it is no ACL; NoMemory.
+#[allow(dead_code, reason = "called by what sets attributes")]
+pub(crate) fn from_xattr(given: &[u8]) -> Result<Vec<u8>> {
+    let mut cursor = Cursor::new(given);
+    let version = cursor.take_raw::<le::U32>().map(|version| version.get());
+    if version != Some(XATTR_VERSION) || cursor.is_empty() {
+        return Err(Error::Invalid);
+    }
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(given.len())?;
+    bytes.extend_from_slice(&DISK_VERSION.to_le_bytes());
+    while !cursor.is_empty() {
+        let entry = cursor.take_raw::<RawAclEntry>().ok_or(Error::Invalid)?;
+        let id = cursor.take_raw::<le::U32>().ok_or(Error::Invalid)?;
+        bytes.extend_from_slice(entry.as_bytes());
+        match entry.e_tag.get() {
+            USER_OBJ | GROUP_OBJ | MASK | OTHER => {}
+            USER | GROUP => bytes.extend_from_slice(id.as_bytes()),
+            _ => return Err(Error::Invalid),
+        }
+    }
+    Ok(bytes)
 }
 
 fn take_entry(cursor: &mut Cursor<'_>) -> Option<(RawAclEntry, u32)> {
@@ -78,7 +102,21 @@ mod tests {
             &[32, 0, 4, 0, 255, 255, 255, 255],
         ]
         .concat();
+        assert_eq!(from_xattr(&given), Ok(disk.clone()));
         assert_eq!(to_xattr(&disk), Ok(Some(given)));
+    }
+
+    #[test]
+    fn what_is_given_and_is_no_acl_is_invalid() {
+        for given in [
+            vec![],
+            vec![2, 0, 0, 0],
+            vec![1, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255],
+            vec![2, 0, 0, 0, 3, 0, 7, 0, 255, 255, 255, 255],
+            vec![2, 0, 0, 0, 1, 0, 7, 0, 255, 255],
+        ] {
+            assert_eq!(from_xattr(&given), Err(Error::Invalid), "{given:?}");
+        }
     }
 
     #[test]

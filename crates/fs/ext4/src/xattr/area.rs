@@ -9,37 +9,12 @@ use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Corrupt, Error, Ino, Result, Structure};
 use zerocopy::FromBytes;
 
+use super::hash::{entry_hash, signed_entry_hash};
+use super::name::{INLINE_DATA, SYSTEM, is_listed, prefix};
 use crate::raw::RawXattrEntry;
 
 /// `EXT4_XATTR_SIZE_MAX`: the longest value that a format with value inodes can hold.
 pub(super) const VALUE_MAX: u32 = 1 << 24;
-/// `EXT4_XATTR_INDEX_*`.
-pub(super) const ACL_ACCESS: u8 = 2;
-pub(super) const ACL_DEFAULT: u8 = 3;
-pub(super) const SYSTEM: u8 = 7;
-const RICHACL: u8 = 8;
-/// The attribute under `SYSTEM` that holds what of inline data does not fit `i_block`.
-pub(super) const INLINE_DATA: &[u8] = b"data";
-
-/// What a name index stands for.
-fn prefix(index: u8) -> Option<&'static [u8]> {
-    Some(match index {
-        1 => b"user.",
-        ACL_ACCESS => b"system.posix_acl_access",
-        ACL_DEFAULT => b"system.posix_acl_default",
-        4 => b"trusted.",
-        6 => b"security.",
-        SYSTEM => b"system.",
-        RICHACL => b"system.richacl",
-        10 => b"gnu.",
-        _ => return None,
-    })
-}
-
-/// Whether Linux lists attributes with this index: it has no handler for the others.
-fn is_listed(index: u8) -> bool {
-    prefix(index).is_some() && !matches!(index, SYSTEM | RICHACL)
-}
 
 /// A table of attributes with its values.
 pub(super) struct Area<'a> {
@@ -152,10 +127,8 @@ impl<'a> Area<'a> {
         value: impl Iterator<Item = u32> + Clone,
     ) -> Result<()> {
         let found = entry.raw.e_hash.get();
-        let expected = entry_hash(entry.name.iter().map(|&byte| u32::from(byte)), value.clone());
-        // Old kernels took characters as signed where the compiler did.
-        let signed = entry.name.iter().map(|&byte| i32::from(byte.cast_signed()).cast_unsigned());
-        if found == 0 || found == expected || found == entry_hash(signed, value) {
+        let expected = entry_hash(entry.name, value.clone());
+        if found == 0 || found == expected || found == signed_entry_hash(entry.name, value) {
             return Ok(());
         }
         let structure = Structure::Xattr(self.ino);
@@ -185,19 +158,9 @@ impl Entry<'_> {
     }
 }
 
-/// `ext4_xattr_hash_entry`.
-fn entry_hash(name: impl Iterator<Item = u32>, value: impl Iterator<Item = u32>) -> u32 {
-    let name = name.fold(0_u32, |hash, char| hash.rotate_left(5) ^ char);
-    value.fold(name, |hash, word| hash.rotate_left(16) ^ word)
-}
-
-/// A value as little-endian words, the last one filled up with zeros.
-pub(super) fn words(value: &[u8]) -> impl Iterator<Item = u32> + Clone {
-    value.chunks(4).map(|chunk| chunk.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte)))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::hash::words;
     use super::*;
     use proptest::prelude::*;
     use std::string::String;
@@ -214,7 +177,7 @@ mod tests {
         let mut bytes = Vec::new();
         let mut values = Vec::new();
         for (index, name, value) in attributes {
-            let hash = entry_hash(name.iter().map(|&byte| u32::from(byte)), words(value));
+            let hash = entry_hash(name, words(value));
             values.splice(0..0, [value, &[0; 3][..(4 - value.len() % 4) % 4]].concat());
             let offset = u16::try_from(256 - values.len()).unwrap();
             bytes.extend([u8::try_from(name.len()).unwrap(), *index]);
@@ -305,9 +268,7 @@ mod tests {
     #[test]
     fn hashes_of_old_kernels_with_signed_characters_are_right_too() {
         let mut bytes = table(&[(1, b"na\xefve", b"12345678")]);
-        let signed =
-            [b'n', b'a', 0xef, b'v', b'e'].map(|byte: u8| i32::from(byte.cast_signed()).cast_unsigned());
-        let hash = entry_hash(signed.into_iter(), words(b"12345678"));
+        let hash = signed_entry_hash(b"na\xefve", words(b"12345678"));
         assert_ne!(bytes[12..16], hash.to_le_bytes());
         bytes[12..16].copy_from_slice(&hash.to_le_bytes());
         assert_eq!(get(&bytes, b"user.na\xefve"), Ok(Some(b"12345678".to_vec())));

@@ -7,6 +7,18 @@
 //! Source: Linux Documentation/filesystems/ext4/attributes.rst; fs/ext4/xattr.c; e2fsprogs lib/ext2fs/ext_attr.c.
 
 mod area;
+#[allow(dead_code, reason = "called by what sets attributes")]
+mod hash;
+#[allow(dead_code, reason = "called by what writes inline data")]
+mod inline;
+#[allow(dead_code, reason = "called by what sets attributes")]
+mod name;
+#[allow(dead_code, reason = "called by what sets attributes")]
+mod plan;
+#[allow(dead_code, reason = "called by what sets attributes")]
+mod table;
+#[cfg(test)]
+mod tests;
 
 use alloc::vec::Vec;
 
@@ -15,7 +27,12 @@ use obento_base::{Corrupt, Error, Ino, Result, Structure};
 use obento_block::Block;
 use zerocopy::{FromBytes, IntoBytes};
 
-use area::{ACL_ACCESS, ACL_DEFAULT, Area, Entry, INLINE_DATA, SYSTEM, VALUE_MAX, words};
+#[allow(unused_imports, reason = "called by what writes inline data")]
+pub(crate) use inline::{inline_rest_max, with_inline_rest};
+
+use area::{Area, Entry, VALUE_MAX};
+use hash::words;
+use name::{ACL_ACCESS, ACL_DEFAULT, INLINE_DATA, SYSTEM};
 
 use crate::acl;
 use crate::checksum::Crc;
@@ -25,6 +42,7 @@ use crate::volume::Volume;
 
 /// `EXT4_XATTR_MAGIC`.
 const MAGIC: u32 = 0xea02_0000;
+
 impl Volume {
     /// The value of the attribute `name`, as `getxattr(2)` gives it. Errors: NoData; Corrupt.
     pub fn get_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {

@@ -1,0 +1,50 @@
+//! The attribute that continues a file's inline data: what of it does not fit `i_block`.
+//!
+//! Invariant: an inode with inline data always has the attribute, empty if need be, and it never leaves the inode.
+//! Source: Linux fs/ext4/inline.c `ext4_create_inline_data`, `get_max_inline_xattr_value_size`.
+
+use alloc::vec::Vec;
+
+use obento_base::{Error, Result};
+
+use super::area::Area;
+use super::name::StoredName;
+use super::table::{Form, Table, Value};
+use crate::inode::Inode;
+use crate::raw::RawXattrEntry;
+
+/// Bytes of the attribute's entry: the name has four.
+const ENTRY: usize = size_of::<RawXattrEntry>() + 4;
+
+/// The longest rest that fits into `inode` beside its other attributes; none if not even an empty one does. Errors:
+/// Corrupt.
+pub(crate) fn inline_rest_max(inode: &Inode) -> Result<Option<usize>> {
+    let table = others(inode)?;
+    let room = table.room_left().and_then(|room| room.checked_sub(ENTRY));
+    Ok(room.map(|room| room & !3))
+}
+
+/// The bytes for [`Inode::xattr_bytes`] with `rest` as the rest of the inline data, `None` for an inode that has no
+/// inline data any more. Errors: Corrupt; NoSpace.
+pub(crate) fn with_inline_rest(inode: &Inode, rest: Option<&[u8]>) -> Result<Vec<u8>> {
+    let table = others(inode)?;
+    let table = match rest {
+        Some(rest) => table.with(StoredName::INLINE_DATA, Value::Here(rest), 0).ok_or(Error::NoSpace)?,
+        None => table,
+    };
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(inode.xattr_bytes().len())?;
+    bytes.resize(inode.xattr_bytes().len(), 0);
+    table.encode(&mut bytes).ok_or(Error::NoSpace)?;
+    Ok(bytes)
+}
+
+/// The attributes in the inode but this one.
+fn others(inode: &Inode) -> Result<Table<'_>> {
+    let len = inode.xattr_bytes().len();
+    let table = match Area::in_inode(inode) {
+        Some(area) => Table::decode(Form::Inode, len, &area)?,
+        None => Table::empty(Form::Inode, len),
+    };
+    Ok(table.without(&StoredName::INLINE_DATA))
+}
