@@ -46,6 +46,8 @@ mod symlink;
 mod unit;
 mod usage;
 mod volume;
+#[allow(dead_code, unused_imports, reason = "taken up by the operations")]
+mod writer;
 mod xattr;
 mod zones;
 

@@ -94,7 +94,7 @@ impl InodeFlags {
 }
 
 /// Nanoseconds since 1970, as a number that grows with time.
-fn nanoseconds(time: Timestamp) -> u64 {
+pub(crate) fn nanoseconds(time: Timestamp) -> u64 {
     let secs = time.secs().max(0).cast_unsigned();
     secs.saturating_mul(1_000_000_000).saturating_add(time.nanos().into())
 }
@@ -105,7 +105,7 @@ fn wide(low: u16, high: u16) -> u32 {
 
 /// Seconds are signed; `extra` adds 2 bits above them and 30 bits of nanoseconds. So times reach from 1901 to 2446.
 /// Source: Linux `fs/ext4/ext4.h`, "Extended timestamps".
-fn timestamp(secs: u32, extra: Option<u32>) -> Timestamp {
+pub(crate) fn timestamp(secs: u32, extra: Option<u32>) -> Timestamp {
     let secs = i64::from(secs.cast_signed());
     match extra {
         Some(extra) => Timestamp::new(secs.saturating_add(i64::from(extra & 3) << 32), extra >> 2),

@@ -26,7 +26,7 @@ pub(super) fn split_record(record: &[u8]) -> Option<(&RawInode, Option<&RawInode
 }
 
 /// Whether `i_extra_isize` reaches past the field that ends at byte `end` of the record.
-pub(super) fn reaches(extra_isize: u16, end: usize) -> bool {
+pub(crate) fn reaches(extra_isize: u16, end: usize) -> bool {
     usize::from(GOOD_OLD_SIZE.saturating_add(extra_isize)) >= end
 }
 
@@ -54,6 +54,11 @@ impl Inode {
         Self::decode(sb, ino, Record::Replayed(record), place, Verify::Nothing)
     }
 
+    /// The inode that is being changed: what its record says now, whether it has a name or not.
+    pub(crate) fn from_edit(sb: &SuperBlock, ino: Ino, record: Arc<[u8]>, place: Place) -> Result<Self> {
+        Self::decode(sb, ino, Record::Replayed(record), place, Verify::NotEvenLinks)
+    }
+
     fn decode(sb: &SuperBlock, ino: Ino, record: Record, place: Place, verify: Verify) -> Result<Self> {
         let mut this = Self {
             ino,
@@ -77,7 +82,7 @@ impl Inode {
         };
         let (raw, extra) = this.raw().ok_or(truncated)?;
         let (raw, extra) = (*raw, extra.copied());
-        if raw.i_links_count.get() == 0 {
+        if raw.i_links_count.get() == 0 && verify != Verify::NotEvenLinks {
             return Err(Error::Stale);
         }
         this.generation = raw.i_generation.get();
@@ -120,21 +125,8 @@ impl Inode {
     /// Checks the checksum as `ext4_inode_csum_verify` does: over the whole record, its own fields as zeros; 32 bits
     /// if `i_extra_isize` reaches over the high half, else 16.
     fn verify(&self, raw: &RawInode, extra: Option<&RawInodeExtra>) -> Result<()> {
-        let record = self.record();
-        let parts = || {
-            let (before, rest) = record.split_at_checked(offset_of!(RawInode, l_i_checksum_lo))?;
-            let (old, new) = rest.get(2..)?.split_at_checked(2)?;
-            Some((before, old, new))
-        };
-        let Some((before, old, new)) = parts() else { return Ok(()) };
-        let crc = Crc::new(self.seed).add(before).add(&[0, 0]).add(old);
-        let wide = extra.filter(|extra| reaches(extra.i_extra_isize.get(), 0x84));
-        let (expected, high) = match (wide, new.split_at_checked(2).zip(new.get(4..))) {
-            (Some(extra), Some(((isize, _), after))) => {
-                (crc.add(isize).add(&[0, 0]).add(after).get(), extra.i_checksum_hi.get())
-            }
-            _ => (crc.add(new).low(), 0),
-        };
+        let Some((expected, wide)) = inode_checksum(self.seed, self.record()) else { return Ok(()) };
+        let high = extra.filter(|_| wide).map_or(0, |extra| extra.i_checksum_hi.get());
         let found = u32::from(raw.l_i_checksum_lo.get()) | u32::from(high) << 16;
         if found == expected {
             return Ok(());
@@ -159,11 +151,26 @@ impl Inode {
     }
 }
 
-/// Whether a record's checksum means anything.
+/// What of a record means anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verify {
     Checksum,
     Nothing,
+    NotEvenLinks,
+}
+
+/// The checksum that a record should carry, and whether it has room for all 32 bits: over the whole record, its own
+/// fields as zeros. `None` for a record that is too short.
+pub(crate) fn inode_checksum(seed: u32, record: &[u8]) -> Option<(u32, bool)> {
+    let (_, extra) = split_record(record)?;
+    let wide = extra.is_some_and(|extra| reaches(extra.i_extra_isize.get(), 0x84));
+    let (before, rest) = record.split_at_checked(offset_of!(RawInode, l_i_checksum_lo))?;
+    let (old, new) = rest.get(2..)?.split_at_checked(2)?;
+    let crc = Crc::new(seed).add(before).add(&[0, 0]).add(old);
+    match new.split_at_checked(2).zip(new.get(4..)).filter(|_| wide) {
+        Some(((isize, _), after)) => Some((crc.add(isize).add(&[0, 0]).add(after).get(), true)),
+        None => Some((crc.add(new).low(), false)),
+    }
 }
 
 /// The 32 bits of an inode number that the format knows; `Volume` has refused larger ones.

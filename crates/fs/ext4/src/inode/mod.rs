@@ -15,6 +15,8 @@ use alloc::sync::Arc;
 use obento_base::{FileKind, Ino};
 use obento_block::Block;
 
+pub(crate) use attr::{nanoseconds, timestamp};
+pub(crate) use decode::{inode_checksum, reaches};
 pub use flags::InodeFlags;
 
 use crate::raw::{RawInode, RawInodeExtra};

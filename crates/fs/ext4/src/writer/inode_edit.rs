@@ -1,0 +1,458 @@
+//! An inode that is being changed: a copy of its record, until `Writer::store_inode` puts it back.
+//!
+//! Invariant: `raw` and `rest` together have the super block's inode size; fields of `rest` are written only as far as
+//! `i_extra_isize` reaches.
+//! Locking: who holds one holds the inode's lock, exclusive, so that no second copy of the record is made meanwhile.
+//! Source: Linux `fs/ext4/inode.c` `ext4_fill_raw_inode`, `ext4_inode_blocks_set`.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use obento_base::wire::{FromBytes, IntoBytes, join, split};
+use obento_base::{Error, FileKind, Ino, Result, Timestamp};
+
+use crate::checksum::inode_seed;
+use crate::feature::RoCompat;
+use crate::inode::{Inode, InodeFlags, Place, inode_checksum, reaches};
+use crate::raw::{RawInode, RawInodeExtra};
+use crate::unit::VolBlock;
+use crate::volume::Volume;
+
+/// `i_extra_isize` that reaches over every field Linux knows.
+pub(crate) const FULL_EXTRA_ISIZE: u16 = 32;
+/// Bytes before the fields that `i_extra_isize` counts.
+const GOOD_OLD_SIZE: u16 = 128;
+
+/// One of an inode's timestamps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Time {
+    /// Last access.
+    Access,
+    /// Last change of the data.
+    Modify,
+    /// Last change.
+    Change,
+    /// Creation; lost where the inode has no room for it.
+    Birth,
+}
+
+/// A changed copy of an inode's record.
+#[derive(Clone)]
+pub struct InodeEdit {
+    volume: Arc<Volume>,
+    ino: Ino,
+    place: Place,
+    raw: RawInode,
+    rest: Vec<u8>,
+}
+
+impl InodeEdit {
+    /// A copy of `record`, which stands at `place`. Errors: Invalid for one that is too short; NoMemory.
+    pub(crate) fn new(volume: Arc<Volume>, ino: Ino, place: Place, record: &[u8]) -> Result<Self> {
+        let record = record.get(..volume.super_block().inode_size.into()).ok_or(Error::Invalid)?;
+        let (raw, old_rest) = RawInode::read_from_prefix(record).map_err(|_| Error::Invalid)?;
+        let mut rest = Vec::new();
+        rest.try_reserve_exact(old_rest.len())?;
+        rest.extend_from_slice(old_rest);
+        let mut this = Self { volume, ino, place, raw, rest };
+        this.use_extra_room();
+        Ok(this)
+    }
+
+    /// An inode that leaves `i_extra_isize` 0 though it has the room gets the fields, as `__ext4_iget` has it.
+    fn use_extra_room(&mut self) {
+        if let Some(extra) = self.extra_mut()
+            && extra.i_extra_isize.get() == 0
+        {
+            extra.i_extra_isize.set(FULL_EXTRA_ISIZE);
+        }
+    }
+
+    /// Its number.
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// Where it stands on the volume.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// A view for code that reads inodes: what this copy says now. Errors: Corrupt.
+    pub fn inode(&self) -> Result<Inode> {
+        Inode::from_edit(self.volume.super_block(), self.ino, self.record()?.into(), self.place)
+    }
+
+    /// The raw fields.
+    pub fn raw(&self) -> &RawInode {
+        &self.raw
+    }
+
+    fn extra(&self) -> Option<&RawInodeExtra> {
+        RawInodeExtra::ref_from_prefix(&self.rest).ok().map(|(extra, _)| extra)
+    }
+
+    fn extra_mut(&mut self) -> Option<&mut RawInodeExtra> {
+        RawInodeExtra::mut_from_prefix(&mut self.rest).ok().map(|(extra, _)| extra)
+    }
+
+    /// The fields past the first 128 bytes, if `i_extra_isize` reaches over the one that ends at byte `end` of the
+    /// record.
+    fn extra_to(&mut self, end: usize) -> Option<&mut RawInodeExtra> {
+        self.extra_mut().filter(|extra| reaches(extra.i_extra_isize.get(), end))
+    }
+
+    /// The whole record, but for its checksum. Errors: NoMemory.
+    pub fn record(&self) -> Result<Vec<u8>> {
+        let mut record = Vec::new();
+        record.try_reserve_exact(self.volume.super_block().inode_size.into())?;
+        record.extend_from_slice(self.raw.as_bytes());
+        record.extend_from_slice(&self.rest);
+        Ok(record)
+    }
+
+    /// The type of the file; a regular file for an inode that was never in use.
+    pub fn kind(&self) -> FileKind {
+        FileKind::from_mode(self.mode()).unwrap_or(FileKind::Regular)
+    }
+
+    /// `st_mode`.
+    pub fn mode(&self) -> u16 {
+        self.raw.i_mode.get()
+    }
+
+    /// Sets `st_mode`, kind included.
+    pub fn set_mode(&mut self, mode: u16) {
+        self.raw.i_mode.set(mode);
+    }
+
+    /// The link count as stored.
+    pub fn links(&self) -> u16 {
+        self.raw.i_links_count.get()
+    }
+
+    /// Sets the link count.
+    pub fn set_links(&mut self, links: u16) {
+        self.raw.i_links_count.set(links);
+    }
+
+    /// Size in bytes.
+    pub fn size(&self) -> u64 {
+        join(self.raw.i_size_lo.get(), self.raw.i_size_high.get())
+    }
+
+    /// Sets the size. Past 2 GiB the volume has to say so first: `Writer::need_large_file`.
+    pub fn set_size(&mut self, size: u64) {
+        let (low, high) = split(size);
+        self.raw.i_size_lo.set(low);
+        self.raw.i_size_high.set(high);
+    }
+
+    /// Flags.
+    pub fn flags(&self) -> InodeFlags {
+        InodeFlags::from_bits_retain(self.raw.i_flags.get())
+    }
+
+    /// Sets the flags, all of them.
+    pub fn set_flags(&mut self, flags: InodeFlags) {
+        self.raw.i_flags.set(flags.bits());
+    }
+
+    /// Whether all of `flags` are set.
+    pub fn has(&self, flags: InodeFlags) -> bool {
+        self.flags().contains(flags)
+    }
+
+    /// Sets some flags.
+    pub fn insert_flags(&mut self, flags: InodeFlags) {
+        self.set_flags(self.flags() | flags);
+    }
+
+    /// Clears some flags.
+    pub fn remove_flags(&mut self, flags: InodeFlags) {
+        self.set_flags(self.flags() - flags);
+    }
+
+    /// Owner and group.
+    pub fn owner(&self) -> (u32, u32) {
+        let raw = &self.raw;
+        let wide = |low: u16, high: u16| u32::from(low) | u32::from(high) << 16;
+        (wide(raw.i_uid.get(), raw.l_i_uid_high.get()), wide(raw.i_gid.get(), raw.l_i_gid_high.get()))
+    }
+
+    /// Sets owner and group.
+    pub fn set_owner(&mut self, uid: u32, gid: u32) {
+        let halves = |id: u32| {
+            let [a, b, c, d] = id.to_le_bytes();
+            (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]))
+        };
+        let ((uid, uid_high), (gid, gid_high)) = (halves(uid), halves(gid));
+        self.raw.i_uid.set(uid);
+        self.raw.l_i_uid_high.set(uid_high);
+        self.raw.i_gid.set(gid);
+        self.raw.l_i_gid_high.set(gid_high);
+    }
+
+    /// Which life of this number.
+    pub fn generation(&self) -> u32 {
+        self.raw.i_generation.get()
+    }
+
+    /// Sets the generation. Before anything is checksummed by it.
+    pub fn set_generation(&mut self, generation: u32) {
+        self.raw.i_generation.set(generation);
+    }
+
+    /// What the checksums of this file's blocks go on from.
+    pub fn checksum_seed(&self) -> u32 {
+        let ino = u32::try_from(self.ino.0).unwrap_or(0);
+        inode_seed(self.volume.super_block().checksum_seed, ino, self.generation())
+    }
+
+    /// `i_dtime`: the time of deletion, or the next orphan.
+    pub fn set_dtime(&mut self, dtime: u32) {
+        self.raw.i_dtime.set(dtime);
+    }
+
+    /// The block of extended attributes; 0 for none.
+    pub fn file_acl(&self) -> VolBlock {
+        let raw = &self.raw;
+        VolBlock(join(raw.i_file_acl_lo.get(), raw.l_i_file_acl_high.get().into()))
+    }
+
+    /// Sets the block of extended attributes, 0 for none. Errors: OutOfRange past 48 bits.
+    pub fn set_file_acl(&mut self, block: VolBlock) -> Result<()> {
+        let (low, high) = split(block.0);
+        let high = u16::try_from(high).map_err(|_| Error::OutOfRange)?;
+        self.raw.i_file_acl_lo.set(low);
+        self.raw.l_i_file_acl_high.set(high);
+        Ok(())
+    }
+
+    /// Space taken in units of 512 bytes.
+    pub fn sectors(&self) -> u64 {
+        let (raw, sb) = (&self.raw, self.volume.super_block());
+        if !sb.ro_compat.contains(RoCompat::HUGE_FILE) {
+            return raw.i_blocks_lo.get().into();
+        }
+        let count = join(raw.i_blocks_lo.get(), raw.l_i_blocks_high.get().into());
+        if self.has(InodeFlags::HUGE_FILE) {
+            count.saturating_mul((sb.block_size / 512).into())
+        } else {
+            count
+        }
+    }
+
+    /// Sets the space taken in units of 512 bytes. Errors: FileTooBig for more than the volume's features can count.
+    pub fn set_sectors(&mut self, sectors: u64) -> Result<()> {
+        let sb = self.volume.super_block();
+        let huge = sb.ro_compat.contains(RoCompat::HUGE_FILE);
+        let per_block = u64::from(sb.block_size / 512).max(1);
+        let (count, in_blocks) = match sectors >> 32 {
+            0 => (sectors, false),
+            _ if !huge => return Err(Error::FileTooBig),
+            high if high <= 0xffff => (sectors, false),
+            _ => (sectors.checked_div(per_block).unwrap_or(0), true),
+        };
+        let (low, high) = split(count);
+        let high = u16::try_from(high).map_err(|_| Error::FileTooBig)?;
+        self.raw.i_blocks_lo.set(low);
+        self.raw.l_i_blocks_high.set(high);
+        let flags = self.flags();
+        self.set_flags(if in_blocks { flags | InodeFlags::HUGE_FILE } else { flags - InodeFlags::HUGE_FILE });
+        Ok(())
+    }
+
+    /// Counts `blocks` blocks of the volume more. Errors: FileTooBig.
+    pub fn add_blocks(&mut self, blocks: u64) -> Result<()> {
+        let per_block = u64::from(self.volume.block_size() / 512);
+        let more = blocks.checked_mul(per_block).ok_or(Error::FileTooBig)?;
+        self.set_sectors(self.sectors().checked_add(more).ok_or(Error::FileTooBig)?)
+    }
+
+    /// Counts `blocks` blocks of the volume less.
+    pub fn remove_blocks(&mut self, blocks: u64) {
+        let per_block = u64::from(self.volume.block_size() / 512);
+        let left = self.sectors().saturating_sub(blocks.saturating_mul(per_block));
+        // Fewer can be counted wherever more were.
+        let _ = self.set_sectors(left);
+    }
+
+    /// `i_block`: block map, extent tree, target of a link or inline data.
+    pub fn i_block(&self) -> &[u8; 60] {
+        &self.raw.i_block
+    }
+
+    /// `i_block`, to be changed.
+    pub fn i_block_mut(&mut self) -> &mut [u8; 60] {
+        &mut self.raw.i_block
+    }
+
+    /// Byte offset of [`Self::xattr_bytes`] in the record; `None` where there is no room for attributes.
+    pub fn xattr_offset(&self) -> Option<u16> {
+        let start = GOOD_OLD_SIZE.saturating_add(self.extra()?.i_extra_isize.get());
+        let room = self.volume.super_block().inode_size.checked_sub(start)?;
+        (room > 4).then_some(start)
+    }
+
+    /// What follows the fields: room for attributes, magic number included. Empty where there is none.
+    pub fn xattr_bytes(&self) -> &[u8] {
+        let start = self.xattr_offset().map(|start| usize::from(start.saturating_sub(GOOD_OLD_SIZE)));
+        start.and_then(|start| self.rest.get(start..)).unwrap_or_default()
+    }
+
+    /// [`Self::xattr_bytes`], to be changed.
+    pub fn xattr_bytes_mut(&mut self) -> &mut [u8] {
+        let start = self.xattr_offset().map(|start| usize::from(start.saturating_sub(GOOD_OLD_SIZE)));
+        start.and_then(|start| self.rest.get_mut(start..)).unwrap_or_default()
+    }
+
+    /// Project for quotas. Errors: NotSupported where the inode has no room for it.
+    pub fn set_project(&mut self, project: u32) -> Result<()> {
+        self.extra_to(0xa0).ok_or(Error::NotSupported)?.i_projid.set(project);
+        Ok(())
+    }
+
+    /// A timestamp.
+    pub fn time(&self, time: Time) -> Timestamp {
+        let raw = &self.raw;
+        let reach = self.extra().map_or(0, |extra| extra.i_extra_isize.get());
+        let field = |end: usize, get: fn(&RawInodeExtra) -> u32| {
+            self.extra().filter(|_| reaches(reach, end)).map(get)
+        };
+        let (secs, extra) = match time {
+            Time::Access => (raw.i_atime.get(), field(0x90, |e| e.i_atime_extra.get())),
+            Time::Modify => (raw.i_mtime.get(), field(0x8c, |e| e.i_mtime_extra.get())),
+            Time::Change => (raw.i_ctime.get(), field(0x88, |e| e.i_ctime_extra.get())),
+            Time::Birth => {
+                (field(0x94, |e| e.i_crtime.get()).unwrap_or(0), field(0x98, |e| e.i_crtime_extra.get()))
+            }
+        };
+        crate::inode::timestamp(secs, extra)
+    }
+
+    /// Sets a timestamp, cut to the granularity. Errors: OutOfRange for one that the inode cannot hold.
+    pub fn set_time(&mut self, time: Time, to: Timestamp) -> Result<()> {
+        let end = match time {
+            Time::Access => 0x90,
+            Time::Modify => 0x8c,
+            Time::Change => 0x88,
+            Time::Birth => 0x98,
+        };
+        let wide = self.extra_to(end).is_some();
+        let (secs, extra) = encode_time(to, wide).ok_or(Error::OutOfRange)?;
+        match time {
+            Time::Access => self.raw.i_atime.set(secs),
+            Time::Modify => self.raw.i_mtime.set(secs),
+            Time::Change => self.raw.i_ctime.set(secs),
+            Time::Birth => {}
+        }
+        if let Some(fields) = self.extra_to(end) {
+            match time {
+                Time::Access => fields.i_atime_extra.set(extra),
+                Time::Modify => fields.i_mtime_extra.set(extra),
+                Time::Change => fields.i_ctime_extra.set(extra),
+                Time::Birth => {
+                    fields.i_crtime.set(secs);
+                    fields.i_crtime_extra.set(extra);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets a timestamp to what the clock says; what the inode cannot hold becomes the nearest that it can.
+    pub fn stamp(&mut self, time: Time, now: Timestamp) {
+        if self.set_time(time, now).is_err() {
+            let nearest = if now.secs() < 0 { i32::MIN } else { i32::MAX };
+            let _ = self.set_time(time, Timestamp::new(nearest.into(), 0));
+        }
+    }
+
+    /// Notes a change of the attributes: change time and counter.
+    pub fn touch(&mut self, now: Timestamp) {
+        let version = match self.version() {
+            // Never counted: what `Attr::change` showed instead was made of the change time.
+            0 => crate::inode::nanoseconds(self.time(Time::Change)),
+            version => version,
+        };
+        self.set_version(version.saturating_add(1));
+        self.stamp(Time::Change, now);
+    }
+
+    /// Notes a change of the data, or of a directory's names.
+    pub fn touch_data(&mut self, now: Timestamp) {
+        self.touch(now);
+        self.stamp(Time::Modify, now);
+    }
+
+    /// `i_version`: the change counter; the low half of the reference count of an `ea_inode`.
+    pub fn version(&self) -> u64 {
+        let high = self.extra().filter(|extra| reaches(extra.i_extra_isize.get(), 0x9c));
+        join(self.raw.l_i_version.get(), high.map_or(0, |extra| extra.i_version_hi.get()))
+    }
+
+    /// Sets `i_version`, cut to what the inode has room for.
+    pub fn set_version(&mut self, version: u64) {
+        let (low, high) = split(version);
+        self.raw.l_i_version.set(low);
+        if let Some(extra) = self.extra_to(0x9c) {
+            extra.i_version_hi.set(high);
+        }
+    }
+
+    /// Writes the record with its checksum to `target`, its place in a block of the inode table.
+    pub(crate) fn store(&self, target: &mut [u8]) {
+        let Some((first, rest)) = target.split_at_mut_checked(size_of::<RawInode>()) else { return };
+        first.copy_from_slice(self.raw.as_bytes());
+        rest.iter_mut().zip(&self.rest).for_each(|(to, from)| *to = *from);
+        if self.volume.super_block().has_metadata_csum() {
+            seal_record(target, self.checksum_seed());
+        }
+    }
+}
+
+/// Puts the checksum into an inode's record: 32 bits if `i_extra_isize` reaches over the high half, else 16.
+pub(crate) fn seal_record(record: &mut [u8], seed: u32) {
+    let Some((sum, wide)) = inode_checksum(seed, record) else { return };
+    let [a, b, c, d] = sum.to_le_bytes();
+    if let Ok((raw, rest)) = RawInode::mut_from_prefix(record) {
+        raw.l_i_checksum_lo.set(u16::from_le_bytes([a, b]));
+        if wide && let Ok((extra, _)) = RawInodeExtra::mut_from_prefix(rest) {
+            extra.i_checksum_hi.set(u16::from_le_bytes([c, d]));
+        }
+    }
+}
+
+/// Seconds and `extra` field of a timestamp; `None` if it does not fit. The inverse of `inode::timestamp`.
+fn encode_time(time: Timestamp, wide: bool) -> Option<(u32, u32)> {
+    let low = i32::from_le_bytes(*time.secs().to_le_bytes().first_chunk()?);
+    let epoch = time.secs().checked_sub(low.into())? >> 32;
+    let epoch = u32::try_from(epoch).ok().filter(|&epoch| if wide { epoch < 4 } else { epoch == 0 })?;
+    Some((low.cast_unsigned(), epoch | time.nanos() << 2))
+}
+
+impl core::fmt::Debug for InodeEdit {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "InodeEdit({}, {:?})", self.ino, self.raw)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inode::timestamp;
+
+    #[test]
+    fn times_are_encoded_to_what_reads_back_or_refused() {
+        for secs in [0, 1, -1, -0x8000_0000, 0x7fff_ffff, 0x8000_0000, 0x3_7fff_ffff] {
+            let time = Timestamp::new(secs, 999_999_999);
+            let (low, extra) = encode_time(time, true).unwrap();
+            assert_eq!(timestamp(low, Some(extra)), time);
+        }
+        assert_eq!(encode_time(Timestamp::new(0x3_8000_0000, 0), true), None);
+        assert_eq!(encode_time(Timestamp::new(-0x8000_0001, 0), true), None);
+        assert_eq!(encode_time(Timestamp::new(0x8000_0000, 0), false), None);
+        assert_eq!(encode_time(Timestamp::new(-5, 7), false).map(|(low, _)| low), Some(!4));
+    }
+}

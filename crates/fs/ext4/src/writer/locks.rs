@@ -1,0 +1,100 @@
+//! The locks of inodes.
+//!
+//! Invariant: an operation takes all of its inode locks at once, as a sorted set of stripes, before it begins its
+//! transaction; so no two operations wait for each other, and none waits for a commit that waits for it.
+//! Locking: after `vfs`'s guards and layouts, before `Transactions::begin`; groups, orphans and the cache come after.
+
+use alloc::vec::Vec;
+
+use obento_base::Ino;
+use obento_env::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Enough that operations on different inodes seldom meet.
+const STRIPES: u64 = 1024;
+
+/// The lock of one or more inodes. Its order is the lock order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LockKey(u16);
+
+impl LockKey {
+    /// The lock of `ino`.
+    pub fn of(ino: Ino) -> Self {
+        Self(u16::try_from(ino.0 % STRIPES).unwrap_or(0))
+    }
+}
+
+/// One lock a stripe of inode numbers.
+#[derive(Debug)]
+pub struct InodeLocks(Vec<RwLock<()>>);
+
+/// Inodes that nobody else reads or changes while this lives.
+#[derive(Debug)]
+pub struct LockedInodes<'a> {
+    keys: Vec<LockKey>,
+    _guards: Vec<RwLockWriteGuard<'a, ()>>,
+}
+
+impl InodeLocks {
+    /// Locks that nobody holds.
+    pub fn new() -> Self {
+        Self((0..STRIPES).map(|_| RwLock::new(())).collect())
+    }
+
+    fn stripe(&self, key: LockKey) -> &RwLock<()> {
+        #[expect(clippy::indexing_slicing, reason = "there are STRIPES of them")]
+        &self.0[usize::from(key.0)]
+    }
+
+    /// Locks one inode for reading.
+    pub fn read(&self, ino: Ino) -> RwLockReadGuard<'_, ()> {
+        self.stripe(LockKey::of(ino)).read()
+    }
+
+    /// Locks `inodes` for changing.
+    pub fn write(&self, inodes: &[Ino]) -> LockedInodes<'_> {
+        let mut keys: Vec<_> = inodes.iter().map(|&ino| LockKey::of(ino)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let guards = keys.iter().map(|&key| self.stripe(key).write()).collect();
+        LockedInodes { keys, _guards: guards }
+    }
+}
+
+impl Default for InodeLocks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl LockedInodes<'_> {
+    /// Whether `ino` is among them. If not, an operation that needs it drops the set and takes a larger one, and looks
+    /// up again what it knew.
+    pub fn covers(&self, ino: Ino) -> bool {
+        self.keys.binary_search(&LockKey::of(ino)).is_ok()
+    }
+}
+
+/// The number of stripes fits an index everywhere.
+const _: () = assert!(STRIPES <= 1 << 15);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_is_sorted_and_takes_each_lock_once() {
+        let locks = InodeLocks::new();
+        let set = locks.write(&[Ino(5000), Ino(12), Ino(12 + STRIPES), Ino(12)]);
+        assert_eq!(set.keys, [LockKey(12), LockKey::of(Ino(5000))]);
+        assert!(set.covers(Ino(12)) && !set.covers(Ino(13)));
+        drop(set);
+        let _shared = (locks.read(Ino(12)), locks.read(Ino(12 + STRIPES)));
+    }
+
+    #[test]
+    fn numbers_of_any_size_have_a_lock() {
+        let locks = InodeLocks::new();
+        assert_eq!(locks.0.len(), 1024);
+        drop(locks.read(Ino(u64::MAX)));
+    }
+}
