@@ -350,3 +350,20 @@ fn a_terminal_gets_columns_quotes_and_colours_as_from_ls() {
     // Nothing but obento's own colours reaches the terminal as an escape.
     assert!(!long.contains("\u{1b}[31m"), "{long}");
 }
+
+#[test]
+fn a_super_block_that_is_not_there_is_told_with_what_opens_the_volume() {
+    let folder = folder();
+    let by = |block: &str| {
+        let output = obento(folder.path(), &["ls", "--superblock", block, "disk.img.zst"]);
+        assert_eq!(output.status.code(), Some(2), "{block}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let past = "that is past the end of the volume, which has 14 MiB (14680064 bytes); without `--superblock` it opens\n";
+    for block in ["999999", "18446744073709551615"] {
+        let told = by(block);
+        assert!(told.ends_with(past) && told.contains(&format!("at block {block}: ")), "{told}");
+    }
+    let told = by("5");
+    assert!(told.contains("magic number") && told.ends_with("; without `--superblock` it opens\n"), "{told}");
+}

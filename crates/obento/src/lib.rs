@@ -63,7 +63,7 @@ pub use copy::{
 pub use data::Unread;
 pub use diff::{Change, DiffOptions, DiffReport, DiffSide, DiffSink, Difference, diff};
 pub use export::{ExportOptions, ExportReport, export};
-pub use image::{Content, Holds, Image, ImageNotice, Looks, OpenError, Options};
+pub use image::{Content, Holds, Image, ImageNotice, Looks, OpenError, Options, Otherwise};
 pub use registry::Registry;
 pub use text::{Escaped, escaped, human_size, uuid_text};
 pub use volume::{GlobError, Owners, Volume, is_pattern, matches};

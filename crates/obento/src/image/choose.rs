@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
+use obento_base::Error;
 use obento_block::{BlockDevice, Slice};
-use obento_driver::{Driver, Notice};
+use obento_driver::{Driver, Notice, OpenOptions};
 
-use super::{Content, Holds, Image, Looks, OpenError};
+use super::{Content, Holds, Image, Looks, OpenError, Otherwise};
 use crate::partition::{Partition, Scheme, Table};
 use crate::{Part, Volume};
+
+/// Bytes of a sector.
+const SECTOR: u64 = 512;
 
 /// What the device and each partition hold. The whole device is left out where partitions hold something.
 pub fn contents(image: &Image) -> Vec<Content> {
@@ -112,20 +116,16 @@ fn may_be_damaged(holds: &Holds) -> bool {
 
 /// Opens what fills `device`: by its signature, by the type that was asked for, or by a copy of its super block.
 fn open(image: &Image, device: Arc<dyn BlockDevice>, part: Option<Part>) -> Result<Volume, OpenError> {
-    let failed = |fs_type, error| OpenError::Volume {
-        image: image.path.clone(),
-        part: part.clone(),
-        fs_type,
-        error: Box::new(error),
-    };
     if let Some(driver) = forced(image) {
         let fs_type = driver.names().first().copied().unwrap_or_default();
-        return image.open_volume(device, driver).map_err(|error| failed(fs_type, error));
+        let opened = image.open_volume(device.clone(), driver);
+        return opened.map_err(|error| failed(image, &device, driver, part, fs_type, error));
     }
     let unreadable = |error| OpenError::Unreadable { image: image.path.clone(), error };
     match image.registry.probe(&*device).map_err(unreadable)? {
         Some((driver, probe)) => {
-            image.open_volume(device, driver).map_err(|error| failed(probe.fs_type, error))
+            let opened = image.open_volume(device.clone(), driver);
+            opened.map_err(|error| failed(image, &device, driver, part, probe.fs_type, error))
         }
         None => {
             let looks = Looks::of(&*device).map_err(unreadable)?;
@@ -137,6 +137,38 @@ fn open(image: &Image, device: Arc<dyn BlockDevice>, part: Option<Part>) -> Resu
             })
         }
     }
+}
+
+/// Why `driver` did not open what fills `device`.
+fn failed(
+    image: &Image,
+    device: &Arc<dyn BlockDevice>,
+    driver: &Arc<dyn Driver>,
+    part: Option<Part>,
+    fs_type: &'static str,
+    error: Error,
+) -> OpenError {
+    let (path, error) = (image.path.clone(), Box::new(error));
+    let Some(block) = image.options.super_block else {
+        return OpenError::Volume { image: path, part, fs_type, error };
+    };
+    // No format counts in blocks of less than a sector.
+    let is_outside = block.checked_mul(SECTOR).is_none_or(|start| start >= device.len());
+    let ends = is_outside.then(|| device.len());
+    let otherwise = otherwise(image, device, driver);
+    OpenError::SuperBlock { image: path, part, fs_type, block, ends, error, otherwise }
+}
+
+/// What becomes of the volume if no super block is asked for.
+fn otherwise(image: &Image, device: &Arc<dyn BlockDevice>, driver: &Arc<dyn Driver>) -> Otherwise {
+    let options = OpenOptions { super_block: None, ..image.options.for_driver() };
+    let Ok(fs) = driver.open(device.clone(), &options) else { return Otherwise::Fails };
+    let notices = Volume::new(fs).info().notices;
+    let copy = notices.iter().find_map(|notice| match notice {
+        Notice::BackupSuperBlock { block } => Some(*block),
+        _ => None,
+    });
+    copy.map_or(Otherwise::Opens, Otherwise::OpensByCopy)
 }
 
 /// The driver of the type that was asked for.

@@ -123,6 +123,70 @@ pub enum OpenError {
         /// What is wrong.
         error: Box<Error>,
     },
+    /// The driver could not open it by the super block that was asked for.
+    #[error(
+        "{}: cannot open the {fs_type} file system by the super block at block {block}: {}; {otherwise}",
+        At(image, part),
+        Why { error, ends: *ends }
+    )]
+    SuperBlock {
+        /// The image.
+        image: PathBuf,
+        /// Which part of it.
+        part: Option<Part>,
+        /// The type.
+        fs_type: &'static str,
+        /// Where it was to be.
+        block: u64,
+        /// The length of the volume in bytes, if that block lies past its end.
+        ends: Option<u64>,
+        /// What is wrong there.
+        error: Box<Error>,
+        /// What happens without asking for it.
+        otherwise: Otherwise,
+    },
+}
+
+/// What becomes of a volume if no super block is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Otherwise {
+    /// It opens.
+    Opens,
+    /// It opens by the copy at this block.
+    OpensByCopy(u64),
+    /// It does not open either.
+    Fails,
+}
+
+impl fmt::Display for Otherwise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Opens => f.write_str("without `--superblock` it opens"),
+            Self::OpensByCopy(block) => {
+                write!(f, "without `--superblock` it opens, by the copy at block {block}")
+            }
+            Self::Fails => f.write_str(
+                "copies are usually at blocks 32768, 98304 and 163840, or with blocks of 1 KiB at 8193, 24577 and 40961",
+            ),
+        }
+    }
+}
+
+/// What is wrong with a super block that was asked for.
+struct Why<'a> {
+    error: &'a Error,
+    ends: Option<u64>,
+}
+
+impl fmt::Display for Why<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ends {
+            Some(len) => {
+                write!(f, "that is past the end of the volume, which has {} ({len} bytes)", human_size(len))
+            }
+            None => self.error.fmt(f),
+        }
+    }
 }
 
 /// What to do about an error of a driver at opening.

@@ -27,7 +27,7 @@ use obento_host::{FileDevice, HostError};
 
 use crate::partition::{Partition, Table, TableNotice};
 use crate::{Part, Registry, Volume};
-pub use error::{Content, Holds, OpenError};
+pub use error::{Content, Holds, OpenError, Otherwise};
 pub use options::Options;
 pub use signature::Looks;
 
