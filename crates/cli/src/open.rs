@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use obento::{
-    Address, Error, Image, Node, Operand, Options, Part, Place, Registry, Replay, Symlinks, Unpacking,
-    Volume, is_pattern,
+    Address, Error, HostError, Image, Node, OpenError, Operand, Options, Part, Place, Registry, Replay,
+    Symlinks, Unpacking, Volume, is_pattern,
 };
 
 use crate::cli::GlobalOptions;
@@ -45,21 +45,37 @@ pub struct Found {
 #[derive(Default)]
 pub struct Opener {
     registry: Registry,
-    images: Vec<(PathBuf, Rc<Image>)>,
+    images: Vec<Known>,
     volumes: Vec<(PathBuf, Option<Part>, Rc<Volume>)>,
 }
 
+/// An open image.
+struct Known {
+    path: PathBuf,
+    image: Rc<Image>,
+    /// Whether its notices were told.
+    is_told: bool,
+}
+
 impl Opener {
-    /// The image at `path`.
-    pub fn image(&mut self, path: &PathBuf, context: &Context) -> Result<Rc<Image>, Report> {
-        if let Some((_, image)) = self.images.iter().find(|(known, _)| known == path) {
-            return Ok(image.clone());
+    /// The image at `path`, its notices not told: for who shows them in another way.
+    pub fn quiet_image(&mut self, path: &Path, context: &Context) -> Result<Rc<Image>, OpenError> {
+        if let Some(known) = self.images.iter().find(|known| known.path == path) {
+            return Ok(known.image.clone());
         }
         let image = Rc::new(open_image(path, &self.registry, context)?);
-        for notice in image.notices() {
-            context.note(path.as_os_str().as_bytes(), notice);
+        self.images.push(Known { path: path.to_owned(), image: image.clone(), is_told: false });
+        Ok(image)
+    }
+
+    /// The image at `path`.
+    pub fn image(&mut self, path: &Path, context: &Context) -> Result<Rc<Image>, Report> {
+        let image = self.quiet_image(path, context).map_err(cannot_open)?;
+        let known = self.images.iter_mut().find(|known| known.path == path);
+        if known.is_some_and(|known| !std::mem::replace(&mut known.is_told, true)) {
+            let name = path.as_os_str().as_bytes();
+            image.notices().iter().for_each(|notice| context.note(name, notice));
         }
-        self.images.push((path.clone(), image.clone()));
         Ok(image)
     }
 
@@ -82,7 +98,7 @@ impl Opener {
 }
 
 /// Opens an image, with a progress bar where it has to be unpacked for long.
-fn open_image(path: &Path, registry: &Registry, context: &Context) -> Result<Image, Report> {
+fn open_image(path: &Path, registry: &Registry, context: &Context) -> Result<Image, OpenError> {
     let meter = Arc::new(Mutex::new(Meter::new(context, "unpacking")));
     let (shared, name) = (meter.clone(), path.as_os_str().as_bytes().to_vec());
     let on_unpacking = move |unpacking: Unpacking| {
@@ -91,11 +107,21 @@ fn open_image(path: &Path, registry: &Registry, context: &Context) -> Result<Ima
     let options = Options { on_unpacking: Some(Arc::new(on_unpacking)), ..options(context.options()) };
     let opened = Image::open(path, registry, &options);
     meter.lock().unwrap_or_else(PoisonError::into_inner).finish();
-    opened.map_err(Report::plain)
+    opened
+}
+
+/// Why an image cannot be opened, and which option opens it.
+pub fn cannot_open(error: OpenError) -> Report {
+    let report = Report::plain(&error);
+    match error {
+        OpenError::Host(HostError::Reference { .. }) => report
+            .help("--allow-backing opens it, if you trust the image: it can name any file that you can read"),
+        _ => report,
+    }
 }
 
 /// How the options of every subcommand ask images to be opened.
-pub fn options(global: &GlobalOptions) -> Options {
+fn options(global: &GlobalOptions) -> Options {
     Options {
         fs_type: global.fs_type.clone(),
         replay: if global.no_replay { Replay::Skip } else { Replay::InMemory },

@@ -367,3 +367,25 @@ fn a_super_block_that_is_not_there_is_told_with_what_opens_the_volume() {
     let told = by("5");
     assert!(told.contains("magic number") && told.ends_with("; without `--superblock` it opens\n"), "{told}");
 }
+
+#[test]
+fn a_qcow2_image_with_a_backing_file_says_what_opens_it() {
+    if !require(&[Oracle::Program("qemu-img")]) {
+        return;
+    }
+    let folder = folder();
+    let raw = mutants::unpack(&folder.path().join("disk.img.zst"), folder.path()).unwrap();
+    let create = program("qemu-img")
+        .current_dir(folder.path())
+        .args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"])
+        .args([raw.file_name().unwrap(), "over.qcow2".as_ref()])
+        .status();
+    assert!(create.unwrap().success());
+    for args in [&["cp", "over.qcow2", "."][..], &["info", "over.qcow2"], &["ls", "over.qcow2"]] {
+        let output = obento(folder.path(), args);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(errors.contains("\n  help: --allow-backing opens it"), "{args:?}: {errors}");
+    }
+    let output = obento(folder.path(), &["cp", "--allow-backing", "over.qcow2", "."]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("help: all of the image is over.qcow2:/"));
+}

@@ -3,11 +3,10 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
 
 use obento::partition::Partition;
-use obento::{
-    Address, Content, Holds, Image, Part, Registry, StatFs, Volume, VolumeInfo, human_size, uuid_text,
-};
+use obento::{Address, Content, Holds, Image, Part, StatFs, Volume, VolumeInfo, human_size, uuid_text};
 
 use crate::context::Context;
 use crate::json::Line;
@@ -29,7 +28,7 @@ const NAME: usize = 22;
 /// An image and what was found in it.
 struct Findings {
     shown: Vec<u8>,
-    image: Image,
+    image: Rc<Image>,
     /// Whether one part was asked for.
     one_part: bool,
     contents: Vec<(Content, Option<Found>)>,
@@ -73,8 +72,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 /// Opens the image and every file system in it, or the one that was asked for.
 fn examine(argument: &OsString, context: &Context) -> Result<Findings, Report> {
     let address = Address::parse(argument).map_err(Report::plain)?;
-    let options = open::options(context.options());
-    let image = Image::open(&address.image, &Registry::default(), &options).map_err(Report::plain)?;
+    let image = context.opener().quiet_image(&address.image, context).map_err(open::cannot_open)?;
     let mut failures = Vec::new();
     let mut contents = Vec::new();
     if address.part.is_some() {

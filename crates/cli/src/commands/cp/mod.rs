@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use obento::sandbox::{self, Rights};
 use obento::{
-    CopyError, CopyReport, CopySource, FileKind, HostError, Loss, Operand, TargetIs, copy_out, copy_to_writer,
+    CopyError, CopyReport, CopySource, FileKind, HostError, Loss, OpenError, Operand, TargetIs, copy_out,
+    copy_to_writer,
 };
 use rustix::fs::{Mode, OFlags};
 
@@ -79,7 +80,7 @@ fn open_source(source: &OsStr, target: &Target, context: &Context) -> Result<Loc
     match (Operand::parse(source).map_err(Report::plain)?, target) {
         (Operand::Image(_), _) => open::open(source, context),
         (Operand::Stdio, _) => Err(failed("standard input could only go into an image").help(READ_ONLY)),
-        (Operand::Host(path), _) if is_image(&path) => {
+        (Operand::Host(path), _) if is_image(&path, context)? => {
             let path = format!("{}:/", printable(source.as_bytes()));
             Err(failed("this names no file in an image").help(format!("all of the image is {path}")))
         }
@@ -89,10 +90,24 @@ fn open_source(source: &OsStr, target: &Target, context: &Context) -> Result<Loc
     }
 }
 
-/// Whether a source without a path is probably an image.
-fn is_image(path: &Path) -> bool {
-    let image = obento::Image::open(path, &obento::Registry::default(), &obento::Options::default());
-    !path.is_dir() && image.is_ok_and(|image| image.probe_all().iter().any(|part| part.probe().is_some()))
+/// Whether a source without a path is an image, opened as the options say. Errors: it is one in a container that
+/// cannot be opened so.
+fn is_image(path: &Path, context: &Context) -> Result<bool, Report> {
+    if path.is_dir() {
+        return Ok(false);
+    }
+    match context.opener().quiet_image(path, context) {
+        Ok(image) => {
+            let volume = image.volume(None);
+            Ok(matches!(volume, Ok(_) | Err(OpenError::SeveralFileSystems { .. })))
+        }
+        Err(
+            error @ OpenError::Host(
+                HostError::Reference { .. } | HostError::Unsupported { .. } | HostError::Damaged { .. },
+            ),
+        ) => Err(open::cannot_open(error)),
+        Err(_) => Ok(false),
+    }
 }
 
 /// Gives up the right to write anywhere but to the target. A target that cannot be opened is for the copy to tell.
