@@ -28,6 +28,7 @@ extern crate std;
 mod acl;
 mod checksum;
 mod contract;
+#[allow(dead_code, unused_imports, reason = "taken up by the operations")]
 mod dir;
 mod fast_commit;
 mod feature;

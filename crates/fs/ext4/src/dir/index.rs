@@ -9,20 +9,21 @@
 
 use alloc::vec::Vec;
 
-use obento_base::{Corrupt, Result, Structure};
+use obento_base::{Corrupt, Error, Result, Structure};
 use obento_block::Block;
 use zerocopy::FromBytes;
 
 use super::block::Store;
+use super::grow::Growth;
 use super::hash::{CONTINUED, Hasher};
 use super::record::record_len;
 use crate::raw::{RawDirEntry, RawDxCountLimit, RawDxEntry, RawDxRootInfo};
 
 /// `.` and `..`: 12 bytes each.
-const INFO: usize = 24;
-const ROOT_TABLE: usize = 32;
-const NODE_TABLE: usize = 8;
-const ENTRY: usize = size_of::<RawDxEntry>();
+pub(super) const INFO: usize = 24;
+pub(super) const ROOT_TABLE: usize = 32;
+pub(super) const NODE_TABLE: usize = 8;
+pub(super) const ENTRY: usize = size_of::<RawDxEntry>();
 /// The bits of `dx_entry.block` that are a block number (`dx_get_block`).
 const BLOCK_MASK: u32 = 0x0fff_ffff;
 /// `EXT2_HASH_FLAG_INCOMPAT`.
@@ -126,6 +127,13 @@ pub(super) fn check_node(store: &Store<'_>, block: Block) -> Result<()> {
     Node::decode(store, block, NODE_TABLE).map(drop)
 }
 
+/// Whether nothing stands where a node has its table.
+pub(super) fn has_no_table(bytes: &[u8]) -> bool {
+    bytes
+        .get(NODE_TABLE..NODE_TABLE.saturating_add(ENTRY))
+        .is_some_and(|entry| entry.iter().all(|&byte| byte == 0))
+}
+
 /// A way from the root to a leaf.
 pub(super) struct Path<'a> {
     index: &'a Index<'a>,
@@ -187,8 +195,31 @@ impl Path<'_> {
         Some(Leaf { at: frame.node.child(frame.at), low: frame.low(), next })
     }
 
+    /// What makes room for one more leaf beside the one at the end of the path: the lowest change that can be made
+    /// by itself. Errors: NoSpace if the tree is as high and as full as it can be.
+    pub(super) fn growth(&self, leaf: Block) -> Result<Growth> {
+        let fork = |frame: &Frame| Fork { node: frame.node.clone(), at: frame.at };
+        let shape = self.index.store.shape;
+        let full = |frame: &&Frame| frame.node.count >= shape.table_limit(frame.node.table);
+        // The nodes above the leaf that are full, and the one that is not, from the bottom up.
+        let blocked = self.frames.iter().rev().take_while(full).count();
+        let mut from_bottom = self.frames.iter().rev().skip(blocked.saturating_sub(1));
+        match (blocked, from_bottom.next(), from_bottom.next()) {
+            (0, Some(parent), _) => {
+                Ok(Growth::Leaf { leaf, parent: fork(parent), hasher: self.index.hasher })
+            }
+            (_, Some(node), Some(parent)) => {
+                Ok(Growth::Node { node: node.node.clone(), parent: fork(parent) })
+            }
+            (_, Some(root), None) if self.index.levels.saturating_add(1) < shape.max_levels => {
+                Ok(Growth::Deepen { root: root.node.clone() })
+            }
+            _ => Err(Error::NoSpace),
+        }
+    }
+
     /// The entry at the end of the path as an error.
-    pub(super) fn bad_entry(&self) -> obento_base::Error {
+    pub(super) fn bad_entry(&self) -> Error {
         let store = &self.index.store;
         let frame = self.frames.last();
         let (node, at) = frame.map_or((&self.index.root, 0), |frame| (&frame.node, frame.at));
@@ -198,12 +229,26 @@ impl Path<'_> {
 }
 
 /// A node whose table lies within its block.
-#[derive(Clone)]
-struct Node {
-    block: Block,
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) block: Block,
     /// Byte offset of the table.
-    table: usize,
-    count: u16,
+    pub(super) table: usize,
+    pub(super) count: u16,
+}
+
+/// An entry of a node.
+#[derive(Debug)]
+pub(super) struct Fork {
+    pub(super) node: Node,
+    pub(super) at: u16,
+}
+
+impl Fork {
+    /// The block that the entry names.
+    pub(super) fn child(&self) -> u32 {
+        self.node.child(self.at)
+    }
 }
 
 impl Node {
@@ -234,11 +279,11 @@ impl Node {
     }
 
     /// The hash of an entry other than the first.
-    fn hash(&self, at: u16) -> Option<u32> {
+    pub(super) fn hash(&self, at: u16) -> Option<u32> {
         self.entry(at).map(|entry| entry.hash.get())
     }
 
-    fn child(&self, at: u16) -> u32 {
+    pub(super) fn child(&self, at: u16) -> u32 {
         self.entry(at).map_or(0, |entry| entry.block.get() & BLOCK_MASK)
     }
 
@@ -285,13 +330,7 @@ fn check_fake(store: &Store<'_>, block: &Block) -> Result<()> {
     Ok(())
 }
 
-fn bad(
-    store: &Store<'_>,
-    block: &Block,
-    field: &'static str,
-    offset: usize,
-    found: u32,
-) -> obento_base::Error {
+fn bad(store: &Store<'_>, block: &Block, field: &'static str, offset: usize, found: u32) -> Error {
     let structure = Structure::DirectoryIndex(store.shape.dir);
     let offset = u32::try_from(offset).unwrap_or(u32::MAX);
     Corrupt::Field { structure, field, block: block.number(), offset, found: found.into() }.into()

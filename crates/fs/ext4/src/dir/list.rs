@@ -159,11 +159,7 @@ impl<'a, 's> Listing<'a, 's> {
             if record.inode == 0 || run.is_dots(position, &record) {
                 continue;
             }
-            let hash = match self.shape.fold {
-                // What cannot be folded is hashed as it is.
-                Some(_) => hasher.hash(self.folder.fold(record.name).unwrap_or(record.name)),
-                None => hasher.hash(record.name),
-            };
+            let hash = self.shape.hash(hasher, &mut self.folder, record.name);
             self.slots.push(Slot { hash, run: number, offset: record.offset });
         }
         Ok(())

@@ -1,19 +1,48 @@
-//! Finding one name in a directory: by the index if it has one and the index is whole, otherwise from front to back.
+//! Finding one name in a directory, and room for one that is not there: by the index if it has one and the index is
+//! whole, otherwise from front to back.
 //!
-//! Source: Linux fs/ext4/namei.c, `__ext4_find_entry`, `ext4_dx_find_entry`, `ext4_match`.
+//! Invariant: a block is walked once, whether a name or room is looked for or both.
+//! Source: Linux fs/ext4/namei.c, `__ext4_find_entry`, `ext4_dx_find_entry`, `ext4_match`, `ext4_find_dest_de`.
 
 use core::ops::ControlFlow;
 
 use alloc::vec::Vec;
 
 use obento_base::{Error, Ino, Result};
+use obento_block::Block;
 
 use super::Shape;
 use super::block::Store;
 use super::fold::{Folder, same};
+use super::grow::Growth;
 use super::hash::Hasher;
-use super::index::Index;
-use super::record::Records;
+use super::index::{Index, Path};
+use super::leaf::{Slot, Spot, needed};
+use super::record::{Record, Records};
+
+/// Where entries lie.
+#[derive(Clone, Debug)]
+pub(crate) enum Home {
+    Block(Block),
+    /// The first (0) or the second (1) part of an inline directory.
+    Inline(usize),
+}
+
+/// A name that was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Hit {
+    pub(crate) home: Home,
+    pub(crate) spot: Spot,
+    pub(crate) ino: Ino,
+}
+
+/// Where a name that is not there yet can go.
+#[derive(Debug)]
+pub(crate) enum Room {
+    Slot(Home, Slot),
+    /// Nowhere before the directory has grown.
+    Grow(Growth),
+}
 
 /// A name that is looked for.
 pub(super) struct Search<'a> {
@@ -38,7 +67,7 @@ impl<'a> Search<'a> {
     }
 
     /// Looks by the index. An index that is damaged, or may have been made with other foldings, is passed by.
-    pub(super) fn indexed(&mut self, store: Store<'_>) -> Result<Ino> {
+    pub(super) fn indexed(&mut self, store: Store<'_>) -> Result<Hit> {
         match self.by_index(store) {
             Err(Error::NotFound) if self.shape.fold.is_none_or(|fold| !fold.scan) => Err(Error::NotFound),
             Err(Error::NotFound | Error::Corrupt(_) | Error::Unsupported(_) | Error::Device(_)) => {
@@ -48,22 +77,27 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn by_index(&mut self, store: Store<'_>) -> Result<Ino> {
+    fn by_index(&mut self, store: Store<'_>) -> Result<Hit> {
         let index = Index::open(store)?;
         let hash = self.hash(&index.hasher);
         let mut path = index.path(Some(hash));
         path.descend()?;
+        self.leaves(store, &mut path, hash)?.ok_or(Error::NotFound)
+    }
+
+    /// Looks through the leaf at the end of `path` and those after it that go on with `hash`.
+    fn leaves(&mut self, store: Store<'_>, path: &mut Path<'_>, hash: u32) -> Result<Option<Hit>> {
         for _ in 0..self.shape.blocks {
             let Some(leaf) = path.leaf() else { break };
             let block = store.leaf(leaf.at)?;
-            if let Some(found) = self.search(&store.records(leaf.at, &block))? {
-                return Ok(found);
+            if let Some(found) = self.look(&store.records(leaf.at, &block), |_| {})? {
+                return Ok(Some(hit(Home::Block(block), found)));
             }
             if !leaf.continues(hash) || !path.advance()? {
                 break;
             }
         }
-        Err(Error::NotFound)
+        Ok(None)
     }
 
     fn hash(&self, hasher: &Hasher) -> u32 {
@@ -71,14 +105,23 @@ impl<'a> Search<'a> {
     }
 
     /// Looks through all blocks. What could not be read may have held the name: then its error, not `NotFound`.
-    pub(super) fn linear(&mut self, store: Store<'_>) -> Result<Ino> {
+    pub(super) fn linear(&mut self, store: Store<'_>) -> Result<Hit> {
+        self.scan(store, |_, _, _| {})
+    }
+
+    /// [`Self::linear`], which hands every record that is passed by to `pass`, with its block and the block's place.
+    fn scan(&mut self, store: Store<'_>, mut pass: impl FnMut(u32, &Block, &Record<'_>)) -> Result<Hit> {
         let mut answer = Err(Error::NotFound);
         let _ = store.scan(0, |at, block| {
-            match block.and_then(|block| self.search(&store.records(at, block))) {
+            let found = block.and_then(|block| {
+                let found = self.look(&store.records(at, block), |record| pass(at, block, record))?;
+                Ok(found.map(|found| hit(Home::Block(block.clone()), found)))
+            });
+            match found {
                 Ok(None) => return ControlFlow::Continue(()),
                 Ok(Some(found)) => answer = Ok(found),
                 Err(error) => {
-                    if answer == Err(Error::NotFound) {
+                    if matches!(answer, Err(Error::NotFound)) {
                         answer = Err(error);
                     }
                     return ControlFlow::Continue(());
@@ -89,13 +132,21 @@ impl<'a> Search<'a> {
         answer
     }
 
-    /// Looks through one run of records.
-    pub(super) fn search(&mut self, run: &Records<'_>) -> Result<Option<Ino>> {
+    /// Looks through one run of records; those that are passed by go to `pass`.
+    pub(super) fn look(
+        &mut self,
+        run: &Records<'_>,
+        mut pass: impl FnMut(&Record<'_>),
+    ) -> Result<Option<(Spot, Ino)>> {
+        let mut before = None;
         for record in run.walk() {
             let record = record?;
             if record.inode != 0 && self.matches(record.name) {
-                return run.inode(&record, self.shape.max_ino).map(Some);
+                let ino = run.inode(&record, self.shape.max_ino)?;
+                return Ok(Some((Spot { offset: record.offset, before }, ino)));
             }
+            pass(&record);
+            before = Some(record.offset);
         }
         Ok(None)
     }
@@ -104,6 +155,104 @@ impl<'a> Search<'a> {
         match self.shape.fold {
             Some(fold) => same(fold, self.name, self.folded.as_deref(), name, &mut self.folder),
             None => self.name == name,
+        }
+    }
+
+    /// Where in an indexed directory the name can go. Errors: Exists; Corrupt; NoSpace if the index is full.
+    pub(super) fn room_in_index(&mut self, store: Store<'_>) -> Result<Room> {
+        let index = Index::open(store)?;
+        let hash = self.hash(&index.hasher);
+        let mut path = index.path(Some(hash));
+        path.descend()?;
+        let leaf = path.leaf().ok_or_else(|| path.bad_entry())?;
+        let block = store.leaf(leaf.at)?;
+        let mut wanted = Wanted::new(self.name, self.shape.records_end());
+        if self.look(&store.records(leaf.at, &block), |record| wanted.see(record, false))?.is_some() {
+            return Err(Error::Exists);
+        }
+        let room = match wanted.slot {
+            Some(slot) => Ok(Room::Slot(Home::Block(block), slot)),
+            None => path.growth(block).map(Room::Grow),
+        };
+        if leaf.continues(hash) && path.advance()? && self.leaves(store, &mut path, hash)?.is_some() {
+            return Err(Error::Exists);
+        }
+        if self.shape.fold.is_some_and(|fold| fold.scan) {
+            absent(self.linear(store))?;
+        }
+        room
+    }
+
+    /// Where in a directory without an index the name can go. Errors: Exists; Corrupt if what may hold it already
+    /// cannot be read.
+    pub(super) fn room_in_blocks(&mut self, store: Store<'_>) -> Result<Room> {
+        let mut wanted = Wanted::new(self.name, self.shape.records_end());
+        let mut home = None;
+        absent(self.scan(store, |at, block, record| {
+            wanted.see(record, at == 0 && record.offset == 0);
+            if wanted.slot.is_some() && home.is_none() {
+                home = Some(block.clone());
+            }
+        }))?;
+        Ok(match (home, wanted.slot, self.shape.new_index) {
+            (Some(block), Some(slot), _) => Room::Slot(Home::Block(block), slot),
+            (_, _, Some(version)) if self.shape.blocks == 1 => {
+                Room::Grow(Growth::Index { first: store.leaf(0)?, version })
+            }
+            _ => Room::Grow(Growth::Append),
+        })
+    }
+
+    /// Where in the two parts of an inline directory the name can go; none if it is to grow. Errors: Exists.
+    pub(super) fn room_inline(&mut self, runs: &[Records<'_>; 2]) -> Result<Option<Room>> {
+        let mut room = None;
+        for (part, run) in runs.iter().enumerate() {
+            let end = u32::try_from(run.bytes.len()).unwrap_or(u32::MAX);
+            let mut wanted = Wanted::new(self.name, end);
+            if self.look(run, |record| wanted.see(record, false))?.is_some() {
+                return Err(Error::Exists);
+            }
+            room = room.or(wanted.slot.map(|slot| Room::Slot(Home::Inline(part), slot)));
+        }
+        Ok(room)
+    }
+}
+
+fn hit(home: Home, (spot, ino): (Spot, Ino)) -> Hit {
+    Hit { home, spot, ino }
+}
+
+/// Exists if the name was found.
+fn absent(found: Result<Hit>) -> Result<()> {
+    match found {
+        Ok(_) => Err(Error::Exists),
+        Err(Error::NotFound) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The first record with enough room.
+struct Wanted {
+    need: u32,
+    /// Where the run ends for records; a checksum behind it looks like one.
+    end: u32,
+    slot: Option<Slot>,
+}
+
+impl Wanted {
+    fn new(name: &[u8], end: u32) -> Self {
+        Self { need: needed(name.len()), end, slot: None }
+    }
+
+    /// Looks at `record`; nothing may come between `.` and `..`.
+    fn see(&mut self, record: &Record<'_>, is_dot: bool) {
+        if self.slot.is_some() || is_dot {
+            return;
+        }
+        let used = if record.inode == 0 { 0 } else { needed(record.name.len()) };
+        let fits = record.len.checked_sub(used).is_some_and(|left| left >= self.need);
+        if fits && record.offset.saturating_add(record.len) <= self.end {
+            self.slot = Some(Slot { offset: record.offset, len: record.len, used });
         }
     }
 }

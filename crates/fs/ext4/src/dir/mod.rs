@@ -8,13 +8,19 @@
 
 mod block;
 mod case;
+#[cfg(test)]
+mod change_tests;
 mod cookie;
 mod fold;
+mod grow;
 mod hash;
 mod index;
+mod leaf;
 mod list;
 mod lookup;
+mod node;
 mod record;
+mod split;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -25,16 +31,20 @@ use core::ops::ControlFlow;
 
 use obento_base::{Corrupt, Error, Ino, Name, Result, Structure};
 use obento_block::Block;
-use obento_driver::{Cookie, EntrySink};
+use obento_driver::{Cookie, DirEntry, EntrySink};
 
 use block::{DirBlocks, Store};
 pub(crate) use cookie::END as COOKIES_END;
 use cookie::{Offsets, Resume};
 pub(crate) use fold::{Fold, Folder};
+pub(crate) use grow::{DirTxn, Grown, Growth};
+use hash::NameHash;
 pub(crate) use hash::{Chars, Hasher};
 use index::Index;
+pub(crate) use leaf::{NewEntry, Slot, Spot};
 use list::{ALL_HASHES, Listing};
 use lookup::Search;
+pub(crate) use lookup::{Hit, Home, Room};
 use record::Records;
 pub(crate) use record::record_len;
 
@@ -59,6 +69,8 @@ pub(crate) struct Shape {
     /// What the checksums of this directory's blocks go on from, if it has any.
     pub(crate) checksum_seed: Option<u32>,
     pub(crate) order: Order,
+    /// The hash version of an index that this directory may get; none if the volume has no indexes.
+    pub(crate) new_index: Option<u8>,
     /// Whether the inode says that there is an index.
     pub(crate) indexed: bool,
     /// How many levels an index may have, its root included.
@@ -67,6 +79,17 @@ pub(crate) struct Shape {
     pub(crate) hash_seed: [u32; 4],
     /// Set if names are compared without case.
     pub(crate) fold: Option<Fold>,
+}
+
+impl Shape {
+    /// The hash of `name` in a directory of this shape.
+    fn hash(&self, hasher: &Hasher, folder: &mut Folder, name: &[u8]) -> NameHash {
+        match self.fold {
+            // What cannot be folded is hashed as it is.
+            Some(_) => hasher.hash(folder.fold(name).unwrap_or(name)),
+            None => hasher.hash(name),
+        }
+    }
 }
 
 /// In which order a directory without an index is listed.
@@ -137,6 +160,11 @@ impl<'a> Directory<'a> {
 
     /// The inode that `name` names. Errors: NotFound; Corrupt if what may have held it cannot be read.
     pub(crate) fn lookup(&self, name: &Name) -> Result<Ino> {
+        self.find(name).map(|hit| hit.ino)
+    }
+
+    /// Where `name` stands. Errors: as [`Self::lookup`].
+    pub(crate) fn find(&self, name: &Name) -> Result<Hit> {
         if name.as_bytes().len() > NAME_MAX {
             return Err(Error::NotFound);
         }
@@ -148,13 +176,58 @@ impl<'a> Directory<'a> {
             }
             Body::Inline(inline) => {
                 let [first, rest] = inline.runs(&self.shape);
-                match (search.search(&first), search.search(&rest)) {
-                    (Ok(Some(found)), _) | (_, Ok(Some(found))) => Ok(found),
+                let hit = |part, (spot, ino)| Hit { home: Home::Inline(part), spot, ino };
+                match (search.look(&first, |_| {}), search.look(&rest, |_| {})) {
+                    (Ok(Some(found)), _) => Ok(hit(0, found)),
+                    (_, Ok(Some(found))) => Ok(hit(1, found)),
                     (Err(error), _) | (_, Err(error)) => Err(error),
                     (Ok(None), Ok(None)) => Err(Error::NotFound),
                 }
             }
         }
+    }
+
+    /// Where `name`, which is not there, can go. Errors: NameTooLong; Invalid for a name that is not UTF-8 where the
+    /// volume insists on it; Exists; Corrupt; NoSpace if the index is full.
+    pub(crate) fn room(&self, name: &Name) -> Result<Room> {
+        let bytes = name.as_bytes();
+        if bytes.len() > NAME_MAX {
+            return Err(Error::NameTooLong);
+        }
+        if self.shape.fold.is_some_and(|fold| fold.strict) && str::from_utf8(bytes).is_err() {
+            return Err(Error::Invalid);
+        }
+        let mut search = Search::new(&self.shape, bytes)?;
+        match &self.body {
+            Body::Blocks(blocks) => {
+                let store = Store { shape: &self.shape, blocks: *blocks };
+                if self.shape.indexed { search.room_in_index(store) } else { search.room_in_blocks(store) }
+            }
+            Body::Inline(inline) => {
+                let room = search.room_inline(&inline.runs(&self.shape))?;
+                Ok(room.unwrap_or(Room::Grow(Growth::Inline)))
+            }
+        }
+    }
+
+    /// Whether nothing is in the directory but `.` and `..`. Errors: Corrupt if a part of it cannot be read.
+    pub(crate) fn is_empty(&self) -> Result<bool> {
+        let mut empty = Ok(true);
+        let mut sink = |entry: Result<DirEntry<'_>>| {
+            empty = entry.map(|_| false);
+            ControlFlow::Break(())
+        };
+        let mut listing = Listing::new(&self.shape, &mut sink);
+        let _ = match &self.body {
+            Body::Inline(inline) => {
+                inline.runs(&self.shape).iter().try_for_each(|run| listing.run(run, 0, 0, Offsets::Plain))
+            }
+            Body::Blocks(blocks) => {
+                let store = Store { shape: &self.shape, blocks: *blocks };
+                listing.linear(store, 0, Offsets::Plain)
+            }
+        };
+        empty
     }
 
     /// Whether block `at` is what its place asks for: entries or a node of the index, with the right checksum.
@@ -163,7 +236,12 @@ impl<'a> Directory<'a> {
         let store = Store { shape: &self.shape, blocks: *blocks };
         match at {
             0 if self.shape.indexed => Index::open(store).map(drop),
-            _ if self.shape.indexed && store.is_node(block) => index::check_node(&store, block.clone()),
+            // Without checksums a leaf that was emptied looks like a node, but for the table.
+            _ if self.shape.indexed && store.is_node(block) => match index::check_node(&store, block.clone())
+            {
+                Err(_) if self.shape.checksum_seed.is_none() && index::has_no_table(block) => Ok(()),
+                checked => checked,
+            },
             _ => store.verify_leaf(block),
         }
     }

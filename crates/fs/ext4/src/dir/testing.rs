@@ -157,7 +157,7 @@ pub(super) fn list_in_steps(directory: &Directory<'_>) -> Seen {
     seen
 }
 
-fn shape(blocks: u32) -> Shape {
+pub(super) fn shape(blocks: u32) -> Shape {
     Shape {
         dir: DIR,
         block_size: SIZE,
@@ -166,6 +166,7 @@ fn shape(blocks: u32) -> Shape {
         file_types: true,
         checksum_seed: None,
         order: Order::Offset,
+        new_index: None,
         indexed: false,
         max_levels: 2,
         chars: Chars::Signed,

@@ -21,6 +21,8 @@ const UTF8_12_1: u16 = 1;
 /// `EXT4_HTREE_LEVEL` and `EXT4_HTREE_LEVEL_COMPAT`.
 const LEVELS_LARGE_DIR: u8 = 3;
 const LEVELS: u8 = 2;
+/// `DX_HASH_TEA`: the versions beyond are not written to an index.
+const MAX_STORED_HASH: u8 = 2;
 
 impl Volume {
     /// Hands the entries of `dir` from `from` on to `sink`, damage among them. Errors: NotDirectory; Unsupported if
@@ -88,7 +90,8 @@ impl Volume {
         let unsigned = sb.raw.s_flags.get() & UNSIGNED_HASH != 0;
         let chars = if unsigned { Chars::Unsigned } else { Chars::Signed };
         let hash_seed = sb.raw.s_hash_seed.map(|word| word.get());
-        let hasher = Hasher::new(sb.raw.s_def_hash_version, chars, hash_seed);
+        let version = sb.raw.s_def_hash_version;
+        let hasher = Hasher::new(version, chars, hash_seed);
         Ok(Shape {
             dir: inode.ino(),
             block_size: sb.block_size,
@@ -100,6 +103,7 @@ impl Volume {
                 Ok(hasher) if has_index && (is_inline || blocks == 1) => Order::Hash(hasher),
                 _ => Order::Offset,
             },
+            new_index: (has_index && hasher.is_ok() && version <= MAX_STORED_HASH).then_some(version),
             indexed: has_index && inode.has(InodeFlags::INDEX) && !is_inline,
             max_levels: if sb.incompat.contains(Incompat::LARGE_DIR) { LEVELS_LARGE_DIR } else { LEVELS },
             chars,

@@ -1,0 +1,199 @@
+//! Letting a directory grow, one step at a time.
+//!
+//! Invariant: after each step the directory holds the same names and is whole, so that the next step may fail, for
+//! want of space, and what was done so far stays.
+//! Invariant: within a step, everything that can fail comes before the first edit.
+//! Source: Linux fs/ext4/namei.c, `ext4_dx_add_entry`, `do_split`, `make_indexed_dir`.
+
+use alloc::vec::Vec;
+
+use obento_base::wire::to_usize;
+use obento_base::{Error, Result};
+use obento_block::Block;
+
+use super::Shape;
+use super::block::DirBlocks;
+use super::hash::Hasher;
+use super::index::{Fork, Node};
+use super::leaf::needed;
+use super::node::entries;
+use super::record::Records;
+use super::split::split;
+
+/// The blocks of a directory that is being changed.
+pub(crate) trait DirTxn: DirBlocks {
+    /// Leave to change a block.
+    type Taken;
+
+    /// Takes a block of the directory.
+    fn take(&mut self, block: &Block) -> Result<Self::Taken>;
+
+    /// One more block at the end of the directory, and which it is. Errors: NoSpace, after which nothing has changed.
+    fn append(&mut self) -> Result<(u32, Self::Taken)>;
+
+    /// Changes a block.
+    fn edit(&mut self, taken: &Self::Taken, change: impl FnOnce(&mut [u8]));
+}
+
+/// What must be done before an entry finds room.
+#[derive(Debug)]
+pub(crate) enum Growth {
+    /// The inode has no room for more.
+    Inline,
+    /// One more block of entries.
+    Append,
+    /// The directory's only block becomes the root of an index.
+    Index { first: Block, version: u8 },
+    /// A leaf is split in two.
+    Leaf { leaf: Block, parent: Fork, hasher: Hasher },
+    /// A node of the index is split in two.
+    Node { node: Node, parent: Fork },
+    /// The index gets one more level.
+    Deepen { root: Node },
+}
+
+/// What a step of growth asks of the inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Grown {
+    /// Nothing more.
+    Done,
+    /// Its flag `INDEX` is to be set.
+    Indexed,
+}
+
+impl Growth {
+    /// Does this step to a directory of `shape`. Errors: NoSpace; Corrupt; those of the device.
+    pub(crate) fn act<T: DirTxn>(self, shape: &Shape, txn: &mut T) -> Result<Grown> {
+        match self {
+            // Who knows inodes moves the entries to a block.
+            Self::Inline => return Err(Error::Invalid),
+            Self::Append => {
+                let (_, taken) = txn.append()?;
+                txn.edit(&taken, |bytes| shape.blank_block(bytes));
+            }
+            Self::Index { first, version } => {
+                make_index(shape, txn, first, version)?;
+                return Ok(Grown::Indexed);
+            }
+            Self::Leaf { leaf, parent, hasher } => split_leaf(shape, txn, leaf, parent, &hasher)?,
+            Self::Node { node, parent } => split_node(shape, txn, node, parent)?,
+            Self::Deepen { root } => deepen(shape, txn, root)?,
+        }
+        Ok(Grown::Done)
+    }
+}
+
+/// Moves all but `.` and `..` of the first block to a second one, and makes the first a root.
+fn make_index<T: DirTxn>(shape: &Shape, txn: &mut T, first: Block, version: u8) -> Result<()> {
+    let moved = without_dots(shape, &first)?;
+    let root = txn.take(&first)?;
+    drop(first);
+    let (at, leaf) = txn.append()?;
+    txn.edit(&leaf, |bytes| bytes.copy_from_slice(&moved));
+    txn.edit(&root, |bytes| shape.make_root(bytes, version, at));
+    Ok(())
+}
+
+/// What is in the first block of a directory but `.` and `..`, as a block of its own.
+fn without_dots(shape: &Shape, first: &Block) -> Result<Vec<u8>> {
+    let mut moved = zeroed(shape)?;
+    let run = Records {
+        dir: shape.dir,
+        block: first.number(),
+        base: 0,
+        bytes: first,
+        block_size: shape.block_size,
+        starts: true,
+    };
+    let (mut at, mut last) = (0, None);
+    for record in run.walk().skip(2) {
+        let record = record?;
+        if record.inode == 0 {
+            continue;
+        }
+        let start = to_usize(record.offset.into());
+        let end = start.saturating_add(to_usize(needed(record.name.len()).into()));
+        last = Some(at);
+        at = shape.copy_record(&mut moved, at, first.get(start..end).unwrap_or_default());
+    }
+    match last {
+        Some(last) => shape.set_len(&mut moved, last, shape.records_end().saturating_sub(last)),
+        None => shape.unused(&mut moved, 0, shape.records_end()),
+    }
+    shape.seal(&mut moved);
+    Ok(moved)
+}
+
+fn split_leaf<T: DirTxn>(
+    shape: &Shape,
+    txn: &mut T,
+    leaf: Block,
+    parent: Fork,
+    hasher: &Hasher,
+) -> Result<()> {
+    let run = Records {
+        dir: shape.dir,
+        block: leaf.number(),
+        base: 0,
+        bytes: &leaf,
+        block_size: shape.block_size,
+        starts: false,
+    };
+    let halves = split(shape, hasher, &run)?;
+    let (low, above) = (txn.take(&leaf)?, txn.take(&parent.node.block)?);
+    drop(leaf);
+    let (at, high) = txn.append()?;
+    txn.edit(&high, |bytes| bytes.copy_from_slice(&halves.high));
+    txn.edit(&low, |bytes| bytes.copy_from_slice(&halves.low));
+    insert_child(shape, txn, &above, parent, halves.hash, at);
+    Ok(())
+}
+
+fn split_node<T: DirTxn>(shape: &Shape, txn: &mut T, node: Node, parent: Fork) -> Result<()> {
+    let kept = node.count / 2;
+    let hash = node.hash(kept).ok_or(Error::NoSpace)?;
+    let mut moved = zeroed(shape)?;
+    let count = node.count.saturating_sub(kept);
+    shape.make_node(&mut moved, entries(&node.block, node.table, kept, node.count), count);
+    let (low, above) = (txn.take(&node.block)?, txn.take(&parent.node.block)?);
+    let table = node.table;
+    drop(node);
+    let (at, high) = txn.append()?;
+    txn.edit(&high, |bytes| bytes.copy_from_slice(&moved));
+    txn.edit(&low, |bytes| shape.set_count(bytes, table, kept));
+    insert_child(shape, txn, &above, parent, hash, at);
+    Ok(())
+}
+
+fn insert_child<T: DirTxn>(
+    shape: &Shape,
+    txn: &mut T,
+    above: &T::Taken,
+    parent: Fork,
+    hash: u32,
+    child: u32,
+) {
+    let (table, at) = (parent.node.table, parent.at);
+    // Nobody but the cache may hold the block now, or changing it costs a copy.
+    drop(parent);
+    txn.edit(above, |bytes| shape.insert_child(bytes, table, at, hash, child));
+}
+
+fn deepen<T: DirTxn>(shape: &Shape, txn: &mut T, root: Node) -> Result<()> {
+    let mut moved = zeroed(shape)?;
+    shape.make_node(&mut moved, entries(&root.block, root.table, 0, root.count), root.count);
+    let top = txn.take(&root.block)?;
+    drop(root);
+    let (at, below) = txn.append()?;
+    txn.edit(&below, |bytes| bytes.copy_from_slice(&moved));
+    txn.edit(&top, |bytes| shape.deepen(bytes, at));
+    Ok(())
+}
+
+fn zeroed(shape: &Shape) -> Result<Vec<u8>> {
+    let len = to_usize(shape.block_size.into());
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len)?;
+    bytes.resize(len, 0);
+    Ok(bytes)
+}

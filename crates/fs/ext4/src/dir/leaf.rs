@@ -1,0 +1,226 @@
+//! Changing a run of records: a block of entries, or the part of one that an inode holds.
+//!
+//! Invariant: records fill their run without a gap before and after each edit, so that the walk which proved a run
+//! proves it again.
+//! Invariant: an edit names places that a walk found in the same bytes. One that does not fit changes nothing.
+//! Source: Linux fs/ext4/namei.c, `ext4_insert_dentry`, `ext4_generic_delete_entry`, `ext4_initialize_dirent_tail`;
+//! fs/ext4/ext4.h, `ext4_rec_len_to_disk`.
+
+use obento_base::FileKind;
+use obento_base::wire::{FromBytes, IntoBytes, to_usize};
+
+use super::Shape;
+use super::record::record_len;
+use crate::checksum::Crc;
+use crate::raw::{RawDirEntry, RawDirTail};
+
+/// Bytes of a record before its name.
+const HEADER: u32 = 8;
+/// `struct ext4_dir_entry_tail`.
+const TAIL: u32 = 12;
+/// `EXT4_FT_DIR_CSUM`.
+const CHECKSUM_KIND: u8 = 0xde;
+
+/// What a new record says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewEntry<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) ino: u32,
+    pub(crate) kind: FileKind,
+}
+
+/// A record with room for a new one: unused, or longer than its name needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Slot {
+    /// Where the record begins in its run.
+    pub(crate) offset: u32,
+    /// Its length.
+    pub(crate) len: u32,
+    /// What of it is taken by an entry; 0 if it is unused.
+    pub(crate) used: u32,
+}
+
+/// An entry's place in its run, and that of the record before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Spot {
+    pub(crate) offset: u32,
+    pub(crate) before: Option<u32>,
+}
+
+/// Bytes that a record with a name of `name_len` bytes needs: `ext4_dir_rec_len`.
+pub(crate) fn needed(name_len: usize) -> u32 {
+    let len = u32::try_from(name_len).unwrap_or(u32::MAX).saturating_add(HEADER);
+    len.checked_next_multiple_of(4).unwrap_or(u32::MAX)
+}
+
+/// The inverse of [`record_len`]: `len` is a multiple of 4 and at most a block.
+pub(crate) fn stored_len(len: u32, block_size: u32) -> u16 {
+    if let Ok(len) = u16::try_from(len) {
+        return len;
+    }
+    if len == block_size {
+        return u16::MAX;
+    }
+    u16::try_from(len & 0xfffc | len >> 16 & 3).unwrap_or(u16::MAX)
+}
+
+/// The value of `file_type`.
+fn kind_code(kind: FileKind) -> u8 {
+    match kind {
+        FileKind::Regular => 1,
+        FileKind::Directory => 2,
+        FileKind::CharDevice => 3,
+        FileKind::BlockDevice => 4,
+        FileKind::Fifo => 5,
+        FileKind::Socket => 6,
+        FileKind::Symlink => 7,
+    }
+}
+
+impl Shape {
+    /// Where the records of a block end and its checksum, if any, begins.
+    pub(crate) fn records_end(&self) -> u32 {
+        self.block_size.saturating_sub(if self.checksum_seed.is_some() { TAIL } else { 0 })
+    }
+
+    /// Puts `entry` into `slot` of `run`.
+    pub(crate) fn put(&self, run: &mut [u8], slot: Slot, entry: &NewEntry<'_>) {
+        let Some(left) = slot.len.checked_sub(slot.used).filter(|&left| left >= needed(entry.name.len()))
+        else {
+            debug_assert!(false, "the entry does not fit {slot:?}");
+            return;
+        };
+        if slot.used != 0 {
+            self.set_len(run, slot.offset, slot.used);
+        }
+        let at = slot.offset.saturating_add(slot.used);
+        let header = RawDirEntry {
+            inode: entry.ino.into(),
+            rec_len: stored_len(left, self.block_size).into(),
+            name_len: u8::try_from(entry.name.len()).unwrap_or(u8::MAX),
+            file_type: if self.file_types { kind_code(entry.kind) } else { 0 },
+        };
+        write(run, at, header.as_bytes());
+        write(run, at.saturating_add(HEADER), entry.name);
+    }
+
+    /// Takes the entry at `spot` out of `run`: the record before it grows over it, or it stays as an unused one.
+    pub(crate) fn remove(&self, run: &mut [u8], spot: Spot) {
+        let Some((len, name_len)) = self.len_at(run, spot.offset) else { return };
+        // Names of what is gone are no business of who reads the block.
+        let wipe = |run: &mut [u8], from: u32| {
+            let start = to_usize(spot.offset.saturating_add(from).into());
+            let end = to_usize(spot.offset.saturating_add(len.min(needed(name_len.into()))).into());
+            if let Some(bytes) = run.get_mut(start..end) {
+                bytes.fill(0);
+            }
+        };
+        match spot.before.and_then(|before| Some((before, self.len_at(run, before)?.0))) {
+            Some((before, own)) => {
+                self.set_len(run, before, own.saturating_add(len));
+                wipe(run, 0);
+            }
+            None => {
+                write(run, spot.offset, &[0; 4]);
+                wipe(run, 6);
+            }
+        }
+    }
+
+    /// Lets the record at `offset` name another inode.
+    pub(crate) fn repoint(&self, run: &mut [u8], offset: u32, ino: u32, kind: FileKind) {
+        write(run, offset, &ino.to_le_bytes());
+        if self.file_types {
+            write(run, offset.saturating_add(7), &[kind_code(kind)]);
+        }
+    }
+
+    /// Makes the last record of `run`, whose records end at `old`, reach to the end of the run.
+    pub(crate) fn stretch(&self, run: &mut [u8], old: u32) {
+        let end = u32::try_from(run.len()).unwrap_or(u32::MAX);
+        let (mut at, mut last) = (0, None);
+        while at < old {
+            let Some((len, _)) = self.len_at(run, at).filter(|&(len, _)| len > 0) else { return };
+            last = Some(at);
+            at = at.saturating_add(len);
+        }
+        match last {
+            Some(last) => self.set_len(run, last, end.saturating_sub(last)),
+            None => self.unused(run, 0, end),
+        }
+    }
+
+    /// Makes `run` one unused record.
+    pub(crate) fn blank(&self, run: &mut [u8]) {
+        run.fill(0);
+        self.unused(run, 0, u32::try_from(run.len()).unwrap_or(u32::MAX));
+    }
+
+    /// Makes `block` a block of entries that holds none.
+    pub(crate) fn blank_block(&self, block: &mut [u8]) {
+        block.fill(0);
+        self.unused(block, 0, self.records_end());
+        self.seal(block);
+    }
+
+    /// Makes `block` the first of a directory in `parent`: `.`, and `..` up to the end.
+    pub(crate) fn first_block(&self, block: &mut [u8], dir: u32, parent: u32) {
+        block.fill(0);
+        let kind = FileKind::Directory;
+        let slot = Slot { offset: 0, len: self.records_end(), used: 0 };
+        self.put(block, slot, &NewEntry { name: b".", ino: dir, kind });
+        let slot = Slot { used: needed(1), ..slot };
+        self.put(block, slot, &NewEntry { name: b"..", ino: parent, kind });
+        self.seal(block);
+    }
+
+    /// Gives a block of entries its checksum, if blocks of this directory have any.
+    pub(crate) fn seal(&self, block: &mut [u8]) {
+        let Some(seed) = self.checksum_seed else { return };
+        let Some((covered, tail)) = block.split_at_mut_checked(to_usize(self.records_end().into())) else {
+            return;
+        };
+        let sealed = RawDirTail {
+            det_reserved_zero1: 0.into(),
+            det_rec_len: 12.into(),
+            det_reserved_zero2: 0,
+            det_reserved_ft: CHECKSUM_KIND,
+            det_checksum: Crc::new(seed).add(covered).get().into(),
+        };
+        write(tail, 0, sealed.as_bytes());
+    }
+
+    /// Appends the record in `bytes` to a run that is being filled from `at` on; answers where the next one goes.
+    pub(super) fn copy_record(&self, run: &mut [u8], at: u32, record: &[u8]) -> u32 {
+        let len = u32::try_from(record.len()).unwrap_or(u32::MAX);
+        write(run, at, record);
+        self.set_len(run, at, len);
+        at.saturating_add(len)
+    }
+
+    /// The length of the record at `at`, and of its name.
+    fn len_at(&self, run: &[u8], at: u32) -> Option<(u32, u8)> {
+        let (raw, _) = RawDirEntry::ref_from_prefix(run.get(to_usize(at.into())..)?).ok()?;
+        Some((record_len(raw.rec_len.get(), self.block_size), raw.name_len))
+    }
+
+    pub(super) fn set_len(&self, run: &mut [u8], at: u32, len: u32) {
+        write(run, at.saturating_add(4), &stored_len(len, self.block_size).to_le_bytes());
+    }
+
+    pub(super) fn unused(&self, run: &mut [u8], at: u32, len: u32) {
+        let rec_len = stored_len(len, self.block_size).into();
+        let header = RawDirEntry { inode: 0.into(), rec_len, name_len: 0, file_type: 0 };
+        write(run, at, header.as_bytes());
+    }
+}
+
+/// Copies `bytes` to byte `at` of `run`.
+pub(super) fn write(run: &mut [u8], at: u32, bytes: &[u8]) {
+    let start = to_usize(at.into());
+    let target = start.checked_add(bytes.len()).and_then(|end| run.get_mut(start..end));
+    debug_assert!(target.is_some(), "{} bytes at {at} of a shorter run", bytes.len());
+    if let Some(target) = target {
+        target.copy_from_slice(bytes);
+    }
+}

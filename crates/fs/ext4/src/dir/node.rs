@@ -1,0 +1,127 @@
+//! Changing the nodes of a directory's index: pure edits of their bytes.
+//!
+//! Invariant: the first entry of a table has no hash, because `limit` and `count` stand there; whatever moves entries
+//! leaves those two bytes pairs to the table that they count.
+//! Invariant: an edit leaves `count` at most `limit`; who calls has looked. One that does not fit changes nothing.
+//! Source: Linux fs/ext4/namei.c, `dx_insert_block`, `ext4_dx_add_entry`, `make_indexed_dir`, `ext4_dx_csum_set`.
+
+use obento_base::wire::{FromBytes, IntoBytes, to_usize};
+
+use super::Shape;
+use super::index::{ENTRY, INFO, NODE_TABLE, ROOT_TABLE};
+use super::leaf::{needed, write};
+use crate::checksum::Crc;
+use crate::raw::{RawDxCountLimit, RawDxEntry, RawDxRootInfo, RawDxTail};
+
+/// `struct dx_tail`.
+const TAIL: usize = size_of::<RawDxTail>();
+
+impl Shape {
+    /// How many entries a table that starts at byte `table` of a block can have.
+    pub(super) fn table_limit(&self, table: usize) -> u16 {
+        let tail = if self.checksum_seed.is_some() { TAIL } else { 0 };
+        let room = to_usize(self.block_size.into()).saturating_sub(table).saturating_sub(tail);
+        u16::try_from(room / ENTRY).unwrap_or(u16::MAX)
+    }
+
+    /// Makes the first block of a directory the root of an index with one leaf, block `leaf`. `.` and `..` stay.
+    pub(super) fn make_root(&self, block: &mut [u8], hash_version: u8, leaf: u32) {
+        let dots = needed(1);
+        self.set_len(block, dots, self.block_size.saturating_sub(dots));
+        if let Some(rest) = block.get_mut(INFO..) {
+            rest.fill(0);
+        }
+        let info = RawDxRootInfo {
+            reserved_zero: 0.into(),
+            hash_version,
+            info_length: 8,
+            indirect_levels: 0,
+            unused_flags: 0,
+        };
+        write(block, place(INFO), info.as_bytes());
+        self.only_child(block, leaf);
+    }
+
+    /// Puts one more level between the root and what was below it: the table moves to block `child`.
+    pub(super) fn deepen(&self, root: &mut [u8], child: u32) {
+        let levels = INFO.saturating_add(6);
+        if let Some(byte) = root.get_mut(levels) {
+            *byte = byte.saturating_add(1);
+        }
+        self.only_child(root, child);
+    }
+
+    fn only_child(&self, root: &mut [u8], child: u32) {
+        let entry = RawDxEntry { hash: 0.into(), block: child.into() };
+        write(root, place(ROOT_TABLE), entry.as_bytes());
+        self.set_count(root, ROOT_TABLE, 1);
+    }
+
+    /// Makes `block` a node with the `count` entries of `entries`, of which the first has no hash.
+    pub(super) fn make_node(&self, block: &mut [u8], entries: &[u8], count: u16) {
+        block.fill(0);
+        self.unused(block, 0, self.block_size);
+        write(block, place(NODE_TABLE), entries);
+        self.set_count(block, NODE_TABLE, count);
+    }
+
+    /// Puts an entry after the one at `at` of the table at byte `table`.
+    pub(super) fn insert_child(&self, block: &mut [u8], table: usize, at: u16, hash: u32, child: u32) {
+        let Some(count) = count(block, table).filter(|&count| at < count && count < self.table_limit(table))
+        else {
+            debug_assert!(false, "no room for one more child");
+            return;
+        };
+        let start = entry_at(table, at.saturating_add(1));
+        let end = entry_at(table, count);
+        if start.checked_add(ENTRY).is_some() && end.saturating_add(ENTRY) <= block.len() && start <= end {
+            block.copy_within(start..end, start.saturating_add(ENTRY));
+        }
+        let entry = RawDxEntry { hash: hash.into(), block: child.into() };
+        write(block, place(start), entry.as_bytes());
+        self.set_count(block, table, count.saturating_add(1));
+    }
+
+    /// Sets how many entries the table at `table` has, how many it can have, and the checksum.
+    pub(super) fn set_count(&self, block: &mut [u8], table: usize, count: u16) {
+        let raw = RawDxCountLimit { limit: self.table_limit(table).into(), count: count.into() };
+        write(block, place(table), raw.as_bytes());
+        self.seal_node(block, table, count);
+    }
+
+    /// Gives a node its checksum: over its bytes up to the last entry, then its tail with 0 for the checksum.
+    pub(super) fn seal_node(&self, block: &mut [u8], table: usize, count: u16) {
+        let Some(seed) = self.checksum_seed else { return };
+        let blank = RawDxTail { dt_reserved: 0.into(), dt_checksum: 0.into() };
+        let covered = block.get(..entry_at(table, count)).unwrap_or_default();
+        let sum = Crc::new(seed).add(covered).add(blank.as_bytes()).get();
+        let tail = RawDxTail { dt_checksum: sum.into(), ..blank };
+        write(block, place(entry_at(table, self.table_limit(table))), tail.as_bytes());
+    }
+
+    /// Lets `..` of the root of an index name `parent`.
+    pub(super) fn set_root_parent(&self, root: &mut [u8], parent: u32) {
+        write(root, needed(1), &parent.to_le_bytes());
+        if let Some(count) = count(root, ROOT_TABLE) {
+            self.seal_node(root, ROOT_TABLE, count);
+        }
+    }
+}
+
+/// The bytes of the entries from `from` to before `to` of a table.
+pub(super) fn entries(block: &[u8], table: usize, from: u16, to: u16) -> &[u8] {
+    block.get(entry_at(table, from)..entry_at(table, to)).unwrap_or_default()
+}
+
+fn count(block: &[u8], table: usize) -> Option<u16> {
+    let (raw, _) = RawDxCountLimit::ref_from_prefix(block.get(table..)?).ok()?;
+    Some(raw.count.get())
+}
+
+fn entry_at(table: usize, at: u16) -> usize {
+    table.saturating_add(usize::from(at).saturating_mul(ENTRY))
+}
+
+fn place(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}

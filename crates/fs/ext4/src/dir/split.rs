@@ -1,0 +1,100 @@
+//! Splitting a full leaf of an index in two by the hashes of its names.
+//!
+//! Invariant: every entry of the second half has a hash at or above the one that the index will give for it, and every
+//! entry of the first one at or below; entries with one hash may end up in both, which the lowest bit tells.
+//! Source: Linux fs/ext4/namei.c, `do_split`, `dx_make_map`.
+
+use alloc::vec::Vec;
+
+use obento_base::wire::to_usize;
+use obento_base::{Corrupt, Result, Structure};
+
+use super::Shape;
+use super::fold::Folder;
+use super::hash::{CONTINUED, Hasher};
+use super::leaf::needed;
+use super::record::Records;
+
+/// A leaf in two blocks, packed and sealed.
+#[derive(Debug)]
+pub(crate) struct Halves {
+    pub(crate) low: Vec<u8>,
+    pub(crate) high: Vec<u8>,
+    /// What the index says of the second: its lowest hash, with the continuation bit.
+    pub(crate) hash: u32,
+}
+
+/// An entry of the leaf: its hash, place and the bytes that it needs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Part {
+    hash: u32,
+    offset: u32,
+    size: u32,
+}
+
+/// Splits the entries of `leaf`. Errors: Corrupt if it has fewer than two, since then it cannot have been full.
+pub(crate) fn split(shape: &Shape, hasher: &Hasher, leaf: &Records<'_>) -> Result<Halves> {
+    let parts = sorted_parts(shape, hasher, leaf)?;
+    let middle = middle(&parts, shape.block_size);
+    let (low, high) = parts.split_at_checked(middle).unwrap_or((&parts, &[]));
+    let (Some(last), Some(first)) = (low.last(), high.first()) else {
+        let structure = Structure::Directory(shape.dir);
+        let (field, found) = ("rec_len", parts.len().try_into().unwrap_or(u64::MAX));
+        return Err(Corrupt::Field { structure, field, block: leaf.block, offset: 4, found }.into());
+    };
+    let hash = if last.hash == first.hash { first.hash | CONTINUED } else { first.hash };
+    Ok(Halves { low: pack(shape, leaf, low)?, high: pack(shape, leaf, high)?, hash })
+}
+
+fn sorted_parts(shape: &Shape, hasher: &Hasher, leaf: &Records<'_>) -> Result<Vec<Part>> {
+    let mut folder = Folder::default();
+    let mut parts = Vec::new();
+    parts.try_reserve(leaf.bytes.len() / 12)?;
+    for record in leaf.walk() {
+        let record = record?;
+        if record.inode != 0 {
+            let hash = shape.hash(hasher, &mut folder, record.name).major;
+            parts.push(Part { hash, offset: record.offset, size: needed(record.name.len()) });
+        }
+    }
+    parts.sort_unstable();
+    Ok(parts)
+}
+
+/// How many of the parts stay: about half of the block by size, or half of them if they do not fill that much.
+fn middle(parts: &[Part], block_size: u32) -> usize {
+    let (mut moved, mut size) = (0_usize, 0_u32);
+    for part in parts.iter().rev() {
+        if size.saturating_add(part.size / 2) > block_size / 2 {
+            break;
+        }
+        size = size.saturating_add(part.size);
+        moved = moved.saturating_add(1);
+    }
+    match parts.len().saturating_sub(moved) {
+        0 | 1 => parts.len() / 2,
+        kept => kept,
+    }
+}
+
+/// A block with just these records, in the order in which they stood.
+fn pack(shape: &Shape, leaf: &Records<'_>, parts: &[Part]) -> Result<Vec<u8>> {
+    let mut offsets = Vec::new();
+    offsets.try_reserve_exact(parts.len())?;
+    offsets.extend(parts.iter().map(|part| (part.offset, part.size)));
+    offsets.sort_unstable();
+    let len = to_usize(shape.block_size.into());
+    let mut block = Vec::new();
+    block.try_reserve_exact(len)?;
+    block.resize(len, 0);
+    let (mut at, mut last) = (0, 0);
+    for (offset, size) in offsets {
+        let start = to_usize(offset.into());
+        let end = start.saturating_add(to_usize(size.into()));
+        last = at;
+        at = shape.copy_record(&mut block, at, leaf.bytes.get(start..end).unwrap_or_default());
+    }
+    shape.set_len(&mut block, last, shape.records_end().saturating_sub(last));
+    shape.seal(&mut block);
+    Ok(block)
+}
