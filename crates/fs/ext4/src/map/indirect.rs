@@ -15,16 +15,16 @@ use crate::unit::{FileBlock, VolBlock};
 use crate::volume::Volume;
 
 /// `EXT4_NDIR_BLOCKS`.
-const DIRECT: u64 = 12;
+pub(super) const DIRECT: u64 = 12;
 
 /// Which number of `i_block` leads to a block, and how.
-struct Path {
+pub(super) struct Path {
     /// Position in `i_block`.
-    root: usize,
+    pub root: usize,
     /// Levels of indirect blocks below it.
-    levels: u32,
+    pub levels: u32,
     /// Position among the blocks below `root`.
-    inside: u64,
+    pub inside: u64,
 }
 
 impl Volume {
@@ -76,7 +76,7 @@ impl Volume {
 }
 
 /// `None` past the end of the three-level tree.
-fn find_path(at: FileBlock, per_block: u64) -> Option<Path> {
+pub(super) fn find_path(at: FileBlock, per_block: u64) -> Option<Path> {
     let mut inside = u64::from(at.0);
     if inside < DIRECT {
         return Some(Path { root: to_usize(inside), levels: 0, inside: 0 });

@@ -8,6 +8,10 @@
 mod extents;
 mod indirect;
 mod inline;
+#[allow(dead_code, unused_imports, reason = "the planners come before what applies them")]
+mod pointers;
+#[allow(dead_code, unused_imports, reason = "the planners come before what applies them")]
+mod tree;
 
 use obento_base::{Corrupt, Error, Feature, Result, Structure};
 

@@ -1,0 +1,341 @@
+//! Changing the block map of ext2 and ext3, in memory, as `tree` does extents.
+//!
+//! Invariant: an indirect block that leads nowhere is freed, and the number that led to it is 0.
+//! Invariant: nothing on the volume changes here.
+//! Source: Linux `fs/ext4/indirect.c` `ext4_ind_map_blocks`, `ext4_ind_remove_space`.
+
+#[cfg(test)]
+mod tests;
+
+use alloc::vec::Vec;
+use core::ops::{Deref, Range};
+
+use obento_base::wire::{FromBytes, le::U32, to_u64, to_usize};
+use obento_base::{Error, Result};
+
+use super::indirect::{DIRECT, find_path, numbers};
+use super::tree::{Home, Mapping, State, push};
+use crate::unit::{FileBlock, VolBlock};
+
+/// Where indirect blocks come from.
+pub(crate) trait Source {
+    type Bytes: Deref<Target = [u8]>;
+
+    /// The indirect block `number`, on the way to file block `at`.
+    fn load(&self, at: FileBlock, number: u32) -> Result<Self::Bytes>;
+}
+
+/// `i_block` or an indirect block.
+#[derive(Debug)]
+struct Node {
+    home: Home,
+    bytes: Vec<u8>,
+    changed: bool,
+    /// The node above and the position in it; meaningless for the root.
+    parent: (usize, usize),
+}
+
+/// What stands for a block of the file.
+enum Place {
+    /// A number of a node, with so many after it that follow in the file.
+    Slot { node: usize, slot: usize },
+    /// No indirect block: a hole over these file blocks.
+    Hole(Range<u64>),
+}
+
+/// Whether missing indirect blocks are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Missing {
+    Leave,
+    Make,
+}
+
+/// A block map with those of its blocks that were needed.
+pub(crate) struct Pointers<'s, S> {
+    source: &'s S,
+    per_block: usize,
+    /// `i_block` first. Nodes refer to each other by position here, so that none is ever taken out.
+    nodes: Vec<Node>,
+    freed: Vec<VolBlock>,
+}
+
+impl<'s, S: Source> Pointers<'s, S> {
+    /// The block map in `i_block`, with `per_block` numbers in an indirect block.
+    pub fn new(source: &'s S, i_block: &[u8], per_block: u32) -> Result<Self> {
+        let root = Node { home: Home::Root, bytes: copy(i_block)?, changed: true, parent: (0, 0) };
+        let mut nodes = Vec::new();
+        nodes.try_reserve(4)?;
+        nodes.push(root);
+        Ok(Self { source, per_block: to_usize(per_block.into()), nodes, freed: Vec::new() })
+    }
+
+    /// Replaces what `range` maps by `new`, which lies within it, sorted and written; what was there is added to
+    /// `removed`. Errors: FileTooBig past what three levels reach, or for a block past 32 bits; those of reading.
+    pub fn splice(&mut self, range: Range<u64>, new: &[Mapping], removed: &mut Vec<Mapping>) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            at = self.clear(&(at..range.end), removed)?;
+        }
+        for mapping in new {
+            self.set(mapping)?;
+        }
+        // Only now, since what was cleared and set again needs no other indirect blocks.
+        self.drop_empty();
+        Ok(())
+    }
+
+    /// Clears `range` as far as one node reaches; answers how far.
+    fn clear(&mut self, range: &Range<u64>, removed: &mut Vec<Mapping>) -> Result<u64> {
+        let Some((node, slots, end)) = self.slots(range, Missing::Leave)? else { return Ok(range.end) };
+        let Some(slots) = slots else { return Ok(end) };
+        let Some(node) = self.nodes.get_mut(node) else { return Ok(end) };
+        let list = numbers_mut(&mut node.bytes).get_mut(slots).unwrap_or_default();
+        for (at, number) in (range.start..).zip(list) {
+            if let Some(mapping) = one(at, number.get()) {
+                push(removed, mapping)?;
+                number.set(0);
+                node.changed = true;
+            }
+        }
+        Ok(end)
+    }
+
+    fn set(&mut self, mapping: &Mapping) -> Result<()> {
+        let mut rest = mapping.range();
+        while !rest.is_empty() {
+            let found = self.slots(&rest, Missing::Make)?.ok_or(Error::FileTooBig)?;
+            let (id, Some(slots), end) = found else { return Err(Error::FileTooBig) };
+            let part = mapping.within(&(rest.start..end)).ok_or(Error::FileTooBig)?;
+            let Some(node) = self.nodes.get_mut(id) else { break };
+            let list = numbers_mut(&mut node.bytes).get_mut(slots).unwrap_or_default();
+            for (block, number) in (part.place.0..).zip(list) {
+                number.set(u32::try_from(block).map_err(|_| Error::FileTooBig)?);
+            }
+            node.changed = true;
+            rest.start = end;
+        }
+        Ok(())
+    }
+
+    /// The numbers that stand for `range` in one node, if it has one, and where what that speaks of ends. `None` past
+    /// what can be mapped.
+    #[expect(clippy::type_complexity, reason = "one use")]
+    fn slots(
+        &mut self,
+        range: &Range<u64>,
+        missing: Missing,
+    ) -> Result<Option<(usize, Option<Range<usize>>, u64)>> {
+        let Some(place) = self.find(range.start, missing)? else { return Ok(None) };
+        Ok(Some(match place {
+            Place::Hole(hole) => (0, None, hole.end.min(range.end)),
+            Place::Slot { node, slot } => {
+                let room = if node == 0 { to_usize(DIRECT) } else { self.per_block };
+                let len = to_usize(range.end.saturating_sub(range.start)).min(room.saturating_sub(slot));
+                let end = range.start.saturating_add(to_u64(len));
+                (node, Some(slot..slot.saturating_add(len)), end)
+            }
+        }))
+    }
+
+    /// What stands for file block `at`; `None` past what can be mapped.
+    fn find(&mut self, at: u64, missing: Missing) -> Result<Option<Place>> {
+        let Ok(file_block) = u32::try_from(at).map(FileBlock) else { return Ok(None) };
+        let per_block = to_u64(self.per_block);
+        let Some(path) = find_path(file_block, per_block) else { return Ok(None) };
+        let (mut node, mut slot, mut inside) = (0, path.root, path.inside);
+        let mut span = per_block.saturating_pow(path.levels);
+        for _ in 0..path.levels {
+            let Some(child) = self.child(file_block, node, slot, missing)? else {
+                let start = at.saturating_sub(inside);
+                return Ok(Some(Place::Hole(start..start.saturating_add(span))));
+            };
+            span = span.checked_div(per_block).unwrap_or(1).max(1);
+            node = child;
+            slot = to_usize(inside.checked_div(span).unwrap_or(0));
+            inside = inside.checked_rem(span).unwrap_or(0);
+        }
+        Ok(Some(Place::Slot { node, slot }))
+    }
+
+    /// The node that number `slot` of `parent` leads to.
+    fn child(
+        &mut self,
+        at: FileBlock,
+        parent: usize,
+        slot: usize,
+        missing: Missing,
+    ) -> Result<Option<usize>> {
+        let is_child = |node: &Node| node.parent == (parent, slot) && node.home != Home::Gone;
+        if let Some(found) = self.nodes.iter().skip(1).position(is_child) {
+            return Ok(Some(found.saturating_add(1)));
+        }
+        let number = self.nodes.get(parent).and_then(|node| numbers(&node.bytes).get(slot));
+        let (home, bytes) = match (number.map_or(0, |number| number.get()), missing) {
+            (0, Missing::Leave) => return Ok(None),
+            (0, Missing::Make) => (Home::New, zeros(self.per_block.saturating_mul(4))?),
+            (number, _) => (Home::Block(VolBlock(number.into())), copy(&self.source.load(at, number)?)?),
+        };
+        let id = self.nodes.len();
+        self.nodes.try_reserve(1)?;
+        self.nodes.push(Node { home, bytes, changed: home == Home::New, parent: (parent, slot) });
+        Ok(Some(id))
+    }
+
+    /// Frees changed nodes without numbers, from the leaves up: a node stands behind its parent.
+    fn drop_empty(&mut self) {
+        for id in (1..self.nodes.len()).rev() {
+            let is_used = |node: &Node| {
+                let leads = numbers(&node.bytes).iter().any(|number| number.get() != 0);
+                leads || self.nodes.iter().any(|child| child.parent.0 == id && child.home == Home::New)
+            };
+            if self.nodes.get(id).is_none_or(|node| !node.changed || node.home == Home::Gone || is_used(node))
+            {
+                continue;
+            }
+            let Some(node) = self.nodes.get_mut(id) else { continue };
+            if let Home::Block(block) | Home::Fresh(block) = node.home {
+                self.freed.push(block);
+            }
+            node.home = Home::Gone;
+            let (parent, slot) = node.parent;
+            self.set_number(parent, slot, 0);
+        }
+    }
+
+    fn set_number(&mut self, node: usize, slot: usize, to: u32) {
+        let Some(node) = self.nodes.get_mut(node) else { return };
+        if let Some(number) = numbers_mut(&mut node.bytes).get_mut(slot) {
+            number.set(to);
+            node.changed = true;
+        }
+    }
+
+    /// The last mappings in `range`, at most `most` of them, in order; and from where on nothing else in `range` is
+    /// mapped.
+    pub fn last_in(&mut self, range: &Range<u64>, most: usize) -> Result<(Vec<Mapping>, u64)> {
+        let last = range.end.saturating_sub(1);
+        let (id, slot) = match self.find(last, Missing::Leave)? {
+            None => return Ok((Vec::new(), range.start.max(self.end().min(last)))),
+            Some(Place::Hole(hole)) => return Ok((Vec::new(), hole.start.max(range.start))),
+            Some(Place::Slot { node, slot }) => (node, slot),
+        };
+        let back = to_usize(last.saturating_sub(range.start)).min(slot);
+        let first = slot.saturating_sub(back);
+        let start = last.saturating_sub(to_u64(back));
+        let list = self.nodes.get(id).map(|node| numbers(&node.bytes)).unwrap_or_default();
+        let list = list.get(first..slot.saturating_add(1)).unwrap_or_default();
+        let mut found = Vec::new();
+        for (at, number) in (start..).zip(list) {
+            if let Some(mapping) = one(at, number.get()) {
+                push(&mut found, mapping)?;
+            }
+        }
+        let surplus = found.len().saturating_sub(most);
+        let kept = found.split_off(surplus);
+        let from = if surplus == 0 { start } else { kept.first().map_or(start, |m| m.start.into()) };
+        Ok((kept, from))
+    }
+
+    /// The mapping over `range.start`, or the first after it that starts in `range`; what it says may go on.
+    pub fn first_in(&mut self, range: &Range<u64>) -> Result<Option<Mapping>> {
+        let mut at = range.start;
+        while at < range.end {
+            let Some((id, slots, end)) = self.slots(&(at..range.end), Missing::Leave)? else {
+                return Ok(None);
+            };
+            let list = self.nodes.get(id).map(|node| numbers(&node.bytes)).unwrap_or_default();
+            let list = slots.and_then(|slots| list.get(slots)).unwrap_or_default();
+            let mut found: Option<Mapping> = None;
+            for (at, number) in (at..).zip(list) {
+                match (&mut found, one(at, number.get())) {
+                    (None, next) => found = next,
+                    (Some(run), Some(next)) if run.is_followed_by(&next) => {
+                        run.len = run.len.saturating_add(1)
+                    }
+                    (Some(_), _) => break,
+                }
+            }
+            if found.is_some() {
+                return Ok(found);
+            }
+            at = end;
+        }
+        Ok(None)
+    }
+
+    /// The last mapping that starts before `at`, if it is not far.
+    pub fn before(&mut self, at: u64) -> Result<Option<Mapping>> {
+        let end = at.min(self.end());
+        if end == 0 {
+            return Ok(None);
+        }
+        Ok(self.last_in(&(0..end), 1)?.0.pop())
+    }
+
+    /// One past the last file block that can be mapped.
+    pub fn end(&self) -> u64 {
+        let per_block = to_u64(self.per_block);
+        let below = (1..=3).fold(DIRECT, |sum, levels| sum.saturating_add(per_block.saturating_pow(levels)));
+        below.min(u32::MAX.into())
+    }
+
+    /// Nodes that need a block.
+    pub fn new_nodes(&self) -> usize {
+        self.nodes.iter().filter(|node| node.home == Home::New).count()
+    }
+
+    /// Gives each new node a block. Errors: FileTooBig for a block past 32 bits.
+    pub fn place_new(&mut self, mut next: impl FnMut() -> Option<VolBlock>) -> Result<()> {
+        for id in 1..self.nodes.len() {
+            let Some(node) = self.nodes.get_mut(id).filter(|node| node.home == Home::New) else { continue };
+            let Some(block) = next() else { continue };
+            node.home = Home::Fresh(block);
+            let (parent, slot) = node.parent;
+            self.set_number(parent, slot, u32::try_from(block.0).map_err(|_| Error::FileTooBig)?);
+        }
+        Ok(())
+    }
+
+    /// The nodes whose bytes are to be written, the root among them.
+    pub fn changed(&self) -> impl Iterator<Item = (usize, Home)> {
+        let nodes = self.nodes.iter().enumerate();
+        nodes.filter(|(_, node)| node.changed && node.home != Home::Gone).map(|(id, node)| (id, node.home))
+    }
+
+    /// Blocks that hold no numbers any more.
+    pub fn freed(&self) -> &[VolBlock] {
+        &self.freed
+    }
+
+    /// Writes node `id` over `bytes`.
+    pub fn encode(&self, id: usize, bytes: &mut [u8]) {
+        let Some(node) = self.nodes.get(id) else { return };
+        bytes.iter_mut().zip(&node.bytes).for_each(|(to, from)| *to = *from);
+    }
+}
+
+/// The mapping of one block that `number` gives; none for a hole.
+fn one(at: u64, number: u32) -> Option<Mapping> {
+    let start = u32::try_from(at).ok()?;
+    let mapping = Mapping { start, len: 1, place: VolBlock(number.into()), state: State::Written };
+    (number != 0).then_some(mapping)
+}
+
+fn numbers_mut(bytes: &mut [u8]) -> &mut [U32] {
+    let len = bytes.len() / 4;
+    <[U32]>::mut_from_prefix_with_elems(bytes, len).map_or(&mut [], |(numbers, _)| numbers)
+}
+
+fn copy(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len())?;
+    copy.extend_from_slice(bytes);
+    Ok(copy)
+}
+
+fn zeros(len: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len)?;
+    bytes.resize(len, 0);
+    Ok(bytes)
+}

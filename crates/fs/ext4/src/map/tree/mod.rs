@@ -1,0 +1,297 @@
+//! Changing extent trees, in memory: nodes are loaded as they are needed, changed there, and written by whoever asked.
+//!
+//! Two changes are all there is: [`Tree::splice`] replaces what a range of the file maps, which is to insert, to
+//! convert and to remove; [`Tree::shift_leaf`] moves the mappings of one leaf along the file. `settle.rs` keeps the
+//! shape right after either.
+//! Invariant: an entry's key is the first key of the node below it, which e2fsck asks for (Linux
+//! `ext4_ext_correct_indexes`).
+//! Invariant: nothing on the volume changes here, so that a change that fails is dropped and nothing was done.
+//! Source: Linux `fs/ext4/extents.c`.
+
+mod mapping;
+mod node;
+mod settle;
+#[cfg(test)]
+mod tests;
+
+use alloc::vec::Vec;
+use core::ops::{Deref, Range};
+
+use obento_base::Result;
+
+use super::extents::{Bounds, MAX_DEPTH};
+use crate::unit::VolBlock;
+use mapping::splice;
+use node::{Child, Entries, Index, Node};
+use settle::Trend;
+
+pub(crate) use mapping::{MAX_WRITTEN, Mapping, State, push};
+pub(crate) use node::{Home, empty_root, room_in_block};
+
+/// Where the nodes of a tree come from.
+pub(crate) trait Source {
+    type Bytes: Deref<Target = [u8]>;
+
+    /// The node in block `at`, proved sound: its depth is one less than `parent_depth`, it has entries, they are in
+    /// order and within `bounds`, and its checksum is right.
+    fn load(&self, at: VolBlock, parent_depth: u16, bounds: Bounds) -> Result<Self::Bytes>;
+}
+
+/// The way to a leaf: each node with the position of the entry that was followed.
+type Path = Vec<Step>;
+
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    node: usize,
+    slot: usize,
+}
+
+/// Which way mappings move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shift {
+    /// By so many blocks towards the start of the file.
+    Down(u32),
+    /// By so many blocks towards its end.
+    Up(u32),
+}
+
+/// An extent tree with those of its nodes that were needed.
+pub(crate) struct Tree<'s, S> {
+    source: &'s S,
+    /// Room of a node that fills a block.
+    room: usize,
+    /// The root first. Nodes refer to each other by position here, so that none is ever taken out.
+    nodes: Vec<Node>,
+    freed: Vec<VolBlock>,
+}
+
+impl<'s, S: Source> Tree<'s, S> {
+    /// The tree whose root is `i_block`, which was proved sound; `room` is [`room_in_block`].
+    pub fn new(source: &'s S, i_block: &[u8], room: usize) -> Result<Self> {
+        let mut nodes = Vec::new();
+        nodes.try_reserve(usize::from(MAX_DEPTH))?;
+        nodes.push(Node::decode(i_block, Home::Root)?);
+        Ok(Self { source, room, nodes, freed: Vec::new() })
+    }
+
+    /// Replaces what `range` maps by `new`, which lies within it, sorted; what was there is added to `removed`.
+    pub fn splice(&mut self, range: Range<u64>, new: &[Mapping], removed: &mut Vec<Mapping>) -> Result<()> {
+        let (path, bounds) = self.descend(range.start)?;
+        if range.end <= bounds.end {
+            return self.splice_leaf(path, &range, new, removed);
+        }
+        let mut at = range.start;
+        while at < range.end {
+            let (path, bounds) = self.descend(at)?;
+            let part = at..range.end.min(bounds.end);
+            self.splice_leaf(path, &part, &[], removed)?;
+            at = part.end;
+        }
+        let (path, _) = self.descend(range.start)?;
+        self.splice_leaf(path, &range, new, removed)
+    }
+
+    fn splice_leaf(
+        &mut self,
+        path: Path,
+        range: &Range<u64>,
+        new: &[Mapping],
+        removed: &mut Vec<Mapping>,
+    ) -> Result<()> {
+        let Some((leaf, list)) = self.leaf_of(&path) else { return Ok(()) };
+        if new.is_empty() && !list.iter().any(|mapping| mapping.within(range).is_some()) {
+            return Ok(());
+        }
+        let before = list.len();
+        let list = splice(list, range, new, removed)?;
+        let trend = if list.len() < before { Trend::Shrank } else { Trend::Grew };
+        self.set_entries(leaf, Entries::Leaf(list));
+        self.settle(&path, trend)
+    }
+
+    /// Moves what starts at or after `from` of the leaf that `at` lies in; answers what file blocks that leaf spoke of.
+    /// The caller goes through the leaves so that none gets in another's way: upwards for [`Shift::Down`].
+    pub fn shift_leaf(&mut self, at: u64, from: u64, shift: Shift) -> Result<Bounds> {
+        let (path, bounds) = self.descend(at)?;
+        let Some((leaf, list)) = self.leaf_of(&path) else { return Ok(bounds) };
+        // What lies across `from` is cut there, then the seam closes where it can.
+        let mut moved = Vec::new();
+        let mut list = splice(list, &(from..u64::MAX), &[], &mut moved)?;
+        if moved.is_empty() {
+            return Ok(bounds);
+        }
+        for mapping in &mut moved {
+            mapping.start = match shift {
+                Shift::Down(by) => mapping.start.saturating_sub(by),
+                Shift::Up(by) => mapping.start.saturating_add(by),
+            };
+        }
+        let end = list.last().map_or(0, Mapping::end);
+        list = splice(&list, &(end..u64::MAX), &moved, &mut Vec::new())?;
+        self.set_entries(leaf, Entries::Leaf(list));
+        self.settle(&path, Trend::Grew)?;
+        Ok(bounds)
+    }
+
+    /// The file blocks that the leaf over `at` speaks of.
+    pub fn leaf_bounds(&mut self, at: u64) -> Result<Bounds> {
+        Ok(self.descend(at)?.1)
+    }
+
+    /// The last mappings in `range`, at most `most` of them and all in one leaf, in order; and from where on nothing
+    /// else in `range` is mapped.
+    pub fn last_in(&mut self, range: &Range<u64>, most: usize) -> Result<(Vec<Mapping>, u64)> {
+        let (path, bounds) = self.descend(range.end.saturating_sub(1))?;
+        let start = range.start.max(bounds.start);
+        let part = start..range.end;
+        let Some((_, list)) = self.leaf_of(&path) else { return Ok((Vec::new(), start)) };
+        let mut found = node::reserve(most.min(list.len()))?;
+        let mut touching = list.iter().rev().filter_map(|mapping| mapping.within(&part));
+        found.extend(touching.by_ref().take(most));
+        let from = if touching.next().is_none() {
+            start
+        } else {
+            found.last().map_or(start, |mapping| mapping.start.into())
+        };
+        found.reverse();
+        Ok((found, from))
+    }
+
+    /// The mapping over `at`, or the first after it that starts before `end`.
+    pub fn first_in(&mut self, range: &Range<u64>) -> Result<Option<Mapping>> {
+        let mut at = range.start;
+        while at < range.end {
+            let (path, bounds) = self.descend(at)?;
+            let part = at..range.end.min(bounds.end);
+            let found = self.leaf_of(&path).and_then(|(_, list)| {
+                let after = list.partition_point(|mapping| mapping.end() <= at);
+                list.get(after)?.within(&part)
+            });
+            if found.is_some() {
+                return Ok(found);
+            }
+            at = part.end;
+        }
+        Ok(None)
+    }
+
+    /// The last mapping that starts before `at`.
+    pub fn before(&mut self, at: u64) -> Result<Option<Mapping>> {
+        let Some(last) = at.checked_sub(1) else { return Ok(None) };
+        let (path, bounds) = self.descend(last)?;
+        let found = self.leaf_of(&path).and_then(|(_, list)| {
+            let after = list.partition_point(|mapping| u64::from(mapping.start) < at);
+            list.get(after.checked_sub(1)?).copied()
+        });
+        // A leaf that the change left without anything before `at` has a neighbour that may.
+        match found {
+            Some(mapping) => Ok(Some(mapping)),
+            None if bounds.start == 0 => Ok(None),
+            None => {
+                let (path, _) = self.descend(bounds.start.saturating_sub(1))?;
+                Ok(self.leaf_of(&path).and_then(|(_, list)| list.last().copied()))
+            }
+        }
+    }
+
+    /// How deep the tree is: 0 if the root holds extents.
+    pub fn depth(&self) -> u16 {
+        self.nodes.first().map_or(0, |root| root.depth)
+    }
+
+    /// Nodes that need a block.
+    pub fn new_nodes(&self) -> usize {
+        self.nodes.iter().filter(|node| node.home == Home::New).count()
+    }
+
+    /// Gives each new node a block.
+    pub fn place_new(&mut self, mut next: impl FnMut() -> Option<VolBlock>) {
+        for node in self.nodes.iter_mut().filter(|node| node.home == Home::New) {
+            if let Some(block) = next() {
+                node.home = Home::Fresh(block);
+            }
+        }
+    }
+
+    /// The nodes whose bytes are to be written, the root among them.
+    pub fn changed(&self) -> impl Iterator<Item = (usize, Home)> {
+        let nodes = self.nodes.iter().enumerate();
+        nodes.filter(|(_, node)| node.changed && node.home != Home::Gone).map(|(id, node)| (id, node.home))
+    }
+
+    /// Blocks that hold no node any more.
+    pub fn freed(&self) -> &[VolBlock] {
+        &self.freed
+    }
+
+    /// Writes node `id` over `bytes`, with its checksum if there is a `seed` and the node has a block of its own.
+    pub fn encode(&self, id: usize, bytes: &mut [u8], seed: Option<u32>) {
+        let Some(node) = self.nodes.get(id) else { return };
+        let place = |child: usize| match self.nodes.get(child).map(|node| node.home) {
+            Some(Home::Block(block) | Home::Fresh(block)) => block,
+            _ => VolBlock(0),
+        };
+        node.encode(bytes, place);
+        if let Some(seed) = seed.filter(|_| node.home != Home::Root) {
+            node.seal(bytes, seed);
+        }
+    }
+
+    /// The way to the leaf that speaks of `at`, and what it speaks of: what lies before the first key belongs to the
+    /// first child.
+    fn descend(&mut self, at: u64) -> Result<(Path, Bounds)> {
+        let mut path = node::reserve(usize::from(MAX_DEPTH).saturating_add(1))?;
+        let (mut node, mut bounds) = (0, Bounds::ALL);
+        loop {
+            let Some((slot, entry, end)) = self.child_slot(node, at, bounds.end) else {
+                path.push(Step { node, slot: 0 });
+                return Ok((path, bounds));
+            };
+            path.push(Step { node, slot });
+            let start = u64::from(entry.start);
+            node = self.child(node, slot, Bounds { start, end })?;
+            bounds = Bounds { start: if slot == 0 { bounds.start } else { start }, end };
+        }
+    }
+
+    /// The entry of an inner node to follow for `at`, and where what it speaks of ends; `None` for a leaf.
+    fn child_slot(&self, node: usize, at: u64, end: u64) -> Option<(usize, Index, u64)> {
+        let Entries::Inner(list) = &self.nodes.get(node)?.entries else { return None };
+        let slot = list.partition_point(|entry| u64::from(entry.start) <= at).saturating_sub(1);
+        let end = list.get(slot.saturating_add(1)).map_or(end, |next| next.start.into());
+        Some((slot, *list.get(slot)?, end))
+    }
+
+    /// The node below an entry, loaded if need be. A loaded node's depth was proved to be one less than its parent's.
+    fn child(&mut self, parent: usize, slot: usize, bounds: Bounds) -> Result<usize> {
+        let id = self.nodes.len();
+        let Some(parent) = self.nodes.get_mut(parent) else { return Ok(0) };
+        let depth = parent.depth;
+        let Entries::Inner(list) = &mut parent.entries else { return Ok(0) };
+        let Some(entry) = list.get_mut(slot) else { return Ok(0) };
+        let at = match entry.child {
+            Child::Loaded(id) => return Ok(id),
+            Child::Stored(at) => at,
+        };
+        let node = Node::decode(&self.source.load(at, depth, bounds)?, Home::Block(at))?;
+        entry.child = Child::Loaded(id);
+        self.nodes.try_reserve(1)?;
+        self.nodes.push(node);
+        Ok(id)
+    }
+
+    fn leaf_of(&self, path: &Path) -> Option<(usize, &[Mapping])> {
+        let id = path.last()?.node;
+        match &self.nodes.get(id)?.entries {
+            Entries::Leaf(list) => Some((id, list)),
+            Entries::Inner(_) => None,
+        }
+    }
+
+    fn set_entries(&mut self, id: usize, entries: Entries) {
+        if let Some(node) = self.nodes.get_mut(id) {
+            node.entries = entries;
+            node.changed = true;
+        }
+    }
+}

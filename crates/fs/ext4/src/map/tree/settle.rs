@@ -1,0 +1,218 @@
+//! Keeping the shape of a tree right after a leaf changed: nodes that are too full are split, empty ones leave, a
+//! sparse one joins its neighbour, the root grows a level or takes back the only node below it.
+//!
+//! Source: Linux `fs/ext4/extents.c` `ext4_ext_split`, `ext4_ext_grow_indepth`, `ext4_ext_rm_idx`,
+//! `ext4_ext_try_to_merge_up`.
+
+use obento_base::{Error, Result};
+
+use super::node::{Child, Entries, Home, Index, Node, reserve};
+use super::{Bounds, Path, Source, Step, Tree};
+use crate::map::extents::MAX_DEPTH;
+
+/// Whether a node has fewer entries than before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Trend {
+    Grew,
+    Shrank,
+}
+
+/// How the entries of a node that is too full are dealt out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Deal {
+    /// Evenly.
+    Even,
+    /// As many as fit to each but the last: at the end of the file, where the next ones will come.
+    Front,
+}
+
+impl<S: Source> Tree<'_, S> {
+    /// Puts the nodes of `path` right, from the leaf up.
+    pub(super) fn settle(&mut self, path: &Path, mut trend: Trend) -> Result<()> {
+        let mut shrank = trend == Trend::Shrank;
+        let deal = if self.is_last(path) { Deal::Front } else { Deal::Even };
+        for pair in path.windows(2).rev() {
+            let [parent, child] = pair else { break };
+            trend = self.settle_child(*parent, child.node, trend, deal)?;
+            shrank |= trend == Trend::Shrank;
+        }
+        while self.len(0) > self.room_of(0) {
+            self.grow(deal)?;
+        }
+        if shrank {
+            self.shrink_root();
+        }
+        Ok(())
+    }
+
+    /// Whether `path` leads to the last leaf.
+    fn is_last(&self, path: &Path) -> bool {
+        let inner = path.split_last().map_or(&[][..], |(_, inner)| inner);
+        inner.iter().all(|step| step.slot.saturating_add(1) == self.len(step.node))
+    }
+
+    /// Puts right one node below `parent`; answers what became of `parent`.
+    fn settle_child(&mut self, parent: Step, id: usize, trend: Trend, deal: Deal) -> Result<Trend> {
+        let len = self.len(id);
+        if len == 0 {
+            self.drop_child(parent, id);
+            return Ok(Trend::Shrank);
+        }
+        self.fix_key(parent, id);
+        if len > self.room_of(id) {
+            self.split(parent, id, deal)?;
+            return Ok(Trend::Grew);
+        }
+        let sparse = trend == Trend::Shrank && len.saturating_mul(4) <= self.room_of(id);
+        if sparse && self.join(parent)? { Ok(Trend::Shrank) } else { Ok(Trend::Grew) }
+    }
+
+    /// Writes the first key of `id` into the entry that leads to it.
+    fn fix_key(&mut self, parent: Step, id: usize) {
+        let Some(key) = self.nodes.get(id).and_then(|node| node.entries.first_key()) else { return };
+        let Some(node) = self.nodes.get_mut(parent.node) else { return };
+        let Entries::Inner(list) = &mut node.entries else { return };
+        if let Some(entry) = list.get_mut(parent.slot).filter(|entry| entry.start != key) {
+            entry.start = key;
+            node.changed = true;
+        }
+    }
+
+    /// Takes an empty node out of its parent.
+    fn drop_child(&mut self, parent: Step, id: usize) {
+        self.discard(id);
+        if let Some(node) = self.nodes.get_mut(parent.node) {
+            if let Entries::Inner(list) = &mut node.entries
+                && parent.slot < list.len()
+            {
+                list.remove(parent.slot);
+            }
+            node.changed = true;
+        }
+    }
+
+    /// Marks a node as gone.
+    fn discard(&mut self, id: usize) {
+        let Some(node) = self.nodes.get_mut(id) else { return };
+        match node.home {
+            Home::Block(block) | Home::Fresh(block) => self.freed.push(block),
+            Home::Root | Home::New | Home::Gone => {}
+        }
+        node.home = Home::Gone;
+    }
+
+    /// Deals out the entries of `id` to it and new nodes behind it.
+    fn split(&mut self, parent: Step, id: usize, deal: Deal) -> Result<()> {
+        let (len, room) = (self.len(id), self.room_of(id).max(1));
+        let pieces = len.div_ceil(room).max(2);
+        let share = if deal == Deal::Front { room } else { len.div_ceil(pieces) };
+        let first = self.nodes.len();
+        self.nodes.try_reserve(pieces)?;
+        let mut fresh = reserve(pieces)?;
+        let Some(node) = self.nodes.get_mut(id) else { return Ok(()) };
+        let depth = node.depth;
+        let mut rest = node.entries.split_off(share);
+        node.changed = true;
+        while let Some(start) = rest.first_key() {
+            let others = rest.split_off(share);
+            fresh.push(Index { start, child: Child::Loaded(first.saturating_add(fresh.len())) });
+            self.nodes.push(Node { depth, entries: rest, ..Node::empty(Home::New, self.room) });
+            rest = others;
+        }
+        let Some(node) = self.nodes.get_mut(parent.node) else { return Ok(()) };
+        node.changed = true;
+        if let Entries::Inner(list) = &mut node.entries {
+            list.try_reserve(fresh.len())?;
+            let at = parent.slot.saturating_add(1).min(list.len());
+            list.splice(at..at, fresh);
+        }
+        Ok(())
+    }
+
+    /// Joins the node below `parent` with its neighbour if both take no more than three quarters of one; answers
+    /// whether it did.
+    fn join(&mut self, parent: Step) -> Result<bool> {
+        let slot = parent.slot.saturating_sub(1);
+        let Some((_, left_bounds)) = self.entry_bounds(parent.node, slot) else { return Ok(false) };
+        let Some((right, right_bounds)) = self.entry_bounds(parent.node, slot.saturating_add(1)) else {
+            return Ok(false);
+        };
+        // What the last entry may speak of is not known here, so that a node below it cannot be proved.
+        if matches!(right.child, Child::Stored(_)) && right_bounds.end == Bounds::ALL.end {
+            return Ok(false);
+        }
+        let left = self.child(parent.node, slot, left_bounds)?;
+        let right = self.child(parent.node, slot.saturating_add(1), right_bounds)?;
+        let both = self.len(left).saturating_add(self.len(right));
+        if both.saturating_mul(4) > self.room_of(left).saturating_mul(3) {
+            return Ok(false);
+        }
+        let Some(node) = self.nodes.get_mut(right) else { return Ok(false) };
+        let mut entries = node.entries.split_off(0);
+        if let Some(node) = self.nodes.get_mut(left) {
+            node.entries.append(&mut entries);
+            node.changed = true;
+        }
+        self.drop_child(Step { node: parent.node, slot: slot.saturating_add(1) }, right);
+        Ok(true)
+    }
+
+    fn entry_bounds(&self, node: usize, slot: usize) -> Option<(Index, Bounds)> {
+        let Entries::Inner(list) = &self.nodes.get(node)?.entries else { return None };
+        let entry = *list.get(slot)?;
+        let end = list.get(slot.saturating_add(1)).map_or(Bounds::ALL.end, |next| next.start.into());
+        Some((entry, Bounds { start: entry.start.into(), end }))
+    }
+
+    /// Moves the root's entries into a new node below it, and that one's into more if it has no room for them.
+    fn grow(&mut self, deal: Deal) -> Result<()> {
+        let id = self.nodes.len();
+        self.nodes.try_reserve(1)?;
+        let mut list = reserve(2)?;
+        let room = self.room;
+        let Some(root) = self.nodes.first_mut() else { return Ok(()) };
+        if root.depth >= MAX_DEPTH {
+            return Err(Error::NoSpace);
+        }
+        list.push(Index { start: root.entries.first_key().unwrap_or(0), child: Child::Loaded(id) });
+        let entries = core::mem::replace(&mut root.entries, Entries::Inner(list));
+        let depth = root.depth;
+        root.depth = depth.saturating_add(1);
+        root.changed = true;
+        self.nodes.push(Node { depth, entries, ..Node::empty(Home::New, room) });
+        if self.len(id) > room { self.split(Step { node: 0, slot: 0 }, id, deal) } else { Ok(()) }
+    }
+
+    /// Takes the only node below the root into it as long as it fits; an empty root is a leaf.
+    fn shrink_root(&mut self) {
+        for _ in 0..=MAX_DEPTH {
+            let only = match self.nodes.first().map(|root| &root.entries) {
+                Some(Entries::Inner(list)) if list.is_empty() => None,
+                Some(Entries::Inner(list)) => match list.as_slice() {
+                    [Index { child: Child::Loaded(id), .. }] if self.len(*id) <= self.room_of(0) => Some(*id),
+                    _ => return,
+                },
+                _ => return,
+            };
+            let taken = only.and_then(|id| {
+                let node = self.nodes.get_mut(id)?;
+                Some((node.depth, node.entries.split_off(0)))
+            });
+            if let Some(id) = only {
+                self.discard(id);
+            }
+            let (depth, entries) = taken.unwrap_or((0, Entries::Leaf(alloc::vec::Vec::new())));
+            if let Some(root) = self.nodes.first_mut() {
+                (root.depth, root.entries, root.changed) = (depth, entries, true);
+            }
+        }
+    }
+
+    fn len(&self, id: usize) -> usize {
+        self.nodes.get(id).map_or(0, |node| node.entries.len())
+    }
+
+    fn room_of(&self, id: usize) -> usize {
+        self.nodes.get(id).map_or(0, |node| node.room)
+    }
+}
