@@ -1,6 +1,6 @@
 //! The hypercalls: all that obento asks of the world it runs in.
 //!
-//! Locks are chosen when obento is compiled, by `--cfg obento_env="..."`, because every layer names them; the clock
+//! Locks and threads are chosen when obento is compiled, by `--cfg obento_env="..."`, because every layer names them; the clock
 //! is an object that is passed when a volume is opened, so that a run is a function of its inputs.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -11,6 +11,7 @@ extern crate std;
 
 mod clock;
 pub mod sync;
+pub mod thread;
 
 #[cfg(feature = "std")]
 pub use clock::SystemClock;

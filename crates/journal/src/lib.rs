@@ -35,6 +35,7 @@ mod revoke;
 mod super_block;
 mod tag;
 mod tid;
+pub mod txn;
 
 pub use external::ExternalJournal;
 pub use journal::Journal;
@@ -45,3 +46,7 @@ pub use revoke::Revokes;
 pub use super_block::{Checksums, Compat, Incompat, SuperBlock, Version};
 pub use tag::{Tag, TagFlags, TagLayout, Tags};
 pub use tid::Tid;
+pub use txn::{
+    BlockMut, CommitHooks, CommitOptions, CommitStats, Credits, Extended, Log, NoHooks, Taken, Transactions,
+    Txn,
+};

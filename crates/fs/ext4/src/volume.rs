@@ -32,7 +32,7 @@ const INODE_READ_AHEAD: u64 = 32;
 /// An open ext2, ext3 or ext4 volume.
 pub struct Volume {
     super_block: SuperBlock,
-    cache: Cache,
+    cache: Arc<Cache>,
     groups: Groups,
     zones: Zones,
     fast_commits: FastCommits,
@@ -54,7 +54,7 @@ impl Volume {
 
     /// A volume that has not looked at its groups yet: enough to find the journal.
     pub(crate) fn bare(device: Arc<dyn BlockDevice>, super_block: SuperBlock, cache: usize) -> Self {
-        let cache = Cache::new(device, super_block.block_size, cache);
+        let cache = Arc::new(Cache::new(device, super_block.block_size, cache));
         Self {
             super_block,
             cache,
@@ -72,7 +72,7 @@ impl Volume {
     }
 
     /// The cache of metadata blocks.
-    pub fn cache(&self) -> &Cache {
+    pub fn cache(&self) -> &Arc<Cache> {
         &self.cache
     }
 

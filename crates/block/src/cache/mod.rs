@@ -1,23 +1,31 @@
 //! The cache of a volume's metadata blocks. File data does not pass through it.
 //!
-//! Invariant: it holds at most as many blocks as its budget allows, plus those that callers still hold.
+//! Invariant: it holds at most as many blocks as its budget allows, plus those that callers still hold and those that
+//! are pinned because they were changed.
 //! Invariant: a block's bytes never change while it is held; a changed block is another `Block`.
+//! Invariant: what was read before a block was written or dropped is not kept after it, or old bytes would come back.
 //! Locking: one leaf lock a shard, never held during I/O. Two threads that miss one block both read it; the first to
 //! come back is kept.
+
+mod edit;
+mod shard;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::{Deref, Range};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use hashbrown::HashMap;
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{DeviceError, Result};
-use obento_env::sync::Mutex;
+use obento_env::sync::{Condvar, Mutex};
 
+use self::shard::Shard;
 use crate::{BlockDevice, check_range};
+
+pub use self::edit::Edit;
+pub use self::shard::Changed;
 
 /// Enough that threads seldom meet, few enough that each has a useful size.
 const SHARDS: u64 = 16;
@@ -74,7 +82,16 @@ impl fmt::Debug for Block {
 pub struct Cache {
     device: Arc<dyn BlockDevice>,
     block_size: u32,
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Cell>,
+    pinned: AtomicUsize,
+    /// Counts what was written back or dropped, so that a reader sees whether its bytes may be outdated.
+    outdated: AtomicU64,
+}
+
+/// A shard and those who wait for one of its blocks.
+struct Cell {
+    lock: Mutex<Shard>,
+    published: Condvar,
 }
 
 impl Cache {
@@ -82,8 +99,9 @@ impl Cache {
     pub fn new(device: Arc<dyn BlockDevice>, block_size: u32, budget: usize) -> Self {
         let blocks = to_u64(budget).checked_div(u64::from(block_size)).unwrap_or(0) / SHARDS;
         let capacity = to_usize(blocks).max(MIN_BLOCKS_PER_SHARD);
-        let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(capacity))).collect();
-        Self { device, block_size, shards }
+        let cell = || Cell { lock: Mutex::new(Shard::new(capacity)), published: Condvar::new() };
+        let shards = (0..SHARDS).map(|_| cell()).collect();
+        Self { device, block_size, shards, pinned: AtomicUsize::new(0), outdated: AtomicU64::new(0) }
     }
 
     /// The device below.
@@ -118,24 +136,38 @@ impl Cache {
         }
     }
 
-    /// Forgets every block, for a device that was changed from outside.
-    pub fn clear(&self) {
-        self.shards.iter().for_each(|shard| shard.lock().clear());
+    /// Block `number`, if it is in memory.
+    pub fn peek(&self, number: u64) -> Option<Block> {
+        self.find(number)
     }
 
-    fn shard(&self, number: u64) -> Option<&Mutex<Shard>> {
+    /// Forgets every block that is not pinned, for a device that was changed from outside.
+    pub fn clear(&self) {
+        self.outdate();
+        self.shards.iter().for_each(|cell| cell.lock.lock().clear());
+    }
+
+    fn shard(&self, number: u64) -> Option<&Cell> {
         // Neighbouring blocks in one shard would meet under read-ahead; their low bits spread them.
         self.shards.get(to_usize(number % SHARDS))
     }
 
     fn find(&self, number: u64) -> Option<Block> {
-        self.shard(number)?.lock().find(number)
+        self.shard(number)?.lock.lock().find(number)
     }
 
-    fn keep(&self, block: Block) -> Block {
-        match self.shard(block.number()) {
-            Some(shard) => shard.lock().keep(block),
-            None => block,
+    fn outdate(&self) {
+        self.outdated.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Keeps a block that was read when `outdated` was `since`.
+    fn keep(&self, block: Block, since: u64) -> Block {
+        let Some(cell) = self.shard(block.number()) else { return block };
+        let mut shard = cell.lock.lock();
+        if self.outdated.load(Ordering::SeqCst) == since {
+            shard.keep(block)
+        } else {
+            shard.find(block.number()).unwrap_or(block)
         }
     }
 
@@ -149,15 +181,16 @@ impl Cache {
         // Before the buffer is made: a hostile volume asks for what is not there again and again.
         check_range(self.device.len(), offset, len)?;
         let mut bytes = zeroed(to_usize(len))?;
+        let since = self.outdated.load(Ordering::SeqCst);
         self.device.read_at(offset, &mut bytes)?;
         if count == 1 {
-            return Ok(self.keep(Block::new(number, bytes)));
+            return Ok(self.keep(Block::new(number, bytes), since));
         }
         let mut first = None;
         for (number, chunk) in (number..).zip(bytes.chunks_exact(to_usize(size))) {
             let mut own = zeroed(chunk.len())?;
             own.copy_from_slice(chunk);
-            let kept = self.keep(Block::new(number, own));
+            let kept = self.keep(Block::new(number, own), since);
             first.get_or_insert(kept);
         }
         first.ok_or(out_of_bounds.into())
@@ -169,70 +202,6 @@ fn zeroed(len: usize) -> Result<Box<[u8]>> {
     bytes.try_reserve_exact(len)?;
     bytes.resize(len, 0);
     Ok(bytes.into_boxed_slice())
-}
-
-/// One part of the cache: a clock with a second chance.
-struct Shard {
-    capacity: usize,
-    index: HashMap<u64, usize>,
-    slots: Vec<Slot>,
-    hand: usize,
-}
-
-struct Slot {
-    block: Block,
-    used: bool,
-}
-
-impl Shard {
-    fn new(capacity: usize) -> Self {
-        Self { capacity, index: HashMap::new(), slots: Vec::new(), hand: 0 }
-    }
-
-    fn clear(&mut self) {
-        self.index.clear();
-        self.slots.clear();
-        self.hand = 0;
-    }
-
-    fn find(&mut self, number: u64) -> Option<Block> {
-        let slot = self.slots.get_mut(*self.index.get(&number)?)?;
-        slot.used = true;
-        Some(slot.block.clone())
-    }
-
-    /// Keeps `block`, or answers the copy that is already here.
-    fn keep(&mut self, block: Block) -> Block {
-        if let Some(present) = self.find(block.number()) {
-            return present;
-        }
-        let fresh = Slot { block: block.clone(), used: false };
-        let place = if self.slots.len() < self.capacity {
-            self.slots.push(fresh);
-            self.slots.len().saturating_sub(1)
-        } else {
-            let place = self.victim();
-            if let Some(slot) = self.slots.get_mut(place) {
-                self.index.remove(&slot.block.number());
-                *slot = fresh;
-            }
-            place
-        };
-        self.index.insert(block.number(), place);
-        block
-    }
-
-    /// The next slot that was not used since the hand last came by; ends after two rounds at the latest.
-    fn victim(&mut self) -> usize {
-        loop {
-            let place = self.hand;
-            self.hand = place.checked_add(1).filter(|&next| next < self.slots.len()).unwrap_or(0);
-            match self.slots.get_mut(place) {
-                Some(slot) if slot.used => slot.used = false,
-                _ => return place,
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -264,7 +233,7 @@ mod tests {
             assert_eq!(usize::from(cache.get(n).unwrap()[0]), usize::try_from(n).unwrap());
         }
         assert_eq!(held[0], 0);
-        let kept: usize = cache.shards.iter().map(|s| s.lock().slots.len()).sum();
+        let kept: usize = cache.shards.iter().map(|s| s.lock.lock().clean()).sum();
         assert_eq!(kept, 16 * MIN_BLOCKS_PER_SHARD);
     }
 

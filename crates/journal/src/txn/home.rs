@@ -1,0 +1,63 @@
+//! Writing blocks to their homes.
+
+use alloc::vec::Vec;
+
+use obento_base::Result;
+use obento_base::wire::to_u64;
+use obento_block::{Block, BlockDevice};
+
+/// The longest write in bytes: one large request of a disk.
+const MAX_WRITE: usize = 1 << 20;
+
+/// Gathers blocks that follow each other into long writes.
+pub(super) struct Gather<'d> {
+    device: &'d dyn BlockDevice,
+    block_size: u32,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'d> Gather<'d> {
+    pub(super) fn new(device: &'d dyn BlockDevice, block_size: u32) -> Self {
+        Self { device, block_size, start: 0, bytes: Vec::new() }
+    }
+
+    /// Writes `bytes`, one block, to block `number`; maybe not before [`Gather::finish`].
+    pub(super) fn put(&mut self, number: u64, bytes: &[u8]) -> Result<()> {
+        let gathered = to_u64(self.bytes.len()).checked_div(self.block_size.into()).unwrap_or(0);
+        let follows = self.start.checked_add(gathered) == Some(number);
+        if !follows || self.bytes.len().saturating_add(bytes.len()) > MAX_WRITE {
+            self.finish()?;
+            self.start = number;
+        }
+        self.bytes.try_reserve(bytes.len())?;
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Writes what is left.
+    pub(super) fn finish(&mut self) -> Result<()> {
+        if self.bytes.is_empty() {
+            return Ok(());
+        }
+        self.device.write_at(self.start.saturating_mul(self.block_size.into()), &self.bytes)?;
+        self.bytes.clear();
+        Ok(())
+    }
+}
+
+/// Writes `blocks`, which come in order, to their homes. Answers how many there were.
+pub(super) fn write_homes<'b>(
+    device: &dyn BlockDevice,
+    block_size: u32,
+    blocks: impl Iterator<Item = &'b Block>,
+) -> Result<u64> {
+    let mut gather = Gather::new(device, block_size);
+    let mut count = 0_u64;
+    for block in blocks {
+        gather.put(block.number(), block)?;
+        count = count.saturating_add(1);
+    }
+    gather.finish()?;
+    Ok(count)
+}
