@@ -9,9 +9,12 @@ pub mod entries;
 pub mod fault;
 pub mod image;
 pub mod matrix;
+pub mod model;
 pub mod mutants;
 pub mod oracle;
+pub mod plan;
 pub mod record;
+pub mod snapshot;
 mod tar_stream;
 pub mod tree;
 

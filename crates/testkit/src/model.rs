@@ -1,0 +1,234 @@
+//! What a volume should hold: a plan is done to it and to a file system in memory at once, behind the same calls.
+//!
+//! Each operation must answer alike on both, and leave equal trees. Noted meanwhile: the tree after each operation, and
+//! what is durable after each sync; from these follows what may be found after a cut.
+//!
+//! Invariant: the trees of a history are those of the volume itself, its times and inode numbers included.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use obento_base::{Error, Timestamp};
+use obento_driver::FileSystem;
+use obento_env::Clock;
+use obento_tmpfs::{Options, Tmpfs};
+use obento_vfs::Vfs;
+
+use crate::plan::{Actor, Op, Plan};
+use crate::snapshot::{Id, Snapshot, Times};
+
+/// A clock that moves when it is told to.
+#[derive(Debug, Default)]
+pub struct StepClock(AtomicU64);
+
+/// Where it starts: 2001-09-09.
+const EPOCH: u64 = 1_000_000_000;
+
+impl StepClock {
+    /// Some seconds after the start.
+    pub fn set(&self, secs: u64) {
+        self.0.store(secs, Ordering::Relaxed);
+    }
+}
+
+impl Clock for StepClock {
+    fn now(&self) -> Timestamp {
+        let secs = EPOCH + self.0.load(Ordering::Relaxed);
+        Timestamp::new(secs.try_into().unwrap_or(i64::MAX), 0)
+    }
+}
+
+/// What had been promised at some moment of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Point {
+    /// Operations that were begun; the last may not have come back.
+    pub begun: usize,
+    /// The first tree that may be found: what was before is durable.
+    pub durable: usize,
+    /// For inodes that were synced, the tree at that time: no byte is older.
+    pub synced: HashMap<Id, usize>,
+}
+
+/// A run of a plan.
+#[derive(Debug, Default)]
+pub struct History {
+    /// The operations.
+    pub ops: Vec<Op>,
+    /// The tree before the first, and after each.
+    pub trees: Vec<Snapshot>,
+    /// What was promised before the first, and at each step since.
+    pub points: Vec<Point>,
+}
+
+/// Does a plan to a volume and to the model.
+pub struct Run {
+    clock: Arc<StepClock>,
+    subject: Actor,
+    model: Actor,
+    history: History,
+}
+
+impl Run {
+    /// Begins with `fs`, which keeps its time by `clock`, as it is; the model starts with the same tree if that is an
+    /// empty one.
+    pub fn new(fs: Arc<dyn FileSystem>, clock: Arc<StepClock>) -> Result<Self, Error> {
+        let model = Tmpfs::new(Options::new(clock.clone()));
+        let mut run = Self {
+            clock,
+            subject: Actor::new(Vfs::new(fs)),
+            model: Actor::new(Vfs::new(Arc::new(model))),
+            history: History::default(),
+        };
+        run.history.trees.push(Snapshot::read(run.subject.vfs(), None)?);
+        run.history.points.push(Point::default());
+        Ok(run)
+    }
+
+    /// The volume.
+    pub fn vfs(&self) -> &Vfs {
+        self.subject.vfs()
+    }
+
+    /// Does `plan` to both, and calls `reached` with the number of each new point. An error tells what differs.
+    pub fn all(&mut self, plan: &Plan, reached: &mut dyn FnMut(usize)) -> Result<(), String> {
+        plan.ops.iter().try_for_each(|op| self.step(op, reached))
+    }
+
+    /// Does one operation to both.
+    pub fn step(&mut self, op: &Op, reached: &mut dyn FnMut(usize)) -> Result<(), String> {
+        let number = self.history.ops.len();
+        self.clock.set(number as u64 + 1);
+        self.history.ops.push(op.clone());
+        self.point(reached, |point| point.begun = number + 1);
+        let (found, expected) = (self.subject.act(number, op), self.model.act(number, op));
+        let told = |what: String| format!("operation {number}, {op:?}: {what}");
+        if found != expected {
+            return Err(told(format!("expected {expected:?}, found {found:?}")));
+        }
+        let read = |vfs: &Vfs, before: Option<&Snapshot>| Snapshot::read(vfs, before);
+        let tree =
+            read(self.vfs(), self.history.trees.last()).map_err(|e| told(format!("the volume: {e}")))?;
+        let model = read(self.model.vfs(), None).map_err(|e| told(format!("the model: {e}")))?;
+        if let Some(difference) = difference(&model, &tree) {
+            return Err(told(difference));
+        }
+        self.history.trees.push(tree);
+        if found.is_ok() {
+            self.note_sync(op, reached);
+        }
+        Ok(())
+    }
+
+    fn point(&mut self, reached: &mut dyn FnMut(usize), change: impl FnOnce(&mut Point)) {
+        let mut point = self.history.points.last().cloned().unwrap_or_default();
+        change(&mut point);
+        self.history.points.push(point);
+        reached(self.history.points.len() - 1);
+    }
+
+    fn note_sync(&mut self, op: &Op, reached: &mut dyn FnMut(usize)) {
+        let now = self.history.trees.len() - 1;
+        match op {
+            Op::Sync => {
+                let all: Vec<Id> = self.history.trees[now].objects.values().map(|object| object.id).collect();
+                self.point(reached, |point| {
+                    point.durable = now;
+                    point.synced.extend(all.into_iter().map(|id| (id, now)));
+                });
+            }
+            Op::Fsync(path) => {
+                let Ok(node) = self.subject.node(path) else { return };
+                let ino = node.ino().0;
+                let Some(id) =
+                    self.history.trees[now].objects.values().map(|o| o.id).find(|id| id.ino == ino)
+                else {
+                    return;
+                };
+                let since = self.history.unchanged_since(id, path);
+                self.point(reached, |point| {
+                    point.durable = point.durable.max(since);
+                    point.synced.insert(id, now);
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// The run so far; what is held open is closed.
+    pub fn finish(mut self) -> (Vfs, History) {
+        let vfs = self.subject.vfs().clone();
+        let _ = self.subject.act(0, &Op::Release);
+        (vfs, self.history)
+    }
+
+    /// The run so far, as when the power goes: what is held open is never closed.
+    pub fn cut(self) -> History {
+        self.history
+    }
+}
+
+/// What of two trees must be equal: all but the times, which follow other rules in each format.
+fn difference(model: &Snapshot, found: &Snapshot) -> Option<String> {
+    model.difference(found, Times::Ignored, None).or_else(|| model.content_difference(found))
+}
+
+impl History {
+    /// The first tree since which the object and the names on the way to it are as they are now.
+    fn unchanged_since(&self, id: Id, path: &str) -> usize {
+        let now = self.trees.len() - 1;
+        let state = |tree: &Snapshot| {
+            let steps = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+            let way: Vec<Option<Id>> =
+                steps.map(|end| tree.get(&path.as_bytes()[..end]).map(|object| object.id)).collect();
+            (tree.by_id(id).cloned(), way)
+        };
+        let current = state(&self.trees[now]);
+        (0..now).rev().find(|&at| state(&self.trees[at]) != current).map_or(0, |at| at + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Limits, random};
+    use obento_block::MemDevice;
+
+    /// The model against itself, with the bytes of its files on a device.
+    #[test]
+    fn random_plans_do_the_same_to_two_volumes() {
+        let mut done = 0;
+        for seed in 0..60 {
+            let clock = Arc::new(StepClock::default());
+            let device = Arc::new(MemDevice::new(vec![0xee; 4 << 20]));
+            let options = Options { device: Some(device), ..Options::new(clock.clone()) };
+            let mut run = Run::new(Arc::new(Tmpfs::new(options)), clock).unwrap();
+            let plan = random(seed, &Limits::SMALL);
+            run.all(&plan, &mut |_| ()).unwrap_or_else(|reason| panic!("{plan}{reason}"));
+            let (_, history) = run.finish();
+            done += history.trees.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        }
+        assert!(done > 60 * 40 / 3, "most operations change something: {done}");
+    }
+
+    #[test]
+    fn a_synced_file_is_durable_since_it_and_its_path_last_changed() {
+        use obento_base::FileKind::{Directory, Regular};
+        let clock = Arc::new(StepClock::default());
+        let mut run = Run::new(Arc::new(Tmpfs::new(Options::new(clock.clone()))), clock).unwrap();
+        let ops = [
+            Op::Create("d".into(), Directory, 0o755),
+            Op::Create("d/f".into(), Regular, 0o644),
+            Op::Write("d/f".into(), 0, 10),
+            Op::Create("other".into(), Regular, 0o644),
+            Op::Fsync("d/f".into()),
+            Op::Rename("d".into(), "e".into(), obento_driver::RenameFlags::empty()),
+            Op::Fsync("e/f".into()),
+            Op::Create("last".into(), Regular, 0o644),
+            Op::Sync,
+        ];
+        run.all(&Plan::new("syncs", ops), &mut |_| ()).unwrap();
+        let durable: Vec<usize> = run.cut().points.iter().map(|point| point.durable).collect();
+        assert_eq!(durable, [0, 0, 0, 0, 0, 0, 3, 3, 3, 6, 6, 6, 9]);
+    }
+}

@@ -1,0 +1,153 @@
+//! Doing a plan to a volume.
+
+use obento_base::{DeviceNumber, FileFlags, FileKind, Mode, NameBuf, Result, Timestamp};
+use obento_driver::{NewNode, SetAttr, TimeChange};
+use obento_vfs::{Caller, Node, Symlinks, Vfs};
+
+use crate::plan::{Op, Space, bytes};
+
+const OWNER: Caller = Caller::Owner;
+
+/// One who does operations to a volume and keeps files open meanwhile.
+#[derive(Debug)]
+pub struct Actor {
+    vfs: Vfs,
+    held: Vec<Node>,
+}
+
+impl Actor {
+    /// Nothing done, nothing open.
+    pub fn new(vfs: Vfs) -> Self {
+        Self { vfs, held: Vec::new() }
+    }
+
+    /// The volume.
+    pub fn vfs(&self) -> &Vfs {
+        &self.vfs
+    }
+
+    /// What `path` leads to.
+    pub fn node(&self, path: &str) -> Result<Node> {
+        self.vfs.resolve(&self.vfs.root(), path.as_bytes(), Symlinks::Keep, &OWNER)
+    }
+
+    fn place(&self, path: &str) -> Result<(Node, NameBuf)> {
+        let last = self.vfs.resolve_parent(&self.vfs.root(), path.as_bytes(), &OWNER)?;
+        Ok((last.dir, last.name.to_buf()))
+    }
+
+    /// Does operation `number` of a plan.
+    pub fn act(&mut self, number: usize, op: &Op) -> Result<()> {
+        match op {
+            Op::Create(path, kind, mode) => self.create(path, *kind, *mode, b""),
+            Op::Symlink(path, len) => self.create(path, FileKind::Symlink, 0o777, &target(*len)),
+            Op::Link(from, to) => {
+                let node = self.node(from)?;
+                let (dir, name) = self.place(to)?;
+                self.vfs.link(&OWNER, &node, &dir, &name)
+            }
+            Op::Unlink(path) => {
+                let (dir, name) = self.place(path)?;
+                self.vfs.unlink(&OWNER, &dir, &name)
+            }
+            Op::Rmdir(path) => {
+                let (dir, name) = self.place(path)?;
+                self.vfs.rmdir(&OWNER, &dir, &name)
+            }
+            Op::Rename(from, to, flags) => {
+                let (from, to) = (self.place(from)?, self.place(to)?);
+                self.vfs.rename(&OWNER, (&from.0, &from.1), (&to.0, &to.1), *flags)
+            }
+            Op::SetXattr(path, name, len, mode) => {
+                let (node, value) = (self.node(path)?, bytes(number, 0, *len));
+                self.vfs.set_xattr(&OWNER, &node, name.as_bytes(), &value, *mode)
+            }
+            Op::RemoveXattr(path, name) => self.vfs.remove_xattr(&OWNER, &self.node(path)?, name.as_bytes()),
+            Op::Chmod(..) | Op::Chown(..) | Op::Utime(..) | Op::Flags(..) => self.change(op),
+            Op::Fsync(path) => self.node(path)?.sync(),
+            Op::Sync => self.vfs.sync(),
+            Op::Hold(path) => {
+                let node = self.node(path)?;
+                self.held.push(node);
+                Ok(())
+            }
+            Op::Release => {
+                while self.held.pop().is_some() {}
+                Ok(())
+            }
+            Op::Write(..) | Op::Append(..) | Op::Truncate(..) | Op::Space(..) => self.data(number, op),
+        }
+    }
+
+    fn create(&self, path: &str, kind: FileKind, mode: u16, target: &[u8]) -> Result<()> {
+        let (dir, name) = self.place(path)?;
+        let rdev = if kind.is_device() {
+            DeviceNumber { major: 259, minor: 70_000 }
+        } else {
+            DeviceNumber::default()
+        };
+        let new = NewNode { kind, mode: Mode::new(mode), uid: 0, gid: 0, rdev, target };
+        self.vfs.create(&OWNER, &dir, &name, &new).map(drop)
+    }
+
+    fn data(&self, number: usize, op: &Op) -> Result<()> {
+        match op {
+            Op::Write(path, at, len) => {
+                let node = self.node(path)?;
+                write_all(&node, *at, &bytes(number, *at, *len))
+            }
+            Op::Append(path, len) => {
+                let node = self.node(path)?;
+                let at = node.attr()?.size;
+                write_all(&node, at, &bytes(number, at, *len))
+            }
+            Op::Truncate(path, size) => self.vfs.truncate(&OWNER, &self.node(path)?, *size),
+            Op::Space(path, space, range) => {
+                let node = self.node(path)?;
+                match space {
+                    Space::Allocate(size) => node.allocate(range.clone(), *size),
+                    Space::Zero(size) => node.zero_range(range.clone(), *size),
+                    Space::Punch => node.punch(range.clone()),
+                    Space::Collapse => node.collapse(range.clone()),
+                    Space::Insert => node.insert(range.clone()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn change(&self, op: &Op) -> Result<()> {
+        let (path, change) = match op {
+            Op::Chmod(path, mode) => (path, SetAttr { mode: Some(Mode::new(*mode)), ..SetAttr::default() }),
+            Op::Chown(path, uid, gid) => {
+                (path, SetAttr { uid: Some(*uid), gid: Some(*gid), ..SetAttr::default() })
+            }
+            Op::Utime(path, secs) => {
+                let mtime = Some(TimeChange::At(Timestamp::new(*secs, 0)));
+                (path, SetAttr { mtime, ..SetAttr::default() })
+            }
+            Op::Flags(path, bits) => {
+                let node = self.node(path)?;
+                let changeable = FileFlags::NO_DUMP | FileFlags::NO_ATIME | FileFlags::IMMUTABLE;
+                let kept = node.attr()?.flags.difference(changeable);
+                let flags = Some(kept | FileFlags::from_bits_retain(*bits) & changeable);
+                (path, SetAttr { flags, ..SetAttr::default() })
+            }
+            _ => return Ok(()),
+        };
+        self.vfs.set_attr(&OWNER, &self.node(path)?, &change).map(drop)
+    }
+}
+
+/// A target of `len` bytes that leads nowhere.
+pub(super) fn target(len: usize) -> Vec<u8> {
+    b"nowhere/".iter().copied().cycle().take(len).collect()
+}
+
+fn write_all(node: &Node, at: u64, bytes: &[u8]) -> Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        done += node.write_at(at + done as u64, &bytes[done..])?;
+    }
+    Ok(())
+}
