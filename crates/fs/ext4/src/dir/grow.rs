@@ -12,7 +12,6 @@ use obento_base::{Error, Result};
 use obento_block::Block;
 
 use super::Shape;
-use super::block::DirBlocks;
 use super::hash::Hasher;
 use super::index::{Fork, Node};
 use super::leaf::needed;
@@ -21,7 +20,7 @@ use super::record::Records;
 use super::split::split;
 
 /// The blocks of a directory that is being changed.
-pub(crate) trait DirTxn: DirBlocks {
+pub(crate) trait DirTxn {
     /// Leave to change a block.
     type Taken;
 

@@ -230,7 +230,7 @@ impl Path<'_> {
 
 /// A node whose table lies within its block.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(crate) struct Node {
     pub(super) block: Block,
     /// Byte offset of the table.
     pub(super) table: usize,
@@ -239,7 +239,7 @@ pub(super) struct Node {
 
 /// An entry of a node.
 #[derive(Debug)]
-pub(super) struct Fork {
+pub(crate) struct Fork {
     pub(super) node: Node,
     pub(super) at: u16,
 }

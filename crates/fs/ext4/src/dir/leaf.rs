@@ -85,8 +85,12 @@ impl Shape {
 
     /// Puts `entry` into `slot` of `run`.
     pub(crate) fn put(&self, run: &mut [u8], slot: Slot, entry: &NewEntry<'_>) {
-        let Some(left) = slot.len.checked_sub(slot.used).filter(|&left| left >= needed(entry.name.len()))
-        else {
+        let file_type = if self.file_types { kind_code(entry.kind) } else { 0 };
+        self.put_raw(run, slot, entry.ino, file_type, entry.name);
+    }
+
+    pub(super) fn put_raw(&self, run: &mut [u8], slot: Slot, ino: u32, file_type: u8, name: &[u8]) {
+        let Some(left) = slot.len.checked_sub(slot.used).filter(|&left| left >= needed(name.len())) else {
             debug_assert!(false, "the entry does not fit {slot:?}");
             return;
         };
@@ -95,13 +99,13 @@ impl Shape {
         }
         let at = slot.offset.saturating_add(slot.used);
         let header = RawDirEntry {
-            inode: entry.ino.into(),
+            inode: ino.into(),
             rec_len: stored_len(left, self.block_size).into(),
-            name_len: u8::try_from(entry.name.len()).unwrap_or(u8::MAX),
-            file_type: if self.file_types { kind_code(entry.kind) } else { 0 },
+            name_len: u8::try_from(name.len()).unwrap_or(u8::MAX),
+            file_type,
         };
         write(run, at, header.as_bytes());
-        write(run, at.saturating_add(HEADER), entry.name);
+        write(run, at.saturating_add(HEADER), name);
     }
 
     /// Takes the entry at `spot` out of `run`: the record before it grows over it, or it stays as an unused one.
