@@ -1,0 +1,287 @@
+//! A file's map, of either kind, being changed in memory; and which blocks a change sets free.
+//!
+//! With `bigalloc` space is handed out by clusters: the blocks of one cluster of the file lie in one cluster of the
+//! volume, at the same positions, however many extents name them.
+//! Invariant: a cluster is free when no mapping of its file names any of it.
+//! Source: Linux `fs/ext4/extents.c` `get_implied_cluster_alloc`, `ext4_remove_blocks`.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use obento_base::{Error, Result};
+use obento_block::Block;
+
+use super::extents::Bounds;
+use super::pointers::{self, Pointers};
+use super::tree::{self, Home, Mapping, Shift, Tree, room_in_block};
+use crate::inode::{Inode, InodeFlags};
+use crate::unit::{FileBlock, VolBlock};
+use crate::volume::Volume;
+
+/// The nodes of one file, from the volume.
+#[derive(Clone, Copy)]
+pub(crate) struct Nodes<'a> {
+    pub volume: &'a Volume,
+    pub inode: &'a Inode,
+}
+
+impl tree::Source for Nodes<'_> {
+    type Bytes = Block;
+    fn load(&self, at: VolBlock, parent_depth: u16, bounds: Bounds) -> Result<Block> {
+        self.volume.extent_node(self.inode, at, parent_depth, bounds)
+    }
+}
+
+impl pointers::Source for Nodes<'_> {
+    type Bytes = Block;
+    fn load(&self, at: FileBlock, number: u32) -> Result<Block> {
+        self.volume.indirect_block(self.inode, at, number)
+    }
+}
+
+/// A map being changed in memory.
+pub(crate) enum FileMap<'s, S> {
+    Extents(Tree<'s, S>),
+    Indirect(Pointers<'s, S>),
+}
+
+impl<'s> FileMap<'s, Nodes<'s>> {
+    /// The map of a file whose bytes lie in blocks.
+    pub fn new(nodes: &'s Nodes<'s>) -> Result<Self> {
+        let (inode, block_size) = (nodes.inode, nodes.volume.block_size());
+        if inode.has(InodeFlags::INLINE_DATA) {
+            return Err(Error::Invalid);
+        }
+        if !inode.has(InodeFlags::EXTENTS) {
+            return Ok(Self::Indirect(Pointers::new(nodes, inode.i_block(), block_size / 4)?));
+        }
+        super::extents::Node::root(inode)?.check_entries(inode, Bounds::ALL)?;
+        Ok(Self::Extents(Tree::new(nodes, inode.i_block(), room_in_block(block_size))?))
+    }
+}
+
+impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
+    /// Replaces what `range` maps by `new`, which lies within it, sorted; what was there is added to `removed`.
+    pub fn splice(&mut self, range: Range<u64>, new: &[Mapping], removed: &mut Vec<Mapping>) -> Result<()> {
+        match self {
+            Self::Extents(map) => map.splice(range, new, removed),
+            Self::Indirect(map) => map.splice(range, new, removed),
+        }
+    }
+
+    /// Moves mappings of one leaf, as [`Tree::shift_leaf`]. Errors: NotSupported without extents.
+    pub fn shift_leaf(&mut self, at: u64, from: u64, shift: Shift) -> Result<Bounds> {
+        match self {
+            Self::Extents(map) => map.shift_leaf(at, from, shift),
+            Self::Indirect(_) => Err(Error::NotSupported),
+        }
+    }
+
+    /// The last mappings in `range`, at most `most` of them, in order; and from where on nothing else is mapped in it.
+    pub fn last_in(&mut self, range: &Range<u64>, most: usize) -> Result<(Vec<Mapping>, u64)> {
+        match self {
+            Self::Extents(map) => map.last_in(range, most),
+            Self::Indirect(map) => map.last_in(range, most),
+        }
+    }
+
+    /// What of the first mapping in `range` lies in it.
+    pub fn first_in(&mut self, range: &Range<u64>) -> Result<Option<Mapping>> {
+        let found = match self {
+            Self::Extents(map) => map.first_in(range),
+            Self::Indirect(map) => map.first_in(range),
+        };
+        Ok(found?.and_then(|mapping| mapping.within(range)))
+    }
+
+    /// A mapping that starts before `at`: the last, or of the block map the last that is not far.
+    pub fn before(&mut self, at: u64) -> Result<Option<Mapping>> {
+        match self {
+            Self::Extents(map) => map.before(at),
+            Self::Indirect(map) => map.before(at),
+        }
+    }
+
+    /// One past the last file block that can be mapped.
+    pub fn end(&self) -> u64 {
+        match self {
+            // `EXT_MAX_BLOCKS`: the last of 2^32 is none.
+            Self::Extents(_) => u32::MAX.into(),
+            Self::Indirect(map) => map.end(),
+        }
+    }
+
+    /// Nodes that need a block.
+    pub fn new_nodes(&self) -> usize {
+        match self {
+            Self::Extents(map) => map.new_nodes(),
+            Self::Indirect(map) => map.new_nodes(),
+        }
+    }
+
+    /// Gives each new node a block. Errors: FileTooBig for a block that the map cannot name.
+    pub fn place_new(&mut self, next: impl FnMut() -> Option<VolBlock>) -> Result<()> {
+        match self {
+            Self::Extents(map) => {
+                map.place_new(next);
+                Ok(())
+            }
+            Self::Indirect(map) => map.place_new(next),
+        }
+    }
+
+    /// The nodes whose bytes are to be written, the root among them.
+    pub fn changed(&self) -> Vec<(usize, Home)> {
+        match self {
+            Self::Extents(map) => map.changed().collect(),
+            Self::Indirect(map) => map.changed().collect(),
+        }
+    }
+
+    /// Blocks that hold no node any more.
+    pub fn freed(&self) -> &[VolBlock] {
+        match self {
+            Self::Extents(map) => map.freed(),
+            Self::Indirect(map) => map.freed(),
+        }
+    }
+
+    /// Writes node `id` over `bytes`, with its checksum where nodes have one and `seed` is given.
+    pub fn encode(&self, id: usize, bytes: &mut [u8], seed: Option<u32>) {
+        match self {
+            Self::Extents(map) => map.encode(id, bytes, seed),
+            Self::Indirect(map) => map.encode(id, bytes),
+        }
+    }
+
+    /// The runs of the volume, by whole clusters of `1 << bits` blocks, that `removed` named and nothing names now.
+    pub fn set_free(&mut self, removed: &[Mapping], bits: u32) -> Result<Vec<(VolBlock, u64)>> {
+        let mut runs: Vec<(VolBlock, u64)> = Vec::new();
+        let mut seen_to = 0;
+        for mapping in removed {
+            let Some((start, len)) = self.free_clusters(mapping, bits, &mut seen_to)? else { continue };
+            match runs.last_mut() {
+                Some((last, last_len)) if last.checked_add(*last_len) == Some(start) => {
+                    *last_len = last_len.saturating_add(len);
+                }
+                _ => {
+                    runs.try_reserve(1)?;
+                    runs.push((start, len));
+                }
+            }
+        }
+        Ok(runs)
+    }
+
+    /// The clusters of one removed mapping that are free, but for those of the file before `seen_to`.
+    fn free_clusters(
+        &mut self,
+        mapping: &Mapping,
+        bits: u32,
+        seen_to: &mut u64,
+    ) -> Result<Option<(VolBlock, u64)>> {
+        if bits == 0 {
+            return Ok(Some((mapping.place, mapping.len.into())));
+        }
+        let size = 1_u64.checked_shl(bits).unwrap_or(1);
+        let mut first = cluster_of(mapping.range().start, size).max(*seen_to);
+        let mut end = mapping.end().div_ceil(size).saturating_mul(size);
+        *seen_to = end;
+        if first < end && self.first_in(&(first..first.saturating_add(size)))?.is_some() {
+            first = first.saturating_add(size);
+        }
+        let last = end.saturating_sub(size);
+        if first < end && self.first_in(&(last..end))?.is_some() {
+            end = last;
+        }
+        // Where the cluster over the mapping's first block starts on the volume, and from there `first`.
+        let base = cluster_of(mapping.place.0, size);
+        let skip = first.checked_sub(cluster_of(mapping.range().start, size));
+        let start = skip.and_then(|skip| base.checked_add(skip)).map(VolBlock);
+        Ok(start.zip(end.checked_sub(first)).filter(|(_, len)| *len > 0))
+    }
+
+    /// Where block `at`, which is a hole, lies on the volume if its cluster is already there; with how many blocks from
+    /// it on are holes in that cluster.
+    pub fn shared_cluster(&mut self, at: u64, bits: u32) -> Result<Option<(VolBlock, u64)>> {
+        let size = 1_u64.checked_shl(bits).unwrap_or(1);
+        let start = cluster_of(at, size);
+        let cluster = start..start.saturating_add(size);
+        let Some(found) = self.first_in(&cluster)? else { return Ok(None) };
+        let place = cluster_of(found.place.0, size).saturating_add(at.saturating_sub(start));
+        let end = self.first_in(&(at..cluster.end))?.map_or(cluster.end, |next| next.range().start);
+        Ok(Some((VolBlock(place), end.saturating_sub(at))))
+    }
+}
+
+/// The first block of the cluster of `size` blocks, a power of two, that `block` lies in.
+pub(crate) fn cluster_of(block: u64, size: u64) -> u64 {
+    block & !size.saturating_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::{State, empty_root};
+    use super::*;
+
+    /// A file of one node.
+    struct Nothing;
+
+    impl tree::Source for Nothing {
+        type Bytes = Vec<u8>;
+        fn load(&self, _: VolBlock, _: u16, _: Bounds) -> Result<Vec<u8>> {
+            Err(Error::Invalid)
+        }
+    }
+
+    impl pointers::Source for Nothing {
+        type Bytes = Vec<u8>;
+        fn load(&self, _: FileBlock, _: u32) -> Result<Vec<u8>> {
+            Err(Error::Invalid)
+        }
+    }
+
+    fn at(start: u32, len: u32, place: u64, state: State) -> Mapping {
+        Mapping { start, len, place: VolBlock(place), state }
+    }
+
+    #[test]
+    fn a_cluster_is_free_when_none_of_its_blocks_is_mapped() {
+        let mut map = FileMap::Extents(Tree::new(&Nothing, &empty_root(), 100).unwrap());
+        // Clusters of 16: the file's 0..16 at 160.., 16..48 at 320.. .
+        let all = [at(2, 10, 162, State::Written), at(18, 30, 322, State::Unwritten)];
+        map.splice(0..100, &all, &mut Vec::new()).unwrap();
+        let mut remove = |range: Range<u64>| {
+            let mut removed = Vec::new();
+            map.splice(range, &[], &mut removed).unwrap();
+            map.set_free(&removed, 4).unwrap()
+        };
+        assert_eq!(remove(4..20), []);
+        assert_eq!(remove(2..3), []);
+        assert_eq!(remove(24..40), []);
+        assert_eq!(remove(0..22), [(VolBlock(160), 16)]);
+        assert_eq!(remove(16..48), [(VolBlock(320), 32)]);
+    }
+
+    #[test]
+    fn two_extents_of_one_cluster_free_it_once() {
+        let mut map = FileMap::Extents(Tree::new(&Nothing, &empty_root(), 100).unwrap());
+        let all =
+            [at(0, 4, 160, State::Written), at(4, 4, 164, State::Unwritten), at(8, 24, 168, State::Written)];
+        map.splice(0..100, &all, &mut Vec::new()).unwrap();
+        let mut removed = Vec::new();
+        map.splice(0..30, &[], &mut removed).unwrap();
+        assert_eq!(map.set_free(&removed, 4).unwrap(), [(VolBlock(160), 16)]);
+    }
+
+    #[test]
+    fn a_hole_in_a_cluster_that_is_there_has_its_place() {
+        let mut map = FileMap::Extents(Tree::new(&Nothing, &empty_root(), 100).unwrap());
+        let all = [at(4, 2, 164, State::Written), at(10, 1, 170, State::Written)];
+        map.splice(0..100, &all, &mut Vec::new()).unwrap();
+        assert_eq!(map.shared_cluster(0, 4), Ok(Some((VolBlock(160), 4))));
+        assert_eq!(map.shared_cluster(7, 4), Ok(Some((VolBlock(167), 3))));
+        assert_eq!(map.shared_cluster(12, 4), Ok(Some((VolBlock(172), 4))));
+        assert_eq!(map.shared_cluster(16, 4), Ok(None));
+    }
+}

@@ -1,0 +1,182 @@
+//! Space that is promised to blocks of files, in memory only: what was handed to a writer that has not ended its write
+//! yet, and what is kept ahead of appends so that they lie together.
+//!
+//! Invariant: no two promises of a file overlap, in the file or on the volume; with clusters, each is whole clusters.
+//! Locking: a leaf lock.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use hashbrown::HashMap;
+use obento_base::{Error, Ino, Result, Timestamp};
+use obento_env::sync::Mutex;
+
+use super::tree::{Mapping, State};
+use crate::unit::VolBlock;
+
+/// The most separate runs that are kept ahead for one file: a few streams of appends and writes into holes.
+const MOST_AHEAD: usize = 4;
+
+/// A run of the volume.
+pub(crate) type Run = (VolBlock, u64);
+
+/// What is promised to one file.
+#[derive(Debug, Default)]
+struct Promises {
+    /// Handed out; sorted by file block.
+    handed: Vec<Mapping>,
+    /// Kept ahead; the one used last at the end.
+    ahead: Vec<Mapping>,
+    /// When the file was last written to.
+    used: Option<Timestamp>,
+}
+
+/// What is promised to files.
+#[derive(Debug, Default)]
+pub(crate) struct PromiseTable(Mutex<HashMap<Ino, Promises>>);
+
+impl PromiseTable {
+    /// What of `range` is promised from its first block on; it is handed out by this.
+    pub fn hand_out(&self, ino: Ino, range: &Range<u64>, now: Timestamp) -> Result<Option<Mapping>> {
+        let mut table = self.0.lock();
+        let Some(promises) = table.get_mut(&ino) else { return Ok(None) };
+        promises.used = Some(now);
+        let starts = |found: &Mapping| found.range().start == range.start;
+        let within = |mapping: &Mapping| mapping.within(range).filter(starts);
+        if let Some(found) = promises.handed.iter().find_map(within) {
+            return Ok(Some(found));
+        }
+        let found = promises.ahead.iter().enumerate().find_map(|(at, mapping)| Some((at, within(mapping)?)));
+        let Some((at, found)) = found else { return Ok(None) };
+        promises.handed.try_reserve(1)?;
+        promises.ahead.try_reserve(2)?;
+        let whole = promises.ahead.remove(at);
+        let ends = [0..found.range().start, found.end()..u64::MAX];
+        promises.ahead.extend(ends.iter().filter_map(|end| whole.within(end)));
+        promises.hand(found);
+        Ok(Some(found))
+    }
+
+    /// Notes that `mapping` was reserved and its blocks in `handed` handed out; answers what is no longer kept ahead.
+    pub fn add(&self, ino: Ino, mapping: Mapping, handed: &Range<u64>, now: Timestamp) -> Result<Vec<Run>> {
+        let mut table = self.0.lock();
+        table.try_reserve(1).map_err(|_| Error::NoMemory)?;
+        let promises = table.entry(ino).or_default();
+        promises.handed.try_reserve(1)?;
+        promises.ahead.try_reserve(2)?;
+        promises.used = Some(now);
+        if let Some(handed) = mapping.within(handed) {
+            promises.hand(handed);
+        }
+        let ends = [0..handed.start, handed.end..u64::MAX];
+        promises.ahead.extend(ends.iter().filter_map(|end| mapping.within(end)));
+        let surplus = promises.ahead.len().saturating_sub(MOST_AHEAD);
+        Ok(promises.ahead.drain(..surplus).map(|mapping| run(&mapping)).collect())
+    }
+
+    /// What of `range` was handed out.
+    pub fn handed(&self, ino: Ino, range: &Range<u64>) -> Vec<Mapping> {
+        let table = self.0.lock();
+        let handed = table.get(&ino).map_or(&[][..], |promises| &promises.handed);
+        handed.iter().filter_map(|mapping| mapping.within(range)).collect()
+    }
+
+    /// Forgets what of `range` was handed out, and answers it.
+    pub fn take_handed(&self, ino: Ino, range: &Range<u64>) -> Vec<Mapping> {
+        let mut table = self.0.lock();
+        let Some(promises) = table.get_mut(&ino) else { return Vec::new() };
+        let taken: Vec<_> = promises.handed.iter().filter_map(|mapping| mapping.within(range)).collect();
+        if !taken.is_empty() {
+            let ends = [0..range.start, range.end..u64::MAX];
+            let old = core::mem::take(&mut promises.handed);
+            let kept = old.iter().flat_map(|mapping| ends.iter().filter_map(|end| mapping.within(end)));
+            promises.handed = kept.collect();
+        }
+        taken
+    }
+
+    /// Forgets everything of a file, and answers it.
+    pub fn take_all(&self, ino: Ino) -> Vec<Run> {
+        let Some(promises) = self.0.lock().remove(&ino) else { return Vec::new() };
+        promises.handed.iter().chain(&promises.ahead).map(run).collect()
+    }
+
+    /// Ends what is kept ahead for files that were not written to since `then`, or for all; answers it.
+    pub fn take_ahead(&self, then: Option<Timestamp>) -> Vec<Run> {
+        let mut ended = Vec::new();
+        let is_old = |used: Option<Timestamp>| then.is_none_or(|then| used < Some(then));
+        self.0.lock().retain(|_, promises| {
+            if is_old(promises.used) {
+                ended.extend(promises.ahead.drain(..).map(|mapping| run(&mapping)));
+            }
+            !(promises.ahead.is_empty() && promises.handed.is_empty())
+        });
+        ended
+    }
+}
+
+impl Promises {
+    /// Notes a part as handed out; the room for it was made.
+    fn hand(&mut self, part: Mapping) {
+        let at = self.handed.partition_point(|mapping| mapping.start < part.start);
+        match at.checked_sub(1).and_then(|last| self.handed.get_mut(last)) {
+            Some(last) if last.is_followed_by(&part) => last.len = last.len.saturating_add(part.len),
+            _ => self.handed.insert(at, part),
+        }
+    }
+}
+
+/// A promise of `len` blocks at `place` to those of the file from `start` on.
+pub(crate) fn promise(start: u32, place: VolBlock, len: u32) -> Mapping {
+    Mapping { start, len, place, state: State::Unwritten }
+}
+
+fn run(mapping: &Mapping) -> Run {
+    (mapping.place, mapping.len.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INO: Ino = Ino(12);
+
+    fn now(secs: i64) -> Timestamp {
+        Timestamp::new(secs, 0)
+    }
+
+    #[test]
+    fn appends_take_what_is_kept_ahead_one_after_another() {
+        let table = PromiseTable::default();
+        assert_eq!(table.hand_out(INO, &(0..1), now(0)), Ok(None));
+        assert_eq!(table.add(INO, promise(0, VolBlock(100), 16), &(0..1), now(0)), Ok(Vec::new()));
+        assert_eq!(table.take_handed(INO, &(0..1)), [promise(0, VolBlock(100), 1)]);
+        assert_eq!(table.hand_out(INO, &(1..3), now(0)), Ok(Some(promise(1, VolBlock(101), 2))));
+        assert_eq!(table.hand_out(INO, &(3..90), now(0)), Ok(Some(promise(3, VolBlock(103), 13))));
+        assert_eq!(table.handed(INO, &(2..9)), [promise(2, VolBlock(102), 7)]);
+        assert_eq!(table.hand_out(INO, &(16..17), now(0)), Ok(None));
+        assert_eq!(table.take_all(INO), [(VolBlock(101), 15)]);
+    }
+
+    #[test]
+    fn what_was_handed_out_outlives_what_is_kept_ahead() {
+        let table = PromiseTable::default();
+        table.add(INO, promise(8, VolBlock(100), 16), &(10..12), now(5)).unwrap();
+        assert_eq!(table.take_ahead(Some(now(5))), []);
+        assert_eq!(table.take_ahead(Some(now(6))), [(VolBlock(100), 2), (VolBlock(104), 12)]);
+        assert_eq!(table.hand_out(INO, &(10..12), now(7)), Ok(Some(promise(10, VolBlock(102), 2))));
+        assert_eq!(table.take_handed(INO, &(11..12)), [promise(11, VolBlock(103), 1)]);
+        assert_eq!(table.take_all(INO), [(VolBlock(102), 1)]);
+    }
+
+    #[test]
+    fn too_many_runs_ahead_end_the_oldest() {
+        let table = PromiseTable::default();
+        for n in 0..4_u32 {
+            let place = VolBlock(u64::from(n) * 1000);
+            assert_eq!(table.add(INO, promise(n * 100, place, 8), &(0..0), now(0)), Ok(Vec::new()));
+        }
+        let ended = table.add(INO, promise(900, VolBlock(9000), 8), &(900..901), now(0));
+        assert_eq!(ended, Ok(std::vec![(VolBlock(0), 8)]));
+    }
+}
