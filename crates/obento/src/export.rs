@@ -27,6 +27,11 @@ const ALIGN: u64 = 512;
 /// Shorter holes are written as zeros: they would cost more in the archive's map than they save.
 const MIN_HOLE: u64 = 4096;
 
+/// Bytes of paths that are held for files with more names, whatever link counts a hostile image claims.
+const MAX_ORIGINALS: usize = 48 << 20;
+/// What one of them takes beside its path.
+const ORIGINAL: usize = 64;
+
 /// What goes into the archive.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExportOptions {
@@ -54,6 +59,8 @@ pub struct ExportReport {
     pub bytes: u64,
     /// Sockets, which tar cannot hold.
     pub sockets: u64,
+    /// Files of which further names would be files of their own: too many of them were under way at once.
+    pub unlinked: u64,
     /// Problems that the observer was told.
     pub problems: u64,
 }
@@ -80,7 +87,7 @@ pub fn export<W: Write>(
 ) -> Result<(W, ExportReport), HostError> {
     let archive = PaxWriter::new(output, &options.output);
     let report = ExportReport::default();
-    let mut export = Export { archive, options, observer, report, originals: HashMap::new() };
+    let mut export = Export { archive, options, observer, report, originals: HashMap::new(), held: 0 };
     for entry in Walk::new(start.clone()).order(Order::Name) {
         match entry {
             Ok(Entry { step: Step::Leave, .. }) => {}
@@ -100,6 +107,8 @@ struct Export<'a, W: Write> {
     report: ExportReport,
     /// Files with more names, by where their bytes are in the archive.
     originals: HashMap<Ino, Original>,
+    /// Bytes that they take.
+    held: usize,
 }
 
 struct Original {
@@ -136,16 +145,24 @@ impl<W: Write> Export<'_, W> {
     fn original(&mut self, attr: &Attr) -> Option<Vec<u8>> {
         let original = self.originals.get_mut(&attr.ino)?;
         original.left = original.left.saturating_sub(1);
-        match original.left {
-            0 => self.originals.remove(&attr.ino).map(|original| original.path),
-            _ => Some(original.path.clone()),
+        if original.left > 0 {
+            return Some(original.path.clone());
         }
+        let path = self.originals.remove(&attr.ino)?.path;
+        self.held = self.held.saturating_sub(ORIGINAL + path.len());
+        Some(path)
     }
 
     fn remember(&mut self, attr: &Attr, path: Vec<u8>) {
-        if attr.nlink > 1 {
-            self.originals.insert(attr.ino, Original { path, left: attr.nlink - 1 });
+        if attr.nlink <= 1 {
+            return;
         }
+        if self.held + ORIGINAL + path.len() > MAX_ORIGINALS {
+            self.report.unlinked += 1;
+            return;
+        }
+        self.held += ORIGINAL + path.len();
+        self.originals.insert(attr.ino, Original { path, left: attr.nlink - 1 });
     }
 
     /// Adds what is no directory; answers whether it is in the archive.

@@ -88,6 +88,15 @@ fn write_archive(found: &Found, output: File, options: ExportOptions, context: &
                     format!("left out {} sockets, which tar cannot hold", report.sockets),
                 );
             }
+            if report.unlinked > 0 {
+                let count = report.unlinked;
+                context.note(
+                    &found.shown(),
+                    format!(
+                        "{count} files with several names: too many to link, each name is a file of its own"
+                    ),
+                );
+            }
             Ok(())
         }
     }

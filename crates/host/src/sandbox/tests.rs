@@ -8,7 +8,7 @@ use std::process::Command;
 use obento_base::{Mode, Name, Timestamp};
 
 use super::*;
-use crate::tree::{TreeOptions, TreeWriter};
+use crate::tree::{LinkKey, TreeOptions, TreeWriter};
 use crate::{HostError, Metadata};
 
 const INSIDE: &str = "OBENTO_TEST_INSIDE_SANDBOX";
@@ -80,10 +80,10 @@ fn a_writer_writes_beneath_its_target_and_nowhere_else() {
     let name = |text: &'static str| Name::new(text.as_bytes()).unwrap();
     tree.enter(name("d"), &meta).unwrap();
     tree.file::<HostError>(name("f"), &meta, |sink| sink.bytes(b"x")).unwrap();
-    tree.remember(1, name("f")).unwrap();
+    tree.remember(LinkKey { source: 0, ino: 1 }, name("f"), 2).unwrap();
     tree.symlink(name("l"), &meta, b"f").unwrap();
     tree.leave().unwrap();
-    tree.link(name("hard"), &meta, 1).unwrap().unwrap();
+    tree.link(name("hard"), &meta, LinkKey { source: 0, ino: 1 }).unwrap().unwrap();
     let null = obento_base::DeviceNumber::default();
     tree.node(name("fifo"), &meta, obento_base::FileKind::Fifo, null).unwrap();
     let report = tree.finish().unwrap();

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::apply::{ACL_ACCESS, ACL_DEFAULT, Applier, Made, Permissions, Target};
 use super::dir::{Dir, OwnedMetadata, open_at};
-use super::links::{Original, identify};
+use super::links::{LinkKey, Original, identify};
 use super::place::{Place, level};
 use super::sink::FileSink;
 use super::{Creator, DIRECTORY, Existing, Keep, Loss, Report, Shared, TreeOptions, Trust, Written};
@@ -238,19 +238,26 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// Notes that `name`, just made here, has the inode `key` in the source, for [`TreeWriter::link`]. Errors: System.
-    pub fn remember(&mut self, key: u64, name: &Name) -> Result<(), HostError> {
+    /// Notes that `name`, just made here, has the inode `key` in the source, of which `more` names are to come, for
+    /// [`TreeWriter::link`]. Where memory for that is spent, it is counted as a lost link. Errors: System.
+    pub fn remember(&mut self, key: LinkKey, name: &Name, more: u32) -> Result<(), HostError> {
         let dir = self.place.dir()?;
         let id = identify(dir, name).map_err(|errno| self.failed("examine", name, errno))?;
-        let original = Original { directory: self.place.names().cloned().collect(), name: name.to_buf(), id };
-        self.shared.links.lock().insert(key, original);
+        if !self.shared.links.lock().insert(key, self.place.names(), name, id, more) {
+            self.report.lose(Loss::HardLink, Some(Errno::NOMEM), || self.place.path(Some(name)));
+        }
         Ok(())
     }
 
     /// Makes `name` a hard link to what was remembered as `key`. `None`: nothing was, or it cannot be linked to, which
     /// is then counted; make a file. Errors: Exists and IsDirectory as [`Existing`] asks; Duplicate; Changed; System.
-    pub fn link(&mut self, name: &Name, meta: &Metadata<'_>, key: u64) -> Result<Option<Written>, HostError> {
-        let Some(original) = self.shared.links.lock().get(key) else { return Ok(None) };
+    pub fn link(
+        &mut self,
+        name: &Name,
+        meta: &Metadata<'_>,
+        key: LinkKey,
+    ) -> Result<Option<Written>, HostError> {
+        let Some(original) = self.shared.links.lock().next(key) else { return Ok(None) };
         let path = || self.place.path(Some(name));
         let dir = self.place.dir()?;
         let from = match open_original(&self.shared, &self.place, &original) {
@@ -381,7 +388,7 @@ fn creation_mode(shared: &Shared, dir: &Dir, meta: &Metadata<'_>, mode: Mode) ->
 
 /// The directory that holds `original`, after a look that what is there is what was written.
 fn open_original(shared: &Shared, place: &Place, original: &Original) -> Result<OwnedFd, Errno> {
-    let here = place.names().eq(&original.directory);
+    let here = place.names().eq(original.directory.iter());
     let from = match place.top().dir.as_deref() {
         Some(dir) if here => rustix::io::fcntl_dupfd_cloexec(dir, 0)?,
         _ => original.open_directory(&shared.root_fd)?,

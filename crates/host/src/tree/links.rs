@@ -1,7 +1,12 @@
 //! Which inode of the source was written where, for its further names.
+//!
+//! Invariant: what is held stays within a budget of bytes, whatever link counts a hostile image claims. Entries whose
+//! last name came stay as long as there is room, because a damaged image may have more names than it counts; then they
+//! go first. What does not fit is not remembered, and its further names become files of their own.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use obento_base::{Name, NameBuf};
 use rustix::fs::{AtFlags, OFlags};
@@ -10,35 +15,139 @@ use rustix::io::Errno;
 use super::dir::open_at;
 use crate::FileId;
 
+/// Bytes that are held for files with more names: some 400,000 of them.
+const BUDGET: usize = 48 << 20;
+/// What one entry takes beside its names: a slot of the table at the usual load, and the counts of its directory.
+const ENTRY: usize = 112;
+/// What one name of a path takes beside its bytes.
+const NAME: usize = 32;
+
+/// An inode of a source.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LinkKey {
+    /// Tells the sources of one tree apart, which count their inodes alike.
+    pub source: u32,
+    /// The inode's number there.
+    pub ino: u64,
+}
+
 /// Where an inode of the source was written.
 #[derive(Clone)]
 pub(super) struct Original {
-    /// Names from the root of the tree to its directory.
-    pub directory: Vec<NameBuf>,
+    /// Names from the root of the tree to its directory, shared by what lies there.
+    pub directory: Arc<[NameBuf]>,
     pub name: NameBuf,
     /// What was written, so that a swapped file is not linked to.
     pub id: FileId,
 }
 
-/// The inodes that have more names, by their number in the source.
-#[derive(Default)]
-pub(super) struct Links(HashMap<u64, Original>);
+/// The inodes that have more names.
+pub(super) struct Links {
+    known: HashMap<LinkKey, Known>,
+    /// The directory of the entry that came last, which the next one probably shares.
+    last: Option<Arc<[NameBuf]>>,
+    /// Bytes of all entries; a shared path counts once.
+    held: usize,
+    budget: usize,
+    /// There was no room once: an entry goes with its last name.
+    is_tight: bool,
+}
+
+struct Known {
+    original: Original,
+    /// Names that the source says are still to come.
+    left: u32,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self::with_budget(BUDGET)
+    }
+}
 
 impl Links {
-    pub fn insert(&mut self, key: u64, original: Original) {
-        self.0.insert(key, original);
+    pub fn with_budget(budget: usize) -> Self {
+        Self { known: HashMap::new(), last: None, held: 0, budget, is_tight: false }
     }
 
-    pub fn get(&self, key: u64) -> Option<Original> {
-        self.0.get(&key).cloned()
+    /// Remembers `name` in the directory that `directory` leads to, of whose inode `more` names are to come. False:
+    /// there is no room.
+    pub fn insert<'a>(
+        &mut self,
+        key: LinkKey,
+        directory: impl Iterator<Item = &'a NameBuf> + Clone,
+        name: &Name,
+        id: FileId,
+        more: u32,
+    ) -> bool {
+        if let Some(before) = self.known.remove(&key) {
+            self.release(&before.original);
+        }
+        let same = self.last.as_ref().filter(|last| last.iter().eq(directory.clone())).cloned();
+        let path = if same.is_some() { 0 } else { directory.clone().map(|name| NAME + len(name)).sum() };
+        let cost = ENTRY + len(name) + path;
+        if self.held + cost > self.budget {
+            self.drop_finished();
+        }
+        if self.held + cost > self.budget {
+            return false;
+        }
+        self.held += cost;
+        let directory = same.unwrap_or_else(|| directory.cloned().collect());
+        self.last = Some(directory.clone());
+        let original = Original { directory, name: name.to_buf(), id };
+        self.known.insert(key, Known { original, left: more });
+        true
     }
+
+    /// Where `key` was written, for another of its names.
+    pub fn next(&mut self, key: LinkKey) -> Option<Original> {
+        let known = self.known.get_mut(&key)?;
+        known.left = known.left.saturating_sub(1);
+        if known.left > 0 || !self.is_tight {
+            return Some(known.original.clone());
+        }
+        let Known { original, .. } = self.known.remove(&key)?;
+        self.release(&original);
+        Some(original)
+    }
+
+    /// Makes room, once: from then on nothing stays that is finished.
+    fn drop_finished(&mut self) {
+        if std::mem::replace(&mut self.is_tight, true) {
+            return;
+        }
+        self.last = None;
+        let finished = self.known.extract_if(|_, known| known.left == 0);
+        let finished: Vec<_> = finished.map(|(_, known)| known.original).collect();
+        finished.into_iter().for_each(|original| self.release(&original));
+        self.known.shrink_to_fit();
+    }
+
+    /// Gives back what `original`, which is removed, takes.
+    fn release(&mut self, original: &Original) {
+        let Original { directory, name, .. } = original;
+        let is_last = self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, directory));
+        let mut freed = ENTRY + len(name);
+        if Arc::strong_count(directory) == 1 + usize::from(is_last) {
+            freed += directory.iter().map(|name| NAME + len(name)).sum::<usize>();
+            if is_last {
+                self.last = None;
+            }
+        }
+        self.held = self.held.saturating_sub(freed);
+    }
+}
+
+fn len(name: &Name) -> usize {
+    name.as_bytes().len()
 }
 
 impl Original {
     /// Opens its directory, from the root of the tree on.
     pub fn open_directory(&self, root: impl AsFd) -> Result<OwnedFd, Errno> {
         let mut dir = rustix::io::fcntl_dupfd_cloexec(root, 0)?;
-        for name in &self.directory {
+        for name in &*self.directory {
             dir = open_at(&dir, name, OFlags::PATH | OFlags::DIRECTORY, 0)?;
         }
         Ok(dir)
@@ -49,4 +158,74 @@ impl Original {
 pub(super) fn identify(dir: impl AsFd, name: &Name) -> Result<FileId, Errno> {
     let stat = rustix::fs::statat(dir, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW)?;
     Ok(FileId::of(&stat))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> &Name {
+        Name::new(text.as_bytes()).unwrap()
+    }
+
+    fn key(ino: u64) -> LinkKey {
+        LinkKey { source: 0, ino }
+    }
+
+    /// Room for `entries` in one directory of one short name.
+    fn with_room_for(entries: usize) -> Links {
+        Links::with_budget(NAME + 1 + entries * (ENTRY + 1))
+    }
+
+    fn insert(links: &mut Links, ino: u64, directory: &str, more: u32) -> bool {
+        let path = [name(directory).to_buf()];
+        links.insert(key(ino), path.iter(), name("f"), FileId { dev: 1, ino }, more)
+    }
+
+    #[test]
+    fn what_is_finished_stays_while_there_is_room_and_goes_first() {
+        let mut links = with_room_for(3);
+        for ino in 1..=3 {
+            assert!(insert(&mut links, ino, "d", 1));
+        }
+        for ino in [1, 2, 1] {
+            // The third name of what says that it has two.
+            assert!(links.next(key(ino)).is_some());
+        }
+        assert!(insert(&mut links, 4, "d", 2));
+        let known = |links: &Links, ino| links.known.contains_key(&key(ino));
+        assert_eq!([1, 2, 3, 4].map(|ino| known(&links, ino)), [false, false, true, true]);
+        assert!(links.next(key(4)).is_some() && links.next(key(4)).is_some());
+        assert!(links.next(key(4)).is_none());
+    }
+
+    #[test]
+    fn claims_of_many_names_are_refused_when_the_budget_is_spent() {
+        let mut links = with_room_for(100);
+        let held = (0..10_000).filter(|&ino| insert(&mut links, ino, "d", 65_000)).count();
+        assert_eq!(held, 100);
+        // A path of its own for each costs more than its file.
+        let mut links = with_room_for(100);
+        let held = (0..10_000).filter(|&ino| insert(&mut links, ino, &ino.to_string(), 65_000)).count();
+        assert!((60..100).contains(&held), "{held}");
+    }
+
+    #[test]
+    fn what_was_taken_is_given_back_whatever_the_order() {
+        let mut links = with_room_for(8);
+        links.is_tight = true;
+        for round in 0..1000 {
+            for ino in 0..6 {
+                assert!(
+                    insert(&mut links, ino, ["a", "b"][usize::from((round + ino) % 4 < 2)], 1),
+                    "{round}"
+                );
+            }
+            for ino in 0..6 {
+                assert!(links.next(key((ino * 5 + round) % 6)).is_some());
+            }
+            assert!(links.known.is_empty());
+            assert_eq!(links.held, 0);
+        }
+    }
 }

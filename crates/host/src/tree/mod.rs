@@ -20,6 +20,7 @@ mod place;
 mod sink;
 
 pub use cursor::TreeWriter;
+pub use links::LinkKey;
 pub use options::{Existing, Keep, Loss, Lost, Report, TreeOptions, Trust, Written};
 
 use std::os::fd::OwnedFd;

@@ -47,7 +47,7 @@ impl Place {
     }
 
     /// Names from the tree's root to the directory it stands in.
-    pub fn names(&self) -> impl Iterator<Item = &NameBuf> {
+    pub fn names(&self) -> impl Iterator<Item = &NameBuf> + Clone {
         self.prefix.iter().chain(self.below.iter().filter_map(|level| level.name.as_ref()))
     }
 

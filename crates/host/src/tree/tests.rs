@@ -251,12 +251,12 @@ fn a_directory_swapped_for_a_link_while_it_is_written_leads_nowhere() {
     fs::rename(root.path().join("d"), root.path().join("moved")).unwrap();
     symlink(outside.path(), root.path().join("d")).unwrap();
     tree.file(name("f"), &plain(0o644), content(b"in the directory that was opened")).unwrap();
-    tree.remember(7, name("f")).unwrap();
+    tree.remember(LinkKey { source: 0, ino: 7 }, name("f"), 2).unwrap();
     tree.leave().unwrap();
     tree.file(name("g"), &plain(0o644), content(b"")).unwrap();
     tree.leave().unwrap();
     // The way to the first name leads over the link now.
-    assert_eq!(tree.link(name("h"), &plain(0o644), 7), Ok(None));
+    assert_eq!(tree.link(name("h"), &plain(0o644), LinkKey { source: 0, ino: 7 }), Ok(None));
     let report = tree.finish().unwrap();
     assert_eq!(lost(&report, Loss::HardLink), 1);
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
@@ -362,13 +362,19 @@ fn further_names_become_hard_links_across_directories() {
     let root = tempfile::tempdir().unwrap();
     let mut tree = writer(&root, TreeOptions::default());
     tree.enter(name("a"), &plain(0o755)).unwrap();
-    assert_eq!(tree.link(name("one"), &plain(0o644), 12), Ok(None));
+    assert_eq!(tree.link(name("one"), &plain(0o644), LinkKey { source: 0, ino: 12 }), Ok(None));
     tree.file(name("one"), &plain(0o644), content(b"x")).unwrap();
-    tree.remember(12, name("one")).unwrap();
-    assert_eq!(tree.link(name("two"), &plain(0o644), 12), Ok(Some(Written::Created)));
+    tree.remember(LinkKey { source: 0, ino: 12 }, name("one"), 2).unwrap();
+    assert_eq!(
+        tree.link(name("two"), &plain(0o644), LinkKey { source: 0, ino: 12 }),
+        Ok(Some(Written::Created))
+    );
     tree.leave().unwrap();
     tree.enter(name("b"), &plain(0o755)).unwrap();
-    assert_eq!(tree.link(name("three"), &plain(0o644), 12), Ok(Some(Written::Created)));
+    assert_eq!(
+        tree.link(name("three"), &plain(0o644), LinkKey { source: 0, ino: 12 }),
+        Ok(Some(Written::Created))
+    );
     tree.finish().unwrap();
     let meta = fs::metadata(root.path().join("b/three")).unwrap();
     assert_eq!((meta.nlink(), meta.mtime()), (3, -5));

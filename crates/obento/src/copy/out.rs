@@ -4,7 +4,7 @@ use std::path::Path;
 
 use obento_base::{Attr, Error, FileKind, Name, NameBuf};
 use obento_driver::Span;
-use obento_host::tree::{Keep, TreeWriter};
+use obento_host::tree::{Keep, LinkKey, TreeWriter};
 use obento_host::{DataSink, HostError, Metadata, SinkError, Xattr};
 use obento_vfs::{Node, Symlinks};
 
@@ -42,8 +42,12 @@ pub fn copy_out(
 ) -> Result<CopyReport, CopyError> {
     let target = Target::find(target, sources, options)?;
     let writer = TreeWriter::open(target.directory(), options.tree)?;
-    let mut copy = Copy { writer, options, observer, files: 0, bytes: 0, problems: 0, pruned: false };
+    let mut copy =
+        Copy { writer, options, observer, volume: 0, files: 0, bytes: 0, problems: 0, pruned: false };
     for source in sources {
+        // Inodes of two volumes may have one number.
+        let same = |other: &CopySource| other.node.vfs().root() == source.node.vfs().root();
+        copy.volume = sources.iter().position(same).and_then(|at| u32::try_from(at).ok()).unwrap_or(u32::MAX);
         let name = match &target {
             Target::As(_, name) => Some(Ok(name.to_buf())),
             Target::Into(_) => source.name().map(|name| Name::new(name).map(Name::to_buf)),
@@ -62,6 +66,8 @@ struct Copy<'a> {
     writer: TreeWriter,
     options: &'a CopyOptions,
     observer: &'a mut dyn Observer,
+    /// Tells the volumes of the sources apart.
+    volume: u32,
     files: u64,
     bytes: u64,
     problems: u64,
@@ -158,7 +164,7 @@ impl Copy<'_> {
         path: Vec<u8>,
     ) -> Result<(), CopyError> {
         let Entry { node, attr, .. } = entry;
-        let key = attr.ino.0;
+        let key = LinkKey { source: self.volume, ino: attr.ino.0 };
         let has_more_names = attr.nlink > 1 && self.options.hard_links == HardLinks::Keep;
         if has_more_names {
             match self.writer.link(name, meta, key) {
@@ -182,12 +188,13 @@ impl Copy<'_> {
             },
             kind => self.writer.node(name, meta, kind, attr.rdev).map(drop),
         };
-        let made = made.and_then(|()| if has_more_names { self.remember(key, name) } else { Ok(()) });
+        let made = made
+            .and_then(|()| if has_more_names { self.remember(key, name, attr.nlink - 1) } else { Ok(()) });
         self.keep_going(path, |_| made)
     }
 
-    fn remember(&mut self, key: u64, name: &Name) -> Result<(), HostError> {
-        match self.writer.remember(key, name) {
+    fn remember(&mut self, key: LinkKey, name: &Name, more: u32) -> Result<(), HostError> {
+        match self.writer.remember(key, name, more) {
             // The node was dropped or stays as it was: there is nothing to link to.
             Err(error) if error.errno().is_some() => Ok(()),
             other => other,

@@ -100,6 +100,23 @@ fn a_file_goes_into_a_directory_or_under_a_name_and_a_directory_makes_the_target
 }
 
 #[test]
+fn files_of_two_volumes_are_never_linked_though_their_numbers_are_equal() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = |content: &'static str, below: &'static str| {
+        toy([(2, dir(&[(content, 3), (below, 4)])), (3, text(content)), (4, dir(&[(content, 3)]))])
+    };
+    let (first, second) = (volume("first", "d"), volume("second", "e"));
+    let sources =
+        [source(&first, "/first"), source(&second, "/second"), source(&first, "/d"), source(&second, "/e")];
+    copy_out(&sources, folder.path(), &CopyOptions::archive(), &mut Quiet::default()).unwrap();
+    for (content, below) in [("first", "d"), ("second", "e")] {
+        let (top, below) = (folder.path().join(content), folder.path().join(below).join(content));
+        assert_eq!(fs::read(&below).unwrap(), content.as_bytes());
+        assert_eq!(fs::metadata(top).unwrap().ino(), fs::metadata(below).unwrap().ino(), "{content}");
+    }
+}
+
+#[test]
 fn a_directory_without_recursion_is_left_out_and_told() {
     let folder = tempfile::tempdir().unwrap();
     let (_, problems) = copy(&tree(), &["/etc", "/one"], folder.path(), &CopyOptions::plain());
