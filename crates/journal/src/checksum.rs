@@ -10,9 +10,9 @@ use obento_base::crc::crc32c;
 use crate::Tid;
 
 /// Where `s_checksum` lies in the super block.
-const SUPER_BLOCK_FIELD: usize = 0xfc;
+pub(crate) const SUPER_BLOCK_FIELD: usize = 0xfc;
 /// Where `h_chksum[0]` lies in a commit block.
-const COMMIT_FIELD: usize = 0x10;
+pub(crate) const COMMIT_FIELD: usize = 0x10;
 
 /// The seed of a journal: its UUID.
 pub fn seed(uuid: &[u8; 16]) -> u32 {
@@ -37,6 +37,12 @@ pub fn control_block(seed: u32, block: &[u8]) -> u32 {
 /// Of a data block as it stands in the log, in its tag (v2, v3).
 pub fn data_block(seed: u32, tid: Tid, block: &[u8]) -> u32 {
     crc32c(crc32c(seed, &tid.0.to_be_bytes()), block)
+}
+
+/// [`data_block`] of a block whose first four bytes are zeros in the log.
+pub fn escaped_block(seed: u32, tid: Tid, block: &[u8]) -> u32 {
+    let rest = block.get(size_of::<u32>()..).unwrap_or_default();
+    crc32c(crc32c(crc32c(seed, &tid.0.to_be_bytes()), &[0; 4]), rest)
 }
 
 /// The checksum of `bytes` with the four at `at` taken as 0.

@@ -7,7 +7,7 @@ use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Corrupt, Error, Feature, Result, Structure};
 use obento_block::BlockDevice;
 
-use crate::{ExternalJournal, Runs, SuperBlock};
+use crate::{ExternalJournal, Runs, SuperBlock, Tid};
 
 /// A journal: a super block, a log, and where they lie.
 pub struct Journal {
@@ -52,6 +52,11 @@ impl Journal {
     /// The super block.
     pub fn super_block(&self) -> &SuperBlock {
         &self.super_block
+    }
+
+    /// Notes that the log was marked empty.
+    pub(crate) fn set_empty(&mut self, next: Tid, head: u32) {
+        (self.super_block.sequence, self.super_block.start, self.super_block.head) = (next, 0, head);
     }
 
     /// The block of the device that the super block starts in.

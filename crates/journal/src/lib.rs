@@ -25,6 +25,7 @@ extern crate std;
 
 pub mod checksum;
 mod external;
+mod gather;
 mod journal;
 mod log;
 mod map;
@@ -36,6 +37,7 @@ mod super_block;
 mod tag;
 mod tid;
 pub mod txn;
+mod write;
 
 pub use external::ExternalJournal;
 pub use journal::Journal;
@@ -50,3 +52,4 @@ pub use txn::{
     BlockMut, CommitHooks, CommitOptions, CommitStats, Credits, Extended, Log, NoHooks, Taken, Transactions,
     Txn,
 };
+pub use write::{JournalFeatures, JournalWriter};

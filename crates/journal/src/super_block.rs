@@ -199,6 +199,11 @@ impl SuperBlock {
         self.start != 0
     }
 
+    /// Whether block numbers have 64 bits.
+    pub fn is_wide(&self) -> bool {
+        self.incompat.contains(Incompat::BITS_64)
+    }
+
     /// Which checksums the journal carries.
     pub fn checksums(&self) -> Checksums {
         if self.incompat.contains(Incompat::CSUM_V3) {
@@ -219,7 +224,7 @@ impl SuperBlock {
 
     /// How tags lie in descriptor blocks.
     pub fn tag_layout(&self) -> TagLayout {
-        TagLayout::new(self.checksums(), self.incompat.contains(Incompat::BITS_64))
+        TagLayout::new(self.checksums(), self.is_wide())
     }
 
     /// The log.

@@ -1,41 +1,82 @@
-//! Where committed blocks go: the log first, their homes later; or their homes at once.
+//! Where committed blocks go: the log first and their homes later, or their homes at once.
+//!
+//! Only the leader works here, so that commits and checkpoints never overlap: a block that a transaction revokes is not
+//! on its way home when the transaction is durable.
 
 use alloc::sync::Arc;
 
 use obento_base::Result;
 use obento_block::{BlockDevice, Cache};
+use obento_env::Clock;
 
 use super::commit::Batch;
-use super::home::write_homes;
+use super::homes::{Homes, write_homes};
 use super::{CommitOptions, CommitStats, Log};
 use crate::Tid;
 
+/// One transaction takes at most this part of the log, as in jbd2 (`jbd2_journal_get_max_txn_bufs`). The rest is for
+/// its control blocks, for what the hooks add, and for transactions that are not yet in their homes.
+const LOG_PART: u32 = 4;
+
 /// What the leader works with.
 pub(super) struct Backend {
-    device: Arc<dyn BlockDevice>,
+    volume: Device,
     block_size: u32,
-    barrier: bool,
     log: Log,
+    clock: Arc<dyn Clock>,
+    homes: Homes,
     stats: CommitStats,
+}
+
+/// A device that is flushed if barriers are on.
+struct Device {
+    inner: Arc<dyn BlockDevice>,
+    barrier: bool,
+}
+
+impl Device {
+    fn flush(&self, stats: &mut CommitStats) -> Result<()> {
+        if self.barrier {
+            stats.flushes = stats.flushes.saturating_add(1);
+            self.inner.flush()?;
+        }
+        Ok(())
+    }
+
+    fn is(&self, other: &Arc<dyn BlockDevice>) -> bool {
+        core::ptr::addr_eq(Arc::as_ptr(&self.inner), Arc::as_ptr(other))
+    }
+}
+
+/// What the super block of the journal says after a checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leave {
+    /// The log goes on.
+    Open,
+    /// There is nothing to replay.
+    Empty,
 }
 
 impl Backend {
     pub(super) fn new(cache: &Cache, log: Log, options: &CommitOptions) -> Self {
-        let (device, block_size) = (cache.device().clone(), cache.block_size());
-        Self { device, block_size, barrier: options.barrier, log, stats: CommitStats::default() }
+        let volume = Device { inner: Arc::clone(cache.device()), barrier: options.barrier };
+        let (block_size, clock) = (cache.block_size(), Arc::clone(&options.clock));
+        Self { volume, block_size, log, clock, homes: Homes::default(), stats: CommitStats::default() }
     }
 
     /// The most blocks that a transaction may have.
     pub(super) fn limit(&self) -> u32 {
-        match self.log {
+        match &self.log {
             Log::None => u32::MAX,
+            Log::Jbd2(writer) => writer.capacity() / LOG_PART,
         }
     }
 
     /// The first transaction.
     pub(super) fn next(&self) -> Tid {
-        match self.log {
+        match &self.log {
             Log::None => Tid(1),
+            Log::Jbd2(writer) => writer.next(),
         }
     }
 
@@ -45,15 +86,37 @@ impl Backend {
 
     /// Makes `batch` durable.
     pub(super) fn commit(&mut self, cache: &Cache, batch: Batch) -> Result<()> {
-        match self.log {
-            Log::None => self.commit_home(cache, &batch)?,
-        }
         self.stats.commits = self.stats.commits.saturating_add(1);
-        Ok(())
+        self.make_room(cache, &batch)?;
+        match &mut self.log {
+            Log::None => self.commit_home(cache, &batch),
+            Log::Jbd2(writer) => {
+                debug_assert_eq!(batch.tid, writer.next());
+                let start = writer.head();
+                let log = Device { inner: Arc::clone(writer.device()), barrier: self.volume.barrier };
+                writer.write(&batch.blocks, &batch.revoked)?;
+                // Data of files before the commit block, or a crash exposes what their blocks held before.
+                if !self.volume.is(&log.inner) {
+                    self.volume.flush(&mut self.stats)?;
+                }
+                log.flush(&mut self.stats)?;
+                writer.write_commit(self.clock.now())?;
+                log.flush(&mut self.stats)?;
+                self.count(&batch);
+                self.homes.add(batch, start);
+                Ok(())
+            }
+        }
+    }
+
+    fn count(&mut self, batch: &Batch) {
+        let add = |sum: &mut u64, n: usize| *sum = sum.saturating_add(obento_base::wire::to_u64(n));
+        add(&mut self.stats.logged, batch.blocks.len());
+        add(&mut self.stats.revoked, batch.revoked.len());
     }
 
     fn commit_home(&mut self, cache: &Cache, batch: &Batch) -> Result<()> {
-        let count = write_homes(&*self.device, self.block_size, batch.blocks.iter())?;
+        let count = write_homes(&*self.volume.inner, self.block_size, batch.blocks.iter())?;
         self.stats.homes = self.stats.homes.saturating_add(count);
         self.flush_data()?;
         for block in &batch.blocks {
@@ -62,26 +125,74 @@ impl Backend {
         Ok(())
     }
 
-    /// Writes everything that is durable to its home.
-    pub(super) fn checkpoint(&mut self, _cache: &Cache) -> Result<()> {
-        match self.log {
-            Log::None => Ok(()),
+    /// Frees as much of the log as `batch` needs.
+    fn make_room(&mut self, cache: &Cache, batch: &Batch) -> Result<()> {
+        let Log::Jbd2(writer) = &self.log else { return Ok(()) };
+        let space = writer.space(batch.blocks.len(), batch.revoked.len());
+        if writer.free() >= space {
+            return Ok(());
+        }
+        let (tid, start) = self.homes.tail().unwrap_or((writer.next(), writer.head()));
+        if writer.free_from(start) >= space {
+            // What is before has newer versions behind it: nothing need be written.
+            self.move_tail(tid, start)
+        } else {
+            self.checkpoint(cache, Leave::Open)
         }
     }
 
-    /// Leaves the log empty.
-    pub(super) fn finish(&mut self) -> Result<()> {
-        match self.log {
-            Log::None => Ok(()),
+    /// Writes everything that is durable to its home and frees the log.
+    pub(super) fn checkpoint(&mut self, cache: &Cache, leave: Leave) -> Result<()> {
+        if !self.homes.is_empty() {
+            let count = self.homes.write(&*self.volume.inner, self.block_size)?;
+            self.stats.checkpoints = self.stats.checkpoints.saturating_add(1);
+            self.stats.homes = self.stats.homes.saturating_add(count);
+            self.flush_data()?;
         }
+        self.homes.clear(cache);
+        let Log::Jbd2(writer) = &mut self.log else { return Ok(()) };
+        if !writer.is_in_use() {
+            return Ok(());
+        }
+        match leave {
+            Leave::Open => {
+                let (tid, start) = (writer.next(), writer.head());
+                self.move_tail(tid, start)
+            }
+            Leave::Empty => {
+                writer.write_empty()?;
+                self.flush_log()
+            }
+        }
+    }
+
+    fn move_tail(&mut self, tid: Tid, start: u32) -> Result<()> {
+        if let Log::Jbd2(writer) = &mut self.log {
+            writer.write_tail(tid, start)?;
+        }
+        self.flush_log()?;
+        if let Log::Jbd2(writer) = &mut self.log {
+            writer.release(start);
+        }
+        Ok(())
+    }
+
+    /// Notes in the journal that it was given up. Whether that can be written changes nothing.
+    pub(super) fn give_up(&mut self) {
+        if let Log::Jbd2(writer) = &mut self.log {
+            let _ = writer.write_error();
+        }
+        let _ = self.flush_log();
     }
 
     /// Flushes the volume's device.
     pub(super) fn flush_data(&mut self) -> Result<()> {
-        if self.barrier {
-            self.stats.flushes = self.stats.flushes.saturating_add(1);
-            self.device.flush()?;
-        }
-        Ok(())
+        self.volume.flush(&mut self.stats)
+    }
+
+    fn flush_log(&mut self) -> Result<()> {
+        let Log::Jbd2(writer) = &self.log else { return Ok(()) };
+        let log = Device { inner: Arc::clone(writer.device()), barrier: self.volume.barrier };
+        log.flush(&mut self.stats)
     }
 }

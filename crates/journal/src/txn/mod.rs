@@ -15,8 +15,9 @@
 mod backend;
 mod commit;
 mod handle;
-mod home;
+mod homes;
 mod options;
+mod ticker;
 mod transactions;
 
 pub use handle::{BlockMut, Extended, Taken, Txn};

@@ -8,7 +8,7 @@ use obento_base::Result;
 use obento_env::Clock;
 
 use super::Txn;
-use crate::Tid;
+use crate::{JournalWriter, Tid};
 
 /// How many different blocks a [`Txn`] may take.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -32,6 +32,8 @@ impl Mul<u32> for Credits {
 pub enum Log {
     /// Nowhere: a commit writes the blocks to their homes. A crash in between leaves the volume to a check.
     None,
+    /// In a journal as ext3 and ext4 have it.
+    Jbd2(JournalWriter),
 }
 
 /// When and how transactions are committed.

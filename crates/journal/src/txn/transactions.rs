@@ -3,14 +3,16 @@
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Result};
 use obento_block::Cache;
 use obento_env::sync::{Condvar, Mutex, MutexGuard};
 
-use super::backend::Backend;
+use super::backend::{Backend, Leave};
 use super::handle::{Event, Role};
+use super::ticker::Ticker;
 use super::{CommitHooks, CommitOptions, CommitStats, Credits, Extended, Log, Txn};
 use crate::Tid;
 
@@ -27,6 +29,9 @@ pub struct Transactions {
     changed: Condvar,
     /// Taken by the leader alone, so that nobody waits for it.
     pub(super) backend: Mutex<Backend>,
+    ticker: Ticker,
+    /// Whether the ticker has a thread, so that asking costs nothing.
+    ticks: AtomicBool,
 }
 
 pub(super) struct State {
@@ -65,8 +70,10 @@ impl Running {
 
     /// Whether `credits` more fit; an empty transaction takes what must be.
     fn has_room(&self, credits: Credits, limit: u32) -> bool {
-        let changed = u32::try_from(self.blocks.len()).unwrap_or(u32::MAX);
-        let used = changed.saturating_add(self.reserved);
+        let count = |len| u32::try_from(len).unwrap_or(u32::MAX);
+        // A revoke block has room for more numbers than this, whatever its size.
+        let revokes = self.revoked.len() / 64;
+        let used = count(self.blocks.len()).saturating_add(count(revokes)).saturating_add(self.reserved);
         used == 0 || used.saturating_add(credits.0) <= limit
     }
 }
@@ -95,7 +102,7 @@ impl Transactions {
         let running = Running::new(next);
         let durable = Tid(next.0.wrapping_sub(1));
         let state = State { running, leader: false, durable, error: None, closed: false };
-        Arc::new(Self {
+        let this = Arc::new(Self {
             cache,
             hooks,
             limit,
@@ -103,7 +110,14 @@ impl Transactions {
             state: Mutex::new(state),
             changed: Condvar::new(),
             backend: Mutex::new(backend),
-        })
+            ticker: Ticker::new(),
+            ticks: AtomicBool::new(false),
+        });
+        if let Some(interval) = options.interval {
+            this.ticker.start(Arc::downgrade(&this), interval);
+            this.ticks.store(this.ticker.runs(), Ordering::Relaxed);
+        }
+        this
     }
 
     /// The cache that the changes are in.
@@ -204,6 +218,7 @@ impl Transactions {
     /// Commits, writes all changed blocks to their homes and leaves the log empty; nobody can begin a transaction
     /// afterwards. Errors: as [`Transactions::wait_durable`].
     pub fn close(&self) -> Result<()> {
+        self.ticker.stop();
         self.work(Work::Close)
     }
 
@@ -240,6 +255,7 @@ impl Transactions {
     pub(super) fn leave(&self, role: Role, granted: u32, events: &[Event]) {
         let mut state = self.state.lock();
         let running = &mut state.running;
+        let starts = running.is_empty() && !events.is_empty();
         for event in events {
             match *event {
                 Event::Changed(number) => {
@@ -255,11 +271,19 @@ impl Transactions {
         if role == Role::Hook {
             return;
         }
+        let ticks = self.ticks.load(Ordering::Relaxed);
         running.joiners = running.joiners.saturating_sub(1);
         running.reserved = running.reserved.saturating_sub(granted);
-        if running.joiners == 0 && running.locked {
-            drop(state);
+        let last = running.joiners == 0 && running.locked;
+        drop(state);
+        if last {
             self.changed.notify_all();
+        }
+        if ticks && starts {
+            self.ticker.changed();
+        }
+        if ticks && self.cache.pinned() > self.budget / 2 {
+            self.ticker.fills();
         }
     }
 
@@ -288,10 +312,11 @@ impl Transactions {
         drop(state);
         let mut outcome = self.commit_running();
         if outcome.is_ok() && work != Work::Commit {
-            outcome = self.backend.lock().checkpoint(&self.cache);
+            let leave = if work == Work::Close { Leave::Empty } else { Leave::Open };
+            outcome = self.backend.lock().checkpoint(&self.cache, leave);
         }
-        if outcome.is_ok() && work == Work::Close {
-            outcome = self.backend.lock().finish();
+        if outcome.is_err() {
+            self.backend.lock().give_up();
         }
         let mut state = self.state.lock();
         state.leader = false;
@@ -339,6 +364,12 @@ impl State {
     fn is_durable(&self, tid: Tid) -> bool {
         let idle = tid == self.running.tid && self.running.is_empty() && self.durable.next() == tid;
         idle || !tid.is_after(self.durable)
+    }
+}
+
+impl Drop for Transactions {
+    fn drop(&mut self) {
+        self.ticker.stop();
     }
 }
 

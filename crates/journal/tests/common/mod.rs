@@ -11,6 +11,8 @@ use obento_journal::raw::{self, RawCommit, RawHeader, RawSuperBlock, RawTag, Raw
 use obento_journal::{Checksums, Compat, Incompat, Journal, Replayed, Run, Runs, Tid, checksum};
 use zerocopy::FromZeros;
 
+pub mod world;
+
 pub const BLOCK: usize = 1024;
 /// Blocks of the volume; the journal follows.
 pub const VOLUME: u32 = 64;

@@ -1,16 +1,16 @@
-//! Writing blocks to their homes.
+//! Long writes of many blocks.
 
 use alloc::vec::Vec;
 
 use obento_base::Result;
 use obento_base::wire::to_u64;
-use obento_block::{Block, BlockDevice};
+use obento_block::BlockDevice;
 
 /// The longest write in bytes: one large request of a disk.
 const MAX_WRITE: usize = 1 << 20;
 
 /// Gathers blocks that follow each other into long writes.
-pub(super) struct Gather<'d> {
+pub(crate) struct Gather<'d> {
     device: &'d dyn BlockDevice,
     block_size: u32,
     start: u64,
@@ -18,12 +18,12 @@ pub(super) struct Gather<'d> {
 }
 
 impl<'d> Gather<'d> {
-    pub(super) fn new(device: &'d dyn BlockDevice, block_size: u32) -> Self {
+    pub(crate) fn new(device: &'d dyn BlockDevice, block_size: u32) -> Self {
         Self { device, block_size, start: 0, bytes: Vec::new() }
     }
 
     /// Writes `bytes`, one block, to block `number`; maybe not before [`Gather::finish`].
-    pub(super) fn put(&mut self, number: u64, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn put(&mut self, number: u64, bytes: &[u8]) -> Result<()> {
         let gathered = to_u64(self.bytes.len()).checked_div(self.block_size.into()).unwrap_or(0);
         let follows = self.start.checked_add(gathered) == Some(number);
         if !follows || self.bytes.len().saturating_add(bytes.len()) > MAX_WRITE {
@@ -35,8 +35,16 @@ impl<'d> Gather<'d> {
         Ok(())
     }
 
+    /// The block put last, of `len` bytes, starts with four zeros instead.
+    pub(crate) fn clear_start_of_last(&mut self, len: usize) {
+        let start = self.bytes.len().saturating_sub(len);
+        if let Some(first) = self.bytes.get_mut(start..start.saturating_add(size_of::<u32>())) {
+            first.fill(0);
+        }
+    }
+
     /// Writes what is left.
-    pub(super) fn finish(&mut self) -> Result<()> {
+    pub(crate) fn finish(&mut self) -> Result<()> {
         if self.bytes.is_empty() {
             return Ok(());
         }
@@ -44,20 +52,4 @@ impl<'d> Gather<'d> {
         self.bytes.clear();
         Ok(())
     }
-}
-
-/// Writes `blocks`, which come in order, to their homes. Answers how many there were.
-pub(super) fn write_homes<'b>(
-    device: &dyn BlockDevice,
-    block_size: u32,
-    blocks: impl Iterator<Item = &'b Block>,
-) -> Result<u64> {
-    let mut gather = Gather::new(device, block_size);
-    let mut count = 0_u64;
-    for block in blocks {
-        gather.put(block.number(), block)?;
-        count = count.saturating_add(1);
-    }
-    gather.finish()?;
-    Ok(count)
 }

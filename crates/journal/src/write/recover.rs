@@ -1,0 +1,66 @@
+//! Recovery onto the device, for a volume that is opened for changes.
+//!
+//! Order: the blocks go to their homes, a flush, the log is marked empty, a flush. A crash in between replays again.
+
+use obento_base::Result;
+
+use obento_block::{BlockDevice, Source};
+
+use super::label::Label;
+use crate::{Journal, Summary, Tid};
+
+impl Journal {
+    /// Replays the log onto `volume`, a device of `volume_blocks` blocks, and marks it empty. Nothing is written
+    /// where there is nothing to replay. Errors: as [`Journal::replay_index`]; the damage that costs blocks or
+    /// transactions, and then nothing was written; those of the devices.
+    pub fn recover(&mut self, volume: &dyn BlockDevice, volume_blocks: u64) -> Result<Summary> {
+        let summary = self.replay_onto(volume, volume_blocks)?;
+        if self.super_block().needs_replay() {
+            // One is left out, as jbd2 does, so that nothing that is still in the log is taken for a later one.
+            self.mark_empty(summary.next.next(), summary.head)?;
+        }
+        Ok(summary)
+    }
+
+    /// The first half of [`Journal::recover`]: what the log holds is in its home and on stable storage afterwards.
+    pub fn replay_onto(&self, volume: &dyn BlockDevice, volume_blocks: u64) -> Result<Summary> {
+        let replayed = self.replay_index(volume_blocks)?;
+        if let Some(damage) = replayed.damage {
+            return Err(damage);
+        }
+        if replayed.index.is_empty() {
+            return Ok(replayed.summary);
+        }
+        let block_size = self.super_block().block_size;
+        let mut buffer = self.block_buffer()?;
+        let mut gather = crate::gather::Gather::new(volume, block_size);
+        for (&number, source) in &replayed.index {
+            self.read_source(source, &mut buffer)?;
+            gather.put(number, &buffer)?;
+        }
+        gather.finish()?;
+        volume.flush()?;
+        Ok(replayed.summary)
+    }
+
+    /// The second half: the log is empty from now on; the next transaction in it will be `next` or a later one.
+    pub fn mark_empty(&mut self, next: Tid, head: u32) -> Result<()> {
+        let mut label = Label::read(self)?;
+        label.set_empty(next, head);
+        label.write(self, self.super_block())?;
+        self.device().flush()?;
+        self.set_empty(next, head);
+        Ok(())
+    }
+
+    fn read_source(&self, source: &Source, buffer: &mut [u8]) -> Result<()> {
+        let offset = source.block.saturating_mul(self.super_block().block_size.into());
+        self.device().read_at(offset, buffer)?;
+        if let Some(first) = source.first
+            && let Some(start) = buffer.get_mut(..first.len())
+        {
+            start.copy_from_slice(&first);
+        }
+        Ok(())
+    }
+}

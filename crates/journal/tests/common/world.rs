@@ -1,0 +1,234 @@
+//! A volume and its journal on one recording device, and a model of what may be on it after a cut.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use obento_block::{BlockDevice, Cache, MemDevice};
+use obento_env::FixedClock;
+use obento_journal::{
+    Checksums, CommitOptions, Credits, Journal, JournalFeatures, JournalWriter, Log, NoHooks, Run, Runs, Tid,
+    Transactions, raw,
+};
+use obento_testkit::crash::State;
+use obento_testkit::mutants::Random;
+use obento_testkit::record::{Event, RecordDevice};
+
+use super::{BLOCK, Maker, VOLUME};
+
+/// What block holds version `version`; every fifth looks like a control block.
+pub fn content(version: u64) -> [u8; BLOCK] {
+    let mut bytes = [0; BLOCK];
+    bytes.chunks_exact_mut(8).for_each(|chunk| chunk.copy_from_slice(&version.to_be_bytes()));
+    if version % 5 == 4 {
+        bytes[..4].copy_from_slice(&raw::MAGIC.to_be_bytes());
+    }
+    bytes
+}
+
+/// The journal behind the volume on `device`.
+pub fn journal(device: Arc<dyn BlockDevice>, len: u32) -> Journal {
+    let mut runs = Runs::new();
+    runs.push(Run { at: 0, block: VOLUME.into(), len }).unwrap();
+    Journal::open(device, 1024, runs).unwrap()
+}
+
+pub fn options() -> CommitOptions {
+    CommitOptions::new(Arc::new(FixedClock(obento_base::Timestamp::new(1_700_000_000, 5))))
+}
+
+/// Transactions on `device`, whose journal is clean.
+pub fn transactions(
+    device: Arc<dyn BlockDevice>,
+    len: u32,
+    features: JournalFeatures,
+    options: CommitOptions,
+) -> Arc<Transactions> {
+    let writer = JournalWriter::open(journal(Arc::clone(&device), len), features).unwrap();
+    let cache = Arc::new(Cache::new(device, 1024, 0));
+    Transactions::new(cache, Log::Jbd2(writer), options, Arc::new(NoHooks))
+}
+
+/// A clean volume and journal, without checksums so far.
+pub fn clean(len: u32) -> Vec<u8> {
+    let mut maker = Maker::new(Checksums::None, len);
+    maker.start = 0;
+    maker.bytes()
+}
+
+/// What a block of the volume is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Use {
+    /// As it was made.
+    Untouched,
+    /// Metadata of this version.
+    Meta(u64),
+    /// Given up by this transaction; it holds anything.
+    Free(Tid),
+    /// Data, written around the journal.
+    Data,
+}
+
+/// What was promised to whoever synced last.
+#[derive(Clone, Default)]
+struct Promise {
+    /// How many handles were durable.
+    handles: usize,
+    /// The versions of data that were synced.
+    data: BTreeMap<usize, u64>,
+}
+
+/// A run of random changes.
+pub struct World {
+    device: Arc<RecordDevice<MemDevice>>,
+    base: Vec<u8>,
+    len: u32,
+    pub transactions: Arc<Transactions>,
+    /// What the volume is after so many handles.
+    states: Vec<Vec<Use>>,
+    promises: Vec<Promise>,
+    /// Data that was written since.
+    data: BTreeMap<usize, u64>,
+    version: u64,
+}
+
+impl World {
+    pub fn new(len: u32, features: JournalFeatures, options: CommitOptions) -> Self {
+        let base = clean(len);
+        let device = Arc::new(RecordDevice::new(MemDevice::new(base.clone())));
+        let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        let transactions = transactions(shared, len, features, options);
+        let states = vec![vec![Use::Untouched; usize::try_from(VOLUME).unwrap()]];
+        let (promises, data) = (vec![Promise::default()], BTreeMap::new());
+        Self { device, base, len, transactions, states, promises, data, version: 0 }
+    }
+
+    pub fn base(&self) -> &[u8] {
+        &self.base
+    }
+
+    pub fn events(&self) -> Vec<Event> {
+        self.device.take_events()
+    }
+
+    /// Does `steps` random things.
+    pub fn run(&mut self, random: &mut Random, steps: usize) {
+        for _ in 0..steps {
+            match random.below(8) {
+                0 => self.sync(),
+                1 => self.write_data(random),
+                _ => self.change(random),
+            }
+        }
+        self.sync();
+    }
+
+    /// One handle: some blocks change, some are given up.
+    fn change(&mut self, random: &mut Random) {
+        let mut uses = self.states.last().unwrap().clone();
+        let credits = self.transactions.credits_max().0.min(4);
+        let mut txn = self.transactions.begin(Credits(credits)).unwrap();
+        let durable = self.transactions.durable();
+        for _ in 0..credits {
+            let at = usize::try_from(random.below(24)).unwrap();
+            let number = u64::try_from(at).unwrap();
+            match (uses[at], random.below(6)) {
+                (Use::Meta(_) | Use::Untouched, 0) => {
+                    txn.revoke(number);
+                    uses[at] = Use::Free(txn.tid());
+                    continue;
+                }
+                (Use::Free(tid), _) if tid.is_after(durable) => continue,
+                (Use::Data | Use::Free(_), _) => {
+                    let taken = txn.take_new(number).unwrap();
+                    assert_eq!(txn.view(&taken)[..], [0; BLOCK]);
+                    self.version += 1;
+                    txn.edit(&taken).copy_from_slice(&content(self.version));
+                }
+                (Use::Meta(_) | Use::Untouched, _) => {
+                    let taken = txn.take(number).unwrap();
+                    if let Use::Meta(version) = uses[at] {
+                        assert_eq!(txn.view(&taken)[..], content(version));
+                    }
+                    self.version += 1;
+                    txn.edit(&taken).copy_from_slice(&content(self.version));
+                }
+            }
+            uses[at] = Use::Meta(self.version);
+        }
+        txn.commit();
+        self.states.push(uses);
+    }
+
+    /// A free block gets data at once.
+    fn write_data(&mut self, random: &mut Random) {
+        let durable = self.transactions.durable();
+        let uses = self.states.last_mut().unwrap();
+        let free = |used: &Use| match used {
+            Use::Free(tid) => !tid.is_after(durable),
+            Use::Data => true,
+            _ => false,
+        };
+        let places: Vec<usize> = (0..uses.len()).filter(|&at| free(&uses[at])).collect();
+        if places.is_empty() {
+            return;
+        }
+        let at = places[usize::try_from(random.below(places.len() as u64)).unwrap()];
+        self.version += 1;
+        self.device.write_at(1024 * at as u64, &content(self.version)).unwrap();
+        uses[at] = Use::Data;
+        self.data.insert(at, self.version);
+        // Nobody was promised what is written over.
+        let mut promise = self.promises.last().unwrap().clone();
+        promise.data.remove(&at);
+        self.promise(promise);
+    }
+
+    pub fn sync(&mut self) {
+        self.transactions.sync().unwrap();
+        let mut data = self.promises.last().unwrap().data.clone();
+        data.append(&mut self.data);
+        self.promise(Promise { handles: self.states.len() - 1, data });
+    }
+
+    fn promise(&mut self, promise: Promise) {
+        self.promises.push(promise);
+        self.device.mark(self.promises.len() - 1);
+    }
+
+    /// The mark of the last promise.
+    pub fn last_promise(&self) -> usize {
+        self.promises.len() - 1
+    }
+
+    /// Recovers the disk of `state`, and says what is wrong with it then.
+    pub fn judge(&self, state: &State) -> Result<(), String> {
+        let mut journal = journal(Arc::clone(&state.device), self.len);
+        journal.recover(&state.device, VOLUME.into()).map_err(|error| format!("recovery: {error}"))?;
+        self.compare(&*state.device, state.mark)
+    }
+
+    /// Whether `device` shows what the promise that was made at `mark` allows.
+    pub fn compare(&self, device: &dyn BlockDevice, mark: Option<usize>) -> Result<(), String> {
+        let promise = &self.promises[mark.unwrap_or(0)];
+        let mut bytes = vec![0; BLOCK * usize::try_from(VOLUME).unwrap()];
+        device.read_at(0, &mut bytes).unwrap();
+        let blocks: Vec<&[u8]> = bytes.chunks(BLOCK).collect();
+        let wrong =
+            |uses: &Vec<Use>| (0..blocks.len()).find(|&at| !self.fits(uses[at], at, blocks[at], promise));
+        let allowed = &self.states[promise.handles..];
+        if allowed.iter().any(|uses| wrong(uses).is_none()) {
+            return Ok(());
+        }
+        let found: Vec<_> = allowed.iter().map(wrong).collect();
+        Err(format!("no state from handle {} on fits; the first wrong blocks are {found:?}", promise.handles))
+    }
+
+    fn fits(&self, used: Use, at: usize, block: &[u8], promise: &Promise) -> bool {
+        match used {
+            Use::Untouched => block == &self.base[at * BLOCK..][..BLOCK],
+            Use::Meta(version) => block == content(version),
+            Use::Free(_) => true,
+            Use::Data => promise.data.get(&at).is_none_or(|&version| block == content(version)),
+        }
+    }
+}
