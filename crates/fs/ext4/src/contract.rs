@@ -125,7 +125,7 @@ impl FileSystem for Ext4 {
     }
 
     fn statfs(&self) -> Result<StatFs> {
-        Ok(self.volume.usage())
+        Ok(self.volume.usage(self.volume.totals()))
     }
 
     fn device(&self) -> Option<&Arc<dyn BlockDevice>> {

@@ -26,6 +26,8 @@ extern crate alloc;
 extern crate std;
 
 mod acl;
+#[allow(dead_code, unused_imports, reason = "taken up by the operations")]
+mod allocator;
 mod checksum;
 mod contract;
 #[allow(dead_code, unused_imports, reason = "taken up by the operations")]

@@ -6,6 +6,7 @@ use obento_base::Ino;
 use obento_driver::StatFs;
 
 use crate::feature::{Compat, Incompat};
+use crate::group::Totals;
 use crate::super_block::SuperBlock;
 use crate::volume::Volume;
 
@@ -13,10 +14,9 @@ use crate::volume::Volume;
 const MAX_KEPT_CLUSTERS: u64 = 4096;
 
 impl Volume {
-    /// What `statvfs` says.
-    pub(crate) fn usage(&self) -> StatFs {
+    /// What `statvfs` says of a volume of which so much is free.
+    pub(crate) fn usage(&self, totals: Totals) -> StatFs {
         let sb = self.super_block();
-        let totals = self.totals();
         let free = to_blocks(sb, totals.free_blocks).min(sb.blocks_count);
         let kept = sb.reserved_blocks().saturating_add(to_blocks(sb, kept_clusters(sb)));
         StatFs {
@@ -74,7 +74,7 @@ fn to_blocks(sb: &SuperBlock, clusters: u64) -> u64 {
 }
 
 /// What Linux keeps back so that delayed allocation never fails.
-fn kept_clusters(sb: &SuperBlock) -> u64 {
+pub(crate) fn kept_clusters(sb: &SuperBlock) -> u64 {
     if !sb.incompat.contains(Incompat::EXTENT) {
         return 0;
     }

@@ -7,11 +7,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::mem::offset_of;
 
+use hashbrown::HashSet;
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Corrupt, Error, Ino, Result, Structure};
 use obento_block::{Block, BlockDevice, Cache};
 use obento_driver::Notice;
-use obento_env::sync::Mutex;
+use obento_env::sync::{Mutex, RwLock};
 use obento_journal::{Journal, Tid};
 
 use crate::dir::Fold;
@@ -39,6 +40,8 @@ pub struct Volume {
     /// The device of an external journal, if the caller gave one.
     external_journal: Option<Arc<dyn BlockDevice>>,
     notices: Mutex<Vec<Notice>>,
+    /// Inodes without a name that are in use all the same.
+    unlinked: RwLock<HashSet<Ino>>,
 }
 
 impl Volume {
@@ -63,6 +66,7 @@ impl Volume {
             fast_commits: FastCommits::default(),
             external_journal: None,
             notices: Mutex::new(Vec::new()),
+            unlinked: RwLock::default(),
         }
     }
 
@@ -139,7 +143,26 @@ impl Volume {
                     Place { block: slot.block, offset: u32::try_from(slot.offset).unwrap_or(u32::MAX) };
                 Inode::from_replay(sb, ino, record?.into(), place)
             }
-            None => Inode::from_table(sb, ino, block, slot.offset),
+            None => match Inode::from_table(sb, ino, block.clone(), slot.offset) {
+                Err(Error::Stale) if self.is_unlinked(ino) => {
+                    Inode::unlinked_from_table(sb, ino, block, slot.offset)
+                }
+                read => read,
+            },
+        }
+    }
+
+    /// Whether `ino` has no name but is in use.
+    pub(crate) fn is_unlinked(&self, ino: Ino) -> bool {
+        self.unlinked.read().contains(&ino)
+    }
+
+    /// Notes whether `ino` has no name but is in use.
+    pub(crate) fn set_unlinked(&self, ino: Ino, is_unlinked: bool) {
+        if is_unlinked {
+            self.unlinked.write().insert(ino);
+        } else if self.is_unlinked(ino) {
+            self.unlinked.write().remove(&ino);
         }
     }
 

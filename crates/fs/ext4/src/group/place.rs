@@ -80,6 +80,11 @@ impl SuperBlock {
         if self.has_copy(group) { copied.into() } else { 0 }
     }
 
+    /// Whether the copies in `group` are laid out without `meta_bg`, with room for growing behind them.
+    pub fn has_plain_copies(&self, group: u32) -> bool {
+        !self.is_meta(self.desc_place(group).0)
+    }
+
     /// The descriptor block that describes `group`, and the byte offset of the descriptor within it.
     pub fn desc_place(&self, group: u32) -> (u32, usize) {
         let per_block = self.descs_per_block();

@@ -89,6 +89,12 @@ impl Groups {
         Ok(this)
     }
 
+    /// Whether no descriptor was found damaged.
+    #[allow(dead_code, reason = "asked before a volume is changed")]
+    pub fn is_sound(&self) -> bool {
+        self.replaced.is_empty()
+    }
+
     /// Sums over all groups, if they were looked at.
     pub fn totals(&self) -> Option<Totals> {
         self.totals

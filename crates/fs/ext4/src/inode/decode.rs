@@ -35,6 +35,20 @@ impl Inode {
     ///
     /// Errors, the first that holds: Stale if it is not in use; Corrupt for its checksum; for a field.
     pub(crate) fn from_table(sb: &SuperBlock, ino: Ino, block: Block, offset: usize) -> Result<Self> {
+        Self::in_table(sb, ino, block, offset, Verify::All)
+    }
+
+    /// Like [`Self::from_table`], for an inode that is known to be in use though it has no name.
+    pub(crate) fn unlinked_from_table(
+        sb: &SuperBlock,
+        ino: Ino,
+        block: Block,
+        offset: usize,
+    ) -> Result<Self> {
+        Self::in_table(sb, ino, block, offset, Verify::Checksum)
+    }
+
+    fn in_table(sb: &SuperBlock, ino: Ino, block: Block, offset: usize, verify: Verify) -> Result<Self> {
         let place =
             Place { block: VolBlock(block.number()), offset: u32::try_from(offset).unwrap_or(u32::MAX) };
         let end = offset.saturating_add(sb.inode_size.into());
@@ -45,18 +59,18 @@ impl Inode {
             len: sb.inode_size.into(),
         };
         block.get(offset..end).ok_or(truncated)?;
-        Self::decode(sb, ino, Record::Table { block, start: offset, end }, place, Verify::Checksum)
+        Self::decode(sb, ino, Record::Table { block, start: offset, end }, place, verify)
     }
 
     /// The inode whose record a fast commit gave in place of the one at `place`. Its checksum is what the record
     /// had when it was logged, without the mapping, so that it proves nothing here; the log has its own.
     pub(crate) fn from_replay(sb: &SuperBlock, ino: Ino, record: Arc<[u8]>, place: Place) -> Result<Self> {
-        Self::decode(sb, ino, Record::Replayed(record), place, Verify::Nothing)
+        Self::decode(sb, ino, Record::Replayed(record), place, Verify::Links)
     }
 
     /// The inode that is being changed: what its record says now, whether it has a name or not.
     pub(crate) fn from_edit(sb: &SuperBlock, ino: Ino, record: Arc<[u8]>, place: Place) -> Result<Self> {
-        Self::decode(sb, ino, Record::Replayed(record), place, Verify::NotEvenLinks)
+        Self::decode(sb, ino, Record::Replayed(record), place, Verify::Nothing)
     }
 
     fn decode(sb: &SuperBlock, ino: Ino, record: Record, place: Place, verify: Verify) -> Result<Self> {
@@ -82,12 +96,12 @@ impl Inode {
         };
         let (raw, extra) = this.raw().ok_or(truncated)?;
         let (raw, extra) = (*raw, extra.copied());
-        if raw.i_links_count.get() == 0 && verify != Verify::NotEvenLinks {
+        if raw.i_links_count.get() == 0 && matches!(verify, Verify::All | Verify::Links) {
             return Err(Error::Stale);
         }
         this.generation = raw.i_generation.get();
         this.seed = inode_seed(sb.checksum_seed, ino_bits(ino), this.generation);
-        if verify == Verify::Checksum && sb.has_metadata_csum() {
+        if matches!(verify, Verify::All | Verify::Checksum) && sb.has_metadata_csum() {
             this.verify(&raw, extra.as_ref())?;
         }
         this.mode = raw.i_mode.get();
@@ -151,12 +165,13 @@ impl Inode {
     }
 }
 
-/// What of a record means anything.
+/// What of a record has to be right: the link count says whether it is in use, the checksum whether it is sound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verify {
+    All,
+    Links,
     Checksum,
     Nothing,
-    NotEvenLinks,
 }
 
 /// The checksum that a record should carry, and whether it has room for all 32 bits: over the whole record, its own

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 
 use obento_base::wire::{FromBytes, IntoBytes, join, split};
 use obento_base::{Error, FileKind, Ino, Result, Timestamp};
+use obento_journal::Taken;
 
 use crate::checksum::inode_seed;
 use crate::feature::RoCompat;
@@ -44,17 +45,25 @@ pub struct InodeEdit {
     place: Place,
     raw: RawInode,
     rest: Vec<u8>,
+    table: Taken,
 }
 
 impl InodeEdit {
-    /// A copy of `record`, which stands at `place`. Errors: Invalid for one that is too short; NoMemory.
-    pub(crate) fn new(volume: Arc<Volume>, ino: Ino, place: Place, record: &[u8]) -> Result<Self> {
+    /// A copy of `record`, which stands at `place` in the block `table`. Errors: Invalid for one that is too short;
+    /// NoMemory.
+    pub(crate) fn new(
+        volume: Arc<Volume>,
+        ino: Ino,
+        place: Place,
+        record: &[u8],
+        table: Taken,
+    ) -> Result<Self> {
         let record = record.get(..volume.super_block().inode_size.into()).ok_or(Error::Invalid)?;
         let (raw, old_rest) = RawInode::read_from_prefix(record).map_err(|_| Error::Invalid)?;
         let mut rest = Vec::new();
         rest.try_reserve_exact(old_rest.len())?;
         rest.extend_from_slice(old_rest);
-        let mut this = Self { volume, ino, place, raw, rest };
+        let mut this = Self { volume, ino, place, raw, rest, table };
         this.use_extra_room();
         Ok(this)
     }
@@ -66,6 +75,11 @@ impl InodeEdit {
         {
             extra.i_extra_isize.set(FULL_EXTRA_ISIZE);
         }
+    }
+
+    /// The block of the inode table.
+    pub(super) fn table(&self) -> &Taken {
+        &self.table
     }
 
     /// Its number.
@@ -401,11 +415,24 @@ impl InodeEdit {
         }
     }
 
-    /// Writes the record with its checksum to `target`, its place in a block of the inode table.
-    pub(crate) fn store(&self, target: &mut [u8]) {
+    /// How many bytes after the first 128 hold fields, in an inode that has room for them.
+    pub(super) fn set_extra_isize(&mut self, extra_isize: u16) {
+        if let Some(extra) = self.extra_mut() {
+            extra.i_extra_isize.set(extra_isize);
+        }
+    }
+
+    /// Writes the record with its checksum to its place in `block`, the block of the inode table; with `dtime` in place
+    /// of its own.
+    pub(super) fn store(&self, block: &mut [u8], dtime: Option<u32>) {
+        let start = usize::try_from(self.place.offset).unwrap_or(usize::MAX);
+        let end = start.saturating_add(self.volume.super_block().inode_size.into());
+        let Some(target) = block.get_mut(start..end) else { return };
         let Some((first, rest)) = target.split_at_mut_checked(size_of::<RawInode>()) else { return };
-        first.copy_from_slice(self.raw.as_bytes());
-        rest.iter_mut().zip(&self.rest).for_each(|(to, from)| *to = *from);
+        let mut raw = self.raw;
+        dtime.into_iter().for_each(|dtime| raw.i_dtime.set(dtime));
+        first.copy_from_slice(raw.as_bytes());
+        rest.copy_from_slice(&self.rest);
         if self.volume.super_block().has_metadata_csum() {
             seal_record(target, self.checksum_seed());
         }

@@ -1,7 +1,158 @@
 //! Changing a volume: what a mounted volume needs beyond reading.
+//!
+//! Reading code stays on [`Volume`], which sees each change as soon as it is made, because blocks in the cache are the
+//! truth. A change goes: lock the inodes ([`InodeLocks`]), look at what is there, [`Writer::begin`], take blocks and
+//! copy inodes ([`Writer::edit_inode`]), change them, [`Writer::store_inode`], commit.
+//!
+//! Invariant: all that can fail comes before the first change of a block. Where that cannot be, what was allocated is
+//! given back in the same transaction, which is then committed.
+//! Invariant: what waits for the commit (group descriptors, super block) is written by [`Kept::before_commit`], in the
+//! same transaction as what it counts.
+//! Locking, outermost first: `vfs`'s layouts; [`InodeLocks`], all of them at once; a transaction; then leaves: the
+//! orphan list, groups, the super block, promises, tables of the allocator, cache.
 
 mod inode_edit;
+mod inodes;
+mod kept;
 mod locks;
+mod orphans;
+
+use alloc::sync::Arc;
+
+use obento_base::{Error, Ino, Result, Timestamp};
+use obento_driver::{DataMode, Journalling};
+use obento_env::Clock;
+use obento_journal::{CommitOptions, Credits, Log, Tid, Transactions, Txn};
+
+use crate::allocator::Allocator;
+use crate::map::PromiseTable;
+use crate::volume::Volume;
+use orphans::Orphans;
 
 pub use inode_edit::{InodeEdit, Time};
+pub use kept::Kept;
 pub use locks::{InodeLocks, LockKey, LockedInodes};
+
+/// Blocks that operations change, for their credits.
+pub mod cost {
+    use obento_journal::Credits;
+
+    /// An inode's record.
+    pub const INODE: Credits = Credits(1);
+    /// Taking or giving back one run of blocks: its bitmap, and what the commit adds for it.
+    pub const RUN: Credits = Credits(2);
+    /// Taking an inode: its bitmap, its record, a block bitmap that was never written, and what the commit adds.
+    pub const NEW_INODE: Credits = Credits(4);
+    /// Giving an inode back: its bitmap, its record, and what the commit adds.
+    pub const FREE_INODE: Credits = Credits(3);
+    /// Putting an inode on the orphan list or taking it off: its neighbour's record, or a block of the orphan file;
+    /// the super block.
+    pub const ORPHAN: Credits = Credits(2);
+}
+
+/// An open volume that can be changed.
+pub struct Writer {
+    kept: Arc<Kept>,
+    txns: Arc<Transactions>,
+    locks: InodeLocks,
+    orphans: Orphans,
+    promises: PromiseTable,
+    clock: Arc<dyn Clock>,
+    mode: DataMode,
+}
+
+impl Writer {
+    /// Takes up `volume`, whose journal is empty and whose super block says that it is in use.
+    pub(crate) fn new(
+        volume: Arc<Volume>,
+        log: Log,
+        clock: Arc<dyn Clock>,
+        journalling: &Journalling,
+    ) -> Result<Self> {
+        let orphans = Orphans::load(&volume)?;
+        let cache = Arc::clone(volume.cache());
+        let kept = Arc::new(Kept::new(volume)?);
+        let options = CommitOptions {
+            barrier: journalling.barrier,
+            interval: Some(journalling.commit_interval),
+            ..CommitOptions::new(Arc::clone(&clock))
+        };
+        let txns = Transactions::new(cache, log, options, Arc::<Kept>::clone(&kept));
+        Ok(Self {
+            kept,
+            txns,
+            locks: InodeLocks::new(),
+            orphans,
+            promises: PromiseTable::default(),
+            clock,
+            mode: journalling.mode,
+        })
+    }
+
+    /// The volume, for reading code.
+    pub fn volume(&self) -> &Arc<Volume> {
+        self.kept.volume()
+    }
+
+    /// The transactions.
+    pub fn txns(&self) -> &Arc<Transactions> {
+        &self.txns
+    }
+
+    /// The locks of inodes.
+    pub fn locks(&self) -> &InodeLocks {
+        &self.locks
+    }
+
+    /// The blocks and inodes that are free.
+    pub fn allocator(&self) -> &Allocator {
+        self.kept.allocator()
+    }
+
+    /// Space that is promised to files.
+    pub(crate) fn promises(&self) -> &PromiseTable {
+        &self.promises
+    }
+
+    /// What is promised of the data of files.
+    pub fn mode(&self) -> DataMode {
+        self.mode
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Joins the running transaction, to change at most `credits` blocks. Errors: ReadOnly.
+    pub fn begin(&self, credits: Credits) -> Result<Txn<'_>> {
+        self.txns.begin(credits)
+    }
+
+    /// Does `act`; if space lacks that a commit would make free, commits and does it once more. No transaction may be
+    /// open, and whatever `act` needs locked it locks itself.
+    pub fn with_space<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
+        match act() {
+            Err(Error::NoSpace) if self.allocator().has_waiting() => {
+                self.txns.wait_durable(self.txns.running())?;
+                act()
+            }
+            done => done,
+        }
+    }
+
+    /// Notes that a file is larger than 2 GiB, which volumes of old must say.
+    pub fn need_large_file(&self) {
+        self.kept.need_large_file();
+    }
+
+    /// Marks the volume as damaged if `error` says so; the mark goes to disk with the next commit.
+    pub fn note_error(&self, error: Error) {
+        self.kept.note_error(error, self.now());
+    }
+
+    /// The last transaction that changed `ino`, unless that is durable.
+    pub fn last_change(&self, ino: Ino) -> Option<Tid> {
+        self.kept.last_change(ino)
+    }
+}

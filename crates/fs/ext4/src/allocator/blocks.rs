@@ -1,0 +1,344 @@
+//! Taking and giving back blocks.
+//!
+//! Order of a search: right at the goal, whatever is there; in the goal's group, a run that is long enough; in the
+//! next group whose longest run may be long enough; after some that are not, the longest run seen.
+//! With bigalloc a run is whole clusters.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+use obento_base::{Corrupt, Error, Result, Structure};
+use obento_journal::{Taken, Tid, Txn};
+
+use super::group::{Bits, Group, State};
+use super::{Allocator, bits, count};
+use crate::group::GroupFlags;
+use crate::unit::VolBlock;
+
+/// After so many groups that were not as good as they might have been, the best run seen is good enough: each cost a
+/// look at a bitmap.
+const MAX_DISAPPOINTMENTS: u32 = 4;
+
+/// Blocks of the volume that follow each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockRun {
+    /// The first.
+    pub start: VolBlock,
+    /// How many, at least 1.
+    pub len: u32,
+}
+
+/// What blocks held that are given back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Freed {
+    /// Data that did not pass through the journal.
+    Data,
+    /// Metadata, or journalled data: revoked, so that a replay does not put it over what comes there next.
+    Metadata,
+}
+
+/// Who may take what was kept back for metadata.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Room {
+    All,
+    ForData,
+}
+
+impl Allocator {
+    /// Takes up to `len` blocks, at least one (with bigalloc: whole clusters, at least as many as hold `len` blocks if
+    /// they are there), in one run, as near after `goal` as can be. Changes one block of `txn`; undone by
+    /// [`Self::free_blocks`]. Errors: NoSpace, which a commit may cure if [`Self::has_waiting`]; Corrupt never: a
+    /// damaged group is passed over.
+    pub fn allocate_blocks(&self, txn: &mut Txn<'_>, goal: VolBlock, len: u32) -> Result<BlockRun> {
+        self.choose(goal, len, Room::All, |index, group, range| self.mark(txn, index, group, range))
+    }
+
+    /// Like [`Self::allocate_blocks`] in memory only, for data: nobody else gets these blocks, and nothing on disk
+    /// says so. What metadata may need is left alone. Ended by [`Self::publish`] and [`Self::release`] of its parts.
+    pub fn reserve(&self, goal: VolBlock, len: u32) -> Result<BlockRun> {
+        self.choose(goal, len, Room::ForData, |_, group, range| {
+            group.held.insert(range);
+            Ok(())
+        })
+    }
+
+    /// Takes a part of what was reserved: whole clusters. Changes one block of `txn`, after all that can fail.
+    pub fn publish(&self, txn: &mut Txn<'_>, part: BlockRun) -> Result<()> {
+        for (index, range) in self.pieces(part)? {
+            let mut group = self.group(index)?.lock();
+            self.mark(txn, index, &mut group, range.clone())?;
+            group.held.remove(range);
+        }
+        Ok(())
+    }
+
+    /// Gives back a part of what was reserved and not published.
+    pub fn release(&self, part: BlockRun) {
+        for (index, range) in self.pieces(part).into_iter().flatten() {
+            if let Ok(group) = self.group(index) {
+                self.let_go(index, &mut group.lock(), range);
+            }
+        }
+    }
+
+    /// Gives back blocks, with bigalloc whole clusters; nobody gets them before this transaction is durable. Changes
+    /// one block of `txn` for each group that the run touches. Errors: Corrupt, before anything was changed in that
+    /// group, for blocks that hold metadata or are free; Invalid for parts of clusters.
+    pub fn free_blocks(&self, txn: &mut Txn<'_>, start: VolBlock, len: u32, freed: Freed) -> Result<()> {
+        if !self.volume.is_data(start, len.into()) {
+            return Err(bad_run(self.place_of(start).0, 0, start, len));
+        }
+        for (index, range) in self.pieces(BlockRun { start, len })? {
+            self.free_in_group(txn, index, range)?;
+        }
+        if freed == Freed::Metadata {
+            (0..len).for_each(|n| txn.revoke(start.0.saturating_add(n.into())));
+        }
+        Ok(())
+    }
+
+    fn free_in_group(&self, txn: &mut Txn<'_>, index: u32, range: Range<u32>) -> Result<()> {
+        let mut group = self.group(index)?.lock();
+        let bitmap = group.block_bits(&self.volume, index)?;
+        let len = range.end.saturating_sub(range.start);
+        if bits::next_clear(&bitmap, range.clone()) < range.end {
+            return Err(bad_run(index, range.start, self.block_of(index, range.start), len));
+        }
+        let taken = txn.take(group.descriptor.block_bitmap.0)?;
+        self.note_freed(txn.tid(), index, range.clone())?;
+        bits::clear(&mut txn.edit(&taken), range.clone());
+        group.descriptor.free_blocks = group.descriptor.free_blocks.saturating_add(len);
+        group.held.insert(range);
+        count(&self.free_clusters, len, 0);
+        count(&self.waiting, len, 0);
+        self.note_dirty(index);
+        Ok(())
+    }
+
+    fn note_freed(&self, tid: Tid, index: u32, range: Range<u32>) -> Result<()> {
+        let mut freed = self.freed.lock();
+        match freed.back_mut() {
+            Some((last, ranges)) if *last == tid => {
+                ranges.try_reserve(1)?;
+                ranges.push((index, range));
+            }
+            _ => freed.push_back((tid, alloc::vec![(index, range)])),
+        }
+        Ok(())
+    }
+
+    /// Transaction `tid` and all before it are durable: what they freed can be had again.
+    pub fn durable(&self, tid: Tid) {
+        loop {
+            let due = {
+                let mut freed = self.freed.lock();
+                match freed.front() {
+                    Some((first, _)) if !first.is_after(tid) => freed.pop_front(),
+                    _ => None,
+                }
+            };
+            let Some((_, ranges)) = due else { return };
+            for (index, range) in ranges {
+                let Ok(group) = self.group(index) else { continue };
+                count(&self.waiting, 0, range.end.saturating_sub(range.start));
+                self.let_go(index, &mut group.lock(), range);
+            }
+        }
+    }
+
+    /// Holds `range` no longer.
+    fn let_go(&self, index: u32, group: &mut Group, range: Range<u32>) {
+        let len = range.end.saturating_sub(range.start);
+        group.held.remove(range);
+        count(&self.available, len, 0);
+        // It may have joined a run on either side.
+        let longest = self.hint(index).saturating_mul(2).saturating_add(len);
+        self.note_run(index, longest, group);
+    }
+
+    /// The clusters of a run, by groups. Errors: Invalid for parts of clusters.
+    fn pieces(&self, run: BlockRun) -> Result<impl Iterator<Item = (u32, Range<u32>)> + use<'_>> {
+        let sb = self.super_block();
+        let per_cluster = u64::from(sb.cluster_blocks());
+        let from_first = run.start.0.checked_sub(sb.first_data_block.into()).ok_or(Error::Invalid)?;
+        let end = run.start.0.saturating_add(run.len.into());
+        let whole = from_first.is_multiple_of(per_cluster)
+            && (u64::from(run.len).is_multiple_of(per_cluster) || end == sb.blocks_count);
+        let (Some(first), Some(last)) =
+            (sb.group_of(run.start), sb.group_of(VolBlock(end.saturating_sub(1))))
+        else {
+            return Err(Error::Invalid);
+        };
+        if !whole || run.len == 0 {
+            return Err(Error::Invalid);
+        }
+        Ok((first..=last).map(move |index| (index, sb.clusters_in_group(index, run.start, run.len.into()))))
+    }
+
+    /// Sets the bits of `range`, which are clear and which nobody else may have.
+    fn mark(&self, txn: &mut Txn<'_>, index: u32, group: &mut Group, range: Range<u32>) -> Result<()> {
+        let taken = self.take_block_bitmap(txn, index, group)?;
+        let len = range.end.saturating_sub(range.start);
+        bits::set(&mut txn.edit(&taken), range);
+        group.descriptor.free_blocks = group.descriptor.free_blocks.saturating_sub(len);
+        count(&self.free_clusters, 0, len);
+        self.note_dirty(index);
+        Ok(())
+    }
+
+    /// Makes ready to change a group's block bitmap, which is written out if it never was.
+    pub(super) fn take_block_bitmap(
+        &self,
+        txn: &mut Txn<'_>,
+        index: u32,
+        group: &mut Group,
+    ) -> Result<Taken> {
+        let number = group.descriptor.block_bitmap.0;
+        let Bits::Fresh(bitmap) = group.block_bits(&self.volume, index)? else { return txn.take(number) };
+        let taken = txn.take_new(number)?;
+        txn.edit(&taken).copy_from_slice(&bitmap);
+        group.descriptor.flags.remove(GroupFlags::BLOCK_UNINIT);
+        let free = bits::count_clear(&bitmap, 0..self.super_block().group_clusters(index));
+        // What the descriptor said before may be less true than what is counted.
+        let stored = core::mem::replace(&mut group.descriptor.free_blocks, free);
+        count(&self.free_clusters, free, stored);
+        count(&self.available, free, stored);
+        group.blocks = State::Sound;
+        self.note_dirty(index);
+        Ok(taken)
+    }
+
+    /// Finds a run and lets `take` have it, under its group's lock.
+    fn choose(
+        &self,
+        goal: VolBlock,
+        len: u32,
+        room: Room,
+        mut take: impl FnMut(u32, &mut Group, Range<u32>) -> Result<()>,
+    ) -> Result<BlockRun> {
+        let sb = self.super_block();
+        let per_cluster = sb.cluster_blocks();
+        let kept = if room == Room::ForData { self.kept } else { 0 };
+        let left = self.available.load(Ordering::Relaxed).saturating_sub(kept);
+        let most = u32::try_from(left).unwrap_or(u32::MAX);
+        let want = len.max(1).div_ceil(per_cluster).min(sb.blocks_per_group).min(most);
+        if want == 0 {
+            return Err(Error::NoSpace);
+        }
+        let (index, range) = self.find(goal, want, &mut take)?;
+        let len = range.end.saturating_sub(range.start);
+        count(&self.available, 0, len);
+        let start = self.block_of(index, range.start);
+        let end = start.0.saturating_add(u64::from(len).saturating_mul(per_cluster.into()));
+        let blocks = end.min(sb.blocks_count).saturating_sub(start.0);
+        Ok(BlockRun { start, len: u32::try_from(blocks).unwrap_or(u32::MAX) })
+    }
+
+    fn find(
+        &self,
+        goal: VolBlock,
+        want: u32,
+        take: &mut impl FnMut(u32, &mut Group, Range<u32>) -> Result<()>,
+    ) -> Result<(u32, Range<u32>)> {
+        let (home, goal) = self.place_of(goal);
+        if let Some(range) = self.take_at(home, goal, want, take)? {
+            return Ok((home, range));
+        }
+        let mut best: Option<(u32, Range<u32>)> = None;
+        let mut disappointments = 0;
+        loop {
+            let (least, next) = {
+                let runs = self.runs.lock();
+                let least = want.min(runs.max());
+                (least, if least == 0 { None } else { runs.next_with(home, least) })
+            };
+            let Some(index) = next else { return Err(Error::NoSpace) };
+            let from = if index == home { goal } else { 0 };
+            let range = self.take_in(index, from, want, least, take)?;
+            match range {
+                Ok(range) => return Ok((index, range)),
+                Err(longest) if best.as_ref().is_none_or(|(_, seen)| seen.len() < longest.len()) => {
+                    best = Some((index, longest));
+                }
+                Err(_) => {}
+            }
+            disappointments = u32::saturating_add(disappointments, 1);
+            if disappointments % MAX_DISAPPOINTMENTS == 0
+                && let Some((index, seen)) = best.take().filter(|(_, seen)| !seen.is_empty())
+                && let Some(range) = self.take_at(index, seen.start, want, take)?
+            {
+                return Ok((index, range));
+            }
+        }
+    }
+
+    /// Takes what is free from cluster `at` of a group on, at most `want`.
+    fn take_at(
+        &self,
+        index: u32,
+        at: u32,
+        want: u32,
+        take: &mut impl FnMut(u32, &mut Group, Range<u32>) -> Result<()>,
+    ) -> Result<Option<Range<u32>>> {
+        let Ok(group) = self.group(index) else { return Ok(None) };
+        let mut group = group.lock();
+        if group.available() == 0 {
+            return Ok(None);
+        }
+        let Some(bitmap) = self.usable_bits(index, &mut group)? else { return Ok(None) };
+        let range = group.held.run_at(&bitmap, at, want, self.super_block().group_clusters(index));
+        if range.is_empty() {
+            return Ok(None);
+        }
+        take(index, &mut group, range.clone())?;
+        self.note_run(index, self.hint(index), &group);
+        Ok(Some(range))
+    }
+
+    /// Takes a run of `want` clusters, or the longest if that has `least`; otherwise answers the longest.
+    fn take_in(
+        &self,
+        index: u32,
+        from: u32,
+        want: u32,
+        least: u32,
+        take: &mut impl FnMut(u32, &mut Group, Range<u32>) -> Result<()>,
+    ) -> Result<Result<Range<u32>, Range<u32>>> {
+        let mut group = self.group(index)?.lock();
+        let Some(bitmap) = self.usable_bits(index, &mut group)? else { return Ok(Err(0..0)) };
+        let found = group.held.search(&bitmap, from, want, self.super_block().group_clusters(index));
+        let longest = found.largest.unwrap_or_else(|| self.hint(index));
+        if found.run.len() < usize::try_from(least).unwrap_or(usize::MAX) {
+            self.note_run(index, longest, &group);
+            return Ok(Err(found.run));
+        }
+        take(index, &mut group, found.run.clone())?;
+        self.note_run(index, longest, &group);
+        Ok(Ok(found.run))
+    }
+
+    /// The block bitmap of a group; `None` if it is damaged, and then nothing is looked for there again.
+    fn usable_bits(&self, index: u32, group: &mut Group) -> Result<Option<Bits>> {
+        match group.block_bits(&self.volume, index) {
+            Ok(bitmap) => Ok(Some(bitmap)),
+            Err(error @ Error::Corrupt(_)) => {
+                if group.blocks == State::Damaged(error) {
+                    count(
+                        &self.available,
+                        0,
+                        group.descriptor.free_blocks.saturating_sub(group.held.count()),
+                    );
+                    self.volume.notice(obento_driver::Notice::Damaged(error));
+                }
+                self.runs.lock().set(index, 0);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn bad_run(group: u32, at: u32, start: VolBlock, len: u32) -> Error {
+    let structure = Structure::BlockBitmap(group.into());
+    Corrupt::BlockRange { structure, at: at.into(), start: start.0, len: len.into() }.into()
+}

@@ -1,0 +1,319 @@
+//! One block group as the allocator keeps it.
+//!
+//! Invariant: `descriptor` is what the next commit writes; the bitmaps in the cache are the truth that it counts.
+//! Locking: one leaf mutex a group; below it only the allocator's trees and lists, and the cache.
+//! Source: Linux `fs/ext4/balloc.c` `ext4_init_block_bitmap`, `ext4_num_base_meta_clusters`; `fs/ext4/bitmap.c`.
+
+use alloc::vec::Vec;
+use core::mem::offset_of;
+use core::ops::{Deref, Range};
+
+use obento_base::wire::{FromBytes, to_usize};
+use obento_base::{Corrupt, Error, Result, Structure};
+use obento_block::Block;
+
+use super::bits;
+use super::held::Held;
+use crate::checksum::Crc;
+use crate::group::{GroupDescriptor, GroupFlags};
+use crate::raw::{RawGroup32, RawGroupHigh};
+use crate::super_block::{Checksums, SuperBlock};
+use crate::unit::VolBlock;
+use crate::volume::Volume;
+
+/// Whether a bitmap was looked at since the volume was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Not yet.
+    Unknown,
+    /// It agrees with its checksum and its descriptor.
+    Sound,
+    /// It does not: nothing is taken from this group.
+    Damaged(Error),
+}
+
+/// One block group.
+#[derive(Debug)]
+pub struct Group {
+    pub descriptor: GroupDescriptor,
+    pub held: Held,
+    pub blocks: State,
+    pub inodes: State,
+}
+
+/// The bits of a bitmap, read or computed.
+pub enum Bits {
+    Stored(Block),
+    /// Of a group whose bitmap was never written.
+    Fresh(Vec<u8>),
+}
+
+impl Deref for Bits {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Stored(block) => block,
+            Self::Fresh(bytes) => bytes,
+        }
+    }
+}
+
+impl Group {
+    pub fn new(descriptor: GroupDescriptor) -> Self {
+        Self { descriptor, held: Held::default(), blocks: State::Unknown, inodes: State::Unknown }
+    }
+
+    /// Clusters that can be had now.
+    pub fn available(&self) -> u32 {
+        match self.blocks {
+            State::Damaged(_) => 0,
+            _ => self.descriptor.free_blocks.saturating_sub(self.held.count()),
+        }
+    }
+
+    fn is_flagged(&self, sb: &SuperBlock, flag: GroupFlags) -> bool {
+        sb.checksums != Checksums::None && self.descriptor.flags.contains(flag)
+    }
+
+    /// Whether the block bitmap was never written.
+    pub fn has_fresh_blocks(&self, sb: &SuperBlock) -> bool {
+        self.is_flagged(sb, GroupFlags::BLOCK_UNINIT)
+    }
+
+    /// Whether the inode bitmap was never written.
+    pub fn has_fresh_inodes(&self, sb: &SuperBlock) -> bool {
+        self.is_flagged(sb, GroupFlags::INODE_UNINIT)
+    }
+
+    /// The block bitmap of group `index`. Errors: Corrupt, now and ever after, if it contradicts its checksum, its
+    /// descriptor or the place of the group's own metadata; those of the device.
+    pub fn block_bits(&mut self, volume: &Volume, index: u32) -> Result<Bits> {
+        let sb = volume.super_block();
+        if self.has_fresh_blocks(sb) {
+            return fresh_block_bitmap(sb, index, &self.descriptor).map(Bits::Fresh);
+        }
+        if let State::Damaged(error) = self.blocks {
+            return Err(error);
+        }
+        let block = volume.cache().get(self.descriptor.block_bitmap.0)?;
+        if self.blocks == State::Unknown {
+            self.blocks = State::Sound;
+            if let Err(error) = self.check_blocks(volume, index, &block) {
+                self.blocks = State::Damaged(error);
+                return Err(error);
+            }
+        }
+        Ok(Bits::Stored(block))
+    }
+
+    fn check_blocks(&self, volume: &Volume, index: u32, block: &Block) -> Result<()> {
+        let (sb, structure) = (volume.super_block(), Structure::BlockBitmap(index.into()));
+        check_sum(volume, index, Kind::Blocks, block)?;
+        for range in own_clusters(sb, index, &self.descriptor) {
+            if bits::next_clear(block, range.clone()) < range.end {
+                let (start, len) = (block.number(), u64::from(range.end.saturating_sub(range.start)));
+                return Err(Corrupt::BlockRange { structure, at: range.start.into(), start, len }.into());
+            }
+        }
+        let free = bits::count_clear(block, 0..sb.group_clusters(index));
+        self.check_count(volume, index, ("bg_free_blocks_count", 0xc), self.descriptor.free_blocks, free)
+    }
+
+    /// The inode bitmap of group `index`. Errors: as [`Self::block_bits`].
+    pub fn inode_bits(&mut self, volume: &Volume, index: u32) -> Result<Bits> {
+        let sb = volume.super_block();
+        if self.has_fresh_inodes(sb) {
+            return fresh_inode_bitmap(sb).map(Bits::Fresh);
+        }
+        if let State::Damaged(error) = self.inodes {
+            return Err(error);
+        }
+        let block = volume.cache().get(self.descriptor.inode_bitmap.0)?;
+        if self.inodes == State::Unknown {
+            self.inodes = State::Sound;
+            let free = bits::count_clear(&block, 0..sb.inodes_per_group);
+            let counted = check_sum(volume, index, Kind::Inodes, &block).and_then(|()| {
+                let stored = self.descriptor.free_inodes;
+                self.check_count(volume, index, ("bg_free_inodes_count", 0xe), stored, free)
+            });
+            if let Err(error) = counted {
+                self.inodes = State::Damaged(error);
+                return Err(error);
+            }
+        }
+        Ok(Bits::Stored(block))
+    }
+
+    fn check_count(
+        &self,
+        volume: &Volume,
+        index: u32,
+        (field, offset): (&'static str, u32),
+        stored: u32,
+        counted: u32,
+    ) -> Result<()> {
+        if stored == counted {
+            return Ok(());
+        }
+        let sb = volume.super_block();
+        let (at, start) = sb.desc_place(index);
+        let offset = u32::try_from(start).unwrap_or(u32::MAX).saturating_add(offset);
+        let (structure, block) = (Structure::GroupDescriptor(index.into()), sb.desc_block(at, 0).0);
+        Err(Corrupt::Field { structure, field, block, offset, found: stored.into() }.into())
+    }
+}
+
+/// One of a group's two bitmaps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Blocks,
+    Inodes,
+}
+
+impl SuperBlock {
+    /// Clusters of group `index`: the last one may be shorter.
+    pub fn group_clusters(&self, index: u32) -> u32 {
+        let left = self.blocks_count.saturating_sub(self.group_start(index).0);
+        let blocks = left.min(self.blocks_per_group.into());
+        let clusters = blocks.div_ceil(self.cluster_blocks().into());
+        u32::try_from(clusters).unwrap_or(0)
+    }
+
+    /// The clusters of group `index` that hold the `len` blocks from `start` on, as far as they lie in it.
+    pub fn clusters_in_group(&self, index: u32, start: VolBlock, len: u64) -> Range<u32> {
+        let first = self.group_start(index).0;
+        let end = first.saturating_add(self.blocks_per_group.into()).min(self.blocks_count);
+        let last = start.0.saturating_add(len).clamp(first, end);
+        let start = start.0.clamp(first, end);
+        if start >= last {
+            return 0..0;
+        }
+        let cluster = |block: u64| block.saturating_sub(first).checked_shr(self.cluster_bits).unwrap_or(0);
+        let bit = |cluster: u64| u32::try_from(cluster).unwrap_or(u32::MAX);
+        bit(cluster(start))..bit(cluster(last.saturating_sub(1))).saturating_add(1)
+    }
+}
+
+/// The clusters of a group that its own metadata takes.
+fn own_clusters(sb: &SuperBlock, index: u32, descriptor: &GroupDescriptor) -> [Range<u32>; 4] {
+    let (copies, len) = sb.copy_blocks(index);
+    let reserved = if len > 0 && sb.has_copy(index) && sb.has_plain_copies(index) {
+        u64::from(sb.raw.s_reserved_gdt_blocks.get())
+    } else {
+        0
+    };
+    let table = u64::from(sb.inode_table_blocks());
+    [
+        sb.clusters_in_group(index, copies, len.saturating_add(reserved)),
+        sb.clusters_in_group(index, descriptor.block_bitmap, 1),
+        sb.clusters_in_group(index, descriptor.inode_bitmap, 1),
+        sb.clusters_in_group(index, descriptor.inode_table, table),
+    ]
+}
+
+/// What stands in the block bitmap of a group in which no file has blocks yet.
+pub fn fresh_block_bitmap(sb: &SuperBlock, index: u32, descriptor: &GroupDescriptor) -> Result<Vec<u8>> {
+    let mut bitmap = zeros(sb)?;
+    for range in own_clusters(sb, index, descriptor) {
+        bits::set(&mut bitmap, range);
+    }
+    bits::set(&mut bitmap, sb.group_clusters(index)..sb.block_size.saturating_mul(8));
+    Ok(bitmap)
+}
+
+/// What stands in the inode bitmap of a group without inodes in use.
+pub fn fresh_inode_bitmap(sb: &SuperBlock) -> Result<Vec<u8>> {
+    let mut bitmap = zeros(sb)?;
+    bits::set(&mut bitmap, sb.inodes_per_group..sb.block_size.saturating_mul(8));
+    Ok(bitmap)
+}
+
+fn zeros(sb: &SuperBlock) -> Result<Vec<u8>> {
+    let len = to_usize(sb.block_size.into());
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len)?;
+    bytes.resize(len, 0);
+    Ok(bytes)
+}
+
+/// The checksum of a bitmap: over as many bytes as the group has bits. `None` where bitmaps have none.
+pub fn bitmap_checksum(sb: &SuperBlock, kind: Kind, bitmap: &[u8]) -> Option<u32> {
+    let bits = match kind {
+        Kind::Blocks => sb.blocks_per_group.checked_shr(sb.cluster_bits).unwrap_or(0),
+        Kind::Inodes => sb.inodes_per_group,
+    };
+    let covered = bitmap.get(..to_usize((bits / 8).into()))?;
+    sb.has_metadata_csum().then(|| Crc::new(sb.checksum_seed).add(covered).get())
+}
+
+/// Tests a bitmap against the checksum in its group's descriptor.
+fn check_sum(volume: &Volume, index: u32, kind: Kind, bitmap: &Block) -> Result<()> {
+    let sb = volume.super_block();
+    let Some(expected) = bitmap_checksum(sb, kind, bitmap) else { return Ok(()) };
+    let (at, start) = sb.desc_place(index);
+    let block = volume.cache().get(sb.desc_block(at, 0).0)?;
+    let bytes = block.get(start..start.saturating_add(sb.desc_size.into())).unwrap_or_default();
+    let Ok((low, rest)) = RawGroup32::ref_from_prefix(bytes) else { return Ok(()) };
+    let high = RawGroupHigh::ref_from_prefix(rest).ok().map(|(high, _)| high);
+    let (low, high) = match kind {
+        Kind::Blocks => (&low.bg_block_bitmap_csum_lo, high.map(|high| &high.bg_block_bitmap_csum_hi)),
+        Kind::Inodes => (&low.bg_inode_bitmap_csum_lo, high.map(|high| &high.bg_inode_bitmap_csum_hi)),
+    };
+    let expected = if high.is_some() { expected } else { expected & 0xffff };
+    let found = u32::from(low.get()) | u32::from(high.map_or(0, |high| high.get())) << 16;
+    if found == expected {
+        return Ok(());
+    }
+    let structure = match kind {
+        Kind::Blocks => Structure::BlockBitmap(index.into()),
+        Kind::Inodes => Structure::InodeBitmap(index.into()),
+    };
+    Err(Corrupt::Checksum { structure, block: bitmap.number(), found, expected }.into())
+}
+
+/// Puts counts, flags and the checksums of the bitmaps, as far as given, into the bytes of a descriptor; the
+/// descriptor's own checksum too.
+pub fn encode_descriptor(
+    sb: &SuperBlock,
+    index: u32,
+    descriptor: &GroupDescriptor,
+    sums: [Option<u32>; 2],
+    bytes: &mut [u8],
+) {
+    let halves = |value: u32| {
+        let [a, b, c, d] = value.to_le_bytes();
+        (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]))
+    };
+    let [blocks, inodes] = sums;
+    let counts = [
+        halves(descriptor.free_blocks),
+        halves(descriptor.free_inodes),
+        halves(descriptor.used_dirs),
+        halves(descriptor.itable_unused),
+    ];
+    let [free_blocks, free_inodes, used_dirs, unused] = counts;
+    let Ok((low, rest)) = RawGroup32::mut_from_prefix(bytes) else { return };
+    low.bg_free_blocks_count_lo.set(free_blocks.0);
+    low.bg_free_inodes_count_lo.set(free_inodes.0);
+    low.bg_used_dirs_count_lo.set(used_dirs.0);
+    low.bg_itable_unused_lo.set(unused.0);
+    low.bg_flags.set(descriptor.flags.bits());
+    let sum =
+        |to: &mut obento_base::wire::le::U16, half: Option<u16>| half.into_iter().for_each(|h| to.set(h));
+    sum(&mut low.bg_block_bitmap_csum_lo, blocks.map(|sum| halves(sum).0));
+    sum(&mut low.bg_inode_bitmap_csum_lo, inodes.map(|sum| halves(sum).0));
+    if let Ok((high, _)) = RawGroupHigh::mut_from_prefix(rest) {
+        high.bg_free_blocks_count_hi.set(free_blocks.1);
+        high.bg_free_inodes_count_hi.set(free_inodes.1);
+        high.bg_used_dirs_count_hi.set(used_dirs.1);
+        high.bg_itable_unused_hi.set(unused.1);
+        sum(&mut high.bg_block_bitmap_csum_hi, blocks.map(|sum| halves(sum).1));
+        sum(&mut high.bg_inode_bitmap_csum_hi, inodes.map(|sum| halves(sum).1));
+    }
+    if let Some(checksum) = crate::group::descriptor_checksum(sb, index, bytes)
+        && let Some(field) =
+            bytes.get_mut(offset_of!(RawGroup32, bg_checksum)..).and_then(|b| b.first_chunk_mut())
+    {
+        *field = checksum.to_le_bytes();
+    }
+}

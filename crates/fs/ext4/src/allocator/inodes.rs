@@ -1,0 +1,264 @@
+//! Taking and giving back inodes.
+//!
+//! Files go to their directory's group, so that what is used together lies together; directories spread, because each
+//! will want room around it. As in Orlov's allocator, those at the top of the tree go where there is most room, those
+//! below stay near their parent while its group is not worse than most.
+//! Invariant: within a group the first free inode is taken, so that the inodes below `bg_itable_unused` were all in use
+//! once, and a block of the inode table that holds none of them was never written and starts as zeros.
+//! Source: Linux `fs/ext4/ialloc.c` `__ext4_new_inode`, `find_group_orlov`, `find_group_other`.
+
+use core::sync::atomic::Ordering;
+
+use obento_base::{Corrupt, Error, Ino, Result, Structure};
+use obento_journal::{Taken, Txn};
+
+use super::group::{Bits, Group, State};
+use super::{Allocator, bits, count};
+use crate::group::GroupFlags;
+use crate::inode::Place;
+use crate::super_block::{Checksums, ROOT_INO, SuperBlock};
+use crate::unit::VolBlock;
+
+/// How many groups are compared for a directory at the top of the tree.
+const COMPARED: u64 = 16;
+
+/// An inode that was just taken.
+#[derive(Clone, Debug)]
+pub struct NewInode {
+    /// Its number.
+    pub ino: Ino,
+    /// Where its record is.
+    pub place: Place,
+    /// The block of the inode table, taken.
+    pub table: Taken,
+}
+
+/// What kind of inode is wanted, as far as that decides where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// A directory in one that is the top of a hierarchy.
+    TopDirectory,
+    /// A directory.
+    Directory,
+    /// Anything else.
+    Other,
+}
+
+impl Allocator {
+    /// Takes an inode for something in directory `parent`. Changes at most three blocks of `txn`; undone by
+    /// [`Self::free_inode`]. Errors: NoSpace.
+    pub fn allocate_inode(&self, txn: &mut Txn<'_>, parent: Ino, wanted: Wanted) -> Result<NewInode> {
+        let mut from = self.first_choice(parent, wanted);
+        loop {
+            let index = self.inodes.lock().next_with(from, 1).ok_or(Error::NoSpace)?;
+            let mut group = self.group(index)?.lock();
+            match self.take_first(txn, index, &mut group, wanted) {
+                Ok(Some(new)) => return Ok(new),
+                Ok(None) => {}
+                Err(error @ Error::Corrupt(_)) => {
+                    self.volume.notice(obento_driver::Notice::Damaged(error));
+                }
+                Err(error) => return Err(error),
+            }
+            self.inodes.lock().set(index, 0);
+            from = index;
+        }
+    }
+
+    fn take_first(
+        &self,
+        txn: &mut Txn<'_>,
+        index: u32,
+        group: &mut Group,
+        wanted: Wanted,
+    ) -> Result<Option<NewInode>> {
+        let sb = self.super_block();
+        let bitmap = group.inode_bits(&self.volume, index)?;
+        let bit = bits::next_clear(&bitmap, 0..sb.inodes_per_group);
+        if bit >= sb.inodes_per_group {
+            return Ok(None);
+        }
+        let first = u64::from(index).saturating_mul(sb.inodes_per_group.into());
+        let ino = Ino(first.saturating_add(bit.into()).saturating_add(1));
+        if ino.0 < sb.first_ino.into() {
+            let (structure, block) = (Structure::InodeBitmap(index.into()), group.descriptor.inode_bitmap.0);
+            return Err(Corrupt::InodeNumber { structure, block, offset: bit / 8, found: ino.0 }.into());
+        }
+        let (table, place) = self.take_table(txn, group, bit)?;
+        if group.has_fresh_blocks(sb) {
+            self.take_block_bitmap(txn, index, group)?;
+        }
+        let taken = match bitmap {
+            Bits::Stored(_) => txn.take(group.descriptor.inode_bitmap.0)?,
+            Bits::Fresh(bytes) => {
+                let taken = txn.take_new(group.descriptor.inode_bitmap.0)?;
+                txn.edit(&taken).copy_from_slice(&bytes);
+                group.inodes = State::Sound;
+                taken
+            }
+        };
+        bits::set(&mut txn.edit(&taken), bit..bit.saturating_add(1));
+        self.note_taken(index, group, bit, wanted);
+        Ok(Some(NewInode { ino, place, table }))
+    }
+
+    /// The block of the inode table that holds the inode of this bit; zeros if it holds none that was ever in use.
+    fn take_table(&self, txn: &mut Txn<'_>, group: &Group, bit: u32) -> Result<(Taken, Place)> {
+        let sb = self.super_block();
+        let per_block = sb.inodes_per_block().max(1);
+        let at = bit.checked_div(per_block).unwrap_or(0);
+        let block = VolBlock(group.descriptor.inode_table.0.saturating_add(at.into()));
+        let offset = bit.checked_rem(per_block).unwrap_or(0).saturating_mul(sb.inode_size.into());
+        let was_used = at.saturating_mul(per_block) < used_inodes(sb, group);
+        let taken = if was_used { txn.take(block.0)? } else { txn.take_new(block.0)? };
+        Ok((taken, Place { block, offset }))
+    }
+
+    fn note_taken(&self, index: u32, group: &mut Group, bit: u32, wanted: Wanted) {
+        let sb = self.super_block();
+        let used = used_inodes(sb, group).max(bit.saturating_add(1));
+        let descriptor = &mut group.descriptor;
+        descriptor.free_inodes = descriptor.free_inodes.saturating_sub(1);
+        if wanted != Wanted::Other {
+            descriptor.used_dirs = descriptor.used_dirs.saturating_add(1);
+            count(&self.directories, 1, 0);
+        }
+        if sb.checksums != Checksums::None {
+            descriptor.itable_unused = sb.inodes_per_group.saturating_sub(used);
+            descriptor.flags.remove(GroupFlags::INODE_UNINIT);
+        }
+        count(&self.free_inodes, 0, 1);
+        self.inodes.lock().set(index, descriptor.free_inodes);
+        self.note_dirty(index);
+    }
+
+    /// Gives back inode `ino`. Changes one block of `txn`. Errors: Corrupt, before anything was changed, if it is free
+    /// already.
+    pub fn free_inode(&self, txn: &mut Txn<'_>, ino: Ino, was_directory: bool) -> Result<()> {
+        let sb = self.super_block();
+        let at = ino.0.checked_sub(1).ok_or(Error::Stale)?;
+        let per_group = u64::from(sb.inodes_per_group);
+        let index = u32::try_from(at.checked_div(per_group).unwrap_or(0)).map_err(|_| Error::Stale)?;
+        let bit = u32::try_from(at.checked_rem(per_group).unwrap_or(0)).unwrap_or(0);
+        let mut group = self.group(index).map_err(|_| Error::Stale)?.lock();
+        let bitmap = group.inode_bits(&self.volume, index)?;
+        let range = bit..bit.saturating_add(1);
+        if bits::next_clear(&bitmap, range.clone()) < range.end {
+            let (structure, block) = (Structure::InodeBitmap(index.into()), group.descriptor.inode_bitmap.0);
+            return Err(Corrupt::InodeNumber { structure, block, offset: bit / 8, found: ino.0 }.into());
+        }
+        let taken = txn.take(group.descriptor.inode_bitmap.0)?;
+        bits::clear(&mut txn.edit(&taken), range);
+        let descriptor = &mut group.descriptor;
+        descriptor.free_inodes = descriptor.free_inodes.saturating_add(1);
+        if was_directory {
+            descriptor.used_dirs = descriptor.used_dirs.saturating_sub(1);
+            count(&self.directories, 0, 1);
+        }
+        count(&self.free_inodes, 1, 0);
+        self.inodes.lock().set(index, descriptor.free_inodes);
+        self.note_dirty(index);
+        Ok(())
+    }
+
+    /// Where to put the blocks of `ino` if nothing better is known: the start of its group.
+    pub fn goal_of(&self, ino: Ino) -> VolBlock {
+        let sb = self.super_block();
+        sb.group_start(self.group_of_inode(ino))
+    }
+
+    fn group_of_inode(&self, ino: Ino) -> u32 {
+        let group = ino.0.saturating_sub(1).checked_div(self.super_block().inodes_per_group.into());
+        u32::try_from(group.unwrap_or(0)).unwrap_or(0)
+    }
+
+    /// The group to ask first.
+    fn first_choice(&self, parent: Ino, wanted: Wanted) -> u32 {
+        let home = self.group_of_inode(parent);
+        match wanted {
+            Wanted::Other => self.nearby(home, parent),
+            Wanted::Directory => self.not_worse_than_most(home),
+            Wanted::TopDirectory => self.roomiest(),
+        }
+    }
+
+    /// The group itself, or one at growing distances that depend on the directory, so that the files of one stay
+    /// together: `find_group_other`.
+    fn nearby(&self, home: u32, parent: Ino) -> u32 {
+        let (inodes, groups) = (self.inodes.lock(), u64::from(self.super_block().groups).max(1));
+        let start = u64::from(home).saturating_add(parent.0);
+        let hops =
+            core::iter::successors(Some(1_u64), |hop| hop.checked_mul(2)).take_while(|&hop| hop < groups);
+        let far = hops.scan(start, |at, hop| {
+            *at = at.saturating_add(hop);
+            u32::try_from(*at % groups).ok()
+        });
+        core::iter::once(home).chain(far).find(|&group| inodes.get(group) > 0).unwrap_or(home)
+    }
+
+    /// The parent's group unless it is crowded, or the next that has its share of free inodes.
+    fn not_worse_than_most(&self, home: u32) -> u32 {
+        let sb = self.super_block();
+        let groups = u64::from(sb.groups).max(1);
+        let average = |total: &core::sync::atomic::AtomicU64| {
+            u32::try_from(total.load(Ordering::Relaxed) / groups).unwrap_or(u32::MAX)
+        };
+        let clusters = sb.blocks_per_group.checked_shr(sb.cluster_bits).unwrap_or(0);
+        let least_inodes = average(&self.free_inodes).saturating_sub(sb.inodes_per_group / 4).max(1);
+        let least_clusters = average(&self.available).saturating_sub(clusters / 4);
+        let most_dirs = average(&self.directories).saturating_add(sb.inodes_per_group / 16);
+        let is_good = self.group(home).is_ok_and(|group| {
+            let group = group.lock();
+            group.descriptor.free_inodes >= least_inodes
+                && group.available() >= least_clusters
+                && group.descriptor.used_dirs <= most_dirs
+        });
+        if is_good {
+            return home;
+        }
+        self.inodes.lock().next_with(home.saturating_add(1), least_inodes).unwrap_or(home)
+    }
+
+    /// Of some groups, others each time, the one with most free clusters for each directory.
+    fn roomiest(&self) -> u32 {
+        /// Multiplies to numbers that look like chance: Knuth's.
+        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+        let groups = u64::from(self.super_block().groups).max(1);
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let start = turn.wrapping_mul(SPREAD) >> 32;
+        let candidates = (0..COMPARED.min(groups)).map(|n| {
+            let step = groups.div_ceil(COMPARED).max(1);
+            u32::try_from(start.saturating_add(n.saturating_mul(step)) % groups).unwrap_or(0)
+        });
+        let room = |&index: &u32| {
+            let Ok(group) = self.group(index) else { return 0 };
+            let group = group.lock();
+            let usable =
+                u64::from(group.available()).saturating_mul(u64::from(group.descriptor.free_inodes > 0));
+            usable.checked_div(u64::from(group.descriptor.used_dirs).saturating_add(1)).unwrap_or(0)
+        };
+        candidates.max_by_key(room).unwrap_or(0)
+    }
+}
+
+/// How many inodes at the start of a group's table were ever in use, as far as the volume counts that.
+fn used_inodes(sb: &SuperBlock, group: &Group) -> u32 {
+    if sb.checksums == Checksums::None {
+        return sb.inodes_per_group;
+    }
+    if group.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
+        return 0;
+    }
+    sb.inodes_per_group.saturating_sub(group.descriptor.itable_unused)
+}
+
+impl Wanted {
+    /// What something of this kind in `parent` wants.
+    pub fn new(kind: obento_base::FileKind, parent: Ino, parent_is_top: bool) -> Self {
+        match kind {
+            obento_base::FileKind::Directory if parent == ROOT_INO || parent_is_top => Self::TopDirectory,
+            obento_base::FileKind::Directory => Self::Directory,
+            _ => Self::Other,
+        }
+    }
+}

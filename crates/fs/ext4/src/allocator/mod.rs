@@ -1,0 +1,171 @@
+//! Who gets which blocks and inodes.
+//!
+//! A group's bitmap is read when something is first taken from or given back to it, and changed in the transaction that
+//! takes or gives. Counts, flags and checksums wait in memory until the commit ([`Allocator::write_back`]), so that an
+//! allocation changes one block. Which group to ask is known from two trees, over an upper bound of the longest free
+//! run and over the count of free inodes, so that no search grows with the volume.
+//!
+//! Invariant: a cluster that was freed is *held*, neither taken again nor discarded, until its transaction is durable;
+//! so is one that was reserved in memory, until it is published or released.
+//! Invariant: for each group, `tree >= longest run of clusters that are free and not held`.
+//! Invariant: `available` is the sum over all groups of free less held clusters.
+//! Locking: the mutexes of groups, never two at a time; below them, one at a time, those of the trees, of what was
+//! freed and of what is dirty. All are leaves below a transaction.
+//! Source: Linux `fs/ext4/mballoc.c`, `balloc.c`, `ialloc.c`, for the format; the search is obento's own.
+
+mod bits;
+mod blocks;
+mod group;
+mod held;
+mod inodes;
+mod tree;
+mod write_back;
+
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use obento_base::wire::to_usize;
+use obento_base::{Error, Result};
+use obento_env::sync::Mutex;
+use obento_journal::Tid;
+
+use crate::group::Totals;
+use crate::super_block::SuperBlock;
+use crate::unit::VolBlock;
+use crate::usage::kept_clusters;
+use crate::volume::Volume;
+use group::Group;
+use tree::MaxTree;
+
+pub use blocks::{BlockRun, Freed};
+pub use inodes::{NewInode, Wanted};
+
+/// The blocks and inodes of a volume that is open for changes.
+pub struct Allocator {
+    volume: Arc<Volume>,
+    groups: Vec<Mutex<Group>>,
+    /// An upper bound of each group's longest free run, in clusters.
+    runs: Mutex<MaxTree>,
+    /// Each group's free inodes.
+    inodes: Mutex<MaxTree>,
+    /// What transactions freed that are not durable.
+    freed: Mutex<VecDeque<(Tid, Vec<(u32, Range<u32>)>)>>,
+    /// Groups whose descriptors the next commit writes.
+    dirty: Mutex<BTreeSet<u32>>,
+    /// Clusters that can be had now.
+    available: AtomicU64,
+    /// Clusters whose bits are clear, for the super block.
+    free_clusters: AtomicU64,
+    free_inodes: AtomicU64,
+    directories: AtomicU64,
+    /// Clusters that are freed and held.
+    waiting: AtomicU64,
+    /// Clusters that file data leaves to metadata, so that what was promised can be written down.
+    kept: u64,
+    /// Spreads directories that have no better place.
+    turn: AtomicU64,
+}
+
+impl Allocator {
+    /// Takes up the groups of `volume`, whose descriptors are all sound. Errors: NoMemory; those of the device.
+    pub fn new(volume: Arc<Volume>) -> Result<Self> {
+        let sb = volume.super_block();
+        let mut groups = Vec::new();
+        groups.try_reserve_exact(to_usize(sb.groups.into()))?;
+        let (mut runs, mut inodes) = (MaxTree::new(sb.groups)?, MaxTree::new(sb.groups)?);
+        let (mut clusters, mut free_inodes, mut directories) = (0_u64, 0_u64, 0_u64);
+        for index in 0..sb.groups {
+            let group = Group::new(volume.group(index)?);
+            runs.set(index, group.available());
+            inodes.set(index, group.descriptor.free_inodes);
+            clusters = clusters.saturating_add(group.available().into());
+            free_inodes = free_inodes.saturating_add(group.descriptor.free_inodes.into());
+            directories = directories.saturating_add(group.descriptor.used_dirs.into());
+            groups.push(Mutex::new(group));
+        }
+        let kept = kept_clusters(sb);
+        Ok(Self {
+            volume,
+            groups,
+            runs: Mutex::new(runs),
+            inodes: Mutex::new(inodes),
+            freed: Mutex::default(),
+            dirty: Mutex::default(),
+            available: AtomicU64::new(clusters),
+            free_clusters: AtomicU64::new(clusters),
+            free_inodes: AtomicU64::new(free_inodes),
+            directories: AtomicU64::new(directories),
+            waiting: AtomicU64::new(0),
+            kept,
+            turn: AtomicU64::new(0),
+        })
+    }
+
+    fn super_block(&self) -> &SuperBlock {
+        self.volume.super_block()
+    }
+
+    fn group(&self, index: u32) -> Result<&Mutex<Group>> {
+        self.groups.get(to_usize(index.into())).ok_or(Error::NoSpace)
+    }
+
+    /// What is free, for `statfs`: what waits for a commit counts, what is reserved does not.
+    pub fn totals(&self) -> Totals {
+        let clusters = self.available.load(Ordering::Relaxed);
+        Totals {
+            free_blocks: clusters.saturating_add(self.waiting.load(Ordering::Relaxed)),
+            free_inodes: self.free_inodes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// What the super block says once this transaction is committed.
+    pub fn counts(&self) -> Totals {
+        Totals {
+            free_blocks: self.free_clusters.load(Ordering::Relaxed),
+            free_inodes: self.free_inodes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether a commit would make blocks free that nobody can have now.
+    pub fn has_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// The group and the cluster within it that hold `block`; the very first outside the volume.
+    fn place_of(&self, block: VolBlock) -> (u32, u32) {
+        let sb = self.super_block();
+        let Some(group) = sb.group_of(block) else { return (0, 0) };
+        let inside = block.0.saturating_sub(sb.group_start(group).0);
+        let cluster = inside.checked_shr(sb.cluster_bits).unwrap_or(0);
+        (group, u32::try_from(cluster).unwrap_or(0))
+    }
+
+    /// The first block of a cluster.
+    fn block_of(&self, group: u32, cluster: u32) -> VolBlock {
+        let sb = self.super_block();
+        let inside = u64::from(cluster).checked_shl(sb.cluster_bits).unwrap_or(0);
+        VolBlock(sb.group_start(group).0.saturating_add(inside))
+    }
+
+    fn note_dirty(&self, index: u32) {
+        self.dirty.lock().insert(index);
+    }
+
+    fn hint(&self, index: u32) -> u32 {
+        self.runs.lock().get(index)
+    }
+
+    /// Notes what is known of the longest free run of a group, whose lock the caller holds.
+    fn note_run(&self, index: u32, longest: u32, group: &Group) {
+        self.runs.lock().set(index, longest.min(group.available()));
+    }
+}
+
+/// `counter += more - less`.
+fn count(counter: &AtomicU64, more: u32, less: u32) {
+    counter.fetch_add(more.into(), Ordering::Relaxed);
+    counter.fetch_sub(less.into(), Ordering::Relaxed);
+}

@@ -1,0 +1,120 @@
+//! The largest of many numbers, by place: which group has at least so much, without asking each.
+//!
+//! Layout: a binary tree in an array, the root at 1, the leaves from `width` on; a node holds the larger of its two.
+//! Both changing a leaf and finding one take as many steps as the tree is deep.
+
+use alloc::vec::Vec;
+
+use obento_base::Result;
+use obento_base::wire::to_usize;
+
+/// Numbers by place, and their maxima.
+#[derive(Debug)]
+pub struct MaxTree {
+    nodes: Vec<u32>,
+    width: usize,
+    len: u32,
+}
+
+impl MaxTree {
+    /// `len` zeros. Errors: NoMemory.
+    pub fn new(len: u32) -> Result<Self> {
+        let width = to_usize(u64::from(len).max(1).next_power_of_two());
+        let mut nodes = Vec::new();
+        nodes.try_reserve_exact(width.saturating_mul(2))?;
+        nodes.resize(width.saturating_mul(2), 0);
+        Ok(Self { nodes, width, len })
+    }
+
+    fn node(&self, at: usize) -> u32 {
+        self.nodes.get(at).copied().unwrap_or(0)
+    }
+
+    fn leaf(&self, place: u32) -> usize {
+        self.width.saturating_add(to_usize(place.into()))
+    }
+
+    /// The number at `place`.
+    pub fn get(&self, place: u32) -> u32 {
+        self.node(self.leaf(place))
+    }
+
+    /// The largest number.
+    pub fn max(&self) -> u32 {
+        self.node(1)
+    }
+
+    /// Changes the number at `place`.
+    pub fn set(&mut self, place: u32, value: u32) {
+        let mut at = self.leaf(place);
+        let Some(leaf) = self.nodes.get_mut(at).filter(|_| place < self.len) else { return };
+        *leaf = value;
+        while at > 1 {
+            at /= 2;
+            let larger = self.node(at.saturating_mul(2)).max(self.node(at.saturating_mul(2) | 1));
+            match self.nodes.get_mut(at) {
+                Some(node) if *node != larger => *node = larger,
+                _ => return,
+            }
+        }
+    }
+
+    /// The first place from `from` on, going round once, with at least `least`, which is not 0.
+    pub fn next_with(&self, from: u32, least: u32) -> Option<u32> {
+        self.first_from(from, least).or_else(|| self.first_from(0, least))
+    }
+
+    fn first_from(&self, from: u32, least: u32) -> Option<u32> {
+        if from >= self.len {
+            return None;
+        }
+        // Up, until a subtree to the right has it; then down, to the leftmost leaf that has.
+        let mut at = self.leaf(from);
+        while self.node(at) < least {
+            while at & 1 == 1 {
+                at /= 2;
+            }
+            if at == 0 {
+                return None;
+            }
+            at |= 1;
+        }
+        while at < self.width {
+            let left = at.saturating_mul(2);
+            at = if self.node(left) >= least { left } else { left | 1 };
+        }
+        u32::try_from(at.checked_sub(self.width)?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn the_next_place_with_enough_is_the_one_that_a_walk_finds() {
+        for len in [1_u32, 2, 3, 7, 8, 21] {
+            let mut tree = MaxTree::new(len).unwrap();
+            let values: Vec<u32> = (0..len).map(|n| n.wrapping_mul(2_654_435_761) >> 28).collect();
+            for (place, &value) in values.iter().enumerate() {
+                tree.set(place as u32, value);
+            }
+            assert_eq!(tree.max(), values.iter().copied().max().unwrap());
+            for from in 0..len {
+                for least in 1..17 {
+                    let round = (from..len).chain(0..from);
+                    let expected = round.into_iter().find(|&place| values[place as usize] >= least);
+                    assert_eq!(tree.next_with(from, least), expected, "{len} {from} {least}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_place_that_is_not_there_is_neither_set_nor_found() {
+        let mut tree = MaxTree::new(3).unwrap();
+        tree.set(3, 9);
+        assert_eq!((tree.max(), tree.next_with(0, 1), tree.get(3)), (0, None, 0));
+    }
+}

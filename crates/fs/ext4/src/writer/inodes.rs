@@ -1,0 +1,167 @@
+//! Inodes in a transaction: copied out, put back, made, given back.
+
+use alloc::sync::Arc;
+
+use obento_base::wire::FromBytes;
+use obento_base::{DeviceNumber, FileKind, Ino, Result};
+use obento_driver::NewNode;
+use obento_journal::Txn;
+
+use super::inode_edit::FULL_EXTRA_ISIZE;
+use super::{InodeEdit, Time, Writer};
+use crate::allocator::Wanted;
+use crate::feature::Incompat;
+use crate::inode::{Inode, InodeFlags, Place};
+use crate::map::empty_root;
+use crate::raw::RawInode;
+
+/// What a new inode gets from its directory: Linux `EXT4_FL_INHERITED`.
+const INHERITED: InodeFlags = InodeFlags::SECRM
+    .union(InodeFlags::UNRM)
+    .union(InodeFlags::COMPR)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::NOCOMPR)
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::NOTAIL)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::PROJINHERIT)
+    .union(InodeFlags::CASEFOLD)
+    .union(InodeFlags::DAX);
+/// What of that means nothing to a regular file: `EXT4_REG_FLMASK`.
+const OF_DIRECTORIES: InodeFlags =
+    InodeFlags::DIRSYNC.union(InodeFlags::TOPDIR).union(InodeFlags::CASEFOLD).union(InodeFlags::PROJINHERIT);
+/// What means something to the rest: `EXT4_OTHER_FLMASK`.
+const OF_ALL: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
+
+impl Writer {
+    /// A copy of inode `ino`, to be changed; its lock is held, exclusive. Spends one credit. Errors: Stale if it is
+    /// not in use; Corrupt.
+    pub fn edit_inode(&self, txn: &mut Txn<'_>, ino: Ino) -> Result<InodeEdit> {
+        let slot = self.volume().inode_slot(ino)?;
+        let taken = txn.take(slot.block.0)?;
+        let inode = self.volume().inode(ino)?;
+        InodeEdit::new(Arc::clone(self.volume()), ino, inode.place(), inode.record(), taken)
+    }
+
+    /// Puts a changed copy back. It can be changed further and put back again in the same transaction.
+    pub fn store_inode(&self, txn: &mut Txn<'_>, edit: &InodeEdit) {
+        let orphans = self.orphans.lock();
+        {
+            let mut block = txn.edit(edit.table());
+            edit.store(&mut block, orphans.dtime(edit.ino()));
+        }
+        drop(orphans);
+        let is_unlinked = edit.links() == 0 && edit.mode() != 0;
+        self.volume().set_unlinked(edit.ino(), is_unlinked);
+        self.kept.note_change(edit.ino(), txn.tid());
+    }
+
+    /// Takes an inode in directory `parent` and makes it what `node` says, with one link (a directory: two), without
+    /// data; the target of a link is the caller's to put in. Spends [`super::cost::NEW_INODE`]. It is not stored yet;
+    /// who cannot go on gives it back with [`Self::free_inode`]. Errors: NoSpace.
+    pub fn new_inode(&self, txn: &mut Txn<'_>, parent: &Inode, node: &NewNode<'_>) -> Result<InodeEdit> {
+        let wanted = Wanted::new(node.kind, parent.ino(), parent.has(InodeFlags::TOPDIR));
+        let new = self.allocator().allocate_inode(txn, parent.ino(), wanted)?;
+        let size = self.volume().super_block().inode_size;
+        let before = generation_at(&txn.view(&new.table), new.place);
+        let mut record = alloc::vec::Vec::new();
+        record.resize(size.into(), 0);
+        let volume = Arc::clone(self.volume());
+        let mut edit = InodeEdit::new(volume, new.ino, new.place, &record, new.table)?;
+        edit.set_extra_isize(FULL_EXTRA_ISIZE);
+        edit.set_generation(self.next_generation(before));
+        edit.set_mode(node.kind.mode_bits() | node.mode.bits());
+        edit.set_owner(node.uid, node.gid);
+        edit.set_links(if node.kind == FileKind::Directory { 2 } else { 1 });
+        edit.set_version(1);
+        let now = self.now();
+        for time in [Time::Access, Time::Modify, Time::Change, Time::Birth] {
+            edit.stamp(time, now);
+        }
+        edit.set_flags(inherited_flags(parent, node.kind));
+        if parent.has(InodeFlags::PROJINHERIT) {
+            // A directory without room for a project has none to give.
+            let _ = edit.set_project(parent.attr(self.volume().super_block()).project);
+        }
+        match node.kind {
+            FileKind::Regular | FileKind::Directory | FileKind::Symlink => self.start_extents(&mut edit),
+            kind if kind.is_device() => {
+                let number = encode_device(node.rdev);
+                edit.i_block_mut().iter_mut().zip(number).for_each(|(to, from)| *to = from);
+            }
+            _ => {}
+        }
+        Ok(edit)
+    }
+
+    /// An empty extent tree, on a volume that has those.
+    pub fn start_extents(&self, edit: &mut InodeEdit) {
+        if !self.volume().super_block().incompat.contains(Incompat::EXTENT) {
+            return;
+        }
+        edit.insert_flags(InodeFlags::EXTENTS);
+        *edit.i_block_mut() = empty_root();
+    }
+
+    /// Another generation than `before`, and than most others.
+    fn next_generation(&self, before: u32) -> u32 {
+        match before {
+            0 => {
+                let now = self.now();
+                let mixed = now.secs().unsigned_abs().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+                u32::try_from(mixed).unwrap_or(0).wrapping_add(now.nanos()) | 1
+            }
+            before => before.wrapping_add(1),
+        }
+    }
+
+    /// Gives an inode back, which has no blocks and no attributes left and is not on the orphan list. Spends
+    /// [`super::cost::FREE_INODE`]. Errors, before anything was changed: Corrupt if it is free already.
+    pub fn free_inode(&self, txn: &mut Txn<'_>, edit: &mut InodeEdit) -> Result<()> {
+        let is_directory = edit.kind() == FileKind::Directory;
+        self.allocator().free_inode(txn, edit.ino(), is_directory)?;
+        edit.set_links(0);
+        edit.set_size(0);
+        edit.set_dtime(self.deletion_time());
+        self.store_inode(txn, edit);
+        self.volume().set_unlinked(edit.ino(), false);
+        Ok(())
+    }
+
+    /// Never a number that could be an inode's, or `e2fsck` takes it for a left-over of the orphan list
+    /// (`PR_1_LOW_DTIME`).
+    fn deletion_time(&self) -> u32 {
+        let secs = self.now().secs().clamp(0, u32::MAX.into());
+        u32::try_from(secs).unwrap_or(u32::MAX).max(self.volume().super_block().inodes_count)
+    }
+}
+
+fn inherited_flags(parent: &Inode, kind: FileKind) -> InodeFlags {
+    let flags = parent.flags() & INHERITED;
+    match kind {
+        FileKind::Directory => flags,
+        FileKind::Regular => flags - OF_DIRECTORIES,
+        _ => flags & OF_ALL,
+    }
+}
+
+/// The generation of the record at `place`, whatever life it is from.
+fn generation_at(block: &[u8], place: Place) -> u32 {
+    let record = usize::try_from(place.offset).ok().and_then(|start| block.get(start..)).unwrap_or_default();
+    RawInode::ref_from_prefix(record).map_or(0, |(raw, _)| raw.i_generation.get())
+}
+
+/// The first two words of a device node's `i_block`: the first for numbers of 8 bits each, else the second.
+/// Source: Linux `include/linux/kdev_t.h` `old_encode_dev`, `new_encode_dev`.
+fn encode_device(number: DeviceNumber) -> [u8; 8] {
+    let DeviceNumber { major, minor } = number;
+    let (old, new) = if major < 256 && minor < 256 {
+        (major << 8 | minor, 0)
+    } else {
+        (0, minor & 0xff | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12)
+    };
+    let ([a, b, c, d], [e, f, g, h]) = (u32::to_le_bytes(old), u32::to_le_bytes(new));
+    [a, b, c, d, e, f, g, h]
+}

@@ -1,0 +1,225 @@
+//! What is kept in memory until a commit: counts of groups, the super block, and which transaction changed an inode
+//! last.
+//!
+//! Invariant: an inode whose last change is not durable is in the table; one that is not in it is durable.
+//! Locking: leaves, one at a time.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::mem::offset_of;
+use core::ops::Range;
+
+use hashbrown::HashMap;
+use obento_base::wire::{IntoBytes, split, to_usize};
+use obento_base::{Corrupt, Error, Ino, Result, Structure, Timestamp};
+use obento_env::sync::Mutex;
+use obento_journal::{CommitHooks, Tid, Txn};
+
+use crate::allocator::Allocator;
+use crate::checksum::Crc;
+use crate::feature::{Incompat, RoCompat};
+use crate::group::Totals;
+use crate::raw::RawSuperBlock;
+use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
+use crate::volume::Volume;
+
+/// Enough that threads seldom meet.
+const SHARDS: u64 = 16;
+/// `EXT4_ERROR_FS` of `s_state`.
+pub(super) const ERROR_FS: u16 = 2;
+
+/// The super block as the next commit writes it.
+#[derive(Debug)]
+struct Pending {
+    raw: RawSuperBlock,
+    dirty: bool,
+}
+
+/// What waits for a commit.
+pub struct Kept {
+    volume: Arc<Volume>,
+    allocator: Allocator,
+    super_block: Mutex<Pending>,
+    changed: Vec<Mutex<HashMap<Ino, Tid>>>,
+}
+
+impl Kept {
+    pub(super) fn new(volume: Arc<Volume>) -> Result<Self> {
+        let raw = volume.super_block().raw;
+        Ok(Self {
+            allocator: Allocator::new(Arc::clone(&volume))?,
+            super_block: Mutex::new(Pending { raw, dirty: false }),
+            changed: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            volume,
+        })
+    }
+
+    pub(super) fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    pub(super) fn allocator(&self) -> &Allocator {
+        &self.allocator
+    }
+
+    /// Changes the super block; it goes to disk with the running transaction.
+    pub(super) fn change_super_block(&self, change: impl FnOnce(&mut RawSuperBlock)) {
+        let mut pending = self.super_block.lock();
+        change(&mut pending.raw);
+        pending.dirty = true;
+    }
+
+    /// The super block as it will be written.
+    pub(super) fn super_block(&self) -> RawSuperBlock {
+        self.super_block.lock().raw
+    }
+
+    pub(super) fn need_large_file(&self) {
+        let mut pending = self.super_block.lock();
+        let features = RoCompat::from_bits_retain(pending.raw.s_feature_ro_compat.get());
+        if !features.contains(RoCompat::LARGE_FILE) {
+            pending.raw.s_feature_ro_compat.set((features | RoCompat::LARGE_FILE).bits());
+            pending.dirty = true;
+        }
+    }
+
+    /// Notes damage as `ext4_error` does: who, where, when, how often.
+    pub(super) fn note_error(&self, error: Error, now: Timestamp) {
+        let Error::Corrupt(damage) = error else { return };
+        let (ino, block) = place_of(&damage);
+        let ino = u32::try_from(ino).unwrap_or(0);
+        let time = u32::try_from(now.secs().max(0) & 0xffff_ffff).unwrap_or(0);
+        self.change_super_block(|raw| {
+            raw.s_state.set(raw.s_state.get() | ERROR_FS);
+            raw.s_error_count.set(raw.s_error_count.get().saturating_add(1));
+            raw.s_last_error_time.set(time);
+            raw.s_last_error_ino.set(ino);
+            raw.s_last_error_block.set(block);
+            raw.s_last_error_func = FUNCTION;
+            raw.s_last_error_errcode = EFSCORRUPTED;
+            if raw.s_first_error_time.get() == 0 {
+                raw.s_first_error_time.set(time);
+                raw.s_first_error_ino.set(ino);
+                raw.s_first_error_block.set(block);
+                raw.s_first_error_func = FUNCTION;
+                raw.s_first_error_errcode = EFSCORRUPTED;
+            }
+        });
+    }
+
+    fn shard(&self, ino: Ino) -> Option<&Mutex<HashMap<Ino, Tid>>> {
+        self.changed.get(to_usize(ino.0 % SHARDS))
+    }
+
+    /// Notes that `tid` changed `ino`.
+    pub(super) fn note_change(&self, ino: Ino, tid: Tid) {
+        if let Some(shard) = self.shard(ino) {
+            shard.lock().insert(ino, tid);
+        }
+    }
+
+    pub(super) fn last_change(&self, ino: Ino) -> Option<Tid> {
+        self.shard(ino)?.lock().get(&ino).copied()
+    }
+
+    /// Puts free counts and checksum into the super block and it into its block, if it is due.
+    fn write_super_block(&self, txn: &mut Txn<'_>, counted: bool) -> Result<()> {
+        let mut pending = self.super_block.lock();
+        if !counted && !pending.dirty {
+            return Ok(());
+        }
+        let sb = self.volume.super_block();
+        let (block, place) = super_block_place(sb);
+        let taken = txn.take(block)?;
+        set_counts(sb, &mut pending.raw, self.allocator.counts());
+        seal_super_block(sb, &mut pending.raw);
+        pending.dirty = false;
+        if let Some(bytes) = txn.edit(&taken).get_mut(place) {
+            bytes.copy_from_slice(pending.raw.as_bytes());
+        }
+        Ok(())
+    }
+
+    /// The super block as a volume that is closed properly has it, but for its checksum.
+    pub(super) fn final_super_block(&self) -> RawSuperBlock {
+        let mut raw = self.super_block();
+        set_counts(self.volume.super_block(), &mut raw, self.allocator.counts());
+        raw
+    }
+}
+
+impl CommitHooks for Kept {
+    fn before_commit(&self, txn: &mut Txn<'_>) -> Result<()> {
+        let counted = self.allocator.write_back(txn)?;
+        self.write_super_block(txn, counted)
+    }
+
+    fn durable(&self, tid: Tid) {
+        self.allocator.durable(tid);
+        for shard in &self.changed {
+            shard.lock().retain(|_, last| last.is_after(tid));
+        }
+    }
+}
+
+/// What errors are said to come from: we have no lines and functions that mean anything to a person.
+const FUNCTION: [u8; 32] = *b"obento\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+/// `EXT4_ERR_EFSCORRUPTED` of Linux `fs/ext4/ext4.h`.
+const EFSCORRUPTED: u8 = 8;
+
+/// The block that holds the primary super block, and where in it.
+pub(super) fn super_block_place(sb: &SuperBlock) -> (u64, Range<usize>) {
+    let block_size = u64::from(sb.block_size).max(1);
+    let start = to_usize(PRIMARY_OFFSET.checked_rem(block_size).unwrap_or(0));
+    let end = start.saturating_add(size_of::<RawSuperBlock>());
+    (PRIMARY_OFFSET.checked_div(block_size).unwrap_or(0), start..end)
+}
+
+/// Puts the free counts in.
+fn set_counts(sb: &SuperBlock, raw: &mut RawSuperBlock, counts: Totals) {
+    let (low, high) = split(counts.free_blocks);
+    raw.s_free_blocks_count_lo.set(low);
+    if sb.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
+        raw.s_free_blocks_count_hi.set(high);
+    }
+    raw.s_free_inodes_count.set(u32::try_from(counts.free_inodes).unwrap_or(u32::MAX));
+}
+
+/// Puts the checksum in, if the volume has checksums.
+pub(super) fn seal_super_block(sb: &SuperBlock, raw: &mut RawSuperBlock) {
+    if sb.has_metadata_csum() {
+        let covered = raw.as_bytes().get(..offset_of!(RawSuperBlock, s_checksum)).unwrap_or_default();
+        let sum = Crc::new(!0).add(covered).get();
+        raw.s_checksum.set(sum);
+    }
+}
+
+/// Inode and block that damage is at, 0 where it names none.
+fn place_of(damage: &Corrupt) -> (u64, u64) {
+    let of_structure = |structure: &Structure| match structure {
+        Structure::Inode(ino)
+        | Structure::ExtentTree(ino)
+        | Structure::IndirectBlock(ino)
+        | Structure::Directory(ino)
+        | Structure::DirectoryIndex(ino)
+        | Structure::InlineData(ino)
+        | Structure::Symlink(ino)
+        | Structure::Xattr(ino)
+        | Structure::Quota(ino) => ino.0,
+        _ => 0,
+    };
+    match damage {
+        Corrupt::Magic { structure, block, .. }
+        | Corrupt::Checksum { structure, block, .. }
+        | Corrupt::Field { structure, block, .. }
+        | Corrupt::InodeNumber { structure, block, .. }
+        | Corrupt::Depth { structure, block, .. }
+        | Corrupt::Truncated { structure, block, .. }
+        | Corrupt::BlockRange { structure, start: block, .. } => (of_structure(structure), *block),
+        Corrupt::UnusedInode { ino } => (ino.0, 0),
+        Corrupt::RecordLength { dir, block, .. } | Corrupt::EntryName { dir, block, .. } => (dir.0, *block),
+        Corrupt::DirectoryHole { dir, .. } => (dir.0, 0),
+        Corrupt::ExtentOrder { ino, block, .. } => (ino.0, *block),
+        _ => (0, 0),
+    }
+}

@@ -1,0 +1,294 @@
+//! Inodes that a crash must not leave behind: without a name but in use, or being cut short.
+//!
+//! On disk: a list that starts at `s_last_orphan` and goes on in the inodes' `i_dtime`; with `orphan_file`, slots of 32
+//! bits in the blocks of an inode, each block with magic number and checksum at its end, and the list for what finds no
+//! slot there.
+//! Invariant: for an inode on the list, `i_dtime` is what the table here says, whatever a copy of its record says;
+//! [`Writer::store_inode`] sees to that under the lock, so that a neighbour may be changed without its inode's lock.
+//! Source: Linux `fs/ext4/orphan.c`; `Documentation/filesystems/ext4/orphan.rst`.
+
+use alloc::vec::Vec;
+
+use hashbrown::HashMap;
+use obento_base::wire::{FromBytes, to_u64, to_usize};
+use obento_base::{Corrupt, Error, Ino, Result, Structure};
+use obento_env::sync::{Mutex, MutexGuard};
+use obento_journal::{Taken, Txn};
+
+use super::inode_edit::seal_record;
+use super::{InodeEdit, Writer};
+use crate::checksum::{Crc, inode_seed};
+use crate::feature::Compat;
+use crate::raw::RawInode;
+use crate::unit::{FileBlock, VolBlock};
+use crate::volume::Volume;
+
+/// `EXT4_ORPHAN_BLOCK_MAGIC`.
+const MAGIC: u32 = 0x0b10_ca04;
+/// Magic number and checksum at the end of a block.
+const TAIL: usize = 8;
+/// The most blocks of an orphan file that are used: `EXT4_DEFAULT_ORPHAN_FILE_BLOCKS` of `mke2fs` at most.
+const MAX_BLOCKS: u64 = 512;
+
+/// An inode's neighbours on the list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Links {
+    before: Option<Ino>,
+    next: u32,
+}
+
+/// A block of the orphan file.
+#[derive(Debug)]
+struct FileSlots {
+    block: VolBlock,
+    free: u32,
+}
+
+/// The orphans of a volume, as its disk will have them.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    head: u32,
+    list: HashMap<Ino, Links>,
+    blocks: Vec<FileSlots>,
+    /// Which block of the file, which slot in it.
+    slots: HashMap<Ino, (usize, usize)>,
+    /// What block checksums go on from.
+    seed: u32,
+}
+
+/// The orphans of a volume.
+#[derive(Debug)]
+pub(super) struct Orphans(Mutex<State>);
+
+impl Orphans {
+    /// What the volume has of them since it was used last. A list that leads nowhere ends there. Errors: Corrupt for
+    /// an orphan file that is none; those of the device.
+    pub(super) fn load(volume: &Volume) -> Result<Self> {
+        let mut state = State { head: volume.super_block().raw.s_last_orphan.get(), ..State::default() };
+        state.load_list(volume)?;
+        if volume.super_block().compat.contains(Compat::ORPHAN_FILE) {
+            state.load_file(volume)?;
+        }
+        Ok(Self(Mutex::new(state)))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock()
+    }
+}
+
+impl State {
+    fn load_list(&mut self, volume: &Volume) -> Result<()> {
+        let (mut next, mut before) = (self.head, None);
+        while next != 0 {
+            let ino = Ino(next.into());
+            let Some(after) = stored_dtime(volume, ino).filter(|_| !self.list.contains_key(&ino)) else {
+                // As Linux does with a bad orphan: what follows cannot be trusted.
+                match before.and_then(|ino| self.list.get_mut(&ino)) {
+                    Some(links) => links.next = 0,
+                    None => self.head = 0,
+                }
+                break;
+            };
+            self.list.try_reserve(1).map_err(|_| Error::NoMemory)?;
+            self.list.insert(ino, Links { before, next: after });
+            (before, next) = (Some(ino), after);
+        }
+        Ok(())
+    }
+
+    fn load_file(&mut self, volume: &Volume) -> Result<()> {
+        let ino = Ino(volume.super_block().raw.s_orphan_file_inum.get().into());
+        let inode = volume.inode(ino)?;
+        self.seed = inode.checksum_seed();
+        let blocks = inode.size().checked_div(volume.block_size().into()).unwrap_or(0).min(MAX_BLOCKS);
+        for at in 0..u32::try_from(blocks).unwrap_or(0) {
+            let block = volume.read_file_block(&inode, FileBlock(at))?;
+            let hole =
+                Corrupt::BlockRange { structure: Structure::OrphanList, at: at.into(), start: 0, len: 1 };
+            let block = block.ok_or(hole)?;
+            self.check_block(volume, &block)?;
+            let index = self.blocks.len();
+            let mut free = 0_u32;
+            for (slot, found) in slots(&block).enumerate() {
+                if found == 0 {
+                    free = free.saturating_add(1);
+                } else {
+                    self.slots.insert(Ino(found.into()), (index, slot));
+                }
+            }
+            self.blocks.push(FileSlots { block: VolBlock(block.number()), free });
+        }
+        Ok(())
+    }
+
+    fn check_block(&self, volume: &Volume, block: &obento_block::Block) -> Result<()> {
+        let structure = Structure::OrphanList;
+        let number = block.number();
+        let Some((rest, sum)) = block.split_last_chunk::<4>() else { return Err(Error::Invalid) };
+        let magic = rest.last_chunk::<4>().map_or(0, |magic| u32::from_le_bytes(*magic));
+        if magic != MAGIC {
+            let (found, expected) = (magic.into(), MAGIC.into());
+            return Err(Corrupt::Magic { structure, block: number, found, expected }.into());
+        }
+        let (found, expected) = (u32::from_le_bytes(*sum), self.sum(number, block));
+        if volume.super_block().has_metadata_csum() && found != expected {
+            return Err(Corrupt::Checksum { structure, block: number, found, expected }.into());
+        }
+        Ok(())
+    }
+
+    /// The checksum of a block of the orphan file: over its number and its slots.
+    fn sum(&self, number: u64, bytes: &[u8]) -> u32 {
+        let slots = bytes.get(..bytes.len().saturating_sub(TAIL)).unwrap_or_default();
+        Crc::new(self.seed).add(&number.to_le_bytes()).add(slots).get()
+    }
+
+    fn holds(&self, ino: Ino) -> bool {
+        self.list.contains_key(&ino) || self.slots.contains_key(&ino)
+    }
+
+    /// What `i_dtime` of an inode on the list has to be.
+    pub(super) fn dtime(&self, ino: Ino) -> Option<u32> {
+        self.list.get(&ino).map(|links| links.next)
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<Ino> {
+        let mut all: Vec<_> = self.list.keys().chain(self.slots.keys()).copied().collect();
+        all.sort_unstable();
+        all
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty() && self.slots.is_empty()
+    }
+
+    /// Forgets them all, as Linux does on a volume with errors.
+    pub(super) fn clear_list(&mut self) {
+        self.head = 0;
+        self.list.clear();
+    }
+
+    fn put_slot(&self, txn: &mut Txn<'_>, taken: &Taken, slot: usize, value: u32, has_sums: bool) {
+        let mut block = txn.edit(taken);
+        if let Some(bytes) = block.get_mut(slot.saturating_mul(4)..).and_then(|bytes| bytes.first_chunk_mut())
+        {
+            *bytes = value.to_le_bytes();
+        }
+        let sum = self.sum(taken.number(), &block);
+        if has_sums && let Some(bytes) = block.last_chunk_mut() {
+            *bytes = sum.to_le_bytes();
+        }
+    }
+}
+
+impl Writer {
+    /// Puts `edit`'s inode on the orphan list, unless it is there, before its last name goes or it is cut in steps. The
+    /// caller stores it in the same transaction. Errors, before anything was changed: those of the device.
+    pub fn add_orphan(&self, txn: &mut Txn<'_>, edit: &mut InodeEdit) -> Result<()> {
+        let ino = edit.ino();
+        let number = u32::try_from(ino.0).map_err(|_| Error::Stale)?;
+        let mut state = self.orphans.lock();
+        if state.holds(ino) {
+            return Ok(());
+        }
+        if let Some(index) = state.blocks.iter().position(|block| block.free > 0)
+            && let Some(block) = state.blocks.get(index).map(|slots| slots.block)
+        {
+            let taken = txn.take(block.0)?;
+            if let Some(slot) = slots(&txn.view(&taken)).position(|found| found == 0) {
+                state.slots.try_reserve(1).map_err(|_| Error::NoMemory)?;
+                state.put_slot(txn, &taken, slot, number, self.volume().super_block().has_metadata_csum());
+                state.slots.insert(ino, (index, slot));
+                if let Some(slots) = state.blocks.get_mut(index) {
+                    slots.free = slots.free.saturating_sub(1);
+                }
+                return Ok(());
+            }
+        }
+        state.list.try_reserve(1).map_err(|_| Error::NoMemory)?;
+        let next = core::mem::replace(&mut state.head, number);
+        if let Some(links) = state.list.get_mut(&Ino(next.into())) {
+            links.before = Some(ino);
+        }
+        state.list.insert(ino, Links { before: None, next });
+        edit.set_dtime(next);
+        self.kept.change_super_block(|raw| raw.s_last_orphan.set(number));
+        Ok(())
+    }
+
+    /// Takes `edit`'s inode off the orphan list, if it is there. The caller stores it in the same transaction. Errors,
+    /// before anything was changed: those of the device.
+    pub fn remove_orphan(&self, txn: &mut Txn<'_>, edit: &mut InodeEdit) -> Result<()> {
+        let ino = edit.ino();
+        let mut state = self.orphans.lock();
+        if let Some(&(index, slot)) = state.slots.get(&ino) {
+            let block = state.blocks.get(index).map(|slots| slots.block).ok_or(Error::Invalid)?;
+            let taken = txn.take(block.0)?;
+            state.put_slot(txn, &taken, slot, 0, self.volume().super_block().has_metadata_csum());
+            state.slots.remove(&ino);
+            if let Some(slots) = state.blocks.get_mut(index) {
+                slots.free = slots.free.saturating_add(1);
+            }
+            return Ok(());
+        }
+        let Some(&Links { before, next }) = state.list.get(&ino) else { return Ok(()) };
+        match before {
+            Some(before) => {
+                self.change_dtime(txn, before, next)?;
+                if let Some(links) = state.list.get_mut(&before) {
+                    links.next = next;
+                }
+            }
+            None => {
+                state.head = next;
+                self.kept.change_super_block(|raw| raw.s_last_orphan.set(next));
+            }
+        }
+        if let Some(links) = state.list.get_mut(&Ino(next.into())) {
+            links.before = before;
+        }
+        state.list.remove(&ino);
+        edit.set_dtime(0);
+        Ok(())
+    }
+
+    /// Changes `i_dtime` where it stands. The caller holds the orphans' lock.
+    fn change_dtime(&self, txn: &mut Txn<'_>, ino: Ino, dtime: u32) -> Result<()> {
+        let sb = self.volume().super_block();
+        let slot = self.volume().inode_slot(ino)?;
+        let taken = txn.take(slot.block.0)?;
+        let mut block = txn.edit(&taken);
+        let end = slot.offset.saturating_add(sb.inode_size.into());
+        let Some(record) = block.get_mut(slot.offset..end) else { return Ok(()) };
+        let Ok((raw, _)) = RawInode::mut_from_prefix(record) else { return Ok(()) };
+        raw.i_dtime.set(dtime);
+        let number = u32::try_from(ino.0).unwrap_or(0);
+        let seed = inode_seed(sb.checksum_seed, number, raw.i_generation.get());
+        if sb.has_metadata_csum() {
+            seal_record(record, seed);
+        }
+        Ok(())
+    }
+}
+
+/// The slots of a block of the orphan file.
+fn slots(block: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    let end = block.len().saturating_sub(TAIL);
+    let (chunks, _) = block.get(..end).unwrap_or_default().as_chunks::<4>();
+    chunks.iter().map(|bytes| u32::from_le_bytes(*bytes))
+}
+
+/// `i_dtime` of an inode that is on the list: one that was in use once. `None` if it cannot be.
+fn stored_dtime(volume: &Volume, ino: Ino) -> Option<u32> {
+    let sb = volume.super_block();
+    if ino.0 < sb.first_ino.into() {
+        return None;
+    }
+    let slot = volume.inode_slot(ino).ok()?;
+    let block = volume.cache().get(slot.block.0).ok()?;
+    let (raw, _) = RawInode::ref_from_prefix(block.get(slot.offset..)?).ok()?;
+    let next = raw.i_dtime.get();
+    (raw.i_mode.get() != 0 && to_u64(to_usize(next.into())) <= sb.inodes_count.into()).then_some(next)
+}
