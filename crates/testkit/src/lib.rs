@@ -7,6 +7,7 @@ pub mod conformance;
 pub mod crash;
 pub mod entries;
 pub mod fault;
+pub mod host_snapshot;
 pub mod image;
 pub mod matrix;
 pub mod model;

@@ -67,6 +67,7 @@ pub struct Run {
     subject: Actor,
     model: Actor,
     history: History,
+    last: Option<Result<(), Error>>,
 }
 
 impl Run {
@@ -79,6 +80,7 @@ impl Run {
             subject: Actor::new(Vfs::new(fs)),
             model: Actor::new(Vfs::new(Arc::new(model))),
             history: History::default(),
+            last: None,
         };
         run.history.trees.push(Snapshot::read(run.subject.vfs(), None)?);
         run.history.points.push(Point::default());
@@ -88,6 +90,11 @@ impl Run {
     /// The volume.
     pub fn vfs(&self) -> &Vfs {
         self.subject.vfs()
+    }
+
+    /// What the last operation answered.
+    pub fn last_answer(&self) -> Option<Result<(), Error>> {
+        self.last
     }
 
     /// Does `plan` to both, and calls `reached` with the number of each new point. An error tells what differs.
@@ -114,6 +121,7 @@ impl Run {
             return Err(told(difference));
         }
         self.history.trees.push(tree);
+        self.last = Some(found);
         if found.is_ok() {
             self.note_sync(op, reached);
         }

@@ -235,7 +235,7 @@ impl Reader<'_> {
             rdev: (attr.rdev.major, attr.rdev.minor),
             target: if attr.kind == FileKind::Symlink { node.read_link()? } else { Vec::new() },
             xattrs,
-            flags: attr.flags.bits() & USER_FLAGS,
+            flags: if regular || attr.is_dir() { attr.flags.bits() & USER_FLAGS } else { 0 },
             mtime: attr.mtime,
             ctime: attr.ctime,
         };
@@ -260,7 +260,7 @@ impl Reader<'_> {
 }
 
 /// `SYNC | IMMUTABLE | APPEND | NO_DUMP | NO_ATIME`: flags that say nothing of how a format stores a file.
-const USER_FLAGS: u32 = 0x8 | 0x10 | 0x20 | 0x40 | 0x80;
+pub(crate) const USER_FLAGS: u32 = 0x8 | 0x10 | 0x20 | 0x40 | 0x80;
 
 fn names(dir: &Node) -> Result<Vec<NameBuf>> {
     let (mut names, mut damage) = (Vec::new(), Ok(()));

@@ -7,9 +7,11 @@
 //!
 //! Invariant: the states are a function of base, events and options, so that a [`StateName`] reproduces one.
 
+mod allowed;
 mod choice;
 mod disk;
 mod name;
+pub mod volume;
 mod window;
 
 use std::collections::HashSet;

@@ -1,6 +1,7 @@
 //! Plans: operations on names and files, to be done to any volume, or to a folder of the host.
 
 mod act;
+pub mod catalogue;
 mod host;
 mod random;
 
@@ -12,7 +13,7 @@ use obento_driver::{RenameFlags, Size, XattrMode};
 
 pub use act::Actor;
 pub use host::act_on_host;
-pub use random::{Limits, random};
+pub use random::{Limits, random, random_over};
 
 /// What to do with a range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,6 +10,7 @@ use obento_driver::{RenameFlags, Size, XattrMode};
 
 use crate::mutants::Random;
 use crate::plan::{Op, Plan, Space};
+use crate::snapshot::Snapshot;
 
 /// What a random plan keeps to.
 #[derive(Clone, Debug)]
@@ -36,14 +37,29 @@ impl Limits {
         Self { ops: 40, file: 24 << 10, xattr: 200, grain: 4096, space: true, sync: 6, names: 12 };
 }
 
-/// The plan of this seed.
+/// The plan of this seed, for an empty volume.
 pub fn random(seed: u64, limits: &Limits) -> Plan {
+    random_over(seed, limits, &Snapshot::default())
+}
+
+/// The plan of this seed, for a volume that holds `tree`.
+pub fn random_over(seed: u64, limits: &Limits, tree: &Snapshot) -> Plan {
+    let paths = |wanted: fn(FileKind) -> bool| -> Vec<String> {
+        let named = tree.names().filter(|(path, object)| wanted(object.meta.kind) && !path.is_empty());
+        let mut paths: Vec<String> =
+            named.filter_map(|(path, _)| String::from_utf8(path.clone()).ok()).collect();
+        paths.sort();
+        paths
+    };
+    let mut dirs = paths(|kind| kind == FileKind::Directory);
+    dirs.retain(|dir| dir != "lost+found");
+    dirs.push(String::new());
     let mut maker = Maker {
         random: Random::new(seed ^ 0x706c_616e),
         limits,
-        dirs: vec![String::new()],
-        files: Vec::new(),
-        others: Vec::new(),
+        dirs,
+        files: paths(|kind| kind == FileKind::Regular),
+        others: paths(|kind| !matches!(kind, FileKind::Regular | FileKind::Directory)),
     };
     let ops = (0..limits.ops).map(|_| maker.op()).collect();
     Plan { name: format!("random-{seed}"), ops }

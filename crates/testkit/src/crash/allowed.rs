@@ -1,0 +1,201 @@
+//! Whether a tree that was found after a cut is one that the history allows.
+//!
+//! The tree must be one that there was between the last promise and the last operation that was begun; during an
+//! operation that changes data in steps, that file's size may lie between. Of each file, each sector must hold what it
+//! held in some tree since the file was last synced, so that synced bytes are there and others old or new.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use obento_driver::DataMode;
+
+use crate::model::{History, Point};
+use crate::snapshot::{Id, Object, Snapshot, Times, show};
+
+/// The grain at which bytes are old or new.
+const SECTOR: usize = 512;
+/// Bytes past the end of a file that shrinks are zeroed up to the end of its last block, of any size up to this.
+const LARGEST_BLOCK: usize = 4096;
+
+/// What holds for a volume of this data mode.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    pub data: DataMode,
+}
+
+/// Says why `found` is not allowed at `point`.
+pub(super) fn check(history: &History, point: &Point, rules: Rules, found: &Snapshot) -> Result<(), String> {
+    let last = point.begun.min(history.trees.len() - 1);
+    let mut nearest: Option<String> = None;
+    for at in (point.durable..=last).rev() {
+        let tree = &history.trees[at];
+        let expected = Expected { history, point, rules, at, last };
+        match tree.difference(found, Times::Compared, None) {
+            None => match expected.contents(found) {
+                Ok(()) => return Ok(()),
+                // Names and attributes are right: this tells more than that those of other trees are not.
+                Err(reason) => nearest = Some(format!("as after {at} operations, but {reason}")),
+            },
+            Some(difference) => {
+                if expected.is_midway(found) {
+                    match expected.contents(found) {
+                        Ok(()) => return Ok(()),
+                        Err(reason) => nearest = Some(format!("midway in operation {at}, but {reason}")),
+                    }
+                }
+                nearest.get_or_insert_with(|| {
+                    format!("no tree that is allowed; the last differs: {difference}")
+                });
+            }
+        }
+    }
+    let range = format!("allowed are the trees after {} to {last} operations", point.durable);
+    Err(format!("{}; {range}", nearest.unwrap_or_else(|| "nothing is allowed".into())))
+}
+
+struct Expected<'a> {
+    history: &'a History,
+    point: &'a Point,
+    rules: Rules,
+    /// The tree that was found.
+    at: usize,
+    /// The last tree whose bytes may be there.
+    last: usize,
+}
+
+impl Expected<'_> {
+    /// Whether `found` is this tree while the operation after it is under way.
+    fn is_midway(&self, found: &Snapshot) -> bool {
+        let (before, Some(after)) = (&self.history.trees[self.at], self.history.trees.get(self.at + 1))
+        else {
+            return self.is_midway_of_the_last(found);
+        };
+        if self.at >= self.last {
+            return false;
+        }
+        let path = self.history.ops.get(self.at).and_then(|op| op.changes_data_of());
+        let Some(object) = path.and_then(|path| before.get(path.as_bytes())) else { return false };
+        let (Some(new), Some(now)) = (after.by_id(object.id), found.by_id(object.id)) else { return false };
+        is_between(object, Some(new), now)
+            && before.difference(found, Times::Compared, Some(object.id)).is_none()
+    }
+
+    /// An operation that never came back has no tree after it.
+    fn is_midway_of_the_last(&self, found: &Snapshot) -> bool {
+        let before = &self.history.trees[self.at];
+        let path = self.history.ops.get(self.at).and_then(|op| op.changes_data_of());
+        let Some(object) = path.and_then(|path| before.get(path.as_bytes())) else { return false };
+        let Some(now) = found.by_id(object.id) else { return false };
+        self.point.begun > self.at
+            && is_between(object, None, now)
+            && before.difference(found, Times::Compared, Some(object.id)).is_none()
+    }
+
+    fn contents(&self, found: &Snapshot) -> Result<(), String> {
+        found.objects.iter().try_for_each(|(path, object)| {
+            let known = self.history.trees[self.at].by_id(object.id);
+            if known.is_some_and(|known| known.content == object.content) {
+                return Ok(());
+            }
+            let oldest = self.point.synced.get(&object.id).copied().unwrap_or(0);
+            let file = Versions::of(self.history, object.id, oldest..=self.last);
+            file.check(object, self.rules).map_err(|reason| format!("{}: {reason}", show(path)))
+        })
+    }
+}
+
+/// Whether one object is on the way from `before` to `after`: its size and its times apart it is either.
+fn is_between(before: &Object, after: Option<&Arc<Object>>, now: &Object) -> bool {
+    let plain = |object: &Object| {
+        let mut meta = object.meta.without_times();
+        meta.size = 0;
+        meta
+    };
+    let (old, new) = (before.meta.size, after.map_or(u64::MAX, |after| after.meta.size));
+    let size = now.meta.size;
+    plain(now) == plain(before) && (old.min(new)..=old.max(new)).contains(&size)
+}
+
+/// The bytes that one file had, oldest first.
+struct Versions(Vec<Arc<[u8]>>);
+
+impl Versions {
+    fn of(history: &History, id: Id, trees: RangeInclusive<usize>) -> Self {
+        let mut versions: Vec<Arc<[u8]>> = Vec::new();
+        for tree in &history.trees[trees] {
+            let Some(object) = tree.by_id(id) else { continue };
+            if versions.last().is_none_or(|last| !Arc::ptr_eq(last, &object.content)) {
+                versions.push(Arc::clone(&object.content));
+            }
+        }
+        Self(versions)
+    }
+
+    fn check(&self, found: &Object, rules: Rules) -> Result<(), String> {
+        let wrong: BTreeSet<usize> = found
+            .content
+            .chunks(SECTOR)
+            .enumerate()
+            .filter(|(n, bytes)| !self.allows(n * SECTOR, bytes, rules))
+            .map(|(n, _)| n)
+            .collect();
+        let Some(first) = wrong.first() else { return Ok(()) };
+        let start = first * SECTOR;
+        let bytes = &found.content[start..found.content.len().min(start + 16)];
+        Err(format!("{} sectors hold what they never held, the first at {start}: {bytes:02x?}", wrong.len()))
+    }
+
+    fn allows(&self, start: usize, bytes: &[u8], rules: Rules) -> bool {
+        let is_old_or_new = self.0.iter().enumerate().any(|(n, version)| {
+            let shrank = n > 0 && self.0[n - 1].len() > version.len();
+            let end = if shrank { version.len().next_multiple_of(LARGEST_BLOCK) } else { version.len() };
+            start < end && holds(version, start, bytes)
+        });
+        is_old_or_new || rules.data == DataMode::Writeback && self.changed(start, bytes.len())
+    }
+
+    /// Whether the sector was written since the file was synced: with `data=writeback` it may then hold anything.
+    fn changed(&self, start: usize, len: usize) -> bool {
+        let Some((first, later)) = self.0.split_first() else { return true };
+        let part = |version: &[u8]| version.get(start..(start + len).min(version.len())).map(<[u8]>::to_vec);
+        part(first).is_none_or(|old| old.len() < len)
+            || later.iter().any(|version| part(version) != part(first))
+    }
+}
+
+/// Whether `version`, followed by zeros, has `bytes` at `start`.
+fn holds(version: &[u8], start: usize, bytes: &[u8]) -> bool {
+    let known = version.get(start..).unwrap_or_default();
+    let (there, beyond) = bytes.split_at(known.len().min(bytes.len()));
+    known.starts_with(there) && beyond.iter().all(|&b| b == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn versions(list: &[&[u8]]) -> Versions {
+        Versions(list.iter().map(|&bytes| bytes.into()).collect())
+    }
+
+    const ORDERED: Rules = Rules { data: DataMode::Ordered };
+
+    #[test]
+    fn a_sector_is_old_or_new_and_nothing_else() {
+        let file = versions(&[&[1; 1024], &[2; 1024]]);
+        assert!(file.allows(0, &[1; 512], ORDERED) && file.allows(512, &[2; 512], ORDERED));
+        assert!(!file.allows(0, &[3; 512], ORDERED) && !file.allows(0, &[0; 512], ORDERED));
+        let mut half = [1; 512];
+        half[256..].fill(2);
+        assert!(!file.allows(0, &half, ORDERED), "a sector is written wholly or not at all");
+        let stale = Rules { data: DataMode::Writeback };
+        assert!(file.allows(0, &[3; 512], stale) && !versions(&[&[1; 1024]]).allows(0, &[3; 512], stale));
+    }
+
+    #[test]
+    fn zeros_are_allowed_past_the_end_of_what_shrank_and_not_of_what_grows() {
+        assert!(!versions(&[&[1; 100], &[2; 2048]]).allows(1024, &[0; 512], ORDERED));
+        assert!(versions(&[&[1; 2048], &[1; 100]]).allows(1024, &[0; 512], ORDERED));
+    }
+}

@@ -1,0 +1,168 @@
+//! A plan done to a volume, recorded, and cut: what is found must be what the history allows, and be consistent.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use obento_base::Result;
+use obento_block::{BlockDevice, MemDevice};
+use obento_driver::{DataMode, FileSystem};
+use obento_env::Clock;
+use obento_vfs::Vfs;
+
+use super::allowed::{self, Rules};
+use super::{Options, Seen, State, Summary, explore};
+use crate::model::{History, Run, StepClock};
+use crate::mutants::Random;
+use crate::plan::Plan;
+use crate::record::{Event, RecordDevice};
+use crate::snapshot::Snapshot;
+
+/// Opens a volume for changes, after replaying its journal onto the device.
+pub type Open = dyn Fn(Arc<dyn BlockDevice>, Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> + Sync;
+/// Says what is inconsistent in a volume that was closed.
+pub type Check = dyn Fn(&dyn BlockDevice) -> Result<(), String> + Sync;
+
+/// How volumes are opened and judged.
+pub struct Subject<'a> {
+    /// Opens one.
+    pub open: &'a Open,
+    /// A fast check, made of every state.
+    pub check: &'a Check,
+    /// A slow second opinion, asked for one state in [`Subject::second_every`] and for each that failed.
+    pub second: &'a Check,
+    /// See there; 0 for never.
+    pub second_every: u64,
+    /// One state in so many is also cut while it is being recovered; 0 for none.
+    pub recovery_every: u64,
+    /// What was promised for data.
+    pub data: DataMode,
+}
+
+/// A plan that was done and recorded.
+pub struct Recording {
+    /// Its name.
+    pub plan: String,
+    /// The volume before.
+    pub base: Arc<[u8]>,
+    /// What was done to it.
+    pub events: Vec<Event>,
+    /// What it should hold, and since when.
+    pub history: History,
+}
+
+impl fmt::Debug for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} operations, {} events", self.plan, self.history.ops.len(), self.events.len())
+    }
+}
+
+/// Whether a plan ends with the volume closed or with the power gone while it is open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// Closed: also the checkpoint and the clean super block are cut.
+    Closed,
+    /// Dropped, without a word.
+    Dropped,
+}
+
+impl Subject<'_> {
+    /// Does `plan` to the volume in `base` and records it. An error tells where it went another way than the model.
+    pub fn record(&self, base: &Arc<[u8]>, plan: &Plan, end: End) -> Result<Recording, String> {
+        let device = Arc::new(RecordDevice::new(MemDevice::new(base.to_vec())));
+        let clock = Arc::new(StepClock::default());
+        let fs = (self.open)(device.clone(), clock.clone())
+            .map_err(|e| format!("the volume does not open: {e}"))?;
+        let mut run = Run::new(fs, clock).map_err(|e| format!("the volume does not read: {e}"))?;
+        device.mark(0);
+        run.all(plan, &mut |point| device.mark(point)).map_err(|reason| format!("{plan}{reason}"))?;
+        let history = match end {
+            End::Dropped => run.cut(),
+            End::Closed => {
+                let (vfs, history) = run.finish();
+                vfs.close().map_err(|e| format!("{plan}closing: {e}"))?;
+                (self.check)(&device).map_err(|reason| format!("{plan}after closing: {reason}"))?;
+                (self.second)(&device).map_err(|reason| format!("{plan}after closing: {reason}"))?;
+                history
+            }
+        };
+        Ok(Recording {
+            plan: plan.name.clone(),
+            base: Arc::clone(base),
+            events: device.take_events(),
+            history,
+        })
+    }
+
+    /// Cuts a recording and judges each state.
+    pub fn explore(&self, recording: &Recording, options: &Options, seen: &Seen) -> Summary {
+        let counter = AtomicU64::new(0);
+        explore(&recording.base, &recording.events, options, seen, &mut |state| {
+            // Alone, a state is looked at from all sides.
+            let number = match options.only {
+                Some(_) => 0,
+                None => counter.fetch_add(1, Ordering::Relaxed),
+            };
+            self.judge(recording, state, number)
+        })
+    }
+
+    fn judge(&self, recording: &Recording, state: &State, number: u64) -> Result<(), String> {
+        let due = |every: u64| every > 0 && number.is_multiple_of(every);
+        let untouched = due(self.recovery_every).then(|| copy(&*state.device));
+        let second = due(self.second_every);
+        let judged = self.judge_once(recording, state.mark, &state.device, second);
+        judged.map_err(|reason| match (self.second)(&state.device) {
+            Err(other) if !second => format!("{reason}\n  second opinion: {other}"),
+            _ => reason,
+        })?;
+        untouched.map_or(Ok(()), |bytes| self.cut_recovery(recording, state, bytes))
+    }
+
+    fn judge_once(
+        &self,
+        recording: &Recording,
+        mark: Option<usize>,
+        device: &Arc<dyn BlockDevice>,
+        second: bool,
+    ) -> Result<(), String> {
+        let clock = Arc::new(StepClock::default());
+        clock.set(1 << 20);
+        let fs = (self.open)(Arc::clone(device), clock).map_err(|e| format!("does not open: {e}"))?;
+        let vfs = Vfs::new(fs);
+        let history = &recording.history;
+        let tree = Snapshot::read(&vfs, history.trees.last()).map_err(|e| format!("does not read: {e}"))?;
+        // A cut while the volume was being opened leaves what was there before.
+        let point = &history.points[mark.unwrap_or(0)];
+        allowed::check(history, point, Rules { data: self.data }, &tree)?;
+        vfs.close().map_err(|e| format!("does not close: {e}"))?;
+        drop(vfs);
+        (self.check)(&**device).map_err(|reason| format!("inconsistent: {reason}"))?;
+        if second {
+            (self.second)(&**device).map_err(|reason| format!("second opinion: {reason}"))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Replay twice is replay once: the power goes again while the first cut is being recovered.
+    fn cut_recovery(&self, recording: &Recording, state: &State, bytes: Vec<u8>) -> Result<(), String> {
+        let device = Arc::new(RecordDevice::new(MemDevice::new(bytes.clone())));
+        let clock = Arc::new(StepClock::default());
+        clock.set(1 << 20);
+        let fs = (self.open)(device.clone(), clock).map_err(|e| format!("does not open: {e}"))?;
+        drop(fs);
+        let mut random = Random::new(state.name.seed ^ state.name.number as u64);
+        let options =
+            Options { every_subset: 2, samples: 1, torn: 2, failures: 1, ..Options::new(random.number()) };
+        let judge = &mut |again: &State| self.judge_once(recording, state.mark, &again.device, false);
+        let summary = explore(&bytes, &device.take_events(), &options, &Seen::default(), judge);
+        summary.failures.first().map_or(Ok(()), |failure| Err(format!("cut again in recovery at {failure}")))
+    }
+}
+
+fn copy(device: &dyn BlockDevice) -> Vec<u8> {
+    let mut bytes = vec![0; device.len() as usize];
+    device.read_at(0, &mut bytes).expect("memory can be read");
+    bytes
+}

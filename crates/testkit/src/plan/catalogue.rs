@@ -1,0 +1,248 @@
+//! Plans by name: each kind of operation, with what it meets when it is hard.
+
+use obento_base::FileKind::{CharDevice, Directory, Fifo, Regular};
+use obento_driver::{RenameFlags, Size, XattrMode};
+
+use crate::plan::{Op, Plan, Space};
+
+fn create(path: &str) -> Op {
+    Op::Create(path.into(), Regular, 0o644)
+}
+
+fn mkdir(path: &str) -> Op {
+    Op::Create(path.into(), Directory, 0o755)
+}
+
+fn write(path: &str, at: u64, len: usize) -> Op {
+    Op::Write(path.into(), at, len)
+}
+
+fn unlink(path: &str) -> Op {
+    Op::Unlink(path.into())
+}
+
+fn fsync(path: &str) -> Op {
+    Op::Fsync(path.into())
+}
+
+fn rename(from: &str, to: &str, flags: RenameFlags) -> Op {
+    Op::Rename(from.into(), to.into(), flags)
+}
+
+fn xattr(path: &str, name: &str, len: usize) -> Op {
+    Op::SetXattr(path.into(), name.into(), len, XattrMode::Set)
+}
+
+fn space(path: &str, space: Space, start: u64, end: u64) -> Op {
+    Op::Space(path.into(), space, start..end)
+}
+
+/// What operations find: files `f` (three blocks and a bit) and `g`, directories `d` with `d/x` and `e`, all durable.
+fn setup() -> Vec<Op> {
+    let mut ops = vec![create("f"), write("f", 0, 13_000), create("g"), write("g", 0, 700)];
+    ops.extend([mkdir("d"), create("d/x"), write("d/x", 0, 5000), mkdir("e"), Op::Sync]);
+    ops
+}
+
+/// The plan that does `operation`, makes it durable and does a little more.
+fn plan(name: &str, operation: Vec<Op>) -> Plan {
+    let after = [Op::Sync, create("after"), write("after", 0, 3000)];
+    Plan::new(name, setup().into_iter().chain(operation).chain(after))
+}
+
+/// A plan for every kind of operation. Those of `fallocate` only if the format `allocates`.
+pub fn every_operation(allocates: bool) -> Vec<Plan> {
+    let mut plans = names();
+    plans.extend(renames());
+    plans.extend(data());
+    plans.extend(attributes());
+    plans.extend(crowds());
+    if allocates {
+        plans.extend(spaces());
+    }
+    plans
+}
+
+fn names() -> Vec<Plan> {
+    vec![
+        plan("create", vec![create("n"), fsync("n"), create("d/n")]),
+        plan("mkdir", vec![mkdir("n"), mkdir("n/m"), create("n/m/k"), fsync("n/m/k")]),
+        plan("mknod", vec![Op::Create("p".into(), Fifo, 0o600), Op::Create("c".into(), CharDevice, 0o600)]),
+        plan("symlink", vec![Op::Symlink("fast".into(), 20), Op::Symlink("slow".into(), 300)]),
+        plan("unlink-symlink", vec![Op::Symlink("slow".into(), 300), Op::Sync, unlink("slow")]),
+        plan(
+            "link",
+            vec![Op::Link("f".into(), "d/f2".into()), fsync("f"), Op::Link("g".into(), "g2".into())],
+        ),
+        plan("unlink", vec![unlink("f"), unlink("d/x")]),
+        plan(
+            "unlink-one-of-two",
+            vec![Op::Link("f".into(), "f2".into()), Op::Sync, unlink("f"), fsync("f2")],
+        ),
+        plan(
+            "unlink-while-open",
+            vec![Op::Hold("f".into()), unlink("f"), Op::Sync, create("f"), Op::Release, write("f", 0, 9000)],
+        ),
+        plan(
+            "two-orphans",
+            vec![
+                Op::Hold("f".into()),
+                Op::Hold("d/x".into()),
+                unlink("f"),
+                unlink("d/x"),
+                Op::Sync,
+                write("g", 0, 100),
+                Op::Release,
+            ],
+        ),
+        plan("rmdir", vec![Op::Rmdir("e".into()), mkdir("e"), Op::Rmdir("e".into())]),
+        plan("unlink-and-create-anew", vec![unlink("f"), create("f"), write("f", 0, 2000), fsync("f")]),
+    ]
+}
+
+fn renames() -> Vec<Plan> {
+    let none = RenameFlags::empty();
+    vec![
+        plan("rename", vec![rename("f", "h", none), fsync("h"), rename("h", "f", RenameFlags::NO_REPLACE)]),
+        plan("rename-over", vec![rename("f", "g", none)]),
+        plan(
+            "rename-over-an-open-file",
+            vec![Op::Hold("g".into()), rename("f", "g", none), Op::Sync, Op::Release],
+        ),
+        plan(
+            "replace-by-rename",
+            vec![create("new"), write("new", 0, 6000), fsync("new"), rename("new", "f", none), fsync("f")],
+        ),
+        plan("rename-across", vec![rename("f", "d/f", none), rename("d/x", "x", none)]),
+        plan("rename-a-directory", vec![rename("d", "e/d", none), fsync("e/d/x")]),
+        plan("rename-over-a-directory", vec![rename("d", "e", none)]),
+        plan("exchange-files", vec![rename("f", "d/x", RenameFlags::EXCHANGE)]),
+        plan("exchange-file-and-directory", vec![rename("d", "f", RenameFlags::EXCHANGE)]),
+    ]
+}
+
+fn data() -> Vec<Plan> {
+    let truncate = |path: &str, size| Op::Truncate(path.into(), size);
+    let append = |path: &str, len| Op::Append(path.into(), len);
+    vec![
+        plan("write", vec![create("n"), write("n", 0, 20_000), fsync("n"), write("n", 3000, 9000)]),
+        plan("write-sparse", vec![create("n"), write("n", 40_000, 5000), write("n", 9000, 10), fsync("n")]),
+        plan("overwrite", vec![write("f", 1000, 10_000), fsync("f"), write("f", 0, 13_000)]),
+        plan(
+            "append",
+            vec![append("f", 500), append("f", 5000), fsync("f"), append("f", 1), append("g", 9000)],
+        ),
+        plan("truncate", vec![truncate("f", 5000), fsync("f"), truncate("f", 0), truncate("g", 100)]),
+        plan("truncate-up", vec![truncate("f", 30_000), truncate("g", 100), truncate("g", 4000), fsync("g")]),
+        plan(
+            "truncate-and-append",
+            vec![truncate("f", 5000), append("f", 3000), fsync("f"), truncate("f", 6000)],
+        ),
+        plan(
+            "freed-blocks-in-another-file",
+            vec![unlink("f"), create("n"), write("n", 0, 30_000), create("m"), write("m", 0, 30_000)],
+        ),
+        plan(
+            "many-extents",
+            (0..12).map(|n| write("g", n * 9000, 600)).chain([fsync("g"), unlink("g")]).collect(),
+        ),
+    ]
+}
+
+fn attributes() -> Vec<Plan> {
+    vec![
+        plan("xattr", vec![xattr("f", "user.a", 20), xattr("d", "trusted.b", 30), fsync("f")]),
+        plan("xattr-block", vec![xattr("f", "user.a", 500), fsync("f"), xattr("f", "user.a", 300)]),
+        plan(
+            "xattr-remove",
+            vec![
+                xattr("f", "user.a", 500),
+                xattr("f", "user.b", 10),
+                Op::Sync,
+                Op::RemoveXattr("f".into(), "user.a".into()),
+                fsync("f"),
+                Op::RemoveXattr("f".into(), "user.b".into()),
+            ],
+        ),
+        plan("unlink-with-xattrs", vec![xattr("f", "user.a", 500), Op::Sync, unlink("f")]),
+        plan(
+            "set-attr",
+            vec![
+                Op::Chmod("f".into(), 0o600),
+                Op::Chown("g".into(), 70_000, 5),
+                fsync("f"),
+                Op::Utime("f".into(), 946_684_800),
+                Op::Flags("f".into(), 0x40),
+            ],
+        ),
+    ]
+}
+
+/// Directories that grow and go, so that their blocks become data: what revoke records are for.
+fn crowds() -> Vec<Plan> {
+    let long = |n: u32| format!("d/{n:0>120}");
+    let fill = |count| (0..count).map(move |n| create(&long(n)));
+    let empty = |count| (0..count).map(move |n| unlink(&long(n)));
+    let mut reuse: Vec<Op> = fill(30).chain([Op::Sync]).chain(empty(30)).collect();
+    reuse.extend([unlink("d/x"), Op::Rmdir("d".into()), create("n"), write("n", 0, 60_000), fsync("n")]);
+    let syncs = (0..24).flat_map(|n| {
+        let path = format!("s{n}");
+        [create(&path), write(&path, n * 500, 3000), fsync(&path)]
+    });
+    vec![
+        plan("directory-grows", fill(40).chain([fsync("d")]).collect()),
+        plan("directory-empties", fill(24).chain([Op::Sync]).chain(empty(24)).collect()),
+        plan("directory-becomes-data", reuse),
+        plan("many-syncs", syncs.collect()),
+    ]
+}
+
+fn spaces() -> Vec<Plan> {
+    const M: u64 = 1024;
+    vec![
+        plan(
+            "allocate",
+            vec![space("g", Space::Allocate(Size::Grow), 0, 20 * M), fsync("g"), write("g", 9000, 3000)],
+        ),
+        plan(
+            "allocate-keep",
+            vec![space("g", Space::Allocate(Size::Keep), 0, 30 * M), write("g", 700, 6000)],
+        ),
+        plan(
+            "punch",
+            vec![space("f", Space::Punch, 3000, 9500), fsync("f"), space("f", Space::Punch, 0, 13_000)],
+        ),
+        plan(
+            "zero-range",
+            vec![space("f", Space::Zero(Size::Keep), 1000, 9500), fsync("f"), write("f", 2000, 100)],
+        ),
+        plan("zero-range-grow", vec![space("g", Space::Zero(Size::Grow), 300, 20_000), fsync("g")]),
+        plan("collapse", vec![space("f", Space::Collapse, 4096, 8192), fsync("f")]),
+        plan("insert", vec![space("f", Space::Insert, 4096, 12_288), fsync("f")]),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Run, StepClock};
+    use obento_tmpfs::{Options, Tmpfs};
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    #[test]
+    fn every_plan_has_its_own_name_and_does_all_that_it_says() {
+        let plans = every_operation(true);
+        let names: BTreeSet<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
+        assert_eq!(names.len(), plans.len());
+        for plan in plans {
+            let clock = Arc::new(StepClock::default());
+            let fs = Arc::new(Tmpfs::new(Options::new(clock.clone())));
+            let mut run = Run::new(fs, clock).unwrap();
+            for op in &plan.ops {
+                run.step(op, &mut |_| ()).unwrap();
+                assert_eq!(run.last_answer(), Some(Ok(())), "{}: {op:?}", plan.name);
+            }
+        }
+    }
+}
