@@ -1,0 +1,102 @@
+//! Actions: what is done to one file.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use super::{Answer, argument};
+use crate::find::expression::{Action, Command, Expr, Output};
+use crate::find::format::Format;
+use crate::find::parse::{Parser, Result, SyntaxError};
+
+/// The action `name`, if it is one.
+pub(super) fn parse(parser: &mut Parser<'_>, name: &str) -> Answer {
+    prints(parser, name).or_else(|| actions(parser, name))
+}
+
+/// Actions that write. Those whose name begins with `-f` take a host file first.
+fn prints(parser: &mut Parser<'_>, name: &str) -> Answer {
+    let plain = match name {
+        "-fprint" => "-print",
+        "-fprint0" => "-print0",
+        "-fprintf" => "-printf",
+        "-fls" => "-ls",
+        other => other,
+    };
+    if !["-print", "-print0", "-printf", "-ls"].contains(&plain) {
+        return None;
+    }
+    parser.has_action = true;
+    Some(output(parser, name, plain != name).and_then(|output| {
+        parser.formatted |= output == Output(0) && plain != "-print";
+        Ok(Expr::Act(match plain {
+            "-print" => Action::Print(output),
+            "-print0" => Action::Print0(output),
+            "-ls" => Action::Ls(output),
+            _ => {
+                let text = argument(parser, name)?;
+                let format = Format::parse(text.as_bytes(), &mut parser.warnings)
+                    .map_err(|error| SyntaxError::new(format!("{name}: {error}")))?;
+                Action::Printf(output, format)
+            }
+        }))
+    }))
+}
+
+/// Standard output, or the host file that is the next argument; the same name is the same file.
+fn output(parser: &mut Parser<'_>, name: &str, to_file: bool) -> Result<Output> {
+    if !to_file {
+        return Ok(Output(0));
+    }
+    let path = argument(parser, name)?;
+    let known = parser.outputs.iter().position(|known| known == path);
+    let index = known.unwrap_or_else(|| {
+        parser.outputs.push(path.to_owned());
+        parser.outputs.len() - 1
+    });
+    Ok(Output(index + 1))
+}
+
+/// Actions that do something else.
+fn actions(parser: &mut Parser<'_>, name: &str) -> Answer {
+    Some(match name {
+        "-prune" => Ok(Expr::Act(Action::Prune)),
+        "-quit" => Ok(Expr::Act(Action::Quit)),
+        "-exec" => {
+            parser.has_action = true;
+            exec(parser)
+        }
+        "-delete" => Err(SyntaxError::new("-delete changes the image, and obento only reads images so far")),
+        "-execdir" | "-okdir" => {
+            Err(SyntaxError::new(format!("{name} has no directory to run in: the files lie in an image"))
+                .help("-exec runs a command on a temporary copy of each file"))
+        }
+        "-ok" => Err(SyntaxError::new("-ok is not supported")
+            .help("list the files with -print0, and ask with xargs -0 -p")),
+        _ => return None,
+    })
+}
+
+/// `-exec words ;` or `-exec words {} +`.
+fn exec(parser: &mut Parser<'_>) -> Result<Expr> {
+    let mut words: Vec<OsString> = Vec::new();
+    let batched = loop {
+        let word = parser.next().ok_or_else(|| {
+            SyntaxError::new("-exec does not end")
+                .help("end the command with `;' (in most shells \\;) or with {} +")
+        })?;
+        match word.as_bytes() {
+            b";" => break false,
+            b"+" if words.last().is_some_and(|last| last == "{}") => break true,
+            _ => words.push(word.to_owned()),
+        }
+    };
+    let places = words.iter().filter(|word| word.as_bytes().windows(2).any(|pair| pair == b"{}")).count();
+    if words.is_empty() || (batched && words.len() == 1) {
+        return Err(SyntaxError::new("-exec needs a command"));
+    }
+    if batched && places != 1 {
+        return Err(SyntaxError::new("-exec ... + takes {} once, as the last word"));
+    }
+    parser.commands.push(Command { words, batched });
+    Ok(Expr::Act(Action::Exec(parser.commands.len() - 1)))
+}
