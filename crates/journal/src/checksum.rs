@@ -8,6 +8,7 @@
 use obento_base::crc::crc32c;
 
 use crate::Tid;
+use crate::raw::RawCommit;
 
 /// Where `s_checksum` lies in the super block.
 pub(crate) const SUPER_BLOCK_FIELD: usize = 0xfc;
@@ -27,6 +28,20 @@ pub fn super_block(bytes: &[u8]) -> u32 {
 /// Of a commit block (v2, v3); the stored value counts as 0.
 pub fn commit_block(seed: u32, block: &[u8]) -> u32 {
     with_zeros(seed, block, COMMIT_FIELD)
+}
+
+/// [`commit_block`] of a block that holds zeros after the fields.
+pub fn partial_commit_block(seed: u32, block: &[u8]) -> u32 {
+    let fields = block.get(..size_of::<RawCommit>()).unwrap_or(block);
+    let mut sum = with_zeros(seed, fields, COMMIT_FIELD);
+    let mut left = block.len().saturating_sub(fields.len());
+    while left > 0 {
+        let zeros = [0; 64];
+        let some = zeros.get(..left).unwrap_or(&zeros);
+        sum = crc32c(sum, some);
+        left = left.saturating_sub(some.len());
+    }
+    sum
 }
 
 /// Of a descriptor or revoke block (v2, v3), whose last four bytes hold the value and count as 0.

@@ -217,7 +217,7 @@ fn a_bad_block_before_an_older_commit_is_left_from_an_earlier_use() {
 #[test]
 fn a_bad_commit_block_ends_the_log_with_damage() {
     for checksums in [Checksums::V2, Checksums::V3] {
-        let (maker, outcome) = damaged(checksums, 5, 900);
+        let (maker, outcome) = damaged(checksums, 5, 0x14);
         assert!(is_checksum_of(outcome.unwrap(), 5));
         assert_eq!(maker.changes(), []);
     }
@@ -225,6 +225,17 @@ fn a_bad_commit_block_ends_the_log_with_damage() {
     let (maker, outcome) = damaged(Checksums::V1, 3, 700);
     assert!(is_checksum_of(outcome.unwrap(), 5));
     assert_eq!(maker.changes(), []);
+}
+
+#[test]
+fn a_commit_block_that_was_torn_behind_its_fields_counts() {
+    for checksums in [Checksums::V2, Checksums::V3] {
+        let mut maker = Maker::new(checksums, 32);
+        maker.copies(&[(3, full(0xaa))]).commit();
+        maker.block_mut(3)[512..].fill(0x77);
+        assert_eq!(maker.replay().unwrap().damage, None);
+        assert_eq!(maker.changes(), [(3, full(0xaa))]);
+    }
 }
 
 #[test]
@@ -291,7 +302,7 @@ fn records_show_the_log_with_a_torn_transaction_and_what_is_damaged() {
     let mut maker = Maker::new(Checksums::V3, 32);
     maker.copies(&[(3, full(0xaa))]).revoke(&[8, 9]).commit();
     maker.copies(&[(4, full(0xab))]);
-    maker.block_mut(4)[900] ^= 1;
+    maker.block_mut(4)[0x14] ^= 1;
     let journal = maker.open().unwrap();
     let records: Vec<_> = journal.records().unwrap().map(Result::unwrap).collect();
     let brief: Vec<_> = records.iter().map(|r| (r.at, r.block, r.tid.0, r.damage.is_some())).collect();

@@ -64,17 +64,25 @@ enum Use {
     Meta(u64),
     /// Given up by this transaction; it holds anything.
     Free(Tid),
-    /// Data, written around the journal.
-    Data,
+    /// Data, written around the journal, for the first time as this version.
+    Data(u64),
 }
 
 /// What was promised to whoever synced last.
 #[derive(Clone, Default)]
 struct Promise {
-    /// How many handles were durable.
-    handles: usize,
-    /// The versions of data that were synced.
-    data: BTreeMap<usize, u64>,
+    /// How many steps were durable.
+    steps: usize,
+    /// The data that was synced.
+    data: BTreeMap<usize, Data>,
+}
+
+/// Data in a block that is free of metadata.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Data {
+    /// The first version since it was.
+    since: u64,
+    version: u64,
 }
 
 /// A run of random changes.
@@ -83,11 +91,11 @@ pub struct World {
     base: Vec<u8>,
     len: u32,
     pub transactions: Arc<Transactions>,
-    /// What the volume is after so many handles.
+    /// What the volume is after so many steps.
     states: Vec<Vec<Use>>,
     promises: Vec<Promise>,
     /// Data that was written since.
-    data: BTreeMap<usize, u64>,
+    data: BTreeMap<usize, Data>,
     version: u64,
 }
 
@@ -138,7 +146,7 @@ impl World {
                     continue;
                 }
                 (Use::Free(tid), _) if tid.is_after(durable) => continue,
-                (Use::Data | Use::Free(_), _) => {
+                (Use::Data(_) | Use::Free(_), _) => {
                     let taken = txn.take_new(number).unwrap();
                     assert_eq!(txn.view(&taken)[..], [0; BLOCK]);
                     self.version += 1;
@@ -162,10 +170,10 @@ impl World {
     /// A free block gets data at once.
     fn write_data(&mut self, random: &mut Random) {
         let durable = self.transactions.durable();
-        let uses = self.states.last_mut().unwrap();
+        let mut uses = self.states.last().unwrap().clone();
         let free = |used: &Use| match used {
             Use::Free(tid) => !tid.is_after(durable),
-            Use::Data => true,
+            Use::Data(_) => true,
             _ => false,
         };
         let places: Vec<usize> = (0..uses.len()).filter(|&at| free(&uses[at])).collect();
@@ -175,8 +183,10 @@ impl World {
         let at = places[usize::try_from(random.below(places.len() as u64)).unwrap()];
         self.version += 1;
         self.device.write_at(1024 * at as u64, &content(self.version)).unwrap();
-        uses[at] = Use::Data;
-        self.data.insert(at, self.version);
+        let since = if let Use::Data(since) = uses[at] { since } else { self.version };
+        uses[at] = Use::Data(since);
+        self.states.push(uses);
+        self.data.insert(at, Data { since, version: self.version });
         // Nobody was promised what is written over.
         let mut promise = self.promises.last().unwrap().clone();
         promise.data.remove(&at);
@@ -187,7 +197,7 @@ impl World {
         self.transactions.sync().unwrap();
         let mut data = self.promises.last().unwrap().data.clone();
         data.append(&mut self.data);
-        self.promise(Promise { handles: self.states.len() - 1, data });
+        self.promise(Promise { steps: self.states.len() - 1, data });
     }
 
     fn promise(&mut self, promise: Promise) {
@@ -215,12 +225,12 @@ impl World {
         let blocks: Vec<&[u8]> = bytes.chunks(BLOCK).collect();
         let wrong =
             |uses: &Vec<Use>| (0..blocks.len()).find(|&at| !self.fits(uses[at], at, blocks[at], promise));
-        let allowed = &self.states[promise.handles..];
+        let allowed = &self.states[promise.steps..];
         if allowed.iter().any(|uses| wrong(uses).is_none()) {
             return Ok(());
         }
         let found: Vec<_> = allowed.iter().map(wrong).collect();
-        Err(format!("no state from handle {} on fits; the first wrong blocks are {found:?}", promise.handles))
+        Err(format!("no state from step {} on fits; the first wrong blocks are {found:?}", promise.steps))
     }
 
     fn fits(&self, used: Use, at: usize, block: &[u8], promise: &Promise) -> bool {
@@ -228,7 +238,10 @@ impl World {
             Use::Untouched => block == &self.base[at * BLOCK..][..BLOCK],
             Use::Meta(version) => block == content(version),
             Use::Free(_) => true,
-            Use::Data => promise.data.get(&at).is_none_or(|&version| block == content(version)),
+            Use::Data(since) => match promise.data.get(&at) {
+                Some(data) if data.since == since => block == content(data.version),
+                _ => true,
+            },
         }
     }
 }
