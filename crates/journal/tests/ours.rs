@@ -1,0 +1,191 @@
+//! Journals that obento wrote: e2fsck and the kernel replay them to what was committed.
+
+mod common;
+mod images;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use images::{Sample, block_size, compare, dumped, journal_runs, kernel_oracles};
+use obento_base::crc::crc32c;
+use obento_block::{BlockDevice, Cache, MemDevice};
+use obento_journal::{
+    Checksums, Credits, Journal, JournalFeatures, JournalWriter, Log, NoHooks, Tid, Transactions, raw,
+};
+use obento_testkit::mutants::Random;
+use obento_testkit::oracle::{LoopMount, call};
+
+/// Blocks of the file whose blocks stand in for metadata: nobody minds what is in them.
+const BLOCKS: usize = 400;
+
+/// A volume with one file, whose blocks are changed by transactions.
+struct Volume {
+    sample: Sample,
+    device: Arc<MemDevice>,
+    transactions: Arc<Transactions>,
+    /// Where the file's blocks are, what is in them, and since when they are free of metadata.
+    blocks: Vec<(u64, u64, Option<Tid>)>,
+    version: u64,
+    size: usize,
+}
+
+fn content(version: u64, size: usize) -> Vec<u8> {
+    let mut bytes = version.to_be_bytes().repeat(size / 8);
+    if version % 5 == 4 {
+        bytes[..4].copy_from_slice(&raw::MAGIC.to_be_bytes());
+    }
+    bytes
+}
+
+impl Volume {
+    fn new(mke2fs: &[&str], features: JournalFeatures) -> Self {
+        let sample = Sample::new(mke2fs);
+        let size = usize::try_from(block_size(&sample.image)).unwrap();
+        let file = sample.folder.path().join("file");
+        fs::write(&file, content(1, size).repeat(BLOCKS)).unwrap();
+        sample.debugfs(&[&format!("write {} file", file.display())]);
+        let image = sample.image.to_str().unwrap();
+        let list = call("debugfs", ["-R", "blocks /file", image]).unwrap();
+        let list = String::from_utf8(list.stdout).unwrap();
+        let numbers: Vec<u64> = list.split_whitespace().map(|number| number.parse().unwrap()).collect();
+        let device = Arc::new(MemDevice::new(fs::read(&sample.image).unwrap()));
+        let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        // An indirect file's own blocks are among them, and are not to be changed.
+        let holds_data = |number: &u64| {
+            let mut block = vec![0xff; size];
+            shared.read_at(number * size as u64, &mut block).unwrap();
+            block == content(1, size)
+        };
+        let blocks: Vec<_> = numbers.into_iter().filter(holds_data).map(|number| (number, 1, None)).collect();
+        assert_eq!(blocks.len(), BLOCKS);
+        let len = u32::try_from(size).unwrap();
+        let runs = journal_runs(&sample.image);
+        let journal = Journal::open(Arc::clone(&shared), len, runs).unwrap();
+        let writer = JournalWriter::open(journal, features).unwrap();
+        let cache = Arc::new(Cache::new(shared, len, 1 << 20));
+        let options = common::world::options();
+        let transactions = Transactions::new(cache, Log::Jbd2(writer), options, Arc::new(NoHooks));
+        Self { sample, device, transactions, blocks, version: 1, size }
+    }
+
+    /// Changes, gives up and overwrites blocks at random.
+    fn be_busy(&mut self, random: &mut Random, steps: usize) {
+        let some = |random: &mut Random, below: usize| usize::try_from(random.below(below as u64)).unwrap();
+        for _ in 0..steps {
+            let count = 1 + some(random, 12);
+            let mut txn = self.transactions.begin(Credits(u32::try_from(count).unwrap())).unwrap();
+            for _ in 0..count {
+                let (number, version, free) = &mut self.blocks[some(random, BLOCKS)];
+                let durable = self.transactions.durable();
+                if free.is_some_and(|tid| tid.is_after(durable)) {
+                    continue;
+                }
+                self.version += 1;
+                if random.below(20) == 0 && free.is_none() {
+                    txn.revoke(*number);
+                    *free = Some(txn.tid());
+                } else {
+                    let taken =
+                        if free.is_some() { txn.take_new(*number) } else { txn.take(*number) }.unwrap();
+                    txn.edit(&taken).copy_from_slice(&content(self.version, self.size));
+                    (*version, *free) = (self.version, None);
+                }
+            }
+            txn.commit();
+            if random.below(3) == 0 {
+                self.transactions.sync().unwrap();
+                self.overwrite_free();
+            }
+        }
+        self.transactions.sync().unwrap();
+        self.overwrite_free();
+    }
+
+    /// What is free for good gets data, around the journal.
+    fn overwrite_free(&mut self) {
+        for (number, version, _) in self.blocks.iter_mut().filter(|(_, _, free)| free.is_some()) {
+            self.version += 1;
+            *version = self.version;
+            self.device.write_at(*number * self.size as u64, &content(self.version, self.size)).unwrap();
+        }
+    }
+
+    /// Writes the image as it is, in want of recovery.
+    fn crash(&self) -> std::path::PathBuf {
+        let mut bytes = self.device.snapshot();
+        let super_block = &mut bytes[1024..2048];
+        super_block[0x60] |= 0x4; // EXT4_FEATURE_INCOMPAT_RECOVER
+        let sum = crc32c(!0, &super_block[..0x3fc]);
+        if super_block[0x65] & 0x4 != 0 {
+            super_block[0x3fc..].copy_from_slice(&sum.to_le_bytes());
+        }
+        let image = self.sample.folder.path().join("crashed");
+        fs::write(&image, bytes).unwrap();
+        image
+    }
+
+    /// Whether the file is as it was committed, in the eyes of the kernel, which replays first.
+    fn judge_by_kernel(&self, image: &Path) {
+        let copy = image.with_extension("kernel");
+        fs::copy(image, &copy).unwrap();
+        let mount = LoopMount::new(&copy, "").unwrap();
+        let found = fs::read(mount.path().join("file")).unwrap();
+        mount.unmount().unwrap();
+        self.judge(found.chunks(self.size));
+    }
+
+    fn judge<'b>(&self, found: impl Iterator<Item = &'b [u8]>) {
+        for (found, (number, version, _)) in found.zip(&self.blocks) {
+            assert!(found == content(*version, self.size), "block {number} is not version {version}");
+        }
+    }
+}
+
+#[test]
+fn the_kernel_and_e2fsck_replay_what_we_committed() {
+    if !kernel_oracles() {
+        return;
+    }
+    let features = |checksums, wide| JournalFeatures { checksums, wide };
+    let cases: &[(&[&str], JournalFeatures)] = &[
+        (&["-t", "ext4", "-b", "4096"], features(Checksums::V3, true)),
+        (&["-t", "ext4", "-b", "1024", "-J", "size=1"], features(Checksums::V3, true)),
+        (&["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "^64bit"], features(Checksums::V3, false)),
+        (&["-t", "ext4", "-b", "1024", "-J", "size=1"], features(Checksums::V2, true)),
+        (
+            &["-t", "ext4", "-b", "2048", "-J", "size=2", "-O", "^metadata_csum"],
+            features(Checksums::None, true),
+        ),
+        (&["-t", "ext3", "-b", "1024", "-J", "size=1"], features(Checksums::None, false)),
+    ];
+    for (seed, (mke2fs, features)) in (1..).zip(cases) {
+        println!("{mke2fs:?}, {features:?}, seed {seed}");
+        let mut volume = Volume::new(mke2fs, *features);
+        let mut random = Random::new(seed);
+        let (mut revoked, mut wrapped) = (0, 0);
+        for steps in [30, 400] {
+            volume.be_busy(&mut random, steps);
+            let image = volume.crash();
+            let journal = images::open(&image);
+            let replayed = compare(&image, &journal, &[]);
+            volume.judge_by_kernel(&image);
+            // Ours onto the device, then as it is read back.
+            let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new(fs::read(&image).unwrap()));
+            let size = block_size(&image);
+            let mut journal = Journal::open(Arc::clone(&device), size, journal_runs(&image)).unwrap();
+            let count = dumped(&image, "Block count:").parse().unwrap();
+            assert_eq!(journal.recover(&device, count).unwrap(), replayed.summary);
+            let cache = Cache::new(device, size, 0);
+            let blocks: Vec<_> =
+                volume.blocks.iter().map(|(number, ..)| cache.get(*number).unwrap()).collect();
+            volume.judge(blocks.iter().map(|block| &block[..]));
+            revoked += replayed.summary.revoked;
+            wrapped += usize::from(replayed.summary.head < images::open(&image).super_block().start);
+        }
+        assert!(
+            volume.transactions.stats().checkpoints > 0 && revoked > 0 && wrapped > 0,
+            "{revoked} {wrapped}"
+        );
+    }
+}
