@@ -27,6 +27,7 @@ use obento_journal::{CommitOptions, Credits, Log, Tid, Transactions, Txn};
 use crate::allocator::Allocator;
 use crate::map::PromiseTable;
 use crate::volume::Volume;
+use crate::xattr::Shares;
 use orphans::Orphans;
 
 pub use inode_edit::{InodeEdit, Time};
@@ -57,6 +58,7 @@ pub struct Writer {
     locks: InodeLocks,
     orphans: Orphans,
     promises: PromiseTable,
+    shares: Shares,
     clock: Arc<dyn Clock>,
     mode: DataMode,
 }
@@ -84,6 +86,7 @@ impl Writer {
             locks: InodeLocks::new(),
             orphans,
             promises: PromiseTable::default(),
+            shares: Shares::default(),
             clock,
             mode: journalling.mode,
         })
@@ -112,6 +115,11 @@ impl Writer {
     /// Space that is promised to files.
     pub(crate) fn promises(&self) -> &PromiseTable {
         &self.promises
+    }
+
+    /// What files share of their attributes.
+    pub(crate) fn shares(&self) -> &Shares {
+        &self.shares
     }
 
     /// What is promised of the data of files.

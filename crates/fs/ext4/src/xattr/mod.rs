@@ -7,18 +7,29 @@
 //! Source: Linux Documentation/filesystems/ext4/attributes.rst; fs/ext4/xattr.c; e2fsprogs lib/ext2fs/ext_attr.c.
 
 mod area;
-#[allow(dead_code, reason = "called by what sets attributes")]
+#[allow(dead_code, reason = "called by the glue of the contract")]
+mod block;
+#[allow(dead_code, reason = "called by the glue of the contract")]
+mod change;
+#[allow(dead_code, reason = "called by the glue of the contract")]
 mod hash;
-#[allow(dead_code, reason = "called by what writes inline data")]
+#[allow(dead_code, reason = "called by the glue of the contract")]
 mod inline;
-#[allow(dead_code, reason = "called by what sets attributes")]
+#[allow(dead_code, reason = "called by the glue of the contract")]
 mod name;
-#[allow(dead_code, reason = "called by what sets attributes")]
+#[allow(dead_code, reason = "called by the glue of the contract")]
 mod plan;
-#[allow(dead_code, reason = "called by what sets attributes")]
+mod share;
+#[allow(dead_code, reason = "called by the glue of the contract")]
+mod store;
+#[allow(dead_code, reason = "called by the glue of the contract")]
 mod table;
 #[cfg(test)]
 mod tests;
+#[allow(dead_code, reason = "called by the glue of the contract")]
+mod values;
+#[cfg(test)]
+mod volume_tests;
 
 use alloc::vec::Vec;
 
@@ -29,6 +40,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 #[allow(unused_imports, reason = "called by what writes inline data")]
 pub(crate) use inline::{inline_rest_max, with_inline_rest};
+pub(crate) use store::Shares;
+#[allow(unused_imports)]
+pub(crate) use values::Dead;
 
 use area::{Area, Entry, VALUE_MAX};
 use hash::words;
@@ -38,6 +52,7 @@ use crate::acl;
 use crate::checksum::Crc;
 use crate::inode::{Inode, InodeFlags};
 use crate::raw::{RawInode, RawXattrHeader};
+use crate::unit::VolBlock;
 use crate::volume::Volume;
 
 /// `EXT4_XATTR_MAGIC`.
@@ -102,7 +117,10 @@ impl Volume {
 
     /// The block of attributes, proved. The caller's inode names it, others may too.
     fn xattr_block(&self, inode: &Inode) -> Result<Option<Block>> {
-        let Some(number) = inode.xattr_block() else { return Ok(None) };
+        inode.xattr_block().map(|number| self.xattr_block_at(inode, number)).transpose()
+    }
+
+    fn xattr_block_at(&self, inode: &Inode, number: VolBlock) -> Result<Block> {
         let structure = Structure::Xattr(inode.ino());
         let block = self.data_block(number, structure)?;
         let Ok((header, rest)) = RawXattrHeader::ref_from_prefix(&block) else {
@@ -128,7 +146,7 @@ impl Volume {
             }
             block.set_verified();
         }
-        Ok(Some(block))
+        Ok(block)
     }
 
     /// A value that has its own inode: proved by a hash, or in the old style of Lustre by pointing back to its owner.

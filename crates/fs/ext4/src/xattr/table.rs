@@ -155,10 +155,10 @@ impl<'a> Table<'a> {
         self.attributes.iter().find(|held| held.name == *name).map(|held| held.value)
     }
 
-    /// The inodes that hold values of this table.
-    pub(super) fn value_inodes(&self) -> impl Iterator<Item = u32> {
+    /// The inodes that hold values of this table, with the hashes of their entries.
+    pub(super) fn value_inodes(&self) -> impl Iterator<Item = (u32, u32)> {
         self.attributes.iter().filter_map(|held| match held.value {
-            Value::Inode { ino, .. } => Some(ino),
+            Value::Inode { ino, hash, .. } => Some((ino, hash)),
             Value::Here(_) => None,
         })
     }

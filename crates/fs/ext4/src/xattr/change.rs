@@ -1,0 +1,74 @@
+//! Setting and removing an attribute as one change of a volume.
+//!
+//! Locking: the inode's lock, exclusive; a transaction; then as in [`super::store`].
+
+use alloc::borrow::Cow;
+
+use obento_base::{Error, Ino, Result};
+use obento_driver::XattrMode;
+
+use super::name::StoredName;
+use super::store::Change;
+use super::values::Dead;
+use crate::acl;
+use crate::writer::Writer;
+
+/// `XATTR_SIZE_MAX` of Linux include/uapi/linux/limits.h.
+const SIZE_MAX: usize = 65_536;
+
+impl Writer {
+    /// Sets attribute `name` of `ino`. Errors, the first that holds: NotSupported for a name space that the format
+    /// lacks; Exists or NoData as `mode` asks; OutOfRange; Invalid for what is no access control list; NoSpace.
+    pub(crate) fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        let name = StoredName::parse(name)?;
+        self.with_space(|| self.set_once(ino, name, value, mode))
+    }
+
+    fn set_once(&self, ino: Ino, name: StoredName<'_>, value: &[u8], mode: XattrMode) -> Result<()> {
+        let _locked = self.locks().write(&[ino]);
+        let inode = self.volume().user_inode(ino)?;
+        let is_there = self.volume().has_xattr(&inode, &name)?;
+        match mode {
+            XattrMode::Create if is_there => return Err(Error::Exists),
+            XattrMode::Replace if !is_there => return Err(Error::NoData),
+            _ => name.expect_short()?,
+        }
+        if value.len() > SIZE_MAX {
+            return Err(Error::OutOfRange);
+        }
+        let stored = if name.is_acl() { Cow::Owned(acl::from_xattr(value)?) } else { Cow::Borrowed(value) };
+        self.change_in_transaction(ino, name, Change::Set(&stored, mode), stored.len())
+    }
+
+    /// Removes attribute `name` of `ino`. Errors: NoData.
+    pub(crate) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        let name = StoredName::parse(name).map_err(|_| Error::NoData)?;
+        // Where others share the block, the inode needs one of its own.
+        self.with_space(|| {
+            let _locked = self.locks().write(&[ino]);
+            self.change_in_transaction(ino, name, Change::Remove, 0)
+        })
+    }
+
+    /// The inode's lock is held.
+    fn change_in_transaction(
+        &self,
+        ino: Ino,
+        name: StoredName<'_>,
+        change: Change<'_>,
+        len: usize,
+    ) -> Result<()> {
+        let credits = self.xattr_change_cost(&self.volume().user_inode(ino)?, len)?;
+        let mut txn = self.begin(credits)?;
+        let mut edit = self.edit_inode(&mut txn, ino)?;
+        let mut dead = Dead::default();
+        let done = self.change_xattr(&mut txn, &mut edit, name, change, &mut dead);
+        if done.is_ok() {
+            edit.touch(self.now());
+            self.store_inode(&mut txn, &edit);
+        }
+        // After an error, too: what was taken meanwhile has been given back in the same transaction.
+        txn.commit();
+        done
+    }
+}

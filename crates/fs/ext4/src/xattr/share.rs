@@ -1,0 +1,115 @@
+//! What can be shared: blocks of attributes and inodes of values, by their hashes.
+//!
+//! An entry is a hint. Whoever finds one reads what it names and compares.
+//! Invariant: nothing is named that is free, because who frees a block or a value's inode removes it here first; a
+//! block with as many users as the format counts is not named either.
+//! Invariant: the number of entries is bounded; the oldest go.
+//! Source: Linux fs/mbcache.c, as fs/ext4/xattr.c uses it.
+
+use alloc::collections::VecDeque;
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+
+/// How many blocks, and how many inodes, are remembered.
+const CAPACITY: usize = 16_384;
+/// How many with one hash: more are not looked through.
+const SAME_HASH: usize = 8;
+
+/// Numbers by hash.
+#[derive(Debug, Default)]
+pub(crate) struct Hints {
+    by_hash: HashMap<u32, Bucket>,
+    /// In the order in which they came; those that were removed stay here until they are reached.
+    order: VecDeque<(u32, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    numbers: [u64; SAME_HASH],
+    len: usize,
+}
+
+impl Bucket {
+    fn held(&self) -> &[u64] {
+        self.numbers.get(..self.len).unwrap_or_default()
+    }
+
+    fn push(&mut self, number: u64) -> bool {
+        let Some(slot) = self.numbers.get_mut(self.len) else { return false };
+        *slot = number;
+        self.len = self.len.saturating_add(1);
+        true
+    }
+
+    fn remove(&mut self, number: u64) {
+        let Some(at) = self.held().iter().position(|&held| held == number) else { return };
+        let last = self.len.saturating_sub(1);
+        self.numbers.swap(at, last);
+        self.len = last;
+    }
+}
+
+impl Hints {
+    /// Remembers `number`; 0 is the hash of what is not shared. Memory that is not there only costs sharing.
+    pub(crate) fn insert(&mut self, hash: u32, number: u64) {
+        if hash == 0 || self.find(hash).contains(&number) {
+            return;
+        }
+        if self.by_hash.try_reserve(1).is_err() || self.order.try_reserve(1).is_err() {
+            return;
+        }
+        while self.order.len() >= CAPACITY {
+            let Some((hash, number)) = self.order.pop_front() else { break };
+            self.remove(hash, number);
+        }
+        if self.by_hash.entry(hash).or_default().push(number) {
+            self.order.push_back((hash, number));
+        }
+    }
+
+    /// Forgets `number`.
+    pub(crate) fn remove(&mut self, hash: u32, number: u64) {
+        let Entry::Occupied(mut bucket) = self.by_hash.entry(hash) else { return };
+        bucket.get_mut().remove(number);
+        if bucket.get().len == 0 {
+            bucket.remove();
+        }
+    }
+
+    /// What is known with this hash.
+    pub(crate) fn find(&self, hash: u32) -> &[u64] {
+        self.by_hash.get(&hash).map(Bucket::held).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_found_by_hash_until_they_are_removed() {
+        let mut hints = Hints::default();
+        for number in [3, 4, 4, 5] {
+            hints.insert(9, number);
+        }
+        hints.insert(0, 6);
+        assert_eq!(hints.find(9), [3, 4, 5]);
+        hints.remove(9, 3);
+        assert_eq!((hints.find(9), hints.find(0)), (&[5, 4][..], &[][..]));
+        hints.remove(9, 4);
+        hints.remove(9, 5);
+        assert!(hints.by_hash.is_empty());
+    }
+
+    #[test]
+    fn the_oldest_go_where_there_are_too_many() {
+        let mut hints = Hints::default();
+        let numbers = 1..=u32::try_from(CAPACITY).unwrap() + 10;
+        numbers.for_each(|number| hints.insert(number, number.into()));
+        assert_eq!((hints.find(10), hints.find(11)), (&[][..], &[11][..]));
+        assert_eq!(hints.order.len(), CAPACITY);
+        (0..100).for_each(|number| hints.insert(7, number));
+        assert_eq!(hints.find(7).len(), SAME_HASH);
+    }
+}

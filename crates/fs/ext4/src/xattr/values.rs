@@ -1,0 +1,176 @@
+//! Inodes that hold values, and the count of who names them.
+//!
+//! On disk: `i_atime` holds the value's hash; the seconds of `i_ctime` and the low half of `i_version` hold the count.
+//! Invariant: one with a count has link count 1; with none it has link count 0 and is on the orphan list.
+//! Locking: under [`super::store::Shares`], in place of the inode's own lock.
+//! Source: Linux fs/ext4/xattr.c `ext4_xattr_inode_create`, `ext4_xattr_inode_update_ref`,
+//! `ext4_xattr_inode_cache_find`.
+
+use alloc::vec::Vec;
+
+use obento_base::wire::join;
+use obento_base::{DeviceNumber, Error, Feature, FileKind, Ino, Mode, Result, Timestamp};
+use obento_driver::NewNode;
+use obento_journal::Txn;
+
+use super::store::Known;
+use crate::inode::{Inode, InodeFlags};
+use crate::volume::Volume;
+use crate::writer::{InodeEdit, Time, Writer};
+
+/// Value inodes that nobody names any more: on the orphan list, to be evicted after the transaction.
+#[must_use]
+#[derive(Debug, Default)]
+pub(crate) struct Dead(pub(crate) Vec<Ino>);
+
+/// A value's inode and how its count changes.
+struct Counted {
+    edit: InodeEdit,
+    count: u64,
+    delta: i64,
+    is_new: bool,
+}
+
+/// Changes of counts, gathered so that what comes and goes in one change costs nothing.
+#[derive(Default)]
+pub(super) struct Counts(Vec<Counted>);
+
+/// Whether `holder` is one of Lustre's, which belongs to one owner and is not counted: `ext4_xattr_inode_iget`.
+fn is_lustre(holder: &InodeEdit, owner: &InodeEdit, entry_hash: u32) -> bool {
+    entry_hash != holder.raw().i_atime.get()
+        && u64::from(holder.raw().i_mtime.get()) == owner.ino().0
+        && holder.generation() == owner.generation()
+}
+
+impl Counts {
+    /// Counts inode `ino`, which an entry with `entry_hash` names, `delta` times more. Answers whether it is one of
+    /// Lustre's. Errors: Corrupt for one that holds no value.
+    pub(super) fn add(
+        &mut self,
+        writer: &Writer,
+        txn: &mut Txn<'_>,
+        owner: &InodeEdit,
+        (ino, entry_hash): (u32, u32),
+        delta: i64,
+    ) -> Result<bool> {
+        let ino = Ino(ino.into());
+        if let Some(known) = self.0.iter_mut().find(|counted| counted.edit.ino() == ino) {
+            known.delta = known.delta.saturating_add(delta);
+            return Ok(is_lustre(&known.edit, owner, entry_hash));
+        }
+        let edit = writer.edit_inode(txn, ino)?;
+        if !edit.has(InodeFlags::EA_INODE) || ino == owner.ino() {
+            return Err(edit.inode()?.bad_field("i_flags", 0x20, edit.flags().bits()));
+        }
+        let lustre = is_lustre(&edit, owner, entry_hash);
+        let count = if lustre { 1 } else { join(edit.raw().l_i_version.get(), edit.raw().i_ctime.get()) };
+        self.0.try_reserve(1)?;
+        self.0.push(Counted { edit, count, delta, is_new: false });
+        Ok(lustre)
+    }
+
+    /// Takes up a new inode, which is not counted yet.
+    fn push_new(&mut self, edit: InodeEdit) {
+        self.0.push(Counted { edit, count: 0, delta: 0, is_new: true });
+    }
+
+    /// Counts the new inode `ino` once.
+    pub(super) fn count_new(&mut self, ino: u32) {
+        if let Some(new) = self.0.iter_mut().find(|counted| counted.edit.ino() == Ino(ino.into())) {
+            new.delta = new.delta.saturating_add(1);
+        }
+    }
+
+    /// Stores what was made, as dead, and nothing else.
+    pub(super) fn undo(mut self, writer: &Writer, txn: &mut Txn<'_>, known: &mut Known, dead: &mut Dead) {
+        self.0.retain(|counted| counted.is_new);
+        self.0.iter_mut().for_each(|counted| counted.delta = 0);
+        self.store(writer, txn, known, dead);
+    }
+
+    /// Writes the counts; who has none left is dead. What is not to be had on the way leaves an inode that nobody
+    /// names, for a check to find.
+    pub(super) fn store(self, writer: &Writer, txn: &mut Txn<'_>, known: &mut Known, dead: &mut Dead) {
+        for mut counted in self.0 {
+            if counted.delta == 0 && !counted.is_new {
+                continue;
+            }
+            let count = counted.count.saturating_add_signed(counted.delta);
+            let edit = &mut counted.edit;
+            set_count(edit, count);
+            let hash = edit.raw().i_atime.get();
+            if count == 0 {
+                known.values.remove(hash, edit.ino().0);
+                edit.set_links(0);
+                match writer.add_orphan(txn, edit) {
+                    Ok(()) => dead.0.push(edit.ino()),
+                    Err(error) => writer.note_error(error),
+                }
+            } else if counted.is_new {
+                known.values.insert(hash, edit.ino().0);
+            }
+            writer.store_inode(txn, edit);
+        }
+    }
+}
+
+fn set_count(edit: &mut InodeEdit, count: u64) {
+    let (low, high) = obento_base::wire::split(count);
+    edit.set_version(low.into());
+    edit.stamp(Time::Change, Timestamp::new(high.into(), 0));
+}
+
+impl Volume {
+    /// An inode among `known` that holds `value`.
+    pub(super) fn find_value(&self, known: &Known, value: &[u8], hash: u32) -> Option<u32> {
+        let holds = |number: &&u64| {
+            let Ok(holder) = self.inode(Ino(**number)) else { return false };
+            let mut held = Vec::new();
+            if !holder.has(InodeFlags::EA_INODE)
+                || holder.size() != obento_base::wire::to_u64(value.len())
+                || held.try_reserve_exact(value.len()).is_err()
+            {
+                return false;
+            }
+            held.resize(value.len(), 0);
+            self.read_inode_data(&holder, 0, &mut held).is_ok() && held == value
+        };
+        known.values.find(hash).iter().find(holds).and_then(|&number| u32::try_from(number).ok())
+    }
+}
+
+impl Writer {
+    /// A new inode with `value`, owned as `owner` is, among `counts`. Whatever is answered, `counts` stores what was
+    /// made. Errors: NoSpace.
+    pub(super) fn new_value_inode(
+        &self,
+        txn: &mut Txn<'_>,
+        owner: &InodeEdit,
+        value: &[u8],
+        hash: u32,
+        counts: &mut Counts,
+    ) -> Result<u32> {
+        counts.0.try_reserve(1)?;
+        let (uid, gid) = owner.owner();
+        let node = NewNode {
+            kind: FileKind::Regular,
+            mode: Mode::new(0o600),
+            uid,
+            gid,
+            rdev: DeviceNumber::default(),
+            target: b"",
+        };
+        let root: Inode = self.volume().inode(crate::super_block::ROOT_INO)?;
+        let mut edit = self.new_inode(txn, &root, &node)?;
+        edit.insert_flags(InodeFlags::EA_INODE);
+        edit.stamp(Time::Access, Timestamp::new(hash.into(), 0));
+        let written = self.write_value(txn, &mut edit, value);
+        let ino = u32::try_from(edit.ino().0).map_err(|_| Error::OutOfRange);
+        counts.push_new(edit);
+        written.and(ino)
+    }
+
+    fn write_value(&self, _txn: &mut Txn<'_>, _edit: &mut InodeEdit, _value: &[u8]) -> Result<()> {
+        Err(Error::Unsupported(Feature::Named("a value in an inode of its own")))
+    }
+}

@@ -1,0 +1,238 @@
+//! Attributes on real volumes, judged by e2fsck and by the kernel.
+
+use std::collections::BTreeMap;
+use std::format;
+use std::path::Path;
+use std::string::String;
+use std::sync::Arc;
+use std::vec;
+use std::vec::Vec;
+
+use obento_base::{Error, Ino, Name, Timestamp};
+use obento_block::BlockDevice;
+use obento_driver::{Journalling, OpenOptions, XattrMode};
+use obento_env::{FixedClock, NO_CLOCK};
+use obento_host::FileDevice;
+use obento_journal::Log;
+use obento_testkit::oracle::{LoopMount, Oracle, call};
+use obento_testkit::require;
+use rustix::fs::XattrFlags;
+
+use crate::super_block::ROOT_INO;
+use crate::writer::Writer;
+
+const FILES: usize = 24;
+
+/// All attributes of all files.
+type Model = BTreeMap<(String, Vec<u8>), Vec<u8>>;
+
+/// A volume of 64 MiB with `files` empty files `f0` and so on.
+fn image(folder: &Path, arguments: &[&str], files: usize) -> std::path::PathBuf {
+    let (source, image) = (folder.join("source"), folder.join("image"));
+    std::fs::create_dir(&source).unwrap();
+    (0..files).for_each(|n| std::fs::write(source.join(format!("f{n}")), "").unwrap());
+    std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let fixed = ["-q", "-F", "-t", "ext4", "-d", source.to_str().unwrap()];
+    call("mke2fs", fixed.iter().chain(arguments).chain(&[image.to_str().unwrap()])).unwrap();
+    image
+}
+
+fn writer(image: &Path) -> Writer {
+    let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open_writable(image).unwrap());
+    let volume = crate::open_volume(device, &OpenOptions::new(Arc::new(NO_CLOCK))).unwrap();
+    let clock = Arc::new(FixedClock(Timestamp::new(1_800_000_000, 0)));
+    Writer::new(Arc::new(volume), Log::None, clock, &Journalling::default()).unwrap()
+}
+
+fn find(writer: &Writer, file: &str) -> Ino {
+    let root = writer.volume().inode(ROOT_INO).unwrap();
+    writer.volume().current_lookup(&root, Name::new(file.as_bytes()).unwrap()).unwrap()
+}
+
+fn close(writer: Writer, image: &Path) {
+    writer.txns().close().unwrap();
+    drop(writer);
+    call("e2fsck", ["-fn", image.to_str().unwrap()]).unwrap();
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % end as u64).unwrap()
+    }
+}
+
+fn acl(uid: u8) -> Vec<u8> {
+    let entry = |tag: u8, perm: u8, id: [u8; 4]| [&[tag, 0, perm, 0][..], &id].concat();
+    let all = [255; 4];
+    let (user, group) = (entry(1, 6, all), entry(4, 4, all));
+    [vec![2, 0, 0, 0], user, entry(2, 4, [uid, 0, 0, 0]), group, entry(16, 4, all), entry(32, 4, all)]
+        .concat()
+}
+
+/// A name and a value for it; few of each, so that blocks come to be equal.
+fn pick(random: &mut Random, longest: usize) -> (Vec<u8>, Vec<u8>) {
+    match random.below(9) {
+        0 => (b"system.posix_acl_access".to_vec(), acl(u8::try_from(random.below(2)).unwrap())),
+        n => {
+            let name = ["user.a", "user.bc", "trusted.t", "security.s", "user.a_longer_name"][n % 5];
+            let len = [0, 3, 40, 200, longest][random.below(5)];
+            (name.as_bytes().to_vec(), vec![u8::try_from(random.below(3)).unwrap() + b'x'; len])
+        }
+    }
+}
+
+/// Changes attributes at random, in step with `model`.
+fn change_some(writer: &Writer, model: &mut Model, random: &mut Random, longest: usize, steps: usize) {
+    for _ in 0..steps {
+        let file = format!("f{}", random.below(FILES));
+        let (name, value) = pick(random, longest);
+        let (ino, key) = (find(writer, &file), (file, name));
+        if random.below(4) == 0 {
+            let expected = model.remove(&key).map(drop).ok_or(Error::NoData);
+            assert_eq!(writer.remove_xattr(ino, &key.1), expected, "{key:?}");
+            continue;
+        }
+        match writer.set_xattr(ino, &key.1, &value, XattrMode::Set) {
+            Ok(()) => drop(model.insert(key, value)),
+            Err(error) => assert_eq!(error, Error::NoSpace),
+        }
+    }
+}
+
+fn read_all(writer: &Writer) -> Model {
+    let mut all = Model::new();
+    for file in (0..FILES).map(|n| format!("f{n}")) {
+        let inode = writer.volume().inode(find(writer, &file)).unwrap();
+        let mut names = vec![];
+        writer.volume().list_xattrs(&inode, &mut |name| names.push(name.to_vec())).unwrap();
+        for name in names {
+            let value = writer.volume().get_xattr(&inode, &name).unwrap();
+            all.insert((file.clone(), name), value);
+        }
+    }
+    all
+}
+
+fn kernel_reads(image: &Path) -> Model {
+    let mount = LoopMount::new(image, "ro").unwrap();
+    let mut all = Model::new();
+    for file in (0..FILES).map(|n| format!("f{n}")) {
+        let path = mount.path().join(&file);
+        let mut names = vec![0; 65_536];
+        let len = rustix::fs::listxattr(&path, &mut names).unwrap();
+        for name in names[..len].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+            let mut value = vec![0; 65_536];
+            let len = rustix::fs::getxattr(&path, name, &mut value).unwrap();
+            all.insert((file.clone(), name.to_vec()), value[..len].to_vec());
+        }
+    }
+    mount.unmount().unwrap();
+    all
+}
+
+/// The kernel gives half of the files attributes that equal each other.
+fn kernel_writes(image: &Path, model: &mut Model) {
+    let mount = LoopMount::new(image, "").unwrap();
+    for n in (0..FILES).step_by(2) {
+        let (file, name, value) = (format!("f{n}"), "user.by_the_kernel", [b'k'; 300]);
+        match rustix::fs::setxattr(mount.path().join(&file), name, &value, XattrFlags::empty()) {
+            Ok(()) => drop(model.insert((file, name.into()), value.to_vec())),
+            Err(errno) => assert_eq!(errno, rustix::io::Errno::NOSPC),
+        }
+    }
+    mount.unmount().unwrap();
+}
+
+fn round_trip(arguments: &[&str], longest: usize, seed: u64) {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck"), Oracle::LoopMount]) {
+        return;
+    }
+    std::eprintln!("mke2fs {arguments:?}, seed {seed:#x}");
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), arguments, FILES);
+    let (mut model, mut random) = (Model::new(), Random(seed));
+    for _ in 0..3 {
+        let writer = writer(&image);
+        change_some(&writer, &mut model, &mut random, longest, 150);
+        assert_eq!(read_all(&writer), model);
+        close(writer, &image);
+        assert_eq!(kernel_reads(&image), model);
+        kernel_writes(&image, &mut model);
+    }
+    let writer = writer(&image);
+    for (file, name) in model.keys() {
+        writer.remove_xattr(find(&writer, file), name).unwrap();
+    }
+    close(writer, &image);
+    assert_eq!(kernel_reads(&image), Model::new());
+}
+
+#[test]
+fn the_kernel_reads_what_was_set_in_inodes_and_blocks() {
+    round_trip(&["-b", "4096"], 3000, 0x1111);
+}
+
+#[test]
+fn the_kernel_reads_what_was_set_with_small_blocks_and_inodes() {
+    round_trip(&["-b", "1024", "-I", "128", "-O", "^metadata_csum,^64bit"], 700, 0x2222);
+}
+
+#[test]
+fn the_kernel_reads_what_was_set_beside_inline_data_and_in_clusters() {
+    round_trip(&["-b", "4096", "-O", "inline_data,bigalloc", "-C", "16384"], 3000, 0x3333);
+}
+
+#[test]
+fn a_block_is_shared_by_equals_and_freed_with_the_last() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), &["-b", "1024", "-I", "128"], FILES);
+    let writer = writer(&image);
+    let inodes: Vec<_> = (0..FILES).map(|n| find(&writer, &format!("f{n}"))).collect();
+    let block = |ino: Ino| writer.volume().inode(ino).unwrap().xattr_block();
+    let free = || writer.allocator().totals().free_blocks;
+    let before = free();
+    for &ino in &inodes {
+        writer.set_xattr(ino, b"user.a", b"the same", XattrMode::Set).unwrap();
+    }
+    assert_eq!(before - free(), 1);
+    writer.set_xattr(inodes[0], b"user.a", b"another", XattrMode::Set).unwrap();
+    assert_ne!(block(inodes[0]), block(inodes[1]));
+    writer.set_xattr(inodes[0], b"user.a", b"the same", XattrMode::Set).unwrap();
+    assert_eq!(block(inodes[0]), block(inodes[1]));
+    for &ino in &inodes {
+        writer.remove_xattr(ino, b"user.a").unwrap();
+    }
+    assert_eq!((block(inodes[5]), free()), (None, before));
+    assert_eq!(writer.remove_xattr(inodes[5], b"user.a"), Err(Error::NoData));
+    close(writer, &image);
+}
+
+#[test]
+fn a_block_has_at_most_1024_users() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), &["-b", "1024", "-I", "128"], 1030);
+    let writer = writer(&image);
+    let inodes: Vec<_> = (0..1030).map(|n| find(&writer, &format!("f{n}"))).collect();
+    for &ino in &inodes {
+        writer.set_xattr(ino, b"user.a", b"the same", XattrMode::Set).unwrap();
+    }
+    let block = |n: usize| writer.volume().inode(inodes[n]).unwrap().xattr_block();
+    assert!(block(0) == block(1023) && block(1024) == block(1029) && block(0) != block(1024));
+    // One user less: the next one joins again.
+    writer.remove_xattr(inodes[5], b"user.a").unwrap();
+    writer.remove_xattr(inodes[1029], b"user.a").unwrap();
+    (0..2).for_each(|_| writer.set_xattr(inodes[5], b"user.a", b"the same", XattrMode::Set).unwrap());
+    assert!(block(5).is_some());
+    close(writer, &image);
+}
