@@ -5,14 +5,16 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::ops::Range;
+use core::ops::{ControlFlow, Range};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use obento_base::{Attr, Corrupt, Error, FileKind, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, EntrySink, Extent, FileSystem, Inspect, Layout, Limits, Span, StatFs, VolumeInfo, XattrMode,
-    Xattrs,
+    Cookie, DirEntry, EntrySink, Extent, FileSystem, Inspect, Layout, Limits, Span, StatFs, VolumeInfo,
+    WritableFileSystem, XattrMode, Xattrs,
 };
+use obento_env::sync::RwLockReadGuard;
 
 use crate::feature::{Incompat, RoCompat};
 use crate::inode::{Inode, InodeFlags};
@@ -20,6 +22,7 @@ use crate::map::Blocks;
 use crate::super_block::ROOT_INO;
 use crate::unit::FileBlock;
 use crate::volume::Volume;
+use crate::writer::Writer;
 
 /// `EXT4_NAME_LEN`.
 const NAME_MAX: u32 = 255;
@@ -29,20 +32,80 @@ const OLD_LINK_MAX: u32 = 32_000;
 /// Linux's `PATH_MAX`, with its NUL.
 const PATH_MAX: u32 = 4096;
 
+/// Entries of a directory that is being changed by others which are copied at a time, so that the sink runs unlocked.
+const BATCH: usize = 128;
+
 /// An open volume behind the contract.
 pub struct Ext4 {
-    volume: Volume,
+    volume: Arc<Volume>,
+    writer: Option<Writer>,
+    closed: AtomicBool,
 }
 
 impl Ext4 {
     /// Shows `volume`.
     pub fn new(volume: Volume) -> Self {
-        Self { volume }
+        Self { volume: Arc::new(volume), writer: None, closed: AtomicBool::new(false) }
+    }
+
+    /// Shows and changes the volume of `writer`.
+    pub(crate) fn writing(writer: Writer) -> Self {
+        let volume = Arc::clone(writer.volume());
+        Self { volume, writer: Some(writer), closed: AtomicBool::new(false) }
     }
 
     /// The mounted state.
     pub fn volume(&self) -> &Volume {
         &self.volume
+    }
+
+    /// What changes the volume, until it is closed.
+    pub(crate) fn writer(&self) -> Option<&Writer> {
+        self.writer.as_ref().filter(|_| !self.closed.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn end_writing(&self) -> Result<()> {
+        let Some(writer) = self.writer() else { return Ok(()) };
+        writer.close()?;
+        self.closed.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Keeps others from changing `ino` meanwhile. One step over blocks that belong together; no lock is taken twice.
+    pub(crate) fn shared(&self, ino: Ino) -> Option<RwLockReadGuard<'_, ()>> {
+        self.writer().map(|writer| writer.locks().read(ino))
+    }
+
+    /// Lists a directory that others may change: some entries at a time.
+    fn list_in_batches(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
+        let mut from = from;
+        loop {
+            let (mut batch, start) = (Vec::new(), from);
+            {
+                let _shared = self.shared(dir);
+                self.volume.current_list(&self.directory(dir)?, from, &mut |entry| {
+                    batch.push(entry.map(|entry| (entry.name.to_buf(), entry.ino, entry.kind, entry.next)));
+                    if batch.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                })?;
+            }
+            let is_last = batch.len() < BATCH;
+            for entry in batch {
+                let flow = match &entry {
+                    Ok((name, ino, kind, next)) => {
+                        from = *next;
+                        sink(Ok(DirEntry { name, ino: *ino, kind: *kind, next: *next }))
+                    }
+                    Err(error) => sink(Err(*error)),
+                };
+                if flow.is_break() {
+                    return Ok(());
+                }
+            }
+            // Nothing but damage leads nowhere.
+            if is_last || from == start {
+                return Ok(());
+            }
+        }
     }
 
     /// A regular file whose bytes can be told.
@@ -125,7 +188,8 @@ impl FileSystem for Ext4 {
     }
 
     fn statfs(&self) -> Result<StatFs> {
-        Ok(self.volume.usage(self.volume.totals()))
+        let totals = self.writer.as_ref().map(|writer| writer.allocator().totals());
+        Ok(self.volume.usage(totals.unwrap_or_else(|| self.volume.totals())))
     }
 
     fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
@@ -133,6 +197,7 @@ impl FileSystem for Ext4 {
     }
 
     fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
+        let _shared = self.shared(dir);
         let ino = self.volume.current_lookup(&self.directory(dir)?, name)?;
         match self.volume.user_inode(ino) {
             Err(Error::Stale) => Err(Corrupt::UnusedInode { ino }.into()),
@@ -142,6 +207,7 @@ impl FileSystem for Ext4 {
     }
 
     fn parent(&self, dir: Ino) -> Result<Ino> {
+        let _shared = self.shared(dir);
         let inode = self.directory(dir)?;
         if dir == ROOT_INO { Ok(dir) } else { self.volume.current_parent(&inode) }
     }
@@ -151,14 +217,19 @@ impl FileSystem for Ext4 {
     }
 
     fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
-        self.volume.current_list(&self.directory(dir)?, from, sink)
+        match self.writer() {
+            Some(_) => self.list_in_batches(dir, from, sink),
+            None => self.volume.current_list(&self.directory(dir)?, from, sink),
+        }
     }
 
     fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
+        let _shared = self.shared(ino);
         self.volume.read_target(&self.volume.user_inode(ino)?)
     }
 
     fn map(&self, _layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
+        let _shared = self.shared(ino);
         let inode = self.file(ino)?;
         if range.is_empty() {
             return Err(Error::Invalid);
@@ -171,11 +242,20 @@ impl FileSystem for Ext4 {
     }
 
     fn read(&self, _layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let _shared = self.shared(ino);
         let inode = self.file(ino)?;
         Ok(self.volume.inline_data(&inode)?.copy(&inode, offset, buf))
     }
 
-    fn forget(&self, _ino: Ino) {}
+    fn forget(&self, ino: Ino) {
+        if let Some(writer) = self.writer() {
+            writer.forget(ino);
+        }
+    }
+
+    fn writable(&self) -> Option<&dyn WritableFileSystem> {
+        self.writer().map(|_| -> &dyn WritableFileSystem { self })
+    }
 
     fn inspect(&self) -> Option<&dyn Inspect> {
         Some(self)
@@ -188,11 +268,18 @@ impl FileSystem for Ext4 {
 
 impl Xattrs for Ext4 {
     fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        let _shared = self.shared(ino);
         self.volume.get_xattr(&self.volume.user_inode(ino)?, name)
     }
 
     fn list_xattrs(&self, ino: Ino, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
-        self.volume.list_xattrs(&self.volume.user_inode(ino)?, sink)
+        let mut names = Vec::new();
+        {
+            let _shared = self.shared(ino);
+            self.volume.list_xattrs(&self.volume.user_inode(ino)?, &mut |name| names.push(name.to_vec()))?;
+        }
+        names.iter().for_each(|name| sink(name));
+        Ok(())
     }
 
     fn set_xattr(&self, _ino: Ino, _name: &[u8], _value: &[u8], _mode: XattrMode) -> Result<()> {

@@ -159,6 +159,16 @@ impl Incompat {
     }
 }
 
+impl RoCompat {
+    /// The name of the first of `bits` that has one, or all of them.
+    pub(crate) fn name_of(bits: u32) -> Feature {
+        match RO_COMPAT.iter().find(|(bit, _)| bit & bits != 0) {
+            Some((_, name)) => Feature::Named(name),
+            None => Feature::Bits { set: "read-only compatible", bits: bits.into() },
+        }
+    }
+}
+
 /// The names of all bits that are set, in the order in which `dumpe2fs` prints them; a bit without a name as
 /// `FEATURE_I21`, like there.
 pub fn names(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! The ext2, ext3 and ext4 driver, reading.
+//! The ext2, ext3 and ext4 driver.
 //!
 //! One decoder serves all three: they are one format with feature bits. Decoding goes from [`raw`] structures, which
 //! mirror the bytes, to checked types ([`SuperBlock`], [`Inode`]), and never the other way about; [`Volume`] is the
@@ -34,6 +34,7 @@ mod contract;
 mod dir;
 mod fast_commit;
 mod feature;
+mod gate;
 mod group;
 mod info;
 mod inode;
@@ -49,6 +50,7 @@ mod symlink;
 mod unit;
 mod usage;
 mod volume;
+mod writable;
 #[allow(dead_code, unused_imports, reason = "taken up by the operations")]
 mod writer;
 mod xattr;

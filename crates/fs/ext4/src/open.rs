@@ -6,7 +6,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use obento_base::{Error, Result};
+use obento_base::Result;
 use obento_block::BlockDevice;
 use obento_driver::{Access, Driver, FileSystem, Notice, OpenOptions, Probe};
 
@@ -17,6 +17,7 @@ use crate::raw::RawSuperBlock;
 use crate::replay::look_behind;
 use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
 use crate::volume::Volume;
+use crate::writer::open_writer;
 
 /// The driver of ext2, ext3 and ext4.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -42,11 +43,10 @@ impl Driver for Ext4Driver {
     }
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
-        let volume = open_volume(device, options)?;
-        if options.access == Access::ReadWrite {
-            return Err(Error::ReadOnly);
+        match options.access {
+            Access::ReadOnly => Ok(Arc::new(Ext4::new(open_volume(device, options)?))),
+            Access::ReadWrite => Ok(Arc::new(Ext4::writing(open_writer(device, options)?))),
         }
-        Ok(Arc::new(Ext4::new(volume)))
     }
 }
 

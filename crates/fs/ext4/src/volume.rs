@@ -9,7 +9,7 @@ use core::mem::offset_of;
 
 use hashbrown::HashSet;
 use obento_base::wire::{to_u64, to_usize};
-use obento_base::{Corrupt, Error, Ino, Result, Structure};
+use obento_base::{Corrupt, Error, Feature, Ino, Result, Structure};
 use obento_block::{Block, BlockDevice, Cache};
 use obento_driver::Notice;
 use obento_env::sync::{Mutex, RwLock};
@@ -270,6 +270,19 @@ impl Volume {
     /// The descriptor of `group`, or a sound copy of it.
     pub fn group(&self, group: u32) -> Result<GroupDescriptor> {
         self.groups.get(&self.super_block, &self.cache, group)
+    }
+
+    /// Errors: what is wrong with the first group descriptor that is damaged; Unsupported for more groups than are
+    /// looked at.
+    pub(crate) fn check_groups(&self) -> Result<()> {
+        if self.groups.totals().is_none() {
+            return Err(Error::Unsupported(Feature::Named("writing to more than 131072 block groups")));
+        }
+        let damage = self.notices().into_iter().find_map(|notice| match notice {
+            Notice::Damaged(error) => Some(error),
+            _ => None,
+        });
+        if self.groups.is_sound() { Ok(()) } else { Err(damage.unwrap_or(Error::ReadOnly)) }
     }
 
     /// Free blocks and inodes as the descriptors say; without them, as the super block says.

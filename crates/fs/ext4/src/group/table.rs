@@ -90,7 +90,6 @@ impl Groups {
     }
 
     /// Whether no descriptor was found damaged.
-    #[allow(dead_code, reason = "asked before a volume is changed")]
     pub fn is_sound(&self) -> bool {
         self.replaced.is_empty()
     }

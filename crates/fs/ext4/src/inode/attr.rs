@@ -31,10 +31,12 @@ impl Inode {
             mtime: timestamp(raw.i_mtime.get(), field(0x8c, |e| e.i_mtime_extra.get())),
             ctime,
             btime: crtime.map(|secs| timestamp(secs, crtime_extra)),
-            change: match join(raw.l_i_version.get(), field(0x9c, |e| e.i_version_hi.get()).unwrap_or(0)) {
+            change: match (raw.l_i_version.get(), field(0x9c, |e| e.i_version_hi.get())) {
+                // Too short to start where the time has led.
+                (version, None) => nanoseconds(ctime).saturating_add(version.into()),
                 // Never counted: by a file system without `i_version`, or by `mke2fs -d`.
-                0 => nanoseconds(ctime),
-                version => version,
+                (0, Some(0)) => nanoseconds(ctime),
+                (low, Some(high)) => join(low, high),
             },
             project: field(0xa0, |e| e.i_projid.get())
                 .filter(|_| sb.ro_compat.contains(RoCompat::PROJECT))

@@ -387,7 +387,7 @@ impl InodeEdit {
     pub fn touch(&mut self, now: Timestamp) {
         let version = match self.version() {
             // Never counted: what `Attr::change` showed instead was made of the change time.
-            0 => crate::inode::nanoseconds(self.time(Time::Change)),
+            0 if self.extra_to(0x9c).is_some() => crate::inode::nanoseconds(self.time(Time::Change)),
             version => version,
         };
         self.set_version(version.saturating_add(1));

@@ -11,10 +11,13 @@
 //! Locking, outermost first: `vfs`'s layouts; [`InodeLocks`], all of them at once; a transaction; then leaves: the
 //! orphan list, groups, the super block, promises, tables of the allocator, cache.
 
+mod attributes;
+mod evict;
 mod inode_edit;
 mod inodes;
 mod kept;
 mod locks;
+mod open;
 mod orphans;
 
 use alloc::sync::Arc;
@@ -33,6 +36,7 @@ use orphans::Orphans;
 pub use inode_edit::{InodeEdit, Time};
 pub use kept::Kept;
 pub use locks::{InodeLocks, LockKey, LockedInodes};
+pub(crate) use open::open_writer;
 
 /// Blocks that operations change, for their credits.
 pub mod cost {
@@ -61,6 +65,8 @@ pub struct Writer {
     shares: Shares,
     clock: Arc<dyn Clock>,
     mode: DataMode,
+    /// `EXT4_VALID_FS` if the volume was clean when it was opened.
+    was_clean: u16,
 }
 
 impl Writer {
@@ -89,6 +95,7 @@ impl Writer {
             shares: Shares::default(),
             clock,
             mode: journalling.mode,
+            was_clean: 0,
         })
     }
 
@@ -147,6 +154,12 @@ impl Writer {
             }
             done => done,
         }
+    }
+
+    /// [`obento_driver::WritableFileSystem::sync_file`]. Where nothing is left to commit the device is flushed all the
+    /// same, for data that was written over old data.
+    pub(crate) fn sync_file(&self, ino: Ino) -> Result<()> {
+        self.txns.sync_to(self.last_change(ino).unwrap_or_else(|| self.txns.durable()))
     }
 
     /// Notes that a file is larger than 2 GiB, which volumes of old must say.

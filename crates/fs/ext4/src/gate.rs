@@ -1,0 +1,101 @@
+//! What a volume must not have to be changed by this driver: each refused by its name.
+//!
+//! Source: Linux `fs/ext4/super.c` `ext4_feature_set_ok`, `EXT4_FEATURE_RO_COMPAT_SUPP`.
+
+use obento_base::{Error, Feature, Result};
+
+use crate::feature::{Incompat, RoCompat};
+use crate::super_block::SuperBlock;
+
+/// `EXT4_OS_HURD`, whose inodes use other fields.
+const HURD: u32 = 1;
+
+impl RoCompat {
+    /// What this driver keeps right when it writes.
+    const WRITE: Self = Self::SPARSE_SUPER
+        .union(Self::LARGE_FILE)
+        .union(Self::BTREE_DIR)
+        .union(Self::HUGE_FILE)
+        .union(Self::UNINIT_BG)
+        .union(Self::DIR_NLINK)
+        .union(Self::EXTRA_ISIZE)
+        .union(Self::QUOTA)
+        .union(Self::BIGALLOC)
+        .union(Self::METADATA_CSUM)
+        .union(Self::PROJECT)
+        .union(Self::VERITY)
+        .union(Self::ORPHAN_PRESENT);
+}
+
+impl SuperBlock {
+    /// Errors: Unsupported for the first feature that cannot be written.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        let refuse = |name| Err(Error::Unsupported(Feature::Named(name)));
+        let lacking = self.ro_compat.bits() & !RoCompat::WRITE.bits();
+        if lacking != 0 {
+            return Err(Error::Unsupported(RoCompat::name_of(lacking)));
+        }
+        let raw = &self.raw;
+        let quotas = [&raw.s_usr_quota_inum, &raw.s_grp_quota_inum, &raw.s_prj_quota_inum];
+        if self.ro_compat.contains(RoCompat::QUOTA) && quotas.iter().any(|inum| inum.get() != 0) {
+            return refuse("writing with quota files");
+        }
+        if self.incompat.contains(Incompat::MMP) {
+            return refuse("writing with multiple mount protection (mmp)");
+        }
+        if raw.s_creator_os.get() == HURD {
+            return refuse("writing to a volume of the Hurd");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raw::RawSuperBlock;
+    use crate::unit::VolBlock;
+    use obento_base::wire::{FromZeros, IntoBytes};
+
+    fn small_super_block() -> SuperBlock {
+        let mut raw = RawSuperBlock::new_zeroed();
+        raw.s_magic.set(0xef53);
+        raw.s_rev_level.set(1);
+        raw.s_first_ino.set(11);
+        raw.s_inode_size.set(128);
+        raw.s_first_data_block.set(1);
+        raw.s_blocks_count_lo.set(100);
+        raw.s_inodes_count.set(16);
+        raw.s_inodes_per_group.set(16);
+        raw.s_blocks_per_group.set(8192);
+        raw.s_clusters_per_group.set(8192);
+        SuperBlock::decode(raw.as_bytes(), VolBlock(1)).unwrap()
+    }
+
+    #[test]
+    fn what_cannot_be_kept_right_is_refused_by_name() {
+        let plain = small_super_block();
+        assert_eq!(plain.check_writable(), Ok(()));
+        let with = |change: &dyn Fn(&mut SuperBlock)| {
+            let mut sb = plain.clone();
+            change(&mut sb);
+            sb.check_writable()
+        };
+        let named = |name| Err(Error::Unsupported(Feature::Named(name)));
+        assert_eq!(with(&|sb| sb.ro_compat |= RoCompat::SHARED_BLOCKS), named("shared_blocks"));
+        assert_eq!(with(&|sb| sb.ro_compat |= RoCompat::READONLY), named("read-only"));
+        assert_eq!(
+            with(&|sb| sb.incompat |= Incompat::MMP),
+            named("writing with multiple mount protection (mmp)")
+        );
+        assert_eq!(with(&|sb| sb.ro_compat |= RoCompat::QUOTA), Ok(()));
+        let quota = with(&|sb| {
+            sb.ro_compat |= RoCompat::QUOTA;
+            sb.raw.s_grp_quota_inum.set(4);
+        });
+        assert_eq!(quota, named("writing with quota files"));
+        let unknown = Feature::Bits { set: "read-only compatible", bits: 1 << 20 };
+        let found = with(&|sb| sb.ro_compat |= RoCompat::from_bits_retain(1 << 20));
+        assert_eq!(found, Err(Error::Unsupported(unknown)));
+    }
+}

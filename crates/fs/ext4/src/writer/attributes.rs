@@ -1,0 +1,136 @@
+//! Changing attributes and flags.
+//!
+//! Source: Linux `fs/ext4/ioctl.c` `ext4_ioctl_setflags`, `fs/ext4/ext4.h` `EXT4_FL_USER_MODIFIABLE`.
+
+use core::ops::ControlFlow;
+
+use obento_base::{Attr, Error, FileFlags, FileKind, Ino, Result};
+use obento_driver::{Cookie, SetAttr, TimeChange};
+
+use super::{InodeEdit, Time, Writer, cost};
+use crate::feature::{Incompat, RoCompat};
+use crate::inode::{Inode, InodeFlags};
+use crate::map::Blocks;
+use crate::unit::FileBlock;
+
+/// The flags that a caller may change; the rest is the format's.
+const MODIFIABLE: InodeFlags = InodeFlags::SECRM
+    .union(InodeFlags::UNRM)
+    .union(InodeFlags::COMPR)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::NOTAIL)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::TOPDIR)
+    .union(InodeFlags::PROJINHERIT)
+    .union(InodeFlags::CASEFOLD);
+
+impl Writer {
+    /// [`obento_driver::WritableFileSystem::set_attr`].
+    pub(crate) fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr> {
+        let _locked = self.locks().write(&[ino]);
+        let inode = self.volume().user_inode(ino)?;
+        let flags = change.flags.map(|flags| self.new_flags(&inode, flags)).transpose()?;
+        if let Some(flags) = flags {
+            self.change_data_mode(&inode, flags)?;
+        }
+        let mut txn = self.begin(cost::INODE)?;
+        let mut edit = self.edit_inode(&mut txn, ino)?;
+        self.apply(&mut edit, change)?;
+        if let Some(flags) = flags {
+            edit.set_flags(flags);
+        }
+        self.store_inode(&mut txn, &edit);
+        txn.commit();
+        Ok(self.volume().user_inode(ino)?.attr(self.volume().super_block()))
+    }
+
+    fn apply(&self, edit: &mut InodeEdit, change: &SetAttr) -> Result<()> {
+        let now = self.now();
+        // Reading a file is no change of it.
+        if (*change != SetAttr { atime: change.atime, ..SetAttr::default() }) {
+            edit.touch(now);
+        }
+        if let Some(mode) = change.mode {
+            edit.set_mode(edit.kind().mode_bits() | mode.bits());
+        }
+        let (uid, gid) = edit.owner();
+        edit.set_owner(change.uid.unwrap_or(uid), change.gid.unwrap_or(gid));
+        if let Some(project) = change.project {
+            self.set_project(edit, project)?;
+        }
+        let times = [
+            (Time::Access, change.atime),
+            (Time::Modify, change.mtime),
+            (Time::Change, change.ctime),
+            (Time::Birth, change.btime),
+        ];
+        for (time, to) in times {
+            match to {
+                None => {}
+                Some(TimeChange::Now) => edit.stamp(time, now),
+                Some(TimeChange::At(to)) => edit.set_time(time, to)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Errors: NotSupported for a project on a volume or in an inode that has none.
+    fn set_project(&self, edit: &mut InodeEdit, project: u32) -> Result<()> {
+        match self.volume().super_block().ro_compat.contains(RoCompat::PROJECT) {
+            true => edit.set_project(project),
+            false if project == 0 => Ok(()),
+            false => Err(Error::NotSupported),
+        }
+    }
+
+    /// What an inode's flags become. Errors: for comparing names without case, NotSupported on a volume that cannot,
+    /// NotDirectory, and NotEmpty, since its entries are hashed otherwise.
+    fn new_flags(&self, inode: &Inode, flags: FileFlags) -> Result<InodeFlags> {
+        let wanted = InodeFlags::from_bits_retain(flags.bits()) & MODIFIABLE;
+        let new = (inode.flags() - MODIFIABLE) | wanted;
+        if (new ^ inode.flags()).contains(InodeFlags::CASEFOLD) {
+            if !self.volume().super_block().incompat.contains(Incompat::CASEFOLD) {
+                return Err(Error::NotSupported);
+            }
+            if !inode.is_dir() {
+                return Err(Error::NotDirectory);
+            }
+            let mut has_entries = false;
+            self.volume().current_list(inode, Cookie::START, &mut |_| {
+                has_entries = true;
+                ControlFlow::Break(())
+            })?;
+            if has_entries {
+                return Err(Error::NotEmpty);
+            }
+        }
+        Ok(new)
+    }
+
+    /// A file whose data goes another way from now on: what of it is in the journal goes home first, or a replay would
+    /// put it over what is written past the journal; and the cache forgets it, or it would be read there.
+    fn change_data_mode(&self, inode: &Inode, flags: InodeFlags) -> Result<()> {
+        let changes = (inode.flags() ^ flags).contains(InodeFlags::JOURNAL_DATA);
+        let has_blocks = inode.kind() == FileKind::Regular && !inode.has(InodeFlags::INLINE_DATA);
+        if !changes || !has_blocks {
+            return Ok(());
+        }
+        self.txns().checkpoint()?;
+        let block_size = u64::from(self.volume().block_size());
+        let blocks = inode.size().div_ceil(block_size);
+        let mut at = 0;
+        while let Some(block) = u32::try_from(at).ok().filter(|_| at < blocks) {
+            let run = self.volume().map_run(inode, FileBlock(block))?;
+            if let Blocks::Mapped(start) = run.place {
+                (0..run.len).for_each(|n| self.volume().cache().forget(start.0.saturating_add(n.into())));
+            }
+            at = at.saturating_add(run.len.max(1).into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,50 @@
+//! Freeing inodes that nobody names or uses any more.
+
+use obento_base::{Error, Ino, Result};
+
+use super::{Writer, cost};
+
+impl Writer {
+    /// The last user of `ino` is gone: space that was kept ahead for it is given back, and without a name it is freed.
+    pub(crate) fn forget(&self, ino: Ino) {
+        if !self.volume().is_unlinked(ino) {
+            return;
+        }
+        // What cannot be freed stays on the orphan list, for the next who opens the volume.
+        if let Err(error) = self.evict(ino) {
+            self.note_error(error);
+        }
+    }
+
+    /// Frees an inode without a name, which is on the orphan list: its blocks in steps, each of which a crash may end,
+    /// then its attributes and itself at once. Does nothing for one that has a name, or is free already.
+    pub(super) fn evict(&self, ino: Ino) -> Result<()> {
+        let _locked = self.locks().write(&[ino]);
+        match self.volume().inode(ino) {
+            Ok(inode) if inode.links() == 0 => {}
+            Ok(_) | Err(Error::Stale) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let mut txn = self.begin(cost::FREE_INODE + cost::ORPHAN)?;
+        let mut edit = self.edit_inode(&mut txn, ino)?;
+        let freed =
+            self.remove_orphan(&mut txn, &mut edit).and_then(|()| self.free_inode(&mut txn, &mut edit));
+        if freed.is_err() {
+            // Off the list, and still in use: a check finds it.
+            self.store_inode(&mut txn, &edit);
+        }
+        txn.commit();
+        freed
+    }
+
+    /// Takes away what lies past the size of an inode that was being cut short.
+    pub(super) fn end_truncation(&self, ino: Ino) -> Result<()> {
+        let _locked = self.locks().write(&[ino]);
+        let mut txn = self.begin(cost::INODE + cost::ORPHAN)?;
+        let mut edit = self.edit_inode(&mut txn, ino)?;
+        self.remove_orphan(&mut txn, &mut edit)?;
+        self.store_inode(&mut txn, &edit);
+        txn.commit();
+        Ok(())
+    }
+}

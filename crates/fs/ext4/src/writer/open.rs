@@ -1,0 +1,224 @@
+//! Opening a volume for changes, and closing it.
+//!
+//! Order of opening, each step standing on the one before: the primary super block and what it asks for; the journal,
+//! replayed onto the device; the super block again; groups; the super block marked as in use, durable before the first
+//! transaction; orphans. Order of closing: all that was changed in its home, the journal empty, the super block marked
+//! clean, each durable before the next.
+//! Source: Linux `fs/ext4/super.c` `ext4_fill_super`, `ext4_load_journal`, `ext4_setup_super`, `ext4_put_super`;
+//! `fs/ext4/orphan.c` `ext4_orphan_cleanup`.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use obento_base::wire::IntoBytes;
+use obento_base::{Corrupt, Error, Feature, Ino, Result, Structure, Timestamp};
+use obento_block::BlockDevice;
+use obento_driver::{Notice, OpenOptions};
+use obento_journal::{Checksums, Journal, JournalFeatures, JournalWriter, Log};
+
+use super::Writer;
+use super::kept::{ERROR_FS, seal_super_block};
+use crate::feature::{Compat, Incompat, RoCompat};
+use crate::locate;
+use crate::open::open_volume;
+use crate::raw::RawSuperBlock;
+use crate::replay::open_journal;
+use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
+use crate::unit::VolBlock;
+use crate::volume::Volume;
+
+/// `EXT4_VALID_FS` of `s_state`.
+const VALID_FS: u16 = 1;
+/// `EXT4_DFL_MAX_MNT_COUNT`, for a volume that has none.
+const DEFAULT_MAX_MOUNTS: u16 = 20;
+
+/// Opens the volume that fills `device`, to be changed. Errors, the first that holds: ReadOnly for a device that is;
+/// Corrupt for the primary super block, or a device shorter than the volume; Unsupported for a feature that cannot be
+/// written; those of the journal; Corrupt for a group descriptor.
+pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Writer> {
+    if device.is_read_only() {
+        return Err(Error::ReadOnly);
+    }
+    if options.super_block.is_some() {
+        return Err(Error::Unsupported(Feature::Named("writing by a copy of the super block")));
+    }
+    let found = locate::find(&*device)?;
+    if let Some(error) = found.instead_of {
+        return Err(error);
+    }
+    let mut sb = found.super_block;
+    sb.check_writable()?;
+    check_len(&*device, &sb)?;
+    refuse_fast_commits(&device, &sb, options)?;
+    let mut notices = Vec::new();
+    let journal = recover(&device, &mut sb, options, &mut notices)?;
+    let was_marked = sb.is_marked_with_errors();
+    let was_clean = sb.raw.s_state.get() & VALID_FS;
+    enter(&mut sb, options.clock.now(), journal.is_some());
+    let sb = decode(sb.raw)?;
+    let mut volume = Volume::new(Arc::clone(&device), sb, options.cache)?;
+    volume.set_external_journal(options.journal.clone());
+    volume.check_groups()?;
+    write_super_block(&*device, volume.super_block(), volume.super_block().raw)?;
+    volume.cache().clear();
+    notices.into_iter().for_each(|notice| volume.notice(notice));
+    if was_marked {
+        volume.notice(Notice::MarkedWithErrors);
+    }
+    let log = match journal {
+        Some(journal) => Log::Jbd2(JournalWriter::open(journal, features(volume.super_block()))?),
+        None => Log::None,
+    };
+    let volume = Arc::new(volume);
+    let mut writer = Writer::new(volume, log, Arc::clone(&options.clock), &options.journalling)?;
+    writer.was_clean = was_clean;
+    writer.recover_orphans(was_marked)?;
+    Ok(writer)
+}
+
+fn check_len(device: &dyn BlockDevice, sb: &SuperBlock) -> Result<()> {
+    if sb.volume_len() <= device.len() {
+        return Ok(());
+    }
+    let (structure, len) = (Structure::SuperBlock, sb.volume_len());
+    Err(Corrupt::Truncated { structure, block: 0, offset: 0, len }.into())
+}
+
+/// Fast commits tell of changes in words of their own; they are left for Linux to replay.
+fn refuse_fast_commits(device: &Arc<dyn BlockDevice>, sb: &SuperBlock, options: &OpenOptions) -> Result<()> {
+    let may_have = sb.compat.contains(Compat::FAST_COMMIT) && sb.incompat.contains(Incompat::NEEDS_RECOVERY);
+    if !may_have || open_volume(Arc::clone(device), options)?.fast_commits().is_empty() {
+        return Ok(());
+    }
+    Err(Error::Unsupported(Feature::Named("writing before fast commits were replayed")))
+}
+
+/// Replays the journal onto the device, if the super block says that there is something in it, and reads the super
+/// block again. `None`: the volume has no journal.
+fn recover(
+    device: &Arc<dyn BlockDevice>,
+    sb: &mut SuperBlock,
+    options: &OpenOptions,
+    notices: &mut Vec<Notice>,
+) -> Result<Option<Journal>> {
+    if !sb.compat.contains(Compat::HAS_JOURNAL) {
+        return Ok(None);
+    }
+    let missing = Error::Unsupported(Feature::Named("writing without the external journal"));
+    let mut journal = open_journal(device, sb, options.journal.as_ref(), notices)?.ok_or(missing)?;
+    if let Some(Notice::Damaged(error)) = notices.first() {
+        return Err(*error);
+    }
+    if journal.super_block().needs_replay() {
+        if sb.incompat.contains(Incompat::NEEDS_RECOVERY) {
+            let summary = journal.recover(&**device, sb.blocks_count)?;
+            if summary.transactions > 0 {
+                notices.push(Notice::Replayed { transactions: summary.transactions.into() });
+            }
+            let again = locate::read_raw(&**device, PRIMARY_OFFSET)?.ok_or(Error::Invalid)?;
+            *sb = decode(again)?;
+        } else {
+            // Whoever marked the volume clean wanted nothing of it: `jbd2_journal_wipe`.
+            let summary = journal.replay_index(sb.blocks_count)?.summary;
+            journal.mark_empty(summary.next.next(), summary.head)?;
+        }
+    }
+    if journal.super_block().errno != 0 {
+        // Whoever aborted the journal had no chance to mark the volume: `ext4_clear_journal_err`.
+        sb.raw.s_state.set(sb.raw.s_state.get() | ERROR_FS);
+    }
+    Ok(Some(journal))
+}
+
+fn decode(raw: RawSuperBlock) -> Result<SuperBlock> {
+    let place =
+        VolBlock(PRIMARY_OFFSET.checked_shr(raw.s_log_block_size.get().saturating_add(10)).unwrap_or(0));
+    SuperBlock::decode(raw.as_bytes(), place)
+}
+
+/// Marks the volume as in use: `ext4_setup_super`.
+fn enter(sb: &mut SuperBlock, now: Timestamp, has_journal: bool) {
+    let raw = &mut sb.raw;
+    raw.s_mnt_count.set(raw.s_mnt_count.get().saturating_add(1));
+    if raw.s_max_mnt_count.get() == 0 {
+        raw.s_max_mnt_count.set(DEFAULT_MAX_MOUNTS);
+    }
+    let (low, high) = time_halves(now);
+    raw.s_mtime.set(low);
+    raw.s_mtime_hi = high;
+    raw.s_wtime.set(low);
+    raw.s_wtime_hi = high;
+    if has_journal {
+        raw.s_feature_incompat.set(raw.s_feature_incompat.get() | Incompat::NEEDS_RECOVERY.bits());
+    } else {
+        raw.s_state.set(raw.s_state.get() & !VALID_FS);
+    }
+    if sb.compat.contains(Compat::ORPHAN_FILE) {
+        raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() | RoCompat::ORPHAN_PRESENT.bits());
+    }
+}
+
+/// Seconds since 1970 in 40 bits.
+fn time_halves(now: Timestamp) -> (u32, u8) {
+    let [a, b, c, d, high, ..] = now.secs().max(0).to_le_bytes();
+    (u32::from_le_bytes([a, b, c, d]), high)
+}
+
+fn features(sb: &SuperBlock) -> JournalFeatures {
+    let checksums = if sb.has_metadata_csum() { Checksums::V3 } else { Checksums::None };
+    JournalFeatures { checksums, wide: sb.incompat.contains(Incompat::SIXTY_FOUR_BIT) }
+}
+
+/// Writes the primary super block past all transactions, durably.
+fn write_super_block(device: &dyn BlockDevice, sb: &SuperBlock, raw: RawSuperBlock) -> Result<()> {
+    let mut raw = raw;
+    seal_super_block(sb, &mut raw);
+    device.write_at(PRIMARY_OFFSET, raw.as_bytes())?;
+    device.flush()
+}
+
+impl Writer {
+    /// Frees what had no name when the volume was last used, and ends what was being cut short. On a volume with errors
+    /// the list cannot be trusted, and is forgotten as Linux does.
+    fn recover_orphans(&self, was_marked: bool) -> Result<()> {
+        if was_marked {
+            self.orphans.lock().clear_list();
+            self.kept.change_super_block(|raw| raw.s_last_orphan.set(0));
+            return Ok(());
+        }
+        let all = self.orphans.lock().all();
+        for ino in all {
+            match self.recover_orphan(ino) {
+                Ok(()) => {}
+                Err(error @ Error::Corrupt(_)) => self.note_error(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn recover_orphan(&self, ino: Ino) -> Result<()> {
+        self.volume().set_unlinked(ino, true);
+        let links = self.volume().inode(ino)?.links();
+        self.volume().set_unlinked(ino, links == 0);
+        if links == 0 { self.evict(ino) } else { self.end_truncation(ino) }
+    }
+
+    /// Brings everything to its home, empties the journal and marks the volume clean. Nothing can be changed after it.
+    pub(crate) fn close(&self) -> Result<()> {
+        self.txns().close()?;
+        let mut raw = self.kept.final_super_block();
+        raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits());
+        if self.orphans.lock().is_empty() {
+            raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !RoCompat::ORPHAN_PRESENT.bits());
+        }
+        // One that was not clean before, without a journal, has not become so.
+        raw.s_state.set(raw.s_state.get() | self.was_clean);
+        let (low, high) = time_halves(self.now());
+        raw.s_wtime.set(low);
+        raw.s_wtime_hi = high;
+        write_super_block(&**self.volume().device(), self.volume().super_block(), raw)?;
+        self.volume().cache().clear();
+        Ok(())
+    }
+}
