@@ -50,7 +50,7 @@ pub fn escape(name: &[u8], style: Style) -> Cow<'_, [u8]> {
 /// Columns that `text`, already escaped, takes on a terminal.
 pub fn width(text: &[u8]) -> usize {
     if text.is_ascii() {
-        return text.len();
+        return text.iter().filter(|byte| !byte.is_ascii_control()).count();
     }
     let chunks = text.utf8_chunks();
     chunks.map(|c| c.valid().chars().map(|c| c.width().unwrap_or(0)).sum::<usize>() + c.invalid().len()).sum()

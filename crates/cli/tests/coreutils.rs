@@ -33,6 +33,28 @@ impl Both {
         Some(Self { folder, image, mount })
     }
 
+    /// The same for a tree of empty files with these names, and a few links.
+    fn of_names(names: &[&str]) -> Option<Self> {
+        if !require(&[Oracle::Program("ls"), Oracle::Program("mke2fs"), Oracle::LoopMount, Oracle::Root]) {
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (tree, image) = (folder.path().join("tree"), folder.path().join("names.img"));
+        std::fs::create_dir_all(tree.join("d/sub")).unwrap();
+        for name in names {
+            std::fs::write(tree.join("d").join(name), "").unwrap();
+        }
+        for (link, target) in [("to-dir", "d"), ("to-file", "d/a1"), ("nowhere", "none"), ("d/up", "../d/a1")]
+        {
+            std::os::unix::fs::symlink(target, tree.join(link)).unwrap();
+        }
+        let made =
+            program("mke2fs").args(["-q", "-t", "ext4", "-d"]).args([&tree, &image]).arg("8M").status();
+        assert!(made.unwrap().success());
+        let mount = LoopMount::new(&image, "ro,noload").unwrap();
+        Some(Self { folder, image, mount })
+    }
+
     /// What `tool` says of the mount and obento of the image; in `args`, `@/` stands for the root of either.
     fn run(&self, tool: &str, args: &[&str]) -> (Output, Output) {
         let expected = program(tool).args(with_root(args, self.mount.path(), "/")).output().unwrap();
@@ -156,11 +178,139 @@ fn ls_lists_a_tree_as_gnu_ls_does() {
         "-lnA --time-style=+%Y/%j",
         "-lnAR --group-directories-first",
         "-AR --zero",
+        "-mAR",
+        "-mAR -w 40",
+        "-mAR -w 0",
+        "-mAisFR -w 77",
+        "-mAQR",
+        "-vR",
+        "-lnvrR",
+        "-AR --sort=width",
+        "-R --sort=version",
+        "-lnAR --sort=size",
+        "-lnAR --sort=time",
+        "-AR --sort=extension",
+        "-AR --file-type",
+        "-lnAR --file-type",
+        "-AR --indicator-style=slash",
+        "-AR --format=commas",
+        "-nAR --format=long",
+        "-AR --format=across",
+        "-AR -I *.txt",
+        "-aR -I .* -I f*",
+        "-R --hide=*1* --hide=d*",
+        "-AR --hide=*1*",
+        "-BR",
+        "-lnH",
+        "-CAR -T 4",
     ] {
         let mut args: Vec<&str> = flags.split(' ').collect();
         args.push("@/");
         both.assert_same("ls", &args);
     }
+}
+
+#[test]
+fn ls_orders_and_leaves_out_names_and_follows_links_as_gnu_ls_does() {
+    let names = [
+        "a1",
+        "a2",
+        "a10",
+        "a01",
+        "a001",
+        "a",
+        "a~",
+        "a.b",
+        "a.b~",
+        "a.b1.c",
+        "b.tar.gz",
+        "b-2.tar.gz",
+        "b-10.tar.gz",
+        "b-2.0.tar.gz",
+        ".hidden",
+        ".2",
+        ".10",
+        "..x",
+        "x.c",
+        "x.c.~1~",
+        "#x#",
+        "1",
+        "02",
+        "10",
+        "_",
+        "-",
+        "Z9",
+        "z9",
+        "long name with blanks",
+        "tab\there",
+        "é",
+        "日本",
+        "9223372036854775808",
+        "18446744073709551616",
+        "*",
+        "[a]",
+        "\\",
+        ".b~",
+    ];
+    let Some(both) = Both::of_names(&names) else { return };
+    for flags in [
+        // Where hidden names go has changed between versions of GNU's.
+        "-v",
+        "-vr",
+        "-1 --sort=width",
+        "-A --sort=width -Q",
+        "-m",
+        "-mA -w 30",
+        "-mQ -w 25",
+        "-mF --color=always -w 33",
+        "-A -I *~",
+        "-a -I *",
+        "-a -I .*",
+        "-A -I [!a-b]*",
+        "-A -I \\.*",
+        "-A -I [.]*",
+        "-A -I \\*",
+        "-B",
+        "-BA",
+        "-Ba --hide=*1*",
+        "--hide=a* --hide=*.gz",
+        "-tv",
+        "-vt",
+        "-vS --sort=width",
+        "--sort=none -v",
+        "-m -1",
+        "-1 -m",
+        "-lnm",
+        "-mln",
+    ] {
+        let args: Vec<&str> = flags.split(' ').chain(["@/d"]).collect();
+        both.assert_same("ls", &args);
+    }
+    let operands = ["@/to-dir", "@/to-file", "@/d/up"];
+    for flags in [
+        "-lnH",
+        "-lnL",
+        "-ln",
+        "-FH",
+        "-F",
+        "-dH",
+        "-dlnH",
+        "-LH",
+        "-HL",
+        "-ln --dereference-command-line-symlink-to-dir",
+        "-F --dereference-command-line-symlink-to-dir",
+        "-d --file-type",
+        "--file-type",
+        "-iH",
+    ] {
+        // Alone, because GNU makes the columns as wide as for directories that are listed later.
+        for operand in operands {
+            both.assert_same("ls", &flags.split(' ').chain([operand]).collect::<Vec<_>>());
+        }
+    }
+    // A link that leads nowhere cannot be followed.
+    let (expected, found) = both.run("ls", &["-lnH", "@/nowhere"]);
+    assert_eq!((expected.status.code(), found.status.code()), (Some(2), Some(2)));
 }
 
 #[test]

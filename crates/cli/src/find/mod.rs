@@ -25,4 +25,5 @@ pub use evaluate::{Entry, Evaluator, File, Sink, Trouble, Verdict, time_of};
 pub use exec::{CopyFailure, Runner};
 pub use expression::{Order, Owner, Reference, Stamp};
 pub use parse::{Parsed, World, parse, split_start_points};
+pub use pattern::{Case, Pattern};
 pub use stamp::Zone;

@@ -85,6 +85,11 @@ impl Pattern {
         Self { tokens, case }
     }
 
+    /// Whether it only matches what begins with a dot, because it does itself.
+    pub fn begins_with_dot(&self) -> bool {
+        matches!(self.tokens.first(), Some(Token::Unit(unit)) if *unit == Unit::from(b'.'))
+    }
+
     /// Whether all of `text` matches.
     pub fn matches(&self, text: &[u8]) -> bool {
         let text = units(text, self.case);

@@ -92,14 +92,19 @@ impl Listing {
             directory: Some(node.clone()),
         };
         if settings.hide == Hide::Nothing {
-            listing.add(b".", node.ino(), Some(FileKind::Directory));
-            let parent = node.parent().map_or(node.ino(), |parent| parent.ino());
-            listing.add(b"..", parent, Some(FileKind::Directory));
+            if !settings.ignores(b".") {
+                listing.add(b".", node.ino(), Some(FileKind::Directory));
+            }
+            if !settings.ignores(b"..") {
+                let parent = node.parent().map_or(node.ino(), |parent| parent.ino());
+                listing.add(b"..", parent, Some(FileKind::Directory));
+            }
             listing.entries.iter_mut().for_each(|entry| entry.is_dots = true);
         }
         node.read_dir(Cookie::START, &mut |entry: Result<DirEntry<'_>>| {
             match entry {
                 Ok(entry) if settings.hide == Hide::Dotted && entry.name.as_bytes().starts_with(b".") => {}
+                Ok(entry) if settings.ignores(entry.name.as_bytes()) => {}
                 Ok(entry) => listing.add(entry.name.as_bytes(), entry.ino, entry.kind),
                 Err(error) => context.warn(&Report::on("cannot read all of directory", path, error)),
             }
@@ -172,7 +177,8 @@ impl Listing {
             self.read_targets(volume, context);
         }
         let colors = painter.as_ref().is_some_and(|painter| painter.colors.wants_targets());
-        if colors || settings.indicator == Indicator::All && settings.targets {
+        let marks = matches!(settings.indicator, Indicator::All | Indicator::Type);
+        if colors || marks && settings.targets {
             self.look_at_targets();
         }
         if settings.targets {

@@ -4,10 +4,10 @@ use obento::{Attr, FileKind, Owners};
 
 use super::gather::{Entry, Listing};
 use super::settings::{Indicator, Settings};
-use super::short::{indicator, paint, shown};
+use super::short::{indicator, mark, paint, shown};
 use crate::escape::{Style, escape, width};
 use crate::format::colors::Painter;
-use crate::format::mode::{classify, kind_letter, mode_string};
+use crate::format::mode::{kind_letter, mode_string};
 use crate::format::time::Clock;
 use crate::format::{digits, push_left, push_number, push_right};
 
@@ -202,11 +202,11 @@ impl Line<'_> {
             (Some(painter), Some(look)) => painter.paint(out, target, look, &text),
             _ => out.extend_from_slice(&text),
         }
-        if let (Indicator::All, super::gather::AtTarget::File(attr)) =
+        if let (Indicator::All | Indicator::Type, super::gather::AtTarget::File(attr)) =
             (self.settings.indicator, entry.at_target)
             && attr.kind != FileKind::Symlink
         {
-            out.extend(classify(attr.kind, attr.mode));
+            out.extend(mark(attr.kind, attr.mode, self.settings));
         }
     }
 }

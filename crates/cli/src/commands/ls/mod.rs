@@ -11,6 +11,7 @@ mod long;
 mod settings;
 mod short;
 mod sort;
+mod version;
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -47,7 +48,7 @@ pub fn run(args: Args, context: &Context) -> Outcome {
     let clock = Clock::system();
     let painter = context.colors().then(|| Painter::new(Colors::from_env()));
     let symlinks = match settings.dereference {
-        Dereference::Always => Symlinks::Follow,
+        Dereference::Always | Dereference::Operands => Symlinks::Follow,
         _ => Symlinks::Keep,
     };
     let found = find_all(&args.paths, symlinks, context, |report| context.fail(report));

@@ -1,12 +1,15 @@
 //! What the flags, the environment and the terminal come to.
 
 use std::io::{IsTerminal, stdout};
+use std::os::unix::ffi::OsStrExt;
 
 use obento::{Attr, Timestamp};
 
 use super::Args;
+use super::args::{Format, Marks, Sort};
 use crate::context::Context;
 use crate::escape::Style;
+use crate::find::{Case, Pattern};
 use crate::format::columns::Order;
 use crate::format::size::Unit;
 use crate::format::time;
@@ -18,6 +21,7 @@ pub enum Shape {
     Long,
     One,
     Columns(Order),
+    Commas,
     Json,
 }
 
@@ -27,6 +31,8 @@ pub enum Dereference {
     Never,
     /// Those on the command line that lead to a directory.
     OperandsToDirectories,
+    /// Those on the command line.
+    Operands,
     Always,
 }
 
@@ -44,6 +50,8 @@ pub enum SortBy {
     Time,
     Size,
     Extension,
+    Version,
+    Width,
     Nothing,
 }
 
@@ -73,6 +81,8 @@ impl WhichTime {
 pub enum Indicator {
     Nothing,
     Slash,
+    /// By type, without `*` for what can be executed.
+    Type,
     All,
 }
 
@@ -80,6 +90,8 @@ pub enum Indicator {
 pub struct Settings {
     pub shape: Shape,
     pub hide: Hide,
+    /// Names that are left out.
+    pub ignored: Vec<Pattern>,
     pub sort: SortBy,
     pub reverse: bool,
     pub directories_first: bool,
@@ -110,36 +122,29 @@ impl Settings {
         let terminal = stdout().is_terminal();
         let shape = shape(args, context, terminal);
         let columns = matches!(shape, Shape::Columns(_));
+        let hide = match (args.all || args.raw, args.almost_all) {
+            (true, _) => Hide::Nothing,
+            (_, true) => Hide::Dots,
+            _ => Hide::Dotted,
+        };
         let human = match (args.human_readable, args.si) {
             (true, _) => Some(Unit::Human),
             (_, true) => Some(Unit::Si),
             _ => None,
         };
-        let indicator = match (args.classify, args.slash) {
-            (true, _) => Indicator::All,
-            (_, true) => Indicator::Slash,
-            _ => Indicator::Nothing,
-        };
         let quoting = quoting(args, terminal)?;
         let width = args.width.unwrap_or_else(crate::terminal::width);
         Ok(Self {
             shape,
-            hide: match (args.all || args.raw, args.almost_all) {
-                (true, _) => Hide::Nothing,
-                (_, true) => Hide::Dots,
-                _ => Hide::Dotted,
-            },
+            hide,
+            ignored: ignored(args, hide),
             sort: sort(args, shape),
             reverse: args.reverse,
             directories_first: args.group_directories_first,
             directories_as_files: args.directory,
             recursive: args.recursive && !args.directory,
-            dereference: match () {
-                () if args.dereference => Dereference::Always,
-                () if args.directory || args.classify || shape == Shape::Long => Dereference::Never,
-                () => Dereference::OperandsToDirectories,
-            },
-            indicator,
+            dereference: dereference(args, shape),
+            indicator: indicator(args),
             inode: args.inode,
             blocks: args.size,
             numeric: args.numeric_uid_gid,
@@ -153,10 +158,16 @@ impl Settings {
             align_quotes: quoting == Style::Shell && (shape == Shape::Long || (columns && width != 0)),
             width,
             // A tab loses the background of a colour, and a line without an end has no tab stops.
-            tab: if context.colors() || width == 0 { 0 } else { 8 },
+            tab: if context.colors() || width == 0 { 0 } else { args.tabsize.unwrap_or(8) },
             end: if args.zero { 0 } else { b'\n' },
             targets: matches!(shape, Shape::Long | Shape::Json),
         })
+    }
+
+    /// Whether `name` is left out. A leading dot is only matched by a dot.
+    pub fn ignores(&self, name: &[u8]) -> bool {
+        let is_hidden = name.starts_with(b".");
+        self.ignored.iter().any(|pattern| (!is_hidden || pattern.begins_with_dot()) && pattern.matches(name))
     }
 
     /// Whether an entry's attributes are needed, and not only what its directory says of it.
@@ -165,28 +176,75 @@ impl Settings {
             || self.blocks
             || colors
             || self.dereference == Dereference::Always
-            || self.indicator == Indicator::All
+            || matches!(self.indicator, Indicator::All | Indicator::Type)
             || matches!(self.sort, SortBy::Time | SortBy::Size)
     }
 }
 
 fn shape(args: &Args, context: &Context, terminal: bool) -> Shape {
-    let long = args.long || args.numeric_uid_gid || args.no_owner || args.no_group_long || args.full_time;
+    let long = args.numeric_uid_gid || args.no_owner || args.no_group_long || args.full_time;
+    let asked = args.columns || args.across || args.commas || args.format.is_some();
     match () {
         () if context.json() => Shape::Json,
-        () if long && !(args.columns || args.across) => Shape::Long,
-        () if args.across => Shape::Columns(Order::Horizontal),
-        () if args.columns || (terminal && !args.one && !args.zero) => Shape::Columns(Order::Vertical),
+        () if args.long || (long && !asked) || args.format == Some(Format::Long) => Shape::Long,
+        () if args.across || args.format == Some(Format::Across) => Shape::Columns(Order::Horizontal),
+        () if args.commas || args.format == Some(Format::Commas) => Shape::Commas,
+        () if args.columns || args.format == Some(Format::Vertical) => Shape::Columns(Order::Vertical),
+        () if terminal && !args.one && !args.zero && !asked => Shape::Columns(Order::Vertical),
         () => Shape::One,
     }
 }
 
+fn dereference(args: &Args, shape: Shape) -> Dereference {
+    match () {
+        () if args.dereference => Dereference::Always,
+        () if args.dereference_command_line => Dereference::Operands,
+        () if args.dereference_command_line_symlink_to_dir => Dereference::OperandsToDirectories,
+        () if args.directory || indicator(args) == Indicator::All || shape == Shape::Long => {
+            Dereference::Never
+        }
+        () => Dereference::OperandsToDirectories,
+    }
+}
+
+fn indicator(args: &Args) -> Indicator {
+    match args.indicator_style {
+        Some(Marks::None) => Indicator::Nothing,
+        Some(Marks::Slash) => Indicator::Slash,
+        Some(Marks::FileType) => Indicator::Type,
+        Some(Marks::Classify) => Indicator::All,
+        None if args.classify => Indicator::All,
+        None if args.file_type => Indicator::Type,
+        None if args.slash => Indicator::Slash,
+        None => Indicator::Nothing,
+    }
+}
+
+/// The patterns of names that are left out.
+fn ignored(args: &Args, hide: Hide) -> Vec<Pattern> {
+    let hidden = if hide == Hide::Dotted { args.hide.as_slice() } else { &[] };
+    let backups: &[&[u8]] = if args.ignore_backups { &[b"*~", b".*~"] } else { &[] };
+    let named = args.ignore.iter().chain(hidden).map(|pattern| pattern.as_bytes());
+    named.chain(backups.iter().copied()).map(|pattern| Pattern::new(pattern, Case::Sensitive)).collect()
+}
+
 fn sort(args: &Args, shape: Shape) -> SortBy {
+    let by_word = args.sort.map(|word| match word {
+        Sort::Name => SortBy::Name,
+        Sort::None => SortBy::Nothing,
+        Sort::Size => SortBy::Size,
+        Sort::Time => SortBy::Time,
+        Sort::Version => SortBy::Version,
+        Sort::Extension => SortBy::Extension,
+        Sort::Width => SortBy::Width,
+    });
     match () {
         () if args.by_time => SortBy::Time,
         () if args.by_size => SortBy::Size,
         () if args.by_extension => SortBy::Extension,
+        () if args.by_version => SortBy::Version,
         () if args.unsorted || args.raw => SortBy::Nothing,
+        () if by_word.is_some() => by_word.unwrap_or(SortBy::Name),
         // -c and -u without -l also sort by the time that they name.
         () if (args.change || args.access || args.time.is_some()) && shape != Shape::Long => SortBy::Time,
         () => SortBy::Name,

@@ -27,6 +27,9 @@ pub fn write(out: &mut Vec<u8>, listing: &Listing, settings: &Settings, painter:
         paint(out, listing.name(entry), entry, settings, frills.quoted, painter);
         out.extend(indicator(entry, settings));
     };
+    if settings.shape == Shape::Commas {
+        return commas(out, listing, settings, painter, cell);
+    }
     let Shape::Columns(order) = settings.shape else {
         for entry in &listing.entries {
             cell(out, entry, painter);
@@ -50,8 +53,43 @@ pub fn write(out: &mut Vec<u8>, listing: &Listing, settings: &Settings, painter:
     }
 }
 
+/// Names with commas between them, in lines as long as they may be.
+fn commas(
+    out: &mut Vec<u8>,
+    listing: &Listing,
+    settings: &Settings,
+    painter: &mut Option<Painter>,
+    cell: impl Fn(&mut Vec<u8>, &Entry, &mut Option<Painter>),
+) {
+    let frills = Frills { inode: 0, blocks: 0, quoted: false };
+    let mut position = 0;
+    for (number, entry) in listing.entries.iter().enumerate() {
+        let inode = if settings.inode { digits(entry.ino.0) + 1 } else { 0 };
+        let space = if settings.blocks { blocks(entry, settings).len() + 1 } else { 0 };
+        let width = inode + space + frills.width(listing.name(entry), entry, settings);
+        if number > 0 {
+            let fits = settings.width == 0 || position + width + 2 < settings.width;
+            out.extend_from_slice(if fits { b", " } else { b"," });
+            if fits {
+                position += 2;
+            } else {
+                out.push(settings.end);
+                position = 0;
+            }
+        }
+        cell(out, entry, painter);
+        position += width;
+    }
+    if !listing.entries.is_empty() {
+        out.push(settings.end);
+    }
+}
+
 impl Frills {
     fn new(listing: &Listing, settings: &Settings) -> Self {
+        if settings.shape == Shape::Commas {
+            return Self { inode: 0, blocks: 0, quoted: false };
+        }
         let entries = || listing.entries.iter();
         let inode = entries().map(|entry| digits(entry.ino.0)).max().unwrap_or(0);
         let blocks = entries().map(|entry| blocks(entry, settings).len()).max().unwrap_or(0);
@@ -114,14 +152,19 @@ pub fn paint(
     out.extend_from_slice(&text);
 }
 
-/// What `-F` and `-p` put after the name.
+/// What `-F`, `-p` and their like put after the name.
 pub fn indicator(entry: &Entry, settings: &Settings) -> Option<u8> {
     match settings.indicator {
         Indicator::Nothing => None,
         Indicator::Slash => (entry.kind() == Some(FileKind::Directory)).then_some(b'/'),
-        Indicator::All => match &entry.attr {
-            Some(attr) => classify(attr.kind, attr.mode),
-            None => classify(entry.kind()?, obento::Mode::new(0)),
+        Indicator::Type | Indicator::All => match &entry.attr {
+            Some(attr) => mark(attr.kind, attr.mode, settings),
+            None => mark(entry.kind()?, obento::Mode::new(0), settings),
         },
     }
+}
+
+/// The letter of a kind, and `*` for what can be executed where that is asked for.
+pub fn mark(kind: FileKind, mode: obento::Mode, settings: &Settings) -> Option<u8> {
+    classify(kind, mode).filter(|&mark| settings.indicator == Indicator::All || mark != b'*')
 }

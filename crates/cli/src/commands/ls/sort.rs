@@ -6,6 +6,8 @@ use obento::{Attr, FileKind, Timestamp};
 
 use super::gather::{Entry, Listing};
 use super::settings::{Settings, SortBy};
+use super::version;
+use crate::escape::{escape, width};
 use crate::open::Found;
 
 /// Brings the entries in the order that the settings ask for.
@@ -43,6 +45,11 @@ fn compare(settings: &Settings, a: (&[u8], Option<&Attr>), b: (&[u8], Option<&At
                 Reverse(attr.and_then(|attr| settings.time.of(attr)).unwrap_or(Timestamp::EPOCH))
             };
             time(a.1).cmp(&time(b.1)).then_with(by_name)
+        }
+        SortBy::Version => version::compare(a.0, b.0).then_with(by_name),
+        SortBy::Width => {
+            let shown = |name| width(&escape(name, settings.quoting));
+            shown(a.0).cmp(&shown(b.0)).then_with(by_name)
         }
         SortBy::Extension => extension(a.0).cmp(extension(b.0)).then_with(by_name),
     };
