@@ -18,6 +18,8 @@ mod blocks;
 mod group;
 mod held;
 mod inodes;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod write_back;
 
