@@ -44,7 +44,6 @@ pub(crate) fn to_xattr(disk: &[u8]) -> Result<Option<Vec<u8>>> {
 }
 
 /// The bytes that ext4 stores for the attribute `given`. Errors: Invalid if it is no ACL; NoMemory.
-#[allow(dead_code, reason = "called by the glue of the contract")]
 pub(crate) fn from_xattr(given: &[u8]) -> Result<Vec<u8>> {
     let mut cursor = Cursor::new(given);
     let version = cursor.take_raw::<le::U32>().map(|version| version.get());

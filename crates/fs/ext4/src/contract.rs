@@ -282,11 +282,11 @@ impl Xattrs for Ext4 {
         Ok(())
     }
 
-    fn set_xattr(&self, _ino: Ino, _name: &[u8], _value: &[u8], _mode: XattrMode) -> Result<()> {
-        Err(Error::ReadOnly)
+    fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        self.writer().ok_or(Error::ReadOnly)?.set_xattr(ino, name, value, mode)
     }
 
-    fn remove_xattr(&self, _ino: Ino, _name: &[u8]) -> Result<()> {
-        Err(Error::ReadOnly)
+    fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        self.writer().ok_or(Error::ReadOnly)?.remove_xattr(ino, name)
     }
 }

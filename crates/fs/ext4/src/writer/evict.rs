@@ -3,6 +3,7 @@
 use obento_base::{Error, Ino, Result};
 
 use super::{Writer, cost};
+use crate::xattr::Dead;
 
 impl Writer {
     /// The last user of `ino` is gone: space that was kept ahead for it is given back, and without a name it is freed.
@@ -16,17 +17,40 @@ impl Writer {
         }
     }
 
-    /// Frees an inode without a name, which is on the orphan list: its blocks in steps, each of which a crash may end,
-    /// then its attributes and itself at once. Does nothing for one that has a name, or is free already.
-    pub(super) fn evict(&self, ino: Ino) -> Result<()> {
+    /// Frees an inode without a name, which is on the orphan list, and the inodes of values that nobody names without
+    /// it. Does nothing for one that has a name, or is free already.
+    pub(crate) fn evict(&self, ino: Ino) -> Result<()> {
+        let mut dead = Dead::default();
+        let freed = self.evict_one(ino, &mut dead);
+        self.evict_dead(dead);
+        freed
+    }
+
+    /// Frees the inodes of values that nobody names any more.
+    pub(crate) fn evict_dead(&self, mut dead: Dead) {
+        while let Some(ino) = dead.0.pop() {
+            if let Err(error) = self.evict_one(ino, &mut dead) {
+                self.note_error(error);
+            }
+        }
+    }
+
+    /// Frees the blocks in steps, each of which a crash may end, then attributes and inode at once.
+    fn evict_one(&self, ino: Ino, dead: &mut Dead) -> Result<()> {
         let _locked = self.locks().write(&[ino]);
-        match self.volume().inode(ino) {
-            Ok(inode) if inode.links() == 0 => {}
+        let inode = match self.volume().inode(ino) {
+            Ok(inode) if inode.links() == 0 => inode,
             Ok(_) | Err(Error::Stale) => return Ok(()),
             Err(error) => return Err(error),
-        }
-        let mut txn = self.begin(cost::FREE_INODE + cost::ORPHAN)?;
+        };
+        let attributes = self.xattr_release_cost(&inode);
+        let credits = attributes.unwrap_or_default();
+        let mut txn = self.begin(cost::FREE_INODE + cost::ORPHAN + credits)?;
         let mut edit = self.edit_inode(&mut txn, ino)?;
+        if let Err(error) = attributes.and_then(|_| self.release_xattrs(&mut txn, &mut edit, dead)) {
+            // Damaged attributes do not keep the inode.
+            self.note_error(error);
+        }
         let freed =
             self.remove_orphan(&mut txn, &mut edit).and_then(|()| self.free_inode(&mut txn, &mut edit));
         if freed.is_err() {

@@ -11,7 +11,7 @@ use super::name::StoredName;
 use super::store::Change;
 use super::values::Dead;
 use crate::acl;
-use crate::writer::Writer;
+use crate::writer::{LockedInodes, Writer};
 
 /// `XATTR_SIZE_MAX` of Linux include/uapi/linux/limits.h.
 const SIZE_MAX: usize = 65_536;
@@ -25,7 +25,7 @@ impl Writer {
     }
 
     fn set_once(&self, ino: Ino, name: StoredName<'_>, value: &[u8], mode: XattrMode) -> Result<()> {
-        let _locked = self.locks().write(&[ino]);
+        let locked = self.locks().write(&[ino]);
         let inode = self.volume().user_inode(ino)?;
         let is_there = self.volume().has_xattr(&inode, &name)?;
         match mode {
@@ -37,7 +37,7 @@ impl Writer {
             return Err(Error::OutOfRange);
         }
         let stored = if name.is_acl() { Cow::Owned(acl::from_xattr(value)?) } else { Cow::Borrowed(value) };
-        self.change_in_transaction(ino, name, Change::Set(&stored, mode), stored.len())
+        self.change_in_transaction(locked, ino, name, Change::Set(&stored, mode), stored.len())
     }
 
     /// Removes attribute `name` of `ino`. Errors: NoData.
@@ -45,14 +45,14 @@ impl Writer {
         let name = StoredName::parse(name).map_err(|_| Error::NoData)?;
         // Where others share the block, the inode needs one of its own.
         self.with_space(|| {
-            let _locked = self.locks().write(&[ino]);
-            self.change_in_transaction(ino, name, Change::Remove, 0)
+            let locked = self.locks().write(&[ino]);
+            self.change_in_transaction(locked, ino, name, Change::Remove, 0)
         })
     }
 
-    /// The inode's lock is held.
     fn change_in_transaction(
         &self,
+        locked: LockedInodes<'_>,
         ino: Ino,
         name: StoredName<'_>,
         change: Change<'_>,
@@ -69,6 +69,8 @@ impl Writer {
         }
         // After an error, too: what was taken meanwhile has been given back in the same transaction.
         txn.commit();
+        drop(locked);
+        self.evict_dead(dead);
         done
     }
 }

@@ -7,26 +7,18 @@
 //! Source: Linux Documentation/filesystems/ext4/attributes.rst; fs/ext4/xattr.c; e2fsprogs lib/ext2fs/ext_attr.c.
 
 mod area;
-#[allow(dead_code, reason = "called by the glue of the contract")]
 mod block;
-#[allow(dead_code, reason = "called by the glue of the contract")]
 mod change;
-#[allow(dead_code, reason = "called by the glue of the contract")]
 mod hash;
-#[allow(dead_code, reason = "called by the glue of the contract")]
+#[allow(dead_code, reason = "called by what writes inline data")]
 mod inline;
-#[allow(dead_code, reason = "called by the glue of the contract")]
 mod name;
-#[allow(dead_code, reason = "called by the glue of the contract")]
 mod plan;
 mod share;
-#[allow(dead_code, reason = "called by the glue of the contract")]
 mod store;
-#[allow(dead_code, reason = "called by the glue of the contract")]
 mod table;
 #[cfg(test)]
 mod tests;
-#[allow(dead_code, reason = "called by the glue of the contract")]
 mod values;
 #[cfg(test)]
 mod volume_tests;
@@ -41,7 +33,6 @@ use zerocopy::{FromBytes, IntoBytes};
 #[allow(unused_imports, reason = "called by what writes inline data")]
 pub(crate) use inline::{inline_rest_max, with_inline_rest};
 pub(crate) use store::Shares;
-#[allow(unused_imports)]
 pub(crate) use values::Dead;
 
 use area::{Area, Entry, VALUE_MAX};

@@ -370,10 +370,9 @@ impl Writer {
     }
 
     /// The credits of [`Self::release_xattrs`].
-    pub(crate) fn xattr_release_cost(&self, edit: &InodeEdit) -> Result<Credits> {
-        let inode = edit.inode()?;
-        let block = self.volume().xattr_block(&inode)?;
-        let tables = self.volume().xattr_tables(&inode, block.as_ref())?;
+    pub(crate) fn xattr_release_cost(&self, inode: &Inode) -> Result<Credits> {
+        let block = self.volume().xattr_block(inode)?;
+        let tables = self.volume().xattr_tables(inode, block.as_ref())?;
         Ok(Credits(1) + cost::RUN + value_cost(&tables))
     }
 

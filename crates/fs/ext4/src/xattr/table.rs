@@ -142,10 +142,6 @@ impl<'a> Table<'a> {
         Ok(this)
     }
 
-    pub(super) fn attributes(&self) -> &[Attribute<'a>] {
-        &self.attributes
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.attributes.is_empty()
     }

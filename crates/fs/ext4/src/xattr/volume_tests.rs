@@ -10,16 +10,15 @@ use std::vec::Vec;
 
 use obento_base::{Error, Ino, Name, Timestamp};
 use obento_block::BlockDevice;
-use obento_driver::{Journalling, OpenOptions, XattrMode};
-use obento_env::{FixedClock, NO_CLOCK};
+use obento_driver::{OpenOptions, XattrMode};
+use obento_env::FixedClock;
 use obento_host::FileDevice;
-use obento_journal::Log;
 use obento_testkit::oracle::{LoopMount, Oracle, call};
 use obento_testkit::require;
 use rustix::fs::XattrFlags;
 
 use crate::super_block::ROOT_INO;
-use crate::writer::Writer;
+use crate::writer::{Writer, cost, open_writer};
 
 const FILES: usize = 24;
 
@@ -39,9 +38,8 @@ fn image(folder: &Path, arguments: &[&str], files: usize) -> std::path::PathBuf 
 
 fn writer(image: &Path) -> Writer {
     let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open_writable(image).unwrap());
-    let volume = crate::open_volume(device, &OpenOptions::new(Arc::new(NO_CLOCK))).unwrap();
     let clock = Arc::new(FixedClock(Timestamp::new(1_800_000_000, 0)));
-    Writer::new(Arc::new(volume), Log::None, clock, &Journalling::default()).unwrap()
+    open_writer(device, &OpenOptions::new(clock)).unwrap()
 }
 
 fn find(writer: &Writer, file: &str) -> Ino {
@@ -50,8 +48,7 @@ fn find(writer: &Writer, file: &str) -> Ino {
 }
 
 fn close(writer: Writer, image: &Path) {
-    writer.txns().close().unwrap();
-    drop(writer);
+    writer.close().unwrap();
     call("e2fsck", ["-fn", image.to_str().unwrap()]).unwrap();
 }
 
@@ -213,6 +210,38 @@ fn a_block_is_shared_by_equals_and_freed_with_the_last() {
     assert_eq!((block(inodes[5]), free()), (None, before));
     assert_eq!(writer.remove_xattr(inodes[5], b"user.a"), Err(Error::NoData));
     close(writer, &image);
+}
+
+/// As a name's removal leaves it, but for the name: the image is no sound one afterwards.
+fn make_nameless(writer: &Writer, ino: Ino) {
+    let mut txn = writer.begin(cost::INODE + cost::ORPHAN).unwrap();
+    let mut edit = writer.edit_inode(&mut txn, ino).unwrap();
+    writer.add_orphan(&mut txn, &mut edit).unwrap();
+    edit.set_links(0);
+    writer.store_inode(&mut txn, &edit);
+    txn.commit();
+}
+
+#[test]
+fn an_inode_that_is_freed_gives_up_its_block_and_nobody_elses() {
+    if !require(&[Oracle::Program("mke2fs")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), &["-b", "1024", "-I", "128"], 3);
+    let writer = writer(&image);
+    let inodes: Vec<_> = (0..3).map(|n| find(&writer, &format!("f{n}"))).collect();
+    let before = writer.allocator().totals();
+    for &ino in &inodes {
+        writer.set_xattr(ino, b"user.a", b"the same", XattrMode::Set).unwrap();
+    }
+    for (n, &ino) in inodes.iter().enumerate() {
+        make_nameless(&writer, ino);
+        writer.forget(ino);
+        let left = writer.allocator().totals();
+        assert_eq!(left.free_inodes - before.free_inodes, n as u64 + 1);
+        assert_eq!(before.free_blocks - left.free_blocks, u64::from(n < 2));
+    }
 }
 
 #[test]
