@@ -191,7 +191,7 @@ impl Allocator {
             core::iter::successors(Some(1_u64), |hop| hop.checked_mul(2)).take_while(|&hop| hop < groups);
         let far = hops.scan(start, |at, hop| {
             *at = at.saturating_add(hop);
-            u32::try_from(*at % groups).ok()
+            u32::try_from(at.checked_rem(groups)?).ok()
         });
         core::iter::once(home).chain(far).find(|&group| inodes.get(group) > 0).unwrap_or(home)
     }
@@ -201,7 +201,8 @@ impl Allocator {
         let sb = self.super_block();
         let groups = u64::from(sb.groups).max(1);
         let average = |total: &core::sync::atomic::AtomicU64| {
-            u32::try_from(total.load(Ordering::Relaxed) / groups).unwrap_or(u32::MAX)
+            let mean = total.load(Ordering::Relaxed).checked_div(groups);
+            mean.and_then(|mean| u32::try_from(mean).ok()).unwrap_or(u32::MAX)
         };
         let clusters = sb.blocks_per_group.checked_shr(sb.cluster_bits).unwrap_or(0);
         let least_inodes = average(&self.free_inodes).saturating_sub(sb.inodes_per_group / 4).max(1);
@@ -228,7 +229,8 @@ impl Allocator {
         let start = turn.wrapping_mul(SPREAD) >> 32;
         let candidates = (0..COMPARED.min(groups)).map(|n| {
             let step = groups.div_ceil(COMPARED).max(1);
-            u32::try_from(start.saturating_add(n.saturating_mul(step)) % groups).unwrap_or(0)
+            let place = start.saturating_add(n.saturating_mul(step)).checked_rem(groups);
+            place.and_then(|place| u32::try_from(place).ok()).unwrap_or(0)
         });
         let room = |&index: &u32| {
             let Ok(group) = self.group(index) else { return 0 };

@@ -45,6 +45,9 @@ use tree::MaxTree;
 pub use blocks::{BlockRun, Freed};
 pub use inodes::{NewInode, Wanted};
 
+/// What one transaction freed: clusters of groups.
+type FreedBy = (Tid, Vec<(u32, Range<u32>)>);
+
 /// The blocks and inodes of a volume that is open for changes.
 pub struct Allocator {
     volume: Arc<Volume>,
@@ -54,7 +57,7 @@ pub struct Allocator {
     /// Each group's free inodes.
     inodes: Mutex<MaxTree>,
     /// What transactions freed that are not durable.
-    freed: Mutex<VecDeque<(Tid, Vec<(u32, Range<u32>)>)>>,
+    freed: Mutex<VecDeque<FreedBy>>,
     /// Groups whose descriptors the next commit writes.
     dirty: Mutex<BTreeSet<u32>>,
     /// Clusters that can be had now.

@@ -92,7 +92,7 @@ impl Writer {
     /// NotDirectory, and NotEmpty, since its entries are hashed otherwise.
     fn new_flags(&self, inode: &Inode, flags: FileFlags) -> Result<InodeFlags> {
         let wanted = InodeFlags::from_bits_retain(flags.bits()) & MODIFIABLE;
-        let new = (inode.flags() - MODIFIABLE) | wanted;
+        let new = inode.flags().difference(MODIFIABLE) | wanted;
         if (new ^ inode.flags()).contains(InodeFlags::CASEFOLD) {
             if !self.volume().super_block().incompat.contains(Incompat::CASEFOLD) {
                 return Err(Error::NotSupported);

@@ -49,7 +49,7 @@ impl Writer {
         let mut edit = self.edit_inode(&mut txn, ino)?;
         if let Err(error) = attributes.and_then(|_| self.release_xattrs(&mut txn, &mut edit, dead)) {
             // Damaged attributes do not keep the inode.
-            self.note_error(error);
+            self.kept.note_error(error, self.now());
         }
         let freed =
             self.remove_orphan(&mut txn, &mut edit).and_then(|()| self.free_inode(&mut txn, &mut edit));

@@ -184,7 +184,7 @@ impl InodeEdit {
 
     /// Clears some flags.
     pub fn remove_flags(&mut self, flags: InodeFlags) {
-        self.set_flags(self.flags() - flags);
+        self.set_flags(self.flags().difference(flags));
     }
 
     /// Owner and group.
@@ -273,7 +273,11 @@ impl InodeEdit {
         self.raw.i_blocks_lo.set(low);
         self.raw.l_i_blocks_high.set(high);
         let flags = self.flags();
-        self.set_flags(if in_blocks { flags | InodeFlags::HUGE_FILE } else { flags - InodeFlags::HUGE_FILE });
+        self.set_flags(if in_blocks {
+            flags | InodeFlags::HUGE_FILE
+        } else {
+            flags.difference(InodeFlags::HUGE_FILE)
+        });
         Ok(())
     }
 

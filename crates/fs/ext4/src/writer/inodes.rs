@@ -66,8 +66,7 @@ impl Writer {
         let new = self.allocator().allocate_inode(txn, parent.ino(), wanted)?;
         let size = self.volume().super_block().inode_size;
         let before = generation_at(&txn.view(&new.table), new.place);
-        let mut record = alloc::vec::Vec::new();
-        record.resize(size.into(), 0);
+        let record = alloc::vec![0; size.into()];
         let volume = Arc::clone(self.volume());
         let mut edit = InodeEdit::new(volume, new.ino, new.place, &record, new.table)?;
         edit.set_extra_isize(FULL_EXTRA_ISIZE);
@@ -142,7 +141,7 @@ fn inherited_flags(parent: &Inode, kind: FileKind) -> InodeFlags {
     let flags = parent.flags() & INHERITED;
     match kind {
         FileKind::Directory => flags,
-        FileKind::Regular => flags - OF_DIRECTORIES,
+        FileKind::Regular => flags.difference(OF_DIRECTORIES),
         _ => flags & OF_ALL,
     }
 }

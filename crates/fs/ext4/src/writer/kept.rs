@@ -122,12 +122,9 @@ impl Kept {
         self.shard(ino)?.lock().get(&ino).copied()
     }
 
-    /// Puts free counts and checksum into the super block and it into its block, if it is due.
-    fn write_super_block(&self, txn: &mut Txn<'_>, counted: bool) -> Result<()> {
+    /// Puts free counts and checksum into the super block and it into its block.
+    pub(super) fn write_super_block(&self, txn: &mut Txn<'_>) -> Result<()> {
         let mut pending = self.super_block.lock();
-        if !counted && !pending.dirty {
-            return Ok(());
-        }
         let sb = self.volume.super_block();
         let (block, place) = super_block_place(sb);
         let taken = txn.take(block)?;
@@ -151,7 +148,8 @@ impl Kept {
 impl CommitHooks for Kept {
     fn before_commit(&self, txn: &mut Txn<'_>) -> Result<()> {
         let counted = self.allocator.write_back(txn)?;
-        self.write_super_block(txn, counted)
+        let is_due = counted || self.super_block.lock().dirty;
+        if is_due { self.write_super_block(txn) } else { Ok(()) }
     }
 
     fn durable(&self, tid: Tid) {

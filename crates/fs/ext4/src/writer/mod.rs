@@ -38,6 +38,9 @@ pub use kept::Kept;
 pub use locks::{InodeLocks, LockKey, LockedInodes};
 pub(crate) use open::open_writer;
 
+/// `EXT4_ERRORS_CONTINUE` of `s_errors`.
+const ERRORS_CONTINUE: u16 = 1;
+
 /// Blocks that operations change, for their credits.
 pub mod cost {
     use obento_journal::Credits;
@@ -168,8 +171,25 @@ impl Writer {
     }
 
     /// Marks the volume as damaged if `error` says so; the mark goes to disk with the next commit.
+    /// Where the super block asks for it (`errors=remount-ro`, or a panic, which is not ours to have), the volume is
+    /// read-only from then on. No transaction may be open.
     pub fn note_error(&self, error: Error) {
+        if !matches!(error, Error::Corrupt(_)) {
+            return;
+        }
         self.kept.note_error(error, self.now());
+        if self.volume().super_block().raw.s_errors.get() > ERRORS_CONTINUE {
+            // What cannot be saved now is no worse for it.
+            let _ = self.save_super_block();
+            self.txns.abort(error);
+        }
+    }
+
+    fn save_super_block(&self) -> Result<()> {
+        let mut txn = self.begin(Credits(1))?;
+        self.kept.write_super_block(&mut txn)?;
+        let tid = txn.commit();
+        self.txns.wait_durable(tid)
     }
 
     /// The last transaction that changed `ino`, unless that is durable.
