@@ -10,10 +10,9 @@ use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering;
 
 use obento_base::Result;
-use obento_base::wire::to_usize;
 
 use super::shard::Start;
-use super::{Block, Cache, Changed, zeroed};
+use super::{Block, Cache, Changed};
 
 /// The next version of a block, not seen by anybody until it is published.
 pub struct Edit<'c> {
@@ -36,13 +35,12 @@ impl Edit<'_> {
             return Changed::Again;
         }
         self.published = true;
-        let block = Block::new(self.number, core::mem::take(&mut self.bytes));
-        if self.verified {
-            block.set_verified();
-        }
-        let Some(shard) = self.cache.shard(self.number) else { return Changed::Again };
-        let (changed, old) = shard.lock.lock().publish(block, mark);
-        shard.published.notify_all();
+        let cell = self.cache.shard(self.number);
+        let bytes = core::mem::take(&mut self.bytes);
+        let block = Block::new(self.number, bytes, self.verified, &cell.spares);
+        let (changed, old) = cell.lock.lock().publish(block, mark);
+        cell.published.notify_all();
+        // Without the lock.
         drop(old);
         changed
     }
@@ -76,9 +74,9 @@ impl Drop for Edit<'_> {
         if self.published {
             return;
         }
-        let Some(shard) = self.cache.shard(self.number) else { return };
-        let unpinned = shard.lock.lock().cancel(self.number);
-        shard.published.notify_all();
+        let cell = self.cache.shard(self.number);
+        let unpinned = cell.lock.lock().cancel(self.number);
+        cell.published.notify_all();
         self.cache.count_unpinned(unpinned);
     }
 }
@@ -95,13 +93,13 @@ impl Cache {
     /// device. Waits while somebody else changes the block: a caller that holds an [`Edit`] of it waits for ever.
     pub fn edit(&self, base: &Block) -> Edit<'_> {
         let newest = self.start(base);
-        let bytes = Box::from(&*newest);
+        let bytes = self.shard(base.number()).spares.copy(&newest);
         let (number, verified) = (newest.number(), newest.is_verified());
         Edit { cache: self, number, bytes, verified, published: false }
     }
 
     fn start(&self, base: &Block) -> Block {
-        let Some(cell) = self.shard(base.number()) else { return base.clone() };
+        let cell = self.shard(base.number());
         let mut shard = cell.lock.lock();
         loop {
             match shard.start(base) {
@@ -118,22 +116,21 @@ impl Cache {
     /// A block of zeros in the place of whatever is known under `number`, for one that is newly in use. Errors:
     /// NoMemory.
     pub fn renew(&self, number: u64) -> Result<Block> {
-        let block = Block::new(number, zeroed(to_usize(self.block_size.into()))?);
-        block.set_verified();
-        if let Some(cell) = self.shard(number) {
-            cell.lock.lock().replace(block.clone());
-        }
+        let cell = self.shard(number);
+        let block = Block::new(number, cell.spares.zeroed()?, true, &cell.spares);
+        let old = cell.lock.lock().replace(block.clone());
+        drop(old);
         Ok(block)
     }
 
     /// The newest version of block `number`, if `mark` made it.
     pub fn changed_by(&self, number: u64, mark: u32) -> Option<Block> {
-        self.shard(number)?.lock.lock().changed_by(number, mark)
+        self.shard(number).lock.lock().changed_by(number, mark)
     }
 
     /// The device holds block `number` as `mark` left it. Nothing happens if it was changed since.
     pub fn unpin(&self, number: u64, mark: u32) {
-        let Some(cell) = self.shard(number) else { return };
+        let cell = self.shard(number);
         self.outdate();
         let unpinned = cell.lock.lock().unpin(number, mark);
         self.count_unpinned(unpinned);
@@ -141,7 +138,7 @@ impl Cache {
 
     /// Drops block `number`, changed or not: nobody needs it any more.
     pub fn forget(&self, number: u64) {
-        let Some(cell) = self.shard(number) else { return };
+        let cell = self.shard(number);
         self.outdate();
         let unpinned = cell.lock.lock().forget(number);
         self.count_unpinned(unpinned);

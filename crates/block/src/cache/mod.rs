@@ -9,6 +9,7 @@
 
 mod edit;
 mod shard;
+mod spare;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -22,6 +23,7 @@ use obento_base::{DeviceError, Result};
 use obento_env::sync::{Condvar, Mutex};
 
 use self::shard::Shard;
+use self::spare::Spares;
 use crate::{BlockDevice, check_range};
 
 pub use self::edit::Edit;
@@ -42,11 +44,20 @@ struct Buffer {
     number: u64,
     bytes: Box<[u8]>,
     verified: AtomicBool,
+    /// Where the bytes go in the end.
+    spares: Arc<Spares>,
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.spares.put(core::mem::take(&mut self.bytes));
+    }
 }
 
 impl Block {
-    fn new(number: u64, bytes: Box<[u8]>) -> Self {
-        Self(Arc::new(Buffer { number, bytes, verified: AtomicBool::new(false) }))
+    fn new(number: u64, bytes: Box<[u8]>, verified: bool, spares: &Arc<Spares>) -> Self {
+        let (verified, spares) = (AtomicBool::new(verified), Arc::clone(spares));
+        Self(Arc::new(Buffer { number, bytes, verified, spares }))
     }
 
     /// Its number on the volume.
@@ -82,7 +93,8 @@ impl fmt::Debug for Block {
 pub struct Cache {
     device: Arc<dyn BlockDevice>,
     block_size: u32,
-    shards: Vec<Cell>,
+    /// The first, and the others.
+    shards: (Cell, Vec<Cell>),
     pinned: AtomicUsize,
     /// Counts what was written back or dropped, so that a reader sees whether its bytes may be outdated.
     outdated: AtomicU64,
@@ -92,6 +104,14 @@ pub struct Cache {
 struct Cell {
     lock: Mutex<Shard>,
     published: Condvar,
+    spares: Arc<Spares>,
+}
+
+impl Cell {
+    fn new(capacity: usize, block_size: u32) -> Self {
+        let spares = Arc::new(Spares::new(to_usize(block_size.into())));
+        Self { lock: Mutex::new(Shard::new(capacity)), published: Condvar::new(), spares }
+    }
 }
 
 impl Cache {
@@ -99,8 +119,8 @@ impl Cache {
     pub fn new(device: Arc<dyn BlockDevice>, block_size: u32, budget: usize) -> Self {
         let blocks = to_u64(budget).checked_div(u64::from(block_size)).unwrap_or(0) / SHARDS;
         let capacity = to_usize(blocks).max(MIN_BLOCKS_PER_SHARD);
-        let cell = || Cell { lock: Mutex::new(Shard::new(capacity)), published: Condvar::new() };
-        let shards = (0..SHARDS).map(|_| cell()).collect();
+        let cell = || Cell::new(capacity, block_size);
+        let shards = (cell(), (1..SHARDS).map(|_| cell()).collect());
         Self { device, block_size, shards, pinned: AtomicUsize::new(0), outdated: AtomicU64::new(0) }
     }
 
@@ -144,16 +164,22 @@ impl Cache {
     /// Forgets every block that is not pinned, for a device that was changed from outside.
     pub fn clear(&self) {
         self.outdate();
-        self.shards.iter().for_each(|cell| cell.lock.lock().clear());
+        self.cells().for_each(|cell| cell.lock.lock().clear());
     }
 
-    fn shard(&self, number: u64) -> Option<&Cell> {
+    fn cells(&self) -> impl Iterator<Item = &Cell> {
+        let (first, others) = &self.shards;
+        core::iter::once(first).chain(others)
+    }
+
+    fn shard(&self, number: u64) -> &Cell {
         // Neighbouring blocks in one shard would meet under read-ahead; their low bits spread them.
-        self.shards.get(to_usize(number % SHARDS))
+        let (first, others) = &self.shards;
+        to_usize(number % SHARDS).checked_sub(1).and_then(|at| others.get(at)).unwrap_or(first)
     }
 
     fn find(&self, number: u64) -> Option<Block> {
-        self.shard(number)?.lock.lock().find(number)
+        self.shard(number).lock.lock().find(number)
     }
 
     fn outdate(&self) {
@@ -162,8 +188,7 @@ impl Cache {
 
     /// Keeps a block that was read when `outdated` was `since`.
     fn keep(&self, block: Block, since: u64) -> Block {
-        let Some(cell) = self.shard(block.number()) else { return block };
-        let mut shard = cell.lock.lock();
+        let mut shard = self.shard(block.number()).lock.lock();
         if self.outdated.load(Ordering::SeqCst) == since {
             shard.keep(block)
         } else {
@@ -180,17 +205,21 @@ impl Cache {
         let len = count.saturating_mul(size);
         // Before the buffer is made: a hostile volume asks for what is not there again and again.
         check_range(self.device.len(), offset, len)?;
-        let mut bytes = zeroed(to_usize(len))?;
         let since = self.outdated.load(Ordering::SeqCst);
-        self.device.read_at(offset, &mut bytes)?;
         if count == 1 {
-            return Ok(self.keep(Block::new(number, bytes), since));
+            let cell = self.shard(number);
+            let mut bytes = cell.spares.zeroed()?;
+            self.device.read_at(offset, &mut bytes)?;
+            return Ok(self.keep(Block::new(number, bytes, false, &cell.spares), since));
         }
+        let mut bytes = zeroed(to_usize(len))?;
+        self.device.read_at(offset, &mut bytes)?;
         let mut first = None;
         for (number, chunk) in (number..).zip(bytes.chunks_exact(to_usize(size))) {
-            let mut own = zeroed(chunk.len())?;
+            let spares = &self.shard(number).spares;
+            let mut own = spares.zeroed()?;
             own.copy_from_slice(chunk);
-            let kept = self.keep(Block::new(number, own), since);
+            let kept = self.keep(Block::new(number, own, false, spares), since);
             first.get_or_insert(kept);
         }
         first.ok_or(out_of_bounds.into())
@@ -233,7 +262,7 @@ mod tests {
             assert_eq!(usize::from(cache.get(n).unwrap()[0]), usize::try_from(n).unwrap());
         }
         assert_eq!(held[0], 0);
-        let kept: usize = cache.shards.iter().map(|s| s.lock.lock().clean()).sum();
+        let kept: usize = cache.cells().map(|s| s.lock.lock().clean()).sum();
         assert_eq!(kept, 16 * MIN_BLOCKS_PER_SHARD);
     }
 

@@ -96,17 +96,18 @@ impl Shard {
         block
     }
 
-    /// Puts `block` in the place of whatever is here under its number; a pin stays a pin.
-    pub(super) fn replace(&mut self, block: Block) {
-        match self.index.get_mut(&block.number()) {
-            Some(Place::Pinned(pin)) => pin.block = block,
-            Some(Place::Clean(at)) => {
-                if let Some(slot) = self.slots.get_mut(*at) {
-                    slot.block = block;
-                }
-            }
+    /// Puts `block` in the place of whatever is here under its number, and answers that; a pin stays a pin.
+    pub(super) fn replace(&mut self, block: Block) -> Option<Block> {
+        let place = match self.index.get_mut(&block.number()) {
+            Some(Place::Pinned(pin)) => Some(&mut pin.block),
+            Some(Place::Clean(at)) => self.slots.get_mut(*at).map(|slot| &mut slot.block),
+            None => None,
+        };
+        match place {
+            Some(old) => Some(core::mem::replace(old, block)),
             None => {
                 self.keep(block);
+                None
             }
         }
     }

@@ -14,6 +14,9 @@ use crate::Tid;
 /// So many of the blocks taken last are remembered, to count one that is taken again once.
 const REMEMBERED: usize = 64;
 
+/// So many blocks most handles take at most.
+const USUAL: usize = 16;
+
 /// What a handle did to a block, in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Event {
@@ -163,15 +166,17 @@ impl<'t> Txn<'t> {
         if self.taken.get(remembered..).is_some_and(|last| last.contains(&number)) {
             return Ok(());
         }
+        if self.taken.capacity() == 0 {
+            self.taken.try_reserve(USUAL)?;
+            self.events.try_reserve(USUAL)?;
+        }
         self.taken.try_reserve(1)?;
-        self.events.try_reserve(self.taken.len().saturating_add(2))?;
+        // A block is noted once when it changes.
+        self.events.try_reserve(self.taken.len().saturating_add(1))?;
         self.taken.push(number);
         debug_assert!(self.credits > 0, "taking block {number} is more than the handle's credits allow");
-        match self.credits.checked_sub(1) {
-            Some(left) => self.credits = left,
-            // A mistake of the caller that is no reason to fail: a transaction leaves most of the log free.
-            None => {}
-        }
+        // More is a mistake of the caller but no reason to fail: a transaction leaves most of the log free.
+        self.credits = self.credits.saturating_sub(1);
         Ok(())
     }
 

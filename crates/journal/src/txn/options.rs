@@ -29,6 +29,7 @@ impl Mul<u32> for Credits {
 }
 
 /// Where transactions are logged.
+#[expect(clippy::large_enum_variant, reason = "there is one a volume")]
 pub enum Log {
     /// Nowhere: a commit writes the blocks to their homes. A crash in between leaves the volume to a check.
     None,

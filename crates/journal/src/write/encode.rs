@@ -41,8 +41,8 @@ impl Encoder {
 
     /// How many tags a descriptor block has room for. Linux closes one when neither another tag nor a UUID fits.
     pub(super) fn tags_per_block(&self) -> usize {
-        let fixed = size_of::<RawHeader>() + 2 * self.uuid.len();
-        let room = self.block_size.saturating_sub(fixed).saturating_sub(self.layout.tail_len());
+        const FIXED: usize = size_of::<RawHeader>() + 2 * size_of::<[u8; 16]>();
+        let room = self.block_size.saturating_sub(FIXED).saturating_sub(self.layout.tail_len());
         room.checked_div(self.layout.tag_len()).unwrap_or(0).max(1)
     }
 
