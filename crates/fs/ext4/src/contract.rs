@@ -16,7 +16,7 @@ use obento_driver::{
 };
 use obento_env::sync::RwLockReadGuard;
 
-use crate::feature::{Incompat, RoCompat};
+use crate::feature::Incompat;
 use crate::inode::{Inode, InodeFlags};
 use crate::map::Blocks;
 use crate::super_block::ROOT_INO;
@@ -166,19 +166,12 @@ impl FileSystem for Ext4 {
 
     fn limits(&self) -> Limits {
         let sb = self.volume.super_block();
-        let block_size = u64::from(sb.block_size);
         let extents = sb.incompat.contains(Incompat::EXTENT);
-        let per_block = block_size / 4;
-        let indirect = [1, 2, 3].iter().map(|&levels| per_block.saturating_pow(levels)).sum::<u64>();
-        let blocks = if extents { u32::MAX.into() } else { indirect.saturating_add(12).min(u32::MAX.into()) };
-        // Without huge_file the space taken is counted in 32 bits of sectors.
-        let huge = sb.ro_compat.contains(RoCompat::HUGE_FILE);
-        let counted = if huge { u64::MAX } else { u64::from(u32::MAX).saturating_mul(512) };
         Limits {
             name_max: NAME_MAX,
             symlink_max: sb.block_size.min(PATH_MAX).saturating_sub(1),
             link_max: if extents { LINK_MAX } else { OLD_LINK_MAX },
-            file_size_max: blocks.saturating_mul(block_size).min(counted),
+            file_size_max: self.volume.file_size_max(extents),
             time_granularity: if sb.inode_size > 128 { 1 } else { 1_000_000_000 },
         }
     }
@@ -188,7 +181,7 @@ impl FileSystem for Ext4 {
     }
 
     fn statfs(&self) -> Result<StatFs> {
-        let totals = self.writer.as_ref().map(|writer| writer.allocator().totals());
+        let totals = self.writer.as_ref().map(Writer::totals);
         Ok(self.volume.usage(totals.unwrap_or_else(|| self.volume.totals())))
     }
 
@@ -237,13 +230,21 @@ impl FileSystem for Ext4 {
         if inode.has(InodeFlags::INLINE_DATA) {
             self.map_inline(&inode, &range)
         } else {
-            self.map_blocks(&inode, &range)
+            let extent = self.map_blocks(&inode, &range)?;
+            let is_mapped = matches!(extent.span, Span::Mapped(_));
+            let is_journalled = is_mapped && self.writer().is_some_and(|writer| writer.is_journalled(&inode));
+            Ok(if is_journalled { Extent { span: Span::Driver, ..extent } } else { extent })
         }
     }
 
     fn read(&self, _layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let _shared = self.shared(ino);
         let inode = self.file(ino)?;
+        if !inode.has(InodeFlags::INLINE_DATA)
+            && self.writer().is_some_and(|writer| writer.is_journalled(&inode))
+        {
+            return self.volume.read_inode_data(&inode, offset, buf);
+        }
         Ok(self.volume.inline_data(&inode)?.copy(&inode, offset, buf))
     }
 

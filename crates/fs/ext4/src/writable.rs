@@ -17,6 +17,11 @@ impl Ext4 {
         let writer = self.writer().ok_or(Error::ReadOnly)?;
         act(writer).inspect_err(|&error| writer.note_error(error))
     }
+
+    /// The same for what may need space that the next commit makes free.
+    fn with_space<T>(&self, act: impl Fn(&Writer) -> Result<T>) -> Result<T> {
+        self.write_with(|writer| writer.with_space(|| act(writer)))
+    }
 }
 
 impl WritableFileSystem for Ext4 {
@@ -44,42 +49,46 @@ impl WritableFileSystem for Ext4 {
         self.write_with(|writer| writer.set_attr(ino, change))
     }
 
-    fn truncate(&self, _: &ExclusiveLayout<'_>, _ino: Ino, _size: u64) -> Result<()> {
-        Err(Error::NotSupported)
+    fn truncate(&self, _: &ExclusiveLayout<'_>, ino: Ino, size: u64) -> Result<()> {
+        self.with_space(|writer| writer.truncate(ino, size))
     }
 
-    fn map_for_write(&self, _: &Layout<'_>, _ino: Ino, _range: Range<u64>) -> Result<Extent> {
-        Err(Error::NotSupported)
+    fn map_for_write(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
+        self.with_space(|writer| writer.map_for_write(ino, range.clone()))
     }
 
-    fn end_write(&self, _: &Layout<'_>, _ino: Ino, _written: Range<u64>) -> Result<()> {
-        Err(Error::NotSupported)
+    fn end_write(&self, _: &Layout<'_>, ino: Ino, written: Range<u64>) -> Result<()> {
+        self.with_space(|writer| writer.end_write(ino, written.clone()))
     }
 
-    fn abandon(&self, _: &Layout<'_>, _ino: Ino, _range: Range<u64>) {}
-
-    fn write(&self, _: &Layout<'_>, _ino: Ino, _offset: u64, _bytes: &[u8]) -> Result<usize> {
-        Err(Error::NotSupported)
+    fn abandon(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) {
+        if let Some(writer) = self.writer() {
+            writer.abandon(ino, &range);
+        }
     }
 
-    fn punch(&self, _: &ExclusiveLayout<'_>, _ino: Ino, _range: Range<u64>) -> Result<()> {
-        Err(Error::NotSupported)
+    fn write(&self, _: &Layout<'_>, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
+        self.with_space(|writer| writer.write(ino, offset, bytes))
     }
 
-    fn allocate(&self, _: &Layout<'_>, _ino: Ino, _range: Range<u64>, _size: Size) -> Result<()> {
-        Err(Error::NotSupported)
+    fn punch(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
+        self.with_space(|writer| writer.punch(ino, range.clone()))
     }
 
-    fn zero_range(&self, _: &ExclusiveLayout<'_>, _: Ino, _: Range<u64>, _: Size) -> Result<()> {
-        Err(Error::NotSupported)
+    fn allocate(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>, size: Size) -> Result<()> {
+        self.with_space(|writer| writer.allocate(ino, range.clone(), size))
     }
 
-    fn collapse(&self, _: &ExclusiveLayout<'_>, _ino: Ino, _range: Range<u64>) -> Result<()> {
-        Err(Error::NotSupported)
+    fn zero_range(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>, size: Size) -> Result<()> {
+        self.with_space(|writer| writer.zero_range(ino, range.clone(), size))
     }
 
-    fn insert(&self, _: &ExclusiveLayout<'_>, _ino: Ino, _range: Range<u64>) -> Result<()> {
-        Err(Error::NotSupported)
+    fn collapse(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
+        self.write_with(|writer| writer.collapse(ino, range))
+    }
+
+    fn insert(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
+        self.write_with(|writer| writer.insert(ino, range))
     }
 
     fn sync_file(&self, ino: Ino) -> Result<()> {

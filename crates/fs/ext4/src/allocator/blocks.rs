@@ -62,6 +62,14 @@ impl Allocator {
         })
     }
 
+    /// Like [`Self::reserve`] for metadata, which may have what is kept back for it.
+    pub fn reserve_metadata(&self, goal: VolBlock, len: u32) -> Result<BlockRun> {
+        self.choose(goal, len, Room::All, |_, group, range| {
+            group.held.insert(range);
+            Ok(())
+        })
+    }
+
     /// Takes a part of what was reserved: whole clusters. Changes one block of `txn`, after all that can fail.
     pub fn publish(&self, txn: &mut Txn<'_>, part: BlockRun) -> Result<()> {
         for (index, range) in self.pieces(part)? {

@@ -6,6 +6,7 @@
 
 use alloc::vec::Vec;
 use core::ops::Range;
+use core::sync::atomic::{AtomicI64, Ordering};
 
 use hashbrown::HashMap;
 use obento_base::{Error, Ino, Result, Timestamp};
@@ -16,6 +17,8 @@ use crate::unit::VolBlock;
 
 /// The most separate runs that are kept ahead for one file: a few streams of appends and writes into holes.
 const MOST_AHEAD: usize = 4;
+/// Seconds between looks for old promises.
+const LOOK_AFTER: i64 = 5;
 
 /// A run of the volume.
 pub(crate) type Run = (VolBlock, u64);
@@ -33,12 +36,26 @@ struct Promises {
 
 /// What is promised to files.
 #[derive(Debug, Default)]
-pub(crate) struct PromiseTable(Mutex<HashMap<Ino, Promises>>);
+pub(crate) struct PromiseTable {
+    files: Mutex<HashMap<Ino, Promises>>,
+    /// The second in which old promises were last looked for.
+    looked: AtomicI64,
+}
 
 impl PromiseTable {
+    /// Whether it is time to look for old promises; if so, it is taken as done.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        let last = self.looked.load(Ordering::Relaxed);
+        let is_due = now.secs().saturating_sub(last) >= LOOK_AFTER || now.secs() < last;
+        if is_due {
+            self.looked.store(now.secs(), Ordering::Relaxed);
+        }
+        is_due
+    }
+
     /// What of `range` is promised from its first block on; it is handed out by this.
     pub fn hand_out(&self, ino: Ino, range: &Range<u64>, now: Timestamp) -> Result<Option<Mapping>> {
-        let mut table = self.0.lock();
+        let mut table = self.files.lock();
         let Some(promises) = table.get_mut(&ino) else { return Ok(None) };
         promises.used = Some(now);
         let starts = |found: &Mapping| found.range().start == range.start;
@@ -59,7 +76,7 @@ impl PromiseTable {
 
     /// Notes that `mapping` was reserved and its blocks in `handed` handed out; answers what is no longer kept ahead.
     pub fn add(&self, ino: Ino, mapping: Mapping, handed: &Range<u64>, now: Timestamp) -> Result<Vec<Run>> {
-        let mut table = self.0.lock();
+        let mut table = self.files.lock();
         table.try_reserve(1).map_err(|_| Error::NoMemory)?;
         let promises = table.entry(ino).or_default();
         promises.handed.try_reserve(1)?;
@@ -74,16 +91,31 @@ impl PromiseTable {
         Ok(promises.ahead.drain(..surplus).map(|mapping| run(&mapping)).collect())
     }
 
+    /// Where the first promise at or after `at` starts.
+    pub fn next_start(&self, ino: Ino, at: u64) -> Option<u64> {
+        let table = self.files.lock();
+        let promises = table.get(&ino)?;
+        let starts = promises.handed.iter().chain(&promises.ahead).map(|mapping| mapping.range().start);
+        starts.filter(|&start| start >= at).min()
+    }
+
+    /// How many blocks are kept ahead for all files: free for who asks, since they are given up for want of space.
+    pub fn ahead_blocks(&self) -> u64 {
+        let table = self.files.lock();
+        let ahead = table.values().flat_map(|promises| &promises.ahead);
+        ahead.map(|mapping| u64::from(mapping.len)).fold(0, u64::saturating_add)
+    }
+
     /// What of `range` was handed out.
     pub fn handed(&self, ino: Ino, range: &Range<u64>) -> Vec<Mapping> {
-        let table = self.0.lock();
+        let table = self.files.lock();
         let handed = table.get(&ino).map_or(&[][..], |promises| &promises.handed);
         handed.iter().filter_map(|mapping| mapping.within(range)).collect()
     }
 
     /// Forgets what of `range` was handed out, and answers it.
     pub fn take_handed(&self, ino: Ino, range: &Range<u64>) -> Vec<Mapping> {
-        let mut table = self.0.lock();
+        let mut table = self.files.lock();
         let Some(promises) = table.get_mut(&ino) else { return Vec::new() };
         let taken: Vec<_> = promises.handed.iter().filter_map(|mapping| mapping.within(range)).collect();
         if !taken.is_empty() {
@@ -97,7 +129,7 @@ impl PromiseTable {
 
     /// Forgets everything of a file, and answers it.
     pub fn take_all(&self, ino: Ino) -> Vec<Run> {
-        let Some(promises) = self.0.lock().remove(&ino) else { return Vec::new() };
+        let Some(promises) = self.files.lock().remove(&ino) else { return Vec::new() };
         promises.handed.iter().chain(&promises.ahead).map(run).collect()
     }
 
@@ -105,7 +137,7 @@ impl PromiseTable {
     pub fn take_ahead(&self, then: Option<Timestamp>) -> Vec<Run> {
         let mut ended = Vec::new();
         let is_old = |used: Option<Timestamp>| then.is_none_or(|then| used < Some(then));
-        self.0.lock().retain(|_, promises| {
+        self.files.lock().retain(|_, promises| {
             if is_old(promises.used) {
                 ended.extend(promises.ahead.drain(..).map(|mapping| run(&mapping)));
             }

@@ -8,6 +8,7 @@ use crate::xattr::Dead;
 impl Writer {
     /// The last user of `ino` is gone: space that was kept ahead for it is given back, and without a name it is freed.
     pub(crate) fn forget(&self, ino: Ino) {
+        self.forget_space(ino);
         if !self.volume().is_unlinked(ino) {
             return;
         }
@@ -43,6 +44,7 @@ impl Writer {
             Ok(_) | Err(Error::Stale) => return Ok(()),
             Err(error) => return Err(error),
         };
+        self.drop_blocks(ino)?;
         let attributes = self.xattr_release_cost(&inode);
         let credits = attributes.unwrap_or_default();
         let mut txn = self.begin(cost::FREE_INODE + cost::ORPHAN + credits)?;
@@ -64,6 +66,7 @@ impl Writer {
     /// Takes away what lies past the size of an inode that was being cut short.
     pub(super) fn end_truncation(&self, ino: Ino) -> Result<()> {
         let _locked = self.locks().write(&[ino]);
+        self.trim_blocks(ino)?;
         let mut txn = self.begin(cost::INODE + cost::ORPHAN)?;
         let mut edit = self.edit_inode(&mut txn, ino)?;
         self.remove_orphan(&mut txn, &mut edit)?;

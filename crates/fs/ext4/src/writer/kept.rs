@@ -175,7 +175,9 @@ pub(super) fn super_block_place(sb: &SuperBlock) -> (u64, Range<usize>) {
 
 /// Puts the free counts in.
 fn set_counts(sb: &SuperBlock, raw: &mut RawSuperBlock, counts: Totals) {
-    let (low, high) = split(counts.free_blocks);
+    // Blocks here, clusters in the descriptors: `ext4_update_super`.
+    let blocks = counts.free_blocks.checked_shl(sb.cluster_bits).unwrap_or(0);
+    let (low, high) = split(blocks);
     raw.s_free_blocks_count_lo.set(low);
     if sb.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
         raw.s_free_blocks_count_hi.set(high);

@@ -1,0 +1,105 @@
+//! Space before there is data for it: allocate and zero.
+//!
+//! Source: Linux `fs/ext4/extents.c` `ext4_alloc_file_blocks`, `ext4_zero_range`.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use obento_base::{Error, Ino, Result};
+use obento_driver::Size;
+use obento_journal::Credits;
+
+use crate::inode::Inode;
+use crate::map::change::{FileMap, Nodes};
+use crate::map::tree::{Mapping, State};
+use crate::writer::Writer;
+
+impl Writer {
+    /// As the contract's `allocate`.
+    pub(crate) fn allocate(&self, ino: Ino, range: Range<u64>, size: Size) -> Result<()> {
+        let _lock = self.lock_one(ino);
+        let inode = self.data_inode(ino)?;
+        if range.is_empty() {
+            return Err(Error::Invalid);
+        }
+        self.extents_inode(ino)?;
+        self.check_size(&inode, range.end)?;
+        let inode = self.without_inline(inode)?;
+        let blocks = self.block_at(range.start)..self.block_from(range.end);
+        let inode = self.fill(inode, &blocks, Keep::Written)?;
+        self.finish_space(&inode, &range, size)
+    }
+
+    /// As the contract's `zero_range`.
+    pub(crate) fn zero_range(&self, ino: Ino, range: Range<u64>, size: Size) -> Result<()> {
+        let _lock = self.lock_one(ino);
+        let inode = self.data_inode(ino)?;
+        if range.is_empty() {
+            return Err(Error::Invalid);
+        }
+        let blocks = self.whole_blocks(&inode, &range)?;
+        self.extents_inode(ino)?;
+        self.check_size(&inode, range.end)?;
+        self.forget_space(ino);
+        let inode = self.without_inline(inode)?;
+        let inode = self.fill(inode, &blocks, Keep::Nothing)?;
+        self.finish_space(&inode, &range, size)
+    }
+
+    /// Maps every block of a range, in a transaction for each run; those that get new space, or lose their contents, as
+    /// unwritten. Answers the inode as it is then.
+    fn fill(&self, mut inode: Inode, blocks: &Range<u64>, keep: Keep) -> Result<Inode> {
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let nodes = Nodes { volume: self.volume(), inode: &inode };
+            let mut map = FileMap::new(&nodes)?;
+            let rest = at..blocks.end.min(map.end());
+            let found = map.first_in(&rest)?;
+            let part = match found {
+                Some(found) if found.range().start == at => {
+                    at = found.end();
+                    if keep == Keep::Written || found.state == State::Unwritten {
+                        continue;
+                    }
+                    found
+                }
+                _ => {
+                    let hole = at..found.map_or(map.end(), |found| found.range().start);
+                    let part = self.promise(&inode, &mut map, &hole, rest.end)?;
+                    at = part.end();
+                    part
+                }
+            };
+            self.fill_part(&inode, map, &part)?;
+            inode = self.volume().inode(inode.ino())?;
+        }
+        Ok(inode)
+    }
+
+    fn fill_part(&self, inode: &Inode, mut map: FileMap<'_, Nodes<'_>>, part: &Mapping) -> Result<()> {
+        let (ino, range) = (inode.ino(), part.range());
+        let (new, gained) = self.filled(inode, &mut map, &range, State::Unwritten)?;
+        map.splice(range.clone(), &new, &mut Vec::new())?;
+        let change = self.plan_change(inode, map, gained, Vec::new())?;
+        self.commit_change(ino, change, Credits(0), |_, edit| {
+            edit.touch(self.now());
+            Ok(())
+        })?;
+        self.promises().take_handed(ino, &self.whole_clusters(&range));
+        Ok(())
+    }
+
+    /// The size, once all space is there.
+    fn finish_space(&self, inode: &Inode, range: &Range<u64>, size: Size) -> Result<()> {
+        self.set_size(inode.ino(), size.after(inode.size(), range))
+    }
+}
+
+/// What stays of the blocks that a range has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Keep {
+    /// What was written to them.
+    Written,
+    /// The blocks alone.
+    Nothing,
+}

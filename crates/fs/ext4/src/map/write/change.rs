@@ -1,0 +1,197 @@
+//! One change of a file's map: from the plan to the blocks.
+
+use alloc::vec::Vec;
+
+use obento_base::wire::to_u64;
+use obento_base::{FileKind, Ino, Result};
+use obento_journal::{Credits, Taken, Tid, Txn};
+
+use crate::allocator::{Allocator, BlockRun, Freed};
+use crate::inode::Inode;
+use crate::map::change::{FileMap, Nodes, cluster_of};
+use crate::map::promise::Run;
+use crate::map::tree::Home;
+use crate::unit::VolBlock;
+use crate::writer::{InodeEdit, Writer, cost};
+
+/// Blocks reserved for nodes of a map; given back unless they are published.
+pub(crate) struct NodeSpace<'w> {
+    alloc: &'w Allocator,
+    runs: Vec<BlockRun>,
+}
+
+impl Drop for NodeSpace<'_> {
+    fn drop(&mut self) {
+        self.runs.drain(..).for_each(|run| self.alloc.release(run));
+    }
+}
+
+/// A change of a file's map with all that it takes and gives back.
+pub(super) struct MapChange<'w, 's> {
+    map: FileMap<'s, Nodes<'s>>,
+    nodes: NodeSpace<'w>,
+    gained: Vec<BlockRun>,
+    lost: Vec<BlockRun>,
+    freed: Freed,
+}
+
+impl Writer {
+    /// Completes the plan in `map`: reserves blocks for its new nodes. `gained` was reserved before, and stays the caller's
+    /// until the change is applied; `lost` is set free by it, whole clusters.
+    pub(super) fn plan_change<'s>(
+        &self,
+        inode: &Inode,
+        mut map: FileMap<'s, Nodes<'s>>,
+        gained: Vec<BlockRun>,
+        lost: Vec<Run>,
+    ) -> Result<MapChange<'_, 's>> {
+        let mut lost: Vec<_> = lost.into_iter().flat_map(block_runs).collect();
+        // By groups, so that each bitmap is taken once.
+        lost.sort_unstable_by_key(|run| run.start);
+        let nodes = self.node_space(inode, map.new_nodes(), gained.first().map(|run| run.start))?;
+        let mut places = nodes.runs.iter().map(|run| run.start);
+        map.place_new(|| places.next())?;
+        let freed = if self.is_journalled(inode) || inode.kind() != FileKind::Regular {
+            Freed::Metadata
+        } else {
+            Freed::Data
+        };
+        Ok(MapChange { map, nodes, gained, lost, freed })
+    }
+
+    /// Reserves `count` blocks (clusters, with bigalloc) for nodes.
+    fn node_space(&self, inode: &Inode, count: usize, near: Option<VolBlock>) -> Result<NodeSpace<'_>> {
+        let mut space = NodeSpace { alloc: self.allocator(), runs: Vec::new() };
+        space.runs.try_reserve_exact(count)?;
+        for _ in 0..count {
+            let goal = near.unwrap_or_else(|| self.home_goal(inode.ino()));
+            space.runs.push(self.insist(|| self.allocator().reserve_metadata(goal, 1))?);
+        }
+        Ok(space)
+    }
+
+    /// Credits for applying `change` and storing its inode.
+    pub(super) fn change_credits(&self, change: &MapChange<'_, '_>) -> Credits {
+        let nodes = change.map.freed().iter().map(|&start| BlockRun { start, len: 1 });
+        let runs = change.gained.iter().chain(&change.lost).chain(&change.nodes.runs).copied().chain(nodes);
+        let touched = u32::try_from(change.map.changed().len()).unwrap_or(u32::MAX);
+        cost::INODE + Credits(touched) + cost::RUN * self.groups_of(runs)
+    }
+
+    /// What [`Self::change_credits`] will come to, while the change is still being planned.
+    pub(super) fn estimate(&self, map: &FileMap<'_, Nodes<'_>>, lost: &[Run]) -> Credits {
+        let nodes = map.changed().len().saturating_add(map.freed().len()).saturating_add(map.new_nodes());
+        let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+        Credits(nodes)
+            + cost::RUN * (self.groups_of(lost.iter().copied().flat_map(block_runs)).saturating_add(nodes))
+    }
+
+    /// How many groups some runs lie in.
+    fn groups_of(&self, runs: impl Iterator<Item = BlockRun>) -> u32 {
+        let sb = self.volume().super_block();
+        let groups = |run: BlockRun| {
+            let last = VolBlock(run.start.0.saturating_add(u64::from(run.len).saturating_sub(1)));
+            sb.group_of(run.start).unwrap_or(0)..=sb.group_of(last).unwrap_or(0)
+        };
+        let mut all: Vec<u32> = runs.flat_map(groups).collect();
+        all.sort_unstable();
+        all.dedup();
+        u32::try_from(all.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Makes `change` in a transaction of its own; `finish` changes the rest of the inode, and may take `more`.
+    pub(super) fn commit_change(
+        &self,
+        ino: Ino,
+        change: MapChange<'_, '_>,
+        more: Credits,
+        finish: impl FnOnce(&mut Txn<'_>, &mut InodeEdit) -> Result<()>,
+    ) -> Result<Tid> {
+        let mut txn = self.begin(self.change_credits(&change) + more)?;
+        let mut edit = self.edit_inode(&mut txn, ino)?;
+        finish(&mut txn, &mut edit)?;
+        self.apply_change(&mut txn, &mut edit, change)?;
+        self.store_inode(&mut txn, &edit);
+        Ok(txn.commit())
+    }
+
+    /// Writes `change` into `txn` and `edit`, which the caller stores. What can fail for want of space or credits comes
+    /// before the first edit.
+    pub(super) fn apply_change(
+        &self,
+        txn: &mut Txn<'_>,
+        edit: &mut InodeEdit,
+        mut change: MapChange<'_, '_>,
+    ) -> Result<()> {
+        let taken = take_nodes(txn, &change.map)?;
+        let cluster = self.cluster_len();
+        let count =
+            |runs: &[BlockRun]| runs.iter().map(|run| u64::from(run.len)).fold(0, u64::saturating_add);
+        edit.add_blocks(count(&change.gained).saturating_add(count(&change.nodes.runs)))?;
+        let freed_nodes = to_u64(change.map.freed().len()).saturating_mul(cluster);
+        edit.remove_blocks(count(&change.lost).saturating_add(freed_nodes));
+        for &run in &change.gained {
+            self.allocator().publish(txn, run)?;
+        }
+        while let Some(run) = change.nodes.runs.pop() {
+            self.allocator().publish(txn, run)?;
+        }
+        self.write_nodes(txn, edit, &change.map, &taken);
+        for run in &change.lost {
+            self.allocator().free_blocks(txn, run.start, run.len, change.freed)?;
+        }
+        for &node in change.map.freed() {
+            let (start, len) = (VolBlock(cluster_of(node.0, cluster)), u32::try_from(cluster).unwrap_or(1));
+            self.allocator().free_blocks(txn, start, len, Freed::Metadata)?;
+        }
+        Ok(())
+    }
+
+    fn write_nodes(
+        &self,
+        txn: &mut Txn<'_>,
+        edit: &mut InodeEdit,
+        map: &FileMap<'_, Nodes<'_>>,
+        taken: &[(usize, Option<Taken>)],
+    ) {
+        let seed = self.volume().super_block().has_metadata_csum().then(|| edit.checksum_seed());
+        for (id, taken) in taken {
+            match taken {
+                Some(taken) => {
+                    let mut block = txn.edit(taken);
+                    map.encode(*id, &mut block, seed);
+                    block.set_verified();
+                }
+                None => map.encode(*id, edit.i_block_mut(), None),
+            }
+        }
+    }
+}
+
+fn take_nodes(txn: &mut Txn<'_>, map: &FileMap<'_, Nodes<'_>>) -> Result<Vec<(usize, Option<Taken>)>> {
+    let changed = map.changed();
+    let mut taken = Vec::new();
+    taken.try_reserve_exact(changed.len())?;
+    for (id, home) in changed {
+        taken.push((
+            id,
+            match home {
+                Home::Block(block) => Some(txn.take(block.0)?),
+                Home::Fresh(block) => Some(txn.take_new(block.0)?),
+                Home::Root | Home::New | Home::Gone => None,
+            },
+        ));
+    }
+    Ok(taken)
+}
+
+/// A run in pieces whose length fits 32 bits, and whole clusters still.
+pub(super) fn block_runs((start, len): Run) -> impl Iterator<Item = BlockRun> {
+    const MOST: u64 = 1 << 31;
+    let pieces = len.div_ceil(MOST);
+    (0..pieces).filter_map(move |n| {
+        let skip = n.checked_mul(MOST)?;
+        let piece = u32::try_from(len.saturating_sub(skip).min(MOST)).ok()?;
+        Some(BlockRun { start: start.checked_add(skip)?, len: piece })
+    })
+}

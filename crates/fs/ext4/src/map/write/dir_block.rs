@@ -1,0 +1,49 @@
+//! Blocks at the end of a directory, a long symbolic link or the value of an attribute: metadata, in the caller's
+//! transaction.
+
+use alloc::vec::Vec;
+
+use obento_base::{Error, Result};
+use obento_journal::{Credits, Taken, Txn};
+
+use crate::allocator::BlockRun;
+use crate::map::change::{FileMap, Nodes};
+use crate::map::tree::{Mapping, State};
+use crate::unit::FileBlock;
+use crate::writer::{InodeEdit, Writer};
+
+/// What [`Writer::append_dir_block`] takes at most: the block and its bitmap, then at each level a node and a new one
+/// beside it with its bitmap.
+pub(crate) const APPEND_CREDITS: Credits = Credits(3 + 4 * 6);
+
+impl Writer {
+    /// Adds a block of zeros at the end of `edit`'s file, whose size grows by it; the caller fills it and stores the
+    /// inode. Errors, before anything was changed: NoSpace; FileTooBig.
+    pub(crate) fn append_dir_block(
+        &self,
+        txn: &mut Txn<'_>,
+        edit: &mut InodeEdit,
+    ) -> Result<(FileBlock, Taken)> {
+        let inode = edit.inode()?;
+        let at = self.block_from(inode.size());
+        let start = u32::try_from(at).map_err(|_| Error::FileTooBig)?;
+        let nodes = Nodes { volume: self.volume(), inode: &inode };
+        let mut map = FileMap::new(&nodes)?;
+        if at >= map.end() {
+            return Err(Error::FileTooBig);
+        }
+        let (place, reserved) = self.metadata_block(&inode, &mut map, at)?;
+        let give_back = |error| {
+            reserved.iter().for_each(|&run| self.allocator().release(run));
+            error
+        };
+        let new = Mapping { start, len: 1, place, state: State::Written };
+        map.splice(at..at.saturating_add(1), &[new], &mut Vec::new()).map_err(give_back)?;
+        let gained: Vec<BlockRun> = reserved.iter().copied().collect();
+        let change = self.plan_change(&inode, map, gained, Vec::new()).map_err(give_back)?;
+        let taken = txn.take_new(place.0).map_err(give_back)?;
+        self.apply_change(txn, edit, change)?;
+        edit.set_size(at.saturating_add(1).saturating_mul(self.block_bytes()));
+        Ok((FileBlock(start), taken))
+    }
+}

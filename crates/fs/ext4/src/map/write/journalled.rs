@@ -1,0 +1,100 @@
+//! Data that the driver moves itself: in the inode, or through the journal.
+//!
+//! Journalled data goes the way of metadata: into a block of the cache, to the log, and home after its commit. So it is
+//! read from the cache too.
+//! Source: Linux `fs/ext4/inode.c` `ext4_journalled_write_end`.
+
+use alloc::vec::Vec;
+
+use obento_base::wire::{to_u64, to_usize};
+use obento_base::{Error, Ino, Result};
+use obento_journal::Credits;
+
+use crate::inode::{Inode, InodeFlags};
+use crate::map::Blocks;
+use crate::map::change::{FileMap, Nodes};
+use crate::map::tree::State;
+use crate::writer::Writer;
+
+/// The most blocks that one write puts into a transaction.
+const MOST_BLOCKS: u64 = 64;
+
+impl Writer {
+    /// As the contract's `write`.
+    pub(crate) fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
+        let _lock = self.lock_one(ino);
+        let mut inode = self.data_inode(ino)?;
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let end = offset.checked_add(to_u64(bytes.len())).ok_or(Error::FileTooBig)?;
+        self.check_size(&inode, end)?;
+        if inode.has(InodeFlags::INLINE_DATA) {
+            if self.fits_inline(&inode, end)? {
+                self.write_inline(&inode, offset, bytes)?;
+                return Ok(bytes.len());
+            }
+            inode = self.without_inline(inode)?;
+        }
+        if !self.is_journalled(&inode) {
+            return Err(Error::Invalid);
+        }
+        self.write_journalled(&inode, offset, bytes)
+    }
+
+    /// Writes what of `bytes` lies in one run of the file.
+    fn write_journalled(&self, inode: &Inode, offset: u64, bytes: &[u8]) -> Result<usize> {
+        let (ino, first) = (inode.ino(), self.block_at(offset));
+        let most = first.saturating_add(MOST_BLOCKS.min(u64::from(self.txns().credits_max().0 / 4).max(1)));
+        let end = self.block_from(offset.saturating_add(to_u64(bytes.len()))).min(most);
+        let nodes = Nodes { volume: self.volume(), inode };
+        let mut map = FileMap::new(&nodes)?;
+        let run = self.run_at(inode, first)?;
+        let hole = first..first.saturating_add(run.len.into()).min(map.end());
+        let (place, len) = match run.place {
+            Blocks::Mapped(place) | Blocks::Unwritten(place) => (place, u64::from(run.len)),
+            Blocks::Hole => {
+                let found = self.promise(inode, &mut map, &hole, end)?;
+                (found.place, found.len.into())
+            }
+        };
+        let blocks = first..end.min(first.saturating_add(len));
+        let is_new = !matches!(run.place, Blocks::Mapped(_));
+        let mut gained = Vec::new();
+        if is_new {
+            let (new, runs) = self.filled(inode, &mut map, &blocks, State::Written)?;
+            gained = runs;
+            map.splice(blocks.clone(), &new, &mut Vec::new())?;
+        }
+        let limit = blocks.end.saturating_mul(self.block_bytes());
+        let bytes = bytes.get(..bytes.len().min(to_usize(limit.saturating_sub(offset)))).unwrap_or(bytes);
+        let written_to = offset.saturating_add(to_u64(bytes.len()));
+        let change = self.plan_change(inode, map, gained, Vec::new())?;
+        let count = u32::try_from(blocks.end.saturating_sub(blocks.start)).unwrap_or(u32::MAX);
+        let mut txn = self.begin(self.change_credits(&change) + Credits(count))?;
+        let mut edit = self.edit_inode(&mut txn, ino)?;
+        let mut taken = Vec::new();
+        taken.try_reserve_exact(to_usize(count.into()))?;
+        for (number, block) in (place.0..).zip(blocks.clone()) {
+            // Past the old end a block holds what nobody was to read.
+            let is_fresh = is_new || block.saturating_mul(self.block_bytes()) >= inode.size();
+            taken.push(if is_fresh { txn.take_new(number)? } else { txn.take(number)? });
+        }
+        self.grow_to(&mut edit, written_to);
+        edit.touch_data(self.now());
+        self.apply_change(&mut txn, &mut edit, change)?;
+        let mut at = offset;
+        for (block, taken) in blocks.clone().zip(&taken) {
+            let start = block.saturating_mul(self.block_bytes());
+            let from = bytes.get(to_usize(at.saturating_sub(offset))..).unwrap_or_default();
+            let mut target = txn.edit(taken);
+            let target = target.get_mut(to_usize(at.saturating_sub(start))..).unwrap_or_default();
+            target.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+            at = start.saturating_add(self.block_bytes());
+        }
+        self.store_inode(&mut txn, &edit);
+        txn.commit();
+        self.promises().take_handed(ino, &self.whole_clusters(&blocks));
+        Ok(bytes.len())
+    }
+}

@@ -1,0 +1,193 @@
+//! Taking blocks away: truncate, punch, and freeing a file's blocks for good.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use obento_base::{Error, FileKind, Ino, Result};
+use obento_journal::Txn;
+
+use super::steps::{Job, Place, Progress};
+use crate::inode::{Inode, InodeFlags};
+use crate::map::change::{FileMap, Nodes};
+use crate::map::promise::Run;
+use crate::writer::{InodeEdit, Writer, cost};
+
+/// How many mappings a step takes away: a few nodes' worth, so that a full transaction is noticed in time.
+const STEP: usize = 32;
+
+/// Removes what a range maps, from its end.
+pub(super) struct Removal {
+    /// What is left of the range.
+    pub range: Range<u64>,
+    /// Blocks a cluster, as a shift.
+    pub cluster_bits: u32,
+}
+
+impl Removal {
+    pub fn step(&mut self, map: &mut FileMap<'_, Nodes<'_>>, lost: &mut Vec<Run>) -> Result<Progress> {
+        let range = &mut self.range;
+        range.end = range.end.min(map.end());
+        if range.is_empty() {
+            return Ok(Progress::Done);
+        }
+        let (found, from) = map.last_in(range, STEP)?;
+        if !found.is_empty() {
+            let mut removed = Vec::new();
+            map.splice(from..range.end, &[], &mut removed)?;
+            // Now, before anything else takes the place of what is gone.
+            lost.append(&mut map.set_free(&removed, self.cluster_bits)?);
+        }
+        range.end = from.min(range.end.saturating_sub(1));
+        Ok(if range.is_empty() { Progress::Done } else { Progress::More })
+    }
+}
+
+/// Sets the size down. While it goes on, the inode is an orphan with the new size, so that a crash ends it.
+struct Truncation {
+    size: u64,
+    removal: Removal,
+}
+
+impl Job for Truncation {
+    fn step(&mut self, map: &mut FileMap<'_, Nodes<'_>>, lost: &mut Vec<Run>) -> Result<Progress> {
+        self.removal.step(map, lost)
+    }
+
+    fn finish(
+        &mut self,
+        writer: &Writer,
+        txn: &mut Txn<'_>,
+        edit: &mut InodeEdit,
+        place: Place,
+    ) -> Result<()> {
+        match place {
+            Place { first: true, last: true } => {}
+            Place { first: true, .. } => writer.add_orphan(txn, edit)?,
+            Place { last: true, .. } => writer.remove_orphan(txn, edit)?,
+            Place { .. } => {}
+        }
+        if place.first {
+            edit.set_size(self.size);
+            edit.touch_data(writer.now());
+        }
+        Ok(())
+    }
+}
+
+/// Makes a hole.
+struct Punch(Removal);
+
+impl Job for Punch {
+    fn step(&mut self, map: &mut FileMap<'_, Nodes<'_>>, lost: &mut Vec<Run>) -> Result<Progress> {
+        self.0.step(map, lost)
+    }
+
+    fn finish(
+        &mut self,
+        writer: &Writer,
+        _txn: &mut Txn<'_>,
+        edit: &mut InodeEdit,
+        _place: Place,
+    ) -> Result<()> {
+        edit.touch_data(writer.now());
+        Ok(())
+    }
+}
+
+/// Takes away all blocks of an inode that is on the orphan list, or its blocks past its size.
+struct Trim(Removal);
+
+impl Job for Trim {
+    fn step(&mut self, map: &mut FileMap<'_, Nodes<'_>>, lost: &mut Vec<Run>) -> Result<Progress> {
+        self.0.step(map, lost)
+    }
+
+    fn finish(&mut self, _: &Writer, _: &mut Txn<'_>, _: &mut InodeEdit, _: Place) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Writer {
+    pub(super) fn removal(&self, range: Range<u64>) -> Removal {
+        Removal { range, cluster_bits: self.volume().super_block().cluster_bits }
+    }
+
+    /// As the contract's `truncate`.
+    pub(crate) fn truncate(&self, ino: Ino, size: u64) -> Result<()> {
+        let _lock = self.lock_one(ino);
+        let inode = self.data_inode(ino)?;
+        self.check_size(&inode, size)?;
+        self.forget_space(ino);
+        if inode.has(InodeFlags::INLINE_DATA) {
+            return self.truncate_inline(&inode, size);
+        }
+        if size > inode.size() {
+            return self.set_size(ino, size);
+        }
+        let removal = self.removal(self.block_from(size)..u64::MAX);
+        self.run(ino, inode, &mut Truncation { size, removal })
+    }
+
+    pub(super) fn set_size(&self, ino: Ino, size: u64) -> Result<()> {
+        let mut txn = self.begin(cost::INODE)?;
+        let mut edit = self.edit_inode(&mut txn, ino)?;
+        self.grow_to(&mut edit, size);
+        edit.touch_data(self.now());
+        self.store_inode(&mut txn, &edit);
+        txn.commit();
+        Ok(())
+    }
+
+    /// As the contract's `punch`.
+    pub(crate) fn punch(&self, ino: Ino, range: Range<u64>) -> Result<()> {
+        let _lock = self.lock_one(ino);
+        let inode = self.data_inode(ino)?;
+        let blocks = self.whole_blocks(&inode, &range)?;
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        self.forget_space(ino);
+        let inode = self.without_inline(inode)?;
+        self.run(ino, inode, &mut Punch(self.removal(blocks)))
+    }
+
+    /// The blocks of `range`, which is whole blocks or reaches the end of the file. Errors: Invalid.
+    pub(super) fn whole_blocks(&self, inode: &Inode, range: &Range<u64>) -> Result<Range<u64>> {
+        let is_whole = |offset: u64| offset.checked_rem(self.block_bytes()) == Some(0);
+        if !is_whole(range.start) || !is_whole(range.end) && range.end < inode.size() {
+            return Err(Error::Invalid);
+        }
+        Ok(self.block_at(range.start)..self.block_from(range.end))
+    }
+
+    /// Takes away every block of an inode that is going to be freed, whatever its kind. It is on the orphan list, and its
+    /// lock is held; its size stays.
+    pub(crate) fn drop_blocks(&self, ino: Ino) -> Result<()> {
+        self.forget_space(ino);
+        let inode = self.volume().inode(ino)?;
+        if !has_blocks(&inode) {
+            return Ok(());
+        }
+        self.run(ino, inode, &mut Trim(self.removal(0..u64::MAX)))
+    }
+
+    /// Ends a truncation that a crash interrupted: takes away what lies past the size.
+    pub(crate) fn trim_blocks(&self, ino: Ino) -> Result<()> {
+        let inode = self.volume().inode(ino)?;
+        if !has_blocks(&inode) {
+            return Ok(());
+        }
+        let from = self.block_from(inode.size());
+        self.run(ino, inode, &mut Trim(self.removal(from..u64::MAX)))
+    }
+}
+
+/// Whether `i_block` is a map of blocks, as `ext4_can_truncate` and `ext4_inode_is_fast_symlink` ask.
+fn has_blocks(inode: &Inode) -> bool {
+    let mapped = match inode.kind() {
+        FileKind::Regular | FileKind::Directory => true,
+        FileKind::Symlink => inode.size() >= 60 || inode.has(InodeFlags::EXTENTS),
+        _ => false,
+    };
+    mapped && !inode.has(InodeFlags::INLINE_DATA)
+}

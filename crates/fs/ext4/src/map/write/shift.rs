@@ -1,0 +1,132 @@
+//! Moving a file's blocks along it: collapse and insert.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use obento_base::{Error, Ino, Result};
+use obento_journal::Txn;
+
+use super::remove::Removal;
+use super::steps::{Job, Place, Progress};
+use crate::map::change::{FileMap, Nodes};
+use crate::map::promise::Run;
+use crate::map::tree::Shift;
+use crate::writer::{InodeEdit, Writer};
+
+/// Cuts a range out: removes it, then moves what follows down, leaf by leaf from its start.
+struct Collapse {
+    size: u64,
+    removal: Removal,
+    from: u64,
+    at: u64,
+    by: u32,
+}
+
+impl Job for Collapse {
+    fn step(&mut self, map: &mut FileMap<'_, Nodes<'_>>, lost: &mut Vec<Run>) -> Result<Progress> {
+        if !self.removal.range.is_empty() {
+            self.removal.step(map, lost)?;
+            return Ok(Progress::More);
+        }
+        self.at =
+            map.shift_leaf(self.at, self.from, Shift::Down(self.by))?.end.max(self.at.saturating_add(1));
+        // What was moved must not be moved again: the leaf after it starts where this one ended.
+        self.from = self.at;
+        Ok(if self.at >= 1 << 32 { Progress::Done } else { Progress::More })
+    }
+
+    fn finish(
+        &mut self,
+        writer: &Writer,
+        _txn: &mut Txn<'_>,
+        edit: &mut InodeEdit,
+        place: Place,
+    ) -> Result<()> {
+        if place.last {
+            edit.set_size(self.size);
+        }
+        edit.touch_data(writer.now());
+        Ok(())
+    }
+}
+
+/// Makes room: moves what lies at and behind a block up, leaf by leaf from the end.
+struct Insert {
+    size: u64,
+    from: u64,
+    at: u64,
+    by: u32,
+}
+
+impl Job for Insert {
+    fn step(&mut self, map: &mut FileMap<'_, Nodes<'_>>, _: &mut Vec<Run>) -> Result<Progress> {
+        let last = self.at.saturating_sub(1);
+        self.at = map.shift_leaf(last, self.from, Shift::Up(self.by))?.start.min(last);
+        Ok(if self.at <= self.from { Progress::Done } else { Progress::More })
+    }
+
+    fn finish(
+        &mut self,
+        writer: &Writer,
+        _txn: &mut Txn<'_>,
+        edit: &mut InodeEdit,
+        _place: Place,
+    ) -> Result<()> {
+        // Before the first block moves, so that none ever lies past the end.
+        writer.grow_to(edit, self.size);
+        edit.touch_data(writer.now());
+        Ok(())
+    }
+}
+
+impl Writer {
+    /// As the contract's `collapse`.
+    pub(crate) fn collapse(&self, ino: Ino, range: Range<u64>) -> Result<()> {
+        let _lock = self.lock_one(ino);
+        let inode = self.data_inode(ino)?;
+        let blocks = self.whole_units(&range)?;
+        if range.end >= inode.size() {
+            return Err(Error::Invalid);
+        }
+        let inode = self.without_inline(self.extents_inode(ino)?)?;
+        self.forget_space(ino);
+        let by = u32::try_from(blocks.end.saturating_sub(blocks.start)).map_err(|_| Error::Invalid)?;
+        let size = inode.size().saturating_sub(range.end.saturating_sub(range.start));
+        let (removal, from) = (self.removal(blocks.clone()), blocks.end);
+        self.run(ino, inode, &mut Collapse { size, removal, from, at: from, by })
+    }
+
+    /// As the contract's `insert`.
+    pub(crate) fn insert(&self, ino: Ino, range: Range<u64>) -> Result<()> {
+        let _lock = self.lock_one(ino);
+        let inode = self.data_inode(ino)?;
+        let blocks = self.whole_units(&range)?;
+        if range.start >= inode.size() {
+            return Err(Error::Invalid);
+        }
+        let inode = self.without_inline(self.extents_inode(ino)?)?;
+        self.forget_space(ino);
+        let len = range.end.saturating_sub(range.start);
+        let size = inode.size().checked_add(len).ok_or(Error::FileTooBig)?;
+        self.check_size(&inode, size)?;
+        let by = u32::try_from(blocks.end.saturating_sub(blocks.start)).map_err(|_| Error::FileTooBig)?;
+        let nodes = Nodes { volume: self.volume(), inode: &inode };
+        let mut map = FileMap::new(&nodes)?;
+        let end = map.before(u64::MAX >> 32)?.map_or(0, |last| last.end());
+        // Space that was allocated past the end of the file moves too.
+        if end.saturating_add(by.into()) > map.end() {
+            return Err(Error::FileTooBig);
+        }
+        self.run(ino, inode.clone(), &mut Insert { size, from: blocks.start, at: 1 << 32, by })
+    }
+
+    /// The blocks of a range of whole clusters. Errors: Invalid.
+    fn whole_units(&self, range: &Range<u64>) -> Result<Range<u64>> {
+        let unit = self.block_bytes().saturating_mul(self.cluster_len());
+        let is_whole = |offset: u64| offset.checked_rem(unit) == Some(0);
+        if range.is_empty() || !is_whole(range.start) || !is_whole(range.end) {
+            return Err(Error::Invalid);
+        }
+        Ok(self.block_at(range.start)..self.block_at(range.end))
+    }
+}

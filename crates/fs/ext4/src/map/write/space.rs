@@ -1,0 +1,211 @@
+//! Space for blocks of a file that have none: promised in memory, taken when the blocks are published.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use obento_base::{Error, Ino, Result, Timestamp};
+
+use super::change::block_runs;
+use crate::allocator::BlockRun;
+use crate::group::Totals;
+use crate::inode::{Inode, InodeFlags};
+use crate::map::change::{FileMap, Nodes, cluster_of};
+use crate::map::promise::{Run, promise};
+use crate::map::tree::{Mapping, State};
+use crate::unit::VolBlock;
+use crate::writer::Writer;
+
+/// What is kept ahead of an append: as much as the file has, within these bytes. Linux's `mballoc` normalizes requests
+/// up to 8 MiB too.
+const LEAST_AHEAD: u64 = 64 << 10;
+const MOST_AHEAD: u64 = 8 << 20;
+/// What is kept ahead ends when the file was not written to for so long: the age at which Linux writes back.
+const AHEAD_AGE: i64 = 30;
+
+impl Writer {
+    /// Where blocks of a file without any best lie: at the start of its inode's group.
+    pub(super) fn home_goal(&self, ino: Ino) -> VolBlock {
+        let sb = self.volume().super_block();
+        let group = ino.0.saturating_sub(1).checked_div(sb.inodes_per_group.into()).unwrap_or(0);
+        sb.group_start(u32::try_from(group).unwrap_or(0))
+    }
+
+    /// Where block `at` best lies: after what lies before it.
+    fn goal(&self, inode: &Inode, map: &mut FileMap<'_, Nodes<'_>>, at: u64) -> Result<VolBlock> {
+        let Some(before) = map.before(at)? else { return Ok(self.home_goal(inode.ino())) };
+        Ok(before.place.checked_add(before.len.into()).unwrap_or(before.place))
+    }
+
+    /// Tries to `reserve`; where there is no space, ends what is kept ahead for all files and tries again. What a commit
+    /// would free is the caller's caller's to wait for ([`Writer::with_space`]), without locks.
+    pub(super) fn insist(&self, reserve: impl Fn() -> Result<BlockRun>) -> Result<BlockRun> {
+        let first = reserve();
+        if first != Err(Error::NoSpace) {
+            return first;
+        }
+        self.release(self.promises().take_ahead(None));
+        reserve()
+    }
+
+    pub(super) fn release(&self, runs: Vec<Run>) {
+        runs.into_iter().flat_map(block_runs).for_each(|run| self.allocator().release(run));
+    }
+
+    /// What is free, for `statfs`: what is kept ahead is, since whoever asks gets it.
+    pub(crate) fn totals(&self) -> Totals {
+        let totals = self.allocator().totals();
+        let ahead = self.promises().ahead_blocks().checked_div(self.cluster_len()).unwrap_or(0);
+        Totals { free_blocks: totals.free_blocks.saturating_add(ahead), ..totals }
+    }
+
+    /// Ends what is kept ahead for files that were not written to lately. Looks seldom.
+    fn release_old_space(&self) {
+        let now = self.now();
+        if !self.promises().is_due(now) {
+            return;
+        }
+        let then = Timestamp::new(now.secs().saturating_sub(AHEAD_AGE), now.nanos());
+        self.release(self.promises().take_ahead(Some(then)));
+    }
+
+    /// Ends what is kept ahead for `ino`, which nobody uses any more or whose blocks move.
+    pub(crate) fn forget_space(&self, ino: Ino) {
+        self.release(self.promises().take_all(ino));
+    }
+
+    /// Blocks for the hole that starts at `hole.start`, handed out until they are published or abandoned: at least one,
+    /// none past `end`. Errors: NoSpace.
+    pub(super) fn promise(
+        &self,
+        inode: &Inode,
+        map: &mut FileMap<'_, Nodes<'_>>,
+        hole: &Range<u64>,
+        end: u64,
+    ) -> Result<Mapping> {
+        let wanted = hole.start..end.min(hole.end);
+        if let Some(shared) = self.shared(map, &wanted)? {
+            return Ok(shared);
+        }
+        let whole = self.whole_clusters(&wanted);
+        if let Some(found) = self.promises().hand_out(inode.ino(), &whole, self.now())? {
+            return found.within(&wanted).ok_or(Error::Invalid);
+        }
+        let reserved = self.reserve_ahead(inode, map, &whole, hole.end)?;
+        let ended = self.promises().add(inode.ino(), reserved, &whole, self.now())?;
+        self.release(ended);
+        reserved.within(&wanted).ok_or(Error::NoSpace)
+    }
+
+    /// The place of a hole in a cluster that the file has.
+    fn shared(&self, map: &mut FileMap<'_, Nodes<'_>>, wanted: &Range<u64>) -> Result<Option<Mapping>> {
+        let bits = self.volume().super_block().cluster_bits;
+        if bits == 0 {
+            return Ok(None);
+        }
+        let Some((place, len)) = map.shared_cluster(wanted.start, bits)? else { return Ok(None) };
+        Ok(mapping(wanted.start, place, len).and_then(|mapping| mapping.within(wanted)))
+    }
+
+    /// A place for block `at`, a hole, of metadata; with what was reserved for it, unless its cluster is there already.
+    pub(super) fn metadata_block(
+        &self,
+        inode: &Inode,
+        map: &mut FileMap<'_, Nodes<'_>>,
+        at: u64,
+    ) -> Result<(VolBlock, Option<BlockRun>)> {
+        if let Some(shared) = self.shared(map, &(at..at.saturating_add(1)))? {
+            return Ok((shared.place, None));
+        }
+        let goal = self.goal(inode, map, at)?;
+        let run = self.insist(|| self.allocator().reserve_metadata(goal, 1))?;
+        let inside = at.saturating_sub(cluster_of(at, self.cluster_len()));
+        Ok((VolBlock(run.start.0.saturating_add(inside)), Some(run)))
+    }
+
+    /// Reserves for `whole` clusters of a hole, and more ahead of an append.
+    fn reserve_ahead(
+        &self,
+        inode: &Inode,
+        map: &mut FileMap<'_, Nodes<'_>>,
+        whole: &Range<u64>,
+        hole_end: u64,
+    ) -> Result<Mapping> {
+        // The cluster over the end of a hole belongs to what is behind it.
+        let end = cluster_of(hole_end.min(map.end()), self.cluster_len());
+        self.release_old_space();
+        let end = self.promises().next_start(inode.ino(), whole.start).map_or(end, |next| next.min(end));
+        let wanted = whole.end.min(end).saturating_sub(whole.start);
+        let appends = whole.start >= self.block_at(inode.size());
+        let ahead =
+            if appends { self.ahead(whole.start).min(end.saturating_sub(whole.end.min(end))) } else { 0 };
+        let goal = self.goal(inode, map, whole.start)?;
+        let len = |blocks: u64| u32::try_from(blocks.clamp(1, 1 << 30)).unwrap_or(1);
+        let run = match self.allocator().reserve(goal, len(wanted.saturating_add(ahead))) {
+            Err(Error::NoSpace) => self.insist(|| self.allocator().reserve(goal, len(wanted)))?,
+            run => run?,
+        };
+        let last = run.start.0.saturating_add(run.len.into());
+        if !inode.has(InodeFlags::EXTENTS) && last > 1 << 32 {
+            self.allocator().release(run);
+            return Err(Error::NoSpace);
+        }
+        let start = u32::try_from(whole.start).map_err(|_| Error::FileTooBig)?;
+        Ok(promise(start, run.start, run.len))
+    }
+
+    /// How many blocks to keep ahead of an append to a file that has so many.
+    fn ahead(&self, blocks: u64) -> u64 {
+        let count = |bytes: u64| self.block_from(bytes);
+        blocks.clamp(count(LEAST_AHEAD), count(MOST_AHEAD).max(count(LEAST_AHEAD)))
+    }
+
+    /// What `range` maps to once its holes are filled with what was promised to them, and each block is in `state`; with
+    /// the runs that have to be published for it. Errors: Invalid for a hole that nothing was promised to.
+    pub(super) fn filled(
+        &self,
+        inode: &Inode,
+        map: &mut FileMap<'_, Nodes<'_>>,
+        range: &Range<u64>,
+        state: State,
+    ) -> Result<(Vec<Mapping>, Vec<BlockRun>)> {
+        let handed = self.promises().handed(inode.ino(), &self.whole_clusters(range));
+        let (mut new, mut at) = (Vec::new(), range.start);
+        while at < range.end {
+            let rest = at..range.end;
+            let next = match map.first_in(&rest)? {
+                Some(found) if found.range().start == at => found,
+                found => {
+                    let hole = at..found.map_or(range.end, |found| found.range().start);
+                    self.promised(map, &handed, &hole)?
+                }
+            };
+            new.try_reserve(1)?;
+            new.push(Mapping { state, ..next });
+            at = next.end().max(at.saturating_add(1));
+        }
+        let mut gained = Vec::new();
+        for mapping in &handed {
+            gained.try_reserve(1)?;
+            gained.push(BlockRun { start: mapping.place, len: mapping.len });
+        }
+        Ok((new, gained))
+    }
+
+    fn promised(
+        &self,
+        map: &mut FileMap<'_, Nodes<'_>>,
+        handed: &[Mapping],
+        hole: &Range<u64>,
+    ) -> Result<Mapping> {
+        let starts =
+            |mapping: &Mapping| mapping.within(hole).filter(|found| found.range().start == hole.start);
+        match handed.iter().find_map(starts) {
+            Some(found) => Ok(found),
+            None => self.shared(map, hole)?.ok_or(Error::Invalid),
+        }
+    }
+}
+
+fn mapping(start: u64, place: VolBlock, len: u64) -> Option<Mapping> {
+    Some(promise(u32::try_from(start).ok()?, place, u32::try_from(len).ok()?))
+}

@@ -1,0 +1,404 @@
+//! Files against bytes in memory: whatever is done to one, it reads back as the model, e2fsck finds nothing, and the
+//! kernel reads the same.
+
+use std::fs;
+use std::string::{String, ToString};
+use std::sync::Arc;
+use std::vec::Vec;
+
+use obento_base::Name;
+use obento_block::{BlockDevice, MemDevice};
+use obento_driver::{Access, Journalling, OpenOptions, Size, Span};
+use obento_env::NO_CLOCK;
+use obento_testkit::oracle::{LoopMount, Oracle, call, program, require};
+
+use super::*;
+use crate::map::Blocks;
+use crate::super_block::ROOT_INO;
+use crate::writer::open_writer;
+
+const LEN: usize = 48 << 20;
+/// How large the files of the tests get.
+const MOST: u64 = 3 << 20;
+
+/// Numbers that follow from a seed: xorshift64*.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 20) % end.max(1)
+    }
+}
+
+/// A volume that is open for changes, with the model of one of its files.
+struct Rig {
+    device: Arc<MemDevice>,
+    writer: Writer,
+    ino: Ino,
+    model: Vec<u8>,
+}
+
+impl Rig {
+    /// A volume made by mke2fs with `args`, and its file `f` with `contents`.
+    fn new(args: &[&str], mode: DataMode, contents: &[u8]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, image) = (folder.path().join("source"), folder.path().join("image"));
+        fs::create_dir(&source).unwrap();
+        fs::write(source.join("f"), contents).unwrap();
+        fs::File::create(&image).unwrap().set_len(LEN as u64).unwrap();
+        let fixed = ["-q", "-F", "-d", source.to_str().unwrap()];
+        call("mke2fs", fixed.iter().chain(args).copied().chain([image.to_str().unwrap()])).unwrap();
+        let device = Arc::new(MemDevice::new(fs::read(&image).unwrap()));
+        let journalling = Journalling { mode, ..Journalling::default() };
+        let options =
+            OpenOptions { access: Access::ReadWrite, journalling, ..OpenOptions::new(Arc::new(NO_CLOCK)) };
+        let writer = open_writer(Arc::<MemDevice>::clone(&device), &options).unwrap();
+        let volume = writer.volume();
+        let root = volume.inode(ROOT_INO).unwrap();
+        let ino = volume.current_lookup(&root, Name::new(b"f").unwrap()).unwrap();
+        Self { device, writer, ino, model: contents.to_vec() }
+    }
+
+    fn block(&self) -> u64 {
+        self.writer.block_bytes()
+    }
+
+    fn inode(&self) -> Inode {
+        self.writer.volume().inode(self.ino).unwrap()
+    }
+
+    /// Writes as a caller that always writes whole blocks.
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let end = offset + bytes.len() as u64;
+        let mut at = offset / self.block() * self.block();
+        if offset > self.model.len() as u64 {
+            // Whoever lets a file grow zeroes the rest of its last block.
+            let last = self.model.len() as u64 / self.block() * self.block();
+            if last < self.model.len() as u64 && last < at {
+                self.write_blocks(last, self.model.len() as u64)?;
+            }
+        }
+        let old_len = self.model.len();
+        let old = self.model[old_len.min(offset as usize)..old_len.min(end as usize)].to_vec();
+        self.model.resize(self.model.len().max(end as usize), 0);
+        self.model[offset as usize..end as usize].copy_from_slice(bytes);
+        while at < end {
+            match self.write_blocks(at, end) {
+                Ok(next) => at = next,
+                Err(error) => {
+                    // What was not written is as before.
+                    let got = at.max(offset).min(end) as usize;
+                    self.model.truncate(got.max(old_len));
+                    let kept = old.get(got - offset as usize..).unwrap_or_default();
+                    self.model[got..got + kept.len()].copy_from_slice(kept);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes one run of the model's blocks from `at` on, up to `end`.
+    fn write_blocks(&mut self, at: u64, end: u64) -> Result<u64> {
+        let is_inline = self.inode().has(InodeFlags::INLINE_DATA);
+        let whole = at..if is_inline { end } else { end.next_multiple_of(self.block()) };
+        let extent = self.writer.map_for_write(self.ino, whole)?;
+        let end = end.min(at + extent.len);
+        let bytes = &self.model[at as usize..end as usize];
+        match extent.span {
+            Span::Mapped(place) => {
+                let mut padded = bytes.to_vec();
+                padded.resize(extent.len as usize, 0);
+                let tail = &self.model[end as usize..];
+                let rest = tail.len().min(padded.len() - bytes.len());
+                padded[bytes.len()..bytes.len() + rest].copy_from_slice(&tail[..rest]);
+                self.device.write_at(place, &padded).unwrap();
+                self.writer.end_write(self.ino, at..end)?;
+                Ok(end)
+            }
+            Span::Driver => Ok(at + self.writer.write(self.ino, at, bytes)? as u64),
+            other => panic!("{other:?} is nothing to write to"),
+        }
+    }
+
+    fn truncate(&mut self, size: u64) -> Result<()> {
+        let last = self.model.len() as u64 / self.block() * self.block();
+        if size > self.model.len() as u64 && last < self.model.len() as u64 {
+            self.write_blocks(last, self.model.len() as u64)?;
+        }
+        self.writer.truncate(self.ino, size)?;
+        self.model.resize(size as usize, 0);
+        Ok(())
+    }
+
+    /// What the file holds, from its blocks or wherever it lies.
+    fn read(&self) -> Vec<u8> {
+        let (inode, volume) = (self.inode(), self.writer.volume());
+        let mut bytes = std::vec![0; inode.size() as usize];
+        if inode.has(InodeFlags::INLINE_DATA) {
+            volume.inline_data(&inode).unwrap().copy(&inode, 0, &mut bytes);
+        } else if self.writer.is_journalled(&inode) {
+            volume.read_inode_data(&inode, 0, &mut bytes).unwrap();
+        } else {
+            for (at, chunk) in bytes.chunks_mut(self.block() as usize).enumerate() {
+                if let Blocks::Mapped(place) = self.writer.run_at(&inode, at as u64).unwrap().place {
+                    self.device.read_at(place.0 * self.block(), chunk).unwrap();
+                }
+            }
+        }
+        bytes
+    }
+
+    fn check(&self, what: &str) {
+        let found = self.read();
+        assert_eq!(found.len(), self.model.len(), "size after {what}");
+        if let Some(at) = found.iter().zip(&self.model).position(|(a, b)| a != b) {
+            panic!("byte {at} of {} after {what}: {} for {}", found.len(), found[at], self.model[at]);
+        }
+    }
+
+    /// Commits, and lets e2fsck and the kernel judge.
+    fn judge(&self, what: &str) {
+        self.writer.forget_space(self.ino);
+        self.writer.txns().sync().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        let mut bytes = std::vec![0; LEN];
+        self.device.read_at(0, &mut bytes).unwrap();
+        fs::write(&image, bytes).unwrap();
+        // What is in the journal only, e2fsck brings home.
+        let _ = program("e2fsck").args(["-y", "-E", "journal_only"]).arg(&image).output().unwrap();
+        if let Err(error) = call("e2fsck", ["-fn", image.to_str().unwrap()]) {
+            panic!("after {what}: {error}");
+        }
+        if require(&[Oracle::LoopMount]) {
+            let mount = LoopMount::new(&image, "ro").unwrap();
+            let found = fs::read(mount.path().join("f")).unwrap();
+            assert!(found == self.model, "the kernel reads something else after {what}");
+            mount.unmount().unwrap();
+        }
+    }
+
+    /// Does one thing at random; answers what.
+    fn act(&mut self, random: &mut Random, extents: bool) -> String {
+        let (block, size) = (self.block(), self.model.len() as u64);
+        let aligned = |n: u64| n / block * block;
+        let unit = block * self.writer.cluster_len();
+        let whole = |random: &mut Random, unit: u64, most: u64| {
+            let start = random.below(MOST / unit) * unit;
+            start..start + (1 + random.below(most)) * unit
+        };
+        let data: Vec<u8> = (0..1 + random.below(3 * block)).map(|_| 1 + random.below(255) as u8).collect();
+        match random.below(if extents { 16 } else { 9 }) {
+            0..=3 => {
+                let at = random.below(MOST);
+                self.write(at, &data).unwrap();
+                std::format!("write {at}+{}", data.len())
+            }
+            4 | 5 => {
+                self.write(size, &data).unwrap();
+                std::format!("append {size}+{}", data.len())
+            }
+            6 => {
+                let size = random.below(MOST);
+                self.truncate(size).unwrap();
+                std::format!("truncate {size}")
+            }
+            7 => {
+                // Every other block, for a tree that grows.
+                let start = aligned(random.below(MOST));
+                for n in 0..40 {
+                    self.write(start + 2 * n * block, &data[..data.len().min(block as usize)]).unwrap();
+                }
+                std::format!("stripes from {start}")
+            }
+            8 => {
+                let range = whole(random, block, 60);
+                let Some(range) = Some(range.start..range.end.min(size)).filter(|r| r.start < r.end) else {
+                    return "nothing".to_string();
+                };
+                if range.end == size || range.end % block == 0 {
+                    self.writer.punch(self.ino, range.clone()).unwrap();
+                    self.model[range.start as usize..range.end as usize].fill(0);
+                }
+                std::format!("punch {range:?}")
+            }
+            9 | 10 => {
+                let range = random.below(MOST)..MOST + random.below(MOST / 4);
+                let how = if random.below(2) == 0 { Size::Keep } else { Size::Grow };
+                let range = range.start..(range.start + 1 + random.below(50 * block)).min(range.end);
+                if how == Size::Grow {
+                    self.truncate(size).unwrap();
+                    let last = aligned(size);
+                    if last < size {
+                        self.write_blocks(last, size).unwrap();
+                    }
+                }
+                self.writer.allocate(self.ino, range.clone(), how).unwrap();
+                self.model.resize(how.after(size, &range) as usize, 0);
+                std::format!("allocate {range:?} {how:?}")
+            }
+            11 | 12 => {
+                let range = whole(random, block, 40);
+                self.writer.zero_range(self.ino, range.clone(), Size::Grow).unwrap();
+                self.model.resize(size.max(range.end) as usize, 0);
+                self.model[range.start as usize..range.end as usize].fill(0);
+                std::format!("zero {range:?}")
+            }
+            13 => {
+                let range = whole(random, unit, 20);
+                if range.end < size {
+                    self.writer.collapse(self.ino, range.clone()).unwrap();
+                    self.model.drain(range.start as usize..range.end as usize);
+                }
+                std::format!("collapse {range:?}")
+            }
+            _ => {
+                let range = whole(random, unit, 20);
+                if range.start < size {
+                    self.writer.insert(self.ino, range.clone()).unwrap();
+                    let zeros = std::vec![0; (range.end - range.start) as usize];
+                    self.model.splice(range.start as usize..range.start as usize, zeros);
+                }
+                std::format!("insert {range:?}")
+            }
+        }
+    }
+}
+
+fn wild(args: &[&str], mode: DataMode, contents: &[u8], seed: u64, steps: u32) {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
+        return;
+    }
+    std::println!("{args:?}, seed {seed}");
+    let mut rig = Rig::new(args, mode, contents);
+    let mut random = Random(seed | 1);
+    let extents = rig.inode().has(InodeFlags::EXTENTS) || rig.inode().has(InodeFlags::INLINE_DATA);
+    for step in 0..steps {
+        let what = std::format!("step {step}: {}", rig.act(&mut random, extents));
+        rig.check(&what);
+        if step % (steps / 3).max(1) == 0 {
+            rig.judge(&what);
+        }
+    }
+    rig.judge("everything");
+    rig.truncate(0).unwrap();
+    rig.judge("emptying");
+}
+
+const ORDERED: DataMode = DataMode::Ordered;
+
+#[test]
+fn files_of_extents_are_what_was_done_to_them() {
+    wild(&["-t", "ext4"], ORDERED, b"", 1, 150);
+}
+
+#[test]
+fn small_blocks_make_deep_trees_that_are_right() {
+    wild(&["-t", "ext4", "-b", "1024"], ORDERED, b"", 2, 150);
+}
+
+#[test]
+fn clusters_are_shared_by_the_blocks_of_one_file() {
+    wild(&["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "16384"], ORDERED, b"", 3, 150);
+}
+
+#[test]
+fn block_maps_are_what_was_done_to_them() {
+    wild(&["-t", "ext3", "-b", "1024"], ORDERED, b"", 4, 150);
+    wild(&["-t", "ext2", "-b", "4096"], ORDERED, b"", 5, 80);
+}
+
+#[test]
+fn inline_data_moves_out_when_it_is_too_much() {
+    wild(&["-t", "ext4", "-O", "inline_data", "-I", "512"], ORDERED, b"small", 6, 60);
+}
+
+#[test]
+fn journalled_data_is_what_was_written() {
+    wild(&["-t", "ext4", "-b", "1024"], DataMode::Journal, b"", 7, 100);
+    wild(&["-t", "ext3", "-b", "4096"], DataMode::Journal, b"", 8, 60);
+}
+
+#[test]
+fn small_writes_stay_in_the_inode() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
+        return;
+    }
+    let mut rig = Rig::new(&["-t", "ext4", "-O", "inline_data", "-I", "512"], ORDERED, b"some words");
+    assert!(rig.inode().has(InodeFlags::INLINE_DATA));
+    for n in 0..20 {
+        rig.write(10 * n, b"0123456789").unwrap();
+        rig.check("a write");
+    }
+    for size in [100, 61, 60, 59, 3, 120, 0, 5] {
+        rig.truncate(size).unwrap();
+        rig.check("a truncation");
+        rig.judge("a truncation");
+    }
+    assert!(rig.inode().has(InodeFlags::INLINE_DATA));
+    rig.write(5, &[7; 5000]).unwrap();
+    rig.check("too much");
+    assert!(!rig.inode().has(InodeFlags::INLINE_DATA));
+    rig.judge("too much");
+}
+
+#[test]
+fn appends_lie_together_whatever_others_write() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
+        return;
+    }
+    let mut rig = Rig::new(&["-t", "ext4"], ORDERED, b"");
+    for n in 0..300 {
+        rig.write(4096 * n, &[n as u8; 4096]).unwrap();
+        // Somebody else takes the blocks right behind meanwhile.
+        let run = rig.writer.allocator().reserve(rig.writer.home_goal(rig.ino), 1).unwrap();
+        let _ = run;
+    }
+    let run = rig.writer.run_at(&rig.inode(), 0).unwrap();
+    assert!(run.len >= 64, "{run:?}");
+    rig.check("appends");
+}
+
+#[test]
+fn a_full_volume_takes_what_it_can_and_stays_right() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
+        return;
+    }
+    for args in [&["-t", "ext4", "-b", "1024"][..], &["-t", "ext3", "-b", "1024"]] {
+        let mut rig = Rig::new(args, ORDERED, b"");
+        let mut random = Random(9);
+        let mut at = 0;
+        // Every other block, so that the map takes much space too.
+        let error = loop {
+            let len = 1 + random.below(200_000);
+            if let Err(error) = rig.write(at, &std::vec![random.below(256) as u8; len as usize]) {
+                break error;
+            }
+            at += len + 1024 * random.below(3);
+        };
+        assert_eq!(error, Error::NoSpace);
+        rig.check("filling up");
+        rig.judge("filling up");
+        rig.truncate(0).unwrap();
+        rig.judge("emptying");
+    }
+}
+
+#[test]
+fn a_huge_file_is_cut_in_steps() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
+        return;
+    }
+    let mut rig = Rig::new(&["-t", "ext4", "-b", "1024"], ORDERED, b"");
+    for n in 0..10_000 {
+        rig.write(2048 * n, &[n as u8; 1024]).unwrap();
+    }
+    rig.judge("stripes");
+    rig.truncate(5000).unwrap();
+    rig.check("a cut");
+    rig.judge("a cut");
+}
