@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use obento::{
-    Address, Error, HostError, Image, Node, OpenError, Operand, Options, Part, Place, Registry, Replay,
-    Symlinks, Unpacking, Volume, is_pattern,
+    Address, Error, FileId, HostError, Image, Node, OpenError, Operand, Options, Part, Place, Registry,
+    Replay, Symlinks, Unpacking, Volume, is_pattern,
 };
 
 use crate::cli::GlobalOptions;
@@ -77,6 +77,11 @@ impl Opener {
             image.notices().iter().for_each(|notice| context.note(name, notice));
         }
         Ok(image)
+    }
+
+    /// The files of the host that all open images are read from.
+    pub fn host_files(&self) -> Vec<FileId> {
+        self.images.iter().flat_map(|known| known.image.host_files()).copied().collect()
     }
 
     /// The volume that `address` names.

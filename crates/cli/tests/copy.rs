@@ -145,7 +145,7 @@ fn what_cp_cannot_do_is_said_with_what_can_be() {
     check(at, &["cp", "disk.img.zst:/nowhere", "."], 1, "", {
         "obento: cannot copy 'disk.img.zst:/nowhere': no such file or directory\n"
     });
-    check(at, &["cp", "--max-bytes", "10", "disk.img.zst:/etc/passwd", "x"], 2, "", {
+    check(at, &["cp", "--max-bytes", "10", "disk.img.zst:/etc/passwd", "x"], 1, "", {
         "obento: the copy is not complete: ./x: more than 10 bytes, the limit that was set\n  \
          help: --max-bytes sets the limit; what is there is what came before it\n"
     });
@@ -161,6 +161,69 @@ fn a_link_at_the_target_is_replaced_and_never_followed() {
     check(folder.path(), &["cp", "disk.img.zst:/etc/passwd", "dir"], 0, "", "");
     assert_eq!(fs::read(folder.path().join("outside")).unwrap(), b"mine");
     assert!(folder.path().join("dir/passwd").symlink_metadata().unwrap().is_file());
+}
+
+#[test]
+fn the_image_that_is_read_is_never_written_over() {
+    let folder = folder();
+    let at = folder.path();
+    symlink("disk.img.zst", at.join("link")).unwrap();
+    fs::hard_link(at.join("disk.img.zst"), at.join("hard")).unwrap();
+    fs::create_dir(at.join("dir")).unwrap();
+    fs::hard_link(at.join("disk.img.zst"), at.join("dir/passwd")).unwrap();
+    let before = fs::read(at.join("disk.img.zst")).unwrap();
+    let refused =
+        |path: &str| format!("{path}: is the image that is read, and stays as it is; name another target\n");
+    for path in ["disk.img.zst", "link", "hard"] {
+        check(at, &["export", "disk.img.zst", "-o", path], 2, "", &format!("obento: {}", refused(path)));
+    }
+    for (target, path) in [
+        ("disk.img.zst", "./disk.img.zst"),
+        ("hard", "./hard"),
+        ("dir", "dir/passwd"),
+        ("dir/.", "dir/./passwd"),
+    ] {
+        let expected = format!("obento: cannot copy 'disk.img.zst:/etc/passwd': {}", refused(path));
+        check(at, &["cp", "disk.img.zst:/etc/passwd", target], 1, "", &expected);
+    }
+    assert!(fs::read(at.join("disk.img.zst")).unwrap() == before);
+    assert!(fs::read(at.join("dir/passwd")).unwrap() == before);
+}
+
+#[test]
+fn an_export_empties_the_file_that_it_replaces() {
+    let folder = folder();
+    let at = folder.path();
+    fs::write(at.join("old"), vec![1; 1 << 22]).unwrap();
+    check(at, &["export", "disk.img.zst:/etc", "-o", "old"], 0, "", "");
+    check(at, &["export", "disk.img.zst:/etc", "-o", "new"], 0, "", "");
+    assert!(fs::read(at.join("old")).unwrap() == fs::read(at.join("new")).unwrap());
+}
+
+#[test]
+fn a_fifo_as_the_target_takes_the_bytes_and_stays() {
+    let folder = folder();
+    let at = folder.path();
+    let fifo = at.join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    let reader = std::thread::spawn({
+        let fifo = fifo.clone();
+        move || fs::read(fifo).unwrap()
+    });
+    check(at, &["cp", "disk.img.zst:/etc/passwd", "pipe"], 0, "", "");
+    let passwd = obento(at, &["cat", "disk.img.zst:/etc/passwd"]).stdout;
+    assert!(fs::metadata(&fifo).is_ok_and(|meta| std::os::unix::fs::FileTypeExt::is_fifo(&meta.file_type())));
+    assert_eq!(reader.join().unwrap(), passwd);
+}
+
+#[test]
+fn the_limit_on_bytes_holds_for_standard_output_too() {
+    let folder = folder();
+    let told = "obento: the copy is not complete: disk.img.zst:/etc/passwd: more than 10 bytes, the limit that was \
+                set\n  help: --max-bytes sets the limit; what is there is what came before it\n";
+    let passwd = obento(folder.path(), &["cat", "disk.img.zst:/etc/passwd"]).stdout;
+    let start = String::from_utf8(passwd[..10].to_vec()).unwrap();
+    check(folder.path(), &["cp", "--max-bytes=10", "disk.img.zst:/etc/passwd", "-"], 1, &start, told);
 }
 
 #[test]

@@ -53,6 +53,12 @@ pub enum HostError {
         /// Which.
         path: PathBuf,
     },
+    /// The file is one that the source is read from.
+    #[error("{}: is the image that is read, and stays as it is; name another target", PathText(path))]
+    IsSource {
+        /// Which.
+        path: PathBuf,
+    },
     /// Somebody else changed the tree while it was written.
     #[error("{}: was changed by somebody else meanwhile", PathText(path))]
     Changed {

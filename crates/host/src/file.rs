@@ -28,6 +28,12 @@ pub struct FileId {
 }
 
 impl FileId {
+    /// That of an open file. Errors: System.
+    pub fn of_file(file: impl AsFd, path: &Path) -> std::result::Result<Self, HostError> {
+        let stat = rustix::fs::fstat(file).map_err(|errno| HostError::system("examine", path, errno))?;
+        Ok(Self::of(&stat))
+    }
+
     pub(crate) fn of(stat: &rustix::fs::Stat) -> Self {
         match kind_of(stat) {
             Some(FileKind::BlockDevice) => Self { dev: stat.st_rdev, ino: 0 },

@@ -50,6 +50,7 @@ pub use obento_driver::{
     Record, Replay, Span, StatFs, Target, VolumeInfo,
 };
 pub use obento_env::{Clock, FixedClock, SystemClock};
+pub use obento_host::FileId;
 pub use obento_host::compressed::Progress as Unpacking;
 pub use obento_host::sandbox;
 pub use obento_tmpfs as tmpfs;

@@ -2,14 +2,14 @@
 
 use std::cell::Cell;
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use obento::{ExportOptions, FileKind, Observer, Problem, Symlinks, export};
+use obento::{ExportOptions, FileId, FileKind, HostError, Observer, Problem, Symlinks, export};
 
 use crate::context::Context;
 use crate::open::{self, Found, join};
@@ -43,8 +43,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     let location = open::open(&args.source, context)?;
     let output = match path {
-        Some(path) => File::create(path)
-            .map_err(|error| Report::on("cannot write to", path.as_os_str().as_bytes(), error))?,
+        Some(path) => create(path, &context.opener().host_files())?,
         // Without the line buffering of the library's own standard output.
         None => File::from(io::stdout().as_fd().try_clone_to_owned()?),
     };
@@ -61,6 +60,19 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         ExportOptions { xattrs: !args.no_xattrs, output: name, name: start(&first) },
         context,
     )
+}
+
+/// Makes `path`, or empties it. Errors: it cannot be written, or is one of `spared`, from which the image is read.
+fn create(path: &Path, spared: &[FileId]) -> Result<File, Report> {
+    let failed = |error| Report::on("cannot write to", path.as_os_str().as_bytes(), error);
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(failed)?;
+    if spared.contains(&FileId::of_file(&file, path).map_err(Report::plain)?) {
+        return Err(Report::plain(HostError::IsSource { path: path.into() }));
+    }
+    if file.metadata().map_err(failed)?.is_file() {
+        file.set_len(0).map_err(failed)?;
+    }
+    Ok(file)
 }
 
 /// What the start is called in the archive: `.`, or the name of a file.

@@ -51,6 +51,7 @@ pub struct Qcow2Device {
     /// The largest cluster of the image and its backing files.
     cluster: u64,
     decompressed: Mutex<Recent>,
+    referenced: Vec<FileId>,
 }
 
 impl Qcow2Device {
@@ -65,6 +66,7 @@ impl Qcow2Device {
         let mut chain = vec![Opened::new(device, path, references)?];
         let mut cluster = chain.first().map_or(0, |opened| opened.cluster);
         let mut seen: Vec<FileId> = Vec::new();
+        let mut referenced: Vec<FileId> = chain.iter().filter_map(|opened| opened.data).collect();
         let bottom = loop {
             let Some(top) = chain.last() else { break None };
             let Some(backing) = top.backing(references)? else { break None };
@@ -73,6 +75,7 @@ impl Qcow2Device {
                 return Err(damaged(&backing, "the backing files lead back to each other or too far"));
             }
             seen.push(device.file_id());
+            referenced.push(device.file_id());
             if !top.backing_is_qcow2(&device)? {
                 let raw = Raw::open_image(DeviceStorage::new(Arc::new(device), 0), false);
                 let raw = raw.map_err(|error| HostError::io("open", &backing, &error))?;
@@ -80,6 +83,7 @@ impl Qcow2Device {
             }
             let opened = Opened::new(Arc::new(device), &backing, references)?;
             cluster = cluster.max(opened.cluster);
+            referenced.extend(opened.data);
             chain.push(opened);
         };
         let image = chain.into_iter().rev().fold(bottom, |below, mut opened| {
@@ -89,7 +93,13 @@ impl Qcow2Device {
         let image = image.ok_or_else(|| damaged(path, "no image"))?;
         let len = image.size();
         let room = to_usize(CACHE.checked_div(cluster).unwrap_or(1)).max(2);
-        Ok(Self { image, len, cluster, decompressed: Mutex::new(Recent { room, chunks: Vec::new() }) })
+        let decompressed = Mutex::new(Recent { room, chunks: Vec::new() });
+        Ok(Self { image, len, cluster, decompressed, referenced })
+    }
+
+    /// The backing and data files that were opened.
+    pub fn referenced(&self) -> &[FileId] {
+        &self.referenced
     }
 
     /// Reads what of `buf` has one mapping and answers its length.
@@ -203,6 +213,8 @@ struct Opened {
     image: Image,
     path: PathBuf,
     cluster: u64,
+    /// Its data file, if that is another one.
+    data: Option<FileId>,
 }
 
 impl Opened {
@@ -210,18 +222,20 @@ impl Opened {
         let header = Header::read(&*device, path)?;
         let storage = DeviceStorage::new(device, header.cluster_size);
         let mut image = Image::open_image(storage, false).map_err(|error| damaged(path, error))?;
+        let mut data_id = None;
         let data = if image.requires_external_data_file() {
             let name = image.implicit_external_data_file();
             let name = name.ok_or_else(|| damaged(path, "the data file has no name"))?;
             let file = resolve(path, name);
             allow(references, path, "data file", &file)?;
             let device = Arc::new(FileDevice::open(&file)?);
+            data_id = Some(device.file_id());
             Some(DeviceStorage::new(device, header.cluster_size))
         } else {
             None
         };
         image.set_data_file(data);
-        Ok(Self { image, path: path.into(), cluster: header.cluster_size })
+        Ok(Self { image, path: path.into(), cluster: header.cluster_size, data: data_id })
     }
 
     /// The path of the backing file, if it has one.

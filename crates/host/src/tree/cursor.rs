@@ -47,9 +47,19 @@ impl TreeWriter {
             bytes: AtomicU64::new(0),
             may_chown: AtomicBool::new(true),
             may_copy_range: AtomicBool::new(true),
+            spared: Vec::new(),
         };
         let place = Place::new(root, Vec::new(), level(None, fd, &stat, false, group), group);
         Ok(Self { shared: Arc::new(shared), place, report: Report::default(), buffer: Vec::new() })
+    }
+
+    /// Never makes room by removing one of `files`: those that the source is read from.
+    #[must_use]
+    pub fn sparing(mut self, files: &[FileId]) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.spared = files.to_vec();
+        }
+        self
     }
 
     /// Sets the metadata of the root directory when the writer finishes.
@@ -120,7 +130,7 @@ impl TreeWriter {
     }
 
     /// Makes a regular file; `fill` hands over its bytes. If `fill` fails, the file is removed again. Errors: those of
-    /// `fill`; Exists and IsDirectory as [`Existing`] asks; Duplicate; Changed; System.
+    /// `fill`; Exists, IsSource and IsDirectory as [`Existing`] asks; Duplicate; Changed; System.
     pub fn file<E: From<HostError>>(
         &mut self,
         name: &Name,
@@ -160,7 +170,7 @@ impl TreeWriter {
         Ok(Written::Created)
     }
 
-    /// Makes a symbolic link. Errors: Exists and IsDirectory as [`Existing`] asks; Duplicate; Changed; System.
+    /// Makes a symbolic link. Errors: Exists, IsSource and IsDirectory as [`Existing`] asks; Duplicate; Changed; System.
     pub fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, HostError> {
         let path = || self.place.path(Some(name));
         let make = |dir: &Dir| rustix::fs::symlinkat(target, dir, name.as_bytes());
@@ -173,7 +183,7 @@ impl TreeWriter {
         Ok(Written::Created)
     }
 
-    /// Makes a device node, FIFO or socket; `Dropped` where that is not permitted. Errors: Exists and IsDirectory as
+    /// Makes a device node, FIFO or socket; `Dropped` where that is not permitted. Errors: Exists, IsSource and IsDirectory as
     /// [`Existing`] asks; Duplicate; Changed; System.
     pub fn node(
         &mut self,
@@ -250,7 +260,7 @@ impl TreeWriter {
     }
 
     /// Makes `name` a hard link to what was remembered as `key`. `None`: nothing was, or it cannot be linked to, which
-    /// is then counted; make a file. Errors: Exists and IsDirectory as [`Existing`] asks; Duplicate; Changed; System.
+    /// is then counted; make a file. Errors: Exists, IsSource and IsDirectory as [`Existing`] asks; Duplicate; Changed; System.
     pub fn link(
         &mut self,
         name: &Name,
@@ -322,7 +332,7 @@ fn create<T>(
 ) -> Result<Option<T>, HostError> {
     let made = match make(dir) {
         Err(Errno::EXIST) => {
-            if !make_room(shared.options.existing, dir, name, meta, path)? {
+            if !make_room(shared, dir, name, meta, path)? {
                 return Ok(None);
             }
             make(dir)
@@ -341,7 +351,7 @@ fn create<T>(
 
 /// Removes what has the name `name`, if it may. False: it stays.
 fn make_room(
-    existing: Existing,
+    shared: &Shared,
     dir: &Dir,
     name: &Name,
     meta: &Metadata<'_>,
@@ -356,11 +366,15 @@ fn make_room(
         Err(errno) => return Err(HostError::system("examine", path(), errno)),
     };
     let modified = Timestamp::new(stat.st_mtime, u32::try_from(stat.st_mtime_nsec).unwrap_or(0));
+    let existing = shared.options.existing;
     match existing {
         Existing::Fail => return Err(HostError::Exists { path: path() }),
         Existing::Keep => return Ok(false),
         Existing::Update if modified >= meta.mtime => return Ok(false),
         Existing::Update | Existing::Replace => {}
+    }
+    if shared.spared.contains(&FileId::of(&stat)) {
+        return Err(HostError::IsSource { path: path() });
     }
     match rustix::fs::unlinkat(dir, name.as_bytes(), AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),

@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
 
+use crate::FileId;
 use links::Links;
 
 /// What all cursors of one tree share.
@@ -46,6 +47,8 @@ struct Shared {
     may_chown: AtomicBool,
     /// Cleared by the first refusal: the two files lie on file systems that do not copy between each other.
     may_copy_range: AtomicBool,
+    /// Files that the source is read from: they are never removed to make room.
+    spared: Vec<FileId>,
 }
 
 /// As whom new files are made.

@@ -479,3 +479,21 @@ fn names_beyond_utf8_are_written_as_they_are() {
     tree.finish().unwrap();
     assert!(root.path().join(Path::new(std::ffi::OsStr::from_bytes(b"\xff\n"))).exists());
 }
+
+#[test]
+fn a_file_that_the_source_is_read_from_is_never_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let image = root.path().join("image");
+    fs::write(&image, "disk").unwrap();
+    fs::hard_link(&image, root.path().join("other")).unwrap();
+    let id = FileDevice::open(&image).unwrap().file_id();
+    let mut tree = writer(&root, TreeOptions::default()).sparing(&[id]);
+    for taken in ["image", "other"] {
+        let path = root.path().join(taken);
+        let expected = HostError::IsSource { path };
+        assert_eq!(tree.file(name(taken), &plain(0o644), content(b"new")).unwrap_err(), expected);
+        assert_eq!(tree.symlink(name(taken), &plain(0o777), b"new").unwrap_err(), expected);
+    }
+    tree.finish().unwrap();
+    assert_eq!(fs::read(&image).unwrap(), b"disk");
+}

@@ -1,5 +1,6 @@
 //! What to copy, and how.
 
+use obento_host::FileId;
 use obento_host::tree::{Keep, TreeOptions};
 use obento_vfs::{Node, Symlinks};
 
@@ -28,7 +29,7 @@ pub enum TargetIs {
 }
 
 /// How to copy.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CopyOptions {
     /// Whether directories are copied, with what is in them.
     pub recursive: bool,
@@ -43,6 +44,8 @@ pub struct CopyOptions {
     /// What is kept of the metadata, what to do with names that are taken, how far the image is believed, and the
     /// most bytes to write.
     pub tree: TreeOptions,
+    /// Files of the host that are never replaced: those that the image is read from.
+    pub spared: Vec<FileId>,
 }
 
 impl CopyOptions {
@@ -55,6 +58,7 @@ impl CopyOptions {
             holes: Holes::Keep,
             target: TargetIs::Either,
             tree: TreeOptions::default(),
+            spared: Vec::new(),
         }
     }
 
@@ -67,6 +71,7 @@ impl CopyOptions {
             holes: Holes::Keep,
             target: TargetIs::Either,
             tree: TreeOptions { keep: Keep::empty(), ..TreeOptions::default() },
+            spared: Vec::new(),
         }
     }
 }

@@ -41,7 +41,7 @@ pub fn copy_out(
     observer: &mut dyn Observer,
 ) -> Result<CopyReport, CopyError> {
     let target = Target::find(target, sources, options)?;
-    let writer = TreeWriter::open(target.directory(), options.tree)?;
+    let writer = TreeWriter::open(target.directory(), options.tree)?.sparing(&options.spared);
     let mut copy =
         Copy { writer, options, observer, volume: 0, files: 0, bytes: 0, problems: 0, pruned: false };
     for source in sources {

@@ -23,7 +23,7 @@ use obento_block::{BlockDevice, Slice};
 use obento_driver::{Driver, OpenOptions};
 use obento_host::compressed::{Compression, Incomplete, decompress};
 use obento_host::qcow2::{Qcow2Device, References, is_qcow2};
-use obento_host::{FileDevice, HostError};
+use obento_host::{FileDevice, FileId, HostError};
 
 use crate::partition::{Partition, Table, TableNotice};
 use crate::{Part, Registry, Volume};
@@ -79,6 +79,7 @@ pub struct Image {
     registry: Registry,
     options: Options,
     journal: Option<Arc<dyn BlockDevice>>,
+    host_files: Vec<FileId>,
 }
 
 impl Image {
@@ -97,7 +98,11 @@ impl Image {
     /// ```
     pub fn open(path: &Path, registry: &Registry, options: &Options) -> Result<Self, OpenError> {
         check_type(registry, options)?;
-        Self::on_device(path, open_file(path)?, registry, options)
+        let file = open_file(path)?;
+        let id = file.file_id();
+        let mut image = Self::on_device(path, Arc::new(file), registry, options)?;
+        image.host_files.push(id);
+        Ok(image)
     }
 
     /// Opens what is on `device`. `path` is for messages, and to find the files that a qcow2 image names.
@@ -111,6 +116,7 @@ impl Image {
         if device.is_empty() {
             return Err(OpenError::Empty { image: path.into() });
         }
+        let journal = options.journal.as_deref().map(open_file).transpose()?;
         let mut image = Self {
             path: path.into(),
             layers: Vec::new(),
@@ -119,7 +125,8 @@ impl Image {
             notices: Vec::new(),
             registry: registry.clone(),
             options: options.clone(),
-            journal: options.journal.as_deref().map(open_file).transpose()?,
+            host_files: journal.iter().map(FileDevice::file_id).collect(),
+            journal: journal.map(|journal| Arc::new(journal) as Arc<dyn BlockDevice>),
         };
         while image.unpack()? {}
         image.find_table();
@@ -129,6 +136,11 @@ impl Image {
     /// Where it was opened.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The files of the host that it is read from: itself, its backing files, its journal.
+    pub fn host_files(&self) -> &[FileId] {
+        &self.host_files
     }
 
     /// What it was packed in, the outermost first: `gzip`, `xz`, `zstd`, `qcow2`.
@@ -195,7 +207,9 @@ impl Image {
             None => {
                 let references =
                     if self.options.allow_backing { References::Open } else { References::Refuse };
-                self.device = Arc::new(Qcow2Device::open(self.device.clone(), &self.path, references)?);
+                let qcow2 = Qcow2Device::open(self.device.clone(), &self.path, references)?;
+                self.host_files.extend(qcow2.referenced());
+                self.device = Arc::new(qcow2);
                 self.layers.push("qcow2");
             }
         }
@@ -249,9 +263,8 @@ fn check_type(registry: &Registry, options: &Options) -> Result<(), OpenError> {
     }
 }
 
-fn open_file(path: &Path) -> Result<Arc<dyn BlockDevice>, OpenError> {
-    let device = FileDevice::open(path).map_err(|error| host_error(path, error))?;
-    Ok(Arc::new(device))
+fn open_file(path: &Path) -> Result<FileDevice, OpenError> {
+    FileDevice::open(path).map_err(|error| host_error(path, error))
 }
 
 fn host_error(path: &Path, error: HostError) -> OpenError {

@@ -155,6 +155,7 @@ impl Args {
                 keep,
                 max_bytes: self.max_bytes.unwrap_or(u64::MAX),
             },
+            spared: Vec::new(),
         }
     }
 

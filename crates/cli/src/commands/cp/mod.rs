@@ -1,17 +1,20 @@
-//! `obento cp`: files out of images, into a directory of the host or to standard output.
+//! `obento cp`: files out of images, into a directory of the host, to standard output or into a device or FIFO.
 
 mod args;
+mod stream;
 mod watch;
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::BufWriter;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use obento::sandbox::{self, Rights};
 use obento::{
-    CopyError, CopyReport, CopySource, FileKind, HostError, Loss, OpenError, Operand, TargetIs, copy_out,
-    copy_to_writer,
+    CopyError, CopyOptions, CopyReport, CopySource, Existing, FileKind, HostError, Loss, OpenError, Operand,
+    TargetIs, copy_out,
 };
 use rustix::fs::{Mode, OFlags};
 
@@ -27,16 +30,27 @@ const READ_ONLY: &str = "obento reads images so far; writing into them comes wit
 /// Where the copies go.
 enum Target {
     Stdout,
+    /// A device or FIFO of the host.
+    Stream(File),
     Host(PathBuf),
 }
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let (sources, target) = operands(args)?;
-    let opened: Vec<_> = sources.iter().map(|source| open_source(source, &target, context)).collect();
+    let opened: Vec<_> = sources.iter().map(|source| open_source(source, context)).collect();
+    let spared = context.opener().host_files();
+    let target = match target {
+        Target::Host(path) if sources.len() == 1 => match stream::open(&path, &spared)? {
+            Some(stream) => Target::Stream(stream),
+            None => Target::Host(path),
+        },
+        target => target,
+    };
+    let options = CopyOptions { spared, ..args.options() };
     match &target {
-        Target::Stdout => context.seal(),
-        Target::Host(path) => confine(path, args.options().target),
+        Target::Stdout | Target::Stream(_) => context.seal(),
+        Target::Host(path) => confine(path, options.target),
     }
     let mut found = Vec::new();
     for location in opened {
@@ -47,8 +61,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     match target {
         _ if found.is_empty() => Ok(()),
-        Target::Stdout => to_stdout(&found, context),
-        Target::Host(path) => to_host(found, &path, args, context),
+        Target::Stdout => stream::write(&found, Output::stdout(), &options, context),
+        Target::Stream(_) if options.tree.existing == Existing::Keep => Ok(()),
+        Target::Stream(file) => stream::write(&found, BufWriter::new(file), &options, context),
+        Target::Host(path) => to_host(found, &path, (args, &options), context),
     }
 }
 
@@ -75,18 +91,16 @@ fn operands(args: &Args) -> Result<(&[OsString], Target), Stop> {
 }
 
 /// Opens the image of a source.
-fn open_source(source: &OsStr, target: &Target, context: &Context) -> Result<Location, Report> {
+fn open_source(source: &OsStr, context: &Context) -> Result<Location, Report> {
     let failed = |cause: &str| Report::on("cannot copy", source.as_bytes(), cause);
-    match (Operand::parse(source).map_err(Report::plain)?, target) {
-        (Operand::Image(_), _) => open::open(source, context),
-        (Operand::Stdio, _) => Err(failed("standard input could only go into an image").help(READ_ONLY)),
-        (Operand::Host(path), _) if is_image(&path, context)? => {
+    match Operand::parse(source).map_err(Report::plain)? {
+        Operand::Image(_) => open::open(source, context),
+        Operand::Stdio => Err(failed("standard input could only go into an image").help(READ_ONLY)),
+        Operand::Host(path) if is_image(&path, context)? => {
             let path = format!("{}:/", printable(source.as_bytes()));
             Err(failed("this names no file in an image").help(format!("all of the image is {path}")))
         }
-        (Operand::Host(_), _) => {
-            Err(failed("source and target are both on the host").help("cp(1) copies those"))
-        }
+        Operand::Host(_) => Err(failed("source and target are both on the host").help("cp(1) copies those")),
     }
 }
 
@@ -121,23 +135,12 @@ fn confine(target: &Path, target_is: TargetIs) {
     }
 }
 
-/// Writes the contents of files to standard output.
-fn to_stdout(found: &[Found], context: &Context) -> Outcome {
-    let mut out = Output::stdout();
-    let mut watch = Watch::new(context, total(found), None);
-    for Found { location, node } in found {
-        let shown = location.shown();
-        match copy_to_writer(node, &shown, &mut out, &mut watch) {
-            Ok(_) => {}
-            Err(CopyError::Output(error)) => return Err(error.into()),
-            Err(error) => context.warn(&Report::on("cannot copy", shown, error)),
-        }
-    }
-    drop(watch);
-    out.finish()
-}
-
-fn to_host(found: Vec<Found>, target: &Path, args: &Args, context: &Context) -> Outcome {
+fn to_host(
+    found: Vec<Found>,
+    target: &Path,
+    (args, options): (&Args, &CopyOptions),
+    context: &Context,
+) -> Outcome {
     let total = total(&found);
     let needs_directory = target.as_os_str().as_bytes().ends_with(b"/") && !target.is_dir();
     if needs_directory && found.iter().any(|found| found.node.kind() != Ok(FileKind::Directory)) {
@@ -145,21 +148,24 @@ fn to_host(found: Vec<Found>, target: &Path, args: &Args, context: &Context) -> 
         return Err(Report::on("cannot copy to", shown, "there is no such directory").into());
     }
     let sources: Vec<_> = found.into_iter().map(source).collect();
-    let names = args.verbose.then(|| watch::Names::new(&sources, target, args.options().target));
+    let names = args.verbose.then(|| watch::Names::new(&sources, target, options.target));
     let mut watch = Watch::new(context, total, names);
-    let copied = copy_out(&sources, target, &args.options(), &mut watch);
+    let copied = copy_out(&sources, target, options, &mut watch);
     watch.finish()?;
     match copied {
         Ok(report) => tell_losses(&report, target, args, context),
         Err(CopyError::Host(error @ HostError::Limit { .. })) => {
-            let report = Report::new("the copy is not complete", error);
-            return Err(report
-                .help("--max-bytes sets the limit; what is there is what came before it")
-                .into());
+            context.warn(&incomplete(error));
         }
         Err(error) => return Err(Report::plain(error).into()),
     }
     Ok(())
+}
+
+/// What is told where the limit ended the copy.
+fn incomplete(error: HostError) -> Report {
+    Report::new("the copy is not complete", error)
+        .help("--max-bytes sets the limit; what is there is what came before it")
 }
 
 fn source(found: Found) -> CopySource {

@@ -1,0 +1,82 @@
+//! Copies that go to standard output, a device or a FIFO: the bytes of files, one after another.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use obento::{CopyError, CopyOptions, FileId, HostError, copy_to_writer};
+
+use super::watch::Watch;
+use super::{incomplete, total};
+use crate::context::Context;
+use crate::open::Found;
+use crate::output::Outcome;
+use crate::report::Report;
+
+/// Opens `target` if it is a device or FIFO: it takes the bytes and is not replaced, as with cp(1). Errors: it cannot be
+/// opened, or is one of `spared`, from which the source is read.
+pub fn open(target: &Path, spared: &[FileId]) -> Result<Option<File>, Report> {
+    let takes_bytes = std::fs::metadata(target).is_ok_and(|meta| {
+        let kind = meta.file_type();
+        kind.is_char_device() || kind.is_block_device() || kind.is_fifo()
+    });
+    if !takes_bytes {
+        return Ok(None);
+    }
+    let failed = |error| Report::on("cannot write to", target.as_os_str().as_bytes(), error);
+    let file = OpenOptions::new().write(true).open(target).map_err(failed)?;
+    if spared.contains(&FileId::of_file(&file, target).map_err(Report::plain)?) {
+        return Err(Report::plain(HostError::IsSource { path: target.into() }));
+    }
+    Ok(Some(file))
+}
+
+/// Writes the contents of `found`.
+pub fn write(found: &[Found], out: impl Write, options: &CopyOptions, context: &Context) -> Outcome {
+    let limit = options.tree.max_bytes;
+    let mut out = Limited { out, left: limit, is_full: false };
+    let mut watch = Watch::new(context, total(found), None);
+    for Found { location, node } in found {
+        let shown = location.shown();
+        match copy_to_writer(node, &shown, &mut out, &mut watch) {
+            Ok(_) => {}
+            Err(CopyError::Output(_)) if out.is_full => {
+                let path = OsString::from_vec(shown).into();
+                context.warn(&incomplete(HostError::Limit { path, limit }));
+                break;
+            }
+            Err(CopyError::Output(error)) => return Err(error.into()),
+            Err(error) => context.warn(&Report::on("cannot copy", shown, error)),
+        }
+    }
+    drop(watch);
+    Ok(out.flush()?)
+}
+
+/// Takes so many bytes and no more.
+struct Limited<W> {
+    out: W,
+    left: u64,
+    /// More came.
+    is_full: bool,
+}
+
+impl<W: Write> Write for Limited<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
+        if room == 0 && !bytes.is_empty() {
+            self.is_full = true;
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        let written = self.out.write(&bytes[..room])?;
+        self.left -= written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
