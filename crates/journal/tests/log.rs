@@ -285,6 +285,48 @@ fn changed_blocks_stay_within_their_budget() {
 }
 
 #[test]
+fn what_nobody_syncs_is_committed_by_age() {
+    let device = Arc::new(MemDevice::new(clean(64)));
+    let mut options = options();
+    options.interval = Some(std::time::Duration::from_millis(1));
+    let transactions = transactions(Arc::clone(&device) as _, 64, V3, options);
+    for version in 1..4 {
+        let tid = change(&transactions, &[3], version);
+        while tid.is_after(transactions.durable()) {
+            std::thread::yield_now();
+        }
+    }
+    drop(transactions);
+    assert_eq!(
+        journal(Arc::clone(&device) as _, 64).recover(&device, VOLUME.into()).unwrap().transactions,
+        3
+    );
+    assert_eq!(block(&*device, 3), content(3));
+}
+
+#[test]
+fn with_a_thread_full_transactions_and_full_memory_are_its_work() {
+    let device = Arc::new(MemDevice::new(clean(64)));
+    let mut options = options();
+    options.interval = Some(std::time::Duration::from_secs(3600));
+    options.budget = 24 * 1024;
+    let transactions = transactions(Arc::clone(&device) as _, 64, V3, options);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let transactions = &transactions;
+            scope.spawn(move || {
+                (0..300).for_each(|round| drop(change(transactions, &[thread * 20 + round % 20], round)));
+            });
+        }
+    });
+    assert!(transactions.stats().commits > 20 && transactions.stats().checkpoints > 5);
+    transactions.close().unwrap();
+    for number in 0..60 {
+        assert_eq!(block(&*device, number), content(280 + number % 20));
+    }
+}
+
+#[test]
 fn every_write_and_flush_that_fails_is_told_to_every_later_sync() {
     let probe = Arc::new(FaultDevice::new(MemDevice::new(clean(22)), None));
     assert!(eventful(Arc::clone(&probe) as _).is_none());

@@ -155,3 +155,131 @@ impl Cache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BlockDevice, MemDevice};
+    use alloc::sync::Arc;
+
+    fn cache() -> Cache {
+        let bytes = (0..=255).flat_map(|n| [n; 512]).collect();
+        Cache::new(Arc::new(MemDevice::new(bytes)), 512, 0)
+    }
+
+    fn change(cache: &Cache, number: u64, byte: u8, mark: u32) -> Changed {
+        let mut edit = cache.edit(&cache.get(number).unwrap());
+        edit.fill(byte);
+        edit.publish(mark)
+    }
+
+    /// Reads everything, so that nothing stays that is not pinned.
+    fn flood(cache: &Cache) {
+        (0..256).for_each(|number| drop(cache.get(number).unwrap()));
+    }
+
+    #[test]
+    fn a_changed_block_stays_until_the_device_holds_what_its_last_mark_made() {
+        let cache = cache();
+        assert_eq!(change(&cache, 3, 0xa1, 7), Changed::First);
+        assert_eq!(change(&cache, 3, 0xa2, 7), Changed::Again);
+        flood(&cache);
+        let captured = cache.changed_by(3, 7).unwrap();
+        assert_eq!(change(&cache, 3, 0xa3, 8), Changed::First);
+        assert_eq!((captured[0], cache.get(3).unwrap()[0], cache.pinned()), (0xa2, 0xa3, 1));
+        assert!(cache.changed_by(3, 7).is_none());
+        cache.unpin(3, 7);
+        flood(&cache);
+        assert_eq!((cache.get(3).unwrap()[0], cache.pinned()), (0xa3, 1));
+        cache.unpin(3, 8);
+        flood(&cache);
+        assert_eq!((cache.get(3).unwrap()[0], cache.pinned()), (3, 0));
+    }
+
+    #[test]
+    fn readers_see_the_old_version_until_the_new_one_is_published() {
+        let cache = cache();
+        let mut edit = cache.edit(&cache.get(3).unwrap());
+        edit[0] = 0xa1;
+        assert_eq!((cache.get(3).unwrap()[0], cache.pinned()), (3, 1));
+        drop(edit);
+        assert_eq!((cache.get(3).unwrap()[0], cache.pinned()), (3, 0));
+    }
+
+    #[test]
+    fn a_block_that_was_evicted_since_is_changed_from_what_was_seen() {
+        let cache = cache();
+        let base = cache.get(3).unwrap();
+        flood(&cache);
+        let mut edit = cache.edit(&base);
+        edit[0] = 0xa1;
+        edit.publish(1);
+        assert_eq!(cache.get(3).unwrap()[..2], [0xa1, 3]);
+    }
+
+    #[test]
+    fn a_forgotten_block_is_read_again_and_a_renewed_one_holds_zeros() {
+        let cache = cache();
+        change(&cache, 3, 0xa1, 1);
+        cache.forget(3);
+        assert_eq!((cache.get(3).unwrap()[0], cache.pinned()), (3, 0));
+        assert_eq!(cache.renew(3).unwrap()[0], 0);
+        assert_eq!(cache.get(3).unwrap()[0], 0);
+    }
+
+    #[test]
+    fn what_was_read_before_a_block_was_written_back_is_not_kept() {
+        /// While block 3 is read, it is changed, written back and evicted.
+        struct Slow(MemDevice);
+        static CACHE: obento_env::sync::RwLock<Option<Arc<Cache>>> = obento_env::sync::RwLock::new(None);
+        impl BlockDevice for Slow {
+            fn len(&self) -> u64 {
+                self.0.len()
+            }
+            fn is_read_only(&self) -> bool {
+                false
+            }
+            fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+                self.0.read_at(offset, buf)?;
+                let cache = CACHE.write().take();
+                if let Some(cache) = cache {
+                    change(&cache, 3, 0xa1, 1);
+                    self.0.write_at(offset, &[0xa1; 512])?;
+                    cache.unpin(3, 1);
+                    flood(&cache);
+                }
+                Ok(())
+            }
+            fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+                self.0.write_at(offset, buf)
+            }
+            fn flush(&self) -> Result<()> {
+                Ok(())
+            }
+        }
+        let bytes = (0..=255).flat_map(|n| [n; 512]).collect();
+        let cache = Arc::new(Cache::new(Arc::new(Slow(MemDevice::new(bytes))), 512, 0));
+        *CACHE.write() = Some(Arc::clone(&cache));
+        assert_eq!(cache.get(3).unwrap()[0], 3);
+        assert_eq!(cache.get(3).unwrap()[0], 0xa1);
+    }
+
+    #[test]
+    fn threads_that_change_one_block_take_turns() {
+        let cache = cache();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let mut edit = cache.edit(&cache.get(3).unwrap());
+                        let count = u64::from_be_bytes(edit[8..16].try_into().unwrap()).wrapping_add(1);
+                        edit[8..16].copy_from_slice(&count.to_be_bytes());
+                        edit.publish(1);
+                    }
+                });
+            }
+        });
+        let start = u64::from_be_bytes([3; 8]);
+        assert_eq!(u64::from_be_bytes(cache.get(3).unwrap()[8..16].try_into().unwrap()), start + 2000);
+    }
+}

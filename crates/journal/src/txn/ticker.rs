@@ -30,6 +30,8 @@ enum Wish {
     Nothing,
     /// A transaction has begun to age.
     Commit,
+    /// Somebody waits for the next transaction.
+    Hurry,
     /// Too much is in memory.
     Checkpoint,
     Stop,
@@ -56,6 +58,11 @@ impl Ticker {
     /// A transaction has its first change.
     pub(super) fn changed(&self) {
         self.shared.ask(Wish::Commit);
+    }
+
+    /// The running transaction is full.
+    pub(super) fn hurry(&self) {
+        self.shared.ask(Wish::Hurry);
     }
 
     /// Memory fills.

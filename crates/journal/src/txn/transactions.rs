@@ -144,15 +144,16 @@ impl Transactions {
             if state.error.is_some() || state.closed {
                 return Err(Error::ReadOnly);
             }
-            let crowded = !relieved && self.cache.pinned() > self.budget;
-            if !state.running.locked && !crowded && state.running.has_room(credits, self.limit) {
+            let crowded = self.cache.pinned() > self.budget && (state.leader || !relieved);
+            let full = !state.running.has_room(credits, self.limit);
+            if !state.running.locked && !crowded && !full {
                 break;
             }
-            state = if state.leader {
+            state = if state.leader || state.running.locked {
                 self.changed.wait(&self.state, state)
             } else {
                 relieved |= crowded;
-                self.lead(state, if crowded { Work::Checkpoint } else { Work::Commit })
+                self.relieve(state, if crowded { Work::Checkpoint } else { Work::Commit })
             };
         }
         let running = &mut state.running;
@@ -285,6 +286,19 @@ impl Transactions {
         if ticks && self.cache.pinned() > self.budget / 2 {
             self.ticker.fills();
         }
+    }
+
+    /// Has `work` done: by the thread, if there is one, so that the caller goes on as soon as the next transaction
+    /// runs.
+    fn relieve<'a>(&'a self, state: MutexGuard<'a, State>, work: Work) -> MutexGuard<'a, State> {
+        if !self.ticks.load(Ordering::Relaxed) {
+            return self.lead(state, work);
+        }
+        match work {
+            Work::Checkpoint => self.ticker.fills(),
+            _ => self.ticker.hurry(),
+        }
+        self.changed.wait(&self.state, state)
     }
 
     fn flush(&self) -> Result<()> {
