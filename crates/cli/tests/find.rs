@@ -107,6 +107,30 @@ const EXPRESSIONS: &str = r"
 -samefile @/no-such-file -o -true
 -links -2 -type d
 -newer @/ -type f
+-name f*1.txt -size -10k -execdir cat {} ;
+-name f*2.txt -size -10k -execdir printf %s\n {} ;
+-name f*.txt -size -2k -execdir cat {} +
+-type p -execdir echo here ; -print
+-name f*3.txt -execdir grep -q a {} ; -print
+-name f*4.txt -ok cat {} ; -print
+-type p -ok echo asked ; -o -type l -print
+-L . -print
+-L . -type l
+-L . -type f
+-L . -type d
+-L . -xtype l
+-L . -xtype f
+-L . -lname *
+-L . -name absolute -o -printf %P|%y|%Y|%l|%s|%m|%n\n
+-L . ! -name absolute -size +1k
+-L . -name wide -prune -o -print
+-L . ! -name absolute -samefile @/etc/passwd
+-L . -depth -name [a-d]*
+-L . -maxdepth 2 -empty
+-L -P . -type l
+-P -L . -type l
+-follow -type l
+-H . -type l
 ";
 
 /// An image, and the same as the kernel shows it.
@@ -128,14 +152,19 @@ impl Both {
         })
     }
 
-    /// What GNU find and obento say; both start at the root, written with a final slash.
+    /// What GNU find and obento say; both start at the root, written with a final slash. A `.` among the words stands
+    /// where start points stand, and what comes before it goes before them.
     fn run(&self, words: &[&str]) -> (Output, Output) {
+        let start = words.iter().position(|word| *word == ".");
+        let (before, after) = start.map_or((&[][..], words), |at| (&words[..at], &words[at + 1..]));
         let mount = self.mount.path().to_str().unwrap();
-        let with =
-            |root: &str| words.iter().map(|word| word.replace("@/", &format!("{root}/"))).collect::<Vec<_>>();
-        let expected = environment(&mut program("find")).arg(format!("{mount}/")).args(with(mount)).output();
-        let found = obento(self.folder.path()).args(["find", "disk.img:/"]).args(with("disk.img:")).output();
-        (expected.unwrap(), found.unwrap())
+        let run = |command: &mut Command, root: &str, slash: &str| {
+            let after = after.iter().map(|word| word.replace("@/", &format!("{root}/")));
+            let command = command.args(before).arg(format!("{root}{slash}")).args(after);
+            environment(command).stdin(std::process::Stdio::null()).output().unwrap()
+        };
+        let expected = run(&mut program("find"), mount, "/");
+        (expected, run(obento(self.folder.path()).arg("find"), "disk.img:", "/"))
     }
 
     fn lines(&self, output: &Output) -> Vec<Vec<u8>> {
@@ -264,7 +293,7 @@ fn a_command_gets_a_copy_and_the_address() {
         "",
     );
     check(&["disk.img.zst", "-name", "box", "-exec", "ls", "{}", ";"], 1, "", {
-        "obento: cannot run the command of -exec on 'disk.img.zst:/home/bento/box': -exec hands on files, and this is a \
+        "obento: cannot run a command on 'disk.img.zst:/home/bento/box': -exec hands on files, and this is a \
          directory; add -type f\n"
     });
     check(&["disk.img.zst:/etc", "-type", "f", "-exec", "false", "{}", "+"], 1, "", "");
@@ -384,4 +413,100 @@ fn a_closed_pipe_ends_the_search_quietly() {
     let output = Command::new("sh").args(["-c", &script]).current_dir(sample().path()).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "disk.img.zst:/\n");
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+/// What `find` answers where `answers` come from standard input.
+fn answered(folder: &Path, args: &[&str], answers: &str) -> (String, String) {
+    let mut child = obento(folder)
+        .arg("find")
+        .args(args)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), answers.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn a_command_that_needs_consent_runs_after_a_yes_only() {
+    let folder = sample();
+    let args = ["disk.img.zst:/etc", "-type", "f", "-ok", "wc", "-c", "{}", ";", "-printf", "%f\\n"];
+    let (found, asked) = answered(folder.path(), &args, "yes\nno\n");
+    assert_eq!(found.lines().count(), 2, "{found}");
+    assert!(asked.starts_with("< wc ... disk.img.zst:/etc/"), "{asked}");
+    assert_eq!(asked.matches(" > ? ").count(), 3, "{asked}");
+}
+
+#[test]
+fn a_command_in_a_directory_of_its_own_finds_the_files_of_one_directory_there() {
+    let folder = sample();
+    let script = "ls | tr '\\n' ' '; echo \"$@\"";
+    let args = ["disk.img.zst:/etc", "-type", "f", "-execdir", "sh", "-c", script, "sh", "{}", "+"];
+    let (found, errors) = answered(folder.path(), &args, "");
+    let mut words: Vec<_> = found.split_whitespace().collect();
+    words.sort();
+    assert_eq!(words, ["./group", "./os-release", "./passwd", "group", "os-release", "passwd"], "{errors}");
+    let unsafe_path = obento(folder.path())
+        .args(["find", "disk.img.zst", "-execdir", "ls", ";"])
+        .env("PATH", "/usr/bin:.:/bin")
+        .output()
+        .unwrap();
+    assert_eq!((unsafe_path.status.code(), unsafe_path.stdout), (Some(2), Vec::new()));
+    assert!(String::from_utf8_lossy(&unsafe_path.stderr).contains("PATH has `.' in it"));
+}
+
+#[test]
+fn links_that_lead_back_are_told_and_the_rest_is_found_as_gnu_find_does() {
+    let needed = [Oracle::Program("find"), Oracle::Program("mke2fs"), Oracle::LoopMount, Oracle::Root];
+    if !require(&needed) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("source");
+    std::fs::create_dir_all(source.join("a/b")).unwrap();
+    std::fs::create_dir_all(source.join("c")).unwrap();
+    std::fs::write(source.join("a/b/file"), "x").unwrap();
+    for (link, target) in [
+        ("a/b/up", ".."),
+        ("self", "self"),
+        ("start", "a"),
+        ("c/to-b", "../a/b"),
+        ("gone", "nowhere"),
+        ("f", "a/b/file"),
+    ] {
+        std::os::unix::fs::symlink(target, source.join(link)).unwrap();
+    }
+    let image = folder.path().join("disk.img");
+    let made = program("mke2fs").args(["-q", "-t", "ext4", "-d"]).args([&source, &image]).arg("4M").status();
+    assert!(made.unwrap().success());
+    let both = Both { mount: LoopMount::new(&image, "ro,noload").unwrap(), folder };
+    for line in [
+        "-L . -name * -printf %P|%y|%Y\\n",
+        "-L . -type l",
+        "-L . -xtype l",
+        "-L . -type f",
+        "-L . -printf %p|%s|%i\\n",
+    ] {
+        let (expected, found) = both.run(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!(both.lines(&expected), both.lines(&found), "{line}");
+        assert_eq!((expected.status.code(), found.status.code()), (Some(1), Some(1)), "{line}");
+        let told = String::from_utf8_lossy(&found.stderr).into_owned();
+        for name in ["a/b/up", "self"] {
+            assert!(told.contains(&format!("cannot follow 'disk.img:/{name}'")), "{told}");
+        }
+    }
+    let mount = both.mount.path();
+    for flags in [&["-H"][..], &["-P"], &["-L", "-P"], &["-H", "-P", "-H"]] {
+        let of = |command: &mut Command, start: &str| {
+            let output =
+                environment(command).args(flags).arg(start).args(["-printf", "%P %y\\n"]).output().unwrap();
+            both.lines(&output)
+        };
+        let expected = of(&mut program("find"), mount.join("start").to_str().unwrap());
+        assert_eq!(expected, of(obento(both.folder.path()).arg("find"), "disk.img:/start"), "{flags:?}");
+    }
 }

@@ -154,8 +154,8 @@ impl Walk {
         self
     }
 
-    /// What to do with symbolic links: with `Follow` an entry is what its link leads to, and a link that leads nowhere
-    /// is itself. The start is followed by whoever found it.
+    /// What to do with symbolic links: with `Follow` an entry is what its link leads to, a link that leads nowhere is
+    /// itself, and one that leads to itself is damage. The start is followed by whoever found it.
     #[must_use]
     pub fn symlinks(mut self, symlinks: Symlinks) -> Self {
         self.symlinks = symlinks;
@@ -232,8 +232,10 @@ impl Walk {
         if symlinks == Symlinks::Keep || node.kind()? != FileKind::Symlink {
             return Ok(node);
         }
-        let target = dir.vfs().resolve(dir, listed.name.as_bytes(), Symlinks::Follow, &Caller::Owner);
-        Ok(target.unwrap_or(node))
+        match dir.vfs().resolve(dir, listed.name.as_bytes(), Symlinks::Follow, &Caller::Owner) {
+            Err(Error::Loop) => Err(Error::Loop),
+            target => Ok(target.unwrap_or(node)),
+        }
     }
 
     /// Hands out `node`, which is called as `self.path` says.

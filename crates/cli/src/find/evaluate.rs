@@ -21,6 +21,10 @@ pub trait File {
     fn attr(&self) -> Result<Attr, Error>;
     /// The attributes of what a link leads to at last, or of the file itself; none if it leads nowhere.
     fn target_attr(&self) -> Result<Option<Attr>, Error>;
+    /// What `-xtype` asks for: the kind of what a link leads to, or where links are followed that of the link itself.
+    fn other_kind(&self) -> Result<FileKind, Error> {
+        Ok(self.target_kind()?.unwrap_or(FileKind::Symlink))
+    }
     /// The target of a link; none if this is no link.
     fn link_target(&self) -> Result<Option<Vec<u8>>, Error>;
     /// Whether a directory has no entries.
@@ -287,7 +291,7 @@ fn ask_test(test: &Test, entry: &Entry<'_>) -> Result<bool, Error> {
         Test::Regex(regex) => regex.is_match(entry.path),
         Test::LinkName(pattern) => file.link_target()?.is_some_and(|target| pattern.matches(&target)),
         Test::Type(kinds) => kinds.contains(&file.kind()?),
-        Test::TargetType(kinds) => kinds.contains(&file.target_kind()?.unwrap_or(FileKind::Symlink)),
+        Test::TargetType(kinds) => kinds.contains(&file.other_kind()?),
         Test::Size(size) => size.matches(file.attr()?.size),
         Test::Inode(number) => number.matches(file.attr()?.ino.0),
         Test::Links(number) => number.matches(file.attr()?.nlink.into()),

@@ -1,4 +1,7 @@
-//! `-exec`: host commands on temporary copies of files.
+//! `-exec`, `-execdir`, `-ok`, `-okdir`: host commands on temporary copies of files.
+//!
+//! A command that runs in a directory of its own finds nothing there but the copy, or with `+` those of one directory of
+//! the image.
 //!
 //! Invariant: a command never gets a symbolic link from the image, only contents: a link's target would be a name on
 //! the host. For a link the copy is of the file that it leads to inside the image.
@@ -14,7 +17,8 @@ use std::process;
 use obento::{Error, FileKind};
 
 use super::evaluate::{Entry, Trouble};
-use super::expression::Command;
+use super::expression::{Command, Consent, RunIn};
+use crate::report::printable;
 
 /// A batch runs when it has this many files,
 const BATCH_FILES: usize = 1024;
@@ -49,6 +53,14 @@ struct Batch {
     files: Vec<PathBuf>,
     arguments: usize,
     bytes: u64,
+    /// For `-execdir`: the directory of the image that they lie in, and that of the copies.
+    directory: Option<(Vec<u8>, PathBuf)>,
+}
+
+impl Batch {
+    fn is_full(&self) -> bool {
+        self.files.len() >= BATCH_FILES || self.arguments >= BATCH_ARGUMENTS || self.bytes >= BATCH_BYTES
+    }
 }
 
 impl<'a> Runner<'a> {
@@ -66,27 +78,71 @@ impl<'a> Runner<'a> {
     /// Runs command `index` on `entry` and answers whether it ended with 0; a batched one waits and answers true.
     pub fn run(&mut self, index: usize, entry: &Entry<'_>) -> Result<bool, Trouble> {
         let Some(command) = self.commands.get(index) else { return Ok(false) };
-        if !command.words.iter().any(|word| word.as_bytes().windows(2).any(|pair| pair == b"{}")) {
-            return spawn(&command.words, Some(&entry.address()));
+        if command.consent == Consent::Asked && !agrees(command, &entry.address()) {
+            return Ok(false);
         }
-        let (path, bytes) = self.copy(entry)?;
-        if !command.batched {
-            let words: Vec<_> = command.words.iter().map(|word| fill(word, path.as_os_str())).collect();
-            let ran = spawn(&words, Some(&entry.address()));
-            remove(&path);
-            return ran;
+        if command.batched {
+            return self.add(index, entry).map(|()| true);
         }
+        let names_file =
+            command.words.iter().any(|word| word.as_bytes().windows(2).any(|pair| pair == b"{}"));
+        let address = entry.address();
+        if !names_file && command.place == RunIn::Here {
+            return spawn(command, &command.words, None, Some(&address));
+        }
+        let own = self.own_directory()?;
+        // Where no word names the file, it need not have contents.
+        let copied = copy(entry, &own);
+        let ran = match &copied {
+            Ok((path, _)) => {
+                let named = named(command, path);
+                let words: Vec<_> = command.words.iter().map(|word| fill(word, &named)).collect();
+                spawn(command, &words, Some(&own), Some(&address))
+            }
+            Err(_) if !names_file => spawn(command, &command.words, Some(&own), Some(&address)),
+            Err(_) => Ok(false),
+        };
+        copied.iter().for_each(|(path, _)| remove(path));
+        let _ = std::fs::remove_dir(&own);
+        if names_file { copied.and(ran) } else { ran }
+    }
+
+    /// Adds `entry` to what waits for a batched command.
+    fn add(&mut self, index: usize, entry: &Entry<'_>) -> Result<(), Trouble> {
+        let own = match self.commands[index].place {
+            RunIn::Here => self.own_directory()?,
+            RunIn::Directory => self.shared_directory(index, entry)?,
+        };
+        let copied = copy(entry, &own);
+        if copied.is_err() {
+            let _ = std::fs::remove_dir(&own);
+            if self.batches[index].files.is_empty() {
+                self.batches[index].directory = None;
+            }
+        }
+        let (path, bytes) = copied?;
         let batch = &mut self.batches[index];
         batch.arguments += path.as_os_str().len() + 1;
         batch.bytes += bytes;
         batch.files.push(path);
-        let full = batch.files.len() >= BATCH_FILES
-            || batch.arguments >= BATCH_ARGUMENTS
-            || batch.bytes >= BATCH_BYTES;
-        if full {
+        if batch.is_full() {
             self.run_batch(index)?;
         }
-        Ok(true)
+        Ok(())
+    }
+
+    /// Where copies of files of the same directory wait together. What waits from another one runs.
+    fn shared_directory(&mut self, index: usize, entry: &Entry<'_>) -> Result<PathBuf, Trouble> {
+        let directory = entry.directory();
+        if let Some((_, own)) =
+            self.batches[index].directory.as_ref().filter(|(known, _)| *known == directory)
+        {
+            return Ok(own.clone());
+        }
+        self.run_batch(index)?;
+        let own = self.own_directory()?;
+        self.batches[index].directory = Some((directory, own.clone()));
+        Ok(own)
     }
 
     /// Runs what waits.
@@ -99,42 +155,61 @@ impl<'a> Runner<'a> {
         if batch.files.is_empty() {
             return Ok(());
         }
-        let fixed = self.commands[index].words.split_last().map_or(&[][..], |(_, fixed)| fixed);
-        let files = batch.files.iter().map(|path| path.as_os_str().to_owned());
+        let command = &self.commands[index];
+        let fixed = command.words.split_last().map_or(&[][..], |(_, fixed)| fixed);
+        let files = batch.files.iter().map(|path| named(command, path));
         let words: Vec<_> = fixed.iter().cloned().chain(files).collect();
-        let ran = spawn(&words, None);
+        let own = batch.directory.as_ref().map(|(_, own)| own.as_path());
+        let ran = spawn(command, &words, own, None);
         batch.files.iter().for_each(|path| remove(path));
         self.failed |= !matches!(ran, Ok(true));
         ran.map(drop)
     }
 
-    /// Copies the contents of `entry` to a file of the same name in a directory of its own.
-    fn copy(&mut self, entry: &Entry<'_>) -> Result<(PathBuf, u64), Trouble> {
-        let kind = entry.file.target_kind()?;
-        if kind != Some(FileKind::Regular) {
-            return Err(failure(&CopyFailure::NoContents(kind)));
-        }
-        let own = self.own_directory().map_err(|error| failure(&CopyFailure::Target(error)))?;
-        let path = own.join(OsStr::from_bytes(entry.name()));
-        let copied = entry.file.copy_out(&path);
-        if copied.is_err() {
-            remove(&path);
-        }
-        Ok((path, copied.map_err(|error| failure(&error))?))
-    }
-
     /// A new directory below the temporary one, which is made when first needed and nobody else may enter.
-    fn own_directory(&mut self) -> io::Result<PathBuf> {
-        let parent = match self.directory.take() {
-            Some(directory) => directory,
-            None => tempfile::Builder::new().prefix("obento-find-").tempdir()?,
+    fn own_directory(&mut self) -> Result<PathBuf, Trouble> {
+        let mut made = || {
+            let parent = match self.directory.take() {
+                Some(directory) => directory,
+                None => tempfile::Builder::new().prefix("obento-find-").tempdir()?,
+            };
+            let own = parent.path().join(self.copies.to_string());
+            self.directory = Some(parent);
+            self.copies += 1;
+            std::fs::create_dir(&own)?;
+            Ok(own)
         };
-        let own = parent.path().join(self.copies.to_string());
-        self.directory = Some(parent);
-        self.copies += 1;
-        std::fs::create_dir(&own)?;
-        Ok(own)
+        made().map_err(|error| failure(&CopyFailure::Target(error)))
     }
+}
+
+/// Copies the contents of `entry` to a file of the same name in `own`.
+fn copy(entry: &Entry<'_>, own: &Path) -> Result<(PathBuf, u64), Trouble> {
+    let kind = entry.file.target_kind()?;
+    if kind != Some(FileKind::Regular) {
+        return Err(failure(&CopyFailure::NoContents(kind)));
+    }
+    let path = own.join(OsStr::from_bytes(entry.name()));
+    let copied = entry.file.copy_out(&path);
+    if copied.is_err() {
+        let _ = std::fs::remove_file(&path);
+    }
+    Ok((path, copied.map_err(|error| failure(&error))?))
+}
+
+/// What the command calls the copy.
+fn named(command: &Command, path: &Path) -> OsString {
+    let name = path.file_name().filter(|_| command.place == RunIn::Directory);
+    name.map_or_else(|| path.as_os_str().to_owned(), |name| Path::new(".").join(name).into_os_string())
+}
+
+/// Asks the person whether to run `command`, as GNU find does.
+fn agrees(command: &Command, address: &[u8]) -> bool {
+    let program = command.words.first().map_or(&b""[..], |word| word.as_bytes());
+    eprint!("< {} ... {} > ? ", printable(program), printable(address));
+    let mut answer = String::new();
+    // With nobody to answer, the answer is no.
+    io::stdin().read_line(&mut answer).is_ok() && answer.starts_with(['y', 'Y'])
 }
 
 fn failure(failure: &CopyFailure) -> Trouble {
@@ -170,19 +245,29 @@ fn fill(word: &OsStr, path: &OsStr) -> OsString {
     OsString::from_vec(out)
 }
 
-/// Runs `words`, and answers whether they ended with 0. The command finds the address of its file in
-/// `OBENTO_ADDRESS`.
-fn spawn(words: &[OsString], address: Option<&[u8]>) -> Result<bool, Trouble> {
+/// Runs `words` of `command`, in the directory `own` if that is asked for, and answers whether they ended with 0. The
+/// command finds the address of its file in `OBENTO_ADDRESS`.
+fn spawn(
+    command: &Command,
+    words: &[OsString],
+    own: Option<&Path>,
+    address: Option<&[u8]>,
+) -> Result<bool, Trouble> {
     let Some((program, arguments)) = words.split_first() else { return Ok(false) };
-    let mut command = process::Command::new(program);
-    command.args(arguments);
-    if let Some(address) = address {
-        command.env("OBENTO_ADDRESS", OsStr::from_bytes(address));
+    let mut process = process::Command::new(program);
+    process.args(arguments);
+    if let Some(own) = own.filter(|_| command.place == RunIn::Directory) {
+        process.current_dir(own);
     }
-    command
-        .status()
-        .map(|status| status.success())
-        .map_err(|error| Trouble::Command(format!("cannot run {}: {error}", program.display())))
+    if command.consent == Consent::Asked {
+        // Standard input has the person's answers.
+        process.stdin(std::process::Stdio::null());
+    }
+    if let Some(address) = address {
+        process.env("OBENTO_ADDRESS", OsStr::from_bytes(address));
+    }
+    let ran = process.status().map(|status| status.success());
+    ran.map_err(|error| Trouble::Command(format!("cannot run {}: {error}", program.display())))
 }
 
 #[cfg(test)]

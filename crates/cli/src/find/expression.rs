@@ -86,7 +86,7 @@ pub enum Action {
     Printf(Output, Format),
     /// `-ls`, `-fls`.
     Ls(Output),
-    /// `-exec`: the position in [`Parsed::commands`](super::Parsed).
+    /// `-exec` and its like: the position in [`Parsed::commands`](super::Parsed).
     Exec(usize),
     /// `-prune`: do not descend.
     Prune,
@@ -98,13 +98,34 @@ pub enum Action {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Output(pub usize);
 
-/// One `-exec`.
+/// One `-exec`, `-execdir`, `-ok` or `-okdir`.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Command {
     /// Program and arguments; `{}` in them stands for the file.
     pub words: Vec<OsString>,
     /// `+`: as many files as fit in place of one.
     pub batched: bool,
+    /// Whether it runs at once.
+    pub consent: Consent,
+    /// Where it runs.
+    pub place: RunIn,
+}
+
+/// Whether a command runs at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Consent {
+    Given,
+    /// `-ok`, `-okdir`: a person is asked first.
+    Asked,
+}
+
+/// Where a command runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RunIn {
+    /// Where obento was started.
+    Here,
+    /// `-execdir`, `-okdir`: in the temporary directory of the copy, which is then called `./NAME`.
+    Directory,
 }
 
 /// Of whom an image has a list.
@@ -145,6 +166,8 @@ pub struct Options {
     pub min_depth: usize,
     /// Do not descend below this depth.
     pub max_depth: usize,
+    /// `-follow`: as `-L` before the start points.
+    pub follow: bool,
     /// Contents of a directory before or after it.
     pub order: Order,
     /// `--json` within the expression.
@@ -162,6 +185,6 @@ pub enum Order {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { min_depth: 0, max_depth: usize::MAX, order: Order::Pre, json: false }
+        Self { min_depth: 0, max_depth: usize::MAX, follow: false, order: Order::Pre, json: false }
     }
 }

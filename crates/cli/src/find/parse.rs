@@ -27,6 +27,8 @@ pub trait World {
     fn zone(&self) -> &Zone;
     /// A time of the file that `operand` (a host path or an address) names. The error says why not.
     fn time_of(&self, operand: &OsStr, stamp: Stamp) -> Result<Option<Timestamp>, String>;
+    /// Where programs are searched for.
+    fn search_path(&self) -> Option<OsString>;
     /// The file in an image that `operand` names.
     fn file(&self, operand: &OsStr) -> Result<Reference, String>;
 }

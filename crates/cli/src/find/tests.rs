@@ -25,6 +25,10 @@ impl World for Fixed {
     fn time_of(&self, operand: &OsStr, _: Stamp) -> Result<Option<Timestamp>, String> {
         if operand == "ref" { Ok(Some(Timestamp::new(NOW.secs() - 100, 5))) } else { Err("not found".into()) }
     }
+    fn search_path(&self) -> Option<OsString> {
+        Some("/usr/bin:/bin".into())
+    }
+
     fn file(&self, _: &OsStr) -> Result<Reference, String> {
         Ok(Reference { volume: 0, ino: Ino(12) })
     }

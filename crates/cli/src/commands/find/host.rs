@@ -1,7 +1,7 @@
 //! The files that arguments of an expression name.
 
 use std::cell::RefCell;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -20,14 +20,16 @@ pub struct Host<'a> {
     pub context: &'a Context,
     pub zone: Zone,
     pub now: Timestamp,
+    /// What to do with a file that is named to compare with and is a link.
+    symlinks: Symlinks,
     volumes: RefCell<Vec<Rc<Volume>>>,
 }
 
 impl<'a> Host<'a> {
     /// The world as it is now.
-    pub fn new(context: &'a Context) -> Self {
+    pub fn new(context: &'a Context, symlinks: Symlinks) -> Self {
         let clock = Clock::system();
-        Self { context, zone: Zone::system(), now: clock.now(), volumes: RefCell::default() }
+        Self { context, zone: Zone::system(), now: clock.now(), symlinks, volumes: RefCell::default() }
     }
 
     /// A number that tells `volume` from others.
@@ -43,7 +45,9 @@ impl<'a> Host<'a> {
     fn node(&self, operand: &OsStr) -> Result<(Node, usize), String> {
         let Location { volume, place, .. } =
             open::open(operand, self.context).map_err(|report| report.to_string())?;
-        let node = volume.resolve(&place, Symlinks::Keep).map_err(|error| error.to_string())?;
+        // A link that leads nowhere is itself.
+        let node = volume.resolve(&place, self.symlinks).or_else(|_| volume.resolve(&place, Symlinks::Keep));
+        let node = node.map_err(|error| error.to_string())?;
         Ok((node, self.number(&volume)))
     }
 }
@@ -63,9 +67,13 @@ impl World for Host<'_> {
                 let (node, _) = self.node(operand)?;
                 Ok(time_of(&node.attr().map_err(|error| error.to_string())?, stamp))
             }
-            Operand::Host(path) => host_time(&path, stamp).map_err(|error| error.to_string()),
+            Operand::Host(path) => host_time(&path, stamp, self.symlinks).map_err(|error| error.to_string()),
             Operand::Stdio => Err("standard input has no times to compare with".into()),
         }
+    }
+
+    fn search_path(&self) -> Option<OsString> {
+        std::env::var_os("PATH")
     }
 
     fn file(&self, operand: &OsStr) -> Result<Reference, String> {
@@ -73,8 +81,9 @@ impl World for Host<'_> {
     }
 }
 
-fn host_time(path: &Path, stamp: Stamp) -> io::Result<Option<Timestamp>> {
-    let meta = fs::symlink_metadata(path)?;
+fn host_time(path: &Path, stamp: Stamp, symlinks: Symlinks) -> io::Result<Option<Timestamp>> {
+    let target = fs::metadata(path).ok().filter(|_| symlinks == Symlinks::Follow);
+    let meta = target.map_or_else(|| fs::symlink_metadata(path), Ok)?;
     let time = |secs, nanos: i64| Some(Timestamp::new(secs, u32::try_from(nanos).unwrap_or_default()));
     Ok(match stamp {
         Stamp::Access => time(meta.atime(), meta.atime_nsec()),

@@ -29,13 +29,16 @@ use crate::report::{Report, subject};
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Never follow symbolic links (the default)
-    #[arg(short = 'P', overrides_with = "follow_start")]
+    #[arg(short = 'P', overrides_with_all = ["follow_start", "follow"])]
     physical: bool,
     /// Follow symbolic links that are start points
-    #[arg(short = 'H', overrides_with = "physical")]
+    #[arg(short = 'H', overrides_with_all = ["physical", "follow"])]
     follow_start: bool,
+    /// Follow symbolic links, inside the image
+    #[arg(short = 'L', overrides_with_all = ["physical", "follow_start"])]
+    follow: bool,
     /// Start points (IMAGE[:/PATH]), then tests (-name -type -size -mtime -newer -perm -user -empty ...), operators
-    /// (! -a -o , \( \)) and actions (-print -print0 -printf -ls -exec -prune -quit)
+    /// (! -a -o , \( \)) and actions (-print -print0 -printf -ls -exec -execdir -ok -prune -quit)
     #[arg(
         value_name = "IMAGE[:/PATH]... [EXPRESSION]",
         trailing_var_arg = true,
@@ -54,7 +57,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             .help("name one before the expression: obento find disk.img -name '*.conf'")
             .into());
     }
-    let world = Host::new(context);
+    let references = if args.follow || args.follow_start { Symlinks::Follow } else { Symlinks::Keep };
+    let world = Host::new(context, references);
     let parsed = parse(expression, &world).map_err(|error| {
         let report = Report::new("cannot search", &error.message);
         Stop::Failed(error.help.iter().fold(report, |report, help| report.help(help)))
@@ -80,14 +84,15 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         columns: Default::default(),
     };
     for start in &starts {
-        let mut search = Search { start, parsed: &parsed, evaluator: &mut evaluator, context };
+        let symlinks = symlinks(args, &parsed);
+        let mut search = Search { start, parsed: &parsed, symlinks, evaluator: &mut evaluator, context };
         if search.run()? == Quit::Yes {
             break;
         }
     }
     match evaluator.finish() {
         Err(Trouble::Output(error)) => return Err(error.into()),
-        Err(Trouble::Command(why)) => context.warn(&Report::new("cannot run the command of -exec", why)),
+        Err(Trouble::Command(why)) => context.warn(&Report::new("cannot run a command", why)),
         Err(Trouble::File(error)) => context.warn(&Report::new("cannot finish", error)),
         Ok(()) => {}
     }
@@ -135,7 +140,7 @@ fn start_points(arguments: &[OsString], args: &Args, parsed: &Parsed, world: &Ho
     for location in opened {
         let found = location.and_then(|location| {
             knows_owners(&location, parsed)?;
-            find_start(location, args)
+            find_start(location, args, symlinks(args, parsed))
         });
         match found {
             Ok(found) => starts.extend(found.into_iter().map(|found| Start::new(found, world))),
@@ -165,8 +170,13 @@ fn owner_id(owners: &Owners, owner: Owner, name: &[u8]) -> Option<u32> {
     }
 }
 
-fn find_start(location: Location, args: &Args) -> Result<Vec<Found>, Report> {
-    if args.follow_start {
+/// What the search does with symbolic links.
+fn symlinks(args: &Args, parsed: &Parsed) -> Symlinks {
+    if args.follow || parsed.options.follow { Symlinks::Follow } else { Symlinks::Keep }
+}
+
+fn find_start(location: Location, args: &Args, symlinks: Symlinks) -> Result<Vec<Found>, Report> {
+    if args.follow_start || symlinks == Symlinks::Follow {
         // A link that leads nowhere is itself.
         if let Ok(found) = location.clone().find(Symlinks::Follow, "cannot search") {
             return Ok(found);
@@ -201,6 +211,7 @@ enum Quit {
 struct Search<'s, 'e> {
     start: &'s Start,
     parsed: &'s Parsed,
+    symlinks: Symlinks,
     evaluator: &'s mut Evaluator<'e>,
     context: &'s Context,
 }
@@ -208,11 +219,17 @@ struct Search<'s, 'e> {
 impl Search<'_, '_> {
     fn run(&mut self) -> Result<Quit, Stop> {
         let options = &self.parsed.options;
-        let mut walk =
-            Walk::new(self.start.node.clone()).order(obento::Order::Directory).max_depth(options.max_depth);
+        let walk = Walk::new(self.start.node.clone()).order(obento::Order::Directory);
+        let mut walk = walk.max_depth(options.max_depth).symlinks(self.symlinks);
         while let Some(met) = walk.next() {
             let entry = match met {
                 Ok(entry) => entry,
+                Err(damage) if damage.error == Error::Loop && self.symlinks == Symlinks::Follow => {
+                    let path = [&self.start.prefix, self.start.path_of(&damage.path).as_slice()].concat();
+                    let cause = "it leads back to a directory above it, or to itself";
+                    self.context.warn(&Report::on("cannot follow", path, cause));
+                    continue;
+                }
                 Err(damage) => {
                     self.warn("cannot read all of", &self.start.path_of(&damage.path), damage.error);
                     continue;
@@ -240,7 +257,7 @@ impl Search<'_, '_> {
     /// Asks the expression of a file.
     fn visit(&mut self, met: &obento::Entry) -> Result<Verdict, Stop> {
         let path = self.start.path_of(&met.path);
-        let view = View { met, start: self.start };
+        let view = View { met, start: self.start, symlinks: self.symlinks };
         let entry = Entry {
             prefix: &self.start.prefix,
             path: &path,
@@ -254,7 +271,7 @@ impl Search<'_, '_> {
             Err(Trouble::Output(error)) => return Err(error.into()),
             Err(Trouble::File(error)) => self.warn("cannot examine", &path, error),
             Err(Trouble::Command(why)) => {
-                self.context.warn(&Report::on("cannot run the command of -exec on", entry.address(), why));
+                self.context.warn(&Report::on("cannot run a command on", entry.address(), why));
             }
         }
         Ok(Verdict::default())

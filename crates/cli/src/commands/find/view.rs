@@ -15,6 +15,8 @@ use crate::json::Line;
 pub struct View<'a> {
     pub met: &'a obento::Entry,
     pub start: &'a Start,
+    /// Whether the walk follows links.
+    pub symlinks: Symlinks,
 }
 
 impl View<'_> {
@@ -27,16 +29,21 @@ impl View<'_> {
         if self.met.attr.kind != FileKind::Symlink {
             return Ok(Some(self.node().clone()));
         }
+        match self.resolve(Symlinks::Follow) {
+            Ok(node) => Ok(Some(node)),
+            Err(Error::NotFound | Error::NotDirectory) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the path leads to.
+    fn resolve(&self, symlinks: Symlinks) -> Result<Node, Error> {
         let (vfs, root) = (self.node().vfs(), self.node().vfs().root());
         let (from, path) = match self.met.path.as_slice() {
             [] => (&root, self.start.path.as_slice()),
             below => (&self.start.node, below),
         };
-        match vfs.resolve(from, path, Symlinks::Follow, &Caller::Owner) {
-            Ok(node) => Ok(Some(node)),
-            Err(Error::NotFound | Error::NotDirectory) => Ok(None),
-            Err(error) => Err(error),
-        }
+        vfs.resolve(from, path, symlinks, &Caller::Owner)
     }
 
     fn owners(&self) -> &Owners {
@@ -55,6 +62,13 @@ impl File for View<'_> {
 
     fn target_attr(&self) -> Result<Option<Attr>, Error> {
         self.target()?.map(|node| node.attr()).transpose()
+    }
+
+    fn other_kind(&self) -> Result<FileKind, Error> {
+        match self.symlinks {
+            Symlinks::Follow => self.resolve(Symlinks::Keep)?.kind(),
+            Symlinks::Keep => Ok(self.target_kind()?.unwrap_or(FileKind::Symlink)),
+        }
     }
 
     fn link_target(&self) -> Result<Option<Vec<u8>>, Error> {

@@ -1,10 +1,10 @@
 //! Actions: what is done to one file.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use super::{Answer, argument};
-use crate::find::expression::{Action, Command, Expr, Output};
+use crate::find::expression::{Action, Command, Consent, Expr, Output, RunIn};
 use crate::find::format::Format;
 use crate::find::parse::{Parser, Result, SyntaxError};
 
@@ -61,42 +61,56 @@ fn actions(parser: &mut Parser<'_>, name: &str) -> Answer {
     Some(match name {
         "-prune" => Ok(Expr::Act(Action::Prune)),
         "-quit" => Ok(Expr::Act(Action::Quit)),
-        "-exec" => {
+        "-exec" | "-execdir" | "-ok" | "-okdir" => {
             parser.has_action = true;
-            exec(parser)
+            exec(parser, name)
         }
         "-delete" => Err(SyntaxError::new("-delete changes the image, and obento only reads images so far")),
-        "-execdir" | "-okdir" => {
-            Err(SyntaxError::new(format!("{name} has no directory to run in: the files lie in an image"))
-                .help("-exec runs a command on a temporary copy of each file"))
-        }
-        "-ok" => Err(SyntaxError::new("-ok is not supported")
-            .help("list the files with -print0, and ask with xargs -0 -p")),
         _ => return None,
     })
 }
 
-/// `-exec words ;` or `-exec words {} +`.
-fn exec(parser: &mut Parser<'_>) -> Result<Expr> {
+/// `-exec words ;` or `-exec words {} +`, and the same with a question first, or in a directory of the file's own.
+fn exec(parser: &mut Parser<'_>, name: &str) -> Result<Expr> {
+    let consent = if name.starts_with("-ok") { Consent::Asked } else { Consent::Given };
+    let place = if name.ends_with("dir") { RunIn::Directory } else { RunIn::Here };
     let mut words: Vec<OsString> = Vec::new();
     let batched = loop {
         let word = parser.next().ok_or_else(|| {
-            SyntaxError::new("-exec does not end")
+            SyntaxError::new(format!("{name} does not end"))
                 .help("end the command with `;' (in most shells \\;) or with {} +")
         })?;
         match word.as_bytes() {
             b";" => break false,
-            b"+" if words.last().is_some_and(|last| last == "{}") => break true,
+            b"+" if consent == Consent::Given && words.last().is_some_and(|last| last == "{}") => break true,
             _ => words.push(word.to_owned()),
         }
     };
     let places = words.iter().filter(|word| word.as_bytes().windows(2).any(|pair| pair == b"{}")).count();
     if words.is_empty() || (batched && words.len() == 1) {
-        return Err(SyntaxError::new("-exec needs a command"));
+        return Err(SyntaxError::new(format!("{name} needs a command")));
     }
     if batched && places != 1 {
-        return Err(SyntaxError::new("-exec ... + takes {} once, as the last word"));
+        return Err(SyntaxError::new(format!("{name} ... + takes {{}} once, as the last word")));
     }
-    parser.commands.push(Command { words, batched });
+    if place == RunIn::Directory {
+        safe_path(name, parser.world.search_path().as_deref())?;
+    }
+    parser.commands.push(Command { words, batched, consent, place });
     Ok(Expr::Act(Action::Exec(parser.commands.len() - 1)))
+}
+
+/// A program that is searched for where the command runs would be a file of the image.
+fn safe_path(name: &str, path: Option<&OsStr>) -> Result<()> {
+    let mut folders = path.into_iter().flat_map(|path| path.as_bytes().split(|&byte| byte == b':'));
+    match folders.find(|folder| !folder.starts_with(b"/")) {
+        Some(folder) => {
+            let shown = String::from_utf8_lossy(folder);
+            Err(SyntaxError::new(format!(
+                "PATH has `{shown}' in it, and {name} would run programs of the image"
+            ))
+            .help("take it, and any `:' at an end, out of PATH"))
+        }
+        None => Ok(()),
+    }
 }

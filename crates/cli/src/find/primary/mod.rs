@@ -11,10 +11,10 @@ use super::parse::{Parser, Result, SyntaxError, always};
 use super::regexp;
 
 /// Every name, for suggestions.
-const NAMES: &str = "-a -amin -and -anewer -atime -cmin -cnewer -ctime -d -daystart -depth -empty -exec -executable \
-    -false -fls -fprint -fprint0 -fprintf -fstype -gid -group -ilname -iname -inum -ipath -iregex \
+const NAMES: &str = "-a -amin -and -anewer -atime -cmin -cnewer -ctime -d -daystart -depth -empty -exec -execdir \
+    -executable -false -fls -follow -fprint -fprint0 -fprintf -fstype -gid -group -ilname -iname -inum -ipath -iregex \
     -iwholename -links -lname -ls -maxdepth -mindepth -mmin -mount -mtime -name -newer -newermt -nogroup \
-    -not -nouser -nowarn -o -or -path -perm -print -print0 -printf -prune -quit -readable -regex \
+    -not -nouser -nowarn -o -ok -okdir -or -path -perm -print -print0 -printf -prune -quit -readable -regex \
     -regextype -samefile -size -true -type -uid -user -warn -wholename -writable -xdev -xtype --json";
 
 /// Parses the test, action or option `arg`, whose name has been taken.
@@ -74,10 +74,12 @@ fn option(parser: &mut Parser<'_>, name: &str) -> Answer {
             parser.options.json = true;
             Ok(always(true))
         }
-        "-follow" | "-L" => {
-            Err(SyntaxError::new(format!("{name} is not supported: links inside an image are not followed"))
-                .help("-xtype asks for the type of what a link leads to, and -H follows start points"))
-        }
+        "-follow" => global(parser, name).map(|()| {
+            parser.options.follow = true;
+            always(true)
+        }),
+        "-H" | "-L" | "-P" => Err(SyntaxError::new(format!("{name} stands before the first start point"))
+            .help(format!("obento find {name} disk.img ..."))),
         "-daystart" => {
             let midnight = parser.world.zone().midnight(parser.world.now());
             parser.day_end = crate::find::compare::nanos(midnight) + 86_400 * 1_000_000_000;
