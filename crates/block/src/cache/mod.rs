@@ -161,6 +161,11 @@ impl Cache {
         self.find(number)
     }
 
+    /// Whether `block` is what a reader would be given under its number, without a look at the device.
+    pub fn is_current(&self, block: &Block) -> bool {
+        self.peek(block.number()).is_some_and(|held| Arc::ptr_eq(&held.0, &block.0))
+    }
+
     /// Forgets every block that is not pinned, for a device that was changed from outside.
     pub fn clear(&self) {
         self.outdate();

@@ -26,11 +26,6 @@ use crate::writer::Writer;
 
 /// `EXT4_NAME_LEN`.
 const NAME_MAX: u32 = 255;
-/// `EXT4_LINK_MAX`, `EXT2_LINK_MAX`.
-const LINK_MAX: u32 = 65_000;
-const OLD_LINK_MAX: u32 = 32_000;
-/// Linux's `PATH_MAX`, with its NUL.
-const PATH_MAX: u32 = 4096;
 
 /// Entries of a directory that is being changed by others which are copied at a time, so that the sink runs unlocked.
 const BATCH: usize = 128;
@@ -169,8 +164,8 @@ impl FileSystem for Ext4 {
         let extents = sb.incompat.contains(Incompat::EXTENT);
         Limits {
             name_max: NAME_MAX,
-            symlink_max: sb.block_size.min(PATH_MAX).saturating_sub(1),
-            link_max: if extents { LINK_MAX } else { OLD_LINK_MAX },
+            symlink_max: sb.symlink_max(),
+            link_max: sb.link_max(),
             file_size_max: self.volume.file_size_max(extents),
             time_granularity: if sb.inode_size > 128 { 1 } else { 1_000_000_000 },
         }

@@ -30,7 +30,6 @@ mod acl;
 mod allocator;
 mod checksum;
 mod contract;
-#[allow(dead_code, unused_imports, reason = "taken up by the operations")]
 mod dir;
 mod fast_commit;
 mod feature;
@@ -42,6 +41,7 @@ mod inspect;
 mod locate;
 mod map;
 mod open;
+mod ops;
 mod overlay;
 pub mod raw;
 mod replay;

@@ -31,6 +31,12 @@ const MAX_LOG_CLUSTER_SIZE: u32 = 20;
 const OLD_INODE_SIZE: u16 = 128;
 const OLD_FIRST_INO: u32 = 11;
 
+/// `EXT4_LINK_MAX`, `EXT2_LINK_MAX`.
+const LINK_MAX: u32 = 65_000;
+const OLD_LINK_MAX: u32 = 32_000;
+/// Linux's `PATH_MAX`, with its NUL.
+const PATH_MAX: u32 = 4096;
+
 /// How a volume's metadata is protected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Checksums {
@@ -302,6 +308,16 @@ impl SuperBlock {
         let first = group.checked_shr(log).and_then(|flex| flex.checked_shl(log)).unwrap_or(group);
         let len = 1_u32.checked_shl(log).unwrap_or(1).min(MAX_ASKED);
         first..first.saturating_add(len).min(self.groups)
+    }
+
+    /// The most names of a file, and of subdirectories that are counted.
+    pub fn link_max(&self) -> u32 {
+        if self.incompat.contains(Incompat::EXTENT) { LINK_MAX } else { OLD_LINK_MAX }
+    }
+
+    /// The longest target of a symbolic link in bytes.
+    pub fn symlink_max(&self) -> u32 {
+        self.block_size.min(PATH_MAX).saturating_sub(1)
     }
 
     /// The label: up to the first NUL.

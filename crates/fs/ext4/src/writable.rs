@@ -9,6 +9,7 @@ use obento_driver::{
 };
 
 use crate::contract::Ext4;
+use crate::ops::End;
 use crate::writer::Writer;
 
 impl Ext4 {
@@ -25,24 +26,25 @@ impl Ext4 {
 }
 
 impl WritableFileSystem for Ext4 {
-    fn create(&self, _dir: Ino, _name: &Name, _node: &NewNode<'_>) -> Result<Attr> {
-        Err(Error::NotSupported)
+    fn create(&self, dir: Ino, name: &Name, node: &NewNode<'_>) -> Result<Attr> {
+        self.write_with(|writer| writer.create(dir, name, node))
     }
 
-    fn link(&self, _ino: Ino, _dir: Ino, _name: &Name) -> Result<Attr> {
-        Err(Error::NotSupported)
+    fn link(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
+        self.write_with(|writer| writer.link(ino, dir, name))
     }
 
-    fn unlink(&self, _dir: Ino, _name: &Name) -> Result<()> {
-        Err(Error::NotSupported)
+    fn unlink(&self, dir: Ino, name: &Name) -> Result<()> {
+        self.write_with(|writer| writer.unlink(dir, name))
     }
 
-    fn rmdir(&self, _dir: Ino, _name: &Name) -> Result<()> {
-        Err(Error::NotSupported)
+    fn rmdir(&self, dir: Ino, name: &Name) -> Result<()> {
+        self.write_with(|writer| writer.rmdir(dir, name))
     }
 
-    fn rename(&self, _: Ino, _: &Name, _: Ino, _: &Name, _: RenameFlags) -> Result<()> {
-        Err(Error::NotSupported)
+    fn rename(&self, from: Ino, name: &Name, to: Ino, new_name: &Name, flags: RenameFlags) -> Result<()> {
+        let (from, to) = (End { dir: from, name }, End { dir: to, name: new_name });
+        self.write_with(|writer| writer.rename(from, to, flags))
     }
 
     fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr> {

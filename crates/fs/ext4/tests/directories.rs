@@ -3,14 +3,11 @@
 mod common;
 
 use std::fs;
-use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use obento_base::{Error, Ino, Name, NameBuf};
+use obento_base::{Error, Name};
 use obento_driver::{Cookie, FileSystem};
-use obento_ext4::Ext4;
 use obento_testkit::oracle::{LoopMount, Oracle, call, program, require, run};
 
 const KERNEL: &[Oracle] = &[
@@ -33,59 +30,6 @@ fn debugfs(image: &Path, requests: &[&str]) {
     for request in requests {
         run(program("debugfs").args(["-w", "-R", request]).arg(image)).unwrap();
     }
-}
-
-/// What the kernel's `getdents` answers, in its order, without dots.
-fn kernel_order(folder: &Path) -> Vec<Vec<u8>> {
-    let names = call("ls", ["-f".as_ref(), "--zero".as_ref(), folder.as_os_str()]).unwrap().stdout;
-    let names = names.split(|&byte| byte == 0).filter(|name| !matches!(*name, [] | b"." | b".."));
-    names.map(Vec::from).collect()
-}
-
-/// Our listing, a few hundred entries a call.
-fn our_order(fs: &Ext4, dir: Ino) -> Vec<(NameBuf, Ino)> {
-    let mut all = Vec::new();
-    let mut from = Cookie::START;
-    loop {
-        let before = all.len();
-        fs.read_dir(dir, from, &mut |entry| {
-            let entry = entry.expect("nothing is damaged");
-            from = entry.next;
-            all.push((entry.name.to_buf(), entry.ino));
-            if all.len() - before < 333 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })
-        .unwrap();
-        if all.len() == before {
-            return all;
-        }
-    }
-}
-
-fn find(fs: &Ext4, dir: Ino, name: &str) -> Ino {
-    fs.lookup(dir, Name::new(name.as_bytes()).unwrap()).unwrap()
-}
-
-/// Compares order and inode numbers of one directory with the kernel's, then looks each name up.
-fn assert_same(image: &Path, path: &str) -> usize {
-    let fs = common::open(image).unwrap();
-    let dir = find(&fs, fs.root(), path);
-    let ours = our_order(&fs, dir);
-    let mount = LoopMount::new(image, "ro").unwrap();
-    let folder = mount.path().join(path);
-    let theirs = kernel_order(&folder);
-    assert_eq!(ours.len(), theirs.len());
-    for ((name, ino), theirs) in ours.iter().zip(&theirs) {
-        assert_eq!(name.as_bytes(), theirs, "the order differs");
-        assert_eq!(fs.lookup(dir, name), Ok(*ino), "{name}");
-    }
-    for (name, ino) in ours.iter().step_by(97) {
-        let file = folder.join(std::ffi::OsStr::from_bytes(name.as_bytes()));
-        assert_eq!(fs::symlink_metadata(file).unwrap().ino(), ino.0);
-    }
-    assert_eq!(fs.parent(dir), Ok(fs.root()));
-    assert_eq!(fs.lookup(dir, Name::new(b"absent").unwrap()), Err(Error::NotFound));
-    mount.unmount().unwrap();
-    ours.len()
 }
 
 /// Makes `count` links to one file: names are all that counts here.
@@ -119,8 +63,8 @@ fn every_hash_version_gives_the_order_of_the_kernel_and_finds_every_name() {
             debugfs(&image, &[flags]);
             fill(&image, "wide", 5000, raw_name);
             fill_again(&image, "small", 20);
-            assert_eq!(assert_same(&image, "wide"), 5000);
-            assert_eq!(assert_same(&image, "small"), 20);
+            assert_eq!(common::assert_lists_as_the_kernel(&image, "wide"), 5000);
+            assert_eq!(common::assert_lists_as_the_kernel(&image, "small"), 20);
         }
     }
 }
@@ -153,7 +97,7 @@ fn sixty_thousand_names_in_one_directory_with_and_without_checksums_and_an_index
         // Without an index each name that is made is looked for from front to back.
         let count = if options.last().unwrap().contains("^dir_index") { 3_000 } else { 60_000 };
         fill(&image, "wide", count, |n| format!("entry-{n}").into_bytes());
-        assert_eq!(assert_same(&image, "wide"), count as usize);
+        assert_eq!(common::assert_lists_as_the_kernel(&image, "wide"), count as usize);
     }
 }
 
@@ -167,7 +111,7 @@ fn three_levels_of_index_are_read_with_large_dir() {
     fill(&image, "deep", 55_000, |n| format!("{n:0>250}").into_bytes());
     let dump = run(program("debugfs").args(["-R", "htree_dump /deep"]).arg(&image)).unwrap();
     assert!(String::from_utf8_lossy(&dump.stdout).contains("Indirect levels: 2"));
-    assert_eq!(assert_same(&image, "deep"), 55_000);
+    assert_eq!(common::assert_lists_as_the_kernel(&image, "deep"), 55_000);
 }
 
 #[test]
@@ -186,10 +130,10 @@ fn blocks_larger_than_a_page_hold_entries_and_an_index_that_e2fsck_made() {
         let image = make(folder.path(), "512M", &options);
         let sorted = || {
             let fs = common::open(&image).unwrap();
-            let dir = find(&fs, fs.root(), "wide");
-            names.iter().step_by(13).for_each(|name| assert!(find(&fs, dir, name).0 > 11));
+            let dir = common::find(&fs, fs.root(), "wide");
+            names.iter().step_by(13).for_each(|name| assert!(common::find(&fs, dir, name).0 > 11));
             let mut found: Vec<_> =
-                our_order(&fs, dir).into_iter().map(|(name, _)| name.to_string()).collect();
+                common::our_order(&fs, dir).into_iter().map(|(name, _)| name.to_string()).collect();
             found.sort();
             found
         };
@@ -219,7 +163,7 @@ fn directories_inside_the_inode_are_read_as_they_grow_out_of_it() {
         }
         mount.unmount().unwrap();
         for (count, name) in names.iter().enumerate() {
-            assert_eq!(assert_same(&image, name), count);
+            assert_eq!(common::assert_lists_as_the_kernel(&image, name), count);
         }
     }
 }
@@ -247,12 +191,12 @@ fn names_without_case_are_found_through_an_index_that_e2fsck_made() {
         // No scan may stand in for the index: EXT4_ENC_NO_COMPAT_FALLBACK.
         debugfs(&image, &["ssv encoding_flags 2"]);
         let fs = common::open(&image).unwrap();
-        let dir = find(&fs, fs.root(), "any");
-        assert_eq!(our_order(&fs, dir).len(), texts.len());
+        let dir = common::find(&fs, fs.root(), "any");
+        assert_eq!(common::our_order(&fs, dir).len(), texts.len());
         for name in &texts {
-            let ino = find(&fs, dir, name);
-            assert_eq!(find(&fs, dir, &name.to_uppercase()), ino);
-            assert_eq!(find(&fs, dir, &name.to_lowercase().replace('å', "a\u{30a}")), ino);
+            let ino = common::find(&fs, dir, name);
+            assert_eq!(common::find(&fs, dir, &name.to_uppercase()), ino);
+            assert_eq!(common::find(&fs, dir, &name.to_lowercase().replace('å', "a\u{30a}")), ino);
         }
         let absent = Name::new("STRASSE-1".as_bytes()).unwrap();
         assert_eq!(fs.lookup(dir, absent), Err(Error::NotFound));
@@ -270,11 +214,11 @@ fn encrypted_names_are_unsupported_and_the_rest_of_the_volume_is_read() {
     fill_again(&image, "open", 3);
     debugfs(&image, &["sif /secret flags 0x80800"]);
     let fs = common::open(&image).unwrap();
-    let secret = find(&fs, fs.root(), "secret");
+    let secret = common::find(&fs, fs.root(), "secret");
     let refused = fs.read_dir(secret, Cookie::START, &mut |_| panic!("no entry can be read"));
     assert!(matches!(refused, Err(Error::Unsupported(_))));
     let looked_up = fs.lookup(secret, Name::new(b"a").unwrap());
     assert!(matches!(looked_up, Err(Error::Unsupported(_))));
     assert_eq!(fs.parent(secret), Ok(fs.root()));
-    assert_eq!(our_order(&fs, find(&fs, fs.root(), "open")).len(), 3);
+    assert_eq!(common::our_order(&fs, common::find(&fs, fs.root(), "open")).len(), 3);
 }

@@ -244,13 +244,6 @@ pub(crate) struct Fork {
     pub(super) at: u16,
 }
 
-impl Fork {
-    /// The block that the entry names.
-    pub(super) fn child(&self) -> u32 {
-        self.node.child(self.at)
-    }
-}
-
 impl Node {
     fn decode(store: &Store<'_>, block: Block, table: usize) -> Result<Self> {
         let raw = block.get(table..).and_then(|bytes| RawDxCountLimit::ref_from_prefix(bytes).ok());

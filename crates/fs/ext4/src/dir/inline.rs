@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use obento_base::wire::to_u64;
 use obento_base::{Error, Result};
 
-use super::leaf::{NewEntry, Slot, Spot, needed};
+use super::leaf::{Slot, needed};
 use super::record::Records;
 use super::{INLINE_FIRST, Inline, Shape};
 
@@ -54,21 +54,6 @@ impl InlineDir {
             0 => self.head.get_mut(4..).unwrap_or_default(),
             _ => &mut self.rest,
         }
-    }
-
-    /// Puts `entry` into `slot` of run `part`.
-    pub(crate) fn put(&mut self, shape: &Shape, part: usize, slot: Slot, entry: &NewEntry<'_>) {
-        shape.put(self.run(part), slot, entry);
-    }
-
-    /// Takes the entry at `spot` of run `part` out.
-    pub(crate) fn remove(&mut self, shape: &Shape, part: usize, spot: Spot) {
-        shape.remove(self.run(part), spot);
-    }
-
-    /// Lets the record at `offset` of run `part` name another inode.
-    pub(crate) fn repoint(&mut self, shape: &Shape, part: usize, offset: u32, entry: &NewEntry<'_>) {
-        shape.repoint(self.run(part), offset, entry.ino, entry.kind);
     }
 
     /// Sets what `..` stands for.
@@ -147,7 +132,7 @@ impl InlineDir {
 mod tests {
     use super::*;
     use crate::dir::testing::{DIR, PARENT, list, shape};
-    use crate::dir::{Body, Directory, Home, Room};
+    use crate::dir::{Body, Directory, Home, NewEntry, Room};
     use obento_base::{FileKind, Ino, Name};
     use obento_driver::Cookie;
     use std::format;
@@ -179,7 +164,7 @@ mod tests {
                     None => return n,
                 },
             };
-            dir.put(&shape(0), part, slot, &entry);
+            shape(0).put(dir.run(part), slot, &entry);
         }
         unreachable!()
     }
@@ -210,7 +195,7 @@ mod tests {
             let hit = directory(&dir).find(Name::new(format!("name{n}").as_bytes()).unwrap()).unwrap();
             let Home::Inline(part) = hit.home else { unreachable!() };
             assert_eq!(directory(&dir).is_empty(), Ok(false));
-            dir.remove(&shape(0), part, hit.spot);
+            shape(0).remove(dir.run(part), hit.spot);
         }
         assert_eq!(directory(&dir).is_empty(), Ok(true));
         assert_eq!(fill(&mut dir, 80), count);

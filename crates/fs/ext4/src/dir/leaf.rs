@@ -47,6 +47,18 @@ pub(crate) struct Spot {
     pub(crate) before: Option<u32>,
 }
 
+impl Spot {
+    /// Where the entry is after something was put into `slot` of its run.
+    pub(crate) fn after_put(self, slot: Slot) -> Self {
+        match self.before {
+            Some(before) if before == slot.offset => {
+                Self { before: Some(before.saturating_add(slot.used)), ..self }
+            }
+            _ => self,
+        }
+    }
+}
+
 /// Bytes that a record with a name of `name_len` bytes needs: `ext4_dir_rec_len`.
 pub(crate) fn needed(name_len: usize) -> u32 {
     let len = u32::try_from(name_len).unwrap_or(u32::MAX).saturating_add(HEADER);
@@ -203,7 +215,7 @@ impl Shape {
     }
 
     /// The length of the record at `at`, and of its name.
-    fn len_at(&self, run: &[u8], at: u32) -> Option<(u32, u8)> {
+    pub(super) fn len_at(&self, run: &[u8], at: u32) -> Option<(u32, u8)> {
         let (raw, _) = RawDirEntry::ref_from_prefix(run.get(to_usize(at.into())..)?).ok()?;
         Some((record_len(raw.rec_len.get(), self.block_size), raw.name_len))
     }

@@ -8,6 +8,7 @@
 
 mod block;
 mod case;
+mod change;
 #[cfg(test)]
 mod change_tests;
 mod cookie;
@@ -35,6 +36,7 @@ use obento_block::Block;
 use obento_driver::{Cookie, DirEntry, EntrySink};
 
 use block::{DirBlocks, Store};
+pub(crate) use change::{DirEdit, Run};
 pub(crate) use cookie::END as COOKIES_END;
 use cookie::{Offsets, Resume};
 pub(crate) use fold::{Fold, Folder};

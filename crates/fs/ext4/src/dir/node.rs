@@ -99,11 +99,13 @@ impl Shape {
         write(block, place(entry_at(table, self.table_limit(table))), tail.as_bytes());
     }
 
-    /// Lets `..` of the root of an index name `parent`.
-    pub(super) fn set_root_parent(&self, root: &mut [u8], parent: u32) {
-        write(root, needed(1), &parent.to_le_bytes());
-        if let Some(count) = count(root, ROOT_TABLE) {
-            self.seal_node(root, ROOT_TABLE, count);
+    /// Lets `..` in the first block of a directory name `parent`.
+    pub(super) fn set_block_parent(&self, block: &mut [u8], parent: u32) {
+        let dots = self.len_at(block, 0).map_or(needed(1), |(len, _)| len);
+        write(block, dots, &parent.to_le_bytes());
+        match count(block, ROOT_TABLE) {
+            Some(count) if self.indexed => self.seal_node(block, ROOT_TABLE, count),
+            _ => self.seal(block),
         }
     }
 }

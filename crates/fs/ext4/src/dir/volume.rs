@@ -71,7 +71,8 @@ impl Volume {
         Ok(Inline { block: place.block.0, i_block: (in_block(I_BLOCK), inode.i_block()), rest })
     }
 
-    fn shape(&self, inode: &Inode) -> Result<Shape> {
+    /// What the super block and `inode` say about a directory.
+    pub(crate) fn shape(&self, inode: &Inode) -> Result<Shape> {
         let sb = self.super_block();
         let fold = if inode.has(InodeFlags::CASEFOLD) && sb.incompat.contains(Incompat::CASEFOLD) {
             if sb.raw.s_encoding.get() != UTF8_12_1 {

@@ -3,15 +3,18 @@
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use obento_base::{Attr, Error, FileKind, Ino, NameBuf, Result};
+use obento_base::{Attr, Error, FileKind, Ino, Name, NameBuf, Result};
 use obento_block::BlockDevice;
 use obento_driver::{Cookie, FileSystem, LayoutLock, OpenOptions, Span};
 use obento_env::NO_CLOCK;
 use obento_ext4::{Ext4, open_volume};
 use obento_host::FileDevice;
+use obento_testkit::oracle::{LoopMount, call};
 
 /// More than any image of the tests needs; a walk that passes it does not end.
 const MAX_ENTRIES: usize = 1 << 20;
@@ -154,4 +157,57 @@ fn read_file(fs: &Ext4, ino: Ino, size: u64, all: &mut Everything) {
         }
     }
     all.bytes += read;
+}
+
+pub fn find(fs: &Ext4, dir: Ino, name: &str) -> Ino {
+    fs.lookup(dir, Name::new(name.as_bytes()).unwrap()).unwrap()
+}
+
+/// Our listing, a few hundred entries a call.
+pub fn our_order(fs: &Ext4, dir: Ino) -> Vec<(NameBuf, Ino)> {
+    let mut all = Vec::new();
+    let mut from = Cookie::START;
+    loop {
+        let before = all.len();
+        fs.read_dir(dir, from, &mut |entry| {
+            let entry = entry.expect("nothing is damaged");
+            from = entry.next;
+            all.push((entry.name.to_buf(), entry.ino));
+            if all.len() - before < 333 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })
+        .unwrap();
+        if all.len() == before {
+            return all;
+        }
+    }
+}
+
+/// What the kernel's `getdents` answers, in its order, without dots.
+pub fn kernel_order(folder: &Path) -> Vec<Vec<u8>> {
+    let names = call("ls", ["-f".as_ref(), "--zero".as_ref(), folder.as_os_str()]).unwrap().stdout;
+    let names = names.split(|&byte| byte == 0).filter(|name| !matches!(*name, [] | b"." | b".."));
+    names.map(Vec::from).collect()
+}
+
+/// Compares order and inode numbers of one directory with the kernel's, then looks each name up.
+pub fn assert_lists_as_the_kernel(image: &Path, path: &str) -> usize {
+    let fs = open(image).unwrap();
+    let dir = find(&fs, fs.root(), path);
+    let ours = our_order(&fs, dir);
+    let mount = LoopMount::new(image, "ro").unwrap();
+    let folder = mount.path().join(path);
+    let theirs = kernel_order(&folder);
+    assert_eq!(ours.len(), theirs.len());
+    for ((name, ino), theirs) in ours.iter().zip(&theirs) {
+        assert_eq!(name.as_bytes(), theirs, "the order differs");
+        assert_eq!(fs.lookup(dir, name), Ok(*ino), "{name}");
+    }
+    for (name, ino) in ours.iter().step_by(97) {
+        let file = folder.join(std::ffi::OsStr::from_bytes(name.as_bytes()));
+        assert_eq!(std::fs::symlink_metadata(file).unwrap().ino(), ino.0);
+    }
+    assert_eq!(fs.parent(dir), Ok(fs.root()));
+    assert_eq!(fs.lookup(dir, Name::new(b"absent").unwrap()), Err(Error::NotFound));
+    mount.unmount().unwrap();
+    ours.len()
 }

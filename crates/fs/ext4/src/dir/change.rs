@@ -1,0 +1,287 @@
+//! A directory that is being changed in a transaction.
+//!
+//! Invariant: [`DirEdit::make_room`] and [`DirEdit::take`] do all that can fail; what follows cannot. After a failure
+//! the directory is whole, though it may have grown: who stores its inode and commits loses nothing.
+//! Invariant: a block that is changed is not held by the one who changes it, because a held block is copied first.
+//! Locking: the directory's lock, exclusive, since before what is handed in was looked up.
+
+use core::ops::Range;
+
+use obento_base::{Error, FileKind, Ino, Name, Result};
+use obento_block::Block;
+use obento_journal::{Taken, Txn};
+
+use super::{Body, DirTxn, Grown, Growth, Hit, Home, InlineDir, NewEntry, Room, Shape, Slot, Spot};
+use crate::feature::Incompat;
+use crate::inode::{Inode, InodeFlags};
+use crate::unit::FileBlock;
+use crate::writer::{InodeEdit, Writer};
+use crate::xattr::{inline_rest_max, with_inline_rest};
+
+/// How often a directory grows for one entry: a node is split, the index gets a level, a leaf is split; or the entries
+/// leave the inode, get an index, and the leaf is split. One more than that is a mistake.
+const MOST_STEPS: u32 = 8;
+
+/// A directory's inode in a transaction.
+pub(crate) struct DirEdit<'a> {
+    writer: &'a Writer,
+    pub(crate) inode: InodeEdit,
+    shape: Shape,
+    /// Whether its inode is to be stored whatever comes after.
+    has_grown: bool,
+}
+
+/// A run of records that can be changed.
+#[derive(Debug)]
+pub(crate) enum Run {
+    Block(Taken),
+    /// In `i_block`.
+    Head,
+    /// In what follows the inode's fields.
+    Rest(Range<usize>),
+}
+
+impl Run {
+    /// Whether both are one run of one directory.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Block(this), Self::Block(other)) => this.number() == other.number(),
+            (Self::Head, Self::Head) | (Self::Rest(_), Self::Rest(_)) => true,
+            _ => false,
+        }
+    }
+}
+
+impl<'a> DirEdit<'a> {
+    /// The directory of `view`, to be changed. Errors: those of the device; NoMemory.
+    pub(crate) fn new(writer: &'a Writer, txn: &mut Txn<'_>, view: &Inode) -> Result<Self> {
+        Self::of(writer, writer.edit_inode(txn, view.ino())?, view)
+    }
+
+    /// The directory of `inode`, of which `view` is what it says now.
+    pub(crate) fn of(writer: &'a Writer, inode: InodeEdit, view: &Inode) -> Result<Self> {
+        let shape = writer.volume().shape(view)?;
+        Ok(Self { writer, inode, shape, has_grown: false })
+    }
+
+    /// Puts the inode back.
+    pub(crate) fn store(&self, txn: &mut Txn<'_>) {
+        self.writer.store_inode(txn, &self.inode);
+    }
+
+    /// Puts the inode back if the directory has grown, for an operation that failed afterwards.
+    pub(crate) fn store_grown(&self, txn: &mut Txn<'_>) {
+        if self.has_grown {
+            self.store(txn);
+        }
+    }
+
+    /// Whether the directory has grown, so that what was found in it before may be elsewhere.
+    pub(crate) fn has_grown(&self) -> bool {
+        self.has_grown
+    }
+
+    /// Where `name` stands now. Errors: NotFound; Corrupt.
+    pub(crate) fn find(&self, name: &Name) -> Result<Hit> {
+        let view = self.inode.inode()?;
+        self.writer.volume().with_directory(&view, |directory| directory.find(name))
+    }
+
+    /// Lets the directory grow until `name` has the room that `room`, found before, says it lacks. Errors: NoSpace;
+    /// Corrupt; those of the device.
+    pub(crate) fn make_room(
+        &mut self,
+        txn: &mut Txn<'_>,
+        name: &Name,
+        mut room: Room,
+    ) -> Result<(Run, Slot)> {
+        for _ in 0..MOST_STEPS {
+            match room {
+                Room::Slot(home, slot) => return Ok((self.take(txn, &home)?, slot)),
+                Room::Grow(growth) => self.grow(txn, growth, name)?,
+            }
+            let view = self.inode.inode()?;
+            self.shape = self.writer.volume().shape(&view)?;
+            room = self.writer.volume().with_directory(&view, |directory| directory.room(name))?;
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// Makes a run ready to be changed. Errors: Corrupt; those of the device.
+    pub(crate) fn take(&self, txn: &mut Txn<'_>, home: &Home) -> Result<Run> {
+        match home {
+            Home::Block(block) => txn.take(block.number()).map(Run::Block),
+            Home::Inline(0) => Ok(Run::Head),
+            Home::Inline(_) => {
+                let view = self.inode.inode()?;
+                let (start, rest) = self.writer.volume().inline_rest_at(&view)?;
+                let start = start.saturating_sub(view.xattr_offset().unwrap_or(0).into());
+                Ok(Run::Rest(start..start.saturating_add(rest.len())))
+            }
+        }
+    }
+
+    /// Puts an entry into `slot` of `run`.
+    pub(crate) fn put(&mut self, txn: &mut Txn<'_>, run: &Run, slot: Slot, entry: &NewEntry<'_>) {
+        self.change(txn, run, |shape, bytes| shape.put(bytes, slot, entry));
+        if !self.shape.indexed {
+            // An index that a volume without the feature left behind does not know the entry: `ext4_update_dx_flag`.
+            self.inode.remove_flags(InodeFlags::INDEX);
+        }
+    }
+
+    /// Takes the entry at `spot` of `run` out.
+    pub(crate) fn remove(&mut self, txn: &mut Txn<'_>, run: &Run, spot: Spot) {
+        self.change(txn, run, |shape, bytes| shape.remove(bytes, spot));
+    }
+
+    /// Lets the record at `spot` of `run` name another inode.
+    pub(crate) fn repoint(&mut self, txn: &mut Txn<'_>, run: &Run, spot: Spot, (ino, kind): (Ino, FileKind)) {
+        self.change(txn, run, |shape, bytes| shape.repoint(bytes, spot.offset, ino_bits(ino), kind));
+    }
+
+    fn change(&mut self, txn: &mut Txn<'_>, run: &Run, change: impl FnOnce(&Shape, &mut [u8])) {
+        match run {
+            Run::Block(taken) => {
+                let mut block = txn.edit(taken);
+                change(&self.shape, &mut block);
+                self.shape.seal(&mut block);
+                block.set_verified();
+            }
+            Run::Head => change(&self.shape, self.inode.i_block_mut().get_mut(4..).unwrap_or_default()),
+            Run::Rest(range) => {
+                change(&self.shape, self.inode.xattr_bytes_mut().get_mut(range.clone()).unwrap_or_default());
+            }
+        }
+    }
+
+    /// Where the directory keeps its parent, ready to be changed by [`Self::set_parent`]. Errors: Corrupt; those of
+    /// the device.
+    pub(crate) fn take_parent(&self, txn: &mut Txn<'_>) -> Result<Run> {
+        if self.inode.has(InodeFlags::INLINE_DATA) {
+            return Ok(Run::Head);
+        }
+        let view = self.inode.inode()?;
+        self.writer.volume().parent(&view)?;
+        let first = self.writer.volume().read_file_block(&view, FileBlock(0))?.ok_or(Error::NotFound)?;
+        txn.take(first.number()).map(Run::Block)
+    }
+
+    /// Sets the directory's parent.
+    pub(crate) fn set_parent(&mut self, txn: &mut Txn<'_>, run: &Run, parent: Ino) {
+        let parent = ino_bits(parent);
+        match run {
+            Run::Block(taken) => {
+                let mut block = txn.edit(taken);
+                self.shape.set_block_parent(&mut block, parent);
+                block.set_verified();
+            }
+            Run::Head | Run::Rest(_) => {
+                if let Some(bytes) = self.inode.i_block_mut().first_chunk_mut() {
+                    *bytes = parent.to_le_bytes();
+                }
+            }
+        }
+    }
+
+    fn grow(&mut self, txn: &mut Txn<'_>, growth: Growth, name: &Name) -> Result<()> {
+        if matches!(growth, Growth::Inline) {
+            self.grow_inline(txn, name)?;
+        } else {
+            let mut growing = Growing { writer: self.writer, txn, inode: &mut self.inode };
+            if growth.act(&self.shape, &mut growing)? == Grown::Indexed {
+                self.inode.insert_flags(InodeFlags::INDEX);
+            }
+        }
+        self.has_grown = true;
+        Ok(())
+    }
+
+    /// Gives the entries in the inode more of it, or moves them to a block.
+    fn grow_inline(&mut self, txn: &mut Txn<'_>, name: &Name) -> Result<()> {
+        let view = self.inode.inode()?;
+        let mut dir = self.writer.volume().with_directory(&view, |directory| match &directory.body {
+            Body::Inline(inline) => InlineDir::copy(inline),
+            Body::Blocks(_) => Err(Error::Invalid),
+        })?;
+        let most = inline_rest_max(&view)?.unwrap_or(0);
+        if dir.grow(&self.shape, most, name.as_bytes().len())?.is_some() {
+            let rest = with_inline_rest(&view, Some(&dir.rest))?;
+            self.inode.xattr_bytes_mut().copy_from_slice(&rest);
+            self.inode.set_size(dir.size());
+            return Ok(());
+        }
+        let block = dir.to_block(&self.shape)?;
+        let rest = with_inline_rest(&view, None)?;
+        // A copy, because the inode keeps its entries if there is no block to be had.
+        let mut inode = self.inode.clone();
+        inode.xattr_bytes_mut().copy_from_slice(&rest);
+        inode.remove_flags(InodeFlags::INLINE_DATA);
+        inode.set_size(0);
+        inode.i_block_mut().fill(0);
+        self.writer.start_extents(&mut inode);
+        let (_, taken) = self.writer.append_dir_block(txn, &mut inode)?;
+        let mut target = txn.edit(&taken);
+        target.copy_from_slice(&block);
+        target.set_verified();
+        drop(target);
+        self.inode = inode;
+        Ok(())
+    }
+
+    /// Makes a new inode an empty directory in `parent`: inside the inode where the volume does that and there is
+    /// room, otherwise in a block. Errors: NoSpace, after which the inode is as it was.
+    pub(crate) fn start(&mut self, txn: &mut Txn<'_>, parent: Ino) -> Result<()> {
+        let view = self.inode.inode()?;
+        if self.keeps_inline() && inline_rest_max(&view)?.is_some() {
+            let dir = InlineDir::new(&self.shape, ino_bits(parent));
+            let rest = with_inline_rest(&view, Some(&dir.rest))?;
+            self.inode.xattr_bytes_mut().copy_from_slice(&rest);
+            self.inode.remove_flags(InodeFlags::EXTENTS);
+            self.inode.insert_flags(InodeFlags::INLINE_DATA);
+            self.inode.set_size(dir.size());
+            *self.inode.i_block_mut() = dir.head;
+            return Ok(());
+        }
+        let (_, taken) = self.writer.append_dir_block(txn, &mut self.inode)?;
+        let mut block = txn.edit(&taken);
+        self.shape.first_block(&mut block, ino_bits(self.shape.dir), ino_bits(parent));
+        block.set_verified();
+        Ok(())
+    }
+
+    fn keeps_inline(&self) -> bool {
+        self.writer.volume().super_block().incompat.contains(Incompat::INLINE_DATA)
+    }
+}
+
+/// A directory for the steps of its growth.
+struct Growing<'a, 'x, 't> {
+    writer: &'a Writer,
+    txn: &'x mut Txn<'t>,
+    inode: &'x mut InodeEdit,
+}
+
+impl DirTxn for Growing<'_, '_, '_> {
+    type Taken = Taken;
+
+    fn take(&mut self, block: &Block) -> Result<Taken> {
+        self.txn.take(block.number())
+    }
+
+    fn append(&mut self) -> Result<(u32, Taken)> {
+        let (at, taken) = self.writer.append_dir_block(self.txn, self.inode)?;
+        Ok((at.0, taken))
+    }
+
+    fn edit(&mut self, taken: &Taken, change: impl FnOnce(&mut [u8])) {
+        let mut block = self.txn.edit(taken);
+        change(&mut block);
+        block.set_verified();
+    }
+}
+
+/// The 32 bits of an inode number that the format knows.
+fn ino_bits(ino: Ino) -> u32 {
+    u32::try_from(ino.0).unwrap_or(0)
+}

@@ -1,0 +1,203 @@
+//! Making inodes and giving them names.
+//!
+//! Invariant: a directory grows before an inode is taken, and an inode gets its blocks before it gets its name, so
+//! that a lack of space leaves nothing half made.
+//! Source: Linux fs/ext4/namei.c `ext4_create`, `ext4_mkdir`, `ext4_mknod`, `ext4_symlink`, `ext4_link`.
+
+use obento_base::wire::to_u64;
+use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
+use obento_driver::NewNode;
+use obento_journal::{Credits, Txn};
+
+use super::names::{ENTRY, Ended, FIRST_BLOCK, GROWTH, NEW_INODE, expect_same_project};
+use crate::dir::{DirEdit, NewEntry, Room, Run, Slot};
+use crate::inode::{Inode, InodeFlags};
+use crate::writer::{InodeEdit, Writer};
+
+/// A shorter target lies in `i_block`, with its NUL.
+const FAST_MAX: usize = 60;
+
+impl Writer {
+    /// [`obento_driver::WritableFileSystem::create`].
+    pub(crate) fn create(&self, dir: Ino, name: &Name, new: &NewNode<'_>) -> Result<Attr> {
+        self.with_space(|| self.create_once(dir, name, new))
+    }
+
+    fn create_once(&self, dir: Ino, name: &Name, new: &NewNode<'_>) -> Result<Attr> {
+        let locked = self.locks().write(&[dir]);
+        let parent = self.live_directory(dir)?;
+        let room = self.volume().with_directory(&parent, |directory| directory.room(name))?;
+        self.expect_sound(&parent, new)?;
+        let growth = if matches!(room, Room::Grow(_)) { GROWTH } else { Credits(0) };
+        let body = match new.kind {
+            FileKind::Directory | FileKind::Symlink => FIRST_BLOCK,
+            _ => Credits(0),
+        };
+        let mut txn = self.begin(ENTRY + NEW_INODE + growth + body)?;
+        let made = self.create_in(&mut txn, &parent, name, room, new);
+        let ended = self.end(txn, &[&parent], made);
+        drop(locked);
+        self.settle(ended)
+    }
+
+    /// Errors, the first that holds: Invalid for an empty target; NameTooLong for a target; TooManyLinks.
+    fn expect_sound(&self, parent: &Inode, new: &NewNode<'_>) -> Result<()> {
+        match new.kind {
+            FileKind::Symlink if new.target.is_empty() => Err(Error::Invalid),
+            FileKind::Symlink
+                if to_u64(new.target.len()) > self.volume().super_block().symlink_max().into() =>
+            {
+                Err(Error::NameTooLong)
+            }
+            FileKind::Directory => self.expect_room_for_subdirectory(parent),
+            _ => Ok(()),
+        }
+    }
+
+    fn create_in(
+        &self,
+        txn: &mut Txn<'_>,
+        parent: &Inode,
+        name: &Name,
+        room: Room,
+        new: &NewNode<'_>,
+    ) -> Result<Attr> {
+        let mut dir = DirEdit::new(self, txn, parent)?;
+        let prepared = dir.make_room(txn, name, room).and_then(|place| {
+            let made = self.make_inode(txn, parent, new)?;
+            Ok((place, made))
+        });
+        let ((run, slot), (made, attr)) = prepared.inspect_err(|_| dir.store_grown(txn))?;
+        self.store_inode(txn, &made);
+        if new.kind == FileKind::Directory {
+            self.gain_subdirectory(&mut dir.inode);
+        }
+        self.name_inode(txn, &mut dir, (&run, slot), name, (made.ino(), new.kind));
+        Ok(attr)
+    }
+
+    /// Puts the entry into its slot and the directory back.
+    fn name_inode(
+        &self,
+        txn: &mut Txn<'_>,
+        dir: &mut DirEdit<'_>,
+        (run, slot): (&Run, Slot),
+        name: &Name,
+        (ino, kind): (Ino, FileKind),
+    ) {
+        let ino = u32::try_from(ino.0).unwrap_or(0);
+        dir.put(txn, run, slot, &NewEntry { name: name.as_bytes(), ino, kind });
+        dir.inode.touch_data(self.now());
+        dir.store(txn);
+    }
+
+    /// Takes an inode and makes it what `new` says; it is not stored yet. Errors: NoSpace, after which nothing is
+    /// taken.
+    fn make_inode(&self, txn: &mut Txn<'_>, parent: &Inode, new: &NewNode<'_>) -> Result<(InodeEdit, Attr)> {
+        let mut inode = self.new_inode(txn, parent, new)?;
+        let made = self.give_body(txn, &mut inode, parent.ino(), new).and_then(|()| self.attr_of(&inode));
+        match made {
+            Ok(attr) => Ok((inode, attr)),
+            Err(error) => {
+                if let Err(error) = self.free_inode(txn, &mut inode) {
+                    // An inode that is in use and has no name: only a check can mend that.
+                    self.txns().abort(error);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives a new inode what does not come with its kind: `.` and `..`, or a target. Errors: NoSpace, after which no
+    /// block is taken.
+    fn give_body(
+        &self,
+        txn: &mut Txn<'_>,
+        inode: &mut InodeEdit,
+        parent: Ino,
+        new: &NewNode<'_>,
+    ) -> Result<()> {
+        match new.kind {
+            FileKind::Directory => {
+                let view = inode.inode()?;
+                let mut dir = DirEdit::of(self, inode.clone(), &view)?;
+                dir.start(txn, parent)?;
+                *inode = dir.inode;
+            }
+            FileKind::Symlink if new.target.len() < FAST_MAX => {
+                inode.remove_flags(InodeFlags::EXTENTS);
+                let i_block = inode.i_block_mut();
+                i_block.fill(0);
+                i_block.iter_mut().zip(new.target).for_each(|(to, from)| *to = *from);
+                inode.set_size(to_u64(new.target.len()));
+            }
+            FileKind::Symlink => {
+                let (_, taken) = self.append_dir_block(txn, inode)?;
+                let mut block = txn.edit(&taken);
+                block.fill(0);
+                block.iter_mut().zip(new.target).for_each(|(to, from)| *to = *from);
+                drop(block);
+                inode.set_size(to_u64(new.target.len()));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// [`obento_driver::WritableFileSystem::link`].
+    pub(crate) fn link(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
+        self.with_space(|| self.link_once(ino, dir, name))
+    }
+
+    fn link_once(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
+        let locked = self.locks().write(&[dir, ino]);
+        let parent = match self.live_directory(dir) {
+            Err(Error::NotFound) => None,
+            parent => Some(parent?),
+        };
+        let inode = match self.volume().user_inode(ino) {
+            Err(Error::Stale) => return Err(Error::NotFound),
+            inode => inode?,
+        };
+        if inode.is_dir() {
+            return Err(Error::NotPermitted);
+        }
+        let Some(parent) = parent.filter(|_| inode.links() > 0) else { return Err(Error::NotFound) };
+        let sb = self.volume().super_block();
+        let room = self.volume().with_directory(&parent, |directory| directory.room(name))?;
+        if u32::from(inode.links()) >= sb.link_max() {
+            return Err(Error::TooManyLinks);
+        }
+        expect_same_project(sb, &parent, &inode)?;
+        let mut txn = self.begin(match room {
+            Room::Slot(..) => ENTRY + ENTRY,
+            Room::Grow(_) => ENTRY + ENTRY + GROWTH,
+        })?;
+        let linked = self.link_in(&mut txn, &parent, &inode, name, room);
+        let ended: Ended<Attr> = self.end(txn, &[&parent], linked);
+        drop(locked);
+        self.settle(ended)
+    }
+
+    fn link_in(
+        &self,
+        txn: &mut Txn<'_>,
+        parent: &Inode,
+        inode: &Inode,
+        name: &Name,
+        room: Room,
+    ) -> Result<Attr> {
+        let mut dir = DirEdit::new(self, txn, parent)?;
+        let prepared = dir.make_room(txn, name, room).and_then(|place| {
+            let mut linked = self.edit_inode(txn, inode.ino())?;
+            linked.set_links(linked.links().saturating_add(1));
+            linked.touch(self.now());
+            let attr = self.attr_of(&linked)?;
+            Ok((place, linked, attr))
+        });
+        let ((run, slot), linked, attr) = prepared.inspect_err(|_| dir.store_grown(txn))?;
+        self.store_inode(txn, &linked);
+        self.name_inode(txn, &mut dir, (&run, slot), name, (inode.ino(), inode.kind()));
+        Ok(attr)
+    }
+}

@@ -1,0 +1,184 @@
+//! What the operations on names share: locks around what a name leads to, link counts, how an operation ends.
+//!
+//! Invariant: whatever an operation answers, the transaction that it ends is consistent, so that it is committed also
+//! after a refusal, with what a directory grew by.
+//! Locking: a name is looked up under the directory's shared lock, then the directory and what the name leads to are
+//! locked together, then the name is looked up again; if it leads elsewhere meanwhile, all begins anew.
+//! Source: Linux fs/ext4/namei.c.
+
+use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
+use obento_journal::{Credits, Tid, Txn};
+
+use crate::dir::{Hit, Home};
+use crate::feature::{Compat, RoCompat};
+use crate::inode::{Inode, InodeFlags};
+use crate::map::APPEND_CREDITS;
+use crate::super_block::SuperBlock;
+use crate::writer::{InodeEdit, LockedInodes, Writer, cost};
+
+/// Blocks that change for a name where there is room for it: of the directory, its inode.
+pub(super) const ENTRY: Credits = Credits(2);
+/// Blocks that change when a directory grows for a name: three steps, each with a node above and a leaf.
+pub(super) const GROWTH: Credits = Credits(3 * (APPEND_CREDITS.0 + 2));
+/// Blocks that a new inode touches, also if it is given back.
+pub(super) const NEW_INODE: Credits = Credits(cost::NEW_INODE.0 + cost::FREE_INODE.0);
+/// Blocks that the first block of a new inode touches.
+pub(super) const FIRST_BLOCK: Credits = APPEND_CREDITS;
+/// Blocks that an inode touches when its last name goes: itself and the list of orphans.
+pub(super) const LAST_NAME: Credits = Credits(cost::INODE.0 + cost::ORPHAN.0);
+
+/// A directory's link count when it is not known any more: `dir_nlink`.
+const UNCOUNTED: u16 = 1;
+
+/// A name that was found with everything locked.
+pub(super) struct Found<'a> {
+    pub(super) dir: Inode,
+    pub(super) hit: Hit,
+    pub(super) inode: Inode,
+    pub(super) locked: LockedInodes<'a>,
+}
+
+/// What has to be waited for, once no lock is held.
+#[must_use]
+pub(super) struct Ended<T> {
+    tid: Option<Tid>,
+    outcome: Result<T>,
+}
+
+impl Writer {
+    /// Directory `ino` as it stands. Errors: NotDirectory; NotFound if it was removed.
+    pub(super) fn live_directory(&self, ino: Ino) -> Result<Inode> {
+        let inode = match self.volume().user_inode(ino) {
+            Err(Error::Stale) => return Err(Error::NotFound),
+            inode => inode?,
+        };
+        match inode.kind() {
+            FileKind::Directory if inode.links() == 0 => Err(Error::NotFound),
+            FileKind::Directory => {
+                self.volume().refuse_encrypted(&inode, "encrypted file name").map(|()| inode)
+            }
+            _ => Err(Error::NotDirectory),
+        }
+    }
+
+    /// Where `name` stands in `dir`. Errors: NotFound; Corrupt.
+    pub(super) fn find(&self, dir: &Inode, name: &Name) -> Result<Hit> {
+        self.volume().with_directory(dir, |directory| directory.find(name))
+    }
+
+    /// [`Self::find`], none if the name is not there.
+    pub(super) fn find_maybe(&self, dir: &Inode, name: &Name) -> Result<Option<Hit>> {
+        match self.find(dir, name) {
+            Err(Error::NotFound) => Ok(None),
+            hit => hit.map(Some),
+        }
+    }
+
+    /// Looks `name` up in `dir` and locks both ends. Errors: NotDirectory; NotFound; Corrupt.
+    pub(super) fn lock_name(&self, dir: Ino, name: &Name) -> Result<Found<'_>> {
+        let mut known = {
+            let _shared = self.locks().read(dir);
+            self.find(&self.live_directory(dir)?, name)?
+        };
+        loop {
+            let locked = self.locks().write(&[dir, known.ino]);
+            let view = self.live_directory(dir)?;
+            let hit = if self.is_current(&known) { known } else { self.find(&view, name)? };
+            if locked.covers(hit.ino) {
+                let inode = self.named_inode(hit.ino)?;
+                return Ok(Found { dir: view, hit, inode, locked });
+            }
+            known = hit;
+        }
+    }
+
+    /// Whether the block in which a name was found is still what it was, so that it need not be searched again. A
+    /// block changes by being replaced.
+    fn is_current(&self, hit: &Hit) -> bool {
+        match &hit.home {
+            Home::Block(block) => self.volume().cache().is_current(block),
+            Home::Inline(_) => false,
+        }
+    }
+
+    /// The inode that an entry names. Errors: Corrupt if it is not in use.
+    pub(super) fn named_inode(&self, ino: Ino) -> Result<Inode> {
+        match self.volume().user_inode(ino) {
+            Err(Error::Stale) => Err(obento_base::Corrupt::UnusedInode { ino }.into()),
+            inode => inode,
+        }
+    }
+
+    /// Ends the transaction of an operation, whatever came of it.
+    pub(super) fn end<T>(&self, txn: Txn<'_>, dirs: &[&Inode], outcome: Result<T>) -> Ended<T> {
+        let tid = txn.commit();
+        let synchronous =
+            dirs.iter().any(|dir| dir.flags().intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC));
+        Ended { tid: (synchronous && outcome.is_ok()).then_some(tid), outcome }
+    }
+
+    /// What the operation answers, after what it has to wait for. No inode is locked.
+    pub(super) fn settle<T>(&self, ended: Ended<T>) -> Result<T> {
+        if let Some(tid) = ended.tid {
+            self.txns().wait_durable(tid)?;
+        }
+        ended.outcome
+    }
+
+    /// The attributes that `inode` will have once it is stored.
+    pub(super) fn attr_of(&self, inode: &InodeEdit) -> Result<Attr> {
+        Ok(inode.inode()?.attr(self.volume().super_block()))
+    }
+
+    /// Errors: TooManyLinks if `dir` cannot have one more subdirectory.
+    pub(super) fn expect_room_for_subdirectory(&self, dir: &Inode) -> Result<()> {
+        let sb = self.volume().super_block();
+        let stops_counting = sb.ro_compat.contains(RoCompat::DIR_NLINK) && is_indexed(sb, dir.flags());
+        if u32::from(dir.links()) >= sb.link_max() && !stops_counting {
+            return Err(Error::TooManyLinks);
+        }
+        Ok(())
+    }
+
+    /// Counts one more subdirectory, or stops counting: `ext4_inc_count`.
+    pub(super) fn gain_subdirectory(&self, dir: &mut InodeEdit) {
+        let sb = self.volume().super_block();
+        let links = dir.links().saturating_add(1);
+        let uncounted = u32::from(links) > sb.link_max() || links == UNCOUNTED.saturating_add(1);
+        dir.set_links(if is_indexed(sb, dir.flags()) && uncounted { UNCOUNTED } else { links });
+    }
+
+    /// Counts one subdirectory less, unless nobody counts: `ext4_dec_count`.
+    pub(super) fn lose_subdirectory(&self, dir: &mut InodeEdit) {
+        if dir.links() > 2 {
+            dir.set_links(dir.links().saturating_sub(1));
+        }
+    }
+
+    /// Takes a name from `inode`, and makes it an orphan with the last one. All of it can fail, and changes nothing
+    /// then.
+    pub(super) fn take_name(&self, txn: &mut Txn<'_>, inode: &mut InodeEdit) -> Result<()> {
+        let left = match inode.kind() {
+            FileKind::Directory => 0,
+            _ => inode.links().saturating_sub(1),
+        };
+        if left == 0 {
+            self.add_orphan(txn, inode)?;
+        }
+        inode.set_links(left);
+        inode.touch(self.now());
+        Ok(())
+    }
+}
+
+/// Errors: CrossDevice if `inode` belongs to another project than all in `dir` have to.
+pub(super) fn expect_same_project(sb: &SuperBlock, dir: &Inode, inode: &Inode) -> Result<()> {
+    if dir.has(InodeFlags::PROJINHERIT) && dir.attr(sb).project != inode.attr(sb).project {
+        return Err(Error::CrossDevice);
+    }
+    Ok(())
+}
+
+fn is_indexed(sb: &SuperBlock, flags: InodeFlags) -> bool {
+    sb.compat.contains(Compat::DIR_INDEX) && flags.contains(InodeFlags::INDEX)
+}

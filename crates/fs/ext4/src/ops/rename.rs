@@ -1,0 +1,298 @@
+//! Moving and exchanging names.
+//!
+//! Invariant: an inode that is changed is copied once, so the two directories are one edit if they are one directory.
+//! Locking: both directories and what both names lead to, together. That no directory comes to lie below itself is the
+//! caller's to see to; what this would tear apart at once is refused here.
+//! Source: Linux fs/ext4/namei.c `ext4_rename`, `ext4_cross_rename`.
+
+use obento_base::{Error, FileKind, Ino, Name, Result};
+use obento_driver::RenameFlags;
+use obento_journal::Txn;
+
+use super::names::{ENTRY, GROWTH, LAST_NAME, expect_same_project};
+use crate::dir::{DirEdit, Hit, NewEntry, Room, Run, Slot, Spot};
+use crate::inode::Inode;
+use crate::writer::{InodeEdit, LockedInodes, Writer};
+
+/// One end of a rename.
+#[derive(Clone, Copy)]
+pub(crate) struct End<'a> {
+    pub(crate) dir: Ino,
+    pub(crate) name: &'a Name,
+}
+
+/// What is there before a rename, everything locked.
+struct Scene<'a> {
+    from: Inode,
+    to: Inode,
+    moved: Named,
+    target: Option<Named>,
+    locked: LockedInodes<'a>,
+}
+
+/// A name and what it leads to.
+struct Named {
+    hit: Hit,
+    inode: Inode,
+}
+
+/// Where the new name goes.
+enum Destination {
+    Free(Run, Slot),
+    Taken(Run, Spot),
+}
+
+impl Writer {
+    /// [`obento_driver::WritableFileSystem::rename`].
+    pub(crate) fn rename(&self, from: End<'_>, to: End<'_>, flags: RenameFlags) -> Result<()> {
+        if flags.contains(RenameFlags::all()) {
+            return Err(Error::Invalid);
+        }
+        self.with_space(|| self.rename_once(from, to, flags))
+    }
+
+    fn rename_once(&self, from: End<'_>, to: End<'_>, flags: RenameFlags) -> Result<()> {
+        let scene = self.set_scene(from, to)?;
+        if flags.contains(RenameFlags::NO_REPLACE) && scene.target.is_some() {
+            return Err(Error::Exists);
+        }
+        let same = |target: &Named| target.hit.ino == scene.moved.hit.ino;
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        match &scene.target {
+            None if exchange => return Err(Error::NotFound),
+            Some(target) if same(target) => return Ok(()),
+            _ => {}
+        }
+        scene.expect_whole(exchange)?;
+        let sb = self.volume().super_block();
+        expect_same_project(sb, &scene.to, &scene.moved.inode)?;
+        if exchange { self.exchange(scene) } else { self.replace(scene, from.name, to.name) }
+    }
+
+    /// Looks both names up and locks everything. Errors: NotDirectory; NotFound; Corrupt.
+    fn set_scene(&self, from: End<'_>, to: End<'_>) -> Result<Scene<'_>> {
+        let mut known = [None, None];
+        loop {
+            let inodes = [Some(from.dir), Some(to.dir), known[0], known[1]];
+            let mut set = [from.dir; 4];
+            set.iter_mut().zip(inodes).for_each(|(slot, ino)| *slot = ino.unwrap_or(from.dir));
+            let locked = self.locks().write(&set);
+            let dirs = (self.live_directory(from.dir), self.live_directory(to.dir));
+            if matches!(dirs, (Err(Error::NotFound), Err(Error::NotDirectory))) {
+                return Err(Error::NotDirectory);
+            }
+            let (from_dir, to_dir) = (dirs.0?, dirs.1?);
+            let moved = self.find(&from_dir, from.name)?;
+            let target = self.find_maybe(&to_dir, to.name)?;
+            known = [Some(moved.ino), target.as_ref().map(|hit| hit.ino)];
+            if known.iter().flatten().all(|&ino| locked.covers(ino)) {
+                let named = |hit: Hit| self.named_inode(hit.ino).map(|inode| Named { hit, inode });
+                let (moved, target) = (named(moved)?, target.map(named).transpose()?);
+                return Ok(Scene { from: from_dir, to: to_dir, moved, target, locked });
+            }
+        }
+    }
+
+    /// Moves a name, over what stands there.
+    fn replace(&self, scene: Scene<'_>, name: &Name, new_name: &Name) -> Result<()> {
+        let moves_dir = scene.moved.inode.is_dir();
+        let room = match &scene.target {
+            Some(target) if target.inode.is_dir() && !moves_dir => return Err(Error::IsDirectory),
+            Some(target) if moves_dir && !target.inode.is_dir() => return Err(Error::NotDirectory),
+            Some(target) if moves_dir => self.expect_empty(&target.inode).map(|()| None)?,
+            Some(_) => None,
+            None => {
+                if moves_dir && scene.crosses() {
+                    self.expect_room_for_subdirectory(&scene.to)?;
+                }
+                Some(self.volume().with_directory(&scene.to, |directory| directory.room(new_name))?)
+            }
+        };
+        let growth = if matches!(room, Some(Room::Grow(_))) { GROWTH } else { ENTRY };
+        let mut txn = self.begin(ENTRY * 4 + LAST_NAME + growth)?;
+        let Scene { from, to, moved, target, locked } = scene;
+        let mut from_dir = match from.ino() == to.ino() {
+            true => None,
+            false => Some(DirEdit::new(self, &mut txn, &from)?),
+        };
+        let mut to_dir = DirEdit::new(self, &mut txn, &to)?;
+        let replacing = Replacing { moved, target, name, new_name };
+        let done = self.replace_in(&mut txn, from_dir.as_mut(), &mut to_dir, replacing, room);
+        if done.is_err() {
+            to_dir.store_grown(&mut txn);
+        }
+        let ended = self.end(txn, &[&from, &to], done);
+        drop(locked);
+        self.settle(ended)
+    }
+
+    fn replace_in<'w>(
+        &'w self,
+        txn: &mut Txn<'_>,
+        mut from_dir: Option<&mut DirEdit<'w>>,
+        to_dir: &mut DirEdit<'w>,
+        replacing: Replacing<'_>,
+        room: Option<Room>,
+    ) -> Result<()> {
+        let Replacing { moved, target, name, new_name } = replacing;
+        let (ino, kind) = (moved.hit.ino, moved.inode.kind());
+        let moves_dir = kind == FileKind::Directory;
+        let destination = match (&target, room) {
+            (Some(target), _) => Destination::Taken(to_dir.take(txn, &target.hit.home)?, target.hit.spot),
+            (None, Some(room)) => {
+                let (run, slot) = to_dir.make_room(txn, new_name, room)?;
+                Destination::Free(run, slot)
+            }
+            (None, None) => return Err(Error::Invalid),
+        };
+        // A directory that grew has moved its entries.
+        let hit = if from_dir.is_none() && to_dir.has_grown() { to_dir.find(name)? } else { moved.hit };
+        let old = from_dir.as_deref().unwrap_or(to_dir).take(txn, &hit.home)?;
+        let mut spot = hit.spot;
+        drop(hit);
+        let mut moved = DirEdit::new(self, txn, &moved.inode)?;
+        let parent = match moves_dir && from_dir.is_some() {
+            true => Some(moved.take_parent(txn)?),
+            false => None,
+        };
+        let replaced = match target {
+            Some(Named { inode, .. }) => {
+                let mut edit = self.edit_inode(txn, inode.ino())?;
+                self.take_name(txn, &mut edit)?;
+                Some(edit)
+            }
+            None => None,
+        };
+        // From here on nothing fails.
+        match &destination {
+            Destination::Taken(run, spot) => to_dir.repoint(txn, run, *spot, (ino, kind)),
+            Destination::Free(run, slot) => {
+                let bits = u32::try_from(ino.0).unwrap_or(0);
+                to_dir.put(txn, run, *slot, &NewEntry { name: new_name.as_bytes(), ino: bits, kind });
+                if from_dir.is_none() && run.is_same(&old) {
+                    spot = spot.after_put(*slot);
+                }
+            }
+        }
+        from_dir.as_deref_mut().unwrap_or(to_dir).remove(txn, &old, spot);
+        if let Some(parent) = parent {
+            moved.set_parent(txn, &parent, to_dir.inode.ino());
+        }
+        self.count_moved(from_dir.as_deref_mut(), to_dir, moves_dir, replaced.as_ref());
+        moved.inode.touch(self.now());
+        moved.store(txn);
+        replaced.iter().for_each(|inode| self.store_inode(txn, inode));
+        for dir in from_dir.into_iter().chain([to_dir]) {
+            dir.inode.touch_data(self.now());
+            dir.store(txn);
+        }
+        Ok(())
+    }
+
+    /// Link counts of the directories: one that moves is counted elsewhere, one that is replaced no more.
+    fn count_moved(
+        &self,
+        from_dir: Option<&mut DirEdit<'_>>,
+        to_dir: &mut DirEdit<'_>,
+        moves_dir: bool,
+        replaced: Option<&InodeEdit>,
+    ) {
+        if !moves_dir {
+            return;
+        }
+        match (from_dir, replaced) {
+            // The place of the replaced one in the count is taken.
+            (Some(from_dir), Some(_)) => self.lose_subdirectory(&mut from_dir.inode),
+            (Some(from_dir), None) => {
+                self.lose_subdirectory(&mut from_dir.inode);
+                self.gain_subdirectory(&mut to_dir.inode);
+            }
+            (None, Some(_)) => self.lose_subdirectory(&mut to_dir.inode),
+            (None, None) => {}
+        }
+    }
+
+    /// Lets two names change places.
+    fn exchange(&self, scene: Scene<'_>) -> Result<()> {
+        let Scene { from, to, moved, target, locked } = scene;
+        let target = target.ok_or(Error::NotFound)?;
+        let crosses = from.ino() != to.ino();
+        expect_same_project(self.volume().super_block(), &from, &target.inode)?;
+        match (moved.inode.is_dir(), target.inode.is_dir()) {
+            (true, false) if crosses => self.expect_room_for_subdirectory(&to)?,
+            (false, true) if crosses => self.expect_room_for_subdirectory(&from)?,
+            _ => {}
+        }
+        let mut txn = self.begin(ENTRY * 6)?;
+        let done = self.exchange_in(&mut txn, &from, &to, moved, target);
+        let ended = self.end(txn, &[&from, &to], done);
+        drop(locked);
+        self.settle(ended)
+    }
+
+    fn exchange_in(&self, txn: &mut Txn<'_>, from: &Inode, to: &Inode, a: Named, b: Named) -> Result<()> {
+        let crosses = from.ino() != to.ino();
+        let mut from_dir = if crosses { Some(DirEdit::new(self, txn, from)?) } else { None };
+        let mut to_dir = DirEdit::new(self, txn, to)?;
+        let a_run = from_dir.as_ref().unwrap_or(&to_dir).take(txn, &a.hit.home)?;
+        let b_run = to_dir.take(txn, &b.hit.home)?;
+        let ((a_spot, b_spot), (a, b)) = ((a.hit.spot, b.hit.spot), (a.inode, b.inode));
+        let ((a_kind, b_kind), (a_ino, b_ino)) = ((a.kind(), b.kind()), (a.ino(), b.ino()));
+        let (mut a, mut b) = (DirEdit::new(self, txn, &a)?, DirEdit::new(self, txn, &b)?);
+        let parent = |txn: &mut Txn<'_>, dir: &DirEdit<'_>, kind| match crosses && kind == FileKind::Directory
+        {
+            true => dir.take_parent(txn).map(Some),
+            false => Ok(None),
+        };
+        let (a_parent, b_parent) = (parent(txn, &a, a_kind)?, parent(txn, &b, b_kind)?);
+        // From here on nothing fails.
+        from_dir.as_mut().unwrap_or(&mut to_dir).repoint(txn, &a_run, a_spot, (b_ino, b_kind));
+        to_dir.repoint(txn, &b_run, b_spot, (a_ino, a_kind));
+        a_parent.iter().for_each(|run| a.set_parent(txn, run, to.ino()));
+        b_parent.iter().for_each(|run| b.set_parent(txn, run, from.ino()));
+        if let Some(from_dir) = from_dir.as_mut() {
+            match (a_kind == FileKind::Directory, b_kind == FileKind::Directory) {
+                (true, false) => {
+                    self.lose_subdirectory(&mut from_dir.inode);
+                    self.gain_subdirectory(&mut to_dir.inode);
+                }
+                (false, true) => {
+                    self.lose_subdirectory(&mut to_dir.inode);
+                    self.gain_subdirectory(&mut from_dir.inode);
+                }
+                _ => {}
+            }
+        }
+        for inode in [&mut a, &mut b] {
+            inode.inode.touch(self.now());
+            inode.store(txn);
+        }
+        for dir in from_dir.iter_mut().chain([&mut to_dir]) {
+            dir.inode.touch_data(self.now());
+            dir.store(txn);
+        }
+        Ok(())
+    }
+}
+
+/// What a rename without exchange works on.
+struct Replacing<'a> {
+    moved: Named,
+    target: Option<Named>,
+    name: &'a Name,
+    new_name: &'a Name,
+}
+
+impl Scene<'_> {
+    fn crosses(&self) -> bool {
+        self.from.ino() != self.to.ino()
+    }
+
+    /// Errors: Invalid if a directory would become an entry of itself.
+    fn expect_whole(&self, exchange: bool) -> Result<()> {
+        let target = self.target.as_ref().map(|target| target.hit.ino);
+        // What is replaced has to be empty, and this one is not.
+        let tears = exchange && target == Some(self.from.ino());
+        if tears || self.moved.hit.ino == self.to.ino() { Err(Error::Invalid) } else { Ok(()) }
+    }
+}
