@@ -3,18 +3,19 @@
 mod common;
 mod images;
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use images::{Sample, block_size, compare, dumped, journal_runs, kernel_oracles};
+use images::{Loop, MIB, Sample, block_size, compare, dumped, journal_runs, kernel_oracles};
 use obento_base::crc::crc32c;
 use obento_block::{BlockDevice, Cache, MemDevice};
 use obento_journal::{
     Checksums, Credits, Journal, JournalFeatures, JournalWriter, Log, NoHooks, Tid, Transactions, raw,
 };
 use obento_testkit::mutants::Random;
-use obento_testkit::oracle::{LoopMount, call};
+use obento_testkit::oracle::{LoopMount, Oracle, call, require};
 
 /// Blocks of the file whose blocks stand in for metadata: nobody minds what is in them.
 const BLOCKS: usize = 400;
@@ -41,6 +42,16 @@ fn content(version: u64, size: usize) -> Vec<u8> {
 impl Volume {
     fn new(mke2fs: &[&str], features: JournalFeatures) -> Self {
         let sample = Sample::new(mke2fs);
+        let runs = journal_runs(&sample.image);
+        let len = block_size(&sample.image);
+        Self::with(sample, features, |device| Journal::open(device, len, runs).unwrap())
+    }
+
+    fn with(
+        sample: Sample,
+        features: JournalFeatures,
+        journal: impl FnOnce(Arc<dyn BlockDevice>) -> Journal,
+    ) -> Self {
         let size = usize::try_from(block_size(&sample.image)).unwrap();
         let file = sample.folder.path().join("file");
         fs::write(&file, content(1, size).repeat(BLOCKS)).unwrap();
@@ -60,9 +71,7 @@ impl Volume {
         let blocks: Vec<_> = numbers.into_iter().filter(holds_data).map(|number| (number, 1, None)).collect();
         assert_eq!(blocks.len(), BLOCKS);
         let len = u32::try_from(size).unwrap();
-        let runs = journal_runs(&sample.image);
-        let journal = Journal::open(Arc::clone(&shared), len, runs).unwrap();
-        let writer = JournalWriter::open(journal, features).unwrap();
+        let writer = JournalWriter::open(journal(Arc::clone(&shared)), features).unwrap();
         let cache = Arc::new(Cache::new(shared, len, 1 << 20));
         let options = common::world::options();
         let transactions = Transactions::new(cache, Log::Jbd2(writer), options, Arc::new(NoHooks));
@@ -188,4 +197,32 @@ fn the_kernel_and_e2fsck_replay_what_we_committed() {
             "{revoked} {wrapped}"
         );
     }
+}
+
+#[test]
+fn a_journal_that_we_wrote_on_its_own_device_is_replayed_by_e2fsck() {
+    if !kernel_oracles() || !require(&[Oracle::Program("losetup")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let side = folder.path().join("journal");
+    File::create(&side).unwrap().set_len(4 * MIB).unwrap();
+    call("mke2fs", ["-q", "-F", "-O", "journal_dev", "-b", "1024", side.to_str().unwrap()]).unwrap();
+    let device = Loop::new(&side);
+    let sample = Sample::new(&["-t", "ext4", "-b", "1024", "-J", &format!("device={}", device.0)]);
+    drop(device);
+    let mut uuid = [0; 16];
+    File::open(&sample.image).unwrap().read_exact_at(&mut uuid, 1024 + 0xd0).unwrap();
+    let log = Arc::new(MemDevice::new(fs::read(&side).unwrap()));
+    let features = JournalFeatures { checksums: Checksums::V3, wide: true };
+    let journal = || Journal::open_external(Arc::clone(&log) as _, 1024, uuid).unwrap();
+    let mut volume = Volume::with(sample, features, |_| journal());
+    volume.be_busy(&mut Random::new(7), 200);
+    let image = volume.crash();
+    fs::write(&side, log.snapshot()).unwrap();
+    let replayed = compare(&image, &journal(), &["-j", side.to_str().unwrap()]);
+    assert!(replayed.summary.transactions > 0 && replayed.summary.revoked > 0, "{:?}", replayed.summary);
+    let after = fs::read(image.with_extension("e2fsck")).unwrap();
+    let at = |number: u64| usize::try_from(number).unwrap() * 1024;
+    volume.judge(volume.blocks.iter().map(|(number, ..)| &after[at(*number)..][..1024]));
 }

@@ -8,10 +8,10 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use images::{MIB, Sample, compare, kernel_oracles, open};
+use images::{Loop, MIB, Sample, compare, kernel_oracles, open};
 use obento_block::MemDevice;
 use obento_journal::{Checksums, Incompat, Journal, Replayed};
-use obento_testkit::oracle::{LoopMount, Oracle, call, program, require};
+use obento_testkit::oracle::{LoopMount, Oracle, call, require};
 
 fn magic_file(path: &Path, blocks: usize) {
     let mut block = vec![0x11; 1024];
@@ -125,22 +125,6 @@ fn journals_written_by_debugfs_replay_to_what_e2fsck_leaves() {
             assert_eq!(found, expected, "{features} {version}");
             assert_eq!(replayed.index[&9001].first, Some(obento_journal::raw::MAGIC.to_be_bytes()));
         }
-    }
-}
-
-/// A file as a loop device, for programs that insist on block devices.
-struct Loop(String);
-
-impl Loop {
-    fn new(file: &Path) -> Self {
-        let output = call("losetup", ["-f", "--show", file.to_str().unwrap()]).unwrap();
-        Self(String::from_utf8(output.stdout).unwrap().trim().to_owned())
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = program("losetup").args(["-d", &self.0]).output();
     }
 }
 

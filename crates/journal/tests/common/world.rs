@@ -32,6 +32,16 @@ pub fn journal(device: Arc<dyn BlockDevice>, len: u32) -> Journal {
     Journal::open(device, 1024, runs).unwrap()
 }
 
+/// The same in three pieces that are out of order.
+fn scattered(device: Arc<dyn BlockDevice>, len: u32) -> Journal {
+    let (mut runs, volume) = (Runs::new(), u64::from(VOLUME));
+    let (first, second) = (4, len - 11);
+    runs.push(Run { at: 0, block: volume, len: first }).unwrap();
+    runs.push(Run { at: first, block: volume + u64::from(len - second), len: second }).unwrap();
+    runs.push(Run { at: first + second, block: volume + 4, len: len - first - second }).unwrap();
+    Journal::open(device, 1024, runs).unwrap()
+}
+
 pub fn options() -> CommitOptions {
     CommitOptions::new(Arc::new(FixedClock(obento_base::Timestamp::new(1_700_000_000, 5))))
 }
@@ -43,7 +53,16 @@ pub fn transactions(
     features: JournalFeatures,
     options: CommitOptions,
 ) -> Arc<Transactions> {
-    let writer = JournalWriter::open(journal(Arc::clone(&device), len), features).unwrap();
+    transactions_on(journal(Arc::clone(&device), len), device, features, options)
+}
+
+fn transactions_on(
+    journal: Journal,
+    device: Arc<dyn BlockDevice>,
+    features: JournalFeatures,
+    options: CommitOptions,
+) -> Arc<Transactions> {
+    let writer = JournalWriter::open(journal, features).unwrap();
     let cache = Arc::new(Cache::new(device, 1024, 0));
     Transactions::new(cache, Log::Jbd2(writer), options, Arc::new(NoHooks))
 }
@@ -104,7 +123,8 @@ impl World {
         let base = clean(len);
         let device = Arc::new(RecordDevice::new(MemDevice::new(base.clone())));
         let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
-        let transactions = transactions(shared, len, features, options);
+        let journal = scattered(Arc::clone(&shared), len);
+        let transactions = transactions_on(journal, shared, features, options);
         let states = vec![vec![Use::Untouched; usize::try_from(VOLUME).unwrap()]];
         let (promises, data) = (vec![Promise::default()], BTreeMap::new());
         Self { device, base, len, transactions, states, promises, data, version: 0 }
@@ -212,7 +232,7 @@ impl World {
 
     /// Recovers the disk of `state`, and says what is wrong with it then.
     pub fn judge(&self, state: &State) -> Result<(), String> {
-        let mut journal = journal(Arc::clone(&state.device), self.len);
+        let mut journal = scattered(Arc::clone(&state.device), self.len);
         journal.recover(&state.device, VOLUME.into()).map_err(|error| format!("recovery: {error}"))?;
         self.compare(&*state.device, state.mark)
     }

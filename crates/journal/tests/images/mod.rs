@@ -125,3 +125,19 @@ pub fn kernel_oracles() -> bool {
         Oracle::Program("dumpe2fs"),
     ])
 }
+
+/// A file as a loop device, for programs that insist on block devices.
+pub struct Loop(pub String);
+
+impl Loop {
+    pub fn new(file: &Path) -> Self {
+        let output = call("losetup", ["-f", "--show", file.to_str().unwrap()]).unwrap();
+        Self(String::from_utf8(output.stdout).unwrap().trim().to_owned())
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = program("losetup").args(["-d", &self.0]).output();
+    }
+}
