@@ -196,6 +196,7 @@ pub trait WritableFileSystem: Send + Sync {
 
     /// Brings every change to where it belongs on stable storage and marks the volume clean, as an unmount does.
     /// Afterwards the volume still reads, and [`FileSystem::writable`](crate::FileSystem::writable) is `None`. A volume that
-    /// is dropped without it is as after a crash. No other change may run meanwhile. Errors: those that `sync` tells.
+    /// is dropped without it is as after a crash. No other change may run meanwhile; what has no name any more may be
+    /// gone afterwards, even if it was in use. Errors: those that `sync` tells.
     fn close(&self) -> Result<()>;
 }

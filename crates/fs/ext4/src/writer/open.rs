@@ -186,6 +186,11 @@ impl Writer {
             self.kept.change_super_block(|raw| raw.s_last_orphan.set(0));
             return Ok(());
         }
+        self.end_orphans()
+    }
+
+    /// Frees what has no name, and ends what is being cut short. One that is damaged stays.
+    fn end_orphans(&self) -> Result<()> {
         let all = self.orphans.lock().all();
         for ino in all {
             match self.recover_orphan(ino) {
@@ -204,9 +209,12 @@ impl Writer {
         if links == 0 { self.evict(ino) } else { self.end_truncation(ino) }
     }
 
-    /// Brings everything to its home, empties the journal and marks the volume clean. Nothing can be changed after it.
+    /// Frees what has no name, brings everything to its home, empties the journal and marks the volume clean. Nothing
+    /// can be changed after it.
     pub(crate) fn close(&self) -> Result<()> {
+        let ended = self.end_orphans();
         self.txns().close()?;
+        ended?;
         let mut raw = self.kept.final_super_block();
         raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits());
         if self.orphans.lock().is_empty() {
