@@ -63,7 +63,8 @@ pub struct Journalling {
     pub mode: DataMode,
     /// Whether commits flush the device. Without, a power cut may destroy the volume; for images that are made in one go.
     pub barrier: bool,
-    /// How old a change becomes at most before it is committed, where the environment gives a thread for that.
+    /// How old a change becomes at most before it is committed, where the environment gives a thread for that; zero:
+    /// until somebody asks.
     pub commit_interval: Duration,
 }
 

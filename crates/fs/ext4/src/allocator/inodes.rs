@@ -85,18 +85,19 @@ impl Allocator {
             return Err(Corrupt::InodeNumber { structure, block, offset: bit / 8, found: ino.0 }.into());
         }
         let (table, place) = self.take_table(txn, group, bit)?;
+        let number = group.descriptor.inode_bitmap.0;
+        let taken = match bitmap {
+            Bits::Stored(_) => txn.take(number)?,
+            Bits::Fresh(_) => txn.take_new(number)?,
+        };
+        // All that can fail comes before the first change.
         if group.has_fresh_blocks(sb) {
             self.take_block_bitmap(txn, index, group)?;
         }
-        let taken = match bitmap {
-            Bits::Stored(_) => txn.take(group.descriptor.inode_bitmap.0)?,
-            Bits::Fresh(bytes) => {
-                let taken = txn.take_new(group.descriptor.inode_bitmap.0)?;
-                txn.edit(&taken).copy_from_slice(&bytes);
-                group.inodes = State::Sound;
-                taken
-            }
-        };
+        if let Bits::Fresh(bytes) = bitmap {
+            txn.edit(&taken).copy_from_slice(&bytes);
+            group.inodes = State::Sound;
+        }
         bits::set(&mut txn.edit(&taken), bit..bit.saturating_add(1));
         self.note_taken(index, group, bit, wanted);
         Ok(Some(NewInode { ino, place, table }))

@@ -85,7 +85,7 @@ impl Writer {
         let kept = Arc::new(Kept::new(volume)?);
         let options = CommitOptions {
             barrier: journalling.barrier,
-            interval: Some(journalling.commit_interval),
+            interval: Some(journalling.commit_interval).filter(|interval| !interval.is_zero()),
             ..CommitOptions::new(Arc::clone(&clock))
         };
         let txns = Transactions::new(cache, log, options, Arc::<Kept>::clone(&kept));
