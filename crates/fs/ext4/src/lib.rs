@@ -26,7 +26,6 @@ extern crate alloc;
 extern crate std;
 
 mod acl;
-#[allow(dead_code, unused_imports, reason = "taken up by the operations")]
 mod allocator;
 mod checksum;
 mod contract;
@@ -51,7 +50,6 @@ mod unit;
 mod usage;
 mod volume;
 mod writable;
-#[allow(dead_code, unused_imports, reason = "taken up by the operations")]
 mod writer;
 mod xattr;
 mod zones;

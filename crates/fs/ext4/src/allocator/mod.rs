@@ -43,7 +43,7 @@ use group::Group;
 use tree::MaxTree;
 
 pub use blocks::{BlockRun, Freed};
-pub use inodes::{NewInode, Wanted};
+pub use inodes::Wanted;
 
 /// What one transaction freed: clusters of groups.
 type FreedBy = (Tid, Vec<(u32, Range<u32>)>);

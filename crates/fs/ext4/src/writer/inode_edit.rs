@@ -87,11 +87,6 @@ impl InodeEdit {
         self.ino
     }
 
-    /// Where it stands on the volume.
-    pub fn place(&self) -> Place {
-        self.place
-    }
-
     /// A view for code that reads inodes: what this copy says now. Errors: Corrupt.
     pub fn inode(&self) -> Result<Inode> {
         Inode::from_edit(self.volume.super_block(), self.ino, self.record()?.into(), self.place)
@@ -228,12 +223,6 @@ impl InodeEdit {
         self.raw.i_dtime.set(dtime);
     }
 
-    /// The block of extended attributes; 0 for none.
-    pub fn file_acl(&self) -> VolBlock {
-        let raw = &self.raw;
-        VolBlock(join(raw.i_file_acl_lo.get(), raw.l_i_file_acl_high.get().into()))
-    }
-
     /// Sets the block of extended attributes, 0 for none. Errors: OutOfRange past 48 bits.
     pub fn set_file_acl(&mut self, block: VolBlock) -> Result<()> {
         let (low, high) = split(block.0);
@@ -296,12 +285,7 @@ impl InodeEdit {
         let _ = self.set_sectors(left);
     }
 
-    /// `i_block`: block map, extent tree, target of a link or inline data.
-    pub fn i_block(&self) -> &[u8; 60] {
-        &self.raw.i_block
-    }
-
-    /// `i_block`, to be changed.
+    /// `i_block`: block map, extent tree, target of a link or inline data; to be changed.
     pub fn i_block_mut(&mut self) -> &mut [u8; 60] {
         &mut self.raw.i_block
     }

@@ -35,7 +35,7 @@ use orphans::Orphans;
 
 pub use inode_edit::{InodeEdit, Time};
 pub use kept::Kept;
-pub use locks::{InodeLocks, LockKey, LockedInodes};
+pub use locks::{InodeLocks, LockedInodes};
 pub(crate) use open::open_writer;
 
 /// `EXT4_ERRORS_CONTINUE` of `s_errors`.
