@@ -1,4 +1,4 @@
-//! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | fuzz`.
+//! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | fuzz | crash | alternate`.
 //!
 //! Each does its own set-up: what a step needs from Debian it installs when it may (root and `apt-get`), and says so
 //! when it may not.
@@ -15,6 +15,7 @@ mod fuzz;
 mod lint;
 mod no_std;
 mod packages;
+mod proof;
 mod sample;
 mod test;
 
@@ -42,6 +43,10 @@ enum Task {
     Sample,
     /// Fuzz every decoder.
     Fuzz(fuzz::Options),
+    /// Cut the power under ext4 until so many different disks were judged, then fail every single request.
+    Crash(proof::CrashOptions),
+    /// Let the kernel and obento change images in turn (takes root).
+    Alternate(proof::AlternateOptions),
 }
 
 fn main() -> ExitCode {
@@ -65,5 +70,7 @@ fn run() -> Result<()> {
         Task::Dist => dist::run(&shell),
         Task::Sample => sample::run(&shell).and_then(|()| sample::fuzz_seed(&shell)),
         Task::Fuzz(options) => fuzz::run(&shell, &options),
+        Task::Crash(options) => proof::crash(&shell, &options),
+        Task::Alternate(options) => proof::alternate(&shell, &options),
     }
 }

@@ -187,7 +187,8 @@ pub trait WritableFileSystem: Send + Sync {
     /// the new one and a part of what follows has moved.
     fn insert(&self, layout: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()>;
 
-    /// Returns once `ino`, its data and the names that lead to it are on stable storage. Reports a write error to
+    /// Returns once `ino`, its data and its own names are on stable storage; what a directory above it came to be called
+    /// since may not be. Reports a write error to
     /// every caller after it.
     fn sync_file(&self, ino: Ino) -> Result<()>;
 

@@ -71,8 +71,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// Begins with `fs`, which keeps its time by `clock`, as it is; the model starts with the same tree if that is an
-    /// empty one.
+    /// Begins with `fs`, which keeps its time by `clock` and holds empty directories alone (`lost+found`), and with a
+    /// model that holds the same.
     pub fn new(fs: Arc<dyn FileSystem>, clock: Arc<StepClock>) -> Result<Self, Error> {
         let model = Tmpfs::new(Options::new(clock.clone()));
         let mut run = Self {
@@ -82,7 +82,12 @@ impl Run {
             history: History::default(),
             last: None,
         };
-        run.history.trees.push(Snapshot::read(run.subject.vfs(), None)?);
+        let tree = Snapshot::read(run.subject.vfs(), None)?;
+        for (path, dir) in tree.objects.iter().filter(|(path, _)| !path.is_empty()) {
+            let path = String::from_utf8_lossy(path).into_owned();
+            run.model.act(0, &Op::Create(path, dir.meta.kind, dir.meta.mode))?;
+        }
+        run.history.trees.push(tree);
         run.history.points.push(Point::default());
         Ok(run)
     }
@@ -182,14 +187,21 @@ fn difference(model: &Snapshot, found: &Snapshot) -> Option<String> {
 }
 
 impl History {
-    /// The first tree since which the object and the names on the way to it are as they are now.
+    /// The first tree since which the object, and the name by which `path` leads to it from its directory, are as they
+    /// are now. What directories above are called is not the file's matter.
     fn unchanged_since(&self, id: Id, path: &str) -> usize {
         let now = self.trees.len() - 1;
+        let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let parent = self.trees[now].get(dir.as_bytes()).map(|object| object.id);
         let state = |tree: &Snapshot| {
-            let steps = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
-            let way: Vec<Option<Id>> =
-                steps.map(|end| tree.get(&path.as_bytes()[..end]).map(|object| object.id)).collect();
-            (tree.by_id(id).cloned(), way)
+            let entry = tree.names().find_map(|(known, object)| {
+                let known = String::from_utf8_lossy(known);
+                let (dir, last) = known.rsplit_once('/').unwrap_or(("", &known));
+                let same =
+                    last == name && object.id == id && tree.get(dir.as_bytes()).map(|o| o.id) == parent;
+                same.then_some(())
+            });
+            (tree.by_id(id).cloned(), entry)
         };
         let current = state(&self.trees[now]);
         (0..now).rev().find(|&at| state(&self.trees[at]) != current).map_or(0, |at| at + 1)
@@ -220,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_synced_file_is_durable_since_it_and_its_path_last_changed() {
+    fn a_synced_file_is_durable_since_it_and_its_own_name_last_changed() {
         use obento_base::FileKind::{Directory, Regular};
         let clock = Arc::new(StepClock::default());
         let mut run = Run::new(Arc::new(Tmpfs::new(Options::new(clock.clone()))), clock).unwrap();
@@ -230,8 +242,8 @@ mod tests {
             Op::Write("d/f".into(), 0, 10),
             Op::Create("other".into(), Regular, 0o644),
             Op::Fsync("d/f".into()),
-            Op::Rename("d".into(), "e".into(), obento_driver::RenameFlags::empty()),
-            Op::Fsync("e/f".into()),
+            Op::Rename("d/f".into(), "d/g".into(), obento_driver::RenameFlags::empty()),
+            Op::Fsync("d/g".into()),
             Op::Create("last".into(), Regular, 0o644),
             Op::Sync,
         ];

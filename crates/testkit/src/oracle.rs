@@ -126,7 +126,19 @@ impl LoopMount {
 
     /// Unmounts, and says so if that fails.
     pub fn unmount(self) -> Result<()> {
-        call("umount", [self.folder.path()]).map(drop)
+        /// While another thread starts a program, that holds what is open here until it runs.
+        const TRIES: u32 = 100;
+        let mut result = Ok(());
+        for _ in 0..TRIES {
+            result = call("umount", [self.folder.path()]).map(drop);
+            match &result {
+                Err(error) if error.to_string().contains("busy") => {
+                    std::thread::sleep(std::time::Duration::from_millis(10));
+                }
+                _ => break,
+            }
+        }
+        result
     }
 }
 

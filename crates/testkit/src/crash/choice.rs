@@ -58,9 +58,9 @@ pub(super) fn choices(window: &Window, options: &Options) -> Vec<Choice> {
             all.push(Choice::of((0..len).map(|_| random.below(16) < share)));
         }
     }
-    let tearable = window.writes.iter().any(|write| write.pieces().nth(1).is_some());
+    let tearable = window.writes.iter().any(|write| write.pieces(&options.whole).nth(1).is_some());
     for _ in 0..if tearable { options.torn } else { 0 } {
-        all.push(torn(window, &mut random));
+        all.push(torn(window, options, &mut random));
     }
     let mut seen = HashSet::new();
     all.retain(|choice| seen.insert(choice.clone()));
@@ -68,12 +68,13 @@ pub(super) fn choices(window: &Window, options: &Options) -> Vec<Choice> {
 }
 
 /// One write is torn; the others are done up to it, or at random.
-fn torn(window: &Window, random: &mut Random) -> Choice {
-    let victims: Vec<usize> =
-        (0..window.writes.len()).filter(|&n| window.writes[n].pieces().nth(1).is_some()).collect();
+fn torn(window: &Window, options: &Options, random: &mut Random) -> Choice {
+    let victims: Vec<usize> = (0..window.writes.len())
+        .filter(|&n| window.writes[n].pieces(&options.whole).nth(1).is_some())
+        .collect();
     let victim = victims[random.below(victims.len() as u64) as usize];
     let in_order = random.below(2) == 0;
-    let sectors = window.writes[victim].pieces().count();
+    let sectors = window.writes[victim].pieces(&options.whole).count();
     let cut = 1 + random.below(sectors as u64 - 1) as usize;
     let pattern: Vec<bool> = match random.below(3) {
         0 => (0..sectors).map(|n| n < cut).collect(),

@@ -1,6 +1,7 @@
 //! The bytes that are on stable storage, with a hash that changes as fast as they do.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use obento_block::BlockDevice;
 
@@ -13,6 +14,7 @@ const LEN: usize = SECTOR as usize;
 pub(super) struct Disk {
     bytes: Vec<u8>,
     hash: u128,
+    whole: Range<u64>,
 }
 
 /// Sectors that differ from a disk.
@@ -28,8 +30,9 @@ impl Changed {
 }
 
 impl Disk {
-    pub fn new(bytes: &[u8]) -> Self {
-        let mut disk = Self { bytes: bytes.to_vec(), hash: 0 };
+    /// A disk that writes what lies in `whole` wholly or not at all.
+    pub fn new(bytes: &[u8], whole: Range<u64>) -> Self {
+        let mut disk = Self { bytes: bytes.to_vec(), hash: 0, whole };
         disk.hash = (0_u64..)
             .zip(bytes.chunks(LEN))
             .map(|(at, sector)| sector_hash(at, sector))
@@ -52,9 +55,9 @@ impl Disk {
         for (write, part) in window.writes.iter().zip(&choice.0) {
             match part {
                 Part::Lost => {}
-                Part::Done => write.pieces().for_each(|piece| self.put(&mut changed, piece)),
+                Part::Done => write.pieces(&self.whole).for_each(|piece| self.put(&mut changed, piece)),
                 Part::Torn(pattern) => {
-                    let kept = write.pieces().zip(pattern).filter(|(_, kept)| **kept);
+                    let kept = write.pieces(&self.whole).zip(pattern).filter(|(_, kept)| **kept);
                     kept.for_each(|(piece, _)| self.put(&mut changed, piece));
                 }
             }
@@ -63,10 +66,14 @@ impl Disk {
     }
 
     fn put(&self, changed: &mut Changed, piece: Piece<'_>) {
-        let sector = piece.offset / SECTOR;
-        let bytes = changed.0.entry(sector).or_insert_with(|| self.sector(sector).to_vec());
-        let start = (piece.offset % SECTOR) as usize;
-        bytes[start..start + piece.bytes.len()].copy_from_slice(piece.bytes);
+        let (mut offset, mut rest) = (piece.offset, piece.bytes);
+        while !rest.is_empty() {
+            let (sector, start) = (offset / SECTOR, (offset % SECTOR) as usize);
+            let bytes = changed.0.entry(sector).or_insert_with(|| self.sector(sector).to_vec());
+            let (now, later) = rest.split_at(rest.len().min(LEN - start));
+            bytes[start..start + now.len()].copy_from_slice(now);
+            (offset, rest) = (offset + now.len() as u64, later);
+        }
     }
 
     /// The hash of this disk with these sectors.
@@ -121,14 +128,14 @@ mod tests {
             Event::Write { offset: 600, bytes: vec![8; 10].into() },
         ];
         let window = windows(&events).remove(0);
-        let mut disk = Disk::new(&base);
+        let mut disk = Disk::new(&base, 0..0);
         let changed = disk.changed(&window, &Choice(vec![Part::Done, Part::Done]));
         let mut expected = base.clone();
         expected[100..1100].fill(9);
         expected[600..610].fill(8);
-        assert_eq!(disk.hash_with(&changed), Disk::new(&expected).hash);
+        assert_eq!(disk.hash_with(&changed), Disk::new(&expected, 0..0).hash);
         disk.apply(&window);
-        assert!(disk.bytes() == expected && disk.hash == Disk::new(&expected).hash);
+        assert!(disk.bytes() == expected && disk.hash == Disk::new(&expected, 0..0).hash);
         let torn = Choice(vec![Part::Torn(vec![false, true, false]), Part::Lost]);
         let torn = disk.changed(&window, &torn);
         assert_eq!(torn.0.keys().collect::<Vec<_>>(), [&1]);

@@ -10,12 +10,14 @@
 mod allowed;
 mod choice;
 mod disk;
+mod endure;
 mod name;
 pub mod volume;
 mod window;
 
 use std::collections::HashSet;
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use obento_block::{BlockDevice, MemDevice, Overlay};
@@ -36,6 +38,8 @@ pub struct Options {
     pub samples: u32,
     /// How many states with a torn write are drawn of each window.
     pub torn: u32,
+    /// Bytes of the disk that are never torn: a structure that its format writes in place and cannot tell torn.
+    pub whole: Range<u64>,
     /// Failures after which to give up.
     pub failures: usize,
     /// This state alone.
@@ -45,7 +49,7 @@ pub struct Options {
 impl Options {
     /// Every subset of five writes, 24 samples beyond, 12 torn states, up to five failures.
     pub fn new(seed: u64) -> Self {
-        Self { seed, every_subset: 5, samples: 24, torn: 12, failures: 5, only: None }
+        Self { seed, every_subset: 5, samples: 24, torn: 12, whole: 0..0, failures: 5, only: None }
     }
 }
 
@@ -111,7 +115,7 @@ pub fn explore(
     judge: &mut dyn FnMut(&State) -> Result<(), String>,
 ) -> Summary {
     let mut summary = Summary::default();
-    let mut disk = Disk::new(base);
+    let mut disk = Disk::new(base, options.whole.clone());
     let mut judged = HashSet::new();
     for window in windows(events) {
         summary.windows += 1;

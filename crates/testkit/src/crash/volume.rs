@@ -1,6 +1,7 @@
 //! A plan done to a volume, recorded, and cut: what is found must be what the history allows, and be consistent.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,18 +20,18 @@ use crate::record::{Event, RecordDevice};
 use crate::snapshot::Snapshot;
 
 /// Opens a volume for changes, after replaying its journal onto the device.
-pub type Open = dyn Fn(Arc<dyn BlockDevice>, Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> + Sync;
+pub type Open<'a> = dyn Fn(Arc<dyn BlockDevice>, Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> + Sync + 'a;
 /// Says what is inconsistent in a volume that was closed.
-pub type Check = dyn Fn(&dyn BlockDevice) -> Result<(), String> + Sync;
+pub type Check<'a> = dyn Fn(&dyn BlockDevice) -> Result<(), String> + Sync + 'a;
 
 /// How volumes are opened and judged.
 pub struct Subject<'a> {
     /// Opens one.
-    pub open: &'a Open,
+    pub open: &'a Open<'a>,
     /// A fast check, made of every state.
-    pub check: &'a Check,
+    pub check: &'a Check<'a>,
     /// A slow second opinion, asked for one state in [`Subject::second_every`] and for each that failed.
-    pub second: &'a Check,
+    pub second: &'a Check<'a>,
     /// See there; 0 for never.
     pub second_every: u64,
     /// One state in so many is also cut while it is being recovered; 0 for none.
@@ -103,11 +104,17 @@ impl Subject<'_> {
                 Some(_) => 0,
                 None => counter.fetch_add(1, Ordering::Relaxed),
             };
-            self.judge(recording, state, number)
+            self.judge(recording, state, number, &options.whole)
         })
     }
 
-    fn judge(&self, recording: &Recording, state: &State, number: u64) -> Result<(), String> {
+    fn judge(
+        &self,
+        recording: &Recording,
+        state: &State,
+        number: u64,
+        whole: &Range<u64>,
+    ) -> Result<(), String> {
         let due = |every: u64| every > 0 && number.is_multiple_of(every);
         let untouched = due(self.recovery_every).then(|| copy(&*state.device));
         let second = due(self.second_every);
@@ -116,7 +123,7 @@ impl Subject<'_> {
             Err(other) if !second => format!("{reason}\n  second opinion: {other}"),
             _ => reason,
         })?;
-        untouched.map_or(Ok(()), |bytes| self.cut_recovery(recording, state, bytes))
+        untouched.map_or(Ok(()), |bytes| self.cut_recovery(recording, state, bytes, whole))
     }
 
     fn judge_once(
@@ -146,15 +153,27 @@ impl Subject<'_> {
     }
 
     /// Replay twice is replay once: the power goes again while the first cut is being recovered.
-    fn cut_recovery(&self, recording: &Recording, state: &State, bytes: Vec<u8>) -> Result<(), String> {
+    fn cut_recovery(
+        &self,
+        recording: &Recording,
+        state: &State,
+        bytes: Vec<u8>,
+        whole: &Range<u64>,
+    ) -> Result<(), String> {
         let device = Arc::new(RecordDevice::new(MemDevice::new(bytes.clone())));
         let clock = Arc::new(StepClock::default());
         clock.set(1 << 20);
         let fs = (self.open)(device.clone(), clock).map_err(|e| format!("does not open: {e}"))?;
         drop(fs);
         let mut random = Random::new(state.name.seed ^ state.name.number as u64);
-        let options =
-            Options { every_subset: 2, samples: 1, torn: 2, failures: 1, ..Options::new(random.number()) };
+        let options = Options {
+            every_subset: 2,
+            samples: 1,
+            torn: 2,
+            failures: 1,
+            whole: whole.clone(),
+            ..Options::new(random.number())
+        };
         let judge = &mut |again: &State| self.judge_once(recording, state.mark, &again.device, false);
         let summary = explore(&bytes, &device.take_events(), &options, &Seen::default(), judge);
         summary.failures.first().map_or(Ok(()), |failure| Err(format!("cut again in recovery at {failure}")))

@@ -1,5 +1,6 @@
 //! What lies between two flushes.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::record::Event;
@@ -23,13 +24,14 @@ pub(super) struct Piece<'a> {
 }
 
 impl Write {
-    /// Its parts, sector by sector.
-    pub fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
-        let mut at = 0;
+    /// Its parts, sector by sector; what lies in `whole` is one part.
+    pub fn pieces<'a>(&'a self, whole: &Range<u64>) -> impl Iterator<Item = Piece<'a>> + use<'a> {
+        let (mut at, whole) = (0, whole.clone());
         std::iter::from_fn(move || {
             let rest = self.bytes.get(at..).filter(|rest| !rest.is_empty())?;
             let offset = self.offset + at as u64;
-            let len = rest.len().min((SECTOR - offset % SECTOR) as usize);
+            let end = if whole.contains(&offset) { whole.end } else { offset - offset % SECTOR + SECTOR };
+            let len = rest.len().min((end - offset) as usize);
             at += len;
             Some(Piece { offset, bytes: &rest[..len] })
         })
@@ -94,7 +96,10 @@ mod tests {
     #[test]
     fn a_write_is_cut_at_the_borders_of_sectors() {
         let write = Write { event: 0, offset: 500, bytes: vec![0; 540].into() };
-        let pieces: Vec<_> = write.pieces().map(|piece| (piece.offset, piece.bytes.len())).collect();
-        assert_eq!(pieces, [(500, 12), (512, 512), (1024, 16)]);
+        let pieces = |whole| -> Vec<(u64, usize)> {
+            write.pieces(&whole).map(|piece| (piece.offset, piece.bytes.len())).collect()
+        };
+        assert_eq!(pieces(0..0), [(500, 12), (512, 512), (1024, 16)]);
+        assert_eq!(pieces(512..1536), [(500, 12), (512, 528)]);
     }
 }

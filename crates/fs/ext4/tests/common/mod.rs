@@ -1,6 +1,8 @@
 //! Opening images and reading everything in them.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod volumes;
+
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,0 +1,171 @@
+//! What fails, fails cleanly: no room, no inode, a read-only volume, a device that breaks at any request. Nothing that
+//! was acknowledged is lost, and the volume is consistent.
+
+mod common;
+#[path = "common/consistency.rs"]
+mod consistency;
+
+use std::sync::Arc;
+
+use common::volumes::{SMALL, Shape, e2fsck, open};
+use obento_base::{Error, FileKind, Result};
+use obento_block::{BlockDevice, MemDevice};
+use obento_driver::{DataMode, FileSystem, Size};
+use obento_env::Clock;
+use obento_testkit::crash::volume::{End, Recording, Subject};
+use obento_testkit::fault::{Fault, Lasting};
+use obento_testkit::model::StepClock;
+use obento_testkit::plan::{Actor, Op, Plan, Space, catalogue};
+use obento_testkit::snapshot::{Snapshot, Times};
+use obento_testkit::{Oracle, require};
+use obento_vfs::Vfs;
+
+fn oracles() -> bool {
+    require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")])
+}
+
+fn volume(device: &Arc<MemDevice>) -> Vfs {
+    let clock = Arc::new(StepClock::default());
+    Vfs::new(open(device.clone(), clock, DataMode::Ordered).expect("the volume opens"))
+}
+
+fn create(path: &str) -> Op {
+    Op::Create(path.into(), FileKind::Regular, 0o644)
+}
+
+/// Does operations that `op` makes until one answers NoSpace; any other error fails.
+fn fill(actor: &mut Actor, mut op: impl FnMut(usize) -> Op) -> usize {
+    for number in 0..100_000 {
+        match actor.act(number, &op(number)) {
+            Ok(()) => {}
+            Err(Error::NoSpace) => return number,
+            Err(error) => panic!("{:?}: {error}", op(number)),
+        }
+    }
+    panic!("the volume is never full");
+}
+
+/// What is there now is there after closing and opening anew, and the volume is consistent.
+fn expect_kept(actor: Actor, device: &Arc<MemDevice>) {
+    let vfs = actor.vfs().clone();
+    drop(actor);
+    let before = Snapshot::read(&vfs, None).unwrap();
+    vfs.close().unwrap();
+    drop(vfs);
+    assert_eq!(consistency::check(&**device), Ok(()));
+    assert_eq!(e2fsck(&**device), Ok(()));
+    let after = Snapshot::read(&volume(device), None).unwrap();
+    assert_eq!(before.difference(&after, Times::Compared, None), None);
+    assert_eq!(before.content_difference(&after), None);
+}
+
+fn on_each(test: impl Fn(&Shape, &Arc<MemDevice>)) {
+    if oracles() {
+        for shape in SMALL {
+            eprintln!("{}", shape.name);
+            test(shape, &Arc::new(MemDevice::new(shape.bytes().to_vec())));
+        }
+    }
+}
+
+#[test]
+fn a_full_volume_answers_no_space_and_keeps_what_it_has() {
+    on_each(|shape, device| {
+        let mut actor = Actor::new(volume(device));
+        for round in 0..3 {
+            let path = |n: usize| format!("r{round}-{n}");
+            let mut made = 0;
+            fill(&mut actor, |n| {
+                made = n / 2;
+                if n % 2 == 0 { create(&path(n / 2)) } else { Op::Append(path(n / 2), 3000 + 900 * round) }
+            });
+            fill(&mut actor, |n| Op::Append(path(0), 1 + n % 700));
+            let xattr = Op::SetXattr(path(0), "user.x".into(), 600, obento_driver::XattrMode::Set);
+            assert!(matches!(actor.act(0, &xattr), Ok(()) | Err(Error::NoSpace)));
+            if shape.space {
+                let more = Op::Space(path(1), Space::Allocate(Size::Grow), 0..16 << 20);
+                assert_eq!(actor.act(0, &more), Err(Error::NoSpace));
+                actor.act(0, &Op::Truncate(path(1), 100)).unwrap();
+            }
+            (0..made).step_by(2).for_each(|n| actor.act(0, &Op::Unlink(path(n))).unwrap());
+            actor.act(0, &Op::Sync).unwrap();
+        }
+        expect_kept(actor, device);
+    });
+}
+
+#[test]
+fn a_full_inode_table_answers_no_space_and_keeps_what_it_has() {
+    on_each(|_, device| {
+        let mut actor = Actor::new(volume(device));
+        let made = fill(&mut actor, |n| create(&format!("f{n}")));
+        let dir = Op::Create("dir".into(), FileKind::Directory, 0o755);
+        assert_eq!(actor.act(0, &dir), Err(Error::NoSpace));
+        assert_eq!(actor.act(0, &Op::Symlink("link".into(), 10)), Err(Error::NoSpace));
+        actor.act(0, &Op::Unlink(format!("f{}", made / 2))).unwrap();
+        actor.act(0, &Op::Sync).unwrap();
+        actor.act(0, &create("one-more")).unwrap();
+        expect_kept(actor, device);
+    });
+}
+
+#[test]
+fn a_volume_on_a_read_only_device_opens_for_reading_alone() {
+    if oracles() {
+        let device = Arc::new(MemDevice::read_only(SMALL[0].bytes().to_vec()));
+        let opened = open(device, Arc::new(StepClock::default()), DataMode::Ordered);
+        assert_eq!(opened.err(), Some(Error::ReadOnly));
+    }
+}
+
+/// Every `step`-th request of each kind fails, once or for good, in each of `plans`.
+fn break_everywhere(plans: &[Plan], step: u64) -> (u64, u64) {
+    let base = SMALL[0].bytes();
+    let open = |device: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>| -> Result<Arc<dyn FileSystem>> {
+        open(device, clock, DataMode::Ordered)
+    };
+    let subject = Subject {
+        open: &open,
+        check: &consistency::check,
+        second: &e2fsck,
+        second_every: 0,
+        recovery_every: 0,
+        data: DataMode::Ordered,
+    };
+    let (mut tried, mut noticed) = (0, 0);
+    for plan in plans {
+        let recording: Recording = subject.record(&base, plan, End::Closed).unwrap();
+        for (request, count) in subject.requests(&recording).unwrap() {
+            for nth in (tried % step..count).step_by(step as usize) {
+                for lasting in [Lasting::Once, Lasting::ForGood] {
+                    let fault = Fault { request, nth, lasting };
+                    tried += 1;
+                    match subject.endure(&recording, fault, tried % 50 == 0) {
+                        Ok(failed) => noticed += u64::from(failed),
+                        Err(reason) => panic!("{}, {fault:?}: {reason}", plan.name),
+                    }
+                }
+            }
+        }
+    }
+    (tried, noticed)
+}
+
+#[test]
+fn whichever_request_fails_nothing_acknowledged_is_lost() {
+    if !oracles() {
+        return;
+    }
+    let (tried, noticed) = break_everywhere(&catalogue::every_operation(true), 23);
+    eprintln!("{tried} faults, {noticed} noticed");
+    assert!(noticed > tried / 4, "{noticed} of {tried} were noticed");
+}
+
+#[test]
+#[ignore = "takes minutes: cargo xtask crash"]
+fn every_single_request_fails_in_turn() {
+    if oracles() {
+        let (tried, noticed) = break_everywhere(&catalogue::every_operation(true), 1);
+        println!("{tried} faults, {noticed} noticed");
+    }
+}

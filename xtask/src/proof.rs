@@ -1,0 +1,70 @@
+//! The long proofs of writing: cuts of the power, faults of the device, and turns taken with the kernel.
+
+use anyhow::Result;
+use xshell::{Shell, cmd};
+
+use crate::packages::{self, Package};
+
+const ORACLES: &[Package] = &[("/sbin/mke2fs", "e2fsprogs")];
+
+/// How far to go.
+#[derive(clap::Args)]
+pub struct CrashOptions {
+    /// Different disks to judge.
+    #[arg(long, default_value_t = 200_000)]
+    states: u64,
+    /// What plans and samples are drawn by.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// One state alone, by the name that a failure printed.
+    name: Option<String>,
+}
+
+/// Runs the campaign of the crash explorer, and without a name that of the fault device.
+pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
+    packages::ensure(shell, ORACLES)?;
+    let _states = shell.push_env("OBENTO_CRASH_STATES", options.states.to_string());
+    let _seed = shell.push_env("OBENTO_CRASH_SEED", options.seed.to_string());
+    let _name = options.name.as_ref().map(|name| shell.push_env("OBENTO_CRASH", name));
+    cmd!(
+        shell,
+        "cargo test --release -p obento-ext4 --test crash -- --ignored --nocapture campaign_over_all_shapes_and_modes"
+    )
+    .run()?;
+    if options.name.is_none() {
+        cmd!(
+            shell,
+            "cargo test --release -p obento-ext4 --test faults -- --ignored --nocapture every_single_request_fails_in_turn"
+        )
+        .run()?;
+    }
+    Ok(())
+}
+
+/// How far to go.
+#[derive(clap::Args)]
+pub struct AlternateOptions {
+    /// Rounds on each combination of features: a turn of one side, judged by the other and by e2fsck.
+    #[arg(long, default_value_t = 1000)]
+    rounds: u64,
+    /// What the operations are drawn by.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// One combination alone.
+    #[arg(long)]
+    only: Option<String>,
+}
+
+/// Lets the kernel and obento change images in turn.
+pub fn alternate(shell: &Shell, options: &AlternateOptions) -> Result<()> {
+    packages::ensure(shell, ORACLES)?;
+    let _rounds = shell.push_env("OBENTO_ROUNDS", options.rounds.to_string());
+    let _seed = shell.push_env("OBENTO_SEED", options.seed.to_string());
+    let _only = options.only.as_ref().map(|only| shell.push_env("OBENTO_ONLY", only));
+    cmd!(
+        shell,
+        "cargo test --release -p obento-ext4 --test alternate -- --ignored --nocapture the_kernel_and_obento_change_images_of_every_combination_in_turn"
+    )
+    .run()?;
+    Ok(())
+}
