@@ -39,7 +39,27 @@ impl Writer {
         if !self.is_journalled(&inode) {
             return Err(Error::Invalid);
         }
+        if offset > inode.size() {
+            self.zero_journalled_tail(&inode)?;
+        }
         self.write_journalled(&inode, offset, bytes)
+    }
+
+    /// Zeroes the rest of a last block that only the driver reads and writes, before the file grows over it: what it was
+    /// cut from may still be there.
+    pub(super) fn zero_journalled_tail(&self, inode: &Inode) -> Result<()> {
+        let within = to_usize(inode.size().checked_rem(self.block_bytes()).unwrap_or(0));
+        if within == 0 || inode.has(InodeFlags::INLINE_DATA) || !self.is_journalled(inode) {
+            return Ok(());
+        }
+        let Blocks::Mapped(place) = self.run_at(inode, self.block_at(inode.size()))?.place else {
+            return Ok(());
+        };
+        let mut txn = self.begin(Credits(1))?;
+        let taken = txn.take(place.0)?;
+        txn.edit(&taken).get_mut(within..).unwrap_or_default().fill(0);
+        txn.commit();
+        Ok(())
     }
 
     /// Writes what of `bytes` lies in one run of the file.

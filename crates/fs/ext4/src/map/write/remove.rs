@@ -128,7 +128,12 @@ impl Writer {
         self.run(ino, inode, &mut Truncation { size, removal })
     }
 
+    /// Lets the file grow to `size`.
     pub(super) fn set_size(&self, ino: Ino, size: u64) -> Result<()> {
+        let inode = self.volume().inode(ino)?;
+        if size > inode.size() {
+            self.zero_journalled_tail(&inode)?;
+        }
         let mut txn = self.begin(cost::INODE)?;
         let mut edit = self.edit_inode(&mut txn, ino)?;
         self.grow_to(&mut edit, size);
