@@ -8,8 +8,9 @@ use obento_block::BlockDevice;
 
 /// `EIO`, as a broken disk answers.
 const EIO: i32 = 5;
-/// How much of a write that fails is done nevertheless: a sector.
-const TORN: usize = 512;
+/// A write that fails is done nevertheless up to its middle, in units of this: the largest structure that formats write
+/// in place and cannot tell torn, ext4's super block, is done or not.
+const TORN: usize = 1024;
 
 /// What a device is asked to do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -47,7 +48,7 @@ pub struct Fault {
     pub lasting: Lasting,
 }
 
-/// Passes requests on to `below`, but for those that are to fail. A write that fails has its first sector done.
+/// Passes requests on to `below`, but for those that are to fail. A write that fails is done in part.
 #[derive(Debug)]
 pub struct FaultDevice<D> {
     below: D,
@@ -105,7 +106,7 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         if self.fails(Request::Write) {
-            self.below.write_at(offset, &buf[..buf.len().min(TORN)])?;
+            self.below.write_at(offset, &buf[..buf.len() / 2 / TORN * TORN])?;
             return Err(DeviceError::Write { offset, len: buf.len() as u64, errno: EIO }.into());
         }
         self.below.write_at(offset, buf)
@@ -155,9 +156,9 @@ mod tests {
     #[test]
     fn a_write_that_fails_is_torn() {
         let device = device(Request::Write, 0, Lasting::Once);
-        assert!(device.write_at(0, &[7; 1024]).is_err());
-        let mut bytes = [0; 1024];
+        assert!(device.write_at(0, &[7; 2048]).is_err());
+        let mut bytes = [0; 2048];
         device.read_at(0, &mut bytes).unwrap();
-        assert!(bytes[..512] == [7; 512] && bytes[512..] == [0; 512]);
+        assert!(bytes[..1024] == [7; 1024] && bytes[1024..] == [0; 1024]);
     }
 }

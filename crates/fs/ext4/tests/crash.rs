@@ -107,7 +107,8 @@ fn campaign_over_all_shapes_and_modes() {
             return Some(case.clone());
         }
         let index = n - named.len();
-        let done = if depth.only.is_some() { index > 3_000 } else { seen.count() >= states as usize };
+        let few = depth.only.is_some() || depth.part.is_some();
+        let done = if few { index > 3_000 } else { seen.count() >= states as usize };
         if done {
             return None;
         }

@@ -52,6 +52,12 @@ pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -
     refuse_fast_commits(&device, &sb, options)?;
     let mut notices = Vec::new();
     let journal = recover(&device, &mut sb, options, &mut notices)?;
+    // An aborted journal says nothing against what it keeps: the list of orphans is as good as before.
+    let is_distrusted = sb.is_marked_with_errors();
+    if journal.as_ref().is_some_and(|journal| journal.super_block().errno != 0) {
+        // Whoever aborted the journal had no chance to mark the volume: `ext4_clear_journal_err`.
+        sb.raw.s_state.set(sb.raw.s_state.get() | ERROR_FS);
+    }
     let was_marked = sb.is_marked_with_errors();
     let was_clean = sb.raw.s_state.get() & VALID_FS;
     enter(&mut sb, options.clock.now(), journal.is_some());
@@ -72,7 +78,7 @@ pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -
     let volume = Arc::new(volume);
     let mut writer = Writer::new(volume, log, Arc::clone(&options.clock), &options.journalling)?;
     writer.was_clean = was_clean;
-    writer.recover_orphans(was_marked)?;
+    writer.recover_orphans(is_distrusted)?;
     Ok(writer)
 }
 
@@ -122,10 +128,6 @@ fn recover(
             let summary = journal.replay_index(sb.blocks_count)?.summary;
             journal.mark_empty(summary.next.next(), summary.head)?;
         }
-    }
-    if journal.super_block().errno != 0 {
-        // Whoever aborted the journal had no chance to mark the volume: `ext4_clear_journal_err`.
-        sb.raw.s_state.set(sb.raw.s_state.get() | ERROR_FS);
     }
     Ok(Some(journal))
 }

@@ -42,6 +42,8 @@ pub struct Depth {
     pub recovery_every: u64,
     /// One state alone, of the case of this name.
     pub only: Option<(String, StateName)>,
+    /// The cases alone whose name has this in it.
+    pub part: Option<String>,
     pub journalling: Journalling,
 }
 
@@ -55,14 +57,18 @@ impl Depth {
             second_every: 400,
             recovery_every: 60,
             only: None,
+            part: None,
             journalling: Journalling::default(),
         }
     }
 
-    /// What `OBENTO_CRASH` asks for: `ext4-1k/Ordered/rename-over@417:1:23`.
+    /// What `OBENTO_CRASH` asks for: one state, `ext4-1k/Ordered/rename-over@417:1:23`, or a part of names of cases.
     pub fn with_only(mut self) -> Self {
         let Ok(name) = std::env::var("OBENTO_CRASH") else { return self };
-        let (case, state) = name.split_once('@').expect("OBENTO_CRASH is CASE@EVENT:SEED:NUMBER");
+        let Some((case, state)) = name.split_once('@') else {
+            self.part = Some(name);
+            return self;
+        };
         let state: StateName = state.parse().expect("OBENTO_CRASH is CASE@EVENT:SEED:NUMBER");
         self.options.seed = state.seed;
         self.only = Some((case.to_owned(), state));
@@ -85,6 +91,7 @@ pub fn cut(case: &Case, depth: &Depth, seen: &Seen, outcome: &Mutex<Outcome>) {
     let mut options = depth.options.clone();
     match &depth.only {
         Some((wanted, _)) if *wanted != name => return,
+        None if depth.part.as_ref().is_some_and(|part| !name.contains(part.as_str())) => return,
         Some((_, state)) => options.only = Some(*state),
         None => {}
     }
@@ -103,15 +110,16 @@ pub fn cut(case: &Case, depth: &Depth, seen: &Seen, outcome: &Mutex<Outcome>) {
     let summary = result.map(|recording| subject.explore(&recording, &options, seen));
     let mut outcome = outcome.lock().unwrap();
     outcome.cases += 1;
-    match summary {
-        Err(reason) => outcome.failures.push(format!("{name}: {reason}")),
+    let failures: Vec<String> = match summary {
+        Err(reason) => vec![format!("{name}: {reason}")],
         Ok(summary) => {
             outcome.judged += summary.judged;
             outcome.windows += summary.windows;
-            let failures = summary.failures.iter();
-            outcome.failures.extend(failures.map(|failure| format!("OBENTO_CRASH={name}@{failure}")));
+            summary.failures.iter().map(|failure| format!("OBENTO_CRASH={name}@{failure}")).collect()
         }
-    }
+    };
+    failures.iter().take(1).for_each(|failure| eprintln!("{failure}"));
+    outcome.failures.extend(failures);
 }
 
 /// Cuts the cases that `next` gives, on two threads, until there are no more; tells how far it got.

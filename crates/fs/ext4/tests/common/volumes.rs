@@ -44,7 +44,7 @@ pub const SMALL: &[Shape] = &[
         &["-t", "ext4", "-b", "2048", "-O", "orphan_file,^64bit,^resize_inode", "-J", "size=2", "-g", "1024"],
         6,
     ),
-    shape("ext4-4k", &["-t", "ext4", "-b", "4096", "-O", "^resize_inode", "-J", "size=4"], 8),
+    shape("ext4-4k", &["-t", "ext4", "-b", "4096", "-O", "^resize_inode", "-J", "size=4"], 12),
 ];
 
 /// What the kernel and obento change in turn.
