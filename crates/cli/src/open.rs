@@ -119,6 +119,10 @@ fn open_image(path: &Path, registry: &Registry, context: &Context) -> Result<Ima
 pub fn cannot_open(error: OpenError) -> Report {
     let report = Report::plain(&error);
     match error {
+        OpenError::Host(HostError::Unsupported { format: "qcow2", path, .. }) => {
+            let image = crate::report::subject(path.as_os_str().as_bytes());
+            report.help(format!("a plain image can be read: qemu-img convert -O qcow2 {image} plain.qcow2"))
+        }
         OpenError::Host(HostError::Reference { .. }) => report
             .help("--allow-backing opens it, if you trust the image: it can name any file that you can read"),
         _ => report,

@@ -389,3 +389,32 @@ fn a_qcow2_image_with_a_backing_file_says_what_opens_it() {
     let output = obento(folder.path(), &["cp", "--allow-backing", "over.qcow2", "."]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("help: all of the image is over.qcow2:/"));
 }
+
+#[test]
+fn a_qcow2_image_that_cannot_be_read_says_what_makes_one_that_can() {
+    if !require(&[Oracle::Program("qemu-img")]) {
+        return;
+    }
+    let folder = folder();
+    let raw = mutants::unpack(&folder.path().join("disk.img.zst"), folder.path()).unwrap();
+    let convert = |options: &str, name: &str| {
+        let mut command = program("qemu-img");
+        command.current_dir(folder.path()).args(["convert", "-c", "-O", "qcow2", "-o", options]);
+        assert!(command.args([raw.file_name().unwrap(), name.as_ref()]).status().unwrap().success());
+    };
+    convert("compression_type=zstd", "zstd.qcow2");
+    check_in(folder.path(), &["ls", "zstd.qcow2:/etc"], 0, "group\nos-release\npasswd\n", "");
+    convert("extended_l2=on,cluster_size=64k", "sub.qcow2");
+    for args in [&["ls", "sub.qcow2:/"][..], &["info", "sub.qcow2"], &["cp", "sub.qcow2", "."]] {
+        let output = obento(folder.path(), args);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            errors.contains("subclusters (extended L2 entries) is not supported\n"),
+            "{args:?}: {errors}"
+        );
+        assert!(
+            errors.contains("help: a plain image can be read: qemu-img convert -O qcow2 'sub.qcow2'"),
+            "{errors}"
+        );
+    }
+}

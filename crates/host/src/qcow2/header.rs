@@ -1,12 +1,13 @@
 //! A first look at the header: what is not supported, and what would take too much memory.
 //!
 //! Layout, big-endian: magic 0..4, version 4..8, backing file 8..20, cluster bits 20..24, size 24..32, encryption
-//! 32..36, L1 entries 36..40; from version 3 on incompatible features 72..80.
+//! 32..36, L1 entries 36..40, L1 offset 40..48; from version 3 on incompatible features 72..80, and the type of
+//! compression 104, which counts if its feature bit is set.
 
 use std::path::Path;
 
 use obento_base::Cursor;
-use obento_base::wire::be;
+use obento_base::wire::{be, to_usize};
 use obento_block::BlockDevice;
 
 use super::damaged;
@@ -25,16 +26,29 @@ const DATA_FILE: u64 = 4;
 const COMPRESSION_TYPE: u64 = 8;
 const EXTENDED_L2: u64 = 16;
 
-/// Byte of the header with the bits of [`DIRTY`] and [`CORRUPT`].
+/// Byte of the header with the bits of [`HIDDEN`].
 pub(super) const FEATURES_LOW_BYTE: u64 = 79;
-/// Bits that only concern reference counts and writing. Reading needs neither, so they are hidden from the decoder,
-/// which would refuse the image.
-pub(super) const HARMLESS: u8 = 3;
-const _: () = assert!(HARMLESS as u64 == DIRTY | CORRUPT);
+/// Bits that the decoder would refuse the image for, and is not shown: those that only concern reference counts and
+/// writing, which reading does not need, and that of the compression, which is done without it.
+pub(super) const HIDDEN: u8 = 11;
+const _: () = assert!(HIDDEN as u64 == DIRTY | CORRUPT | COMPRESSION_TYPE);
+
+/// Place of the type of compression.
+const COMPRESSION: usize = 104;
 
 /// What the rest of this module needs to know.
 pub(super) struct Header {
     pub cluster_size: u64,
+    pub l1_offset: u64,
+    pub l1_entries: u64,
+    pub compression: Compression,
+}
+
+/// How clusters are compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Compression {
+    Deflate,
+    Zstd,
 }
 
 /// Whether `start`, the first bytes of a file, are those of a qcow2 image of a version that there is.
@@ -47,9 +61,11 @@ pub fn is_qcow2(start: &[u8]) -> bool {
 impl Header {
     /// Reads and checks the header of the image at `path`. Errors: Damaged; Unsupported.
     pub fn read(device: &dyn BlockDevice, path: &Path) -> Result<Self, HostError> {
-        let mut bytes = [0; 80];
-        device.read_at(0, &mut bytes).map_err(|error| damaged(path, error))?;
-        Self::decode(&bytes, path)?.ok_or_else(|| damaged(path, "the header is too short"))
+        let mut bytes = [0; COMPRESSION + 1];
+        let len = to_usize(device.len()).min(bytes.len());
+        let start = bytes.get_mut(..len).unwrap_or_default();
+        device.read_at(0, start).map_err(|error| damaged(path, error))?;
+        Self::decode(start, path)?.ok_or_else(|| damaged(path, "the header is too short"))
     }
 
     fn decode(bytes: &[u8], path: &Path) -> Result<Option<Self>, HostError> {
@@ -68,10 +84,18 @@ impl Header {
         if method != 0 {
             return Err(unsupported("encryption".into()));
         }
-        if version >= 3 {
-            let features = bytes.get(72..).and_then(|rest| Cursor::new(rest).take_raw::<be::U64>().copied());
-            check_features(features.map_or(0, be::U64::get)).map_err(unsupported)?;
-        }
+        let long = |at: usize| Cursor::new(bytes.get(at..)?).take_raw::<be::U64>().map(|value| value.get());
+        let features = if version >= 3 { long(72).unwrap_or(0) } else { 0 };
+        check_features(features).map_err(unsupported)?;
+        let compression = match bytes.get(COMPRESSION) {
+            _ if features & COMPRESSION_TYPE == 0 => Compression::Deflate,
+            Some(0) => Compression::Deflate,
+            Some(1) => Compression::Zstd,
+            other => {
+                let number = other.copied().unwrap_or_default();
+                return Err(unsupported(format!("clusters compressed by method {number}")));
+            }
+        };
         if l1 == 0 {
             return Err(damaged(path, "there is no L1 table"));
         }
@@ -80,18 +104,16 @@ impl Header {
         if u64::from(l1) * 16 + l2 > TABLES_MAX {
             return Err(unsupported(format!("{l1} tables of {cluster_size} bytes")));
         }
-        Ok(Some(Self { cluster_size }))
+        let (l1_offset, l1_entries) = (long(40).unwrap_or(0), l1.into());
+        Ok(Some(Self { cluster_size, l1_offset, l1_entries, compression }))
     }
 }
 
 fn check_features(features: u64) -> Result<(), String> {
-    if features & COMPRESSION_TYPE != 0 {
-        return Err("clusters compressed by zstd".into());
-    }
     if features & EXTENDED_L2 != 0 {
-        return Err("subclusters".into());
+        return Err("subclusters (extended L2 entries)".into());
     }
-    match features & !(DIRTY | CORRUPT | DATA_FILE) {
+    match features & !(DIRTY | CORRUPT | DATA_FILE | COMPRESSION_TYPE) {
         0 => Ok(()),
         unknown => Err(format!("incompatible feature bits {unknown:#x}")),
     }

@@ -1,4 +1,4 @@
-//! qcow2 images, read-only, decoded by the crate `imago`.
+//! qcow2 images, read-only, decoded by the crate `imago`; what that does not know of compression is in `zstd`.
 //!
 //! Invariant: a file that an image names is never opened unless the caller allows it, and then only as an image file
 //! or block device, for reading.
@@ -8,6 +8,7 @@
 
 mod header;
 mod storage;
+mod zstd;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -22,14 +23,17 @@ use obento_block::{Backing, BlockDevice, check_range};
 use parking_lot::Mutex;
 
 use crate::{FileDevice, FileId, HostError};
-use header::Header;
 pub use header::is_qcow2;
+use header::{Compression, Header};
 use storage::DeviceStorage;
+use zstd::Tables;
 
 /// The most images in a chain of backing files.
 const MAX_CHAIN: usize = 32;
 /// Bytes of decompressed clusters to keep.
 const CACHE: u64 = 4 << 20;
+/// The smallest cluster that the format has.
+const SMALLEST: u64 = 512;
 
 type Image = Qcow2<DeviceStorage>;
 type Layer = FormatAccess<DeviceStorage>;
@@ -51,12 +55,14 @@ pub struct Qcow2Device {
     /// The largest cluster of the image and its backing files.
     cluster: u64,
     decompressed: Mutex<Recent>,
+    /// The image and its backing files from the top down, if any of them compresses by zstd.
+    tables: Vec<Tables>,
     referenced: Vec<FileId>,
 }
 
 impl Qcow2Device {
     /// Opens the image that lies on `device`. References are resolved relative to the folder of `path`. Errors, the
-    /// first that holds: Damaged; Unsupported for encryption, zstd-compressed clusters and subclusters; Reference for
+    /// first that holds: Damaged; Unsupported for encryption and subclusters; Reference for
     /// a file that may not be opened; those of opening that file.
     pub fn open(
         device: Arc<dyn BlockDevice>,
@@ -86,6 +92,10 @@ impl Qcow2Device {
             referenced.extend(opened.data);
             chain.push(opened);
         };
+        let mut tables: Vec<Tables> = chain.iter_mut().filter_map(|opened| opened.tables.take()).collect();
+        if tables.iter().all(|tables| tables.compression() == Compression::Deflate) {
+            tables.clear();
+        }
         let image = chain.into_iter().rev().fold(bottom, |below, mut opened| {
             opened.image.set_backing(below);
             Some(FormatAccess::new(opened.image))
@@ -94,7 +104,7 @@ impl Qcow2Device {
         let len = image.size();
         let room = to_usize(CACHE.checked_div(cluster).unwrap_or(1)).max(2);
         let decompressed = Mutex::new(Recent { room, chunks: Vec::new() });
-        Ok(Self { image, len, cluster, decompressed, referenced })
+        Ok(Self { image, len, cluster, decompressed, tables, referenced })
     }
 
     /// The backing and data files that were opened.
@@ -117,25 +127,37 @@ impl Qcow2Device {
 
     /// Reads from the cluster around `offset`, which is kept: a small read would decompress all of it each time.
     fn read_compressed(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<usize> {
-        let start = offset - offset % self.cluster;
-        let known = self.decompressed.lock().find(start);
-        let chunk = match known {
-            Some(chunk) => chunk,
+        let known = self.decompressed.lock().find(offset);
+        let (start, chunk) = match known {
+            Some(known) => known,
             None => {
-                let len = to_usize(self.cluster.min(self.len - start));
-                let mut chunk = Vec::new();
-                chunk.try_reserve_exact(len).map_err(|_| std::io::ErrorKind::OutOfMemory)?;
-                chunk.resize(len, 0);
-                self.image.read(chunk.as_mut_slice(), start)?;
+                let (start, chunk) = self.decompress(offset)?;
                 let chunk: Arc<[u8]> = chunk.into();
                 self.decompressed.lock().keep(start, chunk.clone());
-                chunk
+                (start, chunk)
             }
         };
         let there = chunk.get(to_usize(offset - start)..).unwrap_or_default();
         let len = there.len().min(buf.len());
         buf.iter_mut().zip(there).for_each(|(to, &from)| *to = from);
         Ok(len)
+    }
+
+    /// The bytes around `offset` and where they start: a cluster, or where the images of a chain have clusters of
+    /// several sizes as much as the largest.
+    fn decompress(&self, offset: u64) -> std::io::Result<(u64, Vec<u8>)> {
+        if let Some(cluster) = zstd::read(&self.tables, offset)? {
+            return Ok(cluster);
+        }
+        // Without neighbours that are compressed otherwise.
+        let unit = if self.tables.is_empty() { self.cluster } else { SMALLEST };
+        let start = offset - offset % unit;
+        let len = to_usize(unit.min(self.len - start));
+        let mut chunk = Vec::new();
+        chunk.try_reserve_exact(len).map_err(|_| std::io::ErrorKind::OutOfMemory)?;
+        chunk.resize(len, 0);
+        self.image.read(chunk.as_mut_slice(), start)?;
+        Ok((start, chunk))
     }
 }
 
@@ -192,12 +214,15 @@ struct Recent {
 }
 
 impl Recent {
-    fn find(&mut self, start: u64) -> Option<Arc<[u8]>> {
-        let at = self.chunks.iter().rposition(|(key, _)| *key == start)?;
+    /// What has the byte at `offset`, and where it starts.
+    fn find(&mut self, offset: u64) -> Option<(u64, Arc<[u8]>)> {
+        let has = |(start, chunk): &(u64, Arc<[u8]>)| {
+            offset.checked_sub(*start).is_some_and(|below| below < to_u64(chunk.len()))
+        };
+        let at = self.chunks.iter().rposition(has)?;
         let found = self.chunks.remove(at);
-        let chunk = found.1.clone();
-        self.chunks.push(found);
-        Some(chunk)
+        self.chunks.push(found.clone());
+        Some(found)
     }
 
     fn keep(&mut self, start: u64, chunk: Arc<[u8]>) {
@@ -215,11 +240,13 @@ struct Opened {
     cluster: u64,
     /// Its data file, if that is another one.
     data: Option<FileId>,
+    tables: Option<Tables>,
 }
 
 impl Opened {
     fn new(device: Arc<dyn BlockDevice>, path: &Path, references: References) -> Result<Self, HostError> {
         let header = Header::read(&*device, path)?;
+        let tables = Some(Tables::new(device.clone(), &header));
         let storage = DeviceStorage::new(device, header.cluster_size);
         let mut image = Image::open_image(storage, false).map_err(|error| damaged(path, error))?;
         let mut data_id = None;
@@ -235,7 +262,7 @@ impl Opened {
             None
         };
         image.set_data_file(data);
-        Ok(Self { image, path: path.into(), cluster: header.cluster_size, data: data_id })
+        Ok(Self { image, path: path.into(), cluster: header.cluster_size, data: data_id, tables })
     }
 
     /// The path of the backing file, if it has one.

@@ -10,7 +10,7 @@ use imago::storage::drivers::CommonStorageHelper;
 use obento_base::wire::{to_u64, to_usize};
 use obento_block::{Backing, BlockDevice};
 
-use super::header::{FEATURES_LOW_BYTE, HARMLESS};
+use super::header::{FEATURES_LOW_BYTE, HIDDEN};
 
 /// The file that an image lies in, or its data file or raw backing file.
 pub(super) struct DeviceStorage {
@@ -48,7 +48,7 @@ impl DeviceStorage {
     fn patch(&self, offset: u64, buf: &mut [u8]) {
         let place = FEATURES_LOW_BYTE.checked_sub(offset).and_then(|at| buf.get_mut(to_usize(at)));
         if let Some(byte) = place.filter(|_| self.cluster > 0) {
-            *byte &= !HARMLESS;
+            *byte &= !HIDDEN;
         }
     }
 }

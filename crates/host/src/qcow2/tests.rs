@@ -48,13 +48,17 @@ fn content(device: &dyn BlockDevice) -> Vec<u8> {
 
 #[test]
 fn images_of_all_shapes_read_as_qemu_wrote_them() {
-    let shapes: [&[&str]; 7] = [
+    let shapes: [&[&str]; 11] = [
         &["-o", "compat=0.10"],
         &["-o", "compat=1.1"],
         &["-c"],
         &["-c", "-o", "cluster_size=512"],
         &["-c", "-o", "cluster_size=2M"],
         &["-o", "cluster_size=4k,refcount_bits=1"],
+        &["-c", "-o", "compression_type=zstd"],
+        &["-c", "-o", "compression_type=zstd,cluster_size=512"],
+        &["-c", "-o", "compression_type=zstd,cluster_size=2M"],
+        &["-o", "compression_type=zstd"],
         &["-o", "lazy_refcounts=on,preallocation=metadata"],
     ];
     let dir = with_raw();
@@ -131,9 +135,7 @@ fn what_is_not_supported_is_named() {
         let args = [&["convert", "-O", "qcow2"], args, &["raw", "image"]].concat();
         qemu_img(&dir, &args).then(|| open(&dir, "image", References::Refuse).err().unwrap().to_string())
     };
-    let Some(zstd) = named(&["-c", "-o", "compression_type=zstd"]) else { return };
-    assert!(zstd.ends_with("qcow2 with clusters compressed by zstd is not supported"), "{zstd}");
-    let subclusters = named(&["-o", "extended_l2=on,cluster_size=128k"]).unwrap();
+    let Some(subclusters) = named(&["-o", "extended_l2=on,cluster_size=128k"]) else { return };
     assert!(subclusters.contains("subclusters"), "{subclusters}");
     let key = [
         "--object",
@@ -143,6 +145,26 @@ fn what_is_not_supported_is_named() {
     ];
     let encrypted = named(&key).unwrap();
     assert!(encrypted.contains("encryption"), "{encrypted}");
+}
+
+#[test]
+fn images_of_a_chain_may_be_compressed_in_different_ways() {
+    let dir = with_raw();
+    let base = ["convert", "-c", "-O", "qcow2", "-o", "compression_type=zstd,cluster_size=4k", "raw", "base"];
+    if !qemu_img(&dir, &base) {
+        return;
+    }
+    let mut changed = sample();
+    changed[1_000_000..1_300_000].fill(b'z');
+    changed[4 << 20..(4 << 20) + 200_000].copy_from_slice(&sample()[..200_000]);
+    fs::write(dir.path().join("changed"), &changed).unwrap();
+    for (name, method) in [("deflated", "zlib"), ("zstd", "zstd")] {
+        let options = format!("compression_type={method},cluster_size=64k");
+        let args =
+            ["convert", "-c", "-O", "qcow2", "-B", "base", "-F", "qcow2", "-o", &options, "changed", name];
+        assert!(qemu_img(&dir, &args));
+        assert!(content(&open(&dir, name, References::Open).unwrap()) == changed, "{name}");
+    }
 }
 
 #[test]
@@ -193,17 +215,24 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
     fn no_damage_of_header_or_tables_makes_it_panic(
+        zstd in any::<bool>(),
         damage in prop::collection::vec((0_usize..0x6_0000, prop_oneof![Just(0_u8), Just(0xff), any::<u8>()]), 1..12),
         header in prop::collection::vec((8_usize..112, any::<u8>()), 0..3),
     ) {
         thread_local! {
-            static IMAGE: Option<Vec<u8>> = {
+            static IMAGES: Option<[Vec<u8>; 2]> = {
                 let dir = with_raw();
-                let args = ["convert", "-c", "-O", "qcow2", "-o", "cluster_size=4k", "raw", "image"];
-                qemu_img(&dir, &args).then(|| fs::read(dir.path().join("image")).unwrap())
+                let made = ["zlib", "zstd"].map(|method| {
+                    let options = format!("cluster_size=4k,compression_type={method}");
+                    let args = ["convert", "-c", "-O", "qcow2", "-o", &options, "raw", "image"];
+                    qemu_img(&dir, &args).then(|| fs::read(dir.path().join("image")).unwrap())
+                });
+                let [Some(deflate), Some(zstd)] = made else { return None };
+                Some([deflate, zstd])
             };
         }
-        let Some(mut bytes) = IMAGE.with(Clone::clone) else { return Ok(()) };
+        let Some([deflated, packed]) = IMAGES.with(Clone::clone) else { return Ok(()) };
+        let mut bytes = if zstd { packed } else { deflated };
         for (at, byte) in damage.into_iter().chain(header) {
             bytes[at] = byte;
         }
