@@ -358,6 +358,44 @@ fn a_full_volume_and_a_full_inode_table_refuse_names_and_stay_clean() {
     }
 }
 
+#[test]
+fn threads_that_change_names_in_the_same_directories_leave_each_name_once_and_a_clean_volume() {
+    if !require(TOOLS) {
+        return;
+    }
+    for options in [&["-t", "ext4", "-b", "1024"][..], &["-t", "ext4", "-O", "inline_data,^dir_index"]] {
+        let volume = Volume::new("48M", &[options, &["-N", "16384"]].concat());
+        let dirs: Vec<_> = (0..3).map(|n| volume.dir(volume.root(), &format!("dir{n}"))).collect();
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let (volume, dirs) = (&volume, &dirs);
+                scope.spawn(move || {
+                    let mut random = Random::new(thread);
+                    for _ in 0..1200 {
+                        let mut pick = || {
+                            let dir = dirs[random.below(3) as usize];
+                            (dir, format!("{:0>60}", random.below(150)))
+                        };
+                        let (at, to) = (pick(), pick());
+                        // Others may have come first: any refusal is right.
+                        match random.below(6) {
+                            0 | 1 => drop(volume.make(at.0, &at.1, FileKind::Regular)),
+                            2 => drop(volume.make(at.0, &at.1, FileKind::Symlink)),
+                            3 => drop(volume.writable().unlink(at.0, name(&at.1))),
+                            4 => drop(volume.rename((at.0, &at.1), (to.0, &to.1), MOVE)),
+                            _ => drop(volume.rename((at.0, &at.1), (to.0, &to.1), RenameFlags::EXCHANGE)),
+                        }
+                    }
+                });
+            }
+        });
+        for ino in 12..16384 {
+            volume.fs.forget(Ino(ino));
+        }
+        volume.check(&format!("{options:?}"), Kernel::Compared);
+    }
+}
+
 /// What a random walk over names knows: for each directory its names, and of each name the inode and whether that is
 /// a directory.
 struct Model {

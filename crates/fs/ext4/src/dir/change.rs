@@ -2,7 +2,6 @@
 //!
 //! Invariant: [`DirEdit::make_room`] and [`DirEdit::take`] do all that can fail; what follows cannot. After a failure
 //! the directory is whole, though it may have grown: who stores its inode and commits loses nothing.
-//! Invariant: a block that is changed is not held by the one who changes it, because a held block is copied first.
 //! Locking: the directory's lock, exclusive, since before what is handed in was looked up.
 
 use core::ops::Range;

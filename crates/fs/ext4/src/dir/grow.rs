@@ -173,7 +173,6 @@ fn insert_child<T: DirTxn>(
     child: u32,
 ) {
     let (table, at) = (parent.node.table, parent.at);
-    // Nobody but the cache may hold the block now, or changing it costs a copy.
     drop(parent);
     txn.edit(above, |bytes| shape.insert_child(bytes, table, at, hash, child));
 }

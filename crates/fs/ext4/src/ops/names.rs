@@ -66,14 +66,6 @@ impl Writer {
         self.volume().with_directory(dir, |directory| directory.find(name))
     }
 
-    /// [`Self::find`], none if the name is not there.
-    pub(super) fn find_maybe(&self, dir: &Inode, name: &Name) -> Result<Option<Hit>> {
-        match self.find(dir, name) {
-            Err(Error::NotFound) => Ok(None),
-            hit => hit.map(Some),
-        }
-    }
-
     /// Looks `name` up in `dir` and locks both ends. Errors: NotDirectory; NotFound; Corrupt.
     pub(super) fn lock_name(&self, dir: Ino, name: &Name) -> Result<Found<'_>> {
         let mut known = {
@@ -83,7 +75,7 @@ impl Writer {
         loop {
             let locked = self.locks().write(&[dir, known.ino]);
             let view = self.live_directory(dir)?;
-            let hit = if self.is_current(&known) { known } else { self.find(&view, name)? };
+            let hit = if self.is_current(&known.home) { known } else { self.find(&view, name)? };
             if locked.covers(hit.ino) {
                 let inode = self.named_inode(hit.ino)?;
                 return Ok(Found { dir: view, hit, inode, locked });
@@ -92,10 +84,10 @@ impl Writer {
         }
     }
 
-    /// Whether the block in which a name was found is still what it was, so that it need not be searched again. A
+    /// Whether the block in which something was found is still what it was, so that it need not be searched again. A
     /// block changes by being replaced.
-    fn is_current(&self, hit: &Hit) -> bool {
-        match &hit.home {
+    pub(super) fn is_current(&self, home: &Home) -> bool {
+        match home {
             Home::Block(block) => self.volume().cache().is_current(block),
             Home::Inline(_) => false,
         }

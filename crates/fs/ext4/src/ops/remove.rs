@@ -41,21 +41,18 @@ impl Writer {
     fn remove(&self, found: Found<'_>) -> Result<()> {
         let Found { dir, hit, inode, locked } = found;
         let mut txn = self.begin(ENTRY + LAST_NAME)?;
-        let removed = self.remove_in(&mut txn, &dir, hit, &inode);
+        let removed = self.remove_in(&mut txn, &dir, &hit, &inode);
         let ended = self.end(txn, &[&dir], removed);
         drop(locked);
         self.settle(ended)
     }
 
-    fn remove_in(&self, txn: &mut Txn<'_>, dir: &Inode, hit: Hit, inode: &Inode) -> Result<()> {
+    fn remove_in(&self, txn: &mut Txn<'_>, dir: &Inode, hit: &Hit, inode: &Inode) -> Result<()> {
         let mut dir = DirEdit::new(self, txn, dir)?;
         let run = dir.take(txn, &hit.home)?;
-        let spot = hit.spot;
-        // Nobody but the cache may hold the block now, or changing it costs a copy.
-        drop(hit);
         let mut inode = self.edit_inode(txn, inode.ino())?;
         self.take_name(txn, &mut inode)?;
-        dir.remove(txn, &run, spot);
+        dir.remove(txn, &run, hit.spot);
         dir.inode.touch_data(self.now());
         if inode.kind() == FileKind::Directory {
             self.lose_subdirectory(&mut dir.inode);

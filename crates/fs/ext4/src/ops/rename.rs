@@ -27,7 +27,15 @@ struct Scene<'a> {
     to: Inode,
     moved: Named,
     target: Option<Named>,
+    /// Where the new name can go, if it is not there.
+    room: Option<Room>,
     locked: LockedInodes<'a>,
+}
+
+/// What was found of the two names.
+struct Sight {
+    moved: Hit,
+    target: Result<Hit, Room>,
 }
 
 /// A name and what it leads to.
@@ -52,16 +60,14 @@ impl Writer {
     }
 
     fn rename_once(&self, from: End<'_>, to: End<'_>, flags: RenameFlags) -> Result<()> {
-        let scene = self.set_scene(from, to)?;
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let scene = self.set_scene(from, to, exchange)?;
         if flags.contains(RenameFlags::NO_REPLACE) && scene.target.is_some() {
             return Err(Error::Exists);
         }
         let same = |target: &Named| target.hit.ino == scene.moved.hit.ino;
-        let exchange = flags.contains(RenameFlags::EXCHANGE);
-        match &scene.target {
-            None if exchange => return Err(Error::NotFound),
-            Some(target) if same(target) => return Ok(()),
-            _ => {}
+        if scene.target.as_ref().is_some_and(same) {
+            return Ok(());
         }
         scene.expect_whole(exchange)?;
         let sb = self.volume().super_block();
@@ -69,48 +75,80 @@ impl Writer {
         if exchange { self.exchange(scene) } else { self.replace(scene, from.name, to.name) }
     }
 
-    /// Looks both names up and locks everything. Errors: NotDirectory; NotFound; Corrupt.
-    fn set_scene(&self, from: End<'_>, to: End<'_>) -> Result<Scene<'_>> {
-        let mut known = [None, None];
+    /// Looks both names up and locks everything. Errors: NotDirectory; NotFound, also for the new name of an exchange;
+    /// Corrupt; NoSpace if the new name can have no room.
+    fn set_scene(&self, from: End<'_>, to: End<'_>, exchange: bool) -> Result<Scene<'_>> {
+        let mut seen: Option<Sight> = None;
         loop {
-            let inodes = [Some(from.dir), Some(to.dir), known[0], known[1]];
-            let mut set = [from.dir; 4];
-            set.iter_mut().zip(inodes).for_each(|(slot, ino)| *slot = ino.unwrap_or(from.dir));
-            let locked = self.locks().write(&set);
+            let moved = seen.as_ref().map_or(from.dir, |seen| seen.moved.ino);
+            let target = seen.as_ref().and_then(|seen| seen.target.as_ref().ok());
+            let locked =
+                self.locks().write(&[from.dir, to.dir, moved, target.map_or(from.dir, |hit| hit.ino)]);
             let dirs = (self.live_directory(from.dir), self.live_directory(to.dir));
             if matches!(dirs, (Err(Error::NotFound), Err(Error::NotDirectory))) {
                 return Err(Error::NotDirectory);
             }
             let (from_dir, to_dir) = (dirs.0?, dirs.1?);
-            let moved = self.find(&from_dir, from.name)?;
-            let target = self.find_maybe(&to_dir, to.name)?;
-            known = [Some(moved.ino), target.as_ref().map(|hit| hit.ino)];
-            if known.iter().flatten().all(|&ino| locked.covers(ino)) {
-                let named = |hit: Hit| self.named_inode(hit.ino).map(|inode| Named { hit, inode });
-                let (moved, target) = (named(moved)?, target.map(named).transpose()?);
-                return Ok(Scene { from: from_dir, to: to_dir, moved, target, locked });
+            let sight = self.look_at(&from_dir, from.name, &to_dir, to.name, exchange, seen.take())?;
+            let target = sight.target.as_ref().ok();
+            if !locked.covers(sight.moved.ino) || target.is_some_and(|hit| !locked.covers(hit.ino)) {
+                seen = Some(sight);
+                continue;
             }
+            let named = |hit: Hit| self.named_inode(hit.ino).map(|inode| Named { hit, inode });
+            let moved = named(sight.moved)?;
+            let (target, room) = match sight.target {
+                Ok(hit) => (Some(named(hit)?), None),
+                Err(room) => (None, Some(room)),
+            };
+            return Ok(Scene { from: from_dir, to: to_dir, moved, target, room, locked });
         }
+    }
+
+    /// Looks for both names, but not again for what cannot have changed since they were `seen`: an entry stays while
+    /// its block stays, and a name goes to the block that has room for it.
+    fn look_at(
+        &self,
+        from: &Inode,
+        name: &Name,
+        to: &Inode,
+        new_name: &Name,
+        exchange: bool,
+        seen: Option<Sight>,
+    ) -> Result<Sight> {
+        let (moved, target) = match seen {
+            Some(Sight { moved, target }) => (Some(moved), Some(target)),
+            None => (None, None),
+        };
+        let moved = match moved.filter(|hit| self.is_current(&hit.home)) {
+            Some(hit) => hit,
+            None => self.find(from, name)?,
+        };
+        let target = match target {
+            Some(Ok(hit)) if self.is_current(&hit.home) => Ok(hit),
+            Some(Err(Room::Slot(home, slot))) if self.is_current(&home) => Err(Room::Slot(home, slot)),
+            _ if exchange => Ok(self.find(to, new_name)?),
+            _ => match self.volume().with_directory(to, |directory| directory.room(new_name)) {
+                Err(Error::Exists) => Ok(self.find(to, new_name)?),
+                room => Err(room?),
+            },
+        };
+        Ok(Sight { moved, target })
     }
 
     /// Moves a name, over what stands there.
     fn replace(&self, scene: Scene<'_>, name: &Name, new_name: &Name) -> Result<()> {
         let moves_dir = scene.moved.inode.is_dir();
-        let room = match &scene.target {
+        match &scene.target {
             Some(target) if target.inode.is_dir() && !moves_dir => return Err(Error::IsDirectory),
             Some(target) if moves_dir && !target.inode.is_dir() => return Err(Error::NotDirectory),
-            Some(target) if moves_dir => self.expect_empty(&target.inode).map(|()| None)?,
-            Some(_) => None,
-            None => {
-                if moves_dir && scene.crosses() {
-                    self.expect_room_for_subdirectory(&scene.to)?;
-                }
-                Some(self.volume().with_directory(&scene.to, |directory| directory.room(new_name))?)
-            }
-        };
-        let growth = if matches!(room, Some(Room::Grow(_))) { GROWTH } else { ENTRY };
+            Some(target) if moves_dir => self.expect_empty(&target.inode)?,
+            None if moves_dir && scene.crosses() => self.expect_room_for_subdirectory(&scene.to)?,
+            _ => {}
+        }
+        let growth = if matches!(scene.room, Some(Room::Grow(_))) { GROWTH } else { ENTRY };
         let mut txn = self.begin(ENTRY * 4 + LAST_NAME + growth)?;
-        let Scene { from, to, moved, target, locked } = scene;
+        let Scene { from, to, moved, target, room, locked } = scene;
         let mut from_dir = match from.ino() == to.ino() {
             true => None,
             false => Some(DirEdit::new(self, &mut txn, &from)?),
@@ -149,7 +187,6 @@ impl Writer {
         let hit = if from_dir.is_none() && to_dir.has_grown() { to_dir.find(name)? } else { moved.hit };
         let old = from_dir.as_deref().unwrap_or(to_dir).take(txn, &hit.home)?;
         let mut spot = hit.spot;
-        drop(hit);
         let mut moved = DirEdit::new(self, txn, &moved.inode)?;
         let parent = match moves_dir && from_dir.is_some() {
             true => Some(moved.take_parent(txn)?),
@@ -214,7 +251,7 @@ impl Writer {
 
     /// Lets two names change places.
     fn exchange(&self, scene: Scene<'_>) -> Result<()> {
-        let Scene { from, to, moved, target, locked } = scene;
+        let Scene { from, to, moved, target, locked, .. } = scene;
         let target = target.ok_or(Error::NotFound)?;
         let crosses = from.ino() != to.ino();
         expect_same_project(self.volume().super_block(), &from, &target.inode)?;
