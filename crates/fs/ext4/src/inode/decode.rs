@@ -4,7 +4,7 @@ use core::mem::offset_of;
 
 use alloc::sync::Arc;
 
-use obento_base::wire::{FromBytes, join};
+use obento_base::wire::{FromBytes, join, to_u64};
 use obento_base::{Corrupt, Error, FileKind, Ino, Result, Structure};
 use obento_block::Block;
 
@@ -59,7 +59,15 @@ impl Inode {
             len: sb.inode_size.into(),
         };
         block.get(offset..end).ok_or(truncated)?;
-        Self::decode(sb, ino, Record::Table { block, start: offset, end }, place, verify)
+        let is_proved = block.is_verified();
+        let needed = if is_proved && verify == Verify::All { Verify::Links } else { verify };
+        let record = Record::Table { block: block.clone(), start: offset, end };
+        let this = Self::decode(sb, ino, record, place, needed)?;
+        if !is_proved && sb.has_metadata_csum() && all_sound(sb, ino, &block, offset) {
+            // Whoever changes a record of the block gives it its checksum, so that this stays true.
+            block.set_verified();
+        }
+        Ok(this)
     }
 
     /// The inode whose record a fast commit gave in place of the one at `place`. Its checksum is what the record
@@ -163,6 +171,23 @@ impl Inode {
             isize => isize,
         }
     }
+}
+
+/// Whether every inode in use of a block of the inode table has the right checksum; that of `ino` stands at `offset`.
+fn all_sound(sb: &SuperBlock, ino: Ino, block: &[u8], offset: usize) -> bool {
+    let size = usize::from(sb.inode_size);
+    let before = to_u64(offset.checked_div(size).unwrap_or(0));
+    let first = ino.0.saturating_sub(before);
+    (first..).zip(block.chunks_exact(size)).all(|(number, record)| {
+        let Some((raw, extra)) = split_record(record) else { return false };
+        if raw.i_links_count.get() == 0 {
+            return true;
+        }
+        let seed = inode_seed(sb.checksum_seed, ino_bits(Ino(number)), raw.i_generation.get());
+        let Some((expected, wide)) = inode_checksum(seed, record) else { return false };
+        let high = extra.filter(|_| wide).map_or(0, |extra| extra.i_checksum_hi.get());
+        expected == u32::from(raw.l_i_checksum_lo.get()) | u32::from(high) << 16
+    })
 }
 
 /// What of a record has to be right: the link count says whether it is in use, the checksum whether it is sound.

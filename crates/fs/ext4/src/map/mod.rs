@@ -5,18 +5,13 @@
 //! Invariant: a block that comes out of here is a block of the volume outside its metadata, so that a damaged map
 //! cannot show one file the inode table.
 
-#[allow(dead_code, unused_imports, reason = "the planners come before what applies them")]
 mod change;
 mod extents;
 mod indirect;
 mod inline;
-#[allow(dead_code, unused_imports, reason = "the planners come before what applies them")]
 mod pointers;
-#[allow(dead_code, unused_imports, reason = "the planners come before what applies them")]
 mod promise;
-#[allow(dead_code, unused_imports, reason = "the planners come before what applies them")]
 mod tree;
-#[allow(dead_code, reason = "called by the contract")]
 mod write;
 
 use obento_base::{Corrupt, Error, Feature, Result, Structure};

@@ -45,6 +45,12 @@ impl Writer {
         InodeEdit::new(Arc::clone(self.volume()), ino, inode.place(), inode.record(), taken)
     }
 
+    /// The same for an inode that was read since its lock was taken.
+    pub(crate) fn edit_known(&self, txn: &mut Txn<'_>, inode: &Inode) -> Result<InodeEdit> {
+        let taken = txn.take(inode.place().block.0)?;
+        InodeEdit::new(Arc::clone(self.volume()), inode.ino(), inode.place(), inode.record(), taken)
+    }
+
     /// Puts a changed copy back. It can be changed further and put back again in the same transaction.
     pub fn store_inode(&self, txn: &mut Txn<'_>, edit: &InodeEdit) {
         let orphans = self.orphans.lock();

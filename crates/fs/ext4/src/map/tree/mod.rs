@@ -25,7 +25,7 @@ use mapping::splice;
 use node::{Child, Entries, Index, Node};
 use settle::Trend;
 
-pub(crate) use mapping::{MAX_WRITTEN, Mapping, State, push};
+pub(crate) use mapping::{Mapping, State, push};
 pub(crate) use node::{Home, empty_root, room_in_block};
 
 /// Where the nodes of a tree come from.
@@ -133,11 +133,6 @@ impl<'s, S: Source> Tree<'s, S> {
         Ok(bounds)
     }
 
-    /// The file blocks that the leaf over `at` speaks of.
-    pub fn leaf_bounds(&mut self, at: u64) -> Result<Bounds> {
-        Ok(self.descend(at)?.1)
-    }
-
     /// The last mappings in `range`, at most `most` of them and all in one leaf, in order; and from where on nothing
     /// else in `range` is mapped.
     pub fn last_in(&mut self, range: &Range<u64>, most: usize) -> Result<(Vec<Mapping>, u64)> {
@@ -192,11 +187,6 @@ impl<'s, S: Source> Tree<'s, S> {
                 Ok(self.leaf_of(&path).and_then(|(_, list)| list.last().copied()))
             }
         }
-    }
-
-    /// How deep the tree is: 0 if the root holds extents.
-    pub fn depth(&self) -> u16 {
-        self.nodes.first().map_or(0, |root| root.depth)
     }
 
     /// Nodes that need a block.

@@ -125,7 +125,7 @@ impl File {
     fn check(&self) {
         let mut found = BTreeMap::new();
         for mapping in self.check_shape() {
-            assert!(mapping.len > 0 && mapping.len <= MAX_WRITTEN);
+            assert!(mapping.len > 0 && mapping.len <= mapping::MAX_WRITTEN);
             for n in 0..mapping.len {
                 let old = found.insert(mapping.start + n, (mapping.place.0 + u64::from(n), mapping.state));
                 assert_eq!(old, None);

@@ -77,15 +77,15 @@ impl Writer {
     }
 
     fn fill_part(&self, inode: &Inode, mut map: FileMap<'_, Nodes<'_>>, part: &Mapping) -> Result<()> {
-        let (ino, range) = (inode.ino(), part.range());
+        let range = part.range();
         let (new, gained) = self.filled(inode, &mut map, &range, State::Unwritten)?;
         map.splice(range.clone(), &new, &mut Vec::new())?;
         let change = self.plan_change(inode, map, gained, Vec::new())?;
-        self.commit_change(ino, change, Credits(0), |_, edit| {
+        self.commit_change(inode, change, Credits(0), |_, edit| {
             edit.touch(self.now());
             Ok(())
         })?;
-        self.promises().take_handed(ino, &self.whole_clusters(&range));
+        self.promises().take_handed(inode.ino(), &self.whole_clusters(&range));
         Ok(())
     }
 

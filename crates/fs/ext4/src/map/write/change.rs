@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use obento_base::wire::to_u64;
-use obento_base::{FileKind, Ino, Result};
+use obento_base::{FileKind, Result};
 use obento_journal::{Credits, Taken, Tid, Txn};
 
 use crate::allocator::{Allocator, BlockRun, Freed};
@@ -94,6 +94,9 @@ impl Writer {
             sb.group_of(run.start).unwrap_or(0)..=sb.group_of(last).unwrap_or(0)
         };
         let mut all: Vec<u32> = runs.flat_map(groups).collect();
+        if all.len() < 2 {
+            return u32::from(!all.is_empty());
+        }
         all.sort_unstable();
         all.dedup();
         u32::try_from(all.len()).unwrap_or(u32::MAX)
@@ -102,13 +105,13 @@ impl Writer {
     /// Makes `change` in a transaction of its own; `finish` changes the rest of the inode, and may take `more`.
     pub(super) fn commit_change(
         &self,
-        ino: Ino,
+        inode: &Inode,
         change: MapChange<'_, '_>,
         more: Credits,
         finish: impl FnOnce(&mut Txn<'_>, &mut InodeEdit) -> Result<()>,
     ) -> Result<Tid> {
         let mut txn = self.begin(self.change_credits(&change) + more)?;
-        let mut edit = self.edit_inode(&mut txn, ino)?;
+        let mut edit = self.edit_known(&mut txn, inode)?;
         finish(&mut txn, &mut edit)?;
         self.apply_change(&mut txn, &mut edit, change)?;
         self.store_inode(&mut txn, &edit);

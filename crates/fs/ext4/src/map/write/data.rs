@@ -11,7 +11,7 @@ use crate::inode::{Inode, InodeFlags};
 use crate::map::change::{FileMap, Nodes};
 use crate::map::tree::State;
 use crate::map::{Blocks, Run};
-use crate::unit::FileBlock;
+use crate::unit::{FileBlock, VolBlock};
 use crate::writer::{InodeEdit, Writer};
 
 /// Two overwrites within this many nanoseconds share one modification time, as within a tick of Linux's clock
@@ -49,6 +49,9 @@ impl Writer {
 
     fn map_blocks_for_write(&self, inode: &Inode, range: &Range<u64>) -> Result<Extent> {
         let first = self.block_at(range.start);
+        if let Some(found) = self.promised_before(inode, &(first..self.block_from(range.end)))? {
+            return Ok(self.mapped(range, first, found.place, found.len.into()));
+        }
         let run = self.run_at(inode, first)?;
         let (place, len) = match run.place {
             Blocks::Mapped(place) | Blocks::Unwritten(place) => (place, u64::from(run.len)),
@@ -63,10 +66,15 @@ impl Writer {
                 (found.place, u64::from(found.len))
             }
         };
+        Ok(self.mapped(range, first, place, len))
+    }
+
+    /// `len` blocks at `place`, which are those of the file from `first` on, as far as `range` asks for them.
+    fn mapped(&self, range: &Range<u64>, first: u64, place: VolBlock, len: u64) -> Extent {
         let skip = range.start.saturating_sub(first.saturating_mul(self.block_bytes()));
         let bytes = len.saturating_mul(self.block_bytes()).saturating_sub(skip);
         let at = place.0.saturating_mul(self.block_bytes()).saturating_add(skip);
-        Ok(Extent { len: bytes.min(range.end.saturating_sub(range.start)), span: Span::Mapped(at) })
+        Extent { len: bytes.min(range.end.saturating_sub(range.start)), span: Span::Mapped(at) }
     }
 
     pub(super) fn run_at(&self, inode: &Inode, block: u64) -> Result<Run> {
@@ -83,7 +91,8 @@ impl Writer {
         }
         let now = self.now();
         let blocks = self.block_at(written.start)..self.block_from(written.end);
-        let is_there = self.is_written(&inode, &blocks)?;
+        // Past the end nothing is written yet, whatever is there.
+        let is_there = written.start < inode.size() && self.is_written(&inode, &blocks)?;
         if is_there && written.end <= inode.size() && self.is_stamped(&inode, now) {
             return Ok(());
         }
@@ -96,7 +105,7 @@ impl Writer {
             map.splice(blocks.clone(), &new, &mut Vec::new())?;
         }
         let change = self.plan_change(&inode, map, gained, Vec::new())?;
-        self.commit_change(ino, change, Credits(0), |_, edit| {
+        self.commit_change(&inode, change, Credits(0), |_, edit| {
             self.grow_to(edit, written.end);
             edit.touch_data(now);
             Ok(())

@@ -92,7 +92,7 @@ impl Writer {
         let change = self.plan_change(inode, map, gained, Vec::new())?;
         let count = u32::try_from(blocks.end.saturating_sub(blocks.start)).unwrap_or(u32::MAX);
         let mut txn = self.begin(self.change_credits(&change) + Credits(count))?;
-        let mut edit = self.edit_inode(&mut txn, ino)?;
+        let mut edit = self.edit_known(&mut txn, inode)?;
         let mut taken = Vec::new();
         taken.try_reserve_exact(to_usize(count.into()))?;
         for (number, block) in (place.0..).zip(blocks.clone()) {

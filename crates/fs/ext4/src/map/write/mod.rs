@@ -30,7 +30,6 @@ use crate::feature::Compat;
 use crate::inode::{Inode, InodeFlags};
 use crate::writer::{LockedInodes, Writer};
 
-#[allow(unused_imports, reason = "for directories")]
 pub(crate) use dir_block::APPEND_CREDITS;
 
 impl Writer {

@@ -125,7 +125,7 @@ impl Writer {
             return self.set_size(ino, size);
         }
         let removal = self.removal(self.block_from(size)..u64::MAX);
-        self.run(ino, inode, &mut Truncation { size, removal })
+        self.run(inode, &mut Truncation { size, removal })
     }
 
     /// Lets the file grow to `size`.
@@ -153,7 +153,7 @@ impl Writer {
         }
         self.forget_space(ino);
         let inode = self.without_inline(inode)?;
-        self.run(ino, inode, &mut Punch(self.removal(blocks)))
+        self.run(inode, &mut Punch(self.removal(blocks)))
     }
 
     /// The blocks of `range`, which is whole blocks or reaches the end of the file. Errors: Invalid.
@@ -173,7 +173,7 @@ impl Writer {
         if !has_blocks(&inode) {
             return Ok(());
         }
-        self.run(ino, inode, &mut Trim(self.removal(0..u64::MAX)))
+        self.run(inode, &mut Trim(self.removal(0..u64::MAX)))
     }
 
     /// Ends a truncation that a crash interrupted: takes away what lies past the size.
@@ -183,7 +183,7 @@ impl Writer {
             return Ok(());
         }
         let from = self.block_from(inode.size());
-        self.run(ino, inode, &mut Trim(self.removal(from..u64::MAX)))
+        self.run(inode, &mut Trim(self.removal(from..u64::MAX)))
     }
 }
 

@@ -93,7 +93,7 @@ impl Writer {
         let by = u32::try_from(blocks.end.saturating_sub(blocks.start)).map_err(|_| Error::Invalid)?;
         let size = inode.size().saturating_sub(range.end.saturating_sub(range.start));
         let (removal, from) = (self.removal(blocks.clone()), blocks.end);
-        self.run(ino, inode, &mut Collapse { size, removal, from, at: from, by })
+        self.run(inode, &mut Collapse { size, removal, from, at: from, by })
     }
 
     /// As the contract's `insert`.
@@ -117,7 +117,7 @@ impl Writer {
         if end.saturating_add(by.into()) > map.end() {
             return Err(Error::FileTooBig);
         }
-        self.run(ino, inode.clone(), &mut Insert { size, from: blocks.start, at: 1 << 32, by })
+        self.run(inode.clone(), &mut Insert { size, from: blocks.start, at: 1 << 32, by })
     }
 
     /// The blocks of a range of whole clusters. Errors: Invalid.

@@ -86,14 +86,21 @@ impl Writer {
         if let Some(shared) = self.shared(map, &wanted)? {
             return Ok(shared);
         }
-        let whole = self.whole_clusters(&wanted);
-        if let Some(found) = self.promises().hand_out(inode.ino(), &whole, self.now())? {
-            return found.within(&wanted).ok_or(Error::Invalid);
+        if let Some(found) = self.promised_before(inode, &wanted)? {
+            return Ok(found);
         }
+        let whole = self.whole_clusters(&wanted);
         let reserved = self.reserve_ahead(inode, map, &whole, hole.end)?;
         let ended = self.promises().add(inode.ino(), reserved, &whole, self.now())?;
         self.release(ended);
         reserved.within(&wanted).ok_or(Error::NoSpace)
+    }
+
+    /// What was promised to a hole that starts at `wanted.start`, handed out by this. Only holes are promised anything.
+    pub(super) fn promised_before(&self, inode: &Inode, wanted: &Range<u64>) -> Result<Option<Mapping>> {
+        let whole = self.whole_clusters(wanted);
+        let found = self.promises().hand_out(inode.ino(), &whole, self.now())?;
+        Ok(found.and_then(|found| found.within(wanted)).filter(|found| found.range().start == wanted.start))
     }
 
     /// The place of a hole in a cluster that the file has.

@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use obento_base::{Ino, Result};
+use obento_base::Result;
 use obento_journal::{Credits, Txn};
 
 use crate::inode::Inode;
@@ -46,8 +46,8 @@ pub(super) trait Job {
 }
 
 impl Writer {
-    /// Does `job` on `ino`, whose lock the caller holds; `inode` is what it was found to be.
-    pub(super) fn run(&self, ino: Ino, inode: Inode, job: &mut dyn Job) -> Result<()> {
+    /// Does `job` on `inode`, which was read since its lock was taken.
+    pub(super) fn run(&self, inode: Inode, job: &mut dyn Job) -> Result<()> {
         let limit = self.credits_per_step();
         let (mut inode, mut first) = (inode, true);
         loop {
@@ -66,12 +66,12 @@ impl Writer {
             let last = progress == Progress::Done;
             let change = self.plan_change(&inode, map, Vec::new(), lost)?;
             let place = Place { first, last };
-            self.commit_change(ino, change, cost::ORPHAN, |txn, edit| job.finish(self, txn, edit, place))?;
+            self.commit_change(&inode, change, cost::ORPHAN, |txn, edit| job.finish(self, txn, edit, place))?;
             if last {
                 return Ok(());
             }
             first = false;
-            inode = self.volume().inode(ino)?;
+            inode = self.volume().inode(inode.ino())?;
         }
     }
 
