@@ -274,6 +274,21 @@ fn a_comparison_reads_like_diff_and_ends_with_0_1_or_2() {
 }
 
 #[test]
+fn a_comparison_tells_times_in_the_zone_of_the_person() {
+    if !Path::new("/usr/share/zoneinfo/Asia/Tokyo").exists() {
+        println!("skipped: no zoneinfo");
+        return;
+    }
+    let folder = folder();
+    let at = folder.path();
+    check(at, &["cp", "disk.img.zst:/etc/group", "group"], 0, "", "");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+    command.current_dir(at).args(["diff", "-m", "disk.img.zst:/etc/group", "group"]).env("TZ", "Asia/Tokyo");
+    let told = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert!(told.contains("modification: 2026-11-21 23:07:20.000000000 +0900 and "), "{told}");
+}
+
+#[test]
 fn info_tells_the_layers_from_outside_inwards() {
     let folder = folder();
     let output = obento(folder.path(), &["info", "disk.img.zst"]);

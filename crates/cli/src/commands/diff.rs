@@ -3,11 +3,15 @@
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
+use obento::sandbox::{self, Rights};
 use obento::{
     Change, DeviceNumber, DiffOptions, DiffSide, Difference, FileKind, Operand, Problem, Symlinks, Timestamp,
     diff,
 };
+use rustix::fs::{Mode, OFlags};
 
 use crate::context::Context;
 use crate::format::mode::kind_word;
@@ -39,10 +43,8 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let opened = args.sides.iter().map(|side| open_side(side, context)).collect::<Result<Vec<_>, _>>()?;
-    // Files of the host are yet to be opened where one side is there.
-    if opened.iter().all(|side| matches!(side, Side::Image(_))) {
-        context.seal();
-    }
+    let clock = Clock::system();
+    confine(&opened, context);
     let mut sides = opened.into_iter().map(Side::find);
     let (Some(left), Some(right)) = (sides.next(), sides.next()) else { return Ok(()) };
     let (left, right) = (left?, right?);
@@ -54,7 +56,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         left: left.path().to_vec(),
         right: right.path().to_vec(),
         out: Output::stdout(),
-        clock: Clock::system(),
+        clock,
     };
     let options = if args.metadata { DiffOptions::ALL } else { DiffOptions::CONTENT };
     let mut written = Ok(());
@@ -67,6 +69,28 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         context.raise(1);
     }
     teller.out.finish()
+}
+
+/// Gives up all rights but to read what lies beneath the sides that are on the host. A side that cannot be opened is
+/// for the comparison to tell, and where no image is read there is nothing to fear.
+fn confine(sides: &[Side], context: &Context) {
+    let hosts: Vec<_> = sides.iter().filter_map(Side::host).collect();
+    if hosts.is_empty() {
+        context.seal();
+    } else if hosts.len() < sides.len() {
+        let folders: Option<Vec<_>> = hosts.into_iter().map(folder).collect();
+        if let Some(folders) = folders {
+            let folders: Vec<_> = folders.iter().map(AsFd::as_fd).collect();
+            sandbox::enter(Rights::ReadBeneath(&folders));
+        }
+    }
+}
+
+/// The directory at `path`, or the one that the file there lies in.
+fn folder(path: &Path) -> Option<OwnedFd> {
+    let path = path.canonicalize().ok()?;
+    let directory = if path.is_dir() { &path } else { path.parent()? };
+    rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
 /// A side whose image is open.
@@ -86,6 +110,13 @@ fn open_side(side: &OsStr, context: &Context) -> Result<Side, Report> {
 }
 
 impl Side {
+    fn host(&self) -> Option<&Path> {
+        match self {
+            Self::Host(DiffSide::Host(path)) => Some(path),
+            _ => None,
+        }
+    }
+
     fn find(self) -> Result<DiffSide, Report> {
         let location = match self {
             Self::Host(side) => return Ok(side),

@@ -25,6 +25,8 @@ const LANDLOCK: ABI = ABI::V6;
 pub enum Rights<'a> {
     /// Read what is open, write to what is open, start threads.
     Read,
+    /// Also open for reading, and list, what lies beneath these directories.
+    ReadBeneath(&'a [BorrowedFd<'a>]),
     /// Also create, change and remove files beneath these directories.
     WriteBeneath(&'a [BorrowedFd<'a>]),
 }
@@ -75,10 +77,13 @@ fn restrict_files(rights: Rights<'_>) -> Result<Measure, RulesetError> {
         .handle_access(AccessNet::from_all(LANDLOCK))?
         .scope(Scope::from_all(LANDLOCK))?
         .create()?;
-    if let Rights::WriteBeneath(folders) = rights {
-        for folder in folders {
-            rules = rules.add_rule(PathBeneath::new(folder, all & !AccessFs::Execute))?;
-        }
+    let (folders, granted) = match rights {
+        Rights::Read => (&[][..], AccessFs::ReadFile.into()),
+        Rights::ReadBeneath(folders) => (folders, AccessFs::ReadFile | AccessFs::ReadDir),
+        Rights::WriteBeneath(folders) => (folders, all & !AccessFs::Execute),
+    };
+    for folder in folders {
+        rules = rules.add_rule(PathBeneath::new(folder, granted))?;
     }
     let status = rules.all_threads(true)?.restrict_self()?;
     Ok(match status.ruleset {

@@ -29,8 +29,20 @@ const ALWAYS: &[c_long] = &[
 /// What only older architectures have.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[c_long] = &[libc::SYS_poll, libc::SYS_select, libc::SYS_time, libc::SYS_getrlimit];
+/// What only older architectures have, for reading a tree.
+#[cfg(target_arch = "x86_64")]
+const OLD_READING: &[c_long] = &[libc::SYS_open, libc::SYS_readlink];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD_READING: &[c_long] = &[];
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: &[c_long] = &[];
+
+/// For reading a tree.
+#[rustfmt::skip]
+const READING: &[c_long] = &[
+    libc::SYS_openat, libc::SYS_openat2, libc::SYS_readlinkat, libc::SYS_getdents64, libc::SYS_faccessat2,
+    libc::SYS_lgetxattr, libc::SYS_llistxattr, libc::SYS_fgetxattr, libc::SYS_flistxattr,
+];
 
 /// For writing a tree.
 #[rustfmt::skip]
@@ -50,11 +62,12 @@ const TCGETS2: u64 = 0x802c_542a;
 
 /// The rules for `rights`: a call is allowed without conditions, or under one of several.
 pub(super) fn allowed(rights: Rights<'_>) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
-    let writing = match rights {
-        Rights::Read => &[],
-        Rights::WriteBeneath(_) => WRITING,
+    let (more, old) = match rights {
+        Rights::Read => (&[][..], &[][..]),
+        Rights::ReadBeneath(_) => (READING, OLD_READING),
+        Rights::WriteBeneath(_) => (WRITING, &[][..]),
     };
-    let plain = [ALWAYS, OLD, writing].concat();
+    let plain = [ALWAYS, OLD, more, old].concat();
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         plain.into_iter().map(|call| (call, Vec::new())).collect();
     let terminal = TERMINAL.map(|request| only_if(1, SeccompCmpOp::Eq, request));

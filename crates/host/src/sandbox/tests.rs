@@ -96,3 +96,30 @@ fn a_writer_writes_beneath_its_target_and_nowhere_else() {
         assert!(std::net::UdpSocket::bind("127.0.0.1:0").is_err());
     }
 }
+
+#[test]
+fn a_reader_of_a_tree_opens_what_lies_beneath_it_and_changes_nothing() {
+    if !inside("a_reader_of_a_tree_opens_what_lies_beneath_it_and_changes_nothing") {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("f"), "x").unwrap();
+    let outside = tempfile::NamedTempFile::new().unwrap();
+    let folder = File::open(root.path()).unwrap();
+    let applied = enter(Rights::ReadBeneath(&[folder.as_fd()]));
+    check(&applied);
+    let found: Vec<_> = crate::source::Walk::new(root.path()).unwrap().map(Result::unwrap).collect();
+    assert_eq!(found.len(), 2);
+    assert!(found.iter().all(|entry| entry.xattrs().is_ok()));
+    found[1].open_file().unwrap();
+    if applied.landlock != Measure::Missing("the kernel has no Landlock, or it is off".into()) {
+        assert!(File::open(outside.path()).is_err() && File::open("/etc/passwd").is_err());
+        assert!(
+            fs::write(root.path().join("f"), "y").is_err() && fs::write(root.path().join("g"), "").is_err()
+        );
+    }
+    if applied.seccomp == Measure::Applied {
+        assert!(fs::remove_file(root.path().join("f")).is_err());
+        assert!(Command::new("/bin/true").status().is_err());
+    }
+}
