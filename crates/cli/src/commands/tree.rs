@@ -5,14 +5,14 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::ops::ControlFlow;
 
-use obento::{Attr, Cookie, DirEntry, FileKind, Ino, Node, Owners, Result, Symlinks};
+use obento::{Attr, Cookie, DirEntry, Error, FileKind, Ino, NameBuf, Node, Owners, Result, Symlinks};
 
 use crate::context::Context;
 use crate::escape::{Style, escape};
 use crate::format::colors::{Colors, Look, Painter};
 use crate::format::mode::{classify, mode_string};
 use crate::json::Line;
-use crate::open::{Found, find_all, join};
+use crate::open::{Found, find_all};
 use crate::output::{Outcome, Output};
 use crate::report::Report;
 
@@ -99,20 +99,28 @@ struct Drawer<'a> {
     files: u64,
 }
 
-/// A directory that is being drawn: what is left of it.
+/// A directory that is being drawn: what is left of it. Path and strokes of all levels are in one buffer each, since
+/// those of a deep tree would take the square of its depth.
 struct Level {
-    path: Vec<u8>,
     /// The rest of the entries, the next one last.
     entries: Vec<Child>,
-    /// What stands before each of its lines.
-    prefix: String,
+    /// Length of its path.
+    path: usize,
+    /// Length of what stands before each of its lines.
+    lead: usize,
 }
 
+/// An entry as it is listed. Its inode is taken into use only when it is drawn.
 struct Child {
-    name: Vec<u8>,
-    node: Node,
-    attr: Option<Attr>,
+    name: NameBuf,
+    ino: Ino,
+    kind: Option<FileKind>,
 }
+
+/// More entries than are drawn at once, in all directories on the way down together.
+const MAX_NAMES: usize = 1 << 20;
+/// Deeper than Linux can name in one path.
+const MAX_DEPTH: usize = 1 << 14;
 
 impl Drawer<'_> {
     /// Draws one operand. Iterative, and a directory is entered once: a damaged volume may have it in itself.
@@ -127,20 +135,28 @@ impl Drawer<'_> {
         }
         self.directories += 1;
         let mut entered: HashSet<Ino> = HashSet::from([top.node.ino()]);
-        let entries = self.children(&top.node, &shown);
-        let mut levels = vec![Level { path: shown, entries, prefix: String::new() }];
-        while let Some(level) = levels.last_mut() {
+        let (mut path, mut lead) = (shown, String::new());
+        let entries = self.children(&top.node, &path, MAX_NAMES);
+        let mut levels = vec![Level { entries, path: path.len(), lead: 0 }];
+        loop {
+            let depth = levels.len();
+            let Some(level) = levels.last_mut() else { break };
+            path.truncate(level.path);
+            lead.truncate(level.lead);
             let Some(child) = level.entries.pop() else {
                 levels.pop();
                 continue;
             };
             let (stem, below) = self.strokes(level.entries.is_empty());
-            let lead = format!("{}{stem}", level.prefix);
-            let prefix = format!("{}{below}", level.prefix);
-            let path = join(&level.path, &child.name);
-            let depth = levels.len();
-            self.line(&lead, &child.name, &path, child.attr.as_ref(), &child.node, owners)?;
-            if !child.attr.is_some_and(|attr| attr.is_dir()) {
+            if !path.ends_with(b"/") {
+                path.push(b'/');
+            }
+            path.extend_from_slice(child.name.as_bytes());
+            let Some((node, attr)) = self.meet(&top.node, &child, &path) else { continue };
+            lead.push_str(stem);
+            self.line(&lead, child.name.as_bytes(), &path, attr.as_ref(), &node, owners)?;
+            lead.truncate(lead.len() - stem.len());
+            if !attr.is_some_and(|attr| attr.is_dir()) {
                 self.files += 1;
                 continue;
             }
@@ -148,25 +164,44 @@ impl Drawer<'_> {
             if self.args.level.is_some_and(|most| depth >= most as usize) {
                 continue;
             }
-            if entered.insert(child.node.ino()) {
-                let entries = self.children(&child.node, &path);
-                levels.push(Level { path, entries, prefix });
+            if depth < MAX_DEPTH && entered.insert(node.ino()) {
+                lead.push_str(below);
+                let room = MAX_NAMES.saturating_sub(levels.iter().map(|level| level.entries.len()).sum());
+                let entries = self.children(&node, &path, room);
+                levels.push(Level { entries, path: path.len(), lead: lead.len() });
             } else {
-                let cause = "the same directory was shown before; the directories run in a circle";
-                self.context.fail(&Report::on("cannot draw", path, cause));
+                let cause = match depth {
+                    ..MAX_DEPTH => "the same directory was shown before; the directories run in a circle",
+                    _ => "it lies too deep; name it to see what is in it",
+                };
+                self.context.fail(&Report::on("cannot draw", &path, cause));
             }
         }
         Ok(())
     }
 
-    /// The entries of a directory, the first one last.
-    fn children(&self, directory: &Node, path: &[u8]) -> Vec<Child> {
-        let mut names: Vec<(Vec<u8>, Ino)> = Vec::new();
+    /// The file that an entry leads to, and its attributes if they can be read.
+    fn meet(&self, top: &Node, child: &Child, path: &[u8]) -> Option<(Node, Option<Attr>)> {
+        let warn = |error| self.context.warn(&Report::on("cannot access", path, error));
+        let node = top.vfs().node(child.ino).map_err(warn).ok()?;
+        let attr = node.attr().map_err(warn).ok();
+        Some((node, attr))
+    }
+
+    /// The entries of a directory, the first one last; at most `room`.
+    fn children(&self, directory: &Node, path: &[u8], room: usize) -> Vec<Child> {
+        let mut children: Vec<Child> = Vec::new();
         let damage = |error| self.context.warn(&Report::on("cannot read all of directory", path, error));
         let result = directory.read_dir(Cookie::START, &mut |entry: Result<DirEntry<'_>>| {
             match entry {
                 Ok(entry) if !self.args.all && entry.name.as_bytes().starts_with(b".") => {}
-                Ok(entry) => names.push((entry.name.as_bytes().to_vec(), entry.ino)),
+                Ok(_) if children.len() >= room => {
+                    damage(Error::NoMemory);
+                    return ControlFlow::Break(());
+                }
+                Ok(DirEntry { name, ino, kind, .. }) => {
+                    children.push(Child { name: name.to_buf(), ino, kind });
+                }
                 Err(error) => damage(error),
             }
             ControlFlow::Continue(())
@@ -174,21 +209,11 @@ impl Drawer<'_> {
         if let Err(error) = result {
             damage(error);
         }
-        let mut children = Vec::with_capacity(names.len());
-        for (name, ino) in names {
-            let node = match directory.vfs().node(ino) {
-                Ok(node) => node,
-                Err(error) => {
-                    self.context.warn(&Report::on("cannot access", join(path, &name), error));
-                    continue;
-                }
-            };
-            let attr = node.attr().map_err(|error| {
-                self.context.warn(&Report::on("cannot access", join(path, &name), error));
-            });
-            children.push(Child { name, node, attr: attr.ok() });
+        if self.args.dirs_only || self.args.dirsfirst {
+            let found = |ino| directory.vfs().node(ino).and_then(|node| node.kind()).ok();
+            children.iter_mut().for_each(|child| child.kind = child.kind.or_else(|| found(child.ino)));
         }
-        let is_file = |child: &Child| !child.attr.is_some_and(|attr| attr.is_dir());
+        let is_file = |child: &Child| child.kind != Some(FileKind::Directory);
         children.retain(|child| !self.args.dirs_only || !is_file(child));
         children.sort_by(|a, b| {
             let first =
