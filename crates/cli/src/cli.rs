@@ -122,9 +122,11 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let code = u8::from(error.use_stderr()) * 2;
-            // A closed pipe is no reason to complain about help that nobody reads.
-            let _ = error.print();
-            return ExitCode::from(code);
+            return match error.print() {
+                Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => ExitCode::from(code.max(1)),
+                // A closed pipe is no reason to complain about help that nobody reads.
+                _ => ExitCode::from(code),
+            };
         }
     };
     let (global, command) = cli.into_parts();

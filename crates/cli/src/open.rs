@@ -218,7 +218,11 @@ impl Location {
             Err(error) => error,
         };
         let failed = |cause: &dyn std::fmt::Display| Report::on(action, self.shown(), cause);
-        let Place::Path(pattern) = &self.place else { return Err(failed(&error)) };
+        let pattern = match &self.place {
+            Place::Path(pattern) => pattern,
+            Place::Inode(_) if error == Error::Stale => return Err(failed(&"no file has this inode number")),
+            Place::Inode(_) => return Err(failed(&error)),
+        };
         if error != Error::NotFound || !is_pattern(pattern) {
             return Err(failed(&error));
         }

@@ -282,6 +282,36 @@ fn an_inode_has_an_address() {
         "",
     );
     check(&["cat", "disk.img.zst:<14>"], 0, "NAME=\"obento sample\"\nID=obento\n", "");
+    let none = "obento: cannot read 'disk.img.zst:<999999>': no file has this inode number\n";
+    check(&["cat", "disk.img.zst:<999999>"], 1, "", none);
+}
+
+#[test]
+fn an_inode_that_has_no_name_can_be_inspected() {
+    let folder = folder();
+    let journal = obento(folder.path(), &["inspect", "inode", "disk.img.zst:<8>"]);
+    assert!(journal.status.success() && journal.stdout.starts_with(b"       offset"), "{journal:?}");
+    let none = obento(folder.path(), &["inspect", "inode", "disk.img.zst:<999999>"]);
+    let told = "obento: cannot inspect 'disk.img.zst:<999999>': there is no inode 999999\n";
+    assert_eq!((String::from_utf8(none.stderr).unwrap().as_str(), none.status.code()), (told, Some(1)));
+}
+
+#[test]
+fn a_place_past_the_end_of_the_image_is_told_as_such() {
+    let size = obento(folder().path(), &["info", "--json", "disk.img.zst"]).stdout;
+    let size = String::from_utf8(size).unwrap();
+    let size = size.split("\"size\":").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
+    let told = format!(
+        "obento: disk.img.zst@+99999999999: starts past the end of the image, which has {size} bytes\n"
+    );
+    check(&["ls", "disk.img.zst@+99999999999:/"], 2, "", &told);
+}
+
+#[test]
+fn help_that_cannot_be_written_is_a_failure() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let status = command(folder().path(), &["--help"]).stdout(full).status().unwrap();
+    assert_eq!(status.code(), Some(1));
 }
 
 #[test]

@@ -97,7 +97,10 @@ fn write_archive(found: &Found, output: File, options: ExportOptions, context: &
             if report.sockets > 0 {
                 context.note(
                     &found.shown(),
-                    format!("left out {} sockets, which tar cannot hold", report.sockets),
+                    match report.sockets {
+                        1 => "left out a socket, which tar cannot hold".to_owned(),
+                        sockets => format!("left out {sockets} sockets, which tar cannot hold"),
+                    },
                 );
             }
             if report.unlinked > 0 {

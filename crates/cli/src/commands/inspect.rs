@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use clap::Subcommand;
-use obento::{Error, Field, FieldValue, Node, Record, Symlinks, Target, uuid_text};
+use obento::{Error, Field, FieldValue, Ino, Place, Record, Symlinks, Target, uuid_text};
 use serde::Serialize;
 
 use crate::context::Context;
@@ -117,10 +117,16 @@ fn wanted(structure: &Structure, context: &Context) -> Result<Vec<Wanted>, crate
     context.seal();
     let mut wanted = Vec::new();
     for location in opened {
+        // Inodes without a name, such as the journal's, have a number all the same.
+        if let Ok(Location { place: Place::Inode(ino), .. }) = location {
+            let location = location?;
+            wanted.push(Wanted { shown: location.shown(), target: target(structure, ino), location });
+            continue;
+        }
         match location.and_then(|location| location.find(Symlinks::Keep, "cannot inspect")) {
             Ok(found) => wanted.extend(found.into_iter().map(|found| Wanted {
                 shown: found.shown(),
-                target: target(structure, &found.node),
+                target: target(structure, found.node.ino()),
                 location: found.location,
             })),
             Err(report) => context.warn(&report),
@@ -129,10 +135,10 @@ fn wanted(structure: &Structure, context: &Context) -> Result<Vec<Wanted>, crate
     Ok(wanted)
 }
 
-fn target(structure: &Structure, node: &Node) -> Target {
+fn target(structure: &Structure, ino: Ino) -> Target {
     match structure {
-        Structure::Dir { .. } => Target::Directory(node.ino()),
-        _ => Target::Inode(node.ino()),
+        Structure::Dir { .. } => Target::Directory(ino),
+        _ => Target::Inode(ino),
     }
 }
 
@@ -157,6 +163,9 @@ fn show(wanted: &Wanted, context: &Context, out: &mut Output) -> Outcome {
         (Err(Error::NotFound), Target::Group(number)) => failed(&format!("there is no group {number}")),
         (Err(Error::NotFound), Target::Block(number)) => failed(&format!("there is no block {number}")),
         (Err(Error::NotFound), Target::SuperBlock(number)) => failed(&format!("there is no copy {number}")),
+        (Err(Error::NotFound), Target::Inode(ino) | Target::Directory(ino)) => {
+            failed(&format!("there is no inode {ino}"));
+        }
         (Err(Error::NotSupported), Target::Journal) => failed(&"the file system has no journal"),
         (Err(Error::Invalid), Target::Directory(_)) => failed(&Error::NotDirectory),
         (Err(error), _) => failed(&error),

@@ -133,7 +133,8 @@ pub fn decompress(
         None => None,
         Some(error) if decoded == 0 => {
             let format = compression.name();
-            return Err(HostError::Damaged { path: path.into(), format, reason: error.to_string() });
+            let reason = if is_truncation(&error) { "it ends too early".into() } else { error.to_string() };
+            return Err(HostError::Damaged { path: path.into(), format, reason });
         }
         Some(error) if is_truncation(&error) => Some(Incomplete::Truncated { decoded }),
         Some(error) => Some(Incomplete::Damaged { decoded, reason: error.to_string() }),

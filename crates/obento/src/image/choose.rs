@@ -67,6 +67,10 @@ pub fn volume(image: &Image, part: Option<&Part>) -> Result<Volume, OpenError> {
     match part {
         None => only_volume(image),
         Some(Part::Offset(offset)) => {
+            let len = image.device.len();
+            if *offset >= len {
+                return Err(OpenError::PastTheEnd { image: image.path.clone(), offset: *offset, len });
+            }
             let device = Slice::new(image.device.clone(), *offset..u64::MAX)
                 .map_err(|error| OpenError::Unreadable { image: image.path.clone(), error })?;
             open(image, Arc::new(device), part.cloned())

@@ -123,6 +123,16 @@ pub enum OpenError {
         /// What is wrong.
         error: Box<Error>,
     },
+    /// The place that was named lies outside.
+    #[error("{}@+{offset}: starts past the end of the image, which has {len} bytes", shown(image))]
+    PastTheEnd {
+        /// The image.
+        image: PathBuf,
+        /// The place, in bytes.
+        offset: u64,
+        /// The length of the image in bytes.
+        len: u64,
+    },
     /// The driver could not open it by the super block that was asked for.
     #[error(
         "{}: cannot open the {fs_type} file system by the super block at block {block}: {}; {otherwise}",
@@ -268,7 +278,7 @@ struct Choices<'a>(&'a Path, &'a [Content]);
 impl fmt::Display for Choices<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.1 {
-            [] => f.write_str("; the image has no partition table, leave out the `@`"),
+            [] => f.write_str("; the image has no partition table that can be used: leave out the `@`, or write @+OFFSET for what starts at that byte"),
             list => write!(f, "; there are:{}", List(self.0, list)),
         }
     }
