@@ -388,6 +388,13 @@ impl InodeEdit {
         self.stamp(Time::Modify, now);
     }
 
+    /// Sets the hash of the value that an `ea_inode` holds: all 32 bits of its access time, whatever those mean as a
+    /// time.
+    pub fn set_value_hash(&mut self, hash: u32) {
+        self.stamp(Time::Access, Timestamp::new(hash.into(), 0));
+        self.raw.i_atime.set(hash);
+    }
+
     /// `i_version`: the change counter; the low half of the reference count of an `ea_inode`.
     pub fn version(&self) -> u64 {
         let high = self.extra().filter(|extra| reaches(extra.i_extra_isize.get(), 0x9c));

@@ -29,6 +29,7 @@ use crate::allocator::Freed;
 use crate::checksum::Crc;
 use crate::feature::Incompat;
 use crate::inode::Inode;
+use crate::map::APPEND_CREDITS;
 use crate::unit::VolBlock;
 use crate::volume::Volume;
 use crate::writer::{InodeEdit, Writer, cost};
@@ -385,7 +386,7 @@ impl Writer {
             return Ok(places);
         }
         let blocks = u32::try_from(len.div_ceil(self.block_len().max(1))).unwrap_or(u32::MAX);
-        let data = (Credits(1) + cost::RUN) * blocks.saturating_add(2);
+        let data = (Credits(1) + cost::RUN) * blocks + APPEND_CREDITS * 2;
         Ok(places + cost::NEW_INODE + cost::ORPHAN + data + value_cost(&tables))
     }
 }

@@ -8,8 +8,8 @@
 
 use alloc::vec::Vec;
 
-use obento_base::wire::join;
-use obento_base::{DeviceNumber, Error, Feature, FileKind, Ino, Mode, Result, Timestamp};
+use obento_base::wire::{join, split, to_u64, to_usize};
+use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode, Result, Timestamp};
 use obento_driver::NewNode;
 use obento_journal::Txn;
 
@@ -115,7 +115,7 @@ impl Counts {
 }
 
 fn set_count(edit: &mut InodeEdit, count: u64) {
-    let (low, high) = obento_base::wire::split(count);
+    let (low, high) = split(count);
     edit.set_version(low.into());
     edit.stamp(Time::Change, Timestamp::new(high.into(), 0));
 }
@@ -127,7 +127,7 @@ impl Volume {
             let Ok(holder) = self.inode(Ino(**number)) else { return false };
             let mut held = Vec::new();
             if !holder.has(InodeFlags::EA_INODE)
-                || holder.size() != obento_base::wire::to_u64(value.len())
+                || holder.size() != to_u64(value.len())
                 || held.try_reserve_exact(value.len()).is_err()
             {
                 return false;
@@ -163,14 +163,21 @@ impl Writer {
         let root: Inode = self.volume().inode(crate::super_block::ROOT_INO)?;
         let mut edit = self.new_inode(txn, &root, &node)?;
         edit.insert_flags(InodeFlags::EA_INODE);
-        edit.stamp(Time::Access, Timestamp::new(hash.into(), 0));
+        edit.set_value_hash(hash);
         let written = self.write_value(txn, &mut edit, value);
         let ino = u32::try_from(edit.ino().0).map_err(|_| Error::OutOfRange);
         counts.push_new(edit);
         written.and(ino)
     }
 
-    fn write_value(&self, _txn: &mut Txn<'_>, _edit: &mut InodeEdit, _value: &[u8]) -> Result<()> {
-        Err(Error::Unsupported(Feature::Named("a value in an inode of its own")))
+    fn write_value(&self, txn: &mut Txn<'_>, edit: &mut InodeEdit, value: &[u8]) -> Result<()> {
+        for part in value.chunks(to_usize(self.volume().block_size().into()).max(1)) {
+            let (_, taken) = self.append_dir_block(txn, edit)?;
+            let mut block = txn.edit(&taken);
+            block.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
+            block.set_verified();
+        }
+        edit.set_size(to_u64(value.len()));
+        Ok(())
     }
 }

@@ -7,7 +7,7 @@ use obento_base::{FileKind, Result};
 use obento_journal::{Credits, Taken, Tid, Txn};
 
 use crate::allocator::{Allocator, BlockRun, Freed};
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeFlags};
 use crate::map::change::{FileMap, Nodes, cluster_of};
 use crate::map::promise::Run;
 use crate::map::tree::Home;
@@ -51,11 +51,8 @@ impl Writer {
         let nodes = self.node_space(inode, map.new_nodes(), gained.first().map(|run| run.start))?;
         let mut places = nodes.runs.iter().map(|run| run.start);
         map.place_new(|| places.next())?;
-        let freed = if self.is_journalled(inode) || inode.kind() != FileKind::Regular {
-            Freed::Metadata
-        } else {
-            Freed::Data
-        };
+        let is_metadata = inode.kind() != FileKind::Regular || inode.has(InodeFlags::EA_INODE);
+        let freed = if self.is_journalled(inode) || is_metadata { Freed::Metadata } else { Freed::Data };
         Ok(MapChange { map, nodes, gained, lost, freed })
     }
 
