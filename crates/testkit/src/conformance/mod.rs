@@ -56,6 +56,13 @@ pub(crate) fn names_in(fs: &dyn FileSystem, dir: Ino) -> Vec<Vec<u8>> {
     names
 }
 
+/// The names in `dir` but those that were there `before`: a format may start with some of its own.
+pub(crate) fn names_besides(fs: &dyn FileSystem, dir: Ino, before: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut names = names_in(fs, dir);
+    names.retain(|name| !before.contains(name));
+    names
+}
+
 /// A name that is known to be one.
 pub fn name(text: &str) -> &Name {
     Name::new(text.as_bytes()).expect("a literal of the test")

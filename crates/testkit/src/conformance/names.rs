@@ -3,7 +3,9 @@
 use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode};
 use obento_driver::{FileSystem, NewNode};
 
-use super::{attr, dir, file, list, lookup, make, name, names_in, new_node, read, writable, write};
+use super::{
+    attr, dir, file, list, lookup, make, name, names_besides, names_in, new_node, read, writable, write,
+};
 
 const KINDS: [FileKind; 7] = [
     FileKind::Regular,
@@ -62,6 +64,7 @@ pub fn a_symbolic_link_has_its_target_and_an_empty_one_is_invalid(fs: &dyn FileS
 /// `create`: "Errors, the first that holds: NotDirectory; NotFound if `dir` was removed; Exists; ..."
 pub fn create_tests_its_errors_in_order(fs: &dyn FileSystem) {
     let root = fs.root();
+    let before = names_in(fs, root);
     let plain = file(fs, root, "f");
     let removed = removed_dir(fs);
     let empty_link = NewNode { target: b"", ..new_node(FileKind::Symlink) };
@@ -69,7 +72,7 @@ pub fn create_tests_its_errors_in_order(fs: &dyn FileSystem) {
     assert_eq!(create(plain), Err(Error::NotDirectory));
     assert_eq!(create(removed), Err(Error::NotFound));
     assert_eq!(create(root), Err(Error::Exists));
-    assert_eq!(names_in(fs, root), [b"f"]);
+    assert_eq!(names_besides(fs, root, &before), [b"f"]);
     fs.forget(removed);
 }
 

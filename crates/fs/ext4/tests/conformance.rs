@@ -1,0 +1,91 @@
+//! The contract's cases on volumes that are open for changes, over the features that lead other ways through the
+//! driver. When a case is done its volume is closed, opened and closed once more, and
+//! judged by `e2fsck`.
+
+use std::fs::File;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use obento_base::Timestamp;
+use obento_driver::{Access, DataMode, Driver as _, FileSystem, Journalling, OpenOptions};
+use obento_env::FixedClock;
+use obento_ext4::Ext4Driver;
+use obento_host::FileDevice;
+use obento_testkit::oracle::{Oracle, call};
+use obento_testkit::require;
+use tempfile::TempDir;
+
+const LEN: u64 = 32 << 20;
+
+/// A volume that is judged when it goes.
+struct Judged {
+    fs: Arc<dyn FileSystem>,
+    image: PathBuf,
+    _folder: TempDir,
+}
+
+impl Deref for Judged {
+    type Target = dyn FileSystem;
+    fn deref(&self) -> &Self::Target {
+        &*self.fs
+    }
+}
+
+impl Drop for Judged {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        close(&*self.fs);
+        // Once more, so that what the case left without a name is freed as after a crash.
+        close(&*open(&self.image, DataMode::Ordered));
+        call("e2fsck", ["-fn".as_ref(), self.image.as_os_str()]).expect("a sound volume");
+    }
+}
+
+fn empty(arguments: &[&str], mode: DataMode) -> Option<Judged> {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
+        return None;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let image = folder.path().join("image");
+    File::create(&image).and_then(|file| file.set_len(LEN)).expect("room");
+    let arguments = ["-q", "-F", "-N", "500"].iter().chain(arguments).map(|argument| (*argument).into());
+    call("mke2fs", arguments.chain([image.clone().into_os_string()])).expect("the features go together");
+    Some(Judged { fs: open(&image, mode), image, _folder: folder })
+}
+
+fn open(image: &Path, mode: DataMode) -> Arc<dyn FileSystem> {
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        journalling: Journalling { mode, ..Journalling::default() },
+        ..OpenOptions::new(Arc::new(FixedClock(Timestamp::new(1_700_000_000, 1))))
+    };
+    let device = FileDevice::open_writable(image).expect("the image");
+    Ext4Driver.open(Arc::new(device), &options).expect("the features are supported")
+}
+
+fn close(fs: &dyn FileSystem) {
+    fs.writable().expect("it was opened for changes").close().expect("a sound device");
+}
+
+macro_rules! conformance {
+    ($($name:ident: $mode:ident $($argument:literal)*;)*) => {
+        $(mod $name {
+            use obento_driver::DataMode;
+            obento_testkit::writing_conformance!(super::empty(&[$($argument),*], DataMode::$mode));
+        })*
+    };
+}
+
+conformance! {
+    ext4: Ordered "-t" "ext4" "-b" "4096";
+    ext4_1k: Ordered "-t" "ext4" "-b" "1024";
+    data_journal: Journal "-t" "ext4" "-b" "2048";
+    ext2: Ordered "-t" "ext2" "-b" "1024" "-I" "128";
+    ext3: Ordered "-t" "ext3" "-b" "4096";
+    inline_data: Ordered "-t" "ext4" "-b" "4096" "-O" "inline_data,orphan_file";
+    clusters: Ordered "-t" "ext4" "-b" "1024" "-O" "bigalloc,ea_inode" "-C" "8192";
+    crc16: Writeback "-t" "ext4" "-b" "4096" "-O" "^metadata_csum,uninit_bg,^flex_bg,large_dir";
+}
