@@ -54,8 +54,9 @@ impl Writer {
             let nodes = Nodes { volume: self.volume(), inode: &inode };
             let mut map = FileMap::new(&nodes)?;
             let rest = at..blocks.end.min(map.end());
-            let found = map.first_in(&rest)?;
-            let part = match found {
+            // What lies behind the range may own the cluster that the range ends in.
+            let found = map.first_in(&(at..map.end()))?;
+            let part = match found.and_then(|found| found.within(&rest)) {
                 Some(found) if found.range().start == at => {
                     at = found.end();
                     if keep == Keep::Written || found.state == State::Unwritten {

@@ -307,6 +307,20 @@ fn clusters_are_shared_by_the_blocks_of_one_file() {
 }
 
 #[test]
+fn space_that_ends_in_a_cluster_which_the_file_has_shares_it() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
+        return;
+    }
+    let mut rig = Rig::new(&["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "8192"], ORDERED, b"");
+    // Half of the cluster of blocks 128 to 135 is data, and what is allocated ends before that half.
+    rig.write(132 << 10, &[7; 44 << 10]).unwrap();
+    rig.writer.allocate(rig.ino, 14 << 10..129 << 10, Size::Keep).unwrap();
+    rig.judge("allocated");
+    rig.writer.zero_range(rig.ino, 120 << 10..130 << 10, Size::Keep).unwrap();
+    rig.judge("zeroed");
+}
+
+#[test]
 fn block_maps_are_what_was_done_to_them() {
     wild(&["-t", "ext3", "-b", "1024"], ORDERED, b"", 4, 150);
     wild(&["-t", "ext2", "-b", "4096"], ORDERED, b"", 5, 80);
