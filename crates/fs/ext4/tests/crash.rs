@@ -98,7 +98,9 @@ fn campaign_over_all_shapes_and_modes() {
     let number = |name: &str, other| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(other);
     let (states, seed) = (number("OBENTO_CRASH_STATES", 200_000), number("OBENTO_CRASH_SEED", 1));
     let started = Instant::now();
-    let depth = Depth::new(Options::new(seed)).with_only();
+    // To record a plan costs more than to judge a state: many of each.
+    let options = Options { samples: 60, torn: 60, every_subset: 6, ..Options::new(seed) };
+    let depth = Depth::new(options).with_only();
     let mut named = cases(SMALL, &MODES, End::Dropped);
     named.extend(cases(&SMALL[..1], &MODES, End::Closed));
     let seen = Seen::default();

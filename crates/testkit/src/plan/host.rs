@@ -51,7 +51,11 @@ pub fn act_on_host(root: &Path, number: usize, op: &Op) -> io::Result<()> {
             let times = Timestamps { last_access: kept, last_modification: time };
             Ok(rustix::fs::utimensat(CWD, at(path), &times, AtFlags::SYMLINK_NOFOLLOW)?)
         }
-        Op::Fsync(path) => File::open(at(path))?.sync_all(),
+        // Opening a pipe would wait for who writes to it.
+        Op::Fsync(path) => match at(path).symlink_metadata()?.file_type() {
+            kind if kind.is_file() || kind.is_dir() => File::open(at(path))?.sync_all(),
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        },
         Op::Flags(..) | Op::Sync | Op::Hold(_) | Op::Release => Ok(()),
         Op::Write(..) | Op::Append(..) | Op::Truncate(..) | Op::Space(..) => data(root, number, op),
     }
