@@ -338,6 +338,20 @@ fn journalled_data_is_what_was_written() {
 }
 
 #[test]
+fn old_formats_and_large_clusters_are_right_too() {
+    wild(&["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "16384"], DataMode::Journal, b"", 13, 60);
+    wild(&["-t", "ext4", "-b", "2048", "-O", "^metadata_csum,^huge_file", "-I", "128"], ORDERED, b"", 15, 60);
+    wild(&["-t", "ext4", "-b", "4096", "-O", "bigalloc", "-C", "65536"], ORDERED, b"", 16, 60);
+    wild(
+        &["-t", "ext4", "-b", "1024", "-O", "inline_data", "-I", "1024"],
+        DataMode::Journal,
+        b"small",
+        14,
+        60,
+    );
+}
+
+#[test]
 fn small_writes_stay_in_the_inode() {
     if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
         return;
