@@ -40,32 +40,33 @@ fn change(transactions: &Transactions, blocks: u64, round: u32) {
     black_box(txn.commit());
 }
 
+fn two_threads() {
+    let transactions = transactions();
+    let work = |thread: u64| {
+        for round in 0..TIMES {
+            let mut txn = transactions.begin(Credits(16)).unwrap();
+            for number in 0..8 {
+                let taken = txn.take(number * 3 + thread * 1000).unwrap();
+                txn.edit(&taken)[..4].copy_from_slice(&round.to_le_bytes());
+            }
+            txn.commit();
+        }
+    };
+    best("the same with 8 blocks, 2 threads", TIMES, || {
+        std::thread::scope(|scope| {
+            scope.spawn(|| work(0));
+            scope.spawn(|| work(1));
+        });
+    });
+}
+
 fn main() {
     for blocks in [0, 1, 8] {
         let transactions = transactions();
         let name = format!("begin, take and edit {blocks} blocks, commit");
         best(&name, TIMES, || (0..TIMES).for_each(|round| change(&transactions, blocks, round)));
     }
-    for threads in [2] {
-        let transactions = transactions();
-        best(&format!("the same with 8 blocks, {threads} threads"), TIMES, || {
-            std::thread::scope(|scope| {
-                for thread in 0..threads {
-                    let transactions = &transactions;
-                    scope.spawn(move || {
-                        for round in 0..TIMES {
-                            let mut txn = transactions.begin(Credits(16)).unwrap();
-                            for number in 0..8 {
-                                let taken = txn.take(number * 3 + thread * 1000).unwrap();
-                                txn.edit(&taken)[..4].copy_from_slice(&round.to_le_bytes());
-                            }
-                            txn.commit();
-                        }
-                    });
-                }
-            });
-        });
-    }
+    two_threads();
     let transactions = transactions();
     best("read a cached block", TIMES, || {
         for number in 0..TIMES {

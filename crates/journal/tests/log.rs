@@ -315,7 +315,9 @@ fn with_a_thread_full_transactions_and_full_memory_are_its_work() {
         for thread in 0..3 {
             let transactions = &transactions;
             scope.spawn(move || {
-                (0..300).for_each(|round| drop(change(transactions, &[thread * 20 + round % 20], round)));
+                for round in 0..300 {
+                    change(transactions, &[thread * 20 + round % 20], round);
+                }
             });
         }
     });
