@@ -10,6 +10,7 @@ use obento_base::{Error, FileKind, Ino, Name, Result};
 use obento_block::Block;
 use obento_journal::{Taken, Txn};
 
+use super::index::BLOCK_MASK;
 use super::{Body, DirTxn, Grown, Growth, Hit, Home, InlineDir, NewEntry, Room, Shape, Slot, Spot};
 use crate::feature::Incompat;
 use crate::inode::{Inode, InodeFlags};
@@ -187,7 +188,8 @@ impl<'a> DirEdit<'a> {
         if matches!(growth, Growth::Inline) {
             self.grow_inline(txn, name)?;
         } else {
-            let mut growing = Growing { writer: self.writer, txn, inode: &mut self.inode };
+            let mut growing =
+                Growing { writer: self.writer, txn, inode: &mut self.inode, shape: &self.shape };
             if growth.act(&self.shape, &mut growing)? == Grown::Indexed {
                 self.inode.insert_flags(InodeFlags::INDEX);
             }
@@ -259,6 +261,18 @@ struct Growing<'a, 'x, 't> {
     writer: &'a Writer,
     txn: &'x mut Txn<'t>,
     inode: &'x mut InodeEdit,
+    shape: &'x Shape,
+}
+
+impl Growing<'_, '_, '_> {
+    /// How long a directory can be before one more block is too much: what an index can name, or the 32 bits of its
+    /// size that mean anything without `large_dir`.
+    fn size_max(&self) -> u64 {
+        let (sb, size) = (self.writer.volume().super_block(), u64::from(self.shape.block_size));
+        let named = u64::from(BLOCK_MASK).saturating_mul(size);
+        let wide = sb.incompat.contains(Incompat::LARGE_DIR);
+        if wide { named } else { named.min(u64::from(u32::MAX).saturating_sub(size)) }
+    }
 }
 
 impl DirTxn for Growing<'_, '_, '_> {
@@ -269,6 +283,9 @@ impl DirTxn for Growing<'_, '_, '_> {
     }
 
     fn append(&mut self) -> Result<(u32, Taken)> {
+        if self.inode.size() >= self.size_max() {
+            return Err(Error::NoSpace);
+        }
         let (at, taken) = self.writer.append_dir_block(self.txn, self.inode)?;
         Ok((at.0, taken))
     }

@@ -25,7 +25,7 @@ pub(super) const ROOT_TABLE: usize = 32;
 pub(super) const NODE_TABLE: usize = 8;
 pub(super) const ENTRY: usize = size_of::<RawDxEntry>();
 /// The bits of `dx_entry.block` that are a block number (`dx_get_block`).
-const BLOCK_MASK: u32 = 0x0fff_ffff;
+pub(super) const BLOCK_MASK: u32 = 0x0fff_ffff;
 /// `EXT2_HASH_FLAG_INCOMPAT`.
 const FLAG_INCOMPATIBLE: u8 = 1;
 
