@@ -46,8 +46,8 @@ pub use obento_base::{
 };
 pub use obento_block::{BlockDevice, MemDevice};
 pub use obento_driver::{
-    Cookie, DirEntry, Driver, Extent, Fact, Field, FieldValue, FileSystem, Inspect, Limits, Notice, Probe,
-    Record, Replay, Span, StatFs, Target, VolumeInfo,
+    Cookie, DirEntry, Driver, Extent, Fact, Field, FieldValue, FileSystem, Inspect, Limits, NewNode, Notice,
+    Probe, Record, Replay, Span, StatFs, Target, VolumeInfo,
 };
 pub use obento_env::{Clock, FixedClock, SystemClock};
 pub use obento_host::FileId;

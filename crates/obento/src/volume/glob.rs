@@ -14,8 +14,8 @@ use std::ops::ControlFlow;
 use super::Volume;
 use crate::walk::{Order, Step, Walk};
 
-/// More than anyone names by a pattern; a tree walk is for more.
-const MAX_MATCHES: usize = 1 << 20;
+/// More than anyone names by a pattern, and what 128 MiB hold; a tree walk is for more.
+const MAX_MATCHES: usize = 1 << 17;
 
 /// Why a pattern could not be expanded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

@@ -2,6 +2,9 @@
 //!
 //! A directory is read to its end before anything is asked about its entries, and their names lie in one buffer: a
 //! listing of many thousands costs a few allocations.
+//!
+//! Invariant: what is held of one directory, with the text that is written of it, stays within [`BUDGET`]. Of a larger
+//! one the first entries are listed, and it is told.
 
 use std::ops::ControlFlow;
 
@@ -13,6 +16,11 @@ use crate::context::Context;
 use crate::format::colors::{Look, Painter};
 use crate::open::{Found, join};
 use crate::report::Report;
+
+/// Bytes that are held of one directory: more than 200,000 entries with short names.
+pub const BUDGET: usize = 72 << 20;
+/// What the text of an entry takes beside its name.
+const TEXT: usize = 100;
 
 /// A line of the listing.
 pub struct Entry {
@@ -32,12 +40,11 @@ pub struct Entry {
     pub is_dots: bool,
 }
 
-/// What a symbolic link leads to, where that matters.
-#[derive(Clone, Copy)]
+/// What a symbolic link leads to, where that matters: for few entries, and kept small for the others.
 pub enum AtTarget {
     NotAsked,
     Missing,
-    File(Attr),
+    File(Box<Attr>),
 }
 
 impl Entry {
@@ -48,9 +55,9 @@ impl Entry {
 
     /// By what the name is coloured.
     pub fn look(&self, links_as_targets: bool) -> Option<Look> {
-        match (self.at_target, self.attr) {
+        match (&self.at_target, self.attr) {
             (AtTarget::Missing, _) => Some(Look::Orphan),
-            (AtTarget::File(target), _) if links_as_targets => Some(look(&target)),
+            (AtTarget::File(target), _) if links_as_targets => Some(look(target)),
             (_, Some(attr)) => Some(look(&attr)),
             _ => None,
         }
@@ -58,10 +65,10 @@ impl Entry {
 
     /// By what the target's name is coloured.
     pub fn target_look(&self) -> Option<Look> {
-        match self.at_target {
+        match &self.at_target {
             AtTarget::NotAsked => None,
             AtTarget::Missing => Some(Look::Missing),
-            AtTarget::File(target) => Some(look(&target)),
+            AtTarget::File(target) => Some(look(target)),
         }
     }
 }
@@ -82,8 +89,15 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// The entries of a directory, in its own order. Damage within it is told, and costs what it hit.
-    pub fn read(node: &Node, path: &[u8], settings: &Settings, context: &Context) -> Result<Self> {
+    /// The entries of a directory, in its own order, of which at most `budget` bytes are held. Damage within it is told,
+    /// and costs what it hit.
+    pub fn read(
+        node: &Node,
+        path: &[u8],
+        settings: &Settings,
+        context: &Context,
+        budget: usize,
+    ) -> Result<Self> {
         let mut listing = Self {
             names: Vec::new(),
             entries: Vec::new(),
@@ -101,15 +115,26 @@ impl Listing {
             }
             listing.entries.iter_mut().for_each(|entry| entry.is_dots = true);
         }
+        let (mut held, mut is_cut) = (0_usize, false);
         node.read_dir(Cookie::START, &mut |entry: Result<DirEntry<'_>>| {
+            if held > budget {
+                is_cut = true;
+                return ControlFlow::Break(());
+            }
             match entry {
                 Ok(entry) if settings.hide == Hide::Dotted && entry.name.as_bytes().starts_with(b".") => {}
                 Ok(entry) if settings.ignores(entry.name.as_bytes()) => {}
-                Ok(entry) => listing.add(entry.name.as_bytes(), entry.ino, entry.kind),
+                Ok(entry) => {
+                    held += size_of::<Entry>() + TEXT + 2 * entry.name.as_bytes().len();
+                    listing.add(entry.name.as_bytes(), entry.ino, entry.kind);
+                }
                 Err(error) => context.warn(&Report::on("cannot read all of directory", path, error)),
             }
             ControlFlow::Continue(())
         })?;
+        if is_cut {
+            context.warn(&too_large(path, listing.entries.len()));
+        }
         Ok(listing)
     }
 
@@ -232,7 +257,8 @@ impl Listing {
             let entry = &self.entries[at];
             if entry.kind() == Some(FileKind::Symlink) {
                 let target = follow_link(&directory, self.name(entry));
-                self.entries[at].at_target = target.map_or(AtTarget::Missing, AtTarget::File);
+                self.entries[at].at_target =
+                    target.map_or(AtTarget::Missing, |attr| AtTarget::File(Box::new(attr)));
             }
         }
     }
@@ -261,6 +287,48 @@ impl Listing {
     }
 }
 
+/// That a directory has more entries than are held in memory, of which `shown` are shown.
+fn too_large(path: &[u8], shown: usize) -> Report {
+    let cause = format!("it has more entries than are held in memory; the first {shown} are shown");
+    let help = format!("obento find {} -maxdepth 1 names all of them", crate::report::subject(path));
+    Report::on("cannot list all of directory", path, cause).help(help)
+}
+
 fn follow_link(directory: &Node, name: &[u8]) -> Result<Attr> {
     directory.vfs().resolve(directory, name, Symlinks::Follow, &Caller::Owner)?.attr()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use clap::Parser;
+    use obento::{SystemClock, tmpfs};
+
+    use super::*;
+    use crate::cli::Cli;
+    use crate::commands::Command;
+
+    #[test]
+    fn a_directory_that_is_too_large_is_cut_off_and_told() {
+        let volume = Volume::new(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)))));
+        for number in 0..500 {
+            let name = format!("file{number}");
+            let name = obento::Name::new(name.as_bytes()).unwrap();
+            let mode = obento::Mode::new(0o644);
+            let (uid, gid, rdev) = (0, 0, Default::default());
+            let new = obento::NewNode { kind: FileKind::Regular, mode, uid, gid, rdev, target: b"" };
+            volume.vfs().create(&Caller::Owner, &volume.root(), name, &new).unwrap();
+        }
+        let Cli { global, command: Command::Ls(args), .. } = Cli::parse_from(["obento", "ls", "x"]) else {
+            panic!("not ls")
+        };
+        let context = Context::new(global);
+        let settings = Settings::new(&args, &context).unwrap();
+        let read = |budget| Listing::read(&volume.root(), b"x:/", &settings, &context, budget).unwrap();
+        assert_eq!((read(BUDGET).entries.len(), context.status()), (500, 0));
+        let cut = read(20_000).entries.len();
+        assert!((20..200).contains(&cut), "{cut}");
+        assert_eq!(context.status(), 1);
+    }
 }

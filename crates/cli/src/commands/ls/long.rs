@@ -203,7 +203,7 @@ impl Line<'_> {
             _ => out.extend_from_slice(&text),
         }
         if let (Indicator::All | Indicator::Type, super::gather::AtTarget::File(attr)) =
-            (self.settings.indicator, entry.at_target)
+            (self.settings.indicator, &entry.at_target)
             && attr.kind != FileKind::Symlink
         {
             out.extend(mark(attr.kind, attr.mode, self.settings));

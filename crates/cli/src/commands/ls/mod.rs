@@ -67,6 +67,18 @@ struct Pending {
     is_operand: bool,
 }
 
+/// Bytes of directories that wait to be listed.
+const WAITING: usize = 32 << 20;
+/// Directories that were listed and are remembered, so that a circle of them ends.
+const LISTED: usize = 1 << 20;
+
+impl Pending {
+    /// Bytes that it takes, with the node.
+    fn cost(&self) -> usize {
+        256 + self.path.len()
+    }
+}
+
 impl Lister<'_> {
     /// First what is no directory, as one listing; then each directory.
     fn operands(&mut self, found: Vec<Found>, arguments: usize) -> Outcome {
@@ -127,6 +139,7 @@ impl Lister<'_> {
         let path = top.shown();
         let mut pending = vec![Pending { at: top.location, path, node: top.node, is_operand: true }];
         let mut listed: HashSet<Ino> = HashSet::new();
+        let mut held = 0_usize;
         while let Some(directory) = pending.pop() {
             if self.settings.recursive && !listed.insert(directory.node.ino()) {
                 let cause = "the same directory was listed before; the directories run in a circle";
@@ -134,6 +147,14 @@ impl Lister<'_> {
                 continue;
             }
             let below = self.directory(&directory, headers, owners)?;
+            held = held.saturating_sub(directory.cost());
+            let cost: usize = below.iter().map(Pending::cost).sum();
+            if held + cost > WAITING || listed.len() > LISTED {
+                let cause = "too many directories wait to be listed";
+                self.context.warn(&Report::on("cannot list what is below", &directory.path, cause));
+                continue;
+            }
+            held += cost;
             pending.extend(below.into_iter().rev());
         }
         Ok(())
@@ -146,8 +167,8 @@ impl Lister<'_> {
         header: bool,
         owners: &Owners,
     ) -> Result<Vec<Pending>, Stop> {
-        let mut listing = match Listing::read(&directory.node, &directory.path, &self.settings, self.context)
-        {
+        let (node, path) = (&directory.node, &directory.path);
+        let mut listing = match Listing::read(node, path, &self.settings, self.context, gather::BUDGET) {
             Ok(listing) => listing,
             Err(error) => {
                 let report = Report::on("cannot read directory", &directory.path, error);
