@@ -62,13 +62,21 @@ impl Name {
     }
 }
 
-/// Prints the name with control characters, backslashes and bytes that are not UTF-8 as `\xNN`, so that a hostile
-/// name cannot speak to a terminal.
+/// Whether a terminal shows `c` and does nothing else: no control character, nothing that turns the direction of text,
+/// separates lines, or is not to be seen.
+pub fn is_printable(c: char) -> bool {
+    !c.is_control()
+        && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+        && !matches!(c, '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Prints the name with backslashes, what is not [printable](is_printable) and bytes that are not UTF-8 as `\xNN`, so
+/// that a hostile name cannot speak to a terminal.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for c in chunk.valid().chars() {
-                if c.is_control() || c == '\\' {
+                if !is_printable(c) || c == '\\' {
                     let mut utf8 = [0; 4];
                     for b in c.encode_utf8(&mut utf8).bytes() {
                         write!(f, "\\x{b:02x}")?;
@@ -149,5 +157,6 @@ mod tests {
     fn a_hostile_name_prints_without_control_characters() {
         let name = Name::new(b"a\x1b[2J\xff\\\xc2\x9b").unwrap();
         assert_eq!(name.to_string(), r"a\x1b[2J\xff\x5c\xc2\x9b");
+        assert_eq!(Name::new("a\u{202e}b\u{e4}".as_bytes()).unwrap().to_string(), "a\\xe2\\x80\\xaeb\u{e4}");
     }
 }

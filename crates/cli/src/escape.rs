@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+pub use obento::is_printable;
 use unicode_width::UnicodeWidthChar;
 
 /// How to write a name.
@@ -63,14 +64,6 @@ fn is_plain(name: &[u8]) -> bool {
             b.is_ascii_alphanumeric()
                 || matches!(b, b'_' | b'-' | b'.' | b'+' | b'/' | b'@' | b'%' | b',' | b':')
         })
-}
-
-/// Whether a terminal shows `c` and does nothing else.
-pub fn is_printable(c: char) -> bool {
-    !c.is_control()
-        // Directional overrides and isolates, and the separators of lines and paragraphs.
-        && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-        && !matches!(c, '\u{e0000}'..='\u{e0fff}')
 }
 
 #[derive(Clone, Copy)]

@@ -274,6 +274,12 @@ fn a_comparison_reads_like_diff_and_ends_with_0_1_or_2() {
 }
 
 #[test]
+fn a_comparison_names_the_side_that_is_missing() {
+    let told = "obento: cannot compare 'none': cannot open none: No such file or directory\n";
+    check(folder().path(), &["diff", "-r", "disk.img.zst:/etc", "none"], 2, "", told);
+}
+
+#[test]
 fn a_comparison_tells_times_in_the_zone_of_the_person() {
     if !Path::new("/usr/share/zoneinfo/Asia/Tokyo").exists() {
         println!("skipped: no zoneinfo");

@@ -42,7 +42,7 @@ mod xattrs;
 
 pub use obento_base::{
     Attr, Corrupt, DeviceError, DeviceNumber, Errno, Error, Feature, FileFlags, FileKind, Generation, Ino,
-    Mode, Name, NameBuf, NameError, Refusal, Result, Structure, Timestamp,
+    Mode, Name, NameBuf, NameError, Refusal, Result, Structure, Timestamp, is_printable,
 };
 pub use obento_block::{BlockDevice, MemDevice};
 pub use obento_driver::{

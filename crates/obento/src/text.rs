@@ -2,9 +2,11 @@
 
 use std::fmt::{self, Write as _};
 
+use obento_base::is_printable;
+
 use crate::partition::Guid;
 
-/// Bytes that print with control characters, backslashes and what is not UTF-8 as `\xNN`, as
+/// Bytes that print with backslashes, what a terminal acts on and what is not UTF-8 as `\xNN`, as
 /// [`Name`](obento_base::Name) prints.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(&'a [u8]);
@@ -18,7 +20,7 @@ impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for c in chunk.valid().chars() {
-                if c.is_control() || c == '\\' {
+                if !is_printable(c) || c == '\\' {
                     let mut utf8 = [0; 4];
                     c.encode_utf8(&mut utf8).bytes().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
                 } else {
@@ -66,5 +68,6 @@ mod tests {
     fn bytes_of_an_image_cannot_speak_to_a_terminal() {
         let shown = escaped(b"/a\x1b[2J\xff\\\xc2\x9b/\xc3\xa4").to_string();
         assert_eq!(shown, format!("{}/\u{e4}", r"/a\x1b[2J\xff\x5c\xc2\x9b"));
+        assert_eq!(escaped("a\u{202e}b".as_bytes()).to_string(), r"a\xe2\x80\xaeb");
     }
 }

@@ -79,7 +79,8 @@ impl DiffSide {
 }
 
 fn host_entry(path: &Path) -> Result<SourceEntry, HostError> {
-    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    // What is not there is told under the name that was given.
+    let Ok(path) = std::fs::canonicalize(path) else { return SourceDir::open(path)?.as_entry() };
     match (path.is_dir(), path.parent(), path.file_name().map(|name| Name::new(name.as_bytes()))) {
         (false, Some(parent), Some(Ok(name))) => SourceDir::open(parent)?.entry(name),
         _ => SourceDir::open(&path)?.as_entry(),
