@@ -154,12 +154,15 @@ fn a_closed_pipe_ends_the_command_quietly() {
 #[test]
 fn a_full_disk_is_told() {
     let folder = folder();
-    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let output = command(folder.path(), &["cat", "disk.img.zst:/etc/passwd"]).stdout(full).output().unwrap();
-    assert!(
-        String::from_utf8_lossy(&output.stderr).contains("cannot write to standard output: No space left")
-    );
-    assert_eq!(output.status.code(), Some(1));
+    for args in
+        [&["cat", "disk.img.zst:/etc/passwd"][..], &["export", "disk.img.zst"], &["ls", "-m", "disk.img.zst"]]
+    {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = command(folder.path(), args).stdout(full).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(errors.contains("cannot write to standard output: No space left"), "{args:?}: {errors}");
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+    }
 }
 
 #[test]

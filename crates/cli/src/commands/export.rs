@@ -85,6 +85,7 @@ fn start(found: &Found) -> Vec<u8> {
 }
 
 fn write_archive(found: &Found, output: File, options: ExportOptions, context: &Context) -> Outcome {
+    let is_stdout = options.output == ExportOptions::default().output;
     let failure = Rc::default();
     let output = Output { file: output, failure: Rc::clone(&failure) };
     let mut watch = Watch { context, progress: Progress::new(context, "exporting"), prefix: found.shown() };
@@ -92,6 +93,7 @@ fn write_archive(found: &Found, output: File, options: ExportOptions, context: &
     drop(watch);
     match (exported, failure.take()) {
         (_, Some(error)) if error.kind() == io::ErrorKind::BrokenPipe => Err(Stop::Output(error)),
+        (Err(_), Some(error)) if is_stdout => Err(Stop::Output(error)),
         (Err(error), _) => Err(Report::plain(error).into()),
         (Ok((_, report)), _) => {
             if report.sockets > 0 {
