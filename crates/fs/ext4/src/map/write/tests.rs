@@ -231,7 +231,6 @@ impl Rig {
                 let how = if random.below(2) == 0 { Size::Keep } else { Size::Grow };
                 let range = range.start..(range.start + 1 + random.below(50 * block)).min(range.end);
                 if how == Size::Grow {
-                    self.truncate(size).unwrap();
                     let last = aligned(size);
                     if last < size {
                         self.write_blocks(last, size).unwrap();
@@ -243,6 +242,10 @@ impl Rig {
             }
             11 | 12 => {
                 let range = whole(random, block, 40);
+                let last = aligned(size);
+                if range.end > size && last < size {
+                    self.write_blocks(last, size).unwrap();
+                }
                 self.writer.zero_range(self.ino, range.clone(), Size::Grow).unwrap();
                 self.model.resize(size.max(range.end) as usize, 0);
                 self.model[range.start as usize..range.end as usize].fill(0);
