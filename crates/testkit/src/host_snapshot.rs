@@ -1,5 +1,6 @@
 //! The tree of a folder of the host, a mounted volume above all, in the form in which volumes are compared.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -19,8 +20,8 @@ pub fn read(root: &Path) -> Result<Snapshot> {
         let path = entry.path();
         let id = Id { ino: entry.metadata()?.ino(), generation: 0 };
         names.insert(path.strip_prefix(root)?.as_os_str().as_bytes().to_vec(), id);
-        if !objects.contains_key(&id) {
-            objects.insert(id, object(path, id).with_context(|| path.display().to_string())?);
+        if let Entry::Vacant(place) = objects.entry(id) {
+            place.insert(object(path, id).with_context(|| path.display().to_string())?);
         }
     }
     Ok(Snapshot::of(names, objects))

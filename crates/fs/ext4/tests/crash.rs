@@ -116,7 +116,7 @@ fn campaign_over_all_shapes_and_modes() {
         }
         let from = &named[(index * 7919) % named.len()];
         let limits = Limits { ops: 30, ..from.shape.limits() };
-        let end = if index % 4 == 0 { End::Closed } else { End::Dropped };
+        let end = if index.is_multiple_of(4) { End::Closed } else { End::Dropped };
         Some(Case { plan: random(seed * 1_000_000 + index as u64, &limits), end, ..from.clone() })
     };
     println!("seed {seed}");

@@ -452,21 +452,19 @@ fn step(volume: &Volume, model: &mut Model, random: &mut Random) {
                 }
             }
         }
-        3 => match known {
-            Some((ino, is_dir)) => {
-                let linked = volume.link(ino, to.0, &to.1);
-                let expected = match (is_dir, other) {
-                    (true, _) => Err(Error::NotPermitted),
-                    (false, Some(_)) => Err(Error::Exists),
-                    (false, None) => Ok(()),
-                };
-                assert_eq!(linked, expected);
-                if linked.is_ok() {
-                    model.names.insert(to, (ino, false));
-                }
+        3 => {
+            let Some((ino, is_dir)) = known else { return };
+            let linked = volume.link(ino, to.0, &to.1);
+            let expected = match (is_dir, other) {
+                (true, _) => Err(Error::NotPermitted),
+                (false, Some(_)) => Err(Error::Exists),
+                (false, None) => Ok(()),
+            };
+            assert_eq!(linked, expected);
+            if linked.is_ok() {
+                model.names.insert(to, (ino, false));
             }
-            None => {}
-        },
+        }
         4 | 5 => {
             let removed = volume.remove(at.0, &at.1);
             match known {

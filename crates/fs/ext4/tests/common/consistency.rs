@@ -151,7 +151,7 @@ impl<'a> Image<'a> {
     fn has_copy(&self, group: u32) -> bool {
         let power = |base: u32| {
             let mut n = group;
-            while n > 1 && n % base == 0 {
+            while n > 1 && n.is_multiple_of(base) {
                 n /= base;
             }
             n == 1
