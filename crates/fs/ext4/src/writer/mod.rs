@@ -6,7 +6,7 @@
 //!
 //! Invariant: all that can fail comes before the first change of a block. Where that cannot be, what was allocated is
 //! given back in the same transaction, which is then committed.
-//! Invariant: what waits for the commit (group descriptors, super block) is written by [`Kept::before_commit`], in the
+//! Invariant: what waits for the commit (group descriptors, super block) is written by [`Kept`] before it, in the
 //! same transaction as what it counts.
 //! Locking, outermost first: `vfs`'s layouts; [`InodeLocks`], all of them at once; a transaction; then leaves: the
 //! orphan list, groups, the super block, promises, tables of the allocator, cache.
