@@ -350,8 +350,11 @@ impl Writer {
         edit: &mut InodeEdit,
         dead: &mut Dead,
     ) -> Result<()> {
-        let mut known = self.shares().0.lock();
         let inode = edit.inode()?;
+        if has_none(&inode) {
+            return Ok(());
+        }
+        let mut known = self.shares().0.lock();
         let block = self.volume().xattr_block(&inode)?;
         let tables = self.volume().xattr_tables(&inode, block.as_ref())?;
         let none = Tables {
@@ -372,6 +375,9 @@ impl Writer {
 
     /// The credits of [`Self::release_xattrs`].
     pub(crate) fn xattr_release_cost(&self, inode: &Inode) -> Result<Credits> {
+        if has_none(inode) {
+            return Ok(Credits(0));
+        }
         let block = self.volume().xattr_block(inode)?;
         let tables = self.volume().xattr_tables(inode, block.as_ref())?;
         Ok(Credits(1) + cost::RUN + value_cost(&tables))
@@ -389,6 +395,11 @@ impl Writer {
         let data = (Credits(1) + cost::RUN) * blocks + APPEND_CREDITS * 2;
         Ok(places + cost::NEW_INODE + cost::ORPHAN + data + value_cost(&tables))
     }
+}
+
+/// Whether `inode` has no attributes, as most have none.
+fn has_none(inode: &Inode) -> bool {
+    inode.xattr_block().is_none() && Area::in_inode(inode).is_none()
 }
 
 /// What it takes to count all value inodes that `tables` name anew.
