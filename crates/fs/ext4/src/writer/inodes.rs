@@ -123,16 +123,16 @@ impl Writer {
     }
 
     /// Gives an inode back, which has no blocks and no attributes left and is not on the orphan list. Spends
-    /// [`super::cost::FREE_INODE`]. Errors, before anything was changed: Corrupt if it is free already.
+    /// [`super::cost::FREE_INODE`]. Errors, after which it has no name and is still taken: Corrupt if it is free already.
     pub fn free_inode(&self, txn: &mut Txn<'_>, edit: &mut InodeEdit) -> Result<()> {
         let is_directory = edit.kind() == FileKind::Directory;
-        self.allocator().free_inode(txn, edit.ino(), is_directory)?;
         edit.set_links(0);
         edit.set_size(0);
         edit.set_dtime(self.deletion_time());
+        // Before anybody can take it again and store it, which needs no lock.
         self.store_inode(txn, edit);
         self.volume().set_unlinked(edit.ino(), false);
-        Ok(())
+        self.allocator().free_inode(txn, edit.ino(), is_directory)
     }
 
     /// Never a number that could be an inode's, or `e2fsck` takes it for a left-over of the orphan list
