@@ -217,6 +217,16 @@ fn spaces() -> Vec<Plan> {
             vec![space("f", Space::Zero(Size::Keep), 1000, 9500), fsync("f"), write("f", 2000, 100)],
         ),
         plan("zero-range-grow", vec![space("g", Space::Zero(Size::Grow), 300, 20_000), fsync("g")]),
+        plan(
+            "append-over-space-past-the-end",
+            vec![
+                create("n"),
+                space("n", Space::Zero(Size::Keep), 5918, 11_599),
+                Op::Append("n".into(), 577),
+                Op::Append("n".into(), 8099),
+                fsync("n"),
+            ],
+        ),
         plan("collapse", vec![space("f", Space::Collapse, 4096, 8192), fsync("f")]),
         plan("insert", vec![space("f", Space::Insert, 4096, 12_288), fsync("f")]),
     ]

@@ -98,6 +98,9 @@ pub fn cut(case: &Case, depth: &Depth, seen: &Seen, outcome: &Mutex<Outcome>) {
     let journalling = Journalling { mode: case.mode, ..depth.journalling };
     let open =
         |device: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>| volumes::open_with(device, clock, journalling);
+    if depth.only.is_some() {
+        eprint!("{}", case.plan);
+    }
     let subject = Subject {
         open: &open,
         check: &consistency::check,
