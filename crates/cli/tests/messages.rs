@@ -89,6 +89,21 @@ fn what_is_missing_is_named_and_the_rest_is_done() {
 }
 
 #[test]
+fn df_of_a_file_that_is_not_there_says_so_and_tells_the_rest() {
+    let missing = "obento: cannot access 'disk.img.zst:/none': no such file or directory\n";
+    check(&["df", "disk.img.zst:/none"], 1, "", missing);
+    let folder = folder();
+    let both = obento(folder.path(), &["df", "disk.img.zst:/none", "disk.img.zst:/etc/passwd"]);
+    assert_eq!((both.status.code(), String::from_utf8_lossy(&both.stderr).as_ref()), (Some(1), missing));
+    let alone = obento(folder.path(), &["df", "disk.img.zst@1"]);
+    let numbers = |output: &Output| -> Vec<String> {
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines().last().unwrap_or_default().split_whitespace().skip(1).map(str::to_owned).collect()
+    };
+    assert_eq!((numbers(&both), alone.status.code()), (numbers(&alone), Some(0)));
+}
+
+#[test]
 fn a_directory_cannot_be_read_as_a_file() {
     check(
         &["cat", "disk.img.zst:/etc"],

@@ -5,13 +5,14 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
-use obento::{Address, Part, StatFs, Volume};
+use obento::{Address, Part, StatFs, Symlinks, Volume};
 
 use crate::context::Context;
 use crate::escape::width;
 use crate::format::size::{Unit, parse_size};
 use crate::format::{push_left, push_right};
 use crate::json::Line;
+use crate::open::{Location, open};
 use crate::output::{Outcome, Output};
 use crate::report::{Report, printable};
 
@@ -45,6 +46,15 @@ pub struct Args {
 struct Row {
     name: Vec<u8>,
     volume: Rc<Volume>,
+    /// The file that was named, which has to be there.
+    file: Option<Location>,
+}
+
+impl Row {
+    fn new(address: &Address, context: &Context) -> Result<Self, Report> {
+        let volume = context.opener().volume(address, context)?;
+        Ok(Self { name: name(address), volume, file: None })
+    }
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
@@ -59,6 +69,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let mut out = Output::stdout();
     let mut table = Table::new(args);
     for row in &rows {
+        let file = row.file.clone().map(|file| file.find(Symlinks::Follow, "cannot access"));
+        if let Some(Err(report)) = file {
+            context.warn(&report);
+            continue;
+        }
         let usage = match row.volume.statfs() {
             Ok(usage) => usage,
             Err(error) => {
@@ -78,28 +93,30 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     out.finish()
 }
 
-/// The file systems that an operand names: one, or all that its image holds.
+/// The file systems that an operand names: that of a partition or a file, or all that its image holds.
 fn volumes(operand: &OsStr, context: &Context) -> Result<Vec<Row>, Report> {
     let address = Address::parse(operand).map_err(Report::plain)?;
     let image = context.opener().image(&address.image, context)?;
+    if address.place.is_some() {
+        let file = open(operand, context)?;
+        return Ok(vec![Row { name: name(&address), volume: file.volume.clone(), file: Some(file) }]);
+    }
     if address.part.is_some() || image.partitions().is_empty() {
-        let volume = context.opener().volume(&address, context)?;
-        return Ok(vec![Row { name: name(&address), volume }]);
+        return Ok(vec![Row::new(&address, context)?]);
     }
     let contents = image.probe_all();
     let mut rows = Vec::new();
     for content in contents.iter().filter(|content| content.probe().is_some()) {
         let part = content.partition.as_ref().map(|partition| Part::Number(partition.number));
         let address = Address { image: address.image.clone(), part, place: None };
-        match context.opener().volume(&address, context) {
-            Ok(volume) => rows.push(Row { name: name(&address), volume }),
+        match Row::new(&address, context) {
+            Ok(row) => rows.push(row),
             Err(report) => context.warn(&report),
         }
     }
     if rows.is_empty() {
         // The message lists what the partitions hold instead.
-        let volume = context.opener().volume(&address, context)?;
-        rows.push(Row { name: name(&address), volume });
+        rows.push(Row::new(&address, context)?);
     }
     Ok(rows)
 }
