@@ -12,11 +12,12 @@ const DISCARDED: u8 = 0xdd;
 /// One thing done to a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Bytes written at an offset. A discard is the writing of bytes that nobody meant.
+    /// Whole sectors: a disk writes no less, so that of a write of fewer bytes these are what the sectors held after
+    /// it. A discard is the writing of bytes that nobody meant.
     Write {
         /// Byte offset on the device.
         offset: u64,
-        /// What was written.
+        /// What the sectors hold.
         bytes: Arc<[u8]>,
     },
     /// Everything before is on stable storage once this came back.
@@ -50,6 +51,16 @@ impl<D: BlockDevice> RecordDevice<D> {
         std::mem::take(&mut *self.lock())
     }
 
+    /// The sectors that the `len` bytes at `offset` touch, as they are now.
+    fn sectors(&self, offset: u64, len: usize) -> Result<Event> {
+        let sector = u64::from(self.below.sector_size());
+        let start = offset - offset % sector;
+        let end = (offset + len as u64).next_multiple_of(sector).min(self.below.len());
+        let mut bytes = vec![0; usize::try_from(end - start).expect("a test's device is small")];
+        self.below.read_at(start, &mut bytes)?;
+        Ok(Event::Write { offset: start, bytes: bytes.into() })
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Event>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,7 +87,7 @@ impl<D: BlockDevice> BlockDevice for RecordDevice<D> {
         let mut events = self.lock();
         self.below.write_at(offset, buf)?;
         if !buf.is_empty() {
-            events.push(Event::Write { offset, bytes: buf.into() });
+            events.push(self.sectors(offset, buf.len())?);
         }
         Ok(())
     }
@@ -100,14 +111,18 @@ mod tests {
     use obento_block::MemDevice;
 
     #[test]
-    fn events_are_noted_in_order_and_a_discard_spoils_the_bytes() {
+    fn events_are_noted_in_order_by_whole_sectors_and_a_discard_spoils_the_bytes() {
         let device = RecordDevice::new(MemDevice::new(vec![0; 1024]));
         device.write_at(8, &[1, 2]).unwrap();
         device.flush().unwrap();
         device.mark(7);
         device.discard(512..514).unwrap();
-        let write = |offset, bytes: &[u8]| Event::Write { offset, bytes: bytes.into() };
-        let expected = [write(8, &[1, 2]), Event::Flush, Event::Mark(7), write(512, &[DISCARDED; 2])];
+        let write = |sector: u64, at: usize, bytes: &[u8]| {
+            let mut whole = [0; 512];
+            whole[at..at + bytes.len()].copy_from_slice(bytes);
+            Event::Write { offset: sector * 512, bytes: whole.as_slice().into() }
+        };
+        let expected = [write(0, 8, &[1, 2]), Event::Flush, Event::Mark(7), write(1, 0, &[DISCARDED; 2])];
         assert_eq!(device.take_events(), expected);
         let mut buf = [0; 2];
         device.read_at(512, &mut buf).unwrap();
