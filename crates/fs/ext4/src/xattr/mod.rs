@@ -10,7 +10,6 @@ mod area;
 mod block;
 mod change;
 mod hash;
-#[allow(dead_code, reason = "called by what writes inline data")]
 mod inline;
 mod name;
 mod plan;
@@ -30,7 +29,6 @@ use obento_base::{Corrupt, Error, Ino, Result, Structure};
 use obento_block::Block;
 use zerocopy::{FromBytes, IntoBytes};
 
-#[allow(unused_imports, reason = "called by what writes inline data")]
 pub(crate) use inline::{inline_rest_max, with_inline_rest};
 pub(crate) use store::Shares;
 pub(crate) use values::Dead;
