@@ -132,6 +132,7 @@ pub fn main() -> ExitCode {
     let (global, command) = cli.into_parts();
     let context = Context::new(global);
     let stop = command.run(&context).err();
+    context.close();
     if let Some(Stop::Failed(report)) = &stop {
         context.fail(report);
     }

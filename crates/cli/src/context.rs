@@ -11,6 +11,9 @@ use crate::cli::{GlobalOptions, When};
 use crate::open::Opener;
 use crate::report::{Report, printable};
 
+/// The environment variable that forbids changes.
+const READ_ONLY: &str = "OBENTO_READONLY";
+
 /// What a subcommand runs in.
 pub struct Context {
     options: GlobalOptions,
@@ -35,8 +38,24 @@ impl Context {
         self.opener.borrow_mut()
     }
 
-    /// Gives up what a command that only reads has no more use for, once everything is open: a bug in a decoder is then
-    /// of little use to whoever made the image. A kernel that cannot do it is no reason to refuse the work.
+    /// Ends the changes of all images: main does it after every command, and with exit code 0 they are on stable storage.
+    pub fn close(&self) {
+        self.opener().close(|report| self.warn(report));
+    }
+
+    /// Errors: `OBENTO_READONLY` forbids to change `subject`, or anything else.
+    pub fn expect_changes_allowed(&self, subject: &[u8]) -> Result<(), Report> {
+        let forbids = std::env::var_os(READ_ONLY).is_some_and(|value| !value.is_empty() && value != "0");
+        if forbids {
+            let cause = format!("{READ_ONLY} is set, which forbids every change");
+            return Err(Report::on("cannot change", subject, cause).help(format!("unset {READ_ONLY}")));
+        }
+        Ok(())
+    }
+
+    /// Gives up what a command has no more use for once everything is open, be it for reading or for change: a bug in a
+    /// decoder is then of little use to whoever made the image. What is open stays as writable as it is. A kernel that
+    /// cannot do it is no reason to refuse the work.
     pub fn seal(&self) {
         obento::sandbox::enter(obento::sandbox::Rights::Read);
     }

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use obento::{
-    Address, Error, FileId, HostError, Image, Node, OpenError, Operand, Options, Part, Place, Registry,
-    Replay, Symlinks, Unpacking, Volume, is_pattern,
+    Access, Address, Error, FileId, HostError, Image, Node, OpenError, Operand, Options, Part, Place,
+    Registry, Replay, Symlinks, Unpacking, Volume, is_pattern,
 };
 
 use crate::cli::GlobalOptions;
@@ -46,37 +46,66 @@ pub struct Found {
 pub struct Opener {
     registry: Registry,
     images: Vec<Known>,
-    volumes: Vec<(PathBuf, Option<Part>, Rc<Volume>)>,
+    volumes: Vec<KnownVolume>,
 }
 
 /// An open image.
 struct Known {
     path: PathBuf,
+    /// Which file of the host it is, by whatever path.
+    id: Option<FileId>,
     image: Rc<Image>,
     /// Whether its notices were told.
     is_told: bool,
 }
 
+/// An open volume, as one address names it.
+struct KnownVolume {
+    path: PathBuf,
+    part: Option<Part>,
+    access: Access,
+    prefix: Rc<[u8]>,
+    volume: Rc<Volume>,
+}
+
 impl Opener {
     /// The image at `path`, its notices not told: for who shows them in another way.
     pub fn quiet_image(&mut self, path: &Path, context: &Context) -> Result<Rc<Image>, OpenError> {
-        if let Some(known) = self.images.iter().find(|known| known.path == path) {
-            return Ok(known.image.clone());
-        }
-        let image = Rc::new(open_image(path, &self.registry, context)?);
-        self.images.push(Known { path: path.to_owned(), image: image.clone(), is_told: false });
-        Ok(image)
+        self.image_as(path, Access::ReadOnly, context).map(|known| known.image.clone())
     }
 
     /// The image at `path`.
     pub fn image(&mut self, path: &Path, context: &Context) -> Result<Rc<Image>, Report> {
-        let image = self.quiet_image(path, context).map_err(cannot_open)?;
-        let known = self.images.iter_mut().find(|known| known.path == path);
-        if known.is_some_and(|known| !std::mem::replace(&mut known.is_told, true)) {
+        self.told_image(path, Access::ReadOnly, context)
+    }
+
+    fn told_image(&mut self, path: &Path, access: Access, context: &Context) -> Result<Rc<Image>, Report> {
+        let known = self.image_as(path, access, context).map_err(cannot_open)?;
+        if !std::mem::replace(&mut known.is_told, true) {
             let name = path.as_os_str().as_bytes();
-            image.notices().iter().for_each(|notice| context.note(name, notice));
+            known.image.notices().iter().for_each(|notice| context.note(name, notice));
         }
-        Ok(image)
+        Ok(known.image.clone())
+    }
+
+    /// The image at `path`, opened once by whatever path. Errors: InUse if it is to be changed and was opened for
+    /// reading.
+    fn image_as(&mut self, path: &Path, access: Access, context: &Context) -> Result<&mut Known, OpenError> {
+        let id = FileId::of_path(path);
+        let is_it = |known: &Known| known.path == path || id.is_some() && known.id == id;
+        if let Some(index) = self.images.iter().position(is_it) {
+            let known = &mut self.images[index];
+            return match (known.image.access(), access) {
+                (Access::ReadOnly, Access::ReadWrite) => {
+                    Err(OpenError::InUse { image: path.into(), part: None })
+                }
+                _ => Ok(known),
+            };
+        }
+        let image = Rc::new(open_image(path, &self.registry, access, context)?);
+        self.images.push(Known { path: path.to_owned(), id, image, is_told: false });
+        let last = self.images.len() - 1;
+        Ok(&mut self.images[last])
     }
 
     /// The files of the host that all open images are read from.
@@ -84,32 +113,82 @@ impl Opener {
         self.images.iter().flat_map(|known| known.image.host_files()).copied().collect()
     }
 
-    /// The volume that `address` names.
+    /// The volume that `address` names, to be read; if it is open for change already, that one.
     pub fn volume(&mut self, address: &Address, context: &Context) -> Result<Rc<Volume>, Report> {
-        let known =
-            self.volumes.iter().find(|(path, part, _)| *path == address.image && *part == address.part);
-        if let Some((.., volume)) = known {
-            return Ok(volume.clone());
+        self.volume_as(address, Access::ReadOnly, context)
+    }
+
+    /// The volume that `address` names, to be changed. Open what is changed before what is only read: an image is opened
+    /// once. [`Context::close`] ends the changes. Errors: also if changes are forbidden.
+    pub fn volume_for_change(&mut self, address: &Address, context: &Context) -> Result<Rc<Volume>, Report> {
+        let shown = address.image.as_os_str().as_bytes();
+        context.expect_changes_allowed(shown)?;
+        if context.options().no_replay {
+            let cause = "--no-replay shows a state of the past, which nobody can change";
+            return Err(Report::on("cannot change", shown, cause).help("leave it out"));
         }
-        let image = self.image(&address.image, context)?;
-        let volume = Rc::new(image.volume(address.part.as_ref()).map_err(Report::plain)?);
-        let prefix = prefix(address);
+        self.volume_as(address, Access::ReadWrite, context)
+    }
+
+    fn volume_as(
+        &mut self,
+        address: &Address,
+        access: Access,
+        context: &Context,
+    ) -> Result<Rc<Volume>, Report> {
+        let serves = |known: &&KnownVolume| {
+            known.path == address.image
+                && known.part == address.part
+                && (known.access == access || access == Access::ReadOnly)
+        };
+        if let Some(known) = self.volumes.iter().find(serves) {
+            return Ok(known.volume.clone());
+        }
+        let image = self.told_image(&address.image, access, context)?;
+        let part = address.part.as_ref();
+        let volume = match access {
+            Access::ReadOnly => image.volume_to_read(part),
+            Access::ReadWrite => image.volume(part),
+        };
+        let volume = Rc::new(volume.map_err(Report::plain)?);
+        let prefix: Rc<[u8]> = prefix(address).into();
         for notice in volume.info().notices {
-            context.note(prefix.strip_suffix(b":").unwrap_or(&prefix), crate::report::notice(&notice));
+            let shown = prefix.strip_suffix(b":").unwrap_or(&prefix);
+            context.note(shown, crate::report::notice(&notice, access));
         }
-        self.volumes.push((address.image.clone(), address.part.clone(), volume.clone()));
+        let (path, part) = (address.image.clone(), address.part.clone());
+        self.volumes.push(KnownVolume { path, part, access, prefix, volume: volume.clone() });
         Ok(volume)
+    }
+
+    /// Ends the changes of all volumes; each failure goes to `failed`.
+    pub fn close(&self, failed: impl Fn(&Report)) {
+        for known in self.volumes.iter().filter(|known| known.volume.is_writable()) {
+            if let Err(error) = known.volume.close() {
+                let shown = known.prefix.strip_suffix(b":").unwrap_or(&known.prefix);
+                failed(
+                    &Report::on("cannot bring the changes to stable storage in", shown, error)
+                        .help("check the disk that the image lies on; the image is as after a power cut"),
+                );
+            }
+        }
     }
 }
 
 /// Opens an image, with a progress bar where it has to be unpacked for long.
-fn open_image(path: &Path, registry: &Registry, context: &Context) -> Result<Image, OpenError> {
+fn open_image(
+    path: &Path,
+    registry: &Registry,
+    access: Access,
+    context: &Context,
+) -> Result<Image, OpenError> {
     let meter = Arc::new(Mutex::new(Meter::new(context, "unpacking")));
     let (shared, name) = (meter.clone(), path.as_os_str().as_bytes().to_vec());
     let on_unpacking = move |unpacking: Unpacking| {
         shared.lock().unwrap_or_else(PoisonError::into_inner).update(unpacking.read, unpacking.total, &name);
     };
-    let options = Options { on_unpacking: Some(Arc::new(on_unpacking)), ..options(context.options()) };
+    let on_unpacking: Option<Arc<dyn Fn(Unpacking) + Send + Sync>> = Some(Arc::new(on_unpacking));
+    let options = Options { access, on_unpacking, ..options(context.options()) };
     let opened = Image::open(path, registry, &options);
     meter.lock().unwrap_or_else(PoisonError::into_inner).finish();
     opened
@@ -162,21 +241,38 @@ pub fn open_file(argument: &OsStr, context: &Context) -> Result<Opened, Report> 
     match Operand::parse(argument).map_err(Report::plain)? {
         Operand::Stdio => Ok(Opened::Stdio),
         Operand::Image(address) => open_address(address, context).map(Opened::Image),
-        Operand::Host(path) => {
-            let shown = path.as_os_str().as_bytes();
-            let example = String::from_utf8_lossy(shown).into_owned();
-            Err(Report::on("cannot open", shown, "this names no file in an image").help(format!(
-                "name one after the image: {}",
-                crate::report::subject(format!("{example}:/PATH"))
-            )))
-        }
+        Operand::Host(path) => Err(no_file("cannot open", path.as_os_str().as_bytes())),
     }
+}
+
+/// Opens what `argument` names, to be changed. What names no file in an image is refused, so that a forgotten `:/` costs
+/// nobody a file of the host. [`Context::close`] ends the changes.
+#[allow(dead_code, reason = "the commands that change follow")]
+pub fn open_for_change(argument: &OsStr, context: &Context) -> Result<Location, Report> {
+    match Operand::parse(argument).map_err(Report::plain)? {
+        Operand::Image(address) if address.place.is_some() => {
+            let volume = context.opener().volume_for_change(&address, context)?;
+            Ok(location(volume, address))
+        }
+        Operand::Stdio => Err(Report::new("cannot change standard input", "this names no file in an image")),
+        Operand::Image(_) | Operand::Host(_) => Err(no_file("cannot change", argument.as_bytes())),
+    }
+}
+
+fn no_file(action: &str, shown: &[u8]) -> Report {
+    let example = format!("{}:/PATH", String::from_utf8_lossy(shown));
+    Report::on(action, shown, "this names no file in an image")
+        .help(format!("name one after the image: {}", crate::report::subject(example)))
 }
 
 fn open_address(address: Address, context: &Context) -> Result<Location, Report> {
     let volume = context.opener().volume(&address, context)?;
+    Ok(location(volume, address))
+}
+
+fn location(volume: Rc<Volume>, address: Address) -> Location {
     let prefix = prefix(&address).into();
-    Ok(Location { volume, place: address.place.unwrap_or(Place::Path(b"/".to_vec())), prefix })
+    Location { volume, place: address.place.unwrap_or(Place::Path(b"/".to_vec())), prefix }
 }
 
 /// Opens all of `arguments`, gives up rights, and finds what they name. Each failure goes to `failed`, and the rest goes

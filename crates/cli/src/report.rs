@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use obento::{Notice, uuid_text};
+use obento::{Access, Notice, uuid_text};
 
 use crate::escape::{Style, escape};
 
@@ -64,8 +64,8 @@ pub fn printable(name: &[u8]) -> String {
     String::from_utf8_lossy(&escape(name, Style::Backslash)).into_owned()
 }
 
-/// What a person should know about a volume, and what follows from it.
-pub fn notice(notice: &Notice) -> String {
+/// What a person should know about a volume that was opened so, and what follows from it.
+pub fn notice(notice: &Notice, access: Access) -> String {
     match notice {
         Notice::Damaged(error) => format!("damaged: {error}; the rest is shown"),
         Notice::BackupSuperBlock { block } => {
@@ -76,10 +76,11 @@ pub fn notice(notice: &Notice) -> String {
         ),
         Notice::Replayed { transactions } => {
             let s = if *transactions == 1 { "" } else { "s" };
-            format!(
-                "not unmounted cleanly: {transactions} transaction{s} of the journal replayed in memory \
-                 (--no-replay shows the state before)"
-            )
+            let how = match access {
+                Access::ReadOnly => "replayed in memory (--no-replay shows the state before)",
+                Access::ReadWrite => "replayed",
+            };
+            format!("not unmounted cleanly: {transactions} transaction{s} of the journal {how}")
         }
         Notice::NotReplayed => "not unmounted cleanly: this is the state before the journal".to_owned(),
         Notice::ReplayFailed(error) => {

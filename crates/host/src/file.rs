@@ -34,6 +34,11 @@ impl FileId {
         Ok(Self::of(&stat))
     }
 
+    /// That of what `path` leads to, if it can be told.
+    pub fn of_path(path: &Path) -> Option<Self> {
+        rustix::fs::stat(path).ok().map(|stat| Self::of(&stat))
+    }
+
     pub(crate) fn of(stat: &rustix::fs::Stat) -> Self {
         match kind_of(stat) {
             Some(FileKind::BlockDevice) => Self { dev: stat.st_rdev, ino: 0 },

@@ -46,8 +46,9 @@ pub use obento_base::{
 };
 pub use obento_block::{BlockDevice, MemDevice};
 pub use obento_driver::{
-    Cookie, DirEntry, Driver, Extent, Fact, Field, FieldValue, FileSystem, Inspect, Limits, NewNode, Notice,
-    Probe, Record, Replay, Span, StatFs, Target, VolumeInfo,
+    Access, Cookie, DataMode, DirEntry, Driver, Extent, Fact, Field, FieldValue, FileSystem, Inspect,
+    Journalling, Limits, NewNode, Notice, Probe, Record, RenameFlags, Replay, SetAttr, Size, Span, StatFs,
+    Target, TimeChange, VolumeInfo, XattrMode,
 };
 pub use obento_env::{Clock, FixedClock, SystemClock};
 pub use obento_host::FileId;

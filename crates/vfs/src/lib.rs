@@ -51,5 +51,5 @@ pub use access::{Caller, Want};
 pub use file::{File, Handle, Handles, OpenFlags};
 pub use node::Node;
 pub use read::Run;
-pub use vfs::{Atime, Config, Vfs};
+pub use vfs::{Atime, Config, Vfs, WeakVfs};
 pub use walk::{Last, Symlinks};

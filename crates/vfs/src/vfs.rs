@@ -1,6 +1,6 @@
 //! One open volume and what is shared among all who use it.
 
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use core::fmt;
 
 use obento_base::{Error, Ino, Result};
@@ -46,6 +46,17 @@ impl Default for Config {
 #[derive(Clone)]
 pub struct Vfs(pub(crate) Arc<Shared>);
 
+/// A [`Vfs`] as long as anybody else has it, or a node of it.
+#[derive(Clone)]
+pub struct WeakVfs(Weak<Shared>);
+
+impl WeakVfs {
+    /// The volume, if it is still open.
+    pub fn upgrade(&self) -> Option<Vfs> {
+        self.0.upgrade().map(Vfs)
+    }
+}
+
 pub(crate) struct Shared {
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) limits: Limits,
@@ -78,6 +89,11 @@ impl Vfs {
             config,
             fs,
         }))
+    }
+
+    /// Names the volume without keeping it open.
+    pub fn downgrade(&self) -> WeakVfs {
+        WeakVfs(Arc::downgrade(&self.0))
     }
 
     /// The file system below. To read only: changes go through the `Vfs`.

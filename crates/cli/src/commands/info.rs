@@ -6,7 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
 use obento::partition::Partition;
-use obento::{Address, Content, Holds, Image, Part, StatFs, Volume, VolumeInfo, human_size, uuid_text};
+use obento::{
+    Access, Address, Content, Holds, Image, Part, StatFs, Volume, VolumeInfo, human_size, uuid_text,
+};
 
 use crate::context::Context;
 use crate::json::Line;
@@ -210,7 +212,7 @@ fn file_system_text(out: &mut impl Write, indent: usize, found: &Found) -> io::R
     }
     fact(out, indent, "state", &info.state)?;
     for notice in &info.notices {
-        fact(out, indent, "note", &report::notice(notice))?;
+        fact(out, indent, "note", &report::notice(notice, Access::ReadOnly))?;
     }
     if let Some(stat) = stat {
         let block = u64::from(stat.block_size);
@@ -293,7 +295,8 @@ fn file_system_json(line: Line, found: &Found) -> Line {
     if let Some(uuid) = info.probe.uuid {
         line = line.field("uuid", uuid_text(uuid));
     }
-    let notices: Vec<_> = info.notices.iter().map(report::notice).collect();
+    let notices: Vec<_> =
+        info.notices.iter().map(|notice| report::notice(notice, Access::ReadOnly)).collect();
     line = line.field("state", &info.state).field("notices", notices).field("features", &info.features);
     if let Some(stat) = stat {
         line = line

@@ -1,11 +1,13 @@
 //! Which file system of an image is meant.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use obento_base::Error;
-use obento_block::{BlockDevice, Slice};
-use obento_driver::{Driver, Notice, OpenOptions};
+use obento_block::BlockDevice;
+use obento_driver::{Access, Driver, Notice, OpenOptions};
 
+use super::opened::NotOpened;
 use super::{Content, Holds, Image, Looks, OpenError, Otherwise};
 use crate::partition::{Partition, Scheme, Table};
 use crate::{Part, Volume};
@@ -16,7 +18,7 @@ const SECTOR: u64 = 512;
 /// What the device and each partition hold. The whole device is left out where partitions hold something.
 pub fn contents(image: &Image) -> Vec<Content> {
     let of = |partition: &Partition| {
-        let holds = match image.slice(partition) {
+        let holds = match image.bytes(&partition.range()) {
             Ok(_) if partition.kind.is_container() => Holds::Partitions,
             Ok(device) => holds(image, &*device),
             Err(error) => Holds::Unreadable(error),
@@ -57,57 +59,51 @@ pub fn count_in_large_sectors(image: &mut Image) {
 
 fn any_file_system(image: &Image) -> bool {
     image.partitions().iter().any(|partition| {
-        let device = image.slice(partition);
+        let device = image.bytes(&partition.range());
         device.is_ok_and(|device| matches!(image.registry.probe(&*device), Ok(Some(_))))
     })
 }
 
 /// Opens the file system that `part` names, or the only one.
-pub fn volume(image: &Image, part: Option<&Part>) -> Result<Volume, OpenError> {
+pub fn volume(image: &Image, part: Option<&Part>, access: Access) -> Result<Volume, OpenError> {
     match part {
-        None => only_volume(image),
+        None => only_volume(image, access),
         Some(Part::Offset(offset)) => {
             let len = image.device.len();
             if *offset >= len {
                 return Err(OpenError::PastTheEnd { image: image.path.clone(), offset: *offset, len });
             }
-            let device = Slice::new(image.device.clone(), *offset..u64::MAX)
-                .map_err(|error| OpenError::Unreadable { image: image.path.clone(), error })?;
-            open(image, Arc::new(device), part.cloned())
+            open(image, *offset..len, part.cloned(), access)
         }
         Some(part) => {
             let partition = find(image, part)?;
-            open_partition(image, &partition, Some(part.clone()))
+            open(image, partition.range(), Some(part.clone()), access)
         }
     }
 }
 
-fn open_partition(image: &Image, partition: &Partition, part: Option<Part>) -> Result<Volume, OpenError> {
-    let device = image.slice(partition);
-    let device = device.map_err(|error| OpenError::Unreadable { image: image.path.clone(), error })?;
-    open(image, device, part)
-}
-
-fn only_volume(image: &Image) -> Result<Volume, OpenError> {
+fn only_volume(image: &Image, access: Access) -> Result<Volume, OpenError> {
     let list = contents(image);
     let mut known = list.iter().filter(|content| content.probe().is_some());
     match (known.next(), known.next()) {
         (Some(_), Some(_)) => Err(OpenError::SeveralFileSystems { image: image.path.clone(), list }),
-        (Some(Content { partition: Some(partition), .. }), None) => open_partition(image, partition, None),
-        _ if image.partitions().is_empty() || list.iter().any(|content| content.partition.is_none()) => {
-            open(image, image.device.clone(), None)
+        (Some(Content { partition: Some(partition), .. }), None) => {
+            open(image, partition.range(), None, access)
         }
-        _ => rescue_only(image, list),
+        _ if image.partitions().is_empty() || list.iter().any(|content| content.partition.is_none()) => {
+            open(image, 0..image.device.len(), None, access)
+        }
+        _ => rescue_only(image, list, access),
     }
 }
 
 /// With no partition recognised, the only one that opens all the same (by a copy of its super block) is meant.
-fn rescue_only(image: &Image, list: Vec<Content>) -> Result<Volume, OpenError> {
+fn rescue_only(image: &Image, list: Vec<Content>, access: Access) -> Result<Volume, OpenError> {
     let unknown = list.iter().filter(|content| may_be_damaged(&content.holds));
-    let devices = unknown.filter_map(|content| image.slice(content.partition.as_ref()?).ok());
-    let mut opened = devices.filter_map(|device| rescue(image, &device));
-    match (opened.next(), opened.next()) {
-        (Some(volume), None) => Ok(volume),
+    let ranges = unknown.filter_map(|content| content.partition.as_ref()).map(Partition::range);
+    let mut rescued = ranges.filter_map(|range| rescuer(image, &range).map(|driver| (range, driver)));
+    match (rescued.next(), rescued.next()) {
+        (Some((range, driver)), None) => open_with(image, range, driver, None, access),
         (Some(_), Some(_)) => Err(OpenError::SeveralFileSystems { image: image.path.clone(), list }),
         _ => Err(OpenError::NoneOfThese { image: image.path.clone(), list }),
     }
@@ -118,48 +114,59 @@ fn may_be_damaged(holds: &Holds) -> bool {
     matches!(holds, Holds::Other(looks) if looks.may_be_anything())
 }
 
-/// Opens what fills `device`: by its signature, by the type that was asked for, or by a copy of its super block.
-fn open(image: &Image, device: Arc<dyn BlockDevice>, part: Option<Part>) -> Result<Volume, OpenError> {
+/// Opens what fills `range`: by its signature, by the type that was asked for, or by a copy of its super block.
+fn open(image: &Image, range: Range<u64>, part: Option<Part>, access: Access) -> Result<Volume, OpenError> {
     if let Some(driver) = forced(image) {
-        let fs_type = driver.names().first().copied().unwrap_or_default();
-        let opened = image.open_volume(device.clone(), driver);
-        return opened.map_err(|error| failed(image, &device, driver, part, fs_type, error));
+        return open_with(image, range, driver, part, access);
     }
     let unreadable = |error| OpenError::Unreadable { image: image.path.clone(), error };
-    match image.registry.probe(&*device).map_err(unreadable)? {
-        Some((driver, probe)) => {
-            let opened = image.open_volume(device.clone(), driver);
-            opened.map_err(|error| failed(image, &device, driver, part, probe.fs_type, error))
-        }
-        None => {
-            let looks = Looks::of(&*device).map_err(unreadable)?;
-            let rescued = looks.may_be_anything().then(|| rescue(image, &device)).flatten();
-            rescued.ok_or_else(|| OpenError::NoFileSystem {
-                image: image.path.clone(),
-                part: part.clone(),
-                looks,
-            })
-        }
+    let device = image.bytes(&range).map_err(unreadable)?;
+    if let Some((driver, _)) = image.registry.probe(&*device).map_err(unreadable)? {
+        return open_with(image, range, driver, part, access);
+    }
+    let looks = Looks::of(&*device).map_err(unreadable)?;
+    match looks.may_be_anything().then(|| rescuer(image, &range)).flatten() {
+        Some(driver) => open_with(image, range, driver, part, access),
+        None => Err(OpenError::NoFileSystem { image: image.path.clone(), part, looks }),
     }
 }
 
-/// Why `driver` did not open what fills `device`.
-fn failed(
+/// Opens what fills `range` with `driver`.
+fn open_with(
     image: &Image,
-    device: &Arc<dyn BlockDevice>,
+    range: Range<u64>,
     driver: &Arc<dyn Driver>,
     part: Option<Part>,
-    fs_type: &'static str,
+    access: Access,
+) -> Result<Volume, OpenError> {
+    image.open_volume(&range, driver, access).map_err(|reason| match reason {
+        NotOpened::Driver(error) => failed(image, &range, driver, part, error),
+        NotOpened::InUse => OpenError::InUse { image: image.path.clone(), part },
+    })
+}
+
+/// Why `driver` did not open what fills `range`.
+fn failed(
+    image: &Image,
+    range: &Range<u64>,
+    driver: &Arc<dyn Driver>,
+    part: Option<Part>,
     error: Error,
 ) -> OpenError {
     let (path, error) = (image.path.clone(), Box::new(error));
+    let Ok(device) = image.bytes(range) else { return OpenError::Unreadable { image: path, error: *error } };
+    let name = driver.names().first().copied().unwrap_or_default();
+    let fs_type = match driver.probe(&*device) {
+        Ok(Some(probe)) if image.options.fs_type.is_none() => probe.fs_type,
+        _ => name,
+    };
     let Some(block) = image.options.super_block else {
         return OpenError::Volume { image: path, part, fs_type, error };
     };
     // No format counts in blocks of less than a sector.
     let is_outside = block.checked_mul(SECTOR).is_none_or(|start| start >= device.len());
     let ends = is_outside.then(|| device.len());
-    let otherwise = otherwise(image, device, driver);
+    let otherwise = otherwise(image, &device, driver);
     OpenError::SuperBlock { image: path, part, fs_type, block, ends, error, otherwise }
 }
 
@@ -180,15 +187,16 @@ fn forced(image: &Image) -> Option<&Arc<dyn Driver>> {
     image.options.fs_type.as_ref().and_then(|name| image.registry.find(name))
 }
 
-/// Opens a file system that no signature tells of.
-fn rescue(image: &Image, device: &Arc<dyn BlockDevice>) -> Option<Volume> {
-    let drivers = image.registry.drivers().iter();
-    let mut opened = drivers.filter_map(|driver| image.open_volume(device.clone(), driver).ok());
+/// The driver that opens a file system that no signature tells of.
+fn rescuer<'i>(image: &'i Image, range: &Range<u64>) -> Option<&'i Arc<dyn Driver>> {
     // A driver that opens what has no signature of its own must say by what.
-    opened.find(|volume| {
-        let notices = volume.info().notices;
-        image.options.super_block.is_some()
-            || notices.iter().any(|notice| matches!(notice, Notice::BackupSuperBlock { .. }))
+    image.registry.drivers().iter().find(|driver| {
+        let opened = image.open_volume(range, driver, Access::ReadOnly);
+        let is_told = |volume: Volume| {
+            let notices = volume.info().notices;
+            notices.iter().any(|notice| matches!(notice, Notice::BackupSuperBlock { .. }))
+        };
+        opened.is_ok_and(|volume| image.options.super_block.is_some() || is_told(volume))
     })
 }
 

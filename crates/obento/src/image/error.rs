@@ -32,6 +32,47 @@ pub enum OpenError {
         /// The image.
         image: PathBuf,
     },
+    /// The host lets it be read at most.
+    #[error(
+        "{}: not allowed to change it; check who owns it and its permissions (`ls -l`), or ask as a user who may",
+        shown(image)
+    )]
+    NotChangeable {
+        /// The image.
+        image: PathBuf,
+    },
+    /// The host's file system is mounted read-only.
+    #[error(
+        "{}: lies on a file system that is mounted read-only; copy it to another place, or remount that one",
+        shown(image)
+    )]
+    ReadOnlyHost {
+        /// The image.
+        image: PathBuf,
+    },
+    /// It is packed in what can only be read.
+    #[error(
+        "{}: is packed as {layer}, which obento reads but does not change; unpack it first: {}",
+        shown(image),
+        Unpack(image, layer)
+    )]
+    Packed {
+        /// The image.
+        image: PathBuf,
+        /// In what.
+        layer: &'static str,
+    },
+    /// This process has the volume, or a part of it, open in a way that excludes what was asked.
+    #[error(
+        "{}: is in use in this process: what is changed can be open only once; close it first",
+        At(image, part)
+    )]
+    InUse {
+        /// The image.
+        image: PathBuf,
+        /// Which part of it.
+        part: Option<Part>,
+    },
     /// The host cannot open it, or what contains it cannot be unpacked.
     #[error(transparent)]
     Host(#[from] HostError),
@@ -206,6 +247,20 @@ fn advice(error: &Error) -> &'static str {
         Error::Device(_) => "; the image may be cut short: compare its size with the original's",
         Error::Unsupported(_) => "; mount it with Linux to read it",
         Error::Refused(_) => "",
+    }
+}
+
+/// How to unpack an image.
+struct Unpack<'a>(&'a Path, &'a str);
+
+impl fmt::Display for Unpack<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let image = shown(self.0);
+        match self.1 {
+            "qcow2" => write!(f, "qemu-img convert -O raw {image} plain.img"),
+            "gzip" => write!(f, "gzip -dc {image} > plain.img"),
+            layer => write!(f, "{layer} -dc {image} > plain.img"),
+        }
     }
 }
 

@@ -9,18 +9,20 @@
 
 mod choose;
 mod error;
+mod opened;
 mod options;
 mod signature;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use obento_base::Error;
 use obento_block::{BlockDevice, Slice};
-use obento_driver::{Driver, OpenOptions};
+use obento_driver::Access;
 use obento_host::compressed::{Compression, Incomplete, decompress};
 use obento_host::qcow2::{Qcow2Device, References, is_qcow2};
 use obento_host::{FileDevice, FileId, HostError};
@@ -28,6 +30,7 @@ use obento_host::{FileDevice, FileId, HostError};
 use crate::partition::{Partition, Table, TableNotice};
 use crate::{Part, Registry, Volume};
 pub use error::{Content, Holds, OpenError, Otherwise};
+use opened::Opened;
 pub use options::Options;
 pub use signature::Looks;
 
@@ -80,6 +83,7 @@ pub struct Image {
     options: Options,
     journal: Option<Arc<dyn BlockDevice>>,
     host_files: Vec<FileId>,
+    opened: Arc<Opened>,
 }
 
 impl Image {
@@ -98,7 +102,7 @@ impl Image {
     /// ```
     pub fn open(path: &Path, registry: &Registry, options: &Options) -> Result<Self, OpenError> {
         check_type(registry, options)?;
-        let file = open_file(path)?;
+        let file = open_file(path, options.access)?;
         let id = file.file_id();
         let mut image = Self::on_device(path, Arc::new(file), registry, options)?;
         image.host_files.push(id);
@@ -116,7 +120,7 @@ impl Image {
         if device.is_empty() {
             return Err(OpenError::Empty { image: path.into() });
         }
-        let journal = options.journal.as_deref().map(open_file).transpose()?;
+        let journal = options.journal.as_deref().map(|path| open_file(path, options.access)).transpose()?;
         let mut image = Self {
             path: path.into(),
             layers: Vec::new(),
@@ -127,6 +131,7 @@ impl Image {
             options: options.clone(),
             host_files: journal.iter().map(FileDevice::file_id).collect(),
             journal: journal.map(|journal| Arc::new(journal) as Arc<dyn BlockDevice>),
+            opened: Arc::default(),
         };
         while image.unpack()? {}
         image.find_table();
@@ -173,20 +178,30 @@ impl Image {
         choose::contents(self)
     }
 
-    /// Opens the file system that `part` names; without a name the only one. Errors say what there is instead.
+    /// Opens the file system that `part` names; without a name the only one. To be changed, if the image was opened
+    /// for that; one that is open for change already is answered again, and is the same. Errors say what there is
+    /// instead.
     pub fn volume(&self, part: Option<&Part>) -> Result<Volume, OpenError> {
-        choose::volume(self, part)
+        choose::volume(self, part, self.options.access)
     }
 
-    /// Opens what fills `device` with the drivers of this image.
-    fn open_volume(&self, device: Arc<dyn BlockDevice>, driver: &Arc<dyn Driver>) -> Result<Volume, Error> {
-        let options = OpenOptions { journal: self.journal.clone(), ..self.options.for_driver() };
-        driver.open(device, &options).map(Volume::new)
+    /// [`volume`](Self::volume), but not a byte of it is changed, even if the image was opened for that; what is open
+    /// for change already is answered as it is.
+    pub fn volume_to_read(&self, part: Option<&Part>) -> Result<Volume, OpenError> {
+        choose::volume(self, part, Access::ReadOnly)
     }
 
-    /// The bytes of `partition` as a device.
-    fn slice(&self, partition: &Partition) -> Result<Arc<dyn BlockDevice>, Error> {
-        Ok(Arc::new(Slice::new(self.device.clone(), partition.start..partition.end())?))
+    /// Whether it was opened for change.
+    pub fn access(&self) -> Access {
+        self.options.access
+    }
+
+    /// The bytes of `range` as a device.
+    fn bytes(&self, range: &Range<u64>) -> Result<Arc<dyn BlockDevice>, Error> {
+        if *range == (0..self.device.len()) {
+            return Ok(self.device.clone());
+        }
+        Ok(Arc::new(Slice::new(self.device.clone(), range.clone())?))
     }
 
     /// Takes one layer off. Answers whether there was one.
@@ -198,6 +213,10 @@ impl Image {
         let compression = Compression::detect(&start);
         if compression.is_none() && !is_qcow2(&start) {
             return Ok(false);
+        }
+        if self.options.access == Access::ReadWrite {
+            let layer = compression.map_or("qcow2", Compression::name);
+            return Err(OpenError::Packed { image: self.path.clone(), layer });
         }
         if self.layers.len() == MAX_LAYERS {
             return Err(OpenError::Nested { image: self.path.clone(), limit: MAX_LAYERS });
@@ -263,14 +282,21 @@ fn check_type(registry: &Registry, options: &Options) -> Result<(), OpenError> {
     }
 }
 
-fn open_file(path: &Path) -> Result<FileDevice, OpenError> {
-    FileDevice::open(path).map_err(|error| host_error(path, error))
+fn open_file(path: &Path, access: Access) -> Result<FileDevice, OpenError> {
+    let opened = match access {
+        Access::ReadOnly => FileDevice::open(path),
+        Access::ReadWrite => FileDevice::open_writable(path),
+    };
+    opened.map_err(|error| host_error(path, access, error))
 }
 
-fn host_error(path: &Path, error: HostError) -> OpenError {
+fn host_error(path: &Path, access: Access, error: HostError) -> OpenError {
+    let image = path.to_owned();
     match error.errno().map(|errno| errno.raw_os_error()) {
-        Some(ENOENT) => OpenError::Missing { image: path.into() },
-        Some(EACCES | EPERM) => OpenError::NotPermitted { image: path.into() },
+        Some(ENOENT) => OpenError::Missing { image },
+        Some(EACCES | EPERM) if access == Access::ReadWrite => OpenError::NotChangeable { image },
+        Some(EACCES | EPERM) => OpenError::NotPermitted { image },
+        Some(EROFS) => OpenError::ReadOnlyHost { image },
         _ => OpenError::Host(error),
     }
 }
@@ -279,3 +305,4 @@ fn host_error(path: &Path, error: HostError) -> OpenError {
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
 const EACCES: i32 = 13;
+const EROFS: i32 = 30;

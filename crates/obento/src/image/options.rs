@@ -3,13 +3,17 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use obento_driver::{OpenOptions, Replay};
+use obento_driver::{Access, Journalling, OpenOptions, Replay};
 use obento_env::{Clock, SystemClock};
 use obento_host::compressed::Progress as Unpacking;
 
 /// How to open an image and the volumes in it.
 #[derive(Clone)]
 pub struct Options {
+    /// Reading, or changing: then a dirty journal is replayed onto the image when a volume of it is opened.
+    pub access: Access,
+    /// How a journal is used for changes.
+    pub journalling: Journalling,
     /// The type of the file system, which is otherwise found by its signature.
     pub fs_type: Option<String>,
     /// What to do with a dirty journal.
@@ -35,6 +39,8 @@ impl Default for Options {
     /// Whatever is found, read-only, with a cache of 32 MiB; a compressed image may unfold to 1 TiB.
     fn default() -> Self {
         Self {
+            access: Access::ReadOnly,
+            journalling: Journalling::default(),
             fs_type: None,
             replay: Replay::InMemory,
             super_block: None,
@@ -49,7 +55,23 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What a driver is told.
+    /// These options, to change the image.
+    ///
+    /// ```no_run
+    /// use obento::{Image, Options, Registry};
+    ///
+    /// let image = Image::open("disk.img".as_ref(), &Registry::default(), &Options::default().for_change())?;
+    /// let volume = image.volume(None)?;
+    /// // ... changes ...
+    /// volume.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn for_change(self) -> Self {
+        Self { access: Access::ReadWrite, ..self }
+    }
+
+    /// What a driver is told, for reading.
     pub(super) fn for_driver(&self) -> OpenOptions {
         OpenOptions {
             replay: self.replay,

@@ -165,3 +165,78 @@ fn a_compressed_image_is_unpacked_layer_by_layer() {
     assert!(cut.notices().iter().any(|notice| notice.to_string().contains("gzip")), "{:?}", cut.notices());
     assert_eq!(human_size(image.device().len()), "3 MiB");
 }
+
+fn tmpfs_image(options: &Options) -> Result<Image, OpenError> {
+    let device = Arc::new(MemDevice::new(disk(&[("one", &toy("one")), ("two", &toy("two"))])));
+    Image::on_device("disk.img".as_ref(), device, &Registry::empty().with(ChangingDriver), options)
+}
+
+/// A toy that can be changed: what it is called is all that is taken from the device.
+struct ChangingDriver;
+
+impl obento_driver::Driver for ChangingDriver {
+    fn names(&self) -> &'static [&'static str] {
+        &["changing"]
+    }
+
+    fn probe(&self, device: &dyn BlockDevice) -> obento_base::Result<Option<obento_driver::Probe>> {
+        ToyDriver.probe(device)
+    }
+
+    fn open(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        options: &obento_driver::OpenOptions,
+    ) -> obento_base::Result<Arc<dyn obento_driver::FileSystem>> {
+        match options.access {
+            Access::ReadOnly => ToyDriver.open(device, options),
+            Access::ReadWrite => {
+                Ok(Arc::new(obento_tmpfs::Tmpfs::new(obento_tmpfs::Options::new(options.clock.clone()))))
+            }
+        }
+    }
+}
+
+fn part(text: &str) -> Option<Part> {
+    Some(Part::parse(text.as_bytes()).unwrap())
+}
+
+#[test]
+fn a_volume_that_is_open_for_change_is_answered_again_by_whatever_name_and_bytes_of_it_to_nobody_else() {
+    let image = tmpfs_image(&Options::default().for_change()).unwrap();
+    let one = image.volume(part("1").as_ref()).unwrap();
+    let again = image.volume(part("one").as_ref()).unwrap();
+    assert!(one.is_writable() && one.root() == again.root());
+    assert_eq!(image.volume_to_read(part("1").as_ref()).unwrap().root(), one.root());
+    let inside = image.volume(part(&format!("+{}", MIB + 4096)).as_ref());
+    assert!(inside.is_err(), "bytes of a changed volume were opened again");
+    one.close().unwrap();
+    assert!(!again.is_writable());
+    assert!(image.volume(part("1").as_ref()).unwrap().is_writable(), "a closed volume can be opened again");
+}
+
+#[test]
+fn a_volume_that_is_open_for_reading_is_not_opened_for_change_beside_it() {
+    let image = tmpfs_image(&Options::default().for_change()).unwrap();
+    let reading = image.volume_to_read(part("1").as_ref()).unwrap();
+    assert!(!reading.is_writable());
+    let error = image.volume(part("1").as_ref()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "disk.img@1: is in use in this process: what is changed can be open only once; close it first"
+    );
+    assert!(image.volume(part("2").as_ref()).unwrap().is_writable());
+    drop(reading);
+    assert!(image.volume(part("1").as_ref()).unwrap().is_writable());
+}
+
+#[test]
+fn an_image_in_a_container_is_not_opened_for_change_and_the_error_says_how_to_unpack_it() {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut encoder, &toy("packed")).unwrap();
+    let error = open_with(encoder.finish().unwrap(), &Options::default().for_change()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "disk.img: is packed as gzip, which obento reads but does not change; unpack it first: gzip -dc disk.img > plain.img"
+    );
+}

@@ -29,6 +29,7 @@ mod raw;
 mod tests;
 
 use std::fmt;
+use std::ops::Range;
 
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
@@ -117,6 +118,11 @@ impl Partition {
     /// The byte after the last.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.len)
+    }
+
+    /// Its bytes on the device.
+    pub fn range(&self) -> Range<u64> {
+        self.start..self.end()
     }
 }
 

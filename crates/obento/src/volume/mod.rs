@@ -36,7 +36,40 @@ impl Volume {
     /// # Ok::<(), obento::Error>(())
     /// ```
     pub fn new(file_system: Arc<dyn FileSystem>) -> Self {
-        Self { vfs: Vfs::new(file_system), owners: Arc::default() }
+        Self::of(Vfs::new(file_system))
+    }
+
+    /// The volume whose names go through `vfs`.
+    pub(crate) fn of(vfs: Vfs) -> Self {
+        Self { vfs, owners: Arc::default() }
+    }
+
+    /// Whether it can be changed: it was opened for that, and neither closed nor turned read-only since.
+    pub fn is_writable(&self) -> bool {
+        self.file_system().writable().is_some()
+    }
+
+    /// Brings every change to stable storage. Nothing to do for a volume that is open for reading. Errors: those of
+    /// the device, also of writes that went before.
+    pub fn sync(&self) -> Result<()> {
+        self.vfs.sync()
+    }
+
+    /// Ends writing: every change is brought to stable storage and the volume marked clean, as an unmount does. It can
+    /// still be read afterwards. A changed volume that is dropped without it is as after a power cut: whole, by its
+    /// journal, but without what was not synced. Errors: as [`sync`](Self::sync).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use obento::{SystemClock, Volume, tmpfs};
+    ///
+    /// let volume = Volume::new(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)))));
+    /// volume.close()?;
+    /// assert!(!volume.is_writable());
+    /// # Ok::<(), obento::Error>(())
+    /// ```
+    pub fn close(&self) -> Result<()> {
+        self.vfs.close()
     }
 
     /// The layer that walks paths and counts inodes.

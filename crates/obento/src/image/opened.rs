@@ -1,0 +1,78 @@
+//! Which volumes of an image are open.
+//!
+//! Invariant: what is changed is open once. Two writers of the same bytes would each undo what the other did, and a reader
+//! beside a writer would see neither state; so whoever asks for a volume that is open for change gets that one, and
+//! anything else that shares bytes with it is refused.
+//! Locking: the list, while a volume is opened, so that no two come up at once.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use obento_base::Error;
+use obento_driver::{Access, Driver, OpenOptions};
+use obento_vfs::{Vfs, WeakVfs};
+
+use super::Image;
+use crate::Volume;
+
+/// The volumes that are open, as long as anybody has them.
+#[derive(Default)]
+pub(super) struct Opened(Mutex<Vec<Open>>);
+
+struct Open {
+    range: Range<u64>,
+    access: Access,
+    vfs: WeakVfs,
+}
+
+impl Open {
+    /// The volume, if it is in use. One that was closed stays readable to those who have it and concerns nobody else.
+    fn volume(&self) -> Option<Vfs> {
+        let vfs = self.vfs.upgrade()?;
+        (self.access == Access::ReadOnly || vfs.file_system().writable().is_some()).then_some(vfs)
+    }
+
+    fn overlaps(&self, range: &Range<u64>) -> bool {
+        self.range.start < range.end && range.start < self.range.end
+    }
+}
+
+/// Why a volume was not opened.
+pub(super) enum NotOpened {
+    /// Another excludes it.
+    InUse,
+    /// The driver cannot.
+    Driver(Error),
+}
+
+impl From<Error> for NotOpened {
+    fn from(error: Error) -> Self {
+        Self::Driver(error)
+    }
+}
+
+impl Image {
+    /// Opens what fills `range` with `driver`.
+    pub(super) fn open_volume(
+        &self,
+        range: &Range<u64>,
+        driver: &Arc<dyn Driver>,
+        access: Access,
+    ) -> Result<Volume, NotOpened> {
+        let mut opened = self.opened.0.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.retain(|open| open.volume().is_some());
+        for open in opened.iter().filter(|open| open.overlaps(range)) {
+            match (open.access, access) {
+                (Access::ReadOnly, Access::ReadOnly) => {}
+                (Access::ReadWrite, _) if open.range.start == range.start => {
+                    return open.volume().map(Volume::of).ok_or(NotOpened::InUse);
+                }
+                _ => return Err(NotOpened::InUse),
+            }
+        }
+        let options = OpenOptions { access, journal: self.journal.clone(), ..self.options.for_driver() };
+        let volume = Volume::new(driver.open(self.bytes(range)?, &options)?);
+        opened.push(Open { range: range.clone(), access, vfs: volume.vfs().downgrade() });
+        Ok(volume)
+    }
+}
