@@ -5,6 +5,7 @@
 //! (options, opened images, diagnostics), `output` (standard output, and what a closed pipe means), `report` (the words
 //! of an error), `escape` (names on a terminal), `json` (the machine-readable form).
 
+mod change;
 mod cli;
 mod commands;
 mod context;

@@ -1,9 +1,10 @@
 //! `-perm`: octal and symbolic modes.
 //!
-//! Source: POSIX.1-2017 `chmod`, "Extended description", and the findutils manual, "Mode bits": a symbolic mode
-//! starts from 0 with an empty umask.
+//! Source: the findutils manual, "Mode bits": a symbolic mode starts from 0 with an empty umask.
 
 use obento::Mode;
+
+use crate::change::mode::ModeChange;
 
 /// A mode to compare with, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +36,9 @@ impl PermTest {
             let bits = u16::from_str_radix(mode, 8).ok().filter(|&bits| bits <= 0o7777)?;
             return Some(Self { file: bits, directory: bits, kind });
         }
-        Some(Self { file: symbolic(mode, false)?, directory: symbolic(mode, true)?, kind })
+        let change = ModeChange::parse(mode)?;
+        let bits = |is_dir| change.apply(Mode::default(), is_dir, 0).bits();
+        Some(Self { file: bits(false), directory: bits(true), kind })
     }
 
     /// Whether a file with these permission bits passes.
@@ -48,65 +51,6 @@ impl PermTest {
             PermKind::Any => wanted == 0 || bits & wanted != 0,
         }
     }
-}
-
-/// The bits that a symbolic mode makes of 0.
-fn symbolic(text: &str, is_dir: bool) -> Option<u16> {
-    text.split(',').try_fold(0, |mode, clause| apply_clause(mode, clause.as_bytes(), is_dir))
-}
-
-fn apply_clause(mut mode: u16, clause: &[u8], is_dir: bool) -> Option<u16> {
-    let split = clause.iter().position(|b| !b"ugoa".contains(b))?;
-    let (who, mut rest) = clause.split_at(split);
-    let mask = if who.is_empty() { 0o7777 } else { who.iter().fold(0, |mask, &w| mask | reach(w)) };
-    while let Some((&operator, after)) = rest.split_first() {
-        let end = after.iter().position(|b| b"+-=".contains(b)).unwrap_or(after.len());
-        let bits = permissions(mode, &after[..end], is_dir)? & mask;
-        rest = &after[end..];
-        match operator {
-            b'+' => mode |= bits,
-            b'-' => mode &= !bits,
-            b'=' => mode = mode & !mask | bits,
-            _ => return None,
-        }
-    }
-    Some(mode)
-}
-
-/// The bits that `u`, `g`, `o` or `a` may change.
-fn reach(who: u8) -> u16 {
-    match who {
-        b'u' => 0o4700,
-        b'g' => 0o2070,
-        b'o' => 0o1007,
-        _ => 0o7777,
-    }
-}
-
-/// `rwxXst`, or one of `u`, `g`, `o` to copy from, for all three classes.
-fn permissions(mode: u16, letters: &[u8], is_dir: bool) -> Option<u16> {
-    if let [from @ (b'u' | b'g' | b'o')] = letters {
-        let shift = match from {
-            b'u' => 6,
-            b'g' => 3,
-            _ => 0,
-        };
-        return Some((mode >> shift & 7) * 0o111);
-    }
-    letters.iter().try_fold(0, |bits, letter| {
-        Some(
-            bits | match letter {
-                b'r' => 0o444,
-                b'w' => 0o222,
-                b'x' => 0o111,
-                b'X' if is_dir || mode & 0o111 != 0 => 0o111,
-                b'X' => 0,
-                b's' => 0o6000,
-                b't' => 0o1000,
-                _ => return None,
-            },
-        )
-    })
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 //!
 //! Source: the GNU findutils manual, "Time Formats"; POSIX.1-2017 `strftime`.
 
-use jiff::civil;
 use jiff::tz::TimeZone;
 use obento::Timestamp;
 
+use crate::format::date;
 use crate::format::time::Clock;
 
 /// A time zone in which times are shown.
@@ -62,22 +62,9 @@ impl Zone {
             .map_or(time, |day| Timestamp::new(day.timestamp().as_second(), 0))
     }
 
-    /// Reads `now`, `@SECONDS`, `YYYY-MM-DD`, `YYYY-MM-DD HH:MM[:SS[.FRACTION]]` or the same with `T` and an offset.
+    /// Reads a date, what it leaves open taken from `now`.
     pub fn parse(&self, text: &str, now: Timestamp) -> Option<Timestamp> {
-        if text == "now" {
-            return Some(now);
-        }
-        let moment = if let Some(seconds) = text.strip_prefix('@') {
-            jiff::Timestamp::from_second(seconds.parse().ok()?).ok()
-        } else if let Ok(moment) = text.parse::<jiff::Timestamp>() {
-            Some(moment)
-        } else {
-            let civil = text.parse::<civil::DateTime>().ok()?;
-            civil.to_zoned(self.0.clone()).ok().map(|zoned| zoned.timestamp())
-        }?;
-        let secs = moment.as_nanosecond().div_euclid(1_000_000_000);
-        let nanos = moment.as_nanosecond().rem_euclid(1_000_000_000);
-        Some(Timestamp::new(i64::try_from(secs).ok()?, u32::try_from(nanos).ok()?))
+        date::parse(text, now, &self.0)
     }
 }
 
@@ -107,7 +94,7 @@ mod tests {
         assert_eq!(parse("2026-11-21"), Some(Timestamp::new(1_795_219_200, 0)));
         assert_eq!(parse("@5"), Some(Timestamp::new(5, 0)));
         assert_eq!(parse("now"), Some(TIME));
-        assert_eq!(parse("next tuesday"), None);
+        assert_eq!(parse("next blue moon"), None);
         assert_eq!(Zone::utc().midnight(TIME), Timestamp::new(1_795_219_200, 0));
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod colors;
 pub mod columns;
+pub mod date;
 pub mod directives;
 pub mod mode;
 pub mod size;
