@@ -50,6 +50,16 @@ pub trait BlockDevice: Send + Sync {
         check_range(self.len(), range.start, range.end.saturating_sub(range.start))
     }
 
+    /// Makes the bytes of `range` read as zeros, if the medium can do that without writing them; answers whether it
+    /// did. Errors, the first that holds: `DeviceError::ReadOnly`; `OutOfBounds`; `Write`.
+    fn punch(&self, range: Range<u64>) -> Result<bool> {
+        if self.is_read_only() {
+            return Err(DeviceError::ReadOnly.into());
+        }
+        check_range(self.len(), range.start, range.end.saturating_sub(range.start))?;
+        Ok(false)
+    }
+
     /// The host's object that holds the bytes of `range`, as far as one object holds them from its start on, so that
     /// a host can copy without passing them through memory. `None`: read them.
     fn backing(&self, range: Range<u64>) -> Option<Backing> {
@@ -115,6 +125,9 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
     fn discard(&self, range: Range<u64>) -> Result<()> {
         (**self).discard(range)
+    }
+    fn punch(&self, range: Range<u64>) -> Result<bool> {
+        (**self).punch(range)
     }
     fn backing(&self, range: Range<u64>) -> Option<Backing> {
         (**self).backing(range)

@@ -65,6 +65,11 @@ impl<D: BlockDevice> BlockDevice for Slice<D> {
         self.inner.discard(self.below(range.start)..self.below(range.end))
     }
 
+    fn punch(&self, range: Range<u64>) -> Result<bool> {
+        check_range(self.len, range.start, range.end.saturating_sub(range.start))?;
+        self.inner.punch(self.below(range.start)..self.below(range.end))
+    }
+
     fn backing(&self, range: Range<u64>) -> Option<Backing> {
         check_range(self.len, range.start, range.end.checked_sub(range.start)?).ok()?;
         self.inner.backing(self.below(range.start)..self.below(range.end))

@@ -2,7 +2,7 @@
 //! conformance cases are named after its sentences.
 //!
 //! A *driver* knows one format. It implements [`Driver`] (recognise and open a volume) and [`FileSystem`] (an open
-//! volume), and those capabilities that its format has: [`WritableFileSystem`], [`Xattrs`], [`Inspect`]. A capability
+//! volume), and those capabilities that its format has: [`Format`], [`WritableFileSystem`], [`Xattrs`], [`Inspect`]. A capability
 //! is asked for by its accessor, so that what is missing shows in the type.
 //!
 //! - Inode numbers, never paths; names are [`Name`](obento_base::Name)s. Paths exist in `obento-vfs` and above.
@@ -32,6 +32,7 @@ mod capability;
 mod data;
 mod entry;
 mod file_system;
+mod format;
 mod inspect;
 mod layout;
 mod open;
@@ -41,6 +42,7 @@ pub use capability::Xattrs;
 pub use data::{Extent, Span};
 pub use entry::{Cookie, DirEntry, EntrySink};
 pub use file_system::{FileSystem, Limits, StatFs};
+pub use format::{Allowed, Contents, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting};
 pub use inspect::{Field, FieldValue, Inspect, Record, Target};
 pub use layout::{ExclusiveLayout, Layout, LayoutLock};
 pub use open::{Access, DataMode, Driver, Fact, Journalling, Notice, OpenOptions, Probe, Replay, VolumeInfo};

@@ -9,7 +9,7 @@ use obento_base::{Error, Result};
 use obento_block::BlockDevice;
 use obento_env::Clock;
 
-use crate::FileSystem;
+use crate::{FileSystem, Format};
 
 /// What a signature tells about a volume without opening it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -182,4 +182,9 @@ pub trait Driver: Send + Sync {
     /// Unsupported for an incompatible feature that the driver lacks; with `Access::ReadWrite`: ReadOnly if the
     /// device or the driver cannot write, Unsupported for a feature that it can only read.
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>>;
+
+    /// Making new volumes, for a driver that can.
+    fn format(&self) -> Option<&dyn Format> {
+        None
+    }
 }

@@ -1,7 +1,8 @@
 //! The hypercalls: all that obento asks of the world it runs in.
 //!
 //! Locks and threads are chosen when obento is compiled, by `--cfg obento_env="..."`, because every layer names them; the clock
-//! is an object that is passed when a volume is opened, so that a run is a function of its inputs.
+//! and random numbers are objects that are passed when a volume is opened or made, so that a run is a function of its
+//! inputs.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -10,9 +11,13 @@ extern crate alloc;
 extern crate std;
 
 mod clock;
+mod random;
 pub mod sync;
 pub mod thread;
 
 #[cfg(feature = "std")]
 pub use clock::SystemClock;
 pub use clock::{Clock, FixedClock, NO_CLOCK};
+#[cfg(feature = "std")]
+pub use random::SystemRandom;
+pub use random::{FixedRandom, Random};

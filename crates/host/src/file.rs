@@ -213,17 +213,22 @@ impl BlockDevice for FileDevice {
     }
 
     fn discard(&self, range: Range<u64>) -> Result<()> {
+        // A file system or device that cannot forget is allowed to do nothing.
+        self.punch(range).map(drop)
+    }
+
+    fn punch(&self, range: Range<u64>) -> Result<bool> {
         self.check_writable()?;
         let len = range.end.saturating_sub(range.start);
         check_range(self.len, range.start, len)?;
         if len == 0 {
-            return Ok(());
+            return Ok(true);
         }
         // On a block device the kernel turns this into a discard that reads as zeros afterwards.
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match rustix::fs::fallocate(&self.file, flags, range.start, len) {
-            // A file system or device that cannot forget is allowed to do nothing.
-            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV) => Ok(()),
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV) => Ok(false),
             Err(errno) => {
                 Err(DeviceError::Write { offset: range.start, len, errno: errno.raw_os_error() }.into())
             }
