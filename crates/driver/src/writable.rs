@@ -108,6 +108,8 @@ pub trait WritableFileSystem: Send + Sync {
     /// Makes an inode and names it in `dir`. Errors, the first that holds: NotDirectory; NotFound if `dir` was
     /// removed; Exists; Invalid for an empty target; NameTooLong for a target over `symlink_max`; TooManyLinks for a
     /// directory; NoSpace. The caller owes one `forget`. A directory starts with link count 2 and counts in `dir`'s.
+    /// Of `dir`'s flags a file and a directory get `NO_DUMP` and `NO_ATIME`, where the format has them, and what else it
+    /// hands on.
     fn create(&self, dir: Ino, name: &Name, node: &NewNode<'_>) -> Result<Attr>;
 
     /// Gives `ino` another name. Errors, the first that holds: NotDirectory; NotPermitted if `ino` is a directory;

@@ -2,6 +2,8 @@
 //!
 //! Invariant: a block that was a hole, unwritten, or past the end of the file is zero wherever the write leaves it
 //! out, before `end_write` lets anybody read it; and the rest of the last block is zero before the file grows over it.
+//! Invariant: zeros and data of one sector go to the device as one write, and the rest of the last block is zeroed as
+//! soon as a file shrinks, so that a power cut leaves no sector that is half of one time and half of another.
 //! Locking: the inode's guard, exclusive, so that writers, appends and truncations do not mix; below it the layout,
 //! shared while bytes move and exclusive to take blocks away.
 
@@ -64,11 +66,13 @@ impl Node {
         if size > self.vfs.limits().file_size_max {
             return Err(Error::FileTooBig);
         }
+        let shrinks = size < writer.size;
         if size > writer.size {
             writer.zero_last_block()?;
         }
         drop(writer);
-        fs.truncate(&self.inode.layout.exclusive(), self.ino(), size)
+        fs.truncate(&self.inode.layout.exclusive(), self.ino(), size)?;
+        if shrinks { Writer::new(self, fs)?.zero_last_block() } else { Ok(()) }
     }
 
     /// Returns once the file and the names that lead to it are on stable storage.
@@ -165,12 +169,10 @@ impl<'a> Writer<'a> {
     /// Puts `bytes` at `at` and zeros to the rest of `frame`, which lies at `to` on the device, and publishes it.
     fn write_mapped(&self, to: u64, frame: Range<u64>, at: u64, bytes: &[u8]) -> Result<()> {
         let end = at.saturating_add(to_u64(bytes.len()));
-        let place = |offset: u64| to.saturating_add(offset.saturating_sub(frame.start));
         let device = self.device()?;
-        let write = || {
-            write_zeros(device, to, at.saturating_sub(frame.start))?;
-            device.write_at(place(at), bytes)?;
-            write_zeros(device, place(end), frame.end.saturating_sub(end))
+        let write = || match frame == (at..end) {
+            true => device.write_at(to, bytes),
+            false => write_framed(device, to, frame.clone(), at, bytes),
         };
         if let Err(error) = write() {
             self.fs.abandon(&self.layout, self.node.ino(), frame);
@@ -185,13 +187,17 @@ impl<'a> Writer<'a> {
         if block == self.size {
             return Ok(());
         }
-        match self.node.map(&self.layout, block..self.size)?.span {
-            Span::Mapped(at) => {
-                let used = self.size.saturating_sub(block);
-                write_zeros(self.device()?, at.saturating_add(used), self.block.saturating_sub(used))
-            }
-            _ => Ok(()),
+        if !matches!(self.node.map(&self.layout, block..self.size)?.span, Span::Mapped(_)) {
+            return Ok(());
         }
+        let rest = self.size..block.saturating_add(self.block);
+        let extent = self.fs.map_for_write(&self.layout, self.node.ino(), rest.clone())?;
+        let zeroed = match extent.span {
+            Span::Mapped(at) => write_zeros(self.device()?, at, rest.end.saturating_sub(rest.start)),
+            _ => Ok(()),
+        };
+        self.fs.abandon(&self.layout, self.node.ino(), rest);
+        zeroed
     }
 
     /// Writes zeros to what of `range`, which is within the file, is not zeros already.
@@ -209,6 +215,36 @@ impl<'a> Writer<'a> {
         }
         Ok(())
     }
+}
+
+/// Writes `frame`, which starts at `to` on the device with a block: `bytes` at `at`, zeros before and behind them. No
+/// sector is written twice.
+fn write_framed(device: &dyn BlockDevice, to: u64, frame: Range<u64>, at: u64, bytes: &[u8]) -> Result<()> {
+    let (end, piece_len) = (at.saturating_add(to_u64(bytes.len())), to_u64(ZEROS.len()));
+    let mut from = frame.start;
+    while from < frame.end {
+        let place = to.saturating_add(from.saturating_sub(frame.start));
+        let piece = from..from.saturating_add(piece_len).min(frame.end);
+        let skip = to_usize(from.saturating_sub(at));
+        if at <= piece.start && piece.end <= end {
+            // Data alone: as many whole pieces of it as there are.
+            let rest = end.saturating_sub(from);
+            let whole = rest
+                .saturating_sub(rest.checked_rem(piece_len).unwrap_or(0))
+                .max(piece.end.saturating_sub(from));
+            let data = bytes.get(skip..skip.saturating_add(to_usize(whole))).unwrap_or_default();
+            device.write_at(place, data)?;
+            from = from.saturating_add(whole);
+            continue;
+        }
+        let mut mixed = ZEROS;
+        let mixed = mixed.get_mut(..to_usize(piece.end.saturating_sub(from))).unwrap_or_default();
+        let target = mixed.get_mut(to_usize(at.saturating_sub(from))..).unwrap_or_default();
+        target.iter_mut().zip(bytes.get(skip..).unwrap_or_default()).for_each(|(to, from)| *to = *from);
+        device.write_at(place, mixed)?;
+        from = piece.end;
+    }
+    Ok(())
 }
 
 fn write_zeros(device: &dyn BlockDevice, at: u64, len: u64) -> Result<()> {

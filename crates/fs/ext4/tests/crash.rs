@@ -115,9 +115,7 @@ fn campaign_over_all_shapes_and_modes() {
             return None;
         }
         let from = &named[(index * 7919) % named.len()];
-        // Blocks that were moved (collapse, insert) and written again before the commit show, at their old place, bytes
-        // that it never held, as on Linux: the named plans move blocks, random ones do not.
-        let limits = Limits { ops: 30, grain: 0, ..from.shape.limits() };
+        let limits = Limits { ops: 30, ..from.shape.limits() };
         let end = if index.is_multiple_of(4) { End::Closed } else { End::Dropped };
         Some(Case { plan: random(seed * 1_000_000 + index as u64, &limits), end, ..from.clone() })
     };

@@ -16,6 +16,9 @@ use crate::dir::{Directory, Entry};
 use crate::map::Data;
 use crate::space::PAGE;
 
+/// What a new inode gets of its directory's flags: Linux `SHMEM_FL_INHERITED`.
+const INHERITED: FileFlags = FileFlags::NO_DUMP.union(FileFlags::NO_ATIME);
+
 #[derive(Debug)]
 pub(crate) struct Inode {
     pub(crate) ino: Ino,
@@ -78,6 +81,11 @@ impl State {
             xattrs: BTreeMap::new(),
             body,
         }
+    }
+
+    /// Takes over what `dir` hands on to what is made in it.
+    pub(crate) fn inherit(&mut self, dir: &Self) {
+        self.flags = dir.flags & INHERITED;
     }
 
     /// Notes a change of the attributes.

@@ -48,6 +48,7 @@ impl Tmpfs {
             let dir_links = if is_dir { one_more(state.nlink)? } else { state.nlink };
             self.reserve_inode()?;
             let mut made = State::new(node, dir, now);
+            made.inherit(state);
             made.nlink = if is_dir { 2 } else { 1 };
             let attr = self.add(node.kind, made);
             state.nlink = dir_links;

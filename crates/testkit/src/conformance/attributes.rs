@@ -1,9 +1,9 @@
 //! Attributes and their times.
 
-use obento_base::{FileKind, Mode, Timestamp};
+use obento_base::{FileFlags, FileKind, Mode, Timestamp};
 use obento_driver::{FileSystem, SetAttr, TimeChange};
 
-use super::{attr, file, make, name, writable, write};
+use super::{attr, dir, file, make, name, writable, write};
 
 const LEAVE: SetAttr = SetAttr {
     mode: None,
@@ -29,6 +29,23 @@ pub fn set_attr_changes_what_it_names_and_leaves_the_rest(fs: &dyn FileSystem) {
         assert_eq!((after.mode, after.uid, after.gid), (Mode::new(0o4711), 70_000, 5));
         assert_eq!((after.kind, after.size, after.nlink), (kind, before.size, before.nlink));
         assert_eq!(attr(fs, ino), after);
+    }
+}
+
+/// "Of `dir`'s flags a file and a directory get `NO_DUMP` and `NO_ATIME`, where the format has them".
+pub fn what_is_made_in_a_directory_gets_the_flags_that_it_hands_on(fs: &dyn FileSystem) {
+    let parent = dir(fs, fs.root(), "d");
+    let handed_on = FileFlags::NO_DUMP | FileFlags::NO_ATIME;
+    let flags = Some(attr(fs, parent).flags | handed_on);
+    let kept = writable(fs).set_attr(parent, &SetAttr { flags, ..LEAVE }).expect("flags").flags & handed_on;
+    for (text, kind) in [("f", FileKind::Regular), ("e", FileKind::Directory)] {
+        let made = attr(fs, make(fs, parent, text, kind)).flags;
+        assert_eq!(made & handed_on, kept, "{kind:?}");
+        assert_eq!(
+            attr(fs, make(fs, fs.root(), text, kind)).flags & handed_on,
+            FileFlags::empty(),
+            "{kind:?}"
+        );
     }
 }
 

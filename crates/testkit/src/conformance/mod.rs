@@ -233,6 +233,7 @@ macro_rules! writing_conformance {
         }
         $crate::conformance_tests! { $volume, attributes:
             set_attr_changes_what_it_names_and_leaves_the_rest
+            what_is_made_in_a_directory_gets_the_flags_that_it_hands_on
             times_are_kept_to_the_granularity
             changes_of_data_and_of_attributes_are_stamped_apart
             the_change_counter_grows_with_every_change

@@ -139,6 +139,16 @@ fn data() -> Vec<Plan> {
             vec![truncate("f", 5000), append("f", 3000), fsync("f"), truncate("f", 6000)],
         ),
         plan(
+            "truncate-within-a-sector-and-write",
+            vec![
+                truncate("f", 5000),
+                append("f", 70),
+                write("f", 5200, 50),
+                truncate("f", 5010),
+                append("f", 900),
+            ],
+        ),
+        plan(
             "freed-blocks-in-another-file",
             vec![unlink("f"), create("n"), write("n", 0, 30_000), create("m"), write("m", 0, 30_000)],
         ),
@@ -174,6 +184,10 @@ fn attributes() -> Vec<Plan> {
                 Op::Utime("f".into(), 946_684_800),
                 Op::Flags("f".into(), 0x40),
             ],
+        ),
+        plan(
+            "flags-handed-on",
+            vec![Op::Flags("d".into(), 0xc0), create("d/n"), mkdir("d/m"), create("d/m/k"), fsync("d/m/k")],
         ),
     ]
 }
@@ -229,6 +243,20 @@ fn spaces() -> Vec<Plan> {
         ),
         plan("collapse", vec![space("f", Space::Collapse, 4096, 8192), fsync("f")]),
         plan("insert", vec![space("f", Space::Insert, 4096, 12_288), fsync("f")]),
+        plan(
+            "write-into-a-zeroed-range",
+            vec![
+                space("f", Space::Zero(Size::Keep), 4096, 12_288),
+                write("f", 5300, 300),
+                write("f", 9000, 3000),
+            ],
+        ),
+        plan("collapse-and-write", vec![space("f", Space::Collapse, 0, 4096), write("f", 100, 7000)]),
+        plan("insert-and-write", vec![space("f", Space::Insert, 0, 4096), write("f", 100, 9000)]),
+        plan(
+            "collapse-and-append",
+            vec![space("f", Space::Collapse, 4096, 8192), Op::Append("f".into(), 100), fsync("f")],
+        ),
     ]
 }
 

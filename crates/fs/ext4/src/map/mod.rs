@@ -9,6 +9,7 @@ mod change;
 mod extents;
 mod indirect;
 mod inline;
+mod moved;
 mod pointers;
 mod promise;
 mod tree;
@@ -24,6 +25,7 @@ use crate::volume::Volume;
 
 pub(crate) use extents::extents_magic;
 pub use inline::InlineData;
+pub(crate) use moved::MovedTable;
 pub(crate) use promise::PromiseTable;
 pub(crate) use tree::empty_root;
 pub(crate) use write::APPEND_CREDITS;

@@ -9,7 +9,7 @@
 //! Invariant: what waits for the commit (group descriptors, super block) is written by [`Kept`] before it, in the
 //! same transaction as what it counts.
 //! Locking, outermost first: `vfs`'s layouts; [`InodeLocks`], all of them at once; a transaction; then leaves: the
-//! orphan list, groups, the super block, promises, tables of the allocator, cache.
+//! orphan list, groups, the super block, promises, moved blocks, tables of the allocator, cache.
 
 mod attributes;
 mod evict;
@@ -28,7 +28,7 @@ use obento_env::Clock;
 use obento_journal::{CommitOptions, Credits, Log, Tid, Transactions, Txn};
 
 use crate::allocator::Allocator;
-use crate::map::PromiseTable;
+use crate::map::{MovedTable, PromiseTable};
 use crate::volume::Volume;
 use crate::xattr::Shares;
 use orphans::Orphans;
@@ -65,6 +65,7 @@ pub struct Writer {
     locks: InodeLocks,
     orphans: Orphans,
     promises: PromiseTable,
+    moved: MovedTable,
     shares: Shares,
     clock: Arc<dyn Clock>,
     mode: DataMode,
@@ -95,6 +96,7 @@ impl Writer {
             locks: InodeLocks::new(),
             orphans,
             promises: PromiseTable::default(),
+            moved: MovedTable::default(),
             shares: Shares::default(),
             clock,
             mode: journalling.mode,
@@ -125,6 +127,11 @@ impl Writer {
     /// Space that is promised to files.
     pub(crate) fn promises(&self) -> &PromiseTable {
         &self.promises
+    }
+
+    /// Files whose blocks were moved lately.
+    pub(crate) fn moved(&self) -> &MovedTable {
+        &self.moved
     }
 
     /// What files share of their attributes.

@@ -48,6 +48,7 @@ impl Writer {
     }
 
     fn map_blocks_for_write(&self, inode: &Inode, range: &Range<u64>) -> Result<Extent> {
+        self.await_moves(inode.ino())?;
         let first = self.block_at(range.start);
         if let Some(found) = self.promised_before(inode, &(first..self.block_from(range.end)))? {
             return Ok(self.mapped(range, first, found.place, found.len.into()));

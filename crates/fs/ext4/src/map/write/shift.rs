@@ -38,10 +38,11 @@ impl Job for Collapse {
     fn finish(
         &mut self,
         writer: &Writer,
-        _txn: &mut Txn<'_>,
+        txn: &mut Txn<'_>,
         edit: &mut InodeEdit,
         place: Place,
     ) -> Result<()> {
+        writer.note_moved(txn, edit);
         if place.last {
             edit.set_size(self.size);
         }
@@ -68,10 +69,11 @@ impl Job for Insert {
     fn finish(
         &mut self,
         writer: &Writer,
-        _txn: &mut Txn<'_>,
+        txn: &mut Txn<'_>,
         edit: &mut InodeEdit,
         _place: Place,
     ) -> Result<()> {
+        writer.note_moved(txn, edit);
         // Before the first block moves, so that none ever lies past the end.
         writer.grow_to(edit, self.size);
         edit.touch_data(writer.now());
@@ -118,6 +120,19 @@ impl Writer {
             return Err(Error::FileTooBig);
         }
         self.run(inode.clone(), &mut Insert { size, from: blocks.start, at: 1 << 32, by })
+    }
+
+    fn note_moved(&self, txn: &Txn<'_>, edit: &InodeEdit) {
+        self.moved().note(edit.ino(), txn.tid(), self.txns().durable());
+    }
+
+    /// Returns once no power cut brings back where blocks of `ino` were before they moved.
+    pub(super) fn await_moves(&self, ino: Ino) -> Result<()> {
+        if let Some(tid) = self.moved().waits_for(ino) {
+            self.txns().wait_durable(tid)?;
+            self.moved().end(ino);
+        }
+        Ok(())
     }
 
     /// The blocks of a range of whole clusters. Errors: Invalid.
