@@ -63,6 +63,9 @@ pub struct GlobalOptions {
     /// Use the super block at block N of the volume
     #[arg(long, global = true, value_name = "N", help_heading = "Opening", display_order = 902)]
     pub superblock: Option<u64>,
+    /// Read an image even while somebody changes it
+    #[arg(long, global = true, help_heading = "Opening", display_order = 905)]
+    pub no_lock: bool,
     /// Open the backing files that a qcow2 image names
     #[arg(long, global = true, help_heading = "Opening", display_order = 903)]
     pub allow_backing: bool,

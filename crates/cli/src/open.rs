@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use obento::{
-    Access, Address, Error, FileId, HostError, Image, Node, OpenError, Operand, Options, Part, Place,
-    Registry, Replay, Symlinks, Unpacking, Volume, is_pattern,
+    Access, Address, Error, FileId, HostError, Image, Locking, Node, OpenError, Operand, Options, Part,
+    Place, Purpose, Registry, Replay, Symlinks, Unpacking, Volume, is_pattern,
 };
 
 use crate::cli::GlobalOptions;
@@ -123,9 +123,15 @@ impl Opener {
     pub fn volume_for_change(&mut self, address: &Address, context: &Context) -> Result<Rc<Volume>, Report> {
         let shown = address.image.as_os_str().as_bytes();
         context.expect_changes_allowed(shown)?;
-        if context.options().no_replay {
-            let cause = "--no-replay shows a state of the past, which nobody can change";
-            return Err(Report::on("cannot change", shown, cause).help("leave it out"));
+        let reason = match context.options() {
+            GlobalOptions { no_replay: true, .. } => {
+                Some("--no-replay shows a state of the past, which nobody can change")
+            }
+            GlobalOptions { no_lock: true, .. } => Some("--no-lock is for reading only"),
+            _ => None,
+        };
+        if let Some(reason) = reason {
+            return Err(Report::on("cannot change", shown, reason).help("leave it out"));
         }
         self.volume_as(address, Access::ReadWrite, context)
     }
@@ -204,6 +210,9 @@ pub fn cannot_open(error: OpenError) -> Report {
         }
         OpenError::Host(HostError::Reference { .. }) => report
             .help("--allow-backing opens it, if you trust the image: it can name any file that you can read"),
+        OpenError::Host(HostError::InUse { purpose: Purpose::Read, .. }) => {
+            report.help("--no-lock reads it as it is at each moment, which may be a mixture of old and new")
+        }
         _ => report,
     }
 }
@@ -214,6 +223,7 @@ fn options(global: &GlobalOptions) -> Options {
         fs_type: global.fs_type.clone(),
         replay: if global.no_replay { Replay::Skip } else { Replay::InMemory },
         super_block: global.superblock,
+        locking: if global.no_lock { Locking::Skip } else { Locking::Take },
         allow_backing: global.allow_backing,
         journal: global.journal.clone(),
         ..Options::default()

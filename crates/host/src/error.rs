@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use obento_base::{FileKind, Name};
 use rustix::io::Errno;
 
+use crate::lock::{Purpose, User};
+
 /// A call to the host that failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -28,6 +30,21 @@ pub enum HostError {
         path: PathBuf,
         /// What it is.
         kind: Option<FileKind>,
+    },
+    /// Somebody has the image open in a way that excludes what was asked.
+    #[error(
+        "{}: {} by {user}; {}",
+        PathText(path),
+        match purpose { Purpose::Read => "is being changed", Purpose::Change => "cannot be changed: it is in use" },
+        user.advice()
+    )]
+    InUse {
+        /// Which.
+        path: PathBuf,
+        /// What was asked.
+        purpose: Purpose,
+        /// Who.
+        user: User,
     },
     /// The target exists and may not be replaced.
     #[error("{}: already exists", PathText(path))]
@@ -161,7 +178,7 @@ fn kind_text(kind: Option<FileKind>) -> &'static str {
 }
 
 /// An error number in the host's words, without the number that the standard library puts behind them.
-struct Reason(Errno);
+pub(crate) struct Reason(pub(crate) Errno);
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

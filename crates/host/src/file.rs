@@ -17,6 +17,7 @@ use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::HostError;
+use crate::lock::{self, LockNotice, Purpose};
 
 /// Which file of the host this is: two paths to one file, and two nodes of one block device, have the same.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -82,16 +83,40 @@ pub struct FileDevice {
     len: u64,
     sector_size: u32,
     read_only: bool,
+    notices: Vec<LockNotice>,
 }
 
 impl FileDevice {
-    /// Opens an image for reading. Errors: System if it cannot be opened; NotAnImage for a directory, a FIFO and
+    /// Opens an image and locks it for `purpose`, as [`lock`] says. Errors as [`FileDevice::open`]; InUse.
+    pub fn open_locked(path: &Path, purpose: Purpose) -> Result<Self, HostError> {
+        let access = match purpose {
+            Purpose::Read => OFlags::RDONLY,
+            // Only block devices have an ear for EXCL without CREATE.
+            Purpose::Change => OFlags::RDWR | OFlags::EXCL,
+        };
+        let opened = lock::patiently(|| match Self::open_with(path, access) {
+            Err(error) if error.errno() == Some(Errno::BUSY) => Err(Errno::BUSY),
+            opened => Ok(opened),
+        });
+        let opened = opened.unwrap_or_else(|errno| Err(HostError::system("open", path, errno)));
+        let mut this = opened.map_err(|error| match error.errno() {
+            Some(Errno::BUSY) if purpose == Purpose::Change => {
+                HostError::InUse { path: path.into(), purpose, user: lock::exclusive_user(path) }
+            }
+            _ => error,
+        })?;
+        this.notices = lock::claim(&*this.file, path, this.id, purpose)?;
+        Ok(this)
+    }
+
+    /// Opens an image for reading, whoever else has it open. Errors: System if it cannot be opened; NotAnImage for a directory, a FIFO and
     /// whatever else has no bytes at offsets.
     pub fn open(path: &Path) -> Result<Self, HostError> {
         Self::open_with(path, OFlags::RDONLY)
     }
 
-    /// Opens an image for reading and writing. Errors as [`FileDevice::open`].
+    /// Opens an image for reading and writing, whoever else has it open: for tests and tools that know. Errors as
+    /// [`FileDevice::open`].
     pub fn open_writable(path: &Path) -> Result<Self, HostError> {
         Self::open_with(path, OFlags::RDWR)
     }
@@ -127,6 +152,7 @@ impl FileDevice {
             len,
             sector_size,
             read_only: (flags & OFlags::RWMODE) == OFlags::RDONLY,
+            notices: Vec::new(),
         })
     }
 
@@ -139,6 +165,11 @@ impl FileDevice {
     /// The path it was opened by.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What a person should know about its lock.
+    pub fn lock_notices(&self) -> &[LockNotice] {
+        &self.notices
     }
 
     /// Which file it is.

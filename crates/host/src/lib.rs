@@ -10,6 +10,7 @@
 pub mod compressed;
 mod error;
 pub mod file;
+pub mod lock;
 mod meta;
 pub mod qcow2;
 pub mod sandbox;

@@ -53,6 +53,7 @@ pub use obento_driver::{
 pub use obento_env::{Clock, FixedClock, SystemClock};
 pub use obento_host::FileId;
 pub use obento_host::compressed::Progress as Unpacking;
+pub use obento_host::lock::{LockNotice, Purpose, User};
 pub use obento_host::sandbox;
 pub use obento_tmpfs as tmpfs;
 pub use obento_vfs::{Caller, Node, Run, Symlinks, Vfs};
@@ -65,7 +66,7 @@ pub use copy::{
 pub use data::Unread;
 pub use diff::{Change, DiffOptions, DiffReport, DiffSide, DiffSink, Difference, diff};
 pub use export::{ExportOptions, ExportReport, export};
-pub use image::{Content, Holds, Image, ImageNotice, Looks, OpenError, Options, Otherwise};
+pub use image::{Content, Holds, Image, ImageNotice, Locking, Looks, OpenError, Options, Otherwise};
 pub use registry::Registry;
 pub use text::{Escaped, escaped, human_size, uuid_text};
 pub use volume::{GlobError, Owners, Volume, is_pattern, matches};

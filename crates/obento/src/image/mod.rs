@@ -24,6 +24,7 @@ use obento_base::Error;
 use obento_block::{BlockDevice, Slice};
 use obento_driver::Access;
 use obento_host::compressed::{Compression, Incomplete, decompress};
+use obento_host::lock::{LockNotice, Purpose};
 use obento_host::qcow2::{Qcow2Device, References, is_qcow2};
 use obento_host::{FileDevice, FileId, HostError};
 
@@ -31,7 +32,7 @@ use crate::partition::{Partition, Table, TableNotice};
 use crate::{Part, Registry, Volume};
 pub use error::{Content, Holds, OpenError, Otherwise};
 use opened::Opened;
-pub use options::Options;
+pub use options::{Locking, Options};
 pub use signature::Looks;
 
 /// Containers that are unpacked inside each other: a compressed qcow2 has two.
@@ -47,6 +48,8 @@ pub enum ImageNotice {
         /// What is missing.
         incomplete: Incomplete,
     },
+    /// It is not protected against others who change it.
+    Lock(LockNotice),
     /// The partition table is not as it should be.
     Table(TableNotice),
     /// The partition table cannot be read at all.
@@ -65,6 +68,7 @@ impl fmt::Display for ImageNotice {
                     "the {layer} data is damaged ({reason}); the first {decoded} bytes of the image are there"
                 )
             }
+            Self::Lock(notice) => notice.fmt(f),
             Self::Table(notice) => notice.fmt(f),
             Self::NoTable(error) => write!(f, "the partition table cannot be used: {error}"),
         }
@@ -102,10 +106,12 @@ impl Image {
     /// ```
     pub fn open(path: &Path, registry: &Registry, options: &Options) -> Result<Self, OpenError> {
         check_type(registry, options)?;
-        let file = open_file(path, options.access)?;
+        let file = open_file(path, options)?;
         let id = file.file_id();
+        let notices: Vec<_> = file.lock_notices().iter().cloned().map(ImageNotice::Lock).collect();
         let mut image = Self::on_device(path, Arc::new(file), registry, options)?;
         image.host_files.push(id);
+        image.notices.splice(0..0, notices);
         Ok(image)
     }
 
@@ -120,7 +126,7 @@ impl Image {
         if device.is_empty() {
             return Err(OpenError::Empty { image: path.into() });
         }
-        let journal = options.journal.as_deref().map(|path| open_file(path, options.access)).transpose()?;
+        let journal = options.journal.as_deref().map(|path| open_file(path, options)).transpose()?;
         let mut image = Self {
             path: path.into(),
             layers: Vec::new(),
@@ -282,12 +288,13 @@ fn check_type(registry: &Registry, options: &Options) -> Result<(), OpenError> {
     }
 }
 
-fn open_file(path: &Path, access: Access) -> Result<FileDevice, OpenError> {
-    let opened = match access {
-        Access::ReadOnly => FileDevice::open(path),
-        Access::ReadWrite => FileDevice::open_writable(path),
+fn open_file(path: &Path, options: &Options) -> Result<FileDevice, OpenError> {
+    let opened = match (options.access, options.locking) {
+        (Access::ReadOnly, Locking::Skip) => FileDevice::open(path),
+        (Access::ReadOnly, Locking::Take) => FileDevice::open_locked(path, Purpose::Read),
+        (Access::ReadWrite, _) => FileDevice::open_locked(path, Purpose::Change),
     };
-    opened.map_err(|error| host_error(path, access, error))
+    opened.map_err(|error| host_error(path, options.access, error))
 }
 
 fn host_error(path: &Path, access: Access, error: HostError) -> OpenError {

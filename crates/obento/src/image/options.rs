@@ -7,11 +7,23 @@ use obento_driver::{Access, Journalling, OpenOptions, Replay};
 use obento_env::{Clock, SystemClock};
 use obento_host::compressed::Progress as Unpacking;
 
+/// Whether an image is locked while it is open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Locking {
+    /// Others may read while it is read, and do nothing while it is changed. An image that somebody changes is refused.
+    #[default]
+    Take,
+    /// For reading only: it is read whatever others do meanwhile, and what is read may be a mixture of old and new.
+    Skip,
+}
+
 /// How to open an image and the volumes in it.
 #[derive(Clone)]
 pub struct Options {
     /// Reading, or changing: then a dirty journal is replayed onto the image when a volume of it is opened.
     pub access: Access,
+    /// Whether the image is locked against others while it is open.
+    pub locking: Locking,
     /// How a journal is used for changes.
     pub journalling: Journalling,
     /// The type of the file system, which is otherwise found by its signature.
@@ -40,6 +52,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             access: Access::ReadOnly,
+            locking: Locking::Take,
             journalling: Journalling::default(),
             fs_type: None,
             replay: Replay::InMemory,

@@ -1,0 +1,236 @@
+//! Locks between opens, threads and processes. A second process is this test again, told by the environment what to do.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use obento_testkit::oracle::{LoopMount, call};
+use obento_testkit::{Oracle, require};
+
+use super::*;
+use crate::FileDevice;
+
+const ROLE: &str = "OBENTO_TEST_LOCK_ROLE";
+const IMAGE: &str = "OBENTO_TEST_LOCK_IMAGE";
+/// The user and group `nobody`.
+const NOBODY: u32 = 65534;
+
+fn image() -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    file
+}
+
+fn open(path: &Path, purpose: Purpose) -> Result<FileDevice, HostError> {
+    FileDevice::open_locked(path, purpose)
+}
+
+/// Runs `test` in a process of its own as `role`. What it prints after `>` is answered.
+fn start(test: &str, role: &str, image: &Path, user: Option<u32>) -> (Child, String) {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("obento").args(["--exact", &format!("lock::tests::{test}")]);
+    command.args(["--test-threads=1", "--nocapture"]);
+    command.env(ROLE, role).env(IMAGE, image).stdin(Stdio::piped()).stdout(Stdio::piped());
+    if let Some(user) = user {
+        command.uid(user).gid(user);
+    }
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines().map(Result::unwrap);
+    let said = lines.find_map(|line| line.split_once('>').map(|(_, said)| said.to_owned()));
+    (child, said.expect("the other process says something"))
+}
+
+/// What this process is to do, if it is the other one.
+fn role() -> Option<(String, PathBuf)> {
+    Some((std::env::var(ROLE).ok()?, std::env::var_os(IMAGE)?.into()))
+}
+
+/// Opens the image as asked, says what came of it, and holds it until the other end of standard input is closed.
+fn play(role: &str, image: &Path) {
+    let purpose = if role == "change" { Purpose::Change } else { Purpose::Read };
+    let opened = open(image, purpose);
+    println!(">{}", opened.as_ref().map_or_else(ToString::to_string, |_| "opened".to_owned()));
+    std::io::stdout().flush().unwrap();
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+#[test]
+fn many_read_at_once_and_nobody_changes_meanwhile() {
+    let image = image();
+    let readers: Vec<_> = (0..4).map(|_| open(image.path(), Purpose::Read).unwrap()).collect();
+    let error = open(image.path(), Purpose::Change).unwrap_err();
+    assert!(matches!(error, HostError::InUse { user: User::Ourselves, .. }), "{error}");
+    drop(readers);
+    open(image.path(), Purpose::Change).unwrap();
+}
+
+#[test]
+fn one_changes_and_nobody_reads_or_changes_meanwhile_from_no_thread() {
+    let image = image();
+    let writer = open(image.path(), Purpose::Change).unwrap();
+    assert!(writer.lock_notices().is_empty());
+    for purpose in [Purpose::Read, Purpose::Change] {
+        let error = std::thread::scope(|scope| scope.spawn(|| open(image.path(), purpose)).join().unwrap());
+        let error = error.unwrap_err().to_string();
+        let what = match purpose {
+            Purpose::Read => "is being changed",
+            Purpose::Change => "cannot be changed: it is in use",
+        };
+        assert_eq!(
+            error,
+            format!("{}: {what} by this process itself; close it first", image.path().display())
+        );
+    }
+    // Whoever does not ask reads all the same.
+    FileDevice::open(image.path()).unwrap();
+    drop(writer);
+    open(image.path(), Purpose::Read).unwrap();
+}
+
+#[test]
+fn another_process_is_named_and_its_lock_ends_with_it_however_it_ends() {
+    if let Some((role, image)) = role() {
+        return play(&role, &image);
+    }
+    let image = image();
+    let test = "another_process_is_named_and_its_lock_ends_with_it_however_it_ends";
+    let (mut child, said) = start(test, "change", image.path(), None);
+    assert_eq!(said, "opened");
+    let error = open(image.path(), Purpose::Read).unwrap_err();
+    let HostError::InUse { user: User::Process { pid, name }, .. } = &error else { panic!("{error}") };
+    assert_eq!(*pid, child.id());
+    assert_eq!(name, "obento");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    open(image.path(), Purpose::Change).unwrap();
+}
+
+#[test]
+fn a_process_that_may_not_look_into_others_is_refused_all_the_same() {
+    if let Some((role, image)) = role() {
+        return play(&role, &image);
+    }
+    if !require(&[Oracle::Root]) {
+        return;
+    }
+    let image = image();
+    std::os::unix::fs::chown(image.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let test = "a_process_that_may_not_look_into_others_is_refused_all_the_same";
+    let writer = open(image.path(), Purpose::Change).unwrap();
+    let (mut child, said) = start(test, "change", image.path(), Some(NOBODY));
+    let text = "cannot be changed: it is in use by a process that cannot be seen from here; try again when it has ended";
+    assert!(said.ends_with(text), "{said}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(writer);
+    let (mut child, said) = start(test, "change", image.path(), Some(NOBODY));
+    assert_eq!(said, "opened");
+    let error = open(image.path(), Purpose::Change).unwrap_err();
+    assert!(matches!(&error, HostError::InUse { user: User::Process { pid, .. }, .. } if *pid == child.id()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_virtual_machine_that_writes_is_told_to_readers_and_keeps_changes_out() {
+    let image = image();
+    let machine = std::fs::File::options().read(true).write(true).open(image.path()).unwrap();
+    set_lock(&machine, libc::F_RDLCK, &QEMU_WRITES).unwrap();
+    let reader = open(image.path(), Purpose::Read).unwrap();
+    assert_eq!(reader.lock_notices(), [LockNotice::Unprotected(User::Ourselves)]);
+    assert!(open(image.path(), Purpose::Change).is_err());
+    drop(machine);
+    // A reader is nobody whom QEMU would take for a user.
+    assert_eq!(
+        would_block(FileDevice::open(image.path()).unwrap().host_file(), libc::F_WRLCK, &(100..300)),
+        None
+    );
+}
+
+#[test]
+fn a_lock_of_the_older_kind_names_its_process() {
+    let image = image();
+    let script = format!(
+        "import fcntl,sys; f=open({:?},'r+b'); fcntl.lockf(f,fcntl.LOCK_EX); print('>',flush=True); sys.stdin.read()",
+        image.path()
+    );
+    if !require(&[Oracle::Program("python3")]) {
+        return;
+    }
+    let mut child = Command::new("python3");
+    let child = child.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let error = open(image.path(), Purpose::Read).unwrap_err();
+    assert!(
+        matches!(&error, HostError::InUse { user: User::Process { pid, .. }, .. } if *pid == child.id()),
+        "{error}"
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn an_image_that_is_mounted_is_refused_for_change_by_whatever_path_and_told_to_readers() {
+    if !require(&[Oracle::LoopMount, Oracle::Program("mke2fs")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (path, other) = (folder.path().join("a.img"), folder.path().join("b.img"));
+    std::fs::File::create(&path).unwrap().set_len(4 << 20).unwrap();
+    call("mke2fs", ["-q".as_ref(), path.as_os_str()]).unwrap();
+    std::fs::hard_link(&path, &other).unwrap();
+    let mount = LoopMount::new(&path, "").unwrap();
+    let point = mount.path().to_owned();
+    let error = open(&other, Purpose::Change).unwrap_err();
+    let HostError::InUse { user: User::Loop { device, mount: Some(at) }, .. } = &error else {
+        panic!("{error}")
+    };
+    assert_eq!(*at, point);
+    assert!(error.to_string().contains("unmount it: umount "), "{error}");
+    assert!(matches!(
+        open(&other, Purpose::Read).unwrap().lock_notices(),
+        [LockNotice::Unprotected(User::Loop { .. })]
+    ));
+    // The device itself: the kernel says no, and the mount says where.
+    let error = open(device, Purpose::Change).unwrap_err();
+    assert!(matches!(&error, HostError::InUse { user: User::Mount(at), .. } if *at == point), "{error}");
+    assert_eq!(
+        open(device, Purpose::Read).unwrap().lock_notices(),
+        [LockNotice::Unprotected(User::Mount(point))]
+    );
+    mount.unmount().unwrap();
+    open(&path, Purpose::Change).unwrap();
+}
+
+#[test]
+fn an_image_that_is_attached_to_a_loop_device_is_refused_for_change_and_read_without_a_word() {
+    if !require(&[Oracle::LoopMount]) {
+        return;
+    }
+    let image = image();
+    let output = call("losetup", ["-f".as_ref(), "--show".as_ref(), image.path().as_os_str()]).unwrap();
+    let node = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+    let (changing, reading) = (open(image.path(), Purpose::Change), open(image.path(), Purpose::Read));
+    let whole = open(Path::new(&node), Purpose::Change).map(drop);
+    call("losetup", ["-d", &node]).unwrap();
+    assert_eq!(
+        changing.unwrap_err().to_string(),
+        format!(
+            "{}: cannot be changed: it is in use by the loop device {node}; detach it: losetup -d {node}",
+            image.path().display()
+        )
+    );
+    assert!(reading.unwrap().lock_notices().is_empty());
+    whole.unwrap();
+}
+
+#[test]
+fn a_file_system_without_locks_is_told_and_not_refused() {
+    let notice = LockNotice::NoLocks(Errno::NOLCK).to_string();
+    assert_eq!(
+        notice,
+        "it cannot be locked where it lies (No locks available): see to it that nobody else changes it"
+    );
+}
