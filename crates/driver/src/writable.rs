@@ -136,7 +136,7 @@ pub trait WritableFileSystem: Send + Sync {
     /// cannot hold.
     fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr>;
 
-    /// Sets the size. Bytes past it are gone; nothing is allocated. If the file grows again they read as zeros, but
+    /// Sets the size, at once however much that frees. Bytes past it are gone; nothing is allocated. If the file grows again they read as zeros, but
     /// for the rest of a last block that is mapped: whoever lets a file grow zeroes it first. Errors, the first that
     /// holds: IsDirectory; Invalid for what is no regular file; FileTooBig.
     fn truncate(&self, layout: &ExclusiveLayout<'_>, ino: Ino, size: u64) -> Result<()>;
@@ -149,7 +149,7 @@ pub trait WritableFileSystem: Send + Sync {
     fn map_for_write(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent>;
 
     /// Publishes what was written through `map_for_write`, after the I/O came back: every block that `written`
-    /// touches. Moves the size up to `written.end`.
+    /// touches. Moves the size up to `written.end`. If it fails, what was reserved for them is given back.
     fn end_write(&self, layout: &Layout<'_>, ino: Ino, written: Range<u64>) -> Result<()>;
 
     /// Gives back what `map_for_write` reserved and nobody wrote.
@@ -161,6 +161,8 @@ pub trait WritableFileSystem: Send + Sync {
 
     /// Makes `range`, which is whole blocks or reaches the end of the file, a hole within the unchanged size. Errors,
     /// the first that holds: IsDirectory; Invalid for what is no regular file, and for parts of blocks; NotSupported.
+    /// One change where it has no more pieces than a transaction holds; else a row of them: meanwhile, and after a
+    /// failure or a crash, each block is as it was or a hole.
     fn punch(&self, layout: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()>;
 
     /// Sees to it that every block which `range` touches is there: what was a hole reads as zeros and can be written
@@ -179,14 +181,16 @@ pub trait WritableFileSystem: Send + Sync {
 
     /// Cuts `range` out of the file: what follows moves down and the size shrinks by its length. Errors, the first that
     /// holds: IsDirectory; Invalid for what is no regular file, for an empty range, for parts of blocks, and if `range`
-    /// reaches the end of the file (that is `truncate`); NotSupported. If it fails midway, the size is the old one and
-    /// a part of what follows has moved.
+    /// reaches the end of the file (that is `truncate`); NotSupported. One change where no more pieces move than a
+    /// transaction holds; else, if it fails midway or a crash ends it, the size is the old one and a part of what
+    /// follows has moved.
     fn collapse(&self, layout: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()>;
 
     /// Puts a hole of `range`'s length at its start: what was there and behind it moves up and the size grows. Errors, the
     /// first that holds: IsDirectory; Invalid for what is no regular file, for an empty range, for parts of blocks, and if
-    /// `range` starts at or past the end of the file; NotSupported; FileTooBig; NoSpace. If it fails midway, the size is
-    /// the new one and a part of what follows has moved.
+    /// `range` starts at or past the end of the file; NotSupported; FileTooBig; NoSpace. One change where no more
+    /// pieces move than a transaction holds; else, if it fails midway or a crash ends it, the size is the new one and a
+    /// part of what follows has moved.
     fn insert(&self, layout: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()>;
 
     /// Returns once `ino`, its data and its own names are on stable storage; what a directory above it came to be called

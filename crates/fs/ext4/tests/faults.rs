@@ -8,12 +8,12 @@ mod consistency;
 use std::sync::Arc;
 
 use common::volumes::{SMALL, Shape, e2fsck, open};
-use obento_base::{Error, FileKind, Result};
+use obento_base::{DeviceNumber, Error, FileKind, Mode, Name, Result};
 use obento_block::{BlockDevice, MemDevice};
-use obento_driver::{DataMode, FileSystem, Size};
+use obento_driver::{DataMode, FileSystem, LayoutLock, NewNode, Size};
 use obento_env::Clock;
 use obento_testkit::crash::volume::{End, Recording, Subject};
-use obento_testkit::fault::{Fault, Lasting};
+use obento_testkit::fault::{Fault, FaultDevice, Lasting, Request};
 use obento_testkit::model::StepClock;
 use obento_testkit::plan::{Actor, Op, Plan, Space, catalogue};
 use obento_testkit::snapshot::{Snapshot, Times};
@@ -107,6 +107,108 @@ fn a_full_inode_table_answers_no_space_and_keeps_what_it_has() {
         actor.act(0, &create("one-more")).unwrap();
         expect_kept(actor, device);
     });
+}
+
+#[test]
+fn a_write_that_cannot_be_published_gives_back_what_it_reserved() {
+    if !oracles() {
+        return;
+    }
+    let device = |fault| Arc::new(FaultDevice::new(MemDevice::new(SMALL[0].bytes().to_vec()), fault));
+    let until_sync = |device: &Arc<FaultDevice<MemDevice>>| {
+        let fs = open(device.clone(), Arc::new(StepClock::default()), DataMode::Ordered).unwrap();
+        let (root, lock) = (fs.root(), LayoutLock::new());
+        let writable = fs.writable().unwrap();
+        let node = NewNode {
+            kind: FileKind::Regular,
+            mode: Mode::new(0o644),
+            uid: 0,
+            gid: 0,
+            rdev: DeviceNumber::default(),
+            target: b"",
+        };
+        let file = writable.create(root, Name::new(b"f").unwrap(), &node).unwrap().ino;
+        let free = fs.statfs().unwrap().free;
+        writable.map_for_write(&lock.shared(), file, 0..9000).unwrap();
+        assert_eq!(fs.statfs().unwrap().free, free - 9);
+        let synced = writable.sync();
+        (synced, writable.end_write(&lock.shared(), file, 0..9000), free - fs.statfs().unwrap().free)
+    };
+    let counting = device(None);
+    assert_eq!(until_sync(&counting), (Ok(()), Ok(()), 9));
+    let fault = Fault { request: Request::Flush, nth: 1, lasting: Lasting::ForGood };
+    let (synced, ended, taken) = until_sync(&device(Some(fault)));
+    assert!(synced.is_err());
+    assert_eq!((ended, taken), (Err(Error::ReadOnly), 0));
+}
+
+/// A journal that was given up says so until the volume itself is marked; then it is as good as new.
+#[test]
+fn a_journal_that_was_given_up_is_taken_up_again_and_the_volume_stays_marked() {
+    if !oracles() {
+        return;
+    }
+    let memory = Arc::new(MemDevice::new(SMALL[0].bytes().to_vec()));
+    let fault = Fault { request: Request::Flush, nth: 2, lasting: Lasting::ForGood };
+    let broken = Arc::new(FaultDevice::new(Arc::clone(&memory), Some(fault)));
+    let vfs = Vfs::new(open(broken, Arc::new(StepClock::default()), DataMode::Ordered).unwrap());
+    Actor::new(vfs.clone()).act(0, &create("f")).unwrap();
+    assert!(vfs.sync().is_err());
+    drop(vfs);
+    volume(&memory).close().unwrap();
+    assert_eq!(consistency::check_marked(&*memory), Ok(()));
+    assert_eq!(e2fsck(&*memory), Ok(()));
+}
+
+/// A hole of more pieces than a transaction holds is made in steps: wherever it ends, each block is old or zeros.
+#[test]
+fn a_punch_that_fails_midway_leaves_each_block_old_or_zeros() {
+    const BLOCK: usize = 1024;
+    const PIECES: u64 = 1500;
+    if !oracles() {
+        return;
+    }
+    let device = Arc::new(MemDevice::new(Shape { len: 12, ..SMALL[0] }.bytes().to_vec()));
+    let mut actor = Actor::new(volume(&device));
+    actor.act(0, &create("f")).unwrap();
+    (0..PIECES).for_each(|n| actor.act(0, &Op::Write("f".into(), 2048 * n, BLOCK)).unwrap());
+    let vfs = actor.vfs().clone();
+    drop(actor);
+    vfs.close().unwrap();
+    drop(vfs);
+    let mut base = vec![0; device.len() as usize];
+    device.read_at(0, &mut base).unwrap();
+    let read = |vfs: &Vfs| {
+        let node = Actor::new(vfs.clone()).node("f").unwrap();
+        let mut bytes = vec![0; node.attr().unwrap().size as usize];
+        assert_eq!(node.read_at(0, &mut bytes), Ok(bytes.len()));
+        bytes
+    };
+    let before = read(&volume(&device));
+    let mut midway = 0;
+    for nth in 0.. {
+        let memory = Arc::new(MemDevice::new(base.clone()));
+        let fault = Fault { request: Request::Read, nth, lasting: Lasting::Once };
+        let broken = Arc::new(FaultDevice::new(Arc::clone(&memory), Some(fault)));
+        let Ok(fs) = open(broken.clone(), Arc::new(StepClock::default()), DataMode::Ordered) else {
+            continue;
+        };
+        let vfs = Vfs::new(fs);
+        let _ = Actor::new(vfs.clone()).act(0, &Op::Space("f".into(), Space::Punch, 0..before.len() as u64));
+        // A volume that turned read-only keeps what was committed.
+        let _ = vfs.close();
+        drop(vfs);
+        let after = read(&volume(&memory));
+        assert_eq!(after.len(), before.len());
+        let blocks = || before.chunks(BLOCK).zip(after.chunks(BLOCK));
+        assert!(blocks().all(|(old, new)| new == old || new.iter().all(|&b| b == 0)), "fault {nth}");
+        midway += usize::from(after != before && after.iter().any(|&b| b != 0));
+        assert_eq!(e2fsck(&*memory), Ok(()), "fault {nth}");
+        if broken.hits() == 0 {
+            break;
+        }
+    }
+    assert!(midway > 0);
 }
 
 #[test]

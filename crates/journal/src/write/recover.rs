@@ -53,6 +53,14 @@ impl Journal {
         Ok(())
     }
 
+    /// Forgets, durably, that it was given up: for who has marked the volume instead (`jbd2_journal_clear_err`).
+    pub fn clear_error(&self) -> Result<()> {
+        let mut label = Label::read(self)?;
+        label.clear_error();
+        label.write(self, self.super_block())?;
+        self.device().flush()
+    }
+
     fn read_source(&self, source: &Source, buffer: &mut [u8]) -> Result<()> {
         let offset = source.block.saturating_mul(self.super_block().block_size.into());
         self.device().read_at(offset, buffer)?;

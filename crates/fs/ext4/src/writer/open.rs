@@ -54,7 +54,8 @@ pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -
     let journal = recover(&device, &mut sb, options, &mut notices)?;
     // An aborted journal says nothing against what it keeps: the list of orphans is as good as before.
     let is_distrusted = sb.is_marked_with_errors();
-    if journal.as_ref().is_some_and(|journal| journal.super_block().errno != 0) {
+    let given_up = journal.as_ref().filter(|journal| journal.super_block().errno != 0);
+    if given_up.is_some() {
         // Whoever aborted the journal had no chance to mark the volume: `ext4_clear_journal_err`.
         sb.raw.s_state.set(sb.raw.s_state.get() | ERROR_FS);
     }
@@ -67,6 +68,9 @@ pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -
     volume.check_groups()?;
     write_super_block(&*device, volume.super_block(), volume.super_block().raw)?;
     volume.cache().clear();
+    if let Some(journal) = given_up {
+        journal.clear_error()?;
+    }
     notices.into_iter().for_each(|notice| volume.notice(notice));
     if was_marked {
         volume.notice(Notice::MarkedWithErrors);

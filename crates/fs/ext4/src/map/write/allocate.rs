@@ -71,7 +71,10 @@ impl Writer {
                     part
                 }
             };
-            self.fill_part(&inode, map, &part)?;
+            let bytes = |block: u64| block.saturating_mul(self.block_bytes());
+            self.fill_part(&inode, map, &part).inspect_err(|_| {
+                self.give_back(inode.ino(), &(bytes(part.range().start)..bytes(part.end())));
+            })?;
             inode = self.volume().inode(inode.ino())?;
         }
         Ok(inode)

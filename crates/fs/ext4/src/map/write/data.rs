@@ -86,6 +86,10 @@ impl Writer {
     /// As the contract's `end_write`.
     pub(crate) fn end_write(&self, ino: Ino, written: Range<u64>) -> Result<()> {
         let _lock = self.lock_one(ino);
+        self.publish_write(ino, &written).inspect_err(|_| self.give_back(ino, &written))
+    }
+
+    fn publish_write(&self, ino: Ino, written: &Range<u64>) -> Result<()> {
         let inode = self.data_inode(ino)?;
         if written.is_empty() {
             return Ok(());
@@ -153,6 +157,11 @@ impl Writer {
     /// As the contract's `abandon`.
     pub(crate) fn abandon(&self, ino: Ino, range: &Range<u64>) {
         let _lock = self.lock_one(ino);
+        self.give_back(ino, range);
+    }
+
+    /// Ends what was handed out for the blocks of `range` and not published.
+    pub(super) fn give_back(&self, ino: Ino, range: &Range<u64>) {
         let blocks = self.block_at(range.start)..self.block_from(range.end);
         let taken = self.promises().take_handed(ino, &self.whole_clusters(&blocks));
         self.release(taken.iter().map(|mapping| (mapping.place, mapping.len.into())).collect());

@@ -89,6 +89,10 @@ impl Writer {
 
     /// Moves the data out of the inode into a block; what the file holds stays the same.
     pub(super) fn move_out(&self, inode: &Inode) -> Result<()> {
+        self.move_to_block(inode).inspect_err(|_| self.give_back(inode.ino(), &(0..1)))
+    }
+
+    fn move_to_block(&self, inode: &Inode) -> Result<()> {
         let data = self.inline_bytes(inode, 0)?;
         let attributes = with_inline_rest(inode, None)?;
         let blocks: Range<u64> = 0..u64::from(!data.is_empty());

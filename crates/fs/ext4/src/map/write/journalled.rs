@@ -42,7 +42,7 @@ impl Writer {
         if offset > inode.size() {
             self.zero_journalled_tail(&inode)?;
         }
-        self.write_journalled(&inode, offset, bytes)
+        self.write_journalled(&inode, offset, bytes).inspect_err(|_| self.give_back(ino, &(offset..end)))
     }
 
     /// Zeroes the rest of a last block that only the driver reads and writes, before the file grows over it: what it was
