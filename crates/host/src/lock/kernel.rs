@@ -14,21 +14,37 @@ use super::User;
 use crate::FileId;
 use crate::file::kind_of;
 
+/// A use by the kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Use {
+    /// Who.
+    pub(super) user: User,
+    /// Whether it may change what is there: not if it is only mounted for reading, or attached and nothing else.
+    pub(super) changes: bool,
+}
+
+/// Where a device is mounted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Mount {
+    point: PathBuf,
+    is_writable: bool,
+}
+
 /// What the kernel does with the file or block device `id`.
-pub(super) fn user_of(id: FileId) -> Option<User> {
+pub(super) fn user_of(id: FileId) -> Option<Use> {
     if id.ino != 0 {
         return loop_of(id);
     }
     let device = sysfs_of(id.dev);
-    let mounted = family(&device).into_iter().find_map(mount_of);
-    mounted.map(User::Mount).or_else(|| {
-        let mut holders = fs::read_dir(device.join("holders")).ok()?.flatten();
-        holders.next().map(|holder| User::Device(Path::new("/dev").join(holder.file_name())))
-    })
+    if let Some(mount) = mount_of(&device) {
+        return Some(Use { user: User::Mount(mount.point), changes: mount.is_writable });
+    }
+    let holder = fs::read_dir(device.join("holders")).ok()?.flatten().next()?;
+    Some(Use { user: User::Device(Path::new("/dev").join(holder.file_name())), changes: true })
 }
 
 /// The loop device that the file `id` is attached to.
-fn loop_of(id: FileId) -> Option<User> {
+fn loop_of(id: FileId) -> Option<Use> {
     let devices = fs::read_dir("/sys/block").ok()?.flatten();
     devices.filter(|entry| entry.file_name().as_bytes().starts_with(b"loop")).find_map(|entry| {
         let backing = fs::read(entry.path().join("loop/backing_file")).ok()?;
@@ -36,8 +52,10 @@ fn loop_of(id: FileId) -> Option<User> {
         let path = PathBuf::from(std::ffi::OsString::from_vec(backing.trim_ascii_end().to_vec()));
         // The path is as it was, and seen from where it was attached; the device itself knows better, if we may ask.
         let is_it = backing_of(&node).unwrap_or_else(|| FileId::of_path(&path)) == Some(id);
-        is_it
-            .then(|| User::Loop { mount: family(&entry.path()).into_iter().find_map(mount_of), device: node })
+        let mount = is_it.then(|| mount_of(&entry.path()))?;
+        let changes = mount.as_ref().is_some_and(|mount| mount.is_writable);
+        let user = User::Loop { device: node, mount: mount.map(|mount| mount.point) };
+        Some(Use { user, changes })
     })
 }
 
@@ -89,14 +107,19 @@ fn family(device: &Path) -> Vec<u64> {
     std::iter::once(device.to_owned()).chain(parts).chain(disk).filter_map(|path| number(&path)).collect()
 }
 
-/// Where the block device of this number is mounted.
-fn mount_of(device: u64) -> Option<PathBuf> {
+/// Where a block device in sysfs, or one of its family, is mounted; first where it can be changed.
+fn mount_of(device: &Path) -> Option<Mount> {
     let mounts = fs::read("/proc/self/mountinfo").ok()?;
-    mounts.split(|&byte| byte == b'\n').find_map(|line| is_mount_of(line, device))
+    let family = family(device);
+    let lines = || mounts.split(|&byte| byte == b'\n');
+    let mut found =
+        family.iter().flat_map(|&device| lines().filter_map(move |line| is_mount_of(line, device)));
+    let first = found.next()?;
+    if first.is_writable { Some(first) } else { found.find(|mount| mount.is_writable).or(Some(first)) }
 }
 
-/// The mount point of a line of `mountinfo`, if its device is the one of this number.
-fn is_mount_of(line: &[u8], device: u64) -> Option<PathBuf> {
+/// What a line of `mountinfo` says, if its device is the one of this number.
+fn is_mount_of(line: &[u8], device: u64) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let number = format!("{}:{}", major(device), minor(device));
     let separator = fields.iter().position(|field| *field == b"-")?;
@@ -106,8 +129,13 @@ fn is_mount_of(line: &[u8], device: u64) -> Option<PathBuf> {
         let stat = source.is_absolute().then(|| rustix::fs::stat(&source).ok()).flatten()?;
         Some(kind_of(&stat) == Some(FileKind::BlockDevice) && stat.st_rdev == device)
     };
-    let is_it = *fields.get(2)? == number.as_bytes() || is_source() == Some(true);
-    is_it.then(|| fields.get(4).map(|point| unescape(point))).flatten()
+    if *fields.get(2)? != number.as_bytes() && is_source() != Some(true) {
+        return None;
+    }
+    // The options of the file system: those of the mount point may forbid what another one allows.
+    let options = fields.get(separator + 3)?;
+    let is_writable = !options.split(|&byte| byte == b',').any(|option| option == b"ro");
+    Some(Mount { point: unescape(fields.get(4)?), is_writable })
 }
 
 /// A path of `mountinfo`, where space, tab, newline and backslash are octal.
@@ -130,7 +158,10 @@ mod tests {
     #[test]
     fn a_mount_is_found_by_its_device_and_its_path_has_spaces_again() {
         let line = br"36 35 98:0 / /mnt/a\040b\134c rw,noatime master:1 - ext4 none rw,errors=continue";
-        assert_eq!(is_mount_of(line, makedev(98, 0)), Some(PathBuf::from(r"/mnt/a b\c")));
+        let mount = |text: &str, is_writable| Some(Mount { point: PathBuf::from(text), is_writable });
+        assert_eq!(is_mount_of(line, makedev(98, 0)), mount(r"/mnt/a b\c", true));
+        let line = br"36 35 98:0 / /mnt rw - ext4 none ro,errors=continue";
+        assert_eq!(is_mount_of(line, makedev(98, 0)), mount("/mnt", false));
         assert_eq!(is_mount_of(line, makedev(98, 1)), None);
         assert_eq!(is_mount_of(b"", makedev(0, 0)), None);
     }

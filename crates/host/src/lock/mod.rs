@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use self::kernel::Use;
 use crate::{FileId, HostError, PathText};
 
 /// What an image is opened for.
@@ -108,10 +109,11 @@ pub(crate) fn claim(
         Err(errno) => notices.push(LockNotice::NoLocks(errno)),
     }
     match (kernel::user_of(id), purpose) {
-        (Some(user), Purpose::Change) => return Err(HostError::InUse { path: path.into(), purpose, user }),
-        // Attached but not mounted: nobody changes it by itself.
-        (None | Some(User::Loop { mount: None, .. }), _) => {}
-        (Some(user), Purpose::Read) => notices.push(LockNotice::Unprotected(user)),
+        (Some(Use { user, .. }), Purpose::Change) => {
+            return Err(HostError::InUse { path: path.into(), purpose, user });
+        }
+        (Some(Use { user, changes: true }), Purpose::Read) => notices.push(LockNotice::Unprotected(user)),
+        (None | Some(Use { changes: false, .. }), _) => {}
     }
     if purpose == Purpose::Read && would_block(&file, libc::F_WRLCK, &QEMU_WRITES).is_some() {
         let user = holder(&file, libc::F_WRLCK, &QEMU_WRITES, id);
@@ -123,7 +125,7 @@ pub(crate) fn claim(
 /// Who keeps the block device at `path` from being opened with `O_EXCL`.
 pub(crate) fn exclusive_user(path: &Path) -> User {
     let Some(id) = FileId::of_path(path) else { return User::Unknown };
-    kernel::user_of(id).or_else(|| process::using(id)).unwrap_or(User::Unknown)
+    kernel::user_of(id).map(|found| found.user).or_else(|| process::using(id)).unwrap_or(User::Unknown)
 }
 
 /// Who holds a lock that keeps us from taking one of `kind` on `range`.

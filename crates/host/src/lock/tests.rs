@@ -202,6 +202,10 @@ fn an_image_that_is_mounted_is_refused_for_change_by_whatever_path_and_told_to_r
     );
     mount.unmount().unwrap();
     open(&path, Purpose::Change).unwrap();
+    let mount = LoopMount::new(&path, "ro").unwrap();
+    assert!(open(&path, Purpose::Change).is_err());
+    assert_eq!(open(&path, Purpose::Read).unwrap().lock_notices(), [], "nobody changes it");
+    mount.unmount().unwrap();
 }
 
 #[test]
