@@ -257,7 +257,6 @@ pub fn open_file(argument: &OsStr, context: &Context) -> Result<Opened, Report> 
 
 /// Opens what `argument` names, to be changed. What names no file in an image is refused, so that a forgotten `:/` costs
 /// nobody a file of the host. [`Context::close`] ends the changes.
-#[allow(dead_code, reason = "the commands that change follow")]
 pub fn open_for_change(argument: &OsStr, context: &Context) -> Result<Location, Report> {
     match Operand::parse(argument).map_err(Report::plain)? {
         Operand::Image(address) if address.place.is_some() => {

@@ -33,6 +33,7 @@ mod export;
 mod image;
 pub mod partition;
 mod registry;
+mod remove;
 mod text;
 #[cfg(test)]
 mod toy;
@@ -68,6 +69,7 @@ pub use diff::{Change, DiffOptions, DiffReport, DiffSide, DiffSink, Difference, 
 pub use export::{ExportOptions, ExportReport, export};
 pub use image::{Content, Holds, Image, ImageNotice, Locking, Looks, OpenError, Options, Otherwise};
 pub use registry::Registry;
+pub use remove::{Removal, RemoveObserver, remove_children, remove_tree};
 pub use text::{Escaped, escaped, human_size, uuid_text};
 pub use volume::{GlobError, Owners, Volume, is_pattern, matches};
 pub use walk::{Damage, Entry, Order, Step, Walk};

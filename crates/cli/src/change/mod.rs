@@ -1,3 +1,108 @@
-//! What the commands that change an image share: operands, modes, owners, prompts, what `-v` says.
+//! What the commands that change an image share: operands, the places where names come to be, modes, owners, consent,
+//! and what `-v` says.
+//!
+//! Invariant: a command opens all that it changes, gives up rights, and only then looks at anything in an image; what
+//! fails is told, the rest is done, and the exit code is 1.
 
+pub mod consent;
 pub mod mode;
+pub mod owner;
+pub mod place;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use obento::{Damage, Entry, Error, Step, Symlinks, Walk};
+
+use crate::context::Context;
+use crate::open::{Found, Location, join, open_for_change};
+use crate::output::Output;
+use crate::report::Report;
+
+/// What a command on one operand, or one file, answers: what failed in words.
+pub type Done = Result<(), Report>;
+
+/// Hands the place that each of `arguments` names to `act`, whether or not there is a file. No pattern is expanded.
+pub fn each_place(arguments: &[OsString], context: &Context, mut act: impl FnMut(&Location) -> Done) {
+    let opened: Vec<_> = arguments.iter().map(|argument| open_for_change(argument, context)).collect();
+    context.seal();
+    for location in opened {
+        if let Err(report) = location.and_then(|location| act(&location)) {
+            context.warn(&report);
+        }
+    }
+}
+
+/// Hands each file that `arguments` name, patterns expanded, to `act`. `action` begins the message of what is not there:
+/// `cannot remove`.
+pub fn each_file(
+    arguments: &[OsString],
+    symlinks: Symlinks,
+    action: &str,
+    context: &Context,
+    mut act: impl FnMut(&Found) -> Done,
+) {
+    each_place(arguments, context, |location| {
+        for found in location.clone().find(symlinks, action)? {
+            if let Err(report) = act(&found) {
+                context.warn(&report);
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Walks through what `found` is the top of, and hands `act` each file with what it is called, a directory before what
+/// is in it. What fails is told.
+pub fn each_below(walk: Walk, found: &Found, context: &Context, mut act: impl FnMut(&Entry, &[u8]) -> Done) {
+    let top = found.shown();
+    let name = |path: &[u8]| if path.is_empty() { top.clone() } else { join(&top, path) };
+    for step in walk {
+        let done = match step {
+            Ok(entry) if entry.step == Step::Leave => continue,
+            Ok(entry) => act(&entry, &name(&entry.path)),
+            Err(Damage { path, error }) => Err(Report::on("cannot read all of", name(&path), error)),
+        };
+        if let Err(report) = done {
+            context.warn(&report);
+        }
+    }
+}
+
+/// The bits that the process takes from the modes of new files.
+pub fn umask() -> u16 {
+    let mask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(mask);
+    u16::try_from(mask.bits()).unwrap_or(0) & 0o777
+}
+
+/// What `-v` says, on standard output.
+pub struct Tell {
+    out: Output,
+    wanted: bool,
+}
+
+impl Tell {
+    pub fn new(wanted: bool) -> Self {
+        Self { out: Output::stdout(), wanted }
+    }
+
+    /// Writes a line, if it is wanted. A closed pipe is no reason to leave a change half done.
+    pub fn say(&mut self, line: impl FnOnce() -> String) {
+        if self.wanted {
+            let _ = writeln!(self.out, "{}", line());
+        }
+    }
+
+    pub fn finish(self) -> crate::output::Outcome {
+        match self.out.finish() {
+            Err(crate::output::Stop::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            done => done,
+        }
+    }
+}
+
+/// Whether `error` says that something is not there.
+pub fn is_missing(error: Error) -> bool {
+    error == Error::NotFound || error == Error::NotDirectory
+}

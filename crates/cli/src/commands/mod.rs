@@ -1,6 +1,8 @@
 //! The subcommands, a file each: `Args` is what clap parses, `run` does it.
 
 mod cat;
+mod chmod;
+mod chown;
 mod completions;
 mod cp;
 mod df;
@@ -11,11 +13,19 @@ mod find;
 mod getfattr;
 mod info;
 mod inspect;
+mod ln;
 mod ls;
 mod man;
+mod mkdir;
+mod mv;
 mod readlink;
+mod rm;
+mod rmdir;
 mod stat;
+mod touch;
 mod tree;
+mod truncate;
+mod write;
 
 use clap::Subcommand;
 
@@ -30,6 +40,17 @@ pub enum Command {
     Stat(stat::Args),
     Tree(tree::Args),
     Cp(cp::Args),
+    Mkdir(mkdir::Args),
+    Rmdir(rmdir::Args),
+    Rm(rm::Args),
+    Mv(mv::Args),
+    Ln(ln::Args),
+    Touch(touch::Args),
+    Chmod(chmod::Args),
+    Chown(chown::Args),
+    Chgrp(chown::GroupArgs),
+    Truncate(truncate::Args),
+    Write(write::Args),
     Find(find::Args),
     Du(du::Args),
     Df(df::Args),
@@ -52,6 +73,17 @@ impl Command {
             Self::Stat(args) => stat::run(&args, context),
             Self::Tree(args) => tree::run(&args, context),
             Self::Cp(args) => cp::run(&args, context),
+            Self::Mkdir(args) => mkdir::run(&args, context),
+            Self::Rmdir(args) => rmdir::run(&args, context),
+            Self::Rm(args) => rm::run(&args, context),
+            Self::Mv(args) => mv::run(&args, context),
+            Self::Ln(args) => ln::run(&args, context),
+            Self::Touch(args) => touch::run(&args, context),
+            Self::Chmod(args) => chmod::run(&args, context),
+            Self::Chown(args) => chown::run(&args, context),
+            Self::Chgrp(args) => chown::run_group(&args, context),
+            Self::Truncate(args) => truncate::run(&args, context),
+            Self::Write(args) => write::run(&args, context),
             Self::Find(args) => find::run(&args, context),
             Self::Du(args) => du::run(&args, context),
             Self::Df(args) => df::run(&args, context),

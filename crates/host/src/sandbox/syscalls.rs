@@ -23,7 +23,7 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_restart_syscall, libc::SYS_clock_gettime, libc::SYS_clock_getres, libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep, libc::SYS_gettimeofday, libc::SYS_getrandom, libc::SYS_getpid, libc::SYS_getuid,
     libc::SYS_geteuid, libc::SYS_getgid, libc::SYS_getegid, libc::SYS_getgroups, libc::SYS_uname, libc::SYS_getrusage,
-    libc::SYS_prlimit64, libc::SYS_getcwd,
+    libc::SYS_prlimit64, libc::SYS_getcwd, libc::SYS_umask,
 ];
 
 /// What only older architectures have.
@@ -51,7 +51,7 @@ const WRITING: &[c_long] = &[
     libc::SYS_mknodat, libc::SYS_renameat2, libc::SYS_readlinkat, libc::SYS_getdents64, libc::SYS_faccessat2,
     libc::SYS_fchmod, libc::SYS_fchmodat, libc::SYS_fchown, libc::SYS_fchownat, libc::SYS_utimensat,
     libc::SYS_fsetxattr, libc::SYS_setxattr, libc::SYS_fgetxattr, libc::SYS_getxattr, libc::SYS_fremovexattr,
-    libc::SYS_flistxattr, libc::SYS_umask,
+    libc::SYS_flistxattr,
 ];
 
 /// Terminal requests: its size, whether it is one (include/uapi/asm-generic/ioctls.h).

@@ -18,14 +18,17 @@ const MAX_BYTES: usize = 4 << 20;
 pub struct Owners {
     users: HashMap<u32, Vec<u8>>,
     groups: HashMap<u32, Vec<u8>>,
+    login_groups: HashMap<u32, u32>,
 }
 
 impl Owners {
     pub(super) fn read(volume: &Volume) -> Self {
-        Self {
-            users: parse(&read_file(volume, b"/etc/passwd")),
-            groups: parse(&read_file(volume, b"/etc/group")),
-        }
+        Self::from_files(&read_file(volume, b"/etc/passwd"), &read_file(volume, b"/etc/group"))
+    }
+
+    /// What these contents of `/etc/passwd` and `/etc/group` say.
+    pub fn from_files(passwd: &[u8], group: &[u8]) -> Self {
+        Self { users: parse(passwd), groups: parse(group), login_groups: parse_login_groups(passwd) }
     }
 
     /// The name of the user `uid`.
@@ -41,6 +44,11 @@ impl Owners {
     /// The number of the user called `name`.
     pub fn uid(&self, name: &[u8]) -> Option<u32> {
         find(&self.users, name)
+    }
+
+    /// The login group of the user `uid`.
+    pub fn login_group(&self, uid: u32) -> Option<u32> {
+        self.login_groups.get(&uid).copied()
     }
 
     /// The number of the group called `name`.
@@ -82,6 +90,21 @@ fn parse(bytes: &[u8]) -> HashMap<u32, Vec<u8>> {
         }
     }
     names
+}
+
+/// The fourth field of a line of passwd.
+fn parse_login_groups(passwd: &[u8]) -> HashMap<u32, u32> {
+    let mut groups = HashMap::new();
+    for line in passwd.split(|&byte| byte == b'\n') {
+        let mut numbers = line.split(|&byte| byte == b':').skip(2).take(2).map(|field| {
+            let text = std::str::from_utf8(field).ok();
+            text.and_then(|text| text.parse().ok())
+        });
+        if let (Some(Some(uid)), Some(Some(gid))) = (numbers.next(), numbers.next()) {
+            groups.entry(uid).or_insert(gid);
+        }
+    }
+    groups
 }
 
 #[cfg(test)]

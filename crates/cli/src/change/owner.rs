@@ -1,0 +1,115 @@
+//! `user:group` as chown(1) takes it, in the names that the image itself knows.
+//!
+//! Source: the GNU coreutils manual, "chown invocation".
+
+use obento::Owners;
+
+use crate::report::{Report, subject};
+
+/// Whom a file is given to; nobody where nothing was said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ownership {
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+}
+
+impl Ownership {
+    /// Reads `user`, `user:group`, `:group`, and `user:`, which is the user's login group. A name that the image knows
+    /// counts before a number; `+1000` is always one.
+    pub fn parse(text: &[u8], owners: &Owners) -> Result<Self, Report> {
+        let Some(colon) = text.iter().position(|&b| b == b':') else {
+            return Ok(Self { uid: some(text, |name| parse_user(name, owners))?, gid: None });
+        };
+        let (user, group) = (&text[..colon], &text[colon + 1..]);
+        let uid = some(user, |name| parse_user(name, owners))?;
+        let gid = match (uid, group) {
+            (Some(uid), b"") => Some(login_group(uid, user, owners)?),
+            _ => some(group, |name| parse_group(name, owners))?,
+        };
+        Ok(Self { uid, gid })
+    }
+
+    /// Reads a group, for chgrp(1).
+    pub fn parse_group(text: &[u8], owners: &Owners) -> Result<Self, Report> {
+        Ok(Self { uid: None, gid: some(text, |name| parse_group(name, owners))? })
+    }
+
+    /// Whether a file of this owner and group is what `self` speaks of, for `--from`.
+    pub fn covers(self, uid: u32, gid: u32) -> bool {
+        self.uid.is_none_or(|own| own == uid) && self.gid.is_none_or(|own| own == gid)
+    }
+}
+
+/// `user:group` of what `ownership` speaks of, names where the image has them.
+pub fn words(ownership: Ownership, owners: &Owners) -> String {
+    let name = |name: Option<&[u8]>, id: u32| name.map_or_else(|| id.to_string(), crate::report::printable);
+    let user = ownership.uid.map(|uid| name(owners.user(uid), uid));
+    let group = ownership.gid.map(|gid| name(owners.group(gid), gid));
+    [user, group].into_iter().flatten().collect::<Vec<_>>().join(":")
+}
+
+fn some(text: &[u8], parse: impl FnOnce(&[u8]) -> Result<u32, Report>) -> Result<Option<u32>, Report> {
+    if text.is_empty() { Ok(None) } else { parse(text).map(Some) }
+}
+
+/// The number of a user, by name or as a number.
+pub fn parse_user(name: &[u8], owners: &Owners) -> Result<u32, Report> {
+    owners.uid(name).or_else(|| number(name)).ok_or_else(|| unknown("user", name, "/etc/passwd"))
+}
+
+/// The number of a group, by name or as a number.
+pub fn parse_group(name: &[u8], owners: &Owners) -> Result<u32, Report> {
+    owners.gid(name).or_else(|| number(name)).ok_or_else(|| unknown("group", name, "/etc/group"))
+}
+
+fn login_group(uid: u32, user: &[u8], owners: &Owners) -> Result<u32, Report> {
+    owners.login_group(uid).ok_or_else(|| unknown("login group of", user, "/etc/passwd"))
+}
+
+fn number(text: &[u8]) -> Option<u32> {
+    let digits = text.strip_prefix(b"+").unwrap_or(text);
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    // -1 means nobody to chown(2).
+    str::from_utf8(digits).ok()?.parse().ok().filter(|&id| is_number && id != u32::MAX)
+}
+
+fn unknown(what: &str, name: &[u8], file: &str) -> Report {
+    Report::new(format!("no {what} {}", subject(name)), format!("the image's {file} does not name it"))
+        .help("a number is always understood")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owners() -> Owners {
+        Owners::from_files(b"root:x:0:0::\nann:x:1000:100::\n7:x:70:7::\n", b"root:x:0:\nstaff:x:50:\n")
+    }
+
+    fn parse(text: &str) -> Option<(Option<u32>, Option<u32>)> {
+        Ownership::parse(text.as_bytes(), &owners()).ok().map(|owner| (owner.uid, owner.gid))
+    }
+
+    #[test]
+    fn owners_are_names_of_the_image_or_numbers() {
+        assert_eq!(parse("ann"), Some((Some(1000), None)));
+        assert_eq!(parse("ann:staff"), Some((Some(1000), Some(50))));
+        assert_eq!(parse("ann:"), Some((Some(1000), Some(100))));
+        assert_eq!(parse(":staff"), Some((None, Some(50))));
+        assert_eq!(parse(":"), Some((None, None)));
+        assert_eq!(parse("4294967294:0"), Some((Some(u32::MAX - 1), Some(0))));
+        assert_eq!(parse("7"), Some((Some(70), None)), "a name counts before a number");
+        assert_eq!(parse("+7"), Some((Some(7), None)));
+        for bad in ["bob", "ann:bob", "-1", "4294967295", "12:", "1x", "++1"] {
+            assert_eq!(parse(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_by_name_is_told_as_a_number() {
+        let text = |uid, gid| words(Ownership { uid, gid }, &owners());
+        assert_eq!(text(Some(1000), Some(50)), "ann:staff");
+        assert_eq!(text(Some(5), None), "5");
+        assert_eq!(text(None, Some(0)), "root");
+    }
+}

@@ -1,0 +1,150 @@
+//! `obento chmod`: changes the permission bits of files.
+
+use std::ffi::{OsStr, OsString};
+
+use obento::{Attr, Caller, FileKind, Mode, Node, SetAttr, Symlinks, Walk};
+
+use crate::change::mode::ModeChange;
+use crate::change::{Done, Tell, each_below, each_file, umask};
+use crate::context::Context;
+use crate::format::mode::mode_string;
+use crate::open::{Found, open};
+use crate::output::Outcome;
+use crate::report::{Report, subject};
+
+/// Change the permission bits of files
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Also what is in directories
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Name each file
+    #[arg(short, long)]
+    verbose: bool,
+    /// Name each file that changes
+    #[arg(short, long)]
+    changes: bool,
+    /// Say nothing of what fails
+    #[arg(short = 'f', long, visible_alias = "quiet")]
+    silent: bool,
+    /// The bits of FILE in place of a mode
+    #[arg(long, value_name = "IMAGE:FILE")]
+    reference: Option<OsString>,
+    /// Refuse to change the whole volume
+    #[arg(long, overrides_with = "no_preserve_root")]
+    preserve_root: bool,
+    /// Do not refuse it, which is the default
+    #[arg(long, overrides_with = "preserve_root")]
+    no_preserve_root: bool,
+    /// A mode, such as 755 or u+rw,g-w, unless --reference says it; then files in images
+    #[arg(required = true, value_name = "MODE IMAGE:PATH", allow_hyphen_values = true)]
+    operands: Vec<OsString>,
+}
+
+/// What is to become of modes.
+enum Wanted {
+    Change(ModeChange, u16),
+    Exactly(Mode),
+}
+
+impl Wanted {
+    fn apply(&self, attr: &Attr) -> Mode {
+        match self {
+            Self::Change(change, umask) => change.apply(attr.mode, attr.is_dir(), *umask),
+            Self::Exactly(mode) => *mode,
+        }
+    }
+}
+
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let (wanted, paths) = match (&args.reference, args.operands.split_first()) {
+        (None, Some((mode, paths))) if !paths.is_empty() => (Some(parse(mode)?), paths),
+        (None, _) => {
+            let report = Report::new("cannot change any mode", "no file is named after the mode");
+            return Err(report.help("obento chmod u+w disk.img:/FILE").into());
+        }
+        (Some(_), _) => (None, args.operands.as_slice()),
+    };
+    let mut changer = Changer { args, context, wanted, tell: Tell::new(args.verbose || args.changes) };
+    each_file(paths, Symlinks::Follow, "cannot access", context, |found| changer.operand(found));
+    changer.tell.finish()
+}
+
+fn parse(mode: &OsStr) -> Result<Wanted, Report> {
+    let change = mode.to_str().and_then(ModeChange::parse);
+    let failed = || {
+        Report::on("cannot use the mode", mode.as_encoded_bytes(), "it is none")
+            .help("write it as 755 or as u+rw,g-w; the files come after it")
+    };
+    Ok(Wanted::Change(change.ok_or_else(failed)?, umask()))
+}
+
+/// The mode of the file that `--reference` names.
+fn referred(file: &OsStr, context: &Context) -> Result<Wanted, Report> {
+    let location = open(file, context)?;
+    let attr = location.volume.resolve(&location.place, Symlinks::Follow).and_then(|node| node.attr());
+    let attr = attr.map_err(|error| Report::on("cannot access", location.shown(), error))?;
+    Ok(Wanted::Exactly(attr.mode))
+}
+
+struct Changer<'a> {
+    args: &'a Args,
+    context: &'a Context,
+    /// None until the reference was looked at.
+    wanted: Option<Wanted>,
+    tell: Tell,
+}
+
+impl Changer<'_> {
+    fn operand(&mut self, found: &Found) -> Done {
+        if self.wanted.is_none() {
+            self.wanted = Some(referred(self.args.reference.as_deref().unwrap_or_default(), self.context)?);
+        }
+        if !self.args.recursive {
+            return self.change(&found.node, None, &found.shown());
+        }
+        if self.args.preserve_root && found.node.is_root() {
+            let report = Report::on("cannot change all of", found.shown(), "this is the root directory");
+            return Err(report.help("--no-preserve-root does it"));
+        }
+        let context = self.context;
+        each_below(Walk::new(found.node.clone()), found, context, |entry, shown| {
+            // What a link leads to may be anywhere.
+            if entry.attr.kind == FileKind::Symlink {
+                Ok(())
+            } else {
+                self.change(&entry.node, Some(entry.attr), shown)
+            }
+        });
+        Ok(())
+    }
+
+    fn change(&mut self, node: &Node, attr: Option<Attr>, shown: &[u8]) -> Done {
+        let changed = attr.map_or_else(|| node.attr(), Ok).and_then(|attr| {
+            let mode = self.wanted.as_ref().map_or(attr.mode, |wanted| wanted.apply(&attr));
+            let change = SetAttr { mode: Some(mode), ..SetAttr::default() };
+            node.vfs().set_attr(&Caller::Owner, node, &change).map(|after| (attr, after))
+        });
+        let (before, after) = match changed {
+            Err(_) if self.args.silent => {
+                self.context.raise(1);
+                return Ok(());
+            }
+            changed => changed.map_err(|error| Report::on("cannot change the mode of", shown, error))?,
+        };
+        let name = || subject(shown);
+        if before.mode != after.mode {
+            let (old, new) = (words(&before), words(&after));
+            self.tell.say(|| format!("mode of {} changed from {old} to {new}", name()));
+        } else if self.args.verbose {
+            self.tell.say(|| format!("mode of {} retained as {}", name(), words(&after)));
+        }
+        Ok(())
+    }
+}
+
+/// `0644 (rw-r--r--)`.
+fn words(attr: &Attr) -> String {
+    let letters = mode_string(attr.kind, attr.mode);
+    format!("{:04o} ({})", attr.mode.bits(), String::from_utf8_lossy(&letters[1..]))
+}

@@ -1,0 +1,240 @@
+//! `obento chown` and `obento chgrp`: give files to other owners, by the names that the image itself knows.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use obento::{Attr, Caller, FileKind, Node, SetAttr, Symlinks, Walk};
+
+use crate::change::owner::{Ownership, words};
+use crate::change::{Done, Tell, each_below, each_file};
+use crate::context::Context;
+use crate::open::{Found, open};
+use crate::output::Outcome;
+use crate::report::{Report, subject};
+
+/// Change the owner and group of files
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(flatten)]
+    how: How,
+    /// Change only what has this owner and group now
+    #[arg(long, value_name = "OWNER:GROUP")]
+    from: Option<OsString>,
+    /// OWNER, OWNER:GROUP or :GROUP, unless --reference says it; then files in images
+    #[arg(required = true, value_name = "OWNER IMAGE:PATH")]
+    operands: Vec<OsString>,
+}
+
+/// Change the group of files
+#[derive(clap::Args, Debug)]
+pub struct GroupArgs {
+    #[command(flatten)]
+    how: How,
+    /// A group, unless --reference says it; then files in images
+    #[arg(required = true, value_name = "GROUP IMAGE:PATH")]
+    operands: Vec<OsString>,
+}
+
+#[derive(clap::Args, Debug)]
+struct How {
+    /// Also what is in directories
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Change symbolic links and not what they lead to
+    #[arg(short = 'h', long, overrides_with = "dereference")]
+    no_dereference: bool,
+    /// Change what symbolic links lead to, which is the default
+    #[arg(long, overrides_with = "no_dereference")]
+    dereference: bool,
+    /// With -R: go where a symbolic link that is named leads
+    #[arg(short = 'H', overrides_with_all = ["logical", "physical"])]
+    command_line: bool,
+    /// With -R: go where every symbolic link leads
+    #[arg(short = 'L', overrides_with_all = ["command_line", "physical"])]
+    logical: bool,
+    /// With -R: follow no symbolic link, which is the default
+    #[arg(short = 'P', overrides_with_all = ["command_line", "logical"])]
+    physical: bool,
+    /// Name each file
+    #[arg(short, long)]
+    verbose: bool,
+    /// Name each file that changes
+    #[arg(short, long)]
+    changes: bool,
+    /// Say nothing of what fails
+    #[arg(short = 'f', long, visible_alias = "quiet")]
+    silent: bool,
+    /// The owner and group of FILE
+    #[arg(long, value_name = "IMAGE:FILE")]
+    reference: Option<OsString>,
+    /// Refuse to change the whole volume
+    #[arg(long, overrides_with = "no_preserve_root")]
+    preserve_root: bool,
+    /// Do not refuse it, which is the default
+    #[arg(long, overrides_with = "preserve_root")]
+    no_preserve_root: bool,
+}
+
+/// Whose name the first operand is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Speaks {
+    OfOwner,
+    OfGroup,
+}
+
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    change_all(&args.how, Speaks::OfOwner, args.from.as_deref(), &args.operands, context)
+}
+
+pub fn run_group(args: &GroupArgs, context: &Context) -> Outcome {
+    change_all(&args.how, Speaks::OfGroup, None, &args.operands, context)
+}
+
+fn change_all(
+    how: &How,
+    speaks: Speaks,
+    from: Option<&OsStr>,
+    operands: &[OsString],
+    context: &Context,
+) -> Outcome {
+    let (said, paths) = match (&how.reference, operands.split_first()) {
+        (None, Some((said, paths))) if !paths.is_empty() => (said.as_os_str(), paths),
+        (None, _) => {
+            let report = Report::new("cannot change any owner", "no file is named after the owner");
+            return Err(report.help("obento chown USER:GROUP disk.img:/FILE").into());
+        }
+        (Some(_), _) => (OsStr::new(""), operands),
+    };
+    let tell = Tell::new(how.verbose || how.changes);
+    let mut changer = Changer { how, speaks, said, from, context, tell };
+    let follows_top = match how.recursive {
+        true => how.command_line || how.logical,
+        false => !how.no_dereference,
+    };
+    let symlinks = if follows_top { Symlinks::Follow } else { Symlinks::Keep };
+    each_file(paths, symlinks, "cannot access", context, |found| changer.operand(found));
+    changer.tell.finish()
+}
+
+struct Changer<'a> {
+    how: &'a How,
+    speaks: Speaks,
+    said: &'a OsStr,
+    from: Option<&'a OsStr>,
+    context: &'a Context,
+    tell: Tell,
+}
+
+/// What is to become of files of one volume.
+#[derive(Clone, Copy)]
+struct Wanted {
+    to: Ownership,
+    from: Ownership,
+}
+
+impl Changer<'_> {
+    fn operand(&mut self, found: &Found) -> Done {
+        let wanted = self.wanted(found)?;
+        if !self.how.recursive {
+            return self.change(found, &found.node, None, wanted, &found.shown());
+        }
+        if self.how.preserve_root && found.node.is_root() {
+            let report = Report::on("cannot change all of", found.shown(), "this is the root directory");
+            return Err(report.help("--no-preserve-root does it"));
+        }
+        let context = self.context;
+        let symlinks = if self.how.logical { Symlinks::Follow } else { Symlinks::Keep };
+        let walk = Walk::new(found.node.clone()).symlinks(symlinks);
+        each_below(walk, found, context, |entry, shown| {
+            // As chown -R does: with -H what a link leads to is changed, though not gone through.
+            let leads =
+                self.how.command_line && !self.how.no_dereference && entry.attr.kind == FileKind::Symlink;
+            match leads {
+                true => self.behind_link(found, &entry.node, wanted, shown),
+                false => self.change(found, &entry.node, Some(entry.attr), wanted, shown),
+            }
+        });
+        Ok(())
+    }
+
+    /// What a link within a tree leads to is changed without being entered.
+    fn behind_link(&mut self, found: &Found, link: &Node, wanted: Wanted, shown: &[u8]) -> Done {
+        let target = found.location.volume.resolve(&place_of(found, shown), Symlinks::Follow);
+        match target {
+            Ok(node) if node != *link => self.change(found, &node, None, wanted, shown),
+            Ok(_) => Ok(()),
+            Err(error) => Err(Report::on("cannot dereference", shown, error)),
+        }
+    }
+
+    fn wanted(&self, found: &Found) -> Result<Wanted, Report> {
+        let owners = found.location.volume.owners();
+        let to = match (&self.how.reference, self.speaks) {
+            (Some(file), speaks) => referred(file, speaks, self.context)?,
+            (None, Speaks::OfOwner) => Ownership::parse(self.said.as_bytes(), owners)?,
+            (None, Speaks::OfGroup) => Ownership::parse_group(self.said.as_bytes(), owners)?,
+        };
+        let from =
+            self.from.map_or(Ok(Ownership::default()), |from| Ownership::parse(from.as_bytes(), owners))?;
+        Ok(Wanted { to, from })
+    }
+
+    fn change(
+        &mut self,
+        found: &Found,
+        node: &Node,
+        attr: Option<Attr>,
+        wanted: Wanted,
+        shown: &[u8],
+    ) -> Done {
+        let Wanted { to, from } = wanted;
+        let changed = attr.map_or_else(|| node.attr(), Ok).and_then(|before| {
+            if !from.covers(before.uid, before.gid) {
+                return Ok((before, before));
+            }
+            let change = SetAttr { uid: to.uid, gid: to.gid, ..SetAttr::default() };
+            node.vfs().set_attr(&Caller::Owner, node, &change).map(|after| (before, after))
+        });
+        let (before, after) = match changed {
+            Err(_) if self.how.silent => {
+                self.context.raise(1);
+                return Ok(());
+            }
+            changed => changed.map_err(|error| {
+                let what = if to.uid.is_some() {
+                    "cannot change the owner of"
+                } else {
+                    "cannot change the group of"
+                };
+                Report::on(what, shown, error)
+            })?,
+        };
+        let owners = found.location.volume.owners();
+        // Only what was asked for is told of.
+        let told = |attr: &Attr| {
+            words(Ownership { uid: to.uid.map(|_| attr.uid), gid: to.gid.map(|_| attr.gid) }, owners)
+        };
+        let what = if to.uid.is_some() { "ownership" } else { "group" };
+        if (before.uid, before.gid) != (after.uid, after.gid) {
+            self.tell.say(|| {
+                format!("changed {what} of {} from {} to {}", subject(shown), told(&before), told(&after))
+            });
+        } else if self.how.verbose {
+            self.tell.say(|| format!("{what} of {} retained as {}", subject(shown), told(&after)));
+        }
+        Ok(())
+    }
+}
+
+/// The place that `shown` names in the volume of `found`.
+fn place_of(found: &Found, shown: &[u8]) -> obento::Place {
+    obento::Place::Path(shown.strip_prefix(&*found.location.prefix).unwrap_or(shown).to_vec())
+}
+
+/// The owner and group of the file that `--reference` names, as numbers.
+fn referred(file: &OsStr, speaks: Speaks, context: &Context) -> Result<Ownership, Report> {
+    let location = open(file, context)?;
+    let attr = location.volume.resolve(&location.place, Symlinks::Follow).and_then(|node| node.attr());
+    let attr = attr.map_err(|error| Report::on("cannot access", location.shown(), error))?;
+    Ok(Ownership { uid: (speaks == Speaks::OfOwner).then_some(attr.uid), gid: Some(attr.gid) })
+}

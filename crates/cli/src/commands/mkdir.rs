@@ -1,0 +1,104 @@
+//! `obento mkdir`: makes directories.
+
+use std::ffi::OsString;
+
+use obento::{Error, FileKind, Mode, Node, Place, SetAttr, Symlinks};
+
+use crate::change::mode::ModeChange;
+use crate::change::place::{creation_mode, new_node, trimmed};
+use crate::change::{Done, Tell, each_place, umask};
+use crate::context::Context;
+use crate::open::Location;
+use crate::output::Outcome;
+use crate::report::{Report, subject};
+
+/// Make directories
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Directories in images
+    #[arg(required = true, value_name = "IMAGE:PATH")]
+    paths: Vec<OsString>,
+    /// Make what is missing above, too, and do not mind a directory that is there
+    #[arg(short, long)]
+    parents: bool,
+    /// The mode, as for chmod
+    #[arg(short, long, value_parser = parse_mode)]
+    mode: Option<ModeChange>,
+    /// Name each directory that is made
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// The mode of a new file, `a=rw` and the like counting from `0777` or `0666`.
+pub fn parse_mode(text: &str) -> Result<ModeChange, String> {
+    ModeChange::parse(text).ok_or_else(|| format!("'{text}' is no mode such as 755 or u+rw,g-w"))
+}
+
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let mut maker = Maker { args, tell: Tell::new(args.verbose) };
+    each_place(&args.paths, context, |location| maker.make(location));
+    maker.tell.finish()
+}
+
+struct Maker<'a> {
+    args: &'a Args,
+    tell: Tell,
+}
+
+impl Maker<'_> {
+    fn make(&mut self, location: &Location) -> Done {
+        if self.args.parents {
+            return self.make_all(location);
+        }
+        self.make_one(location, self.args.mode.as_ref()).map(drop).map_err(|error| failed(location, error))
+    }
+
+    fn make_one(&mut self, location: &Location, mode: Option<&ModeChange>) -> Result<Node, Error> {
+        let spot = match location.spot() {
+            // The root, and what ends in `.` or `..`.
+            Err(error) if error == Error::Invalid => return Err(Error::Exists),
+            spot => spot?,
+        };
+        let node = spot.create(&new_node(FileKind::Directory, creation_mode(&spot.dir, 0o777)))?;
+        self.tell.say(|| format!("mkdir: created directory {}", subject(location.shown())));
+        if let Some(change) = mode {
+            let made = node.attr()?.mode;
+            let asked = change.apply(Mode::new(0o777), true, umask());
+            // The group's bit of the directory above is not what the mode speaks of.
+            let mode = Mode::new(asked.bits() | made.bits() & Mode::SET_GID.bits());
+            let change = SetAttr { mode: Some(mode), ..SetAttr::default() };
+            node.vfs().set_attr(&obento::Caller::Owner, &node, &change)?;
+        }
+        Ok(node)
+    }
+
+    /// `-p`.
+    fn make_all(&mut self, location: &Location) -> Done {
+        let Place::Path(path) = &location.place else { return Err(failed(location, Error::Invalid)) };
+        let path = trimmed(path);
+        let ends = path.iter().enumerate().filter(|(at, b)| **b == b'/' && *at > 0).map(|(at, _)| at);
+        for end in ends.chain([path.len()]) {
+            let part = &path[..end];
+            if part.last().is_none_or(|b| *b == b'/') {
+                continue;
+            }
+            let at = Location { place: Place::Path(part.to_vec()), ..location.clone() };
+            match at.volume.resolve(&at.place, Symlinks::Follow) {
+                Ok(node) if node.kind() == Ok(FileKind::Directory) => continue,
+                Ok(_) if end == path.len() => return Err(failed(&at, Error::Exists)),
+                Ok(_) => return Err(failed(&at, Error::NotDirectory)),
+                Err(error) if error == Error::NotFound => {}
+                Err(error) => return Err(failed(&at, error)),
+            }
+            let mode = self.args.mode.as_ref().filter(|_| end == path.len());
+            let made = self.make_one(&at, mode);
+            made.map_err(|error| failed(&at, error))?;
+        }
+        Ok(())
+    }
+}
+
+fn failed(location: &Location, error: Error) -> Report {
+    let report = Report::on("cannot create directory", location.shown(), error);
+    if error == Error::NotFound { report.help("-p makes the directories above it, too") } else { report }
+}

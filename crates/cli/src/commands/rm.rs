@@ -1,0 +1,207 @@
+//! `obento rm`: removes files, and with `-r` trees.
+//!
+//! As in coreutils, what cannot be removed is told once, and not again for each directory above it.
+
+use std::ffi::OsString;
+
+use clap::ValueEnum;
+use obento::{Caller, Error, FileKind, Removal, RemoveObserver, Symlinks, remove_children, remove_tree};
+
+use crate::change::consent::agrees;
+use crate::change::{Done, Tell, each_place};
+use crate::context::Context;
+use crate::format::mode::kind_name;
+use crate::open::{Found, Location, join};
+use crate::output::Outcome;
+use crate::report::{Report, subject};
+
+/// Remove files
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Files in images
+    #[arg(value_name = "IMAGE:PATH")]
+    paths: Vec<OsString>,
+    /// Directories with all that is in them
+    #[arg(short = 'r', short_alias = 'R', long)]
+    recursive: bool,
+    /// Do not mind what is not there, and never ask
+    #[arg(short, long, overrides_with_all = ["ask", "ask_once", "interactive"])]
+    force: bool,
+    /// Empty directories, too
+    #[arg(short, long)]
+    dir: bool,
+    /// Ask before each
+    #[arg(short = 'i', overrides_with_all = ["force", "ask_once", "interactive"])]
+    ask: bool,
+    /// Ask once, before more than three files or a tree
+    #[arg(short = 'I', overrides_with_all = ["force", "ask", "interactive"])]
+    ask_once: bool,
+    /// When to ask
+    #[arg(
+        long,
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "always",
+        overrides_with_all = ["force", "ask", "ask_once"]
+    )]
+    interactive: Option<Interactive>,
+    /// Name each file that is removed
+    #[arg(short, long)]
+    verbose: bool,
+    /// Do not refuse to empty the root directory
+    #[arg(long, overrides_with = "preserve_root")]
+    no_preserve_root: bool,
+    /// Refuse to empty the root directory, which is the default
+    #[arg(long, overrides_with = "no_preserve_root")]
+    preserve_root: bool,
+    /// Accepted and ignored: an image has one file system
+    #[arg(long)]
+    one_file_system: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Interactive {
+    #[value(alias = "no", alias = "none")]
+    Never,
+    Once,
+    #[value(alias = "yes")]
+    Always,
+}
+
+impl Args {
+    fn interactive(&self) -> Interactive {
+        match self.interactive {
+            Some(when) => when,
+            None if self.ask => Interactive::Always,
+            None if self.ask_once => Interactive::Once,
+            None => Interactive::Never,
+        }
+    }
+}
+
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    if args.paths.is_empty() {
+        let report = Report::new("cannot remove anything", "no file is named").help("obento rm IMAGE:PATH");
+        return if args.force { Ok(()) } else { Err(report.into()) };
+    }
+    if args.interactive() == Interactive::Once && !agrees_once(args) {
+        return Ok(());
+    }
+    let mut remover = Remover { args, context, tell: Tell::new(args.verbose), shown: Vec::new() };
+    each_place(&args.paths, context, |location| remover.operand(location));
+    remover.tell.finish()
+}
+
+fn agrees_once(args: &Args) -> bool {
+    let count = args.paths.len();
+    let s = if count == 1 { "" } else { "s" };
+    match args.recursive {
+        true => agrees(&format!("remove {count} argument{s} recursively?")),
+        false if count > 3 => agrees(&format!("remove {count} arguments?")),
+        false => true,
+    }
+}
+
+struct Remover<'a> {
+    args: &'a Args,
+    context: &'a Context,
+    tell: Tell,
+    /// The operand in words.
+    shown: Vec<u8>,
+}
+
+impl Remover<'_> {
+    fn operand(&mut self, location: &Location) -> Done {
+        let found = match location.clone().find(Symlinks::Keep, "cannot remove") {
+            Err(_) if self.args.force && is_missing(location) => return Ok(()),
+            found => found?,
+        };
+        for found in found {
+            if let Err(report) = self.remove(&found) {
+                self.context.warn(&report);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, found: &Found) -> Done {
+        self.shown = found.shown();
+        let failed = |cause: &dyn std::fmt::Display| Report::on("cannot remove", found.shown(), cause);
+        let kind = found.node.kind().map_err(|error| failed(&error))?;
+        if found.node.is_root() {
+            return self.remove_root(found);
+        }
+        let spot = match found.location.spot() {
+            Err(error) if error == Error::Invalid => {
+                return Err(failed(&"this ends in no name that could be removed")
+                    .help("name the file by its path, without . or .. at the end"));
+            }
+            spot => spot.map_err(|error| failed(&error))?,
+        };
+        if kind == FileKind::Directory && !self.args.recursive {
+            if !self.args.dir {
+                return Err(failed(&Error::IsDirectory).help("-r removes it with all that is in it"));
+            }
+            if !self.asks("remove directory", b"", None) {
+                return Ok(());
+            }
+            let vfs = spot.dir.vfs();
+            vfs.rmdir(&Caller::Owner, &spot.dir, &spot.name).map_err(|error| failed(&error))?;
+            self.removed(b"", kind);
+            return Ok(());
+        }
+        remove_tree(&spot.dir, &spot.name, self);
+        Ok(())
+    }
+
+    fn remove_root(&mut self, found: &Found) -> Done {
+        let failed = |cause: &str| Report::on("cannot remove", found.shown(), cause);
+        if !self.args.recursive {
+            return Err(failed("is a directory"));
+        }
+        if !self.args.no_preserve_root {
+            return Err(failed("this is the root directory, and with it all that the volume holds")
+                .help("--no-preserve-root removes what is in it"));
+        }
+        remove_children(&found.node, self);
+        Err(failed("the root directory itself stays"))
+    }
+
+    fn name(&self, path: &[u8]) -> Vec<u8> {
+        if path.is_empty() { self.shown.clone() } else { join(&self.shown, path) }
+    }
+
+    /// Whether the person agrees, or is not asked.
+    fn asks(&self, action: &str, path: &[u8], kind: Option<FileKind>) -> bool {
+        let kind = kind.map(|kind| format!(" {}", kind_name(kind, 1))).unwrap_or_default();
+        self.args.interactive() != Interactive::Always
+            || agrees(&format!("{action}{kind} {}?", subject(self.name(path))))
+    }
+}
+
+impl RemoveObserver for Remover<'_> {
+    fn wants(&mut self, what: Removal, path: &[u8], kind: FileKind) -> bool {
+        match what {
+            Removal::Enter => self.asks("descend into directory", path, None),
+            Removal::Remove => self.asks("remove", path, Some(kind)),
+        }
+    }
+
+    fn removed(&mut self, path: &[u8], kind: FileKind) {
+        let name = &self.shown;
+        self.tell.say(|| {
+            let what = if kind == FileKind::Directory { "removed directory" } else { "removed" };
+            let name = if path.is_empty() { name.clone() } else { join(name, path) };
+            format!("{what} {}", subject(name))
+        });
+    }
+
+    fn failed(&mut self, path: &[u8], error: Error) {
+        self.context.warn(&Report::on("cannot remove", self.name(path), error));
+    }
+}
+
+fn is_missing(location: &Location) -> bool {
+    location.volume.resolve(&location.place, Symlinks::Keep).is_err_and(crate::change::is_missing)
+}

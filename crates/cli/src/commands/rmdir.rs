@@ -1,0 +1,69 @@
+//! `obento rmdir`: removes empty directories.
+
+use std::ffi::OsString;
+
+use obento::{Caller, Error, Place, Symlinks};
+
+use crate::change::place::{last_component, trimmed};
+use crate::change::{Done, Tell, each_file};
+use crate::context::Context;
+use crate::open::Location;
+use crate::output::Outcome;
+use crate::report::{Report, subject};
+
+/// Remove empty directories
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Directories in images
+    #[arg(required = true, value_name = "IMAGE:PATH")]
+    paths: Vec<OsString>,
+    /// Also the directories above, as far as the path names them
+    #[arg(short, long)]
+    parents: bool,
+    /// Say nothing of what is not empty
+    #[arg(long)]
+    ignore_fail_on_non_empty: bool,
+    /// Name each directory
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let mut tell = Tell::new(args.verbose);
+    each_file(&args.paths, Symlinks::Keep, "cannot remove directory", context, |found| {
+        let mut at = found.location.clone();
+        remove(&at, args, &mut tell)?;
+        while let Some(above) = above(&at).filter(|_| args.parents) {
+            remove(&above, args, &mut tell)?;
+            at = above;
+        }
+        Ok(())
+    });
+    tell.finish()
+}
+
+fn remove(location: &Location, args: &Args, tell: &mut Tell) -> Done {
+    tell.say(|| format!("rmdir: removing directory, {}", subject(location.shown())));
+    let removed =
+        location.spot().and_then(|spot| spot.dir.vfs().rmdir(&Caller::Owner, &spot.dir, &spot.name));
+    match removed {
+        Err(error) if error == Error::NotEmpty && args.ignore_fail_on_non_empty => Ok(()),
+        Err(error) => {
+            let report = Report::on("cannot remove directory", location.shown(), error);
+            Err(if error == Error::NotEmpty {
+                report.help("obento rm -r removes what is in it, too")
+            } else {
+                report
+            })
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// The directory above, if the path names one that is not the root.
+fn above(location: &Location) -> Option<Location> {
+    let Place::Path(path) = &location.place else { return None };
+    let path = trimmed(path);
+    let path = trimmed(&path[..path.len() - last_component(path).len()]);
+    (!path.is_empty()).then(|| Location { place: Place::Path(path.to_vec()), ..location.clone() })
+}

@@ -1,0 +1,143 @@
+//! `obento touch`: sets the times of files, and makes files that are not there.
+
+use std::ffi::OsString;
+
+use clap::ValueEnum;
+use jiff::tz::TimeZone;
+use obento::{Attr, Caller, Clock, Error, Node, SetAttr, Symlinks, SystemClock, TimeChange, Timestamp};
+
+use crate::change::{Done, each_place};
+use crate::context::Context;
+use crate::format::date;
+use crate::open::{Location, open};
+use crate::output::Outcome;
+use crate::report::Report;
+
+/// Set the times of files to now, and make files that are not there
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Files in images
+    #[arg(required = true, value_name = "IMAGE:PATH")]
+    paths: Vec<OsString>,
+    /// Set the time of the last access only
+    #[arg(short)]
+    access: bool,
+    /// Set the time of the last change only
+    #[arg(short)]
+    modification: bool,
+    /// Which time to set
+    #[arg(long, value_name = "WORD")]
+    time: Option<Which>,
+    /// Do not make files
+    #[arg(short = 'c', long)]
+    no_create: bool,
+    /// Set DATE: '2026-11-21 13:48', @1795268933, '3 days ago'; with --reference counted from its times
+    #[arg(short, long, allow_hyphen_values = true)]
+    date: Option<String>,
+    /// Set [[CC]YY]MMDDhhmm[.ss]
+    #[arg(short = 't', value_name = "STAMP", conflicts_with_all = ["date", "reference"])]
+    stamp: Option<String>,
+    /// Set the times of FILE
+    #[arg(short, long, value_name = "IMAGE:FILE")]
+    reference: Option<OsString>,
+    /// Set the times of symbolic links and not of what they lead to; implies --no-create
+    #[arg(short = 'h', long)]
+    no_dereference: bool,
+    /// Accepted and ignored, as by other touches
+    #[arg(short = 'f', hide = true)]
+    ignored: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Which {
+    #[value(alias = "access", alias = "use")]
+    Atime,
+    #[value(alias = "modify")]
+    Mtime,
+}
+
+/// The new times.
+#[derive(Clone, Copy)]
+struct Times {
+    atime: TimeChange,
+    mtime: TimeChange,
+}
+
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    // Also reads the file that describes the zone, which is possible only now.
+    let zone = TimeZone::system();
+    let mut times = match args.reference {
+        None => Some(spoken_times(args, SystemClock.now(), &zone)?),
+        Some(_) => None,
+    };
+    each_place(&args.paths, context, |location| {
+        let times = match times {
+            Some(times) => times,
+            None => *times.insert(referred_times(args, &zone, context)?),
+        };
+        touch(location, args, times)
+    });
+    Ok(())
+}
+
+/// What `-d`, `-t` or nothing at all says.
+fn spoken_times(args: &Args, now: Timestamp, zone: &TimeZone) -> Result<Times, Report> {
+    let time = match (&args.date, &args.stamp) {
+        (Some(date), _) => TimeChange::At(parse_date(date, now, zone)?),
+        (None, Some(stamp)) => {
+            let time = date::parse_stamp(stamp, now, zone);
+            let help = "write [[CC]YY]MMDDhhmm[.ss], such as 202611211348.53";
+            TimeChange::At(
+                time.ok_or_else(|| Report::on("cannot use the time", stamp, "it is none").help(help))?,
+            )
+        }
+        (None, None) => TimeChange::Now,
+    };
+    Ok(Times { atime: time, mtime: time })
+}
+
+fn parse_date(text: &str, from: Timestamp, zone: &TimeZone) -> Result<Timestamp, Report> {
+    date::parse(text, from, zone).ok_or_else(|| {
+        Report::on("cannot use the date", text, "it is not understood")
+            .help("write it as '2026-11-21 13:48:53', with a zone such as +02:00 if it is not the local one")
+    })
+}
+
+/// What the reference says, and `-d` of it.
+fn referred_times(args: &Args, zone: &TimeZone, context: &Context) -> Result<Times, Report> {
+    let location = open(args.reference.as_deref().unwrap_or_default(), context)?;
+    let symlinks = if args.no_dereference { Symlinks::Keep } else { Symlinks::Follow };
+    let attr = location.volume.resolve(&location.place, symlinks).and_then(|node| node.attr());
+    let Attr { atime, mtime, .. } =
+        attr.map_err(|error| Report::on("cannot access", location.shown(), error))?;
+    let moved = |time| match &args.date {
+        Some(date) => parse_date(date, time, zone),
+        None => Ok(time),
+    };
+    Ok(Times { atime: TimeChange::At(moved(atime)?), mtime: TimeChange::At(moved(mtime)?) })
+}
+
+fn touch(location: &Location, args: &Args, times: Times) -> Done {
+    let failed = |error: Error| Report::on("cannot touch", location.shown(), error);
+    let symlinks = if args.no_dereference { Symlinks::Keep } else { Symlinks::Follow };
+    let node = match location.volume.resolve(&location.place, symlinks) {
+        Err(error) if error == Error::NotFound && args.no_create => return Ok(()),
+        Err(error) if error == Error::NotFound && !args.no_dereference => {
+            location.open_or_create(0o666).map_err(failed)?.0
+        }
+        found => found.map_err(failed)?,
+    };
+    set(&node, args, times).map_err(failed)
+}
+
+fn set(node: &Node, args: &Args, times: Times) -> Result<(), Error> {
+    let access = args.access || args.time == Some(Which::Atime);
+    let modification = args.modification || args.time == Some(Which::Mtime);
+    let both = access == modification;
+    let change = SetAttr {
+        atime: (access || both).then_some(times.atime),
+        mtime: (modification || both).then_some(times.mtime),
+        ..SetAttr::default()
+    };
+    node.vfs().set_attr(&Caller::Owner, node, &change).map(drop)
+}

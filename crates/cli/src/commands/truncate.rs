@@ -1,0 +1,158 @@
+//! `obento truncate`: makes files shorter or longer.
+
+use std::ffi::OsString;
+
+use obento::{Caller, Error, FileKind, Node, Symlinks};
+
+use crate::change::{Done, each_place};
+use crate::context::Context;
+use crate::format::size::parse_length;
+use crate::open::{Location, open};
+use crate::output::Outcome;
+use crate::report::Report;
+
+/// Make files shorter, or longer by a hole
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Files in images; made if they are not there
+    #[arg(required = true, value_name = "IMAGE:PATH")]
+    paths: Vec<OsString>,
+    /// The size, such as 4096 or 1M; +SIZE and -SIZE change it, <SIZE and >SIZE bound it, /SIZE and %SIZE round it
+    #[arg(short, long, value_parser = SizeChange::parse, allow_hyphen_values = true, required_unless_present = "reference")]
+    size: Option<SizeChange>,
+    /// Take the size of FILE, which SIZE then changes
+    #[arg(short, long, value_name = "IMAGE:FILE")]
+    reference: Option<OsString>,
+    /// Do not make files
+    #[arg(short = 'c', long)]
+    no_create: bool,
+    /// SIZE counts blocks of the file system
+    #[arg(short = 'o', long)]
+    io_blocks: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct SizeChange {
+    how: How,
+    amount: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum How {
+    Set,
+    Add,
+    Subtract,
+    AtMost,
+    AtLeast,
+    RoundDown,
+    RoundUp,
+}
+
+impl SizeChange {
+    fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim_start();
+        let (how, size) = match text.as_bytes().first() {
+            Some(b'+') => (How::Add, &text[1..]),
+            Some(b'-') => (How::Subtract, &text[1..]),
+            Some(b'<') => (How::AtMost, &text[1..]),
+            Some(b'>') => (How::AtLeast, &text[1..]),
+            Some(b'/') => (How::RoundDown, &text[1..]),
+            Some(b'%') => (How::RoundUp, &text[1..]),
+            _ => (How::Set, text),
+        };
+        let amount = parse_length(size)?;
+        if amount == 0 && matches!(how, How::RoundDown | How::RoundUp) {
+            return Err("nothing is rounded to a multiple of 0".to_owned());
+        }
+        Ok(Self { how, amount })
+    }
+
+    /// The new size of a file of `size` bytes; `unit` is what the amount counts. None if it is too large.
+    fn apply(self, size: u64, unit: u64) -> Option<u64> {
+        let amount = self.amount.checked_mul(unit)?;
+        Some(match self.how {
+            How::Set => amount,
+            How::Add => size.checked_add(amount)?,
+            How::Subtract => size.saturating_sub(amount),
+            How::AtMost => size.min(amount),
+            How::AtLeast => size.max(amount),
+            How::RoundDown => size - size % amount,
+            How::RoundUp => size.checked_next_multiple_of(amount)?,
+        })
+    }
+}
+
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    if let (Some(SizeChange { how: How::Set, .. }), Some(_)) = (args.size, &args.reference) {
+        let report =
+            Report::new("cannot use --size with --reference", "it does not change the size of the reference");
+        return Err(report.help("begin the size with + - < > / or %").into());
+    }
+    let mut reference = None;
+    each_place(&args.paths, context, |location| {
+        if let (Some(file), None) = (&args.reference, reference) {
+            reference = Some(size_of(file, context)?);
+        }
+        truncate(location, args, reference)
+    });
+    Ok(())
+}
+
+fn size_of(file: &OsString, context: &Context) -> Result<u64, Report> {
+    let location = open(file, context)?;
+    let size = location.volume.resolve(&location.place, Symlinks::Follow).and_then(|node| node.attr());
+    size.map(|attr| attr.size).map_err(|error| Report::on("cannot access", location.shown(), error))
+}
+
+fn truncate(location: &Location, args: &Args, reference: Option<u64>) -> Done {
+    let failed = |error: Error| Report::on("cannot truncate", location.shown(), error);
+    let found = match location.volume.resolve(&location.place, Symlinks::Follow) {
+        Err(error) if error == Error::NotFound && args.no_create => return Ok(()),
+        Err(error) if error == Error::NotFound => location.open_or_create(0o666).map(|(node, _)| node),
+        found => found,
+    };
+    let node = found.map_err(failed)?;
+    let size = new_size(&node, args, reference).map_err(failed)?;
+    node.vfs().truncate(&Caller::Owner, &node, size).map_err(failed)
+}
+
+fn new_size(node: &Node, args: &Args, reference: Option<u64>) -> Result<u64, Error> {
+    let attr = node.attr()?;
+    match attr.kind {
+        FileKind::Regular => {}
+        FileKind::Directory => return Err(Error::IsDirectory),
+        _ => return Err(Error::Invalid),
+    }
+    let size = reference.unwrap_or(attr.size);
+    let unit = if args.io_blocks { u64::from(attr.block_size) } else { 1 };
+    args.size.map_or(Some(size), |change| change.apply(size, unit)).ok_or(Error::FileTooBig)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_change_as_coreutils_has_them() {
+        let size = |text: &str, unit| SizeChange::parse(text).unwrap().apply(1000, unit);
+        for (text, expected) in [
+            ("0", 0),
+            ("1K", 1024),
+            ("+24", 1024),
+            ("-1001", 0),
+            ("-1", 999),
+            ("<500", 500),
+            ("<5000", 1000),
+            (">5000", 5000),
+            ("/300", 900),
+            ("%300", 1200),
+        ] {
+            assert_eq!(size(text, 1), Some(expected), "{text}");
+        }
+        assert_eq!(size("2", 4096), Some(8192));
+        assert_eq!(size("+16E", 1), None);
+        for bad in ["", "x", "/0", "%0", "+", "1X", "--1"] {
+            assert!(bad == "+" || SizeChange::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! `obento write`: standard input into a file of an image.
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+
+use obento::{Caller, Error, Node};
+
+use crate::context::Context;
+use crate::open::{Location, open_for_change};
+use crate::output::Outcome;
+use crate::report::Report;
+
+/// Bytes that are moved at once.
+const CHUNK: usize = 1 << 20;
+
+/// Write standard input into a file, which is emptied first
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// A file in an image; made if it is not there
+    #[arg(value_name = "IMAGE:PATH")]
+    path: OsString,
+    /// Write behind what the file holds
+    #[arg(short, long)]
+    append: bool,
+}
+
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let location = match open_for_change(&args.path, context) {
+        Ok(location) => location,
+        Err(report) => {
+            context.warn(&report);
+            return Ok(());
+        }
+    };
+    context.seal();
+    let mut input = io::stdin().lock();
+    if let Err(report) = write(&location, args, &mut input) {
+        context.warn(&report);
+    }
+    Ok(())
+}
+
+fn write(location: &Location, args: &Args, input: &mut dyn Read) -> Result<(), Report> {
+    let failed = |error: &dyn std::fmt::Display| Report::on("cannot write to", location.shown(), error);
+    let mut buffer = vec![0; CHUNK];
+    // What cannot be read is known before anything is lost.
+    let mut len =
+        fill(input, &mut buffer).map_err(|error| Report::new("cannot read standard input", error))?;
+    let (node, is_new) = location.open_or_create(0o666).map_err(|error| failed(&error))?;
+    if !is_new && !args.append {
+        node.vfs().truncate(&Caller::Owner, &node, 0).map_err(|error| failed(&error))?;
+    }
+    let mut written = 0;
+    while len > 0 {
+        append(&node, &buffer[..len], &mut written)
+            .map_err(|error| failed(&format_args!("{error} (the {written} bytes before were written)")))?;
+        len = fill(input, &mut buffer).map_err(|error| {
+            Report::new("cannot read standard input", error)
+                .help(format!("{written} bytes were written before it failed"))
+        })?;
+    }
+    Ok(())
+}
+
+/// Reads until the buffer is full or there is no more, so that writes are whole blocks.
+fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut len = 0;
+    while len < buffer.len() {
+        match input.read(&mut buffer[len..]) {
+            Ok(0) => break,
+            Ok(more) => len += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
+}
+
+fn append(node: &Node, mut bytes: &[u8], written: &mut u64) -> Result<(), Error> {
+    while !bytes.is_empty() {
+        let (_, len) = node.append(bytes)?;
+        *written += len as u64;
+        bytes = &bytes[len..];
+    }
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! The same commands by coreutils in a kernel's mount and by obento in an image leave the same tree, say the same, and
+//! end alike.
+
+use std::path::Path;
+use std::process::Output;
+
+use obento_testkit::oracle::{LoopMount, program};
+use obento_testkit::{Oracle, require};
+
+use crate::support::{Disk, text};
+
+/// Two images that start alike, one of them mounted.
+struct Pair {
+    kernel: Disk,
+    mount: LoopMount,
+    ours: Disk,
+}
+
+impl Pair {
+    fn new(ours: Option<Disk>) -> Option<Self> {
+        if !require(&[Oracle::LoopMount, Oracle::Root]) {
+            return None;
+        }
+        let (kernel, ours) = (Disk::new("16M", &[])?, ours?);
+        let mount = LoopMount::new(&kernel.image(), "").unwrap();
+        Some(Self { kernel, mount, ours })
+    }
+
+    /// Runs one line on both; `@/` stands for the root of either.
+    fn line(&self, line: &str) {
+        let root = format!("{}/", self.mount.path().display());
+        let words: Vec<_> = line.split(' ').map(|word| word.replace('_', " ")).collect();
+        let with = |root: &str| words.iter().map(|word| word.replace("@/", root)).collect::<Vec<_>>();
+        let theirs = with(&root);
+        let expected = program(&theirs[0]).args(&theirs[1..]).output().unwrap();
+        let found = self.ours.obento(&with("disk.img:/"));
+        let said =
+            |output: &Output, root: &str| text(&output.stdout).replace(root, "@/").replace("/usr/bin/", "");
+        let context = format!("{line}\n{}{}", text(&expected.stderr), text(&found.stderr));
+        assert_eq!(expected.status.success(), found.status.success(), "{context}");
+        assert_eq!(expected.stderr.is_empty(), found.stderr.is_empty(), "{context}");
+        let sorted = |text: String| {
+            let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(sorted(said(&expected, &root)), sorted(said(&found, "disk.img:/")), "{context}");
+        assert_eq!(tree_in(self.mount.path()), tree_of(&self.ours), "{context}");
+    }
+
+    /// The kernel sees in our image what it sees in its own.
+    fn finish(self) {
+        let expected = tree_in(self.mount.path());
+        self.mount.unmount().unwrap();
+        let mount = LoopMount::new(&self.ours.image(), "ro").unwrap();
+        assert_eq!(expected, tree_in(mount.path()));
+        mount.unmount().unwrap();
+        drop(self.kernel);
+    }
+}
+
+const FORMAT: &str = "%P %y %m %U %G %s %n %l %Ts %As\\n";
+
+fn tree_in(root: &Path) -> Vec<String> {
+    tree(program("find").arg(root).args(["-printf", FORMAT]).output().unwrap())
+}
+
+fn tree_of(disk: &Disk) -> Vec<String> {
+    tree(disk.obento(&["find", "disk.img:/", "-printf", FORMAT]))
+}
+
+/// Lines of a tree, sorted. Times of this year are those at which the test ran, and sizes of directories the format's.
+fn tree(output: Output) -> Vec<String> {
+    let line = |line: &str| {
+        let mut words: Vec<&str> = line.split(' ').collect();
+        let len = words.len();
+        for time in &mut words[len - 2..] {
+            if time.parse::<i64>().is_ok_and(|time| time > 1_600_000_000) {
+                *time = "now";
+            }
+        }
+        if words[1] == "d" {
+            words[5] = "-";
+        }
+        words.join(" ")
+    };
+    let mut lines: Vec<_> = text(&output.stdout).lines().map(line).collect();
+    lines.sort();
+    lines
+}
+
+/// One line a command; `_` is a space within a word.
+const SCRIPT: &str = "\
+mkdir @/d
+mkdir @/d
+mkdir @/none/d
+mkdir -p @/none/d/e
+mkdir -p @/none/d/e
+mkdir -pv @/none/d/e/f/g
+mkdir -v -m 700 @/m @/n
+mkdir -m u=rwx,go= @/s
+mkdir -m 1777 @/tmp
+mkdir -p -m 750 @/p/q
+mkdir @/
+mkdir @/d/.
+touch @/f @/d/a @/d/b
+touch @/none/x/y
+touch -d 2001-02-03_04:05:06 @/f
+touch -a -d @86400 @/f
+touch -m -t 200001020304.05 @/f
+touch -c @/missing
+touch -r @/f @/d/a
+touch -r @/f -d +1_day @/d/b
+touch @/d
+chmod 600 @/f
+chmod -v u+x,g=u,o-rwx @/f
+chmod -v u+x @/f
+chmod -c 755 @/f @/d/a
+chmod -R -v g+w,a+X @/d
+chmod =rw @/d/b
+chmod +t,u+s,g+s @/d
+chmod 755 @/d
+chmod 00755 @/d
+chmod -x @/f
+chmod --reference=@/d @/f
+chmod 4711 @/missing
+chown 1000 @/f
+chown 2000:2100 @/d/a
+chown -v 2001:2101 @/d/a
+chown -v :2007 @/d/a
+chown -v 2001 @/d/a
+chown --from=5 9 @/d/a
+chown --from=2001:2007 -v 2009 @/d/a
+chown -R 2003:2004 @/d
+chgrp 2012 @/f
+chgrp -R -v 2005 @/d
+chgrp -R -c 2006 @/d
+chown nobodyknows @/f
+chmod 4755 @/f
+chown 5 @/f
+ln @/f @/hard
+ln @/f @/hard
+ln -f @/d/a @/hard
+ln -v @/f @/hard2
+ln @/f @/d/b @/none
+ln -s target @/link
+ln -sv target @/link2
+ln -s ../f @/d/link
+ln -s target @/link
+ln -sf other @/link
+ln -sf .. @/d/up
+ln -s d @/todir
+ln -s x @/todir
+ln -sfn y @/todir
+ln -sT d @/d
+ln -s -t @/n a b
+ln -sr @/d/a @/none/d/rel
+ln @/d @/dirlink
+ln @/missing @/no
+ln -P @/link @/hardsym
+ln -L @/d/link @/hardfile
+chown -h 77 @/link
+chown 78 @/link
+chown 78 @/d/link
+mv @/f @/g
+mv @/g @/d
+mv -v @/d/g @/g
+mv @/missing @/x
+mv @/g @/g
+mv @/d @/d/sub
+mv @/none @/m @/n
+mv -n @/g @/hard
+mv -f @/g @/hard
+mv @/hard @/missing/x
+mv @/hard2 @/n/m
+mv -T @/hard2 @/n/m
+mv -T @/s @/p
+mv -T @/s @/p/q
+mv --exchange @/p/q @/hard2
+mv -t @/n @/p/q
+mv -u @/n/q @/hard2
+mv @/hardsym @/hardfile
+rm @/missing
+rm -f @/missing
+rm @/d
+rm -d @/d
+rm -v @/hardfile
+rmdir @/n
+mkdir -p @/r/s/t
+rmdir -v @/r/s/t
+rmdir @/missing
+rmdir --ignore-fail-on-non-empty @/n
+rmdir @/hard
+rm -d @/tmp
+truncate -s 5000 @/t
+truncate -s +1K @/t
+truncate -s <100 @/t
+truncate -s %4096 @/t
+truncate -r @/t @/t2
+truncate -s -1 -r @/t @/t3
+truncate -c -s 1 @/t4
+truncate -o -s 3 @/t5
+truncate -s 1 @/n
+rm -rv @/n
+rm -r @/d @/none
+rm -rf @/lost+found @/p @/missing
+";
+
+fn same_script(ours: Option<Disk>) {
+    let Some(pair) = Pair::new(ours) else { return };
+    SCRIPT.lines().for_each(|line| pair.line(line));
+    pair.finish();
+}
+
+#[test]
+fn a_script_of_coreutils_does_the_same_in_an_image() {
+    same_script(Disk::new("16M", &[]));
+}
+
+#[test]
+fn a_script_of_coreutils_does_the_same_in_an_image_on_a_tmpfs() {
+    same_script(Disk::on_tmpfs("16M"));
+}
+
+#[test]
+fn a_script_of_coreutils_does_the_same_in_an_ext2_image() {
+    same_script(Disk::new("16M", &["-O", "^has_journal,^extents,^64bit,^dir_index", "-b", "1024"]));
+}

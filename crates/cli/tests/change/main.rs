@@ -1,0 +1,5 @@
+//! The commands that change an image, run as a person would.
+
+mod coreutils;
+mod messages;
+mod support;

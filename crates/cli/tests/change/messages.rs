@@ -1,0 +1,274 @@
+//! What a person is told, and what nobody can do by accident.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use crate::support::{Disk, text};
+
+/// Commands that change an image, each with one operand missing at its end.
+const CHANGING: [&str; 11] = [
+    "mkdir",
+    "rmdir",
+    "rm -rf",
+    "mv disk.img:/a",
+    "ln -s x",
+    "touch",
+    "chmod 700",
+    "chown 1",
+    "chgrp 1",
+    "truncate -s 0",
+    "write",
+];
+
+#[test]
+fn a_forgotten_path_costs_nobody_a_file_of_the_host() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    let victim = disk.folder().join("victim");
+    std::fs::write(&victim, "precious").unwrap();
+    for command in CHANGING {
+        for operand in ["victim", "disk.img", "-"] {
+            let line = format!("{command} {operand}");
+            let output = disk.obento(&line.split(' ').collect::<Vec<_>>());
+            let errors = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{line}: {errors}");
+            assert!(errors.contains("this names no file in an image"), "{line}: {errors}");
+        }
+    }
+    assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
+    disk.check(
+        "rm -rf disk.img",
+        1,
+        "",
+        "obento: cannot change 'disk.img': this names no file in an image\n  \
+         help: name one after the image: 'disk.img:/PATH'\n",
+    );
+}
+
+#[test]
+fn nothing_changes_while_the_environment_forbids_it() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.quietly(&["mkdir disk.img:/a"]);
+    let before = std::fs::read(disk.image()).unwrap();
+    for command in CHANGING {
+        let line = format!("{command} disk.img:/a");
+        let output =
+            disk.command(&line.split(' ').collect::<Vec<_>>()).env("OBENTO_READONLY", "1").output().unwrap();
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{line}: {errors}");
+        assert!(errors.contains("OBENTO_READONLY is set"), "{line}: {errors}");
+    }
+    assert!(before == std::fs::read(disk.image()).unwrap(), "the image changed");
+}
+
+#[test]
+fn what_fails_is_named_and_the_rest_is_done() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.check(
+        "mkdir disk.img:/a disk.img:/no/b disk.img:/c",
+        1,
+        "",
+        "obento: cannot create directory 'disk.img:/no/b': no such file or directory\n  \
+         help: -p makes the directories above it, too\n",
+    );
+    disk.check(
+        "rm disk.img:/a disk.img:/none disk.img:/c",
+        1,
+        "",
+        "obento: cannot remove 'disk.img:/a': is a directory\n  help: -r removes it with all that is in it\n\
+         obento: cannot remove 'disk.img:/none': no such file or directory\n\
+         obento: cannot remove 'disk.img:/c': is a directory\n  help: -r removes it with all that is in it\n",
+    );
+    disk.check(
+        "rm -rv disk.img:/a disk.img:/none disk.img:/c",
+        1,
+        "removed directory 'disk.img:/a'\nremoved directory 'disk.img:/c'\n",
+        "obento: cannot remove 'disk.img:/none': no such file or directory\n",
+    );
+}
+
+#[test]
+fn directories_go_with_those_above_them_until_one_holds_something() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.quietly(&["mkdir -p disk.img:/a/b/c/d", "touch disk.img:/a/file"]);
+    disk.check(
+        "rmdir -pv disk.img:/a/b/c/d",
+        1,
+        "rmdir: removing directory, 'disk.img:/a/b/c/d'\nrmdir: removing directory, 'disk.img:/a/b/c'\n\
+         rmdir: removing directory, 'disk.img:/a/b'\nrmdir: removing directory, 'disk.img:/a'\n",
+        "obento: cannot remove directory 'disk.img:/a': directory not empty\n  \
+         help: obento rm -r removes what is in it, too\n",
+    );
+    disk.quietly(&["mkdir disk.img:/a/b", "rmdir -p --ignore-fail-on-non-empty disk.img:/a/b"]);
+    assert_eq!(disk.read("find disk.img:/a"), "disk.img:/a\ndisk.img:/a/file\n");
+}
+
+#[test]
+fn the_root_is_not_removed_by_accident() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.quietly(&["mkdir disk.img:/a"]);
+    for root in ["disk.img:/", "disk.img:/a/..", "disk.img:/.", "disk.img:<2>"] {
+        let output = disk.obento(&["rm", "-rf", root]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains("--no-preserve-root"), "{}", text(&output.stderr));
+    }
+    assert_eq!(disk.read("ls disk.img:/"), "a\nlost+found\n");
+    let output = disk.obento(&["rm", "-rf", "--no-preserve-root", "disk.img:/"]);
+    assert_eq!(text(&output.stderr), "obento: cannot remove 'disk.img:/': the root directory itself stays\n");
+    assert_eq!(disk.read("ls -a disk.img:/"), ".\n..\n");
+}
+
+#[test]
+fn patterns_name_what_is_there_and_never_what_is_made() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.quietly(&[
+        "touch disk.img:/a.c disk.img:/b.c disk.img:/b.h disk.img:/*.c",
+        "mkdir disk.img:/x*",
+        "chmod 640 disk.img:/[ab].c",
+        "mv disk.img:/b.* disk.img:/x*",
+    ]);
+    assert_eq!(disk.read("find disk.img:/ -name a.c -perm 640"), "disk.img:/a.c\n");
+    assert_eq!(disk.read("find disk.img:/x* -perm 640 -name b.c"), "disk.img:/x*/b.c\n");
+    disk.check("rm -v disk.img:/*.c", 0, "removed 'disk.img:/*.c'\n", "");
+    disk.check("rm -v disk.img:/*.c", 0, "removed 'disk.img:/a.c'\n", "");
+    disk.check(
+        "rm -v disk.img:/*.c",
+        1,
+        "",
+        "obento: cannot remove 'disk.img:/*.c': no file has such a name, and none matches it as a pattern\n",
+    );
+    disk.quietly(&["rm -f disk.img:/*.c"]);
+}
+
+#[test]
+fn names_that_would_speak_to_a_terminal_or_a_shell_are_only_names() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    let long = [b'x'; 255];
+    let names: [&[u8]; 7] = [
+        b"new\nline",
+        b"\x1b[2J",
+        b"-rf",
+        b"--help",
+        b"\xff\xfe",
+        &long,
+        " \u{202e}'$(touch x)\"".as_bytes(),
+    ];
+    for name in names {
+        let at = |prefix: &str| OsString::from(OsStr::from_bytes(&[prefix.as_bytes(), name].concat()));
+        let (path, other) = (at("disk.img:/"), at("disk.img:/dir/"));
+        let run = |args: &[&OsStr]| {
+            let output = disk.obento(args);
+            let said = text(&output.stdout);
+            assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+            assert!(
+                !said.contains(['\x1b', '\u{202e}', '\u{fffd}']) && said.lines().count() <= 1,
+                "{said:?}"
+            );
+        };
+        let word = OsStr::new;
+        run(&[word("mkdir"), word("-pv"), word("disk.img:/dir")]);
+        run(&[word("touch"), &path]);
+        run(&[word("chmod"), word("-v"), word("600"), &path]);
+        run(&[word("chown"), word("-v"), word("1"), &path]);
+        run(&[word("mv"), word("-v"), &path, word("disk.img:/dir")]);
+        run(&[word("ln"), word("-v"), &other, &path]);
+        run(&[word("truncate"), word("-s"), word("9"), &path]);
+        run(&[word("rm"), word("-v"), &path]);
+        run(&[word("rm"), word("-v"), &other]);
+        run(&[word("mkdir"), word("-v"), &path]);
+        run(&[word("rmdir"), word("-v"), &path]);
+    }
+    let too_long = format!("disk.img:/{}", "y".repeat(256));
+    let output = disk.obento(&["mkdir", &too_long]);
+    assert!(text(&output.stderr).ends_with("': name too long\n"), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn standard_input_becomes_a_file_or_its_end() {
+    let Some(disk) = Disk::new("8M", &[]) else { return };
+    let big: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
+    assert!(disk.obento_with(&["write", "disk.img:/f"], &big).status.success());
+    assert!(disk.obento(&["cat", "disk.img:/f"]).stdout == big);
+    assert!(disk.obento_with(&["write", "-a", "disk.img:/f"], b"end").status.success());
+    assert!(disk.obento(&["cat", "disk.img:/f"]).stdout.ends_with(b"end"));
+    assert!(disk.obento_with(&["write", "disk.img:/f"], b"short").status.success());
+    assert_eq!(disk.read("cat disk.img:/f"), "short");
+    assert!(disk.obento_with(&["write", "disk.img:/f"], b"").status.success());
+    assert_eq!(disk.read("stat -c %s disk.img:/f"), "0\n");
+    disk.check("write disk.img:/", 1, "", "obento: cannot write to 'disk.img:/': is a directory\n");
+    disk.quietly(&["ln -s made disk.img:/link"]);
+    assert!(disk.obento_with(&["write", "disk.img:/link"], b"through").status.success());
+    assert_eq!(disk.read("cat disk.img:/made"), "through");
+}
+
+#[test]
+fn a_full_volume_says_so_and_stays_whole() {
+    let Some(disk) = Disk::new("1M", &["-N", "32", "-O", "^has_journal"]) else { return };
+    let output = disk.obento_with(&["write", "disk.img:/f"], &vec![7; 4 << 20]);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(errors.contains("cannot write to 'disk.img:/f': no space left (the "), "{errors}");
+    disk.fsck();
+    let paths: Vec<_> = (0..40).map(|n| format!("disk.img:/{n}")).collect();
+    let output = disk.obento(&[vec!["touch".to_owned()], paths].concat());
+    assert!(text(&output.stderr).contains("no space left"), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1));
+    disk.fsck();
+    let output = disk.obento(&["mkdir", "disk.img:/d"]);
+    assert!(text(&output.stderr).contains("no space left"), "{}", text(&output.stderr));
+    disk.quietly(&["rm -rf disk.img:/*", "mkdir disk.img:/d"]);
+}
+
+#[test]
+fn a_person_is_asked_where_a_person_wants_to_be() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.quietly(&["mkdir disk.img:/d", "touch disk.img:/d/a disk.img:/d/b disk.img:/c"]);
+    let output = disk.obento_with(&["rm", "-i", "disk.img:/c"], b"n\n");
+    assert_eq!(text(&output.stderr), "obento: remove regular file 'disk.img:/c'? ");
+    assert_eq!(output.status.code(), Some(0));
+    disk.obento_with(&["rm", "-ri", "disk.img:/d"], b"y\ny\nn\ny\n");
+    assert_eq!(
+        disk.read("find disk.img:/d -type f").lines().count(),
+        1,
+        "one was kept, and with it the directory"
+    );
+    disk.obento_with(&["rm", "-rI", "disk.img:/d"], b"no\n");
+    assert!(disk.read("ls disk.img:/").contains('d'));
+    disk.obento_with(&["rm", "-rI", "disk.img:/d"], b"yes\n");
+    assert_eq!(disk.read("ls disk.img:/"), "c\nlost+found\n");
+    disk.quietly(&["touch disk.img:/e"]);
+    disk.obento_with(&["mv", "-i", "disk.img:/e", "disk.img:/c"], b"n\n");
+    assert_eq!(disk.read("ls disk.img:/"), "c\ne\nlost+found\n");
+    disk.obento_with(&["mv", "-i", "disk.img:/e", "disk.img:/c"], b"y\n");
+    assert_eq!(disk.read("ls disk.img:/"), "c\nlost+found\n");
+}
+
+#[test]
+fn owners_are_called_as_the_image_calls_them() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.quietly(&["mkdir disk.img:/etc", "touch disk.img:/f"]);
+    disk.obento_with(
+        &["write", "disk.img:/etc/passwd"],
+        b"root:x:0:0::/:/bin/sh\nann:x:1000:100::/:/bin/sh\n",
+    );
+    disk.obento_with(&["write", "disk.img:/etc/group"], b"root:x:0:\nusers:x:100:\nstaff:x:50:ann\n");
+    disk.check(
+        "chown -v ann:staff disk.img:/f",
+        0,
+        "changed ownership of 'disk.img:/f' from root:root to ann:staff\n",
+        "",
+    );
+    disk.check(
+        "chown -v ann: disk.img:/f",
+        0,
+        "changed ownership of 'disk.img:/f' from ann:staff to ann:users\n",
+        "",
+    );
+    disk.check("chgrp -v users disk.img:/f", 0, "group of 'disk.img:/f' retained as users\n", "");
+    disk.check(
+        "chown bob disk.img:/f",
+        1,
+        "",
+        "obento: no user 'bob': the image's /etc/passwd does not name it\n  help: a number is always understood\n",
+    );
+}

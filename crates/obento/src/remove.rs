@@ -1,0 +1,339 @@
+//! Removing a tree.
+//!
+//! Iterative, with one frame for each directory on the way down; a directory is read in portions. A directory goes
+//! after what was in it, so that after a crash what is left is a tree.
+//! Invariant: a directory that lies in itself, which only a damaged volume has, is not entered again.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use obento_base::{Error, FileKind, Ino, Name, NameBuf, Result};
+use obento_driver::{Cookie, DirEntry};
+use obento_vfs::{Caller, Node};
+
+/// Entries that are read at once.
+const PORTION: usize = 4096;
+
+/// What is about to be done with a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Removal {
+    /// The directory is entered, to remove what is in it.
+    Enter,
+    /// It is removed.
+    Remove,
+}
+
+/// Is asked, and told, while a tree is removed. Paths are those below the top, which has the empty one.
+pub trait RemoveObserver {
+    /// Whether to do it. What is left out keeps the directories above it, too.
+    fn wants(&mut self, _what: Removal, _path: &[u8], _kind: FileKind) -> bool {
+        true
+    }
+
+    /// It is gone.
+    fn removed(&mut self, _path: &[u8], _kind: FileKind) {}
+
+    /// It could not be removed, and with it the directories above it; the rest goes on.
+    fn failed(&mut self, path: &[u8], error: Error);
+}
+
+/// Removes `name` in `dir` with all that is below it, following no link. Answers whether all of it is gone.
+///
+/// ```
+/// use std::sync::Arc;
+/// use obento::{Caller, Error, FileKind, Mode, Name, NewNode, RemoveObserver, SystemClock, Volume, remove_tree, tmpfs};
+///
+/// struct Tell;
+/// impl RemoveObserver for Tell {
+///     fn failed(&mut self, path: &[u8], error: Error) {
+///         eprintln!("{}: {error}", obento::escaped(path));
+///     }
+/// }
+///
+/// let volume = Volume::new(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)))));
+/// let (root, name) = (volume.root(), Name::new(b"dir").unwrap());
+/// let new = NewNode {
+///     kind: FileKind::Directory, mode: Mode::new(0o755), uid: 0, gid: 0, rdev: Default::default(), target: b"",
+/// };
+/// volume.vfs().create(&Caller::Owner, &root, name, &new)?;
+/// assert!(remove_tree(&root, name, &mut Tell));
+/// assert_eq!(root.lookup(name).unwrap_err(), Error::NotFound);
+/// # Ok::<(), Error>(())
+/// ```
+pub fn remove_tree(dir: &Node, name: &Name, observer: &mut dyn RemoveObserver) -> bool {
+    let mut remover = Remover::new(observer);
+    let removed = remover.meet(dir, name, None);
+    remover.finish(dir, removed)
+}
+
+/// Removes what is in `dir`, which itself stays. Answers whether all of it is gone.
+pub fn remove_children(dir: &Node, observer: &mut dyn RemoveObserver) -> bool {
+    let mut remover = Remover::new(observer);
+    remover.push(dir.clone(), None);
+    remover.finish(dir, Met::Entered)
+}
+
+struct Remover<'a> {
+    observer: &'a mut dyn RemoveObserver,
+    /// Of what is being looked at.
+    path: Vec<u8>,
+    stack: Vec<Frame>,
+    /// The directories on the stack.
+    above: HashSet<Ino>,
+}
+
+/// A directory that is being emptied.
+struct Frame {
+    node: Node,
+    /// None for one that stays.
+    name: Option<NameBuf>,
+    path_len: usize,
+    /// What was read, the first last.
+    entries: Vec<Result<Listed>>,
+    from: Cookie,
+    is_read: bool,
+    /// Whether something in it stays.
+    is_spoiled: bool,
+}
+
+struct Listed {
+    name: NameBuf,
+    kind: Option<FileKind>,
+}
+
+/// What became of a file that was met.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Met {
+    Gone,
+    Stays,
+    /// It is a directory, on the stack now.
+    Entered,
+}
+
+impl<'a> Remover<'a> {
+    fn new(observer: &'a mut dyn RemoveObserver) -> Self {
+        Self { observer, path: Vec::new(), stack: Vec::new(), above: HashSet::new() }
+    }
+
+    /// Empties the stack, `top` being the directory that the lowest lies in. Answers whether all is gone.
+    fn finish(mut self, top: &Node, first: Met) -> bool {
+        let mut last = first;
+        while let Some(frame) = self.stack.last_mut() {
+            self.path.truncate(frame.path_len);
+            let met = match frame.next() {
+                Some(Ok(Listed { name, kind })) => {
+                    let dir = frame.node.clone();
+                    if frame.path_len > 0 {
+                        self.path.push(b'/');
+                    }
+                    self.path.extend_from_slice(name.as_bytes());
+                    self.meet(&dir, &name, kind)
+                }
+                Some(Err(error)) => self.fail(error),
+                None => self.leave(top),
+            };
+            match self.stack.last_mut() {
+                Some(frame) if met == Met::Stays => frame.is_spoiled = true,
+                _ => {}
+            }
+            last = met;
+        }
+        last == Met::Gone
+    }
+
+    fn fail(&mut self, error: Error) -> Met {
+        self.observer.failed(&self.path, error);
+        Met::Stays
+    }
+
+    /// Removes `name` in `dir`, or enters it.
+    fn meet(&mut self, dir: &Node, name: &Name, kind: Option<FileKind>) -> Met {
+        let kind = match kind {
+            Some(kind) => Ok(kind),
+            None => dir.lookup(name).and_then(|node| node.kind()),
+        };
+        match kind {
+            Ok(FileKind::Directory) => self.enter(dir, name),
+            Ok(kind) if !self.observer.wants(Removal::Remove, &self.path, kind) => Met::Stays,
+            Ok(kind) => match dir.vfs().unlink(&Caller::Owner, dir, name) {
+                Ok(()) => self.gone(kind),
+                Err(error) => self.fail(error),
+            },
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn gone(&mut self, kind: FileKind) -> Met {
+        self.observer.removed(&self.path, kind);
+        Met::Gone
+    }
+
+    fn enter(&mut self, dir: &Node, name: &Name) -> Met {
+        let node = match dir.lookup(name) {
+            Ok(node) if self.above.contains(&node.ino()) => return self.fail(Error::Loop),
+            Ok(node) => node,
+            Err(error) => return self.fail(error),
+        };
+        if !self.observer.wants(Removal::Enter, &self.path, FileKind::Directory) {
+            return Met::Stays;
+        }
+        self.push(node, Some(name.to_buf()));
+        Met::Entered
+    }
+
+    fn push(&mut self, node: Node, name: Option<NameBuf>) {
+        self.above.insert(node.ino());
+        let path_len = self.path.len();
+        self.stack.push(Frame {
+            node,
+            name,
+            path_len,
+            entries: Vec::new(),
+            from: Cookie::START,
+            is_read: false,
+            is_spoiled: false,
+        });
+    }
+
+    /// Removes the directory on top of the stack, which was gone through.
+    fn leave(&mut self, top: &Node) -> Met {
+        let Some(frame) = self.stack.pop() else { return Met::Stays };
+        self.above.remove(&frame.node.ino());
+        if frame.is_spoiled {
+            return Met::Stays;
+        }
+        let Some(name) = frame.name else { return Met::Gone };
+        // The inode is freed when its last user goes, which is to be in the call that removes it.
+        drop(frame.node);
+        if !self.observer.wants(Removal::Remove, &self.path, FileKind::Directory) {
+            return Met::Stays;
+        }
+        let dir = self.stack.last().map_or(top, |frame| &frame.node).clone();
+        match dir.vfs().rmdir(&Caller::Owner, &dir, &name) {
+            Ok(()) => self.gone(FileKind::Directory),
+            Err(error) => self.fail(error),
+        }
+    }
+}
+
+impl Frame {
+    fn next(&mut self) -> Option<Result<Listed>> {
+        if self.entries.is_empty() && !self.is_read {
+            self.read();
+        }
+        self.entries.pop()
+    }
+
+    fn read(&mut self) {
+        let (mut from, mut is_full) = (self.from, false);
+        let entries = &mut self.entries;
+        let listed = self.node.read_dir(from, &mut |entry| {
+            entries.push(entry.map(|DirEntry { name, kind, next, .. }| {
+                from = next;
+                Listed { name: name.to_buf(), kind }
+            }));
+            is_full = entries.len() >= PORTION;
+            if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        entries.extend(listed.err().map(Err));
+        entries.reverse();
+        // A driver whose cookies do not move on must not keep us here.
+        self.is_read = !is_full || listed.is_err() || from == self.from;
+        self.from = from;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use obento_base::Mode;
+    use obento_driver::NewNode;
+    use obento_env::SystemClock;
+
+    use super::*;
+    use crate::{Volume, tmpfs};
+
+    #[derive(Default)]
+    struct Log {
+        keep: &'static [u8],
+        lines: Vec<String>,
+    }
+
+    impl RemoveObserver for Log {
+        fn wants(&mut self, what: Removal, path: &[u8], _kind: FileKind) -> bool {
+            what == Removal::Enter || path != self.keep || self.keep.is_empty()
+        }
+
+        fn removed(&mut self, path: &[u8], _kind: FileKind) {
+            self.lines.push(String::from_utf8_lossy(path).into_owned());
+        }
+
+        fn failed(&mut self, path: &[u8], error: Error) {
+            self.lines.push(format!("{}: {error}", String::from_utf8_lossy(path)));
+        }
+    }
+
+    fn name(text: &str) -> &Name {
+        Name::new(text.as_bytes()).unwrap()
+    }
+
+    fn make(dir: &Node, text: &str, kind: FileKind) -> Node {
+        let new =
+            NewNode { kind, mode: Mode::new(0o755), uid: 0, gid: 0, rdev: Default::default(), target: b"" };
+        dir.vfs().create(&Caller::Owner, dir, name(text), &new).unwrap()
+    }
+
+    /// `/top` with a file, a directory of two files, and an empty one.
+    fn tree() -> Node {
+        let volume = Volume::new(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)))));
+        let root = volume.root();
+        let top = make(&root, "top", FileKind::Directory);
+        make(&top, "file", FileKind::Regular);
+        let sub = make(&top, "sub", FileKind::Directory);
+        make(&sub, "a", FileKind::Regular);
+        make(&sub, "b", FileKind::Fifo);
+        make(&top, "void", FileKind::Directory);
+        root
+    }
+
+    #[test]
+    fn a_tree_goes_from_the_bottom_up_and_its_inodes_with_it() {
+        let root = tree();
+        let mut log = Log::default();
+        assert!(remove_tree(&root, name("top"), &mut log));
+        assert_eq!(log.lines.last().map(String::as_str), Some(""));
+        let at = |path: &str| log.lines.iter().position(|line| line == path).unwrap();
+        assert!(at("sub/a") < at("sub") && at("sub/b") < at("sub") && log.lines.len() == 6);
+        assert_eq!(root.lookup(name("top")).unwrap_err(), Error::NotFound);
+        assert_eq!(root.vfs().nodes_in_use(), 1);
+    }
+
+    #[test]
+    fn what_is_kept_keeps_the_directories_above_it_and_the_rest_goes() {
+        let root = tree();
+        let mut log = Log { keep: b"sub/a", ..Log::default() };
+        assert!(!remove_tree(&root, name("top"), &mut log));
+        log.lines.sort();
+        assert_eq!(log.lines, ["file", "sub/b", "void"]);
+        let sub = root.lookup(name("top")).unwrap().lookup(name("sub")).unwrap();
+        assert!(sub.lookup(name("a")).is_ok());
+    }
+
+    #[test]
+    fn what_is_in_a_directory_can_go_without_the_directory() {
+        let root = tree();
+        let mut log = Log::default();
+        assert!(remove_children(&root, &mut log));
+        assert_eq!(log.lines.len(), 6);
+        assert!(log.lines.contains(&"top/sub/a".to_owned()));
+        assert!(remove_children(&root, &mut Log::default()), "an empty directory stays empty");
+    }
+
+    #[test]
+    fn what_is_not_there_is_told() {
+        let mut log = Log::default();
+        assert!(!remove_tree(&tree(), name("none"), &mut log));
+        assert_eq!(log.lines, [": no such file or directory"]);
+    }
+}
