@@ -30,6 +30,12 @@ impl<D: BlockDevice> Overlay<D> {
         Self { below, changed: RwLock::new(BTreeMap::new()) }
     }
 
+    /// Where the device may differ from the one below: runs of bytes, in order, whole grains.
+    pub fn changed(&self) -> Vec<Range<u64>> {
+        let range = |index: u64| index.saturating_mul(GRAIN)..index.saturating_add(1).saturating_mul(GRAIN);
+        self.changed.read().keys().map(|&index| range(index)).collect()
+    }
+
     /// The bytes of grain `index` as the device below has them; past its end, zeros.
     fn fetch(&self, index: u64) -> Result<Box<[u8]>> {
         let start = index.saturating_mul(GRAIN);

@@ -7,11 +7,20 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use common::volumes;
 use obento_base::{Corrupt, Error, FileKind, Structure};
-use obento_driver::{FileSystem as _, LayoutLock, Notice, Span};
+use obento_block::{BlockDevice, MemDevice};
+use obento_driver::{DataMode, FileSystem as _, LayoutLock, Notice, Span};
+use obento_env::SystemClock;
 use obento_ext4::Ext4;
+use obento_host::FileDevice;
+use obento_testkit::crash::{Options, Seen, explore};
 use obento_testkit::oracle::{LoopMount, Oracle, call, corpus, require};
+use obento_testkit::record::RecordDevice;
+use obento_testkit::snapshot::{Snapshot, Times};
+use obento_vfs::Vfs;
 use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
@@ -139,6 +148,14 @@ fn change(root: &Path) {
     write(&root.join("last"), &[3; 1]);
 }
 
+/// Combinations of features that a fast commit is written for.
+const FAST_COMMITS: [&[&str]; 4] = [
+    &["-O", "fast_commit"],
+    &["-O", "fast_commit,^metadata_csum,^dir_index", "-b", "4096"],
+    &["-O", "fast_commit,inline_data", "-I", "256"],
+    &["-O", "fast_commit,bigalloc", "-b", "4096", "-C", "16384"],
+];
+
 const ORACLES: &[Oracle] = &[Oracle::LoopMount, Oracle::Program("mke2fs"), Oracle::Program("sync")];
 
 #[test]
@@ -146,12 +163,7 @@ fn fast_commits_show_what_the_kernel_replays() {
     if !require(ORACLES) {
         return;
     }
-    for features in [
-        &["-O", "fast_commit"][..],
-        &["-O", "fast_commit,^metadata_csum,^dir_index", "-b", "4096"],
-        &["-O", "fast_commit,inline_data", "-I", "256"],
-        &["-O", "fast_commit,bigalloc", "-b", "4096", "-C", "16384"],
-    ] {
+    for features in FAST_COMMITS {
         let folder = tempfile::tempdir().unwrap();
         let image = snapshot(&folder, features, prepare, change);
         let before = fs::read(&image).unwrap();
@@ -176,6 +188,74 @@ fn fast_commits_show_what_the_kernel_replays() {
             assert!(found[&path] == described, "{features:?}: {}", path.display());
         }
     }
+}
+
+/// Opens `device` for changes, answers what it was told, and closes it.
+fn open_and_close(device: Arc<dyn BlockDevice>) -> Result<Vec<Notice>, Error> {
+    let fs = volumes::open(device, Arc::new(SystemClock), DataMode::Ordered)?;
+    let notices = fs.info().notices;
+    fs.writable().unwrap().close().map(|()| notices)
+}
+
+#[test]
+fn fast_commits_become_part_of_a_volume_that_is_opened_for_changes() {
+    if !require(ORACLES) || !require(&[Oracle::Program("e2fsck")]) {
+        return;
+    }
+    for features in FAST_COMMITS {
+        let folder = tempfile::tempdir().unwrap();
+        let image = snapshot(&folder, features, prepare, change);
+        let expected = our_tree(&image);
+        let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open_writable(&image).unwrap());
+        let notices = open_and_close(Arc::clone(&device)).unwrap();
+        assert!(
+            matches!(notices[..], [Notice::Replayed { transactions }] if transactions >= 10),
+            "{features:?}: {notices:?}"
+        );
+        volumes::e2fsck_file(&image).unwrap_or_else(|reason| panic!("{features:?}: {reason}"));
+        assert_eq!(common::open(&image).unwrap().info().notices, [], "{features:?}");
+        assert!(our_tree(&image) == expected, "{features:?}");
+        let mount = LoopMount::new(&image, "ro").unwrap();
+        let mut kernel = kernel_tree(mount.path());
+        let mut ours = expected.clone();
+        // The root has no entry of its own there.
+        kernel.remove(Path::new(""));
+        ours.remove(Path::new(""));
+        assert!(kernel == ours, "{features:?}");
+        assert_eq!(open_and_close(device), Ok(Vec::new()), "{features:?}");
+    }
+}
+
+#[test]
+fn a_power_cut_while_fast_commits_are_brought_home_loses_none_of_them() {
+    if !require(ORACLES) || !require(&[Oracle::Program("e2fsck")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = snapshot(&folder, FAST_COMMITS[0], prepare, change);
+    let base = fs::read(&image).unwrap();
+    let read = |device: Arc<dyn BlockDevice>| {
+        let fs =
+            volumes::open(device, Arc::new(SystemClock), DataMode::Ordered).map_err(|e| e.to_string())?;
+        let vfs = Vfs::new(fs);
+        let tree = Snapshot::read(&vfs, None).map_err(|e| e.to_string())?;
+        vfs.close().map(|()| tree).map_err(|e| e.to_string())
+    };
+    let device = Arc::new(RecordDevice::new(MemDevice::new(base.clone())));
+    let expected = read(device.clone()).unwrap();
+    assert!(expected.get(b"old/sub/deeper/most").is_some());
+    let options = Options { samples: 40, torn: 40, whole: 1024..2048, ..Options::new(1) };
+    let mut judged = 0;
+    let summary = explore(&base, &device.take_events(), &options, &Seen::default(), &mut |state| {
+        let tree = read(Arc::clone(&state.device))?;
+        let difference = expected.difference(&tree, Times::Ignored, None);
+        difference.or_else(|| expected.content_difference(&tree)).map_or(Ok(()), Err)?;
+        judged += 1;
+        if judged % 20 == 1 { volumes::e2fsck(&*state.device) } else { Ok(()) }
+    });
+    eprintln!("{} windows, {} states", summary.windows, summary.judged);
+    assert!(summary.failures.is_empty(), "{:?}", summary.failures);
+    assert!(summary.windows > 6 && summary.judged > 60, "{summary:?}");
 }
 
 #[test]

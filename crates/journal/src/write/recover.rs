@@ -2,10 +2,10 @@
 //!
 //! Order: the blocks go to their homes, a flush, the log is marked empty, a flush. A crash in between replays again.
 
-use obento_base::Result;
+use obento_base::{Error, Feature, Result, Timestamp};
+use obento_block::{Block, BlockDevice, Source};
 
-use obento_block::{BlockDevice, Source};
-
+use super::JournalWriter;
 use super::label::Label;
 use crate::{Journal, Summary, Tid};
 
@@ -51,6 +51,20 @@ impl Journal {
         self.device().flush()?;
         self.set_empty(next, head);
         Ok(())
+    }
+
+    /// Puts `blocks` into the log as one transaction, durably, once [`Journal::replay_onto`] has brought home all that
+    /// was in it and answered `summary`. A crash in between leaves none of it. Errors: Unsupported if they are more than
+    /// the log holds, or its checksums are of version 1; those of the device.
+    pub fn append(self, summary: &Summary, blocks: &[Block], now: Timestamp) -> Result<()> {
+        let mut writer = JournalWriter::after(self, summary)?;
+        if writer.space(blocks.len(), 0) > writer.capacity() {
+            return Err(Error::Unsupported(Feature::Named("more changes at once than the journal holds")));
+        }
+        writer.write(blocks, &[])?;
+        writer.device().flush()?;
+        writer.write_commit(now)?;
+        writer.device().flush()
     }
 
     /// Forgets, durably, that it was given up: for who has marked the volume instead (`jbd2_journal_clear_err`).

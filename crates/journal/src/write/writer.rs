@@ -8,14 +8,14 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use obento_base::{Error, Result, Timestamp};
+use obento_base::{Error, Feature, Result, Timestamp};
 use obento_block::{Block, BlockDevice};
 
 use super::encode::Encoder;
 use super::label::{Label, with_features};
 use super::ring::Ring;
 use crate::gather::Gather;
-use crate::{Checksums, Compat, Incompat, Journal, SuperBlock, Tag, TagFlags, Tid};
+use crate::{Checksums, Compat, Incompat, Journal, Summary, SuperBlock, Tag, TagFlags, Tid};
 
 /// How a journal is to be written from now on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +63,22 @@ impl JournalWriter {
             stale: true,
             block: Vec::new(),
         })
+    }
+
+    /// Takes over a journal of which `summary` tells that everything in it has come home, for a transaction after the
+    /// last. The log starts there from now on, durably: until that transaction is complete it leads to nothing, and what
+    /// fast commits follow it still count. Errors: Unsupported for v1 checksums; those of the device.
+    pub(crate) fn after(journal: Journal, summary: &Summary) -> Result<Self> {
+        let super_block = journal.super_block().clone();
+        if super_block.checksums() == Checksums::V1 {
+            return Err(Error::Unsupported(Feature::Named("a journal with checksums of version 1")));
+        }
+        let (mut label, ring) = (Label::read(&journal)?, Ring::new(super_block.log(), summary.head));
+        label.set_tail(summary.next, ring.head());
+        label.write(&journal, &super_block)?;
+        journal.device().flush()?;
+        let (encoder, next) = (Encoder::new(&super_block), summary.next);
+        Ok(Self { journal, super_block, label, stale: false, encoder, ring, next, block: Vec::new() })
     }
 
     /// The super block as it was when the journal was opened, with the features that it has now.

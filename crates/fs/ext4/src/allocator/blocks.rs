@@ -4,6 +4,7 @@
 //! next group whose longest run may be long enough; after some that are not, the longest run seen.
 //! With bigalloc a run is whole clusters.
 
+use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
@@ -68,6 +69,41 @@ impl Allocator {
             group.held.insert(range);
             Ok(())
         })
+    }
+
+    /// Reserves what of `run`, which is on the volume, is free; answers that, whole clusters. Errors: Corrupt for blocks
+    /// that hold metadata.
+    pub fn reserve_there(&self, run: BlockRun) -> Result<Vec<BlockRun>> {
+        if !self.volume.is_data(run.start, run.len.into()) {
+            return Err(bad_run(self.place_of(run.start).0, 0, run.start, run.len));
+        }
+        let (sb, mut reserved) = (self.super_block(), Vec::new());
+        let last = VolBlock(run.start.0.saturating_add(u64::from(run.len).saturating_sub(1)));
+        let groups = sb.group_of(run.start).unwrap_or(0)..=sb.group_of(last).unwrap_or(0);
+        for index in groups {
+            let range = sb.clusters_in_group(index, run.start, run.len.into());
+            let mut group = self.group(index)?.lock();
+            let bitmap = group.block_bits(&self.volume, index)?;
+            let mut at = range.start;
+            while at < range.end {
+                let start = bits::next_clear(&bitmap, at..range.end);
+                let free = group.held.run_at(&bitmap, start, range.end.saturating_sub(start), range.end);
+                if free.is_empty() {
+                    at = start.saturating_add(1);
+                    continue;
+                }
+                at = free.end;
+                let len = free.end.saturating_sub(free.start);
+                let start = self.block_of(index, free.start);
+                let blocks = u64::from(len).saturating_mul(sb.cluster_blocks().into());
+                let blocks = blocks.min(sb.blocks_count.saturating_sub(start.0));
+                reserved.try_reserve(1)?;
+                reserved.push(BlockRun { start, len: u32::try_from(blocks).unwrap_or(u32::MAX) });
+                count(&self.available, 0, len);
+                group.held.insert(free);
+            }
+        }
+        Ok(reserved)
     }
 
     /// Takes a part of what was reserved: whole clusters. Changes one block of `txn`, after all that can fail.

@@ -84,6 +84,52 @@ impl Allocator {
             let (structure, block) = (Structure::InodeBitmap(index.into()), group.descriptor.inode_bitmap.0);
             return Err(Corrupt::InodeNumber { structure, block, offset: bit / 8, found: ino.0 }.into());
         }
+        let (table, place) = self.take_bit(txn, (index, group), bitmap, bit, wanted)?;
+        Ok(Some(NewInode { ino, place, table }))
+    }
+
+    /// Takes inode `ino`, whose number something else decided. Changes what [`Self::allocate_inode`] does, and
+    /// [`Self::unwritten_before`] blocks more. Errors: Stale if the volume has none of this number; Corrupt if it is in
+    /// use.
+    pub fn take_inode(&self, txn: &mut Txn<'_>, ino: Ino, wanted: Wanted) -> Result<NewInode> {
+        let (index, bit) = self.bit_of(ino)?;
+        let mut group = self.group(index).map_err(|_| Error::Stale)?.lock();
+        let bitmap = group.inode_bits(&self.volume, index)?;
+        if bits::next_clear(&bitmap, bit..bit.saturating_add(1)) != bit {
+            let (structure, block) = (Structure::InodeBitmap(index.into()), group.descriptor.inode_bitmap.0);
+            return Err(Corrupt::InodeNumber { structure, block, offset: bit / 8, found: ino.0 }.into());
+        }
+        for block in self.unwritten(&group, bit) {
+            txn.take_new(block.0).map(|taken| txn.edit(&taken).fill(0))?;
+        }
+        let (table, place) = self.take_bit(txn, (index, &mut group), bitmap, bit, wanted)?;
+        Ok(NewInode { ino, place, table })
+    }
+
+    /// How many blocks of the inode table lie between those that were ever written and that of `ino`.
+    pub fn unwritten_before(&self, ino: Ino) -> Result<u32> {
+        let (index, bit) = self.bit_of(ino)?;
+        let group = self.group(index).map_err(|_| Error::Stale)?.lock();
+        Ok(u32::try_from(self.unwritten(&group, bit).count()).unwrap_or(u32::MAX))
+    }
+
+    fn unwritten(&self, group: &Group, bit: u32) -> impl Iterator<Item = VolBlock> + use<> {
+        let sb = self.super_block();
+        let (per_block, table) = (sb.inodes_per_block().max(1), group.descriptor.inode_table.0);
+        let first = used_inodes(sb, group).div_ceil(per_block);
+        let end = bit.checked_div(per_block).unwrap_or(0);
+        (first..end).map(move |at| VolBlock(table.saturating_add(at.into())))
+    }
+
+    /// Sets a bit that is clear.
+    fn take_bit(
+        &self,
+        txn: &mut Txn<'_>,
+        (index, group): (u32, &mut Group),
+        bitmap: Bits,
+        bit: u32,
+        wanted: Wanted,
+    ) -> Result<(Taken, Place)> {
         let (table, place) = self.take_table(txn, group, bit)?;
         let number = group.descriptor.inode_bitmap.0;
         let taken = match bitmap {
@@ -91,7 +137,7 @@ impl Allocator {
             Bits::Fresh(_) => txn.take_new(number)?,
         };
         // All that can fail comes before the first change.
-        if group.has_fresh_blocks(sb) {
+        if group.has_fresh_blocks(self.super_block()) {
             self.take_block_bitmap(txn, index, group)?;
         }
         if let Bits::Fresh(bytes) = bitmap {
@@ -100,7 +146,15 @@ impl Allocator {
         }
         bits::set(&mut txn.edit(&taken), bit..bit.saturating_add(1));
         self.note_taken(index, group, bit, wanted);
-        Ok(Some(NewInode { ino, place, table }))
+        Ok((table, place))
+    }
+
+    /// The group of inode `ino` and its bit there. Errors: Stale.
+    fn bit_of(&self, ino: Ino) -> Result<(u32, u32)> {
+        let at = ino.0.checked_sub(1).ok_or(Error::Stale)?;
+        let per_group = u64::from(self.super_block().inodes_per_group);
+        let index = u32::try_from(at.checked_div(per_group).unwrap_or(0)).map_err(|_| Error::Stale)?;
+        Ok((index, u32::try_from(at.checked_rem(per_group).unwrap_or(0)).unwrap_or(0)))
     }
 
     /// The block of the inode table that holds the inode of this bit; zeros if it holds none that was ever in use.
@@ -136,11 +190,7 @@ impl Allocator {
     /// Gives back inode `ino`. Changes one block of `txn`. Errors: Corrupt, before anything was changed, if it is free
     /// already.
     pub fn free_inode(&self, txn: &mut Txn<'_>, ino: Ino, was_directory: bool) -> Result<()> {
-        let sb = self.super_block();
-        let at = ino.0.checked_sub(1).ok_or(Error::Stale)?;
-        let per_group = u64::from(sb.inodes_per_group);
-        let index = u32::try_from(at.checked_div(per_group).unwrap_or(0)).map_err(|_| Error::Stale)?;
-        let bit = u32::try_from(at.checked_rem(per_group).unwrap_or(0)).unwrap_or(0);
+        let (index, bit) = self.bit_of(ino)?;
         let mut group = self.group(index).map_err(|_| Error::Stale)?.lock();
         let bitmap = group.inode_bits(&self.volume, index)?;
         let range = bit..bit.saturating_add(1);

@@ -28,7 +28,7 @@ pub(crate) struct Node {
 
 /// What fast commits did to one inode.
 #[derive(Clone, Default, Debug)]
-pub(super) struct InodeChange {
+pub(crate) struct InodeChange {
     /// The record logged last.
     pub(super) logged: Option<Box<[u8]>>,
     /// Links and kind by now, if they are not what the volume says.

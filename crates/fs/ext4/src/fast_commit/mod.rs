@@ -9,6 +9,7 @@
 //! Source: Linux `fs/ext4/fast_commit.c`. Link counts of directories follow what happened before the crash; Linux's
 //! replay leaves them to e2fsck.
 
+mod apply;
 mod area;
 mod change;
 mod names;
@@ -24,8 +25,7 @@ use obento_base::{Corrupt, Error, Ino, Result, Structure};
 use obento_journal::Tid;
 
 pub(crate) use area::{Area, Geometry, each_record};
-use change::InodeChange;
-pub(crate) use change::Node;
+pub(crate) use change::{InodeChange, Node};
 pub(crate) use names::NameChanges;
 use names::Step;
 pub(crate) use ranges::Overlaid;
@@ -91,6 +91,16 @@ impl FastCommits {
     /// What happened to the names in `dir`; `None`: nothing.
     pub(crate) fn names(&self, dir: Ino) -> Option<&NameChanges> {
         self.directories.get(&dir)
+    }
+
+    /// The directories in which names changed.
+    pub(crate) fn directories(&self) -> impl Iterator<Item = (Ino, &NameChanges)> {
+        self.directories.iter().map(|(&ino, changes)| (ino, changes))
+    }
+
+    /// The inodes that changed.
+    pub(crate) fn inodes(&self) -> impl Iterator<Item = (Ino, &InodeChange)> {
+        self.inodes.iter().map(|(&ino, change)| (ino, change))
     }
 
     /// For a directory that a fast commit made, the one it lies in. It has no blocks: all its names are in

@@ -79,6 +79,11 @@ impl NameChanges {
         folded.map_or(Cow::Borrowed(name), Cow::Owned)
     }
 
+    /// The names that something happened to, in the order of their bytes.
+    pub(crate) fn touched(&self) -> impl Iterator<Item = &[u8]> {
+        self.touched.values().map(|touched| &*touched.name)
+    }
+
     /// What `name` names now, where the volume's directory has `base` under it.
     pub(crate) fn resolve(&self, name: &[u8], base: Option<Ino>) -> Option<Ino> {
         match self.touched.get(&*self.key(name)) {

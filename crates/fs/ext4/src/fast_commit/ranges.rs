@@ -52,6 +52,11 @@ impl Ranges {
         }
     }
 
+    /// The ranges, in order: the first file block and what is there now.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, Run)> {
+        self.0.iter().map(|(&at, &run)| (at, run))
+    }
+
     /// What file block `at` is.
     pub(super) fn get(&self, at: FileBlock) -> Overlaid {
         if let Some((&start, &run)) = self.0.range(..=at.0).next_back() {

@@ -13,6 +13,7 @@
 
 mod attributes;
 mod evict;
+mod fold;
 mod inode_edit;
 mod inodes;
 mod kept;

@@ -1,7 +1,7 @@
 //! Opening a volume for changes, and closing it.
 //!
-//! Order of opening, each step standing on the one before: the primary super block and what it asks for; the journal,
-//! replayed onto the device; the super block again; groups; the super block marked as in use, durable before the first
+//! Order of opening, each step standing on the one before: the primary super block and what it asks for; fast commits,
+//! made a transaction of the log; the journal, replayed onto the device; the super block again; groups; the super block marked as in use, durable before the first
 //! transaction; orphans. Order of closing: all that was changed in its home, the journal empty, the super block marked
 //! clean, each durable before the next.
 //! Source: Linux `fs/ext4/super.c` `ext4_fill_super`, `ext4_load_journal`, `ext4_setup_super`, `ext4_put_super`;
@@ -17,10 +17,10 @@ use obento_driver::{Notice, OpenOptions};
 use obento_journal::{Checksums, Journal, JournalFeatures, JournalWriter, Log};
 
 use super::Writer;
+use super::fold::fold_fast_commits;
 use super::kept::{ERROR_FS, seal_super_block};
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::locate;
-use crate::open::open_volume;
 use crate::raw::RawSuperBlock;
 use crate::replay::open_journal;
 use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
@@ -49,9 +49,13 @@ pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -
     let mut sb = found.super_block;
     sb.check_writable()?;
     check_len(&*device, &sb)?;
-    refuse_fast_commits(&device, &sb, options)?;
     let mut notices = Vec::new();
+    let fast = fold_fast_commits(&device, &sb, options)?;
     let journal = recover(&device, &mut sb, options, &mut notices)?;
+    if let Some(transactions) = fast {
+        notices.clear();
+        notices.push(Notice::Replayed { transactions });
+    }
     // An aborted journal says nothing against what it keeps: the list of orphans is as good as before.
     let is_distrusted = sb.is_marked_with_errors();
     let given_up = journal.as_ref().filter(|journal| journal.super_block().errno != 0);
@@ -94,15 +98,6 @@ fn check_len(device: &dyn BlockDevice, sb: &SuperBlock) -> Result<()> {
     Err(Corrupt::Truncated { structure, block: 0, offset: 0, len }.into())
 }
 
-/// Fast commits tell of changes in words of their own; they are left for Linux to replay.
-fn refuse_fast_commits(device: &Arc<dyn BlockDevice>, sb: &SuperBlock, options: &OpenOptions) -> Result<()> {
-    let may_have = sb.compat.contains(Compat::FAST_COMMIT) && sb.incompat.contains(Incompat::NEEDS_RECOVERY);
-    if !may_have || open_volume(Arc::clone(device), options)?.fast_commits().is_empty() {
-        return Ok(());
-    }
-    Err(Error::Unsupported(Feature::Named("writing before fast commits were replayed")))
-}
-
 /// Replays the journal onto the device, if the super block says that there is something in it, and reads the super
 /// block again. `None`: the volume has no journal.
 fn recover(
@@ -136,7 +131,7 @@ fn recover(
     Ok(Some(journal))
 }
 
-fn decode(raw: RawSuperBlock) -> Result<SuperBlock> {
+pub(super) fn decode(raw: RawSuperBlock) -> Result<SuperBlock> {
     let place =
         VolBlock(PRIMARY_OFFSET.checked_shr(raw.s_log_block_size.get().saturating_add(10)).unwrap_or(0));
     SuperBlock::decode(raw.as_bytes(), place)

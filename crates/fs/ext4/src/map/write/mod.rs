@@ -14,6 +14,7 @@ mod dir_block;
 mod inline;
 mod journalled;
 mod remove;
+mod replayed;
 mod shift;
 mod space;
 mod steps;

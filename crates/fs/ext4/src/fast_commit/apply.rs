@@ -1,0 +1,208 @@
+//! Fast commits, made part of the volume for good.
+//!
+//! What [`FastCommits`] shows is written through the code that changes volumes, to a copy of the volume in memory
+//! (`writer::fold`), so that no order has to be kept.
+//! Order: space that was named is taken before anything looks for some; what is gone goes before what came, because a
+//! number may have begun another life; names last, when all that they lead to is there.
+//! Source: Linux `fs/ext4/fast_commit.c` `ext4_fc_replay`.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use obento_base::{Error, Feature, Ino, Name, Result};
+use obento_journal::{Credits, Txn};
+
+use super::{FastCommits, InodeChange, NameChanges};
+use crate::allocator::{BlockRun, Wanted};
+use crate::dir::{DirEdit, NewEntry};
+use crate::inode::{Inode, InodeFlags, Place};
+use crate::map::{APPEND_CREDITS, Blocks, Run};
+use crate::writer::{InodeEdit, Writer, cost};
+
+/// Blocks that change for one name, with what a directory may grow by.
+const NAME: Credits = Credits(2 + 3 * (APPEND_CREDITS.0 + 2));
+
+/// An inode as it was before, and what it becomes.
+struct Step<'a> {
+    ino: Ino,
+    change: &'a InodeChange,
+    /// The free space that its ranges name.
+    reserved: Vec<(u32, Run, Vec<BlockRun>)>,
+}
+
+impl Writer {
+    /// Makes everything in `commits` part of the volume, on which nothing else happens meanwhile.
+    pub(crate) fn apply_fast_commits(&self, commits: &FastCommits) -> Result<()> {
+        let mut steps = Vec::new();
+        for (ino, change) in commits.inodes() {
+            steps.push(Step { ino, change, reserved: self.reserve_ranges(change)? });
+        }
+        for step in &steps {
+            self.end_former_life(step)?;
+        }
+        for step in steps.iter().filter(|step| !step.change.is_gone()) {
+            self.apply_record(step)?;
+        }
+        for step in steps.iter().filter(|step| !step.change.is_gone()) {
+            for &(at, run, _) in &step.reserved {
+                self.empty_range(step.ino, at, run)?;
+            }
+            for (at, run, reserved) in &step.reserved {
+                self.fill_range(step.ino, *at, *run, reserved.clone())?;
+            }
+        }
+        for (dir, names) in commits.directories() {
+            self.apply_names(dir, names)?;
+        }
+        Ok(())
+    }
+
+    fn reserve_ranges(&self, change: &InodeChange) -> Result<Vec<(u32, Run, Vec<BlockRun>)>> {
+        let mut all = Vec::new();
+        for (at, run) in change.ranges.iter() {
+            let reserved = match run.place {
+                Blocks::Mapped(start) | Blocks::Unwritten(start) => {
+                    self.allocator().reserve_there(BlockRun { start, len: run.len })?
+                }
+                Blocks::Hole => Vec::new(),
+            };
+            all.try_reserve(1)?;
+            all.push((at, run, reserved));
+        }
+        Ok(all)
+    }
+
+    /// Inode `ino` if it is in use.
+    fn used_inode(&self, ino: Ino) -> Result<Option<Inode>> {
+        match self.volume().inode(ino) {
+            Err(Error::Stale) => Ok(None),
+            inode => inode.map(Some),
+        }
+    }
+
+    /// Frees what the volume has under a number that is free now, or names something else.
+    fn end_former_life(&self, step: &Step<'_>) -> Result<()> {
+        let Some(inode) = self.used_inode(step.ino)? else { return Ok(()) };
+        let is_other = step.change.map_dropped && !inode.has(InodeFlags::INLINE_DATA);
+        if !step.change.is_gone() && !is_other {
+            return Ok(());
+        }
+        let mut txn = self.begin(cost::INODE + cost::ORPHAN)?;
+        let mut edit = self.edit_known(&mut txn, &inode)?;
+        self.add_orphan(&mut txn, &mut edit)?;
+        edit.set_links(0);
+        self.store_inode(&mut txn, &edit);
+        txn.commit();
+        self.evict(step.ino)
+    }
+
+    fn apply_record(&self, step: &Step<'_>) -> Result<()> {
+        let inode = self.used_inode(step.ino)?;
+        let unwritten = self.allocator().unwritten_before(step.ino)?;
+        let mut txn = self.begin(cost::NEW_INODE + Credits(unwritten) + APPEND_CREDITS)?;
+        let mut edit = match &inode {
+            Some(inode) => self.edit_merged(&mut txn, step, inode)?,
+            None => self.edit_made(&mut txn, step)?,
+        };
+        let attributes = |inode: &Inode| inode.xattr_block();
+        if edit.inode().ok().as_ref().and_then(attributes) != inode.as_ref().and_then(attributes) {
+            return Err(Error::Unsupported(Feature::Named("fast commits of attributes in blocks")));
+        }
+        if let Some(parent) = step.change.made_in.filter(|_| inode.is_none()) {
+            edit = self.start_directory(&mut txn, edit, parent)?;
+        }
+        self.store_inode(&mut txn, &edit);
+        txn.commit();
+        Ok(())
+    }
+
+    /// The record of an inode that goes on, with the blocks that it has.
+    fn edit_merged(&self, txn: &mut Txn<'_>, step: &Step<'_>, inode: &Inode) -> Result<InodeEdit> {
+        let before = self.edit_known(txn, inode)?;
+        let record = step.change.merge(inode.record())?;
+        let taken = txn.take(inode.place().block.0)?;
+        let volume = Arc::clone(self.volume());
+        let mut edit = InodeEdit::new(volume, step.ino, inode.place(), &record, taken)?;
+        edit.set_sectors(before.sectors())?;
+        Ok(edit)
+    }
+
+    /// The record of an inode that was made, with no blocks yet.
+    fn edit_made(&self, txn: &mut Txn<'_>, step: &Step<'_>) -> Result<InodeEdit> {
+        let size = self.volume().super_block().inode_size;
+        let record = step.change.merge(&alloc::vec![0; size.into()])?;
+        let wanted = if step.change.is_directory() { Wanted::Directory } else { Wanted::Other };
+        let new = self.allocator().take_inode(txn, step.ino, wanted)?;
+        let place: Place = new.place;
+        let mut edit = InodeEdit::new(Arc::clone(self.volume()), step.ino, place, &record, new.table)?;
+        edit.set_sectors(0)?;
+        Ok(edit)
+    }
+
+    /// Gives a directory that was made its first block; the record tells of blocks that were never logged.
+    fn start_directory(&self, txn: &mut Txn<'_>, edit: InodeEdit, parent: Ino) -> Result<InodeEdit> {
+        let mut edit = edit;
+        edit.remove_flags(InodeFlags::INLINE_DATA | InodeFlags::INDEX | InodeFlags::EXTENTS);
+        edit.i_block_mut().fill(0);
+        self.start_extents(&mut edit);
+        edit.set_size(0);
+        let view = edit.inode()?;
+        let mut dir = DirEdit::of(self, edit, &view)?;
+        dir.start(txn, parent)?;
+        Ok(dir.inode)
+    }
+
+    fn apply_names(&self, dir: Ino, names: &NameChanges) -> Result<()> {
+        if self.used_inode(dir)?.is_none() {
+            return Ok(());
+        }
+        for name in names.touched() {
+            // What is no name, the log made up.
+            let Ok(name) = Name::new(name) else { continue };
+            let view = self.volume().inode(dir)?;
+            let stored = match self.volume().lookup(&view, name) {
+                Err(Error::NotFound) => None,
+                stored => Some(stored?),
+            };
+            let now = names.resolve(name.as_bytes(), stored);
+            if now != stored {
+                self.apply_name(&view, name, stored.is_some(), now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets `name` in `dir` name `now`, or nothing.
+    fn apply_name(&self, dir: &Inode, name: &Name, is_there: bool, now: Option<Ino>) -> Result<()> {
+        let kind = now.map(|ino| self.volume().inode(ino).map(|inode| inode.kind())).transpose()?;
+        let mut txn = self.begin(NAME + NAME)?;
+        let mut edit = DirEdit::new(self, &mut txn, dir)?;
+        if is_there {
+            let hit = edit.find(name)?;
+            let run = edit.take(&mut txn, &hit.home)?;
+            edit.remove(&mut txn, &run, hit.spot);
+            edit.store(&mut txn);
+        }
+        if let (Some(ino), Some(kind)) = (now, kind) {
+            let view = edit.inode.inode()?;
+            let room = self.volume().with_directory(&view, |directory| directory.room(name))?;
+            let (run, slot) = edit.make_room(&mut txn, name, room)?;
+            let ino = u32::try_from(ino.0).map_err(|_| Error::Stale)?;
+            edit.put(&mut txn, &run, slot, &NewEntry { name: name.as_bytes(), ino, kind });
+            edit.store(&mut txn);
+        }
+        txn.commit();
+        Ok(())
+    }
+}
+
+impl InodeChange {
+    /// Whether it is free now.
+    fn is_gone(&self) -> bool {
+        self.node.is_some_and(|node| node.links == 0)
+    }
+
+    fn is_directory(&self) -> bool {
+        self.node.is_some_and(|node| node.is_dir)
+    }
+}

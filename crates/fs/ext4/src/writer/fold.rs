@@ -1,0 +1,96 @@
+//! Fast commits on opening for changes: they become one transaction of the log, which is then replayed like any other.
+//!
+//! They are applied to a copy of the volume in memory; the blocks in which that differs go into the log behind the
+//! transactions that it has.
+//! Invariant: a crash at any moment leaves either the fast commits, which begin where the log ends, or the transaction
+//! of the same number, which ends them as a full commit of Linux does.
+//! Source: Linux `fs/jbd2/recovery.c` `fc_do_one_pass`: fast commits count if they carry the number that the log lacks.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use obento_base::wire::to_usize;
+use obento_base::{Error, Result};
+use obento_block::{Block, BlockDevice, Overlay};
+use obento_driver::{Journalling, OpenOptions};
+use obento_journal::Log;
+
+use super::Writer;
+use super::open::decode;
+use crate::fast_commit::{FastCommits, Geometry};
+use crate::feature::{Compat, Incompat};
+use crate::locate;
+use crate::replay::open_journal;
+use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
+use crate::volume::Volume;
+
+/// Makes what fast commits say a part of the log of the volume on `device`. Answers how many transactions and fast
+/// commits there were; `None`: no fast commits. Errors: those of the journal; Corrupt for damaged fast commits;
+/// Unsupported for what they cannot tell, or for more than the log holds.
+pub(super) fn fold_fast_commits(
+    device: &Arc<dyn BlockDevice>,
+    sb: &SuperBlock,
+    options: &OpenOptions,
+) -> Result<Option<u64>> {
+    let may_have = sb.compat.contains(Compat::FAST_COMMIT) && sb.incompat.contains(Incompat::NEEDS_RECOVERY);
+    if !may_have {
+        return Ok(None);
+    }
+    // What is wrong with the journal is told by who replays it next.
+    let Some(journal) = open_journal(device, sb, options.journal.as_ref(), &mut Vec::new())? else {
+        return Ok(None);
+    };
+    if !journal.super_block().needs_replay() || journal.super_block().fast_commits().is_empty() {
+        return Ok(None);
+    }
+    let summary = journal.replay_onto(&**device, sb.blocks_count)?;
+    let again = locate::read_raw(&**device, PRIMARY_OFFSET)?.ok_or(Error::Invalid)?;
+    let copy = Arc::new(Overlay::new(Arc::clone(device)));
+    let volume = Volume::new(Arc::<Overlay<_>>::clone(&copy), decode(again)?, options.cache)?;
+    let geometry = Geometry { block_size: sb.block_size, inode_size: sb.inode_size };
+    let commits = FastCommits::load(&journal, geometry, summary.next, &volume)?;
+    if let Some(damage) = commits.damage {
+        return Err(damage);
+    }
+    if commits.is_empty() {
+        return Ok(None);
+    }
+    let journalling = Journalling { commit_interval: Duration::ZERO, ..options.journalling };
+    let writer = Writer::new(Arc::new(volume), Log::None, Arc::clone(&options.clock), &journalling)?;
+    writer.apply_fast_commits(&commits)?;
+    writer.txns().close()?;
+    let blocks = different_blocks(&writer, &copy, device)?;
+    journal.append(&summary, &blocks, options.clock.now())?;
+    Ok(Some(u64::from(summary.transactions).saturating_add(commits.commits.into())))
+}
+
+/// The blocks of the volume in which `copy` differs from what is below it.
+fn different_blocks(
+    writer: &Writer,
+    copy: &Overlay<Arc<dyn BlockDevice>>,
+    below: &Arc<dyn BlockDevice>,
+) -> Result<Vec<Block>> {
+    let volume = writer.volume();
+    let size = u64::from(volume.block_size());
+    let count = volume.super_block().blocks_count;
+    let mut numbers: Vec<u64> = Vec::new();
+    for range in copy.changed() {
+        let first = range.start.checked_div(size).unwrap_or(0);
+        let blocks = first..range.end.div_ceil(size).min(count);
+        numbers.try_reserve(to_usize(blocks.end.saturating_sub(blocks.start)))?;
+        numbers.extend(blocks);
+    }
+    numbers.dedup();
+    let mut before = alloc::vec![0; to_usize(size)];
+    let mut different = Vec::new();
+    for number in numbers {
+        let block = volume.cache().get(number)?;
+        below.read_at(number.saturating_mul(size), &mut before)?;
+        if block[..] != before[..] {
+            different.try_reserve(1)?;
+            different.push(block);
+        }
+    }
+    Ok(different)
+}
