@@ -5,6 +5,7 @@
 //! - [`Operand`] and [`Address`] read the one address syntax, `disk.img@2:/etc/passwd`.
 //! - [`Image`] opens what contains a file system: compressed and qcow2 images, partition tables.
 //! - [`Volume`] is an open file system: paths, patterns, owners' names; [`Node`] is one file in it.
+//! - [`mod@fs`] has what an application knows from `std::fs`: [`Volume::read`], [`Volume::write`], [`fs::File`].
 //! - [`Walk`] goes through a tree; [`copy_out`] copies one to the host, [`export()`] to a tar archive, and [`diff()`]
 //!   compares two.
 //! - [`Registry`] holds the drivers; an application may add its own.
@@ -30,6 +31,7 @@ mod copy;
 mod data;
 mod diff;
 mod export;
+pub mod fs;
 mod image;
 pub mod partition;
 mod registry;
@@ -46,6 +48,8 @@ pub use obento_base::{
     Mode, Name, NameBuf, NameError, Refusal, Result, Structure, Timestamp, is_printable,
 };
 pub use obento_block::{BlockDevice, MemDevice};
+/// The contract between drivers and the layers above, for drivers of an application's own.
+pub use obento_driver as driver;
 pub use obento_driver::{
     Access, Cookie, DataMode, DirEntry, Driver, Extent, Fact, Field, FieldValue, FileSystem, Inspect,
     Journalling, Limits, NewNode, Notice, Probe, Record, RenameFlags, Replay, SetAttr, Size, Span, StatFs,

@@ -29,6 +29,46 @@ impl Registry {
     }
 
     /// This registry and `driver`.
+    ///
+    /// A driver of an application's own is opened and used like those of obento:
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use obento::driver::{Driver, FileSystem, OpenOptions, Probe};
+    /// use obento::{BlockDevice, Image, MemDevice, Options, Registry, tmpfs};
+    ///
+    /// /// Volumes that begin with `greetings`, and hold a file of that name.
+    /// struct Greetings;
+    ///
+    /// impl Driver for Greetings {
+    ///     fn names(&self) -> &'static [&'static str] {
+    ///         &["greetings"]
+    ///     }
+    ///
+    ///     fn probe(&self, device: &dyn BlockDevice) -> obento::Result<Option<Probe>> {
+    ///         let mut magic = [0; 9];
+    ///         device.read_at(0, &mut magic)?;
+    ///         let probe = Probe { fs_type: "greetings", len: device.len(), ..Probe::default() };
+    ///         Ok((magic == *b"greetings").then_some(probe))
+    ///     }
+    ///
+    ///     fn open(
+    ///         &self,
+    ///         _device: Arc<dyn BlockDevice>,
+    ///         options: &OpenOptions,
+    ///     ) -> obento::Result<Arc<dyn FileSystem>> {
+    ///         Ok(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(options.clock.clone()))))
+    ///     }
+    /// }
+    ///
+    /// let device = Arc::new(MemDevice::new(b"greetings from afar".to_vec()));
+    /// let registry = Registry::default().with(Greetings);
+    /// let image = Image::on_device("memory".as_ref(), device, &registry, &Options::default().for_change())?;
+    /// let volume = image.volume(None)?;
+    /// volume.write("/greetings", "hello")?;
+    /// assert_eq!(volume.read("/greetings")?, b"hello");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn with(mut self, driver: impl Driver + 'static) -> Self {
         self.drivers.insert(0, Arc::new(driver));

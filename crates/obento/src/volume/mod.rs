@@ -39,6 +39,12 @@ impl Volume {
         Self::of(Vfs::new(file_system))
     }
 
+    /// An empty file system in memory, for tests and as scratch space.
+    pub fn in_memory() -> Self {
+        let options = obento_tmpfs::Options::new(Arc::new(obento_env::SystemClock));
+        Self::new(Arc::new(obento_tmpfs::Tmpfs::new(options)))
+    }
+
     /// The volume whose names go through `vfs`.
     pub(crate) fn of(vfs: Vfs) -> Self {
         Self { vfs, owners: Arc::default() }

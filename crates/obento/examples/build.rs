@@ -1,0 +1,34 @@
+//! Builds a small root file system in an image that has an empty one: `cargo run --example build -- disk.img`.
+
+use std::error::Error;
+use std::time::{Duration, SystemTime};
+
+use obento::{DeviceNumber, FileKind, Image, Mode, Options, Registry, Volume};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let image = std::env::args().nth(1).ok_or("usage: build IMAGE")?;
+    let image = Image::open(image.as_ref(), &Registry::default(), &Options::default().for_change())?;
+    let volume = image.volume(None)?;
+    build(&volume)?;
+    volume.close()?;
+    Ok(())
+}
+
+fn build(volume: &Volume) -> Result<(), obento::fs::FsError> {
+    for directory in ["/bin", "/dev", "/etc", "/home/alice", "/tmp"] {
+        volume.create_dir_all(directory)?;
+    }
+    volume.set_permissions("/tmp", Mode::new(0o1777))?;
+    volume.chown("/home/alice", Some(1000), Some(1000))?;
+    volume.write("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\nalice:x:1000:1000::/home/alice:/bin/sh\n")?;
+    volume.write("/bin/busybox", "#!/bin/false\n")?;
+    volume.set_permissions("/bin/busybox", Mode::new(0o755))?;
+    volume.symlink("busybox", "/bin/sh")?;
+    volume.hard_link("/bin/busybox", "/bin/ls")?;
+    let null = DeviceNumber { major: 1, minor: 3 };
+    volume.mknod("/dev/null", FileKind::CharDevice, Mode::new(0o666), null)?;
+    volume.set_xattr("/bin/busybox", "user.version", "1.36")?;
+    // Every build alike.
+    let released = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    volume.set_times("/etc/passwd", released, released)
+}

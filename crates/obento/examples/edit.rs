@@ -1,0 +1,29 @@
+//! Replaces a word in a file of an image, whole at every moment:
+//! `cargo run --example edit -- disk.img /etc/hostname old new`.
+
+use std::error::Error;
+use std::io::Write;
+
+use obento::fs::OpenOptions;
+use obento::{Image, Options, Registry};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [image, path, from, to] = &arguments[..] else { return Err("usage: edit IMAGE PATH FROM TO".into()) };
+    // Locks the image, and replays its journal if it was not closed cleanly.
+    let image = Image::open(image.as_ref(), &Registry::default(), &Options::default().for_change())?;
+    let volume = image.volume(None)?;
+    let text = String::from_utf8(volume.read(path)?)?;
+    let old = volume.metadata(path)?;
+    let new = format!("{path}.new");
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(old.permissions()).open(&volume, &new)?;
+    file.write_all(text.replace(from, to).as_bytes())?;
+    volume.chown(&new, Some(old.uid()), Some(old.gid()))?;
+    // The bytes before the name: a power cut leaves the old file or the new one.
+    file.sync_all()?;
+    volume.rename(&new, path)?;
+    // Everything is on stable storage after this, and the volume is clean.
+    volume.close()?;
+    Ok(())
+}

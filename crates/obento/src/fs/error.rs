@@ -1,0 +1,67 @@
+//! What failed, on which path, and why.
+
+use std::{fmt, io};
+
+use obento_base::Error;
+
+use crate::escaped;
+
+/// A call that failed.
+///
+/// ```
+/// use obento::{Error, Volume};
+///
+/// let error = Volume::in_memory().open("/none").unwrap_err();
+/// assert_eq!(error.to_string(), "cannot open '/none': no such file or directory");
+/// assert_eq!(error.error(), Error::NotFound);
+/// // As an error of the standard library it keeps its words and its kind.
+/// assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::NotFound);
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FsError {
+    action: &'static str,
+    path: Vec<u8>,
+    error: Error,
+}
+
+impl FsError {
+    /// `action`, a verb such as `open`, failed on `path`.
+    pub(crate) fn new(action: &'static str, path: impl AsRef<[u8]>, error: impl Into<Error>) -> Self {
+        Self { action, path: path.as_ref().to_vec(), error: error.into() }
+    }
+
+    /// What was tried: a verb.
+    pub fn action(&self) -> &'static str {
+        self.action
+    }
+
+    /// On which file of the volume.
+    pub fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// Why not.
+    pub fn error(&self) -> Error {
+        self.error
+    }
+}
+
+impl fmt::Display for FsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {} '{}': {}", self.action, escaped(&self.path), self.error)
+    }
+}
+
+impl std::error::Error for FsError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl From<FsError> for io::Error {
+    fn from(error: FsError) -> Self {
+        // The words of the number are those of the host; ours say more.
+        let kind = Self::from_raw_os_error(error.error.errno().0).kind();
+        Self::new(kind, error)
+    }
+}

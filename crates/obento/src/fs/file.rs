@@ -1,0 +1,235 @@
+//! An open file.
+
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use obento_base::{Error, FileKind, Mode};
+use obento_driver::{SetAttr, Size, TimeChange};
+use obento_vfs::{Caller, Node};
+
+use super::metadata::timestamp;
+use super::{FsError, Metadata, Result};
+
+/// An open file of a volume, as `std::fs::File`. It lives on without a name until it is dropped; nothing needs to be
+/// closed, and dropping it brings nothing to stable storage: that is [`sync_all`](Self::sync_all).
+///
+/// ```
+/// use std::io::{Read, Seek, SeekFrom, Write};
+/// use obento::Volume;
+///
+/// let volume = Volume::in_memory();
+/// let mut file = volume.create("/numbers")?;
+/// file.write_all(b"0123456789")?;
+/// file.write_all_at(b"xy", 4)?;
+/// file.set_len(8)?;
+/// file.sync_all()?;
+///
+/// let mut file = volume.open("/numbers")?;
+/// file.seek(SeekFrom::End(-4))?;
+/// let mut end = String::new();
+/// file.read_to_string(&mut end)?;
+/// assert_eq!((end.as_str(), file.metadata()?.len()), ("xy67", 8));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct File {
+    file: obento_vfs::File,
+    path: Vec<u8>,
+    position: Mutex<u64>,
+}
+
+impl File {
+    pub(super) fn new(file: obento_vfs::File, path: Vec<u8>) -> Self {
+        Self { file, path, position: Mutex::new(0) }
+    }
+
+    /// The inode.
+    pub fn node(&self) -> &Node {
+        self.file.node()
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    fn failed(&self, action: &'static str) -> impl FnOnce(Error) -> FsError {
+        move |error| FsError::new(action, &self.path, error)
+    }
+
+    fn position(&self) -> MutexGuard<'_, u64> {
+        // Whoever panicked left a number that is as good as any.
+        self.position.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads from byte `offset` on; answers how many bytes, 0 only at the end of the file or for an empty `buf`.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(offset, buf).map_err(|error| self.failed("read")(error).into())
+    }
+
+    /// Fills `buf` from byte `offset` on. Errors: UnexpectedEof; those of the file.
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            match self.read_at(&mut buf[done..], offset.saturating_add(done as u64))? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => done += count,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes from byte `offset` on, or at the end of a file that was opened for appending; answers how many bytes.
+    pub fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        self.file.write_at(offset, buf).map_err(|error| self.failed("write to")(error).into())
+    }
+
+    /// Writes all of `buf` from byte `offset` on. Errors: those of the file; what came before is written.
+    pub fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            match self.write_at(&buf[done..], offset.saturating_add(done as u64))? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                count => done += count,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the length; what is added reads as zeros and takes no space.
+    pub fn set_len(&self, len: u64) -> Result<()> {
+        self.file.truncate(len).map_err(self.failed("set the length of"))
+    }
+
+    /// Sees to it that writing to `range` needs no more space; the file grows to its end, if need be.
+    pub fn allocate(&self, range: Range<u64>) -> Result<()> {
+        self.node().allocate(range, Size::Grow).map_err(self.failed("allocate space for"))
+    }
+
+    /// Makes `range` read as zeros and gives back the whole blocks in it.
+    pub fn punch_hole(&self, range: Range<u64>) -> Result<()> {
+        self.node().punch(range).map_err(self.failed("punch a hole into"))
+    }
+
+    /// Returns once the file, its attributes and its name are on stable storage. Errors: also of writes that went before.
+    pub fn sync_all(&self) -> Result<()> {
+        self.node().sync().map_err(self.failed("sync"))
+    }
+
+    /// The same: the formats keep data and attributes together.
+    pub fn sync_data(&self) -> Result<()> {
+        self.sync_all()
+    }
+
+    /// What is known of the file.
+    pub fn metadata(&self) -> Result<Metadata> {
+        self.node().attr().map(Metadata::from).map_err(self.failed("examine"))
+    }
+
+    /// Sets the permission bits.
+    pub fn set_permissions(&self, mode: Mode) -> Result<()> {
+        self.change("set the permissions of", SetAttr { mode: Some(mode), ..SetAttr::default() })
+    }
+
+    /// Sets the times of the last access and the last change of the data.
+    pub fn set_times(&self, accessed: SystemTime, modified: SystemTime) -> Result<()> {
+        let at = |time| Some(TimeChange::At(timestamp(time)));
+        let change = SetAttr { atime: at(accessed), mtime: at(modified), ..SetAttr::default() };
+        self.change("set the times of", change)
+    }
+
+    fn change(&self, action: &'static str, change: SetAttr) -> Result<()> {
+        let changed = self.node().vfs().set_attr(&Caller::Owner, self.node(), &change);
+        changed.map(drop).map_err(self.failed(action))
+    }
+}
+
+impl Read for &File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let mut position = self.position();
+        let count = self.read_at(buf, *position)?;
+        *position += count as u64;
+        Ok(count)
+    }
+}
+
+impl Write for &File {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let mut position = self.position();
+        let count = self.write_at(buf, *position)?;
+        *position = if self.file.flags().contains(obento_vfs::OpenFlags::APPEND) {
+            self.metadata()?.len()
+        } else {
+            *position + count as u64
+        };
+        Ok(count)
+    }
+
+    /// Nothing is held back here; [`File::sync_all`] brings it to stable storage.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for &File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let mut position = self.position();
+        let target = match to {
+            SeekFrom::Start(offset) => Some(offset),
+            SeekFrom::Current(distance) => position.checked_add_signed(distance),
+            SeekFrom::End(distance) => self.metadata()?.len().checked_add_signed(distance),
+        };
+        let target = target.ok_or_else(|| FsError::new("seek in", &self.path, Error::Invalid))?;
+        *position = target;
+        Ok(target)
+    }
+}
+
+impl Read for File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buf)
+    }
+}
+
+impl Write for File {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        (&*self).write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        (&*self).seek(to)
+    }
+}
+
+/// What of `node` there is to read, for reading it whole.
+pub(super) fn read_all(node: &Node) -> std::result::Result<Vec<u8>, Error> {
+    match node.kind()? {
+        FileKind::Regular => {}
+        FileKind::Directory => return Err(Error::IsDirectory),
+        _ => return Err(Error::Invalid),
+    }
+    let mut bytes = Vec::new();
+    loop {
+        // As it comes and not as the size says, which a damaged inode may have from anywhere.
+        let (start, step) = (bytes.len(), bytes.len().clamp(STEP, MAX_STEP));
+        bytes.try_reserve(step).map_err(|_| Error::NoMemory)?;
+        bytes.resize(start + step, 0);
+        let count = node.read_at(start as u64, &mut bytes[start..])?;
+        bytes.truncate(start + count);
+        if count == 0 {
+            return Ok(bytes);
+        }
+    }
+}
+
+/// Bytes that are read at once, first and at most.
+const STEP: usize = 64 << 10;
+const MAX_STEP: usize = 4 << 20;

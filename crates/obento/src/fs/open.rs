@@ -1,0 +1,162 @@
+//! How a file is opened.
+
+use obento_base::{Error, FileKind, Mode, NameBuf, Result};
+use obento_driver::NewNode;
+use obento_vfs::{Caller, Node, OpenFlags, Symlinks};
+
+use super::{File, FsError};
+use crate::Volume;
+
+/// Links at the end of a path that lead nowhere, one after another, as many as a path walk follows.
+const MAX_SYMLINKS: u32 = 40;
+
+/// How a file is opened, as `std::fs::OpenOptions`.
+///
+/// ```
+/// use std::io::Write;
+/// use obento::fs::OpenOptions;
+/// use obento::{Error, Mode, Volume};
+///
+/// let volume = Volume::in_memory();
+/// let mut new = OpenOptions::new();
+/// new.write(true).create_new(true).mode(Mode::new(0o600));
+/// new.open(&volume, "/secret")?.write_all(b"once")?;
+/// assert_eq!(new.open(&volume, "/secret").unwrap_err().error(), Error::Exists);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    read: bool,
+    write: bool,
+    append: bool,
+    truncate: bool,
+    create: bool,
+    create_new: bool,
+    mode: Mode,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl OpenOptions {
+    /// Nothing is allowed yet; a new file gets the mode 0644.
+    pub fn new() -> Self {
+        Self {
+            read: false,
+            write: false,
+            append: false,
+            truncate: false,
+            create: false,
+            create_new: false,
+            mode: Mode::new(0o644),
+        }
+    }
+
+    /// Whether it can be read.
+    pub fn read(&mut self, read: bool) -> &mut Self {
+        self.read = read;
+        self
+    }
+
+    /// Whether it can be written.
+    pub fn write(&mut self, write: bool) -> &mut Self {
+        self.write = write;
+        self
+    }
+
+    /// Whether it can be written, each time at its end.
+    pub fn append(&mut self, append: bool) -> &mut Self {
+        self.append = append;
+        self
+    }
+
+    /// Whether it is emptied first.
+    pub fn truncate(&mut self, truncate: bool) -> &mut Self {
+        self.truncate = truncate;
+        self
+    }
+
+    /// Whether it is made if there is none.
+    pub fn create(&mut self, create: bool) -> &mut Self {
+        self.create = create;
+        self
+    }
+
+    /// Whether it is made, and nothing may have its name before, be it a link that leads nowhere.
+    pub fn create_new(&mut self, create_new: bool) -> &mut Self {
+        self.create_new = create_new;
+        self
+    }
+
+    /// The permission bits of a file that is made.
+    pub fn mode(&mut self, mode: Mode) -> &mut Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Opens the file at `path`. Errors, the first that holds: Invalid if nothing is allowed, or a file is to be emptied or
+    /// made that cannot be written; those of the path; Exists; ReadOnly; IsDirectory for writing to one.
+    pub fn open(&self, volume: &Volume, path: impl AsRef<[u8]>) -> super::Result<File> {
+        let path = path.as_ref();
+        let failed = |error: Error| FsError::new(if self.makes() { "create" } else { "open" }, path, error);
+        let flags = self.flags().map_err(failed)?;
+        let node = self.find(volume, path).map_err(failed)?;
+        let file = volume.vfs().open(&Caller::Owner, &node, flags).map_err(failed)?;
+        Ok(File::new(file, path.to_vec()))
+    }
+
+    fn makes(&self) -> bool {
+        self.create || self.create_new
+    }
+
+    fn flags(&self) -> Result<OpenFlags> {
+        let writes = self.write || self.append;
+        if !writes && (self.truncate || self.makes()) || self.append && self.truncate {
+            return Err(Error::Invalid);
+        }
+        let mut flags = OpenFlags::empty();
+        flags.set(OpenFlags::READ, self.read);
+        flags.set(OpenFlags::WRITE, writes);
+        flags.set(OpenFlags::APPEND, self.append);
+        flags.set(OpenFlags::TRUNCATE, self.truncate);
+        Ok(flags)
+    }
+
+    /// The file at `path`, made if it is to be.
+    fn find(&self, volume: &Volume, path: &[u8]) -> Result<Node> {
+        let vfs = volume.vfs();
+        let (mut from, mut path) = (vfs.root(), path.to_vec());
+        for _ in 0..MAX_SYMLINKS {
+            if !self.create_new {
+                match vfs.resolve(&from, &path, Symlinks::Follow, &Caller::Owner) {
+                    Err(error) if error == Error::NotFound && self.create => {}
+                    found => return found,
+                }
+            }
+            let last = vfs.resolve_parent(&from, &path, &Caller::Owner)?;
+            if last.slash {
+                return Err(Error::IsDirectory);
+            }
+            match last.dir.lookup(&last.name) {
+                Ok(_) if self.create_new => return Err(Error::Exists),
+                // A link that leads nowhere: the file is made where it leads.
+                Ok(link) => (from, path) = (last.dir, link.read_link()?),
+                Err(error) if error == Error::NotFound => return self.make(&last.dir, &last.name),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Loop)
+    }
+
+    fn make(&self, dir: &Node, name: &NameBuf) -> Result<Node> {
+        dir.vfs().create(&Caller::Owner, dir, name, &new_node(FileKind::Regular, self.mode))
+    }
+}
+
+/// A new inode of root's.
+pub(super) fn new_node(kind: FileKind, mode: Mode) -> NewNode<'static> {
+    NewNode { kind, mode, uid: 0, gid: 0, rdev: obento_base::DeviceNumber::default(), target: b"" }
+}

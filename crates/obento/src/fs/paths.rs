@@ -1,0 +1,414 @@
+//! The calls that take a path.
+
+use std::time::SystemTime;
+
+use obento_base::{DeviceNumber, Error, FileKind, Mode};
+use obento_driver::{NewNode, RenameFlags, SetAttr, TimeChange, XattrMode};
+use obento_vfs::{Caller, Last, Node, Symlinks};
+
+use super::file::read_all;
+use super::metadata::timestamp;
+use super::open::new_node;
+use super::{File, FsError, Metadata, OpenOptions, ReadDir, Result};
+use crate::{Volume, Walk};
+
+/// An inner result, whose error does not know the path yet.
+type Bare<T> = std::result::Result<T, Error>;
+
+/// Reading.
+impl Volume {
+    fn follow(&self, path: &[u8]) -> Bare<Node> {
+        self.vfs().resolve(&self.root(), path, Symlinks::Follow, &Caller::Owner)
+    }
+
+    fn keep(&self, path: &[u8]) -> Bare<Node> {
+        self.vfs().resolve(&self.root(), path, Symlinks::Keep, &Caller::Owner)
+    }
+
+    fn last(&self, path: &[u8]) -> Bare<Last> {
+        self.vfs().resolve_parent(&self.root(), path, &Caller::Owner)
+    }
+
+    /// Opens a file for reading.
+    pub fn open(&self, path: impl AsRef<[u8]>) -> Result<File> {
+        OpenOptions::new().read(true).open(self, path)
+    }
+
+    /// All bytes of a file.
+    pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+        let path = path.as_ref();
+        let read = self.follow(path).and_then(|node| read_all(&node));
+        read.map_err(|error| FsError::new("read", path, error))
+    }
+
+    /// What is known of a file, or of what a link leads to.
+    pub fn metadata(&self, path: impl AsRef<[u8]>) -> Result<Metadata> {
+        let path = path.as_ref();
+        let attr = self.follow(path).and_then(|node| node.attr());
+        attr.map(Metadata::from).map_err(|error| FsError::new("examine", path, error))
+    }
+
+    /// What is known of a file, of a link as such.
+    pub fn symlink_metadata(&self, path: impl AsRef<[u8]>) -> Result<Metadata> {
+        let path = path.as_ref();
+        let attr = self.keep(path).and_then(|node| node.attr());
+        attr.map(Metadata::from).map_err(|error| FsError::new("examine", path, error))
+    }
+
+    /// Whether there is such a file, or a link that leads to one. Errors: it cannot be told.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// assert!(volume.exists("/")? && !volume.exists("/etc/fstab")?);
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
+    pub fn exists(&self, path: impl AsRef<[u8]>) -> Result<bool> {
+        let path = path.as_ref();
+        match self.follow(path) {
+            Ok(_) => Ok(true),
+            Err(error) if error == Error::NotFound || error == Error::NotDirectory => Ok(false),
+            Err(error) => Err(FsError::new("find", path, error)),
+        }
+    }
+
+    /// Where a symbolic link leads.
+    pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+        let path = path.as_ref();
+        let target = self.keep(path).and_then(|node| node.read_link());
+        target.map_err(|error| FsError::new("read the link", path, error))
+    }
+
+    /// The entries of a directory.
+    pub fn read_dir(&self, path: impl AsRef<[u8]>) -> Result<ReadDir> {
+        let path = path.as_ref();
+        let found = self.follow(path).and_then(|node| match node.kind()? {
+            FileKind::Directory => Ok(node),
+            _ => Err(Error::NotDirectory),
+        });
+        let dir = found.map_err(|error| FsError::new("list", path, error))?;
+        Ok(ReadDir::new(dir, path.to_vec()))
+    }
+
+    /// The tree at `path`.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.create_dir_all("/a/b")?;
+    /// let paths = volume.walk("/a")?.filter_map(Result::ok).filter(|entry| entry.step == obento::Step::Enter);
+    /// assert_eq!(paths.map(|entry| entry.path).collect::<Vec<_>>(), [b"".to_vec(), b"b".to_vec()]);
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
+    pub fn walk(&self, path: impl AsRef<[u8]>) -> Result<Walk> {
+        let path = path.as_ref();
+        self.follow(path).map(Walk::new).map_err(|error| FsError::new("walk through", path, error))
+    }
+}
+
+/// Names.
+impl Volume {
+    /// Makes the file that `path` names. Errors: Exists.
+    fn make(&self, action: &'static str, path: &[u8], new: &NewNode<'_>) -> Result<Node> {
+        let made = self.last(path).and_then(|last| {
+            if last.slash && new.kind != FileKind::Directory {
+                return Err(Error::NotFound);
+            }
+            self.vfs().create(&Caller::Owner, &last.dir, &last.name, new)
+        });
+        made.map_err(|error| FsError::new(action, path, error))
+    }
+
+    /// Opens a file for writing, emptied or made.
+    pub fn create(&self, path: impl AsRef<[u8]>) -> Result<File> {
+        OpenOptions::new().write(true).create(true).truncate(true).open(self, path)
+    }
+
+    /// Makes `bytes` the contents of a file, which is made if there is none.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/motd", "Welcome\n")?;
+    /// assert_eq!(volume.read("/motd")?, b"Welcome\n");
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
+    pub fn write(&self, path: impl AsRef<[u8]>, bytes: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.as_ref();
+        let (file, mut bytes) = (self.create(path)?, bytes.as_ref());
+        let mut offset = 0;
+        while !bytes.is_empty() {
+            let written = file.node().write_at(offset, bytes);
+            let count = written.map_err(|error| FsError::new("write to", path, error))?;
+            offset += count as u64;
+            bytes = &bytes[count..];
+        }
+        Ok(())
+    }
+
+    /// Makes a directory, of mode 0755. Errors: Exists; NotFound without the one above it.
+    pub fn create_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
+        let new = new_node(FileKind::Directory, Mode::new(0o755));
+        self.make("create the directory", path.as_ref(), &new).map(drop)
+    }
+
+    /// Makes a directory and those above it that are missing. Errors: none if it is there already.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.create_dir_all("/var/lib/obento")?;
+    /// volume.create_dir_all("/var/lib/obento")?;
+    /// assert!(volume.metadata("/var/lib")?.is_dir());
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
+    pub fn create_dir_all(&self, path: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.as_ref();
+        let is_end = |at: &usize| path.get(*at).is_none_or(|&byte| byte == b'/') && *at > 0;
+        for end in (0..=path.len()).filter(is_end).filter(|&end| path[end - 1] != b'/') {
+            let part = &path[..end];
+            match self.create_dir(part) {
+                Ok(()) => {}
+                // What `..` and `.` lead to is there, or the next step says that it is not.
+                Err(error) if [Error::Exists, Error::Invalid].contains(&error.error()) => {
+                    if !self.metadata(part)?.is_dir() {
+                        return Err(FsError::new("create the directory", part, Error::NotDirectory));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a file of any kind but a symbolic link: a FIFO, a socket, a device node with a number.
+    ///
+    /// ```
+    /// use obento::{DeviceNumber, FileKind, Mode};
+    ///
+    /// # let volume = obento::Volume::in_memory();
+    /// let null = DeviceNumber { major: 1, minor: 3 };
+    /// volume.mknod("/null", FileKind::CharDevice, Mode::new(0o666), null)?;
+    /// assert_eq!(volume.metadata("/null")?.rdev(), null);
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
+    pub fn mknod(
+        &self,
+        path: impl AsRef<[u8]>,
+        kind: FileKind,
+        mode: Mode,
+        rdev: DeviceNumber,
+    ) -> Result<()> {
+        self.make("create", path.as_ref(), &NewNode { rdev, ..new_node(kind, mode) }).map(drop)
+    }
+
+    /// Makes a symbolic link at `path` that leads to `target`.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.symlink("usr/bin", "/bin")?;
+    /// assert_eq!(volume.read_link("/bin")?, b"usr/bin");
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
+    pub fn symlink(&self, target: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<()> {
+        let new = NewNode { target: target.as_ref(), ..new_node(FileKind::Symlink, Mode::new(0o777)) };
+        self.make("create the link", path.as_ref(), &new).map(drop)
+    }
+
+    /// Gives the file at `original` the name `link` too; a symbolic link as such.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/a", "same")?;
+    /// volume.hard_link("/a", "/b")?;
+    /// assert_eq!(volume.metadata("/b")?.nlink(), 2);
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
+    pub fn hard_link(&self, original: impl AsRef<[u8]>, link: impl AsRef<[u8]>) -> Result<()> {
+        let (original, link) = (original.as_ref(), link.as_ref());
+        let node = self.keep(original).map_err(|error| FsError::new("link to", original, error))?;
+        let last = self.last(link);
+        let linked = last.and_then(|last| self.vfs().link(&Caller::Owner, &node, &last.dir, &last.name));
+        linked.map_err(|error| FsError::new("create the link", link, error))
+    }
+
+    /// Moves a file or directory; what has the new name is replaced, whole at every moment.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/config.new", "better")?;
+    /// volume.rename("/config.new", "/config")?;
+    /// assert_eq!(volume.read("/config")?, b"better");
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
+    pub fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
+        self.rename_with(from, to, RenameFlags::empty())
+    }
+
+    /// Moves a file or directory, with `NO_REPLACE` only if nothing has the new name; with `EXCHANGE` the two change places.
+    ///
+    /// ```
+    /// use obento::RenameFlags;
+    ///
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/a", "1")?;
+    /// volume.write("/b", "2")?;
+    /// assert!(volume.rename_with("/a", "/b", RenameFlags::NO_REPLACE).is_err());
+    /// volume.rename_with("/a", "/b", RenameFlags::EXCHANGE)?;
+    /// assert_eq!(volume.read("/a")?, b"2");
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
+    pub fn rename_with(
+        &self,
+        from: impl AsRef<[u8]>,
+        to: impl AsRef<[u8]>,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let source = self.last(from).map_err(|error| FsError::new("move", from, error))?;
+        let target = self.last(to).map_err(|error| FsError::new("move to", to, error))?;
+        let pair = ((&source.dir, &*source.name), (&target.dir, &*target.name));
+        self.vfs()
+            .rename(&Caller::Owner, pair.0, pair.1, flags)
+            .map_err(|error| FsError::new("move", from, error))
+    }
+
+    /// Removes a name that is not a directory's.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/old", "")?;
+    /// volume.remove_file("/old")?;
+    /// assert!(!volume.exists("/old")?);
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
+    pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.as_ref();
+        let removed = self.last(path).and_then(|last| match last.slash {
+            true => Err(Error::NotDirectory),
+            false => self.vfs().unlink(&Caller::Owner, &last.dir, &last.name),
+        });
+        removed.map_err(|error| FsError::new("remove", path, error))
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.as_ref();
+        let last = self.last(path);
+        let removed = last.and_then(|last| self.vfs().rmdir(&Caller::Owner, &last.dir, &last.name));
+        removed.map_err(|error| FsError::new("remove", path, error))
+    }
+}
+
+/// Attributes.
+impl Volume {
+    /// Changes attributes of a file, or of what a link leads to, all or none.
+    ///
+    /// ```
+    /// use obento::{Mode, SetAttr, Symlinks};
+    ///
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/tool", "")?;
+    /// let change = SetAttr { mode: Some(Mode::new(0o4755)), uid: Some(0), ..SetAttr::default() };
+    /// assert_eq!(volume.set_attr("/tool", Symlinks::Follow, &change)?.permissions(), Mode::new(0o4755));
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
+    pub fn set_attr(&self, path: impl AsRef<[u8]>, symlinks: Symlinks, change: &SetAttr) -> Result<Metadata> {
+        self.change("change", path.as_ref(), symlinks, change)
+    }
+
+    fn change(
+        &self,
+        action: &'static str,
+        path: &[u8],
+        symlinks: Symlinks,
+        change: &SetAttr,
+    ) -> Result<Metadata> {
+        let found = self.vfs().resolve(&self.root(), path, symlinks, &Caller::Owner);
+        let changed = found.and_then(|node| self.vfs().set_attr(&Caller::Owner, &node, change));
+        changed.map(Metadata::from).map_err(|error| FsError::new(action, path, error))
+    }
+
+    /// Sets the permission bits of a file, or of what a link leads to.
+    pub fn set_permissions(&self, path: impl AsRef<[u8]>, mode: Mode) -> Result<()> {
+        let change = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        self.change("set the permissions of", path.as_ref(), Symlinks::Follow, &change).map(drop)
+    }
+
+    /// Sets owner and group of a file, or of what a link leads to; `None` leaves one as it is.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/file", "")?;
+    /// volume.chown("/file", Some(1000), None)?;
+    /// assert_eq!((volume.metadata("/file")?.uid(), volume.metadata("/file")?.gid()), (1000, 0));
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
+    pub fn chown(&self, path: impl AsRef<[u8]>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        let change = SetAttr { uid, gid, ..SetAttr::default() };
+        self.change("set the owner of", path.as_ref(), Symlinks::Follow, &change).map(drop)
+    }
+
+    /// [`chown`](Self::chown) of a link as such.
+    pub fn lchown(&self, path: impl AsRef<[u8]>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        let change = SetAttr { uid, gid, ..SetAttr::default() };
+        self.change("set the owner of", path.as_ref(), Symlinks::Keep, &change).map(drop)
+    }
+
+    /// Sets the times of the last access and the last change of the data, of a file or of what a link leads to.
+    pub fn set_times(
+        &self,
+        path: impl AsRef<[u8]>,
+        accessed: SystemTime,
+        modified: SystemTime,
+    ) -> Result<()> {
+        let at = |time| Some(TimeChange::At(timestamp(time)));
+        let change = SetAttr { atime: at(accessed), mtime: at(modified), ..SetAttr::default() };
+        self.change("set the times of", path.as_ref(), Symlinks::Follow, &change).map(drop)
+    }
+
+    /// The value of an extended attribute of a file, of a link as such; `None` if it has none of this name.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/file", "")?;
+    /// volume.set_xattr("/file", "user.origin", "https://example.org")?;
+    /// assert_eq!(volume.xattr("/file", "user.origin")?.as_deref(), Some(&b"https://example.org"[..]));
+    /// assert_eq!(volume.list_xattrs("/file")?, [b"user.origin".to_vec()]);
+    /// volume.remove_xattr("/file", "user.origin")?;
+    /// assert_eq!(volume.xattr("/file", "user.origin")?, None);
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
+    pub fn xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        let path = path.as_ref();
+        match self.keep(path).and_then(|node| node.get_xattr(name.as_ref())) {
+            Err(error) if error == Error::NoData => Ok(None),
+            found => found.map(Some).map_err(|error| FsError::new("read an attribute of", path, error)),
+        }
+    }
+
+    /// The names of the extended attributes of a file, of a link as such.
+    pub fn list_xattrs(&self, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
+        let path = path.as_ref();
+        let names = self.keep(path).and_then(|node| node.list_xattrs());
+        names.map_err(|error| FsError::new("list the attributes of", path, error))
+    }
+
+    /// Sets an extended attribute of a file, of a link as such.
+    pub fn set_xattr(
+        &self,
+        path: impl AsRef<[u8]>,
+        name: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let (path, name, value) = (path.as_ref(), name.as_ref(), value.as_ref());
+        let set = self
+            .keep(path)
+            .and_then(|node| self.vfs().set_xattr(&Caller::Owner, &node, name, value, XattrMode::Set));
+        set.map_err(|error| FsError::new("set an attribute of", path, error))
+    }
+
+    /// Removes an extended attribute of a file, of a link as such. Errors: NoData if it has none of this name.
+    pub fn remove_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.as_ref();
+        let removed =
+            self.keep(path).and_then(|node| self.vfs().remove_xattr(&Caller::Owner, &node, name.as_ref()));
+        removed.map_err(|error| FsError::new("remove an attribute of", path, error))
+    }
+}

@@ -1,0 +1,146 @@
+//! The entries of a directory.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use obento_base::{Error, FileKind, Ino, NameBuf};
+use obento_driver::Cookie;
+use obento_vfs::Node;
+
+use super::{FsError, Metadata, Result};
+
+/// Entries that are read at once.
+const BATCH: usize = 256;
+
+/// The entries of a directory, in the format's own order, without `.` and `..`. What comes and goes meanwhile may be among
+/// them or not. Damage is an item like any other: what follows it comes after it.
+///
+/// ```
+/// use obento::Volume;
+///
+/// let volume = Volume::in_memory();
+/// volume.create_dir("/d")?;
+/// volume.write("/d/file", "12345")?;
+/// for entry in volume.read_dir("/d")? {
+///     let entry = entry?;
+///     assert_eq!((entry.file_name(), entry.path()), (&b"file"[..], b"/d/file".to_vec()));
+///     assert_eq!(entry.metadata()?.len(), 5);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct ReadDir {
+    dir: Node,
+    path: Vec<u8>,
+    from: Cookie,
+    entries: VecDeque<std::result::Result<Listed, Error>>,
+    finished: bool,
+}
+
+#[derive(Debug)]
+struct Listed {
+    name: NameBuf,
+    ino: Ino,
+    kind: Option<FileKind>,
+}
+
+impl ReadDir {
+    pub(super) fn new(dir: Node, path: Vec<u8>) -> Self {
+        Self { dir, path, from: Cookie::START, entries: VecDeque::new(), finished: false }
+    }
+
+    fn read(&mut self) {
+        let (start, mut from, entries) = (self.from, self.from, &mut self.entries);
+        let mut full = false;
+        let listed = self.dir.read_dir(start, &mut |entry| {
+            if let Ok(entry) = &entry {
+                from = entry.next;
+            }
+            let listed = |entry: obento_driver::DirEntry<'_>| Listed {
+                name: entry.name.to_buf(),
+                ino: entry.ino,
+                kind: entry.kind,
+            };
+            entries.push_back(entry.map(listed));
+            full = entries.len() >= BATCH;
+            if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        // A driver whose cookies do not move on must not keep us here.
+        self.finished = !full || listed.is_err() || from == start;
+        entries.extend(listed.err().map(Err));
+        self.from = from;
+    }
+}
+
+impl Iterator for ReadDir {
+    type Item = Result<DirEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.entries.is_empty() && !self.finished {
+            self.read();
+        }
+        let entry = self.entries.pop_front()?;
+        Some(match entry {
+            Ok(Listed { name, ino, kind }) => Ok(DirEntry {
+                dir: self.dir.clone(),
+                path: join(&self.path, name.as_bytes()),
+                name,
+                ino,
+                kind,
+            }),
+            Err(error) => Err(FsError::new("read all of", &self.path, error)),
+        })
+    }
+}
+
+/// An entry of a directory, as `std::fs::DirEntry`.
+#[derive(Clone, Debug)]
+pub struct DirEntry {
+    dir: Node,
+    path: Vec<u8>,
+    name: NameBuf,
+    ino: Ino,
+    kind: Option<FileKind>,
+}
+
+impl DirEntry {
+    /// The name.
+    pub fn file_name(&self) -> &[u8] {
+        self.name.as_bytes()
+    }
+
+    /// The path: the directory's with the name behind it.
+    pub fn path(&self) -> Vec<u8> {
+        self.path.clone()
+    }
+
+    /// The inode that it names.
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// The kind of the file, of a link as such. Errors: also if it is gone.
+    pub fn file_type(&self) -> Result<FileKind> {
+        match self.kind {
+            Some(kind) => Ok(kind),
+            None => self.metadata().map(|metadata| metadata.file_type()),
+        }
+    }
+
+    /// What is known of the file, of a link as such. Errors: also if it is gone.
+    pub fn metadata(&self) -> Result<Metadata> {
+        let attr = self.dir.lookup(&self.name).and_then(|node| node.attr());
+        attr.map(Metadata::from).map_err(|error| FsError::new("examine", &self.path, error))
+    }
+
+    /// The file. Errors: also if it is gone.
+    pub fn node(&self) -> Result<Node> {
+        self.dir.lookup(&self.name).map_err(|error| FsError::new("find", &self.path, error))
+    }
+}
+
+/// `directory` and a name in it, with one slash between them.
+pub(super) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    let slash: &[u8] = if directory.ends_with(b"/") { b"" } else { b"/" };
+    [directory, slash, name].concat()
+}
