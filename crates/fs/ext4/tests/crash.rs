@@ -87,6 +87,25 @@ fn without_barriers_what_was_synced_is_lost() {
     assert!(!outcome.failures.is_empty(), "{outcome:?}");
 }
 
+/// The random plan of this seed, on the volume of `from`.
+fn random_of(from: &Case, seed: u64, end: End) -> Case {
+    let limits = Limits { ops: 30, ..from.shape.limits() };
+    Case { plan: random(seed, &limits), end, ..from.clone() }
+}
+
+/// The case of a name like `inline-data/Writeback/closed/random-1000067@73:1:5`, whatever else a campaign holds.
+fn random_case(name: &str, named: &[Case]) -> Option<Case> {
+    let name = name.split('@').next()?;
+    let (place, plan) = name.rsplit_once('/')?;
+    let seed = plan.strip_prefix("random-")?.parse().ok()?;
+    let (place, end) = match place.strip_suffix("/closed") {
+        Some(place) => (place, End::Closed),
+        None => (place, End::Dropped),
+    };
+    let from = named.iter().find(|case| format!("{}/{:?}", case.shape.name, case.mode) == place)?;
+    Some(random_of(from, seed, end))
+}
+
 /// Every operation and random plans on every shape in every mode, until `OBENTO_CRASH_STATES` different disks were
 /// judged.
 #[test]
@@ -104,7 +123,11 @@ fn campaign_over_all_shapes_and_modes() {
     let mut named = cases(SMALL, &MODES, End::Dropped);
     named.extend(cases(&SMALL[..1], &MODES, End::Closed));
     let seen = Seen::default();
+    let wanted = std::env::var("OBENTO_CRASH").ok().and_then(|name| random_case(&name, &named));
     let next = |n: usize| {
+        if wanted.is_some() {
+            return wanted.clone().filter(|_| n == 0);
+        }
         if let Some(case) = named.get(n) {
             return Some(case.clone());
         }
@@ -115,9 +138,8 @@ fn campaign_over_all_shapes_and_modes() {
             return None;
         }
         let from = &named[(index * 7919) % named.len()];
-        let limits = Limits { ops: 30, ..from.shape.limits() };
         let end = if index.is_multiple_of(4) { End::Closed } else { End::Dropped };
-        Some(Case { plan: random(seed * 1_000_000 + index as u64, &limits), end, ..from.clone() })
+        Some(random_of(from, seed * 1_000_000 + index as u64, end))
     };
     println!("seed {seed}");
     let outcome = campaign(&next, &depth, &seen);
