@@ -44,7 +44,7 @@ impl Vfs {
     /// ReadOnly; NotPermitted for writing to what is immutable, or otherwise than at the end of what is only to be
     /// appended to.
     pub fn open(&self, caller: &Caller, node: &Node, flags: OpenFlags) -> Result<File> {
-        let attr = node.attr()?;
+        let attr = node.stored()?;
         let writes = flags.contains(OpenFlags::WRITE);
         let without_write = !writes && flags.intersects(OpenFlags::APPEND | OpenFlags::TRUNCATE);
         match attr.kind {
@@ -132,7 +132,7 @@ impl Node {
         let Some(fs) = self.file_system().writable().filter(|_| config.atime != Atime::Never) else {
             return Ok(());
         };
-        let attr = self.attr()?;
+        let attr = self.stored()?;
         let due = config.atime == Atime::Always || is_stale(&attr, config.clock.now());
         if !due || attr.flags.contains(FileFlags::NO_ATIME) {
             return Ok(());

@@ -13,9 +13,11 @@
 //! 1. the rename lock: a name that moves from one directory to another;
 //! 2. guards of inodes, in ascending order of inode numbers: shared to look a name up on a cache miss, exclusive to
 //!    change the names of a directory or to write to a file;
-//! 3. the layout lock of one inode: shared while bytes move through a mapping, exclusive to take blocks away;
-//! 4. what a driver locks inside itself;
-//! 5. leaves, never held while a driver is called: one shard of the inode table, one set of the name cache.
+//! 3. what one inode gathers, while it goes out;
+//! 4. the layout lock of one inode: shared while bytes move through a mapping, exclusive to take blocks away;
+//! 5. what a driver locks inside itself;
+//! 6. leaves, never held while a driver is called: one shard of the inode table, one set of the name cache, the list of
+//!    what is gathered.
 #![no_std]
 #![cfg_attr(
     not(test),
@@ -38,6 +40,7 @@ mod acl;
 mod attributes;
 mod change;
 mod file;
+mod gather;
 mod names;
 mod node;
 mod read;

@@ -41,6 +41,12 @@ impl Node {
 
     /// Its attributes now. Errors: Stale if the inode is not in use on the volume.
     pub fn attr(&self) -> Result<Attr> {
+        self.settle();
+        self.stored()
+    }
+
+    /// Its attributes as the driver knows them: size, space and times of a file that gathers are to come.
+    pub(crate) fn stored(&self) -> Result<Attr> {
         let attr = self.file_system().getattr(self.ino())?;
         self.inode.learn(Facts::of(&attr));
         Ok(attr)
@@ -49,7 +55,7 @@ impl Node {
     pub(crate) fn facts(&self) -> Result<Facts> {
         match self.inode.facts() {
             Some(facts) => Ok(facts),
-            None => self.attr().map(|attr| Facts::of(&attr)),
+            None => self.stored().map(|attr| Facts::of(&attr)),
         }
     }
 
@@ -65,7 +71,7 @@ impl Node {
 
     /// Whether permission bits and access control lists grant `want` to `caller`. Errors: AccessDenied.
     pub fn access(&self, caller: &Caller, want: Want) -> Result<()> {
-        access::check(self, &self.attr()?, caller, want)
+        access::check(self, &self.stored()?, caller, want)
     }
 
     /// What `name` leads to in this directory, through the cache. Errors, the first that holds: NotDirectory;

@@ -4,11 +4,12 @@ use alloc::sync::Arc;
 use core::ops::Range;
 
 use obento_base::wire::{to_u64, to_usize};
-use obento_base::{Error, FileKind, Result};
+use obento_base::{Error, FileKind, Ino, Result};
 use obento_block::BlockDevice;
 use obento_driver::{Extent, Layout, Span};
 
 use crate::node::Node;
+use crate::vfs::Shared;
 
 /// A run of a file whose bytes are all of one kind. The mapping stays true while it lives; nothing may read, write or
 /// map the same file through its [`Node`] in the same thread meanwhile, use [`Run::read`].
@@ -66,6 +67,7 @@ impl Node {
     /// or before bytes that cannot be read, whose error the next read tells. Errors, the first that holds:
     /// IsDirectory; Invalid for what is no regular file; those of the volume.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.settle();
         let layout = self.inode.layout.shared();
         let end = self.data_size()?.min(offset.saturating_add(to_u64(buf.len())));
         let want = to_usize(end.saturating_sub(offset));
@@ -101,26 +103,19 @@ impl Node {
         Ok(len.min(buf.len()))
     }
 
-    /// `map`, and no driver can make a run longer than what was asked for.
-    pub(crate) fn map(&self, layout: &Layout<'_>, range: Range<u64>) -> Result<Extent> {
-        let asked = range.end.saturating_sub(range.start);
-        let extent = self.file_system().map(layout, self.ino(), range)?;
-        Ok(Extent { len: extent.len.min(asked), ..extent })
+    fn map(&self, layout: &Layout<'_>, range: Range<u64>) -> Result<Extent> {
+        self.vfs.0.map(layout, self.ino(), range)
     }
 
-    /// The size of a regular file. Errors: IsDirectory; Invalid.
+    /// The size of a regular file, settled. Errors: IsDirectory; Invalid.
     pub(crate) fn data_size(&self) -> Result<u64> {
-        let attr = self.attr()?;
-        match attr.kind {
-            FileKind::Regular => Ok(attr.size),
-            FileKind::Directory => Err(Error::IsDirectory),
-            _ => Err(Error::Invalid),
-        }
+        self.vfs.0.data_size(self.ino())
     }
 
     /// The run of at most `max_len` bytes that starts at `offset`; `None` at the end of the file and for an empty
     /// range. Errors: as [`read_at`](Self::read_at).
     pub fn run(&self, offset: u64, max_len: u64) -> Result<Option<Run<'_>>> {
+        self.settle();
         let layout = self.inode.layout.shared();
         let end = self.data_size()?.min(offset.saturating_add(max_len));
         if offset >= end {
@@ -139,6 +134,7 @@ impl Node {
     /// The first byte at or after `offset` that is in a hole, as `lseek(2)` with `SEEK_HOLE`: the end of the file
     /// counts as one. Errors: as [`seek_data`](Self::seek_data), if `offset` is not within the file.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
+        self.settle();
         let size = self.data_size()?;
         if offset >= size {
             return Err(Error::NoSuchOffset);
@@ -147,6 +143,7 @@ impl Node {
     }
 
     fn seek(&self, offset: u64, wanted: impl Fn(Span) -> bool) -> Result<Option<u64>> {
+        self.settle();
         let layout = self.inode.layout.shared();
         let size = self.data_size()?;
         let mut at = offset;
@@ -159,5 +156,24 @@ impl Node {
             at = at.saturating_add(extent.len.max(1));
         }
         Ok(None)
+    }
+}
+
+impl Shared {
+    /// `map`, and no driver can make a run longer than what was asked for.
+    pub(crate) fn map(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
+        let asked = range.end.saturating_sub(range.start);
+        let extent = self.fs.map(layout, ino, range)?;
+        Ok(Extent { len: extent.len.min(asked), ..extent })
+    }
+
+    /// The size of a regular file as the driver knows it. Errors: IsDirectory; Invalid.
+    pub(crate) fn data_size(&self, ino: Ino) -> Result<u64> {
+        let attr = self.fs.getattr(ino)?;
+        match attr.kind {
+            FileKind::Regular => Ok(attr.size),
+            FileKind::Directory => Err(Error::IsDirectory),
+            _ => Err(Error::Invalid),
+        }
     }
 }

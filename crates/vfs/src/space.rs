@@ -17,7 +17,8 @@ impl Node {
     pub fn punch(&self, range: Range<u64>) -> Result<()> {
         let fs = self.vfs.writable()?;
         let _writers = self.inode.guard.write();
-        let mut writer = Writer::new(self, fs)?;
+        self.settle_to_change()?;
+        let mut writer = Writer::of(self, fs)?;
         let range = range.start..range.end.min(writer.size);
         if range.is_empty() {
             return Ok(());
@@ -39,7 +40,8 @@ impl Node {
     pub fn allocate(&self, range: Range<u64>, size: Size) -> Result<()> {
         let fs = self.vfs.writable()?;
         let _writers = self.inode.guard.write();
-        let writer = Writer::new(self, fs)?;
+        self.settle_to_change()?;
+        let writer = Writer::of(self, fs)?;
         self.check_range(&range)?;
         if size.after(writer.size, &range) > writer.size {
             writer.zero_last_block()?;
@@ -52,7 +54,8 @@ impl Node {
     pub fn zero_range(&self, range: Range<u64>, size: Size) -> Result<()> {
         let fs = self.vfs.writable()?;
         let _writers = self.inode.guard.write();
-        let mut writer = Writer::new(self, fs)?;
+        self.settle_to_change()?;
+        let mut writer = Writer::of(self, fs)?;
         self.check_range(&range)?;
         if size.after(writer.size, &range) > writer.size {
             writer.zero_last_block()?;
@@ -69,7 +72,7 @@ impl Node {
         drop(writer);
         fs.zero_range(&self.inode.layout.exclusive(), self.ino(), start..end, size)?;
         if start > range.start {
-            let writer = Writer::new(self, fs)?;
+            let writer = Writer::of(self, fs)?;
             fs.allocate(&writer.layout, self.ino(), range.start..start, Size::Keep)?;
         }
         Ok(())
@@ -91,6 +94,7 @@ impl Node {
     fn rearrange(&self, act: impl FnOnce(&dyn WritableFileSystem) -> Result<()>) -> Result<()> {
         let fs = self.vfs.writable()?;
         let _writers = self.inode.guard.write();
+        self.settle_to_change()?;
         self.data_size()?;
         act(fs)
     }

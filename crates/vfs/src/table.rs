@@ -15,8 +15,10 @@ use hashbrown::hash_map::Entry;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Attr, FileFlags, FileKind, Ino};
-use obento_driver::{FileSystem, LayoutLock};
+use obento_driver::LayoutLock;
 use obento_env::sync::{Mutex, RwLock};
+
+use crate::gather::Gather;
 
 /// Enough that threads seldom meet.
 const SHARDS: u64 = 16;
@@ -30,6 +32,7 @@ pub(crate) struct Inode {
     /// A directory's names, a file's writers.
     pub(crate) guard: RwLock<()>,
     pub(crate) layout: LayoutLock,
+    pub(crate) gather: Gather,
     leaving: Mutex<()>,
 }
 
@@ -84,6 +87,7 @@ impl Inode {
             uses: AtomicUsize::new(1),
             guard: RwLock::new(()),
             layout: LayoutLock::new(),
+            gather: Gather::default(),
             leaving: Mutex::new(()),
         }
     }
@@ -141,8 +145,8 @@ impl Table {
         }
     }
 
-    /// Gives a use back, and with the last one the inode.
-    pub(crate) fn release(&self, inode: &Inode, fs: &dyn FileSystem) {
+    /// Gives a use back, and with the last one the inode, by `forget`.
+    pub(crate) fn release(&self, inode: &Inode, forget: impl FnOnce()) {
         let keep = |uses: usize| uses.checked_sub(1).filter(|&left| left != 0);
         if inode.uses.fetch_update(Ordering::Release, Ordering::Relaxed, keep).is_ok() {
             return;
@@ -153,7 +157,7 @@ impl Table {
         }
         let leaving = inode.leaving.lock();
         drop(shard);
-        fs.forget(inode.ino);
+        forget();
         self.shard(inode.ino).lock().remove(&inode.ino);
         drop(leaving);
     }

@@ -2,12 +2,14 @@
 
 use alloc::sync::{Arc, Weak};
 use core::fmt;
+use core::time::Duration;
 
 use obento_base::{Error, Ino, Result};
 use obento_driver::{FileSystem, Limits, WritableFileSystem};
 use obento_env::sync::Mutex;
 use obento_env::{Clock, NO_CLOCK};
 
+use crate::gather::Gathering;
 use crate::names::Names;
 use crate::node::Node;
 use crate::table::{Inode, Table};
@@ -33,12 +35,24 @@ pub struct Config {
     pub atime: Atime,
     /// The present, against which `Atime::Relative` compares.
     pub clock: Arc<dyn Clock>,
+    /// Bytes of small writes that are gathered at most, over all files, before they go to the driver; 0 to hand each
+    /// write on at once.
+    pub gather: usize,
+    /// How long they are gathered at most; a thread sees to it, and where there can be none nothing is gathered.
+    /// `None`: until somebody looks at the file, changes it otherwise, syncs, or is done with it.
+    pub gather_age: Option<Duration>,
 }
 
 impl Default for Config {
-    /// 8192 names, no access times.
+    /// 8192 names, no access times, 8 MiB gathered for a second.
     fn default() -> Self {
-        Self { names: 8192, atime: Atime::Never, clock: Arc::new(NO_CLOCK) }
+        Self {
+            names: 8192,
+            atime: Atime::Never,
+            clock: Arc::new(NO_CLOCK),
+            gather: 8 << 20,
+            gather_age: Some(Duration::from_secs(1)),
+        }
     }
 }
 
@@ -67,6 +81,7 @@ pub(crate) struct Shared {
     pub(crate) table: Table,
     pub(crate) rename: Mutex<()>,
     pub(crate) root: Arc<Inode>,
+    pub(crate) gathering: Arc<Gathering>,
 }
 
 impl Vfs {
@@ -85,6 +100,7 @@ impl Vfs {
             names: Names::new(config.names),
             root: table.acquire(fs.root()),
             rename: Mutex::new(()),
+            gathering: Arc::default(),
             table,
             config,
             fs,
@@ -129,16 +145,21 @@ impl Vfs {
         self.0.names.drain().into_iter().for_each(|inode| self.0.release(&inode));
     }
 
-    /// Brings every change to stable storage. Errors: those of the volume.
+    /// Brings every change to stable storage; nothing to do for a volume that is open for reading. Errors: the one by
+    /// which bytes were lost that a write had taken; those of the volume.
     pub fn sync(&self) -> Result<()> {
-        self.0.fs.writable().map_or(Ok(()), |fs| fs.sync())
+        self.0.settle_all();
+        if self.0.fs.writable().is_none() { Ok(()) } else { self.0.syncable()?.sync() }
     }
 
     /// Ends writing: empties the name cache, so that what has no name and no user is freed, and leaves the volume clean
-    /// for the next who opens it. Nothing to do for a volume that is open for reading. Errors: those of the volume.
+    /// for the next who opens it. Nothing to do for a volume that is open for reading. Errors: as [`sync`](Self::sync).
     pub fn close(&self) -> Result<()> {
         self.drop_names();
-        self.0.fs.writable().map_or(Ok(()), |fs| fs.close())
+        self.0.gathering.stop();
+        self.0.settle_all();
+        self.0.fs.writable().map_or(Ok(()), |fs| fs.close())?;
+        self.0.gathering.lost().map_or(Ok(()), Err)
     }
 
     /// A use of `ino`, which the caller knows to live.
@@ -146,15 +167,26 @@ impl Vfs {
         Node::new(self.clone(), self.0.table.acquire(ino))
     }
 
-    /// Errors: ReadOnly.
+    /// Errors: ReadOnly, also once bytes were lost.
     pub(crate) fn writable(&self) -> Result<&dyn WritableFileSystem> {
-        self.0.fs.writable().ok_or(Error::ReadOnly)
+        self.0.fs.writable().filter(|_| self.0.gathering.lost().is_none()).ok_or(Error::ReadOnly)
     }
 }
 
 impl Shared {
     pub(crate) fn release(&self, inode: &Inode) {
-        self.table.release(inode, &*self.fs);
+        self.table.release(inode, || {
+            self.settle_last(inode);
+            self.fs.forget(inode.ino);
+        });
+    }
+
+    /// What can bring changes to stable storage. Errors: the one by which bytes were lost; ReadOnly.
+    pub(crate) fn syncable(&self) -> Result<&dyn WritableFileSystem> {
+        match self.gathering.lost() {
+            Some(error) => Err(error),
+            None => self.fs.writable().ok_or(Error::ReadOnly),
+        }
     }
 }
 
@@ -163,6 +195,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.names.drain().iter().for_each(|inode| self.release(inode));
         self.release(&self.root);
+        self.gathering.stop();
     }
 }
 

@@ -4,6 +4,7 @@
 //! out, before `end_write` lets anybody read it; and the rest of the last block is zero before the file grows over it.
 //! Invariant: zeros and data of one sector go to the device as one write, and the rest of the last block is zeroed as
 //! soon as a file shrinks, so that a power cut leaves no sector that is half of one time and half of another.
+//! Small writes at the end of a file wait in memory: [`crate::gather`].
 //! Locking: the inode's guard, exclusive, so that writers, appends and truncations do not mix; below it the layout,
 //! shared while bytes move and exclusive to take blocks away.
 
@@ -12,16 +13,19 @@ use core::ops::Range;
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
-use obento_driver::{Layout, Span, WritableFileSystem};
+use obento_driver::{Extent, Layout, Span, WritableFileSystem};
 
 use crate::node::Node;
+use crate::table::Inode;
+use crate::vfs::Shared;
 
 /// Zeros to write from: bounds what one step of zeroing needs.
 static ZEROS: [u8; 4096] = [0; 4096];
 
-/// One file being written to, its guard held.
+/// One file being written to: its guard is held, or the lock of what it gathers.
 pub(crate) struct Writer<'a> {
-    node: &'a Node,
+    shared: &'a Shared,
+    inode: &'a Inode,
     pub(crate) fs: &'a dyn WritableFileSystem,
     pub(crate) layout: Layout<'a>,
     pub(crate) size: u64,
@@ -53,7 +57,7 @@ impl Node {
     pub fn append(&self, bytes: &[u8]) -> Result<(u64, usize)> {
         self.vfs.writable()?;
         let _writers = self.inode.guard.write();
-        let end = self.data_size()?;
+        let end = self.inode.gather.end().map_or_else(|| self.data_size(), Ok)?;
         self.write_guarded(end, bytes).map(|len| (end, len))
     }
 
@@ -62,7 +66,8 @@ impl Node {
     pub fn truncate(&self, size: u64) -> Result<()> {
         let fs = self.vfs.writable()?;
         let _writers = self.inode.guard.write();
-        let writer = Writer::new(self, fs)?;
+        self.settle_to_change()?;
+        let writer = Writer::of(self, fs)?;
         if size > self.vfs.limits().file_size_max {
             return Err(Error::FileTooBig);
         }
@@ -72,36 +77,68 @@ impl Node {
         }
         drop(writer);
         fs.truncate(&self.inode.layout.exclusive(), self.ino(), size)?;
-        if shrinks { Writer::new(self, fs)?.zero_last_block() } else { Ok(()) }
+        if shrinks { Writer::of(self, fs)?.zero_last_block() } else { Ok(()) }
     }
 
-    /// Returns once the file and the names that lead to it are on stable storage.
+    /// Returns once the file and the names that lead to it are on stable storage. Errors, the first that holds:
+    /// ReadOnly on a volume that is open for reading; the one by which bytes of any file were lost that a write had
+    /// taken; those of the volume.
     pub fn sync(&self) -> Result<()> {
-        self.vfs.writable()?.sync_file(self.ino())
+        self.settle();
+        self.vfs.0.syncable()?.sync_file(self.ino())
     }
 
     fn write_guarded(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
-        let mut writer = Writer::new(self, self.vfs.writable()?)?;
+        let gathered = self.gather(offset, bytes)?;
+        match bytes.get(gathered..) {
+            Some([]) if gathered > 0 => Ok(gathered),
+            rest => {
+                match self.write_through(offset.saturating_add(to_u64(gathered)), rest.unwrap_or_default()) {
+                    Err(_) if gathered > 0 => Ok(gathered),
+                    written => written.map(|len| gathered.saturating_add(len)),
+                }
+            }
+        }
+    }
+
+    /// Hands a write on to the driver.
+    fn write_through(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
+        self.settle_to_change()?;
+        let mut writer = Writer::of(self, self.vfs.writable()?)?;
         let room = self.vfs.limits().file_size_max.saturating_sub(offset);
         let bytes = bytes.get(..bytes.len().min(to_usize(room))).unwrap_or_default();
         match bytes {
             [] if room == 0 => Err(Error::FileTooBig),
             [] => Ok(0),
-            _ => writer.write(offset, bytes),
+            _ => {
+                let len = writer.write(offset, bytes)?;
+                let end = offset.saturating_add(to_u64(len));
+                self.inode.gather.set_end(Some(end).filter(|&end| end == writer.size));
+                Ok(len)
+            }
         }
     }
 }
 
 impl<'a> Writer<'a> {
-    pub(crate) fn new(node: &'a Node, fs: &'a dyn WritableFileSystem) -> Result<Self> {
-        let layout = node.inode.layout.shared();
-        let block = u64::from(node.vfs.0.block_size);
-        Ok(Self { size: node.data_size()?, node, fs, layout, block })
+    /// A settled file.
+    pub(crate) fn of(node: &'a Node, fs: &'a dyn WritableFileSystem) -> Result<Self> {
+        Self::new(&node.vfs.0, &node.inode, fs)
+    }
+
+    pub(crate) fn new(shared: &'a Shared, inode: &'a Inode, fs: &'a dyn WritableFileSystem) -> Result<Self> {
+        let layout = inode.layout.shared();
+        let block = u64::from(shared.block_size);
+        Ok(Self { size: shared.data_size(inode.ino)?, shared, inode, fs, layout, block })
     }
 
     fn device(&self) -> Result<&dyn BlockDevice> {
         // A driver that maps onto no device contradicts itself.
-        self.node.file_system().device().map(|device| &**device).ok_or(Error::NotSupported)
+        self.shared.fs.device().map(|device| &**device).ok_or(Error::NotSupported)
+    }
+
+    fn map(&self, range: Range<u64>) -> Result<Extent> {
+        self.shared.map(&self.layout, self.inode.ino, range)
     }
 
     pub(crate) fn floor(&self, offset: u64) -> u64 {
@@ -116,27 +153,34 @@ impl<'a> Writer<'a> {
         if offset > self.size {
             self.zero_last_block()?;
         }
+        match self.write_all(offset, bytes) {
+            (0, Err(error)) => Err(error),
+            (done, _) => Ok(done),
+        }
+    }
+
+    /// Writes from `offset` on, at most the end of the file; answers how many bytes, and why not all.
+    pub(crate) fn write_all(&mut self, offset: u64, bytes: &[u8]) -> (usize, Result<()>) {
         let mut done = 0;
         while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
             match self.write_run(offset.saturating_add(to_u64(done)), rest) {
                 Ok(len) => done = done.saturating_add(len),
-                Err(error) if done == 0 => return Err(error),
-                Err(_) => break,
+                Err(error) => return (done, Err(error)),
             }
         }
-        Ok(done)
+        (done, Ok(()))
     }
 
     /// Writes the first run of `bytes`, at least one byte.
     fn write_run(&mut self, at: u64, bytes: &[u8]) -> Result<usize> {
         let target = self.target(at, at.saturating_add(to_u64(bytes.len())))?;
         let start = target.range.start;
-        let extent = self.fs.map_for_write(&self.layout, self.node.ino(), target.range)?;
+        let extent = self.fs.map_for_write(&self.layout, self.inode.ino, target.range)?;
         let end = start.saturating_add(extent.len);
         let len = to_usize(end.min(target.end).saturating_sub(at)).min(bytes.len());
         let bytes = bytes.get(..len).filter(|bytes| !bytes.is_empty()).ok_or(Error::Invalid)?;
         let len = match extent.span {
-            Span::Driver => self.fs.write(&self.layout, self.node.ino(), at, bytes)?.min(len),
+            Span::Driver => self.fs.write(&self.layout, self.inode.ino, at, bytes)?.min(len),
             Span::Mapped(to) => {
                 let frame = if target.fresh { start..end } else { at..at.saturating_add(to_u64(len)) };
                 self.write_mapped(to.saturating_add(frame.start.saturating_sub(start)), frame, at, bytes)?;
@@ -157,7 +201,7 @@ impl<'a> Writer<'a> {
             return Ok(fresh(end));
         }
         let inside = at.min(self.size.saturating_sub(1));
-        let extent = self.node.map(&self.layout, inside..end.min(self.size).max(inside.saturating_add(1)))?;
+        let extent = self.map(inside..end.min(self.size).max(inside.saturating_add(1)))?;
         let known = inside.saturating_add(extent.len.max(1));
         if extent.span.is_zeros() {
             return Ok(fresh(if known >= self.size { end } else { end.min(known) }));
@@ -175,10 +219,10 @@ impl<'a> Writer<'a> {
             false => write_framed(device, to, frame.clone(), at, bytes),
         };
         if let Err(error) = write() {
-            self.fs.abandon(&self.layout, self.node.ino(), frame);
+            self.fs.abandon(&self.layout, self.inode.ino, frame);
             return Err(error);
         }
-        self.fs.end_write(&self.layout, self.node.ino(), at..end)
+        self.fs.end_write(&self.layout, self.inode.ino, at..end)
     }
 
     /// Zeroes what of the last block lies past the end of the file.
@@ -187,16 +231,16 @@ impl<'a> Writer<'a> {
         if block == self.size {
             return Ok(());
         }
-        if !matches!(self.node.map(&self.layout, block..self.size)?.span, Span::Mapped(_)) {
+        if !matches!(self.map(block..self.size)?.span, Span::Mapped(_)) {
             return Ok(());
         }
         let rest = self.size..block.saturating_add(self.block);
-        let extent = self.fs.map_for_write(&self.layout, self.node.ino(), rest.clone())?;
+        let extent = self.fs.map_for_write(&self.layout, self.inode.ino, rest.clone())?;
         let zeroed = match extent.span {
             Span::Mapped(at) => write_zeros(self.device()?, at, rest.end.saturating_sub(rest.start)),
             _ => Ok(()),
         };
-        self.fs.abandon(&self.layout, self.node.ino(), rest);
+        self.fs.abandon(&self.layout, self.inode.ino, rest);
         zeroed
     }
 
@@ -204,7 +248,7 @@ impl<'a> Writer<'a> {
     pub(crate) fn zero(&mut self, range: Range<u64>) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
-            let extent = self.node.map(&self.layout, at..range.end)?;
+            let extent = self.map(at..range.end)?;
             let len = if extent.span.is_zeros() {
                 extent.len.max(1)
             } else {
