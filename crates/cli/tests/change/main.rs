@@ -1,5 +1,6 @@
 //! The commands that change an image, run as a person would.
 
 mod coreutils;
+mod kill;
 mod messages;
 mod support;

@@ -1,0 +1,248 @@
+//! Commands that are killed at random moments: e2fsck finds nothing wrong once it has replayed the journal, and every
+//! file is as before or as after.
+//!
+//! `OBENTO_SEED` repeats a run, as far as the machine's speed allows.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant, SystemTime};
+
+use obento::fs::FsError;
+use obento::{Image, Options, Registry, Step, Volume};
+use obento_testkit::oracle::program;
+
+use super::support::{Disk, text};
+
+/// How often a command is killed.
+const MOMENTS: u64 = 50;
+const FILES: u64 = 150;
+
+/// A row of changes, and what may be found after a part of it.
+struct Plan {
+    name: &'static str,
+    args: fn() -> Vec<String>,
+    check: fn(&Volume) -> Result<(), String>,
+}
+
+const PLANS: [Plan; 6] = [
+    Plan { name: "rm -r", args: || words("rm -r disk.img:/tree"), check: files_are_whole_or_gone },
+    Plan {
+        name: "mkdir -p",
+        args: || {
+            let paths = (0..60).map(|number| format!("disk.img:/new/{number}/a/b"));
+            words("mkdir -p").into_iter().chain(paths).collect()
+        },
+        check: all_is_there,
+    },
+    Plan {
+        name: "mv",
+        args: || {
+            let paths = (0..FILES).map(|number| format!("disk.img:/tree/{number}"));
+            words("mv -t disk.img:/target").into_iter().chain(paths).collect()
+        },
+        check: each_is_in_one_place,
+    },
+    Plan { name: "chmod -R", args: || words("chmod -R 600 disk.img:/tree"), check: modes_are_old_or_new },
+    Plan { name: "ln", args: ln_words, check: all_is_there },
+    Plan {
+        name: "write",
+        args: || words("write disk.img:/tree/0"),
+        check: first_is_old_or_a_part_of_the_new,
+    },
+];
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+fn ln_words() -> Vec<String> {
+    let paths = (0..FILES).map(|number| format!("disk.img:/tree/{number}"));
+    words("ln -t disk.img:/target").into_iter().chain(paths).collect()
+}
+
+/// What the file of this number holds.
+fn content(number: u64) -> Vec<u8> {
+    let len = usize::try_from(number * 137 % 9000).unwrap();
+    (0..len).map(|at| (at as u64 * 7 + number) as u8).collect()
+}
+
+/// What replaces the contents of the first file.
+fn new_content() -> Vec<u8> {
+    (0..3 << 20_u32).map(|at: u32| (at / 3 % 251) as u8 + 1).collect()
+}
+
+fn fill(image: &Path) {
+    let image = Image::open(image, &Registry::default(), &Options::default().for_change()).unwrap();
+    let volume = image.volume(None).unwrap();
+    volume.create_dir("/tree").unwrap();
+    volume.create_dir("/target").unwrap();
+    for number in 0..FILES {
+        volume.write(format!("/tree/{number}"), content(number)).unwrap();
+    }
+    volume.close().unwrap();
+}
+
+/// The numbered files below `directory`.
+fn files(volume: &Volume, directory: &str) -> Result<BTreeMap<u64, Vec<u8>>, FsError> {
+    if !volume.exists(directory)? {
+        return Ok(BTreeMap::new());
+    }
+    let mut found = BTreeMap::new();
+    for entry in volume.read_dir(directory)? {
+        let entry = entry?;
+        let number = String::from_utf8_lossy(entry.file_name()).parse().unwrap();
+        found.insert(number, volume.read(entry.path())?);
+    }
+    Ok(found)
+}
+
+fn tree(volume: &Volume, directory: &str) -> Result<BTreeMap<u64, Vec<u8>>, String> {
+    files(volume, directory).map_err(|error| error.to_string())
+}
+
+fn expect_whole(files: &BTreeMap<u64, Vec<u8>>) -> Result<(), String> {
+    match files.iter().find(|(number, bytes)| **bytes != content(**number)) {
+        Some((number, bytes)) => Err(format!("file {number} has other contents, of {} bytes", bytes.len())),
+        None => Ok(()),
+    }
+}
+
+fn files_are_whole_or_gone(volume: &Volume) -> Result<(), String> {
+    expect_whole(&tree(volume, "/tree")?)
+}
+
+fn all_is_there(volume: &Volume) -> Result<(), String> {
+    let files = tree(volume, "/tree")?;
+    expect_whole(&files)?;
+    expect_whole(&tree(volume, "/target")?)?;
+    if files.len() as u64 == FILES { Ok(()) } else { Err(format!("{} files are left", files.len())) }
+}
+
+fn each_is_in_one_place(volume: &Volume) -> Result<(), String> {
+    let (old, new) = (tree(volume, "/tree")?, tree(volume, "/target")?);
+    expect_whole(&old)?;
+    expect_whole(&new)?;
+    let both = old.keys().filter(|number| new.contains_key(number)).count();
+    match (both, old.len() + new.len()) {
+        (0, count) if count as u64 == FILES => Ok(()),
+        (both, count) => Err(format!("{count} names of {FILES} files, {both} of them in both places")),
+    }
+}
+
+fn modes_are_old_or_new(volume: &Volume) -> Result<(), String> {
+    all_is_there(volume)?;
+    for entry in volume.read_dir("/tree").map_err(|error| error.to_string())? {
+        let mode = entry.and_then(|entry| entry.metadata()).map_err(|error| error.to_string())?.permissions();
+        if ![0o644, 0o600].contains(&mode.bits()) {
+            return Err(format!("the mode {:o}", mode.bits()));
+        }
+    }
+    Ok(())
+}
+
+fn first_is_old_or_a_part_of_the_new(volume: &Volume) -> Result<(), String> {
+    let mut files = tree(volume, "/tree")?;
+    let first = files.remove(&0).ok_or("the file is gone")?;
+    expect_whole(&files)?;
+    if first == content(0) || new_content().starts_with(&first) {
+        return Ok(());
+    }
+    Err(format!("{} bytes that are neither old nor new", first.len()))
+}
+
+/// What e2fsck says of `image` once it has replayed the journal; orphans are the one thing that it has to mend.
+fn judge(image: &Path) -> Result<(), String> {
+    let said = |args: &[&str]| {
+        let output = program("e2fsck").args(args).arg(image).output().unwrap();
+        (output.status.code(), format!("{}{}", text(&output.stdout), text(&output.stderr)))
+    };
+    let (code, replay) = said(&["-fy"]);
+    let mended = replay.lines().any(|line| line.contains("? yes"));
+    if mended || !matches!(code, Some(0 | 1)) {
+        return Err(format!("e2fsck -fy: {code:?}: {replay}"));
+    }
+    match said(&["-fn"]) {
+        (Some(0), _) => Ok(()),
+        (code, text) => Err(format!("e2fsck -fn: {code:?}: {text}")),
+    }
+}
+
+/// Runs `plan` and kills it after `moment`, if it takes so long. Answers how long it took.
+fn run(disk: &Disk, plan: &Plan, moment: Option<Duration>) -> Duration {
+    let input = disk.folder().join("input");
+    let mut command = disk.command(&(plan.args)());
+    command.stdin(fs::File::open(&input).unwrap()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let start = Instant::now();
+    let mut child = command.spawn().unwrap();
+    if let Some(moment) = moment {
+        while start.elapsed() < moment && child.try_wait().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    if moment.is_none() {
+        assert!(output.status.success(), "{}: {}", plan.name, text(&output.stderr));
+    }
+    start.elapsed()
+}
+
+#[test]
+fn a_command_that_is_killed_at_any_moment_leaves_a_whole_volume_and_files_old_or_new() {
+    let Some(disk) = Disk::new("24M", &[]) else { return };
+    fill(&disk.image());
+    fs::write(disk.folder().join("input"), new_content()).unwrap();
+    let original = disk.folder().join("original.img");
+    fs::copy(disk.image(), &original).unwrap();
+    let clock = SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+    let seed = std::env::var("OBENTO_SEED").map_or(u64::from(clock), |seed| seed.parse().unwrap());
+    println!("OBENTO_SEED={seed}");
+    let mut state = seed | 1;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let whole = PLANS.map(|plan| {
+        fs::copy(&original, disk.image()).unwrap();
+        let whole = run(&disk, &plan, None);
+        // What a command says it did is on stable storage, and the volume is closed.
+        judge(&disk.image()).unwrap();
+        whole
+    });
+    let mut killed_midway = 0;
+    for moment in 0..MOMENTS {
+        let index = usize::try_from(moment).unwrap() % PLANS.len();
+        let (plan, whole) = (&PLANS[index], whole[index]);
+        fs::copy(&original, disk.image()).unwrap();
+        let at = Duration::from_nanos(random(u64::try_from(whole.as_nanos()).unwrap() * 11 / 10));
+        run(&disk, plan, Some(at));
+        killed_midway += u64::from(needs_replay(&disk.image()));
+        let failed = |what: String| panic!("OBENTO_SEED={seed}: {} killed after {at:?}: {what}", plan.name);
+        look(&disk.image(), plan).unwrap_or_else(|error| failed(format!("before e2fsck: {error}")));
+        judge(&disk.image()).unwrap_or_else(failed);
+        look(&disk.image(), plan).unwrap_or_else(failed);
+    }
+    println!("{killed_midway} of {MOMENTS} were killed between opening and closing");
+    assert!(killed_midway > 0, "no moment fell into a change");
+}
+
+/// Whether the volume was open when its user ended: `EXT4_FEATURE_INCOMPAT_RECOVER`.
+fn needs_replay(image: &Path) -> bool {
+    let bytes = fs::read(image).unwrap();
+    bytes[1024 + 0x60] & 4 != 0
+}
+
+/// What obento reads, its own replay included.
+fn look(image: &Path, plan: &Plan) -> Result<(), String> {
+    let image =
+        Image::open(image, &Registry::default(), &Options::default()).map_err(|error| error.to_string())?;
+    let volume = image.volume(None).map_err(|error| error.to_string())?;
+    let steps = volume.walk("/").map_err(|error| error.to_string())?;
+    for entry in steps {
+        let entry = entry.map_err(|damage| damage.error.to_string())?;
+        assert!(entry.step == Step::Leave || entry.attr.nlink > 0);
+    }
+    (plan.check)(&volume)
+}
