@@ -129,6 +129,23 @@ const RO_COMPAT: &[(u32, &str)] = &[
     (0x10000, "orphan_present"),
 ];
 
+/// A feature, in the word that holds its bit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Word {
+    Compat(Compat),
+    Incompat(Incompat),
+    RoCompat(RoCompat),
+}
+
+/// The feature of this name.
+pub(crate) fn named(name: &str) -> Option<Word> {
+    let find = |table: &[(u32, &str)]| table.iter().find(|(_, known)| *known == name).map(|&(bit, _)| bit);
+    let compat = find(COMPAT).map(|bit| Word::Compat(Compat::from_bits_retain(bit)));
+    let incompat = || find(INCOMPAT).map(|bit| Word::Incompat(Incompat::from_bits_retain(bit)));
+    let ro_compat = || find(RO_COMPAT).map(|bit| Word::RoCompat(RoCompat::from_bits_retain(bit)));
+    compat.or_else(incompat).or_else(ro_compat)
+}
+
 impl Incompat {
     /// What this driver reads.
     pub const READ: Self = Self::FILETYPE

@@ -32,6 +32,7 @@ mod contract;
 mod dir;
 mod fast_commit;
 mod feature;
+mod format;
 mod gate;
 mod group;
 mod info;

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use obento_base::Result;
 use obento_block::BlockDevice;
-use obento_driver::{Access, Driver, FileSystem, Notice, OpenOptions, Probe};
+use obento_driver::{Access, Driver, FileSystem, Format, Notice, OpenOptions, Probe};
 
 use crate::contract::Ext4;
 use crate::feature::Incompat;
@@ -47,6 +47,10 @@ impl Driver for Ext4Driver {
             Access::ReadOnly => Ok(Arc::new(Ext4::new(open_volume(device, options)?))),
             Access::ReadWrite => Ok(Arc::new(Ext4::writing(open_writer(device, options)?))),
         }
+    }
+
+    fn format(&self) -> Option<&dyn Format> {
+        Some(self)
     }
 }
 

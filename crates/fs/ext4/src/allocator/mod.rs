@@ -13,7 +13,7 @@
 //! freed and of what is dirty. All are leaves below a transaction.
 //! Source: Linux `fs/ext4/mballoc.c`, `balloc.c`, `ialloc.c`, for the format; the search is obento's own.
 
-mod bits;
+pub(crate) mod bits;
 mod blocks;
 mod group;
 mod held;
@@ -43,6 +43,7 @@ use group::Group;
 use tree::MaxTree;
 
 pub use blocks::{BlockRun, Freed};
+pub(crate) use group::{Kind, bitmap_checksum, encode_descriptor, fresh_inode_bitmap};
 pub use inodes::Wanted;
 
 /// What one transaction freed: clusters of groups.

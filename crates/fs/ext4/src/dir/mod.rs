@@ -45,7 +45,7 @@ use hash::NameHash;
 pub(crate) use hash::{Chars, Hasher};
 use index::Index;
 pub(crate) use inline::InlineDir;
-pub(crate) use leaf::{NewEntry, Slot, Spot};
+pub(crate) use leaf::{NewEntry, Slot, Spot, needed};
 use list::{ALL_HASHES, Listing};
 use lookup::Search;
 pub(crate) use lookup::{Hit, Home, Room};

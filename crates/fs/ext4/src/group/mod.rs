@@ -10,7 +10,7 @@ mod table;
 
 use core::mem::offset_of;
 
-use obento_base::wire::{FromBytes, join};
+use obento_base::wire::{FromBytes, join, split};
 use obento_base::{Corrupt, Result, Structure};
 
 use crate::checksum::{Crc, gdt_crc16};
@@ -18,6 +18,7 @@ use crate::raw::{RawGroup32, RawGroupHigh};
 use crate::super_block::{Checksums, SuperBlock};
 use crate::unit::VolBlock;
 
+pub(crate) use place::is_sparse_copy;
 pub use table::{Groups, Totals};
 
 bitflags::bitflags! {
@@ -120,6 +121,21 @@ pub fn verify_descriptor(sb: &SuperBlock, group: u32, bytes: &[u8], block: VolBl
 }
 
 impl GroupDescriptor {
+    /// Puts where the bitmaps and the inode table are into the bytes of a descriptor.
+    pub(crate) fn encode_places(&self, bytes: &mut [u8]) {
+        let Ok((low, rest)) = RawGroup32::mut_from_prefix(bytes) else { return };
+        let [blocks, inodes, table] =
+            [self.block_bitmap, self.inode_bitmap, self.inode_table].map(|block| split(block.0));
+        low.bg_block_bitmap_lo.set(blocks.0);
+        low.bg_inode_bitmap_lo.set(inodes.0);
+        low.bg_inode_table_lo.set(table.0);
+        if let Ok((high, _)) = RawGroupHigh::mut_from_prefix(rest) {
+            high.bg_block_bitmap_hi.set(blocks.1);
+            high.bg_inode_bitmap_hi.set(inodes.1);
+            high.bg_inode_table_hi.set(table.1);
+        }
+    }
+
     /// Whether what it names lies on the volume: `ext4_check_descriptors`.
     pub fn check_places(&self, sb: &SuperBlock, group: u32) -> Result<()> {
         let table = u64::from(sb.inode_table_blocks());

@@ -6,6 +6,8 @@
 //! Source: Linux `Documentation/filesystems/ext4/blockgroup.rst`, `fs/ext4/balloc.c` `ext4_bg_has_super`,
 //! `ext4_bg_num_gdb`, `fs/ext4/super.c` `descriptor_loc`.
 
+use alloc::vec::Vec;
+
 use obento_base::wire::to_usize;
 
 use crate::feature::{Compat, Incompat, RoCompat};
@@ -24,7 +26,7 @@ impl SuperBlock {
         if group == 1 || !self.ro_compat.contains(RoCompat::SPARSE_SUPER) {
             return true;
         }
-        [3, 5, 7].iter().any(|&base| is_power_of(group, base))
+        is_sparse_copy(group)
     }
 
     /// Whether descriptor block `index` is laid out by `meta_bg`.
@@ -53,6 +55,26 @@ impl SuperBlock {
             skip = skip.saturating_add(1);
         }
         VolBlock(self.group_start(group).0.saturating_add(skip))
+    }
+
+    /// All places of descriptor block `index` of a volume with `meta_bg`: the first, second and last group that it
+    /// describes, or where the copies of the super block are.
+    pub(crate) fn desc_homes(&self, index: u32) -> Vec<VolBlock> {
+        if !self.is_meta(index) {
+            let copies = (1..self.groups).filter(|&group| self.has_copy(group));
+            return core::iter::once(0).chain(copies).map(|group| self.desc_block(index, group)).collect();
+        }
+        let first = index.saturating_mul(self.descs_per_block());
+        let last = first.saturating_add(self.descs_per_block()).saturating_sub(1);
+        let mut homes = Vec::from([self.desc_block(index, 0)]);
+        if first.saturating_add(1) < self.groups {
+            homes.push(self.desc_block(index, 1));
+        }
+        if last < self.groups && last > first.saturating_add(1) {
+            let start = self.group_start(last).0;
+            homes.push(VolBlock(start.saturating_add(self.has_copy(last).into())));
+        }
+        homes
     }
 
     /// What `group` holds of copies of the super block and the descriptors: first block and how many.
@@ -92,6 +114,11 @@ impl SuperBlock {
         let inside = group.checked_rem(per_block).unwrap_or(0);
         (index, to_usize(u64::from(inside).saturating_mul(self.desc_size.into())))
     }
+}
+
+/// Whether `sparse_super` puts a copy into `group`, which is not the first or second.
+pub(crate) fn is_sparse_copy(group: u32) -> bool {
+    [3, 5, 7].iter().any(|&base| is_power_of(group, base))
 }
 
 /// Whether `n` is `base` raised to a power of at least 1.

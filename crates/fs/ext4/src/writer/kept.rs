@@ -186,7 +186,7 @@ fn set_counts(sb: &SuperBlock, raw: &mut RawSuperBlock, counts: Totals) {
 }
 
 /// Puts the checksum in, if the volume has checksums.
-pub(super) fn seal_super_block(sb: &SuperBlock, raw: &mut RawSuperBlock) {
+pub(crate) fn seal_super_block(sb: &SuperBlock, raw: &mut RawSuperBlock) {
     if sb.has_metadata_csum() {
         let covered = raw.as_bytes().get(..offset_of!(RawSuperBlock, s_checksum)).unwrap_or_default();
         let sum = Crc::new(!0).add(covered).get();

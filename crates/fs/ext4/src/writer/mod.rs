@@ -34,10 +34,13 @@ use crate::volume::Volume;
 use crate::xattr::Shares;
 use orphans::Orphans;
 
+pub(crate) use inode_edit::seal_record;
 pub use inode_edit::{InodeEdit, Time};
 pub use kept::Kept;
+pub(crate) use kept::seal_super_block;
 pub use locks::{InodeLocks, LockedInodes};
 pub(crate) use open::open_writer;
+pub(crate) use orphans::MAGIC as ORPHAN_MAGIC;
 
 /// `EXT4_ERRORS_CONTINUE` of `s_errors`.
 const ERRORS_CONTINUE: u16 = 1;

@@ -24,7 +24,7 @@ use crate::unit::{FileBlock, VolBlock};
 use crate::volume::Volume;
 
 /// `EXT4_ORPHAN_BLOCK_MAGIC`.
-const MAGIC: u32 = 0x0b10_ca04;
+pub(crate) const MAGIC: u32 = 0x0b10_ca04;
 /// Magic number and checksum at the end of a block.
 const TAIL: usize = 8;
 /// The most blocks of an orphan file that are used: `EXT4_DEFAULT_ORPHAN_FILE_BLOCKS` of `mke2fs` at most.

@@ -1,6 +1,7 @@
 //! Opening images and reading everything in them.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod formats;
 pub mod volumes;
 
 use std::collections::HashSet;

@@ -1,0 +1,327 @@
+//! A volume that is being made, in memory: super block, groups, and the few blocks and inodes that are not zero.
+//!
+//! Invariant: nothing here is as large as the volume; what grows with it are the groups, some 40 bytes each.
+//! Source: e2fsprogs `lib/ext2fs/initialize.c`, `lib/ext2fs/alloc_stats.c`, `lib/ext2fs/csum.c`.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use obento_base::wire::{FromZeros, IntoBytes, split, to_usize};
+use obento_base::{Error, Timestamp};
+use obento_driver::FormatError;
+
+use super::geometry::{FIRST_INO, Geometry};
+use super::options::Wishes;
+use super::space::Space;
+use crate::checksum::Crc;
+use crate::feature::{Compat, Incompat, RoCompat};
+use crate::group::{GroupDescriptor, GroupFlags};
+use crate::raw::RawSuperBlock;
+use crate::super_block::{Checksums, MAGIC, SuperBlock};
+use crate::unit::VolBlock;
+
+/// `EXT4_DEFM_XATTR_USER` and `EXT4_DEFM_ACL`.
+const MOUNT_OPTIONS: u32 = 0x4 | 0x8;
+/// `DX_HASH_HALF_MD4`.
+const HALF_MD4: u8 = 1;
+/// `EXT2_FLAGS_SIGNED_HASH`, as on the machines that most volumes come from.
+const SIGNED_HASH: u32 = 1;
+/// `EXT2_FLAGS_TEST_FILESYS`.
+const TEST: u32 = 4;
+/// `EXT4_ENC_UTF8_12_1`.
+const UTF8_12_1: u16 = 1;
+/// `EXT4_ENC_STRICT_MODE_FL`.
+const STRICT: u16 = 1;
+/// `EXT4_ENCRYPTION_MODE_AES_256_XTS` and `_CTS`.
+const CIPHERS: [u8; 4] = [1, 4, 0, 0];
+/// Bytes of an inode's fields after the first 128.
+const EXTRA_ISIZE: u16 = 32;
+
+/// What identifies a volume, and differs from one to the next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Identity {
+    pub uuid: [u8; 16],
+    pub hash_seed: [u8; 16],
+    pub label: [u8; 16],
+    pub now: Timestamp,
+}
+
+/// A volume that is being made.
+#[derive(Clone, Debug)]
+pub(super) struct Draft {
+    pub sb: SuperBlock,
+    pub groups: Vec<GroupDescriptor>,
+    pub space: Space,
+    /// The records of inodes, without their checksums.
+    pub inodes: BTreeMap<u32, Vec<u8>>,
+    /// Blocks that are not zero, but for those that follow from the rest.
+    pub blocks: BTreeMap<u64, Vec<u8>>,
+    /// Blocks that must be zero and may hold something else before, besides the inode tables: first and how many.
+    pub zeros: Vec<(u64, u64)>,
+    pub now: Timestamp,
+}
+
+impl Draft {
+    /// A volume of this shape without any file. Errors: Device if memory is short.
+    pub fn new(geometry: &Geometry, wishes: &Wishes, identity: &Identity) -> Result<Self, FormatError> {
+        let raw = super_block(geometry, wishes, identity);
+        let sb = SuperBlock::decode(raw.as_bytes(), VolBlock(geometry.first_data_block.into()))?;
+        let mut this = Self {
+            space: Space::new(geometry.first_data_block.into()..geometry.blocks),
+            sb,
+            groups: Vec::new(),
+            inodes: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            zeros: Vec::new(),
+            now: identity.now,
+        };
+        this.lay_out_groups()?;
+        Ok(this)
+    }
+
+    /// Takes the copies of super block and descriptors, and makes a descriptor for each group.
+    fn lay_out_groups(&mut self) -> Result<(), FormatError> {
+        self.groups.try_reserve_exact(to_usize(self.sb.groups.into())).map_err(Error::from)?;
+        let per_group = self.sb.inodes_per_group;
+        let mut reserved = FIRST_INO;
+        for group in 0..self.sb.groups {
+            self.take_copies(group);
+            let mut flags = GroupFlags::empty();
+            let mut unused = 0;
+            if self.sb.checksums != Checksums::None {
+                flags.insert(GroupFlags::INODE_UNINIT);
+                // The bitmap of the last one is padded, and so cannot be left out.
+                flags.set(GroupFlags::BLOCK_UNINIT, group != self.sb.groups.saturating_sub(1));
+                unused = per_group.saturating_sub(reserved);
+                reserved = reserved.saturating_sub(per_group);
+            }
+            self.groups.push(GroupDescriptor {
+                block_bitmap: VolBlock(0),
+                inode_bitmap: VolBlock(0),
+                inode_table: VolBlock(0),
+                free_blocks: 0,
+                free_inodes: per_group,
+                used_dirs: 0,
+                itable_unused: unused,
+                flags,
+            });
+        }
+        Ok(())
+    }
+
+    fn take_copies(&mut self, group: u32) {
+        let (start, len) = self.sb.copy_blocks(group);
+        let plain = self.sb.has_copy(group) && self.sb.has_plain_copies(group);
+        let reserved = if plain { self.sb.raw.s_reserved_gdt_blocks.get() } else { 0 };
+        self.space.take(start.0..start.0.saturating_add(len).saturating_add(reserved.into()));
+    }
+
+    /// Bytes a block.
+    pub fn block_len(&self) -> usize {
+        to_usize(self.sb.block_size.into())
+    }
+
+    /// A block of zeros. Errors: Device if memory is short.
+    pub fn zeroed(&self) -> Result<Vec<u8>, FormatError> {
+        zeroed(self.block_len())
+    }
+
+    /// The group that a block lies in.
+    pub fn group_mut(&mut self, block: u64) -> Option<&mut GroupDescriptor> {
+        let group = self.sb.group_of(VolBlock(block))?;
+        self.groups.get_mut(to_usize(group.into()))
+    }
+
+    /// Takes a block, or a cluster, for a file: the first free one from `goal` on. Errors: TooSmall.
+    pub fn allocate(&mut self, goal: u64) -> Result<u64, FormatError> {
+        let block = self.space.allocate(goal)?;
+        self.note_written(block);
+        Ok(block)
+    }
+
+    /// The block bitmap of the group of `block` has to be written.
+    pub fn note_written(&mut self, block: u64) {
+        if let Some(group) = self.group_mut(block) {
+            group.flags.remove(GroupFlags::BLOCK_UNINIT);
+        }
+    }
+
+    /// Where the blocks of inode `ino` should lie: `ext2fs_find_inode_goal`.
+    pub fn goal_of(&self, ino: u32) -> u64 {
+        let group = ino.saturating_sub(1).checked_div(self.sb.inodes_per_group).unwrap_or(0);
+        let log = u32::from(self.sb.raw.s_log_groups_per_flex);
+        let first = group.checked_shr(log).and_then(|flex| flex.checked_shl(log)).unwrap_or(0);
+        self.sb.group_start(first).0
+    }
+
+    /// Counts inode `ino` as taken: `ext2fs_inode_alloc_stats2`.
+    pub fn take_inode(&mut self, ino: u32, is_dir: bool) {
+        let per_group = self.sb.inodes_per_group;
+        let index = ino.saturating_sub(1);
+        let group = index.checked_div(per_group).unwrap_or(0);
+        let place = index.checked_rem(per_group).unwrap_or(0);
+        let Some(group) = self.groups.get_mut(to_usize(group.into())) else { return };
+        group.free_inodes = group.free_inodes.saturating_sub(1);
+        group.used_dirs = group.used_dirs.saturating_add(is_dir.into());
+        group.flags.remove(GroupFlags::INODE_UNINIT);
+        let behind = per_group.saturating_sub(place).saturating_sub(1);
+        group.itable_unused = group.itable_unused.min(behind);
+    }
+
+    /// A search for a free inode came to the group of `ino`: `check_inode_uninit`, which makes its block bitmap be written
+    /// too.
+    pub fn note_inode_search(&mut self, ino: u32) {
+        let group = ino.saturating_sub(1).checked_div(self.sb.inodes_per_group).unwrap_or(0);
+        let Some(group) = self.groups.get_mut(to_usize(group.into())) else { return };
+        if group.flags.contains(GroupFlags::INODE_UNINIT) {
+            group.flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
+        }
+    }
+
+    /// Whether files have extents.
+    pub fn has_extents(&self) -> bool {
+        self.sb.incompat.contains(Incompat::EXTENT)
+    }
+
+    /// Counts what is free in each group and in all.
+    pub fn count_free(&mut self) {
+        let cluster = u64::from(self.sb.cluster_blocks());
+        let (mut blocks, mut inodes) = (0_u64, 0_u32);
+        for (index, group) in (0..).zip(&mut self.groups) {
+            let start = self.sb.group_start(index).0;
+            let end = start.saturating_add(self.sb.blocks_per_group.into()).min(self.sb.blocks_count);
+            let taken = self.space.count_in(start..end);
+            let free = end.saturating_sub(start).saturating_sub(taken);
+            group.free_blocks = u32::try_from(free.div_ceil(cluster.max(1))).unwrap_or(u32::MAX);
+            blocks = blocks.saturating_add(free);
+            inodes = inodes.saturating_add(group.free_inodes);
+        }
+        let (low, high) = split(blocks);
+        self.sb.raw.s_free_blocks_count_lo.set(low);
+        self.sb.raw.s_free_blocks_count_hi.set(high);
+        self.sb.raw.s_free_inodes_count.set(inodes);
+    }
+
+    /// Clusters that are taken.
+    pub fn taken_clusters(&self) -> u64 {
+        let taken = self.space.count_in(0..self.sb.blocks_count);
+        taken.div_ceil(u64::from(self.sb.cluster_blocks()).max(1))
+    }
+
+    /// Switches a compatible feature on or off.
+    pub fn set_compat(&mut self, feature: Compat, on: bool) {
+        self.sb.compat.set(feature, on);
+        self.sb.raw.s_feature_compat.set(self.sb.compat.bits());
+    }
+
+    /// Says that there are files of 2 GiB and more.
+    pub fn set_large_file(&mut self) {
+        self.sb.ro_compat.insert(RoCompat::LARGE_FILE);
+        self.sb.raw.s_feature_ro_compat.set(self.sb.ro_compat.bits());
+    }
+}
+
+/// `len` zeros. Errors: Device if memory is short.
+pub(super) fn zeroed(len: usize) -> Result<Vec<u8>, FormatError> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).map_err(Error::from)?;
+    bytes.resize(len, 0);
+    Ok(bytes)
+}
+
+/// The low 32 bits of a time in seconds, and 8 bits more.
+pub(super) fn time_halves(now: Timestamp) -> (u32, u8) {
+    let [a, b, c, d, high, ..] = now.secs().to_le_bytes();
+    (u32::from_le_bytes([a, b, c, d]), high)
+}
+
+/// The super block, without what is counted later.
+fn super_block(geometry: &Geometry, wishes: &Wishes, identity: &Identity) -> RawSuperBlock {
+    let mut raw = RawSuperBlock::new_zeroed();
+    set_shape(&mut raw, geometry);
+    set_identity(&mut raw, identity);
+    let features = &geometry.features;
+    raw.s_feature_compat.set(features.compat.bits());
+    raw.s_feature_incompat.set(features.incompat.bits());
+    raw.s_feature_ro_compat.set(features.ro_compat.bits());
+    raw.s_max_mnt_count.set(u16::MAX);
+    raw.s_magic.set(MAGIC);
+    raw.s_state.set(1);
+    raw.s_errors.set(wishes.errors);
+    raw.s_creator_os.set(wishes.creator_os);
+    raw.s_rev_level.set(wishes.revision);
+    let mut last_mounted = wishes.last_mounted.iter();
+    raw.s_last_mounted.iter_mut().zip(&mut last_mounted).for_each(|(to, from)| *to = *from);
+    raw.s_def_hash_version = HALF_MD4;
+    raw.s_flags.set(SIGNED_HASH | if wishes.is_test { TEST } else { 0 });
+    raw.s_raid_stride.set(wishes.stride);
+    raw.s_raid_stripe_width.set(wishes.stripe_width);
+    raw.s_mmp_update_interval.set(wishes.mmp_interval);
+    raw.s_kbytes_written.set(features.counts_writes().into());
+    if wishes.revision > 0 {
+        raw.s_default_mount_opts.set(MOUNT_OPTIONS);
+    }
+    set_by_feature(&mut raw, geometry, wishes);
+    raw
+}
+
+fn set_shape(raw: &mut RawSuperBlock, geometry: &Geometry) {
+    let (low, high) = split(geometry.blocks);
+    raw.s_blocks_count_lo.set(low);
+    raw.s_blocks_count_hi.set(high);
+    let (low, high) = split(geometry.reserved);
+    raw.s_r_blocks_count_lo.set(low);
+    raw.s_r_blocks_count_hi.set(high);
+    raw.s_inodes_count.set(geometry.inodes_per_group.saturating_mul(geometry.groups));
+    raw.s_first_data_block.set(geometry.first_data_block);
+    raw.s_log_block_size.set(geometry.log_block_size);
+    raw.s_log_cluster_size.set(geometry.log_cluster_size);
+    raw.s_blocks_per_group.set(geometry.blocks_per_group);
+    raw.s_clusters_per_group.set(geometry.clusters_per_group);
+    raw.s_inodes_per_group.set(geometry.inodes_per_group);
+    raw.s_first_ino.set(FIRST_INO);
+    raw.s_inode_size.set(geometry.inode_size);
+    raw.s_reserved_gdt_blocks.set(u16::try_from(geometry.reserved_gdt_blocks).unwrap_or(u16::MAX));
+    if geometry.inode_size >= 128 + EXTRA_ISIZE {
+        raw.s_min_extra_isize.set(EXTRA_ISIZE);
+        raw.s_want_extra_isize.set(EXTRA_ISIZE);
+    }
+    let [first, second] = geometry.backup_groups;
+    raw.s_backup_bgs = [first.into(), second.into()];
+}
+
+fn set_identity(raw: &mut RawSuperBlock, identity: &Identity) {
+    let (now, high) = time_halves(identity.now);
+    for time in [&mut raw.s_wtime, &mut raw.s_lastcheck, &mut raw.s_mkfs_time] {
+        time.set(now);
+    }
+    (raw.s_wtime_hi, raw.s_lastcheck_hi, raw.s_mkfs_time_hi) = (high, high, high);
+    raw.s_uuid = identity.uuid;
+    raw.s_volume_name = identity.label;
+    let seeds = identity.hash_seed.chunks_exact(4).filter_map(|word| word.first_chunk());
+    raw.s_hash_seed.iter_mut().zip(seeds).for_each(|(to, word)| to.set(u32::from_le_bytes(*word)));
+}
+
+fn set_by_feature(raw: &mut RawSuperBlock, geometry: &Geometry, wishes: &Wishes) {
+    let features = &geometry.features;
+    if features.needs(Incompat::SIXTY_FOUR_BIT) {
+        raw.s_desc_size.set(geometry.desc_size);
+    }
+    if features.needs(Incompat::FLEX_BG) {
+        let log = wishes.flex_bg_size.unwrap_or(16).checked_ilog2().unwrap_or(0);
+        raw.s_log_groups_per_flex = u8::try_from(log).unwrap_or(0);
+    }
+    if features.keeps(RoCompat::METADATA_CSUM) {
+        raw.s_checksum_type = 1;
+    }
+    if features.needs(Incompat::METADATA_CSUM_SEED) {
+        raw.s_checksum_seed.set(Crc::new(!0).add(&raw.s_uuid).get());
+    }
+    if features.needs(Incompat::CASEFOLD) {
+        raw.s_encoding.set(UTF8_12_1);
+        raw.s_encoding_flags.set(if wishes.strict_encoding == Some(true) { STRICT } else { 0 });
+    }
+    if features.needs(Incompat::ENCRYPT) {
+        raw.s_encrypt_algos = CIPHERS;
+    }
+}

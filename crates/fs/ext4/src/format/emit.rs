@@ -1,0 +1,280 @@
+//! Writing a draft to its device.
+//!
+//! Order: what was there is wiped, so that no volume is recognised; everything but the super blocks; a flush; the copies
+//! of the super block; a flush; the primary one. So a crash leaves no volume, or all of it.
+//! Only what is not zero is written where the device reads as zeros; else also what must be zero.
+//! Source: e2fsprogs `lib/ext2fs/closefs.c` `ext2fs_flush2`, `lib/ext2fs/rw_bitmaps.c`; `misc/mke2fs.c`
+//! `write_inode_tables`, `zap_sector`.
+
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use obento_base::Result as BaseResult;
+use obento_base::wire::{IntoBytes, to_u64, to_usize};
+use obento_block::BlockDevice;
+use obento_driver::{Contents, FormatError};
+
+use super::draft::{Draft, zeroed};
+use super::output::Output;
+use crate::allocator::{Kind, bitmap_checksum, bits, encode_descriptor, fresh_inode_bitmap};
+use crate::checksum::inode_seed;
+use crate::feature::Incompat;
+use crate::group::{GroupDescriptor, GroupFlags};
+use crate::raw::RawSuperBlock;
+use crate::super_block::PRIMARY_OFFSET;
+use crate::writer::{seal_record, seal_super_block};
+
+/// Boot sector, super block and what may follow it: 8 sectors, as `mke2fs` wipes them.
+const FRONT: u64 = 4096;
+/// Where other formats have their marks at the end of a device.
+const BACK: u64 = 64 << 10;
+/// `EXT2_VALID_FS`, which copies do not have.
+const VALID: u16 = 1;
+
+/// What of the old content there is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ground {
+    /// All of the device reads as zeros.
+    Clean,
+    /// Anything may be anywhere.
+    Dirty,
+}
+
+impl Draft {
+    /// Writes the volume. Nothing is recognised on `device` after an error. Errors: those of the device.
+    pub fn write(
+        &mut self,
+        device: &dyn BlockDevice,
+        contents: Contents,
+        journal: Option<&dyn BlockDevice>,
+        lazy: bool,
+    ) -> Result<(), FormatError> {
+        let mut output = Output::new(device)?;
+        let written = self.write_all(&mut output, contents, lazy).and_then(|()| match journal {
+            Some(journal) => self.join_journal(journal),
+            None => Ok(()),
+        });
+        let sealed = written.and_then(|()| self.write_super_blocks(&mut output));
+        if sealed.is_err() {
+            // What went wrong is told; that this did too would be no news.
+            let _ = self.wipe_super_blocks(&mut Output::new(device)?);
+        }
+        sealed
+    }
+
+    fn write_all(
+        &mut self,
+        output: &mut Output<'_>,
+        contents: Contents,
+        lazy: bool,
+    ) -> Result<(), FormatError> {
+        let ground = self.prepare(output, contents)?;
+        if ground == Ground::Dirty {
+            self.zero_what_must_be(output, lazy)?;
+        }
+        if ground == Ground::Clean || !lazy {
+            self.groups.iter_mut().for_each(|group| group.flags.insert(GroupFlags::INODE_ZEROED));
+        }
+        self.write_kept_blocks(output, ground)?;
+        self.write_blocks(output)?;
+        self.write_inodes(output)?;
+        let descriptors = self.write_bitmaps(output)?;
+        self.write_descriptors(output, &descriptors)?;
+        Ok(output.flush()?)
+    }
+
+    /// Wipes what could be taken for a volume, and tells what is left of the rest.
+    fn prepare(&self, output: &mut Output<'_>, contents: Contents) -> Result<Ground, FormatError> {
+        let len = self.sb.volume_len();
+        let is_clean = match contents {
+            Contents::Zeros => true,
+            Contents::Unknown => output.punch(0..len)?,
+            Contents::Kept => false,
+        };
+        if is_clean {
+            return Ok(Ground::Clean);
+        }
+        output.zero(0..FRONT.min(len))?;
+        self.wipe_super_blocks(output)?;
+        let rest = len.checked_rem(BACK).unwrap_or(0);
+        let end = len.saturating_sub(rest);
+        let start = if end > BACK { end.saturating_sub(BACK) } else { end };
+        if start > 0 {
+            output.zero(start..len)?;
+        }
+        output.flush()?;
+        Ok(Ground::Dirty)
+    }
+
+    /// Wipes the super block and its copies, if any volume of this shape was here.
+    fn wipe_super_blocks(&self, output: &mut Output<'_>) -> BaseResult<()> {
+        let len = to_u64(size_of::<RawSuperBlock>());
+        let copies = self.copies().into_iter().map(|group| self.byte_of(self.sb.group_start(group).0));
+        for at in core::iter::once(PRIMARY_OFFSET).chain(copies) {
+            output.zero(at..at.saturating_add(len))?;
+        }
+        output.flush()
+    }
+
+    fn byte_of(&self, block: u64) -> u64 {
+        block.saturating_mul(self.sb.block_size.into())
+    }
+
+    fn bytes_of(&self, start: u64, len: u64) -> Range<u64> {
+        self.byte_of(start)..self.byte_of(start.saturating_add(len))
+    }
+
+    /// Inode tables, as far as the descriptors do not say that they are unused; the journal.
+    fn zero_what_must_be(&self, output: &mut Output<'_>, lazy: bool) -> Result<(), FormatError> {
+        let per_block = self.sb.inodes_per_block().max(1);
+        for group in &self.groups {
+            let unused = if lazy { group.itable_unused } else { 0 };
+            let used = self.sb.inodes_per_group.saturating_sub(unused).div_ceil(per_block);
+            output.zero(self.bytes_of(group.inode_table.0, used.into()))?;
+        }
+        for &(start, len) in &self.zeros {
+            output.zero(self.bytes_of(start, len))?;
+        }
+        Ok(())
+    }
+
+    fn write_kept_blocks(&self, output: &mut Output<'_>, ground: Ground) -> Result<(), FormatError> {
+        let mut block = self.zeroed()?;
+        self.each_kept_block(|number, names| {
+            if names.is_empty() && ground == Ground::Clean {
+                return Ok(());
+            }
+            block.iter_mut().zip(names).for_each(|(to, from)| *to = *from);
+            Ok(output.write(self.byte_of(number), &block)?)
+        })
+    }
+
+    fn write_blocks(&self, output: &mut Output<'_>) -> Result<(), FormatError> {
+        self.blocks.iter().try_for_each(|(&number, bytes)| Ok(output.write(self.byte_of(number), bytes)?))
+    }
+
+    /// Writes the blocks of inode tables that hold inodes.
+    fn write_inodes(&self, output: &mut Output<'_>) -> Result<(), FormatError> {
+        let size = u64::from(self.sb.inode_size);
+        let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        for (&ino, record) in &self.inodes {
+            let index = ino.saturating_sub(1);
+            let group = index.checked_div(self.sb.inodes_per_group).unwrap_or(0);
+            let place =
+                u64::from(index.checked_rem(self.sb.inodes_per_group).unwrap_or(0)).saturating_mul(size);
+            let block_size = u64::from(self.sb.block_size);
+            let table = self.groups.get(to_usize(group.into())).map_or(0, |group| group.inode_table.0);
+            let block = table.saturating_add(place.checked_div(block_size).unwrap_or(0));
+            let start = to_usize(place.checked_rem(block_size).unwrap_or(0));
+            let bytes = match blocks.entry(block) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => entry.insert(self.zeroed()?),
+            };
+            if let Some(target) = bytes.get_mut(start..start.saturating_add(record.len())) {
+                target.copy_from_slice(record);
+                if self.sb.has_metadata_csum() {
+                    seal_record(target, inode_seed(self.sb.checksum_seed, ino, 0));
+                }
+            }
+        }
+        blocks.iter().try_for_each(|(&block, bytes)| Ok(output.write(self.byte_of(block), bytes)?))
+    }
+
+    /// Writes the bitmaps that cannot be computed from the descriptors, and answers the blocks of descriptors.
+    fn write_bitmaps(&self, output: &mut Output<'_>) -> Result<Vec<u8>, FormatError> {
+        let len = to_u64(self.block_len()).saturating_mul(self.sb.desc_blocks().into());
+        let mut descriptors = zeroed(to_usize(len))?;
+        let has_flags = self.sb.checksums != crate::super_block::Checksums::None;
+        for (index, group) in (0..).zip(&self.groups) {
+            let is_written = |flag| !has_flags || !group.flags.contains(flag);
+            let mut sums = [None, None];
+            if is_written(GroupFlags::BLOCK_UNINIT) {
+                let bitmap = self.block_bitmap(index)?;
+                output.write(self.byte_of(group.block_bitmap.0), &bitmap)?;
+                sums[0] = bitmap_checksum(&self.sb, Kind::Blocks, &bitmap);
+            }
+            if is_written(GroupFlags::INODE_UNINIT) {
+                let bitmap = self.inode_bitmap(index, group)?;
+                output.write(self.byte_of(group.inode_bitmap.0), &bitmap)?;
+                sums[1] = bitmap_checksum(&self.sb, Kind::Inodes, &bitmap);
+            }
+            let (block, start) = self.sb.desc_place(index);
+            let start =
+                to_u64(start).saturating_add(u64::from(block).saturating_mul(self.sb.block_size.into()));
+            let range = to_usize(start)..to_usize(start.saturating_add(self.sb.desc_size.into()));
+            if let Some(bytes) = descriptors.get_mut(range) {
+                group.encode_places(bytes);
+                encode_descriptor(&self.sb, index, group, sums, bytes);
+            }
+        }
+        Ok(descriptors)
+    }
+
+    fn block_bitmap(&self, index: u32) -> Result<Vec<u8>, FormatError> {
+        let mut bitmap = self.zeroed()?;
+        let start = self.sb.group_start(index).0;
+        let end = start.saturating_add(self.sb.blocks_per_group.into()).min(self.sb.blocks_count);
+        for run in self.space.taken_in(start..end) {
+            let len = run.end.saturating_sub(run.start);
+            let clusters = self.sb.clusters_in_group(index, crate::unit::VolBlock(run.start), len);
+            bits::set(&mut bitmap, clusters);
+        }
+        bits::set(&mut bitmap, self.sb.group_clusters(index)..self.sb.block_size.saturating_mul(8));
+        Ok(bitmap)
+    }
+
+    /// Inodes are taken from the first on, but for those behind lost+found, of which there is none.
+    fn inode_bitmap(&self, index: u32, group: &GroupDescriptor) -> Result<Vec<u8>, FormatError> {
+        let mut bitmap = fresh_inode_bitmap(&self.sb)?;
+        let taken = self.sb.inodes_per_group.saturating_sub(group.free_inodes);
+        debug_assert!(
+            index == 0 || taken == 0 || self.sb.inodes_per_group < 16,
+            "only reserved inodes are taken"
+        );
+        bits::set(&mut bitmap, 0..taken);
+        Ok(bitmap)
+    }
+
+    fn write_descriptors(&self, output: &mut Output<'_>, descriptors: &[u8]) -> Result<(), FormatError> {
+        let len = self.block_len();
+        if !self.sb.incompat.contains(Incompat::META_BG) {
+            for group in core::iter::once(0).chain(self.copies()) {
+                output.write(self.byte_of(self.sb.desc_block(0, group).0), descriptors)?;
+            }
+            return Ok(());
+        }
+        for (index, block) in (0..).zip(descriptors.chunks(len.max(1))) {
+            for home in self.sb.desc_homes(index) {
+                output.write(self.byte_of(home.0), block)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the copies, and then the primary super block.
+    fn write_super_blocks(&mut self, output: &mut Output<'_>) -> Result<(), FormatError> {
+        let raw = &mut self.sb.raw;
+        if raw.s_kbytes_written.get() > 0 {
+            let written = output.written() >> 10;
+            raw.s_kbytes_written.set(raw.s_kbytes_written.get().saturating_add(written));
+        }
+        for group in self.copies() {
+            let mut raw = self.sb.raw;
+            raw.s_state.set(raw.s_state.get() & !VALID);
+            // The field has 16 bits and wraps, as in e2fsprogs.
+            let [low, high, ..] = group.to_le_bytes();
+            raw.s_block_group_nr.set(u16::from_le_bytes([low, high]));
+            self.write_super_block(output, self.byte_of(self.sb.group_start(group).0), raw)?;
+        }
+        output.flush()?;
+        self.write_super_block(output, PRIMARY_OFFSET, self.sb.raw)?;
+        Ok(output.flush()?)
+    }
+
+    fn write_super_block(&self, output: &mut Output<'_>, at: u64, mut raw: RawSuperBlock) -> BaseResult<()> {
+        seal_super_block(&self.sb, &mut raw);
+        output.write(at, raw.as_bytes())
+    }
+}

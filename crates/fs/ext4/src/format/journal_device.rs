@@ -1,0 +1,132 @@
+//! A device that holds nothing but a journal for other volumes: `-O journal_dev`.
+//!
+//! On disk: a super block like that of a volume, with the feature `journal_dev`, and the journal's own in the block
+//! behind it. Source: e2fsprogs `misc/mke2fs.c` `create_journal_dev`; `lib/ext2fs/mkjournal.c`
+//! `ext2fs_get_journal_params`.
+
+use obento_base::wire::{FromZeros, IntoBytes, split};
+use obento_block::BlockDevice;
+use obento_driver::{Contents, FormatError, Formatted};
+
+use super::draft::{Identity, time_halves};
+use super::journal::{FAST_COMMIT_RATIO, JournalSize, MAX_BLOCKS, MIN_BLOCKS, journal_label};
+use super::options::Wishes;
+use super::output::Output;
+use super::usage::Defaults;
+use crate::checksum::Crc;
+use crate::feature::{Compat, Incompat, RoCompat, names};
+use crate::raw::RawSuperBlock;
+use crate::super_block::{MAGIC, PRIMARY_OFFSET};
+
+/// A journal device that is to be made.
+pub(super) struct JournalDevice {
+    raw: RawSuperBlock,
+    block_size: u32,
+    size: JournalSize,
+    lazy: bool,
+}
+
+impl JournalDevice {
+    /// Errors: TooSmall, TooLarge.
+    pub fn new(wishes: &Wishes, identity: &Identity, len: u64) -> Result<Self, FormatError> {
+        let defaults = Defaults::new(wishes.usage.as_deref(), len)?;
+        let block_size = wishes.block_size.unwrap_or(defaults.block_size);
+        let blocks = len.checked_div(block_size.into()).unwrap_or(0);
+        if blocks < MIN_BLOCKS {
+            return Err(FormatError::TooSmall { what: "a journal", len });
+        }
+        let max = MAX_BLOCKS.saturating_mul(block_size.into());
+        if blocks > MAX_BLOCKS {
+            return Err(FormatError::TooLarge { len, max });
+        }
+        let log = if wishes.features.has(Compat::FAST_COMMIT) {
+            let parts = FAST_COMMIT_RATIO.saturating_add(1);
+            blocks.saturating_mul(FAST_COMMIT_RATIO).checked_div(parts).unwrap_or(blocks).max(MIN_BLOCKS)
+        } else {
+            blocks
+        };
+        let size = JournalSize { log, fast_commits: blocks.saturating_sub(log) };
+        let raw = super_block(wishes, identity, block_size, blocks);
+        Ok(Self { raw, block_size, size, lazy: wishes.lazy_journal })
+    }
+
+    /// The block of the volume's super block, behind which the journal's lies.
+    fn label_block(&self) -> u64 {
+        u64::from(self.block_size == 1024)
+    }
+
+    /// What there will be.
+    pub fn describe(&self, fs_type: &'static str, label: &[u8]) -> Formatted {
+        let incompat = Incompat::from_bits_retain(self.raw.s_feature_incompat.get());
+        let ro_compat = RoCompat::from_bits_retain(self.raw.s_feature_ro_compat.get());
+        Formatted {
+            fs_type,
+            label: label.to_vec(),
+            uuid: self.raw.s_uuid,
+            block_size: self.block_size,
+            blocks: self.size.blocks(),
+            journal_blocks: self.size.blocks(),
+            features: names(Compat::empty(), incompat, ro_compat),
+            ..Formatted::default()
+        }
+    }
+
+    /// Writes it, the super block last. Errors: those of the device.
+    pub fn write(&self, device: &dyn BlockDevice, contents: Contents) -> Result<(), FormatError> {
+        let mut output = Output::new(device)?;
+        let block_size = u64::from(self.block_size);
+        let len = self.size.blocks().saturating_mul(block_size);
+        let is_clean = match contents {
+            Contents::Zeros => true,
+            Contents::Unknown => output.punch(0..len)?,
+            Contents::Kept => false,
+        };
+        let journal = self.label_block().saturating_add(1);
+        if !is_clean {
+            let behind = journal.saturating_add(1).saturating_mul(block_size);
+            output.zero(0..if self.lazy { behind } else { len })?;
+        }
+        let first = u32::try_from(journal.saturating_add(1)).unwrap_or(0);
+        let label = journal_label(self.block_size, self.size, 0, first, &self.raw.s_uuid);
+        output.write(journal.saturating_mul(block_size), label.as_bytes())?;
+        output.flush()?;
+        output.write(PRIMARY_OFFSET, self.raw.as_bytes())?;
+        Ok(output.flush()?)
+    }
+}
+
+fn super_block(wishes: &Wishes, identity: &Identity, block_size: u32, blocks: u64) -> RawSuperBlock {
+    let mut raw = RawSuperBlock::new_zeroed();
+    let log = block_size.checked_ilog2().unwrap_or(10).saturating_sub(10);
+    let (low, high) = split(blocks);
+    raw.s_blocks_count_lo.set(low);
+    raw.s_blocks_count_hi.set(high);
+    raw.s_log_block_size.set(log);
+    raw.s_log_cluster_size.set(log);
+    raw.s_first_data_block.set(u32::from(log == 0));
+    let per_group = block_size.saturating_mul(8).min((1 << 16) - 8);
+    raw.s_blocks_per_group.set(per_group);
+    raw.s_clusters_per_group.set(per_group);
+    raw.s_magic.set(MAGIC);
+    raw.s_state.set(1);
+    raw.s_max_mnt_count.set(u16::MAX);
+    raw.s_errors.set(wishes.errors);
+    raw.s_rev_level.set(1);
+    raw.s_first_ino.set(11);
+    raw.s_inode_size.set(256);
+    let (now, _) = time_halves(identity.now);
+    raw.s_wtime.set(now);
+    raw.s_lastcheck.set(now);
+    raw.s_mkfs_time.set(now);
+    raw.s_uuid = identity.uuid;
+    raw.s_volume_name = identity.label;
+    raw.s_feature_incompat.set(Incompat::JOURNAL_DEV.bits());
+    if wishes.features.keeps(RoCompat::METADATA_CSUM) {
+        raw.s_feature_ro_compat.set(RoCompat::METADATA_CSUM.bits());
+        raw.s_checksum_type = 1;
+        let bytes = raw.as_bytes();
+        let sum = Crc::new(!0).add(bytes.get(..bytes.len().saturating_sub(4)).unwrap_or_default()).get();
+        raw.s_checksum.set(sum);
+    }
+    raw
+}

@@ -1,0 +1,263 @@
+//! The map of a new file: from its blocks to those of the volume.
+//!
+//! On disk: an extent tree, or block numbers in up to three levels of indirect blocks.
+//! Blocks of the map are taken where `mke2fs` takes them: indirect ones before the first block that needs them, those of
+//! an extent tree before the first extent.
+//! Source: e2fsprogs `lib/ext2fs/bmap.c`, `fallocate.c`, `extent.c` `extent_node_split`; Linux
+//! `Documentation/filesystems/ext4/ifork.rst`.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use obento_base::wire::{IntoBytes, split};
+use obento_driver::FormatError;
+
+use super::draft::Draft;
+use crate::checksum::{Crc, inode_seed};
+use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex};
+
+/// `EXT_INIT_MAX_LEN`.
+const MAX_EXTENT: u64 = 1 << 15;
+/// `EXT4_EXT_MAGIC`.
+const MAGIC: u16 = 0xf30a;
+/// Entries in an inode.
+const ROOT_ENTRIES: usize = 4;
+/// Block numbers in an inode before the first indirect one.
+const DIRECT: u64 = 12;
+
+/// A file's blocks.
+#[derive(Clone, Debug)]
+pub(super) struct Mapped {
+    pub i_block: [u8; 60],
+    /// The blocks with data, in their order.
+    pub runs: Vec<Range<u64>>,
+    /// All blocks that the file owns, in blocks, whole clusters.
+    pub owned: u64,
+}
+
+/// A piece of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Piece {
+    at: u32,
+    block: u64,
+    len: u16,
+}
+
+impl Draft {
+    /// Takes `len` blocks from `goal` on for inode `ino`, and maps them. Errors: TooSmall.
+    pub fn map_file(&mut self, ino: u32, goal: u64, len: u64) -> Result<Mapped, FormatError> {
+        if self.has_extents() { self.map_by_extents(ino, goal, len) } else { self.map_by_blocks(goal, len) }
+    }
+
+    fn map_by_extents(&mut self, ino: u32, goal: u64, len: u64) -> Result<Mapped, FormatError> {
+        let cluster = u64::from(self.sb.cluster_blocks());
+        let most = MAX_EXTENT.saturating_sub(MAX_EXTENT.checked_rem(cluster).unwrap_or(0));
+        let mut pieces = Vec::new();
+        let (mut at, mut goal) = (0, goal);
+        let mut owned = 0_u64;
+        let mut leaf = None;
+        while at < len {
+            // The inode is full when the next extent comes, before its blocks are taken.
+            if pieces.len() > ROOT_ENTRIES && leaf.is_none() {
+                leaf = Some(self.allocate(node_goal(&pieces))?);
+            }
+            let run = self.space.allocate_run(goal, len.saturating_sub(at).min(most))?;
+            self.note_run(&run);
+            let count = run.end.saturating_sub(run.start);
+            owned = owned.saturating_add(count.checked_next_multiple_of(cluster).unwrap_or(count));
+            pieces.push(Piece {
+                at: u32::try_from(at).unwrap_or(u32::MAX),
+                block: run.start,
+                len: u16::try_from(count).unwrap_or(u16::MAX),
+            });
+            at = at.saturating_add(count);
+            goal = run.end;
+        }
+        let (i_block, nodes) = self.extent_tree(ino, &pieces, leaf)?;
+        let runs = pieces.iter().map(|piece| piece.block..piece.block.saturating_add(piece.len.into()));
+        Ok(Mapped { i_block, runs: runs.collect(), owned: owned.saturating_add(nodes) })
+    }
+
+    /// The bitmaps of the groups of a run have to be written.
+    fn note_run(&mut self, run: &Range<u64>) {
+        let last = run.end.saturating_sub(1);
+        let step = u64::from(self.sb.blocks_per_group.max(1));
+        let mut at = run.start;
+        while at < last {
+            self.note_written(at);
+            at = at.saturating_add(step).min(last);
+        }
+        self.note_written(last);
+    }
+
+    /// The root of an extent tree over `pieces`, and how many blocks its other nodes own; `leaf` was taken for the first
+    /// of them.
+    fn extent_tree(
+        &mut self,
+        ino: u32,
+        pieces: &[Piece],
+        mut leaf: Option<u64>,
+    ) -> Result<([u8; 60], u64), FormatError> {
+        let seed = inode_seed(self.sb.checksum_seed, ino, 0);
+        let room = crate::map::room_in_block(self.sb.block_size);
+        let goal = node_goal(pieces);
+        let mut owned = 0_u64;
+        let mut entries: Vec<(u32, [u8; 12])> =
+            pieces.iter().map(|piece| (piece.at, leaf_entry(piece))).collect();
+        let mut depth = 0_u16;
+        while entries.len() > ROOT_ENTRIES {
+            let mut above = Vec::new();
+            for chunk in entries.chunks(room.max(1)) {
+                let block = match leaf.take() {
+                    Some(block) => block,
+                    None => self.allocate(goal)?,
+                };
+                owned = owned.saturating_add(self.sb.cluster_blocks().into());
+                let mut bytes = self.zeroed()?;
+                write_node(&mut bytes, depth, room, chunk);
+                if self.sb.has_metadata_csum() {
+                    seal_node(&mut bytes, room, seed);
+                }
+                self.blocks.insert(block, bytes);
+                let start = chunk.first().map_or(0, |(at, _)| *at);
+                above.push((start, index_entry(start, block)));
+            }
+            entries = above;
+            depth = depth.saturating_add(1);
+        }
+        let mut root = [0; 60];
+        write_node(&mut root, depth, ROOT_ENTRIES, &entries);
+        Ok((root, owned))
+    }
+
+    fn map_by_blocks(&mut self, goal: u64, len: u64) -> Result<Mapped, FormatError> {
+        let mut map = BlockMap { draft: self, goal, owned: 0, runs: Vec::new() };
+        let mut numbers = Vec::new();
+        for _ in 0..len.min(DIRECT) {
+            numbers.push(map.data()?);
+        }
+        numbers.resize(12, 0);
+        let mut left = len.saturating_sub(DIRECT);
+        for level in 0..3 {
+            numbers.push(map.tree(level, &mut left)?);
+        }
+        let mut i_block = [0; 60];
+        i_block
+            .chunks_exact_mut(4)
+            .zip(numbers)
+            .for_each(|(to, number)| to.copy_from_slice(&number.to_le_bytes()));
+        let (owned, runs) = (map.owned, map.runs);
+        Ok(Mapped { i_block, runs, owned })
+    }
+}
+
+/// A map of block numbers that grows from its start.
+struct BlockMap<'a> {
+    draft: &'a mut Draft,
+    goal: u64,
+    owned: u64,
+    runs: Vec<Range<u64>>,
+}
+
+impl BlockMap<'_> {
+    fn take(&mut self) -> Result<u32, FormatError> {
+        let block = self.draft.allocate(self.goal)?;
+        self.goal = block;
+        self.owned = self.owned.saturating_add(1);
+        let len = block.saturating_mul(self.draft.sb.block_size.into());
+        u32::try_from(block).map_err(|_| FormatError::TooLarge { len, max: u32::MAX.into() })
+    }
+
+    fn data(&mut self) -> Result<u32, FormatError> {
+        let number = self.take()?;
+        let block = u64::from(number);
+        match self.runs.last_mut() {
+            Some(run) if run.end == block => run.end = block.saturating_add(1),
+            _ => self.runs.push(block..block.saturating_add(1)),
+        }
+        Ok(number)
+    }
+
+    /// An indirect block with `level` levels of such below it, and what it maps of the `left` blocks; 0 for none.
+    fn tree(&mut self, level: u32, left: &mut u64) -> Result<u32, FormatError> {
+        if *left == 0 {
+            return Ok(0);
+        }
+        let own = self.take()?;
+        let mut bytes = self.draft.zeroed()?;
+        for entry in bytes.chunks_exact_mut(4) {
+            if *left == 0 {
+                break;
+            }
+            let number = match level.checked_sub(1) {
+                Some(below) => self.tree(below, left)?,
+                None => {
+                    *left = left.saturating_sub(1);
+                    self.data()?
+                }
+            };
+            entry.copy_from_slice(&number.to_le_bytes());
+        }
+        self.draft.blocks.insert(own.into(), bytes);
+        Ok(own)
+    }
+}
+
+/// Where nodes of the tree should lie: before the first extent.
+fn node_goal(pieces: &[Piece]) -> u64 {
+    pieces.first().map_or(0, |piece| piece.block.saturating_sub(1))
+}
+
+fn high_16(block: u64) -> (u32, u16) {
+    let (low, high) = split(block);
+    (low, u16::try_from(high).unwrap_or(u16::MAX))
+}
+
+fn leaf_entry(piece: &Piece) -> [u8; 12] {
+    let (low, high) = high_16(piece.block);
+    let raw = RawExtent {
+        ee_block: piece.at.into(),
+        ee_len: piece.len.into(),
+        ee_start_hi: high.into(),
+        ee_start_lo: low.into(),
+    };
+    bytes_of(raw.as_bytes())
+}
+
+fn index_entry(start: u32, block: u64) -> [u8; 12] {
+    let (low, high) = high_16(block);
+    let raw = RawExtentIndex {
+        ei_block: start.into(),
+        ei_leaf_lo: low.into(),
+        ei_leaf_hi: high.into(),
+        ei_unused: 0.into(),
+    };
+    bytes_of(raw.as_bytes())
+}
+
+fn bytes_of(bytes: &[u8]) -> [u8; 12] {
+    bytes.first_chunk().copied().unwrap_or_default()
+}
+
+fn write_node(bytes: &mut [u8], depth: u16, room: usize, entries: &[(u32, [u8; 12])]) {
+    let narrow = |len: usize| u16::try_from(len).unwrap_or(u16::MAX);
+    let header = RawExtentHeader {
+        eh_magic: MAGIC.into(),
+        eh_entries: narrow(entries.len()).into(),
+        eh_max: narrow(room).into(),
+        eh_depth: depth.into(),
+        eh_generation: 0.into(),
+    };
+    let all = header.as_bytes().iter().chain(entries.iter().flat_map(|(_, entry)| entry));
+    bytes.iter_mut().zip(all).for_each(|(to, from)| *to = *from);
+}
+
+/// Puts the checksum of a node that fills a block behind the room for its entries.
+fn seal_node(bytes: &mut [u8], room: usize, seed: u32) {
+    let tail = room.saturating_add(1).saturating_mul(12);
+    if let Some((covered, rest)) = bytes.split_at_mut_checked(tail)
+        && let Some(field) = rest.first_chunk_mut()
+    {
+        *field = Crc::new(seed).add(covered).get().to_le_bytes();
+    }
+}

@@ -1,0 +1,184 @@
+//! Making volumes: what `mke2fs` of e2fsprogs 1.47.0 makes of the same options, block for block.
+//!
+//! A volume is first drafted in memory ([`draft`]) and then written ([`emit`]): a draft holds the groups and the few
+//! blocks that are not zero, so that neither memory nor writes grow with the volume's data.
+//!
+//! Steps, in the order of `mke2fs`, because each takes the first free blocks that it finds: shape ([`geometry`]),
+//! bitmaps and inode tables ([`tables`]), directories ([`root`]), reserved inodes ([`inodes`]), room for growing
+//! ([`resize_inode`]), journal ([`journal`]), multiple mount protection and orphan file ([`orphan_file`]).
+//!
+//! `docs/formats/ext4.md` tells what is made and what is refused.
+
+mod draft;
+mod emit;
+mod features;
+mod geometry;
+mod inodes;
+mod journal;
+mod journal_device;
+mod mapping;
+mod number;
+mod options;
+mod orphan_file;
+mod output;
+mod resize_inode;
+mod root;
+mod space;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod usage;
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use obento_block::BlockDevice;
+use obento_driver::{Fact, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting};
+
+use crate::Ext4Driver;
+use crate::feature::{Incompat, names};
+use draft::{Draft, Identity};
+use geometry::Geometry;
+use journal_device::JournalDevice;
+use options::Wishes;
+
+const TYPES: &[&str] = &["ext4", "ext3", "ext2"];
+/// Linux mounts blocks of more than a page only where it is told that it can.
+const PAGE: u32 = 4096;
+
+impl Format for Ext4Driver {
+    fn types(&self) -> &'static [&'static str] {
+        TYPES
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        options::SETTINGS
+    }
+
+    fn plan(&self, device_len: u64, options: &FormatOptions) -> Result<Formatted, FormatError> {
+        Plan::new(device_len, options).map(|plan| plan.formatted)
+    }
+
+    fn format(&self, device: &dyn BlockDevice, options: &FormatOptions) -> Result<Formatted, FormatError> {
+        let Plan { made, wishes, formatted } = Plan::new(device.len(), options)?;
+        let journal = options.journal.as_deref();
+        let contents = if wishes.is_zeroed { obento_driver::Contents::Zeros } else { options.contents };
+        match made {
+            Made::Volume(mut draft) => draft.write(device, contents, journal, wishes.lazy_inode_tables)?,
+            Made::Journal(made) => made.write(device, contents)?,
+        }
+        Ok(formatted)
+    }
+}
+
+/// What is going to be made.
+enum Made {
+    Volume(alloc::boxed::Box<Draft>),
+    Journal(alloc::boxed::Box<JournalDevice>),
+}
+
+/// All that is decided before anything is written.
+struct Plan {
+    made: Made,
+    wishes: Wishes,
+    formatted: Formatted,
+}
+
+impl Plan {
+    fn new(device_len: u64, options: &FormatOptions) -> Result<Self, FormatError> {
+        let mut wishes = Wishes::new(options)?;
+        let mut notices = Vec::new();
+        let identity = identity(options, &wishes, &mut notices);
+        let len = options.len.unwrap_or(device_len);
+        if len > device_len {
+            return Err(FormatError::PastDevice { len, device_len });
+        }
+        let fs_type = TYPES.iter().find(|name| **name == options.fs_type).copied().unwrap_or_default();
+        if wishes.features.needs(Incompat::JOURNAL_DEV) {
+            let device = JournalDevice::new(&wishes, &identity, len)?;
+            let formatted = device.describe(fs_type, &options.label);
+            return Ok(Self { made: Made::Journal(device.into()), wishes, formatted });
+        }
+        wishes.settle(options)?;
+        let geometry = Geometry::new(&wishes, len, options.len.is_none(), &mut notices)?;
+        let mut draft = Draft::new(&geometry, &wishes, &identity)?;
+        let journal_blocks = draft.fill(&wishes, options.journal.as_deref(), &mut notices)?;
+        if geometry.block_size > PAGE {
+            notices.push(FormatNotice::LargeBlocks(geometry.block_size));
+        }
+        if geometry.inode_size == 128 {
+            notices.push(FormatNotice::ShortInodes(geometry.inode_size));
+        }
+        let formatted = describe(&draft, fs_type, journal_blocks, notices);
+        Ok(Self { made: Made::Volume(draft.into()), wishes, formatted })
+    }
+}
+
+impl Draft {
+    /// Puts into an empty volume what every volume has. Answers how many blocks the journal has.
+    fn fill(
+        &mut self,
+        wishes: &Wishes,
+        journal: Option<&dyn BlockDevice>,
+        notices: &mut Vec<FormatNotice>,
+    ) -> Result<u64, FormatError> {
+        self.allocate_tables(wishes.packed)?;
+        self.space.by_clusters(self.sb.cluster_blocks().into());
+        let tables = self.taken_clusters();
+        self.make_directories(wishes.root_owner)?;
+        self.reserve_inodes()?;
+        self.make_resize_inode()?;
+        let journal = self.make_journal(wishes, journal, notices)?;
+        self.make_mmp_block()?;
+        self.make_orphan_file(wishes)?;
+        // What the format itself takes, as Linux counts it for `statfs`.
+        let overhead = tables
+            .saturating_add(journal.div_ceil(u64::from(self.sb.cluster_blocks()).max(1)))
+            .saturating_add(self.sb.first_data_block.into());
+        self.sb.raw.s_overhead_clusters.set(u32::try_from(overhead).unwrap_or(0));
+        self.count_free();
+        Ok(journal)
+    }
+}
+
+/// UUID, seeds, label and time; what is not given is random.
+fn identity(options: &FormatOptions, wishes: &Wishes, notices: &mut Vec<FormatNotice>) -> Identity {
+    let mut label = [0; 16];
+    label.iter_mut().zip(&options.label).for_each(|(to, from)| *to = *from);
+    if options.label.len() > label.len() {
+        notices.push(FormatNotice::LabelCut(label.to_vec()));
+    }
+    let uuid = options.uuid.unwrap_or_else(|| options.random.uuid());
+    let hash_seed = wishes.hash_seed.unwrap_or_else(|| options.random.uuid());
+    Identity { uuid, hash_seed, label, now: options.clock.now() }
+}
+
+fn describe(
+    draft: &Draft,
+    fs_type: &'static str,
+    journal_blocks: u64,
+    notices: Vec<FormatNotice>,
+) -> Formatted {
+    let sb = &draft.sb;
+    let fact = |name, value| Fact { name, value };
+    Formatted {
+        fs_type,
+        label: sb.label().to_vec(),
+        uuid: sb.raw.s_uuid,
+        block_size: sb.block_size,
+        blocks: sb.blocks_count,
+        inodes: sb.inodes_count.into(),
+        reserved: sb.reserved_blocks(),
+        journal_blocks,
+        backups: draft.copies().into_iter().map(|group| sb.group_start(group).0).collect(),
+        features: names(sb.compat, sb.incompat, sb.ro_compat),
+        notices,
+        facts: Vec::from([
+            fact("groups", format!("{}", sb.groups)),
+            fact("blocks per group", format!("{}", sb.blocks_per_group)),
+            fact("inodes per group", format!("{}", sb.inodes_per_group)),
+            fact("inode size", format!("{}", sb.inode_size)),
+            fact("cluster size", format!("{}", sb.block_size.saturating_mul(sb.cluster_blocks()))),
+        ]),
+    }
+}

@@ -1,0 +1,106 @@
+//! The inode that owns the blocks kept for more descriptors, so that the volume can grow while it is mounted.
+//!
+//! On disk: a doubly indirect block names the kept blocks behind the primary descriptors; each of these is used as an
+//! indirect block and names those at the same place behind the copies.
+//! Source: e2fsprogs `lib/ext2fs/res_gdt.c`; Linux `fs/ext4/resize.c` `verify_reserved_gdb`.
+
+use alloc::vec::Vec;
+
+use obento_base::wire::{IntoBytes, le, to_usize};
+use obento_driver::FormatError;
+
+use super::draft::Draft;
+use super::inodes::{NewInode, PRIVATE_FILE, RESIZE_INO};
+use crate::feature::Compat;
+use crate::inode::InodeFlags;
+
+/// Where the doubly indirect block is named in `i_block`.
+const DOUBLY: usize = 13;
+
+impl Draft {
+    /// Makes the inode, if the volume is to have it. Errors: TooSmall.
+    pub fn make_resize_inode(&mut self) -> Result<(), FormatError> {
+        let kept = u64::from(self.sb.raw.s_reserved_gdt_blocks.get());
+        if !self.sb.compat.contains(Compat::RESIZE_INODE) {
+            return Ok(());
+        }
+        if self.resize_inode_size() > u32::MAX.into() {
+            self.set_large_file();
+        }
+        let copies = self.copies();
+        let per_block = u64::from(self.sb.block_size / 4);
+        let first = u64::from(self.sb.desc_blocks());
+        let goal = u64::from(self.sb.first_data_block)
+            .saturating_add(2)
+            .saturating_add(first)
+            .saturating_add(kept)
+            .saturating_add(self.sb.inode_table_blocks().into());
+        let own = self.allocate(goal)?;
+        let mut numbers = self.zeroed()?;
+        for at in first..first.saturating_add(kept) {
+            let place = to_usize(at.checked_rem(per_block).unwrap_or(0).saturating_mul(4));
+            let number = u32::try_from(self.kept_block(at)).unwrap_or(0);
+            if let Some(entry) = numbers.get_mut(place..place.saturating_add(4)) {
+                entry.copy_from_slice(&number.to_le_bytes());
+            }
+        }
+        self.blocks.insert(own, numbers);
+        let each = u64::try_from(copies.len()).unwrap_or(0).saturating_add(1);
+        let blocks = kept.saturating_mul(each).saturating_add(1);
+        let mut i_block = [0; 60];
+        if let Some(entry) = i_block.chunks_exact_mut(4).nth(DOUBLY) {
+            entry.copy_from_slice(&u32::try_from(own).unwrap_or(0).to_le_bytes());
+        }
+        self.add_inode(&NewInode {
+            ino: RESIZE_INO,
+            mode: PRIVATE_FILE,
+            owner: (0, 0),
+            links: 1,
+            size: self.resize_inode_size(),
+            blocks: blocks.saturating_mul(self.sb.cluster_blocks().into()),
+            flags: InodeFlags::empty(),
+            i_block,
+        })
+    }
+
+    /// As much as direct, indirect and doubly indirect blocks map.
+    fn resize_inode_size(&self) -> u64 {
+        let per_block = u64::from(self.sb.block_size / 4);
+        let blocks = per_block.saturating_mul(per_block).saturating_add(per_block).saturating_add(12);
+        blocks.saturating_mul(self.sb.block_size.into())
+    }
+
+    /// The groups with copies but the first.
+    pub fn copies(&self) -> Vec<u32> {
+        (1..self.sb.groups).filter(|&group| self.sb.has_copy(group)).collect()
+    }
+
+    /// Descriptor block `at` of those that are there and are kept.
+    fn kept_block(&self, at: u64) -> u64 {
+        self.sb.desc_block(0, 0).0.saturating_add(at)
+    }
+
+    /// Hands each kept block that is an indirect block, and what it names, to `write`.
+    pub fn each_kept_block(
+        &self,
+        mut write: impl FnMut(u64, &[u8]) -> Result<(), FormatError>,
+    ) -> Result<(), FormatError> {
+        if !self.sb.compat.contains(Compat::RESIZE_INODE) {
+            return Ok(());
+        }
+        let copies = self.copies();
+        let first = u64::from(self.sb.desc_blocks());
+        let kept = u64::from(self.sb.raw.s_reserved_gdt_blocks.get());
+        let mut names: Vec<le::U32> = Vec::new();
+        for at in first..first.saturating_add(kept) {
+            let number = self.kept_block(at);
+            names.clear();
+            names.extend(copies.iter().map(|&group| {
+                let shift = u64::from(group).saturating_mul(self.sb.blocks_per_group.into());
+                le::U32::new(u32::try_from(number.saturating_add(shift)).unwrap_or(0))
+            }));
+            write(number, names.as_bytes())?;
+        }
+        Ok(())
+    }
+}

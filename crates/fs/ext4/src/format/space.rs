@@ -1,0 +1,179 @@
+//! Which blocks are taken, as runs: a new volume has few of them however large it is.
+//!
+//! Invariant: runs neither overlap nor touch, and lie between the first data block and the end of the volume.
+//! Source: e2fsprogs `lib/ext2fs/alloc.c` `ext2fs_get_free_blocks2`, `ext2fs_new_block3`, `ext2fs_new_range`.
+
+use alloc::collections::BTreeMap;
+use core::ops::Range;
+
+use obento_driver::FormatError;
+
+/// The blocks of a volume that is being made.
+#[derive(Clone, Debug)]
+pub(super) struct Space {
+    /// Start and end of each run.
+    taken: BTreeMap<u64, u64>,
+    blocks: Range<u64>,
+    /// Blocks a cluster, from when on blocks are taken by clusters.
+    cluster: u64,
+}
+
+impl Space {
+    /// `blocks` are those of the volume, all free.
+    pub fn new(blocks: Range<u64>) -> Self {
+        Self { taken: BTreeMap::new(), blocks, cluster: 1 }
+    }
+
+    /// Takes blocks; some may be taken already.
+    pub fn take(&mut self, run: Range<u64>) {
+        let mut start = run.start.max(self.blocks.start);
+        let mut end = run.end.min(self.blocks.end);
+        if start >= end {
+            return;
+        }
+        // The run before that reaches here, and all that begin inside or right behind.
+        if let Some((&before, &reach)) = self.taken.range(..=start).next_back()
+            && reach >= start
+        {
+            start = before;
+            end = end.max(reach);
+        }
+        while let Some((&next, &reach)) = self.taken.range(start..=end).next() {
+            end = end.max(reach);
+            self.taken.remove(&next);
+        }
+        self.taken.insert(start, end);
+    }
+
+    /// From now on whole clusters of `cluster` blocks are taken, and those of which a part is.
+    pub fn by_clusters(&mut self, cluster: u64) {
+        self.cluster = cluster.max(1);
+        let runs = core::mem::take(&mut self.taken);
+        for (start, end) in runs {
+            let rest = start.checked_rem(self.cluster).unwrap_or(0);
+            let end = end.checked_next_multiple_of(self.cluster).unwrap_or(end);
+            self.take(start.saturating_sub(rest)..end);
+        }
+    }
+
+    /// The first of `len` free blocks in a row at or after `from`, of those before `to`.
+    fn first_free(&self, from: u64, to: u64, len: u64) -> Option<u64> {
+        let mut at = from.max(self.blocks.start);
+        if let Some((_, &end)) = self.taken.range(..=at).next_back() {
+            at = at.max(end);
+        }
+        loop {
+            let end = at.checked_add(len).filter(|&end| end <= self.blocks.end && at < to)?;
+            match self.taken.range(at..end).next() {
+                Some((_, &reach)) => at = reach,
+                None => return Some(at),
+            }
+        }
+    }
+
+    /// `len` free blocks whose first is at or after `start` and before `finish`; where those are in the other order, from
+    /// `start` to the end and then from the beginning, as `ext2fs_get_free_blocks2` has it.
+    pub fn find(&self, start: u64, finish: u64, len: u64) -> Option<u64> {
+        let len = len.max(1);
+        let finish = if finish == 0 { start } else { finish };
+        if finish > start {
+            return self.first_free(start, finish, len);
+        }
+        let wrapped = || self.first_free(self.blocks.start, finish, len);
+        self.first_free(start, self.blocks.end, len).or_else(wrapped)
+    }
+
+    /// Takes the first free block, or cluster, at or after `goal`, else the first of all. Errors: TooSmall.
+    pub fn allocate(&mut self, goal: u64) -> Result<u64, FormatError> {
+        let goal = if goal >= self.blocks.end { 0 } else { goal };
+        let aligned = goal.saturating_sub(goal.checked_rem(self.cluster).unwrap_or(0));
+        let end = self.blocks.end;
+        let found = self.first_free(aligned, end, 1).or_else(|| self.first_free(0, end, 1));
+        let block = found.ok_or_else(|| self.full())?;
+        self.take(block..block.saturating_add(self.cluster));
+        Ok(block)
+    }
+
+    /// Takes up to `len` blocks in a row, whole clusters, at or after `goal`, else from the beginning. Errors: TooSmall.
+    pub fn allocate_run(&mut self, goal: u64, len: u64) -> Result<Range<u64>, FormatError> {
+        let start = self.allocate(goal)?;
+        let limit = start.saturating_add(len).checked_next_multiple_of(self.cluster).unwrap_or(start);
+        let first = start.saturating_add(self.cluster);
+        let end = self.taken.range(first..limit.max(first)).next().map_or(limit, |(&next, _)| next);
+        let end = end.min(self.blocks.end).max(first.min(self.blocks.end));
+        self.take(start..end);
+        Ok(start..end.min(start.saturating_add(len)))
+    }
+
+    fn full(&self) -> FormatError {
+        FormatError::TooSmall { what: "what has to be on it", len: self.blocks.end }
+    }
+
+    /// The runs of `range` that are taken.
+    pub fn taken_in(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        let before = self.taken.range(..range.start).next_back().filter(|&(_, &end)| end > range.start);
+        let (from, to) = (range.start, range.end.max(range.start));
+        let inside = self.taken.range(from..to);
+        before.into_iter().chain(inside).map(move |(&start, &end)| start.max(from)..end.min(to))
+    }
+
+    /// How many blocks of `range` are taken.
+    pub fn count_in(&self, range: Range<u64>) -> u64 {
+        let lens = self.taken_in(range).map(|run| run.end.saturating_sub(run.start));
+        lens.fold(0, u64::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn runs(space: &Space) -> Vec<Range<u64>> {
+        space.taken_in(0..u64::MAX).collect()
+    }
+
+    #[test]
+    fn runs_that_touch_or_overlap_become_one() {
+        let mut space = Space::new(1..100);
+        for run in [10..12, 20..25, 12..15, 0..2, 30..40, 22..33, 99..200, 50..50] {
+            space.take(run);
+        }
+        assert_eq!(runs(&space), [1..2, 10..15, 20..40, 99..100]);
+        assert_eq!(space.count_in(12..31), 3 + 11);
+        assert_eq!(space.taken_in(38..60).last(), Some(38..40));
+    }
+
+    #[test]
+    fn free_runs_are_found_from_a_goal_on_and_within_bounds() {
+        let mut space = Space::new(1..100);
+        space.take(1..10);
+        space.take(20..30);
+        assert_eq!(space.find(5, 90, 3), Some(10));
+        assert_eq!(space.find(5, 90, 11), Some(30));
+        assert_eq!(space.find(12, 20, 9), None);
+        assert_eq!(space.find(95, 50, 6), Some(10), "wraps");
+        assert_eq!((space.allocate(25), space.allocate(0), space.allocate(1000)), (Ok(30), Ok(10), Ok(11)));
+        assert_eq!(space.allocate_run(12, 100), Ok(12..20));
+        assert_eq!(space.allocate_run(90, 100), Ok(90..100));
+        assert_eq!(space.allocate_run(95, 5), Ok(31..36));
+    }
+
+    #[test]
+    fn clusters_are_taken_whole() {
+        let mut space = Space::new(0..64);
+        space.take(1..6);
+        space.by_clusters(4);
+        assert_eq!(space.taken_in(0..64).last(), Some(0..8));
+        assert_eq!(space.allocate(3), Ok(8));
+        assert_eq!(space.allocate_run(14, 5), Ok(12..17));
+        assert_eq!(space.taken_in(0..64).last(), Some(0..20));
+    }
+
+    #[test]
+    fn a_full_volume_gives_nothing() {
+        let mut space = Space::new(0..4);
+        space.take(0..4);
+        assert!(space.allocate(0).is_err() && space.find(0, 4, 1).is_none());
+    }
+}

@@ -1,0 +1,187 @@
+//! Where the bitmaps and inode tables of the groups lie: with `flex_bg` together at the start of each flex group.
+//!
+//! Source: e2fsprogs `lib/ext2fs/alloc_tables.c` (`flexbg_offset`, `ext2fs_allocate_group_table`); `misc/mke2fs.c`
+//! `packed_allocate_tables`.
+
+use obento_base::wire::to_usize;
+use obento_driver::FormatError;
+
+use super::draft::Draft;
+use crate::feature::Incompat;
+use crate::group::GroupDescriptor;
+use crate::unit::VolBlock;
+
+/// A part of a group's metadata.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    BlockBitmap,
+    InodeBitmap,
+    InodeTable,
+}
+
+impl Part {
+    const ALL: [Self; 3] = [Self::BlockBitmap, Self::InodeBitmap, Self::InodeTable];
+
+    fn of(self, group: &GroupDescriptor) -> u64 {
+        match self {
+            Self::BlockBitmap => group.block_bitmap.0,
+            Self::InodeBitmap => group.inode_bitmap.0,
+            Self::InodeTable => group.inode_table.0,
+        }
+    }
+
+    fn set(self, group: &mut GroupDescriptor, block: u64) {
+        match self {
+            Self::BlockBitmap => group.block_bitmap = VolBlock(block),
+            Self::InodeBitmap => group.inode_bitmap = VolBlock(block),
+            Self::InodeTable => group.inode_table = VolBlock(block),
+        }
+    }
+}
+
+impl Draft {
+    /// Places the bitmaps and inode tables of all groups; all at the front of the volume if `packed`. Errors: TooSmall.
+    pub fn allocate_tables(&mut self, packed: bool) -> Result<(), FormatError> {
+        if packed && self.sb.incompat.contains(Incompat::FLEX_BG) {
+            return self.pack_tables();
+        }
+        let flex = match self.sb.raw.s_log_groups_per_flex {
+            0 => None,
+            log if self.sb.incompat.contains(Incompat::FLEX_BG) => 1_u32.checked_shl(log.into()),
+            _ => None,
+        };
+        (0..self.sb.groups).try_for_each(|group| match flex {
+            Some(size) => self.allocate_in_flex_group(group, size),
+            None => self.allocate_in_group(group),
+        })
+    }
+
+    fn part_len(&self, part: Part) -> u64 {
+        match part {
+            Part::InodeTable => self.sb.inode_table_blocks().into(),
+            Part::BlockBitmap | Part::InodeBitmap => 1,
+        }
+    }
+
+    fn too_small(&self) -> FormatError {
+        FormatError::TooSmall { what: "its inode tables", len: self.sb.volume_len() }
+    }
+
+    /// The last block of `group`.
+    fn last_block(&self, group: u32) -> u64 {
+        let end = self.sb.group_start(group).0.saturating_add(self.sb.blocks_per_group.into());
+        end.min(self.sb.blocks_count).saturating_sub(1)
+    }
+
+    fn place(&mut self, group: u32, part: Part, block: u64) {
+        self.space.take(block..block.saturating_add(self.part_len(part)));
+        if let Some(descriptor) = self.groups.get_mut(to_usize(group.into())) {
+            part.set(descriptor, block);
+        }
+    }
+
+    fn placed(&self, group: u32, part: Part) -> u64 {
+        self.groups.get(to_usize(group.into())).map_or(0, |group| part.of(group))
+    }
+
+    /// Without flex groups: in the group itself, the bitmaps moved by the stride of a RAID.
+    fn allocate_in_group(&mut self, group: u32) -> Result<(), FormatError> {
+        let (first, last) = (self.sb.group_start(group).0, self.last_block(group));
+        let stride = u64::from(self.sb.raw.s_raid_stride.get());
+        let mut start = first;
+        if stride > 0 {
+            let free = self.space.find(first, last, 1).ok_or_else(|| self.too_small())?;
+            start = free.saturating_add(self.sb.inode_table_blocks().into());
+            let room = last.saturating_sub(start).saturating_add(1);
+            let shift = stride.saturating_mul(group.into()).checked_rem(room).unwrap_or(0);
+            start = start.saturating_add(shift);
+            if start >= last {
+                start = first;
+            }
+        }
+        for part in Part::ALL {
+            let from = if part == Part::InodeTable { first } else { start };
+            let len = self.part_len(part);
+            let found = self.space.find(from, last, len).or_else(|| self.space.find(first, last, len));
+            let block = found.ok_or_else(|| self.too_small())?;
+            self.place(group, part, block);
+        }
+        Ok(())
+    }
+
+    fn allocate_in_flex_group(&mut self, group: u32, flex: u32) -> Result<(), FormatError> {
+        let inside = group.checked_rem(flex).unwrap_or(0);
+        let last_group = (group | flex.saturating_sub(1)).min(self.sb.groups.saturating_sub(1));
+        let left = u64::from(last_group.saturating_sub(group)).saturating_add(1);
+        // Room for a whole flex group, but in the last one, whose tables stay together unless it has one group only.
+        let behind = match last_group.checked_rem(flex).unwrap_or(0) {
+            0 => flex,
+            _ if last_group == self.sb.groups.saturating_sub(1) => {
+                last_group.saturating_sub(group).saturating_add(1)
+            }
+            _ => flex,
+        };
+        let last = self.last_block(last_group);
+        let mut before = None;
+        for part in Part::ALL {
+            let len = self.part_len(part);
+            // Right behind that of the group before; in the first group, where room for the others is left.
+            let goal = match before {
+                _ if inside > 0 => self.placed(group.saturating_sub(1), part).saturating_add(len),
+                Some(before) => self.placed(group, before).saturating_add(behind.into()),
+                None => 0,
+            };
+            let first = self.sb.group_start(group.saturating_sub(inside)).0;
+            let start = self.flex_start(first, last, goal, left, len);
+            let found = self.space.find(start, last, len);
+            let found = found.or_else(|| self.space.find(self.sb.group_start(group).0, last, len));
+            let block = found.ok_or_else(|| self.too_small())?;
+            self.place(group, part, block);
+            self.note_table(block, len);
+            before = Some(part);
+        }
+        Ok(())
+    }
+
+    /// Where to look for a part of a group: `flexbg_offset`.
+    fn flex_start(&self, first: u64, last: u64, goal: u64, left: u64, len: u64) -> u64 {
+        let size = left.saturating_mul(len).min(u64::from(self.sb.blocks_per_group) / 4);
+        if goal > 0
+            && goal < self.sb.blocks_count
+            && let Some(found) = self.space.find(goal, goal.saturating_add(size), len)
+        {
+            return found;
+        }
+        let all = self.space.find(first, last, size);
+        let one = || self.space.find(first, last, len);
+        all.or_else(one).or_else(|| self.space.find(0, last, len)).unwrap_or(0)
+    }
+
+    /// The groups in which a table lies have to have their bitmaps written.
+    fn note_table(&mut self, block: u64, len: u64) {
+        let per_group = u64::from(self.sb.blocks_per_group);
+        let last = block.saturating_add(len.saturating_sub(1));
+        let mut at = block;
+        while at < last {
+            self.note_written(at);
+            at = at.saturating_add(per_group).min(last);
+        }
+        self.note_written(last);
+    }
+
+    /// Bitmaps of blocks, bitmaps of inodes, inode tables: each kind for all groups, one behind the other.
+    fn pack_tables(&mut self) -> Result<(), FormatError> {
+        let mut goal = 0;
+        for part in Part::ALL {
+            let len = self.part_len(part);
+            for group in 0..self.sb.groups {
+                let end = self.sb.blocks_count.saturating_sub(1);
+                let found = self.space.find(goal, end, len);
+                goal = found.ok_or_else(|| self.too_small())?;
+                self.place(group, part, goal);
+                self.note_table(goal, len);
+            }
+        }
+        Ok(())
+    }
+}
