@@ -61,6 +61,9 @@ impl Geometry {
         let block_size = wishes.block_size.unwrap_or(defaults.block_size);
         let mut features = wishes.features;
         let blocks = len.checked_div(block_size.into()).unwrap_or(0);
+        if blocks == 0 {
+            return Err(FormatError::TooSmall { what: "a volume", len });
+        }
         check_blocks(&mut features, block_size, blocks)?;
         features.check()?;
         let sizes = Sizes::new(wishes, &features, block_size, defaults)?;
