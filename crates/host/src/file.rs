@@ -131,6 +131,37 @@ impl FileDevice {
         Self::from_file(File::from(file), path)
     }
 
+    /// Makes a new image of `len` zeros, locked for change, and opens it. Errors: System, also if there is something by
+    /// this name already; then nothing was made.
+    pub fn create(path: &Path, len: u64) -> Result<Self, HostError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o666))
+            .map_err(|errno| HostError::system("create", path, errno))?;
+        let made = Self::from_file(File::from(file), path).and_then(|mut this| {
+            this.resize(len)?;
+            this.notices = lock::claim(&*this.file, path, this.id, Purpose::Change)?;
+            Ok(this)
+        });
+        if made.is_err() {
+            // What is told is why it could not be made; that it could not be removed would hide that.
+            let _ = rustix::fs::unlink(path);
+        }
+        made
+    }
+
+    /// Makes an image file longer or shorter; what is added reads as zeros. Errors: System.
+    pub fn resize(&mut self, len: u64) -> Result<(), HostError> {
+        let failed = |errno| HostError::system("resize", &self.path, errno);
+        rustix::fs::ftruncate(&*self.file, len).map_err(failed)?;
+        self.len = len;
+        Ok(())
+    }
+
+    /// Whether it is a block device, whose length nobody can change.
+    pub fn is_block_device(&self) -> bool {
+        self.id.ino == 0
+    }
+
     /// Takes over an open file. `path` is for messages. Errors: NotAnImage; System.
     pub fn from_file(file: File, path: &Path) -> Result<Self, HostError> {
         let failed = |errno| HostError::system("examine", path, errno);

@@ -32,6 +32,7 @@ mod data;
 mod diff;
 mod export;
 pub mod fs;
+mod ground;
 mod image;
 pub mod partition;
 mod registry;
@@ -51,11 +52,12 @@ pub use obento_block::{BlockDevice, MemDevice};
 /// The contract between drivers and the layers above, for drivers of an application's own.
 pub use obento_driver as driver;
 pub use obento_driver::{
-    Access, Cookie, DataMode, DirEntry, Driver, Extent, Fact, Field, FieldValue, FileSystem, Inspect,
-    Journalling, Limits, NewNode, Notice, Probe, Record, RenameFlags, Replay, SetAttr, Size, Span, StatFs,
-    Target, TimeChange, VolumeInfo, XattrMode,
+    Access, Contents, Cookie, DataMode, DirEntry, Driver, Extent, Fact, Field, FieldValue, FileSystem,
+    Format, FormatError, FormatNotice, FormatOptions, Formatted, Inspect, Journalling, Limits, NewNode,
+    Notice, Probe, Record, RenameFlags, Replay, SetAttr, Size, Span, StatFs, Target, TimeChange, VolumeInfo,
+    XattrMode,
 };
-pub use obento_env::{Clock, FixedClock, SystemClock};
+pub use obento_env::{Clock, FixedClock, FixedRandom, Random, SystemClock, SystemRandom};
 pub use obento_host::FileId;
 pub use obento_host::compressed::Progress as Unpacking;
 pub use obento_host::lock::{LockNotice, Purpose, User};
@@ -71,6 +73,7 @@ pub use copy::{
 pub use data::Unread;
 pub use diff::{Change, DiffOptions, DiffReport, DiffSide, DiffSink, Difference, diff};
 pub use export::{ExportOptions, ExportReport, export};
+pub use ground::Ground;
 pub use image::{Content, Holds, Image, ImageNotice, Locking, Looks, OpenError, Options, Otherwise};
 pub use registry::Registry;
 pub use remove::{Removal, RemoveObserver, remove_children, remove_tree};

@@ -17,6 +17,7 @@ mod ln;
 mod ls;
 mod man;
 mod mkdir;
+mod mkfs;
 mod mv;
 mod readlink;
 mod rm;
@@ -40,6 +41,7 @@ pub enum Command {
     Stat(stat::Args),
     Tree(tree::Args),
     Cp(cp::Args),
+    Mkfs(Box<mkfs::Args>),
     Mkdir(mkdir::Args),
     Rmdir(rmdir::Args),
     Rm(rm::Args),
@@ -73,6 +75,7 @@ impl Command {
             Self::Stat(args) => stat::run(&args, context),
             Self::Tree(args) => tree::run(&args, context),
             Self::Cp(args) => cp::run(&args, context),
+            Self::Mkfs(args) => mkfs::run(&args, context),
             Self::Mkdir(args) => mkdir::run(&args, context),
             Self::Rmdir(args) => rmdir::run(&args, context),
             Self::Rm(args) => rm::run(&args, context),

@@ -43,6 +43,29 @@ fn holds(image: &Image, device: &dyn BlockDevice) -> Holds {
     }
 }
 
+/// The bytes that `part` names, or the whole device, and what they hold.
+pub fn ground(image: &Image, part: Option<&Part>) -> Result<(Arc<dyn BlockDevice>, Vec<Content>), OpenError> {
+    let unreadable = |error| OpenError::Unreadable { image: image.path.clone(), error };
+    let len = image.device.len();
+    let (range, partition) = match part {
+        None => return Ok((image.device.clone(), contents(image))),
+        Some(Part::Offset(offset)) if *offset >= len => {
+            return Err(OpenError::PastTheEnd { image: image.path.clone(), offset: *offset, len });
+        }
+        Some(Part::Offset(offset)) => (*offset..len, None),
+        Some(part) => {
+            let partition = find(image, part)?;
+            (partition.range(), Some(partition))
+        }
+    };
+    let device = image.bytes(&range).map_err(unreadable)?;
+    let holds = match &partition {
+        Some(partition) if partition.kind.is_container() => Holds::Partitions,
+        _ => holds(image, &*device),
+    };
+    Ok((device, vec![Content { partition, holds }]))
+}
+
 /// An MBR does not say how large its sectors are. If no partition holds anything known with small ones, but one does
 /// with large ones, they are large.
 pub fn count_in_large_sectors(image: &mut Image) {

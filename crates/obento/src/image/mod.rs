@@ -197,6 +197,12 @@ impl Image {
         choose::volume(self, part, Access::ReadOnly)
     }
 
+    /// The bytes that `part` names, or all of them, to make something else of, and what they hold now. Errors:
+    /// PastTheEnd; NoSuchPart; AmbiguousPart; Unreadable.
+    pub fn ground(&self, part: Option<&Part>) -> Result<(Arc<dyn BlockDevice>, Vec<Content>), OpenError> {
+        choose::ground(self, part)
+    }
+
     /// Whether it was opened for change.
     pub fn access(&self) -> Access {
         self.options.access
@@ -297,7 +303,7 @@ fn open_file(path: &Path, options: &Options) -> Result<FileDevice, OpenError> {
     opened.map_err(|error| host_error(path, options.access, error))
 }
 
-fn host_error(path: &Path, access: Access, error: HostError) -> OpenError {
+pub(crate) fn host_error(path: &Path, access: Access, error: HostError) -> OpenError {
     let image = path.to_owned();
     match error.errno().map(|errno| errno.raw_os_error()) {
         Some(ENOENT) => OpenError::Missing { image },

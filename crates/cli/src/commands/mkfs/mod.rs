@@ -1,0 +1,325 @@
+//! `obento mkfs`: makes an empty file system in a file, a device or a partition.
+//!
+//! Order: all options are tried on paper first, so that a wrong one costs nothing; then the image is opened, locked and
+//! looked at; then written. A file that was made for it is removed again if anything fails.
+
+mod args;
+
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use obento::{
+    Address, BlockDevice, Content, Contents, DeviceError, Error, Format, FormatError, FormatNotice,
+    Formatted, Ground, Holds, Image, OpenError, Options, Part, Registry, human_size, uuid_text,
+};
+
+use crate::context::Context;
+use crate::json::Line;
+use crate::open::cannot_open;
+use crate::output::{Outcome, Output};
+use crate::report::{Report, printable, subject};
+pub use args::Args;
+use args::Host;
+
+/// `ENOSPC`.
+const NO_SPACE: i32 = 28;
+
+/// Runs the subcommand.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    match make(args, context) {
+        Ok((path, formatted)) if context.json() => {
+            let mut out = Output::stdout();
+            line(args, &path, &formatted).write(&mut out)?;
+            out.finish()
+        }
+        Ok((_, _)) if args.quiet => Ok(()),
+        Ok((path, formatted)) => {
+            let mut out = Output::stdout();
+            write_summary(&mut out, args, &path, &formatted)?;
+            out.finish()
+        }
+        Err(report) => {
+            context.warn(&report);
+            Ok(())
+        }
+    }
+}
+
+/// Makes it. Answers how it is called, and what it is.
+fn make(args: &Args, context: &Context) -> Result<(Vec<u8>, Formatted), Report> {
+    let (mut options, host) = args.options()?;
+    let registry = Registry::default();
+    let format = format_of(&registry, &args.fs_type)?;
+    let len = args.len()?;
+    options.len = len;
+    let target = Target::parse(args)?;
+    let failed = |error: FormatError| cannot_make(&target.shown, &error);
+    if let Some(path) = &host.journal {
+        options.journal = Some(open_journal(path, args.dry_run)?);
+    }
+    if args.dry_run && !target.path.exists() {
+        let Some(len) = len else { return Err(needs_size(&target.shown)) };
+        let formatted = format.plan(len, &options).map_err(failed)?;
+        notes(&target.shown, &formatted, context);
+        return Ok((target.shown, formatted));
+    }
+    if !args.dry_run {
+        context.expect_changes_allowed(&target.shown)?;
+    }
+    let needed = match (len, &target.part) {
+        (Some(len), None) if !args.dry_run => Some(len.saturating_add(host.offset)),
+        _ => None,
+    };
+    if needed.is_none() && !target.path.exists() {
+        return Err(needs_size(&target.shown));
+    }
+    if let Some(len) = len {
+        // Wrong options are told before a file is made or lengthened.
+        format.plan(len, &options).map_err(failed)?;
+    }
+    let ground = Ground::open(&target.path, needed).map_err(cannot_open)?;
+    let (device, contents) = place(&ground, &target, &host, args, &registry, context)?;
+    options.contents = if host.keep { Contents::Kept } else { contents };
+    let formatted = match args.dry_run {
+        true => format.plan(device.len(), &options),
+        false => format.format(&*device, &options),
+    };
+    let formatted = formatted.map_err(failed)?;
+    notes(&target.shown, &formatted, context);
+    drop(device);
+    ground.keep();
+    Ok((target.shown, formatted))
+}
+
+/// What is to become a file system.
+struct Target {
+    path: PathBuf,
+    part: Option<Part>,
+    shown: Vec<u8>,
+}
+
+impl Target {
+    fn parse(args: &Args) -> Result<Self, Report> {
+        let shown = args.image.as_bytes().to_vec();
+        let (path, part) = match Address::parse(&args.image) {
+            Ok(Address { image, part, place: None }) => (image, part),
+            Ok(_) => {
+                let report =
+                    Report::on("cannot make a file system at", &shown, "this names a file in an image");
+                return Err(report.help("name the image, or a partition: IMAGE@PART"));
+            }
+            // A file that is to be made; what looks like a part of an image is none.
+            Err(error) => match shown.strip_prefix(b"host:") {
+                Some(path) => (Path::new(std::ffi::OsStr::from_bytes(path)).to_owned(), None),
+                None if is_new_file(&args.image) => (PathBuf::from(&args.image), None),
+                None => return Err(Report::plain(error)),
+            },
+        };
+        Ok(Self { path, part, shown })
+    }
+}
+
+fn is_new_file(argument: &std::ffi::OsStr) -> bool {
+    let bytes = argument.as_bytes();
+    let is_plain = !bytes.is_empty() && bytes != b"-" && !bytes.contains(&b'@') && !bytes.contains(&b':');
+    is_plain && std::fs::symlink_metadata(argument).is_err()
+}
+
+fn format_of<'r>(registry: &'r Registry, fs_type: &str) -> Result<&'r dyn Format, Report> {
+    let types = || registry.drivers().iter().filter_map(|driver| driver.format()).flat_map(Format::types);
+    let format = registry.drivers().iter().filter_map(|driver| driver.format());
+    format.into_iter().find(|format| format.types().contains(&fs_type)).ok_or_else(|| {
+        let known = types().copied().collect::<Vec<_>>().join(", ");
+        let what = format!("cannot make a file system of the type '{}'", printable(fs_type.as_bytes()));
+        Report::new(what, "obento does not know how").help(format!("it makes: {known}"))
+    })
+}
+
+/// The bytes that are to be written, and what they are. Errors: something that is known is there and `--force` is not.
+fn place(
+    ground: &Ground,
+    target: &Target,
+    host: &Host,
+    args: &Args,
+    registry: &Registry,
+    context: &Context,
+) -> Result<(Arc<dyn BlockDevice>, Contents), Report> {
+    if target.part.is_some() && host.offset > 0 {
+        let report = Report::on("cannot begin within", &target.shown, "a partition has its own beginning");
+        return Err(report.help("leave -E offset out"));
+    }
+    let part = if host.offset > 0 { Some(Part::Offset(host.offset)) } else { target.part.clone() };
+    if !ground.is_new() {
+        // From here on bytes are read that anybody may have written. A new file must stay removable.
+        context.seal();
+    }
+    if ground.contents() == Contents::Zeros && part.is_none() {
+        return Ok((ground.device(), Contents::Zeros));
+    }
+    let image = match ground.image(registry, &Options::default()) {
+        Ok(image) => image,
+        Err(OpenError::Empty { .. }) => return Err(needs_size(&target.shown)),
+        Err(error) => return Err(cannot_open(error)),
+    };
+    let (device, found) = image.ground(part.as_ref()).map_err(cannot_open)?;
+    if !args.force && !args.dry_run {
+        refuse_to_destroy(&image, &found, part.as_ref(), &target.shown)?;
+    }
+    Ok((device, ground.contents()))
+}
+
+/// Errors: a partition table or something else that is known is there.
+fn refuse_to_destroy(
+    image: &Image,
+    found: &[Content],
+    part: Option<&Part>,
+    shown: &[u8],
+) -> Result<(), Report> {
+    let refuse = |what: String| {
+        let report = Report::on("cannot make a file system on", shown, format!("there is {what}"));
+        Err(report.help("--force (-F) destroys it"))
+    };
+    if let (Some(table), None) = (image.table(), part) {
+        let count = table.partitions.len();
+        let list: Vec<String> = found.iter().filter_map(partition).collect();
+        let s = if count == 1 { "" } else { "s" };
+        let list = if list.is_empty() { String::new() } else { format!(": {}", list.join(", ")) };
+        return refuse(format!("a partition table ({}) with {count} partition{s}{list}", table.scheme));
+    }
+    for content in found {
+        match &content.holds {
+            Holds::FileSystem(probe) => {
+                let mut what = format!("{} {}", article(probe.fs_type), human_size(probe.len));
+                if !probe.label.is_empty() {
+                    what = format!("{what} labelled '{}'", printable(&probe.label));
+                }
+                if let Some(mounted) = last_mounted(image, part) {
+                    what = format!("{what}, mounted last on {mounted}");
+                }
+                return refuse(what);
+            }
+            Holds::Partitions => return refuse("a container of other partitions".into()),
+            Holds::Other(looks) if !looks.may_be_anything() => return refuse(looks.like.into()),
+            Holds::Other(_) | Holds::Unreadable(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// `2 (ext4 "root")`.
+fn partition(content: &Content) -> Option<String> {
+    let number = content.partition.as_ref()?.number;
+    Some(format!("{number} ({})", content.holds))
+}
+
+fn article(fs_type: &str) -> String {
+    let an = if fs_type.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    format!("{an} {fs_type} file system of")
+}
+
+/// Where the file system that is there says that it was mounted.
+fn last_mounted(image: &Image, part: Option<&Part>) -> Option<String> {
+    let info = image.volume_to_read(part).ok()?.info();
+    let fact = info.facts.iter().find(|fact| fact.name == "last mounted on")?;
+    Some(subject(fact.value.as_bytes()))
+}
+
+/// The device of an external journal.
+fn open_journal(path: &Path, dry_run: bool) -> Result<Arc<dyn BlockDevice>, Report> {
+    if dry_run {
+        let image = Image::open(path, &Registry::default(), &Options::default()).map_err(cannot_open)?;
+        return Ok(image.device().clone());
+    }
+    let ground = Ground::open(path, None).map_err(cannot_open)?;
+    let device = ground.device();
+    ground.keep();
+    Ok(device)
+}
+
+fn needs_size(shown: &[u8]) -> Report {
+    Report::on("cannot make", shown, "a new file needs a size")
+        .help(format!("give one: obento mkfs {} 1G", printable(shown)))
+}
+
+/// Why it was not made, and what to do.
+fn cannot_make(shown: &[u8], error: &FormatError) -> Report {
+    let report = |cause: &dyn std::fmt::Display| Report::on("cannot make a file system on", shown, cause);
+    match error {
+        FormatError::Device(Error::Device(
+            DeviceError::Write { errno: NO_SPACE, .. } | DeviceError::Flush { errno: NO_SPACE },
+        )) => report(&"no space left where the image lies").help("make room there, or name another place"),
+        FormatError::Needs { needs, .. } => {
+            report(error).help(format!("add {needs}, or leave the other out"))
+        }
+        FormatError::UnknownFeature { .. } => report(error).help("ext4(5) and mke2fs(8) list them"),
+        FormatError::TooSmall { .. } => report(error).help("give it more, or fewer features and inodes"),
+        FormatError::PastDevice { .. } => report(error).help("leave SIZE out to use all of it"),
+        _ => report(error),
+    }
+}
+
+fn notes(shown: &[u8], formatted: &Formatted, context: &Context) {
+    for notice in &formatted.notices {
+        let text = match notice {
+            FormatNotice::LabelCut(label) => format!("the label was cut to '{}'", printable(label)),
+            FormatNotice::NoJournal => "too small for a journal, and has none".to_owned(),
+            FormatNotice::Unused(blocks) => format!("{blocks} blocks at the end are not used"),
+            FormatNotice::LargeBlocks(size) => {
+                format!(
+                    "blocks of {size} bytes are more than a page of most machines, which cannot mount them"
+                )
+            }
+            FormatNotice::ShortInodes(size) => {
+                format!("inodes of {size} bytes cannot hold times after the year 2038")
+            }
+        };
+        context.note(shown, text);
+    }
+}
+
+fn write_summary(out: &mut Output, args: &Args, shown: &[u8], formatted: &Formatted) -> std::io::Result<()> {
+    let Formatted { fs_type, block_size, blocks, inodes, .. } = formatted;
+    let verb = if args.dry_run { "would be " } else { "" };
+    let len = blocks.saturating_mul(u64::from(*block_size));
+    out.write_name(shown)?;
+    write!(out, ": {verb}{fs_type}")?;
+    if !formatted.label.is_empty() {
+        write!(out, " '{}'", printable(&formatted.label))?;
+    }
+    writeln!(out, ", {} in {blocks} blocks of {block_size} bytes, {inodes} inodes", human_size(len))?;
+    writeln!(out, "  UUID      {}", uuid_text(formatted.uuid))?;
+    if formatted.journal_blocks > 0 {
+        let bytes = formatted.journal_blocks.saturating_mul(u64::from(*block_size));
+        writeln!(out, "  journal   {}", human_size(bytes))?;
+    }
+    if formatted.reserved > 0 {
+        writeln!(out, "  reserved  {} blocks for the super user", formatted.reserved)?;
+    }
+    if !formatted.backups.is_empty() {
+        let list: Vec<String> = formatted.backups.iter().map(u64::to_string).collect();
+        writeln!(out, "  backups   of the super block in blocks {}", list.join(", "))?;
+    }
+    writeln!(out, "  features  {}", formatted.features.join(" "))
+}
+
+fn line(args: &Args, shown: &[u8], formatted: &Formatted) -> Line {
+    let line = Line::new("made")
+        .bytes("path", shown)
+        .field("made", !args.dry_run)
+        .field("file_system", formatted.fs_type)
+        .field("uuid", uuid_text(formatted.uuid));
+    let line = if formatted.label.is_empty() { line } else { line.bytes("label", &formatted.label) };
+    let facts: std::collections::BTreeMap<_, _> =
+        formatted.facts.iter().map(|fact| (fact.name, &fact.value)).collect();
+    line.field("size", formatted.blocks.saturating_mul(u64::from(formatted.block_size)))
+        .field("block_size", formatted.block_size)
+        .field("blocks", formatted.blocks)
+        .field("blocks_reserved", formatted.reserved)
+        .field("inodes", formatted.inodes)
+        .field("journal_blocks", formatted.journal_blocks)
+        .field("backups", &formatted.backups)
+        .field("features", &formatted.features)
+        .field("facts", facts)
+}

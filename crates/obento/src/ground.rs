@@ -1,0 +1,101 @@
+//! A file or device of the host on which volumes are made.
+//!
+//! Invariant: what was made or lengthened for that is removed or shortened again unless [`Ground::keep`] says that the
+//! work was done.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use obento_block::BlockDevice;
+use obento_driver::{Access, Contents};
+use obento_host::FileDevice;
+use obento_host::lock::Purpose;
+
+use crate::{Image, OpenError, Options, Registry};
+
+/// A file or device of the host on which volumes are made, locked.
+#[derive(Debug)]
+pub struct Ground {
+    file: Arc<FileDevice>,
+    undo: Undo,
+}
+
+/// What to do if nothing is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Undo {
+    Nothing,
+    Remove,
+    /// To this length.
+    Shorten(u64),
+}
+
+impl Ground {
+    /// Opens what is at `path`, or makes a new file of `len` bytes where nothing is; a shorter file is lengthened to
+    /// that. Errors: Host, with InUse among them; Missing where nothing is and `len` is `None`.
+    pub fn open(path: &Path, len: Option<u64>) -> Result<Self, OpenError> {
+        if let Some(len) = len
+            && std::fs::symlink_metadata(path)
+                .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+        {
+            let file = FileDevice::create(path, len)?;
+            return Ok(Self { file: Arc::new(file), undo: Undo::Remove });
+        }
+        let mut file = FileDevice::open_locked(path, Purpose::Change)
+            .map_err(|error| crate::image::host_error(path, Access::ReadWrite, error))?;
+        let mut undo = Undo::Nothing;
+        if let Some(len) = len.filter(|&len| len > file.len() && !file.is_block_device()) {
+            undo = Undo::Shorten(file.len());
+            file.resize(len)?;
+        }
+        Ok(Self { file: Arc::new(file), undo })
+    }
+
+    /// Whether the file was made for this.
+    pub fn is_new(&self) -> bool {
+        self.undo == Undo::Remove
+    }
+
+    /// What the bytes are that no volume was made on yet.
+    pub fn contents(&self) -> Contents {
+        match self.undo {
+            Undo::Remove | Undo::Shorten(0) => Contents::Zeros,
+            _ => Contents::Unknown,
+        }
+    }
+
+    /// The whole of it.
+    pub fn device(&self) -> Arc<dyn BlockDevice> {
+        self.file.clone()
+    }
+
+    /// What is on it, as an image that is changed. Errors: Empty; Packed.
+    pub fn image(&self, registry: &Registry, options: &Options) -> Result<Image, OpenError> {
+        let options = options.clone().for_change();
+        Image::on_device(self.file.path(), self.file.clone(), registry, &options)
+    }
+
+    /// The work is done: what was made stays.
+    pub fn keep(mut self) {
+        self.undo = Undo::Nothing;
+    }
+
+    /// Undoes what [`Ground::open`] did.
+    fn undo(&mut self) -> std::io::Result<()> {
+        match std::mem::replace(&mut self.undo, Undo::Nothing) {
+            Undo::Nothing => Ok(()),
+            Undo::Remove => std::fs::remove_file(self.file.path()),
+            Undo::Shorten(len) => match Arc::get_mut(&mut self.file) {
+                Some(file) => file.resize(len).map_err(std::io::Error::other),
+                // Somebody still has it open, and nobody is served by cutting it from under them.
+                None => Ok(()),
+            },
+        }
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        // Something else went wrong and is told.
+        let _ = self.undo();
+    }
+}
