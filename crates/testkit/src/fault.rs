@@ -8,9 +8,9 @@ use obento_block::BlockDevice;
 
 /// `EIO`, as a broken disk answers.
 const EIO: i32 = 5;
-/// A write that fails is done nevertheless up to its middle, in units of this: the largest structure that formats write
+/// A write that fails is done nevertheless up to its middle, in units of this on the device: the largest structure that formats write
 /// in place and cannot tell torn, ext4's super block, is done or not.
-const TORN: usize = 1024;
+const TORN: u64 = 1024;
 
 /// What a device is asked to do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -106,7 +106,8 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         if self.fails(Request::Write) {
-            self.below.write_at(offset, &buf[..buf.len() / 2 / TORN * TORN])?;
+            let middle = (offset + buf.len() as u64 / 2) / TORN * TORN;
+            self.below.write_at(offset, &buf[..middle.saturating_sub(offset) as usize])?;
             return Err(DeviceError::Write { offset, len: buf.len() as u64, errno: EIO }.into());
         }
         self.below.write_at(offset, buf)
@@ -160,5 +161,14 @@ mod tests {
         let mut bytes = [0; 2048];
         device.read_at(0, &mut bytes).unwrap();
         assert!(bytes[..1024] == [7; 1024] && bytes[1024..] == [0; 1024]);
+    }
+
+    #[test]
+    fn a_write_that_starts_within_a_sector_is_torn_between_two() {
+        let device = device(Request::Write, 0, Lasting::Once);
+        assert!(device.write_at(1000, &[7; 2500]).is_err());
+        let mut bytes = [0; 4096];
+        device.read_at(0, &mut bytes).unwrap();
+        assert!(bytes[..1000] == [0; 1000] && bytes[1000..2048] == [7; 1048] && bytes[2048..] == [0; 2048]);
     }
 }

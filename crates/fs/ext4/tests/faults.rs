@@ -228,7 +228,7 @@ fn break_everywhere(plans: &[Plan], step: u64) -> (u64, u64) {
     };
     let subject = Subject {
         open: &open,
-        check: &consistency::check_marked,
+        check: &consistency::check_marked_bytes,
         second: &e2fsck,
         second_every: 0,
         recovery_every: 0,

@@ -7,7 +7,7 @@ use obento_block::MemDevice;
 use obento_vfs::Vfs;
 
 use super::allowed::{self, Rules};
-use super::volume::{Recording, Subject};
+use super::volume::{Recording, Subject, copy};
 use crate::fault::{Fault, FaultDevice, Request};
 use crate::model::{Point, StepClock};
 use crate::plan::{Actor, Op};
@@ -92,7 +92,7 @@ impl Subject<'_> {
         allowed::check(&recording.history, point, Rules { data: self.data }, &tree)?;
         vfs.close().map_err(|e| format!("does not close: {e}"))?;
         drop(vfs);
-        (self.check)(&*device).map_err(|reason| format!("inconsistent: {reason}"))?;
+        (self.check)(&copy(&*device)).map_err(|reason| format!("inconsistent: {reason}"))?;
         if second {
             (self.second)(&*device).map_err(|reason| format!("second opinion: {reason}"))
         } else {

@@ -15,6 +15,7 @@ mod name;
 pub mod volume;
 mod window;
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
@@ -54,13 +55,36 @@ impl Options {
 }
 
 /// The disk after a cut.
-pub struct State {
+pub struct State<'a> {
     /// What reproduces it.
     pub name: StateName,
     /// The disk; changes to it are lost with it.
     pub device: Arc<dyn BlockDevice>,
     /// The last mark before the cut.
     pub mark: Option<usize>,
+    overlay: Arc<Overlay<Arc<MemDevice>>>,
+    /// The disk as it was before the window.
+    bytes: &'a RefCell<Vec<u8>>,
+    below: &'a MemDevice,
+}
+
+impl State<'_> {
+    /// Hands all bytes that the disk has now to `judge`: cheaper than reading them, since few differ from state to state.
+    pub fn with_bytes<T>(&self, judge: impl FnOnce(&[u8]) -> T) -> T {
+        let mut bytes = self.bytes.borrow_mut();
+        let changed = self.overlay.changed();
+        copy_ranges(&*self.overlay, &changed, &mut bytes);
+        let judged = judge(&bytes);
+        copy_ranges(self.below, &changed, &mut bytes);
+        judged
+    }
+}
+
+fn copy_ranges(device: &dyn BlockDevice, ranges: &[Range<u64>], bytes: &mut [u8]) {
+    for range in ranges {
+        let end = bytes.len().min(range.end as usize);
+        device.read_at(range.start, &mut bytes[range.start as usize..end]).expect("memory can be read");
+    }
 }
 
 /// The disks that were built, over several recordings.
@@ -112,7 +136,7 @@ pub fn explore(
     events: &[Event],
     options: &Options,
     seen: &Seen,
-    judge: &mut dyn FnMut(&State) -> Result<(), String>,
+    judge: &mut dyn FnMut(&State<'_>) -> Result<(), String>,
 ) -> Summary {
     let mut summary = Summary::default();
     let mut disk = Disk::new(base, options.whole.clone());
@@ -121,6 +145,7 @@ pub fn explore(
         summary.windows += 1;
         if options.only.as_ref().is_none_or(|only| only.event == window.end) {
             let below = Arc::new(MemDevice::read_only(disk.bytes().to_vec()));
+            let bytes = RefCell::new(disk.bytes().to_vec());
             for (number, choice) in choice::choices(&window, options).into_iter().enumerate() {
                 let name = StateName { event: window.end, seed: options.seed, number };
                 if options.only.as_ref().is_some_and(|only| *only != name) {
@@ -134,9 +159,10 @@ pub fn explore(
                     continue;
                 }
                 summary.judged += 1;
-                let device = Overlay::new(Arc::clone(&below));
-                changed.put_on(&device);
-                let state = State { name, device: Arc::new(device), mark: window.mark };
+                let overlay = Arc::new(Overlay::new(Arc::clone(&below)));
+                changed.put_on(&*overlay);
+                let device: Arc<dyn BlockDevice> = overlay.clone();
+                let state = State { name, device, mark: window.mark, overlay, bytes: &bytes, below: &below };
                 if let Err(reason) = judge(&state) {
                     let reason = format!("{reason}\n  ({})", choice.describe(&window));
                     summary.failures.push(Failure { name: state.name, reason });

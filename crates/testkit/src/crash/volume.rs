@@ -21,7 +21,9 @@ use crate::snapshot::Snapshot;
 
 /// Opens a volume for changes, after replaying its journal onto the device.
 pub type Open<'a> = dyn Fn(Arc<dyn BlockDevice>, Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> + Sync + 'a;
-/// Says what is inconsistent in a volume that was closed.
+/// Says what is inconsistent in the bytes of a volume that was closed.
+pub type CheckBytes<'a> = dyn Fn(&[u8]) -> Result<(), String> + Sync + 'a;
+/// The same, of a device.
 pub type Check<'a> = dyn Fn(&dyn BlockDevice) -> Result<(), String> + Sync + 'a;
 
 /// How volumes are opened and judged.
@@ -29,7 +31,7 @@ pub struct Subject<'a> {
     /// Opens one.
     pub open: &'a Open<'a>,
     /// A fast check, made of every state.
-    pub check: &'a Check<'a>,
+    pub check: &'a CheckBytes<'a>,
     /// A slow second opinion, asked for one state in [`Subject::second_every`] and for each that failed.
     pub second: &'a Check<'a>,
     /// See there; 0 for never.
@@ -82,7 +84,7 @@ impl Subject<'_> {
             End::Closed => {
                 let (vfs, history) = run.finish();
                 vfs.close().map_err(|e| format!("{plan}closing: {e}"))?;
-                (self.check)(&device).map_err(|reason| format!("{plan}after closing: {reason}"))?;
+                (self.check)(&copy(&device)).map_err(|reason| format!("{plan}after closing: {reason}"))?;
                 (self.second)(&device).map_err(|reason| format!("{plan}after closing: {reason}"))?;
                 history
             }
@@ -111,14 +113,14 @@ impl Subject<'_> {
     fn judge(
         &self,
         recording: &Recording,
-        state: &State,
+        state: &State<'_>,
         number: u64,
         whole: &Range<u64>,
     ) -> Result<(), String> {
         let due = |every: u64| every > 0 && number.is_multiple_of(every);
         let untouched = due(self.recovery_every).then(|| copy(&*state.device));
         let second = due(self.second_every);
-        let judged = self.judge_once(recording, state.mark, &state.device, second);
+        let judged = self.judge_once(recording, state.mark, state, second);
         judged.map_err(|reason| match (self.second)(&state.device) {
             Err(other) if !second => format!("{reason}\n  second opinion: {other}"),
             _ => reason,
@@ -130,11 +132,12 @@ impl Subject<'_> {
         &self,
         recording: &Recording,
         mark: Option<usize>,
-        device: &Arc<dyn BlockDevice>,
+        state: &State<'_>,
         second: bool,
     ) -> Result<(), String> {
         let clock = Arc::new(StepClock::default());
         clock.set(1 << 20);
+        let device = &state.device;
         let fs = (self.open)(Arc::clone(device), clock).map_err(|e| format!("does not open: {e}"))?;
         let vfs = Vfs::new(fs);
         let history = &recording.history;
@@ -144,7 +147,7 @@ impl Subject<'_> {
         allowed::check(history, point, Rules { data: self.data }, &tree)?;
         vfs.close().map_err(|e| format!("does not close: {e}"))?;
         drop(vfs);
-        (self.check)(&**device).map_err(|reason| format!("inconsistent: {reason}"))?;
+        state.with_bytes(self.check).map_err(|reason| format!("inconsistent: {reason}"))?;
         if second {
             (self.second)(&**device).map_err(|reason| format!("second opinion: {reason}"))
         } else {
@@ -156,7 +159,7 @@ impl Subject<'_> {
     fn cut_recovery(
         &self,
         recording: &Recording,
-        state: &State,
+        state: &State<'_>,
         bytes: Vec<u8>,
         whole: &Range<u64>,
     ) -> Result<(), String> {
@@ -174,13 +177,13 @@ impl Subject<'_> {
             whole: whole.clone(),
             ..Options::new(random.number())
         };
-        let judge = &mut |again: &State| self.judge_once(recording, state.mark, &again.device, false);
+        let judge = &mut |again: &State<'_>| self.judge_once(recording, state.mark, again, false);
         let summary = explore(&bytes, &device.take_events(), &options, &Seen::default(), judge);
         summary.failures.first().map_or(Ok(()), |failure| Err(format!("cut again in recovery at {failure}")))
     }
 }
 
-fn copy(device: &dyn BlockDevice) -> Vec<u8> {
+pub(super) fn copy(device: &dyn BlockDevice) -> Vec<u8> {
     let mut bytes = vec![0; device.len() as usize];
     device.read_at(0, &mut bytes).expect("memory can be read");
     bytes

@@ -1,5 +1,7 @@
 //! Fast commits made by hand, and exactly what they change.
 
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use std::vec;
 use std::vec::Vec;
 
@@ -7,12 +9,18 @@ use obento_base::crc::crc32c;
 use obento_base::wire::le::{U16, U32};
 use obento_base::wire::{FromBytes, FromZeros, IntoBytes};
 use obento_base::{Corrupt, Error, Feature, Ino, Structure};
-use obento_journal::Tid;
+use obento_block::{BlockDevice, MemDevice};
+use obento_driver::Journalling;
+use obento_env::NO_CLOCK;
+use obento_journal::{Log, Tid};
+use obento_testkit::oracle::{Oracle, call, require};
 use proptest::prelude::*;
 
 use super::area::Bytes;
 use super::*;
 use crate::raw::RawInode;
+use crate::volume::Volume;
+use crate::writer::Writer;
 
 const BLOCK: usize = 1024;
 const TID: Tid = Tid(9);
@@ -277,6 +285,62 @@ fn any_record() -> impl Strategy<Value = (u16, Vec<u8>)> {
     })
 }
 
+/// A volume with files 12 and 13, of which the second has two names, and the directory 11, to be changed.
+fn volume() -> Option<Writer> {
+    static IMAGE: OnceLock<Option<Vec<u8>>> = OnceLock::new();
+    let make = || {
+        if !require(&[Oracle::Program("mke2fs")]) {
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (source, image) = (folder.path().join("source"), folder.path().join("image"));
+        std::fs::create_dir(&source).unwrap();
+        std::fs::write(source.join("12"), vec![1; 9000]).unwrap();
+        std::fs::write(source.join("13"), vec![2; 500]).unwrap();
+        std::fs::hard_link(source.join("13"), source.join("again")).unwrap();
+        std::fs::File::create(&image).unwrap().set_len(2 << 20).unwrap();
+        let args = ["-q", "-F", "-t", "ext4", "-b", "1024", "-O", "^has_journal", "-d"];
+        call("mke2fs", args.into_iter().chain([source.to_str().unwrap(), image.to_str().unwrap()])).unwrap();
+        Some(std::fs::read(&image).unwrap())
+    };
+    let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new(IMAGE.get_or_init(make).clone()?));
+    let sb = crate::locate::find(&*device).unwrap().super_block;
+    let volume = Volume::new(device, sb, 1 << 20).unwrap();
+    let journalling = Journalling { commit_interval: Duration::ZERO, ..Journalling::default() };
+    Some(Writer::new(Arc::new(volume), Log::None, Arc::new(NO_CLOCK), &journalling).unwrap())
+}
+
+/// Applies the fast commits in `bytes` to a volume.
+fn apply(bytes: &[u8]) -> Option<(Writer, obento_base::Result<()>)> {
+    let writer = volume()?;
+    let geometry = Geometry { block_size: 1024, inode_size: 256 };
+    let area = Bytes { bytes, block_size: BLOCK };
+    let changes = FastCommits::load(&area, geometry, TID, &**writer.volume()).unwrap();
+    let applied = writer.apply_fast_commits(&changes);
+    Some((writer, applied))
+}
+
+#[test]
+fn what_is_applied_is_part_of_the_volume() {
+    let mut maker = Maker::new();
+    maker.inode(20, &raw(0o100_644, 1, EXTENTS)).add(20, 0, 3, 1500).dentry(3, 11, 20, "new");
+    maker.dentry(5, 2, 12, "12").dentry(4, 11, 13, "third").tail(TID);
+    let Some((writer, applied)) = apply(&maker.blocks.concat()) else { return };
+    assert_eq!(applied, Ok(()));
+    let volume = writer.volume();
+    let (root, dir) = (volume.inode(Ino(2)).unwrap(), volume.inode(Ino(11)).unwrap());
+    let lookup = |dir, name: &[u8]| volume.lookup(dir, obento_base::Name::new(name).unwrap());
+    assert_eq!(lookup(&dir, b"new"), Ok(Ino(20)));
+    assert_eq!(lookup(&dir, b"third"), Ok(Ino(13)));
+    assert_eq!(lookup(&root, b"12"), Err(Error::NotFound));
+    assert_eq!(
+        (volume.inode(Ino(12)).err(), volume.inode(Ino(13)).unwrap().links()),
+        (Some(Error::Stale), 3)
+    );
+    let run = volume.map_run(&volume.inode(Ino(20)).unwrap(), FileBlock(1)).unwrap();
+    assert_eq!(run, Run { len: 2, place: Blocks::Mapped(VolBlock(1501)) });
+}
+
 proptest! {
     #[test]
     fn an_area_of_any_bytes_ends_in_an_answer(
@@ -311,5 +375,24 @@ proptest! {
                 prop_assert!(added.len() <= 20);
             }
         }
+    }
+    #[test]
+    fn applying_whatever_is_said_ends_in_an_answer(
+        commits in prop::collection::vec(prop::collection::vec(any_record(), 0..6), 1..4),
+        mode in prop_oneof![Just(0o100_644_u16), Just(0o040_755), Just(0o120_777), Just(0o010_600)],
+        flags in prop_oneof![Just(EXTENTS), Just(0), Just(INLINE)],
+        place in prop_oneof![0_u32..2050, any::<u32>()],
+    ) {
+        let mut maker = Maker::new();
+        maker.inode(20, &raw(mode, 1, flags)).add(20, 0, 5, place).dentry(3, 11, 20, "new");
+        for commit in commits {
+            for (tag, value) in commit {
+                if maker.records.len() + value.len() < BLOCK - 20 {
+                    maker.put(tag, &[&value]);
+                }
+            }
+            maker.tail(TID);
+        }
+        let _ = apply(&maker.blocks.concat());
     }
 }

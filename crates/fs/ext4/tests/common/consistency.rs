@@ -3,6 +3,7 @@
 //!
 //! Names, link counts and contents are not its business: who compares trees knows them. `e2fsck` is the second opinion
 //! on a sample. Source: Documentation/filesystems/ext4; not for `meta_bg`.
+#![allow(dead_code, reason = "each test file uses a part")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,19 +32,24 @@ const VOLUME: u32 = u32::MAX;
 pub fn check(device: &dyn BlockDevice) -> Checked {
     let mut bytes = vec![0; device.len() as usize];
     device.read_at(0, &mut bytes).map_err(|e| e.to_string())?;
-    expect(|| "s_state".into(), VALID, bytes.get(1024 + 0x3a).copied().unwrap_or(0))?;
     check_bytes(&bytes)
+}
+
+/// [`check`] of bytes.
+pub fn check_bytes(bytes: &[u8]) -> Checked {
+    expect(|| "s_state".into(), VALID, bytes.get(1024 + 0x3a).copied().unwrap_or(0))?;
+    check_marked_bytes(bytes)
 }
 
 /// [`check`] for a volume that an error may have marked: the mark stays until somebody checks it.
-#[allow(dead_code, reason = "only faults leave marks")]
 pub fn check_marked(device: &dyn BlockDevice) -> Checked {
     let mut bytes = vec![0; device.len() as usize];
     device.read_at(0, &mut bytes).map_err(|e| e.to_string())?;
-    check_bytes(&bytes)
+    check_marked_bytes(&bytes)
 }
 
-fn check_bytes(bytes: &[u8]) -> Checked {
+/// [`check_marked`] of bytes.
+pub fn check_marked_bytes(bytes: &[u8]) -> Checked {
     let image = Image::new(bytes)?;
     let mut use_of = Use::new(&image);
     use_of.metadata()?;

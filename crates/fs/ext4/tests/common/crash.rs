@@ -103,7 +103,7 @@ pub fn cut(case: &Case, depth: &Depth, seen: &Seen, outcome: &Mutex<Outcome>) {
     }
     let subject = Subject {
         open: &open,
-        check: &consistency::check,
+        check: &consistency::check_bytes,
         second: &volumes::e2fsck,
         second_every: depth.second_every,
         recovery_every: depth.recovery_every,
