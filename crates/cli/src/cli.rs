@@ -8,6 +8,8 @@ use std::process::ExitCode;
 
 use clap::{ArgAction, Args, ColorChoice, CommandFactory, Parser, ValueEnum};
 
+use obento::IoBackend;
+
 use crate::commands::Command;
 use crate::context::Context;
 use crate::output::Stop;
@@ -66,6 +68,16 @@ pub struct GlobalOptions {
     /// Read an image even while somebody changes it
     #[arg(long, global = true, help_heading = "Opening", display_order = 905)]
     pub no_lock: bool,
+    /// Read and write images in this way
+    #[arg(
+        long,
+        global = true,
+        value_name = "HOW",
+        default_value = "buffered",
+        help_heading = "Opening",
+        display_order = 906
+    )]
+    pub io: Io,
     /// Open the backing files that a qcow2 image names
     #[arg(long, global = true, help_heading = "Opening", display_order = 903)]
     pub allow_backing: bool,
@@ -103,6 +115,31 @@ pub enum When {
     Always,
     /// Never.
     Never,
+}
+
+/// How images are read and written.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Io {
+    /// Through the page cache.
+    #[default]
+    Buffered,
+    /// Past the page cache (O_DIRECT).
+    Direct,
+    /// Reading from a mapping.
+    Mmap,
+    /// Many requests at once (io_uring).
+    Uring,
+}
+
+impl From<Io> for IoBackend {
+    fn from(io: Io) -> Self {
+        match io {
+            Io::Buffered => Self::Buffered,
+            Io::Direct => Self::Direct,
+            Io::Mmap => Self::Mmap,
+            Io::Uring => Self::Uring,
+        }
+    }
 }
 
 impl Cli {

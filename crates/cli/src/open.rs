@@ -224,6 +224,7 @@ fn options(global: &GlobalOptions) -> Options {
         replay: if global.no_replay { Replay::Skip } else { Replay::InMemory },
         super_block: global.superblock,
         locking: if global.no_lock { Locking::Skip } else { Locking::Take },
+        io: global.io.into(),
         allow_backing: global.allow_backing,
         journal: global.journal.clone(),
         ..Options::default()

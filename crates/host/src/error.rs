@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use obento_base::{FileKind, Name};
 use rustix::io::Errno;
 
+use crate::io::IoBackend;
 use crate::lock::{Purpose, User};
 
 /// A call to the host that failed.
@@ -30,6 +31,20 @@ pub enum HostError {
         path: PathBuf,
         /// What it is.
         kind: Option<FileKind>,
+    },
+    /// The image cannot be read and written in the way that was asked for.
+    #[error(
+        "{}: cannot be opened with the back end {backend} here: {}; `--io buffered` works everywhere",
+        PathText(path),
+        Reason(*errno)
+    )]
+    NoBackend {
+        /// Which.
+        path: PathBuf,
+        /// The way.
+        backend: IoBackend,
+        /// Why not.
+        errno: Errno,
     },
     /// Somebody has the image open in a way that excludes what was asked.
     #[error(

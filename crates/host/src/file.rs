@@ -89,12 +89,18 @@ pub struct FileDevice {
 impl FileDevice {
     /// Opens an image and locks it for `purpose`, as [`lock`] says. Errors as [`FileDevice::open`]; InUse.
     pub fn open_locked(path: &Path, purpose: Purpose) -> Result<Self, HostError> {
+        Self::open_as(path, Some(purpose), OFlags::empty())
+    }
+
+    /// Opens an image with more `flags`, and locks it, or opens it for reading without a lock.
+    pub(crate) fn open_as(path: &Path, lock: Option<Purpose>, flags: OFlags) -> Result<Self, HostError> {
+        let Some(purpose) = lock else { return Self::open_with(path, OFlags::RDONLY | flags) };
         let access = match purpose {
             Purpose::Read => OFlags::RDONLY,
             // Only block devices have an ear for EXCL without CREATE.
             Purpose::Change => OFlags::RDWR | OFlags::EXCL,
         };
-        let opened = lock::patiently(|| match Self::open_with(path, access) {
+        let opened = lock::patiently(|| match Self::open_with(path, access | flags) {
             Err(error) if error.errno() == Some(Errno::BUSY) => Err(Errno::BUSY),
             opened => Ok(opened),
         });
@@ -213,11 +219,15 @@ impl FileDevice {
         &self.file
     }
 
-    fn check(&self, offset: u64, len: usize) -> Result<()> {
+    pub(crate) fn file(&self) -> &File {
+        &self.file.file
+    }
+
+    pub(crate) fn check(&self, offset: u64, len: usize) -> Result<()> {
         check_range(self.len, offset, to_u64(len))
     }
 
-    fn check_writable(&self) -> Result<()> {
+    pub(crate) fn check_writable(&self) -> Result<()> {
         if self.read_only { Err(DeviceError::ReadOnly.into()) } else { Ok(()) }
     }
 }

@@ -5,11 +5,13 @@
 //! [`tree`] therefore never hands the kernel a path with more than one component, and [`sandbox`] takes away what a
 //! bug in a decoder could use.
 //!
-//! `unsafe` stands only where a trait of another crate asks for it; system calls go through `rustix`.
+//! `unsafe` stands where a trait of another crate asks for it, and for what `rustix` lacks: locks of open files, mappings and
+//! their faults, rings.
 
 pub mod compressed;
 mod error;
 pub mod file;
+pub mod io;
 pub mod lock;
 mod meta;
 pub mod qcow2;

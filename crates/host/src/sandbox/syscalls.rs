@@ -24,6 +24,8 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_nanosleep, libc::SYS_gettimeofday, libc::SYS_getrandom, libc::SYS_getpid, libc::SYS_getuid,
     libc::SYS_geteuid, libc::SYS_getgid, libc::SYS_getegid, libc::SYS_getgroups, libc::SYS_uname, libc::SYS_getrusage,
     libc::SYS_prlimit64, libc::SYS_getcwd, libc::SYS_umask,
+    // For rings that were set up before, which can only read and write.
+    libc::SYS_io_uring_enter,
 ];
 
 /// What only older architectures have.

@@ -61,6 +61,35 @@ fn a_reader_reads_what_is_open_and_opens_nothing() {
 }
 
 #[test]
+fn an_image_that_is_open_for_change_is_read_and_written_in_every_way() {
+    if !inside("an_image_that_is_open_for_change_is_read_and_written_in_every_way") {
+        return;
+    }
+    let files = crate::io::IoBackend::ALL.map(|backend| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let opened = crate::io::open(file.path(), Some(crate::lock::Purpose::Change), backend);
+        (file, opened)
+    });
+    check(&enter(Rights::Read));
+    for (_file, opened) in &files {
+        let device = match opened {
+            Ok(opened) => &opened.device,
+            Err(error) => {
+                println!("skipped: {error}");
+                continue;
+            }
+        };
+        let mut buf = vec![0; 600 << 10];
+        device.write_at(5, &vec![9; 600 << 10]).unwrap();
+        device.read_at(5, &mut buf).unwrap();
+        device.discard(0..4096).unwrap();
+        device.flush().unwrap();
+        assert_eq!(buf, vec![9; 600 << 10]);
+    }
+}
+
+#[test]
 fn a_writer_writes_beneath_its_target_and_nowhere_else() {
     if !inside("a_writer_writes_beneath_its_target_and_nowhere_else") {
         return;

@@ -24,14 +24,15 @@ use obento_base::Error;
 use obento_block::{BlockDevice, Slice};
 use obento_driver::Access;
 use obento_host::compressed::{Compression, Incomplete, decompress};
+use obento_host::io::Opened;
 use obento_host::lock::{LockNotice, Purpose};
 use obento_host::qcow2::{Qcow2Device, References, is_qcow2};
-use obento_host::{FileDevice, FileId, HostError};
+use obento_host::{FileId, HostError};
 
 use crate::partition::{Partition, Table, TableNotice};
 use crate::{Part, Registry, Volume};
 pub use error::{Content, Holds, OpenError, Otherwise};
-use opened::Opened;
+use opened::OpenVolumes;
 pub use options::{Locking, Options};
 pub use signature::Looks;
 
@@ -87,7 +88,7 @@ pub struct Image {
     options: Options,
     journal: Option<Arc<dyn BlockDevice>>,
     host_files: Vec<FileId>,
-    opened: Arc<Opened>,
+    opened: Arc<OpenVolumes>,
 }
 
 impl Image {
@@ -107,10 +108,9 @@ impl Image {
     pub fn open(path: &Path, registry: &Registry, options: &Options) -> Result<Self, OpenError> {
         check_type(registry, options)?;
         let file = open_file(path, options)?;
-        let id = file.file_id();
-        let notices: Vec<_> = file.lock_notices().iter().cloned().map(ImageNotice::Lock).collect();
-        let mut image = Self::on_device(path, Arc::new(file), registry, options)?;
-        image.host_files.push(id);
+        let notices: Vec<_> = file.notices.into_iter().map(ImageNotice::Lock).collect();
+        let mut image = Self::on_device(path, file.device, registry, options)?;
+        image.host_files.push(file.id);
         image.notices.splice(0..0, notices);
         Ok(image)
     }
@@ -135,8 +135,8 @@ impl Image {
             notices: Vec::new(),
             registry: registry.clone(),
             options: options.clone(),
-            host_files: journal.iter().map(FileDevice::file_id).collect(),
-            journal: journal.map(|journal| Arc::new(journal) as Arc<dyn BlockDevice>),
+            host_files: journal.iter().map(|journal| journal.id).collect(),
+            journal: journal.map(|journal| journal.device),
             opened: Arc::default(),
         };
         while image.unpack()? {}
@@ -294,13 +294,13 @@ fn check_type(registry: &Registry, options: &Options) -> Result<(), OpenError> {
     }
 }
 
-fn open_file(path: &Path, options: &Options) -> Result<FileDevice, OpenError> {
-    let opened = match (options.access, options.locking) {
-        (Access::ReadOnly, Locking::Skip) => FileDevice::open(path),
-        (Access::ReadOnly, Locking::Take) => FileDevice::open_locked(path, Purpose::Read),
-        (Access::ReadWrite, _) => FileDevice::open_locked(path, Purpose::Change),
+fn open_file(path: &Path, options: &Options) -> Result<Opened, OpenError> {
+    let lock = match (options.access, options.locking) {
+        (Access::ReadOnly, Locking::Skip) => None,
+        (Access::ReadOnly, Locking::Take) => Some(Purpose::Read),
+        (Access::ReadWrite, _) => Some(Purpose::Change),
     };
-    opened.map_err(|error| host_error(path, options.access, error))
+    obento_host::io::open(path, lock, options.io).map_err(|error| host_error(path, options.access, error))
 }
 
 pub(crate) fn host_error(path: &Path, access: Access, error: HostError) -> OpenError {

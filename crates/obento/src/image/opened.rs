@@ -17,7 +17,7 @@ use crate::Volume;
 
 /// The volumes that are open, as long as anybody has them.
 #[derive(Default)]
-pub(super) struct Opened(Mutex<Vec<Open>>);
+pub(super) struct OpenVolumes(Mutex<Vec<Open>>);
 
 struct Open {
     range: Range<u64>,

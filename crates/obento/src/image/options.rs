@@ -6,6 +6,7 @@ use std::sync::Arc;
 use obento_driver::{Access, Journalling, OpenOptions, Replay};
 use obento_env::{Clock, SystemClock};
 use obento_host::compressed::Progress as Unpacking;
+use obento_host::io::IoBackend;
 
 /// Whether an image is locked while it is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,6 +25,8 @@ pub struct Options {
     pub access: Access,
     /// Whether the image is locked against others while it is open.
     pub locking: Locking,
+    /// How the bytes of the image are read and written.
+    pub io: IoBackend,
     /// How a journal is used for changes.
     pub journalling: Journalling,
     /// The type of the file system, which is otherwise found by its signature.
@@ -53,6 +56,7 @@ impl Default for Options {
         Self {
             access: Access::ReadOnly,
             locking: Locking::Take,
+            io: IoBackend::default(),
             journalling: Journalling::default(),
             fs_type: None,
             replay: Replay::InMemory,

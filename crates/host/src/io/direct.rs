@@ -1,0 +1,221 @@
+//! Reading and writing past the page cache.
+//!
+//! The kernel wants offset, length and memory aligned, so what is not goes through an aligned buffer of our own, and a write
+//! of a part of a grain reads the grain first.
+//! Invariant: the length of the file stays: what the grain of a write adds past its end is cut off again.
+//! Locking: `edges`, shared by writes of whole grains, exclusive for writes of parts, which read before they write.
+//! Source: open(2), "O_DIRECT".
+
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use obento_base::wire::to_u64;
+use obento_base::{DeviceError, Result};
+use obento_block::{Backing, BlockDevice};
+
+use crate::FileDevice;
+
+/// The grain for files, and the alignment of memory: what the strictest of today's disks and file systems ask.
+const GRAIN: usize = 4096;
+/// Bytes that go through a buffer at once.
+const BOUNCE: usize = 1 << 20;
+
+/// A file that was opened with `O_DIRECT`.
+pub(super) struct DirectDevice {
+    file: FileDevice,
+    grain: u64,
+    edges: RwLock<()>,
+    buffers: Mutex<Vec<Buffer>>,
+}
+
+/// Aligned memory.
+struct Buffer {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Buffer {
+    fn new() -> Self {
+        let bytes = vec![0; BOUNCE + GRAIN];
+        let start = bytes.as_ptr().align_offset(GRAIN);
+        Self { bytes, start }
+    }
+
+    fn get(&mut self, len: usize) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + len]
+    }
+}
+
+impl DirectDevice {
+    pub(super) fn new(file: FileDevice) -> Self {
+        // A block device ends at a multiple of its sectors, and not of more.
+        let grain = if file.file_id().ino == 0 { u64::from(file.sector_size()) } else { to_u64(GRAIN) };
+        Self { file, grain, edges: RwLock::new(()), buffers: Mutex::new(Vec::new()) }
+    }
+
+    fn floor(&self, offset: u64) -> u64 {
+        offset - offset % self.grain
+    }
+
+    fn ceil(&self, offset: u64) -> u64 {
+        offset.next_multiple_of(self.grain)
+    }
+
+    /// Whether the kernel takes a transfer as it is.
+    fn is_aligned(&self, offset: u64, buf: &[u8]) -> bool {
+        offset.is_multiple_of(self.grain)
+            && to_u64(buf.len()).is_multiple_of(self.grain)
+            && buf.as_ptr().align_offset(GRAIN) == 0
+    }
+
+    fn with_buffer<T>(&self, work: impl FnOnce(&mut Buffer) -> T) -> T {
+        let kept = self.buffers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut buffer = kept.unwrap_or_else(Buffer::new);
+        let result = work(&mut buffer);
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+        result
+    }
+
+    /// Fills aligned `buf` from aligned `offset` on, at least `needed` bytes of it; the rest may lie past the end.
+    fn read_aligned(&self, offset: u64, buf: &mut [u8], needed: usize) -> Result<()> {
+        let mut done = 0;
+        while done < needed {
+            let failed = |error: &io::Error| DeviceError::Read {
+                offset,
+                len: to_u64(needed),
+                errno: error.raw_os_error().unwrap_or(0),
+            };
+            match self.file.file().read_at(&mut buf[done..], offset + to_u64(done)) {
+                Ok(0) => {
+                    let device_len = self.file.file().metadata().map_or(offset, |meta| meta.len());
+                    return Err(DeviceError::OutOfBounds { offset, len: to_u64(needed), device_len }.into());
+                }
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(&error).into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_aligned(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.file.file().write_all_at(buf, offset).map_err(|error| {
+            let errno = error.raw_os_error().unwrap_or(0);
+            DeviceError::Write { offset, len: to_u64(buf.len()), errno }.into()
+        })
+    }
+
+    /// Writes one buffer's worth at most; what of its first and last grain `buf` leaves out is read before.
+    fn write_piece(&self, buffer: &mut Buffer, offset: u64, buf: &[u8]) -> Result<()> {
+        let (start, end) = (self.floor(offset), offset + to_u64(buf.len()));
+        let aligned_end = self.ceil(end);
+        let (len, head) = ((aligned_end - start) as usize, (offset - start) as usize);
+        let bytes = buffer.get(len);
+        let grain = self.grain as usize;
+        let edge = |at: u64, bytes: &mut [u8]| {
+            bytes.fill(0);
+            let there = self.file.len().saturating_sub(at).min(self.grain) as usize;
+            self.read_aligned(at, bytes, there)
+        };
+        if head > 0 || end < start + self.grain {
+            edge(start, &mut bytes[..grain])?;
+        }
+        let last = aligned_end - self.grain;
+        if end < aligned_end && last > start {
+            edge(last, &mut bytes[len - grain..])?;
+        }
+        bytes[head..head + buf.len()].copy_from_slice(buf);
+        self.write_aligned(start, bytes)?;
+        if aligned_end > self.file.len() {
+            let cut = self.file.file().set_len(self.file.len());
+            cut.map_err(|error| DeviceError::Write {
+                offset: end,
+                len: aligned_end - end,
+                errno: error.raw_os_error().unwrap_or(0),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl BlockDevice for DirectDevice {
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.file.sector_size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.file.is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.file.check(offset, buf.len())?;
+        if self.is_aligned(offset, buf) {
+            let needed = buf.len();
+            return self.read_aligned(offset, buf, needed);
+        }
+        self.with_buffer(|buffer| {
+            let mut done = 0;
+            while done < buf.len() {
+                let at = offset + to_u64(done);
+                let head = (at - self.floor(at)) as usize;
+                let count = (buf.len() - done).min(BOUNCE - head);
+                let len = (self.ceil(at + to_u64(count)) - self.floor(at)) as usize;
+                let bytes = buffer.get(len);
+                self.read_aligned(self.floor(at), bytes, head + count)?;
+                buf[done..done + count].copy_from_slice(&bytes[head..head + count]);
+                done += count;
+            }
+            Ok(())
+        })
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.file.check_writable()?;
+        self.file.check(offset, buf.len())?;
+        let end = offset + to_u64(buf.len());
+        if offset.is_multiple_of(self.grain) && end.is_multiple_of(self.grain) {
+            let _edges = self.edges.read().unwrap_or_else(PoisonError::into_inner);
+            return self.write_pieces(offset, buf);
+        }
+        let _edges = self.edges.write().unwrap_or_else(PoisonError::into_inner);
+        self.write_pieces(offset, buf)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.file.flush()
+    }
+
+    fn discard(&self, range: Range<u64>) -> Result<()> {
+        let _edges = self.edges.write().unwrap_or_else(PoisonError::into_inner);
+        self.file.discard(range)
+    }
+
+    /// Copying in the kernel would go through the page cache.
+    fn backing(&self, _: Range<u64>) -> Option<Backing> {
+        None
+    }
+}
+
+impl DirectDevice {
+    fn write_pieces(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        if self.is_aligned(offset, buf) {
+            return self.write_aligned(offset, buf);
+        }
+        self.with_buffer(|buffer| {
+            let mut done = 0;
+            while done < buf.len() {
+                let at = offset + to_u64(done);
+                let count = (buf.len() - done).min(BOUNCE - (at - self.floor(at)) as usize);
+                self.write_piece(buffer, at, &buf[done..done + count])?;
+                done += count;
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,122 @@
+//! Reading from a mapping of the file.
+//!
+//! The mapping is shared with the page cache, so what is written by `pwrite` is seen in it at once. A file that somebody
+//! shortens, or a medium that fails, is a signal instead of an error: `fault` turns it into zeros and a mark, and from then
+//! on everything is read by system calls, which say what is wrong.
+
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use obento_base::Result;
+use obento_base::wire::to_u64;
+use obento_block::{Backing, BlockDevice};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::fault::Watch;
+use crate::FileDevice;
+
+/// A mapped file.
+pub(super) struct MmapDevice {
+    file: FileDevice,
+    map: Map,
+    watch: Watch,
+}
+
+/// A mapping for reading.
+struct Map {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is only read, stays where it is until it is dropped, and belongs to no thread.
+unsafe impl Send for Map {}
+// SAFETY: as above.
+unsafe impl Sync for Map {}
+
+impl Map {
+    fn new(file: &FileDevice) -> std::result::Result<Self, Errno> {
+        let len = usize::try_from(file.len()).map_err(|_| Errno::NOMEM)?;
+        // SAFETY: a new mapping at an address of the kernel's choice takes no memory that anybody has.
+        let start = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                file.host_file(),
+                0,
+            )?
+        };
+        Ok(Self { start: NonNull::new(start.cast()).ok_or(Errno::NOMEM)?, len })
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: start and length are those of `mmap`, and nobody has a reference into it.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+impl MmapDevice {
+    pub(super) fn new(file: FileDevice) -> std::result::Result<Self, Errno> {
+        let map = Map::new(&file)?;
+        let watch = Watch::new(map.start.as_ptr() as usize, map.len).ok_or(Errno::NOMEM)?;
+        Ok(Self { file, map, watch })
+    }
+}
+
+impl Drop for MmapDevice {
+    fn drop(&mut self) {
+        // Before the mapping goes: its addresses may be somebody else's afterwards.
+        self.watch.end();
+    }
+}
+
+impl BlockDevice for MmapDevice {
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.file.sector_size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.file.is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.file.check(offset, buf.len())?;
+        if !self.watch.has_faulted() {
+            debug_assert!(offset + to_u64(buf.len()) <= to_u64(self.map.len));
+            // SAFETY: both ranges are checked, and do not overlap, since nobody has a reference into the mapping. Its bytes may
+            // change meanwhile, as those of any read may, so they are copied and never referred to.
+            unsafe {
+                let from = self.map.start.as_ptr().add(offset as usize);
+                std::ptr::copy_nonoverlapping(from, buf.as_mut_ptr(), buf.len());
+            }
+            if !self.watch.has_faulted() {
+                return Ok(());
+            }
+        }
+        self.file.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.file.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.file.flush()
+    }
+
+    fn discard(&self, range: Range<u64>) -> Result<()> {
+        self.file.discard(range)
+    }
+
+    fn backing(&self, range: Range<u64>) -> Option<Backing> {
+        self.file.backing(range)
+    }
+}
