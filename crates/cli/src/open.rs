@@ -280,7 +280,8 @@ fn open_address(address: Address, context: &Context) -> Result<Location, Report>
     Ok(location(volume, address))
 }
 
-fn location(volume: Rc<Volume>, address: Address) -> Location {
+/// The place in `volume` that `address` names.
+pub fn location(volume: Rc<Volume>, address: Address) -> Location {
     let prefix = prefix(&address).into();
     Location { volume, place: address.place.unwrap_or(Place::Path(b"/".to_vec())), prefix }
 }

@@ -137,7 +137,7 @@ fn what_cp_cannot_do_is_said_with_what_can_be() {
         "obento: cannot copy 'disk.img.zst:/etc': is a directory and was left out; `-r` copies directories\n"
     });
     check(at, &["cp", "a", "disk.img.zst:/"], 2, "", {
-        "obento: cannot copy to 'disk.img.zst:/': obento reads images so far; writing into them comes with a later version\n"
+        "obento: disk.img.zst: is packed as zstd, which obento reads but does not change; unpack it first: zstd -dc disk.img.zst > plain.img\n"
     });
     check(at, &["cp", "disk.img.zst", "."], 1, "", {
         "obento: cannot copy 'disk.img.zst': this names no file in an image\n  help: all of the image is disk.img.zst:/\n"

@@ -170,6 +170,26 @@ impl HostError {
         Self::system(operation, PathBuf::new(), Errno::NOMEM)
     }
 
+    /// What it is about, if that is a file.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::System { path, .. }
+            | Self::InUse { path, .. }
+            | Self::NotAnImage { path, .. }
+            | Self::Exists { path }
+            | Self::Duplicate { path }
+            | Self::IsDirectory { path }
+            | Self::NotDirectory { path }
+            | Self::IsSource { path }
+            | Self::Changed { path }
+            | Self::Limit { path, .. }
+            | Self::Damaged { path, .. }
+            | Self::Unsupported { path, .. }
+            | Self::Reference { path, .. }
+            | Self::Stream { path, .. } => path,
+        }
+    }
+
     /// The error number, if a system call gave one.
     pub fn errno(&self) -> Option<Errno> {
         match self {

@@ -6,7 +6,8 @@
 //! - [`Image`] opens what contains a file system: compressed and qcow2 images, partition tables.
 //! - [`Volume`] is an open file system: paths, patterns, owners' names; [`Node`] is one file in it.
 //! - [`mod@fs`] has what an application knows from `std::fs`: [`Volume::read`], [`Volume::write`], [`fs::File`].
-//! - [`Walk`] goes through a tree; [`copy_out`] copies one to the host, [`export()`] to a tar archive, and [`diff()`]
+//! - [`Walk`] goes through a tree; [`copy_out`] copies one to the host, [`copy_in`] one into an image; [`export()`] makes
+//!   a tar archive of one, [`import()`] unpacks an archive into an image, and [`diff()`]
 //!   compares two.
 //! - [`Registry`] holds the drivers; an application may add its own.
 //!
@@ -34,6 +35,7 @@ mod export;
 pub mod fs;
 mod ground;
 mod image;
+mod import;
 pub mod partition;
 mod registry;
 mod remove;
@@ -68,14 +70,16 @@ pub use obento_vfs::{Caller, Node, Run, Symlinks, Vfs};
 
 pub use address::{Address, AddressError, HostEntry, Operand, Part, Place};
 pub use copy::{
-    CopyError, CopyOptions, CopyReport, CopySource, Existing, HardLinks, Holes, HostError, Keep, Loss, Lost,
-    Observer, Problem, Progress, Quiet, TargetIs, TreeOptions, Trouble, Trust, copy_out, copy_to_writer,
+    CopyError, CopyFrom, CopyOptions, CopyReport, CopySource, Existing, HardLinks, Holes, HostError,
+    ImageTarget, Keep, Loss, Lost, Observer, Problem, Progress, Quiet, TargetIs, TreeOptions, Trouble, Trust,
+    WriteReport, copy_from_reader, copy_in, copy_out, copy_to_writer,
 };
 pub use data::Unread;
 pub use diff::{Change, DiffOptions, DiffReport, DiffSide, DiffSink, Difference, diff};
 pub use export::{ExportOptions, ExportReport, export};
 pub use ground::Ground;
 pub use image::{Content, Holds, Image, ImageNotice, Locking, Looks, OpenError, Options, Otherwise};
+pub use import::{ImportOptions, ImportReport, MemberTrouble, import};
 pub use registry::Registry;
 pub use remove::{Removal, RemoveObserver, remove_children, remove_tree};
 pub use text::{Escaped, escaped, human_size, uuid_text};

@@ -11,6 +11,7 @@ mod du;
 mod export;
 mod find;
 mod getfattr;
+mod import;
 mod info;
 mod inspect;
 mod ln;
@@ -60,6 +61,7 @@ pub enum Command {
     Getfattr(getfattr::Args),
     Diff(diff::Args),
     Export(export::Args),
+    Import(import::Args),
     Info(info::Args),
     Inspect(inspect::Args),
     Completions(completions::Args),
@@ -94,6 +96,7 @@ impl Command {
             Self::Getfattr(args) => getfattr::run(&args, context),
             Self::Diff(args) => diff::run(&args, context),
             Self::Export(args) => export::run(&args, context),
+            Self::Import(args) => import::run(&args, context),
             Self::Info(args) => info::run(&args, context),
             Self::Inspect(args) => inspect::run(&args, context),
             Self::Completions(args) => completions::run(&args),

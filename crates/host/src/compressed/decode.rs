@@ -46,7 +46,7 @@ impl<R: BufRead> Read for Decoder<R> {
 }
 
 /// Whether the compressed stream ended before its end.
-pub(super) fn is_truncation(error: &io::Error) -> bool {
+pub(crate) fn is_truncation(error: &io::Error) -> bool {
     if error.kind() == ErrorKind::UnexpectedEof {
         return true;
     }

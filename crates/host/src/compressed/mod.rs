@@ -7,6 +7,7 @@
 mod decode;
 mod pipeline;
 mod scratch;
+mod stream;
 
 use std::io::Read;
 use std::path::Path;
@@ -14,8 +15,9 @@ use std::path::Path;
 use obento_block::BlockDevice;
 
 use crate::{FileDevice, HostError};
-use decode::is_truncation;
+pub(crate) use decode::is_truncation;
 use scratch::{CHUNK, Scratch, fill};
+pub use stream::Stream;
 
 /// The most memory for a decoder's window in bytes: `xz -9` and `zstd -19` take 64 MiB and 8 MiB.
 const MEMORY_MAX: u32 = 100 << 20;

@@ -13,6 +13,16 @@ use rustix::io::Errno;
 use super::SourceFile;
 use crate::{FileId, HostError, Xattr};
 
+/// What to do with symbolic links.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Links {
+    /// A link is an entry like any other.
+    #[default]
+    Keep,
+    /// An entry is what its link leads to; a link that leads nowhere is itself.
+    Follow,
+}
+
 /// A directory of the host.
 #[derive(Clone, Debug)]
 pub struct SourceDir {
@@ -28,6 +38,17 @@ pub struct SourceEntry {
     name: Option<NameBuf>,
     attr: Attr,
     id: FileId,
+    /// Whether a link of this name was followed.
+    links: Links,
+}
+
+/// A regular file that was just opened.
+#[derive(Debug)]
+pub struct OpenEntry<'a> {
+    entry: &'a SourceEntry,
+    fd: OwnedFd,
+    size: u64,
+    blocks: u64,
 }
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -60,16 +81,25 @@ impl SourceDir {
 
     /// The entry `name`. Errors: System.
     pub fn entry(&self, name: &Name) -> Result<SourceEntry, HostError> {
-        let (attr, id) = look(&self.fd, name.as_bytes())
-            .map_err(|errno| HostError::system("examine", self.child(name), errno))?;
-        Ok(SourceEntry { dir: self.clone(), name: Some(name.to_buf()), attr, id })
+        self.look(name, Links::Keep)
+    }
+
+    /// The entry `name`, or where it leads. Errors: System.
+    pub fn look(&self, name: &Name, links: Links) -> Result<SourceEntry, HostError> {
+        let (mut links, mut found) = (links, look(&self.fd, name.as_bytes(), links));
+        if links == Links::Follow && matches!(found, Err(Errno::NOENT | Errno::LOOP)) {
+            links = Links::Keep;
+            found = look(&self.fd, name.as_bytes(), links);
+        }
+        let (attr, id) = found.map_err(|errno| HostError::system("examine", self.child(name), errno))?;
+        Ok(SourceEntry { dir: self.clone(), name: Some(name.to_buf()), attr, id, links })
     }
 
     /// The directory itself as an entry without a name. Errors: System.
     pub fn as_entry(&self) -> Result<SourceEntry, HostError> {
-        let (attr, id) =
-            look(&self.fd, b"").map_err(|errno| HostError::system("examine", &self.path, errno))?;
-        Ok(SourceEntry { dir: self.clone(), name: None, attr, id })
+        let (attr, id) = look(&self.fd, b"", Links::Keep)
+            .map_err(|errno| HostError::system("examine", &self.path, errno))?;
+        Ok(SourceEntry { dir: self.clone(), name: None, attr, id, links: Links::Keep })
     }
 
     /// The directory above, if it is still `expected`.
@@ -121,20 +151,36 @@ impl SourceEntry {
 
     /// Opens a regular file for reading. Errors: System, with EINVAL if it is no regular file; Changed.
     pub fn open_file(&self) -> Result<SourceFile, HostError> {
+        self.open()?.into_file()
+    }
+
+    /// Opens a regular file, to read it at once or to make a [`SourceFile`] of it. Errors: System, with EINVAL if it is
+    /// no regular file; Changed.
+    pub fn open(&self) -> Result<OpenEntry<'_>, HostError> {
         let (FileKind::Regular, Some(name)) = (self.attr.kind, &self.name) else {
             return Err(HostError::system("read", self.path(), Errno::INVAL));
         };
-        let fd = self.open_as(name, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY)?;
-        SourceFile::new(fd.into(), &self.path())
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let (fd, stat) = self.open_and_look(name, flags)?;
+        let (size, blocks) = (stat.st_size.cast_unsigned(), stat.st_blocks.cast_unsigned());
+        Ok(OpenEntry { entry: self, fd, size, blocks })
     }
 
     fn open_as(&self, name: &Name, flags: OFlags) -> Result<OwnedFd, HostError> {
+        self.open_and_look(name, flags).map(|(fd, _)| fd)
+    }
+
+    fn open_and_look(&self, name: &Name, flags: OFlags) -> Result<(OwnedFd, rustix::fs::Stat), HostError> {
         let failed = |errno| HostError::system("open", self.path(), errno);
-        let flags = flags | OFlags::NOFOLLOW;
+        let flags = if self.links == Links::Keep { flags | OFlags::NOFOLLOW } else { flags };
         let fd = rustix::fs::openat(&self.dir.fd, name.as_bytes(), flags, rustix::fs::Mode::empty())
             .map_err(failed)?;
         let stat = rustix::fs::fstat(&fd).map_err(failed)?;
-        if FileId::of(&stat) == self.id { Ok(fd) } else { Err(HostError::Changed { path: self.path() }) }
+        if FileId::of(&stat) == self.id {
+            Ok((fd, stat))
+        } else {
+            Err(HostError::Changed { path: self.path() })
+        }
     }
 
     /// The target of a symbolic link. Errors: System.
@@ -159,19 +205,89 @@ impl SourceEntry {
         // There is no call that takes a directory and a name before Linux 6.13; this path leads to the same.
         let mut path = format!("/proc/self/fd/{}/", self.dir.fd.as_fd().as_raw_fd()).into_bytes();
         path.extend(self.name.as_deref().map_or(&b"."[..], Name::as_bytes));
-        let list = grown(|buffer| rustix::fs::llistxattr(path.as_slice(), buffer))?;
-        let mut xattrs = Vec::new();
-        for name in list.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
-            match grown(|buffer| rustix::fs::lgetxattr(path.as_slice(), name, buffer)) {
-                Ok(value) => xattrs.push(Xattr { name: name.into(), value }),
-                // It went meanwhile, or is listed but not for the caller.
-                Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {}
-                Err(errno) => return Err(errno),
+        let path = path.as_slice();
+        match self.links {
+            Links::Keep => all_xattrs(
+                |buffer| rustix::fs::llistxattr(path, buffer),
+                |name, buffer| rustix::fs::lgetxattr(path, name, buffer),
+            ),
+            Links::Follow => all_xattrs(
+                |buffer| rustix::fs::listxattr(path, buffer),
+                |name, buffer| rustix::fs::getxattr(path, name, buffer),
+            ),
+        }
+    }
+}
+
+impl OpenEntry<'_> {
+    /// Its length now.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether some of its bytes may be holes.
+    pub fn may_have_holes(&self) -> bool {
+        // st_blocks counts 512 bytes (stat(2)).
+        self.blocks.saturating_mul(512) < self.size
+    }
+
+    /// All its bytes, which are few. Errors: System.
+    pub fn read(&self) -> Result<Vec<u8>, HostError> {
+        let len = usize::try_from(self.size).unwrap_or(usize::MAX);
+        let failed = |errno| HostError::system("read", self.entry.path(), errno);
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len).map_err(|_| failed(Errno::NOMEM))?;
+        bytes.resize(len, 0);
+        let mut done = 0;
+        while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match rustix::io::read(&self.fd, rest) {
+                // It became shorter meanwhile.
+                Ok(0) => break,
+                Ok(len) => done += len,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(failed(errno)),
             }
         }
-        xattrs.sort_unstable();
-        Ok(xattrs)
+        bytes.truncate(done);
+        Ok(bytes)
     }
+
+    /// Its extended attributes, as [`SourceEntry::xattrs`]. Errors: System.
+    pub fn xattrs(&self) -> Result<Vec<Xattr>, HostError> {
+        let read = all_xattrs(
+            |buffer| rustix::fs::flistxattr(&self.fd, buffer),
+            |name, buffer| rustix::fs::fgetxattr(&self.fd, name, buffer),
+        );
+        match read {
+            Err(Errno::OPNOTSUPP) => Ok(Vec::new()),
+            read => {
+                read.map_err(|errno| HostError::system("read the attributes of", self.entry.path(), errno))
+            }
+        }
+    }
+
+    /// The file, to be read in parts. Errors: System.
+    pub fn into_file(self) -> Result<SourceFile, HostError> {
+        SourceFile::new(self.fd.into(), &self.entry.path())
+    }
+}
+
+fn all_xattrs(
+    list: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
+    mut get: impl FnMut(&[u8], &mut [u8]) -> Result<usize, Errno>,
+) -> Result<Vec<Xattr>, Errno> {
+    let list = grown(list)?;
+    let mut xattrs = Vec::new();
+    for name in list.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+        match grown(|buffer| get(name, buffer)) {
+            Ok(value) => xattrs.push(Xattr { name: name.into(), value }),
+            // It went meanwhile, or is listed but not for the caller.
+            Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    xattrs.sort_unstable();
+    Ok(xattrs)
 }
 
 /// Calls `read` with a larger buffer each time until the answer fits. Linux allows 64 KiB (limits.h).
@@ -190,9 +306,10 @@ fn grown(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<
 }
 
 /// Looks at `name` in `dir`, or at `dir` itself if the name is empty.
-fn look(dir: &OwnedFd, name: &[u8]) -> Result<(Attr, FileId), Errno> {
-    let flags =
-        AtFlags::SYMLINK_NOFOLLOW | if name.is_empty() { AtFlags::EMPTY_PATH } else { AtFlags::empty() };
+fn look(dir: &OwnedFd, name: &[u8], links: Links) -> Result<(Attr, FileId), Errno> {
+    let mut flags = AtFlags::empty();
+    flags.set(AtFlags::SYMLINK_NOFOLLOW, links == Links::Keep);
+    flags.set(AtFlags::EMPTY_PATH, name.is_empty());
     let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let stat = rustix::fs::statx(dir, name, flags, mask)?;
     let attr = attr_of(&stat).ok_or(Errno::INVAL)?;

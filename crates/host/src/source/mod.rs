@@ -1,6 +1,6 @@
-//! A directory tree of the host as a source: to compare with an image, to build one from.
+//! A directory tree of the host as a source: to compare with an image, to copy into one.
 //!
-//! Invariant: links are not followed and directories are opened one component at a time, so that the tree that is read
+//! Invariant: links are not followed unless that is asked for ([`Links::Follow`]), and directories are opened one component at a time, so that the tree that is read
 //! is the one below the root, whoever changes it meanwhile; and its depth is bounded by the file system, not by the
 //! length of a path.
 //! Entries come in the order of their names' bytes, a directory before what is in it, so that two trees can be read
@@ -10,7 +10,7 @@ mod entry;
 mod runs;
 mod walk;
 
-pub use entry::{SourceDir, SourceEntry};
+pub use entry::{Links, OpenEntry, SourceDir, SourceEntry};
 pub use runs::{Run, Runs, SourceFile};
 pub use walk::Walk;
 

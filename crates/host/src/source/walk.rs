@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use obento_base::{FileKind, NameBuf};
 
-use super::{SourceDir, SourceEntry};
+use rustix::io::Errno;
+
+use super::{Links, SourceDir, SourceEntry};
 use crate::{FileId, HostError};
 
 /// Directories kept open above the current one; a tree may be deeper than a process may have files open.
@@ -13,10 +15,17 @@ const MAX_OPEN: usize = 64;
 /// Walks a tree in order: a directory, then what is in it, by the bytes of the names. What cannot be read is an `Err`
 /// among the entries, and the rest follows.
 pub struct Walk {
-    root: Option<SourceDir>,
+    root: Option<Root>,
+    links: Links,
     levels: Vec<Level>,
     /// The directory that was handed over last and is gone into next.
     below: Option<SourceEntry>,
+}
+
+/// Where a walk starts.
+enum Root {
+    Dir(SourceDir),
+    Entry(SourceEntry),
 }
 
 /// A directory that is being walked.
@@ -32,7 +41,23 @@ struct Level {
 impl Walk {
     /// Starts with the directory `root`, in which links are followed. Errors: System.
     pub fn new(root: &Path) -> Result<Self, HostError> {
-        Ok(Self { root: Some(SourceDir::open(root)?), levels: Vec::new(), below: None })
+        Ok(Self::start(Root::Dir(SourceDir::open(root)?)))
+    }
+
+    /// Starts with `entry`, which may be of any kind.
+    pub fn from_entry(entry: SourceEntry) -> Self {
+        Self::start(Root::Entry(entry))
+    }
+
+    fn start(root: Root) -> Self {
+        Self { root: Some(root), links: Links::Keep, levels: Vec::new(), below: None }
+    }
+
+    /// What to do with links below the start. With `Follow`, a directory that lies in itself is an error.
+    #[must_use]
+    pub fn links(mut self, links: Links) -> Self {
+        self.links = links;
+        self
     }
 
     /// Does not go into the directory that was handed over last.
@@ -74,11 +99,14 @@ impl Walk {
         Ok(())
     }
 
-    fn visit(&mut self, entry: SourceEntry) -> SourceEntry {
+    fn visit(&mut self, entry: SourceEntry) -> Result<SourceEntry, HostError> {
         if entry.attr().kind == FileKind::Directory {
+            if self.levels.iter().any(|level| level.id == entry.id()) {
+                return Err(HostError::system("enter", entry.path(), Errno::LOOP));
+            }
             self.below = Some(entry.clone());
         }
-        entry
+        Ok(entry)
     }
 }
 
@@ -87,7 +115,11 @@ impl Iterator for Walk {
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(root) = self.root.take() {
-            return Some(root.as_entry().map(|entry| self.visit(entry)));
+            let entry = match root {
+                Root::Dir(dir) => dir.as_entry(),
+                Root::Entry(entry) => Ok(entry),
+            };
+            return Some(entry.and_then(|entry| self.visit(entry)));
         }
         if let Some(entry) = self.below.take()
             && let Err(error) = self.descend(&entry)
@@ -98,8 +130,8 @@ impl Iterator for Walk {
             let level = self.levels.last_mut()?;
             match (level.names.pop(), &level.dir) {
                 (Some(name), Some(dir)) => {
-                    let entry = dir.entry(&name);
-                    return Some(entry.map(|entry| self.visit(entry)));
+                    let entry = dir.look(&name, self.links);
+                    return Some(entry.and_then(|entry| self.visit(entry)));
                 }
                 _ => {
                     if let Err(error) = self.ascend() {

@@ -9,6 +9,7 @@
 
 mod acl;
 mod header;
+mod read;
 mod records;
 mod sink;
 
@@ -21,6 +22,7 @@ use obento_base::{DeviceNumber, FileKind};
 
 use crate::{DataSink, HostError, Metadata};
 use header::{BLOCK, Header, Kind};
+pub use read::{Member, MemberKind, TarError, TarReader};
 use records::Records;
 use sink::ArchiveSink;
 

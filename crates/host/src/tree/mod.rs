@@ -83,6 +83,11 @@ pub(crate) fn before_sandbox() {
     let _ = UMASK.set(umask_of_process());
 }
 
+/// The umask of this process, which may be asked for in a sandbox too.
+pub fn umask() -> u16 {
+    umask_of_process()
+}
+
 /// The umask. Asking by `umask(2)` means to have another one for a moment, in all threads: only where there is no
 /// `/proc`, and then one that gives nothing away.
 fn umask_of_process() -> u16 {

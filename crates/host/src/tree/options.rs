@@ -130,12 +130,18 @@ pub struct Report {
 }
 
 impl Report {
-    pub(super) fn lose(&mut self, loss: Loss, errno: Option<Errno>, path: impl FnOnce() -> PathBuf) {
+    /// Counts something at `path` that could not be kept.
+    pub fn lose(&mut self, loss: Loss, errno: Option<Errno>, path: impl FnOnce() -> PathBuf) {
         let lost = self.lost.entry(loss).or_default();
         lost.count += 1;
         if lost.examples.len() < Lost::EXAMPLES {
             lost.examples.push((path(), errno));
         }
+    }
+
+    /// Counts something at `path` that a volume refused to keep.
+    pub fn refused(&mut self, loss: Loss, error: obento_base::Error, path: impl FnOnce() -> PathBuf) {
+        self.lose(loss, Some(Errno::from_raw_os_error(error.errno().0)), path);
     }
 
     /// Adds what another cursor wrote.

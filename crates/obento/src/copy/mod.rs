@@ -1,4 +1,4 @@
-//! Copying out of an image, as cp(1) does it.
+//! Copying out of images and into them, as cp(1) does it.
 //!
 //! What is written goes through [`TreeWriter`], which no name, link or mode of the image can lead out of the target.
 //! What cannot be read or written costs the file it belongs to: it is told to the [`Observer`] and the rest follows.
@@ -6,13 +6,18 @@
 //!
 //! Data goes by runs: holes stay holes, and what lies in a file of the host is copied within the kernel.
 
+mod engine;
 mod holes;
+pub(crate) mod image;
+mod into;
 mod options;
 mod out;
 mod problem;
+mod source;
 mod target;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tree;
 
 use std::io::Write;
 
@@ -20,12 +25,16 @@ use obento_vfs::Node;
 
 use crate::data::{self, Losses};
 pub use holes::Holes;
+pub use image::ImageTarget;
+pub use into::{copy_from_reader, copy_in};
 pub use obento_host::HostError;
-pub use obento_host::tree::{Existing, Keep, Loss, Lost, TreeOptions, Trust};
+pub use obento_host::tree::{Existing, Keep, Loss, Lost, Report as WriteReport, TreeOptions, Trust};
 pub(crate) use options::join;
 pub use options::{CopyOptions, CopySource, HardLinks, TargetIs};
 pub use out::copy_out;
 pub use problem::{CopyError, CopyReport, Observer, Problem, Progress, Quiet, Trouble};
+
+pub use source::CopyFrom;
 
 #[cfg(doc)]
 use obento_host::tree::TreeWriter;

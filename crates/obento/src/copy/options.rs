@@ -35,6 +35,11 @@ pub struct CopyOptions {
     pub recursive: bool,
     /// What to do with symbolic links below the sources.
     pub symlinks: Symlinks,
+    /// What to do with a source on the host that is a symbolic link itself. In an image, whoever found the source has
+    /// followed it or not.
+    pub named_symlinks: Symlinks,
+    /// Whether directories of the host on which another file system is mounted are left empty (`cp -x`).
+    pub one_file_system: bool,
     /// What to do with files that have several names.
     pub hard_links: HardLinks,
     /// What to do with holes and zeros.
@@ -44,7 +49,8 @@ pub struct CopyOptions {
     /// What is kept of the metadata, what to do with names that are taken, how far the image is believed, and the
     /// most bytes to write.
     pub tree: TreeOptions,
-    /// Files of the host that are never replaced: those that the image is read from.
+    /// Files of the host that are never replaced, and never copied into an image: those that images are read from and
+    /// written to.
     pub spared: Vec<FileId>,
 }
 
@@ -54,6 +60,8 @@ impl CopyOptions {
         Self {
             recursive: true,
             symlinks: Symlinks::Keep,
+            named_symlinks: Symlinks::Keep,
+            one_file_system: false,
             hard_links: HardLinks::Keep,
             holes: Holes::Keep,
             target: TargetIs::Either,
@@ -67,6 +75,8 @@ impl CopyOptions {
         Self {
             recursive: false,
             symlinks: Symlinks::Follow,
+            named_symlinks: Symlinks::Follow,
+            one_file_system: false,
             hard_links: HardLinks::Separate,
             holes: Holes::Keep,
             target: TargetIs::Either,
@@ -91,16 +101,20 @@ pub struct CopySource {
 impl CopySource {
     /// The name that the copy has in a directory; `None` where the contents are meant.
     pub fn name(&self) -> Option<&[u8]> {
-        let trimmed =
-            self.path.iter().rposition(|&byte| byte != b'/').map_or(&b""[..], |last| &self.path[..=last]);
-        let name = trimmed.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        (!matches!(name, b"" | b"." | b"..")).then_some(name)
+        last_name(&self.path)
     }
 
     /// The path of what lies at `below` in it, for messages.
     pub(super) fn join(&self, below: &[u8]) -> Vec<u8> {
         [&self.prefix[..], &join(&self.path, below)].concat()
     }
+}
+
+/// The last component of `path`; none if it is the root or dots.
+pub(super) fn last_name(path: &[u8]) -> Option<&[u8]> {
+    let trimmed = path.iter().rposition(|&byte| byte != b'/').map_or(&b""[..], |last| &path[..=last]);
+    let name = trimmed.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    (!matches!(name, b"" | b"." | b"..")).then_some(name)
 }
 
 /// The path of what lies at `below` in `path`.

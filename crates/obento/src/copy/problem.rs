@@ -9,6 +9,7 @@ use obento_host::tree;
 
 use crate::Damage;
 use crate::data::Unread;
+use crate::import::MemberTrouble;
 use crate::text::escaped;
 
 /// How far a copy has come.
@@ -46,6 +47,27 @@ pub enum Trouble {
     DirectoryOmitted,
     /// A name that is none: the source was not named by a path.
     Nameless,
+    /// The image that is written to.
+    Target {
+        /// Where.
+        path: Vec<u8>,
+        /// What it refuses.
+        error: Error,
+    },
+    /// Source and target are one file.
+    SameFile,
+    /// A directory that would come to lie in itself.
+    IntoItself,
+    /// The image that is being changed, or what it is read from.
+    IsTarget,
+    /// A member of an archive.
+    Member(MemberTrouble),
+}
+
+impl From<HostError> for Trouble {
+    fn from(error: HostError) -> Self {
+        Self::Host(error)
+    }
 }
 
 impl From<Damage> for Problem {
@@ -70,6 +92,11 @@ impl fmt::Display for Trouble {
                 write!(f, "extended attributes cannot be read and are not copied: {error}")
             }
             Self::DirectoryOmitted => f.write_str("is a directory and was left out; `-r` copies directories"),
+            Self::Target { path, error } => write!(f, "{}: {error}", escaped(path)),
+            Self::SameFile => f.write_str("is the file that it would replace"),
+            Self::IntoItself => f.write_str("a directory cannot be copied into itself"),
+            Self::IsTarget => f.write_str("is the image that is being changed, and was left out"),
+            Self::Member(trouble) => trouble.fmt(f),
             Self::Nameless => f.write_str("has no name to give the copy; name the copy, not a directory"),
         }
     }
@@ -121,6 +148,26 @@ pub enum CopyError {
     /// The image's side.
     #[error(transparent)]
     Volume(Error),
+    /// The image that is written to.
+    #[error("{}: {error}", escaped(path))]
+    Target {
+        /// Where.
+        path: Vec<u8>,
+        /// What it refuses.
+        error: Error,
+    },
+    /// What was left to do at the end could not be done.
+    #[error("{0}")]
+    Problem(Trouble),
+    /// The input is no archive.
+    #[error("this is no tar archive: {reason}")]
+    NotAnArchive {
+        /// What is there instead.
+        reason: String,
+    },
+    /// The input that bytes come from.
+    #[error("cannot read: {0}")]
+    Input(std::io::Error),
     /// The output that bytes are written to.
     #[error("cannot write: {0}")]
     Output(std::io::Error),

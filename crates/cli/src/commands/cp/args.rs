@@ -7,10 +7,11 @@ use obento::{CopyOptions, Existing, HardLinks, Keep, Symlinks, TargetIs, TreeOpt
 
 use crate::format::size::parse_size;
 
-/// Copy files out of images: cp -a disk.img:/etc DIR
+/// Copy files out of images and into them: cp -a disk.img:/etc DIR, cp -a DIR disk.img:/srv
 ///
-/// Whatever the image says, nothing is written outside the target. What cannot be kept (the owner, for who is not
-/// root) is counted at the end; what cannot be read or written makes the exit status 1.
+/// Whatever an image says, nothing is written outside the target. A file of an image that is replaced is the old one or
+/// the new one at any moment. What cannot be kept (the owner on the host, for who is not root) is counted at the end;
+/// what cannot be read or written makes the exit status 1.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Keep everything: -dR --preserve=all
@@ -22,12 +23,15 @@ pub struct Args {
     /// Keep links: --no-dereference --preserve=links
     #[arg(short = 'd')]
     links: bool,
-    /// Follow symbolic links, inside the image
-    #[arg(short = 'L', long, overrides_with = "no_dereference")]
+    /// Follow symbolic links; those of an image inside it
+    #[arg(short = 'L', long, overrides_with_all = ["no_dereference", "named_links"])]
     dereference: bool,
     /// Copy symbolic links as links
-    #[arg(short = 'P', long, overrides_with = "dereference")]
+    #[arg(short = 'P', long, overrides_with_all = ["dereference", "named_links"])]
     no_dereference: bool,
+    /// Follow symbolic links that are named as sources
+    #[arg(short = 'H', overrides_with_all = ["dereference", "no_dereference"])]
+    named_links: bool,
     /// Keep mode, owner and times
     #[arg(short = 'p')]
     attributes: bool,
@@ -60,6 +64,12 @@ pub struct Args {
     /// Holes: as in the image (auto), also where there are zeros (always), or nowhere (never)
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     sparse: Sparse,
+    /// Share blocks with the source: if it can be done (auto), or copy (never)
+    #[arg(long, value_name = "WHEN", default_value = "auto", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
+    reflink: Reflink,
+    /// Leave directories of the host empty on which another file system is mounted
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
     /// The target is a file or directory of this very name, and not a directory to copy into
     #[arg(short = 'T', long, conflicts_with = "target_directory")]
     no_target_directory: bool,
@@ -72,8 +82,8 @@ pub struct Args {
     /// Do not believe the image: no set-user-ID bits, no capabilities, no device nodes
     #[arg(long)]
     untrusted: bool,
-    /// What to copy, and where to: a host path, or - for standard output
-    #[arg(value_name = "IMAGE:/PATH... TARGET", required = true)]
+    /// What to copy, and where to: host paths, places in images, - for standard input or output
+    #[arg(value_name = "SOURCE... TARGET", required = true)]
     pub operands: Vec<OsString>,
 }
 
@@ -92,6 +102,13 @@ enum Attribute {
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum Sparse {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Reflink {
     Auto,
     Always,
     Never,
@@ -122,10 +139,21 @@ impl Args {
         self.untrusted
     }
 
-    /// What becomes of symbolic links: cp follows them unless it copies trees or is told otherwise.
+    /// Whether blocks must be shared or nothing be copied.
+    pub fn insists_on_sharing(&self) -> bool {
+        self.reflink == Reflink::Always
+    }
+
+    /// What becomes of symbolic links below the sources: cp follows them unless it copies trees or is told otherwise.
     pub fn symlinks(&self) -> Symlinks {
-        let keep = self.no_dereference || (!self.dereference && (self.links || self.is_recursive()));
+        let keeps = self.links || self.is_recursive() || self.named_links;
+        let keep = self.no_dereference || (!self.dereference && keeps);
         if keep { Symlinks::Keep } else { Symlinks::Follow }
+    }
+
+    /// What becomes of symbolic links that are sources.
+    pub fn named_symlinks(&self) -> Symlinks {
+        if self.named_links { Symlinks::Follow } else { self.symlinks() }
     }
 
     /// All of it as the library has it.
@@ -134,6 +162,8 @@ impl Args {
         CopyOptions {
             recursive: self.is_recursive(),
             symlinks: self.symlinks(),
+            named_symlinks: self.named_symlinks(),
+            one_file_system: self.one_file_system,
             hard_links: if links { HardLinks::Keep } else { HardLinks::Separate },
             holes: match self.sparse {
                 Sparse::Auto => obento::Holes::Keep,
@@ -207,6 +237,9 @@ mod tests {
         assert_eq!(options("-r").symlinks, Symlinks::Keep);
         assert_eq!(options("-rL").symlinks, Symlinks::Follow);
         assert_eq!(options("-P").symlinks, Symlinks::Keep);
+        let named = options("-aH");
+        assert_eq!((named.symlinks, named.named_symlinks), (Symlinks::Keep, Symlinks::Follow));
+        assert_eq!(options("-aHP").named_symlinks, Symlinks::Keep);
     }
 
     #[test]

@@ -1,6 +1,8 @@
-//! `obento cp`: files out of images, into a directory of the host, to standard output or into a device or FIFO.
+//! `obento cp`: files out of images (into a directory of the host, to standard output, into a device or FIFO), and from
+//! the host, standard input and images into images.
 
 mod args;
+mod into;
 mod stream;
 mod watch;
 
@@ -13,19 +15,18 @@ use std::path::{Path, PathBuf};
 
 use obento::sandbox::{self, Rights};
 use obento::{
-    CopyError, CopyOptions, CopyReport, CopySource, Existing, FileKind, HostError, Loss, OpenError, Operand,
-    TargetIs, copy_out,
+    Address, CopyError, CopyOptions, CopySource, Existing, FileKind, HostError, Loss, OpenError, Operand,
+    TargetIs, WriteReport, copy_out,
 };
 use rustix::fs::{Mode, OFlags};
 
 pub use self::args::Args;
+pub use self::into::open_target;
 use self::watch::Watch;
 use crate::context::Context;
 use crate::open::{self, Found, Location};
 use crate::output::{Outcome, Output, Stop};
 use crate::report::{Report, printable, subject};
-
-const READ_ONLY: &str = "obento reads images so far; writing into them comes with a later version";
 
 /// Where the copies go.
 enum Target {
@@ -33,11 +34,20 @@ enum Target {
     /// A device or FIFO of the host.
     Stream(File),
     Host(PathBuf),
+    Image(Address),
 }
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let (sources, target) = operands(args)?;
+    if args.insists_on_sharing() {
+        let cause = "blocks cannot be shared with an image, and ext4 shares none between its files";
+        return Err(Report::new("cannot copy", cause).help("--reflink=auto copies them").into());
+    }
+    let target = match target {
+        Target::Image(target) => return into::run(sources, &target, args, context),
+        target => target,
+    };
     let opened: Vec<_> = sources.iter().map(|source| open_source(source, context)).collect();
     let spared = context.opener().host_files();
     let target = match target {
@@ -51,10 +61,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     match &target {
         Target::Stdout | Target::Stream(_) => context.seal(),
         Target::Host(path) => confine(path, options.target),
+        Target::Image(_) => {}
     }
     let mut found = Vec::new();
     for location in opened {
-        match location.and_then(|location| location.find(args.symlinks(), "cannot copy")) {
+        match location.and_then(|location| location.find(args.named_symlinks(), "cannot copy")) {
             Ok(files) => found.extend(files),
             Err(report) => context.warn(&report),
         }
@@ -65,6 +76,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Target::Stream(_) if options.tree.existing == Existing::Keep => Ok(()),
         Target::Stream(file) => stream::write(&found, BufWriter::new(file), &options, context),
         Target::Host(path) => to_host(found, &path, (args, &options), context),
+        Target::Image(_) => Ok(()),
     }
 }
 
@@ -85,7 +97,7 @@ fn operands(args: &Args) -> Result<(&[OsString], Target), Stop> {
     let target = match Operand::parse(target).map_err(Report::plain)? {
         Operand::Stdio => Target::Stdout,
         Operand::Host(path) => Target::Host(path),
-        Operand::Image(_) => return Err(Report::on("cannot copy to", target.as_bytes(), READ_ONLY).into()),
+        Operand::Image(address) => Target::Image(address),
     };
     Ok((sources, target))
 }
@@ -95,7 +107,8 @@ fn open_source(source: &OsStr, context: &Context) -> Result<Location, Report> {
     let failed = |cause: &str| Report::on("cannot copy", source.as_bytes(), cause);
     match Operand::parse(source).map_err(Report::plain)? {
         Operand::Image(_) => open::open(source, context),
-        Operand::Stdio => Err(failed("standard input could only go into an image").help(READ_ONLY)),
+        Operand::Stdio => Err(failed("standard input can only go into an image")
+            .help("name a file of one as the target: cp - disk.img:/FILE")),
         Operand::Host(path) if is_image(&path, context)? => {
             let path = format!("{}:/", printable(source.as_bytes()));
             Err(failed("this names no file in an image").help(format!("all of the image is {path}")))
@@ -148,12 +161,22 @@ fn to_host(
         return Err(Report::on("cannot copy to", shown, "there is no such directory").into());
     }
     let sources: Vec<_> = found.into_iter().map(source).collect();
-    let names = args.verbose.then(|| watch::Names::new(&sources, target, options.target));
+    let into = match options.target {
+        TargetIs::Directory => true,
+        TargetIs::Copy => false,
+        TargetIs::Either => target.is_dir(),
+    };
+    let names = args.verbose.then(|| {
+        let sources = sources.iter().map(|s| ([&s.prefix[..], &s.path].concat(), s.name()));
+        watch::Names::new(sources, target.as_os_str().as_bytes(), into)
+    });
     let mut watch = Watch::new(context, total, names);
     let copied = copy_out(&sources, target, options, &mut watch);
     watch.finish()?;
     match copied {
-        Ok(report) => tell_losses(&report, target, args, context),
+        Ok(report) => {
+            tell_losses(&report.written, target.as_os_str().as_bytes(), args.is_untrusted(), context)
+        }
         Err(CopyError::Host(error @ HostError::Limit { .. })) => {
             context.warn(&incomplete(error));
         }
@@ -163,7 +186,7 @@ fn to_host(
 }
 
 /// What is told where the limit ended the copy.
-fn incomplete(error: HostError) -> Report {
+pub fn incomplete(error: HostError) -> Report {
     Report::new("the copy is not complete", error)
         .help("--max-bytes sets the limit; what is there is what came before it")
 }
@@ -184,12 +207,12 @@ fn total(found: &[Found]) -> Option<u64> {
 }
 
 /// Says what could not be kept. Entries that are missing make the exit code 1; what only differs is told.
-fn tell_losses(report: &CopyReport, target: &Path, args: &Args, context: &Context) {
-    for (loss, lost) in &report.written.lost {
+pub fn tell_losses(report: &WriteReport, target: &[u8], is_untrusted: bool, context: &Context) {
+    for (loss, lost) in &report.lost {
         let reason = lost.examples.iter().find_map(|(_, errno)| *errno);
         let because = match reason {
             Some(errno) => std::io::Error::from(errno).to_string(),
-            None if args.is_untrusted() => "--untrusted".to_owned(),
+            None if is_untrusted => "--untrusted".to_owned(),
             None => "the owner is another one".to_owned(),
         };
         let because = because.split(" (os error").next().unwrap_or_default();
@@ -197,10 +220,7 @@ fn tell_losses(report: &CopyReport, target: &Path, args: &Args, context: &Contex
             format!(", such as {}", subject(path.as_os_str().as_bytes()))
         });
         let count = lost.count;
-        context.note(
-            target.as_os_str().as_bytes(),
-            format!("{count} {} ({because}){example}", words(*loss, count)),
-        );
+        context.note(target, format!("{count} {} ({because}){example}", words(*loss, count)));
         if matches!(loss, Loss::Device | Loss::Special) && reason.is_some() {
             context.raise(1);
         }

@@ -1,10 +1,8 @@
 //! What a person sees while files are copied: problems, progress, and with `-v` every name.
 
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
-use obento::{CopySource, Observer, Problem, TargetIs};
+use obento::{Observer, Problem};
 
 use crate::context::Context;
 use crate::open::join;
@@ -32,19 +30,18 @@ pub struct Names {
 }
 
 impl Names {
-    /// Names copies of `sources` in `target`.
-    pub fn new(sources: &[CopySource], target: &Path, target_is: TargetIs) -> Self {
-        let into = match target_is {
-            TargetIs::Directory => true,
-            TargetIs::Copy => false,
-            TargetIs::Either => target.is_dir(),
-        };
-        let target = target.as_os_str().as_bytes();
-        let place = |source: &CopySource| match source.name() {
+    /// Names copies of `sources`, each an address and the name that its copy has in a directory, in `target`, or as
+    /// `target`.
+    pub fn new<'s>(
+        sources: impl Iterator<Item = (Vec<u8>, Option<&'s [u8]>)>,
+        target: &[u8],
+        into: bool,
+    ) -> Self {
+        let place = |name: Option<&[u8]>| match name {
             Some(name) if into => join(target, name),
             _ => target.to_vec(),
         };
-        let places = sources.iter().map(|s| ([&s.prefix[..], &s.path].concat(), place(s))).collect();
+        let places = sources.map(|(source, name)| (source, place(name))).collect();
         Self { out: Output::stdout(), places, last: Vec::new() }
     }
 

@@ -142,7 +142,9 @@ impl Writer {
         self.release_old_space();
         let end = self.promises().next_start(inode.ino(), whole.start).map_or(end, |next| next.min(end));
         let wanted = whole.end.min(end).saturating_sub(whole.start);
-        let appends = whole.start >= self.block_at(inode.size());
+        // Most files are written once and whole: what the first write kept ahead would lie between their blocks and
+        // those of the next file, and be skipped by every search.
+        let appends = whole.start > 0 && whole.start >= self.block_at(inode.size());
         let ahead =
             if appends { self.ahead(whole.start).min(end.saturating_sub(whole.end.min(end))) } else { 0 };
         let goal = self.goal(inode, map, whole.start)?;

@@ -1,0 +1,179 @@
+//! Copies that go into an image.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use obento::sandbox::{self, Rights};
+use obento::{
+    Address, CopyError, CopyFrom, CopyOptions, CopyReport, HostError, ImageTarget, Operand, Symlinks,
+    TargetIs, copy_from_reader, copy_in,
+};
+use rustix::fs::{Mode, OFlags};
+
+use super::watch::{Names, Watch};
+use super::{Args, incomplete, source, tell_losses};
+use crate::context::Context;
+use crate::open::{self, Location};
+use crate::output::{Outcome, Stop};
+use crate::report::Report;
+
+/// A source, its image opened.
+enum Source {
+    Host(PathBuf),
+    Image(Location),
+}
+
+/// Copies `sources` to `target`.
+pub fn run(sources: &[OsString], target: &Address, args: &Args, context: &Context) -> Outcome {
+    let target = open_target(target, context)?;
+    if sources.iter().any(|source| source == "-") {
+        return from_stdin(sources, &target, args, context);
+    }
+    let mut opened = Vec::new();
+    for source in sources {
+        match open_source(source, context) {
+            Ok(source) => opened.push(source),
+            Err(report) => context.warn(&report),
+        }
+    }
+    let options = CopyOptions { spared: context.opener().host_files(), ..args.options() };
+    confine(&opened, &options, context);
+    let mut from = Vec::new();
+    for source in opened {
+        match find(source, options.named_symlinks) {
+            Ok(found) => from.extend(found),
+            Err(report) => context.warn(&report),
+        }
+    }
+    if from.is_empty() {
+        return Ok(());
+    }
+    expect_directory(&target, &from)?;
+    copy(&from, &target, &options, (args.verbose, args.is_untrusted()), context).map(drop)
+}
+
+/// Opens the image of the target for change.
+pub fn open_target(target: &Address, context: &Context) -> Result<ImageTarget, Report> {
+    let volume = context.opener().volume_for_change(target, context)?;
+    let location = open::location(volume, target.clone());
+    Ok(ImageTarget {
+        volume: (*location.volume).clone(),
+        place: location.place,
+        prefix: location.prefix.to_vec(),
+    })
+}
+
+fn open_source(source: &OsString, context: &Context) -> Result<Source, Report> {
+    match Operand::parse(source).map_err(Report::plain)? {
+        Operand::Host(path) => Ok(Source::Host(path)),
+        _ => open::open(source, context).map(Source::Image),
+    }
+}
+
+fn find(source: Source, symlinks: Symlinks) -> Result<Vec<CopyFrom>, Report> {
+    match source {
+        Source::Host(path) => Ok(vec![CopyFrom::Host(path.into_os_string().into_encoded_bytes())]),
+        Source::Image(location) => {
+            let found = location.find(symlinks, "cannot copy")?;
+            Ok(found.into_iter().map(|found| CopyFrom::Image(self::source(found))).collect())
+        }
+    }
+}
+
+/// Gives up all rights but to read what lies beneath the sources. Links that are followed may lead anywhere, and a source
+/// that cannot be opened is for the copy to tell.
+fn confine(sources: &[Source], options: &CopyOptions, context: &Context) {
+    let hosts: Vec<&Path> = sources
+        .iter()
+        .filter_map(|source| match source {
+            Source::Host(path) => Some(&**path),
+            Source::Image(_) => None,
+        })
+        .collect();
+    if hosts.is_empty() {
+        return context.seal();
+    }
+    if options.symlinks == Symlinks::Follow && options.recursive {
+        return;
+    }
+    let folders: Option<Vec<OwnedFd>> = hosts.into_iter().map(folder).collect();
+    if let Some(folders) = folders {
+        let folders: Vec<_> = folders.iter().map(AsFd::as_fd).collect();
+        sandbox::enter(Rights::ReadBeneath(&folders));
+    }
+}
+
+/// The directory that `path` is looked up in.
+fn folder(path: &Path) -> Option<OwnedFd> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let named = path.file_name().is_some() && !path.as_os_str().as_bytes().ends_with(b"/.");
+    // Where a link that is named leads to may lie elsewhere.
+    let is_link = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink());
+    let directory = if named && !is_link { parent.to_owned() } else { path.canonicalize().ok()? };
+    let directory = if directory.is_dir() { directory } else { directory.parent()?.to_owned() };
+    rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+/// Errors: the target ends in a slash, and is no directory and cannot become one.
+fn expect_directory(target: &ImageTarget, sources: &[CopyFrom]) -> Result<(), Report> {
+    let shown = target.shown();
+    if !shown.ends_with(b"/") || target.directory().is_some() {
+        return Ok(());
+    }
+    let is_directory = |source: &CopyFrom| match source {
+        CopyFrom::Host(path) => Path::new(std::ffi::OsStr::from_bytes(path)).is_dir(),
+        CopyFrom::Image(source) => source.node.kind() == Ok(obento::FileKind::Directory),
+    };
+    if sources.iter().all(is_directory) {
+        return Ok(());
+    }
+    Err(Report::on("cannot copy to", shown, "there is no such directory"))
+}
+
+/// Copies what was found; answers what was done, or `None` if the copy ended before its end, which was told.
+pub fn copy(
+    from: &[CopyFrom],
+    target: &ImageTarget,
+    options: &CopyOptions,
+    (verbose, is_untrusted): (bool, bool),
+    context: &Context,
+) -> Result<Option<CopyReport>, Stop> {
+    let shown = target.shown();
+    let into = options.target != TargetIs::Copy && target.directory().is_some();
+    let names =
+        verbose.then(|| Names::new(from.iter().map(|source| (source.shown(), source.name())), &shown, into));
+    let mut watch = Watch::new(context, None, names);
+    let copied = copy_in(from, target, options, &mut watch);
+    watch.finish()?;
+    match copied {
+        Ok(report) => {
+            tell_losses(&report.written, &shown, is_untrusted, context);
+            Ok(Some(report))
+        }
+        Err(CopyError::Host(error @ HostError::Limit { .. })) => {
+            context.warn(&incomplete(error));
+            Ok(None)
+        }
+        Err(error) => Err(Report::new("cannot copy", error).into()),
+    }
+}
+
+/// Writes standard input to a file of the image.
+fn from_stdin(sources: &[OsString], target: &ImageTarget, args: &Args, context: &Context) -> Outcome {
+    if sources.len() > 1 {
+        let cause = "standard input is one file, and goes to one";
+        return Err(Report::new("cannot copy", cause).help("copy the others by themselves").into());
+    }
+    context.seal();
+    let mut watch = Watch::new(context, None, None);
+    let copied = copy_from_reader(&mut io::stdin().lock(), target, &args.options(), &mut watch);
+    watch.finish()?;
+    match copied {
+        Ok(_) => Ok(()),
+        Err(CopyError::Input(error)) => Err(Report::new("cannot read standard input", error).into()),
+        Err(error) => Err(Report::new("cannot copy standard input", error).into()),
+    }
+}

@@ -1,0 +1,266 @@
+//! Reading tar archives from a stream, whoever wrote them: ustar, GNU, pax, v7; every dialect of sparse files.
+//!
+//! Layout: see [`super`]; GNU's own headers (types `L`, `K`, `S`) in the tar manual, "GNU Extensions to the Archive
+//! Format", and "Storing Sparse Files" for the maps; star(5) for `SCHILY.*`, libarchive's tar(5) for `LIBARCHIVE.*`.
+//!
+//! Invariant: an archive is hostile. Memory is bounded by what was read, never by what a header claims, and that by
+//! [`MAX_RECORDS`], [`MAX_NAME`] and [`MAX_RUNS`]; nothing is done with a header whose checksum is wrong.
+//! Invariant: after damage the next sound header is looked for, so that the members behind it are found.
+
+mod acl;
+mod field;
+mod member;
+mod pax;
+mod sparse;
+
+use std::io::{self, ErrorKind, Read};
+
+use obento_base::wire::{to_u64, to_usize};
+
+use super::header::BLOCK;
+pub use member::{Member, MemberKind};
+use pax::Records;
+
+/// Bytes of extended headers before one member: attributes of 64 KiB, hundreds of them.
+const MAX_RECORDS: u64 = 16 << 20;
+/// Bytes of a long name: what `obento-vfs` walks at most.
+const MAX_NAME: u64 = 64 << 10;
+/// Runs of data of one sparse file.
+const MAX_RUNS: usize = 1 << 20;
+
+type Block = [u8; BLOCK];
+
+/// Why an archive cannot be read further, or a part of it cannot be.
+#[derive(Debug, thiserror::Error)]
+pub enum TarError {
+    /// The stream below failed.
+    #[error("cannot read: {0}")]
+    Input(io::Error),
+    /// The archive ends within a member.
+    #[error("the archive ends too early, after {offset} bytes")]
+    Truncated {
+        /// Bytes that are there.
+        offset: u64,
+    },
+    /// Something in it is not as it should be. What follows can be read.
+    #[error("the archive is damaged at byte {offset}: {reason}")]
+    Damaged {
+        /// Where.
+        offset: u64,
+        /// What is wrong.
+        reason: &'static str,
+    },
+}
+
+/// Reads an archive from front to back.
+pub struct TarReader<R> {
+    input: R,
+    /// Bytes read.
+    offset: u64,
+    /// Bytes of the current member's data that are left.
+    left: u64,
+    /// Padding that follows them.
+    padding: u64,
+    /// Records for all members that follow.
+    global: Records,
+    /// Whether the last header was damaged, so that the next is looked for.
+    is_lost: bool,
+    is_ended: bool,
+}
+
+impl<R: Read> TarReader<R> {
+    /// Reads `input`, which is not compressed.
+    pub fn new(input: R) -> Self {
+        Self {
+            input,
+            offset: 0,
+            left: 0,
+            padding: 0,
+            global: Records::default(),
+            is_lost: false,
+            is_ended: false,
+        }
+    }
+
+    /// Bytes of the archive that were read.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The next member; what was not read of the one before is skipped. `None` at the end. Errors: Input; Truncated;
+    /// Damaged, after which the next call goes on.
+    pub fn next_member(&mut self) -> Result<Option<Member>, TarError> {
+        self.skip()?;
+        let mut records = Records::default();
+        let (mut path, mut link) = (None, None);
+        loop {
+            let Some(block) = self.header()? else {
+                let is_half = path.is_some() || link.is_some() || !records.is_empty();
+                return if is_half { Err(TarError::Truncated { offset: self.offset }) } else { Ok(None) };
+            };
+            let size = field::number(&block[124..136]);
+            let Some(size) = size.and_then(|size| u64::try_from(size).ok()) else {
+                return Err(self.lost("a size that is none"));
+            };
+            match block[156] {
+                b'x' | b'X' => {
+                    records.read(&self.extended(size, MAX_RECORDS)?).map_err(|r| self.damaged(r))?
+                }
+                b'g' => {
+                    let bytes = self.extended(size, MAX_RECORDS)?;
+                    self.global.read(&bytes).map_err(|reason| self.damaged(reason))?;
+                }
+                b'L' => path = Some(field::text(&self.extended(size, MAX_NAME)?).to_vec()),
+                b'K' => link = Some(field::text(&self.extended(size, MAX_NAME)?).to_vec()),
+                // A label of the volume, and names that GNU tar kept in the past.
+                b'V' | b'N' => {
+                    self.expect(size);
+                    self.skip()?;
+                }
+                _ => return self.member(&block, size, records, path, link).map(Some),
+            }
+        }
+    }
+
+    fn member(
+        &mut self,
+        block: &Block,
+        size: u64,
+        records: Records,
+        path: Option<Vec<u8>>,
+        link: Option<Vec<u8>>,
+    ) -> Result<Member, TarError> {
+        let records = self.global.with(records);
+        let mut member = Member::new(block, &records, path, link).map_err(|reason| self.lost(reason))?;
+        let size = match records.number("size") {
+            None => size,
+            Some(Some(size)) => size,
+            Some(None) => return Err(self.lost("a size that is none")),
+        };
+        let stored = if member.has_data(&records) { size } else { 0 };
+        member.size = if member.kind == MemberKind::File { stored } else { 0 };
+        self.expect(stored);
+        if block[156] == b'S' {
+            self.old_map(block, &mut member)?;
+        } else if member.kind == MemberKind::File {
+            self.pax_map(&records, &mut member)?;
+        }
+        Ok(member)
+    }
+
+    /// Reads the next bytes of the current member's data, without holes; 0 at their end. Errors: Input; Truncated.
+    pub fn read_data(&mut self, buf: &mut [u8]) -> Result<usize, TarError> {
+        let len = buf.len().min(to_usize(self.left));
+        if len == 0 {
+            return Ok(0);
+        }
+        let read = self.read_some(buf.get_mut(..len).unwrap_or_default())?;
+        if read == 0 {
+            return Err(TarError::Truncated { offset: self.offset });
+        }
+        self.left -= to_u64(read);
+        Ok(read)
+    }
+
+    /// The next header that is none of zeros. `None` at the end.
+    fn header(&mut self) -> Result<Option<Block>, TarError> {
+        let mut block = [0; BLOCK];
+        loop {
+            if self.is_ended {
+                return Ok(None);
+            }
+            let at = self.offset;
+            match self.fill(&mut block)? {
+                0 => return Ok(None),
+                BLOCK => {}
+                _ => return Err(TarError::Truncated { offset: self.offset }),
+            }
+            if block.iter().all(|&byte| byte == 0) {
+                // Two of them end an archive; whoever wrote one alone meant that too.
+                self.is_ended = true;
+                return Ok(None);
+            }
+            if field::is_sound(&block) {
+                self.is_lost = false;
+                return Ok(Some(block));
+            }
+            if !std::mem::replace(&mut self.is_lost, true) {
+                return Err(TarError::Damaged { offset: at, reason: "a header whose checksum is wrong" });
+            }
+        }
+    }
+
+    /// The data of a header that belongs to the next member.
+    fn extended(&mut self, size: u64, max: u64) -> Result<Vec<u8>, TarError> {
+        self.expect(size);
+        if size > max {
+            return Err(self.damaged("an extended header of more bytes than anybody needs"));
+        }
+        let mut bytes = Vec::new();
+        let mut part = [0; 16 << 10];
+        loop {
+            match self.read_data(&mut part)? {
+                0 => break,
+                len => bytes.extend_from_slice(part.get(..len).unwrap_or_default()),
+            }
+        }
+        self.skip()?;
+        Ok(bytes)
+    }
+
+    fn expect(&mut self, size: u64) {
+        self.left = size;
+        self.padding = size.checked_next_multiple_of(to_u64(BLOCK)).map_or(0, |end| end - size);
+    }
+
+    /// Damage in a member whose data can be skipped.
+    fn damaged(&self, reason: &'static str) -> TarError {
+        TarError::Damaged { offset: self.offset, reason }
+    }
+
+    /// Damage in a header: where its data ends is not known.
+    fn lost(&mut self, reason: &'static str) -> TarError {
+        (self.left, self.padding) = (0, 0);
+        self.is_lost = true;
+        TarError::Damaged { offset: self.offset.saturating_sub(to_u64(BLOCK)), reason }
+    }
+
+    fn skip(&mut self) -> Result<(), TarError> {
+        let mut part = [0; 16 << 10];
+        self.left = self.left.saturating_add(std::mem::take(&mut self.padding));
+        while self.left > 0 {
+            self.read_data(&mut part)?;
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, buf: &mut [u8]) -> Result<usize, TarError> {
+        let mut len = 0;
+        while let Some(rest) = buf.get_mut(len..).filter(|rest| !rest.is_empty()) {
+            match self.read_some(rest)? {
+                0 => break,
+                more => len += more,
+            }
+        }
+        Ok(len)
+    }
+
+    fn read_some(&mut self, buf: &mut [u8]) -> Result<usize, TarError> {
+        loop {
+            match self.input.read(buf) {
+                Ok(len) => {
+                    self.offset = self.offset.saturating_add(to_u64(len));
+                    return Ok(len);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if crate::compressed::is_truncation(&error) => {
+                    return Err(TarError::Truncated { offset: self.offset });
+                }
+                Err(error) => return Err(TarError::Input(error)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! Records of extended headers: `LENGTH KEY=VALUE\n`, the length counting the whole record.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use obento_base::Timestamp;
+
+use crate::Xattr;
+
+/// The records for a member. Of two with one key the later counts; those of old sparse files repeat and are kept in
+/// order.
+#[derive(Clone, Default)]
+pub(super) struct Records {
+    values: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// `GNU.sparse.offset` and `GNU.sparse.numbytes`, as they came.
+    pub runs: Vec<(bool, Vec<u8>)>,
+}
+
+impl Records {
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Takes up the records in `bytes`. An empty value takes back what was said before.
+    pub fn read(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
+        while !bytes.is_empty() && bytes.iter().any(|&byte| byte != 0) {
+            let (record, rest) = split(bytes).ok_or("an extended header with a record of a wrong length")?;
+            let equals = record.iter().position(|&byte| byte == b'=');
+            let equals = equals.ok_or("an extended header with a record without `=`")?;
+            let (key, value) =
+                (record.get(..equals).unwrap_or_default(), record.get(equals + 1..).unwrap_or_default());
+            match key {
+                b"GNU.sparse.offset" => self.runs.push((true, value.to_vec())),
+                b"GNU.sparse.numbytes" => self.runs.push((false, value.to_vec())),
+                _ => drop(self.values.insert(key.to_vec(), value.to_vec())),
+            }
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    /// These, and over them `own`.
+    pub fn with(&self, mut own: Self) -> Self {
+        for (key, value) in &self.values {
+            own.values.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        own
+    }
+
+    pub fn get(&self, key: &str) -> Option<&[u8]> {
+        self.values.get(key.as_bytes()).map(Vec::as_slice).filter(|value| !value.is_empty())
+    }
+
+    /// A decimal number; `Some(None)` if it is there and none.
+    pub fn number(&self, key: &str) -> Option<Option<u64>> {
+        self.get(key).map(decimal)
+    }
+
+    /// Seconds since 1970 with a fraction.
+    pub fn time(&self, key: &str) -> Option<Timestamp> {
+        time(self.get(key)?)
+    }
+
+    /// Extended attributes, by whichever of the archivers.
+    pub fn xattrs(&self) -> Vec<Xattr> {
+        let mut xattrs = BTreeMap::new();
+        for (key, value) in &self.values {
+            if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.")
+                && let Some(value) = base64(value)
+            {
+                xattrs.insert(unescaped(name).into_owned(), value);
+            }
+        }
+        if let Some(label) = self.get("RHT.security.selinux") {
+            xattrs.insert(b"security.selinux".to_vec(), [label, b"\0"].concat());
+        }
+        for (name, key) in [
+            ("system.posix_acl_access", "SCHILY.acl.access"),
+            ("system.posix_acl_default", "SCHILY.acl.default"),
+        ] {
+            if let Some(value) = self.get(key).and_then(super::acl::from_text) {
+                xattrs.insert(name.into(), value);
+            }
+        }
+        // These say it as it is.
+        for (key, value) in &self.values {
+            if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
+                xattrs.insert(unescaped(name).into_owned(), value.clone());
+            }
+        }
+        xattrs.into_iter().map(|(name, value)| Xattr { name, value }).collect()
+    }
+}
+
+/// The first record without its length and line feed, and what follows it.
+fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let space = bytes.iter().take(20).position(|&byte| byte == b' ')?;
+    let len = usize::try_from(decimal(bytes.get(..space)?)?).ok()?;
+    let record = bytes.get(space + 1..len.checked_sub(1)?)?;
+    (bytes.get(len - 1) == Some(&b'\n')).then(|| (record, bytes.get(len..).unwrap_or_default()))
+}
+
+/// A number of decimal digits alone.
+pub(super) fn decimal(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0_u64, |number, &digit| match digit {
+        b'0'..=b'9' => number.checked_mul(10)?.checked_add((digit - b'0').into()),
+        _ => None,
+    })
+}
+
+fn time(text: &[u8]) -> Option<Timestamp> {
+    let (is_negative, text) = match text.strip_prefix(b"-") {
+        Some(text) => (true, text),
+        None => (false, text),
+    };
+    let mut parts = text.splitn(2, |&byte| byte == b'.');
+    let secs = i64::try_from(decimal(parts.next()?)?).ok()?;
+    let fraction = parts.next().unwrap_or_default();
+    if !fraction.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let digits = fraction.iter().chain(std::iter::repeat(&b'0')).take(9);
+    let nanos = digits.fold(0_u32, |nanos, &digit| nanos * 10 + u32::from(digit - b'0'));
+    Some(match (is_negative, nanos) {
+        (false, _) => Timestamp::new(secs, nanos),
+        (true, 0) => Timestamp::new(-secs, 0),
+        // Decimals count towards 0, timestamps towards the past.
+        (true, _) => Timestamp::new(-secs - 1, 1_000_000_000 - nanos),
+    })
+}
+
+/// `%3D` for `=` and the like.
+fn unescaped(name: &[u8]) -> Cow<'_, [u8]> {
+    if !name.contains(&b'%') {
+        return Cow::Borrowed(name);
+    }
+    let (mut plain, mut rest) = (Vec::with_capacity(name.len()), name);
+    while let Some((&byte, after)) = rest.split_first() {
+        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match (byte, escaped) {
+            (b'%', Some(escaped)) => {
+                plain.push(escaped);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            _ => {
+                plain.push(byte);
+                rest = after;
+            }
+        }
+    }
+    Cow::Owned(plain)
+}
+
+/// RFC 4648, with or without padding.
+fn base64(text: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let (mut held, mut bits) = (0_u32, 0);
+    for &letter in text.iter().filter(|&&letter| letter != b'=' && !letter.is_ascii_whitespace()) {
+        let value = match letter {
+            b'A'..=b'Z' => letter - b'A',
+            b'a'..=b'z' => letter - b'a' + 26,
+            b'0'..=b'9' => letter - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        held = held << 6 | u32::from(value);
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            bytes.push(u8::try_from(held >> bits & 0xff).unwrap_or(0));
+        }
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_bytes_and_a_record_of_a_wrong_length_is_refused() {
+        let mut records = Records::default();
+        records.read(b"16 a=1\n2=3\n4567\n8 b=\xff\x00 \n").unwrap();
+        assert_eq!((records.get("a"), records.get("b")), (Some(&b"1\n2=3\n4567"[..]), Some(&b"\xff\0 "[..])));
+        for bad in ["99 a=1\n", "5 a=1\n", "x a=1\n", "6 a1\n\n", "0 a=1\n", "18446744073709551615 a=1\n"] {
+            assert!(Records::default().read(bad.as_bytes()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn times_before_1970_round_to_the_past() {
+        assert_eq!(time(b"1700000000.12"), Some(Timestamp::new(1_700_000_000, 120_000_000)));
+        assert_eq!(time(b"-4.000000001"), Some(Timestamp::new(-5, 999_999_999)));
+        assert_eq!(time(b"-5"), Some(Timestamp::new(-5, 0)));
+        assert_eq!(time(b"1.1234567899"), Some(Timestamp::new(1, 123_456_789)));
+        assert_eq!((time(b""), time(b"1.x"), time(b"--1")), (None, None, None));
+    }
+
+    #[test]
+    fn attributes_of_three_archivers_are_one() {
+        let mut records = Records::default();
+        let mut add = |key: &str, value: &[u8]| drop(records.values.insert(key.into(), value.to_vec()));
+        add("SCHILY.xattr.user.a%3Db", b"1\0");
+        add("LIBARCHIVE.xattr.user.c%20d", b"AP8q");
+        add("RHT.security.selinux", b"label");
+        let names: Vec<_> = records.xattrs().into_iter().map(|x| (x.name, x.value)).collect();
+        let expected: [(&[u8], &[u8]); 3] =
+            [(b"security.selinux", b"label\0"), (b"user.a=b", b"1\0"), (b"user.c d", b"\0\xff*")];
+        assert_eq!(names, expected.map(|(name, value)| (name.to_vec(), value.to_vec())));
+    }
+}

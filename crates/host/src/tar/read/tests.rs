@@ -1,0 +1,182 @@
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::Path;
+
+use obento_testkit::oracle::{Oracle, program, require, run};
+use proptest::prelude::*;
+
+use super::*;
+
+/// What a reader makes of an archive: members with their data, and what was wrong.
+fn read_all(archive: &[u8]) -> (Vec<(Member, Vec<u8>)>, Vec<String>) {
+    let (mut members, mut errors) = (Vec::new(), Vec::new());
+    let mut reader = TarReader::new(archive);
+    loop {
+        match reader.next_member() {
+            Ok(None) => return (members, errors),
+            Ok(Some(member)) => {
+                let (mut data, mut part) = (Vec::new(), [0; 1000]);
+                loop {
+                    match reader.read_data(&mut part) {
+                        Ok(0) => break,
+                        Ok(len) => data.extend_from_slice(&part[..len]),
+                        Err(error) => {
+                            errors.push(error.to_string());
+                            break;
+                        }
+                    }
+                }
+                members.push((member, data));
+            }
+            Err(error) => {
+                errors.push(error.to_string());
+                if !matches!(error, TarError::Damaged { .. }) {
+                    return (members, errors);
+                }
+            }
+        }
+    }
+}
+
+/// A header of an old archive, sealed.
+fn header(name: &str, flag: u8, size: &[u8]) -> Block {
+    let mut block = [0; BLOCK];
+    block[..name.len()].copy_from_slice(name.as_bytes());
+    block[100..107].copy_from_slice(b"0000644");
+    block[108..115].copy_from_slice(b"0000000");
+    block[116..123].copy_from_slice(b"0000000");
+    block[124..124 + size.len()].copy_from_slice(size);
+    block[136..147].copy_from_slice(b"00000000000");
+    block[156] = flag;
+    let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum::<u32>() + 8 * 32;
+    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    block
+}
+
+fn tree(root: &Path) {
+    fs::create_dir(root.join("dir")).unwrap();
+    fs::write(root.join("dir/file"), b"some bytes").unwrap();
+    fs::hard_link(root.join("dir/file"), root.join("dir/link")).unwrap();
+    symlink("x".repeat(150), root.join("symlink")).unwrap();
+    fs::write(root.join("n".repeat(200)), b"long").unwrap();
+    let sparse = File::create(root.join("sparse")).unwrap();
+    for at in [100_000, 300_000, 700_000, 900_000, 1_200_000, 1_600_000, 2_000_000] {
+        sparse.write_all_at(&[7; 5000], at).unwrap();
+    }
+    sparse.set_len(3_000_001).unwrap();
+}
+
+#[test]
+fn every_dialect_of_tar_says_the_same() {
+    if !require(&[Oracle::Program("tar")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    tree(folder.path());
+    let sparse = |version: &'static str| vec!["--format=pax", "--sparse", version];
+    for arguments in [
+        vec!["--format=gnu", "--sparse"],
+        sparse("--sparse-version=0.0"),
+        sparse("--sparse-version=0.1"),
+        sparse("--sparse-version=1.0"),
+        vec!["--format=pax"],
+        vec!["--format=gnu"],
+    ] {
+        let mut tar = program("tar");
+        tar.args(["-c", "--sort=name", "--mtime=@1234567890.25", "--owner=:70000", "--group=:3"]);
+        let archive = run(tar.args(&arguments).arg("-C").arg(folder.path()).arg(".")).unwrap().stdout;
+        let (members, errors) = read_all(&archive);
+        assert_eq!(errors, Vec::<String>::new(), "{arguments:?}");
+        let find = |path: &str| members.iter().find(|(member, _)| member.path == path.as_bytes()).unwrap();
+        assert_eq!(find("./dir/").0.kind, MemberKind::Directory);
+        let (file, data) = find("./dir/file");
+        assert_eq!((file.kind, &data[..], file.size), (MemberKind::File, &b"some bytes"[..], 10));
+        assert_eq!((file.uid, file.gid, file.mtime.secs()), (70_000, 3, 1_234_567_890));
+        assert_eq!(
+            (find("./dir/link").0.kind, &find("./dir/link").0.link[..]),
+            (MemberKind::HardLink, &b"./dir/file"[..])
+        );
+        assert_eq!(find("./symlink").0.link, "x".repeat(150).as_bytes());
+        assert_eq!(find(&format!("./{}", "n".repeat(200))).1, b"long");
+        let (sparse, data) = find("./sparse");
+        assert_eq!(sparse.size, 3_000_001, "{arguments:?}");
+        let mut whole = vec![0; 3_000_001];
+        match &sparse.map {
+            None => whole.copy_from_slice(data),
+            Some(map) => {
+                let mut rest = &data[..];
+                for range in map {
+                    let (part, after) = rest.split_at((range.end - range.start) as usize);
+                    whole[range.start as usize..range.end as usize].copy_from_slice(part);
+                    rest = after;
+                }
+            }
+        }
+        assert_eq!(sparse.map.is_some(), arguments.contains(&"--sparse"), "{arguments:?}");
+        assert!(whole == fs::read(folder.path().join("sparse")).unwrap(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn numbers_of_every_kind_are_read() {
+    assert_eq!(field::number(b"0000644\0"), Some(0o644));
+    assert_eq!(field::number(b"   644 \0"), Some(0o644));
+    assert_eq!(field::number(b"\0\0\0\0"), Some(0));
+    assert_eq!(field::number(&[0x80, 0, 0, 0, 1, 0]), Some(256));
+    assert_eq!(field::number(&[0xff, 0xff, 0xff, 0xfe]), Some(-2));
+    assert_eq!(field::number(b"6x4"), None);
+    assert_eq!(field::number(&[0xbf; 40]), None);
+}
+
+#[test]
+fn after_damage_the_members_behind_it_are_found() {
+    let mut archive = header("first", b'0', b"5").to_vec();
+    archive.extend_from_slice(b"first");
+    archive.resize(2 * BLOCK, 0);
+    archive.extend([0xa5; 2 * BLOCK]);
+    archive.extend(header("second", b'0', b"0"));
+    archive.extend([0; 2 * BLOCK]);
+    let (members, errors) = read_all(&archive);
+    let paths: Vec<_> = members.iter().map(|(member, _)| member.path.as_slice()).collect();
+    assert_eq!(paths, [&b"first"[..], b"second"]);
+    assert_eq!(errors, ["the archive is damaged at byte 1024: a header whose checksum is wrong"]);
+}
+
+#[test]
+fn an_archive_that_is_cut_short_gives_what_is_there_and_says_so() {
+    let mut archive = header("whole", b'0', b"3").to_vec();
+    archive.extend_from_slice(b"abc");
+    archive.resize(2 * BLOCK, 0);
+    archive.extend(header("cut", b'0', b"2000"));
+    archive.extend([1; 700]);
+    let (members, errors) = read_all(&archive);
+    assert_eq!((members[0].1.as_slice(), members[1].1.len()), (&b"abc"[..], 700));
+    assert_eq!(errors, ["the archive ends too early, after 2236 bytes"]);
+    let (members, errors) = read_all(&archive[..2 * BLOCK]);
+    assert_eq!((members.len(), errors.len()), (1, 0), "whoever left the end out meant it");
+}
+
+#[test]
+fn what_a_header_claims_takes_no_memory() {
+    for flag in [b'x', b'g', b'L', b'K', b'S'] {
+        let archive = header("claims", flag, b"77777777777");
+        let (members, errors) = read_all(&archive);
+        assert_eq!((members.len() <= 1, errors.len()), (true, 1), "{flag}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_the_bytes_the_reader_ends(mut bytes in proptest::collection::vec(any::<u8>(), 0..6000), seals in 0..12_usize) {
+        for at in 0..seals.min(bytes.len() / BLOCK) {
+            let block = &mut bytes[at * BLOCK..(at + 1) * BLOCK];
+            block[124..136].copy_from_slice(b"00000001000\0");
+            block[156] = b"0xgLKS15"[at % 8];
+            block[148..156].fill(b' ');
+            let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
+            block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        }
+        let (members, errors) = read_all(&bytes);
+        prop_assert!(members.len() + errors.len() <= 2 * (bytes.len() / BLOCK + 1));
+    }
+}

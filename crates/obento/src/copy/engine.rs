@@ -1,0 +1,337 @@
+//! The copy itself: items of a source, one after another, into a tree.
+
+use obento_base::{Error, FileKind, Name, NameBuf};
+use obento_driver::Span;
+use obento_host::source::Run;
+use obento_host::tree::{LinkKey, Report};
+use obento_host::{DataSink, HostError, Metadata, SinkError};
+use obento_vfs::{Node, Symlinks};
+
+use super::holes::Shaped;
+use super::source::{Body, CopyFrom, Item, Items, Origin};
+use super::tree::{FileError, Fill, Tree};
+use super::{CopyError, CopyOptions, HardLinks, Observer, Problem, Progress, Trouble};
+use crate::data::{self, Losses};
+use crate::walk::Step;
+
+/// Bytes copied between two reports of progress.
+const STRIDE: u64 = 32 << 20;
+
+pub(super) struct Copy<'a, T> {
+    pub tree: T,
+    options: &'a CopyOptions,
+    observer: &'a mut dyn Observer,
+    /// File systems of the host that were met: each counts its inodes for itself.
+    devices: Vec<u64>,
+    /// The directory that the tree is below, if it is in an image: what is copied from the same volume is read without
+    /// its mappings being held.
+    root: Option<Node>,
+    files: u64,
+    bytes: u64,
+    problems: u64,
+    /// Directories that were entered in the source and not in the tree.
+    skipped: u32,
+}
+
+impl<'a, T: Tree> Copy<'a, T> {
+    pub fn new(
+        tree: T,
+        root: Option<Node>,
+        options: &'a CopyOptions,
+        observer: &'a mut dyn Observer,
+    ) -> Self {
+        let devices = Vec::new();
+        Self { tree, options, observer, devices, root, files: 0, bytes: 0, problems: 0, skipped: 0 }
+    }
+
+    /// Copies `source`, of this index, as `name`; without a name, the contents of a directory.
+    pub fn source(&mut self, source: &CopyFrom, index: usize, name: Option<&Name>) -> Result<(), CopyError> {
+        let mut items = match source.items(index, self.options) {
+            Ok(items) => items,
+            Err(Problem { path, trouble }) => return self.fail(path, trouble),
+        };
+        self.skipped = 0;
+        let mut name = name.map(Name::to_buf);
+        let is_contents = name.is_none();
+        let mut depth = 0_u32;
+        while let Some(item) = items.next() {
+            let item = match item {
+                Ok(item) => item,
+                Err(Problem { path, trouble }) => {
+                    self.fail(path, trouble)?;
+                    continue;
+                }
+            };
+            let is_start = depth == 0 || (depth == 1 && item.step == Step::Leave);
+            match item.step {
+                Step::Enter => depth += 1,
+                Step::Leave => depth = depth.saturating_sub(1),
+                Step::File => {}
+            }
+            let called: Option<NameBuf> = if is_start { name.take() } else { item.name.clone() };
+            if is_start && is_contents && called.is_none() {
+                self.contents(item, items.as_mut())?;
+            } else {
+                self.item(item, called.as_deref(), items.as_mut())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The start, where its contents are meant: it lends its attributes to the target.
+    fn contents(&mut self, mut item: Item, items: &mut dyn Items) -> Result<(), CopyError> {
+        match item.step {
+            Step::Leave => self.skipped = 0,
+            _ if item.attr.kind != FileKind::Directory => return self.fail(item.shown, Trouble::Nameless),
+            _ if !self.options.recursive => {
+                items.prune();
+                self.skipped = 1;
+                return self.fail(item.shown, Trouble::DirectoryOmitted);
+            }
+            _ => {
+                self.tell_troubles(&mut item)?;
+                self.tree.set_root(&Metadata::new(&item.attr, &item.xattrs), item.attr);
+            }
+        }
+        Ok(())
+    }
+
+    fn item(&mut self, mut item: Item, name: Option<&Name>, items: &mut dyn Items) -> Result<(), CopyError> {
+        if self.skipped > 0 {
+            match item.step {
+                Step::Enter => self.skipped += 1,
+                Step::Leave => self.skipped -= 1,
+                Step::File => {}
+            }
+            return Ok(());
+        }
+        if item.step == Step::Leave {
+            let left = self.tree.leave();
+            return self.keep_going(item.shown, left);
+        }
+        if item.step == Step::Enter && !self.options.recursive {
+            self.skipped = 1;
+            return self.fail(item.shown, Trouble::DirectoryOmitted);
+        }
+        self.tell_troubles(&mut item)?;
+        let Some(name) = name else { return self.fail(item.shown, Trouble::Nameless) };
+        self.observer.progress(&Progress { files: self.files, bytes: self.bytes, path: &item.shown });
+        self.files += 1;
+        if item.step == Step::Enter {
+            let meta = Metadata::new(&item.attr, &item.xattrs);
+            let entered = self.tree.enter(name, &meta, item.attr);
+            if entered.is_err() {
+                items.prune();
+                self.skipped = 1;
+            }
+            return self.keep_going(item.shown, entered);
+        }
+        let made = self.file(name, &item);
+        self.keep_going(item.shown, made)
+    }
+
+    /// Copies what is no directory.
+    fn file(&mut self, name: &Name, item: &Item) -> Result<(), Trouble> {
+        let attr = &item.attr;
+        let meta = Metadata::new(attr, &item.xattrs);
+        let has_more_names = attr.nlink > 1 && self.options.hard_links == HardLinks::Keep;
+        let key = self.key(item.origin);
+        if has_more_names && self.tree.link(name, &meta, key)?.is_some() {
+            return Ok(());
+        }
+        match (attr.kind, &item.body) {
+            // A reader that follows links follows those that lead somewhere.
+            (FileKind::Symlink, _) if self.options.symlinks == Symlinks::Follow => {
+                return Err(Trouble::Volume(Error::NotFound));
+            }
+            (FileKind::Symlink, Body::Link(target)) => self.tree.symlink(name, &meta, target).map(drop)?,
+            (FileKind::Regular, body) => self.regular(name, item, body, &meta)?,
+            (kind, _) => self.tree.node(name, &meta, kind, attr.rdev).map(drop)?,
+        }
+        if has_more_names {
+            self.tree.remember(key, name, attr.nlink - 1)?;
+        }
+        Ok(())
+    }
+
+    fn key(&mut self, origin: Origin) -> LinkKey {
+        match origin {
+            Origin::Image(index, ino) => {
+                LinkKey { source: u32::try_from(index).unwrap_or(u32::MAX / 2).min(u32::MAX / 2), ino: ino.0 }
+            }
+            Origin::Host(id) => {
+                let known = self.devices.iter().position(|&device| device == id.dev);
+                let index = known.unwrap_or_else(|| {
+                    self.devices.push(id.dev);
+                    self.devices.len() - 1
+                });
+                // Behind those of images.
+                LinkKey { source: u32::MAX - u32::try_from(index).unwrap_or(0), ino: id.ino }
+            }
+        }
+    }
+
+    fn regular(&mut self, name: &Name, item: &Item, body: &Body, meta: &Metadata<'_>) -> Result<(), Trouble> {
+        let (start, files, holes) = (self.bytes, self.files, self.options.holes);
+        let (tree, observer) = (&mut self.tree, &mut *self.observer);
+        let path = &item.shown;
+        let mut report = |bytes| observer.progress(&Progress { files, bytes: start + bytes, path });
+        let mut write = |fill: &mut Fill<'_>| {
+            tree.file(name, meta, &mut |sink| fill(&mut Shaped { sink, holes })).map(drop)
+        };
+        let (mut losses, mut read) = (Losses::default(), item.attr.size);
+        let made = match body {
+            Body::Bytes(bytes) => {
+                read = bytes.len() as u64;
+                write(&mut |sink| Ok(sink.bytes(bytes)?))
+            }
+            Body::Host(file) => write(&mut |sink| fill_from_host(file, sink, &mut report)),
+            Body::Image(node) => {
+                let size = item.attr.size;
+                // Whoever holds a mapping may not write to that volume.
+                let is_shared = self.root.as_ref().is_some_and(|root| root.vfs().root() == node.vfs().root());
+                let fast = match is_shared {
+                    true => None,
+                    false => {
+                        match write(&mut |sink| fill(node, size, sink, &mut losses, &mut report)) {
+                            // From the start, with care.
+                            Err(FileError::Source(_)) => None,
+                            made => Some(made),
+                        }
+                    }
+                };
+                fast.unwrap_or_else(|| {
+                    losses = Losses::default();
+                    write(&mut |sink| Ok(fill_carefully(node, size, sink, &mut losses)?))
+                })
+            }
+            Body::None | Body::Link(_) => Ok(()),
+        };
+        self.bytes = start + read;
+        for unread in losses.into_ranges() {
+            self.problem(item.shown.clone(), Trouble::Unread(unread));
+        }
+        match made {
+            Ok(()) => Ok(()),
+            Err(FileError::Source(error)) => Err(Trouble::Volume(error)),
+            Err(FileError::Trouble(trouble)) => Err(trouble),
+        }
+    }
+
+    fn tell_troubles(&mut self, item: &mut Item) -> Result<(), CopyError> {
+        let troubles = std::mem::take(&mut item.troubles);
+        troubles.into_iter().try_for_each(|trouble| self.fail(item.shown.clone(), trouble))
+    }
+
+    /// What is refused costs this entry; what will be refused again ends the copy.
+    fn keep_going(&mut self, path: Vec<u8>, done: Result<(), Trouble>) -> Result<(), CopyError> {
+        done.or_else(|trouble| self.fail(path, trouble))
+    }
+
+    /// Tells of `trouble`, or ends the copy with it.
+    pub fn fail(&mut self, path: Vec<u8>, trouble: Trouble) -> Result<(), CopyError> {
+        match trouble {
+            Trouble::Host(error @ HostError::Limit { .. }) => Err(error.into()),
+            Trouble::Target { path, error: error @ (Error::ReadOnly | Error::Device(_)) } => {
+                Err(CopyError::Target { path, error })
+            }
+            trouble => {
+                self.problem(path, trouble);
+                Ok(())
+            }
+        }
+    }
+
+    fn problem(&mut self, path: Vec<u8>, trouble: Trouble) {
+        self.problems += 1;
+        self.observer.problem(&Problem { path, trouble });
+    }
+
+    /// Ends the tree; answers what was written and how many problems there were.
+    pub fn finish(self) -> Result<(Report, u64), CopyError> {
+        Ok((self.tree.finish()?, self.problems))
+    }
+}
+
+/// Hands the bytes of a file of the host over by runs.
+fn fill_from_host(
+    file: &obento_host::source::SourceFile,
+    sink: &mut dyn DataSink,
+    report: &mut dyn FnMut(u64),
+) -> Result<(), SinkError> {
+    for run in file.runs() {
+        match run? {
+            Run::Hole(range) => sink.hole(range.end - range.start)?,
+            Run::Data(range) => {
+                let mut at = range.start;
+                while at < range.end {
+                    let part = (range.end - at).min(STRIDE);
+                    sink.device(file.device(), at, part)?;
+                    at += part;
+                    report(at);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Hands the bytes of a file of an image over by runs. `Source` if one of them cannot be read.
+fn fill(
+    node: &Node,
+    size: u64,
+    sink: &mut dyn DataSink,
+    losses: &mut Losses,
+    report: &mut dyn FnMut(u64),
+) -> Result<(), SinkError> {
+    let mut at = 0;
+    while at < size {
+        let Some(run) = node.run(at, size - at)? else { break };
+        let len = run.len();
+        match (run.span(), run.device()) {
+            (Span::Hole | Span::Unwritten, _) => sink.hole(len)?,
+            (Span::Mapped(offset), Some(device)) => {
+                let mut done = 0;
+                while done < len {
+                    let part = (len - done).min(STRIDE);
+                    sink.device(&**device, offset.saturating_add(done), part)?;
+                    done += part;
+                    report(at + done);
+                }
+            }
+            (Span::Driver | Span::Mapped(_), _) => {
+                drop(run);
+                data::read(node, at..at + len, losses, |bytes| sink.bytes(bytes))?;
+            }
+        }
+        at += len;
+    }
+    // The file ends before its size said: it is changing.
+    Ok(sink.hole(size.saturating_sub(at))?)
+}
+
+/// Hands the bytes of a file over with holes where they cannot be read.
+fn fill_carefully(
+    node: &Node,
+    size: u64,
+    sink: &mut dyn DataSink,
+    losses: &mut Losses,
+) -> Result<(), HostError> {
+    let mut at = 0;
+    while at < size {
+        let found = node.run(at, size - at).map(|run| run.map(|run| (run.span(), run.len())));
+        let len = match found {
+            Ok(None) => size - at,
+            Ok(Some((_, len))) => len,
+            Err(error) => losses.skip(at, size, error),
+        };
+        match found {
+            Ok(Some((Span::Mapped(_) | Span::Driver, _))) => {
+                data::read(node, at..at + len, losses, |bytes| sink.bytes(bytes))?;
+            }
+            _ => sink.hole(len)?,
+        }
+        at += len;
+    }
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! What is set of the metadata of an entry once it is there.
+
+use obento_base::{Attr, Error, FileKind, Mode, Name};
+use obento_driver::{SetAttr, TimeChange, XattrMode};
+use obento_host::Metadata;
+use obento_host::tree::{Keep, Loss, Trust};
+use obento_vfs::Node;
+
+use super::{ImageWriter, Inherits, OWNER};
+use crate::copy::Trouble;
+
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+pub(super) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
+
+/// An entry that was just made.
+pub(super) struct Made<'a> {
+    pub node: &'a Node,
+    /// What it takes the place of.
+    pub replaces: Option<&'a (Node, Attr)>,
+    /// What it got from its directory, wanted or not.
+    pub inherits: Inherits,
+}
+
+impl ImageWriter {
+    /// The mode of a new entry.
+    pub(super) fn final_mode(&self, meta: &Metadata<'_>) -> Mode {
+        let bits = meta.mode.bits();
+        if !self.options.keep.contains(Keep::MODE) {
+            // With a default list, that list takes the place of the umask.
+            let umask = if self.top().inherits.acl { 0 } else { self.umask };
+            return Mode::new(bits & 0o777 & !umask);
+        }
+        match self.options.trust {
+            Trust::Full => Mode::new(bits),
+            Trust::Untrusted => Mode::new(bits & 0o1777),
+        }
+    }
+
+    /// Sets what the source has and creation did not set.
+    pub(super) fn apply(
+        &mut self,
+        made: &Made<'_>,
+        meta: &Metadata<'_>,
+        name: Option<&Name>,
+    ) -> Result<(), Trouble> {
+        let keep = self.options.keep;
+        if made.inherits.acl && keep.contains(Keep::XATTRS) {
+            for list in [ACCESS_ACL, DEFAULT_ACL] {
+                match self.vfs.remove_xattr(OWNER, made.node, list) {
+                    Ok(()) | Err(Error::NoData | Error::NotSupported) => {}
+                    Err(error) => return Err(self.failed(name, error)),
+                }
+            }
+        }
+        if keep.contains(Keep::XATTRS) {
+            for xattr in meta.xattrs {
+                self.set_xattr(made.node, &xattr.name, &xattr.value, name)?;
+            }
+        } else if let Some((before, _)) = made.replaces.filter(|(_, attr)| attr.kind == FileKind::Regular) {
+            for xattr in crate::xattrs::read(before, drop) {
+                self.set_xattr(made.node, &xattr.name, &xattr.value, name)?;
+            }
+        }
+        self.set_attr(made, meta, name)
+    }
+
+    fn set_attr(&mut self, made: &Made<'_>, meta: &Metadata<'_>, name: Option<&Name>) -> Result<(), Trouble> {
+        let (keep, mut change) = (self.options.keep, SetAttr::default());
+        if (made.inherits.group || made.inherits.acl) && made.replaces.is_none() {
+            if keep.contains(Keep::OWNER) && made.inherits.group {
+                (change.uid, change.gid) = (Some(meta.uid), Some(meta.gid));
+            }
+            let is_link = made.node.kind().map_err(|error| self.failed(name, error))? == FileKind::Symlink;
+            if keep.contains(Keep::MODE) && !is_link {
+                change.mode = Some(self.final_mode(meta));
+            }
+        }
+        if keep.contains(Keep::TIMES) {
+            change.atime = Some(TimeChange::At(meta.atime));
+            change.mtime = Some(TimeChange::At(meta.mtime));
+        }
+        self.change(made.node, change, name)
+    }
+
+    /// Changes attributes; a time or owner that the format cannot hold is counted.
+    pub(super) fn change(
+        &mut self,
+        node: &Node,
+        change: SetAttr,
+        name: Option<&Name>,
+    ) -> Result<(), Trouble> {
+        if change == SetAttr::default() {
+            return Ok(());
+        }
+        match self.vfs.set_attr(OWNER, node, &change) {
+            Ok(_) => Ok(()),
+            Err(error @ Error::OutOfRange) if change.atime.is_some() || change.mtime.is_some() => {
+                let path = self.host_path(name);
+                self.report.refused(Loss::Times, error, || path);
+                self.change(node, SetAttr { atime: None, mtime: None, ..change }, name)
+            }
+            Err(error @ Error::OutOfRange) if change.uid.is_some() => {
+                let path = self.host_path(name);
+                self.report.refused(Loss::Owner, error, || path);
+                self.change(node, SetAttr { uid: None, gid: None, ..change }, name)
+            }
+            Err(error) => Err(self.failed(name, error)),
+        }
+    }
+
+    fn set_xattr(
+        &mut self,
+        node: &Node,
+        attribute: &[u8],
+        value: &[u8],
+        name: Option<&Name>,
+    ) -> Result<(), Trouble> {
+        let loss = if attribute == ACCESS_ACL || attribute == DEFAULT_ACL { Loss::Acl } else { Loss::Xattr };
+        let guarded = attribute.starts_with(b"security.") || attribute.starts_with(b"trusted.");
+        if guarded && self.options.trust == Trust::Untrusted {
+            let path = self.host_path(name);
+            self.report.lose(loss, None, || path);
+            return Ok(());
+        }
+        match self.vfs.set_xattr(OWNER, node, attribute, value, XattrMode::Set) {
+            Ok(()) => Ok(()),
+            Err(error @ (Error::NotSupported | Error::OutOfRange | Error::NotPermitted | Error::Invalid)) => {
+                let path = self.host_path(name);
+                self.report.refused(loss, error, || path);
+                Ok(())
+            }
+            Err(error) => Err(self.failed(name, error)),
+        }
+    }
+
+    /// Sets the metadata of the directory it stands in.
+    pub(super) fn complete(&mut self) -> Result<(), Trouble> {
+        let level = self.top_mut();
+        let Some(owned) = level.meta.take() else { return self.restore() };
+        let (node, inherits) = (level.node.clone(), level.inherits);
+        let meta = Metadata::new(&owned.attr, &owned.xattrs);
+        let fresh = matches!(level.names, super::Names::Fresh);
+        let keep = self.options.keep;
+        if fresh {
+            return self.apply(&Made { node: &node, replaces: None, inherits }, &meta, None);
+        }
+        let mut change = SetAttr::default();
+        if keep.contains(Keep::OWNER) {
+            (change.uid, change.gid) = (Some(meta.uid), Some(meta.gid));
+        }
+        if keep.contains(Keep::MODE) {
+            change.mode = Some(self.final_mode(&meta));
+        }
+        self.change(&node, change, None)?;
+        self.apply(&Made { node: &node, replaces: None, inherits: Inherits::default() }, &meta, None)
+    }
+    fn restore(&mut self) -> Result<(), Trouble> {
+        let level = self.top_mut();
+        let Some((atime, mtime)) = level.restored.take() else { return Ok(()) };
+        let (node, at) = (level.node.clone(), |time| Some(TimeChange::At(time)));
+        self.change(&node, SetAttr { atime: at(atime), mtime: at(mtime), ..SetAttr::default() }, None)
+    }
+}

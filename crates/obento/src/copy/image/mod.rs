@@ -1,0 +1,310 @@
+//! Writing a tree into an image.
+//!
+//! Invariant: a file that replaces another is written under a name of its own and renamed when it is whole, so that
+//! whoever looks, also after a crash, finds the old file or the new one. What is left of a copy that was killed is one
+//! file of the name [`UNFINISHED`] in that directory; the next copy that replaces something there removes it.
+//! Invariant: nothing below a directory that was made here is looked up before it is made: it starts empty.
+//! Invariant: metadata is set in the order owner and mode, extended attributes, times, because each resets one that follows.
+//!
+//! What the format cannot hold (an attribute, a time) is counted in the [`Report`], not an error.
+
+mod attributes;
+mod links;
+mod make;
+mod place;
+mod sink;
+
+use std::collections::HashSet;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use obento_base::{Attr, Error, FileFlags, FileKind, Mode, Name, NameBuf, Timestamp};
+use obento_host::tree::{Existing, Report, TreeOptions};
+use obento_host::{HostError, Metadata, Xattr};
+use obento_vfs::{Caller, Node, Vfs};
+
+use super::options::join;
+use super::{CopyError, Trouble};
+use links::InodeLinks;
+pub use place::{ImageTarget, Place as TargetPlace};
+pub(super) use sink::CHUNK;
+
+/// What a file is called until it takes the name of the one that it replaces.
+pub(super) const UNFINISHED: &[u8] = b".obento-unfinished-copy";
+
+/// Writes below one directory of an image: it stands in a directory and makes entries there.
+pub(crate) struct ImageWriter {
+    vfs: Vfs,
+    options: TreeOptions,
+    umask: u16,
+    /// The address of the root, for messages.
+    prefix: Vec<u8>,
+    /// The directories from the root to where it stands; never empty.
+    levels: Vec<Level>,
+    links: InodeLinks,
+    report: Report,
+    /// Where bytes of a device pass through.
+    buffer: Vec<u8>,
+    /// Whether a name that was written may be written again, as in an archive.
+    overwrites_itself: bool,
+}
+
+/// A directory in which things are made.
+struct Level {
+    node: Node,
+    name: Option<NameBuf>,
+    /// What to set when it is left.
+    meta: Option<Owned>,
+    /// Access and modification times to put back when it is left.
+    restored: Option<(Timestamp, Timestamp)>,
+    /// Whether it was made here, and what was since, if it was not.
+    names: Names,
+    inherits: Inherits,
+}
+
+/// What becomes of the times of a directory that is entered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Times {
+    /// They change with what is made in it.
+    Change,
+    /// They are put back.
+    Restore,
+}
+
+enum Names {
+    /// Made here: nobody else put anything into it.
+    Fresh,
+    /// There before; these were written since.
+    Merged(HashSet<NameBuf>),
+}
+
+/// What new entries of a directory get from it.
+#[derive(Clone, Copy, Default)]
+struct Inherits {
+    /// Its group, and as directories its set-group-ID bit.
+    group: bool,
+    /// Its default access control list.
+    acl: bool,
+}
+
+/// Metadata to be set later.
+struct Owned {
+    attr: Attr,
+    xattrs: Vec<Xattr>,
+}
+
+impl Owned {
+    fn new(meta: &Metadata<'_>, attr: Attr) -> Self {
+        let Metadata { mode, uid, gid, atime, mtime, ctime, xattrs } = *meta;
+        Self { attr: Attr { mode, uid, gid, atime, mtime, ctime, ..attr }, xattrs: xattrs.into() }
+    }
+}
+
+impl ImageWriter {
+    /// Writes below the directory `root`. Errors: NotDirectory; ReadOnly.
+    pub fn open(root: Node, prefix: Vec<u8>, options: TreeOptions) -> Result<Self, Error> {
+        let vfs = root.vfs().clone();
+        if root.kind()? != FileKind::Directory {
+            return Err(Error::NotDirectory);
+        }
+        if vfs.file_system().writable().is_none() {
+            return Err(Error::ReadOnly);
+        }
+        let level = Level::merged(root, None)?;
+        Ok(Self {
+            vfs,
+            options,
+            umask: obento_host::tree::umask(),
+            prefix,
+            levels: vec![level],
+            links: InodeLinks::default(),
+            report: Report::default(),
+            buffer: Vec::new(),
+            overwrites_itself: false,
+        })
+    }
+
+    /// The directory in which it stands.
+    pub fn directory(&self) -> &Node {
+        &self.top().node
+    }
+
+    /// How many directories lie between the root and where it stands.
+    pub fn depth(&self) -> usize {
+        self.levels.len() - 1
+    }
+
+    fn top(&self) -> &Level {
+        self.levels.last().expect("the root is never left")
+    }
+
+    fn top_mut(&mut self) -> &mut Level {
+        self.levels.last_mut().expect("the root is never left")
+    }
+
+    /// The address of `name` here, or of the directory itself.
+    fn path(&self, name: Option<&Name>) -> Vec<u8> {
+        let mut path = self.prefix.clone();
+        for name in self.levels.iter().filter_map(|level| level.name.as_deref()).chain(name) {
+            path = join(&path, name.as_bytes());
+        }
+        path
+    }
+
+    fn host_path(&self, name: Option<&Name>) -> PathBuf {
+        std::ffi::OsString::from_vec(self.path(name)).into()
+    }
+
+    fn failed(&self, name: Option<&Name>, error: Error) -> Trouble {
+        Trouble::Target { path: self.path(name), error }
+    }
+
+    /// The root gets this metadata at the end.
+    pub fn set_root(&mut self, meta: &Metadata<'_>, attr: Attr) {
+        if self.options.existing != Existing::Keep
+            && let Some(root) = self.levels.first_mut()
+        {
+            root.meta = Some(Owned::new(meta, attr));
+        }
+    }
+
+    /// Steps into the directory `name`, and makes it if it is not there. Its metadata is set when it is left.
+    pub fn enter(&mut self, name: &Name, meta: &Metadata<'_>, attr: Attr) -> Result<(), Trouble> {
+        let there = if self.may_hold_names() { self.find(name)? } else { None };
+        let (level, fresh) = match there {
+            Some(node) => {
+                if node.kind().map_err(|error| self.failed(Some(name), error))? != FileKind::Directory {
+                    return Err(Trouble::Host(HostError::NotDirectory { path: self.host_path(Some(name)) }));
+                }
+                let level = Level::merged(node, Some(name.to_buf()));
+                (level.map_err(|error| self.failed(Some(name), error))?, false)
+            }
+            None => {
+                let node = self.make_directory(name, meta)?;
+                self.report.directories += 1;
+                // Its default list, if it is to have one, is set when it is left.
+                let inherits = self.inherited(&node).map_err(|error| self.failed(Some(name), error))?;
+                self.note_written(name);
+                let level = Level {
+                    node,
+                    name: Some(name.to_buf()),
+                    meta: None,
+                    restored: None,
+                    names: Names::Fresh,
+                    inherits,
+                };
+                (level, true)
+            }
+        };
+        self.levels.push(level);
+        if fresh || self.options.existing != Existing::Keep {
+            self.top_mut().meta = Some(Owned::new(meta, attr));
+        }
+        Ok(())
+    }
+
+    /// Steps into the directory `name`, which is there, and leaves it as it is; with `Times::Restore`, also its times.
+    pub fn enter_existing(&mut self, name: &Name, times: Times) -> Result<(), Trouble> {
+        let failed = |this: &Self, error| this.failed(Some(name), error);
+        let node = self.find(name)?.ok_or_else(|| failed(self, Error::NotFound))?;
+        let attr = node.attr().map_err(|error| failed(self, error))?;
+        let mut level = Level::merged(node, Some(name.to_buf())).map_err(|error| failed(self, error))?;
+        if times == Times::Restore {
+            level.restored = Some((attr.atime, attr.mtime));
+        }
+        self.levels.push(level);
+        Ok(())
+    }
+
+    /// From now on a name that was written may be written again: the later one counts, as in an archive.
+    pub fn may_overwrite_itself(&mut self) {
+        self.overwrites_itself = true;
+    }
+
+    /// The names that lead from the root to where it stands.
+    pub fn names(&self) -> impl Iterator<Item = &NameBuf> {
+        self.levels.iter().filter_map(|level| level.name.as_ref())
+    }
+
+    /// The bits that a new entry does not get.
+    pub fn umask(&self) -> u16 {
+        self.umask
+    }
+
+    /// What `name` leads to here.
+    pub fn find(&self, name: &Name) -> Result<Option<Node>, Trouble> {
+        match self.top().node.lookup(name) {
+            Ok(node) => Ok(Some(node)),
+            Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(self.failed(Some(name), error)),
+        }
+    }
+
+    /// Sets the metadata of the directory it stands in and steps out of it; at the root it does nothing.
+    pub fn leave(&mut self) -> Result<(), Trouble> {
+        if self.levels.len() == 1 {
+            return Ok(());
+        }
+        let done = self.complete();
+        self.levels.pop();
+        done
+    }
+
+    /// Leaves all directories and answers what was written.
+    pub fn finish(mut self) -> Result<Report, CopyError> {
+        let mut first = Ok(());
+        loop {
+            first = first.and(self.complete());
+            if self.levels.len() == 1 {
+                break;
+            }
+            self.levels.pop();
+        }
+        match first {
+            Ok(()) => Ok(self.report),
+            Err(Trouble::Target { path, error }) => Err(CopyError::Target { path, error }),
+            Err(trouble) => Err(CopyError::Problem(trouble)),
+        }
+    }
+
+    /// What a directory that was just made gives to its entries: only what it inherited itself.
+    fn inherited(&self, node: &Node) -> Result<Inherits, Error> {
+        let above = self.top().inherits;
+        if !above.group && !above.acl { Ok(Inherits::default()) } else { Inherits::of(node) }
+    }
+
+    /// Whether a name may be taken here.
+    fn may_hold_names(&self) -> bool {
+        self.overwrites_itself || matches!(self.top().names, Names::Merged(_))
+    }
+
+    fn note_written(&mut self, name: &Name) {
+        if let Names::Merged(names) = &mut self.top_mut().names {
+            names.insert(name.to_buf());
+        }
+    }
+}
+
+impl Level {
+    fn merged(node: Node, name: Option<NameBuf>) -> Result<Self, Error> {
+        let inherits = Inherits::of(&node)?;
+        Ok(Self { node, name, meta: None, restored: None, names: Names::Merged(HashSet::new()), inherits })
+    }
+}
+
+impl Inherits {
+    fn of(node: &Node) -> Result<Self, Error> {
+        let attr = node.attr()?;
+        let acl = match node.get_xattr(attributes::DEFAULT_ACL) {
+            Ok(_) => true,
+            Err(Error::NoData | Error::NotSupported) => false,
+            Err(error) => return Err(error),
+        };
+        Ok(Self { group: attr.mode.contains(Mode::SET_GID), acl })
+    }
+}
+
+/// For whom everything is done: the image's owner.
+const OWNER: &Caller = &Caller::Owner;
+/// Flags of a file that nothing may replace.
+const FROZEN: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);

@@ -1,0 +1,131 @@
+//! Where in an image copies go: into a directory, or under a name of their own.
+
+use obento_base::{Error, FileKind, Name, NameBuf};
+use obento_vfs::{Caller, Last, Node, Symlinks};
+
+use crate::copy::{CopyError, CopyFrom, CopyOptions, TargetIs};
+use crate::{Place as Address, Volume};
+
+/// Links that are followed to the file that one leads to.
+const MAX_SYMLINKS: u32 = 40;
+
+/// What copies go to.
+#[derive(Clone, Debug)]
+pub struct ImageTarget {
+    /// The volume, open for changes.
+    pub volume: Volume,
+    /// Where in it.
+    pub place: Address,
+    /// What messages put before the path: `disk.img:`.
+    pub prefix: Vec<u8>,
+}
+
+/// Where copies go.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// Into this directory, of this address, each under its own name.
+    Into(Node, Vec<u8>),
+    /// Into this directory, under this name.
+    As(Node, Vec<u8>, NameBuf),
+}
+
+impl ImageTarget {
+    /// Its address, for messages.
+    pub fn shown(&self) -> Vec<u8> {
+        let path = match &self.place {
+            Address::Path(path) => path.clone(),
+            Address::Inode(ino) => format!("<{ino}>").into_bytes(),
+        };
+        [&self.prefix[..], &path].concat()
+    }
+
+    fn failed(&self, error: Error) -> CopyError {
+        CopyError::Target { path: self.shown(), error }
+    }
+
+    /// The directory at this place, if it is one.
+    pub fn directory(&self) -> Option<Node> {
+        let node = self.volume.resolve(&self.place, Symlinks::Follow).ok()?;
+        (node.kind() == Ok(FileKind::Directory)).then_some(node)
+    }
+
+    /// Finds out what it means for `sources`.
+    pub(crate) fn find(&self, sources: &[CopyFrom], options: &CopyOptions) -> Result<Place, CopyError> {
+        let directory = self.directory();
+        match (options.target, &directory) {
+            (TargetIs::Directory | TargetIs::Either, Some(node)) => {
+                return Ok(Place::Into(node.clone(), self.shown()));
+            }
+            (TargetIs::Directory, None) => {
+                let found = self.volume.resolve(&self.place, Symlinks::Follow);
+                return Err(self.failed(found.err().unwrap_or(Error::NotDirectory)));
+            }
+            _ => {}
+        }
+        let [source] = sources else { return Err(CopyError::NotDirectory { target: self.shown_path() }) };
+        // The contents of a directory go into a directory that is there, even where it was not to be guessed.
+        if let Some(node) = directory.filter(|_| source.name().is_none() || self.is_root()) {
+            return Ok(Place::Into(node, self.shown()));
+        }
+        self.parent()
+    }
+
+    fn is_root(&self) -> bool {
+        matches!(&self.place, Address::Path(path) if path.iter().all(|&byte| byte == b'/'))
+    }
+
+    fn shown_path(&self) -> std::path::PathBuf {
+        use std::os::unix::ffi::OsStringExt;
+        std::ffi::OsString::from_vec(self.shown()).into()
+    }
+
+    /// The directory to write in and the name there. A link to a file is followed, as cp(1) writes through it.
+    fn parent(&self) -> Result<Place, CopyError> {
+        let Address::Path(path) = &self.place else { return Err(self.failed(Error::Exists)) };
+        let (vfs, mut at, mut path) = (self.volume.vfs(), self.volume.root(), path.clone());
+        for _ in 0..MAX_SYMLINKS {
+            let last = vfs.resolve_parent(&at, &path, &Caller::Owner);
+            let Last { dir, name, .. } = last.map_err(|error| match error {
+                Error::Invalid => CopyError::BadTarget { target: self.shown_path() },
+                error => self.failed(error),
+            })?;
+            let target = match dir.lookup(&name) {
+                Ok(node) if node.kind() == Ok(FileKind::Symlink) => {
+                    node.read_link().map_err(|error| self.failed(error))?
+                }
+                Ok(_) | Err(Error::NotFound) => {
+                    let shown = self.shown();
+                    let above = shown.strip_suffix(name.as_bytes()).unwrap_or(&shown).to_vec();
+                    return Ok(Place::As(dir, above, name));
+                }
+                Err(error) => return Err(self.failed(error)),
+            };
+            (at, path) = (dir, target);
+        }
+        Err(self.failed(Error::Loop))
+    }
+}
+
+impl Place {
+    /// The directory that is written in.
+    pub fn node(&self) -> &Node {
+        match self {
+            Self::Into(node, _) | Self::As(node, ..) => node,
+        }
+    }
+
+    /// Its address, for messages.
+    pub fn address(&self) -> Vec<u8> {
+        match self {
+            Self::Into(_, shown) | Self::As(_, shown, _) => shown.clone(),
+        }
+    }
+
+    /// The name that the copy of `source` has there. `None`: the contents are meant. Errors: it has none.
+    pub fn name(&self, source: &CopyFrom) -> Option<Result<NameBuf, obento_base::NameError>> {
+        match self {
+            Self::As(_, _, name) => Some(Ok(name.clone())),
+            Self::Into(..) => source.name().map(|name| Name::new(name).map(Name::to_buf)),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Into an image, from the host or from an image.
+
+use std::io::{self, Read};
+
+use obento_base::{Error, FileKind, Mode, Name, Timestamp};
+use obento_host::tree::{Keep, TreeOptions};
+use obento_host::{DataSink, Metadata, SinkError};
+use obento_vfs::Node;
+
+use super::engine::Copy;
+use super::holes::Shaped;
+use super::image::{CHUNK, ImageTarget, ImageWriter, TargetPlace};
+use super::source::CopyFrom;
+use super::tree::FileError;
+use super::{CopyError, CopyOptions, CopyReport, Observer, Progress, TargetIs, Trouble};
+
+/// Copies `sources` to `target`, which is a directory to copy into or the copy itself, as [`CopyOptions::target`]
+/// says. A file that is replaced is the old or the new one at any moment. What is copied is on stable storage once the
+/// volume is closed. Errors: what keeps it from beginning, or from going on at all: the limit on bytes, or a device that
+/// fails.
+///
+/// ```no_run
+/// use obento::{Access, CopyFrom, CopyOptions, Image, ImageTarget, Options, Place, Quiet, Registry};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let options = Options { access: Access::ReadWrite, ..Options::default() };
+/// let volume = Image::open("disk.img".as_ref(), &Registry::default(), &options)?.volume(None)?;
+/// let target = ImageTarget {
+///     volume: volume.clone(),
+///     place: Place::Path(b"/srv".to_vec()),
+///     prefix: b"disk.img:".to_vec(),
+/// };
+/// let source = CopyFrom::Host(b"folder".to_vec());
+/// let mut problems = Quiet::default();
+/// let report = obento::copy_in(&[source], &target, &CopyOptions::archive(), &mut problems)?;
+/// println!("{} files, {} problems", report.written.files, report.problems);
+/// volume.close()?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn copy_in(
+    sources: &[CopyFrom],
+    target: &ImageTarget,
+    options: &CopyOptions,
+    observer: &mut dyn Observer,
+) -> Result<CopyReport, CopyError> {
+    let place = target.find(sources, options)?;
+    let failed = |error| CopyError::Target { path: target.shown(), error };
+    let root = place.node().clone();
+    let writer = ImageWriter::open(root.clone(), place.address(), options.tree).map_err(failed)?;
+    let mut copy = Copy::new(writer, Some(root.clone()), options, observer);
+    for (index, source) in sources.iter().enumerate() {
+        let index = match source {
+            CopyFrom::Image(from) => {
+                sources.iter().position(|other| other.is_in_volume_of(&from.node)).unwrap_or(index)
+            }
+            CopyFrom::Host(_) => index,
+        };
+        let name = match place.name(source) {
+            None => None,
+            Some(Ok(name)) => Some(name),
+            Some(Err(_)) => {
+                copy.fail(source.shown(), Trouble::Nameless)?;
+                continue;
+            }
+        };
+        match refusal(source, &place, name.as_deref()).map_err(failed)? {
+            Some(trouble) => copy.fail(source.shown(), trouble)?,
+            None => copy.source(source, index, name.as_deref())?,
+        }
+    }
+    let (written, problems) = copy.finish()?;
+    Ok(CopyReport { written, problems })
+}
+
+/// Writes what `input` gives to the file at `target`, whose mode, if it is there, stays. Answers how many bytes. Errors:
+/// those of the input; Target; BadTarget for a directory.
+pub fn copy_from_reader(
+    input: &mut dyn Read,
+    target: &ImageTarget,
+    options: &CopyOptions,
+    observer: &mut dyn Observer,
+) -> Result<u64, CopyError> {
+    let options = CopyOptions { target: TargetIs::Copy, ..options.clone() };
+    let shown = target.shown();
+    let failed = |error| CopyError::Target { path: shown.clone(), error };
+    if target.directory().is_some() {
+        return Err(failed(Error::IsDirectory));
+    }
+    let TargetPlace::As(dir, address, name) = target.find(&[CopyFrom::Host(b"-".to_vec())], &options)? else {
+        return Err(failed(Error::IsDirectory));
+    };
+    // There is nothing else to keep of a stream.
+    let tree = TreeOptions { keep: Keep::empty(), ..options.tree };
+    let mut writer = ImageWriter::open(dir, address, tree).map_err(failed)?;
+    let now = Timestamp::new(i64::MAX, 0);
+    let meta =
+        Metadata { mode: Mode::new(0o666), uid: 0, gid: 0, atime: now, mtime: now, ctime: now, xattrs: &[] };
+    let (mut bytes, mut broken, mut buffer) = (0, None, vec![0; CHUNK]);
+    let made = writer.file(&name, &meta, &mut |sink| {
+        let mut sink = Shaped { sink, holes: options.holes };
+        loop {
+            match fill(input, &mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(len) => {
+                    sink.bytes(&buffer[..len])?;
+                    bytes += len as u64;
+                    observer.progress(&Progress { files: 0, bytes, path: &shown });
+                }
+                Err(error) => {
+                    broken = Some(error);
+                    return Err(SinkError::Source(Error::Invalid));
+                }
+            }
+        }
+    });
+    if let Some(error) = broken {
+        return Err(CopyError::Input(error));
+    }
+    match made {
+        Ok(_) => {}
+        Err(FileError::Source(error)) => return Err(failed(error)),
+        Err(FileError::Trouble(Trouble::Target { path, error })) => {
+            return Err(CopyError::Target { path, error });
+        }
+        Err(FileError::Trouble(trouble)) => return Err(CopyError::Problem(trouble)),
+    }
+    writer.finish().map(|_| bytes)
+}
+
+/// Reads until `buffer` is full or nothing comes any more.
+fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut len = 0;
+    while len < buffer.len() {
+        match input.read(&mut buffer[len..]) {
+            Ok(0) => break,
+            Ok(more) => len += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
+}
+
+/// Why `source` cannot be copied to where it would go, within one volume.
+fn refusal(source: &CopyFrom, place: &TargetPlace, name: Option<&Name>) -> Result<Option<Trouble>, Error> {
+    let CopyFrom::Image(from) = source else { return Ok(None) };
+    if !source.is_in_volume_of(place.node()) {
+        return Ok(None);
+    }
+    if from.node.kind()? == FileKind::Directory {
+        let inside = is_at_or_below(place.node().clone(), &from.node)?;
+        let onto_itself = name.is_some_and(|name| place.node().lookup(name).as_ref() == Ok(&from.node));
+        return Ok((inside || onto_itself).then_some(Trouble::IntoItself));
+    }
+    let same = name.is_some_and(|name| place.node().lookup(name).as_ref() == Ok(&from.node));
+    Ok(same.then_some(Trouble::SameFile))
+}
+
+fn is_at_or_below(mut node: Node, ancestor: &Node) -> Result<bool, Error> {
+    /// Far above any tree, and an end to a damaged one that runs in a circle.
+    const MAX_DEPTH: u32 = 1 << 20;
+    for _ in 0..MAX_DEPTH {
+        if node == *ancestor {
+            return Ok(true);
+        }
+        if node.is_root() {
+            return Ok(false);
+        }
+        node = node.parent()?;
+    }
+    Err(Error::Loop)
+}

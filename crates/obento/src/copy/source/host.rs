@@ -1,0 +1,194 @@
+//! The items of a tree of the host.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use obento_base::{Attr, FileKind, Name};
+use obento_host::source::{Links, SourceDir, SourceEntry, Walk};
+use obento_host::tree::Keep;
+use obento_host::{FileId, HostError};
+use obento_vfs::Symlinks;
+
+use super::{Body, Item, Items, Origin};
+use crate::copy::{CopyOptions, Problem, Trouble};
+use crate::walk::Step;
+
+/// Files up to this length are read at once, where the tree is read.
+const AT_ONCE: u64 = 64 << 10;
+
+/// See the module.
+pub(in crate::copy) struct HostItems {
+    walk: Walk,
+    options: Wanted,
+    /// Directories that are entered and not left yet.
+    entered: Vec<Entered>,
+    /// What comes next, if it was met already.
+    held: Option<SourceEntry>,
+    ended: bool,
+}
+
+/// What of the options the reader has to know.
+struct Wanted {
+    xattrs: bool,
+    recursive: bool,
+    one_file_system: bool,
+    spared: Vec<FileId>,
+    /// The file system of the start.
+    device: u64,
+}
+
+struct Entered {
+    shown: Vec<u8>,
+    attr: Attr,
+    id: FileId,
+}
+
+impl HostItems {
+    /// Starts at `path`, whose last component is followed as the options say.
+    pub fn new(path: &[u8], options: &CopyOptions) -> Result<Self, Problem> {
+        let start = start(Path::new(OsStr::from_bytes(path)), options.named_symlinks);
+        let start = start.map_err(|error| problem(path.to_vec(), error))?;
+        let links = match options.symlinks {
+            Symlinks::Follow => Links::Follow,
+            Symlinks::Keep => Links::Keep,
+        };
+        let wanted = Wanted {
+            xattrs: options.tree.keep.contains(Keep::XATTRS),
+            recursive: options.recursive,
+            one_file_system: options.one_file_system,
+            spared: options.spared.clone(),
+            device: start.id().dev,
+        };
+        Ok(Self {
+            walk: Walk::from_entry(start).links(links),
+            options: wanted,
+            entered: Vec::new(),
+            held: None,
+            ended: false,
+        })
+    }
+
+    fn meet(&mut self, entry: &SourceEntry) -> Result<Item, Problem> {
+        let shown = entry.path().into_os_string().into_encoded_bytes();
+        let (id, attr) = (entry.id(), *entry.attr());
+        let name = if self.walk.depth() == 0 { None } else { entry.name().map(Name::to_buf) };
+        let item = |step, body, (xattrs, troubles)| Item {
+            shown: shown.clone(),
+            name: name.clone(),
+            step,
+            attr,
+            origin: Origin::Host(id),
+            xattrs,
+            body,
+            troubles,
+        };
+        if attr.kind == FileKind::Directory {
+            let foreign = self.options.one_file_system && id.dev != self.options.device;
+            if foreign || !self.options.recursive {
+                self.walk.prune();
+            }
+            self.entered.push(Entered { shown: shown.clone(), attr, id });
+            return Ok(item(Step::Enter, Body::None, self.xattrs(|| entry.xattrs())));
+        }
+        if self.options.spared.contains(&id) {
+            return Err(Problem { path: shown, trouble: Trouble::IsTarget });
+        }
+        let failed = |error| problem(shown.clone(), error);
+        match attr.kind {
+            FileKind::Symlink => {
+                let target = entry.read_link().map_err(failed)?;
+                Ok(item(Step::File, Body::Link(target), self.xattrs(|| entry.xattrs())))
+            }
+            FileKind::Regular => {
+                let open = entry.open().map_err(failed)?;
+                let extra = self.xattrs(|| open.xattrs());
+                let body = if open.size() <= AT_ONCE && !open.may_have_holes() {
+                    Body::Bytes(open.read().map_err(failed)?)
+                } else {
+                    Body::Host(open.into_file().map_err(failed)?)
+                };
+                Ok(item(Step::File, body, extra))
+            }
+            _ => Ok(item(Step::File, Body::None, self.xattrs(|| entry.xattrs()))),
+        }
+    }
+
+    fn xattrs(
+        &self,
+        read: impl FnOnce() -> Result<Vec<obento_host::Xattr>, HostError>,
+    ) -> (Vec<obento_host::Xattr>, Vec<Trouble>) {
+        if !self.options.xattrs {
+            return Default::default();
+        }
+        match read() {
+            Ok(xattrs) => (xattrs, Vec::new()),
+            Err(error) => (Vec::new(), vec![Trouble::Host(error)]),
+        }
+    }
+
+    fn leave(&mut self) -> Option<Item> {
+        let Entered { shown, attr, id } = self.entered.pop()?;
+        let name = Name::new(super::super::options::last_name(&shown).unwrap_or_default()).ok();
+        Some(Item {
+            name: name.filter(|_| !self.entered.is_empty()).map(Name::to_buf),
+            shown,
+            step: Step::Leave,
+            attr,
+            origin: Origin::Host(id),
+            xattrs: Vec::new(),
+            body: Body::None,
+            troubles: Vec::new(),
+        })
+    }
+}
+
+impl Items for HostItems {
+    fn prune(&mut self) {
+        self.walk.prune();
+    }
+}
+
+impl Iterator for HostItems {
+    type Item = Result<Item, Problem>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.held.is_none() && !self.ended {
+            match self.walk.next() {
+                Some(Ok(entry)) => self.held = Some(entry),
+                Some(Err(error)) => {
+                    return Some(Err(problem(error.path().as_os_str().as_bytes().to_vec(), error)));
+                }
+                None => self.ended = true,
+            }
+        }
+        if self.ended || self.entered.len() > self.walk.depth() {
+            return self.leave().map(Ok);
+        }
+        let entry = self.held.take()?;
+        Some(self.meet(&entry))
+    }
+}
+
+/// The entry at `path`, at whose end a link is followed or not.
+fn start(path: &Path, symlinks: Symlinks) -> Result<SourceEntry, HostError> {
+    let bytes = path.as_os_str().as_bytes();
+    let (parent, name) = match (path.parent(), path.file_name()) {
+        // `a/.` and `a/..` are what they lead to, as is whatever ends in a slash.
+        (Some(parent), Some(name)) if !bytes.ends_with(b"/") && !bytes.ends_with(b"/.") => (parent, name),
+        _ => return SourceDir::open(path)?.as_entry(),
+    };
+    let parent = if parent.as_os_str().is_empty() { PathBuf::from(".") } else { parent.into() };
+    let Ok(name) = Name::new(name.as_bytes()) else { return SourceDir::open(path)?.as_entry() };
+    let links = match symlinks {
+        Symlinks::Follow => Links::Follow,
+        Symlinks::Keep => Links::Keep,
+    };
+    let entry = SourceDir::open(&parent)?.look(name, links)?;
+    // A directory shows itself under the path that was given.
+    if entry.attr().kind == FileKind::Directory { SourceDir::open(path)?.as_entry() } else { Ok(entry) }
+}
+
+fn problem(path: Vec<u8>, error: HostError) -> Problem {
+    Problem { path, trouble: Trouble::Host(error) }
+}

@@ -1,0 +1,143 @@
+//! Where a copy is written: below a directory of the host, or of an image.
+
+use obento_base::{Attr, DeviceNumber, Error, FileKind, Name};
+use obento_host::tree::{LinkKey, Report, TreeWriter, Written};
+use obento_host::{DataSink, HostError, Metadata, SinkError};
+
+use super::image::ImageWriter;
+use super::{CopyError, Trouble};
+
+/// Hands over the bytes of a file; called again where the target has to begin anew.
+pub(crate) type Fill<'f> = dyn FnMut(&mut dyn DataSink) -> Result<(), SinkError> + 'f;
+
+/// Why a file was not written.
+pub(crate) enum FileError {
+    /// It cannot be read. Nothing of it is there.
+    Source(Error),
+    Trouble(Trouble),
+}
+
+impl From<Trouble> for FileError {
+    fn from(trouble: Trouble) -> Self {
+        Self::Trouble(trouble)
+    }
+}
+
+impl From<HostError> for FileError {
+    fn from(error: HostError) -> Self {
+        Self::Trouble(Trouble::Host(error))
+    }
+}
+
+impl From<SinkError> for FileError {
+    fn from(error: SinkError) -> Self {
+        match error {
+            SinkError::Source(error) => Self::Source(error),
+            SinkError::Sink(error) => Self::Trouble(Trouble::Host(error)),
+        }
+    }
+}
+
+/// A tree that is being written: it stands in a directory and makes entries there.
+pub(super) trait Tree {
+    /// The root gets this metadata at the end.
+    fn set_root(&mut self, meta: &Metadata<'_>, attr: Attr);
+    /// Steps into the directory `name`, and makes it if need be.
+    fn enter(&mut self, name: &Name, meta: &Metadata<'_>, attr: Attr) -> Result<(), Trouble>;
+    /// Sets the metadata of the directory it stands in and steps out of it.
+    fn leave(&mut self) -> Result<(), Trouble>;
+    /// Makes a regular file.
+    fn file(&mut self, name: &Name, meta: &Metadata<'_>, fill: &mut Fill<'_>) -> Result<Written, FileError>;
+    /// Makes a symbolic link.
+    fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, Trouble>;
+    /// Makes a device node, FIFO or socket.
+    fn node(
+        &mut self,
+        name: &Name,
+        meta: &Metadata<'_>,
+        kind: FileKind,
+        rdev: DeviceNumber,
+    ) -> Result<Written, Trouble>;
+    /// Notes that `name` has the inode `key` in the source, of which `more` names are to come.
+    fn remember(&mut self, key: LinkKey, name: &Name, more: u32) -> Result<(), Trouble>;
+    /// Makes `name` another name of what was remembered. `None`: it cannot be one.
+    fn link(&mut self, name: &Name, meta: &Metadata<'_>, key: LinkKey) -> Result<Option<Written>, Trouble>;
+    /// Leaves all directories.
+    fn finish(self) -> Result<Report, CopyError>;
+}
+
+impl Tree for TreeWriter {
+    fn set_root(&mut self, meta: &Metadata<'_>, _: Attr) {
+        Self::set_root(self, meta);
+    }
+    fn enter(&mut self, name: &Name, meta: &Metadata<'_>, _: Attr) -> Result<(), Trouble> {
+        Ok(Self::enter(self, name, meta)?)
+    }
+    fn leave(&mut self) -> Result<(), Trouble> {
+        Ok(Self::leave(self)?)
+    }
+    fn file(&mut self, name: &Name, meta: &Metadata<'_>, fill: &mut Fill<'_>) -> Result<Written, FileError> {
+        Self::file(self, name, meta, |sink| fill(sink).map_err(FileError::from))
+    }
+    fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, Trouble> {
+        Ok(Self::symlink(self, name, meta, target)?)
+    }
+    fn node(
+        &mut self,
+        name: &Name,
+        meta: &Metadata<'_>,
+        kind: FileKind,
+        rdev: DeviceNumber,
+    ) -> Result<Written, Trouble> {
+        Ok(Self::node(self, name, meta, kind, rdev)?)
+    }
+    fn remember(&mut self, key: LinkKey, name: &Name, more: u32) -> Result<(), Trouble> {
+        match Self::remember(self, key, name, more) {
+            // The node was dropped or stays as it was: there is nothing to link to.
+            Err(error) if error.errno().is_some() => Ok(()),
+            other => Ok(other?),
+        }
+    }
+    fn link(&mut self, name: &Name, meta: &Metadata<'_>, key: LinkKey) -> Result<Option<Written>, Trouble> {
+        Ok(Self::link(self, name, meta, key)?)
+    }
+    fn finish(self) -> Result<Report, CopyError> {
+        Ok(Self::finish(self)?)
+    }
+}
+
+impl Tree for ImageWriter {
+    fn set_root(&mut self, meta: &Metadata<'_>, attr: Attr) {
+        Self::set_root(self, meta, attr);
+    }
+    fn enter(&mut self, name: &Name, meta: &Metadata<'_>, attr: Attr) -> Result<(), Trouble> {
+        Self::enter(self, name, meta, attr)
+    }
+    fn leave(&mut self) -> Result<(), Trouble> {
+        Self::leave(self)
+    }
+    fn file(&mut self, name: &Name, meta: &Metadata<'_>, fill: &mut Fill<'_>) -> Result<Written, FileError> {
+        Self::file(self, name, meta, fill)
+    }
+    fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, Trouble> {
+        Self::symlink(self, name, meta, target)
+    }
+    fn node(
+        &mut self,
+        name: &Name,
+        meta: &Metadata<'_>,
+        kind: FileKind,
+        rdev: DeviceNumber,
+    ) -> Result<Written, Trouble> {
+        Self::node(self, name, meta, kind, rdev)
+    }
+    fn remember(&mut self, key: LinkKey, name: &Name, more: u32) -> Result<(), Trouble> {
+        Self::remember(self, key, name, more)
+    }
+    fn link(&mut self, name: &Name, meta: &Metadata<'_>, key: LinkKey) -> Result<Option<Written>, Trouble> {
+        Self::link(self, name, meta, key)
+    }
+    fn finish(self) -> Result<Report, CopyError> {
+        Self::finish(self)
+    }
+}

@@ -1,0 +1,435 @@
+//! A tar archive into an image, as it is read: nothing is unpacked anywhere else.
+//!
+//! Invariant: nothing is written outside the target. A member whose path has `..` in it is refused; what is absolute, in
+//! paths and in links that lead on the way, starts at the target.
+//! Invariant: memory is bounded by [`MAX_OWN`] directories and what the reader of the archive holds, whatever the archive.
+//!
+//! What is damaged or cannot be made is told, and the rest follows. Owners are the archive's numbers: names are the
+//! image's own affair.
+
+mod resolve;
+mod select;
+
+use std::collections::HashSet;
+use std::io::Read;
+
+use obento_base::{Attr, Error, FileKind, Generation, Ino, Name, NameBuf, Timestamp};
+use obento_host::compressed::Stream;
+use obento_host::tar::{Member, MemberKind, TarError, TarReader};
+use obento_host::tree::{Keep, Report, TreeOptions};
+use obento_host::{HostError, Metadata, SinkError};
+use obento_vfs::Node;
+
+use crate::copy::image::{ImageWriter, Times};
+use crate::copy::tree::FileError;
+use crate::copy::{CopyError, ImageTarget, Observer, Problem, Progress, Trouble};
+use select::Selection;
+
+/// Directories whose times are put back when more is put into them later.
+const MAX_OWN: usize = 1 << 20;
+/// Bytes that go to a file at once.
+const CHUNK: usize = 256 << 10;
+
+/// What of an archive is taken, and how.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ImportOptions {
+    /// How many components are taken off the front of each path; what has no more is left out.
+    pub strip_components: usize,
+    /// Patterns of what is left out, with all below it, as [`matches`](crate::matches) reads them: a component anywhere
+    /// in a path, or several with `/` between them.
+    pub exclude: Vec<Vec<u8>>,
+    /// What is kept of the metadata, and what to do with names that are taken.
+    pub tree: TreeOptions,
+}
+
+/// What was wrong with a member.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MemberTrouble {
+    /// A path that leads up.
+    #[error("its path has `..` in it, which could lead out of the target; it was left out")]
+    LeadsUp,
+    /// A path with a component that is no name.
+    #[error("its path is none")]
+    NoPath,
+    /// A hard link to something that is not there.
+    #[error("it is another name of {0}, which is not there")]
+    NoOriginal(String),
+    /// A type that nobody knows.
+    #[error("it is of the unknown type {0:#04x}, and was left out")]
+    Unknown(u8),
+    /// The archive itself.
+    #[error("{0}")]
+    Archive(String),
+}
+
+/// What an import did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ImportReport {
+    /// What was written, and what could not be kept.
+    pub written: Report,
+    /// How many problems the observer was told.
+    pub problems: u64,
+    /// Members whose leading `/` was taken off.
+    pub absolute: u64,
+    /// Whether the archive ended before its end.
+    pub is_cut: bool,
+}
+
+/// Unpacks the archive that `input` gives - plain, or packed with gzip, xz or zstd - into the directory `target`.
+/// What is wrong with a member is told to `observer`. Errors: what keeps it from beginning or from going on at all; an
+/// input that is no archive.
+///
+/// ```no_run
+/// use obento::{Access, Image, ImageTarget, ImportOptions, Options, Place, Quiet, Registry};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let options = Options { access: Access::ReadWrite, ..Options::default() };
+/// let volume = Image::open("disk.img".as_ref(), &Registry::default(), &options)?.volume(None)?;
+/// let root = Place::Path(b"/".to_vec());
+/// let target = ImageTarget { volume: volume.clone(), place: root, prefix: b"disk.img:".to_vec() };
+/// let archive = std::fs::File::open("root.tar.zst")?;
+/// let mut problems = Quiet::default();
+/// let report = obento::import(archive, &target, &ImportOptions::default(), &mut problems)?;
+/// println!("{} files, {} problems", report.written.files, report.problems);
+/// volume.close()?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn import(
+    input: impl Read + Send + 'static,
+    target: &ImageTarget,
+    options: &ImportOptions,
+    observer: &mut dyn Observer,
+) -> Result<ImportReport, CopyError> {
+    let failed = |error| CopyError::Target { path: target.shown(), error };
+    let root = target.volume.resolve(&target.place, obento_vfs::Symlinks::Follow).map_err(failed)?;
+    let mut writer = ImageWriter::open(root.clone(), target.shown(), options.tree).map_err(failed)?;
+    writer.may_overwrite_itself();
+    let reader = TarReader::new(Stream::new(input).map_err(CopyError::Input)?);
+    let mut import = Import {
+        reader,
+        writer,
+        root,
+        selection: Selection { strip: options.strip_components, exclude: &options.exclude },
+        observer,
+        report: ImportReport::default(),
+        here: None,
+        own: HashSet::new(),
+        members: 0,
+        buffer: vec![0; CHUNK],
+    };
+    import.run()?;
+    let Import { writer, mut report, .. } = import;
+    report.written = writer.finish()?;
+    Ok(report)
+}
+
+struct Import<'a> {
+    reader: TarReader<Stream>,
+    writer: ImageWriter,
+    root: Node,
+    selection: Selection<'a>,
+    observer: &'a mut dyn Observer,
+    report: ImportReport,
+    /// The directory in which the writer stands, as the archive called it.
+    here: Option<Vec<NameBuf>>,
+    /// Directories whose times the archive has set.
+    own: HashSet<Ino>,
+    members: u64,
+    buffer: Vec<u8>,
+}
+
+impl Import<'_> {
+    fn run(&mut self) -> Result<(), CopyError> {
+        loop {
+            match self.reader.next_member() {
+                Ok(None) if self.members == 0 && self.reader.offset() == 0 => {
+                    return Err(CopyError::NotAnArchive { reason: "it is empty".into() });
+                }
+                Ok(None) => return Ok(()),
+                Ok(Some(member)) => {
+                    self.members += 1;
+                    let path = member.path.clone();
+                    let made = self.member(&member);
+                    if self.told(path, made)? {
+                        return Ok(());
+                    }
+                }
+                Err(error) if self.members == 0 => return Err(no_archive(error)),
+                Err(error) => {
+                    if self.archive_failed(error)? {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells what is wrong with the archive; whether it can be read no further.
+    fn archive_failed(&mut self, error: TarError) -> Result<bool, CopyError> {
+        let is_end = !matches!(error, TarError::Damaged { .. });
+        self.report.is_cut |= is_end;
+        self.problem(Vec::new(), MemberTrouble::Archive(error.to_string()));
+        Ok(is_end)
+    }
+
+    /// Tells of what became of a member; whether the archive ended in it. Errors: what will be refused again.
+    fn told(&mut self, path: Vec<u8>, made: Result<(), Failure>) -> Result<bool, CopyError> {
+        match made {
+            Ok(()) => Ok(false),
+            Err(Failure::Archive(error)) => {
+                self.here = None;
+                self.archive_failed(error)
+            }
+            Err(Failure::Member(trouble)) => {
+                self.problem(path, trouble);
+                Ok(false)
+            }
+            Err(Failure::Trouble(Trouble::Host(error @ HostError::Limit { .. }))) => Err(error.into()),
+            Err(Failure::Trouble(Trouble::Target {
+                path,
+                error: error @ (Error::ReadOnly | Error::Device(_)),
+            })) => Err(CopyError::Target { path, error }),
+            Err(Failure::Trouble(trouble)) => {
+                self.report.problems += 1;
+                self.observer.problem(&Problem { path, trouble });
+                Ok(false)
+            }
+        }
+    }
+
+    fn problem(&mut self, path: Vec<u8>, trouble: MemberTrouble) {
+        self.report.problems += 1;
+        self.observer.problem(&Problem { path, trouble: Trouble::Member(trouble) });
+    }
+
+    fn member(&mut self, member: &Member) -> Result<(), Failure> {
+        let bytes = self.reader.offset();
+        self.observer.progress(&Progress { files: self.members, bytes, path: &member.path });
+        self.report.absolute += u64::from(member.path.starts_with(b"/"));
+        let Some(path) = self.selection.path(&member.path)? else { return Ok(()) };
+        let attr = attr_of(member);
+        let meta = Metadata::new(&attr, &member.xattrs);
+        let Some((name, parent)) = path.split_last() else {
+            // The target itself: the archive's `.`.
+            if member.kind == MemberKind::Directory {
+                self.go_to(&[])?;
+                self.writer.set_root(&meta, attr);
+            }
+            return Ok(());
+        };
+        self.go_to(parent)?;
+        match member.kind {
+            MemberKind::Directory => self.directory(&path, name, &meta, attr)?,
+            MemberKind::File => self.file(name, member, &meta)?,
+            MemberKind::HardLink => self.hard_link(name, member, &meta)?,
+            MemberKind::Symlink => drop(self.writer.symlink(name, &meta, &member.link)?),
+            MemberKind::CharDevice => self.node(name, member, &meta, FileKind::CharDevice)?,
+            MemberKind::BlockDevice => self.node(name, member, &meta, FileKind::BlockDevice)?,
+            MemberKind::Fifo => self.node(name, member, &meta, FileKind::Fifo)?,
+            MemberKind::Other(flag) => return Err(Failure::Member(MemberTrouble::Unknown(flag))),
+        }
+        Ok(())
+    }
+
+    fn node(
+        &mut self,
+        name: &Name,
+        member: &Member,
+        meta: &Metadata<'_>,
+        kind: FileKind,
+    ) -> Result<(), Failure> {
+        Ok(self.writer.node(name, meta, kind, member.rdev).map(drop)?)
+    }
+
+    /// A directory. Where a link to one has the name, that directory is meant, and stays as it is.
+    fn directory(
+        &mut self,
+        path: &[NameBuf],
+        name: &Name,
+        meta: &Metadata<'_>,
+        attr: Attr,
+    ) -> Result<(), Failure> {
+        let there = self.writer.find(name)?;
+        if there.is_some_and(|node| node.kind() == Ok(FileKind::Symlink)) {
+            return self.go_to(path);
+        }
+        self.writer.enter(name, meta, attr)?;
+        if self.own.len() < MAX_OWN {
+            self.own.insert(self.writer.directory().ino());
+        }
+        self.here = Some(path.to_vec());
+        Ok(())
+    }
+
+    fn file(&mut self, name: &Name, member: &Member, meta: &Metadata<'_>) -> Result<(), Failure> {
+        let (reader, buffer, observer) = (&mut self.reader, &mut self.buffer, &mut *self.observer);
+        let files = self.members;
+        let whole = [0..member.size];
+        let ranges = member.map.as_deref().unwrap_or(&whole);
+        let mut broken = None;
+        let made = self.writer.file(name, meta, &mut |sink| {
+            let mut at = 0;
+            for range in ranges {
+                sink.hole(range.start - at)?;
+                let mut left = range.end - range.start;
+                while left > 0 {
+                    let part = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
+                    match read_full(reader, &mut buffer[..part]) {
+                        Ok(()) => sink.bytes(&buffer[..part])?,
+                        Err(error) => {
+                            broken = Some(error);
+                            return Err(SinkError::Source(Error::Invalid));
+                        }
+                    }
+                    left -= part as u64;
+                    observer.progress(&Progress { files, bytes: reader.offset(), path: &member.path });
+                }
+                at = range.end;
+            }
+            Ok(sink.hole(member.size.saturating_sub(at))?)
+        });
+        match (made, broken) {
+            (_, Some(error)) => Err(Failure::Archive(error)),
+            (Ok(_), None) => Ok(()),
+            (Err(FileError::Source(error)), None) => Err(Failure::Trouble(Trouble::Volume(error))),
+            (Err(FileError::Trouble(trouble)), None) => Err(Failure::Trouble(trouble)),
+        }
+    }
+
+    fn hard_link(&mut self, name: &Name, member: &Member, meta: &Metadata<'_>) -> Result<(), Failure> {
+        let missing = || {
+            let original = crate::text::escaped(&member.link).to_string();
+            Failure::Member(MemberTrouble::NoOriginal(original))
+        };
+        let original = self.selection.original(&member.link)?.ok_or_else(missing)?;
+        let (last, parent) = original.split_last().ok_or_else(missing)?;
+        let found = resolve::walk(&self.root, parent)?;
+        if !found.missing.is_empty() {
+            return Err(missing());
+        }
+        let node = found.node.lookup(last).map_err(|_| missing())?;
+        match self.writer.link_to(name, meta, &node)? {
+            Some(_) => Ok(()),
+            None => Err(Failure::Trouble(Trouble::Volume(Error::TooManyLinks))),
+        }
+    }
+
+    /// Steps into the directory `path`, and makes what is missing of it.
+    fn go_to(&mut self, path: &[NameBuf]) -> Result<(), Failure> {
+        if self.here.as_deref() == Some(path) {
+            return Ok(());
+        }
+        let found = resolve::walk(&self.root, path)?;
+        let common = self.writer.names().zip(&found.names).take_while(|(a, b)| a == b).count();
+        self.here = None;
+        while self.writer.depth() > common {
+            self.writer.leave()?;
+        }
+        for name in &found.names[common..] {
+            let node = self.writer.find(name)?;
+            let is_own = node.is_some_and(|node| self.own.contains(&node.ino()));
+            self.writer.enter_existing(name, if is_own { Times::Restore } else { Times::Change })?;
+        }
+        for name in &found.missing {
+            // As mkdir(1) -p makes it.
+            let attr = directory_attr(self.writer.umask());
+            self.writer.enter(name, &Metadata::new(&attr, &[]), attr)?;
+        }
+        self.here = Some(path.to_vec());
+        Ok(())
+    }
+}
+
+/// Why a member was not taken.
+enum Failure {
+    Member(MemberTrouble),
+    Trouble(Trouble),
+    /// The archive broke off within it.
+    Archive(TarError),
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        Self::Trouble(trouble)
+    }
+}
+
+impl From<MemberTrouble> for Failure {
+    fn from(trouble: MemberTrouble) -> Self {
+        Self::Member(trouble)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Trouble(Trouble::Volume(error))
+    }
+}
+
+fn no_archive(error: TarError) -> CopyError {
+    match error {
+        TarError::Input(error) => CopyError::Input(error),
+        error => CopyError::NotAnArchive { reason: error.to_string() },
+    }
+}
+
+fn read_full(reader: &mut TarReader<Stream>, mut buf: &mut [u8]) -> Result<(), TarError> {
+    while !buf.is_empty() {
+        match reader.read_data(buf)? {
+            0 => return Err(TarError::Truncated { offset: reader.offset() }),
+            len => buf = &mut buf[len..],
+        }
+    }
+    Ok(())
+}
+
+fn attr_of(member: &Member) -> Attr {
+    Attr {
+        kind: match member.kind {
+            MemberKind::Directory => FileKind::Directory,
+            _ => FileKind::Regular,
+        },
+        mode: member.mode,
+        uid: member.uid,
+        gid: member.gid,
+        atime: member.atime.unwrap_or(member.mtime),
+        mtime: member.mtime,
+        size: member.size,
+        ..directory_attr(0)
+    }
+}
+
+fn directory_attr(umask: u16) -> Attr {
+    let now = obento_env::Clock::now(&obento_env::SystemClock);
+    Attr {
+        ino: Ino(0),
+        generation: Generation::default(),
+        kind: FileKind::Directory,
+        mode: obento_base::Mode::new(0o777 & !umask),
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: obento_base::DeviceNumber::default(),
+        size: 0,
+        blocks: 0,
+        block_size: 0,
+        atime: now,
+        mtime: now,
+        ctime: Timestamp::EPOCH,
+        btime: None,
+        flags: obento_base::FileFlags::empty(),
+        change: 0,
+        project: 0,
+    }
+}
+
+/// Everything that the archive says.
+impl ImportOptions {
+    /// Without owners, as tar(1) unpacks for who is not root.
+    #[must_use]
+    pub fn without_owners(mut self) -> Self {
+        self.tree.keep -= Keep::OWNER;
+        self
+    }
+}
