@@ -315,3 +315,43 @@ fn a_file_that_is_replaced_is_the_old_or_the_new_one_whenever_the_copy_is_killed
     let left = obento(at, &["ls", "-A", "disk.img:/"]);
     assert_eq!(String::from_utf8_lossy(&left.stdout), "file\nlost+found\n");
 }
+
+#[test]
+fn a_move_across_the_border_leaves_nothing_behind_unless_something_could_not_be_copied() {
+    if !require(TOOLS) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    image(at, "disk.img", 8, &["-t", "ext4"]);
+    image(at, "other.img", 4, &["-t", "ext4"]);
+    fs::create_dir_all(at.join("tree/below")).unwrap();
+    fs::write(at.join("tree/below/file"), "file").unwrap();
+    fs::write(at.join("single"), "single").unwrap();
+    check(at, &["mv", "tree", "single", "disk.img:/"], 0, "", "");
+    assert!(!at.join("tree").exists() && !at.join("single").exists());
+    check(at, &["mv", "disk.img:/tree", "other.img:/moved"], 0, "", "");
+    holds(at, "other.img:/moved/below/file", "file");
+    check(at, &["mv", "-v", "other.img:/moved", "back"], 0, "moved 'other.img:/moved' -> 'back'\n", "");
+    assert_eq!(fs::read_to_string(at.join("back/below/file")).unwrap(), "file");
+    for image in ["disk.img", "other.img"] {
+        e2fsck(at, image);
+        let left = obento(at, &["ls", "-A", &format!("{image}:/")]);
+        let expected = if image == "disk.img" { "lost+found\nsingle\n" } else { "lost+found\n" };
+        assert_eq!(String::from_utf8_lossy(&left.stdout), expected);
+    }
+    fs::write(at.join("back/huge"), vec![1; 16 << 20]).unwrap();
+    check(at, &["mv", "back", "disk.img:/"], 1, "", {
+        "obento: cannot copy 'back/huge': disk.img:/back/huge: no space left\n\
+         obento: cannot move 'back' to 'disk.img:/back': not all of it was copied\n  \
+         help: the source stays as it is\n"
+    });
+    assert!(at.join("back/below/file").exists() && at.join("back/huge").exists());
+    fs::write(at.join("single"), "other").unwrap();
+    check(at, &["mv", "-n", "single", "disk.img:/single"], 0, "", "");
+    assert!(at.join("single").exists());
+    check(at, &["mv", "single", "back"], 1, "", {
+        "obento: cannot change 'back': this names no file in an image\n  \
+         help: name one after the image: 'back:/PATH'\n"
+    });
+}

@@ -1,12 +1,14 @@
-//! `obento mv`: gives files other names within an image.
+//! `obento mv`: gives files other names within an image, and moves them between the host and images.
 //!
-//! A move is one rename: it is there wholly or not at all, also after a crash.
+//! A move within an image is one rename: it is there wholly or not at all, also after a crash. Any other is a copy, after
+//! which the source goes.
 
 use std::ffi::{OsStr, OsString};
 
 use clap::ValueEnum;
 use obento::{Caller, Error, FileKind, Node, RenameFlags, Symlinks};
 
+use super::cp::across::{self, Moves, Replace};
 use crate::change::consent::agrees;
 use crate::change::place::{Spot, trimmed};
 use crate::change::{Done, Tell};
@@ -77,11 +79,34 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if args.no_target_directory && sources.len() > 1 {
         return Err(Report::new("cannot move", "with -T there is one source and one target").into());
     }
+    if across::concerns(sources, last) {
+        return move_across(args, sources, last, context);
+    }
     let mut mover = Mover { args, context, tell: Tell::new(args.verbose) };
     if let Err(report) = mover.all(sources, last) {
         context.warn(&report);
     }
     mover.tell.finish()
+}
+
+fn move_across(args: &Args, sources: &[OsString], target: &OsStr, context: &Context) -> Outcome {
+    if args.exchange || args.no_copy {
+        let what = if args.exchange { "change places" } else { "be moved without a copy" };
+        return Err(Report::new("cannot move", format!("only what is in one image can {what}")).into());
+    }
+    let replace = match args.update {
+        _ if args.no_clobber => Replace::Never,
+        Some(Update::None | Update::NoneFail) => Replace::Never,
+        Some(Update::Older) => Replace::Older,
+        _ if args.interactive => Replace::Ask,
+        _ => Replace::Always,
+    };
+    let moves = Moves { replace, is_copy: args.no_target_directory, into: args.target_directory.is_some() };
+    let mut tell = Tell::new(args.verbose);
+    if let Err(report) = across::run(sources, target, &moves, &mut tell, context) {
+        context.warn(&report);
+    }
+    tell.finish()
 }
 
 struct Mover<'a> {

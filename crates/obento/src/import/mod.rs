@@ -265,8 +265,9 @@ impl Import<'_> {
     fn file(&mut self, name: &Name, member: &Member, meta: &Metadata<'_>) -> Result<(), Failure> {
         let (reader, buffer, observer) = (&mut self.reader, &mut self.buffer, &mut *self.observer);
         let files = self.members;
-        let whole = [0..member.size];
-        let ranges = member.map.as_deref().unwrap_or(&whole);
+        let whole = 0..member.size;
+        let whole = std::slice::from_ref(&whole);
+        let ranges = member.map.as_deref().unwrap_or(whole);
         let mut broken = None;
         let made = self.writer.file(name, meta, &mut |sink| {
             let mut at = 0;

@@ -1,6 +1,7 @@
 //! `obento cp`: files out of images (into a directory of the host, to standard output, into a device or FIFO), and from
 //! the host, standard input and images into images.
 
+pub mod across;
 mod args;
 mod into;
 mod stream;

@@ -13,6 +13,8 @@ mod links;
 mod make;
 mod place;
 mod sink;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStringExt;
