@@ -170,23 +170,11 @@ impl HostError {
         Self::system(operation, PathBuf::new(), Errno::NOMEM)
     }
 
-    /// What it is about, if that is a file.
-    pub fn path(&self) -> &Path {
+    /// The file that a system call failed on, or that somebody else changed.
+    pub fn path(&self) -> Option<&Path> {
         match self {
-            Self::System { path, .. }
-            | Self::InUse { path, .. }
-            | Self::NotAnImage { path, .. }
-            | Self::Exists { path }
-            | Self::Duplicate { path }
-            | Self::IsDirectory { path }
-            | Self::NotDirectory { path }
-            | Self::IsSource { path }
-            | Self::Changed { path }
-            | Self::Limit { path, .. }
-            | Self::Damaged { path, .. }
-            | Self::Unsupported { path, .. }
-            | Self::Reference { path, .. }
-            | Self::Stream { path, .. } => path,
+            Self::System { path, .. } | Self::Changed { path } => Some(path),
+            _ => None,
         }
     }
 

@@ -157,7 +157,8 @@ impl Iterator for HostItems {
             match self.walk.next() {
                 Some(Ok(entry)) => self.held = Some(entry),
                 Some(Err(error)) => {
-                    return Some(Err(problem(error.path().as_os_str().as_bytes().to_vec(), error)));
+                    let path = error.path().map_or(Vec::new(), |path| path.as_os_str().as_bytes().to_vec());
+                    return Some(Err(problem(path, error)));
                 }
                 None => self.ended = true,
             }
