@@ -155,8 +155,8 @@ pub trait WritableFileSystem: Send + Sync {
     /// Gives back what `map_for_write` reserved and nobody wrote.
     fn abandon(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>);
 
-    /// Writes bytes that `map_for_write` called `Driver`, zeroing what it must, and moves the size up to their end;
-    /// answers how many of them, at least one unless there are none. Errors: as `map_for_write`.
+    /// Writes bytes that `map_for_write` called `Driver`, or `map` all of them; zeroes what it must, moves the size up to
+    /// their end, and answers how many of them, at least one unless there are none. Errors: as `map_for_write`.
     fn write(&self, layout: &Layout<'_>, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize>;
 
     /// Makes `range`, which is whole blocks or reaches the end of the file, a hole within the unchanged size. Errors,

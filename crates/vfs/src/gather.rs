@@ -34,6 +34,8 @@ use crate::write::Writer;
 pub(crate) const MOST: usize = 64 << 10;
 /// Longer writes are not gathered: copying them costs more than it saves.
 const LONGEST: usize = MOST / 4;
+/// So many runs are asked for: a driver may have kept a rest of one ahead.
+const RUNS: usize = 3;
 /// Buffers that are kept for the next file.
 const SPARE: usize = 4;
 
@@ -142,13 +144,24 @@ impl Node {
         if !matches!(last.span, Span::Mapped(_)) || start >= most {
             return None;
         }
-        // An error is told where the bytes are written at once.
-        let extent = writer.fs.map_for_write(&writer.layout, self.ino(), start..most).ok()?;
-        let promised = start..start.saturating_add(extent.len).min(most);
-        if extent.len >= to_u64(LONGEST) && matches!(extent.span, Span::Mapped(_)) {
-            return Some(promised);
+        let mut end = start;
+        for _ in 0..RUNS {
+            // An error is told where the bytes are written at once.
+            let Ok(extent) = writer.fs.map_for_write(&writer.layout, self.ino(), end..most) else { break };
+            if !matches!(extent.span, Span::Mapped(_)) {
+                break;
+            }
+            end = end.saturating_add(extent.len).min(most);
+            if end == most {
+                break;
+            }
         }
-        writer.fs.abandon(&writer.layout, self.ino(), promised);
+        if end.saturating_sub(start) >= to_u64(LONGEST) {
+            return Some(start..end);
+        }
+        if start < end {
+            writer.fs.abandon(&writer.layout, self.ino(), start..end);
+        }
         None
     }
 

@@ -38,8 +38,18 @@ struct Target {
     range: Range<u64>,
     /// How far data goes in this step.
     end: u64,
-    /// Whether what the data leaves out of `range` has to be zeroed.
-    fresh: bool,
+    there: There,
+}
+
+/// What is where a step of a write goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum There {
+    /// Nothing: what the data leaves out of the range has to be zeroed.
+    Nothing,
+    /// Bytes.
+    Bytes,
+    /// Bytes that only the driver moves.
+    Driver,
 }
 
 impl Node {
@@ -174,29 +184,43 @@ impl<'a> Writer<'a> {
     /// Writes the first run of `bytes`, at least one byte.
     fn write_run(&mut self, at: u64, bytes: &[u8]) -> Result<usize> {
         let target = self.target(at, at.saturating_add(to_u64(bytes.len())))?;
+        if target.there == There::Driver {
+            return self.write_driver(at, bytes);
+        }
         let start = target.range.start;
         let extent = self.fs.map_for_write(&self.layout, self.inode.ino, target.range)?;
         let end = start.saturating_add(extent.len);
         let len = to_usize(end.min(target.end).saturating_sub(at)).min(bytes.len());
         let bytes = bytes.get(..len).filter(|bytes| !bytes.is_empty()).ok_or(Error::Invalid)?;
-        let len = match extent.span {
-            Span::Driver => self.fs.write(&self.layout, self.inode.ino, at, bytes)?.min(len),
+        match extent.span {
+            Span::Driver => return self.write_driver(at, bytes),
             Span::Mapped(to) => {
-                let frame = if target.fresh { start..end } else { at..at.saturating_add(to_u64(len)) };
+                let data = at..at.saturating_add(to_u64(len));
+                let frame = if target.there == There::Nothing { start..end } else { data };
                 self.write_mapped(to.saturating_add(frame.start.saturating_sub(start)), frame, at, bytes)?;
-                len
             }
             Span::Hole | Span::Unwritten => return Err(Error::NotSupported),
-        };
+        }
+        Ok(self.wrote(at, len))
+    }
+
+    fn write_driver(&mut self, at: u64, bytes: &[u8]) -> Result<usize> {
+        match self.fs.write(&self.layout, self.inode.ino, at, bytes)?.min(bytes.len()) {
+            0 => Err(Error::NoSpace),
+            len => Ok(self.wrote(at, len)),
+        }
+    }
+
+    fn wrote(&mut self, at: u64, len: usize) -> usize {
         self.size = self.size.max(at.saturating_add(to_u64(len)));
-        if len == 0 { Err(Error::NoSpace) } else { Ok(len) }
+        len
     }
 
     /// What of `at..end` can go in one step. A block that starts at or past the end of the file is fresh whatever
     /// the driver has there, because nobody was ever to read it.
     fn target(&self, at: u64, end: u64) -> Result<Target> {
         let block = self.floor(at);
-        let fresh = |end: u64| Target { range: block..self.ceil(end), end, fresh: true };
+        let fresh = |end: u64| Target { range: block..self.ceil(end), end, there: There::Nothing };
         if block >= self.size {
             return Ok(fresh(end));
         }
@@ -206,8 +230,10 @@ impl<'a> Writer<'a> {
         if extent.span.is_zeros() {
             return Ok(fresh(if known >= self.size { end } else { end.min(known) }));
         }
+        // Where all of it is the driver's, there is no more to ask.
+        let there = if extent.span == Span::Driver && end <= known { There::Driver } else { There::Bytes };
         let end = if known >= self.size { self.ceil(self.size) } else { known }.min(end);
-        Ok(Target { range: at..end, end, fresh: false })
+        Ok(Target { range: at..end, end, there })
     }
 
     /// Puts `bytes` at `at` and zeros to the rest of `frame`, which lies at `to` on the device, and publishes it.

@@ -98,6 +98,13 @@ impl Cache {
         Edit { cache: self, number, bytes, verified, published: false }
     }
 
+    /// [`Cache::edit`] from `bytes` on, as many as a block has, in place of its newest version.
+    pub fn edit_as(&self, base: &Block, bytes: &[u8]) -> Edit<'_> {
+        let number = self.start(base).number();
+        let bytes = self.shard(number).spares.copy(bytes);
+        Edit { cache: self, number, bytes, verified: false, published: false }
+    }
+
     fn start(&self, base: &Block) -> Block {
         let cell = self.shard(base.number());
         let mut shard = cell.lock.lock();
@@ -204,6 +211,17 @@ mod tests {
         assert_eq!((cache.get(3).unwrap()[0], cache.pinned()), (3, 1));
         drop(edit);
         assert_eq!((cache.get(3).unwrap()[0], cache.pinned()), (3, 0));
+    }
+
+    #[test]
+    fn a_block_that_is_replaced_holds_what_it_was_given() {
+        let cache = cache();
+        let base = cache.get(3).unwrap();
+        base.set_verified();
+        cache.edit_as(&base, &[0xa1; 512]).publish(7);
+        let now = cache.get(3).unwrap();
+        assert_eq!((&now[..], now.is_verified(), cache.pinned()), (&[0xa1; 512][..], false, 1));
+        assert!(cache.changed_by(3, 7).is_some());
     }
 
     #[test]

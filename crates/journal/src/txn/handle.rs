@@ -146,6 +146,13 @@ impl<'t> Txn<'t> {
         BlockMut { edit, mark: self.tid.0, events: &mut self.events }
     }
 
+    /// [`Txn::edit`] that gives a taken block `bytes`, which are all of it, without a look at what it held.
+    pub fn replace(&mut self, taken: &Taken, bytes: &[u8]) {
+        self.changed = true;
+        let edit = self.owner.cache().edit_as(&taken.block, bytes);
+        drop(BlockMut { edit, mark: self.tid.0, events: &mut self.events });
+    }
+
     /// Block `number`, which held metadata or journalled data, is free once this transaction is durable: what was
     /// changed in it is dropped, and no older copy in the log will be replayed over what it holds by then.
     pub fn revoke(&mut self, number: u64) {

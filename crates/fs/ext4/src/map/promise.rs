@@ -127,6 +127,19 @@ impl PromiseTable {
         taken
     }
 
+    /// Keeps ahead what of `range` was handed out and is not needed now; answers what is no longer kept.
+    pub fn put_back(&self, ino: Ino, range: &Range<u64>) -> Vec<Run> {
+        let unused = self.take_handed(ino, range);
+        let mut table = self.files.lock();
+        let Some(promises) = table.get_mut(&ino) else { return Vec::new() };
+        if promises.ahead.try_reserve(unused.len()).is_err() {
+            return unused.iter().map(run).collect();
+        }
+        unused.into_iter().for_each(|part| promises.keep(part));
+        let surplus = promises.ahead.len().saturating_sub(MOST_AHEAD);
+        promises.ahead.drain(..surplus).map(|mapping| run(&mapping)).collect()
+    }
+
     /// Forgets everything of a file, and answers it.
     pub fn take_all(&self, ino: Ino) -> Vec<Run> {
         let Some(promises) = self.files.lock().remove(&ino) else { return Vec::new() };
@@ -154,6 +167,14 @@ impl Promises {
         match at.checked_sub(1).and_then(|last| self.handed.get_mut(last)) {
             Some(last) if last.is_followed_by(&part) => last.len = last.len.saturating_add(part.len),
             _ => self.handed.insert(at, part),
+        }
+    }
+
+    /// Keeps a part ahead, together with what follows it; the room for it was made.
+    fn keep(&mut self, part: Mapping) {
+        match self.ahead.iter_mut().find(|next| part.is_followed_by(next)) {
+            Some(next) => *next = Mapping { len: part.len.saturating_add(next.len), ..part },
+            None => self.ahead.push(part),
         }
     }
 }
@@ -199,6 +220,17 @@ mod tests {
         assert_eq!(table.hand_out(INO, &(10..12), now(7)), Ok(Some(promise(10, VolBlock(102), 2))));
         assert_eq!(table.take_handed(INO, &(11..12)), [promise(11, VolBlock(103), 1)]);
         assert_eq!(table.take_all(INO), [(VolBlock(102), 1)]);
+    }
+
+    #[test]
+    fn what_was_handed_out_and_not_used_is_kept_for_the_next_append() {
+        let table = PromiseTable::default();
+        table.add(INO, promise(0, VolBlock(100), 32), &(0..16), now(0)).unwrap();
+        assert_eq!(table.take_handed(INO, &(0..2)), [promise(0, VolBlock(100), 2)]);
+        assert_eq!(table.put_back(INO, &(2..16)), []);
+        assert_eq!((table.handed(INO, &(0..32)), table.ahead_blocks()), (std::vec![], 30));
+        assert_eq!(table.hand_out(INO, &(2..30), now(0)), Ok(Some(promise(2, VolBlock(102), 28))));
+        assert_eq!(table.put_back(Ino(13), &(2..30)), []);
     }
 
     #[test]

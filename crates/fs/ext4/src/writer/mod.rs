@@ -203,6 +203,11 @@ impl Writer {
         self.txns.wait_durable(tid)
     }
 
+    /// Notes that `tid` changed data of `ino` and not its record.
+    pub(crate) fn note_change(&self, ino: Ino, tid: Tid) {
+        self.kept.note_change(ino, tid);
+    }
+
     /// The last transaction that changed `ino`, unless that is durable.
     pub fn last_change(&self, ino: Ino) -> Option<Tid> {
         self.kept.last_change(ino)

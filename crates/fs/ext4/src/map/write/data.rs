@@ -132,7 +132,7 @@ impl Writer {
     }
 
     /// Whether the file was stamped within this tick.
-    fn is_stamped(&self, inode: &Inode, now: Timestamp) -> bool {
+    pub(super) fn is_stamped(&self, inode: &Inode, now: Timestamp) -> bool {
         let attr = inode.attr(self.volume().super_block());
         let nanos = |time: Timestamp| {
             i128::from(time.secs()).saturating_mul(1_000_000_000).saturating_add(time.nanos().into())
@@ -154,7 +154,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// As the contract's `abandon`.
+    /// As the contract's `abandon`. The file keeps the space ahead, where others get it who need it.
     pub(crate) fn abandon(&self, ino: Ino, range: &Range<u64>) {
         let _lock = self.lock_one(ino);
         self.give_back(ino, range);
@@ -163,7 +163,6 @@ impl Writer {
     /// Ends what was handed out for the blocks of `range` and not published.
     pub(super) fn give_back(&self, ino: Ino, range: &Range<u64>) {
         let blocks = self.block_at(range.start)..self.block_from(range.end);
-        let taken = self.promises().take_handed(ino, &self.whole_clusters(&blocks));
-        self.release(taken.iter().map(|mapping| (mapping.place, mapping.len.into())).collect());
+        self.release(self.promises().put_back(ino, &self.whole_clusters(&blocks)));
     }
 }

@@ -5,16 +5,18 @@
 //! Source: Linux `fs/ext4/inode.c` `ext4_journalled_write_end`.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Ino, Result};
-use obento_journal::Credits;
+use obento_journal::{Credits, Taken, Txn};
 
 use crate::inode::{Inode, InodeFlags};
 use crate::map::Blocks;
 use crate::map::change::{FileMap, Nodes};
 use crate::map::tree::State;
-use crate::writer::Writer;
+use crate::unit::VolBlock;
+use crate::writer::{Writer, cost};
 
 /// The most blocks that one write puts into a transaction.
 const MOST_BLOCKS: u64 = 64;
@@ -67,9 +69,14 @@ impl Writer {
         let (ino, first) = (inode.ino(), self.block_at(offset));
         let most = first.saturating_add(MOST_BLOCKS.min(u64::from(self.txns().credits_max().0 / 4).max(1)));
         let end = self.block_from(offset.saturating_add(to_u64(bytes.len()))).min(most);
+        let run = self.run_at(inode, first)?;
+        let is_within = offset.saturating_add(to_u64(bytes.len())) <= inode.size();
+        if let (Blocks::Mapped(place), true) = (run.place, is_within) {
+            let end = end.min(first.saturating_add(run.len.into()));
+            return self.write_over(inode, place, first..end, offset, bytes);
+        }
         let nodes = Nodes { volume: self.volume(), inode };
         let mut map = FileMap::new(&nodes)?;
-        let run = self.run_at(inode, first)?;
         let hole = first..first.saturating_add(run.len.into()).min(map.end());
         let (place, len) = match run.place {
             Blocks::Mapped(place) | Blocks::Unwritten(place) => (place, u64::from(run.len)),
@@ -103,18 +110,62 @@ impl Writer {
         self.grow_to(&mut edit, written_to);
         edit.touch_data(self.now());
         self.apply_change(&mut txn, &mut edit, change)?;
-        let mut at = offset;
-        for (block, taken) in blocks.clone().zip(&taken) {
-            let start = block.saturating_mul(self.block_bytes());
-            let from = bytes.get(to_usize(at.saturating_sub(offset))..).unwrap_or_default();
-            let mut target = txn.edit(taken);
-            let target = target.get_mut(to_usize(at.saturating_sub(start))..).unwrap_or_default();
-            target.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
-            at = start.saturating_add(self.block_bytes());
-        }
+        self.put_blocks(&mut txn, &taken, blocks.start, offset, bytes);
         self.store_inode(&mut txn, &edit);
         txn.commit();
         self.promises().take_handed(ino, &self.whole_clusters(&blocks));
         Ok(bytes.len())
+    }
+
+    /// Writes what of `bytes` lies in `blocks`, which are at `place` and hold bytes of the file. The inode is changed
+    /// once a tick.
+    fn write_over(
+        &self,
+        inode: &Inode,
+        place: VolBlock,
+        blocks: Range<u64>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<usize> {
+        let limit = blocks.end.saturating_mul(self.block_bytes()).saturating_sub(offset);
+        let bytes = bytes.get(..bytes.len().min(to_usize(limit))).unwrap_or(bytes);
+        let count = blocks.end.saturating_sub(blocks.start);
+        let now = self.now();
+        let is_stamped = self.is_stamped(inode, now);
+        let stamp = if is_stamped { Credits(0) } else { cost::INODE };
+        let mut txn = self.begin(stamp + Credits(u32::try_from(count).unwrap_or(u32::MAX)))?;
+        let edit = if is_stamped { None } else { Some(self.edit_known(&mut txn, inode)?) };
+        let mut taken = Vec::new();
+        taken.try_reserve_exact(to_usize(count))?;
+        for number in (place.0..).take(to_usize(count)) {
+            taken.push(txn.take(number)?);
+        }
+        self.put_blocks(&mut txn, &taken, blocks.start, offset, bytes);
+        match edit {
+            Some(mut edit) => {
+                edit.touch_data(now);
+                self.store_inode(&mut txn, &edit);
+            }
+            None => self.note_change(inode.ino(), txn.tid()),
+        }
+        txn.commit();
+        Ok(bytes.len())
+    }
+
+    /// Puts `bytes`, which start at byte `offset` of the file, into its blocks from `first` on.
+    fn put_blocks(&self, txn: &mut Txn<'_>, taken: &[Taken], first: u64, offset: u64, bytes: &[u8]) {
+        let mut rest = bytes;
+        let mut within = to_usize(offset.saturating_sub(first.saturating_mul(self.block_bytes())));
+        for taken in taken {
+            let room = to_usize(self.block_bytes()).saturating_sub(core::mem::take(&mut within));
+            let (part, behind) = rest.split_at_checked(room).unwrap_or((rest, &[]));
+            rest = behind;
+            let start = to_usize(self.block_bytes()).saturating_sub(room);
+            if to_u64(part.len()) == self.block_bytes() {
+                txn.replace(taken, part);
+            } else if let Some(target) = txn.edit(taken).get_mut(start..start.saturating_add(part.len())) {
+                target.copy_from_slice(part);
+            }
+        }
     }
 }
