@@ -11,8 +11,8 @@ use obento_env::{Clock, Random};
 
 use crate::Fact;
 
-/// Making an empty volume of a format. Two volumes made with the same options, UUID, seeds and clock, on devices of
-/// the same length, have the same bytes.
+/// Making an empty volume of a format. Two volumes made with the same options, UUID, seeds and clock have the same bytes
+/// on devices of the same length that both can be punched, or both hold zeros.
 ///
 /// What is asked for is typed where every format has it, and otherwise a name and a text as the format's own tool
 /// spells them, so that a caller needs to know no format; [`Format::settings`] tells the names.

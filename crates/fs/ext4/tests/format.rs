@@ -5,13 +5,20 @@ mod common;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
 use common::formats::{self, Made};
-use obento_driver::{Contents, Driver as _, Formatted};
+use obento_base::{DeviceError, DeviceNumber, FileKind, Ino, Mode, NameBuf, Timestamp};
+use obento_block::{BlockDevice, MemDevice};
+use obento_driver::{
+    Access, Contents, Driver as _, FileSystem, FormatError, Formatted, LayoutLock, NewNode, OpenOptions, Span,
+};
+use obento_env::FixedClock;
 use obento_ext4::Ext4Driver;
 use obento_host::FileDevice;
-use obento_testkit::oracle::{self, Oracle, require};
+use obento_testkit::oracle::{self, LoopMount, Oracle, require};
 use rustix::fs::{SeekFrom, seek};
 
 const PIECE: u64 = 4096;
@@ -122,11 +129,163 @@ fn a_volume_has_the_bytes_that_mke2fs_writes() {
     }
     for_each(|made, folder| {
         let (ours, _) = make_ours(made, folder)?;
-        let checked = oracle::call("e2fsck", ["-fn".as_ref(), ours.as_os_str()]).map(drop);
+        let checked = check(&ours);
         if formats::OTHERS.contains(&made.name) {
             return checked;
         }
         let theirs = make_theirs(made, folder)?;
         compare(&ours, &theirs).and(checked)
     });
+}
+
+fn check(image: &Path) -> Result<()> {
+    oracle::call("e2fsck", ["-fn".as_ref(), image.as_os_str()]).map(drop)
+}
+
+/// Writes `len` bytes from the start of a file.
+fn write_file(fs: &dyn FileSystem, file: Ino, lock: &LayoutLock, len: u64) -> Result<()> {
+    let writable = fs.writable().context("it is writable")?;
+    let layout = lock.shared();
+    let mut at = 0;
+    while at < len {
+        let extent = writable.map_for_write(&layout, file, at..len)?;
+        let bytes = vec![7; extent.len as usize];
+        let done = match extent.span {
+            Span::Mapped(offset) => {
+                fs.device().context("it has a device")?.write_at(offset, &bytes)?;
+                writable.end_write(&layout, file, at..at + extent.len)?;
+                extent.len
+            }
+            _ => writable.write(&layout, file, at, &bytes)? as u64,
+        };
+        ensure!(done > 0, "nothing was written at {at}");
+        at += done;
+    }
+    Ok(())
+}
+
+/// Makes directories, files with blocks and links, as a user of the volume would.
+fn fill(image: &Path) -> Result<()> {
+    let clock = Arc::new(FixedClock(Timestamp::new(formats::NOW, 0)));
+    let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) };
+    let fs = Ext4Driver.open(Arc::new(FileDevice::open_writable(image)?), &options)?;
+    let writable = fs.writable().context("it is writable")?;
+    let node = |kind, target: &'static [u8]| NewNode {
+        kind,
+        mode: Mode::new(0o755),
+        uid: 1000,
+        gid: 1000,
+        rdev: DeviceNumber::default(),
+        target,
+    };
+    let name = |text: String| NameBuf::new(text.into_bytes()).expect("a name");
+    let dir = writable.create(fs.root(), &name("folder".into()), &node(FileKind::Directory, b""))?.ino;
+    let lock = LayoutLock::new();
+    for at in 0..3_u64 {
+        let file = writable.create(dir, &name(format!("file{at}")), &node(FileKind::Regular, b""))?.ino;
+        write_file(&*fs, file, &lock, (at + 1) * 65_536)?;
+    }
+    writable.create(dir, &name("link".into()), &node(FileKind::Symlink, b"file0"))?;
+    writable.close()?;
+    Ok(())
+}
+
+#[test]
+fn our_driver_changes_what_was_made() {
+    if !require(&[Oracle::Program("e2fsck")]) {
+        return;
+    }
+    // Too small for anything, or refused by this driver when it writes.
+    let left_out = |made: &Made| made.len < 4 << 20 || made.args.contains("mmp") || made.name == "inodes-few";
+    for_each(|made, folder| {
+        if left_out(made) {
+            return Ok(());
+        }
+        let (image, _) = make_ours(made, folder)?;
+        fill(&image)?;
+        check(&image)
+    });
+}
+
+#[test]
+fn the_kernel_mounts_what_was_made_and_writes_to_it() {
+    if !require(&[Oracle::LoopMount, Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
+        return;
+    }
+    for_each(|made, folder| {
+        let (ours, _) = make_ours(made, folder)?;
+        let mount = match LoopMount::new(&ours, "") {
+            Ok(mount) => mount,
+            // A feature or block size that this kernel lacks is no fault of ours.
+            Err(error) => {
+                let theirs = make_theirs(made, folder)?;
+                ensure!(LoopMount::new(&theirs, "").is_err(), "only that of mke2fs is mounted: {error:#}");
+                return Ok(());
+            }
+        };
+        std::fs::create_dir(mount.path().join("folder"))?;
+        std::fs::write(mount.path().join("folder/file"), vec![7; 50_000])?;
+        mount.unmount()?;
+        check(&ours)
+    });
+}
+
+/// The device of a volume that fails at its Nth write or flush, for each N.
+#[test]
+fn after_an_error_of_the_device_nothing_is_recognised() {
+    let made = Made { name: "faults", len: 8 << 20, args: "-t ext4 -b 1024 -g 1024" };
+    let mut options = formats::options(&made);
+    let mut done = false;
+    for contents in [Contents::Unknown, Contents::Kept] {
+        options.contents = contents;
+        for nth in 1..1000 {
+            let device = Arc::new(Failing {
+                inner: MemDevice::new(vec![0x5a; made.len as usize]),
+                left: AtomicU64::new(nth),
+            });
+            match obento_driver::Format::format(&Ext4Driver, &*device, &options) {
+                Ok(_) => {
+                    done = true;
+                    break;
+                }
+                Err(error) => {
+                    assert!(matches!(error, FormatError::Device(_)), "{error}");
+                    device.left.store(u64::MAX, Ordering::Relaxed);
+                    assert_eq!(Ext4Driver.probe(&*device), Ok(None), "write {nth}");
+                }
+            }
+        }
+        assert!(std::mem::take(&mut done));
+    }
+}
+
+/// Fails once, at the write or flush that `left` counts down to.
+struct Failing {
+    inner: MemDevice,
+    left: AtomicU64,
+}
+
+impl Failing {
+    fn step(&self, error: DeviceError) -> obento_base::Result<()> {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 { Err(error.into()) } else { Ok(()) }
+    }
+}
+
+impl BlockDevice for Failing {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> obento_base::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> obento_base::Result<()> {
+        self.step(DeviceError::Write { offset, len: buf.len() as u64, errno: 5 })?;
+        self.inner.write_at(offset, buf)
+    }
+    fn flush(&self) -> obento_base::Result<()> {
+        self.step(DeviceError::Flush { errno: 5 })
+    }
 }

@@ -82,9 +82,12 @@ fn make(args: &Args, context: &Context) -> Result<(Vec<u8>, Formatted), Report> 
     let ground = Ground::open(&target.path, needed).map_err(cannot_open)?;
     let (device, contents) = place(&ground, &target, &host, args, &registry, context)?;
     options.contents = if host.keep { Contents::Kept } else { contents };
-    let formatted = match args.dry_run {
-        true => format.plan(device.len(), &options),
-        false => format.format(&*device, &options),
+    let formatted = if args.dry_run {
+        // A file is lengthened as needed, when it is done.
+        let grown = len.filter(|_| target.part.is_none()).unwrap_or(0);
+        format.plan(device.len().max(grown), &options)
+    } else {
+        format.format(&*device, &options)
     };
     let formatted = formatted.map_err(failed)?;
     notes(&target.shown, &formatted, context);
@@ -288,7 +291,12 @@ fn write_summary(out: &mut Output, args: &Args, shown: &[u8], formatted: &Format
     if !formatted.label.is_empty() {
         write!(out, " '{}'", printable(&formatted.label))?;
     }
-    writeln!(out, ", {} in {blocks} blocks of {block_size} bytes, {inodes} inodes", human_size(len))?;
+    write!(out, ", {} in {blocks} blocks of {block_size} bytes", human_size(len))?;
+    // A journal's device has none.
+    if *inodes > 0 {
+        write!(out, ", {inodes} inodes")?;
+    }
+    writeln!(out)?;
     writeln!(out, "  UUID      {}", uuid_text(formatted.uuid))?;
     if formatted.journal_blocks > 0 {
         let bytes = formatted.journal_blocks.saturating_mul(u64::from(*block_size));

@@ -88,15 +88,15 @@ impl Draft {
     /// Wipes what could be taken for a volume, and tells what is left of the rest.
     fn prepare(&self, output: &mut Output<'_>, contents: Contents) -> Result<Ground, FormatError> {
         let len = self.sb.volume_len();
-        let is_clean = match contents {
-            Contents::Zeros => true,
-            Contents::Unknown => output.punch(0..len)?,
-            Contents::Kept => false,
-        };
-        if is_clean {
+        if contents == Contents::Zeros {
             return Ok(Ground::Clean);
         }
+        // First what an old volume is recognised by, or a cut while it is given back would leave a part of it.
         output.zero(0..FRONT.min(len))?;
+        output.flush()?;
+        if contents == Contents::Unknown && output.punch(0..len)? {
+            return Ok(Ground::Clean);
+        }
         self.wipe_super_blocks(output)?;
         let rest = len.checked_rem(BACK).unwrap_or(0);
         let end = len.saturating_sub(rest);

@@ -56,11 +56,12 @@ impl JournalDevice {
     }
 
     /// What there will be.
-    pub fn describe(&self, fs_type: &'static str, label: &[u8]) -> Formatted {
+    pub fn describe(&self, label: &[u8]) -> Formatted {
         let incompat = Incompat::from_bits_retain(self.raw.s_feature_incompat.get());
         let ro_compat = RoCompat::from_bits_retain(self.raw.s_feature_ro_compat.get());
         Formatted {
-            fs_type,
+            // As it is probed.
+            fs_type: "jbd",
             label: label.to_vec(),
             uuid: self.raw.s_uuid,
             block_size: self.block_size,

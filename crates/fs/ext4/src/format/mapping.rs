@@ -104,6 +104,7 @@ impl Draft {
         let mut owned = 0_u64;
         let mut entries: Vec<(u32, [u8; 12])> =
             pieces.iter().map(|piece| (piece.at, leaf_entry(piece))).collect();
+        let first: Vec<(u32, [u8; 12])> = entries.iter().take(ROOT_ENTRIES).copied().collect();
         let mut depth = 0_u16;
         while entries.len() > ROOT_ENTRIES {
             let mut above = Vec::new();
@@ -125,7 +126,9 @@ impl Draft {
             entries = above;
             depth = depth.saturating_add(1);
         }
+        // What stood there before the tree became higher stays behind the entries in use.
         let mut root = [0; 60];
+        write_node(&mut root, 0, ROOT_ENTRIES, &first);
         write_node(&mut root, depth, ROOT_ENTRIES, &entries);
         Ok((root, owned))
     }

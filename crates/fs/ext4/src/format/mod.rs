@@ -23,6 +23,7 @@ mod orphan_file;
 mod output;
 mod resize_inode;
 mod root;
+mod sizes;
 mod space;
 mod tables;
 #[cfg(test)]
@@ -96,7 +97,7 @@ impl Plan {
         let fs_type = TYPES.iter().find(|name| **name == options.fs_type).copied().unwrap_or_default();
         if wishes.features.needs(Incompat::JOURNAL_DEV) {
             let device = JournalDevice::new(&wishes, &identity, len)?;
-            let formatted = device.describe(fs_type, &options.label);
+            let formatted = device.describe(&options.label);
             return Ok(Self { made: Made::Journal(device.into()), wishes, formatted });
         }
         wishes.settle(options)?;

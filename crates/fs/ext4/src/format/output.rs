@@ -27,19 +27,23 @@ impl<'a> Output<'a> {
         Ok(Self { device, at: 0, pending, written: 0 })
     }
 
-    /// Bytes that were written so far, those that are pending included.
+    /// Bytes of the volume that were written so far, those that are pending included; not the zeros over what was there.
     pub fn written(&self) -> u64 {
         self.written
     }
 
     /// Writes `bytes` at `offset`, now or later.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.written = self.written.saturating_add(to_u64(bytes.len()));
+        self.put(offset, bytes)
+    }
+
+    fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = self.at.saturating_add(to_u64(self.pending.len()));
         if offset != end || self.pending.len().saturating_add(bytes.len()) > BUFFER {
             self.send()?;
             self.at = offset;
         }
-        self.written = self.written.saturating_add(to_u64(bytes.len()));
         if bytes.len() > BUFFER {
             return self.device.write_at(offset, bytes);
         }
@@ -53,7 +57,7 @@ impl<'a> Output<'a> {
         let mut at = range.start;
         while at < range.end {
             let len = to_usize(range.end.saturating_sub(at)).min(ZEROS.len());
-            self.write(at, ZEROS.get(..len).unwrap_or_default())?;
+            self.put(at, ZEROS.get(..len).unwrap_or_default())?;
             at = at.saturating_add(to_u64(len));
         }
         Ok(())

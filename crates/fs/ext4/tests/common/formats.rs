@@ -24,8 +24,6 @@ pub struct Made {
 pub const OTHERS: &[&str] = &[
     // Its lost+found, begun in the inode, has a block less than the 16 KiB that it is to have.
     "inline-data",
-    // It leaves entries in the inode behind those in use, from when the tree was lower.
-    "journal-many-extents",
 ];
 
 /// What obento's options are for these arguments: the letters of `mke2fs`.
@@ -162,6 +160,7 @@ pub const ALL: &[Made] = &[
     made("meta-bg", 500 * M, "-t ext4 -O meta_bg,^resize_inode"),
     made("meta-bg-32bit", 500 * M, "-t ext4 -O meta_bg,^resize_inode,^64bit"),
     made("meta-bg-no-flex", 500 * M, "-t ext4 -O meta_bg,^resize_inode,^flex_bg"),
+    made("meta-bg-by-need", G, "-t ext4 -b 1024 -g 256"),
     made("no-sparse", 200 * M, "-t ext4 -O ^sparse_super,^resize_inode"),
     made("sparse2", 500 * M, "-t ext4 -O sparse_super2"),
     made("sparse2-one", 500 * M, "-t ext4 -O sparse_super2 -E num_backup_sb=1"),
