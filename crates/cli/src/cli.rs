@@ -144,7 +144,7 @@ impl From<Io> for IoBackend {
 
 impl Cli {
     /// The options as given before or after the subcommand.
-    fn into_parts(self) -> (GlobalOptions, Command) {
+    pub fn into_parts(self) -> (GlobalOptions, Command) {
         let mut global = self.global;
         global.fs_type = global.fs_type.or(self.short_fs_type);
         (global, self.command)

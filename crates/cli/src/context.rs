@@ -4,11 +4,12 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::rc::Rc;
 
 use indicatif::ProgressBar;
 
 use crate::cli::{GlobalOptions, When};
-use crate::open::Opener;
+use crate::open::{Inside, Opener};
 use crate::report::{Report, printable};
 
 /// The environment variable that forbids changes.
@@ -18,14 +19,27 @@ const READ_ONLY: &str = "OBENTO_READONLY";
 pub struct Context {
     options: GlobalOptions,
     status: Cell<u8>,
-    opener: RefCell<Opener>,
+    opener: Rc<RefCell<Opener>>,
+    /// The image that paths are in, in a shell.
+    inside: Option<Rc<Inside>>,
     /// What is to be out of the way while something is told.
     bar: RefCell<Option<ProgressBar>>,
 }
 
 impl Context {
     pub fn new(options: GlobalOptions) -> Self {
-        Self { options, status: Cell::new(0), opener: RefCell::default(), bar: RefCell::default() }
+        Self { options, status: Cell::new(0), opener: Rc::default(), inside: None, bar: RefCell::default() }
+    }
+
+    /// What one command of a shell runs in: the images of this context, paths in the image of the shell, and a status of
+    /// its own.
+    pub fn of_line(&self, options: GlobalOptions, inside: Rc<Inside>) -> Self {
+        Self { opener: self.opener.clone(), inside: Some(inside), ..Self::new(options) }
+    }
+
+    /// The image that paths are in, in a shell.
+    pub fn inside(&self) -> Option<&Inside> {
+        self.inside.as_deref()
     }
 
     /// The options of every subcommand.
@@ -57,6 +71,10 @@ impl Context {
     /// decoder is then of little use to whoever made the image. What is open stays as writable as it is. A kernel that
     /// cannot do it is no reason to refuse the work.
     pub fn seal(&self) {
+        if self.inside.is_some() {
+            // The next line of the shell may need them.
+            return;
+        }
         obento::sandbox::enter(obento::sandbox::Rights::Read);
     }
 

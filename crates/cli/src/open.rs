@@ -1,6 +1,7 @@
 //! From the arguments of a command to inodes: addresses are parsed, images opened once each, rights given up, and only
 //! then is anything inside an image looked at.
 
+use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use obento::{
-    Access, Address, Error, FileId, HostError, Image, Locking, Node, OpenError, Operand, Options, Part,
+    Access, Address, Error, FileId, HostError, Image, Ino, Locking, Node, OpenError, Operand, Options, Part,
     Place, Purpose, Registry, Replay, Symlinks, Unpacking, Volume, is_pattern,
 };
 
@@ -241,15 +242,65 @@ fn prefix(address: &Address) -> Vec<u8> {
     prefix
 }
 
+/// The image that a shell is in.
+pub struct Inside {
+    /// The image's root.
+    pub root: Address,
+    /// Whether it is open for change.
+    pub access: Access,
+    /// The current directory, an absolute path.
+    pub directory: RefCell<Vec<u8>>,
+}
+
+impl Inside {
+    /// What `argument` names in the shell: a path in its image, `<12>`, `host:PATH` or `-`.
+    fn operand(&self, argument: &OsStr) -> Result<Operand, Report> {
+        let text = argument.as_bytes();
+        if text == b"-" || text.starts_with(b"host:") {
+            return Operand::parse(argument).map_err(Report::plain);
+        }
+        let ino = text.strip_prefix(b"<").and_then(|rest| rest.strip_suffix(b">"));
+        let ino = ino.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
+        let place = ino.map_or_else(|| Place::Path(self.path(text)), |ino| Place::Inode(Ino(ino)));
+        Ok(Operand::Image(Address { place: Some(place), ..self.root.clone() }))
+    }
+
+    /// `path`, counted from the current directory.
+    pub fn path(&self, path: &[u8]) -> Vec<u8> {
+        match path {
+            [b'/', ..] => path.to_vec(),
+            [] => self.directory.borrow().clone(),
+            _ => join(&self.directory.borrow(), path),
+        }
+    }
+}
+
+/// What an argument names.
+pub fn operand(argument: &OsStr, context: &Context) -> Result<Operand, Report> {
+    match context.inside() {
+        Some(inside) => inside.operand(argument),
+        None => Operand::parse(argument).map_err(Report::plain),
+    }
+}
+
+/// The place in an image that an argument, which must not be on the host, names.
+pub fn address(argument: &OsStr, context: &Context) -> Result<Address, Report> {
+    match context.inside().map(|inside| inside.operand(argument)).transpose()? {
+        Some(Operand::Image(address)) => Ok(address),
+        Some(_) => Err(Report::on("cannot open", argument.as_bytes(), "this names no file in the image")),
+        None => Address::parse(argument).map_err(Report::plain),
+    }
+}
+
 /// Opens what `argument`, which must be in an image, names; a bare image is its root.
 pub fn open(argument: &OsStr, context: &Context) -> Result<Location, Report> {
-    let address = Address::parse(argument).map_err(Report::plain)?;
+    let address = address(argument, context)?;
     open_address(address, context)
 }
 
 /// Opens what `argument` names; standard input is one choice, and a bare image is an error.
 pub fn open_file(argument: &OsStr, context: &Context) -> Result<Opened, Report> {
-    match Operand::parse(argument).map_err(Report::plain)? {
+    match operand(argument, context)? {
         Operand::Stdio => Ok(Opened::Stdio),
         Operand::Image(address) => open_address(address, context).map(Opened::Image),
         Operand::Host(path) => Err(no_file("cannot open", path.as_os_str().as_bytes())),
@@ -259,7 +310,11 @@ pub fn open_file(argument: &OsStr, context: &Context) -> Result<Opened, Report> 
 /// Opens what `argument` names, to be changed. What names no file in an image is refused, so that a forgotten `:/` costs
 /// nobody a file of the host. [`Context::close`] ends the changes.
 pub fn open_for_change(argument: &OsStr, context: &Context) -> Result<Location, Report> {
-    match Operand::parse(argument).map_err(Report::plain)? {
+    let operand = operand(argument, context)?;
+    if context.inside().is_some_and(|inside| inside.access == Access::ReadOnly) {
+        return Err(Report::on("cannot change", argument.as_bytes(), "the image is open for reading only"));
+    }
+    match operand {
         Operand::Image(address) if address.place.is_some() => {
             let volume = context.opener().volume_for_change(&address, context)?;
             Ok(location(volume, address))
@@ -307,6 +362,11 @@ pub fn find_all(
 }
 
 impl Location {
+    /// A place in `volume`, which `address` names.
+    pub fn within(volume: Rc<Volume>, address: &Address, place: Place) -> Self {
+        Self { volume, place, prefix: prefix(address).into() }
+    }
+
     /// The address of a path below this place's image, for messages and headers.
     pub fn shown(&self) -> Vec<u8> {
         let mut shown = self.prefix.to_vec();

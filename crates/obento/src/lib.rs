@@ -66,7 +66,7 @@ pub use obento_host::io::IoBackend;
 pub use obento_host::lock::{LockNotice, Purpose, User};
 pub use obento_host::sandbox;
 pub use obento_tmpfs as tmpfs;
-pub use obento_vfs::{Caller, Node, Run, Symlinks, Vfs};
+pub use obento_vfs::{Caller, Node, Run, Symlinks, Vfs, Want, acl};
 
 pub use address::{Address, AddressError, HostEntry, Operand, Part, Place};
 pub use copy::{

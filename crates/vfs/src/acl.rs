@@ -12,9 +12,9 @@ use obento_base::{Cursor, Error, Mode, Result};
 use crate::access::{Caller, Want};
 
 /// Attribute that holds the list which is asked on access.
-pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
+pub const ACCESS: &[u8] = b"system.posix_acl_access";
 /// Attribute of a directory that holds the list which new files in it start with.
-pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
+pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
 
@@ -30,31 +30,60 @@ struct RawEntry {
 }
 const _: () = assert!(size_of::<RawEntry>() == 8);
 
-/// Whom an entry speaks of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Tag {
+/// Whom an entry speaks of; in the order in which a list has them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Tag {
+    /// The file's owner.
     Owner,
+    /// A user by number.
     User(u32),
+    /// The file's group.
     OwningGroup,
+    /// A group by number.
     Group(u32),
+    /// What named users and all groups get at most.
     Mask,
+    /// Everybody else.
     Other,
 }
 
+/// One entry of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Entry {
-    pub(crate) tag: Tag,
-    pub(crate) perm: Want,
+pub struct Entry {
+    /// Of whom.
+    pub tag: Tag,
+    /// What they may.
+    pub perm: Want,
 }
 
 /// A list. Invariant: it has an entry each for the owner, the owning group and the others, and at most one mask,
 /// which is there if any user or group is named.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Acl(Vec<Entry>);
+pub struct Acl(Vec<Entry>);
 
 impl Acl {
+    /// A list of `entries`, in the order that the kernel asks for. Errors: Invalid if one of the three that every list
+    /// has is missing, or the mask that goes with named users and groups, or two speak of the same.
+    pub fn new(mut entries: Vec<Entry>) -> Result<Self> {
+        entries.sort_by_key(|entry| entry.tag);
+        let is_double = entries.windows(2).any(|pair| matches!(pair, [a, b] if a.tag == b.tag));
+        let acl = Self(entries);
+        if acl.is_complete() && !is_double { Ok(acl) } else { Err(Error::Invalid) }
+    }
+
+    /// The list that says what permission bits say.
+    pub fn from_mode(mode: Mode) -> Self {
+        let entry = |tag| Entry { tag, perm: Want::empty() };
+        Self([Tag::Owner, Tag::OwningGroup, Tag::Other].map(entry).into()).with_mode(mode)
+    }
+
+    /// The entries, in order.
+    pub fn entries(&self) -> &[Entry] {
+        &self.0
+    }
+
     /// Decodes an attribute's value. Errors: Invalid.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes);
         let version = cursor.take_raw::<le::U32>().ok_or(Error::Invalid)?;
         if version.get() != VERSION {
@@ -90,13 +119,13 @@ impl Acl {
     }
 
     /// The permission bits that say the same as the list, as far as they can.
-    pub(crate) fn mode(&self) -> Mode {
+    pub fn mode(&self) -> Mode {
         let class = |tag: Tag| u16::from(self.perm_of(tag).unwrap_or(Want::empty()).bits());
         Mode::new(class(Tag::Owner) << 6 | class(self.group_class()) << 3 | class(Tag::Other))
     }
 
     /// Whether a mode says all that the list says.
-    pub(crate) fn is_mode_alone(&self) -> bool {
+    pub fn is_mode_alone(&self) -> bool {
         self.0.len() == 3
     }
 
@@ -122,7 +151,7 @@ impl Acl {
     }
 
     /// The value of the attribute.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         for entry in &self.0 {
             bytes.extend_from_slice(encode_entry(entry).as_bytes());

@@ -36,7 +36,7 @@ extern crate alloc;
 extern crate std;
 
 mod access;
-mod acl;
+pub mod acl;
 mod attributes;
 mod change;
 mod file;

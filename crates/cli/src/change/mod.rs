@@ -4,6 +4,7 @@
 //! Invariant: a command opens all that it changes, gives up rights, and only then looks at anything in an image; what
 //! fails is told, the rest is done, and the exit code is 1.
 
+pub mod acl;
 pub mod consent;
 pub mod mode;
 pub mod owner;

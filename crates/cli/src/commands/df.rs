@@ -95,7 +95,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 
 /// The file systems that an operand names: that of a partition or a file, or all that its image holds.
 fn volumes(operand: &OsStr, context: &Context) -> Result<Vec<Row>, Report> {
-    let address = Address::parse(operand).map_err(Report::plain)?;
+    let address = crate::open::address(operand, context)?;
     let image = context.opener().image(&address.image, context)?;
     if address.place.is_some() {
         let file = open(operand, context)?;

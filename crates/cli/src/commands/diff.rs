@@ -100,7 +100,7 @@ enum Side {
 }
 
 fn open_side(side: &OsStr, context: &Context) -> Result<Side, Report> {
-    match Operand::parse(side).map_err(Report::plain)? {
+    match open::operand(side, context)? {
         Operand::Host(path) => Ok(Side::Host(DiffSide::Host(path))),
         Operand::Image(_) => open::open(side, context).map(Side::Image),
         Operand::Stdio => {

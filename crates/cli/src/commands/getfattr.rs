@@ -138,13 +138,9 @@ impl Reader<'_> {
             }
             return Ok(());
         }
-        let path = match path.strip_prefix(b"/").filter(|_| !self.args.absolute_names) {
-            Some(b"") => b".",
-            Some(relative) => relative,
-            None => path,
-        };
         let terminal = self.out.is_terminal();
-        self.out.write_all(&[b"# file: ", quote(path, b"\n\r", terminal).as_slice(), b"\n"].concat())?;
+        let path = quoted_path(path, self.args.absolute_names, terminal);
+        self.out.write_all(&[b"# file: ", path.as_slice(), b"\n"].concat())?;
         for (name, value) in &attributes {
             self.out.write_all(&quote(name, b"=\n\r", terminal))?;
             if self.args.dump || self.args.name.is_some() {
@@ -173,6 +169,16 @@ impl Reader<'_> {
         };
         names.into_iter().map(read).collect()
     }
+}
+
+/// A path as it stands behind `# file: `, without its slash unless that is wanted.
+pub fn quoted_path(path: &[u8], absolute: bool, terminal: bool) -> Vec<u8> {
+    let path = match path.strip_prefix(b"/").filter(|_| !absolute) {
+        Some(b"") => b".",
+        Some(relative) => relative,
+        None => path,
+    };
+    quote(path, b"\n\r", terminal)
 }
 
 /// Backslashes and what is in `special` in octal; on a terminal all that it would act on.

@@ -6,9 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
 use obento::partition::Partition;
-use obento::{
-    Access, Address, Content, Holds, Image, Part, StatFs, Volume, VolumeInfo, human_size, uuid_text,
-};
+use obento::{Access, Content, Holds, Image, Part, StatFs, Volume, VolumeInfo, human_size, uuid_text};
 
 use crate::context::Context;
 use crate::json::Line;
@@ -73,7 +71,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 
 /// Opens the image and every file system in it, or the one that was asked for.
 fn examine(argument: &OsString, context: &Context) -> Result<Findings, Report> {
-    let address = Address::parse(argument).map_err(Report::plain)?;
+    let address = open::address(argument, context)?;
     let image = context.opener().quiet_image(&address.image, context).map_err(open::cannot_open)?;
     let mut failures = Vec::new();
     let mut contents = Vec::new();

@@ -1,6 +1,7 @@
 //! The subcommands, a file each: `Args` is what clap parses, `run` does it.
 
 mod cat;
+mod chattr;
 mod chmod;
 mod chown;
 mod completions;
@@ -9,21 +10,29 @@ mod df;
 mod diff;
 mod du;
 mod export;
+mod fallocate;
 mod find;
+mod getfacl;
 mod getfattr;
 mod import;
 mod info;
 mod inspect;
 mod ln;
 mod ls;
+mod lsattr;
 mod man;
 mod mkdir;
 mod mkfs;
+mod mknod;
 mod mv;
 mod readlink;
 mod rm;
 mod rmdir;
+mod setfacl;
+mod setfattr;
+mod shell;
 mod stat;
+mod sync;
 mod touch;
 mod tree;
 mod truncate;
@@ -54,16 +63,26 @@ pub enum Command {
     Chgrp(chown::GroupArgs),
     Truncate(truncate::Args),
     Write(write::Args),
+    Fallocate(fallocate::Args),
+    Mknod(mknod::Args),
+    Mkfifo(mknod::FifoArgs),
+    Sync(sync::Args),
     Find(find::Args),
     Du(du::Args),
     Df(df::Args),
     Readlink(readlink::Args),
     Getfattr(getfattr::Args),
+    Setfattr(setfattr::Args),
+    Getfacl(getfacl::Args),
+    Setfacl(setfacl::Args),
+    Lsattr(lsattr::Args),
+    Chattr(chattr::Args),
     Diff(diff::Args),
     Export(export::Args),
     Import(import::Args),
     Info(info::Args),
     Inspect(inspect::Args),
+    Shell(shell::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -89,16 +108,26 @@ impl Command {
             Self::Chgrp(args) => chown::run_group(&args, context),
             Self::Truncate(args) => truncate::run(&args, context),
             Self::Write(args) => write::run(&args, context),
+            Self::Fallocate(args) => fallocate::run(&args, context),
+            Self::Mknod(args) => mknod::run(&args, context),
+            Self::Mkfifo(args) => mknod::run_fifo(&args, context),
+            Self::Sync(args) => sync::run(&args, context),
             Self::Find(args) => find::run(&args, context),
             Self::Du(args) => du::run(&args, context),
             Self::Df(args) => df::run(&args, context),
             Self::Readlink(args) => readlink::run(&args, context),
             Self::Getfattr(args) => getfattr::run(&args, context),
+            Self::Setfattr(args) => setfattr::run(&args, context),
+            Self::Getfacl(args) => getfacl::run(&args, context),
+            Self::Setfacl(args) => setfacl::run(&args, context),
+            Self::Lsattr(args) => lsattr::run(&args, context),
+            Self::Chattr(args) => chattr::run(&args, context),
             Self::Diff(args) => diff::run(&args, context),
             Self::Export(args) => export::run(&args, context),
             Self::Import(args) => import::run(&args, context),
             Self::Info(args) => info::run(&args, context),
             Self::Inspect(args) => inspect::run(&args, context),
+            Self::Shell(args) => shell::run(&args, context),
             Self::Completions(args) => completions::run(&args),
             Self::Man(args) => man::run(&args),
         }

@@ -4,6 +4,7 @@ pub mod colors;
 pub mod columns;
 pub mod date;
 pub mod directives;
+pub mod flags;
 pub mod mode;
 pub mod size;
 pub mod time;

@@ -29,6 +29,9 @@ impl Pair {
     /// Runs one line on both; `@/` stands for the root of either.
     fn line(&self, line: &str) {
         let root = format!("{}/", self.mount.path().display());
+        if let Some(path) = line.strip_prefix("> ") {
+            return self.write(&path.replace("@/", ""));
+        }
         let words: Vec<_> = line.split(' ').map(|word| word.replace('_', " ")).collect();
         let with = |root: &str| words.iter().map(|word| word.replace("@/", root)).collect::<Vec<_>>();
         let theirs = with(&root);
@@ -48,15 +51,35 @@ impl Pair {
         assert_eq!(tree_in(self.mount.path()), tree_of(&self.ours), "{context}");
     }
 
+    /// A file of seven blocks, one of them zeros.
+    fn write(&self, path: &str) {
+        let block = |index: u32| vec![if index == 3 { 0 } else { 65 + index as u8 }; 4096];
+        let data: Vec<u8> = (0..7).flat_map(block).collect();
+        std::fs::write(self.mount.path().join(path), &data).unwrap();
+        assert!(self.ours.obento_with(&["write", &format!("disk.img:/{path}")], &data).status.success());
+    }
+
     /// The kernel sees in our image what it sees in its own.
     fn finish(self) {
-        let expected = tree_in(self.mount.path());
-        self.mount.unmount().unwrap();
         let mount = LoopMount::new(&self.ours.image(), "ro").unwrap();
-        assert_eq!(expected, tree_in(mount.path()));
+        assert_eq!(tree_in(self.mount.path()), tree_in(mount.path()));
+        for judge in ["find . -type f -exec sha1sum {} +", "getfacl -R .", "getfattr -d -m - -R ."] {
+            let (expected, found) = (judged(judge, self.mount.path()), judged(judge, mount.path()));
+            assert_eq!(expected, found, "{judge}");
+        }
+        self.mount.unmount().unwrap();
         mount.unmount().unwrap();
         drop(self.kernel);
     }
+}
+
+/// The lines that a command says of a folder, sorted.
+fn judged(command: &str, folder: &Path) -> Vec<String> {
+    let mut words = command.split(' ');
+    let output = program(words.next().unwrap()).args(words).current_dir(folder).output().unwrap();
+    let mut lines: Vec<_> = text(&output.stdout).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
 }
 
 const FORMAT: &str = "%P %y %m %U %G %s %n %l %Ts %As\\n";
@@ -206,23 +229,131 @@ rm -r @/d @/none
 rm -rf @/lost+found @/p @/missing
 ";
 
-fn same_script(ours: Option<Disk>) {
+/// Space, devices, attributes, lists and flags.
+const SCRIPT_OF_ATTRIBUTES: &str = "\
+mkdir @/dev @/d
+mknod @/dev/null c 1 3
+mknod -m 600 @/dev/sda b 8 0x10
+mknod @/dev/tty u 5 010
+mknod @/dev/pipe p
+mknod @/dev/null c 1 3
+mkfifo @/fifo @/fifo2
+mkfifo -m u=rw,go= @/fifo3
+mkfifo @/fifo
+mkfifo @/no/fifo
+> @/data
+fallocate -l 10000 @/a
+fallocate -n -l 1MiB @/a
+fallocate -o 20K -l 4096 @/a
+fallocate -p -o 5000 -l 9000 @/data
+fallocate -d @/data
+> @/data2
+fallocate -z -o 100 -l 5000 @/data2
+fallocate -z -n -o 20K -l 40K @/data2
+> @/data4
+fallocate -d @/data4
+setfattr -n user.x -v hello @/data
+setfattr -n user.b -v 0sZm9vYmFy @/data
+setfattr -n user.h -v 0x00ff @/data
+setfattr -n user.q -v \"a\\011b\" @/data
+setfattr -n trusted.t -v 1 @/d
+setfattr -n user.x @/d
+setfattr -x user.h @/data
+setfattr -x user.none @/data
+setfattr -n bad -v 1 @/data
+setfattr -n user.x -v 1 @/missing
+getfacl -pc @/data
+setfacl -m u:2000:rw @/data
+getfacl -pcn @/data
+setfacl -m g:2001:rx,m::r @/data
+getfacl -pcn @/data
+getfacl -pcne @/data
+setfacl -n -m u:2002:rwx @/data
+setfacl --mask -m m::r,g:2003:w @/data
+setfacl -x u:2000 @/data
+chmod 640 @/data
+getfacl -pcn @/data
+setfacl -x m @/data
+setfacl -b @/data
+getfacl -pc @/data
+setfacl -m d:u:2000:rX,u:2000:rX @/d
+getfacl -pcn @/d
+getfacl -pcdn @/d
+setfacl -d -m g:2004:7 @/d
+mkdir @/d/sub
+touch @/d/sub/file
+mkdir -m 700 @/d/sub/private
+mkfifo @/d/pipe
+getfacl -pcnR @/d
+setfacl -R -m u:2005:rX @/d
+setfacl -k @/d
+setfacl -m d:u:1:r @/data
+setfacl -m u:nobodyknows:r @/data
+setfacl --set u::rwx,g::r,o::- @/d
+setfacl --set u::rwx,g::r @/data
+setfacl -m u:7:r @/missing
+lsattr -d @/d
+chattr +d @/data
+chattr +A-S @/data
+chattr +AS @/data
+lsattr @/data
+chattr -A @/data
+chattr =de @/data
+lsattr @/data
+chattr +i @/data
+rm -f @/data
+touch @/data
+mv @/data @/x
+ln @/data @/x
+setfattr -n user.x -v 1 @/data
+lsattr @/data
+chattr -i @/data
+chattr +a @/data2
+truncate -s 0 @/data2
+rm @/d/pipe
+chattr -R -a @/data2 @/d
+chattr -R +d @/d
+lsattr -R @/d
+lsattr @/d
+chattr +q @/d
+";
+
+fn same_script(script: &str, ours: Option<Disk>) {
     let Some(pair) = Pair::new(ours) else { return };
-    SCRIPT.lines().for_each(|line| pair.line(line));
+    script.lines().for_each(|line| pair.line(line));
     pair.finish();
 }
 
 #[test]
 fn a_script_of_coreutils_does_the_same_in_an_image() {
-    same_script(Disk::new("16M", &[]));
+    same_script(SCRIPT, Disk::new("16M", &[]));
 }
 
 #[test]
 fn a_script_of_coreutils_does_the_same_in_an_image_on_a_tmpfs() {
-    same_script(Disk::on_tmpfs("16M"));
+    same_script(SCRIPT, Disk::on_tmpfs("16M"));
 }
 
 #[test]
 fn a_script_of_coreutils_does_the_same_in_an_ext2_image() {
-    same_script(Disk::new("16M", &["-O", "^has_journal,^extents,^64bit,^dir_index", "-b", "1024"]));
+    same_script(SCRIPT, Disk::new("16M", &["-O", "^has_journal,^extents,^64bit,^dir_index", "-b", "1024"]));
+}
+
+/// What else judges attributes.
+fn has_attribute_tools() -> bool {
+    require(&["setfacl", "getfacl", "setfattr", "getfattr", "chattr", "fallocate"].map(Oracle::Program))
+}
+
+#[test]
+fn a_script_of_space_attributes_lists_and_flags_does_the_same_in_an_image() {
+    if has_attribute_tools() {
+        same_script(SCRIPT_OF_ATTRIBUTES, Disk::new("16M", &[]));
+    }
+}
+
+#[test]
+fn a_script_of_space_attributes_lists_and_flags_does_the_same_in_an_image_on_a_tmpfs() {
+    if has_attribute_tools() {
+        same_script(SCRIPT_OF_ATTRIBUTES, Disk::on_tmpfs("16M"));
+    }
 }

@@ -3,4 +3,5 @@
 mod coreutils;
 mod kill;
 mod messages;
+mod shell;
 mod support;

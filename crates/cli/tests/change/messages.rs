@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use crate::support::{Disk, text};
 
 /// Commands that change an image, each with one operand missing at its end.
-const CHANGING: [&str; 11] = [
+const CHANGING: [&str; 19] = [
     "mkdir",
     "rmdir",
     "rm -rf",
@@ -18,6 +18,14 @@ const CHANGING: [&str; 11] = [
     "chgrp 1",
     "truncate -s 0",
     "write",
+    "fallocate -l 9",
+    "mkfifo",
+    "setfattr -x user.a",
+    "setfacl -b",
+    "chattr +i",
+    "sync",
+    "rm -i",
+    "ln -f disk.img:/a",
 ];
 
 #[test]
@@ -271,4 +279,56 @@ fn owners_are_called_as_the_image_calls_them() {
         "",
         "obento: no user 'bob': the image's /etc/passwd does not name it\n  help: a number is always understood\n",
     );
+}
+
+#[test]
+fn dumps_of_attributes_and_lists_bring_them_back() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.quietly(&["mkdir disk.img:/d", "touch disk.img:/d/a disk.img:/d/b", "chmod 2750 disk.img:/d"]);
+    disk.obento(&["touch", "disk.img:/d/odd\nname"]);
+    disk.quietly(&[
+        "setfattr -n user.one -v 1 disk.img:/d/a",
+        "setfattr -n user.two -v 0x00ff0a22 disk.img:/d/a",
+        "setfacl -m u:7:rwx,d:g:8:r disk.img:/d",
+        "setfacl -m u:9:r disk.img:/d/b",
+        "chown 5:6 disk.img:/d/b",
+    ]);
+    disk.obento(&["setfattr", "-n", "user.odd", "-v", "\"a\\012b\"", "disk.img:/d/odd\nname"]);
+    let (attributes, lists) = (disk.read("getfattr -dR disk.img:/d"), disk.read("getfacl -R disk.img:/d"));
+    std::fs::write(disk.folder().join("attributes"), &attributes).unwrap();
+    std::fs::write(disk.folder().join("lists"), &lists).unwrap();
+    disk.quietly(&["setfacl -Rb disk.img:/d", "chown -R 0:0 disk.img:/d", "chmod -R 777 disk.img:/d"]);
+    disk.quietly(&["setfattr -x user.one disk.img:/d/a", "setfattr -n user.two disk.img:/d/a"]);
+    assert_ne!(disk.read("getfacl -R disk.img:/d"), lists);
+    disk.quietly(&["setfattr --restore=attributes disk.img:/", "setfacl --restore=lists disk.img:/"]);
+    assert_eq!(disk.read("getfattr -dR disk.img:/d"), attributes);
+    assert_eq!(disk.read("getfacl -R disk.img:/d"), lists);
+}
+
+#[test]
+fn space_moves_within_a_file_by_whole_blocks() {
+    let Some(disk) = Disk::new("8M", &["-b", "4096"]) else { return };
+    let block = |letter: u8| vec![letter; 4096];
+    let data = [block(b'a'), block(b'b'), block(b'c')].concat();
+    assert!(disk.obento_with(&["write", "disk.img:/f"], &data).status.success());
+    disk.check("fallocate -v -c -o 4096 -l 4096 disk.img:/f", 0, "'disk.img:/f': 4096 bytes removed.\n", "");
+    assert!(disk.obento(&["cat", "disk.img:/f"]).stdout == [block(b'a'), block(b'c')].concat());
+    disk.quietly(&["fallocate -i -o 4096 -l 4096 disk.img:/f"]);
+    assert!(disk.obento(&["cat", "disk.img:/f"]).stdout == [block(b'a'), block(0), block(b'c')].concat());
+    disk.check(
+        "fallocate -c -o 1 -l 4096 disk.img:/f",
+        1,
+        "",
+        "obento: cannot change the space of 'disk.img:/f': invalid argument\n  \
+         help: the range is whole blocks of the file system, and lies before the end of the file\n",
+    );
+    disk.quietly(&["fallocate -z -l 12288 disk.img:/f"]);
+    disk.check("fallocate -dv disk.img:/f", 0, "'disk.img:/f': 0 bytes converted to sparse holes.\n", "");
+}
+
+#[test]
+fn a_journal_that_was_left_is_replayed_by_sync() {
+    let Some(disk) = Disk::new("8M", &[]) else { return };
+    disk.quietly(&["sync disk.img:/"]);
+    disk.check("sync disk.img", 1, "", "obento: cannot change 'disk.img': this names no file in an image\n  help: name one after the image: 'disk.img:/PATH'\n");
 }

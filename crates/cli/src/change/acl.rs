@@ -1,0 +1,309 @@
+//! Access control lists in the words of setfacl(1) and getfacl(1).
+//!
+//! Source: acl(5), "ACL text forms"; setfacl(1), "ACL entries".
+
+use obento::acl::{Acl, Entry, Tag};
+use obento::{Owners, Want};
+
+use super::owner::{parse_group, parse_user};
+use crate::report::Report;
+
+/// One entry as a person writes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Spec {
+    /// Of the list that new files in a directory start with.
+    pub is_default: bool,
+    pub tag: Tag,
+    /// None where only an entry to take away is named.
+    perm: Option<Want>,
+    /// `X`: execution, for directories and what somebody may execute.
+    executable_if_any: bool,
+}
+
+impl Spec {
+    /// What the entry grants for a file that is a directory, or that somebody may execute.
+    pub fn perm(&self, has_execution: bool) -> Want {
+        let perm = self.perm.unwrap_or(Want::empty());
+        if self.executable_if_any && has_execution { perm | Want::EXEC } else { perm }
+    }
+}
+
+/// What entries say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Says {
+    /// Also what they grant.
+    Permissions,
+    /// Only of whom they are.
+    WhomAlone,
+}
+
+/// Reads entries, between commas or on lines, `#` starting a comment.
+pub fn parse(text: &str, says: Says, owners: &Owners) -> Result<Vec<Spec>, Report> {
+    let mut specs = Vec::new();
+    for line in text.lines() {
+        let line = line.split('#').next().unwrap_or_default();
+        for entry in line.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+            specs.push(parse_entry(entry, says, owners)?);
+        }
+    }
+    Ok(specs)
+}
+
+fn parse_entry(text: &str, says: Says, owners: &Owners) -> Result<Spec, Report> {
+    let bad = |cause: &str| {
+        Report::on("cannot use the entry", text, cause)
+            .help("write it as u:USER:rwx, g:GROUP:rx, m::rx or o::r, d: in front for the default list")
+    };
+    let mut parts: Vec<&str> = text.split(':').map(str::trim).collect();
+    let is_default = parts.len() > 1 && matches!(parts[0], "d" | "default");
+    if is_default {
+        parts.remove(0);
+    }
+    let kind = parts[0];
+    // `u:name` to be taken away, and `m:rx`, `o:r`.
+    let has_name = matches!(kind, "u" | "user" | "g" | "group");
+    let (name, perm) = match (says, parts.as_slice()) {
+        (Says::WhomAlone, [_]) => ("", None),
+        (Says::WhomAlone, [_, name]) => (*name, None),
+        (Says::WhomAlone, [_, name, ""]) => (*name, None),
+        (Says::Permissions, [_, perm]) if !has_name => ("", Some(*perm)),
+        (Says::Permissions, [_, name, perm]) => (*name, Some(*perm)),
+        _ => return Err(bad("it is none")),
+    };
+    let tag = match (kind, name) {
+        ("u" | "user", "") => Tag::Owner,
+        ("u" | "user", name) => Tag::User(parse_user(name.as_bytes(), owners)?),
+        ("g" | "group", "") => Tag::OwningGroup,
+        ("g" | "group", name) => Tag::Group(parse_group(name.as_bytes(), owners)?),
+        ("m" | "mask", "") => Tag::Mask,
+        ("o" | "other", "") => Tag::Other,
+        _ => return Err(bad("it is none")),
+    };
+    let (perm, executable_if_any) = match perm {
+        Some(letters) => parse_permissions(letters)
+            .map(|(perm, x)| (Some(perm), x))
+            .ok_or_else(|| bad("its permissions are none"))?,
+        None => (None, false),
+    };
+    Ok(Spec { is_default, tag, perm, executable_if_any })
+}
+
+/// `rwx`, `r-x`, `rX`, `5`.
+fn parse_permissions(text: &str) -> Option<(Want, bool)> {
+    if let [digit @ b'0'..=b'7'] = text.as_bytes() {
+        return Some((Want::from_bits_truncate(digit - b'0'), false));
+    }
+    let (mut perm, mut executable_if_any) = (Want::empty(), false);
+    for letter in text.bytes() {
+        match letter {
+            b'r' => perm |= Want::READ,
+            b'w' => perm |= Want::WRITE,
+            b'x' => perm |= Want::EXEC,
+            b'X' => executable_if_any = true,
+            b'-' => {}
+            _ => return None,
+        }
+    }
+    (!text.is_empty()).then_some((perm, executable_if_any))
+}
+
+/// `rw-`.
+pub fn letters(perm: Want) -> String {
+    [(Want::READ, 'r'), (Want::WRITE, 'w'), (Want::EXEC, 'x')]
+        .map(|(bit, letter)| if perm.contains(bit) { letter } else { '-' })
+        .iter()
+        .collect()
+}
+
+/// The entries of a list while it is changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Draft(Vec<Entry>);
+
+/// Whether a list's mask is counted anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MaskIs {
+    Counted,
+    Kept,
+}
+
+impl Draft {
+    pub fn of(acl: &Acl) -> Self {
+        Self(acl.entries().to_vec())
+    }
+
+    /// No entries yet.
+    pub fn empty() -> Self {
+        Self(Vec::new())
+    }
+
+    /// The three entries that every list has, as this one says them.
+    #[must_use]
+    pub fn base(mut self) -> Self {
+        self.strip();
+        self
+    }
+
+    /// Sets an entry.
+    pub fn set(&mut self, tag: Tag, perm: Want) {
+        self.0.retain(|entry| entry.tag != tag);
+        self.0.push(Entry { tag, perm });
+    }
+
+    pub fn remove(&mut self, tag: Tag) {
+        self.0.retain(|entry| entry.tag != tag);
+    }
+
+    /// Leaves the three entries that every list has.
+    pub fn strip(&mut self) {
+        self.0.retain(|entry| matches!(entry.tag, Tag::Owner | Tag::OwningGroup | Tag::Other));
+    }
+
+    pub fn get(&self, tag: Tag) -> Option<Want> {
+        self.0.iter().find(|entry| entry.tag == tag).map(|entry| entry.perm)
+    }
+
+    /// Counts the mask: all that named users and the groups get. Where none is needed and none is there, none comes.
+    pub fn count_mask(&mut self, mask: MaskIs) {
+        let is_named = |entry: &Entry| matches!(entry.tag, Tag::User(_) | Tag::Group(_));
+        let is_needed = self.0.iter().any(is_named);
+        let old = self.get(Tag::Mask);
+        let group = self.get(Tag::OwningGroup).unwrap_or(Want::empty());
+        match (mask, old) {
+            (MaskIs::Counted, Some(_)) => {}
+            (MaskIs::Kept, Some(_)) => return,
+            (_, None) if !is_needed => return,
+            (MaskIs::Kept, None) => return self.set(Tag::Mask, group),
+            (MaskIs::Counted, None) => {}
+        }
+        let union = self.0.iter().filter(|entry| is_named(entry)).fold(group, |all, entry| all | entry.perm);
+        self.set(Tag::Mask, union);
+    }
+
+    /// The list. Errors: it lacks what every list has.
+    pub fn finish(self) -> Result<Acl, Report> {
+        Acl::new(self.0).map_err(|_| {
+            Report::new(
+                "cannot use the list",
+                "it lacks the owner's, the group's or the others' entry, or its mask",
+            )
+        })
+    }
+}
+
+/// How getfacl writes a list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Style {
+    pub numeric: bool,
+    pub effective: Effective,
+    /// Whether comments stand in a column, as they do on a terminal.
+    pub aligned: bool,
+}
+
+/// When to say what the mask leaves of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effective {
+    WhereLess,
+    Always,
+    Never,
+}
+
+/// The lines of a list, `prefix` in front of each.
+pub fn lines(acl: &Acl, prefix: &str, style: Style, owners: &Owners) -> String {
+    let mask = acl.entries().iter().find(|entry| entry.tag == Tag::Mask).map(|entry| entry.perm);
+    let name = |name: Option<&[u8]>, id: u32| match name.filter(|_| !style.numeric) {
+        Some(name) => crate::report::printable(name),
+        None => id.to_string(),
+    };
+    let mut text = String::new();
+    for Entry { tag, perm } in acl.entries() {
+        let who = match tag {
+            Tag::Owner => "user:".to_owned(),
+            Tag::User(uid) => format!("user:{}", name(owners.user(*uid), *uid)),
+            Tag::OwningGroup => "group:".to_owned(),
+            Tag::Group(gid) => format!("group:{}", name(owners.group(*gid), *gid)),
+            Tag::Mask => "mask:".to_owned(),
+            Tag::Other => "other:".to_owned(),
+        };
+        let line = format!("{prefix}{who}:{}", letters(*perm));
+        text.push_str(&line);
+        let masked = matches!(tag, Tag::User(_) | Tag::Group(_) | Tag::OwningGroup);
+        if let Some(mask) = mask.filter(|_| masked) {
+            let is_less = *perm & mask != *perm;
+            let tells = match style.effective {
+                Effective::WhereLess => is_less,
+                Effective::Always => true,
+                Effective::Never => false,
+            };
+            if tells {
+                // Up to the column of the fourth tab.
+                let tabs = if style.aligned { 4_usize.saturating_sub(line.len() / 8).max(1) } else { 1 };
+                text.push_str(&"\t".repeat(tabs));
+                text.push_str(&format!("#effective:{}", letters(*perm & mask)));
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obento::Mode;
+
+    fn owners() -> Owners {
+        Owners::from_files(b"ann:x:1000:100::\n", b"staff:x:50:\n")
+    }
+
+    fn specs(text: &str, says: Says) -> Option<Vec<Spec>> {
+        parse(text, says, &owners()).ok()
+    }
+
+    #[test]
+    fn entries_are_read_in_every_form_that_setfacl_takes() {
+        let one = |text: &str| specs(text, Says::Permissions).unwrap()[0];
+        assert_eq!((one("u:ann:rwx").tag, one("u:ann:rwx").perm(false)), (Tag::User(1000), Want::all()));
+        assert_eq!(one("user:7:5").perm(false), Want::READ | Want::EXEC);
+        assert_eq!(one("d:g:staff:rX").tag, Tag::Group(50));
+        assert!(one("d:g:staff:rX").is_default && one("default:o:-").is_default);
+        assert_eq!(one("g:50:rX").perm(true), Want::READ | Want::EXEC);
+        assert_eq!(one("g:50:rX").perm(false), Want::READ);
+        assert_eq!((one("m:rx").tag, one("m::rx").tag, one("o::r").tag), (Tag::Mask, Tag::Mask, Tag::Other));
+        assert_eq!(specs("u::rw-,g::r--\n# a comment\no::---", Says::Permissions).unwrap().len(), 3);
+        assert_eq!(specs("u:ann,g:50,m,d:u:ann:", Says::WhomAlone).unwrap().len(), 4);
+        for bad in ["u:bob:rwx", "x:ann:r", "u:ann:q", "u:ann", "m:ann:r", "u:ann:", ":::", "u:ann:rw:x"] {
+            assert_eq!(specs(bad, Says::Permissions), None, "{bad:?}");
+        }
+        assert_eq!(specs("u:ann:rwx", Says::WhomAlone), None);
+    }
+
+    #[test]
+    fn the_mask_is_the_union_of_what_it_masks() {
+        let mut draft = Draft::of(&Acl::from_mode(Mode::new(0o640)));
+        draft.count_mask(MaskIs::Counted);
+        assert_eq!(draft.get(Tag::Mask), None);
+        draft.set(Tag::User(7), Want::WRITE);
+        let mut kept = draft.clone();
+        draft.count_mask(MaskIs::Counted);
+        assert_eq!(draft.get(Tag::Mask), Some(Want::READ | Want::WRITE));
+        kept.count_mask(MaskIs::Kept);
+        assert_eq!(kept.get(Tag::Mask), Some(Want::READ));
+        draft.remove(Tag::Mask);
+        assert!(draft.clone().finish().is_err());
+        draft.strip();
+        assert_eq!(draft.finish().unwrap(), Acl::from_mode(Mode::new(0o640)));
+    }
+
+    #[test]
+    fn lists_look_as_getfacl_writes_them() {
+        let mut draft = Draft::of(&Acl::from_mode(Mode::new(0o640)));
+        draft.set(Tag::User(1000), Want::all());
+        draft.set(Tag::Group(50), Want::READ);
+        draft.set(Tag::Mask, Want::READ);
+        let style = Style { numeric: false, effective: Effective::WhereLess, aligned: true };
+        assert_eq!(
+            lines(&draft.finish().unwrap(), "", style, &owners()),
+            "user::rw-\nuser:ann:rwx\t\t\t#effective:r--\ngroup::r--\ngroup:staff:r--\nmask::r--\nother::---\n"
+        );
+    }
+}

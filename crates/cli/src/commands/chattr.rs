@@ -1,0 +1,155 @@
+//! `obento chattr`: changes the flags of files, as chattr(1) of e2fsprogs.
+
+use std::ffi::OsString;
+
+use obento::{Attr, Caller, Error, FileFlags, FileKind, Node, SetAttr, Symlinks, Walk};
+
+use crate::change::{Done, Tell, each_below, each_file};
+use crate::context::Context;
+use crate::format::flags::{by_letter, letters};
+use crate::output::Outcome;
+use crate::report::{Report, subject};
+
+/// Change the flags of files: chattr +i disk.img:/etc/passwd
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Also what is in directories
+    #[arg(short = 'R')]
+    recursive: bool,
+    /// Name each file with its flags
+    #[arg(short = 'V')]
+    verbose: bool,
+    /// Say nothing of what fails
+    #[arg(short = 'f')]
+    silent: bool,
+    /// Set the number of the project for quotas
+    #[arg(short = 'p', value_name = "PROJECT")]
+    project: Option<u32>,
+    /// +FLAGS sets, -FLAGS takes away, =FLAGS sets just these, of aAcCdDeFijmPsStTux; then files in images
+    #[arg(required = true, value_name = "+-=FLAGS IMAGE:PATH", allow_hyphen_values = true)]
+    operands: Vec<OsString>,
+}
+
+/// What is to become of flags.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct Change {
+    set: FileFlags,
+    clear: FileFlags,
+    /// `=`: all others go, as far as they can.
+    exactly: Option<FileFlags>,
+}
+
+impl Change {
+    /// Takes the flags off the front of `operands`; answers what is left.
+    fn take<'a>(&mut self, mut operands: &'a [OsString]) -> Result<&'a [OsString], Report> {
+        while let Some((first, rest)) = operands.split_first() {
+            let text = first.to_string_lossy();
+            let Some(operator @ ('+' | '-' | '=')) = text.chars().next().filter(|_| text != "-") else {
+                break;
+            };
+            let unknown = |letter| {
+                Report::on("cannot use the flags", text.as_bytes(), format!("'{letter}' is none"))
+                    .help("the letters are those that obento lsattr shows")
+            };
+            let mut flags = FileFlags::empty();
+            for letter in text.chars().skip(1) {
+                flags |= by_letter(letter).ok_or_else(|| unknown(letter))?;
+            }
+            match operator {
+                '+' => self.set |= flags,
+                '-' => self.clear |= flags,
+                _ => self.exactly = Some(self.exactly.unwrap_or_default() | flags),
+            }
+            operands = rest;
+        }
+        let contradicts =
+            self.set.intersects(self.clear) || self.exactly.is_some() && !(self.set | self.clear).is_empty();
+        if contradicts {
+            return Err(Report::new("cannot use the flags", "they contradict each other"));
+        }
+        Ok(operands)
+    }
+
+    fn apply(self, flags: FileFlags) -> FileFlags {
+        self.exactly.map_or((flags | self.set) - self.clear, |exactly| exactly)
+    }
+
+    /// What of the wish the volume did not grant: for `=` only what was named.
+    fn refused(self, flags: FileFlags) -> FileFlags {
+        let wanted = self.exactly.unwrap_or_default() | self.set;
+        (wanted - flags) | (self.clear & flags)
+    }
+}
+
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let mut change = Change::default();
+    let paths = change.take(&args.operands)?;
+    let says_nothing = change == Change::default() && args.project.is_none();
+    if paths.is_empty() || says_nothing {
+        let cause = if says_nothing { "no flag is named" } else { "no file is named" };
+        let report = Report::new("cannot change any flag", cause);
+        return Err(report.help("obento chattr +i disk.img:/FILE").into());
+    }
+    let mut changer = Changer { args, context, change, tell: Tell::new(args.verbose) };
+    each_file(paths, Symlinks::Follow, "cannot access", context, |found| {
+        if !args.recursive {
+            let attr = found.node.attr();
+            let attr = attr.map_err(|error| Report::on("cannot access", found.shown(), error))?;
+            return changer.change(&found.node, attr, &found.shown());
+        }
+        each_below(Walk::new(found.node.clone()), found, context, |entry, shown| match entry.attr.kind {
+            FileKind::Regular | FileKind::Directory => changer.change(&entry.node, entry.attr, shown),
+            _ => Ok(()),
+        });
+        Ok(())
+    });
+    changer.tell.finish()
+}
+
+struct Changer<'a> {
+    args: &'a Args,
+    context: &'a Context,
+    change: Change,
+    tell: Tell,
+}
+
+impl Changer<'_> {
+    fn change(&mut self, node: &Node, attr: Attr, shown: &[u8]) -> Done {
+        let changed = self.apply(node, attr);
+        let failed = |cause: String| Report::on("cannot change the flags of", shown, cause);
+        let done = match changed {
+            Err(error) => Err(failed(error.to_string())),
+            Ok(after) if !self.change.refused(after.flags).is_empty() => {
+                let refused = letters(self.change.refused(after.flags)).replace('-', "");
+                Err(failed(format!("the file system decides of {refused} itself")))
+            }
+            Ok(after) => {
+                self.tell.say(|| format!("Flags of {} set as {}", subject(shown), letters(after.flags)));
+                Ok(())
+            }
+        };
+        if done.is_err() && self.args.silent {
+            self.context.raise(1);
+            return Ok(());
+        }
+        done
+    }
+
+    fn apply(&self, node: &Node, attr: Attr) -> Result<Attr, Error> {
+        if !matches!(attr.kind, FileKind::Regular | FileKind::Directory) {
+            return Err(Error::NotSupported);
+        }
+        let flags = self.change.apply(attr.flags);
+        let vfs = node.vfs();
+        let by_flags = SetAttr { flags: Some(flags), ..SetAttr::default() };
+        let mut after = attr;
+        if flags != attr.flags || self.change != Change::default() {
+            after = vfs.set_attr(&Caller::Owner, node, &by_flags)?;
+        }
+        if let Some(project) = self.args.project {
+            let change = SetAttr { project: Some(project), ..SetAttr::default() };
+            after = vfs.set_attr(&Caller::Owner, node, &change)?;
+        }
+        Ok(after)
+    }
+}

@@ -1,0 +1,147 @@
+//! `obento fallocate`: takes and gives back the space of files, as fallocate(1) of util-linux.
+
+use std::ffi::OsString;
+
+use obento::{Error, Node, Size, Symlinks};
+
+use crate::change::{Done, Tell, each_place};
+use crate::context::Context;
+use crate::format::size::parse_length;
+use crate::open::Location;
+use crate::output::Outcome;
+use crate::report::{Report, subject};
+
+/// Bytes that are looked at at once for zeros.
+const CHUNK: usize = 1 << 20;
+
+/// Take space for files, or give it back
+#[derive(clap::Args, Debug)]
+#[command(group = clap::ArgGroup::new("action").args(["collapse_range", "insert_range", "punch_hole", "zero_range", "dig_holes"]))]
+pub struct Args {
+    /// Files in images; where space is taken they are made if they are not there
+    #[arg(required = true, value_name = "IMAGE:PATH")]
+    paths: Vec<OsString>,
+    /// How many bytes, such as 4096 or 10MiB
+    #[arg(short, long, value_parser = parse_length, required_unless_present = "dig_holes")]
+    length: Option<u64>,
+    /// Where they start
+    #[arg(short, long, value_parser = parse_length, default_value = "0")]
+    offset: u64,
+    /// Leave the size of the file as it is
+    #[arg(short = 'n', long)]
+    keep_size: bool,
+    /// Give the range back: it becomes a hole
+    #[arg(short, long)]
+    punch_hole: bool,
+    /// Make the range zeros that take space
+    #[arg(short, long)]
+    zero_range: bool,
+    /// Cut the range out; what follows moves down
+    #[arg(short, long)]
+    collapse_range: bool,
+    /// Put a hole there; what follows moves up
+    #[arg(short, long)]
+    insert_range: bool,
+    /// Give back what holds nothing but zeros, in the range or everywhere
+    #[arg(short, long)]
+    dig_holes: bool,
+    /// Tell what was done
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    if args.length == Some(0) && !args.dig_holes {
+        return Err(Report::new("cannot take or give back any space", "the length is 0").into());
+    }
+    let mut tell = Tell::new(args.verbose);
+    each_place(&args.paths, context, |location| allocate(location, args, &mut tell));
+    tell.finish()
+}
+
+fn allocate(location: &Location, args: &Args, tell: &mut Tell) -> Done {
+    let failed = |error: Error| {
+        let report = Report::on("cannot change the space of", location.shown(), error);
+        if error == Error::Invalid && (args.collapse_range || args.insert_range) {
+            return report
+                .help("the range is whole blocks of the file system, and lies before the end of the file");
+        }
+        report
+    };
+    let makes = !(args.punch_hole || args.collapse_range || args.insert_range || args.dig_holes);
+    let found = match makes {
+        true => location.open_or_create(0o666).map(|(node, _)| node),
+        false => location.volume.resolve(&location.place, Symlinks::Follow),
+    };
+    let node = found.map_err(failed)?;
+    let end = args.length.map_or(Some(u64::MAX), |length| args.offset.checked_add(length));
+    let range = args.offset..end.ok_or_else(|| failed(Error::FileTooBig))?;
+    let size = if args.keep_size { Size::Keep } else { Size::Grow };
+    let len = range.end.saturating_sub(range.start);
+    let (done, what) = match () {
+        () if args.dig_holes => {
+            let dug = dig(&node, range).map_err(failed)?;
+            tell.say(|| format!("{}: {dug} bytes converted to sparse holes.", subject(location.shown())));
+            return Ok(());
+        }
+        () if args.punch_hole => (node.punch(range), "hole created"),
+        () if args.zero_range => (node.zero_range(range, size), "zeroed"),
+        () if args.collapse_range => (node.collapse(range), "removed"),
+        () if args.insert_range => (node.insert(range), "inserted"),
+        () => (node.allocate(range, size), "allocated"),
+    };
+    done.map_err(failed)?;
+    tell.say(|| format!("{}: {len} bytes {what}.", subject(location.shown())));
+    Ok(())
+}
+
+/// Punches the blocks in `range` that hold nothing but zeros. Answers how many bytes that was.
+fn dig(node: &Node, range: std::ops::Range<u64>) -> Result<u64, Error> {
+    let attr = node.attr()?;
+    let block = usize::try_from(attr.block_size.max(1)).unwrap_or(CHUNK);
+    let (mut buffer, mut dug) = (vec![0; CHUNK - CHUNK % block], 0);
+    let mut at = range.start.next_multiple_of(block as u64);
+    let end = range.end.min(attr.size);
+    while at < end {
+        let data = match node.seek_data(at) {
+            Err(error) if error == Error::NoSuchOffset => break,
+            data => data? / block as u64 * block as u64,
+        };
+        at = data.max(at);
+        if at >= end {
+            break;
+        }
+        let wanted = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
+        let len = node.read_at(at, &mut buffer[..wanted])?;
+        if len == 0 {
+            break;
+        }
+        dug += dig_in(node, at, &buffer[..len], block, attr.size)?;
+        at += len as u64;
+    }
+    Ok(dug)
+}
+
+/// Punches the zeros among `bytes`, which are at `start` of the file; neighbouring blocks in one go.
+fn dig_in(node: &Node, start: u64, bytes: &[u8], block: usize, size: u64) -> Result<u64, Error> {
+    let (mut hole, mut dug) = (start..start, 0);
+    for (index, chunk) in bytes.chunks(block).enumerate() {
+        let at = start + (index * block) as u64;
+        let end = at + chunk.len() as u64;
+        let is_whole = chunk.len() == block || end == size;
+        let is_zero = is_whole && chunk.iter().all(|&byte| byte == 0);
+        match is_zero {
+            true if hole.end == at => hole.end = end,
+            true => hole = at..end,
+            false => {}
+        }
+        if !hole.is_empty() && (!is_zero || end == start + bytes.len() as u64) {
+            dug += hole.end - hole.start;
+            node.punch(hole.clone())?;
+            hole = end..end;
+        } else if !is_zero {
+            hole = end..end;
+        }
+    }
+    Ok(dug)
+}

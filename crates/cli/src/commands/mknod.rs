@@ -1,0 +1,107 @@
+//! `obento mknod` and `obento mkfifo`: make device nodes and named pipes.
+
+use std::ffi::OsString;
+
+use obento::{Caller, DeviceNumber, Error, FileKind, Mode, NewNode, SetAttr};
+
+use crate::change::mode::ModeChange;
+use crate::change::place::{creation_mode, new_node};
+use crate::change::{Done, each_place, umask};
+use crate::commands::mkdir::parse_mode;
+use crate::context::Context;
+use crate::open::Location;
+use crate::output::Outcome;
+use crate::report::Report;
+
+/// Make device nodes and named pipes: mknod disk.img:/dev/null c 1 3
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Where, in an image
+    #[arg(value_name = "IMAGE:PATH")]
+    path: OsString,
+    /// b for a block device, c or u for a character device, p for a named pipe
+    #[arg(value_name = "TYPE", value_parser = parse_kind)]
+    kind: FileKind,
+    /// Number of the driver; 0x and 0 in front as in C
+    #[arg(value_parser = parse_number)]
+    major: Option<u32>,
+    /// Number of the device
+    #[arg(value_parser = parse_number)]
+    minor: Option<u32>,
+    /// The mode, as for chmod
+    #[arg(short, long, value_parser = parse_mode)]
+    mode: Option<ModeChange>,
+}
+
+/// Make named pipes
+#[derive(clap::Args, Debug)]
+pub struct FifoArgs {
+    /// Where, in images
+    #[arg(required = true, value_name = "IMAGE:PATH")]
+    paths: Vec<OsString>,
+    /// The mode, as for chmod
+    #[arg(short, long, value_parser = parse_mode)]
+    mode: Option<ModeChange>,
+}
+
+fn parse_kind(text: &str) -> Result<FileKind, String> {
+    Ok(match text {
+        "b" => FileKind::BlockDevice,
+        "c" | "u" => FileKind::CharDevice,
+        "p" => FileKind::Fifo,
+        _ => return Err(format!("'{text}' is none of b, c, u and p")),
+    })
+}
+
+fn parse_number(text: &str) -> Result<u32, String> {
+    let parsed = match (text.strip_prefix("0x").or(text.strip_prefix("0X")), text.strip_prefix('0')) {
+        (Some(digits), _) => u32::from_str_radix(digits, 16),
+        (None, Some(digits)) if !digits.is_empty() => u32::from_str_radix(digits, 8),
+        _ => text.parse(),
+    };
+    parsed.map_err(|_| format!("'{text}' is no number"))
+}
+
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let rdev = match (args.kind, args.major, args.minor) {
+        (FileKind::Fifo, None, None) => DeviceNumber::default(),
+        (FileKind::Fifo, ..) => {
+            return Err(Report::new("cannot make it", "a named pipe has no device numbers").into());
+        }
+        (_, Some(major), Some(minor)) => DeviceNumber { major, minor },
+        _ => {
+            let report = Report::new("cannot make it", "a device has a major and a minor number");
+            return Err(report.help("obento mknod disk.img:/dev/null c 1 3").into());
+        }
+    };
+    each_place(std::slice::from_ref(&args.path), context, |location| {
+        make(location, args.kind, rdev, args.mode.as_ref())
+    });
+    Ok(())
+}
+
+pub fn run_fifo(args: &FifoArgs, context: &Context) -> Outcome {
+    each_place(&args.paths, context, |location| {
+        make(location, FileKind::Fifo, DeviceNumber::default(), args.mode.as_ref())
+    });
+    Ok(())
+}
+
+fn make(location: &Location, kind: FileKind, rdev: DeviceNumber, mode: Option<&ModeChange>) -> Done {
+    let made = location.spot().and_then(|spot| {
+        if spot.slash {
+            return Err(Error::NotFound);
+        }
+        let new = NewNode { rdev, ..new_node(kind, creation_mode(&spot.dir, 0o666)) };
+        let node = spot.create(&new)?;
+        if let Some(change) = mode {
+            let mode = Some(change.apply(Mode::new(0o666), false, umask()));
+            node.vfs().set_attr(&Caller::Owner, &node, &SetAttr { mode, ..SetAttr::default() })?;
+        }
+        Ok(())
+    });
+    made.map_err(|error| match error == Error::Invalid {
+        true => Report::on("cannot make", location.shown(), Error::Exists),
+        false => Report::on("cannot make", location.shown(), error),
+    })
+}

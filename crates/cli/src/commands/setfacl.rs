@@ -1,0 +1,261 @@
+//! `obento setfacl`: changes access control lists, as setfacl(1).
+
+use std::ffi::OsString;
+
+use obento::acl::{self, Acl, Tag};
+use obento::{Attr, Caller, Error, FileKind, Mode, Node, Owners, SetAttr, Symlinks, Walk, Want, XattrMode};
+
+use super::getfacl::read;
+use crate::change::acl::{Draft, MaskIs, Says, Spec, parse};
+use crate::change::owner::{parse_group, parse_user};
+use crate::change::{Done, each_below, each_file, each_place};
+use crate::context::Context;
+use crate::open::{Found, Location};
+use crate::output::Outcome;
+use crate::report::Report;
+
+/// Change access control lists: setfacl -m u:ann:rw disk.img:/FILE
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Directories and files in images
+    #[arg(required = true, value_name = "IMAGE:PATH")]
+    paths: Vec<OsString>,
+    /// Set these entries: u:USER:rwx, g:GROUP:rx, m::rx, o::r, with d: in front those of the default list
+    #[arg(short, long, value_name = "ENTRIES")]
+    modify: Vec<String>,
+    /// Take these entries away
+    #[arg(short = 'x', long, value_name = "ENTRIES")]
+    remove: Vec<String>,
+    /// Make these the list
+    #[arg(long, value_name = "ENTRIES", conflicts_with_all = ["modify", "remove"])]
+    set: Vec<String>,
+    /// Take away all that the mode does not say
+    #[arg(short = 'b', long)]
+    remove_all: bool,
+    /// Take the default list away
+    #[arg(short = 'k', long)]
+    remove_default: bool,
+    /// Do not count the mask anew
+    #[arg(short = 'n', long, overrides_with = "mask")]
+    no_mask: bool,
+    /// Count the mask anew even if an entry sets it
+    #[arg(long, overrides_with = "no_mask")]
+    mask: bool,
+    /// All entries are of the default list
+    #[arg(short, long)]
+    default: bool,
+    /// Also what is in directories
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// With -R: go where every symbolic link leads
+    #[arg(short = 'L', long, overrides_with = "physical")]
+    logical: bool,
+    /// Follow no symbolic link
+    #[arg(short = 'P', long, overrides_with = "logical")]
+    physical: bool,
+    /// Set the lists, owners and modes that getfacl -R wrote to FILE of the host; - is standard input. The operand is
+    /// the directory that the paths count from
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["modify", "remove", "set", "remove_all", "remove_default"])]
+    restore: Option<OsString>,
+}
+
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    if let Some(file) = &args.restore {
+        return restore(args, file, context);
+    }
+    let does_nothing = args.modify.is_empty() && args.remove.is_empty() && args.set.is_empty();
+    if does_nothing && !args.remove_all && !args.remove_default {
+        let report = Report::new("cannot change any list", "it is not said how");
+        return Err(report.help("obento setfacl -m u:USER:rw disk.img:/FILE").into());
+    }
+    let symlinks = if args.physical { Symlinks::Keep } else { Symlinks::Follow };
+    each_file(&args.paths, symlinks, "cannot access", context, |found| {
+        let wish = Wish::new(args, found.location.volume.owners())?;
+        if !args.recursive {
+            let attr = found.node.attr();
+            let attr = attr.map_err(|error| Report::on("cannot access", found.shown(), error))?;
+            return wish.change(&found.node, &attr, &found.shown(), args);
+        }
+        let symlinks = if args.logical { Symlinks::Follow } else { Symlinks::Keep };
+        each_below(Walk::new(found.node.clone()).symlinks(symlinks), found, context, |entry, shown| {
+            match entry.attr.kind {
+                FileKind::Symlink => Ok(()),
+                _ => wish.change(&entry.node, &entry.attr, shown, args),
+            }
+        });
+        Ok(())
+    });
+    Ok(())
+}
+
+/// What the options ask for, in numbers.
+struct Wish {
+    set: Vec<Spec>,
+    modify: Vec<Spec>,
+    remove: Vec<Spec>,
+}
+
+impl Wish {
+    fn new(args: &Args, owners: &Owners) -> Result<Self, Report> {
+        let specs = |texts: &[String], says| {
+            let mut specs = Vec::new();
+            for text in texts {
+                specs.extend(parse(text, says, owners)?);
+            }
+            for spec in &mut specs {
+                spec.is_default |= args.default;
+            }
+            Ok::<_, Report>(specs)
+        };
+        Ok(Self {
+            set: specs(&args.set, Says::Permissions)?,
+            modify: specs(&args.modify, Says::Permissions)?,
+            remove: specs(&args.remove, Says::WhomAlone)?,
+        })
+    }
+
+    fn speaks_of(&self, default: bool) -> bool {
+        [&self.set, &self.modify, &self.remove].into_iter().flatten().any(|spec| spec.is_default == default)
+    }
+
+    fn change(&self, node: &Node, attr: &Attr, shown: &[u8], args: &Args) -> Done {
+        let failed = |cause: &dyn std::fmt::Display| Report::on("cannot change the list of", shown, cause);
+        if attr.kind == FileKind::Symlink {
+            return Err(failed(&"a symbolic link has none"));
+        }
+        let (access, default) = read(node, attr).map_err(|error| failed(&error))?;
+        if self.speaks_of(true) && !attr.is_dir() {
+            // As setfacl -R does: what is no directory has no default list, and that is no error.
+            if !args.recursive {
+                return Err(failed(&"only directories have a default list"));
+            }
+        }
+        let executes = attr.is_dir() || access.entries().iter().any(|entry| entry.perm.contains(Want::EXEC));
+        if self.speaks_of(false) || args.remove_all {
+            let mut draft = Draft::of(&access);
+            if args.remove_all {
+                draft.strip();
+            }
+            if !args.set.is_empty() {
+                draft = Draft::empty();
+            }
+            self.apply(&mut draft, false, executes, args);
+            let list = draft.finish().map_err(|report| failed(&report))?;
+            store_access(node, &list, attr.mode).map_err(|error| failed(&error))?;
+        }
+        if attr.is_dir() && (args.remove_all || args.remove_default) && default.is_some() {
+            drop_list(node, acl::DEFAULT).map_err(|error| failed(&error))?;
+        }
+        if attr.is_dir() && self.speaks_of(true) {
+            let kept = default.filter(|_| args.set.is_empty() && !args.remove_all && !args.remove_default);
+            // What a default list lacks it has from the directory's own.
+            let mut draft = kept.as_ref().map_or_else(|| Draft::of(&access).base(), Draft::of);
+            self.apply(&mut draft, true, executes, args);
+            let list = draft.finish().map_err(|report| failed(&report))?;
+            let stored =
+                node.vfs().set_xattr(&Caller::Owner, node, acl::DEFAULT, &list.encode(), XattrMode::Set);
+            stored.map_err(|error| failed(&error))?;
+        }
+        Ok(())
+    }
+
+    fn apply(&self, draft: &mut Draft, default: bool, executes: bool, args: &Args) {
+        let of_list = |specs: &[Spec]| {
+            specs.iter().filter(|spec| spec.is_default == default).copied().collect::<Vec<_>>()
+        };
+        let (set, modify, remove) = (of_list(&self.set), of_list(&self.modify), of_list(&self.remove));
+        for spec in set.iter().chain(&modify) {
+            draft.set(spec.tag, spec.perm(executes));
+        }
+        remove.iter().for_each(|spec| draft.remove(spec.tag));
+        let sets_mask = set.iter().chain(&modify).any(|spec| spec.tag == Tag::Mask);
+        let takes_mask = remove.iter().any(|spec| spec.tag == Tag::Mask);
+        let changes = !(set.is_empty() && modify.is_empty() && remove.is_empty());
+        let is_kept = args.no_mask || sets_mask && !args.mask;
+        if changes && !takes_mask {
+            draft.count_mask(if is_kept { MaskIs::Kept } else { MaskIs::Counted });
+        }
+    }
+}
+
+/// Stores a file's own list; one that the mode says as well is the mode.
+fn store_access(node: &Node, list: &Acl, mode: Mode) -> Result<(), Error> {
+    let vfs = node.vfs();
+    if !list.is_mode_alone() {
+        return vfs.set_xattr(&Caller::Owner, node, acl::ACCESS, &list.encode(), XattrMode::Set);
+    }
+    drop_list(node, acl::ACCESS)?;
+    let mode = Mode::new(mode.bits() & 0o7000 | list.mode().bits());
+    vfs.set_attr(&Caller::Owner, node, &SetAttr { mode: Some(mode), ..SetAttr::default() }).map(drop)
+}
+
+fn drop_list(node: &Node, name: &[u8]) -> Result<(), Error> {
+    match node.vfs().remove_xattr(&Caller::Owner, node, name) {
+        Err(error) if error == Error::NoData || error == Error::NotSupported => Ok(()),
+        removed => removed,
+    }
+}
+
+/// `--restore`.
+fn restore(args: &Args, file: &OsString, context: &Context) -> Outcome {
+    let text = super::setfattr::read_dump(file)?;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    each_place(&args.paths, context, |base| {
+        for block in text.split("\n\n").filter(|block| !block.trim().is_empty()) {
+            if let Err(report) = restore_one(base, block) {
+                context.warn(&report);
+            }
+        }
+        Ok(())
+    });
+    Ok(())
+}
+
+/// Sets what one block of getfacl's output says: name, owner, group, flags, and the lists.
+fn restore_one(base: &Location, block: &str) -> Done {
+    let comment = |key: &str| {
+        block.lines().find_map(|line| line.strip_prefix("# ")?.strip_prefix(key)?.strip_prefix(": "))
+    };
+    let name = comment("file")
+        .ok_or_else(|| Report::new("cannot restore a list", "it does not say of which file"))?;
+    let place = super::setfattr::place_below(base, &super::setfattr::unescape(name.as_bytes()));
+    let found = place.clone().find(Symlinks::Keep, "cannot access")?;
+    let Some(Found { node, .. }) = found.first() else { return Ok(()) };
+    let failed =
+        |cause: &dyn std::fmt::Display| Report::on("cannot restore the list of", place.shown(), cause);
+    let owners = place.volume.owners();
+    let uid = comment("owner").map(|name| parse_user(name.as_bytes(), owners)).transpose()?;
+    let gid = comment("group").map(|name| parse_group(name.as_bytes(), owners)).transpose()?;
+    let bits = comment("flags").unwrap_or("---").bytes().zip([0o4000, 0o2000, 0o1000]);
+    let special = bits.filter(|(letter, _)| *letter != b'-').fold(0, |bits, (_, bit)| bits | bit);
+    let specs = parse(block, Says::Permissions, owners)?;
+    let list = |default: bool| {
+        let mut of_list = specs.iter().filter(|spec| spec.is_default == default).peekable();
+        of_list.peek()?;
+        let mut draft = Draft::empty();
+        of_list.for_each(|spec| draft.set(spec.tag, spec.perm(false)));
+        Some(draft.finish())
+    };
+    let store = || -> Result<(), Error> {
+        let vfs = node.vfs();
+        let owner = SetAttr { uid, gid, ..SetAttr::default() };
+        vfs.set_attr(&Caller::Owner, node, &owner).map(drop)
+    };
+    store().map_err(|error| failed(&error))?;
+    if let Some(access) = list(false) {
+        let access = access.map_err(|report| failed(&report))?;
+        store_access(node, &access, Mode::new(special)).map_err(|error| failed(&error))?;
+        let mode = Some(Mode::new(special | access.mode().bits()));
+        let change = SetAttr { mode, ..SetAttr::default() };
+        node.vfs().set_attr(&Caller::Owner, node, &change).map_err(|error| failed(&error))?;
+    }
+    let stored = match list(true) {
+        None => drop_list(node, acl::DEFAULT),
+        Some(default) => {
+            let bytes = default.map_err(|report| failed(&report))?.encode();
+            node.vfs().set_xattr(&Caller::Owner, node, acl::DEFAULT, &bytes, XattrMode::Set)
+        }
+    };
+    let is_dir = node.kind() == Ok(FileKind::Directory);
+    if is_dir { stored.map_err(|error| failed(&error)) } else { Ok(()) }
+}

@@ -1,0 +1,221 @@
+//! `obento setfattr`: sets and removes extended attributes, as setfattr(1) of the package attr.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+
+use obento::{Caller, Error, Node, Place, Symlinks, XattrMode};
+
+use crate::change::{Done, each_file, each_place};
+use crate::context::Context;
+use crate::open::{Location, join};
+use crate::output::Outcome;
+use crate::report::{Report, subject};
+
+/// Set and remove extended attributes
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Directories and files in images
+    #[arg(required = true, value_name = "IMAGE:PATH")]
+    paths: Vec<OsString>,
+    /// Set the attribute NAME
+    #[arg(short, long, required_unless_present_any = ["remove", "restore"])]
+    name: Option<OsString>,
+    /// Its value: text, "text" with \" \\ and \ooo, 0xHEX or 0sBASE64
+    #[arg(short, long, requires = "name", allow_hyphen_values = true)]
+    value: Option<OsString>,
+    /// Remove the attribute NAME
+    #[arg(short = 'x', long, value_name = "NAME", conflicts_with = "name")]
+    remove: Option<OsString>,
+    /// Change symbolic links and not what they lead to
+    #[arg(short = 'h', long)]
+    no_dereference: bool,
+    /// Set the attributes that getfattr -d wrote to FILE of the host; - is standard input. The operand is the directory
+    /// that the paths count from
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "remove"])]
+    restore: Option<OsString>,
+}
+
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    if let Some(file) = &args.restore {
+        return restore(args, file, context);
+    }
+    let value = args.value.as_deref().unwrap_or_default().as_bytes();
+    let value = decode(value).ok_or_else(|| {
+        Report::on("cannot use the value", value, "it is not as 0x and 0s announce, or ends in its middle")
+    })?;
+    let symlinks = if args.no_dereference { Symlinks::Keep } else { Symlinks::Follow };
+    each_file(&args.paths, symlinks, "cannot access", context, |found| match (&args.name, &args.remove) {
+        (Some(name), _) => set(&found.node, name.as_bytes(), &value, &found.shown()),
+        (None, Some(name)) => {
+            let removed = found.node.vfs().remove_xattr(&Caller::Owner, &found.node, name.as_bytes());
+            let what = format!("cannot remove attribute {} of", subject(name.as_bytes()));
+            removed.map_err(|error| Report::on(&what, found.shown(), error))
+        }
+        (None, None) => Ok(()),
+    });
+    Ok(())
+}
+
+fn set(node: &Node, name: &[u8], value: &[u8], shown: &[u8]) -> Done {
+    let done = node.vfs().set_xattr(&Caller::Owner, node, name, value, XattrMode::Set);
+    done.map_err(|error| {
+        let report = Report::on(&format!("cannot set attribute {} of", subject(name)), shown, error);
+        match error == Error::NotSupported {
+            true => report.help("its name begins with user., trusted., security. or system."),
+            false => report,
+        }
+    })
+}
+
+/// The bytes that a value stands for.
+fn decode(text: &[u8]) -> Option<Vec<u8>> {
+    match text {
+        [b'0', b'x' | b'X', digits @ ..] => hex(digits),
+        [b'0', b's' | b'S', digits @ ..] => base64(digits),
+        [b'"', inner @ .., b'"'] => Some(unescape(inner)),
+        text => Some(text.to_vec()),
+    }
+}
+
+/// `\"`, `\\` and `\ooo` as what they stand for.
+pub fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        if first != b'\\' {
+            out.push(first);
+            continue;
+        }
+        let digits = after.iter().take(3).take_while(|b| (b'0'..b'8').contains(b)).count();
+        match after.split_at(digits) {
+            ([], [escaped, after @ ..]) => {
+                out.push(*escaped);
+                rest = after;
+            }
+            ([], []) => out.push(b'\\'),
+            (octal, after) => {
+                let value = octal.iter().fold(0_u16, |value, digit| value * 8 + u16::from(digit - b'0'));
+                out.push(value.to_le_bytes()[0]);
+                rest = after;
+            }
+        }
+    }
+    out
+}
+
+fn hex(digits: &[u8]) -> Option<Vec<u8>> {
+    let digits: Vec<u8> = digits.iter().copied().filter(|b| !b.is_ascii_whitespace()).collect();
+    let digit = |b: u8| char::from(b).to_digit(16).and_then(|value| u8::try_from(value).ok());
+    let byte = |pair: &[u8]| match pair {
+        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
+        _ => None,
+    };
+    digits.chunks(2).map(byte).collect()
+}
+
+/// RFC 4648, section 4; the padding may be left out.
+fn base64(digits: &[u8]) -> Option<Vec<u8>> {
+    let (mut out, mut word, mut bits) = (Vec::new(), 0_u32, 0);
+    let end = digits.iter().position(|&b| b == b'=').unwrap_or(digits.len());
+    if digits[end..].iter().any(|&b| b != b'=') {
+        return None;
+    }
+    for digit in digits[..end].iter().filter(|b| !b.is_ascii_whitespace()) {
+        let value = match digit {
+            b'A'..=b'Z' => digit - b'A',
+            b'a'..=b'z' => digit - b'a' + 26,
+            b'0'..=b'9' => digit - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        word = word << 6 | u32::from(value);
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            out.push((word >> bits & 0xff) as u8);
+        }
+    }
+    (bits < 6).then_some(out)
+}
+
+/// What a host file, or standard input, holds.
+pub fn read_dump(file: &OsStr) -> Result<Vec<u8>, Report> {
+    let mut text = Vec::new();
+    let read = match file.as_bytes() {
+        b"-" => io::stdin().lock().read_to_end(&mut text).map(drop),
+        _ => std::fs::read(file).map(|bytes| text = bytes),
+    };
+    read.map(|()| text).map_err(|error| Report::on("cannot read", file.as_bytes(), error))
+}
+
+/// The place of a dump's path below `base`.
+pub fn place_below(base: &Location, name: &[u8]) -> Location {
+    let name = name.strip_prefix(b"/").unwrap_or(name);
+    let path = match &base.place {
+        Place::Path(path) => join(path, name),
+        Place::Inode(_) => name.to_vec(),
+    };
+    Location { place: Place::Path(path), ..base.clone() }
+}
+
+/// `--restore`.
+fn restore(args: &Args, file: &OsString, context: &Context) -> Outcome {
+    let dump = read_dump(file)?;
+    let symlinks = if args.no_dereference { Symlinks::Keep } else { Symlinks::Follow };
+    each_place(&args.paths, context, |base| {
+        let mut at = None;
+        for line in dump.split(|&b| b == b'\n').filter(|line| !line.is_empty()) {
+            let done = match line.strip_prefix(b"# file: ") {
+                Some(name) => find(base, name, symlinks).map(|found| at = found),
+                None if line.starts_with(b"#") => Ok(()),
+                None => at.as_ref().map_or(Ok(()), |(node, shown)| restore_line(node, shown, line)),
+            };
+            if let Err(report) = done {
+                if line.starts_with(b"# file: ") {
+                    at = None;
+                }
+                context.warn(&report);
+            }
+        }
+        Ok(())
+    });
+    Ok(())
+}
+
+/// The file of a dump's path, with what it is called.
+#[expect(clippy::type_complexity, reason = "a node with its name")]
+fn find(base: &Location, name: &[u8], symlinks: Symlinks) -> Result<Option<(Node, Vec<u8>)>, Report> {
+    let place = place_below(base, &unescape(name));
+    let shown = place.shown();
+    let node = place.volume.resolve(&place.place, symlinks);
+    node.map(|node| Some((node, shown.clone()))).map_err(|error| Report::on("cannot access", shown, error))
+}
+
+fn restore_line(node: &Node, shown: &[u8], line: &[u8]) -> Done {
+    let failed = || Report::on("cannot restore an attribute of", shown, format!("{} is none", subject(line)));
+    let at = line.iter().position(|&b| b == b'=').ok_or_else(failed)?;
+    let value = decode(&line[at + 1..]).ok_or_else(failed)?;
+    set(node, &unescape(&line[..at]), &value, shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_setfattr_reads_them() {
+        let value = |text: &str| decode(text.as_bytes());
+        assert_eq!(value("plain\\n"), Some(b"plain\\n".to_vec()));
+        assert_eq!(value("\"a\\\"b\\\\c\\001\\0\""), Some(b"a\"b\\c\x01\0".to_vec()));
+        assert_eq!(value("0x00ff 1A"), Some(vec![0, 255, 26]));
+        assert_eq!(value("0sZm9vYmFy"), Some(b"foobar".to_vec()));
+        assert_eq!((value("0sZg=="), value("0sZg")), (Some(b"f".to_vec()), Some(b"f".to_vec())));
+        assert_eq!(value(""), Some(vec![]));
+        for bad in ["0x1", "0xgg", "0sZ", "0s*", "0sZg=x"] {
+            assert_eq!(value(bad), None, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! `obento shell`: a prompt over one open image, whose commands are those of the command line.
+//!
+//! Each line is parsed by the same definitions and run by the same functions; only what a word names differs: a path in
+//! the image, from the current directory on. At a prompt, what a command changed is on stable storage before the next
+//! one; a script is, as any command, at its end.
+
+mod complete;
+mod words;
+
+use std::cell::RefCell;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use clap::Parser;
+use obento::{Access, FileKind, Place, Symlinks, Volume};
+use rustyline::error::ReadlineError;
+use rustyline::history::FileHistory;
+use rustyline::{Config, Editor};
+
+use crate::cli::Cli;
+use crate::context::Context;
+use crate::open::{Inside, Location, address};
+use crate::output::{Outcome, Stop};
+use crate::report::{Report, printable, subject};
+use complete::Completion;
+use words::{Statement, When};
+
+/// Lines that are remembered.
+const HISTORY: usize = 1000;
+/// Commands of the shell alone.
+const BUILT_IN: [&str; 6] = ["cd", "exit", "help", "lcd", "pwd", "quit"];
+
+/// Give commands at a prompt, or from a script, over one open image
+///
+/// Paths are those in the image; host:PATH is one of the host. Further commands: cd, pwd, lcd (the directory of the host),
+/// help, exit.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// An image, and where in it to start
+    #[arg(value_name = "IMAGE[:PATH]")]
+    image: OsString,
+    /// Run these commands, between `;` or on lines, and end
+    #[arg(short = 'c', value_name = "COMMANDS")]
+    commands: Option<OsString>,
+    /// Open the image for reading only
+    #[arg(short, long)]
+    read_only: bool,
+}
+
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    if context.inside().is_some() {
+        return Err(Report::new("cannot start a shell", "this is one already").into());
+    }
+    let shell = Shell::open(args, context)?;
+    let status = match &args.commands {
+        Some(commands) => shell.script(&mut commands.as_bytes()),
+        None if io::stdin().is_terminal() && io::stdout().is_terminal() => shell.prompt(),
+        None => shell.standard_input(),
+    };
+    context.raise(status);
+    Ok(())
+}
+
+struct Shell<'a> {
+    context: &'a Context,
+    inside: Rc<Inside>,
+    volume: Rc<Volume>,
+    /// `disk.img@2:`.
+    prefix: Rc<[u8]>,
+    status: std::cell::Cell<u8>,
+    /// Whether `exit` was said.
+    is_over: std::cell::Cell<bool>,
+}
+
+impl<'a> Shell<'a> {
+    fn open(args: &Args, context: &'a Context) -> Result<Self, Report> {
+        let address = address(&args.image, context)?;
+        let shown = address.image.as_os_str().as_bytes().to_vec();
+        let wanted = if args.read_only { Access::ReadOnly } else { Access::ReadWrite };
+        let for_change = match wanted {
+            Access::ReadWrite => Some(context.opener().volume_for_change(&address, context)),
+            Access::ReadOnly => None,
+        };
+        let (volume, access) = match for_change {
+            Some(Ok(volume)) => (volume, Access::ReadWrite),
+            not_for_change => {
+                let volume = context.opener().volume(&address, context)?;
+                if let Some(Err(report)) = not_for_change {
+                    context.note(&shown, format_args!("open for reading only: {report}"));
+                }
+                (volume, Access::ReadOnly)
+            }
+        };
+        let directory = match &address.place {
+            Some(Place::Path(path)) => normal(path),
+            _ => b"/".to_vec(),
+        };
+        let start = Location::within(volume.clone(), &address, Place::Path(directory.clone()));
+        let found = volume.resolve(&start.place, Symlinks::Follow).and_then(|node| node.kind());
+        if found != Ok(FileKind::Directory) {
+            let cause = found.err().unwrap_or(obento::Error::NotDirectory);
+            return Err(Report::on("cannot start in", start.shown(), cause));
+        }
+        let root = obento::Address { place: None, ..address };
+        let inside = Inside { root, access, directory: RefCell::new(directory) };
+        let prefix = start.prefix.clone();
+        Ok(Self {
+            context,
+            inside: Rc::new(inside),
+            volume,
+            prefix,
+            status: Default::default(),
+            is_over: Default::default(),
+        })
+    }
+
+    /// Lines from a person.
+    fn prompt(&self) -> u8 {
+        let config =
+            Config::builder().max_history_size(HISTORY).map(|config| config.auto_add_history(true).build());
+        let editor = config.and_then(Editor::<Completion, FileHistory>::with_config);
+        let Ok(mut editor) = editor else { return self.standard_input() };
+        let definition = crate::cli::command();
+        let mut commands: Vec<_> =
+            definition.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+        commands.extend(BUILT_IN.map(str::to_owned));
+        commands.sort();
+        let (inside, volume) = (self.inside.clone(), self.volume.clone());
+        editor.set_helper(Some(Completion { inside, volume, commands, definition }));
+        let history = history_file();
+        if let Some(file) = &history {
+            // There is none the first time.
+            let _ = editor.load_history(file);
+        }
+        while !self.is_over.get() {
+            let directory = self.inside.directory.borrow().clone();
+            let prompt = format!("{}{}> ", printable(&self.prefix), printable(&directory));
+            match editor.readline(&prompt) {
+                Ok(line) => {
+                    self.line(line.as_bytes());
+                    self.settle();
+                }
+                Err(ReadlineError::Interrupted) => {}
+                Err(ReadlineError::Eof) => break,
+                Err(error) => {
+                    self.fail(&Report::new("cannot read from the terminal", error));
+                    break;
+                }
+            }
+        }
+        if let Some(file) = &history {
+            // A history that cannot be kept is no reason to fail.
+            let _ = file.parent().map(std::fs::create_dir_all);
+            let _ = editor.save_history(file);
+        }
+        self.status.get()
+    }
+
+    /// Brings to stable storage what the line changed.
+    fn settle(&self) {
+        if self.inside.access == Access::ReadWrite
+            && let Err(error) = self.volume.sync()
+        {
+            let shown = self.prefix.strip_suffix(b":").unwrap_or(&self.prefix);
+            self.fail(&Report::on("cannot bring the changes to stable storage in", shown, error));
+        }
+    }
+
+    /// Lines of standard input. Each is taken alone, so that what a command reads from it is what follows.
+    fn standard_input(&self) -> u8 {
+        let mut line = Vec::new();
+        while !self.is_over.get() {
+            line.clear();
+            match io::stdin().lock().read_until(b'\n', &mut line) {
+                Ok(0) => break,
+                Ok(_) => self.line(&line),
+                Err(error) => {
+                    self.fail(&Report::new("cannot read standard input", error));
+                    break;
+                }
+            }
+        }
+        self.status.get()
+    }
+
+    fn script(&self, commands: &mut dyn BufRead) -> u8 {
+        for line in commands.split(b'\n').map_while(io::Result::ok) {
+            if self.is_over.get() {
+                break;
+            }
+            self.line(&line);
+        }
+        self.status.get()
+    }
+
+    fn line(&self, line: &[u8]) {
+        let statements = match words::parse(line) {
+            Ok(statements) => statements,
+            Err(error) => return self.fail(&Report::on("cannot read the line", line.trim_ascii(), error)),
+        };
+        for Statement { when, words } in statements {
+            let runs = match when {
+                When::Always => true,
+                When::AfterSuccess => self.status.get() == 0,
+                When::AfterFailure => self.status.get() != 0,
+            };
+            if runs && !self.is_over.get() {
+                self.status.set(self.command(&words));
+            }
+        }
+    }
+
+    fn fail(&self, report: &Report) {
+        let line = self.context.of_line(Default::default(), self.inside.clone());
+        line.fail(report);
+        self.status.set(line.status());
+    }
+
+    /// Runs one command; answers its exit code.
+    fn command(&self, words: &[OsString]) -> u8 {
+        let (name, rest) = words.split_first().map_or((OsStr::new(""), words), |(name, rest)| (name, rest));
+        let built_in = match (name.as_bytes(), rest) {
+            (b"exit" | b"quit", code) => self.exit(code),
+            (b"cd", [] | [_]) => {
+                self.change_directory(rest.first().map_or(OsStr::new("/"), OsString::as_os_str))
+            }
+            (b"lcd", [directory]) => change_host_directory(directory),
+            (b"pwd", []) => self.print_directory(),
+            (b"help", []) => return self.parsed([OsString::from("--help")].into_iter()),
+            (b"help", [command, ..]) => {
+                return self.parsed([command.clone(), OsString::from("--help")].into_iter());
+            }
+            (b"cd" | b"lcd" | b"pwd", _) => {
+                Err(Report::on("cannot run", name.as_bytes(), "it takes another number of words"))
+            }
+            _ => return self.parsed(words.iter().cloned()),
+        };
+        match built_in {
+            Ok(status) => status,
+            Err(report) => {
+                self.fail(&report);
+                self.status.get().min(1)
+            }
+        }
+    }
+
+    /// Runs a command of the command line.
+    fn parsed(&self, words: impl Iterator<Item = OsString>) -> u8 {
+        let cli = match Cli::try_parse_from([OsString::from("obento")].into_iter().chain(words)) {
+            Ok(cli) => cli,
+            Err(error) => {
+                // Help on a closed pipe is no trouble.
+                let _ = error.print();
+                return u8::from(error.use_stderr()) * 2;
+            }
+        };
+        let (options, command) = cli.into_parts();
+        let line = self.context.of_line(options, self.inside.clone());
+        match command.run(&line) {
+            Err(Stop::Failed(report)) => line.fail(&report),
+            Err(Stop::Output(error)) if error.kind() != io::ErrorKind::BrokenPipe => {
+                line.warn(&Report::new("cannot write to standard output", error));
+            }
+            Err(Stop::Output(_)) => self.is_over.set(true),
+            Ok(()) => {}
+        }
+        line.status()
+    }
+
+    fn exit(&self, code: &[OsString]) -> Result<u8, Report> {
+        let status = match code {
+            [] => self.status.get(),
+            [code, ..] => {
+                let number = code.to_str().and_then(|code| code.parse().ok());
+                number.ok_or_else(|| {
+                    Report::on("cannot exit with", code.as_bytes(), "it is no number up to 255")
+                })?
+            }
+        };
+        self.is_over.set(true);
+        Ok(status)
+    }
+
+    fn change_directory(&self, to: &OsStr) -> Result<u8, Report> {
+        let path = normal(&self.inside.path(to.as_bytes()));
+        let found =
+            self.volume.resolve(&Place::Path(path.clone()), Symlinks::Follow).and_then(|node| node.kind());
+        match found {
+            Ok(FileKind::Directory) => {
+                self.inside.directory.replace(path);
+                Ok(0)
+            }
+            Ok(_) => Err(Report::on("cannot go to", path, obento::Error::NotDirectory)),
+            Err(error) => Err(Report::on("cannot go to", path, error)),
+        }
+    }
+
+    fn print_directory(&self) -> Result<u8, Report> {
+        let directory = self.inside.directory.borrow();
+        let text =
+            if io::stdout().is_terminal() { printable(&directory).into_bytes() } else { directory.clone() };
+        let mut out = io::stdout().lock();
+        let written = out.write_all(&text).and_then(|()| out.write_all(b"\n"));
+        written.map(|()| 0).map_err(|error| Report::new("cannot write to standard output", error))
+    }
+}
+
+fn change_host_directory(to: &OsStr) -> Result<u8, Report> {
+    let moved = std::env::set_current_dir(to);
+    moved
+        .map(|()| 0)
+        .map_err(|error| Report::new(format!("cannot go to {} on the host", subject(to.as_bytes())), error))
+}
+
+/// An absolute path without `.`, `..` and double slashes, as words go.
+fn normal(path: &[u8]) -> Vec<u8> {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in path.split(|&b| b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    [b"/".as_slice(), &parts.join(&b'/')].concat()
+}
+
+/// Where lines are remembered, as the XDG base directory specification has it.
+fn history_file() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from);
+    let state = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")))?;
+    Some(state.join("obento").join("history"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_normal_without_its_detours() {
+        for (path, expected) in [("/", "/"), ("/a//b/./c/..", "/a/b"), ("/..", "/"), ("a", "/a")] {
+            assert_eq!(normal(path.as_bytes()), expected.as_bytes());
+        }
+    }
+}

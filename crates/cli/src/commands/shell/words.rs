@@ -1,0 +1,243 @@
+//! Lines of the shell as commands and words, quoted as in sh.
+//!
+//! `'...'` is literal, `\` takes away the meaning of one character, also within `"..."`; `$'...'` holds the escapes with
+//! which names are shown. `;`, `&&` and `||` stand between commands, `#` begins a comment. There are no variables, and
+//! patterns are left to the commands, which expand them in the image.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+/// A command with what decides whether it runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Statement {
+    pub when: When,
+    pub words: Vec<OsString>,
+}
+
+/// When a command runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum When {
+    Always,
+    /// If the one before succeeded.
+    AfterSuccess,
+    /// If it did not.
+    AfterFailure,
+}
+
+/// Why a line is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadLine {
+    #[error("a quote is not closed")]
+    OpenQuote,
+    #[error("there is nothing between two commands")]
+    Nothing,
+    #[error("pipes and redirections are the host's shell's: obento COMMAND IMAGE:PATH can be used there")]
+    Pipe,
+}
+
+/// Takes a line apart.
+pub fn parse(line: &[u8]) -> Result<Vec<Statement>, BadLine> {
+    let mut lexer =
+        Lexer { rest: line, statements: Vec::new(), words: Vec::new(), word: None, when: When::Always };
+    while let Some(byte) = lexer.next() {
+        lexer.take(byte)?;
+    }
+    lexer.end_word();
+    if lexer.words.is_empty() && lexer.when != When::Always {
+        return Err(BadLine::Nothing);
+    }
+    lexer.end_statement(When::Always);
+    Ok(lexer.statements)
+}
+
+struct Lexer<'a> {
+    rest: &'a [u8],
+    statements: Vec<Statement>,
+    words: Vec<OsString>,
+    /// The word so far; an empty one in quotes is one.
+    word: Option<Vec<u8>>,
+    when: When,
+}
+
+impl Lexer<'_> {
+    fn next(&mut self) -> Option<u8> {
+        let (&first, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(first)
+    }
+
+    fn skip(&mut self, byte: u8) -> bool {
+        let is_next = self.rest.first() == Some(&byte);
+        if is_next {
+            self.rest = &self.rest[1..];
+        }
+        is_next
+    }
+
+    fn word(&mut self) -> &mut Vec<u8> {
+        self.word.get_or_insert_default()
+    }
+
+    fn end_word(&mut self) {
+        self.words.extend(self.word.take().map(OsString::from_vec));
+    }
+
+    fn end_statement(&mut self, next: When) {
+        self.end_word();
+        let words = std::mem::take(&mut self.words);
+        if !words.is_empty() {
+            self.statements.push(Statement { when: self.when, words });
+        }
+        self.when = next;
+    }
+
+    fn take(&mut self, byte: u8) -> Result<(), BadLine> {
+        match byte {
+            b'\'' => self.quoted()?,
+            b'"' => self.double_quoted()?,
+            b'$' if self.skip(b'\'') => self.escaped()?,
+            b'\\' => {
+                let next = self.next();
+                self.word().extend(next);
+            }
+            b'#' if self.word.is_none() => self.rest = &[],
+            b';' | b'\n' => self.joint(When::Always)?,
+            b'&' if self.skip(b'&') => self.joint(When::AfterSuccess)?,
+            b'|' if self.skip(b'|') => self.joint(When::AfterFailure)?,
+            b'|' | b'>' | b'&' => return Err(BadLine::Pipe),
+            b' ' | b'\t' | b'\r' => self.end_word(),
+            byte => self.word().push(byte),
+        }
+        Ok(())
+    }
+
+    fn joint(&mut self, next: When) -> Result<(), BadLine> {
+        self.end_word();
+        let is_needed = next != When::Always || self.when != When::Always;
+        if self.words.is_empty() && is_needed {
+            return Err(BadLine::Nothing);
+        }
+        self.end_statement(next);
+        Ok(())
+    }
+
+    fn quoted(&mut self) -> Result<(), BadLine> {
+        let end = self.rest.iter().position(|&b| b == b'\'').ok_or(BadLine::OpenQuote)?;
+        let (inner, rest) = self.rest.split_at(end);
+        self.rest = &rest[1..];
+        self.word().extend_from_slice(inner);
+        Ok(())
+    }
+
+    fn double_quoted(&mut self) -> Result<(), BadLine> {
+        self.word();
+        loop {
+            match self.next().ok_or(BadLine::OpenQuote)? {
+                b'"' => return Ok(()),
+                b'\\' => {
+                    let next = self.next().ok_or(BadLine::OpenQuote)?;
+                    if !matches!(next, b'"' | b'\\' | b'$' | b'`') {
+                        self.word().push(b'\\');
+                    }
+                    self.word().push(next);
+                }
+                byte => self.word().push(byte),
+            }
+        }
+    }
+
+    /// `$'...'`, up to its end.
+    fn escaped(&mut self) -> Result<(), BadLine> {
+        self.word();
+        loop {
+            let byte = match self.next().ok_or(BadLine::OpenQuote)? {
+                b'\'' => return Ok(()),
+                b'\\' => self.escape()?,
+                byte => byte,
+            };
+            self.word().push(byte);
+        }
+    }
+
+    fn escape(&mut self) -> Result<u8, BadLine> {
+        Ok(match self.next().ok_or(BadLine::OpenQuote)? {
+            b'a' => 7,
+            b'b' => 8,
+            b'e' => 27,
+            b'f' => 12,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'v' => 11,
+            b'x' => self.digits(2, 16).unwrap_or(b'x'),
+            digit @ b'0'..=b'7' => {
+                let more = self.octal(2);
+                more.fold((digit - b'0').into(), |value: u16, digit| value * 8 + u16::from(digit))
+                    .to_le_bytes()[0]
+            }
+            byte => byte,
+        })
+    }
+
+    /// Up to `count` further octal digits.
+    fn octal(&mut self, count: usize) -> impl Iterator<Item = u8> + use<> {
+        let len = self.rest.iter().take(count).take_while(|b| (b'0'..b'8').contains(b)).count();
+        let (digits, rest) = self.rest.split_at(len);
+        self.rest = rest;
+        digits.iter().map(|b| b - b'0').collect::<Vec<_>>().into_iter()
+    }
+
+    fn digits(&mut self, count: usize, radix: u32) -> Option<u8> {
+        let len = self.rest.iter().take(count).take_while(|b| char::from(**b).is_digit(radix)).count();
+        let (digits, rest) = self.rest.split_at(len);
+        let value = u8::from_str_radix(str::from_utf8(digits).ok()?, radix).ok()?;
+        self.rest = rest;
+        Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<Vec<String>> {
+        let statements = parse(line.as_bytes()).unwrap();
+        let words = |s: &Statement| s.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        statements.iter().map(words).collect()
+    }
+
+    #[test]
+    fn words_are_quoted_as_in_sh() {
+        assert_eq!(
+            words("ls  -l\t'a b' \"c 'd' \\\" e\" f\\ g ''"),
+            [["ls", "-l", "a b", "c 'd' \" e", "f g", ""]]
+        );
+        assert_eq!(words(r"rm $'new\nline\033[\x41' a$'\'b'"), [["rm", "new\nline\x1b[A", "a'b"]]);
+        assert_eq!(words("a#b # c"), [["a#b"]]);
+        assert_eq!(words("  # nothing"), Vec::<Vec<String>>::new());
+    }
+
+    #[test]
+    fn commands_are_joined_as_in_sh() {
+        let statements = parse(b"a; b && c || d ;").unwrap();
+        let when: Vec<_> = statements.iter().map(|statement| statement.when).collect();
+        assert_eq!(when, [When::Always, When::Always, When::AfterSuccess, When::AfterFailure]);
+        assert_eq!(words(";;a;"), [["a"]]);
+    }
+
+    #[test]
+    fn what_is_no_line_is_told() {
+        for (line, error) in [
+            ("'a", BadLine::OpenQuote),
+            ("\"a", BadLine::OpenQuote),
+            ("$'a\\", BadLine::OpenQuote),
+            ("&& a", BadLine::Nothing),
+            ("a && ; b", BadLine::Nothing),
+            ("a &&", BadLine::Nothing),
+            ("cat a | b", BadLine::Pipe),
+            ("cat a > b", BadLine::Pipe),
+        ] {
+            assert_eq!(parse(line.as_bytes()), Err(error), "{line}");
+        }
+    }
+}
