@@ -23,3 +23,11 @@ pub trait Xattrs: Send + Sync {
     /// Removes attribute `name`. Errors, the first that holds: ReadOnly; NoData.
     fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()>;
 }
+
+/// Telling the device what it need not keep.
+pub trait Trim: Send + Sync {
+    /// Brings all changes to stable storage, and discards what is free on the device in runs of at least `min_len`
+    /// bytes. Answers how many bytes it was. Errors, the first that holds: ReadOnly; those of the device; Corrupt for
+    /// damaged parts of the volume, after the rest was done. What is free cannot be had for moments meanwhile.
+    fn trim(&self, min_len: u64) -> Result<u64>;
+}

@@ -7,7 +7,7 @@ use core::ops::Range;
 use obento_base::{Attr, Ino, Name, Result};
 use obento_block::BlockDevice;
 
-use crate::{Cookie, EntrySink, Extent, Inspect, Layout, VolumeInfo, WritableFileSystem, Xattrs};
+use crate::{Cookie, EntrySink, Extent, Inspect, Layout, Trim, VolumeInfo, WritableFileSystem, Xattrs};
 
 /// What a format can hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,6 +106,11 @@ pub trait FileSystem: Send + Sync {
 
     /// Extended attributes, if the format has them.
     fn xattrs(&self) -> Option<&dyn Xattrs> {
+        None
+    }
+
+    /// Giving free space back to the device, if the volume is open for changes and the format can tell what is free.
+    fn trim(&self) -> Option<&dyn Trim> {
         None
     }
 

@@ -152,6 +152,15 @@ impl Vfs {
         if self.0.fs.writable().is_none() { Ok(()) } else { self.0.syncable()?.sync() }
     }
 
+    /// Gives free space in runs of at least `min_len` bytes back to the device; answers how many bytes. Errors:
+    /// ReadOnly; NotSupported; those of [`Trim`](obento_driver::Trim).
+    pub fn trim(&self, min_len: u64) -> Result<u64> {
+        self.writable()?;
+        // What has no name and no user any more is free, too.
+        self.drop_names();
+        self.0.fs.trim().ok_or(Error::NotSupported)?.trim(min_len)
+    }
+
     /// Ends writing: empties the name cache, so that what has no name and no user is freed, and leaves the volume clean
     /// for the next who opens it. Nothing to do for a volume that is open for reading. Errors: as [`sync`](Self::sync).
     pub fn close(&self) -> Result<()> {

@@ -9,6 +9,7 @@ pub mod consent;
 pub mod mode;
 pub mod owner;
 pub mod place;
+pub mod replace;
 
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -71,26 +71,35 @@ impl Location {
         Ok(Spot { dir: last.dir, name: last.name, slash: last.slash })
     }
 
+    /// The name at the end of all links: that of the file, or the one that it would get. Errors: as [`Self::spot`];
+    /// Loop.
+    pub fn end(&self) -> Result<Spot, Error> {
+        let mut at = self.clone();
+        for _ in 0..MAX_SYMLINKS {
+            let spot = at.spot()?;
+            match spot.occupant()? {
+                Some(node) if node.kind()? == FileKind::Symlink => {
+                    at.place = Place::Path(link_path(&at.place, &node.read_link()?));
+                }
+                _ => return Ok(spot),
+            }
+        }
+        Err(Error::Loop)
+    }
+
     /// The file at this place, made if there is none: where a link leads nowhere, at its end. Answers also whether it
     /// was made.
     pub fn open_or_create(&self, mode: u16) -> Result<(Node, bool), Error> {
-        let mut at = self.clone();
-        for _ in 0..MAX_SYMLINKS {
-            match at.volume.resolve(&at.place, Symlinks::Follow) {
-                Err(error) if error == Error::NotFound => {}
-                found => return found.map(|node| (node, false)),
-            }
-            let spot = at.spot()?;
-            let Some(link) = spot.occupant()? else {
-                if spot.slash {
-                    return Err(Error::IsDirectory);
-                }
-                let new = new_node(FileKind::Regular, creation_mode(&spot.dir, mode));
-                return spot.create(&new).map(|node| (node, true));
-            };
-            at.place = Place::Path(link_path(&at.place, &link.read_link()?));
+        match self.volume.resolve(&self.place, Symlinks::Follow) {
+            Err(error) if error == Error::NotFound => {}
+            found => return found.map(|node| (node, false)),
         }
-        Err(Error::Loop)
+        let spot = self.end()?;
+        if spot.slash {
+            return Err(Error::IsDirectory);
+        }
+        let new = new_node(FileKind::Regular, creation_mode(&spot.dir, mode));
+        spot.create(&new).map(|node| (node, true))
     }
 
     /// The place of `name` in the directory that this is.

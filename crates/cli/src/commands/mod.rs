@@ -9,6 +9,7 @@ mod cp;
 mod df;
 mod diff;
 mod du;
+mod exec;
 mod export;
 mod fallocate;
 mod find;
@@ -35,6 +36,7 @@ mod stat;
 mod sync;
 mod touch;
 mod tree;
+mod trim;
 mod truncate;
 mod write;
 
@@ -66,7 +68,10 @@ pub enum Command {
     Fallocate(fallocate::Args),
     Mknod(mknod::Args),
     Mkfifo(mknod::FifoArgs),
+    Exec(exec::Args),
+    Edit(exec::EditArgs),
     Sync(sync::Args),
+    Trim(trim::Args),
     Find(find::Args),
     Du(du::Args),
     Df(df::Args),
@@ -111,7 +116,10 @@ impl Command {
             Self::Fallocate(args) => fallocate::run(&args, context),
             Self::Mknod(args) => mknod::run(&args, context),
             Self::Mkfifo(args) => mknod::run_fifo(&args, context),
+            Self::Exec(args) => exec::run(&args, context),
+            Self::Edit(args) => exec::run_edit(&args, context),
             Self::Sync(args) => sync::run(&args, context),
+            Self::Trim(args) => trim::run(&args, context),
             Self::Find(args) => find::run(&args, context),
             Self::Du(args) => du::run(&args, context),
             Self::Df(args) => df::run(&args, context),

@@ -186,7 +186,6 @@ fn restore(args: &Args, file: &OsString, context: &Context) -> Outcome {
 }
 
 /// The file of a dump's path, with what it is called.
-#[expect(clippy::type_complexity, reason = "a node with its name")]
 fn find(base: &Location, name: &[u8], symlinks: Symlinks) -> Result<Option<(Node, Vec<u8>)>, Report> {
     let place = place_below(base, &unescape(name));
     let shown = place.shown();

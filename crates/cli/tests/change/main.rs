@@ -1,7 +1,9 @@
 //! The commands that change an image, run as a person would.
 
 mod coreutils;
+mod host_programs;
 mod kill;
 mod messages;
 mod shell;
 mod support;
+mod trim;

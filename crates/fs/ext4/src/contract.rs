@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use obento_base::{Attr, Corrupt, Error, FileKind, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, DirEntry, EntrySink, Extent, FileSystem, Inspect, Layout, Limits, Span, StatFs, VolumeInfo,
+    Cookie, DirEntry, EntrySink, Extent, FileSystem, Inspect, Layout, Limits, Span, StatFs, Trim, VolumeInfo,
     WritableFileSystem, XattrMode, Xattrs,
 };
 use obento_env::sync::RwLockReadGuard;
@@ -251,6 +251,10 @@ impl FileSystem for Ext4 {
 
     fn writable(&self) -> Option<&dyn WritableFileSystem> {
         self.writer().map(|_| -> &dyn WritableFileSystem { self })
+    }
+
+    fn trim(&self) -> Option<&dyn Trim> {
+        self.writer().map(|_| -> &dyn Trim { self })
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {

@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use obento_base::{Attr, Error, Ino, Name, Result};
 use obento_driver::{
-    ExclusiveLayout, Extent, Layout, NewNode, RenameFlags, SetAttr, Size, WritableFileSystem,
+    ExclusiveLayout, Extent, Layout, NewNode, RenameFlags, SetAttr, Size, Trim, WritableFileSystem,
 };
 
 use crate::contract::Ext4;
@@ -103,5 +103,15 @@ impl WritableFileSystem for Ext4 {
 
     fn close(&self) -> Result<()> {
         self.end_writing()
+    }
+}
+
+impl Trim for Ext4 {
+    fn trim(&self, min_len: u64) -> Result<u64> {
+        self.write_with(|writer| {
+            // What was freed is held until the transaction that freed it is durable.
+            writer.txns().sync()?;
+            writer.allocator().trim(min_len)
+        })
     }
 }

@@ -61,6 +61,12 @@ impl Volume {
         self.vfs.sync()
     }
 
+    /// Gives free space back to what the image lies on, which for a file makes holes; answers how many bytes. Runs below
+    /// `min_len` bytes are left. Errors: NotSupported if the format cannot; ReadOnly; those of the device.
+    pub fn trim(&self, min_len: u64) -> Result<u64> {
+        self.vfs.trim(min_len)
+    }
+
     /// Ends writing: every change is brought to stable storage and the volume marked clean, as an unmount does. It can
     /// still be read afterwards. A changed volume that is dropped without it is as after a power cut: whole, by its
     /// journal, but without what was not synced. Errors: as [`sync`](Self::sync).

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 use obento::{Access, FileKind, Place, Symlinks, Volume};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
@@ -174,7 +175,9 @@ impl<'a> Shell<'a> {
         let mut line = Vec::new();
         while !self.is_over.get() {
             line.clear();
-            match io::stdin().lock().read_until(b'\n', &mut line) {
+            // The lock ends here: the command that the line names may read on.
+            let read = io::stdin().lock().read_until(b'\n', &mut line);
+            match read {
                 Ok(0) => break,
                 Ok(_) => self.line(&line),
                 Err(error) => {
@@ -249,7 +252,8 @@ impl<'a> Shell<'a> {
 
     /// Runs a command of the command line.
     fn parsed(&self, words: impl Iterator<Item = OsString>) -> u8 {
-        let cli = match Cli::try_parse_from([OsString::from("obento")].into_iter().chain(words)) {
+        let words: Vec<OsString> = [OsString::from("obento")].into_iter().chain(words).collect();
+        let cli = match parse_here(words) {
             Ok(cli) => cli,
             Err(error) => {
                 // Help on a closed pipe is no trouble.
@@ -305,6 +309,23 @@ impl<'a> Shell<'a> {
         let mut out = io::stdout().lock();
         let written = out.write_all(&text).and_then(|()| out.write_all(b"\n"));
         written.map(|()| 0).map_err(|error| Report::new("cannot write to standard output", error))
+    }
+}
+
+/// Parses the words of a command. One that lists, and is told no place, lists the current directory.
+fn parse_here(mut words: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let name = words.get(1).map_or_else(Vec::new, |name| name.as_bytes().to_vec());
+    let starts_with_test = |word: &OsString| matches!(word.as_bytes(), [b'-' | b'(' | b'!', ..]);
+    if name == b"find" && words.get(2).is_none_or(starts_with_test) {
+        words.insert(2, OsString::from("."));
+    }
+    let lists = matches!(&*name, b"ls" | b"tree" | b"du" | b"df" | b"lsattr");
+    match Cli::try_parse_from(&words) {
+        Err(error) if lists && error.kind() == ErrorKind::MissingRequiredArgument => {
+            words.push(OsString::from("."));
+            Cli::try_parse_from(words)
+        }
+        parsed => parsed,
     }
 }
 

@@ -191,7 +191,7 @@ impl Allocator {
     }
 
     /// Holds `range` no longer.
-    fn let_go(&self, index: u32, group: &mut Group, range: Range<u32>) {
+    pub(super) fn let_go(&self, index: u32, group: &mut Group, range: Range<u32>) {
         let len = range.end.saturating_sub(range.start);
         group.held.remove(range);
         count(&self.available, len, 0);

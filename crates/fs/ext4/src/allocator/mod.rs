@@ -21,6 +21,7 @@ mod inodes;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod trim;
 mod write_back;
 
 use alloc::collections::{BTreeSet, VecDeque};

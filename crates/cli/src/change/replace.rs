@@ -1,0 +1,251 @@
+//! A file of an image in the hands of a program of the host: copied out, and copied back if it changed.
+//!
+//! The copy lies in a folder that only its owner can enter, under the file's own name as far as that is harmless. What
+//! comes back is written to a new file beside the old one, with its owner, mode and extended attributes, and takes its
+//! name by a rename: a crash leaves one or the other. Other names of the file keep the old contents.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use obento::{Attr, Caller, Error, FileKind, Node, RenameFlags, SetAttr, Symlinks, TimeChange, XattrMode};
+use tempfile::TempDir;
+
+use crate::change::place::{Spot, creation_mode, new_node};
+use crate::open::Location;
+use crate::report::{Report, subject};
+
+/// Bytes that are moved at once; zeros of that many become a hole.
+const CHUNK: usize = 64 << 10;
+
+/// A copy of a file on the host.
+pub struct Borrowed {
+    /// Keeps the folder until the end.
+    _folder: TempDir,
+    path: PathBuf,
+    spot: Spot,
+    shown: Vec<u8>,
+    /// The file; none if it is to be made.
+    node: Option<Node>,
+}
+
+/// What became of the file in the image.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Returned {
+    Unchanged,
+    Replaced,
+    /// Replaced, and so many other names keep the old contents.
+    Parted(u32),
+}
+
+/// Whether a file that is not there is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IfMissing {
+    Fail,
+    Make,
+}
+
+impl Borrowed {
+    /// Copies the file at `location` out; where links lead, the file at their end.
+    pub fn new(location: &Location, missing: IfMissing) -> Result<Self, Report> {
+        let shown = location.shown();
+        let failed = |error: &dyn std::fmt::Display| Report::on("cannot copy out", &shown, error);
+        let node = match location.volume.resolve(&location.place, Symlinks::Follow) {
+            Err(error) if error == Error::NotFound && missing == IfMissing::Make => None,
+            found => Some(found.map_err(|error| failed(&error))?),
+        };
+        match node.as_ref().map(Node::kind).transpose().map_err(|error| failed(&error))? {
+            None | Some(FileKind::Regular) => {}
+            Some(FileKind::Directory) => return Err(failed(&Error::IsDirectory)),
+            Some(_) => return Err(failed(&"only a regular file holds data")),
+        }
+        let spot = location.end().map_err(|error| failed(&error))?;
+        let on_host = |error: io::Error| Report::new("cannot make a copy on the host", error);
+        let folder = tempfile::Builder::new().prefix("obento-").tempdir().map_err(on_host)?;
+        let path = folder.path().join(host_name(spot.name.as_bytes()));
+        let mut file = File::create_new(&path).map_err(on_host)?;
+        if let Some(node) = &node {
+            copy_out(node, &mut file).map_err(|error| failed(&error))?;
+        }
+        Ok(Self { _folder: folder, path, spot, shown, node })
+    }
+
+    /// The copy.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Copies back what changed.
+    pub fn give_back(self) -> Result<Returned, Report> {
+        let on_host = |error: io::Error| Report::on("cannot read the copy of", &self.shown, error);
+        // A program may have replaced the copy by another file, but not by a link to elsewhere.
+        let is_file = std::fs::symlink_metadata(&self.path).map_err(on_host)?.is_file();
+        if !is_file {
+            return Err(Report::on("cannot read the copy of", &self.shown, "it is no regular file any more"));
+        }
+        let mut file = File::open(&self.path).map_err(on_host)?;
+        if self.is_same(&mut file).map_err(on_host)? {
+            return Ok(Returned::Unchanged);
+        }
+        self.replace(&mut file).map_err(|error| Report::on("cannot write back", &self.shown, error))
+    }
+
+    /// Whether the copy still is what the image holds.
+    fn is_same(&self, file: &mut File) -> io::Result<bool> {
+        let len = file.metadata()?.len();
+        let Some(node) = &self.node else { return Ok(len == 0) };
+        if node.attr().map_err(io::Error::other)?.size != len {
+            return Ok(false);
+        }
+        let (mut ours, mut theirs, mut at) = (vec![0; CHUNK], vec![0; CHUNK], 0);
+        while at < len {
+            let count = read_full(file, &mut theirs)?;
+            let wanted = &mut ours[..count];
+            if count == 0 || read_exact(node, at, wanted).is_err() || *wanted != theirs[..count] {
+                return Ok(false);
+            }
+            at += count as u64;
+        }
+        Ok(true)
+    }
+
+    fn replace(&self, file: &mut File) -> Result<Returned, Failure> {
+        let temporary = self.spot.temporary()?;
+        let vfs = self.spot.dir.vfs();
+        let old = self.node.as_ref().map(|node| node.attr().map(|attr| (node, attr))).transpose()?;
+        let mode = creation_mode(&self.spot.dir, 0o666);
+        let new = temporary.create(&new_node(FileKind::Regular, mode))?;
+        let written = copy_in(file, &new).and_then(|()| {
+            if let Some((node, attr)) = &old {
+                inherit(node, attr, &new)?;
+            }
+            // The bytes are on the disk before the name leads to them.
+            new.sync()?;
+            let (from, to) = ((&temporary.dir, &*temporary.name), (&self.spot.dir, &*self.spot.name));
+            Ok(vfs.rename(&Caller::Owner, from, to, RenameFlags::empty())?)
+        });
+        if written.is_err() {
+            // The first error is the one to tell.
+            let _ = vfs.unlink(&Caller::Owner, &temporary.dir, &temporary.name);
+        }
+        written.map(|()| match old {
+            Some((_, attr)) if attr.nlink > 1 => Returned::Parted(attr.nlink - 1),
+            _ => Returned::Replaced,
+        })
+    }
+}
+
+/// Why a file could not be written back.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Image(#[from] Error),
+    #[error("reading the copy on the host failed: {0}")]
+    Host(#[from] io::Error),
+}
+
+/// What to say of other names.
+pub fn parted(shown: &[u8], names: u32) -> String {
+    let (s, keep) = if names == 1 { ("", "keeps") } else { ("s", "keep") };
+    format!("{} has {names} other name{s}, which {keep} the old contents", subject(shown))
+}
+
+/// A name that the host and its programs take for nothing else than a file.
+fn host_name(name: &[u8]) -> &OsStr {
+    let is_harmless = !name.starts_with(b"-") && name.iter().all(|b| !b.is_ascii_control());
+    OsStr::from_bytes(if is_harmless { name } else { b"file" })
+}
+
+fn copy_out(node: &Node, file: &mut File) -> Result<(), Failure> {
+    let size = node.attr()?.size;
+    file.set_len(size)?;
+    let (mut buffer, mut at) = (vec![0; CHUNK], 0);
+    while at < size {
+        at = match node.seek_data(at) {
+            Err(error) if error == Error::NoSuchOffset => break,
+            data => data?,
+        };
+        let count = node.read_at(at, &mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        file.seek(SeekFrom::Start(at))?;
+        file.write_all(&buffer[..count])?;
+        at += count as u64;
+    }
+    Ok(())
+}
+
+fn copy_in(file: &mut File, node: &Node) -> Result<(), Failure> {
+    file.rewind()?;
+    let (mut buffer, mut at) = (vec![0; CHUNK], 0);
+    loop {
+        let count = read_full(file, &mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        let bytes = &buffer[..count];
+        if bytes.iter().any(|&byte| byte != 0) {
+            write_all(node, at, bytes)?;
+        }
+        at += count as u64;
+    }
+    Ok(node.truncate(at)?)
+}
+
+/// Gives `new` what `old` has beside its contents. The time of creation stays the old one's, too.
+fn inherit(old: &Node, attr: &Attr, new: &Node) -> Result<(), Error> {
+    let vfs = new.vfs();
+    let owner = SetAttr { uid: Some(attr.uid), gid: Some(attr.gid), ..SetAttr::default() };
+    vfs.set_attr(&Caller::Owner, new, &owner)?;
+    for name in new.list_xattrs()? {
+        // A list that the directory gave it.
+        vfs.remove_xattr(&Caller::Owner, new, &name)?;
+    }
+    for name in old.list_xattrs()? {
+        let value = old.get_xattr(&name)?;
+        vfs.set_xattr(&Caller::Owner, new, &name, &value, XattrMode::Set)?;
+    }
+    let rest = SetAttr { mode: Some(attr.mode), btime: attr.btime.map(TimeChange::At), ..SetAttr::default() };
+    vfs.set_attr(&Caller::Owner, new, &rest)?;
+    let flags = SetAttr { flags: Some(attr.flags), ..SetAttr::default() };
+    vfs.set_attr(&Caller::Owner, new, &flags).map(drop)
+}
+
+fn write_all(node: &Node, mut at: u64, mut bytes: &[u8]) -> Result<(), Error> {
+    while !bytes.is_empty() {
+        let count = node.write_at(at, bytes)?;
+        at += count as u64;
+        bytes = &bytes[count..];
+    }
+    Ok(())
+}
+
+fn read_exact(node: &Node, mut at: u64, mut buffer: &mut [u8]) -> Result<(), Error> {
+    while !buffer.is_empty() {
+        match node.read_at(at, buffer)? {
+            0 => return Err(Error::Invalid),
+            count => {
+                at += count as u64;
+                buffer = &mut buffer[count..];
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads until the buffer is full or there is no more.
+fn read_full(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut count = 0;
+    while count < buffer.len() {
+        match file.read(&mut buffer[count..]) {
+            Ok(0) => break,
+            Ok(more) => count += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(count)
+}

@@ -1,0 +1,133 @@
+//! `obento exec` and `obento edit`: run a program of the host on a file of an image.
+//!
+//! The image stays open, and locked, while the program runs: nobody else changes what it is about to replace.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+
+use crate::change::replace::{Borrowed, IfMissing, Returned, parted};
+use crate::context::Context;
+use crate::open::open_for_change;
+use crate::output::Outcome;
+use crate::report::Report;
+
+/// What runs where nothing else is named.
+const EDITOR: &str = "vi";
+/// The exit code of a program that a signal ended is this and the signal's number, as in sh.
+const SIGNALLED: i32 = 128;
+
+/// Run a program on a copy of a file, and copy it back if it changed: exec disk.img:/etc/fstab -- sed -i s/a/b/
+///
+/// The copy's path stands where the program's words say {}, or at their end. The exit status is the program's; what it
+/// changed is copied back whatever that is. Owner, mode and attributes stay.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// A file in an image
+    #[arg(value_name = "IMAGE:PATH")]
+    path: OsString,
+    /// The program and its words
+    #[arg(required = true, value_name = "PROGRAM", trailing_var_arg = true, allow_hyphen_values = true)]
+    program: Vec<OsString>,
+}
+
+/// Edit a file with $VISUAL or $EDITOR
+#[derive(clap::Args, Debug)]
+pub struct EditArgs {
+    /// A file in an image; made if it is not there
+    #[arg(value_name = "IMAGE:PATH")]
+    path: OsString,
+}
+
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    on_copy(&args.path, IfMissing::Fail, context, |copy| {
+        let holds = args.program.iter().any(|word| contains(word.as_bytes()));
+        let mut words: Vec<OsString> = args.program.iter().map(|word| with_copy(word, copy)).collect();
+        if !holds {
+            words.push(copy.to_owned());
+        }
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        command
+    })
+}
+
+pub fn run_edit(args: &EditArgs, context: &Context) -> Outcome {
+    on_copy(&args.path, IfMissing::Make, context, |copy| {
+        let named = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
+        let editor = named("VISUAL").or_else(|| named("EDITOR")).unwrap_or_else(|| EDITOR.into());
+        // It may hold words of its own: EDITOR='emacs -nw'.
+        let mut script = editor;
+        script.push(" \"$@\"");
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(script).arg("editor").arg(copy);
+        command
+    })
+}
+
+fn on_copy(
+    path: &OsStr,
+    missing: IfMissing,
+    context: &Context,
+    command: impl FnOnce(&OsStr) -> Command,
+) -> Outcome {
+    match run_on_copy(path, missing, context, command) {
+        Ok(status) => context.raise(exit_code(status)),
+        Err(report) => context.warn(&report),
+    }
+    Ok(())
+}
+
+fn run_on_copy(
+    path: &OsStr,
+    missing: IfMissing,
+    context: &Context,
+    command: impl FnOnce(&OsStr) -> Command,
+) -> Result<ExitStatus, Report> {
+    let location = open_for_change(path, context)?;
+    let borrowed = Borrowed::new(&location, missing)?;
+    let mut command = command(borrowed.path().as_os_str());
+    let status = command
+        .status()
+        .map_err(|error| Report::on("cannot start", command.get_program().as_bytes(), error))?;
+    if let Returned::Parted(names) = borrowed.give_back()? {
+        let image = location.prefix.strip_suffix(b":").unwrap_or(&location.prefix);
+        context.note(image, parted(&location.shown(), names));
+    }
+    Ok(status)
+}
+
+fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| SIGNALLED + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
+fn contains(word: &[u8]) -> bool {
+    word.windows(2).any(|pair| pair == b"{}")
+}
+
+/// `word` with the copy's path where it says `{}`.
+fn with_copy(word: &OsStr, copy: &OsStr) -> OsString {
+    let mut out = OsString::new();
+    let mut rest = word.as_bytes();
+    while let Some(at) = rest.windows(2).position(|pair| pair == b"{}") {
+        out.push(OsStr::from_bytes(&rest[..at]));
+        out.push(copy);
+        rest = &rest[at + 2..];
+    }
+    out.push(OsStr::from_bytes(rest));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_copy_stands_where_the_words_say_so() {
+        let word = |text: &str| with_copy(OsStr::new(text), OsStr::new("/tmp/x"));
+        assert_eq!(word("--in={}:{}"), OsStr::new("--in=/tmp/x:/tmp/x"));
+        assert_eq!(word("{"), OsStr::new("{"));
+    }
+}

@@ -1,0 +1,117 @@
+//! Programs of the host on files of an image.
+
+use crate::support::{Disk, text};
+
+#[test]
+fn a_program_changes_a_file_which_keeps_all_but_its_contents() {
+    let Some(disk) = Disk::new("8M", &[]) else { return };
+    disk.obento_with(&["write", "disk.img:/conf"], b"colour=blue\n");
+    disk.quietly(&[
+        "chmod 4640 disk.img:/conf",
+        "chown 7:8 disk.img:/conf",
+        "chmod 4640 disk.img:/conf",
+        "setfattr -n user.note -v x disk.img:/conf",
+        "setfacl -m u:9:r disk.img:/conf",
+        "chattr +d disk.img:/conf",
+        "ln -s conf disk.img:/link",
+    ]);
+    let about = "stat -c %a.%u.%g.%h.%w disk.img:/conf";
+    let before = [
+        disk.read(about),
+        disk.read("getfacl disk.img:/conf"),
+        disk.read("getfattr -d disk.img:/conf"),
+        disk.read("lsattr disk.img:/conf"),
+    ];
+    disk.quietly(&["exec disk.img:/link -- sed -i s/blue/red/"]);
+    assert_eq!(disk.read("cat disk.img:/conf"), "colour=red\n");
+    assert_eq!(disk.read("readlink disk.img:/link"), "conf\n");
+    let after = [
+        disk.read(about),
+        disk.read("getfacl disk.img:/conf"),
+        disk.read("getfattr -d disk.img:/conf"),
+        disk.read("lsattr disk.img:/conf"),
+    ];
+    assert_eq!(before, after);
+    assert_eq!(disk.read("find disk.img:/ -maxdepth 1 -name .*"), "", "nothing is left behind");
+}
+
+#[test]
+fn what_a_program_leaves_alone_is_not_written_and_its_exit_code_is_ours() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.obento_with(&["write", "disk.img:/f"], b"same");
+    let ino = disk.read("stat -c %i disk.img:/f");
+    let output = disk.obento(&["exec", "disk.img:/f", "--", "sh", "-c", "cat {}; exit 5"]);
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("same", Some(5)));
+    assert_eq!(disk.read("stat -c %i disk.img:/f"), ino);
+    let output = disk.obento(&["exec", "disk.img:/f", "--", "sh", "-c", "echo more >> $0; kill -9 $$"]);
+    assert_eq!(output.status.code(), Some(137));
+    assert_eq!(disk.read("cat disk.img:/f"), "samemore\n");
+    disk.check(
+        "exec disk.img:/none -- true",
+        1,
+        "",
+        "obento: cannot copy out 'disk.img:/none': no such file or directory\n",
+    );
+    disk.check("exec disk.img:/ -- true", 1, "", "obento: cannot copy out 'disk.img:/': is a directory\n");
+    let output = disk.obento(&["exec", "disk.img:/f", "--", "/no/such/program"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).starts_with("obento: cannot start '/no/such/program': "));
+}
+
+#[test]
+fn a_copy_that_became_a_link_is_not_followed_to_the_host() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.obento_with(&["write", "disk.img:/f"], b"mine");
+    let output = disk.obento(&["exec", "disk.img:/f", "--", "sh", "-c", "ln -sf /etc/passwd {}"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("it is no regular file any more"), "{}", text(&output.stderr));
+    assert_eq!(disk.read("cat disk.img:/f"), "mine");
+}
+
+#[test]
+fn other_names_of_a_file_are_told_of_when_it_is_replaced() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.obento_with(&["write", "disk.img:/f"], b"old");
+    disk.quietly(&["ln disk.img:/f disk.img:/g"]);
+    let output = disk.obento(&["exec", "disk.img:/f", "--", "sh", "-c", "echo new > {}"]);
+    assert_eq!(
+        text(&output.stderr),
+        "obento: disk.img: note: 'disk.img:/f' has 1 other name, which keeps the old contents\n"
+    );
+    assert_eq!(disk.read("cat disk.img:/f disk.img:/g"), "new\nold");
+}
+
+#[test]
+fn an_editor_edits_and_makes_files() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    let edit = |editor: &str, path: &str| {
+        let output = disk
+            .command(&["edit", path])
+            .env("EDITOR", editor)
+            .env("PATH", "/usr/bin:/bin")
+            .output()
+            .unwrap();
+        (text(&output.stderr), output.status.code())
+    };
+    let silence = (String::new(), Some(0));
+    assert_eq!(edit("true", "disk.img:/new"), silence);
+    assert_eq!(disk.read("ls disk.img:/"), "lost+found\n", "nothing was written, and nothing is made");
+    let folder = disk.folder().join("editor with spaces.sh");
+    std::fs::write(&folder, "#!/bin/sh\necho \"$1\" >> \"$2\"\n").unwrap();
+    let editor = format!("sh '{}' hello", folder.display());
+    assert_eq!(edit(&editor, "disk.img:/new"), silence);
+    assert_eq!(edit(&editor, "disk.img:/new"), silence);
+    assert_eq!(disk.read("cat disk.img:/new"), "hello\nhello\n");
+    assert_eq!(disk.read("stat -c %a disk.img:/new"), "644\n");
+}
+
+#[test]
+fn a_file_that_does_not_fit_back_stays_as_it_was() {
+    let Some(disk) = Disk::new("2M", &["-O", "^has_journal"]) else { return };
+    disk.obento_with(&["write", "disk.img:/f"], b"small");
+    let output = disk.obento(&["exec", "disk.img:/f", "--", "sh", "-c", "head -c 4000000 /dev/urandom > {}"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stderr), "obento: cannot write back 'disk.img:/f': no space left\n");
+    assert_eq!(disk.read("cat disk.img:/f"), "small");
+    assert_eq!(disk.read("ls -A disk.img:/"), "f\nlost+found\n");
+}

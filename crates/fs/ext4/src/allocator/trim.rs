@@ -1,0 +1,77 @@
+//! Telling the device which blocks hold nothing.
+//!
+//! Invariant: a block that is discarded is free in a durable state and is taken by nobody meanwhile: it is held, as a
+//! reservation is, from before the discard until after it.
+//! Source: Linux `fs/ext4/mballoc.c` `ext4_trim_fs`, which does the same by taking the run in its buddy bitmap.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use obento_base::{Error, Result};
+use obento_block::BlockDevice;
+
+use super::{Allocator, bits, count};
+
+impl Allocator {
+    /// Discards every free run of at least `min_len` bytes. Answers how many bytes. While a group's turn lasts, its
+    /// free blocks cannot be had. Errors: Corrupt for damaged groups, after all others were done; those of the device.
+    pub fn trim(&self, min_len: u64) -> Result<u64> {
+        let (mut bytes, mut damage) = (0_u64, Ok(()));
+        for index in 0..self.super_block().groups {
+            match self.trim_group(index, min_len) {
+                Ok(more) => bytes = bytes.saturating_add(more),
+                Err(error @ Error::Corrupt(_)) => damage = damage.and(Err(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        damage.map(|()| bytes)
+    }
+
+    fn trim_group(&self, index: u32, min_len: u64) -> Result<u64> {
+        let held = self.hold_free(index)?;
+        let (mut bytes, mut result) = (0_u64, Ok(()));
+        for range in &held {
+            let place = self.bytes_of(index, range);
+            let len = place.end.saturating_sub(place.start);
+            if result.is_ok() && len >= min_len.max(1) {
+                result = self.volume.device().discard(place);
+                bytes = bytes.saturating_add(if result.is_ok() { len } else { 0 });
+            }
+        }
+        let mut group = self.group(index)?.lock();
+        held.into_iter().for_each(|range| self.let_go(index, &mut group, range));
+        result.map(|()| bytes)
+    }
+
+    /// Holds all clusters of a group that could be had.
+    fn hold_free(&self, index: u32) -> Result<Vec<Range<u32>>> {
+        let end = self.super_block().group_clusters(index);
+        let mut group = self.group(index)?.lock();
+        let bitmap = group.block_bits(&self.volume, index)?;
+        let (mut at, mut runs) = (0, Vec::new());
+        while at < end {
+            let start = bits::next_clear(&bitmap, at..end);
+            let free = group.held.run_at(&bitmap, start, end.saturating_sub(start), end);
+            if free.is_empty() {
+                at = start.saturating_add(1);
+                continue;
+            }
+            at = free.end;
+            runs.try_reserve(1)?;
+            runs.push(free.clone());
+            count(&self.available, 0, free.end.saturating_sub(free.start));
+            group.held.insert(free);
+        }
+        Ok(runs)
+    }
+
+    /// The bytes of clusters on the device, as far as they are on the volume.
+    fn bytes_of(&self, index: u32, range: &Range<u32>) -> Range<u64> {
+        let sb = self.super_block();
+        let byte = |cluster| {
+            let block = self.block_of(index, cluster).0.min(sb.blocks_count);
+            block.saturating_mul(sb.block_size.into())
+        };
+        byte(range.start)..byte(range.end)
+    }
+}
