@@ -112,8 +112,9 @@ impl Vfs {
         WeakVfs(Arc::downgrade(&self.0))
     }
 
-    /// The file system below. To read only: changes go through the `Vfs`.
+    /// The file system below, with all that was written until now. To read only: changes go through the `Vfs`.
     pub fn file_system(&self) -> &Arc<dyn FileSystem> {
+        self.0.settle_all();
         &self.0.fs
     }
 

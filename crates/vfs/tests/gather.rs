@@ -209,6 +209,13 @@ fn sync_and_close_bring_out_what_is_gathered() {
 }
 
 #[test]
+fn who_asks_for_the_driver_finds_in_it_what_was_written() {
+    let bench = bench(1000, None);
+    let (node, model) = bench.gathering("f");
+    assert_eq!(bench.vfs.file_system().getattr(node.ino()).unwrap().size, model.len() as u64);
+}
+
+#[test]
 fn the_last_user_of_a_file_leaves_nothing_behind() {
     let bench = bench(1000, None);
     let (node, model) = bench.gathering("f");
