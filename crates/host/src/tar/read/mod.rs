@@ -156,7 +156,7 @@ impl<R: Read> TarReader<R> {
         }
         let read = self.read_some(buf.get_mut(..len).unwrap_or_default())?;
         if read == 0 {
-            return Err(TarError::Truncated { offset: self.offset });
+            return Err(self.truncated());
         }
         self.left -= to_u64(read);
         Ok(read)
@@ -173,7 +173,7 @@ impl<R: Read> TarReader<R> {
             match self.fill(&mut block)? {
                 0 => return Ok(None),
                 BLOCK => {}
-                _ => return Err(TarError::Truncated { offset: self.offset }),
+                _ => return Err(self.truncated()),
             }
             if block.iter().all(|&byte| byte == 0) {
                 // Two of them end an archive; whoever wrote one alone meant that too.
@@ -211,6 +211,12 @@ impl<R: Read> TarReader<R> {
     fn expect(&mut self, size: u64) {
         self.left = size;
         self.padding = size.checked_next_multiple_of(to_u64(BLOCK)).map_or(0, |end| end - size);
+    }
+
+    /// The archive has ended, which is told once.
+    fn truncated(&mut self) -> TarError {
+        (self.left, self.padding, self.is_ended) = (0, 0, true);
+        TarError::Truncated { offset: self.offset }
     }
 
     /// Damage in a member whose data can be skipped.
@@ -253,9 +259,7 @@ impl<R: Read> TarReader<R> {
                     return Ok(len);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if crate::compressed::is_truncation(&error) => {
-                    return Err(TarError::Truncated { offset: self.offset });
-                }
+                Err(error) if crate::compressed::is_truncation(&error) => return Err(self.truncated()),
                 Err(error) => return Err(TarError::Input(error)),
             }
         }
