@@ -3,6 +3,7 @@
 mod coreutils;
 mod host_programs;
 mod kill;
+mod locks;
 mod messages;
 mod shell;
 mod support;

@@ -9,8 +9,9 @@ use obento_vfs::{Caller, Last, Node, Symlinks};
 use super::file::read_all;
 use super::metadata::timestamp;
 use super::open::new_node;
+use super::read_dir::join;
 use super::{File, FsError, Metadata, OpenOptions, ReadDir, Result};
-use crate::{Volume, Walk};
+use crate::{RemoveObserver, Volume, Walk, remove_tree};
 
 /// An inner result, whose error does not know the path yet.
 type Bare<T> = std::result::Result<T, Error>;
@@ -293,6 +294,42 @@ impl Volume {
         let last = self.last(path);
         let removed = last.and_then(|last| self.vfs().rmdir(&Caller::Owner, &last.dir, &last.name));
         removed.map_err(|error| FsError::new("remove", path, error))
+    }
+}
+
+/// Keeps the first failure of a removal.
+#[derive(Default)]
+struct FirstFailure(Option<(Vec<u8>, Error)>);
+
+impl RemoveObserver for FirstFailure {
+    fn failed(&mut self, path: &[u8], error: Error) {
+        self.0.get_or_insert_with(|| (path.to_vec(), error));
+    }
+}
+
+/// Trees.
+impl Volume {
+    /// Removes a file or directory with all that is below it, following no link. Errors: the first; what could be
+    /// removed is.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.create_dir_all("/cache/a/b")?;
+    /// volume.write("/cache/a/file", "")?;
+    /// volume.remove_dir_all("/cache")?;
+    /// assert!(!volume.exists("/cache")?);
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
+    pub fn remove_dir_all(&self, path: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.as_ref();
+        let last = self.last(path).map_err(|error| FsError::new("remove", path, error))?;
+        let mut failure = FirstFailure::default();
+        remove_tree(&last.dir, &last.name, &mut failure);
+        match failure.0 {
+            None => Ok(()),
+            Some((below, error)) if below.is_empty() => Err(FsError::new("remove", path, error)),
+            Some((below, error)) => Err(FsError::new("remove", join(path, &below), error)),
+        }
     }
 }
 
