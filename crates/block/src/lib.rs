@@ -27,7 +27,7 @@ mod overlay;
 mod remap;
 mod slice;
 
-pub use cache::{Block, Cache, Changed, Edit};
+pub use cache::{Block, Cache, Changed, Edit, Seal};
 pub use device::{Backing, BlockDevice, ReadRequest, check_range};
 pub use mem::MemDevice;
 pub use overlay::Overlay;

@@ -93,10 +93,10 @@ impl Vfs {
     ) -> Result<()> {
         let names = dir.inode.guard.write();
         let dir_attr = dir.expect_changeable(caller, name)?;
-        let victim = dir.lookup_guarded(name)?;
+        let victim = dir.lookup_to_change(name)?;
         let removed = expect_removable(caller, &dir_attr, &victim).and_then(|()| remove());
         if removed.is_ok() {
-            dir.note(name, None);
+            dir.note_gone(name);
         }
         drop(names);
         removed
@@ -121,12 +121,29 @@ impl Vfs {
         let guards = (first.write(), crosses.then(|| second.write()));
 
         let attrs = (from.0.expect_changeable(caller, from.1)?, to.0.expect_changeable(caller, to.1)?);
-        let moved = from.0.lookup_guarded(from.1)?;
-        let target = match to.0.lookup_guarded(to.1) {
+        let moved = from.0.lookup_to_change(from.1)?;
+        expect_removable(caller, &attrs.0, &moved)?;
+        if flags.is_empty() && to.0.known(to.1).is_none_or(|known| known.is_err()) {
+            // Mostly nothing is there, which the driver sees where it puts the name.
+            if crosses {
+                self.expect_no_cycle(caller, &moved, to.0)?;
+            }
+            match fs.rename(from.0.ino(), from.1, to.0.ino(), to.1, RenameFlags::NO_REPLACE) {
+                Err(Error::Exists) => {}
+                renamed => {
+                    if renamed.is_ok() {
+                        from.0.note_gone(from.1);
+                        to.0.note(to.1, Some(&moved));
+                    }
+                    drop(guards);
+                    return renamed;
+                }
+            }
+        }
+        let target = match to.0.lookup_to_change(to.1) {
             Err(Error::NotFound) => None,
             found => Some(found?),
         };
-        expect_removable(caller, &attrs.0, &moved)?;
         if let Some(target) = &target {
             expect_removable(caller, &attrs.1, target)?;
         }
@@ -138,7 +155,10 @@ impl Vfs {
         }
         fs.rename(from.0.ino(), from.1, to.0.ino(), to.1, flags)?;
         if target.as_ref() != Some(&moved) {
-            from.0.note(from.1, target.as_ref().filter(|_| flags.contains(RenameFlags::EXCHANGE)));
+            match target.as_ref().filter(|_| flags.contains(RenameFlags::EXCHANGE)) {
+                Some(target) => from.0.note(from.1, Some(target)),
+                None => from.0.note_gone(from.1),
+            }
             to.0.note(to.1, Some(&moved));
         }
         drop(guards);

@@ -135,6 +135,12 @@ impl Names {
         set.insert(entry).and_then(|old| old.target)
     }
 
+    /// Notes that a name leads nowhere, if it is here: names that are gone are seldom asked for.
+    #[must_use]
+    pub(crate) fn clear(&self, key: &Key<'_>) -> Dropped {
+        self.set(key)?.lock().find(key)?.target.take()
+    }
+
     /// Empties the cache; answers the uses it held.
     #[must_use]
     pub(crate) fn drain(&self) -> Vec<Arc<Inode>> {

@@ -95,14 +95,22 @@ impl Node {
         }
     }
 
-    /// `lookup` for who holds the guard of this directory.
-    pub(crate) fn lookup_guarded(&self, name: &Name) -> Result<Node> {
-        let key = self.vfs.0.names.key(self.ino(), name);
-        match self.vfs.0.names.get(&key) {
-            Some(Known::Leads(inode)) => Ok(Node::new(self.vfs.clone(), inode)),
-            Some(Known::Nowhere) => Err(Error::NotFound),
-            None => self.ask_driver(&key, name),
+    /// `lookup` for who holds the guard of this directory, exclusive, and is about to change the name: the cache is
+    /// told afterwards.
+    pub(crate) fn lookup_to_change(&self, name: &Name) -> Result<Node> {
+        match self.known(name) {
+            Some(known) => known,
+            None => self.file_system().lookup(self.ino(), name).map(|ino| self.vfs.take(ino)),
         }
+    }
+
+    /// What the cache knows of `name`.
+    pub(crate) fn known(&self, name: &Name) -> Option<Result<Node>> {
+        let key = self.vfs.0.names.key(self.ino(), name);
+        Some(match self.vfs.0.names.get(&key)? {
+            Known::Leads(inode) => Ok(Node::new(self.vfs.clone(), inode)),
+            Known::Nowhere => Err(Error::NotFound),
+        })
     }
 
     fn ask_driver(&self, key: &Key<'_>, name: &Name) -> Result<Node> {
@@ -124,6 +132,15 @@ impl Node {
     /// Notes in the cache what `name` leads to. Only for who holds the guard of this directory.
     pub(crate) fn note(&self, name: &Name, target: Option<&Node>) {
         self.note_key(&self.vfs.0.names.key(self.ino(), name), target);
+    }
+
+    /// Notes in the cache that `name` leads nowhere any more, if it knows it. Only for who holds the guard of this
+    /// directory.
+    pub(crate) fn note_gone(&self, name: &Name) {
+        let key = self.vfs.0.names.key(self.ino(), name);
+        if let Some(left) = self.vfs.0.names.clear(&key) {
+            self.vfs.0.release(&left);
+        }
     }
 
     /// Where several names lead to one entry because case does not count, a change could not reach all of them in

@@ -107,16 +107,21 @@ impl Inode {
     }
 }
 
+/// On cache lines of its own, or threads at different shards would wait for each other.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shard(Mutex<HashMap<Ino, Arc<Inode>>>);
+
 #[derive(Debug)]
 pub(crate) struct Table {
-    shards: Vec<Mutex<HashMap<Ino, Arc<Inode>>>>,
+    shards: Vec<Shard>,
     hasher: DefaultHashBuilder,
 }
 
 impl Table {
     pub(crate) fn new() -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect(),
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             hasher: DefaultHashBuilder::default(),
         }
     }
@@ -124,7 +129,7 @@ impl Table {
     fn shard(&self, ino: Ino) -> &Mutex<HashMap<Ino, Arc<Inode>>> {
         let index = to_usize(self.hasher.hash_one(ino) % SHARDS);
         #[expect(clippy::indexing_slicing, reason = "there are SHARDS of them")]
-        &self.shards[index]
+        &self.shards[index].0
     }
 
     /// A use of `ino`, to be given back by [`release`](Self::release).
@@ -164,6 +169,6 @@ impl Table {
 
     /// How many inodes are in use.
     pub(crate) fn len(&self) -> u64 {
-        self.shards.iter().map(|shard| to_u64(shard.lock().len())).fold(0, u64::saturating_add)
+        self.shards.iter().map(|shard| to_u64(shard.0.lock().len())).fold(0, u64::saturating_add)
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! A changed block is pinned: it is not evicted until [`Cache::unpin`] says that the device holds it. Every change
 //! bears a mark, the transaction that made it, so that writing an old version never unpins a newer one.
+//!
+//! A block that changes often can owe its checksum ([`Edit::seal_later`]) until [`Cache::seal`], which whoever writes
+//! it calls first.
 //! Locking: while an [`Edit`] lives, others that want to change the same block wait; readers never do.
 
 use alloc::boxed::Box;
@@ -12,7 +15,7 @@ use core::sync::atomic::Ordering;
 use obento_base::Result;
 
 use super::shard::Start;
-use super::{Block, Cache, Changed};
+use super::{Block, Cache, Changed, Seal};
 
 /// The next version of a block, not seen by anybody until it is published.
 pub struct Edit<'c> {
@@ -20,6 +23,7 @@ pub struct Edit<'c> {
     number: u64,
     bytes: Box<[u8]>,
     verified: bool,
+    seal: Option<Seal>,
     published: bool,
 }
 
@@ -37,7 +41,7 @@ impl Edit<'_> {
         self.published = true;
         let cell = self.cache.shard(self.number);
         let bytes = core::mem::take(&mut self.bytes);
-        let block = Block::new(self.number, bytes, self.verified, &cell.spares);
+        let block = Block::owing(self.number, bytes, self.verified, self.seal, &cell.spares);
         let (changed, old) = cell.lock.lock().publish(block, mark);
         cell.published.notify_all();
         // Without the lock.
@@ -52,7 +56,12 @@ impl Edit<'_> {
 
     /// Notes that the checksum of the new version is right.
     pub fn set_verified(&mut self) {
-        self.verified = true;
+        (self.verified, self.seal) = (true, None);
+    }
+
+    /// Notes that the new version gets its checksum by `seal`, before it is written; until then nobody looks at it.
+    pub fn seal_later(&mut self, seal: Seal) {
+        (self.verified, self.seal) = (true, Some(seal));
     }
 }
 
@@ -94,15 +103,15 @@ impl Cache {
     pub fn edit(&self, base: &Block) -> Edit<'_> {
         let newest = self.start(base);
         let bytes = self.shard(base.number()).spares.copy(&newest);
-        let (number, verified) = (newest.number(), newest.is_verified());
-        Edit { cache: self, number, bytes, verified, published: false }
+        let (number, verified, seal) = (newest.number(), newest.is_verified(), newest.0.seal);
+        Edit { cache: self, number, bytes, verified, seal, published: false }
     }
 
     /// [`Cache::edit`] from `bytes` on, as many as a block has, in place of its newest version.
     pub fn edit_as(&self, base: &Block, bytes: &[u8]) -> Edit<'_> {
         let number = self.start(base).number();
         let bytes = self.shard(number).spares.copy(bytes);
-        Edit { cache: self, number, bytes, verified: false, published: false }
+        Edit { cache: self, number, bytes, verified: false, seal: None, published: false }
     }
 
     fn start(&self, base: &Block) -> Block {
@@ -128,6 +137,18 @@ impl Cache {
         let old = cell.lock.lock().replace(block.clone());
         drop(old);
         Ok(block)
+    }
+
+    /// The newest version of block `number`, if `mark` made it, with what was owed to it. Nobody else changes it
+    /// meanwhile.
+    pub fn seal(&self, number: u64, mark: u32) -> Option<Block> {
+        let block = self.changed_by(number, mark)?;
+        let Some(seal) = block.0.seal else { return Some(block) };
+        let mut edit = self.edit(&block);
+        (seal.apply)(&mut edit, seal.seed);
+        edit.set_verified();
+        edit.publish(mark);
+        self.changed_by(number, mark)
     }
 
     /// The newest version of block `number`, if `mark` made it.

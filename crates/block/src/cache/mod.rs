@@ -3,6 +3,7 @@
 //! Invariant: it holds at most as many blocks as its budget allows, plus those that callers still hold and those that
 //! are pinned because they were changed.
 //! Invariant: a block's bytes never change while it is held; a changed block is another `Block`.
+//! Invariant: a block that is not sealed has been changed, so that it is pinned; readers find it verified.
 //! Invariant: what was read before a block was written or dropped is not kept after it, or old bytes would come back.
 //! Locking: one leaf lock a shard, never held during I/O. Two threads that miss one block both read it; the first to
 //! come back is kept.
@@ -44,6 +45,7 @@ struct Buffer {
     number: u64,
     bytes: Box<[u8]>,
     verified: AtomicBool,
+    seal: Option<Seal>,
     /// Where the bytes go in the end.
     spares: Arc<Spares>,
 }
@@ -54,10 +56,29 @@ impl Drop for Buffer {
     }
 }
 
+/// How the bytes of a changed block get what is owed to them, before they leave memory.
+#[derive(Clone, Copy)]
+pub struct Seal {
+    /// Puts the checksum in, which goes on from `seed`.
+    pub apply: fn(bytes: &mut [u8], seed: u32),
+    /// What the checksum goes on from.
+    pub seed: u32,
+}
+
 impl Block {
     fn new(number: u64, bytes: Box<[u8]>, verified: bool, spares: &Arc<Spares>) -> Self {
+        Self::owing(number, bytes, verified, None, spares)
+    }
+
+    fn owing(
+        number: u64,
+        bytes: Box<[u8]>,
+        verified: bool,
+        seal: Option<Seal>,
+        spares: &Arc<Spares>,
+    ) -> Self {
         let (verified, spares) = (AtomicBool::new(verified), Arc::clone(spares));
-        Self(Arc::new(Buffer { number, bytes, verified, spares }))
+        Self(Arc::new(Buffer { number, bytes, verified, seal, spares }))
     }
 
     /// Its number on the volume.
@@ -100,7 +121,9 @@ pub struct Cache {
     outdated: AtomicU64,
 }
 
-/// A shard and those who wait for one of its blocks.
+/// A shard and those who wait for one of its blocks. On cache lines of its own, or threads at different shards would
+/// wait for each other.
+#[repr(align(128))]
 struct Cell {
     lock: Mutex<Shard>,
     published: Condvar,

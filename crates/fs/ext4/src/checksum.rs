@@ -35,7 +35,9 @@ impl Crc {
 
 /// What the structures of one inode (extent nodes, directory blocks) go on from.
 pub fn inode_seed(volume_seed: u32, ino: u32, generation: u32) -> u32 {
-    Crc::new(volume_seed).add(&ino.to_le_bytes()).add(&generation.to_le_bytes()).get()
+    // Both at once, since short runs cost the most.
+    let both = u64::from(ino) | u64::from(generation) << 32;
+    Crc::new(volume_seed).add(&both.to_le_bytes()).get()
 }
 
 /// The crc16 over parts that `uninit_bg` descriptors carry.

@@ -7,19 +7,18 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::mem::offset_of;
 
-use hashbrown::HashSet;
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Corrupt, Error, Feature, Ino, Result, Structure};
 use obento_block::{Block, BlockDevice, Cache};
 use obento_driver::Notice;
-use obento_env::sync::{Mutex, RwLock};
+use obento_env::sync::Mutex;
 use obento_journal::{Journal, Tid};
 
 use crate::dir::Fold;
 use crate::fast_commit::{Base, FastCommits, Geometry, Node};
 use crate::feature::{Compat, Incompat};
 use crate::group::{GroupDescriptor, Groups, Totals};
-use crate::inode::{Inode, InodeFlags, Place};
+use crate::inode::{Inode, InodeFlags, Live, Place};
 use crate::map::Blocks;
 use crate::raw::RawInode;
 use crate::replay::open_journal;
@@ -40,8 +39,8 @@ pub struct Volume {
     /// The device of an external journal, if the caller gave one.
     external_journal: Option<Arc<dyn BlockDevice>>,
     notices: Mutex<Vec<Notice>>,
-    /// Inodes without a name that are in use all the same.
-    unlinked: RwLock<HashSet<Ino>>,
+    /// What was changed of the inodes.
+    live: Live,
 }
 
 impl Volume {
@@ -66,7 +65,7 @@ impl Volume {
             fast_commits: FastCommits::default(),
             external_journal: None,
             notices: Mutex::new(Vec::new()),
-            unlinked: RwLock::default(),
+            live: Live::default(),
         }
     }
 
@@ -133,40 +132,32 @@ impl Volume {
     ///
     /// Errors, the first that holds: Stale if the volume has no such inode, or it is not in use; Corrupt.
     pub fn inode(&self, ino: Ino) -> Result<Inode> {
+        if let Some(known) = self.live.get(ino) {
+            return known;
+        }
         let sb = &self.super_block;
         let slot = self.inode_slot(ino)?;
         let end = slot.table_end.min(slot.block.0.saturating_add(INODE_READ_AHEAD));
         let block = self.cache.get_ahead(slot.block.0, slot.block.0..end)?;
         match self.replayed_record(ino, &block, slot.offset) {
-            Some(record) => {
-                let place =
-                    Place { block: slot.block, offset: u32::try_from(slot.offset).unwrap_or(u32::MAX) };
-                Inode::from_replay(sb, ino, record?.into(), place)
-            }
-            None => match Inode::from_table(sb, ino, block.clone(), slot.offset) {
-                Err(Error::Stale) if self.is_unlinked(ino) => {
-                    Inode::unlinked_from_table(sb, ino, block, slot.offset)
-                }
-                read => read,
-            },
+            Some(record) => Inode::from_replay(sb, ino, record?.into(), slot.place()),
+            None => Inode::from_table(sb, ino, block, slot.offset),
         }
     }
 
-    /// Whether `ino` has no name but is in use.
-    pub(crate) fn is_unlinked(&self, ino: Ino) -> bool {
-        self.unlinked.read().contains(&ino)
+    /// Inode `ino` of the inode table, known to be in use though it has no name. Errors: Corrupt.
+    pub(crate) fn unlinked_inode(&self, ino: Ino) -> Result<Inode> {
+        let slot = self.inode_slot(ino)?;
+        let block = self.cache.get(slot.block.0)?;
+        Inode::unlinked_from_table(&self.super_block, ino, block, slot.offset)
     }
 
-    /// Notes whether `ino` has no name but is in use.
-    pub(crate) fn set_unlinked(&self, ino: Ino, is_unlinked: bool) {
-        if is_unlinked {
-            self.unlinked.write().insert(ino);
-        } else if self.is_unlinked(ino) {
-            self.unlinked.write().remove(&ino);
-        }
+    /// The inodes that were changed.
+    pub(crate) fn live(&self) -> &Live {
+        &self.live
     }
 
-    /// Inode `ino` as it stands in the inode table, whatever fast commits say. Errors: as [`Self::inode`].
+    /// Inode `ino` as it stands in the inode table, whatever fast commits and the running transaction say. Errors: as [`Self::inode`].
     pub(crate) fn stored_inode(&self, ino: Ino) -> Result<Inode> {
         let slot = self.inode_slot(ino)?;
         Inode::from_table(&self.super_block, ino, self.cache.get(slot.block.0)?, slot.offset)
@@ -369,6 +360,13 @@ pub(crate) struct Slot {
     pub offset: usize,
     /// The first block after the table.
     pub table_end: u64,
+}
+
+impl Slot {
+    /// The same as an inode keeps it.
+    pub(crate) fn place(&self) -> Place {
+        Place { block: self.block, offset: u32::try_from(self.offset).unwrap_or(u32::MAX) }
+    }
 }
 
 fn push_notice(notices: &Mutex<Vec<Notice>>, notice: Notice) {

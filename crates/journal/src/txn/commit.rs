@@ -6,6 +6,7 @@ use obento_base::Result;
 use obento_block::Block;
 
 use super::handle::Role;
+use super::transactions::Running;
 use super::{Credits, Transactions, Txn};
 use crate::Tid;
 
@@ -25,7 +26,7 @@ impl Transactions {
         let mut txn = Txn::new(self, tid, Credits(u32::MAX), Role::Hook);
         self.hooks.before_commit(&mut txn)?;
         txn.commit();
-        let batch = self.capture(tid);
+        let batch = self.capture();
         self.backend.lock().commit(self.cache(), batch)?;
         // Before anybody hears of it, so that who waited for space finds it.
         self.hooks.durable(tid);
@@ -33,18 +34,16 @@ impl Transactions {
         Ok(())
     }
 
-    /// The versions that are to be written; what follows makes others.
-    fn capture(&self, tid: Tid) -> Batch {
-        let mut batch = Batch { tid, blocks: Vec::new(), revoked: Vec::new() };
-        self.swap_running(|running| {
-            let mut numbers = core::mem::take(&mut running.blocks);
-            numbers.sort_unstable();
-            numbers.dedup();
-            // What was revoked after it was changed is no longer this transaction's.
-            let blocks = numbers.into_iter().filter_map(|number| self.cache().changed_by(number, tid.0));
-            batch.blocks = blocks.collect();
-            batch.revoked = core::mem::take(&mut running.revoked).into_iter().collect();
-        });
+    /// The versions that are to be written, with their checksums; what follows makes others.
+    fn capture(&self) -> Batch {
+        // Nobody can join it, so that it stays as it is without the lock.
+        let Running { tid, blocks: mut numbers, revoked, .. } = self.take_running();
+        numbers.sort_unstable();
+        numbers.dedup();
+        // What was revoked after it was changed is no longer this transaction's.
+        let blocks = numbers.into_iter().filter_map(|number| self.cache().seal(number, tid.0)).collect();
+        let batch = Batch { tid, blocks, revoked: revoked.into_iter().collect() };
+        self.run_next(tid.next());
         batch
     }
 }

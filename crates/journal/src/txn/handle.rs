@@ -1,12 +1,12 @@
 //! One caller's part of a transaction.
 
-use alloc::vec::Vec;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 
 use obento_base::Result;
-use obento_block::{Block, Changed, Edit};
+use obento_block::{Block, Changed, Edit, Seal};
 
+use super::few::Few;
 use super::options::Credits;
 use super::transactions::Transactions;
 use crate::Tid;
@@ -14,8 +14,8 @@ use crate::Tid;
 /// So many of the blocks taken last are remembered, to count one that is taken again once.
 const REMEMBERED: usize = 64;
 
-/// So many blocks most handles take at most.
-const USUAL: usize = 16;
+/// So many blocks most handles take at most, and so many things happen to them.
+const USUAL: usize = 8;
 
 /// What a handle did to a block, in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,8 +34,8 @@ pub struct Txn<'t> {
     credits: u32,
     /// What it was given in all.
     granted: u32,
-    taken: Vec<u64>,
-    events: Vec<Event>,
+    taken: Few<u64, USUAL>,
+    events: Few<Event, USUAL>,
     role: Role,
     /// Whether anything was changed, which cannot be undone.
     changed: bool,
@@ -81,7 +81,7 @@ pub enum Extended {
 
 impl<'t> Txn<'t> {
     pub(super) fn new(owner: &'t Transactions, tid: Tid, credits: Credits, role: Role) -> Self {
-        let (taken, events) = (Vec::new(), Vec::new());
+        let (taken, events) = (Few::new(), Few::new());
         let (credits, changed, open) = (credits.0, false, true);
         Self { owner, tid, credits, granted: credits, taken, events, role, changed, open }
     }
@@ -153,6 +153,14 @@ impl<'t> Txn<'t> {
         drop(BlockMut { edit, mark: self.tid.0, events: &mut self.events });
     }
 
+    /// Notes that a taken block is part of the transaction, which [`CommitHooks::before_commit`] will change.
+    ///
+    /// [`CommitHooks::before_commit`]: super::CommitHooks::before_commit
+    pub fn note(&mut self, taken: &Taken) {
+        self.changed = true;
+        self.events.push(Event::Changed(taken.number()));
+    }
+
     /// Block `number`, which held metadata or journalled data, is free once this transaction is durable: what was
     /// changed in it is dropped, and no older copy in the log will be replayed over what it holds by then.
     pub fn revoke(&mut self, number: u64) {
@@ -169,17 +177,13 @@ impl<'t> Txn<'t> {
     }
 
     fn spend(&mut self, number: u64) -> Result<()> {
-        let remembered = self.taken.len().saturating_sub(REMEMBERED);
-        if self.taken.get(remembered..).is_some_and(|last| last.contains(&number)) {
+        let forgotten = self.taken.len().saturating_sub(REMEMBERED);
+        if self.taken.iter().skip(forgotten).any(|taken| taken == number) {
             return Ok(());
         }
-        if self.taken.capacity() == 0 {
-            self.taken.try_reserve(USUAL)?;
-            self.events.try_reserve(USUAL)?;
-        }
-        self.taken.try_reserve(1)?;
+        self.taken.reserve(1)?;
         // A block is noted once when it changes.
-        self.events.try_reserve(self.taken.len().saturating_add(1))?;
+        self.events.reserve(self.taken.len().saturating_add(1))?;
         self.taken.push(number);
         debug_assert!(self.credits > 0, "taking block {number} is more than the handle's credits allow");
         // More is a mistake of the caller but no reason to fail: a transaction leaves most of the log free.
@@ -189,7 +193,7 @@ impl<'t> Txn<'t> {
 
     fn leave(&mut self) {
         if core::mem::take(&mut self.open) {
-            self.owner.leave(self.role, self.granted, &self.events);
+            self.owner.leave(self.role, self.granted, self.events.iter());
         }
     }
 }
@@ -213,13 +217,18 @@ impl fmt::Debug for Txn<'_> {
 pub struct BlockMut<'a> {
     edit: Edit<'a>,
     mark: u32,
-    events: &'a mut Vec<Event>,
+    events: &'a mut Few<Event, USUAL>,
 }
 
 impl BlockMut<'_> {
     /// Notes that the checksum is right now, so that no reader computes it.
     pub fn set_verified(&mut self) {
         self.edit.set_verified();
+    }
+
+    /// Notes that the commit puts the checksum in, so that it is computed once however often the block changes.
+    pub fn seal_later(&mut self, seal: Seal) {
+        self.edit.seal_later(seal);
     }
 }
 

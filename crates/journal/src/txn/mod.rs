@@ -14,6 +14,7 @@
 
 mod backend;
 mod commit;
+mod few;
 mod handle;
 mod homes;
 mod options;

@@ -253,12 +253,12 @@ impl Transactions {
     }
 
     /// A handle ends: what it did becomes part of the running transaction.
-    pub(super) fn leave(&self, role: Role, granted: u32, events: &[Event]) {
+    pub(super) fn leave(&self, role: Role, granted: u32, events: impl Iterator<Item = Event>) {
         let mut state = self.state.lock();
         let running = &mut state.running;
-        let starts = running.is_empty() && !events.is_empty();
+        let was_empty = running.is_empty();
         for event in events {
-            match *event {
+            match event {
                 Event::Changed(number) => {
                     // It is in use again, and this transaction's copy must be replayed.
                     running.revoked.remove(&number);
@@ -272,6 +272,7 @@ impl Transactions {
         if role == Role::Hook {
             return;
         }
+        let starts = was_empty && !running.is_empty();
         let ticks = self.ticks.load(Ordering::Relaxed);
         running.joiners = running.joiners.saturating_sub(1);
         running.reserved = running.reserved.saturating_sub(granted);
@@ -358,12 +359,16 @@ impl Transactions {
         Ok(Some(state.running.tid).filter(|_| !state.running.is_empty()))
     }
 
-    /// Takes the complete transaction and lets the next one run.
-    pub(super) fn swap_running(&self, capture: impl FnOnce(&mut Running)) {
+    /// What is in the locked transaction; it stays locked.
+    pub(super) fn take_running(&self) -> Running {
         let mut state = self.state.lock();
-        capture(&mut state.running);
-        state.running = Running::new(state.running.tid.next());
-        drop(state);
+        let locked = Running { locked: true, ..Running::new(state.running.tid) };
+        core::mem::replace(&mut state.running, locked)
+    }
+
+    /// Lets the next transaction run.
+    pub(super) fn run_next(&self, tid: Tid) {
+        self.state.lock().running = Running::new(tid);
         self.changed.notify_all();
     }
 
@@ -374,9 +379,10 @@ impl Transactions {
 }
 
 impl State {
-    /// Whether `tid` is durable, or holds nothing while all before it are.
+    /// Whether `tid` is durable, or holds nothing while all before it are. What a locked one holds is with the leader.
     fn is_durable(&self, tid: Tid) -> bool {
-        let idle = tid == self.running.tid && self.running.is_empty() && self.durable.next() == tid;
+        let is_empty = self.running.is_empty() && !self.running.locked;
+        let idle = tid == self.running.tid && is_empty && self.durable.next() == tid;
         idle || !tid.is_after(self.durable)
     }
 }

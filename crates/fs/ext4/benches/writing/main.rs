@@ -5,7 +5,9 @@
 //! runs, the other runs the same right after or before it, so that what else the machine does meets both. After
 //! criterion's lines comes a table: the medians, the median of the paired ratios, obento to kernel, and the flushes that
 //! each operation cost; then how costs grow with a directory to `OBENTO_BENCH_FILES` files (1,000,000; 0 leaves it out).
+//! A filter for criterion chooses lines; `OBENTO_BENCH_ALONE=unlink:2:10000` runs one operation of obento's alone.
 
+mod alone;
 mod growth;
 mod operations;
 mod sides;
@@ -38,6 +40,9 @@ fn main() -> Result<()> {
         return Ok(());
     }
     let folder = tempfile::Builder::new().prefix("obento-bench-").tempdir_in(scratch())?;
+    if let Ok(wish) = std::env::var("OBENTO_BENCH_ALONE") {
+        return alone::run(folder.path(), &wish);
+    }
     let mut criterion = Criterion::default()
         .without_plots()
         .sample_size(11)

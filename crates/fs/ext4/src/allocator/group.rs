@@ -1,6 +1,7 @@
 //! One block group as the allocator keeps it.
 //!
-//! Invariant: `descriptor` is what the next commit writes; the bitmaps in the cache are the truth that it counts.
+//! Invariant: `descriptor` is what the next commit writes; the bitmaps are the truth that it counts: that of blocks in the
+//! cache, that of inodes in `changed_inodes`, or in the cache if the running transaction has not changed it.
 //! Locking: one leaf mutex a group; below it only the allocator's trees and lists, and the cache.
 //! Source: Linux `fs/ext4/balloc.c` `ext4_init_block_bitmap`, `ext4_num_base_meta_clusters`; `fs/ext4/bitmap.c`.
 
@@ -11,6 +12,7 @@ use core::ops::{Deref, Range};
 use obento_base::wire::{FromBytes, to_usize};
 use obento_base::{Corrupt, Error, Result, Structure};
 use obento_block::Block;
+use obento_journal::{Taken, Txn};
 
 use super::bits;
 use super::held::Held;
@@ -39,6 +41,35 @@ pub struct Group {
     pub held: Held,
     pub blocks: State,
     pub inodes: State,
+    pub changed_inodes: Option<Bitmap>,
+    /// No inode before this one is free.
+    pub first_inode: u32,
+}
+
+/// A bitmap as the running transaction has it; the commit writes it.
+#[derive(Debug)]
+pub struct Bitmap {
+    pub bytes: Vec<u8>,
+    taken: Taken,
+    is_noted: bool,
+}
+
+impl Bitmap {
+    /// Notes a change, for which nothing has to be done any more. Answers whether it is the first.
+    pub fn note(&mut self, txn: &mut Txn<'_>) -> bool {
+        let is_first = !core::mem::replace(&mut self.is_noted, true);
+        if is_first {
+            txn.note(&self.taken);
+        }
+        is_first
+    }
+
+    /// Puts it into its block.
+    pub fn store(&self, txn: &mut Txn<'_>) {
+        if self.is_noted {
+            txn.edit(&self.taken).copy_from_slice(&self.bytes);
+        }
+    }
 }
 
 /// The bits of a bitmap, read or computed.
@@ -60,7 +91,8 @@ impl Deref for Bits {
 
 impl Group {
     pub fn new(descriptor: GroupDescriptor) -> Self {
-        Self { descriptor, held: Held::default(), blocks: State::Unknown, inodes: State::Unknown }
+        let (blocks, inodes) = (State::Unknown, State::Unknown);
+        Self { descriptor, held: Held::default(), blocks, inodes, changed_inodes: None, first_inode: 0 }
     }
 
     /// Clusters that can be had now.
@@ -142,6 +174,26 @@ impl Group {
             }
         }
         Ok(Bits::Stored(block))
+    }
+
+    /// The inode bitmap of group `index`, to be changed. Errors: as [`Self::inode_bits`].
+    pub fn change_inodes(&mut self, txn: &mut Txn<'_>, volume: &Volume, index: u32) -> Result<&mut Bitmap> {
+        let known = match self.changed_inodes.take() {
+            Some(known) => known,
+            None => {
+                let bits = self.inode_bits(volume, index)?;
+                let number = self.descriptor.inode_bitmap.0;
+                let mut bytes = Vec::new();
+                bytes.try_reserve_exact(bits.len())?;
+                bytes.extend_from_slice(&bits);
+                let taken = match bits {
+                    Bits::Stored(_) => txn.take(number)?,
+                    Bits::Fresh(_) => txn.take_new(number)?,
+                };
+                Bitmap { bytes, taken, is_noted: false }
+            }
+        };
+        Ok(self.changed_inodes.insert(known))
     }
 
     fn check_count(

@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 use obento_base::{Corrupt, Error, Ino, Result, Structure};
 use obento_journal::{Taken, Txn};
 
-use super::group::{Bits, Group, State};
+use super::group::{Group, State};
 use super::{Allocator, bits, count};
 use crate::group::GroupFlags;
 use crate::inode::Place;
@@ -48,6 +48,16 @@ impl Allocator {
     /// Takes an inode for something in directory `parent`. Changes at most three blocks of `txn`; undone by
     /// [`Self::free_inode`]. Errors: NoSpace.
     pub fn allocate_inode(&self, txn: &mut Txn<'_>, parent: Ino, wanted: Wanted) -> Result<NewInode> {
+        if wanted == Wanted::Other {
+            // Nearly always, and without a look at what all groups share.
+            let home = self.group_of_inode(parent);
+            let mut group = self.group(home)?.lock();
+            if group.descriptor.free_inodes > 0
+                && let Ok(Some(new)) = self.take_first(txn, home, &mut group, wanted)
+            {
+                return Ok(new);
+            }
+        }
         let mut from = self.first_choice(parent, wanted);
         loop {
             let index = self.inodes.lock().next_with(from, 1).ok_or(Error::NoSpace)?;
@@ -73,8 +83,9 @@ impl Allocator {
         wanted: Wanted,
     ) -> Result<Option<NewInode>> {
         let sb = self.super_block();
-        let bitmap = group.inode_bits(&self.volume, index)?;
-        let bit = bits::next_clear(&bitmap, 0..sb.inodes_per_group);
+        let from = group.first_inode;
+        let bitmap = group.change_inodes(txn, &self.volume, index)?;
+        let bit = bits::next_clear(&bitmap.bytes, from..sb.inodes_per_group);
         if bit >= sb.inodes_per_group {
             return Ok(None);
         }
@@ -84,7 +95,8 @@ impl Allocator {
             let (structure, block) = (Structure::InodeBitmap(index.into()), group.descriptor.inode_bitmap.0);
             return Err(Corrupt::InodeNumber { structure, block, offset: bit / 8, found: ino.0 }.into());
         }
-        let (table, place) = self.take_bit(txn, (index, group), bitmap, bit, wanted)?;
+        let (table, place) = self.take_bit(txn, (index, group), bit, wanted)?;
+        group.first_inode = bit.saturating_add(1);
         Ok(Some(NewInode { ino, place, table }))
     }
 
@@ -94,15 +106,15 @@ impl Allocator {
     pub fn take_inode(&self, txn: &mut Txn<'_>, ino: Ino, wanted: Wanted) -> Result<NewInode> {
         let (index, bit) = self.bit_of(ino)?;
         let mut group = self.group(index).map_err(|_| Error::Stale)?.lock();
-        let bitmap = group.inode_bits(&self.volume, index)?;
-        if bits::next_clear(&bitmap, bit..bit.saturating_add(1)) != bit {
+        let bitmap = group.change_inodes(txn, &self.volume, index)?;
+        if bits::next_clear(&bitmap.bytes, bit..bit.saturating_add(1)) != bit {
             let (structure, block) = (Structure::InodeBitmap(index.into()), group.descriptor.inode_bitmap.0);
             return Err(Corrupt::InodeNumber { structure, block, offset: bit / 8, found: ino.0 }.into());
         }
         for block in self.unwritten(&group, bit) {
             txn.take_new(block.0).map(|taken| txn.edit(&taken).fill(0))?;
         }
-        let (table, place) = self.take_bit(txn, (index, &mut group), bitmap, bit, wanted)?;
+        let (table, place) = self.take_bit(txn, (index, &mut group), bit, wanted)?;
         Ok(NewInode { ino, place, table })
     }
 
@@ -126,25 +138,25 @@ impl Allocator {
         &self,
         txn: &mut Txn<'_>,
         (index, group): (u32, &mut Group),
-        bitmap: Bits,
         bit: u32,
         wanted: Wanted,
     ) -> Result<(Taken, Place)> {
-        let (table, place) = self.take_table(txn, group, bit)?;
-        let number = group.descriptor.inode_bitmap.0;
-        let taken = match bitmap {
-            Bits::Stored(_) => txn.take(number)?,
-            Bits::Fresh(_) => txn.take_new(number)?,
-        };
+        let (table, place, is_blank) = self.take_table(txn, group, bit)?;
         // All that can fail comes before the first change.
         if group.has_fresh_blocks(self.super_block()) {
             self.take_block_bitmap(txn, index, group)?;
         }
-        if let Bits::Fresh(bytes) = bitmap {
-            txn.edit(&taken).copy_from_slice(&bytes);
-            group.inodes = State::Sound;
+        if is_blank {
+            // Changed from now on, so that its zeros stay; what its inodes say comes with the commit.
+            drop(txn.edit(&table));
         }
-        bits::set(&mut txn.edit(&taken), bit..bit.saturating_add(1));
+        let bitmap = group.change_inodes(txn, &self.volume, index)?;
+        bits::set(&mut bitmap.bytes, bit..bit.saturating_add(1));
+        if bitmap.note(txn) {
+            self.note_dirty(index);
+        }
+        // One that was never written is now.
+        group.inodes = State::Sound;
         self.note_taken(index, group, bit, wanted);
         Ok((table, place))
     }
@@ -157,8 +169,9 @@ impl Allocator {
         Ok((index, u32::try_from(at.checked_rem(per_group).unwrap_or(0)).unwrap_or(0)))
     }
 
-    /// The block of the inode table that holds the inode of this bit; zeros if it holds none that was ever in use.
-    fn take_table(&self, txn: &mut Txn<'_>, group: &Group, bit: u32) -> Result<(Taken, Place)> {
+    /// The block of the inode table that holds the inode of this bit; whether it holds none that was ever in use, and
+    /// so zeros.
+    fn take_table(&self, txn: &mut Txn<'_>, group: &Group, bit: u32) -> Result<(Taken, Place, bool)> {
         let sb = self.super_block();
         let per_block = sb.inodes_per_block().max(1);
         let at = bit.checked_div(per_block).unwrap_or(0);
@@ -166,7 +179,7 @@ impl Allocator {
         let offset = bit.checked_rem(per_block).unwrap_or(0).saturating_mul(sb.inode_size.into());
         let was_used = at.saturating_mul(per_block) < used_inodes(sb, group);
         let taken = if was_used { txn.take(block.0)? } else { txn.take_new(block.0)? };
-        Ok((taken, Place { block, offset }))
+        Ok((taken, Place { block, offset }, !was_used))
     }
 
     fn note_taken(&self, index: u32, group: &mut Group, bit: u32, wanted: Wanted) {
@@ -183,8 +196,7 @@ impl Allocator {
             descriptor.flags.remove(GroupFlags::INODE_UNINIT);
         }
         count(&self.free_inodes, 0, 1);
-        self.inodes.lock().set(index, descriptor.free_inodes);
-        self.note_dirty(index);
+        self.note_inodes(index, descriptor.free_inodes, 0);
     }
 
     /// Gives back inode `ino`. Changes one block of `txn`. Errors: Corrupt, before anything was changed, if it is free
@@ -192,14 +204,17 @@ impl Allocator {
     pub fn free_inode(&self, txn: &mut Txn<'_>, ino: Ino, was_directory: bool) -> Result<()> {
         let (index, bit) = self.bit_of(ino)?;
         let mut group = self.group(index).map_err(|_| Error::Stale)?.lock();
-        let bitmap = group.inode_bits(&self.volume, index)?;
+        let bitmap = group.change_inodes(txn, &self.volume, index)?;
         let range = bit..bit.saturating_add(1);
-        if bits::next_clear(&bitmap, range.clone()) < range.end {
+        if bits::next_clear(&bitmap.bytes, range.clone()) < range.end {
             let (structure, block) = (Structure::InodeBitmap(index.into()), group.descriptor.inode_bitmap.0);
             return Err(Corrupt::InodeNumber { structure, block, offset: bit / 8, found: ino.0 }.into());
         }
-        let taken = txn.take(group.descriptor.inode_bitmap.0)?;
-        bits::clear(&mut txn.edit(&taken), range);
+        bits::clear(&mut bitmap.bytes, range);
+        if bitmap.note(txn) {
+            self.note_dirty(index);
+        }
+        group.first_inode = group.first_inode.min(bit);
         let descriptor = &mut group.descriptor;
         descriptor.free_inodes = descriptor.free_inodes.saturating_add(1);
         if was_directory {
@@ -207,9 +222,17 @@ impl Allocator {
             count(&self.directories, 0, 1);
         }
         count(&self.free_inodes, 1, 0);
-        self.inodes.lock().set(index, descriptor.free_inodes);
-        self.note_dirty(index);
+        self.note_inodes(index, descriptor.free_inodes, 1);
         Ok(())
+    }
+
+    /// Notes how many inodes of a group are free, if it went to or from none (as `edge` says), or changed much.
+    fn note_inodes(&self, index: u32, free: u32, edge: u32) {
+        /// Few enough that a directory's place is as good with it as without.
+        const MUCH: u32 = 32;
+        if free == edge || free.is_multiple_of(MUCH) {
+            self.inodes.lock().set(index, free);
+        }
     }
 
     /// Where to put the blocks of `ino` if nothing better is known: the start of its group.

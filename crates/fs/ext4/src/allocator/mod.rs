@@ -56,7 +56,7 @@ pub struct Allocator {
     groups: Vec<Mutex<Group>>,
     /// An upper bound of each group's longest free run, in clusters.
     runs: Mutex<MaxTree>,
-    /// Each group's free inodes.
+    /// Each group's free inodes: whether there are any, and about how many.
     inodes: Mutex<MaxTree>,
     /// What transactions freed that are not durable.
     freed: Mutex<VecDeque<FreedBy>>,
@@ -173,6 +173,11 @@ impl Allocator {
 
 /// `counter += more - less`.
 fn count(counter: &AtomicU64, more: u32, less: u32) {
-    counter.fetch_add(more.into(), Ordering::Relaxed);
-    counter.fetch_sub(less.into(), Ordering::Relaxed);
+    // Each is a wait for whoever counted last.
+    if more > 0 {
+        counter.fetch_add(more.into(), Ordering::Relaxed);
+    }
+    if less > 0 {
+        counter.fetch_sub(less.into(), Ordering::Relaxed);
+    }
 }

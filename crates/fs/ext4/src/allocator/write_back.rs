@@ -1,5 +1,5 @@
-//! What a commit writes of what was counted in memory: the descriptors of the groups that changed, with the checksums
-//! of their bitmaps.
+//! What a commit writes of what was kept in memory: the inode bitmaps and descriptors of the groups that changed, with
+//! the checksums of their bitmaps.
 
 use obento_base::Result;
 use obento_journal::Txn;
@@ -20,7 +20,10 @@ impl Allocator {
 
     fn write_descriptor(&self, txn: &mut Txn<'_>, index: u32) -> Result<()> {
         let sb = self.super_block();
-        let group = self.group(index)?.lock();
+        let mut group = self.group(index)?.lock();
+        if let Some(bitmap) = group.changed_inodes.take() {
+            bitmap.store(txn);
+        }
         let descriptor = group.descriptor;
         let mut sums = [None, None];
         if sb.has_metadata_csum() {

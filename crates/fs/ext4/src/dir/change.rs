@@ -145,8 +145,10 @@ impl<'a> DirEdit<'a> {
             Run::Block(taken) => {
                 let mut block = txn.edit(taken);
                 change(&self.shape, &mut block);
-                self.shape.seal(&mut block);
-                block.set_verified();
+                match self.shape.leaf_seal() {
+                    Some(seal) => block.seal_later(seal),
+                    None => block.set_verified(),
+                }
             }
             Run::Head => change(&self.shape, self.inode.i_block_mut().get_mut(4..).unwrap_or_default()),
             Run::Rest(range) => {

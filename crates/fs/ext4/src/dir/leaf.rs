@@ -8,6 +8,7 @@
 
 use obento_base::FileKind;
 use obento_base::wire::{FromBytes, IntoBytes, to_usize};
+use obento_block::Seal;
 
 use super::Shape;
 use super::record::record_len;
@@ -192,18 +193,14 @@ impl Shape {
 
     /// Gives a block of entries its checksum, if blocks of this directory have any.
     pub(crate) fn seal(&self, block: &mut [u8]) {
-        let Some(seed) = self.checksum_seed else { return };
-        let Some((covered, tail)) = block.split_at_mut_checked(to_usize(self.records_end().into())) else {
-            return;
-        };
-        let sealed = RawDirTail {
-            det_reserved_zero1: 0.into(),
-            det_rec_len: 12.into(),
-            det_reserved_zero2: 0,
-            det_reserved_ft: CHECKSUM_KIND,
-            det_checksum: Crc::new(seed).add(covered).get().into(),
-        };
-        write(tail, 0, sealed.as_bytes());
+        if let Some(seed) = self.checksum_seed {
+            seal(block, seed);
+        }
+    }
+
+    /// The same for a block that changes often.
+    pub(super) fn leaf_seal(&self) -> Option<Seal> {
+        self.checksum_seed.map(|seed| Seal { apply: seal, seed })
     }
 
     /// Appends the record in `bytes` to a run that is being filled from `at` on; answers where the next one goes.
@@ -229,6 +226,20 @@ impl Shape {
         let header = RawDirEntry { inode: 0.into(), rec_len, name_len: 0, file_type: 0 };
         write(run, at, header.as_bytes());
     }
+}
+
+/// Gives a block of entries its checksum.
+fn seal(block: &mut [u8], seed: u32) {
+    let end = block.len().saturating_sub(to_usize(TAIL.into()));
+    let Some((covered, tail)) = block.split_at_mut_checked(end) else { return };
+    let sealed = RawDirTail {
+        det_reserved_zero1: 0.into(),
+        det_rec_len: 12.into(),
+        det_reserved_zero2: 0,
+        det_reserved_ft: CHECKSUM_KIND,
+        det_checksum: Crc::new(seed).add(covered).get().into(),
+    };
+    write(tail, 0, sealed.as_bytes());
 }
 
 /// Copies `bytes` to byte `at` of `run`.

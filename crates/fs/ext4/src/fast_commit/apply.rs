@@ -6,7 +6,6 @@
 //! number may have begun another life; names last, when all that they lead to is there.
 //! Source: Linux `fs/ext4/fast_commit.c` `ext4_fc_replay`.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use obento_base::{Error, Feature, Ino, Name, Result};
@@ -89,7 +88,7 @@ impl Writer {
         }
         let mut txn = self.begin(cost::INODE + cost::ORPHAN)?;
         let mut edit = self.edit_known(&mut txn, &inode)?;
-        self.add_orphan(&mut txn, &mut edit)?;
+        self.add_orphan(step.ino)?;
         edit.set_links(0);
         self.store_inode(&mut txn, &edit);
         txn.commit();
@@ -121,8 +120,8 @@ impl Writer {
         let before = self.edit_known(txn, inode)?;
         let record = step.change.merge(inode.record())?;
         let taken = txn.take(inode.place().block.0)?;
-        let volume = Arc::clone(self.volume());
-        let mut edit = InodeEdit::new(volume, step.ino, inode.place(), &record, taken)?;
+        let sb = self.volume().super_block();
+        let mut edit = InodeEdit::of_record(sb, step.ino, inode.place(), &record, taken)?;
         edit.set_sectors(before.sectors())?;
         Ok(edit)
     }
@@ -134,7 +133,7 @@ impl Writer {
         let wanted = if step.change.is_directory() { Wanted::Directory } else { Wanted::Other };
         let new = self.allocator().take_inode(txn, step.ino, wanted)?;
         let place: Place = new.place;
-        let mut edit = InodeEdit::new(Arc::clone(self.volume()), step.ino, place, &record, new.table)?;
+        let mut edit = InodeEdit::of_record(self.volume().super_block(), step.ino, place, &record, new.table)?;
         edit.set_sectors(0)?;
         Ok(edit)
     }

@@ -10,7 +10,7 @@ use obento_block::Block;
 
 use super::{Inode, InodeFlags, Place, Record};
 use crate::checksum::{Crc, inode_seed};
-use crate::feature::Incompat;
+use crate::feature::{Incompat, RoCompat};
 use crate::raw::{RawInode, RawInodeExtra};
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
@@ -18,6 +18,32 @@ use crate::unit::VolBlock;
 /// `i_extra_isize` of an inode that leaves it 0 though it has the room: all fields that Linux knows.
 const DEFAULT_EXTRA_ISIZE: u16 = 32;
 const GOOD_OLD_SIZE: u16 = 128;
+
+/// What the super block says of records.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Format {
+    pub(crate) inode_size: u16,
+    pub(crate) block_size: u32,
+    pub(crate) checksum_seed: u32,
+    pub(crate) has_sums: bool,
+    /// Directories have sizes of 64 bits.
+    pub(crate) has_large_dirs: bool,
+    /// Space taken is counted in 48 bits, or in blocks.
+    pub(crate) has_huge_files: bool,
+}
+
+impl From<&SuperBlock> for Format {
+    fn from(sb: &SuperBlock) -> Self {
+        Self {
+            inode_size: sb.inode_size,
+            block_size: sb.block_size,
+            checksum_seed: sb.checksum_seed,
+            has_sums: sb.has_metadata_csum(),
+            has_large_dirs: sb.incompat.contains(Incompat::LARGE_DIR),
+            has_huge_files: sb.ro_compat.contains(RoCompat::HUGE_FILE),
+        }
+    }
+}
 
 /// The raw fields of a record.
 pub(super) fn split_record(record: &[u8]) -> Option<(&RawInode, Option<&RawInodeExtra>)> {
@@ -62,7 +88,7 @@ impl Inode {
         let is_proved = block.is_verified();
         let needed = if is_proved && verify == Verify::All { Verify::Links } else { verify };
         let record = Record::Table { block: block.clone(), start: offset, end };
-        let this = Self::decode(sb, ino, record, place, needed)?;
+        let this = Self::decode(sb.into(), ino, record, place, needed)?;
         if !is_proved && sb.has_metadata_csum() && all_sound(sb, ino, &block, offset) {
             // Whoever changes a record of the block gives it its checksum, so that this stays true.
             block.set_verified();
@@ -73,15 +99,22 @@ impl Inode {
     /// The inode whose record a fast commit gave in place of the one at `place`. Its checksum is what the record
     /// had when it was logged, without the mapping, so that it proves nothing here; the log has its own.
     pub(crate) fn from_replay(sb: &SuperBlock, ino: Ino, record: Arc<[u8]>, place: Place) -> Result<Self> {
-        Self::decode(sb, ino, Record::Replayed(record), place, Verify::Links)
+        Self::decode(sb.into(), ino, Record::Replayed(record), place, Verify::Links)
     }
 
-    /// The inode that is being changed: what its record says now, whether it has a name or not.
-    pub(crate) fn from_edit(sb: &SuperBlock, ino: Ino, record: Arc<[u8]>, place: Place) -> Result<Self> {
-        Self::decode(sb, ino, Record::Replayed(record), place, Verify::Nothing)
+    /// The inode that is being changed: what its record says now, whether it has a name or not. `seed` is what its
+    /// checksums go on from.
+    pub(crate) fn from_edit(
+        format: Format,
+        ino: Ino,
+        record: Arc<[u8]>,
+        place: Place,
+        seed: u32,
+    ) -> Result<Self> {
+        Self::decode(format, ino, Record::Replayed(record), place, Verify::Nothing(seed))
     }
 
-    fn decode(sb: &SuperBlock, ino: Ino, record: Record, place: Place, verify: Verify) -> Result<Self> {
+    fn decode(format: Format, ino: Ino, record: Record, place: Place, verify: Verify) -> Result<Self> {
         let mut this = Self {
             ino,
             record,
@@ -108,8 +141,11 @@ impl Inode {
             return Err(Error::Stale);
         }
         this.generation = raw.i_generation.get();
-        this.seed = inode_seed(sb.checksum_seed, ino_bits(ino), this.generation);
-        if matches!(verify, Verify::All | Verify::Checksum) && sb.has_metadata_csum() {
+        this.seed = match verify {
+            Verify::Nothing(seed) => seed,
+            _ => inode_seed(format.checksum_seed, ino_bits(ino), this.generation),
+        };
+        if matches!(verify, Verify::All | Verify::Checksum) && format.has_sums {
             this.verify(&raw, extra.as_ref())?;
         }
         this.mode = raw.i_mode.get();
@@ -117,14 +153,14 @@ impl Inode {
         this.links = raw.i_links_count.get();
         this.flags = InodeFlags::from_bits_retain(raw.i_flags.get());
         this.file_acl = VolBlock(join(raw.i_file_acl_lo.get(), raw.l_i_file_acl_high.get().into()));
-        this.size = this.decode_size(sb, &raw)?;
-        this.xattr_start = this.decode_xattr_start(sb, extra.as_ref())?;
+        this.size = this.decode_size(format, &raw)?;
+        this.xattr_start = this.decode_xattr_start(format, extra.as_ref())?;
         Ok(this)
     }
 
     /// Only regular files, and directories with `large_dir`, use the high half of the size: `ext4_isize`.
-    fn decode_size(&self, sb: &SuperBlock, raw: &RawInode) -> Result<u64> {
-        let wide = self.kind == FileKind::Regular || sb.incompat.contains(Incompat::LARGE_DIR);
+    fn decode_size(&self, format: Format, raw: &RawInode) -> Result<u64> {
+        let wide = self.kind == FileKind::Regular || format.has_large_dirs;
         let size = join(raw.i_size_lo.get(), if wide { raw.i_size_high.get() } else { 0 });
         if i64::try_from(size).is_err() {
             return Err(self.bad_field("i_size_high", offset_of!(RawInode, i_size_high), raw.i_size_high));
@@ -133,14 +169,14 @@ impl Inode {
     }
 
     /// Extended attributes start after `i_extra_isize`, if that leaves room for the magic number.
-    fn decode_xattr_start(&self, sb: &SuperBlock, extra: Option<&RawInodeExtra>) -> Result<Option<u16>> {
+    fn decode_xattr_start(&self, format: Format, extra: Option<&RawInodeExtra>) -> Result<Option<u16>> {
         let Some(extra) = extra else { return Ok(None) };
         let extra_isize = extra.i_extra_isize.get();
         let start = GOOD_OLD_SIZE.saturating_add(extra_isize);
-        if start > sb.inode_size || extra_isize % 4 != 0 {
+        if start > format.inode_size || extra_isize % 4 != 0 {
             return Err(self.bad_field("i_extra_isize", size_of::<RawInode>(), extra_isize));
         }
-        let has_room = sb.inode_size.checked_sub(start).is_some_and(|room| room > 4);
+        let has_room = format.inode_size.checked_sub(start).is_some_and(|room| room > 4);
         Ok((extra_isize != 0 && has_room).then_some(start))
     }
 
@@ -196,7 +232,8 @@ enum Verify {
     All,
     Links,
     Checksum,
-    Nothing,
+    /// It is being changed, and the seed of its checksums is known.
+    Nothing(u32),
 }
 
 /// The checksum that a record should carry, and whether it has room for all 32 bits: over the whole record, its own
@@ -210,6 +247,18 @@ pub(crate) fn inode_checksum(seed: u32, record: &[u8]) -> Option<(u32, bool)> {
     match new.split_at_checked(2).zip(new.get(4..)).filter(|_| wide) {
         Some(((isize, _), after)) => Some((crc.add(isize).add(&[0, 0]).add(after).get(), true)),
         None => Some((crc.add(new).low(), false)),
+    }
+}
+
+/// Puts the checksum into an inode's record: 32 bits if `i_extra_isize` reaches over the high half, else 16.
+pub(crate) fn seal_record(record: &mut [u8], seed: u32) {
+    let Some((sum, wide)) = inode_checksum(seed, record) else { return };
+    let [a, b, c, d] = sum.to_le_bytes();
+    if let Ok((raw, rest)) = RawInode::mut_from_prefix(record) {
+        raw.l_i_checksum_lo.set(u16::from_le_bytes([a, b]));
+        if wide && let Ok((extra, _)) = RawInodeExtra::mut_from_prefix(rest) {
+            extra.i_checksum_hi.set(u16::from_le_bytes([c, d]));
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 mod attr;
 mod decode;
 mod flags;
+mod live;
 
 use alloc::sync::Arc;
 
@@ -16,8 +17,9 @@ use obento_base::{FileKind, Ino};
 use obento_block::Block;
 
 pub(crate) use attr::{nanoseconds, timestamp};
-pub(crate) use decode::{inode_checksum, reaches};
+pub(crate) use decode::{Format, reaches, seal_record};
 pub use flags::InodeFlags;
+pub(crate) use live::Live;
 
 use crate::raw::{RawInode, RawInodeExtra};
 use crate::unit::VolBlock;

@@ -149,13 +149,13 @@ impl Writer {
 
     /// Takes a name from `inode`, and makes it an orphan with the last one. All of it can fail, and changes nothing
     /// then.
-    pub(super) fn take_name(&self, txn: &mut Txn<'_>, inode: &mut InodeEdit) -> Result<()> {
+    pub(super) fn take_name(&self, inode: &mut InodeEdit) -> Result<()> {
         let left = match inode.kind() {
             FileKind::Directory => 0,
             _ => inode.links().saturating_sub(1),
         };
         if left == 0 {
-            self.add_orphan(txn, inode)?;
+            self.add_orphan(inode.ino())?;
         }
         inode.set_links(left);
         inode.touch(self.now());

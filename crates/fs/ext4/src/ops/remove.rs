@@ -51,7 +51,7 @@ impl Writer {
         let mut dir = DirEdit::new(self, txn, dir)?;
         let run = dir.take(txn, &hit.home)?;
         let mut inode = self.edit_inode(txn, inode.ino())?;
-        self.take_name(txn, &mut inode)?;
+        self.take_name(&mut inode)?;
         dir.remove(txn, &run, hit.spot);
         dir.inode.touch_data(self.now());
         if inode.kind() == FileKind::Directory {

@@ -195,7 +195,7 @@ impl Writer {
         let replaced = match target {
             Some(Named { inode, .. }) => {
                 let mut edit = self.edit_inode(txn, inode.ino())?;
-                self.take_name(txn, &mut edit)?;
+                self.take_name(&mut edit)?;
                 Some(edit)
             }
             None => None,

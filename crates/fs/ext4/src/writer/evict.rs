@@ -9,7 +9,7 @@ impl Writer {
     /// The last user of `ino` is gone: space that was kept ahead for it is given back, and without a name it is freed.
     pub(crate) fn forget(&self, ino: Ino) {
         self.forget_space(ino);
-        if !self.volume().is_unlinked(ino) {
+        if !self.volume().live().is_unlinked(ino) {
             return;
         }
         // What cannot be freed stays on the orphan list, for the next who opens the volume.

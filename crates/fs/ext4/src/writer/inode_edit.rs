@@ -7,20 +7,22 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::{Deref, DerefMut};
 
 use obento_base::wire::{FromBytes, IntoBytes, join, split};
 use obento_base::{Error, FileKind, Ino, Result, Timestamp};
 use obento_journal::Taken;
 
 use crate::checksum::inode_seed;
-use crate::feature::RoCompat;
-use crate::inode::{Inode, InodeFlags, Place, inode_checksum, reaches};
+use crate::inode::{Format, Inode, InodeFlags, Place, reaches};
 use crate::raw::{RawInode, RawInodeExtra};
 use crate::unit::VolBlock;
-use crate::volume::Volume;
 
 /// `i_extra_isize` that reaches over every field Linux knows.
 pub(crate) const FULL_EXTRA_ISIZE: u16 = 32;
+/// The size of a record that volumes are made with.
+const USUAL_SIZE: usize = 256;
+const USUAL_REST: usize = USUAL_SIZE - size_of::<RawInode>();
 /// Bytes before the fields that `i_extra_isize` counts.
 const GOOD_OLD_SIZE: u16 = 128;
 
@@ -40,30 +42,68 @@ pub enum Time {
 /// A changed copy of an inode's record.
 #[derive(Clone)]
 pub struct InodeEdit {
-    volume: Arc<Volume>,
+    format: Format,
     ino: Ino,
     place: Place,
     raw: RawInode,
-    rest: Vec<u8>,
+    rest: Rest,
     table: Taken,
+    /// What checksums go on from.
+    seed: u32,
+}
+
+/// What follows the first 128 bytes, in place where it is as much as volumes are made with.
+#[derive(Clone)]
+struct Rest {
+    usual: [u8; USUAL_REST],
+    more: Vec<u8>,
+    len: usize,
+}
+
+impl Rest {
+    /// Errors: NoMemory.
+    fn new(bytes: &[u8]) -> Result<Self> {
+        let mut this = Self { usual: [0; USUAL_REST], more: Vec::new(), len: bytes.len() };
+        match this.usual.get_mut(..bytes.len()) {
+            Some(usual) => usual.copy_from_slice(bytes),
+            None => {
+                this.more.try_reserve_exact(bytes.len())?;
+                this.more.extend_from_slice(bytes);
+            }
+        }
+        Ok(this)
+    }
+}
+
+impl Deref for Rest {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.usual.get(..self.len).unwrap_or(&self.more)
+    }
+}
+
+impl DerefMut for Rest {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.usual.get_mut(..self.len).unwrap_or(&mut self.more)
+    }
 }
 
 impl InodeEdit {
-    /// A copy of `record`, which stands at `place` in the block `table`. Errors: Invalid for one that is too short;
+    /// A copy of `record`, which stands at `place` in the block `table`; `seed` is what its checksums go on from, as far
+    /// as it has a generation. Errors: Invalid for one that is too short;
     /// NoMemory.
     pub(crate) fn new(
-        volume: Arc<Volume>,
+        format: Format,
         ino: Ino,
         place: Place,
         record: &[u8],
         table: Taken,
+        seed: u32,
     ) -> Result<Self> {
-        let record = record.get(..volume.super_block().inode_size.into()).ok_or(Error::Invalid)?;
+        let record = record.get(..format.inode_size.into()).ok_or(Error::Invalid)?;
         let (raw, old_rest) = RawInode::read_from_prefix(record).map_err(|_| Error::Invalid)?;
-        let mut rest = Vec::new();
-        rest.try_reserve_exact(old_rest.len())?;
-        rest.extend_from_slice(old_rest);
-        let mut this = Self { volume, ino, place, raw, rest, table };
+        let rest = Rest::new(old_rest)?;
+        let mut this = Self { format, ino, place, raw, rest, table, seed };
         this.use_extra_room();
         Ok(this)
     }
@@ -78,8 +118,13 @@ impl InodeEdit {
     }
 
     /// The block of the inode table.
-    pub(super) fn table(&self) -> &Taken {
+    pub(crate) fn table(&self) -> &Taken {
         &self.table
+    }
+
+    /// Where its record stands.
+    pub(crate) fn place(&self) -> Place {
+        self.place
     }
 
     /// Its number.
@@ -89,7 +134,7 @@ impl InodeEdit {
 
     /// A view for code that reads inodes: what this copy says now. Errors: Corrupt.
     pub fn inode(&self) -> Result<Inode> {
-        Inode::from_edit(self.volume.super_block(), self.ino, self.record()?.into(), self.place)
+        Inode::from_edit(self.format, self.ino, self.record(), self.place, self.seed)
     }
 
     /// The raw fields.
@@ -111,13 +156,19 @@ impl InodeEdit {
         self.extra_mut().filter(|extra| reaches(extra.i_extra_isize.get(), end))
     }
 
-    /// The whole record, but for its checksum. Errors: NoMemory.
-    pub fn record(&self) -> Result<Vec<u8>> {
-        let mut record = Vec::new();
-        record.try_reserve_exact(self.volume.super_block().inode_size.into())?;
-        record.extend_from_slice(self.raw.as_bytes());
-        record.extend_from_slice(&self.rest);
-        Ok(record)
+    /// The whole record, but for its checksum.
+    pub fn record(&self) -> Arc<[u8]> {
+        let mut usual = [0; USUAL_SIZE];
+        let (first, rest) = usual.split_at_mut(size_of::<RawInode>());
+        match rest.get_mut(..self.rest.len()) {
+            Some(rest) => {
+                first.copy_from_slice(self.raw.as_bytes());
+                rest.copy_from_slice(&self.rest);
+                let len = size_of::<RawInode>().saturating_add(self.rest.len());
+                usual.get(..len).unwrap_or_default().into()
+            }
+            None => self.raw.as_bytes().iter().chain(&*self.rest).copied().collect(),
+        }
     }
 
     /// The type of the file; a regular file for an inode that was never in use.
@@ -210,12 +261,13 @@ impl InodeEdit {
     /// Sets the generation. Before anything is checksummed by it.
     pub fn set_generation(&mut self, generation: u32) {
         self.raw.i_generation.set(generation);
+        let ino = u32::try_from(self.ino.0).unwrap_or(0);
+        self.seed = inode_seed(self.format.checksum_seed, ino, generation);
     }
 
     /// What the checksums of this file's blocks go on from.
     pub fn checksum_seed(&self) -> u32 {
-        let ino = u32::try_from(self.ino.0).unwrap_or(0);
-        inode_seed(self.volume.super_block().checksum_seed, ino, self.generation())
+        self.seed
     }
 
     /// `i_dtime`: the time of deletion, or the next orphan.
@@ -234,13 +286,13 @@ impl InodeEdit {
 
     /// Space taken in units of 512 bytes.
     pub fn sectors(&self) -> u64 {
-        let (raw, sb) = (&self.raw, self.volume.super_block());
-        if !sb.ro_compat.contains(RoCompat::HUGE_FILE) {
+        let raw = &self.raw;
+        if !self.format.has_huge_files {
             return raw.i_blocks_lo.get().into();
         }
         let count = join(raw.i_blocks_lo.get(), raw.l_i_blocks_high.get().into());
         if self.has(InodeFlags::HUGE_FILE) {
-            count.saturating_mul((sb.block_size / 512).into())
+            count.saturating_mul((self.format.block_size / 512).into())
         } else {
             count
         }
@@ -248,9 +300,8 @@ impl InodeEdit {
 
     /// Sets the space taken in units of 512 bytes. Errors: FileTooBig for more than the volume's features can count.
     pub fn set_sectors(&mut self, sectors: u64) -> Result<()> {
-        let sb = self.volume.super_block();
-        let huge = sb.ro_compat.contains(RoCompat::HUGE_FILE);
-        let per_block = u64::from(sb.block_size / 512).max(1);
+        let huge = self.format.has_huge_files;
+        let per_block = u64::from(self.format.block_size / 512).max(1);
         let (count, in_blocks) = match sectors >> 32 {
             0 => (sectors, false),
             _ if !huge => return Err(Error::FileTooBig),
@@ -272,14 +323,14 @@ impl InodeEdit {
 
     /// Counts `blocks` blocks of the volume more. Errors: FileTooBig.
     pub fn add_blocks(&mut self, blocks: u64) -> Result<()> {
-        let per_block = u64::from(self.volume.block_size() / 512);
+        let per_block = u64::from(self.format.block_size / 512);
         let more = blocks.checked_mul(per_block).ok_or(Error::FileTooBig)?;
         self.set_sectors(self.sectors().checked_add(more).ok_or(Error::FileTooBig)?)
     }
 
     /// Counts `blocks` blocks of the volume less.
     pub fn remove_blocks(&mut self, blocks: u64) {
-        let per_block = u64::from(self.volume.block_size() / 512);
+        let per_block = u64::from(self.format.block_size / 512);
         let left = self.sectors().saturating_sub(blocks.saturating_mul(per_block));
         // Fewer can be counted wherever more were.
         let _ = self.set_sectors(left);
@@ -293,7 +344,7 @@ impl InodeEdit {
     /// Byte offset of [`Self::xattr_bytes`] in the record; `None` where there is no room for attributes.
     pub fn xattr_offset(&self) -> Option<u16> {
         let start = GOOD_OLD_SIZE.saturating_add(self.extra()?.i_extra_isize.get());
-        let room = self.volume.super_block().inode_size.checked_sub(start)?;
+        let room = self.format.inode_size.checked_sub(start)?;
         (room > 4).then_some(start)
     }
 
@@ -414,34 +465,6 @@ impl InodeEdit {
     pub(super) fn set_extra_isize(&mut self, extra_isize: u16) {
         if let Some(extra) = self.extra_mut() {
             extra.i_extra_isize.set(extra_isize);
-        }
-    }
-
-    /// Writes the record with its checksum to its place in `block`, the block of the inode table; with `dtime` in place
-    /// of its own.
-    pub(super) fn store(&self, block: &mut [u8], dtime: Option<u32>) {
-        let start = usize::try_from(self.place.offset).unwrap_or(usize::MAX);
-        let end = start.saturating_add(self.volume.super_block().inode_size.into());
-        let Some(target) = block.get_mut(start..end) else { return };
-        let Some((first, rest)) = target.split_at_mut_checked(size_of::<RawInode>()) else { return };
-        let mut raw = self.raw;
-        dtime.into_iter().for_each(|dtime| raw.i_dtime.set(dtime));
-        first.copy_from_slice(raw.as_bytes());
-        rest.copy_from_slice(&self.rest);
-        if self.volume.super_block().has_metadata_csum() {
-            seal_record(target, self.checksum_seed());
-        }
-    }
-}
-
-/// Puts the checksum into an inode's record: 32 bits if `i_extra_isize` reaches over the high half, else 16.
-pub(crate) fn seal_record(record: &mut [u8], seed: u32) {
-    let Some((sum, wide)) = inode_checksum(seed, record) else { return };
-    let [a, b, c, d] = sum.to_le_bytes();
-    if let Ok((raw, rest)) = RawInode::mut_from_prefix(record) {
-        raw.l_i_checksum_lo.set(u16::from_le_bytes([a, b]));
-        if wide && let Ok((extra, _)) = RawInodeExtra::mut_from_prefix(rest) {
-            extra.i_checksum_hi.set(u16::from_le_bytes([c, d]));
         }
     }
 }

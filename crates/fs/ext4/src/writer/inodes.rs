@@ -1,8 +1,6 @@
 //! Inodes in a transaction: copied out, put back, made, given back.
 
-use alloc::sync::Arc;
-
-use obento_base::wire::FromBytes;
+use obento_base::wire::{FromBytes, to_usize};
 use obento_base::{DeviceNumber, FileKind, Ino, Result};
 use obento_driver::NewNode;
 use obento_journal::Txn;
@@ -11,7 +9,7 @@ use super::inode_edit::FULL_EXTRA_ISIZE;
 use super::{InodeEdit, Time, Writer};
 use crate::allocator::Wanted;
 use crate::feature::Incompat;
-use crate::inode::{Inode, InodeFlags, Place};
+use crate::inode::{Inode, InodeFlags};
 use crate::map::empty_root;
 use crate::raw::RawInode;
 
@@ -42,26 +40,24 @@ impl Writer {
         let slot = self.volume().inode_slot(ino)?;
         let taken = txn.take(slot.block.0)?;
         let inode = self.volume().inode(ino)?;
-        InodeEdit::new(Arc::clone(self.volume()), ino, inode.place(), inode.record(), taken)
+        let (format, seed) = (self.volume().super_block().into(), inode.checksum_seed());
+        InodeEdit::new(format, ino, inode.place(), inode.record(), taken, seed)
     }
 
     /// The same for an inode that was read since its lock was taken.
     pub(crate) fn edit_known(&self, txn: &mut Txn<'_>, inode: &Inode) -> Result<InodeEdit> {
         let taken = txn.take(inode.place().block.0)?;
-        InodeEdit::new(Arc::clone(self.volume()), inode.ino(), inode.place(), inode.record(), taken)
+        let (format, seed) = (self.volume().super_block().into(), inode.checksum_seed());
+        InodeEdit::new(format, inode.ino(), inode.place(), inode.record(), taken, seed)
     }
 
     /// Puts a changed copy back. It can be changed further and put back again in the same transaction.
     pub fn store_inode(&self, txn: &mut Txn<'_>, edit: &InodeEdit) {
-        let orphans = self.orphans.lock();
-        {
-            let mut block = txn.edit(edit.table());
-            edit.store(&mut block, orphans.dtime(edit.ino()));
-        }
-        drop(orphans);
-        let is_unlinked = edit.links() == 0 && edit.mode() != 0;
-        self.volume().set_unlinked(edit.ino(), is_unlinked);
-        self.kept.note_change(edit.ino(), txn.tid());
+        self.store(txn, edit, edit.links() == 0 && edit.mode() != 0);
+    }
+
+    fn store(&self, txn: &mut Txn<'_>, edit: &InodeEdit, is_unlinked: bool) {
+        self.volume().live().store(txn, self.volume().super_block(), edit, is_unlinked);
     }
 
     /// Takes an inode in directory `parent` and makes it what `node` says, with one link (a directory: two), without
@@ -71,10 +67,13 @@ impl Writer {
         let wanted = Wanted::new(node.kind, parent.ino(), parent.has(InodeFlags::TOPDIR));
         let new = self.allocator().allocate_inode(txn, parent.ino(), wanted)?;
         let size = self.volume().super_block().inode_size;
-        let before = generation_at(&txn.view(&new.table), new.place);
+        let before = match self.volume().live().record(new.ino) {
+            Some(record) => generation_at(&record, 0),
+            None => generation_at(&txn.view(&new.table), new.place.offset),
+        };
         let record = alloc::vec![0; size.into()];
-        let volume = Arc::clone(self.volume());
-        let mut edit = InodeEdit::new(volume, new.ino, new.place, &record, new.table)?;
+        let format = self.volume().super_block().into();
+        let mut edit = InodeEdit::new(format, new.ino, new.place, &record, new.table, 0)?;
         edit.set_extra_isize(FULL_EXTRA_ISIZE);
         edit.set_generation(self.next_generation(before));
         edit.set_mode(node.kind.mode_bits() | node.mode.bits());
@@ -130,8 +129,7 @@ impl Writer {
         edit.set_size(0);
         edit.set_dtime(self.deletion_time());
         // Before anybody can take it again and store it, which needs no lock.
-        self.store_inode(txn, edit);
-        self.volume().set_unlinked(edit.ino(), false);
+        self.store(txn, edit, false);
         self.allocator().free_inode(txn, edit.ino(), is_directory)
     }
 
@@ -152,9 +150,9 @@ fn inherited_flags(parent: &Inode, kind: FileKind) -> InodeFlags {
     }
 }
 
-/// The generation of the record at `place`, whatever life it is from.
-fn generation_at(block: &[u8], place: Place) -> u32 {
-    let record = usize::try_from(place.offset).ok().and_then(|start| block.get(start..)).unwrap_or_default();
+/// The generation of the record at byte `offset`, whatever life it is from.
+fn generation_at(block: &[u8], offset: u32) -> u32 {
+    let record = block.get(to_usize(offset.into())..).unwrap_or_default();
     RawInode::ref_from_prefix(record).map_or(0, |(raw, _)| raw.i_generation.get())
 }
 

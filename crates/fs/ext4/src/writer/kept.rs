@@ -1,20 +1,17 @@
-//! What is kept in memory until a commit: counts of groups, the super block, and which transaction changed an inode
-//! last.
+//! What is kept in memory until a commit: inodes, which of them are orphans, counts of groups, the super block.
 //!
-//! Invariant: an inode whose last change is not durable is in the table; one that is not in it is durable.
-//! Locking: leaves, one at a time.
+//! Locking: leaves; the orphans' lock before those of inodes, the others one at a time.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::mem::offset_of;
 use core::ops::Range;
 
-use hashbrown::HashMap;
 use obento_base::wire::{IntoBytes, split, to_usize};
-use obento_base::{Corrupt, Error, Ino, Result, Structure, Timestamp};
+use obento_base::{Corrupt, Error, Result, Structure, Timestamp};
 use obento_env::sync::Mutex;
 use obento_journal::{CommitHooks, Tid, Txn};
 
+use super::orphans::Orphans;
 use crate::allocator::Allocator;
 use crate::checksum::Crc;
 use crate::feature::{Incompat, RoCompat};
@@ -23,8 +20,6 @@ use crate::raw::RawSuperBlock;
 use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
 use crate::volume::Volume;
 
-/// Enough that threads seldom meet.
-const SHARDS: u64 = 16;
 /// `EXT4_ERROR_FS` of `s_state`.
 pub(super) const ERROR_FS: u16 = 2;
 
@@ -40,7 +35,7 @@ pub struct Kept {
     volume: Arc<Volume>,
     allocator: Allocator,
     super_block: Mutex<Pending>,
-    changed: Vec<Mutex<HashMap<Ino, Tid>>>,
+    orphans: Orphans,
 }
 
 impl Kept {
@@ -49,7 +44,7 @@ impl Kept {
         Ok(Self {
             allocator: Allocator::new(Arc::clone(&volume))?,
             super_block: Mutex::new(Pending { raw, dirty: false }),
-            changed: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            orphans: Orphans::load(&volume)?,
             volume,
         })
     }
@@ -60,6 +55,10 @@ impl Kept {
 
     pub(super) fn allocator(&self) -> &Allocator {
         &self.allocator
+    }
+
+    pub(super) fn orphans(&self) -> &Orphans {
+        &self.orphans
     }
 
     /// Changes the super block; it goes to disk with the running transaction.
@@ -107,21 +106,6 @@ impl Kept {
         });
     }
 
-    fn shard(&self, ino: Ino) -> Option<&Mutex<HashMap<Ino, Tid>>> {
-        self.changed.get(to_usize(ino.0 % SHARDS))
-    }
-
-    /// Notes that `tid` changed `ino`.
-    pub(super) fn note_change(&self, ino: Ino, tid: Tid) {
-        if let Some(shard) = self.shard(ino) {
-            shard.lock().insert(ino, tid);
-        }
-    }
-
-    pub(super) fn last_change(&self, ino: Ino) -> Option<Tid> {
-        self.shard(ino)?.lock().get(&ino).copied()
-    }
-
     /// Puts free counts and checksum into the super block and it into its block.
     pub(super) fn write_super_block(&self, txn: &mut Txn<'_>) -> Result<()> {
         let mut pending = self.super_block.lock();
@@ -147,16 +131,25 @@ impl Kept {
 
 impl CommitHooks for Kept {
     fn before_commit(&self, txn: &mut Txn<'_>) -> Result<()> {
+        let mut orphans = self.orphans.lock();
+        orphans.place_new(txn, &self.volume)?;
+        let head = orphans.head();
+        self.volume.live().flush(txn, self.volume.super_block(), |ino| orphans.dtime(ino));
+        drop(orphans);
         let counted = self.allocator.write_back(txn)?;
-        let is_due = counted || self.super_block.lock().dirty;
+        let mut pending = self.super_block.lock();
+        if pending.raw.s_last_orphan.get() != head {
+            pending.raw.s_last_orphan.set(head);
+            pending.dirty = true;
+        }
+        let is_due = counted || pending.dirty;
+        drop(pending);
         if is_due { self.write_super_block(txn) } else { Ok(()) }
     }
 
     fn durable(&self, tid: Tid) {
         self.allocator.durable(tid);
-        for shard in &self.changed {
-            shard.lock().retain(|_, last| last.is_after(tid));
-        }
+        self.volume.live().durable(tid);
     }
 }
 

@@ -27,11 +27,15 @@ impl LockKey {
 #[derive(Debug)]
 pub struct InodeLocks(Vec<RwLock<()>>);
 
+/// The most inodes that one operation changes: a rename's directories and what their names lead to.
+const MOST: usize = 4;
+
 /// Inodes that nobody else reads or changes while this lives.
 #[derive(Debug)]
 pub struct LockedInodes<'a> {
-    keys: Vec<LockKey>,
-    _guards: Vec<RwLockWriteGuard<'a, ()>>,
+    /// In their order; one that comes twice is locked once.
+    keys: [LockKey; MOST],
+    _guards: [Option<RwLockWriteGuard<'a, ()>>; MOST],
 }
 
 impl InodeLocks {
@@ -50,12 +54,14 @@ impl InodeLocks {
         self.stripe(LockKey::of(ino)).read()
     }
 
-    /// Locks `inodes` for changing.
-    pub fn write(&self, inodes: &[Ino]) -> LockedInodes<'_> {
-        let mut keys: Vec<_> = inodes.iter().map(|&ino| LockKey::of(ino)).collect();
+    /// Locks `inodes`, at least one and not more than `MOST`, for changing.
+    pub fn write<const N: usize>(&self, inodes: &[Ino; N]) -> LockedInodes<'_> {
+        const { assert!(N > 0 && N <= MOST) };
+        let at = |n: usize| inodes.get(n).or(inodes.first()).map_or(LockKey(0), |&ino| LockKey::of(ino));
+        let mut keys = core::array::from_fn(at);
         keys.sort_unstable();
-        keys.dedup();
-        let guards = keys.iter().map(|&key| self.stripe(key).write()).collect();
+        let mut last = None;
+        let guards = keys.map(|key| (last.replace(key) != Some(key)).then(|| self.stripe(key).write()));
         LockedInodes { keys, _guards: guards }
     }
 }
@@ -85,7 +91,7 @@ mod tests {
     fn a_set_is_sorted_and_takes_each_lock_once() {
         let locks = InodeLocks::new();
         let set = locks.write(&[Ino(5000), Ino(12), Ino(12 + STRIPES), Ino(12)]);
-        assert_eq!(set.keys, [LockKey(12), LockKey::of(Ino(5000))]);
+        assert_eq!(set.keys, [LockKey(12), LockKey(12), LockKey(12), LockKey::of(Ino(5000))]);
         assert!(set.covers(Ino(12)) && !set.covers(Ino(13)));
         drop(set);
         let _shared = (locks.read(Ino(12)), locks.read(Ino(12 + STRIPES)));

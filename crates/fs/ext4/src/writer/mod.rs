@@ -57,8 +57,7 @@ pub mod cost {
     pub const NEW_INODE: Credits = Credits(4);
     /// Giving an inode back: its bitmap, its record, and what the commit adds.
     pub const FREE_INODE: Credits = Credits(3);
-    /// Putting an inode on the orphan list or taking it off: its neighbour's record, or a block of the orphan file;
-    /// the super block.
+    /// Making an inode an orphan, or no more: its neighbour's record, or a block of the orphan file; the super block.
     pub const ORPHAN: Credits = Credits(2);
 }
 
@@ -67,7 +66,6 @@ pub struct Writer {
     kept: Arc<Kept>,
     txns: Arc<Transactions>,
     locks: InodeLocks,
-    orphans: Orphans,
     promises: PromiseTable,
     moved: MovedTable,
     shares: Shares,
@@ -85,7 +83,6 @@ impl Writer {
         clock: Arc<dyn Clock>,
         journalling: &Journalling,
     ) -> Result<Self> {
-        let orphans = Orphans::load(&volume)?;
         let cache = Arc::clone(volume.cache());
         let kept = Arc::new(Kept::new(volume)?);
         let options = CommitOptions {
@@ -98,7 +95,6 @@ impl Writer {
             kept,
             txns,
             locks: InodeLocks::new(),
-            orphans,
             promises: PromiseTable::default(),
             moved: MovedTable::default(),
             shares: Shares::default(),
@@ -205,11 +201,15 @@ impl Writer {
 
     /// Notes that `tid` changed data of `ino` and not its record.
     pub(crate) fn note_change(&self, ino: Ino, tid: Tid) {
-        self.kept.note_change(ino, tid);
+        self.volume().live().note_data(ino, tid);
     }
 
-    /// The last transaction that changed `ino`, unless that is durable.
+    /// The last transaction that changed `ino`, unless that has been durable for a while.
     pub fn last_change(&self, ino: Ino) -> Option<Tid> {
-        self.kept.last_change(ino)
+        self.volume().live().last_change(ino)
+    }
+
+    fn orphans(&self) -> &Orphans {
+        self.kept.orphans()
     }
 }

@@ -183,7 +183,7 @@ impl Writer {
     /// the list cannot be trusted, and is forgotten as Linux does.
     fn recover_orphans(&self, was_marked: bool) -> Result<()> {
         if was_marked {
-            self.orphans.lock().clear_list();
+            self.orphans().lock().clear_list();
             self.kept.change_super_block(|raw| raw.s_last_orphan.set(0));
             return Ok(());
         }
@@ -192,7 +192,7 @@ impl Writer {
 
     /// Frees what has no name, and ends what is being cut short. One that is damaged stays.
     fn end_orphans(&self) -> Result<()> {
-        let all = self.orphans.lock().all();
+        let all = self.orphans().lock().all();
         for ino in all {
             match self.recover_orphan(ino) {
                 Ok(()) => {}
@@ -204,10 +204,16 @@ impl Writer {
     }
 
     fn recover_orphan(&self, ino: Ino) -> Result<()> {
-        self.volume().set_unlinked(ino, true);
-        let links = self.volume().inode(ino)?.links();
-        self.volume().set_unlinked(ino, links == 0);
-        if links == 0 { self.evict(ino) } else { self.end_truncation(ino) }
+        match self.volume().inode(ino) {
+            // It has been so since before the volume was opened.
+            Err(Error::Stale) => {
+                let inode = self.volume().unlinked_inode(ino)?;
+                self.volume().live().take_up(inode, self.txns().durable());
+            }
+            Ok(inode) if inode.links() == 0 => {}
+            inode => return inode.and_then(|_| self.end_truncation(ino)),
+        }
+        self.evict(ino)
     }
 
     /// Frees what has no name, brings everything to its home, empties the journal and marks the volume clean. Nothing
@@ -218,7 +224,7 @@ impl Writer {
         ended?;
         let mut raw = self.kept.final_super_block();
         raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits());
-        if self.orphans.lock().is_empty() {
+        if self.orphans().lock().is_empty() {
             raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !RoCompat::ORPHAN_PRESENT.bits());
         }
         // One that was not clean before, without a journal, has not become so.

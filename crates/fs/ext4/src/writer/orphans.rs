@@ -3,21 +3,22 @@
 //! On disk: a list that starts at `s_last_orphan` and goes on in the inodes' `i_dtime`; with `orphan_file`, slots of 32
 //! bits in the blocks of an inode, each block with magic number and checksum at its end, and the list for what finds no
 //! slot there.
-//! Invariant: for an inode on the list, `i_dtime` is what the table here says, whatever a copy of its record says;
-//! [`Writer::store_inode`] sees to that under the lock, so that a neighbour may be changed without its inode's lock.
+//! Invariant: for an inode on the list, `i_dtime` is what the table here says, whatever a copy of its record says; the
+//! commit sees to that, so that a neighbour may be written without its inode's lock.
+//! Invariant: an orphan gets its place on disk when the transaction that made it one is committed. Most are freed before
+//! that, and leave no trace.
 //! Source: Linux `fs/ext4/orphan.c`; `Documentation/filesystems/ext4/orphan.rst`.
 
 use alloc::vec::Vec;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use obento_base::wire::{FromBytes, to_u64, to_usize};
 use obento_base::{Corrupt, Error, Ino, Result, Structure};
 use obento_env::sync::{Mutex, MutexGuard};
 use obento_journal::{Taken, Txn};
 
-use super::inode_edit::seal_record;
 use super::{InodeEdit, Writer};
-use crate::checksum::{Crc, inode_seed};
+use crate::checksum::Crc;
 use crate::feature::Compat;
 use crate::raw::RawInode;
 use crate::unit::{FileBlock, VolBlock};
@@ -50,6 +51,8 @@ pub(super) struct State {
     head: u32,
     list: HashMap<Ino, Links>,
     blocks: Vec<FileSlots>,
+    /// Those that have no place on disk yet.
+    new: HashSet<Ino>,
     /// Which block of the file, which slot in it.
     slots: HashMap<Ino, (usize, usize)>,
     /// What block checksums go on from.
@@ -145,7 +148,52 @@ impl State {
     }
 
     fn holds(&self, ino: Ino) -> bool {
-        self.list.contains_key(&ino) || self.slots.contains_key(&ino)
+        self.new.contains(&ino) || self.list.contains_key(&ino) || self.slots.contains_key(&ino)
+    }
+
+    /// The first of the list.
+    pub(super) fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// Gives those that are new their places, for the commit of `txn`. Errors, with which it fails: NoMemory.
+    pub(super) fn place_new(&mut self, txn: &mut Txn<'_>, volume: &Volume) -> Result<()> {
+        let mut new: Vec<_> = core::mem::take(&mut self.new).into_iter().collect();
+        new.sort_unstable();
+        let has_sums = volume.super_block().has_metadata_csum();
+        for ino in new {
+            let number = u32::try_from(ino.0).map_err(|_| Error::Stale)?;
+            match self.free_slot(txn) {
+                Some((taken, index, slot)) => {
+                    self.slots.try_reserve(1).map_err(|_| Error::NoMemory)?;
+                    self.put_slot(txn, &taken, slot, number, has_sums);
+                    self.slots.insert(ino, (index, slot));
+                    if let Some(slots) = self.blocks.get_mut(index) {
+                        slots.free = slots.free.saturating_sub(1);
+                    }
+                }
+                None => self.put_first(ino, number)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A slot of the orphan file that is free, if its block can be had.
+    fn free_slot(&self, txn: &mut Txn<'_>) -> Option<(Taken, usize, usize)> {
+        let index = self.blocks.iter().position(|block| block.free > 0)?;
+        let taken = txn.take(self.blocks.get(index)?.block.0).ok()?;
+        let slot = slots(&txn.view(&taken)).position(|found| found == 0)?;
+        Some((taken, index, slot))
+    }
+
+    fn put_first(&mut self, ino: Ino, number: u32) -> Result<()> {
+        self.list.try_reserve(1).map_err(|_| Error::NoMemory)?;
+        let next = core::mem::replace(&mut self.head, number);
+        if let Some(links) = self.list.get_mut(&Ino(next.into())) {
+            links.before = Some(ino);
+        }
+        self.list.insert(ino, Links { before: None, next });
+        Ok(())
     }
 
     /// What `i_dtime` of an inode on the list has to be.
@@ -155,13 +203,13 @@ impl State {
 
     /// All of them.
     pub(super) fn all(&self) -> Vec<Ino> {
-        let mut all: Vec<_> = self.list.keys().chain(self.slots.keys()).copied().collect();
+        let mut all: Vec<_> = self.list.keys().chain(self.slots.keys()).chain(&self.new).copied().collect();
         all.sort_unstable();
         all
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.list.is_empty() && self.slots.is_empty()
+        self.list.is_empty() && self.slots.is_empty() && self.new.is_empty()
     }
 
     /// Forgets them all, as Linux does on a volume with errors.
@@ -184,45 +232,25 @@ impl State {
 }
 
 impl Writer {
-    /// Puts `edit`'s inode on the orphan list, unless it is there, before its last name goes or it is cut in steps. The
-    /// caller stores it in the same transaction. Errors, before anything was changed: those of the device.
-    pub fn add_orphan(&self, txn: &mut Txn<'_>, edit: &mut InodeEdit) -> Result<()> {
-        let ino = edit.ino();
-        let number = u32::try_from(ino.0).map_err(|_| Error::Stale)?;
-        let mut state = self.orphans.lock();
-        if state.holds(ino) {
-            return Ok(());
+    /// Makes inode `ino` an orphan, unless it is one, before its last name goes or it is cut in steps. The caller
+    /// stores it in the same transaction. Errors, before anything was changed: NoMemory.
+    pub fn add_orphan(&self, ino: Ino) -> Result<()> {
+        let mut state = self.orphans().lock();
+        if !state.holds(ino) {
+            state.new.try_reserve(1).map_err(|_| Error::NoMemory)?;
+            state.new.insert(ino);
         }
-        if let Some(index) = state.blocks.iter().position(|block| block.free > 0)
-            && let Some(block) = state.blocks.get(index).map(|slots| slots.block)
-        {
-            let taken = txn.take(block.0)?;
-            if let Some(slot) = slots(&txn.view(&taken)).position(|found| found == 0) {
-                state.slots.try_reserve(1).map_err(|_| Error::NoMemory)?;
-                state.put_slot(txn, &taken, slot, number, self.volume().super_block().has_metadata_csum());
-                state.slots.insert(ino, (index, slot));
-                if let Some(slots) = state.blocks.get_mut(index) {
-                    slots.free = slots.free.saturating_sub(1);
-                }
-                return Ok(());
-            }
-        }
-        state.list.try_reserve(1).map_err(|_| Error::NoMemory)?;
-        let next = core::mem::replace(&mut state.head, number);
-        if let Some(links) = state.list.get_mut(&Ino(next.into())) {
-            links.before = Some(ino);
-        }
-        state.list.insert(ino, Links { before: None, next });
-        edit.set_dtime(next);
-        self.kept.change_super_block(|raw| raw.s_last_orphan.set(number));
         Ok(())
     }
 
-    /// Takes `edit`'s inode off the orphan list, if it is there. The caller stores it in the same transaction. Errors,
+    /// Lets `edit`'s inode be an orphan no more, if it is one. The caller stores it in the same transaction. Errors,
     /// before anything was changed: those of the device.
     pub fn remove_orphan(&self, txn: &mut Txn<'_>, edit: &mut InodeEdit) -> Result<()> {
         let ino = edit.ino();
-        let mut state = self.orphans.lock();
+        let mut state = self.orphans().lock();
+        if state.new.remove(&ino) {
+            return Ok(());
+        }
         if let Some(&(index, slot)) = state.slots.get(&ino) {
             let block = state.blocks.get(index).map(|slots| slots.block).ok_or(Error::Invalid)?;
             let taken = txn.take(block.0)?;
@@ -236,15 +264,12 @@ impl Writer {
         let Some(&Links { before, next }) = state.list.get(&ino) else { return Ok(()) };
         match before {
             Some(before) => {
-                self.change_dtime(txn, before, next)?;
+                self.touch(txn, before)?;
                 if let Some(links) = state.list.get_mut(&before) {
                     links.next = next;
                 }
             }
-            None => {
-                state.head = next;
-                self.kept.change_super_block(|raw| raw.s_last_orphan.set(next));
-            }
+            None => state.head = next,
         }
         if let Some(links) = state.list.get_mut(&Ino(next.into())) {
             links.before = before;
@@ -254,21 +279,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Changes `i_dtime` where it stands. The caller holds the orphans' lock.
-    fn change_dtime(&self, txn: &mut Txn<'_>, ino: Ino, dtime: u32) -> Result<()> {
-        let sb = self.volume().super_block();
+    /// Has the commit write an inode on the list again. The caller holds the orphans' lock.
+    fn touch(&self, txn: &mut Txn<'_>, ino: Ino) -> Result<()> {
         let slot = self.volume().inode_slot(ino)?;
-        let taken = txn.take(slot.block.0)?;
-        let mut block = txn.edit(&taken);
-        let end = slot.offset.saturating_add(sb.inode_size.into());
-        let Some(record) = block.get_mut(slot.offset..end) else { return Ok(()) };
-        let Ok((raw, _)) = RawInode::mut_from_prefix(record) else { return Ok(()) };
-        raw.i_dtime.set(dtime);
-        let number = u32::try_from(ino.0).unwrap_or(0);
-        let seed = inode_seed(sb.checksum_seed, number, raw.i_generation.get());
-        if sb.has_metadata_csum() {
-            seal_record(record, seed);
-        }
+        let table = txn.take(slot.block.0)?;
+        self.volume().live().touch(txn, self.volume().super_block(), ino, slot.place(), &table);
         Ok(())
     }
 }

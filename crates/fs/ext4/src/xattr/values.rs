@@ -102,7 +102,7 @@ impl Counts {
             if count == 0 {
                 known.values.remove(hash, edit.ino().0);
                 edit.set_links(0);
-                match writer.add_orphan(txn, edit) {
+                match writer.add_orphan(edit.ino()) {
                     Ok(()) => dead.0.push(edit.ino()),
                     Err(error) => writer.note_error(error),
                 }

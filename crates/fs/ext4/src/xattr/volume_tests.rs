@@ -252,7 +252,7 @@ fn a_block_is_shared_by_equals_and_freed_with_the_last() {
 fn make_nameless(writer: &Writer, ino: Ino) {
     let mut txn = writer.begin(cost::INODE + cost::ORPHAN).unwrap();
     let mut edit = writer.edit_inode(&mut txn, ino).unwrap();
-    writer.add_orphan(&mut txn, &mut edit).unwrap();
+    writer.add_orphan(ino).unwrap();
     edit.set_links(0);
     writer.store_inode(&mut txn, &edit);
     txn.commit();

@@ -62,7 +62,7 @@ impl Job for Truncation {
     ) -> Result<()> {
         match place {
             Place { first: true, last: true } => {}
-            Place { first: true, .. } => writer.add_orphan(txn, edit)?,
+            Place { first: true, .. } => writer.add_orphan(edit.ino())?,
             Place { last: true, .. } => writer.remove_orphan(txn, edit)?,
             Place { .. } => {}
         }
@@ -187,12 +187,19 @@ impl Writer {
     }
 }
 
-/// Whether `i_block` is a map of blocks, as `ext4_can_truncate` and `ext4_inode_is_fast_symlink` ask.
+/// Whether `i_block` is a map of blocks, as `ext4_can_truncate` and `ext4_inode_is_fast_symlink` ask, and not an empty
+/// one.
 fn has_blocks(inode: &Inode) -> bool {
-    let mapped = match inode.kind() {
-        FileKind::Regular | FileKind::Directory => true,
-        FileKind::Symlink => inode.size() >= 60 || inode.has(InodeFlags::EXTENTS),
-        _ => false,
+    let is_empty = match inode.i_block() {
+        // `eh_entries` of the root.
+        [_, _, low, high, ..] if inode.has(InodeFlags::EXTENTS) => (*low, *high) == (0, 0),
+        pointers => pointers.iter().all(|&byte| byte == 0),
     };
+    let mapped = !is_empty
+        && match inode.kind() {
+            FileKind::Regular | FileKind::Directory => true,
+            FileKind::Symlink => inode.size() >= 60 || inode.has(InodeFlags::EXTENTS),
+            _ => false,
+        };
     mapped && !inode.has(InodeFlags::INLINE_DATA)
 }

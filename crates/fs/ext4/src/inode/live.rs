@@ -1,0 +1,257 @@
+//! Inodes as the running transaction has them: decoded, until a commit writes all of a block's at once.
+//!
+//! Invariant: who reads an inode asks here before it reads the inode table, which is older.
+//! Invariant: while an inode is dirty nobody else changes its block of the table, so that the version which was taken
+//! first stays the newest.
+//! Invariant: an inode whose last change is not durable is here, and so is one that is in use without a name.
+//! Locking: leaves, one shard at a time. Who stores an inode holds its lock, or has just taken or freed it.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use hashbrown::HashMap;
+use obento_base::wire::{FromBytes, to_usize};
+use obento_base::{Error, Ino, Result};
+use obento_env::sync::{Mutex, MutexGuard};
+use obento_journal::{Taken, Tid, Txn};
+
+use super::{Inode, Place, seal_record};
+use crate::checksum::inode_seed;
+use crate::raw::RawInode;
+use crate::super_block::SuperBlock;
+use crate::writer::InodeEdit;
+
+/// Enough that threads seldom meet.
+const SHARDS: u64 = 16;
+/// Inodes of one block of the table are mostly in one shard: 16 with blocks of 4 KiB.
+const TOGETHER: u32 = 4;
+/// How many a shard keeps that are as in the table.
+const MOST_CLEAN: usize = 1024;
+
+/// The inodes of a volume that were changed.
+#[derive(Debug)]
+pub(crate) struct Live {
+    shards: Vec<Apart>,
+    /// Whether there ever were any, so that nothing is looked up on a volume that is only read.
+    is_used: AtomicBool,
+}
+
+/// A shard on cache lines of its own, or threads at different ones would wait for each other.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Apart(Mutex<Shard>);
+
+#[derive(Debug, Default)]
+struct Shard {
+    inodes: HashMap<Ino, Entry>,
+    dirty: Vec<Ino>,
+    /// The last transactions that changed data and not the record.
+    data: HashMap<Ino, Tid>,
+    /// The blocks that the dirty ones go to.
+    tables: HashMap<u64, Taken>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    record: Arc<[u8]>,
+    place: Place,
+    /// What checksums go on from.
+    seed: u32,
+    view: Result<Inode>,
+    /// In use without a name.
+    is_unlinked: bool,
+    is_dirty: bool,
+    changed: Tid,
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        let shards = (0..SHARDS).map(|_| Apart::default()).collect();
+        Self { shards, is_used: AtomicBool::new(false) }
+    }
+}
+
+impl Live {
+    fn shard(&self, ino: Ino) -> MutexGuard<'_, Shard> {
+        let group = ino.0.saturating_sub(1).checked_shr(TOGETHER).unwrap_or(0);
+        let mixed = group.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        #[expect(clippy::indexing_slicing, reason = "there are SHARDS of them")]
+        self.shards[to_usize(mixed % SHARDS)].0.lock()
+    }
+
+    fn look<T>(&self, ino: Ino, at: impl FnOnce(&Entry) -> T) -> Option<T> {
+        if !self.is_used.load(Ordering::Acquire) {
+            return None;
+        }
+        self.shard(ino).inodes.get(&ino).map(at)
+    }
+
+    fn note_use(&self) {
+        // Written once, since everybody reads it.
+        if !self.is_used.load(Ordering::Relaxed) {
+            self.is_used.store(true, Ordering::Release);
+        }
+    }
+
+    /// Inode `ino`, if it is here. Errors: Stale if it is not in use; Corrupt.
+    pub(crate) fn get(&self, ino: Ino) -> Option<Result<Inode>> {
+        self.look(ino, |entry| match &entry.view {
+            Ok(inode) if inode.links() == 0 && !entry.is_unlinked => Err(Error::Stale),
+            view => view.clone(),
+        })
+    }
+
+    /// Whether `ino` is in use without a name.
+    pub(crate) fn is_unlinked(&self, ino: Ino) -> bool {
+        self.look(ino, |entry| entry.is_unlinked).unwrap_or(false)
+    }
+
+    /// The record of `ino`, if it is here, whether it is in use or not.
+    pub(crate) fn record(&self, ino: Ino) -> Option<Arc<[u8]>> {
+        self.look(ino, |entry| Arc::clone(&entry.record))
+    }
+
+    /// The last transaction that changed `ino`, unless that has been durable for a while.
+    pub(crate) fn last_change(&self, ino: Ino) -> Option<Tid> {
+        if !self.is_used.load(Ordering::Acquire) {
+            return None;
+        }
+        let shard = self.shard(ino);
+        let record = shard.inodes.get(&ino).map(|entry| entry.changed);
+        let data = shard.data.get(&ino).copied();
+        // The later of the two.
+        data.filter(|data| record.is_none_or(|record| data.is_after(record))).or(record)
+    }
+
+    /// Notes that `tid` changed data of `ino` and not its record.
+    pub(crate) fn note_data(&self, ino: Ino, tid: Tid) {
+        self.shard(ino).data.insert(ino, tid);
+        self.is_used.store(true, Ordering::Release);
+    }
+
+    /// Puts a changed inode in, for the commit of `txn` to write.
+    pub(crate) fn store(&self, txn: &mut Txn<'_>, sb: &SuperBlock, edit: &InodeEdit, is_unlinked: bool) {
+        let (ino, place, seed, record) = (edit.ino(), edit.place(), edit.checksum_seed(), edit.record());
+        let view = Inode::from_edit(sb.into(), ino, Arc::clone(&record), place, seed);
+        let changed = txn.tid();
+        let mut shard = self.shard(ino);
+        let fresh = Entry { record, place, seed, view, is_unlinked, is_dirty: true, changed };
+        let old = shard.inodes.insert(ino, fresh);
+        if !old.as_ref().is_some_and(|old| old.is_dirty) {
+            shard.note_dirty(txn, ino, edit.table());
+        }
+        drop(shard);
+        drop(old);
+        self.note_use();
+    }
+
+    /// Takes up an inode that has no name and is in use, as it stands in the table; `changed` is durable.
+    pub(crate) fn take_up(&self, inode: Inode, changed: Tid) {
+        let (ino, place, record) = (inode.ino(), inode.place(), inode.record().into());
+        let seed = inode.checksum_seed();
+        let (view, is_unlinked, is_dirty) = (Ok(inode), true, false);
+        let entry = Entry { record, place, seed, view, is_unlinked, is_dirty, changed };
+        self.shard(ino).inodes.insert(ino, entry);
+        self.note_use();
+    }
+
+    /// Has the commit of `txn` write an orphan again, for the list that goes through it. Its lock is not needed, since
+    /// nothing but its place on the list changes.
+    pub(crate) fn touch(&self, txn: &mut Txn<'_>, sb: &SuperBlock, ino: Ino, place: Place, table: &Taken) {
+        let size = usize::from(sb.inode_size);
+        let start = to_usize(place.offset.into());
+        let block = txn.view(table);
+        let mut shard = self.shard(ino);
+        let entry = shard.inodes.entry(ino).or_insert_with(|| {
+            let record: Arc<[u8]> = block.get(start..start.saturating_add(size)).unwrap_or_default().into();
+            let seed = seed_of(sb, ino, &record);
+            let view = Inode::from_edit(sb.into(), ino, Arc::clone(&record), place, seed);
+            let is_unlinked = view.as_ref().is_ok_and(|inode| inode.links() == 0);
+            Entry { record, place, seed, view, is_unlinked, is_dirty: false, changed: txn.tid() }
+        });
+        entry.changed = txn.tid();
+        if !core::mem::replace(&mut entry.is_dirty, true) {
+            shard.note_dirty(txn, ino, table);
+        }
+        drop(shard);
+        self.note_use();
+    }
+
+    /// Writes every dirty one to its block, each with the `i_dtime` that the list of orphans gives it, if any. Nobody
+    /// else is in the transaction.
+    pub(crate) fn flush(&self, txn: &mut Txn<'_>, sb: &SuperBlock, dtime: impl Fn(Ino) -> Option<u32>) {
+        for shard in &self.shards {
+            shard.0.lock().flush(txn, sb, &dtime);
+        }
+    }
+
+    /// Forgets most of what is as in the table, all of it up to `tid` durable.
+    pub(crate) fn durable(&self, tid: Tid) {
+        for shard in &self.shards {
+            let mut shard = shard.0.lock();
+            shard.data.retain(|_, last| last.is_after(tid));
+            if shard.inodes.len() > MOST_CLEAN {
+                let is_needed =
+                    |entry: &Entry| entry.is_dirty || entry.is_unlinked || entry.changed.is_after(tid);
+                shard.inodes.retain(|_, entry| is_needed(entry));
+            }
+        }
+    }
+}
+
+impl Shard {
+    fn note_dirty(&mut self, txn: &mut Txn<'_>, ino: Ino, table: &Taken) {
+        self.dirty.push(ino);
+        self.tables.entry(table.number()).or_insert_with(|| {
+            txn.note(table);
+            table.clone()
+        });
+    }
+
+    fn flush(&mut self, txn: &mut Txn<'_>, sb: &SuperBlock, dtime: &impl Fn(Ino) -> Option<u32>) {
+        let mut dirty = core::mem::take(&mut self.dirty);
+        // By block, and by place in it, as inodes are numbered.
+        dirty.sort_unstable();
+        let tables = core::mem::take(&mut self.tables);
+        let mut rest = dirty.iter().copied().peekable();
+        while let Some(&first) = rest.peek() {
+            let number = self.inodes.get(&first).map(|entry| entry.place.block.0);
+            let Some((number, table)) = number.and_then(|number| Some((number, tables.get(&number)?))) else {
+                rest.next();
+                continue;
+            };
+            let mut block = txn.edit(table);
+            while let Some(ino) = rest.peek().copied() {
+                let Some(entry) = self.inodes.get_mut(&ino).filter(|entry| entry.place.block.0 == number)
+                else {
+                    break;
+                };
+                entry.is_dirty = false;
+                entry.write(sb, &mut block, dtime(ino));
+                rest.next();
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// Writes the record with its checksum to its place; with `dtime` in place of its own.
+    fn write(&self, sb: &SuperBlock, block: &mut [u8], dtime: Option<u32>) {
+        let start = to_usize(self.place.offset.into());
+        let target = block.get_mut(start..start.saturating_add(self.record.len()));
+        let Some(target) = target.filter(|target| target.len() == self.record.len()) else { return };
+        target.copy_from_slice(&self.record);
+        let Ok((raw, _)) = RawInode::mut_from_prefix(target) else { return };
+        dtime.into_iter().for_each(|dtime| raw.i_dtime.set(dtime));
+        if sb.has_metadata_csum() {
+            seal_record(target, self.seed);
+        }
+    }
+}
+
+/// What the checksums of inode `ino` go on from, as its record says.
+fn seed_of(sb: &SuperBlock, ino: Ino, record: &[u8]) -> u32 {
+    let generation = RawInode::ref_from_prefix(record).map_or(0, |(raw, _)| raw.i_generation.get());
+    inode_seed(sb.checksum_seed, u32::try_from(ino.0).unwrap_or(0), generation)
+}
