@@ -39,7 +39,8 @@ impl Vfs {
             new.mode = acl.child_mode(new.mode);
         }
         let attr = fs.create(dir.ino(), name, &new)?;
-        let made = self.take(attr.ino);
+        // Counted where the others of this directory are.
+        let made = dir.vfs().take(attr.ino);
         made.inode.learn(Facts::of(&attr));
         if let Some(acl) = acl
             && let Err(error) = made.inherit_acl(&acl, &new)

@@ -118,7 +118,7 @@ impl Node {
 
     /// Room for bytes from `at` on, the end of the file; `None` if there is none, or none to gather in.
     fn begin(&self, state: &mut State, at: u64) -> Option<Gathered> {
-        let shared = &self.vfs.0;
+        let shared = self.vfs.shared();
         if at < state.not_below {
             return None;
         }

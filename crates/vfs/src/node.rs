@@ -81,7 +81,7 @@ impl Node {
         let key = names.key(self.ino(), name);
         let known = names.get(&key);
         if let Some(Known::Leads(inode)) = known {
-            return Ok(Node::new(self.vfs.clone(), inode));
+            return Ok(self.child_of(inode));
         }
         // What the cache says of a number that was a directory in an earlier life holds no more for a file.
         match known {
@@ -100,15 +100,25 @@ impl Node {
     pub(crate) fn lookup_to_change(&self, name: &Name) -> Result<Node> {
         match self.known(name) {
             Some(known) => known,
-            None => self.file_system().lookup(self.ino(), name).map(|ino| self.vfs.take(ino)),
+            None => self
+                .file_system()
+                .lookup(self.ino(), name)
+                .map(|ino| self.child_of(self.vfs.0.table.acquire(ino))),
         }
+    }
+
+    /// A node of `inode`, whose use this takes over, that was found from here.
+    fn child_of(&self, inode: Arc<Inode>) -> Node {
+        let is_directory = inode.facts().is_some_and(|facts| facts.kind == FileKind::Directory);
+        let vfs = if is_directory { self.vfs.for_directory(inode.ino) } else { self.vfs.clone() };
+        Node::new(vfs, inode)
     }
 
     /// What the cache knows of `name`.
     pub(crate) fn known(&self, name: &Name) -> Option<Result<Node>> {
         let key = self.vfs.0.names.key(self.ino(), name);
         Some(match self.vfs.0.names.get(&key)? {
-            Known::Leads(inode) => Ok(Node::new(self.vfs.clone(), inode)),
+            Known::Leads(inode) => Ok(self.child_of(inode)),
             Known::Nowhere => Err(Error::NotFound),
         })
     }
@@ -116,7 +126,7 @@ impl Node {
     fn ask_driver(&self, key: &Key<'_>, name: &Name) -> Result<Node> {
         match self.file_system().lookup(self.ino(), name) {
             Ok(ino) => {
-                let node = self.vfs.take(ino);
+                let node = self.child_of(self.vfs.0.table.acquire(ino));
                 self.note_key(key, Some(&node));
                 Ok(node)
             }

@@ -1,9 +1,12 @@
 //! One open volume and what is shared among all who use it.
 
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Deref;
 use core::time::Duration;
 
+use obento_base::wire::to_usize;
 use obento_base::{Error, Ino, Result};
 use obento_driver::{FileSystem, Limits, WritableFileSystem};
 use obento_env::sync::Mutex;
@@ -58,7 +61,21 @@ impl Default for Config {
 
 /// An open volume. Clones are the same volume.
 #[derive(Clone)]
-pub struct Vfs(pub(crate) Arc<Shared>);
+pub struct Vfs(pub(crate) Arc<Stripe>);
+
+/// A count of users of its own for those who work in one directory, or every thread would wait for every other to
+/// count a node. Each holds the volume.
+pub(crate) struct Stripe(Arc<Shared>);
+
+impl Deref for Stripe {
+    type Target = Shared;
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+/// Enough that threads in different directories seldom meet.
+const STRIPES: u64 = 16;
 
 /// A [`Vfs`] as long as anybody else has it, or a node of it.
 #[derive(Clone)]
@@ -67,7 +84,7 @@ pub struct WeakVfs(Weak<Shared>);
 impl WeakVfs {
     /// The volume, if it is still open.
     pub fn upgrade(&self) -> Option<Vfs> {
-        self.0.upgrade().map(Vfs)
+        self.0.upgrade().map(|shared| Vfs(Arc::new(Stripe(shared))))
     }
 }
 
@@ -81,6 +98,7 @@ pub(crate) struct Shared {
     pub(crate) table: Table,
     pub(crate) rename: Mutex<()>,
     pub(crate) root: Arc<Inode>,
+    stripes: Vec<Mutex<Weak<Stripe>>>,
     pub(crate) gathering: Arc<Gathering>,
 }
 
@@ -93,7 +111,7 @@ impl Vfs {
     /// [`Vfs::new`] with a configuration.
     pub fn with(fs: Arc<dyn FileSystem>, config: Config) -> Self {
         let table = Table::new();
-        Self(Arc::new(Shared {
+        Self(Arc::new(Stripe(Arc::new(Shared {
             limits: fs.limits(),
             // Without an answer nothing can be written; reading does not ask.
             block_size: fs.statfs().map_or(1, |stat| stat.block_size.max(1)),
@@ -104,12 +122,13 @@ impl Vfs {
             table,
             config,
             fs,
-        }))
+            stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
+        }))))
     }
 
     /// Names the volume without keeping it open.
     pub fn downgrade(&self) -> WeakVfs {
-        WeakVfs(Arc::downgrade(&self.0))
+        WeakVfs(Arc::downgrade(&self.0.0))
     }
 
     /// The file system below, with all that was written until now. To read only: changes go through the `Vfs`.
@@ -175,6 +194,21 @@ impl Vfs {
     /// A use of `ino`, which the caller knows to live.
     pub(crate) fn take(&self, ino: Ino) -> Node {
         Node::new(self.clone(), self.0.table.acquire(ino))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.0
+    }
+
+    /// The same volume for who goes on to work in directory `ino`.
+    pub(crate) fn for_directory(&self, ino: Ino) -> Self {
+        let Some(stripe) = self.0.stripes.get(to_usize(ino.0 % STRIPES)) else { return self.clone() };
+        let mut stripe = stripe.lock();
+        Self(stripe.upgrade().unwrap_or_else(|| {
+            let fresh = Arc::new(Stripe(Arc::clone(&self.0.0)));
+            *stripe = Arc::downgrade(&fresh);
+            fresh
+        }))
     }
 
     /// Errors: ReadOnly, also once bytes were lost.

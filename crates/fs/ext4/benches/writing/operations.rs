@@ -135,24 +135,27 @@ fn fill(file: &dyn OpenFile) -> Result<()> {
     file.sync()
 }
 
-/// How long `work` takes, from when all threads are ready.
+/// How long `work` takes, from when all threads are ready: from the first that goes on to the last that ends, by their
+/// own clocks, since whoever waits for them may wake up late.
 fn timed(threads: u64, work: impl Fn(usize) -> Result<()> + Sync) -> Result<Duration> {
     if threads == 1 {
         let start = Instant::now();
         work(0)?;
         return Ok(start.elapsed());
     }
-    let ready = Barrier::new(threads as usize + 1);
+    let ready = Barrier::new(threads as usize);
     let run = |thread| {
         ready.wait();
-        work(thread)
+        let start = Instant::now();
+        work(thread).map(|()| (start, Instant::now()))
     };
     std::thread::scope(|scope| {
         let run = &run;
         let running: Vec<_> = (0..threads as usize).map(|thread| scope.spawn(move || run(thread))).collect();
-        ready.wait();
-        let start = Instant::now();
-        running.into_iter().try_for_each(|thread| thread.join().expect("no panic"))?;
-        Ok(start.elapsed())
+        let times = running.into_iter().map(|thread| thread.join().expect("no panic"));
+        let times: Vec<_> = times.collect::<Result<_>>()?;
+        let start = times.iter().map(|(start, _)| *start).min();
+        let end = times.iter().map(|(_, end)| *end).max();
+        Ok(end.zip(start).map_or(Duration::ZERO, |(end, start)| end - start))
     })
 }

@@ -133,7 +133,8 @@ impl Writer {
         let wanted = if step.change.is_directory() { Wanted::Directory } else { Wanted::Other };
         let new = self.allocator().take_inode(txn, step.ino, wanted)?;
         let place: Place = new.place;
-        let mut edit = InodeEdit::of_record(self.volume().super_block(), step.ino, place, &record, new.table)?;
+        let mut edit =
+            InodeEdit::of_record(self.volume().super_block(), step.ino, place, &record, new.table)?;
         edit.set_sectors(0)?;
         Ok(edit)
     }

@@ -8,12 +8,12 @@ use crate::xattr::Dead;
 impl Writer {
     /// The last user of `ino` is gone: space that was kept ahead for it is given back, and without a name it is freed.
     pub(crate) fn forget(&self, ino: Ino) {
-        self.forget_space(ino);
         if !self.volume().live().is_unlinked(ino) {
-            return;
+            return self.forget_space(ino);
         }
         // What cannot be freed stays on the orphan list, for the next who opens the volume.
         if let Err(error) = self.evict(ino) {
+            self.forget_space(ino);
             self.note_error(error);
         }
     }

@@ -16,6 +16,7 @@ use obento_journal::Taken;
 use crate::checksum::inode_seed;
 use crate::inode::{Format, Inode, InodeFlags, Place, reaches};
 use crate::raw::{RawInode, RawInodeExtra};
+use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
 
 /// `i_extra_isize` that reaches over every field Linux knows.
@@ -90,8 +91,7 @@ impl DerefMut for Rest {
 
 impl InodeEdit {
     /// A copy of `record`, which stands at `place` in the block `table`; `seed` is what its checksums go on from, as far
-    /// as it has a generation. Errors: Invalid for one that is too short;
-    /// NoMemory.
+    /// as it has a generation. Errors: Invalid for one that is too short; NoMemory.
     pub(crate) fn new(
         format: Format,
         ino: Ino,
@@ -105,6 +105,19 @@ impl InodeEdit {
         let rest = Rest::new(old_rest)?;
         let mut this = Self { format, ino, place, raw, rest, table, seed };
         this.use_extra_room();
+        Ok(this)
+    }
+
+    /// [`Self::new`] for a record that has its generation.
+    pub(crate) fn of_record(
+        sb: &SuperBlock,
+        ino: Ino,
+        place: Place,
+        record: &[u8],
+        table: Taken,
+    ) -> Result<Self> {
+        let mut this = Self::new(sb.into(), ino, place, record, table, 0)?;
+        this.set_generation(this.generation());
         Ok(this)
     }
 
