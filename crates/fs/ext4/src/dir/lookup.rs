@@ -250,6 +250,10 @@ impl Wanted {
         if self.slot.is_some() || is_dot {
             return;
         }
+        // Most are as long as their names need, which is no less than this.
+        if record.inode != 0 && record.len < self.need.saturating_add(needed(1)) {
+            return;
+        }
         let used = if record.inode == 0 { 0 } else { needed(record.name.len()) };
         let fits = record.len.checked_sub(used).is_some_and(|left| left >= self.need);
         if fits && record.offset.saturating_add(record.len) <= self.end {

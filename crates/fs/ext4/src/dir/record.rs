@@ -5,6 +5,7 @@
 //! Invariant: a walk ends, because each record is at least 12 bytes long or ends the walk.
 //! Source: Linux Documentation/filesystems/ext4/directory.rst; `__ext4_check_dir_entry` in fs/ext4/dir.c.
 
+use obento_base::wire::to_usize;
 use obento_base::{Corrupt, Error, FileKind, Ino, Name, Result, Structure};
 use zerocopy::FromBytes;
 
@@ -12,7 +13,7 @@ use crate::raw::RawDirEntry;
 
 /// A record with a name of one byte; none is shorter.
 const MIN_LEN: u32 = 12;
-const HEADER: u32 = 8;
+const HEADER: usize = 8;
 /// From this block size on the length of a whole block does not fit 16 bits.
 const WIDE_BLOCK: u32 = 65536;
 
@@ -56,18 +57,19 @@ impl<'a> Records<'a> {
 
     /// The record at `offset`.
     pub(super) fn at(&self, offset: u32) -> Result<Record<'a>> {
-        let bytes = usize::try_from(offset).ok().and_then(|offset| self.bytes.get(offset..));
-        let Some((raw, rest)) = bytes.and_then(|bytes| RawDirEntry::ref_from_prefix(bytes).ok()) else {
+        let rest = self.bytes.get(to_usize(offset.into())..).unwrap_or_default();
+        let Ok((raw, _)) = RawDirEntry::ref_from_prefix(rest) else {
             return Err(self.bad_length(offset, 0));
         };
         let len = record_len(raw.rec_len.get(), self.block_size);
-        let end = offset.checked_add(len).filter(|&end| end <= self.len());
-        let room = len.checked_sub(HEADER).filter(|&room| room >= u32::from(raw.name_len));
-        if len < MIN_LEN || !len.is_multiple_of(4) || end.is_none() || room.is_none() {
-            return Err(self.bad_length(offset, len));
+        let record = rest.get(..to_usize(len.into()));
+        let end = HEADER.saturating_add(raw.name_len.into());
+        match record.and_then(|record| record.get(HEADER..end)) {
+            Some(name) if len >= MIN_LEN && len.is_multiple_of(4) => {
+                Ok(Record { offset, len, inode: raw.inode.get(), file_type: raw.file_type, name })
+            }
+            _ => Err(self.bad_length(offset, len)),
         }
-        let name = rest.get(..usize::from(raw.name_len)).ok_or_else(|| self.bad_length(offset, len))?;
-        Ok(Record { offset, len, inode: raw.inode.get(), file_type: raw.file_type, name })
     }
 
     /// The name of `record` and the inode that it names.

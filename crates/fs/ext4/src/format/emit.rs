@@ -22,9 +22,10 @@ use crate::allocator::{Kind, bitmap_checksum, bits, encode_descriptor, fresh_ino
 use crate::checksum::inode_seed;
 use crate::feature::Incompat;
 use crate::group::{GroupDescriptor, GroupFlags};
+use crate::inode::seal_record;
 use crate::raw::RawSuperBlock;
 use crate::super_block::PRIMARY_OFFSET;
-use crate::writer::{seal_record, seal_super_block};
+use crate::writer::seal_super_block;
 
 /// Boot sector, super block and what may follow it: 8 sectors, as `mke2fs` wipes them.
 const FRONT: u64 = 4096;

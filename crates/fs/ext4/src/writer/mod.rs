@@ -34,7 +34,6 @@ use crate::volume::Volume;
 use crate::xattr::Shares;
 use orphans::Orphans;
 
-pub(crate) use inode_edit::seal_record;
 pub use inode_edit::{InodeEdit, Time};
 pub use kept::Kept;
 pub(crate) use kept::seal_super_block;
