@@ -103,7 +103,11 @@ impl Inode {
     }
 
     pub(crate) fn learn(&self, facts: Facts) {
-        self.facts.store(facts.encode(), Ordering::Relaxed);
+        // Mostly it is known, and what is not written stays in every thread's cache.
+        let bits = facts.encode();
+        if self.facts.load(Ordering::Relaxed) != bits {
+            self.facts.store(bits, Ordering::Relaxed);
+        }
     }
 }
 

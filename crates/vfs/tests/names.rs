@@ -39,16 +39,16 @@ fn the_name_cache_follows_every_change() {
 fn more_names_than_the_cache_holds_are_found_all_the_same() {
     let (fs, vfs) = volume();
     let root = vfs.root();
-    for n in 0..20_000 {
+    for n in 0..40_000 {
         root.file(&n.to_string());
     }
-    assert!(vfs.nodes_in_use() <= 8192 + 1);
-    for n in 0..20_000 {
+    assert!(vfs.nodes_in_use() <= 32_768 + 1);
+    for n in 0..40_000 {
         assert!(root.get(&n.to_string()).is_ok());
         assert_eq!(root.get(&format!("{n}-")), Err(Error::NotFound));
     }
     drop((root, vfs));
-    assert_eq!(fs.inodes_in_use(), 20_001);
+    assert_eq!(fs.inodes_in_use(), 40_001);
 }
 
 #[test]

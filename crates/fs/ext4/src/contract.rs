@@ -201,7 +201,7 @@ impl FileSystem for Ext4 {
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        Ok(self.volume.user_inode(ino)?.attr(self.volume.super_block()))
+        self.volume.attr(ino)
     }
 
     fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::mem::offset_of;
 
 use obento_base::wire::{to_u64, to_usize};
-use obento_base::{Corrupt, Error, Feature, Ino, Result, Structure};
+use obento_base::{Attr, Corrupt, Error, Feature, Ino, Result, Structure};
 use obento_block::{Block, BlockDevice, Cache};
 use obento_driver::Notice;
 use obento_env::sync::Mutex;
@@ -176,6 +176,16 @@ impl Volume {
             return Err(inode.bad_field("i_flags", offset, inode.flags().bits()));
         }
         Ok(inode)
+    }
+
+    /// The attributes of inode `ino`. Errors: as [`Self::user_inode`].
+    pub(crate) fn attr(&self, ino: Ino) -> Result<Attr> {
+        let plain = |inode: &Inode| (!inode.has(InodeFlags::EA_INODE)).then(|| inode.attr(&self.super_block));
+        // Without a copy of the inode, which stands for most that is asked.
+        match self.live.read(ino, plain).filter(|_| !self.is_reserved(ino)) {
+            Some(Ok(Some(attr))) => Ok(attr),
+            _ => Ok(self.user_inode(ino)?.attr(&self.super_block)),
+        }
     }
 
     /// Whether `ino` is the format's own, as `__ext4_iget` asks.

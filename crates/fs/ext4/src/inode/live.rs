@@ -96,9 +96,15 @@ impl Live {
 
     /// Inode `ino`, if it is here. Errors: Stale if it is not in use; Corrupt.
     pub(crate) fn get(&self, ino: Ino) -> Option<Result<Inode>> {
+        self.read(ino, Inode::clone)
+    }
+
+    /// What `read` sees of inode `ino`, if it is here. Errors: as [`Self::get`].
+    pub(crate) fn read<T>(&self, ino: Ino, read: impl FnOnce(&Inode) -> T) -> Option<Result<T>> {
         self.look(ino, |entry| match &entry.view {
             Ok(inode) if inode.links() == 0 && !entry.is_unlinked => Err(Error::Stale),
-            view => view.clone(),
+            Ok(inode) => Ok(read(inode)),
+            Err(error) => Err(*error),
         })
     }
 
