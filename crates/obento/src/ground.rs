@@ -14,6 +14,23 @@ use obento_host::lock::Purpose;
 use crate::{Image, OpenError, Options, Registry};
 
 /// A file or device of the host on which volumes are made, locked.
+///
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use obento::{FormatOptions, Ground, Registry, SystemClock, SystemRandom};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let ground = Ground::open("disk.img".as_ref(), Some(1 << 30))?;
+/// let registry = Registry::default();
+/// let format = registry.find("ext4").and_then(|driver| driver.format()).ok_or("no such type")?;
+/// let mut options = FormatOptions::new("ext4", Arc::new(SystemClock), Arc::new(SystemRandom));
+/// options.contents = ground.contents();
+/// format.format(&*ground.device(), &options)?;
+/// ground.keep();
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Ground {
     file: Arc<FileDevice>,

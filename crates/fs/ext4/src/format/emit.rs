@@ -264,9 +264,8 @@ impl Draft {
         for group in self.copies() {
             let mut raw = self.sb.raw;
             raw.s_state.set(raw.s_state.get() & !VALID);
-            // The field has 16 bits and wraps, as in e2fsprogs.
-            let [low, high, ..] = group.to_le_bytes();
-            raw.s_block_group_nr.set(u16::from_le_bytes([low, high]));
+            // The field has 16 bits, and e2fsprogs puts its highest number for groups beyond.
+            raw.s_block_group_nr.set(u16::try_from(group).unwrap_or(u16::MAX));
             self.write_super_block(output, self.byte_of(self.sb.group_start(group).0), raw)?;
         }
         output.flush()?;

@@ -206,5 +206,5 @@ pub const ALL: &[Made] = &[
     made("1t", T, "-t ext4"),
     made("1t-ext3", T, "-t ext3 -i 1048576"),
     made("5t", 5 * T, "-t ext4"),
-    made("17t", 17 * T, "-t ext4 -i 4194304 -G 256"),
+    made("17t", 17 * T, "-t ext4 -i 4194304 -G 256 -J size=16"),
 ];

@@ -1,0 +1,309 @@
+//! `obento mkfs`, run as a person would.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use obento_testkit::oracle::{LoopMount, Oracle, call, program, require, run};
+use tempfile::TempDir;
+
+const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
+
+/// A folder to make images in.
+struct Bench(TempDir);
+
+impl Bench {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+        command.current_dir(self.0.path()).args(line.split(' ')).env_clear().env("TZ", "UTC0");
+        command
+    }
+
+    fn obento(&self, line: &str) -> Output {
+        self.command(line).output().unwrap()
+    }
+
+    /// Expects this code, and answers what was said on standard output and error.
+    #[track_caller]
+    fn run(&self, line: &str, code: i32) -> (String, String) {
+        let output = self.obento(line);
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{line}: {out}{err}");
+        (out, err)
+    }
+
+    #[track_caller]
+    fn fails(&self, line: &str, expected: &str) {
+        let (out, err) = self.run(line, 1);
+        assert_eq!((out.as_str(), err.as_str()), ("", expected), "{line}");
+    }
+
+    #[track_caller]
+    fn fsck(&self, name: &str) {
+        if require(&[Oracle::Program("e2fsck")]) {
+            call("e2fsck", ["-fn".as_ref(), self.path(name).as_os_str()]).unwrap();
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_new_image_is_made_sparse_and_told_in_a_few_lines() {
+    let bench = Bench::new();
+    let (out, err) = bench.run(&format!("mkfs -U {UUID} -L data disk.img 1G"), 0);
+    assert_eq!(err, "");
+    assert_eq!(
+        out,
+        "disk.img: ext4 'data', 1 GiB in 262144 blocks of 4096 bytes, 65536 inodes
+  UUID      01234567-89ab-cdef-0123-456789abcdef
+  journal   32 MiB
+  reserved  13107 blocks for the super user
+  backups   of the super block in blocks 32768, 98304, 163840, 229376
+  features  has_journal ext_attr resize_inode dir_index filetype extent 64bit flex_bg sparse_super large_file \
+huge_file dir_nlink extra_isize metadata_csum
+"
+    );
+    let meta = fs::metadata(bench.path("disk.img")).unwrap();
+    assert_eq!(meta.len(), 1 << 30);
+    assert!(meta.blocks() * 512 < 2 << 20, "{} KiB", meta.blocks() / 2);
+    bench.fsck("disk.img");
+    assert_eq!(bench.run("ls disk.img", 0).0, "lost+found\n");
+}
+
+#[test]
+fn what_is_there_is_named_and_only_force_destroys_it() {
+    let bench = Bench::new();
+    bench.run("mkfs -q -t ext3 -L old -M /srv/old disk.img 20M", 0);
+    let refused = "obento: cannot make a file system on 'disk.img': there is an ext3 file system of 20 MiB labelled \
+                   'old', mounted last on '/srv/old'\n  help: --force (-F) destroys it\n";
+    bench.fails("mkfs disk.img", refused);
+    bench.run("mkfs -q -F disk.img", 0);
+    assert!(bench.run("info disk.img", 0).0.contains("ext4"));
+    bench.fsck("disk.img");
+
+    fs::write(bench.path("letter.txt"), "Dear all,\n".repeat(100_000)).unwrap();
+    bench.fails(
+        "mkfs letter.txt",
+        "obento: cannot make a file system on 'letter.txt': there is text\n  help: --force (-F) destroys it\n",
+    );
+    assert!(fs::read_to_string(bench.path("letter.txt")).unwrap().starts_with("Dear all,"));
+}
+
+#[test]
+fn a_wrong_option_costs_nothing() {
+    let bench = Bench::new();
+    let said = |line: &str| bench.run(line, 1).1;
+    assert_eq!(
+        said("mkfs new.img"),
+        "obento: cannot make 'new.img': a new file needs a size\n  help: give one: obento mkfs new.img 1G\n"
+    );
+    assert!(said("mkfs -O extend new.img 1M").contains("there is no feature 'extend'"));
+    assert!(said("mkfs -O ^extent new.img 10M").contains("64bit needs extent"));
+    assert!(said("mkfs -E strid=1 new.img 1M").contains("there is no option 'strid'"));
+    assert!(
+        said("mkfs -I 100 new.img 1M")
+            .contains("'100' is no value for inode_size, which takes a power of two")
+    );
+    assert!(said("mkfs -t vfat new.img 1M").contains("help: it makes: ext4, ext3, ext2"));
+    assert!(said("mkfs -d folder new.img 1M").contains("obento cp -a FOLDER/. IMAGE:/"));
+    assert!(said("mkfs -t ext2 new.img 17T").contains("are too many for these features"));
+    assert!(said("mkfs new.img 20k").contains("too few"));
+    assert!(said("mkfs new.img ten").contains("write a number with k, M, G or T"));
+    assert!(said("mkfs -U 12 new.img 1M").contains("it is no UUID"));
+    assert!(!bench.path("new.img").exists());
+    assert_eq!(bench.run("mkfs", 2).0, "");
+}
+
+#[test]
+fn a_dry_run_tells_and_makes_nothing() {
+    let bench = Bench::new();
+    assert!(
+        bench.run("mkfs -n new.img 1T", 0).0.starts_with("new.img: would be ext4, 1 TiB in 268435456 blocks")
+    );
+    assert!(!bench.path("new.img").exists());
+    bench.run("mkfs -q disk.img 20M", 0);
+    let before = fs::read(bench.path("disk.img")).unwrap();
+    let (json, _) = bench.run("--json mkfs -n -t ext2 disk.img", 0);
+    assert!(
+        json.starts_with("{\"schema\":\"obento/1\",\"kind\":\"made\",\"path\":\"disk.img\",\"made\":false"),
+        "{json}"
+    );
+    assert!(fs::read(bench.path("disk.img")).unwrap() == before);
+}
+
+#[test]
+fn the_variable_that_forbids_changes_forbids_this_too() {
+    let bench = Bench::new();
+    let output = bench.command("mkfs disk.img 10M").env("OBENTO_READONLY", "1").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("OBENTO_READONLY is set"), "{}", text(&output.stderr));
+    assert!(!bench.path("disk.img").exists());
+}
+
+#[test]
+fn the_same_options_and_moment_make_the_same_bytes() {
+    let bench = Bench::new();
+    for name in ["a.img", "b.img"] {
+        let line = format!("mkfs -q -U {UUID} -E hash_seed={UUID} {name} 30M");
+        let output = bench.command(&line).env("SOURCE_DATE_EPOCH", "1700000000").output().unwrap();
+        assert!(output.status.success());
+    }
+    let bytes = |name: &str| fs::read(bench.path(name)).unwrap();
+    assert!(bytes("a.img") == bytes("b.img"));
+}
+
+#[test]
+fn sizes_count_kib_blocks_or_what_they_say_and_a_file_grows_to_them() {
+    let bench = Bench::new();
+    let size = |line: &str| {
+        let (json, _) = bench.run(&format!("--json mkfs -n {line}"), 0);
+        let value: String =
+            json.split("\"size\":").nth(1).unwrap().chars().take_while(char::is_ascii_digit).collect();
+        value.parse::<u64>().unwrap()
+    };
+    assert_eq!(size("new.img 8192"), 8 << 20);
+    assert_eq!(size("-b 4096 new.img 8192"), 32 << 20);
+    assert_eq!(size("new.img 32768s"), 16 << 20);
+    assert_eq!(size("-b 4k new.img 3G"), 3 << 30);
+    File::create(bench.path("empty.img")).unwrap();
+    bench.run("mkfs -q empty.img 12M", 0);
+    assert_eq!(fs::metadata(bench.path("empty.img")).unwrap().len(), 12 << 20);
+    bench.run("mkfs -q -F empty.img 6M", 0);
+    assert_eq!(
+        fs::metadata(bench.path("empty.img")).unwrap().len(),
+        12 << 20,
+        "what lies behind is not touched"
+    );
+    bench.fsck("empty.img");
+}
+
+#[test]
+fn an_image_that_is_in_use_is_refused() {
+    if !require(&[Oracle::LoopMount]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.run("mkfs -q disk.img 20M", 0);
+    let mount = LoopMount::new(&bench.path("disk.img"), "").unwrap();
+    let (_, err) = bench.run("mkfs -F disk.img", 1);
+    assert!(err.contains("/dev/loop") && err.contains("in use"), "{err}");
+    mount.unmount().unwrap();
+}
+
+#[test]
+fn a_partition_is_made_alone() {
+    if !require(&[Oracle::Program("sfdisk"), Oracle::Program("e2fsck")]) {
+        return;
+    }
+    let bench = Bench::new();
+    let image = bench.path("disk.img");
+    File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    fs::write(bench.path("table"), "label: gpt\nsize=16M\nsize=40M\n").unwrap();
+    run(program("sfdisk").arg("-q").arg(&image).stdin(File::open(bench.path("table")).unwrap())).unwrap();
+    bench.run("mkfs -q -L one disk.img@1", 0);
+    bench.run("mkfs -q -t ext2 -L two disk.img@2", 0);
+    assert!(bench.run("info disk.img@label=one", 0).0.contains("ext4"));
+    let (_, err) = bench.run("mkfs disk.img", 1);
+    assert!(
+        err.contains(
+            "there is a partition table (GPT) with 2 partitions: 1 (ext4 labelled \"one\"), 2 (ext2"
+        ),
+        "{err}"
+    );
+    let (_, err) = bench.run("mkfs disk.img@2", 1);
+    assert!(err.contains("there is an ext2 file system of 40 MiB labelled 'two'"), "{err}");
+    assert!(bench.run("mkfs disk.img@7 8M", 1).1.contains("disk.img@1"));
+    let part = bench.path("part.img");
+    let mut bytes = vec![0; 16 << 20];
+    File::open(&image).unwrap().read_exact_at(&mut bytes, 1 << 20).unwrap();
+    fs::write(&part, bytes).unwrap();
+    bench.fsck("part.img");
+}
+
+#[test]
+fn an_external_journal_is_made_and_joined() {
+    if !require(&[Oracle::Program("dumpe2fs")]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.run(&format!("mkfs -q -b 4096 -O journal_dev -U {UUID} log.img 16M"), 0);
+    bench.run("mkfs -q -b 4096 -J device=log.img disk.img 64M", 0);
+    let dump = |name: &str| text(&call("dumpe2fs", [bench.path(name)]).unwrap().stdout);
+    assert!(dump("disk.img").contains(&format!("Journal UUID:             {UUID}")));
+    let users = dump("log.img");
+    assert!(
+        users.contains("Journal users:            ") && !users.contains("number of users:  0"),
+        "{users}"
+    );
+    bench.run("mkfs -q -F -b 1024 -n disk.img", 0);
+    assert!(
+        bench.run("mkfs -F -b 1024 -J device=log.img disk.img", 1).1.contains("has blocks of another size")
+    );
+    assert!(bench.run("mkfs -J device=disk.img new.img 64M", 1).1.contains("-O journal_dev"));
+    assert!(!bench.path("new.img").exists());
+}
+
+#[test]
+fn a_full_host_leaves_no_file_behind() {
+    if !require(&[Oracle::Root]) {
+        return;
+    }
+    let bench = Bench::new();
+    let small = bench.path("small");
+    fs::create_dir(&small).unwrap();
+    call("mount", ["-t", "tmpfs", "-o", "size=256k", "tmpfs", small.to_str().unwrap()]).unwrap();
+    let (_, err) = bench.run("mkfs -t ext2 -b 1024 small/disk.img 200M", 1);
+    let left = fs::read_dir(&small).unwrap().count();
+    call("umount", [&small]).unwrap();
+    assert!(err.contains("no space left where the image lies"), "{err}");
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn a_tebibyte_takes_little_space() {
+    let bench = Bench::new();
+    bench.run("mkfs -q disk.img 1T", 0);
+    let meta = fs::metadata(bench.path("disk.img")).unwrap();
+    assert_eq!(meta.len(), 1 << 40);
+    assert!(meta.blocks() * 512 < 40 << 20, "{} KiB", meta.blocks() / 2);
+}
+
+/// Whatever moment a kill comes at, there is a whole file system or none.
+#[test]
+fn a_kill_leaves_nothing_that_looks_whole_and_is_not() {
+    if !require(&[Oracle::Program("e2fsck"), Oracle::Program("mke2fs")]) {
+        return;
+    }
+    let bench = Bench::new();
+    for round in 0..20 {
+        let image = bench.path("disk.img");
+        File::create(&image).unwrap().set_len(2 << 30).unwrap();
+        call("mke2fs", ["-q".as_ref(), "-F".as_ref(), "-t".as_ref(), "ext2".as_ref(), image.as_os_str()])
+            .unwrap();
+        let mut child = bench.command("mkfs -q -F -t ext4 disk.img").spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_micros(1_000 * (1 + round * 2)));
+        child.kill().unwrap();
+        let _ = child.wait().unwrap();
+        if bench.obento("info disk.img").status.success() && has_super_block(&image) {
+            bench.fsck("disk.img");
+        }
+    }
+}
+
+fn has_super_block(image: &Path) -> bool {
+    let mut magic = [0; 2];
+    File::open(image).unwrap().read_exact_at(&mut magic, 1024 + 0x38).unwrap();
+    magic == [0x53, 0xef]
+}
