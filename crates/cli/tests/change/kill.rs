@@ -26,7 +26,7 @@ struct Plan {
     check: fn(&Volume) -> Result<(), String>,
 }
 
-const PLANS: [Plan; 6] = [
+const PLANS: [Plan; 7] = [
     Plan { name: "rm -r", args: || words("rm -r disk.img:/tree"), check: files_are_whole_or_gone },
     Plan {
         name: "mkdir -p",
@@ -46,6 +46,7 @@ const PLANS: [Plan; 6] = [
     },
     Plan { name: "chmod -R", args: || words("chmod -R 600 disk.img:/tree"), check: modes_are_old_or_new },
     Plan { name: "ln", args: ln_words, check: all_is_there },
+    Plan { name: "cp", args: || words("cp input disk.img:/tree/0"), check: first_is_old_or_new },
     Plan {
         name: "write",
         args: || words("write disk.img:/tree/0"),
@@ -147,6 +148,14 @@ fn first_is_old_or_a_part_of_the_new(volume: &Volume) -> Result<(), String> {
     let first = files.remove(&0).ok_or("the file is gone")?;
     expect_whole(&files)?;
     if first == content(0) || new_content().starts_with(&first) {
+        return Ok(());
+    }
+    Err(format!("{} bytes that are neither old nor new", first.len()))
+}
+
+fn first_is_old_or_new(volume: &Volume) -> Result<(), String> {
+    let first = volume.read("/tree/0").map_err(|error| error.to_string())?;
+    if first == content(0) || first == new_content() {
         return Ok(());
     }
     Err(format!("{} bytes that are neither old nor new", first.len()))
