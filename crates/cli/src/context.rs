@@ -8,6 +8,8 @@ use std::rc::Rc;
 
 use indicatif::ProgressBar;
 
+use obento::sandbox::{self, Rights};
+
 use crate::cli::{GlobalOptions, When};
 use crate::open::{Inside, Opener};
 use crate::report::{Report, printable};
@@ -71,11 +73,14 @@ impl Context {
     /// decoder is then of little use to whoever made the image. What is open stays as writable as it is. A kernel that
     /// cannot do it is no reason to refuse the work.
     pub fn seal(&self) {
-        if self.inside.is_some() {
-            // The next line of the shell may need them.
-            return;
+        self.confine(Rights::Read);
+    }
+
+    /// Gives up all rights but these. In a shell nothing: its next line may need them.
+    pub fn confine(&self, rights: Rights<'_>) {
+        if self.inside.is_none() {
+            sandbox::enter(rights);
         }
-        obento::sandbox::enter(obento::sandbox::Rights::Read);
     }
 
     /// Whether lists are to be JSON.

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use obento::sandbox::{self, Rights};
+use obento::sandbox::Rights;
 use obento::{
     Change, DeviceNumber, DiffOptions, DiffSide, Difference, FileKind, Operand, Problem, Symlinks, Timestamp,
     diff,
@@ -81,7 +81,7 @@ fn confine(sides: &[Side], context: &Context) {
         let folders: Option<Vec<_>> = hosts.into_iter().map(folder).collect();
         if let Some(folders) = folders {
             let folders: Vec<_> = folders.iter().map(AsFd::as_fd).collect();
-            sandbox::enter(Rights::ReadBeneath(&folders));
+            context.confine(Rights::ReadBeneath(&folders));
         }
     }
 }

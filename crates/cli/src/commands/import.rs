@@ -75,7 +75,7 @@ impl Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let Operand::Image(address) = Operand::parse(&args.target).map_err(Report::plain)? else {
+    let Operand::Image(address) = open::operand(&args.target, context)? else {
         let shown = args.target.as_bytes();
         return Err(Report::on("cannot import into", shown, "this names no directory in an image")
             .help(format!("all of the image is {}:/", crate::report::printable(shown)))

@@ -79,7 +79,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if args.no_target_directory && sources.len() > 1 {
         return Err(Report::new("cannot move", "with -T there is one source and one target").into());
     }
-    if across::concerns(sources, last) {
+    if across::concerns(sources, last, context) {
         return move_across(args, sources, last, context);
     }
     let mut mover = Mover { args, context, tell: Tell::new(args.verbose) };

@@ -34,6 +34,29 @@ ls /
 }
 
 #[test]
+fn files_cross_to_the_host_and_back_and_programs_of_the_host_run() {
+    let Some(disk) = Disk::new("8M", &[]) else { return };
+    std::fs::write(disk.folder().join("in"), "from the host").unwrap();
+    let lines = "\
+mkdir d
+cp host:in d/
+cd d
+cp in copy
+cat copy
+exec copy -- sed -i s/from/to/
+cp copy host:out
+mv in ../moved
+ls . /
+";
+    let (stdout, stderr, code) = script(&disk, &[], lines);
+    assert_eq!((stderr.as_str(), code), ("", Some(0)));
+    assert!(stdout.starts_with("from the host"), "{stdout}");
+    assert!(stdout.contains("copy\n") && stdout.contains("moved\n"), "{stdout}");
+    assert_eq!(std::fs::read(disk.folder().join("out")).unwrap(), b"to the host");
+    assert_eq!(disk.read("cat disk.img:/moved"), "from the host");
+}
+
+#[test]
 fn the_exit_code_is_that_of_the_last_command_or_of_exit() {
     let Some(disk) = Disk::new("4M", &[]) else { return };
     assert_eq!(script(&disk, &[], "ls nowhere\n").2, Some(2));

@@ -17,7 +17,7 @@ use super::watch::Watch;
 use crate::change::consent::agrees;
 use crate::change::{Done, Tell};
 use crate::context::Context;
-use crate::open::{Location, join, open_for_change};
+use crate::open::{self, Location, join, open_for_change};
 use crate::report::{Report, subject};
 
 /// How to move.
@@ -49,8 +49,8 @@ enum End {
 }
 
 /// Whether a move between these leaves an image.
-pub fn concerns(sources: &[OsString], target: &OsStr) -> bool {
-    let image = |operand: &OsStr| match Operand::parse(operand) {
+pub fn concerns(sources: &[OsString], target: &OsStr, context: &Context) -> bool {
+    let image = |operand: &OsStr| match open::operand(operand, context) {
         Ok(Operand::Image(address)) if address.place.is_some() => Some((address.image, address.part)),
         _ => None,
     };
@@ -84,7 +84,7 @@ pub fn run(sources: &[OsString], target: &OsStr, moves: &Moves, tell: &mut Tell,
 }
 
 fn open(operand: &OsStr, context: &Context) -> Result<End, Report> {
-    match Operand::parse(operand).map_err(Report::plain)? {
+    match open::operand(operand, context)? {
         Operand::Image(address) if address.place.is_some() => {
             open_for_change(operand, context).map(End::Image)
         }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use obento::sandbox::{self, Rights};
+use obento::sandbox::Rights;
 use obento::{
     Address, CopyError, CopyFrom, CopyOptions, CopyReport, HostError, ImageTarget, Operand, Symlinks,
     TargetIs, copy_from_reader, copy_in,
@@ -67,7 +67,7 @@ pub fn open_target(target: &Address, context: &Context) -> Result<ImageTarget, R
 }
 
 fn open_source(source: &OsString, context: &Context) -> Result<Source, Report> {
-    match Operand::parse(source).map_err(Report::plain)? {
+    match open::operand(source, context)? {
         Operand::Host(path) => Ok(Source::Host(path)),
         _ => open::open(source, context).map(Source::Image),
     }
@@ -102,7 +102,7 @@ fn confine(sources: &[Source], options: &CopyOptions, context: &Context) {
     let folders: Option<Vec<OwnedFd>> = hosts.into_iter().map(folder).collect();
     if let Some(folders) = folders {
         let folders: Vec<_> = folders.iter().map(AsFd::as_fd).collect();
-        sandbox::enter(Rights::ReadBeneath(&folders));
+        context.confine(Rights::ReadBeneath(&folders));
     }
 }
 

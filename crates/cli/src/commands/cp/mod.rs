@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use obento::sandbox::{self, Rights};
+use obento::sandbox::Rights;
 use obento::{
     Address, CopyError, CopyOptions, CopySource, Existing, FileKind, HostError, Loss, OpenError, Operand,
     TargetIs, WriteReport, copy_out,
@@ -40,7 +40,7 @@ enum Target {
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let (sources, target) = operands(args)?;
+    let (sources, target) = operands(args, context)?;
     if args.insists_on_sharing() {
         let cause = "blocks cannot be shared with an image, and ext4 shares none between its files";
         return Err(Report::new("cannot copy", cause).help("--reflink=auto copies them").into());
@@ -61,7 +61,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let options = CopyOptions { spared, ..args.options() };
     match &target {
         Target::Stdout | Target::Stream(_) => context.seal(),
-        Target::Host(path) => confine(path, options.target),
+        Target::Host(path) => confine(path, options.target, context),
         Target::Image(_) => {}
     }
     let mut found = Vec::new();
@@ -82,7 +82,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 }
 
 /// Tells the sources from the target.
-fn operands(args: &Args) -> Result<(&[OsString], Target), Stop> {
+fn operands<'a>(args: &'a Args, context: &Context) -> Result<(&'a [OsString], Target), Stop> {
     let missing = |what: &str| Report::new("cannot copy", format!("{what} is missing"));
     let (sources, target) = match &args.target_directory {
         Some(target) => (args.operands.as_slice(), target),
@@ -95,7 +95,7 @@ fn operands(args: &Args) -> Result<(&[OsString], Target), Stop> {
             }
         },
     };
-    let target = match Operand::parse(target).map_err(Report::plain)? {
+    let target = match open::operand(target, context)? {
         Operand::Stdio => Target::Stdout,
         Operand::Host(path) => Target::Host(path),
         Operand::Image(address) => Target::Image(address),
@@ -106,7 +106,7 @@ fn operands(args: &Args) -> Result<(&[OsString], Target), Stop> {
 /// Opens the image of a source.
 fn open_source(source: &OsStr, context: &Context) -> Result<Location, Report> {
     let failed = |cause: &str| Report::on("cannot copy", source.as_bytes(), cause);
-    match Operand::parse(source).map_err(Report::plain)? {
+    match open::operand(source, context)? {
         Operand::Image(_) => open::open(source, context),
         Operand::Stdio => Err(failed("standard input can only go into an image")
             .help("name a file of one as the target: cp - disk.img:/FILE")),
@@ -139,13 +139,13 @@ fn is_image(path: &Path, context: &Context) -> Result<bool, Report> {
 }
 
 /// Gives up the right to write anywhere but to the target. A target that cannot be opened is for the copy to tell.
-fn confine(target: &Path, target_is: TargetIs) {
+fn confine(target: &Path, target_is: TargetIs, context: &Context) {
     let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // A copy of this very name is made in the parent, even where there is a directory.
     let directory = if target.is_dir() && target_is != TargetIs::Copy { target } else { parent };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     if let Ok(directory) = rustix::fs::open(directory, flags, Mode::empty()) {
-        sandbox::enter(Rights::WriteBeneath(&[directory.as_fd()]));
+        context.confine(Rights::WriteBeneath(&[directory.as_fd()]));
     }
 }
 
