@@ -36,6 +36,13 @@ impl PermTest {
             let bits = u16::from_str_radix(mode, 8).ok().filter(|&bits| bits <= 0o7777)?;
             return Some(Self { file: bits, directory: bits, kind });
         }
+        // `+222` once meant any of these bits, and must not come to mean something else (findutils 4.5.12).
+        if kind == PermKind::Exact
+            && mode.starts_with('+')
+            && mode[1..].starts_with(|c: char| c.is_ascii_digit())
+        {
+            return None;
+        }
         let change = ModeChange::parse(mode)?;
         let bits = |is_dir| change.apply(Mode::default(), is_dir, 0).bits();
         Some(Self { file: bits(false), directory: bits(true), kind })

