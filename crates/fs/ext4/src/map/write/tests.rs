@@ -389,8 +389,15 @@ fn appends_lie_together_whatever_others_write() {
         let run = rig.writer.allocator().reserve(rig.writer.home_goal(rig.ino), 1).unwrap();
         let _ = run;
     }
-    let run = rig.writer.run_at(&rig.inode(), 0).unwrap();
-    assert!(run.len >= 64, "{run:?}");
+    // The first write keeps nothing ahead: most files have no second one.
+    let mut runs = Vec::new();
+    let mut at = 0;
+    while at < 300 {
+        let run = rig.writer.run_at(&rig.inode(), at).unwrap();
+        at += u64::from(run.len);
+        runs.push(run.len);
+    }
+    assert!(runs.len() <= 8 && runs.iter().any(|&len| len >= 64), "{runs:?}");
     rig.check("appends");
 }
 
