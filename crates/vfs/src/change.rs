@@ -121,7 +121,14 @@ impl Vfs {
         let [first, second] = dirs.map(|dir| &dir.inode.guard);
         let guards = (first.write(), crosses.then(|| second.write()));
 
-        let attrs = (from.0.expect_changeable(caller, from.1)?, to.0.expect_changeable(caller, to.1)?);
+        let attrs = {
+            let from_attr = from.0.expect_changeable(caller, from.1)?;
+            match crosses {
+                true => (from_attr, to.0.expect_changeable(caller, to.1)?),
+                false if self.name_fits(to.1) => (from_attr, from_attr),
+                false => return Err(Error::NameTooLong),
+            }
+        };
         let moved = from.0.lookup_to_change(from.1)?;
         expect_removable(caller, &attrs.0, &moved)?;
         if flags.is_empty() && to.0.known(to.1).is_none_or(|known| known.is_err()) {

@@ -53,9 +53,10 @@ impl Run {
 }
 
 impl<'a> DirEdit<'a> {
-    /// The directory of `view`, to be changed. Errors: those of the device; NoMemory.
+    /// The directory of `view`, which was read since its lock was taken, to be changed. Errors: those of the device;
+    /// NoMemory.
     pub(crate) fn new(writer: &'a Writer, txn: &mut Txn<'_>, view: &Inode) -> Result<Self> {
-        Self::of(writer, writer.edit_inode(txn, view.ino())?, view)
+        Self::of(writer, writer.edit_known(txn, view)?, view)
     }
 
     /// The directory of `inode`, of which `view` is what it says now.

@@ -50,7 +50,7 @@ impl Writer {
     fn remove_in(&self, txn: &mut Txn<'_>, dir: &Inode, hit: &Hit, inode: &Inode) -> Result<()> {
         let mut dir = DirEdit::new(self, txn, dir)?;
         let run = dir.take(txn, &hit.home)?;
-        let mut inode = self.edit_inode(txn, inode.ino())?;
+        let mut inode = self.edit_known(txn, inode)?;
         self.take_name(&mut inode)?;
         dir.remove(txn, &run, hit.spot);
         dir.inode.touch_data(self.now());

@@ -84,11 +84,12 @@ impl Writer {
             let target = seen.as_ref().and_then(|seen| seen.target.as_ref().ok());
             let locked =
                 self.locks().write(&[from.dir, to.dir, moved, target.map_or(from.dir, |hit| hit.ino)]);
-            let dirs = (self.live_directory(from.dir), self.live_directory(to.dir));
-            if matches!(dirs, (Err(Error::NotFound), Err(Error::NotDirectory))) {
+            let from_dir = self.live_directory(from.dir);
+            let to_dir = if from.dir == to.dir { from_dir.clone() } else { self.live_directory(to.dir) };
+            if matches!((&from_dir, &to_dir), (Err(Error::NotFound), Err(Error::NotDirectory))) {
                 return Err(Error::NotDirectory);
             }
-            let (from_dir, to_dir) = (dirs.0?, dirs.1?);
+            let (from_dir, to_dir) = (from_dir?, to_dir?);
             let sight = self.look_at(&from_dir, from.name, &to_dir, to.name, exchange, seen.take())?;
             let target = sight.target.as_ref().ok();
             if !locked.covers(sight.moved.ino) || target.is_some_and(|hit| !locked.covers(hit.ino)) {
@@ -194,7 +195,7 @@ impl Writer {
         };
         let replaced = match target {
             Some(Named { inode, .. }) => {
-                let mut edit = self.edit_inode(txn, inode.ino())?;
+                let mut edit = self.edit_known(txn, &inode)?;
                 self.take_name(&mut edit)?;
                 Some(edit)
             }

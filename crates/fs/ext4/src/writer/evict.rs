@@ -44,7 +44,7 @@ impl Writer {
             Ok(_) | Err(Error::Stale) => return Ok(()),
             Err(error) => return Err(error),
         };
-        self.drop_blocks(ino)?;
+        self.drop_blocks(inode.clone())?;
         let attributes = self.xattr_release_cost(&inode);
         let credits = attributes.unwrap_or_default();
         let mut txn = self.begin(cost::FREE_INODE + cost::ORPHAN + credits)?;

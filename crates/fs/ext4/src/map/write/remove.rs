@@ -165,11 +165,10 @@ impl Writer {
         Ok(self.block_at(range.start)..self.block_from(range.end))
     }
 
-    /// Takes away every block of an inode that is going to be freed, whatever its kind. It is on the orphan list, and its
-    /// lock is held; its size stays.
-    pub(crate) fn drop_blocks(&self, ino: Ino) -> Result<()> {
-        self.forget_space(ino);
-        let inode = self.volume().inode(ino)?;
+    /// Takes away every block of an inode that is going to be freed, whatever its kind. It is on the orphan list, and was
+    /// read since its lock was taken; its size stays.
+    pub(crate) fn drop_blocks(&self, inode: Inode) -> Result<()> {
+        self.forget_space(inode.ino());
         if !has_blocks(&inode) {
             return Ok(());
         }
