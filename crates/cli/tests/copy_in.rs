@@ -317,6 +317,23 @@ fn a_file_that_is_replaced_is_the_old_or_the_new_one_whenever_the_copy_is_killed
 }
 
 #[test]
+fn a_directory_is_not_moved_onto_itself_under_another_name_of_its_image() {
+    if !require(TOOLS) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    image(at, "disk.img", 8, &["-t", "ext4"]);
+    fs::hard_link(at.join("disk.img"), at.join("same.img")).unwrap();
+    check(at, &["mkdir", "disk.img:/empty"], 0, "", "");
+    check(at, &["mv", "-T", "disk.img:/empty", "same.img:/empty"], 1, "", {
+        "obento: cannot move 'disk.img:/empty' to 'same.img:/empty': they are the same file\n"
+    });
+    let left = obento(at, &["ls", "-A", "disk.img:/"]);
+    assert_eq!(String::from_utf8_lossy(&left.stdout), "empty\nlost+found\n");
+}
+
+#[test]
 fn a_move_across_the_border_leaves_nothing_behind_unless_something_could_not_be_copied() {
     if !require(TOOLS) {
         return;

@@ -142,6 +142,9 @@ fn one(source: &End, to: &End, moves: &Moves, tell: &mut Tell, context: &Context
 /// Whether what is at the target, if anything, may be replaced; an empty directory is removed for one that comes.
 fn make_way(source: &End, to: &End, moves: &Moves) -> Result<bool, String> {
     let Some(there) = to.kind(Symlinks::Keep)? else { return Ok(true) };
+    if source.is_same(to) {
+        return Err("they are the same file".into());
+    }
     let is_older = || Ok::<_, String>(to.modified()? < source.modified()?);
     let may = match moves.replace {
         Replace::Always => true,
@@ -240,6 +243,15 @@ impl End {
                 Err(error) => Err(error.to_string()),
             },
         }
+    }
+
+    /// Whether it is what `other` is: an image may have several names on the host.
+    fn is_same(&self, other: &Self) -> bool {
+        let node = |end: &Self| match end {
+            Self::Host(_) => None,
+            Self::Image(location) => location.volume.resolve(&location.place, Symlinks::Keep).ok(),
+        };
+        node(self).is_some_and(|ours| node(other) == Some(ours))
     }
 
     fn modified(&self) -> Result<Timestamp, String> {
