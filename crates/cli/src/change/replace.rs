@@ -3,6 +3,7 @@
 //! The copy lies in a folder that only its owner can enter, under the file's own name as far as that is harmless. What
 //! comes back is written to a new file beside the old one, with its owner, mode and extended attributes, and takes its
 //! name by a rename: a crash leaves one or the other. Other names of the file keep the old contents.
+//! Invariant: the copy goes once what changed is on stable storage in the image; where it cannot be brought there, it stays.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -23,7 +24,7 @@ const CHUNK: usize = 64 << 10;
 /// A copy of a file on the host.
 pub struct Borrowed {
     /// Keeps the folder until the end.
-    _folder: TempDir,
+    folder: TempDir,
     path: PathBuf,
     spot: Spot,
     shown: Vec<u8>,
@@ -69,7 +70,7 @@ impl Borrowed {
         if let Some(node) = &node {
             copy_out(node, &mut file).map_err(|error| failed(&error))?;
         }
-        Ok(Self { _folder: folder, path, spot, shown, node })
+        Ok(Self { folder, path, spot, shown, node })
     }
 
     /// The copy.
@@ -89,7 +90,13 @@ impl Borrowed {
         if self.is_same(&mut file).map_err(on_host)? {
             return Ok(Returned::Unchanged);
         }
-        self.replace(&mut file).map_err(|error| Report::on("cannot write back", &self.shown, error))
+        let replaced = self.replace(&mut file);
+        replaced.map_err(|error| {
+            let report = Report::on("cannot write back", &self.shown, error);
+            // It may be the work of hours.
+            let _ = self.folder.keep();
+            report.help(format!("what was to be written is in {}", subject(self.path.as_os_str().as_bytes())))
+        })
     }
 
     /// Whether the copy still is what the image holds.
@@ -124,7 +131,8 @@ impl Borrowed {
             // The bytes are on the disk before the name leads to them.
             new.sync()?;
             let (from, to) = ((&temporary.dir, &*temporary.name), (&self.spot.dir, &*self.spot.name));
-            Ok(vfs.rename(&Caller::Owner, from, to, RenameFlags::empty())?)
+            vfs.rename(&Caller::Owner, from, to, RenameFlags::empty())?;
+            Ok(vfs.sync()?)
         });
         if written.is_err() {
             // The first error is the one to tell.

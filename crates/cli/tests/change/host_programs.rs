@@ -109,9 +109,17 @@ fn an_editor_edits_and_makes_files() {
 fn a_file_that_does_not_fit_back_stays_as_it_was() {
     let Some(disk) = Disk::new("2M", &["-O", "^has_journal"]) else { return };
     disk.obento_with(&["write", "disk.img:/f"], b"small");
-    let output = disk.obento(&["exec", "disk.img:/f", "--", "sh", "-c", "head -c 4000000 /dev/urandom > {}"]);
+    let kept = tempfile::tempdir().unwrap();
+    let fill = "head -c 4000000 /dev/zero | tr '\\0' x > {}";
+    let mut command = disk.command(&["exec", "disk.img:/f", "--", "sh", "-c", fill]);
+    let output = command.env("TMPDIR", kept.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(text(&output.stderr), "obento: cannot write back 'disk.img:/f': no space left\n");
+    let folder = std::fs::read_dir(kept.path()).unwrap().next().expect("the work is not lost").unwrap();
+    let copy = folder.path().join("f");
+    let help = format!("  help: what was to be written is in '{}'\n", copy.display());
+    let error = "obento: cannot write back 'disk.img:/f': no space left\n";
+    assert_eq!(text(&output.stderr), format!("{error}{help}"));
+    assert!(std::fs::read(copy).unwrap() == vec![b'x'; 4_000_000]);
     assert_eq!(disk.read("cat disk.img:/f"), "small");
     assert_eq!(disk.read("ls -A disk.img:/"), "f\nlost+found\n");
 }
