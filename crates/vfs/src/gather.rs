@@ -212,10 +212,11 @@ impl Shared {
         let Some(gathered) = state.gathered.take() else { return Ok(()) };
         let written = self.write_gathered(inode, &gathered);
         state.end = written.is_ok().then(|| gathered.end());
-        self.gathering.remove(inode, gathered.bytes);
         if let Err(error) = written {
+            // While it is still listed: whoever syncs everything waits for what is listed, and asks then.
             self.gathering.lose(error);
         }
+        self.gathering.remove(inode, gathered.bytes);
         inode.gather.holds.store(false, Ordering::Release);
         written
     }
