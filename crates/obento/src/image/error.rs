@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use obento_base::Error;
+use obento_base::{DeviceError, Error};
 use obento_driver::Probe;
 use obento_host::HostError;
 
@@ -244,6 +244,9 @@ impl fmt::Display for Why<'_> {
 fn advice(error: &Error) -> &'static str {
     match error {
         Error::Corrupt(_) => "; try a copy of the super block: `--superblock 32768` (or 8193, 98304, 163840)",
+        Error::Device(DeviceError::Write { .. } | DeviceError::Flush { .. }) => {
+            "; see to the disk that the image lies on: it may be full"
+        }
         Error::Device(_) => "; the image may be cut short: compare its size with the original's",
         Error::Unsupported(_) => "; mount it with Linux to read it",
         Error::Refused(_) => "",
@@ -348,5 +351,18 @@ impl fmt::Display for Holds {
             Self::Partitions => f.write_str("other partitions"),
             Self::Unreadable(error) => error.fmt(f),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_that_failed_is_not_taken_for_an_image_that_is_cut_short() {
+        let write = DeviceError::Write { offset: 0, len: 512, errno: 28 };
+        assert!(advice(&write.into()).contains("may be full"));
+        let read = DeviceError::Read { offset: 0, len: 512, errno: 5 };
+        assert!(advice(&read.into()).contains("cut short"));
     }
 }
