@@ -22,7 +22,7 @@ pwd
 ln -s ../a link && readlink link || ls nowhere
 cd link
 pwd
-find . -type f -printf %f.
+find b $'two\\nlines' -type f -printf %f.
 rm -r /a
 ls /
 ";
