@@ -156,7 +156,8 @@ impl State {
         self.head
     }
 
-    /// Gives those that are new their places, for the commit of `txn`. Errors, with which it fails: NoMemory.
+    /// Gives those that are new their places, for the commit of `txn`. Errors, with which it fails: NoMemory; those of
+    /// the device.
     pub(super) fn place_new(&mut self, txn: &mut Txn<'_>, volume: &Volume) -> Result<()> {
         let mut new: Vec<_> = core::mem::take(&mut self.new).into_iter().collect();
         new.sort_unstable();
@@ -172,7 +173,11 @@ impl State {
                         slots.free = slots.free.saturating_sub(1);
                     }
                 }
-                None => self.put_first(ino, number)?,
+                None => {
+                    // Whoever made it one may have failed before storing it, and the list goes on in its record.
+                    touch(txn, volume, ino)?;
+                    self.put_first(ino, number)?;
+                }
             }
         }
         Ok(())
@@ -264,7 +269,7 @@ impl Writer {
         let Some(&Links { before, next }) = state.list.get(&ino) else { return Ok(()) };
         match before {
             Some(before) => {
-                self.touch(txn, before)?;
+                touch(txn, self.volume(), before)?;
                 if let Some(links) = state.list.get_mut(&before) {
                     links.next = next;
                 }
@@ -278,14 +283,14 @@ impl Writer {
         edit.set_dtime(0);
         Ok(())
     }
+}
 
-    /// Has the commit write an inode on the list again. The caller holds the orphans' lock.
-    fn touch(&self, txn: &mut Txn<'_>, ino: Ino) -> Result<()> {
-        let slot = self.volume().inode_slot(ino)?;
-        let table = txn.take(slot.block.0)?;
-        self.volume().live().touch(txn, self.volume().super_block(), ino, slot.place(), &table);
-        Ok(())
-    }
+/// Has the commit write an inode on the list again. The caller holds the orphans' lock.
+fn touch(txn: &mut Txn<'_>, volume: &Volume, ino: Ino) -> Result<()> {
+    let slot = volume.inode_slot(ino)?;
+    let table = txn.take(slot.block.0)?;
+    volume.live().touch(txn, volume.super_block(), ino, slot.place(), &table);
+    Ok(())
 }
 
 /// The slots of a block of the orphan file.

@@ -402,6 +402,27 @@ fn appends_lie_together_whatever_others_write() {
 }
 
 #[test]
+fn an_orphan_that_was_never_stored_does_not_cut_the_list_of_those_before_it() {
+    if !require(&[Oracle::Program("mke2fs")]) {
+        return;
+    }
+    let lost_found = Ino(11);
+    let mut rig = Rig::new(&["-t", "ext4", "-O", "^orphan_file"], ORDERED, b"");
+    rig.writer.add_orphan(rig.ino).unwrap();
+    rig.write(0, b"one").unwrap();
+    rig.writer.txns().sync().unwrap();
+    // As a call does that fails between this and its first change.
+    rig.writer.add_orphan(lost_found).unwrap();
+    rig.write(8192, b"two").unwrap();
+    rig.writer.txns().sync().unwrap();
+    let volume = rig.writer.volume();
+    let slot = volume.inode_slot(lost_found).unwrap();
+    let table = volume.cache().get(slot.block.0).unwrap();
+    let next = u32::from_le_bytes(table[slot.offset + 0x14..][..4].try_into().unwrap());
+    assert_eq!(u64::from(next), rig.ino.0);
+}
+
+#[test]
 fn a_full_volume_takes_what_it_can_and_stays_right() {
     if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
         return;
