@@ -72,7 +72,7 @@ pub use address::{Address, AddressError, HostEntry, Operand, Part, Place};
 pub use copy::{
     CopyError, CopyFrom, CopyOptions, CopyReport, CopySource, Existing, HardLinks, Holes, HostError,
     ImageTarget, Keep, Loss, Lost, Observer, Problem, Progress, Quiet, TargetIs, TreeOptions, Trouble, Trust,
-    WriteReport, copy_from_reader, copy_in, copy_out, copy_to_writer,
+    WriteReport, copy_from_reader, copy_in, copy_out, copy_to_writer, read_full,
 };
 pub use data::Unread;
 pub use diff::{Change, DiffOptions, DiffReport, DiffSide, DiffSink, Difference, diff};

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Read};
 
-use obento::{Caller, Error, Node};
+use obento::{Caller, Error, Node, read_full};
 
 use crate::context::Context;
 use crate::open::{Location, open_for_change};
@@ -45,7 +45,7 @@ fn write(location: &Location, args: &Args, input: &mut dyn Read) -> Result<(), R
     let mut buffer = vec![0; CHUNK];
     // What cannot be read is known before anything is lost.
     let mut len =
-        fill(input, &mut buffer).map_err(|error| Report::new("cannot read standard input", error))?;
+        read_full(input, &mut buffer).map_err(|error| Report::new("cannot read standard input", error))?;
     let (node, is_new) = location.open_or_create(0o666).map_err(|error| failed(&error))?;
     if !is_new && !args.append {
         node.vfs().truncate(&Caller::Owner, &node, 0).map_err(|error| failed(&error))?;
@@ -54,26 +54,12 @@ fn write(location: &Location, args: &Args, input: &mut dyn Read) -> Result<(), R
     while len > 0 {
         append(&node, &buffer[..len], &mut written)
             .map_err(|error| failed(&format_args!("{error} (the {written} bytes before were written)")))?;
-        len = fill(input, &mut buffer).map_err(|error| {
+        len = read_full(input, &mut buffer).map_err(|error| {
             Report::new("cannot read standard input", error)
                 .help(format!("{written} bytes were written before it failed"))
         })?;
     }
     Ok(())
-}
-
-/// Reads until the buffer is full or there is no more, so that writes are whole blocks.
-fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut len = 0;
-    while len < buffer.len() {
-        match input.read(&mut buffer[len..]) {
-            Ok(0) => break,
-            Ok(more) => len += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(len)
 }
 
 fn append(node: &Node, mut bytes: &[u8], written: &mut u64) -> Result<(), Error> {

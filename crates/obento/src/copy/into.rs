@@ -100,7 +100,7 @@ pub fn copy_from_reader(
     let made = writer.file(&name, &meta, &mut |sink| {
         let mut sink = Shaped { sink, holes: options.holes };
         loop {
-            match fill(input, &mut buffer) {
+            match read_full(input, &mut buffer) {
                 Ok(0) => return Ok(()),
                 Ok(len) => {
                     sink.bytes(&buffer[..len])?;
@@ -128,8 +128,9 @@ pub fn copy_from_reader(
     writer.finish().map(|_| bytes)
 }
 
-/// Reads until `buffer` is full or nothing comes any more.
-fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+/// Reads until `buffer` is full or nothing comes any more, so that what is written are whole blocks; answers how many bytes.
+/// Errors: those of `input`, but for interruptions.
+pub fn read_full(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut len = 0;
     while len < buffer.len() {
         match input.read(&mut buffer[len..]) {

@@ -26,7 +26,7 @@ use obento_vfs::Node;
 use crate::data::{self, Losses};
 pub use holes::Holes;
 pub use image::ImageTarget;
-pub use into::{copy_from_reader, copy_in};
+pub use into::{copy_from_reader, copy_in, read_full};
 pub use obento_host::HostError;
 pub use obento_host::tree::{Existing, Keep, Loss, Lost, Report as WriteReport, TreeOptions, Trust};
 pub(crate) use options::join;

@@ -10,7 +10,8 @@ use crate::format::size::parse_size;
 /// Copy files out of images and into them: cp -a disk.img:/etc DIR, cp -a DIR disk.img:/srv
 ///
 /// Whatever an image says, nothing is written outside the target. A file of an image that is replaced is the old one or
-/// the new one at any moment. What cannot be kept (the owner on the host, for who is not root) is counted at the end;
+/// the new one at any moment; until then the new one is called .obento-unfinished-copy, and what has that name beside it
+/// goes. What cannot be kept (the owner on the host, for who is not root) is counted at the end;
 /// what cannot be read or written makes the exit status 1.
 #[derive(clap::Args, Debug)]
 pub struct Args {
