@@ -107,21 +107,25 @@ pub fn call<A: AsRef<OsStr>>(name: &str, args: impl IntoIterator<Item = A>) -> R
 /// An image mounted by the kernel through a loop device; unmounted on drop.
 #[derive(Debug)]
 pub struct LoopMount {
-    folder: TempDir,
+    _folder: TempDir,
+    /// In it, since what is mounted goes by this name: programs that look at names see nothing random.
+    path: PathBuf,
 }
 
 impl LoopMount {
     /// Mounts `image` with `options` of mount(8), for example `ro,noload`.
     pub fn new(image: &Path, options: &str) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("obento-mount-").tempdir()?;
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("mount");
+        fs::create_dir(&path)?;
         let options = if options.is_empty() { "loop".to_owned() } else { format!("loop,{options}") };
-        call("mount", [OsStr::new("-o"), options.as_ref(), image.as_ref(), folder.path().as_ref()])?;
-        Ok(Self { folder })
+        call("mount", [OsStr::new("-o"), options.as_ref(), image.as_ref(), path.as_ref()])?;
+        Ok(Self { _folder: folder, path })
     }
 
     /// Where it is mounted.
     pub fn path(&self) -> &Path {
-        self.folder.path()
+        &self.path
     }
 
     /// Unmounts, and says so if that fails.
@@ -130,7 +134,7 @@ impl LoopMount {
         const TRIES: u32 = 100;
         let mut result = Ok(());
         for _ in 0..TRIES {
-            result = call("umount", [self.folder.path()]).map(drop);
+            result = call("umount", [&self.path]).map(drop);
             match &result {
                 Err(error) if error.to_string().contains("busy") => {
                     std::thread::sleep(std::time::Duration::from_millis(10));
@@ -145,6 +149,6 @@ impl LoopMount {
 impl Drop for LoopMount {
     fn drop(&mut self) {
         // Lazy: a failing test may still hold a file open, and the folder must not be removed from under the mount.
-        let _ = program("umount").arg("-l").arg(self.folder.path()).output();
+        let _ = program("umount").arg("-l").arg(&self.path).output();
     }
 }

@@ -1,26 +1,31 @@
 //! Listing a directory: in hash order where Linux does so (`is_dx_dir` in fs/ext4/dir.c), otherwise from front to
 //! back.
 //!
-//! Invariant: memory holds one block of entries at a time, and one slot for each of them.
+//! Invariant: memory holds one block of entries at a time, and one slot for each of them; of blocks that share a hash,
+//! which are sorted as one, a few. Where more share it, equal keys are counted up in their order.
 //! Invariant: keys never fall. An entry that the index puts where its hash does not belong is listed, and told, at
-//! the edge of that leaf; equal keys are counted up in the order of the blocks.
+//! the edge of that leaf.
 
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-use obento_base::{Corrupt, Error, Result, Structure};
+use obento_base::{Corrupt, Error, Structure};
+use obento_block::Block;
 use obento_driver::{Cookie, DirEntry, EntrySink};
 
 use super::Shape;
 use super::block::Store;
 use super::cookie::{Key, Offsets, Resume};
 use super::fold::Folder;
-use super::hash::{Hasher, NameHash};
+use super::hash::{CONTINUED, Hasher, NameHash};
 use super::index::{Index, Leaf};
 use super::record::{Record, Records, file_kind};
 
 /// What may be in a leaf that is the only one.
-pub(super) const ALL_HASHES: (u32, u32) = (0, u32::MAX);
+const ALL_HASHES: (u32, u32) = (0, u32::MAX);
+/// So many leaves that share a hash are sorted as one. Linux takes them all; names that collide with more can only be
+/// made on purpose.
+const SHARED: usize = 4;
 
 /// One listing of a directory.
 pub(super) struct Listing<'a, 's> {
@@ -71,33 +76,66 @@ impl<'a, 's> Listing<'a, 's> {
     fn leaves(&mut self, store: Store<'_>, index: &Index<'_>, from: Key) -> ControlFlow<()> {
         let mut path = index.path((from != Key::default()).then(|| from.major()));
         let mut reached = path.descend().map(|()| true);
+        let mut held = Vec::new();
         for _ in 0..self.shape.blocks {
             match (reached, path.leaf()) {
                 (Err(error), _) => (self.sink)(Err(error))?,
-                (Ok(true), Some(leaf)) => self.leaf(store, index, leaf, from)?,
-                _ => return ControlFlow::Continue(()),
+                (Ok(true), Some(leaf)) => self.leaf(store, &index.hasher, leaf, from, &mut held)?,
+                _ => return self.give(store, &mut held, None, from),
             }
             reached = path.advance();
         }
+        self.give(store, &mut held, None, from)?;
         match reached {
             Ok(false) => ControlFlow::Continue(()),
             _ => (self.sink)(Err(path.bad_entry())),
         }
     }
 
-    fn leaf(&mut self, store: Store<'_>, index: &Index<'_>, leaf: Leaf, from: Key) -> ControlFlow<()> {
-        match store.leaf(leaf.at) {
-            Ok(block) => self.sorted(&[store.records(leaf.at, &block)], &index.hasher, leaf.range(), from),
-            Err(error) => (self.sink)(Err(error)),
+    /// Lists one leaf but for what has the hash with which the next one begins: that stays in `held`.
+    fn leaf(
+        &mut self,
+        store: Store<'_>,
+        hasher: &Hasher,
+        leaf: Leaf,
+        from: Key,
+        held: &mut Vec<(u32, Block)>,
+    ) -> ControlFlow<()> {
+        let block = match store.leaf(leaf.at) {
+            Ok(block) => block,
+            Err(error) => return (self.sink)(Err(error)),
+        };
+        let (damage, misplaced) =
+            self.collect(held.len(), &store.records(leaf.at, &block), hasher, leaf.range());
+        held.push((leaf.at, block));
+        let shared = leaf.next.filter(|next| next & CONTINUED != 0).map(|next| next & !CONTINUED);
+        self.give(store, held, shared, from)?;
+        if held.len() >= SHARED {
+            self.give(store, held, None, from)?;
         }
+        damage.into_iter().chain(misplaced).try_for_each(|error| (self.sink)(Err(error)))
+    }
+
+    /// Lists what of `held` is below the hash `shared`, and lets go of the blocks that are done.
+    fn give(
+        &mut self,
+        store: Store<'_>,
+        held: &mut Vec<(u32, Block)>,
+        shared: Option<u32>,
+        from: Key,
+    ) -> ControlFlow<()> {
+        let run = |number: usize| held.get(number).map(|(at, block)| store.records(*at, block));
+        self.emit_below(shared, run, from)?;
+        let done = self.slots.iter().map(|slot| slot.run).min().unwrap_or(held.len());
+        held.drain(..done.min(held.len()));
+        self.slots.iter_mut().for_each(|slot| slot.run = slot.run.saturating_sub(done));
+        ControlFlow::Continue(())
     }
 
     /// Lists a directory of one block in hash order.
     pub(super) fn single(&mut self, store: Store<'_>, hasher: &Hasher, from: Cookie) -> ControlFlow<()> {
         match (store.leaf(0), Resume::from(from)) {
-            (Ok(block), Resume::Hash(key)) => {
-                self.sorted(&[store.records(0, &block)], hasher, ALL_HASHES, key)
-            }
+            (Ok(block), Resume::Hash(key)) => self.sorted(&[store.records(0, &block)], hasher, key),
             (Err(error), _) => (self.sink)(Err(error)),
             // A cookie that no listing of this directory gave.
             (_, Resume::Offset(_)) => ControlFlow::Continue(()),
@@ -106,69 +144,73 @@ impl<'a, 's> Listing<'a, 's> {
 
     /// Lists `runs` as one leaf in the order of their hashes. What is wrong with the records as a whole comes after
     /// them, so that a listing in several calls tells it once.
-    pub(super) fn sorted(
+    pub(super) fn sorted(&mut self, runs: &[Records<'_>], hasher: &Hasher, from: Key) -> ControlFlow<()> {
+        let mut damage = [None, None];
+        for ((number, run), damage) in runs.iter().enumerate().zip(&mut damage) {
+            *damage = self.collect(number, run, hasher, ALL_HASHES).0;
+        }
+        self.emit_below(None, |number| runs.get(number).copied(), from)?;
+        damage.into_iter().flatten().try_for_each(|error| (self.sink)(Err(error)))
+    }
+
+    /// Fills slots from a run whose hashes belong into `range`. Answers what stopped the walk through it, and the first
+    /// entry that does not belong here.
+    fn collect(
         &mut self,
-        runs: &[Records<'_>],
+        number: usize,
+        run: &Records<'_>,
         hasher: &Hasher,
         (low, high): (u32, u32),
+    ) -> (Option<Error>, Option<Error>) {
+        let mut misplaced = None;
+        if let Err(error) = self.slots.try_reserve(run.bytes.len() / 12) {
+            return (Some(error.into()), None);
+        }
+        for (position, record) in run.walk().enumerate() {
+            let record = match record {
+                Ok(record) => record,
+                Err(error) => return (Some(error), misplaced),
+            };
+            if record.inode == 0 || run.is_dots(position, &record) {
+                continue;
+            }
+            let found = self.shape.hash(hasher, &mut self.folder, record.name);
+            let hash = NameHash { major: found.major.clamp(low, high), ..found };
+            if hash != found {
+                misplaced.get_or_insert_with(|| self.misplaced(run, record.offset, found.major));
+            }
+            self.slots.push(Slot { hash, run: number, offset: record.offset });
+        }
+        (None, misplaced)
+    }
+
+    /// Hands on what the slots below the hash `shared` stand for, in their order, and empties these.
+    fn emit_below<'r>(
+        &mut self,
+        shared: Option<u32>,
+        run: impl Fn(usize) -> Option<Records<'r>>,
         from: Key,
     ) -> ControlFlow<()> {
-        let mut damage = self.collect(runs, hasher);
         self.slots.sort_unstable();
-        let mut misplaced = None;
         // The slots are lent out while the sink is called.
-        let slots = core::mem::take(&mut self.slots);
-        let done = slots.iter().try_for_each(|slot| {
-            let Some(run) = runs.get(slot.run) else { return ControlFlow::Continue(()) };
-            let major = slot.hash.major.clamp(low, high);
-            if major != slot.hash.major {
-                misplaced.get_or_insert(self.misplaced(run, slot));
-            }
-            let key = Key::new(NameHash { major, ..slot.hash }).max(self.free);
+        let mut slots = core::mem::take(&mut self.slots);
+        let below = shared.map_or(slots.len(), |hash| slots.partition_point(|slot| slot.hash.major < hash));
+        let done = slots.drain(..below).try_for_each(|slot| {
+            let Some(run) = run(slot.run) else { return ControlFlow::Continue(()) };
+            let key = Key::new(slot.hash).max(self.free);
             self.free = key.next();
             match run.at(slot.offset) {
-                Ok(record) if key >= from => self.emit(run, &record, key.cookie()),
+                Ok(record) if key >= from => self.emit(&run, &record, key.cookie()),
                 _ => ControlFlow::Continue(()),
             }
         });
         self.slots = slots;
-        done?;
-        for error in damage.iter_mut().filter_map(Option::take).chain(misplaced) {
-            (self.sink)(Err(error))?;
-        }
-        ControlFlow::Continue(())
+        done
     }
 
-    /// Fills the slots from `runs` and answers what stopped the walk through each.
-    fn collect(&mut self, runs: &[Records<'_>], hasher: &Hasher) -> [Option<Error>; 2] {
-        let mut damage = [None, None];
-        self.slots.clear();
-        for ((number, run), damage) in runs.iter().enumerate().zip(&mut damage) {
-            if let Err(error) = self.collect_run(number, run, hasher) {
-                *damage = Some(error);
-            }
-        }
-        damage
-    }
-
-    fn collect_run(&mut self, number: usize, run: &Records<'_>, hasher: &Hasher) -> Result<()> {
-        let most = run.bytes.len() / 12;
-        self.slots.try_reserve(most)?;
-        for (position, record) in run.walk().enumerate() {
-            let record = record?;
-            if record.inode == 0 || run.is_dots(position, &record) {
-                continue;
-            }
-            let hash = self.shape.hash(hasher, &mut self.folder, record.name);
-            self.slots.push(Slot { hash, run: number, offset: record.offset });
-        }
-        Ok(())
-    }
-
-    fn misplaced(&self, run: &Records<'_>, slot: &Slot) -> Error {
+    fn misplaced(&self, run: &Records<'_>, offset: u32, hash: u32) -> Error {
         let structure = Structure::DirectoryIndex(self.shape.dir);
-        let (field, found) = ("hash", slot.hash.major.into());
-        Corrupt::Field { structure, field, block: run.block, offset: slot.offset, found }.into()
+        Corrupt::Field { structure, field: "hash", block: run.block, offset, found: hash.into() }.into()
     }
 
     /// Lists all blocks from byte `from` on, from front to back.

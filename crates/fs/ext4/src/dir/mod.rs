@@ -46,7 +46,7 @@ pub(crate) use hash::{Chars, Hasher};
 use index::Index;
 pub(crate) use inline::InlineDir;
 pub(crate) use leaf::{NewEntry, Slot, Spot, needed};
-use list::{ALL_HASHES, Listing};
+use list::Listing;
 use lookup::Search;
 pub(crate) use lookup::{Hit, Home, Room};
 use record::Records;
@@ -153,7 +153,7 @@ impl<'a> Directory<'a> {
         from: Cookie,
     ) -> ControlFlow<()> {
         match (self.shape.order, Resume::from(from)) {
-            (Order::Hash(hasher), Resume::Hash(key)) => listing.sorted(runs, &hasher, ALL_HASHES, key),
+            (Order::Hash(hasher), Resume::Hash(key)) => listing.sorted(runs, &hasher, key),
             (Order::Hash(_), Resume::Offset(_)) => ControlFlow::Continue(()),
             (Order::Offset, _) => runs
                 .iter()

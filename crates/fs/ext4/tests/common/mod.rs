@@ -201,8 +201,9 @@ pub fn assert_lists_as_the_kernel(image: &Path, path: &str) -> usize {
     let folder = mount.path().join(path);
     let theirs = kernel_order(&folder);
     assert_eq!(ours.len(), theirs.len());
-    for ((name, ino), theirs) in ours.iter().zip(&theirs) {
-        assert_eq!(name.as_bytes(), theirs, "the order differs");
+    for (at, ((name, ino), theirs)) in ours.iter().zip(&theirs).enumerate() {
+        let theirs = String::from_utf8_lossy(theirs);
+        assert_eq!(String::from_utf8_lossy(name.as_bytes()), theirs, "the order differs at entry {at}");
         assert_eq!(fs.lookup(dir, name), Ok(*ino), "{name}");
     }
     for (name, ino) in ours.iter().step_by(97) {
