@@ -116,7 +116,7 @@ impl LoopMount {
     /// Mounts `image` with `options` of mount(8), for example `ro,noload`.
     pub fn new(image: &Path, options: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let path = folder.path().join("mount");
+        let path = folder.path().join("volume");
         fs::create_dir(&path)?;
         let options = if options.is_empty() { "loop".to_owned() } else { format!("loop,{options}") };
         call("mount", [OsStr::new("-o"), options.as_ref(), image.as_ref(), path.as_ref()])?;
