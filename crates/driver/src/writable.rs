@@ -1,6 +1,7 @@
 //! Changes to a volume. Provisional until ext4 has run on it.
 //!
-//! The driver stamps `mtime` and `ctime` from the clock it was opened with; `vfs` stamps `atime` by `set_attr`.
+//! The driver stamps `mtime` and `ctime` from the clock it was opened with; `vfs` stamps `atime` by `set_attr`, and tells
+//! `end_write` the moment of a write that it delayed.
 //! Permissions, `NameTooLong`, the order of renames and "no directory below itself" are decided by `vfs`, above.
 
 use core::ops::Range;
@@ -149,8 +150,9 @@ pub trait WritableFileSystem: Send + Sync {
     fn map_for_write(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent>;
 
     /// Publishes what was written through `map_for_write`, after the I/O came back: every block that `written`
-    /// touches. Moves the size up to `written.end`. If it fails, what was reserved for them is given back.
-    fn end_write(&self, layout: &Layout<'_>, ino: Ino, written: Range<u64>) -> Result<()>;
+    /// touches. Moves the size up to `written.end`. If it fails, what was reserved for them is given back. `mtime` becomes
+    /// `when`, which is a moment of [`now`](Self::now) if the bytes were taken before; so does `ctime`, unless it is later.
+    fn end_write(&self, layout: &Layout<'_>, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()>;
 
     /// Gives back what `map_for_write` reserved and nobody wrote.
     fn abandon(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>);
@@ -192,6 +194,9 @@ pub trait WritableFileSystem: Send + Sync {
     /// pieces move than a transaction holds; else, if it fails midway or a crash ends it, the size is the new one and a
     /// part of what follows has moved.
     fn insert(&self, layout: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()>;
+
+    /// The time by the clock that changes are stamped by.
+    fn now(&self) -> Timestamp;
 
     /// Returns once `ino`, its data and its own names are on stable storage; what a directory above it came to be called
     /// since may not be. Reports a write error to

@@ -7,6 +7,8 @@
 //! Invariant: `map_for_write` promised the space for what is gathered, so that NoSpace is told by the write.
 //! Invariant: a file begins to gather only under its inode's guard. So it stays settled for who holds the guard and
 //! settled it, and nobody waits for its exclusive layout while bytes of it are gathered.
+//! Invariant: a file was changed when the last of its bytes were taken, not when they went out: the driver is told the
+//! moment, by its own clock.
 //! Invariant: bytes that were acknowledged and cannot be written are told: from then on nothing changes the volume, and
 //! every sync answers the error.
 //! Locking: a lock an inode, held while its bytes go out: after the inode's guard, before its layout. The list is a leaf.
@@ -19,8 +21,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 
 use obento_base::wire::{to_u64, to_usize};
-use obento_base::{Error, Result};
-use obento_driver::Span;
+use obento_base::{Error, Result, Timestamp};
+use obento_driver::{Span, TimeChange};
 use obento_env::sync::{Condvar, Mutex};
 use obento_env::thread::{self, Thread};
 
@@ -63,6 +65,8 @@ struct Gathered {
     bytes: Vec<u8>,
     /// Whole blocks that the driver promised; the bytes end in them or before.
     promised: Range<u64>,
+    /// When the last of them were taken, by the driver's clock.
+    taken: Timestamp,
 }
 
 impl Gathered {
@@ -107,6 +111,7 @@ impl Node {
             }
             let Some(gathered) = &mut state.gathered else { break };
             let part = rest.get(..rest.len().min(gathered.room())).unwrap_or_default();
+            gathered.taken = self.vfs.writable()?.now();
             gathered.bytes.extend_from_slice(part);
             done = done.saturating_add(part.len());
             if gathered.room() == 0 {
@@ -128,7 +133,7 @@ impl Node {
             return None;
         };
         shared.gathering.add(&self.inode);
-        Some(Gathered { start: at, bytes, promised })
+        Some(Gathered { start: at, bytes, promised, taken: Timestamp::EPOCH })
     }
 
     /// Blocks for what follows `at`, which is the end of the file.
@@ -223,6 +228,7 @@ impl Shared {
 
     fn write_gathered(&self, inode: &Inode, gathered: &Gathered) -> Result<()> {
         let mut writer = Writer::new(self, inode, self.fs.writable().ok_or(Error::ReadOnly)?)?;
+        writer.when = TimeChange::At(gathered.taken);
         let (len, written) = writer.write_all(gathered.start, &gathered.bytes);
         let end = writer.ceil(gathered.start.saturating_add(to_u64(len)));
         let rest = end.max(gathered.promised.start)..gathered.promised.end;

@@ -13,7 +13,7 @@ use core::ops::Range;
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
-use obento_driver::{Extent, Layout, Span, WritableFileSystem};
+use obento_driver::{Extent, Layout, Span, TimeChange, WritableFileSystem};
 
 use crate::node::Node;
 use crate::table::Inode;
@@ -29,6 +29,8 @@ pub(crate) struct Writer<'a> {
     pub(crate) fs: &'a dyn WritableFileSystem,
     pub(crate) layout: Layout<'a>,
     pub(crate) size: u64,
+    /// When the bytes were taken.
+    pub(crate) when: TimeChange,
     block: u64,
 }
 
@@ -139,7 +141,15 @@ impl<'a> Writer<'a> {
     pub(crate) fn new(shared: &'a Shared, inode: &'a Inode, fs: &'a dyn WritableFileSystem) -> Result<Self> {
         let layout = inode.layout.shared();
         let block = u64::from(shared.block_size);
-        Ok(Self { size: shared.data_size(inode.ino)?, shared, inode, fs, layout, block })
+        Ok(Self {
+            size: shared.data_size(inode.ino)?,
+            shared,
+            inode,
+            fs,
+            layout,
+            when: TimeChange::Now,
+            block,
+        })
     }
 
     fn device(&self) -> Result<&dyn BlockDevice> {
@@ -248,7 +258,7 @@ impl<'a> Writer<'a> {
             self.fs.abandon(&self.layout, self.inode.ino, frame);
             return Err(error);
         }
-        self.fs.end_write(&self.layout, self.inode.ino, at..end)
+        self.fs.end_write(&self.layout, self.inode.ino, at..end, self.when)
     }
 
     /// Zeroes what of the last block lies past the end of the file.

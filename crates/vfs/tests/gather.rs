@@ -4,7 +4,7 @@ mod common;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use common::{Short, clock, name};
 use obento_base::{DeviceError, Error, Result, Timestamp};
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{FileSystem, SetAttr, Size, TimeChange};
+use obento_env::Clock;
 use obento_tmpfs::{Options, Tmpfs};
 use obento_vfs::{Caller, Config, Node, OpenFlags, Vfs};
 
@@ -62,11 +63,15 @@ struct Bench {
 
 /// As many pages as nobody has touched yet lie together; pages that were given back do not.
 fn bench(pages: usize, age: Option<Duration>) -> Bench {
+    bench_with(pages, age, clock())
+}
+
+fn bench_with(pages: usize, age: Option<Duration>, clock: Arc<dyn Clock>) -> Bench {
     let (sender, writes) = channel();
     let below = MemDevice::new(vec![0xdd; pages * BLOCK]);
     let device = Arc::new(Watched { below, broken: AtomicBool::new(false), writes: sender });
     let options =
-        Options { device: Some(device.clone()), size: (pages * BLOCK) as u64, ..Options::new(clock()) };
+        Options { device: Some(device.clone()), size: (pages * BLOCK) as u64, ..Options::new(clock) };
     let fs = Arc::new(Tmpfs::new(options));
     let vfs = Vfs::with(fs.clone(), Config { gather_age: age, ..Config::default() });
     Bench { fs, device, writes, vfs }
@@ -164,6 +169,41 @@ fn a_time_that_was_set_is_not_that_of_a_later_write() {
     bench.vfs.set_attr(&OWNER, &node, &change).unwrap();
     bench.vfs.sync().unwrap();
     assert_eq!(node.attr().unwrap().mtime, then);
+}
+
+/// A clock whose time is told by whoever reads the test.
+#[derive(Default)]
+struct Steps(AtomicI64);
+
+impl Clock for Steps {
+    fn now(&self) -> Timestamp {
+        Timestamp::new(self.0.load(Ordering::Relaxed), 0)
+    }
+}
+
+#[test]
+fn a_file_was_changed_when_its_last_write_was_taken_and_not_when_it_went_out() {
+    let steps = Arc::new(Steps::default());
+    let at = |secs| steps.0.store(secs, Ordering::Relaxed);
+    let bench = bench_with(1000, None, steps.clone());
+    let node = bench.vfs.root().file("f");
+    let times = || node.attr().map(|attr| [attr.mtime, attr.ctime].map(|time| time.secs())).unwrap();
+    for (n, secs) in [(0, 3), (1, 5), (2, 7)] {
+        at(secs);
+        node.write_at(n * 100, &[1; 100]).unwrap();
+    }
+    at(20);
+    assert_eq!(times(), [7, 7]);
+    // What fills the buffer goes out within the write.
+    (3..800).for_each(|n| assert_eq!(node.write_at(n * 100, &[2; 100]), Ok(100)));
+    at(30);
+    assert_eq!(times(), [20, 20]);
+    node.append(b"1").unwrap();
+    node.append(b"2").unwrap();
+    at(40);
+    bench.vfs.link(&OWNER, &node, &bench.vfs.root(), name("g")).unwrap();
+    at(50);
+    assert_eq!(times(), [30, 40], "what changed meanwhile without looking is not undone");
 }
 
 #[test]

@@ -3,9 +3,10 @@
 
 use core::ops::Range;
 
-use obento_base::{Attr, Error, Ino, Name, Result};
+use obento_base::{Attr, Error, Ino, Name, Result, Timestamp};
 use obento_driver::{
-    ExclusiveLayout, Extent, Layout, NewNode, RenameFlags, SetAttr, Size, Trim, WritableFileSystem,
+    ExclusiveLayout, Extent, Layout, NewNode, RenameFlags, SetAttr, Size, TimeChange, Trim,
+    WritableFileSystem,
 };
 
 use crate::contract::Ext4;
@@ -59,8 +60,8 @@ impl WritableFileSystem for Ext4 {
         self.with_space(|writer| writer.map_for_write(ino, range.clone()))
     }
 
-    fn end_write(&self, _: &Layout<'_>, ino: Ino, written: Range<u64>) -> Result<()> {
-        self.with_space(|writer| writer.end_write(ino, written.clone()))
+    fn end_write(&self, _: &Layout<'_>, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()> {
+        self.with_space(|writer| writer.end_write(ino, written.clone(), when))
     }
 
     fn abandon(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) {
@@ -91,6 +92,10 @@ impl WritableFileSystem for Ext4 {
 
     fn insert(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
         self.write_with(|writer| writer.insert(ino, range))
+    }
+
+    fn now(&self) -> Timestamp {
+        self.writer().map_or(Timestamp::EPOCH, Writer::now)
     }
 
     fn sync_file(&self, ino: Ino) -> Result<()> {

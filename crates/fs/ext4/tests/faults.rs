@@ -10,7 +10,7 @@ use std::sync::Arc;
 use common::volumes::{SMALL, Shape, e2fsck, open};
 use obento_base::{DeviceNumber, Error, FileKind, Mode, Name, Result};
 use obento_block::{BlockDevice, MemDevice};
-use obento_driver::{DataMode, FileSystem, LayoutLock, NewNode, Size};
+use obento_driver::{DataMode, FileSystem, LayoutLock, NewNode, Size, TimeChange};
 use obento_env::Clock;
 use obento_testkit::crash::volume::{End, Recording, Subject};
 use obento_testkit::fault::{Fault, FaultDevice, Lasting, Request};
@@ -132,7 +132,11 @@ fn a_write_that_cannot_be_published_gives_back_what_it_reserved() {
         writable.map_for_write(&lock.shared(), file, 0..9000).unwrap();
         assert_eq!(fs.statfs().unwrap().free, free - 9);
         let synced = writable.sync();
-        (synced, writable.end_write(&lock.shared(), file, 0..9000), free - fs.statfs().unwrap().free)
+        (
+            synced,
+            writable.end_write(&lock.shared(), file, 0..9000, TimeChange::Now),
+            free - fs.statfs().unwrap().free,
+        )
     };
     let counting = device(None);
     assert_eq!(until_sync(&counting), (Ok(()), Ok(()), 9));

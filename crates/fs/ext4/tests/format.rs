@@ -13,7 +13,8 @@ use common::formats::{self, Made};
 use obento_base::{DeviceError, DeviceNumber, FileKind, Ino, Mode, NameBuf, Timestamp};
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{
-    Access, Contents, Driver as _, FileSystem, FormatError, Formatted, LayoutLock, NewNode, OpenOptions, Span,
+    Access, Contents, Driver as _, FileSystem, FormatError, Formatted, LayoutLock, NewNode, OpenOptions,
+    Span, TimeChange,
 };
 use obento_env::FixedClock;
 use obento_ext4::Ext4Driver;
@@ -155,7 +156,7 @@ fn write_file(fs: &dyn FileSystem, file: Ino, lock: &LayoutLock, len: u64) -> Re
         let done = match extent.span {
             Span::Mapped(offset) => {
                 fs.device().context("it has a device")?.write_at(offset, &bytes)?;
-                writable.end_write(&layout, file, at..at + extent.len)?;
+                writable.end_write(&layout, file, at..at + extent.len, TimeChange::Now)?;
                 extent.len
             }
             _ => writable.write(&layout, file, at, &bytes)? as u64,

@@ -8,7 +8,7 @@ use std::thread;
 use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode, Name, NameBuf, Result, Timestamp};
 use obento_driver::{
     Access, DataMode, Driver, FileSystem, Journalling, LayoutLock, NewNode, OpenOptions, RenameFlags,
-    SetAttr, Size, Span, XattrMode,
+    SetAttr, Size, Span, TimeChange, XattrMode,
 };
 use obento_env::FixedClock;
 use obento_ext4::Ext4Driver;
@@ -81,7 +81,7 @@ fn write(fs: &dyn FileSystem, ino: Ino, range: std::ops::Range<u64>) -> Result<(
         at += match extent.span {
             Span::Mapped(to) => {
                 fs.device().unwrap().write_at(to, &bytes)?;
-                writable.end_write(&layout, ino, at..at + extent.len)?;
+                writable.end_write(&layout, ino, at..at + extent.len, TimeChange::Now)?;
                 extent.len
             }
             Span::Driver => writable.write(&layout, ino, at, &bytes)? as u64,

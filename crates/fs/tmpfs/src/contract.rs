@@ -7,11 +7,11 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use obento_base::wire::to_u64;
-use obento_base::{Attr, Error, Ino, Name, Result};
+use obento_base::{Attr, Error, Ino, Name, Result, Timestamp};
 use obento_block::BlockDevice;
 use obento_driver::{
     Cookie, DirEntry, EntrySink, ExclusiveLayout, Extent, FileSystem, Layout, Limits, NewNode, Probe,
-    RenameFlags, SetAttr, Size, Span, StatFs, VolumeInfo, WritableFileSystem, Xattrs,
+    RenameFlags, SetAttr, Size, Span, StatFs, TimeChange, VolumeInfo, WritableFileSystem, Xattrs,
 };
 
 use crate::inode::{Body, State};
@@ -200,12 +200,15 @@ impl WritableFileSystem for Tmpfs {
         })
     }
 
-    fn end_write(&self, _: &Layout<'_>, ino: Ino, written: Range<u64>) -> Result<()> {
+    fn end_write(&self, _: &Layout<'_>, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()> {
         let now = self.now();
         self.act(ino, |_, state| {
             state.data_mut()?.publish(&written);
             grow(state, written.end);
-            state.touch_data(now);
+            match when {
+                TimeChange::Now => state.touch_data(now),
+                TimeChange::At(moment) => state.touch_data_delayed(moment),
+            }
             Ok(())
         })
     }
@@ -288,6 +291,10 @@ impl WritableFileSystem for Tmpfs {
             *size = longer;
             Ok(())
         })
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     fn sync_file(&self, ino: Ino) -> Result<()> {

@@ -100,6 +100,12 @@ impl State {
         self.touch(now);
     }
 
+    /// Notes a change of the data that was made at `moment`, since when the attributes may have changed.
+    pub(crate) fn touch_data_delayed(&mut self, moment: Timestamp) {
+        self.mtime = moment;
+        self.touch(moment.max(self.ctime));
+    }
+
     pub(crate) fn apply(&mut self, change: &SetAttr, now: Timestamp) {
         let time = |slot: &mut Timestamp, change: Option<TimeChange>| match change {
             None => {}

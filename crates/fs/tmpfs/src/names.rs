@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 
 use obento_base::wire::to_u64;
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result, Timestamp};
-use obento_driver::NewNode;
+use obento_driver::{NewNode, WritableFileSystem};
 
 use crate::contract::{LINK_MAX, SYMLINK_MAX};
 use crate::dir::Entry;

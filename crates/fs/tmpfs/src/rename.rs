@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 
 use obento_base::{Error, Ino, Name, Result};
-use obento_driver::RenameFlags;
+use obento_driver::{RenameFlags, WritableFileSystem};
 
 use crate::dir::Entry;
 use crate::inode::{Inode, LockSet};

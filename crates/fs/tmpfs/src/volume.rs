@@ -8,9 +8,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hashbrown::HashMap;
 use obento_base::wire::{to_u64, to_usize};
-use obento_base::{Attr, DeviceNumber, Error, FileKind, Generation, Ino, Mode, Result, Timestamp};
+use obento_base::{Attr, DeviceNumber, Error, FileKind, Generation, Ino, Mode, Result};
 use obento_block::BlockDevice;
-use obento_driver::NewNode;
+use obento_driver::{NewNode, WritableFileSystem};
 use obento_env::Clock;
 use obento_env::sync::{Mutex, RwLock};
 
@@ -56,7 +56,7 @@ pub struct Tmpfs {
     used_inodes: AtomicU64,
     pub(crate) space: Space,
     pub(crate) closed: AtomicBool,
-    clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 /// Inode numbers that are free: those given back, and all from `fresh` on.
@@ -91,10 +91,6 @@ impl Tmpfs {
         volume.used_inodes.store(1, Ordering::Relaxed);
         volume.add(FileKind::Directory, state);
         volume
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        self.clock.now()
     }
 
     fn shard(&self, ino: Ino) -> &RwLock<HashMap<Ino, Arc<Inode>>> {

@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 
 use obento_base::{Error, Ino, Result};
-use obento_driver::{XattrMode, Xattrs};
+use obento_driver::{WritableFileSystem, XattrMode, Xattrs};
 
 use crate::inode::State;
 use crate::volume::Tmpfs;

@@ -1,7 +1,7 @@
 //! The bytes of files, through the driver's own calls.
 
-use obento_base::{Error, FileKind};
-use obento_driver::{FileSystem, LayoutLock, Span};
+use obento_base::{Error, FileKind, Timestamp};
+use obento_driver::{FileSystem, LayoutLock, SetAttr, Span, TimeChange};
 
 use super::{attr, block, file, make, read, truncate, writable, write};
 
@@ -43,10 +43,37 @@ pub fn nothing_is_read_of_what_was_reserved_until_end_write(fs: &dyn FileSystem)
         let device = fs.device().expect("what is mapped is on the device");
         device.write_at(at, &vec![6; block as usize]).expect("a sound device");
         assert_eq!(read(fs, ino, block, 10, 10), Ok(vec![0; 10]));
-        writable(fs).end_write(&layout, ino, block..2 * block).expect("a sound device");
+        writable(fs).end_write(&layout, ino, block..2 * block, TimeChange::Now).expect("a sound device");
         assert_eq!(read(fs, ino, block - 1, 3, 3), Ok(vec![0, 6, 6]));
     }
     writable(fs).abandon(&layout, ino, 0..4 * block);
+}
+
+/// `end_write`: "`mtime` becomes `when` ...; so does `ctime`, unless it is later." `now`: "The time by the clock that
+/// changes are stamped by."
+pub fn end_write_stamps_the_moment_that_it_is_told_and_takes_no_later_ctime_back(fs: &dyn FileSystem) {
+    let (ino, block) = (file(fs, fs.root(), "f"), block(fs));
+    let lock = LayoutLock::new();
+    let layout = lock.shared();
+    let stamp = |secs| TimeChange::At(Timestamp::new(secs, 0));
+    let mut end = 0;
+    for (ctime, when, expected) in [(1000, 2000, [2000, 2000]), (3000, 2500, [2500, 3000])] {
+        let (start, change) = (end, SetAttr { ctime: Some(stamp(ctime)), ..SetAttr::default() });
+        end += block;
+        // Past what the format keeps in the inode itself.
+        let extent = writable(fs).map_for_write(&layout, ino, start..end).expect("space");
+        let Span::Mapped(at) = extent.span else { return };
+        fs.device().expect("what is mapped is on the device").write_at(at, &vec![6; block as usize]).unwrap();
+        writable(fs).set_attr(ino, &change).expect("a time");
+        writable(fs).end_write(&layout, ino, start..end, stamp(when)).expect("a sound device");
+        let found = attr(fs, ino);
+        assert_eq!([found.mtime, found.ctime].map(|time| time.secs()), expected);
+    }
+    let before = writable(fs).now();
+    write(fs, ino, 0, &vec![1; block as usize]).expect("it is there");
+    let grain = i64::from(fs.limits().time_granularity >= 1_000_000_000);
+    let found = attr(fs, ino).mtime.secs();
+    assert!((before.secs() - grain..=writable(fs).now().secs()).contains(&found), "{found}");
 }
 
 /// `abandon`: "Gives back what `map_for_write` reserved and nobody wrote."

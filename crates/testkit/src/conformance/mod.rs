@@ -18,7 +18,9 @@ pub mod xattrs;
 use std::ops::ControlFlow;
 
 use obento_base::{Attr, DeviceNumber, Error, FileKind, Ino, Mode, Name, Result};
-use obento_driver::{Cookie, DirEntry, FileSystem, LayoutLock, NewNode, Span, WritableFileSystem};
+use obento_driver::{
+    Cookie, DirEntry, FileSystem, LayoutLock, NewNode, Span, TimeChange, WritableFileSystem,
+};
 
 /// One entry, owned.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -147,7 +149,7 @@ pub(crate) fn write(fs: &dyn FileSystem, ino: Ino, offset: u64, bytes: &[u8]) ->
             Span::Driver => writable(fs).write(&layout, ino, at, part)?,
             Span::Mapped(to) => {
                 fs.device().expect("what is mapped is on the device").write_at(to, part)?;
-                writable(fs).end_write(&layout, ino, at..at + part.len() as u64)?;
+                writable(fs).end_write(&layout, ino, at..at + part.len() as u64, TimeChange::Now)?;
                 part.len()
             }
             span => panic!("map_for_write answered {span:?}"),
@@ -242,6 +244,7 @@ macro_rules! writing_conformance {
             what_was_written_is_read_and_moves_the_size
             what_was_never_written_is_zeros_and_takes_no_space
             nothing_is_read_of_what_was_reserved_until_end_write
+            end_write_stamps_the_moment_that_it_is_told_and_takes_no_later_ctime_back
             abandon_gives_back_what_nobody_wrote
             truncate_drops_what_lies_past_the_size
             truncate_allocates_nothing

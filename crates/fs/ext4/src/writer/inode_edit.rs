@@ -452,6 +452,12 @@ impl InodeEdit {
         self.stamp(Time::Modify, now);
     }
 
+    /// Notes a change of the data that was made at `moment`, since when the attributes may have changed.
+    pub fn touch_data_delayed(&mut self, moment: Timestamp) {
+        self.touch(moment.max(self.time(Time::Change)));
+        self.stamp(Time::Modify, moment);
+    }
+
     /// Sets the hash of the value that an `ea_inode` holds: all 32 bits of its access time, whatever those mean as a
     /// time.
     pub fn set_value_hash(&mut self, hash: u32) {

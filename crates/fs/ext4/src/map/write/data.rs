@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use obento_base::{Error, Ino, Result, Timestamp};
-use obento_driver::{Extent, Span};
+use obento_driver::{Extent, Span, TimeChange};
 use obento_journal::Credits;
 
 use crate::inode::{Inode, InodeFlags};
@@ -84,21 +84,24 @@ impl Writer {
     }
 
     /// As the contract's `end_write`.
-    pub(crate) fn end_write(&self, ino: Ino, written: Range<u64>) -> Result<()> {
+    pub(crate) fn end_write(&self, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()> {
         let _lock = self.lock_one(ino);
-        self.publish_write(ino, &written).inspect_err(|_| self.give_back(ino, &written))
+        self.publish_write(ino, &written, when).inspect_err(|_| self.give_back(ino, &written))
     }
 
-    fn publish_write(&self, ino: Ino, written: &Range<u64>) -> Result<()> {
+    fn publish_write(&self, ino: Ino, written: &Range<u64>, when: TimeChange) -> Result<()> {
         let inode = self.data_inode(ino)?;
         if written.is_empty() {
             return Ok(());
         }
-        let now = self.now();
+        let moment = match when {
+            TimeChange::Now => self.now(),
+            TimeChange::At(moment) => moment,
+        };
         let blocks = self.block_at(written.start)..self.block_from(written.end);
         // Past the end nothing is written yet, whatever is there.
         let is_there = written.start < inode.size() && self.is_written(&inode, &blocks)?;
-        if is_there && written.end <= inode.size() && self.is_stamped(&inode, now) {
+        if is_there && written.end <= inode.size() && self.is_stamped(&inode, moment) {
             return Ok(());
         }
         let nodes = Nodes { volume: self.volume(), inode: &inode };
@@ -112,7 +115,10 @@ impl Writer {
         let change = self.plan_change(&inode, map, gained, Vec::new())?;
         self.commit_change(&inode, change, Credits(0), |_, edit| {
             self.grow_to(edit, written.end);
-            edit.touch_data(now);
+            match when {
+                TimeChange::Now => edit.touch_data(moment),
+                TimeChange::At(_) => edit.touch_data_delayed(moment),
+            }
             Ok(())
         })?;
         if !is_there {

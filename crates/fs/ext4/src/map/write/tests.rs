@@ -8,7 +8,7 @@ use std::vec::Vec;
 
 use obento_base::Name;
 use obento_block::{BlockDevice, MemDevice};
-use obento_driver::{Access, Journalling, OpenOptions, Size, Span};
+use obento_driver::{Access, Journalling, OpenOptions, Size, Span, TimeChange};
 use obento_env::NO_CLOCK;
 use obento_testkit::oracle::{LoopMount, Oracle, call, program, require};
 
@@ -116,7 +116,7 @@ impl Rig {
                 let rest = tail.len().min(padded.len() - bytes.len());
                 padded[bytes.len()..bytes.len() + rest].copy_from_slice(&tail[..rest]);
                 self.device.write_at(place, &padded).unwrap();
-                self.writer.end_write(self.ino, at..end)?;
+                self.writer.end_write(self.ino, at..end, TimeChange::Now)?;
                 Ok(end)
             }
             Span::Driver => Ok(at + self.writer.write(self.ino, at, bytes)? as u64),
