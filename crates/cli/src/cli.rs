@@ -22,7 +22,7 @@ Addresses:
   host:a:/b                    a host path that looks like an address
 
 Exit status: 0 if all was done, 1 if something was not, 2 for wrong usage (ls: also if what was named
-cannot be accessed).";
+cannot be accessed). check has those of fsck(8).";
 
 /// Lists, reads, copies and examines files in disk images: no root, no mount.
 #[derive(Parser, Debug)]
@@ -161,7 +161,8 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let code = u8::from(error.use_stderr()) * 2;
+            let usage = if is_check() { crate::commands::CHECK_USAGE } else { 2 };
+            let code = u8::from(error.use_stderr()) * usage;
             return match error.print() {
                 Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => ExitCode::from(code.max(1)),
                 // A closed pipe is no reason to complain about help that nobody reads.
@@ -182,6 +183,12 @@ pub fn main() -> ExitCode {
         context.warn(&crate::report::Report::new("cannot write to standard output", error));
     }
     ExitCode::from(context.status())
+}
+
+/// Whether the arguments that are wrong are of `check`, which has exit codes of its own.
+fn is_check() -> bool {
+    std::env::args_os().skip(1).find(|argument| !argument.as_encoded_bytes().starts_with(b"-"))
+        == Some("check".into())
 }
 
 #[cfg(test)]

@@ -121,6 +121,11 @@ impl Context {
         self.status.set(self.status.get().max(code));
     }
 
+    /// Sets the exit code, for a command that has codes of its own.
+    pub fn set_status(&self, code: u8) {
+        self.status.set(code);
+    }
+
     /// The exit code so far.
     pub fn status(&self) -> u8 {
         self.status.get()

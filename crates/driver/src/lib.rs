@@ -2,7 +2,7 @@
 //! conformance cases are named after its sentences.
 //!
 //! A *driver* knows one format. It implements [`Driver`] (recognise and open a volume) and [`FileSystem`] (an open
-//! volume), and those capabilities that its format has: [`Format`], [`WritableFileSystem`], [`Xattrs`], [`Trim`], [`Inspect`]. A capability
+//! volume), and those capabilities that its format has: [`Check`], [`Format`], [`WritableFileSystem`], [`Xattrs`], [`Trim`], [`Inspect`]. A capability
 //! is asked for by its accessor, so that what is missing shows in the type.
 //!
 //! - Inode numbers, never paths; names are [`Name`](obento_base::Name)s. Paths exist in `obento-vfs` and above.
@@ -29,6 +29,7 @@
 extern crate alloc;
 
 mod capability;
+mod check;
 mod data;
 mod entry;
 mod file_system;
@@ -39,6 +40,9 @@ mod open;
 mod writable;
 
 pub use capability::{Trim, Xattrs};
+pub use check::{
+    Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Finding, Mending, Severity, ToField,
+};
 pub use data::{Extent, Span};
 pub use entry::{Cookie, DirEntry, EntrySink};
 pub use file_system::{FileSystem, Limits, StatFs};

@@ -9,7 +9,7 @@ use obento_base::{Error, Result};
 use obento_block::BlockDevice;
 use obento_env::Clock;
 
-use crate::{FileSystem, Format};
+use crate::{Check, FileSystem, Format};
 
 /// What a signature tells about a volume without opening it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -185,6 +185,11 @@ pub trait Driver: Send + Sync {
 
     /// Making new volumes, for a driver that can.
     fn format(&self) -> Option<&dyn Format> {
+        None
+    }
+
+    /// Checking volumes, for a driver that can.
+    fn check(&self) -> Option<&dyn Check> {
         None
     }
 }

@@ -9,6 +9,7 @@
 //! - [`Walk`] goes through a tree; [`copy_out`] copies one to the host, [`copy_in`] one into an image; [`export()`] makes
 //!   a tar archive of one, [`import()`] unpacks an archive into an image, and [`diff()`]
 //!   compares two.
+//! - [`check()`] finds what is wrong with a volume, and mends it.
 //! - [`Registry`] holds the drivers; an application may add its own.
 //!
 //! ```no_run
@@ -28,6 +29,7 @@
 //! ```
 
 mod address;
+mod check;
 mod copy;
 mod data;
 mod diff;
@@ -54,10 +56,10 @@ pub use obento_block::{BlockDevice, MemDevice};
 /// The contract between drivers and the layers above, for drivers of an application's own.
 pub use obento_driver as driver;
 pub use obento_driver::{
-    Access, Contents, Cookie, DataMode, DirEntry, Driver, Extent, Fact, Field, FieldValue, FileSystem,
-    Format, FormatError, FormatNotice, FormatOptions, Formatted, Inspect, Journalling, Limits, NewNode,
-    Notice, Probe, Record, RenameFlags, Replay, SetAttr, Size, Span, StatFs, Target, TimeChange, VolumeInfo,
-    XattrMode,
+    Access, CheckObserver, CheckOptions, CheckProgress, CheckReport, Contents, Cookie, DataMode, DirEntry,
+    Driver, Extent, Fact, Field, FieldValue, FileSystem, Finding, Format, FormatError, FormatNotice,
+    FormatOptions, Formatted, Inspect, Journalling, Limits, Mending, NewNode, Notice, Probe, Record,
+    RenameFlags, Replay, SetAttr, Severity, Size, Span, StatFs, Target, TimeChange, VolumeInfo, XattrMode,
 };
 pub use obento_env::{Clock, FixedClock, FixedRandom, Random, SystemClock, SystemRandom};
 pub use obento_host::FileId;
@@ -69,6 +71,7 @@ pub use obento_tmpfs as tmpfs;
 pub use obento_vfs::{Caller, Node, Run, Symlinks, Vfs, Want, acl};
 
 pub use address::{Address, AddressError, HostEntry, Operand, Part, Place};
+pub use check::{CheckError, check};
 pub use copy::{
     CopyError, CopyFrom, CopyOptions, CopyReport, CopySource, Existing, HardLinks, Holes, HostError,
     ImageTarget, Keep, Loss, Lost, Observer, Problem, Progress, Quiet, TargetIs, TreeOptions, Trouble, Trust,

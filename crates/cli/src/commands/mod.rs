@@ -2,6 +2,7 @@
 
 mod cat;
 mod chattr;
+mod check;
 mod chmod;
 mod chown;
 mod completions;
@@ -40,6 +41,7 @@ mod trim;
 mod truncate;
 mod write;
 
+pub use check::USAGE as CHECK_USAGE;
 use clap::Subcommand;
 
 use crate::context::Context;
@@ -54,6 +56,7 @@ pub enum Command {
     Tree(tree::Args),
     Cp(cp::Args),
     Mkfs(Box<mkfs::Args>),
+    Check(check::Args),
     Mkdir(mkdir::Args),
     Rmdir(rmdir::Args),
     Rm(rm::Args),
@@ -102,6 +105,7 @@ impl Command {
             Self::Tree(args) => tree::run(&args, context),
             Self::Cp(args) => cp::run(&args, context),
             Self::Mkfs(args) => mkfs::run(&args, context),
+            Self::Check(args) => check::run(&args, context),
             Self::Mkdir(args) => mkdir::run(&args, context),
             Self::Rmdir(args) => rmdir::run(&args, context),
             Self::Rm(args) => rm::run(&args, context),

@@ -27,6 +27,7 @@ extern crate std;
 
 mod acl;
 mod allocator;
+mod check;
 mod checksum;
 mod contract;
 mod dir;
@@ -55,6 +56,7 @@ mod writer;
 mod xattr;
 mod zones;
 
+pub use check::{Event as CheckEvent, Issue, check_volume, issues};
 pub use contract::Ext4;
 pub use feature::{Compat, Incompat, RoCompat};
 pub use inode::{Inode, InodeFlags};

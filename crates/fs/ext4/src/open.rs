@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use obento_base::Result;
 use obento_block::BlockDevice;
-use obento_driver::{Access, Driver, FileSystem, Format, Notice, OpenOptions, Probe};
+use obento_driver::{Access, Check, Driver, FileSystem, Format, Notice, OpenOptions, Probe};
 
 use crate::contract::Ext4;
 use crate::feature::Incompat;
@@ -50,6 +50,10 @@ impl Driver for Ext4Driver {
     }
 
     fn format(&self) -> Option<&dyn Format> {
+        Some(self)
+    }
+
+    fn check(&self) -> Option<&dyn Check> {
         Some(self)
     }
 }

@@ -66,6 +66,43 @@ pub fn ground(image: &Image, part: Option<&Part>) -> Result<(Arc<dyn BlockDevice
     Ok((device, vec![Content { partition, holds }]))
 }
 
+/// What may be a damaged file system, and the driver for it.
+pub type Damaged = (Arc<dyn BlockDevice>, Option<Arc<dyn Driver>>);
+
+/// The bytes of the file system that `part` names, or of the only one, and the driver that it asks for: by the type that
+/// was asked for, by its signature, or, where nothing else is to be seen, the first that can check what is damaged.
+pub fn damaged(image: &Image, part: Option<&Part>) -> Result<Damaged, OpenError> {
+    let unreadable = |error| OpenError::Unreadable { image: image.path.clone(), error };
+    let device = match part {
+        Some(_) => ground(image, part)?.0,
+        None => image.bytes(&only_range(image)?).map_err(unreadable)?,
+    };
+    if let Some(driver) = forced(image) {
+        return Ok((device, Some(driver.clone())));
+    }
+    if let Some((driver, _)) = image.registry.probe(&*device).map_err(unreadable)? {
+        return Ok((device, Some(driver.clone())));
+    }
+    let looks = Looks::of(&*device).map_err(unreadable)?;
+    let mut checkers = image.registry.drivers().iter().filter(|driver| driver.check().is_some());
+    let driver = looks.may_be_anything().then(|| checkers.next()).flatten();
+    Ok((device, driver.cloned()))
+}
+
+/// Where the only file system is.
+fn only_range(image: &Image) -> Result<Range<u64>, OpenError> {
+    let list = contents(image);
+    let mut known = list.iter().filter(|content| content.probe().is_some());
+    match (known.next(), known.next()) {
+        (Some(_), Some(_)) => Err(OpenError::SeveralFileSystems { image: image.path.clone(), list }),
+        (Some(Content { partition: Some(partition), .. }), None) => Ok(partition.range()),
+        (None, _) if !image.partitions().is_empty() => {
+            Err(OpenError::NoneOfThese { image: image.path.clone(), list })
+        }
+        _ => Ok(0..image.device.len()),
+    }
+}
+
 /// An MBR does not say how large its sectors are. If no partition holds anything known with small ones, but one does
 /// with large ones, they are large.
 pub fn count_in_large_sectors(image: &mut Image) {

@@ -203,6 +203,16 @@ impl Image {
         choose::ground(self, part)
     }
 
+    /// The bytes of the file system that `part` names, or of the only one, however damaged, and the driver for it.
+    pub(crate) fn volume_ground(&self, part: Option<&Part>) -> Result<choose::Damaged, OpenError> {
+        choose::damaged(self, part)
+    }
+
+    /// The device of an external journal, if one was named.
+    pub fn journal(&self) -> Option<&Arc<dyn BlockDevice>> {
+        self.journal.as_ref()
+    }
+
     /// Whether it was opened for change.
     pub fn access(&self) -> Access {
         self.options.access

@@ -1,0 +1,238 @@
+//! `obento check`: finds what is wrong with a file system, and mends it.
+//!
+//! Exit codes are those of fsck(8), not of the other commands: scripts know them.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use obento::{
+    Access, Address, CheckError, CheckObserver, CheckOptions, CheckProgress, CheckReport, DeviceError, Error,
+    FieldValue, Finding, Image, Locking, Mending, Options, Registry, Severity, SystemClock, check,
+};
+
+use crate::context::Context;
+use crate::json::{Line, hex};
+use crate::open::{address, cannot_open};
+use crate::output::{Outcome, Output, Stop};
+use crate::progress::Progress;
+use crate::report::{Report, printable, subject};
+
+/// Of fsck(8).
+const MENDED: u8 = 1;
+const LEFT: u8 = 4;
+const FAILED: u8 = 8;
+pub const USAGE: u8 = 16;
+
+/// Check a file system, and mend it
+///
+/// Without an option nothing is written. Exit status, as of fsck(8): 0 nothing is wrong, 1 all was mended, 4 something is
+/// left, 8 the check could not be done, 16 wrong usage.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Look only, and write nothing (default)
+    #[arg(short = 'n', long, conflicts_with_all = ["safe", "yes"])]
+    look: bool,
+    /// Mend what is safe without asking: what is right is known, and nothing is lost
+    #[arg(short = 'p', long, visible_short_alias = 'a', conflicts_with = "yes")]
+    safe: bool,
+    /// Mend all
+    #[arg(short = 'y', long)]
+    yes: bool,
+    /// Accepted and ignored: a volume that says it is clean is looked at all the same
+    #[arg(short = 'f', long, hide = true)]
+    force: bool,
+    /// Use the super block at block N
+    #[arg(short = 'b', long = "backup", value_name = "N")]
+    backup: Option<u64>,
+    /// Blocks are of SIZE bytes, to find that super block
+    #[arg(short = 'B', long, value_name = "SIZE", requires = "backup")]
+    block_size: Option<u32>,
+    /// Tell what is worth knowing and not wrong, too
+    #[arg(short, long)]
+    verbose: bool,
+    /// Tell findings only, and no summary
+    #[arg(short, long)]
+    quiet: bool,
+    /// How many threads work at once
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    threads: u32,
+    /// The image, or a partition of it
+    #[arg(required = true, value_name = "IMAGE[@PART]")]
+    image: OsString,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let shown = args.image.as_bytes();
+    let mut teller = Teller {
+        out: Output::stdout(),
+        args,
+        context,
+        bar: Progress::new(context, "checking"),
+        failed: None,
+    };
+    let report = match examine(args, context, &mut teller) {
+        Ok(report) => report,
+        Err((report, code)) => {
+            drop(teller);
+            context.warn(&report);
+            context.set_status(code);
+            return Ok(());
+        }
+    };
+    let Teller { mut out, bar, failed, .. } = teller;
+    drop(bar);
+    if let Some(error) = failed {
+        return Err(Stop::Output(error));
+    }
+    if context.json() {
+        line(shown, &report).write(&mut out)?;
+    } else if !args.quiet {
+        summary(&mut out, shown, &report)?;
+    }
+    context.set_status(match (report.left(), report.mended) {
+        (0, 0) => 0,
+        (0, _) => MENDED,
+        _ => LEFT,
+    });
+    out.finish()
+}
+
+/// Checks. Errors: what to say, and the exit code.
+fn examine(args: &Args, context: &Context, teller: &mut Teller<'_>) -> Result<CheckReport, (Report, u8)> {
+    let address: Address = address(&args.image, context).map_err(|report| (report, USAGE))?;
+    let shown = args.image.as_bytes();
+    if address.place.is_some() {
+        let report = Report::on("cannot check", shown, "this names a file in an image");
+        return Err((report.help("name the image, or a partition: IMAGE@PART"), USAGE));
+    }
+    let mending = match (args.safe, args.yes) {
+        (true, _) => Mending::Safe,
+        (_, true) => Mending::All,
+        _ => Mending::Nothing,
+    };
+    let global = context.options();
+    let access = if mending == Mending::Nothing { Access::ReadOnly } else { Access::ReadWrite };
+    if mending != Mending::Nothing {
+        context.expect_changes_allowed(shown).map_err(|report| (report, FAILED))?;
+    }
+    let options = Options {
+        access,
+        fs_type: global.fs_type.clone(),
+        locking: if global.no_lock { Locking::Skip } else { Locking::Take },
+        io: global.io.into(),
+        allow_backing: global.allow_backing,
+        journal: global.journal.clone(),
+        ..Options::default()
+    };
+    let image = Image::open(&address.image, &Registry::default(), &options)
+        .map_err(|error| (cannot_open(error), FAILED))?;
+    image.notices().iter().for_each(|notice| context.note(shown, notice));
+    context.seal();
+    let options = CheckOptions {
+        mending,
+        force: true,
+        super_block: args.backup.or(global.superblock),
+        block_size: args.block_size,
+        threads: args.threads,
+        journal: image.journal().cloned(),
+        ..CheckOptions::new(Arc::new(SystemClock))
+    };
+    check(&image, address.part.as_ref(), &options, teller).map_err(|error| (failure(shown, &error), FAILED))
+}
+
+/// Why it could not be done, and what to do.
+fn failure(shown: &[u8], error: &CheckError) -> Report {
+    let report = Report::on("cannot check", shown, error);
+    match error {
+        CheckError::Failed(Error::Corrupt(_)) => report
+            .help("if another copy of the super block is known, name its block with -b: 8193, 32768, 98304"),
+        CheckError::Failed(Error::Device(DeviceError::ReadOnly)) => report.help("-n writes nothing"),
+        _ => report,
+    }
+}
+
+/// Tells findings as they come.
+struct Teller<'a> {
+    out: Output,
+    args: &'a Args,
+    context: &'a Context,
+    bar: Progress<'a>,
+    failed: Option<std::io::Error>,
+}
+
+impl CheckObserver for Teller<'_> {
+    fn found(&mut self, finding: Finding) {
+        if finding.severity == Severity::Note && !self.args.verbose && !self.context.json() {
+            return;
+        }
+        let written = if self.context.json() {
+            finding_line(&finding).write(&mut self.out)
+        } else {
+            let end = if finding.mended { ": mended" } else { "" };
+            writeln!(self.out, "{}{end}", printable(finding.text.as_bytes()))
+        };
+        if let Err(error) = written {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    fn progress(&mut self, progress: CheckProgress) {
+        self.bar.update(progress.done, Some(progress.total), progress.pass.as_bytes());
+    }
+}
+
+fn finding_line(finding: &Finding) -> Line {
+    let line = Line::new("finding")
+        .field("code", finding.code)
+        .field("severity", finding.severity.name())
+        .field("mended", finding.mended)
+        .field("text", &finding.text);
+    finding.fields.iter().fold(line, |line, (name, value)| match value {
+        FieldValue::Number(number) | FieldValue::Hex(number) => line.field(name, number),
+        FieldValue::Bytes(bytes) if str::from_utf8(bytes).is_ok() => line.bytes(name, bytes),
+        FieldValue::Bytes(bytes) => line.field(name, hex(bytes)),
+        FieldValue::Text(text) => line.field(name, text),
+    })
+}
+
+fn summary(out: &mut Output, shown: &[u8], report: &CheckReport) -> std::io::Result<()> {
+    let CheckReport { inodes, blocks, directories, .. } = report;
+    let state = match (report.left(), report.mended) {
+        (0, 0) => "nothing is wrong".to_owned(),
+        (0, mended) => format!("{}, all mended", things(mended)),
+        (left, 0) => format!("{} found", things(left)),
+        (left, mended) => format!("{} mended, {} left", things(mended), things(left)),
+    };
+    writeln!(
+        out,
+        "{}: {state}; {} of {} inodes ({directories} directories) and {} of {} blocks are in use",
+        subject(shown),
+        inodes.0,
+        inodes.1,
+        blocks.0,
+        blocks.1
+    )
+}
+
+fn things(count: u64) -> String {
+    if count == 1 { "1 error".to_owned() } else { format!("{count} errors") }
+}
+
+fn line(shown: &[u8], report: &CheckReport) -> Line {
+    Line::new("checked")
+        .bytes("path", shown)
+        .bytes("label", &report.label)
+        .field("clean", report.is_clean())
+        .field("found", report.found)
+        .field("mended", report.mended)
+        .field("left", report.left())
+        .field("inodes", report.inodes.1)
+        .field("inodes_used", report.inodes.0)
+        .field("directories", report.directories)
+        .field("blocks", report.blocks.1)
+        .field("blocks_used", report.blocks.0)
+        .field("block_size", report.block_size)
+}

@@ -1,0 +1,230 @@
+//! The volume as a check sees it: blocks of the device behind its journal, the super block, every descriptor.
+//!
+//! Invariant: the list of groups has one entry a group, for [`MAX_LISTED_GROUPS`] at most; a place that cannot be is 0.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use obento_base::wire::{to_u64, to_usize};
+use obento_base::{Corrupt, Error, Feature, Result, Structure};
+use obento_block::BlockDevice;
+use obento_driver::CheckOptions;
+
+use super::Told;
+use super::{Issue, journal};
+use crate::group::{GroupDescriptor, GroupFlags, descriptor_checksum};
+use crate::locate::{self, Found};
+use crate::raw::RawGroup32;
+use crate::super_block::{Checksums, SuperBlock};
+use crate::unit::VolBlock;
+use crate::zones::{MAX_LISTED_GROUPS, Zones};
+use obento_base::wire::FromBytes;
+
+/// What a check sees.
+pub(super) struct View {
+    /// The device, as its journal leaves it.
+    pub(super) device: Arc<dyn BlockDevice>,
+    pub(super) sb: SuperBlock,
+    pub(super) groups: Vec<GroupDescriptor>,
+    /// Where the volume's own metadata lies.
+    pub(super) zones: Zones,
+}
+
+impl View {
+    /// Errors: Corrupt without any usable super block; Unsupported for a feature, or too many groups; those of the
+    /// device, for the super block alone.
+    pub(super) fn open(
+        device: Arc<dyn BlockDevice>,
+        options: &CheckOptions,
+        told: &mut Told<'_>,
+    ) -> Result<Self> {
+        let found = find(&*device, options)?;
+        if let Some(why) = found.instead_of {
+            match why {
+                Error::Corrupt(Corrupt::Checksum { found: stored, expected, .. }) if !found.is_copy() => {
+                    told.found(Issue::SuperBlockChecksum { found: stored, expected });
+                }
+                why => told.found(Issue::SuperBlockDamaged { block: found.block().0, why }),
+            }
+        }
+        let sb = found.super_block.clone();
+        if sb.groups > MAX_LISTED_GROUPS {
+            return Err(Error::Unsupported(Feature::Named("checking more than 131072 block groups")));
+        }
+        if sb.volume_len() > device.len() {
+            told.found(Issue::Truncated { found: device.len(), expected: sb.volume_len() });
+        }
+        let (device, sb) = journal::look_behind(device, found, options, told);
+        let mut this = Self { device, sb, groups: Vec::new(), zones: Zones::default() };
+        this.read_groups(told)?;
+        Ok(this)
+    }
+
+    /// Reads every descriptor, from a copy where the first is damaged.
+    fn read_groups(&mut self, told: &mut Told<'_>) -> Result<()> {
+        let sb = &self.sb;
+        let size = usize::from(sb.desc_size);
+        let mut groups = Vec::new();
+        groups.try_reserve_exact(to_usize(sb.groups.into()))?;
+        for index in 0..sb.desc_blocks() {
+            let first = index.saturating_mul(sb.descs_per_block());
+            let end = first.saturating_add(sb.descs_per_block()).min(sb.groups);
+            let block = self.read(sb.desc_block(index, 0), 1);
+            for (group, at) in (first..end).zip((0_usize..).step_by(size)) {
+                let bytes = block.as_ref().ok().and_then(|block| block.get(at..at.saturating_add(size)));
+                groups.push(self.take_descriptor(group, bytes, told));
+            }
+        }
+        self.groups = groups;
+        for group in 0..self.sb.groups {
+            self.zones.add_copies(&self.sb, group)?;
+            if let Some(descriptor) = self.groups.get(to_usize(group.into())) {
+                self.zones.add_descriptor(&self.sb, descriptor)?;
+            }
+        }
+        self.zones.finish();
+        Ok(())
+    }
+
+    /// The descriptor of `group`, whose first copy has these bytes.
+    fn take_descriptor(&self, group: u32, bytes: Option<&[u8]>, told: &mut Told<'_>) -> GroupDescriptor {
+        let sb = &self.sb;
+        let bytes = bytes.unwrap_or_default();
+        let place = VolBlock(0);
+        let first = GroupDescriptor::decode(bytes, group, place);
+        let expected = descriptor_checksum(sb, group, bytes);
+        let found = RawGroup32::ref_from_prefix(bytes).map_or(0, |(raw, _)| raw.bg_checksum.get());
+        let is_sound = bytes.len() == usize::from(sb.desc_size) && expected.is_none_or(|sum| sum == found);
+        if !is_sound {
+            told.found(Issue::DescriptorChecksum { group, found, expected: expected.unwrap_or(0) });
+        }
+        let usable = |descriptor: &GroupDescriptor| descriptor.check_places(sb, group).is_ok();
+        if let Ok(descriptor) = first
+            && usable(&descriptor)
+        {
+            return descriptor;
+        }
+        let copies = sb.copies().skip(1).take(MAX_COPIES);
+        let copy = copies.filter_map(|copy| self.descriptor_in(group, copy)).find(|copy| usable(copy));
+        let mut descriptor = first.ok().unwrap_or(EMPTY);
+        self.tell_places(group, &mut descriptor, told);
+        // What only describes the volume's shape is the same in every copy; the rest is the first one's.
+        match copy {
+            Some(copy) => GroupDescriptor {
+                block_bitmap: copy.block_bitmap,
+                inode_bitmap: copy.inode_bitmap,
+                inode_table: copy.inode_table,
+                ..descriptor
+            },
+            None => descriptor,
+        }
+    }
+
+    fn descriptor_in(&self, group: u32, copy: u32) -> Option<GroupDescriptor> {
+        let (index, at) = self.sb.desc_place(group);
+        let place = self.sb.desc_block(index, copy);
+        let block = self.read(place, 1).ok()?;
+        let bytes = block.get(at..at.saturating_add(self.sb.desc_size.into()))?;
+        GroupDescriptor::decode(bytes, group, place).ok()
+    }
+
+    /// Tells which places cannot be, and makes them 0.
+    fn tell_places(&self, group: u32, descriptor: &mut GroupDescriptor, told: &mut Told<'_>) {
+        let table = self.sb.inode_table_blocks().into();
+        let GroupDescriptor { block_bitmap, inode_bitmap, inode_table, .. } = descriptor;
+        let fits = |block: VolBlock, len| self.sb.holds_blocks(block, len);
+        if !fits(*block_bitmap, 1) {
+            told.found(Issue::BlockBitmapPlace { group, block: block_bitmap.0 });
+            *block_bitmap = VolBlock(0);
+        }
+        if !fits(*inode_bitmap, 1) {
+            told.found(Issue::InodeBitmapPlace { group, block: inode_bitmap.0 });
+            *inode_bitmap = VolBlock(0);
+        }
+        if !fits(*inode_table, table) {
+            told.found(Issue::InodeTablePlace { group, block: inode_table.0 });
+            *inode_table = VolBlock(0);
+        }
+    }
+
+    /// The descriptor of `group`.
+    pub(super) fn group(&self, group: u32) -> &GroupDescriptor {
+        self.groups.get(to_usize(group.into())).unwrap_or(&EMPTY)
+    }
+
+    /// Whether descriptors carry checksums, and so flags and counts of unused inodes that mean something.
+    pub(super) fn has_descriptor_sums(&self) -> bool {
+        self.sb.checksums != Checksums::None
+    }
+
+    /// How many inodes at the start of `group`'s table may be in use.
+    pub(super) fn used_inodes(&self, group: u32) -> u32 {
+        let (descriptor, all) = (self.group(group), self.sb.inodes_per_group);
+        if descriptor.inode_table.0 == 0 {
+            return 0;
+        }
+        if !self.has_descriptor_sums() {
+            return all;
+        }
+        if descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
+            return 0;
+        }
+        all.saturating_sub(descriptor.itable_unused)
+    }
+
+    /// The bytes of `count` blocks from `start` on.
+    pub(super) fn read(&self, start: VolBlock, count: u64) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.read_into(start, count, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Fills `bytes` with `count` blocks from `start` on.
+    pub(super) fn read_into(&self, start: VolBlock, count: u64, bytes: &mut Vec<u8>) -> Result<()> {
+        let size = u64::from(self.sb.block_size);
+        let (offset, len) = (start.0.saturating_mul(size), count.saturating_mul(size));
+        // Before the memory is asked for.
+        obento_block::check_range(self.device.len(), offset, len)?;
+        let len = to_usize(len);
+        bytes.clear();
+        bytes.try_reserve_exact(len)?;
+        bytes.resize(len, 0);
+        self.device.read_at(offset, bytes)
+    }
+}
+
+/// How many copies of a descriptor are tried.
+const MAX_COPIES: usize = 4;
+
+/// The descriptor of a group of which nothing is known.
+const EMPTY: GroupDescriptor = GroupDescriptor {
+    block_bitmap: VolBlock(0),
+    inode_bitmap: VolBlock(0),
+    inode_table: VolBlock(0),
+    free_blocks: 0,
+    free_inodes: 0,
+    used_dirs: 0,
+    itable_unused: 0,
+    flags: GroupFlags::empty(),
+};
+
+/// The super block that `options` name, or the primary one, or a copy.
+fn find(device: &dyn BlockDevice, options: &CheckOptions) -> Result<Found> {
+    match options.super_block {
+        Some(number) => {
+            let found = locate::find_at(device, number)?;
+            match options.block_size {
+                Some(size) if size != found.super_block.block_size => Err(Corrupt::Field {
+                    structure: Structure::SuperBlock,
+                    field: "s_log_block_size",
+                    block: number,
+                    offset: 0x18,
+                    found: to_u64(to_usize(found.super_block.block_size.into())),
+                }
+                .into()),
+                _ => Ok(found),
+            }
+        }
+        None => locate::find(device),
+    }
+}
