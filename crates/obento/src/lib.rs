@@ -29,6 +29,7 @@
 //! ```
 
 mod address;
+mod backup;
 mod check;
 mod copy;
 mod data;
@@ -44,6 +45,7 @@ mod remove;
 mod text;
 #[cfg(test)]
 mod toy;
+mod unfinished;
 mod volume;
 mod walk;
 mod xattrs;
@@ -71,9 +73,10 @@ pub use obento_tmpfs as tmpfs;
 pub use obento_vfs::{Caller, Node, Run, Symlinks, Vfs, Want, acl};
 
 pub use address::{Address, AddressError, HostEntry, Operand, Part, Place};
+pub use backup::take_place;
 pub use check::{CheckError, check};
 pub use copy::{
-    CopyError, CopyFrom, CopyOptions, CopyReport, CopySource, Existing, HardLinks, Holes, HostError,
+    Backup, CopyError, CopyFrom, CopyOptions, CopyReport, CopySource, Existing, HardLinks, Holes, HostError,
     ImageTarget, Keep, Loss, Lost, Observer, Problem, Progress, Quiet, TargetIs, TreeOptions, Trouble, Trust,
     WriteReport, copy_from_reader, copy_in, copy_out, copy_to_writer, read_full,
 };
@@ -86,5 +89,6 @@ pub use import::{ImportOptions, ImportReport, MemberTrouble, import};
 pub use registry::Registry;
 pub use remove::{Removal, RemoveObserver, remove_children, remove_tree};
 pub use text::{Escaped, escaped, human_size, uuid_text};
+pub use unfinished::{free_name, unfinished_name};
 pub use volume::{GlobError, Owners, Volume, is_pattern, matches};
 pub use walk::{Damage, Entry, Order, Step, Walk};

@@ -5,6 +5,7 @@
 //! fails is told, the rest is done, and the exit code is 1.
 
 pub mod acl;
+pub mod backup;
 pub mod consent;
 pub mod mode;
 pub mod owner;

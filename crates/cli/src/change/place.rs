@@ -1,8 +1,6 @@
 //! Where a name is, or comes to be.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use obento::{Caller, Error, FileKind, Mode, Name, NameBuf, NewNode, Node, Place, Symlinks};
+use obento::{Caller, Error, FileKind, Mode, NameBuf, NewNode, Node, Place, Symlinks, free_name};
 
 use crate::change::umask;
 use crate::open::{Location, join};
@@ -34,18 +32,10 @@ impl Spot {
         self.dir.vfs().create(&Caller::Owner, &self.dir, &self.name, new)
     }
 
-    /// The same directory with a name that nothing has.
+    /// The same directory with a name that nothing has, for what is to take this one's place.
     pub fn temporary(&self) -> Result<Self, Error> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        loop {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let name = format!(".obento-{:x}-{number:x}", std::process::id());
-            let name = Name::new(name.as_bytes()).map_err(|_| Error::Invalid)?.to_buf();
-            let spot = Self { dir: self.dir.clone(), name, slash: false };
-            if spot.occupant()?.is_none() {
-                return Ok(spot);
-            }
-        }
+        let name = free_name(&self.dir, &self.name, |_| false)?;
+        Ok(Self { dir: self.dir.clone(), name, slash: false })
     }
 }
 
@@ -109,6 +99,15 @@ impl Location {
             Place::Inode(_) => name.to_vec(),
         };
         Self { place: Place::Path(path), ..self.clone() }
+    }
+
+    /// The place of `name` in the directory that this one lies in.
+    pub fn sibling(&self, name: &[u8]) -> Self {
+        let above = match &self.place {
+            Place::Path(path) => &path[..trimmed(path).len() - last_component(path).len()],
+            Place::Inode(_) => b"",
+        };
+        Self { place: Place::Path([above, name].concat()), ..self.clone() }
     }
 
     /// The last component of the path, without slashes.

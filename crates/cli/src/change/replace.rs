@@ -2,7 +2,9 @@
 //!
 //! The copy lies in a folder that only its owner can enter, under the file's own name as far as that is harmless. What
 //! comes back is written to a new file beside the old one, with its owner, mode and extended attributes, and takes its
-//! name by a rename: a crash leaves one or the other. Other names of the file keep the old contents.
+//! name by a rename: a crash leaves one or the other. A file that has other names, which would keep the old contents, is
+//! written in place where it differs: first what it grows by, so that a full volume costs nothing of the old. A crash in
+//! between leaves some of the new blocks and some of the old, and the copy on the host.
 //! Invariant: the copy goes once what changed is on stable storage in the image; where it cannot be brought there, it stays.
 
 use std::ffi::OsStr;
@@ -30,15 +32,6 @@ pub struct Borrowed {
     shown: Vec<u8>,
     /// The file; none if it is to be made.
     node: Option<Node>,
-}
-
-/// What became of the file in the image.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Returned {
-    Unchanged,
-    Replaced,
-    /// Replaced, and so many other names keep the old contents.
-    Parted(u32),
 }
 
 /// Whether a file that is not there is made.
@@ -79,7 +72,7 @@ impl Borrowed {
     }
 
     /// Copies back what changed.
-    pub fn give_back(self) -> Result<Returned, Report> {
+    pub fn give_back(self) -> Result<(), Report> {
         let on_host = |error: io::Error| Report::on("cannot read the copy of", &self.shown, error);
         // A program may have replaced the copy by another file, but not by a link to elsewhere.
         let is_file = std::fs::symlink_metadata(&self.path).map_err(on_host)?.is_file();
@@ -88,10 +81,14 @@ impl Borrowed {
         }
         let mut file = File::open(&self.path).map_err(on_host)?;
         if self.is_same(&mut file).map_err(on_host)? {
-            return Ok(Returned::Unchanged);
+            return Ok(());
         }
-        let replaced = self.replace(&mut file);
-        replaced.map_err(|error| {
+        let written = match self.shared() {
+            Ok(Some((node, size))) => overwrite(node, size, &mut file),
+            Ok(None) => self.replace(&mut file),
+            Err(error) => Err(error.into()),
+        };
+        written.map_err(|error| {
             let report = Report::on("cannot write back", &self.shown, error);
             // It may be the work of hours.
             let _ = self.folder.keep();
@@ -118,7 +115,14 @@ impl Borrowed {
         Ok(true)
     }
 
-    fn replace(&self, file: &mut File) -> Result<Returned, Failure> {
+    /// The file and its size, if it has other names.
+    fn shared(&self) -> Result<Option<(&Node, u64)>, Error> {
+        let Some(node) = &self.node else { return Ok(None) };
+        let attr = node.attr()?;
+        Ok((attr.nlink > 1).then_some((node, attr.size)))
+    }
+
+    fn replace(&self, file: &mut File) -> Result<(), Failure> {
         let temporary = self.spot.temporary()?;
         let vfs = self.spot.dir.vfs();
         let old = self.node.as_ref().map(|node| node.attr().map(|attr| (node, attr))).transpose()?;
@@ -138,10 +142,7 @@ impl Borrowed {
             // The first error is the one to tell.
             let _ = vfs.unlink(&Caller::Owner, &temporary.dir, &temporary.name);
         }
-        written.map(|()| match old {
-            Some((_, attr)) if attr.nlink > 1 => Returned::Parted(attr.nlink - 1),
-            _ => Returned::Replaced,
-        })
+        written
     }
 }
 
@@ -152,12 +153,6 @@ enum Failure {
     Image(#[from] Error),
     #[error("reading the copy on the host failed: {0}")]
     Host(#[from] io::Error),
-}
-
-/// What to say of other names.
-pub fn parted(shown: &[u8], names: u32) -> String {
-    let (s, keep) = if names == 1 { ("", "keeps") } else { ("s", "keep") };
-    format!("{} has {names} other name{s}, which {keep} the old contents", subject(shown))
 }
 
 /// A name that the host and its programs take for nothing else than a file.
@@ -201,6 +196,43 @@ fn copy_in(file: &mut File, node: &Node) -> Result<(), Failure> {
         at += count as u64;
     }
     Ok(node.truncate(at)?)
+}
+
+/// Writes what `file` holds over the contents of `node`, of `size` bytes, where they differ.
+fn overwrite(node: &Node, size: u64, file: &mut File) -> Result<(), Failure> {
+    let len = file.metadata()?.len();
+    let (mut new, mut old) = (vec![0; CHUNK], vec![0; CHUNK]);
+    let mut write = |from: u64, to: u64, node: &Node| -> Result<(), Failure> {
+        let mut at = from;
+        file.seek(SeekFrom::Start(at))?;
+        while at < to {
+            let part = usize::try_from(to - at).unwrap_or(CHUNK).min(CHUNK);
+            let count = read_full(file, &mut new[..part])?;
+            if count == 0 {
+                break;
+            }
+            let (new, old) = (&new[..count], &mut old[..count]);
+            // Beyond its end the file reads as zeros, once it is that long.
+            let is_same = match at < size {
+                true => read_exact(node, at, old).is_ok() && new == old,
+                false => new.iter().all(|&byte| byte == 0),
+            };
+            if !is_same {
+                write_all(node, at, new)?;
+            }
+            at += count as u64;
+        }
+        Ok(())
+    };
+    if let Err(error) = write(size, len, node) {
+        // The first error is the one to tell.
+        let _ = node.truncate(size);
+        return Err(error);
+    }
+    write(0, size.min(len), node)?;
+    node.truncate(len)?;
+    // Its owner counts on all of it.
+    Ok(node.vfs().sync()?)
 }
 
 /// Gives `new` what `old` has beside its contents. The time of creation stays the old one's, too.

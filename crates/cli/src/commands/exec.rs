@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 
-use crate::change::replace::{Borrowed, IfMissing, Returned, parted};
+use crate::change::replace::{Borrowed, IfMissing};
 use crate::context::Context;
 use crate::open::open_for_change;
 use crate::output::Outcome;
@@ -21,7 +21,8 @@ const SIGNALLED: i32 = 128;
 /// Run a program on a copy of a file, and copy it back if it changed: exec disk.img:/etc/fstab -- sed -i s/a/b/
 ///
 /// The copy's path stands where the program's words say {}, or at their end. The exit status is the program's; what it
-/// changed is copied back whatever that is. Owner, mode and attributes stay.
+/// changed is copied back whatever that is. Owner, mode and attributes stay, and so do further names of the file. If it has
+/// none it is the old one or the new one at any moment; otherwise it is written in place.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// A file in an image
@@ -91,10 +92,7 @@ fn run_on_copy(
     let status = command
         .status()
         .map_err(|error| Report::on("cannot start", command.get_program().as_bytes(), error))?;
-    if let Returned::Parted(names) = borrowed.give_back()? {
-        let image = location.prefix.strip_suffix(b":").unwrap_or(&location.prefix);
-        context.note(image, parted(&location.shown(), names));
-    }
+    borrowed.give_back()?;
     Ok(status)
 }
 

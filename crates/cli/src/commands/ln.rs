@@ -6,8 +6,9 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use obento::{Caller, Error, FileKind, Mode, NewNode, Node, Place, RenameFlags, Symlinks};
+use obento::{Backup, Caller, Error, FileKind, Mode, NewNode, Node, Place, Symlinks, take_place};
 
+use crate::change::backup::BackupArgs;
 use crate::change::consent::agrees;
 use crate::change::place::{Spot, last_component, new_node};
 use crate::change::{Done, Tell};
@@ -46,6 +47,8 @@ pub struct Args {
     /// Make the links in DIR
     #[arg(short = 't', long, value_name = "IMAGE:DIR")]
     target_directory: Option<OsString>,
+    #[command(flatten)]
+    backup: BackupArgs,
     /// Name each link
     #[arg(short, long)]
     verbose: bool,
@@ -66,7 +69,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if args.no_target_directory && targets.len() > 1 {
         return Err(Report::new("cannot link", "with -T there is one target and one link").into());
     }
-    let mut linker = Linker { args, tell: Tell::new(args.verbose) };
+    let mut linker = Linker { args, backup: args.backup.backup()?, tell: Tell::new(args.verbose) };
     if let Err(report) = linker.all(targets, last, context) {
         context.warn(&report);
     }
@@ -75,6 +78,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 
 struct Linker<'a> {
     args: &'a Args,
+    /// What becomes of what is replaced.
+    backup: Backup,
     tell: Tell,
 }
 
@@ -172,7 +177,7 @@ impl Linker<'_> {
         let agreed = match self.args.interactive {
             true if agrees(&format!("replace {}?", subject(link.shown()))) => true,
             true => return Ok(false),
-            false => self.args.force,
+            false => self.args.force || self.backup != Backup::None,
         };
         if !agreed {
             return Err(Error::Exists);
@@ -184,12 +189,12 @@ impl Linker<'_> {
         make(&temporary)?;
         let vfs = spot.dir.vfs();
         let from = (&temporary.dir, &*temporary.name);
-        let renamed = vfs.rename(&Caller::Owner, from, (&spot.dir, &spot.name), RenameFlags::empty());
+        let renamed = take_place(from, (&spot.dir, &spot.name), &self.backup, |_| false);
         if renamed.is_err() {
             // The first error is the one to tell.
             let _ = vfs.unlink(&Caller::Owner, &temporary.dir, &temporary.name);
         }
-        renamed.map(|()| true)
+        renamed.map(|_| true)
     }
 }
 

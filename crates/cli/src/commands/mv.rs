@@ -6,9 +6,10 @@
 use std::ffi::{OsStr, OsString};
 
 use clap::ValueEnum;
-use obento::{Caller, Error, FileKind, Node, RenameFlags, Symlinks};
+use obento::{Backup, Caller, Error, FileKind, NameBuf, Node, RenameFlags, Symlinks, take_place};
 
 use super::cp::across::{self, Moves, Replace};
+use crate::change::backup::BackupArgs;
 use crate::change::consent::agrees;
 use crate::change::place::{Spot, trimmed};
 use crate::change::{Done, Tell};
@@ -27,7 +28,7 @@ pub struct Args {
     #[arg(short, long, overrides_with_all = ["force", "no_clobber"])]
     interactive: bool,
     /// Replace nothing
-    #[arg(short, long, overrides_with_all = ["force", "interactive"])]
+    #[arg(short, long, overrides_with_all = ["force", "interactive"], conflicts_with_all = ["backup", "existing"])]
     no_clobber: bool,
     /// What to replace; -u is --update=older
     #[arg(short, long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "older")]
@@ -35,6 +36,8 @@ pub struct Args {
     /// Let the two change places
     #[arg(long, conflicts_with_all = ["no_clobber", "update"])]
     exchange: bool,
+    #[command(flatten)]
+    backup: BackupArgs,
     /// Name each file that is moved
     #[arg(short, long)]
     verbose: bool,
@@ -82,7 +85,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if across::concerns(sources, last, context) {
         return move_across(args, sources, last, context);
     }
-    let mut mover = Mover { args, context, tell: Tell::new(args.verbose) };
+    let mut mover = Mover { args, context, backup: args.backup.backup()?, tell: Tell::new(args.verbose) };
     if let Err(report) = mover.all(sources, last) {
         context.warn(&report);
     }
@@ -101,7 +104,8 @@ fn move_across(args: &Args, sources: &[OsString], target: &OsStr, context: &Cont
         _ if args.interactive => Replace::Ask,
         _ => Replace::Always,
     };
-    let moves = Moves { replace, is_copy: args.no_target_directory, into: args.target_directory.is_some() };
+    let (is_copy, into) = (args.no_target_directory, args.target_directory.is_some());
+    let moves = Moves { replace, is_copy, into, backup: args.backup.backup()? };
     let mut tell = Tell::new(args.verbose);
     if let Err(report) = across::run(sources, target, &moves, &mut tell, context) {
         context.warn(&report);
@@ -112,6 +116,8 @@ fn move_across(args: &Args, sources: &[OsString], target: &OsStr, context: &Cont
 struct Mover<'a> {
     args: &'a Args,
     context: &'a Context,
+    /// What becomes of what is replaced.
+    backup: Backup,
     tell: Tell,
 }
 
@@ -174,13 +180,18 @@ impl Mover<'_> {
         if spot.slash && !is_dir {
             return Err(failed(&Error::NotDirectory));
         }
+        if from.slash && from.occupant().is_ok_and(|link| link.is_some_and(|link| link != source.node)) {
+            return Err(
+                failed(&Error::NotDirectory).help("without the slash at its end the link itself is moved")
+            );
+        }
         let occupant = spot.occupant().map_err(|error| failed(&error))?;
         if let Some(occupant) = &occupant
             && !self.may_replace(source, &from, occupant, to, &spot)?
         {
             return Ok(());
         }
-        self.rename(source, &from, occupant.as_ref(), &spot).map_err(|error| {
+        let kept = self.rename(source, &from, occupant.as_ref(), &spot).map_err(|error| {
             match (error == Error::Invalid && is_dir, error == Error::NotEmpty) {
                 (true, _) => failed(&"a directory cannot come to lie below itself"),
                 (_, true) => failed(&error).help("obento rm -r removes what is in the way"),
@@ -189,19 +200,32 @@ impl Mover<'_> {
         })?;
         self.tell.say(|| {
             let verb = if self.args.exchange { ("exchanged", "<->") } else { ("renamed", "->") };
-            format!("{} {} {} {}", verb.0, subject(source.shown()), verb.1, subject(to.shown()))
+            let backup = kept.map_or_else(String::new, |kept| {
+                format!(" (backup: {})", subject(to.sibling(kept.as_bytes()).shown()))
+            });
+            format!("{} {} {} {}{backup}", verb.0, subject(source.shown()), verb.1, subject(to.shown()))
         });
         Ok(())
     }
 
-    fn rename(&self, source: &Found, from: &Spot, occupant: Option<&Node>, to: &Spot) -> Result<(), Error> {
+    /// Answers under which name what was there is kept.
+    fn rename(
+        &self,
+        source: &Found,
+        from: &Spot,
+        occupant: Option<&Node>,
+        to: &Spot,
+    ) -> Result<Option<NameBuf>, Error> {
         let vfs = source.node.vfs();
-        let flags = if self.args.exchange { RenameFlags::EXCHANGE } else { RenameFlags::empty() };
+        let ends = ((&from.dir, &*from.name), (&to.dir, &*to.name));
         if occupant == Some(&source.node) && !self.args.exchange {
             // Two names of one file: a rename would leave both.
-            return vfs.unlink(&Caller::Owner, &from.dir, &from.name);
+            return vfs.unlink(&Caller::Owner, &from.dir, &from.name).map(|()| None);
         }
-        vfs.rename(&Caller::Owner, (&from.dir, &from.name), (&to.dir, &to.name), flags)
+        if self.args.exchange {
+            return vfs.rename(&Caller::Owner, ends.0, ends.1, RenameFlags::EXCHANGE).map(|()| None);
+        }
+        take_place(ends.0, ends.1, &self.backup, |_| false)
     }
 
     /// Whether what is at the target may go. Errors: it must not.
@@ -236,7 +260,7 @@ impl Mover<'_> {
             }
             _ => {}
         }
-        if is_dir(&source.node) != is_dir(occupant) {
+        if is_dir(&source.node) != is_dir(occupant) && self.backup == Backup::None {
             let cause = if is_dir(occupant) {
                 "it is a directory, and the source is none"
             } else {

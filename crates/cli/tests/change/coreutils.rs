@@ -318,6 +318,35 @@ lsattr @/d
 chattr +q @/d
 ";
 
+/// What is replaced and kept.
+const SCRIPT_OF_BACKUPS: &str = "\
+> @/a
+touch @/b @/c @/b2 @/c2 @/b3
+mkdir @/d @/e @/full @/full/x
+mv -b @/b @/a
+mv -vb @/c @/a
+mv --backup=numbered @/b2 @/a
+mv -vb @/c2 @/a
+mv -b -S .old @/b3 @/a
+mv --suffix=.old --backup=simple @/a.~1~ @/a
+mv -bT @/d @/e
+mv -bT @/e @/full
+mv -bT @/full @/a
+mv --backup=none @/a~ @/a.~2~
+touch @/b @/c
+ln -b @/b @/c
+ln -s -b x @/c
+ln -sf --backup=numbered y @/c
+ln -sf --backup=off z @/c
+ln -sb x @/a.~2~ @/none
+ln -b @/c @/c
+cp -b @/a.~2~ @/b
+cp --backup=t @/a.~2~ @/b
+cp -b @/c @/b
+cp -rb @/a @/b
+cp -b @/none @/b
+";
+
 fn same_script(script: &str, ours: Option<Disk>) {
     let Some(pair) = Pair::new(ours) else { return };
     script.lines().for_each(|line| pair.line(line));
@@ -337,6 +366,11 @@ fn a_script_of_coreutils_does_the_same_in_an_image_on_a_tmpfs() {
 #[test]
 fn a_script_of_coreutils_does_the_same_in_an_ext2_image() {
     same_script(SCRIPT, Disk::new("16M", &["-O", "^has_journal,^extents,^64bit,^dir_index", "-b", "1024"]));
+}
+
+#[test]
+fn what_is_replaced_is_kept_as_coreutils_keeps_it() {
+    same_script(SCRIPT_OF_BACKUPS, Disk::new("16M", &[]));
 }
 
 /// What else judges attributes.

@@ -69,16 +69,41 @@ fn a_copy_that_became_a_link_is_not_followed_to_the_host() {
 }
 
 #[test]
-fn other_names_of_a_file_are_told_of_when_it_is_replaced() {
-    let Some(disk) = Disk::new("4M", &[]) else { return };
-    disk.obento_with(&["write", "disk.img:/f"], b"old");
+fn other_names_of_a_file_get_the_new_contents_too() {
+    let Some(disk) = Disk::new("4M", &["-O", "^has_journal"]) else { return };
+    let old: Vec<u8> = (0..300_000_u32).map(|at| (at / 977) as u8 | 1).collect();
+    disk.obento_with(&["write", "disk.img:/f"], &old);
     disk.quietly(&["ln disk.img:/f disk.img:/g"]);
-    let output = disk.obento(&["exec", "disk.img:/f", "--", "sh", "-c", "echo new > {}"]);
+    let about = "stat -c %i.%h.%a disk.img:/g";
+    let before = disk.read(about);
+    let exec = |script: &str| {
+        let output = disk.obento(&["exec", "disk.img:/f", "--", "sh", "-c", script]);
+        (text(&output.stderr), output.status.code())
+    };
     assert_eq!(
-        text(&output.stderr),
-        "obento: disk.img: note: 'disk.img:/f' has 1 other name, which keeps the old contents\n"
+        exec("printf X | dd of={} bs=1 seek=100000 conv=notrunc status=none"),
+        (String::new(), Some(0))
     );
-    assert_eq!(disk.read("cat disk.img:/f disk.img:/g"), "new\nold");
+    let mut new = old;
+    new[100_000] = b'X';
+    assert_eq!(disk.obento(&["cat", "disk.img:/g"]).stdout, new);
+    assert_eq!(
+        exec("truncate -s 100000 {}; truncate -s 500000 {}; echo end >> {}"),
+        (String::new(), Some(0))
+    );
+    new.truncate(100_000);
+    new.resize(500_000, 0);
+    new.extend_from_slice(b"end\n");
+    assert_eq!(disk.obento(&["cat", "disk.img:/g"]).stdout, new);
+    // What does not fit costs nothing of what was there.
+    let kept = tempfile::tempdir().unwrap();
+    let fill = "head -c 9000000 /dev/zero | tr '\\0' x > {}";
+    let mut command = disk.command(&["exec", "disk.img:/f", "--", "sh", "-c", fill]);
+    let output = command.env("TMPDIR", kept.path()).output().unwrap();
+    assert!(text(&output.stderr).starts_with("obento: cannot write back 'disk.img:/f': no space left\n"));
+    assert_eq!(disk.obento(&["cat", "disk.img:/g"]).stdout, new);
+    assert_eq!(exec("echo short > {}"), (String::new(), Some(0)));
+    assert_eq!((disk.read("cat disk.img:/g"), disk.read(about)), ("short\n".to_owned(), before));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The commands that change an image, run as a person would.
 
+mod border;
 mod coreutils;
 mod host_programs;
 mod kill;

@@ -1,13 +1,15 @@
 //! The cursor that makes entries.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use obento_base::{DeviceNumber, FileKind, Mode, Name, Timestamp};
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, FileType, OFlags};
+use rustix::fs::{AtFlags, FileType, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::apply::{ACL_ACCESS, ACL_DEFAULT, Applier, Made, Permissions, Target};
@@ -376,11 +378,29 @@ fn make_room(
     if shared.spared.contains(&FileId::of(&stat)) {
         return Err(HostError::IsSource { path: path() });
     }
-    match rustix::fs::unlinkat(dir, name.as_bytes(), AtFlags::empty()) {
+    if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+        return Err(HostError::IsDirectory { path: path() });
+    }
+    let failed = |errno| HostError::system("remove", path(), errno);
+    let kept = shared.options.backup.name_for(name.as_bytes(), || names(dir)).map_err(failed)?;
+    let removed = match kept {
+        None => rustix::fs::unlinkat(dir, name.as_bytes(), AtFlags::empty()),
+        Some(kept) if Name::new(&kept).is_ok_and(|kept| dir.was_written(kept)) => {
+            return Err(HostError::Duplicate { path: path().with_file_name(OsStr::from_bytes(&kept)) });
+        }
+        Some(kept) => rustix::fs::renameat_with(dir, name.as_bytes(), dir, kept, RenameFlags::empty()),
+    };
+    match removed {
         Ok(()) | Err(Errno::NOENT) => Ok(true),
         Err(Errno::ISDIR) => Err(HostError::IsDirectory { path: path() }),
-        Err(errno) => Err(HostError::system("remove", path(), errno)),
+        Err(errno) => Err(failed(errno)),
     }
+}
+
+/// What is in a directory.
+fn names(dir: &Dir) -> Result<Vec<Vec<u8>>, Errno> {
+    let entries = rustix::fs::Dir::read_from(dir)?;
+    entries.map(|entry| entry.map(|entry| entry.file_name().to_bytes().to_vec())).collect()
 }
 
 /// The mode to create a file with: the final one where that is safe, so that it need not be set again.

@@ -12,6 +12,7 @@
 //! What cannot be kept (an owner, without the right to give files away) is counted in the [`Report`], not an error.
 
 mod apply;
+mod backup;
 mod cursor;
 mod dir;
 mod links;
@@ -19,6 +20,7 @@ mod options;
 mod place;
 mod sink;
 
+pub use backup::Backup;
 pub use cursor::TreeWriter;
 pub use links::LinkKey;
 pub use options::{Existing, Keep, Loss, Lost, Report, TreeOptions, Trust, Written};

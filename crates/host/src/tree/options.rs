@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
+use super::Backup;
+
 /// What to do where the target has the name already. Directories are merged, whatever this says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Existing {
@@ -45,7 +47,7 @@ bitflags::bitflags! {
 }
 
 /// How to write.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TreeOptions {
     /// Names that are taken.
     pub existing: Existing,
@@ -55,12 +57,20 @@ pub struct TreeOptions {
     pub keep: Keep,
     /// The most bytes of data to write; holes are free.
     pub max_bytes: u64,
+    /// What becomes of a file that is replaced.
+    pub backup: Backup,
 }
 
 /// Everything as the source has it, old files replaced: `cp -a`.
 impl Default for TreeOptions {
     fn default() -> Self {
-        Self { existing: Existing::Replace, trust: Trust::Full, keep: Keep::all(), max_bytes: u64::MAX }
+        Self {
+            existing: Existing::Replace,
+            trust: Trust::Full,
+            keep: Keep::all(),
+            max_bytes: u64::MAX,
+            backup: Backup::None,
+        }
     }
 }
 

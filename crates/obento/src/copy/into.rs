@@ -47,7 +47,7 @@ pub fn copy_in(
     let place = target.find(sources, options)?;
     let failed = |error| CopyError::Target { path: target.shown(), error };
     let root = place.node().clone();
-    let writer = ImageWriter::open(root.clone(), place.address(), options.tree).map_err(failed)?;
+    let writer = ImageWriter::open(root.clone(), place.address(), options.tree.clone()).map_err(failed)?;
     let mut copy = Copy::new(writer, Some(root.clone()), options, observer);
     for (index, source) in sources.iter().enumerate() {
         let index = match source {
@@ -91,7 +91,7 @@ pub fn copy_from_reader(
         return Err(failed(Error::IsDirectory));
     };
     // There is nothing else to keep of a stream.
-    let tree = TreeOptions { keep: Keep::empty(), ..options.tree };
+    let tree = TreeOptions { keep: Keep::empty(), ..options.tree.clone() };
     let mut writer = ImageWriter::open(dir, address, tree).map_err(failed)?;
     let now = Timestamp::new(i64::MAX, 0);
     let meta =

@@ -103,7 +103,7 @@ pub fn import(
 ) -> Result<ImportReport, CopyError> {
     let failed = |error| CopyError::Target { path: target.shown(), error };
     let root = target.volume.resolve(&target.place, obento_vfs::Symlinks::Follow).map_err(failed)?;
-    let mut writer = ImageWriter::open(root.clone(), target.shown(), options.tree).map_err(failed)?;
+    let mut writer = ImageWriter::open(root.clone(), target.shown(), options.tree.clone()).map_err(failed)?;
     writer.may_overwrite_itself();
     let reader = TarReader::new(Stream::new(input).map_err(CopyError::Input)?);
     let mut import = Import {

@@ -1,23 +1,23 @@
 //! Moves between the host and an image, and from one image to another: a copy of everything, and then the source goes.
 //!
 //! Invariant: a source is removed only once all of it was copied and the copy is on stable storage.
+//! Invariant: what is at the target stays until the copy, made beside it, is whole and takes its place by a rename.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
 
 use obento::{
-    CopyFrom, CopyOptions, CopySource, Error, FileKind, ImageTarget, Loss, Operand, RemoveObserver, Symlinks,
-    TargetIs, Timestamp, WriteReport, copy_in, copy_out, remove_tree,
+    Backup, CopyOptions, Error, FileKind, Loss, Operand, Symlinks, TargetIs, WriteReport, copy_in, copy_out,
 };
 
+use super::end::{End, source_of, target_of};
 use super::tell_losses;
 use super::watch::Watch;
 use crate::change::consent::agrees;
 use crate::change::{Done, Tell};
 use crate::context::Context;
-use crate::open::{self, Location, join, open_for_change};
+use crate::open::{self, open_for_change};
 use crate::report::{Report, subject};
 
 /// How to move.
@@ -28,6 +28,8 @@ pub struct Moves {
     pub is_copy: bool,
     /// Whether the target must be a directory.
     pub into: bool,
+    /// What becomes of what is replaced.
+    pub backup: Backup,
 }
 
 /// What happens to what is there.
@@ -39,13 +41,6 @@ pub enum Replace {
     Ask,
     /// If it is older than the source.
     Older,
-}
-
-/// Where something is, or comes to be.
-#[derive(Clone)]
-enum End {
-    Host(PathBuf),
-    Image(Location),
 }
 
 /// Whether a move between these leaves an image.
@@ -116,32 +111,39 @@ fn one(source: &End, to: &End, moves: &Moves, tell: &mut Tell, context: &Context
     if source.name().is_empty() {
         return Err(failed(&"it has no name of its own: name it by its path, without . or .. at the end"));
     }
-    if !make_way(source, to, moves).map_err(|cause| failed(&cause))? {
-        return Ok(());
+    if source.is_behind_link() {
+        return Err(
+            failed(&Error::NotDirectory).help("without the slash at its end the link itself is moved")
+        );
     }
-    let mut watch = Watch::new(context, None, None);
-    let copied = copy(source, to, context, &mut watch);
-    if watch.finish().is_err() {
-        return Err(failed(&"standard output cannot be written"));
-    }
-    let (written, problems) = copied.map_err(|cause| failed(&cause))?;
-    tell_losses(&written, &to.shown(), false, context);
-    let is_whole =
-        problems == 0 && !written.lost.keys().any(|loss| matches!(loss, Loss::Device | Loss::Special));
-    if !is_whole {
-        return Err(failed(&"not all of it was copied").help("the source stays as it is"));
-    }
-    to.sync().map_err(|cause| failed(&cause))?;
+    let moved = match way(source, to, moves).map_err(|cause| failed(&cause))? {
+        Way::Barred => return Ok(()),
+        Way::Free => copy_whole(source, to, context).map(|()| None),
+        Way::Taken => take_place(source, to, moves, context),
+    };
+    let kept = moved.map_err(|trouble| match trouble {
+        Trouble::Failed(cause) => failed(&cause),
+        Trouble::InPart => failed(&"not all of it was copied").help("the source stays as it is"),
+    })?;
     source.remove().map_err(|cause| {
         Report::on("cannot remove", source.shown(), cause).help("its copy is whole: remove it by hand")
     })?;
-    tell.say(|| format!("moved {} -> {}", subject(source.shown()), subject(to.shown())));
+    let backup = kept.map_or_else(String::new, |kept| format!(" (backup: {})", subject(kept)));
+    tell.say(|| format!("moved {} -> {}{backup}", subject(source.shown()), subject(to.shown())));
     Ok(())
 }
 
-/// Whether what is at the target, if anything, may be replaced; an empty directory is removed for one that comes.
-fn make_way(source: &End, to: &End, moves: &Moves) -> Result<bool, String> {
-    let Some(there) = to.kind(Symlinks::Keep)? else { return Ok(true) };
+/// What there is at the target.
+enum Way {
+    Free,
+    /// Something that is to be replaced.
+    Taken,
+    /// Something that stays.
+    Barred,
+}
+
+fn way(source: &End, to: &End, moves: &Moves) -> Result<Way, String> {
+    let Some(there) = to.kind(Symlinks::Keep)? else { return Ok(Way::Free) };
     if source.is_same(to) {
         return Err("they are the same file".into());
     }
@@ -153,15 +155,57 @@ fn make_way(source: &End, to: &End, moves: &Moves) -> Result<bool, String> {
         Replace::Older => there == FileKind::Directory || is_older()?,
     };
     if !may {
-        return Ok(false);
+        return Ok(Way::Barred);
     }
     let is_dir = source.kind(Symlinks::Keep)? == Some(FileKind::Directory);
     match (is_dir, there == FileKind::Directory) {
-        (false, false) => Ok(true),
-        (true, true) => to.remove_empty().map(|()| true),
+        _ if moves.backup != Backup::None => Ok(Way::Taken),
+        (false, false) => Ok(Way::Taken),
+        (true, true) if to.is_empty()? => Ok(Way::Taken),
+        (true, true) => Err(Error::NotEmpty.to_string()),
         (false, true) => Err("it is a directory, and the source is none".into()),
         (true, false) => Err("it is no directory, and the source is one".into()),
     }
+}
+
+/// Why a source stays.
+enum Trouble {
+    Failed(String),
+    /// What is missing was told.
+    InPart,
+}
+
+impl From<String> for Trouble {
+    fn from(cause: String) -> Self {
+        Self::Failed(cause)
+    }
+}
+
+/// Copies `source` to beside `to`, and puts it there once it is whole and on stable storage. Answers under which name what
+/// was there is kept.
+fn take_place(source: &End, to: &End, moves: &Moves, context: &Context) -> Result<Option<Vec<u8>>, Trouble> {
+    let beside = to.beside()?;
+    let placed = copy_whole(source, &beside.place, context)
+        .and_then(|()| Ok(beside.place.rename_onto(to, &moves.backup)?))
+        .and_then(|kept| Ok(to.sync().map(|()| kept)?));
+    if placed.is_err() && matches!(beside.place.kind(Symlinks::Keep), Ok(Some(_))) {
+        // The first error is the one to tell.
+        let _ = beside.place.remove();
+    }
+    placed
+}
+
+/// Copies all of `source` to `to`, where nothing is, and brings it to stable storage.
+fn copy_whole(source: &End, to: &End, context: &Context) -> Result<(), Trouble> {
+    let mut watch = Watch::new(context, None, None);
+    let copied = copy(source, to, context, &mut watch);
+    watch.finish().map_err(|_| "standard output cannot be written".to_owned())?;
+    let (written, problems) = copied?;
+    tell_losses(&written, &to.shown(), false, context);
+    if problems > 0 || written.lost.keys().any(|loss| matches!(loss, Loss::Device | Loss::Special)) {
+        return Err(Trouble::InPart);
+    }
+    Ok(to.sync()?)
 }
 
 fn copy(
@@ -173,149 +217,9 @@ fn copy(
     let spared = context.opener().host_files();
     let options = CopyOptions { target: TargetIs::Copy, spared, ..CopyOptions::archive() };
     let report = match (source, to) {
-        (source, End::Image(location)) => {
-            let target = ImageTarget {
-                volume: (*location.volume).clone(),
-                place: location.place.clone(),
-                prefix: location.prefix.to_vec(),
-            };
-            let from = match source {
-                End::Host(path) => CopyFrom::Host(path.as_os_str().as_bytes().to_vec()),
-                End::Image(location) => CopyFrom::Image(source_of(location)?),
-            };
-            copy_in(&[from], &target, &options, watch)
-        }
+        (source, End::Image(location)) => copy_in(&[source.source()?], &target_of(location), &options, watch),
         (End::Image(location), End::Host(path)) => copy_out(&[source_of(location)?], path, &options, watch),
         (End::Host(_), End::Host(_)) => return Err("both are on the host".into()),
     };
     report.map(|report| (report.written, report.problems)).map_err(|error| error.to_string())
-}
-
-fn source_of(location: &Location) -> Result<CopySource, String> {
-    let node = location.volume.resolve(&location.place, Symlinks::Keep).map_err(|error| error.to_string())?;
-    let prefix = location.prefix.to_vec();
-    Ok(CopySource { node, path: location.shown().split_off(prefix.len()), prefix })
-}
-
-impl End {
-    fn shown(&self) -> Vec<u8> {
-        match self {
-            Self::Host(path) => path.as_os_str().as_bytes().to_vec(),
-            Self::Image(location) => location.shown(),
-        }
-    }
-
-    /// The last component; empty if it is none.
-    fn name(&self) -> &[u8] {
-        match self {
-            Self::Host(path) => path.file_name().map_or(b"", OsStrExt::as_bytes),
-            Self::Image(location) => location.base_name(),
-        }
-    }
-
-    fn child(&self, name: &[u8]) -> Self {
-        match self {
-            Self::Host(path) => {
-                Self::Host(OsString::from_vec(join(path.as_os_str().as_bytes(), name)).into())
-            }
-            Self::Image(location) => Self::Image(location.child(name)),
-        }
-    }
-
-    /// The kind of what is there; none if nothing is.
-    fn kind(&self, symlinks: Symlinks) -> Result<Option<FileKind>, String> {
-        match self {
-            Self::Host(path) => {
-                let found = match symlinks {
-                    Symlinks::Follow => fs::metadata(path),
-                    Symlinks::Keep => fs::symlink_metadata(path),
-                };
-                match found {
-                    Ok(meta) if meta.is_dir() => Ok(Some(FileKind::Directory)),
-                    Ok(_) => Ok(Some(FileKind::Regular)),
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-                    Err(error) => Err(error.to_string()),
-                }
-            }
-            Self::Image(location) => match location.volume.resolve(&location.place, symlinks) {
-                Ok(node) => node.kind().map(Some).map_err(|error| error.to_string()),
-                Err(error) if error == Error::NotFound => Ok(None),
-                Err(error) => Err(error.to_string()),
-            },
-        }
-    }
-
-    /// Whether it is what `other` is: an image may have several names on the host.
-    fn is_same(&self, other: &Self) -> bool {
-        let node = |end: &Self| match end {
-            Self::Host(_) => None,
-            Self::Image(location) => location.volume.resolve(&location.place, Symlinks::Keep).ok(),
-        };
-        node(self).is_some_and(|ours| node(other) == Some(ours))
-    }
-
-    fn modified(&self) -> Result<Timestamp, String> {
-        match self {
-            Self::Host(path) => {
-                use std::os::unix::fs::MetadataExt;
-                let meta = fs::symlink_metadata(path).map_err(|error| error.to_string())?;
-                Ok(Timestamp::new(meta.mtime(), u32::try_from(meta.mtime_nsec()).unwrap_or(0)))
-            }
-            Self::Image(location) => {
-                let node = location.volume.resolve(&location.place, Symlinks::Keep);
-                node.and_then(|node| node.attr()).map(|attr| attr.mtime).map_err(|error| error.to_string())
-            }
-        }
-    }
-
-    fn remove_empty(&self) -> Result<(), String> {
-        match self {
-            Self::Host(path) => fs::remove_dir(path).map_err(|error| error.to_string()),
-            Self::Image(location) => {
-                let spot = location.spot().map_err(|error| error.to_string())?;
-                let removed = location.volume.vfs().rmdir(&obento::Caller::Owner, &spot.dir, &spot.name);
-                removed.map_err(|error| error.to_string())
-            }
-        }
-    }
-
-    /// Brings what was written here to stable storage.
-    fn sync(&self) -> Result<(), String> {
-        match self {
-            Self::Host(path) => {
-                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-                let folder = fs::File::open(parent.unwrap_or(Path::new("."))).map_err(|e| e.to_string())?;
-                rustix::fs::syncfs(folder).map_err(|error| error.to_string())
-            }
-            Self::Image(location) => location.volume.vfs().sync().map_err(|error| error.to_string()),
-        }
-    }
-
-    /// Removes all of it.
-    fn remove(&self) -> Result<(), String> {
-        match self {
-            Self::Host(path) => {
-                let is_dir = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
-                let removed = if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-                removed.map_err(|error| error.to_string())
-            }
-            Self::Image(location) => {
-                let spot = location.spot().map_err(|error| error.to_string())?;
-                let mut first = First(None);
-                match remove_tree(&spot.dir, &spot.name, &mut first) {
-                    true => Ok(()),
-                    false => Err(first.0.unwrap_or_default()),
-                }
-            }
-        }
-    }
-}
-
-/// Keeps the first failure.
-struct First(Option<String>);
-
-impl RemoveObserver for First {
-    fn failed(&mut self, path: &[u8], error: Error) {
-        self.0.get_or_insert_with(|| format!("{}: {error}", crate::report::printable(path)));
-    }
 }

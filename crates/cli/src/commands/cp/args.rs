@@ -5,13 +5,16 @@ use std::ffi::OsString;
 use clap::{ArgAction, ValueEnum};
 use obento::{CopyOptions, Existing, HardLinks, Keep, Symlinks, TargetIs, TreeOptions, Trust};
 
+use crate::change::backup::BackupArgs;
 use crate::format::size::parse_size;
+use crate::report::Report;
 
 /// Copy files out of images and into them: cp -a disk.img:/etc DIR, cp -a DIR disk.img:/srv
 ///
 /// Whatever an image says, nothing is written outside the target. A file of an image that is replaced is the old one or
-/// the new one at any moment; until then the new one is called .obento-unfinished-copy, and what has that name beside it
-/// goes. What cannot be kept (the owner on the host, for who is not root) is counted at the end;
+/// the new one at any moment; until then the new one is called .obento-unfinished- and a number that is made of where it
+/// belongs, and the next copy to there removes what a killed one left. Other names of a file that is replaced keep the old
+/// contents: write and exec change those too. What cannot be kept (the owner on the host, for who is not root) is counted at the end;
 /// what cannot be read or written makes the exit status 1.
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -51,7 +54,7 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', action = ArgAction::Append)]
     no_preserve: Vec<Attribute>,
     /// Leave files alone that exist
-    #[arg(short = 'n', long, overrides_with_all = ["force", "update"])]
+    #[arg(short = 'n', long, overrides_with_all = ["force", "update"], conflicts_with_all = ["backup", "existing"])]
     no_clobber: bool,
     /// Replace files that exist, which is the default
     #[arg(short, long, overrides_with_all = ["no_clobber", "update"])]
@@ -59,6 +62,8 @@ pub struct Args {
     /// Replace files that exist only if they are older
     #[arg(short, long, overrides_with_all = ["no_clobber", "force"])]
     update: bool,
+    #[command(flatten)]
+    backup: BackupArgs,
     /// Name each file as it is copied
     #[arg(short, long)]
     pub verbose: bool,
@@ -157,10 +162,10 @@ impl Args {
         if self.named_links { Symlinks::Follow } else { self.symlinks() }
     }
 
-    /// All of it as the library has it.
-    pub fn options(&self) -> CopyOptions {
+    /// All of it as the library has it. Errors: backups that nobody knows.
+    pub fn options(&self) -> Result<CopyOptions, Report> {
         let (keep, links) = self.kept();
-        CopyOptions {
+        Ok(CopyOptions {
             recursive: self.is_recursive(),
             symlinks: self.symlinks(),
             named_symlinks: self.named_symlinks(),
@@ -185,9 +190,10 @@ impl Args {
                 trust: if self.untrusted { Trust::Untrusted } else { Trust::Full },
                 keep,
                 max_bytes: self.max_bytes.unwrap_or(u64::MAX),
+                backup: self.backup.backup()?,
             },
             spared: Vec::new(),
-        }
+        })
     }
 
     /// What metadata is kept, and whether hard links are.
@@ -222,7 +228,7 @@ mod tests {
     }
 
     fn options(text: &str) -> CopyOptions {
-        Cp::parse_from(format!("cp {text} a b").split_whitespace()).args.options()
+        Cp::parse_from(format!("cp {text} a b").split_whitespace()).args.options().unwrap()
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub fn run(sources: &[OsString], target: &Address, args: &Args, context: &Contex
             Err(report) => context.warn(&report),
         }
     }
-    let options = CopyOptions { spared: context.opener().host_files(), ..args.options() };
+    let options = CopyOptions { spared: context.opener().host_files(), ..args.options()? };
     confine(&opened, &options, context);
     let mut from = Vec::new();
     for source in opened {
@@ -169,7 +169,7 @@ fn from_stdin(sources: &[OsString], target: &ImageTarget, args: &Args, context: 
     }
     context.seal();
     let mut watch = Watch::new(context, None, None);
-    let copied = copy_from_reader(&mut io::stdin().lock(), target, &args.options(), &mut watch);
+    let copied = copy_from_reader(&mut io::stdin().lock(), target, &args.options()?, &mut watch);
     watch.finish()?;
     match copied {
         Ok(_) => Ok(()),

@@ -3,6 +3,7 @@
 
 pub mod across;
 mod args;
+mod end;
 mod into;
 mod stream;
 mod watch;
@@ -58,7 +59,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         },
         target => target,
     };
-    let options = CopyOptions { spared, ..args.options() };
+    let options = CopyOptions { spared, ..args.options()? };
     match &target {
         Target::Stdout | Target::Stream(_) => context.seal(),
         Target::Host(path) => confine(path, options.target, context),

@@ -1,16 +1,18 @@
 //! Making files, links and nodes, under a name that is free or in place of what has it.
 
 use obento_base::{Attr, DeviceNumber, Error, FileKind, Mode, Name, NameBuf};
-use obento_driver::{NewNode, RenameFlags};
+use obento_driver::NewNode;
 use obento_host::tree::{Existing, Keep, LinkKey, Loss, Trust, Written};
 use obento_host::{HostError, Metadata};
 use obento_vfs::Node;
 
 use super::attributes::Made;
 use super::sink::{Failure, ImageSink};
-use super::{FROZEN, ImageWriter, Names, OWNER, UNFINISHED};
+use super::{FROZEN, ImageWriter, Names, OWNER};
+use crate::backup::take_place;
 use crate::copy::Trouble;
 use crate::copy::tree::{FileError, Fill};
+use crate::unfinished::free_name;
 
 /// Where something is made.
 enum Slot {
@@ -179,8 +181,7 @@ impl ImageWriter {
             return Ok(Slot::Free);
         }
         let Some(node) = self.find(name)? else { return Ok(Slot::Free) };
-        let is_own = matches!(&self.top().names, Names::Merged(written) if written.contains(name));
-        if is_own && !self.overwrites_itself {
+        if self.wrote(name) && !self.overwrites_itself {
             return Err(Trouble::Host(HostError::Duplicate { path: self.host_path(Some(name)) }));
         }
         let attr = node.attr().map_err(|error| self.failed(Some(name), error))?;
@@ -199,6 +200,11 @@ impl ImageWriter {
             return Err(self.failed(Some(name), Error::NotPermitted));
         }
         Ok(Slot::Taken(node, attr))
+    }
+
+    /// Whether `name` was written here, in a directory that was there before.
+    fn wrote(&self, name: &Name) -> bool {
+        matches!(&self.top().names, Names::Merged(written) if written.contains(name))
     }
 
     /// What a new entry is. Without the source's, a file that replaces another has that one's owner and mode.
@@ -227,13 +233,8 @@ impl ImageWriter {
             Slot::Kept => None,
             Slot::Free => Some(name.to_buf()),
             Slot::Taken(..) => {
-                let unfinished =
-                    Name::new(UNFINISHED).map_err(|_| self.failed(Some(name), Error::Invalid))?;
-                // What a copy that was killed has left.
-                match self.vfs.unlink(OWNER, &self.top().node, unfinished) {
-                    Ok(()) | Err(Error::NotFound) => Some(unfinished.to_buf()),
-                    Err(error) => return Err(self.failed(Some(unfinished), error)),
-                }
+                let free = free_name(&self.top().node, name, |candidate| self.wrote(candidate));
+                Some(free.map_err(|error| self.failed(Some(name), error))?)
             }
         })
     }
@@ -280,8 +281,8 @@ impl ImageWriter {
     fn put_in_place(&mut self, place: &Name, name: &Name, slot: &Slot) -> Result<(), Trouble> {
         if let Slot::Taken(..) = slot {
             let dir = &self.top().node;
-            let renamed = self.vfs.rename(OWNER, (dir, place), (dir, name), RenameFlags::empty());
-            if let Err(error) = renamed {
+            let backup = &self.options.backup;
+            if let Err(error) = take_place((dir, place), (dir, name), backup, |kept| self.wrote(kept)) {
                 let _ = self.vfs.unlink(OWNER, dir, place);
                 return Err(self.failed(Some(name), error));
             }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a file that replaces another is written under a name of its own and renamed when it is whole, so that
 //! whoever looks, also after a crash, finds the old file or the new one. What is left of a copy that was killed is one
-//! file of the name [`UNFINISHED`] in that directory; the next copy that replaces something there removes it.
+//! file whose name says for whom it was ([`crate::unfinished`]); the next copy to that file removes it.
 //! Invariant: nothing below a directory that was made here is looked up before it is made: it starts empty.
 //! Invariant: metadata is set in the order owner and mode, extended attributes, times, because each resets one that follows.
 //!
@@ -30,9 +30,6 @@ use super::{CopyError, Trouble};
 use links::InodeLinks;
 pub use place::{ImageTarget, Place as TargetPlace};
 pub(super) use sink::CHUNK;
-
-/// What a file is called until it takes the name of the one that it replaces.
-pub(super) const UNFINISHED: &[u8] = b".obento-unfinished-copy";
 
 /// Writes below one directory of an image: it stands in a directory and makes entries there.
 pub(crate) struct ImageWriter {

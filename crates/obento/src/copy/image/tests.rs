@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::*;
 use crate::copy::{CopyFrom, CopyOptions, CopyReport, CopySource, Quiet, copy_in, copy_out};
 use crate::toy::{Piece, Toy, dir, text, toy};
-use crate::{DiffOptions, DiffSide, Place, Symlinks, SystemClock, Volume, diff, tmpfs};
+use crate::{DiffOptions, DiffSide, Place, Symlinks, SystemClock, Volume, diff, tmpfs, unfinished_name};
 
 fn empty() -> Volume {
     Volume::new(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)))))
@@ -122,11 +122,12 @@ fn names_that_are_taken_are_treated_as_asked() {
     let to = target(&volume, "/file");
     copy(&[host(&one)], &to, &plain);
     for (existing, expected) in [(Existing::Keep, "one"), (Existing::Replace, "two")] {
-        let options = CopyOptions { tree: TreeOptions { existing, ..plain.tree }, ..plain.clone() };
+        let options = CopyOptions { tree: TreeOptions { existing, ..plain.tree.clone() }, ..plain.clone() };
         copy(&[host(&two)], &to, &options);
         assert_eq!(read(&volume), expected);
     }
-    let fail = CopyOptions { tree: TreeOptions { existing: Existing::Fail, ..plain.tree }, ..plain.clone() };
+    let fail =
+        CopyOptions { tree: TreeOptions { existing: Existing::Fail, ..plain.tree.clone() }, ..plain.clone() };
     assert_eq!(copy(&[host(&one)], &to, &fail).1.len(), 1);
     let (_, problems) = copy(&[host(&one), host(&one)], &target(&volume, "/"), &plain);
     assert!(problems.len() == 1 && problems[0].contains("just written"), "{problems:?}");
@@ -135,7 +136,19 @@ fn names_that_are_taken_are_treated_as_asked() {
     let recursive = CopyOptions { recursive: true, ..plain.clone() };
     let (_, problems) = copy(&[host(&dir.join("file"))], &target(&volume, "/"), &recursive);
     assert!(problems.len() == 1 && problems[0].contains("not a directory"), "{problems:?}");
-    assert!(volume.root().lookup(Name::new(UNFINISHED).unwrap()).is_err());
+    assert_eq!(unfinished(&volume), Vec::<String>::new());
+}
+
+/// The names of what is not finished.
+fn unfinished(volume: &Volume) -> Vec<String> {
+    let mut found = Vec::new();
+    let listed = volume.root().read_dir(crate::Cookie::START, &mut |entry| {
+        found.push(String::from_utf8_lossy(entry.unwrap().name.as_bytes()).into_owned());
+        std::ops::ControlFlow::Continue(())
+    });
+    listed.unwrap();
+    found.retain(|name| name.starts_with(crate::unfinished::PREFIX));
+    found
 }
 
 #[test]
@@ -146,10 +159,14 @@ fn what_a_copy_that_was_killed_has_left_goes_with_the_next_one() {
     let (volume, plain) = (empty(), CopyOptions::plain());
     let into = target(&volume, "/");
     copy(&[host(&path)], &into, &plain);
-    let left = std::str::from_utf8(UNFINISHED).unwrap();
-    copy(&[host(&path)], &target(&volume, &format!("/{left}")), &plain);
+    let (root, name) = (volume.root(), Name::new(b"file").unwrap());
+    let left = unfinished_name(&root, name).unwrap();
+    let own = ".obento-unfinished-copy";
+    for left in [std::str::from_utf8(left.as_bytes()).unwrap(), own] {
+        copy(&[host(&path)], &target(&volume, &format!("/{left}")), &plain);
+    }
     copy(&[host(&path)], &into, &plain);
-    assert!(volume.root().lookup(Name::new(UNFINISHED).unwrap()).is_err());
+    assert_eq!(unfinished(&volume), [own], "a file of somebody's own stays");
 }
 
 #[test]

@@ -1,0 +1,97 @@
+//! What a file is called until it takes the place of another.
+//!
+//! The name is made of the directory's inode number and the name to be taken. So what has it from before is what an
+//! earlier work on this very file has left that was killed, and goes when the work is done again; nobody calls a file of
+//! his own so by accident. What has it all the same and cannot go is left alone, and another name is taken.
+
+use obento_base::crc::crc32c;
+use obento_base::{Error, FileKind, Name, NameBuf, Result};
+use obento_vfs::{Caller, Node};
+
+/// How all of these names begin.
+pub(crate) const PREFIX: &str = ".obento-unfinished-";
+
+/// The name in `dir` for what is to take the place of `name` there, whether or not something has it.
+pub fn unfinished_name(dir: &Node, name: &Name) -> Result<NameBuf> {
+    nth(dir, name, 0)
+}
+
+/// A name in `dir` that nothing has, for what is to take the place of `name` there. What a killed work has left is
+/// removed, unless it is a directory or `is_own` knows its name. Errors: those of the removal; Exists if all names that
+/// come into question are taken.
+///
+/// ```
+/// use std::sync::Arc;
+/// use obento::{Name, SystemClock, Volume, free_name, tmpfs, unfinished_name};
+///
+/// let volume = Volume::new(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)))));
+/// let (root, name) = (volume.root(), Name::new(b"file").unwrap());
+/// assert_eq!(free_name(&root, name, |_| false)?, unfinished_name(&root, name)?);
+/// # Ok::<(), obento::Error>(())
+/// ```
+pub fn free_name(dir: &Node, name: &Name, is_own: impl Fn(&Name) -> bool) -> Result<NameBuf> {
+    for attempt in 0..=u32::from(u16::MAX) {
+        let candidate = nth(dir, name, attempt)?;
+        let kind = match dir.lookup(&candidate) {
+            Err(Error::NotFound) => return Ok(candidate),
+            found => found?.kind()?,
+        };
+        if attempt > 0 || kind == FileKind::Directory || is_own(&candidate) {
+            continue;
+        }
+        match dir.vfs().unlink(&Caller::Owner, dir, &candidate) {
+            Ok(()) => return Ok(candidate),
+            // It may not go.
+            Err(Error::NotPermitted) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Error::Exists)
+}
+
+fn nth(dir: &Node, name: &Name, attempt: u32) -> Result<NameBuf> {
+    let sum = crc32c(crc32c(!0, &dir.ino().0.to_le_bytes()), name.as_bytes());
+    let text = match attempt {
+        0 => format!("{PREFIX}{sum:08x}"),
+        _ => format!("{PREFIX}{sum:08x}-{attempt}"),
+    };
+    Name::new(text.as_bytes()).map(Name::to_buf).map_err(|_| Error::Invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use obento_base::Mode;
+    use obento_driver::NewNode;
+    use obento_env::SystemClock;
+
+    use super::*;
+    use crate::{Volume, tmpfs};
+
+    fn make(dir: &Node, name: &Name, kind: FileKind) {
+        let new =
+            NewNode { kind, mode: Mode::new(0o755), uid: 0, gid: 0, rdev: Default::default(), target: b"" };
+        dir.vfs().create(&Caller::Owner, dir, name, &new).unwrap();
+    }
+
+    #[test]
+    fn what_a_killed_work_has_left_goes_and_what_is_somebodys_own_stays() {
+        let volume = Volume::new(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)))));
+        let root = volume.root();
+        let name = |text: &str| Name::new(text.as_bytes()).unwrap().to_buf();
+        let (one, other) = (name("one"), name("other"));
+        let left = unfinished_name(&root, &one).unwrap();
+        assert_ne!(left, unfinished_name(&root, &other).unwrap());
+        make(&root, &left, FileKind::Regular);
+        make(&root, &unfinished_name(&root, &other).unwrap(), FileKind::Directory);
+        make(&root, &name(".obento-unfinished-copy"), FileKind::Regular);
+        let own = free_name(&root, &one, |name| *name == *left).unwrap();
+        assert_eq!(own.as_bytes(), [left.as_bytes(), b"-1"].concat());
+        assert!(root.lookup(&left).is_ok());
+        assert_eq!(free_name(&root, &one, |_| false).unwrap(), left);
+        assert_eq!(root.lookup(&left).unwrap_err(), Error::NotFound);
+        assert!(free_name(&root, &other, |_| false).unwrap().as_bytes().ends_with(b"-1"));
+        assert!(root.lookup(&name(".obento-unfinished-copy")).is_ok());
+    }
+}
