@@ -124,6 +124,14 @@ fn visit(fs: &Ext4, ino: Ino, all: &mut Everything) -> Result<Attr> {
 
 fn read_file(fs: &Ext4, ino: Ino, size: u64, all: &mut Everything) {
     let path = format!("<{ino}>").into_bytes();
+    read_pieces(fs, ino, size, &mut |_, piece| match piece {
+        Ok(bytes) => all.bytes += bytes.len() as u64,
+        Err(error) => all.errors.push((path.clone(), error)),
+    });
+}
+
+/// Hands every piece of a file that is no hole to `each`, up to [`MAX_BYTES`] of them, or why it cannot be read.
+pub fn read_pieces(fs: &Ext4, ino: Ino, size: u64, each: &mut dyn FnMut(u64, Result<&[u8]>)) {
     let (lock, mut buf) = (LayoutLock::new(), vec![0; 65536]);
     let layout = lock.shared();
     let (mut at, mut read, mut steps) = (0, 0, 0);
@@ -132,7 +140,7 @@ fn read_file(fs: &Ext4, ino: Ino, size: u64, all: &mut Everything) {
         let extent = match fs.map(&layout, ino, at..size) {
             Ok(extent) => extent,
             Err(error) => {
-                all.errors.push((path.clone(), error));
+                each(at, Err(error));
                 at += 65536;
                 continue;
             }
@@ -150,16 +158,16 @@ fn read_file(fs: &Ext4, ino: Ino, size: u64, all: &mut Everything) {
         match done {
             Ok(done) => {
                 assert!(done > 0, "a mapped run has bytes");
+                each(at, Ok(&buf[..done]));
                 at += done as u64;
                 read += done as u64;
             }
             Err(error) => {
-                all.errors.push((path.clone(), error));
+                each(at, Err(error));
                 at += len as u64;
             }
         }
     }
-    all.bytes += read;
 }
 
 pub fn find(fs: &Ext4, dir: Ino, name: &str) -> Ino {

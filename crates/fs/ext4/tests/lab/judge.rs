@@ -1,0 +1,170 @@
+//! Who judges a damaged image: e2fsck, our check, and what can still be read.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use obento_base::{FileKind, Ino, Result};
+use obento_block::{BlockDevice, MemDevice};
+use obento_driver::{
+    CheckOptions, CheckReport, Driver as _, FieldValue, FileSystem as _, Finding, Mending, Severity,
+};
+use obento_env::NO_CLOCK;
+use obento_ext4::{Ext4, Ext4Driver, open_volume};
+use obento_testkit::oracle::program;
+
+use super::Disk;
+use super::bases::memory;
+use crate::common;
+
+/// What e2fsck said.
+#[derive(Debug)]
+pub struct Verdict {
+    pub code: i32,
+    pub text: String,
+}
+
+impl Verdict {
+    /// Exit code 0 of fsck(8): there is nothing to mend.
+    pub fn is_clean(&self) -> bool {
+        self.code == 0
+    }
+
+    /// Whether it has nothing to say either: some of what it finds, as a wrong checksum of a descriptor, does not count
+    /// for its exit code with `-n`.
+    pub fn is_silent(&self) -> bool {
+        self.is_clean()
+            && !self.text.lines().any(|line| line.ends_with("? no") && !line.ends_with("Optimize? no"))
+    }
+}
+
+/// `e2fsck ARGUMENTS` on a file, for at most 20 seconds.
+pub fn e2fsck_file(image: &Path, arguments: &[&str]) -> Verdict {
+    let mut command = program("timeout");
+    let output = command.args(["20", "e2fsck"]).args(arguments).arg(image).output().expect("e2fsck starts");
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    Verdict { code: output.status.code().unwrap_or(-1), text }
+}
+
+/// `e2fsck ARGUMENTS` on bytes, and what it makes of them.
+pub fn e2fsck(bytes: &[u8], arguments: &[&str]) -> (Verdict, Vec<u8>) {
+    let image = tempfile::Builder::new().prefix("obento-judge-").tempfile_in(memory()).unwrap();
+    fs::write(image.path(), bytes).unwrap();
+    let verdict = e2fsck_file(image.path(), arguments);
+    (verdict, fs::read(image.path()).unwrap())
+}
+
+/// Whether `e2fsck -fn` finds nothing.
+pub fn e2fsck_is_clean(bytes: &[u8]) -> Verdict {
+    e2fsck(bytes, &["-fn"]).0
+}
+
+/// Our check of a device.
+pub fn check(device: Arc<dyn BlockDevice>, mending: Mending) -> Result<(CheckReport, Vec<Finding>)> {
+    let mut found = Vec::new();
+    let options = CheckOptions { mending, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
+    let report = Ext4Driver.check().expect("ext4 can be checked").check(device, &options, &mut found)?;
+    Ok((report, found))
+}
+
+/// What our check says of bytes, notes left out.
+pub fn findings(bytes: &[u8]) -> Result<Vec<Finding>> {
+    let (_, mut found) = check(Arc::new(MemDevice::read_only(bytes.to_vec())), Mending::Nothing)?;
+    found.retain(|finding| finding.severity > Severity::Note);
+    Ok(found)
+}
+
+/// The bytes after our repair of everything.
+pub fn repaired(bytes: &[u8]) -> Result<Vec<u8>> {
+    let device = Arc::new(MemDevice::new(bytes.to_vec()));
+    check(device.clone(), Mending::All)?;
+    let mut after = vec![0; bytes.len()];
+    device.read_at(0, &mut after)?;
+    Ok(after)
+}
+
+/// `link-count ino=12 stored=9 counted=1`.
+pub fn line(finding: &Finding) -> String {
+    finding.fields.iter().fold(finding.code.to_owned(), |line, (name, value)| match value {
+        FieldValue::Number(number) | FieldValue::Hex(number) => format!("{line} {name}={number}"),
+        other => format!("{line} {name}={other:?}"),
+    })
+}
+
+/// `<dir/inner>` as the number of that inode, in an expected finding.
+fn resolve(disk: &Disk, expected: &str) -> String {
+    let mut parts = expected.split('<');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |line, part| match part.split_once('>') {
+        Some((path, rest)) => format!("{line}{}{rest}", disk.ino(path)),
+        None => line + part,
+    })
+}
+
+/// Whether these are the findings that were expected: as many, each with the code and the fields that are named.
+pub fn same(sound: &Disk, expected: &[&str], found: &[Finding]) -> bool {
+    let mut left: Vec<String> = found.iter().map(line).collect();
+    expected.iter().all(|expected| {
+        let expected = resolve(sound, expected);
+        let words = |line: &String| {
+            let mut words = expected.split(' ');
+            words.next() == line.split(' ').next()
+                && words.all(|word| line.split(' ').any(|other| other == word))
+        };
+        left.iter().position(words).map(|at| left.remove(at)).is_some()
+    }) && left.is_empty()
+}
+
+/// What can be read of each file that a name leads to.
+pub type Contents = BTreeMap<Ino, std::result::Result<(FileKind, u64, u64), String>>;
+
+/// Reads every file; empty if the volume does not open.
+pub fn contents(bytes: &[u8]) -> Contents {
+    let device = Arc::new(MemDevice::read_only(bytes.to_vec()));
+    let Ok(volume) = open_volume(device, &common::options()) else { return Contents::new() };
+    let fs = Ext4::new(volume);
+    let mut all = Contents::new();
+    for (_, attr) in common::read_everything(&fs).entries {
+        all.entry(attr.ino).or_insert_with(|| {
+            let hash = content(&fs, attr.ino, attr.kind, attr.size);
+            hash.map(|hash| (attr.kind, attr.size, hash)).map_err(|error| error.to_string())
+        });
+    }
+    all
+}
+
+/// A number for what a file holds: zeros count as a hole.
+fn content(fs: &Ext4, ino: Ino, kind: FileKind, size: u64) -> Result<u64> {
+    // Every run of a file starts at a multiple of this.
+    const PIECE: usize = 1024;
+    // The same keys in every run, unlike those of a map.
+    let (mut hash, mut failed) = (DefaultHasher::new(), None);
+    match kind {
+        FileKind::Regular => common::read_pieces(fs, ino, size, &mut |at, piece| match piece {
+            Ok(bytes) => {
+                let pieces =
+                    bytes.chunks(PIECE).enumerate().filter(|(_, piece)| piece.iter().any(|&b| b != 0));
+                pieces.for_each(|(n, piece)| (at + (n * PIECE) as u64, piece).hash(&mut hash));
+            }
+            Err(error) => failed = Some(error),
+        }),
+        FileKind::Symlink => fs.read_link(ino)?.hash(&mut hash),
+        _ => {}
+    }
+    failed.map_or(Ok(hash.finish()), Err)
+}
+
+/// The files that could be read before and now are gone, unreadable or different.
+pub fn lost(before: &Contents, after: &Contents) -> Vec<Ino> {
+    let same =
+        |ino: &Ino, was: &(FileKind, u64, u64)| after.get(ino).is_some_and(|now| now.as_ref() == Ok(was));
+    let readable = before.iter().filter_map(|(ino, was)| Some((ino, was.as_ref().ok()?)));
+    readable
+        .filter(|(_, was)| was.0 != FileKind::Directory)
+        .filter(|(ino, was)| !same(ino, was))
+        .map(|(ino, _)| *ino)
+        .collect()
+}
