@@ -74,6 +74,26 @@ fn every_operation_survives_every_cut_on_an_ext3() {
     }
 }
 
+/// Nobody looks at the files until the power is gone: appends wait in memory, and those alone may be missing.
+#[test]
+fn every_operation_survives_every_cut_while_appends_wait_in_memory() {
+    if oracles() {
+        run(&cases(&SMALL[..1], &[DataMode::Ordered], End::Unwatched), &quick());
+    }
+}
+
+/// They do wait: to a model that does not know of it bytes are missing.
+#[test]
+fn a_model_without_waiting_appends_misses_them() {
+    if oracles() {
+        let mut cases = cases(&SMALL[..1], &[DataMode::Ordered], End::Unwatched);
+        cases.retain(|case| case.plan.name == "appends-that-wait");
+        let depth = Depth { may_wait: false, ..quick() };
+        let outcome = campaign(&|n| cases.get(n).cloned(), &depth, &Seen::default());
+        assert!(!outcome.failures.is_empty(), "{outcome:?}");
+    }
+}
+
 /// The explorer is no rubber stamp: with barriers left out it finds what is lost.
 #[test]
 fn without_barriers_what_was_synced_is_lost() {
@@ -98,9 +118,10 @@ fn random_case(name: &str, named: &[Case]) -> Option<Case> {
     let name = name.split('@').next()?;
     let (place, plan) = name.rsplit_once('/')?;
     let seed = plan.strip_prefix("random-")?.parse().ok()?;
-    let (place, end) = match place.strip_suffix("/closed") {
-        Some(place) => (place, End::Closed),
-        None => (place, End::Dropped),
+    let (place, end) = match place.rsplit_once('/') {
+        Some((place, "closed")) => (place, End::Closed),
+        Some((place, "unwatched")) => (place, End::Unwatched),
+        _ => (place, End::Dropped),
     };
     let from = named.iter().find(|case| format!("{}/{:?}", case.shape.name, case.mode) == place)?;
     Some(random_of(from, seed, end))
@@ -122,6 +143,7 @@ fn campaign_over_all_shapes_and_modes() {
     let depth = Depth::new(options).with_only();
     let mut named = cases(SMALL, &MODES, End::Dropped);
     named.extend(cases(&SMALL[..1], &MODES, End::Closed));
+    named.extend(cases(SMALL, &MODES, End::Unwatched));
     let seen = Seen::default();
     let wanted = std::env::var("OBENTO_CRASH").ok().and_then(|name| random_case(&name, &named));
     let next = |n: usize| {
@@ -138,7 +160,11 @@ fn campaign_over_all_shapes_and_modes() {
             return None;
         }
         let from = &named[(index * 7919) % named.len()];
-        let end = if index.is_multiple_of(4) { End::Closed } else { End::Dropped };
+        let end = match index % 4 {
+            0 => End::Closed,
+            1 => End::Unwatched,
+            _ => End::Dropped,
+        };
         Some(random_of(from, seed * 1_000_000 + index as u64, end))
     };
     println!("seed {seed}");

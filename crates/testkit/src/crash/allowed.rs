@@ -2,8 +2,10 @@
 //!
 //! The tree must be one that there was between the last promise and the last operation that was begun; during an
 //! operation that changes data in steps, that file's size may lie between. Of each file, each sector must hold what it
-//! held in some tree since the file was last synced, so that synced bytes are there and others old or new.
+//! held in some tree since the file was last synced, so that synced bytes are there and others old or new. Where nobody
+//! looked at the files, appends that were not synced may be missing besides.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -11,7 +13,7 @@ use std::sync::Arc;
 use obento_driver::DataMode;
 
 use crate::model::{History, Point};
-use crate::snapshot::{Id, Object, Snapshot, Times, show};
+use crate::snapshot::{Id, Meta, Object, Snapshot, Times, show};
 
 /// The grain at which bytes are old or new.
 const SECTOR: usize = 512;
@@ -22,6 +24,9 @@ const LARGEST_BLOCK: usize = 4096;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub data: DataMode,
+    /// Whether appends waited in memory: of those since a file was synced the last ones may be missing, though later
+    /// changes of other files are there.
+    pub gathers: bool,
 }
 
 /// Says why `found` is not allowed at `point`.
@@ -29,8 +34,8 @@ pub(super) fn check(history: &History, point: &Point, rules: Rules, found: &Snap
     let last = point.begun.min(history.trees.len() - 1);
     let mut nearest: Option<String> = None;
     for at in (point.durable..=last).rev() {
-        let tree = &history.trees[at];
         let expected = Expected { history, point, rules, at, last };
+        let tree = &expected.tree(found);
         match tree.difference(found, Times::Compared, None) {
             None => match expected.contents(found) {
                 Ok(()) => return Ok(()),
@@ -64,7 +69,33 @@ struct Expected<'a> {
     last: usize,
 }
 
-impl Expected<'_> {
+impl<'a> Expected<'a> {
+    /// The tree, each file as `found` has it where appends to it may be missing.
+    fn tree(&self, found: &Snapshot) -> Cow<'a, Snapshot> {
+        let tree = &self.history.trees[self.at];
+        let is_missing = |object: &Object| {
+            let other = found.by_id(object.id).filter(|other| other.meta != object.meta)?;
+            self.before_appends(object.id).find(|earlier| earlier.meta == other.meta)
+        };
+        let mut shown = Cow::Borrowed(tree);
+        for (path, object) in tree.objects.iter().filter(|_| self.rules.gathers) {
+            if let Some(earlier) = is_missing(object) {
+                shown.to_mut().objects.insert(path.clone(), Arc::clone(earlier));
+            }
+        }
+        shown
+    }
+
+    /// What a file was before the last of its appends, before the last two and so on, back to when it was synced.
+    fn before_appends(&self, id: Id) -> impl Iterator<Item = &'a Arc<Object>> {
+        let trees = &self.history.trees;
+        let synced = self.point.synced.get(&id).copied().unwrap_or(0);
+        let pairs = (synced..self.at).rev().map(move |n| (trees[n].by_id(id), trees[n + 1].by_id(id)));
+        pairs
+            .map_while(|(before, after)| before.zip(after))
+            .map_while(|(before, after)| (before == after || is_appended(before, after)).then_some(before))
+    }
+
     /// Whether `found` is this tree while the operation after it is under way.
     fn is_midway(&self, found: &Snapshot) -> bool {
         let (before, Some(after)) = (&self.history.trees[self.at], self.history.trees.get(self.at + 1))
@@ -103,6 +134,13 @@ impl Expected<'_> {
             file.check(object, self.rules).map_err(|reason| format!("{}: {reason}", show(path)))
         })
     }
+}
+
+/// Whether `after` is `before` and more bytes at the end.
+fn is_appended(before: &Object, after: &Object) -> bool {
+    let plain = |object: &Object| Meta { size: 0, ..object.meta.without_times() };
+    let grows = before.content.len() < after.content.len();
+    grows && after.content.starts_with(&before.content) && plain(before) == plain(after)
 }
 
 /// Whether one object is on the way from `before` to `after`: its size and its times apart it is either.
@@ -178,12 +216,14 @@ fn holds(version: &[u8], start: usize, bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use obento_base::{FileKind, Timestamp};
+    use std::collections::{BTreeMap, HashMap};
 
     fn versions(list: &[&[u8]]) -> Versions {
         Versions(list.iter().map(|&bytes| bytes.into()).collect())
     }
 
-    const ORDERED: Rules = Rules { data: DataMode::Ordered };
+    const ORDERED: Rules = Rules { data: DataMode::Ordered, gathers: false };
 
     #[test]
     fn a_sector_is_old_or_new_and_nothing_else() {
@@ -193,8 +233,70 @@ mod tests {
         let mut half = [1; 512];
         half[256..].fill(2);
         assert!(!file.allows(0, &half, ORDERED), "a sector is written wholly or not at all");
-        let stale = Rules { data: DataMode::Writeback };
+        let stale = Rules { data: DataMode::Writeback, ..ORDERED };
         assert!(file.allows(0, &[3; 512], stale) && !versions(&[&[1; 1024]]).allows(0, &[3; 512], stale));
+    }
+
+    /// A file that grew by appends alone from `lens[0]` on, while a directory was made beside it each time.
+    fn appended(lens: &[usize]) -> History {
+        let time = |n: usize| Timestamp::new(n as i64, 0);
+        let object = |ino, n: usize, kind, len: usize| Object {
+            meta: Meta {
+                kind,
+                mode: 0,
+                uid: 0,
+                gid: 0,
+                nlink: 1,
+                size: len as u64,
+                rdev: (0, 0),
+                target: vec![],
+                xattrs: BTreeMap::new(),
+                flags: 0,
+                mtime: time(n),
+                ctime: time(n),
+            },
+            content: vec![7; len].into(),
+            id: Id { ino, generation: 0 },
+        };
+        let tree = |(n, &len): (usize, &usize)| {
+            let mut tree = Snapshot::default();
+            tree.objects.insert(b"f".to_vec(), Arc::new(object(1, n, FileKind::Regular, len)));
+            tree.objects.insert(b"d".to_vec(), Arc::new(object(2, n, FileKind::Directory, 0)));
+            tree
+        };
+        History { trees: lens.iter().enumerate().map(tree).collect(), ..History::default() }
+    }
+
+    #[test]
+    fn appends_that_waited_may_be_missing_but_for_those_that_were_synced() {
+        let history = appended(&[100, 600, 1200]);
+        let lagging = |n: usize| {
+            let mut found = history.trees[2].clone();
+            found.objects.insert(b"f".to_vec(), Arc::clone(&history.trees[n].objects[&b"f"[..]]));
+            found
+        };
+        let point = |synced| Point { begun: 2, durable: 2, synced };
+        let file = Id { ino: 1, generation: 0 };
+        let gathers = Rules { gathers: true, ..ORDERED };
+        for n in 0..=2 {
+            let unsynced = point(HashMap::new());
+            assert_eq!(check(&history, &unsynced, gathers, &lagging(n)), Ok(()), "{n}");
+            assert_eq!(check(&history, &unsynced, ORDERED, &lagging(n)).is_ok(), n == 2);
+            let synced = point(HashMap::from([(file, 1)]));
+            assert_eq!(check(&history, &synced, gathers, &lagging(n)).is_ok(), n >= 1, "{n}");
+        }
+        let mut older = history.trees[2].clone();
+        older.objects.insert(b"d".to_vec(), Arc::clone(&history.trees[1].objects[&b"d"[..]]));
+        assert!(check(&history, &point(HashMap::new()), gathers, &older).is_err(), "no file, no append");
+    }
+
+    #[test]
+    fn what_was_changed_otherwise_than_at_its_end_is_not_missing() {
+        let history = appended(&[100, 600, 500]);
+        let mut found = history.trees[2].clone();
+        found.objects.insert(b"f".to_vec(), Arc::clone(&history.trees[1].objects[&b"f"[..]]));
+        let point = Point { begun: 2, durable: 2, synced: HashMap::new() };
+        assert!(check(&history, &point, Rules { gathers: true, ..ORDERED }, &found).is_err());
     }
 
     #[test]

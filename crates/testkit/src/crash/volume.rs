@@ -9,15 +9,15 @@ use obento_base::Result;
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{DataMode, FileSystem};
 use obento_env::Clock;
-use obento_vfs::Vfs;
+use obento_vfs::{Config, Vfs};
 
 use super::allowed::{self, Rules};
 use super::{Options, Seen, State, Summary, explore};
 use crate::model::{History, Run, StepClock};
 use crate::mutants::Random;
-use crate::plan::Plan;
+use crate::plan::{Actor, Plan};
 use crate::record::{Event, RecordDevice};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, Times};
 
 /// Opens a volume for changes, after replaying its journal onto the device.
 pub type Open<'a> = dyn Fn(Arc<dyn BlockDevice>, Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> + Sync + 'a;
@@ -52,6 +52,8 @@ pub struct Recording {
     pub events: Vec<Event>,
     /// What it should hold, and since when.
     pub history: History,
+    /// Whether nobody looked meanwhile, so that appends waited in memory.
+    pub unwatched: bool,
 }
 
 impl fmt::Debug for Recording {
@@ -60,13 +62,16 @@ impl fmt::Debug for Recording {
     }
 }
 
-/// Whether a plan ends with the volume closed or with the power gone while it is open.
+/// Whether a plan ends with the volume closed or with the power gone while it is open. Meanwhile every file is read after
+/// each operation, but for the last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// Closed: also the checkpoint and the clean super block are cut.
     Closed,
     /// Dropped, without a word.
     Dropped,
+    /// Dropped, and nobody looked at the files meanwhile, so that appends waited in memory.
+    Unwatched,
 }
 
 impl Subject<'_> {
@@ -81,6 +86,7 @@ impl Subject<'_> {
         run.all(plan, &mut |point| device.mark(point)).map_err(|reason| format!("{plan}{reason}"))?;
         let history = match end {
             End::Dropped => run.cut(),
+            End::Unwatched => return self.record_unwatched(base, plan, run.cut()),
             End::Closed => {
                 let (vfs, history) = run.finish();
                 vfs.close().map_err(|e| format!("{plan}closing: {e}"))?;
@@ -94,7 +100,36 @@ impl Subject<'_> {
             base: Arc::clone(base),
             events: device.take_events(),
             history,
+            unwatched: false,
         })
+    }
+
+    /// Does what `history` tells once more, and looks only at the end, which must be the same.
+    fn record_unwatched(&self, base: &Arc<[u8]>, plan: &Plan, history: History) -> Result<Recording, String> {
+        let device = Arc::new(RecordDevice::new(MemDevice::new(base.to_vec())));
+        let clock = Arc::new(StepClock::default());
+        let fs = (self.open)(device.clone(), clock.clone())
+            .map_err(|e| format!("the volume does not open: {e}"))?;
+        let vfs = Vfs::with(fs, Config { gather_age: None, ..Config::default() });
+        let mut actor = Actor::new(vfs.clone());
+        device.mark(0);
+        for (number, pair) in history.points.windows(2).enumerate() {
+            device.mark(number + 1);
+            let begun = pair[0].begun;
+            if pair[1].begun > begun {
+                clock.set(begun as u64 + 1);
+                // What is refused is refused again: the trees are compared.
+                let _ = actor.act(begun, &history.ops[begun]);
+            }
+        }
+        let events = device.take_events();
+        let (last, found) = (history.trees.last(), Snapshot::read(&vfs, history.trees.last()));
+        let found = found.map_err(|e| format!("the volume does not read: {e}"))?;
+        if last != Some(&found) {
+            let difference = last.and_then(|last| last.difference(&found, Times::Compared, None));
+            return Err(format!("{plan}another tree when nobody looks meanwhile: {difference:?}"));
+        }
+        Ok(Recording { plan: plan.name.clone(), base: Arc::clone(base), events, history, unwatched: true })
     }
 
     /// Cuts a recording and judges each state.
@@ -144,7 +179,8 @@ impl Subject<'_> {
         let tree = Snapshot::read(&vfs, history.trees.last()).map_err(|e| format!("does not read: {e}"))?;
         // A cut while the volume was being opened leaves what was there before.
         let point = &history.points[mark.unwrap_or(0)];
-        allowed::check(history, point, Rules { data: self.data }, &tree)?;
+        let rules = Rules { data: self.data, gathers: recording.unwatched };
+        allowed::check(history, point, rules, &tree)?;
         vfs.close().map_err(|e| format!("does not close: {e}"))?;
         drop(vfs);
         state.with_bytes(self.check).map_err(|reason| format!("inconsistent: {reason}"))?;

@@ -97,9 +97,13 @@ impl Actor {
                 write_all(&node, *at, &bytes(number, *at, *len))
             }
             Op::Append(path, len) => {
-                let node = self.node(path)?;
-                let at = node.attr()?.size;
-                write_all(&node, at, &bytes(number, at, *len))
+                // Without asking where that is, or nothing would ever wait in memory.
+                let (node, bytes) = (self.node(path)?, bytes(number, 0, *len));
+                let mut done = 0;
+                while done < bytes.len() {
+                    done += node.append(&bytes[done..])?.1;
+                }
+                Ok(())
             }
             Op::Truncate(path, size) => self.vfs.truncate(&OWNER, &self.node(path)?, *size),
             Op::Space(path, space, range) => {

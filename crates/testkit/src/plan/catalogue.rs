@@ -132,6 +132,28 @@ fn data() -> Vec<Plan> {
             "append",
             vec![append("f", 500), append("f", 5000), fsync("f"), append("f", 1), append("g", 9000)],
         ),
+        // Without a look at the files between: they wait in memory while other changes are made durable.
+        plan(
+            "appends-that-wait",
+            vec![
+                write("f", 13_000, 500),
+                write("f", 13_500, 700),
+                write("g", 700, 400),
+                write("g", 1100, 9000),
+                write("f", 14_200, 3000),
+                create("n"),
+                fsync("n"),
+                write("f", 17_200, 800),
+                rename("d/x", "d/y", RenameFlags::empty()),
+                fsync("d"),
+                fsync("f"),
+                write("f", 18_000, 5000),
+                write("f", 23_000, 100),
+                write("g", 10_100, 200),
+                mkdir("m"),
+                fsync("m"),
+            ],
+        ),
         plan("truncate", vec![truncate("f", 5000), fsync("f"), truncate("f", 0), truncate("g", 100)]),
         plan("truncate-up", vec![truncate("f", 30_000), truncate("g", 100), truncate("g", 4000), fsync("g")]),
         plan(

@@ -92,7 +92,7 @@ fn data(root: &Path, number: usize, op: &Op) -> io::Result<()> {
         Op::Append(path, len) => {
             let file = open(path)?;
             let at = file.metadata()?.len();
-            file.write_all_at(&bytes(number, at, *len), at)
+            file.write_all_at(&bytes(number, 0, *len), at)
         }
         Op::Truncate(path, size) => open(path)?.set_len(*size),
         Op::Space(path, space, range) => {

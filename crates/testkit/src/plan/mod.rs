@@ -47,7 +47,7 @@ pub enum Op {
     Rename(String, String, RenameFlags),
     /// Writes so many bytes at an offset; which, the number of the operation says.
     Write(String, u64, usize),
-    /// Writes so many bytes at the end.
+    /// Writes so many bytes at the end: those that the operation would write at 0.
     Append(String, usize),
     /// Sets the size.
     Truncate(String, u64),

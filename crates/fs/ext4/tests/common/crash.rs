@@ -29,7 +29,11 @@ pub struct Case {
 impl Case {
     /// `ext4-1k/Ordered/rename-over`.
     pub fn name(&self) -> String {
-        let end = if self.end == End::Closed { "/closed" } else { "" };
+        let end = match self.end {
+            End::Closed => "/closed",
+            End::Dropped => "",
+            End::Unwatched => "/unwatched",
+        };
         format!("{}/{:?}{end}/{}", self.shape.name, self.mode, self.plan.name)
     }
 }
@@ -45,6 +49,8 @@ pub struct Depth {
     /// The cases alone whose name has this in it.
     pub part: Option<String>,
     pub journalling: Journalling,
+    /// Whether appends that waited in memory may be missing.
+    pub may_wait: bool,
 }
 
 impl Depth {
@@ -59,6 +65,7 @@ impl Depth {
             only: None,
             part: None,
             journalling: Journalling::default(),
+            may_wait: true,
         }
     }
 
@@ -110,7 +117,10 @@ pub fn cut(case: &Case, depth: &Depth, seen: &Seen, outcome: &Mutex<Outcome>) {
         data: case.mode,
     };
     let result = subject.record(&case.base, &case.plan, case.end);
-    let summary = result.map(|recording| subject.explore(&recording, &options, seen));
+    let summary = result.map(|mut recording| {
+        recording.unwatched &= depth.may_wait;
+        subject.explore(&recording, &options, seen)
+    });
     let mut outcome = outcome.lock().unwrap();
     outcome.cases += 1;
     let failures: Vec<String> = match summary {
