@@ -6,7 +6,7 @@
 //! which needs 8 GiB; `OBENTO_BENCH_ROUNDS` the rounds.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write as _};
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

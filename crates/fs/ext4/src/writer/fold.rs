@@ -28,7 +28,7 @@ use crate::volume::Volume;
 /// Makes what fast commits say a part of the log of the volume on `device`. Answers how many transactions and fast
 /// commits there were; `None`: no fast commits. Errors: those of the journal; Corrupt for damaged fast commits;
 /// Unsupported for what they cannot tell, or for more than the log holds.
-pub(super) fn fold_fast_commits(
+pub(crate) fn fold_fast_commits(
     device: &Arc<dyn BlockDevice>,
     sb: &SuperBlock,
     options: &OpenOptions,

@@ -34,6 +34,7 @@ use crate::volume::Volume;
 use crate::xattr::Shares;
 use orphans::Orphans;
 
+pub(crate) use fold::fold_fast_commits;
 pub use inode_edit::{InodeEdit, Time};
 pub use kept::Kept;
 pub(crate) use kept::seal_super_block;

@@ -1,27 +1,210 @@
 //! Mending what a check finds.
 //!
-//! Plan: a round looks ([`super::look`]) and gathers the issues; each issue is mended by what its kind asks for, as
-//! edits of blocks in transactions of the driver's journal; and rounds go on until one finds nothing, or nothing more can
-//! be mended. So a mend needs to know its own issue only, what it brings about is found by the next round, and a cut
-//! leaves what a second run mends. In this order, each a round of its own, since what comes after stands on it: journal
-//! replay (`writer::open`); super block and descriptors from copies; inodes (cleared, cut, counted), blocks claimed twice
-//! (cloned); directory blocks and indexes; lost+found and link counts; bitmaps and counts, which are written from what
-//! the last round found in use.
+//! A round looks ([`super::look`]), and each issue is mended by what its kind asks for, in a copy of the volume in
+//! memory ([`edits`]); the next round looks at the copy. So a mend needs to know its own issue only, and what it brings
+//! about is found by the next round. Rounds go on until one finds nothing that can be mended; then the copy goes to
+//! the device ([`commit`]).
+//! A round mends the issues of the first [`Stage`] that has any, since what comes after stands on it.
 //! Invariant: no mend makes a readable file unreadable.
+//! Source: e2fsprogs `e2fsck/problem.c` (what is mended without asking), `pass1.c` to `pass5.c`.
 
+mod bitmaps;
+mod commit;
+mod edits;
+mod fields;
+mod replay;
+
+use alloc::collections::BTreeSet;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
-use obento_base::{Error, Feature, Result};
-use obento_block::BlockDevice;
-use obento_driver::{CheckOptions, CheckReport};
+use obento_base::{Error, Result};
+use obento_block::{BlockDevice, Overlay};
+use obento_driver::{CheckOptions, CheckReport, Mending, Severity};
 
-use super::Event;
+use super::{Event, Issue};
+use crate::feature::Incompat;
+use edits::{Copy, Edits};
 
-/// Checks and mends. Errors: Unsupported until a kind of mend is there.
+/// More rounds than any damage needs whose mends help.
+const MAX_ROUNDS: u32 = 40;
+/// `EXT4_VALID_FS`, `EXT4_ERROR_FS` of `s_state`.
+const VALID_FS: u16 = 1;
+const ERROR_FS: u16 = 2;
+
+/// What stands on what: the issues of a later stage may come from one of an earlier.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Stage {
+    Volume,
+    Inodes,
+    Directories,
+    Counts,
+    Names,
+    Links,
+}
+
+/// Checks and mends. Errors: ReadOnly; as those of a check.
 pub(super) fn mend(
-    _device: &Arc<dyn BlockDevice>,
-    _options: &CheckOptions,
-    _tell: &mut dyn FnMut(Event),
+    device: &Arc<dyn BlockDevice>,
+    options: &CheckOptions,
+    tell: &mut dyn FnMut(Event),
 ) -> Result<CheckReport> {
-    Err(Error::Unsupported(Feature::Named("mending")))
+    if device.is_read_only() {
+        return Err(Error::ReadOnly);
+    }
+    let replayed = replay::onto(device, options)?;
+    let copy = Arc::new(Overlay::new(Arc::clone(device)));
+    let looking = CheckOptions { mending: Mending::Nothing, super_block: None, ..options.clone() };
+    let mut rounds = Rounds { stuck: BTreeSet::new(), told: Vec::new(), known: BTreeSet::new() };
+    rounds.told.extend(replayed);
+    let mut first = CheckOptions { mending: Mending::Nothing, ..options.clone() };
+    for _ in 0..MAX_ROUNDS {
+        let on: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&copy);
+        let issues = rounds.look(on, &first, tell)?.1;
+        let todo = rounds.todo(issues, options.mending);
+        if todo.is_empty() {
+            break;
+        }
+        let mut edits = Edits::open(&copy, &first)?;
+        for issue in &todo {
+            if !edits.mend(issue)? {
+                rounds.stuck.insert(issue.to_string());
+            }
+        }
+        first = looking.clone();
+    }
+    let on: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&copy);
+    let (mut report, left) = rounds.look(on, &looking, &mut |_| {})?;
+    let left: BTreeSet<String> = left.iter().map(ToString::to_string).collect();
+    if !copy.changed().is_empty() {
+        let mut edits = Edits::open(&copy, &looking)?;
+        edits.mark(left.is_empty())?;
+        commit::commit(&copy, device, options.clock.now(), options.journal.as_ref())?;
+    }
+    (report.found, report.mended) = (0, 0);
+    for issue in rounds.told {
+        let mended = !left.contains(&issue.to_string()) && issue.severity() > Severity::Note;
+        if issue.severity() > Severity::Note {
+            report.found = report.found.saturating_add(1);
+            report.mended = report.mended.saturating_add(u64::from(mended));
+        }
+        tell(Event::Found(issue, mended));
+    }
+    Ok(report)
+}
+
+/// What is known from round to round.
+struct Rounds {
+    /// Issues that nothing can mend.
+    stuck: BTreeSet<String>,
+    /// Issues in the order in which they came up.
+    told: Vec<Issue>,
+    known: BTreeSet<String>,
+}
+
+impl Rounds {
+    /// Looks, and notes what is new; progress is told on.
+    fn look(
+        &mut self,
+        on: Arc<dyn BlockDevice>,
+        options: &CheckOptions,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<(CheckReport, Vec<Issue>)> {
+        let mut issues = Vec::new();
+        let report = super::look(on, options, &mut |event| match event {
+            Event::Found(issue, _) => issues.push(issue),
+            Event::Progress(_) => tell(event),
+        })?;
+        for issue in &issues {
+            if self.known.insert(issue.to_string()) {
+                self.told.push(issue.clone());
+            }
+        }
+        issues.retain(|issue| issue.severity() > Severity::Note);
+        Ok((report, issues))
+    }
+
+    /// The issues of the first stage that has any which may be mended. Where only what is safe may, and something else
+    /// is wrong too, nothing is: what is safe may come from what is not.
+    fn todo(&self, mut issues: Vec<Issue>, mending: Mending) -> Vec<Issue> {
+        let has_damage = issues.iter().any(|issue| issue.severity() == Severity::Damage);
+        if mending == Mending::Safe && has_damage {
+            return Vec::new();
+        }
+        issues.retain(|issue| !self.stuck.contains(&issue.to_string()));
+        let Some(first) = issues.iter().map(stage).min() else { return issues };
+        issues.retain(|issue| stage(issue) == first);
+        issues
+    }
+}
+
+/// What an issue's mend stands on.
+fn stage(issue: &Issue) -> Stage {
+    match issue.code() {
+        "super-block-damaged"
+        | "super-block-checksum"
+        | "super-block-field"
+        | "descriptor-checksum"
+        | "block-bitmap-place"
+        | "inode-bitmap-place"
+        | "inode-table-place"
+        | "descriptor-flags"
+        | "unused-inodes"
+        | "mmp"
+        | "truncated"
+        | "metadata-twice"
+        | "orphan"
+        | "orphan-list"
+        | "orphan-file"
+        | "missing-feature" => Stage::Volume,
+        code if code.starts_with("journal") => Stage::Volume,
+        code if code.starts_with("directory")
+            || code.starts_with("entry")
+            || code.starts_with("index")
+            || code.starts_with("dot")
+            || code.starts_with("duplicate")
+            || code == "inline-directory" =>
+        {
+            if matches!(code, "directory-empty") {
+                Stage::Inodes
+            } else {
+                Stage::Directories
+            }
+        }
+        code if code.starts_with("block-bitmap")
+            || code.starts_with("inode-bitmap")
+            || code.starts_with("group-")
+            || code.starts_with("free-")
+            || code == "bitmap-unreadable" =>
+        {
+            Stage::Counts
+        }
+        "no-root" | "unconnected" | "no-lost-found" | "unnamed" => Stage::Names,
+        "link-count" | "quota-usage" => Stage::Links,
+        _ => Stage::Inodes,
+    }
+}
+
+impl Edits {
+    /// Mends an issue; false if nothing is known that would.
+    fn mend(&mut self, issue: &Issue) -> Result<bool> {
+        match issue.code() {
+            "journal-damaged" | "journal-inode" => self.drop_journal().map(|()| true),
+            "missing-feature" => fields::set_large_file(self).map(|()| true),
+            _ => Ok(self.mend_volume(issue)? || self.mend_inode(issue)? || self.mend_count(issue)?),
+        }
+    }
+
+    /// Says that the volume was checked, and whether it is as it should be.
+    fn mark(&mut self, is_clean: bool) -> Result<()> {
+        let now = self.now();
+        self.super_block(|raw| {
+            raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits());
+            raw.s_lastcheck.set(now);
+            raw.s_mnt_count.set(0);
+            let others = raw.s_state.get() & !(VALID_FS | ERROR_FS);
+            raw.s_state.set(others | if is_clean { VALID_FS } else { ERROR_FS });
+        })
+    }
 }

@@ -1,0 +1,107 @@
+//! Bitmaps, and the checksums over them, which their groups' descriptors keep.
+
+use obento_base::Result;
+use obento_base::wire::to_usize;
+
+use super::super::Issue;
+use super::edits::Edits;
+use crate::checksum::Crc;
+use crate::unit::VolBlock;
+
+/// Which bitmap of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Blocks,
+    Inodes,
+}
+
+impl Edits {
+    /// Mends a bitmap; false for another issue.
+    pub(super) fn mend_bitmap(&mut self, issue: &Issue) -> Result<bool> {
+        match *issue {
+            Issue::BlockBitmap { group, block, len, stored } => {
+                let sb = &self.view.sb;
+                let start = sb.group_start(group).0;
+                let cluster =
+                    |block: u64| block.saturating_sub(start).checked_shr(sb.cluster_bits).unwrap_or(0);
+                let last = cluster(block.saturating_add(len).saturating_sub(1));
+                let bits = cluster(block)..last.saturating_add(1);
+                self.set_bits(Kind::Blocks, group, bits, stored == 0)?;
+            }
+            Issue::InodeBitmap { group, ino, len, stored } => {
+                let first = group.saturating_mul(self.view.sb.inodes_per_group).saturating_add(1);
+                let bit = u64::from(ino.saturating_sub(first));
+                self.set_bits(Kind::Inodes, group, bit..bit.saturating_add(len.into()), stored == 0)?;
+            }
+            Issue::BlockBitmapPadding { group } => {
+                let sb = &self.view.sb;
+                let blocks = sb.blocks_count.saturating_sub(sb.group_start(group).0);
+                let blocks = blocks.min(sb.blocks_per_group.into());
+                let bits = blocks.div_ceil(sb.cluster_blocks().into());
+                let all = u64::from(sb.block_size).saturating_mul(8);
+                self.set_bits(Kind::Blocks, group, bits..all, true)?;
+            }
+            Issue::InodeBitmapPadding { group } => {
+                let all = u64::from(self.view.sb.block_size).saturating_mul(8);
+                let bits = u64::from(self.view.sb.inodes_per_group)..all;
+                self.set_bits(Kind::Inodes, group, bits, true)?;
+            }
+            Issue::BlockBitmapChecksum { group, .. } => self.seal_bitmap(Kind::Blocks, group)?,
+            Issue::InodeBitmapChecksum { group, .. } => self.seal_bitmap(Kind::Inodes, group)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn bitmap_place(&self, kind: Kind, group: u32) -> VolBlock {
+        let group = self.view.group(group);
+        match kind {
+            Kind::Blocks => group.block_bitmap,
+            Kind::Inodes => group.inode_bitmap,
+        }
+    }
+
+    fn set_bits(&mut self, kind: Kind, group: u32, bits: core::ops::Range<u64>, value: bool) -> Result<()> {
+        let place = self.bitmap_place(kind, group);
+        if place.0 == 0 {
+            return Ok(());
+        }
+        self.block(place, |bytes| {
+            for bit in bits {
+                let Some(byte) = bytes.get_mut(to_usize(bit / 8)) else { return };
+                let mask = 1_u8.checked_shl(u32::try_from(bit % 8).unwrap_or(0)).unwrap_or(0);
+                *byte = if value { *byte | mask } else { *byte & !mask };
+            }
+        })?;
+        self.seal_bitmap(kind, group)
+    }
+
+    fn seal_bitmap(&mut self, kind: Kind, group: u32) -> Result<()> {
+        let sb = &self.view.sb;
+        if !sb.has_metadata_csum() {
+            return Ok(());
+        }
+        let bits = match kind {
+            Kind::Blocks => sb.blocks_per_group.checked_shr(sb.cluster_bits).unwrap_or(0),
+            Kind::Inodes => sb.inodes_per_group,
+        };
+        let bytes = self.view.read(self.bitmap_place(kind, group), 1)?;
+        let covered = bytes.get(..to_usize(u64::from(bits / 8))).unwrap_or_default();
+        let [a, b, c, d] = Crc::new(sb.checksum_seed).add(covered).get().to_le_bytes();
+        let (low_half, high_half) = (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]));
+        self.descriptor(group, |low, high| match kind {
+            Kind::Blocks => {
+                low.bg_block_bitmap_csum_lo.set(low_half);
+                if let Some(high) = high {
+                    high.bg_block_bitmap_csum_hi.set(high_half);
+                }
+            }
+            Kind::Inodes => {
+                low.bg_inode_bitmap_csum_lo.set(low_half);
+                if let Some(high) = high {
+                    high.bg_inode_bitmap_csum_hi.set(high_half);
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! Changing structures by their names, with the checksums over them.
+//!
+//! Everything goes to a copy of the volume in memory, which the next round looks at; `commit.rs` brings it to the device.
+//! Invariant: what is changed is sealed again, so that no change leaves a wrong checksum behind it.
+
+use alloc::sync::Arc;
+
+use obento_base::wire::{FromBytes, IntoBytes, to_usize};
+use obento_base::{Corrupt, Error, Result, Structure, Timestamp};
+use obento_block::{BlockDevice, Overlay};
+use obento_driver::CheckOptions;
+
+use super::super::view::View;
+use super::super::{Event, Told};
+use crate::checksum::{Crc, inode_seed};
+use crate::group::descriptor_checksum;
+use crate::inode::seal_record;
+use crate::raw::{RawGroup32, RawGroupHigh, RawInode, RawSuperBlock};
+use crate::super_block::PRIMARY_OFFSET;
+use crate::unit::VolBlock;
+
+/// The copy of a volume that mends go to.
+pub(super) type Copy = Overlay<Arc<dyn BlockDevice>>;
+
+/// A volume that is being mended.
+pub(super) struct Edits {
+    pub(super) view: View,
+    pub(super) device: Arc<Copy>,
+    now: Timestamp,
+}
+
+impl Edits {
+    /// Errors: as those of a check.
+    pub(super) fn open(device: &Arc<Copy>, options: &CheckOptions) -> Result<Self> {
+        let mut report = obento_driver::CheckReport::default();
+        let tell: &mut dyn FnMut(Event) = &mut |_| {};
+        let mut told = Told { report: &mut report, tell };
+        let copy: Arc<dyn BlockDevice> = Arc::<Copy>::clone(device);
+        let view = View::open(copy, options, &mut told)?;
+        Ok(Self { view, device: Arc::clone(device), now: options.clock.now() })
+    }
+
+    /// Changes the bytes of a block.
+    pub(super) fn block(&mut self, block: VolBlock, edit: impl FnOnce(&mut [u8])) -> Result<()> {
+        let mut bytes = self.view.read(block, 1)?;
+        edit(&mut bytes);
+        self.put(block, &bytes)
+    }
+
+    /// Writes a whole block.
+    pub(super) fn put(&mut self, block: VolBlock, bytes: &[u8]) -> Result<()> {
+        self.device.write_at(block.0.saturating_mul(self.view.sb.block_size.into()), bytes)
+    }
+
+    /// Where the record of an inode is: block and byte.
+    fn inode_place(&self, ino: u32) -> Result<(VolBlock, usize)> {
+        let structure = Structure::SuperBlock;
+        let wrong = Error::from(Corrupt::InodeNumber { structure, block: 0, offset: 0, found: ino.into() });
+        let sb = &self.view.sb;
+        let place = || {
+            let index = ino.checked_sub(1)?;
+            let group = index.checked_div(sb.inodes_per_group).filter(|&group| group < sb.groups)?;
+            let inside = index.checked_rem(sb.inodes_per_group)?;
+            let table = self.view.group(group).inode_table;
+            let at = u64::from(inside).checked_mul(sb.inode_size.into())?;
+            let block = table.checked_add(at.checked_div(sb.block_size.into())?).filter(|_| table.0 != 0)?;
+            Some((block, to_usize(at.checked_rem(sb.block_size.into())?)))
+        };
+        place().ok_or(wrong)
+    }
+
+    /// Changes the record of an inode and seals it.
+    pub(super) fn edit_record(&mut self, ino: u32, edit: impl FnOnce(&mut [u8])) -> Result<()> {
+        let (block, at) = self.inode_place(ino)?;
+        let (size, volume_seed) = (usize::from(self.view.sb.inode_size), self.view.sb.checksum_seed);
+        let sealed = self.view.sb.has_metadata_csum();
+        self.block(block, |bytes| {
+            let Some(record) = bytes.get_mut(at..at.saturating_add(size)) else { return };
+            edit(record);
+            let generation = RawInode::ref_from_prefix(record).map_or(0, |(raw, _)| raw.i_generation.get());
+            if sealed {
+                seal_record(record, inode_seed(volume_seed, ino, generation));
+            }
+        })
+    }
+
+    /// Changes the first 128 bytes of an inode.
+    pub(super) fn inode(&mut self, ino: u32, edit: impl FnOnce(&mut RawInode)) -> Result<()> {
+        self.edit_record(ino, |record| {
+            if let Ok((raw, _)) = RawInode::mut_from_prefix(record) {
+                edit(raw);
+            }
+        })
+    }
+
+    /// Changes the primary super block.
+    pub(super) fn super_block(&mut self, edit: impl FnOnce(&mut RawSuperBlock)) -> Result<()> {
+        let mut bytes = [0; size_of::<RawSuperBlock>()];
+        self.device.read_at(PRIMARY_OFFSET, &mut bytes)?;
+        let Ok(raw) = RawSuperBlock::mut_from_bytes(&mut bytes) else { return Ok(()) };
+        edit(raw);
+        if self.view.sb.has_metadata_csum() {
+            let sum = Crc::new(!0).add(raw.as_bytes().get(..0x3fc).unwrap_or_default()).get();
+            raw.s_checksum.set(sum);
+        }
+        self.view.sb.raw = *raw;
+        self.device.write_at(PRIMARY_OFFSET, &bytes)
+    }
+
+    /// Changes the descriptor of a group.
+    pub(super) fn descriptor(
+        &mut self,
+        group: u32,
+        edit: impl FnOnce(&mut RawGroup32, Option<&mut RawGroupHigh>),
+    ) -> Result<()> {
+        let sb = self.view.sb.clone();
+        let (index, at) = sb.desc_place(group);
+        self.block(sb.desc_block(index, 0), |bytes| {
+            let Some(bytes) = bytes.get_mut(at..at.saturating_add(sb.desc_size.into())) else { return };
+            let Ok((low, rest)) = RawGroup32::mut_from_prefix(bytes) else { return };
+            edit(low, RawGroupHigh::mut_from_prefix(rest).ok().map(|(high, _)| high));
+            if let Some(sum) = descriptor_checksum(&sb, group, bytes)
+                && let Ok((low, _)) = RawGroup32::mut_from_prefix(bytes)
+            {
+                low.bg_checksum.set(sum);
+            }
+        })
+    }
+
+    /// The time of a mend, as inodes keep it.
+    pub(super) fn now(&self) -> u32 {
+        u32::try_from(self.now.secs().max(1)).unwrap_or(u32::MAX)
+    }
+}

@@ -1,0 +1,284 @@
+//! Mends of single fields: what is right is known, or the field is made what says nothing.
+
+use obento_base::wire::{FromBytes, split};
+use obento_base::{Corrupt, Error, Result};
+
+use super::super::Issue;
+use super::edits::Edits;
+use crate::checksum::Crc;
+use crate::feature::{Compat, Incompat, RoCompat};
+use crate::inode::InodeFlags;
+use crate::raw::{RawInode, RawInodeExtra, RawXattrHeader};
+use crate::unit::VolBlock;
+
+impl Edits {
+    /// Mends a field of an inode; false for another issue.
+    pub(super) fn mend_inode(&mut self, issue: &Issue) -> Result<bool> {
+        match *issue {
+            Issue::InodeChecksum { ino, .. } => self.inode(ino, |_| {})?,
+            Issue::DeletedWithoutTime { ino } => {
+                // As e2fsck: any time says that it was deleted.
+                let now = self.now();
+                self.inode(ino, |raw| raw.i_dtime.set(now))?;
+            }
+            Issue::DeletionTime { ino } => self.inode(ino, |raw| raw.i_dtime.set(0))?,
+            Issue::LostOrphan { ino } => {
+                let now = self.now();
+                self.inode(ino, |raw| {
+                    let gone = raw.i_links_count.get() == 0;
+                    raw.i_dtime.set(if gone { now } else { 0 });
+                })?;
+            }
+            Issue::Size { ino, expected, .. } => self.set_size(ino, expected)?,
+            Issue::BlockCount { ino, expected, .. } => self.set_sectors(ino, expected)?,
+            Issue::InodeField { ino, field, .. } => return self.clear_field(ino, field),
+            Issue::InodeFlag { ino, flag } => return self.clear_flag(ino, flag),
+            Issue::InodeFlagMissing { ino, flag: "extents" } => self.inode(ino, |raw| {
+                raw.i_flags.set(raw.i_flags.get() | InodeFlags::EXTENTS.bits());
+            })?,
+            Issue::ExtraSize { ino, .. } => self.edit_record(ino, |record| {
+                let rest = record.get_mut(size_of::<RawInode>()..).unwrap_or_default();
+                if let Ok((extra, _)) = RawInodeExtra::mut_from_prefix(rest) {
+                    extra.i_extra_isize.set(32);
+                }
+            })?,
+            Issue::LinkCount { ino, found, .. } => {
+                let links = u16::try_from(found).unwrap_or(1);
+                self.inode(ino, |raw| raw.i_links_count.set(links))?;
+            }
+            Issue::BadMode { ino, .. }
+            | Issue::BadSpecial { ino }
+            | Issue::BadSymlink { ino }
+            | Issue::InlineData { ino, .. }
+            | Issue::TooManyIllegal { ino }
+            | Issue::ReservedInode { ino, .. } => self.clear_inode(ino)?,
+            Issue::Xattr { ino, .. } | Issue::XattrEntry { ino, block: 0, .. } => {
+                self.clear_inline_xattrs(ino)?
+            }
+            Issue::XattrInode { ino, .. } => {
+                self.clear_inline_xattrs(ino)?;
+                self.clear_xattr_block(ino)?;
+            }
+            Issue::XattrBlock { block, why: Error::Corrupt(Corrupt::Checksum { .. }), .. } => {
+                self.seal_xattr_block(VolBlock(block), |_| {})?;
+            }
+            Issue::XattrBlock { ino, .. } | Issue::XattrEntry { ino, .. } => self.clear_xattr_block(ino)?,
+            Issue::XattrUsers { block, expected, .. } => {
+                self.seal_xattr_block(VolBlock(block), |header| header.h_refcount.set(expected))?;
+            }
+            Issue::ValueUsers { ino, expected, .. } => {
+                let (low, high) = split(expected);
+                self.inode(ino, |raw| {
+                    raw.l_i_version.set(low);
+                    raw.i_ctime.set(high);
+                })?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn set_size(&mut self, ino: u32, size: u64) -> Result<()> {
+        let (low, high) = split(size);
+        self.inode(ino, |raw| {
+            raw.i_size_lo.set(low);
+            raw.i_size_high.set(high);
+        })
+    }
+
+    /// `i_blocks`, in the unit in which it is kept.
+    fn set_sectors(&mut self, ino: u32, count: u64) -> Result<()> {
+        let (low, high) = split(count);
+        self.inode(ino, |raw| {
+            raw.i_blocks_lo.set(low);
+            raw.l_i_blocks_high.set(u16::try_from(high).unwrap_or(0));
+        })
+    }
+
+    fn clear_field(&mut self, ino: u32, field: &str) -> Result<bool> {
+        self.inode(ino, |raw| match field {
+            "i_obso_faddr" => raw.i_obso_faddr.set(0),
+            "i_size_high" => raw.i_size_high.set(0),
+            "l_i_file_acl_high" => raw.l_i_file_acl_high.set(0),
+            "l_i_blocks_high" => raw.l_i_blocks_high.set(0),
+            "i_file_acl" => {
+                raw.i_file_acl_lo.set(0);
+                raw.l_i_file_acl_high.set(0);
+            }
+            _ => {}
+        })?;
+        Ok(true)
+    }
+
+    fn clear_flag(&mut self, ino: u32, flag: &str) -> Result<bool> {
+        let flag = match flag {
+            "casefold" => InodeFlags::CASEFOLD,
+            "inline data" => InodeFlags::INLINE_DATA,
+            "extents" | "inline data beside extents" => InodeFlags::EXTENTS,
+            "imagic" => InodeFlags::IMAGIC,
+            "index" => InodeFlags::INDEX,
+            "encrypted" => InodeFlags::ENCRYPT,
+            "verity" => InodeFlags::VERITY,
+            _ => return Ok(false),
+        };
+        self.inode(ino, |raw| raw.i_flags.set(raw.i_flags.get() & !flag.bits()))?;
+        Ok(true)
+    }
+
+    /// Makes an inode one that is not in use; what names it is found by the next round.
+    pub(super) fn clear_inode(&mut self, ino: u32) -> Result<()> {
+        self.edit_record(ino, |record| {
+            let generation = RawInode::ref_from_prefix(record).map_or(0, |(raw, _)| raw.i_generation.get());
+            record.fill(0);
+            if let Ok((raw, _)) = RawInode::mut_from_prefix(record) {
+                raw.i_generation.set(generation);
+            }
+        })?;
+        // A record of zeros needs no checksum.
+        let now = self.now();
+        if ino >= self.view.sb.first_ino { self.inode(ino, |raw| raw.i_dtime.set(now)) } else { Ok(()) }
+    }
+
+    fn clear_inline_xattrs(&mut self, ino: u32) -> Result<()> {
+        self.edit_record(ino, |record| {
+            let rest = record.get_mut(size_of::<RawInode>()..).unwrap_or_default();
+            let extra =
+                RawInodeExtra::ref_from_prefix(rest).map_or(0, |(extra, _)| extra.i_extra_isize.get());
+            if let Some(area) = rest.get_mut(extra.into()..) {
+                area.fill(0);
+            }
+        })
+    }
+
+    fn clear_xattr_block(&mut self, ino: u32) -> Result<()> {
+        self.clear_field(ino, "i_file_acl").map(drop)
+    }
+
+    fn seal_xattr_block(&mut self, block: VolBlock, edit: impl FnOnce(&mut RawXattrHeader)) -> Result<()> {
+        let (seed, sealed) = (self.view.sb.checksum_seed, self.view.sb.has_metadata_csum());
+        self.block(block, |bytes| {
+            let Ok((header, _)) = RawXattrHeader::mut_from_prefix(bytes) else { return };
+            edit(header);
+            header.h_checksum.set(0);
+            let sum = Crc::new(seed).add(&block.0.to_le_bytes()).add(bytes).get();
+            if sealed && let Ok((header, _)) = RawXattrHeader::mut_from_prefix(bytes) {
+                header.h_checksum.set(sum);
+            }
+        })
+    }
+
+    /// Mends a field of the super block or of the journal's place in it; false for another issue.
+    pub(super) fn mend_volume(&mut self, issue: &Issue) -> Result<bool> {
+        match *issue {
+            Issue::SuperBlockChecksum { .. } => self.super_block(|_| {})?,
+            Issue::SuperBlockDamaged { .. } => {
+                // The one in use is a copy.
+                let mut raw = self.view.sb.raw;
+                raw.s_block_group_nr.set(0);
+                self.super_block(|primary| *primary = raw)?;
+            }
+            Issue::SuperBlockField { field: "s_r_blocks_count", .. } => self.super_block(|raw| {
+                raw.s_r_blocks_count_lo.set(0);
+                raw.s_r_blocks_count_hi.set(0);
+            })?,
+            Issue::JournalNotThere {} => self.super_block(|raw| {
+                raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits());
+            })?,
+            Issue::OrphanList { .. } => self.super_block(|raw| raw.s_last_orphan.set(0))?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// What e2fsck takes a volume's journal for that cannot be used: it has none any more.
+    pub(super) fn drop_journal(&mut self) -> Result<()> {
+        let ino = self.view.sb.raw.s_journal_inum.get();
+        self.super_block(|raw| {
+            raw.s_feature_compat.set(raw.s_feature_compat.get() & !Compat::HAS_JOURNAL.bits());
+            raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits());
+            raw.s_journal_inum.set(0);
+            raw.s_jnl_backup_type = 0;
+            raw.s_jnl_blocks = [0.into(); 17];
+        })?;
+        if ino == 0 || ino >= self.view.sb.first_ino { Ok(()) } else { self.clear_inode(ino) }
+    }
+
+    /// Mends a descriptor or a count; false for another issue.
+    pub(super) fn mend_count(&mut self, issue: &Issue) -> Result<bool> {
+        match *issue {
+            Issue::DescriptorChecksum { group, .. }
+            | Issue::BlockBitmapPlace { group, .. }
+            | Issue::InodeBitmapPlace { group, .. }
+            | Issue::InodeTablePlace { group, .. } => self.restore_places(group)?,
+            Issue::DescriptorFlags { group, .. } => self.descriptor(group, |low, _| low.bg_flags.set(0))?,
+            Issue::UnusedInodes { group, .. } | Issue::GroupUninit { group, .. } => {
+                self.descriptor(group, |low, high| {
+                    low.bg_itable_unused_lo.set(0);
+                    low.bg_flags.set(low.bg_flags.get() & !3);
+                    if let Some(high) = high {
+                        high.bg_itable_unused_hi.set(0);
+                    }
+                })?;
+            }
+            Issue::GroupFreeBlocks { group, expected, .. } => self.descriptor(group, |low, high| {
+                let (a, b) = halves(expected);
+                low.bg_free_blocks_count_lo.set(a);
+                if let Some(high) = high {
+                    high.bg_free_blocks_count_hi.set(b);
+                }
+            })?,
+            Issue::GroupFreeInodes { group, expected, .. } => self.descriptor(group, |low, high| {
+                let (a, b) = halves(expected);
+                low.bg_free_inodes_count_lo.set(a);
+                if let Some(high) = high {
+                    high.bg_free_inodes_count_hi.set(b);
+                }
+            })?,
+            Issue::GroupDirectories { group, expected, .. } => self.descriptor(group, |low, high| {
+                let (a, b) = halves(expected);
+                low.bg_used_dirs_count_lo.set(a);
+                if let Some(high) = high {
+                    high.bg_used_dirs_count_hi.set(b);
+                }
+            })?,
+            Issue::FreeBlocks { expected, .. } => self.super_block(|raw| {
+                let (low, high) = split(expected);
+                raw.s_free_blocks_count_lo.set(low);
+                raw.s_free_blocks_count_hi.set(high);
+            })?,
+            Issue::FreeInodes { expected, .. } => self.super_block(|raw| {
+                raw.s_free_inodes_count.set(u32::try_from(expected).unwrap_or(u32::MAX));
+            })?,
+            _ => return self.mend_bitmap(issue),
+        }
+        Ok(true)
+    }
+
+    /// Writes where the bitmaps and the table are, as the view took them from a copy if the first cannot be.
+    fn restore_places(&mut self, group: u32) -> Result<()> {
+        let known = *self.view.group(group);
+        let sb = self.view.sb.clone();
+        if known.check_places(&sb, group).is_err() {
+            return Ok(());
+        }
+        let (index, at) = sb.desc_place(group);
+        let end = at.saturating_add(sb.desc_size.into());
+        self.block(sb.desc_block(index, 0), |bytes| {
+            known.encode_places(bytes.get_mut(at..end).unwrap_or_default());
+        })?;
+        self.descriptor(group, |_, _| {})
+    }
+}
+
+/// The low and the high 16 bits.
+fn halves(count: u64) -> (u16, u16) {
+    let [a, b, c, d, ..] = count.to_le_bytes();
+    (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]))
+}
+
+/// Says that there are files of 2 GiB and more.
+pub(super) fn set_large_file(edits: &mut Edits) -> Result<()> {
+    edits.super_block(|raw| {
+        raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() | RoCompat::LARGE_FILE.bits());
+    })
+}
