@@ -11,6 +11,7 @@ use crate::packages::{self, Package};
 /// The programs that judge what obento reads and writes.
 const ORACLES: &[Package] = &[
     ("/sbin/mke2fs", "e2fsprogs"),
+    ("/usr/bin/fusermount3", "fuse3"),
     ("/usr/bin/setfattr", "attr"),
     ("/usr/bin/setfacl", "acl"),
     ("/usr/bin/qemu-img", "qemu-utils"),

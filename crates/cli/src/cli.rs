@@ -3,6 +3,7 @@
 //! Exit codes follow coreutils: 0 all done, 1 something could not be done and the rest was, 2 wrong usage, and from `ls`
 //! also for what was named and cannot be accessed.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -139,6 +140,27 @@ impl From<Io> for IoBackend {
             Io::Mmap => Self::Mmap,
             Io::Uring => Self::Uring,
         }
+    }
+}
+
+impl GlobalOptions {
+    /// The arguments that say the same of opening an image, for another process of this program.
+    pub fn opening_arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = Vec::new();
+        let flags = [
+            (self.no_replay, "--no-replay"),
+            (self.no_lock, "--no-lock"),
+            (self.allow_backing, "--allow-backing"),
+        ];
+        arguments.extend(flags.into_iter().filter(|(given, _)| *given).map(|(_, flag)| flag.into()));
+        let mut add = |flag: &str, value: Option<OsString>| {
+            arguments.extend(value.into_iter().flat_map(|value| [OsString::from(flag), value]));
+        };
+        add("--fs-type", self.fs_type.clone().map(Into::into));
+        add("--superblock", self.superblock.map(|block| block.to_string().into()));
+        add("--journal", self.journal.clone().map(Into::into));
+        add("--io", self.io.to_possible_value().map(|value| value.get_name().into()));
+        arguments
     }
 }
 

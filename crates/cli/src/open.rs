@@ -219,7 +219,7 @@ pub fn cannot_open(error: OpenError) -> Report {
 }
 
 /// How the options of every subcommand ask images to be opened.
-fn options(global: &GlobalOptions) -> Options {
+pub fn options(global: &GlobalOptions) -> Options {
     Options {
         fs_type: global.fs_type.clone(),
         replay: if global.no_replay { Replay::Skip } else { Replay::InMemory },

@@ -67,10 +67,10 @@ pub use obento_env::{Clock, FixedClock, FixedRandom, Random, SystemClock, System
 pub use obento_host::FileId;
 pub use obento_host::compressed::Progress as Unpacking;
 pub use obento_host::io::IoBackend;
-pub use obento_host::lock::{LockNotice, Purpose, User};
+pub use obento_host::lock::{ENDING, LockNotice, Purpose, User};
 pub use obento_host::sandbox;
 pub use obento_tmpfs as tmpfs;
-pub use obento_vfs::{Caller, Node, Run, Symlinks, Vfs, Want, acl};
+pub use obento_vfs::{Atime, Caller, Node, Run, Symlinks, Vfs, Want, acl};
 
 pub use address::{Address, AddressError, HostEntry, Operand, Part, Place};
 pub use backup::take_place;

@@ -20,6 +20,8 @@ pub enum Oracle {
     Program(&'static str),
     /// Mounting an image through a loop device, which takes root and `/dev/loop-control`.
     LoopMount,
+    /// Mounting through FUSE: `/dev/fuse`, as root or with `fusermount3`.
+    Fuse,
     /// Being root: device nodes, owners, trusted attributes.
     Root,
     /// A folder of damaged images named by `OBENTO_CORPUS`, which CI may lack too.
@@ -31,6 +33,7 @@ impl Oracle {
         match self {
             Self::Program(name) => name,
             Self::LoopMount => "loop mount",
+            Self::Fuse => "FUSE",
             Self::Root => "root",
             Self::Corpus => "OBENTO_CORPUS",
         }
@@ -41,6 +44,10 @@ impl Oracle {
             Self::Program(name) => find_program(name).is_some(),
             Self::LoopMount => {
                 rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
+            }
+            Self::Fuse => {
+                let may = rustix::process::geteuid().is_root() || find_program("fusermount3").is_some();
+                may && Path::new("/dev/fuse").exists()
             }
             Self::Root => rustix::process::geteuid().is_root(),
             Self::Corpus => corpus().is_some(),

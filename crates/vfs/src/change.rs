@@ -27,6 +27,19 @@ impl Vfs {
     /// AccessDenied; NotPermitted in an immutable directory, and for a device if the caller is not the image's owner;
     /// those of [`create`](obento_driver::WritableFileSystem::create).
     pub fn create(&self, caller: &Caller, dir: &Node, name: &Name, new: &NewNode<'_>) -> Result<Node> {
+        self.create_masked(caller, dir, name, new, Mode::new(0))
+    }
+
+    /// [`create`](Self::create) with a umask that is still to be applied: a default access control list stands in its
+    /// place.
+    pub fn create_masked(
+        &self,
+        caller: &Caller,
+        dir: &Node,
+        name: &Name,
+        new: &NewNode<'_>,
+        umask: Mode,
+    ) -> Result<Node> {
         let fs = self.writable()?;
         let _names = dir.inode.guard.write();
         let dir_attr = dir.expect_changeable(caller, name)?;
@@ -35,9 +48,10 @@ impl Vfs {
         }
         let acl = dir.default_acl(new.kind)?;
         let mut new = inherit(caller, &dir_attr, new);
-        if let Some(acl) = &acl {
-            new.mode = acl.child_mode(new.mode);
-        }
+        new.mode = match &acl {
+            Some(acl) => acl.child_mode(new.mode),
+            None => new.mode.without(umask),
+        };
         let attr = fs.create(dir.ino(), name, &new)?;
         // Counted where the others of this directory are.
         let made = dir.vfs().take(attr.ino);

@@ -126,8 +126,9 @@ impl File {
 }
 
 impl Node {
-    /// Stamps the access time as the volume's policy has it.
-    fn stamp_access(&self) -> Result<()> {
+    /// Stamps the access time as the volume's policy has it: for who reads through the node for somebody. Errors:
+    /// those of the volume.
+    pub fn stamp_access(&self) -> Result<()> {
         let config = &self.vfs.0.config;
         let Some(fs) = self.file_system().writable().filter(|_| config.atime != Atime::Never) else {
             return Ok(());

@@ -64,6 +64,11 @@ impl Node {
         self.facts().map(|facts| facts.kind)
     }
 
+    /// Whether it is a directory whose names are compared without case. Errors: as [`attr`](Self::attr).
+    pub fn is_casefold(&self) -> Result<bool> {
+        self.facts().map(|facts| facts.casefold)
+    }
+
     /// Whether it is the root directory.
     pub fn is_root(&self) -> bool {
         Arc::ptr_eq(&self.inode, &self.vfs.0.root)

@@ -26,6 +26,7 @@ mod man;
 mod mkdir;
 mod mkfs;
 mod mknod;
+mod mount;
 mod mv;
 mod readlink;
 mod rm;
@@ -39,6 +40,7 @@ mod touch;
 mod tree;
 mod trim;
 mod truncate;
+mod umount;
 mod write;
 
 pub use check::USAGE as CHECK_USAGE;
@@ -75,6 +77,8 @@ pub enum Command {
     Edit(exec::EditArgs),
     Sync(sync::Args),
     Trim(trim::Args),
+    Mount(mount::Args),
+    Umount(umount::Args),
     Find(find::Args),
     Du(du::Args),
     Df(df::Args),
@@ -124,6 +128,8 @@ impl Command {
             Self::Edit(args) => exec::run_edit(&args, context),
             Self::Sync(args) => sync::run(&args, context),
             Self::Trim(args) => trim::run(&args, context),
+            Self::Mount(args) => mount::run(&args, context),
+            Self::Umount(args) => umount::run(&args, context),
             Self::Find(args) => find::run(&args, context),
             Self::Du(args) => du::run(&args, context),
             Self::Df(args) => df::run(&args, context),

@@ -20,6 +20,7 @@ mod process;
 #[cfg(test)]
 mod tests;
 
+use std::ffi::CStr;
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
@@ -87,6 +88,13 @@ const QEMU_WRITES: Range<i64> = 101..102;
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// What a server calls its first thread while it brings its last changes to stable storage: who wants the image waits
+/// for it.
+pub const ENDING: &CStr = c"obento-ending";
+/// How often, and how long after, a lock of such a server is tried for again: ten seconds.
+const PATIENCE: u32 = 200;
+const LONG_PAUSE: Duration = Duration::from_millis(50);
+
 /// Locks an open file or block device for `purpose`, for as long as it is open. Errors: InUse.
 pub(crate) fn claim(
     file: impl AsFd,
@@ -99,7 +107,15 @@ pub(crate) fn claim(
         Purpose::Change => (libc::F_WRLCK, ALL),
     };
     let mut notices = Vec::new();
-    match patiently(|| set_lock(&file, kind, &range)) {
+    let mut locked = patiently(|| set_lock(&file, kind, &range));
+    for _ in 0..PATIENCE {
+        if locked.is_ok() || !process::locking(id).is_some_and(|user| process::is_ending(&user)) {
+            break;
+        }
+        std::thread::sleep(LONG_PAUSE);
+        locked = set_lock(&file, kind, &range);
+    }
+    match locked {
         Ok(()) => {}
         Err(Errno::AGAIN | Errno::ACCESS) => {
             let user = holder(&file, kind, &range, id);

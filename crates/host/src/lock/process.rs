@@ -52,6 +52,13 @@ fn find(is_it: impl Fn(&Path, &std::ffi::OsStr) -> bool) -> Option<User> {
     )
 }
 
+/// Whether it says that it is about to end.
+pub(super) fn is_ending(user: &User) -> bool {
+    let User::Process { pid, .. } = user else { return false };
+    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_ascii_end() == super::ENDING.to_bytes()
+}
+
 /// The process `pid`.
 pub(super) fn user(pid: u32) -> User {
     if pid == std::process::id() {

@@ -71,7 +71,8 @@ impl Image {
             }
         }
         let options = OpenOptions { access, journal: self.journal.clone(), ..self.options.for_driver() };
-        let volume = Volume::new(driver.open(self.bytes(range)?, &options)?);
+        let file_system = driver.open(self.bytes(range)?, &options)?;
+        let volume = Volume::of(Vfs::with(file_system, self.options.for_vfs()));
         opened.push(Open { range: range.clone(), access, vfs: volume.vfs().downgrade() });
         Ok(volume)
     }

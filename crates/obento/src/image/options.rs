@@ -7,6 +7,7 @@ use obento_driver::{Access, Journalling, OpenOptions, Replay};
 use obento_env::{Clock, SystemClock};
 use obento_host::compressed::Progress as Unpacking;
 use obento_host::io::IoBackend;
+use obento_vfs::{Atime, Config};
 
 /// Whether an image is locked while it is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -46,6 +47,8 @@ pub struct Options {
     pub max_unpacked: u64,
     /// Is told now and then how far unpacking a compressed image has come.
     pub on_unpacking: Option<Arc<dyn Fn(Unpacking) + Send + Sync>>,
+    /// When reading stamps access times, on a volume that is open for changes.
+    pub atime: Atime,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
 }
@@ -66,6 +69,7 @@ impl Default for Options {
             journal: None,
             max_unpacked: 1 << 40,
             on_unpacking: None,
+            atime: Atime::Never,
             clock: Arc::new(SystemClock),
         }
     }
@@ -88,12 +92,18 @@ impl Options {
         Self { access: Access::ReadWrite, ..self }
     }
 
+    /// How names, inodes and access times are handled above the driver.
+    pub(super) fn for_vfs(&self) -> Config {
+        Config { atime: self.atime, clock: self.clock.clone(), ..Config::default() }
+    }
+
     /// What a driver is told, for reading.
     pub(super) fn for_driver(&self) -> OpenOptions {
         OpenOptions {
             replay: self.replay,
             super_block: self.super_block,
             cache: self.cache,
+            journalling: self.journalling,
             ..OpenOptions::new(self.clock.clone())
         }
     }

@@ -1,0 +1,77 @@
+//! `obento mount`: a volume at a directory of the host.
+//!
+//! Who calls it starts a server, the same program with the same words, and waits until it says that the mount is there,
+//! or ends and has said why not. `--foreground` is the server itself.
+
+mod janitor;
+mod server;
+mod start;
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use obento::Address;
+use obento_fuse::options::{MountOptions, ReadWrite};
+
+use crate::context::Context;
+use crate::output::Outcome;
+use crate::report::Report;
+
+/// Mount a volume at a directory, through FUSE
+///
+/// The command returns once the mount is there; `obento umount` ends it, and returns once everything is on stable
+/// storage. Root mounts by itself, others through fusermount3.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The volume
+    #[arg(value_name = "IMAGE[@PART]")]
+    pub image: OsString,
+    /// Where to mount it
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// Mount options, separated by commas: ro, rw, noatime, relatime, sync, data=, commit=, allow_other, fsname=, ...
+    #[arg(short, long, value_name = "LIST")]
+    pub options: Vec<String>,
+    /// Mount it for reading only
+    #[arg(short, long)]
+    pub read_only: bool,
+    /// Serve it in this process, until it is unmounted or a signal comes
+    #[arg(short, long)]
+    pub foreground: bool,
+    /// This is the server that was started: say when the mount is there
+    #[arg(long, hide = true)]
+    pub detached: bool,
+}
+
+impl Args {
+    fn mount_options(&self) -> Result<MountOptions, Report> {
+        let mut options = MountOptions::default();
+        for list in &self.options {
+            let refused = |error| Report::on("cannot mount", self.image.as_bytes(), error);
+            options.take(list).map_err(refused)?;
+        }
+        if self.read_only {
+            options.access = Some(ReadWrite::Read);
+        }
+        Ok(options)
+    }
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let options = args.mount_options()?;
+    let address = Address::parse(&args.image).map_err(Report::plain)?;
+    if address.place.is_some() {
+        let report = Report::on("cannot mount", args.image.as_bytes(), "this names a file in an image");
+        return Err(report.help("name the image, or a partition: IMAGE@PART").into());
+    }
+    let done = match args.foreground || args.detached {
+        true => server::serve(args, &address, options, context),
+        false => start::start(args, context),
+    };
+    if let Err(report) = done {
+        context.warn(&report);
+    }
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! The server of one mount: opens, mounts, answers, and brings all to stable storage at the end.
+//!
+//! Order: signals are held back before any thread is started; the volume is opened before anything is mounted, so that
+//! what is wrong with it is told and costs nothing; the kernel was greeted before anybody is told that the mount is there.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use obento::{Access, Address, Atime, Image, OpenError, Options, Registry, Replay, Volume};
+use obento_fuse::options::{AccessTimes, MountOptions, ReadWrite};
+use obento_fuse::{
+    Farewell, Mounted, Server, ServerOptions, Session, SessionOptions, find_mount, mount, open_session,
+    signals,
+};
+
+use super::janitor::Janitor;
+use super::{Args, start};
+use crate::context::Context;
+use crate::open::{cannot_open, options};
+use crate::report::{Report, notice};
+
+/// Mounts and serves until the end.
+pub fn serve(
+    args: &Args,
+    address: &Address,
+    mut options: MountOptions,
+    context: &Context,
+) -> Result<(), Report> {
+    let failed = |error: io::Error| Report::on("cannot serve", args.image.as_bytes(), error);
+    signals::hold().map_err(failed)?;
+    let volume = open(args, address, &mut options, context)?;
+    let Greeted { path, session, server } = greet(args, &volume, &options)?;
+    let mut janitor = Janitor::start(&path).map_err(failed)?;
+    // Without it who unmounts does not wait, which is no reason not to mount.
+    let farewell = find_mount(&path).and_then(|mount| Farewell::listen(&mount).ok());
+    if args.detached {
+        start::detach().and_then(|()| start::say_ready()).map_err(failed)?;
+    }
+    let for_signals = volume.clone();
+    std::thread::spawn(move || {
+        signals::wait();
+        let _ = janitor.unmount();
+        // Asked twice: whoever uses it is left behind.
+        signals::wait();
+        let code = i32::from(for_signals.sync().is_err());
+        std::process::exit(code);
+    });
+    let served = session.serve();
+    end(&volume, &server, farewell.as_ref(), served).map_err(|error| {
+        Report::on("cannot bring the changes to stable storage in", args.image.as_bytes(), error)
+            .help("check the disk that the image lies on; the image is as after a power cut")
+    })
+}
+
+/// Ends the changes, and tells who waits for that.
+fn end(
+    volume: &Volume,
+    server: &Server,
+    farewell: Option<&Farewell>,
+    served: io::Result<()>,
+) -> Result<(), String> {
+    // Seen by the next who opens the image, who then waits.
+    let _ = rustix::thread::set_name(obento::ENDING);
+    server.end();
+    let closed = match (volume.close(), served) {
+        (Err(error), _) => Err(error.to_string()),
+        (Ok(()), Err(error)) => Err(format!("the connection to the kernel broke: {error}")),
+        (Ok(()), Ok(())) => Ok(()),
+    };
+    if let Some(farewell) = farewell {
+        farewell.say(closed.as_ref().err().map(String::as_str));
+    }
+    closed
+}
+
+/// Opens the volume, for changes if that is asked for, or possible and not forbidden. What became of it is noted in
+/// `options`.
+fn open(
+    args: &Args,
+    address: &Address,
+    options: &mut MountOptions,
+    context: &Context,
+) -> Result<Volume, Report> {
+    let shown = args.image.as_bytes();
+    let allowed = context.expect_changes_allowed(shown);
+    let access = match options.access {
+        Some(ReadWrite::Read) => Access::ReadOnly,
+        Some(ReadWrite::Write) => {
+            allowed?;
+            Access::ReadWrite
+        }
+        None if allowed.is_err() || !is_writable(address) => Access::ReadOnly,
+        None => Access::ReadWrite,
+    };
+    let is_free = options.access.is_none();
+    let opened = match volume(address, access, options, context) {
+        Err(OpenError::Packed { .. }) if is_free => volume(address, Access::ReadOnly, options, context),
+        opened => opened,
+    };
+    let (image, volume) = opened.map_err(cannot_open)?;
+    let access = image.access();
+    image.notices().iter().for_each(|notice| context.note(shown, notice));
+    volume.info().notices.iter().for_each(|found| context.note(shown, notice(found, access)));
+    if access == Access::ReadOnly && is_free && !args.detached {
+        context.note(shown, "cannot be changed, and is mounted for reading only");
+    }
+    options.access = Some(match access {
+        Access::ReadOnly => ReadWrite::Read,
+        Access::ReadWrite => ReadWrite::Write,
+    });
+    Ok(volume)
+}
+
+fn volume(
+    address: &Address,
+    access: Access,
+    mount: &MountOptions,
+    context: &Context,
+) -> Result<(Image, Volume), OpenError> {
+    let general = options(context.options());
+    let options = Options {
+        access,
+        journalling: mount.journalling,
+        replay: if mount.no_replay { Replay::Skip } else { general.replay },
+        super_block: mount.super_block.or(general.super_block),
+        atime: match mount.atime {
+            AccessTimes::Never => Atime::Never,
+            AccessTimes::Relative => Atime::Relative,
+            AccessTimes::Always => Atime::Always,
+        },
+        ..general
+    };
+    let image = Image::open(&address.image, &Registry::default(), &options)?;
+    let volume = image.volume(address.part.as_ref())?;
+    Ok((image, volume))
+}
+
+/// Whether the file of the image could be written to.
+fn is_writable(address: &Address) -> bool {
+    rustix::fs::access(&address.image, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+/// A mount whose requests wait to be answered.
+struct Greeted {
+    path: PathBuf,
+    session: Box<dyn Session>,
+    server: Arc<Server>,
+}
+
+/// Mounts, and agrees with the kernel on how to talk.
+fn greet(args: &Args, volume: &Volume, options: &MountOptions) -> Result<Greeted, Report> {
+    let failed = |error: &dyn std::fmt::Display| {
+        let what = crate::report::subject(args.directory.as_os_str().as_bytes());
+        Report::new(
+            format!("cannot mount {} at {what}", crate::report::subject(args.image.as_bytes())),
+            error,
+        )
+    };
+    let read_only = options.access == Some(ReadWrite::Read);
+    let server = Server::new(volume, ServerOptions { read_only, sync: options.sync });
+    let server = Arc::new(server);
+    let image = std::path::absolute(&args.image).unwrap_or_else(|_| args.image.clone().into());
+    let source = options.fs_name.clone().unwrap_or_else(|| image.into_os_string());
+    let mounted = mount(&args.directory, &source, options).map_err(|error| failed(&error))?;
+    let defaults = SessionOptions::default();
+    let session = SessionOptions {
+        threads: options.threads.unwrap_or(defaults.threads),
+        writeback: options.writeback && !read_only,
+    };
+    let Mounted { device, path } = mounted;
+    let session = open_session(device, Arc::clone(&server), session).map_err(|error| {
+        let _ = obento_fuse::unmount(&path, obento_fuse::Unmounter { lazy: true, force: false });
+        failed(&error)
+    })?;
+    Ok(Greeted { path, session, server })
+}

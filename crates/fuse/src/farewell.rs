@@ -1,0 +1,82 @@
+//! Waiting for the end of a server: the kernel tells it of an unmount and waits for nothing.
+//!
+//! A server listens on an abstract socket that is named after the number of its mount, which is its alone. Who unmounts
+//! connects before, and reads until the server has closed the volume: a byte 0 and then the end mean that all is
+//! durable; text is what went wrong; an end alone means that the server was killed. Nothing lies on any disk, and
+//! nothing is left behind.
+//! Invariant: only a socket of root or of the mount's owner is believed.
+//! Source: unix(7), "Abstract sockets", SO_PEERCRED.
+
+use std::io::{self, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::Duration;
+
+use rustix::net::sockopt::socket_peercred;
+
+use crate::mountinfo::MountPoint;
+
+fn address(mount: &MountPoint) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("obento-mount-{}", mount.device))
+}
+
+/// The server's side. Who connects waits in the socket's own queue, so there is nothing to do before the end.
+#[derive(Debug)]
+pub struct Farewell(UnixListener);
+
+impl Farewell {
+    /// Listens for those who will wait for the end of `mount`. Errors: those of the socket.
+    pub fn listen(mount: &MountPoint) -> io::Result<Self> {
+        let listener = UnixListener::bind_addr(&address(mount)?)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self(listener))
+    }
+
+    /// Tells all who wait how it ended.
+    pub fn say(&self, problem: Option<&str>) {
+        while let Ok((mut stream, _)) = self.0.accept() {
+            // Whoever no longer waits misses nothing.
+            let _ = stream.write_all(problem.map_or(&[0], str::as_bytes));
+        }
+    }
+}
+
+/// How a server ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// All is on stable storage, and the volume is clean.
+    Durable,
+    /// It could not write everything: in its words.
+    Failed(String),
+    /// It was gone before it could say so.
+    Gone,
+    /// It has not ended yet.
+    Late,
+}
+
+/// The side of who waits.
+pub struct Waiting(UnixStream);
+
+impl Waiting {
+    /// Connects to the server of `mount`; none if nobody listens, or nobody who is to be believed.
+    pub fn connect(mount: &MountPoint) -> Option<Self> {
+        let stream = UnixStream::connect_addr(&address(mount).ok()?).ok()?;
+        let peer = socket_peercred(&stream).ok()?.uid.as_raw();
+        (peer == 0 || Some(peer) == mount.owner()).then_some(Self(stream))
+    }
+
+    /// Waits until the server has ended, for `longest` at most.
+    pub fn finish(mut self, longest: Duration) -> Outcome {
+        let _ = self.0.set_read_timeout(Some(longest));
+        let mut said = Vec::new();
+        match (&mut self.0).take(4096).read_to_end(&mut said) {
+            Ok(_) if said.first() == Some(&0) => Outcome::Durable,
+            Ok(0) => Outcome::Gone,
+            Ok(_) => Outcome::Failed(String::from_utf8_lossy(&said).into_owned()),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                Outcome::Late
+            }
+            Err(_) => Outcome::Gone,
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The FUSE host: any driver behind a mount point of Linux.
+//!
+//! `server` answers what the kernel asks, by numbers and bytes, from the `vfs`; it knows no file system and no wire
+//! format. `session` is the wire: today it is the library `fuser`, and whatever replaces it only has to speak to
+//! [`Server`]. `mount` puts a connection at a mount point, as root or through `fusermount3`; `mountinfo` tells what is
+//! mounted; `farewell` lets who unmounts wait until all is durable; `options` are the words after `-o`.
+//!
+//! The kernel keeps permissions, page cache, names and attributes itself, because the image is ours alone: it is told to
+//! remember them for long, and nothing is asked of the server twice.
+//!
+//! `unsafe` stands where signals are waited for, and nowhere else.
+
+mod attr;
+mod farewell;
+mod fusermount;
+mod mount;
+mod mountinfo;
+mod nodes;
+pub mod options;
+mod server;
+mod session;
+pub mod signals;
+mod wire;
+
+pub use farewell::{Farewell, Outcome, Waiting};
+pub use mount::{MountError, Mounted, Unmounter, mount, unmount};
+pub use mountinfo::{MountPoint, find_mount};
+pub use server::{Server, ServerOptions};
+pub use session::{Session, SessionOptions, open_session};

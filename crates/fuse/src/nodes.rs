@@ -1,0 +1,110 @@
+//! The inodes that the kernel knows by number.
+//!
+//! Invariant: an inode is here, and so in use, as long as the kernel has not taken back with FORGET all the lookups that
+//! it was answered. That is also what keeps an open file that lost its name: the kernel forgets it after the last close.
+//! Invariant: a number is the inode's own, but 1 is the root's, whatever its own.
+//! Locking: shards are leaves; nodes are dropped outside, because the last one of an inode may take long.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use obento::{Node, Vfs};
+use parking_lot::Mutex;
+
+/// The root's number in every FUSE file system.
+pub(crate) const ROOT: u64 = 1;
+/// Enough that threads seldom meet.
+const SHARDS: u64 = 16;
+
+/// One inode that the kernel knows.
+#[derive(Clone)]
+pub(crate) struct Known {
+    pub(crate) node: Node,
+    /// It is known that writing to it takes nothing away and is not forbidden: no capability, no flag.
+    pub(crate) is_plain: bool,
+}
+
+struct Counted {
+    known: Known,
+    lookups: u64,
+}
+
+/// What numbers lead to.
+pub(crate) struct Nodes {
+    root: Node,
+    shards: Vec<Mutex<HashMap<u64, Counted>>>,
+}
+
+impl Nodes {
+    pub(crate) fn new(vfs: &Vfs) -> Self {
+        Self { root: vfs.root(), shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+    }
+
+    fn shard(&self, id: u64) -> &Mutex<HashMap<u64, Counted>> {
+        &self.shards[(id % SHARDS) as usize]
+    }
+
+    /// The inode of this number. None for a number that the kernel was never told, or has given back.
+    pub(crate) fn get(&self, id: u64) -> Option<Known> {
+        if id == ROOT {
+            return Some(Known { node: self.root.clone(), is_plain: true });
+        }
+        self.shard(id).lock().get(&id).map(|counted| counted.known.clone())
+    }
+
+    /// The number of `node`. None if it is taken by the root's.
+    pub(crate) fn id(node: &Node) -> Option<u64> {
+        match node.ino().0 {
+            _ if node.is_root() => Some(ROOT),
+            ROOT => None,
+            ino => Some(ino),
+        }
+    }
+
+    /// Counts a lookup of `node`, which the kernel is about to be told of under `id`.
+    pub(crate) fn remember(&self, id: u64, node: Node) {
+        if id == ROOT {
+            return;
+        }
+        match self.shard(id).lock().entry(id) {
+            Entry::Occupied(mut known) => known.get_mut().lookups += 1,
+            Entry::Vacant(slot) => {
+                slot.insert(Counted { known: Known { node, is_plain: false }, lookups: 1 });
+            }
+        }
+    }
+
+    /// Takes `lookups` back, and with the last the inode.
+    pub(crate) fn forget(&self, id: u64, lookups: u64) {
+        let mut shard = self.shard(id).lock();
+        let Entry::Occupied(mut known) = shard.entry(id) else { return };
+        let left = known.get().lookups.saturating_sub(lookups);
+        if left > 0 {
+            known.get_mut().lookups = left;
+            return;
+        }
+        let gone = known.remove();
+        drop(shard);
+        drop(gone);
+    }
+
+    /// Notes whether writing to `id` is plain.
+    pub(crate) fn set_plain(&self, id: u64, is_plain: bool) {
+        if let Some(counted) = self.shard(id).lock().get_mut(&id) {
+            counted.known.is_plain = is_plain;
+        }
+    }
+
+    /// How many inodes the kernel knows.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    /// Takes all back: the connection is over.
+    pub(crate) fn clear(&self) {
+        for shard in &self.shards {
+            let gone = std::mem::take(&mut *shard.lock());
+            drop(gone);
+        }
+    }
+}

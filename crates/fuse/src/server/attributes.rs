@@ -1,0 +1,136 @@
+//! Attributes, named and others.
+
+use obento::{Attr, Error, Mode, Node, SetAttr, TimeChange, Timestamp, XattrMode};
+
+use super::{OWNER, Reply, Server, errno};
+
+/// The attribute that a change of a file takes away: what a program may do beyond its user.
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// A new time.
+#[derive(Clone, Copy)]
+pub(crate) enum Time {
+    Now,
+    At(Timestamp),
+}
+
+impl Time {
+    fn change(self) -> TimeChange {
+        match self {
+            Self::Now => TimeChange::Now,
+            Self::At(time) => TimeChange::At(time),
+        }
+    }
+}
+
+/// What SETATTR changes.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Change {
+    pub(crate) mode: Option<u32>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
+    pub(crate) size: Option<u64>,
+    pub(crate) atime: Option<Time>,
+    pub(crate) mtime: Option<Time>,
+    pub(crate) ctime: Option<Time>,
+    /// Whoever asks may keep no privileges of the file.
+    pub(crate) kill_privileges: bool,
+}
+
+impl Server {
+    /// The attributes of `id`.
+    pub(crate) fn getattr(&self, id: u64) -> Reply<Attr> {
+        self.node(id)?.attr().map_err(errno)
+    }
+
+    /// Changes attributes of `id`; answers what they are now.
+    pub(crate) fn setattr(&self, id: u64, change: &Change) -> Reply<Attr> {
+        let node = self.node(id)?;
+        if let Some(size) = change.size {
+            self.vfs.truncate(&OWNER, &node, size).map_err(errno)?;
+            self.drop_privileges(id, change.kill_privileges)?;
+        }
+        let set = SetAttr {
+            mode: change.mode.map(|mode| Mode::new((mode & 0o7777) as u16)),
+            uid: change.uid,
+            gid: change.gid,
+            atime: change.atime.map(Time::change),
+            mtime: change.mtime.map(Time::change),
+            ctime: change.ctime.map(Time::change),
+            ..SetAttr::default()
+        };
+        if set.uid.is_some() || set.gid.is_some() {
+            self.drop_capability(&node)?;
+        }
+        let attr = match set == SetAttr::default() {
+            true => node.attr(),
+            false => self.vfs.set_attr(&OWNER, &node, &set),
+        };
+        self.settled(&node, attr.map_err(errno)?)
+    }
+
+    /// What a change of a file's bytes takes from it: always the capability, and set-user-ID and set-group-ID if the
+    /// kernel says so. Errors: NotPermitted for a file that may not be written to, which with nothing opened is told
+    /// only now.
+    pub(super) fn drop_privileges(&self, id: u64, kill: bool) -> Reply<()> {
+        let known = self.known(id)?;
+        if known.is_plain && !kill {
+            return Ok(());
+        }
+        let attr = known.node.attr().map_err(errno)?;
+        if kill && attr.mode.bits() & 0o6000 != 0 {
+            let is_group_executable = attr.mode.bits() & 0o010 != 0;
+            let mode = attr.mode.without(Mode::SET_UID);
+            let mode = if is_group_executable { mode.without(Mode::SET_GID) } else { mode };
+            let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+            self.vfs.set_attr(&OWNER, &known.node, &set).map_err(errno)?;
+        }
+        if !known.is_plain {
+            self.expect_writable(&attr)?;
+            self.drop_capability(&known.node)?;
+            self.nodes.set_plain(id, true);
+        }
+        Ok(())
+    }
+
+    fn drop_capability(&self, node: &Node) -> Reply<()> {
+        match node.get_xattr(CAPABILITY) {
+            Ok(_) => self.vfs.remove_xattr(&OWNER, node, CAPABILITY).map_err(errno),
+            Err(Error::NoData | Error::NotSupported) => Ok(()),
+            Err(error) => Err(errno(error)),
+        }
+    }
+
+    /// The value of a named attribute.
+    pub(crate) fn get_xattr(&self, id: u64, name: &[u8]) -> Reply<Vec<u8>> {
+        self.node(id)?.get_xattr(name).map_err(errno)
+    }
+
+    /// The names of all attributes, each with a NUL behind it.
+    pub(crate) fn list_xattrs(&self, id: u64) -> Reply<Vec<u8>> {
+        let names = self.node(id)?.list_xattrs().map_err(errno)?;
+        Ok(names.into_iter().flat_map(|name| [name, vec![0]]).flatten().collect())
+    }
+
+    /// Sets a named attribute.
+    pub(crate) fn set_xattr(&self, id: u64, name: &[u8], value: &[u8], flags: i32) -> Reply<()> {
+        let mode = match flags {
+            libc::XATTR_CREATE => XattrMode::Create,
+            libc::XATTR_REPLACE => XattrMode::Replace,
+            _ => XattrMode::Set,
+        };
+        let node = self.node(id)?;
+        self.vfs.set_xattr(&OWNER, &node, name, value, mode).map_err(errno)?;
+        if name == CAPABILITY {
+            self.nodes.set_plain(id, false);
+        }
+        self.settled(&node, ())
+    }
+
+    /// Removes a named attribute.
+    pub(crate) fn remove_xattr(&self, id: u64, name: &[u8]) -> Reply<()> {
+        let node = self.node(id)?;
+        self.vfs.remove_xattr(&OWNER, &node, name).map_err(errno)?;
+        self.settled(&node, ())
+    }
+}

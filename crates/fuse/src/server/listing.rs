@@ -1,0 +1,142 @@
+//! Listing directories.
+//!
+//! A place in a listing is 0 at its start, 1 after `.`, 2 after `..`, and after any other entry its cookie and 2: a cookie
+//! is at least 1.
+
+use std::ops::ControlFlow;
+
+use obento::{Attr, Cookie, DirEntry, Errno, Error, FileKind, Node};
+
+use super::{Found, Reply, Server, damaged, errno};
+use crate::nodes::{Nodes, ROOT};
+
+const AFTER_DOT: u64 = 1;
+const AFTER_DOTS: u64 = 2;
+
+/// One entry of a listing.
+pub(crate) struct Listed<'a> {
+    pub(crate) ino: u64,
+    pub(crate) name: &'a [u8],
+    pub(crate) kind: FileKind,
+    /// Where the listing goes on.
+    pub(crate) next: u64,
+}
+
+/// Takes entries until it is full, and says so of the one that no longer fits.
+pub(crate) type Sink<'s> = dyn FnMut(&Listed<'_>) -> bool + 's;
+/// As [`Sink`], with what each entry leads to.
+pub(crate) type PlusSink<'s> = dyn FnMut(&Listed<'_>, &Found) -> bool + 's;
+
+impl Server {
+    /// Hands the entries of `dir` from `place` on to `sink`.
+    pub(crate) fn list(&self, dir: u64, place: u64, sink: &mut Sink<'_>) -> Reply<()> {
+        let node = self.node(dir)?;
+        if self.dots(&node, place, |listed, _| sink(listed))? {
+            return Ok(());
+        }
+        each(&node, place, |entry, next| {
+            let kind = match entry.kind {
+                Some(kind) => kind,
+                None => node.child(entry).and_then(|child| child.kind()).map_err(errno)?,
+            };
+            Ok(sink(&Listed { ino: entry.ino.0, name: entry.name.as_bytes(), kind, next }))
+        })
+    }
+
+    /// As [`list`](Self::list), and counts a lookup of each entry that was taken, but for `.` and `..`.
+    pub(crate) fn list_plus(&self, dir: u64, place: u64, sink: &mut PlusSink<'_>) -> Reply<()> {
+        let node = self.node(dir)?;
+        let stays = self.stays(&node);
+        let is_full = self
+            .dots(&node, place, |entry, attr| sink(entry, &Found { id: ROOT, attr: *attr, stays: false }))?;
+        if is_full {
+            return Ok(());
+        }
+        each(&node, place, |entry, next| {
+            let child = match node.child(entry) {
+                Ok(child) => child,
+                // It went while the listing was under way.
+                Err(Error::NotFound) => return Ok(false),
+                Err(error) => return Err(errno(error)),
+            };
+            let (attr, id) = match (child.attr(), Nodes::id(&child)) {
+                (Ok(attr), Some(id)) => (attr, id),
+                (Err(error), _) => return self.unreadable(entry, next, &error, sink),
+                (Ok(_), None) => return Err(damaged()),
+            };
+            let found = Found { id, attr, stays };
+            let listed = Listed { ino: attr.ino.0, name: entry.name.as_bytes(), kind: attr.kind, next };
+            let full = sink(&listed, &found);
+            if !full {
+                self.nodes.remember(id, child);
+            }
+            Ok(full)
+        })
+    }
+
+    /// An entry whose inode cannot be read is listed without: it costs its file, not the directory.
+    fn unreadable(
+        &self,
+        entry: &DirEntry<'_>,
+        next: u64,
+        error: &Error,
+        sink: &mut PlusSink<'_>,
+    ) -> Reply<bool> {
+        tracing::warn!(name = %entry.name, %error, "cannot be read");
+        let kind = entry.kind.unwrap_or(FileKind::Regular);
+        let attr = Attr { kind, ..self.node(ROOT)?.attr().map_err(errno)? };
+        let listed = Listed { ino: entry.ino.0, name: entry.name.as_bytes(), kind, next };
+        Ok(sink(&listed, &Found { id: 0, attr, stays: false }))
+    }
+
+    /// Hands over `.` and `..` as far as `place` wants them; whether the sink is full.
+    fn dots(&self, dir: &Node, place: u64, mut sink: impl FnMut(&Listed<'_>, &Attr) -> bool) -> Reply<bool> {
+        if place >= AFTER_DOTS {
+            return Ok(false);
+        }
+        let own = dir.attr().map_err(errno)?;
+        let mut give = |name: &[u8], attr: &Attr, next: u64| {
+            sink(&Listed { ino: attr.ino.0, name, kind: FileKind::Directory, next }, attr)
+        };
+        if place < AFTER_DOT && give(b".", &own, AFTER_DOT) {
+            return Ok(true);
+        }
+        // A directory that was removed, or a damaged one, has only itself.
+        let parent = dir.parent().and_then(|parent| parent.attr()).unwrap_or(own);
+        Ok(give(b"..", &parent, AFTER_DOTS))
+    }
+}
+
+/// Goes through the entries after `place` with the place after each, until `take` says that there is no room. Damage is
+/// told if nothing could be listed before it.
+fn each(dir: &Node, place: u64, mut take: impl FnMut(&DirEntry<'_>, u64) -> Reply<bool>) -> Reply<()> {
+    let from = Cookie(place.saturating_sub(AFTER_DOTS));
+    let mut result = Ok(());
+    let mut taken = false;
+    dir.read_dir(from, &mut |entry| {
+        let step = match &entry {
+            Ok(entry) => match entry.next.0.checked_add(AFTER_DOTS).filter(|&next| next <= i64::MAX as u64) {
+                Some(next) => take(entry, next),
+                None => Err(Errno(libc::EOVERFLOW)),
+            },
+            Err(error) => {
+                tracing::warn!(%error, "a part of a directory cannot be read");
+                Ok(false)
+            }
+        };
+        match step {
+            Ok(false) => {
+                taken = true;
+                ControlFlow::Continue(())
+            }
+            Ok(true) => ControlFlow::Break(()),
+            Err(error) => {
+                // What was listed goes out; the next request meets the error again.
+                result = if taken { Ok(()) } else { Err(error) };
+                ControlFlow::Break(())
+            }
+        }
+    })
+    .map_err(errno)?;
+    result
+}

@@ -1,0 +1,55 @@
+//! The conversation with the kernel, whatever carries it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::server::Server;
+use crate::wire::Wire;
+
+/// How to talk to the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SessionOptions {
+    /// How many requests are answered at once.
+    pub threads: usize,
+    /// The kernel gathers writes in its page cache.
+    pub writeback: bool,
+}
+
+impl Default for SessionOptions {
+    /// Twice as many threads as processors, because some wait for the disk; the kernel gathers writes.
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(2, usize::from);
+        Self { threads: (processors * 2).clamp(4, 32), writeback: true }
+    }
+}
+
+/// A connection that is agreed on: requests wait, or will come.
+pub trait Session: Send {
+    /// Answers requests until the file system is unmounted. Errors: those of the device.
+    fn serve(self: Box<Self>) -> io::Result<()>;
+}
+
+/// Agrees with the kernel on how to talk over `device`, an open `/dev/fuse` that is mounted. Errors: those of the
+/// device, and a kernel that is too old.
+pub fn open_session(
+    device: OwnedFd,
+    server: Arc<Server>,
+    options: SessionOptions,
+) -> io::Result<Box<dyn Session>> {
+    let mut config = fuser::Config::default();
+    config.n_threads = Some(options.threads);
+    let wire = Wire { server, options };
+    // The kernel itself keeps others out, where they are to be kept out.
+    let session = fuser::Session::from_fd(wire, device, fuser::SessionACL::All, config)?;
+    Ok(Box::new(Fuser(session)))
+}
+
+/// The library `fuser`.
+struct Fuser(fuser::Session<Wire>);
+
+impl Session for Fuser {
+    fn serve(self: Box<Self>) -> io::Result<()> {
+        self.0.run()
+    }
+}

@@ -1,0 +1,551 @@
+//! `fuser`'s requests and replies, to and from [`Server`].
+//!
+//! Invariant: every request is answered once: `fuser`'s replies answer EIO when they are dropped, which is also what
+//! happens if the server panics; the thread goes on.
+//! What is answered ENOSYS is never asked again: OPEN and OPENDIR because there is nothing to open, FLUSH because closing
+//! wants nothing, CREATE because a node is made and then, by itself, open. So RELEASE never comes, and the kernel empties
+//! a file that is opened with O_TRUNC by SETATTR.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Generation, INodeNo, InitFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use obento::{Attr, DeviceNumber, FileKind, Timestamp};
+
+use crate::attr::{decode_device, encode_device};
+use crate::server::{Change, Found, Made, Moved, Reply, Server, Time};
+use crate::session::SessionOptions;
+
+/// The image is ours alone: what the kernel was told holds until it changes it itself.
+const LONG: Duration = Duration::from_secs(24 * 60 * 60);
+const NOT: Duration = Duration::ZERO;
+
+/// The bytes of a read and of a write at most.
+const MAX_IO: u32 = 1 << 20;
+
+/// What is asked of the kernel, where it has it.
+const WANTED: [InitFlags; 13] = [
+    InitFlags::FUSE_ASYNC_READ,
+    InitFlags::FUSE_ASYNC_DIO,
+    InitFlags::FUSE_BIG_WRITES,
+    InitFlags::FUSE_MAX_PAGES,
+    InitFlags::FUSE_DONT_MASK,
+    InitFlags::FUSE_DO_READDIRPLUS,
+    InitFlags::FUSE_READDIRPLUS_AUTO,
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+    InitFlags::FUSE_POSIX_ACL,
+    InitFlags::FUSE_CACHE_SYMLINKS,
+    InitFlags::FUSE_NO_OPEN_SUPPORT,
+    InitFlags::FUSE_NO_OPENDIR_SUPPORT,
+];
+
+/// A server as `fuser` wants it.
+pub(crate) struct Wire {
+    pub(crate) server: Arc<Server>,
+    pub(crate) options: SessionOptions,
+}
+
+fn errno(errno: obento::Errno) -> Errno {
+    Errno::from_i32(errno.0)
+}
+
+/// Runs `act`; a panic is told, and costs this request.
+fn guarded<T>(act: impl FnOnce() -> Reply<T>) -> Result<T, Errno> {
+    match catch_unwind(AssertUnwindSafe(act)) {
+        Ok(result) => result.map_err(errno),
+        Err(_) => {
+            tracing::error!("a request met a bug of obento, and fails");
+            Err(Errno::EIO)
+        }
+    }
+}
+
+fn kind(kind: FileKind) -> FileType {
+    match kind {
+        FileKind::Regular => FileType::RegularFile,
+        FileKind::Directory => FileType::Directory,
+        FileKind::Symlink => FileType::Symlink,
+        FileKind::CharDevice => FileType::CharDevice,
+        FileKind::BlockDevice => FileType::BlockDevice,
+        FileKind::Fifo => FileType::NamedPipe,
+        FileKind::Socket => FileType::Socket,
+    }
+}
+
+fn system_time(time: Timestamp) -> SystemTime {
+    let nanos = Duration::from_nanos(time.nanos().into());
+    let whole = Duration::from_secs(time.secs().unsigned_abs());
+    let second = if time.secs() < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
+    second.and_then(|second| second.checked_add(nanos)).unwrap_or(UNIX_EPOCH)
+}
+
+/// `fuser` makes of seconds before 1970 and nanoseconds a moment that lies before by both; this takes them apart again.
+fn timestamp(time: SystemTime) -> Timestamp {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => Timestamp::new(after.as_secs().try_into().unwrap_or(i64::MAX), after.subsec_nanos()),
+        Err(before) => {
+            let before = before.duration();
+            let secs = i64::try_from(before.as_secs()).map_or(i64::MIN, |secs| -secs);
+            Timestamp::new(secs, before.subsec_nanos())
+        }
+    }
+}
+
+fn time(time: TimeOrNow) -> Time {
+    match time {
+        TimeOrNow::Now => Time::Now,
+        TimeOrNow::SpecificTime(time) => Time::At(timestamp(time)),
+    }
+}
+
+/// `ino` is what the kernel calls the inode, and what programs see as its number.
+fn file_attr(attr: &Attr, ino: u64) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(ino),
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: system_time(attr.atime),
+        mtime: system_time(attr.mtime),
+        ctime: system_time(attr.ctime),
+        crtime: UNIX_EPOCH,
+        kind: kind(attr.kind),
+        perm: attr.mode.bits(),
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: encode_device(attr.rdev),
+        blksize: attr.block_size,
+        flags: 0,
+    }
+}
+
+fn generation(attr: &Attr) -> Generation {
+    Generation(attr.generation.0.into())
+}
+
+impl Wire {
+    /// How long attributes hold: the kernel changes all of them itself, but for the space that written-back pages take.
+    fn attr_ttl(&self, attr: &Attr) -> Duration {
+        let changes_below = attr.kind == FileKind::Regular && !self.server.options().read_only;
+        if changes_below && self.options.writeback { Duration::from_secs(1) } else { LONG }
+    }
+
+    fn entry(&self, found: Result<Option<Found>, Errno>, reply: ReplyEntry) {
+        match found {
+            Ok(Some(Found { id, attr, stays })) => {
+                let name_ttl = if stays { LONG } else { NOT };
+                let file = file_attr(&attr, id);
+                reply.entry_with_ttls(&self.attr_ttl(&attr), &name_ttl, &file, generation(&attr));
+            }
+            Ok(None) => reply.entry(&LONG, &NOWHERE, Generation(0)),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn attributes(&self, attr: Result<Attr, Errno>, reply: ReplyAttr) {
+        match attr {
+            Ok(attr) => reply.attr(&self.attr_ttl(&attr), &file_attr(&attr, attr.ino.0)),
+            Err(error) => reply.error(error),
+        }
+    }
+}
+
+/// Number 0: the name leads nowhere, which may be remembered.
+const NOWHERE: FileAttr = FileAttr {
+    ino: INodeNo(0),
+    size: 0,
+    blocks: 0,
+    atime: UNIX_EPOCH,
+    mtime: UNIX_EPOCH,
+    ctime: UNIX_EPOCH,
+    crtime: UNIX_EPOCH,
+    kind: FileType::RegularFile,
+    perm: 0,
+    nlink: 0,
+    uid: 0,
+    gid: 0,
+    rdev: 0,
+    blksize: 0,
+    flags: 0,
+};
+
+fn empty(result: Result<(), Errno>, reply: ReplyEmpty) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(error),
+    }
+}
+
+fn xattr(value: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
+    match value {
+        Err(error) => reply.error(error),
+        Ok(value) if size == 0 => reply.size(value.len().try_into().unwrap_or(u32::MAX)),
+        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
+        Ok(value) => reply.data(&value),
+    }
+}
+
+impl fuser::Filesystem for Wire {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        for flag in WANTED {
+            if config.add_capabilities(flag).is_err() {
+                tracing::debug!(?flag, "the kernel lacks it");
+            }
+        }
+        if self.options.writeback && config.add_capabilities(InitFlags::FUSE_WRITEBACK_CACHE).is_err() {
+            self.options.writeback = false;
+        }
+        let _ = config.set_max_write(MAX_IO);
+        let _ = config.set_max_readahead(MAX_IO).or_else(|most| config.set_max_readahead(most));
+        let _ = config.set_max_background(64);
+        let _ = config.set_time_granularity(Duration::from_nanos(1));
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.entry(guarded(|| self.server.lookup(parent.0, name.as_bytes())), reply);
+    }
+
+    fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
+        let _ = guarded(|| {
+            self.server.forget(ino.0, lookups);
+            Ok(())
+        });
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.attributes(guarded(|| self.server.getattr(ino.0)), reply);
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        ctime: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let change = Change {
+            mode,
+            uid,
+            gid,
+            size,
+            atime: atime.map(time),
+            mtime: mtime.map(time),
+            ctime: ctime.map(|ctime| Time::At(timestamp(ctime))),
+            // The library does not hand the kernel's own word on.
+            kill_privileges: size.is_some() && request.uid() != 0,
+        };
+        self.attributes(guarded(|| self.server.setattr(ino.0, &change)), reply);
+    }
+
+    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        match guarded(|| self.server.read_link(ino.0)) {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let Some(kind) = FileKind::from_mode((mode & 0o170_000) as u16) else {
+            return reply.error(Errno::EINVAL);
+        };
+        let rdev = decode_device(rdev);
+        let made = Made { kind, mode, umask, uid: request.uid(), gid: request.gid(), rdev, target: &[] };
+        self.entry(guarded(|| self.server.make(parent.0, name.as_bytes(), &made).map(Some)), reply);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let (uid, gid, rdev) = (request.uid(), request.gid(), DeviceNumber::default());
+        let made = Made { kind: FileKind::Directory, mode, umask, uid, gid, rdev, target: &[] };
+        self.entry(guarded(|| self.server.make(parent.0, name.as_bytes(), &made).map(Some)), reply);
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let (uid, gid, rdev) = (request.uid(), request.gid(), DeviceNumber::default());
+        let target = target.as_os_str().as_bytes();
+        let made = Made { kind: FileKind::Symlink, mode: 0o777, umask: 0, uid, gid, rdev, target };
+        self.entry(guarded(|| self.server.make(parent.0, name.as_bytes(), &made).map(Some)), reply);
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(guarded(|| self.server.unlink(parent.0, name.as_bytes())), reply);
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(guarded(|| self.server.rmdir(parent.0, name.as_bytes())), reply);
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let from = (parent.0, name.as_bytes());
+        let to = (new_parent.0, new_name.as_bytes());
+        empty(guarded(|| self.server.rename(&Moved { from, to, flags: flags.bits() })), reply);
+    }
+
+    fn link(&self, _: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.entry(guarded(|| self.server.link(ino.0, parent.0, name.as_bytes()).map(Some)), reply);
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn create(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: i32, reply: ReplyCreate) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        with_buffer(size.min(MAX_IO) as usize, |buf| {
+            match guarded(|| self.server.read(ino.0, offset, buf)) {
+                Ok(len) => reply.data(buf.get(..len).unwrap_or_default()),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        match guarded(|| self.server.write(ino.0, offset, data, kill)) {
+            Ok(()) => reply.written(data.len().try_into().unwrap_or(u32::MAX)),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        empty(guarded(|| self.server.fsync(ino.0)), reply);
+    }
+
+    fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        empty(guarded(|| self.server.fsync(ino.0)), reply);
+    }
+
+    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, place: u64, mut reply: ReplyDirectory) {
+        let listed = guarded(|| {
+            self.server.list(ino.0, place, &mut |entry| {
+                reply.add(INodeNo(entry.ino), entry.next, kind(entry.kind), OsStr::from_bytes(entry.name))
+            })
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        place: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let listed = guarded(|| {
+            self.server.list_plus(ino.0, place, &mut |entry, found| {
+                let ttl = if found.stays { self.attr_ttl(&found.attr) } else { NOT };
+                let file = file_attr(&found.attr, found.id);
+                let name = OsStr::from_bytes(entry.name);
+                reply.add(INodeNo(entry.ino), entry.next, name, &ttl, &file, generation(&found.attr))
+            })
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        match guarded(|| self.server.statfs()) {
+            Ok((stat, name_max)) => reply.statfs(
+                stat.blocks,
+                stat.free,
+                stat.available,
+                stat.inodes,
+                stat.free_inodes,
+                stat.block_size,
+                name_max,
+                stat.block_size,
+            ),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        empty(guarded(|| self.server.set_xattr(ino.0, name.as_bytes(), value, flags)), reply);
+    }
+
+    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        xattr(guarded(|| self.server.get_xattr(ino.0, name.as_bytes())), size, reply);
+    }
+
+    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        xattr(guarded(|| self.server.list_xattrs(ino.0)), size, reply);
+    }
+
+    fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(guarded(|| self.server.remove_xattr(ino.0, name.as_bytes())), reply);
+    }
+
+    fn ioctl(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        command: u32,
+        data: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        match guarded(|| self.server.ioctl(ino.0, command, data)) {
+            Ok(data) => reply.ioctl(0, &data),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        len: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        empty(guarded(|| self.server.fallocate(ino.0, offset, len, mode)), reply);
+    }
+
+    fn lseek(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        if self.options.writeback {
+            // What the kernel gathers is no data to us, and it does not write it back first: then nothing is a hole.
+            return reply.error(Errno::ENOSYS);
+        }
+        match guarded(|| self.server.seek(ino.0, offset, whence)) {
+            Ok(found) => reply.offset(found.try_into().unwrap_or(i64::MAX)),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        _: &Request,
+        from: INodeNo,
+        _: FileHandle,
+        from_offset: u64,
+        to: INodeNo,
+        _: FileHandle,
+        to_offset: u64,
+        len: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        // The answer has room for 32 bits; whoever asked for more asks again.
+        let len = len.min(MOST_COPIED);
+        match guarded(|| self.server.copy((from.0, from_offset), (to.0, to_offset), len)) {
+            Ok(copied) => reply.written(copied.try_into().unwrap_or(u32::MAX)),
+            Err(error) => reply.error(error),
+        }
+    }
+}
+
+/// What one request copies at most, so that it can be interrupted and others get their turn.
+const MOST_COPIED: u64 = 64 << 20;
+
+thread_local! {
+    static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// Runs `act` with this thread's buffer.
+fn with_buffer<T>(len: usize, act: impl FnOnce(&mut [u8]) -> T) -> T {
+    BUFFER.with_borrow_mut(|buffer| {
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        act(&mut buffer[..len])
+    })
+}
