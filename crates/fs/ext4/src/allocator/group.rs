@@ -298,6 +298,18 @@ pub fn bitmap_checksum(sb: &SuperBlock, kind: Kind, bitmap: &[u8]) -> Option<u32
     sb.has_metadata_csum().then(|| Crc::new(sb.checksum_seed).add(covered).get())
 }
 
+/// The checksum of a bitmap in the bytes of a descriptor, and as much as it has room for of the one that it should be.
+pub fn compare_sum(kind: Kind, descriptor: &[u8], expected: u32) -> Option<(u32, u32)> {
+    let (low, rest) = RawGroup32::ref_from_prefix(descriptor).ok()?;
+    let high = RawGroupHigh::ref_from_prefix(rest).ok().map(|(high, _)| high);
+    let (low, high) = match kind {
+        Kind::Blocks => (&low.bg_block_bitmap_csum_lo, high.map(|high| &high.bg_block_bitmap_csum_hi)),
+        Kind::Inodes => (&low.bg_inode_bitmap_csum_lo, high.map(|high| &high.bg_inode_bitmap_csum_hi)),
+    };
+    let expected = if high.is_some() { expected } else { expected & 0xffff };
+    Some((u32::from(low.get()) | u32::from(high.map_or(0, |high| high.get())) << 16, expected))
+}
+
 /// Tests a bitmap against the checksum in its group's descriptor.
 fn check_sum(volume: &Volume, index: u32, kind: Kind, bitmap: &Block) -> Result<()> {
     let sb = volume.super_block();
@@ -305,14 +317,7 @@ fn check_sum(volume: &Volume, index: u32, kind: Kind, bitmap: &Block) -> Result<
     let (at, start) = sb.desc_place(index);
     let block = volume.cache().get(sb.desc_block(at, 0).0)?;
     let bytes = block.get(start..start.saturating_add(sb.desc_size.into())).unwrap_or_default();
-    let Ok((low, rest)) = RawGroup32::ref_from_prefix(bytes) else { return Ok(()) };
-    let high = RawGroupHigh::ref_from_prefix(rest).ok().map(|(high, _)| high);
-    let (low, high) = match kind {
-        Kind::Blocks => (&low.bg_block_bitmap_csum_lo, high.map(|high| &high.bg_block_bitmap_csum_hi)),
-        Kind::Inodes => (&low.bg_inode_bitmap_csum_lo, high.map(|high| &high.bg_inode_bitmap_csum_hi)),
-    };
-    let expected = if high.is_some() { expected } else { expected & 0xffff };
-    let found = u32::from(low.get()) | u32::from(high.map_or(0, |high| high.get())) << 16;
+    let Some((found, expected)) = compare_sum(kind, bytes, expected) else { return Ok(()) };
     if found == expected {
         return Ok(());
     }

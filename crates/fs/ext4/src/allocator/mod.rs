@@ -44,7 +44,9 @@ use group::Group;
 use tree::MaxTree;
 
 pub use blocks::{BlockRun, Freed};
-pub(crate) use group::{Kind, bitmap_checksum, encode_descriptor, fresh_inode_bitmap};
+pub(crate) use group::{
+    Kind, bitmap_checksum, compare_sum, encode_descriptor, fresh_block_bitmap, fresh_inode_bitmap,
+};
 pub use inodes::Wanted;
 
 /// What one transaction freed: clusters of groups.

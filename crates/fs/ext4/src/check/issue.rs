@@ -92,6 +92,8 @@ issues! {
     /// More unused inodes than a group has.
     UnusedInodes { group: u32, found: u32 } Safe "unused-inodes",
         "group {group}: {found} inodes cannot be unused";
+    /// Something on the volume needs a feature that the super block does not have.
+    MissingFeature { feature: &'static str } Safe "missing-feature", "the volume needs the feature {feature}";
     /// The multiple mount protection block is damaged.
     Mmp { block: u64, why: Error } Safe "mmp", "{why}";
 
@@ -107,8 +109,6 @@ issues! {
     JournalMissing {} Note "journal-missing", "the journal is on another device, which was not given";
     /// A volume without a journal wants recovery.
     JournalNotThere {} Safe "journal-not-there", "the volume wants recovery but has no journal";
-    /// The copy of the journal's map in the super block is not that of its inode.
-    JournalBackup {} Safe "journal-backup", "the super block's copy of the journal's map is outdated";
     /// An inode is to be freed or cut short.
     Orphan { ino: u32 } Safe "orphan", "inode {ino} is on the orphan list, to be freed or cut short";
     /// The orphan list is broken.
@@ -152,7 +152,7 @@ issues! {
     /// An inode's extra size cannot be.
     ExtraSize { ino: u32, found: u16 } Safe "extra-size", "inode {ino}: i_extra_isize cannot be {found}";
     /// A time of an inode is beyond what its extra bits can mean.
-    Time { ino: u32, field: &'static str } Note "time", "inode {ino}: {field} is a time before 1970 or after 2310";
+    Time { ino: u32, field: &'static str } Safe "time", "inode {ino}: {field} is a time before 1970 or after 2310";
     /// A block that an inode names lies outside the volume or over its metadata.
     IllegalBlock { ino: u32, at: u64, block: u64 } Damage "illegal-block",
         "inode {ino}: block {block} (file block {at}) is outside the volume or its metadata";
@@ -175,8 +175,6 @@ issues! {
         "inode {ino}: extent node {block} begins at file block {found}, its parent says {expected}";
     /// An extent of a directory, quota file or the like is not as written.
     ExtentUnwritten { ino: u32, at: u64 } Damage "extent-unwritten", "inode {ino}: file block {at} was never written";
-    /// An extent tree is higher than it needs to be, or could be narrower.
-    ExtentTreeShape { ino: u32 } Note "extent-tree-shape", "inode {ino}: the extent tree could be smaller";
     /// Inline data cannot be.
     InlineData { ino: u32, why: &'static str } Damage "inline-data", "inode {ino}: inline data: {why}";
     /// Attributes in an inode are damaged.
@@ -200,9 +198,6 @@ issues! {
     /// A block of a file is the volume's own.
     BlockOfVolume { ino: u32, at: u64, block: u64 } Damage "block-of-volume",
         "inode {ino}: block {block} (file block {at}) is the volume's own";
-    /// Two structures of the volume share a block.
-    MetadataTwice { group: u32, block: u64 } Damage "metadata-twice",
-        "group {group}: block {block} is used by two structures of the volume";
     /// The inode that keeps blocks for growing is damaged.
     ResizeInode { why: &'static str } Safe "resize-inode", "resize inode: {why}";
     /// The inode of bad blocks is damaged.
@@ -211,8 +206,6 @@ issues! {
     JournalInode { ino: u32, why: &'static str } Damage "journal-inode", "journal inode {ino}: {why}";
     /// A quota file cannot be used.
     QuotaInode { ino: u32, why: &'static str } Safe "quota-inode", "quota file (inode {ino}): {why}";
-    /// A file is encrypted without what that needs.
-    Encryption { ino: u32, why: &'static str } Damage "encryption", "inode {ino}: {why}";
 
     // Pass 2: directories.
     /// A directory's block could not be read.
@@ -244,9 +237,6 @@ issues! {
     /// An entry names an inode that is not in use.
     EntryUnused { dir: u32, name: Vec<u8>, ino: u32 } Damage "entry-unused",
         "directory {dir}: {} names inode {ino}, which is not in use", crate::check::issue::shown(name);
-    /// An entry names an inode that was found to be damaged.
-    EntryBadInode { dir: u32, name: Vec<u8>, ino: u32 } Damage "entry-bad-inode",
-        "directory {dir}: {} names inode {ino}, which is damaged", crate::check::issue::shown(name);
     /// An entry says another type than its inode.
     EntryType { dir: u32, name: Vec<u8>, ino: u32, found: u8, expected: u8 } Safe "entry-type",
         "directory {dir}: type of {} is {found}, should be {expected}", crate::check::issue::shown(name);
@@ -281,8 +271,6 @@ issues! {
     Unconnected { dir: u32, parent: u32 } Damage "unconnected", "directory {dir} (in {parent}) cannot be reached";
     /// `..` names another directory than that which names it.
     DotDot { dir: u32, found: u32, expected: u32 } Safe "dot-dot", "directory {dir}: '..' is inode {found}, should be {expected}";
-    /// There is no lost+found.
-    NoLostFound {} Safe "no-lost-found", "there is no directory lost+found";
 
     // Pass 4: link counts.
     /// An inode's link count is wrong.
@@ -324,8 +312,6 @@ issues! {
     FreeBlocks { found: u64, expected: u64 } Safe "free-blocks", "{found} free blocks are counted, should be {expected}";
     /// The super block counts free inodes wrongly.
     FreeInodes { found: u64, expected: u64 } Safe "free-inodes", "{found} free inodes are counted, should be {expected}";
-    /// A quota file does not say what is used.
-    QuotaUsage { ino: u32, why: &'static str } Safe "quota-usage", "quota file (inode {ino}): {why}";
 }
 
 /// A name in quotes, with what a terminal acts on escaped.

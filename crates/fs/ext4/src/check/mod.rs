@@ -15,9 +15,22 @@
 //! that say that they were never used cost a descriptor.
 //! Source: e2fsprogs `e2fsck/problem.h`, `pass1.c` to `pass5.c`; Linux `Documentation/filesystems/ext4/`.
 
+mod attributes;
+mod blocks;
+mod connectivity;
+mod counts;
+mod directories;
+mod htree;
+mod inodes;
 mod issue;
 mod journal;
+mod links;
+mod mmp;
+mod orphans;
+mod parallel;
 mod repair;
+mod resize;
+mod state;
 mod super_block;
 mod view;
 
@@ -31,7 +44,9 @@ use obento_driver::{
 };
 
 use crate::open::Ext4Driver;
+use inodes::Known;
 pub use issue::Issue;
+use state::State;
 use view::View;
 
 /// What a check tells.
@@ -76,13 +91,27 @@ fn look(
     let view = View::open(device, options, &mut told)?;
     super_block::check(&view, &mut told);
     told.progress("super block", 1, 1);
+    let view = Arc::new(view);
+    let state = State::new(&view)?;
+    state.take_metadata(&view);
+    mmp::check(&view, &mut told);
+    resize::check(&view, &mut told);
+    let orphans = orphans::check(&view, &mut told);
+    let known = Known::new(&view, orphans.clone());
+    let (state, mut attributes) = inodes::check(&view, state, known, options.threads, &mut told);
+    attributes::shared(&view, &state, &mut attributes, &mut told);
+    if state.has_twice() {
+        inodes::find_twice(&view, &state, &Known::new(&view, orphans), &mut told);
+    }
+    let state = Arc::new(state);
+    directories::check(&view, &state, options.threads, &mut told);
+    connectivity::check(&view, &state, &mut told);
+    links::check(&view, &state, &mut told);
+    counts::check(&view, &state, options.threads, &mut told);
     let sb = &view.sb;
-    let used = (0..sb.groups).map(|group| u64::from(view.used_inodes(group)));
-    report.inodes = (used.sum(), sb.inodes_count.into());
     report.label = sb.label().to_vec();
     report.block_size = sb.block_size;
     report.checked = true;
-    report.blocks = (sb.blocks_count.saturating_sub(sb.free_blocks()), sb.blocks_count);
     Ok(report)
 }
 

@@ -12,6 +12,7 @@ use obento_driver::CheckOptions;
 
 use super::Told;
 use super::{Issue, journal};
+use crate::feature::{Compat, RoCompat};
 use crate::group::{GroupDescriptor, GroupFlags, descriptor_checksum};
 use crate::locate::{self, Found};
 use crate::raw::RawGroup32;
@@ -26,6 +27,8 @@ pub(super) struct View {
     pub(super) device: Arc<dyn BlockDevice>,
     pub(super) sb: SuperBlock,
     pub(super) groups: Vec<GroupDescriptor>,
+    /// The descriptors as they stand on disk.
+    descriptors: Vec<u8>,
     /// Where the volume's own metadata lies.
     pub(super) zones: Zones,
 }
@@ -55,7 +58,8 @@ impl View {
             told.found(Issue::Truncated { found: device.len(), expected: sb.volume_len() });
         }
         let (device, sb) = journal::look_behind(device, found, options, told);
-        let mut this = Self { device, sb, groups: Vec::new(), zones: Zones::default() };
+        let mut this =
+            Self { device, sb, groups: Vec::new(), descriptors: Vec::new(), zones: Zones::default() };
         this.read_groups(told)?;
         Ok(this)
     }
@@ -64,7 +68,7 @@ impl View {
     fn read_groups(&mut self, told: &mut Told<'_>) -> Result<()> {
         let sb = &self.sb;
         let size = usize::from(sb.desc_size);
-        let mut groups = Vec::new();
+        let (mut groups, mut descriptors) = (Vec::new(), Vec::new());
         groups.try_reserve_exact(to_usize(sb.groups.into()))?;
         for index in 0..sb.desc_blocks() {
             let first = index.saturating_mul(sb.descs_per_block());
@@ -73,9 +77,11 @@ impl View {
             for (group, at) in (first..end).zip((0_usize..).step_by(size)) {
                 let bytes = block.as_ref().ok().and_then(|block| block.get(at..at.saturating_add(size)));
                 groups.push(self.take_descriptor(group, bytes, told));
+                descriptors.extend_from_slice(bytes.unwrap_or_default());
+                descriptors.resize(groups.len().saturating_mul(size), 0);
             }
         }
-        self.groups = groups;
+        (self.groups, self.descriptors) = (groups, descriptors);
         for group in 0..self.sb.groups {
             self.zones.add_copies(&self.sb, group)?;
             if let Some(descriptor) = self.groups.get(to_usize(group.into())) {
@@ -170,6 +176,46 @@ impl View {
             return 0;
         }
         all.saturating_sub(descriptor.itable_unused)
+    }
+
+    /// Whether `ino` is the format's own: reserved and not the root, or a file that the super block names.
+    pub(super) fn is_own(&self, ino: u32) -> bool {
+        let sb = &self.sb;
+        let orphan_file = sb.compat.contains(Compat::ORPHAN_FILE) && ino == sb.raw.s_orphan_file_inum.get();
+        ino != 2 && ino < sb.first_ino || orphan_file || self.quota_inodes().contains(&ino)
+    }
+
+    /// The quota files; 0 for one that there is not.
+    pub(super) fn quota_inodes(&self) -> [u32; 3] {
+        let raw = &self.sb.raw;
+        let has = self.sb.ro_compat.contains(RoCompat::QUOTA);
+        [&raw.s_usr_quota_inum, &raw.s_grp_quota_inum, &raw.s_prj_quota_inum]
+            .map(|inum| if has { inum.get() } else { 0 })
+    }
+
+    /// The bytes of `group`'s descriptor.
+    pub(super) fn descriptor_bytes(&self, group: u32) -> &[u8] {
+        let size = usize::from(self.sb.desc_size);
+        let start = to_usize(group.into()).saturating_mul(size);
+        self.descriptors.get(start..start.saturating_add(size)).unwrap_or_default()
+    }
+
+    /// The record of inode `ino`, and the block of the inode table that it is in.
+    pub(super) fn record(&self, ino: u32) -> Option<(Vec<u8>, VolBlock)> {
+        let (sb, index) = (&self.sb, ino.checked_sub(1)?);
+        let group = index.checked_div(sb.inodes_per_group)?;
+        let inside = index.checked_rem(sb.inodes_per_group)?;
+        let table = self.groups.get(to_usize(group.into()))?.inode_table;
+        if table.0 == 0 {
+            return None;
+        }
+        let per_block = sb.inodes_per_block();
+        let block = table.checked_add(inside.checked_div(per_block)?.into())?;
+        let start =
+            usize::from(sb.inode_size).saturating_mul(to_usize(inside.checked_rem(per_block)?.into()));
+        let bytes = self.read(block, 1).ok()?;
+        let record = bytes.get(start..start.saturating_add(sb.inode_size.into()))?;
+        Some((record.to_vec(), block))
     }
 
     /// The bytes of `count` blocks from `start` on.

@@ -49,8 +49,7 @@ pub(crate) use leaf::{NewEntry, Slot, Spot, needed};
 use list::Listing;
 use lookup::Search;
 pub(crate) use lookup::{Hit, Home, Room};
-use record::Records;
-pub(crate) use record::record_len;
+pub(crate) use record::{Record, Records, record_len};
 
 /// The longest name: `EXT4_NAME_LEN`.
 pub(crate) const NAME_MAX: usize = 255;

@@ -19,33 +19,33 @@ const WIDE_BLOCK: u32 = 65536;
 
 /// A run of records: a block, or what follows the parent in an inode.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Records<'a> {
-    pub(super) dir: Ino,
+pub(crate) struct Records<'a> {
+    pub(crate) dir: Ino,
     /// For errors: the block that holds the run and where in it the run begins.
-    pub(super) block: u64,
-    pub(super) base: u32,
-    pub(super) bytes: &'a [u8],
-    pub(super) block_size: u32,
+    pub(crate) block: u64,
+    pub(crate) base: u32,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) block_size: u32,
     /// Whether it is where `.` and `..` stand.
-    pub(super) starts: bool,
+    pub(crate) starts: bool,
 }
 
 /// A record that lies within its run, its name included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Record<'a> {
+pub(crate) struct Record<'a> {
     /// From the start of the run.
-    pub(super) offset: u32,
-    pub(super) len: u32,
+    pub(crate) offset: u32,
+    pub(crate) len: u32,
     /// 0: unused.
-    pub(super) inode: u32,
-    pub(super) file_type: u8,
-    pub(super) name: &'a [u8],
+    pub(crate) inode: u32,
+    pub(crate) file_type: u8,
+    pub(crate) name: &'a [u8],
 }
 
 impl<'a> Records<'a> {
     /// The records in their order. A length that cannot be right is an error and the last item, as what follows
     /// cannot be found.
-    pub(super) fn walk(self) -> impl Iterator<Item = Result<Record<'a>>> {
+    pub(crate) fn walk(self) -> impl Iterator<Item = Result<Record<'a>>> {
         let mut next = Some(0);
         core::iter::from_fn(move || {
             let offset = next.take().filter(|&at| at < self.len())?;
@@ -56,7 +56,7 @@ impl<'a> Records<'a> {
     }
 
     /// The record at `offset`.
-    pub(super) fn at(&self, offset: u32) -> Result<Record<'a>> {
+    pub(crate) fn at(&self, offset: u32) -> Result<Record<'a>> {
         let rest = self.bytes.get(to_usize(offset.into())..).unwrap_or_default();
         let Ok((raw, _)) = RawDirEntry::ref_from_prefix(rest) else {
             return Err(self.bad_length(offset, 0));
@@ -73,14 +73,14 @@ impl<'a> Records<'a> {
     }
 
     /// The name of `record` and the inode that it names.
-    pub(super) fn entry(&self, record: &Record<'a>, max_ino: u32) -> Result<(&'a Name, Ino)> {
+    pub(crate) fn entry(&self, record: &Record<'a>, max_ino: u32) -> Result<(&'a Name, Ino)> {
         let (dir, block, offset) = (self.dir, self.block, self.place(record.offset));
         let name = Name::new(record.name).map_err(|_| Corrupt::EntryName { dir, block, offset })?;
         Ok((name, self.inode(record, max_ino)?))
     }
 
     /// The inode that `record` names.
-    pub(super) fn inode(&self, record: &Record<'a>, max_ino: u32) -> Result<Ino> {
+    pub(crate) fn inode(&self, record: &Record<'a>, max_ino: u32) -> Result<Ino> {
         let found = u64::from(record.inode);
         if record.inode == 0 || record.inode > max_ino {
             let structure = Structure::Directory(self.dir);
@@ -91,7 +91,7 @@ impl<'a> Records<'a> {
     }
 
     /// Whether `record`, the one at `position`, is `.` or `..` in its right place.
-    pub(super) fn is_dots(&self, position: usize, record: &Record<'_>) -> bool {
+    pub(crate) fn is_dots(&self, position: usize, record: &Record<'_>) -> bool {
         self.starts && matches!((position, record.name), (0, b".") | (1, b".."))
     }
 
@@ -120,7 +120,7 @@ pub(crate) fn record_len(rec_len: u16, block_size: u32) -> u32 {
 }
 
 /// The kind that `file_type` stands for with the feature `filetype`; none for unknown values.
-pub(super) fn file_kind(file_type: u8) -> Option<FileKind> {
+pub(crate) fn file_kind(file_type: u8) -> Option<FileKind> {
     Some(match file_type {
         1 => FileKind::Regular,
         2 => FileKind::Directory,

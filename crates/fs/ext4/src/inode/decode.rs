@@ -250,6 +250,14 @@ pub(crate) fn inode_checksum(seed: u32, record: &[u8]) -> Option<(u32, bool)> {
     }
 }
 
+/// The checksum that a record carries and the one that it should; `None` for a record that is too short.
+pub(crate) fn stored_checksum(seed: u32, record: &[u8]) -> Option<(u32, u32)> {
+    let (expected, wide) = inode_checksum(seed, record)?;
+    let (raw, extra) = split_record(record)?;
+    let high = extra.filter(|_| wide).map_or(0, |extra| extra.i_checksum_hi.get());
+    Some((u32::from(raw.l_i_checksum_lo.get()) | u32::from(high) << 16, expected))
+}
+
 /// Puts the checksum into an inode's record: 32 bits if `i_extra_isize` reaches over the high half, else 16.
 pub(crate) fn seal_record(record: &mut [u8], seed: u32) {
     let Some((sum, wide)) = inode_checksum(seed, record) else { return };

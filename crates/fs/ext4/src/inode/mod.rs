@@ -17,7 +17,7 @@ use obento_base::{FileKind, Ino};
 use obento_block::Block;
 
 pub(crate) use attr::{nanoseconds, timestamp};
-pub(crate) use decode::{Format, reaches, seal_record};
+pub(crate) use decode::{Format, reaches, seal_record, stored_checksum};
 pub use flags::InodeFlags;
 pub(crate) use live::Live;
 

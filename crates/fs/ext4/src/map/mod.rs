@@ -124,3 +124,9 @@ fn map_structure(inode: &Inode) -> Structure {
         Structure::IndirectBlock(inode.ino())
     }
 }
+
+/// What a check needs of the maps, which it walks by itself.
+pub(crate) mod check {
+    pub(crate) use super::extents::{MAGIC, MAX_DEPTH, extent_len, extent_start, index_leaf};
+    pub(crate) use super::indirect::numbers;
+}

@@ -14,30 +14,30 @@ use super::name::{INLINE_DATA, SYSTEM, is_listed, prefix};
 use crate::raw::RawXattrEntry;
 
 /// `EXT4_XATTR_SIZE_MAX`: the longest value that a format with value inodes can hold.
-pub(super) const VALUE_MAX: u32 = 1 << 24;
+pub(crate) const VALUE_MAX: u32 = 1 << 24;
 
 /// A table of attributes with its values.
-pub(super) struct Area<'a> {
-    pub(super) ino: Ino,
+pub(crate) struct Area<'a> {
+    pub(crate) ino: Ino,
     /// For errors: the block and where in it offsets are counted from.
-    pub(super) block: u64,
-    pub(super) base: u32,
+    pub(crate) block: u64,
+    pub(crate) base: u32,
     /// From where value offsets are counted to the end.
-    pub(super) bytes: &'a [u8],
+    pub(crate) bytes: &'a [u8],
     /// Byte offset of the first entry.
-    pub(super) table: usize,
+    pub(crate) table: usize,
 }
 
 /// An entry whose name lies within its area.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry<'a> {
-    pub(super) offset: usize,
-    pub(super) raw: &'a RawXattrEntry,
-    pub(super) name: &'a [u8],
+pub(crate) struct Entry<'a> {
+    pub(crate) offset: usize,
+    pub(crate) raw: &'a RawXattrEntry,
+    pub(crate) name: &'a [u8],
 }
 
 impl Entry<'_> {
-    pub(super) fn has_name(&self, wanted: &[u8]) -> bool {
+    pub(crate) fn has_name(&self, wanted: &[u8]) -> bool {
         let index = self.raw.e_name_index;
         if index == SYSTEM && self.name == INLINE_DATA {
             return false;
@@ -48,7 +48,7 @@ impl Entry<'_> {
 
 impl<'a> Area<'a> {
     /// The entries in their order; an error is the last item.
-    pub(super) fn entries(&self) -> impl Iterator<Item = Result<Entry<'a>>> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Result<Entry<'a>>> {
         let mut next = Some(self.table);
         core::iter::from_fn(move || {
             let entry = self.entry(next.take()?)?;
@@ -76,7 +76,7 @@ impl<'a> Area<'a> {
         Some(Ok(entry))
     }
 
-    pub(super) fn find(&self, is_wanted: impl Fn(&Entry<'_>) -> bool) -> Result<Option<Entry<'a>>> {
+    pub(crate) fn find(&self, is_wanted: impl Fn(&Entry<'_>) -> bool) -> Result<Option<Entry<'a>>> {
         for entry in self.entries() {
             let entry = entry?;
             if is_wanted(&entry) {
@@ -86,7 +86,7 @@ impl<'a> Area<'a> {
         Ok(None)
     }
 
-    pub(super) fn list(&self, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
+    pub(crate) fn list(&self, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
         let mut full = Vec::new();
         for entry in self.entries() {
             let entry = entry?;
@@ -103,7 +103,7 @@ impl<'a> Area<'a> {
     }
 
     /// The value of `entry`, which lies in this area, behind the table.
-    pub(super) fn value(&self, entry: &Entry<'_>) -> Result<&'a [u8]> {
+    pub(crate) fn value(&self, entry: &Entry<'_>) -> Result<&'a [u8]> {
         let (offset, size) = (entry.raw.e_value_offs.get(), entry.raw.e_value_size.get());
         if size > VALUE_MAX {
             return Err(self.bad_field(entry, "e_value_size", size.into()));
@@ -121,7 +121,7 @@ impl<'a> Area<'a> {
     }
 
     /// Compares `e_hash` with what name and value give; 0 was written for attributes in inodes once.
-    pub(super) fn check_hash(
+    pub(crate) fn check_hash(
         &self,
         entry: &Entry<'_>,
         value: impl Iterator<Item = u32> + Clone,
@@ -144,7 +144,7 @@ impl<'a> Area<'a> {
         Corrupt::Truncated { structure, block: self.block, offset: self.place(offset), len }.into()
     }
 
-    pub(super) fn bad_field(&self, entry: &Entry<'_>, field: &'static str, found: u64) -> Error {
+    pub(crate) fn bad_field(&self, entry: &Entry<'_>, field: &'static str, found: u64) -> Error {
         let (structure, offset) = (Structure::Xattr(self.ino), self.place(entry.offset));
         Corrupt::Field { structure, field, block: self.block, offset, found }.into()
     }

@@ -29,12 +29,13 @@ use obento_base::{Corrupt, Error, Ino, Result, Structure};
 use obento_block::Block;
 use zerocopy::{FromBytes, IntoBytes};
 
+pub(crate) use area::{Area, Entry};
+pub(crate) use hash::{entry_hash, signed_entry_hash, words};
 pub(crate) use inline::{inline_rest_max, with_inline_rest};
 pub(crate) use store::Shares;
 pub(crate) use values::Dead;
 
-use area::{Area, Entry, VALUE_MAX};
-use hash::words;
+use area::VALUE_MAX;
 use name::{ACL_ACCESS, ACL_DEFAULT, INLINE_DATA, SYSTEM};
 
 use crate::acl;
@@ -45,7 +46,7 @@ use crate::unit::VolBlock;
 use crate::volume::Volume;
 
 /// `EXT4_XATTR_MAGIC`.
-const MAGIC: u32 = 0xea02_0000;
+pub(crate) const MAGIC: u32 = 0xea02_0000;
 
 impl Volume {
     /// The value of the attribute `name`, as `getxattr(2)` gives it. Errors: NoData; Corrupt.

@@ -1,0 +1,256 @@
+//! Pass 1, extended attributes: of an inode, and of the blocks that inodes share.
+//!
+//! Invariant: a block is looked at once, whoever names it first by number, and its users are counted afterwards, so that
+//! threads make no difference.
+//! Source: e2fsprogs `e2fsck/pass1.c` `check_ea_in_inode`, `check_ext_attr`, `check_large_ea_inode`,
+//! `adjust_extattr_refcount`.
+
+use alloc::vec::Vec;
+
+use obento_base::wire::{FromBytes, IntoBytes, to_u64, to_usize};
+use obento_base::{Corrupt, Error, Ino, Structure};
+
+use super::inodes::Look;
+use super::state::{Marks, State};
+use super::view::View;
+use super::{Issue, Told};
+use crate::checksum::Crc;
+use crate::feature::{Compat, Incompat};
+use crate::raw::RawXattrHeader;
+use crate::unit::VolBlock;
+use crate::xattr::{Area, Entry, MAGIC, entry_hash, signed_entry_hash, words};
+
+/// An attribute whose value is in an inode: that inode, and who names it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct ValueUse {
+    pub(super) value: u32,
+    pub(super) owner: u32,
+}
+
+/// An inode that holds a value: how many users it counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Holder {
+    pub(super) ino: u32,
+    pub(super) users: u64,
+    /// One of Lustre's, which belongs to the inode that its time of change names and is not counted.
+    pub(super) parent: u32,
+}
+
+/// What attributes there are.
+#[derive(Debug, Default)]
+pub(super) struct Attributes {
+    /// Blocks, and the inodes that name them.
+    pub(super) blocks: Vec<(u64, u32)>,
+    pub(super) values: Vec<ValueUse>,
+    pub(super) holders: Vec<Holder>,
+}
+
+/// Where the first thing wrong with a table of attributes is.
+struct Wrong {
+    name: Vec<u8>,
+    why: &'static str,
+}
+
+/// Looks at the entries of `area`; answers the clusters of the values that lie in inodes, and hands those to `value`.
+fn table(
+    view: &View,
+    area: &Area<'_>,
+    in_block: bool,
+    value: &mut dyn FnMut(u32),
+) -> Result<u64, Result<Wrong, Error>> {
+    let mut taken: Vec<(usize, usize)> = Vec::new();
+    let mut clusters = 0_u64;
+    let mut end = area.table;
+    for entry in area.entries() {
+        let entry = entry.map_err(Err)?;
+        let wrong = |why| Ok(Wrong { name: entry.name.to_vec(), why });
+        let len = usize::from(entry.raw.e_name_len).next_multiple_of(4).saturating_add(16);
+        end = entry.offset.saturating_add(len);
+        taken.push((entry.offset, end));
+        if in_block && entry.raw.e_name_index == 0 {
+            return Err(wrong("name space 0"));
+        }
+        match entry.raw.e_value_inum.get() {
+            0 => {
+                let range = value_range(&entry);
+                let bytes = area.bytes.get(range.0..range.1).ok_or_else(|| wrong("value past the end"))?;
+                if !bytes.is_empty() {
+                    taken.push((range.0, range.0.saturating_add(bytes.len().next_multiple_of(4))));
+                }
+                if !is_hash_right(&entry, bytes, in_block) {
+                    return Err(wrong("wrong hash"));
+                }
+            }
+            inum => {
+                let size = u64::from(entry.raw.e_value_size.get());
+                let cluster =
+                    u64::from(view.sb.block_size).checked_shl(view.sb.cluster_bits).unwrap_or(u64::MAX);
+                clusters = clusters.saturating_add(size.div_ceil(cluster.max(1)));
+                value(inum);
+            }
+        }
+    }
+    taken.push((end, end.saturating_add(4)));
+    taken.sort_unstable();
+    let overlap = taken.iter().zip(taken.iter().skip(1)).any(|(one, next)| one.1 > next.0);
+    if overlap {
+        return Err(Ok(Wrong { name: Vec::new(), why: "two overlap" }));
+    }
+    Ok(clusters)
+}
+
+fn value_range(entry: &Entry<'_>) -> (usize, usize) {
+    let start = usize::from(entry.raw.e_value_offs.get());
+    let size = to_usize(entry.raw.e_value_size.get().into());
+    if size == 0 { (0, 0) } else { (start, start.saturating_add(size)) }
+}
+
+fn is_hash_right(entry: &Entry<'_>, value: &[u8], in_block: bool) -> bool {
+    let found = entry.raw.e_hash.get();
+    // Attributes in inodes have had no hash for long.
+    !in_block && found == 0
+        || found == entry_hash(entry.name, words(value))
+        || found == signed_entry_hash(entry.name, words(value))
+}
+
+impl Look<'_> {
+    /// Looks at the attributes in the inode, which begin at byte `start` of its record; answers the clusters of values in
+    /// inodes.
+    pub(super) fn attributes_inside(&mut self, start: usize) -> u64 {
+        let record = self.record;
+        let Some((magic, bytes)) = record.get(start..).and_then(|rest| rest.split_first_chunk()) else {
+            return 0;
+        };
+        if u32::from_le_bytes(*magic) != MAGIC {
+            return 0;
+        }
+        let base = u32::try_from(start).unwrap_or(0).saturating_add(4);
+        let area = Area { ino: Ino(self.ino.into()), block: self.place.0, base, bytes, table: 0 };
+        let (ino, mut values) = (self.ino, Vec::new());
+        let result = table(self.view, &area, false, &mut |value| values.push(ValueUse { value, owner: ino }));
+        self.part.attributes.values.extend(values);
+        match result {
+            Ok(clusters) => clusters,
+            Err(Ok(Wrong { name, why })) => {
+                self.tell(Issue::XattrEntry { ino, block: 0, name, why });
+                0
+            }
+            Err(Err(why)) => {
+                self.tell(Issue::Xattr { ino, why });
+                0
+            }
+        }
+    }
+
+    /// Notes the block of attributes; answers how many clusters it and the values that it names take.
+    pub(super) fn attributes_block(&mut self, block: u64) -> u64 {
+        let sb = &self.view.sb;
+        if block == 0 {
+            return 0;
+        }
+        let on_volume = block >= sb.first_data_block.into() && block < sb.blocks_count;
+        if !sb.compat.contains(Compat::EXT_ATTR) || !on_volume {
+            self.tell_bad(Issue::InodeField { ino: self.ino, field: "i_file_acl", found: block });
+            return 0;
+        }
+        if self.mode == super::inodes::Mode::Claim {
+            self.part.attributes.blocks.push((block, self.ino));
+        } else {
+            self.claim(0, block, 1);
+        }
+        let mut clusters = 1_u64;
+        if sb.incompat.contains(Incompat::EA_INODE)
+            && let Ok(bytes) = self.view.read(VolBlock(block), 1)
+        {
+            let more = table(self.view, &in_block(self.ino, block, &bytes), true, &mut |_| {});
+            clusters = clusters.saturating_add(more.unwrap_or(0));
+        }
+        clusters
+    }
+}
+
+fn in_block(ino: u32, block: u64, bytes: &[u8]) -> Area<'_> {
+    Area { ino: Ino(ino.into()), block, base: 0, bytes, table: size_of::<RawXattrHeader>() }
+}
+
+/// Looks at every block of attributes, counts its users, and the users of every value.
+pub(super) fn shared(view: &View, state: &State, attributes: &mut Attributes, told: &mut Told<'_>) {
+    attributes.blocks.sort_unstable();
+    for users in attributes.blocks.chunk_by(|one, next| one.0 == next.0) {
+        let Some(&(block, ino)) = users.first() else { continue };
+        state.claim(VolBlock(block), 1);
+        let bytes = match view.read(VolBlock(block), 1) {
+            Ok(bytes) => bytes,
+            Err(why) => {
+                told.found(Issue::XattrBlock { ino, block, why });
+                continue;
+            }
+        };
+        if let Err(why) = header(view, ino, block, &bytes) {
+            told.found(Issue::XattrBlock { ino, block, why });
+            continue;
+        }
+        let mut named = Vec::new();
+        match table(view, &in_block(ino, block, &bytes), true, &mut |value| named.push(value)) {
+            Ok(_) => {}
+            Err(Ok(Wrong { name, why })) => told.found(Issue::XattrEntry { ino, block, name, why }),
+            Err(Err(why)) => told.found(Issue::XattrBlock { ino, block, why }),
+        }
+        attributes.values.extend(named.into_iter().map(|value| ValueUse { value, owner: ino }));
+        let found = RawXattrHeader::ref_from_prefix(&bytes).map_or(0, |(header, _)| header.h_refcount.get());
+        let expected = u32::try_from(users.len()).unwrap_or(u32::MAX);
+        if found != expected {
+            told.found(Issue::XattrUsers { block, found, expected });
+        }
+    }
+    values(state, attributes, told);
+}
+
+/// What is wrong with the header of a block.
+fn header(view: &View, ino: u32, block: u64, bytes: &[u8]) -> Result<(), Error> {
+    let structure = Structure::Xattr(Ino(ino.into()));
+    let truncated = Corrupt::Truncated { structure, block, offset: 0, len: 32 };
+    let (header, rest) = RawXattrHeader::ref_from_prefix(bytes).map_err(|_| truncated)?;
+    if header.h_magic.get() != MAGIC {
+        let (found, expected) = (header.h_magic.get().into(), MAGIC.into());
+        return Err(Corrupt::Magic { structure, block, found, expected }.into());
+    }
+    if header.h_blocks.get() != 1 {
+        let found = header.h_blocks.get().into();
+        return Err(Corrupt::Field { structure, field: "h_blocks", block, offset: 8, found }.into());
+    }
+    if !view.sb.has_metadata_csum() {
+        return Ok(());
+    }
+    let blank = RawXattrHeader { h_checksum: 0.into(), ..*header };
+    let crc = Crc::new(view.sb.checksum_seed).add(&block.to_le_bytes()).add(blank.as_bytes());
+    let (found, expected) = (header.h_checksum.get(), crc.add(rest).get());
+    if found == expected {
+        Ok(())
+    } else {
+        Err(Corrupt::Checksum { structure, block, found, expected }.into())
+    }
+}
+
+/// Whether every value lies in an inode that is made for it, and as many name it as it counts.
+fn values(state: &State, attributes: &mut Attributes, told: &mut Told<'_>) {
+    attributes.values.sort_unstable();
+    attributes.holders.sort_unstable_by_key(|holder| holder.ino);
+    for users in attributes.values.chunk_by(|one, next| one.value == next.value) {
+        let Some(&ValueUse { value, owner }) = users.first() else { continue };
+        let holder = attributes.holders.binary_search_by_key(&value, |holder| holder.ino);
+        let holder = holder.ok().and_then(|at| attributes.holders.get(at));
+        let slot = state.slot(value).filter(|slot| slot.is_used() && slot.marks.contains(Marks::VALUE));
+        let (Some(holder), Some(slot)) = (holder, slot) else {
+            for user in users {
+                told.found(Issue::XattrInode { ino: user.owner, value });
+            }
+            continue;
+        };
+        slot.add_name();
+        let expected = to_u64(users.len());
+        if holder.users != expected && holder.parent != owner {
+            told.found(Issue::ValueUsers { ino: value, found: holder.users, expected });
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! Pass 1, the blocks of an inode: extent trees and block maps, walked to their ends whatever is wrong on the way.
+//!
+//! Invariant: a walk ends: entries of a tree have to go forward through the file, and every node that is read is taken
+//! from a budget that is about as large as the device ([`State::may_read`]).
+//! Source: e2fsprogs `e2fsck/pass1.c` `scan_extent_node`, `process_block`; `lib/ext2fs/extent.c`
+//! `ext2fs_extent_header_verify`.
+
+use alloc::vec::Vec;
+
+use obento_base::wire::{FromBytes, to_u64};
+
+use super::Issue;
+use super::inodes::{Look, Mode};
+use super::state::{DirRun, State};
+use crate::checksum::Crc;
+use crate::feature::Incompat;
+use crate::inode::InodeFlags;
+use crate::map::check::{MAGIC, MAX_DEPTH, extent_len, extent_start, index_leaf, numbers};
+use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex, RawExtentTail};
+use crate::super_block::SuperBlock;
+use crate::unit::VolBlock;
+
+/// Bytes of a header, and of an entry.
+const ENTRY: usize = 12;
+/// The resize inode names only the doubly indirect block; what lies below are blocks kept for descriptors.
+pub(super) const RESIZE_INO: u32 = 7;
+
+/// What an inode owns.
+#[derive(Debug, Default)]
+pub(super) struct Owned {
+    /// Clusters, those of trees among them.
+    pub(super) clusters: u64,
+    /// The file block after the last that is mapped.
+    pub(super) end: u64,
+    /// The last file block that was written.
+    pub(super) last_written: Option<u64>,
+    /// The block of the volume that was mapped last.
+    previous: u64,
+    illegal: u32,
+    /// The runs of a directory.
+    pub(super) runs: Vec<DirRun>,
+    keep_runs: bool,
+    is_resize: bool,
+}
+
+impl Owned {
+    /// Nothing but `clusters`; the runs are kept if that is asked for.
+    pub(super) fn new(clusters: u64, keep_runs: bool) -> Self {
+        Self { clusters, keep_runs, ..Self::default() }
+    }
+}
+
+/// A node that is being walked.
+struct Frame {
+    bytes: Vec<u8>,
+    block: u64,
+    depth: u16,
+    entries: u16,
+    next: u16,
+    /// The first file block that the next entry may have.
+    start: u64,
+    /// The file block after the last that it may have.
+    end: Option<u64>,
+    sum: Option<(u32, u32)>,
+}
+
+/// Whether the `len` blocks from `start` on lie on the volume.
+pub(super) fn on_volume(sb: &SuperBlock, start: u64, len: u64) -> bool {
+    start != 0
+        && start >= sb.first_data_block.into()
+        && start.checked_add(len).is_some_and(|end| end <= sb.blocks_count)
+}
+
+/// Whether a tree's header can be: magic number, and room for entries as there is. Answers the field that cannot.
+fn bad_header(header: &RawExtentHeader, len: usize) -> Option<(&'static str, u64)> {
+    let room = len.saturating_sub(ENTRY) / ENTRY;
+    let (max, entries) = (usize::from(header.eh_max.get()), header.eh_entries.get());
+    if header.eh_magic.get() != MAGIC {
+        return Some(("eh_magic", header.eh_magic.get().into()));
+    }
+    // A checksum takes the place of an entry, and old trees left room for two more.
+    if max > room || max < room.saturating_sub(2) {
+        return Some(("eh_max", header.eh_max.get().into()));
+    }
+    (usize::from(entries) > max).then_some(("eh_entries", entries.into()))
+}
+
+/// Whether a map begins like an extent tree.
+pub(super) fn is_tree(map: &[u8]) -> bool {
+    RawExtentHeader::ref_from_prefix(map).is_ok_and(|(header, _)| bad_header(header, map.len()).is_none())
+}
+
+impl Look<'_> {
+    /// Walks the extent tree in `i_block`.
+    pub(super) fn extents(&mut self, owned: &mut Owned) {
+        let Some(root) = self.node(self.raw.i_block.to_vec(), 0, None) else { return };
+        if root.depth > MAX_DEPTH {
+            let found = root.depth.into();
+            return self.tell(Issue::ExtentHeader { ino: self.ino, block: 0, field: "eh_depth", found });
+        }
+        let mut stack = Vec::from([root]);
+        while let Some(frame) = stack.last_mut() {
+            if frame.next >= frame.entries {
+                if let Some((found, expected)) = frame.sum {
+                    let block = frame.block;
+                    self.tell(Issue::ExtentChecksum { ino: self.ino, block, found, expected });
+                }
+                stack.pop();
+                continue;
+            }
+            let index = frame.next;
+            frame.next = frame.next.saturating_add(1);
+            if frame.depth == 0 {
+                self.extent(frame, index, owned);
+            } else if let Some(child) = self.index(frame, index, owned) {
+                stack.push(child);
+            }
+        }
+    }
+
+    /// The node in `bytes`, if its header can be; `depth` is what its parent asks for.
+    fn node(&mut self, bytes: Vec<u8>, block: u64, depth: Option<u16>) -> Option<Frame> {
+        let (header, _) = RawExtentHeader::ref_from_prefix(&bytes).ok()?;
+        let header = *header;
+        let entries = header.eh_entries.get();
+        let mut bad = bad_header(&header, bytes.len());
+        if depth.is_some_and(|depth| depth != header.eh_depth.get()) {
+            bad = bad.or(Some(("eh_depth", header.eh_depth.get().into())));
+        }
+        if depth.is_some() && entries == 0 {
+            bad = bad.or(Some(("eh_entries", 0)));
+        }
+        if let Some((field, found)) = bad {
+            self.tell(Issue::ExtentHeader { ino: self.ino, block, field, found });
+            return None;
+        }
+        let sum = depth.and_then(|_| self.bad_sum(&bytes, header.eh_max.get()));
+        Some(Frame { bytes, block, depth: header.eh_depth.get(), entries, next: 0, start: 0, end: None, sum })
+    }
+
+    /// The checksum of a node in a block, if it is wrong: found and computed.
+    fn bad_sum(&self, bytes: &[u8], max: u16) -> Option<(u32, u32)> {
+        if !self.view.sb.has_metadata_csum() {
+            return None;
+        }
+        let at = usize::from(max).saturating_mul(ENTRY).saturating_add(ENTRY);
+        let (node, rest) = bytes.split_at_checked(at)?;
+        let (tail, _) = RawExtentTail::ref_from_prefix(rest).ok()?;
+        let (found, expected) = (tail.et_checksum.get(), Crc::new(self.seed).add(node).get());
+        (found != expected).then_some((found, expected))
+    }
+
+    /// An entry of a leaf.
+    fn extent(&mut self, frame: &mut Frame, index: u16, owned: &mut Owned) {
+        let at = usize::from(index).saturating_mul(ENTRY).saturating_add(ENTRY);
+        let entry = frame.bytes.get(at..).and_then(|bytes| RawExtent::ref_from_prefix(bytes).ok());
+        let Some((entry, _)) = entry else { return };
+        let (sb, ino) = (&self.view.sb, self.ino);
+        let (len, written) = extent_len(entry);
+        let (at, start, len) = (u64::from(entry.ee_block.get()), extent_start(entry).0, u64::from(len));
+        let end = at.saturating_add(len);
+        let eof = self.size().div_ceil(sb.block_size.into());
+        let may_pass_eof = !written || self.has(InodeFlags::VERITY);
+        let past = frame.end.is_some_and(|most| end > most) && !(end > eof && may_pass_eof);
+        if !on_volume(sb, start, len) || len == 0 {
+            return self.tell(Issue::BadExtent { ino, at, block: start, len });
+        }
+        if at < frame.start || at < owned.end || past {
+            return self.tell(Issue::ExtentOrder { ino, block: frame.block, index, at });
+        }
+        if self.is_dir() && !self.may_be_long() && end > self.most_dir_blocks() {
+            return self.tell(Issue::BadExtent { ino, at, block: start, len });
+        }
+        if self.is_dir() && !written {
+            self.tell(Issue::ExtentUnwritten { ino, at });
+        }
+        frame.start = end;
+        self.own(owned, at, start, len);
+        if written {
+            owned.last_written = end.checked_sub(1);
+        }
+    }
+
+    /// An entry of an inner node: the node below, if it can be walked.
+    fn index(&mut self, frame: &mut Frame, index: u16, owned: &mut Owned) -> Option<Frame> {
+        let place = |index: u16| usize::from(index).saturating_mul(ENTRY).saturating_add(ENTRY);
+        let entry_at = |index: u16| {
+            let bytes = frame.bytes.get(place(index)..)?;
+            Some(*RawExtentIndex::ref_from_prefix(bytes).ok()?.0)
+        };
+        let entry = entry_at(index)?;
+        let next = index.checked_add(1).filter(|&next| next < frame.entries).and_then(entry_at);
+        let at = u64::from(entry.ei_block.get());
+        let end = next.map_or(frame.end, |next| Some(next.ei_block.get().into()));
+        let (ino, block) = (self.ino, index_leaf(&entry).0);
+        if !on_volume(&self.view.sb, block, 1) {
+            self.tell(Issue::IllegalBlock { ino, at, block });
+            return None;
+        }
+        let past = end.is_some_and(|end| end <= at) || frame.end.is_some_and(|most| at >= most);
+        if at < frame.start || past {
+            self.tell(Issue::ExtentOrder { ino, block: frame.block, index, at });
+            return None;
+        }
+        frame.start = at.saturating_add(1);
+        self.own_node(owned, at, block);
+        let bytes = self.read_node(block, at)?;
+        let mut child = self.node(bytes, block, frame.depth.checked_sub(1))?;
+        // An entry of either kind begins with its first file block.
+        let first = child.bytes.get(ENTRY..).and_then(|bytes| bytes.first_chunk().copied());
+        let first = u64::from(u32::from_le_bytes(first.unwrap_or_default()));
+        if first != at {
+            self.tell(Issue::ExtentStart { ino, block, found: first, expected: at });
+        }
+        (child.start, child.end) = (first, end);
+        Some(child)
+    }
+
+    /// A block of a tree; none if it cannot be read, is the volume's own, or blocks are read again and again.
+    fn read_node(&mut self, block: u64, at: u64) -> Option<Vec<u8>> {
+        if self.view.zones.overlap(VolBlock(block), 1) {
+            return None;
+        }
+        if !self.state.may_read() {
+            self.tell(Issue::TooManyIllegal { ino: self.ino });
+            return None;
+        }
+        match self.view.read(VolBlock(block), 1) {
+            Ok(bytes) => Some(bytes),
+            Err(_) => {
+                self.tell(Issue::IllegalBlock { ino: self.ino, at, block });
+                None
+            }
+        }
+    }
+
+    /// Walks the block map in `i_block`.
+    pub(super) fn pointers(&mut self, owned: &mut Owned) {
+        owned.is_resize = self.ino == RESIZE_INO;
+        let per_block = u64::from(self.view.sb.block_size / 4);
+        let map: Vec<u32> = numbers(&self.raw.i_block).iter().map(|number| number.get()).collect();
+        self.direct(map.get(..12).unwrap_or_default(), 0, owned);
+        let mut at = 12_u64;
+        for (level, root) in (1_u32..=3).zip(map.iter().skip(12)) {
+            self.indirect(u64::from(*root), level, at, owned);
+            at = at.saturating_add(per_block.saturating_pow(level));
+        }
+        owned.last_written = owned.end.checked_sub(1);
+    }
+
+    /// Walks a tree of `level` levels below block `root`, whose first file block is `at`.
+    fn indirect(&mut self, root: u64, level: u32, at: u64, owned: &mut Owned) {
+        let per_block = u64::from(self.view.sb.block_size / 4);
+        let mut waiting = Vec::from([(root, level, at)]);
+        while let Some((block, level, at)) = waiting.pop() {
+            if block == 0 {
+                continue;
+            }
+            if !on_volume(&self.view.sb, block, 1) {
+                self.illegal(at, block, owned);
+                continue;
+            }
+            self.own_node(owned, at, block);
+            let Some(bytes) = self.read_node(block, at) else { continue };
+            let list: Vec<u32> = numbers(&bytes).iter().map(|number| number.get()).collect();
+            if level == 1 {
+                self.direct(&list, at, owned);
+                continue;
+            }
+            let span = per_block.saturating_pow(level.saturating_sub(1));
+            let below = (0_u64..).zip(list.iter()).filter(|(_, block)| **block != 0);
+            let place = |n: u64| at.saturating_add(n.saturating_mul(span));
+            let older = waiting.len();
+            waiting.extend(below.map(|(n, block)| (u64::from(*block), level.saturating_sub(1), place(n))));
+            // The first is to be taken first.
+            waiting.get_mut(older..).unwrap_or_default().reverse();
+        }
+    }
+
+    /// Block numbers of data, of which the first is file block `at`.
+    fn direct(&mut self, list: &[u32], at: u64, owned: &mut Owned) {
+        let mut rest = list;
+        let mut at = at;
+        while let Some((&first, others)) = rest.split_first() {
+            let follows = |(n, number): &(u64, &u32)| {
+                first != 0 && u64::from(**number) == u64::from(first).saturating_add(*n)
+            };
+            let more = (1_u64..).zip(others).take_while(follows).count();
+            let len = to_u64(more).saturating_add(1);
+            let start = u64::from(first);
+            if first != 0 {
+                if on_volume(&self.view.sb, start, len) {
+                    self.own(owned, at, start, len);
+                } else {
+                    for block in start..start.saturating_add(len) {
+                        self.illegal(at, block, owned);
+                    }
+                }
+            }
+            at = at.saturating_add(len);
+            rest = others.get(more..).unwrap_or_default();
+        }
+    }
+
+    /// Tells of a block that cannot be, as long as there are few.
+    fn illegal(&mut self, at: u64, block: u64, owned: &mut Owned) {
+        /// e2fsck asks to clear the inode after as many.
+        const MANY: u32 = 12;
+        owned.illegal = owned.illegal.saturating_add(1);
+        match owned.illegal {
+            MANY => self.tell(Issue::TooManyIllegal { ino: self.ino }),
+            few if few < MANY => self.tell(Issue::IllegalBlock { ino: self.ino, at, block }),
+            _ => {}
+        }
+    }
+
+    /// Takes data blocks for this inode.
+    fn own(&mut self, owned: &mut Owned, at: u64, start: u64, len: u64) {
+        let bits = self.view.sb.cluster_bits;
+        let cluster = |block: u64| block.checked_shr(bits).unwrap_or(0);
+        let first_of = |cluster: u64| cluster.checked_shl(bits).unwrap_or(u64::MAX);
+        let end = start.saturating_add(len);
+        let shares = bits > 0 && owned.previous != 0 && cluster(owned.previous) == cluster(start);
+        let from = if shares { first_of(cluster(start).saturating_add(1)) } else { first_of(cluster(start)) };
+        if owned.is_resize {
+            // Of it blocks are counted, even where clusters are handed out.
+            owned.clusters = owned.clusters.saturating_add(len);
+        } else if from < end {
+            let count = cluster(end.saturating_sub(1)).saturating_sub(cluster(from)).saturating_add(1);
+            owned.clusters = owned.clusters.saturating_add(count);
+            self.claim(at, from.max(start), end.saturating_sub(from.max(start)));
+        }
+        owned.end = owned.end.max(at.saturating_add(len));
+        owned.previous = end.saturating_sub(1);
+        if owned.keep_runs {
+            owned.runs.push(DirRun { at, start: VolBlock(start), len });
+        }
+    }
+
+    /// Takes a block of a tree for this inode.
+    fn own_node(&mut self, owned: &mut Owned, at: u64, block: u64) {
+        owned.clusters = owned.clusters.saturating_add(1);
+        // Of the resize inode's the doubly indirect block alone lies outside of what the groups keep.
+        if !owned.is_resize || !self.view_keeps(block) {
+            self.claim(at, block, 1);
+        }
+    }
+
+    /// Whether a block of the resize inode is one that a group keeps for descriptors.
+    fn view_keeps(&self, block: u64) -> bool {
+        let sb = &self.view.sb;
+        let Some(group) = sb.group_of(VolBlock(block)) else { return false };
+        let (start, len) = super::state::own_copies(sb, group);
+        block >= start.0 && block < start.0.saturating_add(len)
+    }
+
+    /// Claims blocks in the bitmap, or, the second time, tells which of them others claim too.
+    pub(super) fn claim(&mut self, at: u64, start: u64, len: u64) {
+        if self.mode == Mode::Claim {
+            self.state.claim(VolBlock(start), len);
+            return;
+        }
+        let (ino, state) = (self.ino, self.state);
+        if !state.is_twice(VolBlock(start), len) {
+            return;
+        }
+        for (start, at, len) in twice_runs(state, start, at, len) {
+            if self.view.zones.overlap(VolBlock(start), len) {
+                self.tell_twice(Issue::BlockOfVolume { ino, at, block: start });
+            } else {
+                self.tell_twice(Issue::BlockTwice { ino, at, block: start, len });
+            }
+        }
+    }
+
+    /// The most blocks of a directory without `large_dir`.
+    fn most_dir_blocks(&self) -> u64 {
+        1_u64.checked_shl(21_u32.saturating_sub(self.view.sb.raw.s_log_block_size.get())).unwrap_or(u64::MAX)
+    }
+
+    fn may_be_long(&self) -> bool {
+        self.view.sb.incompat.contains(Incompat::LARGE_DIR) || self.raw.i_size_high.get() != 0
+    }
+}
+
+/// The runs within a run that were claimed twice: block, file block, length.
+fn twice_runs(state: &State, start: u64, at: u64, len: u64) -> Vec<(u64, u64, u64)> {
+    let mut runs: Vec<(u64, u64, u64)> = Vec::new();
+    for inside in 0..len {
+        let block = start.saturating_add(inside);
+        if !state.is_twice(VolBlock(block), 1) {
+            continue;
+        }
+        match runs.last_mut() {
+            Some((first, _, len)) if first.saturating_add(*len) == block => *len = len.saturating_add(1),
+            _ => runs.push((block, at.saturating_add(inside), 1)),
+        }
+    }
+    runs
+}

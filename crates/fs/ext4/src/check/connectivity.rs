@@ -1,0 +1,81 @@
+//! Pass 3: every directory is below the root, and its `..` names the directory that names it.
+//!
+//! Source: e2fsprogs `e2fsck/pass3.c` `check_root`, `check_directory`.
+
+use alloc::vec::Vec;
+
+use obento_base::wire::to_usize;
+
+use super::state::{Dir, State};
+use super::view::View;
+use super::{Issue, Told};
+
+const ROOT: u32 = 2;
+
+/// What is known of the way from a directory to the root.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Unknown,
+    Walking,
+    Leads,
+    Lost,
+}
+
+/// Looks at all directories.
+pub(super) fn check(view: &View, state: &State, told: &mut Told<'_>) {
+    if state.dir(ROOT).is_none() {
+        told.found(Issue::NoRoot {});
+    }
+    let mut ways = Vec::new();
+    ways.resize(state.dirs.len(), Way::Unknown);
+    for (at, dir) in state.dirs.iter().enumerate() {
+        check_dot_dot(dir, told);
+        walk(view, state, at, &mut ways, told);
+    }
+}
+
+fn check_dot_dot(dir: &Dir, told: &mut Told<'_>) {
+    let expected = if dir.ino == ROOT { ROOT } else { dir.parent() };
+    let found = dir.dot_dot();
+    // Without `..`, or without a parent, that was told.
+    if found != 0 && expected != 0 && found != expected {
+        told.found(Issue::DotDot { dir: dir.ino, found, expected });
+    }
+}
+
+/// Goes from a directory up to one of which the way is known.
+fn walk(view: &View, state: &State, from: usize, ways: &mut [Way], told: &mut Told<'_>) {
+    let mut path = Vec::new();
+    let mut at = from;
+    let found = loop {
+        let (Some(dir), Some(way)) = (state.dirs.get(at), ways.get_mut(at)) else { break Way::Lost };
+        match *way {
+            Way::Unknown => *way = Way::Walking,
+            Way::Walking => {
+                // It is below itself.
+                told.found(Issue::Unconnected { dir: dir.ino, parent: dir.parent() });
+                break Way::Lost;
+            }
+            known => break known,
+        }
+        path.push(at);
+        if dir.ino == ROOT {
+            break Way::Leads;
+        }
+        let parent = dir.parent();
+        let next = state.dirs.binary_search_by_key(&parent, |dir| dir.ino);
+        match next {
+            Ok(next) if parent != 0 => at = next,
+            _ if view.is_own(dir.ino) => break Way::Leads,
+            _ => {
+                told.found(Issue::Unconnected { dir: dir.ino, parent: dir.dot_dot() });
+                break Way::Lost;
+            }
+        }
+    };
+    for at in path {
+        if let Some(way) = ways.get_mut(to_usize(obento_base::wire::to_u64(at))) {
+            *way = found;
+        }
+    }
+}

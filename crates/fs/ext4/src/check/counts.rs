@@ -1,0 +1,278 @@
+//! Pass 5: bitmaps and counts say what was found in use.
+//!
+//! Source: e2fsprogs `e2fsck/pass5.c` `check_block_bitmaps`, `check_inode_bitmaps`, `check_inode_end`,
+//! `check_block_end`.
+
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use obento_base::Bitmap;
+use obento_base::wire::{to_u64, to_usize};
+
+use super::parallel::each_part;
+use super::state::{Slot, State, count};
+use super::view::View;
+use super::{Issue, Told};
+use crate::allocator::{Kind, bitmap_checksum, compare_sum, fresh_block_bitmap};
+use crate::group::GroupFlags;
+use crate::unit::VolBlock;
+
+/// Groups that a thread takes at a time: a flex group's bitmaps lie one after the other.
+const SHARE: u32 = 16;
+/// Runs of wrong bits of a bitmap that are told.
+const MAX_RUNS: usize = 16;
+
+/// What a share of the groups comes to.
+#[derive(Default)]
+struct Part {
+    issues: Vec<Issue>,
+    free_blocks: u64,
+    free_inodes: u64,
+    directories: u64,
+}
+
+/// Looks at all groups, and at the counts of the super block.
+pub(super) fn check(view: &Arc<View>, state: &Arc<State>, threads: u32, told: &mut Told<'_>) {
+    let groups = view.sb.groups;
+    let shares = groups.div_ceil(SHARE);
+    let work = {
+        let (view, state) = (Arc::clone(view), Arc::clone(state));
+        Arc::new(move |share: u32| {
+            let first = share.saturating_mul(SHARE);
+            Share { view: &view, state: &state, part: Part::default() }
+                .all(first, first.saturating_add(SHARE).min(groups))
+        })
+    };
+    let (mut free_blocks, mut free_inodes, mut directories) = (0_u64, 0_u64, 0_u64);
+    each_part(threads, shares, &work, |share, part: Part| {
+        part.issues.into_iter().for_each(|issue| told.found(issue));
+        free_blocks = free_blocks.saturating_add(part.free_blocks);
+        free_inodes = free_inodes.saturating_add(part.free_inodes);
+        directories = directories.saturating_add(part.directories);
+        told.progress("bitmaps", share.saturating_add(1).into(), shares.into());
+    });
+    let sb = &view.sb;
+    let expected = free_blocks.saturating_mul(sb.cluster_blocks().into());
+    if sb.free_blocks() != expected {
+        told.found(Issue::FreeBlocks { found: sb.free_blocks(), expected });
+    }
+    let found = u64::from(sb.raw.s_free_inodes_count.get());
+    if found != free_inodes {
+        told.found(Issue::FreeInodes { found, expected: free_inodes });
+    }
+    told.report.blocks = (sb.blocks_count.saturating_sub(expected), sb.blocks_count);
+    told.report.inodes = (u64::from(sb.inodes_count).saturating_sub(free_inodes), sb.inodes_count.into());
+    told.report.directories = directories;
+}
+
+struct Share<'a> {
+    view: &'a View,
+    state: &'a State,
+    part: Part,
+}
+
+impl Share<'_> {
+    fn all(mut self, first: u32, end: u32) -> Part {
+        let place = |kind| {
+            move |group: &crate::group::GroupDescriptor| match kind {
+                Kind::Blocks => group.block_bitmap,
+                Kind::Inodes => group.inode_bitmap,
+            }
+        };
+        let blocks = self.bitmaps(first, end, GroupFlags::BLOCK_UNINIT, place(Kind::Blocks));
+        let inodes = self.bitmaps(first, end, GroupFlags::INODE_UNINIT, place(Kind::Inodes));
+        for ((group, blocks), inodes) in (first..end).zip(blocks).zip(inodes) {
+            self.blocks(group, blocks);
+            self.inodes(group, inodes);
+        }
+        self.part
+    }
+
+    /// The bitmaps of the groups from `first` to before `end`, those that follow each other read at once; none for a
+    /// group without one.
+    fn bitmaps(
+        &mut self,
+        first: u32,
+        end: u32,
+        uninit: GroupFlags,
+        place: impl Fn(&crate::group::GroupDescriptor) -> VolBlock,
+    ) -> Vec<Option<Vec<u8>>> {
+        let view = self.view;
+        let size = to_usize(view.sb.block_size.into());
+        let wanted = |group: u32| {
+            let descriptor = view.group(group);
+            let is_made = !view.has_descriptor_sums() || !descriptor.flags.contains(uninit);
+            let block = place(descriptor);
+            (is_made && block.0 != 0).then_some(block)
+        };
+        let mut all: Vec<Option<Vec<u8>>> = Vec::new();
+        let mut group = first;
+        while group < end {
+            let Some(start) = wanted(group) else {
+                all.push(None);
+                group = group.saturating_add(1);
+                continue;
+            };
+            let follows = |&(n, group): &(u64, u32)| wanted(group) == start.checked_add(n);
+            let more = (1_u64..).zip(group.saturating_add(1)..end).take_while(follows).count();
+            let len = to_u64(more).saturating_add(1);
+            let bytes = view.read(start, len);
+            if let Err(why) = &bytes {
+                self.part.issues.push(Issue::BitmapUnreadable { group, why: *why });
+            }
+            for n in 0..=more {
+                let from = n.saturating_mul(size);
+                let one = bytes.as_ref().ok().and_then(|bytes| bytes.get(from..from.saturating_add(size)));
+                all.push(one.map(<[u8]>::to_vec));
+            }
+            group = group.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
+        }
+        all
+    }
+
+    fn is_uninit(&self, group: u32, flag: GroupFlags) -> bool {
+        self.view.has_descriptor_sums() && self.view.group(group).flags.contains(flag)
+    }
+
+    fn blocks(&mut self, group: u32, bitmap: Option<Vec<u8>>) {
+        let (view, sb) = (self.view, &self.view.sb);
+        let clusters = sb.group_clusters(group);
+        let uninit = self.is_uninit(group, GroupFlags::BLOCK_UNINIT);
+        let used = self.state.with_used(group, |used| used.map_or(0, count));
+        let free = u64::from(clusters).saturating_sub(used);
+        self.part.free_blocks = self.part.free_blocks.saturating_add(free);
+        let descriptor = view.group(group);
+        if let Some(bitmap) = &bitmap {
+            self.checksum(group, Kind::Blocks, bitmap);
+        }
+        let bitmap = match (bitmap, uninit) {
+            (None, true) => fresh_block_bitmap(sb, group, descriptor).ok(),
+            (bitmap, _) => bitmap,
+        };
+        if let Some(bitmap) = bitmap {
+            let mut runs = Vec::new();
+            self.state
+                .with_used(group, |used| differences(&bitmap, used.unwrap_or_default(), clusters, &mut runs));
+            let start = sb.group_start(group).0;
+            let block = |bit: u64| start.saturating_add(bit.checked_shl(sb.cluster_bits).unwrap_or(0));
+            if uninit && !runs.is_empty() {
+                self.part.issues.push(Issue::GroupUninit { group, what: "blocks" });
+                runs.clear();
+            }
+            for Run { first, len, stored } in runs {
+                let len = len.checked_shl(sb.cluster_bits).unwrap_or(0);
+                self.part.issues.push(Issue::BlockBitmap { group, block: block(first), len, stored });
+            }
+            if !is_padded(&bitmap, clusters) {
+                self.part.issues.push(Issue::BlockBitmapPadding { group });
+            }
+        }
+        let found = u64::from(descriptor.free_blocks);
+        if found != free {
+            self.part.issues.push(Issue::GroupFreeBlocks { group, found, expected: free });
+        }
+    }
+
+    fn inodes(&mut self, group: u32, bitmap: Option<Vec<u8>>) {
+        let (view, sb) = (self.view, &self.view.sb);
+        let slots = self.state.inodes.get(to_usize(group.into())).map(|slots| &**slots).unwrap_or_default();
+        let first = group.saturating_mul(sb.inodes_per_group).saturating_add(1);
+        let is_used = |(ino, slot): (u32, &Slot)| slot.is_used() || view.is_own(ino);
+        let used = (first..).zip(slots).filter(|&(ino, slot)| is_used((ino, slot))).count();
+        // Those behind the slots that are the format's own are in use too.
+        let free = u64::from(sb.inodes_per_group).saturating_sub(to_u64(used));
+        let directories = to_u64(slots.iter().filter(|slot| slot.kind == 2 && slot.is_used()).count());
+        self.part.free_inodes = self.part.free_inodes.saturating_add(free);
+        self.part.directories = self.part.directories.saturating_add(directories);
+        if let Some(bitmap) = &bitmap {
+            self.checksum(group, Kind::Inodes, bitmap);
+            let words = words_of((first..).zip(slots).map(is_used), sb.inodes_per_group);
+            let mut runs = Vec::new();
+            differences(bitmap, &words, sb.inodes_per_group, &mut runs);
+            for Run { first: bit, len, stored } in runs {
+                let ino = first.saturating_add(u32::try_from(bit).unwrap_or(0));
+                let len = u32::try_from(len).unwrap_or(u32::MAX);
+                self.part.issues.push(Issue::InodeBitmap { group, ino, len, stored });
+            }
+            if !is_padded(bitmap, sb.inodes_per_group) {
+                self.part.issues.push(Issue::InodeBitmapPadding { group });
+            }
+        } else if used > 0 && self.is_uninit(group, GroupFlags::INODE_UNINIT) {
+            self.part.issues.push(Issue::GroupUninit { group, what: "inodes" });
+        }
+        let descriptor = view.group(group);
+        let found = u64::from(descriptor.free_inodes);
+        if found != free {
+            self.part.issues.push(Issue::GroupFreeInodes { group, found, expected: free });
+        }
+        let found = u64::from(descriptor.used_dirs);
+        if found != directories {
+            self.part.issues.push(Issue::GroupDirectories { group, found, expected: directories });
+        }
+    }
+
+    fn checksum(&mut self, group: u32, kind: Kind, bitmap: &[u8]) {
+        let Some(expected) = bitmap_checksum(&self.view.sb, kind, bitmap) else { return };
+        let descriptor = self.view.descriptor_bytes(group);
+        let Some((found, expected)) = compare_sum(kind, descriptor, expected) else { return };
+        if found != expected {
+            self.part.issues.push(match kind {
+                Kind::Blocks => Issue::BlockBitmapChecksum { group, found, expected },
+                Kind::Inodes => Issue::InodeBitmapChecksum { group, found, expected },
+            });
+        }
+    }
+}
+
+/// Bits that are wrong, and what they say.
+struct Run {
+    first: u64,
+    len: u64,
+    stored: u8,
+}
+
+/// The runs of the first `bits` bits in which `stored` is not what `expected` says, as far as they are told.
+fn differences(stored: &[u8], expected: &[u64], bits: u32, runs: &mut Vec<Run>) {
+    let mut words = expected.iter().copied().chain(core::iter::repeat(0));
+    for (base, bytes) in (0_u32..).step_by(64).zip(stored.chunks(8)).take_while(|(base, _)| *base < bits) {
+        let mut word = [0; 8];
+        word.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        let (word, right) = (u64::from_le_bytes(word), words.next().unwrap_or(0));
+        let left = bits.saturating_sub(base);
+        let mask = if left >= 64 { u64::MAX } else { !u64::MAX.checked_shl(left).unwrap_or(0) };
+        let mut wrong = (word ^ right) & mask;
+        while wrong != 0 {
+            let bit = wrong.trailing_zeros();
+            wrong &= wrong.wrapping_sub(1);
+            let at = u64::from(base.saturating_add(bit));
+            let stored = u8::from(word.checked_shr(bit).unwrap_or(0) & 1 == 1);
+            let is_full = runs.len() >= MAX_RUNS;
+            match runs.last_mut() {
+                Some(run) if run.first.saturating_add(run.len) == at && run.stored == stored => {
+                    run.len = run.len.saturating_add(1);
+                }
+                _ if is_full => return,
+                _ => runs.push(Run { first: at, len: 1, stored }),
+            }
+        }
+    }
+}
+
+/// Whether the bits from `bits` on to the end of the block are set.
+fn is_padded(bitmap: &[u8], bits: u32) -> bool {
+    let all = u32::try_from(bitmap.len().saturating_mul(8)).unwrap_or(u32::MAX);
+    let bitmap = Bitmap::new(bitmap);
+    bitmap.count_ones(all).saturating_sub(bitmap.count_ones(bits)) == all.saturating_sub(bits)
+}
+
+/// The words of a bitmap with these bits, and zeros up to `bits`.
+fn words_of(set: impl Iterator<Item = bool>, bits: u32) -> Vec<u64> {
+    let mut words = vec![0_u64; to_usize(u64::from(bits).div_ceil(64))];
+    for at in (0_u32..).zip(set).filter_map(|(at, is_set)| is_set.then_some(at)) {
+        if let Some(word) = words.get_mut(to_usize(u64::from(at / 64))) {
+            *word |= 1_u64.checked_shl(at % 64).unwrap_or(0);
+        }
+    }
+    words
+}

@@ -1,0 +1,419 @@
+//! Pass 2: every block of every directory, and every entry in it.
+//!
+//! Source: e2fsprogs `e2fsck/pass2.c` `check_dir_block`, `check_dot`, `check_dotdot`, `check_filetype`.
+
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use obento_base::wire::{FromBytes, to_u64, to_usize};
+use obento_base::{Corrupt, Error, Ino};
+
+use super::htree::{Kind, Tree};
+use super::parallel::each_part;
+use super::state::{Dir, DirRun, State};
+use super::view::View;
+use super::{Issue, Told};
+use crate::checksum::Crc;
+use crate::dir::{Record, Records};
+use crate::feature::{Compat, Incompat};
+use crate::inode::InodeFlags;
+use crate::raw::RawDirTail;
+use crate::unit::VolBlock;
+use crate::xattr::{Area, MAGIC};
+
+/// Directories that a thread takes at a time.
+const SHARE: usize = 64;
+/// Blocks that are read at once.
+const BATCH: u64 = 64;
+/// Issues of one directory that are told.
+const MAX_TOLD: usize = 1000;
+const ROOT: u32 = 2;
+/// `file_type` of the record that holds a checksum.
+const CHECKSUM_KIND: u8 = 0xde;
+
+/// Looks at all directories.
+pub(super) fn check(view: &Arc<View>, state: &Arc<State>, threads: u32, told: &mut Told<'_>) {
+    let shares = state.dirs.len().div_ceil(SHARE);
+    let shares = u32::try_from(shares).unwrap_or(u32::MAX);
+    let work = {
+        let (view, state) = (Arc::clone(view), Arc::clone(state));
+        Arc::new(move |share: u32| {
+            let first = to_usize(share.into()).saturating_mul(SHARE);
+            let mut issues = Vec::new();
+            let mut bytes = Vec::new();
+            for dir in state.dirs.iter().skip(first).take(SHARE) {
+                let mut look = Look::new(&view, &state, dir);
+                look.all(&mut bytes);
+                issues.append(&mut look.issues);
+            }
+            issues
+        })
+    };
+    each_part(threads, shares, &work, |share, issues: Vec<Issue>| {
+        issues.into_iter().for_each(|issue| told.found(issue));
+        told.progress("directories", share.saturating_add(1).into(), shares.into());
+    });
+    tell_twice(view, state, told);
+}
+
+/// Tells each name but the first of directories that have several.
+fn tell_twice(view: &View, state: &State, told: &mut Told<'_>) {
+    let wanted: BTreeSet<u32> = state.dirs.iter().filter(|dir| dir.is_twice()).map(|dir| dir.ino).collect();
+    if wanted.is_empty() {
+        return;
+    }
+    let (mut seen, mut bytes) = (BTreeSet::new(), Vec::new());
+    for dir in &state.dirs {
+        let mut look = Look::new(view, state, dir);
+        look.wanted = Some(&wanted);
+        look.all(&mut bytes);
+        for (ino, name) in look.names {
+            if !seen.insert(ino) {
+                told.found(Issue::DirectoryTwice { dir: dir.ino, name, ino });
+            }
+        }
+    }
+}
+
+/// A directory that is looked at.
+struct Look<'a> {
+    view: &'a View,
+    state: &'a State,
+    dir: &'a Dir,
+    issues: Vec<Issue>,
+    /// Hashes of the names of a block, with their offsets.
+    hashes: Vec<(u64, u32)>,
+    tree: Option<Tree>,
+    /// Only entries that name one of these directories are gathered, and nothing is told or counted.
+    wanted: Option<&'a BTreeSet<u32>>,
+    names: Vec<(u32, Vec<u8>)>,
+}
+
+impl<'a> Look<'a> {
+    fn new(view: &'a View, state: &'a State, dir: &'a Dir) -> Self {
+        let (issues, hashes, names) = (Vec::new(), Vec::new(), Vec::new());
+        Self { view, state, dir, issues, hashes, tree: None, wanted: None, names }
+    }
+
+    fn tell(&mut self, issue: Issue) {
+        if self.wanted.is_none() && self.issues.len() < MAX_TOLD {
+            self.issues.push(issue);
+        }
+    }
+
+    fn has(&self, flag: InodeFlags) -> bool {
+        InodeFlags::from_bits_retain(self.dir.flags).contains(flag)
+    }
+
+    fn all(&mut self, bytes: &mut Vec<u8>) {
+        if self.has(InodeFlags::INLINE_DATA) {
+            return self.inline();
+        }
+        let sb = &self.view.sb;
+        let indexed = self.has(InodeFlags::INDEX) && sb.compat.contains(Compat::DIR_INDEX);
+        let mut next = 0;
+        let dir = self.dir;
+        for run in &dir.runs {
+            if run.at > next {
+                self.tell(Issue::DirectoryHole { dir: dir.ino, at: next });
+            }
+            self.run(run, indexed, bytes);
+            next = run.at.saturating_add(run.len);
+        }
+        if dir.runs.first().is_some_and(|run| run.at > 0) {
+            self.tell(Issue::Dot { dir: dir.ino, block: 0, name: ".", why: "is missing" });
+        }
+        if let Some(tree) = self.tree.take() {
+            let mut issues = Vec::new();
+            tree.check(dir, &mut |issue| issues.push(issue));
+            issues.into_iter().for_each(|issue| self.tell(issue));
+        }
+    }
+
+    fn run(&mut self, run: &DirRun, indexed: bool, bytes: &mut Vec<u8>) {
+        let size = to_usize(self.view.sb.block_size.into());
+        let mut done = 0;
+        while done < run.len {
+            let count = run.len.saturating_sub(done).min(BATCH);
+            let start = VolBlock(run.start.0.saturating_add(done));
+            if !self.state.may_read() {
+                return self.tell(Issue::TooManyIllegal { ino: self.dir.ino });
+            }
+            let mut place = (start.0, run.at.saturating_add(done));
+            match self.view.read_into(start, count, bytes) {
+                Ok(()) => {
+                    for block in bytes.chunks_exact(size) {
+                        self.block(block, place.0, place.1, indexed);
+                        place = (place.0.saturating_add(1), place.1.saturating_add(1));
+                    }
+                }
+                Err(why) => self.tell(Issue::DirectoryUnreadable { dir: self.dir.ino, block: start.0, why }),
+            }
+            done = done.saturating_add(count);
+        }
+    }
+
+    /// Block `number`, which is file block `at`.
+    fn block(&mut self, bytes: &[u8], number: u64, at: u64, indexed: bool) {
+        if indexed {
+            if at == 0 {
+                let mut issues = Vec::new();
+                self.tree = Tree::root(self.view, self.dir, bytes, &mut |issue| issues.push(issue));
+                issues.into_iter().for_each(|issue| self.tell(issue));
+                self.records(bytes, number, at);
+                return;
+            }
+            if let Some(tree) = &mut self.tree {
+                let mut issues = Vec::new();
+                let kind = tree.block(self.view, self.dir, bytes, at, &mut |issue| issues.push(issue));
+                issues.into_iter().for_each(|issue| self.tell(issue));
+                if kind == Kind::Node {
+                    return;
+                }
+            }
+        }
+        self.leaf_checksum(bytes, number);
+        self.records(bytes, number, at);
+    }
+
+    fn leaf_checksum(&mut self, bytes: &[u8], block: u64) {
+        if !self.view.sb.has_metadata_csum() {
+            return;
+        }
+        let dir = self.dir.ino;
+        let Ok((covered, tail)) = RawDirTail::ref_from_suffix(bytes) else { return };
+        let is_tail = tail.det_reserved_zero1.get() == 0
+            && tail.det_rec_len.get() == 12
+            && tail.det_reserved_zero2 == 0
+            && tail.det_reserved_ft == CHECKSUM_KIND;
+        if !is_tail {
+            return self.tell(Issue::DirectoryNoTail { dir, block });
+        }
+        let (found, expected) = (tail.det_checksum.get(), Crc::new(self.dir.seed).add(covered).get());
+        if found != expected {
+            self.tell(Issue::DirectoryChecksum { dir, block, found, expected });
+        }
+    }
+
+    /// The records of a block.
+    fn records(&mut self, bytes: &[u8], block: u64, at: u64) {
+        let records = self.run_of(bytes, block, 0, at == 0);
+        self.hashes.clear();
+        if let Some(tree) = &mut self.tree {
+            tree.begin(at);
+        }
+        for (position, record) in (0_u32..).zip(records.walk()) {
+            let record = match record {
+                Ok(record) => record,
+                Err(error) => {
+                    let (offset, rec_len) = bad_record(&error);
+                    self.tell(Issue::DirectoryRecord { dir: self.dir.ino, block, offset, rec_len });
+                    if at == 0 && position < 2 {
+                        let name = if position == 0 { "." } else { ".." };
+                        self.tell(Issue::Dot { dir: self.dir.ino, block, name, why: "cannot be read" });
+                    }
+                    break;
+                }
+            };
+            match (at, position) {
+                (0, 0) => self.dot(&record, block),
+                (0, 1) => self.dot_dot(&record, block),
+                _ => self.entry(&record, block),
+            }
+        }
+        self.duplicates(&records, block);
+    }
+
+    fn run_of<'b>(&self, bytes: &'b [u8], block: u64, base: u32, starts: bool) -> Records<'b> {
+        let dir = Ino(self.dir.ino.into());
+        Records { dir, block, base, bytes, block_size: self.view.sb.block_size, starts }
+    }
+
+    fn dot(&mut self, record: &Record<'_>, block: u64) {
+        let dir = self.dir.ino;
+        if record.inode == 0 || record.name != b"." {
+            self.tell(Issue::Dot { dir, block, name: ".", why: "is missing" });
+            return self.entry_if_named(record, block);
+        }
+        self.file_type(record, dir);
+        if record.inode != dir {
+            self.tell(Issue::DotInode { dir, found: record.inode });
+        }
+        self.count(dir);
+    }
+
+    fn dot_dot(&mut self, record: &Record<'_>, block: u64) {
+        let dir = self.dir.ino;
+        if record.inode == 0 || record.name != b".." {
+            self.tell(Issue::Dot { dir, block, name: "..", why: "is missing" });
+            return self.entry_if_named(record, block);
+        }
+        self.dir.set_dot_dot(record.inode);
+        self.file_type(record, record.inode);
+        self.count(record.inode);
+    }
+
+    fn entry_if_named(&mut self, record: &Record<'_>, block: u64) {
+        if !matches!(record.name, b"." | b"..") {
+            self.entry(record, block);
+        }
+    }
+
+    fn count(&self, ino: u32) {
+        if self.wanted.is_none()
+            && let Some(slot) = self.state.slot(ino)
+        {
+            slot.add_name();
+        }
+    }
+
+    /// An entry other than the first two.
+    fn entry(&mut self, record: &Record<'_>, block: u64) {
+        let (dir, ino) = (self.dir.ino, record.inode);
+        if ino == 0 {
+            return;
+        }
+        if let Some(wanted) = self.wanted {
+            if wanted.contains(&ino) && !matches!(record.name, b"." | b"..") {
+                self.names.push((ino, record.name.to_vec()));
+            }
+            return;
+        }
+        let name = || record.name.to_vec();
+        if matches!(record.name, b"." | b"..") {
+            return self.tell(Issue::DuplicateDot { dir, block, offset: record.offset });
+        }
+        let encrypted = self.has(InodeFlags::ENCRYPT);
+        let is_name =
+            !record.name.is_empty() && (encrypted || !record.name.iter().any(|&b| b == b'/' || b == 0));
+        if !is_name {
+            self.tell(Issue::EntryName { dir, block, offset: record.offset, name: name() });
+        }
+        if ino == ROOT {
+            return self.tell(Issue::EntryRoot { dir, name: name() });
+        }
+        if ino > self.view.sb.inodes_count || self.view.is_own(ino) {
+            return self.tell(Issue::EntryInode { dir, name: name(), found: ino });
+        }
+        let Some(slot) = self.state.slot(ino).filter(|slot| slot.is_used()) else {
+            return self.tell(Issue::EntryUnused { dir, name: name(), ino });
+        };
+        slot.add_name();
+        self.file_type(record, ino);
+        if slot.kind == 2
+            && let Some(child) = self.state.dir(ino)
+        {
+            child.set_parent(dir);
+        }
+        if let Some(tree) = &mut self.tree {
+            tree.name(record.name);
+        }
+        self.hashes.push((hash(record.name), record.offset));
+    }
+
+    /// Whether the entry says the type of inode `ino`.
+    fn file_type(&mut self, record: &Record<'_>, ino: u32) {
+        let expected = if self.view.sb.incompat.contains(Incompat::FILETYPE) {
+            match self.state.slot(ino) {
+                Some(slot) if slot.is_used() => slot.kind,
+                _ => return,
+            }
+        } else {
+            0
+        };
+        if record.file_type != expected {
+            let (dir, name, found) = (self.dir.ino, record.name.to_vec(), record.file_type);
+            self.tell(Issue::EntryType { dir, name, ino, found, expected });
+        }
+    }
+
+    /// Tells names that stand twice in a block.
+    fn duplicates(&mut self, records: &Records<'_>, block: u64) {
+        self.hashes.sort_unstable();
+        let pairs: Vec<(u32, u32)> = {
+            let next = self.hashes.iter().skip(1);
+            let same = self.hashes.iter().zip(next).filter(|(one, next)| one.0 == next.0);
+            same.map(|(one, next)| (one.1, next.1)).collect()
+        };
+        for (one, next) in pairs {
+            if let (Ok(one), Ok(next)) = (records.at(one), records.at(next))
+                && one.name == next.name
+            {
+                self.tell(Issue::DuplicateName { dir: self.dir.ino, block, name: one.name.to_vec() });
+            }
+        }
+    }
+
+    /// A directory in its inode.
+    fn inline(&mut self) {
+        let dir = self.dir.ino;
+        let Some((record, place)) = self.view.record(dir) else { return };
+        let Some(head) = record.get(40..100) else { return };
+        let parent = head.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        if parent == 0 || parent > self.view.sb.inodes_count {
+            self.tell(Issue::InlineDirectory { dir, offset: 40, why: "the parent cannot be" });
+        } else {
+            self.dir.set_dot_dot(parent);
+            self.count(parent);
+        }
+        self.count(dir);
+        let rest = inline_rest(&record, dir);
+        if rest.is_none() {
+            self.tell(Issue::InlineData { ino: dir, why: "the attribute system.data is missing" });
+        }
+        let rest = rest.unwrap_or_default();
+        let found = self.dir.size;
+        let expected = to_u64(rest.1.len()).saturating_add(60);
+        if found != expected {
+            self.tell(Issue::Size { ino: dir, found, expected });
+        }
+        let first = head.get(4..).unwrap_or_default();
+        for (base, bytes) in [(44_u32, first), rest] {
+            let records = self.run_of(bytes, place.0, base, false);
+            self.hashes.clear();
+            for record in records.walk() {
+                match record {
+                    Ok(record) => self.entry(&record, place.0),
+                    Err(error) => {
+                        let (offset, _) = bad_record(&error);
+                        self.tell(Issue::InlineDirectory { dir, offset, why: "damaged record" });
+                    }
+                }
+            }
+            self.duplicates(&records, place.0);
+        }
+    }
+}
+
+/// The value of `system.data` in an inode's record, and where it stands there.
+pub(super) fn inline_rest(record: &[u8], ino: u32) -> Option<(u32, &[u8])> {
+    let extra =
+        record.get(128..130).and_then(|bytes| bytes.first_chunk()).map(|bytes| u16::from_le_bytes(*bytes))?;
+    let start = usize::from(extra).saturating_add(128);
+    let (magic, bytes) = record.get(start..)?.split_first_chunk()?;
+    if u32::from_le_bytes(*magic) != MAGIC {
+        return None;
+    }
+    let base = u32::try_from(start).ok()?.saturating_add(4);
+    let area = Area { ino: Ino(ino.into()), block: 0, base, bytes, table: 0 };
+    let mut entries = area.entries().map_while(Result::ok);
+    let entry = entries.find(|entry| entry.raw.e_name_index == 7 && entry.name == b"data")?;
+    let value = area.value(&entry).ok()?;
+    Some((base.saturating_add(entry.raw.e_value_offs.get().into()), value))
+}
+
+/// Where a record is damaged, and the length it says.
+fn bad_record(error: &Error) -> (u32, u32) {
+    match error {
+        Error::Corrupt(Corrupt::RecordLength { offset, rec_len, .. }) => (*offset, *rec_len),
+        _ => (0, 0),
+    }
+}
+
+/// FNV-1a: names that differ in it differ.
+fn hash(name: &[u8]) -> u64 {
+    name.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}

@@ -1,0 +1,220 @@
+//! Pass 2, the index of a directory: what its root and nodes say of the blocks below, against the hashes that those hold.
+//!
+//! Invariant: every node is looked into once, whatever names it, so that circles end.
+//! Source: e2fsprogs `e2fsck/pass1.c` `handle_htree`, `e2fsck/pass2.c` `parse_int_node`, `e2fsck_pass2`.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use obento_base::wire::{FromBytes, IntoBytes, to_usize};
+
+use super::Issue;
+use super::state::Dir;
+use super::view::View;
+use crate::checksum::Crc;
+use crate::dir::{Chars, Folder, Hasher, record_len};
+use crate::feature::Incompat;
+use crate::inode::InodeFlags;
+use crate::raw::{RawDirEntry, RawDxCountLimit, RawDxEntry, RawDxRootInfo, RawDxTail};
+
+/// Byte offsets of what the root says and of its table, and of a node's table.
+const INFO: usize = 24;
+const ROOT_TABLE: usize = 32;
+const NODE_TABLE: usize = 8;
+const ENTRY: usize = 8;
+/// The bits of `dx_entry.block` that are a block number.
+const BLOCK_MASK: u32 = 0x0fff_ffff;
+const UNSIGNED_HASH: u32 = 2;
+
+/// What a block of an indexed directory is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Node,
+    Leaf,
+}
+
+/// A block as it was found.
+#[derive(Debug)]
+enum Block {
+    /// Hashes and blocks.
+    Node(Vec<(u32, u32)>),
+    /// The lowest and highest hash of its names; none without any.
+    Leaf(Option<(u32, u32)>),
+}
+
+/// The index of a directory.
+pub(super) struct Tree {
+    blocks: BTreeMap<u64, Block>,
+    levels: u8,
+    hasher: Option<Hasher>,
+    folder: Option<Folder>,
+    /// The leaf whose names come.
+    current: u64,
+}
+
+type Tell<'a> = &'a mut dyn FnMut(Issue);
+
+impl Tree {
+    /// Looks at the root, which is the first block; none if nothing of the index can be believed.
+    pub(super) fn root(view: &View, dir: &Dir, bytes: &[u8], tell: Tell<'_>) -> Option<Self> {
+        let sb = &view.sb;
+        let mut bad = |why, found: u64| tell(Issue::Index { dir: dir.ino, at: 0, why, found });
+        let info = bytes.get(INFO..).and_then(|bytes| RawDxRootInfo::ref_from_prefix(bytes).ok());
+        let (info, _) = info?;
+        if info.reserved_zero.get() != 0 || info.info_length != 8 {
+            bad("the root's length is", info.info_length.into());
+            return None;
+        }
+        let large = sb.incompat.contains(Incompat::LARGE_DIR);
+        if info.hash_version > 2 && info.hash_version != 6 {
+            bad("hash version", info.hash_version.into());
+            return None;
+        }
+        if info.unused_flags & 1 != 0 {
+            bad("incompatible flags", info.unused_flags.into());
+            return None;
+        }
+        if info.indirect_levels > if large { 2 } else { 1 } {
+            bad("levels", info.indirect_levels.into());
+            return None;
+        }
+        let unsigned = sb.raw.s_flags.get() & UNSIGNED_HASH != 0;
+        let chars = if unsigned { Chars::Unsigned } else { Chars::Signed };
+        let seed = sb.raw.s_hash_seed.map(|word| word.get());
+        let casefold = InodeFlags::from_bits_retain(dir.flags).contains(InodeFlags::CASEFOLD);
+        let encrypted = InodeFlags::from_bits_retain(dir.flags).contains(InodeFlags::ENCRYPT);
+        let hasher = Hasher::new(info.hash_version, chars, seed).ok().filter(|_| !encrypted);
+        let folder = casefold.then(Folder::default);
+        let table = table(view, dir, bytes, (0, ROOT_TABLE), tell)?;
+        let blocks = BTreeMap::from([(0, Block::Node(table))]);
+        Some(Self { blocks, levels: info.indirect_levels, hasher, folder, current: 0 })
+    }
+
+    /// Looks at block `at`, which is not the root.
+    pub(super) fn block(&mut self, view: &View, dir: &Dir, bytes: &[u8], at: u64, tell: Tell<'_>) -> Kind {
+        let fake = RawDirEntry::ref_from_prefix(bytes).ok().map(|(raw, _)| raw);
+        let block_size = view.sb.block_size;
+        let is_fake = fake.is_some_and(|raw| {
+            raw.inode.get() == 0 && record_len(raw.rec_len.get(), block_size) == block_size
+        });
+        let limit = room(view, NODE_TABLE);
+        let head = bytes.get(NODE_TABLE..).and_then(|bytes| RawDxCountLimit::ref_from_prefix(bytes).ok());
+        let is_node =
+            is_fake && head.is_some_and(|(head, _)| head.limit.get() == limit && head.count.get() <= limit);
+        if !is_node {
+            return Kind::Leaf;
+        }
+        if let Some(table) = table(view, dir, bytes, (at, NODE_TABLE), tell) {
+            self.blocks.insert(at, Block::Node(table));
+        }
+        Kind::Node
+    }
+
+    /// The names of block `at` come.
+    pub(super) fn begin(&mut self, at: u64) {
+        self.current = at;
+        if at > 0 {
+            self.blocks.insert(at, Block::Leaf(None));
+        }
+    }
+
+    /// A name of the block that was begun.
+    pub(super) fn name(&mut self, name: &[u8]) {
+        let Some(hasher) = &self.hasher else { return };
+        let folded = self.folder.as_mut().and_then(|folder| folder.fold(name));
+        let hash = hasher.hash(folded.unwrap_or(name)).major;
+        if let Some(Block::Leaf(range)) = self.blocks.get_mut(&self.current) {
+            let (low, high) = range.unwrap_or((hash, hash));
+            *range = Some((low.min(hash), high.max(hash)));
+        }
+    }
+
+    /// Follows the index from its root, and tells what does not fit.
+    pub(super) fn check(mut self, dir: &Dir, tell: Tell<'_>) {
+        let ino = dir.ino;
+        let mut waiting = Vec::from([(0_u64, 0_u8, 0_u32, u32::MAX)]);
+        while let Some((at, depth, low, high)) = waiting.pop() {
+            let reference = |why| Issue::IndexReference { dir: ino, at, why };
+            match self.blocks.remove(&at) {
+                None if dir.runs.iter().any(|run| at >= run.at && at < run.at.saturating_add(run.len)) => {
+                    tell(reference("is in it twice"));
+                }
+                None => tell(reference("is in it and does not exist")),
+                Some(Block::Node(table)) => {
+                    if depth > self.levels {
+                        tell(reference("is a node below the lowest level"));
+                    }
+                    let ends = table.iter().skip(1).map(|&(hash, _)| hash & !1).chain([high]);
+                    let below = table.iter().zip(ends).map(|(&(hash, block), end)| {
+                        (u64::from(block & BLOCK_MASK), depth.saturating_add(1), low.max(hash & !1), end)
+                    });
+                    let below: Vec<_> = below.collect();
+                    waiting.extend(below.into_iter().rev());
+                }
+                Some(Block::Leaf(range)) => {
+                    if depth != self.levels.saturating_add(1) {
+                        tell(reference("holds entries above the lowest level"));
+                    }
+                    let (least, most) = range.unwrap_or((low, low));
+                    for hash in [least, most] {
+                        if hash < low || hash > high {
+                            tell(Issue::IndexHash { dir: ino, at, found: hash });
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        for at in self.blocks.keys() {
+            tell(Issue::IndexReference { dir: ino, at: *at, why: "is not in it" });
+        }
+    }
+}
+
+/// How many entries a table that starts at byte `table` has room for.
+fn room(view: &View, table: usize) -> u16 {
+    let tail = if view.sb.has_metadata_csum() { size_of::<RawDxTail>() } else { 0 };
+    let len = to_usize(view.sb.block_size.into()).saturating_sub(table).saturating_sub(tail);
+    u16::try_from(len / ENTRY).unwrap_or(u16::MAX)
+}
+
+/// The entries of a table.
+fn table(
+    view: &View,
+    dir: &Dir,
+    bytes: &[u8],
+    (at, start): (u64, usize),
+    tell: Tell<'_>,
+) -> Option<Vec<(u32, u32)>> {
+    let (head, _) = RawDxCountLimit::ref_from_prefix(bytes.get(start..)?).ok()?;
+    let (limit, count) = (head.limit.get(), head.count.get());
+    let ino = dir.ino;
+    if limit != room(view, start) {
+        tell(Issue::Index { dir: ino, at, why: "the limit of a node is", found: limit.into() });
+        return None;
+    }
+    if count == 0 || count > limit {
+        tell(Issue::Index { dir: ino, at, why: "the count of a node is", found: count.into() });
+        return None;
+    }
+    let end = |entries: u16| start.saturating_add(usize::from(entries).saturating_mul(ENTRY));
+    if view.sb.has_metadata_csum() {
+        let (tail, _) = RawDxTail::ref_from_prefix(bytes.get(end(limit)..)?).ok()?;
+        let blank = RawDxTail { dt_checksum: 0.into(), ..*tail };
+        let expected = Crc::new(dir.seed).add(bytes.get(..end(count))?).add(blank.as_bytes()).get();
+        let found = tail.dt_checksum.get();
+        if found != expected {
+            tell(Issue::IndexChecksum { dir: ino, at, found, expected });
+        }
+    }
+    let (entries, _) = <[RawDxEntry]>::ref_from_prefix_with_elems(bytes.get(start..)?, count.into()).ok()?;
+    let table: Vec<(u32, u32)> = (0_u32..)
+        .zip(entries)
+        .map(|(n, entry)| (if n == 0 { 0 } else { entry.hash.get() }, entry.block.get()))
+        .collect();
+    let disorder = table.iter().zip(table.iter().skip(1)).skip(1).find(|(one, next)| one.0 >= next.0);
+    if let Some((_, next)) = disorder {
+        tell(Issue::Index { dir: ino, at, why: "out of order is the hash", found: next.0.into() });
+    }
+    Some(table)
+}

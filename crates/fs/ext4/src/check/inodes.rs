@@ -1,0 +1,590 @@
+//! Pass 1: every inode that may be in use, group by group.
+//!
+//! Source: e2fsprogs `e2fsck/pass1.c` `e2fsck_pass1_run`, `check_blocks`, `check_inode_extra_space`,
+//! `e2fsck_pass1_check_symlink`, `e2fsck_pass1_check_device_inode`.
+
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use obento_base::FileKind;
+use obento_base::wire::{FromBytes, join, to_u64, to_usize};
+
+use super::attributes::{Attributes, Holder};
+use super::blocks::{Owned, RESIZE_INO, is_tree};
+use super::parallel::each_part;
+use super::state::{Dir, Marks, Slot, State};
+use super::view::View;
+use super::{Issue, Told};
+use crate::checksum::inode_seed;
+use crate::feature::{Compat, Incompat, RoCompat};
+use crate::inode::{InodeFlags, stored_checksum};
+use crate::raw::{RawInode, RawInodeExtra};
+use crate::unit::VolBlock;
+
+/// `EXT4_BAD_INO`, `EXT4_BOOT_LOADER_INO`.
+const BAD_INO: u32 = 1;
+const ROOT: u32 = 2;
+const BOOT_LOADER_INO: u32 = 5;
+const JOURNAL_INO: u32 = 8;
+/// Blocks of an inode table that are read at once.
+const BATCH: u64 = 64;
+/// Issues of one inode that are told; more of the same help nobody.
+const MAX_TOLD: u32 = 16;
+/// Blocks of one inode that others claim too and that are told.
+const MAX_TWICE: u32 = 64;
+
+/// Whether blocks are claimed, or those that were claimed twice are told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Mode {
+    Claim,
+    FindTwice,
+}
+
+/// What is found in a group.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    issues: Vec<Issue>,
+    slots: Vec<Slot>,
+    dirs: Vec<Dir>,
+    pub(super) attributes: Attributes,
+    has_large_files: bool,
+}
+
+/// What is known before the inodes are looked at.
+pub(super) struct Known {
+    /// Inodes on the orphan list.
+    pub(super) orphans: BTreeSet<u32>,
+    /// A time of deletion below the number of inodes is the next of an orphan list; not where clocks tell such times.
+    pub(super) low_times: bool,
+}
+
+impl Known {
+    pub(super) fn new(view: &View, orphans: BTreeSet<u32>) -> Self {
+        let sb = &view.sb;
+        let low = |time: u32| time != 0 && time < sb.inodes_count;
+        let times = [&sb.raw.s_wtime, &sb.raw.s_mtime, &sb.raw.s_mkfs_time];
+        Self { orphans, low_times: !times.iter().any(|time| low(time.get())) }
+    }
+}
+
+/// Looks at all inodes; answers what attributes there are.
+pub(super) fn check(
+    view: &Arc<View>,
+    state: State,
+    known: Known,
+    threads: u32,
+    told: &mut Told<'_>,
+) -> (State, Attributes) {
+    let (state, known) = (Arc::new(state), Arc::new(known));
+    let work = {
+        let (view, state, known) = (Arc::clone(view), Arc::clone(&state), Arc::clone(&known));
+        Arc::new(move |group| group_part(&view, &state, &known, Mode::Claim, group))
+    };
+    let groups = view.sb.groups;
+    let (mut attributes, mut inodes, mut dirs, mut large) =
+        (Attributes::default(), Vec::new(), Vec::new(), false);
+    each_part(threads, groups, &work, |group, part: Part| {
+        part.issues.into_iter().for_each(|issue| told.found(issue));
+        inodes.push(part.slots.into_boxed_slice());
+        dirs.extend(part.dirs);
+        attributes.blocks.extend(part.attributes.blocks);
+        attributes.values.extend(part.attributes.values);
+        attributes.holders.extend(part.attributes.holders);
+        large |= part.has_large_files;
+        told.progress("inodes", group.saturating_add(1).into(), groups.into());
+    });
+    drop(work);
+    if large && !view.sb.ro_compat.contains(RoCompat::LARGE_FILE) {
+        told.found(Issue::MissingFeature { feature: "large_file" });
+    }
+    // Every thread has ended, and nobody else has it.
+    let mut state = match Arc::try_unwrap(state) {
+        Ok(state) => state,
+        Err(shared) => shared.emptied(),
+    };
+    state.inodes = inodes;
+    state.dirs = dirs;
+    (state, attributes)
+}
+
+/// Tells whose blocks were claimed twice.
+pub(super) fn find_twice(view: &View, state: &State, known: &Known, told: &mut Told<'_>) {
+    for group in 0..view.sb.groups {
+        let part = group_part(view, state, known, Mode::FindTwice, group);
+        part.issues.into_iter().for_each(|issue| told.found(issue));
+    }
+}
+
+fn group_part(view: &View, state: &State, known: &Known, mode: Mode, group: u32) -> Part {
+    let mut part = Part::default();
+    let sb = &view.sb;
+    let used = view.used_inodes(group);
+    let table = view.group(group).inode_table;
+    let per_block = u64::from(sb.inodes_per_block());
+    let blocks = u64::from(used).div_ceil(per_block.max(1));
+    let first = group.saturating_mul(sb.inodes_per_group).saturating_add(1);
+    let mut bytes = Vec::new();
+    let mut block = 0;
+    while block < blocks {
+        let count = blocks.saturating_sub(block).min(BATCH);
+        let from = VolBlock(table.0.saturating_add(block));
+        let inside = u32::try_from(block.saturating_mul(per_block)).unwrap_or(u32::MAX);
+        let ino = first.saturating_add(inside);
+        if let Err(why) = view.read_into(from, count, &mut bytes) {
+            part.issues.push(Issue::InodeUnreadable { ino, why });
+            bytes.clear();
+            let missing = count.saturating_mul(per_block).min(u64::from(used.saturating_sub(inside)));
+            part.slots.extend((0..missing).map(|_| Slot::default()));
+        }
+        let left = to_usize(used.saturating_sub(inside).into());
+        for ((ino, record), at) in
+            (ino..).zip(bytes.chunks_exact(sb.inode_size.into())).take(left).zip(0_u64..)
+        {
+            let place = VolBlock(from.0.saturating_add(at.checked_div(per_block).unwrap_or(0)));
+            let slot = inode(view, state, known, mode, &mut part, (ino, record, place));
+            part.slots.push(slot);
+        }
+        block = block.saturating_add(count);
+    }
+    while part.slots.last().is_some_and(|slot| !slot.is_used() && slot.kind == 0) {
+        part.slots.pop();
+    }
+    part
+}
+
+/// One inode.
+fn inode(
+    view: &View,
+    state: &State,
+    known: &Known,
+    mode: Mode,
+    part: &mut Part,
+    (ino, record, place): (u32, &[u8], VolBlock),
+) -> Slot {
+    let Ok((raw, rest)) = RawInode::ref_from_prefix(record) else { return Slot::default() };
+    let own = view.is_own(ino);
+    if !own && raw.i_links_count.get() == 0 && record.iter().all(|&byte| byte == 0) {
+        return Slot::default();
+    }
+    let extra = RawInodeExtra::ref_from_prefix(rest).ok().map(|(extra, _)| *extra);
+    let seed = inode_seed(view.sb.checksum_seed, ino, raw.i_generation.get());
+    let mut look = Look {
+        view,
+        state,
+        part,
+        mode,
+        ino,
+        raw: *raw,
+        extra,
+        record,
+        place,
+        seed,
+        told: 0,
+        marks: Marks::empty(),
+    };
+    look.checksum();
+    look.all(known)
+}
+
+/// An inode that is looked at.
+pub(super) struct Look<'a> {
+    pub(super) view: &'a View,
+    pub(super) state: &'a State,
+    pub(super) part: &'a mut Part,
+    pub(super) mode: Mode,
+    pub(super) ino: u32,
+    pub(super) raw: RawInode,
+    extra: Option<RawInodeExtra>,
+    pub(super) record: &'a [u8],
+    /// Block of the inode table.
+    pub(super) place: VolBlock,
+    pub(super) seed: u32,
+    told: u32,
+    marks: Marks,
+}
+
+impl Look<'_> {
+    /// Tells an issue, in the first round and as long as there are few.
+    pub(super) fn tell(&mut self, issue: Issue) {
+        if self.mode == Mode::Claim && self.told < MAX_TOLD {
+            self.told = self.told.saturating_add(1);
+            self.part.issues.push(issue);
+        }
+    }
+
+    /// Tells that a block was claimed twice.
+    pub(super) fn tell_twice(&mut self, issue: Issue) {
+        if self.told < MAX_TWICE {
+            self.told = self.told.saturating_add(1);
+            self.part.issues.push(issue);
+        }
+    }
+
+    /// Tells an issue that makes the whole inode doubtful.
+    pub(super) fn tell_bad(&mut self, issue: Issue) {
+        self.marks |= Marks::BAD;
+        self.tell(issue);
+    }
+
+    pub(super) fn has(&self, flags: InodeFlags) -> bool {
+        InodeFlags::from_bits_retain(self.raw.i_flags.get()).contains(flags)
+    }
+
+    fn kind(&self) -> Option<FileKind> {
+        FileKind::from_mode(self.raw.i_mode.get())
+    }
+
+    pub(super) fn is_dir(&self) -> bool {
+        self.kind() == Some(FileKind::Directory)
+    }
+
+    /// The size, of which directories without `large_dir` use the low half.
+    pub(super) fn size(&self) -> u64 {
+        join(self.raw.i_size_lo.get(), self.raw.i_size_high.get())
+    }
+
+    fn checksum(&mut self) {
+        if self.mode == Mode::FindTwice || !self.view.sb.has_metadata_csum() {
+            return;
+        }
+        let Some((found, expected)) = stored_checksum(self.seed, self.record) else { return };
+        if found != expected && self.record.iter().any(|&byte| byte != 0) {
+            self.tell(Issue::InodeChecksum { ino: self.ino, found, expected });
+        }
+    }
+
+    /// All that belongs to it.
+    fn all(&mut self, known: &Known) -> Slot {
+        let (ino, links) = (self.ino, self.raw.i_links_count.get());
+        let dtime = self.raw.i_dtime.get();
+        let is_orphan = known.orphans.contains(&ino);
+        if dtime != 0 && known.low_times && dtime < self.view.sb.inodes_count && !is_orphan {
+            self.tell(Issue::LostOrphan { ino });
+        }
+        if self.view.is_own(ino) {
+            return self.own_inode();
+        }
+        if links == 0 {
+            if dtime == 0 && self.raw.i_mode.get() != 0 && ino != ROOT && !is_orphan {
+                self.tell(Issue::DeletedWithoutTime { ino });
+            }
+            return Slot::default();
+        }
+        if ino == ROOT && !self.is_dir() {
+            self.tell_bad(Issue::RootNotDirectory { ino });
+        }
+        if dtime != 0 && !is_orphan {
+            self.tell(Issue::DeletionTime { ino });
+        }
+        self.fields();
+        self.flags();
+        let clusters = self.extra_space();
+        self.shape();
+        self.owned(clusters);
+        if self.has(InodeFlags::EA_INODE) {
+            self.marks |= Marks::VALUE;
+            let users = join(self.raw.l_i_version.get(), self.raw.i_ctime.get());
+            let parent = self.raw.i_mtime.get();
+            self.part.attributes.holders.push(Holder { ino, users, parent });
+        }
+        if self.has(InodeFlags::ENCRYPT) {
+            self.marks |= Marks::ENCRYPTED;
+        }
+        Slot::new(self.kind().map_or(0, file_type), self.marks, links)
+    }
+
+    /// A reserved inode: its type is given, and it has no name.
+    fn own_inode(&mut self) -> Slot {
+        let (ino, mode, sb) = (self.ino, self.raw.i_mode.get(), &self.view.sb);
+        let links = self.raw.i_links_count.get();
+        let is_regular = self.kind() == Some(FileKind::Regular);
+        let is_quota = self.view.quota_inodes().contains(&ino);
+        let is_journal = ino == sb.raw.s_journal_inum.get() && sb.compat.contains(Compat::HAS_JOURNAL);
+        if ino == BAD_INO {
+            let is_set = mode != 0
+                || links != 0
+                || self.raw.i_file_acl_lo.get() != 0
+                || self.has(InodeFlags::INLINE_DATA);
+            if is_set {
+                self.tell(Issue::BadBlocksInode { why: "it has a mode, links or attributes" });
+            }
+            let mut owned = Owned::default();
+            self.pointers(&mut owned);
+            return Slot::new(0, Marks::OWN, links);
+        }
+        if is_journal {
+            if !is_regular {
+                self.tell(Issue::JournalInode { ino, why: "it is no regular file" });
+            }
+        } else if is_quota {
+            if !is_regular {
+                self.tell(Issue::QuotaInode { ino, why: "it is no regular file" });
+            }
+        } else if ino == sb.raw.s_orphan_file_inum.get() && sb.compat.contains(Compat::ORPHAN_FILE) {
+            if !is_regular {
+                self.tell(Issue::OrphanFile { ino, why: "it is no regular file" });
+            }
+        } else if ino == JOURNAL_INO || matches!(ino, 3 | 4) {
+            let is_clear = links == 0
+                && self.raw.i_blocks_lo.get() == 0
+                && self.raw.i_block.iter().take(4).all(|&b| b == 0);
+            if !is_clear {
+                self.tell(Issue::ReservedInode { ino, mode });
+            }
+        } else {
+            let is_wrong = match ino {
+                BOOT_LOADER_INO => self.is_dir(),
+                RESIZE_INO => mode != 0 && !is_regular,
+                _ => mode != 0,
+            };
+            if is_wrong {
+                self.tell(Issue::ReservedInode { ino, mode });
+            }
+        }
+        self.owned(0);
+        let kind = self.kind().map_or(0, file_type);
+        Slot::new(kind, Marks::OWN | self.marks, links)
+    }
+
+    /// Fields that some features or types do not have.
+    fn fields(&mut self) {
+        let (ino, sb, raw) = (self.ino, &self.view.sb, self.raw);
+        let mut bad = |is_bad: bool, field: &'static str, found: u64| {
+            if is_bad {
+                self.tell_bad(Issue::InodeField { ino, field, found });
+            }
+        };
+        let is_dir = FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Directory);
+        let lacks = |feature| !sb.incompat.contains(feature);
+        let (faddr, high) = (raw.i_obso_faddr.get(), raw.i_size_high.get());
+        bad(faddr != 0, "i_obso_faddr", faddr.into());
+        bad(is_dir && high != 0 && lacks(Incompat::LARGE_DIR), "i_size_high", high.into());
+        let acl_high = raw.l_i_file_acl_high.get();
+        bad(acl_high != 0 && lacks(Incompat::SIXTY_FOUR_BIT), "l_i_file_acl_high", acl_high.into());
+        let blocks_high = raw.l_i_blocks_high.get();
+        let huge = sb.ro_compat.contains(RoCompat::HUGE_FILE);
+        bad(blocks_high != 0 && !huge, "l_i_blocks_high", blocks_high.into());
+    }
+
+    /// Flags that some features or types do not have, and those that are missing.
+    fn flags(&mut self) {
+        let (ino, sb, kind) = (self.ino, &self.view.sb, self.kind());
+        let is_dir = kind == Some(FileKind::Directory);
+        let has_extents = sb.incompat.contains(Incompat::EXTENT);
+        let wrong = [
+            (InodeFlags::CASEFOLD, !is_dir || !sb.incompat.contains(Incompat::CASEFOLD), "casefold"),
+            (InodeFlags::INLINE_DATA, !sb.incompat.contains(Incompat::INLINE_DATA), "inline data"),
+            (InodeFlags::EXTENTS, !has_extents, "extents"),
+            (InodeFlags::IMAGIC, !sb.compat.contains(Compat::IMAGIC_INODES), "imagic"),
+            (InodeFlags::INDEX, !is_dir || !sb.compat.contains(Compat::DIR_INDEX), "index"),
+            (InodeFlags::ENCRYPT, !sb.incompat.contains(Incompat::ENCRYPT), "encrypted"),
+            (InodeFlags::VERITY, !sb.ro_compat.contains(RoCompat::VERITY), "verity"),
+        ];
+        for (flag, is_wrong, name) in wrong {
+            if is_wrong && self.has(flag) {
+                self.tell(Issue::InodeFlag { ino, flag: name });
+            }
+        }
+        if self.has(InodeFlags::INLINE_DATA | InodeFlags::EXTENTS) {
+            self.tell(Issue::InodeFlag { ino, flag: "inline data beside extents" });
+        }
+        let maps = matches!(kind, Some(FileKind::Directory | FileKind::Regular));
+        let lacks = !self.has(InodeFlags::EXTENTS) && !self.has(InodeFlags::INLINE_DATA);
+        if has_extents && maps && lacks && is_tree(&self.raw.i_block) {
+            self.tell(Issue::InodeFlagMissing { ino, flag: "extents" });
+        }
+    }
+
+    /// What follows the first 128 bytes; answers the clusters of values in inodes.
+    fn extra_space(&mut self) -> u64 {
+        let Some(extra) = self.extra else { return 0 };
+        let (ino, size) = (self.ino, extra.i_extra_isize.get());
+        let most = self.view.sb.inode_size.saturating_sub(128);
+        if size != 0 && (size < 4 || size > most || size % 4 != 0) {
+            self.tell(Issue::ExtraSize { ino, found: size });
+            return 0;
+        }
+        let raw = self.raw;
+        let times = [
+            ("i_atime", raw.i_atime.get(), extra.i_atime_extra.get(), 16),
+            ("i_ctime", raw.i_ctime.get(), extra.i_ctime_extra.get(), 8),
+            ("i_mtime", raw.i_mtime.get(), extra.i_mtime_extra.get(), 12),
+            ("i_crtime", extra.i_crtime.get(), extra.i_crtime_extra.get(), 24),
+        ];
+        for (field, seconds, bits, end) in times {
+            // As old kernels on 64 bits stored times before 1970.
+            if size >= end && seconds >> 31 == 1 && bits & 3 == 3 {
+                self.tell(Issue::Time { ino, field });
+            }
+        }
+        if size == 0 {
+            return 0;
+        }
+        self.attributes_inside(usize::from(size).saturating_add(128))
+    }
+
+    /// What each type may be like.
+    fn shape(&mut self) {
+        let (ino, mode) = (self.ino, self.raw.i_mode.get());
+        match self.kind() {
+            None => self.tell_bad(Issue::BadMode { ino, mode }),
+            Some(FileKind::Regular | FileKind::Directory) => {}
+            Some(FileKind::Symlink) => {
+                if !self.is_sound_link() {
+                    self.tell_bad(Issue::BadSymlink { ino });
+                }
+            }
+            Some(_) => {
+                let rest = self.raw.i_block.get(16..).unwrap_or_default();
+                if self.has(InodeFlags::INDEX) || rest.iter().any(|&byte| byte != 0) {
+                    self.tell_bad(Issue::BadSpecial { ino });
+                }
+                for (flag, name) in
+                    [(InodeFlags::EXTENTS, "extents"), (InodeFlags::INLINE_DATA, "inline data")]
+                {
+                    if self.has(flag) {
+                        self.tell(Issue::InodeFlag { ino, flag: name });
+                    }
+                }
+                if self.size() != 0 {
+                    self.tell(Issue::Size { ino, found: self.size(), expected: 0 });
+                }
+            }
+        }
+    }
+
+    /// Whether a link's target lies in the inode.
+    fn is_fast_link(&self) -> bool {
+        self.size() < 60 && !self.has(InodeFlags::EXTENTS) && !self.has(InodeFlags::INLINE_DATA)
+    }
+
+    fn is_sound_link(&self) -> bool {
+        let (size, sb) = (self.size(), &self.view.sb);
+        if size == 0 || size > sb.block_size.into() || self.has(InodeFlags::INDEX) {
+            return false;
+        }
+        if self.has(InodeFlags::ENCRYPT) || self.has(InodeFlags::INLINE_DATA) {
+            return true;
+        }
+        let until_nul = |bytes: &[u8]| to_u64(crate::super_block::until_nul(bytes).len());
+        if self.is_fast_link() {
+            return until_nul(&self.raw.i_block) == size;
+        }
+        let first = if self.has(InodeFlags::EXTENTS) {
+            let entry = self
+                .raw
+                .i_block
+                .get(12..24)
+                .and_then(|bytes| crate::raw::RawExtent::ref_from_bytes(bytes).ok());
+            // What is deeper, or wrong, the walk through the blocks tells.
+            entry.map(|entry| crate::map::check::extent_start(entry).0)
+        } else {
+            let rest = self.raw.i_block.get(4..).unwrap_or_default();
+            if rest.iter().any(|&byte| byte != 0) {
+                return false;
+            }
+            self.raw.i_block.first_chunk().map(|bytes| u32::from_le_bytes(*bytes).into())
+        };
+        let Some(block) = first.filter(|&block| super::blocks::on_volume(sb, block, 1)) else { return false };
+        self.view.read(VolBlock(block), 1).is_ok_and(|bytes| until_nul(&bytes) == size)
+    }
+
+    /// Its blocks, its size and their count. `clusters` are those of the values of attributes.
+    fn owned(&mut self, clusters: u64) {
+        let sb = &self.view.sb;
+        let is_dir = self.is_dir();
+        let mut owned = Owned::new(clusters, is_dir && self.mode == Mode::Claim);
+        let acl = join(self.raw.i_file_acl_lo.get(), self.raw.l_i_file_acl_high.get().into());
+        owned.clusters = owned.clusters.saturating_add(self.attributes_block(acl));
+        let is_inline = self.has(InodeFlags::INLINE_DATA) && sb.incompat.contains(Incompat::INLINE_DATA);
+        let is_own = self.view.is_own(self.ino);
+        let maps = match self.kind() {
+            Some(FileKind::Regular | FileKind::Directory) => true,
+            Some(FileKind::Symlink) => !self.is_fast_link(),
+            Some(_) => false,
+            None => is_own,
+        };
+        if maps && !is_inline {
+            if self.has(InodeFlags::EXTENTS) && sb.incompat.contains(Incompat::EXTENT) {
+                self.extents(&mut owned);
+            } else {
+                self.pointers(&mut owned);
+            }
+        }
+        if is_dir && !is_own && owned.end == 0 && !is_inline {
+            self.tell(Issue::DirectoryEmpty { dir: self.ino });
+        }
+        if self.mode == Mode::Claim {
+            self.sizes(&owned, is_inline);
+            self.block_count(&owned);
+        }
+        if is_dir && !is_own {
+            let (size, flags) = (self.size(), self.raw.i_flags.get());
+            self.part.dirs.push(Dir::new(self.ino, self.seed, flags, size, owned.runs));
+        }
+    }
+
+    fn sizes(&mut self, owned: &Owned, is_inline: bool) {
+        let (ino, size, sb) = (self.ino, self.size(), &self.view.sb);
+        let block = u64::from(sb.block_size);
+        let mapped = owned.end.saturating_mul(block);
+        let is_wrong = if is_inline {
+            false
+        } else if self.is_dir() {
+            let blocks = size.checked_div(block).unwrap_or(0);
+            let spare = u64::from(sb.raw.s_prealloc_dir_blocks);
+            !size.is_multiple_of(block) || blocks > owned.end || owned.end.saturating_sub(blocks) > spare
+        } else if self.kind() == Some(FileKind::Symlink) {
+            false
+        } else {
+            let past = owned.last_written.is_some_and(|last| size < last.saturating_mul(block));
+            let most = if self.has(InodeFlags::EXTENTS) {
+                block.saturating_mul(1 << 32).saturating_sub(1)
+            } else {
+                let per = block / 4;
+                let most =
+                    [1, 2, 3].iter().map(|&level| per.saturating_pow(level)).fold(12, u64::saturating_add);
+                most.saturating_mul(block)
+            };
+            past && !self.has(InodeFlags::VERITY) || size > most
+        };
+        if is_wrong {
+            self.tell(Issue::Size { ino, found: size, expected: mapped });
+        }
+        if self.kind() == Some(FileKind::Regular) && size >= 1 << 31 {
+            self.part.has_large_files = true;
+        }
+    }
+
+    fn block_count(&mut self, owned: &Owned) {
+        let sb = &self.view.sb;
+        let huge = sb.ro_compat.contains(RoCompat::HUGE_FILE);
+        let high = if huge { u32::from(self.raw.l_i_blocks_high.get()) } else { 0 };
+        let found = join(self.raw.i_blocks_lo.get(), high);
+        let in_blocks = huge && self.has(InodeFlags::HUGE_FILE);
+        let unit = if in_blocks { 1 } else { u64::from(sb.block_size / 512) };
+        let expected = owned.clusters.saturating_mul(sb.cluster_blocks().into()).saturating_mul(unit);
+        if found != expected {
+            self.tell(Issue::BlockCount { ino: self.ino, found, expected });
+        }
+        let maps = matches!(self.kind(), Some(FileKind::Directory | FileKind::Regular));
+        let by_map = !self.has(InodeFlags::EXTENTS) && !self.has(InodeFlags::INLINE_DATA);
+        if sb.has_bigalloc() && maps && by_map && owned.end > 0 && !self.view.is_own(self.ino) {
+            self.tell(Issue::InodeFlagMissing { ino: self.ino, flag: "extents" });
+        }
+    }
+}
+
+/// `file_type` of entries.
+fn file_type(kind: FileKind) -> u8 {
+    match kind {
+        FileKind::Regular => 1,
+        FileKind::Directory => 2,
+        FileKind::CharDevice => 3,
+        FileKind::BlockDevice => 4,
+        FileKind::Fifo => 5,
+        FileKind::Socket => 6,
+        FileKind::Symlink => 7,
+    }
+}

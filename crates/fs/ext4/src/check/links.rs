@@ -1,0 +1,43 @@
+//! Pass 4: every inode in use has a name, and as many as it counts.
+//!
+//! Source: e2fsprogs `e2fsck/pass4.c` `e2fsck_pass4`.
+
+use super::state::{Marks, State};
+use super::view::View;
+use super::{Issue, Told};
+use crate::feature::RoCompat;
+
+const ROOT: u32 = 2;
+/// `EXT2_LINK_MAX` of e2fsprogs: with more subdirectories a directory counts 1.
+const LINK_MAX: u32 = 65_000;
+/// `file_type` of a directory.
+const DIRECTORY: u8 = 2;
+
+/// Looks at all inodes.
+pub(super) fn check(view: &View, state: &State, told: &mut Told<'_>) {
+    let many = view.sb.ro_compat.contains(RoCompat::DIR_NLINK);
+    let mut first = 1_u32;
+    for slots in &state.inodes {
+        for (ino, slot) in (first..).zip(slots.iter()) {
+            if slot.links == 0 || slot.marks.contains(Marks::OWN) {
+                continue;
+            }
+            let (stored, mut found) = (u32::from(slot.links), slot.names());
+            if slot.kind == DIRECTORY {
+                let lost = ino != ROOT && state.dir(ino).is_some_and(|dir| dir.parent() == 0);
+                // That it has no name was told, and it will get one.
+                found = found.saturating_add(lost.into());
+                if found > LINK_MAX && many {
+                    found = 1;
+                }
+            } else if found == 0 {
+                told.found(Issue::Unnamed { ino });
+                continue;
+            }
+            if stored != found {
+                told.found(Issue::LinkCount { ino, stored, found });
+            }
+        }
+        first = first.saturating_add(view.sb.inodes_per_group);
+    }
+}

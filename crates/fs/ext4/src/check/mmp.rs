@@ -1,0 +1,49 @@
+//! The block that keeps two machines from using a volume at once.
+//!
+//! Source: e2fsprogs `lib/ext2fs/mmp.c` `ext2fs_mmp_read`; Linux `fs/ext4/ext4.h` `struct mmp_struct`.
+
+use obento_base::{Corrupt, Structure};
+
+use super::view::View;
+use super::{Issue, Told};
+use crate::checksum::Crc;
+use crate::feature::Incompat;
+use crate::unit::VolBlock;
+
+/// `EXT4_MMP_MAGIC`.
+const MAGIC: u32 = 0x004d_4d50;
+/// Where the checksum stands; it covers what comes before.
+const CHECKSUM: usize = 1020;
+
+/// Looks at the block.
+pub(super) fn check(view: &View, told: &mut Told<'_>) {
+    let sb = &view.sb;
+    if !sb.incompat.contains(Incompat::MMP) {
+        return;
+    }
+    let block = sb.raw.s_mmp_block.get();
+    let structure = Structure::Mmp;
+    if !sb.holds_blocks(VolBlock(block), 1) {
+        let why = Corrupt::BlockRange { structure, at: 0, start: block, len: 1 }.into();
+        return told.found(Issue::Mmp { block, why });
+    }
+    let bytes = match view.read(VolBlock(block), 1) {
+        Ok(bytes) => bytes,
+        Err(why) => return told.found(Issue::Mmp { block, why }),
+    };
+    let word = |at: usize| {
+        let bytes = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
+        bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+    };
+    if word(0) != MAGIC {
+        let (found, expected) = (word(0).into(), MAGIC.into());
+        let why = Corrupt::Magic { structure, block, found, expected }.into();
+        return told.found(Issue::Mmp { block, why });
+    }
+    let covered = bytes.get(..CHECKSUM).unwrap_or_default();
+    let (found, expected) = (word(CHECKSUM), Crc::new(sb.checksum_seed).add(covered).get());
+    if sb.has_metadata_csum() && found != expected {
+        let why = Corrupt::Checksum { structure, block, found, expected }.into();
+        told.found(Issue::Mmp { block, why });
+    }
+}

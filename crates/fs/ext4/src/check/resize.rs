@@ -1,0 +1,69 @@
+//! The resize inode: it keeps the blocks behind the descriptors, in every group with a copy, so that there is room to grow.
+//!
+//! On disk: its doubly indirect block names, at the place of each kept block's number among all descriptor blocks, that
+//! block of group 0, which in turn names the same block of every other group with a copy.
+//! Source: e2fsprogs `e2fsck/super.c` `check_resize_inode`, `lib/ext2fs/res_gdt.c`.
+
+use obento_base::wire::{FromBytes, to_usize};
+
+use super::blocks::{RESIZE_INO, on_volume};
+use super::view::View;
+use super::{Issue, Told};
+use crate::feature::Compat;
+use crate::map::check::numbers;
+use crate::raw::RawInode;
+use crate::unit::VolBlock;
+
+/// Place of the doubly indirect block in `i_block`.
+const DOUBLY: usize = 13;
+
+/// Looks at the resize inode.
+pub(super) fn check(view: &View, told: &mut Told<'_>) {
+    if let Err(why) = look(view) {
+        told.found(Issue::ResizeInode { why });
+    }
+}
+
+fn look(view: &View) -> Result<(), &'static str> {
+    let sb = &view.sb;
+    let Some((record, _)) = view.record(RESIZE_INO) else { return Ok(()) };
+    let Ok((raw, _)) = RawInode::ref_from_prefix(&record) else { return Ok(()) };
+    let map = numbers(&raw.i_block);
+    if !sb.compat.contains(Compat::RESIZE_INODE) {
+        if sb.raw.s_reserved_gdt_blocks.get() != 0 {
+            return Err("blocks are kept for growing without it");
+        }
+        let is_clear = map.iter().all(|number| number.get() == 0);
+        return if is_clear { Ok(()) } else { Err("it has blocks without the feature") };
+    }
+    let doubly = map.get(DOUBLY).map_or(0, |number| number.get().into());
+    let others = map.iter().enumerate().any(|(at, number)| at != DOUBLY && number.get() != 0);
+    let is_regular = raw.i_mode.get() & 0o170_000 == 0o100_000;
+    if others || raw.i_links_count.get() == 0 || !is_regular || !on_volume(sb, doubly, 1) {
+        return Err("it is not as it should be");
+    }
+    let unreadable = |_| "it cannot be read";
+    let bytes = view.read(VolBlock(doubly), 1).map_err(unreadable)?;
+    let places = numbers(&bytes);
+    let per_block = u64::from(sb.block_size / 4);
+    let first = sb.desc_block(0, 0).0;
+    for kept in 0..u64::from(sb.raw.s_reserved_gdt_blocks.get()) {
+        let index = u64::from(sb.desc_blocks()).saturating_add(kept);
+        let block = first.saturating_add(index);
+        let place = index.checked_rem(per_block).unwrap_or(0);
+        if places.get(to_usize(place)).map(|number| u64::from(number.get())) != Some(block) {
+            return Err("it does not name a block that is kept");
+        }
+        let below = view.read(VolBlock(block), 1).map_err(unreadable)?;
+        let mut copies = numbers(&below).iter();
+        for group in (1..sb.groups).filter(|&group| sb.has_copy(group)) {
+            let into = u64::from(group).saturating_mul(sb.blocks_per_group.into());
+            // Those beyond the end of a block are not named.
+            let Some(copy) = copies.next() else { break };
+            if u64::from(copy.get()) != block.saturating_add(into) {
+                return Err("it does not name a block that a copy keeps");
+            }
+        }
+    }
+    Ok(())
+}
