@@ -1,10 +1,46 @@
 //! The one place where errors become the numbers of POSIX.
 
+use core::fmt;
+
 use crate::{Error, Refusal};
 
 /// An error number as Linux has them (include/uapi/asm-generic/errno-base.h and errno.h).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Errno(pub i32);
+
+/// What it says of a device, which is mostly a file of the host.
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            0 => "no reason was given",
+            1 => "operation not permitted",
+            4 => "interrupted",
+            5 => "input/output error",
+            6 => "no such device or address",
+            9 => "not open for that",
+            11 => "resource temporarily unavailable",
+            12 => "out of memory",
+            13 => "permission denied",
+            16 => "device or resource busy",
+            19 => "no such device",
+            22 => "invalid argument",
+            27 => "file too large",
+            28 => "no space left on the disk that the image lies on",
+            30 => "read-only file system",
+            38 => "function not implemented",
+            61 => "no data available",
+            84 => "invalid or incomplete data",
+            95 => "operation not supported",
+            107 => "not connected",
+            110 => "timed out",
+            116 => "stale file handle",
+            121 => "remote input/output error",
+            122 => "disk quota exceeded where the image lies",
+            123 => "no medium found",
+            number => return write!(f, "error {number}"),
+        })
+    }
+}
 
 impl Error {
     /// The error number that a system call would answer with.

@@ -3,7 +3,7 @@
 //! `Refused` is for the caller, who asked for what cannot be; `Unsupported` is ours; `Corrupt` is the disk's and says
 //! where; `Device` is the hardware's or the host's. No text is built here: fields are, and `Display` words them.
 
-use crate::Ino;
+use crate::{Errno, Ino};
 
 /// What every fallible call of obento answers with.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -283,7 +283,7 @@ pub enum Corrupt {
 #[non_exhaustive]
 pub enum DeviceError {
     /// Reading failed. `errno` is the host's, 0 if it gave none.
-    #[error("reading {len} bytes at {offset} failed (error {errno})")]
+    #[error("reading {len} bytes at {offset} failed: {}", Errno(*errno))]
     Read {
         /// Byte offset on the device.
         offset: u64,
@@ -293,7 +293,7 @@ pub enum DeviceError {
         errno: i32,
     },
     /// Writing failed.
-    #[error("writing {len} bytes at {offset} failed (error {errno})")]
+    #[error("writing {len} bytes at {offset} failed: {}", Errno(*errno))]
     Write {
         /// Byte offset on the device.
         offset: u64,
@@ -303,7 +303,7 @@ pub enum DeviceError {
         errno: i32,
     },
     /// A flush failed: what was written since the last one may be lost.
-    #[error("flushing failed (error {errno})")]
+    #[error("flushing failed: {}", Errno(*errno))]
     Flush {
         /// The host's error number.
         errno: i32,

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use indicatif::ProgressBar;
 
 use obento::sandbox::{self, Rights};
+use obento::{Access, Address};
 
 use crate::cli::{GlobalOptions, When};
 use crate::open::{Inside, Opener};
@@ -67,6 +68,16 @@ impl Context {
             return Err(Report::on("cannot change", subject, cause).help(format!("unset {READ_ONLY}")));
         }
         Ok(())
+    }
+
+    /// Errors: this is a shell that opened the image of `address`, written as `shown`, for reading only.
+    pub fn expect_open_for_change(&self, address: &Address, shown: &[u8]) -> Result<(), Report> {
+        let is_shut =
+            |inside: &Inside| inside.access == Access::ReadOnly && inside.root.image == address.image;
+        match self.inside().is_some_and(is_shut) {
+            true => Err(Report::on("cannot change", shown, "the image is open for reading only")),
+            false => Ok(()),
+        }
     }
 
     /// Gives up what a command has no more use for once everything is open, be it for reading or for change: a bug in a

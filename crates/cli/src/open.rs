@@ -94,6 +94,9 @@ impl Opener {
     fn image_as(&mut self, path: &Path, access: Access, context: &Context) -> Result<&mut Known, OpenError> {
         let id = FileId::of_path(path);
         let is_it = |known: &Known| known.path == path || id.is_some() && known.id == id;
+        if access == Access::ReadWrite {
+            self.forget_unused(is_it);
+        }
         if let Some(index) = self.images.iter().position(is_it) {
             let known = &mut self.images[index];
             return match (known.image.access(), access) {
@@ -107,6 +110,31 @@ impl Opener {
         self.images.push(Known { path: path.to_owned(), id, image, is_told: false });
         let last = self.images.len() - 1;
         Ok(&mut self.images[last])
+    }
+
+    /// Closes an image that was read and that nobody uses any more: another line of a shell may change it.
+    fn forget_unused(&mut self, is_it: impl Fn(&Known) -> bool) {
+        let Some(index) = self.images.iter().position(|known| {
+            is_it(known) && known.image.access() == Access::ReadOnly && Rc::strong_count(&known.image) == 1
+        }) else {
+            return;
+        };
+        let path = &self.images[index].path;
+        let is_of_it = |known: &KnownVolume| known.path == *path;
+        if self.volumes.iter().all(|known| !is_of_it(known) || Rc::strong_count(&known.volume) == 1) {
+            self.volumes.retain(|known| !is_of_it(known));
+            self.images.remove(index);
+        }
+    }
+
+    /// Brings to stable storage what was changed in all volumes; each failure goes to `failed`.
+    pub fn sync(&self, failed: impl Fn(&Report)) {
+        for known in self.volumes.iter().filter(|known| known.volume.is_writable()) {
+            if let Err(error) = known.volume.sync() {
+                let shown = known.prefix.strip_suffix(b":").unwrap_or(&known.prefix);
+                failed(&Report::on("cannot bring the changes to stable storage in", shown, error));
+            }
+        }
     }
 
     /// The files of the host that all open images are read from.
@@ -173,10 +201,10 @@ impl Opener {
         for known in self.volumes.iter().filter(|known| known.volume.is_writable()) {
             if let Err(error) = known.volume.close() {
                 let shown = known.prefix.strip_suffix(b":").unwrap_or(&known.prefix);
-                failed(
-                    &Report::on("cannot bring the changes to stable storage in", shown, error)
-                        .help("check the disk that the image lies on; the image is as after a power cut"),
-                );
+                let advice = crate::report::room(&error.to_string());
+                let advice = advice.unwrap_or("check the disk that the image lies on");
+                let report = Report::on("cannot bring the changes to stable storage in", shown, error);
+                failed(&report.help(format!("{advice}; the image is as after a power cut")));
             }
         }
     }
@@ -253,11 +281,15 @@ pub struct Inside {
 }
 
 impl Inside {
-    /// What `argument` names in the shell: a path in its image, `<12>`, `host:PATH` or `-`.
+    /// What `argument` names in the shell: a path in its image, `<12>`, `host:PATH`, `image:ADDRESS` or `-`.
     fn operand(&self, argument: &OsStr) -> Result<Operand, Report> {
         let text = argument.as_bytes();
         if text == b"-" || text.starts_with(b"host:") {
             return Operand::parse(argument).map_err(Report::plain);
+        }
+        if let Some(address) = text.strip_prefix(b"image:") {
+            let address = Address::parse(OsStr::from_bytes(address)).map_err(Report::plain)?;
+            return Ok(Operand::Image(address));
         }
         let ino = text.strip_prefix(b"<").and_then(|rest| rest.strip_suffix(b">"));
         let ino = ino.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
@@ -311,11 +343,9 @@ pub fn open_file(argument: &OsStr, context: &Context) -> Result<Opened, Report> 
 /// nobody a file of the host. [`Context::close`] ends the changes.
 pub fn open_for_change(argument: &OsStr, context: &Context) -> Result<Location, Report> {
     let operand = operand(argument, context)?;
-    if context.inside().is_some_and(|inside| inside.access == Access::ReadOnly) {
-        return Err(Report::on("cannot change", argument.as_bytes(), "the image is open for reading only"));
-    }
     match operand {
         Operand::Image(address) if address.place.is_some() => {
+            context.expect_open_for_change(&address, argument.as_bytes())?;
             let volume = context.opener().volume_for_change(&address, context)?;
             Ok(location(volume, address))
         }

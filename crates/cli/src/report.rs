@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use obento::{Access, Notice, uuid_text};
+use obento::{Access, Errno, Notice, uuid_text};
 
 use crate::escape::{Style, escape};
 
@@ -18,9 +18,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// `what` failed because of `cause`. `what` begins with `cannot`; names in it go through [`subject`].
+    /// `what` failed because of `cause`. `what` begins with `cannot`; names in it go through [`subject`]. Where the host's
+    /// disk is full it says so.
     pub fn new(what: impl Into<String>, cause: impl fmt::Display) -> Self {
-        Self { what: what.into(), cause: cause.to_string(), help: None }
+        let cause = cause.to_string();
+        let help = room(&cause).map(str::to_owned);
+        Self { what: what.into(), cause, help }
     }
 
     /// An error whose own words say what failed on what.
@@ -53,6 +56,16 @@ impl fmt::Display for Report {
         }
     }
 }
+
+/// What to do if `cause` is that the disk below an image is full.
+pub fn room(cause: &str) -> Option<&'static str> {
+    let is_full = [NO_SPACE, NO_QUOTA].iter().any(|errno| cause.contains(&errno.to_string()));
+    is_full.then_some("make room on the disk that the image lies on, or move the image to another")
+}
+
+/// ENOSPC and EDQUOT.
+const NO_SPACE: Errno = Errno(28);
+const NO_QUOTA: Errno = Errno(122);
 
 /// `'name'`, with what a terminal would act on escaped.
 pub fn subject(name: impl AsRef<[u8]>) -> String {

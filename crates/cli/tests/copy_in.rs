@@ -359,7 +359,7 @@ fn a_move_across_the_border_leaves_nothing_behind_unless_something_could_not_be_
     }
     fs::write(at.join("back/huge"), vec![1; 16 << 20]).unwrap();
     check(at, &["mv", "back", "disk.img:/"], 1, "", {
-        "obento: cannot copy 'back/huge': disk.img:/back/huge: no space left\n\
+        "obento: cannot copy 'back/huge': disk.img:/.obento-unfinished-baccd65a/huge: no space left\n\
          obento: cannot move 'back' to 'disk.img:/back': not all of it was copied\n  \
          help: the source stays as it is\n"
     });

@@ -15,10 +15,12 @@ pub struct Ownership {
 
 impl Ownership {
     /// Reads `user`, `user:group`, `:group`, and `user:`, which is the user's login group. A name that the image knows
-    /// counts before a number; `+1000` is always one.
+    /// counts before a number; `+1000` is always one. Without a colon `user.group` is read so too, as of old, if no user has
+    /// that name.
     pub fn parse(text: &[u8], owners: &Owners) -> Result<Self, Report> {
         let Some(colon) = text.iter().position(|&b| b == b':') else {
-            return Ok(Self { uid: some(text, |name| parse_user(name, owners))?, gid: None });
+            let uid = some(text, |name| parse_user(name, owners));
+            return uid.map(|uid| Self { uid, gid: None }).or_else(|error| dotted(text, owners).ok_or(error));
         };
         let (user, group) = (&text[..colon], &text[colon + 1..]);
         let uid = some(user, |name| parse_user(name, owners))?;
@@ -46,6 +48,13 @@ pub fn words(ownership: Ownership, owners: &Owners) -> String {
     let user = ownership.uid.map(|uid| name(owners.user(uid), uid));
     let group = ownership.gid.map(|gid| name(owners.group(gid), gid));
     [user, group].into_iter().flatten().collect::<Vec<_>>().join(":")
+}
+
+/// `user.group`, both of them known.
+fn dotted(text: &[u8], owners: &Owners) -> Option<Ownership> {
+    let dot = text.iter().position(|&b| b == b'.')?;
+    let (uid, gid) = (parse_user(&text[..dot], owners).ok()?, parse_group(&text[dot + 1..], owners).ok()?);
+    Some(Ownership { uid: Some(uid), gid: Some(gid) })
 }
 
 fn some(text: &[u8], parse: impl FnOnce(&[u8]) -> Result<u32, Report>) -> Result<Option<u32>, Report> {
@@ -83,7 +92,10 @@ mod tests {
     use super::*;
 
     fn owners() -> Owners {
-        Owners::from_files(b"root:x:0:0::\nann:x:1000:100::\n7:x:70:7::\n", b"root:x:0:\nstaff:x:50:\n")
+        Owners::from_files(
+            b"root:x:0:0::\nann:x:1000:100::\n7:x:70:7::\nann.root:x:9:9::\n",
+            b"root:x:0:\nstaff:x:50:\n",
+        )
     }
 
     fn parse(text: &str) -> Option<(Option<u32>, Option<u32>)> {
@@ -100,7 +112,10 @@ mod tests {
         assert_eq!(parse("4294967294:0"), Some((Some(u32::MAX - 1), Some(0))));
         assert_eq!(parse("7"), Some((Some(70), None)), "a name counts before a number");
         assert_eq!(parse("+7"), Some((Some(7), None)));
-        for bad in ["bob", "ann:bob", "-1", "4294967295", "12:", "1x", "++1"] {
+        assert_eq!(parse("ann.staff"), Some((Some(1000), Some(50))));
+        assert_eq!(parse("5.6"), Some((Some(5), Some(6))));
+        assert_eq!(parse("ann.root"), Some((Some(9), None)), "a user's name may have a dot");
+        for bad in ["ann.bob", ".staff", "ann.", "bob", "ann:bob", "-1", "4294967295", "12:", "1x", "++1"] {
             assert_eq!(parse(bad), None, "{bad:?}");
         }
     }

@@ -17,9 +17,6 @@ use crate::report::{Report, subject};
 pub struct Args {
     #[command(flatten)]
     how: How,
-    /// Change only what has this owner and group now
-    #[arg(long, value_name = "OWNER:GROUP")]
-    from: Option<OsString>,
     /// OWNER, OWNER:GROUP or :GROUP, unless --reference says it; then files in images
     #[arg(required = true, value_name = "OWNER IMAGE:PATH")]
     operands: Vec<OsString>,
@@ -64,6 +61,9 @@ struct How {
     /// Say nothing of what fails
     #[arg(short = 'f', long, visible_alias = "quiet")]
     silent: bool,
+    /// Change only what has this owner and group now
+    #[arg(long, value_name = "OWNER:GROUP")]
+    from: Option<OsString>,
     /// The owner and group of FILE
     #[arg(long, value_name = "IMAGE:FILE")]
     reference: Option<OsString>,
@@ -83,20 +83,14 @@ enum Speaks {
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    change_all(&args.how, Speaks::OfOwner, args.from.as_deref(), &args.operands, context)
+    change_all(&args.how, Speaks::OfOwner, &args.operands, context)
 }
 
 pub fn run_group(args: &GroupArgs, context: &Context) -> Outcome {
-    change_all(&args.how, Speaks::OfGroup, None, &args.operands, context)
+    change_all(&args.how, Speaks::OfGroup, &args.operands, context)
 }
 
-fn change_all(
-    how: &How,
-    speaks: Speaks,
-    from: Option<&OsStr>,
-    operands: &[OsString],
-    context: &Context,
-) -> Outcome {
+fn change_all(how: &How, speaks: Speaks, operands: &[OsString], context: &Context) -> Outcome {
     let (said, paths) = match (&how.reference, operands.split_first()) {
         (None, Some((said, paths))) if !paths.is_empty() => (said.as_os_str(), paths),
         (None, _) => {
@@ -106,7 +100,7 @@ fn change_all(
         (Some(_), _) => (OsStr::new(""), operands),
     };
     let tell = Tell::new(how.verbose || how.changes);
-    let mut changer = Changer { how, speaks, said, from, context, tell };
+    let mut changer = Changer { how, speaks, said, context, tell };
     let follows_top = match how.recursive {
         true => how.command_line || how.logical,
         false => !how.no_dereference,
@@ -120,7 +114,6 @@ struct Changer<'a> {
     how: &'a How,
     speaks: Speaks,
     said: &'a OsStr,
-    from: Option<&'a OsStr>,
     context: &'a Context,
     tell: Tell,
 }
@@ -174,8 +167,8 @@ impl Changer<'_> {
             (None, Speaks::OfOwner) => Ownership::parse(self.said.as_bytes(), owners)?,
             (None, Speaks::OfGroup) => Ownership::parse_group(self.said.as_bytes(), owners)?,
         };
-        let from =
-            self.from.map_or(Ok(Ownership::default()), |from| Ownership::parse(from.as_bytes(), owners))?;
+        let from = self.how.from.as_ref();
+        let from = from.map_or(Ok(Ownership::default()), |from| Ownership::parse(from.as_bytes(), owners))?;
         Ok(Wanted { to, from })
     }
 

@@ -19,6 +19,9 @@ use crate::output::Outcome;
 use crate::report::{Report, subject};
 
 /// Move and rename files
+///
+/// Between the host and an image, and from one image to another, all is copied first, under a name that starts with
+/// .obento-unfinished- beside the target, which it takes the place of once it is whole; only then the source goes.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Replace what is there, which is the default

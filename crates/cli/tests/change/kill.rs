@@ -18,16 +18,28 @@ use super::support::{Disk, text};
 /// How often a command is killed.
 const MOMENTS: u64 = 50;
 const FILES: u64 = 150;
+/// Files of the host that are copied.
+const SOURCES: u64 = 60;
 
 /// A row of changes, and what may be found after a part of it.
 struct Plan {
     name: &'static str,
     args: fn() -> Vec<String>,
-    check: fn(&Volume) -> Result<(), String>,
+    check: Check,
+    /// What the same command makes of what was left.
+    done: Check,
 }
 
-const PLANS: [Plan; 7] = [
-    Plan { name: "rm -r", args: || words("rm -r disk.img:/tree"), check: files_are_whole_or_gone },
+/// What is wrong with a volume and the folder of the host.
+type Check = fn(&Volume, &Path) -> Result<(), String>;
+
+const PLANS: [Plan; 10] = [
+    Plan {
+        name: "rm -r",
+        args: || words("rm -r disk.img:/tree"),
+        check: files_are_whole_or_gone,
+        done: |volume, _| expect(tree(volume, "/tree")?.is_empty(), "files are left"),
+    },
     Plan {
         name: "mkdir -p",
         args: || {
@@ -35,6 +47,7 @@ const PLANS: [Plan; 7] = [
             words("mkdir -p").into_iter().chain(paths).collect()
         },
         check: all_is_there,
+        done: |volume, _| expect(volume.exists("/new/59/a/b") == Ok(true), "a directory is missing"),
     },
     Plan {
         name: "mv",
@@ -43,14 +56,49 @@ const PLANS: [Plan; 7] = [
             words("mv -t disk.img:/target").into_iter().chain(paths).collect()
         },
         check: each_is_in_one_place,
+        done: |volume, _| is_all_of_it(&tree(volume, "/target")?, FILES),
     },
-    Plan { name: "chmod -R", args: || words("chmod -R 600 disk.img:/tree"), check: modes_are_old_or_new },
-    Plan { name: "ln", args: ln_words, check: all_is_there },
-    Plan { name: "cp", args: || words("cp input disk.img:/tree/0"), check: first_is_old_or_new },
+    Plan {
+        name: "chmod -R",
+        args: || words("chmod -R 600 disk.img:/tree"),
+        check: modes_are_old_or_new,
+        done: all_is_there,
+    },
+    Plan {
+        name: "ln",
+        args: ln_words,
+        check: all_is_there,
+        done: |volume, _| is_all_of_it(&tree(volume, "/target")?, FILES),
+    },
+    Plan {
+        name: "cp",
+        args: || words("cp input disk.img:/tree/0"),
+        check: first_is_old_or_new,
+        done: first_is_new,
+    },
     Plan {
         name: "write",
         args: || words("write disk.img:/tree/0"),
         check: first_is_old_or_a_part_of_the_new,
+        done: first_is_new,
+    },
+    Plan {
+        name: "cp -r",
+        args: || words("cp -rT source disk.img:/copy"),
+        check: copy_is_a_part,
+        done: copy_is_whole,
+    },
+    Plan {
+        name: "import",
+        args: || words("import disk.img:/copy source.tar"),
+        check: copy_is_a_part,
+        done: copy_is_whole,
+    },
+    Plan {
+        name: "mv across",
+        args: || words("mv -T source disk.img:/copy"),
+        check: source_or_copy_is_whole,
+        done: copy_is_whole,
     },
 ];
 
@@ -79,6 +127,7 @@ fn fill(image: &Path) {
     let volume = image.volume(None).unwrap();
     volume.create_dir("/tree").unwrap();
     volume.create_dir("/target").unwrap();
+    volume.create_dir("/copy").unwrap();
     for number in 0..FILES {
         volume.write(format!("/tree/{number}"), content(number)).unwrap();
     }
@@ -110,18 +159,18 @@ fn expect_whole(files: &BTreeMap<u64, Vec<u8>>) -> Result<(), String> {
     }
 }
 
-fn files_are_whole_or_gone(volume: &Volume) -> Result<(), String> {
+fn files_are_whole_or_gone(volume: &Volume, _: &Path) -> Result<(), String> {
     expect_whole(&tree(volume, "/tree")?)
 }
 
-fn all_is_there(volume: &Volume) -> Result<(), String> {
+fn all_is_there(volume: &Volume, _: &Path) -> Result<(), String> {
     let files = tree(volume, "/tree")?;
     expect_whole(&files)?;
     expect_whole(&tree(volume, "/target")?)?;
     if files.len() as u64 == FILES { Ok(()) } else { Err(format!("{} files are left", files.len())) }
 }
 
-fn each_is_in_one_place(volume: &Volume) -> Result<(), String> {
+fn each_is_in_one_place(volume: &Volume, _: &Path) -> Result<(), String> {
     let (old, new) = (tree(volume, "/tree")?, tree(volume, "/target")?);
     expect_whole(&old)?;
     expect_whole(&new)?;
@@ -132,8 +181,8 @@ fn each_is_in_one_place(volume: &Volume) -> Result<(), String> {
     }
 }
 
-fn modes_are_old_or_new(volume: &Volume) -> Result<(), String> {
-    all_is_there(volume)?;
+fn modes_are_old_or_new(volume: &Volume, _: &Path) -> Result<(), String> {
+    all_is_there(volume, Path::new(""))?;
     for entry in volume.read_dir("/tree").map_err(|error| error.to_string())? {
         let mode = entry.and_then(|entry| entry.metadata()).map_err(|error| error.to_string())?.permissions();
         if ![0o644, 0o600].contains(&mode.bits()) {
@@ -143,7 +192,7 @@ fn modes_are_old_or_new(volume: &Volume) -> Result<(), String> {
     Ok(())
 }
 
-fn first_is_old_or_a_part_of_the_new(volume: &Volume) -> Result<(), String> {
+fn first_is_old_or_a_part_of_the_new(volume: &Volume, _: &Path) -> Result<(), String> {
     let mut files = tree(volume, "/tree")?;
     let first = files.remove(&0).ok_or("the file is gone")?;
     expect_whole(&files)?;
@@ -153,12 +202,60 @@ fn first_is_old_or_a_part_of_the_new(volume: &Volume) -> Result<(), String> {
     Err(format!("{} bytes that are neither old nor new", first.len()))
 }
 
-fn first_is_old_or_new(volume: &Volume) -> Result<(), String> {
+fn first_is_old_or_new(volume: &Volume, _: &Path) -> Result<(), String> {
     let first = volume.read("/tree/0").map_err(|error| error.to_string())?;
     if first == content(0) || first == new_content() {
         return Ok(());
     }
     Err(format!("{} bytes that are neither old nor new", first.len()))
+}
+
+fn first_is_new(volume: &Volume, _: &Path) -> Result<(), String> {
+    let first = volume.read("/tree/0").map_err(|error| error.to_string())?;
+    expect(first == new_content(), "the file is not the new one")?;
+    let left = volume.read_dir("/tree").map_err(|error| error.to_string())?.count();
+    expect(left as u64 == FILES, "something is left beside it")
+}
+
+fn expect(holds: bool, otherwise: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise.to_owned()) }
+}
+
+fn is_all_of_it(files: &BTreeMap<u64, Vec<u8>>, count: u64) -> Result<(), String> {
+    expect_whole(files)?;
+    expect(files.len() as u64 == count, &format!("{} files are there", files.len()))
+}
+
+fn copy_is_whole(volume: &Volume, _: &Path) -> Result<(), String> {
+    is_all_of_it(&tree(volume, "/copy")?, SOURCES)?;
+    let root = volume.read_dir("/").map_err(|error| error.to_string())?.count();
+    expect(root == 4, "something is left beside it")
+}
+
+fn copy_is_a_part(volume: &Volume, _: &Path) -> Result<(), String> {
+    let files = tree(volume, "/copy")?;
+    let is_part = |(number, bytes): (&u64, &Vec<u8>)| content(*number).starts_with(bytes);
+    expect(files.iter().all(is_part), "a file holds what is not its own")
+}
+
+fn source_or_copy_is_whole(volume: &Volume, folder: &Path) -> Result<(), String> {
+    let copy = tree(volume, "/copy")?;
+    if !copy.is_empty() {
+        return is_all_of_it(&copy, SOURCES);
+    }
+    let is_there = |number| {
+        fs::read(folder.join(format!("source/{number}"))).is_ok_and(|bytes| bytes == content(number))
+    };
+    expect((0..SOURCES).all(is_there), "a file is in neither place")
+}
+
+/// The folder of the host that is copied.
+fn make_source(folder: &Path) {
+    let source = folder.join("source");
+    fs::create_dir_all(&source).unwrap();
+    for number in 0..SOURCES {
+        fs::write(source.join(number.to_string()), content(number)).unwrap();
+    }
 }
 
 /// What e2fsck says of `image` once it has replayed the journal; orphans are the one thing that it has to mend.
@@ -180,6 +277,7 @@ fn judge(image: &Path) -> Result<(), String> {
 
 /// Runs `plan` and kills it after `moment`, if it takes so long. Answers how long it took.
 fn run(disk: &Disk, plan: &Plan, moment: Option<Duration>) -> Duration {
+    make_source(disk.folder());
     let input = disk.folder().join("input");
     let mut command = disk.command(&(plan.args)());
     command.stdin(fs::File::open(&input).unwrap()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -203,6 +301,11 @@ fn a_command_that_is_killed_at_any_moment_leaves_a_whole_volume_and_files_old_or
     let Some(disk) = Disk::new("24M", &[]) else { return };
     fill(&disk.image());
     fs::write(disk.folder().join("input"), new_content()).unwrap();
+    make_source(disk.folder());
+    let tar = disk.folder().join("source.tar");
+    let packed =
+        program("tar").arg("-C").arg(disk.folder().join("source")).arg("-cf").arg(&tar).arg(".").status();
+    assert!(packed.unwrap().success());
     let original = disk.folder().join("original.img");
     fs::copy(disk.image(), &original).unwrap();
     let clock = SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
@@ -229,12 +332,36 @@ fn a_command_that_is_killed_at_any_moment_leaves_a_whole_volume_and_files_old_or
         run(&disk, plan, Some(at));
         killed_midway += u64::from(needs_replay(&disk.image()));
         let failed = |what: String| panic!("OBENTO_SEED={seed}: {} killed after {at:?}: {what}", plan.name);
-        look(&disk.image(), plan).unwrap_or_else(|error| failed(format!("before e2fsck: {error}")));
+        let look = |image: &Path, check| look(image, disk.folder(), check);
+        look(&disk.image(), plan.check).unwrap_or_else(|error| failed(format!("before e2fsck: {error}")));
+        let left = disk.folder().join("left.img");
+        fs::copy(disk.image(), &left).unwrap();
+        judge(&left).unwrap_or_else(failed);
+        look(&left, plan.check).unwrap_or_else(failed);
+        run_again(&disk, plan).unwrap_or_else(|error| failed(format!("once more: {error}")));
+        look(&disk.image(), plan.done)
+            .unwrap_or_else(|error| failed(format!("after it ran once more: {error}")));
         judge(&disk.image()).unwrap_or_else(failed);
-        look(&disk.image(), plan).unwrap_or_else(failed);
     }
     println!("{killed_midway} of {MOMENTS} were killed between opening and closing");
     assert!(killed_midway > 0, "no moment fell into a change");
+}
+
+/// Runs `plan` once more on what was left: what was done the first time may be missing now, or there already, such as the
+/// target of a move whose source was about to go.
+fn run_again(disk: &Disk, plan: &Plan) -> Result<(), String> {
+    let input = fs::File::open(disk.folder().join("input")).unwrap();
+    let output = disk.command(&(plan.args)()).stdin(input).output().unwrap();
+    let errors = text(&output.stderr);
+    let is_known = |line: &str| {
+        let known =
+            ["no such file or directory", "file exists", "not empty", ": note: ", "  help: ", "No such file"];
+        known.iter().any(|known| line.contains(known))
+    };
+    match output.status.code() {
+        Some(0 | 1) if errors.lines().all(is_known) => Ok(()),
+        code => Err(format!("{code:?}: {errors}")),
+    }
 }
 
 /// Whether the volume was open when its user ended: `EXT4_FEATURE_INCOMPAT_RECOVER`.
@@ -244,7 +371,7 @@ fn needs_replay(image: &Path) -> bool {
 }
 
 /// What obento reads, its own replay included.
-fn look(image: &Path, plan: &Plan) -> Result<(), String> {
+fn look(image: &Path, folder: &Path, check: Check) -> Result<(), String> {
     let image =
         Image::open(image, &Registry::default(), &Options::default()).map_err(|error| error.to_string())?;
     let volume = image.volume(None).map_err(|error| error.to_string())?;
@@ -253,5 +380,5 @@ fn look(image: &Path, plan: &Plan) -> Result<(), String> {
         let entry = entry.map_err(|damage| damage.error.to_string())?;
         assert!(entry.step == Step::Leave || entry.attr.nlink > 0);
     }
-    (plan.check)(&volume)
+    check(&volume, folder)
 }

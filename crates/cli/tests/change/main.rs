@@ -2,6 +2,7 @@
 
 mod border;
 mod coreutils;
+mod full_host;
 mod host_programs;
 mod kill;
 mod locks;

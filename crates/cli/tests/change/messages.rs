@@ -333,3 +333,12 @@ fn a_journal_that_was_left_is_replayed_by_sync() {
     disk.quietly(&["sync disk.img:/"]);
     disk.check("sync disk.img", 1, "", "obento: cannot change 'disk.img': this names no file in an image\n  help: name one after the image: 'disk.img:/PATH'\n");
 }
+
+#[test]
+fn an_owner_and_a_group_may_have_a_dot_between_them_and_from_holds_for_groups_too() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.quietly(&["touch disk.img:/f", "chown 5.6 disk.img:/f", "chgrp --from=:7 8 disk.img:/f"]);
+    assert_eq!(disk.read("stat -c %u:%g disk.img:/f"), "5:6\n");
+    disk.quietly(&["chgrp --from=5 8 disk.img:/f"]);
+    assert_eq!(disk.read("stat -c %u:%g disk.img:/f"), "5:8\n");
+}

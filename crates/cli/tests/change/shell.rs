@@ -110,3 +110,32 @@ fn the_shell_starts_where_it_is_told_and_says_where_it_cannot() {
         "obento: cannot start in 'disk.img:/none': no such file or directory\n",
     );
 }
+
+#[test]
+fn other_images_take_part_in_copies_and_moves_and_are_read_and_changed_in_turn() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    std::fs::copy(disk.image(), disk.folder().join("other.img")).unwrap();
+    let lines = "\
+mkdir d
+write d/f
+hello
+";
+    assert_eq!(script(&disk, &[], lines).2, Some(0));
+    let lines = "\
+ls image:other.img
+cp -r d image:other.img:/copy
+cat image:other.img:/copy/f
+mv image:other.img:/copy moved
+ls image:other.img:/ moved
+rm image:none.img:/x
+";
+    let (stdout, stderr, code) = script(&disk, &[], lines);
+    assert_eq!(stdout, "lost+found\nhello\ndisk.img:/moved:\nf\n\nother.img:/:\nlost+found\n");
+    assert!(stderr.starts_with("obento: ") && stderr.contains("none.img"), "{stderr}");
+    assert_eq!(code, Some(1));
+    let (_, stderr, code) =
+        script(&disk, &["--read-only"], "cp -r d image:other.img:/again\ncp image:other.img:/again/f /\n");
+    assert_eq!(stderr, "obento: cannot change 'disk.img': the image is open for reading only\n");
+    assert_eq!(code, Some(2));
+    assert_eq!(disk.read("cat other.img:/again/f"), "hello\n");
+}

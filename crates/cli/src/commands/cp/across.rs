@@ -1,11 +1,12 @@
 //! Moves between the host and an image, and from one image to another: a copy of everything, and then the source goes.
 //!
 //! Invariant: a source is removed only once all of it was copied and the copy is on stable storage.
-//! Invariant: what is at the target stays until the copy, made beside it, is whole and takes its place by a rename.
+//! Invariant: the copy is made beside the target and takes its place by a rename once it is whole: what was there stays until
+//! then, and a move that failed or was killed can be begun again.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use obento::{
     Backup, CopyOptions, Error, FileKind, Loss, Operand, Symlinks, TargetIs, WriteReport, copy_in, copy_out,
@@ -118,8 +119,7 @@ fn one(source: &End, to: &End, moves: &Moves, tell: &mut Tell, context: &Context
     }
     let moved = match way(source, to, moves).map_err(|cause| failed(&cause))? {
         Way::Barred => return Ok(()),
-        Way::Free => copy_whole(source, to, context).map(|()| None),
-        Way::Taken => take_place(source, to, moves, context),
+        Way::Open => take_place(source, to, moves, context),
     };
     let kept = moved.map_err(|trouble| match trouble {
         Trouble::Failed(cause) => failed(&cause),
@@ -133,17 +133,16 @@ fn one(source: &End, to: &End, moves: &Moves, tell: &mut Tell, context: &Context
     Ok(())
 }
 
-/// What there is at the target.
+/// Whether the target may be taken.
 enum Way {
-    Free,
-    /// Something that is to be replaced.
-    Taken,
+    /// Nothing is there, or something that is to be replaced.
+    Open,
     /// Something that stays.
     Barred,
 }
 
 fn way(source: &End, to: &End, moves: &Moves) -> Result<Way, String> {
-    let Some(there) = to.kind(Symlinks::Keep)? else { return Ok(Way::Free) };
+    let Some(there) = to.kind(Symlinks::Keep)? else { return Ok(Way::Open) };
     if source.is_same(to) {
         return Err("they are the same file".into());
     }
@@ -159,9 +158,9 @@ fn way(source: &End, to: &End, moves: &Moves) -> Result<Way, String> {
     }
     let is_dir = source.kind(Symlinks::Keep)? == Some(FileKind::Directory);
     match (is_dir, there == FileKind::Directory) {
-        _ if moves.backup != Backup::None => Ok(Way::Taken),
-        (false, false) => Ok(Way::Taken),
-        (true, true) if to.is_empty()? => Ok(Way::Taken),
+        _ if moves.backup != Backup::None => Ok(Way::Open),
+        (false, false) => Ok(Way::Open),
+        (true, true) if to.is_empty()? => Ok(Way::Open),
         (true, true) => Err(Error::NotEmpty.to_string()),
         (false, true) => Err("it is a directory, and the source is none".into()),
         (true, false) => Err("it is no directory, and the source is one".into()),
@@ -185,7 +184,7 @@ impl From<String> for Trouble {
 /// was there is kept.
 fn take_place(source: &End, to: &End, moves: &Moves, context: &Context) -> Result<Option<Vec<u8>>, Trouble> {
     let beside = to.beside()?;
-    let placed = copy_whole(source, &beside.place, context)
+    let placed = copy_whole(source, (&beside.place, to), context)
         .and_then(|()| Ok(beside.place.rename_onto(to, &moves.backup)?))
         .and_then(|kept| Ok(to.sync().map(|()| kept)?));
     if placed.is_err() && matches!(beside.place.kind(Symlinks::Keep), Ok(Some(_))) {
@@ -195,13 +194,18 @@ fn take_place(source: &End, to: &End, moves: &Moves, context: &Context) -> Resul
     placed
 }
 
-/// Copies all of `source` to `to`, where nothing is, and brings it to stable storage.
-fn copy_whole(source: &End, to: &End, context: &Context) -> Result<(), Trouble> {
+/// Copies all of `source` to `to`, where nothing is, and brings it to stable storage. In the end it will be `at`.
+fn copy_whole(source: &End, (to, at): (&End, &End), context: &Context) -> Result<(), Trouble> {
     let mut watch = Watch::new(context, None, None);
     let copied = copy(source, to, context, &mut watch);
     watch.finish().map_err(|_| "standard output cannot be written".to_owned())?;
-    let (written, problems) = copied?;
-    tell_losses(&written, &to.shown(), false, context);
+    let (mut written, problems) = copied?;
+    for (path, _) in written.lost.values_mut().flat_map(|lost| &mut lost.examples) {
+        if let Some(below) = path.as_os_str().as_bytes().strip_prefix(&*to.shown()) {
+            *path = OsString::from_vec([&at.shown(), below].concat()).into();
+        }
+    }
+    tell_losses(&written, &at.shown(), false, context);
     if problems > 0 || written.lost.keys().any(|loss| matches!(loss, Loss::Device | Loss::Special)) {
         return Err(Trouble::InPart);
     }

@@ -57,6 +57,7 @@ pub fn run(sources: &[OsString], target: &Address, args: &Args, context: &Contex
 
 /// Opens the image of the target for change.
 pub fn open_target(target: &Address, context: &Context) -> Result<ImageTarget, Report> {
+    context.expect_open_for_change(target, target.image.as_os_str().as_bytes())?;
     let volume = context.opener().volume_for_change(target, context)?;
     let location = open::location(volume, target.clone());
     Ok(ImageTarget {

@@ -36,8 +36,8 @@ const BUILT_IN: [&str; 6] = ["cd", "exit", "help", "lcd", "pwd", "quit"];
 
 /// Give commands at a prompt, or from a script, over one open image
 ///
-/// Paths are those in the image; host:PATH is one of the host. Further commands: cd, pwd, lcd (the directory of the host),
-/// help, exit.
+/// Paths are those in the image; host:PATH is one of the host, and image:ADDRESS names a place in another image, as in
+/// cp -a etc image:other.img@2:/. Further commands: cd, pwd, lcd (the directory of the host), help, exit.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// An image, and where in it to start
@@ -162,12 +162,7 @@ impl<'a> Shell<'a> {
 
     /// Brings to stable storage what the line changed.
     fn settle(&self) {
-        if self.inside.access == Access::ReadWrite
-            && let Err(error) = self.volume.sync()
-        {
-            let shown = self.prefix.strip_suffix(b":").unwrap_or(&self.prefix);
-            self.fail(&Report::on("cannot bring the changes to stable storage in", shown, error));
-        }
+        self.context.opener().sync(|report| self.fail(report));
     }
 
     /// Lines of standard input. Each is taken alone, so that what a command reads from it is what follows.
