@@ -248,7 +248,7 @@ fn advice(error: &Error) -> &'static str {
             "; see to the disk that the image lies on: it may be full"
         }
         Error::Device(_) => "; the image may be cut short: compare its size with the original's",
-        Error::Unsupported(_) => "; mount it with Linux to read it",
+        Error::Unsupported(_) => "; mount it with Linux instead",
         Error::Refused(_) => "",
     }
 }

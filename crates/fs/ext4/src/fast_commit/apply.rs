@@ -103,6 +103,7 @@ impl Writer {
             Some(inode) => self.edit_merged(&mut txn, step, inode)?,
             None => self.edit_made(&mut txn, step)?,
         };
+        // Linux makes no such fast commit: `ext4_xattr_set_handle` asks for a full one (`EXT4_FC_REASON_XATTR`).
         let attributes = |inode: &Inode| inode.xattr_block();
         if edit.inode().ok().as_ref().and_then(attributes) != inode.as_ref().and_then(attributes) {
             return Err(Error::Unsupported(Feature::Named("fast commits of attributes in blocks")));
