@@ -11,7 +11,7 @@ use obento_base::{Corrupt, Error, Ino};
 
 use super::htree::{Kind, Tree};
 use super::parallel::each_part;
-use super::state::{Dir, DirRun, State};
+use super::state::{Dir, DirRun, Marks, State};
 use super::view::View;
 use super::{Issue, Told};
 use crate::checksum::Crc;
@@ -29,6 +29,8 @@ const BATCH: u64 = 64;
 /// Issues of one directory that are told.
 const MAX_TOLD: usize = 1000;
 const ROOT: u32 = 2;
+/// A name is encrypted in blocks of as many bytes.
+const SHORTEST_ENCRYPTED: usize = 16;
 /// `file_type` of the record that holds a checksum.
 const CHECKSUM_KIND: u8 = 0xde;
 
@@ -287,7 +289,8 @@ impl<'a> Look<'a> {
         let encrypted = self.has(InodeFlags::ENCRYPT);
         let is_name =
             !record.name.is_empty() && (encrypted || !record.name.iter().any(|&b| b == b'/' || b == 0));
-        if !is_name {
+        let short = encrypted && record.name.len() < SHORTEST_ENCRYPTED;
+        if !is_name || short {
             self.tell(Issue::EntryName { dir, block, offset: record.offset, name: name() });
         }
         if ino == ROOT {
@@ -299,7 +302,13 @@ impl<'a> Look<'a> {
         let Some(slot) = self.state.slot(ino).filter(|slot| slot.is_used()) else {
             return self.tell(Issue::EntryUnused { dir, name: name(), ino });
         };
+        if slot.marks.contains(Marks::VALUE) {
+            return self.tell(Issue::EntryInode { dir, name: name(), found: ino });
+        }
         slot.add_name();
+        if encrypted && matches!(slot.kind, 1 | 2 | 7) && !slot.marks.contains(Marks::ENCRYPTED) {
+            self.tell(Issue::Encryption { ino, why: "it is in an encrypted directory and is not encrypted" });
+        }
         self.file_type(record, ino);
         if slot.kind == 2
             && let Some(child) = self.state.dir(ino)

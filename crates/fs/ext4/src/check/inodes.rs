@@ -13,7 +13,7 @@ use obento_base::wire::{FromBytes, join, to_u64, to_usize};
 use super::attributes::{Attributes, Holder};
 use super::blocks::{Owned, RESIZE_INO, is_tree};
 use super::parallel::each_part;
-use super::state::{Dir, Marks, Slot, State};
+use super::state::{Dir, DirRun, Marks, Slot, State};
 use super::view::View;
 use super::{Issue, Told};
 use crate::checksum::inode_seed;
@@ -114,6 +114,25 @@ pub(super) fn find_twice(view: &View, state: &State, known: &Known, told: &mut T
         let part = group_part(view, state, known, Mode::FindTwice, group);
         part.issues.into_iter().for_each(|issue| told.found(issue));
     }
+}
+
+/// Where the blocks of inode `ino` are, and what its checksums go on from; nothing is told or claimed.
+pub(super) fn runs(view: &View, state: &State, ino: u32) -> Option<(u32, Vec<DirRun>)> {
+    let (record, place) = view.record(ino)?;
+    let (raw, _) = RawInode::ref_from_prefix(&record).ok()?;
+    let (raw, mut part) = (*raw, Part::default());
+    let seed = inode_seed(view.sb.checksum_seed, ino, raw.i_generation.get());
+    let (mode, extra, marks) = (Mode::FindTwice, None, Marks::empty());
+    let part = &mut part;
+    let mut look =
+        Look { view, state, part, mode, ino, raw, extra, record: &record, place, seed, told: 0, marks };
+    let mut owned = Owned::new(0, true);
+    if look.has(InodeFlags::EXTENTS) {
+        look.extents(&mut owned);
+    } else {
+        look.pointers(&mut owned);
+    }
+    Some((seed, owned.runs))
 }
 
 fn group_part(view: &View, state: &State, known: &Known, mode: Mode, group: u32) -> Part {
@@ -290,6 +309,9 @@ impl Look<'_> {
         }
         if self.has(InodeFlags::ENCRYPT) {
             self.marks |= Marks::ENCRYPTED;
+            if let Err(why) = self.encryption() {
+                self.tell(Issue::Encryption { ino, why });
+            }
         }
         Slot::new(self.kind().map_or(0, file_type), self.marks, links)
     }

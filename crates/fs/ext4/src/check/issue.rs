@@ -198,6 +198,9 @@ issues! {
     /// A block of a file is the volume's own.
     BlockOfVolume { ino: u32, at: u64, block: u64 } Damage "block-of-volume",
         "inode {ino}: block {block} (file block {at}) is the volume's own";
+    /// Two structures of the volume share a block.
+    MetadataTwice { group: u32, block: u64 } Damage "metadata-twice",
+        "group {group}: block {block} is used by another structure of the volume too";
     /// The inode that keeps blocks for growing is damaged.
     ResizeInode { why: &'static str } Safe "resize-inode", "resize inode: {why}";
     /// The inode of bad blocks is damaged.
@@ -206,6 +209,9 @@ issues! {
     JournalInode { ino: u32, why: &'static str } Damage "journal-inode", "journal inode {ino}: {why}";
     /// A quota file cannot be used.
     QuotaInode { ino: u32, why: &'static str } Safe "quota-inode", "quota file (inode {ino}): {why}";
+
+    /// A file is encrypted and lacks what that needs, or is not and should be.
+    Encryption { ino: u32, why: &'static str } Damage "encryption", "inode {ino}: {why}";
 
     // Pass 2: directories.
     /// A directory's block could not be read.

@@ -43,6 +43,7 @@ use obento_driver::{
     Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Finding, Mending, Severity,
 };
 
+use crate::feature::RoCompat;
 use crate::open::Ext4Driver;
 use inodes::Known;
 pub use issue::Issue;
@@ -96,11 +97,13 @@ fn look(
     state.take_metadata(&view);
     mmp::check(&view, &mut told);
     resize::check(&view, &mut told);
-    let orphans = orphans::check(&view, &mut told);
+    let orphans = orphans::check(&view, &state, &mut told);
     let known = Known::new(&view, orphans.clone());
     let (state, mut attributes) = inodes::check(&view, state, known, options.threads, &mut told);
     attributes::shared(&view, &state, &mut attributes, &mut told);
-    if state.has_twice() {
+    // Files that may share blocks are never written.
+    let may_share = view.sb.ro_compat.contains(RoCompat::SHARED_BLOCKS);
+    if state.has_twice() && !may_share {
         inodes::find_twice(&view, &state, &Known::new(&view, orphans), &mut told);
     }
     let state = Arc::new(state);

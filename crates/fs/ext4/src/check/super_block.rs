@@ -2,6 +2,9 @@
 //!
 //! Source: e2fsprogs `e2fsck/super.c` `check_super_block`.
 
+use alloc::vec::Vec;
+
+use super::state::own_copies;
 use super::view::View;
 use super::{Issue, Told};
 use crate::group::GroupFlags;
@@ -16,6 +19,12 @@ pub(super) fn check(view: &View, told: &mut Told<'_>) {
         let found = sb.reserved_blocks();
         told.found(Issue::SuperBlockField { field: "s_r_blocks_count", found, expected: 0 });
     }
+    for (ino, reserved) in view.quota_inodes().into_iter().zip([3, 4, 0]) {
+        if ino != 0 && ino != reserved && (ino < sb.first_ino || ino > sb.inodes_count) {
+            told.found(Issue::QuotaInode { ino, why: "this number cannot be" });
+        }
+    }
+    metadata(view, told);
     for group in 0..sb.groups {
         let descriptor = view.group(group);
         let known = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
@@ -25,5 +34,32 @@ pub(super) fn check(view: &View, told: &mut Told<'_>) {
         if view.has_descriptor_sums() && descriptor.itable_unused > sb.inodes_per_group {
             told.found(Issue::UnusedInodes { group, found: descriptor.itable_unused });
         }
+    }
+}
+
+/// Tells which structures of the volume lie in the place of another.
+fn metadata(view: &View, told: &mut Told<'_>) {
+    let sb = &view.sb;
+    let table = u64::from(sb.inode_table_blocks());
+    let mut taken: Vec<(u64, u64, u32)> = Vec::new();
+    for group in 0..sb.groups {
+        let descriptor = view.group(group);
+        let (copies, kept) = own_copies(sb, group);
+        let places = [
+            (copies, kept),
+            (descriptor.block_bitmap, 1),
+            (descriptor.inode_bitmap, 1),
+            (descriptor.inode_table, table),
+        ];
+        let places = places.into_iter().filter(|(start, len)| start.0 != 0 && *len != 0);
+        taken.extend(places.map(|(start, len)| (start.0, start.0.saturating_add(len), group)));
+    }
+    taken.sort_unstable();
+    let mut end = 0;
+    for (start, next, group) in taken {
+        if start < end {
+            told.found(Issue::MetadataTwice { group, block: start });
+        }
+        end = end.max(next);
     }
 }

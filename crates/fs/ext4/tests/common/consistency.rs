@@ -1,8 +1,8 @@
 //! A fast judge of a closed volume, independent of the driver: reads the bytes by the offsets of the format and asks
 //! that every block and inode in use has one owner, and that bitmaps, counts and checksums say the same.
 //!
-//! Names, link counts and contents are not its business: who compares trees knows them. `e2fsck` is the second opinion
-//! on a sample. Source: Documentation/filesystems/ext4; not for `meta_bg`.
+//! The driver's own check then looks too, at names and link counts among the rest; `e2fsck` is the second opinion on a
+//! sample. Source: Documentation/filesystems/ext4; not for `meta_bg`.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +55,18 @@ pub fn check_marked_bytes(bytes: &[u8]) -> Checked {
     use_of.metadata()?;
     use_of.inodes()?;
     use_of.shared_attributes()?;
-    use_of.compare()
+    use_of.compare()?;
+    check_names(bytes)
+}
+
+/// What the driver's own check finds, which also knows names, link counts, trees and indexes.
+fn check_names(bytes: &[u8]) -> Checked {
+    let device = std::sync::Arc::new(obento_block::MemDevice::read_only(bytes.to_vec()));
+    let found = obento_ext4::issues(device).map_err(|error| error.to_string())?;
+    match found.first() {
+        None => Ok(()),
+        Some(issue) => Err(format!("{issue} ({} issues)", found.len())),
+    }
 }
 
 fn le16(bytes: &[u8], at: usize) -> u32 {
