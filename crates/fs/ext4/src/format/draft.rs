@@ -247,22 +247,34 @@ fn super_block(geometry: &Geometry, wishes: &Wishes, identity: &Identity) -> Raw
     raw.s_max_mnt_count.set(u16::MAX);
     raw.s_magic.set(MAGIC);
     raw.s_state.set(1);
-    raw.s_errors.set(wishes.errors);
     raw.s_creator_os.set(wishes.creator_os);
     raw.s_rev_level.set(wishes.revision);
-    let mut last_mounted = wishes.last_mounted.iter();
-    raw.s_last_mounted.iter_mut().zip(&mut last_mounted).for_each(|(to, from)| *to = *from);
-    raw.s_def_hash_version = HALF_MD4;
+    set_habits(&mut raw, wishes);
     raw.s_flags.set(SIGNED_HASH | if wishes.is_test { TEST } else { 0 });
+    raw.s_kbytes_written.set(features.counts_writes().into());
+    set_by_feature(&mut raw, geometry, wishes);
+    raw
+}
+
+/// What is asked for and no part of the shape.
+pub(super) fn set_habits(raw: &mut RawSuperBlock, wishes: &Wishes) {
+    raw.s_errors.set(wishes.errors);
+    raw.s_last_mounted.iter_mut().zip(&wishes.last_mounted).for_each(|(to, from)| *to = *from);
+    raw.s_def_hash_version = HALF_MD4;
     raw.s_raid_stride.set(wishes.stride);
     raw.s_raid_stripe_width.set(wishes.stripe_width);
     raw.s_mmp_update_interval.set(wishes.mmp_interval);
-    raw.s_kbytes_written.set(features.counts_writes().into());
     if wishes.revision > 0 {
         raw.s_default_mount_opts.set(MOUNT_OPTIONS);
     }
-    set_by_feature(&mut raw, geometry, wishes);
-    raw
+}
+
+/// How much of an inode behind its first 128 bytes is for fields, if there is room.
+pub(super) fn set_extra_isize(raw: &mut RawSuperBlock) {
+    if raw.s_inode_size.get() >= 128 + EXTRA_ISIZE {
+        raw.s_min_extra_isize.set(EXTRA_ISIZE);
+        raw.s_want_extra_isize.set(EXTRA_ISIZE);
+    }
 }
 
 fn set_shape(raw: &mut RawSuperBlock, geometry: &Geometry) {
@@ -282,15 +294,12 @@ fn set_shape(raw: &mut RawSuperBlock, geometry: &Geometry) {
     raw.s_first_ino.set(FIRST_INO);
     raw.s_inode_size.set(geometry.inode_size);
     raw.s_reserved_gdt_blocks.set(u16::try_from(geometry.reserved_gdt_blocks).unwrap_or(u16::MAX));
-    if geometry.inode_size >= 128 + EXTRA_ISIZE {
-        raw.s_min_extra_isize.set(EXTRA_ISIZE);
-        raw.s_want_extra_isize.set(EXTRA_ISIZE);
-    }
+    set_extra_isize(raw);
     let [first, second] = geometry.backup_groups;
     raw.s_backup_bgs = [first.into(), second.into()];
 }
 
-fn set_identity(raw: &mut RawSuperBlock, identity: &Identity) {
+pub(super) fn set_identity(raw: &mut RawSuperBlock, identity: &Identity) {
     let (now, high) = time_halves(identity.now);
     for time in [&mut raw.s_wtime, &mut raw.s_lastcheck, &mut raw.s_mkfs_time] {
         time.set(now);

@@ -5,7 +5,6 @@
 
 use alloc::string::ToString;
 
-use obento_base::Feature;
 use obento_driver::FormatError;
 
 use crate::feature::{self, Compat, Incompat, RoCompat, Word};
@@ -180,9 +179,6 @@ impl Features {
         if self.has(Compat::ORPHAN_FILE) && !self.has(Compat::HAS_JOURNAL) {
             return needs("orphan_file", "has_journal");
         }
-        if self.keeps(RoCompat::QUOTA) {
-            return Err(FormatError::Unsupported(Feature::Named("quota files (the feature quota)")));
-        }
         Ok(())
     }
 }
@@ -220,6 +216,5 @@ mod tests {
         assert_eq!(check(Kind::Ext3, "metadata_csum_seed"), needs("metadata_csum_seed", "metadata_csum"));
         let excludes = FormatError::Excludes { what: "meta_bg", other: "resize_inode" };
         assert_eq!(check(Kind::Ext4, "meta_bg"), Err(excludes));
-        assert!(matches!(check(Kind::Ext4, "quota"), Err(FormatError::Unsupported(_))));
     }
 }

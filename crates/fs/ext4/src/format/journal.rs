@@ -21,7 +21,7 @@ pub(super) const MIN_BLOCKS: u64 = 1024;
 /// More than any journal has.
 pub(super) const MAX_BLOCKS: u64 = 10_240_000;
 /// `EXT2_JOURNAL_TO_FC_BLKS_RATIO`: blocks of the log for each of fast commits.
-pub(super) const FAST_COMMIT_RATIO: u64 = 64;
+const FAST_COMMIT_RATIO: u64 = 64;
 /// Where a copy of the map of the journal's inode lies in the super block.
 const BACKUP_BLOCKS: u8 = 1;
 /// File systems that can share a journal: `JBD2_USERS_MAX`.

@@ -8,8 +8,8 @@ use obento_base::wire::{FromZeros, IntoBytes, split};
 use obento_block::BlockDevice;
 use obento_driver::{Contents, FormatError, Formatted};
 
-use super::draft::{Identity, time_halves};
-use super::journal::{FAST_COMMIT_RATIO, JournalSize, MAX_BLOCKS, MIN_BLOCKS, journal_label};
+use super::draft::{Identity, set_extra_isize, set_habits, set_identity};
+use super::journal::{JournalSize, MAX_BLOCKS, MIN_BLOCKS, journal_label};
 use super::options::Wishes;
 use super::output::Output;
 use super::usage::Defaults;
@@ -39,13 +39,8 @@ impl JournalDevice {
         if blocks > MAX_BLOCKS {
             return Err(FormatError::TooLarge { len, max });
         }
-        let log = if wishes.features.has(Compat::FAST_COMMIT) {
-            let parts = FAST_COMMIT_RATIO.saturating_add(1);
-            blocks.saturating_mul(FAST_COMMIT_RATIO).checked_div(parts).unwrap_or(blocks).max(MIN_BLOCKS)
-        } else {
-            blocks
-        };
-        let size = JournalSize { log, fast_commits: blocks.saturating_sub(log) };
+        // Fast commits are a matter of the volumes that use it.
+        let size = JournalSize { log: blocks, fast_commits: 0 };
         let raw = super_block(wishes, identity, block_size, blocks);
         Ok(Self { raw, block_size, size, lazy: wishes.lazy_journal })
     }
@@ -111,16 +106,13 @@ fn super_block(wishes: &Wishes, identity: &Identity, block_size: u32, blocks: u6
     raw.s_magic.set(MAGIC);
     raw.s_state.set(1);
     raw.s_max_mnt_count.set(u16::MAX);
-    raw.s_errors.set(wishes.errors);
     raw.s_rev_level.set(1);
     raw.s_first_ino.set(11);
-    raw.s_inode_size.set(256);
-    let (now, _) = time_halves(identity.now);
-    raw.s_wtime.set(now);
-    raw.s_lastcheck.set(now);
-    raw.s_mkfs_time.set(now);
-    raw.s_uuid = identity.uuid;
-    raw.s_volume_name = identity.label;
+    let inode_size = wishes.inode_size.unwrap_or(256);
+    raw.s_inode_size.set(u16::try_from(inode_size).unwrap_or(u16::MAX));
+    set_extra_isize(&mut raw);
+    set_identity(&mut raw, identity);
+    set_habits(&mut raw, wishes);
     raw.s_feature_incompat.set(Incompat::JOURNAL_DEV.bits());
     if wishes.features.keeps(RoCompat::METADATA_CSUM) {
         raw.s_feature_ro_compat.set(RoCompat::METADATA_CSUM.bits());

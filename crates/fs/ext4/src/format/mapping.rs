@@ -6,10 +6,11 @@
 //! Source: e2fsprogs `lib/ext2fs/bmap.c`, `fallocate.c`, `extent.c` `extent_node_split`; Linux
 //! `Documentation/filesystems/ext4/ifork.rst`.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use obento_base::wire::{IntoBytes, split};
+use obento_base::wire::{IntoBytes, split, to_u64, to_usize};
 use obento_driver::FormatError;
 
 use super::draft::Draft;
@@ -32,6 +33,16 @@ pub(super) struct Mapped {
     /// The blocks with data, in their order.
     pub runs: Vec<Range<u64>>,
     /// All blocks that the file owns, in blocks, whole clusters.
+    pub owned: u64,
+}
+
+/// A file's blocks, each for itself.
+#[derive(Clone, Debug)]
+pub(super) struct Scattered {
+    pub i_block: [u8; 60],
+    /// From the blocks of the file to those of the volume.
+    pub places: BTreeMap<u32, u64>,
+    /// As [`Mapped::owned`].
     pub owned: u64,
 }
 
@@ -76,6 +87,47 @@ impl Draft {
         let (i_block, nodes) = self.extent_tree(ino, &pieces, leaf)?;
         let runs = pieces.iter().map(|piece| piece.block..piece.block.saturating_add(piece.len.into()));
         Ok(Mapped { i_block, runs: runs.collect(), owned: owned.saturating_add(nodes) })
+    }
+
+    /// Takes a block for each number in `order` that came not before, in that order, and maps them: of a file that is not
+    /// written from front to back. Errors: TooSmall.
+    pub fn map_in_order(
+        &mut self,
+        ino: u32,
+        order: impl Iterator<Item = u32>,
+    ) -> Result<Scattered, FormatError> {
+        let cluster = self.sb.cluster_blocks().max(1);
+        let (mut clusters, mut places) = (BTreeMap::new(), BTreeMap::new());
+        let mut pieces: Vec<Piece> = Vec::new();
+        for at in order {
+            if places.contains_key(&at) {
+                continue;
+            }
+            let index = at.checked_div(cluster).unwrap_or(0);
+            let start = match clusters.get(&index) {
+                Some(&start) => start,
+                None => self.allocate(self.goal_of(ino))?,
+            };
+            clusters.insert(index, start);
+            let block = start.saturating_add(at.checked_rem(cluster).unwrap_or(0).into());
+            places.insert(at, block);
+            join(&mut pieces, at, block);
+        }
+        let owned = to_u64(clusters.len()).saturating_mul(cluster.into());
+        if self.has_extents() {
+            pieces.sort_unstable_by_key(|piece| piece.at);
+            let (i_block, nodes) = self.extent_tree(ino, &pieces, None)?;
+            return Ok(Scattered { i_block, places, owned: owned.saturating_add(nodes) });
+        }
+        debug_assert!(places.keys().all(|&at| u64::from(at) < DIRECT), "there are no indirect blocks");
+        let mut i_block = [0; 60];
+        for (&at, &block) in &places {
+            let start = to_usize(at.into()).saturating_mul(4);
+            if let Some(word) = i_block.get_mut(start..).and_then(|bytes| bytes.first_chunk_mut()) {
+                *word = split(block).0.to_le_bytes();
+            }
+        }
+        Ok(Scattered { i_block, places, owned })
     }
 
     /// The bitmaps of the groups of a run have to be written.
@@ -151,6 +203,23 @@ impl Draft {
             .for_each(|(to, number)| to.copy_from_slice(&number.to_le_bytes()));
         let (owned, runs) = (map.owned, map.runs);
         Ok(Mapped { i_block, runs, owned })
+    }
+}
+
+/// Adds a block to the piece before it, or to the one behind, as `ext2fs_extent_set_bmap` does.
+fn join(pieces: &mut Vec<Piece>, at: u32, block: u64) {
+    let ends = |piece: &Piece| {
+        (piece.at.saturating_add(piece.len.into()), piece.block.saturating_add(piece.len.into()))
+            == (at, block)
+    };
+    if let Some(before) = pieces.iter_mut().find(|piece| ends(piece)) {
+        before.len = before.len.saturating_add(1);
+        return;
+    }
+    let next = (at.saturating_add(1), block.saturating_add(1));
+    match pieces.iter_mut().find(|piece| (piece.at, piece.block) == next) {
+        Some(behind) => *behind = Piece { at, block, len: behind.len.saturating_add(1) },
+        None => pieces.push(Piece { at, block, len: 1 }),
     }
 }
 

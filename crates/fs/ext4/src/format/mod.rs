@@ -5,7 +5,7 @@
 //!
 //! Steps, in the order of `mke2fs`, because each takes the first free blocks that it finds: shape ([`geometry`]),
 //! bitmaps and inode tables ([`tables`]), directories ([`root`]), reserved inodes ([`inodes`]), room for growing
-//! ([`resize_inode`]), journal ([`journal`]), multiple mount protection and orphan file ([`orphan_file`]).
+//! ([`resize_inode`]), journal ([`journal`]), multiple mount protection, quotas ([`quota_files`]) and orphan file ([`orphan_file`]).
 //!
 //! `docs/formats/ext4.md` tells what is made and what is refused.
 
@@ -21,6 +21,7 @@ mod number;
 mod options;
 mod orphan_file;
 mod output;
+mod quota_files;
 mod resize_inode;
 mod root;
 mod sizes;
@@ -131,6 +132,7 @@ impl Draft {
         self.make_resize_inode()?;
         let journal = self.make_journal(wishes, journal, notices)?;
         self.make_mmp_block()?;
+        self.make_quota_files(wishes)?;
         self.make_orphan_file(wishes)?;
         // What the format itself takes, as Linux counts it for `statfs`.
         let overhead = tables

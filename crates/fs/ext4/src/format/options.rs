@@ -4,6 +4,7 @@
 //! suffix in `mke2fs`, it may here.
 //! Source: e2fsprogs `misc/mke2fs.c` `PRS`, `parse_extended_opts`; `misc/util.c` `parse_journal_opts`.
 
+use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -12,6 +13,7 @@ use obento_driver::{Allowed, FormatError, FormatOptions, Setting};
 
 use super::features::{Features, Kind};
 use super::number::{number, percent, power, ranged, switch, uuid};
+use super::quota_files::QuotaKind;
 use crate::feature::{Compat, Incompat, RoCompat};
 
 const MAX: u64 = 0xffff_ffff;
@@ -111,6 +113,8 @@ pub(super) struct Wishes {
     pub orphan_file_size: Option<String>,
     pub is_zeroed: bool,
     pub is_test: bool,
+    /// Of whom quotas are kept, with the feature `quota`.
+    pub quotas: BTreeSet<QuotaKind>,
 }
 
 impl Wishes {
@@ -203,6 +207,7 @@ impl Wishes {
             orphan_file_size: None,
             is_zeroed: false,
             is_test: false,
+            quotas: BTreeSet::from([QuotaKind::User, QuotaKind::Group]),
         }
     }
 
@@ -264,11 +269,17 @@ impl Wishes {
         Ok(())
     }
 
-    /// Projects make a feature of their own; the quotas of users and groups are for `quota`, which decides on them.
+    /// Projects make a feature of their own.
     fn set_quotas(&mut self, text: &str) -> Result<(), FormatError> {
+        self.quotas.clear();
         for quota in text.split(':') {
             match quota {
-                "usr" | "usrquota" | "grp" | "grpquota" => {}
+                "usr" | "usrquota" => {
+                    self.quotas.insert(QuotaKind::User);
+                }
+                "grp" | "grpquota" => {
+                    self.quotas.insert(QuotaKind::Group);
+                }
                 "prj" | "prjquota" => self.features.edit("project")?,
                 _ => return Err(bad("quotatype", text, QUOTAS)),
             }

@@ -7,7 +7,6 @@ use obento_base::wire::{FromZeros, Immutable, IntoBytes, KnownLayout, le};
 use obento_driver::{Allowed, FormatError};
 
 use super::draft::Draft;
-use super::geometry::FIRST_INO;
 use super::inodes::{NewInode, PRIVATE_FILE};
 use super::number::units;
 use super::options::Wishes;
@@ -15,8 +14,6 @@ use crate::checksum::{Crc, inode_seed};
 use crate::feature::{Compat, Incompat};
 use crate::writer::ORPHAN_MAGIC;
 
-/// The inode behind lost+found.
-const ORPHAN_INO: u32 = FIRST_INO.saturating_add(1);
 /// Magic number and checksum at the end of a block of the orphan file.
 const TAIL: usize = 8;
 /// `EXT4_MMP_MAGIC`.
@@ -65,9 +62,10 @@ impl Draft {
             Some(text) => self.asked_orphan_blocks(text)?,
             None => self.orphan_blocks(),
         };
-        self.note_inode_search(ORPHAN_INO);
-        let mapped = self.map_file(ORPHAN_INO, 0, blocks)?;
-        let seed = inode_seed(self.sb.checksum_seed, ORPHAN_INO, 0);
+        let ino = self.next_ino();
+        self.note_inode_search(ino);
+        let mapped = self.map_file(ino, 0, blocks)?;
+        let seed = inode_seed(self.sb.checksum_seed, ino, 0);
         for number in mapped.runs.iter().cloned().flatten() {
             let mut block = self.zeroed()?;
             let slots = block.len().saturating_sub(TAIL);
@@ -79,10 +77,10 @@ impl Draft {
             }
             self.blocks.insert(number, block);
         }
-        self.take_inode(ORPHAN_INO, false);
-        self.sb.raw.s_orphan_file_inum.set(ORPHAN_INO);
+        self.take_inode(ino, false);
+        self.sb.raw.s_orphan_file_inum.set(ino);
         self.add_inode(&NewInode {
-            ino: ORPHAN_INO,
+            ino,
             mode: PRIVATE_FILE,
             owner: (0, 0),
             links: 1,

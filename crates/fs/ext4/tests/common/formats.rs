@@ -26,6 +26,17 @@ pub const OTHERS: &[&str] = &[
     "inline-data",
 ];
 
+/// Devices for the journals of other volumes.
+#[rustfmt::skip]
+pub const JOURNALS: &[Made] = &[
+    made("journal", 16 * M, "-t ext4 -O journal_dev"),
+    made("journal-4k", 16 * M, "-t ext4 -b 4096 -O journal_dev -L log"),
+    made("journal-no-csum", 16 * M, "-t ext4 -O journal_dev,^metadata_csum"),
+    made("journal-habits", 16 * M, "-t ext4 -b 1024 -O journal_dev -m 3 -e panic -M /some -E root_owner=5:5,stride=3"),
+    made("journal-short-inodes", 16 * M, "-t ext4 -I 128 -O journal_dev"),
+    made("journal-fast-commit", 16 * M, "-t ext4 -O journal_dev,fast_commit"),
+];
+
 /// What obento's options are for these arguments: the letters of `mke2fs`.
 pub fn options(made: &Made) -> FormatOptions {
     let clock = Arc::new(FixedClock(Timestamp::new(NOW, 0)));
@@ -200,6 +211,16 @@ pub const ALL: &[Made] = &[
     made("orphan-file-indirect", 200 * M, "-t ext3 -O orphan_file"),
     made("mmp", 200 * M, "-t ext4 -O mmp -E mmp_update_interval=7"),
     made("mmp-orphan", 200 * M, "-t ext4 -O mmp,orphan_file"),
+    // Quotas.
+    made("quota", 200 * M, "-t ext4 -O quota"),
+    made("quota-1k", 64 * M, "-t ext4 -b 1024 -O quota,project,orphan_file"),
+    made("quota-1k-owner", 64 * M, "-t ext4 -b 1024 -O quota -E root_owner=1000:70000"),
+    made("quota-owner", 64 * M, "-t ext4 -b 4096 -O quota,project -E root_owner=1000:1001"),
+    made("quota-2k-user", 64 * M, "-t ext4 -b 2048 -O quota -E quotatype=usrquota"),
+    made("quota-64k", 2 * G, "-t ext4 -b 65536 -O quota"),
+    made("quota-ext2", 64 * M, "-t ext2 -b 1024 -O quota"),
+    made("quota-bigalloc", 200 * M, "-t ext4 -b 1024 -O quota,bigalloc -C 16384"),
+    made("quota-projects", 64 * M, "-t ext4 -O quota -E quotatype=prjquota"),
     // Large ones.
     made("4g", 4 * G, "-t ext4"),
     made("100g", 100 * G, "-t ext4"),
