@@ -43,6 +43,11 @@ pub(super) fn user_of(id: FileId) -> Option<Use> {
     Some(Use { user: User::Device(Path::new("/dev").join(holder.file_name())), changes: true })
 }
 
+/// The block device `id`, its partitions and the disk that it is one of: who has one of them for itself keeps others from the rest.
+pub(super) fn family_of(id: FileId) -> Vec<FileId> {
+    family(&sysfs_of(id.dev)).into_iter().map(|dev| FileId { dev, ..id }).collect()
+}
+
 /// The loop device that the file `id` is attached to.
 fn loop_of(id: FileId) -> Option<Use> {
     let devices = fs::read_dir("/sys/block").ok()?.flatten();

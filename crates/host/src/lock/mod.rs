@@ -141,7 +141,8 @@ pub(crate) fn claim(
 /// Who keeps the block device at `path` from being opened with `O_EXCL`.
 pub(crate) fn exclusive_user(path: &Path) -> User {
     let Some(id) = FileId::of_path(path) else { return User::Unknown };
-    kernel::user_of(id).map(|found| found.user).or_else(|| process::using(id)).unwrap_or(User::Unknown)
+    let somebody = || kernel::family_of(id).into_iter().find_map(process::using);
+    kernel::user_of(id).map(|found| found.user).or_else(somebody).unwrap_or(User::Unknown)
 }
 
 /// Who holds a lock that keeps us from taking one of `kind` on `range`.

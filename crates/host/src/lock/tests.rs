@@ -1,5 +1,6 @@
 //! Locks between opens, threads and processes. A second process is this test again, told by the environment what to do.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -230,8 +231,118 @@ fn an_image_that_is_attached_to_a_loop_device_is_refused_for_change_and_read_wit
     whole.unwrap();
 }
 
+/// A loop device with partitions, and mounts of them, until it is dropped.
+struct Attached {
+    node: String,
+    folder: tempfile::TempDir,
+}
+
+impl Attached {
+    fn new(image: &Path) -> Self {
+        let arguments = ["-f".as_ref(), "--show".as_ref(), "-P".as_ref(), image.as_os_str()];
+        let output = call("losetup", arguments).unwrap();
+        let node = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        Self { node, folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn partition(&self, number: u32) -> PathBuf {
+        PathBuf::from(format!("{}p{number}", self.node))
+    }
+
+    fn mount(&self, number: u32) -> PathBuf {
+        let point = self.folder.path().to_owned();
+        call("mount", [self.partition(number).as_os_str(), point.as_os_str()]).unwrap();
+        point
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let _ = call("umount", [self.folder.path()]);
+        let _ = call("losetup", ["-d", &self.node]);
+    }
+}
+
+#[test]
+fn a_disk_of_which_a_partition_is_mounted_is_refused_and_another_partition_is_not() {
+    if !require(&[Oracle::LoopMount, Oracle::Program("mke2fs"), Oracle::Program("sgdisk")]) {
+        return;
+    }
+    let image = tempfile::NamedTempFile::new().unwrap();
+    image.as_file().set_len(16 << 20).unwrap();
+    let arguments = ["-n", "1:2048:+4M", "-n", "2:0:+4M"].map(OsStr::new);
+    call("sgdisk", arguments.into_iter().chain([image.path().as_os_str()])).unwrap();
+    let disk = Attached::new(image.path());
+    let (whole, first, second) = (PathBuf::from(&disk.node), disk.partition(1), disk.partition(2));
+    if !second.exists() {
+        eprintln!("skipped: the kernel makes no nodes for partitions here");
+        return;
+    }
+    call("mke2fs", ["-q".as_ref(), first.as_os_str()]).unwrap();
+    let point = disk.mount(1);
+    for device in [&whole, &first] {
+        let error = open(device, Purpose::Change).unwrap_err();
+        assert!(matches!(&error, HostError::InUse { user: User::Mount(at), .. } if *at == point), "{error}");
+        let notices = open(device, Purpose::Read).unwrap();
+        assert_eq!(notices.lock_notices(), [LockNotice::Unprotected(User::Mount(point.clone()))]);
+    }
+    let error = open(image.path(), Purpose::Change).unwrap_err();
+    let HostError::InUse { user: User::Loop { device, mount }, .. } = &error else { panic!("{error}") };
+    assert_eq!((device, mount.as_ref()), (&whole, Some(&point)));
+    // Beside it the other partition may be changed, which keeps the disk from being.
+    let changing = open(&second, Purpose::Change).unwrap();
+    assert!(changing.lock_notices().is_empty());
+    call("umount", [&point]).unwrap();
+    let error = open(&whole, Purpose::Change).unwrap_err();
+    assert!(matches!(error, HostError::InUse { user: User::Ourselves, .. }), "{error}");
+    drop(changing);
+    open(&whole, Purpose::Change).unwrap();
+}
+
+#[test]
+fn an_image_of_which_a_part_is_mounted_is_refused_for_change() {
+    if !require(&[Oracle::LoopMount, Oracle::Program("mke2fs")]) {
+        return;
+    }
+    let image = tempfile::NamedTempFile::new().unwrap();
+    image.as_file().set_len(8 << 20).unwrap();
+    let arguments = ["-q", "-F", "-E", "offset=1048576"].map(OsStr::new);
+    call("mke2fs", arguments.into_iter().chain([image.path().as_os_str(), "4M".as_ref()])).unwrap();
+    let mount = LoopMount::new(image.path(), "offset=1048576").unwrap();
+    let error = open(image.path(), Purpose::Change).unwrap_err();
+    let HostError::InUse { user: User::Loop { mount: at, .. }, .. } = &error else { panic!("{error}") };
+    assert_eq!(at.as_deref(), Some(mount.path()));
+    mount.unmount().unwrap();
+}
+
+/// Forbids this thread the locks of open files, as a file system without a lock manager does.
+fn forbid_locks() {
+    use seccompiler::{
+        SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    };
+    let operation = u64::try_from(libc::F_OFD_SETLK).unwrap();
+    let is_lock = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, operation).unwrap();
+    let rules = [(libc::SYS_fcntl, vec![SeccompRule::new(vec![is_lock]).unwrap()])].into();
+    let refuse = SeccompAction::Errno(libc::ENOLCK.unsigned_abs());
+    let arch = seccompiler::TargetArch::try_from(std::env::consts::ARCH).unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch).unwrap();
+    let program: seccompiler::BpfProgram = filter.try_into().unwrap();
+    seccompiler::apply_filter(&program).unwrap();
+}
+
 #[test]
 fn a_file_system_without_locks_is_told_and_not_refused() {
+    let image = image();
+    let opened = std::thread::scope(|scope| {
+        let without_locks = || {
+            forbid_locks();
+            [Purpose::Read, Purpose::Change].map(|purpose| open(image.path(), purpose).unwrap())
+        };
+        scope.spawn(without_locks).join().unwrap()
+    });
+    for device in opened {
+        assert_eq!(device.lock_notices(), [LockNotice::NoLocks(Errno::NOLCK)]);
+    }
     let notice = LockNotice::NoLocks(Errno::NOLCK).to_string();
     assert_eq!(
         notice,
