@@ -200,4 +200,21 @@ impl Writer {
         self.name_inode(txn, &mut dir, (&run, slot), name, (inode.ino(), inode.kind()));
         Ok(attr)
     }
+
+    /// Names an inode that has no name, as a check does that mends: its link count stays what it is. Errors: as those of
+    /// a link.
+    pub(crate) fn adopt(&self, ino: Ino, dir: Ino, name: &Name) -> Result<()> {
+        let locked = self.locks().write(&[dir, ino]);
+        let (parent, inode) = (self.live_directory(dir)?, self.volume().inode(ino)?);
+        let room = self.volume().with_directory(&parent, |directory| directory.room(name))?;
+        let mut txn = self.begin(ENTRY + ENTRY + GROWTH)?;
+        let adopted = DirEdit::new(self, &mut txn, &parent).and_then(|mut dir| {
+            let (run, slot) = dir.make_room(&mut txn, name, room).inspect_err(|_| dir.store_grown(&mut txn))?;
+            self.name_inode(&mut txn, &mut dir, (&run, slot), name, (ino, inode.kind()));
+            Ok(())
+        });
+        let ended = self.end(txn, &[&parent], adopted);
+        drop(locked);
+        self.settle(ended)
+    }
 }

@@ -191,7 +191,7 @@ impl Writer {
     }
 
     /// Frees what has no name, and ends what is being cut short. One that is damaged stays.
-    fn end_orphans(&self) -> Result<()> {
+    pub(crate) fn end_orphans(&self) -> Result<()> {
         let all = self.orphans().lock().all();
         for ino in all {
             match self.recover_orphan(ino) {

@@ -4,6 +4,7 @@
 //! Invariant: what is changed is sealed again, so that no change leaves a wrong checksum behind it.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use obento_base::wire::{FromBytes, IntoBytes, to_usize};
 use obento_base::{Corrupt, Error, Result, Structure, Timestamp};
@@ -69,6 +70,14 @@ impl Edits {
         place().ok_or(wrong)
     }
 
+    /// The record of an inode.
+    pub(super) fn record(&self, ino: u32) -> Result<Vec<u8>> {
+        let (block, at) = self.inode_place(ino)?;
+        let bytes = self.view.read(block, 1)?;
+        let record = bytes.get(at..at.saturating_add(self.view.sb.inode_size.into()));
+        record.map(Into::into).ok_or(Error::Invalid)
+    }
+
     /// Changes the record of an inode and seals it.
     pub(super) fn edit_record(&mut self, ino: u32, edit: impl FnOnce(&mut [u8])) -> Result<()> {
         let (block, at) = self.inode_place(ino)?;
@@ -91,6 +100,13 @@ impl Edits {
                 edit(raw);
             }
         })
+    }
+
+    /// What the structures of an inode go on from.
+    pub(super) fn seed_of(&self, ino: u32) -> Result<u32> {
+        let record = self.record(ino)?;
+        let generation = RawInode::ref_from_prefix(&record).map_or(0, |(raw, _)| raw.i_generation.get());
+        Ok(inode_seed(self.view.sb.checksum_seed, ino, generation))
     }
 
     /// Changes the primary super block.

@@ -12,7 +12,10 @@ mod bitmaps;
 mod commit;
 mod edits;
 mod fields;
+mod found;
+mod names;
 mod replay;
+mod tree;
 
 use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
@@ -22,6 +25,7 @@ use alloc::vec::Vec;
 use obento_base::{Error, Result};
 use obento_block::{BlockDevice, Overlay};
 use obento_driver::{CheckOptions, CheckReport, Mending, Severity};
+use obento_env::Clock;
 
 use super::{Event, Issue};
 use crate::feature::Incompat;
@@ -68,7 +72,7 @@ pub(super) fn mend(
         }
         let mut edits = Edits::open(&copy, &first)?;
         for issue in &todo {
-            if !edits.mend(issue)? {
+            if !edits.mend(issue, &options.clock)? {
                 rounds.stuck.insert(issue.to_string());
             }
         }
@@ -154,7 +158,6 @@ fn stage(issue: &Issue) -> Stage {
         | "mmp"
         | "truncated"
         | "metadata-twice"
-        | "orphan"
         | "orphan-list"
         | "orphan-file"
         | "missing-feature" => Stage::Volume,
@@ -180,7 +183,7 @@ fn stage(issue: &Issue) -> Stage {
         {
             Stage::Counts
         }
-        "no-root" | "unconnected" | "no-lost-found" | "unnamed" => Stage::Names,
+        "unconnected" | "unnamed" | "orphan" => Stage::Names,
         "link-count" | "quota-usage" => Stage::Links,
         _ => Stage::Inodes,
     }
@@ -188,11 +191,16 @@ fn stage(issue: &Issue) -> Stage {
 
 impl Edits {
     /// Mends an issue; false if nothing is known that would.
-    fn mend(&mut self, issue: &Issue) -> Result<bool> {
+    fn mend(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
         match issue.code() {
             "journal-damaged" | "journal-inode" => self.drop_journal().map(|()| true),
             "missing-feature" => fields::set_large_file(self).map(|()| true),
-            _ => Ok(self.mend_volume(issue)? || self.mend_inode(issue)? || self.mend_count(issue)?),
+            _ => Ok(self.mend_volume(issue)?
+                || self.mend_tree(issue)?
+                || self.mend_inode(issue)?
+                || self.mend_names(issue)?
+                || self.mend_count(issue)?
+                || self.mend_found(issue, clock)?),
         }
     }
 

@@ -1,0 +1,110 @@
+//! Mends that need space: the root, `lost+found`, names for what has none, orphans that are to go.
+//!
+//! They are done by the driver itself, on the copy and without a journal, once bitmaps and counts are right.
+//! Source: e2fsprogs `e2fsck/pass3.c` `e2fsck_get_lost_and_found`, `e2fsck_reconnect_file`; `pass4.c`
+//! `disconnect_inode`; `super.c` `release_orphan_inodes`.
+
+use alloc::format;
+use alloc::sync::Arc;
+use core::time::Duration;
+
+use obento_base::wire::FromBytes;
+use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode, Name, Result};
+use obento_block::BlockDevice;
+use obento_driver::{Journalling, NewNode};
+use obento_env::Clock;
+use obento_journal::Log;
+
+use super::super::Issue;
+use super::edits::{Copy, Edits};
+use crate::feature::Incompat;
+use crate::inode::InodeFlags;
+use crate::raw::RawInode;
+use crate::volume::Volume;
+use crate::writer::Writer;
+
+const LOST_FOUND: &[u8] = b"lost+found";
+const ROOT: u32 = 2;
+/// Cache of the volume that is changed.
+const CACHE: usize = 8 << 20;
+
+impl Edits {
+    /// Mends what has no name; false for another issue.
+    pub(super) fn mend_found(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
+        match *issue {
+            Issue::NoRoot {} => self.make_root(),
+            Issue::Unconnected { dir, .. } => self.adopt(dir, clock),
+            Issue::Unnamed { ino } if self.is_empty(ino)? => self.clear_inode(ino).map(|()| true),
+            Issue::Unnamed { ino } => self.adopt(ino, clock),
+            Issue::Orphan { .. } => self.with_writer(clock, |writer| writer.end_orphans()).map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    /// Whether an inode holds nothing that anybody could miss.
+    fn is_empty(&self, ino: u32) -> Result<bool> {
+        let record = self.record(ino)?;
+        let Ok((raw, _)) = RawInode::ref_from_prefix(&record) else { return Ok(false) };
+        let is_value = raw.i_flags.get() & InodeFlags::EA_INODE.bits() != 0;
+        let is_inline = raw.i_flags.get() & InodeFlags::INLINE_DATA.bits() != 0;
+        let has_blocks = raw.i_blocks_lo.get() != 0 || raw.l_i_blocks_high.get() != 0;
+        let is_file = FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Regular);
+        Ok(is_value || is_file && !has_blocks && !is_inline)
+    }
+
+    /// Names inode `ino` in `lost+found`.
+    fn adopt(&mut self, ino: u32, clock: &Arc<dyn Clock>) -> Result<bool> {
+        let name = format!("#{ino}");
+        self.with_writer(clock, |writer| {
+            let home = lost_found(writer)?;
+            writer.adopt(Ino(ino.into()), home, Name::new(name.as_bytes()).map_err(|_| Error::Invalid)?)
+        })?;
+        Ok(true)
+    }
+
+    /// Lets the driver change the copy.
+    fn with_writer<T>(
+        &mut self,
+        clock: &Arc<dyn Clock>,
+        change: impl FnOnce(&Writer) -> Result<T>,
+    ) -> Result<T> {
+        let device: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&self.device);
+        let volume = Arc::new(Volume::new(device, self.view.sb.clone(), CACHE)?);
+        let journalling = Journalling { commit_interval: Duration::ZERO, ..Journalling::default() };
+        let writer = Writer::new(volume, Log::None, Arc::clone(clock), &journalling)?;
+        let changed = change(&writer);
+        writer.txns().close()?;
+        changed
+    }
+
+    /// Makes inode 2 an empty directory again; what was in it is found without a name.
+    fn make_root(&mut self) -> Result<bool> {
+        let (extents, now) = (self.view.sb.incompat.contains(Incompat::EXTENT), self.now());
+        self.inode(ROOT, |raw| {
+            raw.i_mode.set(0o040_755);
+            raw.i_links_count.set(2);
+            raw.i_dtime.set(0);
+            raw.i_flags.set(if extents { InodeFlags::EXTENTS.bits() } else { 0 });
+            for time in [&mut raw.i_atime, &mut raw.i_ctime, &mut raw.i_mtime] {
+                time.set(now);
+            }
+        })?;
+        if extents { self.empty_root(ROOT).map(|()| true) } else { Ok(true) }
+    }
+}
+
+/// The directory for what has no name; made if it is not there.
+fn lost_found(writer: &Writer) -> Result<Ino> {
+    let (root, name) = (Ino(ROOT.into()), Name::new(LOST_FOUND).map_err(|_| Error::Invalid)?);
+    let volume = writer.volume();
+    match volume.inode(root).and_then(|dir| volume.lookup(&dir, name)) {
+        Ok(ino) if volume.inode(ino)?.is_dir() => Ok(ino),
+        Ok(_) => Err(Error::NotDirectory),
+        Err(Error::NotFound) => {
+            let (kind, mode) = (FileKind::Directory, Mode::new(0o700));
+            let node = NewNode { kind, mode, uid: 0, gid: 0, rdev: DeviceNumber::default(), target: &[] };
+            writer.create(root, name, &node).map(|attr| attr.ino)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,413 @@
+//! Mends of directories: records that cannot be, and entries that name what they must not.
+//!
+//! An index that is wrong is given up: its nodes become blocks without entries, and the directory a list.
+//! Source: e2fsprogs `e2fsck/pass2.c` `salvage_directory`, `check_dot`, `check_dotdot`, `check_name`; `pass3.c`
+//! `fix_dotdot_proc`.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use obento_base::wire::{FromBytes, IntoBytes, to_usize};
+use obento_base::{Ino, Result};
+use obento_block::BlockDevice;
+
+use super::super::Issue;
+use super::edits::{Copy, Edits};
+use crate::checksum::Crc;
+use crate::dir::record_len;
+use crate::inode::InodeFlags;
+use crate::map::Blocks;
+use crate::raw::{RawDirEntry, RawDirTail, RawDxCountLimit, RawDxEntry, RawDxTail, RawInode};
+use crate::unit::{FileBlock, VolBlock};
+use crate::volume::Volume;
+
+const HEAD: usize = size_of::<RawDirEntry>();
+const TAIL: usize = size_of::<RawDirTail>();
+/// `file_type` of the record that holds a checksum.
+const CHECKSUM_KIND: u8 = 0xde;
+/// Where the table of an index's root is.
+const ROOT_TABLE: usize = 32;
+/// `i_block` within a record; the first word of an inline directory is its parent.
+const I_BLOCK: usize = 40;
+const DIRECTORY: u8 = 2;
+const ROOT: u32 = 2;
+/// Cache for finding a directory's blocks.
+const SMALL_CACHE: usize = 1 << 20;
+
+/// Where a record of a directory is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Home {
+    Block(VolBlock),
+    Inode,
+}
+
+/// A record of a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Spot {
+    home: Home,
+    /// Byte in its home.
+    at: usize,
+    len: usize,
+    ino: u32,
+    name: Vec<u8>,
+    /// Its place among the records of the directory's first block; the first two are `.` and `..`.
+    position: Option<usize>,
+}
+
+impl Edits {
+    /// Mends a directory; false for another issue.
+    pub(super) fn mend_names(&mut self, issue: &Issue) -> Result<bool> {
+        match issue {
+            Issue::EntryRoot { dir, name } => self.clear(*dir, name, ROOT),
+            Issue::EntryInode { dir, name, found } => self.clear(*dir, name, *found),
+            Issue::EntryUnused { dir, name, ino } | Issue::DirectoryTwice { dir, name, ino } => {
+                self.clear(*dir, name, *ino)
+            }
+            Issue::DuplicateDot { dir, .. } => {
+                let is_again = |spot: &Spot| spot.is_dots() && spot.position.is_none_or(|at| at > 1);
+                self.change(*dir, is_again, |bytes| set_inode(bytes, 0))
+            }
+            Issue::EntryType { dir, name, ino, expected, .. } => {
+                let is_it = |spot: &Spot| spot.ino == *ino && spot.name == *name;
+                self.change(*dir, is_it, |bytes| {
+                    if let Ok((raw, _)) = RawDirEntry::mut_from_prefix(bytes) {
+                        raw.file_type = *expected;
+                    }
+                })
+            }
+            Issue::EntryName { dir, name, .. } if name.is_empty() => {
+                self.change(*dir, |spot| spot.ino != 0 && spot.name.is_empty(), |bytes| set_inode(bytes, 0))
+            }
+            Issue::EntryName { dir, name, .. } => {
+                self.change(*dir, |spot| spot.name == *name, |bytes| {
+                    let name = bytes.get_mut(HEAD..HEAD.saturating_add(name.len())).unwrap_or_default();
+                    name.iter_mut().filter(|byte| matches!(**byte, 0 | b'/')).for_each(|byte| *byte = b'.');
+                })
+            }
+            Issue::DuplicateName { dir, name, .. } => self.rename_second(*dir, name),
+            Issue::DotInode { dir, .. } => {
+                self.change(*dir, |spot| spot.position == Some(0), |bytes| set_inode(bytes, *dir))
+            }
+            Issue::DotDot { dir, expected, .. } => self.set_parent(*dir, *expected),
+            Issue::Dot { dir, name, .. } => self.make_dot(*dir, name),
+            Issue::DirectoryRecord { dir, block, offset, .. } => {
+                self.salvage(*dir, VolBlock(*block), to_usize(u64::from(*offset)))
+            }
+            Issue::DirectoryChecksum { dir, block, .. } => {
+                self.edit_home(*dir, Home::Block(VolBlock(*block)), |_| {}).map(|()| true)
+            }
+            Issue::DirectoryNoTail { dir, block } => self.make_tail(*dir, VolBlock(*block)),
+            Issue::InlineDirectory { dir, offset: 40, .. } => self.set_parent(*dir, ROOT),
+            Issue::InlineDirectory { dir, offset, .. } => self.cut_inline(*dir, to_usize(u64::from(*offset))),
+            Issue::Index { dir, .. }
+            | Issue::IndexChecksum { dir, .. }
+            | Issue::IndexHash { dir, .. }
+            | Issue::IndexReference { dir, .. } => self.drop_index(*dir),
+            _ => Ok(false),
+        }
+    }
+
+    /// The blocks of a directory, in order.
+    fn dir_blocks(&self, dir: u32) -> Result<Vec<VolBlock>> {
+        let device: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&self.device);
+        let volume = Volume::bare(device, self.view.sb.clone(), SMALL_CACHE);
+        let inode = volume.inode(Ino(dir.into()))?;
+        let count = inode.size().checked_div(self.view.sb.block_size.into()).unwrap_or(0);
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let (mut blocks, mut at) = (Vec::new(), 0_u32);
+        while at < count {
+            let run = volume.map_run(&inode, FileBlock(at))?;
+            let len = run.len.min(count.saturating_sub(at)).max(1);
+            if let Blocks::Mapped(start) = run.place {
+                blocks.extend((0..u64::from(len)).map(|n| VolBlock(start.0.saturating_add(n))));
+            }
+            at = at.saturating_add(len);
+        }
+        Ok(blocks)
+    }
+
+    fn is_inline(&self, dir: u32) -> Result<bool> {
+        let record = self.record(dir)?;
+        Ok(RawInode::ref_from_prefix(&record)
+            .is_ok_and(|(raw, _)| raw.i_flags.get() & InodeFlags::INLINE_DATA.bits() != 0))
+    }
+
+    /// Every record of a directory that can be read.
+    fn spots(&self, dir: u32) -> Result<Vec<Spot>> {
+        let mut spots = Vec::new();
+        if self.is_inline(dir)? {
+            let record = self.record(dir)?;
+            self.walk(Home::Inode, &record, I_BLOCK.saturating_add(4)..I_BLOCK.saturating_add(60), &mut spots);
+            if let Some(rest) = super::super::directories::inline_rest(&record, dir) {
+                let start = to_usize(u64::from(rest.0));
+                self.walk(Home::Inode, &record, start..start.saturating_add(rest.1.len()), &mut spots);
+            }
+            return Ok(spots);
+        }
+        for (number, block) in self.dir_blocks(dir)?.into_iter().enumerate() {
+            let bytes = self.view.read(block, 1)?;
+            let from = spots.len();
+            self.walk(Home::Block(block), &bytes, 0..bytes.len(), &mut spots);
+            if number == 0 {
+                let first = spots.get_mut(from..).unwrap_or_default();
+                first.iter_mut().enumerate().for_each(|(at, spot)| spot.position = Some(at));
+            }
+        }
+        Ok(spots)
+    }
+
+    fn walk(&self, home: Home, bytes: &[u8], range: core::ops::Range<usize>, spots: &mut Vec<Spot>) {
+        let mut at = range.start;
+        while let Some((raw, rest)) =
+            bytes.get(at..range.end).and_then(|rest| RawDirEntry::ref_from_prefix(rest).ok())
+        {
+            let len = to_usize(record_len(raw.rec_len.get(), self.view.sb.block_size).into());
+            if len < HEAD || at.saturating_add(len) > range.end {
+                return;
+            }
+            let name = rest.get(..raw.name_len.into()).unwrap_or_default().to_vec();
+            spots.push(Spot { home, at, len, ino: raw.inode.get(), name, position: None });
+            at = at.saturating_add(len);
+        }
+    }
+
+    /// Changes the home of records and seals it.
+    fn edit_home(&mut self, dir: u32, home: Home, edit: impl FnOnce(&mut [u8])) -> Result<()> {
+        let Home::Block(block) = home else { return self.edit_record(dir, edit) };
+        let seed = self.seed_of(dir)?;
+        let sealed = self.view.sb.has_metadata_csum();
+        self.block(block, |bytes| {
+            edit(bytes);
+            if sealed {
+                seal(bytes, seed);
+            }
+        })
+    }
+
+    /// Changes the record that is meant, of several the last.
+    fn change(&mut self, dir: u32, is_it: impl Fn(&Spot) -> bool, edit: impl FnOnce(&mut [u8])) -> Result<bool> {
+        let Some(spot) = self.spots(dir)?.into_iter().rev().find(is_it) else { return Ok(true) };
+        let end = spot.at.saturating_add(spot.len);
+        self.edit_home(dir, spot.home, |bytes| edit(bytes.get_mut(spot.at..end).unwrap_or_default()))?;
+        Ok(true)
+    }
+
+    fn clear(&mut self, dir: u32, name: &[u8], ino: u32) -> Result<bool> {
+        let is_it = |spot: &Spot| spot.ino == ino && spot.name == name && spot.position.is_none_or(|at| at > 1 || !spot.is_dots());
+        self.change(dir, is_it, |bytes| set_inode(bytes, 0))
+    }
+
+    /// Gives the second of two equal names another end: `name~0`.
+    fn rename_second(&mut self, dir: u32, name: &[u8]) -> Result<bool> {
+        let spots = self.spots(dir)?;
+        let is_free = |other: &[u8]| !spots.iter().any(|spot| spot.ino != 0 && spot.name == other);
+        let keep = name.len().saturating_sub(2).max(1);
+        let head = name.get(..keep.min(name.len())).unwrap_or_default();
+        let ends = (0..1000_u32).map(|number| alloc::format!("~{number}"));
+        let names = ends.map(|end| [head.get(..name.len().saturating_sub(end.len())).unwrap_or_default(), end.as_bytes()].concat());
+        let Some(new) = names.into_iter().find(|new| new.len() <= name.len() && is_free(new)) else {
+            return self.change(dir, |spot| spot.name == name, |bytes| set_inode(bytes, 0));
+        };
+        self.change(dir, |spot| spot.ino != 0 && spot.name == name, |bytes| {
+            if let Ok((raw, rest)) = RawDirEntry::mut_from_prefix(bytes) {
+                raw.name_len = u8::try_from(new.len()).unwrap_or(0);
+                rest.iter_mut().zip(&new).for_each(|(to, from)| *to = *from);
+            }
+        })
+    }
+
+    /// Lets `..` name `parent`.
+    pub(super) fn set_parent(&mut self, dir: u32, parent: u32) -> Result<bool> {
+        if self.is_inline(dir)? {
+            self.edit_record(dir, |record| {
+                let place = record.get_mut(I_BLOCK..).unwrap_or_default();
+                place.iter_mut().zip(parent.to_le_bytes()).for_each(|(to, from)| *to = from);
+            })?;
+            return Ok(true);
+        }
+        self.change(dir, |spot| spot.position == Some(1), |bytes| set_inode(bytes, parent))
+    }
+
+    /// Writes `.` or `..` over the record that stands in its place.
+    fn make_dot(&mut self, dir: u32, name: &str) -> Result<bool> {
+        let Some(block) = self.dir_blocks(dir)?.into_iter().next() else { return Ok(false) };
+        let sizes = self.view.sb.block_size;
+        let is_first = name == ".";
+        self.edit_home(dir, Home::Block(block), |bytes| {
+            let len_at = |bytes: &[u8], at: usize| {
+                let raw = bytes.get(at..).and_then(|rest| RawDirEntry::ref_from_prefix(rest).ok());
+                raw.map_or(0, |(raw, _)| to_usize(record_len(raw.rec_len.get(), sizes).into()))
+            };
+            let sound = |len: usize| len >= 12 && len.is_multiple_of(4) && len <= bytes.len();
+            let first = len_at(bytes, 0);
+            let at = if is_first { 0 } else { first };
+            let len = len_at(bytes, at);
+            let len = if sound(len) && at.saturating_add(len) <= bytes.len() { None } else { Some(12) };
+            let ino = if is_first { dir } else { ROOT };
+            let Some((raw, rest)) = bytes.get_mut(at..).and_then(|rest| RawDirEntry::mut_from_prefix(rest).ok())
+            else {
+                return;
+            };
+            raw.inode.set(ino);
+            raw.name_len = if is_first { 1 } else { 2 };
+            raw.file_type = DIRECTORY;
+            if let Some(len) = len {
+                raw.rec_len.set(len);
+            }
+            rest.iter_mut().zip(b".\0\0\0".iter().chain(b"")).for_each(|(to, from)| *to = *from);
+            if !is_first && let Some(second) = rest.get_mut(1) {
+                *second = b'.';
+            }
+        })?;
+        Ok(true)
+    }
+
+    /// Gives up the records from a damaged one on to the end of its block; one that only says too great a length
+    /// keeps its name.
+    fn salvage(&mut self, dir: u32, block: VolBlock, offset: usize) -> Result<bool> {
+        let has_tail = self.view.sb.has_metadata_csum();
+        self.edit_home(dir, Home::Block(block), |bytes| {
+            let end = bytes.len().saturating_sub(if has_tail { TAIL } else { 0 });
+            let left = end.saturating_sub(offset);
+            let Some((raw, _)) = bytes.get_mut(offset..).and_then(|rest| RawDirEntry::mut_from_prefix(rest).ok())
+            else {
+                return;
+            };
+            let fits = HEAD.saturating_add(raw.name_len.into()) <= left;
+            let is_long = usize::from(raw.rec_len.get()) > left;
+            if !(is_long && fits && raw.name_len > 0) {
+                raw.inode.set(0);
+                raw.name_len = 0;
+                raw.file_type = 0;
+            }
+            raw.rec_len.set(stored_len(left));
+            if has_tail && let Some(tail) = bytes.get_mut(end..) {
+                write_tail(tail);
+            }
+        })?;
+        Ok(true)
+    }
+
+    /// Makes room for the record of a checksum behind the last one of a block.
+    fn make_tail(&mut self, dir: u32, block: VolBlock) -> Result<bool> {
+        let bytes = self.view.read(block, 1)?;
+        let mut spots = Vec::new();
+        self.walk(Home::Block(block), &bytes, 0..bytes.len(), &mut spots);
+        let end = bytes.len().saturating_sub(TAIL);
+        let Some(last) = spots.iter().rev().find(|spot| spot.at < end) else { return Ok(false) };
+        let name = if last.ino == 0 { 0 } else { last.name.len() };
+        if last.at.saturating_add(HEAD).saturating_add(name) > end {
+            return self.salvage(dir, block, last.at);
+        }
+        let (at, len) = (last.at, end.saturating_sub(last.at));
+        self.edit_home(dir, Home::Block(block), |bytes| {
+            if let Some((raw, _)) = bytes.get_mut(at..).and_then(|rest| RawDirEntry::mut_from_prefix(rest).ok()) {
+                raw.rec_len.set(stored_len(len));
+            }
+            write_tail(bytes.get_mut(end..).unwrap_or_default());
+        })?;
+        Ok(true)
+    }
+
+    /// Gives up the records of an inline directory from a damaged one on to the end of its part.
+    fn cut_inline(&mut self, dir: u32, offset: usize) -> Result<bool> {
+        let record = self.record(dir)?;
+        let first = I_BLOCK.saturating_add(60);
+        let rest = super::super::directories::inline_rest(&record, dir);
+        let end = match rest {
+            _ if offset < first => first,
+            Some((start, bytes)) => to_usize(u64::from(start)).saturating_add(bytes.len()),
+            None => return Ok(false),
+        };
+        let left = end.saturating_sub(offset);
+        self.edit_record(dir, |record| {
+            if let Some((raw, _)) = record.get_mut(offset..end).and_then(|rest| RawDirEntry::mut_from_prefix(rest).ok()) {
+                raw.inode.set(0);
+                raw.name_len = 0;
+                raw.file_type = 0;
+                raw.rec_len.set(stored_len(left));
+            }
+        })?;
+        Ok(true)
+    }
+
+    /// Makes an indexed directory a list.
+    fn drop_index(&mut self, dir: u32) -> Result<bool> {
+        let has_tail = self.view.sb.has_metadata_csum();
+        let blocks = self.dir_blocks(dir)?;
+        self.inode(dir, |raw| raw.i_flags.set(raw.i_flags.get() & !InodeFlags::INDEX.bits()))?;
+        for (number, block) in blocks.into_iter().enumerate() {
+            let bytes = self.view.read(block, 1)?;
+            let mut spots = Vec::new();
+            self.walk(Home::Block(block), &bytes, 0..bytes.len(), &mut spots);
+            let is_node = matches!(&spots[..], [spot] if spot.ino == 0 && spot.len == bytes.len());
+            let at = match &spots[..] {
+                [_, second, ..] if number == 0 => second.at,
+                _ if is_node => 0,
+                _ => continue,
+            };
+            let end = bytes.len().saturating_sub(if has_tail { TAIL } else { 0 });
+            self.edit_home(dir, Home::Block(block), |bytes| {
+                let name = if number == 0 { 4 } else { 0 };
+                let from = at.saturating_add(HEAD).saturating_add(name);
+                bytes.get_mut(from..).unwrap_or_default().fill(0);
+                if let Some((raw, _)) = bytes.get_mut(at..).and_then(|rest| RawDirEntry::mut_from_prefix(rest).ok()) {
+                    raw.rec_len.set(stored_len(end.saturating_sub(at)));
+                }
+                if has_tail {
+                    write_tail(bytes.get_mut(end..).unwrap_or_default());
+                }
+            })?;
+        }
+        Ok(true)
+    }
+}
+
+impl Spot {
+    fn is_dots(&self) -> bool {
+        matches!(self.name[..], [b'.'] | [b'.', b'.'])
+    }
+}
+
+fn set_inode(bytes: &mut [u8], ino: u32) {
+    if let Ok((raw, _)) = RawDirEntry::mut_from_prefix(bytes) {
+        raw.inode.set(ino);
+    }
+}
+
+/// `rec_len` of a record; 64 KiB are written as 0.
+fn stored_len(len: usize) -> u16 {
+    u16::try_from(len).unwrap_or(0)
+}
+
+fn write_tail(place: &mut [u8]) {
+    let tail = RawDirTail {
+        det_reserved_zero1: 0.into(),
+        det_rec_len: 12.into(),
+        det_reserved_zero2: 0,
+        det_reserved_ft: CHECKSUM_KIND,
+        det_checksum: 0.into(),
+    };
+    place.iter_mut().zip(tail.as_bytes()).for_each(|(to, from)| *to = *from);
+}
+
+/// Gives a block its checksum: a leaf's in its last record, a root's behind its table.
+fn seal(bytes: &mut [u8], seed: u32) {
+    let Ok((covered, tail)) = RawDirTail::mut_from_suffix(bytes) else { return };
+    if tail.det_reserved_zero1.get() == 0 && tail.det_rec_len.get() == 12 && tail.det_reserved_ft == CHECKSUM_KIND {
+        tail.det_checksum.set(Crc::new(seed).add(covered).get());
+        return;
+    }
+    let Some((bounds, _)) = bytes.get(ROOT_TABLE..).and_then(|rest| RawDxCountLimit::ref_from_prefix(rest).ok())
+    else {
+        return;
+    };
+    let end = |count: u16| usize::from(count).saturating_mul(size_of::<RawDxEntry>()).saturating_add(ROOT_TABLE);
+    let (used, tail) = (end(bounds.count.get()), end(bounds.limit.get()));
+    let blank = RawDxTail { dt_reserved: 0.into(), dt_checksum: 0.into() };
+    let Some(covered) = bytes.get(..used).filter(|_| used <= tail) else { return };
+    let sum = Crc::new(seed).add(covered).add(blank.as_bytes()).get();
+    if let Some((tail, _)) = bytes.get_mut(tail..).and_then(|rest| RawDxTail::mut_from_prefix(rest).ok()) {
+        tail.dt_checksum.set(sum);
+    }
+}

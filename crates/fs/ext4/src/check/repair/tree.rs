@@ -1,0 +1,248 @@
+//! Mends of extent trees and block maps: an entry that cannot be goes, and what it led to with it.
+//!
+//! Source: e2fsprogs `e2fsck/pass1.c` `scan_extent_node`, `process_block`.
+
+use alloc::vec::Vec;
+
+use obento_base::Result;
+use obento_base::wire::{FromBytes, IntoBytes};
+
+use super::super::Issue;
+use super::super::blocks::on_volume;
+use super::edits::Edits;
+use crate::checksum::Crc;
+use crate::inode::InodeFlags;
+use crate::map::check::{MAGIC, MAX_DEPTH, extent_start, index_leaf, numbers};
+use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex, RawInode};
+use crate::unit::VolBlock;
+
+/// Bytes of a header, and of an entry.
+const ENTRY: usize = 12;
+/// Nodes of one tree that are looked at; more say that it runs in a circle.
+const MAX_NODES: usize = 1 << 16;
+/// `EXT4_EXT_INIT_MAX_LEN`: longer extents are unwritten ones.
+const MAX_LEN: u16 = 1 << 15;
+
+/// What is changed in a node: the block it is in (0: the root), whether it is a leaf, its entries. Answers whether
+/// anything was.
+type Change<'a> = &'a mut dyn FnMut(u64, bool, &mut Vec<[u8; ENTRY]>) -> bool;
+
+impl Edits {
+    /// Mends a tree or map; false for another issue.
+    pub(super) fn mend_tree(&mut self, issue: &Issue) -> Result<bool> {
+        let begins = |entry: &[u8; ENTRY], at: u64| u64::from(first_block(entry)) == at;
+        match *issue {
+            Issue::ExtentHeader { ino, block: 0, .. } => self.empty_root(ino)?,
+            Issue::ExtentHeader { ino, block, .. } => self.cut_node(ino, block)?,
+            Issue::ExtentChecksum { ino, block, .. } => {
+                return self.change_nodes(ino, &mut |node, _, _| node == block);
+            }
+            Issue::BadExtent { ino, at, block, .. } => {
+                return self.change_nodes(ino, &mut |_, is_leaf, entries| {
+                    drop_one(entries, |entry| is_leaf && begins(entry, at) && start_of(entry) == block)
+                });
+            }
+            Issue::ExtentOrder { ino, block, index, at } => {
+                return self.change_nodes(ino, &mut |node, _, entries| {
+                    let index = usize::from(index);
+                    let is_it = node == block && entries.get(index).is_some_and(|entry| begins(entry, at));
+                    if is_it {
+                        entries.remove(index);
+                    }
+                    is_it
+                });
+            }
+            Issue::ExtentStart { ino, block, found, .. } => {
+                let first = u32::try_from(found).unwrap_or(0).to_le_bytes();
+                return self.change_nodes(ino, &mut |_, is_leaf, entries| {
+                    let entry = entries.iter_mut().find(|entry| !is_leaf && leaf_of(entry) == block);
+                    entry.is_some_and(|entry| {
+                        entry.iter_mut().zip(first).for_each(|(to, from)| *to = from);
+                        true
+                    })
+                });
+            }
+            Issue::ExtentUnwritten { ino, at } => {
+                return self.change_nodes(ino, &mut |_, is_leaf, entries| {
+                    let entry = entries.iter_mut().find(|entry| is_leaf && begins(entry, at));
+                    entry.is_some_and(|entry| edit(entry, |extent: &mut RawExtent| {
+                        extent.ee_len.set(extent.ee_len.get().saturating_sub(MAX_LEN));
+                    }))
+                });
+            }
+            Issue::IllegalBlock { ino, block, .. } if self.has_tree(ino)? => self.cut_node(ino, block)?,
+            Issue::IllegalBlock { ino, block, .. } => {
+                return self.change_pointers(ino, &mut |pointer| (pointer == block).then_some(0));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    pub(super) fn has_tree(&self, ino: u32) -> Result<bool> {
+        let record = self.record(ino)?;
+        Ok(RawInode::ref_from_prefix(&record)
+            .is_ok_and(|(raw, _)| raw.i_flags.get() & InodeFlags::EXTENTS.bits() != 0))
+    }
+
+    /// An extent tree without an entry.
+    pub(super) fn empty_root(&mut self, ino: u32) -> Result<()> {
+        self.inode(ino, |raw| {
+            raw.i_block = [0; 60];
+            if let Ok((header, _)) = RawExtentHeader::mut_from_prefix(&mut raw.i_block) {
+                header.eh_magic.set(MAGIC);
+                header.eh_max.set(4);
+            }
+        })
+    }
+
+    /// Takes the entry that leads to a node out of a tree.
+    fn cut_node(&mut self, ino: u32, block: u64) -> Result<()> {
+        self.change_nodes(ino, &mut |_, is_leaf, entries| {
+            drop_one(entries, |entry| !is_leaf && leaf_of(entry) == block)
+        })
+        .map(drop)
+    }
+
+    /// Hands every node of a tree that can be read to `change`, and writes and seals those that it changed.
+    pub(super) fn change_nodes(&mut self, ino: u32, change: Change<'_>) -> Result<bool> {
+        let record = self.record(ino)?;
+        let Ok((raw, _)) = RawInode::ref_from_prefix(&record) else { return Ok(false) };
+        let mut waiting = Vec::from([(0_u64, raw.i_block.to_vec(), MAX_DEPTH)]);
+        let (mut seen, mut any) = (0_usize, false);
+        while let Some((block, bytes, most)) = waiting.pop() {
+            seen = seen.saturating_add(1);
+            let Ok((header, rest)) = RawExtentHeader::ref_from_prefix(&bytes) else { continue };
+            if seen > MAX_NODES || header.eh_magic.get() != MAGIC || header.eh_depth.get() > most {
+                continue;
+            }
+            let (is_leaf, count) = (header.eh_depth.get() == 0, usize::from(header.eh_entries.get()));
+            let (all, _) = rest.as_chunks::<ENTRY>();
+            let mut entries = all.get(..count).unwrap_or_default().to_vec();
+            if change(block, is_leaf, &mut entries) {
+                any = true;
+                self.write_node(ino, block, &bytes, &entries)?;
+            }
+            if is_leaf {
+                continue;
+            }
+            for child in entries.iter().map(leaf_of) {
+                if on_volume(&self.view.sb, child, 1)
+                    && let Ok(bytes) = self.view.read(VolBlock(child), 1)
+                {
+                    waiting.push((child, bytes, header.eh_depth.get().saturating_sub(1)));
+                }
+            }
+        }
+        Ok(any)
+    }
+
+    fn write_node(&mut self, ino: u32, block: u64, old: &[u8], entries: &[[u8; ENTRY]]) -> Result<()> {
+        let mut bytes = old.to_vec();
+        let mut max = 0;
+        if let Ok((header, rest)) = RawExtentHeader::mut_from_prefix(&mut bytes) {
+            header.eh_entries.set(u16::try_from(entries.len()).unwrap_or(0));
+            if entries.is_empty() && block == 0 {
+                header.eh_depth.set(0);
+            }
+            max = usize::from(header.eh_max.get());
+            let (places, _) = rest.as_chunks_mut::<ENTRY>();
+            places.iter_mut().zip(entries).for_each(|(to, from)| *to = *from);
+        }
+        if block == 0 {
+            return self.inode(ino, |raw| {
+                raw.i_block.iter_mut().zip(&bytes).for_each(|(to, from)| *to = *from);
+            });
+        }
+        if self.view.sb.has_metadata_csum() {
+            let seed = self.seed_of(ino)?;
+            let at = max.saturating_mul(ENTRY).saturating_add(ENTRY);
+            let sum = Crc::new(seed).add(bytes.get(..at).unwrap_or_default()).get().to_le_bytes();
+            let tail = bytes.get_mut(at..).unwrap_or_default();
+            tail.iter_mut().zip(sum).for_each(|(to, from)| *to = from);
+        }
+        self.put(VolBlock(block), &bytes)
+    }
+
+    /// Hands every pointer of a block map to `change`, which answers what it is to be instead.
+    pub(super) fn change_pointers(
+        &mut self,
+        ino: u32,
+        change: &mut dyn FnMut(u64) -> Option<u32>,
+    ) -> Result<bool> {
+        let record = self.record(ino)?;
+        let Ok((raw, _)) = RawInode::ref_from_prefix(&record) else { return Ok(false) };
+        let mut map: Vec<u32> = numbers(&raw.i_block).iter().map(|number| number.get()).collect();
+        let mut any = replace(&mut map, change);
+        if any {
+            self.inode(ino, |raw| {
+                raw.i_block.copy_from_slice(&to_bytes(&map, 60));
+            })?;
+        }
+        let mut waiting: Vec<(u32, u32)> = map.iter().skip(12).copied().zip([0, 1, 2]).collect();
+        let mut seen = 0_usize;
+        while let Some((table, below)) = waiting.pop() {
+            seen = seen.saturating_add(1);
+            if seen > MAX_NODES || !on_volume(&self.view.sb, table.into(), 1) {
+                continue;
+            }
+            let place = VolBlock(table.into());
+            let Ok(bytes) = self.view.read(place, 1) else { continue };
+            let mut list: Vec<u32> = numbers(&bytes).iter().map(|number| number.get()).collect();
+            if replace(&mut list, change) {
+                any = true;
+                self.put(place, &to_bytes(&list, bytes.len()))?;
+            }
+            if let Some(below) = below.checked_sub(1) {
+                waiting.extend(list.iter().filter(|&&table| table != 0).map(|&table| (table, below)));
+            }
+        }
+        Ok(any)
+    }
+}
+
+fn replace(list: &mut [u32], change: &mut dyn FnMut(u64) -> Option<u32>) -> bool {
+    let mut any = false;
+    for pointer in list.iter_mut().filter(|pointer| **pointer != 0) {
+        if let Some(new) = change(u64::from(*pointer)) {
+            *pointer = new;
+            any = true;
+        }
+    }
+    any
+}
+
+fn to_bytes(list: &[u32], len: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = list.iter().flat_map(|number| number.to_le_bytes()).collect();
+    bytes.resize(len, 0);
+    bytes
+}
+
+fn drop_one(entries: &mut Vec<[u8; ENTRY]>, is_it: impl Fn(&[u8; ENTRY]) -> bool) -> bool {
+    let at = entries.iter().position(is_it);
+    at.map(|at| entries.remove(at)).is_some()
+}
+
+/// Changes an entry as what it is.
+pub(super) fn edit<T>(entry: &mut [u8; ENTRY], change: impl FnOnce(&mut T)) -> bool
+where
+    T: FromBytes + IntoBytes + obento_base::wire::KnownLayout,
+{
+    T::mut_from_bytes(entry).is_ok_and(|value| {
+        change(value);
+        true
+    })
+}
+
+/// The first file block of an entry of either kind.
+fn first_block(entry: &[u8; ENTRY]) -> u32 {
+    entry.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+fn start_of(entry: &[u8; ENTRY]) -> u64 {
+    RawExtent::ref_from_bytes(entry).map_or(0, |extent| extent_start(extent).0)
+}
+
+fn leaf_of(entry: &[u8; ENTRY]) -> u64 {
+    RawExtentIndex::ref_from_bytes(entry).map_or(0, |index| index_leaf(index).0)
+}
