@@ -209,7 +209,8 @@ impl Writer {
         let room = self.volume().with_directory(&parent, |directory| directory.room(name))?;
         let mut txn = self.begin(ENTRY + ENTRY + GROWTH)?;
         let adopted = DirEdit::new(self, &mut txn, &parent).and_then(|mut dir| {
-            let (run, slot) = dir.make_room(&mut txn, name, room).inspect_err(|_| dir.store_grown(&mut txn))?;
+            let (run, slot) =
+                dir.make_room(&mut txn, name, room).inspect_err(|_| dir.store_grown(&mut txn))?;
             self.name_inode(&mut txn, &mut dir, (&run, slot), name, (ino, inode.kind()));
             Ok(())
         });

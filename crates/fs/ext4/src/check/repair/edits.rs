@@ -143,8 +143,8 @@ impl Edits {
         })
     }
 
-    /// The time of a mend, as inodes keep it.
+    /// The time of a mend, as inodes keep it; none that could be taken for the next of an orphan list.
     pub(super) fn now(&self) -> u32 {
-        u32::try_from(self.now.secs().max(1)).unwrap_or(u32::MAX)
+        u32::try_from(self.now.secs()).unwrap_or(u32::MAX).max(self.view.sb.inodes_count)
     }
 }

@@ -127,16 +127,7 @@ impl Edits {
 
     /// Makes an inode one that is not in use; what names it is found by the next round.
     pub(super) fn clear_inode(&mut self, ino: u32) -> Result<()> {
-        self.edit_record(ino, |record| {
-            let generation = RawInode::ref_from_prefix(record).map_or(0, |(raw, _)| raw.i_generation.get());
-            record.fill(0);
-            if let Ok((raw, _)) = RawInode::mut_from_prefix(record) {
-                raw.i_generation.set(generation);
-            }
-        })?;
-        // A record of zeros needs no checksum.
-        let now = self.now();
-        if ino >= self.view.sb.first_ino { self.inode(ino, |raw| raw.i_dtime.set(now)) } else { Ok(()) }
+        self.edit_record(ino, |record| record.fill(0))
     }
 
     fn clear_inline_xattrs(&mut self, ino: u32) -> Result<()> {

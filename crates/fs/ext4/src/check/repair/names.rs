@@ -78,12 +78,14 @@ impl Edits {
             Issue::EntryName { dir, name, .. } if name.is_empty() => {
                 self.change(*dir, |spot| spot.ino != 0 && spot.name.is_empty(), |bytes| set_inode(bytes, 0))
             }
-            Issue::EntryName { dir, name, .. } => {
-                self.change(*dir, |spot| spot.name == *name, |bytes| {
+            Issue::EntryName { dir, name, .. } => self.change(
+                *dir,
+                |spot| spot.name == *name,
+                |bytes| {
                     let name = bytes.get_mut(HEAD..HEAD.saturating_add(name.len())).unwrap_or_default();
                     name.iter_mut().filter(|byte| matches!(**byte, 0 | b'/')).for_each(|byte| *byte = b'.');
-                })
-            }
+                },
+            ),
             Issue::DuplicateName { dir, name, .. } => self.rename_second(*dir, name),
             Issue::DotInode { dir, .. } => {
                 self.change(*dir, |spot| spot.position == Some(0), |bytes| set_inode(bytes, *dir))
@@ -137,7 +139,12 @@ impl Edits {
         let mut spots = Vec::new();
         if self.is_inline(dir)? {
             let record = self.record(dir)?;
-            self.walk(Home::Inode, &record, I_BLOCK.saturating_add(4)..I_BLOCK.saturating_add(60), &mut spots);
+            self.walk(
+                Home::Inode,
+                &record,
+                I_BLOCK.saturating_add(4)..I_BLOCK.saturating_add(60),
+                &mut spots,
+            );
             if let Some(rest) = super::super::directories::inline_rest(&record, dir) {
                 let start = to_usize(u64::from(rest.0));
                 self.walk(Home::Inode, &record, start..start.saturating_add(rest.1.len()), &mut spots);
@@ -185,7 +192,12 @@ impl Edits {
     }
 
     /// Changes the record that is meant, of several the last.
-    fn change(&mut self, dir: u32, is_it: impl Fn(&Spot) -> bool, edit: impl FnOnce(&mut [u8])) -> Result<bool> {
+    fn change(
+        &mut self,
+        dir: u32,
+        is_it: impl Fn(&Spot) -> bool,
+        edit: impl FnOnce(&mut [u8]),
+    ) -> Result<bool> {
         let Some(spot) = self.spots(dir)?.into_iter().rev().find(is_it) else { return Ok(true) };
         let end = spot.at.saturating_add(spot.len);
         self.edit_home(dir, spot.home, |bytes| edit(bytes.get_mut(spot.at..end).unwrap_or_default()))?;
@@ -193,7 +205,9 @@ impl Edits {
     }
 
     fn clear(&mut self, dir: u32, name: &[u8], ino: u32) -> Result<bool> {
-        let is_it = |spot: &Spot| spot.ino == ino && spot.name == name && spot.position.is_none_or(|at| at > 1 || !spot.is_dots());
+        let is_it = |spot: &Spot| {
+            spot.ino == ino && spot.name == name && spot.position.is_none_or(|at| at > 1 || !spot.is_dots())
+        };
         self.change(dir, is_it, |bytes| set_inode(bytes, 0))
     }
 
@@ -204,16 +218,22 @@ impl Edits {
         let keep = name.len().saturating_sub(2).max(1);
         let head = name.get(..keep.min(name.len())).unwrap_or_default();
         let ends = (0..1000_u32).map(|number| alloc::format!("~{number}"));
-        let names = ends.map(|end| [head.get(..name.len().saturating_sub(end.len())).unwrap_or_default(), end.as_bytes()].concat());
+        let names = ends.map(|end| {
+            [head.get(..name.len().saturating_sub(end.len())).unwrap_or_default(), end.as_bytes()].concat()
+        });
         let Some(new) = names.into_iter().find(|new| new.len() <= name.len() && is_free(new)) else {
             return self.change(dir, |spot| spot.name == name, |bytes| set_inode(bytes, 0));
         };
-        self.change(dir, |spot| spot.ino != 0 && spot.name == name, |bytes| {
-            if let Ok((raw, rest)) = RawDirEntry::mut_from_prefix(bytes) {
-                raw.name_len = u8::try_from(new.len()).unwrap_or(0);
-                rest.iter_mut().zip(&new).for_each(|(to, from)| *to = *from);
-            }
-        })
+        self.change(
+            dir,
+            |spot| spot.ino != 0 && spot.name == name,
+            |bytes| {
+                if let Ok((raw, rest)) = RawDirEntry::mut_from_prefix(bytes) {
+                    raw.name_len = u8::try_from(new.len()).unwrap_or(0);
+                    rest.iter_mut().zip(&new).for_each(|(to, from)| *to = *from);
+                }
+            },
+        )
     }
 
     /// Lets `..` name `parent`.
@@ -244,7 +264,8 @@ impl Edits {
             let len = len_at(bytes, at);
             let len = if sound(len) && at.saturating_add(len) <= bytes.len() { None } else { Some(12) };
             let ino = if is_first { dir } else { ROOT };
-            let Some((raw, rest)) = bytes.get_mut(at..).and_then(|rest| RawDirEntry::mut_from_prefix(rest).ok())
+            let Some((raw, rest)) =
+                bytes.get_mut(at..).and_then(|rest| RawDirEntry::mut_from_prefix(rest).ok())
             else {
                 return;
             };
@@ -269,7 +290,8 @@ impl Edits {
         self.edit_home(dir, Home::Block(block), |bytes| {
             let end = bytes.len().saturating_sub(if has_tail { TAIL } else { 0 });
             let left = end.saturating_sub(offset);
-            let Some((raw, _)) = bytes.get_mut(offset..).and_then(|rest| RawDirEntry::mut_from_prefix(rest).ok())
+            let Some((raw, _)) =
+                bytes.get_mut(offset..).and_then(|rest| RawDirEntry::mut_from_prefix(rest).ok())
             else {
                 return;
             };
@@ -301,7 +323,9 @@ impl Edits {
         }
         let (at, len) = (last.at, end.saturating_sub(last.at));
         self.edit_home(dir, Home::Block(block), |bytes| {
-            if let Some((raw, _)) = bytes.get_mut(at..).and_then(|rest| RawDirEntry::mut_from_prefix(rest).ok()) {
+            if let Some((raw, _)) =
+                bytes.get_mut(at..).and_then(|rest| RawDirEntry::mut_from_prefix(rest).ok())
+            {
                 raw.rec_len.set(stored_len(len));
             }
             write_tail(bytes.get_mut(end..).unwrap_or_default());
@@ -321,7 +345,9 @@ impl Edits {
         };
         let left = end.saturating_sub(offset);
         self.edit_record(dir, |record| {
-            if let Some((raw, _)) = record.get_mut(offset..end).and_then(|rest| RawDirEntry::mut_from_prefix(rest).ok()) {
+            if let Some((raw, _)) =
+                record.get_mut(offset..end).and_then(|rest| RawDirEntry::mut_from_prefix(rest).ok())
+            {
                 raw.inode.set(0);
                 raw.name_len = 0;
                 raw.file_type = 0;
@@ -351,7 +377,9 @@ impl Edits {
                 let name = if number == 0 { 4 } else { 0 };
                 let from = at.saturating_add(HEAD).saturating_add(name);
                 bytes.get_mut(from..).unwrap_or_default().fill(0);
-                if let Some((raw, _)) = bytes.get_mut(at..).and_then(|rest| RawDirEntry::mut_from_prefix(rest).ok()) {
+                if let Some((raw, _)) =
+                    bytes.get_mut(at..).and_then(|rest| RawDirEntry::mut_from_prefix(rest).ok())
+                {
                     raw.rec_len.set(stored_len(end.saturating_sub(at)));
                 }
                 if has_tail {
@@ -394,15 +422,20 @@ fn write_tail(place: &mut [u8]) {
 /// Gives a block its checksum: a leaf's in its last record, a root's behind its table.
 fn seal(bytes: &mut [u8], seed: u32) {
     let Ok((covered, tail)) = RawDirTail::mut_from_suffix(bytes) else { return };
-    if tail.det_reserved_zero1.get() == 0 && tail.det_rec_len.get() == 12 && tail.det_reserved_ft == CHECKSUM_KIND {
+    if tail.det_reserved_zero1.get() == 0
+        && tail.det_rec_len.get() == 12
+        && tail.det_reserved_ft == CHECKSUM_KIND
+    {
         tail.det_checksum.set(Crc::new(seed).add(covered).get());
         return;
     }
-    let Some((bounds, _)) = bytes.get(ROOT_TABLE..).and_then(|rest| RawDxCountLimit::ref_from_prefix(rest).ok())
+    let Some((bounds, _)) =
+        bytes.get(ROOT_TABLE..).and_then(|rest| RawDxCountLimit::ref_from_prefix(rest).ok())
     else {
         return;
     };
-    let end = |count: u16| usize::from(count).saturating_mul(size_of::<RawDxEntry>()).saturating_add(ROOT_TABLE);
+    let end =
+        |count: u16| usize::from(count).saturating_mul(size_of::<RawDxEntry>()).saturating_add(ROOT_TABLE);
     let (used, tail) = (end(bounds.count.get()), end(bounds.limit.get()));
     let blank = RawDxTail { dt_reserved: 0.into(), dt_checksum: 0.into() };
     let Some(covered) = bytes.get(..used).filter(|_| used <= tail) else { return };

@@ -65,9 +65,11 @@ impl Edits {
             Issue::ExtentUnwritten { ino, at } => {
                 return self.change_nodes(ino, &mut |_, is_leaf, entries| {
                     let entry = entries.iter_mut().find(|entry| is_leaf && begins(entry, at));
-                    entry.is_some_and(|entry| edit(entry, |extent: &mut RawExtent| {
-                        extent.ee_len.set(extent.ee_len.get().saturating_sub(MAX_LEN));
-                    }))
+                    entry.is_some_and(|entry| {
+                        edit(entry, |extent: &mut RawExtent| {
+                            extent.ee_len.set(extent.ee_len.get().saturating_sub(MAX_LEN));
+                        })
+                    })
                 });
             }
             Issue::IllegalBlock { ino, block, .. } if self.has_tree(ino)? => self.cut_node(ino, block)?,
