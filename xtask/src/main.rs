@@ -1,4 +1,5 @@
-//! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | fuzz | crash | alternate`.
+//! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | fuzz | crash | stress |
+//! alternate`.
 //!
 //! Each does its own set-up: what a step needs from Debian it installs when it may (root and `apt-get`), and says so
 //! when it may not.
@@ -45,6 +46,8 @@ enum Task {
     Fuzz(fuzz::Options),
     /// Cut the power under ext4 until so many different disks were judged, then fail every single request.
     Crash(proof::CrashOptions),
+    /// Run the loads of mounts in their whole size.
+    Stress,
     /// Let the kernel and obento change images in turn (takes root).
     Alternate(proof::AlternateOptions),
 }
@@ -71,6 +74,7 @@ fn run() -> Result<()> {
         Task::Sample => sample::run(&shell).and_then(|()| sample::fuzz_seed(&shell)),
         Task::Fuzz(options) => fuzz::run(&shell, &options),
         Task::Crash(options) => proof::crash(&shell, &options),
+        Task::Stress => proof::stress(&shell),
         Task::Alternate(options) => proof::alternate(&shell, &options),
     }
 }

@@ -41,6 +41,33 @@ pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
     Ok(())
 }
 
+const MOUNTING: &[Package] = &[
+    ("/sbin/mke2fs", "e2fsprogs"),
+    ("/usr/bin/fusermount3", "fuse3"),
+    ("/usr/bin/git", "git"),
+    ("/usr/bin/fio", "fio"),
+    ("/usr/bin/stress-ng", "stress-ng"),
+];
+
+/// Runs the loads of mounts in their whole size, one after the other, and the programs that judge file systems: 8 GiB of
+/// temporary space.
+pub fn stress(shell: &Shell) -> Result<()> {
+    packages::ensure(shell, MOUNTING)?;
+    let tools = shell.current_dir().join("target/judges");
+    cmd!(shell, "cargo install --locked --quiet --root {tools} pjdfstest@0.2.0 fsx@0.3.2").run()?;
+    let path = std::env::var("PATH").unwrap_or_default();
+    let _path = shell.push_env("PATH", format!("{}:{path}", tools.join("bin").display()));
+    let _scale = shell.push_env("OBENTO_STRESS", "whole");
+    for tests in ["stress::", "judges::"] {
+        cmd!(
+            shell,
+            "cargo test --release -p obento-cli --test mount -- --include-ignored --nocapture --test-threads=1 {tests}"
+        )
+        .run()?;
+    }
+    Ok(())
+}
+
 /// How far to go.
 #[derive(clap::Args)]
 pub struct AlternateOptions {

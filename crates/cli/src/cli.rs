@@ -180,15 +180,23 @@ pub fn command() -> clap::Command {
 
 /// Parses the arguments, runs the subcommand and answers with the process's exit code.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    if let Some(code) = crate::helper::main() {
+        return code;
+    }
+    run(std::env::args_os().collect()).into()
+}
+
+/// Runs the subcommand that `arguments` name, the first of them this program; answers the exit code.
+pub fn run(arguments: Vec<OsString>) -> u8 {
+    let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             let usage = if is_check() { crate::commands::CHECK_USAGE } else { 2 };
             let code = u8::from(error.use_stderr()) * usage;
             return match error.print() {
-                Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => ExitCode::from(code.max(1)),
+                Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => code.max(1),
                 // A closed pipe is no reason to complain about help that nobody reads.
-                _ => ExitCode::from(code),
+                _ => code,
             };
         }
     };
@@ -204,7 +212,7 @@ pub fn main() -> ExitCode {
     {
         context.warn(&crate::report::Report::new("cannot write to standard output", error));
     }
-    ExitCode::from(context.status())
+    context.status()
 }
 
 /// Whether the arguments that are wrong are of `check`, which has exit codes of its own.

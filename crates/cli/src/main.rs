@@ -12,6 +12,7 @@ mod context;
 mod escape;
 mod find;
 mod format;
+mod helper;
 mod json;
 mod open;
 mod output;

@@ -17,6 +17,7 @@ mod mount;
 mod mountinfo;
 mod nodes;
 pub mod options;
+mod pool;
 mod server;
 mod session;
 pub mod signals;

@@ -33,7 +33,7 @@ pub struct MountOptions {
     pub dev: bool,
     /// Programs can be started.
     pub exec: bool,
-    /// How many requests are answered at once.
+    /// How many requests may wait for the disk at once.
     pub threads: Option<usize>,
     /// The kernel gathers writes.
     pub writeback: bool,
@@ -178,6 +178,14 @@ impl MountOptions {
     /// Takes the words of one `-o`, later ones over earlier.
     pub fn take(&mut self, words: &str) -> Result<(), OptionError> {
         split(words).iter().filter(|word| !word.is_empty()).try_for_each(|word| self.take_word(word))
+    }
+
+    /// [`take`](Self::take), but leaves out words that nobody knows.
+    pub fn take_known(&mut self, words: &str) -> Result<(), OptionError> {
+        split(words).iter().filter(|word| !word.is_empty()).try_for_each(|word| match self.take_word(word) {
+            Err(OptionError::Unknown { .. }) => Ok(()),
+            taken => taken,
+        })
     }
 
     fn take_word(&mut self, word: &str) -> Result<(), OptionError> {

@@ -4,23 +4,23 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use crate::pool::Pool;
 use crate::server::Server;
 use crate::wire::Wire;
 
 /// How to talk to the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionOptions {
-    /// How many requests are answered at once.
+    /// How many requests may wait for the disk at once.
     pub threads: usize,
     /// The kernel gathers writes in its page cache.
     pub writeback: bool,
 }
 
 impl Default for SessionOptions {
-    /// Twice as many threads as processors, because some wait for the disk; the kernel gathers writes.
+    /// Sixteen, so that many who sync wait for one commit; the kernel gathers writes.
     fn default() -> Self {
-        let processors = std::thread::available_parallelism().map_or(2, usize::from);
-        Self { threads: (processors * 2).clamp(4, 32), writeback: true }
+        Self { threads: 16, writeback: true }
     }
 }
 
@@ -38,8 +38,8 @@ pub fn open_session(
     options: SessionOptions,
 ) -> io::Result<Box<dyn Session>> {
     let mut config = fuser::Config::default();
-    config.n_threads = Some(options.threads);
-    let wire = Wire { server, options };
+    config.n_threads = Some(1);
+    let wire = Wire { server, options, pool: Pool::start(options.threads)? };
     // The kernel itself keeps others out, where they are to be kept out.
     let session = fuser::Session::from_fd(wire, device, fuser::SessionACL::All, config)?;
     Ok(Box::new(Fuser(session)))

@@ -23,6 +23,7 @@ use fuser::{
 use obento::{Attr, DeviceNumber, FileKind, Timestamp};
 
 use crate::attr::{decode_device, encode_device};
+use crate::pool::Pool;
 use crate::server::{Change, Found, Made, Moved, Reply, Server, Time};
 use crate::session::SessionOptions;
 
@@ -33,15 +34,17 @@ const NOT: Duration = Duration::ZERO;
 /// The bytes of a read and of a write at most.
 const MAX_IO: u32 = 1 << 20;
 
+/// Reads up to here are answered at once: they cost less than waking somebody, unless the disk has to be waited for.
+const SHORT: usize = 64 << 10;
+
 /// What is asked of the kernel, where it has it.
-const WANTED: [InitFlags; 13] = [
+const WANTED: [InitFlags; 12] = [
     InitFlags::FUSE_ASYNC_READ,
     InitFlags::FUSE_ASYNC_DIO,
     InitFlags::FUSE_BIG_WRITES,
     InitFlags::FUSE_MAX_PAGES,
     InitFlags::FUSE_DONT_MASK,
     InitFlags::FUSE_DO_READDIRPLUS,
-    InitFlags::FUSE_READDIRPLUS_AUTO,
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
     InitFlags::FUSE_POSIX_ACL,
@@ -54,6 +57,7 @@ const WANTED: [InitFlags; 13] = [
 pub(crate) struct Wire {
     pub(crate) server: Arc<Server>,
     pub(crate) options: SessionOptions,
+    pub(crate) pool: Pool,
 }
 
 fn errno(errno: obento::Errno) -> Errno {
@@ -213,6 +217,10 @@ impl fuser::Filesystem for Wire {
         Ok(())
     }
 
+    fn destroy(&mut self) {
+        self.pool.finish();
+    }
+
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.entry(guarded(|| self.server.lookup(parent.0, name.as_bytes())), reply);
     }
@@ -360,12 +368,18 @@ impl fuser::Filesystem for Wire {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        with_buffer(size.min(MAX_IO) as usize, |buf| {
-            match guarded(|| self.server.read(ino.0, offset, buf)) {
+        let size = size.min(MAX_IO) as usize;
+        let answer = move |server: &Server| {
+            with_buffer(size, |buf| match guarded(|| server.read(ino.0, offset, buf)) {
                 Ok(len) => reply.data(buf.get(..len).unwrap_or_default()),
                 Err(error) => reply.error(error),
-            }
-        });
+            });
+        };
+        if size <= SHORT {
+            return answer(&self.server);
+        }
+        let server = Arc::clone(&self.server);
+        self.pool.run(move || answer(&server));
     }
 
     fn write(
@@ -388,11 +402,13 @@ impl fuser::Filesystem for Wire {
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        empty(guarded(|| self.server.fsync(ino.0)), reply);
+        let server = Arc::clone(&self.server);
+        self.pool.run(move || empty(guarded(|| server.fsync(ino.0)), reply));
     }
 
     fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        empty(guarded(|| self.server.fsync(ino.0)), reply);
+        let server = Arc::clone(&self.server);
+        self.pool.run(move || empty(guarded(|| server.fsync(ino.0)), reply));
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, place: u64, mut reply: ReplyDirectory) {
@@ -497,7 +513,8 @@ impl fuser::Filesystem for Wire {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        empty(guarded(|| self.server.fallocate(ino.0, offset, len, mode)), reply);
+        let server = Arc::clone(&self.server);
+        self.pool.run(move || empty(guarded(|| server.fallocate(ino.0, offset, len, mode)), reply));
     }
 
     fn lseek(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
@@ -526,10 +543,11 @@ impl fuser::Filesystem for Wire {
     ) {
         // The answer has room for 32 bits; whoever asked for more asks again.
         let len = len.min(MOST_COPIED);
-        match guarded(|| self.server.copy((from.0, from_offset), (to.0, to_offset), len)) {
+        let server = Arc::clone(&self.server);
+        self.pool.run(move || match guarded(|| server.copy((from.0, from_offset), (to.0, to_offset), len)) {
             Ok(copied) => reply.written(copied.try_into().unwrap_or(u32::MAX)),
             Err(error) => reply.error(error),
-        }
+        });
     }
 }
 

@@ -25,6 +25,8 @@ const LANDLOCK: ABI = ABI::V6;
 pub enum Rights<'a> {
     /// Read what is open, write to what is open, start threads.
     Read,
+    /// Also take connections that come to a socket which is open, and wait for signals.
+    Serve,
     /// Also open for reading, and list, what lies beneath these directories.
     ReadBeneath(&'a [BorrowedFd<'a>]),
     /// Also create, change and remove files beneath these directories.
@@ -78,7 +80,7 @@ fn restrict_files(rights: Rights<'_>) -> Result<Measure, RulesetError> {
         .scope(Scope::from_all(LANDLOCK))?
         .create()?;
     let (folders, granted) = match rights {
-        Rights::Read => (&[][..], AccessFs::ReadFile.into()),
+        Rights::Read | Rights::Serve => (&[][..], AccessFs::ReadFile.into()),
         Rights::ReadBeneath(folders) => (folders, AccessFs::ReadFile | AccessFs::ReadDir),
         Rights::WriteBeneath(folders) => (folders, all & !AccessFs::Execute),
     };

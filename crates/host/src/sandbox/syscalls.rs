@@ -56,6 +56,9 @@ const WRITING: &[c_long] = &[
     libc::SYS_flistxattr,
 ];
 
+/// For serving: who waits for the end, and what tells to end.
+const SERVING: &[c_long] = &[libc::SYS_accept4, libc::SYS_sendto, libc::SYS_rt_sigtimedwait];
+
 /// Terminal requests: its size, whether it is one (include/uapi/asm-generic/ioctls.h).
 #[allow(clippy::unnecessary_cast, reason = "the type differs between C libraries")]
 const TERMINAL: [u64; 3] = [libc::TIOCGWINSZ as u64, libc::TCGETS as u64, TCGETS2];
@@ -66,6 +69,7 @@ const TCGETS2: u64 = 0x802c_542a;
 pub(super) fn allowed(rights: Rights<'_>) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
     let (more, old) = match rights {
         Rights::Read => (&[][..], &[][..]),
+        Rights::Serve => (SERVING, &[][..]),
         Rights::ReadBeneath(_) => (READING, OLD_READING),
         Rights::WriteBeneath(_) => (WRITING, &[][..]),
     };

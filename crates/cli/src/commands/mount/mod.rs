@@ -4,6 +4,7 @@
 //! or ends and has said why not. `--foreground` is the server itself.
 
 mod janitor;
+mod log;
 mod server;
 mod start;
 
@@ -36,6 +37,13 @@ pub struct Args {
     /// Mount it for reading only
     #[arg(short, long)]
     pub read_only: bool,
+    /// Leave out options that nobody knows
+    #[arg(short, long)]
+    pub sloppy: bool,
+    /// Append what the server has to tell to FILE; in the foreground it goes to standard error. `OBENTO_LOG` says how
+    /// much: error, warn (the default), info, debug
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
     /// Serve it in this process, until it is unmounted or a signal comes
     #[arg(short, long)]
     pub foreground: bool,
@@ -48,8 +56,8 @@ impl Args {
     fn mount_options(&self) -> Result<MountOptions, Report> {
         let mut options = MountOptions::default();
         for list in &self.options {
-            let refused = |error| Report::on("cannot mount", self.image.as_bytes(), error);
-            options.take(list).map_err(refused)?;
+            let taken = if self.sloppy { options.take_known(list) } else { options.take(list) };
+            taken.map_err(|error| Report::on("cannot mount", self.image.as_bytes(), error))?;
         }
         if self.read_only {
             options.access = Some(ReadWrite::Read);

@@ -1,13 +1,15 @@
 //! The server of one mount: opens, mounts, answers, and brings all to stable storage at the end.
 //!
 //! Order: signals are held back before any thread is started; the volume is opened before anything is mounted, so that
-//! what is wrong with it is told and costs nothing; the kernel was greeted before anybody is told that the mount is there.
+//! what is wrong with it is told and costs nothing; the kernel was greeted before anybody is told that the mount is there;
+//! rights are given up before the first request is answered.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use obento::sandbox::Rights;
 use obento::{Access, Address, Atime, Image, OpenError, Options, Registry, Replay, Volume};
 use obento_fuse::options::{AccessTimes, MountOptions, ReadWrite};
 use obento_fuse::{
@@ -16,7 +18,7 @@ use obento_fuse::{
 };
 
 use super::janitor::Janitor;
-use super::{Args, start};
+use super::{Args, log, start};
 use crate::context::Context;
 use crate::open::{cannot_open, options};
 use crate::report::{Report, notice};
@@ -30,6 +32,10 @@ pub fn serve(
 ) -> Result<(), Report> {
     let failed = |error: io::Error| Report::on("cannot serve", args.image.as_bytes(), error);
     signals::hold().map_err(failed)?;
+    if let Err(error) = log::start(args.log.as_deref()) {
+        let path = args.log.as_deref().unwrap_or(Path::new("")).as_os_str();
+        return Err(Report::on("cannot write the log", path.as_bytes(), error));
+    }
     let volume = open(args, address, &mut options, context)?;
     let Greeted { path, session, server } = greet(args, &volume, &options)?;
     let mut janitor = Janitor::start(&path).map_err(failed)?;
@@ -38,6 +44,8 @@ pub fn serve(
     if args.detached {
         start::detach().and_then(|()| start::say_ready()).map_err(failed)?;
     }
+    // From here on what comes is from the image and from whoever uses it.
+    context.confine(Rights::Serve);
     let for_signals = volume.clone();
     std::thread::spawn(move || {
         signals::wait();

@@ -21,6 +21,10 @@ pub fn start(args: &Args, context: &Context) -> Result<(), Report> {
     for list in &args.options {
         command.arg("-o").arg(list);
     }
+    command.args(args.sloppy.then_some("--sloppy"));
+    if let Some(log) = &args.log {
+        command.arg("--log").arg(log);
+    }
     if args.read_only {
         command.arg("-r");
     }

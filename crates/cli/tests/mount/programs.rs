@@ -1,123 +1,15 @@
-//! `obento mount` on real mount points: what programs see, what is on disk afterwards, and how a mount ends.
+//! What programs see on a mount.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 
 use obento_testkit::oracle::{program, run};
 use obento_testkit::{Oracle, require};
-use tempfile::TempDir;
 
-/// An image, and a folder to mount it at. When it goes, it is unmounted, and e2fsck has the last word.
-struct Disk(TempDir);
-
-impl Disk {
-    fn new(options: &[&str]) -> Option<Self> {
-        let needed = [Oracle::Program("mke2fs"), Oracle::Program("e2fsck"), Oracle::Fuse];
-        if !require(&needed) {
-            return None;
-        }
-        let disk = Self(tempfile::Builder::new().prefix("obento-mount-").tempdir().unwrap());
-        fs::create_dir(disk.at()).unwrap();
-        run(program("mke2fs").args(["-q", "-F", "-t", "ext4"]).args(options).arg(disk.image()).arg("256M"))
-            .unwrap();
-        Some(disk)
-    }
-
-    /// A disk that is mounted.
-    fn mounted(options: &str) -> Option<Self> {
-        let disk = Self::new(&[])?;
-        disk.mount(options);
-        Some(disk)
-    }
-
-    fn image(&self) -> PathBuf {
-        self.0.path().join("disk.img")
-    }
-
-    fn at(&self) -> PathBuf {
-        self.0.path().join("mnt")
-    }
-
-    fn path(&self, path: &str) -> PathBuf {
-        self.at().join(path)
-    }
-
-    fn obento(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
-        command.current_dir(self.0.path()).args(args).stdin(Stdio::null()).output().unwrap()
-    }
-
-    #[track_caller]
-    fn quietly(&self, args: &[&str]) {
-        let output = self.obento(args);
-        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{args:?}");
-    }
-
-    #[track_caller]
-    fn mount(&self, options: &str) {
-        self.quietly(&["mount", "-o", options, "disk.img", "mnt"]);
-    }
-
-    #[track_caller]
-    fn umount(&self) {
-        self.quietly(&["umount", "mnt"]);
-    }
-
-    #[track_caller]
-    fn fsck(&self) {
-        let checked = run(program("e2fsck").args(["-f", "-n"]).arg(self.image()));
-        assert!(checked.is_ok(), "{checked:?}");
-    }
-
-    fn is_mounted(&self) -> bool {
-        let at = self.at().canonicalize().unwrap_or(self.at());
-        obento_fuse::find_mount(&at).is_some()
-    }
-
-    /// The process that serves it.
-    fn server(&self) -> rustix::process::Pid {
-        let image = fs::metadata(self.image()).unwrap().ino();
-        let processes = fs::read_dir("/proc").unwrap().flatten();
-        let found =
-            processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()).find(|pid| {
-                let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-                open.filter(|fd| {
-                    fs::read_link(fd.path()).is_ok_and(|to| to == self.image().canonicalize().unwrap())
-                })
-                .any(|fd| fs::metadata(fd.path()).is_ok_and(|file| file.ino() == image))
-            });
-        rustix::process::Pid::from_raw(found.expect("a process has the image open")).unwrap()
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        if self.is_mounted() {
-            let _ = self.obento(&["umount", "--lazy", "mnt"]);
-            return;
-        }
-        if !std::thread::panicking() {
-            self.fsck();
-        }
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Waits until `is_so`, for a minute at most: what is waited for has no event of its own.
-#[track_caller]
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let begin = std::time::Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed().as_secs() < 60, "{what} did not come");
-        std::thread::yield_now();
-    }
-}
+use crate::support::Disk;
 
 #[test]
 fn what_is_written_is_there_after_it_was_mounted_again() {
@@ -283,75 +175,6 @@ fn what_was_just_written_is_never_taken_for_a_hole() {
     let hole = seek(&file, SeekFrom::Hole(data)).unwrap();
     assert!(data <= 512 << 10 && hole >= (512 << 10) + 4096, "data {data}, hole {hole}");
     drop(file);
-    disk.umount();
-}
-
-#[test]
-fn a_mount_that_is_in_use_stays_and_the_message_says_what_to_do() {
-    let Some(disk) = Disk::mounted("rw") else { return };
-    let open = File::create(disk.path("f")).unwrap();
-    let output = disk.obento(&["umount", "mnt"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("somebody uses it"), "{}", text(&output.stderr));
-    drop(open);
-    disk.umount();
-}
-
-#[test]
-fn a_wrong_option_and_a_wrong_image_are_named_and_nothing_is_mounted() {
-    let Some(disk) = Disk::new(&[]) else { return };
-    let said = |args: &[&str]| {
-        let output = disk.obento(args);
-        assert_ne!(output.status.code(), Some(0));
-        text(&output.stderr)
-    };
-    assert_eq!(
-        said(&["mount", "-o", "noatme", "disk.img", "mnt"]),
-        "obento: cannot mount 'disk.img': there is no mount option `noatme`; did you mean `noatime`?\n"
-    );
-    assert!(said(&["mount", "none.img", "mnt"]).contains("none.img"));
-    assert!(said(&["mount", "disk.img", "nowhere"]).contains("nowhere"));
-    assert!(said(&["umount", "mnt"]).contains("nothing is mounted there"));
-    assert!(!disk.is_mounted());
-}
-
-#[test]
-fn while_it_is_mounted_nobody_else_changes_the_image() {
-    let Some(disk) = Disk::mounted("rw") else { return };
-    let output = disk.obento(&["mkdir", "disk.img:/d"]);
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("(obento mount)"), "{}", text(&output.stderr));
-    disk.umount();
-    disk.quietly(&["mkdir", "disk.img:/d"]);
-}
-
-#[test]
-fn a_signal_unmounts_and_leaves_the_volume_clean() {
-    let Some(disk) = Disk::mounted("rw") else { return };
-    fs::write(disk.path("f"), "written").unwrap();
-    rustix::process::kill_process(disk.server(), rustix::process::Signal::TERM).unwrap();
-    wait_until("the unmount", || !disk.is_mounted());
-    // The next who opens it waits for the server.
-    let output = disk.obento(&["cat", "disk.img:/f"]);
-    assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("written", ""));
-}
-
-#[test]
-fn a_server_that_is_killed_loses_nothing_that_was_synced() {
-    let Some(disk) = Disk::mounted("rw") else { return };
-    let mut file = File::create(disk.path("f")).unwrap();
-    file.write_all(b"synced").unwrap();
-    file.sync_all().unwrap();
-    rustix::process::kill_process(disk.server(), rustix::process::Signal::KILL).unwrap();
-    wait_until("the end of the server", || fs::metadata(disk.path("f")).is_err());
-    drop(file);
-    let output = disk.obento(&["umount", "mnt"]);
-    assert!(!disk.is_mounted(), "{}", text(&output.stderr));
-    let output = disk.obento(&["mount", "disk.img", "mnt"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let mut found = String::new();
-    File::open(disk.path("f")).unwrap().read_to_string(&mut found).unwrap();
-    assert_eq!(found, "synced");
     disk.umount();
 }
 

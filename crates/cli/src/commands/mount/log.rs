@@ -1,0 +1,27 @@
+//! What a server has to tell while nobody listens.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Mutex;
+
+use tracing_subscriber::fmt;
+
+/// How much is told.
+const LEVEL: &str = "OBENTO_LOG";
+
+/// Sends what the server tells to the end of `file`, or else to standard error. Errors: the file cannot be opened.
+pub fn start(file: Option<&Path>) -> std::io::Result<()> {
+    let level = std::env::var(LEVEL).ok().and_then(|level| level.parse().ok());
+    let lines = fmt()
+        .with_max_level(level.unwrap_or(tracing_subscriber::filter::LevelFilter::WARN))
+        .with_target(false);
+    // It stands already where one process serves twice.
+    let _ = match file {
+        Some(path) => {
+            let file = File::options().append(true).create(true).open(path)?;
+            lines.with_ansi(false).with_writer(Mutex::new(file)).try_init()
+        }
+        None => lines.with_ansi(false).with_writer(std::io::stderr).try_init(),
+    };
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! `mount.fuse.obento` and `umount.fuse.obento`: this program under the names by which mount(8) and umount(8) call it.
+//!
+//! Source: mount(8), "EXTERNAL HELPERS": `mount.SUFFIX SPEC DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`;
+//! umount(8), "EXTERNAL HELPERS": `umount.SUFFIX DIR|DEVICE [-flnrv] [-N NAMESPACE] [-t TYPE]`; "EXIT STATUS".
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::cli::run;
+
+/// mount(8)'s code for wrong usage.
+const USAGE: u8 = 1;
+/// mount(8)'s code for what could not be mounted or unmounted.
+const FAILED: u8 = 32;
+
+/// Runs as a helper, if that is what this process was called as.
+pub fn main() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os();
+    let program = arguments.next()?;
+    let arguments: Vec<OsString> = arguments.collect();
+    let translated = match Path::new(&program).file_name()?.as_bytes() {
+        b"mount.fuse.obento" => mount(arguments),
+        b"umount.fuse.obento" => umount(arguments),
+        _ => return None,
+    };
+    let code = match translated {
+        Some(Words::Nothing) => 0,
+        Some(Words::Run(words)) => {
+            if run(words) == 0 {
+                0
+            } else {
+                FAILED
+            }
+        }
+        None => {
+            eprintln!("usage: {} SPEC DIR [-sfnv] [-o OPTIONS]", Path::new(&program).display());
+            USAGE
+        }
+    };
+    Some(ExitCode::from(code))
+}
+
+/// What a helper is to do.
+#[derive(PartialEq, Eq, Debug)]
+enum Words {
+    /// Only look as if.
+    Nothing,
+    /// Run this program with these.
+    Run(Vec<OsString>),
+}
+
+/// The flags and values of a helper's arguments, and what is neither.
+struct Split {
+    flags: Vec<u8>,
+    options: Vec<OsString>,
+    names: Vec<OsString>,
+}
+
+/// None for what no helper is called with.
+fn split(arguments: Vec<OsString>, flags: &[u8]) -> Option<Split> {
+    let mut split = Split { flags: Vec::new(), options: Vec::new(), names: Vec::new() };
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_bytes() {
+            b"-o" => split.options.push(arguments.next()?),
+            b"-t" | b"-N" => drop(arguments.next()?),
+            [b'-', given @ ..] if !given.is_empty() => {
+                given.iter().all(|flag| flags.contains(flag)).then_some(())?;
+                split.flags.extend_from_slice(given);
+            }
+            _ => split.names.push(argument),
+        }
+    }
+    Some(split)
+}
+
+fn mount(arguments: Vec<OsString>) -> Option<Words> {
+    let split = split(arguments, b"sfnvrw")?;
+    let [spec, directory] = <[OsString; 2]>::try_from(split.names).ok()?;
+    if split.flags.contains(&b'f') {
+        return Some(Words::Nothing);
+    }
+    let mut words: Vec<OsString> = vec!["obento".into(), "mount".into()];
+    words.extend(split.flags.contains(&b's').then(|| "--sloppy".into()));
+    words.extend(split.flags.contains(&b'r').then(|| "--read-only".into()));
+    words.extend(split.options.into_iter().flat_map(|list| ["-o".into(), list]));
+    words.extend(["--".into(), spec, directory]);
+    Some(Words::Run(words))
+}
+
+fn umount(arguments: Vec<OsString>) -> Option<Words> {
+    let split = split(arguments, b"flnrv")?;
+    let [directory] = <[OsString; 1]>::try_from(split.names).ok()?;
+    let mut words: Vec<OsString> = vec!["obento".into(), "umount".into()];
+    words.extend(split.flags.contains(&b'f').then(|| "--force".into()));
+    words.extend(split.flags.contains(&b'l').then(|| "--lazy".into()));
+    words.extend(["--".into(), directory]);
+    Some(Words::Run(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn what_mount_calls_the_helper_with_becomes_a_subcommand() {
+        let called = mount(words("disk.img /mnt -sn -o rw,noatime -t fuse.obento"));
+        let run = words("obento mount --sloppy -o rw,noatime -- disk.img /mnt");
+        assert_eq!(called, Some(Words::Run(run)));
+        assert_eq!(mount(words("disk.img /mnt -f")), Some(Words::Nothing));
+        assert_eq!(mount(words("disk.img")), None);
+        assert_eq!(mount(words("disk.img /mnt -x")), None);
+    }
+
+    #[test]
+    fn what_umount_calls_the_helper_with_becomes_a_subcommand() {
+        let called = umount(words("/mnt -l -t fuse.obento"));
+        assert_eq!(called, Some(Words::Run(words("obento umount --lazy -- /mnt"))));
+    }
+}

@@ -1,0 +1,7 @@
+//! `obento mount` on real mount points: what programs see, what is on disk afterwards, how a mount ends, and what it bears.
+
+mod ends;
+mod judges;
+mod programs;
+mod stress;
+mod support;

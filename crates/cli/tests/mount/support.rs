@@ -1,0 +1,119 @@
+//! Images on real mount points, and what is asked of them afterwards.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use obento_testkit::oracle::{program, run};
+use obento_testkit::{Oracle, require};
+use tempfile::TempDir;
+
+/// An image, and a folder to mount it at. When it goes, it is unmounted, and e2fsck has the last word.
+pub struct Disk(TempDir);
+
+impl Disk {
+    /// A disk of 256 MiB that is not mounted; none where the oracles are missing.
+    pub fn new(options: &[&str]) -> Option<Self> {
+        Self::sized("256M", options)
+    }
+
+    /// A disk of `size` that is not mounted.
+    pub fn sized(size: &str, options: &[&str]) -> Option<Self> {
+        let needed = [Oracle::Program("mke2fs"), Oracle::Program("e2fsck"), Oracle::Fuse];
+        if !require(&needed) {
+            return None;
+        }
+        let disk = Self(tempfile::Builder::new().prefix("obento-mount-").tempdir().unwrap());
+        fs::create_dir(disk.at()).unwrap();
+        run(program("mke2fs").args(["-q", "-F", "-t", "ext4"]).args(options).arg(disk.image()).arg(size))
+            .unwrap();
+        Some(disk)
+    }
+
+    /// A disk that is mounted.
+    pub fn mounted(options: &str) -> Option<Self> {
+        let disk = Self::new(&[])?;
+        disk.mount(options);
+        Some(disk)
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub fn image(&self) -> PathBuf {
+        self.0.path().join("disk.img")
+    }
+
+    pub fn at(&self) -> PathBuf {
+        self.0.path().join("mnt")
+    }
+
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.at().join(path)
+    }
+
+    pub fn obento(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+        command.current_dir(self.0.path()).args(args).stdin(Stdio::null()).output().unwrap()
+    }
+
+    #[track_caller]
+    pub fn quietly(&self, args: &[&str]) {
+        let output = self.obento(args);
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{args:?}");
+    }
+
+    #[track_caller]
+    pub fn mount(&self, options: &str) {
+        self.quietly(&["mount", "-o", options, "disk.img", "mnt"]);
+    }
+
+    #[track_caller]
+    pub fn umount(&self) {
+        self.quietly(&["umount", "mnt"]);
+    }
+
+    #[track_caller]
+    pub fn fsck(&self) {
+        let checked = run(program("e2fsck").args(["-f", "-n"]).arg(self.image()));
+        assert!(checked.is_ok(), "{checked:?}");
+    }
+
+    pub fn is_mounted(&self) -> bool {
+        let at = self.at().canonicalize().unwrap_or(self.at());
+        obento_fuse::find_mount(&at).is_some()
+    }
+
+    /// The process that serves it.
+    pub fn server(&self) -> rustix::process::Pid {
+        let image = fs::metadata(self.image()).unwrap().ino();
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let found =
+            processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()).find(|pid| {
+                let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+                open.filter(|fd| {
+                    fs::read_link(fd.path()).is_ok_and(|to| to == self.image().canonicalize().unwrap())
+                })
+                .any(|fd| fs::metadata(fd.path()).is_ok_and(|file| file.ino() == image))
+            });
+        rustix::process::Pid::from_raw(found.expect("a process has the image open")).unwrap()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if self.is_mounted() {
+            let _ = self.obento(&["umount", "--lazy", "mnt"]);
+            return;
+        }
+        if !std::thread::panicking() {
+            self.fsck();
+        }
+    }
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
