@@ -10,7 +10,7 @@ use crate::unit::VolBlock;
 
 /// Which bitmap of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+pub(super) enum Kind {
     Blocks,
     Inodes,
 }
@@ -61,7 +61,13 @@ impl Edits {
         }
     }
 
-    fn set_bits(&mut self, kind: Kind, group: u32, bits: core::ops::Range<u64>, value: bool) -> Result<()> {
+    pub(super) fn set_bits(
+        &mut self,
+        kind: Kind,
+        group: u32,
+        bits: core::ops::Range<u64>,
+        value: bool,
+    ) -> Result<()> {
         let place = self.bitmap_place(kind, group);
         if place.0 == 0 {
             return Ok(());

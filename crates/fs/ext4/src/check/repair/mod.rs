@@ -13,11 +13,13 @@ mod commit;
 mod edits;
 mod fields;
 mod found;
+mod holes;
 mod names;
 mod replay;
 mod tree;
+mod twice;
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -32,7 +34,9 @@ use crate::feature::Incompat;
 use edits::{Copy, Edits};
 
 /// More rounds than any damage needs whose mends help.
-const MAX_ROUNDS: u32 = 40;
+const MAX_ROUNDS: u32 = 100;
+/// How often one issue is mended that is found again.
+const MAX_TRIES: u32 = 3;
 /// `EXT4_VALID_FS`, `EXT4_ERROR_FS` of `s_state`.
 const VALID_FS: u16 = 1;
 const ERROR_FS: u16 = 2;
@@ -42,8 +46,9 @@ const ERROR_FS: u16 = 2;
 enum Stage {
     Volume,
     Inodes,
-    Directories,
     Counts,
+    Twice,
+    Directories,
     Names,
     Links,
 }
@@ -60,7 +65,8 @@ pub(super) fn mend(
     let replayed = replay::onto(device, options)?;
     let copy = Arc::new(Overlay::new(Arc::clone(device)));
     let looking = CheckOptions { mending: Mending::Nothing, super_block: None, ..options.clone() };
-    let mut rounds = Rounds { stuck: BTreeSet::new(), told: Vec::new(), known: BTreeSet::new() };
+    let mut rounds =
+        Rounds { stuck: BTreeSet::new(), tries: BTreeMap::new(), told: Vec::new(), known: BTreeSet::new() };
     rounds.told.extend(replayed);
     let mut first = CheckOptions { mending: Mending::Nothing, ..options.clone() };
     for _ in 0..MAX_ROUNDS {
@@ -71,10 +77,11 @@ pub(super) fn mend(
             break;
         }
         let mut edits = Edits::open(&copy, &first)?;
+        let is_cloned =
+            todo.first().is_some_and(|issue| stage(issue) == Stage::Twice) && edits.clone_twice(&todo)?;
         for issue in &todo {
-            if !edits.mend(issue, &options.clock)? {
-                rounds.stuck.insert(issue.to_string());
-            }
+            let is_mended = is_cloned || possible(edits.mend(issue, &options.clock))?;
+            rounds.tried(issue, is_mended);
         }
         first = looking.clone();
     }
@@ -102,6 +109,7 @@ pub(super) fn mend(
 struct Rounds {
     /// Issues that nothing can mend.
     stuck: BTreeSet<String>,
+    tries: BTreeMap<String, u32>,
     /// Issues in the order in which they came up.
     told: Vec<Issue>,
     known: BTreeSet<String>,
@@ -129,6 +137,16 @@ impl Rounds {
         Ok((report, issues))
     }
 
+    /// Notes whether something was done about an issue; one that is found again and again cannot be mended.
+    fn tried(&mut self, issue: &Issue, is_mended: bool) {
+        let words = issue.to_string();
+        let tries = self.tries.entry(words.clone()).or_insert(0);
+        *tries = tries.saturating_add(1);
+        if !is_mended || *tries >= MAX_TRIES {
+            self.stuck.insert(words);
+        }
+    }
+
     /// The issues of the first stage that has any which may be mended. Where only what is safe may, and something else
     /// is wrong too, nothing is: what is safe may come from what is not.
     fn todo(&self, mut issues: Vec<Issue>, mending: Mending) -> Vec<Issue> {
@@ -140,6 +158,14 @@ impl Rounds {
         let Some(first) = issues.iter().map(stage).min() else { return issues };
         issues.retain(|issue| stage(issue) == first);
         issues
+    }
+}
+
+/// What cannot be mended for the damage around it is left.
+fn possible(mended: Result<bool>) -> Result<bool> {
+    match mended {
+        Err(Error::Corrupt(_) | Error::Refused(_)) => Ok(false),
+        mended => mended,
     }
 }
 
@@ -183,6 +209,7 @@ fn stage(issue: &Issue) -> Stage {
         {
             Stage::Counts
         }
+        "block-twice" | "block-of-volume" => Stage::Twice,
         "unconnected" | "unnamed" | "orphan" => Stage::Names,
         "link-count" | "quota-usage" => Stage::Links,
         _ => Stage::Inodes,
@@ -198,6 +225,7 @@ impl Edits {
             _ => Ok(self.mend_volume(issue)?
                 || self.mend_tree(issue)?
                 || self.mend_inode(issue)?
+                || self.mend_hole(issue)?
                 || self.mend_names(issue)?
                 || self.mend_count(issue)?
                 || self.mend_found(issue, clock)?),

@@ -64,7 +64,8 @@ impl Edits {
                 self.clear(*dir, name, *ino)
             }
             Issue::DuplicateDot { dir, .. } => {
-                let is_again = |spot: &Spot| spot.is_dots() && spot.position.is_none_or(|at| at > 1);
+                let is_again =
+                    |spot: &Spot| spot.ino != 0 && spot.is_dots() && spot.position.is_none_or(|at| at > 1);
                 self.change(*dir, is_again, |bytes| set_inode(bytes, 0))
             }
             Issue::EntryType { dir, name, ino, expected, .. } => {
@@ -358,7 +359,7 @@ impl Edits {
     }
 
     /// Makes an indexed directory a list.
-    fn drop_index(&mut self, dir: u32) -> Result<bool> {
+    pub(super) fn drop_index(&mut self, dir: u32) -> Result<bool> {
         let has_tail = self.view.sb.has_metadata_csum();
         let blocks = self.dir_blocks(dir)?;
         self.inode(dir, |raw| raw.i_flags.set(raw.i_flags.get() & !InodeFlags::INDEX.bits()))?;
