@@ -1,0 +1,102 @@
+//! `obento check`, run as a person or a script would.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// Byte offset of `s_free_inodes_count`.
+const FREE_INODES: u64 = 1024 + 0x10;
+
+/// A folder with `disk.img`, an ext2 volume.
+struct Bench(TempDir);
+
+impl Bench {
+    fn new() -> Self {
+        let bench = Self(tempfile::tempdir().unwrap());
+        bench.run("mkfs -q -t ext2 disk.img 4M", 0);
+        bench
+    }
+
+    /// Expects this exit code, and answers what was said on standard output and error.
+    #[track_caller]
+    fn run(&self, line: &str, code: i32) -> (String, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+        let output = command.current_dir(self.0.path()).args(line.split(' ')).env_clear().output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{line}: {out}{err}");
+        (out, err)
+    }
+
+    /// Makes the super block count one inode less.
+    fn damage(&self) {
+        let file = File::options().read(true).write(true).open(self.0.path().join("disk.img")).unwrap();
+        let mut count = [0; 4];
+        file.read_exact_at(&mut count, FREE_INODES).unwrap();
+        file.write_all_at(&(u32::from_le_bytes(count) - 1).to_le_bytes(), FREE_INODES).unwrap();
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        fs::read(self.0.path().join("disk.img")).unwrap()
+    }
+}
+
+#[test]
+fn a_sound_volume_has_nothing_wrong_and_exit_code_0() {
+    let bench = Bench::new();
+    let (out, err) = bench.run("check disk.img", 0);
+    assert!(out.starts_with("'disk.img': nothing is wrong; 11 of 1024 inodes (2 directories) and "), "{out}");
+    assert_eq!(err, "");
+    assert_eq!(bench.run("check -q disk.img", 0), (String::new(), String::new()));
+}
+
+#[test]
+fn what_is_wrong_is_told_with_exit_code_4_and_nothing_is_written() {
+    let bench = Bench::new();
+    bench.damage();
+    let before = bench.bytes();
+    let (out, _) = bench.run("check -n disk.img", 4);
+    let mut lines = out.lines();
+    assert_eq!(lines.next(), Some("1012 free inodes are counted, should be 1013"));
+    assert!(lines.next().is_some_and(|line| line.starts_with("'disk.img': 1 error found; ")), "{out}");
+    assert!(bench.bytes() == before);
+}
+
+#[test]
+fn what_is_safe_is_mended_with_exit_code_1_and_then_nothing_is_wrong() {
+    let bench = Bench::new();
+    bench.damage();
+    let (out, _) = bench.run("check -p disk.img", 1);
+    assert!(out.starts_with("1012 free inodes are counted, should be 1013: mended\n"), "{out}");
+    bench.run("check disk.img", 0);
+}
+
+#[test]
+fn findings_are_objects_for_programs() {
+    let bench = Bench::new();
+    bench.damage();
+    let (out, _) = bench.run("check --json disk.img", 4);
+    let mut lines = out.lines();
+    assert_eq!(
+        lines.next(),
+        Some(
+            "{\"schema\":\"obento/1\",\"kind\":\"finding\",\"code\":\"free-inodes\",\"severity\":\"safe\",\"mended\":false,\
+             \"text\":\"1012 free inodes are counted, should be 1013\",\"found\":1012,\"expected\":1013}"
+        )
+    );
+    let report = lines.next().unwrap();
+    assert!(report.contains("\"kind\":\"checked\"") && report.contains("\"clean\":false"), "{report}");
+}
+
+#[test]
+fn what_cannot_be_checked_is_8_and_wrong_usage_16() {
+    let bench = Bench::new();
+    bench.run("check missing.img", 8);
+    fs::write(bench.0.path().join("zeros.img"), vec![0; 1 << 20]).unwrap();
+    bench.run("check zeros.img", 8);
+    bench.run("check --nonsense disk.img", 16);
+    let (_, err) = bench.run("check disk.img:/etc", 16);
+    assert!(err.contains("name the image, or a partition: IMAGE@PART"), "{err}");
+}
