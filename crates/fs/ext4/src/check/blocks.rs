@@ -222,7 +222,7 @@ impl Look<'_> {
         if self.view.zones.overlap(VolBlock(block), 1) {
             return None;
         }
-        if !self.state.may_read() {
+        if !self.state.may_read(1) {
             self.tell(Issue::TooManyIllegal { ino: self.ino });
             return None;
         }
@@ -333,6 +333,10 @@ impl Look<'_> {
         }
         owned.end = owned.end.max(at.saturating_add(len));
         owned.previous = end.saturating_sub(1);
+        if owned.keep_runs && !self.state.may_keep() {
+            owned.keep_runs = false;
+            self.tell(Issue::TooManyIllegal { ino: self.ino });
+        }
         if owned.keep_runs {
             owned.runs.push(DirRun { at, start: VolBlock(start), len });
         }
@@ -365,7 +369,10 @@ impl Look<'_> {
         if !state.is_twice(VolBlock(start), len) {
             return;
         }
-        for (start, at, len) in twice_runs(state, start, at, len) {
+        // Where files share and share again, whole runs say enough.
+        let detailed = state.may_detail(len);
+        let runs = if detailed { twice_runs(state, start, at, len) } else { Vec::from([(start, at, len)]) };
+        for (start, at, len) in runs {
             if self.view.zones.overlap(VolBlock(start), len) {
                 self.tell_twice(Issue::BlockOfVolume { ino, at, block: start });
             } else {

@@ -139,7 +139,7 @@ impl<'a> Look<'a> {
         while done < run.len {
             let count = run.len.saturating_sub(done).min(BATCH);
             let start = VolBlock(run.start.0.saturating_add(done));
-            if !self.state.may_read() {
+            if !self.state.may_read(count) {
                 return self.tell(Issue::TooManyIllegal { ino: self.dir.ino });
             }
             let mut place = (start.0, run.at.saturating_add(done));

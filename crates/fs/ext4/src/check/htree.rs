@@ -136,7 +136,7 @@ impl Tree {
         while let Some((at, depth, low, high)) = waiting.pop() {
             let reference = |why| Issue::IndexReference { dir: ino, at, why };
             match self.blocks.remove(&at) {
-                None if dir.runs.iter().any(|run| at >= run.at && at < run.at.saturating_add(run.len)) => {
+                None if is_mapped(dir, at) => {
                     tell(reference("is in it twice"));
                 }
                 None => tell(reference("is in it and does not exist")),
@@ -169,6 +169,13 @@ impl Tree {
             tell(Issue::IndexReference { dir: ino, at: *at, why: "is not in it" });
         }
     }
+}
+
+/// Whether the directory has a block `at`.
+fn is_mapped(dir: &Dir, at: u64) -> bool {
+    let after = dir.runs.partition_point(|run| run.at <= at);
+    let run = after.checked_sub(1).and_then(|before| dir.runs.get(before));
+    run.is_some_and(|run| at < run.at.saturating_add(run.len))
 }
 
 /// How many entries a table that starts at byte `table` has room for.

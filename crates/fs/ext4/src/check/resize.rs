@@ -4,6 +4,8 @@
 //! block of group 0, which in turn names the same block of every other group with a copy.
 //! Source: e2fsprogs `e2fsck/super.c` `check_resize_inode`, `lib/ext2fs/res_gdt.c`.
 
+use alloc::vec::Vec;
+
 use obento_base::wire::{FromBytes, to_usize};
 
 use super::blocks::{RESIZE_INO, on_volume};
@@ -47,6 +49,7 @@ fn look(view: &View) -> Result<(), &'static str> {
     let places = numbers(&bytes);
     let per_block = u64::from(sb.block_size / 4);
     let first = sb.desc_block(0, 0).0;
+    let groups: Vec<u32> = (1..sb.groups).filter(|&group| sb.has_copy(group)).collect();
     for kept in 0..u64::from(sb.raw.s_reserved_gdt_blocks.get()) {
         let index = u64::from(sb.desc_blocks()).saturating_add(kept);
         let block = first.saturating_add(index);
@@ -56,7 +59,7 @@ fn look(view: &View) -> Result<(), &'static str> {
         }
         let below = view.read(VolBlock(block), 1).map_err(unreadable)?;
         let mut copies = numbers(&below).iter();
-        for group in (1..sb.groups).filter(|&group| sb.has_copy(group)) {
+        for &group in &groups {
             let into = u64::from(group).saturating_mul(sb.blocks_per_group.into());
             // Those beyond the end of a block are not named.
             let Some(copy) = copies.next() else { break };

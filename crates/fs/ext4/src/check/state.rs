@@ -17,6 +17,9 @@ use super::view::View;
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
 
+/// 192 MiB of runs of directories.
+const MAX_RUNS: u64 = 1 << 23;
+
 bitflags::bitflags! {
     /// What is known of an inode beyond its kind.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -155,8 +158,13 @@ pub(super) struct State {
     bits: Vec<Mutex<Bits>>,
     /// Whether any block was claimed twice.
     any_twice: AtomicU32,
-    /// How many nodes of trees may still be read: more than there are blocks means that some are read again and again.
+    /// How many blocks of trees and directories may still be read: more than twice as many as there are means that some
+    /// are read again and again.
     budget: AtomicU64,
+    /// How many runs of directories may still be kept; of sound ones each has a block of its own.
+    runs: AtomicU64,
+    /// How many blocks may still be looked at one by one to tell which of a run were claimed twice.
+    details: AtomicU64,
     /// The inodes of each group, as far as they may be in use.
     pub(super) inodes: Vec<Box<[Slot]>>,
     inodes_per_group: u32,
@@ -181,6 +189,8 @@ impl State {
             bits,
             any_twice: AtomicU32::new(0),
             budget: AtomicU64::new(there.saturating_mul(2).saturating_add(1 << 16)),
+            runs: AtomicU64::new(there.saturating_add(1 << 10).min(MAX_RUNS)),
+            details: AtomicU64::new(there.saturating_mul(2).saturating_add(1 << 20)),
             inodes: Vec::new(),
             inodes_per_group: sb.inodes_per_group,
             dirs: Vec::new(),
@@ -194,16 +204,27 @@ impl State {
             bits: self.bits.iter().map(moved).collect(),
             any_twice: AtomicU32::new(self.any_twice.load(Ordering::SeqCst)),
             budget: AtomicU64::new(self.budget.load(Ordering::SeqCst)),
+            runs: AtomicU64::new(self.runs.load(Ordering::SeqCst)),
+            details: AtomicU64::new(self.details.load(Ordering::SeqCst)),
             inodes: Vec::new(),
             dirs: Vec::new(),
             ..*self
         }
     }
 
-    /// Takes one from what may still be read; false if nothing is left.
-    pub(super) fn may_read(&self) -> bool {
-        let less = |left: u64| left.checked_sub(1);
-        self.budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    /// Takes so many blocks from what may still be read; false if there is not so much left.
+    pub(super) fn may_read(&self, blocks: u64) -> bool {
+        take_from(&self.budget, blocks)
+    }
+
+    /// Takes one from the runs that may still be kept.
+    pub(super) fn may_keep(&self) -> bool {
+        take_from(&self.runs, 1)
+    }
+
+    /// Takes so many blocks from what may still be looked at one by one.
+    pub(super) fn may_detail(&self, blocks: u64) -> bool {
+        take_from(&self.details, blocks)
     }
 
     /// Whether any block was claimed twice.
@@ -329,6 +350,12 @@ pub(super) fn own_copies(sb: &SuperBlock, group: u32) -> (VolBlock, u64) {
     let end = start.0.saturating_add(len).saturating_add(reserved).min(sb.blocks_count);
     let start = start.0.max(sb.first_data_block.into());
     (VolBlock(start), end.saturating_sub(start))
+}
+
+/// Takes `amount` from a budget, if it has so much.
+fn take_from(budget: &AtomicU64, amount: u64) -> bool {
+    let less = |left: u64| left.checked_sub(amount);
+    budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
 }
 
 /// A bitmap of zeros.
