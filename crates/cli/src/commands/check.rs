@@ -102,7 +102,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 
 /// Checks. Errors: what to say, and the exit code.
 fn examine(args: &Args, context: &Context, teller: &mut Teller<'_>) -> Result<CheckReport, (Report, u8)> {
-    let address: Address = address(&args.image, context).map_err(|report| (report, USAGE))?;
+    let address: Address = address(&args.image, context).map_err(|report| (report, FAILED))?;
     let shown = args.image.as_bytes();
     if address.place.is_some() {
         let report = Report::on("cannot check", shown, "this names a file in an image");
