@@ -3,7 +3,8 @@
 //! Each line is a ratio of whole commands, obento to the kernel's ext4 on a loop mount of an identical image in the same
 //! folder, the median of paired rounds. Counted on both sides: opening or mounting, the work, closing or unmounting, and
 //! a sync of the image file. What is read is in the page cache on both sides. Names of lines on the command line choose
-//! among them; `OBENTO_BENCH_DIR` chooses the folder, which needs 16 GiB; `OBENTO_BENCH_ROUNDS` the rounds.
+//! among them; `OBENTO_BENCH_DIR` chooses the folder, which needs 16 GiB; `OBENTO_BENCH_ROUNDS` the rounds, and
+//! `OBENTO_BENCH_DIRECTORIES` and `OBENTO_BENCH_MIB` smaller trees and files, to see that it runs.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,9 +15,8 @@ use anyhow::{Context as _, Result, ensure};
 use obento_testkit::oracle::{LoopMount, Oracle, call, program};
 use obento_testkit::require;
 
-const DIRECTORIES: usize = 1_000;
-const FILES: usize = 100;
-const LARGE: u64 = 4 << 30;
+/// Files in each directory of the tree.
+const FILES: u64 = 100;
 
 fn main() -> Result<()> {
     if !require(&[Oracle::LoopMount, Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
@@ -41,28 +41,35 @@ fn chosen(line: &str) -> bool {
 }
 
 fn rounds() -> usize {
-    std::env::var("OBENTO_BENCH_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(7)
+    usize::try_from(number("ROUNDS", 7)).unwrap_or(1).max(1)
+}
+
+/// What `OBENTO_BENCH_NAME` says.
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(format!("OBENTO_BENCH_{name}")).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 fn scratch() -> PathBuf {
     std::env::var_os("OBENTO_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from)
 }
 
-/// 100,000 files of 1 KiB in 1,000 directories: copied into an empty image, and removed again.
+/// Files of 1 KiB in 1,000 directories: copied into an empty image, and removed again.
 fn tree(folder: &Path) -> Result<()> {
     let source = folder.join("tree");
-    for directory in 0..DIRECTORIES {
+    let directories = number("DIRECTORIES", 1_000);
+    let files = directories * FILES;
+    for directory in 0..directories {
         let path = source.join(format!("d{directory:04}"));
         fs::create_dir_all(&path)?;
         for file in 0..FILES {
             fs::write(path.join(format!("f{file:03}")), [b'x'; 1024])?;
         }
     }
-    let sides = Sides::new(folder, 1 << 30, &["-N", "110000"])?;
+    let sides = Sides::new(folder, 1 << 30, &["-N", &(files * 11 / 10 + 100).to_string()])?;
     let to = |image: &Path| format!("{}:/", image.display());
     let into = |image: &Path| obento(&["cp".as_ref(), "-a".as_ref(), source.as_os_str(), to(image).as_ref()]);
     if chosen("tree") {
-        sides.compare("cp -a of 100,000 x 1 KiB", into, |mount| {
+        sides.compare(&format!("cp -a of {files} x 1 KiB"), into, |mount| {
             time(program("cp").arg("-a").arg(&source).arg(mount))
         })?;
     }
@@ -81,14 +88,15 @@ fn large_file(folder: &Path) -> Result<()> {
     let source = folder.join("plain");
     let block = vec![0x5a; 1 << 20];
     let mut file = File::create(&source)?;
-    for _ in 0..LARGE >> 20 {
+    let mib = number("MIB", 4096);
+    for _ in 0..mib {
         std::io::Write::write_all(&mut file, &block)?;
     }
     drop(file);
     call("sync", [&source])?;
-    let sides = Sides::new(folder, LARGE + (512 << 20), &[])?;
+    let sides = Sides::new(folder, (mib + 512) << 20, &[])?;
     sides.compare(
-        "cp of one 4 GiB file",
+        &format!("cp of one file of {mib} MiB"),
         |image| obento(&["cp".as_ref(), source.as_os_str(), format!("{}:/", image.display()).as_ref()]),
         |mount| time(program("cp").arg(&source).arg(mount)),
     )

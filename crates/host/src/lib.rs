@@ -8,6 +8,7 @@
 //! `unsafe` stands where a trait of another crate asks for it, and for what `rustix` lacks: locks of open files, mappings and
 //! their faults, rings.
 
+pub mod base64;
 pub mod compressed;
 mod error;
 pub mod file;

@@ -65,6 +65,7 @@ pub use obento_driver::{
 };
 pub use obento_env::{Clock, FixedClock, FixedRandom, Random, SystemClock, SystemRandom};
 pub use obento_host::FileId;
+pub use obento_host::base64;
 pub use obento_host::compressed::Progress as Unpacking;
 pub use obento_host::io::IoBackend;
 pub use obento_host::lock::{ENDING, LockNotice, Purpose, User};

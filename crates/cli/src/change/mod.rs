@@ -11,6 +11,7 @@ pub mod mode;
 pub mod owner;
 pub mod place;
 pub mod replace;
+pub mod scope;
 
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use obento::{Attr, Caller, FileKind, Mode, Node, SetAttr, Symlinks, Walk};
 
 use crate::change::mode::ModeChange;
+use crate::change::scope::Scope;
 use crate::change::{Done, Tell, each_below, each_file, umask};
 use crate::context::Context;
 use crate::format::mode::mode_string;
@@ -15,27 +16,11 @@ use crate::report::{Report, subject};
 /// Change the permission bits of files
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Also what is in directories
-    #[arg(short = 'R', long)]
-    recursive: bool,
-    /// Name each file
-    #[arg(short, long)]
-    verbose: bool,
-    /// Name each file that changes
-    #[arg(short, long)]
-    changes: bool,
-    /// Say nothing of what fails
-    #[arg(short = 'f', long, visible_alias = "quiet")]
-    silent: bool,
+    #[command(flatten)]
+    scope: Scope,
     /// The bits of FILE in place of a mode
     #[arg(long, value_name = "IMAGE:FILE")]
     reference: Option<OsString>,
-    /// Refuse to change the whole volume
-    #[arg(long, overrides_with = "no_preserve_root")]
-    preserve_root: bool,
-    /// Do not refuse it, which is the default
-    #[arg(long, overrides_with = "preserve_root")]
-    no_preserve_root: bool,
     /// A mode, such as 755 or u+rw,g-w, unless --reference says it; then files in images
     #[arg(required = true, value_name = "MODE IMAGE:PATH", allow_hyphen_values = true)]
     operands: Vec<OsString>,
@@ -65,7 +50,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         }
         (Some(_), _) => (None, args.operands.as_slice()),
     };
-    let mut changer = Changer { args, context, wanted, tell: Tell::new(args.verbose || args.changes) };
+    let mut changer =
+        Changer { args, context, wanted, tell: Tell::new(args.scope.verbose || args.scope.changes) };
     each_file(paths, Symlinks::Follow, "cannot access", context, |found| changer.operand(found));
     changer.tell.finish()
 }
@@ -100,13 +86,10 @@ impl Changer<'_> {
         if self.wanted.is_none() {
             self.wanted = Some(referred(self.args.reference.as_deref().unwrap_or_default(), self.context)?);
         }
-        if !self.args.recursive {
+        if !self.args.scope.recursive {
             return self.change(&found.node, None, &found.shown());
         }
-        if self.args.preserve_root && found.node.is_root() {
-            let report = Report::on("cannot change all of", found.shown(), "this is the root directory");
-            return Err(report.help("--no-preserve-root does it"));
-        }
+        self.args.scope.expect_no_root(found)?;
         let context = self.context;
         each_below(Walk::new(found.node.clone()), found, context, |entry, shown| {
             // What a link leads to may be anywhere.
@@ -126,7 +109,7 @@ impl Changer<'_> {
             node.vfs().set_attr(&Caller::Owner, node, &change).map(|after| (attr, after))
         });
         let (before, after) = match changed {
-            Err(_) if self.args.silent => {
+            Err(_) if self.args.scope.silent => {
                 self.context.raise(1);
                 return Ok(());
             }
@@ -136,7 +119,7 @@ impl Changer<'_> {
         if before.mode != after.mode {
             let (old, new) = (words(&before), words(&after));
             self.tell.say(|| format!("mode of {} changed from {old} to {new}", name()));
-        } else if self.args.verbose {
+        } else if self.args.scope.verbose {
             self.tell.say(|| format!("mode of {} retained as {}", name(), words(&after)));
         }
         Ok(())

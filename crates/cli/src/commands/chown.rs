@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use obento::{Attr, Caller, FileKind, Node, SetAttr, Symlinks, Walk};
 
 use crate::change::owner::{Ownership, words};
+use crate::change::scope::Scope;
 use crate::change::{Done, Tell, each_below, each_file};
 use crate::context::Context;
 use crate::open::{Found, open};
@@ -34,9 +35,8 @@ pub struct GroupArgs {
 
 #[derive(clap::Args, Debug)]
 struct How {
-    /// Also what is in directories
-    #[arg(short = 'R', long)]
-    recursive: bool,
+    #[command(flatten)]
+    scope: Scope,
     /// Change symbolic links and not what they lead to
     #[arg(short = 'h', long, overrides_with = "dereference")]
     no_dereference: bool,
@@ -52,27 +52,12 @@ struct How {
     /// With -R: follow no symbolic link, which is the default
     #[arg(short = 'P', overrides_with_all = ["command_line", "logical"])]
     physical: bool,
-    /// Name each file
-    #[arg(short, long)]
-    verbose: bool,
-    /// Name each file that changes
-    #[arg(short, long)]
-    changes: bool,
-    /// Say nothing of what fails
-    #[arg(short = 'f', long, visible_alias = "quiet")]
-    silent: bool,
     /// Change only what has this owner and group now
     #[arg(long, value_name = "OWNER:GROUP")]
     from: Option<OsString>,
     /// The owner and group of FILE
     #[arg(long, value_name = "IMAGE:FILE")]
     reference: Option<OsString>,
-    /// Refuse to change the whole volume
-    #[arg(long, overrides_with = "no_preserve_root")]
-    preserve_root: bool,
-    /// Do not refuse it, which is the default
-    #[arg(long, overrides_with = "preserve_root")]
-    no_preserve_root: bool,
 }
 
 /// Whose name the first operand is.
@@ -99,9 +84,9 @@ fn change_all(how: &How, speaks: Speaks, operands: &[OsString], context: &Contex
         }
         (Some(_), _) => (OsStr::new(""), operands),
     };
-    let tell = Tell::new(how.verbose || how.changes);
+    let tell = Tell::new(how.scope.verbose || how.scope.changes);
     let mut changer = Changer { how, speaks, said, context, tell };
-    let follows_top = match how.recursive {
+    let follows_top = match how.scope.recursive {
         true => how.command_line || how.logical,
         false => !how.no_dereference,
     };
@@ -128,13 +113,10 @@ struct Wanted {
 impl Changer<'_> {
     fn operand(&mut self, found: &Found) -> Done {
         let wanted = self.wanted(found)?;
-        if !self.how.recursive {
+        if !self.how.scope.recursive {
             return self.change(found, &found.node, None, wanted, &found.shown());
         }
-        if self.how.preserve_root && found.node.is_root() {
-            let report = Report::on("cannot change all of", found.shown(), "this is the root directory");
-            return Err(report.help("--no-preserve-root does it"));
-        }
+        self.how.scope.expect_no_root(found)?;
         let context = self.context;
         let symlinks = if self.how.logical { Symlinks::Follow } else { Symlinks::Keep };
         let walk = Walk::new(found.node.clone()).symlinks(symlinks);
@@ -189,7 +171,7 @@ impl Changer<'_> {
             node.vfs().set_attr(&Caller::Owner, node, &change).map(|after| (before, after))
         });
         let (before, after) = match changed {
-            Err(_) if self.how.silent => {
+            Err(_) if self.how.scope.silent => {
                 self.context.raise(1);
                 return Ok(());
             }
@@ -212,7 +194,7 @@ impl Changer<'_> {
             self.tell.say(|| {
                 format!("changed {what} of {} from {} to {}", subject(shown), told(&before), told(&after))
             });
-        } else if self.how.verbose {
+        } else if self.how.scope.verbose {
             self.tell.say(|| format!("{what} of {} retained as {}", subject(shown), told(&after)));
         }
         Ok(())

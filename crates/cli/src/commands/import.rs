@@ -22,6 +22,10 @@ use crate::report::Report;
 /// Everything is kept that the archive says: owners (as numbers), modes, times, links, devices, holes, extended
 /// attributes and access control lists. It may be packed with gzip, xz or zstd, and is read once, from front to back.
 /// Nothing is written outside the directory that is named, whatever the archive's paths and links say.
+///
+/// Names of owners in the archive are passed over, as with tar --numeric-owner: the numbers are what the image's own
+/// /etc/passwd gives names to. Layers of container images are unpacked as plain archives: a whiteout (.wh.NAME) becomes a
+/// file and removes nothing.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The directory to unpack into

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 
-use obento::{Caller, Error, Node, Place, Symlinks, XattrMode};
+use obento::{Caller, Error, Node, Place, Symlinks, XattrMode, base64};
 
 use crate::change::{Done, each_file, each_place};
 use crate::context::Context;
@@ -72,7 +72,7 @@ fn set(node: &Node, name: &[u8], value: &[u8], shown: &[u8]) -> Done {
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
     match text {
         [b'0', b'x' | b'X', digits @ ..] => hex(digits),
-        [b'0', b's' | b'S', digits @ ..] => base64(digits),
+        [b'0', b's' | b'S', digits @ ..] => base64::decode(digits),
         [b'"', inner @ .., b'"'] => Some(unescape(inner)),
         text => Some(text.to_vec()),
     }
@@ -113,32 +113,6 @@ fn hex(digits: &[u8]) -> Option<Vec<u8>> {
         _ => None,
     };
     digits.chunks(2).map(byte).collect()
-}
-
-/// RFC 4648, section 4; the padding may be left out.
-fn base64(digits: &[u8]) -> Option<Vec<u8>> {
-    let (mut out, mut word, mut bits) = (Vec::new(), 0_u32, 0);
-    let end = digits.iter().position(|&b| b == b'=').unwrap_or(digits.len());
-    if digits[end..].iter().any(|&b| b != b'=') {
-        return None;
-    }
-    for digit in digits[..end].iter().filter(|b| !b.is_ascii_whitespace()) {
-        let value = match digit {
-            b'A'..=b'Z' => digit - b'A',
-            b'a'..=b'z' => digit - b'a' + 26,
-            b'0'..=b'9' => digit - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        word = word << 6 | u32::from(value);
-        bits += 6;
-        if bits >= 8 {
-            bits -= 8;
-            out.push((word >> bits & 0xff) as u8);
-        }
-    }
-    (bits < 6).then_some(out)
 }
 
 /// What a host file, or standard input, holds.

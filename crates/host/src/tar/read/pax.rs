@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use obento_base::Timestamp;
 
-use crate::Xattr;
+use crate::{Xattr, base64};
 
 /// The records for a member. Of two with one key the later counts; those of old sparse files repeat and are kept in
 /// order.
@@ -66,7 +66,7 @@ impl Records {
         let mut xattrs = BTreeMap::new();
         for (key, value) in &self.values {
             if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.")
-                && let Some(value) = base64(value)
+                && let Some(value) = base64::decode(value)
             {
                 xattrs.insert(unescaped(name).into_owned(), value);
             }
@@ -153,29 +153,6 @@ fn unescaped(name: &[u8]) -> Cow<'_, [u8]> {
         }
     }
     Cow::Owned(plain)
-}
-
-/// RFC 4648, with or without padding.
-fn base64(text: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut held, mut bits) = (0_u32, 0);
-    for &letter in text.iter().filter(|&&letter| letter != b'=' && !letter.is_ascii_whitespace()) {
-        let value = match letter {
-            b'A'..=b'Z' => letter - b'A',
-            b'a'..=b'z' => letter - b'a' + 26,
-            b'0'..=b'9' => letter - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        held = held << 6 | u32::from(value);
-        bits += 6;
-        if bits >= 8 {
-            bits -= 8;
-            bytes.push(u8::try_from(held >> bits & 0xff).unwrap_or(0));
-        }
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]
