@@ -1,0 +1,59 @@
+//! How a case is judged.
+
+use obento_base::Ino;
+
+use crate::lab::Disk;
+use crate::lab::bases::{Base, oracles};
+use crate::lab::judge::{contents, e2fsck, e2fsck_is_clean, findings, line, lost, repaired, same};
+
+/// Damages a sound image and judges what is found and what is mended.
+pub fn run(base: &'static Base, expected: &[&str], damage: fn(&mut Disk)) {
+    if !oracles() {
+        return;
+    }
+    let sound = base.disk();
+    let mut damaged = sound.clone();
+    damage(&mut damaged);
+    assert!(sound.bytes != damaged.bytes, "nothing was damaged");
+    let second = e2fsck_is_clean(&damaged.bytes);
+    assert!(!second.is_clean(), "e2fsck finds nothing wrong");
+    let found = findings(&damaged.bytes).unwrap();
+    let lines: Vec<String> = found.iter().map(line).collect();
+    assert!(
+        same(&sound, expected, &found),
+        "found {lines:#?}\nexpected {expected:#?}\ne2fsck: {}",
+        second.text
+    );
+    mended(&damaged.bytes);
+}
+
+/// After a repair nothing is found, and nothing is lost that e2fsck keeps.
+fn mended(damaged: &[u8]) {
+    let mended = repaired(damaged).unwrap();
+    let second = e2fsck_is_clean(&mended);
+    let left: Vec<String> = findings(&mended).unwrap().iter().map(line).collect();
+    assert!(second.is_clean(), "after the repair we find {left:#?} and e2fsck says {}", second.text);
+    assert!(left.is_empty(), "after the repair we find {left:#?}");
+    assert_eq!(lost_to_us_alone(damaged, &mended), []);
+}
+
+fn lost_to_us_alone(damaged: &[u8], mended: &[u8]) -> Vec<Ino> {
+    let before = contents(damaged);
+    let mut ours = lost(&before, &contents(mended));
+    if !ours.is_empty() {
+        let theirs = lost(&before, &contents(&e2fsck(damaged, &["-fy"]).1));
+        ours.retain(|ino| !theirs.contains(ino));
+    }
+    ours
+}
+
+/// Makes a test of each case.
+macro_rules! cases {
+    ($($name:ident($base:ident, $expected:expr, $damage:expr);)*) => {
+        $(#[test]
+        fn $name() {
+            crate::case::run(&crate::lab::bases::$base, &$expected, $damage);
+        })*
+    };
+}
+pub(crate) use cases;

@@ -1,0 +1,96 @@
+//! Entries of directories, and how directories hang together.
+
+use crate::case::cases;
+
+cases! {
+    a_length_of_a_record_that_is_too_short(EXT4, ["directory-record dir=<dir> offset=24", "unconnected dir=<dir/sub>", "unnamed ino=<dir/inner>"], |disk| {
+        disk.edit_entry("dir", "inner", |entry| entry.rec_len = 8.into());
+    });
+    a_length_of_a_record_that_is_odd(EXT4, ["directory-record dir=<dir> offset=24", "unconnected dir=<dir/sub>", "unnamed ino=<dir/inner>"], |disk| {
+        disk.edit_entry("dir", "inner", |entry| entry.rec_len = 17.into());
+    });
+    a_length_of_a_record_beyond_the_block(EXT4, ["directory-record dir=<dir> offset=24", "unconnected dir=<dir/sub>", "unnamed ino=<dir/inner>"], |disk| {
+        disk.edit_entry("dir", "inner", |entry| entry.rec_len = 2000.into());
+    });
+    a_length_of_a_record_beyond_the_block_without_checksums(EXT2, ["directory-record dir=<dir> offset=24", "unconnected dir=<dir/sub>", "unnamed ino=<dir/inner>"], |disk| {
+        disk.edit_entry("dir", "inner", |entry| entry.rec_len = 2000.into());
+    });
+    a_name_longer_than_its_record(EXT4, ["directory-record dir=<dir> offset=24", "unconnected dir=<dir/sub>", "unnamed ino=<dir/inner>"], |disk| {
+        disk.edit_entry("dir", "inner", |entry| entry.name_len = 200);
+    });
+    a_name_of_no_length(EXT4, ["entry-name dir=<dir>"], |disk| {
+        disk.edit_entry("dir", "inner", |entry| entry.name_len = 0);
+    });
+    a_name_with_a_slash(EXT4, ["entry-name dir=<dir>"], |disk| {
+        disk.rename_entry("dir", "inner", b"in/er");
+    });
+    a_name_with_a_nul(EXT4, ["entry-name dir=<dir>"], |disk| {
+        disk.rename_entry("dir", "inner", b"in\0er");
+    });
+    a_type_of_an_entry(EXT4, ["entry-type dir=<dir> ino=<dir/inner> found=7 expected=1"], |disk| {
+        disk.edit_entry("dir", "inner", |entry| entry.file_type = 7);
+    });
+    an_inode_beyond_the_last(EXT4, ["entry-inode dir=<dir> found=100000", "unnamed ino=<dir/inner>"], |disk| {
+        disk.edit_entry("dir", "inner", |entry| entry.inode = 100_000.into());
+    });
+    a_reserved_inode_with_a_name(EXT4, ["entry-inode dir=<dir> found=8", "unnamed ino=<dir/inner>"], |disk| {
+        disk.edit_entry("dir", "inner", |entry| entry.inode = 8.into());
+    });
+    a_name_for_an_inode_that_is_not_in_use(EXT4, ["entry-unused dir=<dir> ino=200", "unnamed ino=<dir/inner>"], |disk| {
+        disk.edit_entry("dir", "inner", |entry| entry.inode = 200.into());
+    });
+    a_name_for_the_root(EXT4, ["entry-root dir=<dir>", "unnamed ino=<dir/inner>"], |disk| {
+        disk.edit_entry("dir", "inner", |entry| {
+            entry.inode = 2.into();
+            entry.file_type = 2;
+        });
+    });
+    two_names_for_a_directory(EXT4, ["directory-twice dir=<dir> ino=<dir/sub>", "unnamed ino=<dir/inner>", "link-count ino=<dir/sub> stored=2"], |disk| {
+        let sub = disk.ino("dir/sub");
+        disk.edit_entry("dir", "inner", |entry| {
+            entry.inode = sub.into();
+            entry.file_type = 2;
+        });
+    });
+    a_name_twice(EXT4, ["duplicate-name"], |disk| {
+        disk.rename_entry("", "twice", b"again");
+    });
+    a_dot_that_names_another(EXT4, ["dot-inode dir=<dir> found=2"], |disk| {
+        disk.edit_entry("dir", ".", |entry| entry.inode = 2.into());
+    });
+    no_dot(EXT4, ["dot dir=<dir>", "directory-twice dir=<dir> ino=<dir>"], |disk| {
+        disk.rename_entry("dir", ".", b"x");
+    });
+    no_dot_dot(EXT4, ["dot dir=<dir>", "entry-root dir=<dir>", "link-count ino=2 stored=6"], |disk| {
+        disk.rename_entry("dir", "..", b"x");
+    });
+    a_dot_dot_that_names_another(EXT4, ["dot-dot dir=<dir/sub> found=2 expected=<dir>", "link-count ino=2", "link-count ino=<dir>"], |disk| {
+        disk.edit_entry("dir/sub", "..", |entry| entry.inode = 2.into());
+    });
+    a_second_dot(EXT4, ["duplicate-dot dir=<dir> offset=24", "unnamed ino=<dir/inner>"], |disk| {
+        disk.rename_entry("dir", "inner", b".");
+    });
+    a_checksum_of_a_block_of_entries(EXT4, ["directory-checksum dir=<dir>"], |disk| {
+        let at = disk.range(disk.file_block(disk.ino("dir"), 0)).end - 4;
+        disk.put(at, &[1, 2, 3, 4]);
+    });
+    a_block_without_the_record_of_its_checksum(EXT4, ["directory-no-tail dir=<dir>"], |disk| {
+        let at = disk.range(disk.file_block(disk.ino("dir"), 0)).end - 12;
+        disk.put(at, &[0; 12]);
+        disk.edit_raw(at, |entry: &mut obento_ext4::raw::RawDirEntry| entry.rec_len = 12.into());
+    });
+    a_directory_that_lost_its_name(EXT4, ["unconnected dir=<dir>"], |disk| {
+        disk.edit_entry("", "dir", |entry| entry.inode = 0.into());
+    });
+    a_lost_and_found_that_is_a_file(EXT4, ["entry-type"], |disk| {
+        disk.edit_entry("", "lost+found", |entry| entry.file_type = 1);
+    });
+    an_inline_entry_that_is_too_long(INLINE, ["inline-directory dir=<dir> offset=44", "unconnected dir=<dir/sub>", "unnamed ino=<dir/inner>"], |disk| {
+        disk.edit_entry("dir", "inner", |entry| entry.rec_len = 200.into());
+    });
+    an_inline_parent_that_is_another(INLINE, ["dot-dot dir=<dir/sub>", "link-count ino=2 stored=6", "link-count ino=<dir> stored=3"], |disk| {
+        let at = disk.inode_at(disk.ino("dir/sub")) + 0x28;
+        disk.put(at, &2_u32.to_le_bytes());
+        disk.seal_inode(disk.ino("dir/sub"));
+    });
+}

@@ -1,0 +1,99 @@
+//! Fields of inodes.
+
+use crate::case::cases;
+
+const IMMUTABLE_INDEX: u32 = 0x1000;
+const EXTENTS: u32 = 0x8_0000;
+const CASEFOLD: u32 = 0x4000_0000;
+
+cases! {
+    a_mode_that_names_no_type(EXT4, ["bad-mode ino=<file>", "block-count ino=<file>", "entry-type dir=2 ino=<file>", "block-bitmap group=0 stored=1", "group-free-blocks group=0", "free-blocks"], |disk| {
+        disk.edit_inode("file", |inode| inode.i_mode = 0o644.into());
+    });
+    a_checksum_of_an_inode(EXT4, ["inode-checksum ino=<file>"], |disk| {
+        let at = disk.inode_at(disk.ino("file"));
+        disk.put(at + 0x7c, &[1, 2]);
+    });
+    a_generation_that_the_checksum_does_not_cover(EXT4, ["inode-checksum ino=<pieces>", "extent-checksum ino=<pieces>"], |disk| {
+        let at = disk.inode_at(disk.ino("pieces"));
+        disk.put(at + 0x64, &[1, 2]);
+    });
+    a_size_beyond_the_blocks_of_a_directory(EXT4, ["size ino=<dir> found=5120 expected=1024"], |disk| {
+        disk.edit_inode("dir", |inode| inode.i_size_lo = 5120.into());
+    });
+    a_size_below_the_blocks_of_a_file(EXT4, ["size ino=<file> found=1000"], |disk| {
+        disk.edit_inode("file", |inode| inode.i_size_lo = 1000.into());
+    });
+    a_size_below_the_blocks_of_a_file_with_pointers(EXT2, ["size ino=<file> found=1000"], |disk| {
+        disk.edit_inode("file", |inode| inode.i_size_lo = 1000.into());
+    });
+    a_count_of_blocks(EXT4, ["block-count ino=<file> found=100 expected=6"], |disk| {
+        disk.edit_inode("file", |inode| inode.i_blocks_lo = 100.into());
+    });
+    a_count_of_blocks_of_pointers(EXT3, ["block-count ino=<pieces> found=2"], |disk| {
+        disk.edit_inode("pieces", |inode| inode.i_blocks_lo = 2.into());
+    });
+    a_count_of_blocks_of_clusters(BIGALLOC, ["block-count ino=<file> found=6 expected=8"], |disk| {
+        disk.edit_inode("file", |inode| inode.i_blocks_lo = 6.into());
+    });
+    a_time_of_deletion_of_a_file_in_use(EXT4, ["deletion-time ino=<file>"], |disk| {
+        disk.edit_inode("file", |inode| inode.i_dtime = 1_000_000_000.into());
+    });
+    no_link_and_no_time_of_deletion(EXT2, ["deleted-without-time ino=<empty>", "entry-unused dir=2 ino=<empty>", "inode-bitmap group=0 ino=<empty> stored=1", "group-free-inodes group=0", "free-inodes"], |disk| {
+        disk.edit_inode("empty", |inode| inode.i_links_count = 0.into());
+    });
+    an_extra_size_that_is_too_large(EXT4, ["extra-size ino=<file> found=300"], |disk| {
+        disk.edit_extra("file", |extra| extra.i_extra_isize = 300.into());
+    });
+    an_extra_size_that_is_odd(PLAIN, ["extra-size ino=<file> found=30"], |disk| {
+        disk.edit_extra("file", |extra| extra.i_extra_isize = 30.into());
+    });
+    an_index_flag_on_a_file(EXT4, ["inode-flag ino=<file>"], |disk| {
+        disk.edit_inode("file", |inode| inode.i_flags = (inode.i_flags.get() | IMMUTABLE_INDEX).into());
+    });
+    an_extents_flag_where_there_are_pointers(EXT2, ["inode-flag ino=<file>"], |disk| {
+        disk.edit_inode("file", |inode| inode.i_flags = EXTENTS.into());
+    });
+    a_missing_extents_flag(EXT4, ["inode-flag-missing ino=<file>", "illegal-block ino=<file> at=0", "size ino=<file>", "block-twice ino=<file> at=1", "block-twice ino=<file> at=4", "block-bitmap group=0 stored=1", "group-free-blocks group=0", "free-blocks"], |disk| {
+        disk.edit_inode("file", |inode| inode.i_flags = 0.into());
+    });
+    a_casefold_flag_without_the_feature(EXT4, ["inode-flag ino=<dir>"], |disk| {
+        disk.edit_inode("dir", |inode| inode.i_flags = (inode.i_flags.get() | CASEFOLD).into());
+    });
+    a_short_symbolic_link_with_another_length(EXT4, ["bad-symlink ino=<link>"], |disk| {
+        disk.edit_inode("link", |inode| inode.i_size_lo = 3.into());
+    });
+    a_symbolic_link_of_no_length(EXT4, ["bad-symlink ino=<link>"], |disk| {
+        disk.edit_inode("link", |inode| inode.i_size_lo = 0.into());
+    });
+    a_long_symbolic_link_that_is_too_long(EXT4, ["bad-symlink ino=<slow>"], |disk| {
+        disk.edit_inode("slow", |inode| inode.i_size_lo = 2000.into());
+    });
+    a_pipe_with_a_size(EXT4, ["size ino=<pipe>"], |disk| {
+        disk.edit_inode("pipe", |inode| inode.i_size_lo = 5.into());
+    });
+    a_device_with_extents(EXT4, ["inode-flag ino=<char>"], |disk| {
+        disk.edit_inode("char", |inode| inode.i_flags = EXTENTS.into());
+    });
+    a_high_word_of_the_attributes_block(EXT4, ["inode-field ino=<file>"], |disk| {
+        disk.edit_inode("file", |inode| inode.l_i_file_acl_high = 1.into());
+    });
+    a_fragment_address(EXT2, ["inode-field ino=<file>"], |disk| {
+        disk.edit_inode("file", |inode| inode.i_obso_faddr = 5.into());
+    });
+    a_directory_that_is_a_file(EXT4, ["entry-type dir=2 ino=<dir>", "entry-type dir=<dir/sub> ino=<dir>", "unconnected dir=<dir/sub>", "link-count ino=2 stored=6", "link-count ino=<dir> stored=3", "unnamed ino=<dir/inner>", "group-directories group=0"], |disk| {
+        disk.edit_inode("dir", |inode| inode.i_mode = 0o100_644.into());
+    });
+    an_inode_in_use_that_has_no_name(EXT4, ["unnamed"], |disk| {
+        disk.edit_entry("", "empty", |entry| entry.inode = 0.into());
+    });
+    a_reserved_inode_with_a_mode(EXT4, ["reserved-inode ino=9"], |disk| {
+        disk.edit_inode("<9>", |inode| {
+            inode.i_mode = 0o100_644.into();
+            inode.i_links_count = 1.into();
+        });
+    });
+    inline_data_and_extents(INLINE, ["inode-flag ino=<dir/inner>"], |disk| {
+        disk.edit_inode("dir/inner", |inode| inode.i_flags = (inode.i_flags.get() | EXTENTS).into());
+    });
+}

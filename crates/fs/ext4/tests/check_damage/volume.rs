@@ -1,0 +1,68 @@
+//! The super block, descriptors, journal, orphans, and what else the volume keeps of itself.
+
+use crate::case::cases;
+use crate::lab::Disk;
+
+cases! {
+    a_checksum_of_the_super_block(EXT4, ["super-block-damaged", "free-blocks", "free-inodes"], |disk| {
+        disk.put(1024 + 0x3fc, &[1, 2, 3, 4]);
+    });
+    a_size_of_inodes(EXT4, ["super-block-damaged", "free-blocks", "free-inodes"], |disk| {
+        disk.edit_super_block(|sb| sb.s_inode_size = 100.into());
+    });
+    a_count_of_inodes(EXT4, ["super-block-damaged", "free-blocks", "free-inodes"], |disk| {
+        disk.edit_super_block(|sb| sb.s_inodes_count = 77.into());
+    });
+    more_reserved_blocks_than_there_are(EXT4, ["super-block-field"], |disk| {
+        disk.edit_super_block(|sb| sb.s_r_blocks_count_lo = 90_000.into());
+    });
+    a_checksum_of_a_descriptor_by_crc16(UNINIT, ["descriptor-checksum group=1"], |disk| {
+        let at = disk.group_at(1);
+        disk.put(at + 0x1e, &[1, 2]);
+    });
+    a_block_bitmap_outside_the_volume(EXT4, ["block-bitmap-place group=0"], |disk| {
+        disk.edit_group(0, |group| group.bg_block_bitmap_lo = 0x7fff_0000.into());
+    });
+    an_inode_bitmap_outside_the_volume(EXT4, ["inode-bitmap-place group=0"], |disk| {
+        disk.edit_group(0, |group| group.bg_inode_bitmap_lo = 0x7fff_0000.into());
+    });
+    an_inode_table_outside_the_volume(EXT4, ["inode-table-place group=1"], |disk| {
+        disk.edit_group(1, |group| group.bg_inode_table_lo = 0x7fff_0000.into());
+    });
+    a_magic_number_of_the_journal(EXT4, ["journal-damaged"], |disk| {
+        let at = journal(disk);
+        disk.put(at, &[0; 4]);
+    });
+    a_kind_of_block_of_the_journal(EXT4, ["journal-damaged"], |disk| {
+        let at = journal(disk);
+        disk.put(at + 4, &[0, 0, 0, 9]);
+    });
+    a_block_size_of_the_journal(EXT4, ["journal-damaged"], |disk| {
+        let at = journal(disk);
+        disk.put(at + 0xc, &[0, 0, 0x10, 0]);
+    });
+    an_unknown_feature_of_the_journal(EXT4, ["journal-damaged"], |disk| {
+        let at = journal(disk);
+        disk.put(at + 0x28, &[0x40, 0, 0, 0]);
+    });
+    an_inode_of_the_journal_that_is_no_file(EXT4, ["journal-inode ino=8", "group-directories group=0"], |disk| {
+        disk.edit_inode("<8>", |inode| inode.i_mode = 0o040_600.into());
+    });
+    a_journal_inode_that_is_not_there(EXT4, ["journal-damaged", "reserved-inode ino=8"], |disk| {
+        disk.edit_super_block(|sb| sb.s_journal_inum = 99.into());
+    });
+    a_recovery_that_no_journal_can_do(EXT2, ["journal-not-there"], |disk| {
+        disk.edit_super_block(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() | 4).into());
+    });
+    an_orphan_to_be_freed(EXT2, ["orphan ino=<empty>", "inode-bitmap group=0 ino=<empty> stored=1", "group-free-inodes group=0", "free-inodes"], |disk| {
+        let file = disk.ino("empty");
+        disk.edit_entry("", "empty", |entry| entry.inode = 0.into());
+        disk.edit_inode(&format!("<{file}>"), |inode| inode.i_links_count = 0.into());
+        disk.edit_super_block(|sb| sb.s_last_orphan = file.into());
+    });
+}
+
+/// The byte of the journal's super block.
+fn journal(disk: &Disk) -> usize {
+    disk.range(disk.file_block(8, 0)).start
+}
