@@ -12,6 +12,8 @@ use crate::packages::{self, Package};
 const ORACLES: &[Package] = &[
     ("/sbin/mke2fs", "e2fsprogs"),
     ("/usr/bin/fusermount3", "fuse3"),
+    ("/usr/bin/git", "git"),
+    ("/usr/bin/python3", "python3"),
     ("/usr/bin/setfattr", "attr"),
     ("/usr/bin/setfacl", "acl"),
     ("/usr/bin/qemu-img", "qemu-utils"),
