@@ -185,7 +185,17 @@ fn names_without_case_are_found_through_an_index_that_e2fsck_made() {
         let tree = folder.path().join("tree");
         fs::create_dir_all(tree.join("any")).unwrap();
         texts.iter().for_each(|name| fs::write(tree.join("any").join(name), name).unwrap());
-        let options = ["-t", "ext4", "-b", "1024", "-O", "casefold", "-E", "encoding=utf8", "-d"];
+        let options = [
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-O",
+            "casefold",
+            "-E",
+            "encoding=utf8,hash_seed=00112233-4455-6677-8899-aabbccddeeff",
+            "-d",
+        ];
         let image = make(folder.path(), "16M", &[&options[..], &[tree.to_str().unwrap()]].concat());
         call("tune2fs", ["-E", &format!("hash_alg={hash}"), image.to_str().unwrap()]).unwrap();
         // This sets the flag without asking whether the directory is empty.

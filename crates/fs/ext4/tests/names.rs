@@ -178,7 +178,7 @@ const COMBINATIONS: &[&[&str]] = &[
     &["-t", "ext4", "-O", "inline_data,^dir_index", "-I", "1024"],
     &["-t", "ext4", "-I", "128"],
     &["-t", "ext4", "-O", "bigalloc", "-C", "16384"],
-    &["-t", "ext4", "-O", "casefold", "-E", "encoding=utf8"],
+    &["-t", "ext4", "-O", "casefold", "-E", "encoding=utf8,hash_seed=00112233-4455-6677-8899-aabbccddeeff"],
     &["-t", "ext2", "-b", "1024"],
     &["-t", "ext3", "-b", "2048"],
     &["-t", "ext2", "-O", "^filetype,^dir_index"],
@@ -293,7 +293,16 @@ fn names_without_case_are_made_and_removed_through_an_index() {
         fs::write(&script, "mkdir any\nsif any flags 0x40080000\n").unwrap();
         run(program("debugfs").args(["-w", "-f", script.to_str().unwrap()]).arg(image)).unwrap();
     };
-    let options = ["-t", "ext4", "-b", "1024", "-O", "casefold", "-E", "encoding=utf8"];
+    let options = [
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-O",
+        "casefold",
+        "-E",
+        "encoding=utf8,hash_seed=00112233-4455-6677-8899-aabbccddeeff",
+    ];
     let volume = Volume::prepared("16M", &options, fold);
     let dir = volume.fs.lookup(volume.root(), name("any")).unwrap();
     let text = |n: usize| ["Straße-", "ΣΊΣΥΦΟΣ-", "Ångström-", "plain-"][n % 4].to_owned() + &n.to_string();
