@@ -247,6 +247,9 @@ fn an_external_journal_is_made_and_joined() {
         users.contains("Journal users:            ") && !users.contains("number of users:  0"),
         "{users}"
     );
+    let (_, alone) = bench.run("touch disk.img:/file", 1);
+    assert!(alone.contains("--journal FILE"), "{alone}");
+    bench.run("touch --journal log.img disk.img:/file", 0);
     bench.run("mkfs -q -F -b 1024 -n disk.img", 0);
     assert!(
         bench.run("mkfs -F -b 1024 -J device=log.img disk.img", 1).1.contains("has blocks of another size")

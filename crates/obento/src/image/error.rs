@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use obento_base::{DeviceError, Error};
+use obento_base::{DeviceError, Error, Feature};
 use obento_driver::Probe;
 use obento_host::HostError;
 
@@ -248,6 +248,9 @@ fn advice(error: &Error) -> &'static str {
             "; see to the disk that the image lies on: it may be full"
         }
         Error::Device(_) => "; the image may be cut short: compare its size with the original's",
+        Error::Unsupported(Feature::Named(name)) if name.contains("external journal") => {
+            "; name the file or device that holds it: --journal FILE"
+        }
         Error::Unsupported(_) => "; mount it with Linux instead",
         Error::Refused(_) => "",
     }
