@@ -4,6 +4,7 @@
 //! looked at; then written. A file that was made for it is removed again if anything fails.
 
 mod args;
+mod watched;
 
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -22,6 +23,7 @@ use crate::output::{Outcome, Output};
 use crate::report::{Report, printable, subject};
 pub use args::Args;
 use args::Host;
+use watched::Watched;
 
 /// `ENOSPC`.
 const NO_SPACE: i32 = 28;
@@ -87,7 +89,7 @@ fn make(args: &Args, context: &Context) -> Result<(Vec<u8>, Formatted), Report> 
         let grown = len.filter(|_| target.part.is_none()).unwrap_or(0);
         format.plan(device.len().max(grown), &options)
     } else {
-        format.format(&*device, &options)
+        format.format(&Watched::new(device.clone(), &target.shown, context), &options)
     };
     let formatted = formatted.map_err(failed)?;
     notes(&target.shown, &formatted, context);

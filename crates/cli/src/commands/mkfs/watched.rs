@@ -1,0 +1,65 @@
+//! A device that shows how much is written to it: where what was there cannot be given back, zeros are written over it,
+//! which takes its time.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use obento::{BlockDevice, Result};
+
+use crate::context::Context;
+use crate::progress::Meter;
+
+/// The device, and how far it is.
+pub struct Watched {
+    device: Arc<dyn BlockDevice>,
+    name: Vec<u8>,
+    written: Mutex<(u64, Meter)>,
+}
+
+impl Watched {
+    /// The device called `name`.
+    pub fn new(device: Arc<dyn BlockDevice>, name: &[u8], context: &Context) -> Self {
+        let meter = Meter::new(context, "writing");
+        Self { device, name: name.to_vec(), written: Mutex::new((0, meter)) }
+    }
+}
+
+impl BlockDevice for Watched {
+    fn len(&self) -> u64 {
+        self.device.len()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.device.sector_size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.device.is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.device.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.device.write_at(offset, buf)?;
+        // A bar that was left half drawn is as good as any.
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let (bytes, meter) = &mut *written;
+        *bytes += buf.len() as u64;
+        meter.update(*bytes, None, &self.name);
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.device.flush()
+    }
+
+    fn discard(&self, range: Range<u64>) -> Result<()> {
+        self.device.discard(range)
+    }
+
+    fn punch(&self, range: Range<u64>) -> Result<bool> {
+        self.device.punch(range)
+    }
+}
