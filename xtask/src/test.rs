@@ -20,6 +20,7 @@ const ORACLES: &[Package] = &[
     ("/sbin/sgdisk", "gdisk"),
     ("/sbin/sfdisk", "fdisk"),
     ("/usr/bin/find", "findutils"),
+    ("/usr/bin/script", "bsdutils"),
     ("/usr/bin/tree", "tree"),
     ("/usr/bin/xz", "xz-utils"),
     ("/usr/bin/zstd", "zstd"),

@@ -25,7 +25,7 @@ Addresses:
 Exit status: 0 if all was done, 1 if something was not, 2 for wrong usage (ls: also if what was named
 cannot be accessed). check has those of fsck(8).";
 
-/// Lists, reads, copies and examines files in disk images: no root, no mount.
+/// Lists, reads, copies, changes and examines files in disk images, and makes file systems: no root, no mount.
 #[derive(Parser, Debug)]
 #[command(
     name = "obento",

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use indicatif::ProgressBar;
 
+use obento::interrupt;
 use obento::sandbox::{self, Rights};
 use obento::{Access, Address};
 
@@ -154,6 +155,10 @@ impl Context {
 
     fn print(&self, report: &Report, code: u8) {
         self.raise(code);
+        if interrupt::is_requested() {
+            // Whoever stopped a command knows that it did not do all; the shell says so once.
+            return;
+        }
         self.tell(&report.to_string());
     }
 

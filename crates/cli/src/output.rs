@@ -6,6 +6,8 @@
 use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal, LineWriter, StdoutLock, Write};
 
+use obento::interrupt;
+
 use crate::escape::{Style, escape};
 use crate::report::Report;
 
@@ -16,6 +18,8 @@ const BUFFER: usize = 64 << 10;
 pub enum Stop {
     /// Standard output cannot be written; with `BrokenPipe` nobody wants more.
     Output(io::Error),
+    /// Ctrl-C in a shell.
+    Interrupted,
     /// Nothing more can be done.
     Failed(Report),
 }
@@ -23,6 +27,11 @@ pub enum Stop {
 /// What a subcommand answers. Trouble that costs a single operand or file is told to
 /// [`Context`](crate::context::Context) as it happens, and is no `Err`.
 pub type Outcome = Result<(), Stop>;
+
+/// A place between two steps of long work. Errors: Ctrl-C was pressed in a shell.
+pub fn go_on() -> Outcome {
+    if interrupt::is_requested() { Err(Stop::Interrupted) } else { Ok(()) }
+}
 
 impl From<io::Error> for Stop {
     fn from(error: io::Error) -> Self {
@@ -76,6 +85,10 @@ impl Output {
 
 impl Write for Output {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        if interrupt::is_requested() {
+            // No `Interrupted`, which means to try again.
+            return Err(io::Error::other("stopped"));
+        }
         match self {
             Self::Terminal(w) => w.write(buf),
             Self::Other(w) => w.write(buf),

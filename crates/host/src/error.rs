@@ -105,6 +105,9 @@ pub enum HostError {
         /// The limit in bytes.
         limit: u64,
     },
+    /// Whoever watches the work asked it to end.
+    #[error("stopped")]
+    Stopped,
     /// A compressed stream is damaged where it starts, so that nothing could be decoded.
     #[error("{}: damaged {format} data: {reason}", PathText(path))]
     Damaged {

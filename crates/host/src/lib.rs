@@ -6,12 +6,13 @@
 //! bug in a decoder could use.
 //!
 //! `unsafe` stands where a trait of another crate asks for it, and for what `rustix` lacks: locks of open files, mappings and
-//! their faults, rings.
+//! their faults, rings, signals.
 
 pub mod base64;
 pub mod compressed;
 mod error;
 pub mod file;
+pub mod interrupt;
 pub mod io;
 pub mod lock;
 mod meta;

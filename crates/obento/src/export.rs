@@ -15,7 +15,7 @@ use obento_host::tar::PaxWriter;
 use obento_host::{DataSink, HostError, Metadata};
 use obento_vfs::Node;
 
-use crate::copy::{Observer, Problem, Progress, Trouble, join};
+use crate::copy::{Observer, Problem, Progress, Trouble, expect_wanted, join};
 use crate::data::{self, Losses};
 use crate::walk::{Entry, Order, Step, Walk};
 use crate::xattrs;
@@ -122,6 +122,7 @@ impl<W: Write> Export<'_, W> {
         let path = join(&self.options.name, &entry.path);
         let (files, bytes) = (self.report.entries, self.report.bytes);
         self.observer.progress(&Progress { files, bytes, path: &path });
+        expect_wanted(self.observer)?;
         let Entry { node, attr, .. } = entry;
         let xattrs = match self.options.xattrs {
             true => xattrs::read(node, |error| self.problem(path.clone(), Trouble::Xattrs(error))),
@@ -199,6 +200,7 @@ impl<W: Write> Export<'_, W> {
                 data::read(node, range.clone(), &mut losses, |chunk| {
                     report.bytes += chunk.len() as u64;
                     observer.progress(&Progress { files: report.entries, bytes: report.bytes, path });
+                    expect_wanted(observer)?;
                     sink.bytes(chunk)
                 })?;
             }

@@ -69,7 +69,7 @@ pub use obento_host::base64;
 pub use obento_host::compressed::Progress as Unpacking;
 pub use obento_host::io::IoBackend;
 pub use obento_host::lock::{ENDING, LockNotice, Purpose, User};
-pub use obento_host::sandbox;
+pub use obento_host::{interrupt, sandbox};
 pub use obento_tmpfs as tmpfs;
 pub use obento_vfs::{Atime, Caller, Node, Run, Symlinks, Vfs, Want, acl};
 

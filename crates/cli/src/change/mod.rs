@@ -16,7 +16,7 @@ pub mod scope;
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use obento::{Damage, Entry, Error, Step, Symlinks, Walk};
+use obento::{Damage, Entry, Error, Step, Symlinks, Walk, interrupt};
 
 use crate::context::Context;
 use crate::open::{Found, Location, join, open_for_change};
@@ -61,7 +61,7 @@ pub fn each_file(
 pub fn each_below(walk: Walk, found: &Found, context: &Context, mut act: impl FnMut(&Entry, &[u8]) -> Done) {
     let top = found.shown();
     let name = |path: &[u8]| if path.is_empty() { top.clone() } else { join(&top, path) };
-    for step in walk {
+    for step in walk.take_while(|_| !interrupt::is_requested()) {
         let done = match step {
             Ok(entry) if entry.step == Step::Leave => continue,
             Ok(entry) => act(&entry, &name(&entry.path)),

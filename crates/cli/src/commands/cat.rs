@@ -7,7 +7,7 @@ use obento::{FileKind, Node, Symlinks};
 
 use crate::context::Context;
 use crate::open::{Opened, open_file};
-use crate::output::{Outcome, Output};
+use crate::output::{Outcome, Output, go_on};
 use crate::report::Report;
 
 /// Bytes that are moved at once.
@@ -83,7 +83,7 @@ fn copy_stdin(out: &mut Output, buffer: &mut [u8], context: &Context) -> Outcome
         match io::stdin().lock().read(buffer) {
             Ok(0) => return Ok(()),
             Ok(count) => out.write_all(&buffer[..count])?,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => go_on()?,
             Err(error) => {
                 context.warn(&Report::new("cannot read standard input", error));
                 return Ok(());

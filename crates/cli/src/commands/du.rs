@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::format::size::{Unit, parse_size};
 use crate::json::Line;
 use crate::open::{Found, find_all, join};
-use crate::output::{Outcome, Output};
+use crate::output::{Outcome, Output, go_on};
 use crate::report::Report;
 
 /// Sum up the space that files and directories take
@@ -117,6 +117,7 @@ impl Counter<'_> {
         let mut sums: Vec<Sum> = Vec::new();
         let mut total = 0_u64;
         for step in Walk::new(operand.node.clone()) {
+            go_on()?;
             let entry = match step {
                 Ok(entry) => entry,
                 Err(damage) => {

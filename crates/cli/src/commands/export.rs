@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use obento::{ExportOptions, FileId, FileKind, HostError, Observer, Problem, Symlinks, export};
+use obento::{ExportOptions, FileId, FileKind, HostError, Observer, Problem, Symlinks, export, interrupt};
 
 use crate::context::Context;
 use crate::open::{self, Found, join};
@@ -158,6 +158,10 @@ struct Watch<'c> {
 impl Observer for Watch<'_> {
     fn progress(&mut self, progress: &obento::Progress<'_>) {
         self.progress.update(progress.bytes, None, progress.path);
+    }
+
+    fn is_stopped(&self) -> bool {
+        interrupt::is_requested()
     }
 
     fn problem(&mut self, problem: &Problem) {

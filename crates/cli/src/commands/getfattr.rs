@@ -12,7 +12,7 @@ use regex::bytes::Regex;
 use crate::context::Context;
 use crate::json::{Line, hex};
 use crate::open::{Found, find_all, join};
-use crate::output::{Outcome, Output};
+use crate::output::{Outcome, Output, go_on};
 use crate::report::Report;
 
 /// Show extended attributes
@@ -94,6 +94,7 @@ impl Reader<'_> {
             return self.file(&found.node, &path, &found.shown());
         }
         for step in Walk::new(found.node.clone()) {
+            go_on()?;
             match step {
                 Ok(entry) if entry.step == Step::Leave => {}
                 Ok(entry) if entry.path.is_empty() => self.file(&entry.node, &path, &found.shown())?,

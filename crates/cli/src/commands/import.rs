@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use obento::{
     CopyError, Existing, HostError, ImportOptions, Observer, Operand, Problem, TreeOptions, Trouble, import,
+    interrupt,
 };
 
 use super::cp::{incomplete, tell_losses};
@@ -181,6 +182,10 @@ impl Observer for Watch<'_> {
                 self.names = None;
             }
         }
+    }
+
+    fn is_stopped(&self) -> bool {
+        interrupt::is_requested()
     }
 
     fn problem(&mut self, problem: &Problem) {

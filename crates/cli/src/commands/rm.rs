@@ -5,7 +5,9 @@
 use std::ffi::OsString;
 
 use clap::ValueEnum;
-use obento::{Caller, Error, FileKind, Removal, RemoveObserver, Symlinks, remove_children, remove_tree};
+use obento::{
+    Caller, Error, FileKind, Removal, RemoveObserver, Symlinks, interrupt, remove_children, remove_tree,
+};
 
 use crate::change::consent::agrees;
 use crate::change::{Done, Tell, each_place};
@@ -182,6 +184,9 @@ impl Remover<'_> {
 
 impl RemoveObserver for Remover<'_> {
     fn wants(&mut self, what: Removal, path: &[u8], kind: FileKind) -> bool {
+        if interrupt::is_requested() {
+            return false;
+        }
         match what {
             Removal::Enter => self.asks("descend into directory", path, None),
             Removal::Remove => self.asks("remove", path, Some(kind)),

@@ -13,8 +13,8 @@ use crate::report::Report;
 /// or by a copy of a disk that was mounted.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Files in images; the whole volume is synchronised
-    #[arg(required = true, value_name = "IMAGE:PATH")]
+    /// Images; the whole volume is synchronised
+    #[arg(required = true, value_name = "IMAGE:/")]
     paths: Vec<OsString>,
     /// Accepted and ignored: always the whole volume
     #[arg(short, long, hide = true)]

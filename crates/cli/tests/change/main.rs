@@ -9,4 +9,5 @@ mod locks;
 mod messages;
 mod shell;
 mod support;
+mod terminal;
 mod trim;

@@ -10,7 +10,7 @@ use obento_vfs::{Node, Symlinks};
 use super::holes::Shaped;
 use super::source::{Body, CopyFrom, Item, Items, Origin};
 use super::tree::{FileError, Fill, Tree};
-use super::{CopyError, CopyOptions, HardLinks, Observer, Problem, Progress, Trouble};
+use super::{CopyError, CopyOptions, HardLinks, Observer, Problem, Progress, Trouble, expect_wanted};
 use crate::data::{self, Losses};
 use crate::walk::Step;
 
@@ -55,6 +55,7 @@ impl<'a, T: Tree> Copy<'a, T> {
         let is_contents = name.is_none();
         let mut depth = 0_u32;
         while let Some(item) = items.next() {
+            expect_wanted(self.observer)?;
             let item = match item {
                 Ok(item) => item,
                 Err(Problem { path, trouble }) => {
@@ -175,7 +176,10 @@ impl<'a, T: Tree> Copy<'a, T> {
         let (start, files, holes) = (self.bytes, self.files, self.options.holes);
         let (tree, observer) = (&mut self.tree, &mut *self.observer);
         let path = &item.shown;
-        let mut report = |bytes| observer.progress(&Progress { files, bytes: start + bytes, path });
+        let mut report = |bytes| {
+            observer.progress(&Progress { files, bytes: start + bytes, path });
+            expect_wanted(observer)
+        };
         let mut write = |fill: &mut Fill<'_>| {
             tree.file(name, meta, &mut |sink| fill(&mut Shaped { sink, holes })).map(drop)
         };
@@ -231,7 +235,7 @@ impl<'a, T: Tree> Copy<'a, T> {
     /// Tells of `trouble`, or ends the copy with it.
     pub fn fail(&mut self, path: Vec<u8>, trouble: Trouble) -> Result<(), CopyError> {
         match trouble {
-            Trouble::Host(error @ HostError::Limit { .. }) => Err(error.into()),
+            Trouble::Host(error @ (HostError::Limit { .. } | HostError::Stopped)) => Err(error.into()),
             Trouble::Target { path, error: error @ (Error::ReadOnly | Error::Device(_)) } => {
                 Err(CopyError::Target { path, error })
             }
@@ -257,7 +261,7 @@ impl<'a, T: Tree> Copy<'a, T> {
 fn fill_from_host(
     file: &obento_host::source::SourceFile,
     sink: &mut dyn DataSink,
-    report: &mut dyn FnMut(u64),
+    report: &mut dyn FnMut(u64) -> Result<(), HostError>,
 ) -> Result<(), SinkError> {
     for run in file.runs() {
         match run? {
@@ -268,7 +272,7 @@ fn fill_from_host(
                     let part = (range.end - at).min(STRIDE);
                     sink.device(file.device(), at, part)?;
                     at += part;
-                    report(at);
+                    report(at)?;
                 }
             }
         }
@@ -282,7 +286,7 @@ fn fill(
     size: u64,
     sink: &mut dyn DataSink,
     losses: &mut Losses,
-    report: &mut dyn FnMut(u64),
+    report: &mut dyn FnMut(u64) -> Result<(), HostError>,
 ) -> Result<(), SinkError> {
     let mut at = 0;
     while at < size {
@@ -296,7 +300,7 @@ fn fill(
                     let part = (len - done).min(STRIDE);
                     sink.device(&**device, offset.saturating_add(done), part)?;
                     done += part;
-                    report(at + done);
+                    report(at + done)?;
                 }
             }
             (Span::Driver | Span::Mapped(_), _) => {

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use obento_base::{Error, FileKind, Mode, Name, Timestamp};
 use obento_host::tree::{Keep, TreeOptions};
-use obento_host::{DataSink, Metadata, SinkError};
+use obento_host::{DataSink, Metadata, SinkError, interrupt};
 use obento_vfs::Node;
 
 use super::engine::Copy;
@@ -12,7 +12,7 @@ use super::holes::Shaped;
 use super::image::{CHUNK, ImageTarget, ImageWriter, TargetPlace};
 use super::source::CopyFrom;
 use super::tree::FileError;
-use super::{CopyError, CopyOptions, CopyReport, Observer, Progress, TargetIs, Trouble};
+use super::{CopyError, CopyOptions, CopyReport, Observer, Progress, TargetIs, Trouble, expect_wanted};
 
 /// Copies `sources` to `target`, which is a directory to copy into or the copy itself, as [`CopyOptions::target`]
 /// says. A file that is replaced is the old or the new one at any moment. What is copied is on stable storage once the
@@ -106,6 +106,7 @@ pub fn copy_from_reader(
                     sink.bytes(&buffer[..len])?;
                     bytes += len as u64;
                     observer.progress(&Progress { files: 0, bytes, path: &shown });
+                    expect_wanted(observer)?;
                 }
                 Err(error) => {
                     broken = Some(error);
@@ -129,14 +130,14 @@ pub fn copy_from_reader(
 }
 
 /// Reads until `buffer` is full or nothing comes any more, so that what is written are whole blocks; answers how many bytes.
-/// Errors: those of `input`, but for interruptions.
+/// Errors: those of `input`, but for interruptions that mean nothing.
 pub fn read_full(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut len = 0;
     while len < buffer.len() {
         match input.read(&mut buffer[len..]) {
             Ok(0) => break,
             Ok(more) => len += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted && !interrupt::is_requested() => {}
             Err(error) => return Err(error),
         }
     }

@@ -32,6 +32,7 @@ pub use obento_host::tree::{Backup, Existing, Keep, Loss, Lost, Report as WriteR
 pub(crate) use options::join;
 pub use options::{CopyOptions, CopySource, HardLinks, TargetIs};
 pub use out::copy_out;
+pub(crate) use problem::expect_wanted;
 pub use problem::{CopyError, CopyReport, Observer, Problem, Progress, Quiet, Trouble};
 
 pub use source::CopyFrom;
@@ -58,7 +59,7 @@ pub fn copy_to_writer(
         output.write_all(chunk)?;
         bytes += chunk.len() as u64;
         observer.progress(&Progress { files: 0, bytes, path });
-        Ok(())
+        expect_wanted(observer).map_err(std::io::Error::other)
     })
     .map_err(CopyError::Output)?;
     for unread in losses.into_ranges() {

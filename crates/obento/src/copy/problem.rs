@@ -115,8 +115,19 @@ pub trait Observer {
         let _ = progress;
     }
 
+    /// Whether the copy is to end here, with [`HostError::Stopped`]. It is asked before every entry, and now and then
+    /// within a long one; of an entry that is not done yet nothing is left.
+    fn is_stopped(&self) -> bool {
+        false
+    }
+
     /// Something could not be copied; the rest follows.
     fn problem(&mut self, problem: &Problem);
+}
+
+/// Errors: whoever watches wants no more.
+pub(crate) fn expect_wanted(observer: &dyn Observer) -> Result<(), HostError> {
+    if observer.is_stopped() { Err(HostError::Stopped) } else { Ok(()) }
 }
 
 /// Keeps the problems and shows nothing.

@@ -22,7 +22,7 @@ use obento_vfs::Node;
 
 use crate::copy::image::{ImageWriter, Times};
 use crate::copy::tree::FileError;
-use crate::copy::{CopyError, ImageTarget, Observer, Problem, Progress, Trouble};
+use crate::copy::{CopyError, ImageTarget, Observer, Problem, Progress, Trouble, expect_wanted};
 use select::Selection;
 
 /// Directories whose times are put back when more is put into them later.
@@ -185,7 +185,9 @@ impl Import<'_> {
                 self.problem(path, trouble);
                 Ok(false)
             }
-            Err(Failure::Trouble(Trouble::Host(error @ HostError::Limit { .. }))) => Err(error.into()),
+            Err(Failure::Trouble(Trouble::Host(error @ (HostError::Limit { .. } | HostError::Stopped)))) => {
+                Err(error.into())
+            }
             Err(Failure::Trouble(Trouble::Target {
                 path,
                 error: error @ (Error::ReadOnly | Error::Device(_)),
@@ -206,6 +208,7 @@ impl Import<'_> {
     fn member(&mut self, member: &Member) -> Result<(), Failure> {
         let bytes = self.reader.offset();
         self.observer.progress(&Progress { files: self.members, bytes, path: &member.path });
+        expect_wanted(self.observer).map_err(Trouble::Host)?;
         self.report.absolute += u64::from(member.path.starts_with(b"/"));
         let Some(path) = self.selection.path(&member.path)? else { return Ok(()) };
         let attr = attr_of(member);
@@ -285,6 +288,7 @@ impl Import<'_> {
                     }
                     left -= part as u64;
                     observer.progress(&Progress { files, bytes: reader.offset(), path: &member.path });
+                    expect_wanted(observer)?;
                 }
                 at = range.end;
             }

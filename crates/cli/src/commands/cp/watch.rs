@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use obento::{Observer, Problem};
+use obento::{Observer, Problem, interrupt};
 
 use crate::context::Context;
 use crate::open::join;
@@ -81,6 +81,10 @@ impl Observer for Watch<'_> {
         if let (Some(names), true) = (&mut self.names, self.failed.is_ok()) {
             self.failed = names.name(progress.path);
         }
+    }
+
+    fn is_stopped(&self) -> bool {
+        interrupt::is_requested()
     }
 
     fn problem(&mut self, problem: &Problem) {

@@ -19,7 +19,7 @@ use crate::find::{
     Entry, Evaluator, Order, Owner, Parsed, Runner, Sink, Trouble, Verdict, parse, split_start_points,
 };
 use crate::open::{self, Found, Location};
-use crate::output::{Outcome, Output, Stop};
+use crate::output::{Outcome, Output, Stop, go_on};
 use crate::report::{Report, subject};
 
 /// Find files in images by name, type, size, time, owner, permissions, ...
@@ -222,6 +222,7 @@ impl Search<'_, '_> {
         let walk = Walk::new(self.start.node.clone()).order(obento::Order::Directory);
         let mut walk = walk.max_depth(options.max_depth).symlinks(self.symlinks);
         while let Some(met) = walk.next() {
+            go_on()?;
             let entry = match met {
                 Ok(entry) => entry,
                 Err(damage) if damage.error == Error::Loop && self.symlinks == Symlinks::Follow => {

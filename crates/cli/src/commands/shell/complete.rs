@@ -10,8 +10,9 @@ use rustyline::validate::Validator;
 use rustyline::{Context, Helper, Result};
 
 use crate::change::place::last_component;
-use crate::escape::{Style, escape};
 use crate::open::Inside;
+
+use super::words::{Unfinished, quoted, unfinished};
 
 /// Names that are looked at at most, so that a key does not take long in a directory of millions.
 const MAX_NAMES: usize = 10_000;
@@ -37,27 +38,26 @@ impl Completion {
     }
 
     /// Names in the directory that `start` leads to which begin like its last component.
-    fn names(&self, start: &str) -> Vec<Pair> {
-        let directory = start.rfind('/').map_or("", |at| &start[..=at]);
-        let prefix = &start[directory.len()..];
-        let place = Place::Path(self.inside.path(directory.as_bytes()));
+    fn names(&self, start: &[u8]) -> Vec<Pair> {
+        let at = start.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+        let (directory, prefix) = start.split_at(at);
+        let place = Place::Path(self.inside.path(directory));
         let Ok(node) = self.volume.resolve(&place, Symlinks::Follow) else { return Vec::new() };
         let entries = Walk::new(node).max_depth(1).take(MAX_NAMES).flatten();
         let mut pairs = Vec::new();
         for entry in entries.filter(|entry| entry.depth == 1) {
-            // What is no text cannot be typed, and is not shown to the terminal as it is.
-            let Ok(name) = str::from_utf8(last_component(&entry.path)) else { continue };
-            let is_hidden = name.starts_with('.') && !prefix.starts_with('.');
+            let name = last_component(&entry.path);
+            let is_hidden = name.starts_with(b".") && !prefix.starts_with(b".");
             if is_hidden || !name.starts_with(prefix) {
                 continue;
             }
-            let is_dir = entry.attr.kind == FileKind::Directory;
-            let quoted =
-                |text: &str| String::from_utf8_lossy(&escape(text.as_bytes(), Style::Shell)).into_owned();
-            let end = if is_dir { "/" } else { "" };
-            let replacement =
-                format!("{}{}", quoted(&format!("{directory}{name}{end}")), if is_dir { "" } else { " " });
-            pairs.push(Pair { display: format!("{}{end}", quoted(name)), replacement });
+            let (name, directory) = (quoted(name), quoted(directory));
+            let (shown_end, end) =
+                if entry.attr.kind == FileKind::Directory { ("/", "/") } else { ("", " ") };
+            pairs.push(Pair {
+                display: format!("{name}{shown_end}"),
+                replacement: format!("{directory}{name}{end}"),
+            });
         }
         pairs.sort_by(|a, b| a.display.cmp(&b.display));
         pairs.dedup_by(|a, b| a.replacement == b.replacement);
@@ -70,17 +70,17 @@ impl Completer for Completion {
 
     fn complete(&self, line: &str, pos: usize, _context: &Context<'_>) -> Result<(usize, Vec<Pair>)> {
         let before = line.get(..pos).unwrap_or(line);
-        let statement = before.rfind([';', '&', '|']).map_or(0, |at| at + 1);
-        let start = before.rfind([' ', ';', '&', '|']).map_or(0, |at| at + 1);
-        let word = &before[start..];
-        let mut words = before[statement..start].split_whitespace();
-        let pairs = match words.next() {
-            None => {
-                let known = self.commands.iter().filter(|command| command.starts_with(word));
+        let Some(Unfinished { words, word, start }) = unfinished(before.as_bytes()) else {
+            return Ok((pos, Vec::new()));
+        };
+        let text = String::from_utf8_lossy(&word);
+        let pairs = match words.first() {
+            Some(command) if word.starts_with(b"-") => self.options(&command.to_string_lossy(), &text),
+            Some(command) if command != "help" => self.names(&word),
+            _ => {
+                let known = self.commands.iter().filter(|command| command.starts_with(&*text));
                 known.map(|text| Pair { display: text.clone(), replacement: format!("{text} ") }).collect()
             }
-            Some(command) if word.starts_with('-') => self.options(command, word),
-            Some(_) => self.names(word),
         };
         Ok((start, pairs))
     }

@@ -3,6 +3,9 @@
 //! Each line is parsed by the same definitions and run by the same functions; only what a word names differs: a path in
 //! the image, from the current directory on. At a prompt, what a command changed is on stable storage before the next
 //! one; a script is, as any command, at its end.
+//!
+//! At a prompt Ctrl-C ends the command that runs and not the shell, which would leave the image to be replayed: what takes long asks
+//! between two steps whether to go on. A script ends with it, as any command.
 
 mod complete;
 mod words;
@@ -16,10 +19,10 @@ use std::rc::Rc;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use obento::{Access, FileKind, Place, Symlinks, Volume};
+use obento::{Access, FileKind, Place, Symlinks, Volume, interrupt};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
-use rustyline::{Config, Editor};
+use rustyline::{CompletionType, Config, Editor};
 
 use crate::cli::Cli;
 use crate::context::Context;
@@ -31,13 +34,20 @@ use words::{Statement, When};
 
 /// Lines that are remembered.
 const HISTORY: usize = 1000;
+/// The exit code of a command that Ctrl-C ended, as in sh.
+const INTERRUPTED: u8 = 130;
 /// Commands of the shell alone.
 const BUILT_IN: [&str; 6] = ["cd", "exit", "help", "lcd", "pwd", "quit"];
 
 /// Give commands at a prompt, or from a script, over one open image
 ///
 /// Paths are those in the image; host:PATH is one of the host, and image:ADDRESS names a place in another image, as in
-/// cp -a etc image:other.img@2:/. Further commands: cd, pwd, lcd (the directory of the host), help, exit.
+/// cp -a etc image:other.img@2:/. Further commands: cd, pwd, lcd (the directory of the host), help, exit. Words are quoted
+/// as in sh; a; b, a && b and a || b join commands.
+///
+/// At a prompt the tabulator key completes commands, options and names in the image. Lines are remembered in
+/// ~/.local/state/obento/history ($XDG_STATE_HOME). Ctrl-C ends the command that runs, Ctrl-D the shell. Without a terminal
+/// the lines of standard input are the commands; the exit code is that of the last one.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// An image, and where in it to start
@@ -120,8 +130,8 @@ impl<'a> Shell<'a> {
 
     /// Lines from a person.
     fn prompt(&self) -> u8 {
-        let config =
-            Config::builder().max_history_size(HISTORY).map(|config| config.auto_add_history(true).build());
+        let config = Config::builder().completion_type(CompletionType::List).max_history_size(HISTORY);
+        let config = config.map(|config| config.auto_add_history(true).build());
         let editor = config.and_then(Editor::<Completion, FileHistory>::with_config);
         let Ok(mut editor) = editor else { return self.standard_input() };
         let definition = crate::cli::command();
@@ -135,12 +145,18 @@ impl<'a> Shell<'a> {
         if let Some(file) = &history {
             // There is none the first time.
             let _ = editor.load_history(file);
+            let _ = file.parent().map(std::fs::create_dir_all);
         }
         while !self.is_over.get() {
             let directory = self.inside.directory.borrow().clone();
             let prompt = format!("{}{}> ", printable(&self.prefix), printable(&directory));
             match editor.readline(&prompt) {
                 Ok(line) => {
+                    if let Some(file) = &history {
+                        // A history that cannot be kept is no reason to fail.
+                        let _ = editor.append_history(file);
+                    }
+                    let _caught = interrupt::Caught::new();
                     self.line(line.as_bytes());
                     self.settle();
                 }
@@ -151,11 +167,6 @@ impl<'a> Shell<'a> {
                     break;
                 }
             }
-        }
-        if let Some(file) = &history {
-            // A history that cannot be kept is no reason to fail.
-            let _ = file.parent().map(std::fs::create_dir_all);
-            let _ = editor.save_history(file);
         }
         self.status.get()
     }
@@ -205,9 +216,14 @@ impl<'a> Shell<'a> {
                 When::AfterSuccess => self.status.get() == 0,
                 When::AfterFailure => self.status.get() != 0,
             };
-            if runs && !self.is_over.get() {
+            if runs && !self.is_over.get() && !interrupt::is_requested() {
                 self.status.set(self.command(&words));
             }
+        }
+        if interrupt::is_requested() {
+            self.status.set(INTERRUPTED);
+            // With standard error closed there is nobody left to tell.
+            let _ = writeln!(io::stderr().lock(), "obento: stopped; what was done before stays");
         }
     }
 
@@ -258,13 +274,17 @@ impl<'a> Shell<'a> {
         };
         let (options, command) = cli.into_parts();
         let line = self.context.of_line(options, self.inside.clone());
-        match command.run(&line) {
+        let stop = command.run(&line);
+        if interrupt::is_requested() {
+            return INTERRUPTED;
+        }
+        match stop {
             Err(Stop::Failed(report)) => line.fail(&report),
             Err(Stop::Output(error)) if error.kind() != io::ErrorKind::BrokenPipe => {
                 line.warn(&Report::new("cannot write to standard output", error));
             }
             Err(Stop::Output(_)) => self.is_over.set(true),
-            Ok(()) => {}
+            Err(Stop::Interrupted) | Ok(()) => {}
         }
         line.status()
     }

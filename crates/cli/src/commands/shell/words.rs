@@ -7,6 +7,8 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
+use obento::is_printable;
+
 /// A command with what decides whether it runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Statement {
@@ -35,10 +37,63 @@ pub enum BadLine {
     Pipe,
 }
 
+/// The end of a line that is being typed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unfinished {
+    /// The words of the last command before the last word.
+    pub words: Vec<OsString>,
+    /// The last word so far, its quotes taken away; empty if it is yet to begin.
+    pub word: Vec<u8>,
+    /// Where in the line it begins.
+    pub start: usize,
+}
+
+/// What stands at the end of `line`, in an open quote or not; nothing that could be completed in a comment.
+pub fn unfinished(line: &[u8]) -> Option<Unfinished> {
+    let mut lexer = Lexer::new(line);
+    let mut start = 0;
+    while let Some(byte) = lexer.next() {
+        if lexer.word.is_none() {
+            start = line.len() - lexer.rest.len() - 1;
+            if byte == b'#' {
+                return None;
+            }
+        }
+        match lexer.take(byte) {
+            // A quote that is open takes the rest of the line.
+            Ok(()) | Err(BadLine::OpenQuote) => {}
+            Err(BadLine::Nothing | BadLine::Pipe) => return None,
+        }
+    }
+    let start = if lexer.word.is_some() { start } else { line.len() };
+    Some(Unfinished { words: lexer.words, word: lexer.word.unwrap_or_default(), start })
+}
+
+/// `name` as a word, each character quoted for itself, so that the beginning of a name is the beginning of its word. What acts on
+/// a terminal is an escape.
+pub fn quoted(name: &[u8]) -> String {
+    let mut out = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                c if !is_printable(c) => c.encode_utf8(&mut [0; 4]).bytes().for_each(|b| octal(&mut out, b)),
+                c if !c.is_ascii() || c.is_ascii_alphanumeric() || "_-.+/@%,:=".contains(c) => out.push(c),
+                c => out.extend(['\\', c]),
+            }
+        }
+        chunk.invalid().iter().for_each(|&byte| octal(&mut out, byte));
+    }
+    out
+}
+
+fn octal(out: &mut String, byte: u8) {
+    use std::fmt::Write;
+    write!(out, "$'\\{byte:03o}'").expect("a string takes all");
+}
+
 /// Takes a line apart.
 pub fn parse(line: &[u8]) -> Result<Vec<Statement>, BadLine> {
-    let mut lexer =
-        Lexer { rest: line, statements: Vec::new(), words: Vec::new(), word: None, when: When::Always };
+    let mut lexer = Lexer::new(line);
     while let Some(byte) = lexer.next() {
         lexer.take(byte)?;
     }
@@ -57,6 +112,12 @@ struct Lexer<'a> {
     /// The word so far; an empty one in quotes is one.
     word: Option<Vec<u8>>,
     when: When,
+}
+
+impl<'a> Lexer<'a> {
+    fn new(line: &'a [u8]) -> Self {
+        Self { rest: line, statements: Vec::new(), words: Vec::new(), word: None, when: When::Always }
+    }
 }
 
 impl Lexer<'_> {
@@ -122,11 +183,11 @@ impl Lexer<'_> {
     }
 
     fn quoted(&mut self) -> Result<(), BadLine> {
-        let end = self.rest.iter().position(|&b| b == b'\'').ok_or(BadLine::OpenQuote)?;
-        let (inner, rest) = self.rest.split_at(end);
-        self.rest = &rest[1..];
+        let end = self.rest.iter().position(|&b| b == b'\'');
+        let (inner, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
+        self.rest = rest.get(1..).unwrap_or_default();
         self.word().extend_from_slice(inner);
-        Ok(())
+        end.map(drop).ok_or(BadLine::OpenQuote)
     }
 
     fn double_quoted(&mut self) -> Result<(), BadLine> {
@@ -223,6 +284,45 @@ mod tests {
         let when: Vec<_> = statements.iter().map(|statement| statement.when).collect();
         assert_eq!(when, [When::Always, When::Always, When::AfterSuccess, When::AfterFailure]);
         assert_eq!(words(";;a;"), [["a"]]);
+    }
+
+    #[test]
+    fn the_end_of_a_line_is_what_is_being_typed() {
+        for (line, words, word, start) in [
+            ("", &[][..], "", 0),
+            ("l", &[], "l", 0),
+            ("ls ", &["ls"], "", 3),
+            ("a; ls x/y", &["ls"], "x/y", 6),
+            ("a&&cat 'two w", &["cat"], "two w", 7),
+            ("cat two\\ w", &["cat"], "two w", 4),
+            ("cat \"x\" \"a b", &["cat", "x"], "a b", 8),
+            ("cat a$'\\033[", &["cat"], "a\x1b[", 4),
+            ("cat '", &["cat"], "", 4),
+        ] {
+            let words = words.iter().map(OsString::from).collect();
+            let expected = Unfinished { words, word: word.into(), start };
+            assert_eq!(unfinished(line.as_bytes()), Some(expected), "{line}");
+        }
+        for line in ["# c", "ls # c", "ls | c", "ls > "] {
+            assert_eq!(unfinished(line.as_bytes()), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_quoted_name_is_one_word_that_is_the_name() {
+        for name in [
+            &b"plain"[..],
+            b"two words",
+            b"a'b\"c\\d",
+            b"\x1b[31m\n",
+            b"$x;#*?|&<>",
+            "\u{fc}\u{202e}".as_bytes(),
+            b"\xff",
+        ] {
+            let word = quoted(name);
+            assert!(word.chars().all(is_printable), "{word:?}");
+            assert_eq!(parse(word.as_bytes()).unwrap()[0].words, [OsString::from_vec(name.to_vec())]);
+        }
     }
 
     #[test]
