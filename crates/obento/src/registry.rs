@@ -86,6 +86,11 @@ impl Registry {
     }
 
     /// The driver that has this name.
+    ///
+    /// ```
+    /// let registry = obento::Registry::default();
+    /// assert!(registry.find("ext4").is_some() && registry.find("floppyfs").is_none());
+    /// ```
     pub fn find(&self, name: &str) -> Option<&Arc<dyn Driver>> {
         self.drivers.iter().find(|driver| driver.names().contains(&name))
     }

@@ -46,6 +46,15 @@ impl File {
     }
 
     /// The inode.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/file", "")?;
+    /// let file = volume.open("/file")?;
+    /// volume.rename("/file", "/other")?;
+    /// assert_eq!(file.node().ino(), volume.metadata("/other")?.ino());
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn node(&self) -> &Node {
         self.file.node()
     }
@@ -65,11 +74,31 @@ impl File {
     }
 
     /// Reads from byte `offset` on; answers how many bytes, 0 only at the end of the file or for an empty `buf`.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/digits", "0123456789")?;
+    /// let mut two = [0; 2];
+    /// assert_eq!(volume.open("/digits")?.read_at(&mut two, 8)?, 2);
+    /// assert_eq!(two, *b"89");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.file.read_at(offset, buf).map_err(|error| self.failed("read")(error).into())
     }
 
     /// Fills `buf` from byte `offset` on. Errors: UnexpectedEof; those of the file.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/digits", "0123456789")?;
+    /// let mut four = [0; 4];
+    /// let file = volume.open("/digits")?;
+    /// file.read_exact_at(&mut four, 3)?;
+    /// assert_eq!(four, *b"3456");
+    /// assert_eq!(file.read_exact_at(&mut four, 8).unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         let mut done = 0;
         while done < buf.len() {
@@ -82,11 +111,28 @@ impl File {
     }
 
     /// Writes from byte `offset` on, or at the end of a file that was opened for appending; answers how many bytes.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// let file = volume.create("/sparse")?;
+    /// assert_eq!(file.write_at(b"end", 1 << 20)?, 3);
+    /// assert_eq!(file.metadata()?.len(), (1 << 20) + 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
         self.file.write_at(offset, buf).map_err(|error| self.failed("write to")(error).into())
     }
 
     /// Writes all of `buf` from byte `offset` on. Errors: those of the file; what came before is written.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/digits", "0123456789")?;
+    /// let file = obento::fs::OpenOptions::new().write(true).open(&volume, "/digits")?;
+    /// file.write_all_at(b"xyz", 4)?;
+    /// assert_eq!(volume.read("/digits")?, b"0123xyz789");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         let mut done = 0;
         while done < buf.len() {
@@ -99,21 +145,54 @@ impl File {
     }
 
     /// Sets the length; what is added reads as zeros and takes no space.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// let file = volume.create("/file")?;
+    /// file.set_len(5)?;
+    /// assert_eq!(volume.read("/file")?, [0; 5]);
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn set_len(&self, len: u64) -> Result<()> {
         self.file.truncate(len).map_err(self.failed("set the length of"))
     }
 
     /// Sees to it that writing to `range` needs no more space; the file grows to its end, if need be.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// let file = volume.create("/file")?;
+    /// file.allocate(0..1 << 20)?;
+    /// assert_eq!(file.metadata()?.len(), 1 << 20);
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn allocate(&self, range: Range<u64>) -> Result<()> {
         self.node().allocate(range, Size::Grow).map_err(self.failed("allocate space for"))
     }
 
     /// Makes `range` read as zeros and gives back the whole blocks in it.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/file", "secret")?;
+    /// let file = obento::fs::OpenOptions::new().write(true).open(&volume, "/file")?;
+    /// file.punch_hole(1..3)?;
+    /// assert_eq!(volume.read("/file")?, b"s\0\0ret");
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn punch_hole(&self, range: Range<u64>) -> Result<()> {
         self.node().punch(range).map_err(self.failed("punch a hole into"))
     }
 
     /// Returns once the file, its attributes and its name are on stable storage. Errors: also of writes that went before.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// let file = volume.create("/file")?;
+    /// file.write_all_at(b"kept, whatever happens", 0)?;
+    /// file.sync_all()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn sync_all(&self) -> Result<()> {
         self.node().sync().map_err(self.failed("sync"))
     }
@@ -124,16 +203,43 @@ impl File {
     }
 
     /// What is known of the file.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/file", "12345")?;
+    /// assert_eq!(volume.open("/file")?.metadata()?.len(), 5);
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn metadata(&self) -> Result<Metadata> {
         self.node().attr().map(Metadata::from).map_err(self.failed("examine"))
     }
 
     /// Sets the permission bits.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// use obento::Mode;
+    ///
+    /// let file = volume.create("/tool")?;
+    /// file.set_permissions(Mode::new(0o755))?;
+    /// assert_eq!(file.metadata()?.permissions(), Mode::new(0o755));
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn set_permissions(&self, mode: Mode) -> Result<()> {
         self.change("set the permissions of", SetAttr { mode: Some(mode), ..SetAttr::default() })
     }
 
     /// Sets the times of the last access and the last change of the data.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// use std::time::SystemTime;
+    ///
+    /// let file = volume.create("/file")?;
+    /// file.set_times(SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH)?;
+    /// assert_eq!(file.metadata()?.accessed(), SystemTime::UNIX_EPOCH);
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn set_times(&self, accessed: SystemTime, modified: SystemTime) -> Result<()> {
         let at = |time| Some(TimeChange::At(timestamp(time)));
         let change = SetAttr { atime: at(accessed), mtime: at(modified), ..SetAttr::default() };

@@ -68,18 +68,48 @@ impl OpenOptions {
     }
 
     /// Whether it can be written, each time at its end.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// use std::io::Write;
+    /// use obento::fs::OpenOptions;
+    ///
+    /// volume.write("/log", "one\n")?;
+    /// OpenOptions::new().append(true).open(&volume, "/log")?.write_all(b"two\n")?;
+    /// assert_eq!(volume.read("/log")?, b"one\ntwo\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn append(&mut self, append: bool) -> &mut Self {
         self.append = append;
         self
     }
 
     /// Whether it is emptied first.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// use obento::fs::OpenOptions;
+    ///
+    /// volume.write("/file", "old")?;
+    /// OpenOptions::new().write(true).truncate(true).open(&volume, "/file")?;
+    /// assert!(volume.metadata("/file")?.is_empty());
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn truncate(&mut self, truncate: bool) -> &mut Self {
         self.truncate = truncate;
         self
     }
 
     /// Whether it is made if there is none.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// use obento::fs::OpenOptions;
+    ///
+    /// OpenOptions::new().write(true).create(true).open(&volume, "/new")?;
+    /// assert!(volume.exists("/new")?);
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn create(&mut self, create: bool) -> &mut Self {
         self.create = create;
         self
@@ -99,6 +129,16 @@ impl OpenOptions {
 
     /// Opens the file at `path`. Errors, the first that holds: Invalid if nothing is allowed, or a file is to be emptied or
     /// made that cannot be written; those of the path; Exists; ReadOnly; IsDirectory for writing to one.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// use obento::Error;
+    /// use obento::fs::OpenOptions;
+    ///
+    /// let error = OpenOptions::new().read(true).open(&volume, "/none").unwrap_err();
+    /// assert_eq!(error.error(), Error::NotFound);
+    /// assert_eq!(OpenOptions::new().open(&volume, "/").unwrap_err().error(), Error::Invalid);
+    /// ```
     pub fn open(&self, volume: &Volume, path: impl AsRef<[u8]>) -> super::Result<File> {
         let path = path.as_ref();
         let failed = |error: Error| FsError::new(if self.makes() { "create" } else { "open" }, path, error);

@@ -31,11 +31,29 @@ impl Volume {
     }
 
     /// Opens a file for reading.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// use std::io::Read;
+    ///
+    /// volume.write("/motd", "Welcome")?;
+    /// let mut text = String::new();
+    /// volume.open("/motd")?.read_to_string(&mut text)?;
+    /// assert_eq!(text, "Welcome");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn open(&self, path: impl AsRef<[u8]>) -> Result<File> {
         OpenOptions::new().read(true).open(self, path)
     }
 
     /// All bytes of a file.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/etc-issue", "obento\n")?;
+    /// assert_eq!(volume.read("/etc-issue")?, b"obento\n");
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         let path = path.as_ref();
         let read = self.follow(path).and_then(|node| read_all(&node));
@@ -43,6 +61,14 @@ impl Volume {
     }
 
     /// What is known of a file, or of what a link leads to.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.create_dir("/srv")?;
+    /// volume.symlink("srv", "/www")?;
+    /// assert!(volume.metadata("/www")?.is_dir());
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn metadata(&self, path: impl AsRef<[u8]>) -> Result<Metadata> {
         let path = path.as_ref();
         let attr = self.follow(path).and_then(|node| node.attr());
@@ -50,6 +76,14 @@ impl Volume {
     }
 
     /// What is known of a file, of a link as such.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.symlink("nowhere", "/link")?;
+    /// assert!(volume.symlink_metadata("/link")?.is_symlink());
+    /// assert!(volume.metadata("/link").is_err());
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn symlink_metadata(&self, path: impl AsRef<[u8]>) -> Result<Metadata> {
         let path = path.as_ref();
         let attr = self.keep(path).and_then(|node| node.attr());
@@ -73,6 +107,13 @@ impl Volume {
     }
 
     /// Where a symbolic link leads.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.symlink("../usr/bin", "/bin")?;
+    /// assert_eq!(volume.read_link("/bin")?, b"../usr/bin");
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         let path = path.as_ref();
         let target = self.keep(path).and_then(|node| node.read_link());
@@ -80,6 +121,17 @@ impl Volume {
     }
 
     /// The entries of a directory.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/b", "")?;
+    /// volume.write("/a", "")?;
+    /// let names: Result<Vec<_>, _> = volume.read_dir("/")?.map(|entry| Ok(entry?.file_name().to_vec())).collect();
+    /// let mut names: Vec<Vec<u8>> = names?;
+    /// names.sort();
+    /// assert_eq!(names, [b"a", b"b"]);
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn read_dir(&self, path: impl AsRef<[u8]>) -> Result<ReadDir> {
         let path = path.as_ref();
         let found = self.follow(path).and_then(|node| match node.kind()? {
@@ -119,6 +171,17 @@ impl Volume {
     }
 
     /// Opens a file for writing, emptied or made.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// use std::io::Write;
+    ///
+    /// let mut log = volume.create("/log")?;
+    /// writeln!(log, "first line")?;
+    /// log.sync_all()?;
+    /// assert_eq!(volume.metadata("/log")?.len(), 11);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn create(&self, path: impl AsRef<[u8]>) -> Result<File> {
         OpenOptions::new().write(true).create(true).truncate(true).open(self, path)
     }
@@ -145,6 +208,14 @@ impl Volume {
     }
 
     /// Makes a directory, of mode 0755. Errors: Exists; NotFound without the one above it.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.create_dir("/srv")?;
+    /// assert_eq!(volume.create_dir("/srv").unwrap_err().error(), obento::Error::Exists);
+    /// assert_eq!(volume.create_dir("/no/where").unwrap_err().error(), obento::Error::NotFound);
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn create_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let new = new_node(FileKind::Directory, Mode::new(0o755));
         self.make("create the directory", path.as_ref(), &new).map(drop)
@@ -289,6 +360,15 @@ impl Volume {
     }
 
     /// Removes an empty directory.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.create_dir_all("/a/b")?;
+    /// assert_eq!(volume.remove_dir("/a").unwrap_err().error(), obento::Error::NotEmpty);
+    /// volume.remove_dir("/a/b")?;
+    /// volume.remove_dir("/a")?;
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
         let last = self.last(path);
@@ -363,6 +443,16 @@ impl Volume {
     }
 
     /// Sets the permission bits of a file, or of what a link leads to.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// use obento::Mode;
+    ///
+    /// volume.write("/key", "secret")?;
+    /// volume.set_permissions("/key", Mode::new(0o400))?;
+    /// assert_eq!(volume.metadata("/key")?.permissions(), Mode::new(0o400));
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn set_permissions(&self, path: impl AsRef<[u8]>, mode: Mode) -> Result<()> {
         let change = SetAttr { mode: Some(mode), ..SetAttr::default() };
         self.change("set the permissions of", path.as_ref(), Symlinks::Follow, &change).map(drop)
@@ -383,12 +473,31 @@ impl Volume {
     }
 
     /// [`chown`](Self::chown) of a link as such.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.symlink("nowhere", "/link")?;
+    /// volume.lchown("/link", Some(1000), Some(100))?;
+    /// assert_eq!(volume.symlink_metadata("/link")?.uid(), 1000);
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn lchown(&self, path: impl AsRef<[u8]>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         let change = SetAttr { uid, gid, ..SetAttr::default() };
         self.change("set the owner of", path.as_ref(), Symlinks::Keep, &change).map(drop)
     }
 
     /// Sets the times of the last access and the last change of the data, of a file or of what a link leads to.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// use std::time::{Duration, SystemTime};
+    ///
+    /// volume.write("/file", "")?;
+    /// let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    /// volume.set_times("/file", then, then)?;
+    /// assert_eq!(volume.metadata("/file")?.modified(), then);
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn set_times(
         &self,
         path: impl AsRef<[u8]>,
@@ -421,6 +530,14 @@ impl Volume {
     }
 
     /// The names of the extended attributes of a file, of a link as such.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/file", "")?;
+    /// volume.set_xattr("/file", "user.a", "1")?;
+    /// assert_eq!(volume.list_xattrs("/file")?, [b"user.a"]);
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn list_xattrs(&self, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
         let path = path.as_ref();
         let names = self.keep(path).and_then(|node| node.list_xattrs());
@@ -428,6 +545,15 @@ impl Volume {
     }
 
     /// Sets an extended attribute of a file, of a link as such.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/file", "")?;
+    /// volume.set_xattr("/file", "user.colour", "red")?;
+    /// volume.set_xattr("/file", "user.colour", "green")?;
+    /// assert_eq!(volume.xattr("/file", "user.colour")?.as_deref(), Some(&b"green"[..]));
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn set_xattr(
         &self,
         path: impl AsRef<[u8]>,
@@ -442,6 +568,15 @@ impl Volume {
     }
 
     /// Removes an extended attribute of a file, of a link as such. Errors: NoData if it has none of this name.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/file", "")?;
+    /// volume.set_xattr("/file", "user.colour", "red")?;
+    /// volume.remove_xattr("/file", "user.colour")?;
+    /// assert_eq!(volume.remove_xattr("/file", "user.colour").unwrap_err().error(), obento::Error::NoData);
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn remove_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
         let removed =

@@ -94,6 +94,17 @@ impl Iterator for ReadDir {
 }
 
 /// An entry of a directory, as `std::fs::DirEntry`.
+///
+/// ```
+/// use obento::{FileKind, Volume};
+///
+/// let volume = Volume::in_memory();
+/// volume.symlink("a", "/link")?;
+/// let entry = volume.read_dir("/")?.next().unwrap()?;
+/// assert_eq!((entry.file_name(), entry.file_type()?), (&b"link"[..], FileKind::Symlink));
+/// assert_eq!((entry.ino(), entry.metadata()?.len()), (entry.node()?.ino(), 1));
+/// # Ok::<(), obento::fs::FsError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct DirEntry {
     dir: Node,

@@ -116,6 +116,22 @@ impl Image {
     }
 
     /// Opens what is on `device`. `path` is for messages, and to find the files that a qcow2 image names.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use obento::{FormatOptions, Image, MemDevice, Options, Registry, SystemClock, SystemRandom};
+    ///
+    /// let (registry, device) = (Registry::default(), Arc::new(MemDevice::new(vec![0; 16 << 20])));
+    /// let ext4 = registry.find("ext4").and_then(|driver| driver.format()).unwrap();
+    /// ext4.format(&*device, &FormatOptions::new("ext4", Arc::new(SystemClock), Arc::new(SystemRandom)))?;
+    ///
+    /// let image = Image::on_device("memory".as_ref(), device, &registry, &Options::default().for_change())?;
+    /// let volume = image.volume(None)?;
+    /// volume.write("/file", "in an ext4 in memory")?;
+    /// volume.close()?;
+    /// assert_eq!(image.volume(None)?.read("/file")?, b"in an ext4 in memory");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn on_device(
         path: &Path,
         device: Arc<dyn BlockDevice>,
@@ -180,6 +196,17 @@ impl Image {
     }
 
     /// What is in the device, if no table divides it, and in each partition.
+    ///
+    /// ```no_run
+    /// use obento::{Image, Options, Registry};
+    ///
+    /// let image = Image::open("disk.img".as_ref(), &Registry::default(), &Options::default())?;
+    /// for content in image.probe_all() {
+    ///     let number = content.partition.map_or(0, |partition| partition.number);
+    ///     println!("{number}: {}", content.holds);
+    /// }
+    /// # Ok::<(), obento::OpenError>(())
+    /// ```
     pub fn probe_all(&self) -> Vec<Content> {
         choose::contents(self)
     }

@@ -40,6 +40,12 @@ impl Volume {
     }
 
     /// An empty file system in memory, for tests and as scratch space.
+    ///
+    /// ```
+    /// let volume = obento::Volume::in_memory();
+    /// volume.write("/note", "gone with the last clone")?;
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn in_memory() -> Self {
         let options = obento_tmpfs::Options::new(Arc::new(obento_env::SystemClock));
         Self::new(Arc::new(obento_tmpfs::Tmpfs::new(options)))
@@ -57,6 +63,13 @@ impl Volume {
 
     /// Brings every change to stable storage. Nothing to do for a volume that is open for reading. Errors: those of
     /// the device, also of writes that went before.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/file", "kept")?;
+    /// volume.sync()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn sync(&self) -> Result<()> {
         self.vfs.sync()
     }
@@ -101,6 +114,16 @@ impl Volume {
 
     /// The file at `place`, whoever may see it. A path that does not start with `/` starts at the root all the same.
     /// Errors: those of [`Vfs::resolve`] and [`Vfs::node`].
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// use obento::{Place, Symlinks};
+    ///
+    /// volume.write("/a", "")?;
+    /// let node = volume.resolve(&Place::Path(b"/a".to_vec()), Symlinks::Follow)?;
+    /// assert_eq!(volume.resolve(&Place::Inode(node.ino()), Symlinks::Follow)?, node);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn resolve(&self, place: &Place, symlinks: Symlinks) -> Result<Node> {
         match place {
             Place::Path(path) => self.vfs.resolve(&self.root(), path, symlinks, &Caller::Owner),
@@ -109,16 +132,36 @@ impl Volume {
     }
 
     /// What the file system is.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// assert_eq!(volume.info().probe.fs_type, "tmpfs");
+    /// ```
     pub fn info(&self) -> VolumeInfo {
         self.file_system().info()
     }
 
     /// How full it is.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// let used = volume.statfs()?;
+    /// assert!(used.free <= used.blocks);
+    /// # Ok::<(), obento::Error>(())
+    /// ```
     pub fn statfs(&self) -> Result<StatFs> {
         self.file_system().statfs()
     }
 
     /// The names of users and groups as the image itself knows them: its `/etc/passwd` and `/etc/group`, read once.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.create_dir("/etc")?;
+    /// volume.write("/etc/passwd", "www:x:33:33::/srv:/bin/false\n")?;
+    /// assert_eq!(volume.owners().user(33), Some(&b"www"[..]));
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
     pub fn owners(&self) -> &Owners {
         self.owners.get_or_init(|| Owners::read(self))
     }
@@ -126,6 +169,15 @@ impl Volume {
     /// What `pattern` matches, sorted; nothing is no error. `*`, `?` and `[...]` as in a shell, `**` for any number
     /// of directories, `\` before a character to mean itself; a name that starts with a dot is matched by a pattern
     /// that does. Bytes that are no UTF-8 count as characters. Errors: [`GlobError`].
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/a.conf", "")?;
+    /// volume.write("/b.txt", "")?;
+    /// let found = volume.glob(b"/*.conf")?;
+    /// assert_eq!(found.iter().map(|(path, _)| path.as_slice()).collect::<Vec<_>>(), [b"/a.conf"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn glob(&self, pattern: &[u8]) -> Result<Vec<(Vec<u8>, Node)>, GlobError> {
         glob::expand(self, pattern)
     }
