@@ -1,17 +1,16 @@
 //! Pass 1: every inode that may be in use, group by group.
 //!
-//! Source: e2fsprogs `e2fsck/pass1.c` `e2fsck_pass1_run`, `check_blocks`, `check_inode_extra_space`,
-//! `e2fsck_pass1_check_symlink`, `e2fsck_pass1_check_device_inode`.
+//! Source: e2fsprogs `e2fsck/pass1.c` `e2fsck_pass1_run`, `check_blocks`.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use obento_base::FileKind;
-use obento_base::wire::{FromBytes, join, to_u64, to_usize};
+use obento_base::wire::{FromBytes, join, to_usize};
 
 use super::attributes::{Attributes, Holder};
-use super::blocks::{Owned, RESIZE_INO, is_tree};
+use super::blocks::{Owned, RESIZE_INO};
 use super::parallel::each_part;
 use super::state::{Dir, DirRun, Marks, Slot, State};
 use super::view::View;
@@ -48,7 +47,7 @@ pub(super) struct Part {
     slots: Vec<Slot>,
     dirs: Vec<Dir>,
     pub(super) attributes: Attributes,
-    has_large_files: bool,
+    pub(super) has_large_files: bool,
 }
 
 /// What is known before the inodes are looked at.
@@ -214,7 +213,7 @@ pub(super) struct Look<'a> {
     pub(super) mode: Mode,
     pub(super) ino: u32,
     pub(super) raw: RawInode,
-    extra: Option<RawInodeExtra>,
+    pub(super) extra: Option<RawInodeExtra>,
     pub(super) record: &'a [u8],
     /// Block of the inode table.
     pub(super) place: VolBlock,
@@ -250,7 +249,7 @@ impl Look<'_> {
         InodeFlags::from_bits_retain(self.raw.i_flags.get()).contains(flags)
     }
 
-    fn kind(&self) -> Option<FileKind> {
+    pub(super) fn kind(&self) -> Option<FileKind> {
         FileKind::from_mode(self.raw.i_mode.get())
     }
 
@@ -369,149 +368,6 @@ impl Look<'_> {
         Slot::new(kind, Marks::OWN | self.marks, links)
     }
 
-    /// Fields that some features or types do not have.
-    fn fields(&mut self) {
-        let (ino, sb, raw) = (self.ino, &self.view.sb, self.raw);
-        let mut bad = |is_bad: bool, field: &'static str, found: u64| {
-            if is_bad {
-                self.tell_bad(Issue::InodeField { ino, field, found });
-            }
-        };
-        let is_dir = FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Directory);
-        let lacks = |feature| !sb.incompat.contains(feature);
-        let (faddr, high) = (raw.i_obso_faddr.get(), raw.i_size_high.get());
-        bad(faddr != 0, "i_obso_faddr", faddr.into());
-        bad(is_dir && high != 0 && lacks(Incompat::LARGE_DIR), "i_size_high", high.into());
-        let acl_high = raw.l_i_file_acl_high.get();
-        bad(acl_high != 0 && lacks(Incompat::SIXTY_FOUR_BIT), "l_i_file_acl_high", acl_high.into());
-        let blocks_high = raw.l_i_blocks_high.get();
-        let huge = sb.ro_compat.contains(RoCompat::HUGE_FILE);
-        bad(blocks_high != 0 && !huge, "l_i_blocks_high", blocks_high.into());
-    }
-
-    /// Flags that some features or types do not have, and those that are missing.
-    fn flags(&mut self) {
-        let (ino, sb, kind) = (self.ino, &self.view.sb, self.kind());
-        let is_dir = kind == Some(FileKind::Directory);
-        let has_extents = sb.incompat.contains(Incompat::EXTENT);
-        let wrong = [
-            (InodeFlags::CASEFOLD, !is_dir || !sb.incompat.contains(Incompat::CASEFOLD), "casefold"),
-            (InodeFlags::INLINE_DATA, !sb.incompat.contains(Incompat::INLINE_DATA), "inline data"),
-            (InodeFlags::EXTENTS, !has_extents, "extents"),
-            (InodeFlags::IMAGIC, !sb.compat.contains(Compat::IMAGIC_INODES), "imagic"),
-            (InodeFlags::INDEX, !is_dir || !sb.compat.contains(Compat::DIR_INDEX), "index"),
-            (InodeFlags::ENCRYPT, !sb.incompat.contains(Incompat::ENCRYPT), "encrypted"),
-            (InodeFlags::VERITY, !sb.ro_compat.contains(RoCompat::VERITY), "verity"),
-        ];
-        for (flag, is_wrong, name) in wrong {
-            if is_wrong && self.has(flag) {
-                self.tell(Issue::InodeFlag { ino, flag: name });
-            }
-        }
-        if self.has(InodeFlags::INLINE_DATA | InodeFlags::EXTENTS) {
-            self.tell(Issue::InodeFlag { ino, flag: "inline data beside extents" });
-        }
-        let maps = matches!(kind, Some(FileKind::Directory | FileKind::Regular));
-        let lacks = !self.has(InodeFlags::EXTENTS) && !self.has(InodeFlags::INLINE_DATA);
-        if has_extents && maps && lacks && is_tree(&self.raw.i_block) {
-            self.tell(Issue::InodeFlagMissing { ino, flag: "extents" });
-        }
-    }
-
-    /// What follows the first 128 bytes; answers the clusters of values in inodes.
-    fn extra_space(&mut self) -> u64 {
-        let Some(extra) = self.extra else { return 0 };
-        let (ino, size) = (self.ino, extra.i_extra_isize.get());
-        let most = self.view.sb.inode_size.saturating_sub(128);
-        if size != 0 && (size < 4 || size > most || size % 4 != 0) {
-            self.tell(Issue::ExtraSize { ino, found: size });
-            return 0;
-        }
-        let raw = self.raw;
-        let times = [
-            ("i_atime", raw.i_atime.get(), extra.i_atime_extra.get(), 16),
-            ("i_ctime", raw.i_ctime.get(), extra.i_ctime_extra.get(), 8),
-            ("i_mtime", raw.i_mtime.get(), extra.i_mtime_extra.get(), 12),
-            ("i_crtime", extra.i_crtime.get(), extra.i_crtime_extra.get(), 24),
-        ];
-        for (field, seconds, bits, end) in times {
-            // As old kernels on 64 bits stored times before 1970.
-            if size >= end && seconds >> 31 == 1 && bits & 3 == 3 {
-                self.tell(Issue::Time { ino, field });
-            }
-        }
-        if size == 0 {
-            return 0;
-        }
-        self.attributes_inside(usize::from(size).saturating_add(128))
-    }
-
-    /// What each type may be like.
-    fn shape(&mut self) {
-        let (ino, mode) = (self.ino, self.raw.i_mode.get());
-        match self.kind() {
-            None => self.tell_bad(Issue::BadMode { ino, mode }),
-            Some(FileKind::Regular | FileKind::Directory) => {}
-            Some(FileKind::Symlink) => {
-                if !self.is_sound_link() {
-                    self.tell_bad(Issue::BadSymlink { ino });
-                }
-            }
-            Some(_) => {
-                let rest = self.raw.i_block.get(16..).unwrap_or_default();
-                if self.has(InodeFlags::INDEX) || rest.iter().any(|&byte| byte != 0) {
-                    self.tell_bad(Issue::BadSpecial { ino });
-                }
-                for (flag, name) in
-                    [(InodeFlags::EXTENTS, "extents"), (InodeFlags::INLINE_DATA, "inline data")]
-                {
-                    if self.has(flag) {
-                        self.tell(Issue::InodeFlag { ino, flag: name });
-                    }
-                }
-                if self.size() != 0 {
-                    self.tell(Issue::Size { ino, found: self.size(), expected: 0 });
-                }
-            }
-        }
-    }
-
-    /// Whether a link's target lies in the inode.
-    fn is_fast_link(&self) -> bool {
-        self.size() < 60 && !self.has(InodeFlags::EXTENTS) && !self.has(InodeFlags::INLINE_DATA)
-    }
-
-    fn is_sound_link(&self) -> bool {
-        let (size, sb) = (self.size(), &self.view.sb);
-        if size == 0 || size > sb.block_size.into() || self.has(InodeFlags::INDEX) {
-            return false;
-        }
-        if self.has(InodeFlags::ENCRYPT) || self.has(InodeFlags::INLINE_DATA) {
-            return true;
-        }
-        let until_nul = |bytes: &[u8]| to_u64(crate::super_block::until_nul(bytes).len());
-        if self.is_fast_link() {
-            return until_nul(&self.raw.i_block) == size;
-        }
-        let first = if self.has(InodeFlags::EXTENTS) {
-            let entry = self
-                .raw
-                .i_block
-                .get(12..24)
-                .and_then(|bytes| crate::raw::RawExtent::ref_from_bytes(bytes).ok());
-            // What is deeper, or wrong, the walk through the blocks tells.
-            entry.map(|entry| crate::map::check::extent_start(entry).0)
-        } else {
-            let rest = self.raw.i_block.get(4..).unwrap_or_default();
-            if rest.iter().any(|&byte| byte != 0) {
-                return false;
-            }
-            self.raw.i_block.first_chunk().map(|bytes| u32::from_le_bytes(*bytes).into())
-        };
-        let Some(block) = first.filter(|&block| super::blocks::on_volume(sb, block, 1)) else { return false };
-        self.view.read(VolBlock(block), 1).is_ok_and(|bytes| until_nul(&bytes) == size)
-    }
-
     /// Its blocks, its size and their count. `clusters` are those of the values of attributes.
     fn owned(&mut self, clusters: u64) {
         let sb = &self.view.sb;
@@ -544,56 +400,6 @@ impl Look<'_> {
         if is_dir && !is_own {
             let (size, flags) = (self.size(), self.raw.i_flags.get());
             self.part.dirs.push(Dir::new(self.ino, self.seed, flags, size, owned.runs));
-        }
-    }
-
-    fn sizes(&mut self, owned: &Owned, is_inline: bool) {
-        let (ino, size, sb) = (self.ino, self.size(), &self.view.sb);
-        let block = u64::from(sb.block_size);
-        let mapped = owned.end.saturating_mul(block);
-        let is_wrong = if is_inline {
-            false
-        } else if self.is_dir() {
-            let blocks = size.checked_div(block).unwrap_or(0);
-            let spare = u64::from(sb.raw.s_prealloc_dir_blocks);
-            !size.is_multiple_of(block) || blocks > owned.end || owned.end.saturating_sub(blocks) > spare
-        } else if self.kind() == Some(FileKind::Symlink) {
-            false
-        } else {
-            let past = owned.last_written.is_some_and(|last| size < last.saturating_mul(block));
-            let most = if self.has(InodeFlags::EXTENTS) {
-                block.saturating_mul(1 << 32).saturating_sub(1)
-            } else {
-                let per = block / 4;
-                let most =
-                    [1, 2, 3].iter().map(|&level| per.saturating_pow(level)).fold(12, u64::saturating_add);
-                most.saturating_mul(block)
-            };
-            past && !self.has(InodeFlags::VERITY) || size > most
-        };
-        if is_wrong {
-            self.tell(Issue::Size { ino, found: size, expected: mapped });
-        }
-        if self.kind() == Some(FileKind::Regular) && size >= 1 << 31 {
-            self.part.has_large_files = true;
-        }
-    }
-
-    fn block_count(&mut self, owned: &Owned) {
-        let sb = &self.view.sb;
-        let huge = sb.ro_compat.contains(RoCompat::HUGE_FILE);
-        let high = if huge { u32::from(self.raw.l_i_blocks_high.get()) } else { 0 };
-        let found = join(self.raw.i_blocks_lo.get(), high);
-        let in_blocks = huge && self.has(InodeFlags::HUGE_FILE);
-        let unit = if in_blocks { 1 } else { u64::from(sb.block_size / 512) };
-        let expected = owned.clusters.saturating_mul(sb.cluster_blocks().into()).saturating_mul(unit);
-        if found != expected {
-            self.tell(Issue::BlockCount { ino: self.ino, found, expected });
-        }
-        let maps = matches!(self.kind(), Some(FileKind::Directory | FileKind::Regular));
-        let by_map = !self.has(InodeFlags::EXTENTS) && !self.has(InodeFlags::INLINE_DATA);
-        if sb.has_bigalloc() && maps && by_map && owned.end > 0 && !self.view.is_own(self.ino) {
-            self.tell(Issue::InodeFlagMissing { ino: self.ino, flag: "extents" });
         }
     }
 }
