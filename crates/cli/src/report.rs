@@ -21,7 +21,7 @@ impl Report {
     /// `what` failed because of `cause`. `what` begins with `cannot`; names in it go through [`subject`]. Where the host's
     /// disk is full it says so.
     pub fn new(what: impl Into<String>, cause: impl fmt::Display) -> Self {
-        let cause = cause.to_string();
+        let cause = words(cause);
         let help = room(&cause).map(str::to_owned);
         Self { what: what.into(), cause, help }
     }
@@ -55,6 +55,16 @@ impl fmt::Display for Report {
             None => Ok(()),
         }
     }
+}
+
+/// The words of an error, without the number that the standard library puts behind those of the system.
+pub fn words(error: impl fmt::Display) -> String {
+    let mut text = error.to_string();
+    while let Some(start) = text.find(" (os error ") {
+        let end = text[start..].find(')').map_or(text.len(), |end| start + end + 1);
+        text.replace_range(start..end, "");
+    }
+    text
 }
 
 /// What to do if `cause` is that the disk below an image is full.
@@ -110,6 +120,16 @@ pub fn notice(notice: &Notice, access: Access) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_of_the_system_is_told_without_its_number() {
+        let error = std::io::Error::from_raw_os_error(2);
+        assert_eq!(
+            words(format!("a: {error}; b: {error}")),
+            "a: No such file or directory; b: No such file or directory"
+        );
+        assert_eq!(Report::plain(error).to_string(), "No such file or directory");
+    }
 
     #[test]
     fn a_hostile_name_cannot_speak_to_the_terminal_through_an_error() {

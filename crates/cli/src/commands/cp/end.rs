@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::change::place::trimmed;
 use crate::open::{Location, join};
+use crate::report::{printable, words};
 
 /// Where something is, or comes to be.
 #[derive(Clone)]
@@ -249,17 +250,11 @@ fn names(folder: &Path) -> std::io::Result<Vec<Vec<u8>>> {
     fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.file_name().into_vec())).collect()
 }
 
-/// The words of an error, without the number that the standard library adds.
-fn words(error: impl std::fmt::Display) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
-}
-
 /// Keeps the first failure.
 struct First(Option<String>);
 
 impl RemoveObserver for First {
     fn failed(&mut self, path: &[u8], error: Error) {
-        self.0.get_or_insert_with(|| format!("{}: {error}", crate::report::printable(path)));
+        self.0.get_or_insert_with(|| format!("{}: {error}", printable(path)));
     }
 }

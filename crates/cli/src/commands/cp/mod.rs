@@ -213,11 +213,10 @@ pub fn tell_losses(report: &WriteReport, target: &[u8], is_untrusted: bool, cont
     for (loss, lost) in &report.lost {
         let reason = lost.examples.iter().find_map(|(_, errno)| *errno);
         let because = match reason {
-            Some(errno) => std::io::Error::from(errno).to_string(),
+            Some(errno) => crate::report::words(std::io::Error::from(errno)),
             None if is_untrusted => "--untrusted".to_owned(),
             None => "the owner is another one".to_owned(),
         };
-        let because = because.split(" (os error").next().unwrap_or_default();
         let example = lost.examples.first().map_or_else(String::new, |(path, _)| {
             format!(", such as {}", subject(path.as_os_str().as_bytes()))
         });

@@ -1,7 +1,7 @@
 //! Checking a volume: what e2fsck looks for, found by passes of its own.
 //!
 //! 0. [`super_block`], [`journal`]: what the volume is measured by, its descriptors, its journal (shown as if replayed).
-//! 1. [`inodes`]: every inode in use ([`fields`]) and all that it owns ([`blocks`], [`attributes`]); blocks claimed twice ([`twice`]).
+//! 1. [`inodes`]: every inode in use ([`fields`]) and all that it owns ([`blocks`], [`attributes`]); blocks claimed twice.
 //! 2. [`directories`]: every entry; indexes ([`htree`]).
 //! 3. [`connectivity`]: every directory is below the root.
 //! 4. [`links`]: every inode has as many names as it counts.
