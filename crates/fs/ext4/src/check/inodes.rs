@@ -16,6 +16,7 @@ use super::state::{Dir, DirRun, Marks, Slot, State};
 use super::view::View;
 use super::{Issue, Told};
 use crate::checksum::inode_seed;
+use crate::dir::kind_code;
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::inode::{InodeFlags, stored_checksum};
 use crate::raw::{RawInode, RawInodeExtra};
@@ -312,7 +313,7 @@ impl Look<'_> {
                 self.tell(Issue::Encryption { ino, why });
             }
         }
-        Slot::new(self.kind().map_or(0, file_type), self.marks, links)
+        Slot::new(self.kind().map_or(0, kind_code), self.marks, links)
     }
 
     /// A reserved inode: its type is given, and it has no name.
@@ -364,7 +365,7 @@ impl Look<'_> {
             }
         }
         self.owned(0);
-        let kind = self.kind().map_or(0, file_type);
+        let kind = self.kind().map_or(0, kind_code);
         Slot::new(kind, Marks::OWN | self.marks, links)
     }
 
@@ -401,18 +402,5 @@ impl Look<'_> {
             let (size, flags) = (self.size(), self.raw.i_flags.get());
             self.part.dirs.push(Dir::new(self.ino, self.seed, flags, size, owned.runs));
         }
-    }
-}
-
-/// `file_type` of entries.
-fn file_type(kind: FileKind) -> u8 {
-    match kind {
-        FileKind::Regular => 1,
-        FileKind::Directory => 2,
-        FileKind::CharDevice => 3,
-        FileKind::BlockDevice => 4,
-        FileKind::Fifo => 5,
-        FileKind::Socket => 6,
-        FileKind::Symlink => 7,
     }
 }

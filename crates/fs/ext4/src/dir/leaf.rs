@@ -78,7 +78,7 @@ pub(crate) fn stored_len(len: u32, block_size: u32) -> u16 {
 }
 
 /// The value of `file_type`.
-fn kind_code(kind: FileKind) -> u8 {
+pub(crate) fn kind_code(kind: FileKind) -> u8 {
     match kind {
         FileKind::Regular => 1,
         FileKind::Directory => 2,

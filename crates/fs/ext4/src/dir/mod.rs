@@ -45,7 +45,7 @@ use hash::NameHash;
 pub(crate) use hash::{Chars, Hasher};
 use index::Index;
 pub(crate) use inline::InlineDir;
-pub(crate) use leaf::{NewEntry, Slot, Spot, needed};
+pub(crate) use leaf::{NewEntry, Slot, Spot, kind_code, needed};
 use list::Listing;
 use lookup::Search;
 pub(crate) use lookup::{Hit, Home, Room};
