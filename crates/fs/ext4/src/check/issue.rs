@@ -9,9 +9,21 @@ use core::fmt;
 use obento_base::Error;
 use obento_driver::{Finding, Severity, ToField};
 
-/// Declares the issues: documentation, fields, severity, stable name, words.
+/// What stands on what: the issues of a later stage may come from one of an earlier, so they are mended in this order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Stage {
+    Volume,
+    Inodes,
+    Counts,
+    Twice,
+    Directories,
+    Names,
+    Links,
+}
+
+/// Declares the issues: documentation, fields, severity, stage of its mend, stable name, words.
 macro_rules! issues {
-    ($($(#[doc = $doc:literal])+ $name:ident { $($field:ident: $type:ty),* } $severity:ident $code:literal, $($text:expr),+;)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident { $($field:ident: $type:ty),* } $severity:ident $stage:ident $code:literal, $($text:expr),+;)*) => {
         /// What is wrong, and where.
         #[derive(Clone, PartialEq, Eq, Debug)]
         #[expect(missing_docs, reason = "fields are named as the format names them")]
@@ -34,6 +46,13 @@ macro_rules! issues {
             pub fn severity(&self) -> Severity {
                 match self {
                     $(Self::$name { .. } => Severity::$severity,)*
+                }
+            }
+
+            /// What its mend stands on.
+            pub(super) fn stage(&self) -> Stage {
+                match self {
+                    $(Self::$name { .. } => Stage::$stage,)*
                 }
             }
 
@@ -60,264 +79,264 @@ macro_rules! issues {
 issues! {
     // Super block and descriptors.
     /// The primary super block cannot be used, and a copy is.
-    SuperBlockDamaged { block: u64, why: Error } Damage "super-block-damaged",
+    SuperBlockDamaged { block: u64, why: Error } Damage Volume "super-block-damaged",
         "{why}; the copy at block {block} is used";
     /// The super block's checksum alone is wrong.
-    SuperBlockChecksum { found: u32, expected: u32 } Safe "super-block-checksum",
+    SuperBlockChecksum { found: u32, expected: u32 } Safe Volume "super-block-checksum",
         "super block: checksum is {found:#x}, computed {expected:#x}";
     /// A field of the super block has a value that it cannot have.
-    SuperBlockField { field: &'static str, found: u64, expected: u64 } Safe "super-block-field",
+    SuperBlockField { field: &'static str, found: u64, expected: u64 } Safe Volume "super-block-field",
         "super block: {field} is {found}, expected {expected}";
     /// The device is shorter than the volume.
-    Truncated { found: u64, expected: u64 } Damage "truncated",
+    Truncated { found: u64, expected: u64 } Damage Volume "truncated",
         "the volume has {expected} bytes, of which {found} are there";
     /// Somebody marked the volume as having errors.
-    MarkedWithErrors { errors: u32 } Note "marked-with-errors",
+    MarkedWithErrors { errors: u32 } Note Inodes "marked-with-errors",
         "the volume is marked as having errors ({errors} are counted)";
     /// A descriptor's checksum is wrong.
-    DescriptorChecksum { group: u32, found: u16, expected: u16 } Safe "descriptor-checksum",
+    DescriptorChecksum { group: u32, found: u16, expected: u16 } Safe Volume "descriptor-checksum",
         "group {group}: checksum of the descriptor is {found:#x}, computed {expected:#x}";
     /// A group's block bitmap lies outside the volume or in another's place.
-    BlockBitmapPlace { group: u32, block: u64 } Damage "block-bitmap-place",
+    BlockBitmapPlace { group: u32, block: u64 } Damage Volume "block-bitmap-place",
         "group {group}: the block bitmap cannot be at block {block}";
     /// A group's inode bitmap lies outside the volume or in another's place.
-    InodeBitmapPlace { group: u32, block: u64 } Damage "inode-bitmap-place",
+    InodeBitmapPlace { group: u32, block: u64 } Damage Volume "inode-bitmap-place",
         "group {group}: the inode bitmap cannot be at block {block}";
     /// A group's inode table lies outside the volume or in another's place.
-    InodeTablePlace { group: u32, block: u64 } Damage "inode-table-place",
+    InodeTablePlace { group: u32, block: u64 } Damage Volume "inode-table-place",
         "group {group}: the inode table cannot be at block {block}";
     /// Flags of a group say what the volume's features do not allow.
-    DescriptorFlags { group: u32, found: u16 } Safe "descriptor-flags",
+    DescriptorFlags { group: u32, found: u16 } Safe Volume "descriptor-flags",
         "group {group}: flags {found:#x} of the descriptor mean nothing without checksums";
     /// More unused inodes than a group has.
-    UnusedInodes { group: u32, found: u32 } Safe "unused-inodes",
+    UnusedInodes { group: u32, found: u32 } Safe Volume "unused-inodes",
         "group {group}: {found} inodes cannot be unused";
     /// Something on the volume needs a feature that the super block does not have.
-    MissingFeature { feature: &'static str } Safe "missing-feature", "the volume needs the feature {feature}";
+    MissingFeature { feature: &'static str } Safe Volume "missing-feature", "the volume needs the feature {feature}";
     /// The multiple mount protection block is damaged.
-    Mmp { block: u64, why: Error } Safe "mmp", "{why}";
+    Mmp { block: u64, why: Error } Safe Volume "mmp", "{why}";
 
     // Journal and orphans.
     /// The journal holds transactions that are not in their places.
-    JournalDirty { transactions: u64 } Safe "journal-dirty",
+    JournalDirty { transactions: u64 } Safe Volume "journal-dirty",
         "the journal holds {transactions} transactions that were not replayed";
     /// The journal cannot be used.
-    JournalDamaged { why: Error } Damage "journal-damaged", "the journal cannot be used: {why}";
+    JournalDamaged { why: Error } Damage Volume "journal-damaged", "the journal cannot be used: {why}";
     /// The journal was aborted by an error.
-    JournalAborted { errno: u32 } Note "journal-aborted", "the journal was aborted with error {errno}";
+    JournalAborted { errno: u32 } Note Volume "journal-aborted", "the journal was aborted with error {errno}";
     /// The journal is on a device that was not given.
-    JournalMissing {} Note "journal-missing", "the journal is on another device, which was not given";
+    JournalMissing {} Note Volume "journal-missing", "the journal is on another device, which was not given";
     /// A volume without a journal wants recovery.
-    JournalNotThere {} Safe "journal-not-there", "the volume wants recovery but has no journal";
+    JournalNotThere {} Safe Volume "journal-not-there", "the volume wants recovery but has no journal";
     /// An inode is to be freed or cut short.
-    Orphan { ino: u32 } Safe "orphan", "inode {ino} is on the orphan list, to be freed or cut short";
+    Orphan { ino: u32 } Safe Names "orphan", "inode {ino} is on the orphan list, to be freed or cut short";
     /// The orphan list is broken.
-    OrphanList { ino: u32, why: &'static str } Safe "orphan-list", "orphan list: {why} (inode {ino})";
+    OrphanList { ino: u32, why: &'static str } Safe Volume "orphan-list", "orphan list: {why} (inode {ino})";
     /// The orphan file is damaged.
-    OrphanFile { ino: u32, why: &'static str } Safe "orphan-file", "orphan file (inode {ino}): {why}";
+    OrphanFile { ino: u32, why: &'static str } Safe Volume "orphan-file", "orphan file (inode {ino}): {why}";
 
     // Pass 1: inodes.
     /// The root is no directory.
-    RootNotDirectory { ino: u32 } Damage "root-not-directory", "the root directory (inode {ino}) is no directory";
+    RootNotDirectory { ino: u32 } Damage Inodes "root-not-directory", "the root directory (inode {ino}) is no directory";
     /// A reserved inode has a mode it cannot have.
-    ReservedInode { ino: u32, mode: u16 } Safe "reserved-inode", "reserved inode {ino} has mode {mode:#o}";
+    ReservedInode { ino: u32, mode: u16 } Safe Inodes "reserved-inode", "reserved inode {ino} has mode {mode:#o}";
     /// An inode's checksum alone is wrong.
-    InodeChecksum { ino: u32, found: u32, expected: u32 } Damage "inode-checksum",
+    InodeChecksum { ino: u32, found: u32, expected: u32 } Damage Inodes "inode-checksum",
         "inode {ino}: checksum is {found:#x}, computed {expected:#x}";
     /// A block of the inode table could not be read.
-    InodeUnreadable { ino: u32, why: Error } Damage "inode-unreadable", "inode {ino} cannot be read: {why}";
+    InodeUnreadable { ino: u32, why: Error } Damage Inodes "inode-unreadable", "inode {ino} cannot be read: {why}";
     /// A deleted inode has no time of deletion.
-    DeletedWithoutTime { ino: u32 } Safe "deleted-without-time", "deleted inode {ino} has no time of deletion";
+    DeletedWithoutTime { ino: u32 } Safe Inodes "deleted-without-time", "deleted inode {ino} has no time of deletion";
     /// An inode in use has a time of deletion.
-    DeletionTime { ino: u32 } Safe "deletion-time", "inode {ino} is in use, but has a time of deletion";
+    DeletionTime { ino: u32 } Safe Inodes "deletion-time", "inode {ino} is in use, but has a time of deletion";
     /// An inode was left on an orphan list that does not name it.
-    LostOrphan { ino: u32 } Safe "lost-orphan", "inode {ino} was on an orphan list that is broken";
+    LostOrphan { ino: u32 } Safe Inodes "lost-orphan", "inode {ino} was on an orphan list that is broken";
     /// An inode's mode names no type.
-    BadMode { ino: u32, mode: u16 } Damage "bad-mode", "inode {ino}: mode {mode:#o} names no type of file";
+    BadMode { ino: u32, mode: u16 } Damage Inodes "bad-mode", "inode {ino}: mode {mode:#o} names no type of file";
     /// A device, FIFO or socket has blocks, flags or a size that it cannot have.
-    BadSpecial { ino: u32 } Damage "bad-special", "inode {ino}: a device, FIFO or socket cannot be like this";
+    BadSpecial { ino: u32 } Damage Inodes "bad-special", "inode {ino}: a device, FIFO or socket cannot be like this";
     /// A symbolic link cannot be like this.
-    BadSymlink { ino: u32 } Damage "bad-symlink", "symbolic link {ino} is invalid";
+    BadSymlink { ino: u32 } Damage Inodes "bad-symlink", "symbolic link {ino} is invalid";
     /// An inode's size does not fit its blocks.
-    Size { ino: u32, found: u64, expected: u64 } Safe "size", "inode {ino}: size is {found}, should be {expected}";
+    Size { ino: u32, found: u64, expected: u64 } Safe Inodes "size", "inode {ino}: size is {found}, should be {expected}";
     /// An inode's count of blocks is wrong.
-    BlockCount { ino: u32, found: u64, expected: u64 } Safe "block-count",
+    BlockCount { ino: u32, found: u64, expected: u64 } Safe Inodes "block-count",
         "inode {ino}: {found} sectors are counted, should be {expected}";
     /// An inode has a field or flag that its type or the volume's features do not allow.
-    InodeField { ino: u32, field: &'static str, found: u64 } Safe "inode-field", "inode {ino}: {field} cannot be {found:#x}";
+    InodeField { ino: u32, field: &'static str, found: u64 } Safe Inodes "inode-field", "inode {ino}: {field} cannot be {found:#x}";
     /// An inode has a flag that its type or the volume's features do not allow.
-    InodeFlag { ino: u32, flag: &'static str } Damage "inode-flag", "inode {ino} cannot have the flag {flag}";
+    InodeFlag { ino: u32, flag: &'static str } Damage Inodes "inode-flag", "inode {ino} cannot have the flag {flag}";
     /// An inode lacks a flag.
-    InodeFlagMissing { ino: u32, flag: &'static str } Damage "inode-flag-missing", "inode {ino} should have the flag {flag}";
+    InodeFlagMissing { ino: u32, flag: &'static str } Damage Inodes "inode-flag-missing", "inode {ino} should have the flag {flag}";
     /// An inode's extra size cannot be.
-    ExtraSize { ino: u32, found: u16 } Safe "extra-size", "inode {ino}: i_extra_isize cannot be {found}";
+    ExtraSize { ino: u32, found: u16 } Safe Inodes "extra-size", "inode {ino}: i_extra_isize cannot be {found}";
     /// A time of an inode is beyond what its extra bits can mean.
-    Time { ino: u32, field: &'static str } Safe "time", "inode {ino}: {field} is a time before 1970 or after 2310";
+    Time { ino: u32, field: &'static str } Safe Inodes "time", "inode {ino}: {field} is a time before 1970 or after 2310";
     /// A block that an inode names lies outside the volume or over its metadata.
-    IllegalBlock { ino: u32, at: u64, block: u64 } Damage "illegal-block",
+    IllegalBlock { ino: u32, at: u64, block: u64 } Damage Inodes "illegal-block",
         "inode {ino}: block {block} (file block {at}) is outside the volume or its metadata";
     /// More blocks of an inode are illegal than are told.
-    TooManyIllegal { ino: u32 } Damage "too-many-illegal", "inode {ino} has too many illegal blocks";
+    TooManyIllegal { ino: u32 } Damage Inodes "too-many-illegal", "inode {ino} has too many illegal blocks";
     /// An extent tree's header is damaged.
-    ExtentHeader { ino: u32, block: u64, field: &'static str, found: u64 } Damage "extent-header",
+    ExtentHeader { ino: u32, block: u64, field: &'static str, found: u64 } Damage Inodes "extent-header",
         "inode {ino}: {field} of an extent node is {found} (block {block})";
     /// An extent tree's node has the wrong checksum.
-    ExtentChecksum { ino: u32, block: u64, found: u32, expected: u32 } Damage "extent-checksum",
+    ExtentChecksum { ino: u32, block: u64, found: u32, expected: u32 } Damage Inodes "extent-checksum",
         "inode {ino}: checksum of an extent node is {found:#x}, computed {expected:#x} (block {block})";
     /// An extent cannot be.
-    BadExtent { ino: u32, at: u64, block: u64, len: u64 } Damage "bad-extent",
+    BadExtent { ino: u32, at: u64, block: u64, len: u64 } Damage Inodes "bad-extent",
         "inode {ino}: an extent of {len} blocks at block {block} (file block {at}) is not valid";
     /// Extents are out of order or overlap.
-    ExtentOrder { ino: u32, block: u64, index: u16, at: u64 } Damage "extent-order",
+    ExtentOrder { ino: u32, block: u64, index: u16, at: u64 } Damage Inodes "extent-order",
         "inode {ino}: entry {index} of extent node {block} covers file block {at}, which is out of order";
     /// The first file block of a child is not that which the entry above names.
-    ExtentStart { ino: u32, block: u64, found: u64, expected: u64 } Damage "extent-start",
+    ExtentStart { ino: u32, block: u64, found: u64, expected: u64 } Damage Inodes "extent-start",
         "inode {ino}: extent node {block} begins at file block {found}, its parent says {expected}";
     /// An extent of a directory, quota file or the like is not as written.
-    ExtentUnwritten { ino: u32, at: u64 } Damage "extent-unwritten", "inode {ino}: file block {at} was never written";
+    ExtentUnwritten { ino: u32, at: u64 } Damage Inodes "extent-unwritten", "inode {ino}: file block {at} was never written";
     /// Inline data cannot be.
-    InlineData { ino: u32, why: &'static str } Damage "inline-data", "inode {ino}: inline data: {why}";
+    InlineData { ino: u32, why: &'static str } Damage Inodes "inline-data", "inode {ino}: inline data: {why}";
     /// Attributes in an inode are damaged.
-    Xattr { ino: u32, why: Error } Damage "xattr", "inode {ino}: {why}";
+    Xattr { ino: u32, why: Error } Damage Inodes "xattr", "inode {ino}: {why}";
     /// A block of attributes is damaged.
-    XattrBlock { ino: u32, block: u64, why: Error } Damage "xattr-block", "inode {ino}: {why}";
+    XattrBlock { ino: u32, block: u64, why: Error } Damage Inodes "xattr-block", "inode {ino}: {why}";
     /// Attributes overlap, or their hash is wrong.
-    XattrEntry { ino: u32, block: u64, name: Vec<u8>, why: &'static str } Damage "xattr-entry",
+    XattrEntry { ino: u32, block: u64, name: Vec<u8>, why: &'static str } Damage Inodes "xattr-entry",
         "inode {ino}: attribute: {why} (block {block})";
     /// A block of attributes is used by more or fewer inodes than it counts.
-    XattrUsers { block: u64, found: u32, expected: u32 } Safe "xattr-users",
+    XattrUsers { block: u64, found: u32, expected: u32 } Safe Inodes "xattr-users",
         "attribute block {block}: {found} users are counted, should be {expected}";
     /// The value of an attribute is in an inode that holds none.
-    XattrInode { ino: u32, value: u32 } Damage "xattr-inode", "inode {ino}: an attribute's value cannot be in inode {value}";
+    XattrInode { ino: u32, value: u32 } Damage Inodes "xattr-inode", "inode {ino}: an attribute's value cannot be in inode {value}";
     /// An inode that holds a value is used by more or fewer attributes than it counts.
-    ValueUsers { ino: u32, found: u64, expected: u64 } Safe "value-users",
+    ValueUsers { ino: u32, found: u64, expected: u64 } Safe Inodes "value-users",
         "value inode {ino}: {found} users are counted, should be {expected}";
     /// A block belongs to two.
-    BlockTwice { ino: u32, at: u64, block: u64, len: u64 } Damage "block-twice",
+    BlockTwice { ino: u32, at: u64, block: u64, len: u64 } Damage Twice "block-twice",
         "inode {ino}: {len} blocks from {block} on (file block {at}) belong to others too";
     /// A block of a file is the volume's own.
-    BlockOfVolume { ino: u32, at: u64, block: u64 } Damage "block-of-volume",
+    BlockOfVolume { ino: u32, at: u64, block: u64 } Damage Twice "block-of-volume",
         "inode {ino}: block {block} (file block {at}) is the volume's own";
     /// Two structures of the volume share a block.
-    MetadataTwice { group: u32, block: u64 } Damage "metadata-twice",
+    MetadataTwice { group: u32, block: u64 } Damage Volume "metadata-twice",
         "group {group}: block {block} is used by another structure of the volume too";
     /// The inode that keeps blocks for growing is damaged.
-    ResizeInode { why: &'static str } Safe "resize-inode", "resize inode: {why}";
+    ResizeInode { why: &'static str } Safe Inodes "resize-inode", "resize inode: {why}";
     /// The inode of bad blocks is damaged.
-    BadBlocksInode { why: &'static str } Damage "bad-blocks-inode", "bad blocks inode: {why}";
+    BadBlocksInode { why: &'static str } Damage Inodes "bad-blocks-inode", "bad blocks inode: {why}";
     /// The journal's inode cannot be like this.
-    JournalInode { ino: u32, why: &'static str } Damage "journal-inode", "journal inode {ino}: {why}";
+    JournalInode { ino: u32, why: &'static str } Damage Volume "journal-inode", "journal inode {ino}: {why}";
     /// A quota file cannot be used.
-    QuotaInode { ino: u32, why: &'static str } Safe "quota-inode", "quota file (inode {ino}): {why}";
+    QuotaInode { ino: u32, why: &'static str } Safe Inodes "quota-inode", "quota file (inode {ino}): {why}";
 
     /// A file is encrypted and lacks what that needs, or is not and should be.
-    Encryption { ino: u32, why: &'static str } Damage "encryption", "inode {ino}: {why}";
+    Encryption { ino: u32, why: &'static str } Damage Inodes "encryption", "inode {ino}: {why}";
 
     // Pass 2: directories.
     /// A directory's block could not be read.
-    DirectoryUnreadable { dir: u32, block: u64, why: Error } Damage "directory-unreadable", "directory {dir}: block {block} cannot be read: {why}";
+    DirectoryUnreadable { dir: u32, block: u64, why: Error } Damage Directories "directory-unreadable", "directory {dir}: block {block} cannot be read: {why}";
     /// A directory has a hole.
-    DirectoryHole { dir: u32, at: u64 } Damage "directory-hole", "directory {dir}: file block {at} is a hole";
+    DirectoryHole { dir: u32, at: u64 } Damage Directories "directory-hole", "directory {dir}: file block {at} is a hole";
     /// A directory has no block at all.
-    DirectoryEmpty { dir: u32 } Damage "directory-empty", "directory {dir} has no block";
+    DirectoryEmpty { dir: u32 } Damage Inodes "directory-empty", "directory {dir} has no block";
     /// A record of a directory is damaged.
-    DirectoryRecord { dir: u32, block: u64, offset: u32, rec_len: u32 } Damage "directory-record",
+    DirectoryRecord { dir: u32, block: u64, offset: u32, rec_len: u32 } Damage Directories "directory-record",
         "directory {dir}: the record at byte {offset} of block {block} is damaged (length {rec_len})";
     /// A directory does not begin with `.` or `..`.
-    Dot { dir: u32, block: u64, name: &'static str, why: &'static str } Damage "dot",
+    Dot { dir: u32, block: u64, name: &'static str, why: &'static str } Damage Directories "dot",
         "directory {dir}: '{name}' {why} (block {block})";
     /// `.` names another inode.
-    DotInode { dir: u32, found: u32 } Safe "dot-inode", "directory {dir}: '.' is inode {found}";
+    DotInode { dir: u32, found: u32 } Safe Directories "dot-inode", "directory {dir}: '.' is inode {found}";
     /// A name is no name.
-    EntryName { dir: u32, block: u64, offset: u32, name: Vec<u8> } Damage "entry-name",
+    EntryName { dir: u32, block: u64, offset: u32, name: Vec<u8> } Damage Directories "entry-name",
         "directory {dir}: the bytes at byte {offset} of block {block} are no file name";
     /// A name stands twice in a directory.
-    DuplicateName { dir: u32, block: u64, name: Vec<u8> } Damage "duplicate-name",
+    DuplicateName { dir: u32, block: u64, name: Vec<u8> } Damage Directories "duplicate-name",
         "directory {dir}: a name stands twice in block {block}: {}", crate::check::issue::shown(name);
     /// A second entry `.` or `..`.
-    DuplicateDot { dir: u32, block: u64, offset: u32 } Damage "duplicate-dot",
+    DuplicateDot { dir: u32, block: u64, offset: u32 } Damage Directories "duplicate-dot",
         "directory {dir}: '.' or '..' again at byte {offset} of block {block}";
     /// An entry names an inode that cannot be named.
-    EntryInode { dir: u32, name: Vec<u8>, found: u32 } Damage "entry-inode",
+    EntryInode { dir: u32, name: Vec<u8>, found: u32 } Damage Directories "entry-inode",
         "directory {dir}: {} names inode {found}, which cannot be", crate::check::issue::shown(name);
     /// An entry names an inode that is not in use.
-    EntryUnused { dir: u32, name: Vec<u8>, ino: u32 } Damage "entry-unused",
+    EntryUnused { dir: u32, name: Vec<u8>, ino: u32 } Damage Directories "entry-unused",
         "directory {dir}: {} names inode {ino}, which is not in use", crate::check::issue::shown(name);
     /// An entry says another type than its inode.
-    EntryType { dir: u32, name: Vec<u8>, ino: u32, found: u8, expected: u8 } Safe "entry-type",
+    EntryType { dir: u32, name: Vec<u8>, ino: u32, found: u8, expected: u8 } Safe Directories "entry-type",
         "directory {dir}: type of {} is {found}, should be {expected}", crate::check::issue::shown(name);
     /// A directory has two names.
-    DirectoryTwice { dir: u32, name: Vec<u8>, ino: u32 } Damage "directory-twice",
+    DirectoryTwice { dir: u32, name: Vec<u8>, ino: u32 } Damage Directories "directory-twice",
         "directory {dir}: {} is a second name of directory {ino}", crate::check::issue::shown(name);
     /// An entry names the root.
-    EntryRoot { dir: u32, name: Vec<u8> } Damage "entry-root",
+    EntryRoot { dir: u32, name: Vec<u8> } Damage Directories "entry-root",
         "directory {dir}: {} names the root", crate::check::issue::shown(name);
     /// A block of a directory has the wrong checksum.
-    DirectoryChecksum { dir: u32, block: u64, found: u32, expected: u32 } Damage "directory-checksum",
+    DirectoryChecksum { dir: u32, block: u64, found: u32, expected: u32 } Damage Directories "directory-checksum",
         "directory {dir}: checksum of block {block} is {found:#x}, computed {expected:#x}";
     /// A block of a directory lacks the record of its checksum.
-    DirectoryNoTail { dir: u32, block: u64 } Damage "directory-no-tail", "directory {dir}: block {block} has no room for its checksum";
+    DirectoryNoTail { dir: u32, block: u64 } Damage Directories "directory-no-tail", "directory {dir}: block {block} has no room for its checksum";
     /// An inline directory is damaged.
-    InlineDirectory { dir: u32, offset: u32, why: &'static str } Damage "inline-directory", "directory {dir}: inline entry at byte {offset}: {why}";
+    InlineDirectory { dir: u32, offset: u32, why: &'static str } Damage Directories "inline-directory", "directory {dir}: inline entry at byte {offset}: {why}";
     /// The index of a directory is damaged.
-    Index { dir: u32, at: u64, why: &'static str, found: u64 } Damage "index", "index of directory {dir}: {why} {found} (file block {at})";
+    Index { dir: u32, at: u64, why: &'static str, found: u64 } Damage Directories "index", "index of directory {dir}: {why} {found} (file block {at})";
     /// A node of an index has the wrong checksum.
-    IndexChecksum { dir: u32, at: u64, found: u32, expected: u32 } Damage "index-checksum",
+    IndexChecksum { dir: u32, at: u64, found: u32, expected: u32 } Damage Directories "index-checksum",
         "index of directory {dir}: checksum is {found:#x}, computed {expected:#x} (file block {at})";
     /// An entry has a hash outside the range of its leaf.
-    IndexHash { dir: u32, at: u64, found: u32 } Damage "index-hash",
+    IndexHash { dir: u32, at: u64, found: u32 } Damage Directories "index-hash",
         "index of directory {dir}: hash {found:#x} is not one of file block {at}";
     /// A block of an indexed directory is not in the index, or twice.
-    IndexReference { dir: u32, at: u64, why: &'static str } Damage "index-reference", "index of directory {dir}: file block {at} {why}";
+    IndexReference { dir: u32, at: u64, why: &'static str } Damage Directories "index-reference", "index of directory {dir}: file block {at} {why}";
 
     // Pass 3: connectivity.
     /// The root is missing.
-    NoRoot {} Damage "no-root", "there is no root directory";
+    NoRoot {} Damage Inodes "no-root", "there is no root directory";
     /// A directory cannot be reached from the root.
-    Unconnected { dir: u32, parent: u32 } Damage "unconnected", "directory {dir} (in {parent}) cannot be reached";
+    Unconnected { dir: u32, parent: u32 } Damage Names "unconnected", "directory {dir} (in {parent}) cannot be reached";
     /// `..` names another directory than that which names it.
-    DotDot { dir: u32, found: u32, expected: u32 } Safe "dot-dot", "directory {dir}: '..' is inode {found}, should be {expected}";
+    DotDot { dir: u32, found: u32, expected: u32 } Safe Directories "dot-dot", "directory {dir}: '..' is inode {found}, should be {expected}";
 
     // Pass 4: link counts.
     /// An inode's link count is wrong.
-    LinkCount { ino: u32, stored: u32, found: u32 } Safe "link-count", "inode {ino}: link count is {stored}, should be {found}";
+    LinkCount { ino: u32, stored: u32, found: u32 } Safe Links "link-count", "inode {ino}: link count is {stored}, should be {found}";
     /// An inode in use has no name.
-    Unnamed { ino: u32 } Damage "unnamed", "inode {ino} is in use but has no name";
+    Unnamed { ino: u32 } Damage Names "unnamed", "inode {ino} is in use but has no name";
 
     // Pass 5: bitmaps and counts.
     /// A bitmap of blocks is wrong.
-    BlockBitmap { group: u32, block: u64, len: u64, stored: u8 } Safe "block-bitmap",
+    BlockBitmap { group: u32, block: u64, len: u64, stored: u8 } Safe Counts "block-bitmap",
         "group {group}: {len} blocks from {block} on are marked {}", crate::check::issue::marked(*stored);
     /// A bitmap of inodes is wrong.
-    InodeBitmap { group: u32, ino: u32, len: u32, stored: u8 } Safe "inode-bitmap",
+    InodeBitmap { group: u32, ino: u32, len: u32, stored: u8 } Safe Counts "inode-bitmap",
         "group {group}: {len} inodes from {ino} on are marked {}", crate::check::issue::marked(*stored);
     /// The bits behind the end of a bitmap of blocks are not set.
-    BlockBitmapPadding { group: u32 } Safe "block-bitmap-padding", "group {group}: the end of the block bitmap is not set";
+    BlockBitmapPadding { group: u32 } Safe Counts "block-bitmap-padding", "group {group}: the end of the block bitmap is not set";
     /// The bits behind the end of a bitmap of inodes are not set.
-    InodeBitmapPadding { group: u32 } Safe "inode-bitmap-padding", "group {group}: the end of the inode bitmap is not set";
+    InodeBitmapPadding { group: u32 } Safe Counts "inode-bitmap-padding", "group {group}: the end of the inode bitmap is not set";
     /// The checksum of a bitmap of blocks is wrong.
-    BlockBitmapChecksum { group: u32, found: u32, expected: u32 } Safe "block-bitmap-checksum",
+    BlockBitmapChecksum { group: u32, found: u32, expected: u32 } Safe Counts "block-bitmap-checksum",
         "group {group}: checksum of the block bitmap is {found:#x}, computed {expected:#x}";
     /// The checksum of a bitmap of inodes is wrong.
-    InodeBitmapChecksum { group: u32, found: u32, expected: u32 } Safe "inode-bitmap-checksum",
+    InodeBitmapChecksum { group: u32, found: u32, expected: u32 } Safe Counts "inode-bitmap-checksum",
         "group {group}: checksum of the inode bitmap is {found:#x}, computed {expected:#x}";
     /// A bitmap could not be read.
-    BitmapUnreadable { group: u32, why: Error } Damage "bitmap-unreadable", "group {group}: a bitmap cannot be read: {why}";
+    BitmapUnreadable { group: u32, why: Error } Damage Counts "bitmap-unreadable", "group {group}: a bitmap cannot be read: {why}";
     /// A group counts its free blocks wrongly.
-    GroupFreeBlocks { group: u32, found: u64, expected: u64 } Safe "group-free-blocks",
+    GroupFreeBlocks { group: u32, found: u64, expected: u64 } Safe Counts "group-free-blocks",
         "group {group}: {found} free blocks are counted, should be {expected}";
     /// A group counts its free inodes wrongly.
-    GroupFreeInodes { group: u32, found: u64, expected: u64 } Safe "group-free-inodes",
+    GroupFreeInodes { group: u32, found: u64, expected: u64 } Safe Counts "group-free-inodes",
         "group {group}: {found} free inodes are counted, should be {expected}";
     /// A group counts its directories wrongly.
-    GroupDirectories { group: u32, found: u64, expected: u64 } Safe "group-directories",
+    GroupDirectories { group: u32, found: u64, expected: u64 } Safe Counts "group-directories",
         "group {group}: {found} directories are counted, should be {expected}";
     /// A group that says its bitmap or table was never used has something in use.
-    GroupUninit { group: u32, what: &'static str } Safe "group-uninit", "group {group}: {what} are said never to have been used, and are";
+    GroupUninit { group: u32, what: &'static str } Safe Counts "group-uninit", "group {group}: {what} are said never to have been used, and are";
     /// The super block counts free blocks wrongly.
-    FreeBlocks { found: u64, expected: u64 } Safe "free-blocks", "{found} free blocks are counted, should be {expected}";
+    FreeBlocks { found: u64, expected: u64 } Safe Counts "free-blocks", "{found} free blocks are counted, should be {expected}";
     /// The super block counts free inodes wrongly.
-    FreeInodes { found: u64, expected: u64 } Safe "free-inodes", "{found} free inodes are counted, should be {expected}";
+    FreeInodes { found: u64, expected: u64 } Safe Counts "free-inodes", "{found} free inodes are counted, should be {expected}";
 }
 
 /// A name in quotes, with what a terminal acts on escaped.

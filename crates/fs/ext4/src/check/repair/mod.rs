@@ -29,6 +29,7 @@ use obento_block::{BlockDevice, Overlay};
 use obento_driver::{CheckOptions, CheckReport, Mending, Severity};
 use obento_env::Clock;
 
+use super::issue::Stage;
 use super::{Event, Issue};
 use crate::feature::Incompat;
 use edits::{Copy, Edits};
@@ -40,18 +41,6 @@ const MAX_TRIES: u32 = 3;
 /// `EXT4_VALID_FS`, `EXT4_ERROR_FS` of `s_state`.
 const VALID_FS: u16 = 1;
 const ERROR_FS: u16 = 2;
-
-/// What stands on what: the issues of a later stage may come from one of an earlier.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Stage {
-    Volume,
-    Inodes,
-    Counts,
-    Twice,
-    Directories,
-    Names,
-    Links,
-}
 
 /// Checks and mends. Errors: ReadOnly; as those of a check.
 pub(super) fn mend(
@@ -78,7 +67,7 @@ pub(super) fn mend(
         }
         let mut edits = Edits::open(&copy, &first)?;
         let is_cloned =
-            todo.first().is_some_and(|issue| stage(issue) == Stage::Twice) && edits.clone_twice(&todo)?;
+            todo.first().is_some_and(|issue| issue.stage() == Stage::Twice) && edits.clone_twice(&todo)?;
         for issue in &todo {
             let is_mended = is_cloned || possible(edits.mend(issue, &options.clock))?;
             rounds.tried(issue, is_mended);
@@ -155,8 +144,8 @@ impl Rounds {
             return Vec::new();
         }
         issues.retain(|issue| !self.stuck.contains(&issue.to_string()));
-        let Some(first) = issues.iter().map(stage).min() else { return issues };
-        issues.retain(|issue| stage(issue) == first);
+        let Some(first) = issues.iter().map(Issue::stage).min() else { return issues };
+        issues.retain(|issue| issue.stage() == first);
         issues
     }
 }
@@ -169,59 +158,12 @@ fn possible(mended: Result<bool>) -> Result<bool> {
     }
 }
 
-/// What an issue's mend stands on.
-fn stage(issue: &Issue) -> Stage {
-    match issue.code() {
-        "super-block-damaged"
-        | "super-block-checksum"
-        | "super-block-field"
-        | "descriptor-checksum"
-        | "block-bitmap-place"
-        | "inode-bitmap-place"
-        | "inode-table-place"
-        | "descriptor-flags"
-        | "unused-inodes"
-        | "mmp"
-        | "truncated"
-        | "metadata-twice"
-        | "orphan-list"
-        | "orphan-file"
-        | "missing-feature" => Stage::Volume,
-        code if code.starts_with("journal") => Stage::Volume,
-        code if code.starts_with("directory")
-            || code.starts_with("entry")
-            || code.starts_with("index")
-            || code.starts_with("dot")
-            || code.starts_with("duplicate")
-            || code == "inline-directory" =>
-        {
-            if matches!(code, "directory-empty") {
-                Stage::Inodes
-            } else {
-                Stage::Directories
-            }
-        }
-        code if code.starts_with("block-bitmap")
-            || code.starts_with("inode-bitmap")
-            || code.starts_with("group-")
-            || code.starts_with("free-")
-            || code == "bitmap-unreadable" =>
-        {
-            Stage::Counts
-        }
-        "block-twice" | "block-of-volume" => Stage::Twice,
-        "unconnected" | "unnamed" | "orphan" => Stage::Names,
-        "link-count" | "quota-usage" => Stage::Links,
-        _ => Stage::Inodes,
-    }
-}
-
 impl Edits {
     /// Mends an issue; false if nothing is known that would.
     fn mend(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
-        match issue.code() {
-            "journal-damaged" | "journal-inode" => self.drop_journal().map(|()| true),
-            "missing-feature" => fields::set_large_file(self).map(|()| true),
+        match issue {
+            Issue::JournalDamaged { .. } | Issue::JournalInode { .. } => self.drop_journal().map(|()| true),
+            Issue::MissingFeature { .. } => fields::set_large_file(self).map(|()| true),
             _ => Ok(self.mend_volume(issue)?
                 || self.mend_tree(issue)?
                 || self.mend_inode(issue)?
