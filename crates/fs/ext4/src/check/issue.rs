@@ -17,6 +17,7 @@ pub(super) enum Stage {
     Counts,
     Twice,
     Directories,
+    Indexes,
     Names,
     Links,
 }
@@ -279,15 +280,15 @@ issues! {
     /// An inline directory is damaged.
     InlineDirectory { dir: u32, offset: u32, why: &'static str } Damage Directories "inline-directory", "directory {dir}: inline entry at byte {offset}: {why}";
     /// The index of a directory is damaged.
-    Index { dir: u32, at: u64, why: &'static str, found: u64 } Damage Directories "index", "index of directory {dir}: {why} {found} (file block {at})";
+    Index { dir: u32, at: u64, why: &'static str, found: u64 } Damage Indexes "index", "index of directory {dir}: {why} {found} (file block {at})";
     /// A node of an index has the wrong checksum.
-    IndexChecksum { dir: u32, at: u64, found: u32, expected: u32 } Damage Directories "index-checksum",
+    IndexChecksum { dir: u32, at: u64, found: u32, expected: u32 } Damage Indexes "index-checksum",
         "index of directory {dir}: checksum is {found:#x}, computed {expected:#x} (file block {at})";
     /// An entry has a hash outside the range of its leaf.
-    IndexHash { dir: u32, at: u64, found: u32 } Damage Directories "index-hash",
+    IndexHash { dir: u32, at: u64, found: u32 } Damage Indexes "index-hash",
         "index of directory {dir}: hash {found:#x} is not one of file block {at}";
     /// A block of an indexed directory is not in the index, or twice.
-    IndexReference { dir: u32, at: u64, why: &'static str } Damage Directories "index-reference", "index of directory {dir}: file block {at} {why}";
+    IndexReference { dir: u32, at: u64, why: &'static str } Damage Indexes "index-reference", "index of directory {dir}: file block {at} {why}";
 
     // Pass 3: connectivity.
     /// The root is missing.

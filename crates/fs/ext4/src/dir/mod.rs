@@ -21,6 +21,7 @@ mod leaf;
 mod list;
 mod lookup;
 mod node;
+mod rebuild;
 mod record;
 mod split;
 #[cfg(test)]
@@ -49,6 +50,7 @@ pub(crate) use leaf::{NewEntry, Slot, Spot, kind_code, needed};
 use list::Listing;
 use lookup::Search;
 pub(crate) use lookup::{Hit, Home, Room};
+pub(crate) use rebuild::Rebuild;
 pub(crate) use record::{Record, Records, record_len};
 
 /// The longest name: `EXT4_NAME_LEN`.

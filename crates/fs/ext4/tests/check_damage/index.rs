@@ -1,6 +1,9 @@
 //! Indexes of directories.
 
 use crate::case::cases;
+use crate::lab::Disk;
+use crate::lab::bases::{EXT3, EXT4, LARGE, PLAIN, oracles};
+use crate::lab::judge::{contents, e2fsck_is_clean, lost, repaired};
 
 cases! {
     a_limit_of_an_index(EXT4, ["index dir=<full>"], |disk| {
@@ -62,4 +65,25 @@ cases! {
 fn first_node(disk: &crate::lab::Disk) -> u32 {
     let table = disk.index_table(disk.ino("wide"), 0);
     disk.word(table + 4)
+}
+
+#[test]
+fn a_directory_is_still_indexed_after_its_index_was_mended() {
+    if !oracles() {
+        return;
+    }
+    for (base, path) in
+        [(&EXT4, "full"), (&EXT4, "wide"), (&PLAIN, "wide"), (&EXT3, "wide"), (&LARGE, "wide")]
+    {
+        let mut disk = base.disk();
+        let levels = |disk: &Disk| disk.bytes[disk.range(disk.file_block(disk.ino(path), 0)).start + 30];
+        let before = levels(&disk);
+        disk.edit_index_bounds(path, 0, |bounds| bounds.count = 0.into());
+        let mended = Disk::new(repaired(&disk.bytes).unwrap());
+        let flags = mended.inode_of(mended.ino(path)).i_flags.get();
+        assert_eq!((flags & 0x1000, levels(&mended)), (0x1000, before), "{} {path}", base.name);
+        let second = e2fsck_is_clean(&mended.bytes);
+        assert!(second.is_clean(), "{} {path}: {}", base.name, second.text);
+        assert_eq!(lost(&contents(&disk.bytes), &contents(&mended.bytes)), []);
+    }
 }

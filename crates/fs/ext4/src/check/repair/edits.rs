@@ -3,6 +3,7 @@
 //! Everything goes to a copy of the volume in memory, which the next round looks at; `commit.rs` brings it to the device.
 //! Invariant: what is changed is sealed again, so that no change leaves a wrong checksum behind it.
 
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -28,6 +29,8 @@ pub(super) struct Edits {
     pub(super) view: View,
     pub(super) device: Arc<Copy>,
     now: Timestamp,
+    /// Directories whose indexes were made anew.
+    pub(super) rebuilt: BTreeSet<u32>,
 }
 
 impl Edits {
@@ -38,7 +41,7 @@ impl Edits {
         let mut told = Told { report: &mut report, tell };
         let copy: Arc<dyn BlockDevice> = Arc::<Copy>::clone(device);
         let view = View::open(copy, options, &mut told)?;
-        Ok(Self { view, device: Arc::clone(device), now: options.clock.now() })
+        Ok(Self { view, device: Arc::clone(device), now: options.clock.now(), rebuilt: BTreeSet::new() })
     }
 
     /// Changes the bytes of a block.

@@ -63,7 +63,7 @@ impl Edits {
     }
 
     /// Lets the driver change the copy.
-    fn with_writer<T>(
+    pub(super) fn with_writer<T>(
         &mut self,
         clock: &Arc<dyn Clock>,
         change: impl FnOnce(&Writer) -> Result<T>,

@@ -46,8 +46,8 @@ impl Edits {
             raw.i_size_lo.set(low);
             raw.i_size_high.set(high);
         })?;
-        // An index names blocks by their old places.
-        if flags.contains(InodeFlags::INDEX) { self.drop_index(dir) } else { Ok(true) }
+        // An index that names blocks by their old places is found by the next round.
+        Ok(true)
     }
 }
 

@@ -14,6 +14,7 @@ mod edits;
 mod fields;
 mod found;
 mod holes;
+mod index;
 mod names;
 mod replay;
 mod tree;
@@ -168,6 +169,7 @@ impl Edits {
                 || self.mend_tree(issue)?
                 || self.mend_inode(issue)?
                 || self.mend_hole(issue)?
+                || self.mend_index(issue, clock)?
                 || self.mend_names(issue)?
                 || self.mend_count(issue)?
                 || self.mend_found(issue, clock)?),

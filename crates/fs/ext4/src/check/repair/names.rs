@@ -1,6 +1,6 @@
 //! Mends of directories: records that cannot be, and entries that name what they must not.
 //!
-//! An index that is wrong is given up: its nodes become blocks without entries, and the directory a list.
+//! An index is given up by making its nodes blocks without entries; `index.rs` says when.
 //! Source: e2fsprogs `e2fsck/pass2.c` `salvage_directory`, `check_dot`, `check_dotdot`, `check_name`; `pass3.c`
 //! `fix_dotdot_proc`.
 
@@ -102,16 +102,12 @@ impl Edits {
             Issue::DirectoryNoTail { dir, block } => self.make_tail(*dir, VolBlock(*block)),
             Issue::InlineDirectory { dir, offset: 40, .. } => self.set_parent(*dir, ROOT),
             Issue::InlineDirectory { dir, offset, .. } => self.cut_inline(*dir, to_usize(u64::from(*offset))),
-            Issue::Index { dir, .. }
-            | Issue::IndexChecksum { dir, .. }
-            | Issue::IndexHash { dir, .. }
-            | Issue::IndexReference { dir, .. } => self.drop_index(*dir),
             _ => Ok(false),
         }
     }
 
     /// The blocks of a directory, in order.
-    fn dir_blocks(&self, dir: u32) -> Result<Vec<VolBlock>> {
+    pub(super) fn dir_blocks(&self, dir: u32) -> Result<Vec<VolBlock>> {
         let device: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&self.device);
         let volume = Volume::bare(device, self.view.sb.clone(), SMALL_CACHE);
         let inode = volume.inode(Ino(dir.into()))?;

@@ -1,0 +1,112 @@
+//! Mends of indexes: an index that is wrong is made anew from the entries, and the directory stays indexed.
+//!
+//! Where that cannot be - one block, names that cannot be hashed, no space for the index - it is given up: its nodes
+//! become blocks without entries, and the directory a list.
+//! Invariant: it comes after every other mend of the directory, since it believes the records ([`Stage::Indexes`]).
+//!
+//! [`Stage::Indexes`]: super::super::issue::Stage
+//! Source: e2fsprogs `e2fsck/rehash.c`.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use obento_base::wire::to_usize;
+use obento_base::{Error, Ino, Result};
+use obento_block::BlockDevice;
+use obento_env::Clock;
+
+use super::super::Issue;
+use super::edits::{Copy, Edits};
+use crate::dir::{Rebuild, Shape};
+use crate::inode::InodeFlags;
+use crate::map::APPEND_CREDITS;
+use crate::volume::Volume;
+use crate::writer::{Writer, cost};
+
+/// Cache for looking at an inode.
+const SMALL_CACHE: usize = 1 << 20;
+
+impl Edits {
+    /// Mends an index; false for another issue.
+    pub(super) fn mend_index(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
+        let (Issue::Index { dir, .. }
+        | Issue::IndexChecksum { dir, .. }
+        | Issue::IndexHash { dir, .. }
+        | Issue::IndexReference { dir, .. }) = *issue
+        else {
+            return Ok(false);
+        };
+        // One directory may have several such issues.
+        if self.rebuilt.insert(dir) && !self.rebuild(dir, clock)? {
+            self.drop_index(dir)?;
+        }
+        Ok(true)
+    }
+
+    /// Makes the index of a directory anew; false if that cannot be.
+    fn rebuild(&mut self, dir: u32, clock: &Arc<dyn Clock>) -> Result<bool> {
+        match self.try_rebuild(dir, clock) {
+            Ok(done) => Ok(done),
+            // e2fsck leaves it a list, too, where there is no space.
+            Err(Error::Corrupt(_) | Error::Unsupported(_) | Error::NoSpace | Error::FileTooBig) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn try_rebuild(&mut self, dir: u32, clock: &Arc<dyn Clock>) -> Result<bool> {
+        let mut places = self.dir_blocks(dir)?;
+        let shape = self.shape(dir)?;
+        if shape.new_index.is_none() || places.len() < 2 || places.len() != to_usize(shape.blocks.into()) {
+            return Ok(false);
+        }
+        let mut bytes = Vec::new();
+        for place in &places {
+            bytes.extend_from_slice(&self.view.read(*place, 1)?);
+        }
+        let entries = Rebuild::gather(&shape, &bytes)?;
+        let mut blocks = shape.blocks.max(entries.fewest_blocks());
+        let mut made = entries.build(blocks);
+        if made.is_none() {
+            // Packed by bytes alone they may need a little more.
+            blocks = blocks.saturating_add(blocks / 8).saturating_add(1);
+            made = entries.build(blocks);
+        }
+        let Some(made) = made else { return Ok(false) };
+        let more = blocks.saturating_sub(shape.blocks);
+        if more > 0 {
+            self.with_writer(clock, |writer| lengthen(writer, Ino(dir.into()), more, &shape))?;
+            places = self.dir_blocks(dir)?;
+        }
+        if places.len() != to_usize(blocks.into()) {
+            return Ok(false);
+        }
+        let size = to_usize(self.view.sb.block_size.into());
+        for (place, block) in places.into_iter().zip(made.chunks_exact(size)) {
+            self.put(place, block)?;
+        }
+        self.inode(dir, |raw| raw.i_flags.set(raw.i_flags.get() | InodeFlags::INDEX.bits()))?;
+        Ok(true)
+    }
+
+    fn shape(&self, dir: u32) -> Result<Shape> {
+        let device: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&self.device);
+        let volume = Volume::bare(device, self.view.sb.clone(), SMALL_CACHE);
+        volume.shape(&volume.inode(Ino(dir.into()))?)
+    }
+}
+
+/// Adds blocks without entries to a directory. Errors: NoSpace, after which it has some of them.
+fn lengthen(writer: &Writer, dir: Ino, more: u32, shape: &Shape) -> Result<()> {
+    for _ in 0..more {
+        let locked = writer.locks().write(&[dir]);
+        let view = writer.volume().inode(dir)?;
+        let mut txn = writer.begin(APPEND_CREDITS + cost::INODE)?;
+        let mut edit = writer.edit_known(&mut txn, &view)?;
+        let (_, taken) = writer.append_dir_block(&mut txn, &mut edit)?;
+        shape.blank_block(&mut txn.edit(&taken));
+        writer.store_inode(&mut txn, &edit);
+        txn.commit();
+        drop(locked);
+    }
+    Ok(())
+}
