@@ -11,20 +11,27 @@ use std::sync::{Arc, LazyLock};
 use obento_base::{FileKind, Ino, Name};
 use obento_block::{BlockDevice as _, MemDevice, Overlay};
 use obento_driver::{
-    Access, Cookie, Driver as _, FileSystem, LayoutLock, OpenOptions, Span, Target,
+    Access, Cookie, Driver, FileSystem, LayoutLock, OpenOptions, Span, Target,
 };
 use obento_env::NO_CLOCK;
+use obento_fat::FatDriver;
 use obento_ext4::{Ext4Driver, FileBlock, Volume, open_volume};
 
 /// A volume of 1 KiB blocks without checksums (a fuzzer cannot guess them): a deep extent tree, indirect blocks, an
 /// index of two levels, inline data, attributes in inodes, blocks and inodes of their own, and a dirty journal.
 static SEED: &[u8] = include_bytes!("../seed/volume.img.zst");
 
-static BASE: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
+/// A FAT12 of few clusters, whose decoders are those of FAT16 and FAT32 but for the width of an entry.
+static FAT_SEED: &[u8] = include_bytes!("../seed/fat.img.zst");
+
+static BASE: LazyLock<Arc<MemDevice>> = LazyLock::new(|| unpack(SEED));
+static FAT: LazyLock<Arc<MemDevice>> = LazyLock::new(|| unpack(FAT_SEED));
+
+fn unpack(seed: &[u8]) -> Arc<MemDevice> {
     let mut image = Vec::new();
-    ruzstd::decoding::StreamingDecoder::new(SEED).expect("a zstd file").read_to_end(&mut image).expect("a whole one");
+    ruzstd::decoding::StreamingDecoder::new(seed).expect("a zstd file").read_to_end(&mut image).expect("a whole one");
     Arc::new(MemDevice::read_only(image))
-});
+}
 
 /// The sound volume.
 pub static SOUND: LazyLock<Volume> =
@@ -73,20 +80,33 @@ pub fn damage(places: &Places, data: &[u8]) {
 
 /// Changes single bytes: each four bytes of `data` are a place (24 bits) and a value.
 pub fn scatter(data: &[u8]) {
-    let device = Overlay::new(BASE.clone());
+    read_everything(scattered(&BASE, data));
+}
+
+/// [`scatter`] on a FAT.
+pub fn scatter_fat(data: &[u8]) {
+    read_all(&FatDriver::default(), scattered(&FAT, data));
+}
+
+fn scattered(base: &Arc<MemDevice>, data: &[u8]) -> Overlay<Arc<MemDevice>> {
+    let device = Overlay::new(base.clone());
     let len = device.len();
     for change in data.chunks_exact(4) {
         let at = u64::from(u32::from_le_bytes([change[0], change[1], change[2], 0])) % len;
         device.write_at(at, &change[3..]).expect("the place is on the volume");
     }
-    read_everything(device);
+    device
 }
 
 /// Opens the volume and looks at all of it, within bounds that a sound one of its size never reaches.
 pub fn read_everything(device: Overlay<Arc<MemDevice>>) {
+    read_all(&Ext4Driver, device);
+}
+
+fn read_all(driver: &dyn Driver, device: Overlay<Arc<MemDevice>>) {
     let device = Arc::new(device);
-    let _ = Ext4Driver.probe(&*device);
-    let Ok(fs) = Ext4Driver.open(device, &options()) else { return };
+    let _ = driver.probe(&*device);
+    let Ok(fs) = driver.open(device, &options()) else { return };
     let _ = (fs.info(), fs.statfs());
     let mut seen = HashSet::new();
     let mut queue = VecDeque::from([fs.root()]);

@@ -43,6 +43,8 @@ pub fn run(shell: &Shell) -> Result<()> {
             ("/usr/bin/setfattr", "attr"),
             ("/usr/bin/setfacl", "acl"),
             ("/usr/bin/zstd", "zstd"),
+            ("/sbin/mkfs.fat", "dosfstools"),
+            ("/usr/bin/mcopy", "mtools"),
         ],
     )?;
     let folder = shell.create_temp_dir()?;
@@ -85,14 +87,33 @@ mv dirty.img volume.img
 zstd -q -19 volume.img
 "#;
 
-/// Makes `fuzz/seed/volume.img.zst` (takes root).
+/// A FAT12 of few clusters, with long and short names, a directory of two clusters and a file in pieces.
+const FUZZ_SEED_FAT: &str = r#"
+truncate -s 256K fat.img
+mkfs.fat -F 12 -s 1 -r 32 -i 1234abcd --invariant -n SEED fat.img
+mkdir -p tree/deep/er
+for n in $(seq 1 12); do printf "%600s" $n > "tree/a long name of a file $n"; done
+printf x > tree/deep/SHORT.TXT; printf x > tree/deep/er/lower.txt; : > tree/empty
+export LC_ALL=C.UTF-8 TZ=UTC MTOOLS_SKIP_CHECK=1
+find tree -exec touch -d '2021-03-04 05:06:08' {} +
+mcopy -s -m -i fat.img tree ::/
+mdel -i fat.img '::/tree/a long name of a file 2' '::/tree/a long name of a file 4'
+printf "%3000s" pieces > pieces; touch -d '2021-03-04 05:06:08' pieces
+mcopy -m -i fat.img pieces ::/
+zstd -q -19 fat.img
+"#;
+
+/// Makes `fuzz/seed/volume.img.zst` and `fuzz/seed/fat.img.zst` (takes root).
 pub fn fuzz_seed(shell: &Shell) -> Result<()> {
     let folder = shell.create_temp_dir()?;
     {
         let _inside = shell.push_dir(folder.path());
         cmd!(shell, "sh -euc {FUZZ_SEED}").run()?;
+        cmd!(shell, "sh -euc {FUZZ_SEED_FAT}").run()?;
     }
     shell.create_dir("fuzz/seed")?;
-    shell.copy_file(folder.path().join("volume.img.zst"), "fuzz/seed/volume.img.zst")?;
+    for seed in ["volume.img.zst", "fat.img.zst"] {
+        shell.copy_file(folder.path().join(seed), format!("fuzz/seed/{seed}"))?;
+    }
     Ok(())
 }

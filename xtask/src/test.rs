@@ -11,6 +11,8 @@ use crate::packages::{self, Package};
 /// The programs that judge what obento reads and writes.
 const ORACLES: &[Package] = &[
     ("/sbin/mke2fs", "e2fsprogs"),
+    ("/sbin/mkfs.fat", "dosfstools"),
+    ("/usr/bin/mcopy", "mtools"),
     ("/usr/bin/fusermount3", "fuse3"),
     ("/usr/bin/git", "git"),
     ("/usr/bin/python3", "python3"),

@@ -133,6 +133,10 @@ pub enum Structure {
     Quota(Ino),
     #[error("partition table")]
     PartitionTable,
+    #[error("boot sector")]
+    BootSector,
+    #[error("file allocation table")]
+    AllocationTable,
 }
 
 /// How the volume contradicts its format, and where. `block` is a block of the volume, `offset` a byte offset within
@@ -251,6 +255,16 @@ pub enum Corrupt {
         index: u16,
         /// First file block that the entry covers.
         at: u64,
+    },
+    /// The chain of clusters that makes up a file is none.
+    #[error("cluster chain of inode {ino}: {what} (file cluster {at})")]
+    Chain {
+        /// The inode.
+        ino: Ino,
+        /// Position in the file, in clusters.
+        at: u32,
+        /// What is wrong with it.
+        what: &'static str,
     },
     /// A tree is deeper than the format allows, or runs in a circle.
     #[error("{structure}: level {found} where {expected} was expected (block {block})")]

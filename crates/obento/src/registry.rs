@@ -18,7 +18,8 @@ pub struct Registry {
 impl Default for Registry {
     /// Every driver of obento that opens volumes of a device.
     fn default() -> Self {
-        Self::empty().with(obento_ext4::Ext4Driver)
+        // ext4 is asked first: its super block leaves room for a boot sector before it, which may be that of a FAT.
+        Self::empty().with(obento_fat::FatDriver::default()).with(obento_ext4::Ext4Driver)
     }
 }
 

@@ -31,7 +31,8 @@ const fn mark(at: u64, bytes: &'static [u8], like: &'static str, advice: &'stati
 /// How many bytes from the start are compared.
 const WINDOW: u64 = 68 << 10;
 
-const NO_DRIVER: &str = "obento reads ext2, ext3 and ext4 so far";
+const NO_DRIVER: &str = "obento reads ext2, ext3, ext4 and FAT so far";
+const DAMAGED: &str = "its boot sector is damaged";
 const CONVERT: &str = "convert it first: `qemu-img convert -O raw IMAGE disk.img`";
 const UNPACK: &str = "unpack it first, and name the image that is in it";
 const OTHER_TABLE: &str = "name what is in it by its place: IMAGE@+OFFSET";
@@ -55,10 +56,10 @@ const MARKS: &[Mark] = &[
     mark(0x8001, b"BEA01", "a UDF file system (a DVD)", NO_DRIVER),
     mark(3, b"NTFS    ", "an NTFS file system", NO_DRIVER),
     mark(3, b"EXFAT   ", "an exFAT file system", NO_DRIVER),
-    mark(82, b"FAT32   ", "a FAT32 file system", NO_DRIVER),
-    mark(54, b"FAT16   ", "a FAT16 file system", NO_DRIVER),
-    mark(54, b"FAT12   ", "a FAT12 file system", NO_DRIVER),
-    mark(54, b"FAT     ", "a FAT file system", NO_DRIVER),
+    mark(82, b"FAT32   ", "a FAT32 file system", DAMAGED),
+    mark(54, b"FAT16   ", "a FAT16 file system", DAMAGED),
+    mark(54, b"FAT12   ", "a FAT12 file system", DAMAGED),
+    mark(54, b"FAT     ", "a FAT file system", DAMAGED),
     mark(32, b"NXSB", "an APFS container", NO_DRIVER),
     mark(1024, b"H+\0\x04", "an HFS+ file system", NO_DRIVER),
     mark(1024, b"HX\0\x05", "an HFS+ file system", NO_DRIVER),
@@ -148,7 +149,7 @@ impl Looks {
     }
 }
 
-/// Prints `an XFS file system; obento reads ext2, ext3 and ext4 so far`.
+/// Prints `an XFS file system; obento reads ext2, ext3, ext4 and FAT so far`.
 impl fmt::Display for Looks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.like)?;

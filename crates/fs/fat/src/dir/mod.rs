@@ -1,0 +1,95 @@
+//! Directories: where their bytes are, and the entries in them.
+//!
+//! Layout: entries of 32 bytes, in the chain of clusters of the directory or, for the root of FAT12 and FAT16, in a region of
+//! its own. The parts of a long name come right before their short entry. The first entry that begins with 0 ends it.
+//! Invariant: a directory has at most [`MAX_SLOTS`] entries, because its chain is followed no further.
+//! Invariant: no cluster belongs to two directories that are known, so that none lies below itself.
+
+mod list;
+mod scan;
+
+use alloc::vec::Vec;
+
+use obento_base::wire::FromBytes as _;
+use obento_base::{Error, Ino};
+
+use crate::inode::Kind;
+use crate::name::ShortName;
+use crate::raw::RawEntry;
+use crate::table::Run;
+use crate::unit::{ENTRY, ENTRY_LEN, Slot};
+
+pub use self::scan::Scan;
+
+/// fatgen103, "FAT Directory Structure": 65,536 entries, or 2 MiB; Linux has the same (`FAT_MAX_DIR_ENTRIES`).
+pub const MAX_SLOTS: u32 = 1 << 16;
+
+/// Where the bytes of a directory are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// In one piece outside the clusters: byte offset.
+    Region(u64),
+    /// In clusters: their runs, entries a cluster, and the byte offset of the first cluster of the volume.
+    Runs {
+        /// The runs.
+        runs: Vec<Run>,
+        /// Entries a cluster.
+        per_cluster: u32,
+        /// The byte offset of cluster 2.
+        data_start: u64,
+    },
+}
+
+/// A directory that is known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Directory {
+    /// Its number.
+    pub ino: Ino,
+    /// What it lies in.
+    pub parent: Ino,
+    /// Where its bytes are.
+    pub place: Place,
+    /// How many entries have room.
+    pub slots: u32,
+    /// Why more of it is not known.
+    pub damage: Option<Error>,
+}
+
+impl Directory {
+    /// The place of entry `index`.
+    pub fn slot(&self, index: u32) -> Option<Slot> {
+        if index >= self.slots {
+            return None;
+        }
+        match &self.place {
+            Place::Region(start) => Some(Slot((start / ENTRY_LEN).saturating_add(index.into()))),
+            Place::Runs { runs, per_cluster, data_start } => {
+                let at = index.checked_div(*per_cluster)?;
+                let within = index.checked_rem(*per_cluster)?;
+                let run = runs.get(runs.partition_point(|run| run.at <= at).checked_sub(1)?)?;
+                let cluster = run.start.0.checked_add(at.checked_sub(run.at)?)?.checked_sub(2)?;
+                let before = u64::from(cluster).saturating_mul(u64::from(*per_cluster));
+                let start = data_start / ENTRY_LEN;
+                Some(Slot(start.saturating_add(before).saturating_add(within.into())))
+            }
+        }
+    }
+
+    /// How many bytes have room.
+    pub fn len(&self) -> u64 {
+        u64::from(self.slots).saturating_mul(ENTRY.into())
+    }
+}
+
+/// The label among entries that lie together, up to the end of them.
+pub fn label_in(bytes: &[u8]) -> Option<ShortName> {
+    for entry in bytes.chunks_exact(size_of::<RawEntry>()) {
+        let raw = RawEntry::read_from_bytes(entry).ok()?;
+        match raw.kind() {
+            Kind::End => return None,
+            Kind::Label => return Some(raw.name()),
+            _ => {}
+        }
+    }
+    None
+}

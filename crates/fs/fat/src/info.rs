@@ -1,0 +1,111 @@
+//! What a volume is, in words.
+
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+
+use obento_driver::{Fact, Probe, VolumeInfo};
+
+use crate::super_block::Width;
+use crate::unit::Cluster;
+use crate::volume::Volume;
+
+/// How a volume was left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Unmounted.
+    Clean,
+    /// In use, or not unmounted.
+    InUse,
+    /// An error of the medium was met.
+    Errors,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Clean => "clean",
+            Self::InUse => "not unmounted cleanly",
+            Self::Errors => "has errors",
+        }
+    }
+}
+
+/// Bits of the state in the boot sector (Linux, `FAT_STATE_DIRTY`; Windows has the second too).
+pub const DIRTY: u8 = 1;
+/// An error of the medium was met.
+pub const ERRORS: u8 = 2;
+
+impl Width {
+    /// The bits of the second entry of the FAT that are set while the volume is unmounted, and while no error was met
+    /// (fatgen103, "FAT Data Structure", `ClnShutBitMask` and `HrdErrBitMask`). FAT12 has none.
+    pub fn shutdown_bits(self) -> Option<(u32, u32)> {
+        match self {
+            Self::Fat12 => None,
+            Self::Fat16 => Some((0x8000, 0x4000)),
+            Self::Fat32 => Some((0x0800_0000, 0x0400_0000)),
+        }
+    }
+}
+
+impl Volume {
+    /// How the volume was left, by the boot sector and the FAT.
+    pub fn state(&self) -> State {
+        let sb = self.super_block();
+        let bits = sb.width.shutdown_bits().zip(self.table().value(Cluster(1)).ok());
+        let (mut is_clean, mut is_sound) = (sb.state & DIRTY == 0, sb.state & ERRORS == 0);
+        if let Some(((clean, sound), value)) = bits {
+            is_clean &= value & clean != 0;
+            is_sound &= value & sound != 0;
+        }
+        match (is_sound, is_clean) {
+            (false, _) => State::Errors,
+            (true, false) => State::InUse,
+            (true, true) => State::Clean,
+        }
+    }
+
+    /// Type, label and length.
+    pub fn probe(&self) -> Probe {
+        let mut probe = self.super_block().probe(None);
+        // What the root directory says is what Windows shows, and the boot sector may be older.
+        if let Some(label) = self.root_label() {
+            probe.label = label.name().to_label(self.options().code_page);
+        }
+        probe
+    }
+
+    /// All of it.
+    pub fn describe(&self) -> VolumeInfo {
+        let sb = self.super_block();
+        let fact = |name: &'static str, value: String| Fact { name, value };
+        let mut facts = Vec::new();
+        facts.push(fact("FAT width", format!("{} bits", sb.width.bits())));
+        facts.push(fact("sector size", sb.sector_size.to_string()));
+        facts.push(fact("cluster size", sb.cluster_size.to_string()));
+        facts.push(fact("clusters", sb.clusters.to_string()));
+        facts.push(fact("FATs", sb.fats.to_string()));
+        if let Some(active) = sb.active_fat {
+            facts.push(fact("active FAT", active.to_string()));
+        }
+        if let Some(serial) = sb.serial {
+            facts.push(fact("volume ID", format!("{:04X}-{:04X}", serial >> 16, serial & 0xffff)));
+        }
+        let oem: String = crate::name::trim(&sb.oem).iter().map(|&byte| char::from(byte)).collect();
+        if !oem.is_empty() && oem.chars().all(|c| c.is_ascii_graphic() || c == ' ') {
+            facts.push(fact("made by", oem));
+        }
+        let width = match sb.width {
+            Width::Fat12 => "fat12",
+            Width::Fat16 => "fat16",
+            Width::Fat32 => "fat32",
+        };
+        VolumeInfo {
+            probe: self.probe(),
+            features: Vec::from([width.to_string()]),
+            state: self.state().name().to_string(),
+            notices: self.notices().to_vec(),
+            facts,
+        }
+    }
+}

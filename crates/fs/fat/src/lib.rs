@@ -1,0 +1,51 @@
+//! The FAT12, FAT16 and FAT32 driver, with the long names of VFAT.
+//!
+//! Decoding goes from [`raw`] structures, which mirror the bytes, to checked types ([`SuperBlock`], [`Inode`]). The format
+//! has no inodes: a directory entry stands for one, and its place is its number while the volume is open. exFAT, whose
+//! volumes also are a FAT, chains of clusters and entries of 32 bytes, is to share `table/`, `dir/` and `name/`.
+//!
+//! Where to start reading: `open.rs` (how a volume comes up), `super_block.rs`, `table/`, `dir/`, `volume.rs`.
+//!
+//! Source of the format: Microsoft, "FAT: General Overview of On-Disk Format", version 1.03, called fatgen103 here; Linux
+//! `Documentation/filesystems/vfat.rst`. `docs/fat.md` tells what is there and what is missing.
+#![no_std]
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
+)]
+
+extern crate alloc;
+#[cfg(any(test, feature = "std"))]
+extern crate std;
+
+mod contract;
+mod dir;
+mod info;
+mod inode;
+mod map;
+mod name;
+mod open;
+mod options;
+pub mod raw;
+mod super_block;
+mod table;
+mod time;
+mod unit;
+mod volume;
+
+pub use contract::Fat;
+pub use inode::{Attributes, Inode};
+pub use name::CodePage;
+pub use open::{FatDriver, open_volume};
+pub use options::FatOptions;
+pub use super_block::{Root, SuperBlock, Width};
+pub use time::Zone;
+pub use unit::{Cluster, Slot};
+pub use volume::Volume;

@@ -1,0 +1,130 @@
+//! Recognising and opening a volume.
+
+use alloc::sync::Arc;
+use alloc::vec;
+
+use obento_base::wire::{to_u64, to_usize};
+use obento_base::{Error, Result};
+use obento_block::BlockDevice;
+use obento_driver::{Access, Driver, FileSystem, Notice, OpenOptions, Probe};
+
+use crate::contract::Fat;
+use crate::options::FatOptions;
+use crate::super_block::{SuperBlock, Width, raw_of};
+use crate::volume::Volume;
+
+/// The driver of FAT12, FAT16 and FAT32.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FatDriver {
+    /// How volumes are shown.
+    pub options: FatOptions,
+}
+
+/// Bytes of a boot sector that count.
+const BOOT: usize = 512;
+/// Where the copy of the boot sector is on nearly every FAT32 volume (fatgen103, `BPB_BkBootSec`), in sectors.
+const BACKUP: u16 = 6;
+/// A volume that is not closed is looked at with this much memory.
+const SMALL_CACHE: usize = 64 << 10;
+
+/// What was found at the place of a boot sector.
+struct Located {
+    sb: SuperBlock,
+    /// Why the first was not taken.
+    instead_of: Option<Error>,
+}
+
+fn read_boot(device: &dyn BlockDevice, offset: u64) -> Result<Option<[u8; BOOT]>> {
+    let mut bytes = [0; BOOT];
+    if offset.checked_add(to_u64(BOOT)).is_none_or(|end| end > device.len()) {
+        return Ok(None);
+    }
+    device.read_at(offset, &mut bytes)?;
+    Ok(Some(bytes))
+}
+
+/// The boot sector, or its copy where that alone can be read. Errors: Corrupt, as the first boot sector is; those of the
+/// device.
+fn locate(device: &dyn BlockDevice) -> Result<Located> {
+    let first = read_boot(device, 0).and_then(|bytes| SuperBlock::of_bytes(&bytes.unwrap_or([0; BOOT])));
+    let error = match first {
+        Ok(sb) => return Ok(Located { sb, instead_of: None }),
+        Err(error) => error,
+    };
+    match backup(device) {
+        Some(sb) => Ok(Located { sb, instead_of: Some(error) }),
+        None => Err(error),
+    }
+}
+
+/// A copy of the boot sector that says of itself where it lies, on a volume that fits the device.
+fn backup(device: &dyn BlockDevice) -> Option<SuperBlock> {
+    [512_u32, 1024, 2048, 4096].into_iter().find_map(|size| {
+        let bytes = read_boot(device, u64::from(size).saturating_mul(BACKUP.into())).ok()??;
+        let raw = raw_of(&bytes).filter(|raw| raw.signature == [0x55, 0xaa] && SuperBlock::is_likely(raw))?;
+        let sb = SuperBlock::decode(&raw).ok()?;
+        let fits = sb.sector_size == size && sb.backup == Some(BACKUP) && sb.len <= device.len();
+        (fits && sb.width == Width::Fat32).then_some(sb)
+    })
+}
+
+impl Driver for FatDriver {
+    fn names(&self) -> &'static [&'static str] {
+        &["vfat", "fat", "msdos"]
+    }
+
+    fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {
+        let Some(bytes) = read_boot(device, 0)? else { return Ok(None) };
+        let likely = raw_of(&bytes).filter(SuperBlock::is_likely);
+        let sb = match likely {
+            Some(raw) => SuperBlock::decode(&raw).ok(),
+            // Whatever else starts with so much is not asked whether it was a FAT once.
+            None if bytes.iter().all(|&byte| byte == 0) => backup(device),
+            None => None,
+        };
+        let Some(sb) = sb else { return Ok(None) };
+        let label = root_label(device, &sb);
+        Ok(Some(match label {
+            Some(label) => Probe { label, ..sb.probe(None) },
+            None => sb.probe(None),
+        }))
+    }
+
+    fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
+        if options.access == Access::ReadWrite {
+            return Err(Error::ReadOnly);
+        }
+        Ok(Arc::new(Fat::new(open_volume(device, options, self.options)?)))
+    }
+}
+
+/// The label as a volume tells it that was opened.
+fn root_label(device: &dyn BlockDevice, sb: &SuperBlock) -> Option<alloc::vec::Vec<u8>> {
+    // The device is borrowed: what is near the start of the root directory is copied.
+    let start = match sb.root {
+        crate::super_block::Root::Region { start, .. } => start,
+        crate::super_block::Root::Chain(cluster) => sb.offset_of(cluster)?,
+    };
+    let len = to_usize(sb.cluster_size.min(4096).into());
+    let mut bytes = vec![0; len];
+    device.read_at(start, &mut bytes).ok()?;
+    crate::dir::label_in(&bytes).map(|name| name.to_label(crate::name::CodePage::default()))
+}
+
+/// Opens the volume that fills `device`, to be read.
+pub fn open_volume(device: Arc<dyn BlockDevice>, options: &OpenOptions, shown: FatOptions) -> Result<Volume> {
+    let Located { sb, instead_of } = locate(&*device)?;
+    let (expected, found) = (sb.len, device.len());
+    let mut volume = Volume::new(device, sb, shown, options.cache.max(SMALL_CACHE))?;
+    if let Some(error) = instead_of {
+        volume.notice(Notice::Damaged(error));
+        volume.notice(Notice::BackupSuperBlock { block: BACKUP.into() });
+    }
+    if expected > found {
+        volume.notice(Notice::Truncated { expected, found });
+    }
+    if volume.state() == crate::info::State::Errors {
+        volume.notice(Notice::MarkedWithErrors);
+    }
+    Ok(volume)
+}

@@ -1,0 +1,32 @@
+//! What a volume does not say of itself and whoever opens it may: owners, permissions, code page, time zone.
+
+use obento_base::Mode;
+
+use crate::name::CodePage;
+use crate::time::Zone;
+
+/// How a volume is shown, as the options of mount(8) for vfat have it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FatOptions {
+    /// `uid=`: the owner of all files.
+    pub uid: u32,
+    /// `gid=`: their group.
+    pub gid: u32,
+    /// `fmask=`: permissions that no file has.
+    pub file_mask: Mode,
+    /// `dmask=`: permissions that no directory has.
+    pub dir_mask: Mode,
+    /// `codepage=`: what the bytes of short names mean.
+    pub code_page: CodePage,
+    /// `time_offset=`: how far the clock that wrote the times was ahead of UTC.
+    pub zone: Zone,
+}
+
+impl Default for FatOptions {
+    /// Root's files, `umask=022,codepage=437,tz=UTC`.
+    fn default() -> Self {
+        let mask = Mode::new(0o022);
+        let (code_page, zone) = (CodePage::default(), Zone::default());
+        Self { uid: 0, gid: 0, file_mask: mask, dir_mask: mask, code_page, zone }
+    }
+}

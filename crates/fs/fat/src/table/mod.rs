@@ -1,0 +1,133 @@
+//! The file allocation table: for each cluster, the one that follows it.
+//!
+//! Layout: entries of 12, 16 or 32 bits, the first two of which belong to no cluster; entries of 12 bits lie across bytes
+//! and sectors. Values by the lowest 12, 16 or 28 bits: 0 free; 2 and more the next cluster; ...7 bad; ...8 and more the
+//! last of its chain.
+//! Source: fatgen103, "FAT Data Structure".
+
+mod chain;
+
+use obento_base::wire::to_usize;
+use obento_base::{Corrupt, Error, Result, Structure};
+use obento_block::{Block, Cache};
+
+use crate::super_block::{SuperBlock, Width};
+use crate::unit::Cluster;
+
+pub use self::chain::{Chain, Run};
+
+/// What an entry of the FAT says of its cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// It belongs to nothing.
+    Free,
+    /// The next of the chain.
+    Next(Cluster),
+    /// It is the last of a chain.
+    Last,
+    /// It cannot be used.
+    Bad,
+    /// A number that no cluster has.
+    Invalid(u32),
+}
+
+impl Entry {
+    /// What `value`, cut to the bits that count, says.
+    pub fn decode(value: u32, sb: &SuperBlock) -> Self {
+        let top = match sb.width {
+            Width::Fat12 => 0xff0,
+            Width::Fat16 => 0xfff0,
+            Width::Fat32 => 0x0fff_fff0,
+        };
+        match value {
+            0 => Self::Free,
+            _ if sb.has(Cluster(value)) => Self::Next(Cluster(value)),
+            _ if value == top | 7 => Self::Bad,
+            _ if value >= top | 8 => Self::Last,
+            _ => Self::Invalid(value),
+        }
+    }
+}
+
+/// The place of an entry in its FAT: byte offset, and the bits to shift by.
+pub fn place(width: Width, cluster: Cluster) -> (u64, u32) {
+    let at = u64::from(cluster.0);
+    match width {
+        Width::Fat12 => (at.saturating_add(at >> 1), if at & 1 == 1 { 4 } else { 0 }),
+        Width::Fat16 => (at.saturating_mul(2), 0),
+        Width::Fat32 => (at.saturating_mul(4), 0),
+    }
+}
+
+/// A reader of the FAT that keeps the sector it was last in, since most entries lie beside the one before.
+pub struct Reader<'v> {
+    sb: &'v SuperBlock,
+    cache: &'v Cache,
+    held: Option<Block>,
+}
+
+impl<'v> Reader<'v> {
+    /// A reader of the copy that is read.
+    pub fn new(sb: &'v SuperBlock, cache: &'v Cache) -> Self {
+        Self { sb, cache, held: None }
+    }
+
+    /// The entry of `cluster`. Errors: Corrupt for a number that no cluster has; those of the device.
+    pub fn entry(&mut self, cluster: Cluster) -> Result<Entry> {
+        if !self.sb.has(cluster) {
+            let structure = Structure::AllocationTable;
+            return Err(Corrupt::BlockRange { structure, at: 0, start: cluster.0.into(), len: 1 }.into());
+        }
+        let value = self.value(cluster)?;
+        Ok(Entry::decode(value, self.sb))
+    }
+
+    /// The bits of an entry, also of the first two.
+    pub fn value(&mut self, cluster: Cluster) -> Result<u32> {
+        let (within, shift) = place(self.sb.width, cluster);
+        let base = self.sb.fat_len.saturating_mul(self.sb.read_fat().into());
+        let offset = self.sb.fat_start.saturating_add(base).saturating_add(within);
+        Ok(match self.sb.width {
+            // The two bytes may lie in two sectors.
+            Width::Fat12 => {
+                let low = u32::from(self.byte(offset)?);
+                let high = u32::from(self.byte(offset.saturating_add(1))?);
+                (low | high << 8) >> shift & 0xfff
+            }
+            Width::Fat16 => u16::from_le_bytes(self.bytes(offset)?).into(),
+            Width::Fat32 => u32::from_le_bytes(self.bytes(offset)?) & 0x0fff_ffff,
+        })
+    }
+
+    fn byte(&mut self, offset: u64) -> Result<u8> {
+        self.bytes::<1>(offset).map(|[byte]| byte)
+    }
+
+    /// The bytes at `offset`, all in one sector.
+    fn bytes<const N: usize>(&mut self, offset: u64) -> Result<[u8; N]> {
+        let size = u64::from(self.cache.block_size());
+        let number = offset.checked_div(size).unwrap_or(0);
+        if self.held.as_ref().is_none_or(|held| held.number() != number) {
+            let end = self.sb.fat_start.saturating_add(self.sb.fat_len.saturating_mul(self.sb.fats.into()));
+            let end = end.checked_div(size).unwrap_or(0);
+            self.held = Some(self.cache.get_ahead(number, number..end.max(number.saturating_add(1)))?);
+        }
+        let within = to_usize(offset.checked_rem(size).unwrap_or(0));
+        let held = self.held.as_deref().unwrap_or_default();
+        let bytes = held.get(within..).and_then(|rest| rest.first_chunk::<N>()).copied();
+        bytes.ok_or(Error::Invalid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_12_bits_share_a_byte() {
+        assert_eq!(place(Width::Fat12, Cluster(2)), (3, 0));
+        assert_eq!(place(Width::Fat12, Cluster(3)), (4, 4));
+        assert_eq!(place(Width::Fat16, Cluster(3)), (6, 0));
+        assert_eq!(place(Width::Fat32, Cluster(u32::MAX)), (u64::from(u32::MAX) * 4, 0));
+    }
+}

@@ -1,0 +1,123 @@
+//! Times: local ones, in a date and a time of 16 bits.
+//!
+//! Layout: a date is `yyyyyyym mmmddddd` counted from 1980, a time `hhhhhmmm mmmsssss` in steps of two seconds; the creation
+//! has a byte of 10 ms besides.
+//! Source: fatgen103, "Date and Time Formats". The disk does not say which time zone it means: the caller does.
+
+use obento_base::Timestamp;
+
+const DAY: i64 = 86_400;
+#[cfg(test)]
+/// 1980-01-01 since 1970-01-01, in days.
+const EPOCH_DAYS: i64 = 3_652;
+#[cfg(test)]
+/// 2107-12-31 23:59:58 on the local clock, in seconds since 1970: the last moment of the format.
+const LAST: i64 = 4_354_819_198;
+
+/// How many minutes the clocks that wrote the volume are ahead of UTC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Zone(pub i16);
+
+impl Zone {
+    fn seconds(self) -> i64 {
+        i64::from(self.0).saturating_mul(60)
+    }
+}
+
+/// Days from 1970-01-01 to a day of the Gregorian calendar. Source: Howard Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms", `days_from_civil`, for years after 0.
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let shifted = if month > 2 { month.saturating_sub(3) } else { month.saturating_add(9) };
+    let year = if month > 2 { year } else { year.saturating_sub(1) };
+    let of_year = shifted.saturating_mul(153).saturating_add(2) / 5;
+    let leaps = (year / 4).saturating_sub(year / 100).saturating_add(year / 400);
+    let day = of_year.saturating_add(day).saturating_sub(1);
+    year.saturating_mul(365).saturating_add(leaps).saturating_add(day).saturating_sub(719_468)
+}
+
+/// The moment that date and time mean. A month or day of 0, which means that nothing is known, is the first.
+pub fn decode(date: u16, time: u16, hundredths: u8, zone: Zone) -> Timestamp {
+    let field = |value: u16, shift: u32, mask: u16| i64::from(value >> shift & mask);
+    let (month, day) = (field(date, 5, 15).clamp(1, 12), field(date, 0, 31).max(1));
+    let days = days(field(date, 9, 127).saturating_add(1980), month, day);
+    let hours = field(time, 11, 31).saturating_mul(3600);
+    let minutes = field(time, 5, 63).saturating_mul(60);
+    let seconds = field(time, 0, 31).saturating_mul(2).saturating_add(i64::from(hundredths / 100));
+    let total = [hours, minutes, seconds].into_iter().fold(days.saturating_mul(DAY), i64::saturating_add);
+    let nanos = u32::from(hundredths % 100).saturating_mul(10_000_000);
+    Timestamp::new(total.saturating_sub(zone.seconds()), nanos)
+}
+
+#[cfg(test)]
+/// Date, time and hundredths of seconds (0 to 199) of a moment, which is cut to the years 1980 to 2107.
+pub fn encode(moment: Timestamp, zone: Zone) -> (u16, u16, u8) {
+    let first = EPOCH_DAYS.saturating_mul(DAY);
+    let local = moment.secs().saturating_add(zone.seconds());
+    let hundredths = if (first..=LAST).contains(&local) { moment.nanos() / 10_000_000 } else { 0 };
+    let local = local.clamp(first, LAST);
+    let (mut day, seconds) = (local.div_euclid(DAY), local.rem_euclid(DAY));
+    let mut year = 1980_i64;
+    // At most 127 years.
+    while day >= days(year.saturating_add(1), 1, 1) {
+        year = year.saturating_add(1);
+    }
+    let month = (1..=12).rev().find(|&month| days(year, month, 1) <= day).unwrap_or(1);
+    day = day.saturating_sub(days(year, month, 1)).saturating_add(1);
+    let bits = |value: i64, shift: u32| u16::try_from(value).unwrap_or(0) << shift;
+    let date = bits(year.saturating_sub(1980), 9) | bits(month, 5) | bits(day, 0);
+    let time = bits(seconds / 3600, 11) | bits(seconds / 60 % 60, 5) | bits(seconds % 60 / 2, 0);
+    let odd = if seconds % 2 == 1 { 100 } else { 0 };
+    (date, time, u8::try_from(hundredths.saturating_add(odd)).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UTC: Zone = Zone(0);
+
+    #[test]
+    fn a_moment_is_kept_to_two_seconds_and_its_hundredths() {
+        // 2024-02-29 23:59:59.75
+        let moment = Timestamp::new(1_709_251_199, 750_000_000);
+        let (date, time, hundredths) = encode(moment, UTC);
+        assert_eq!((date, time, hundredths), (44 << 9 | 2 << 5 | 29, 23 << 11 | 59 << 5 | 29, 175));
+        assert_eq!(decode(date, time, hundredths, UTC), moment);
+        assert_eq!(decode(date, time, 0, UTC), Timestamp::new(1_709_251_198, 0));
+    }
+
+    #[test]
+    fn every_day_of_the_format_survives() {
+        for day in EPOCH_DAYS..=LAST / DAY {
+            let moment = Timestamp::new(day * DAY + 43_200, 0);
+            let (date, time, _) = encode(moment, UTC);
+            assert_eq!(decode(date, time, 0, UTC), moment);
+        }
+    }
+
+    #[test]
+    fn what_lies_outside_the_years_of_the_format_is_cut_to_them() {
+        let kept = |secs| {
+            let (date, time, hundredths) = encode(Timestamp::new(secs, 5), UTC);
+            decode(date, time, hundredths, UTC).secs()
+        };
+        assert_eq!(kept(0), EPOCH_DAYS * DAY);
+        assert_eq!(kept(i64::MIN), EPOCH_DAYS * DAY);
+        assert_eq!(kept(LAST), LAST);
+        assert_eq!(kept(i64::MAX), LAST);
+    }
+
+    #[test]
+    fn the_zone_says_what_the_clock_meant() {
+        let moment = Timestamp::new(1_700_000_000, 0);
+        let (date, time, _) = encode(moment, Zone(120));
+        assert_eq!(decode(date, time, 0, Zone(120)), moment);
+        assert_eq!(decode(date, time, 0, UTC).secs(), 1_700_000_000 + 7200);
+    }
+
+    #[test]
+    fn a_date_of_zeros_is_the_first_day_and_no_bits_are_too_odd() {
+        assert_eq!(decode(0, 0, 0, UTC).secs(), EPOCH_DAYS * DAY);
+        decode(u16::MAX, u16::MAX, u8::MAX, Zone(i16::MIN));
+    }
+}

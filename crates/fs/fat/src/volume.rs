@@ -1,0 +1,274 @@
+//! The mounted state.
+//!
+//! The format has no inode numbers: the number of a file is the place of its entry. So that a number which somebody made up
+//! is not taken for one, the volume knows which clusters belong to directories that were looked at since it was opened.
+//! Invariant: a known cluster belongs to one directory, and to the first that claimed it if two do.
+//! Locking: `known` and `chains` are leaves; a chain has a lock of its own, under which the FAT is read.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use hashbrown::HashMap;
+use obento_base::wire::{FromBytes as _, FromZeros as _};
+use obento_base::{Corrupt, Error, Generation, Ino, Result};
+use obento_block::{BlockDevice, Cache};
+use obento_driver::Notice;
+use obento_env::sync::{Mutex, RwLock};
+
+use crate::dir::{Directory, MAX_SLOTS, Place};
+use crate::inode::{Attributes, Inode, Kind, ROOT};
+use crate::options::FatOptions;
+use crate::raw::RawEntry;
+use crate::super_block::{Root, SuperBlock};
+use crate::table::{Chain, Entry, Reader, Run};
+use crate::unit::{Cluster, ENTRY, ENTRY_LEN, Slot};
+
+/// An open volume.
+pub struct Volume {
+    sb: SuperBlock,
+    cache: Cache,
+    options: FatOptions,
+    notices: Vec<Notice>,
+    known: RwLock<Known>,
+    chains: Mutex<HashMap<Ino, Arc<Mutex<Chain>>>>,
+    /// Free clusters, once they were counted.
+    free: Mutex<Option<u32>>,
+}
+
+/// The directories that were looked at.
+#[derive(Default)]
+struct Known {
+    /// Which directory a cluster belongs to.
+    clusters: HashMap<Cluster, Ino>,
+    directories: HashMap<Ino, Arc<Directory>>,
+}
+
+/// How many chains are kept at most: what is not forgotten by its users is dropped then.
+const MAX_CHAINS: usize = 4096;
+
+impl Volume {
+    /// Opens the volume that `sb` describes. Errors: Corrupt for a root directory outside the clusters.
+    pub fn new(
+        device: Arc<dyn BlockDevice>,
+        sb: SuperBlock,
+        options: FatOptions,
+        cache: usize,
+    ) -> Result<Self> {
+        let volume = Self {
+            cache: Cache::new(device, sb.sector_size, cache),
+            sb,
+            options,
+            notices: Vec::new(),
+            known: RwLock::default(),
+            chains: Mutex::default(),
+            free: Mutex::default(),
+        };
+        let root = volume.load_root()?;
+        volume.learn(root)?;
+        Ok(volume)
+    }
+
+    /// The checked boot sector.
+    pub fn super_block(&self) -> &SuperBlock {
+        &self.sb
+    }
+
+    /// The metadata.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// How it is shown.
+    pub fn options(&self) -> &FatOptions {
+        &self.options
+    }
+
+    /// What a person should know.
+    pub fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+
+    /// Notes something that a person should know.
+    pub fn notice(&mut self, notice: Notice) {
+        self.notices.push(notice);
+    }
+
+    /// A reader of the FAT.
+    pub fn table(&self) -> Reader<'_> {
+        Reader::new(&self.sb, &self.cache)
+    }
+
+    /// The number of what has its entry at `slot`.
+    pub fn ino_at(&self, slot: Slot) -> Ino {
+        slot.ino()
+    }
+
+    /// Where the entry of `ino` is, if it lies in a directory that is known, and which.
+    fn slot_of(&self, ino: Ino) -> Option<(Slot, Ino)> {
+        let slot = Slot(ino.0);
+        if ino.0.checked_mul(ENTRY.into()).is_none_or(|offset| offset >= self.sb.len) {
+            return None;
+        }
+        if let Root::Region { start, len } = self.sb.root
+            && (start..start.saturating_add(len)).contains(&slot.offset())
+        {
+            return Some((slot, ROOT));
+        }
+        let (cluster, _) = self.sb.cluster_at(slot.offset())?;
+        self.known.read().clusters.get(&cluster).map(|&dir| (slot, dir))
+    }
+
+    /// The inode of this number, and what it lies in. Errors: Stale if it is not in use.
+    pub fn inode_and_parent(&self, ino: Ino) -> Result<(Inode, Ino)> {
+        if ino == ROOT {
+            let mut raw = RawEntry::new_zeroed();
+            raw.DIR_Attr = Attributes::DIRECTORY.bits();
+            return Ok((Inode { ino, raw, generation: Generation(0) }, ROOT));
+        }
+        let (slot, dir) = self.slot_of(ino).ok_or(Error::Stale)?;
+        let size = u64::from(self.sb.sector_size);
+        let block = self.cache.get(slot.offset().checked_div(size).unwrap_or(0))?;
+        let within = obento_base::wire::to_usize(slot.offset().checked_rem(size).unwrap_or(0));
+        let bytes = block.get(within..).unwrap_or_default();
+        let (raw, _) = RawEntry::read_from_prefix(bytes).map_err(|_| Error::Stale)?;
+        if raw.kind() != Kind::File {
+            return Err(Error::Stale);
+        }
+        Ok((Inode { ino, raw, generation: Generation(0) }, dir))
+    }
+
+    /// The inode of this number. Errors: Stale if it is not in use.
+    pub fn inode(&self, ino: Ino) -> Result<Inode> {
+        self.inode_and_parent(ino).map(|(inode, _)| inode)
+    }
+
+    /// The directory of this number. Errors: Stale; NotDirectory; Corrupt for one whose clusters belong to another.
+    pub fn directory(&self, ino: Ino) -> Result<Arc<Directory>> {
+        if let Some(dir) = self.known.read().directories.get(&ino) {
+            return Ok(dir.clone());
+        }
+        let (inode, parent) = self.inode_and_parent(ino)?;
+        if !inode.is_dir() {
+            return Err(Error::NotDirectory);
+        }
+        let first = inode.raw.first(self.sb.width);
+        let first =
+            first.ok_or(Corrupt::Chain { ino, at: 0, what: "is missing, though this is a directory" })?;
+        self.learn(self.load(ino, parent, first)?)
+    }
+
+    /// The size of a directory in bytes; 0 for one that cannot be read.
+    pub fn directory_len(&self, ino: Ino) -> u64 {
+        self.directory(ino).map_or(0, |dir| dir.len())
+    }
+
+    fn load_root(&self) -> Result<Directory> {
+        match self.sb.root {
+            Root::Chain(first) => self.load(ROOT, ROOT, first),
+            Root::Region { start, len } => {
+                let slots = u32::try_from(len / ENTRY_LEN).unwrap_or(MAX_SLOTS).min(MAX_SLOTS);
+                let place = Place::Region(start);
+                Ok(Directory { ino: ROOT, parent: ROOT, place, slots, damage: None })
+            }
+        }
+    }
+
+    /// Follows the chain of a directory. Errors: Corrupt if not even its first cluster can be had.
+    fn load(&self, ino: Ino, parent: Ino, first: Cluster) -> Result<Directory> {
+        let per_cluster = self.sb.cluster_size / ENTRY;
+        let most = MAX_SLOTS.checked_div(per_cluster).unwrap_or(1).max(1);
+        let mut chain = Chain::new(Some(first));
+        let damage = chain.all(&mut self.table(), ino, most).err();
+        let mut runs = chain.runs().to_vec();
+        // What lies past the end of the longest directory is cut off.
+        runs.retain_mut(|run| {
+            run.len = run.len.min(most.saturating_sub(run.at));
+            run.len > 0
+        });
+        if let Some(error) = damage.filter(|_| runs.is_empty()) {
+            return Err(error);
+        }
+        let clusters = runs.last().map_or(0, |run: &Run| run.at.saturating_add(run.len));
+        let slots = clusters.saturating_mul(per_cluster).min(MAX_SLOTS);
+        let place = Place::Runs { runs, per_cluster, data_start: self.sb.data_start };
+        Ok(Directory { ino, parent, place, slots, damage })
+    }
+
+    /// Notes which clusters are the directory's. Errors: Corrupt if one of them is another's; NoMemory.
+    fn learn(&self, dir: Directory) -> Result<Arc<Directory>> {
+        let mut known = self.known.write();
+        if let Some(dir) = known.directories.get(&dir.ino) {
+            return Ok(dir.clone());
+        }
+        let runs: &[Run] = if let Place::Runs { runs, .. } = &dir.place { runs } else { &[] };
+        let clusters = || runs.iter().flat_map(|run| (run.at..).zip(run.start.0..=run.last().0));
+        for (at, cluster) in clusters() {
+            if known.clusters.contains_key(&Cluster(cluster)) {
+                let what = "goes on in a cluster of another directory";
+                return Err(Corrupt::Chain { ino: dir.ino, at, what }.into());
+            }
+        }
+        let count = runs.iter().fold(0, |sum: u32, run| sum.saturating_add(run.len));
+        known
+            .clusters
+            .try_reserve(usize::try_from(count).unwrap_or(usize::MAX))
+            .map_err(|_| Error::NoMemory)?;
+        known.directories.try_reserve(1).map_err(|_| Error::NoMemory)?;
+        for (_, cluster) in clusters() {
+            known.clusters.insert(Cluster(cluster), dir.ino);
+        }
+        let dir = Arc::new(dir);
+        known.directories.insert(dir.ino, dir.clone());
+        Ok(dir)
+    }
+
+    /// What is known of the chain of a file.
+    pub fn chain(&self, inode: &Inode) -> Arc<Mutex<Chain>> {
+        let mut chains = self.chains.lock();
+        if chains.len() >= MAX_CHAINS && !chains.contains_key(&inode.ino) {
+            chains.clear();
+        }
+        let first = inode.raw.first(self.sb.width);
+        chains.entry(inode.ino).or_insert_with(|| Arc::new(Mutex::new(Chain::new(first)))).clone()
+    }
+
+    /// Drops what is kept for `ino` alone.
+    pub fn forget(&self, ino: Ino) {
+        self.chains.lock().remove(&ino);
+    }
+
+    /// How many clusters are free, counted once. Errors: those of the device.
+    pub fn count_free(&self) -> Result<u32> {
+        let mut free = self.free.lock();
+        if let Some(free) = *free {
+            return Ok(free);
+        }
+        let mut table = self.table();
+        let mut count = 0_u32;
+        for number in (2_u32..).take(obento_base::wire::to_usize(self.sb.clusters.into())) {
+            if table.entry(Cluster(number))? == Entry::Free {
+                count = count.saturating_add(1);
+            }
+        }
+        *free = Some(count);
+        Ok(count)
+    }
+
+    /// The label in the root directory, if it has one.
+    pub fn root_label(&self) -> Option<RawEntry> {
+        let root = self.directory(ROOT).ok()?;
+        let size = u64::from(self.sb.sector_size);
+        for index in 0..root.slots {
+            let offset = root.slot(index)?.offset();
+            let block = self.cache.get(offset.checked_div(size)?).ok()?;
+            let within = obento_base::wire::to_usize(offset.checked_rem(size)?);
+            let (raw, _) = RawEntry::read_from_prefix(block.get(within..)?).ok()?;
+            match raw.kind() {
+                Kind::End => return None,
+                Kind::Label => return Some(raw),
+                _ => {}
+            }
+        }
+        None
+    }
+}

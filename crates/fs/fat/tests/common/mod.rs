@@ -1,0 +1,255 @@
+//! Volumes made by `mkfs.fat` and filled by mtools: nothing of obento has a part in them.
+#![allow(dead_code, reason = "each test takes what it needs")]
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use obento_base::{Attr, FileKind, Ino, Name, Result};
+use obento_block::{BlockDevice, MemDevice};
+use obento_driver::{Access, Cookie, Driver as _, FileSystem, LayoutLock, OpenOptions, Span};
+use obento_env::NO_CLOCK;
+use obento_fat::FatDriver;
+use obento_testkit::oracle::{Oracle, call, program, run};
+use obento_testkit::require;
+
+/// A volume to make.
+pub struct Shape {
+    /// A name for people and files.
+    pub name: &'static str,
+    /// Arguments of `mkfs.fat`.
+    pub mkfs: &'static [&'static str],
+    /// Length in KiB.
+    pub kib: u64,
+}
+
+/// Each width with small and large sectors and clusters, one FAT, and few entries in the root directory.
+pub const SHAPES: &[Shape] = &[
+    Shape { name: "fat12", mkfs: &["-F", "12", "-s", "1", "-n", "TWELVE"], kib: 2000 },
+    Shape { name: "fat12-4k", mkfs: &["-F", "12", "-s", "8", "-r", "64"], kib: 8000 },
+    Shape { name: "fat12-sector-2k", mkfs: &["-F", "12", "-S", "2048", "-s", "1", "-f", "1"], kib: 6000 },
+    Shape { name: "fat16", mkfs: &["-F", "16", "-s", "1", "-n", "SIX TEEN"], kib: 16_000 },
+    Shape { name: "fat16-32k", mkfs: &["-F", "16", "-s", "64"], kib: 300_000 },
+    Shape { name: "fat16-sector-4k", mkfs: &["-F", "16", "-S", "4096", "-s", "1"], kib: 40_000 },
+    Shape { name: "fat32", mkfs: &["-F", "32", "-s", "1", "-n", "THIRTY-TWO"], kib: 40_000 },
+    Shape { name: "fat32-4k", mkfs: &["-F", "32", "-s", "8", "-R", "8", "-b", "6"], kib: 300_000 },
+    Shape { name: "fat32-sector-4k", mkfs: &["-F", "32", "-S", "4096", "-s", "2"], kib: 600_000 },
+];
+
+/// The shape of this name.
+pub fn shape(name: &str) -> &'static Shape {
+    SHAPES.iter().find(|shape| shape.name == name).expect("a shape")
+}
+
+/// Whether the programs are here.
+pub fn oracles() -> bool {
+    require(&[
+        Oracle::Program("mkfs.fat"),
+        Oracle::Program("fsck.fat"),
+        Oracle::Program("mcopy"),
+        Oracle::Program("mdel"),
+    ])
+}
+
+impl Shape {
+    /// Makes an empty volume in `folder`.
+    pub fn make(&self, folder: &Path) -> PathBuf {
+        let image = folder.join(format!("{}.img", self.name));
+        File::create(&image).and_then(|file| file.set_len(self.kib << 10)).expect("room");
+        run(program("mkfs.fat").args(["-i", "1234abcd", "--invariant"]).args(self.mkfs).arg(&image))
+            .expect("the options go together");
+        image
+    }
+
+    /// Makes a volume with [`tree`] in it, some files of which lie in pieces.
+    pub fn filled(&self, folder: &Path) -> PathBuf {
+        let image = self.make(folder);
+        let source = folder.join("source");
+        if !source.exists() {
+            tree(&source);
+        }
+        // Every other of some files goes, so that what comes next lies between those that stay.
+        let scratch = folder.join("scratch");
+        let _ = fs::create_dir(&scratch);
+        for n in 0..40 {
+            fs::write(scratch.join(format!("gap{n}")), vec![b'x'; 1500]).expect("room");
+        }
+        mcopy(&image, &scratch, "::/");
+        for n in (0..40).step_by(2) {
+            mtool(&image, "mdel", [format!("::/scratch/gap{n}")]);
+        }
+        let children = sorted(&source);
+        for child in children {
+            mcopy(&image, &child, "::/");
+        }
+        mtool(&image, "mdeltree", ["::/scratch"]);
+        image
+    }
+}
+
+fn sorted(folder: &Path) -> Vec<PathBuf> {
+    let mut children: Vec<_> =
+        fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()).collect();
+    children.sort();
+    children
+}
+
+/// Runs one of mtools on `image`.
+pub fn mtool<A: AsRef<OsStr>>(image: &Path, name: &str, args: impl IntoIterator<Item = A>) -> String {
+    let mut command = program(name);
+    command.env("MTOOLS_SKIP_CHECK", "1").env("MTOOLS_NO_VFAT", "0").arg("-i").arg(image).args(args);
+    let output = run(&mut command).expect("mtools does it");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Copies `source`, with what is in it, into the volume.
+pub fn mcopy(image: &Path, source: &Path, target: &str) {
+    mtool(
+        image,
+        "mcopy",
+        [OsStr::new("-s"), "-m".as_ref(), "-Q".as_ref(), source.as_os_str(), target.as_ref()],
+    );
+}
+
+/// What `fsck.fat -n` says of a sound volume. Panics if it finds fault.
+pub fn judge(image: &Path) {
+    if let Err(error) = call("fsck.fat", ["-n".as_ref(), image.as_os_str()]) {
+        panic!("{error}");
+    }
+}
+
+/// Names of each kind, sizes around those of clusters, a directory of many entries, a deep one.
+pub fn tree(root: &Path) {
+    let file = |path: &str, len: usize| {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("room");
+        let bytes: Vec<u8> = (0..len).map(|at| (at / 7 + len) as u8).collect();
+        fs::write(&path, bytes).expect("room");
+        // 2021-03-04 05:06:08 UTC.
+        let moment = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_614_834_368 + len as u64 * 2);
+        File::options().append(true).open(&path).and_then(|file| file.set_modified(moment)).expect("a time");
+    };
+    for (at, name) in [
+        "UPPER.TXT",
+        "lower.txt",
+        "Mixed.Txt",
+        "lower.TXT",
+        "UPPER.txt",
+        "NOEXT",
+        "noext",
+        "a name with spaces.text",
+        "exactly13char",
+        "exactly26characters.in all",
+        "two.dots.here",
+        ".hidden",
+        "\u{fc}ml\u{e4}ut \u{df}.txt",
+        "\u{3b1}\u{3b2}\u{3b3}",
+        "plus+comma,semi;[brackets]=",
+    ]
+    .iter()
+    .enumerate()
+    {
+        // Names that differ by case alone cannot lie side by side.
+        file(&format!("names{at}/{name}"), 10 + at);
+    }
+    file(&format!("long/{}", "x".repeat(255)), 1);
+    for len in [0, 1, 511, 512, 513, 2047, 2048, 4095, 4096, 4097, 32_768, 32_769, 100_000] {
+        file(&format!("sizes/{len} bytes"), len);
+    }
+    for n in 0..300 {
+        file(&format!("many/entry number {n}"), 0);
+    }
+    file("d/e/e/p/e/r/file", 600);
+}
+
+/// What a walk finds: the attributes and, of files, the bytes.
+pub type Found = BTreeMap<String, (Attr, Vec<u8>)>;
+
+/// The bytes of a shape that was [filled](Shape::filled), made once a process.
+pub fn filled_bytes(name: &'static str) -> Arc<Vec<u8>> {
+    static MADE: Mutex<BTreeMap<&str, Arc<Vec<u8>>>> = Mutex::new(BTreeMap::new());
+    let mut made = MADE.lock().expect("no other test broke off in here");
+    let make = || {
+        let folder = tempfile::tempdir().expect("a folder");
+        Arc::new(fs::read(shape(name).filled(folder.path())).expect("an image"))
+    };
+    made.entry(name).or_insert_with(make).clone()
+}
+
+/// Options of a read-only open.
+pub fn reading() -> OpenOptions {
+    OpenOptions { access: Access::ReadOnly, cache: 256 << 10, ..OpenOptions::new(Arc::new(NO_CLOCK)) }
+}
+
+/// Opens what fills `device`, to be read.
+pub fn open(device: Arc<dyn BlockDevice>) -> Result<Arc<dyn FileSystem>> {
+    FatDriver::default().open(device, &reading())
+}
+
+/// Opens an image, to be read.
+pub fn open_image(image: &Path) -> Arc<dyn FileSystem> {
+    let device = obento_host::FileDevice::open(image).expect("the image opens");
+    open(Arc::new(device)).expect("the volume opens")
+}
+
+/// A whole image in memory.
+pub fn in_memory(image: &Path) -> Arc<MemDevice> {
+    Arc::new(MemDevice::read_only(fs::read(image).expect("an image")))
+}
+
+/// The bytes of a file.
+pub fn read(fs: &dyn FileSystem, ino: Ino, size: u64) -> Result<Vec<u8>> {
+    let lock = LayoutLock::new();
+    let layout = lock.shared();
+    let mut bytes = vec![0; size as usize];
+    let mut at = 0;
+    while at < size {
+        let extent = fs.map(&layout, ino, at..size)?;
+        let buf = &mut bytes[at as usize..(at + extent.len) as usize];
+        match extent.span {
+            Span::Mapped(offset) => fs.device().expect("a device").read_at(offset, buf)?,
+            span => assert!(span.is_zeros(), "{span:?}"),
+        }
+        at += extent.len;
+    }
+    Ok(bytes)
+}
+
+/// Everything below the root.
+pub fn walk(fs: &dyn FileSystem) -> Found {
+    let mut found = Found::new();
+    let mut todo = vec![(String::new(), fs.root())];
+    while let Some((path, dir)) = todo.pop() {
+        let mut children = Vec::new();
+        fs.read_dir(dir, Cookie::START, &mut |entry| {
+            let entry = entry.expect("a sound directory");
+            children.push((entry.name.to_buf(), entry.ino));
+            ControlFlow::Continue(())
+        })
+        .expect("a directory");
+        for (name, ino) in children {
+            assert_eq!(fs.lookup(dir, &name), Ok(ino), "{name}");
+            let attr = fs.getattr(ino).expect("in use");
+            let path = format!("{path}/{}", String::from_utf8_lossy(name.as_bytes()));
+            let bytes = match attr.kind {
+                FileKind::Regular => read(fs, ino, attr.size).expect("a sound file"),
+                _ => {
+                    todo.push((path.clone(), ino));
+                    Vec::new()
+                }
+            };
+            found.insert(path, (attr, bytes));
+        }
+    }
+    found
+}
+
+/// The inode at `path`, which starts with `/`.
+pub fn resolve(fs: &dyn FileSystem, path: &str) -> Result<Ino> {
+    path.split('/')
+        .filter(|part| !part.is_empty())
+        .try_fold(fs.root(), |dir, part| fs.lookup(dir, Name::new(part.as_bytes()).expect("a name")))
+}
