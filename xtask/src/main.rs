@@ -1,5 +1,5 @@
 //! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | fuzz | crash | stress |
-//! alternate`.
+//! alternate | check-crash`.
 //!
 //! Each does its own set-up: what a step needs from Debian it installs when it may (root and `apt-get`), and says so
 //! when it may not.
@@ -50,6 +50,8 @@ enum Task {
     Stress,
     /// Let the kernel and obento change images in turn (takes root).
     Alternate(proof::AlternateOptions),
+    /// Cut the power at every write of repairs, and mend what is left.
+    CheckCrash,
 }
 
 fn main() -> ExitCode {
@@ -76,5 +78,6 @@ fn run() -> Result<()> {
         Task::Crash(options) => proof::crash(&shell, &options),
         Task::Stress => proof::stress(&shell),
         Task::Alternate(options) => proof::alternate(&shell, &options),
+        Task::CheckCrash => proof::check_crash(&shell),
     }
 }

@@ -1,4 +1,4 @@
-//! The long proofs of writing: cuts of the power, faults of the device, and turns taken with the kernel.
+//! The long proofs: cuts of the power, faults of the device, turns taken with the kernel, and damage that is mended.
 
 use anyhow::Result;
 use xshell::{Shell, cmd};
@@ -91,6 +91,17 @@ pub fn alternate(shell: &Shell, options: &AlternateOptions) -> Result<()> {
     cmd!(
         shell,
         "cargo test --release -p obento-ext4 --test alternate -- --ignored --nocapture the_kernel_and_obento_change_images_of_every_combination_in_turn"
+    )
+    .run()?;
+    Ok(())
+}
+
+/// Cuts the power at every write of repairs.
+pub fn check_crash(shell: &Shell) -> Result<()> {
+    packages::ensure(shell, ORACLES)?;
+    cmd!(
+        shell,
+        "cargo test --release -p obento-ext4 --test check_crash -- --ignored --nocapture campaign_over_many_cuts_of_repairs"
     )
     .run()?;
     Ok(())

@@ -36,6 +36,16 @@ impl<D: BlockDevice> Overlay<D> {
         self.changed.read().keys().map(|&index| range(index)).collect()
     }
 
+    /// How many bytes may differ.
+    pub fn changed_len(&self) -> u64 {
+        to_u64(self.changed.read().len()).saturating_mul(GRAIN)
+    }
+
+    /// Gives up all changes, for who has brought them to the device below.
+    pub fn forget(&self) {
+        self.changed.write().clear();
+    }
+
     /// The bytes of grain `index` as the device below has them; past its end, zeros.
     fn fetch(&self, index: u64) -> Result<Box<[u8]>> {
         let start = index.saturating_mul(GRAIN);
@@ -145,6 +155,11 @@ mod tests {
             overlay.read_at(0, &mut seen).unwrap();
             prop_assert_eq!(seen, model.snapshot());
             prop_assert!(below.snapshot().iter().all(|&b| b == 0x55));
+            prop_assert!(overlay.changed_len() > 0);
+            overlay.forget();
+            let mut seen = vec![0; 20_001];
+            overlay.read_at(0, &mut seen).unwrap();
+            prop_assert_eq!((seen, overlay.changed_len()), (below.snapshot(), 0));
         }
     }
 }

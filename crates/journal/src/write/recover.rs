@@ -6,6 +6,7 @@ use obento_base::{Error, Feature, Result, Timestamp};
 use obento_block::{Block, BlockDevice, Source};
 
 use super::JournalWriter;
+use super::encode::Encoder;
 use super::label::Label;
 use crate::{Journal, Summary, Tid};
 
@@ -54,13 +55,14 @@ impl Journal {
     }
 
     /// Puts `blocks` into the log as one transaction, durably, once [`Journal::replay_onto`] has brought home all that
-    /// was in it and answered `summary`. A crash in between leaves none of it. Errors: Unsupported if they are more than
-    /// the log holds, or its checksums are of version 1; those of the device.
+    /// was in it and answered `summary`. A crash in between leaves none of it. Errors, before anything is written: Unsupported if they
+    /// are more than the log holds, or its checksums are of version 1; those of the device.
     pub fn append(self, summary: &Summary, blocks: &[Block], now: Timestamp) -> Result<()> {
-        let mut writer = JournalWriter::after(self, summary)?;
-        if writer.space(blocks.len(), 0) > writer.capacity() {
+        let space = Encoder::new(self.super_block()).space(blocks.len(), 0);
+        if space >= self.super_block().log().len() {
             return Err(Error::Unsupported(Feature::Named("more changes at once than the journal holds")));
         }
+        let mut writer = JournalWriter::after(self, summary)?;
         writer.write(blocks, &[])?;
         writer.device().flush()?;
         writer.write_commit(now)?;

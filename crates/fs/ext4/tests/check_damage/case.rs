@@ -1,10 +1,8 @@
 //! How a case is judged.
 
-use obento_base::Ino;
-
 use crate::lab::Disk;
 use crate::lab::bases::{Base, oracles};
-use crate::lab::judge::{contents, e2fsck, e2fsck_is_clean, findings, line, lost, repaired, same};
+use crate::lab::judge::{e2fsck_is_clean, findings, line, lost_to_us_alone, repaired, same};
 
 /// Damages a sound image and judges what is found and what is mended.
 pub fn run(base: &'static Base, expected: &[&str], damage: fn(&mut Disk)) {
@@ -35,16 +33,6 @@ fn mended(damaged: &[u8]) {
     assert!(second.is_clean(), "after the repair we find {left:#?} and e2fsck says {}", second.text);
     assert!(left.is_empty(), "after the repair we find {left:#?}");
     assert_eq!(lost_to_us_alone(damaged, &mended), []);
-}
-
-fn lost_to_us_alone(damaged: &[u8], mended: &[u8]) -> Vec<Ino> {
-    let before = contents(damaged);
-    let mut ours = lost(&before, &contents(mended));
-    if !ours.is_empty() {
-        let theirs = lost(&before, &contents(&e2fsck(damaged, &["-fy"]).1));
-        ours.retain(|ino| !theirs.contains(ino));
-    }
-    ours
 }
 
 /// Makes a test of each case.

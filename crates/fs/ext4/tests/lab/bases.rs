@@ -21,9 +21,9 @@ const UUID: &str = "6f62656e-746f-4000-8000-000000000005";
 pub struct Base {
     pub name: &'static str,
     /// Arguments of `mke2fs`, separated by spaces.
-    mke2fs: &'static str,
+    pub mke2fs: &'static str,
     /// Commands of `debugfs`, one a line; `FILES` is a folder with `value-N`, files of N bytes.
-    debugfs: &'static str,
+    pub debugfs: &'static str,
 }
 
 const XATTRS: &str = "ea_set xattrs user.small in-the-inode\nea_set -f FILES/value-300 xattrs user.large\n";

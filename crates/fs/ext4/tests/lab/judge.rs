@@ -168,3 +168,14 @@ pub fn lost(before: &Contents, after: &Contents) -> Vec<Ino> {
         .map(|(ino, _)| *ino)
         .collect()
 }
+
+/// The files that our repair lost and that of e2fsck keeps.
+pub fn lost_to_us_alone(damaged: &[u8], mended: &[u8]) -> Vec<Ino> {
+    let before = contents(damaged);
+    let mut ours = lost(&before, &contents(mended));
+    if !ours.is_empty() {
+        let theirs = lost(&before, &contents(&e2fsck(damaged, &["-fy"]).1));
+        ours.retain(|ino| !theirs.contains(ino));
+    }
+    ours
+}

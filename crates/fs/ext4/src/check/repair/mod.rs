@@ -2,8 +2,9 @@
 //!
 //! A round looks ([`super::look`]), and each issue is mended by what its kind asks for, in a copy of the volume in
 //! memory ([`edits`]); the next round looks at the copy. So a mend needs to know its own issue only, and what it brings
-//! about is found by the next round. Rounds go on until one finds nothing that can be mended; then the copy goes to
-//! the device ([`commit`]).
+//! about is found by the next round. Rounds go on until one finds nothing that can be mended. The copy goes to the device
+//! at the end, and before where it is large ([`commit`]): as after each mend less is wrong than before, a cut leaves what a
+//! second run mends.
 //! A round mends the issues of the first [`Stage`] that has any, since what comes after stands on it.
 //! Invariant: no mend makes a readable file unreadable.
 //! Source: e2fsprogs `e2fsck/problem.c` (what is mended without asking), `pass1.c` to `pass5.c`.
@@ -33,6 +34,7 @@ use obento_env::Clock;
 use super::issue::Stage;
 use super::{Event, Issue};
 use crate::feature::Incompat;
+use commit::Target;
 use edits::{Copy, Edits};
 
 /// More rounds than any damage needs whose mends help.
@@ -42,6 +44,8 @@ const MAX_TRIES: u32 = 3;
 /// `EXT4_VALID_FS`, `EXT4_ERROR_FS` of `s_state`.
 const VALID_FS: u16 = 1;
 const ERROR_FS: u16 = 2;
+/// `EXT4_JOURNAL_INO`.
+const JOURNAL: u32 = 8;
 
 /// Checks and mends. Errors: ReadOnly; as those of a check.
 pub(super) fn mend(
@@ -54,14 +58,23 @@ pub(super) fn mend(
     }
     let replayed = replay::onto(device, options)?;
     let copy = Arc::new(Overlay::new(Arc::clone(device)));
+    let mut target = Target::new(device, options);
     let looking = CheckOptions { mending: Mending::Nothing, super_block: None, ..options.clone() };
-    let mut rounds =
-        Rounds { stuck: BTreeSet::new(), tries: BTreeMap::new(), told: Vec::new(), known: BTreeSet::new() };
+    let mut rounds = Rounds {
+        stuck: BTreeSet::new(),
+        tries: BTreeMap::new(),
+        told: Vec::new(),
+        known: BTreeSet::new(),
+        has_looked: false,
+    };
     rounds.told.extend(replayed);
     let mut first = CheckOptions { mending: Mending::Nothing, ..options.clone() };
     for _ in 0..MAX_ROUNDS {
         let on: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&copy);
         let issues = rounds.look(on, &first, tell)?.1;
+        if issues.iter().any(shares_journal) {
+            target.spare_journal();
+        }
         let todo = rounds.todo(issues, options.mending);
         if todo.is_empty() {
             break;
@@ -72,16 +85,20 @@ pub(super) fn mend(
         for issue in &todo {
             let is_mended = is_cloned || possible(edits.mend(issue, &options.clock))?;
             rounds.tried(issue, is_mended);
+            if target.is_due(&copy) {
+                edits.super_block(commit::unfinished)?;
+                target.commit(&copy)?;
+            }
         }
         first = looking.clone();
     }
     let on: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&copy);
     let (mut report, left) = rounds.look(on, &looking, &mut |_| {})?;
     let left: BTreeSet<String> = left.iter().map(ToString::to_string).collect();
-    if !copy.changed().is_empty() {
+    if target.has_begun() || copy.changed_len() > 0 {
         let mut edits = Edits::open(&copy, &looking)?;
         edits.mark(left.is_empty())?;
-        commit::commit(&copy, device, options.clock.now(), options.journal.as_ref())?;
+        target.commit(&copy)?;
     }
     (report.found, report.mended) = (0, 0);
     for issue in rounds.told {
@@ -103,6 +120,7 @@ struct Rounds {
     /// Issues in the order in which they came up.
     told: Vec<Issue>,
     known: BTreeSet<String>,
+    has_looked: bool,
 }
 
 impl Rounds {
@@ -118,8 +136,10 @@ impl Rounds {
             Event::Found(issue, _) => issues.push(issue),
             Event::Progress(_) => tell(event),
         })?;
+        let is_first = !core::mem::replace(&mut self.has_looked, true);
         for issue in &issues {
-            if self.known.insert(issue.to_string()) {
+            // What a mend that is not at its end notes is not news.
+            if (is_first || issue.severity() > Severity::Note) && self.known.insert(issue.to_string()) {
                 self.told.push(issue.clone());
             }
         }
@@ -149,6 +169,11 @@ impl Rounds {
         issues.retain(|issue| issue.stage() == first);
         issues
     }
+}
+
+/// Whether somebody else claims what the journal has.
+fn shares_journal(issue: &Issue) -> bool {
+    matches!(*issue, Issue::BlockTwice { ino: JOURNAL, .. } | Issue::BlockOfVolume { ino: JOURNAL, .. })
 }
 
 /// What cannot be mended for the damage around it is left.
