@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use crate::linger::Linger;
 use crate::pool::Pool;
 use crate::server::Server;
 use crate::wire::Wire;
@@ -39,7 +40,8 @@ pub fn open_session(
 ) -> io::Result<Box<dyn Session>> {
     let mut config = fuser::Config::default();
     config.n_threads = Some(1);
-    let wire = Wire { server, options, pool: Pool::start(options.threads)? };
+    let (pool, linger) = (Pool::start(options.threads)?, Linger::new(&device)?);
+    let wire = Wire { server, options, pool, linger };
     // The kernel itself keeps others out, where they are to be kept out.
     let session = fuser::Session::from_fd(wire, device, fuser::SessionACL::All, config)?;
     Ok(Box::new(Fuser(session)))

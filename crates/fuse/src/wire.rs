@@ -23,6 +23,7 @@ use fuser::{
 use obento::{Attr, DeviceNumber, FileKind, Timestamp};
 
 use crate::attr::{decode_device, encode_device};
+use crate::linger::Linger;
 use crate::pool::Pool;
 use crate::server::{Change, Found, Made, Moved, Reply, Server, Time};
 use crate::session::SessionOptions;
@@ -58,6 +59,7 @@ pub(crate) struct Wire {
     pub(crate) server: Arc<Server>,
     pub(crate) options: SessionOptions,
     pub(crate) pool: Pool,
+    pub(crate) linger: Linger,
 }
 
 fn errno(errno: obento::Errno) -> Errno {
@@ -222,10 +224,12 @@ impl fuser::Filesystem for Wire {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _next = self.linger.after();
         self.entry(guarded(|| self.server.lookup(parent.0, name.as_bytes())), reply);
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
+        let _next = self.linger.after();
         let _ = guarded(|| {
             self.server.forget(ino.0, lookups);
             Ok(())
@@ -233,6 +237,7 @@ impl fuser::Filesystem for Wire {
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let _next = self.linger.after();
         self.attributes(guarded(|| self.server.getattr(ino.0)), reply);
     }
 
@@ -254,6 +259,7 @@ impl fuser::Filesystem for Wire {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _next = self.linger.after();
         let change = Change {
             mode,
             uid,
@@ -269,6 +275,7 @@ impl fuser::Filesystem for Wire {
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        let _next = self.linger.after();
         match guarded(|| self.server.read_link(ino.0)) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(error),
@@ -285,6 +292,7 @@ impl fuser::Filesystem for Wire {
         rdev: u32,
         reply: ReplyEntry,
     ) {
+        let _next = self.linger.after();
         let Some(kind) = FileKind::from_mode((mode & 0o170_000) as u16) else {
             return reply.error(Errno::EINVAL);
         };
@@ -302,12 +310,14 @@ impl fuser::Filesystem for Wire {
         umask: u32,
         reply: ReplyEntry,
     ) {
+        let _next = self.linger.after();
         let (uid, gid, rdev) = (request.uid(), request.gid(), DeviceNumber::default());
         let made = Made { kind: FileKind::Directory, mode, umask, uid, gid, rdev, target: &[] };
         self.entry(guarded(|| self.server.make(parent.0, name.as_bytes(), &made).map(Some)), reply);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let _next = self.linger.after();
         let (uid, gid, rdev) = (request.uid(), request.gid(), DeviceNumber::default());
         let target = target.as_os_str().as_bytes();
         let made = Made { kind: FileKind::Symlink, mode: 0o777, umask: 0, uid, gid, rdev, target };
@@ -315,10 +325,12 @@ impl fuser::Filesystem for Wire {
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _next = self.linger.after();
         empty(guarded(|| self.server.unlink(parent.0, name.as_bytes())), reply);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _next = self.linger.after();
         empty(guarded(|| self.server.rmdir(parent.0, name.as_bytes())), reply);
     }
 
@@ -332,12 +344,14 @@ impl fuser::Filesystem for Wire {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _next = self.linger.after();
         let from = (parent.0, name.as_bytes());
         let to = (new_parent.0, new_name.as_bytes());
         empty(guarded(|| self.server.rename(&Moved { from, to, flags: flags.bits() })), reply);
     }
 
     fn link(&self, _: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _next = self.linger.after();
         self.entry(guarded(|| self.server.link(ino.0, parent.0, name.as_bytes()).map(Some)), reply);
     }
 
@@ -368,6 +382,7 @@ impl fuser::Filesystem for Wire {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _next = self.linger.after();
         let size = size.min(MAX_IO) as usize;
         let answer = move |server: &Server| {
             with_buffer(size, |buf| match guarded(|| server.read(ino.0, offset, buf)) {
@@ -394,6 +409,7 @@ impl fuser::Filesystem for Wire {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let _next = self.linger.after();
         let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         match guarded(|| self.server.write(ino.0, offset, data, kill)) {
             Ok(()) => reply.written(data.len().try_into().unwrap_or(u32::MAX)),
@@ -412,6 +428,7 @@ impl fuser::Filesystem for Wire {
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, place: u64, mut reply: ReplyDirectory) {
+        let _next = self.linger.after();
         let listed = guarded(|| {
             self.server.list(ino.0, place, &mut |entry| {
                 reply.add(INodeNo(entry.ino), entry.next, kind(entry.kind), OsStr::from_bytes(entry.name))
@@ -431,6 +448,7 @@ impl fuser::Filesystem for Wire {
         place: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let _next = self.linger.after();
         let listed = guarded(|| {
             self.server.list_plus(ino.0, place, &mut |entry, found| {
                 let ttl = if found.stays { self.attr_ttl(&found.attr) } else { NOT };
@@ -446,6 +464,7 @@ impl fuser::Filesystem for Wire {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let _next = self.linger.after();
         match guarded(|| self.server.statfs()) {
             Ok((stat, name_max)) => reply.statfs(
                 stat.blocks,
@@ -471,18 +490,22 @@ impl fuser::Filesystem for Wire {
         _: u32,
         reply: ReplyEmpty,
     ) {
+        let _next = self.linger.after();
         empty(guarded(|| self.server.set_xattr(ino.0, name.as_bytes(), value, flags)), reply);
     }
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let _next = self.linger.after();
         xattr(guarded(|| self.server.get_xattr(ino.0, name.as_bytes())), size, reply);
     }
 
     fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let _next = self.linger.after();
         xattr(guarded(|| self.server.list_xattrs(ino.0)), size, reply);
     }
 
     fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _next = self.linger.after();
         empty(guarded(|| self.server.remove_xattr(ino.0, name.as_bytes())), reply);
     }
 
@@ -518,6 +541,7 @@ impl fuser::Filesystem for Wire {
     }
 
     fn lseek(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        let _next = self.linger.after();
         if self.options.writeback {
             // What the kernel gathers is no data to us, and it does not write it back first: then nothing is a hole.
             return reply.error(Errno::ENOSYS);
