@@ -12,21 +12,27 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Generation, INodeNo, InitFlags,
-    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Generation, INodeNo, InitFlags, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use obento::{Attr, DeviceNumber, FileKind, Timestamp};
+use obento::{Attr, DeviceNumber, FileKind};
 
-use crate::attr::{decode_device, encode_device};
+use crate::attr::decode_device;
 use crate::linger::Linger;
 use crate::pool::Pool;
 use crate::server::{Change, Found, Made, Moved, Reply, Server, Time};
 use crate::session::SessionOptions;
+
+mod buffer;
+mod encode;
+
+use buffer::with_buffer;
+use encode::{NOWHERE, empty, errno, file_attr, generation, kind, time, timestamp, xattr};
 
 /// The image is ours alone: what the kernel was told holds until it changes it itself.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
@@ -62,10 +68,6 @@ pub(crate) struct Wire {
     pub(crate) linger: Linger,
 }
 
-fn errno(errno: obento::Errno) -> Errno {
-    Errno::from_i32(errno.0)
-}
-
 /// Runs `act`; a panic is told, and costs this request.
 fn guarded<T>(act: impl FnOnce() -> Reply<T>) -> Result<T, Errno> {
     match catch_unwind(AssertUnwindSafe(act)) {
@@ -75,69 +77,6 @@ fn guarded<T>(act: impl FnOnce() -> Reply<T>) -> Result<T, Errno> {
             Err(Errno::EIO)
         }
     }
-}
-
-fn kind(kind: FileKind) -> FileType {
-    match kind {
-        FileKind::Regular => FileType::RegularFile,
-        FileKind::Directory => FileType::Directory,
-        FileKind::Symlink => FileType::Symlink,
-        FileKind::CharDevice => FileType::CharDevice,
-        FileKind::BlockDevice => FileType::BlockDevice,
-        FileKind::Fifo => FileType::NamedPipe,
-        FileKind::Socket => FileType::Socket,
-    }
-}
-
-fn system_time(time: Timestamp) -> SystemTime {
-    let nanos = Duration::from_nanos(time.nanos().into());
-    let whole = Duration::from_secs(time.secs().unsigned_abs());
-    let second = if time.secs() < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
-    second.and_then(|second| second.checked_add(nanos)).unwrap_or(UNIX_EPOCH)
-}
-
-/// `fuser` makes of seconds before 1970 and nanoseconds a moment that lies before by both; this takes them apart again.
-fn timestamp(time: SystemTime) -> Timestamp {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => Timestamp::new(after.as_secs().try_into().unwrap_or(i64::MAX), after.subsec_nanos()),
-        Err(before) => {
-            let before = before.duration();
-            let secs = i64::try_from(before.as_secs()).map_or(i64::MIN, |secs| -secs);
-            Timestamp::new(secs, before.subsec_nanos())
-        }
-    }
-}
-
-fn time(time: TimeOrNow) -> Time {
-    match time {
-        TimeOrNow::Now => Time::Now,
-        TimeOrNow::SpecificTime(time) => Time::At(timestamp(time)),
-    }
-}
-
-/// `ino` is what the kernel calls the inode, and what programs see as its number.
-fn file_attr(attr: &Attr, ino: u64) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(ino),
-        size: attr.size,
-        blocks: attr.blocks,
-        atime: system_time(attr.atime),
-        mtime: system_time(attr.mtime),
-        ctime: system_time(attr.ctime),
-        crtime: UNIX_EPOCH,
-        kind: kind(attr.kind),
-        perm: attr.mode.bits(),
-        nlink: attr.nlink,
-        uid: attr.uid,
-        gid: attr.gid,
-        rdev: encode_device(attr.rdev),
-        blksize: attr.block_size,
-        flags: 0,
-    }
-}
-
-fn generation(attr: &Attr) -> Generation {
-    Generation(attr.generation.0.into())
 }
 
 impl Wire {
@@ -164,41 +103,6 @@ impl Wire {
             Ok(attr) => reply.attr(&self.attr_ttl(&attr), &file_attr(&attr, attr.ino.0)),
             Err(error) => reply.error(error),
         }
-    }
-}
-
-/// Number 0: the name leads nowhere, which may be remembered.
-const NOWHERE: FileAttr = FileAttr {
-    ino: INodeNo(0),
-    size: 0,
-    blocks: 0,
-    atime: UNIX_EPOCH,
-    mtime: UNIX_EPOCH,
-    ctime: UNIX_EPOCH,
-    crtime: UNIX_EPOCH,
-    kind: FileType::RegularFile,
-    perm: 0,
-    nlink: 0,
-    uid: 0,
-    gid: 0,
-    rdev: 0,
-    blksize: 0,
-    flags: 0,
-};
-
-fn empty(result: Result<(), Errno>, reply: ReplyEmpty) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(error),
-    }
-}
-
-fn xattr(value: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
-    match value {
-        Err(error) => reply.error(error),
-        Ok(value) if size == 0 => reply.size(value.len().try_into().unwrap_or(u32::MAX)),
-        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
-        Ok(value) => reply.data(&value),
     }
 }
 
@@ -577,17 +481,3 @@ impl fuser::Filesystem for Wire {
 
 /// What one request copies at most, so that it can be interrupted and others get their turn.
 const MOST_COPIED: u64 = 64 << 20;
-
-thread_local! {
-    static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
-}
-
-/// Runs `act` with this thread's buffer.
-fn with_buffer<T>(len: usize, act: impl FnOnce(&mut [u8]) -> T) -> T {
-    BUFFER.with_borrow_mut(|buffer| {
-        if buffer.len() < len {
-            buffer.resize(len, 0);
-        }
-        act(&mut buffer[..len])
-    })
-}
