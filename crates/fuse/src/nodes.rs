@@ -3,10 +3,13 @@
 //! Invariant: an inode is here, and so in use, as long as the kernel has not taken back with FORGET all the lookups that
 //! it was answered. That is also what keeps an open file that lost its name: the kernel forgets it after the last close.
 //! Invariant: a number is the inode's own, but 1 is the root's, whatever its own.
+//! Invariant: the kernel has attributes for long only of what is not being written to, because it does not count the space
+//! that written pages take; it is told when a write makes them old.
 //! Locking: shards are leaves; nodes are dropped outside, because the last one of an inode may take long.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::time::{Duration, Instant};
 
 use obento::{Node, Vfs};
 use parking_lot::Mutex;
@@ -15,6 +18,8 @@ use parking_lot::Mutex;
 pub(crate) const ROOT: u64 = 1;
 /// Enough that threads seldom meet.
 const SHARDS: u64 = 16;
+/// Who wrote so long ago is not writing any more.
+const QUIET: Duration = Duration::from_secs(2);
 
 /// One inode that the kernel knows.
 #[derive(Clone)]
@@ -27,6 +32,9 @@ pub(crate) struct Known {
 struct Counted {
     known: Known,
     lookups: u64,
+    written: Option<Instant>,
+    /// The kernel may have attributes that hold for long: it was told so, or is just being told.
+    told_for_long: bool,
 }
 
 /// What numbers lead to.
@@ -69,7 +77,8 @@ impl Nodes {
         match self.shard(id).lock().entry(id) {
             Entry::Occupied(mut known) => known.get_mut().lookups += 1,
             Entry::Vacant(slot) => {
-                slot.insert(Counted { known: Known { node, is_plain: false }, lookups: 1 });
+                let known = Known { node, is_plain: false };
+                slot.insert(Counted { known, lookups: 1, written: None, told_for_long: true });
             }
         }
     }
@@ -93,6 +102,23 @@ impl Nodes {
         if let Some(counted) = self.shard(id).lock().get_mut(&id) {
             counted.known.is_plain = is_plain;
         }
+    }
+
+    /// Notes that `id` was written to; whether the kernel has attributes for long, which it has to be told about.
+    pub(crate) fn note_write(&self, id: u64) -> bool {
+        let mut shard = self.shard(id).lock();
+        let Some(counted) = shard.get_mut(&id) else { return false };
+        counted.written = Some(Instant::now());
+        std::mem::take(&mut counted.told_for_long)
+    }
+
+    /// Whether the kernel may be told attributes of `id` for long, which it is taken to be then.
+    pub(crate) fn tell_for_long(&self, id: u64) -> bool {
+        let mut shard = self.shard(id).lock();
+        let Some(counted) = shard.get_mut(&id) else { return true };
+        let is_quiet = counted.written.is_none_or(|written| written.elapsed() > QUIET);
+        counted.told_for_long |= is_quiet;
+        is_quiet
     }
 
     /// How many inodes the kernel knows.

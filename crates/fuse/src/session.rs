@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::linger::Linger;
 use crate::pool::Pool;
@@ -41,9 +41,11 @@ pub fn open_session(
     let mut config = fuser::Config::default();
     config.n_threads = Some(1);
     let (pool, linger) = (Pool::start(options.threads)?, Linger::new(&device)?);
-    let wire = Wire { server, options, pool, linger };
+    let notifier = Arc::new(OnceLock::new());
+    let wire = Wire { server, options, pool, linger, notifier: Arc::clone(&notifier) };
     // The kernel itself keeps others out, where they are to be kept out.
     let session = fuser::Session::from_fd(wire, device, fuser::SessionACL::All, config)?;
+    let _ = notifier.set(session.notifier());
     Ok(Box::new(Fuser(session)))
 }
 

@@ -1,10 +1,11 @@
 //! What programs see on a mount.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use obento_testkit::oracle::{program, run};
 use obento_testkit::{Oracle, require};
@@ -212,5 +213,26 @@ fn threads_that_make_and_remove_files_leave_an_empty_directory() {
     });
     let left: Vec<_> = fs::read_dir(disk.at()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["lost+found"]);
+    disk.umount();
+}
+
+#[test]
+fn the_space_of_a_file_that_is_being_written_to_is_seen_by_others() {
+    let Some(disk) = Disk::mounted("rw") else { return };
+    let path = disk.path("log");
+    fs::write(&path, "x").unwrap();
+    disk.umount();
+    disk.mount("rw");
+    // Now the kernel knows it, for a day.
+    assert!(fs::metadata(&path).unwrap().blocks() <= 8);
+    let mut log = File::options().append(true).open(&path).unwrap();
+    log.write_all(&vec![b'y'; 1 << 20]).unwrap();
+    log.sync_all().unwrap();
+    let begin = Instant::now();
+    while fs::metadata(&path).unwrap().blocks() < 2048 {
+        assert!(begin.elapsed() < Duration::from_secs(10), "its space is never seen");
+        std::thread::yield_now();
+    }
+    drop(log);
     disk.umount();
 }

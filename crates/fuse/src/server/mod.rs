@@ -115,6 +115,16 @@ impl Server {
         self.node(id)?.sync().map_err(errno)
     }
 
+    /// Whether what the kernel is told of the file `id` holds for long.
+    pub(crate) fn holds_for_long(&self, id: u64) -> bool {
+        self.nodes.tell_for_long(id)
+    }
+
+    /// Notes that `id` is being written to; whether the kernel has to be told that what it knows of it is old.
+    pub(crate) fn grows_old(&self, id: u64) -> bool {
+        self.nodes.note_write(id)
+    }
+
     /// Takes back `lookups` of `id`.
     pub(crate) fn forget(&self, id: u64, lookups: u64) {
         self.nodes.forget(id, lookups);

@@ -57,6 +57,8 @@ impl Server {
         if let (Some(id), FileKind::Regular) = (id, made.kind) {
             // Nobody had it before: neither a capability nor a flag that forbids writing.
             self.nodes.set_plain(id, true);
+            // What is made is about to be written to.
+            self.nodes.note_write(id);
         }
         self.settled(&node, found)
     }

@@ -11,14 +11,14 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Generation, INodeNo, InitFlags, IoctlFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, TimeOrNow, WriteFlags,
+    KernelConfig, LockOwner, Notifier, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use obento::{Attr, DeviceNumber, FileKind};
 
@@ -36,7 +36,12 @@ use encode::{NOWHERE, empty, errno, file_attr, generation, kind, time, timestamp
 
 /// The image is ours alone: what the kernel was told holds until it changes it itself.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
+/// Of a file that is being written to.
+const SHORT_TIME: Duration = Duration::from_secs(1);
 const NOT: Duration = Duration::ZERO;
+
+/// An offset below 0: the pages are not meant.
+const ONLY_ATTRIBUTES: i64 = -1;
 
 /// The bytes of a read and of a write at most.
 const MAX_IO: u32 = 1 << 20;
@@ -66,6 +71,8 @@ pub(crate) struct Wire {
     pub(crate) options: SessionOptions,
     pub(crate) pool: Pool,
     pub(crate) linger: Linger,
+    /// How to speak to the kernel unasked, once there is a session.
+    pub(crate) notifier: Arc<OnceLock<Notifier>>,
 }
 
 /// Runs `act`; a panic is told, and costs this request.
@@ -80,10 +87,28 @@ fn guarded<T>(act: impl FnOnce() -> Reply<T>) -> Result<T, Errno> {
 }
 
 impl Wire {
-    /// How long attributes hold: the kernel changes all of them itself, but for the space that written-back pages take.
-    fn attr_ttl(&self, attr: &Attr) -> Duration {
+    /// How long attributes hold: the kernel changes all of them itself, but for the space that written pages take.
+    fn attr_ttl(&self, attr: &Attr, id: u64) -> Duration {
         let changes_below = attr.kind == FileKind::Regular && !self.server.options().read_only;
-        if changes_below && self.options.writeback { Duration::from_secs(1) } else { LONG }
+        match changes_below && self.options.writeback && !self.server.holds_for_long(id) {
+            true => SHORT_TIME,
+            false => LONG,
+        }
+    }
+
+    /// Lets the kernel ask for the attributes of `ino` again, which a write has made old.
+    fn make_old(&self, ino: INodeNo) {
+        if !self.options.writeback || !self.server.grows_old(ino.0) {
+            return;
+        }
+        let notifier = Arc::clone(&self.notifier);
+        // Not here: the kernel waits for an inode that it is just giving up, and that may wait for an answer of ours.
+        self.pool.run(move || {
+            if let Some(notifier) = notifier.get() {
+                // Who no longer knows it has nothing old.
+                let _ = notifier.inval_inode(ino, ONLY_ATTRIBUTES, 0);
+            }
+        });
     }
 
     fn entry(&self, found: Result<Option<Found>, Errno>, reply: ReplyEntry) {
@@ -91,7 +116,7 @@ impl Wire {
             Ok(Some(Found { id, attr, stays })) => {
                 let name_ttl = if stays { LONG } else { NOT };
                 let file = file_attr(&attr, id);
-                reply.entry_with_ttls(&self.attr_ttl(&attr), &name_ttl, &file, generation(&attr));
+                reply.entry_with_ttls(&self.attr_ttl(&attr, id), &name_ttl, &file, generation(&attr));
             }
             Ok(None) => reply.entry(&LONG, &NOWHERE, Generation(0)),
             Err(error) => reply.error(error),
@@ -100,7 +125,7 @@ impl Wire {
 
     fn attributes(&self, attr: Result<Attr, Errno>, reply: ReplyAttr) {
         match attr {
-            Ok(attr) => reply.attr(&self.attr_ttl(&attr), &file_attr(&attr, attr.ino.0)),
+            Ok(attr) => reply.attr(&self.attr_ttl(&attr, attr.ino.0), &file_attr(&attr, attr.ino.0)),
             Err(error) => reply.error(error),
         }
     }
@@ -316,7 +341,10 @@ impl fuser::Filesystem for Wire {
         let _next = self.linger.after();
         let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         match guarded(|| self.server.write(ino.0, offset, data, kill)) {
-            Ok(()) => reply.written(data.len().try_into().unwrap_or(u32::MAX)),
+            Ok(()) => {
+                self.make_old(ino);
+                reply.written(data.len().try_into().unwrap_or(u32::MAX));
+            }
             Err(error) => reply.error(error),
         }
     }
@@ -355,7 +383,7 @@ impl fuser::Filesystem for Wire {
         let _next = self.linger.after();
         let listed = guarded(|| {
             self.server.list_plus(ino.0, place, &mut |entry, found| {
-                let ttl = if found.stays { self.attr_ttl(&found.attr) } else { NOT };
+                let ttl = if found.stays { self.attr_ttl(&found.attr, found.id) } else { NOT };
                 let file = file_attr(&found.attr, found.id);
                 let name = OsStr::from_bytes(entry.name);
                 reply.add(INodeNo(entry.ino), entry.next, name, &ttl, &file, generation(&found.attr))
