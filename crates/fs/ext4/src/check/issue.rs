@@ -222,7 +222,7 @@ issues! {
     MetadataTwice { group: u32, block: u64 } Damage Volume "metadata-twice",
         "group {group}: block {block} is used by another structure of the volume too";
     /// The inode that keeps blocks for growing is damaged.
-    ResizeInode { why: &'static str } Safe Inodes "resize-inode", "resize inode: {why}";
+    ResizeInode { why: &'static str } Safe Names "resize-inode", "resize inode: {why}";
     /// The inode of bad blocks is damaged.
     BadBlocksInode { why: &'static str } Damage Inodes "bad-blocks-inode", "bad blocks inode: {why}";
     /// The journal's inode cannot be like this.

@@ -4,6 +4,14 @@ use crate::case::cases;
 use crate::lab::Disk;
 
 cases! {
+    a_kept_block_that_the_resize_inode_does_not_name(EXT4, ["resize-inode", "block-count ino=7"], |disk| {
+        let table = disk.range(disk.word(disk.inode_at(7) + 0x28 + 13 * 4)).start;
+        let kept = disk.range(disk.word(table + 4)).start;
+        disk.put(kept, &[0; 4]);
+    });
+    a_resize_inode_without_its_block(EXT2, ["resize-inode", "block-count ino=7", "block-bitmap", "group-free-blocks", "free-blocks"], |disk| {
+        disk.put(disk.inode_at(7) + 0x28 + 13 * 4, &[0; 4]);
+    });
     a_checksum_of_the_super_block(EXT4, ["super-block-damaged", "free-blocks", "free-inodes"], |disk| {
         disk.put(1024 + 0x3fc, &[1, 2, 3, 4]);
     });

@@ -18,6 +18,7 @@ mod holes;
 mod index;
 mod names;
 mod replay;
+mod resize;
 mod tree;
 mod twice;
 
@@ -191,6 +192,7 @@ impl Edits {
             Issue::JournalDamaged { .. } | Issue::JournalInode { .. } => self.drop_journal().map(|()| true),
             Issue::MissingFeature { .. } => fields::set_large_file(self).map(|()| true),
             _ => Ok(self.mend_volume(issue)?
+                || self.mend_resize(issue)?
                 || self.mend_tree(issue)?
                 || self.mend_inode(issue)?
                 || self.mend_hole(issue)?

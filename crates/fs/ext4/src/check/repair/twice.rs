@@ -226,7 +226,7 @@ impl Edits {
     }
 
     /// Takes `len` free blocks in a row within a group. Counts are left to the next round.
-    fn take_run(&mut self, len: u64) -> Result<Option<u64>> {
+    pub(super) fn take_run(&mut self, len: u64) -> Result<Option<u64>> {
         let Ok(wanted) = u32::try_from(len) else { return Ok(None) };
         for group in 0..self.view.sb.groups {
             let descriptor = *self.view.group(group);

@@ -1,0 +1,102 @@
+//! Mends of the resize inode: it is made anew, as mke2fs makes it.
+//!
+//! Invariant: it comes when blocks can be taken, since its doubly indirect block may have to be another.
+//! Source: e2fsprogs `e2fsck/super.c` `check_resize_inode`, `lib/ext2fs/res_gdt.c` `ext2fs_create_resize_inode`.
+
+use obento_base::wire::{FromBytes, split, to_usize};
+use obento_base::{Error, Result};
+
+use super::super::Issue;
+use super::super::blocks::{RESIZE_INO, on_volume};
+use super::edits::Edits;
+use crate::feature::Compat;
+use crate::map::check::numbers;
+use crate::raw::RawInode;
+use crate::unit::VolBlock;
+
+/// Place of the doubly indirect block in `i_block`.
+const DOUBLY: usize = 13;
+/// A regular file that is nobody's business.
+const PRIVATE: u16 = 0o100_600;
+
+impl Edits {
+    /// Mends the resize inode; false for another issue.
+    pub(super) fn mend_resize(&mut self, issue: &Issue) -> Result<bool> {
+        if !matches!(issue, Issue::ResizeInode { .. }) {
+            return Ok(false);
+        }
+        if !self.view.sb.compat.contains(Compat::RESIZE_INODE) {
+            self.super_block(|raw| raw.s_reserved_gdt_blocks.set(0))?;
+            return self.clear_inode(RESIZE_INO).map(|()| true);
+        }
+        let Some(doubly) = self.doubly()? else { return Ok(false) };
+        let sb = self.view.sb.clone();
+        let per_block = u64::from(sb.block_size / 4);
+        let (first, kept) = (u64::from(sb.desc_blocks()), u64::from(sb.raw.s_reserved_gdt_blocks.get()));
+        let copies = (1..sb.groups).filter(|&group| sb.has_copy(group)).take(to_usize(per_block));
+        let into: alloc::vec::Vec<u64> =
+            copies.map(|group| u64::from(group).saturating_mul(sb.blocks_per_group.into())).collect();
+        let blank = alloc::vec![0; to_usize(sb.block_size.into())];
+        let mut named = blank.clone();
+        for index in first..first.saturating_add(kept) {
+            let block = sb.desc_block(0, 0).0.saturating_add(index);
+            put(&mut named, index.checked_rem(per_block).unwrap_or(0), block);
+            let mut below = blank.clone();
+            for (place, into) in (0..).zip(&into) {
+                put(&mut below, place, block.saturating_add(*into));
+            }
+            self.put(VolBlock(block), &below)?;
+        }
+        self.put(doubly, &named)?;
+        let each = u64::try_from(into.len()).unwrap_or(0).saturating_add(1);
+        let blocks = kept.saturating_mul(each).saturating_add(1);
+        let sectors = blocks.saturating_mul(u64::from(sb.block_size / 512));
+        let mapped = per_block.saturating_mul(per_block).saturating_add(per_block).saturating_add(12);
+        self.make_inode(doubly, mapped.saturating_mul(sb.block_size.into()), sectors).map(|()| true)
+    }
+
+    /// The doubly indirect block that there is, or a free one.
+    fn doubly(&mut self) -> Result<Option<VolBlock>> {
+        let record = self.record(RESIZE_INO)?;
+        let (raw, _) = RawInode::ref_from_prefix(&record).map_err(|_| Error::Invalid)?;
+        let old = VolBlock(numbers(&raw.i_block).get(DOUBLY).map_or(0, |number| number.get().into()));
+        if raw.i_links_count.get() != 0
+            && on_volume(&self.view.sb, old.0, 1)
+            && !self.view.zones.overlap(old, 1)
+        {
+            return Ok(Some(old));
+        }
+        Ok(self.take_run(1)?.map(VolBlock))
+    }
+
+    fn make_inode(&mut self, doubly: VolBlock, size: u64, sectors: u64) -> Result<()> {
+        let (low, high) = split(size);
+        let (now, block) = (self.now(), u32::try_from(doubly.0).unwrap_or(0));
+        self.inode(RESIZE_INO, |raw| {
+            raw.i_mode.set(PRIVATE);
+            raw.i_links_count.set(1);
+            raw.i_flags.set(0);
+            raw.i_dtime.set(0);
+            raw.i_mtime.set(now);
+            raw.i_size_lo.set(low);
+            raw.i_size_high.set(high);
+            let (low, high) = split(sectors);
+            raw.i_blocks_lo.set(low);
+            raw.l_i_blocks_high.set(u16::try_from(high).unwrap_or(0));
+            raw.i_file_acl_lo.set(0);
+            raw.l_i_file_acl_high.set(0);
+            raw.i_block = [0; 60];
+            if let Some(entry) = raw.i_block.chunks_exact_mut(4).nth(DOUBLY) {
+                entry.copy_from_slice(&block.to_le_bytes());
+            }
+        })
+    }
+}
+
+/// Sets the number at `place` of a block.
+fn put(bytes: &mut [u8], place: u64, number: u64) {
+    let number = u32::try_from(number).unwrap_or(0);
+    if let Some(entry) = bytes.chunks_exact_mut(4).nth(to_usize(place)) {
+        entry.copy_from_slice(&number.to_le_bytes());
+    }
+}
