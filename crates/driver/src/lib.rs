@@ -50,4 +50,6 @@ pub use format::{Allowed, Contents, Format, FormatError, FormatNotice, FormatOpt
 pub use inspect::{Field, FieldValue, Inspect, Record, Target};
 pub use layout::{ExclusiveLayout, Layout, LayoutLock};
 pub use open::{Access, DataMode, Driver, Fact, Journalling, Notice, OpenOptions, Probe, Replay, VolumeInfo};
-pub use writable::{NewNode, RenameFlags, SetAttr, Size, TimeChange, WritableFileSystem, XattrMode};
+pub use writable::{
+    AskUsage, NewNode, RenameFlags, SetAttr, Size, TimeChange, Usage, Victim, WritableFileSystem, XattrMode,
+};

@@ -101,6 +101,28 @@ pub enum XattrMode {
     Replace,
 }
 
+/// What may lose a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Victim {
+    /// Anything but a directory.
+    File,
+    /// An empty directory.
+    EmptyDirectory,
+}
+
+/// Whether anybody uses an inode that is about to lose a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Usage {
+    /// Somebody does, and owes its `forget`.
+    Used,
+    /// Nobody does, nor will before the call comes back; the last `forget` came back, too.
+    Unused,
+}
+
+/// Is asked about the inode that a name leads to, before it loses the name. Its error refuses that, and is what the call
+/// answers. It calls no driver, because the one that asks may hold locks.
+pub type AskUsage<'a> = dyn FnMut(&Attr) -> Result<Usage> + 'a;
+
 /// A volume that is open for changes.
 ///
 /// Each call is one change: it is there wholly or not at all, also after a crash, unless its documentation says
@@ -117,14 +139,22 @@ pub trait WritableFileSystem: Send + Sync {
     /// NotFound if `dir` was removed or `ino` has no name left; Exists; TooManyLinks; NoSpace.
     fn link(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr>;
 
-    /// Removes a name that is not a directory's. The caller has looked the inode up, and owes its `forget`. Errors, the first that holds: NotDirectory; NotFound; IsDirectory.
-    /// Afterwards `lookup(dir, name)` is NotFound, the link count is one less, and the inode still reads and writes
-    /// until its `forget`.
-    fn unlink(&self, dir: Ino, name: &Name) -> Result<()>;
+    /// Removes a name, having asked `ask` once it is known to which inode it leads. Errors, the first that holds:
+    /// NotDirectory for `dir`; NotFound; those of `ask`; IsDirectory for [`Victim::File`]; NotDirectory and NotEmpty for
+    /// [`Victim::EmptyDirectory`]. Afterwards `lookup(dir, name)` is NotFound, the link count is one less, and nothing can be
+    /// created in what was a directory. An inode in use still reads and writes until its `forget`; one that nobody uses
+    /// and that has no other name is free, as after `forget`.
+    fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()>;
 
-    /// Removes an empty directory, whose `forget` the caller owes as with `unlink`. Errors, the first that holds: NotDirectory (`dir` or the one named); NotFound;
-    /// NotEmpty. Afterwards nothing can be created in it.
-    fn rmdir(&self, dir: Ino, name: &Name) -> Result<()>;
+    /// [`remove`](Self::remove) of a file that the caller has looked up, so that it owes the `forget`.
+    fn unlink(&self, dir: Ino, name: &Name) -> Result<()> {
+        self.remove(dir, name, Victim::File, &mut |_| Ok(Usage::Used))
+    }
+
+    /// [`remove`](Self::remove) of a directory that the caller has looked up, so that it owes the `forget`.
+    fn rmdir(&self, dir: Ino, name: &Name) -> Result<()> {
+        self.remove(dir, name, Victim::EmptyDirectory, &mut |_| Ok(Usage::Used))
+    }
 
     /// Moves a name. Errors, the first that holds: Invalid for both flags at once; NotDirectory; NotFound;
     /// with `NO_REPLACE`, Exists; with `EXCHANGE`, NotFound for the new name; IsDirectory when a directory would be

@@ -4,6 +4,7 @@
 //! after what was in it, so that after a crash what is left is a tree.
 //! Invariant: a directory that lies in itself, which only a damaged volume has, is not entered again.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
@@ -88,7 +89,7 @@ struct Frame {
     /// None for one that stays.
     name: Option<NameBuf>,
     path_len: usize,
-    /// What was read, the first last.
+    /// What was read, the highest inode first.
     entries: Vec<Result<Listed>>,
     from: Cookie,
     is_read: bool,
@@ -97,6 +98,7 @@ struct Frame {
 }
 
 struct Listed {
+    ino: Ino,
     name: NameBuf,
     kind: Option<FileKind>,
 }
@@ -121,7 +123,7 @@ impl<'a> Remover<'a> {
         while let Some(frame) = self.stack.last_mut() {
             self.path.truncate(frame.path_len);
             let met = match frame.next() {
-                Some(Ok(Listed { name, kind })) => {
+                Some(Ok(Listed { name, kind, .. })) => {
                     let dir = frame.node.clone();
                     if frame.path_len > 0 {
                         self.path.push(b'/');
@@ -228,15 +230,16 @@ impl Frame {
         let (mut from, mut is_full) = (self.from, false);
         let entries = &mut self.entries;
         let listed = self.node.read_dir(from, &mut |entry| {
-            entries.push(entry.map(|DirEntry { name, kind, next, .. }| {
+            entries.push(entry.map(|DirEntry { ino, name, kind, next }| {
                 from = next;
-                Listed { name: name.to_buf(), kind }
+                Listed { ino, name: name.to_buf(), kind }
             }));
             is_full = entries.len() >= PORTION;
             if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         entries.extend(listed.err().map(Err));
-        entries.reverse();
+        // In the order in which they were probably made: neighbours in the directory, and in what is freed with them.
+        entries.sort_unstable_by_key(|entry| Reverse(entry.as_ref().map_or(Ino(0), |listed| listed.ino)));
         // A driver whose cookies do not move on must not keep us here.
         self.is_read = !is_full || listed.is_err() || from == self.from;
         self.from = from;

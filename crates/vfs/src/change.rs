@@ -6,11 +6,11 @@
 //! lost its name is given back after the guards, because freeing it may take long.
 
 use obento_base::{Attr, Error, FileFlags, FileKind, Ino, Mode, Name, Result};
-use obento_driver::{NewNode, RenameFlags};
+use obento_driver::{NewNode, RenameFlags, Usage, Victim};
 
 use crate::access::{self, Caller, Want};
 use crate::node::Node;
-use crate::table::Facts;
+use crate::table::{Facts, Users};
 use crate::vfs::Vfs;
 
 /// How many parents one rename looks through: far above any tree that people make, and an end to a damaged one that
@@ -88,33 +88,64 @@ impl Vfs {
     /// Removes a name that is not a directory's. Errors, the first that holds: ReadOnly; NotDirectory; NameTooLong;
     /// AccessDenied; NotFound; NotPermitted for what is immutable or another's in a sticky directory; IsDirectory.
     pub fn unlink(&self, caller: &Caller, dir: &Node, name: &Name) -> Result<()> {
-        let fs = self.writable()?;
-        self.remove(caller, dir, name, || fs.unlink(dir.ino(), name))
+        self.remove(caller, dir, name, Victim::File)
     }
 
     /// Removes an empty directory. Errors, the first that holds: ReadOnly; NotDirectory; NameTooLong; AccessDenied;
     /// NotFound; NotPermitted for what is immutable or another's in a sticky directory; NotDirectory; NotEmpty.
     pub fn rmdir(&self, caller: &Caller, dir: &Node, name: &Name) -> Result<()> {
-        let fs = self.writable()?;
-        self.remove(caller, dir, name, || fs.rmdir(dir.ino(), name))
+        self.remove(caller, dir, name, Victim::EmptyDirectory)
     }
 
-    fn remove(
-        &self,
-        caller: &Caller,
-        dir: &Node,
-        name: &Name,
-        remove: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
+    fn remove(&self, caller: &Caller, dir: &Node, name: &Name, victim: Victim) -> Result<()> {
+        let fs = self.writable()?;
         let names = dir.inode.guard.write();
         let dir_attr = dir.expect_changeable(caller, name)?;
-        let victim = dir.lookup_to_change(name)?;
-        let removed = expect_removable(caller, &dir_attr, &victim).and_then(|()| remove());
-        if removed.is_ok() {
-            dir.note_gone(name);
+        let key = self.0.names.key(dir.ino(), name);
+        // What nobody but the cache uses can go with its name.
+        let was_known = match self.0.names.take(&key) {
+            None => false,
+            Some(None) => {
+                dir.note_key(&key, None);
+                return Err(Error::NotFound);
+            }
+            Some(Some(inode)) => {
+                self.0.release(&inode);
+                true
+            }
+        };
+        loop {
+            let (mut used, mut awaited) = (None, None);
+            // Nobody takes the number up before this is dropped.
+            let mut unused = None;
+            let removed = fs.remove(dir.ino(), name, victim, &mut |attr| {
+                expect_removable(caller, &dir_attr, attr)?;
+                match self.0.table.users(attr.ino) {
+                    Users::Some(inode) => {
+                        used = Some(Node::new(self.clone(), inode));
+                        Ok(Usage::Used)
+                    }
+                    Users::None(leaving) => {
+                        unused = Some(leaving);
+                        Ok(Usage::Unused)
+                    }
+                    Users::Leaving => {
+                        awaited = Some(attr.ino);
+                        Err(Error::Busy)
+                    }
+                }
+            });
+            drop(unused);
+            if let Some(ino) = awaited {
+                self.0.table.wait_gone(ino);
+                continue;
+            }
+            if removed.is_ok() && was_known {
+                dir.note_key(&key, None);
+            }
+            drop(names);
+            return removed;
         }
-        drop(names);
-        removed
     }
 
     /// Moves a name. Errors, the first that holds: ReadOnly; NotDirectory; NameTooLong; AccessDenied; NotFound;
@@ -144,7 +175,7 @@ impl Vfs {
             }
         };
         let moved = from.0.lookup_to_change(from.1)?;
-        expect_removable(caller, &attrs.0, &moved)?;
+        expect_removable(caller, &attrs.0, &moved.attr()?)?;
         if flags.is_empty() && to.0.known(to.1).is_none_or(|known| known.is_err()) {
             // Mostly nothing is there, which the driver sees where it puts the name.
             if crosses {
@@ -167,7 +198,7 @@ impl Vfs {
             found => Some(found?),
         };
         if let Some(target) = &target {
-            expect_removable(caller, &attrs.1, target)?;
+            expect_removable(caller, &attrs.1, &target.attr()?)?;
         }
         if crosses {
             self.expect_no_cycle(caller, &moved, to.0)?;
@@ -227,10 +258,9 @@ impl Node {
 }
 
 /// Errors: NotPermitted.
-fn expect_removable(caller: &Caller, dir: &Attr, victim: &Node) -> Result<()> {
-    let attr = victim.attr()?;
-    let frozen = attr.flags.intersects(FROZEN) || dir.flags.contains(FileFlags::APPEND);
-    if frozen || access::sticky_forbids(dir, &attr, caller) { Err(Error::NotPermitted) } else { Ok(()) }
+fn expect_removable(caller: &Caller, dir: &Attr, victim: &Attr) -> Result<()> {
+    let frozen = victim.flags.intersects(FROZEN) || dir.flags.contains(FileFlags::APPEND);
+    if frozen || access::sticky_forbids(dir, victim, caller) { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
 /// What a new inode gets from its directory and its maker. Source: Linux fs/inode.c `inode_init_owner`.

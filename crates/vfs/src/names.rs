@@ -33,6 +33,12 @@ struct Entry {
     hot: bool,
 }
 
+impl Entry {
+    fn is(&self, key: &Key<'_>) -> bool {
+        self.hash == key.hash && self.dir == key.dir && *self.name == *key.name
+    }
+}
+
 #[derive(Debug, Default)]
 struct Set {
     entries: Vec<Entry>,
@@ -41,9 +47,7 @@ struct Set {
 
 impl Set {
     fn find(&mut self, key: &Key<'_>) -> Option<&mut Entry> {
-        self.entries
-            .iter_mut()
-            .find(|entry| entry.hash == key.hash && entry.dir == key.dir && *entry.name == *key.name)
+        self.entries.iter_mut().find(|entry| entry.is(key))
     }
 
     /// Puts `entry` in; answers the one that had to make room: the first that was not found again since the hand
@@ -133,6 +137,13 @@ impl Names {
         }
         let entry = Entry { hash: key.hash, dir: key.dir, name: key.name.to_buf(), target, hot: false };
         set.insert(entry).and_then(|old| old.target)
+    }
+
+    /// Takes out what is known of a name: the use that was held, none if the name leads nowhere.
+    pub(crate) fn take(&self, key: &Key<'_>) -> Option<Dropped> {
+        let mut set = self.set(key)?.lock();
+        let at = set.entries.iter().position(|entry| entry.is(key))?;
+        Some(set.entries.swap_remove(at).target)
     }
 
     /// Notes that a name leads nowhere, if it is here: names that are gone are seldom asked for.

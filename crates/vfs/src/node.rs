@@ -160,7 +160,7 @@ impl Node {
 
     /// Where several names lead to one entry because case does not count, a change could not reach all of them in
     /// the cache: such a directory is cached only while nothing can change.
-    fn note_key(&self, key: &Key<'_>, target: Option<&Node>) {
+    pub(crate) fn note_key(&self, key: &Key<'_>, target: Option<&Node>) {
         if self.file_system().writable().is_some() && self.facts().map_or(true, |facts| facts.casefold) {
             return;
         }

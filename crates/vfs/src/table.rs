@@ -1,22 +1,23 @@
 //! The inodes in use.
 //!
-//! Invariant: an inode is in the table from its first use until `forget` came back, so that a number which the driver
-//! may give away in `forget` is never taken up again meanwhile.
-//! Invariant: the count of uses goes from 1 to 0 only under the lock of the shard, so that whoever finds an inode
-//! there with a count above 0 may raise it.
-//! Locking: shards are leaves. `leaving` is held while the driver's `forget` runs, and waited for without the shard.
+//! Invariant: an inode is in the table from its first use until its last one ended, and its number among those that
+//! leave until the driver has forgotten or freed it, so that a number which may be given away there is not taken up
+//! meanwhile.
+//! Invariant: the count of uses goes from 1 to 0 only under the lock of the shard, which then takes the inode out, so
+//! that whoever finds an inode there may raise it.
+//! Locking: shards are leaves, also below the driver's locks, under which it asks who uses an inode ([`Table::users`]).
+//! Who waits for a number to be gone holds none of either.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use hashbrown::hash_map::Entry;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Attr, FileFlags, FileKind, Ino};
 use obento_driver::LayoutLock;
-use obento_env::sync::{Mutex, RwLock};
+use obento_env::sync::{Condvar, Mutex, MutexGuard, RwLock};
 
 use crate::gather::Gather;
 
@@ -33,7 +34,6 @@ pub(crate) struct Inode {
     pub(crate) guard: RwLock<()>,
     pub(crate) layout: LayoutLock,
     pub(crate) gather: Gather,
-    leaving: Mutex<()>,
 }
 
 /// What of an inode's attributes holds for as long as it is in use, or changes through `vfs` alone.
@@ -88,7 +88,6 @@ impl Inode {
             guard: RwLock::new(()),
             layout: LayoutLock::new(),
             gather: Gather::default(),
-            leaving: Mutex::new(()),
         }
     }
 
@@ -114,12 +113,42 @@ impl Inode {
 /// On cache lines of its own, or threads at different shards would wait for each other.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Shard(Mutex<HashMap<Ino, Arc<Inode>>>);
+struct Shard {
+    state: Mutex<State>,
+    /// A number is gone.
+    gone: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    inodes: HashMap<Ino, Arc<Inode>>,
+    /// Few at a time, at most one a thread.
+    leaving: Vec<Ino>,
+    /// Who waits for one of those.
+    waiting: usize,
+}
 
 #[derive(Debug)]
 pub(crate) struct Table {
     shards: Vec<Shard>,
     hasher: DefaultHashBuilder,
+}
+
+/// A number that nobody takes up while this lives.
+#[must_use]
+pub(crate) struct Leaving<'a> {
+    shard: &'a Shard,
+    ino: Ino,
+}
+
+/// Who uses an inode.
+pub(crate) enum Users<'a> {
+    /// Somebody; the use is the caller's.
+    Some(Arc<Inode>),
+    /// Nobody, as long as this lives.
+    None(Leaving<'a>),
+    /// The last is about to be gone.
+    Leaving,
 }
 
 impl Table {
@@ -130,28 +159,22 @@ impl Table {
         }
     }
 
-    fn shard(&self, ino: Ino) -> &Mutex<HashMap<Ino, Arc<Inode>>> {
+    fn shard(&self, ino: Ino) -> &Shard {
         let index = to_usize(self.hasher.hash_one(ino) % SHARDS);
         #[expect(clippy::indexing_slicing, reason = "there are SHARDS of them")]
-        &self.shards[index].0
+        &self.shards[index]
     }
 
     /// A use of `ino`, to be given back by [`release`](Self::release).
     pub(crate) fn acquire(&self, ino: Ino) -> Arc<Inode> {
-        loop {
-            let leaving = match self.shard(ino).lock().entry(ino) {
-                Entry::Vacant(slot) => return Arc::clone(slot.insert(Arc::new(Inode::new(ino)))),
-                Entry::Occupied(slot) => {
-                    let inode = slot.get();
-                    if inode.uses.load(Ordering::Relaxed) != 0 {
-                        inode.use_again();
-                        return Arc::clone(inode);
-                    }
-                    Arc::clone(inode)
-                }
-            };
-            drop(leaving.leaving.lock());
+        let mut state = self.shard(ino).without(ino);
+        if let Some(inode) = state.inodes.get(&ino) {
+            inode.use_again();
+            return Arc::clone(inode);
         }
+        let inode = Arc::new(Inode::new(ino));
+        state.inodes.insert(ino, Arc::clone(&inode));
+        inode
     }
 
     /// Gives a use back, and with the last one the inode, by `forget`.
@@ -160,19 +183,106 @@ impl Table {
         if inode.uses.fetch_update(Ordering::Release, Ordering::Relaxed, keep).is_ok() {
             return;
         }
-        let shard = self.shard(inode.ino).lock();
+        let shard = self.shard(inode.ino);
+        let mut state = shard.state.lock();
         if inode.uses.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
-        let leaving = inode.leaving.lock();
-        drop(shard);
+        let last = state.inodes.remove(&inode.ino);
+        let leaving = shard.leave(&mut state, inode.ino);
+        drop(state);
         forget();
-        self.shard(inode.ino).lock().remove(&inode.ino);
         drop(leaving);
+        drop(last);
+    }
+
+    /// Who uses `ino`. Waits for nobody.
+    pub(crate) fn users(&self, ino: Ino) -> Users<'_> {
+        let shard = self.shard(ino);
+        let mut state = shard.state.lock();
+        match state.inodes.get(&ino) {
+            Some(inode) => {
+                inode.use_again();
+                Users::Some(Arc::clone(inode))
+            }
+            None if state.leaving.contains(&ino) => Users::Leaving,
+            None => Users::None(shard.leave(&mut state, ino)),
+        }
+    }
+
+    /// Returns once `ino` does not leave, at least for a moment.
+    pub(crate) fn wait_gone(&self, ino: Ino) {
+        drop(self.shard(ino).without(ino));
     }
 
     /// How many inodes are in use.
     pub(crate) fn len(&self) -> u64 {
-        self.shards.iter().map(|shard| to_u64(shard.0.lock().len())).fold(0, u64::saturating_add)
+        self.shards.iter().map(|shard| to_u64(shard.state.lock().inodes.len())).fold(0, u64::saturating_add)
+    }
+}
+
+impl Shard {
+    fn leave<'a>(&'a self, state: &mut State, ino: Ino) -> Leaving<'a> {
+        state.leaving.push(ino);
+        Leaving { shard: self, ino }
+    }
+
+    /// The state, once `ino` does not leave.
+    fn without(&self, ino: Ino) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        while state.leaving.contains(&ino) {
+            state.waiting = state.waiting.saturating_add(1);
+            state = self.gone.wait(&self.state, state);
+            state.waiting = state.waiting.saturating_sub(1);
+        }
+        state
+    }
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shard.state.lock();
+        if let Some(at) = state.leaving.iter().position(|&ino| ino == self.ino) {
+            state.leaving.swap_remove(at);
+        }
+        let is_awaited = state.waiting > 0;
+        drop(state);
+        if is_awaited {
+            self.shard.gone.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INO: Ino = Ino(12);
+
+    #[test]
+    fn a_number_that_leaves_is_nobodys_until_it_is_gone_and_then_a_new_one() {
+        let table = Table::new();
+        let Users::None(leaving) = table.users(INO) else { panic!("nobody uses it") };
+        assert!(matches!(table.users(INO), Users::Leaving));
+        assert!(matches!(table.users(Ino(13)), Users::None(_)), "others are as they were");
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| table.acquire(INO));
+            assert_eq!(table.len(), 0, "whoever wants it waits");
+            drop(leaving);
+            assert_eq!(next.join().unwrap().ino, INO);
+        });
+        assert_eq!(table.len(), 1);
+        table.wait_gone(INO);
+    }
+
+    #[test]
+    fn a_number_leaves_while_it_is_forgotten_and_not_before_its_last_use_ends() {
+        let table = Table::new();
+        let (first, mut forgotten) = (table.acquire(INO), 0);
+        let Users::Some(second) = table.users(INO) else { panic!("somebody uses it") };
+        table.release(&second, || forgotten += 1);
+        assert_eq!((table.len(), forgotten), (1, 0));
+        table.release(&first, || assert!(matches!(table.users(INO), Users::Leaving)));
+        assert!(matches!(table.users(INO), Users::None(_)));
     }
 }

@@ -91,6 +91,27 @@ fn a_number_is_not_taken_up_while_its_inode_is_being_forgotten() {
 }
 
 #[test]
+fn what_only_the_cache_knew_is_free_when_its_name_is_gone_and_what_stays_is_found_again() {
+    let (fs, vfs) = common::volume();
+    let root = vfs.root();
+    drop((root.file("f"), root.dir("d").file("x")));
+    let kept = root.file("g");
+    assert_eq!((fs.inodes_in_use(), vfs.nodes_in_use()), (5, 5), "the cache holds them");
+    assert_eq!(vfs.rmdir(&Caller::Owner, &root, name("d")), Err(Error::NotEmpty));
+    vfs.unlink(&Caller::Owner, &root, name("f")).unwrap();
+    vfs.unlink(&Caller::Owner, &root, name("g")).unwrap();
+    assert_eq!((fs.inodes_in_use(), kept.attr().unwrap().nlink), (4, 0));
+    assert_eq!(root.get("f").unwrap_err(), Error::NotFound);
+    drop(kept);
+    assert_eq!(fs.inodes_in_use(), 3);
+    let sub = root.get("d").unwrap();
+    vfs.unlink(&Caller::Owner, &sub, name("x")).unwrap();
+    drop(sub);
+    vfs.rmdir(&Caller::Owner, &root, name("d")).unwrap();
+    assert_eq!((fs.inodes_in_use(), vfs.nodes_in_use()), (1, 1));
+}
+
+#[test]
 fn what_fails_to_be_made_leaves_nothing_in_use() {
     let (_, vfs) = paused();
     let root = vfs.root();

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use obento::{Error, Node, Size, Symlinks};
+use obento::{Error, Node, Size, Symlinks, interrupt};
 
 use crate::change::{Done, Tell, each_place};
 use crate::context::Context;
@@ -102,7 +102,7 @@ fn dig(node: &Node, range: std::ops::Range<u64>) -> Result<u64, Error> {
     let (mut buffer, mut dug) = (vec![0; CHUNK - CHUNK % block], 0);
     let mut at = range.start.next_multiple_of(block as u64);
     let end = range.end.min(attr.size);
-    while at < end {
+    while at < end && !interrupt::is_requested() {
         let data = match node.seek_data(at) {
             Err(error) if error == Error::NoSuchOffset => break,
             data => data? / block as u64 * block as u64,

@@ -176,9 +176,11 @@ impl Remover<'_> {
 
     /// Whether the person agrees, or is not asked.
     fn asks(&self, action: &str, path: &[u8], kind: Option<FileKind>) -> bool {
+        if self.args.interactive() != Interactive::Always {
+            return true;
+        }
         let kind = kind.map(|kind| format!(" {}", kind_name(kind, 1))).unwrap_or_default();
-        self.args.interactive() != Interactive::Always
-            || agrees(&format!("{action}{kind} {}?", subject(self.name(path))))
+        agrees(&format!("{action}{kind} {}?", subject(self.name(path))))
     }
 }
 

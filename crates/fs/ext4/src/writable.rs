@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use obento_base::{Attr, Error, Ino, Name, Result, Timestamp};
 use obento_driver::{
-    ExclusiveLayout, Extent, Layout, NewNode, RenameFlags, SetAttr, Size, TimeChange, Trim,
+    AskUsage, ExclusiveLayout, Extent, Layout, NewNode, RenameFlags, SetAttr, Size, TimeChange, Trim, Victim,
     WritableFileSystem,
 };
 
@@ -35,12 +35,8 @@ impl WritableFileSystem for Ext4 {
         self.write_with(|writer| writer.link(ino, dir, name))
     }
 
-    fn unlink(&self, dir: Ino, name: &Name) -> Result<()> {
-        self.write_with(|writer| writer.unlink(dir, name))
-    }
-
-    fn rmdir(&self, dir: Ino, name: &Name) -> Result<()> {
-        self.write_with(|writer| writer.rmdir(dir, name))
+    fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()> {
+        self.write_with(|writer| writer.remove(dir, name, victim, ask))
     }
 
     fn rename(&self, from: Ino, name: &Name, to: Ino, new_name: &Name, flags: RenameFlags) -> Result<()> {

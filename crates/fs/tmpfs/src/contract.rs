@@ -10,8 +10,9 @@ use obento_base::wire::to_u64;
 use obento_base::{Attr, Error, Ino, Name, Result, Timestamp};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, DirEntry, EntrySink, ExclusiveLayout, Extent, FileSystem, Layout, Limits, NewNode, Probe,
-    RenameFlags, SetAttr, Size, Span, StatFs, TimeChange, VolumeInfo, WritableFileSystem, Xattrs,
+    AskUsage, Cookie, DirEntry, EntrySink, ExclusiveLayout, Extent, FileSystem, Layout, Limits, NewNode,
+    Probe, RenameFlags, SetAttr, Size, Span, StatFs, TimeChange, Victim, VolumeInfo, WritableFileSystem,
+    Xattrs,
 };
 
 use crate::inode::{Body, State};
@@ -155,12 +156,8 @@ impl WritableFileSystem for Tmpfs {
         self.add_link(ino, dir, name)
     }
 
-    fn unlink(&self, dir: Ino, name: &Name) -> Result<()> {
-        self.remove_name(dir, name)
-    }
-
-    fn rmdir(&self, dir: Ino, name: &Name) -> Result<()> {
-        self.remove_directory(dir, name)
+    fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()> {
+        self.remove_name(dir, name, victim, ask)
     }
 
     fn rename(&self, from: Ino, name: &Name, to: Ino, new_name: &Name, flags: RenameFlags) -> Result<()> {

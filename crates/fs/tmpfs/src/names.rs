@@ -7,19 +7,12 @@ use alloc::sync::Arc;
 
 use obento_base::wire::to_u64;
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result, Timestamp};
-use obento_driver::{NewNode, WritableFileSystem};
+use obento_driver::{AskUsage, NewNode, Usage, Victim, WritableFileSystem};
 
 use crate::contract::{LINK_MAX, SYMLINK_MAX};
 use crate::dir::Entry;
 use crate::inode::{Inode, LockSet, State};
 use crate::volume::Tmpfs;
-
-/// What a name must be to be removed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Victim {
-    EmptyDirectory,
-    Other,
-}
 
 /// Errors: NotDirectory; NotFound if the directory was removed; Exists.
 fn expect_free(dir: &State, name: &Name) -> Result<()> {
@@ -81,15 +74,13 @@ impl Tmpfs {
         Ok(attr)
     }
 
-    pub(crate) fn remove_name(&self, dir: Ino, name: &Name) -> Result<()> {
-        self.remove(dir, name, Victim::Other)
-    }
-
-    pub(crate) fn remove_directory(&self, dir: Ino, name: &Name) -> Result<()> {
-        self.remove(dir, name, Victim::EmptyDirectory)
-    }
-
-    fn remove(&self, dir: Ino, name: &Name, wanted: Victim) -> Result<()> {
+    pub(crate) fn remove_name(
+        &self,
+        dir: Ino,
+        name: &Name,
+        wanted: Victim,
+        ask: &mut AskUsage<'_>,
+    ) -> Result<()> {
         let now = self.now();
         let dir = self.inode(dir)?;
         loop {
@@ -99,18 +90,23 @@ impl Tmpfs {
                 continue;
             }
             let victim = locked.of(&found)?;
+            let usage = ask(&found.attr(victim))?;
             match wanted {
-                Victim::Other if found.is_directory() => return Err(Error::IsDirectory),
+                Victim::File if found.is_directory() => return Err(Error::IsDirectory),
                 Victim::EmptyDirectory if !victim.directory()?.is_empty() => return Err(Error::NotEmpty),
                 _ => {}
             }
             unname(victim, now);
-            let dir = locked.of(&dir)?;
+            let state = locked.of(&dir)?;
             if wanted == Victim::EmptyDirectory {
-                dir.nlink = dir.nlink.saturating_sub(1);
+                state.nlink = state.nlink.saturating_sub(1);
             }
-            dir.directory_mut()?.remove(name);
-            dir.touch_data(now);
+            state.directory_mut()?.remove(name);
+            state.touch_data(now);
+            drop(locked);
+            if usage == Usage::Unused {
+                self.free_if_nameless(found.ino);
+            }
             return Ok(());
         }
     }

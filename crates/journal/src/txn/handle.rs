@@ -127,6 +127,12 @@ impl<'t> Txn<'t> {
         Ok(Taken { block })
     }
 
+    /// [`Txn::take`] of a block that the caller has just seen, and that nobody else changes since.
+    pub fn take_seen(&mut self, block: &Block) -> Result<Taken> {
+        self.spend(block.number())?;
+        Ok(Taken { block: block.clone() })
+    }
+
     /// Like [`Txn::take`] for a block that is newly in use: it is not read and holds zeros. Errors: NoMemory.
     pub fn take_new(&mut self, number: u64) -> Result<Taken> {
         self.spend(number)?;

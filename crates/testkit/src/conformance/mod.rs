@@ -214,6 +214,8 @@ macro_rules! writing_conformance {
             unlink_tests_its_errors_in_order
             rmdir_removes_an_empty_directory_in_which_nothing_can_be_created_then
             rmdir_tests_its_errors_in_order
+            what_nobody_uses_is_free_once_its_last_name_is_gone
+            remove_asks_once_what_it_found_and_a_refusal_changes_nothing
             forget_frees_what_has_no_name_and_nothing_else
             a_number_in_its_next_life_has_another_generation
         }

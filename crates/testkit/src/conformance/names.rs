@@ -1,7 +1,7 @@
 //! Making, linking and removing.
 
 use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode};
-use obento_driver::{FileSystem, NewNode};
+use obento_driver::{FileSystem, NewNode, Usage, Victim};
 
 use super::{
     attr, dir, file, list, lookup, make, name, names_besides, names_in, new_node, read, writable, write,
@@ -128,8 +128,8 @@ pub fn a_file_has_at_most_as_many_names_as_the_format_holds(fs: &dyn FileSystem)
     assert_eq!(attr(fs, plain).nlink, max);
 }
 
-/// "Afterwards `lookup(dir, name)` is NotFound, the link count is one less, and the inode still reads and writes until
-/// its `forget`."
+/// `remove`: "Afterwards `lookup(dir, name)` is NotFound, the link count is one less", "An inode in use still reads and
+/// writes until its `forget`".
 pub fn unlink_removes_a_name_and_the_inode_reads_and_writes_until_its_forget(fs: &dyn FileSystem) {
     let (root, bytes) = (fs.root(), vec![7; super::block(fs) as usize]);
     let plain = file(fs, root, "f");
@@ -146,7 +146,7 @@ pub fn unlink_removes_a_name_and_the_inode_reads_and_writes_until_its_forget(fs:
     assert_eq!(fs.getattr(plain).map(drop), Err(Error::Stale));
 }
 
-/// `unlink`: "NotDirectory; NotFound; IsDirectory."
+/// `remove`: "NotDirectory for `dir`; NotFound; .. IsDirectory".
 pub fn unlink_tests_its_errors_in_order(fs: &dyn FileSystem) {
     let plain = file(fs, fs.root(), "f");
     dir(fs, fs.root(), "d");
@@ -156,7 +156,7 @@ pub fn unlink_tests_its_errors_in_order(fs: &dyn FileSystem) {
     assert_eq!(unlink(fs.root(), "d"), Err(Error::IsDirectory));
 }
 
-/// `rmdir`: "Afterwards nothing can be created in it."
+/// `remove`: "nothing can be created in what was a directory".
 pub fn rmdir_removes_an_empty_directory_in_which_nothing_can_be_created_then(fs: &dyn FileSystem) {
     let before = attr(fs, fs.root()).nlink;
     let removed = removed_dir(fs);
@@ -169,7 +169,7 @@ pub fn rmdir_removes_an_empty_directory_in_which_nothing_can_be_created_then(fs:
     assert_eq!(fs.getattr(removed).map(drop), Err(Error::Stale));
 }
 
-/// `rmdir`: "NotDirectory (`dir` or the one named); NotFound; NotEmpty."
+/// `remove`: "NotDirectory for `dir`; NotFound; .. NotDirectory and NotEmpty for [`Victim::EmptyDirectory`]".
 pub fn rmdir_tests_its_errors_in_order(fs: &dyn FileSystem) {
     let plain = file(fs, fs.root(), "f");
     let sub = dir(fs, fs.root(), "d");
@@ -180,6 +180,55 @@ pub fn rmdir_tests_its_errors_in_order(fs: &dyn FileSystem) {
     assert_eq!(rmdir(fs.root(), "g"), Err(Error::NotFound));
     assert_eq!(rmdir(fs.root(), "d"), Err(Error::NotEmpty));
     assert_eq!(names_in(fs, sub), [b"x"]);
+}
+
+/// `remove`: "one that nobody uses and that has no other name is free, as after `forget`."
+pub fn what_nobody_uses_is_free_once_its_last_name_is_gone(fs: &dyn FileSystem) {
+    let (root, before) = (fs.root(), fs.statfs().expect("use"));
+    let remove = |text, victim| writable(fs).remove(root, name(text), victim, &mut |_| Ok(Usage::Unused));
+    for kind in KINDS {
+        let ino = make(fs, root, "f", kind);
+        if kind == FileKind::Regular {
+            // In pieces, of which an inode may not have room for all.
+            for piece in 0..12 {
+                write(fs, ino, 3 * piece * super::block(fs), &[1; 700]).expect("space");
+            }
+        }
+        let is_directory = kind == FileKind::Directory;
+        if !is_directory {
+            writable(fs).link(ino, root, name("g")).expect("another name");
+            assert_eq!(remove("g", Victim::File), Ok(()));
+            assert_eq!(attr(fs, ino).nlink, 1, "it has a name");
+        }
+        assert_eq!(remove("f", if is_directory { Victim::EmptyDirectory } else { Victim::File }), Ok(()));
+        assert_eq!(lookup(fs, root, "f"), Err(Error::NotFound));
+        assert_eq!(fs.getattr(ino).map(drop), Err(Error::Stale), "{kind:?}");
+    }
+    writable(fs).sync().expect("a sound device");
+    let after = fs.statfs().expect("use");
+    assert_eq!((after.free, after.free_inodes), (before.free, before.free_inodes));
+}
+
+/// `remove`: "having asked `ask` once it is known to which inode it leads. Errors, the first that holds: .. NotFound;
+/// those of `ask`; IsDirectory".
+pub fn remove_asks_once_what_it_found_and_a_refusal_changes_nothing(fs: &dyn FileSystem) {
+    let root = fs.root();
+    let (plain, sub) = (file(fs, root, "f"), dir(fs, root, "d"));
+    let refused = |text, victim| {
+        let mut asked = Vec::new();
+        let outcome = writable(fs).remove(root, name(text), victim, &mut |attr| {
+            asked.push(attr.ino);
+            Err(Error::NotPermitted)
+        });
+        (outcome, asked)
+    };
+    assert_eq!(refused("g", Victim::File), (Err(Error::NotFound), Vec::new()));
+    for victim in [Victim::File, Victim::EmptyDirectory] {
+        assert_eq!(refused("f", victim), (Err(Error::NotPermitted), vec![plain]));
+        assert_eq!(refused("d", victim), (Err(Error::NotPermitted), vec![sub]));
+    }
+    assert_eq!((lookup(fs, root, "f"), attr(fs, plain).nlink), (Ok(plain), 1));
+    assert_eq!((lookup(fs, root, "d"), attr(fs, sub).nlink), (Ok(sub), 2));
 }
 
 /// `forget`: "With a link count of 0 the driver frees it".

@@ -141,14 +141,34 @@ impl Allocator {
         Ok(())
     }
 
-    fn free_in_group(&self, txn: &mut Txn<'_>, index: u32, range: Range<u32>) -> Result<()> {
-        let mut group = self.group(index)?.lock();
+    /// Whether [`Self::free_blocks`] can give back `run`. Errors: as there.
+    pub fn expect_taken(&self, run: BlockRun) -> Result<()> {
+        if !self.volume.is_data(run.start, run.len.into()) {
+            return Err(bad_run(self.place_of(run.start).0, 0, run.start, run.len));
+        }
+        let mut pieces = self.pieces(run)?;
+        pieces.try_for_each(|(index, range)| {
+            self.expect_set(index, &mut self.group(index)?.lock(), &range).map(drop)
+        })
+    }
+
+    /// The block bitmap of a group, in which all of `range` is set. Errors: Corrupt for clusters that are free.
+    fn expect_set(&self, index: u32, group: &mut Group, range: &Range<u32>) -> Result<Bits> {
         let bitmap = group.block_bits(&self.volume, index)?;
-        let len = range.end.saturating_sub(range.start);
         if bits::next_clear(&bitmap, range.clone()) < range.end {
+            let len = range.end.saturating_sub(range.start);
             return Err(bad_run(index, range.start, self.block_of(index, range.start), len));
         }
-        let taken = txn.take(group.descriptor.block_bitmap.0)?;
+        Ok(bitmap)
+    }
+
+    fn free_in_group(&self, txn: &mut Txn<'_>, index: u32, range: Range<u32>) -> Result<()> {
+        let mut group = self.group(index)?.lock();
+        let taken = match self.expect_set(index, &mut group, &range)? {
+            Bits::Stored(block) => txn.take_seen(&block)?,
+            Bits::Fresh(_) => txn.take(group.descriptor.block_bitmap.0)?,
+        };
+        let len = range.end.saturating_sub(range.start);
         self.note_freed(txn.tid(), index, range.clone())?;
         bits::clear(&mut txn.edit(&taken), range.clone());
         group.descriptor.free_blocks = group.descriptor.free_blocks.saturating_add(len);

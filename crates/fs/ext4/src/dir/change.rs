@@ -111,7 +111,7 @@ impl<'a> DirEdit<'a> {
     /// Makes a run ready to be changed. Errors: Corrupt; those of the device.
     pub(crate) fn take(&self, txn: &mut Txn<'_>, home: &Home) -> Result<Run> {
         match home {
-            Home::Block(block) => txn.take(block.number()).map(Run::Block),
+            Home::Block(block) => txn.take_seen(block).map(Run::Block),
             Home::Inline(0) => Ok(Run::Head),
             Home::Inline(_) => {
                 let view = self.inode.inode()?;

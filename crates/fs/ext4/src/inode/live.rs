@@ -139,7 +139,11 @@ impl Live {
     /// Puts a changed inode in, for the commit of `txn` to write.
     pub(crate) fn store(&self, txn: &mut Txn<'_>, sb: &SuperBlock, edit: &InodeEdit, is_unlinked: bool) {
         let (ino, place, seed, record) = (edit.ino(), edit.place(), edit.checksum_seed(), edit.record());
-        let view = Inode::from_edit(sb.into(), ino, Arc::clone(&record), place, seed);
+        let is_free = edit.links() == 0 && !is_unlinked;
+        let view = match is_free {
+            true => Err(Error::Stale),
+            false => Inode::from_edit(sb.into(), ino, Arc::clone(&record), place, seed),
+        };
         let changed = txn.tid();
         let mut shard = self.shard(ino);
         let fresh = Entry { record, place, seed, view, is_unlinked, is_dirty: true, changed };

@@ -27,6 +27,13 @@ pub(super) struct Path {
     pub inside: u64,
 }
 
+/// The blocks that `i_block` names, holes left out; `None` if it leads to indirect blocks.
+pub(super) fn direct(i_block: &[u8]) -> Option<impl Iterator<Item = u32> + use<'_>> {
+    let (direct, trees) = numbers(i_block).split_at_checked(to_usize(DIRECT))?;
+    let is_small = trees.iter().all(|number| number.get() == 0);
+    is_small.then(|| direct.iter().map(|number| number.get()).filter(|&number| number != 0))
+}
+
 impl Volume {
     /// The run that starts at file block `at`.
     pub(super) fn map_indirect(&self, inode: &Inode, at: FileBlock) -> Result<Run> {

@@ -28,7 +28,7 @@ pub use inline::InlineData;
 pub(crate) use moved::MovedTable;
 pub(crate) use promise::PromiseTable;
 pub(crate) use tree::{empty_root, room_in_block};
-pub(crate) use write::APPEND_CREDITS;
+pub(crate) use write::{APPEND_CREDITS, OwnBlocks};
 
 /// A run of blocks of a file that are all of one kind, from the block that was asked for on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,8 +2,8 @@
 //!
 //! Invariant: whatever an operation answers, the transaction that it ends is consistent, so that it is committed also
 //! after a refusal, with what a directory grew by.
-//! Locking: a name is looked up under the directory's shared lock, then the directory and what the name leads to are
-//! locked together, then the name is looked up again; if it leads elsewhere meanwhile, all begins anew.
+//! Locking: a name is looked up under the directory's lock, and what it leads to is locked besides; if somebody has that,
+//! both are locked together and the name is looked up again; if it leads elsewhere meanwhile, all begins anew.
 //! Source: Linux fs/ext4/namei.c.
 
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
@@ -68,10 +68,14 @@ impl Writer {
 
     /// Looks `name` up in `dir` and locks both ends. Errors: NotDirectory; NotFound; Corrupt.
     pub(super) fn lock_name(&self, dir: Ino, name: &Name) -> Result<Found<'_>> {
-        let mut known = {
-            let _shared = self.locks().read(dir);
-            self.find(&self.live_directory(dir)?, name)?
-        };
+        let mut locked = self.locks().write(&[dir]);
+        let view = self.live_directory(dir)?;
+        let mut known = self.find(&view, name)?;
+        if self.locks().try_add(&mut locked, known.ino) {
+            let inode = self.named_inode(known.ino)?;
+            return Ok(Found { dir: view, hit: known, inode, locked });
+        }
+        drop(locked);
         loop {
             let locked = self.locks().write(&[dir, known.ino]);
             let view = self.live_directory(dir)?;

@@ -1,36 +1,59 @@
-//! Taking names away. What loses its last one becomes an orphan, and is freed when it is forgotten.
+//! Taking names away. What loses its last one ends with it, in the same transaction, if nobody uses it and it has few
+//! blocks; otherwise it becomes an orphan, and is freed when it is forgotten.
 //!
 //! Source: Linux fs/ext4/namei.c `ext4_unlink`, `ext4_rmdir`.
 
 use obento_base::{Error, FileKind, Ino, Name, Result};
-use obento_journal::Txn;
+use obento_driver::{AskUsage, Usage, Victim};
+use obento_journal::{Credits, Txn};
 
 use super::names::{ENTRY, Found, LAST_NAME};
 use crate::dir::{DirEdit, Hit};
 use crate::inode::Inode;
-use crate::writer::Writer;
+use crate::writer::{Estate, Writer};
+use crate::xattr::Dead;
+
+/// When an inode ends that lost its last name.
+enum Ending {
+    /// With the name. What went wrong with that.
+    Now(Option<Error>),
+    /// When it is forgotten, if nothing else names it.
+    Forgotten,
+}
 
 impl Writer {
-    /// [`obento_driver::WritableFileSystem::unlink`].
-    pub(crate) fn unlink(&self, dir: Ino, name: &Name) -> Result<()> {
+    /// [`obento_driver::WritableFileSystem::remove`].
+    pub(crate) fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()> {
         let found = self.lock_name(dir, name)?;
-        if found.inode.is_dir() {
-            return Err(Error::IsDirectory);
+        let inode = &found.inode;
+        let usage = ask(&inode.attr(self.volume().super_block()))?;
+        match victim {
+            Victim::File if inode.is_dir() => return Err(Error::IsDirectory),
+            Victim::EmptyDirectory => self.expect_empty(inode)?,
+            Victim::File => {}
         }
-        self.remove(found)
+        let is_last = usage == Usage::Unused && (inode.is_dir() || inode.links() <= 1);
+        // What is wrong with it is told when it is forgotten.
+        let estate = if is_last { self.estate(inode).unwrap_or_default() } else { None };
+        let Found { dir, hit, inode, locked } = found;
+        let mut txn = self.begin(ENTRY + LAST_NAME + estate.as_ref().map_or(Credits(0), Estate::credits))?;
+        let mut dead = Dead::default();
+        let (ending, outcome) = match self.remove_in(&mut txn, (&dir, &hit), &inode, estate, &mut dead) {
+            Ok(ending) => (ending, Ok(())),
+            Err(error) => (Ending::Forgotten, Err(error)),
+        };
+        let ended = self.end(txn, &[&dir], outcome);
+        drop(locked);
+        self.evict_dead(dead);
+        match ending {
+            Ending::Now(freed) => freed.into_iter().for_each(|error| self.note_error(error)),
+            Ending::Forgotten if is_last => self.forget(inode.ino()),
+            Ending::Forgotten => {}
+        }
+        self.settle(ended)
     }
 
-    /// [`obento_driver::WritableFileSystem::rmdir`].
-    pub(crate) fn rmdir(&self, dir: Ino, name: &Name) -> Result<()> {
-        let found = self.lock_name(dir, name)?;
-        if !found.inode.is_dir() {
-            return Err(Error::NotDirectory);
-        }
-        self.expect_empty(&found.inode)?;
-        self.remove(found)
-    }
-
-    /// Errors: NotEmpty; Corrupt.
+    /// Errors: NotDirectory; NotEmpty; Corrupt.
     pub(super) fn expect_empty(&self, dir: &Inode) -> Result<()> {
         match self.volume().with_directory(dir, |directory| directory.is_empty())? {
             true => Ok(()),
@@ -38,27 +61,34 @@ impl Writer {
         }
     }
 
-    fn remove(&self, found: Found<'_>) -> Result<()> {
-        let Found { dir, hit, inode, locked } = found;
-        let mut txn = self.begin(ENTRY + LAST_NAME)?;
-        let removed = self.remove_in(&mut txn, &dir, &hit, &inode);
-        let ended = self.end(txn, &[&dir], removed);
-        drop(locked);
-        self.settle(ended)
-    }
-
-    fn remove_in(&self, txn: &mut Txn<'_>, dir: &Inode, hit: &Hit, inode: &Inode) -> Result<()> {
+    fn remove_in(
+        &self,
+        txn: &mut Txn<'_>,
+        (dir, hit): (&Inode, &Hit),
+        inode: &Inode,
+        estate: Option<Estate>,
+        dead: &mut Dead,
+    ) -> Result<Ending> {
         let mut dir = DirEdit::new(self, txn, dir)?;
         let run = dir.take(txn, &hit.home)?;
         let mut inode = self.edit_known(txn, inode)?;
-        self.take_name(&mut inode)?;
+        if estate.is_some() {
+            self.remove_orphan(txn, &mut inode)?;
+        }
+        let estate = estate.filter(|estate| self.free_own(txn, &mut inode, estate.blocks()).is_ok());
+        if estate.is_none() {
+            self.take_name(&mut inode)?;
+        }
         dir.remove(txn, &run, hit.spot);
         dir.inode.touch_data(self.now());
         if inode.kind() == FileKind::Directory {
             self.lose_subdirectory(&mut dir.inode);
         }
         dir.store(txn);
-        self.store_inode(txn, &inode);
-        Ok(())
+        let Some(estate) = estate else {
+            self.store_inode(txn, &inode);
+            return Ok(Ending::Forgotten);
+        };
+        Ok(Ending::Now(self.end_inode(txn, &mut inode, &estate, dead).err()))
     }
 }

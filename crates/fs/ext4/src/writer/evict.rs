@@ -1,9 +1,32 @@
 //! Freeing inodes that nobody names or uses any more.
 
 use obento_base::{Error, Ino, Result};
+use obento_journal::{Credits, Txn};
 
-use super::{Writer, cost};
+use super::{InodeEdit, Writer, cost};
+use crate::inode::Inode;
+use crate::map::OwnBlocks;
 use crate::xattr::Dead;
+
+/// What an inode gives back when it ends.
+pub(crate) struct Estate {
+    blocks: OwnBlocks,
+    blocks_credits: Credits,
+    /// What it takes to give up its attributes, or why that cannot be.
+    attributes: Result<Credits>,
+}
+
+impl Estate {
+    /// Its blocks, for [`Writer::free_own`].
+    pub(crate) fn blocks(&self) -> &OwnBlocks {
+        &self.blocks
+    }
+
+    /// What it takes to end the inode.
+    pub(crate) fn credits(&self) -> Credits {
+        cost::FREE_INODE + self.blocks_credits + self.attributes.unwrap_or_default()
+    }
+}
 
 impl Writer {
     /// The last user of `ino` is gone: space that was kept ahead for it is given back, and without a name it is freed.
@@ -36,30 +59,71 @@ impl Writer {
         }
     }
 
-    /// Frees the blocks in steps, each of which a crash may end, then attributes and inode at once.
+    /// Frees an inode at once, or first its blocks in steps, each of which a crash may end.
     fn evict_one(&self, ino: Ino, dead: &mut Dead) -> Result<()> {
         let _locked = self.locks().write(&[ino]);
-        let inode = match self.volume().inode(ino) {
+        let mut inode = match self.volume().inode(ino) {
             Ok(inode) if inode.links() == 0 => inode,
             Ok(_) | Err(Error::Stale) => return Ok(()),
             Err(error) => return Err(error),
         };
-        self.drop_blocks(inode.clone())?;
-        let attributes = self.xattr_release_cost(&inode);
-        let credits = attributes.unwrap_or_default();
-        let mut txn = self.begin(cost::FREE_INODE + cost::ORPHAN + credits)?;
-        let mut edit = self.edit_inode(&mut txn, ino)?;
-        if let Err(error) = attributes.and_then(|_| self.release_xattrs(&mut txn, &mut edit, dead)) {
-            // Damaged attributes do not keep the inode.
-            self.kept.note_error(error, self.now());
-        }
-        let freed =
-            self.remove_orphan(&mut txn, &mut edit).and_then(|()| self.free_inode(&mut txn, &mut edit));
-        if freed.is_err() {
-            // Off the list, and still in use: a check finds it.
-            self.store_inode(&mut txn, &edit);
-        }
+        self.forget_space(ino);
+        let estate = match self.estate(&inode) {
+            Ok(Some(estate)) => estate,
+            Ok(None) | Err(_) => {
+                // What is wrong with them is told there.
+                self.drop_blocks(inode)?;
+                inode = self.volume().inode(ino)?;
+                self.estate_of(&inode, OwnBlocks::NONE)
+            }
+        };
+        let mut txn = self.begin(estate.credits() + cost::ORPHAN)?;
+        let mut edit = self.edit_known(&mut txn, &inode)?;
+        self.remove_orphan(&mut txn, &mut edit)?;
+        let freed = match self.free_own(&mut txn, &mut edit, &estate.blocks) {
+            Ok(()) => self.end_inode(&mut txn, &mut edit, &estate, dead),
+            Err(error) => {
+                // It stays one, for the next who opens the volume.
+                self.add_orphan(ino)?;
+                self.store_inode(&mut txn, &edit);
+                Err(error)
+            }
+        };
         txn.commit();
+        freed
+    }
+
+    /// What has to be given back with `inode`, if one transaction can do it all. Errors: Corrupt; those of the device.
+    pub(crate) fn estate(&self, inode: &Inode) -> Result<Option<Estate>> {
+        Ok(self.own_blocks(inode)?.map(|blocks| self.estate_of(inode, blocks)))
+    }
+
+    fn estate_of(&self, inode: &Inode, blocks: OwnBlocks) -> Estate {
+        let blocks_credits = self.own_credits(&blocks);
+        Estate { blocks, blocks_credits, attributes: self.xattr_release_cost(inode) }
+    }
+
+    /// Frees an inode that is not on the orphan list and whose blocks are freed, with its attributes. Errors, after which
+    /// it is stored without a name and still taken, for a check to find: Corrupt if it is free already.
+    pub(crate) fn end_inode(
+        &self,
+        txn: &mut Txn<'_>,
+        edit: &mut InodeEdit,
+        estate: &Estate,
+        dead: &mut Dead,
+    ) -> Result<()> {
+        let attributes = match estate.attributes {
+            Ok(Credits(0)) => Ok(()),
+            cost => cost.and_then(|_| self.release_xattrs(txn, edit, dead)),
+        };
+        if let Err(error) = attributes {
+            // Damaged attributes do not keep the inode.
+            self.note_damage(error);
+        }
+        let freed = self.free_inode(txn, edit);
+        if freed.is_err() {
+            self.store_inode(txn, edit);
+        }
         freed
     }
 

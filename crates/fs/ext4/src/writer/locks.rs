@@ -1,7 +1,8 @@
 //! The locks of inodes.
 //!
 //! Invariant: an operation takes all of its inode locks at once, as a sorted set of stripes, before it begins its
-//! transaction; so no two operations wait for each other, and none waits for a commit that waits for it.
+//! transaction; so no two operations wait for each other, and none waits for a commit that waits for it. What it finds
+//! out only then it adds without waiting, or gives up all and begins anew.
 //! Locking: after `vfs`'s guards and layouts, before `Transactions::begin`; groups, orphans and the cache come after.
 
 use alloc::vec::Vec;
@@ -35,7 +36,8 @@ const MOST: usize = 4;
 pub struct LockedInodes<'a> {
     /// In their order; one that comes twice is locked once.
     keys: [LockKey; MOST],
-    _guards: [Option<RwLockWriteGuard<'a, ()>>; MOST],
+    /// One for each different key, in any order.
+    guards: [Option<RwLockWriteGuard<'a, ()>>; MOST],
 }
 
 impl InodeLocks {
@@ -62,7 +64,25 @@ impl InodeLocks {
         keys.sort_unstable();
         let mut last = None;
         let guards = keys.map(|key| (last.replace(key) != Some(key)).then(|| self.stripe(key).write()));
-        LockedInodes { keys, _guards: guards }
+        LockedInodes { keys, guards }
+    }
+
+    /// Adds `ino` to `set`, which has room for it, if its lock can be had without waiting. Whoever waits might hold what
+    /// another waits for.
+    pub fn try_add<'a>(&'a self, set: &mut LockedInodes<'a>, ino: Ino) -> bool {
+        if set.covers(ino) {
+            return true;
+        }
+        let key = LockKey::of(ino);
+        let Some(guard) = self.stripe(key).try_write() else { return false };
+        // What came twice has no guard of its own.
+        let twice = set.keys.windows(2).position(|pair| pair.first() == pair.last());
+        let place = twice.and_then(|at| set.keys.get_mut(at));
+        let slot = set.guards.iter_mut().find(|guard| guard.is_none());
+        let (Some(place), Some(slot)) = (place, slot) else { return false };
+        (*place, *slot) = (key, Some(guard));
+        set.keys.sort_unstable();
+        true
     }
 }
 
@@ -95,6 +115,19 @@ mod tests {
         assert!(set.covers(Ino(12)) && !set.covers(Ino(13)));
         drop(set);
         let _shared = (locks.read(Ino(12)), locks.read(Ino(12 + STRIPES)));
+    }
+
+    #[test]
+    fn a_lock_that_can_be_had_is_added_and_no_other_waited_for() {
+        let locks = InodeLocks::new();
+        let mut set = locks.write(&[Ino(12)]);
+        assert!(locks.try_add(&mut set, Ino(5)) && locks.try_add(&mut set, Ino(12 + STRIPES)));
+        assert_eq!(set.keys, [LockKey(5), LockKey(12), LockKey(12), LockKey(12)]);
+        assert!(set.covers(Ino(5)) && set.covers(Ino(12)));
+        let mut other = locks.write(&[Ino(40)]);
+        assert!(!locks.try_add(&mut other, Ino(5)) && !other.covers(Ino(5)));
+        drop(set);
+        assert!(locks.try_add(&mut other, Ino(5)));
     }
 
     #[test]

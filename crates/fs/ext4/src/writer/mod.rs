@@ -34,6 +34,7 @@ use crate::volume::Volume;
 use crate::xattr::Shares;
 use orphans::Orphans;
 
+pub(crate) use evict::Estate;
 pub(crate) use fold::fold_fast_commits;
 pub use inode_edit::{InodeEdit, Time};
 pub use kept::Kept;
@@ -184,12 +185,17 @@ impl Writer {
         if !matches!(error, Error::Corrupt(_)) {
             return;
         }
-        self.kept.note_error(error, self.now());
+        self.note_damage(error);
         if self.volume().super_block().raw.s_errors.get() > ERRORS_CONTINUE {
             // What cannot be saved now is no worse for it.
             let _ = self.save_super_block();
             self.txns.abort(error);
         }
+    }
+
+    /// Marks the volume as damaged if `error` says so, within a transaction.
+    pub(crate) fn note_damage(&self, error: Error) {
+        self.kept.note_error(error, self.now());
     }
 
     fn save_super_block(&self) -> Result<()> {

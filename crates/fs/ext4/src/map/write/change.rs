@@ -1,6 +1,7 @@
 //! One change of a file's map: from the plan to the blocks.
 
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
 use obento_base::wire::to_u64;
 use obento_base::{FileKind, Result};
@@ -51,9 +52,13 @@ impl Writer {
         let nodes = self.node_space(inode, map.new_nodes(), gained.first().map(|run| run.start))?;
         let mut places = nodes.runs.iter().map(|run| run.start);
         map.place_new(|| places.next())?;
+        Ok(MapChange { map, nodes, gained, lost, freed: self.content_of(inode) })
+    }
+
+    /// What the blocks of `inode` hold.
+    pub(super) fn content_of(&self, inode: &Inode) -> Freed {
         let is_metadata = inode.kind() != FileKind::Regular || inode.has(InodeFlags::EA_INODE);
-        let freed = if self.is_journalled(inode) || is_metadata { Freed::Metadata } else { Freed::Data };
-        Ok(MapChange { map, nodes, gained, lost, freed })
+        if self.is_journalled(inode) || is_metadata { Freed::Metadata } else { Freed::Data }
     }
 
     /// Reserves `count` blocks (clusters, with bigalloc) for nodes.
@@ -85,18 +90,25 @@ impl Writer {
 
     /// How many groups some runs lie in.
     fn groups_of(&self, runs: impl Iterator<Item = BlockRun>) -> u32 {
-        let sb = self.volume().super_block();
-        let groups = |run: BlockRun| {
-            let last = VolBlock(run.start.0.saturating_add(u64::from(run.len).saturating_sub(1)));
-            sb.group_of(run.start).unwrap_or(0)..=sb.group_of(last).unwrap_or(0)
-        };
-        let mut all: Vec<u32> = runs.flat_map(groups).collect();
+        let mut all: Vec<u32> = runs.flat_map(|run| self.groups_from(run)).collect();
         if all.len() < 2 {
             return u32::from(!all.is_empty());
         }
         all.sort_unstable();
         all.dedup();
         u32::try_from(all.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many groups a run lies in.
+    pub(super) fn groups_of_run(&self, run: BlockRun) -> u32 {
+        let groups = self.groups_from(run);
+        groups.end().saturating_sub(*groups.start()).saturating_add(1)
+    }
+
+    fn groups_from(&self, run: BlockRun) -> RangeInclusive<u32> {
+        let sb = self.volume().super_block();
+        let last = VolBlock(run.start.0.saturating_add(u64::from(run.len).saturating_sub(1)));
+        sb.group_of(run.start).unwrap_or(0)..=sb.group_of(last).unwrap_or(0)
     }
 
     /// Makes `change` in a transaction of its own; `finish` changes the rest of the inode, and may take `more`.

@@ -13,6 +13,7 @@ mod data;
 mod dir_block;
 mod inline;
 mod journalled;
+mod own;
 mod remove;
 mod replayed;
 mod shift;
@@ -32,6 +33,7 @@ use crate::inode::{Inode, InodeFlags};
 use crate::writer::{LockedInodes, Writer};
 
 pub(crate) use dir_block::APPEND_CREDITS;
+pub(crate) use own::OwnBlocks;
 
 impl Writer {
     /// A regular file whose bytes may be changed. Errors: IsDirectory; Invalid; Unsupported if it is encrypted;

@@ -188,7 +188,7 @@ impl Writer {
 
 /// Whether `i_block` is a map of blocks, as `ext4_can_truncate` and `ext4_inode_is_fast_symlink` ask, and not an empty
 /// one.
-fn has_blocks(inode: &Inode) -> bool {
+pub(super) fn has_blocks(inode: &Inode) -> bool {
     let is_empty = match inode.i_block() {
         // `eh_entries` of the root.
         [_, _, low, high, ..] if inode.has(InodeFlags::EXTENTS) => (*low, *high) == (0, 0),
