@@ -1,0 +1,195 @@
+//! The damaged images of e2fsprogs' own tests: we find something where e2fsck does, what is mended is mended for it too,
+//! and nothing is lost that it keeps.
+//!
+//! Where that is not so, `docs/check.md` has a row with the reason. A difference without a row fails, and so does a row
+//! without its difference. `OBENTO_ONLY=NAME` looks at images of that name alone.
+
+mod common;
+mod lab;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use lab::judge::{self, Contents, Verdict, contents, e2fsck, line, lost};
+use obento_base::Ino;
+use obento_block::MemDevice;
+use obento_ext4::{Ext4, open_volume};
+use obento_testkit::oracle::{Oracle, corpus, require};
+
+/// Longer than any image may take, in seconds, though it shares the machine.
+const LIMIT: Duration = Duration::from_secs(20);
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/check.md");
+/// What the first line of the table is.
+const HEAD: &str = "| image | difference | reason |";
+
+/// An image and how we differ about it.
+type Difference = (String, String);
+
+/// The rows of the documentation's table.
+fn documented() -> BTreeSet<Difference> {
+    let text = std::fs::read_to_string(DOCUMENT).unwrap();
+    let rows = text.lines().skip_while(|line| *line != HEAD).skip(2).take_while(|line| line.starts_with('|'));
+    rows.map(|row| {
+        let [image, how, reason] = row.trim_matches('|').split(" | ").collect::<Vec<_>>()[..] else {
+            panic!("a row is IMAGE | DIFFERENCE | REASON, not {row}");
+        };
+        assert!(!reason.trim().is_empty(), "{row}: why?");
+        (image.trim().trim_matches('`').to_owned(), how.trim().to_owned())
+    })
+    .collect()
+}
+
+fn images() -> Vec<PathBuf> {
+    let files = corpus().unwrap().read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let mut images: Vec<_> = files.filter(|path| path.extension().is_some_and(|ext| ext == "gz")).collect();
+    images.sort();
+    images
+}
+
+fn unpack(packed: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    flate2::read::MultiGzDecoder::new(File::open(packed).unwrap()).read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// What `work` answers. Err: how it went wrong.
+fn within<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, &'static str> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(work()));
+    receiver.recv_timeout(LIMIT).map_err(|error| match error {
+        mpsc::RecvTimeoutError::Timeout => "does not end",
+        mpsc::RecvTimeoutError::Disconnected => "panics",
+    })
+}
+
+/// How we differ from e2fsck about an image, and the words of whoever finds something.
+fn compare(bytes: &Arc<Vec<u8>>) -> Vec<(&'static str, String)> {
+    let mut differences = Vec::new();
+    let second = judge::e2fsck_is_clean(bytes);
+    let copy = Arc::clone(bytes);
+    match within(move || judge::findings(&copy)) {
+        Err(what) => return vec![("the check", what.into())],
+        Ok(Err(error)) if second.is_clean() => differences.push(("only we refuse", error.to_string())),
+        Ok(Err(_)) => {}
+        Ok(Ok(found)) if found.is_empty() && !second.is_clean() => {
+            differences.push(("only e2fsck finds something", second.text));
+        }
+        Ok(Ok(found)) if !found.is_empty() && second.is_silent() => {
+            differences.push(("only we find something", lines(&found)));
+        }
+        Ok(Ok(_)) => {}
+    }
+    let copy = Arc::clone(bytes);
+    match within(move || judge::repaired(&copy)) {
+        Err(what) => differences.push(("the repair", what.into())),
+        Ok(Err(error)) => differences.push(("we cannot mend", error.to_string())),
+        Ok(Ok(mended)) => differences.extend(compare_mended(bytes, &mended)),
+    }
+    differences
+}
+
+fn lines(found: &[obento_driver::Finding]) -> String {
+    found.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn compare_mended(bytes: &[u8], mended: &[u8]) -> Vec<(&'static str, String)> {
+    let mut differences = Vec::new();
+    let second = judge::e2fsck_is_clean(mended);
+    if !second.is_silent() {
+        differences.push(("e2fsck finds something after our repair", second.text));
+    }
+    match judge::findings(mended) {
+        Ok(found) if found.is_empty() => {}
+        Ok(found) => differences.push(("we find something after our repair", lines(&found))),
+        Err(error) => differences.push(("we find something after our repair", error.to_string())),
+    }
+    let before = contents(bytes);
+    let (verdict, theirs) = e2fsck_mended(bytes);
+    let (theirs, ours) = (Kept::of(&theirs), Kept::of(mended));
+    let ours_alone = |ours: &[Ino], theirs: &[Ino]| -> Vec<Ino> {
+        ours.iter().filter(|ino| !theirs.contains(ino)).copied().collect()
+    };
+    let alone = ours_alone(&lost(&before, &ours.contents), &lost(&before, &theirs.contents));
+    if !alone.is_empty() {
+        differences.push(("we lose a file", format!("inodes {alone:?}\n{}", verdict.text)));
+    }
+    let names: Vec<_> = Kept::of(bytes)
+        .names
+        .into_iter()
+        .filter(|(path, ino)| theirs.names.get(path) == Some(ino) && ours.names.get(path) != Some(ino))
+        .map(|(path, ino)| format!("{} {}", ino.0, path.escape_ascii()))
+        .collect();
+    if !names.is_empty() {
+        differences.push(("we lose a name", format!("{}\n{}", names.join("\n"), verdict.text)));
+    }
+    differences
+}
+
+/// What e2fsck makes of an image in as many runs as it wants.
+fn e2fsck_mended(bytes: &[u8]) -> (Verdict, Vec<u8>) {
+    let (verdict, first) = e2fsck(bytes, &["-fy"]);
+    let (_, second) = e2fsck(&first, &["-fy"]);
+    (verdict, second)
+}
+
+/// What is in a volume.
+struct Kept {
+    contents: Contents,
+    /// Every name that leads to something, with its inode.
+    names: BTreeMap<Vec<u8>, Ino>,
+}
+
+impl Kept {
+    fn of(bytes: &[u8]) -> Self {
+        let device = Arc::new(MemDevice::read_only(bytes.to_vec()));
+        let names = match open_volume(device, &common::options()) {
+            Ok(volume) => {
+                let all = common::read_everything(&Ext4::new(volume));
+                all.entries.into_iter().map(|(path, attr)| (path, attr.ino)).collect()
+            }
+            Err(_) => BTreeMap::new(),
+        };
+        Self { contents: contents(bytes), names }
+    }
+}
+
+#[test]
+fn check_and_repair_agree_with_e2fsck_on_every_image_but_for_what_the_documentation_tells() {
+    if !require(&[Oracle::Corpus, Oracle::Program("e2fsck"), Oracle::Program("timeout")]) {
+        return;
+    }
+    let only = std::env::var("OBENTO_ONLY").unwrap_or_default();
+    let name = |path: &PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
+    let mut waiting = images();
+    waiting.retain(|path| name(path).contains(&only));
+    assert!(!only.is_empty() || waiting.len() > 50, "{} images", waiting.len());
+    let (waiting, found) = (Mutex::new(waiting), Mutex::new(BTreeMap::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(path) = { waiting.lock().unwrap().pop() } {
+                    for (how, words) in compare(&Arc::new(unpack(&path))) {
+                        found.lock().unwrap().insert((name(&path), how.to_owned()), words);
+                    }
+                }
+            });
+        }
+    });
+    let (found, mut known) = (found.into_inner().unwrap(), documented());
+    known.retain(|(image, _)| image.contains(&only));
+    let new: Vec<_> = found.iter().filter(|(difference, _)| !known.contains(*difference)).collect();
+    for ((image, how), words) in &new {
+        println!("| `{image}` | {how} |\n{words}\n");
+    }
+    let new: Vec<_> = new.iter().map(|((image, how), _)| format!("{image}: {how}")).collect();
+    let gone: Vec<_> = known.iter().filter(|difference| !found.contains_key(*difference)).collect();
+    assert!(
+        new.is_empty() && gone.is_empty(),
+        "not in docs/check.md:\n{}\nonly in docs/check.md: {gone:#?}",
+        new.join("\n")
+    );
+}
