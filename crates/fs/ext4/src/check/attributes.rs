@@ -169,6 +169,8 @@ impl Look<'_> {
     }
 }
 
+/// What is wrong with an encrypted file that says nothing of its key.
+pub(super) const NO_CONTEXT: &str = "it is encrypted and has no encryption context";
 /// `EXT4_XATTR_INDEX_ENCRYPTION` and the name of its one attribute.
 const ENCRYPTION: (u8, &[u8]) = (9, b"c");
 
@@ -189,7 +191,7 @@ impl Look<'_> {
             let entry = area.entries().map_while(Result::ok).find(|entry| is_context(entry))?;
             area.value(&entry).ok()
         });
-        let context = context.ok_or("it is encrypted and has no encryption context")?;
+        let context = context.ok_or(NO_CONTEXT)?;
         match (context.first(), context.len()) {
             (Some(1), 28) | (Some(2), 40) => Ok(()),
             _ => Err("its encryption context is damaged"),

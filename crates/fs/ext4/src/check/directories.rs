@@ -6,7 +6,7 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use obento_base::wire::{FromBytes, to_u64, to_usize};
+use obento_base::wire::{FromBytes, to_usize};
 use obento_base::{Corrupt, Error, Ino};
 
 use super::htree::{Kind, Tree};
@@ -20,7 +20,6 @@ use crate::feature::{Compat, Incompat};
 use crate::inode::InodeFlags;
 use crate::raw::RawDirTail;
 use crate::unit::VolBlock;
-use crate::xattr::{Area, MAGIC};
 
 /// Directories that a thread takes at a time.
 const SHARE: usize = 64;
@@ -31,6 +30,8 @@ const MAX_TOLD: usize = 1000;
 const ROOT: u32 = 2;
 /// A name is encrypted in blocks of as many bytes.
 const SHORTEST_ENCRYPTED: usize = 16;
+/// Bytes of the record of `.`; a longer one has room for another name, and is told.
+const LONGEST_DOT: u32 = 24;
 /// `file_type` of the record that holds a checksum.
 const CHECKSUM_KIND: u8 = 0xde;
 
@@ -79,13 +80,13 @@ fn tell_twice(view: &View, state: &State, told: &mut Told<'_>) {
 }
 
 /// A directory that is looked at.
-struct Look<'a> {
-    view: &'a View,
+pub(super) struct Look<'a> {
+    pub(super) view: &'a View,
     state: &'a State,
-    dir: &'a Dir,
+    pub(super) dir: &'a Dir,
     issues: Vec<Issue>,
     /// Hashes of the names of a block, with their offsets.
-    hashes: Vec<(u64, u32)>,
+    pub(super) hashes: Vec<(u64, u32)>,
     tree: Option<Tree>,
     /// Only entries that name one of these directories are gathered, and nothing is told or counted.
     wanted: Option<&'a BTreeSet<u32>>,
@@ -98,7 +99,7 @@ impl<'a> Look<'a> {
         Self { view, state, dir, issues, hashes, tree: None, wanted: None, names }
     }
 
-    fn tell(&mut self, issue: Issue) {
+    pub(super) fn tell(&mut self, issue: Issue) {
         if self.wanted.is_none() && self.issues.len() < MAX_TOLD {
             self.issues.push(issue);
         }
@@ -227,7 +228,7 @@ impl<'a> Look<'a> {
         self.duplicates(&records, block);
     }
 
-    fn run_of<'b>(&self, bytes: &'b [u8], block: u64, base: u32, starts: bool) -> Records<'b> {
+    pub(super) fn run_of<'b>(&self, bytes: &'b [u8], block: u64, base: u32, starts: bool) -> Records<'b> {
         let dir = Ino(self.dir.ino.into());
         Records { dir, block, base, bytes, block_size: self.view.sb.block_size, starts }
     }
@@ -241,6 +242,9 @@ impl<'a> Look<'a> {
         self.file_type(record, dir);
         if record.inode != dir {
             self.tell(Issue::DotInode { dir, found: record.inode });
+        }
+        if record.len > LONGEST_DOT {
+            self.tell(Issue::Dot { dir, block, name: ".", why: "leaves no room for what follows" });
         }
         self.count(dir);
     }
@@ -262,7 +266,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    fn count(&self, ino: u32) {
+    pub(super) fn count(&self, ino: u32) {
         if self.wanted.is_none()
             && let Some(slot) = self.state.slot(ino)
         {
@@ -271,7 +275,7 @@ impl<'a> Look<'a> {
     }
 
     /// An entry other than the first two.
-    fn entry(&mut self, record: &Record<'_>, block: u64) {
+    pub(super) fn entry(&mut self, record: &Record<'_>, block: u64) {
         let (dir, ino) = (self.dir.ino, record.inode);
         if ino == 0 {
             return;
@@ -292,6 +296,9 @@ impl<'a> Look<'a> {
         let short = encrypted && record.name.len() < SHORTEST_ENCRYPTED;
         if !is_name || short {
             self.tell(Issue::EntryName { dir, block, offset: record.offset, name: name() });
+            if short {
+                return;
+            }
         }
         if ino == ROOT {
             return self.tell(Issue::EntryRoot { dir, name: name() });
@@ -300,14 +307,17 @@ impl<'a> Look<'a> {
             return self.tell(Issue::EntryInode { dir, name: name(), found: ino });
         }
         let Some(slot) = self.state.slot(ino).filter(|slot| slot.is_used()) else {
-            return self.tell(Issue::EntryUnused { dir, name: name(), ino });
+            return self.tell(match self.view.group_that_hides(ino) {
+                Some(group) => Issue::HiddenInode { group, ino },
+                None => Issue::EntryUnused { dir, name: name(), ino },
+            });
         };
         if slot.marks.contains(Marks::VALUE) {
             return self.tell(Issue::EntryInode { dir, name: name(), found: ino });
         }
         slot.add_name();
         if encrypted && matches!(slot.kind, 1 | 2 | 7) && !slot.marks.contains(Marks::ENCRYPTED) {
-            self.tell(Issue::Encryption { ino, why: "it is in an encrypted directory and is not encrypted" });
+            return self.tell(Issue::EntryEncryption { dir, name: name(), ino });
         }
         self.file_type(record, ino);
         if slot.kind == 2
@@ -338,7 +348,7 @@ impl<'a> Look<'a> {
     }
 
     /// Tells names that stand twice in a block.
-    fn duplicates(&mut self, records: &Records<'_>, block: u64) {
+    pub(super) fn duplicates(&mut self, records: &Records<'_>, block: u64) {
         self.hashes.sort_unstable();
         let pairs: Vec<(u32, u32)> = {
             let next = self.hashes.iter().skip(1);
@@ -353,67 +363,10 @@ impl<'a> Look<'a> {
             }
         }
     }
-
-    /// A directory in its inode.
-    fn inline(&mut self) {
-        let dir = self.dir.ino;
-        let Some((record, place)) = self.view.record(dir) else { return };
-        let Some(head) = record.get(40..100) else { return };
-        let parent = head.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-        if parent == 0 || parent > self.view.sb.inodes_count {
-            self.tell(Issue::InlineDirectory { dir, offset: 40, why: "the parent cannot be" });
-        } else {
-            self.dir.set_dot_dot(parent);
-            self.count(parent);
-        }
-        self.count(dir);
-        let rest = inline_rest(&record, dir);
-        if rest.is_none() {
-            self.tell(Issue::InlineData { ino: dir, why: "the attribute system.data is missing" });
-        }
-        let rest = rest.unwrap_or_default();
-        let found = self.dir.size;
-        let expected = to_u64(rest.1.len()).saturating_add(60);
-        if found != expected {
-            self.tell(Issue::Size { ino: dir, found, expected });
-        }
-        let first = head.get(4..).unwrap_or_default();
-        for (base, bytes) in [(44_u32, first), rest] {
-            let records = self.run_of(bytes, place.0, base, false);
-            self.hashes.clear();
-            for record in records.walk() {
-                match record {
-                    Ok(record) => self.entry(&record, place.0),
-                    Err(error) => {
-                        let (offset, _) = bad_record(&error);
-                        self.tell(Issue::InlineDirectory { dir, offset, why: "damaged record" });
-                    }
-                }
-            }
-            self.duplicates(&records, place.0);
-        }
-    }
-}
-
-/// The value of `system.data` in an inode's record, and where it stands there.
-pub(super) fn inline_rest(record: &[u8], ino: u32) -> Option<(u32, &[u8])> {
-    let extra =
-        record.get(128..130).and_then(|bytes| bytes.first_chunk()).map(|bytes| u16::from_le_bytes(*bytes))?;
-    let start = usize::from(extra).saturating_add(128);
-    let (magic, bytes) = record.get(start..)?.split_first_chunk()?;
-    if u32::from_le_bytes(*magic) != MAGIC {
-        return None;
-    }
-    let base = u32::try_from(start).ok()?.saturating_add(4);
-    let area = Area { ino: Ino(ino.into()), block: 0, base, bytes, table: 0 };
-    let mut entries = area.entries().map_while(Result::ok);
-    let entry = entries.find(|entry| entry.raw.e_name_index == 7 && entry.name == b"data")?;
-    let value = area.value(&entry).ok()?;
-    Some((base.saturating_add(entry.raw.e_value_offs.get().into()), value))
 }
 
 /// Where a record is damaged, and the length it says.
-fn bad_record(error: &Error) -> (u32, u32) {
+pub(super) fn bad_record(error: &Error) -> (u32, u32) {
     match error {
         Error::Corrupt(Corrupt::RecordLength { offset, rec_len, .. }) => (*offset, *rec_len),
         _ => (0, 0),

@@ -98,11 +98,16 @@ impl Look<'_> {
             None => self.tell_bad(Issue::BadMode { ino, mode }),
             Some(FileKind::Regular | FileKind::Directory) => {}
             Some(FileKind::Symlink) => {
-                if !self.is_sound_link() {
+                if self.is_target_beside_flag() {
+                    self.tell(Issue::InodeFlag { ino, flag: "extents" });
+                } else if !self.is_sound_link() {
                     self.tell_bad(Issue::BadSymlink { ino });
+                } else {
+                    self.not_immutable();
                 }
             }
             Some(_) => {
+                self.not_immutable();
                 let rest = self.raw.i_block.get(16..).unwrap_or_default();
                 if self.has(InodeFlags::INDEX) || rest.iter().any(|&byte| byte != 0) {
                     self.tell_bad(Issue::BadSpecial { ino });
@@ -119,6 +124,21 @@ impl Look<'_> {
                 }
             }
         }
+    }
+
+    /// What is neither a file nor a directory has no flag against changes, which no program could take away.
+    fn not_immutable(&mut self) {
+        if self.has(InodeFlags::IMMUTABLE) || self.has(InodeFlags::APPEND) {
+            self.tell(Issue::InodeFlag { ino: self.ino, flag: "immutable" });
+        }
+    }
+
+    /// Whether the flag for extents is wrong alone: there is a target in the inode, and no tree.
+    fn is_target_beside_flag(&self) -> bool {
+        let target = crate::super_block::until_nul(&self.raw.i_block);
+        let is_whole = to_u64(target.len()) == self.size() && self.size() > 0 && self.size() < 60;
+        let is_short = is_whole && !is_tree(&self.raw.i_block);
+        is_short && self.has(InodeFlags::EXTENTS) && !self.has(InodeFlags::INLINE_DATA)
     }
 
     /// Whether a link's target lies in the inode.

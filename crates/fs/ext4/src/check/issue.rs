@@ -13,6 +13,7 @@ use obento_driver::{Finding, Severity, ToField};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Stage {
     Volume,
+    Orphans,
     Inodes,
     Counts,
     Twice,
@@ -112,6 +113,9 @@ issues! {
     /// More unused inodes than a group has.
     UnusedInodes { group: u32, found: u32 } Safe Volume "unused-inodes",
         "group {group}: {found} inodes cannot be unused";
+    /// A group's descriptor says that an inode was never used, and a name leads to a file in it.
+    HiddenInode { group: u32, ino: u32 } Safe Volume "hidden-inode",
+        "group {group}: inode {ino} is said never to have been used, and is a file with a name";
     /// Something on the volume needs a feature that the super block does not have.
     MissingFeature { feature: &'static str } Safe Volume "missing-feature", "the volume needs the feature {feature}";
     /// The multiple mount protection block is damaged.
@@ -130,7 +134,7 @@ issues! {
     /// A volume without a journal wants recovery.
     JournalNotThere {} Safe Volume "journal-not-there", "the volume wants recovery but has no journal";
     /// An inode is to be freed or cut short.
-    Orphan { ino: u32 } Safe Names "orphan", "inode {ino} is on the orphan list, to be freed or cut short";
+    Orphan { ino: u32 } Safe Orphans "orphan", "inode {ino} is on the orphan list, to be freed or cut short";
     /// The orphan list is broken.
     OrphanList { ino: u32, why: &'static str } Safe Volume "orphan-list", "orphan list: {why} (inode {ino})";
     /// The orphan file is damaged.
@@ -239,7 +243,7 @@ issues! {
     /// A directory has a hole.
     DirectoryHole { dir: u32, at: u64 } Damage Directories "directory-hole", "directory {dir}: file block {at} is a hole";
     /// A directory has no block at all.
-    DirectoryEmpty { dir: u32 } Damage Inodes "directory-empty", "directory {dir} has no block";
+    DirectoryEmpty { dir: u32 } Damage Directories "directory-empty", "directory {dir} has no block";
     /// A record of a directory is damaged.
     DirectoryRecord { dir: u32, block: u64, offset: u32, rec_len: u32 } Damage Directories "directory-record",
         "directory {dir}: the record at byte {offset} of block {block} is damaged (length {rec_len})";
@@ -263,6 +267,9 @@ issues! {
     /// An entry names an inode that is not in use.
     EntryUnused { dir: u32, name: Vec<u8>, ino: u32 } Damage Directories "entry-unused",
         "directory {dir}: {} names inode {ino}, which is not in use", crate::check::issue::shown(name);
+    /// An entry of an encrypted directory names a file that is not encrypted.
+    EntryEncryption { dir: u32, name: Vec<u8>, ino: u32 } Damage Directories "entry-encryption",
+        "directory {dir}: {} names inode {ino}, which is not encrypted as the directory is", crate::check::issue::shown(name);
     /// An entry says another type than its inode.
     EntryType { dir: u32, name: Vec<u8>, ino: u32, found: u8, expected: u8 } Safe Directories "entry-type",
         "directory {dir}: type of {} is {found}, should be {expected}", crate::check::issue::shown(name);

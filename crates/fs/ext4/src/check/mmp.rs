@@ -12,6 +12,8 @@ use crate::unit::VolBlock;
 
 /// `EXT4_MMP_MAGIC`.
 const MAGIC: u32 = 0x004d_4d50;
+/// `EXT4_MMP_SEQ_CLEAN`: nobody has the volume.
+const CLEAN: u32 = 0xff4d_4d50;
 /// Where the checksum stands; it covers what comes before.
 const CHECKSUM: usize = 1020;
 
@@ -45,5 +47,19 @@ pub(super) fn check(view: &View, told: &mut Told<'_>) {
     if sb.has_metadata_csum() && found != expected {
         let why = Corrupt::Checksum { structure, block, found, expected }.into();
         told.found(Issue::Mmp { block, why });
+    }
+}
+
+/// Makes a block say that nobody has the volume; sealed with `seed`, where there are checksums.
+pub(super) fn write_free(bytes: &mut [u8], seed: Option<u32>) {
+    let mut put = |at: usize, word: u32| {
+        let place = bytes.get_mut(at..).unwrap_or_default();
+        place.iter_mut().zip(word.to_le_bytes()).for_each(|(to, from)| *to = from);
+    };
+    put(0, MAGIC);
+    put(4, CLEAN);
+    if let Some(seed) = seed {
+        let sum = Crc::new(seed).add(bytes.get(..CHECKSUM).unwrap_or_default()).get().to_le_bytes();
+        bytes.iter_mut().skip(CHECKSUM).zip(sum).for_each(|(to, from)| *to = from);
     }
 }

@@ -22,6 +22,7 @@ mod counts;
 mod directories;
 mod fields;
 mod htree;
+mod inline;
 mod inodes;
 mod issue;
 mod journal;

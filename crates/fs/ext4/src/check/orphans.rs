@@ -4,8 +4,11 @@
 //! Source: e2fsprogs `e2fsck/super.c` `release_orphan_inodes`; Linux `Documentation/filesystems/ext4/orphan.rst`.
 
 use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
+use obento_base::Result;
 use obento_base::wire::FromBytes;
+use obento_driver::CheckReport;
 
 use super::inodes;
 use super::state::{DirRun, State};
@@ -34,6 +37,32 @@ pub(super) fn check(view: &View, state: &State, told: &mut Told<'_>) -> BTreeSet
     found
 }
 
+/// Who is on the list or in the file, and the file's blocks, each with what its checksum goes on from.
+pub(super) fn list_and_file(view: &View) -> Result<(BTreeSet<u32>, Vec<(VolBlock, u32)>)> {
+    let mut report = CheckReport::default();
+    let mut told = Told { report: &mut report, tell: &mut |_| {} };
+    let state = State::new(view)?;
+    let found = check(view, &state, &mut told);
+    let ino = view.sb.raw.s_orphan_file_inum.get();
+    let has_file = view.sb.compat.contains(Compat::ORPHAN_FILE);
+    let file = has_file.then(|| inodes::runs(view, &state, ino)).flatten();
+    let blocks = file.into_iter().flat_map(|(seed, runs)| {
+        let all = runs.into_iter().flat_map(|run| (0..run.len).map(move |n| run.start.0.saturating_add(n)));
+        all.map(move |block| (VolBlock(block), seed))
+    });
+    Ok((found, blocks.collect()))
+}
+
+/// Makes a block of the orphan file one that names nobody; sealed with `seed`, where there are checksums.
+pub(super) fn clear(bytes: &mut [u8], block: VolBlock, seed: Option<u32>) {
+    let at = bytes.len().saturating_sub(TAIL);
+    let Some((slots, tail)) = bytes.split_at_mut_checked(at) else { return };
+    slots.fill(0);
+    let sum = seed.map_or(0, |seed| Crc::new(seed).add(&block.0.to_le_bytes()).add(slots).get());
+    let words = [ORPHAN_MAGIC, sum].map(u32::to_le_bytes);
+    tail.iter_mut().zip(words.as_flattened()).for_each(|(to, from)| *to = *from);
+}
+
 /// Reads the orphan file.
 fn file(
     view: &View,
@@ -41,7 +70,7 @@ fn file(
     runs: &[DirRun],
     found: &mut BTreeSet<u32>,
     told: &mut Told<'_>,
-) -> Result<(), &'static str> {
+) -> core::result::Result<(), &'static str> {
     let all = runs.iter().flat_map(|run| (0..run.len).map(|n| run.start.0.saturating_add(n)));
     for block in all {
         let bytes = view.read(VolBlock(block), 1).map_err(|_| "it cannot be read")?;

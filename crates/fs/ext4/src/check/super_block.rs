@@ -9,6 +9,9 @@ use super::view::View;
 use super::{Issue, Told};
 use crate::group::GroupFlags;
 
+/// What is wrong with a quota file whose number cannot be.
+pub(super) const NO_QUOTA_INODE: &str = "this number cannot be";
+
 /// Looks at the super block and the descriptors.
 pub(super) fn check(view: &View, told: &mut Told<'_>) {
     let sb = &view.sb;
@@ -19,16 +22,21 @@ pub(super) fn check(view: &View, told: &mut Told<'_>) {
         let found = sb.reserved_blocks();
         told.found(Issue::SuperBlockField { field: "s_r_blocks_count", found, expected: 0 });
     }
+    let has_features = !sb.compat.is_empty() || !sb.incompat.is_empty() || !sb.ro_compat.is_empty();
+    if sb.raw.s_rev_level.get() == 0 && has_features {
+        told.found(Issue::SuperBlockField { field: "s_rev_level", found: 0, expected: 1 });
+    }
     for (ino, reserved) in view.quota_inodes().into_iter().zip([3, 4, 0]) {
         if ino != 0 && ino != reserved && (ino < sb.first_ino || ino > sb.inodes_count) {
-            told.found(Issue::QuotaInode { ino, why: "this number cannot be" });
+            told.found(Issue::QuotaInode { ino, why: NO_QUOTA_INODE });
         }
     }
     metadata(view, told);
     for group in 0..sb.groups {
         let descriptor = view.group(group);
         let known = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
-        if !view.has_descriptor_sums() && descriptor.flags.intersects(known) {
+        let says_unused = descriptor.flags.intersects(known) || descriptor.itable_unused != 0;
+        if !view.has_descriptor_sums() && says_unused {
             told.found(Issue::DescriptorFlags { group, found: descriptor.flags.bits() });
         }
         if view.has_descriptor_sums() && descriptor.itable_unused > sb.inodes_per_group {

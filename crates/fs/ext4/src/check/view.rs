@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use obento_base::wire::{to_u64, to_usize};
-use obento_base::{Corrupt, Error, Feature, Result, Structure};
+use obento_base::{Corrupt, Error, Feature, FileKind, Result, Structure};
 use obento_block::BlockDevice;
 use obento_driver::CheckOptions;
 
@@ -15,7 +15,7 @@ use super::{Issue, journal};
 use crate::feature::{Compat, RoCompat};
 use crate::group::{GroupDescriptor, GroupFlags, descriptor_checksum};
 use crate::locate::{self, Found};
-use crate::raw::RawGroup32;
+use crate::raw::{RawGroup32, RawInode};
 use crate::super_block::{Checksums, SuperBlock};
 use crate::unit::VolBlock;
 use crate::zones::{MAX_LISTED_GROUPS, Zones};
@@ -176,6 +176,17 @@ impl View {
             return 0;
         }
         all.saturating_sub(descriptor.itable_unused)
+    }
+
+    /// The group whose descriptor says that inode `ino` was never used, though there is a file.
+    pub(super) fn group_that_hides(&self, ino: u32) -> Option<u32> {
+        let index = ino.checked_sub(1)?;
+        let group = index.checked_div(self.sb.inodes_per_group)?;
+        let inside = index.checked_rem(self.sb.inodes_per_group)?;
+        let (record, _) = self.record(ino).filter(|_| inside >= self.used_inodes(group))?;
+        let (raw, _) = RawInode::ref_from_prefix(&record).ok()?;
+        let is_file = FileKind::from_mode(raw.i_mode.get()).is_some() && raw.i_links_count.get() > 0;
+        is_file.then_some(group)
     }
 
     /// Whether `ino` is the format's own: reserved and not the root, or a file that the super block names.

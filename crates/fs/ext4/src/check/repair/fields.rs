@@ -32,6 +32,10 @@ impl Edits {
             Issue::Size { ino, expected, .. } => self.set_size(ino, expected)?,
             Issue::BlockCount { ino, expected, .. } => self.set_sectors(ino, expected)?,
             Issue::InodeField { ino, field, .. } => return self.clear_field(ino, field),
+            Issue::Encryption { ino, why: crate::check::attributes::NO_CONTEXT } => {
+                return self.clear_flag(ino, "encrypted");
+            }
+            Issue::Encryption { ino, .. } => self.clear_inode(ino)?,
             Issue::InodeFlag { ino, flag } => return self.clear_flag(ino, flag),
             Issue::InodeFlagMissing { ino, flag: "extents" } => self.inode(ino, |raw| {
                 raw.i_flags.set(raw.i_flags.get() | InodeFlags::EXTENTS.bits());
@@ -119,6 +123,7 @@ impl Edits {
             "index" => InodeFlags::INDEX,
             "encrypted" => InodeFlags::ENCRYPT,
             "verity" => InodeFlags::VERITY,
+            "immutable" => InodeFlags::IMMUTABLE | InodeFlags::APPEND,
             _ => return Ok(false),
         };
         self.inode(ino, |raw| raw.i_flags.set(raw.i_flags.get() & !flag.bits()))?;
@@ -172,12 +177,35 @@ impl Edits {
                 raw.s_r_blocks_count_lo.set(0);
                 raw.s_r_blocks_count_hi.set(0);
             })?,
+            Issue::SuperBlockField { field: "s_rev_level", .. } => self.super_block(|raw| {
+                raw.s_rev_level.set(1);
+                raw.s_first_ino.set(11);
+                raw.s_inode_size.set(128);
+            })?,
+            Issue::Mmp { block, .. } => return self.mend_mmp(block),
+            Issue::QuotaInode { ino, why: crate::check::super_block::NO_QUOTA_INODE } => {
+                self.super_block(|raw| {
+                    let places =
+                        [&mut raw.s_usr_quota_inum, &mut raw.s_grp_quota_inum, &mut raw.s_prj_quota_inum];
+                    places.into_iter().filter(|place| place.get() == ino).for_each(|place| place.set(0));
+                })?;
+            }
             Issue::JournalNotThere {} => self.super_block(|raw| {
                 raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits());
             })?,
             Issue::OrphanList { .. } => self.super_block(|raw| raw.s_last_orphan.set(0))?,
             _ => return Ok(false),
         }
+        Ok(true)
+    }
+
+    /// Writes the block anew that says who has the volume: nobody.
+    fn mend_mmp(&mut self, block: u64) -> Result<bool> {
+        let (seed, sealed) = (self.view.sb.checksum_seed, self.view.sb.has_metadata_csum());
+        if !self.view.sb.holds_blocks(VolBlock(block), 1) {
+            return Ok(false);
+        }
+        self.block(VolBlock(block), |bytes| crate::check::mmp::write_free(bytes, sealed.then_some(seed)))?;
         Ok(true)
     }
 
@@ -201,8 +229,10 @@ impl Edits {
             | Issue::BlockBitmapPlace { group, .. }
             | Issue::InodeBitmapPlace { group, .. }
             | Issue::InodeTablePlace { group, .. } => self.restore_places(group)?,
-            Issue::DescriptorFlags { group, .. } => self.descriptor(group, |low, _| low.bg_flags.set(0))?,
-            Issue::UnusedInodes { group, .. } | Issue::GroupUninit { group, .. } => {
+            Issue::DescriptorFlags { group, .. }
+            | Issue::UnusedInodes { group, .. }
+            | Issue::HiddenInode { group, .. }
+            | Issue::GroupUninit { group, .. } => {
                 self.descriptor(group, |low, high| {
                     low.bg_itable_unused_lo.set(0);
                     low.bg_flags.set(low.bg_flags.get() & !3);

@@ -1,4 +1,4 @@
-//! Mends that need space: the root, `lost+found`, names for what has none, orphans that are to go.
+//! Mends that need space: the root, `lost+found`, names for what has none.
 //!
 //! They are done by the driver itself, on the copy and without a journal, once bitmaps and counts are right.
 //! Source: e2fsprogs `e2fsck/pass3.c` `e2fsck_get_lost_and_found`, `e2fsck_reconnect_file`; `pass4.c`
@@ -11,7 +11,7 @@ use core::time::Duration;
 use obento_base::wire::FromBytes;
 use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode, Name, Result};
 use obento_block::BlockDevice;
-use obento_driver::{Journalling, NewNode};
+use obento_driver::{Journalling, NewNode, RenameFlags};
 use obento_env::Clock;
 use obento_journal::Log;
 
@@ -19,6 +19,7 @@ use super::super::Issue;
 use super::edits::{Copy, Edits};
 use crate::feature::Incompat;
 use crate::inode::InodeFlags;
+use crate::ops::End;
 use crate::raw::RawInode;
 use crate::volume::Volume;
 use crate::writer::Writer;
@@ -36,7 +37,6 @@ impl Edits {
             Issue::Unconnected { dir, .. } => self.adopt(dir, clock),
             Issue::Unnamed { ino } if self.is_empty(ino)? => self.clear_inode(ino).map(|()| true),
             Issue::Unnamed { ino } => self.adopt(ino, clock),
-            Issue::Orphan { .. } => self.with_writer(clock, |writer| writer.end_orphans()).map(|()| true),
             _ => Ok(false),
         }
     }
@@ -56,7 +56,11 @@ impl Edits {
     fn adopt(&mut self, ino: u32, clock: &Arc<dyn Clock>) -> Result<bool> {
         let name = format!("#{ino}");
         self.with_writer(clock, |writer| {
-            let home = lost_found(writer)?;
+            let home = match lost_found(writer) {
+                // As e2fsck, where there is no room for a directory.
+                Err(Error::NoSpace) => Ino(ROOT.into()),
+                home => home?,
+            };
             writer.adopt(Ino(ino.into()), home, Name::new(name.as_bytes()).map_err(|_| Error::Invalid)?)
         })?;
         Ok(true)
@@ -93,13 +97,18 @@ impl Edits {
     }
 }
 
-/// The directory for what has no name; made if it is not there.
+/// The directory for what has no name; made if it is not there. What has its name and is no directory gets another.
 fn lost_found(writer: &Writer) -> Result<Ino> {
     let (root, name) = (Ino(ROOT.into()), Name::new(LOST_FOUND).map_err(|_| Error::Invalid)?);
     let volume = writer.volume();
     match volume.inode(root).and_then(|dir| volume.lookup(&dir, name)) {
         Ok(ino) if volume.inode(ino)?.is_dir() => Ok(ino),
-        Ok(_) => Err(Error::NotDirectory),
+        Ok(ino) => {
+            let other = format!("#{}", ino.0);
+            let to = Name::new(other.as_bytes()).map_err(|_| Error::Invalid)?;
+            writer.rename(End { dir: root, name }, End { dir: root, name: to }, RenameFlags::NO_REPLACE)?;
+            lost_found(writer)
+        }
         Err(Error::NotFound) => {
             let (kind, mode) = (FileKind::Directory, Mode::new(0o700));
             let node = NewNode { kind, mode, uid: 0, gid: 0, rdev: DeviceNumber::default(), target: &[] };

@@ -60,7 +60,9 @@ impl Edits {
         match issue {
             Issue::EntryRoot { dir, name } => self.clear(*dir, name, ROOT),
             Issue::EntryInode { dir, name, found } => self.clear(*dir, name, *found),
-            Issue::EntryUnused { dir, name, ino } | Issue::DirectoryTwice { dir, name, ino } => {
+            Issue::EntryUnused { dir, name, ino }
+            | Issue::EntryEncryption { dir, name, ino }
+            | Issue::DirectoryTwice { dir, name, ino } => {
                 self.clear(*dir, name, *ino)
             }
             Issue::DuplicateDot { dir, .. } => {
@@ -142,7 +144,7 @@ impl Edits {
                 I_BLOCK.saturating_add(4)..I_BLOCK.saturating_add(60),
                 &mut spots,
             );
-            if let Some(rest) = super::super::directories::inline_rest(&record, dir) {
+            if let Some(rest) = super::super::inline::inline_rest(&record, dir) {
                 let start = to_usize(u64::from(rest.0));
                 self.walk(Home::Inode, &record, start..start.saturating_add(rest.1.len()), &mut spots);
             }
@@ -334,7 +336,7 @@ impl Edits {
     fn cut_inline(&mut self, dir: u32, offset: usize) -> Result<bool> {
         let record = self.record(dir)?;
         let first = I_BLOCK.saturating_add(60);
-        let rest = super::super::directories::inline_rest(&record, dir);
+        let rest = super::super::inline::inline_rest(&record, dir);
         let end = match rest {
             _ if offset < first => first,
             Some((start, bytes)) => to_usize(u64::from(start)).saturating_add(bytes.len()),
