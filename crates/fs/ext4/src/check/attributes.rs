@@ -169,37 +169,7 @@ impl Look<'_> {
     }
 }
 
-/// What is wrong with an encrypted file that says nothing of its key.
-pub(super) const NO_CONTEXT: &str = "it is encrypted and has no encryption context";
-/// `EXT4_XATTR_INDEX_ENCRYPTION` and the name of its one attribute.
-const ENCRYPTION: (u8, &[u8]) = (9, b"c");
-
-impl Look<'_> {
-    /// What is wrong with the context of an encrypted file: version and length of `union fscrypt_context`.
-    pub(super) fn encryption(&self) -> Result<(), &'static str> {
-        let is_context = |entry: &Entry<'_>| (entry.raw.e_name_index, entry.name) == ENCRYPTION;
-        let ino = Ino(self.ino.into());
-        let extra = self.record.get(128..130).and_then(|bytes| bytes.first_chunk().copied());
-        let start = usize::from(u16::from_le_bytes(extra.unwrap_or_default())).saturating_add(132);
-        let inside =
-            Area { ino, block: 0, base: 0, bytes: self.record.get(start..).unwrap_or_default(), table: 0 };
-        let block = self.raw.i_file_acl_lo.get().into();
-        let bytes =
-            if block == 0 { Vec::new() } else { self.view.read(VolBlock(block), 1).unwrap_or_default() };
-        let outside = in_block(self.ino, block, &bytes);
-        let context = [&inside, &outside].into_iter().find_map(|area| {
-            let entry = area.entries().map_while(Result::ok).find(|entry| is_context(entry))?;
-            area.value(&entry).ok()
-        });
-        let context = context.ok_or(NO_CONTEXT)?;
-        match (context.first(), context.len()) {
-            (Some(1), 28) | (Some(2), 40) => Ok(()),
-            _ => Err("its encryption context is damaged"),
-        }
-    }
-}
-
-fn in_block(ino: u32, block: u64, bytes: &[u8]) -> Area<'_> {
+pub(super) fn in_block(ino: u32, block: u64, bytes: &[u8]) -> Area<'_> {
     Area { ino: Ino(ino.into()), block, base: 0, bytes, table: size_of::<RawXattrHeader>() }
 }
 

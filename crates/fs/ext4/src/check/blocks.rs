@@ -34,8 +34,9 @@ pub(super) struct Owned {
     pub(super) end: u64,
     /// The last file block that was written.
     pub(super) last_written: Option<u64>,
-    /// The block of the volume that was mapped last.
+    /// The block of the volume that was mapped last, and the file block after it.
     previous: u64,
+    next: u64,
     illegal: u32,
     /// The runs of a directory.
     pub(super) runs: Vec<DirRun>,
@@ -169,7 +170,7 @@ impl Look<'_> {
         if at < frame.start || at < owned.end || past {
             return self.tell(Issue::ExtentOrder { ino, block: frame.block, index, at });
         }
-        if self.is_dir() && !self.may_be_long() && end > self.most_dir_blocks() {
+        if self.is_dir() && end > self.most_dir_blocks() {
             return self.tell(Issue::BadExtent { ino, at, block: start, len });
         }
         if self.is_dir() && !written {
@@ -290,7 +291,8 @@ impl Look<'_> {
             let len = to_u64(more).saturating_add(1);
             let start = u64::from(first);
             if first != 0 {
-                if on_volume(&self.view.sb, start, len) {
+                let may_be_there = !self.is_dir() || at.saturating_add(len) <= self.most_dir_blocks();
+                if on_volume(&self.view.sb, start, len) && may_be_there {
                     self.own(owned, at, start, len);
                 } else {
                     for block in start..start.saturating_add(len) {
@@ -321,6 +323,9 @@ impl Look<'_> {
         let cluster = |block: u64| block.checked_shr(bits).unwrap_or(0);
         let first_of = |cluster: u64| cluster.checked_shl(bits).unwrap_or(u64::MAX);
         let end = start.saturating_add(len);
+        if bits > 0 && !self.is_cluster_rule_kept(owned, at, start) {
+            self.tell(Issue::ClusterRule { ino: self.ino, at, block: start });
+        }
         let shares = bits > 0 && owned.previous != 0 && cluster(owned.previous) == cluster(start);
         let from = if shares { first_of(cluster(start).saturating_add(1)) } else { first_of(cluster(start)) };
         if owned.is_resize {
@@ -333,6 +338,7 @@ impl Look<'_> {
         }
         owned.end = owned.end.max(at.saturating_add(len));
         owned.previous = end.saturating_sub(1);
+        owned.next = at.saturating_add(len);
         if owned.keep_runs && !self.state.may_keep() {
             owned.keep_runs = false;
             self.tell(Issue::TooManyIllegal { ino: self.ino });
@@ -340,6 +346,17 @@ impl Look<'_> {
         if owned.keep_runs {
             owned.runs.push(DirRun { at, start: VolBlock(start), len });
         }
+    }
+
+    /// Whether a file block lies in its cluster where it lies in the cluster's place in the file, which is one cluster.
+    fn is_cluster_rule_kept(&self, owned: &Owned, at: u64, start: u64) -> bool {
+        let (sb, bits) = (&self.view.sb, self.view.sb.cluster_bits);
+        let inside = u64::from(sb.cluster_blocks()).saturating_sub(1);
+        let cluster = |block: u64| block.checked_shr(bits).unwrap_or(0);
+        let last = owned.next.saturating_sub(1);
+        let is_same = owned.next > 0 && cluster(last) == cluster(at);
+        let is_aligned = at & inside == start & inside;
+        self.view.is_own(self.ino) || is_aligned && (!is_same || cluster(owned.previous) == cluster(start))
     }
 
     /// Takes a block of a tree for this inode.
@@ -381,13 +398,12 @@ impl Look<'_> {
         }
     }
 
-    /// The most blocks of a directory without `large_dir`.
+    /// The most blocks of a directory.
     fn most_dir_blocks(&self) -> u64 {
+        if self.view.sb.incompat.contains(Incompat::LARGE_DIR) {
+            return u64::MAX;
+        }
         1_u64.checked_shl(21_u32.saturating_sub(self.view.sb.raw.s_log_block_size.get())).unwrap_or(u64::MAX)
-    }
-
-    fn may_be_long(&self) -> bool {
-        self.view.sb.incompat.contains(Incompat::LARGE_DIR) || self.raw.i_size_high.get() != 0
     }
 }
 

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use obento_base::wire::{FromBytes, to_usize};
 use obento_base::{Corrupt, Error, Ino};
 
+use super::encryption;
 use super::htree::{Kind, Tree};
 use super::parallel::each_part;
 use super::state::{Dir, DirRun, Marks, State};
@@ -91,12 +92,14 @@ pub(super) struct Look<'a> {
     /// Only entries that name one of these directories are gathered, and nothing is told or counted.
     wanted: Option<&'a BTreeSet<u32>>,
     names: Vec<(u32, Vec<u8>)>,
+    /// How it is encrypted, once an entry asked.
+    policy: Option<Option<Vec<u8>>>,
 }
 
 impl<'a> Look<'a> {
     fn new(view: &'a View, state: &'a State, dir: &'a Dir) -> Self {
         let (issues, hashes, names) = (Vec::new(), Vec::new(), Vec::new());
-        Self { view, state, dir, issues, hashes, tree: None, wanted: None, names }
+        Self { view, state, dir, issues, hashes, tree: None, wanted: None, names, policy: None }
     }
 
     pub(super) fn tell(&mut self, issue: Issue) {
@@ -164,7 +167,7 @@ impl<'a> Look<'a> {
                 let mut issues = Vec::new();
                 self.tree = Tree::root(self.view, self.dir, bytes, &mut |issue| issues.push(issue));
                 issues.into_iter().for_each(|issue| self.tell(issue));
-                self.records(bytes, number, at);
+                self.records(bytes, number, at, false);
                 return;
             }
             if let Some(tree) = &mut self.tree {
@@ -177,7 +180,7 @@ impl<'a> Look<'a> {
             }
         }
         self.leaf_checksum(bytes, number);
-        self.records(bytes, number, at);
+        self.records(bytes, number, at, true);
     }
 
     fn leaf_checksum(&mut self, bytes: &[u8], block: u64) {
@@ -185,27 +188,36 @@ impl<'a> Look<'a> {
             return;
         }
         let dir = self.dir.ino;
-        let Ok((covered, tail)) = RawDirTail::ref_from_suffix(bytes) else { return };
-        let is_tail = tail.det_reserved_zero1.get() == 0
-            && tail.det_rec_len.get() == 12
-            && tail.det_reserved_zero2 == 0
-            && tail.det_reserved_ft == CHECKSUM_KIND;
-        if !is_tail {
+        if !self.has_tail(bytes) {
             return self.tell(Issue::DirectoryNoTail { dir, block });
         }
+        let Ok((covered, tail)) = RawDirTail::ref_from_suffix(bytes) else { return };
         let (found, expected) = (tail.det_checksum.get(), Crc::new(self.dir.seed).add(covered).get());
         if found != expected {
             self.tell(Issue::DirectoryChecksum { dir, block, found, expected });
         }
     }
 
-    /// The records of a block.
-    fn records(&mut self, bytes: &[u8], block: u64, at: u64) {
+    /// Whether a block ends with what looks like the record of a checksum.
+    fn has_tail(&self, bytes: &[u8]) -> bool {
+        let is_tail = |tail: &RawDirTail| {
+            tail.det_reserved_zero1.get() == 0
+                && tail.det_rec_len.get() == 12
+                && tail.det_reserved_zero2 == 0
+                && tail.det_reserved_ft == CHECKSUM_KIND
+        };
+        let has_sums = self.view.sb.has_metadata_csum();
+        has_sums && RawDirTail::ref_from_suffix(bytes).is_ok_and(|(_, tail)| is_tail(tail))
+    }
+
+    /// The records of a block; whether it is a leaf of the directory, which alone ends with a checksum.
+    fn records(&mut self, bytes: &[u8], block: u64, at: u64, is_leaf: bool) {
         let records = self.run_of(bytes, block, 0, at == 0);
         self.hashes.clear();
         if let Some(tree) = &mut self.tree {
             tree.begin(at);
         }
+        let (mut last, mut whole) = (0, true);
         for (position, record) in (0_u32..).zip(records.walk()) {
             let record = match record {
                 Ok(record) => record,
@@ -216,14 +228,23 @@ impl<'a> Look<'a> {
                         let name = if position == 0 { "." } else { ".." };
                         self.tell(Issue::Dot { dir: self.dir.ino, block, name, why: "cannot be read" });
                     }
+                    whole = false;
                     break;
                 }
             };
+            last = record.offset;
             match (at, position) {
                 (0, 0) => self.dot(&record, block),
                 (0, 1) => self.dot_dot(&record, block),
                 _ => self.entry(&record, block),
             }
+        }
+        if at == 0 && whole && last == 0 {
+            self.tell(Issue::Dot { dir: self.dir.ino, block, name: "..", why: "is missing" });
+        }
+        let tail = bytes.len().saturating_sub(size_of::<RawDirTail>());
+        if whole && is_leaf && self.has_tail(bytes) && to_usize(last.into()) != tail {
+            self.tell(Issue::DirectoryNoTail { dir: self.dir.ino, block });
         }
         self.duplicates(&records, block);
     }
@@ -274,6 +295,13 @@ impl<'a> Look<'a> {
         }
     }
 
+    /// Whether inode `ino` is encrypted as this directory is; where the directory itself is damaged, that was told.
+    fn shares_policy(&mut self, ino: u32, marks: Marks) -> bool {
+        let view = self.view;
+        let own = self.policy.get_or_insert_with(|| encryption::policy_of(view, self.dir.ino));
+        marks.contains(Marks::ENCRYPTED) && (own.is_none() || *own == encryption::policy_of(view, ino))
+    }
+
     /// An entry other than the first two.
     pub(super) fn entry(&mut self, record: &Record<'_>, block: u64) {
         let (dir, ino) = (self.dir.ino, record.inode);
@@ -316,7 +344,8 @@ impl<'a> Look<'a> {
             return self.tell(Issue::EntryInode { dir, name: name(), found: ino });
         }
         slot.add_name();
-        if encrypted && matches!(slot.kind, 1 | 2 | 7) && !slot.marks.contains(Marks::ENCRYPTED) {
+        let is_foreign = encrypted && matches!(slot.kind, 1 | 2 | 7) && !self.shares_policy(ino, slot.marks);
+        if is_foreign {
             return self.tell(Issue::EntryEncryption { dir, name: name(), ino });
         }
         self.file_type(record, ino);

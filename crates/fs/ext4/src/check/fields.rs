@@ -143,7 +143,8 @@ impl Look<'_> {
 
     /// Whether a link's target lies in the inode.
     pub(super) fn is_fast_link(&self) -> bool {
-        self.size() < 60 && !self.has(InodeFlags::EXTENTS) && !self.has(InodeFlags::INLINE_DATA)
+        let has_map = self.has(InodeFlags::EXTENTS) || self.has(InodeFlags::INLINE_DATA);
+        self.size() < 60 && !has_map || self.is_target_beside_flag()
     }
 
     fn is_sound_link(&self) -> bool {

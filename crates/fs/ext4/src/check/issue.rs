@@ -219,6 +219,9 @@ issues! {
     /// A block belongs to two.
     BlockTwice { ino: u32, at: u64, block: u64, len: u64 } Damage Twice "block-twice",
         "inode {ino}: {len} blocks from {block} on (file block {at}) belong to others too";
+    /// A file block does not lie in the cluster that its place in the file asks for.
+    ClusterRule { ino: u32, at: u64, block: u64 } Damage Twice "cluster-rule",
+        "inode {ino}: block {block} cannot hold file block {at}, for which a cluster has another place";
     /// A block of a file is the volume's own.
     BlockOfVolume { ino: u32, at: u64, block: u64 } Damage Twice "block-of-volume",
         "inode {ino}: block {block} (file block {at}) is the volume's own";

@@ -20,6 +20,7 @@ mod blocks;
 mod connectivity;
 mod counts;
 mod directories;
+mod encryption;
 mod fields;
 mod htree;
 mod inline;

@@ -128,7 +128,7 @@ impl Writer {
     }
 
     /// Takes away what lies past the size of an inode that was being cut short.
-    pub(super) fn end_truncation(&self, ino: Ino) -> Result<()> {
+    pub(crate) fn end_truncation(&self, ino: Ino) -> Result<()> {
         let _locked = self.locks().write(&[ino]);
         self.trim_blocks(ino)?;
         let mut txn = self.begin(cost::INODE + cost::ORPHAN)?;

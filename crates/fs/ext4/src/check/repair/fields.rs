@@ -32,7 +32,7 @@ impl Edits {
             Issue::Size { ino, expected, .. } => self.set_size(ino, expected)?,
             Issue::BlockCount { ino, expected, .. } => self.set_sectors(ino, expected)?,
             Issue::InodeField { ino, field, .. } => return self.clear_field(ino, field),
-            Issue::Encryption { ino, why: crate::check::attributes::NO_CONTEXT } => {
+            Issue::Encryption { ino, why: crate::check::encryption::NO_CONTEXT } => {
                 return self.clear_flag(ino, "encrypted");
             }
             Issue::Encryption { ino, .. } => self.clear_inode(ino)?,
@@ -225,10 +225,7 @@ impl Edits {
     /// Mends a descriptor or a count; false for another issue.
     pub(super) fn mend_count(&mut self, issue: &Issue) -> Result<bool> {
         match *issue {
-            Issue::DescriptorChecksum { group, .. }
-            | Issue::BlockBitmapPlace { group, .. }
-            | Issue::InodeBitmapPlace { group, .. }
-            | Issue::InodeTablePlace { group, .. } => self.restore_places(group)?,
+            Issue::DescriptorChecksum { group, .. } => self.restore_places(group)?,
             Issue::DescriptorFlags { group, .. }
             | Issue::UnusedInodes { group, .. }
             | Issue::HiddenInode { group, .. }
@@ -278,16 +275,10 @@ impl Edits {
     /// Writes where the bitmaps and the table are, as the view took them from a copy if the first cannot be.
     fn restore_places(&mut self, group: u32) -> Result<()> {
         let known = *self.view.group(group);
-        let sb = self.view.sb.clone();
-        if known.check_places(&sb, group).is_err() {
+        if known.check_places(&self.view.sb, group).is_err() {
             return Ok(());
         }
-        let (index, at) = sb.desc_place(group);
-        let end = at.saturating_add(sb.desc_size.into());
-        self.block(sb.desc_block(index, 0), |bytes| {
-            known.encode_places(bytes.get_mut(at..end).unwrap_or_default());
-        })?;
-        self.descriptor(group, |_, _| {})
+        self.write_places(group, &known)
     }
 }
 

@@ -1,16 +1,17 @@
-//! Directories with holes, or without a block: what is there moves together, and what holds nothing goes.
+//! Directories with holes, in which what is there moves together, and without a block, which get one.
 //!
 //! Only maps that are in the inode as a whole are changed; others are left.
 //! Source: e2fsprogs `e2fsck/pass2.c` `allocate_dir_block`, which fills a hole with an empty block in place of this.
 
 use obento_base::Result;
-use obento_base::wire::{FromBytes, split};
+use obento_base::wire::{FromBytes, split, to_usize};
 
 use super::super::Issue;
 use super::edits::Edits;
 use crate::inode::InodeFlags;
 use crate::map::check::{MAGIC, extent_len};
 use crate::raw::{RawExtent, RawExtentHeader, RawInode};
+use crate::unit::VolBlock;
 
 /// Bytes of a header, and of an entry.
 const ENTRY: usize = 12;
@@ -22,12 +23,44 @@ impl Edits {
     pub(super) fn mend_hole(&mut self, issue: &Issue) -> Result<bool> {
         match *issue {
             Issue::DirectoryHole { dir, .. } => self.close_holes(dir),
-            // What was in it gets other names.
-            Issue::DirectoryEmpty { dir } if dir >= self.view.sb.first_ino => {
-                self.clear_inode(dir).map(|()| true)
-            }
+            Issue::DirectoryEmpty { dir } => self.give_block(dir),
             _ => Ok(false),
         }
+    }
+
+    /// Gives a directory that has lost its blocks an empty one. What was in it gets other names; its own parent is the
+    /// root, until the next round finds who names it.
+    fn give_block(&mut self, dir: u32) -> Result<bool> {
+        let Some(block) = self.take_run(1)? else { return Ok(false) };
+        let size = self.view.sb.block_size;
+        let extents = self.has_tree(dir)?;
+        if extents {
+            self.empty_root(dir)?;
+        }
+        self.inode(dir, |raw| {
+            let (low, high) = split(block);
+            raw.i_flags.set(raw.i_flags.get() & !InodeFlags::INDEX.bits());
+            raw.i_size_lo.set(size);
+            raw.i_size_high.set(0);
+            if !extents {
+                raw.i_block = [0; 60];
+                raw.i_block.iter_mut().zip(low.to_le_bytes()).for_each(|(to, from)| *to = from);
+                return;
+            }
+            let (header, entries) = raw.i_block.split_at_mut(ENTRY);
+            if let Ok((header, _)) = RawExtentHeader::mut_from_prefix(header)
+                && let Ok((extent, _)) = RawExtent::mut_from_prefix(entries)
+            {
+                header.eh_entries.set(1);
+                extent.ee_len.set(1);
+                extent.ee_start_lo.set(low);
+                extent.ee_start_hi.set(u16::try_from(high).unwrap_or(0));
+            }
+        })?;
+        self.put(VolBlock(block), &alloc::vec![0; to_usize(size.into())])?;
+        self.make_dot(dir, ".")?;
+        self.make_dot(dir, "..")?;
+        if self.view.sb.has_metadata_csum() { self.make_tail(dir, VolBlock(block)) } else { Ok(true) }
     }
 
     fn close_holes(&mut self, dir: u32) -> Result<bool> {

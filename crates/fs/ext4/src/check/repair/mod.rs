@@ -11,14 +11,18 @@
 
 mod bitmaps;
 mod commit;
+mod copies;
 mod edits;
 mod fields;
 mod found;
 mod holes;
 mod index;
 mod names;
+mod orphans;
+mod places;
 mod replay;
 mod resize;
+mod salvage;
 mod tree;
 mod twice;
 
@@ -193,12 +197,14 @@ impl Edits {
             Issue::MissingFeature { .. } => fields::set_large_file(self).map(|()| true),
             _ => Ok(self.mend_volume(issue)?
                 || self.mend_resize(issue)?
+                || self.mend_place(issue)?
                 || self.mend_tree(issue)?
                 || self.mend_inode(issue)?
                 || self.mend_hole(issue)?
                 || self.mend_index(issue, clock)?
                 || self.mend_names(issue)?
                 || self.mend_count(issue)?
+                || self.mend_orphan(issue, clock)?
                 || self.mend_found(issue, clock)?),
         }
     }

@@ -1,7 +1,7 @@
 //! Mends of directories: records that cannot be, and entries that name what they must not.
 //!
 //! An index is given up by making its nodes blocks without entries; `index.rs` says when.
-//! Source: e2fsprogs `e2fsck/pass2.c` `salvage_directory`, `check_dot`, `check_dotdot`, `check_name`; `pass3.c`
+//! Source: e2fsprogs `e2fsck/pass2.c` `check_name`; `pass3.c`
 //! `fix_dotdot_proc`.
 
 use alloc::sync::Arc;
@@ -13,6 +13,7 @@ use obento_block::BlockDevice;
 
 use super::super::Issue;
 use super::edits::{Copy, Edits};
+use super::salvage::{stored_len, write_tail};
 use crate::checksum::Crc;
 use crate::dir::record_len;
 use crate::inode::InodeFlags;
@@ -21,35 +22,35 @@ use crate::raw::{RawDirEntry, RawDirTail, RawDxCountLimit, RawDxEntry, RawDxTail
 use crate::unit::{FileBlock, VolBlock};
 use crate::volume::Volume;
 
-const HEAD: usize = size_of::<RawDirEntry>();
-const TAIL: usize = size_of::<RawDirTail>();
+pub(super) const HEAD: usize = size_of::<RawDirEntry>();
+pub(super) const TAIL: usize = size_of::<RawDirTail>();
 /// `file_type` of the record that holds a checksum.
-const CHECKSUM_KIND: u8 = 0xde;
+pub(super) const CHECKSUM_KIND: u8 = 0xde;
 /// Where the table of an index's root is.
 const ROOT_TABLE: usize = 32;
 /// `i_block` within a record; the first word of an inline directory is its parent.
-const I_BLOCK: usize = 40;
-const DIRECTORY: u8 = 2;
-const ROOT: u32 = 2;
+pub(super) const I_BLOCK: usize = 40;
+pub(super) const DIRECTORY: u8 = 2;
+pub(super) const ROOT: u32 = 2;
 /// Cache for finding a directory's blocks.
 const SMALL_CACHE: usize = 1 << 20;
 
 /// Where a record of a directory is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Home {
+pub(super) enum Home {
     Block(VolBlock),
     Inode,
 }
 
 /// A record of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Spot {
+pub(super) struct Spot {
     home: Home,
     /// Byte in its home.
-    at: usize,
-    len: usize,
-    ino: u32,
-    name: Vec<u8>,
+    pub(super) at: usize,
+    pub(super) len: usize,
+    pub(super) ino: u32,
+    pub(super) name: Vec<u8>,
     /// Its place among the records of the directory's first block; the first two are `.` and `..`.
     position: Option<usize>,
 }
@@ -62,9 +63,7 @@ impl Edits {
             Issue::EntryInode { dir, name, found } => self.clear(*dir, name, *found),
             Issue::EntryUnused { dir, name, ino }
             | Issue::EntryEncryption { dir, name, ino }
-            | Issue::DirectoryTwice { dir, name, ino } => {
-                self.clear(*dir, name, *ino)
-            }
+            | Issue::DirectoryTwice { dir, name, ino } => self.clear(*dir, name, *ino),
             Issue::DuplicateDot { dir, .. } => {
                 let is_again =
                     |spot: &Spot| spot.ino != 0 && spot.is_dots() && spot.position.is_none_or(|at| at > 1);
@@ -81,6 +80,10 @@ impl Edits {
             Issue::EntryName { dir, name, .. } if name.is_empty() => {
                 self.change(*dir, |spot| spot.ino != 0 && spot.name.is_empty(), |bytes| set_inode(bytes, 0))
             }
+            // Only an encrypted name can be too short.
+            Issue::EntryName { dir, name, .. } if !name.iter().any(|byte| matches!(byte, 0 | b'/')) => {
+                self.change(*dir, |spot| spot.ino != 0 && spot.name == *name, |bytes| set_inode(bytes, 0))
+            }
             Issue::EntryName { dir, name, .. } => self.change(
                 *dir,
                 |spot| spot.name == *name,
@@ -96,14 +99,16 @@ impl Edits {
             Issue::DotDot { dir, expected, .. } => self.set_parent(*dir, *expected),
             Issue::Dot { dir, name, .. } => self.make_dot(*dir, name),
             Issue::DirectoryRecord { dir, block, offset, .. } => {
-                self.salvage(*dir, VolBlock(*block), to_usize(u64::from(*offset)))
+                self.salvage_block(*dir, VolBlock(*block), to_usize(u64::from(*offset)))
             }
             Issue::DirectoryChecksum { dir, block, .. } => {
                 self.edit_home(*dir, Home::Block(VolBlock(*block)), |_| {}).map(|()| true)
             }
             Issue::DirectoryNoTail { dir, block } => self.make_tail(*dir, VolBlock(*block)),
             Issue::InlineDirectory { dir, offset: 40, .. } => self.set_parent(*dir, ROOT),
-            Issue::InlineDirectory { dir, offset, .. } => self.cut_inline(*dir, to_usize(u64::from(*offset))),
+            Issue::InlineDirectory { dir, offset, .. } => {
+                self.salvage_inline(*dir, to_usize(u64::from(*offset)))
+            }
             _ => Ok(false),
         }
     }
@@ -127,7 +132,7 @@ impl Edits {
         Ok(blocks)
     }
 
-    fn is_inline(&self, dir: u32) -> Result<bool> {
+    pub(super) fn is_inline(&self, dir: u32) -> Result<bool> {
         let record = self.record(dir)?;
         Ok(RawInode::ref_from_prefix(&record)
             .is_ok_and(|(raw, _)| raw.i_flags.get() & InodeFlags::INLINE_DATA.bits() != 0))
@@ -162,7 +167,13 @@ impl Edits {
         Ok(spots)
     }
 
-    fn walk(&self, home: Home, bytes: &[u8], range: core::ops::Range<usize>, spots: &mut Vec<Spot>) {
+    pub(super) fn walk(
+        &self,
+        home: Home,
+        bytes: &[u8],
+        range: core::ops::Range<usize>,
+        spots: &mut Vec<Spot>,
+    ) {
         let mut at = range.start;
         while let Some((raw, rest)) =
             bytes.get(at..range.end).and_then(|rest| RawDirEntry::ref_from_prefix(rest).ok())
@@ -178,7 +189,7 @@ impl Edits {
     }
 
     /// Changes the home of records and seals it.
-    fn edit_home(&mut self, dir: u32, home: Home, edit: impl FnOnce(&mut [u8])) -> Result<()> {
+    pub(super) fn edit_home(&mut self, dir: u32, home: Home, edit: impl FnOnce(&mut [u8])) -> Result<()> {
         let Home::Block(block) = home else { return self.edit_record(dir, edit) };
         let seed = self.seed_of(dir)?;
         let sealed = self.view.sb.has_metadata_csum();
@@ -247,115 +258,6 @@ impl Edits {
         self.change(dir, |spot| spot.position == Some(1), |bytes| set_inode(bytes, parent))
     }
 
-    /// Writes `.` or `..` over the record that stands in its place.
-    fn make_dot(&mut self, dir: u32, name: &str) -> Result<bool> {
-        let Some(block) = self.dir_blocks(dir)?.into_iter().next() else { return Ok(false) };
-        let sizes = self.view.sb.block_size;
-        let is_first = name == ".";
-        self.edit_home(dir, Home::Block(block), |bytes| {
-            let len_at = |bytes: &[u8], at: usize| {
-                let raw = bytes.get(at..).and_then(|rest| RawDirEntry::ref_from_prefix(rest).ok());
-                raw.map_or(0, |(raw, _)| to_usize(record_len(raw.rec_len.get(), sizes).into()))
-            };
-            let sound = |len: usize| len >= 12 && len.is_multiple_of(4) && len <= bytes.len();
-            let first = len_at(bytes, 0);
-            let at = if is_first { 0 } else { first };
-            let len = len_at(bytes, at);
-            let len = if sound(len) && at.saturating_add(len) <= bytes.len() { None } else { Some(12) };
-            let ino = if is_first { dir } else { ROOT };
-            let Some((raw, rest)) =
-                bytes.get_mut(at..).and_then(|rest| RawDirEntry::mut_from_prefix(rest).ok())
-            else {
-                return;
-            };
-            raw.inode.set(ino);
-            raw.name_len = if is_first { 1 } else { 2 };
-            raw.file_type = DIRECTORY;
-            if let Some(len) = len {
-                raw.rec_len.set(len);
-            }
-            rest.iter_mut().zip(b".\0\0\0".iter().chain(b"")).for_each(|(to, from)| *to = *from);
-            if !is_first && let Some(second) = rest.get_mut(1) {
-                *second = b'.';
-            }
-        })?;
-        Ok(true)
-    }
-
-    /// Gives up the records from a damaged one on to the end of its block; one that only says too great a length
-    /// keeps its name.
-    fn salvage(&mut self, dir: u32, block: VolBlock, offset: usize) -> Result<bool> {
-        let has_tail = self.view.sb.has_metadata_csum();
-        self.edit_home(dir, Home::Block(block), |bytes| {
-            let end = bytes.len().saturating_sub(if has_tail { TAIL } else { 0 });
-            let left = end.saturating_sub(offset);
-            let Some((raw, _)) =
-                bytes.get_mut(offset..).and_then(|rest| RawDirEntry::mut_from_prefix(rest).ok())
-            else {
-                return;
-            };
-            let fits = HEAD.saturating_add(raw.name_len.into()) <= left;
-            let is_long = usize::from(raw.rec_len.get()) > left;
-            if !(is_long && fits && raw.name_len > 0) {
-                raw.inode.set(0);
-                raw.name_len = 0;
-                raw.file_type = 0;
-            }
-            raw.rec_len.set(stored_len(left));
-            if has_tail && let Some(tail) = bytes.get_mut(end..) {
-                write_tail(tail);
-            }
-        })?;
-        Ok(true)
-    }
-
-    /// Makes room for the record of a checksum behind the last one of a block.
-    fn make_tail(&mut self, dir: u32, block: VolBlock) -> Result<bool> {
-        let bytes = self.view.read(block, 1)?;
-        let mut spots = Vec::new();
-        self.walk(Home::Block(block), &bytes, 0..bytes.len(), &mut spots);
-        let end = bytes.len().saturating_sub(TAIL);
-        let Some(last) = spots.iter().rev().find(|spot| spot.at < end) else { return Ok(false) };
-        let name = if last.ino == 0 { 0 } else { last.name.len() };
-        if last.at.saturating_add(HEAD).saturating_add(name) > end {
-            return self.salvage(dir, block, last.at);
-        }
-        let (at, len) = (last.at, end.saturating_sub(last.at));
-        self.edit_home(dir, Home::Block(block), |bytes| {
-            if let Some((raw, _)) =
-                bytes.get_mut(at..).and_then(|rest| RawDirEntry::mut_from_prefix(rest).ok())
-            {
-                raw.rec_len.set(stored_len(len));
-            }
-            write_tail(bytes.get_mut(end..).unwrap_or_default());
-        })?;
-        Ok(true)
-    }
-
-    /// Gives up the records of an inline directory from a damaged one on to the end of its part.
-    fn cut_inline(&mut self, dir: u32, offset: usize) -> Result<bool> {
-        let record = self.record(dir)?;
-        let first = I_BLOCK.saturating_add(60);
-        let rest = super::super::inline::inline_rest(&record, dir);
-        let end = match rest {
-            _ if offset < first => first,
-            Some((start, bytes)) => to_usize(u64::from(start)).saturating_add(bytes.len()),
-            None => return Ok(false),
-        };
-        let left = end.saturating_sub(offset);
-        self.edit_record(dir, |record| {
-            if let Some((raw, _)) =
-                record.get_mut(offset..end).and_then(|rest| RawDirEntry::mut_from_prefix(rest).ok())
-            {
-                raw.inode.set(0);
-                raw.name_len = 0;
-                raw.file_type = 0;
-                raw.rec_len.set(stored_len(left));
-            }
-        })?;
-        Ok(true)
-    }
-
     /// Makes an indexed directory a list.
     pub(super) fn drop_index(&mut self, dir: u32) -> Result<bool> {
         let has_tail = self.view.sb.has_metadata_csum();
@@ -400,22 +302,6 @@ fn set_inode(bytes: &mut [u8], ino: u32) {
     if let Ok((raw, _)) = RawDirEntry::mut_from_prefix(bytes) {
         raw.inode.set(ino);
     }
-}
-
-/// `rec_len` of a record; 64 KiB are written as 0.
-fn stored_len(len: usize) -> u16 {
-    u16::try_from(len).unwrap_or(0)
-}
-
-fn write_tail(place: &mut [u8]) {
-    let tail = RawDirTail {
-        det_reserved_zero1: 0.into(),
-        det_rec_len: 12.into(),
-        det_reserved_zero2: 0,
-        det_reserved_ft: CHECKSUM_KIND,
-        det_checksum: 0.into(),
-    };
-    place.iter_mut().zip(tail.as_bytes()).for_each(|(to, from)| *to = *from);
 }
 
 /// Gives a block its checksum: a leaf's in its last record, a root's behind its table.

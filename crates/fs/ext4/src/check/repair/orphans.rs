@@ -5,7 +5,6 @@
 //! Source: e2fsprogs `e2fsck/super.c` `release_orphan_inodes`; Linux `Documentation/filesystems/ext4/orphan.rst`.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use obento_base::wire::FromBytes;
 use obento_base::{Ino, Result};

@@ -1,39 +1,50 @@
 //! Blocks that two claim: whoever comes after the first, by inode number, gets a copy of its own.
 //!
 //! Invariant: bitmaps are right by then, and count what is claimed twice as in use, so that a copy goes where nothing is.
-//! Invariant: an extent moves as a whole, so that the tree keeps its shape; without as much room in a row it is left.
 //! Source: e2fsprogs `e2fsck/pass1b.c` `clone_file`.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use obento_base::Result;
 use obento_base::wire::{FromBytes, join, split};
 
 use super::super::Issue;
-use super::bitmaps::Kind;
 use super::edits::Edits;
-use crate::allocator::bits;
 use crate::checksum::{Crc, inode_seed};
-use crate::group::GroupFlags;
 use crate::inode::InodeFlags;
-use crate::map::check::{MAGIC, MAX_DEPTH, extent_len, extent_start, index_leaf};
-use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex, RawInode};
+use crate::map::check::{MAGIC, MAX_DEPTH, index_leaf};
+use crate::raw::{RawExtentHeader, RawExtentIndex, RawInode};
 use crate::unit::VolBlock;
 
+/// `EXT4_BAD_INO`.
+const BAD_INO: u32 = 1;
 /// Bytes of a header, and of an entry.
-const ENTRY: usize = 12;
+pub(super) const ENTRY: usize = 12;
 
-/// Who owns what of the blocks that are claimed twice.
-struct Claims {
+/// Who owns what of the clusters that are claimed twice; without clusters, of the blocks.
+pub(super) struct Claims {
+    pub(super) bits: u32,
     twice: BTreeSet<u64>,
     owned: BTreeSet<u64>,
 }
 
 impl Claims {
+    /// The clusters of `len` blocks from `start` on.
+    fn clusters(&self, start: u64, len: u64) -> Range<u64> {
+        let last = start.saturating_add(len.max(1)).saturating_sub(1);
+        let [first, last] = [start, last].map(|block| block.checked_shr(self.bits).unwrap_or(0));
+        first..last.saturating_add(1)
+    }
+
+    fn is_twice(&self, block: u64) -> bool {
+        self.twice.contains(&block.checked_shr(self.bits).unwrap_or(0))
+    }
+
     /// Whether one of the blocks has an owner already; if not, they have one now.
-    fn must_move(&mut self, start: u64, len: u64) -> bool {
-        let range = start..start.saturating_add(len);
+    pub(super) fn must_move(&mut self, start: u64, len: u64) -> bool {
+        let range = self.clusters(start, len);
         if self.owned.range(range.clone()).next().is_some() {
             return true;
         }
@@ -41,26 +52,44 @@ impl Claims {
         self.owned.extend(new);
         false
     }
+
+    /// As [`Self::must_move`], for extents that move together: what nobody has is taken only if all of it is free.
+    pub(super) fn must_move_any(&mut self, pieces: &[(u64, u64, u64)]) -> bool {
+        let ranges: Vec<Range<u64>> =
+            pieces.iter().map(|&(_, start, len)| self.clusters(start, len)).collect();
+        if ranges.iter().any(|range| self.owned.range(range.clone()).next().is_some()) {
+            return true;
+        }
+        for range in ranges {
+            let new: Vec<u64> = self.twice.range(range).copied().collect();
+            self.owned.extend(new);
+        }
+        false
+    }
 }
 
 impl Edits {
     /// Mends all blocks that are claimed twice. Answers whether anything was changed.
     pub(super) fn clone_twice(&mut self, issues: &[Issue]) -> Result<bool> {
-        if self.view.sb.cluster_bits > 0 {
-            return Ok(false);
-        }
         let mut inodes: BTreeSet<u32> = BTreeSet::new();
-        let mut claims = Claims { twice: BTreeSet::new(), owned: BTreeSet::new() };
+        let mut claims =
+            Claims { bits: self.view.sb.cluster_bits, twice: BTreeSet::new(), owned: BTreeSet::new() };
         for issue in issues {
             match *issue {
                 Issue::BlockTwice { ino, block, len, .. } => {
                     inodes.insert(ino);
-                    claims.twice.extend(block..block.saturating_add(len));
+                    claims.twice.extend(claims.clusters(block, len));
                 }
-                // Of the inode of bad blocks there is no copy to be made.
+                Issue::ClusterRule { ino, .. } => {
+                    inodes.insert(ino);
+                }
                 Issue::BlockOfVolume { ino, block, .. } if ino >= self.view.sb.first_ino => {
                     inodes.insert(ino);
-                    claims.owned.insert(block);
+                    claims.owned.extend(claims.clusters(block, 1));
+                }
+                // A bad block cannot be one that the volume stands on: it is taken off the list, as e2fsck does.
+                Issue::BlockOfVolume { ino: BAD_INO, block, .. } => {
+                    self.change_pointers(BAD_INO, &mut |pointer| (pointer == block).then_some(0))?;
                 }
                 _ => {}
             }
@@ -88,7 +117,7 @@ impl Edits {
         }
         let acl = join(raw.i_file_acl_lo.get(), raw.l_i_file_acl_high.get().into());
         let mut new_acl = acl;
-        if acl != 0 && claims.twice.contains(&acl) && claims.must_move(acl, 1) {
+        if acl != 0 && claims.is_twice(acl) && claims.must_move(acl, 1) {
             new_acl = self.copy_run(acl, 1)?.unwrap_or(acl);
         }
         if map == raw.i_block && new_acl == acl {
@@ -118,20 +147,10 @@ impl Edits {
             return Ok(());
         }
         let entries = usize::from(header.eh_entries.get());
+        if found == 0 {
+            return self.clone_leaf(bytes.get_mut(ENTRY..).unwrap_or_default(), entries, claims);
+        }
         for entry in bytes.get_mut(ENTRY..).unwrap_or_default().chunks_exact_mut(ENTRY).take(entries) {
-            if found == 0 {
-                if let Ok(extent) = RawExtent::mut_from_bytes(entry) {
-                    let (len, start) = (u64::from(extent_len(extent).0), extent_start(extent).0);
-                    if claims.must_move(start, len)
-                        && let Some(new) = self.copy_run(start, len)?
-                    {
-                        let (low, high) = split(new);
-                        extent.ee_start_lo.set(low);
-                        extent.ee_start_hi.set(u16::try_from(high).unwrap_or(0));
-                    }
-                }
-                continue;
-            }
             let Ok(index) = RawExtentIndex::mut_from_bytes(entry) else { continue };
             let block = index_leaf(index).0;
             let mut home = block;
@@ -213,43 +232,5 @@ impl Edits {
             waiting.push((block, level));
         }
         Ok(())
-    }
-
-    /// Copies a run of blocks to free ones, which are in use then. `None`: there are not so many in a row.
-    fn copy_run(&mut self, start: u64, len: u64) -> Result<Option<u64>> {
-        let Some(new) = self.take_run(len)? else { return Ok(None) };
-        for n in 0..len {
-            let bytes = self.view.read(VolBlock(start.saturating_add(n)), 1)?;
-            self.put(VolBlock(new.saturating_add(n)), &bytes)?;
-        }
-        Ok(Some(new))
-    }
-
-    /// Takes `len` free blocks in a row within a group. Counts are left to the next round.
-    pub(super) fn take_run(&mut self, len: u64) -> Result<Option<u64>> {
-        let Ok(wanted) = u32::try_from(len) else { return Ok(None) };
-        for group in 0..self.view.sb.groups {
-            let descriptor = *self.view.group(group);
-            let is_fresh =
-                self.view.has_descriptor_sums() && descriptor.flags.contains(GroupFlags::BLOCK_UNINIT);
-            if is_fresh || descriptor.block_bitmap.0 == 0 {
-                continue;
-            }
-            let Ok(bitmap) = self.view.read(descriptor.block_bitmap, 1) else { continue };
-            let all = self.view.sb.group_clusters(group);
-            let mut at = 0;
-            while at < all {
-                let first = bits::next_clear(&bitmap, at..all);
-                let end = bits::next_set(&bitmap, first..all);
-                if end.saturating_sub(first) >= wanted {
-                    let bits = u64::from(first)..u64::from(first).saturating_add(len);
-                    self.set_bits(Kind::Blocks, group, bits, true)?;
-                    let start = self.view.sb.group_start(group).0;
-                    return Ok(Some(start.saturating_add(first.into())));
-                }
-                at = end.max(first.saturating_add(1));
-            }
-        }
-        Ok(None)
     }
 }

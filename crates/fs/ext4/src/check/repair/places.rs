@@ -1,0 +1,202 @@
+//! Bitmaps and inode tables that lie where they cannot: each gets another place.
+//!
+//! What is in use is not asked of the bitmaps, of which one may be missing, but of the inodes. A bitmap is made anew; of
+//! a table what can be read is taken along, and the rest are inodes that nobody uses.
+//! Source: e2fsprogs `e2fsck/pass1.c` `new_table_block`, `handle_fs_bad_blocks`.
+
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use obento_base::Result;
+use obento_base::wire::{to_u64, to_usize};
+use obento_block::BlockDevice;
+use obento_driver::{CheckOptions, CheckReport};
+
+use super::super::inodes::{self, Known};
+use super::super::state::State;
+use super::super::view::View;
+use super::super::{Issue, Told};
+use super::bitmaps::Kind;
+use super::edits::{Copy, Edits};
+use crate::allocator::bits;
+use crate::feature::Incompat;
+use crate::group::GroupDescriptor;
+use crate::unit::VolBlock;
+
+/// A structure that a group's descriptor names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Structure {
+    Bitmap(Kind),
+    Table,
+}
+
+impl Edits {
+    /// Mends a place that cannot be; false for another issue.
+    pub(super) fn mend_place(&mut self, issue: &Issue) -> Result<bool> {
+        match *issue {
+            Issue::BlockBitmapPlace { group, .. } => {
+                self.restore_or_move(group, Structure::Bitmap(Kind::Blocks))
+            }
+            Issue::InodeBitmapPlace { group, .. } => {
+                self.restore_or_move(group, Structure::Bitmap(Kind::Inodes))
+            }
+            Issue::InodeTablePlace { group, .. } => self.restore_or_move(group, Structure::Table),
+            Issue::MetadataTwice { group, block } => match self.first_to_move(group, block) {
+                Some((group, structure)) => self.move_to_free(group, structure),
+                None => Ok(false),
+            },
+            _ => Ok(false),
+        }
+    }
+
+    /// What a copy of the descriptors says, where it can be; else another place.
+    fn restore_or_move(&mut self, group: u32, structure: Structure) -> Result<bool> {
+        let known = *self.view.group(group);
+        match structure.place(&known).0 {
+            0 => self.move_to_free(group, structure),
+            _ => self.write_places(group, &known).map(|()| true),
+        }
+    }
+
+    /// Of two structures in one place that which can be made anew: a bitmap before a table.
+    fn first_to_move(&self, group: u32, block: u64) -> Option<(u32, Structure)> {
+        let table = self.view.group(group).inode_table.0;
+        let len = u64::from(self.view.sb.inode_table_blocks());
+        let kinds = [Kind::Inodes, Kind::Blocks].map(Structure::Bitmap);
+        let is_there = |group: u32, structure: Structure| structure.place(self.view.group(group)).0 == block;
+        let own = kinds.into_iter().find(|&kind| is_there(group, kind)).map(|kind| (group, kind));
+        own.or_else(|| {
+            let within = table..table.saturating_add(len);
+            let all = (0..self.view.sb.groups).flat_map(|group| kinds.map(|kind| (group, kind)));
+            let mut inside =
+                all.filter(|&(group, kind)| within.contains(&kind.place(self.view.group(group)).0));
+            inside.next().or((table == block).then_some((group, Structure::Table)))
+        })
+    }
+
+    /// Finds room for a structure, fills it, and lets the descriptor name it.
+    fn move_to_free(&mut self, group: u32, structure: Structure) -> Result<bool> {
+        let state = self.in_use()?;
+        let len = match structure {
+            Structure::Bitmap(_) => 1,
+            Structure::Table => u64::from(self.view.sb.inode_table_blocks()),
+        };
+        let Some(start) = self.room_for(&state, group, len) else { return Ok(false) };
+        let old = structure.place(self.view.group(group));
+        let size = to_usize(self.view.sb.block_size.into());
+        for n in 0..len {
+            let from = VolBlock(old.0.saturating_add(n));
+            let bytes = match structure {
+                Structure::Table if old.0 != 0 => self.view.read(from, 1).unwrap_or_default(),
+                Structure::Bitmap(Kind::Blocks) => used_blocks(&state, group),
+                Structure::Bitmap(Kind::Inodes) => self.used_inodes(&state, group),
+                Structure::Table => Vec::new(),
+            };
+            let mut bytes = bytes;
+            bytes.resize(size, 0);
+            self.put(VolBlock(start.saturating_add(n)), &bytes)?;
+        }
+        let mut descriptor = *self.view.group(group);
+        *structure.place_mut(&mut descriptor) = VolBlock(start);
+        if let Some(known) = self.view.groups.get_mut(to_usize(group.into())) {
+            *known = descriptor;
+        }
+        self.write_places(group, &descriptor)?;
+        if let Structure::Bitmap(kind) = structure {
+            let bits = match kind {
+                Kind::Blocks => self.view.sb.group_clusters(group),
+                Kind::Inodes => self.view.sb.inodes_per_group,
+            };
+            self.set_bits(kind, group, u64::from(bits)..to_u64(size).saturating_mul(8), true)?;
+        }
+        Ok(true)
+    }
+
+    /// What the inodes that can be read and the volume itself have in use.
+    fn in_use(&self) -> Result<State> {
+        let (mut report, mut tell) = (CheckReport::default(), |_| {});
+        let mut told = Told { report: &mut report, tell: &mut tell };
+        let copy: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&self.device);
+        let options = CheckOptions::new(Arc::new(obento_env::NO_CLOCK));
+        let mut view = View::open(copy, &options, &mut told)?;
+        // Those that were moved in this round already.
+        view.groups.clone_from(&self.view.groups);
+        let view = Arc::new(view);
+        let state = State::new(&view)?;
+        state.take_metadata(&view);
+        let known = Known::new(&view, BTreeSet::new());
+        Ok(inodes::check(&view, state, known, 1, &mut told).0)
+    }
+
+    /// So many free blocks in a row, in the group itself if it has them; elsewhere only where groups may share.
+    fn room_for(&self, state: &State, group: u32, len: u64) -> Option<u64> {
+        let sb = &self.view.sb;
+        let others = if sb.incompat.contains(Incompat::FLEX_BG) { 0..sb.groups } else { 0..0 };
+        let wanted = u32::try_from(len.div_ceil(sb.cluster_blocks().into())).ok()?;
+        core::iter::once(group).chain(others).find_map(|group| {
+            let (bitmap, all) = (used_blocks(state, group), sb.group_clusters(group));
+            let mut at = 0;
+            while at < all {
+                let first = bits::next_clear(&bitmap, at..all);
+                let end = bits::next_set(&bitmap, first..all);
+                if end.saturating_sub(first) >= wanted {
+                    let inside = u64::from(first).checked_shl(sb.cluster_bits)?;
+                    return sb.group_start(group).0.checked_add(inside);
+                }
+                at = end.max(first.saturating_add(1));
+            }
+            None
+        })
+    }
+
+    /// A bitmap of the inodes of a group.
+    fn used_inodes(&self, state: &State, group: u32) -> Vec<u8> {
+        let count = self.view.sb.inodes_per_group;
+        let first = group.saturating_mul(count).saturating_add(1);
+        let is_used = |ino: u32| state.slot(ino).is_some_and(|slot| slot.is_used()) || self.view.is_own(ino);
+        let mut bytes = alloc::vec![0_u8; to_usize(u64::from(count.div_ceil(8)))];
+        for bit in (0..count).filter(|&bit| is_used(first.saturating_add(bit))) {
+            if let Some(byte) = bytes.get_mut(to_usize(u64::from(bit / 8))) {
+                *byte |= 1_u8.checked_shl(bit % 8).unwrap_or(0);
+            }
+        }
+        bytes
+    }
+
+    /// Writes where the bitmaps and the table are.
+    pub(super) fn write_places(&mut self, group: u32, places: &GroupDescriptor) -> Result<()> {
+        let sb = self.view.sb.clone();
+        let (index, at) = sb.desc_place(group);
+        let end = at.saturating_add(sb.desc_size.into());
+        self.block(sb.desc_block(index, 0), |bytes| {
+            places.encode_places(bytes.get_mut(at..end).unwrap_or_default());
+        })?;
+        self.descriptor(group, |_, _| {})
+    }
+}
+
+impl Structure {
+    fn place(self, descriptor: &GroupDescriptor) -> VolBlock {
+        match self {
+            Self::Bitmap(Kind::Blocks) => descriptor.block_bitmap,
+            Self::Bitmap(Kind::Inodes) => descriptor.inode_bitmap,
+            Self::Table => descriptor.inode_table,
+        }
+    }
+
+    fn place_mut(self, descriptor: &mut GroupDescriptor) -> &mut VolBlock {
+        match self {
+            Self::Bitmap(Kind::Blocks) => &mut descriptor.block_bitmap,
+            Self::Bitmap(Kind::Inodes) => &mut descriptor.inode_bitmap,
+            Self::Table => &mut descriptor.inode_table,
+        }
+    }
+}
+
+/// A bitmap of what is in use of a group's clusters.
+fn used_blocks(state: &State, group: u32) -> Vec<u8> {
+    state.with_used(group, |words| {
+        words.unwrap_or_default().iter().flat_map(|word| word.to_le_bytes()).collect()
+    })
+}
