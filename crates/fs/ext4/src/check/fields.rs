@@ -53,8 +53,9 @@ impl Look<'_> {
                 self.tell(Issue::InodeFlag { ino, flag: name });
             }
         }
-        if self.has(InodeFlags::INLINE_DATA | InodeFlags::EXTENTS) {
-            self.tell(Issue::InodeFlag { ino, flag: "inline data beside extents" });
+        let is_plain = matches!(kind, Some(FileKind::Directory | FileKind::Regular));
+        if is_plain && sb.incompat.contains(Incompat::INLINE_DATA) {
+            self.inline_or_extents();
         }
         let maps = matches!(kind, Some(FileKind::Directory | FileKind::Regular));
         let lacks = !self.has(InodeFlags::EXTENTS) && !self.has(InodeFlags::INLINE_DATA);
@@ -223,7 +224,8 @@ impl Look<'_> {
         }
         let maps = matches!(self.kind(), Some(FileKind::Directory | FileKind::Regular));
         let by_map = !self.has(InodeFlags::EXTENTS) && !self.has(InodeFlags::INLINE_DATA);
-        if sb.has_bigalloc() && maps && by_map && owned.end > 0 && !self.view.is_own(self.ino) {
+        let has_blocks = self.raw.i_block.iter().any(|&byte| byte != 0);
+        if sb.has_bigalloc() && maps && by_map && has_blocks && !self.view.is_own(self.ino) {
             self.tell(Issue::InodeFlagMissing { ino: self.ino, flag: "extents" });
         }
     }

@@ -1,13 +1,57 @@
-//! Pass 2, a directory in its inode: the parent, records in `i_block`, more in the attribute `system.data`.
+//! Data in inodes. Pass 1: whether all that it needs is there. Pass 2, a directory: the parent, records in `i_block`, more in
+//! the attribute `system.data`.
 //!
-//! Source: e2fsprogs `e2fsck/pass2.c` `check_dir_block2`; Linux `Documentation/filesystems/ext4/inlinedata.rst`.
+//! Source: e2fsprogs `e2fsck/pass1.c` `fix_inline_data_extents_file`, `pass2.c` `check_dir_block2`; Linux `Documentation/filesystems/ext4/inlinedata.rst`.
 
 use obento_base::Ino;
-use obento_base::wire::to_u64;
+use obento_base::wire::{FromBytes, to_u64, to_usize};
 
-use super::Issue;
+use super::blocks::{is_tree, on_volume};
 use super::directories::{Look, bad_record};
-use crate::xattr::{Area, MAGIC};
+use super::{Issue, inodes};
+use crate::inode::InodeFlags;
+use crate::map::check::numbers;
+use crate::raw::RawXattrEntry;
+use crate::xattr::{Area, Entry, MAGIC};
+
+/// What is wrong with an inode that has the flag and nothing else of inline data.
+pub(super) const NO_DATA: &str = "the attribute system.data is missing";
+/// What is wrong with an inode that has the flags of inline data and of extents, and neither.
+const NOTHING: &str = "it is neither data nor extents nor blocks";
+/// Both kinds of data at once.
+const BOTH: InodeFlags = InodeFlags::INLINE_DATA.union(InodeFlags::EXTENTS);
+
+impl inodes::Look<'_> {
+    /// Whether a file has the attribute in which inline data goes on; it is there even if empty.
+    pub(super) fn inline_data(&mut self) {
+        if !self.has(BOTH) && inline_rest(self.record, self.ino).is_none() {
+            self.tell(Issue::InlineData { ino: self.ino, why: NO_DATA });
+        }
+    }
+
+    /// An inode with the flags of inline data and of extents is what it looks like.
+    pub(super) fn inline_or_extents(&mut self) {
+        let (ino, sb) = (self.ino, &self.view.sb);
+        if !self.has(BOTH) {
+            return;
+        }
+        let is_map = || {
+            let mut blocks = numbers(&self.raw.i_block).iter().map(|number| number.get()).filter(|&n| n != 0);
+            let first = blocks.next();
+            first.into_iter().chain(blocks).all(|block| on_volume(sb, block.into(), 1)) && first.is_some()
+        };
+        let flag = if inline_rest(self.record, ino).is_some() {
+            "extents beside inline data"
+        } else if is_tree(&self.raw.i_block) {
+            "inline data beside extents"
+        } else if is_map() {
+            "inline data and extents"
+        } else {
+            return self.tell(Issue::InlineData { ino, why: NOTHING });
+        };
+        self.tell(Issue::InodeFlag { ino, flag });
+    }
+}
 
 impl Look<'_> {
     /// A directory in its inode.
@@ -25,7 +69,7 @@ impl Look<'_> {
         self.count(dir);
         let rest = inline_rest(&record, dir);
         if rest.is_none() {
-            self.tell(Issue::InlineData { ino: dir, why: "the attribute system.data is missing" });
+            self.tell(Issue::InlineData { ino: dir, why: NO_DATA });
         }
         let rest = rest.unwrap_or_default();
         let found = self.dir.size;
@@ -51,8 +95,28 @@ impl Look<'_> {
     }
 }
 
+/// Takes the hash, which need not be there, from the attribute of inline data that was changed.
+pub(super) fn drop_hash(record: &mut [u8], ino: u32) {
+    let found = area_of(record, ino).and_then(|(base, area)| {
+        let entry = data_of(&area)?;
+        Some(to_usize(base.into()).saturating_add(entry.offset))
+    });
+    let place = found.and_then(|at| RawXattrEntry::mut_from_prefix(record.get_mut(at..)?).ok());
+    if let Some((raw, _)) = place {
+        raw.e_hash.set(0);
+    }
+}
+
 /// The value of `system.data` in an inode's record, and where it stands there.
 pub(super) fn inline_rest(record: &[u8], ino: u32) -> Option<(u32, &[u8])> {
+    let (base, area) = area_of(record, ino)?;
+    let entry = data_of(&area)?;
+    let value = area.value(&entry).ok()?;
+    Some((base.saturating_add(entry.raw.e_value_offs.get().into()), value))
+}
+
+/// The attributes in an inode's record, and where they begin there.
+fn area_of(record: &[u8], ino: u32) -> Option<(u32, Area<'_>)> {
     let extra =
         record.get(128..130).and_then(|bytes| bytes.first_chunk()).map(|bytes| u16::from_le_bytes(*bytes))?;
     let start = usize::from(extra).saturating_add(128);
@@ -61,9 +125,11 @@ pub(super) fn inline_rest(record: &[u8], ino: u32) -> Option<(u32, &[u8])> {
         return None;
     }
     let base = u32::try_from(start).ok()?.saturating_add(4);
-    let area = Area { ino: Ino(ino.into()), block: 0, base, bytes, table: 0 };
+    Some((base, Area { ino: Ino(ino.into()), block: 0, base, bytes, table: 0 }))
+}
+
+/// The attribute of inline data.
+fn data_of<'a>(area: &Area<'a>) -> Option<Entry<'a>> {
     let mut entries = area.entries().map_while(Result::ok);
-    let entry = entries.find(|entry| entry.raw.e_name_index == 7 && entry.name == b"data")?;
-    let value = area.value(&entry).ok()?;
-    Some((base.saturating_add(entry.raw.e_value_offs.get().into()), value))
+    entries.find(|entry| entry.raw.e_name_index == 7 && entry.name == b"data")
 }

@@ -391,6 +391,9 @@ impl Look<'_> {
                 self.pointers(&mut owned);
             }
         }
+        if is_inline && !is_dir && !is_own {
+            self.inline_data();
+        }
         if is_dir && !is_own && owned.end == 0 && !is_inline {
             self.tell(Issue::DirectoryEmpty { dir: self.ino });
         }

@@ -17,6 +17,7 @@
 
 mod attributes;
 mod blocks;
+mod claims;
 mod connectivity;
 mod counts;
 mod directories;

@@ -37,8 +37,11 @@ pub(super) fn check(view: &View, state: &State, told: &mut Told<'_>) -> BTreeSet
     found
 }
 
-/// Who is on the list or in the file, and the file's blocks, each with what its checksum goes on from.
-pub(super) fn list_and_file(view: &View) -> Result<(BTreeSet<u32>, Vec<(VolBlock, u32)>)> {
+/// Who is on the list or in the file; a block of the file with what its checksum goes on from.
+type Orphans = (BTreeSet<u32>, Vec<(VolBlock, u32)>);
+
+/// All of them, and where the file is.
+pub(super) fn list_and_file(view: &View) -> Result<Orphans> {
     let mut report = CheckReport::default();
     let mut told = Told { report: &mut report, tell: &mut |_| {} };
     let state = State::new(view)?;

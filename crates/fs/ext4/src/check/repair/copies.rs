@@ -128,8 +128,8 @@ fn keeps_rule(pieces: &[Piece], bits: u32) -> bool {
     let inside = |block: u64| block ^ cluster(block).checked_shl(bits).unwrap_or(0);
     let is_aligned = pieces.iter().all(|piece| inside(piece.0) == inside(piece.1));
     let last_of = |piece: &Piece| cluster(piece.1.saturating_add(piece.2).saturating_sub(1));
-    let pairs = pieces.iter().zip(pieces.iter().skip(1));
-    is_aligned && pairs.map(|(one, next)| last_of(one) == cluster(next.1)).all(|is_same| is_same)
+    let mut pairs = pieces.iter().zip(pieces.iter().skip(1));
+    is_aligned && pairs.all(|(one, next)| last_of(one) == cluster(next.1))
 }
 
 #[cfg(test)]

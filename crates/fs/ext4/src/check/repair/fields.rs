@@ -50,6 +50,13 @@ impl Edits {
                 let links = u16::try_from(found).unwrap_or(1);
                 self.inode(ino, |raw| raw.i_links_count.set(links))?;
             }
+            // As e2fsck: what is left of it nobody can tell from what was never written.
+            Issue::InlineData { ino, why: crate::check::inline::NO_DATA } => self.inode(ino, |raw| {
+                raw.i_flags.set(raw.i_flags.get() & !InodeFlags::INLINE_DATA.bits());
+                raw.i_size_lo.set(0);
+                raw.i_size_high.set(0);
+                raw.i_block = [0; 60];
+            })?,
             Issue::BadMode { ino, .. }
             | Issue::BadSpecial { ino }
             | Issue::BadSymlink { ino }
@@ -118,7 +125,9 @@ impl Edits {
         let flag = match flag {
             "casefold" => InodeFlags::CASEFOLD,
             "inline data" => InodeFlags::INLINE_DATA,
-            "extents" | "inline data beside extents" => InodeFlags::EXTENTS,
+            "inline data beside extents" => InodeFlags::INLINE_DATA,
+            "extents" | "extents beside inline data" => InodeFlags::EXTENTS,
+            "inline data and extents" => InodeFlags::EXTENTS | InodeFlags::INLINE_DATA,
             "imagic" => InodeFlags::IMAGIC,
             "index" => InodeFlags::INDEX,
             "encrypted" => InodeFlags::ENCRYPT,

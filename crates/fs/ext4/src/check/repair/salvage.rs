@@ -99,7 +99,10 @@ impl Edits {
             }
             None => return Ok(false),
         };
-        self.edit_record(dir, |record| salvage(record, part, offset, max))?;
+        self.edit_record(dir, |record| {
+            salvage(record, part, offset, max);
+            super::super::inline::drop_hash(record, dir);
+        })?;
         Ok(true)
     }
 }
