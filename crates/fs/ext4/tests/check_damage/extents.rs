@@ -3,6 +3,9 @@
 use crate::case::cases;
 
 cases! {
+    a_place_in_a_cluster_that_is_not_that_in_the_file(BIGALLOC, ["cluster-rule ino=<file> at=0"], |disk| {
+        disk.edit_extent("file", &[], 0, |extent| extent.ee_start_lo = (extent.ee_start_lo.get() + 1).into());
+    });
     a_magic_number_of_a_root(EXT4, ["extent-header ino=<file>", "block-count ino=<file>", "block-bitmap group=0 stored=1", "group-free-blocks group=0", "free-blocks"], |disk| {
         disk.edit_extent_header("file", &[], |header| header.eh_magic = 0xf300.into());
     });

@@ -48,6 +48,17 @@ cases! {
     an_extra_size_that_is_odd(PLAIN, ["extra-size ino=<file> found=30"], |disk| {
         disk.edit_extra("file", |extra| extra.i_extra_isize = 30.into());
     });
+    a_flag_against_changes_on_a_device(EXT4, ["inode-flag ino=<char>"], |disk| {
+        disk.edit_inode("char", |inode| inode.i_flags = 0x10.into());
+    });
+    an_extents_flag_on_a_link_in_its_inode(EXT4, ["inode-flag ino=<link>"], |disk| {
+        disk.edit_inode("link", |inode| inode.i_flags = (inode.i_flags.get() | EXTENTS).into());
+    });
+    an_inline_flag_without_its_attribute(INLINE, ["inline-data ino=<empty>"], |disk| {
+        let at = disk.inline_xattrs_at(disk.ino("empty"));
+        disk.put(at, &[0; 4]);
+        disk.edit_inode("empty", |inode| inode.i_flags = 0x1000_0000.into());
+    });
     an_index_flag_on_a_file(EXT4, ["inode-flag ino=<file>"], |disk| {
         disk.edit_inode("file", |inode| inode.i_flags = (inode.i_flags.get() | IMMUTABLE_INDEX).into());
     });

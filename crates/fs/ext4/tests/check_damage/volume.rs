@@ -37,6 +37,22 @@ cases! {
     an_inode_table_outside_the_volume(EXT4, ["inode-table-place group=1"], |disk| {
         disk.edit_group(1, |group| group.bg_inode_table_lo = 0x7fff_0000.into());
     });
+    a_bitmap_where_the_other_bitmap_is(PLAIN, ["metadata-twice group=0", "block-bitmap group=0 stored=1", "group-free-blocks group=0", "inode-bitmap group=0 stored=1", "inode-bitmap-padding group=0", "free-blocks"], |disk| {
+        let other = disk.group_of(0).bg_block_bitmap_lo;
+        disk.edit_group(0, |group| group.bg_inode_bitmap_lo = other);
+    });
+    a_file_that_its_group_says_was_never_used(UNINIT, ["hidden-inode group=0 ino=<char>", "inode-bitmap group=0 ino=<char> stored=1", "group-free-inodes group=0", "free-inodes"], |disk| {
+        let unused = disk.inodes_per_group - (disk.ino("char") - 1);
+        disk.edit_group(0, |group| group.bg_itable_unused_lo = u16::try_from(unused).unwrap().into());
+    });
+    a_checksum_of_the_block_that_says_who_has_the_volume(MMP, ["mmp"], |disk| {
+        let at = disk.range(u32::try_from(disk.super_block().s_mmp_block.get()).unwrap()).start;
+        disk.put(at + 1020, &[1, 2, 3, 4]);
+    });
+    a_bad_block_that_is_the_volumes_own(EXT2, ["block-of-volume ino=1"], |disk| {
+        let bitmap = disk.group_of(0).bg_block_bitmap_lo.get();
+        disk.edit_pointer("<1>", 0, bitmap);
+    });
     a_magic_number_of_the_journal(EXT4, ["journal-damaged"], |disk| {
         let at = journal(disk);
         disk.put(at, &[0; 4]);
