@@ -19,7 +19,9 @@ impl Default for Registry {
     /// Every driver of obento that opens volumes of a device.
     fn default() -> Self {
         // ext4 is asked first: its super block leaves room for a boot sector before it, which may be that of a FAT.
-        Self::empty().with(obento_fat::FatDriver::default()).with(obento_ext4::Ext4Driver)
+        let known = Self::empty().with(obento_fat::FatDriver::default()).with(obento_ext4::Ext4Driver);
+        // And this before it: an old ext4 may have left copies of its super block.
+        known.with(obento_xv6::Xv6Driver)
     }
 }
 

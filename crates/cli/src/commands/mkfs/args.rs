@@ -33,7 +33,7 @@ pub struct Args {
     /// Its size
     #[arg(value_name = "SIZE")]
     pub size: Option<String>,
-    /// The type: ext4, ext3, ext2
+    /// The type: ext4, ext3, ext2, xv6
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4")]
     pub fs_type: String,
     /// Bytes a block

@@ -136,7 +136,9 @@ fn format_of<'r>(registry: &'r Registry, fs_type: &str) -> Result<&'r dyn Format
     let types = || registry.drivers().iter().filter_map(|driver| driver.format()).flat_map(Format::types);
     let format = registry.drivers().iter().filter_map(|driver| driver.format());
     format.into_iter().find(|format| format.types().contains(&fs_type)).ok_or_else(|| {
-        let known = types().copied().collect::<Vec<_>>().join(", ");
+        let mut known: Vec<&str> = types().copied().collect();
+        known.sort_unstable();
+        let known = known.join(", ");
         let what = format!("cannot make a file system of the type '{}'", printable(fs_type.as_bytes()));
         Report::new(what, "obento does not know how").help(format!("it makes: {known}"))
     })

@@ -1,0 +1,168 @@
+//! Making volumes, as xv6's `mkfs/mkfs.c` does: the parts one after the other, and a root directory.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use obento_base::wire::{FromZeros as _, IntoBytes as _, to_u64, to_usize};
+use obento_base::{FileKind, Timestamp};
+use obento_block::BlockDevice;
+use obento_driver::{
+    Allowed, Contents, Fact, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting,
+};
+
+use crate::log::offset_of;
+use crate::open::Xv6Driver;
+use crate::raw::{BLOCK, LOG_MAX, MAGIC, RawInode, RawSuperBlock, VARIANT};
+use crate::super_block::{
+    BITS_PER_BLOCK, CHANGE_MAX, INODES_PER_BLOCK, LOG_START, SUPER, SuperBlock, checksum,
+};
+use crate::volume::ROOT;
+
+/// One inode for so many bytes, as mke2fs has it.
+const BYTES_PER_INODE: u64 = 16 << 10;
+/// Blocks of the log, if the bitmap needs no more: those of jbd2's smallest journal are 1024.
+const LOG_LEN: u32 = 256;
+const SETTINGS: &[Setting] = &[Setting { name: "inodes", takes: Allowed::Range(16, 1 << 28) }];
+
+impl Format for Xv6Driver {
+    fn types(&self) -> &'static [&'static str] {
+        &["xv6"]
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        SETTINGS
+    }
+
+    fn plan(&self, device_len: u64, options: &FormatOptions) -> Result<Formatted, FormatError> {
+        plan(device_len, options).map(|(_, formatted)| formatted)
+    }
+
+    fn format(&self, device: &dyn BlockDevice, options: &FormatOptions) -> Result<Formatted, FormatError> {
+        let (sb, formatted) = plan(device.len(), options)?;
+        write(device, &sb, options)?;
+        Ok(formatted)
+    }
+}
+
+fn plan(device_len: u64, options: &FormatOptions) -> Result<(SuperBlock, Formatted), FormatError> {
+    let inodes = inodes(options)?;
+    if let Some(size) = options.block_size.filter(|&size| size != 4096) {
+        let allowed = Allowed::PowerOfTwo(4096, 4096);
+        return Err(FormatError::BadValue { name: "block size", value: size.to_string(), allowed });
+    }
+    if let Some(name) = options.features.first() {
+        return Err(FormatError::UnknownFeature { name: name.clone() });
+    }
+    let len = options.len.unwrap_or(device_len);
+    if len > device_len {
+        return Err(FormatError::PastDevice { len, device_len });
+    }
+    let bitmap_max = to_u64(LOG_MAX).saturating_sub(u64::from(CHANGE_MAX).saturating_add(1));
+    let max = offset_of(BITS_PER_BLOCK).saturating_mul(bitmap_max);
+    if len > max {
+        return Err(FormatError::TooLarge { len, max });
+    }
+    let too_small = FormatError::TooSmall { what: "a log, inodes and a file", len };
+    let size = u32::try_from(len >> 12).map_err(|_| FormatError::TooLarge { len, max })?;
+    let inodes = inodes.unwrap_or(len / BYTES_PER_INODE).max(u64::from(INODES_PER_BLOCK));
+    let inodes = u32::try_from(inodes).ok().and_then(|n| n.checked_next_multiple_of(INODES_PER_BLOCK));
+    let inodes = inodes.ok_or(too_small.clone())?;
+    let bitmap_len = size.div_ceil(BITS_PER_BLOCK);
+    let log_min = bitmap_len.saturating_add(CHANGE_MAX).saturating_add(1);
+    let log_len = log_min.max(LOG_LEN.min(size / 16));
+    let mut raw = RawSuperBlock::new_zeroed();
+    raw.magic.set(MAGIC);
+    raw.variant.set(VARIANT);
+    raw.size.set(size);
+    raw.ninodes.set(inodes);
+    raw.nlog.set(log_len);
+    raw.logstart.set(LOG_START);
+    raw.inodestart.set(LOG_START.saturating_add(log_len));
+    raw.bmapstart.set(raw.inodestart.get().saturating_add(inodes / INODES_PER_BLOCK));
+    let data_start = raw.bmapstart.get().saturating_add(bitmap_len);
+    raw.nblocks.set(size.checked_sub(data_start).filter(|&blocks| blocks > 0).ok_or(too_small)?);
+    raw.uuid = options.uuid.unwrap_or_else(|| options.random.uuid());
+    raw.label.iter_mut().zip(&options.label).for_each(|(to, from)| *to = *from);
+    let mut seed = [0; 4];
+    options.random.fill(&mut seed);
+    raw.hash_seed.set(u32::from_le_bytes(seed));
+    raw.checksum.set(checksum(&raw));
+    let sb = SuperBlock::decode(raw).map_err(|damage| FormatError::Device(damage.into()))?;
+    let formatted = describe(&sb, options);
+    Ok((sb, formatted))
+}
+
+fn inodes(options: &FormatOptions) -> Result<Option<u64>, FormatError> {
+    let mut inodes = None;
+    for (name, value) in &options.settings {
+        let setting = SETTINGS.iter().find(|setting| setting.name == name);
+        let setting = setting.ok_or_else(|| FormatError::UnknownSetting { name: name.clone() })?;
+        let number = value.parse().ok().filter(|number| (16..=1 << 28).contains(number));
+        let bad = FormatError::BadValue { name: setting.name, value: value.clone(), allowed: setting.takes };
+        inodes = Some(number.ok_or(bad)?);
+    }
+    Ok(inodes)
+}
+
+fn describe(sb: &SuperBlock, options: &FormatOptions) -> Formatted {
+    let label = sb.label().to_vec();
+    let notices = match options.label == label {
+        true => Vec::new(),
+        false => Vec::from([FormatNotice::LabelCut(label.clone())]),
+    };
+    Formatted {
+        fs_type: "xv6",
+        label,
+        uuid: sb.raw.uuid,
+        block_size: 4096,
+        blocks: sb.size.into(),
+        inodes: sb.inodes.into(),
+        journal_blocks: sb.log_len.into(),
+        notices,
+        facts: Vec::from([Fact { name: "blocks for files", value: sb.raw.nblocks.get().to_string() }]),
+        ..Formatted::default()
+    }
+}
+
+/// The super block last, since it makes a volume of the rest.
+fn write(device: &dyn BlockDevice, sb: &SuperBlock, options: &FormatOptions) -> Result<(), FormatError> {
+    let zeros = [0; BLOCK];
+    device.write_at(offset_of(SUPER), &zeros)?;
+    device.flush()?;
+    let is_zeros = match options.contents {
+        Contents::Zeros => true,
+        Contents::Unknown => device.punch(0..offset_of(sb.size))?,
+        Contents::Kept => false,
+    };
+    // What is read before it is written, and the marks of what was here.
+    for block in (0..1).chain(LOG_START..sb.bitmap_start).filter(|_| !is_zeros) {
+        device.write_at(offset_of(block), &zeros)?;
+    }
+    for block in sb.bitmap_start..sb.data_start {
+        let first = block.saturating_sub(sb.bitmap_start).saturating_mul(BITS_PER_BLOCK);
+        let used = to_usize(sb.data_start.saturating_sub(first).min(BITS_PER_BLOCK).into());
+        let mut bits = zeros;
+        bits.iter_mut().take(used >> 3).for_each(|byte| *byte = 0xff);
+        bits.iter_mut().skip(used >> 3).take(1).for_each(|byte| *byte = !(u8::MAX << (used & 7)));
+        device.write_at(offset_of(block), &bits)?;
+    }
+    if let Some((block, at)) = sb.inode_place(ROOT) {
+        let root = root(options.clock.now());
+        device.write_at(offset_of(block).saturating_add(to_u64(at)), root.as_bytes())?;
+    }
+    device.flush()?;
+    device.write_at(offset_of(SUPER), sb.raw.as_bytes())?;
+    device.flush()?;
+    Ok(())
+}
+
+fn root(now: Timestamp) -> RawInode {
+    let mut root = RawInode::new_zeroed();
+    root.mode.set(FileKind::Directory.mode_bits() | 0o755);
+    root.nlink.set(2);
+    root.generation.set(1);
+    root.parent.set(1);
+    root.seconds.iter_mut().for_each(|seconds| seconds.set(now.secs()));
+    root.nanos.iter_mut().for_each(|nanos| nanos.set(now.nanos()));
+    root
+}

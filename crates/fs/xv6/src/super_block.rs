@@ -1,0 +1,120 @@
+//! What the volume is: how long, and where its parts lie.
+//!
+//! Layout in blocks: 0 zeros, 1 the super block, the log, the inodes, the bitmap, the data.
+//! Invariant: the parts follow each other without a gap, so that a block number says what the block is.
+//! Invariant: it is written when the volume is made and never again, so that no cut can tear it.
+
+use obento_base::crc::crc32c;
+use obento_base::wire::{FromBytes as _, IntoBytes as _, to_u64};
+use obento_base::{Corrupt, Ino, Result, Structure};
+use obento_block::BlockDevice;
+
+use crate::raw::{BLOCK, LOG_MAX, MAGIC, RawInode, RawSuperBlock, VARIANT};
+
+/// Inodes a block: xv6's `IPB`.
+pub(crate) const INODES_PER_BLOCK: u32 = 16;
+const _: () = assert!(BLOCK == 16 * size_of::<RawInode>());
+/// Bits a block: xv6's `BPB`.
+pub(crate) const BITS_PER_BLOCK: u32 = 1 << 15;
+const _: () = assert!(BLOCK << 3 == 1 << 15);
+/// Blocks that a change may touch besides the bitmap: two directories with their blocks of numbers, four inodes, and
+/// the blocks of numbers of 16 MiB of data.
+pub(crate) const CHANGE_MAX: u32 = 40;
+/// The block of the super block.
+pub(crate) const SUPER: u32 = 1;
+/// The first block of the log.
+pub(crate) const LOG_START: u32 = 2;
+
+/// The super block, checked.
+#[derive(Clone, Debug)]
+pub struct SuperBlock {
+    /// The bytes.
+    pub raw: RawSuperBlock,
+    /// Blocks of the volume.
+    pub size: u32,
+    /// Inodes, with number 0, which is none.
+    pub inodes: u32,
+    /// Blocks of the log, with its header.
+    pub log_len: u32,
+    /// The first block of inodes.
+    pub inode_start: u32,
+    /// The first block of the bitmap.
+    pub bitmap_start: u32,
+    /// The first block for files.
+    pub data_start: u32,
+}
+
+impl SuperBlock {
+    /// Reads it; `None` if there is none of this layout. Errors: those of the device.
+    pub(crate) fn read(device: &dyn BlockDevice) -> Result<Option<RawSuperBlock>> {
+        let (mut before, mut bytes) = ([0; BLOCK], [0; size_of::<RawSuperBlock>()]);
+        if device.len() < to_u64(BLOCK.saturating_mul(2)) {
+            return Ok(None);
+        }
+        device.read_at(0, &mut before)?;
+        device.read_at(to_u64(BLOCK), &mut bytes)?;
+        // Most formats have their mark there: one that was made over this one has left the rest.
+        let is_over = before.iter().any(|&byte| byte != 0);
+        let raw = RawSuperBlock::read_from_bytes(&bytes).ok().filter(|_| !is_over);
+        Ok(raw.filter(|raw| raw.magic.get() == MAGIC && raw.variant.get() == VARIANT))
+    }
+
+    /// Checks it. Errors: Corrupt.
+    pub fn decode(raw: RawSuperBlock) -> Result<Self, Corrupt> {
+        let (structure, block) = (Structure::SuperBlock, u64::from(SUPER));
+        let (found, expected) = (raw.checksum.get(), checksum(&raw));
+        if found != expected {
+            return Err(Corrupt::Checksum { structure, block, found, expected });
+        }
+        let wrong = |field, offset, found: u32| {
+            Err(Corrupt::Field { structure, field, block, offset, found: found.into() })
+        };
+        let (size, inodes, log_len) = (raw.size.get(), raw.ninodes.get(), raw.nlog.get());
+        let bitmap_len = size.div_ceil(BITS_PER_BLOCK);
+        let inode_start = LOG_START.saturating_add(log_len);
+        let bitmap_start = inode_start.saturating_add(inodes.div_ceil(INODES_PER_BLOCK));
+        let data_start = bitmap_start.saturating_add(bitmap_len);
+        let log_min = bitmap_len.saturating_add(CHANGE_MAX).saturating_add(1);
+        match () {
+            () if to_u64(LOG_MAX) < u64::from(log_len) || log_len < log_min => wrong("nlog", 16, log_len),
+            () if inodes < 2 => wrong("ninodes", 12, inodes),
+            () if raw.logstart.get() != LOG_START => wrong("logstart", 20, raw.logstart.get()),
+            () if raw.inodestart.get() != inode_start => wrong("inodestart", 24, raw.inodestart.get()),
+            () if raw.bmapstart.get() != bitmap_start => wrong("bmapstart", 28, raw.bmapstart.get()),
+            () if size <= data_start => wrong("size", 4, size),
+            () if raw.nblocks.get() != size.saturating_sub(data_start) => {
+                wrong("nblocks", 8, raw.nblocks.get())
+            }
+            () => Ok(Self { raw, size, inodes, log_len, inode_start, bitmap_start, data_start }),
+        }
+    }
+
+    /// How many blocks one commit can hold.
+    pub(crate) fn log_room(&self) -> u32 {
+        self.log_len.saturating_sub(1)
+    }
+
+    /// Whether `block` can belong to a file.
+    pub(crate) fn is_data(&self, block: u32) -> bool {
+        (self.data_start..self.size).contains(&block)
+    }
+
+    /// The block of inode `ino` and where it starts in it: xv6's `IBLOCK`. `None` if there is no such number.
+    pub(crate) fn inode_place(&self, ino: Ino) -> Option<(u32, usize)> {
+        let number = u32::try_from(ino.0).ok().filter(|number| (1..self.inodes).contains(number))?;
+        let at = usize::try_from(number % INODES_PER_BLOCK).ok()?;
+        let block = self.inode_start.saturating_add(number / INODES_PER_BLOCK);
+        Some((block, at.saturating_mul(size_of::<RawInode>())))
+    }
+
+    /// The label, without what pads it.
+    pub(crate) fn label(&self) -> &[u8] {
+        self.raw.label.split(|&byte| byte == 0).next().unwrap_or_default()
+    }
+}
+
+/// What `checksum` of `raw` should be.
+pub(crate) fn checksum(raw: &RawSuperBlock) -> u32 {
+    let bytes = raw.as_bytes();
+    crc32c(u32::MAX, bytes.get(..bytes.len().saturating_sub(4)).unwrap_or_default())
+}

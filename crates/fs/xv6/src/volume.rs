@@ -1,0 +1,187 @@
+//! The open volume: one lock, and the commits.
+//!
+//! Locking: one lock for all metadata, shared to look and exclusive to change, which bytes of files that are mapped never
+//! take. `held` and the cache are leaves.
+//! Invariant: after a commit that failed nothing is written any more, and every later sync tells why: what is on the
+//! device is the commit before or this one, and the log says which.
+
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use obento_base::{Error, Ino, Result, Timestamp};
+use obento_block::{BlockDevice, Cache};
+use obento_driver::Notice;
+use obento_env::Clock;
+use obento_env::sync::{Mutex, RwLock};
+
+use crate::log;
+use crate::op::Op;
+use crate::super_block::SuperBlock;
+
+/// The root directory: xv6's `ROOTINO`.
+pub(crate) const ROOT: Ino = Ino(1);
+
+/// What is counted when the volume is opened and kept since.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) free_blocks: u32,
+    pub(crate) free_inodes: u32,
+    /// Where to look for the next free one.
+    pub(crate) next_block: u32,
+    pub(crate) next_inode: u32,
+}
+
+/// What changes while the volume is open.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) counters: Counters,
+    pub(crate) sequence: u64,
+    /// Blocks whose newest version is in the cache alone.
+    pub(crate) dirty: BTreeSet<u32>,
+    /// Since when.
+    since: Option<Timestamp>,
+    /// Why nothing can be changed any more.
+    failed: Option<Error>,
+    pub(crate) closed: bool,
+}
+
+/// A volume.
+pub struct Volume {
+    pub(crate) sb: SuperBlock,
+    pub(crate) cache: Cache,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) commit_interval: i64,
+    pub(crate) is_writable: bool,
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) state: RwLock<State>,
+    /// Blocks that were freed since the last commit.
+    pub(crate) held: Mutex<BTreeSet<u32>>,
+}
+
+impl Volume {
+    pub(crate) fn device(&self) -> &dyn BlockDevice {
+        &**self.cache.device()
+    }
+
+    /// Looks at the volume. Errors: those of `look`.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Op<'_>) -> Result<T>) -> Result<T> {
+        let state = self.state.read();
+        look(&Op::new(self, state.counters))
+    }
+
+    /// Changes the volume, wholly or not at all. `act` is done twice if it takes a commit to find space. Errors:
+    /// ReadOnly; those of `act`.
+    pub(crate) fn change<T>(&self, mut act: impl FnMut(&mut Op<'_>) -> Result<T>) -> Result<T> {
+        let mut state = self.state.write();
+        self.expect_writable(&state)?;
+        let now = self.clock.now();
+        if state.since.is_some_and(|since| now.secs().saturating_sub(since.secs()) >= self.commit_interval) {
+            self.commit(&mut state)?;
+        }
+        let mut op = Op::new(self, state.counters);
+        let mut acted = act(&mut op);
+        if matches!(acted, Err(Error::NoSpace)) && !self.held.lock().is_empty() {
+            drop(op);
+            self.commit(&mut state)?;
+            op = Op::new(self, state.counters);
+            acted = act(&mut op);
+        }
+        let answer = acted?;
+        self.publish(&mut state, op, now)?;
+        Ok(answer)
+    }
+
+    /// Errors: ReadOnly.
+    fn expect_writable(&self, state: &State) -> Result<()> {
+        let can = self.is_writable && !state.closed && state.failed.is_none();
+        if can { Ok(()) } else { Err(Error::ReadOnly) }
+    }
+
+    /// Shows a change to everybody. Errors: those of the commit that makes room for it in the log.
+    fn publish(&self, state: &mut State, op: Op<'_>, now: Timestamp) -> Result<()> {
+        let more = op.edits.keys().filter(|number| !state.dirty.contains(number)).count();
+        if state.dirty.len().saturating_add(more) > self.room() {
+            self.commit(state)?;
+        }
+        // `CHANGE_MAX` says that this cannot be.
+        if op.edits.len() > self.room() {
+            return Err(Error::NoSpace);
+        }
+        for (number, edit) in op.edits {
+            edit.publish(0);
+            state.dirty.insert(number);
+            state.since.get_or_insert(now);
+        }
+        for &number in &op.freed {
+            self.cache.forget(number.into());
+            state.dirty.remove(&number);
+        }
+        self.held.lock().extend(op.freed);
+        state.counters = op.counters;
+        Ok(())
+    }
+
+    fn room(&self) -> usize {
+        usize::try_from(self.sb.log_room()).unwrap_or(usize::MAX)
+    }
+
+    /// Makes every change durable. Errors: those of the device, again and again.
+    pub(crate) fn commit(&self, state: &mut State) -> Result<()> {
+        if let Some(error) = state.failed {
+            return Err(error);
+        }
+        let result = self.write_commit(state);
+        state.failed = result.err();
+        result
+    }
+
+    fn write_commit(&self, state: &mut State) -> Result<()> {
+        let device = self.device();
+        // The blocks of the last commit are home, and so is the data that this one makes reachable.
+        device.flush()?;
+        if state.dirty.is_empty() {
+            return Ok(());
+        }
+        let mut blocks = Vec::new();
+        for &number in &state.dirty {
+            blocks.push((number, self.cache.get(number.into())?));
+        }
+        let blocks: Vec<(u32, &[u8])> = blocks.iter().map(|(number, block)| (*number, &**block)).collect();
+        state.sequence = state.sequence.saturating_add(1);
+        log::write(device, state.sequence, &blocks)?;
+        device.flush()?;
+        self.bring_home(state)?;
+        state.since = None;
+        self.held.lock().clear();
+        Ok(())
+    }
+
+    /// Writes what was logged to where it belongs. Errors: those of the device.
+    pub(crate) fn bring_home(&self, state: &mut State) -> Result<()> {
+        for &number in &state.dirty {
+            self.device().write_at(log::offset_of(number), &self.cache.get(number.into())?)?;
+        }
+        state.dirty.iter().for_each(|&number| self.cache.unpin(number.into(), 0));
+        state.dirty.clear();
+        Ok(())
+    }
+
+    /// Makes every change durable and the log empty. Errors: those of the device.
+    pub(crate) fn close_log(&self) -> Result<()> {
+        let mut state = self.state.write();
+        if state.closed || !self.is_writable {
+            return Ok(());
+        }
+        self.commit(&mut state)?;
+        let cleared = self.device().flush().and_then(|()| log::clear(self.device()));
+        state.failed = cleared.err();
+        state.closed = cleared.is_ok();
+        cleared
+    }
+
+    /// Whether it can be changed.
+    pub(crate) fn can_change(&self) -> bool {
+        self.is_writable && !self.state.read().closed
+    }
+}
