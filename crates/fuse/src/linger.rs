@@ -11,7 +11,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,9 +21,12 @@ const LONGEST: Duration = Duration::from_micros(200);
 /// Requests that are further apart do not follow each other closely.
 const CLOSE: Duration = Duration::from_millis(1);
 /// Who gives the processor up for longer has lost it to somebody with work of his own.
-const LOST: Duration = Duration::from_micros(500);
-/// For how long to sleep as others do after that.
-const PAUSE: Duration = Duration::from_millis(50);
+const LOST: Duration = Duration::from_micros(100);
+/// For how long to sleep as others do after that; twice as long each time, up to [`MOST_DOUBLED`] times.
+const PAUSE: Duration = Duration::from_millis(10);
+const MOST_DOUBLED: u32 = 7;
+/// After so many requests without a loss the next one counts as the first.
+const CALM: u32 = 1024;
 
 /// What the thread that reads requests does between two of them.
 pub(crate) struct Linger {
@@ -32,13 +35,22 @@ pub(crate) struct Linger {
     /// When the last request was answered, and until when to sleep as others do: nanoseconds after `start`.
     answered: AtomicU64,
     paused: AtomicU64,
+    /// Losses not long ago, and requests since the last.
+    losses: AtomicU32,
+    calm: AtomicU32,
 }
 
 impl Linger {
     /// For the requests of `device`. Errors: no more open files.
     pub(crate) fn new(device: &OwnedFd) -> io::Result<Self> {
-        let (start, zero) = (Instant::now(), AtomicU64::default);
-        Ok(Self { device: device.try_clone()?, start, answered: zero(), paused: zero() })
+        Ok(Self {
+            device: device.try_clone()?,
+            start: Instant::now(),
+            answered: AtomicU64::default(),
+            paused: AtomicU64::default(),
+            losses: AtomicU32::default(),
+            calm: AtomicU32::default(),
+        })
     }
 
     /// Stays awake until a request is there to be read, when the guard is dropped.
@@ -62,14 +74,24 @@ impl Linger {
             rustix::thread::sched_yield();
             let now = self.elapsed();
             if now.saturating_sub(last) > LOST {
-                self.paused.store(nanos(now.saturating_add(PAUSE)), Ordering::Relaxed);
-                return;
+                return self.pause(now);
             }
             if now.saturating_sub(begin) > LONGEST {
                 return;
             }
             last = now;
         }
+        if self.calm.fetch_add(1, Ordering::Relaxed) == CALM {
+            self.losses.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Somebody else needs the processor: it is his for some time.
+    fn pause(&self, now: Duration) {
+        self.calm.store(0, Ordering::Relaxed);
+        let losses = self.losses.fetch_add(1, Ordering::Relaxed).min(MOST_DOUBLED);
+        let until = now.saturating_add(PAUSE.saturating_mul(1 << losses));
+        self.paused.store(nanos(until), Ordering::Relaxed);
     }
 
     /// Whether reading would not wait: there is a request, or an end.
@@ -115,6 +137,17 @@ mod tests {
         assert!(!linger.is_ready());
         drop(writer);
         assert!(linger.is_ready());
+    }
+
+    #[test]
+    fn a_loss_pauses_for_twice_as_long_as_the_one_before() {
+        let (linger, _writer) = linger();
+        let paused = |linger: &Linger| {
+            linger.pause(Duration::ZERO);
+            Duration::from_nanos(linger.paused.load(Ordering::Relaxed))
+        };
+        let pauses: Vec<_> = (0..9).map(|_| paused(&linger).as_millis()).collect();
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 1280, 1280]);
     }
 
     #[test]
