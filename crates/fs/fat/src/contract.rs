@@ -3,14 +3,20 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use obento_base::{Attr, Error, Ino, Name, Result};
 use obento_block::BlockDevice;
-use obento_driver::{Cookie, DirEntry, EntrySink, Extent, FileSystem, Layout, Limits, StatFs, VolumeInfo};
+use obento_driver::{
+    Cookie, DirEntry, EntrySink, Extent, FileSystem, Layout, Limits, StatFs, VolumeInfo, WritableFileSystem,
+};
+use obento_env::Clock;
+use obento_env::sync::{Mutex, RwLock};
 
 use crate::inode::ROOT;
 use crate::name::MAX_BYTES;
 use crate::volume::Volume;
+use crate::writer::Writer;
 
 /// Entries that are copied at a time, so that the sink runs unlocked.
 const BATCH: usize = 128;
@@ -20,12 +26,35 @@ pub(crate) const FILE_SIZE_MAX: u64 = 0xffff_ffff;
 /// An open volume behind the contract.
 pub struct Fat {
     volume: Volume,
+    /// Shared while several sectors are looked at, exclusive while they are changed.
+    lock: RwLock<()>,
+    pub(crate) writer: Option<Mutex<Writer>>,
+    pub(crate) closed: AtomicBool,
 }
 
 impl Fat {
     /// Shows `volume`.
     pub fn new(volume: Volume) -> Self {
-        Self { volume }
+        Self { volume, lock: RwLock::new(()), writer: None, closed: AtomicBool::new(false) }
+    }
+
+    /// Shows and changes `volume`. Errors: ReadOnly; those of the device.
+    pub fn writing(volume: Volume, clock: Arc<dyn Clock>) -> Result<Self> {
+        let writer = Writer::open(&volume, clock)?;
+        Ok(Self { writer: Some(Mutex::new(writer)), ..Self::new(volume) })
+    }
+
+    /// Changes the volume. Errors: ReadOnly; those of `change`.
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Writer, &Volume) -> Result<R>) -> Result<R> {
+        let _exclusive = self.lock.write();
+        let writer = self.writer.as_ref().filter(|_| !self.closed.load(Ordering::Relaxed));
+        let mut writer = writer.ok_or(Error::ReadOnly)?.lock();
+        writer.check()?;
+        let result = change(&mut writer, &self.volume)?;
+        if writer.is_full() {
+            writer.commit(&self.volume)?;
+        }
+        Ok(result)
     }
 
     /// The mounted state.
@@ -55,7 +84,11 @@ impl FileSystem for Fat {
 
     fn statfs(&self) -> Result<StatFs> {
         let sb = self.volume.super_block();
-        let free = u64::from(self.volume.count_free()?);
+        let free = match &self.writer {
+            Some(writer) => writer.lock().allocator.free(),
+            None => self.volume.count_free()?,
+        };
+        let free = u64::from(free);
         Ok(StatFs {
             block_size: sb.cluster_size,
             blocks: sb.clusters.into(),
@@ -71,17 +104,20 @@ impl FileSystem for Fat {
     }
 
     fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
+        let _shared = self.lock.read();
         let dir = self.volume.directory(dir)?;
         let found = self.volume.find(&dir, name)?.ok_or(Error::NotFound)?;
         Ok(self.volume.ino_at(found.slot))
     }
 
     fn parent(&self, dir: Ino) -> Result<Ino> {
+        let _shared = self.lock.read();
         let (inode, parent) = self.volume.inode_and_parent(dir)?;
         if inode.is_dir() { Ok(parent) } else { Err(Error::NotDirectory) }
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
+        let _shared = self.lock.read();
         let inode = self.volume.inode(ino)?;
         let size = if inode.is_dir() { self.volume.directory_len(ino) } else { inode.size() };
         Ok(inode.attr(self.volume.super_block(), self.volume.options(), size))
@@ -90,7 +126,10 @@ impl FileSystem for Fat {
     fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
         let mut from = from;
         loop {
-            let (batch, is_last) = self.volume.list(&*self.volume.directory(dir)?, from, BATCH)?;
+            let (batch, is_last) = {
+                let _shared = self.lock.read();
+                self.volume.list(&*self.volume.directory(dir)?, from, BATCH)?
+            };
             let start = from;
             for listed in &batch {
                 let flow = match listed {
@@ -118,6 +157,7 @@ impl FileSystem for Fat {
     }
 
     fn map(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
+        let _shared = self.lock.read();
         self.volume.map(&self.volume.file(ino)?, range)
     }
 
@@ -128,6 +168,15 @@ impl FileSystem for Fat {
     }
 
     fn forget(&self, ino: Ino) {
-        self.volume.forget(ino);
+        if self.writer.is_none() || self.closed.load(Ordering::Relaxed) {
+            return self.volume.forget(ino);
+        }
+        // A chain that cannot be followed stays in use: lost clusters, which a check finds.
+        let _ = self.change(|writer, volume| writer.forget(volume, ino));
+    }
+
+    fn writable(&self) -> Option<&dyn WritableFileSystem> {
+        let is_open = self.writer.is_some() && !self.closed.load(Ordering::Relaxed);
+        is_open.then_some(self)
     }
 }

@@ -103,6 +103,8 @@ pub struct Inode {
     pub raw: RawEntry,
     /// Which life of the number.
     pub generation: Generation,
+    /// Whether it has a name.
+    pub is_named: bool,
 }
 
 impl Inode {
@@ -139,7 +141,7 @@ impl Inode {
             generation: self.generation,
             kind: raw.file_kind(),
             mode: Mode::new(0o777).without(mask).without(Mode::new(forbidden)),
-            nlink: 1,
+            nlink: self.is_named.into(),
             uid: options.uid,
             gid: options.gid,
             rdev: DeviceNumber::default(),

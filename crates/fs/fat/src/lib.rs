@@ -25,13 +25,16 @@ extern crate alloc;
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
+mod allocator;
 mod contract;
 mod dir;
 mod info;
 mod inode;
 mod map;
 mod name;
+mod numbers;
 mod open;
+mod ops;
 mod options;
 pub mod raw;
 mod super_block;
@@ -39,6 +42,8 @@ mod table;
 mod time;
 mod unit;
 mod volume;
+mod writable;
+mod writer;
 
 pub use contract::Fat;
 pub use inode::{Attributes, Inode};

@@ -91,10 +91,11 @@ impl Driver for FatDriver {
     }
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
-        if options.access == Access::ReadWrite {
-            return Err(Error::ReadOnly);
-        }
-        Ok(Arc::new(Fat::new(open_volume(device, options, self.options)?)))
+        let volume = open_volume(device, options, self.options)?;
+        Ok(Arc::new(match options.access {
+            Access::ReadOnly => Fat::new(volume),
+            Access::ReadWrite => Fat::writing(volume, options.clock.clone())?,
+        }))
     }
 }
 

@@ -247,6 +247,11 @@ impl SuperBlock {
         self.active_fat.unwrap_or(0)
     }
 
+    /// The byte offset of a copy of the FAT.
+    pub fn fat_offset(&self, copy: u8) -> u64 {
+        self.fat_start.saturating_add(self.fat_len.saturating_mul(copy.into()))
+    }
+
     /// How many clusters `bytes` take.
     pub fn clusters_for(&self, bytes: u64) -> u64 {
         bytes.div_ceil(self.cluster_size.max(1).into())

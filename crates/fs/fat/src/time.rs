@@ -7,10 +7,8 @@
 use obento_base::Timestamp;
 
 const DAY: i64 = 86_400;
-#[cfg(test)]
 /// 1980-01-01 since 1970-01-01, in days.
 const EPOCH_DAYS: i64 = 3_652;
-#[cfg(test)]
 /// 2107-12-31 23:59:58 on the local clock, in seconds since 1970: the last moment of the format.
 const LAST: i64 = 4_354_819_198;
 
@@ -48,7 +46,6 @@ pub fn decode(date: u16, time: u16, hundredths: u8, zone: Zone) -> Timestamp {
     Timestamp::new(total.saturating_sub(zone.seconds()), nanos)
 }
 
-#[cfg(test)]
 /// Date, time and hundredths of seconds (0 to 199) of a moment, which is cut to the years 1980 to 2107.
 pub fn encode(moment: Timestamp, zone: Zone) -> (u16, u16, u8) {
     let first = EPOCH_DAYS.saturating_mul(DAY);

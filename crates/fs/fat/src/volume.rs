@@ -17,6 +17,7 @@ use obento_env::sync::{Mutex, RwLock};
 
 use crate::dir::{Directory, MAX_SLOTS, Place};
 use crate::inode::{Attributes, Inode, Kind, ROOT};
+use crate::numbers::Numbers;
 use crate::options::FatOptions;
 use crate::raw::RawEntry;
 use crate::super_block::{Root, SuperBlock};
@@ -30,6 +31,7 @@ pub struct Volume {
     options: FatOptions,
     notices: Vec<Notice>,
     known: RwLock<Known>,
+    numbers: RwLock<Numbers>,
     chains: Mutex<HashMap<Ino, Arc<Mutex<Chain>>>>,
     /// Free clusters, once they were counted.
     free: Mutex<Option<u32>>,
@@ -60,6 +62,7 @@ impl Volume {
             options,
             notices: Vec::new(),
             known: RwLock::default(),
+            numbers: RwLock::default(),
             chains: Mutex::default(),
             free: Mutex::default(),
         };
@@ -100,13 +103,18 @@ impl Volume {
 
     /// The number of what has its entry at `slot`.
     pub fn ino_at(&self, slot: Slot) -> Ino {
-        slot.ino()
+        self.numbers.read().ino_at(slot)
+    }
+
+    /// The numbers of inodes.
+    pub fn numbers(&self) -> &RwLock<Numbers> {
+        &self.numbers
     }
 
     /// Where the entry of `ino` is, if it lies in a directory that is known, and which.
-    fn slot_of(&self, ino: Ino) -> Option<(Slot, Ino)> {
-        let slot = Slot(ino.0);
-        if ino.0.checked_mul(ENTRY.into()).is_none_or(|offset| offset >= self.sb.len) {
+    pub fn slot_of(&self, ino: Ino) -> Option<(Slot, Ino)> {
+        let slot = self.numbers.read().slot_of(ino)?;
+        if slot.0.checked_mul(ENTRY.into()).is_none_or(|offset| offset >= self.sb.len) {
             return None;
         }
         if let Root::Region { start, len } = self.sb.root
@@ -118,23 +126,36 @@ impl Volume {
         self.known.read().clusters.get(&cluster).map(|&dir| (slot, dir))
     }
 
-    /// The inode of this number, and what it lies in. Errors: Stale if it is not in use.
+    /// The inode of this number, and what it lies in or lay in. Errors: Stale if it is not in use.
     pub fn inode_and_parent(&self, ino: Ino) -> Result<(Inode, Ino)> {
         if ino == ROOT {
             let mut raw = RawEntry::new_zeroed();
             raw.DIR_Attr = Attributes::DIRECTORY.bits();
-            return Ok((Inode { ino, raw, generation: Generation(0) }, ROOT));
+            return Ok((Inode { ino, raw, generation: Generation(0), is_named: true }, ROOT));
+        }
+        let (orphan, generation) = {
+            let numbers = self.numbers.read();
+            (numbers.orphan(ino), numbers.generation(ino))
+        };
+        if let Some((raw, dir)) = orphan {
+            return Ok((Inode { ino, raw, generation, is_named: false }, dir));
         }
         let (slot, dir) = self.slot_of(ino).ok_or(Error::Stale)?;
+        let raw = self.entry(slot)?;
+        // The number of a place that now has another is nobody's.
+        if raw.kind() != Kind::File || self.ino_at(slot) != ino {
+            return Err(Error::Stale);
+        }
+        Ok((Inode { ino, raw, generation, is_named: true }, dir))
+    }
+
+    /// The bytes of an entry.
+    pub fn entry(&self, slot: Slot) -> Result<RawEntry> {
         let size = u64::from(self.sb.sector_size);
         let block = self.cache.get(slot.offset().checked_div(size).unwrap_or(0))?;
         let within = obento_base::wire::to_usize(slot.offset().checked_rem(size).unwrap_or(0));
         let bytes = block.get(within..).unwrap_or_default();
-        let (raw, _) = RawEntry::read_from_prefix(bytes).map_err(|_| Error::Stale)?;
-        if raw.kind() != Kind::File {
-            return Err(Error::Stale);
-        }
-        Ok((Inode { ino, raw, generation: Generation(0) }, dir))
+        RawEntry::read_from_prefix(bytes).map(|(raw, _)| raw).map_err(|_| Error::Stale)
     }
 
     /// The inode of this number. Errors: Stale if it is not in use.
@@ -174,7 +195,7 @@ impl Volume {
     }
 
     /// Follows the chain of a directory. Errors: Corrupt if not even its first cluster can be had.
-    fn load(&self, ino: Ino, parent: Ino, first: Cluster) -> Result<Directory> {
+    pub fn load(&self, ino: Ino, parent: Ino, first: Cluster) -> Result<Directory> {
         let per_cluster = self.sb.cluster_size / ENTRY;
         let most = MAX_SLOTS.checked_div(per_cluster).unwrap_or(1).max(1);
         let mut chain = Chain::new(Some(first));
@@ -195,7 +216,7 @@ impl Volume {
     }
 
     /// Notes which clusters are the directory's. Errors: Corrupt if one of them is another's; NoMemory.
-    fn learn(&self, dir: Directory) -> Result<Arc<Directory>> {
+    pub fn learn(&self, dir: Directory) -> Result<Arc<Directory>> {
         let mut known = self.known.write();
         if let Some(dir) = known.directories.get(&dir.ino) {
             return Ok(dir.clone());
@@ -220,6 +241,19 @@ impl Volume {
         let dir = Arc::new(dir);
         known.directories.insert(dir.ino, dir.clone());
         Ok(dir)
+    }
+
+    /// Another look at a directory: it grew, moved or is gone.
+    pub fn relearn(&self, ino: Ino, dir: Option<Directory>) -> Result<()> {
+        let mut known = self.known.write();
+        let old = known.directories.remove(&ino);
+        if let Some(Place::Runs { runs, .. }) = old.as_ref().map(|dir| &dir.place) {
+            for cluster in runs.iter().flat_map(|run| run.start.0..=run.last().0) {
+                known.clusters.remove(&Cluster(cluster));
+            }
+        }
+        drop(known);
+        dir.map_or(Ok(()), |dir| self.learn(dir).map(drop))
     }
 
     /// What is known of the chain of a file.
@@ -257,12 +291,8 @@ impl Volume {
     /// The label in the root directory, if it has one.
     pub fn root_label(&self) -> Option<RawEntry> {
         let root = self.directory(ROOT).ok()?;
-        let size = u64::from(self.sb.sector_size);
         for index in 0..root.slots {
-            let offset = root.slot(index)?.offset();
-            let block = self.cache.get(offset.checked_div(size)?).ok()?;
-            let within = obento_base::wire::to_usize(offset.checked_rem(size)?);
-            let (raw, _) = RawEntry::read_from_prefix(block.get(within..)?).ok()?;
+            let raw = self.entry(root.slot(index)?).ok()?;
             match raw.kind() {
                 Kind::End => return None,
                 Kind::Label => return Some(raw),

@@ -19,6 +19,7 @@ use crate::raw::RawEntry;
 use crate::table::Run;
 use crate::unit::{ENTRY, ENTRY_LEN, Slot};
 
+pub use self::list::Location;
 pub use self::scan::Scan;
 
 /// fatgen103, "FAT Directory Structure": 65,536 entries, or 2 MiB; Linux has the same (`FAT_MAX_DIR_ENTRIES`).

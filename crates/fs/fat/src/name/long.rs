@@ -11,11 +11,13 @@ use super::MAX_UNITS;
 use crate::raw::RawLongEntry;
 
 /// Units in a part.
-const PART: usize = 13;
+pub const PART: usize = 13;
 /// The most parts of a name.
 pub const MAX_PARTS: u8 = 20;
-/// Marks the last part in `LDIR_Ord`.
-const LAST: u8 = 0x40;
+/// How many parts a name of so many units has.
+pub fn parts_for(units: usize) -> usize {
+    units.div_ceil(PART)
+}
 
 /// The parts that were met so far.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +31,9 @@ pub struct LongName {
 }
 
 impl LongName {
+    /// Marks the last part in `LDIR_Ord`.
+    pub const LAST: u8 = 0x40;
+
     /// Forgets what was met.
     pub fn clear(&mut self) {
         self.units.clear();
@@ -37,8 +42,8 @@ impl LongName {
 
     /// Takes another part.
     pub fn push(&mut self, raw: &RawLongEntry) {
-        let order = raw.LDIR_Ord & !LAST;
-        if raw.LDIR_Ord & LAST != 0 {
+        let order = raw.LDIR_Ord & !Self::LAST;
+        if raw.LDIR_Ord & Self::LAST != 0 {
             self.clear();
             if (1..=MAX_PARTS).contains(&order) && raw.LDIR_Type == 0 {
                 (self.parts, self.next, self.sum) = (order, order, raw.LDIR_Chksum);

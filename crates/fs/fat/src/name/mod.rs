@@ -6,6 +6,7 @@
 
 mod code_page;
 mod long;
+mod make;
 mod short;
 
 use alloc::vec::Vec;
@@ -13,7 +14,8 @@ use alloc::vec::Vec;
 use obento_base::{Error, Result};
 
 pub use self::code_page::CodePage;
-pub use self::long::{LongName, MAX_PARTS};
+pub use self::long::{LongName, MAX_PARTS, PART, parts_for};
+pub use self::make::{Basis, check, parts};
 pub use self::short::{ShortName, checksum};
 
 /// The most UTF-16 units of a long name.

@@ -98,6 +98,32 @@ impl Chain {
         Ok(&self.runs)
     }
 
+    /// How many clusters there are in all. Errors: as [`Chain::find`].
+    pub fn count(&mut self, table: &mut Reader<'_>, ino: Ino) -> Result<u32> {
+        while !self.is_whole {
+            self.step(table, ino, u32::MAX)?;
+        }
+        Ok(self.reached())
+    }
+
+    /// The last cluster of a chain that was [counted](Chain::count).
+    pub fn last(&self) -> Option<Cluster> {
+        self.tail().map(|run| run.last())
+    }
+
+    /// The chain goes on with `len` clusters from `start` on. It was counted before. Errors: NoMemory, before anything
+    /// was done.
+    pub fn push(&mut self, start: Cluster, len: u32) -> Result<()> {
+        self.runs.try_reserve(1)?;
+        self.first.get_or_insert(start);
+        match self.tail() {
+            Some(tail) if tail.last().0.saturating_add(1) == start.0 => {
+                self.learn(Run { len: tail.len.saturating_add(len), ..tail })
+            }
+            tail => self.learn(Run { at: tail.map_or(0, |run| run.end()), start, len }),
+        }
+    }
+
     /// The runs that are known.
     pub fn runs(&self) -> &[Run] {
         &self.runs

@@ -59,6 +59,32 @@ pub fn place(width: Width, cluster: Cluster) -> (u64, u32) {
     }
 }
 
+/// A byte of the FAT to change: its offset in the FAT, the bits to keep, and those to set.
+pub type Piece = (u64, u8, u8);
+
+/// How to write `value` as the entry of `cluster`.
+pub fn pieces(width: Width, cluster: Cluster, value: u32) -> impl Iterator<Item = Piece> {
+    let (start, shift) = place(width, cluster);
+    // Neighbours, or the four bits that belong to nothing, stay.
+    let (mask, len) = match width {
+        Width::Fat12 => (0xfff_u32 << shift, 2),
+        Width::Fat16 => (0xffff, 2),
+        Width::Fat32 => (0x0fff_ffff, 4),
+    };
+    let (mask, value) = (mask.to_le_bytes(), (value << shift & mask).to_le_bytes());
+    let bytes = mask.into_iter().zip(value).take(len);
+    (start..).zip(bytes).map(|(at, (mask, bits))| (at, !mask, bits))
+}
+
+/// The value of an entry whose chain ends with it.
+pub fn last(width: Width) -> u32 {
+    match width {
+        Width::Fat12 => 0xfff,
+        Width::Fat16 => 0xffff,
+        Width::Fat32 => 0x0fff_ffff,
+    }
+}
+
 /// A reader of the FAT that keeps the sector it was last in, since most entries lie beside the one before.
 pub struct Reader<'v> {
     sb: &'v SuperBlock,
@@ -85,8 +111,7 @@ impl<'v> Reader<'v> {
     /// The bits of an entry, also of the first two.
     pub fn value(&mut self, cluster: Cluster) -> Result<u32> {
         let (within, shift) = place(self.sb.width, cluster);
-        let base = self.sb.fat_len.saturating_mul(self.sb.read_fat().into());
-        let offset = self.sb.fat_start.saturating_add(base).saturating_add(within);
+        let offset = self.sb.fat_offset(self.sb.read_fat()).saturating_add(within);
         Ok(match self.sb.width {
             // The two bytes may lie in two sectors.
             Width::Fat12 => {

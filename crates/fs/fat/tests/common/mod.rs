@@ -8,10 +8,10 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use obento_base::{Attr, FileKind, Ino, Name, Result};
+use obento_base::{Attr, FileKind, Ino, Name, Result, Timestamp};
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{Access, Cookie, Driver as _, FileSystem, LayoutLock, OpenOptions, Span};
-use obento_env::NO_CLOCK;
+use obento_env::{FixedClock, NO_CLOCK};
 use obento_fat::FatDriver;
 use obento_testkit::oracle::{Oracle, call, program, run};
 use obento_testkit::require;
@@ -193,6 +193,20 @@ pub fn open(device: Arc<dyn BlockDevice>) -> Result<Arc<dyn FileSystem>> {
 pub fn open_image(image: &Path) -> Arc<dyn FileSystem> {
     let device = obento_host::FileDevice::open(image).expect("the image opens");
     open(Arc::new(device)).expect("the volume opens")
+}
+
+/// The clock of volumes that are open for changes: 2023-11-14 22:13:20 UTC.
+pub const NOW: Timestamp = Timestamp::new(1_700_000_000, 0);
+
+/// Options of an open for changes.
+pub fn writing() -> OpenOptions {
+    OpenOptions { access: Access::ReadWrite, cache: 256 << 10, ..OpenOptions::new(Arc::new(FixedClock(NOW))) }
+}
+
+/// Opens an image for changes.
+pub fn open_to_write(image: &Path) -> Arc<dyn FileSystem> {
+    let device = obento_host::FileDevice::open_writable(image).expect("the image opens");
+    FatDriver::default().open(Arc::new(device), &writing()).expect("the volume opens")
 }
 
 /// A whole image in memory.

@@ -1,0 +1,183 @@
+//! Which clusters are free.
+//!
+//! Invariant: a cluster that the volume on disk may still name is not given out: what is freed is held until the commit that
+//! frees it is over.
+//! Next fit, as Linux and Windows do it: from the hint in FSInfo on, so that files lie together and a freed cluster rests.
+
+use alloc::vec::Vec;
+
+use obento_base::wire::to_usize;
+use obento_base::{Error, Result};
+
+use crate::super_block::SuperBlock;
+use crate::table::{Entry, Reader};
+use crate::unit::Cluster;
+
+/// The clusters of a volume that is open for changes.
+pub struct Allocator {
+    /// A bit a cluster, from cluster 0 on: in use, or held.
+    used: Vec<u64>,
+    /// One past the last cluster.
+    end: u32,
+    free: u32,
+    next: u32,
+    /// A bit a cluster: named by nothing on disk before the next commit.
+    fresh: Vec<u64>,
+    /// Where `fresh` has bits.
+    fresh_runs: Vec<(Cluster, u32)>,
+    /// Freed, and not to be given out before the next commit is over.
+    held: Vec<Cluster>,
+}
+
+fn bit(cluster: u32) -> (usize, u64) {
+    (to_usize(u64::from(cluster >> 6)), 1 << (cluster & 63))
+}
+
+impl Allocator {
+    /// Reads the FAT. Errors: NoMemory; those of the device.
+    pub fn new(sb: &SuperBlock, table: &mut Reader<'_>, hint: Option<Cluster>) -> Result<Self> {
+        let end = sb.clusters.saturating_add(2);
+        let mut used = Vec::new();
+        let words = to_usize(u64::from(end).div_ceil(64));
+        used.try_reserve_exact(words)?;
+        used.resize(words, u64::MAX);
+        let mut fresh = Vec::new();
+        fresh.try_reserve_exact(words)?;
+        fresh.resize(words, 0);
+        let next = hint.filter(|&hint| sb.has(hint)).map_or(2, |hint| hint.0);
+        let mut this = Self { used, end, free: 0, next, fresh, fresh_runs: Vec::new(), held: Vec::new() };
+        for cluster in 2..end {
+            if table.entry(Cluster(cluster))? == Entry::Free {
+                this.clear(cluster);
+                this.free = this.free.saturating_add(1);
+            }
+        }
+        Ok(this)
+    }
+
+    fn clear(&mut self, cluster: u32) {
+        let (word, mask) = bit(cluster);
+        if let Some(word) = self.used.get_mut(word) {
+            *word &= !mask;
+        }
+    }
+
+    fn set(&mut self, cluster: u32) {
+        let (word, mask) = bit(cluster);
+        if let Some(word) = self.used.get_mut(word) {
+            *word |= mask;
+        }
+    }
+
+    fn is_used(&self, cluster: u32) -> bool {
+        let (word, mask) = bit(cluster);
+        self.used.get(word).is_none_or(|word| word & mask != 0)
+    }
+
+    /// The first cluster of `from..to` that is free.
+    fn find(&self, from: u32, to: u32) -> Option<u32> {
+        let mut at = from;
+        while at < to {
+            let (word, _) = bit(at);
+            let free = !self.used.get(word)? & u64::MAX << (at & 63);
+            if free != 0 {
+                let found = (at & !63).saturating_add(free.trailing_zeros());
+                return (found < to).then_some(found);
+            }
+            at = (at & !63).saturating_add(64);
+        }
+        None
+    }
+
+    /// Free clusters, those that are held among them.
+    pub fn free(&self) -> u32 {
+        self.free
+    }
+
+    /// Where to look next.
+    pub fn next(&self) -> Cluster {
+        Cluster(self.next)
+    }
+
+    /// Whether a commit would give clusters back.
+    pub fn holds_any(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// At most `want` clusters that lie together, right behind `after` if they can: the first and how many. Errors:
+    /// NoSpace.
+    pub fn take(&mut self, after: Option<Cluster>, want: u32) -> Result<(Cluster, u32)> {
+        let goal = after.map(|last| last.0.saturating_add(1)).filter(|&goal| goal < self.end);
+        let start = match goal.filter(|&goal| !self.is_used(goal)) {
+            Some(goal) => goal,
+            None => self
+                .find(self.next, self.end)
+                .or_else(|| self.find(2, self.next.min(self.end)))
+                .ok_or(Error::NoSpace)?,
+        };
+        let mut len = 0;
+        while len < want.max(1) && !self.is_used(start.saturating_add(len)) {
+            self.set(start.saturating_add(len));
+            len = len.saturating_add(1);
+        }
+        self.free = self.free.saturating_sub(len);
+        self.next = start.saturating_add(len);
+        if self.next >= self.end {
+            self.next = 2;
+        }
+        Ok((Cluster(start), len))
+    }
+
+    /// Nothing on disk ever named `cluster` since it was taken.
+    pub fn give_back(&mut self, cluster: Cluster) {
+        self.clear(cluster.0);
+        let (word, mask) = bit(cluster.0);
+        if let Some(word) = self.fresh.get_mut(word) {
+            *word &= !mask;
+        }
+        self.free = self.free.saturating_add(1);
+    }
+
+    /// `cluster` is free after the next commit. Errors: NoMemory, before anything was done.
+    pub fn hold(&mut self, cluster: Cluster) -> Result<()> {
+        self.held.try_reserve(1)?;
+        self.held.push(cluster);
+        self.free = self.free.saturating_add(1);
+        Ok(())
+    }
+
+    /// The clusters of a run are named in memory from now on, and nowhere on disk. Errors: NoMemory, before anything was
+    /// done.
+    pub fn name(&mut self, start: Cluster, len: u32) -> Result<()> {
+        self.fresh_runs.try_reserve(1)?;
+        self.fresh_runs.push((start, len));
+        for cluster in start.0..start.0.saturating_add(len) {
+            let (word, mask) = bit(cluster);
+            if let Some(word) = self.fresh.get_mut(word) {
+                *word |= mask;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether nothing on disk names `cluster`.
+    pub fn is_fresh(&self, cluster: Cluster) -> bool {
+        let (word, mask) = bit(cluster.0);
+        self.fresh.get(word).is_some_and(|word| word & mask != 0)
+    }
+
+    /// The commit is over.
+    pub fn release(&mut self) {
+        for (start, len) in core::mem::take(&mut self.fresh_runs) {
+            for cluster in start.0..start.0.saturating_add(len) {
+                let (word, mask) = bit(cluster);
+                if let Some(word) = self.fresh.get_mut(word) {
+                    *word &= !mask;
+                }
+            }
+        }
+        for cluster in core::mem::take(&mut self.held) {
+            self.clear(cluster.0);
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Bringing changes to the device.
+//!
+//! The order, each step on stable storage before the next begins:
+//! 1. The mark that the volume is in use, data, and zeros in new clusters of directories.
+//! 2. The FATs with what is new, all copies. What is freed says still what it said.
+//! 3. Directories, where what moved is gone from its old place and not yet at its new one; then its new one.
+//! 4. The FATs with what is free.
+//!
+//! A cut leaves, after 1 and 2, clusters in use that nobody names; after 3 those that were freed, or that moved. No entry
+//! names a free cluster, because entries come after 2 and go before 4; no two name one, because a cluster is free on disk
+//! before it is given out again, and what moves is nowhere before it is elsewhere. The files of step 3 that move are lost
+//! clusters if the cut comes right there; one that replaces another does so in its entry, which is the old one until then.
+
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_u64, to_usize};
+use obento_base::{Error, Result};
+use obento_block::BlockDevice as _;
+
+use super::{MARK, Writer};
+use crate::info;
+use crate::raw::RawFsInfo;
+use crate::table::{Piece, pieces};
+use crate::volume::Volume;
+
+/// The longest write that sectors are gathered into.
+const MAX_WRITE: usize = 256 << 10;
+
+type Sectors = BTreeMap<u64, Vec<u8>>;
+
+impl Writer {
+    /// Writes all changes. Errors: those of the device, after which nothing is changed any more.
+    pub fn commit(&mut self, volume: &Volume) -> Result<()> {
+        self.check()?;
+        let result = self.write_changes(volume);
+        self.state.has_failed |= result.is_err();
+        result
+    }
+
+    fn write_changes(&mut self, volume: &Volume) -> Result<()> {
+        let device = volume.cache().device();
+        if self.fat_sectors.is_empty() && self.dir_sectors.is_empty() {
+            return if core::mem::take(&mut self.data_written) { device.flush() } else { Ok(()) };
+        }
+        self.mark(volume, info::DIRTY)?;
+        if core::mem::take(&mut self.directory_grew) {
+            device.flush()?;
+        }
+        let tables = self.current(volume, self.fat_sectors.iter().copied())?;
+        self.write_tables(volume, &with_pieces(&tables, self.deferred_pieces(volume)))?;
+        self.write_hint(volume)?;
+        device.flush()?;
+        let directories = self.current(volume, self.dir_sectors.iter().copied())?;
+        write_sectors(volume, 0, &self.without_late(volume, &directories))?;
+        device.flush()?;
+        if !self.late.is_empty() {
+            let size = u64::from(volume.super_block().sector_size);
+            let numbers = self.late.keys().filter_map(|slot| slot.offset().checked_div(size));
+            write_sectors(volume, 0, &self.current(volume, numbers)?)?;
+            device.flush()?;
+        }
+        if !self.deferred.is_empty() {
+            let touched: Vec<u64> = self.deferred_pieces(volume).map(|(number, ..)| number).collect();
+            self.write_tables(volume, &self.current(volume, touched.into_iter())?)?;
+            device.flush()?;
+        }
+        for &number in self.fat_sectors.iter().chain(&self.dir_sectors) {
+            volume.cache().unpin(number, MARK);
+        }
+        self.fat_sectors.clear();
+        self.dir_sectors.clear();
+        self.deferred.clear();
+        self.late.clear();
+        self.data_written = false;
+        self.allocator.release();
+        Ok(())
+    }
+
+    /// The bytes of sectors as they are in memory.
+    fn current(&self, volume: &Volume, numbers: impl Iterator<Item = u64>) -> Result<Sectors> {
+        numbers.map(|number| Ok((number, volume.cache().get(number)?.to_vec()))).collect()
+    }
+
+    /// What the FAT says on disk still: sector, place in it, bits to keep, bits to set.
+    fn deferred_pieces<'a>(&'a self, volume: &'a Volume) -> impl Iterator<Item = (u64, usize, u8, u8)> + 'a {
+        let sb = volume.super_block();
+        let (base, size) = (sb.fat_offset(sb.read_fat()), u64::from(sb.sector_size));
+        let all = self.deferred.iter().flat_map(|(&cluster, &value)| pieces(sb.width, cluster, value));
+        all.map(move |(at, keep, bits): Piece| {
+            let offset = base.saturating_add(at);
+            let (number, within) = (offset.checked_div(size), offset.checked_rem(size));
+            (number.unwrap_or(0), to_usize(within.unwrap_or(0)), keep, bits)
+        })
+    }
+
+    /// Directories with what moved not yet in its new place.
+    fn without_late(&self, volume: &Volume, sectors: &Sectors) -> Sectors {
+        let mut sectors = sectors.clone();
+        let size = u64::from(volume.super_block().sector_size);
+        for (slot, shown) in &self.late {
+            let number = slot.offset().checked_div(size).unwrap_or(0);
+            let within = to_usize(slot.offset().checked_rem(size).unwrap_or(0));
+            let target = sectors.get_mut(&number).and_then(|sector| sector.get_mut(within..));
+            target.unwrap_or_default().iter_mut().zip(shown).for_each(|(to, from)| *to = *from);
+        }
+        sectors
+    }
+
+    /// Writes sectors of the FAT to each copy that is kept.
+    fn write_tables(&self, volume: &Volume, sectors: &Sectors) -> Result<()> {
+        let sb = volume.super_block();
+        let copies = match sb.active_fat {
+            Some(active) => active..active.saturating_add(1),
+            None => 0..sb.fats,
+        };
+        for copy in copies {
+            let distance = sb.fat_offset(copy).saturating_sub(sb.fat_offset(sb.read_fat()));
+            write_sectors(volume, distance, sectors)?;
+        }
+        Ok(())
+    }
+
+    /// Writes FSInfo: nothing depends on it.
+    fn write_hint(&self, volume: &Volume) -> Result<()> {
+        let sb = volume.super_block();
+        let Some(offset) = sb.fs_info else { return Ok(()) };
+        let mut bytes = [0; 512];
+        volume.cache().device().read_at(offset, &mut bytes)?;
+        let raw = RawFsInfo::mut_from_bytes(&mut bytes).map_err(|_| Error::Invalid)?;
+        if !raw.is_valid() {
+            return Ok(());
+        }
+        raw.FSI_Free_Count = le::U32::new(self.allocator.free());
+        raw.FSI_Nxt_Free = le::U32::new(self.allocator.next().0);
+        let written = volume.cache().device().write_at(offset, raw.as_bytes());
+        volume.cache().forget(offset.checked_div(sb.sector_size.into()).unwrap_or(0));
+        written
+    }
+
+    /// Marks the volume as in use, or with no bit as not in use, if it was not before it was opened.
+    fn mark(&mut self, volume: &Volume, bit: u8) -> Result<()> {
+        let marks = bit != 0;
+        if self.state.was_in_use || self.state.is_marked == marks {
+            return Ok(());
+        }
+        let (sb, device) = (volume.super_block(), volume.cache().device());
+        // A whole sector: nothing else may tear.
+        let mut sector = vec![0; to_usize(sb.sector_size.into())];
+        device.read_at(0, &mut sector)?;
+        if let Some(state) = sector.get_mut(to_usize(sb.state_offset())) {
+            *state = *state & !info::DIRTY | bit;
+        }
+        device.write_at(0, &sector)?;
+        volume.cache().forget(0);
+        self.state.is_marked = marks;
+        Ok(())
+    }
+
+    /// Writes all changes and marks the volume as unmounted. Errors: as [`Writer::commit`].
+    pub fn close(&mut self, volume: &Volume) -> Result<()> {
+        let orphans = volume.numbers().read().orphans();
+        for ino in orphans {
+            self.forget(volume, ino)?;
+        }
+        for (_, runs) in core::mem::take(&mut self.reserved) {
+            self.give_back(&runs);
+        }
+        self.commit(volume)?;
+        self.mark(volume, 0)?;
+        volume.cache().device().flush()
+    }
+}
+
+/// `sectors` with some bits changed.
+fn with_pieces(sectors: &Sectors, pieces: impl Iterator<Item = (u64, usize, u8, u8)>) -> Sectors {
+    let mut sectors = sectors.clone();
+    for (number, within, keep, bits) in pieces {
+        if let Some(byte) = sectors.get_mut(&number).and_then(|sector| sector.get_mut(within)) {
+            *byte = *byte & keep | bits;
+        }
+    }
+    sectors
+}
+
+/// Writes sectors `distance` bytes behind their places, neighbours at once.
+fn write_sectors(volume: &Volume, distance: u64, sectors: &Sectors) -> Result<()> {
+    let (device, size) = (volume.cache().device(), u64::from(volume.super_block().sector_size));
+    let mut gathered: Vec<u8> = Vec::new();
+    let mut start = 0_u64;
+    for (&number, bytes) in sectors {
+        let offset = number.saturating_mul(size).saturating_add(distance);
+        let end = start.saturating_add(to_u64(gathered.len()));
+        if !gathered.is_empty() && (end != offset || gathered.len() >= MAX_WRITE) {
+            device.write_at(start, &gathered)?;
+            gathered.clear();
+        }
+        if gathered.is_empty() {
+            start = offset;
+        }
+        gathered.extend_from_slice(bytes);
+    }
+    if gathered.is_empty() { Ok(()) } else { device.write_at(start, &gathered) }
+}

@@ -1,0 +1,250 @@
+//! Entries: room for them, putting them in and taking them out.
+
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use obento_base::wire::{FromZeros as _, IntoBytes as _};
+use obento_base::{Error, Ino, Name, Result};
+use obento_block::BlockDevice as _;
+
+use super::{Writer, data};
+use crate::dir::{Directory, Location, MAX_SLOTS, Place};
+use crate::inode::{Attributes, Kind, ROOT};
+use crate::name::{Basis, ShortName, check, parts, to_units};
+use crate::raw::RawEntry;
+use crate::unit::{Cluster, Slot};
+use crate::volume::Volume;
+
+/// The first byte of an entry that is free.
+const FREE: u8 = 0xe5;
+
+/// A free place in a directory.
+struct Room {
+    /// The first entry.
+    start: u32,
+    /// Short names that are taken.
+    taken: BTreeSet<ShortName>,
+}
+
+impl Writer {
+    /// A directory that something may be made in. Errors: NotDirectory; NotFound if it was removed.
+    pub fn directory(volume: &Volume, dir: Ino) -> Result<Arc<Directory>> {
+        let inode = volume.inode(dir)?;
+        match inode.is_dir() {
+            false => Err(Error::NotDirectory),
+            true if !inode.is_named => Err(Error::NotFound),
+            true => volume.directory(dir),
+        }
+    }
+
+    /// Names `raw` in `dir`, where the name is free; answers where. Errors: Invalid or NameTooLong for a name that
+    /// the format lacks; NoSpace.
+    pub fn add(&mut self, volume: &Volume, dir: Ino, name: &Name, raw: RawEntry) -> Result<Location> {
+        let units = to_units(name.as_bytes())?;
+        check(&units)?;
+        let basis = Basis::new(&units, volume.options().code_page);
+        let long = if basis.case().is_some() { 0 } else { crate::name::parts_for(units.len()) };
+        let count = u32::try_from(long).unwrap_or(u32::MAX).saturating_add(1);
+        let known = volume.directory(dir)?;
+        let room = self.room(volume, &known, count)?;
+        let short = match basis.case() {
+            Some(_) => basis.plain(),
+            None => basis.tails(&units).find(|short| !room.taken.contains(short)).ok_or(Error::NoSpace)?,
+        };
+        let last = room.start.saturating_add(count.saturating_sub(1));
+        let dir = match known.slots <= last {
+            true => self.grow(volume, &known, last)?,
+            false => known,
+        };
+        let mut bytes = if long == 0 { Vec::new() } else { parts(&units, short) };
+        let raw = RawEntry { DIR_Name: short.0, DIR_NTRes: basis.case().unwrap_or(0), ..raw };
+        let mut entry = [0; 32];
+        entry.copy_from_slice(raw.as_bytes());
+        bytes.push(entry);
+        for (index, bytes) in (room.start..).zip(&bytes) {
+            self.put(volume, dir.slot(index).ok_or(Error::NoSpace)?, bytes)?;
+        }
+        let slot = dir.slot(last).ok_or(Error::NoSpace)?;
+        Ok(Location { start: room.start, index: last, slot })
+    }
+
+    /// `count` entries side by side that are free or past the end, and the short names there are.
+    fn room(&mut self, volume: &Volume, dir: &Directory, count: u32) -> Result<Room> {
+        let (mut start, mut found, mut end) = (0, None, None);
+        let mut taken = BTreeSet::new();
+        for index in 0..dir.slots {
+            let raw = volume.entry(dir.slot(index).ok_or(Error::NoSpace)?)?;
+            let kind = raw.kind();
+            match kind {
+                Kind::End => {
+                    // What lies behind the end was never an entry, whatever it holds: the end moves with us.
+                    end = Some(index);
+                    break;
+                }
+                Kind::Free => {
+                    let len = index.saturating_add(1).saturating_sub(start);
+                    if found.is_none() && len >= count {
+                        found = Some(start);
+                    }
+                }
+                _ => {
+                    start = index.saturating_add(1);
+                    if kind == Kind::File {
+                        taken.insert(raw.name());
+                    }
+                }
+            }
+        }
+        if let Some(error) = dir.damage {
+            return Err(error);
+        }
+        let start = found.unwrap_or(start);
+        let behind = start.saturating_add(count);
+        if end.is_some_and(|end| behind > end && behind < dir.slots) {
+            let slot = dir.slot(behind).ok_or(Error::NoSpace)?;
+            if volume.entry(slot)?.kind() != Kind::End {
+                self.put(volume, slot, &[0; 32])?;
+            }
+        }
+        Ok(Room { start, taken })
+    }
+
+    /// Makes a directory longer, so that entry `last` has room. Errors: NoSpace.
+    fn grow(&mut self, volume: &Volume, dir: &Directory, last: u32) -> Result<Arc<Directory>> {
+        let Place::Runs { runs, per_cluster, .. } = &dir.place else { return Err(Error::NoSpace) };
+        if last >= MAX_SLOTS {
+            return Err(Error::NoSpace);
+        }
+        let missing = last.saturating_add(1).saturating_sub(dir.slots).div_ceil((*per_cluster).max(1));
+        let after = runs.last().map(|run| run.last());
+        let taken = self.take(volume, after, missing)?;
+        for &(start, len) in &taken {
+            if let Err(error) = self.clear(volume, start, len) {
+                self.give_back(&taken);
+                return Err(error);
+            }
+        }
+        self.link(volume, after, &taken)?;
+        let (ino, parent) = (dir.ino, dir.parent);
+        let first = runs.first().map(|run| run.start).ok_or(Error::NoSpace)?;
+        volume.relearn(ino, Some(volume.load(ino, parent, first)?))?;
+        volume.directory(ino)
+    }
+
+    /// Zeroes clusters of a directory, on the device and in memory.
+    fn clear(&mut self, volume: &Volume, start: Cluster, len: u32) -> Result<()> {
+        let sb = volume.super_block();
+        let offset = sb.offset_of(start).ok_or(Error::NoSpace)?;
+        let end = offset.saturating_add(u64::from(len).saturating_mul(sb.cluster_size.into()));
+        data::zero(volume, offset..end)?;
+        let size = u64::from(sb.sector_size);
+        for number in offset.checked_div(size).unwrap_or(0)..end.checked_div(size).unwrap_or(0) {
+            volume.cache().forget(number);
+        }
+        (self.directory_grew, self.data_written) = (true, true);
+        Ok(())
+    }
+
+    /// A cluster for a new directory in `parent`, with `.` and `..` in it, linked. Errors: NoSpace.
+    pub fn new_directory(&mut self, volume: &Volume, parent: Ino, raw: &RawEntry) -> Result<Cluster> {
+        let taken = self.take(volume, None, 1)?;
+        let Some(&(cluster, _)) = taken.first() else { return Err(Error::NoSpace) };
+        let made = self.clear(volume, cluster, 1).and_then(|()| {
+            let offset = volume.super_block().offset_of(cluster).ok_or(Error::NoSpace)?;
+            let mut bytes = [0; 64];
+            let dots = [(ShortName::DOT, Some(cluster)), (ShortName::DOT_DOT, first_of(volume, parent)?)];
+            for (target, (name, first)) in bytes.chunks_exact_mut(32).zip(dots) {
+                let mut dot = RawEntry { DIR_Name: name.0, ..*raw };
+                dot.set_first(first);
+                target.copy_from_slice(dot.as_bytes());
+            }
+            // Before it is linked: what is reached has its dots.
+            volume.cache().device().write_at(offset, &bytes)?;
+            self.link(volume, None, &taken)
+        });
+        match made {
+            Ok(()) => Ok(cluster),
+            Err(error) => {
+                self.give_back(&taken);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes an entry and its long name out of `dir`.
+    pub fn remove(&mut self, volume: &Volume, dir: &Directory, at: Location) -> Result<()> {
+        for index in at.start..=at.index {
+            self.put(volume, dir.slot(index).ok_or(Error::Stale)?, &[FREE])?;
+        }
+        Ok(())
+    }
+
+    /// Frees a cluster that was linked and nobody names.
+    pub fn free_one(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
+        self.free(volume, &[(cluster, 1)])
+    }
+
+    /// What is at these entries of `dir` came from elsewhere: it is shown when the place it left is written.
+    pub fn arrive(&mut self, volume: &Volume, dir: &Directory, at: Location) -> Result<()> {
+        for index in at.start..=at.index {
+            let slot = dir.slot(index).ok_or(Error::Stale)?;
+            let mut shown = self.bytes_of(volume, slot)?;
+            shown[0] = FREE;
+            self.late.entry(slot).or_insert(shown);
+        }
+        Ok(())
+    }
+
+    /// `slot` names something else from now on than `raw`, whose chain stays until then: what is on disk is shown if it
+    /// is that.
+    pub fn replace(&mut self, volume: &Volume, slot: Slot, raw: &RawEntry) -> Result<()> {
+        let mut shown = [0; 32];
+        volume.cache().device().read_at(slot.offset(), &mut shown)?;
+        let mut old = RawEntry::new_zeroed();
+        old.as_mut_bytes().copy_from_slice(&shown);
+        let width = volume.super_block().width;
+        let is_this = old.kind() == Kind::File && old.first(width) == raw.first(width);
+        if !is_this || old.first(width).is_some_and(|first| self.allocator.is_fresh(first)) {
+            shown[0] = FREE;
+        }
+        self.late.entry(slot).or_insert(shown);
+        Ok(())
+    }
+
+    fn bytes_of(&self, volume: &Volume, slot: Slot) -> Result<[u8; 32]> {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(volume.entry(slot)?.as_bytes());
+        Ok(bytes)
+    }
+
+    /// The `..` of a directory that has another parent.
+    pub fn set_parent(&mut self, volume: &Volume, dir: Ino, parent: Ino) -> Result<()> {
+        let known = volume.directory(dir)?;
+        if let Some(slot) = known.slot(1) {
+            let mut raw = volume.entry(slot)?;
+            if raw.name() == ShortName::DOT_DOT {
+                raw.set_first(first_of(volume, parent)?);
+                self.put(volume, slot, raw.as_bytes())?;
+            }
+        }
+        volume.relearn(dir, Some(Directory { parent, ..(*known).clone() }))
+    }
+
+    /// The entry of something new.
+    pub fn new_entry(&self, volume: &Volume, is_dir: bool) -> RawEntry {
+        let mut raw = RawEntry::new_zeroed();
+        let attributes = if is_dir { Attributes::DIRECTORY } else { Attributes::ARCHIVE };
+        raw.DIR_Attr = attributes.bits();
+        raw.stamp(self.now(), volume.options().zone);
+        raw
+    }
+}
+
+/// What the `..` of what lies in `parent` names: nothing if that is the root.
+fn first_of(volume: &Volume, parent: Ino) -> Result<Option<Cluster>> {
+    if parent == ROOT {
+        return Ok(None);
+    }
+    Ok(volume.inode(parent)?.raw.first(volume.super_block().width))
+}

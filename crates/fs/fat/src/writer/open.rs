@@ -1,0 +1,48 @@
+//! Opening a volume for changes.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+
+use hashbrown::HashMap;
+use obento_base::wire::FromBytes as _;
+use obento_base::{Error, Result};
+use obento_env::Clock;
+
+use super::{State, Writer};
+use crate::allocator::Allocator;
+use crate::info;
+use crate::raw::RawFsInfo;
+use crate::unit::Cluster;
+use crate::volume::Volume;
+
+impl Writer {
+    /// Reads what is free. Errors: ReadOnly if the device cannot be written; those of the device.
+    pub fn open(volume: &Volume, clock: Arc<dyn Clock>) -> Result<Self> {
+        if volume.cache().device().is_read_only() {
+            return Err(Error::ReadOnly);
+        }
+        let sb = volume.super_block();
+        let allocator = Allocator::new(sb, &mut volume.table(), hint(volume))?;
+        let was_in_use = sb.state & info::DIRTY != 0;
+        Ok(Self {
+            clock,
+            allocator,
+            fat_sectors: BTreeSet::new(),
+            dir_sectors: BTreeSet::new(),
+            deferred: BTreeMap::new(),
+            late: BTreeMap::new(),
+            reserved: HashMap::new(),
+            directory_grew: false,
+            data_written: false,
+            state: State { was_in_use, is_marked: false, has_failed: false },
+        })
+    }
+}
+
+/// Where FSInfo says that free clusters are.
+fn hint(volume: &Volume) -> Option<Cluster> {
+    let sb = volume.super_block();
+    let block = volume.cache().get(sb.fs_info?.checked_div(sb.sector_size.into())?).ok()?;
+    let (raw, _) = RawFsInfo::ref_from_prefix(&block).ok()?;
+    raw.is_valid().then(|| Cluster(raw.FSI_Nxt_Free.get()))
+}
