@@ -1,5 +1,5 @@
 //! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | fuzz | crash | stress |
-//! alternate | check-crash`.
+//! alternate | check-crash | check-mutants`.
 //!
 //! Each does its own set-up: what a step needs from Debian it installs when it may (root and `apt-get`), and says so
 //! when it may not.
@@ -52,6 +52,8 @@ enum Task {
     Alternate(proof::AlternateOptions),
     /// Cut the power at every write of repairs, and mend what is left.
     CheckCrash,
+    /// Compare the check of images that were damaged at random with e2fsck, and what both mend.
+    CheckMutants(proof::MutantOptions),
 }
 
 fn main() -> ExitCode {
@@ -79,5 +81,6 @@ fn run() -> Result<()> {
         Task::Stress => proof::stress(&shell),
         Task::Alternate(options) => proof::alternate(&shell, &options),
         Task::CheckCrash => proof::check_crash(&shell),
+        Task::CheckMutants(options) => proof::check_mutants(&shell, &options),
     }
 }

@@ -106,3 +106,31 @@ pub fn check_crash(shell: &Shell) -> Result<()> {
     .run()?;
     Ok(())
 }
+
+/// How far to go.
+#[derive(clap::Args)]
+pub struct MutantOptions {
+    /// Mutants of each base image.
+    #[arg(long, default_value_t = 1000)]
+    mutants: u64,
+    /// The first one's seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// One base image alone.
+    #[arg(long)]
+    only: Option<String>,
+}
+
+/// Compares the check of images that were damaged at random with e2fsck, and what both mend.
+pub fn check_mutants(shell: &Shell, options: &MutantOptions) -> Result<()> {
+    packages::ensure(shell, ORACLES)?;
+    let _mutants = shell.push_env("OBENTO_MUTANTS", options.mutants.to_string());
+    let _seed = shell.push_env("OBENTO_SEED", options.seed.to_string());
+    let _only = options.only.as_ref().map(|only| shell.push_env("OBENTO_ONLY", only));
+    cmd!(
+        shell,
+        "cargo test --release -p obento-ext4 --test check_mutants -- --ignored --nocapture campaign_over_many_mutants"
+    )
+    .run()?;
+    Ok(())
+}

@@ -44,6 +44,7 @@ mod map;
 mod open;
 mod ops;
 mod overlay;
+mod quota;
 pub mod raw;
 mod replay;
 mod super_block;

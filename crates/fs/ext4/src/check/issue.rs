@@ -333,6 +333,9 @@ issues! {
         "group {group}: checksum of the inode bitmap is {found:#x}, computed {expected:#x}";
     /// A bitmap could not be read.
     BitmapUnreadable { group: u32, why: Error } Damage Counts "bitmap-unreadable", "group {group}: a bitmap cannot be read: {why}";
+    /// A quota file says something else than what somebody takes.
+    QuotaUsage { ino: u32, id: u32, found: u64, expected: u64, found_inodes: u64, expected_inodes: u64 } Safe Links "quota-usage",
+        "quota file (inode {ino}): {id} takes {expected} bytes in {expected_inodes} inodes, and {found} in {found_inodes} are counted";
     /// A group counts its free blocks wrongly.
     GroupFreeBlocks { group: u32, found: u64, expected: u64 } Safe Counts "group-free-blocks",
         "group {group}: {found} free blocks are counted, should be {expected}";

@@ -5,7 +5,7 @@
 //! 2. [`directories`]: every entry; indexes ([`htree`]).
 //! 3. [`connectivity`]: every directory is below the root.
 //! 4. [`links`]: every inode has as many names as it counts.
-//! 5. [`counts`]: bitmaps and counts say what is in use.
+//! 5. [`counts`]: bitmaps and counts say what is in use; so do the quota files ([`quota`]).
 //!
 //! A pass looks at raw structures and believes none: what [`crate::volume::Volume`] refuses whole, a check takes apart.
 //! Invariant: nothing here writes. What is found are [`Issue`]s; `repair/` turns them into changes.
@@ -32,6 +32,7 @@ mod links;
 mod mmp;
 mod orphans;
 mod parallel;
+mod quota;
 mod repair;
 mod resize;
 mod state;
@@ -115,6 +116,7 @@ fn look(
     connectivity::check(&view, &state, &mut told);
     links::check(&view, &state, &mut told);
     counts::check(&view, &state, options.threads, &mut told);
+    quota::check(&view, &state, &mut told);
     let sb = &view.sb;
     report.label = sb.label().to_vec();
     report.block_size = sb.block_size;

@@ -77,25 +77,36 @@ fn file(
     let all = runs.iter().flat_map(|run| (0..run.len).map(|n| run.start.0.saturating_add(n)));
     for block in all {
         let bytes = view.read(VolBlock(block), 1).map_err(|_| "it cannot be read")?;
-        let (slots, tail) = bytes.split_at_checked(bytes.len().saturating_sub(TAIL)).unwrap_or_default();
-        let [magic, sum] = [0, 4].map(|at| word(tail, at));
-        if magic != ORPHAN_MAGIC {
-            return Err("a block has the wrong magic number");
-        }
-        let expected = Crc::new(seed).add(&block.to_le_bytes()).add(slots).get();
-        if view.sb.has_metadata_csum() && sum != expected {
-            return Err("a block has the wrong checksum");
-        }
-        for ino in slots.chunks_exact(4).map(|slot| word(slot, 0)).filter(|&ino| ino != 0) {
-            if ino < view.sb.first_ino || ino > view.sb.inodes_count {
-                return Err("it names an inode that cannot be in it");
-            }
+        is_sound(view, seed, block, &bytes)?;
+        for ino in inodes_of(&bytes) {
             if found.insert(ino) {
                 told.found(Issue::Orphan { ino });
             }
         }
     }
     Ok(())
+}
+
+/// Whether a block of the orphan file can be believed.
+pub(super) fn is_sound(view: &View, seed: u32, block: u64, bytes: &[u8]) -> Result<(), &'static str> {
+    let (slots, tail) = bytes.split_at_checked(bytes.len().saturating_sub(TAIL)).unwrap_or_default();
+    let [magic, sum] = [0, 4].map(|at| word(tail, at));
+    if magic != ORPHAN_MAGIC {
+        return Err("a block has the wrong magic number");
+    }
+    let expected = Crc::new(seed).add(&block.to_le_bytes()).add(slots).get();
+    if view.sb.has_metadata_csum() && sum != expected {
+        return Err("a block has the wrong checksum");
+    }
+    let can_be = |ino: u32| (view.sb.first_ino..=view.sb.inodes_count).contains(&ino);
+    let are_all = inodes_of(bytes).all(can_be);
+    if are_all { Ok(()) } else { Err("it names an inode that cannot be in it") }
+}
+
+/// The inodes that a block of the orphan file names.
+fn inodes_of(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    let slots = bytes.get(..bytes.len().saturating_sub(TAIL)).unwrap_or_default();
+    slots.chunks_exact(4).map(|slot| word(slot, 0)).filter(|&ino| ino != 0)
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {

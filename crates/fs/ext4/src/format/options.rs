@@ -13,8 +13,8 @@ use obento_driver::{Allowed, FormatError, FormatOptions, Setting};
 
 use super::features::{Features, Kind};
 use super::number::{number, percent, power, ranged, switch, uuid};
-use super::quota_files::QuotaKind;
 use crate::feature::{Compat, Incompat, RoCompat};
+use crate::quota::QuotaKind;
 
 const MAX: u64 = 0xffff_ffff;
 const SIZE: Allowed = Allowed::Text("a size, with k, M, G or T for a unit");

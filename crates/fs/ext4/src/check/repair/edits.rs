@@ -29,7 +29,7 @@ pub(super) struct Edits {
     pub(super) view: View,
     pub(super) device: Arc<Copy>,
     now: Timestamp,
-    /// Directories whose indexes were made anew.
+    /// Directories whose indexes, and files that, were made anew.
     pub(super) rebuilt: BTreeSet<u32>,
 }
 

@@ -19,6 +19,7 @@ mod holes;
 mod index;
 mod names;
 mod orphans;
+mod own_files;
 mod places;
 mod replay;
 mod resize;
@@ -202,6 +203,7 @@ impl Edits {
                 || self.mend_inode(issue)?
                 || self.mend_hole(issue)?
                 || self.mend_index(issue, clock)?
+                || self.mend_own_file(issue, clock)?
                 || self.mend_names(issue)?
                 || self.mend_count(issue)?
                 || self.mend_orphan(issue, clock)?

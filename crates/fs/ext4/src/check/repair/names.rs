@@ -118,7 +118,7 @@ impl Edits {
         let device: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&self.device);
         let volume = Volume::bare(device, self.view.sb.clone(), SMALL_CACHE);
         let inode = volume.inode(Ino(dir.into()))?;
-        let count = inode.size().checked_div(self.view.sb.block_size.into()).unwrap_or(0);
+        let count = inode.size().div_ceil(self.view.sb.block_size.into());
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         let (mut blocks, mut at) = (Vec::new(), 0_u32);
         while at < count {
