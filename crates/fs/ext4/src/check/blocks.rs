@@ -1,7 +1,7 @@
 //! Pass 1, the blocks of an inode: extent trees and block maps, walked to their ends whatever is wrong on the way.
 //!
 //! Invariant: a walk ends: entries of a tree have to go forward through the file, and every node that is read is taken
-//! from a budget that is about as large as the device ([`State::may_read`]).
+//! from a budget that is about as large as the device ([`super::state::State::may_read`]).
 //! Source: e2fsprogs `e2fsck/pass1.c` `scan_extent_node`, `process_block`; `lib/ext2fs/extent.c`
 //! `ext2fs_extent_header_verify`.
 
