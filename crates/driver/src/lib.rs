@@ -2,7 +2,7 @@
 //! conformance cases are named after its sentences.
 //!
 //! A *driver* knows one format. It implements [`Driver`] (recognise and open a volume) and [`FileSystem`] (an open
-//! volume), and those capabilities that its format has: [`Check`], [`Format`], [`WritableFileSystem`], [`Xattrs`], [`Trim`], [`Inspect`]. A capability
+//! volume), and those capabilities that its format has: [`Build`], [`Check`], [`Format`], [`WritableFileSystem`], [`Xattrs`], [`Trim`], [`Inspect`]. A capability
 //! is asked for by its accessor, so that what is missing shows in the type.
 //!
 //! - Inode numbers, never paths; names are [`Name`](obento_base::Name)s. Paths exist in `obento-vfs` and above.
@@ -27,7 +27,10 @@
 )]
 
 extern crate alloc;
+#[cfg(any(test, feature = "std"))]
+extern crate std;
 
+mod build;
 mod capability;
 mod check;
 mod data;
@@ -37,8 +40,10 @@ mod format;
 mod inspect;
 mod layout;
 mod open;
+pub mod tree;
 mod writable;
 
+pub use build::{Build, BuildError, BuildOptions, BuildPlan, Room, Unfit};
 pub use capability::{Trim, Xattrs};
 pub use check::{
     Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Finding, Mending, Severity, ToField,
@@ -50,6 +55,7 @@ pub use format::{Allowed, Contents, Format, FormatError, FormatNotice, FormatOpt
 pub use inspect::{Field, FieldValue, Inspect, Record, Target};
 pub use layout::{ExclusiveLayout, Layout, LayoutLock};
 pub use open::{Access, DataMode, Driver, Fact, Journalling, Notice, OpenOptions, Probe, Replay, VolumeInfo};
+pub use tree::{NodeId, Tree, TreeBuilder};
 pub use writable::{
     AskUsage, NewNode, RenameFlags, SetAttr, Size, TimeChange, Usage, Victim, WritableFileSystem, XattrMode,
 };

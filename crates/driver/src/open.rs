@@ -9,7 +9,7 @@ use obento_base::{Error, Result};
 use obento_block::BlockDevice;
 use obento_env::Clock;
 
-use crate::{Check, FileSystem, Format};
+use crate::{Build, Check, FileSystem, Format};
 
 /// What a signature tells about a volume without opening it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -185,6 +185,11 @@ pub trait Driver: Send + Sync {
 
     /// Making new volumes, for a driver that can.
     fn format(&self) -> Option<&dyn Format> {
+        None
+    }
+
+    /// Making volumes with a tree in them, for a driver that can.
+    fn build(&self) -> Option<&dyn Build> {
         None
     }
 

@@ -168,6 +168,11 @@ impl HostError {
         }
     }
 
+    /// [`Self::system`] for an error of the standard library.
+    pub fn of_io(operation: &'static str, path: &Path, error: &std::io::Error) -> Self {
+        Self::io(operation, path, error)
+    }
+
     /// Memory ran out doing `operation`.
     pub(crate) fn out_of_memory(operation: &'static str) -> Self {
         Self::system(operation, PathBuf::new(), Errno::NOMEM)

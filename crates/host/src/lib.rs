@@ -9,6 +9,7 @@
 //! their faults, rings, signals.
 
 pub mod base64;
+pub mod build;
 pub mod compressed;
 mod error;
 pub mod file;
@@ -25,3 +26,5 @@ pub mod tree;
 pub use error::{HostError, PathText};
 pub use file::{FileDevice, FileId, HostFile};
 pub use meta::{DataSink, Metadata, SinkError, Xattr};
+/// Error numbers of the system, as [`HostError::system`] takes them.
+pub use rustix::io::Errno as SystemErrno;

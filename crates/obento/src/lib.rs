@@ -30,6 +30,7 @@
 
 mod address;
 mod backup;
+mod build;
 mod check;
 mod copy;
 mod data;
@@ -57,6 +58,7 @@ pub use obento_base::{
 pub use obento_block::{BlockDevice, MemDevice};
 /// The contract between drivers and the layers above, for drivers of an application's own.
 pub use obento_driver as driver;
+pub use obento_driver::Room;
 pub use obento_driver::{
     Access, CheckObserver, CheckOptions, CheckProgress, CheckReport, Contents, Cookie, DataMode, DirEntry,
     Driver, Extent, Fact, Field, FieldValue, FileSystem, Finding, Format, FormatError, FormatNotice,
@@ -66,6 +68,7 @@ pub use obento_driver::{
 pub use obento_env::{Clock, FixedClock, FixedRandom, Random, SystemClock, SystemRandom};
 pub use obento_host::FileId;
 pub use obento_host::base64;
+pub use obento_host::build::Publish;
 pub use obento_host::compressed::Progress as Unpacking;
 pub use obento_host::io::IoBackend;
 pub use obento_host::lock::{ENDING, LockNotice, Purpose, User};
@@ -75,6 +78,10 @@ pub use obento_vfs::{Atime, Caller, Node, Run, Symlinks, Vfs, Want, acl};
 
 pub use address::{Address, AddressError, HostEntry, Operand, Part, Place};
 pub use backup::take_place;
+pub use build::{
+    BuildFailure, BuildReport, BuildSettings, BuildSource, ChangeMode, IdMap, Input, Owner, SourceProblem,
+    build, build_twice,
+};
 pub use check::{CheckError, check};
 pub use copy::{
     Backup, CopyError, CopyFrom, CopyOptions, CopyReport, CopySource, Existing, HardLinks, Holes, HostError,

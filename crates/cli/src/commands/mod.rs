@@ -1,5 +1,6 @@
 //! The subcommands, a file each: `Args` is what clap parses, `run` does it.
 
+mod build;
 mod cat;
 mod chattr;
 mod check;
@@ -58,6 +59,7 @@ pub enum Command {
     Tree(tree::Args),
     Cp(cp::Args),
     Mkfs(Box<mkfs::Args>),
+    Build(Box<build::Args>),
     Check(check::Args),
     Mkdir(mkdir::Args),
     Rmdir(rmdir::Args),
@@ -109,6 +111,7 @@ impl Command {
             Self::Tree(args) => tree::run(&args, context),
             Self::Cp(args) => cp::run(&args, context),
             Self::Mkfs(args) => mkfs::run(&args, context),
+            Self::Build(args) => build::run(&args, context),
             Self::Check(args) => check::run(&args, context),
             Self::Mkdir(args) => mkdir::run(&args, context),
             Self::Rmdir(args) => rmdir::run(&args, context),

@@ -27,6 +27,7 @@ extern crate std;
 
 mod acl;
 mod allocator;
+mod build;
 mod check;
 mod checksum;
 mod contract;

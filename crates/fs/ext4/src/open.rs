@@ -49,6 +49,10 @@ impl Driver for Ext4Driver {
         }
     }
 
+    fn build(&self) -> Option<&dyn obento_driver::Build> {
+        Some(self)
+    }
+
     fn format(&self) -> Option<&dyn Format> {
         Some(self)
     }

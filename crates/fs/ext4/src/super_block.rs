@@ -320,6 +320,18 @@ impl SuperBlock {
         self.block_size.min(PATH_MAX).saturating_sub(1)
     }
 
+    /// The largest size of a file that is mapped by extents, or by the block map of ext2.
+    pub fn file_size_max(&self, extents: bool) -> u64 {
+        let block_size = u64::from(self.block_size);
+        let per_block = block_size / 4;
+        let indirect = [1, 2, 3].iter().map(|&levels| per_block.saturating_pow(levels)).sum::<u64>();
+        let blocks = if extents { u32::MAX.into() } else { indirect.saturating_add(12).min(u32::MAX.into()) };
+        // Without huge_file the space taken is counted in 32 bits of sectors.
+        let huge = self.ro_compat.contains(RoCompat::HUGE_FILE);
+        let counted = if huge { u64::MAX } else { u64::from(u32::MAX).saturating_mul(512) };
+        blocks.saturating_mul(block_size).min(counted)
+    }
+
     /// The label: up to the first NUL.
     pub fn label(&self) -> &[u8] {
         until_nul(&self.raw.s_volume_name)

@@ -16,6 +16,7 @@ use obento_block::BlockDevice;
 
 use crate::{FileDevice, HostError};
 pub(crate) use decode::is_truncation;
+pub(crate) use scratch::unnamed;
 use scratch::{CHUNK, Scratch, fill};
 pub use stream::Stream;
 

@@ -102,7 +102,7 @@ fn temporary_folder() -> PathBuf {
 }
 
 /// A file in `folder` that has no name and goes when it is closed.
-fn unnamed(folder: &Path) -> Result<File, Errno> {
+pub(crate) fn unnamed(folder: &Path) -> Result<File, Errno> {
     let mode = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::open(folder, flags | OFlags::TMPFILE, mode) {

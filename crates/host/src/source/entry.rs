@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use obento_base::{Attr, DeviceNumber, FileFlags, FileKind, Generation, Ino, Mode, Name, NameBuf, Timestamp};
-use rustix::fs::{AtFlags, Dir, OFlags, Statx, StatxFlags, StatxTimestamp};
+use rustix::fs::{Access, AtFlags, Dir, OFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 
 use super::SourceFile;
@@ -181,6 +181,15 @@ impl SourceEntry {
         } else {
             Err(HostError::Changed { path: self.path() })
         }
+    }
+
+    /// Whether this process may read a regular file.
+    pub fn is_readable(&self) -> bool {
+        // What all may read needs no question; a list that says otherwise is told when the file is opened.
+        const ALL: u16 = 0o444;
+        let name = self.name.as_deref().map_or(&b"."[..], Name::as_bytes);
+        let ask = || rustix::fs::accessat(&self.dir.fd, name, Access::READ_OK, AtFlags::EACCESS).is_ok();
+        self.attr.mode.bits() & ALL == ALL || ask()
     }
 
     /// The target of a symbolic link. Errors: System.

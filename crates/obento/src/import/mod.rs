@@ -23,7 +23,7 @@ use obento_vfs::Node;
 use crate::copy::image::{ImageWriter, Times};
 use crate::copy::tree::FileError;
 use crate::copy::{CopyError, ImageTarget, Observer, Problem, Progress, Trouble, expect_wanted};
-use select::Selection;
+pub(crate) use select::Selection;
 
 /// Directories whose times are put back when more is put into them later.
 const MAX_OWN: usize = 1 << 20;

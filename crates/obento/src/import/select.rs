@@ -6,7 +6,7 @@ use super::MemberTrouble;
 use crate::volume::matches;
 
 /// See the module.
-pub(super) struct Selection<'a> {
+pub(crate) struct Selection<'a> {
     pub strip: usize,
     pub exclude: &'a [Vec<u8>],
 }
@@ -32,7 +32,8 @@ impl Selection<'_> {
         Ok((names.len() > self.strip).then(|| names.split_off(self.strip)))
     }
 
-    fn is_excluded(&self, path: &[u8]) -> bool {
+    /// Whether a pattern leaves `path` out.
+    pub fn is_excluded(&self, path: &[u8]) -> bool {
         if self.exclude.is_empty() {
             return false;
         }

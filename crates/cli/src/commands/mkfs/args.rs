@@ -221,7 +221,7 @@ impl Args {
     /// Refuses by name what `mke2fs` does and obento does not.
     fn refuse(&self) -> Result<(), Report> {
         let lacking = [
-            (self.from_folder.is_some(), "-d", "make it, then fill it: obento cp -a FOLDER/. IMAGE:/"),
+            (self.from_folder.is_some(), "-d", "make it and fill it: obento build IMAGE --from FOLDER"),
             (self.check_blocks, "-c", "badblocks(8) tests a device"),
             (self.bad_blocks.is_some(), "-l", "a device with bad blocks is one to replace"),
             (self.super_only, "-S", "e2fsck -b BLOCK repairs by a copy of the super block"),
@@ -238,7 +238,7 @@ impl Args {
 }
 
 /// `name=value` between commas.
-fn split(lists: &[String]) -> impl Iterator<Item = (String, String)> {
+pub fn split(lists: &[String]) -> impl Iterator<Item = (String, String)> {
     let words = lists.iter().flat_map(|list| list.split(',')).filter(|word| !word.is_empty());
     words.map(|word| {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
@@ -247,7 +247,7 @@ fn split(lists: &[String]) -> impl Iterator<Item = (String, String)> {
 }
 
 /// A number of bytes; without a unit it counts units of `1 << log`, as mke2fs(8) says.
-fn size(text: &str, log: u32) -> Option<u64> {
+pub fn size(text: &str, log: u32) -> Option<u64> {
     let (digits, shift) = match text.char_indices().next_back()? {
         (at, 's' | 'S') => (&text[..at], 9),
         (at, 'k' | 'K') => (&text[..at], 10),
@@ -260,7 +260,7 @@ fn size(text: &str, log: u32) -> Option<u64> {
     number.checked_mul(1 << shift)
 }
 
-fn uuid(text: &str) -> Result<Option<[u8; 16]>, Report> {
+pub fn uuid(text: &str) -> Result<Option<[u8; 16]>, Report> {
     match text {
         "random" => return Ok(None),
         "clear" | "null" => return Ok(Some([0; 16])),
@@ -277,11 +277,18 @@ fn uuid(text: &str) -> Result<Option<[u8; 16]>, Report> {
 
 /// Now, or the moment that `SOURCE_DATE_EPOCH` names.
 fn clock() -> Result<Arc<dyn Clock>, Report> {
-    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(Arc::new(SystemClock)) };
+    Ok(match epoch()? {
+        Some(secs) => Arc::new(FixedClock(Timestamp::new(secs, 0))),
+        None => Arc::new(SystemClock),
+    })
+}
+
+/// The moment that `SOURCE_DATE_EPOCH` names, in seconds.
+pub fn epoch() -> Result<Option<i64>, Report> {
+    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
     let secs = text.to_str().and_then(|text| text.parse().ok());
     let cause = "it is no number of seconds";
-    let secs = secs.ok_or_else(|| Report::on("cannot use SOURCE_DATE_EPOCH", text.as_bytes(), cause))?;
-    Ok(Arc::new(FixedClock(Timestamp::new(secs, 0))))
+    secs.map(Some).ok_or_else(|| Report::on("cannot use SOURCE_DATE_EPOCH", text.as_bytes(), cause))
 }
 
 #[cfg(test)]

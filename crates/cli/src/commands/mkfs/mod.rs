@@ -3,7 +3,7 @@
 //! Order: all options are tried on paper first, so that a wrong one costs nothing; then the image is opened, locked and
 //! looked at; then written. A file that was made for it is removed again if anything fails.
 
-mod args;
+pub(super) mod args;
 mod watched;
 
 use std::io::Write;
@@ -267,7 +267,7 @@ fn cannot_make(shown: &[u8], error: &FormatError) -> Report {
     }
 }
 
-fn notes(shown: &[u8], formatted: &Formatted, context: &Context) {
+pub(super) fn notes(shown: &[u8], formatted: &Formatted, context: &Context) {
     for notice in &formatted.notices {
         let text = match notice {
             FormatNotice::LabelCut(label) => format!("the label was cut to '{}'", printable(label)),

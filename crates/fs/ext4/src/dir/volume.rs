@@ -7,9 +7,11 @@ use obento_driver::{Cookie, EntrySink};
 
 use super::block::{DirBlocks, Found};
 use super::{Body, Chars, Directory, Fold, Hasher, Inline, Order, Shape};
+use crate::checksum::inode_seed;
 use crate::feature::{Compat, Incompat};
 use crate::inode::{Inode, InodeFlags};
 use crate::map::{Blocks, Run};
+use crate::super_block::SuperBlock;
 use crate::unit::FileBlock;
 use crate::volume::Volume;
 
@@ -88,8 +90,7 @@ impl Volume {
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
         let has_index = sb.compat.contains(Compat::DIR_INDEX);
         let is_inline = inode.has(InodeFlags::INLINE_DATA);
-        let unsigned = sb.raw.s_flags.get() & UNSIGNED_HASH != 0;
-        let chars = if unsigned { Chars::Unsigned } else { Chars::Signed };
+        let chars = chars(sb);
         let hash_seed = sb.raw.s_hash_seed.map(|word| word.get());
         let version = sb.raw.s_def_hash_version;
         let hasher = Hasher::new(version, chars, hash_seed);
@@ -106,12 +107,44 @@ impl Volume {
             },
             new_index: (has_index && hasher.is_ok() && version <= MAX_STORED_HASH).then_some(version),
             indexed: has_index && inode.has(InodeFlags::INDEX) && !is_inline,
-            max_levels: if sb.incompat.contains(Incompat::LARGE_DIR) { LEVELS_LARGE_DIR } else { LEVELS },
+            max_levels: max_levels(sb),
             chars,
             hash_seed,
             fold,
         })
     }
+}
+
+impl Shape {
+    /// What is asked of a directory of a new volume, which will have an index if it is large.
+    pub(crate) fn of_new(sb: &SuperBlock, ino: u32) -> Self {
+        let version = sb.raw.s_def_hash_version;
+        let has_index = sb.compat.contains(Compat::DIR_INDEX) && version <= MAX_STORED_HASH;
+        Self {
+            dir: Ino(ino.into()),
+            block_size: sb.block_size,
+            blocks: 1,
+            max_ino: sb.inodes_count,
+            file_types: sb.incompat.contains(Incompat::FILETYPE),
+            checksum_seed: sb.has_metadata_csum().then(|| inode_seed(sb.checksum_seed, ino, 0)),
+            order: Order::Offset,
+            new_index: has_index.then_some(version),
+            indexed: false,
+            max_levels: max_levels(sb),
+            chars: chars(sb),
+            hash_seed: sb.raw.s_hash_seed.map(|word| word.get()),
+            fold: None,
+        }
+    }
+}
+
+fn max_levels(sb: &SuperBlock) -> u8 {
+    if sb.incompat.contains(Incompat::LARGE_DIR) { LEVELS_LARGE_DIR } else { LEVELS }
+}
+
+fn chars(sb: &SuperBlock) -> Chars {
+    let unsigned = sb.raw.s_flags.get() & UNSIGNED_HASH != 0;
+    if unsigned { Chars::Unsigned } else { Chars::Signed }
 }
 
 /// Byte offset of `i_block` in an inode.

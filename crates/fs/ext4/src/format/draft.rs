@@ -39,7 +39,7 @@ const EXTRA_ISIZE: u16 = 32;
 
 /// What identifies a volume, and differs from one to the next.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Identity {
+pub(crate) struct Identity {
     pub uuid: [u8; 16],
     pub hash_seed: [u8; 16],
     pub label: [u8; 16],
@@ -48,7 +48,7 @@ pub(super) struct Identity {
 
 /// A volume that is being made.
 #[derive(Clone, Debug)]
-pub(super) struct Draft {
+pub(crate) struct Draft {
     pub sb: SuperBlock,
     pub groups: Vec<GroupDescriptor>,
     pub space: Space,
@@ -222,7 +222,7 @@ impl Draft {
 }
 
 /// `len` zeros. Errors: Device if memory is short.
-pub(super) fn zeroed(len: usize) -> Result<Vec<u8>, FormatError> {
+pub(crate) fn zeroed(len: usize) -> Result<Vec<u8>, FormatError> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(len).map_err(Error::from)?;
     bytes.resize(len, 0);
@@ -230,7 +230,7 @@ pub(super) fn zeroed(len: usize) -> Result<Vec<u8>, FormatError> {
 }
 
 /// The low 32 bits of a time in seconds, and 8 bits more.
-pub(super) fn time_halves(now: Timestamp) -> (u32, u8) {
+pub(crate) fn time_halves(now: Timestamp) -> (u32, u8) {
     let [a, b, c, d, high, ..] = now.secs().to_le_bytes();
     (u32::from_le_bytes([a, b, c, d]), high)
 }
@@ -257,7 +257,7 @@ fn super_block(geometry: &Geometry, wishes: &Wishes, identity: &Identity) -> Raw
 }
 
 /// What is asked for and no part of the shape.
-pub(super) fn set_habits(raw: &mut RawSuperBlock, wishes: &Wishes) {
+pub(crate) fn set_habits(raw: &mut RawSuperBlock, wishes: &Wishes) {
     raw.s_errors.set(wishes.errors);
     raw.s_last_mounted.iter_mut().zip(&wishes.last_mounted).for_each(|(to, from)| *to = *from);
     raw.s_def_hash_version = HALF_MD4;
@@ -270,7 +270,7 @@ pub(super) fn set_habits(raw: &mut RawSuperBlock, wishes: &Wishes) {
 }
 
 /// How much of an inode behind its first 128 bytes is for fields, if there is room.
-pub(super) fn set_extra_isize(raw: &mut RawSuperBlock) {
+pub(crate) fn set_extra_isize(raw: &mut RawSuperBlock) {
     if raw.s_inode_size.get() >= 128 + EXTRA_ISIZE {
         raw.s_min_extra_isize.set(EXTRA_ISIZE);
         raw.s_want_extra_isize.set(EXTRA_ISIZE);
@@ -299,7 +299,7 @@ fn set_shape(raw: &mut RawSuperBlock, geometry: &Geometry) {
     raw.s_backup_bgs = [first.into(), second.into()];
 }
 
-pub(super) fn set_identity(raw: &mut RawSuperBlock, identity: &Identity) {
+pub(crate) fn set_identity(raw: &mut RawSuperBlock, identity: &Identity) {
     let (now, high) = time_halves(identity.now);
     for time in [&mut raw.s_wtime, &mut raw.s_lastcheck, &mut raw.s_mkfs_time] {
         time.set(now);

@@ -34,6 +34,9 @@ const BACK: u64 = 64 << 10;
 /// `EXT2_VALID_FS`, which copies do not have.
 const VALID: u16 = 1;
 
+/// Writes what is in a volume besides what every volume has.
+pub(crate) type More<'a> = &'a mut dyn FnMut(&Draft, &mut Output<'_>) -> Result<(), FormatError>;
+
 /// What of the old content there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ground {
@@ -44,16 +47,17 @@ enum Ground {
 }
 
 impl Draft {
-    /// Writes the volume. Nothing is recognised on `device` after an error. Errors: those of the device.
+    /// Writes the volume, and `more` behind the first inodes. Nothing is recognised on `device` after an error. Errors: those of the device.
     pub fn write(
         &mut self,
         device: &dyn BlockDevice,
         contents: Contents,
         journal: Option<&dyn BlockDevice>,
         lazy: bool,
+        more: More<'_>,
     ) -> Result<(), FormatError> {
         let mut output = Output::new(device)?;
-        let written = self.write_all(&mut output, contents, lazy).and_then(|()| match journal {
+        let written = self.write_all(&mut output, contents, lazy, more).and_then(|()| match journal {
             Some(journal) => self.join_journal(journal),
             None => Ok(()),
         });
@@ -70,6 +74,7 @@ impl Draft {
         output: &mut Output<'_>,
         contents: Contents,
         lazy: bool,
+        more: More<'_>,
     ) -> Result<(), FormatError> {
         let ground = self.prepare(output, contents)?;
         if ground == Ground::Dirty {
@@ -81,6 +86,7 @@ impl Draft {
         self.write_kept_blocks(output, ground)?;
         self.write_blocks(output)?;
         self.write_inodes(output)?;
+        more(self, output)?;
         let descriptors = self.write_bitmaps(output)?;
         self.write_descriptors(output, &descriptors)?;
         Ok(output.flush()?)
@@ -156,19 +162,24 @@ impl Draft {
         self.blocks.iter().try_for_each(|(&number, bytes)| Ok(output.write(self.byte_of(number), bytes)?))
     }
 
+    /// Where the record of an inode lies: the byte of its block on the device, and the place in the block.
+    pub fn record_place(&self, ino: u32) -> (u64, usize) {
+        let index = ino.saturating_sub(1);
+        let group = index.checked_div(self.sb.inodes_per_group).unwrap_or(0);
+        let inside = index.checked_rem(self.sb.inodes_per_group).unwrap_or(0);
+        let byte = u64::from(inside).saturating_mul(self.sb.inode_size.into());
+        let block_size = u64::from(self.sb.block_size).max(1);
+        let table = self.groups.get(to_usize(group.into())).map_or(0, |group| group.inode_table.0);
+        let block = table.saturating_add(byte.checked_div(block_size).unwrap_or(0));
+        (block.saturating_mul(block_size), to_usize(byte.checked_rem(block_size).unwrap_or(0)))
+    }
+
     /// Writes the blocks of inode tables that hold inodes.
     fn write_inodes(&self, output: &mut Output<'_>) -> Result<(), FormatError> {
-        let size = u64::from(self.sb.inode_size);
         let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         for (&ino, record) in &self.inodes {
-            let index = ino.saturating_sub(1);
-            let group = index.checked_div(self.sb.inodes_per_group).unwrap_or(0);
-            let place =
-                u64::from(index.checked_rem(self.sb.inodes_per_group).unwrap_or(0)).saturating_mul(size);
-            let block_size = u64::from(self.sb.block_size);
-            let table = self.groups.get(to_usize(group.into())).map_or(0, |group| group.inode_table.0);
-            let block = table.saturating_add(place.checked_div(block_size).unwrap_or(0));
-            let start = to_usize(place.checked_rem(block_size).unwrap_or(0));
+            let (byte, start) = self.record_place(ino);
+            let block = byte.checked_div(self.sb.block_size.into()).unwrap_or(0);
             let bytes = match blocks.entry(block) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => entry.insert(self.zeroed()?),
@@ -197,7 +208,7 @@ impl Draft {
                 sums[0] = bitmap_checksum(&self.sb, Kind::Blocks, &bitmap);
             }
             if is_written(GroupFlags::INODE_UNINIT) {
-                let bitmap = self.inode_bitmap(index, group)?;
+                let bitmap = self.inode_bitmap(group)?;
                 output.write(self.byte_of(group.inode_bitmap.0), &bitmap)?;
                 sums[1] = bitmap_checksum(&self.sb, Kind::Inodes, &bitmap);
             }
@@ -227,13 +238,9 @@ impl Draft {
     }
 
     /// Inodes are taken from the first on, but for those behind lost+found, of which there is none.
-    fn inode_bitmap(&self, index: u32, group: &GroupDescriptor) -> Result<Vec<u8>, FormatError> {
+    fn inode_bitmap(&self, group: &GroupDescriptor) -> Result<Vec<u8>, FormatError> {
         let mut bitmap = fresh_inode_bitmap(&self.sb)?;
         let taken = self.sb.inodes_per_group.saturating_sub(group.free_inodes);
-        debug_assert!(
-            index == 0 || taken == 0 || self.sb.inodes_per_group < 16,
-            "only reserved inodes are taken"
-        );
         bits::set(&mut bitmap, 0..taken);
         Ok(bitmap)
     }

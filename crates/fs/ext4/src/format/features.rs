@@ -52,7 +52,7 @@ const COUNTING: RoCompat = RoCompat::HUGE_FILE
 
 /// The features of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Features {
+pub(crate) struct Features {
     pub compat: Compat,
     pub incompat: Incompat,
     pub ro_compat: RoCompat,
@@ -60,7 +60,7 @@ pub(super) struct Features {
 
 /// One of the three old types.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Ext2,
     Ext3,
     Ext4,

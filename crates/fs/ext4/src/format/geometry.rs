@@ -16,17 +16,17 @@ use super::usage::Defaults;
 use crate::feature::{Compat, Incompat, RoCompat};
 
 /// `EXT2_GOOD_OLD_FIRST_INO`: inodes before it are reserved.
-pub(super) const FIRST_INO: u32 = 11;
+pub(crate) const FIRST_INO: u32 = 11;
 /// The size to which a volume without a given one is cut: a page of most machines.
 const PAGE: u64 = 4096;
 /// A last group with fewer free blocks is left out.
 const LEAST_FREE: u64 = 50;
 /// Group descriptors count clusters and inodes of a group with 16 bits.
-pub(super) const MAX_COUNT: u32 = 1 << 16;
+pub(crate) const MAX_COUNT: u32 = 1 << 16;
 
 /// The shape of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Geometry {
+pub(crate) struct Geometry {
     pub features: Features,
     pub block_size: u32,
     /// As a power of two.
@@ -321,6 +321,6 @@ fn share(value: u64, part: u64, whole: u64) -> u64 {
 }
 
 /// The power of two by which `size` is more than 1024.
-pub(super) fn log_of(size: u32) -> u32 {
+pub(crate) fn log_of(size: u32) -> u32 {
     size.checked_ilog2().unwrap_or(10).saturating_sub(10)
 }

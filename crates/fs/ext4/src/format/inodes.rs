@@ -15,17 +15,17 @@ use crate::raw::{RawInode, RawInodeExtra};
 /// `EXT2_BAD_INO`: owns bad blocks, of which there are none.
 const BAD_INO: u32 = 1;
 /// `EXT2_ROOT_INO`.
-pub(super) const ROOT_INO: u32 = 2;
+pub(crate) const ROOT_INO: u32 = 2;
 /// `EXT2_RESIZE_INO`.
-pub(super) const RESIZE_INO: u32 = 7;
+pub(crate) const RESIZE_INO: u32 = 7;
 /// `EXT2_JOURNAL_INO`.
-pub(super) const JOURNAL_INO: u32 = 8;
+pub(crate) const JOURNAL_INO: u32 = 8;
 /// Regular file for its owner alone.
-pub(super) const PRIVATE_FILE: u16 = 0o100_600;
+pub(crate) const PRIVATE_FILE: u16 = 0o100_600;
 
 /// What an inode says.
 #[derive(Clone, Debug)]
-pub(super) struct NewInode {
+pub(crate) struct NewInode {
     pub ino: u32,
     pub mode: u16,
     pub owner: (u32, u32),

@@ -17,9 +17,9 @@ use super::options::Wishes;
 use crate::feature::Compat;
 
 /// `JBD2_MIN_JOURNAL_BLOCKS`.
-pub(super) const MIN_BLOCKS: u64 = 1024;
+pub(crate) const MIN_BLOCKS: u64 = 1024;
 /// More than any journal has.
-pub(super) const MAX_BLOCKS: u64 = 10_240_000;
+pub(crate) const MAX_BLOCKS: u64 = 10_240_000;
 /// `EXT2_JOURNAL_TO_FC_BLKS_RATIO`: blocks of the log for each of fast commits.
 const FAST_COMMIT_RATIO: u64 = 64;
 /// Where a copy of the map of the journal's inode lies in the super block.
@@ -29,7 +29,7 @@ const MAX_USERS: u32 = 48;
 
 /// How large a journal is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct JournalSize {
+pub(crate) struct JournalSize {
     /// Blocks of the log, super block included.
     pub log: u64,
     /// Blocks of fast commits behind it.
@@ -250,7 +250,7 @@ impl Draft {
 }
 
 /// The super block of an empty log that begins in block `first`.
-pub(super) fn journal_label(
+pub(crate) fn journal_label(
     block_size: u32,
     size: JournalSize,
     users: u32,

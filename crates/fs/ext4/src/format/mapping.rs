@@ -18,17 +18,17 @@ use crate::checksum::{Crc, inode_seed};
 use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex};
 
 /// `EXT_INIT_MAX_LEN`.
-const MAX_EXTENT: u64 = 1 << 15;
+pub(crate) const MAX_EXTENT: u64 = 1 << 15;
 /// `EXT4_EXT_MAGIC`.
 const MAGIC: u16 = 0xf30a;
 /// Entries in an inode.
-const ROOT_ENTRIES: usize = 4;
+pub(crate) const ROOT_ENTRIES: usize = 4;
 /// Block numbers in an inode before the first indirect one.
-const DIRECT: u64 = 12;
+pub(crate) const DIRECT: u64 = 12;
 
 /// A file's blocks.
 #[derive(Clone, Debug)]
-pub(super) struct Mapped {
+pub(crate) struct Mapped {
     pub i_block: [u8; 60],
     /// The blocks with data, in their order.
     pub runs: Vec<Range<u64>>,
@@ -38,7 +38,7 @@ pub(super) struct Mapped {
 
 /// A file's blocks, each for itself.
 #[derive(Clone, Debug)]
-pub(super) struct Scattered {
+pub(crate) struct Scattered {
     pub i_block: [u8; 60],
     /// From the blocks of the file to those of the volume.
     pub places: BTreeMap<u32, u64>,
@@ -48,10 +48,10 @@ pub(super) struct Scattered {
 
 /// A piece of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Piece {
-    at: u32,
-    block: u64,
-    len: u16,
+pub(crate) struct Piece {
+    pub at: u32,
+    pub block: u64,
+    pub len: u16,
 }
 
 impl Draft {
@@ -131,7 +131,7 @@ impl Draft {
     }
 
     /// The bitmaps of the groups of a run have to be written.
-    fn note_run(&mut self, run: &Range<u64>) {
+    pub fn note_run(&mut self, run: &Range<u64>) {
         let last = run.end.saturating_sub(1);
         let step = u64::from(self.sb.blocks_per_group.max(1));
         let mut at = run.start;
@@ -144,7 +144,7 @@ impl Draft {
 
     /// The root of an extent tree over `pieces`, and how many blocks its other nodes own; `leaf` was taken for the first
     /// of them.
-    fn extent_tree(
+    pub fn extent_tree(
         &mut self,
         ino: u32,
         pieces: &[Piece],
@@ -283,6 +283,15 @@ fn node_goal(pieces: &[Piece]) -> u64 {
 fn high_16(block: u64) -> (u32, u16) {
     let (low, high) = split(block);
     (low, u16::try_from(high).unwrap_or(u16::MAX))
+}
+
+impl Draft {
+    /// `i_block` of a file in one piece.
+    pub fn single_extent(piece: &Piece) -> [u8; 60] {
+        let mut root = [0; 60];
+        write_node(&mut root, 0, ROOT_ENTRIES, &[(piece.at, leaf_entry(piece))]);
+        root
+    }
 }
 
 fn leaf_entry(piece: &Piece) -> [u8; 12] {

@@ -39,12 +39,16 @@ use obento_driver::{Fact, Format, FormatError, FormatNotice, FormatOptions, Form
 
 use crate::Ext4Driver;
 use crate::feature::{Incompat, names};
-use draft::{Draft, Identity};
-use geometry::Geometry;
+pub(crate) use draft::{Draft, Identity, zeroed};
+pub(crate) use geometry::{FIRST_INO, Geometry};
+pub(crate) use inodes::ROOT_INO;
 use journal_device::JournalDevice;
-use options::Wishes;
+pub(crate) use mapping::{DIRECT, MAX_EXTENT, Piece, ROOT_ENTRIES};
+pub(crate) use options::Wishes;
+pub(crate) use output::Output;
+pub(crate) use root::{LOST_AND_FOUND, NAME as LOST_AND_FOUND_NAME};
 
-const TYPES: &[&str] = &["ext4", "ext3", "ext2"];
+pub(crate) const TYPES: &[&str] = &["ext4", "ext3", "ext2"];
 /// Linux mounts blocks of more than a page only where it is told that it can.
 const PAGE: u32 = 4096;
 
@@ -66,11 +70,22 @@ impl Format for Ext4Driver {
         let journal = options.journal.as_deref();
         let contents = if wishes.is_zeroed { obento_driver::Contents::Zeros } else { options.contents };
         match made {
-            Made::Volume(mut draft) => draft.write(device, contents, journal, wishes.lazy_inode_tables)?,
+            Made::Volume(mut draft) => {
+                draft.write(device, contents, journal, wishes.lazy_inode_tables, &mut |_, _| Ok(()))?
+            }
             Made::Journal(made) => made.write(device, contents)?,
         }
         Ok(formatted)
     }
+}
+
+/// Who makes the root directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Root {
+    /// An empty one is made here.
+    Empty,
+    /// The caller; and lost+found too, if so it says.
+    Elsewhere { lost_and_found: bool },
 }
 
 /// What is going to be made.
@@ -104,7 +119,7 @@ impl Plan {
         wishes.settle(options)?;
         let geometry = Geometry::new(&wishes, len, options.len.is_none(), &mut notices)?;
         let mut draft = Draft::new(&geometry, &wishes, &identity)?;
-        let journal_blocks = draft.fill(&wishes, options.journal.as_deref(), &mut notices)?;
+        let journal_blocks = draft.fill(&wishes, options.journal.as_deref(), Root::Empty, &mut notices)?;
         if geometry.block_size > PAGE {
             notices.push(FormatNotice::LargeBlocks(geometry.block_size));
         }
@@ -118,16 +133,23 @@ impl Plan {
 
 impl Draft {
     /// Puts into an empty volume what every volume has. Answers how many blocks the journal has.
-    fn fill(
+    pub(crate) fn fill(
         &mut self,
         wishes: &Wishes,
         journal: Option<&dyn BlockDevice>,
+        root: Root,
         notices: &mut Vec<FormatNotice>,
     ) -> Result<u64, FormatError> {
         self.allocate_tables(wishes.packed)?;
         self.space.by_clusters(self.sb.cluster_blocks().into());
         let tables = self.taken_clusters();
-        self.make_directories(wishes.root_owner)?;
+        match root {
+            Root::Empty => self.make_root(wishes.root_owner)?,
+            Root::Elsewhere { .. } => {}
+        }
+        if !matches!(root, Root::Elsewhere { lost_and_found: true }) {
+            self.make_lost_and_found()?;
+        }
         self.reserve_inodes()?;
         self.make_resize_inode()?;
         let journal = self.make_journal(wishes, journal, notices)?;
@@ -145,7 +167,11 @@ impl Draft {
 }
 
 /// UUID, seeds, label and time; what is not given is random.
-fn identity(options: &FormatOptions, wishes: &Wishes, notices: &mut Vec<FormatNotice>) -> Identity {
+pub(crate) fn identity(
+    options: &FormatOptions,
+    wishes: &Wishes,
+    notices: &mut Vec<FormatNotice>,
+) -> Identity {
     let mut label = [0; 16];
     label.iter_mut().zip(&options.label).for_each(|(to, from)| *to = *from);
     if options.label.len() > label.len() {
@@ -156,7 +182,7 @@ fn identity(options: &FormatOptions, wishes: &Wishes, notices: &mut Vec<FormatNo
     Identity { uuid, hash_seed, label, now: options.clock.now() }
 }
 
-fn describe(
+pub(crate) fn describe(
     draft: &Draft,
     fs_type: &'static str,
     journal_blocks: u64,

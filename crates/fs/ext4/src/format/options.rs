@@ -29,7 +29,7 @@ const OWNER: Allowed = Allowed::Text("UID:GID");
 const QUOTAS: Allowed = Allowed::Text("usrquota, grpquota and prjquota with colons between");
 
 /// All settings, in the order in which help lists them.
-pub(super) const SETTINGS: &[Setting] = &[
+pub(crate) const SETTINGS: &[Setting] = &[
     set(
         "usage",
         Allowed::Text(
@@ -76,7 +76,7 @@ const fn set(name: &'static str, takes: Allowed) -> Setting {
 
 /// What is asked for, its parts proved each for itself.
 #[derive(Clone, Debug)]
-pub(super) struct Wishes {
+pub(crate) struct Wishes {
     pub features: Features,
     pub usage: Option<String>,
     pub block_size: Option<u32>,

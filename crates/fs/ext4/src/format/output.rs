@@ -11,7 +11,7 @@ use obento_block::BlockDevice;
 const BUFFER: usize = 1 << 20;
 
 /// A device that is written mostly from front to back.
-pub(super) struct Output<'a> {
+pub(crate) struct Output<'a> {
     device: &'a dyn BlockDevice,
     /// Where `pending` goes.
     at: u64,

@@ -3,31 +3,29 @@
 //! Source: e2fsprogs `lib/ext2fs/mkdir.c`, `lib/ext2fs/expanddir.c`; `misc/mke2fs.c` `create_root_dir`,
 //! `create_lost_and_found`.
 
+use obento_base::FileKind;
 use obento_base::wire::to_u64;
-use obento_base::{FileKind, Ino};
 use obento_driver::FormatError;
 
 use super::draft::Draft;
 use super::geometry::FIRST_INO;
 use super::inodes::{NewInode, ROOT_INO};
 use super::mapping::Mapped;
-use crate::checksum::inode_seed;
-use crate::dir::{Chars, NewEntry, Order, Shape, Slot, needed};
-use crate::feature::Incompat;
+use crate::dir::{NewEntry, Shape, Slot, needed};
 use crate::inode::InodeFlags;
 
-const NAME: &[u8] = b"lost+found";
+pub(crate) const NAME: &[u8] = b"lost+found";
 /// Room for names in lost+found, so that `e2fsck` need not take blocks of a damaged volume.
-const LOST_AND_FOUND: u64 = 16 << 10;
+pub(crate) const LOST_AND_FOUND: u64 = 16 << 10;
 /// It has no indirect blocks.
 const MAX_BLOCKS: u64 = 12;
 
 impl Draft {
-    /// Makes both directories. Errors: TooSmall.
-    pub fn make_directories(&mut self, owner: (u32, u32)) -> Result<(), FormatError> {
+    /// Makes the root, with lost+found in it. Errors: TooSmall.
+    pub fn make_root(&mut self, owner: (u32, u32)) -> Result<(), FormatError> {
         let goal = self.goal_of(ROOT_INO);
         let root = self.map_file(ROOT_INO, goal, 1)?;
-        let shape = self.shape(ROOT_INO);
+        let shape = Shape::of_new(&self.sb, ROOT_INO);
         let mut block = self.zeroed()?;
         shape.first_block(&mut block, ROOT_INO, ROOT_INO);
         let dots = needed(1).saturating_add(needed(2));
@@ -36,14 +34,17 @@ impl Draft {
         debug_assert!(slot.len > dots, "a block holds three entries");
         shape.put(&mut block, slot, &NewEntry { name: NAME, ino: FIRST_INO, kind: FileKind::Directory });
         shape.seal(&mut block);
-        self.add_directory(ROOT_INO, 0o40_755, 3, owner, root, [block])?;
+        self.add_directory(ROOT_INO, 0o40_755, 3, owner, root, [block])
+    }
 
+    /// Makes lost+found, for the root to name. Errors: TooSmall.
+    pub fn make_lost_and_found(&mut self) -> Result<(), FormatError> {
         let block_size = u64::from(self.sb.block_size);
         let blocks = LOST_AND_FOUND.div_ceil(block_size).clamp(2, MAX_BLOCKS);
         let goal = self.goal_of(FIRST_INO);
         self.note_inode_search(FIRST_INO);
         let lost = self.map_file(FIRST_INO, goal, blocks)?;
-        let shape = self.shape(FIRST_INO);
+        let shape = Shape::of_new(&self.sb, FIRST_INO);
         let mut first = self.zeroed()?;
         shape.first_block(&mut first, FIRST_INO, ROOT_INO);
         let mut blank = self.zeroed()?;
@@ -84,25 +85,5 @@ impl Draft {
     /// The flag of a file with extents, where files have those.
     pub fn map_flags(&self) -> InodeFlags {
         if self.has_extents() { InodeFlags::EXTENTS } else { InodeFlags::empty() }
-    }
-
-    /// What is asked of a directory without an index whose blocks are written.
-    fn shape(&self, ino: u32) -> Shape {
-        let sb = &self.sb;
-        Shape {
-            dir: Ino(ino.into()),
-            block_size: sb.block_size,
-            blocks: 1,
-            max_ino: sb.inodes_count,
-            file_types: sb.incompat.contains(Incompat::FILETYPE),
-            checksum_seed: sb.has_metadata_csum().then(|| inode_seed(sb.checksum_seed, ino, 0)),
-            order: Order::Offset,
-            new_index: None,
-            indexed: false,
-            max_levels: 0,
-            chars: Chars::Signed,
-            hash_seed: [0; 4],
-            fold: None,
-        }
     }
 }

@@ -10,7 +10,7 @@ use obento_driver::FormatError;
 
 /// The blocks of a volume that is being made.
 #[derive(Clone, Debug)]
-pub(super) struct Space {
+pub(crate) struct Space {
     /// Start and end of each run.
     taken: BTreeMap<u64, u64>,
     blocks: Range<u64>,

@@ -128,6 +128,27 @@ fn device_number(raw: &RawInode) -> DeviceNumber {
     }
 }
 
+/// Seconds and `extra` field of a timestamp; `None` if it does not fit. The inverse of [`timestamp`].
+pub(crate) fn encode_time(time: Timestamp, wide: bool) -> Option<(u32, u32)> {
+    let low = i32::from_le_bytes(*time.secs().to_le_bytes().first_chunk()?);
+    let epoch = time.secs().checked_sub(low.into())? >> 32;
+    let epoch = u32::try_from(epoch).ok().filter(|&epoch| if wide { epoch < 4 } else { epoch == 0 })?;
+    Some((low.cast_unsigned(), epoch | time.nanos() << 2))
+}
+
+/// The first two words of a device node's `i_block`: the first for numbers of 8 bits each, else the second.
+/// Source: Linux `include/linux/kdev_t.h` `old_encode_dev`, `new_encode_dev`.
+pub(crate) fn encode_device(number: DeviceNumber) -> [u8; 8] {
+    let DeviceNumber { major, minor } = number;
+    let (old, new) = if major < 256 && minor < 256 {
+        (major << 8 | minor, 0)
+    } else {
+        (0, minor & 0xff | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12)
+    };
+    let ([a, b, c, d], [e, f, g, h]) = (u32::to_le_bytes(old), u32::to_le_bytes(new));
+    [a, b, c, d, e, f, g, h]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,5 +172,18 @@ mod tests {
         assert_eq!(device_number(&raw), DeviceNumber { major: 4, minor: 5 });
         raw.i_block[..8].copy_from_slice(&[0, 0, 0, 0, 0x45, 0x23, 0x61, 0x78]);
         assert_eq!(device_number(&raw), DeviceNumber { major: 0x123, minor: 0x7_8645 });
+    }
+
+    #[test]
+    fn times_are_encoded_to_what_reads_back_or_refused() {
+        for secs in [0, 1, -1, -0x8000_0000, 0x7fff_ffff, 0x8000_0000, 0x3_7fff_ffff] {
+            let time = Timestamp::new(secs, 999_999_999);
+            let (low, extra) = encode_time(time, true).unwrap();
+            assert_eq!(timestamp(low, Some(extra)), time);
+        }
+        assert_eq!(encode_time(Timestamp::new(0x3_8000_0000, 0), true), None);
+        assert_eq!(encode_time(Timestamp::new(-0x8000_0001, 0), true), None);
+        assert_eq!(encode_time(Timestamp::new(0x8000_0000, 0), false), None);
+        assert_eq!(encode_time(Timestamp::new(-5, 7), false).map(|(low, _)| low), Some(!4));
     }
 }

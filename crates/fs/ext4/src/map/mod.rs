@@ -18,7 +18,6 @@ mod write;
 use obento_base::{Corrupt, Error, Feature, Result, Structure};
 
 use crate::fast_commit::Overlaid;
-use crate::feature::RoCompat;
 use crate::inode::{Inode, InodeFlags};
 use crate::unit::{FileBlock, VolBlock};
 use crate::volume::Volume;
@@ -88,17 +87,9 @@ impl Volume {
         })
     }
 
-    /// The largest size of a file that is mapped by extents, or by the block map of ext2.
+    /// [`SuperBlock::file_size_max`].
     pub fn file_size_max(&self, extents: bool) -> u64 {
-        let sb = self.super_block();
-        let block_size = u64::from(sb.block_size);
-        let per_block = block_size / 4;
-        let indirect = [1, 2, 3].iter().map(|&levels| per_block.saturating_pow(levels)).sum::<u64>();
-        let blocks = if extents { u32::MAX.into() } else { indirect.saturating_add(12).min(u32::MAX.into()) };
-        // Without huge_file the space taken is counted in 32 bits of sectors.
-        let huge = sb.ro_compat.contains(RoCompat::HUGE_FILE);
-        let counted = if huge { u64::MAX } else { u64::from(u32::MAX).saturating_mul(512) };
-        blocks.saturating_mul(block_size).min(counted)
+        self.super_block().file_size_max(extents)
     }
 
     /// Refuses blocks outside the volume or over its metadata.

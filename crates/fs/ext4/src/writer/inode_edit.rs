@@ -14,7 +14,7 @@ use obento_base::{Error, FileKind, Ino, Result, Timestamp};
 use obento_journal::Taken;
 
 use crate::checksum::inode_seed;
-use crate::inode::{Format, Inode, InodeFlags, Place, reaches};
+use crate::inode::{Format, Inode, InodeFlags, Place, encode_time, reaches};
 use crate::raw::{RawInode, RawInodeExtra};
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
@@ -488,35 +488,8 @@ impl InodeEdit {
     }
 }
 
-/// Seconds and `extra` field of a timestamp; `None` if it does not fit. The inverse of `inode::timestamp`.
-fn encode_time(time: Timestamp, wide: bool) -> Option<(u32, u32)> {
-    let low = i32::from_le_bytes(*time.secs().to_le_bytes().first_chunk()?);
-    let epoch = time.secs().checked_sub(low.into())? >> 32;
-    let epoch = u32::try_from(epoch).ok().filter(|&epoch| if wide { epoch < 4 } else { epoch == 0 })?;
-    Some((low.cast_unsigned(), epoch | time.nanos() << 2))
-}
-
 impl core::fmt::Debug for InodeEdit {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "InodeEdit({}, {:?})", self.ino, self.raw)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::inode::timestamp;
-
-    #[test]
-    fn times_are_encoded_to_what_reads_back_or_refused() {
-        for secs in [0, 1, -1, -0x8000_0000, 0x7fff_ffff, 0x8000_0000, 0x3_7fff_ffff] {
-            let time = Timestamp::new(secs, 999_999_999);
-            let (low, extra) = encode_time(time, true).unwrap();
-            assert_eq!(timestamp(low, Some(extra)), time);
-        }
-        assert_eq!(encode_time(Timestamp::new(0x3_8000_0000, 0), true), None);
-        assert_eq!(encode_time(Timestamp::new(-0x8000_0001, 0), true), None);
-        assert_eq!(encode_time(Timestamp::new(0x8000_0000, 0), false), None);
-        assert_eq!(encode_time(Timestamp::new(-5, 7), false).map(|(low, _)| low), Some(!4));
     }
 }

@@ -1,7 +1,7 @@
 //! Inodes in a transaction: copied out, put back, made, given back.
 
 use obento_base::wire::{FromBytes, to_usize};
-use obento_base::{DeviceNumber, FileKind, Ino, Result};
+use obento_base::{FileKind, Ino, Result};
 use obento_driver::NewNode;
 use obento_journal::Txn;
 
@@ -9,7 +9,7 @@ use super::inode_edit::FULL_EXTRA_ISIZE;
 use super::{InodeEdit, Time, Writer};
 use crate::allocator::Wanted;
 use crate::feature::Incompat;
-use crate::inode::{Inode, InodeFlags};
+use crate::inode::{Inode, InodeFlags, encode_device};
 use crate::map::empty_root;
 use crate::raw::RawInode;
 
@@ -154,17 +154,4 @@ fn inherited_flags(parent: &Inode, kind: FileKind) -> InodeFlags {
 fn generation_at(block: &[u8], offset: u32) -> u32 {
     let record = block.get(to_usize(offset.into())..).unwrap_or_default();
     RawInode::ref_from_prefix(record).map_or(0, |(raw, _)| raw.i_generation.get())
-}
-
-/// The first two words of a device node's `i_block`: the first for numbers of 8 bits each, else the second.
-/// Source: Linux `include/linux/kdev_t.h` `old_encode_dev`, `new_encode_dev`.
-fn encode_device(number: DeviceNumber) -> [u8; 8] {
-    let DeviceNumber { major, minor } = number;
-    let (old, new) = if major < 256 && minor < 256 {
-        (major << 8 | minor, 0)
-    } else {
-        (0, minor & 0xff | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12)
-    };
-    let ([a, b, c, d], [e, f, g, h]) = (u32::to_le_bytes(old), u32::to_le_bytes(new));
-    [a, b, c, d, e, f, g, h]
 }

@@ -15,7 +15,7 @@ use crate::raw::RawXattrHeader;
 use crate::unit::VolBlock;
 
 /// `EXT4_XATTR_REFCOUNT_MAX`.
-pub(super) const USERS_MAX: u32 = 1024;
+pub(crate) const USERS_MAX: u32 = 1024;
 
 /// The bytes of a block with `table` and one user, without its checksum. Errors: NoMemory; NoSpace.
 pub(super) fn encode(table: &Table<'_>, block_size: usize) -> Result<Vec<u8>> {

@@ -13,6 +13,7 @@ mod hash;
 mod inline;
 mod name;
 mod plan;
+mod set;
 mod share;
 mod store;
 mod table;
@@ -30,8 +31,10 @@ use obento_block::Block;
 use zerocopy::{FromBytes, IntoBytes};
 
 pub(crate) use area::{Area, Entry};
+pub(crate) use block::USERS_MAX;
 pub(crate) use hash::{entry_hash, signed_entry_hash, words};
 pub(crate) use inline::{inline_rest_max, with_inline_rest};
+pub(crate) use set::{AttributeSet, SetError};
 pub(crate) use store::Shares;
 pub(crate) use values::Dead;
 

@@ -1,0 +1,211 @@
+//! Building images beside others: `cargo bench -p obento-cli --bench build`.
+//!
+//! Each line is a ratio of whole commands, each followed by a sync of what it made, on the same tree in the page cache, the
+//! median of paired rounds: obento to `mke2fs -d`, to `fstool create` if that is in `PATH`, and to `cp -r` on the host. Names of
+//! lines on the command line choose among them (`small`, `large`, `wide`, `flat`); `OBENTO_BENCH_DIR` chooses the folder, which
+//! needs 12 GiB; `OBENTO_BENCH_ROUNDS` the rounds, and `OBENTO_BENCH_SCALE` divides the sizes, to see that it runs.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use obento_testkit::oracle::{Oracle, program};
+use obento_testkit::require;
+
+fn main() -> Result<()> {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("sync")]) {
+        return Ok(());
+    }
+    let folder = tempfile::Builder::new().prefix("obento-bench-").tempdir_in(scratch())?;
+    println!("{:<28} {:>9} {:>9} {:>9}", "", "obento", "other", "ratio");
+    let scale = number("SCALE", 1).max(1);
+    if chosen("small") {
+        let tree = folder.path().join("small");
+        files(&tree, 1000 / scale, 100, 1024)?;
+        compare(folder.path(), "100,000 x 1 KiB", &tree)?;
+        fs::remove_dir_all(&tree)?;
+    }
+    if chosen("large") {
+        let tree = folder.path().join("large");
+        files(&tree, 1, 1, (1 << 30) / scale)?;
+        compare(folder.path(), "one file of 1 GiB", &tree)?;
+        fs::remove_dir_all(&tree)?;
+    }
+    if chosen("wide") {
+        let tree = folder.path().join("wide");
+        files(&tree, 1, 40_000 / scale, 10)?;
+        compare(folder.path(), "40,000 in one directory", &tree)?;
+        fs::remove_dir_all(&tree)?;
+    }
+    if chosen("flat") {
+        flat(folder.path(), scale)?;
+    }
+    Ok(())
+}
+
+/// The cost of a file among 10,000 and among 1,000,000, and the memory that takes.
+fn flat(folder: &Path, scale: u64) -> Result<()> {
+    let mut costs = Vec::new();
+    for count in [10_000 / scale.min(100), 1_000_000 / scale] {
+        let tree = folder.join("flat");
+        files(&tree, count / 100, 100, 100)?;
+        let runs = (0..rounds()).map(|_| obento(folder, &tree)).collect::<Result<Vec<_>>>()?;
+        let each = median(runs.iter().map(|(time, _)| time.as_secs_f64() * 1e6 / count as f64).collect());
+        let memory = runs.iter().map(|(_, memory)| *memory).max().unwrap_or(0);
+        println!("{count} files: {each:.1} us a file, {} MiB at most", memory >> 10);
+        costs.push(each);
+        fs::remove_dir_all(&tree)?;
+    }
+    println!("ratio of the cost of a file: {:.2}", costs[1] / costs[0]);
+    Ok(())
+}
+
+/// Whether a line is asked for: all of them, if none is named.
+fn chosen(line: &str) -> bool {
+    let mut names = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
+    names.peek().is_none() || names.any(|name| name == line)
+}
+
+fn rounds() -> usize {
+    usize::try_from(number("ROUNDS", 5)).unwrap_or(1).max(1)
+}
+
+/// What `OBENTO_BENCH_NAME` says.
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(format!("OBENTO_BENCH_{name}")).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn scratch() -> PathBuf {
+    std::env::var_os("OBENTO_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from)
+}
+
+fn files(tree: &Path, directories: u64, each: u64, len: u64) -> Result<()> {
+    let block = vec![b'x'; usize::try_from(len.min(1 << 20))?];
+    for directory in 0..directories.max(1) {
+        let path = tree.join(format!("d{directory:05}"));
+        fs::create_dir_all(&path)?;
+        for file in 0..each {
+            let mut file = File::create(path.join(format!("file-{file:06}")))?;
+            let mut left = len;
+            while left > 0 {
+                let part = left.min(block.len() as u64);
+                std::io::Write::write_all(&mut file, &block[..usize::try_from(part)?])?;
+                left -= part;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn compare(folder: &Path, name: &str, tree: &Path) -> Result<()> {
+    let image = folder.join("other.img");
+    let mut others: Vec<(&str, Box<dyn Fn() -> Result<Duration>>)> = Vec::new();
+    let size = size_of_image(folder, tree)?;
+    others.push((
+        "mke2fs -d",
+        Box::new(|| {
+            let _ = fs::remove_file(&image);
+            let start = Instant::now();
+            let inodes = "-N150000";
+            let mut command = program("mke2fs");
+            command
+                .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", inodes, "-d"])
+                .arg(tree)
+                .arg(&image);
+            run(command.arg(format!("{}k", size >> 10)))?;
+            synced(&image, start)
+        }),
+    ));
+    if program("fstool").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok() {
+        others.push((
+            "fstool create",
+            Box::new(|| {
+                let _ = fs::remove_file(&image);
+                let start = Instant::now();
+                run(program("fstool").args(["create", "-t", "ext4"]).arg(&image).arg(tree))?;
+                synced(&image, start)
+            }),
+        ));
+    }
+    let copy = folder.join("copy");
+    others.push((
+        "cp -r",
+        Box::new(|| {
+            let _ = fs::remove_dir_all(&copy);
+            let start = Instant::now();
+            run(program("cp").arg("-r").arg(tree).arg(&copy))?;
+            run(program("sync").arg("-f").arg(&copy))?;
+            Ok(start.elapsed())
+        }),
+    ));
+    for (other, time) in &others {
+        let mut pairs = Vec::new();
+        for _ in 0..rounds() {
+            let (ours, _) = obento(folder, tree)?;
+            pairs.push((ours.as_secs_f64(), time()?.as_secs_f64()));
+        }
+        let ours = median(pairs.iter().map(|(ours, _)| *ours).collect());
+        let theirs = median(pairs.iter().map(|(_, theirs)| *theirs).collect());
+        let ratio = median(pairs.iter().map(|(ours, theirs)| ours / theirs).collect());
+        println!("{name:<28} {ours:>8.2}s {theirs:>8.2}s {ratio:>9.4}  {other}");
+    }
+    let _ = fs::remove_dir_all(&copy);
+    let _ = fs::remove_file(&image);
+    Ok(())
+}
+
+/// What obento finds the image to need, for programs that want to be told.
+fn size_of_image(folder: &Path, tree: &Path) -> Result<u64> {
+    obento(folder, tree)?;
+    Ok(fs::metadata(folder.join("ours.img"))?.len())
+}
+
+/// Builds, and answers the time with a sync, and the most memory in KiB.
+fn obento(folder: &Path, tree: &Path) -> Result<(Duration, u64)> {
+    let image = folder.join("ours.img");
+    let _ = fs::remove_file(&image);
+    let start = Instant::now();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+    let child = command.args(["build", "-q"]).arg(&image).arg("--from").arg(tree).spawn()?;
+    let peak = peak_memory(child)?;
+    Ok((synced(&image, start)?, peak))
+}
+
+/// Waits for a child and answers the most memory that it was seen with, in KiB.
+fn peak_memory(mut child: std::process::Child) -> Result<u64> {
+    let status = PathBuf::from(format!("/proc/{}/status", child.id()));
+    let mut peak = 0;
+    loop {
+        if let Ok(text) = fs::read_to_string(&status) {
+            let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+            peak = peak.max(kib.unwrap_or(0));
+        }
+        match child.try_wait()? {
+            Some(status) => {
+                ensure!(status.success(), "obento build failed: {status}");
+                return Ok(peak);
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+fn synced(path: &Path, start: Instant) -> Result<Duration> {
+    File::open(path)?.sync_all()?;
+    Ok(start.elapsed())
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let status = status.with_context(|| format!("{command:?}"))?;
+    ensure!(status.success(), "{command:?}: {status}");
+    Ok(())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -1,0 +1,169 @@
+//! `obento build`: an image out of directories, archives and manifests.
+
+mod args;
+
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant};
+
+use obento::{
+    BuildFailure, BuildReport, FormatError, HostError, Observer, Problem, Registry, build, build_twice,
+    human_size, interrupt, uuid_text,
+};
+
+use crate::context::Context;
+use crate::json::Line;
+use crate::output::{Outcome, Output, Stop};
+use crate::progress::Progress;
+use crate::report::{Report, printable};
+pub use args::Args;
+
+/// Runs the subcommand.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    match make(args, context) {
+        Err(Stop::Failed(report)) => {
+            context.warn(&report);
+            Ok(())
+        }
+        made => made,
+    }
+}
+
+fn make(args: &Args, context: &Context) -> Outcome {
+    let shown = args.out.as_os_str().as_bytes();
+    context.expect_changes_allowed(shown)?;
+    if !args.force && std::fs::symlink_metadata(&args.out).is_ok() {
+        let report = Report::on("cannot build", shown, "something has the name already");
+        return Err(report.help("--force (-F) replaces it").into());
+    }
+    let (sources, settings) = (args.sources()?, args.settings()?);
+    let start = Instant::now();
+    let mut watch = Watch { progress: Progress::new(context, "building") };
+    let registry = Registry::default();
+    let built = match args.verify {
+        true => build_twice(&args.out, &sources, &settings, &registry, &mut watch),
+        false => build(&args.out, &sources, &settings, &registry, &mut watch),
+    };
+    drop(watch);
+    let report = match built {
+        Ok(report) => report,
+        Err(failure) => return tell(failure, shown, context),
+    };
+    super::mkfs::notes(shown, &report.formatted, context);
+    report.notes.iter().for_each(|note| context.note(shown, note));
+    let mut out = Output::stdout();
+    if context.json() {
+        line(args, &report, start.elapsed()).write(&mut out)?;
+    } else if !args.quiet {
+        write_summary(&mut out, shown, &report, start.elapsed())?;
+    }
+    out.finish()
+}
+
+/// Tells why nothing was built, every reason of it.
+fn tell(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
+    let cannot = |cause: &dyn std::fmt::Display| Report::on("cannot build", shown, cause);
+    let report = match failure {
+        BuildFailure::Sources(problems) | BuildFailure::Unfit(problems) => {
+            for problem in &problems {
+                context.warn(&Report::on("cannot take", &problem.path, &problem.why));
+            }
+            let s = if problems.len() == 1 { "" } else { "s" };
+            cannot(&format!("{} file{s} cannot be taken, and nothing was written", problems.len()))
+                .help("mend them, or leave them out with --exclude")
+        }
+        BuildFailure::TooSmall { size, needed } if needed > size => {
+            cannot(&format!("{size} bytes are too few: it needs {needed}"))
+                .help(format!("--size {}k suffices, or --size auto", needed.div_ceil(1024)))
+        }
+        BuildFailure::Host(HostError::Exists { .. }) => {
+            cannot(&"something has got the name meanwhile").help("--force (-F) replaces it")
+        }
+        BuildFailure::UnknownType { .. } => {
+            cannot(&failure).help(format!("it builds: {}", types().join(", ")))
+        }
+        BuildFailure::Format(FormatError::Needs { needs, .. }) => {
+            cannot(&failure).help(format!("add {needs}, or leave the other out"))
+        }
+        failure => cannot(&failure),
+    };
+    Err(report.into())
+}
+
+fn types() -> Vec<&'static str> {
+    let registry = Registry::default();
+    let builders = registry.drivers().iter().filter(|driver| driver.build().is_some());
+    builders.filter_map(|driver| driver.format()).flat_map(|format| format.types()).copied().collect()
+}
+
+fn rate(bytes: u64, time: Duration) -> u64 {
+    let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
+    bytes.saturating_mul(1000) / millis
+}
+
+fn write_summary(
+    out: &mut Output,
+    shown: &[u8],
+    report: &BuildReport,
+    time: Duration,
+) -> std::io::Result<()> {
+    let made = &report.formatted;
+    let len = made.blocks.saturating_mul(made.block_size.into());
+    out.write_name(shown)?;
+    write!(out, ": {}", made.fs_type)?;
+    if !made.label.is_empty() {
+        write!(out, " '{}'", printable(&made.label))?;
+    }
+    writeln!(out, ", {} in {} blocks of {} bytes", human_size(len), made.blocks, made.block_size)?;
+    let (files, directories) = (report.files, report.directories);
+    writeln!(
+        out,
+        "  {files} files and {directories} directories with {} in {:.2} s, {}/s",
+        human_size(report.bytes),
+        time.as_secs_f64(),
+        human_size(rate(report.bytes, time)),
+    )?;
+    if report.excluded > 0 {
+        writeln!(out, "  {} left out by --exclude", report.excluded)?;
+    }
+    writeln!(out, "  UUID {}", uuid_text(made.uuid))
+}
+
+fn line(args: &Args, report: &BuildReport, time: Duration) -> Line {
+    let made = &report.formatted;
+    let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    Line::new("built")
+        .bytes("path", args.out.as_os_str().as_bytes())
+        .field("file_system", made.fs_type)
+        .field("uuid", uuid_text(made.uuid))
+        .bytes("label", &made.label)
+        .field("size", made.blocks.saturating_mul(u64::from(made.block_size)))
+        .field("block_size", made.block_size)
+        .field("blocks", made.blocks)
+        .field("inodes", made.inodes)
+        .field("journal_blocks", made.journal_blocks)
+        .field("files", report.files)
+        .field("directories", report.directories)
+        .field("bytes", report.bytes)
+        .field("excluded", report.excluded)
+        .field("notes", &report.notes)
+        .field("milliseconds", millis)
+        .field("verified", args.verify)
+}
+
+/// What a person sees meanwhile.
+struct Watch<'c> {
+    progress: Progress<'c>,
+}
+
+impl Observer for Watch<'_> {
+    fn progress(&mut self, progress: &obento::Progress<'_>) {
+        self.progress.update(progress.bytes, None, progress.path);
+    }
+
+    fn is_stopped(&self) -> bool {
+        interrupt::is_requested()
+    }
+
+    fn problem(&mut self, _problem: &Problem) {}
+}

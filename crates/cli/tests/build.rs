@@ -1,0 +1,468 @@
+//! `obento build`, run as a person would; e2fsck and the kernel judge what it makes.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use obento_testkit::entries::{self, Differences, Entries};
+use obento_testkit::image::{ImageSpec, kernel_entries, tar_of};
+use obento_testkit::matrix;
+use obento_testkit::oracle::{Oracle, call, require};
+use obento_testkit::tree::{self, TreeSpec};
+use tempfile::TempDir;
+
+const SPEC: TreeSpec =
+    TreeSpec { files: 300, wide: 3000, sparse_len: 1 << 30, xattr_len: 900, root: true, raw_names: true };
+const JUDGES: &[Oracle] =
+    &[Oracle::Root, Oracle::LoopMount, Oracle::Program("e2fsck"), Oracle::Program("tar")];
+
+/// A folder to build in.
+struct Bench(TempDir);
+
+impl Bench {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+        command.current_dir(self.0.path()).args(line.split(' ')).env_clear();
+        command
+    }
+
+    /// Expects this code, and answers what was said on standard output and error.
+    #[track_caller]
+    fn run(&self, line: &str, code: i32) -> (String, String) {
+        let output = self.command(line).output().unwrap();
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{line}: {out}{err}");
+        (out, err)
+    }
+
+    /// A folder with everything that a file system can hold.
+    fn tree(&self) -> PathBuf {
+        let tree = self.path("tree");
+        fs::create_dir(&tree).unwrap();
+        tree::write(&tree, &SPEC).unwrap();
+        tree
+    }
+
+    #[track_caller]
+    fn fsck(&self, name: &str) {
+        call("e2fsck", ["-fn".as_ref(), self.path(name).as_os_str()]).unwrap();
+    }
+
+    /// What the kernel sees in an image, without lost+found.
+    fn kernel(&self, name: &str) -> Entries {
+        let spec = ImageSpec { name: "built", ..matrix::base("built", &["-t", "ext4"], SPEC) };
+        let mut entries = kernel_entries(&self.path(name), &spec).unwrap();
+        entries.remove(&b"lost+found"[..]);
+        entries
+    }
+
+    #[track_caller]
+    fn expect_same(&self, expected: &Entries, name: &str) {
+        self.fsck(name);
+        let differences = Differences::between(expected, &self.kernel(name));
+        assert!(differences.is_empty(), "{name}: {differences}");
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What GNU tar sees in a folder.
+fn entries_of(bench: &Bench, folder: &Path) -> Entries {
+    let tar = bench.path("expected.tar");
+    tar_of(folder, &tar).unwrap();
+    entries::from_tar(File::open(&tar).unwrap()).unwrap()
+}
+
+#[test]
+fn an_image_of_a_folder_is_what_the_kernel_reads_in_it_whatever_the_type() {
+    if !require(JUDGES) {
+        return;
+    }
+    let bench = Bench::new();
+    let expected = entries_of(&bench, &bench.tree());
+    for (name, options) in [
+        ("ext4.img", "-t ext4"),
+        ("ext3.img", "-t ext3"),
+        ("ext2.img", "-t ext2 -I 256"),
+        ("small.img", "-t ext4 -b 1024 --minimize"),
+        ("old.img", "-t ext2 -b 2048 --free 30% -I 256 -O ^dir_index"),
+        ("clusters.img", "-O bigalloc -b 4096 --threads 3"),
+        ("plain.img", "-O ^metadata_csum,uninit_bg,^64bit,^flex_bg --size 400M"),
+        ("more.img", "-O sparse_super2,orphan_file,large_dir,meta_bg,^resize_inode -N 100000 -m 1"),
+    ] {
+        let line = format!("build {options} {name} --from tree --owner keep --xattrs -q");
+        assert_eq!(bench.run(&line, 0), (String::new(), String::new()));
+        let mut expected = expected.clone();
+        if name == "clusters.img" {
+            // There holes begin and end with clusters.
+            expected.values_mut().for_each(|entry| entry.map = None);
+        }
+        bench.expect_same(&expected, name);
+    }
+}
+
+#[test]
+fn an_archive_gives_the_same_image_however_it_comes() {
+    if !require(JUDGES) || !require(&[Oracle::Program("zstd"), Oracle::Program("gzip")]) {
+        return;
+    }
+    let bench = Bench::new();
+    let expected = entries_of(&bench, &bench.tree());
+    call("gzip", ["-k".as_ref(), bench.path("expected.tar").as_os_str()]).unwrap();
+    call("zstd", ["-q".as_ref(), bench.path("expected.tar").as_os_str()]).unwrap();
+    bench.run("build plain.img --from expected.tar -q", 0);
+    bench.run("build gzip.img --from expected.tar.gz -q", 0);
+    bench.run("build zstd.img --from tar:expected.tar.zst -q", 0);
+    let mut piped = bench.command("build pipe.img --from - -q");
+    let output = piped.stdin(File::open(bench.path("expected.tar")).unwrap()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let plain = fs::read(bench.path("plain.img")).unwrap();
+    for name in ["gzip.img", "zstd.img", "pipe.img"] {
+        assert!(fs::read(bench.path(name)).unwrap() == plain, "{name}");
+    }
+    // GNU tar keeps no sockets.
+    bench.expect_same(&expected, "plain.img");
+}
+
+#[test]
+fn two_copies_of_a_tree_make_the_same_bytes_wherever_and_whenever() {
+    let bench = Bench::new();
+    for (name, reverse) in [("one", false), ("two", true)] {
+        let root = bench.path(name);
+        let mut names: Vec<u32> = (0..200).collect();
+        if reverse {
+            names.reverse();
+        }
+        fs::create_dir(&root).unwrap();
+        for at in names {
+            let dir = root.join(format!("dir{}", at % 7));
+            let _ = fs::create_dir(&dir);
+            fs::write(dir.join(format!("file {at}")), format!("content {at}").repeat(at as usize)).unwrap();
+        }
+        for entry in ["dir1", "dir1/file 1", "dir3"] {
+            fs::set_permissions(root.join(entry), fs::Permissions::from_mode(0o750)).unwrap();
+        }
+        set_times(&root);
+    }
+    let mut second = bench.command("build two.img --from two --verify -q --threads 4");
+    second.env("TZ", "Asia/Tokyo").env("LC_ALL", "tr_TR.UTF-8");
+    // A shell sets the umask, which a command inherits.
+    let shell = Command::new("sh")
+        .arg("-c")
+        .arg("umask 077; exec \"$0\" \"$@\"")
+        .arg(second.get_program())
+        .args(second.get_args())
+        .current_dir(bench.0.path())
+        .env("TZ", "Asia/Tokyo")
+        .output()
+        .unwrap();
+    assert!(shell.status.success(), "{}", text(&shell.stderr));
+    bench.run("build one.img --from one --verify -q --threads 1", 0);
+    assert!(fs::read(bench.path("one.img")).unwrap() == fs::read(bench.path("two.img")).unwrap());
+    // Another name is another volume.
+    fs::rename(bench.path("two/dir1/file 1"), bench.path("two/dir1/file 1b")).unwrap();
+    set_times(&bench.path("two"));
+    bench.run("build three.img --from two -q", 0);
+    let uuid = |name: &str| fs::read(bench.path(name)).unwrap()[1024 + 0x68..1024 + 0x78].to_vec();
+    assert_ne!(uuid("one.img"), uuid("three.img"));
+}
+
+/// Gives everything below `root` the same time, so that only what should differ differs.
+fn set_times(root: &Path) {
+    for entry in fs::read_dir(root).unwrap().flatten() {
+        if entry.file_type().unwrap().is_dir() {
+            set_times(&entry.path());
+        }
+        let file = File::open(entry.path()).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::new(1_700_000_000, 123_456_789))
+            .unwrap();
+    }
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_001);
+    File::open(root).unwrap().set_modified(time).unwrap();
+}
+
+#[test]
+fn nobody_in_particular_builds_what_belongs_to_root() {
+    if !require(JUDGES) {
+        return;
+    }
+    let bench = Bench::new();
+    let expected = entries_of(&bench, &bench.tree());
+    fs::set_permissions(bench.0.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(bench.path("expected.tar"), fs::Permissions::from_mode(0o644)).unwrap();
+    let program = bench.path("obento");
+    fs::copy(env!("CARGO_BIN_EXE_obento"), &program).unwrap();
+    let mut command = Command::new(&program);
+    command.current_dir(bench.0.path()).args(["build", "-q", "disk.img", "--from", "expected.tar"]);
+    let output = command.uid(65_534).gid(65_534).env_clear().output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(fs::metadata(bench.path("disk.img")).unwrap().uid(), 65_534);
+    bench.expect_same(&expected, "disk.img");
+}
+
+#[test]
+fn what_cannot_be_read_is_named_all_of_it_and_nothing_is_made() {
+    if !require(&[Oracle::Root]) {
+        return;
+    }
+    let bench = Bench::new();
+    fs::set_permissions(bench.0.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::create_dir(bench.path("tree")).unwrap();
+    for name in ["a", "b", "c"] {
+        fs::write(bench.path("tree").join(name), name).unwrap();
+    }
+    for name in ["a", "c"] {
+        fs::set_permissions(bench.path("tree").join(name), fs::Permissions::from_mode(0)).unwrap();
+    }
+    let program = bench.path("obento");
+    fs::copy(env!("CARGO_BIN_EXE_obento"), &program).unwrap();
+    let mut command = Command::new(&program);
+    command.current_dir(bench.0.path()).args(["build", "disk.img", "--from", "tree"]);
+    let output = command.uid(65_534).gid(65_534).env_clear().output().unwrap();
+    assert_eq!(
+        text(&output.stderr),
+        "obento: cannot take 'tree/a': permission denied\n\
+         obento: cannot take 'tree/c': permission denied\n\
+         obento: cannot build 'disk.img': 2 files cannot be taken, and nothing was written\n  \
+         help: mend them, or leave them out with --exclude\n"
+    );
+    assert!(!bench.path("disk.img").exists());
+    command.args(["--exclude", "a", "--exclude", "c"]);
+    assert!(command.output().unwrap().status.success());
+    assert_eq!(bench.run("ls disk.img", 0).0, "b\nlost+found\n");
+}
+
+#[test]
+fn layers_of_an_oci_image_hide_what_is_below_them() {
+    let bench = Bench::new();
+    let layer = |members: &[(&str, &str)]| {
+        let mut tar = tar::Builder::new(Vec::new());
+        for (path, content) in members {
+            let mut header = tar::Header::new_gnu();
+            header.set_mode(if path.ends_with('/') { 0o755 } else { 0o644 });
+            header.set_mtime(1_600_000_000);
+            let kind = if path.ends_with('/') { tar::EntryType::Directory } else { tar::EntryType::Regular };
+            header.set_entry_type(kind);
+            header.set_size(content.len() as u64);
+            tar.append_data(&mut header, path, content.as_bytes()).unwrap();
+        }
+        tar.into_inner().unwrap()
+    };
+    let blobs = bench.path("image/blobs/sha256");
+    fs::create_dir_all(&blobs).unwrap();
+    let blob = |bytes: &[u8]| {
+        let path = bench.path("blob");
+        fs::write(&path, bytes).unwrap();
+        let sum = text(&call("sha256sum", [&path]).unwrap().stdout);
+        let digest = sum.split(' ').next().unwrap();
+        fs::rename(&path, blobs.join(digest)).unwrap();
+        format!("{{\"digest\":\"sha256:{digest}\",\"size\":{}}}", bytes.len())
+    };
+    let layers = [
+        layer(&[
+            ("etc/", ""),
+            ("etc/old", "1"),
+            ("etc/kept", "2"),
+            ("var/", ""),
+            ("var/a", "3"),
+            ("gone/", ""),
+            ("gone/b", "4"),
+        ]),
+        layer(&[
+            ("etc/.wh.old", ""),
+            ("var/", ""),
+            ("var/new", "5"),
+            ("var/.wh..wh..opq", ""),
+            (".wh.gone", ""),
+        ]),
+    ]
+    .map(|bytes| blob(&bytes));
+    let manifest = blob(format!("{{\"layers\":[{}]}}", layers.join(",")).as_bytes());
+    fs::write(bench.path("image/index.json"), format!("{{\"manifests\":[{manifest}]}}")).unwrap();
+    fs::write(bench.path("image/oci-layout"), "{\"imageLayoutVersion\":\"1.0.0\"}").unwrap();
+    bench.run("build disk.img --from image -q", 0);
+    let found = bench.run("find disk.img", 0).0;
+    let found: Vec<&str> = found.lines().map(|line| line.trim_start_matches("disk.img:")).collect();
+    assert_eq!(found, ["disk.img", "/etc", "/etc/kept", "/lost+found", "/var", "/var/new"]);
+    if require(&[Oracle::Program("e2fsck")]) {
+        bench.fsck("disk.img");
+    }
+    let first = fs::read_dir(&blobs).unwrap().flatten().next().unwrap().path();
+    fs::OpenOptions::new().append(true).open(first).unwrap().write_all(b"x").unwrap();
+    assert!(bench.run("build other.img --from image", 1).1.contains("its digest is"));
+}
+
+#[test]
+fn manifests_say_what_no_right_is_needed_for_and_override_what_is_there() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("tree")).unwrap();
+    fs::write(bench.path("tree/su"), "#!").unwrap();
+    fs::write(bench.path("payload"), "bytes").unwrap();
+    fs::write(
+        bench.path("more.mtree"),
+        "#mtree\n/set type=file uid=0 gid=0\n. type=dir mode=0755\n    su mode=4755 uid=7 time=5.000000006\n\
+         dev type=dir mode=0755\n    sda type=block mode=0660 gid=6 device=native,8,0\n..\n\
+         with\\040space contents=payload mode=0600 xattr.user.note=aGk=\n./a/link type=link link=../su\n",
+    )
+    .unwrap();
+    fs::write(
+        bench.path("last.dump"),
+        "/ 0 40711 2 0 0 0 9.0 - - -\n/inline 5 100640 1 3 4 0 10.5 - a\\x20b\\n\\\\ - user.k=v\n\
+         /second 0 @100640 - - - - - /inline - -\n/null 0 20666 1 0 0 259 0.0 - - -\n",
+    )
+    .unwrap();
+    bench.run("build disk.img --from tree more.mtree dump:last.dump -q --add payload:/srv/deep/", 0);
+    let stat = |path: &str, format: &str| {
+        let mut command = bench.command("stat -c");
+        let output = command.arg(format).arg(format!("disk.img:{path}")).output().unwrap();
+        text(&output.stdout).trim().to_owned()
+    };
+    assert_eq!(stat("/su", "%a %u %g %.9Y"), "4755 7 0 5.000000006");
+    assert_eq!(stat("/dev/sda", "%a %g %F %t,%T"), "660 6 block special file 8,0");
+    assert_eq!(stat("/with space", "%a %s"), "600 5");
+    assert_eq!(stat("/inline", "%a %h %s"), "640 2 5");
+    assert_eq!(stat("/null", "%F %t,%T"), "character special file 1,3");
+    assert_eq!(stat("/", "%a"), "711");
+    assert_eq!(bench.run("cat disk.img:/srv/deep/payload", 0).0, "bytes");
+    assert_eq!(bench.run("cat disk.img:/second", 0).0, "a b\n\\");
+    assert_eq!(bench.run("readlink disk.img:/a/link", 0).0, "../su\n");
+    if require(&[Oracle::Program("e2fsck")]) {
+        bench.fsck("disk.img");
+    }
+}
+
+#[test]
+fn a_hostile_archive_leads_nowhere() {
+    let bench = Bench::new();
+    fs::write(bench.path("outside"), "mine").unwrap();
+    let build = |members: &[(&str, tar::EntryType, &str)]| {
+        let mut tar = tar::Builder::new(Vec::new());
+        for (path, kind, link) in members {
+            let mut header = tar::Header::new_ustar();
+            header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
+            header.as_mut_bytes()[157..157 + link.len()].copy_from_slice(link.as_bytes());
+            header.set_entry_type(*kind);
+            header.set_mode(0o755);
+            header.set_uid(0);
+            header.set_gid(0);
+            header.set_mtime(0);
+            header.set_size(0);
+            header.set_cksum();
+            tar.append(&header, &b""[..]).unwrap();
+        }
+        fs::write(bench.path("hostile.tar"), tar.into_inner().unwrap()).unwrap();
+        bench.command("build -F disk.img --from hostile.tar").output().unwrap()
+    };
+    use tar::EntryType::{Directory, Link, Regular, Symlink};
+    let said = |output: Output| text(&output.stderr);
+    assert!(
+        said(build(&[("../outside", Regular, "")])).contains("cannot take '../outside': its path has `..`")
+    );
+    assert!(said(build(&[("a", Link, "../outside")])).contains("cannot take 'a': its path has `..`"));
+    assert!(said(build(&[("a", Link, "/outside")])).contains("which is not there"));
+    assert!(said(build(&[("a", Link, "a")])).contains("which is not there"));
+    assert!(
+        said(build(&[("a", Symlink, "b"), ("b", Symlink, "a"), ("a/c", Regular, "")]))
+            .contains("too many links")
+    );
+    assert!(said(build(&[("d", Directory, ""), ("e", Link, "d")])).contains("another name of a directory"));
+    assert!(!bench.path("disk.img").exists());
+    // Links that lead up end at the root of the image.
+    let links = [
+        ("up", Symlink, "../../../.."),
+        ("up/new", Regular, ""),
+        ("/abs", Symlink, "/up/sub"),
+        ("abs/x", Regular, ""),
+    ];
+    let output = build(&links);
+    assert!(output.status.success(), "{}", said(output));
+    let found = bench.run("find disk.img", 0).0;
+    assert!(found.contains("disk.img:/new\n") && found.contains("disk.img:/sub/x\n"), "{found}");
+    assert_eq!(fs::read(bench.path("outside")).unwrap(), b"mine");
+}
+
+#[test]
+fn a_size_that_does_not_suffice_is_told_with_one_that_does() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("tree")).unwrap();
+    fs::write(bench.path("tree/big"), vec![7; 20 << 20]).unwrap();
+    let (_, err) = bench.run("build disk.img --from tree --size 16M", 1);
+    let needed: u64 = err.split("it needs ").nth(1).unwrap().split('\n').next().unwrap().parse().unwrap();
+    assert!((20 << 20..30 << 20).contains(&needed), "{err}");
+    assert!(!bench.path("disk.img").exists());
+    bench.run(&format!("build disk.img --from tree -q --size {}k", needed / 1024), 0);
+    let (out, _) = bench.run("build -F -L root disk.img --from tree --minimize", 0);
+    assert!(
+        out.starts_with("disk.img: ext4 'root', ")
+            && out.contains("  1 files and 1 directories with 20 MiB in"),
+        "{out}"
+    );
+    assert!(bench.run("build disk.img --from tree", 1).1.contains("something has the name already"));
+    assert!(bench.run("build x.img", 1).1.contains("nothing is named"));
+    assert!(bench.run("build -t vfat x.img --from tree", 1).1.contains("it builds: ext4, ext3, ext2"));
+    let (json, _) = bench.run("build --json y.img --from tree --verify --exclude big", 0);
+    assert!(json.contains("\"kind\":\"built\"") && json.contains("\"excluded\":1"), "{json}");
+}
+
+#[test]
+fn links_sparse_files_and_rules_for_owners_come_through() {
+    let bench = Bench::new();
+    let tree = bench.path("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "x").unwrap();
+    fs::hard_link(tree.join("file"), tree.join("other")).unwrap();
+    symlink("x".repeat(500), tree.join("long")).unwrap();
+    let sparse = File::create(tree.join("sparse")).unwrap();
+    sparse.set_len(1 << 30).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"end", 1 << 29).unwrap();
+    bench.run("build disk.img --from tree -q --owner 1000:100 --map-uid 1000:5 --chmod a+x", 0);
+    let meta = fs::metadata(bench.path("disk.img")).unwrap();
+    assert!(meta.len() < 64 << 20, "{}", meta.len());
+    let listing = bench.run("ls -ln disk.img", 0).0;
+    assert!(listing.contains("-rwxr-xr-x 2 5 100"), "{listing}");
+    assert_eq!(bench.run("readlink disk.img:/long", 0).0.trim().len(), 500);
+    assert_eq!(bench.run("du -B1 disk.img:/sparse", 0).0, "4096\tdisk.img:/sparse\n");
+    if require(&[Oracle::Program("e2fsck")]) {
+        bench.fsck("disk.img");
+    }
+}
+
+#[test]
+fn a_build_that_is_interrupted_leaves_nothing() {
+    let bench = Bench::new();
+    let mut child = bench.command("build disk.img --from -").stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut header = tar::Header::new_gnu();
+    header.set_path("file").unwrap();
+    header.set_mode(0o644);
+    header.set_size(100 << 20);
+    header.set_cksum();
+    stdin.write_all(header.as_bytes()).unwrap();
+    stdin.write_all(&vec![1; 8 << 20]).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(fs::read_dir(bench.0.path()).unwrap().count(), 0);
+    let mut child = bench
+        .command("build disk.img --from -")
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(header.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(text(&output.stderr).contains("ends too early"), "{}", text(&output.stderr));
+    assert_eq!(fs::read_dir(bench.0.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,317 @@
+//! Putting a tree together, layer over layer.
+//!
+//! Invariant: each live entry is in the table of names and in the list of its directory; dead ones only in the list.
+//! Invariant: `links` of a node counts its live entries.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::hash::BuildHasher;
+use core::num::NonZeroU32;
+use core::ops::Range;
+
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use obento_base::wire::to_usize;
+use obento_base::{Mode, Name, Timestamp};
+
+use super::text::{Text, Texts};
+use super::{Body, Node, NodeAttr, NodeId, XattrList, XattrPair, XattrsId};
+
+/// No entry; or an entry that was removed.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Why something cannot be put into a tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TreeError {
+    /// More files, or more bytes of names, than can be counted with 32 bits; or memory is short.
+    TooLarge,
+    /// The name is that of a directory, which something else cannot take.
+    IsDirectory,
+    /// What should have more names is a directory.
+    LinkToDirectory,
+    /// The parent is no directory.
+    NotDirectory,
+}
+
+/// What became of a name that was put into a tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Placed {
+    /// The node that it names now.
+    pub node: NodeId,
+    /// Whether something had the name before.
+    pub replaced: bool,
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) dir: u32,
+    pub(super) name: Text,
+    /// [`NONE`] once it was removed.
+    pub(super) node: u32,
+    /// The next in its directory.
+    pub(super) next: u32,
+}
+
+/// A tree that is being put together.
+#[derive(Debug)]
+pub struct TreeBuilder {
+    pub(super) texts: Texts,
+    /// `extra` of a directory is its entry that came last.
+    pub(super) nodes: Vec<Node>,
+    pub(super) entries: Vec<Entry>,
+    pub(super) by_name: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+    pub(super) xattrs: Vec<XattrList>,
+    pub(super) known_xattrs: HashMap<XattrList, XattrsId>,
+    pub(super) holes: BTreeMap<NodeId, Box<[Range<u64>]>>,
+}
+
+impl TreeBuilder {
+    /// A tree of an empty root with these attributes.
+    pub fn new(root: NodeAttr) -> Self {
+        let root = Node { body: Body::Directory, attr: root, links: 0, extra: NONE, count: 0 };
+        Self {
+            texts: Texts::default(),
+            nodes: Vec::from([root]),
+            entries: Vec::new(),
+            by_name: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+            xattrs: Vec::new(),
+            known_xattrs: HashMap::new(),
+            holes: BTreeMap::new(),
+        }
+    }
+
+    /// What a directory is that no source says anything about: root's, 0755.
+    pub fn bare_directory(mtime: Timestamp) -> NodeAttr {
+        NodeAttr { mode: Mode::new(0o755), uid: 0, gid: 0, mtime, xattrs: None }
+    }
+
+    /// How many nodes there are, those among them that lost their names.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there is nothing but the root.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.len() <= 1
+    }
+
+    /// A node.
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(id.index())
+    }
+
+    /// A node, to be changed in its attributes.
+    pub fn attr_mut(&mut self, id: NodeId) -> Option<&mut NodeAttr> {
+        self.nodes.get_mut(id.index()).map(|node| &mut node.attr)
+    }
+
+    /// Where a symbolic link leads; empty for anything else.
+    pub fn target(&self, id: NodeId) -> &[u8] {
+        match self.node(id) {
+            Some(Node { body: Body::Symlink, extra, .. }) => self.texts.get(Text(*extra)),
+            _ => &[],
+        }
+    }
+
+    fn hash(hasher: &DefaultHashBuilder, dir: u32, name: &[u8]) -> u64 {
+        hasher.hash_one((dir, name))
+    }
+
+    fn find(&self, dir: NodeId, name: &[u8]) -> Option<u32> {
+        let is_it = |&at: &u32| {
+            self.entries
+                .get(to_usize(at.into()))
+                .is_some_and(|entry| entry.dir == dir.0 && self.texts.get(entry.name) == name)
+        };
+        self.by_name.find(Self::hash(&self.hasher, dir.0, name), is_it).copied()
+    }
+
+    /// What `name` is in `dir`.
+    pub fn lookup(&self, dir: NodeId, name: &Name) -> Option<NodeId> {
+        let at = self.find(dir, name.as_bytes())?;
+        self.entries.get(to_usize(at.into())).map(|entry| NodeId(entry.node))
+    }
+
+    /// The names in `dir`, the one that came last first.
+    pub fn children(&self, dir: NodeId) -> impl Iterator<Item = (&[u8], NodeId)> {
+        self.live(dir).map(|(_, entry)| (self.texts.get(entry.name), NodeId(entry.node)))
+    }
+
+    fn live(&self, dir: NodeId) -> impl Iterator<Item = (u32, &Entry)> {
+        let first = match self.node(dir) {
+            Some(Node { body: Body::Directory, extra, .. }) => *extra,
+            _ => NONE,
+        };
+        let entry = |at: u32| self.entries.get(to_usize(at.into())).map(|entry| (at, entry));
+        core::iter::successors(entry(first), move |(_, before)| entry(before.next))
+            .filter(|(_, entry)| entry.node != NONE)
+    }
+
+    /// Puts a file into `dir`. What had the name goes: with all that was in it, unless both are directories, which stays and
+    /// gets the new attributes. `target` is that of a symbolic link. Errors: NotDirectory; TooLarge.
+    pub fn put(
+        &mut self,
+        dir: NodeId,
+        name: &Name,
+        body: Body,
+        attr: NodeAttr,
+        target: &[u8],
+    ) -> Result<Placed, TreeError> {
+        let before = self.find(dir, name.as_bytes());
+        let old = before.and_then(|at| self.entries.get(to_usize(at.into()))).map(|entry| NodeId(entry.node));
+        if let Some(old) = old
+            && body == Body::Directory
+            && self.node(old).is_some_and(|node| node.body == Body::Directory)
+        {
+            if let Some(held) = self.attr_mut(old) {
+                *held = attr;
+            }
+            return Ok(Placed { node: old, replaced: true });
+        }
+        let extra = match body {
+            Body::Symlink => self.texts.add(target).ok_or(TreeError::TooLarge)?.0,
+            _ => NONE,
+        };
+        let id = u32::try_from(self.nodes.len()).ok().filter(|&id| id != NONE).ok_or(TreeError::TooLarge)?;
+        self.nodes.try_reserve(1).map_err(|_| TreeError::TooLarge)?;
+        self.nodes.push(Node { body, attr, links: 0, extra, count: 0 });
+        self.name(dir, name, NodeId(id), before)?;
+        Ok(Placed { node: NodeId(id), replaced: before.is_some() })
+    }
+
+    /// Gives `node`, which is no directory, one more name. Errors: LinkToDirectory; NotDirectory; TooLarge.
+    pub fn link(&mut self, dir: NodeId, name: &Name, node: NodeId) -> Result<(), TreeError> {
+        if self.node(node).is_none_or(|node| node.body == Body::Directory) {
+            return Err(TreeError::LinkToDirectory);
+        }
+        let before = self.find(dir, name.as_bytes());
+        self.name(dir, name, node, before)
+    }
+
+    /// Lets `name` in `dir` be `node`; `before` is the entry that has the name.
+    fn name(&mut self, dir: NodeId, name: &Name, node: NodeId, before: Option<u32>) -> Result<(), TreeError> {
+        if self.node(dir).is_none_or(|node| node.body != Body::Directory) {
+            return Err(TreeError::NotDirectory);
+        }
+        let links = self.nodes.get_mut(node.index()).map(|node| &mut node.links);
+        if let Some(links) = links {
+            *links = links.saturating_add(1);
+        }
+        if let Some(at) = before {
+            let entry = self.entries.get_mut(to_usize(at.into()));
+            if let Some(old) = entry.map(|entry| core::mem::replace(&mut entry.node, node.0)) {
+                self.unlinked(NodeId(old));
+            }
+            return Ok(());
+        }
+        let text = self.texts.add(name.as_bytes()).ok_or(TreeError::TooLarge)?;
+        let at =
+            u32::try_from(self.entries.len()).ok().filter(|&at| at != NONE).ok_or(TreeError::TooLarge)?;
+        self.entries.try_reserve(1).map_err(|_| TreeError::TooLarge)?;
+        let (texts, entries, hasher) = (&self.texts, &self.entries, &self.hasher);
+        let rehash = |&at: &u32| {
+            let entry = entries.get(to_usize(at.into()));
+            entry.map_or(0, |entry| Self::hash(hasher, entry.dir, texts.get(entry.name)))
+        };
+        self.by_name.try_reserve(1, rehash).map_err(|_| TreeError::TooLarge)?;
+        self.by_name.insert_unique(Self::hash(hasher, dir.0, name.as_bytes()), at, rehash);
+        let Some(list) = self.nodes.get_mut(dir.index()) else { return Err(TreeError::NotDirectory) };
+        let next = core::mem::replace(&mut list.extra, at);
+        self.entries.push(Entry { dir: dir.0, name: text, node: node.0, next });
+        Ok(())
+    }
+
+    /// Takes `name` out of `dir`, with all that is in it; whether it was there.
+    pub fn remove(&mut self, dir: NodeId, name: &Name) -> bool {
+        let Some(at) = self.find(dir, name.as_bytes()) else { return false };
+        self.remove_entry(at);
+        true
+    }
+
+    /// Takes all out of `dir` that `keep` does not keep.
+    pub fn remove_children(&mut self, dir: NodeId, mut keep: impl FnMut(NodeId) -> bool) {
+        let doomed: Vec<u32> =
+            self.live(dir).filter(|(_, entry)| !keep(NodeId(entry.node))).map(|(at, _)| at).collect();
+        doomed.into_iter().for_each(|at| self.remove_entry(at));
+    }
+
+    fn remove_entry(&mut self, at: u32) {
+        let Some(entry) = self.entries.get_mut(to_usize(at.into())) else { return };
+        let old = core::mem::replace(&mut entry.node, NONE);
+        let (dir, name) = (entry.dir, entry.name);
+        let hash = Self::hash(&self.hasher, dir, self.texts.get(name));
+        if let Ok(found) = self.by_name.find_entry(hash, |&held| held == at) {
+            found.remove();
+        }
+        self.unlinked(NodeId(old));
+    }
+
+    /// A node has one name less; without any, what is in it goes too.
+    fn unlinked(&mut self, id: NodeId) {
+        let mut dead = Vec::from([id]);
+        while let Some(id) = dead.pop() {
+            let Some(node) = self.nodes.get_mut(id.index()) else { continue };
+            node.links = node.links.saturating_sub(1);
+            if node.links > 0 || node.body != Body::Directory {
+                continue;
+            }
+            let doomed: Vec<u32> = self.live(id).map(|(at, _)| at).collect();
+            for at in doomed {
+                let Some(entry) = self.entries.get_mut(to_usize(at.into())) else { continue };
+                dead.push(NodeId(core::mem::replace(&mut entry.node, NONE)));
+                let (dir, name) = (entry.dir, entry.name);
+                let hash = Self::hash(&self.hasher, dir, self.texts.get(name));
+                if let Ok(found) = self.by_name.find_entry(hash, |&held| held == at) {
+                    found.remove();
+                }
+            }
+        }
+    }
+
+    /// Lets a regular file be of another length, with other bytes.
+    pub fn set_file(&mut self, id: NodeId, body: Body) {
+        if let Some(node) = self.nodes.get_mut(id.index())
+            && matches!((node.body, body), (Body::File { .. }, Body::File { .. }))
+        {
+            node.body = body;
+            self.holes.remove(&id);
+        }
+    }
+
+    /// Says where a regular file has data: `ranges` are in order, apart and within it.
+    pub fn set_data_ranges(&mut self, id: NodeId, ranges: impl Into<Box<[Range<u64>]>>) {
+        self.holes.insert(id, ranges.into());
+    }
+
+    /// Keeps a set of extended attributes, which equal ones share; none for an empty one. Errors: TooLarge.
+    pub fn xattrs(
+        &mut self,
+        list: impl IntoIterator<Item = XattrPair>,
+    ) -> Result<Option<XattrsId>, TreeError> {
+        let mut list: Vec<_> = list.into_iter().collect();
+        // Of two with one name the one that came last holds.
+        list.reverse();
+        list.sort_by(|a, b| a.0.cmp(&b.0));
+        list.dedup_by(|later, first| later.0 == first.0);
+        if list.is_empty() {
+            return Ok(None);
+        }
+        let list = list.into_boxed_slice();
+        if let Some(&id) = self.known_xattrs.get(&list) {
+            return Ok(Some(id));
+        }
+        self.xattrs.push(list.clone());
+        let id = u32::try_from(self.xattrs.len()).ok().and_then(NonZeroU32::new).map(XattrsId);
+        let id = id.ok_or(TreeError::TooLarge)?;
+        self.known_xattrs.insert(list, id);
+        Ok(Some(id))
+    }
+
+    /// A set that was kept.
+    pub fn xattr_list(&self, id: XattrsId) -> &[XattrPair] {
+        self.xattrs.get(id.index()).map_or(&[], |list| &**list)
+    }
+}

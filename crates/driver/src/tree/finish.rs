@@ -1,0 +1,87 @@
+//! From what was put together to the tree: order and numbers.
+//!
+//! Invariant: the result follows from names, bodies and attributes alone, not from the order in which they came.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use obento_base::wire::to_usize;
+
+use super::builder::{NONE, TreeBuilder};
+use super::{Body, Child, NodeId, Tree};
+
+impl TreeBuilder {
+    /// Orders and numbers what there is; what has no name any more is gone.
+    pub fn finish(self) -> Tree {
+        let Self { mut texts, mut nodes, entries, by_name, mut holes, xattrs, known_xattrs, .. } = self;
+        drop((by_name, known_xattrs));
+        let mut children = Vec::with_capacity(entries.len());
+        // Where each node goes: its new number, by its old one.
+        let mut numbers = Vec::new();
+        numbers.resize(nodes.len(), NONE);
+        let mut count = 0_u32;
+        let mut number = |numbers: &mut Vec<u32>, old: u32| {
+            if let Some(slot) = numbers.get_mut(to_usize(old.into())).filter(|slot| **slot == NONE) {
+                *slot = count;
+                count = count.saturating_add(1);
+            }
+        };
+        number(&mut numbers, 0);
+        let mut waiting = Vec::from([0_u32]);
+        let mut list = Vec::new();
+        while let Some(dir) = waiting.pop() {
+            list.clear();
+            let mut at = nodes.get(to_usize(dir.into())).map_or(NONE, |node| node.extra);
+            while let Some(entry) = entries.get(to_usize(at.into())) {
+                if entry.node != NONE {
+                    list.push(Child { name: entry.name, node: NodeId(entry.node) });
+                }
+                at = entry.next;
+            }
+            list.sort_unstable_by(|a, b| texts.get(a.name).cmp(texts.get(b.name)));
+            list.iter().for_each(|child| number(&mut numbers, child.node.0));
+            let kind = |child: &&Child| nodes.get(child.node.index()).map(|node| node.body);
+            let below = list.iter().rev().filter(|child| kind(child) == Some(Body::Directory));
+            let before = waiting.len();
+            waiting.extend(below.map(|child| child.node.0));
+            let directories = u32::try_from(waiting.len().saturating_sub(before)).unwrap_or(u32::MAX);
+            let start = u32::try_from(children.len()).unwrap_or(u32::MAX);
+            if let Some(node) = nodes.get_mut(to_usize(dir.into())) {
+                (node.extra, node.count) = (start, u32::try_from(list.len()).unwrap_or(u32::MAX));
+                node.links = directories;
+            }
+            children.extend_from_slice(&list);
+        }
+        drop(entries);
+        for child in &mut children {
+            child.node = NodeId(numbers.get(child.node.index()).copied().unwrap_or(NONE));
+        }
+        let holes_by_number = core::mem::take(&mut holes).into_iter().filter_map(|(id, ranges)| {
+            let number = numbers.get(id.index()).copied().filter(|&number| number != NONE)?;
+            Some((NodeId(number), ranges))
+        });
+        let holes: BTreeMap<_, _> = holes_by_number.collect();
+        permute(&mut nodes, numbers, count);
+        texts.shrink();
+        Tree { texts, nodes, children, xattrs, holes }
+    }
+}
+
+/// Brings each value to its number; those without one are gone. In place, since there are many.
+fn permute<T>(values: &mut Vec<T>, mut numbers: Vec<u32>, count: u32) {
+    let mut spare = count;
+    for number in numbers.iter_mut().filter(|number| **number == NONE) {
+        *number = spare;
+        spare = spare.saturating_add(1);
+    }
+    for at in 0..values.len() {
+        while let Some(to) =
+            numbers.get(at).map(|&to| to_usize(to.into())).filter(|&to| to != at && to < values.len())
+        {
+            values.swap(at, to);
+            numbers.swap(at, to);
+        }
+    }
+    values.truncate(to_usize(count.into()));
+    values.shrink_to_fit();
+}

@@ -1,0 +1,264 @@
+//! The bytes of a tree: directories, long targets, attributes, inodes; not those of files.
+//!
+//! Each kind is written from front to back, in the order in which it was laid out.
+
+use alloc::vec::Vec;
+
+use obento_base::wire::{to_u64, to_usize};
+use obento_base::{Error, FileKind};
+use obento_driver::tree::{Body, Node};
+use obento_driver::{FormatError, NodeId, Tree};
+
+use super::layout::Layout;
+use super::map;
+use super::needs::Needs;
+use super::record::{self, Facts};
+use crate::dir::{DirLayout, NewEntry, Shape};
+use crate::format::{Draft, FIRST_INO, LOST_AND_FOUND_NAME, Output, zeroed};
+use crate::inode::InodeFlags;
+use crate::unit::VolBlock;
+
+/// Writes a tree.
+pub(super) struct Emit<'a> {
+    pub tree: &'a Tree,
+    pub needs: &'a Needs,
+    pub layout: &'a Layout,
+    pub draft: &'a Draft,
+}
+
+impl Emit<'_> {
+    /// Writes all. Errors: those of the device; NoMemory.
+    pub fn write(&self, output: &mut Output<'_>) -> Result<(), FormatError> {
+        self.write_directories(output)?;
+        self.write_attributes(output)?;
+        self.write_inodes(output)
+    }
+
+    fn byte_of(&self, block: u64) -> u64 {
+        block.saturating_mul(self.draft.sb.block_size.into())
+    }
+
+    /// The block of the volume behind block `at` of a node.
+    fn block(&self, id: NodeId, at: u64) -> u64 {
+        if let Some(start) = self.layout.start(id) {
+            return start.saturating_add(at);
+        }
+        let pieces = self.layout.map(id).map(|map| map.pieces.as_slice()).unwrap_or_default();
+        let holds = |piece: &&crate::format::Piece| {
+            at.checked_sub(piece.at.into()).is_some_and(|inside| inside < piece.len.into())
+        };
+        let found = pieces.iter().find(holds);
+        found.map_or(0, |piece| piece.block.saturating_add(at.saturating_sub(piece.at.into())))
+    }
+
+    fn write_directories(&self, output: &mut Output<'_>) -> Result<(), FormatError> {
+        let mut parents = Vec::new();
+        parents.try_reserve_exact(to_usize(self.tree.len().into())).map_err(Error::from)?;
+        parents.resize(to_usize(self.tree.len().into()), NodeId::ROOT);
+        let mut block = self.draft.zeroed()?;
+        for (id, node) in self.tree.nodes() {
+            match node.body {
+                Body::Directory => {
+                    for (_, child) in self.tree.children(id) {
+                        if let Some(parent) = parents.get_mut(map::index(child)) {
+                            *parent = id;
+                        }
+                    }
+                    let parent = parents.get(map::index(id)).copied().unwrap_or(NodeId::ROOT);
+                    self.write_directory(output, id, parent)?;
+                }
+                Body::Symlink if self.layout.start(id).is_some() => {
+                    block.fill(0);
+                    block.iter_mut().zip(self.tree.target(node)).for_each(|(to, from)| *to = *from);
+                    output.write(self.byte_of(self.block(id, 0)), &block)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn write_directory(
+        &self,
+        output: &mut Output<'_>,
+        id: NodeId,
+        parent: NodeId,
+    ) -> Result<(), FormatError> {
+        let ino = self.layout.ino(id);
+        let shape = Shape::of_new(&self.draft.sb, ino);
+        let layout = DirLayout::new(&shape, self.needs.names(self.tree, id))?;
+        let children: Vec<(&[u8], NodeId)> = self.tree.children(id).collect();
+        let entry = |at: u32| match children.get(to_usize(at.into())) {
+            Some(&(name, child)) => {
+                let kind = self.tree.node(child).map_or(FileKind::Regular, |node| node.body.kind());
+                NewEntry { name, ino: self.layout.ino(child), kind }
+            }
+            None => NewEntry { name: LOST_AND_FOUND_NAME, ino: FIRST_INO, kind: FileKind::Directory },
+        };
+        let mut at = 0_u64;
+        let mut write = |block: &[u8]| -> Result<(), FormatError> {
+            output.write(self.byte_of(self.block(id, at)), block)?;
+            at = at.saturating_add(1);
+            Ok(())
+        };
+        layout.write(&shape, (ino, self.layout.ino(parent)), entry, &mut write)?;
+        // lost+found has room before it is needed.
+        let mut blank = self.draft.zeroed()?;
+        shape.blank_block(&mut blank);
+        (layout.blocks()..self.needs.directory_blocks(id)).try_for_each(|_| write(&blank))
+    }
+
+    fn write_attributes(&self, output: &mut Output<'_>) -> Result<(), FormatError> {
+        for (at, (set, users)) in self.needs.attributes.iter().enumerate() {
+            let mut left = *users;
+            let mut user = 0_u32;
+            while let Some(number) = self.layout.attribute_block(at, user).filter(|_| left > 0) {
+                let here = left.min(crate::xattr::USERS_MAX);
+                let bytes = set.block_at(VolBlock(number), here, &self.draft.sb);
+                output.write(self.byte_of(number), &bytes)?;
+                left = left.saturating_sub(here);
+                user = user.saturating_add(here);
+            }
+        }
+        Ok(())
+    }
+
+    /// All nodes, each with how many before it have the same set of attributes.
+    fn counted(&self) -> impl Iterator<Item = (NodeId, &Node, u32)> {
+        let mut users = alloc::vec![0_u32; self.needs.attributes.len()];
+        self.tree.nodes().map(move |(id, node)| {
+            let users = node.attr.xattrs.and_then(|set| users.get_mut(set.index()));
+            let user = users.map_or(0, |users| {
+                let before = *users;
+                *users = before.saturating_add(1);
+                before
+            });
+            (id, node, user)
+        })
+    }
+
+    /// The last inode in the block of the table that holds the last inode of those that every volume has.
+    fn last_shared(&self) -> u32 {
+        let sb = &self.draft.sb;
+        let per_block = sb.block_size.checked_div(sb.inode_size.into()).unwrap_or(1).max(1);
+        let last = self.layout.first_ino().saturating_sub(1);
+        last.checked_next_multiple_of(per_block).unwrap_or(last).min(sb.inodes_per_group.max(last))
+    }
+
+    /// The records that share blocks with those that every volume has.
+    pub fn shared_records(&self) -> Result<Vec<(u32, Vec<u8>)>, FormatError> {
+        let last = self.last_shared();
+        let mut records = Vec::new();
+        for (id, node, user) in self.counted() {
+            let ino = self.layout.ino(id);
+            if ino <= last {
+                let mut record = zeroed(self.draft.sb.inode_size.into())?;
+                self.record(id, node, user, &mut record);
+                records.push((ino, record));
+            }
+        }
+        Ok(records)
+    }
+
+    /// Writes the tables but for [`Self::shared_records`].
+    fn write_inodes(&self, output: &mut Output<'_>) -> Result<(), FormatError> {
+        let last = self.last_shared();
+        let mut block = self.draft.zeroed()?;
+        let mut at = None;
+        for (id, node, user) in self.counted() {
+            let ino = self.layout.ino(id);
+            if ino <= last {
+                continue;
+            }
+            let (byte, start) = self.draft.record_place(ino);
+            if let Some(before) = at.replace(byte).filter(|&before| before != byte) {
+                output.write(before, &block)?;
+                block.fill(0);
+            }
+            let end = start.saturating_add(self.draft.sb.inode_size.into());
+            if let Some(record) = block.get_mut(start..end) {
+                self.record(id, node, user, record);
+            }
+        }
+        match at {
+            Some(at) => Ok(output.write(at, &block)?),
+            None => Ok(()),
+        }
+    }
+
+    /// The record of a node, the `user`th with its set of attributes.
+    fn record(&self, id: NodeId, node: &Node, user: u32, record: &mut [u8]) {
+        let sb = &self.draft.sb;
+        let mut facts = Facts {
+            ino: self.layout.ino(id),
+            size: 0,
+            blocks: 0,
+            flags: InodeFlags::empty(),
+            i_block: [0; 60],
+            attributes: &[],
+            attribute_block: 0,
+        };
+        let mut own = 0;
+        match node.body {
+            Body::Directory => {
+                own = self.needs.directory_blocks(id).into();
+                facts.size = self.byte_of(own);
+                facts.flags = record::map_flags(sb);
+                let is_large = own > 1 && Some(id) != self.needs.lost_and_found;
+                let has_index = Shape::of_new(sb, facts.ino).new_index.is_some();
+                facts.flags.set(InodeFlags::INDEX, is_large && has_index || self.is_indexed(id, own));
+            }
+            Body::File { size, .. } => {
+                facts.size = size;
+                own = size.div_ceil(u64::from(sb.block_size).max(1));
+                facts.flags = record::map_flags(sb);
+            }
+            Body::Symlink => {
+                let target = self.tree.target(node);
+                facts.size = to_u64(target.len());
+                if self.layout.start(id).is_some() {
+                    (own, facts.flags) = (1, record::map_flags(sb));
+                } else {
+                    facts.i_block.iter_mut().zip(target).for_each(|(to, from)| *to = *from);
+                }
+            }
+            _ => {}
+        }
+        self.map(id, node, own, &mut facts);
+        if let Some(set) = node.attr.xattrs {
+            let held = self.needs.attributes.get(set.index());
+            facts.attributes = held.map(|(set, _)| set.inside.as_slice()).unwrap_or_default();
+            if let Some(block) = self.layout.attribute_block(set.index(), user) {
+                facts.attribute_block = block;
+                facts.blocks = facts.blocks.saturating_add(sb.cluster_blocks().into());
+            }
+        }
+        let mut node = *node;
+        if id == NodeId::ROOT && self.needs.lost_and_found.is_none() {
+            node.links = node.links.saturating_add(1);
+        }
+        record::fill(sb, &node, &facts, record);
+    }
+
+    /// Whether lost+found of a tree has so many names that it got an index.
+    fn is_indexed(&self, id: NodeId, blocks: u64) -> bool {
+        blocks > 1
+            && Some(id) == self.needs.lost_and_found
+            && DirLayout::new(&Shape::of_new(&self.draft.sb, FIRST_INO), self.needs.names(self.tree, id))
+                .is_ok_and(|layout| layout.is_indexed())
+    }
+
+    /// Where the blocks are and how many.
+    fn map(&self, id: NodeId, node: &Node, own: u64, facts: &mut Facts<'_>) {
+        let sb = &self.draft.sb;
+        let cluster = u64::from(sb.cluster_blocks()).max(1);
+        if let Some(map) = self.layout.map(id) {
+            (facts.i_block, facts.blocks) = (map.i_block, map.owned);
+        } else if let Some(start) = self.layout.start(id) {
+            facts.i_block = map::simple(sb, start, own).unwrap_or(facts.i_block);
+            facts.blocks = own.checked_next_multiple_of(cluster).unwrap_or(own);
+        } else if matches!(node.body, Body::File { .. }) && facts.flags.contains(InodeFlags::EXTENTS) {
+            facts.i_block = crate::map::empty_root();
+        }
+    }
+}

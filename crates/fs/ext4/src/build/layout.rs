@@ -1,0 +1,216 @@
+//! Where everything of a tree lies in a volume: numbers of inodes, blocks of files.
+//!
+//! Invariant: inodes are taken one after the other from the first free one on, so that the tables of groups are full but
+//! the last one, which is what bitmaps and descriptors say of them.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use obento_base::Error;
+use obento_base::wire::to_usize;
+use obento_driver::tree::Body;
+use obento_driver::{FormatError, NodeId, Tree};
+
+use super::map::{self, FileMap, index};
+use super::needs::{Needs, data_blocks};
+use crate::format::{Draft, FIRST_INO, ROOT_INO};
+use crate::xattr::USERS_MAX;
+
+/// Where a tree lies.
+#[derive(Default)]
+pub(super) struct Layout {
+    /// The first inode that is the tree's, but for those with numbers of their own.
+    first_ino: u32,
+    lost_and_found: Option<NodeId>,
+    /// The first block of each node that lies in one piece; 0 for none.
+    starts: Vec<u64>,
+    maps: BTreeMap<NodeId, FileMap>,
+    /// The blocks of attributes, by the set.
+    attributes: Vec<Vec<u64>>,
+    goal: u64,
+}
+
+impl Layout {
+    /// Lays out `tree` in what is free of `draft`. Errors: TooSmall, after which the draft is of no use.
+    pub fn new(tree: &Tree, needs: &Needs, draft: &mut Draft) -> Result<Self, FormatError> {
+        let last = draft.inodes.keys().next_back().copied().unwrap_or(0).max(FIRST_INO);
+        let mut this = Self {
+            first_ino: last.saturating_add(1),
+            lost_and_found: needs.lost_and_found,
+            ..Self::default()
+        };
+        let count = to_usize(tree.len().into());
+        this.starts.try_reserve_exact(count).map_err(Error::from)?;
+        this.starts.resize(count, 0);
+        for (id, node) in tree.nodes() {
+            draft.take_inode(this.ino(id), node.body == Body::Directory);
+        }
+        this.place_directories(tree, needs, draft)?;
+        this.place_files(tree, draft)?;
+        draft.count_free();
+        Ok(this)
+    }
+
+    /// The first inode that is the tree's and not one that every volume has.
+    pub fn first_ino(&self) -> u32 {
+        self.first_ino
+    }
+
+    /// The number of a node's inode.
+    pub fn ino(&self, id: NodeId) -> u32 {
+        if id == NodeId::ROOT {
+            return ROOT_INO;
+        }
+        let before = id.0.saturating_sub(1);
+        let number = self.first_ino.saturating_add(before);
+        match self.lost_and_found {
+            Some(lost) if lost == id => FIRST_INO,
+            Some(lost) if lost < id => number.saturating_sub(1),
+            _ => number,
+        }
+    }
+
+    /// What of the volume is read most: directories, and what an inode has no room for.
+    fn place_directories(
+        &mut self,
+        tree: &Tree,
+        needs: &Needs,
+        draft: &mut Draft,
+    ) -> Result<(), FormatError> {
+        for (id, node) in tree.nodes() {
+            match node.body {
+                Body::Directory => {
+                    self.place_first(draft, id, needs.directory_blocks(id).into())?;
+                }
+                Body::Symlink if tree.target(node).len() >= super::needs::FAST_TARGET => {
+                    self.place_first(draft, id, 1)?;
+                }
+                _ => {}
+            }
+        }
+        for (set, users) in &needs.attributes {
+            let mut blocks = Vec::new();
+            if set.block.is_some() {
+                for _ in 0..users.div_ceil(USERS_MAX) {
+                    let run = self.take(draft, 1)?;
+                    blocks.push(run.start);
+                }
+            }
+            self.attributes.push(blocks);
+        }
+        Ok(())
+    }
+
+    fn place_files(&mut self, tree: &Tree, draft: &mut Draft) -> Result<(), FormatError> {
+        let block_size = draft.sb.block_size;
+        for (id, node) in tree.nodes() {
+            if !matches!(node.body, Body::File { .. }) {
+                continue;
+            }
+            match (node.body, tree.data_ranges(id)) {
+                // Most files, and no list is made for them.
+                (Body::File { size, data: Some(_) }, None) if size > 0 => {
+                    let end = size.div_ceil(u64::from(block_size).max(1));
+                    self.place_first(draft, id, end)?;
+                }
+                _ => {
+                    let ranges = data_blocks(tree, &draft.sb, id, node);
+                    if !ranges.is_empty() {
+                        self.place(draft, id, &ranges)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes `len` blocks for a file without holes.
+    fn place_first(&mut self, draft: &mut Draft, id: NodeId, len: u64) -> Result<(), FormatError> {
+        self.place(draft, id, core::slice::from_ref(&(0..len)))
+    }
+
+    /// Takes blocks for `ranges` of a file.
+    fn place(&mut self, draft: &mut Draft, id: NodeId, ranges: &[Range<u64>]) -> Result<(), FormatError> {
+        let cluster = u64::from(draft.sb.cluster_blocks()).max(1);
+        if let [Range { start: 0, end }] = ranges
+            && map::is_simple(&draft.sb, *end)
+        {
+            let run = self.take(draft, *end)?;
+            if run.end.saturating_sub(run.start) == *end {
+                if let Some(start) = self.starts.get_mut(index(id)) {
+                    *start = run.start;
+                }
+                return Ok(());
+            }
+            return self.place_pieces(draft, id, ranges, cluster, Some(run));
+        }
+        self.place_pieces(draft, id, ranges, cluster, None)
+    }
+
+    /// The same where it may be several pieces; `taken` is the first of them, if it was taken already.
+    fn place_pieces(
+        &mut self,
+        draft: &mut Draft,
+        id: NodeId,
+        ranges: &[Range<u64>],
+        cluster: u64,
+        mut taken: Option<Range<u64>>,
+    ) -> Result<(), FormatError> {
+        let mut pieces = Vec::new();
+        let mut owned = 0_u64;
+        for range in ranges {
+            let mut at = range.start;
+            while at < range.end {
+                let left = range.end.saturating_sub(at).min(map::longest(&draft.sb));
+                let run = match taken.take() {
+                    Some(run) => run,
+                    None => self.take(draft, left)?,
+                };
+                let len = run.end.saturating_sub(run.start);
+                owned = owned.saturating_add(len.checked_next_multiple_of(cluster).unwrap_or(len));
+                pieces.push(map::piece(at, &run));
+                at = at.saturating_add(len.max(1));
+            }
+        }
+        let map = map::map(draft, self.ino(id), self.goal, pieces, owned)?;
+        self.maps.insert(id, map);
+        Ok(())
+    }
+
+    /// Takes up to `len` blocks in a row, behind what was taken before.
+    fn take(&mut self, draft: &mut Draft, len: u64) -> Result<Range<u64>, FormatError> {
+        let run = draft.space.allocate_run(self.goal, len)?;
+        draft.note_run(&run);
+        self.goal = run.end;
+        Ok(run)
+    }
+
+    /// The first block of a node that lies in one piece.
+    pub fn start(&self, id: NodeId) -> Option<u64> {
+        self.starts.get(index(id)).copied().filter(|&start| start != 0)
+    }
+
+    /// The map of a node in several pieces.
+    pub fn map(&self, id: NodeId) -> Option<&FileMap> {
+        self.maps.get(&id)
+    }
+
+    /// The block of attributes for the `user`th file with the set at place `set`.
+    pub fn attribute_block(&self, set: usize, user: u32) -> Option<u64> {
+        let at = to_usize((user / USERS_MAX).into());
+        self.attributes.get(set).and_then(|blocks| blocks.get(at)).copied()
+    }
+
+    /// See [`obento_driver::BuildPlan::places`].
+    pub fn places(&self, tree: &Tree, block_size: u32, id: NodeId, sink: &mut dyn FnMut(Range<u64>, u64)) {
+        let Some(Body::File { size, .. }) = tree.node(id).map(|node| node.body) else { return };
+        if let Some(start) = self.start(id) {
+            return sink(0..size, start.saturating_mul(block_size.into()));
+        }
+        let Some(map) = self.maps.get(&id) else { return };
+        for (range, offset) in map::runs(&map.pieces, block_size) {
+            sink(range.start..range.end.min(size), offset);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The maps of files that lie in several pieces.
+//!
+//! Source: Linux `Documentation/filesystems/ext4/ifork.rst`.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use obento_base::wire::{split, to_usize};
+use obento_driver::FormatError;
+
+use crate::feature::Incompat;
+use crate::format::{DIRECT, Draft, MAX_EXTENT, Piece, ROOT_ENTRIES};
+use crate::map::room_in_block;
+use crate::super_block::SuperBlock;
+
+/// Levels of indirect blocks.
+const LEVELS: u32 = 3;
+
+/// A file's blocks, where one number does not say it.
+#[derive(Clone, Debug)]
+pub(super) struct FileMap {
+    pub i_block: [u8; 60],
+    /// In the order of the file.
+    pub pieces: Vec<Piece>,
+    /// All blocks that the file owns, whole clusters.
+    pub owned: u64,
+}
+
+/// Nodes of an extent tree over `ranges` of blocks, if no range is broken more often than it must be.
+pub(super) fn least_nodes(sb: &SuperBlock, ranges: &[Range<u64>]) -> u64 {
+    let mut entries: u64 =
+        ranges.iter().map(|range| range.end.saturating_sub(range.start).div_ceil(MAX_EXTENT)).sum();
+    let room = u64::try_from(room_in_block(sb.block_size)).unwrap_or(1).max(1);
+    let mut nodes = 0_u64;
+    while entries > u64::try_from(ROOT_ENTRIES).unwrap_or(4) {
+        entries = entries.div_ceil(room);
+        nodes = nodes.saturating_add(entries);
+    }
+    nodes
+}
+
+/// Indirect blocks of a file with data in `ranges`.
+pub(super) fn indirect_blocks(block_size: u32, ranges: &[Range<u64>]) -> u64 {
+    let per_block = u64::from(block_size / 4).max(1);
+    let mut nodes = 0_u64;
+    let mut start = DIRECT;
+    for level in 1..=LEVELS {
+        let end = start.saturating_add(per_block.saturating_pow(level));
+        for below in 1..=level {
+            let span = per_block.saturating_pow(below);
+            let mut last = None;
+            for range in ranges {
+                let (first, end) = (range.start.max(start), range.end.min(end));
+                if first >= end {
+                    continue;
+                }
+                let at = |block: u64| block.saturating_sub(start).checked_div(span).unwrap_or(0);
+                let (mut low, high) = (at(first), at(end.saturating_sub(1)));
+                if last == Some(low) {
+                    low = low.saturating_add(1);
+                }
+                nodes = nodes.saturating_add(high.saturating_add(1).saturating_sub(low));
+                last = Some(high);
+            }
+        }
+        start = end;
+    }
+    nodes
+}
+
+/// Maps `pieces` as inode `ino`, behind block `goal`; `owned` are their blocks. Errors: TooSmall.
+pub(super) fn map(
+    draft: &mut Draft,
+    ino: u32,
+    goal: u64,
+    pieces: Vec<Piece>,
+    owned: u64,
+) -> Result<FileMap, FormatError> {
+    if draft.sb.incompat.contains(Incompat::EXTENT) {
+        let (i_block, nodes) = draft.extent_tree(ino, &pieces, None)?;
+        return Ok(FileMap { i_block, pieces, owned: owned.saturating_add(nodes) });
+    }
+    let mut indirect = Indirect {
+        per_block: u64::from(draft.sb.block_size / 4).max(1),
+        draft,
+        goal,
+        pieces: &pieces,
+        taken: 0,
+    };
+    let mut numbers = Vec::new();
+    for at in 0..DIRECT {
+        numbers.push(indirect.number(at)?);
+    }
+    let mut start = DIRECT;
+    for level in 1..=LEVELS {
+        numbers.push(indirect.block(level, start)?);
+        start = start.saturating_add(indirect.per_block.saturating_pow(level));
+    }
+    let owned = owned.saturating_add(indirect.taken);
+    let mut i_block = [0; 60];
+    i_block
+        .chunks_exact_mut(4)
+        .zip(numbers)
+        .for_each(|(to, number)| to.copy_from_slice(&number.to_le_bytes()));
+    Ok(FileMap { i_block, pieces, owned })
+}
+
+/// Makes the indirect blocks of a file.
+struct Indirect<'a> {
+    draft: &'a mut Draft,
+    goal: u64,
+    pieces: &'a [Piece],
+    per_block: u64,
+    taken: u64,
+}
+
+impl Indirect<'_> {
+    /// The first piece that ends behind block `at` of the file.
+    fn piece_from(&self, at: u64) -> Option<&Piece> {
+        let end = |piece: &Piece| u64::from(piece.at).saturating_add(piece.len.into());
+        self.pieces.get(self.pieces.partition_point(|piece| end(piece) <= at))
+    }
+
+    /// The block of the volume that holds block `at` of the file; 0 for a hole. Errors: TooLarge.
+    fn number(&self, at: u64) -> Result<u32, FormatError> {
+        match self.piece_from(at).and_then(|piece| Some((piece, at.checked_sub(piece.at.into())?))) {
+            Some((piece, inside)) => self.narrow(piece.block.saturating_add(inside)),
+            None => Ok(0),
+        }
+    }
+
+    fn narrow(&self, block: u64) -> Result<u32, FormatError> {
+        let len = block.saturating_mul(self.draft.sb.block_size.into());
+        u32::try_from(block).map_err(|_| FormatError::TooLarge { len, max: u32::MAX.into() })
+    }
+
+    /// The indirect block for what begins at block `start` of the file, with `level` levels; 0 if there is no data.
+    fn block(&mut self, level: u32, start: u64) -> Result<u32, FormatError> {
+        let end = start.saturating_add(self.per_block.saturating_pow(level));
+        if self.piece_from(start).is_none_or(|piece| u64::from(piece.at) >= end) {
+            return Ok(0);
+        }
+        let own = self.draft.allocate(self.goal)?;
+        self.goal = own;
+        self.taken = self.taken.saturating_add(1);
+        let mut bytes = self.draft.zeroed()?;
+        let step = self.per_block.saturating_pow(level.saturating_sub(1));
+        for (at, entry) in (0_u64..).zip(bytes.chunks_exact_mut(4)) {
+            let first = start.saturating_add(at.saturating_mul(step));
+            let number =
+                if level == 1 { self.number(first)? } else { self.block(level.saturating_sub(1), first)? };
+            entry.copy_from_slice(&number.to_le_bytes());
+        }
+        self.draft.blocks.insert(own, bytes);
+        self.narrow(own)
+    }
+}
+
+/// `i_block` of a file that lies in one piece from block `start` on. None if that is not enough.
+pub(super) fn simple(sb: &SuperBlock, start: u64, len: u64) -> Option<[u8; 60]> {
+    if sb.incompat.contains(Incompat::EXTENT) {
+        let len = u16::try_from(len).ok().filter(|&len| u64::from(len) <= MAX_EXTENT)?;
+        return Some(Draft::single_extent(&Piece { at: 0, block: start, len }));
+    }
+    let mut i_block = [0; 60];
+    for (at, entry) in (0..len).zip(i_block.chunks_exact_mut(4)) {
+        entry.copy_from_slice(&split(start.saturating_add(at)).0.to_le_bytes());
+    }
+    (len <= DIRECT).then_some(i_block)
+}
+
+/// Whether a file of so many blocks in one piece needs no [`FileMap`].
+pub(super) fn is_simple(sb: &SuperBlock, len: u64) -> bool {
+    len <= if sb.incompat.contains(Incompat::EXTENT) { MAX_EXTENT } else { DIRECT }
+}
+
+/// The ranges of a file that `pieces` hold, and their byte offsets on the device.
+pub(super) fn runs(pieces: &[Piece], block_size: u32) -> impl Iterator<Item = (Range<u64>, u64)> {
+    let block = u64::from(block_size);
+    let mut at = 0;
+    core::iter::from_fn(move || {
+        let first = pieces.get(at)?;
+        at = at.saturating_add(1);
+        let (mut len, next) = (u64::from(first.len), u64::from(first.at));
+        // Pieces that follow each other in both are one.
+        while let Some(piece) = pieces.get(at).filter(|piece| {
+            u64::from(piece.at) == next.saturating_add(len) && piece.block == first.block.saturating_add(len)
+        }) {
+            len = len.saturating_add(piece.len.into());
+            at = at.saturating_add(1);
+        }
+        let start = next.saturating_mul(block);
+        Some((start..start.saturating_add(len.saturating_mul(block)), first.block.saturating_mul(block)))
+    })
+}
+
+/// The most blocks of one piece.
+pub(super) fn longest(sb: &SuperBlock) -> u64 {
+    let cluster = u64::from(sb.cluster_blocks()).max(1);
+    MAX_EXTENT.saturating_sub(MAX_EXTENT.checked_rem(cluster).unwrap_or(0))
+}
+
+/// A length in blocks as a piece has it.
+pub(super) fn piece(at: u64, run: &Range<u64>) -> Piece {
+    let len = run.end.saturating_sub(run.start);
+    Piece {
+        at: u32::try_from(at).unwrap_or(u32::MAX),
+        block: run.start,
+        len: u16::try_from(len).unwrap_or(u16::MAX),
+    }
+}
+
+/// A place as an index.
+pub(super) fn index(id: obento_driver::NodeId) -> usize {
+    to_usize(id.0.into())
+}

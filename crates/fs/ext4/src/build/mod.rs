@@ -1,0 +1,75 @@
+//! Volumes that hold a tree from the beginning.
+//!
+//! A volume is drafted as [`format`](crate::format) drafts an empty one, and the tree laid out in what is free of it: first the
+//! blocks of directories, of long targets and of attributes, then the files, all in the order of the tree, so that a file
+//! is broken only where the metadata of a group lies. No transaction is made; the journal is empty.
+//!
+//! Steps: what the tree takes ([`needs`]), a volume in which it fits ([`sizing`]), where everything lies ([`layout`]), and
+//! the bytes ([`emit`], [`record`]).
+//! Invariant: memory holds 8 bytes a file besides the tree; what is longer is kept only for files in several pieces.
+
+mod emit;
+mod layout;
+mod map;
+mod needs;
+mod record;
+mod sizing;
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::ops::Range;
+
+use obento_block::BlockDevice;
+use obento_driver::{
+    Build, BuildError, BuildOptions, BuildPlan, Contents, FormatError, Formatted, NodeId, Tree,
+};
+
+use crate::Ext4Driver;
+use crate::format::Draft;
+use layout::Layout;
+use needs::Needs;
+
+impl Build for Ext4Driver {
+    fn plan<'t>(
+        &self,
+        tree: &'t Tree,
+        options: &BuildOptions,
+    ) -> Result<Box<dyn BuildPlan + 't>, BuildError> {
+        Ok(Box::new(sizing::plan(tree, options)?))
+    }
+}
+
+/// A volume with a tree in it, before it is written.
+struct Plan<'t> {
+    tree: &'t Tree,
+    needs: Needs,
+    draft: Draft,
+    layout: Layout,
+    formatted: Formatted,
+    /// The device of an external journal.
+    journal: Option<Arc<dyn BlockDevice>>,
+}
+
+impl BuildPlan for Plan<'_> {
+    fn formatted(&self) -> &Formatted {
+        &self.formatted
+    }
+
+    fn device_len(&self) -> u64 {
+        self.draft.sb.volume_len()
+    }
+
+    fn places(&self, node: NodeId, sink: &mut dyn FnMut(Range<u64>, u64)) {
+        self.layout.places(self.tree, self.draft.sb.block_size, node, sink);
+    }
+
+    fn write(&mut self, device: &dyn BlockDevice) -> Result<(), FormatError> {
+        let (tree, needs, layout) = (self.tree, &self.needs, &self.layout);
+        let records = emit::Emit { tree, needs, layout, draft: &self.draft }.shared_records()?;
+        self.draft.inodes.extend(records);
+        let journal = self.journal.clone();
+        self.draft.write(device, Contents::Zeros, journal.as_deref(), true, &mut |draft, output| {
+            emit::Emit { tree, needs, layout, draft }.write(output)
+        })
+    }
+}

@@ -1,0 +1,254 @@
+//! A volume in which a tree fits.
+//!
+//! How much of a volume its own metadata takes follows from its size, and the other way about; so sizes are tried on paper,
+//! from one that is too small upwards, until what is free suffices.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use obento_base::Feature;
+use obento_driver::{BuildError, BuildOptions, FormatError, FormatNotice, Room, Tree};
+
+use super::Plan;
+use super::layout::Layout;
+use super::needs::Needs;
+use crate::feature::{Compat, Incompat, RoCompat};
+use crate::format::{Draft, Geometry, Identity, Root, TYPES, Wishes, describe, identity};
+
+/// Bytes a block, unless asked for otherwise: the size of a page nearly everywhere, however small the volume is.
+const BLOCK: u32 = 4096;
+/// More tries than any tree needs.
+const TRIES: u32 = 1000;
+/// Blocks of the smallest journal.
+const LEAST_JOURNAL: u64 = 1024;
+/// The size with which a search begins, besides what the tree takes.
+const START: u64 = 256;
+
+/// Plans a volume of `tree`. Errors: see [`obento_driver::Build::plan`].
+pub(super) fn plan<'t>(tree: &'t Tree, options: &BuildOptions) -> Result<Plan<'t>, BuildError> {
+    let mut wishes = Wishes::new(&options.format)?;
+    refuse(&wishes)?;
+    wishes.block_size.get_or_insert(BLOCK);
+    // At the front, where it breaks no file.
+    wishes.journal_location.get_or_insert_with(|| "0".to_string());
+    if options.room == Room::Least {
+        wishes.features.compat.remove(Compat::RESIZE_INODE);
+        if wishes.features.has(Compat::HAS_JOURNAL) && wishes.journal_size.is_none() {
+            wishes.journal_size =
+                Some(LEAST_JOURNAL.saturating_mul(wishes.block_size.unwrap_or(BLOCK).into()));
+        }
+    }
+    let is_reserve_given = options.format.settings.iter().any(|(name, _)| name == "reserved_percent");
+    if options.format.len.is_none() && !is_reserve_given {
+        wishes.reserved = 0;
+    }
+    wishes.settle(&options.format)?;
+    let mut notices = Vec::new();
+    let identity = identity(&options.format, &wishes, &mut notices);
+    let search = Search { tree, options, wishes, identity, notices, needs: None };
+    match options.format.len {
+        Some(len) => search.in_length(len),
+        None => search.for_length(),
+    }
+}
+
+/// Errors: what cannot have a tree in it.
+fn refuse(wishes: &Wishes) -> Result<(), FormatError> {
+    if wishes.features.needs(Incompat::JOURNAL_DEV) {
+        return Err(FormatError::Excludes { what: "journal_dev", other: "files" });
+    }
+    if wishes.features.keeps(RoCompat::QUOTA) {
+        return Err(FormatError::Unsupported(Feature::Named("quota with files in it")));
+    }
+    Ok(())
+}
+
+struct Search<'t, 'o> {
+    tree: &'t Tree,
+    options: &'o BuildOptions,
+    wishes: Wishes,
+    identity: Identity,
+    notices: Vec<FormatNotice>,
+    /// Known once there is a super block.
+    needs: Option<Needs>,
+}
+
+/// A volume without the tree.
+struct Draught {
+    draft: Draft,
+    notices: Vec<FormatNotice>,
+    journal_blocks: u64,
+}
+
+impl<'t> Search<'t, '_> {
+    /// In a volume of a given length. Errors: TooSmall, with a length that suffices.
+    fn in_length(mut self, len: u64) -> Result<Plan<'t>, BuildError> {
+        let has_wish = self.wishes.inodes.is_some() || self.wishes.inode_ratio.is_some();
+        let tried = self.draft(len).and_then(|draught| {
+            let (blocks, inodes) = self.missing(&draught, Room::Free(0))?;
+            if blocks == 0 && inodes == 0 {
+                return self.lay_out(draught);
+            }
+            if has_wish || inodes == 0 {
+                return Err(self.full(len));
+            }
+            self.wishes.inodes = Some(draught.draft.sb.inodes_count.saturating_add(inodes));
+            let draught = self.draft(len)?;
+            match self.missing(&draught, Room::Free(0))? {
+                (0, 0) => self.lay_out(draught),
+                _ => Err(self.full(len)),
+            }
+        });
+        let is_full = |error: &BuildError| {
+            matches!(
+                error,
+                BuildError::TooSmall { .. }
+                    | BuildError::Format(FormatError::TooSmall { .. } | FormatError::TooMany { .. })
+            )
+        };
+        match tried {
+            Err(error) if is_full(&error) => {
+                if !has_wish {
+                    self.wishes.inodes = None;
+                }
+                match self.for_length() {
+                    Ok(plan) if plan.draft.sb.volume_len() > len => {
+                        Err(BuildError::TooSmall { len, needed: plan.draft.sb.volume_len() })
+                    }
+                    _ => Err(error),
+                }
+            }
+            tried => tried,
+        }
+    }
+
+    fn full(&self, len: u64) -> BuildError {
+        BuildError::TooSmall { len, needed: len }
+    }
+
+    /// In the smallest volume that has the room that is asked for.
+    fn for_length(mut self) -> Result<Plan<'t>, BuildError> {
+        let block = u64::from(self.wishes.block_size.unwrap_or(BLOCK));
+        let fixed_inodes = self.wishes.inodes.is_some() || self.wishes.inode_ratio.is_some();
+        let room = if self.options.format.len.is_some() { Room::Least } else { self.options.room };
+        // Every tree needs the inodes that every volume has too.
+        let mut inodes = self.tree.len().saturating_add(crate::format::FIRST_INO).saturating_add(2);
+        if let Room::Free(percent) = room {
+            inodes = with_free(inodes.into(), percent).try_into().unwrap_or(u32::MAX);
+        }
+        let mut blocks = START;
+        let mut trouble = None;
+        for _ in 0..TRIES {
+            if !fixed_inodes {
+                self.wishes.inodes = Some(inodes);
+            }
+            let len = blocks.saturating_mul(block);
+            let draught = match self.draft(len) {
+                Ok(draught) => draught,
+                // So small that not even the volume's own parts fit.
+                Err(
+                    error @ BuildError::Format(FormatError::TooSmall { .. } | FormatError::TooMany { .. }),
+                ) => {
+                    trouble = Some(error);
+                    blocks = blocks.saturating_add((blocks / 8).max(64));
+                    continue;
+                }
+                Err(BuildError::Format(FormatError::BadValue { name: "journal_size", .. }))
+                    if blocks < 64 * LEAST_JOURNAL =>
+                {
+                    blocks = blocks.saturating_add((blocks / 8).max(64));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let (more, more_inodes) = self.missing(&draught, room)?;
+            inodes = inodes.saturating_add(more_inodes);
+            let is_cut = draught.draft.sb.blocks_count < blocks;
+            if more == 0 && (more_inodes == 0 || fixed_inodes) {
+                if more_inodes > 0 {
+                    return Err(FormatError::TooMany {
+                        what: "files",
+                        found: self.tree.len().into(),
+                        max: draught.draft.sb.inodes_count.into(),
+                    }
+                    .into());
+                }
+                match self.lay_out(draught) {
+                    Err(BuildError::Format(FormatError::TooSmall { .. })) => {
+                        // Files that are broken by metadata have longer maps.
+                        blocks = blocks.saturating_add((blocks / 1000).max(1));
+                        continue;
+                    }
+                    laid_out => return laid_out,
+                }
+            }
+            // A last group that is too short is left out, and with a few blocks more it would be again.
+            let least = if is_cut { 64 } else { u64::from(more > 0) };
+            blocks = blocks.saturating_add(more.max(least));
+        }
+        Err(trouble.unwrap_or_else(|| self.full(blocks.saturating_mul(block))))
+    }
+
+    fn draft(&mut self, len: u64) -> Result<Draught, BuildError> {
+        let mut notices = self.notices.clone();
+        let is_found = self.options.format.len.is_none();
+        let geometry = Geometry::new(&self.wishes, len, false, &mut notices)?;
+        let mut draft = Draft::new(&geometry, &self.wishes, &self.identity)?;
+        if self.needs.is_none() {
+            self.needs = Some(Needs::new(self.tree, &draft.sb)?);
+        }
+        let lost_and_found = self.needs.as_ref().is_some_and(|needs| needs.lost_and_found.is_some());
+        let root = Root::Elsewhere { lost_and_found };
+        let journal = self.options.format.journal.as_deref();
+        let journal_blocks = draft.fill(&self.wishes, journal, root, &mut notices)?;
+        if is_found {
+            notices.retain(|notice| !matches!(notice, FormatNotice::Unused(_)));
+        }
+        Ok(Draught { draft, notices, journal_blocks })
+    }
+
+    /// How many blocks and inodes more are needed.
+    fn missing(&self, draught: &Draught, room: Room) -> Result<(u64, u32), BuildError> {
+        let Some(needs) = &self.needs else { return Ok((0, 0)) };
+        let sb = &draught.draft.sb;
+        let (mut blocks, mut inodes) = (needs.blocks, u64::from(needs.inodes));
+        if let Room::Free(percent) = room {
+            blocks = blocks.saturating_add(share(sb.blocks_count, percent));
+            inodes = inodes.saturating_add(share(sb.inodes_count.into(), percent));
+        }
+        let taken = draught.draft.space.count_in(0..sb.blocks_count);
+        let free = sb.blocks_count.saturating_sub(sb.first_data_block.into()).saturating_sub(taken);
+        let free_inodes: u64 = draught.draft.groups.iter().map(|group| u64::from(group.free_inodes)).sum();
+        let missing = inodes.saturating_sub(free_inodes);
+        Ok((blocks.saturating_sub(free), u32::try_from(missing).unwrap_or(u32::MAX)))
+    }
+
+    fn lay_out(&mut self, draught: Draught) -> Result<Plan<'t>, BuildError> {
+        let Draught { mut draft, notices, journal_blocks } = draught;
+        let needs = self.needs.take().ok_or(obento_base::Error::Invalid)?;
+        let laid_out = Layout::new(self.tree, &needs, &mut draft);
+        let layout = match laid_out {
+            Ok(layout) => layout,
+            Err(error) => {
+                self.needs = Some(needs);
+                return Err(error.into());
+            }
+        };
+        let fs_type =
+            TYPES.iter().find(|name| **name == self.options.format.fs_type).copied().unwrap_or_default();
+        let formatted = describe(&draft, fs_type, journal_blocks, notices);
+        let journal = self.options.format.journal.clone();
+        Ok(Plan { tree: self.tree, needs, draft, layout, formatted, journal })
+    }
+}
+
+/// So many hundredths of `whole`.
+fn share(whole: u64, percent: u8) -> u64 {
+    whole.saturating_mul(percent.into()) / 100
+}
+
+/// A number of which `used` is what is left of hundredths.
+fn with_free(used: u64, percent: u8) -> u64 {
+    let left = 100_u64.saturating_sub(percent.into()).max(1);
+    used.saturating_mul(100).div_ceil(left)
+}

@@ -1,0 +1,162 @@
+//! A file that nobody sees before it is whole.
+//!
+//! Invariant: until [`FreshFile::publish`] the file has no name, or where the file system knows no files without one, a
+//! name of its own that goes with it; what has the target's name stays as it is.
+//! Source: open(2) `O_TMPFILE`, linkat(2) `AT_SYMLINK_FOLLOW` with `/proc/self/fd`.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::{FileDevice, HostError};
+
+/// What to do with something that has the name already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Publish {
+    /// It stays, and this is an error.
+    Keep,
+    /// It goes.
+    Replace,
+}
+
+/// A new image file without a name.
+#[derive(Debug)]
+pub struct FreshFile {
+    device: FileDevice,
+    target: PathBuf,
+    /// The name that it has meanwhile, if it must have one.
+    named: Option<PathBuf>,
+}
+
+impl FreshFile {
+    /// A file that is to become `target`, `len` zeros long. Errors: System.
+    pub fn new(target: &Path, len: u64) -> Result<Self, HostError> {
+        let (file, named) = make(target)?;
+        let mut this = Self { device: FileDevice::from_file(file, target)?, target: target.into(), named };
+        this.device.resize(len)?;
+        Ok(this)
+    }
+
+    /// Its bytes.
+    pub fn device(&self) -> &FileDevice {
+        &self.device
+    }
+
+    /// Gives it the name, once all bytes are on stable storage. Errors: System; Exists.
+    pub fn publish(mut self, publish: Publish) -> Result<(), HostError> {
+        let failed = |errno| HostError::system("write", &self.target, errno);
+        rustix::fs::fsync(&**self.device.host_file()).map_err(failed)?;
+        let failed = |errno| match errno {
+            Errno::EXIST => HostError::Exists { path: self.target.clone() },
+            errno => HostError::system("create", &self.target, errno),
+        };
+        if publish == Publish::Keep {
+            self.link(&self.target).map_err(failed)?;
+        } else {
+            if self.named.is_none() {
+                let name = free_name(&self.target, |name| self.link(name)).map_err(failed)?;
+                self.named = Some(name);
+            }
+            if let Some(name) = &self.named {
+                rustix::fs::rename(name, &self.target).map_err(failed)?;
+            }
+            self.named = None;
+        }
+        sync_folder(&self.target)
+    }
+
+    fn link(&self, name: &Path) -> Result<(), Errno> {
+        match &self.named {
+            Some(own) => rustix::fs::linkat(CWD, own, CWD, name, AtFlags::empty()),
+            None => {
+                let own = format!("/proc/self/fd/{}", self.device.host_file().as_fd().as_raw_fd());
+                rustix::fs::linkat(CWD, own, CWD, name, AtFlags::SYMLINK_FOLLOW)
+            }
+        }
+    }
+}
+
+impl Drop for FreshFile {
+    fn drop(&mut self) {
+        if let Some(name) = &self.named {
+            // Something else went wrong and is told.
+            let _ = rustix::fs::unlink(name);
+        }
+    }
+}
+
+/// The directory that holds `path`.
+pub(super) fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// A file beside `target`, without a name if that can be.
+fn make(target: &Path) -> Result<(File, Option<PathBuf>), HostError> {
+    let failed = |errno| HostError::system("create", target, errno);
+    let mode = Mode::from_raw_mode(0o666);
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::open(folder_of(target), flags | OFlags::TMPFILE, mode) {
+        // Not every file system can; kernels that do not know the flag see a directory opened for writing.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
+        made => return Ok((File::from(made.map_err(failed)?), None)),
+    }
+    let mut made = None;
+    let name = free_name(target, |name| {
+        made = Some(rustix::fs::open(name, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode)?);
+        Ok(())
+    });
+    let name = name.map_err(failed)?;
+    made.map(|fd| (File::from(fd), Some(name))).ok_or_else(|| failed(Errno::IO))
+}
+
+/// A name beside `target` that `take` could take.
+fn free_name(target: &Path, mut take: impl FnMut(&Path) -> Result<(), Errno>) -> Result<PathBuf, Errno> {
+    for attempt in 0..1000_u32 {
+        let name = format!(".obento-unfinished-{}-{attempt}", std::process::id());
+        let path = folder_of(target).join(name);
+        match take(&path) {
+            Ok(()) => return Ok(path),
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Err(Errno::EXIST)
+}
+
+/// The name is on stable storage too; where a directory cannot be synced it is nobody's fault.
+fn sync_folder(target: &Path) -> Result<(), HostError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    if let Ok(folder) = rustix::fs::open(folder_of(target), flags, Mode::empty()) {
+        let _ = rustix::fs::fsync(&folder);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obento_block::BlockDevice;
+
+    #[test]
+    fn a_file_appears_when_it_is_whole_and_not_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("new");
+        let names = || std::fs::read_dir(dir.path()).unwrap().count();
+        let fresh = FreshFile::new(&target, 8).unwrap();
+        fresh.device().write_at(2, b"ab").unwrap();
+        assert_eq!(names(), 0);
+        fresh.publish(Publish::Keep).unwrap();
+        assert_eq!(std::fs::read(&target).unwrap(), b"\0\0ab\0\0\0\0");
+        drop(FreshFile::new(&target, 8).unwrap());
+        let again = FreshFile::new(&target, 1).unwrap();
+        assert!(matches!(again.publish(Publish::Keep), Err(HostError::Exists { .. })));
+        FreshFile::new(&target, 1).unwrap().publish(Publish::Replace).unwrap();
+        assert_eq!((std::fs::read(&target).unwrap().len(), names()), (1, 1));
+    }
+}

@@ -1,0 +1,245 @@
+//! Where the bytes of the files of a new image come from: files of the host, parts of files, and what came through a pipe.
+//!
+//! Memory: 16 bytes a file, and the name of each once.
+//! Invariant: a file is opened by names from the directory that was named by the user, never through a link.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use obento_base::Name;
+use obento_base::wire::{to_u64, to_usize};
+use rustix::fs::{CWD, Mode, OFlags};
+
+use super::fresh::folder_of;
+use crate::HostError;
+
+/// A directory of the host that was scanned.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct DirId(u32);
+
+/// Why there can be no more files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("too many files")]
+pub struct SupplyError;
+
+#[derive(Clone, Copy, Debug)]
+enum Item {
+    /// A file of a directory.
+    Entry { dir: u32, name: u32 },
+    /// A part of an open file.
+    Part { file: u16, offset: u64 },
+}
+
+#[derive(Debug)]
+enum Dir {
+    Root(PathBuf),
+    Below { parent: u32, name: u32 },
+}
+
+/// The bytes of files, by number.
+#[derive(Debug, Default)]
+pub struct Supply {
+    items: Vec<Item>,
+    dirs: Vec<Dir>,
+    names: Vec<u8>,
+    files: Vec<(Arc<File>, PathBuf)>,
+}
+
+/// Bytes to read.
+pub(super) enum Opened {
+    /// A file of its own, of which all is meant.
+    Whole(OwnedFd),
+    /// A part of one that is shared.
+    Part(Arc<File>, u64),
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const FILE: OFlags = OFlags::RDONLY
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);
+
+impl Supply {
+    /// A directory that the user named.
+    pub fn root(&mut self, path: &Path) -> Result<DirId, SupplyError> {
+        self.add_dir(Dir::Root(path.into()))
+    }
+
+    /// A directory in another.
+    pub fn dir(&mut self, parent: DirId, name: &Name) -> Result<DirId, SupplyError> {
+        let name = self.add_name(name.as_bytes())?;
+        self.add_dir(Dir::Below { parent: parent.0, name })
+    }
+
+    fn add_dir(&mut self, dir: Dir) -> Result<DirId, SupplyError> {
+        let id = u32::try_from(self.dirs.len()).map_err(|_| SupplyError)?;
+        self.dirs.push(dir);
+        Ok(DirId(id))
+    }
+
+    fn add_name(&mut self, name: &[u8]) -> Result<u32, SupplyError> {
+        let at = u32::try_from(self.names.len()).map_err(|_| SupplyError)?;
+        let len = u16::try_from(name.len()).map_err(|_| SupplyError)?;
+        self.names.extend_from_slice(&len.to_le_bytes());
+        self.names.extend_from_slice(name);
+        Ok(at)
+    }
+
+    fn name(&self, at: u32) -> &[u8] {
+        let rest = self.names.get(to_usize(at.into())..).unwrap_or_default();
+        match rest.split_first_chunk() {
+            Some((len, rest)) => rest.get(..u16::from_le_bytes(*len).into()).unwrap_or_default(),
+            None => &[],
+        }
+    }
+
+    fn add(&mut self, item: Item) -> Result<u32, SupplyError> {
+        let id = u32::try_from(self.items.len()).map_err(|_| SupplyError)?;
+        self.items.push(item);
+        Ok(id)
+    }
+
+    /// The file `name` in `dir`. Answers its number.
+    pub fn entry(&mut self, dir: DirId, name: &Name) -> Result<u32, SupplyError> {
+        let name = self.add_name(name.as_bytes())?;
+        self.add(Item::Entry { dir: dir.0, name })
+    }
+
+    /// An open file, for [`Supply::part`]; `path` is for messages.
+    pub fn file(&mut self, file: File, path: &Path) -> Result<u16, SupplyError> {
+        let id = u16::try_from(self.files.len()).map_err(|_| SupplyError)?;
+        self.files.push((Arc::new(file), path.into()));
+        Ok(id)
+    }
+
+    /// What begins at byte `offset` of `file`. Answers its number.
+    pub fn part(&mut self, file: u16, offset: u64) -> Result<u32, SupplyError> {
+        self.add(Item::Part { file, offset })
+    }
+
+    /// The path of a file, for messages.
+    pub fn path(&self, id: u32) -> PathBuf {
+        match self.items.get(to_usize(id.into())) {
+            Some(Item::Entry { dir, name }) => self.dir_path(*dir).join(os(self.name(*name))),
+            Some(Item::Part { file, .. }) => {
+                self.files.get(usize::from(*file)).map(|(_, path)| path.clone()).unwrap_or_default()
+            }
+            None => PathBuf::new(),
+        }
+    }
+
+    fn dir_path(&self, dir: u32) -> PathBuf {
+        let (root, names) = self.way(dir);
+        names.iter().rev().fold(root.to_path_buf(), |path, name| path.join(os(self.name(*name))))
+    }
+
+    /// The path of the root above `dir`, and the names from `dir` up to it.
+    fn way(&self, dir: u32) -> (&Path, Vec<u32>) {
+        let (mut at, mut names) = (dir, Vec::new());
+        loop {
+            match self.dirs.get(to_usize(at.into())) {
+                Some(Dir::Below { parent, name }) => {
+                    names.push(*name);
+                    at = *parent;
+                }
+                Some(Dir::Root(path)) => return (path, names),
+                None => return (Path::new(""), names),
+            }
+        }
+    }
+
+    /// Opens a file; `last` is the directory that was opened last, which most of the time is the next one's too.
+    pub(super) fn open(&self, id: u32, last: &mut Option<(u32, OwnedFd)>) -> Result<Opened, HostError> {
+        let failed = |errno| HostError::system("open", self.path(id), errno);
+        match self.items.get(to_usize(id.into())) {
+            Some(&Item::Entry { dir, name }) => {
+                let fd = match last.take() {
+                    Some((held, fd)) if held == dir => fd,
+                    _ => self.open_dir(dir)?,
+                };
+                let opened = rustix::fs::openat(&fd, self.name(name), FILE, Mode::empty()).map_err(failed);
+                *last = Some((dir, fd));
+                opened.map(Opened::Whole)
+            }
+            Some(&Item::Part { file, offset }) => match self.files.get(usize::from(file)) {
+                Some((file, _)) => Ok(Opened::Part(file.clone(), offset)),
+                None => Err(failed(rustix::io::Errno::BADF)),
+            },
+            None => Err(failed(rustix::io::Errno::BADF)),
+        }
+    }
+
+    fn open_dir(&self, dir: u32) -> Result<OwnedFd, HostError> {
+        let (root, names) = self.way(dir);
+        let failed = |errno| HostError::system("open", self.dir_path(dir), errno);
+        let mut fd = rustix::fs::openat(CWD, root, DIRECTORY, Mode::empty()).map_err(failed)?;
+        for name in names.into_iter().rev() {
+            let flags = DIRECTORY | OFlags::NOFOLLOW;
+            fd = rustix::fs::openat(&fd, self.name(name), flags, Mode::empty()).map_err(failed)?;
+        }
+        Ok(fd)
+    }
+}
+
+fn os(name: &[u8]) -> &std::ffi::OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(name)
+}
+
+/// A file without a name beside an image that takes what cannot be read twice.
+#[derive(Debug)]
+pub struct Spool {
+    file: File,
+    folder: PathBuf,
+    end: u64,
+}
+
+/// The grain at which files of a spool begin: what file systems share blocks by.
+const GRAIN: u64 = 4096;
+
+impl Spool {
+    /// An empty one beside `target`. Errors: System.
+    pub fn beside(target: &Path) -> Result<Self, HostError> {
+        let folder = folder_of(target);
+        let file = crate::compressed::unnamed(folder)
+            .map_err(|errno| HostError::system("create a temporary file in", folder, errno))?;
+        Ok(Self { file, folder: folder.into(), end: 0 })
+    }
+
+    /// Where the next file begins.
+    pub fn begin(&mut self) -> u64 {
+        self.end = self.end.next_multiple_of(GRAIN);
+        self.end
+    }
+
+    /// Writes bytes of the file that was begun, `at` bytes behind its `start`. Errors: System.
+    pub fn write(&mut self, start: u64, at: u64, bytes: &[u8]) -> Result<(), HostError> {
+        let offset = start.saturating_add(at);
+        self.file
+            .write_all_at(bytes, offset)
+            .map_err(|error| HostError::io("write a temporary file in", &self.folder, &error))?;
+        self.end = self.end.max(offset.saturating_add(to_u64(bytes.len())));
+        Ok(())
+    }
+
+    /// The file that was begun at `start` has `len` bytes, the last of which may be a hole. Errors: System.
+    pub fn end(&mut self, start: u64, len: u64) -> Result<(), HostError> {
+        let end = start.saturating_add(len);
+        if end > self.end {
+            self.file
+                .set_len(end)
+                .map_err(|error| HostError::io("write a temporary file in", &self.folder, &error))?;
+            self.end = end;
+        }
+        Ok(())
+    }
+
+    /// Another handle of the file, to read it.
+    pub fn reader(&self) -> Result<File, HostError> {
+        let file = self.file.try_clone();
+        file.map_err(|error| HostError::io("read a temporary file in", &self.folder, &error))
+    }
+}

@@ -1,0 +1,160 @@
+//! Moving the bytes of all files, in a few threads.
+//!
+//! Each thread takes the next few files in the order in which they lie, so that all of them together write from front to
+//! back; a large file is moved in parts.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use obento_driver::tree::Body;
+use obento_driver::{BuildPlan, NodeId, Tree};
+use obento_host::HostError;
+use obento_host::build::{FreshFile, Job, Mover, Supply};
+
+use super::{BuildFailure, BuildSettings};
+use crate::Observer;
+use crate::Progress;
+
+/// Bytes that a thread takes at once, and files.
+const BATCH_BYTES: u64 = 4 << 20;
+const BATCH_FILES: usize = 512;
+/// The most of a large file that is one piece of work.
+const PART: u64 = 32 << 20;
+/// More threads wait for each other.
+const MAX_THREADS: usize = 4;
+
+/// The files that are still to be moved.
+struct Queue<'a> {
+    tree: &'a Tree,
+    plan: &'a dyn BuildPlan,
+    next: u32,
+    /// What is left of a large file.
+    rest: Vec<Job>,
+}
+
+impl Queue<'_> {
+    /// The next jobs; none at the end.
+    fn take(&mut self, jobs: &mut Vec<Job>) {
+        jobs.clear();
+        let mut bytes = 0;
+        while bytes < BATCH_BYTES && jobs.len() < BATCH_FILES {
+            let Some(job) = self.next_job() else { return };
+            bytes += job.range.end - job.range.start;
+            jobs.push(job);
+        }
+    }
+
+    fn next_job(&mut self) -> Option<Job> {
+        loop {
+            if let Some(job) = self.rest.pop() {
+                return Some(job);
+            }
+            let id = NodeId(self.next);
+            let node = self.tree.node(id)?;
+            self.next += 1;
+            let Body::File { size, data: Some(data) } = node.body else { continue };
+            let rest = &mut self.rest;
+            self.plan.places(id, &mut |range, offset| {
+                let mut start = range.start;
+                while start < range.end {
+                    let end = range.end.min(start.saturating_add(PART));
+                    let offset = offset + (start - range.start);
+                    rest.push(Job { data: data.0, size, range: start..end, offset });
+                    start = end;
+                }
+            });
+            rest.reverse();
+        }
+    }
+}
+
+/// What threads tell each other.
+struct Common<'a> {
+    queue: Mutex<Queue<'a>>,
+    failure: Mutex<Option<HostError>>,
+    is_over: AtomicBool,
+    files: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Common<'_> {
+    fn fail(&self, error: HostError) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Ok(mut failure) = self.failure.lock() {
+            failure.get_or_insert(error);
+        }
+    }
+
+    /// Moves what there is until it is done or somebody fails.
+    fn work(&self, mover: &mut Mover<'_>, mut told: impl FnMut() -> bool) -> Result<(), HostError> {
+        let mut jobs = Vec::new();
+        while !self.is_over.load(Ordering::Relaxed) {
+            match self.queue.lock() {
+                Ok(mut queue) => queue.take(&mut jobs),
+                Err(_) => return Ok(()),
+            }
+            if jobs.is_empty() {
+                break;
+            }
+            for job in &jobs {
+                mover.put(job)?;
+                self.bytes.fetch_add(job.range.end - job.range.start, Ordering::Relaxed);
+            }
+            self.files.fetch_add(jobs.len() as u64, Ordering::Relaxed);
+            if told() {
+                return Err(HostError::Stopped);
+            }
+        }
+        mover.flush()
+    }
+}
+
+/// Moves the bytes of all files of `tree` to where `plan` has them. Answers how many. Errors: Host.
+pub(super) fn move_all(
+    tree: &Tree,
+    supply: &Supply,
+    plan: &dyn BuildPlan,
+    fresh: &FreshFile,
+    settings: &BuildSettings,
+    observer: &mut dyn Observer,
+) -> Result<u64, BuildFailure> {
+    let queue = Queue { tree, plan, next: 0, rest: Vec::new() };
+    let common = Common {
+        queue: Mutex::new(queue),
+        failure: Mutex::new(None),
+        is_over: AtomicBool::new(false),
+        files: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+    };
+    let device = fresh.device();
+    let block = plan.formatted().block_size.into();
+    let mover = || Mover::new(supply, device.host_file(), device.path().into(), block);
+    let threads = match settings.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS),
+        threads => threads,
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            let helper = || {
+                if let Err(error) = common.work(&mut mover(), || false) {
+                    common.fail(error);
+                }
+            };
+            // Where there is no thread, this one does all.
+            let _ = std::thread::Builder::new().name("mover".into()).spawn_scoped(scope, helper);
+        }
+        let told = || {
+            let (files, bytes) = (common.files.load(Ordering::Relaxed), common.bytes.load(Ordering::Relaxed));
+            observer.progress(&Progress { files, bytes, path: b"" });
+            observer.is_stopped()
+        };
+        if let Err(error) = common.work(&mut mover(), told) {
+            common.fail(error);
+        }
+    });
+    let failure = common.failure.into_inner().ok().flatten();
+    match failure {
+        Some(error) => Err(error.into()),
+        None => Ok(common.bytes.into_inner()),
+    }
+}

@@ -1,0 +1,207 @@
+//! The tree that all sources are read into: paths of a source, resolved within it.
+//!
+//! Invariant: a path starts at the root of the tree, and links on its way lead to places in the tree; `..` in a path of a source is
+//! refused, and in the target of a link does not lead above the root. So no source says anything about the host.
+
+use std::collections::HashSet;
+
+use obento_base::{FileKind, Name, NameBuf, Timestamp};
+use obento_driver::tree::{Body, NodeAttr, TreeError};
+use obento_driver::{NodeId, TreeBuilder};
+
+/// Links that are followed on the way of one path: `MAXSYMLINKS` of Linux.
+const MAX_LINKS: u32 = 40;
+
+/// Why a path of a source cannot be taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum PathError {
+    /// `..`.
+    #[error("its path has `..` in it, which could lead out of the image")]
+    LeadsUp,
+    /// A component that is no name.
+    #[error("its path is none")]
+    NoPath,
+    /// Something on the way is no directory.
+    #[error("something on its way is no directory")]
+    NotDirectory,
+    /// Links that lead in a circle.
+    #[error("there are too many links on its way")]
+    Loop,
+    /// The tree is full.
+    #[error("there are too many files")]
+    Full,
+}
+
+impl From<TreeError> for PathError {
+    fn from(error: TreeError) -> Self {
+        match error {
+            TreeError::TooLarge => Self::Full,
+            _ => Self::NotDirectory,
+        }
+    }
+}
+
+/// The tree while sources are read.
+pub(super) struct Model {
+    pub builder: TreeBuilder,
+    /// Nodes before this one are of the layers below.
+    layer_start: u32,
+    /// Directories of layers below that this one has too.
+    touched: HashSet<NodeId>,
+}
+
+/// The names of a path, `.` and empty ones left out. Errors: LeadsUp; NoPath.
+pub(super) fn names(path: &[u8]) -> Result<Vec<NameBuf>, PathError> {
+    let mut names = Vec::new();
+    for part in path.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b".")) {
+        if part == b".." {
+            return Err(PathError::LeadsUp);
+        }
+        names.push(Name::new(part).map_err(|_| PathError::NoPath)?.to_buf());
+    }
+    Ok(names)
+}
+
+impl Model {
+    /// A tree of an empty root.
+    pub fn new() -> Self {
+        let builder = TreeBuilder::new(TreeBuilder::bare_directory(Timestamp::EPOCH));
+        Self { builder, layer_start: 1, touched: HashSet::new() }
+    }
+
+    /// A new layer begins.
+    pub fn begin_layer(&mut self) {
+        self.layer_start = u32::try_from(self.builder.len()).unwrap_or(u32::MAX);
+        self.touched.clear();
+    }
+
+    fn is_directory(&self, node: NodeId) -> bool {
+        self.builder.node(node).is_some_and(|node| node.body == Body::Directory)
+    }
+
+    /// The directory at `path`; what is missing of it is made, with the time `mtime`. Errors: NotDirectory; Loop; Full.
+    pub fn directory(&mut self, path: &[NameBuf], mtime: Timestamp) -> Result<NodeId, PathError> {
+        self.walk(path, Some(mtime))
+    }
+
+    /// Walks to a directory; what is missing is made, or an error. Errors: NotDirectory; Loop; Full.
+    fn walk(&mut self, path: &[NameBuf], make: Option<Timestamp>) -> Result<NodeId, PathError> {
+        let mut stack = vec![NodeId::ROOT];
+        let mut links = 0;
+        // What is still to be walked, the next name last.
+        let mut rest: Vec<Step> = path.iter().rev().map(|name| Step::Down(name.clone())).collect();
+        while let Some(step) = rest.pop() {
+            let at = stack.last().copied().unwrap_or(NodeId::ROOT);
+            let name = match step {
+                Step::Down(name) => name,
+                Step::Up => {
+                    if stack.len() > 1 {
+                        stack.pop();
+                    }
+                    continue;
+                }
+                Step::Root => {
+                    stack.truncate(1);
+                    continue;
+                }
+            };
+            let Some(node) = self.builder.lookup(at, &name) else {
+                let attr = TreeBuilder::bare_directory(make.ok_or(PathError::NotDirectory)?);
+                stack.push(self.builder.put(at, &name, Body::Directory, attr, b"")?.node);
+                continue;
+            };
+            match self.builder.node(node).map(|node| node.body) {
+                Some(Body::Directory) => stack.push(node),
+                Some(Body::Symlink) => {
+                    links += 1;
+                    if links > MAX_LINKS {
+                        return Err(PathError::Loop);
+                    }
+                    push_target(self.builder.target(node), &mut rest)?;
+                }
+                _ => return Err(PathError::NotDirectory),
+            }
+        }
+        Ok(stack.last().copied().unwrap_or(NodeId::ROOT))
+    }
+
+    /// What `path` is, links on its way followed but not one that it is itself. Nothing is made.
+    pub fn find(&mut self, path: &[NameBuf]) -> Option<NodeId> {
+        let Some((last, parent)) = path.split_last() else { return Some(NodeId::ROOT) };
+        let dir = self.walk(parent, None).ok()?;
+        self.builder.lookup(dir, last)
+    }
+
+    /// Puts something into `dir`. Errors: NotDirectory; Full.
+    pub fn put(
+        &mut self,
+        dir: NodeId,
+        name: &Name,
+        body: Body,
+        attr: NodeAttr,
+        target: &[u8],
+    ) -> Result<NodeId, PathError> {
+        let placed = self.builder.put(dir, name, body, attr, target)?;
+        if body == Body::Directory && placed.node.0 < self.layer_start {
+            self.touched.insert(placed.node);
+        }
+        Ok(placed.node)
+    }
+
+    /// Whether a link in `dir` leads to a directory, which is then meant where an archive has one of its name.
+    pub fn link_to_directory(&mut self, path: &[NameBuf], dir: NodeId, name: &Name) -> bool {
+        let Some(node) = self.builder.lookup(dir, name) else { return false };
+        let is_link = self.builder.node(node).is_some_and(|node| node.body.kind() == FileKind::Symlink);
+        is_link && self.walk(path, None).is_ok()
+    }
+
+    /// Takes away what the layers below have as `name` in `dir`: a whiteout.
+    pub fn hide(&mut self, dir: NodeId, name: &Name) {
+        let Some(node) = self.builder.lookup(dir, name) else { return };
+        if self.is_of_layer(node) {
+            return self.hide_children(node);
+        }
+        self.builder.remove(dir, name);
+    }
+
+    fn is_of_layer(&self, node: NodeId) -> bool {
+        node.0 >= self.layer_start || self.touched.contains(&node)
+    }
+
+    /// Takes away all that the layers below have in `dir`: an opaque whiteout.
+    pub fn hide_children(&mut self, dir: NodeId) {
+        let mut waiting = vec![dir];
+        while let Some(dir) = waiting.pop() {
+            if !self.is_directory(dir) {
+                continue;
+            }
+            let (start, touched) = (self.layer_start, &self.touched);
+            self.builder.remove_children(dir, |node| node.0 >= start || touched.contains(&node));
+            let kept = self.builder.children(dir).map(|(_, node)| node);
+            waiting.extend(kept.filter(|node| touched.contains(node)));
+        }
+    }
+}
+
+/// One step of a path.
+enum Step {
+    Down(NameBuf),
+    Up,
+    Root,
+}
+
+fn push_target(target: &[u8], rest: &mut Vec<Step>) -> Result<(), PathError> {
+    let mut steps = Vec::new();
+    if target.starts_with(b"/") {
+        steps.push(Step::Root);
+    }
+    for part in target.split(|&byte| byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => steps.push(Step::Up),
+            part => steps.push(Step::Down(Name::new(part).map_err(|_| PathError::NoPath)?.to_buf())),
+        }
+    }
+    rest.extend(steps.into_iter().rev());
+    Ok(())
+}

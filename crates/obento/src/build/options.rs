@@ -1,0 +1,156 @@
+//! What is built, and how.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use obento_base::{FileKind, Mode};
+use obento_driver::Room;
+use obento_host::build::Publish;
+
+/// One source of a tree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BuildSource {
+    /// All that is in a directory of the host.
+    Directory(PathBuf),
+    /// A tar archive, plain or packed.
+    Archive(Input),
+    /// A tar archive with whiteouts: a layer of a container image.
+    Layer(Input),
+    /// An OCI image layout: the layers of the image that its index names.
+    OciLayout(PathBuf),
+    /// A manifest as mtree(5) has it.
+    Mtree(PathBuf),
+    /// A manifest as composefs-dump(5) has it.
+    Dump(PathBuf),
+    /// A file or directory of the host, at a path in the image.
+    Add {
+        /// Of the host.
+        from: PathBuf,
+        /// In the image.
+        to: Vec<u8>,
+    },
+}
+
+/// Where an archive comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Input {
+    /// A file.
+    File(PathBuf),
+    /// Standard input.
+    Standard,
+}
+
+/// Whose the files are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Owner {
+    /// Of a directory of the host root's, of anything else whose it says.
+    #[default]
+    Source,
+    /// Also of a directory of the host whose it says.
+    Keep,
+    /// All of them these user's and group's, but where a manifest says otherwise.
+    Is(u32, u32),
+}
+
+/// Numbers of users or groups that become others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IdMap {
+    /// The first number of a source.
+    pub from: u32,
+    /// What it becomes.
+    pub to: u32,
+    /// How many follow it likewise, itself among them.
+    pub count: u32,
+}
+
+/// A change of permission bits.
+pub type ChangeMode = Arc<dyn Fn(FileKind, Mode) -> Mode + Send + Sync>;
+
+/// How to build.
+#[derive(Clone)]
+pub struct BuildSettings {
+    /// The type of the file system.
+    pub fs_type: String,
+    /// Its length in bytes; `None` for as much as is needed.
+    pub size: Option<u64>,
+    /// What stays free where the length is found.
+    pub room: Room,
+    /// Its label.
+    pub label: Vec<u8>,
+    /// Its UUID; `None` for one that follows from the tree and the options.
+    pub uuid: Option<[u8; 16]>,
+    /// Bytes a block.
+    pub block_size: Option<u32>,
+    /// As [`FormatOptions::features`](crate::FormatOptions::features).
+    pub features: Vec<String>,
+    /// As [`FormatOptions::settings`](crate::FormatOptions::settings).
+    pub settings: Vec<(String, String)>,
+    /// The time of the volume, and the latest of its files; without it the newest time of a file is that of the volume.
+    pub epoch: Option<i64>,
+    /// Whose the files are.
+    pub owner: Owner,
+    /// Users that become others.
+    pub map_uid: Vec<IdMap>,
+    /// Groups that become others.
+    pub map_gid: Vec<IdMap>,
+    /// What becomes of permission bits.
+    pub chmod: Option<ChangeMode>,
+    /// Patterns of what is left out, with all below it: a component anywhere in a path, or several with `/` between them.
+    pub exclude: Vec<Vec<u8>>,
+    /// Whether directories of the host give their extended attributes.
+    pub xattrs: bool,
+    /// What to do where the image has its name already.
+    pub publish: Publish,
+    /// How many threads move bytes; 0 for as many as there are processors, up to 4.
+    pub threads: usize,
+}
+
+impl BuildSettings {
+    /// The defaults of the type `fs_type`: a tenth stays free.
+    pub fn new(fs_type: &str) -> Self {
+        Self {
+            fs_type: fs_type.into(),
+            size: None,
+            room: Room::Free(10),
+            label: Vec::new(),
+            uuid: None,
+            block_size: None,
+            features: Vec::new(),
+            settings: Vec::new(),
+            epoch: None,
+            owner: Owner::default(),
+            map_uid: Vec::new(),
+            map_gid: Vec::new(),
+            chmod: None,
+            exclude: Vec::new(),
+            xattrs: false,
+            publish: Publish::Keep,
+            threads: 0,
+        }
+    }
+
+    /// What an owner becomes.
+    pub(super) fn owner(&self, uid: u32, gid: u32) -> (u32, u32) {
+        let (uid, gid) = match self.owner {
+            Owner::Is(uid, gid) => (uid, gid),
+            Owner::Source | Owner::Keep => (uid, gid),
+        };
+        (mapped(&self.map_uid, uid), mapped(&self.map_gid, gid))
+    }
+
+    /// What permission bits become; a link's are none.
+    pub(super) fn mode(&self, kind: FileKind, mode: Mode) -> Mode {
+        match &self.chmod {
+            Some(change) if kind != FileKind::Symlink => change(kind, mode),
+            _ => mode,
+        }
+    }
+}
+
+fn mapped(maps: &[IdMap], id: u32) -> u32 {
+    let found = maps.iter().find_map(|map| {
+        let inside = id.checked_sub(map.from).filter(|&inside| inside < map.count)?;
+        map.to.checked_add(inside)
+    });
+    found.unwrap_or(id)
+}

@@ -1,0 +1,285 @@
+//! A tar archive, read once, from front to back; and with whiteouts, a layer of a container image.
+//!
+//! The bytes of a plain archive stay where they are, and are copied from there; those of one that is packed or comes through
+//! a pipe go to a file without a name beside the image.
+//! Source: OCI image specification, layer.md, "Whiteouts".
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use obento_base::{FileKind, Mode, Name, NameBuf};
+use obento_driver::NodeId;
+use obento_driver::tree::{Body, NodeAttr};
+use obento_host::HostError;
+use obento_host::compressed::Stream;
+use obento_host::tar::{Member, MemberKind, TarError, TarReader};
+
+use super::{Raw, Reader, data, full, input_name, open};
+use crate::build::Input;
+use crate::build::model::{PathError, names};
+
+/// Bytes read at once.
+const CHUNK: usize = 256 << 10;
+/// What whiteouts begin with.
+const WHITEOUT: &[u8] = b".wh.";
+/// The whiteout of all that layers below have in its directory.
+const OPAQUE: &[u8] = b".wh..wh..opq";
+
+/// What names of whiteouts mean.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Whiteouts {
+    /// Nothing: they are files.
+    AreFiles,
+    /// They hide what layers below have.
+    Hide,
+}
+
+/// Reads an archive into the tree. Errors: Host if it cannot be read at all, or is none.
+pub(super) fn read(reader: &mut Reader<'_>, input: &Input, whiteouts: Whiteouts) -> Result<(), HostError> {
+    match input {
+        Input::File(path) => {
+            let file = open(path)?;
+            read_file(reader, file, path, whiteouts)
+        }
+        Input::Standard => {
+            use std::os::fd::AsFd;
+            let stdin = std::io::stdin().as_fd().try_clone_to_owned();
+            let file = stdin.map_err(|error| HostError::of_io("read", input_name(input), &error))?;
+            read_stream(reader, File::from(file), None, input_name(input), whiteouts)
+        }
+    }
+}
+
+/// Reads an archive in a file.
+pub(super) fn read_file(
+    reader: &mut Reader<'_>,
+    file: File,
+    path: &Path,
+    whiteouts: Whiteouts,
+) -> Result<(), HostError> {
+    let again = file.try_clone().map_err(|error| HostError::of_io("open", path, &error))?;
+    let is_plain_file = file.metadata().is_ok_and(|meta| meta.is_file());
+    read_stream(reader, file, Some(again).filter(|_| is_plain_file), path, whiteouts)
+}
+
+fn read_stream(
+    reader: &mut Reader<'_>,
+    input: impl Read + Send + 'static,
+    stored: Option<File>,
+    path: &Path,
+    whiteouts: Whiteouts,
+) -> Result<(), HostError> {
+    let stream = Stream::new(input).map_err(|error| HostError::of_io("read", path, &error))?;
+    let stored = match stored.filter(|_| stream.compression().is_none()) {
+        Some(file) => Some(reader.supply.file(file, path).map_err(|error| full(&error))?),
+        None => None,
+    };
+    let mut archive = Archive {
+        tar: TarReader::new(stream),
+        stored,
+        whiteouts,
+        buffer: vec![0; CHUNK],
+        members: 0,
+        before: reader.bytes,
+        has_absolute: false,
+    };
+    archive.read(reader, path)
+}
+
+struct Archive {
+    tar: TarReader<Stream>,
+    /// The file of the supply that is the archive, if its bytes can be copied from there.
+    stored: Option<u16>,
+    whiteouts: Whiteouts,
+    buffer: Vec<u8>,
+    members: u64,
+    before: u64,
+    has_absolute: bool,
+}
+
+enum Trouble {
+    Path(PathError),
+    Host(HostError),
+    Archive(TarError),
+    Words(String),
+}
+
+impl From<PathError> for Trouble {
+    fn from(error: PathError) -> Self {
+        Self::Path(error)
+    }
+}
+
+impl From<HostError> for Trouble {
+    fn from(error: HostError) -> Self {
+        Self::Host(error)
+    }
+}
+
+impl Archive {
+    fn read(&mut self, reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError> {
+        let damaged = |reason: String| HostError::Damaged { path: path.into(), format: "tar", reason };
+        loop {
+            let member = match self.tar.next_member() {
+                Ok(None) if self.tar.offset() == 0 => return Err(damaged("it is empty".into())),
+                Ok(None) => break,
+                Ok(Some(member)) => member,
+                Err(error) => return Err(damaged(error.to_string())),
+            };
+            self.members += 1;
+            reader.bytes = self.before + self.tar.offset();
+            reader.progress(&member.path)?;
+            match self.member(reader, &member) {
+                Ok(()) => {}
+                Err(Trouble::Path(error)) => reader.problem(member.path, error),
+                Err(Trouble::Words(why)) => reader.problem(member.path, why),
+                Err(Trouble::Archive(error)) => return Err(damaged(error.to_string())),
+                Err(Trouble::Host(error)) => return Err(error),
+            }
+        }
+        if self.has_absolute {
+            let name = String::from_utf8_lossy(path.as_os_str().as_bytes());
+            reader.notes.push(format!("{name}: paths that start with `/` were put below the root"));
+        }
+        Ok(())
+    }
+
+    fn member(&mut self, reader: &mut Reader<'_>, member: &Member) -> Result<(), Trouble> {
+        self.has_absolute |= member.path.starts_with(b"/");
+        if reader.is_excluded(&member.path) {
+            return Ok(());
+        }
+        let path = names(&member.path)?;
+        if self.whiteouts == Whiteouts::Hide && self.whiteout(reader, &path, member)? {
+            return Ok(());
+        }
+        let kind = match member.kind {
+            MemberKind::File => FileKind::Regular,
+            MemberKind::HardLink => return self.hard_link(reader, &path, member),
+            MemberKind::Symlink => FileKind::Symlink,
+            MemberKind::CharDevice => FileKind::CharDevice,
+            MemberKind::BlockDevice => FileKind::BlockDevice,
+            MemberKind::Directory => FileKind::Directory,
+            MemberKind::Fifo => FileKind::Fifo,
+            MemberKind::Other(flag) => {
+                return Err(Trouble::Words(format!("it is of the unknown type {flag:#04x}")));
+            }
+        };
+        let attr = attr(reader, member, kind)?;
+        let body = match kind {
+            FileKind::Directory => Body::Directory,
+            FileKind::Symlink => Body::Symlink,
+            FileKind::CharDevice => Body::CharDevice(member.rdev),
+            FileKind::BlockDevice => Body::BlockDevice(member.rdev),
+            FileKind::Fifo => Body::Fifo,
+            FileKind::Socket => Body::Socket,
+            FileKind::Regular => return self.file(reader, &path, member, attr),
+        };
+        if body == Body::Directory && self.keeps_link(reader, &path, attr)? {
+            return Ok(());
+        }
+        reader.put(&path, body, attr, &member.link)?;
+        Ok(())
+    }
+
+    /// A directory where a link to one has the name: that directory is meant, as on a system whose /lib is a link. A layer
+    /// of a container replaces the link.
+    fn keeps_link(&self, reader: &mut Reader<'_>, path: &[NameBuf], attr: NodeAttr) -> Result<bool, Trouble> {
+        let (Whiteouts::AreFiles, Some((name, parent))) = (self.whiteouts, path.split_last()) else {
+            return Ok(false);
+        };
+        let dir = reader.model.directory(parent, attr.mtime)?;
+        Ok(reader.model.link_to_directory(path, dir, name))
+    }
+
+    /// Whether the member is a whiteout, and then does what it says.
+    fn whiteout(&self, reader: &mut Reader<'_>, path: &[NameBuf], member: &Member) -> Result<bool, Trouble> {
+        let Some((name, parent)) = path.split_last() else { return Ok(false) };
+        let Some(hidden) = name.as_bytes().strip_prefix(WHITEOUT) else { return Ok(false) };
+        let dir = reader.model.directory(parent, reader.clamped(member.mtime))?;
+        if name.as_bytes() == OPAQUE {
+            reader.model.hide_children(dir);
+        } else if let Ok(hidden) = Name::new(hidden) {
+            reader.model.hide(dir, hidden);
+        } else {
+            return Err(Trouble::Words("it is a whiteout of nothing".into()));
+        }
+        Ok(true)
+    }
+
+    fn hard_link(
+        &mut self,
+        reader: &mut Reader<'_>,
+        path: &[NameBuf],
+        member: &Member,
+    ) -> Result<(), Trouble> {
+        let original = reader.model.find(&names(&member.link)?);
+        let (Some(node), Some((name, parent))) = (original, path.split_last()) else {
+            let original = crate::text::escaped(&member.link);
+            return Err(Trouble::Words(format!("it is another name of {original}, which is not there")));
+        };
+        let dir = reader.model.directory(parent, reader.clamped(member.mtime))?;
+        let linked = reader.model.builder.link(dir, name, node);
+        linked.map_err(|_| Trouble::Words("it is another name of a directory, which has but one".into()))
+    }
+
+    fn file(
+        &mut self,
+        reader: &mut Reader<'_>,
+        path: &[NameBuf],
+        member: &Member,
+        attr: NodeAttr,
+    ) -> Result<(), Trouble> {
+        let size = member.size;
+        let id = match (size, self.stored, &member.map) {
+            (0, ..) => None,
+            (_, Some(file), None) => {
+                data(reader.supply.part(file, self.tar.offset()).map_err(|error| full(&error))?)
+            }
+            _ => data(self.keep(reader, member)?),
+        };
+        let node = reader.put(path, Body::File { size, data: id }, attr, b"")?;
+        if let (Some(map), Some(_)) = (&member.map, id) {
+            set_ranges(reader, node, member, map);
+        }
+        Ok(())
+    }
+
+    /// Brings the bytes of a member into the spool.
+    fn keep(&mut self, reader: &mut Reader<'_>, member: &Member) -> Result<u32, Trouble> {
+        let whole = 0..member.size;
+        let ranges = member.map.as_deref().unwrap_or(std::slice::from_ref(&whole));
+        let (spool, file) = reader.spool()?;
+        let start = spool.begin();
+        for range in ranges {
+            let mut at = range.start;
+            while at < range.end {
+                let most = usize::try_from(range.end - at).unwrap_or(CHUNK).min(CHUNK);
+                let len = self.tar.read_data(&mut self.buffer[..most]).map_err(Trouble::Archive)?;
+                if len == 0 {
+                    return Err(Trouble::Archive(TarError::Truncated { offset: self.tar.offset() }));
+                }
+                spool.write(start, at, &self.buffer[..len])?;
+                at += len as u64;
+            }
+        }
+        spool.end(start, member.size)?;
+        Ok(reader.supply.part(file, start).map_err(|error| full(&error))?)
+    }
+}
+
+fn set_ranges(reader: &mut Reader<'_>, node: NodeId, member: &Member, map: &[std::ops::Range<u64>]) {
+    let size = member.size;
+    let inside = map.iter().map(|range| range.start.min(size)..range.end.min(size));
+    let ranges: Vec<_> = inside.filter(|range| !range.is_empty()).collect();
+    reader.model.builder.set_data_ranges(node, ranges);
+}
+
+fn attr(reader: &mut Reader<'_>, member: &Member, kind: FileKind) -> Result<NodeAttr, Trouble> {
+    let mode = if kind == FileKind::Symlink { Mode::new(0o777) } else { member.mode };
+    let raw =
+        Raw { kind, mode, uid: member.uid, gid: member.gid, mtime: member.mtime, xattrs: &member.xattrs };
+    Ok(reader.attr(&raw)?)
+}

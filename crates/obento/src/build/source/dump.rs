@@ -1,0 +1,170 @@
+//! Manifests of composefs: composefs-dump(5).
+//!
+//! Layout: a line a file: path, size, mode in octal with the type, link count, owner, group, device, time, payload, content,
+//! digest, and `NAME=VALUE` for each extended attribute, with a space between. `-` stands for nothing, `\xNN` for a byte. A mode
+//! that begins with `@` is that of a hard link, whose payload is the path of the original.
+//! Source: composefs, man/composefs-dump.md.
+
+use std::path::Path;
+
+use obento_base::{FileKind, Mode};
+use obento_host::{HostError, Xattr};
+
+use super::Reader;
+use super::manifest::{self, Content, Said, Wrong};
+use super::mtree::{time, unpacked};
+use crate::build::model::names;
+
+/// Fields before the attributes.
+const FIELDS: usize = 11;
+
+/// Reads a manifest; payloads of files are paths from its directory. Errors: Host if it cannot be read.
+pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError> {
+    let text = manifest::lines(path)?;
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
+        if line.is_empty() {
+            continue;
+        }
+        reader.progress(line.split(|&byte| byte == b' ').next().unwrap_or_default())?;
+        let taken = match parse(line) {
+            Ok(entry) => put(reader, folder, entry)?,
+            Err(wrong) => Err(wrong),
+        };
+        if let Err(why) = taken {
+            let place = [path.as_os_str().as_encoded_bytes(), format!(":{number}").as_bytes()].concat();
+            reader.problem(place, why);
+        }
+    }
+    Ok(())
+}
+
+/// A line.
+struct Entry {
+    path: Vec<u8>,
+    is_link: bool,
+    payload: Vec<u8>,
+    said: Said,
+}
+
+fn put(reader: &mut Reader<'_>, folder: &Path, entry: Entry) -> Result<Result<(), Wrong>, HostError> {
+    let path = match names(&entry.path) {
+        Ok(path) => path,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    if reader.is_excluded(&entry.path) {
+        return Ok(Ok(()));
+    }
+    if entry.is_link {
+        return Ok(match names(&entry.payload) {
+            Ok(original) => manifest::link(reader, &path, &original),
+            Err(error) => Err(error.to_string()),
+        });
+    }
+    manifest::put(reader, folder, &path, entry.said)
+}
+
+fn parse(line: &[u8]) -> Result<Entry, Wrong> {
+    let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+    let [path, size, mode, _, uid, gid, rdev, mtime, payload, content, _, ..] = fields.as_slice() else {
+        return Err(format!("it has {} fields where there should be {FIELDS}", fields.len()));
+    };
+    let number = |field: &[u8], radix: u32| {
+        let text = std::str::from_utf8(field).ok();
+        let number = text.and_then(|text| u64::from_str_radix(text, radix).ok());
+        number.ok_or_else(|| format!("'{}' is no number", String::from_utf8_lossy(field).escape_default()))
+    };
+    let id = |field: &[u8]| {
+        number(field, 10)
+            .and_then(|id| u32::try_from(id).map_err(|_| "an owner has too large a number".to_owned()))
+    };
+    let path = unescape(path)?;
+    let payload = unescape(payload)?;
+    let (mode, is_link) = match mode.strip_prefix(b"@") {
+        Some(mode) => (mode, true),
+        None => (*mode, false),
+    };
+    if is_link {
+        return Ok(Entry { path, is_link, payload, said: Said::default() });
+    }
+    let bits = u16::try_from(number(mode, 8)?).map_err(|_| "a mode has too many bits".to_owned())?;
+    let kind = FileKind::from_mode(bits).ok_or("a mode has no type of a file")?;
+    let mut said = Said {
+        kind: Some(kind),
+        mode: Some(Mode::new(bits)),
+        uid: Some(id(uid)?),
+        gid: Some(id(gid)?),
+        mtime: Some(time(&String::from_utf8_lossy(mtime)).ok_or("a time is none")?),
+        ..Said::default()
+    };
+    match kind {
+        FileKind::Symlink => said.target = Some(payload.clone()),
+        FileKind::CharDevice | FileKind::BlockDevice => said.device = Some(unpacked(number(rdev, 10)?)),
+        FileKind::Regular => {
+            said.size = Some(number(size, 10)?);
+            let here = unescape(content)?;
+            said.content = match (here.is_empty(), payload.is_empty()) {
+                (false, _) => Some(Content::Here(here)),
+                (true, false) => Some(Content::File(payload.clone())),
+                (true, true) if said.size == Some(0) => Some(Content::Here(Vec::new())),
+                (true, true) => return Err("it has bytes and says not where they are".into()),
+            };
+        }
+        _ => {}
+    }
+    for attribute in fields.iter().skip(FIELDS).filter(|field| !field.is_empty()) {
+        let at = attribute.iter().position(|&byte| byte == b'=').ok_or("an attribute has no value")?;
+        let (name, value) = attribute.split_at(at);
+        said.xattrs.push(Xattr { name: unescape(name)?, value: unescape(&value[1..])? });
+    }
+    Ok(Entry { path, is_link, payload, said })
+}
+
+/// The bytes of a field.
+fn unescape(field: &[u8]) -> Result<Vec<u8>, Wrong> {
+    if field == b"-" {
+        return Ok(Vec::new());
+    }
+    let mut bytes = Vec::new();
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        let hex = |digits: &[u8]| {
+            std::str::from_utf8(digits).ok().and_then(|text| u8::from_str_radix(text, 16).ok())
+        };
+        let (decoded, len) = match rest {
+            [b'\\', ..] => (Some(b'\\'), 1),
+            [b'n', ..] => (Some(b'\n'), 1),
+            [b'r', ..] => (Some(b'\r'), 1),
+            [b't', ..] => (Some(b'\t'), 1),
+            [b'x', a, b, ..] => (hex(&[*a, *b]), 3),
+            _ => (None, 0),
+        };
+        let wrong =
+            || format!("'{}' has a backslash too many", String::from_utf8_lossy(field).escape_default());
+        bytes.push(decoded.ok_or_else(wrong)?);
+        rest = rest.get(len..).unwrap_or_default();
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_taken_apart() {
+        let line = br"/a\x20b 3 100644 1 0 7 0 12.5 - x\ty - user.a=1\\2";
+        let entry = parse(line).unwrap();
+        assert_eq!(entry.path, b"/a b");
+        assert_eq!((entry.said.gid, entry.said.size), (Some(7), Some(3)));
+        assert_eq!(entry.said.content, Some(Content::Here(b"x\ty".to_vec())));
+        assert_eq!(entry.said.xattrs, [Xattr { name: b"user.a".to_vec(), value: b"1\\2".to_vec() }]);
+        assert!(parse(b"/b 1 100644 1 0 0 0 0.0 - - -").is_err());
+        assert!(parse(br"/c 0 @100644 - - - - - /a\x20b - -").is_ok_and(|entry| entry.is_link));
+    }
+}

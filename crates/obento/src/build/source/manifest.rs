@@ -1,0 +1,192 @@
+//! What both kinds of manifests do: say of a path what it is, or what about it is different.
+
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use obento_base::{DeviceNumber, FileKind, Mode, Name, NameBuf, Timestamp};
+use obento_driver::NodeId;
+use obento_driver::tree::{Body, NodeAttr};
+use obento_host::source::{Links, SourceDir};
+use obento_host::{HostError, Xattr};
+
+use super::{Reader, data, full};
+use crate::build::model::PathError;
+
+/// What a manifest says of a path; what it does not say stays, or is what a bare file has.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Said {
+    pub kind: Option<FileKind>,
+    pub mode: Option<Mode>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub mtime: Option<Timestamp>,
+    pub size: Option<u64>,
+    pub target: Option<Vec<u8>>,
+    pub device: Option<DeviceNumber>,
+    pub content: Option<Content>,
+    pub xattrs: Vec<Xattr>,
+}
+
+/// Where the bytes of a file are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Content {
+    /// In a file, named from the directory of the manifest.
+    File(Vec<u8>),
+    /// In the manifest.
+    Here(Vec<u8>),
+}
+
+/// Why a line cannot be taken.
+pub(super) type Wrong = String;
+
+/// Reads a manifest as text, by lines. Errors: System.
+pub(super) fn lines(path: &Path) -> Result<Vec<u8>, HostError> {
+    std::fs::read(path).map_err(|error| HostError::of_io("read", path, &error))
+}
+
+/// Puts what was said at `path` into the tree. `folder` is the manifest's. Errors: what is wrong with it; Host.
+pub(super) fn put(
+    reader: &mut Reader<'_>,
+    folder: &Path,
+    path: &[NameBuf],
+    said: Said,
+) -> Result<Result<(), Wrong>, HostError> {
+    let there = reader.model.find(path);
+    let held = there.and_then(|node| reader.model.builder.node(node)).copied();
+    let kind = said.kind.or(held.map(|node| node.body.kind())).unwrap_or(FileKind::Regular);
+    let same = held.filter(|node| node.body.kind() == kind);
+    let before = same.map(|node| node.attr);
+    let xattrs = match (said.xattrs.is_empty(), before) {
+        (true, before) => before.and_then(|attr| attr.xattrs),
+        (false, before) => {
+            let set = before.and_then(|attr| attr.xattrs);
+            let mut all: Vec<Xattr> = set.map_or(Vec::new(), |set| {
+                let list = reader.model.builder.xattr_list(set);
+                list.iter()
+                    .map(|(name, value)| Xattr { name: name.to_vec(), value: value.to_vec() })
+                    .collect()
+            });
+            all.extend(said.xattrs.iter().cloned());
+            match reader.xattrs(&all) {
+                Ok(set) => set,
+                Err(error) => return Ok(Err(error.to_string())),
+            }
+        }
+    };
+    let bare = if kind == FileKind::Directory { 0o755 } else { 0o644 };
+    let bare = if kind == FileKind::Symlink { 0o777 } else { bare };
+    let mtime = said.mtime.or(before.map(|attr| attr.mtime)).unwrap_or(Timestamp::EPOCH);
+    let attr = NodeAttr {
+        mode: said.mode.or(before.map(|attr| attr.mode)).unwrap_or(Mode::new(bare)),
+        uid: said.uid.or(before.map(|attr| attr.uid)).unwrap_or(0),
+        gid: said.gid.or(before.map(|attr| attr.gid)).unwrap_or(0),
+        mtime: reader.clamped(mtime),
+        xattrs,
+    };
+    if let (Some(node), Some(_), true) = (there, same, is_override(&said)) {
+        if let Some(held) = reader.model.builder.attr_mut(node) {
+            *held = attr;
+        }
+        return Ok(Ok(()));
+    }
+    let body = match body(reader, folder, kind, &said)? {
+        Ok(body) => body,
+        Err(wrong) => return Ok(Err(wrong)),
+    };
+    let placed = reader.put(path, body, attr, said.target.as_deref().unwrap_or_default());
+    Ok(placed.map(drop).map_err(|error| error.to_string()))
+}
+
+/// Whether it only says what is different about something that is there.
+fn is_override(said: &Said) -> bool {
+    said.content.is_none() && said.target.is_none() && said.device.is_none()
+}
+
+fn body(
+    reader: &mut Reader<'_>,
+    folder: &Path,
+    kind: FileKind,
+    said: &Said,
+) -> Result<Result<Body, Wrong>, HostError> {
+    let device = || said.device.ok_or_else(|| "it says no device number".to_owned());
+    Ok(Ok(match kind {
+        FileKind::Directory => Body::Directory,
+        FileKind::Symlink => match &said.target {
+            Some(target) if !target.is_empty() => Body::Symlink,
+            _ => return Ok(Err("it says not where the link leads".into())),
+        },
+        FileKind::CharDevice => match device() {
+            Ok(number) => Body::CharDevice(number),
+            Err(wrong) => return Ok(Err(wrong)),
+        },
+        FileKind::BlockDevice => match device() {
+            Ok(number) => Body::BlockDevice(number),
+            Err(wrong) => return Ok(Err(wrong)),
+        },
+        FileKind::Fifo => Body::Fifo,
+        FileKind::Socket => Body::Socket,
+        FileKind::Regular => return file(reader, folder, said),
+    }))
+}
+
+fn file(reader: &mut Reader<'_>, folder: &Path, said: &Said) -> Result<Result<Body, Wrong>, HostError> {
+    match &said.content {
+        Some(Content::Here(bytes)) => {
+            let size = bytes.len() as u64;
+            if said.size.is_some_and(|said| said != size) {
+                return Ok(Err(format!("its size is {size}, not what it says")));
+            }
+            let (spool, file) = reader.spool()?;
+            let start = spool.begin();
+            spool.write(start, 0, bytes)?;
+            let id = reader.supply.part(file, start).map_err(|error| full(&error))?;
+            Ok(Ok(Body::File { size, data: data(id).filter(|_| size > 0) }))
+        }
+        Some(Content::File(path)) => host_file(reader, folder, path, said.size),
+        // Nothing, or all hole.
+        None => Ok(Ok(Body::File { size: said.size.unwrap_or(0), data: None })),
+    }
+}
+
+fn host_file(
+    reader: &mut Reader<'_>,
+    folder: &Path,
+    path: &[u8],
+    size: Option<u64>,
+) -> Result<Result<Body, Wrong>, HostError> {
+    let path = folder.join(PathBuf::from(std::ffi::OsString::from_vec(path.to_vec())));
+    let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
+        return Ok(Err("the path of its content is none".into()));
+    };
+    let Ok(name) = Name::new(name.as_bytes()) else {
+        return Ok(Err("the path of its content is none".into()));
+    };
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let entry = SourceDir::open(parent).and_then(|dir| dir.look(name, Links::Keep));
+    let entry = match entry {
+        Ok(entry) => entry,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    if entry.attr().kind != FileKind::Regular || !entry.is_readable() {
+        return Ok(Err(format!(
+            "its content {} cannot be read",
+            crate::text::escaped(path.as_os_str().as_bytes())
+        )));
+    }
+    let found = entry.attr().size;
+    if size.is_some_and(|size| size != found) {
+        return Ok(Err(format!("its content has {found} bytes, not what it says")));
+    }
+    let root = reader.supply.root(parent).map_err(|error| full(&error))?;
+    let id = reader.supply.entry(root, name).map_err(|error| full(&error))?;
+    Ok(Ok(Body::File { size: found, data: data(id).filter(|_| found > 0) }))
+}
+
+/// Gives `path` as one more name of `original`.
+pub(super) fn link(reader: &mut Reader<'_>, path: &[NameBuf], original: &[NameBuf]) -> Result<(), Wrong> {
+    let node: NodeId = reader.model.find(original).ok_or("it is another name of what is not there")?;
+    let (name, parent) = path.split_last().ok_or("the root is no link")?;
+    let made = |error: PathError| error.to_string();
+    let dir = reader.model.directory(parent, Timestamp::EPOCH).map_err(made)?;
+    reader.model.builder.link(dir, name, node).map_err(|error| PathError::from(error).to_string())
+}

@@ -1,0 +1,209 @@
+//! Reading sources into a tree.
+//!
+//! Invariant: what is wrong is gathered, up to [`TOLD`] entries, and told at the end of reading: whoever mends a tree wants to
+//! know all of it.
+
+mod archive;
+mod directory;
+mod dump;
+mod manifest;
+mod mtree;
+mod oci;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use obento_base::{FileKind, NameBuf, Timestamp};
+use obento_driver::tree::{Body, DataId, NodeAttr, XattrsId};
+use obento_driver::{NodeId, Tree};
+use obento_host::build::{Spool, Supply, SupplyError};
+use obento_host::{HostError, Xattr};
+
+use super::model::{Model, PathError};
+use super::{BuildFailure, BuildSettings, BuildSource, Input, SourceProblem};
+use crate::import::Selection;
+use crate::{Observer, Progress};
+
+/// How many problems are told.
+const TOLD: usize = 1000;
+
+/// What sources give.
+pub(super) struct Read {
+    pub tree: Tree,
+    pub supply: Supply,
+    pub excluded: u64,
+    pub notes: Vec<String>,
+}
+
+/// Reads all sources, each over those before it. Errors: Sources, with all that is wrong; Host.
+pub(super) fn read_all(
+    out: &Path,
+    sources: &[BuildSource],
+    settings: &BuildSettings,
+    observer: &mut dyn Observer,
+) -> Result<Read, BuildFailure> {
+    let mut reader = Reader {
+        model: Model::new(),
+        supply: Supply::default(),
+        settings,
+        observer,
+        out,
+        spool: None,
+        problems: Vec::new(),
+        notes: Vec::new(),
+        excluded: 0,
+        entries: 0,
+        bytes: 0,
+    };
+    for source in sources {
+        reader.model.begin_layer();
+        match source {
+            BuildSource::Directory(path) => directory::read(&mut reader, path, &[])?,
+            BuildSource::Add { from, to } => directory::add(&mut reader, from, to)?,
+            BuildSource::Archive(input) => archive::read(&mut reader, input, archive::Whiteouts::AreFiles)?,
+            BuildSource::Layer(input) => archive::read(&mut reader, input, archive::Whiteouts::Hide)?,
+            BuildSource::OciLayout(path) => oci::read(&mut reader, path)?,
+            BuildSource::Mtree(path) => mtree::read(&mut reader, path)?,
+            BuildSource::Dump(path) => dump::read(&mut reader, path)?,
+        }
+    }
+    let Reader { model, supply, mut problems, excluded, notes, .. } = reader;
+    if !problems.is_empty() {
+        problems.sort();
+        return Err(BuildFailure::Sources(problems));
+    }
+    Ok(Read { tree: model.builder.finish(), supply, excluded, notes })
+}
+
+/// The state of reading.
+struct Reader<'a> {
+    model: Model,
+    supply: Supply,
+    settings: &'a BuildSettings,
+    observer: &'a mut dyn Observer,
+    out: &'a Path,
+    /// What cannot be read twice, and its file in the supply.
+    spool: Option<(Spool, u16)>,
+    problems: Vec<SourceProblem>,
+    notes: Vec<String>,
+    excluded: u64,
+    entries: u64,
+    bytes: u64,
+}
+
+/// An entry as a source has it, before the settings change it.
+struct Raw<'x> {
+    kind: FileKind,
+    mode: obento_base::Mode,
+    uid: u32,
+    gid: u32,
+    mtime: Timestamp,
+    xattrs: &'x [Xattr],
+}
+
+impl Reader<'_> {
+    fn problem(&mut self, path: impl Into<Vec<u8>>, why: impl std::fmt::Display) {
+        if self.problems.len() < TOLD {
+            self.problems.push(SourceProblem { path: path.into(), why: why.to_string() });
+        }
+    }
+
+    /// One more entry was read. Errors: Stopped.
+    fn progress(&mut self, path: &[u8]) -> Result<(), HostError> {
+        self.entries += 1;
+        if self.entries.is_multiple_of(64) {
+            self.observer.progress(&Progress { files: self.entries, bytes: self.bytes, path });
+            if self.observer.is_stopped() {
+                return Err(HostError::Stopped);
+            }
+        }
+        Ok(())
+    }
+
+    /// The latest time that a file has.
+    fn clamped(&self, mtime: Timestamp) -> Timestamp {
+        match self.settings.epoch {
+            Some(epoch) => mtime.min(Timestamp::new(epoch, 0)),
+            None => mtime,
+        }
+    }
+
+    fn xattrs(&mut self, xattrs: &[Xattr]) -> Result<Option<XattrsId>, PathError> {
+        let list = xattrs.iter().map(|xattr| (xattr.name.as_slice().into(), xattr.value.as_slice().into()));
+        Ok(self.model.builder.xattrs(list)?)
+    }
+
+    /// The attributes as the settings have them.
+    fn attr(&mut self, raw: &Raw<'_>) -> Result<NodeAttr, PathError> {
+        let (uid, gid) = self.settings.owner(raw.uid, raw.gid);
+        let mode = self.settings.mode(raw.kind, raw.mode);
+        let xattrs = if raw.xattrs.is_empty() { None } else { self.xattrs(raw.xattrs)? };
+        Ok(NodeAttr { mode, uid, gid, mtime: self.clamped(raw.mtime), xattrs })
+    }
+
+    /// Puts something at `path`. Errors: what of the path cannot be.
+    fn put(
+        &mut self,
+        path: &[NameBuf],
+        body: Body,
+        attr: NodeAttr,
+        target: &[u8],
+    ) -> Result<NodeId, PathError> {
+        let Some((name, parent)) = path.split_last() else {
+            if body != Body::Directory {
+                return Err(PathError::NoPath);
+            }
+            if let Some(root) = self.model.builder.attr_mut(NodeId::ROOT) {
+                *root = attr;
+            }
+            return Ok(NodeId::ROOT);
+        };
+        let dir = self.model.directory(parent, attr.mtime)?;
+        self.model.put(dir, name, body, attr, target)
+    }
+
+    /// The spool, which is made when it is needed first. Errors: System.
+    fn spool(&mut self) -> Result<(&mut Spool, u16), HostError> {
+        if self.spool.is_none() {
+            let spool = Spool::beside(self.out)?;
+            let file = self.supply.file(spool.reader()?, self.out).map_err(|error| full(&error))?;
+            self.spool = Some((spool, file));
+        }
+        match &mut self.spool {
+            Some((spool, file)) => Ok((spool, *file)),
+            None => Err(full(&SupplyError)),
+        }
+    }
+
+    /// What is left out.
+    fn selection(&self) -> Selection<'_> {
+        Selection { strip: 0, exclude: &self.settings.exclude }
+    }
+
+    fn is_excluded(&mut self, path: &[u8]) -> bool {
+        let is_excluded = self.selection().is_excluded(path);
+        self.excluded += u64::from(is_excluded);
+        is_excluded
+    }
+}
+
+/// More files than can be counted.
+fn full(error: &SupplyError) -> HostError {
+    HostError::Stream { operation: "read", path: PathBuf::new(), reason: error.to_string() }
+}
+
+/// Opens a source. Errors: System.
+fn open(path: &Path) -> Result<File, HostError> {
+    File::open(path).map_err(|error| HostError::of_io("open", path, &error))
+}
+
+fn input_name(input: &Input) -> &Path {
+    match input {
+        Input::File(path) => path,
+        Input::Standard => Path::new("standard input"),
+    }
+}
+
+fn data(id: u32) -> Option<DataId> {
+    Some(DataId(id))
+}

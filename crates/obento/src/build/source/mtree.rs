@@ -1,0 +1,242 @@
+//! Manifests of BSD: mtree(5), with names relative to the directory before, or whole paths (mtree 2.0).
+//!
+//! Layout: a line an entry: a name and keywords; `/set` and `/unset` for what holds from there on; `..` leads up; `#` begins a
+//! comment; a backslash at the end goes on. Names are encoded as vis(3) does: `\040` and the like.
+//! Source: NetBSD and libarchive mtree(5); keywords that say nothing an image holds (digests, `nlink`, `flags`) are passed over.
+
+use std::path::Path;
+
+use obento_base::{DeviceNumber, FileKind, Mode, NameBuf, Timestamp};
+use obento_host::{HostError, Xattr, base64};
+
+use super::Reader;
+use super::manifest::{self, Content, Said, Wrong};
+use crate::build::model::names;
+
+/// Reads a manifest. What a line says holds as it stands: no setting changes it. Errors: Host if it cannot be read.
+pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError> {
+    let text = manifest::lines(path)?;
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut at: Vec<NameBuf> = Vec::new();
+    let mut defaults = Vec::new();
+    for (number, line) in joined(&text) {
+        let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
+        let Some(first) = words.next().filter(|word| !word.starts_with(b"#")) else { continue };
+        let words: Vec<&[u8]> = words.collect();
+        reader.progress(first)?;
+        let wrong = match first {
+            b"/set" => {
+                for word in &words {
+                    unset(&mut defaults, key(word));
+                    defaults.push(word.to_vec());
+                }
+                Ok(())
+            }
+            b"/unset" => {
+                words.iter().for_each(|word| unset(&mut defaults, word));
+                Ok(())
+            }
+            b".." => {
+                at.pop();
+                Ok(())
+            }
+            name => entry(reader, folder, (&mut at, &defaults), name, &words)?,
+        };
+        if let Err(why) = wrong {
+            let place = [path.as_os_str().as_encoded_bytes(), format!(":{number}").as_bytes()].concat();
+            reader.problem(place, why);
+        }
+    }
+    Ok(())
+}
+
+/// The lines with what continues them, and their numbers.
+fn joined(text: &[u8]) -> Vec<(usize, Vec<u8>)> {
+    let mut lines: Vec<(usize, Vec<u8>)> = Vec::new();
+    let mut goes_on = false;
+    for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
+        let (part, more) = match line.strip_suffix(b"\\") {
+            Some(part) => (part, true),
+            None => (line, false),
+        };
+        match lines.last_mut().filter(|_| goes_on) {
+            Some((_, whole)) => whole.extend_from_slice(part),
+            None => lines.push((number, part.to_vec())),
+        }
+        goes_on = more;
+    }
+    lines
+}
+
+fn key(word: &[u8]) -> &[u8] {
+    word.split(|&byte| byte == b'=').next().unwrap_or_default()
+}
+
+fn unset(defaults: &mut Vec<Vec<u8>>, name: &[u8]) {
+    defaults.retain(|held| name != b"all" && key(held) != name);
+}
+
+/// One entry. Errors: Host.
+fn entry(
+    reader: &mut Reader<'_>,
+    folder: &Path,
+    (at, defaults): (&mut Vec<NameBuf>, &[Vec<u8>]),
+    name: &[u8],
+    words: &[&[u8]],
+) -> Result<Result<(), Wrong>, HostError> {
+    let parsed = || -> Result<_, Wrong> {
+        let name = unvis(name)?;
+        let mut said = Said::default();
+        let mut link = None;
+        for word in defaults.iter().map(Vec::as_slice).chain(words.iter().copied()) {
+            match key(word) {
+                b"link" => link = Some(unvis(value(word))?),
+                _ => keyword(&mut said, word)?,
+            }
+        }
+        // Other kinds of files have none, whatever `/set` says.
+        said.target = link.filter(|_| said.kind == Some(FileKind::Symlink));
+        Ok((name, said))
+    };
+    let (name, said) = match parsed() {
+        Ok(parsed) => parsed,
+        Err(wrong) => return Ok(Err(wrong)),
+    };
+    let is_whole = name.contains(&b'/');
+    let below = match names(&name) {
+        Ok(below) => below,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let path = if is_whole { below } else { [at.as_slice(), &below].concat() };
+    if reader.is_excluded(&name) {
+        return Ok(Ok(()));
+    }
+    if !is_whole && said.kind == Some(FileKind::Directory) {
+        *at = path.clone();
+    }
+    manifest::put(reader, folder, &path, said)
+}
+
+/// What stands behind the `=`.
+fn value(word: &[u8]) -> &[u8] {
+    word.get(key(word).len() + 1..).unwrap_or_default()
+}
+
+fn keyword(said: &mut Said, word: &[u8]) -> Result<(), Wrong> {
+    let (name, value) = (key(word), value(word));
+    let text = String::from_utf8_lossy(value);
+    let bad = || format!("'{}' cannot be read", String::from_utf8_lossy(word).escape_default());
+    match name {
+        b"type" => said.kind = Some(kind(value).ok_or_else(bad)?),
+        b"mode" => {
+            let bits = u16::from_str_radix(&text, 8).map_err(|_| bad())?;
+            said.mode = Some(Mode::new(bits));
+        }
+        b"uid" => said.uid = Some(text.parse().map_err(|_| bad())?),
+        b"gid" => said.gid = Some(text.parse().map_err(|_| bad())?),
+        b"size" => said.size = Some(text.parse().map_err(|_| bad())?),
+        b"time" => said.mtime = Some(time(&text).ok_or_else(bad)?),
+        b"device" | b"rdev" => said.device = Some(device(&text).ok_or_else(bad)?),
+        b"contents" | b"content" => said.content = Some(Content::File(unvis(value)?)),
+        _ => {
+            if let Some(attribute) = name.strip_prefix(b"xattr.") {
+                let value = base64::decode(value).ok_or_else(bad)?;
+                said.xattrs.push(Xattr { name: unvis(attribute)?, value });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn kind(value: &[u8]) -> Option<FileKind> {
+    Some(match value {
+        b"file" => FileKind::Regular,
+        b"dir" => FileKind::Directory,
+        b"link" => FileKind::Symlink,
+        b"char" => FileKind::CharDevice,
+        b"block" => FileKind::BlockDevice,
+        b"fifo" => FileKind::Fifo,
+        b"socket" => FileKind::Socket,
+        _ => return None,
+    })
+}
+
+/// `SECONDS.NANOSECONDS`: what stands behind the point is a number, not digits behind a decimal point, unless it has nine.
+pub(super) fn time(text: &str) -> Option<Timestamp> {
+    let (secs, nanos) = text.split_once('.').unwrap_or((text, "0"));
+    Some(Timestamp::new(secs.parse().ok()?, nanos.parse().ok()?))
+}
+
+/// `native,8,1`, `linux,8,1` or one number as Linux packs them.
+fn device(text: &str) -> Option<DeviceNumber> {
+    let parts: Vec<&str> = text.split(',').collect();
+    match parts.as_slice() {
+        [one] => {
+            let packed: u64 =
+                one.strip_prefix("0x").map_or(one.parse(), |hex| u64::from_str_radix(hex, 16)).ok()?;
+            Some(unpacked(packed))
+        }
+        [_, major, minor] => Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? }),
+        _ => None,
+    }
+}
+
+/// `gnu_dev_major` and `gnu_dev_minor` of glibc's sys/sysmacros.h.
+pub(super) fn unpacked(packed: u64) -> DeviceNumber {
+    let major = packed >> 8 & 0xfff | packed >> 32 & 0xffff_f000;
+    let minor = packed & 0xff | packed >> 12 & 0xffff_ff00;
+    let narrow = |part: u64| u32::try_from(part & 0xffff_ffff).unwrap_or(0);
+    DeviceNumber { major: narrow(major), minor: narrow(minor) }
+}
+
+/// The bytes that vis(3) wrote with backslashes.
+fn unvis(text: &[u8]) -> Result<Vec<u8>, Wrong> {
+    let mut bytes = Vec::new();
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        let (decoded, len) = match rest {
+            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..] => {
+                ((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), 3)
+            }
+            [b's', ..] => (b' ', 1),
+            [b't', ..] => (b'\t', 1),
+            [b'n', ..] => (b'\n', 1),
+            [b'#', ..] => (b'#', 1),
+            [b'\\', ..] => (b'\\', 1),
+            _ => {
+                return Err(format!(
+                    "'{}' has a backslash too many",
+                    String::from_utf8_lossy(text).escape_default()
+                ));
+            }
+        };
+        bytes.push(decoded);
+        rest = rest.get(len..).unwrap_or_default();
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_times_and_devices_are_decoded() {
+        assert_eq!(unvis(br"a\040b\\c\sd"), Ok(b"a b\\c d".to_vec()));
+        assert!(unvis(br"a\9").is_err());
+        assert_eq!(time("5.000000007"), Some(Timestamp::new(5, 7)));
+        assert_eq!(device("native,8,1"), Some(DeviceNumber { major: 8, minor: 1 }));
+        assert_eq!(device("2049"), Some(DeviceNumber { major: 8, minor: 1 }));
+    }
+
+    #[test]
+    fn a_backslash_at_the_end_joins_lines() {
+        let lines = joined(b"a \\\n b\nc");
+        assert_eq!(lines, [(1, b"a  b".to_vec()), (3, b"c".to_vec())]);
+    }
+}
