@@ -100,9 +100,9 @@ fn files(tree: &Path, directories: u64, each: u64, len: u64) -> Result<()> {
 }
 
 fn compare(folder: &Path, name: &str, tree: &Path) -> Result<()> {
-    let image = folder.join("other.img");
-    let mut others: Vec<(&str, Box<dyn Fn() -> Result<Duration>>)> = Vec::new();
+    let (image, copy) = (folder.join("other.img"), folder.join("copy"));
     let size = size_of_image(folder, tree)?;
+    let mut others: Vec<(&str, Box<dyn Fn() -> Result<Duration> + '_>)> = Vec::new();
     others.push((
         "mke2fs -d",
         Box::new(|| {
@@ -129,7 +129,6 @@ fn compare(folder: &Path, name: &str, tree: &Path) -> Result<()> {
             }),
         ));
     }
-    let copy = folder.join("copy");
     others.push((
         "cp -r",
         Box::new(|| {
@@ -151,6 +150,7 @@ fn compare(folder: &Path, name: &str, tree: &Path) -> Result<()> {
         let ratio = median(pairs.iter().map(|(ours, theirs)| ours / theirs).collect());
         println!("{name:<28} {ours:>8.2}s {theirs:>8.2}s {ratio:>9.4}  {other}");
     }
+    drop(others);
     let _ = fs::remove_dir_all(&copy);
     let _ = fs::remove_file(&image);
     Ok(())

@@ -81,45 +81,45 @@ struct Draught {
 }
 
 impl<'t> Search<'t, '_> {
-    /// In a volume of a given length. Errors: TooSmall, with a length that suffices.
+    /// In a volume of a given length: with as many inodes as it has by default, else with a quarter more than are needed, else with
+    /// just those. Errors: TooSmall, with a length that suffices.
     fn in_length(mut self, len: u64) -> Result<Plan<'t>, BuildError> {
-        let has_wish = self.wishes.inodes.is_some() || self.wishes.inode_ratio.is_some();
-        let tried = self.draft(len).and_then(|draught| {
-            let (blocks, inodes) = self.missing(&draught, Room::Free(0))?;
-            if blocks == 0 && inodes == 0 {
-                return self.lay_out(draught);
-            }
-            if has_wish || inodes == 0 {
-                return Err(self.full(len));
-            }
-            self.wishes.inodes = Some(draught.draft.sb.inodes_count.saturating_add(inodes));
-            let draught = self.draft(len)?;
-            match self.missing(&draught, Room::Free(0))? {
-                (0, 0) => self.lay_out(draught),
-                _ => Err(self.full(len)),
-            }
-        });
-        let is_full = |error: &BuildError| {
-            matches!(
-                error,
-                BuildError::TooSmall { .. }
-                    | BuildError::Format(FormatError::TooSmall { .. } | FormatError::TooMany { .. })
-            )
+        let least = self.least_inodes();
+        let attempts = match self.has_inode_wish() {
+            true => Vec::from([self.wishes.inodes]),
+            false => Vec::from([None, Some(least.saturating_add(least / 4)), Some(least)]),
         };
-        match tried {
-            Err(error) if is_full(&error) => {
-                if !has_wish {
-                    self.wishes.inodes = None;
-                }
-                match self.for_length() {
-                    Ok(plan) if plan.draft.sb.volume_len() > len => {
-                        Err(BuildError::TooSmall { len, needed: plan.draft.sb.volume_len() })
-                    }
-                    _ => Err(error),
-                }
+        let mut full = self.full(len);
+        for inodes in attempts {
+            self.wishes.inodes = inodes;
+            match self.try_length(len) {
+                Err(error) if is_full(&error) => full = error,
+                done => return done,
             }
-            tried => tried,
         }
+        match self.for_length() {
+            Ok(plan) if plan.draft.sb.volume_len() > len => {
+                Err(BuildError::TooSmall { len, needed: plan.draft.sb.volume_len() })
+            }
+            _ => Err(full),
+        }
+    }
+
+    fn try_length(&mut self, len: u64) -> Result<Plan<'t>, BuildError> {
+        let draught = self.draft(len)?;
+        match self.missing(&draught, Room::Free(0))? {
+            (0, 0) => self.lay_out(draught),
+            _ => Err(self.full(len)),
+        }
+    }
+
+    fn has_inode_wish(&self) -> bool {
+        self.wishes.inodes.is_some() || self.wishes.inode_ratio.is_some()
+    }
+
+    /// Inodes for the tree, and for what every volume has.
+    fn least_inodes(&self) -> u32 {
+        self.tree.len().saturating_add(crate::format::FIRST_INO).saturating_add(2)
     }
 
     fn full(&self, len: u64) -> BuildError {
@@ -129,10 +129,16 @@ impl<'t> Search<'t, '_> {
     /// In the smallest volume that has the room that is asked for.
     fn for_length(mut self) -> Result<Plan<'t>, BuildError> {
         let block = u64::from(self.wishes.block_size.unwrap_or(BLOCK));
-        let fixed_inodes = self.wishes.inodes.is_some() || self.wishes.inode_ratio.is_some();
-        let room = if self.options.format.len.is_some() { Room::Least } else { self.options.room };
-        // Every tree needs the inodes that every volume has too.
-        let mut inodes = self.tree.len().saturating_add(crate::format::FIRST_INO).saturating_add(2);
+        let is_given = self.options.format.len.is_some();
+        let fixed_inodes = match is_given {
+            // Those that were tried are not wishes.
+            true => {
+                self.options.format.settings.iter().any(|(name, _)| name == "inodes" || name == "inode_ratio")
+            }
+            false => self.has_inode_wish(),
+        };
+        let room = if is_given { Room::Least } else { self.options.room };
+        let mut inodes = self.least_inodes();
         if let Room::Free(percent) = room {
             inodes = with_free(inodes.into(), percent).try_into().unwrap_or(u32::MAX);
         }
@@ -240,6 +246,15 @@ impl<'t> Search<'t, '_> {
         let journal = self.options.format.journal.clone();
         Ok(Plan { tree: self.tree, needs, draft, layout, formatted, journal })
     }
+}
+
+/// Whether a larger volume could help.
+fn is_full(error: &BuildError) -> bool {
+    matches!(
+        error,
+        BuildError::TooSmall { .. }
+            | BuildError::Format(FormatError::TooSmall { .. } | FormatError::TooMany { .. })
+    )
 }
 
 /// So many hundredths of `whole`.
