@@ -5,3 +5,4 @@ mod judges;
 mod programs;
 mod stress;
 mod support;
+mod xv6;

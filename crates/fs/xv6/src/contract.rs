@@ -57,7 +57,7 @@ impl FileSystem for Volume {
             probe: probe(&self.sb.raw),
             state: if replayed && !self.is_writable { "needs recovery" } else { "clean" }.to_string(),
             notices: self.notices.clone(),
-            facts: Vec::from([fact("inodes", self.sb.inodes), fact("log blocks", self.sb.log_len)]),
+            facts: Vec::from([fact("log blocks", self.sb.log_len)]),
             ..VolumeInfo::default()
         }
     }
