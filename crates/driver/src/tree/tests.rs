@@ -33,7 +33,9 @@ fn order_and_numbers_follow_from_names_alone() {
     let make = |names: &[&str]| {
         let mut tree = builder();
         let dirs = ["b", "a"].map(|text| put(&mut tree, NodeId::ROOT, text, Body::Directory));
-        names.iter().for_each(|text| drop(put(&mut tree, dirs[0], text, FILE)));
+        for text in names {
+            put(&mut tree, dirs[0], text, FILE);
+        }
         put(&mut tree, dirs[1], "x", Body::Symlink);
         put(&mut tree, NodeId::ROOT, "z", Body::Fifo);
         tree.finish()
