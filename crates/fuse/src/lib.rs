@@ -13,6 +13,7 @@
 mod attr;
 mod farewell;
 mod fusermount;
+mod idle;
 mod linger;
 mod mount;
 mod mountinfo;

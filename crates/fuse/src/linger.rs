@@ -3,7 +3,8 @@
 //! A reader that sleeps in read(2) has to be woken, often on another processor. In a virtual machine that costs more
 //! than the answer: 50 µs and more each way, where a request takes 3 to 5. A reader that looks again and again, and lets
 //! others run in between, is not asleep when the next request comes: nobody has to wake it, and if the program that
-//! asks is on the same processor, it runs at once.
+//! asks is on the same processor, it runs at once. Root can do better: it has idle processors stay awake ([`Idle`]), which
+//! makes waking cheap both ways, and sleeps.
 //! Invariant: an idle mount costs nothing: it stays awake only between requests that follow each other closely.
 //! Invariant: whoever needs the processor gets it: it is given up at each look, and when that took long the reader
 //! sleeps as others do, for some time.
@@ -16,6 +17,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::idle::Idle;
+
 /// How long to stay awake.
 const LONGEST: Duration = Duration::from_micros(200);
 /// Requests that are further apart do not follow each other closely.
@@ -27,10 +30,14 @@ const PAUSE: Duration = Duration::from_millis(10);
 const MOST_DOUBLED: u32 = 7;
 /// After so many requests without a loss the next one counts as the first.
 const CALM: u32 = 1024;
+/// For how long idle processors stay awake after a request.
+const QUIET: Duration = Duration::from_millis(20);
 
 /// What the thread that reads requests does between two of them.
 pub(crate) struct Linger {
     device: OwnedFd,
+    /// Where one may ask for it.
+    idle: Option<Idle>,
     start: Instant,
     /// When the last request was answered, and until when to sleep as others do: nanoseconds after `start`.
     answered: AtomicU64,
@@ -42,9 +49,10 @@ pub(crate) struct Linger {
 
 impl Linger {
     /// For the requests of `device`. Errors: no more open files.
-    pub(crate) fn new(device: &OwnedFd) -> io::Result<Self> {
+    pub(crate) fn new(device: &OwnedFd, idle: Option<Idle>) -> io::Result<Self> {
         Ok(Self {
             device: device.try_clone()?,
+            idle,
             start: Instant::now(),
             answered: AtomicU64::default(),
             paused: AtomicU64::default(),
@@ -65,12 +73,27 @@ impl Linger {
     fn wait(&self) {
         let begin = self.elapsed();
         let before = Duration::from_nanos(self.answered.swap(nanos(begin), Ordering::Relaxed));
-        let paused = Duration::from_nanos(self.paused.load(Ordering::Relaxed));
-        if begin < paused || begin.saturating_sub(before) > CLOSE {
-            return;
+        let is_close = begin.saturating_sub(before) <= CLOSE;
+        match &self.idle {
+            Some(idle) if is_close || idle.is_awake() => self.sleep_lightly(idle),
+            None if is_close && begin >= Duration::from_nanos(self.paused.load(Ordering::Relaxed)) => {
+                self.stay_awake(begin);
+            }
+            _ => {}
         }
+    }
+
+    /// Sleeps with all processors awake, for as long as requests come.
+    fn sleep_lightly(&self, idle: &Idle) {
+        idle.keep_awake();
+        if !self.is_ready(QUIET) {
+            idle.let_sleep();
+        }
+    }
+
+    fn stay_awake(&self, begin: Duration) {
         let mut last = begin;
-        while !self.is_ready() {
+        while !self.is_ready(Duration::ZERO) {
             rustix::thread::sched_yield();
             let now = self.elapsed();
             if now.saturating_sub(last) > LOST {
@@ -94,10 +117,11 @@ impl Linger {
         self.paused.store(nanos(until), Ordering::Relaxed);
     }
 
-    /// Whether reading would not wait: there is a request, or an end.
-    fn is_ready(&self) -> bool {
+    /// Whether reading does not wait, or not for longer than `most`: there is a request, or an end.
+    fn is_ready(&self, most: Duration) -> bool {
         let mut look = [PollFd::from_borrowed_fd(self.device.as_fd(), PollFlags::IN)];
-        !matches!(poll(&mut look, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+        let most = Timespec { tv_sec: 0, tv_nsec: most.subsec_nanos().into() };
+        !matches!(poll(&mut look, Some(&most)), Ok(0))
     }
 }
 
@@ -116,17 +140,18 @@ impl Drop for Awake<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Seek};
 
     fn linger() -> (Linger, OwnedFd) {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
-        (Linger::new(&reader).unwrap(), writer)
+        (Linger::new(&reader, None).unwrap(), writer)
     }
 
     #[test]
     fn a_request_that_is_there_is_not_waited_for() {
         let (linger, writer) = linger();
         rustix::io::write(&writer, b"x").unwrap();
-        assert!(linger.is_ready());
+        assert!(linger.is_ready(Duration::ZERO));
         drop(linger.after());
         drop(linger.after());
     }
@@ -134,9 +159,9 @@ mod tests {
     #[test]
     fn the_end_of_the_connection_is_not_waited_for() {
         let (linger, writer) = linger();
-        assert!(!linger.is_ready());
+        assert!(!linger.is_ready(Duration::ZERO));
         drop(writer);
-        assert!(linger.is_ready());
+        assert!(linger.is_ready(Duration::ZERO));
     }
 
     #[test]
@@ -154,6 +179,27 @@ mod tests {
     fn nobody_stays_awake_for_long() {
         let (linger, _writer) = linger();
         (0..10).for_each(|_| drop(linger.after()));
-        assert!(!linger.is_ready());
+        assert!(!linger.is_ready(Duration::ZERO));
+    }
+    #[test]
+    fn processors_stay_awake_until_no_request_has_come_for_some_time() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let mut asked = tempfile::tempfile().unwrap();
+        let idle = Idle::over(asked.try_clone().unwrap());
+        let linger = Linger::new(&reader, idle).unwrap();
+        let mut seen = || {
+            let mut bytes = Vec::new();
+            asked.rewind().unwrap();
+            asked.read_to_end(&mut bytes).unwrap();
+            let numbers = bytes.chunks_exact(4).map(|number| i32::from_ne_bytes(number.try_into().unwrap()));
+            numbers.collect::<Vec<_>>()
+        };
+        rustix::io::write(&writer, b"x").unwrap();
+        linger.sleep_lightly(linger.idle.as_ref().unwrap());
+        assert_eq!(seen(), [2_000_000_000, 0]);
+        rustix::io::read(&reader, &mut [0; 1]).unwrap();
+        // Not a close one, and all the same the processors are let go.
+        drop(linger.after());
+        assert_eq!(seen(), [2_000_000_000, 0, 2_000_000_000]);
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
+use crate::idle::Idle;
 use crate::linger::Linger;
 use crate::pool::Pool;
 use crate::server::Server;
@@ -40,7 +41,7 @@ pub fn open_session(
 ) -> io::Result<Box<dyn Session>> {
     let mut config = fuser::Config::default();
     config.n_threads = Some(1);
-    let (pool, linger) = (Pool::start(options.threads)?, Linger::new(&device)?);
+    let (pool, linger) = (Pool::start(options.threads)?, Linger::new(&device, Idle::open())?);
     let notifier = Arc::new(OnceLock::new());
     let wire = Wire { server, options, pool, linger, notifier: Arc::clone(&notifier) };
     // The kernel itself keeps others out, where they are to be kept out.
