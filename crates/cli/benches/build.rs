@@ -99,10 +99,13 @@ fn files(tree: &Path, directories: u64, each: u64, len: u64) -> Result<()> {
     Ok(())
 }
 
+/// Who else makes it, and how long that takes, with a sync.
+type Other<'a> = (&'a str, Box<dyn Fn() -> Result<Duration> + 'a>);
+
 fn compare(folder: &Path, name: &str, tree: &Path) -> Result<()> {
     let (image, copy) = (folder.join("other.img"), folder.join("copy"));
     let size = size_of_image(folder, tree)?;
-    let mut others: Vec<(&str, Box<dyn Fn() -> Result<Duration> + '_>)> = Vec::new();
+    let mut others: Vec<Other<'_>> = Vec::new();
     others.push((
         "mke2fs -d",
         Box::new(|| {
