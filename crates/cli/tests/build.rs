@@ -225,7 +225,7 @@ fn what_cannot_be_read_is_named_all_of_it_and_nothing_is_made() {
         fs::write(bench.path("tree").join(name), name).unwrap();
     }
     for name in ["a", "c"] {
-        fs::set_permissions(bench.path("tree").join(name), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(bench.path("tree").join(name), fs::Permissions::from_mode(0o000)).unwrap();
     }
     let program = bench.path("obento");
     fs::copy(env!("CARGO_BIN_EXE_obento"), &program).unwrap();
