@@ -87,7 +87,7 @@ impl Volume {
         })
     }
 
-    /// [`SuperBlock::file_size_max`].
+    /// [`SuperBlock::file_size_max`](crate::super_block::SuperBlock::file_size_max).
     pub fn file_size_max(&self, extents: bool) -> u64 {
         self.super_block().file_size_max(extents)
     }
