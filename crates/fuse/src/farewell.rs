@@ -1,7 +1,7 @@
 //! Waiting for the end of a server: the kernel tells it of an unmount and waits for nothing.
 //!
-//! A server listens on an abstract socket that is named after the number of its mount, which is its alone. Who unmounts
-//! connects before, and reads until the server has closed the volume: a byte 0 and then the end mean that all is
+//! A server listens on an abstract socket that is named after the device number and the source of its mount: the number alone
+//! is given to the next mount while this server still writes. Who unmounts connects before, and reads until the server has closed the volume: a byte 0 and then the end mean that all is
 //! durable; text is what went wrong; an end alone means that the server was killed. Nothing lies on any disk, and
 //! nothing is left behind.
 //! Invariant: only a socket of root or of the mount's owner is believed.
@@ -9,6 +9,7 @@
 
 use std::io::{self, Read, Write};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
 
@@ -16,8 +17,14 @@ use rustix::net::sockopt::socket_peercred;
 
 use crate::mountinfo::MountPoint;
 
+/// How much of a source is part of the name, which may have 107 bytes: its end, by which paths differ.
+const TAIL: usize = 72;
+
 fn address(mount: &MountPoint) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("obento-mount-{}", mount.device))
+    let source = mount.source.as_os_str().as_bytes();
+    let mut name = format!("obento-mount-{}-", mount.device).into_bytes();
+    name.extend_from_slice(&source[source.len().saturating_sub(TAIL)..]);
+    SocketAddr::from_abstract_name(name)
 }
 
 /// The server's side. Who connects waits in the socket's own queue, so there is nothing to do before the end.
@@ -78,5 +85,35 @@ impl Waiting {
             }
             Err(_) => Outcome::Gone,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(source: &str) -> MountPoint {
+        MountPoint {
+            device: "9999:1".into(),
+            path: "/mnt".into(),
+            fs_type: "fuse.obento".into(),
+            source: source.into(),
+            options: format!("rw,user_id={}", rustix::process::geteuid().as_raw()),
+        }
+    }
+
+    #[test]
+    fn who_waits_for_a_mount_hears_of_its_end_while_the_one_that_had_its_number_before_still_writes() {
+        let long = format!("/{}", "long/".repeat(40));
+        let (before, after) =
+            (mount(&format!("{long}{}.img", std::process::id())), mount(&format!("{long}other.img")));
+        let writes = Farewell::listen(&before).unwrap();
+        let ends = Farewell::listen(&after).unwrap();
+        let waiting = Waiting::connect(&after).unwrap();
+        ends.say(None);
+        assert_eq!(waiting.finish(Duration::from_secs(60)), Outcome::Durable);
+        let waiting = Waiting::connect(&before).unwrap();
+        writes.say(Some("no space"));
+        assert_eq!(waiting.finish(Duration::from_secs(60)), Outcome::Failed("no space".into()));
     }
 }
