@@ -1,7 +1,7 @@
 //! Waiting for the end of a server: the kernel tells it of an unmount and waits for nothing.
 //!
-//! A server listens on an abstract socket that is named after the device number and the source of its mount: the number alone
-//! is given to the next mount while this server still writes. Who unmounts connects before, and reads until the server has closed the volume: a byte 0 and then the end mean that all is
+//! A server listens on an abstract socket that is named after the device number, the source and the place of its mount: the
+//! number alone is given to the next mount while this server still writes. Who unmounts connects before, and reads until the server has closed the volume: a byte 0 and then the end mean that all is
 //! durable; text is what went wrong; an end alone means that the server was killed. Nothing lies on any disk, and
 //! nothing is left behind.
 //! Invariant: only a socket of root or of the mount's owner is believed.
@@ -17,13 +17,16 @@ use rustix::net::sockopt::socket_peercred;
 
 use crate::mountinfo::MountPoint;
 
-/// How much of a source is part of the name, which may have 107 bytes: its end, by which paths differ.
-const TAIL: usize = 72;
+/// How much of a path is part of the name, which may have 107 bytes: its end, by which paths differ.
+const TAIL: usize = 36;
 
 fn address(mount: &MountPoint) -> io::Result<SocketAddr> {
-    let source = mount.source.as_os_str().as_bytes();
-    let mut name = format!("obento-mount-{}-", mount.device).into_bytes();
-    name.extend_from_slice(&source[source.len().saturating_sub(TAIL)..]);
+    let mut name = format!("obento-mount-{}", mount.device).into_bytes();
+    for path in [&mount.source, &mount.path] {
+        let path = path.as_os_str().as_bytes();
+        name.push(b'-');
+        name.extend_from_slice(&path[path.len().saturating_sub(TAIL)..]);
+    }
     SocketAddr::from_abstract_name(name)
 }
 
@@ -92,10 +95,10 @@ impl Waiting {
 mod tests {
     use super::*;
 
-    fn mount(source: &str) -> MountPoint {
+    fn mount(source: &str, path: &str) -> MountPoint {
         MountPoint {
             device: "9999:1".into(),
-            path: "/mnt".into(),
+            path: path.into(),
             fs_type: "fuse.obento".into(),
             source: source.into(),
             options: format!("rw,user_id={}", rustix::process::geteuid().as_raw()),
@@ -104,15 +107,20 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_mount_hears_of_its_end_while_the_one_that_had_its_number_before_still_writes() {
-        let long = format!("/{}", "long/".repeat(40));
-        let (before, after) =
-            (mount(&format!("{long}{}.img", std::process::id())), mount(&format!("{long}other.img")));
-        let writes = Farewell::listen(&before).unwrap();
-        let ends = Farewell::listen(&after).unwrap();
-        let waiting = Waiting::connect(&after).unwrap();
+        let long = format!("/{}{}", "long/".repeat(40), std::process::id());
+        let before = mount("disk.img", &format!("{long}/a"));
+        for after in [mount("disk.img", &format!("{long}/b")), mount("other.img", &format!("{long}/a"))] {
+            ends_apart(&before, &after);
+        }
+    }
+
+    fn ends_apart(before: &MountPoint, after: &MountPoint) {
+        let writes = Farewell::listen(before).unwrap();
+        let ends = Farewell::listen(after).unwrap();
+        let waiting = Waiting::connect(after).unwrap();
         ends.say(None);
         assert_eq!(waiting.finish(Duration::from_secs(60)), Outcome::Durable);
-        let waiting = Waiting::connect(&before).unwrap();
+        let waiting = Waiting::connect(before).unwrap();
         writes.say(Some("no space"));
         assert_eq!(waiting.finish(Duration::from_secs(60)), Outcome::Failed("no space".into()));
     }
