@@ -1,8 +1,8 @@
 //! The FAT12, FAT16 and FAT32 driver, with the long names of VFAT.
 //!
 //! Decoding goes from [`raw`] structures, which mirror the bytes, to checked types ([`SuperBlock`], [`Inode`]). The format
-//! has no inodes: a directory entry stands for one, and its place is its number while the volume is open. exFAT, whose
-//! volumes also are a FAT, chains of clusters and entries of 32 bytes, is to share `table/`, `dir/` and `name/`.
+//! has no inodes: a directory entry stands for one, and its place is its number while the volume is open. What
+//! this driver has in common with that of exFAT is in `obento-clusters`.
 //!
 //! Where to start reading: `open.rs` (how a volume comes up), `super_block.rs`, `table/`, `dir/`, `volume.rs`.
 //!
@@ -25,25 +25,23 @@ extern crate alloc;
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
-mod allocator;
 mod contract;
 mod dir;
 mod info;
 mod inode;
 mod map;
 mod name;
-mod numbers;
 mod open;
 mod ops;
 mod options;
 pub mod raw;
 mod super_block;
 mod table;
-mod time;
-mod unit;
 mod volume;
 mod writable;
 mod writer;
+
+use obento_clusters::{time, unit};
 
 pub use contract::Fat;
 pub use inode::{Attributes, Inode};

@@ -12,16 +12,16 @@ use hashbrown::HashMap;
 use obento_base::wire::{FromBytes as _, FromZeros as _};
 use obento_base::{Corrupt, Error, Generation, Ino, Result};
 use obento_block::{BlockDevice, Cache};
+use obento_clusters::{Chain, Entry, Links as _, Numbers, Run};
 use obento_driver::Notice;
 use obento_env::sync::{Mutex, RwLock};
 
 use crate::dir::{Directory, MAX_SLOTS, Place};
 use crate::inode::{Attributes, Inode, Kind, ROOT};
-use crate::numbers::Numbers;
 use crate::options::FatOptions;
 use crate::raw::RawEntry;
 use crate::super_block::{Root, SuperBlock};
-use crate::table::{Chain, Entry, Reader, Run};
+use crate::table::Reader;
 use crate::unit::{Cluster, ENTRY, ENTRY_LEN, Slot};
 
 /// An open volume.
@@ -31,7 +31,7 @@ pub struct Volume {
     options: FatOptions,
     notices: Vec<Notice>,
     known: RwLock<Known>,
-    numbers: RwLock<Numbers>,
+    numbers: RwLock<Numbers<RawEntry>>,
     chains: Mutex<HashMap<Ino, Arc<Mutex<Chain>>>>,
     /// Free clusters, once they were counted.
     free: Mutex<Option<u32>>,
@@ -107,7 +107,7 @@ impl Volume {
     }
 
     /// The numbers of inodes.
-    pub fn numbers(&self) -> &RwLock<Numbers> {
+    pub fn numbers(&self) -> &RwLock<Numbers<RawEntry>> {
         &self.numbers
     }
 

@@ -12,11 +12,11 @@ use alloc::vec::Vec;
 
 use obento_base::wire::FromBytes as _;
 use obento_base::{Error, Ino};
+use obento_clusters::Run;
 
 use crate::inode::Kind;
 use crate::name::ShortName;
 use crate::raw::RawEntry;
-use crate::table::Run;
 use crate::unit::{ENTRY, ENTRY_LEN, Slot};
 
 pub use self::list::Location;

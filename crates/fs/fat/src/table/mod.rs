@@ -5,47 +5,27 @@
 //! last of its chain.
 //! Source: fatgen103, "FAT Data Structure".
 
-mod chain;
-
 use obento_base::wire::to_usize;
 use obento_base::{Corrupt, Error, Result, Structure};
 use obento_block::{Block, Cache};
+use obento_clusters::{Entry, Links};
 
 use crate::super_block::{SuperBlock, Width};
 use crate::unit::Cluster;
 
-pub use self::chain::{Chain, Run};
-
-/// What an entry of the FAT says of its cluster.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Entry {
-    /// It belongs to nothing.
-    Free,
-    /// The next of the chain.
-    Next(Cluster),
-    /// It is the last of a chain.
-    Last,
-    /// It cannot be used.
-    Bad,
-    /// A number that no cluster has.
-    Invalid(u32),
-}
-
-impl Entry {
-    /// What `value`, cut to the bits that count, says.
-    pub fn decode(value: u32, sb: &SuperBlock) -> Self {
-        let top = match sb.width {
-            Width::Fat12 => 0xff0,
-            Width::Fat16 => 0xfff0,
-            Width::Fat32 => 0x0fff_fff0,
-        };
-        match value {
-            0 => Self::Free,
-            _ if sb.has(Cluster(value)) => Self::Next(Cluster(value)),
-            _ if value == top | 7 => Self::Bad,
-            _ if value >= top | 8 => Self::Last,
-            _ => Self::Invalid(value),
-        }
+/// What `value`, cut to the bits that count, says.
+pub fn decode(value: u32, sb: &SuperBlock) -> Entry {
+    let top = match sb.width {
+        Width::Fat12 => 0xff0,
+        Width::Fat16 => 0xfff0,
+        Width::Fat32 => 0x0fff_fff0,
+    };
+    match value {
+        0 => Entry::Free,
+        _ if sb.has(Cluster(value)) => Entry::Next(Cluster(value)),
+        _ if value == top | 7 => Entry::Bad,
+        _ if value >= top | 8 => Entry::Last,
+        _ => Entry::Invalid(value),
     }
 }
 
@@ -98,16 +78,6 @@ impl<'v> Reader<'v> {
         Self { sb, cache, held: None }
     }
 
-    /// The entry of `cluster`. Errors: Corrupt for a number that no cluster has; those of the device.
-    pub fn entry(&mut self, cluster: Cluster) -> Result<Entry> {
-        if !self.sb.has(cluster) {
-            let structure = Structure::AllocationTable;
-            return Err(Corrupt::BlockRange { structure, at: 0, start: cluster.0.into(), len: 1 }.into());
-        }
-        let value = self.value(cluster)?;
-        Ok(Entry::decode(value, self.sb))
-    }
-
     /// The bits of an entry, also of the first two.
     pub fn value(&mut self, cluster: Cluster) -> Result<u32> {
         let (within, shift) = place(self.sb.width, cluster);
@@ -141,6 +111,21 @@ impl<'v> Reader<'v> {
         let held = self.held.as_deref().unwrap_or_default();
         let bytes = held.get(within..).and_then(|rest| rest.first_chunk::<N>()).copied();
         bytes.ok_or(Error::Invalid)
+    }
+}
+
+impl Links for Reader<'_> {
+    fn clusters(&self) -> u32 {
+        self.sb.clusters
+    }
+
+    fn entry(&mut self, cluster: Cluster) -> Result<Entry> {
+        if !self.sb.has(cluster) {
+            let structure = Structure::AllocationTable;
+            return Err(Corrupt::BlockRange { structure, at: 0, start: cluster.0.into(), len: 1 }.into());
+        }
+        let value = self.value(cluster)?;
+        Ok(decode(value, self.sb))
     }
 }
 

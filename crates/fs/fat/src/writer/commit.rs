@@ -11,24 +11,19 @@
 //! before it is given out again, and what moves is nowhere before it is elsewhere. The files of step 3 that move are lost
 //! clusters if the cut comes right there; one that replaces another does so in its entry, which is the old one until then.
 
-use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_u64, to_usize};
+use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_usize};
 use obento_base::{Error, Result};
 use obento_block::BlockDevice as _;
+use obento_clusters::sectors::{self, Sectors, current};
 
 use super::{MARK, Writer};
 use crate::info;
 use crate::raw::RawFsInfo;
 use crate::table::{Piece, pieces};
 use crate::volume::Volume;
-
-/// The longest write that sectors are gathered into.
-const MAX_WRITE: usize = 256 << 10;
-
-type Sectors = BTreeMap<u64, Vec<u8>>;
 
 impl Writer {
     /// Writes all changes. Errors: those of the device, after which nothing is changed any more.
@@ -48,22 +43,22 @@ impl Writer {
         if core::mem::take(&mut self.directory_grew) {
             device.flush()?;
         }
-        let tables = self.current(volume, self.fat_sectors.iter().copied())?;
+        let tables = current(volume.cache(), self.fat_sectors.iter().copied())?;
         self.write_tables(volume, &with_pieces(&tables, self.deferred_pieces(volume)))?;
         self.write_hint(volume)?;
         device.flush()?;
-        let directories = self.current(volume, self.dir_sectors.iter().copied())?;
-        write_sectors(volume, 0, &self.without_late(volume, &directories))?;
+        let directories = current(volume.cache(), self.dir_sectors.iter().copied())?;
+        sectors::write(volume.cache(), 0, &self.without_late(volume, &directories))?;
         device.flush()?;
         if !self.late.is_empty() {
             let size = u64::from(volume.super_block().sector_size);
             let numbers = self.late.keys().filter_map(|slot| slot.offset().checked_div(size));
-            write_sectors(volume, 0, &self.current(volume, numbers)?)?;
+            sectors::write(volume.cache(), 0, &current(volume.cache(), numbers)?)?;
             device.flush()?;
         }
         if !self.deferred.is_empty() {
             let touched: Vec<u64> = self.deferred_pieces(volume).map(|(number, ..)| number).collect();
-            self.write_tables(volume, &self.current(volume, touched.into_iter())?)?;
+            self.write_tables(volume, &current(volume.cache(), touched.into_iter())?)?;
             device.flush()?;
         }
         for &number in self.fat_sectors.iter().chain(&self.dir_sectors) {
@@ -76,11 +71,6 @@ impl Writer {
         self.data_written = false;
         self.allocator.release();
         Ok(())
-    }
-
-    /// The bytes of sectors as they are in memory.
-    fn current(&self, volume: &Volume, numbers: impl Iterator<Item = u64>) -> Result<Sectors> {
-        numbers.map(|number| Ok((number, volume.cache().get(number)?.to_vec()))).collect()
     }
 
     /// What the FAT says on disk still: sector, place in it, bits to keep, bits to set.
@@ -117,7 +107,7 @@ impl Writer {
         };
         for copy in copies {
             let distance = sb.fat_offset(copy).saturating_sub(sb.fat_offset(sb.read_fat()));
-            write_sectors(volume, distance, sectors)?;
+            sectors::write(volume.cache(), distance, sectors)?;
         }
         Ok(())
     }
@@ -182,24 +172,4 @@ fn with_pieces(sectors: &Sectors, pieces: impl Iterator<Item = (u64, usize, u8, 
         }
     }
     sectors
-}
-
-/// Writes sectors `distance` bytes behind their places, neighbours at once.
-fn write_sectors(volume: &Volume, distance: u64, sectors: &Sectors) -> Result<()> {
-    let (device, size) = (volume.cache().device(), u64::from(volume.super_block().sector_size));
-    let mut gathered: Vec<u8> = Vec::new();
-    let mut start = 0_u64;
-    for (&number, bytes) in sectors {
-        let offset = number.saturating_mul(size).saturating_add(distance);
-        let end = start.saturating_add(to_u64(gathered.len()));
-        if !gathered.is_empty() && (end != offset || gathered.len() >= MAX_WRITE) {
-            device.write_at(start, &gathered)?;
-            gathered.clear();
-        }
-        if gathered.is_empty() {
-            start = offset;
-        }
-        gathered.extend_from_slice(bytes);
-    }
-    if gathered.is_empty() { Ok(()) } else { device.write_at(start, &gathered) }
 }

@@ -7,6 +7,7 @@ use core::ops::Range;
 use obento_base::wire::{le, to_u64, to_usize};
 use obento_base::{Corrupt, Error, Ino, Result};
 use obento_block::BlockDevice as _;
+use obento_clusters::sectors::zero;
 use obento_driver::{Extent, Span, TimeChange};
 
 use super::Writer;
@@ -17,8 +18,6 @@ use crate::volume::Volume;
 
 /// How much of a write that the driver makes goes in one call.
 const MAX_STEP: u64 = 1 << 20;
-/// Zeros to write from.
-static ZEROS: [u8; 4096] = [0; 4096];
 
 /// Clusters that `bytes` take.
 fn clusters_for(volume: &Volume, bytes: u64) -> u32 {
@@ -30,18 +29,6 @@ fn bytes_of(volume: &Volume, start: Cluster, len: u32) -> Result<Range<u64>> {
     let sb = volume.super_block();
     let offset = sb.offset_of(start).ok_or(Error::Invalid)?;
     Ok(offset..offset.saturating_add(u64::from(len).saturating_mul(sb.cluster_size.into())))
-}
-
-/// Makes `range` of the device zeros.
-pub(super) fn zero(volume: &Volume, range: Range<u64>) -> Result<()> {
-    let device = volume.cache().device();
-    let mut at = range.start;
-    while at < range.end {
-        let len = range.end.saturating_sub(at).min(to_u64(ZEROS.len()));
-        device.write_at(at, ZEROS.get(..to_usize(len)).unwrap_or_default())?;
-        at = at.saturating_add(len);
-    }
-    Ok(())
 }
 
 impl Writer {
@@ -221,7 +208,7 @@ impl Writer {
         let runs = self.take(volume, after, missing)?;
         self.data_written = true;
         for &(start, len) in &runs {
-            let zeroed = bytes_of(volume, start, len).and_then(|range| zero(volume, range));
+            let zeroed = bytes_of(volume, start, len).and_then(|range| zero(volume.cache().device(), range));
             if let Err(error) = zeroed {
                 self.give_back(&runs);
                 return Err(error);

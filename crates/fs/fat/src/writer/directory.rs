@@ -7,8 +7,9 @@ use alloc::vec::Vec;
 use obento_base::wire::{FromZeros as _, IntoBytes as _};
 use obento_base::{Error, Ino, Name, Result};
 use obento_block::BlockDevice as _;
+use obento_clusters::sectors::zero;
 
-use super::{Writer, data};
+use super::Writer;
 use crate::dir::{Directory, Location, MAX_SLOTS, Place};
 use crate::inode::{Attributes, Kind, ROOT};
 use crate::name::{Basis, ShortName, check, parts, to_units};
@@ -137,7 +138,7 @@ impl Writer {
         let sb = volume.super_block();
         let offset = sb.offset_of(start).ok_or(Error::NoSpace)?;
         let end = offset.saturating_add(u64::from(len).saturating_mul(sb.cluster_size.into()));
-        data::zero(volume, offset..end)?;
+        zero(volume.cache().device(), offset..end)?;
         let size = u64::from(sb.sector_size);
         for number in offset.checked_div(size).unwrap_or(0)..end.checked_div(size).unwrap_or(0) {
             volume.cache().forget(number);

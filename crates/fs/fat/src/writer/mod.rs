@@ -19,9 +19,9 @@ use alloc::vec::Vec;
 use hashbrown::HashMap;
 use obento_base::wire::{IntoBytes as _, to_usize};
 use obento_base::{Corrupt, Error, Ino, Result, Timestamp};
+use obento_clusters::{Allocator, Chain};
 use obento_env::Clock;
 
-use crate::allocator::Allocator;
 use crate::inode::Inode;
 use crate::raw::RawEntry;
 use crate::table::{last, pieces};
@@ -159,7 +159,7 @@ impl Writer {
                     self.allocator.give_back(cluster);
                 } else {
                     self.defer(volume, cluster)?;
-                    self.allocator.hold(cluster)?;
+                    self.allocator.hold(cluster, 1)?;
                 }
             }
             let freed = (start.0..start.0.saturating_add(len)).map(|cluster| (Cluster(cluster), 0));
@@ -239,7 +239,7 @@ impl Writer {
 
     /// All clusters of a file. Errors: Corrupt for a chain that is damaged.
     fn runs_of(volume: &Volume, ino: Ino, raw: &RawEntry) -> Result<Vec<(Cluster, u32)>> {
-        let mut chain = crate::table::Chain::new(raw.first(volume.super_block().width));
+        let mut chain = Chain::new(raw.first(volume.super_block().width));
         chain.count(&mut volume.table(), ino)?;
         let mut runs: Vec<_> = chain.runs().iter().map(|run| (run.start, run.len)).collect();
         // More pieces than are kept: the rest is gone through one by one.

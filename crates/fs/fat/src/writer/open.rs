@@ -6,10 +6,10 @@ use alloc::sync::Arc;
 use hashbrown::HashMap;
 use obento_base::wire::FromBytes as _;
 use obento_base::{Error, Result};
+use obento_clusters::{Allocator, Entry, Links as _};
 use obento_env::Clock;
 
 use super::{State, Writer};
-use crate::allocator::Allocator;
 use crate::info;
 use crate::raw::RawFsInfo;
 use crate::unit::Cluster;
@@ -22,7 +22,9 @@ impl Writer {
             return Err(Error::ReadOnly);
         }
         let sb = volume.super_block();
-        let allocator = Allocator::new(sb, &mut volume.table(), hint(volume))?;
+        let mut table = volume.table();
+        let is_free = |cluster| Ok(table.entry(cluster)? == Entry::Free);
+        let allocator = Allocator::new(sb.clusters, hint(volume), is_free)?;
         let was_in_use = sb.state & info::DIRTY != 0;
         Ok(Self {
             clock,

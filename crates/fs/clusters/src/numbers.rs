@@ -8,26 +8,36 @@
 use hashbrown::HashMap;
 use obento_base::{Error, Generation, Ino, Result};
 
-use crate::raw::RawEntry;
 use crate::unit::Slot;
 
 /// Numbers from here on are no place: no volume has as many bytes.
 const FIRST_FREE: u64 = 1 << 61;
 
-/// What is known of numbers besides places.
-#[derive(Default)]
-pub struct Numbers {
+/// What is known of numbers besides places; `E` is what a volume says of a file where its name is.
+pub struct Numbers<E> {
     places: HashMap<Ino, Slot>,
     inos: HashMap<Slot, Ino>,
     /// How many files a number had before.
     lives: HashMap<Ino, u32>,
     /// What has no name and is in use: its entry, and the directory that it lay in.
-    orphans: HashMap<Ino, (RawEntry, Ino)>,
+    orphans: HashMap<Ino, (E, Ino)>,
     /// Numbers that are no place which were given.
     given: u64,
 }
 
-impl Numbers {
+impl<E> Default for Numbers<E> {
+    fn default() -> Self {
+        Self {
+            places: HashMap::new(),
+            inos: HashMap::new(),
+            lives: HashMap::new(),
+            orphans: HashMap::new(),
+            given: 0,
+        }
+    }
+}
+
+impl<E: Clone> Numbers<E> {
     /// The number of what has its entry at `slot`.
     pub fn ino_at(&self, slot: Slot) -> Ino {
         self.inos.get(&slot).copied().unwrap_or_else(|| slot.ino())
@@ -48,12 +58,12 @@ impl Numbers {
     }
 
     /// The entry of what has no name.
-    pub fn orphan(&self, ino: Ino) -> Option<(RawEntry, Ino)> {
-        self.orphans.get(&ino).copied()
+    pub fn orphan(&self, ino: Ino) -> Option<(E, Ino)> {
+        self.orphans.get(&ino).cloned()
     }
 
     /// Changes the entry of what has no name; answers whether it has none.
-    pub fn set_orphan(&mut self, ino: Ino, raw: RawEntry) -> bool {
+    pub fn set_orphan(&mut self, ino: Ino, raw: E) -> bool {
         self.orphans.get_mut(&ino).map(|orphan| orphan.0 = raw).is_some()
     }
 
@@ -90,13 +100,13 @@ impl Numbers {
     }
 
     /// `ino` lost its name in `dir`; `raw` was its entry.
-    pub fn orphan_of(&mut self, ino: Ino, raw: RawEntry, dir: Ino) {
+    pub fn orphan_of(&mut self, ino: Ino, raw: E, dir: Ino) {
         self.unplace(ino);
         self.orphans.insert(ino, (raw, dir));
     }
 
     /// What has no name is gone; answers its entry.
-    pub fn forget(&mut self, ino: Ino) -> Option<RawEntry> {
+    pub fn forget(&mut self, ino: Ino) -> Option<E> {
         let (raw, _) = self.orphans.remove(&ino)?;
         let lives = self.lives.entry(ino).or_insert(0);
         *lives = lives.wrapping_add(1);

@@ -8,8 +8,31 @@ use alloc::vec::Vec;
 
 use obento_base::{Corrupt, Ino, Result};
 
-use super::{Entry, Reader};
 use crate::unit::Cluster;
+
+/// What an entry of a file allocation table says of its cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// It belongs to nothing.
+    Free,
+    /// The next of the chain.
+    Next(Cluster),
+    /// It is the last of a chain.
+    Last,
+    /// It cannot be used.
+    Bad,
+    /// A number that no cluster has.
+    Invalid(u32),
+}
+
+/// A file allocation table.
+pub trait Links {
+    /// How many clusters the volume has; the first is 2.
+    fn clusters(&self) -> u32;
+
+    /// The entry of `cluster`. Errors: Corrupt for a number that no cluster has; those of the device.
+    fn entry(&mut self, cluster: Cluster) -> Result<Entry>;
+}
 
 /// Enough for a file in 64 Ki pieces: 768 KiB.
 const MAX_RUNS: usize = 1 << 16;
@@ -61,10 +84,16 @@ impl Chain {
         Self { first, is_whole: first.is_none(), ..Self::default() }
     }
 
+    /// Clusters that lie together, about which the table says nothing.
+    pub fn contiguous(first: Option<Cluster>, len: u32) -> Self {
+        let run = first.filter(|_| len > 0).map(|start| Run { at: 0, start, len });
+        Self { runs: run.into_iter().collect(), beyond: None, first, is_whole: true }
+    }
+
     /// The run that holds the file's cluster `at`, from there on, as far as it has to be known for `want` clusters. `None`:
     /// the chain ends before. Errors: Corrupt for a chain that leaves the volume, goes on in what is free or bad, or is
     /// longer than the volume; NoMemory; those of the device.
-    pub fn find(&mut self, table: &mut Reader<'_>, ino: Ino, at: u32, want: u32) -> Result<Option<Run>> {
+    pub fn find(&mut self, table: &mut impl Links, ino: Ino, at: u32, want: u32) -> Result<Option<Run>> {
         if let Some(run) = self.known(at)
             && (run.len >= want || self.is_whole || run.end() < self.reached())
         {
@@ -88,7 +117,7 @@ impl Chain {
     }
 
     /// All runs. Errors: as [`Chain::find`], and for more clusters than `most`.
-    pub fn all(&mut self, table: &mut Reader<'_>, ino: Ino, most: u32) -> Result<&[Run]> {
+    pub fn all(&mut self, table: &mut impl Links, ino: Ino, most: u32) -> Result<&[Run]> {
         while !self.is_whole {
             self.step(table, ino, most.saturating_add(1))?;
             if self.reached() > most || self.beyond.is_some() {
@@ -99,7 +128,7 @@ impl Chain {
     }
 
     /// How many clusters there are in all. Errors: as [`Chain::find`].
-    pub fn count(&mut self, table: &mut Reader<'_>, ino: Ino) -> Result<u32> {
+    pub fn count(&mut self, table: &mut impl Links, ino: Ino) -> Result<u32> {
         while !self.is_whole {
             self.step(table, ino, u32::MAX)?;
         }
@@ -147,7 +176,7 @@ impl Chain {
     }
 
     /// Learns the next run, or more of the last, up to file cluster `goal`.
-    fn step(&mut self, table: &mut Reader<'_>, ino: Ino, goal: u32) -> Result<()> {
+    fn step(&mut self, table: &mut impl Links, ino: Ino, goal: u32) -> Result<()> {
         let corrupt = |at, what| obento_base::Error::from(Corrupt::Chain { ino, at, what });
         let Some(first) = self.first else {
             self.is_whole = true;
@@ -155,7 +184,7 @@ impl Chain {
         };
         let mut run = match self.tail() {
             Some(run) => run,
-            None if table.sb.has(first) => Run { at: 0, start: first, len: 1 },
+            None if first.is_one_of(table.clusters()) => Run { at: 0, start: first, len: 1 },
             None => return Err(corrupt(0, "starts with a number that no cluster has")),
         };
         let mut next = Ok(None);
@@ -176,7 +205,7 @@ impl Chain {
                 Entry::Bad => next = Err("goes on in a bad cluster"),
                 Entry::Invalid(_) => next = Err("goes on with a number that no cluster has"),
             }
-            if run.end() > table.sb.clusters {
+            if run.end() > table.clusters() {
                 next = Err("is longer than the volume");
             }
             if next.is_err() || run.end() >= goal {
@@ -186,7 +215,7 @@ impl Chain {
         // What comes before the damage can be read all the same.
         self.learn(run)?;
         match next {
-            Ok(Some(next)) if next.at > table.sb.clusters => {
+            Ok(Some(next)) if next.at > table.clusters() => {
                 Err(corrupt(next.at, "is longer than the volume"))
             }
             Ok(Some(next)) => self.learn(next),

@@ -2,20 +2,18 @@
 //!
 //! Invariant: a cluster that the volume on disk may still name is not given out: what is freed is held until the commit that
 //! frees it is over.
-//! Next fit, as Linux and Windows do it: from the hint in FSInfo on, so that files lie together and a freed cluster rests.
+//! Next fit, as Linux and Windows do it: from the hint on, so that files lie together and a freed cluster rests.
 
 use alloc::vec::Vec;
 
 use obento_base::wire::to_usize;
 use obento_base::{Error, Result};
 
-use crate::super_block::SuperBlock;
-use crate::table::{Entry, Reader};
 use crate::unit::Cluster;
 
 /// The clusters of a volume that is open for changes.
 pub struct Allocator {
-    /// A bit a cluster, from cluster 0 on: in use, or held.
+    /// A bit a cluster, the lowest of the first that of cluster 2, as in the bitmap of exFAT: in use, or held.
     used: Vec<u64>,
     /// One past the last cluster.
     end: u32,
@@ -26,28 +24,34 @@ pub struct Allocator {
     /// Where `fresh` has bits.
     fresh_runs: Vec<(Cluster, u32)>,
     /// Freed, and not to be given out before the next commit is over.
-    held: Vec<Cluster>,
+    held: Vec<(Cluster, u32)>,
 }
 
+/// The word of a cluster, and its bit in there.
 fn bit(cluster: u32) -> (usize, u64) {
-    (to_usize(u64::from(cluster >> 6)), 1 << (cluster & 63))
+    let at = cluster.saturating_sub(2);
+    (to_usize(u64::from(at >> 6)), 1 << (at & 63))
 }
 
 impl Allocator {
-    /// Reads the FAT. Errors: NoMemory; those of the device.
-    pub fn new(sb: &SuperBlock, table: &mut Reader<'_>, hint: Option<Cluster>) -> Result<Self> {
-        let end = sb.clusters.saturating_add(2);
+    /// Asks of each of so many clusters whether it is free. Errors: NoMemory; those of `is_free`.
+    pub fn new(
+        clusters: u32,
+        hint: Option<Cluster>,
+        mut is_free: impl FnMut(Cluster) -> Result<bool>,
+    ) -> Result<Self> {
+        let end = clusters.saturating_add(2);
+        let words = to_usize(u64::from(clusters).div_ceil(64));
         let mut used = Vec::new();
-        let words = to_usize(u64::from(end).div_ceil(64));
         used.try_reserve_exact(words)?;
         used.resize(words, u64::MAX);
         let mut fresh = Vec::new();
         fresh.try_reserve_exact(words)?;
         fresh.resize(words, 0);
-        let next = hint.filter(|&hint| sb.has(hint)).map_or(2, |hint| hint.0);
+        let next = hint.filter(|hint| hint.is_one_of(clusters)).map_or(2, |hint| hint.0);
         let mut this = Self { used, end, free: 0, next, fresh, fresh_runs: Vec::new(), held: Vec::new() };
         for cluster in 2..end {
-            if table.entry(Cluster(cluster))? == Entry::Free {
+            if is_free(Cluster(cluster))? {
                 this.clear(cluster);
                 this.free = this.free.saturating_add(1);
             }
@@ -71,22 +75,28 @@ impl Allocator {
 
     fn is_used(&self, cluster: u32) -> bool {
         let (word, mask) = bit(cluster);
-        self.used.get(word).is_none_or(|word| word & mask != 0)
+        cluster >= self.end || self.used.get(word).is_none_or(|word| word & mask != 0)
     }
 
     /// The first cluster of `from..to` that is free.
     fn find(&self, from: u32, to: u32) -> Option<u32> {
-        let mut at = from;
+        let mut at = from.saturating_sub(2);
+        let to = to.saturating_sub(2);
         while at < to {
-            let (word, _) = bit(at);
+            let word = to_usize(u64::from(at >> 6));
             let free = !self.used.get(word)? & u64::MAX << (at & 63);
             if free != 0 {
                 let found = (at & !63).saturating_add(free.trailing_zeros());
-                return (found < to).then_some(found);
+                return (found < to).then_some(found.saturating_add(2));
             }
             at = (at & !63).saturating_add(64);
         }
         None
+    }
+
+    /// The bits of what is in use or held, the lowest of the first that of cluster 2; those past the last cluster are set.
+    pub fn bits(&self) -> &[u64] {
+        &self.used
     }
 
     /// Free clusters, those that are held among them.
@@ -102,6 +112,11 @@ impl Allocator {
     /// Whether a commit would give clusters back.
     pub fn holds_any(&self) -> bool {
         !self.held.is_empty()
+    }
+
+    /// What is freed and held.
+    pub fn held(&self) -> &[(Cluster, u32)] {
+        &self.held
     }
 
     /// At most `want` clusters that lie together, right behind `after` if they can: the first and how many. Errors:
@@ -138,11 +153,16 @@ impl Allocator {
         self.free = self.free.saturating_add(1);
     }
 
-    /// `cluster` is free after the next commit. Errors: NoMemory, before anything was done.
-    pub fn hold(&mut self, cluster: Cluster) -> Result<()> {
+    /// A run is free after the next commit. Errors: NoMemory, before anything was done.
+    pub fn hold(&mut self, start: Cluster, len: u32) -> Result<()> {
         self.held.try_reserve(1)?;
-        self.held.push(cluster);
-        self.free = self.free.saturating_add(1);
+        match self.held.last_mut() {
+            Some((first, count)) if first.0.saturating_add(*count) == start.0 => {
+                *count = count.saturating_add(len);
+            }
+            _ => self.held.push((start, len)),
+        }
+        self.free = self.free.saturating_add(len);
         Ok(())
     }
 
@@ -176,8 +196,50 @@ impl Allocator {
                 }
             }
         }
-        for cluster in core::mem::take(&mut self.held) {
-            self.clear(cluster.0);
+        for (start, len) in core::mem::take(&mut self.held) {
+            (start.0..start.0.saturating_add(len)).for_each(|cluster| self.clear(cluster));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all_free(clusters: u32) -> Allocator {
+        Allocator::new(clusters, None, |_| Ok(true)).unwrap()
+    }
+
+    #[test]
+    fn clusters_are_given_out_once_and_in_runs_behind_what_is_there() {
+        let mut clusters = all_free(100);
+        assert_eq!(clusters.take(None, 60), Ok((Cluster(2), 60)));
+        assert_eq!(clusters.take(Some(Cluster(61)), 60), Ok((Cluster(62), 40)), "no more than there are");
+        assert_eq!((clusters.free(), clusters.take(None, 1)), (0, Err(Error::NoSpace)));
+        clusters.give_back(Cluster(101));
+        assert_eq!(clusters.take(Some(Cluster(50)), 5), Ok((Cluster(101), 1)));
+    }
+
+    #[test]
+    fn what_is_freed_rests_until_it_is_released() {
+        let mut clusters = all_free(64);
+        clusters.take(None, 64).unwrap();
+        clusters.hold(Cluster(10), 2).unwrap();
+        clusters.hold(Cluster(12), 1).unwrap();
+        assert_eq!((clusters.held(), clusters.free()), (&[(Cluster(10), 3)][..], 3));
+        assert_eq!(clusters.take(None, 1), Err(Error::NoSpace));
+        clusters.release();
+        assert_eq!(clusters.bits(), [!(7 << 8)]);
+        assert_eq!(clusters.take(None, 9), Ok((Cluster(10), 3)));
+    }
+
+    #[test]
+    fn what_was_named_is_fresh_until_it_is_released() {
+        let mut clusters = all_free(10);
+        clusters.take(None, 3).unwrap();
+        clusters.name(Cluster(3), 2).unwrap();
+        assert_eq!([2, 3, 4, 5].map(|n| clusters.is_fresh(Cluster(n))), [false, true, true, false]);
+        clusters.release();
+        assert!(!clusters.is_fresh(Cluster(3)));
     }
 }

@@ -13,6 +13,13 @@ pub const ENTRY_LEN: u64 = 32;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Cluster(pub u32);
 
+impl Cluster {
+    /// Whether this is one of the clusters of a volume that has `clusters` of them.
+    pub fn is_one_of(self, clusters: u32) -> bool {
+        self.0 >= 2 && self.0.saturating_sub(2) < clusters
+    }
+}
+
 impl fmt::Display for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

@@ -1,0 +1,53 @@
+//! Sectors on their way to the device.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use obento_base::Result;
+use obento_base::wire::{to_u64, to_usize};
+use obento_block::{BlockDevice, Cache};
+
+/// The longest write that sectors are gathered into.
+const MAX_WRITE: usize = 256 << 10;
+/// Zeros to write from.
+static ZEROS: [u8; 4096] = [0; 4096];
+
+/// Bytes of sectors by their numbers.
+pub type Sectors = BTreeMap<u64, Vec<u8>>;
+
+/// The bytes of sectors as they are in memory. Errors: those of the device.
+pub fn current(cache: &Cache, numbers: impl Iterator<Item = u64>) -> Result<Sectors> {
+    numbers.map(|number| Ok((number, cache.get(number)?.to_vec()))).collect()
+}
+
+/// Writes sectors `distance` bytes behind their places, neighbours at once. Errors: those of the device.
+pub fn write(cache: &Cache, distance: u64, sectors: &Sectors) -> Result<()> {
+    let (device, size) = (cache.device(), u64::from(cache.block_size()));
+    let mut gathered: Vec<u8> = Vec::new();
+    let mut start = 0_u64;
+    for (&number, bytes) in sectors {
+        let offset = number.saturating_mul(size).saturating_add(distance);
+        let end = start.saturating_add(to_u64(gathered.len()));
+        if !gathered.is_empty() && (end != offset || gathered.len() >= MAX_WRITE) {
+            device.write_at(start, &gathered)?;
+            gathered.clear();
+        }
+        if gathered.is_empty() {
+            start = offset;
+        }
+        gathered.extend_from_slice(bytes);
+    }
+    if gathered.is_empty() { Ok(()) } else { device.write_at(start, &gathered) }
+}
+
+/// Makes `range` of the device zeros. Errors: those of the device.
+pub fn zero(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
+    let mut at = range.start;
+    while at < range.end {
+        let len = range.end.saturating_sub(at).min(to_u64(ZEROS.len()));
+        device.write_at(at, ZEROS.get(..to_usize(len)).unwrap_or_default())?;
+        at = at.saturating_add(len);
+    }
+    Ok(())
+}
