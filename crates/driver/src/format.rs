@@ -117,6 +117,18 @@ pub enum Allowed {
     Nothing,
 }
 
+impl Allowed {
+    /// Whether it may be this number.
+    pub fn allows(&self, number: u64) -> bool {
+        match self {
+            Self::Range(min, max) => (*min..=*max).contains(&number),
+            Self::PowerOfTwo(min, max) => number.is_power_of_two() && (*min..=*max).contains(&number),
+            Self::Words(_) | Self::Text(_) => true,
+            Self::Nothing => false,
+        }
+    }
+}
+
 impl fmt::Display for Allowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -266,8 +278,10 @@ pub struct Formatted {
     pub fs_type: &'static str,
     /// Its label.
     pub label: Vec<u8>,
-    /// Its UUID.
+    /// Its UUID; zeros for a format that has a serial number instead.
     pub uuid: [u8; 16],
+    /// Its serial number, of a format that has no UUID.
+    pub serial: Option<u32>,
     /// Bytes a block.
     pub block_size: u32,
     /// Blocks.

@@ -20,6 +20,8 @@ pub struct Probe {
     pub label: Vec<u8>,
     /// The UUID, if the format has one.
     pub uuid: Option<[u8; 16]>,
+    /// The serial number, of a format that has no UUID: written as `1234-ABCD`.
+    pub serial: Option<u32>,
     /// Length of the volume in bytes as it says itself: more than the device has if the image is cut short.
     pub len: u64,
 }

@@ -49,6 +49,12 @@ pub fn human_size(bytes: u64) -> String {
     }
 }
 
+/// What a volume is known by, as it is written: its UUID, or `1234-ABCD` where a format has a serial number instead.
+pub fn volume_id_text(uuid: Option<[u8; 16]>, serial: Option<u32>) -> Option<String> {
+    let serial = || serial.map(|serial| format!("{:04X}-{:04X}", serial >> 16, serial & 0xffff));
+    uuid.map(uuid_text).or_else(serial)
+}
+
 /// A UUID as it is written: `2f1d4f9e-0c5f-4e53-9d6b-0c2a7b0f5a11`.
 pub fn uuid_text(uuid: [u8; 16]) -> String {
     Guid::from_u128(u128::from_be_bytes(uuid)).to_string()

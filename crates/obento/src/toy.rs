@@ -272,7 +272,7 @@ impl Driver for ToyDriver {
         }
         let label = start[4..20].split(|&byte| byte == 0).next().unwrap().to_vec();
         let uuid = start[20..].try_into().ok().filter(|uuid| *uuid != [0; 16]);
-        Ok(Some(Probe { fs_type: "toy", label, uuid, len: device.len() }))
+        Ok(Some(Probe { fs_type: "toy", label, uuid, len: device.len(), ..Probe::default() }))
     }
 
     fn open(&self, device: Arc<dyn BlockDevice>, _options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
 use obento::partition::Partition;
-use obento::{Access, Content, Holds, Image, Part, StatFs, Volume, VolumeInfo, human_size, uuid_text};
+use obento::{Access, Content, Holds, Image, Part, StatFs, Volume, VolumeInfo, human_size, volume_id_text};
 
 use crate::context::Context;
 use crate::json::Line;
@@ -205,8 +205,8 @@ fn file_system_text(out: &mut impl Write, indent: usize, found: &Found) -> io::R
     if !info.probe.label.is_empty() {
         fact(out, indent, "label", &printable(&info.probe.label))?;
     }
-    if let Some(uuid) = info.probe.uuid {
-        fact(out, indent, "UUID", &uuid_text(uuid))?;
+    if let Some(id) = volume_id_text(info.probe.uuid, info.probe.serial) {
+        fact(out, indent, "UUID", &id)?;
     }
     fact(out, indent, "state", &info.state)?;
     for notice in &info.notices {
@@ -290,8 +290,8 @@ fn file_system_json(line: Line, found: &Found) -> Line {
     if !info.probe.label.is_empty() {
         line = line.bytes("label", &info.probe.label);
     }
-    if let Some(uuid) = info.probe.uuid {
-        line = line.field("uuid", uuid_text(uuid));
+    if let Some(id) = volume_id_text(info.probe.uuid, info.probe.serial) {
+        line = line.field("uuid", id);
     }
     let notices: Vec<_> =
         info.notices.iter().map(|notice| report::notice(notice, Access::ReadOnly)).collect();

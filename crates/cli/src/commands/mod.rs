@@ -59,6 +59,8 @@ pub enum Command {
     Tree(tree::Args),
     Cp(cp::Args),
     Mkfs(Box<mkfs::Args>),
+    #[command(name = "mkfs.fat", aliases = ["mkfs.vfat", "mkfs.msdos", "mkdosfs"])]
+    MkfsFat(Box<mkfs::fat::Args>),
     Build(Box<build::Args>),
     Check(check::Args),
     Mkdir(mkdir::Args),
@@ -111,6 +113,7 @@ impl Command {
             Self::Tree(args) => tree::run(&args, context),
             Self::Cp(args) => cp::run(&args, context),
             Self::Mkfs(args) => mkfs::run(&args, context),
+            Self::MkfsFat(args) => mkfs::fat::run(&args, context),
             Self::Build(args) => build::run(&args, context),
             Self::Check(args) => check::run(&args, context),
             Self::Mkdir(args) => mkdir::run(&args, context),

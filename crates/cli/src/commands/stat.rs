@@ -263,7 +263,7 @@ fn volume(file: &Found, usage: &StatFs, formats: &Formats, out: &mut Output, con
             b'c' => Value::Number(usage.inodes),
             b'd' => Value::Number(usage.free_inodes),
             b'f' => Value::Number(usage.free),
-            b'i' => Value::Hex(probe.uuid.map_or(0, file_system_id)),
+            b'i' => Value::Hex(probe.uuid.map(file_system_id).or(probe.serial.map(u64::from)).unwrap_or(0)),
             b'l' => Value::Number(volume.vfs().limits().name_max.into()),
             b'n' if terminal => Value::Text(crate::report::printable(&file.shown()).into_bytes()),
             b'n' => Value::Text(file.shown()),

@@ -11,7 +11,7 @@ use obento_block::{BlockDevice, Cache};
 /// The longest write that sectors are gathered into.
 const MAX_WRITE: usize = 256 << 10;
 /// Zeros to write from.
-static ZEROS: [u8; 4096] = [0; 4096];
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Bytes of sectors by their numbers.
 pub type Sectors = BTreeMap<u64, Vec<u8>>;

@@ -24,6 +24,7 @@ impl SuperBlock {
             label: self.label().to_vec(),
             uuid: Some(self.raw.s_uuid),
             len: self.volume_len(),
+            ..Probe::default()
         }
     }
 

@@ -122,6 +122,6 @@ fn believe(raw: &RawSuperBlock) -> Probe {
         fs_type: if incompat.contains(Incompat::JOURNAL_DEV) { "jbd" } else { "ext4" },
         label: crate::super_block::until_nul(&raw.s_volume_name).to_vec(),
         uuid: Some(raw.s_uuid),
-        len: 0,
+        ..Probe::default()
     }
 }

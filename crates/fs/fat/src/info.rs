@@ -88,21 +88,13 @@ impl Volume {
         if let Some(active) = sb.active_fat {
             facts.push(fact("active FAT", active.to_string()));
         }
-        if let Some(serial) = sb.serial {
-            facts.push(fact("volume ID", format!("{:04X}-{:04X}", serial >> 16, serial & 0xffff)));
-        }
         let oem: String = crate::name::trim(&sb.oem).iter().map(|&byte| char::from(byte)).collect();
         if !oem.is_empty() && oem.chars().all(|c| c.is_ascii_graphic() || c == ' ') {
             facts.push(fact("made by", oem));
         }
-        let width = match sb.width {
-            Width::Fat12 => "fat12",
-            Width::Fat16 => "fat16",
-            Width::Fat32 => "fat32",
-        };
         VolumeInfo {
             probe: self.probe(),
-            features: Vec::from([width.to_string()]),
+            features: Vec::from([sb.width.name().to_string()]),
             state: self.state().name().to_string(),
             notices: self.notices().to_vec(),
             facts,

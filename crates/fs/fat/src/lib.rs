@@ -27,6 +27,7 @@ extern crate std;
 
 mod contract;
 mod dir;
+mod format;
 mod info;
 mod inode;
 mod map;

@@ -6,7 +6,7 @@ use alloc::vec;
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
-use obento_driver::{Access, Driver, FileSystem, Notice, OpenOptions, Probe};
+use obento_driver::{Access, Driver, FileSystem, Format, Notice, OpenOptions, Probe};
 
 use crate::contract::Fat;
 use crate::options::FatOptions;
@@ -96,6 +96,10 @@ impl Driver for FatDriver {
             Access::ReadOnly => Fat::new(volume),
             Access::ReadWrite => Fat::writing(volume, options.clock.clone())?,
         }))
+    }
+
+    fn format(&self) -> Option<&dyn Format> {
+        Some(self)
     }
 }
 

@@ -40,6 +40,15 @@ impl Width {
         }
     }
 
+    /// Its name, as the boot sector has it in other letters.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fat12 => "fat12",
+            Self::Fat16 => "fat16",
+            Self::Fat32 => "fat32",
+        }
+    }
+
     /// Bytes that a FAT of `clusters` needs.
     pub fn table_len(self, clusters: u32) -> u64 {
         let entries = u64::from(clusters).saturating_add(2);
@@ -266,7 +275,13 @@ impl SuperBlock {
     pub fn probe(&self, label: Option<[u8; 11]>) -> Probe {
         let label = label.unwrap_or(self.label);
         let label = if label == *b"NO NAME    " { &[] } else { crate::name::trim(&label) };
-        Probe { fs_type: self.type_name(), label: label.to_vec(), uuid: None, len: self.len }
+        Probe {
+            fs_type: self.type_name(),
+            label: label.to_vec(),
+            serial: self.serial,
+            len: self.len,
+            ..Probe::default()
+        }
     }
 }
 

@@ -43,7 +43,13 @@ impl Driver for Xv6Driver {
 /// What a super block says of its volume, damaged or not.
 pub(crate) fn probe(raw: &RawSuperBlock) -> Probe {
     let label = raw.label.split(|&byte| byte == 0).next().unwrap_or_default();
-    Probe { fs_type: "xv6", label: label.to_vec(), uuid: Some(raw.uuid), len: offset_of(raw.size.get()) }
+    Probe {
+        fs_type: "xv6",
+        label: label.to_vec(),
+        uuid: Some(raw.uuid),
+        len: offset_of(raw.size.get()),
+        ..Probe::default()
+    }
 }
 
 impl Volume {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use obento::{
     BuildFailure, BuildReport, FormatError, HostError, Observer, Problem, Registry, build, build_twice,
-    human_size, interrupt, uuid_text,
+    human_size, interrupt,
 };
 
 use crate::context::Context;
@@ -126,7 +126,7 @@ fn write_summary(
     if report.excluded > 0 {
         writeln!(out, "  {} left out by --exclude", report.excluded)?;
     }
-    writeln!(out, "  UUID {}", uuid_text(made.uuid))
+    writeln!(out, "  UUID {}", crate::commands::mkfs::id_text(made))
 }
 
 fn line(args: &Args, report: &BuildReport, time: Duration) -> Line {
@@ -135,7 +135,7 @@ fn line(args: &Args, report: &BuildReport, time: Duration) -> Line {
     Line::new("built")
         .bytes("path", args.out.as_os_str().as_bytes())
         .field("file_system", made.fs_type)
-        .field("uuid", uuid_text(made.uuid))
+        .field("uuid", crate::commands::mkfs::id_text(made))
         .bytes("label", &made.label)
         .field("size", made.blocks.saturating_mul(u64::from(made.block_size)))
         .field("block_size", made.block_size)

@@ -21,10 +21,11 @@ Examples:
   obento mkfs -t ext3 -L data -m 0 disk.img           ext3 over all of disk.img, nothing kept for root
   obento mkfs -F disk.img@2                           over what partition 2 holds
   obento mkfs -O ^has_journal,casefold -E root_owner=1000:1000 disk.img 1G
+  obento mkfs -t vfat -L BOOT -E fat=32,sectors_per_cluster=8 esp.img 512M
   obento mkfs -O journal_dev log.img 64M && obento mkfs -b 1024 -J device=log.img disk.img 1G";
 
 /// Make an empty file system
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Debug, Default)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// The file, device or partition; a file is made where there is none
@@ -33,7 +34,7 @@ pub struct Args {
     /// Its size
     #[arg(value_name = "SIZE")]
     pub size: Option<String>,
-    /// The type: ext4, ext3, ext2, xv6
+    /// The type: ext4, ext3, ext2, vfat, xv6
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4")]
     pub fs_type: String,
     /// Bytes a block
@@ -44,13 +45,15 @@ pub struct Args {
     pub features: Vec<String>,
     /// More settings, with commas between: stride, stripe_width, resize, lazy_itable_init, lazy_journal_init,
     /// packed_meta_blocks, root_owner, num_backup_sb, hash_seed, encoding, encoding_flags, quotatype, desc_size,
-    /// mmp_update_interval, orphan_file_size, assume_storage_prezeroed, offset, discard, nodiscard, test_fs
+    /// mmp_update_interval, orphan_file_size, assume_storage_prezeroed, offset, discard, nodiscard, test_fs; of vfat:
+    /// fat, sectors_per_cluster, sector_size, reserved_sectors, fats, root_entries, no_align, hidden_sectors, media,
+    /// drive_number, geometry, backup_boot_sector, codepage
     #[arg(short = 'E', long = "extended", value_name = "NAME=VALUE")]
     pub extended: Vec<String>,
     /// The label
     #[arg(short = 'L', long, value_name = "TEXT")]
     pub label: Option<OsString>,
-    /// The UUID, or random, or clear
+    /// The UUID, or random, or clear; for vfat a number like 1234-ABCD
     #[arg(short = 'U', long, value_name = "UUID")]
     pub uuid: Option<String>,
     /// Bytes a cluster, with the feature bigalloc
@@ -173,7 +176,10 @@ impl Args {
             options.features.push("has_journal".into());
         }
         options.label = self.label.as_ref().map(|label| label.as_bytes().to_vec()).unwrap_or_default();
-        options.uuid = self.uuid.as_deref().map(uuid).transpose()?.flatten();
+        match self.uuid.as_deref() {
+            Some(text) if is_serial(text) => options.settings.push(("volume_id".into(), text.into())),
+            text => options.uuid = text.map(uuid).transpose()?.flatten(),
+        }
         let letters = [
             ("usage", &self.usage),
             ("cluster_size", &self.cluster_size),
@@ -258,6 +264,12 @@ pub fn size(text: &str, log: u32) -> Option<u64> {
     };
     let number: u64 = digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())??;
     number.checked_mul(1 << shift)
+}
+
+/// Whether it is what a format has for a UUID whose volumes are numbered: `1234-ABCD`.
+fn is_serial(text: &str) -> bool {
+    let digits = text.split_once('-').filter(|(high, low)| high.len() == 4 && low.len() == 4);
+    digits.is_some_and(|(high, low)| high.bytes().chain(low.bytes()).all(|digit| digit.is_ascii_hexdigit()))
 }
 
 pub fn uuid(text: &str) -> Result<Option<[u8; 16]>, Report> {

@@ -4,6 +4,7 @@
 //! looked at; then written. A file that was made for it is removed again if anything fails.
 
 pub(super) mod args;
+pub(super) mod fat;
 mod watched;
 
 use std::io::Write;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use obento::{
     Address, BlockDevice, Content, Contents, DeviceError, Error, Format, FormatError, FormatNotice,
-    Formatted, Ground, Holds, Image, OpenError, Options, Part, Registry, human_size, uuid_text,
+    Formatted, Ground, Holds, Image, OpenError, Options, Part, Registry, human_size, volume_id_text,
 };
 
 use crate::context::Context;
@@ -57,7 +58,7 @@ fn make(args: &Args, context: &Context) -> Result<(Vec<u8>, Formatted), Report> 
     let len = args.len()?;
     options.len = len;
     let target = Target::parse(args)?;
-    let failed = |error: FormatError| cannot_make(&target.shown, &error);
+    let failed = |error: FormatError| cannot_make(&target.shown, &error, format);
     if let Some(path) = &host.journal {
         options.journal = Some(open_journal(path, args.dry_run)?);
     }
@@ -251,7 +252,7 @@ fn needs_size(shown: &[u8]) -> Report {
 }
 
 /// Why it was not made, and what to do.
-fn cannot_make(shown: &[u8], error: &FormatError) -> Report {
+fn cannot_make(shown: &[u8], error: &FormatError, format: &dyn Format) -> Report {
     let report = |cause: &dyn std::fmt::Display| Report::on("cannot make a file system on", shown, cause);
     match error {
         FormatError::Device(Error::Device(
@@ -261,10 +262,21 @@ fn cannot_make(shown: &[u8], error: &FormatError) -> Report {
             report(error).help(format!("add {needs}, or leave the other out"))
         }
         FormatError::UnknownFeature { .. } => report(error).help("ext4(5) and mke2fs(8) list them"),
+        FormatError::UnknownSetting { .. } => {
+            let known: Vec<&str> = format.settings().iter().map(|setting| setting.name).collect();
+            let fs_type = format.types().first().copied().unwrap_or_default();
+            report(error).help(format!("{fs_type} has: {}", known.join(", ")))
+        }
         FormatError::TooSmall { .. } => report(error).help("give it more, or fewer features and inodes"),
         FormatError::PastDevice { .. } => report(error).help("leave SIZE out to use all of it"),
         _ => report(error),
     }
+}
+
+/// The UUID, or the serial number.
+pub(super) fn id_text(formatted: &Formatted) -> String {
+    let uuid = formatted.serial.is_none().then_some(formatted.uuid);
+    volume_id_text(uuid, formatted.serial).unwrap_or_default()
 }
 
 pub(super) fn notes(shown: &[u8], formatted: &Formatted, context: &Context) {
@@ -301,7 +313,7 @@ fn write_summary(out: &mut Output, args: &Args, shown: &[u8], formatted: &Format
         write!(out, ", {inodes} inodes")?;
     }
     writeln!(out)?;
-    writeln!(out, "  UUID      {}", uuid_text(formatted.uuid))?;
+    writeln!(out, "  UUID      {}", id_text(formatted))?;
     if formatted.journal_blocks > 0 {
         let bytes = formatted.journal_blocks.saturating_mul(u64::from(*block_size));
         writeln!(out, "  journal   {}", human_size(bytes))?;
@@ -321,7 +333,7 @@ fn line(args: &Args, shown: &[u8], formatted: &Formatted) -> Line {
         .bytes("path", shown)
         .field("made", !args.dry_run)
         .field("file_system", formatted.fs_type)
-        .field("uuid", uuid_text(formatted.uuid));
+        .field("uuid", id_text(formatted));
     let line = if formatted.label.is_empty() { line } else { line.bytes("label", &formatted.label) };
     let facts: std::collections::BTreeMap<_, _> =
         formatted.facts.iter().map(|fact| (fact.name, &fact.value)).collect();

@@ -194,6 +194,7 @@ pub(crate) fn describe(
         fs_type,
         label: sb.label().to_vec(),
         uuid: sb.raw.s_uuid,
+        serial: None,
         block_size: sb.block_size,
         blocks: sb.blocks_count,
         inodes: sb.inodes_count.into(),

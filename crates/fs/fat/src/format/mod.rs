@@ -1,0 +1,193 @@
+//! Making volumes, byte for byte as mkfs.fat 4.2 makes them of a file.
+//!
+//! [`settings`] understands what is asked for, [`geometry`] divides the volume, and this writes it: the boot sector last,
+//! since it makes a volume of the rest.
+//! Source: fatgen103; for what it leaves open, the manual of mkfs.fat and the volumes that it makes.
+
+mod boot;
+mod geometry;
+mod settings;
+
+use alloc::format;
+use alloc::string::ToString as _;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use obento_base::wire::{FromZeros as _, IntoBytes as _, le, to_u64, to_usize};
+use obento_block::BlockDevice;
+use obento_driver::{Contents, Fact, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting};
+
+use self::geometry::{Geometry, INFO};
+use self::settings::Settings;
+use crate::inode::Attributes;
+use crate::open::FatDriver;
+use crate::raw::{RawEntry, RawFsInfo};
+use crate::super_block::Width;
+use crate::table::pieces;
+use crate::time::Zone;
+use crate::unit::Cluster;
+use obento_clusters::sectors::zero;
+
+/// `BS_VolLab` of a volume without a label.
+pub const NO_NAME: [u8; 11] = *b"NO NAME    ";
+/// The first cluster of the root directory of FAT32.
+const ROOT_CLUSTER: Cluster = Cluster(2);
+
+impl Format for FatDriver {
+    fn types(&self) -> &'static [&'static str] {
+        &["vfat", "fat", "msdos"]
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        settings::SETTINGS
+    }
+
+    fn plan(&self, device_len: u64, options: &FormatOptions) -> Result<Formatted, FormatError> {
+        Plan::new(device_len, options).map(|plan| plan.describe())
+    }
+
+    fn format(&self, device: &dyn BlockDevice, options: &FormatOptions) -> Result<Formatted, FormatError> {
+        let plan = Plan::new(device.len(), options)?;
+        plan.write(device, options)?;
+        Ok(plan.describe())
+    }
+}
+
+/// A volume to be made.
+struct Plan {
+    geometry: Geometry,
+    settings: Settings,
+}
+
+impl Plan {
+    fn new(device_len: u64, options: &FormatOptions) -> Result<Self, FormatError> {
+        let settings = Settings::parse(options)?;
+        let len = options.len.unwrap_or(device_len);
+        if len > device_len {
+            return Err(FormatError::PastDevice { len, device_len });
+        }
+        Ok(Self { geometry: Geometry::plan(len, &settings.wanted)?, settings })
+    }
+
+    fn describe(&self) -> Formatted {
+        let Geometry { width, clusters, reserved, fats, backup, unused, .. } = self.geometry;
+        let fact = |name, value: alloc::string::String| Fact { name, value };
+        let mut notices = Vec::new();
+        if self.settings.label_was_cut {
+            notices.push(FormatNotice::LabelCut(self.settings.shown_label()));
+        }
+        if unused > 0 {
+            notices.push(FormatNotice::Unused(unused));
+        }
+        Formatted {
+            fs_type: "vfat",
+            label: self.settings.shown_label(),
+            serial: Some(self.settings.serial),
+            block_size: self.geometry.cluster_size(),
+            blocks: clusters.into(),
+            backups: if backup > 0 { Vec::from([backup.into()]) } else { Vec::new() },
+            features: Vec::from([width.name().to_string()]),
+            notices,
+            facts: Vec::from([
+                fact("FAT width", format!("{} bits", width.bits())),
+                fact("sector size", self.geometry.sector_size.to_string()),
+                fact("reserved sectors", reserved.to_string()),
+                fact("FATs", fats.to_string()),
+                fact("sectors a FAT", self.geometry.fat_sectors.to_string()),
+                fact("root directory entries", self.geometry.root_entries.to_string()),
+            ]),
+            ..Formatted::default()
+        }
+    }
+
+    fn write(&self, device: &dyn BlockDevice, options: &FormatOptions) -> Result<(), FormatError> {
+        let geometry = &self.geometry;
+        let sector = u64::from(geometry.sector_size);
+        // What was recognised here, by its boot sector or by the copy of that, is gone first.
+        let start = geometry.fat(0);
+        zero(device, 0..start)?;
+        device.flush()?;
+        let end = geometry.root().saturating_add(geometry.root_len());
+        let is_zeros = match options.contents {
+            Contents::Zeros => true,
+            Contents::Unknown => device.punch(0..device.len())?,
+            Contents::Kept => false,
+        };
+        if !is_zeros {
+            zero(device, start..end)?;
+        }
+        let table = self.table();
+        for copy in 0..geometry.fats {
+            device.write_at(geometry.fat(copy), &table)?;
+        }
+        if let Some(entry) = self.label_entry(options) {
+            device.write_at(geometry.root(), entry.as_bytes())?;
+        }
+        let boot = self.boot();
+        let backup = u64::from(geometry.backup);
+        if geometry.width == Width::Fat32 {
+            let info = self.info();
+            device.write_at(sector.saturating_mul(INFO.into()), info.as_bytes())?;
+            let copy = backup.saturating_add(INFO.into());
+            if backup > 0 && copy < geometry.reserved.into() {
+                device.write_at(sector.saturating_mul(copy), info.as_bytes())?;
+            }
+        }
+        device.flush()?;
+        if backup > 0 {
+            device.write_at(sector.saturating_mul(backup), &boot)?;
+        }
+        device.write_at(0, &boot)?;
+        device.flush()?;
+        Ok(())
+    }
+
+    /// The sector of a FAT that is not zeros.
+    fn table(&self) -> Vec<u8> {
+        let width = self.geometry.width;
+        let mut bytes = vec![0; to_usize(self.geometry.sector_size.into())];
+        let mut set = |cluster, value| {
+            for (at, keep, bits) in pieces(width, cluster, value) {
+                if let Some(byte) = bytes.get_mut(to_usize(at)) {
+                    *byte = *byte & keep | bits;
+                }
+            }
+        };
+        set(Cluster(0), 0x0fff_ff00 | u32::from(self.geometry.media));
+        set(Cluster(1), u32::MAX);
+        if width == Width::Fat32 {
+            // Any of the last eight values ends a chain; mkfs.fat takes the first of them.
+            set(ROOT_CLUSTER, 0x0fff_fff8);
+        }
+        bytes
+    }
+
+    fn label_entry(&self, options: &FormatOptions) -> Option<RawEntry> {
+        let label = self.settings.label.filter(|&label| label != NO_NAME)?;
+        let mut raw = RawEntry::new_zeroed();
+        raw.DIR_Name = label;
+        if let Some(first @ &mut 0xe5) = raw.DIR_Name.first_mut() {
+            *first = 0x05;
+        }
+        raw.DIR_Attr = Attributes::VOLUME_ID.bits();
+        raw.stamp(options.clock.now(), Zone::default());
+        raw.DIR_CrtTimeTenth = 0;
+        Some(raw)
+    }
+
+    fn info(&self) -> RawFsInfo {
+        let mut raw = RawFsInfo::new_zeroed();
+        raw.FSI_LeadSig = le::U32::new(RawFsInfo::LEAD);
+        raw.FSI_StrucSig = le::U32::new(RawFsInfo::STRUCTURE);
+        raw.FSI_TrailSig = le::U32::new(RawFsInfo::TRAIL);
+        raw.FSI_Free_Count = le::U32::new(self.geometry.clusters.saturating_sub(1));
+        raw.FSI_Nxt_Free = le::U32::new(ROOT_CLUSTER.0);
+        raw
+    }
+
+    fn boot(&self) -> Vec<u8> {
+        let boot = boot::sector(&self.geometry, &self.settings);
+        debug_assert_eq!(to_u64(boot.as_bytes().len()), 512);
+        boot.as_bytes().to_vec()
+    }
+}

@@ -1,0 +1,222 @@
+//! What may be asked for when a volume is made. The names are the words of mkfs.fat's manual; its letters stand behind them.
+
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+
+use obento_driver::{Allowed, FormatError, FormatOptions, Setting};
+
+use super::NO_NAME;
+use super::geometry::Wanted;
+use crate::name::CodePage;
+use crate::super_block::Width;
+
+const FAT: Allowed = Allowed::Words(&["12", "16", "32"]);
+const PER_CLUSTER: Allowed = Allowed::PowerOfTwo(1, 128);
+const SECTOR: Allowed = Allowed::PowerOfTwo(512, 4096);
+const RESERVED: Allowed = Allowed::Range(1, 0xffff);
+const FATS: Allowed = Allowed::Range(1, 4);
+const ROOT_ENTRIES: Allowed = Allowed::Range(16, 32_768);
+const HIDDEN: Allowed = Allowed::Range(0, 0xffff_ffff);
+const MEDIA: Allowed = Allowed::Text("0xf0, or 0xf8 to 0xff");
+const DRIVE: Allowed = Allowed::Range(0, 0xff);
+const GEOMETRY: Allowed = Allowed::Text("HEADS/SECTORS, numbers from 1 to 65535");
+const BACKUP: Allowed = Allowed::Range(0, 0xffff);
+const VOLUME_ID: Allowed = Allowed::Text("up to eight hexadecimal digits");
+const CODE_PAGE: Allowed = Allowed::Words(&["437", "850", "1252"]);
+const LABEL: Allowed =
+    Allowed::Text("up to eleven characters of the code page, none of *?.,;:/\\|+=<>[]\", and no space first");
+const CLUSTER: Allowed = Allowed::PowerOfTwo(512, 512 << 10);
+
+pub const SETTINGS: &[Setting] = &[
+    // -F
+    Setting { name: "fat", takes: FAT },
+    // -s
+    Setting { name: "sectors_per_cluster", takes: PER_CLUSTER },
+    // -S
+    Setting { name: "sector_size", takes: SECTOR },
+    // -R
+    Setting { name: "reserved_sectors", takes: RESERVED },
+    // -f
+    Setting { name: "fats", takes: FATS },
+    // -r
+    Setting { name: "root_entries", takes: ROOT_ENTRIES },
+    // -a
+    Setting { name: "no_align", takes: Allowed::Nothing },
+    // -h
+    Setting { name: "hidden_sectors", takes: HIDDEN },
+    // -M
+    Setting { name: "media", takes: MEDIA },
+    // -D
+    Setting { name: "drive_number", takes: DRIVE },
+    // -g
+    Setting { name: "geometry", takes: GEOMETRY },
+    // -b
+    Setting { name: "backup_boot_sector", takes: BACKUP },
+    // -i
+    Setting { name: "volume_id", takes: VOLUME_ID },
+    // --codepage
+    Setting { name: "codepage", takes: CODE_PAGE },
+];
+
+/// What is asked for.
+pub struct Settings {
+    /// How the volume is to be divided.
+    pub wanted: Wanted,
+    /// The serial number.
+    pub serial: u32,
+    /// The label, padded with spaces; `None` for none.
+    pub label: Option<[u8; 11]>,
+    /// Whether it was longer.
+    pub label_was_cut: bool,
+    /// Sectors before the volume.
+    pub hidden: u32,
+    /// The BIOS' number of the drive.
+    pub drive: Option<u8>,
+    page: CodePage,
+}
+
+impl Settings {
+    /// Understands `options`. Errors, the first that holds: a feature; a setting that there is not, or that cannot be so;
+    /// the label.
+    pub fn parse(options: &FormatOptions) -> Result<Self, FormatError> {
+        if let Some(name) = options.features.first() {
+            return Err(FormatError::UnknownFeature { name: name.clone() });
+        }
+        let mut this = Self {
+            wanted: Wanted::default(),
+            serial: 0,
+            label: None,
+            label_was_cut: false,
+            hidden: 0,
+            drive: None,
+            page: CodePage::Cp850,
+        };
+        let mut serial = options.uuid.map(|[a, b, c, d, ..]| u32::from_be_bytes([a, b, c, d]));
+        for (name, value) in &options.settings {
+            let setting = SETTINGS.iter().find(|setting| setting.name == name);
+            let setting = setting.ok_or_else(|| FormatError::UnknownSetting { name: name.clone() })?;
+            let set = match setting.name {
+                "volume_id" => volume_id(value).map(|id| serial = Some(id)),
+                _ => this.set(setting, value),
+            };
+            set.ok_or_else(|| bad(setting.name, value, setting.takes))?;
+        }
+        this.serial = serial.unwrap_or_else(|| {
+            let mut bytes = [0; 4];
+            options.random.fill(&mut bytes);
+            u32::from_le_bytes(bytes)
+        });
+        if let Some(size) = options.block_size {
+            this.cluster_size(size)?;
+        }
+        this.set_label(&options.label)?;
+        Ok(this)
+    }
+
+    /// `None` for a value that cannot be.
+    fn set(&mut self, setting: &Setting, value: &str) -> Option<()> {
+        let wanted = &mut self.wanted;
+        let number = number(value).filter(|&number| setting.takes.allows(number));
+        match setting.name {
+            "fat" => {
+                wanted.width = Some(match value {
+                    "12" => Width::Fat12,
+                    "16" => Width::Fat16,
+                    "32" => Width::Fat32,
+                    _ => return None,
+                });
+            }
+            "sectors_per_cluster" => wanted.per_cluster = Some(u8::try_from(number?).ok()?),
+            "sector_size" => wanted.sector_size = u32::try_from(number?).ok()?,
+            "reserved_sectors" => wanted.reserved = Some(u16::try_from(number?).ok()?),
+            "fats" => wanted.fats = u8::try_from(number?).ok()?,
+            "root_entries" => wanted.root_entries = Some(u16::try_from(number?).ok()?),
+            "no_align" => {
+                wanted.aligned = false;
+                return value.is_empty().then_some(());
+            }
+            "hidden_sectors" => self.hidden = u32::try_from(number?).ok()?,
+            "media" => {
+                let media = u8::try_from(number?).ok()?;
+                wanted.media = Some(Some(media).filter(|&media| matches!(media, 0xf0 | 0xf8..))?);
+            }
+            "drive_number" => self.drive = Some(u8::try_from(number?).ok()?),
+            "geometry" => {
+                let (heads, sectors) = value.split_once('/')?;
+                let part = |text| u16::try_from(self::number(text)?).ok().filter(|&count| count > 0);
+                wanted.disk = Some((part(heads)?, part(sectors)?));
+            }
+            "backup_boot_sector" => wanted.backup = Some(u16::try_from(number?).ok()?),
+            "codepage" => self.page = CodePage::of_number(u16::try_from(number?).ok()?).ok()?,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Bytes a cluster, which is what other formats call a block.
+    fn cluster_size(&mut self, size: u32) -> Result<(), FormatError> {
+        let per_cluster =
+            size.checked_div(self.wanted.sector_size).and_then(|count| u8::try_from(count).ok());
+        let per_cluster = per_cluster.filter(|count| count.is_power_of_two() && *count <= 128);
+        let fits = |_: &u8| size.is_power_of_two();
+        let per_cluster =
+            per_cluster.filter(fits).ok_or_else(|| bad("block size", &size.to_string(), CLUSTER))?;
+        self.wanted.per_cluster = Some(per_cluster);
+        Ok(())
+    }
+
+    fn set_label(&mut self, label: &[u8]) -> Result<(), FormatError> {
+        if label.trim_ascii().is_empty() {
+            return Ok(());
+        }
+        let shown = || String::from_utf8_lossy(label).into_owned();
+        let refused = || bad("label", &shown(), LABEL);
+        let units = crate::name::to_units(label).map_err(|_| refused())?;
+        let mut bytes = [b' '; 11];
+        self.label_was_cut = units.len() > bytes.len();
+        for (byte, &unit) in bytes.iter_mut().zip(&units) {
+            *byte = self.page.encode(unit).ok_or_else(refused)?;
+        }
+        if !is_label(&bytes) {
+            return Err(refused());
+        }
+        self.label = Some(bytes).filter(|bytes| *bytes != NO_NAME);
+        Ok(())
+    }
+
+    /// The label as people read it.
+    pub fn shown_label(&self) -> Vec<u8> {
+        self.label.map_or(Vec::new(), |label| crate::name::ShortName(label).to_label(self.page))
+    }
+}
+
+/// Whether a volume may have this label: what `fsck.fat` finds no fault with. Lower case is allowed.
+pub fn is_label(label: &[u8; 11]) -> bool {
+    let is_bad = |byte: &u8| *byte < 0x20 || *byte == 0x7f || b"*?.,;:/\\|+=<>[]\"".contains(byte);
+    label.first() != Some(&b' ') && !label.iter().any(is_bad)
+}
+
+fn bad(name: &'static str, value: &str, allowed: Allowed) -> FormatError {
+    FormatError::BadValue { name, value: value.to_string(), allowed }
+}
+
+/// A number as C writes it: `0x` before one of base 16.
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) if !digits.starts_with('+') => u64::from_str_radix(digits, 16).ok(),
+        Some(_) => None,
+        None if text.starts_with('+') => None,
+        None => text.parse().ok(),
+    }
+}
+
+/// `1234abcd`, or as it is shown: `1234-ABCD`.
+pub fn volume_id(text: &str) -> Option<u32> {
+    let digits = match text.split_once('-') {
+        Some((high, low)) if high.len() == 4 && low.len() == 4 => [high, low].concat(),
+        Some(_) => return None,
+        None => text.strip_prefix("0x").unwrap_or(text).to_string(),
+    };
+    let is_number = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_number.then(|| u32::from_str_radix(&digits, 16).ok())?
+}

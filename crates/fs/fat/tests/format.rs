@@ -1,0 +1,329 @@
+//! New volumes: byte for byte what `mkfs.fat` makes for the same options, and clean to `fsck.fat`.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+use std::sync::Arc;
+
+use obento_base::Timestamp;
+use obento_block::{BlockDevice, MemDevice};
+use obento_driver::{Contents, Driver as _, Format, FormatError, FormatNotice, FormatOptions, Formatted};
+use obento_env::{FixedClock, FixedRandom};
+use obento_fat::FatDriver;
+use obento_testkit::oracle::program;
+
+/// What `mkfs.fat --invariant` takes for the time and the volume ID.
+const INVARIANT: Timestamp = Timestamp::new(1_426_325_213, 0);
+
+fn format(device: &dyn BlockDevice, options: &FormatOptions) -> Result<Formatted, FormatError> {
+    Format::format(&FatDriver::default(), device, options)
+}
+
+fn options(settings: &[(&str, &str)]) -> FormatOptions {
+    let mut options = FormatOptions::new("vfat", Arc::new(FixedClock(INVARIANT)), Arc::new(FixedRandom(1)));
+    options.settings.push(("volume_id".into(), "1234abcd".into()));
+    options.settings.extend(settings.iter().map(|(name, value)| ((*name).into(), (*value).into())));
+    options
+}
+
+/// A setting of mkfs.fat by its letter.
+fn letter(name: &str) -> &'static str {
+    match name {
+        "fat" => "-F",
+        "sectors_per_cluster" => "-s",
+        "sector_size" => "-S",
+        "reserved_sectors" => "-R",
+        "fats" => "-f",
+        "root_entries" => "-r",
+        "no_align" => "-a",
+        "hidden_sectors" => "-h",
+        "media" => "-M",
+        "drive_number" => "-D",
+        "geometry" => "-g",
+        "backup_boot_sector" => "-b",
+        other => panic!("{other}"),
+    }
+}
+
+/// Makes it with both, in sparse files. Whether both made it.
+fn both(folder: &Path, len: u64, settings: &[(&str, &str)], label: &str) -> bool {
+    let (theirs, ours) = (folder.join("theirs"), folder.join("ours"));
+    for image in [&theirs, &ours] {
+        File::create(image).and_then(|file| file.set_len(len)).unwrap();
+    }
+    let mut mkfs = program("mkfs.fat");
+    mkfs.arg("--invariant");
+    for (name, value) in settings {
+        mkfs.arg(letter(name));
+        if !value.is_empty() {
+            mkfs.arg(value);
+        }
+    }
+    if !label.is_empty() {
+        mkfs.args(["-n", label]);
+    }
+    let output = mkfs.arg(&theirs).output().unwrap();
+    let device = obento_host::FileDevice::open_writable(&ours).unwrap();
+    let mut options = options(settings);
+    options.label = label.as_bytes().to_vec();
+    let made = format(&device, &options);
+    let what = format!("{len} bytes, {settings:?}, '{label}'");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(made.is_ok(), output.status.success(), "{what}: {made:?}, but mkfs.fat: {said}");
+    if made.is_err() {
+        assert!(written_len(&ours) == 0, "{what}: nothing is written by what is refused");
+        return false;
+    }
+    same_bytes(&theirs, &ours, &what);
+    true
+}
+
+/// Where the last byte is that is not a hole.
+fn written_len(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    fs::metadata(path).unwrap().blocks()
+}
+
+fn same_bytes(theirs: &Path, ours: &Path, what: &str) {
+    let (mut one, mut other) = (File::open(theirs).unwrap(), File::open(ours).unwrap());
+    let (mut left, mut right) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+    let len = one.metadata().unwrap().len();
+    // Metadata lies in front; holes behind are not read.
+    for at in (0..len.min(24 << 20)).step_by(1 << 20) {
+        let count = (len - at).min(1 << 20) as usize;
+        for (file, bytes) in [(&mut one, &mut left), (&mut other, &mut right)] {
+            file.seek(SeekFrom::Start(at)).unwrap();
+            file.read_exact(&mut bytes[..count]).unwrap();
+        }
+        if let Some(place) = (0..count).find(|&place| left[place] != right[place]) {
+            let (theirs, ours) = (left[place], right[place]);
+            panic!(
+                "{what}: byte {:#x} is {theirs:#x} of mkfs.fat and {ours:#x} of obento",
+                at + place as u64
+            );
+        }
+    }
+}
+
+#[test]
+fn a_volume_of_any_length_is_that_of_mkfs_fat() {
+    if !common::oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let kib = [
+        32,
+        40,
+        64,
+        100,
+        160,
+        360,
+        361,
+        720,
+        1200,
+        1440,
+        1441,
+        2048,
+        2880,
+        4096,
+        4100,
+        8192,
+        8194,
+        16_000,
+        32_000,
+        32_680,
+        33_000,
+        65_536,
+        100_000,
+        131_072,
+        200_001,
+        262_144,
+        300_000,
+        524_287,
+        524_288,
+        524_289,
+        600_000,
+        1 << 20,
+        2 << 20,
+        9 << 20,
+        17 << 20,
+        33 << 20,
+        65 << 20,
+    ];
+    let made = kib.iter().filter(|&&kib| both(folder.path(), kib << 10, &[], "")).count();
+    assert!(made >= kib.len() - 3, "{made} of {}", kib.len());
+    assert!(both(folder.path(), (1440 << 10) + 511, &[], "ODD"));
+    assert!(both(folder.path(), (20_000 << 10) + 513, &[], "ODD"));
+}
+
+#[test]
+fn every_setting_is_that_of_mkfs_fat_at_every_length() {
+    if !common::oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let settings: &[&[(&str, &str)]] = &[
+        &[("fat", "12")],
+        &[("fat", "16")],
+        &[("fat", "32")],
+        &[("fat", "32"), ("sectors_per_cluster", "1")],
+        &[("sectors_per_cluster", "1")],
+        &[("sectors_per_cluster", "8")],
+        &[("sectors_per_cluster", "128")],
+        &[("sector_size", "1024")],
+        &[("sector_size", "2048"), ("fat", "16")],
+        &[("sector_size", "4096")],
+        &[("sector_size", "4096"), ("fat", "32")],
+        &[("reserved_sectors", "1")],
+        &[("reserved_sectors", "5"), ("fat", "32")],
+        &[("reserved_sectors", "3"), ("fat", "32"), ("no_align", "")],
+        &[("reserved_sectors", "100")],
+        &[("fats", "1")],
+        &[("fats", "4"), ("no_align", "")],
+        &[("root_entries", "17")],
+        &[("root_entries", "32768")],
+        &[("root_entries", "100"), ("no_align", "")],
+        &[("no_align", ""), ("fat", "16")],
+        &[("no_align", ""), ("sectors_per_cluster", "4")],
+        &[("hidden_sectors", "0x800"), ("media", "0xf0")],
+        &[("media", "0xfd"), ("drive_number", "3")],
+        &[("drive_number", "0xff")],
+        &[("geometry", "255/63")],
+        &[("geometry", "0x10/7"), ("fat", "32")],
+        &[("backup_boot_sector", "9"), ("fat", "32")],
+        &[("backup_boot_sector", "0"), ("fat", "32")],
+        &[("backup_boot_sector", "31"), ("fat", "32")],
+        &[("backup_boot_sector", "1"), ("fat", "32")],
+        &[("backup_boot_sector", "32"), ("fat", "32"), ("no_align", "")],
+    ];
+    let mut made = 0;
+    for settings in settings {
+        for kib in [720_u64, 3000, 9_001, 40_000, 140_000, 700_000] {
+            made += usize::from(both(folder.path(), kib << 10, settings, ""));
+        }
+    }
+    assert!(made > 100, "{made} were made by both");
+}
+
+#[test]
+fn at_the_limits_of_the_widths_mkfs_fat_decides_alike() {
+    if !common::oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // Sectors of clusters, so that the count goes through the limits one by one.
+    for (around, width) in [(4_085_u64, "12"), (4_085, "16"), (65_525, "16"), (65_525, "32")] {
+        let bits: u64 = width.parse().unwrap();
+        let fat = ((around + 2) * bits).div_ceil(8 * 512);
+        let root = if bits == 32 { 0 } else { 1 };
+        for clusters in around - 3..around + 3 {
+            let len = (2 + fat + root + clusters) * 512;
+            let settings: &[(&str, &str)] = &[
+                ("fat", width),
+                ("sectors_per_cluster", "1"),
+                ("reserved_sectors", "2"),
+                ("fats", "1"),
+                ("root_entries", "16"),
+                ("no_align", ""),
+            ];
+            both(folder.path(), len, settings, "");
+            both(folder.path(), len, &settings[1..], "");
+        }
+    }
+}
+
+#[test]
+fn labels_are_those_of_mkfs_fat() {
+    if !common::oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for label in ["BOOT", "ELEVEN CHAR", "lower", "NO NAME", " ", "a b", "x-_$%'`(){}~!#&@^"] {
+        let made = both(folder.path(), 2 << 20, &[], &label[..label.len().min(11)]);
+        assert!(made, "{label}");
+    }
+    for label in ["a.b", "a*b", " x", "q?", "tab\t", "a/b"] {
+        assert!(!both(folder.path(), 2 << 20, &[], label), "{label}");
+    }
+    let device = MemDevice::new(vec![0; 2 << 20]);
+    let made = format(&device, &FormatOptions { label: b"TWELVE CHARS".to_vec(), ..options(&[]) });
+    let made = made.unwrap();
+    assert_eq!(made.label, b"TWELVE CHAR");
+    assert_eq!(made.notices, [FormatNotice::LabelCut(b"TWELVE CHAR".to_vec())]);
+    let probe = FatDriver::default().probe(&device).unwrap().unwrap();
+    assert_eq!((probe.label, probe.serial), (b"TWELVE CHAR".to_vec(), Some(0x1234_abcd)));
+}
+
+#[test]
+fn what_is_made_over_other_bytes_shows_none_of_them_and_is_clean() {
+    if !common::oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (contents, fat) in [(Contents::Unknown, "16"), (Contents::Kept, "32"), (Contents::Kept, "12")] {
+        let kib = if fat == "12" { 1440 } else { 40_000 };
+        let device = MemDevice::new(vec![0xa5; kib << 10]);
+        let made = format(&device, &FormatOptions { contents, ..options(&[("fat", fat)]) }).unwrap();
+        assert_eq!((made.fs_type, made.features), ("vfat", vec![format!("fat{fat}")]));
+        let mut bytes = vec![0; kib << 10];
+        device.read_at(0, &mut bytes).unwrap();
+        let image = folder.path().join("image");
+        fs::write(&image, &bytes).unwrap();
+        common::judge(&image);
+        let fs = common::open_to_write(&image);
+        assert!(common::walk(&*fs).is_empty());
+        let root = fs.root();
+        let node = obento_driver::NewNode {
+            kind: obento_base::FileKind::Regular,
+            mode: obento_base::Mode::new(0o755),
+            uid: 0,
+            gid: 0,
+            rdev: obento_base::DeviceNumber::default(),
+            target: b"",
+        };
+        fs.writable().unwrap().create(root, obento_base::Name::new(b"a file").unwrap(), &node).unwrap();
+        fs.writable().unwrap().close().unwrap();
+        common::judge(&image);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_name_before_a_byte_is_written() {
+    let device = MemDevice::new(vec![0; 4 << 20]);
+    let refused = |name: &str, value: &str| format(&device, &options(&[(name, value)])).unwrap_err();
+    assert!(matches!(refused("fatt", "12"), FormatError::UnknownSetting { name } if name == "fatt"));
+    for (setting, value) in [
+        ("fat", "13"),
+        ("fat", ""),
+        ("sectors_per_cluster", "3"),
+        ("sectors_per_cluster", "256"),
+        ("sector_size", "256"),
+        ("sector_size", "8192"),
+        ("reserved_sectors", "0"),
+        ("fats", "5"),
+        ("root_entries", "15"),
+        ("no_align", "1"),
+        ("hidden_sectors", "4294967296"),
+        ("media", "0xf1"),
+        ("drive_number", "256"),
+        ("geometry", "16"),
+        ("geometry", "0/63"),
+        ("volume_id", "xyz"),
+        ("volume_id", "123456789"),
+        ("codepage", "932"),
+    ] {
+        let error = refused(setting, value);
+        assert!(
+            matches!(&error, FormatError::BadValue { name, .. } if name == &setting),
+            "{setting}: {error}"
+        );
+    }
+    let features = FormatOptions { features: vec!["has_journal".into()], ..options(&[]) };
+    let error = format(&device, &features).unwrap_err();
+    assert!(matches!(error, FormatError::UnknownFeature { .. }));
+    let mut bytes = vec![1; 4 << 20];
+    device.read_at(0, &mut bytes).unwrap();
+    assert!(bytes.iter().all(|&byte| byte == 0));
+}
