@@ -26,6 +26,8 @@ pub const CRC32_CHKSUM_SIZE: u8 = 4;
 /// `JBD2_CRC32C_CHKSUM`: the only type for `CSUM_V2` and `CSUM_V3`.
 pub const CRC32C_CHKSUM: u8 = 4;
 
+/// `JBD2_MIN_JOURNAL_BLOCKS`: the smallest journal.
+pub const MIN_BLOCKS: u32 = 1024;
 /// `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`: what an `s_num_fc_blks` of 0 stands for.
 pub const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;
 

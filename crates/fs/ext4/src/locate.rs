@@ -157,7 +157,7 @@ fn add_candidates(offsets: &mut Vec<u64>, device_len: u64, block_size: u32, per_
 }
 
 /// The super block at byte `offset`, its checksum tested.
-fn check_at(device: &dyn BlockDevice, offset: u64) -> Result<SuperBlock> {
+pub(crate) fn check_at(device: &dyn BlockDevice, offset: u64) -> Result<SuperBlock> {
     let super_block = decode_at(device, offset)?;
     super_block.verify(place(super_block.block_size, offset))?;
     Ok(super_block)

@@ -5,12 +5,14 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem::offset_of;
 
 use obento_base::wire::{FromZeros, IntoBytes};
-use obento_base::{Corrupt, Error, Feature, Ino, Result, Structure};
+use obento_base::{Corrupt, Error, Feature, FileKind, Ino, Result, Structure};
 use obento_block::{BlockDevice, Remap};
 use obento_driver::{Notice, OpenOptions, Replay};
-use obento_journal::{Journal, Run, Runs};
+use obento_journal::raw::MIN_BLOCKS;
+use obento_journal::{Journal, Replayed, Run, Runs};
 
 use crate::feature::{Compat, Incompat};
 use crate::inode::{Inode, InodeFlags};
@@ -23,7 +25,7 @@ use crate::volume::Volume;
 /// Cache for finding the journal: its inode and its extents.
 const SMALL_CACHE: usize = 1 << 20;
 /// `EXT3_JNL_BACKUP_BLOCKS`: `s_jnl_blocks` is a copy of the journal inode's map.
-const JNL_BACKUP_BLOCKS: u8 = 1;
+pub(crate) const JNL_BACKUP_BLOCKS: u8 = 1;
 
 /// Byte offset of `s_journal_inum` in the super block.
 const S_JOURNAL_INUM: u32 = 0xe0;
@@ -59,7 +61,7 @@ pub fn look_behind(
             return untouched;
         }
     };
-    let (log, volume_blocks) = (journal.super_block(), sb.blocks_count);
+    let log = journal.super_block();
     if log.errno != 0 {
         // Whoever aborted the journal had no chance to mark the volume: `ext4_clear_journal_err` does that later.
         notices.push(Notice::MarkedWithErrors);
@@ -71,22 +73,32 @@ pub fn look_behind(
         notices.push(Notice::NotReplayed);
         return untouched;
     }
-    let replayed = match journal.replay_index(volume_blocks) {
-        Ok(replayed) => replayed,
+    match behind(device, sb, journal) {
+        Ok((behind, damage)) => {
+            notices.extend(damage.map(Notice::Damaged));
+            behind
+        }
         Err(error) => {
             notices.push(Notice::ReplayFailed(error));
-            return untouched;
+            untouched
         }
-    };
-    if let Some(damage) = replayed.damage {
-        notices.push(Notice::Damaged(damage));
     }
-    if replayed.index.is_empty() {
-        return Behind { device, replayed: Some((journal, replayed.summary)) };
+}
+
+/// The volume of `sb` on `device` as `journal` leaves it, and the damage that cost blocks or transactions. Errors: as
+/// [`Journal::replay_index`].
+pub(crate) fn behind(
+    device: Arc<dyn BlockDevice>,
+    sb: &SuperBlock,
+    journal: Journal,
+) -> Result<(Behind, Option<Error>)> {
+    let Replayed { index, summary, damage } = journal.replay_index(sb.blocks_count)?;
+    if index.is_empty() {
+        return Ok((Behind { device, replayed: Some((journal, summary)) }, damage));
     }
     let sources = Arc::clone(journal.device());
-    let remap = Remap::from_other(device, sources, sb.block_size, replayed.index);
-    Behind { device: Arc::new(remap), replayed: Some((journal, replayed.summary)) }
+    let remap = Remap::from_other(device, sources, sb.block_size, index);
+    Ok((Behind { device: Arc::new(remap), replayed: Some((journal, summary)) }, damage))
 }
 
 /// The journal of a volume, wherever it is; `None` if it is on a device that was not given, which is told.
@@ -106,14 +118,17 @@ pub fn open_journal(
         return Journal::open_external(Arc::clone(external), sb.block_size, uuid).map(Some);
     }
     let volume = Volume::bare(Arc::clone(device), sb.clone(), SMALL_CACHE);
-    let inode = match volume.inode(Ino(inum.into())) {
-        Ok(inode) => inode,
+    let ino = Ino(inum.into());
+    let found = volume.inode(ino).map_err(|error| unused_inode(error, inum));
+    let runs = match found.and_then(|inode| journal_runs(&volume, &inode)) {
+        Ok(runs) => runs,
         Err(error) => {
-            notices.push(Notice::Damaged(unused_inode(error, inum)));
-            journal_inode_copy(sb, Ino(inum.into())).ok_or(error)?
+            let copy = journal_inode_copy(sb, ino).ok_or(error)?;
+            let runs = journal_runs(&volume, &copy).map_err(|_| error)?;
+            notices.push(Notice::Damaged(error));
+            runs
         }
     };
-    let runs = journal_runs(&volume, &inode)?;
     Journal::open(Arc::clone(device), sb.block_size, runs).map(Some)
 }
 
@@ -126,10 +141,16 @@ fn unused_inode(error: Error, inum: u32) -> Error {
     }
 }
 
-/// The blocks of the journal's inode, which has no holes.
+/// The blocks of the journal's inode, which is a regular file without holes, as large as a journal is at least.
 fn journal_runs(volume: &Volume, inode: &Inode) -> Result<Runs> {
     let structure = Structure::Inode(inode.ino());
+    if inode.kind() != FileKind::Regular {
+        return Err(inode.bad_field("i_mode", offset_of!(RawInode, i_mode), inode.mode()));
+    }
     let blocks = inode.size().checked_div(volume.block_size().into()).unwrap_or(0);
+    if blocks < MIN_BLOCKS.into() {
+        return Err(inode.bad_field("i_size_lo", offset_of!(RawInode, i_size_lo), inode.size()));
+    }
     let unsupported = Error::Unsupported(Feature::Named("journal of more than 2^32 blocks"));
     let blocks = u32::try_from(blocks).map_err(|_| unsupported)?;
     let mut runs = Runs::new();
@@ -147,20 +168,28 @@ fn journal_runs(volume: &Volume, inode: &Inode) -> Result<Runs> {
     Ok(runs)
 }
 
-/// The journal's inode as the super block keeps a copy of it: its map and its size.
-fn journal_inode_copy(sb: &SuperBlock, ino: Ino) -> Option<Inode> {
+/// Puts the copy of the journal's map and size that the super block keeps into its inode; false if there is none.
+pub(crate) fn restore_journal_inode(sb: &SuperBlock, raw: &mut RawInode) -> bool {
     if sb.raw.s_jnl_backup_type != JNL_BACKUP_BLOCKS {
-        return None;
+        return false;
     }
     let [map @ .., size_high, size_low] = &sb.raw.s_jnl_blocks;
-    let mut raw = RawInode::new_zeroed();
-    raw.i_block.copy_from_slice(map.as_bytes().get(..60)?);
+    raw.i_block.iter_mut().zip(map.as_bytes()).for_each(|(to, from)| *to = *from);
     raw.i_mode.set(0o100_600);
     raw.i_links_count.set(1);
+    raw.i_dtime.set(0);
     raw.i_size_lo = *size_low;
     raw.i_size_high = *size_high;
-    if extents_magic(&raw.i_block) {
-        raw.i_flags.set(InodeFlags::EXTENTS.bits());
+    let flags = if extents_magic(&raw.i_block) { InodeFlags::EXTENTS } else { InodeFlags::empty() };
+    raw.i_flags.set(flags.bits());
+    true
+}
+
+/// The journal's inode as the super block keeps a copy of it.
+fn journal_inode_copy(sb: &SuperBlock, ino: Ino) -> Option<Inode> {
+    let mut raw = RawInode::new_zeroed();
+    if !restore_journal_inode(sb, &mut raw) {
+        return None;
     }
     let mut record = Vec::new();
     record.try_reserve_exact(sb.inode_size.into()).ok()?;

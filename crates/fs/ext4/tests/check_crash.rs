@@ -126,6 +126,46 @@ const CASES: &[Case] = &[
         transactions: 1,
     },
     Case {
+        name: "a journal made anew in its place",
+        base: &bases::EXT4,
+        damage: |disk| {
+            let label = disk.range(disk.file_block(8, 0));
+            disk.bytes[label].fill(0);
+            disk.edit_entry("", "dir", |entry| entry.inode = 0.into());
+        },
+        transactions: 0,
+    },
+    Case {
+        name: "a journal made anew elsewhere",
+        base: &bases::EXT3,
+        damage: |disk| {
+            disk.edit_super_block(|sb| sb.s_jnl_backup_type = 0);
+            disk.edit_inode("<8>", |inode| inode.i_block = [0; 60]);
+            disk.edit_entry("", "dir", |entry| entry.inode = 0.into());
+        },
+        transactions: 0,
+    },
+    Case {
+        name: "the inode of the journal",
+        base: &bases::EXT4,
+        damage: |disk| {
+            disk.edit_inode("<8>", |inode| inode.i_mode = 0.into());
+            disk.edit_inode("file", |inode| inode.i_links_count = 9.into());
+        },
+        transactions: 0,
+    },
+    Case {
+        name: "super block and descriptors from their copies",
+        base: &bases::EXT4,
+        damage: |disk| {
+            disk.edit_inode("file", |inode| inode.i_links_count = 9.into());
+            // What says how large blocks and groups are stays, and by that the copies are found.
+            disk.bytes[..1024 + 0x18].fill(0);
+            disk.bytes[1024 + 0x24..3072].fill(0);
+        },
+        transactions: 1,
+    },
+    Case {
         name: "without a journal",
         base: &UNLOGGED,
         damage: |disk| {

@@ -8,7 +8,7 @@ use obento_block::{Block, BlockDevice, Source};
 use super::JournalWriter;
 use super::encode::Encoder;
 use super::label::Label;
-use crate::{Journal, Summary, Tid};
+use crate::{Journal, Replayed, Summary, Tid};
 
 impl Journal {
     /// Replays the log onto `volume`, a device of `volume_blocks` blocks, and marks it empty. Nothing is written
@@ -29,8 +29,42 @@ impl Journal {
         if let Some(damage) = replayed.damage {
             return Err(damage);
         }
+        self.bring_home(volume, &replayed)?;
+        Ok(replayed.summary)
+    }
+
+    /// As [`Journal::recover`], for who mends: damage costs the blocks and transactions that it is in, and no more, and
+    /// is answered; the log is empty afterwards. Errors: Unsupported; those of the devices while something is written.
+    pub fn recover_sound_part(
+        &mut self,
+        volume: &dyn BlockDevice,
+        volume_blocks: u64,
+    ) -> Result<(Summary, Option<Error>)> {
+        let replayed = match self.replay_index(volume_blocks) {
+            Err(error @ Error::Unsupported(_)) => return Err(error),
+            Err(damage) => Replayed { summary: self.past_all(), damage: Some(damage), ..Replayed::default() },
+            Ok(replayed) => replayed,
+        };
+        self.bring_home(volume, &replayed)?;
+        let Replayed { summary, damage, .. } = replayed;
+        if self.super_block().needs_replay() {
+            let next = if damage.is_some() { self.past_all().next } else { summary.next.next() };
+            self.mark_empty(next, summary.head)?;
+        }
+        Ok((summary, damage))
+    }
+
+    /// Nothing replayed, and a next transaction that the log, which has two blocks for each at least, cannot hold.
+    fn past_all(&self) -> Summary {
+        let (first, log) = (self.super_block().sequence, self.super_block().log());
+        let next = Tid(first.0.wrapping_add(log.end.saturating_sub(log.start)));
+        Summary { first, next, head: log.start, ..Summary::default() }
+    }
+
+    /// Writes every copy to its home, durably.
+    fn bring_home(&self, volume: &dyn BlockDevice, replayed: &Replayed) -> Result<()> {
         if replayed.index.is_empty() {
-            return Ok(replayed.summary);
+            return Ok(());
         }
         let block_size = self.super_block().block_size;
         let mut buffer = self.block_buffer()?;
@@ -40,8 +74,7 @@ impl Journal {
             gather.put(number, &buffer)?;
         }
         gather.finish()?;
-        volume.flush()?;
-        Ok(replayed.summary)
+        volume.flush()
     }
 
     /// The second half: the log is empty from now on; the next transaction in it will be `next` or a later one.

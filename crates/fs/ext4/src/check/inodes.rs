@@ -336,9 +336,7 @@ impl Look<'_> {
             return Slot::new(0, Marks::OWN, links);
         }
         if is_journal {
-            if !is_regular {
-                self.tell(Issue::JournalInode { ino, why: "it is no regular file" });
-            }
+            // Whether it can be one is told by who looks for the journal.
         } else if is_quota {
             if !is_regular {
                 self.tell(Issue::QuotaInode { ino, why: "it is no regular file" });

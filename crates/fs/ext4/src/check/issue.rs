@@ -21,6 +21,8 @@ pub(super) enum Stage {
     Indexes,
     Names,
     Links,
+    /// It takes free blocks, so whose they are has to be known.
+    Journal,
 }
 
 /// Declares the issues: documentation, fields, severity, stage of its mend, stable name, words.
@@ -125,10 +127,15 @@ issues! {
     /// The journal holds transactions that are not in their places.
     JournalDirty { transactions: u64 } Safe Volume "journal-dirty",
         "the journal holds {transactions} transactions that were not replayed";
+    /// Of what the journal holds some is damaged.
+    JournalReplay { why: Error } Damage Volume "journal-replay", "the journal can be replayed in part only: {why}";
+    /// The journal's inode cannot be used, and the copy of its map in the super block is.
+    JournalInode { ino: u32, why: Error } Damage Volume "journal-inode",
+        "the journal's inode {ino} cannot be used, but the copy of its map in the super block: {why}";
     /// The journal cannot be used.
-    JournalDamaged { why: Error } Damage Volume "journal-damaged", "the journal cannot be used: {why}";
-    /// The journal was aborted by an error.
-    JournalAborted { errno: u32 } Note Volume "journal-aborted", "the journal was aborted with error {errno}";
+    JournalDamaged { why: Error } Damage Journal "journal-damaged", "the journal cannot be used: {why}";
+    /// The journal was aborted by an error, of which the super block does not know.
+    JournalAborted { errno: u32 } Safe Volume "journal-aborted", "the journal was aborted with error {}", crate::check::issue::negated(*errno);
     /// The journal is on a device that was not given.
     JournalMissing {} Note Volume "journal-missing", "the journal is on another device, which was not given";
     /// A volume without a journal wants recovery.
@@ -232,8 +239,6 @@ issues! {
     ResizeInode { why: &'static str } Safe Names "resize-inode", "resize inode: {why}";
     /// The inode of bad blocks is damaged.
     BadBlocksInode { why: &'static str } Damage Inodes "bad-blocks-inode", "bad blocks inode: {why}";
-    /// The journal's inode cannot be like this.
-    JournalInode { ino: u32, why: &'static str } Damage Volume "journal-inode", "journal inode {ino}: {why}";
     /// A quota file cannot be used.
     QuotaInode { ino: u32, why: &'static str } Safe Inodes "quota-inode", "quota file (inode {ino}): {why}";
 
@@ -356,6 +361,11 @@ issues! {
 /// A name in quotes, with what a terminal acts on escaped.
 pub(super) fn shown(name: &[u8]) -> alloc::string::String {
     alloc::format!("'{}'", name.escape_ascii())
+}
+
+/// A Linux error number, which is stored below zero.
+pub(super) fn negated(errno: u32) -> i32 {
+    errno.cast_signed().wrapping_neg()
 }
 
 /// What a bit says.

@@ -5,7 +5,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use obento_base::wire::{to_u64, to_usize};
+use obento_base::wire::to_usize;
 use obento_base::{Corrupt, Error, Feature, FileKind, Result, Structure};
 use obento_block::BlockDevice;
 use obento_driver::CheckOptions;
@@ -16,7 +16,7 @@ use crate::feature::{Compat, RoCompat};
 use crate::group::{GroupDescriptor, GroupFlags, descriptor_checksum};
 use crate::locate::{self, Found};
 use crate::raw::{RawGroup32, RawInode};
-use crate::super_block::{Checksums, SuperBlock};
+use crate::super_block::{Checksums, PRIMARY_OFFSET, SuperBlock};
 use crate::unit::VolBlock;
 use crate::zones::{MAX_LISTED_GROUPS, Zones};
 use obento_base::wire::FromBytes;
@@ -42,14 +42,7 @@ impl View {
         told: &mut Told<'_>,
     ) -> Result<Self> {
         let found = find(&*device, options)?;
-        if let Some(why) = found.instead_of {
-            match why {
-                Error::Corrupt(Corrupt::Checksum { found: stored, expected, .. }) if !found.is_copy() => {
-                    told.found(Issue::SuperBlockChecksum { found: stored, expected });
-                }
-                why => told.found(Issue::SuperBlockDamaged { block: found.block().0, why }),
-            }
-        }
+        instead_of(&found).into_iter().for_each(|issue| told.found(issue));
         let sb = found.super_block.clone();
         if sb.groups > MAX_LISTED_GROUPS {
             return Err(Error::Unsupported(Feature::Named("checking more than 131072 block groups")));
@@ -57,7 +50,7 @@ impl View {
         if sb.volume_len() > device.len() {
             told.found(Issue::Truncated { found: device.len(), expected: sb.volume_len() });
         }
-        let (device, sb) = journal::look_behind(device, found, options, told);
+        let (device, sb) = journal::look_behind(device, found, options, told)?;
         let mut this =
             Self { device, sb, groups: Vec::new(), descriptors: Vec::new(), zones: Zones::default() };
         this.read_groups(told)?;
@@ -266,22 +259,24 @@ const EMPTY: GroupDescriptor = GroupDescriptor {
 };
 
 /// The super block that `options` name, or the primary one, or a copy.
-fn find(device: &dyn BlockDevice, options: &CheckOptions) -> Result<Found> {
-    match options.super_block {
-        Some(number) => {
-            let found = locate::find_at(device, number)?;
-            match options.block_size {
-                Some(size) if size != found.super_block.block_size => Err(Corrupt::Field {
-                    structure: Structure::SuperBlock,
-                    field: "s_log_block_size",
-                    block: number,
-                    offset: 0x18,
-                    found: to_u64(to_usize(found.super_block.block_size.into())),
-                }
-                .into()),
-                _ => Ok(found),
-            }
-        }
-        None => locate::find(device),
+pub(super) fn find(device: &dyn BlockDevice, options: &CheckOptions) -> Result<Found> {
+    let Some(number) = options.super_block else { return locate::find(device) };
+    let found = locate::find_at(device, number)?;
+    let size = found.super_block.block_size;
+    if options.block_size.is_some_and(|asked| asked != size) {
+        let (structure, field, found) = (Structure::SuperBlock, "s_log_block_size", size.into());
+        return Err(Corrupt::Field { structure, field, block: number, offset: 0x18, found }.into());
     }
+    let instead_of = locate::check_at(device, PRIMARY_OFFSET).err().filter(|_| found.is_copy());
+    Ok(Found { instead_of, ..found })
+}
+
+/// What is wrong with the primary super block in whose place another was found, or which has no other.
+pub(super) fn instead_of(found: &Found) -> Option<Issue> {
+    Some(match found.instead_of? {
+        Error::Corrupt(Corrupt::Checksum { found: stored, expected, .. }) if !found.is_copy() => {
+            Issue::SuperBlockChecksum { found: stored, expected }
+        }
+        why => Issue::SuperBlockDamaged { block: found.block().0, why },
+    })
 }

@@ -8,7 +8,7 @@ use obento_base::wire::{FromZeros, IntoBytes, split, to_usize};
 use obento_block::BlockDevice;
 use obento_driver::{Allowed, FormatError, FormatNotice};
 use obento_journal::Incompat;
-use obento_journal::raw::{MAGIC, RawSuperBlock as RawJournal, SUPER_BLOCK_V2};
+use obento_journal::raw::{self, MAGIC, RawSuperBlock as RawJournal, SUPER_BLOCK_V2};
 
 use super::draft::Draft;
 use super::inodes::{JOURNAL_INO, NewInode, PRIVATE_FILE};
@@ -16,8 +16,9 @@ use super::number::units;
 use super::options::Wishes;
 use crate::feature::Compat;
 
-/// `JBD2_MIN_JOURNAL_BLOCKS`.
+/// The smallest journal.
 pub(crate) const MIN_BLOCKS: u64 = 1024;
+const _: () = assert!(raw::MIN_BLOCKS == 1024);
 /// More than any journal has.
 pub(crate) const MAX_BLOCKS: u64 = 10_240_000;
 /// `EXT2_JOURNAL_TO_FC_BLKS_RATIO`: blocks of the log for each of fast commits.
@@ -43,7 +44,7 @@ impl JournalSize {
     }
 
     /// `ext2fs_default_journal_size`: `None` for a volume of so few blocks that it has no journal.
-    fn by_volume(blocks: u64) -> Option<u64> {
+    pub(crate) fn by_volume(blocks: u64) -> Option<u64> {
         const KIB: u64 = 1024;
         const SIZES: [(u64, u64); 7] = [
             (32 * KIB, 1024),
@@ -58,6 +59,12 @@ impl JournalSize {
             return None;
         }
         Some(SIZES.iter().find(|(below, _)| blocks < *below).map_or(262_144, |&(_, size)| size))
+    }
+
+    /// `blocks` in all, of which fast commits have their usual part where the volume `has_fast_commits`.
+    pub(crate) fn of(blocks: u64, has_fast_commits: bool) -> Self {
+        let fast_commits = if has_fast_commits { blocks / (FAST_COMMIT_RATIO + 1) } else { 0 };
+        Self { log: blocks.saturating_sub(fast_commits), fast_commits }
     }
 
     /// As asked for, else as fits a volume of `blocks` blocks. `None`: it is too small for one. Errors: BadValue.

@@ -24,5 +24,6 @@ mod directories;
 mod extents;
 mod index;
 mod inodes;
+mod journal;
 mod sound;
 mod volume;

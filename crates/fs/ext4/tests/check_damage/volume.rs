@@ -1,7 +1,6 @@
-//! The super block, descriptors, journal, orphans, and what else the volume keeps of itself.
+//! The super block, descriptors, orphans, and what else the volume keeps of itself.
 
 use crate::case::cases;
-use crate::lab::Disk;
 
 cases! {
     a_count_of_a_quota_file(QUOTA, ["quota-usage ino=3 id=0 found_inodes=99"], |disk| {
@@ -71,40 +70,10 @@ cases! {
         let bitmap = disk.group_of(0).bg_block_bitmap_lo.get();
         disk.edit_pointer("<1>", 0, bitmap);
     });
-    a_magic_number_of_the_journal(EXT4, ["journal-damaged"], |disk| {
-        let at = journal(disk);
-        disk.put(at, &[0; 4]);
-    });
-    a_kind_of_block_of_the_journal(EXT4, ["journal-damaged"], |disk| {
-        let at = journal(disk);
-        disk.put(at + 4, &[0, 0, 0, 9]);
-    });
-    a_block_size_of_the_journal(EXT4, ["journal-damaged"], |disk| {
-        let at = journal(disk);
-        disk.put(at + 0xc, &[0, 0, 0x10, 0]);
-    });
-    an_unknown_feature_of_the_journal(EXT4, ["journal-damaged"], |disk| {
-        let at = journal(disk);
-        disk.put(at + 0x28, &[0x40, 0, 0, 0]);
-    });
-    an_inode_of_the_journal_that_is_no_file(EXT4, ["journal-inode ino=8", "group-directories group=0"], |disk| {
-        disk.edit_inode("<8>", |inode| inode.i_mode = 0o040_600.into());
-    });
-    a_journal_inode_that_is_not_there(EXT4, ["journal-damaged", "reserved-inode ino=8"], |disk| {
-        disk.edit_super_block(|sb| sb.s_journal_inum = 99.into());
-    });
-    a_recovery_that_no_journal_can_do(EXT2, ["journal-not-there"], |disk| {
-        disk.edit_super_block(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() | 4).into());
-    });
     an_orphan_to_be_freed(EXT2, ["orphan ino=<empty>", "inode-bitmap group=0 ino=<empty> stored=1", "group-free-inodes group=0", "free-inodes"], |disk| {
         let file = disk.ino("empty");
         disk.edit_entry("", "empty", |entry| entry.inode = 0.into());
         disk.edit_inode(&format!("<{file}>"), |inode| inode.i_links_count = 0.into());
         disk.edit_super_block(|sb| sb.s_last_orphan = file.into());
     });
-}
-
-/// The byte of the journal's super block.
-fn journal(disk: &Disk) -> usize {
-    disk.range(disk.file_block(8, 0)).start
 }

@@ -233,7 +233,7 @@ fn over(copy: &Arc<Copy>) -> Overlay<Arc<dyn BlockDevice>> {
 }
 
 /// Changes the super block alone, durably.
-fn change_super_block(
+pub(super) fn change_super_block(
     device: &dyn BlockDevice,
     sb: &SuperBlock,
     change: impl FnOnce(&mut RawSuperBlock),
@@ -246,7 +246,7 @@ fn change_super_block(
 }
 
 /// Says that the journal is to be replayed.
-fn want_recovery(raw: &mut RawSuperBlock) {
+pub(super) fn want_recovery(raw: &mut RawSuperBlock) {
     raw.s_feature_incompat.set(raw.s_feature_incompat.get() | Incompat::NEEDS_RECOVERY.bits());
 }
 

@@ -6,7 +6,7 @@ use obento_base::{Corrupt, Error, Result};
 use super::super::Issue;
 use super::edits::Edits;
 use crate::checksum::Crc;
-use crate::feature::{Compat, Incompat, RoCompat};
+use crate::feature::RoCompat;
 use crate::inode::InodeFlags;
 use crate::raw::{RawInode, RawInodeExtra, RawXattrHeader};
 use crate::unit::VolBlock;
@@ -199,9 +199,6 @@ impl Edits {
                     places.into_iter().filter(|place| place.get() == ino).for_each(|place| place.set(0));
                 })?;
             }
-            Issue::JournalNotThere {} => self.super_block(|raw| {
-                raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits());
-            })?,
             Issue::OrphanList { .. } => self.super_block(|raw| raw.s_last_orphan.set(0))?,
             _ => return Ok(false),
         }
@@ -216,19 +213,6 @@ impl Edits {
         }
         self.block(VolBlock(block), |bytes| crate::check::mmp::write_free(bytes, sealed.then_some(seed)))?;
         Ok(true)
-    }
-
-    /// What e2fsck takes a volume's journal for that cannot be used: it has none any more.
-    pub(super) fn drop_journal(&mut self) -> Result<()> {
-        let ino = self.view.sb.raw.s_journal_inum.get();
-        self.super_block(|raw| {
-            raw.s_feature_compat.set(raw.s_feature_compat.get() & !Compat::HAS_JOURNAL.bits());
-            raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits());
-            raw.s_journal_inum.set(0);
-            raw.s_jnl_backup_type = 0;
-            raw.s_jnl_blocks = [0.into(); 17];
-        })?;
-        if ino == 0 || ino >= self.view.sb.first_ino { Ok(()) } else { self.clear_inode(ino) }
     }
 
     /// Mends a descriptor or a count; false for another issue.

@@ -17,6 +17,7 @@ mod fields;
 mod found;
 mod holes;
 mod index;
+mod journal;
 mod names;
 mod orphans;
 mod own_files;
@@ -35,11 +36,11 @@ use alloc::vec::Vec;
 use obento_base::{Error, Result};
 use obento_block::{BlockDevice, Overlay};
 use obento_driver::{CheckOptions, CheckReport, Mending, Severity};
-use obento_env::Clock;
 
 use super::issue::Stage;
 use super::{Event, Issue};
 use crate::feature::Incompat;
+use crate::format::JOURNAL_INO as JOURNAL;
 use commit::Target;
 use edits::{Copy, Edits};
 
@@ -50,8 +51,6 @@ const MAX_TRIES: u32 = 3;
 /// `EXT4_VALID_FS`, `EXT4_ERROR_FS` of `s_state`.
 const VALID_FS: u16 = 1;
 const ERROR_FS: u16 = 2;
-/// `EXT4_JOURNAL_INO`.
-const JOURNAL: u32 = 8;
 
 /// Checks and mends. Errors: ReadOnly; as those of a check.
 pub(super) fn mend(
@@ -89,7 +88,7 @@ pub(super) fn mend(
         let is_cloned =
             todo.first().is_some_and(|issue| issue.stage() == Stage::Twice) && edits.clone_twice(&todo)?;
         for issue in &todo {
-            let is_mended = is_cloned || possible(edits.mend(issue, &options.clock))?;
+            let is_mended = is_cloned || possible(edits.mend(issue, options))?;
             rounds.tried(issue, is_mended);
             if target.is_due(&copy) {
                 edits.super_block(commit::unfinished)?;
@@ -192,11 +191,12 @@ fn possible(mended: Result<bool>) -> Result<bool> {
 
 impl Edits {
     /// Mends an issue; false if nothing is known that would.
-    fn mend(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
+    fn mend(&mut self, issue: &Issue, options: &CheckOptions) -> Result<bool> {
+        let clock = &options.clock;
         match issue {
-            Issue::JournalDamaged { .. } | Issue::JournalInode { .. } => self.drop_journal().map(|()| true),
             Issue::MissingFeature { .. } => fields::set_large_file(self).map(|()| true),
             _ => Ok(self.mend_volume(issue)?
+                || self.mend_journal(issue, options)?
                 || self.mend_resize(issue)?
                 || self.mend_place(issue)?
                 || self.mend_tree(issue)?

@@ -1,6 +1,9 @@
 //! The journal's transactions to their places, before anything else is looked at.
 //!
-//! Source: e2fsprogs `e2fsck/journal.c` `e2fsck_run_ext3_journal`; Linux `fs/jbd2/recovery.c`.
+//! What is damaged in the log costs what it is in, and the rest is replayed; an error that the journal keeps goes to the
+//! super block. Where the primary super block cannot be used, it is written from the copy first, wanting recovery, since
+//! by it alone a second run knows that there is something to replay.
+//! Source: e2fsprogs `e2fsck/journal.c` `e2fsck_run_ext3_journal`, `recover_ext3_journal`; Linux `fs/jbd2/recovery.c`.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -8,38 +11,104 @@ use alloc::vec::Vec;
 use obento_base::Result;
 use obento_base::wire::IntoBytes;
 use obento_block::BlockDevice;
-use obento_driver::{CheckOptions, OpenOptions};
+use obento_driver::{CheckOptions, Mending, OpenOptions};
+use obento_journal::Journal;
 
 use super::super::Issue;
+use super::super::view::{find, instead_of};
+use super::commit::{change_super_block, unfinished, want_recovery};
 use crate::feature::{Compat, Incompat};
-use crate::locate;
+use crate::locate::{self, Found};
 use crate::replay::open_journal;
-use crate::super_block::PRIMARY_OFFSET;
+use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
 use crate::writer::{fold_fast_commits, seal_super_block};
 
-/// Replays the journal onto the device, if it is sound; one that is not is found by who looks next. Errors: those of
-/// the device.
-pub(super) fn onto(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> Result<Option<Issue>> {
-    let Ok(found) = locate::find(&**device) else { return Ok(None) };
-    let sb = found.super_block;
-    let is_dirty = sb.compat.contains(Compat::HAS_JOURNAL) && sb.incompat.contains(Incompat::NEEDS_RECOVERY);
-    if !is_dirty || found.instead_of.is_some() {
-        return Ok(None);
+/// Replays the journal onto the device, as far as it is sound and may be mended; one that cannot be used is found by who
+/// looks next. Answers what was mended by it. Errors: Unsupported for what the log holds; those of the device.
+pub(super) fn onto(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> Result<Vec<Issue>> {
+    let mut issues = Vec::new();
+    let Ok(mut found) = find(&**device, options) else { return Ok(issues) };
+    if found.is_copy() && found.instead_of.is_none() {
+        // The primary super block can be used, and knows more of the journal.
+        found = locate::find(&**device)?;
     }
+    let sb = &found.super_block;
+    if !sb.compat.contains(Compat::HAS_JOURNAL) {
+        return Ok(issues);
+    }
+    let mut notices = Vec::new();
+    let Ok(Some(journal)) = open_journal(device, sb, options.journal.as_ref(), &mut notices) else {
+        return Ok(issues);
+    };
+    let log = journal.super_block();
+    let is_dirty = sb.incompat.contains(Incompat::NEEDS_RECOVERY) || found.is_copy() && log.needs_replay();
+    if !is_dirty && log.errno == 0 || !may_mend(&journal, &found, options) {
+        return Ok(issues);
+    }
+    if let Some(issue) = instead_of(&found) {
+        issues.push(issue);
+        change_super_block(&**device, sb, |raw| {
+            raw.s_block_group_nr.set(0);
+            want_recovery(raw);
+            unfinished(raw);
+        })?;
+    }
+    let journal = if is_dirty { replay(device, sb, options, &mut issues)? } else { Some(journal) };
+    if let Some(journal) = journal.filter(|journal| journal.super_block().errno != 0) {
+        issues.push(Issue::JournalAborted { errno: journal.super_block().errno });
+        change_primary(device, sb, unfinished)?;
+        journal.clear_error()?;
+    }
+    Ok(issues)
+}
+
+/// Whether what is wrong with the journal and the super block may be mended.
+fn may_mend(journal: &Journal, found: &Found, options: &CheckOptions) -> bool {
+    let is_sound = || {
+        let replayed = journal.replay_index(found.super_block.blocks_count);
+        replayed.is_ok_and(|replayed| replayed.damage.is_none())
+    };
+    options.mending == Mending::All || !found.is_copy() && is_sound()
+}
+
+/// Replays what can be.
+fn replay(
+    device: &Arc<dyn BlockDevice>,
+    sb: &SuperBlock,
+    options: &CheckOptions,
+    issues: &mut Vec<Issue>,
+) -> Result<Option<Journal>> {
     let open =
         OpenOptions { journal: options.journal.clone(), ..OpenOptions::new(Arc::clone(&options.clock)) };
-    let _ = fold_fast_commits(device, &sb, &open);
+    let _ = fold_fast_commits(device, sb, &open);
     let mut notices = Vec::new();
-    let Ok(Some(mut journal)) = open_journal(device, &sb, options.journal.as_ref(), &mut notices) else {
+    let Ok(Some(mut journal)) = open_journal(device, sb, options.journal.as_ref(), &mut notices) else {
         return Ok(None);
     };
-    let Ok(summary) = journal.recover(&**device, sb.blocks_count) else { return Ok(None) };
-    // What was replayed may be the super block.
-    let Some(mut raw) = locate::read_raw(&**device, PRIMARY_OFFSET)? else { return Ok(None) };
-    raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits());
-    seal_super_block(&sb, &mut raw);
-    device.write_at(PRIMARY_OFFSET, raw.as_bytes())?;
-    device.flush()?;
+    let (summary, damage) = journal.recover_sound_part(&**device, sb.blocks_count)?;
     let transactions = u64::from(summary.transactions);
-    Ok((transactions > 0).then_some(Issue::JournalDirty { transactions }))
+    if transactions > 0 {
+        issues.push(Issue::JournalDirty { transactions });
+    }
+    change_primary(device, sb, |raw| {
+        raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits());
+        if damage.is_some() {
+            unfinished(raw);
+        }
+    })?;
+    issues.extend(damage.map(|why| Issue::JournalReplay { why }));
+    Ok(Some(journal))
+}
+
+/// Changes the primary super block as it is on the device: what was replayed may be that.
+fn change_primary(
+    device: &Arc<dyn BlockDevice>,
+    sb: &SuperBlock,
+    change: impl FnOnce(&mut crate::raw::RawSuperBlock),
+) -> Result<()> {
+    let Some(mut raw) = locate::read_raw(&**device, PRIMARY_OFFSET)? else { return Ok(()) };
+    change(&mut raw);
+    seal_super_block(sb, &mut raw);
+    device.write_at(PRIMARY_OFFSET, raw.as_bytes())?;
+    device.flush()
 }

@@ -26,7 +26,7 @@ impl Writer {
         self.check_size(&inode, range.end)?;
         let inode = self.without_inline(inode)?;
         let blocks = self.block_at(range.start)..self.block_from(range.end);
-        let inode = self.fill(inode, &blocks, Keep::Written)?;
+        let inode = self.fill(inode, &blocks, Fill::Space)?;
         self.finish_space(&inode, &range, size)
     }
 
@@ -42,13 +42,20 @@ impl Writer {
         self.check_size(&inode, range.end)?;
         self.forget_space(ino);
         let inode = self.without_inline(inode)?;
-        let inode = self.fill(inode, &blocks, Keep::Nothing)?;
+        let inode = self.fill(inode, &blocks, Fill::Zeros)?;
         self.finish_space(&inode, &range, size)
     }
 
-    /// Maps every block of a range, in a transaction for each run; those that get new space, or lose their contents, as
-    /// unwritten. Answers the inode as it is then.
-    fn fill(&self, mut inode: Inode, blocks: &Range<u64>, keep: Keep) -> Result<Inode> {
+    /// Maps the first `blocks` of a file of the format's own as written, whatever is in those that are new, and leaves its
+    /// size. Errors: NoSpace, after which some of them are mapped; FileTooBig.
+    pub(crate) fn fill_own(&self, ino: Ino, blocks: u64) -> Result<()> {
+        let _lock = self.lock_one(ino);
+        let inode = self.volume().inode(ino)?;
+        self.fill(inode, &(0..blocks), Fill::Garbage).map(drop)
+    }
+
+    /// Maps every block of a range, in a transaction for each run. Answers the inode as it is then.
+    fn fill(&self, mut inode: Inode, blocks: &Range<u64>, how: Fill) -> Result<Inode> {
         let mut at = blocks.start;
         while at < blocks.end {
             let nodes = Nodes { volume: self.volume(), inode: &inode };
@@ -59,7 +66,7 @@ impl Writer {
             let part = match found.and_then(|found| found.within(&rest)) {
                 Some(found) if found.range().start == at => {
                     at = found.end();
-                    if keep == Keep::Written || found.state == State::Unwritten {
+                    if how == Fill::Space || found.state == how.state() {
                         continue;
                     }
                     found
@@ -72,7 +79,7 @@ impl Writer {
                 }
             };
             let bytes = |block: u64| block.saturating_mul(self.block_bytes());
-            self.fill_part(&inode, map, &part).inspect_err(|_| {
+            self.fill_part(&inode, map, &part, how.state()).inspect_err(|_| {
                 self.give_back(inode.ino(), &(bytes(part.range().start)..bytes(part.end())));
             })?;
             inode = self.volume().inode(inode.ino())?;
@@ -80,9 +87,15 @@ impl Writer {
         Ok(inode)
     }
 
-    fn fill_part(&self, inode: &Inode, mut map: FileMap<'_, Nodes<'_>>, part: &Mapping) -> Result<()> {
+    fn fill_part(
+        &self,
+        inode: &Inode,
+        mut map: FileMap<'_, Nodes<'_>>,
+        part: &Mapping,
+        state: State,
+    ) -> Result<()> {
         let range = part.range();
-        let (new, gained) = self.filled(inode, &mut map, &range, State::Unwritten)?;
+        let (new, gained) = self.filled(inode, &mut map, &range, state)?;
         map.splice(range.clone(), &new, &mut Vec::new())?;
         let change = self.plan_change(inode, map, gained, Vec::new())?;
         self.commit_change(inode, change, Credits(0), |_, edit| {
@@ -99,11 +112,23 @@ impl Writer {
     }
 }
 
-/// What stays of the blocks that a range has.
+/// What the blocks of a range read as afterwards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Keep {
-    /// What was written to them.
-    Written,
-    /// The blocks alone.
-    Nothing,
+enum Fill {
+    /// What was written to them, new ones as zeros.
+    Space,
+    /// Zeros.
+    Zeros,
+    /// What is in them, whoever wrote it.
+    Garbage,
+}
+
+impl Fill {
+    /// As what new blocks are mapped.
+    fn state(self) -> State {
+        match self {
+            Self::Space | Self::Zeros => State::Unwritten,
+            Self::Garbage => State::Written,
+        }
+    }
 }

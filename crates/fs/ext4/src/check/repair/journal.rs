@@ -1,0 +1,185 @@
+//! Mends of the journal: its inode from the copy in the super block, and a journal made anew.
+//!
+//! It is made anew when all else is mended ([`Stage::Journal`]): the blocks that its inode still has stay its own, what is
+//! missing of its size is filled with free ones, and the log in it is empty. So one whose super block alone is damaged is
+//! where it was. Without space for it the volume has no journal from then on.
+//! Invariant: it is in the usual inode, whatever the super block names: another may be anybody's file.
+//! Invariant: the log begins with a number by which nothing that its blocks held before is taken for a part of it.
+//! Source: e2fsprogs `e2fsck/journal.c` `e2fsck_journal_reset_super`, `e2fsck_journal_fix_bad_inode`; `e2fsck/unix.c`
+//! (`PR_6_RECREATE_JOURNAL`); `lib/ext2fs/mkjournal.c` `ext2fs_add_journal_inode3`.
+//!
+//! [`Stage::Journal`]: super::super::issue::Stage
+
+use alloc::sync::Arc;
+
+use obento_base::wire::{FromBytes, FromZeros, IntoBytes, join, split, to_usize};
+use obento_base::{Error, Ino, Result};
+use obento_block::BlockDevice;
+use obento_driver::CheckOptions;
+use obento_journal::raw::{MIN_BLOCKS, RawSuperBlock as RawJournal};
+use obento_journal::{ExternalJournal, checksum};
+
+use super::super::Issue;
+use super::edits::Edits;
+use crate::checksum::Crc;
+use crate::feature::{Compat, Incompat};
+use crate::format::{JOURNAL_INO, JournalSize, MAX_JOURNAL_BLOCKS, PRIVATE_FILE, journal_label};
+use crate::inode::InodeFlags;
+use crate::raw::RawInode;
+use crate::replay::{JNL_BACKUP_BLOCKS, restore_journal_inode};
+
+impl Edits {
+    /// Mends the journal; false for another issue, and where nothing is known that would.
+    pub(super) fn mend_journal(&mut self, issue: &Issue, options: &CheckOptions) -> Result<bool> {
+        match *issue {
+            Issue::JournalInode { .. } => self.restore_journal(),
+            // It may be sound, for who knows more.
+            Issue::JournalDamaged { why: Error::Unsupported(_) } => Ok(false),
+            Issue::JournalDamaged { .. } if self.view.sb.raw.s_journal_inum.get() == 0 => {
+                self.make_outer_journal(options)
+            }
+            Issue::JournalDamaged { .. } => self.make_journal(options),
+            Issue::JournalNotThere {} => self
+                .super_block(|raw| {
+                    raw.s_feature_incompat
+                        .set(raw.s_feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits());
+                })
+                .map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    /// The inode as the super block has it.
+    fn restore_journal(&mut self) -> Result<bool> {
+        let sb = self.view.sb.clone();
+        let mut is_restored = false;
+        self.inode(JOURNAL_INO, |raw| is_restored = restore_journal_inode(&sb, raw))?;
+        self.super_block(|raw| raw.s_journal_inum.set(JOURNAL_INO))?;
+        Ok(is_restored)
+    }
+
+    /// An empty journal in the volume.
+    fn make_journal(&mut self, options: &CheckOptions) -> Result<bool> {
+        let ino = JOURNAL_INO;
+        let Some(blocks) = self.journal_blocks(ino)? else { return self.drop_journal().map(|()| true) };
+        self.ready_journal_inode(ino)?;
+        match self.with_writer(&options.clock, |writer| writer.fill_own(Ino(ino.into()), blocks)) {
+            Err(Error::NoSpace | Error::FileTooBig) => return self.drop_journal().map(|()| true),
+            filled => filled?,
+        }
+        let (low, high) = split(blocks.saturating_mul(self.view.sb.block_size.into()));
+        self.inode(ino, |raw| {
+            raw.i_size_lo.set(low);
+            raw.i_size_high.set(high);
+        })?;
+        let Some(place) = self.dir_blocks(ino)?.first().copied() else { return Ok(false) };
+        let label = self.journal_label(blocks, 1, &self.view.sb.raw.s_uuid);
+        let mut block = alloc::vec![0; to_usize(self.view.sb.block_size.into())];
+        block.iter_mut().zip(label.as_bytes()).for_each(|(to, from)| *to = *from);
+        self.put(place, &block)?;
+        self.copy_journal_inode(ino)?;
+        Ok(true)
+    }
+
+    /// Makes an inode a file for a journal, which keeps the blocks that it has.
+    fn ready_journal_inode(&mut self, ino: u32) -> Result<()> {
+        let now = self.now();
+        let mut is_new = false;
+        self.inode(ino, |raw| {
+            is_new = raw.i_block.iter().all(|&byte| byte == 0);
+            raw.i_mode.set(PRIVATE_FILE);
+            raw.i_links_count.set(raw.i_links_count.get().max(1));
+            raw.i_dtime.set(0);
+            raw.i_ctime.set(now);
+            raw.i_mtime.set(now);
+            raw.i_flags.set(raw.i_flags.get() & InodeFlags::EXTENTS.bits());
+        })?;
+        if is_new && self.view.sb.incompat.contains(Incompat::EXTENT) {
+            self.inode(ino, |raw| raw.i_flags.set(InodeFlags::EXTENTS.bits()))?;
+            self.empty_root(ino)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the super block keep a copy of the journal's map and size; there is nothing to replay any more.
+    fn copy_journal_inode(&mut self, ino: u32) -> Result<()> {
+        let record = self.record(ino)?;
+        let Ok((inode, _)) = RawInode::ref_from_prefix(&record) else { return Ok(()) };
+        self.super_block(|raw| {
+            raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits());
+            raw.s_journal_inum.set(ino);
+            raw.s_journal_dev.set(0);
+            raw.s_jnl_backup_type = JNL_BACKUP_BLOCKS;
+            let words = inode.i_block.chunks_exact(4).filter_map(|word| word.first_chunk());
+            let words = words.map(|word| u32::from_le_bytes(*word));
+            let words = words.chain([inode.i_size_high.get(), inode.i_size_lo.get()]);
+            raw.s_jnl_blocks.iter_mut().zip(words).for_each(|(to, word)| to.set(word));
+        })
+    }
+
+    /// How large the journal was, or, where nobody knows, is to be; `None`: the volume is too small for one.
+    fn journal_blocks(&self, ino: u32) -> Result<Option<u64>> {
+        let sb = &self.view.sb;
+        let record = self.record(ino)?;
+        let stored = RawInode::ref_from_prefix(&record)
+            .map_or(0, |(raw, _)| join(raw.i_size_lo.get(), raw.i_size_high.get()));
+        let [.., high, low] = &sb.raw.s_jnl_blocks;
+        let is_kept = sb.raw.s_jnl_backup_type == JNL_BACKUP_BLOCKS;
+        let kept = if is_kept { join(low.get(), high.get()) } else { 0 };
+        let most = MAX_JOURNAL_BLOCKS.min(sb.blocks_count / 2);
+        let sizes =
+            [kept, stored].into_iter().map(|size| size.checked_div(sb.block_size.into()).unwrap_or(0));
+        let mut sizes = sizes.filter(|size| (u64::from(MIN_BLOCKS)..=most).contains(size));
+        Ok(sizes.next().or_else(|| JournalSize::by_volume(sb.blocks_count)))
+    }
+
+    /// The super block of an empty log, behind block `first - 1` of a journal of `blocks` blocks.
+    fn journal_label(&self, blocks: u64, first: u32, uuid: &[u8; 16]) -> RawJournal {
+        let sb = &self.view.sb;
+        let size = JournalSize::of(blocks, sb.compat.contains(Compat::FAST_COMMIT));
+        let mut label = journal_label(sb.block_size, size, 1, first, uuid);
+        label.s_sequence.set(Crc::new(!0).add(uuid).add(&self.now().to_le_bytes()).get());
+        label
+    }
+
+    /// An empty journal on the device that has the right name, and none but this volume uses.
+    fn make_outer_journal(&self, options: &CheckOptions) -> Result<bool> {
+        let Some(device) = options.journal.as_ref().filter(|device| !device.is_read_only()) else {
+            return Ok(false);
+        };
+        let device: &Arc<dyn BlockDevice> = device;
+        let raw = &self.view.sb.raw;
+        let Some(found) = ExternalJournal::probe(&**device)? else { return Ok(false) };
+        if found.uuid != raw.s_journal_uuid || found.block_size != self.view.sb.block_size {
+            return Ok(false);
+        }
+        let at = u64::from(found.super_block()).saturating_mul(found.block_size.into());
+        let mut old = RawJournal::new_zeroed();
+        device.read_at(at, old.as_mut_bytes())?;
+        if old.s_nr_users.get() > 1 && old.s_checksum.get() == checksum::super_block(old.as_bytes()) {
+            return Ok(false);
+        }
+        let first = found.super_block().saturating_add(1);
+        let mut label = self.journal_label(found.len.into(), first, &found.uuid);
+        label.s_users = [[0; 16]; 48];
+        if let Some(user) = label.s_users.first_mut() {
+            *user = raw.s_uuid;
+        }
+        device.write_at(at, label.as_bytes())?;
+        device.flush()?;
+        Ok(true)
+    }
+
+    /// What e2fsck makes of a volume for whose journal there is no space: one without.
+    fn drop_journal(&mut self) -> Result<()> {
+        let ino = self.view.sb.raw.s_journal_inum.get();
+        self.super_block(|raw| {
+            raw.s_feature_compat.set(raw.s_feature_compat.get() & !Compat::HAS_JOURNAL.bits());
+            raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits());
+            raw.s_journal_inum.set(0);
+            raw.s_jnl_backup_type = 0;
+            raw.s_jnl_blocks = [0.into(); 17];
+        })?;
+        if ino == 0 || ino >= self.view.sb.first_ino { Ok(()) } else { self.clear_inode(ino) }
+    }
+}
