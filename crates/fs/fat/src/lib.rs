@@ -25,6 +25,7 @@ extern crate alloc;
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
+pub mod check;
 mod contract;
 mod dir;
 mod format;

@@ -6,7 +6,7 @@ use alloc::vec;
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
-use obento_driver::{Access, Driver, FileSystem, Format, Notice, OpenOptions, Probe};
+use obento_driver::{Access, Check, Driver, FileSystem, Format, Notice, OpenOptions, Probe};
 
 use crate::contract::Fat;
 use crate::options::FatOptions;
@@ -28,10 +28,10 @@ const BACKUP: u16 = 6;
 const SMALL_CACHE: usize = 64 << 10;
 
 /// What was found at the place of a boot sector.
-struct Located {
-    sb: SuperBlock,
+pub(crate) struct Located {
+    pub(crate) sb: SuperBlock,
     /// Why the first was not taken.
-    instead_of: Option<Error>,
+    pub(crate) instead_of: Option<Error>,
 }
 
 fn read_boot(device: &dyn BlockDevice, offset: u64) -> Result<Option<[u8; BOOT]>> {
@@ -45,7 +45,7 @@ fn read_boot(device: &dyn BlockDevice, offset: u64) -> Result<Option<[u8; BOOT]>
 
 /// The boot sector, or its copy where that alone can be read. Errors: Corrupt, as the first boot sector is; those of the
 /// device.
-fn locate(device: &dyn BlockDevice) -> Result<Located> {
+pub(crate) fn locate(device: &dyn BlockDevice) -> Result<Located> {
     let first = read_boot(device, 0).and_then(|bytes| SuperBlock::of_bytes(&bytes.unwrap_or([0; BOOT])));
     let error = match first {
         Ok(sb) => return Ok(Located { sb, instead_of: None }),
@@ -99,6 +99,10 @@ impl Driver for FatDriver {
     }
 
     fn format(&self) -> Option<&dyn Format> {
+        Some(self)
+    }
+
+    fn check(&self) -> Option<&dyn Check> {
         Some(self)
     }
 }

@@ -334,7 +334,7 @@ fn too_large(width: Option<Width>, per_cluster: u64, sector_size: u64, len: u64)
 }
 
 /// The sector of the copy of the boot sector. Errors: Excludes, for one that is not reserved or FSInfo's.
-fn backup(wanted: Option<u16>, reserved: u16) -> Result<u16, FormatError> {
+pub fn backup(wanted: Option<u16>, reserved: u16) -> Result<u16, FormatError> {
     let is_free = |sector: u16| sector == 0 || sector != INFO && sector < reserved;
     match wanted {
         Some(sector) if !is_free(sector) => Err(FormatError::Excludes {

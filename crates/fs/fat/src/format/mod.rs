@@ -19,6 +19,7 @@ use obento_driver::{Contents, Fact, Format, FormatError, FormatNotice, FormatOpt
 
 use self::geometry::{Geometry, INFO};
 use self::settings::Settings;
+pub use self::settings::is_label;
 use crate::inode::Attributes;
 use crate::open::FatDriver;
 use crate::raw::{RawEntry, RawFsInfo};
@@ -27,6 +28,11 @@ use crate::table::pieces;
 use crate::time::Zone;
 use crate::unit::Cluster;
 use obento_clusters::sectors::zero;
+
+/// Where the copy of the boot sector goes, of so many reserved sectors; 0 for nowhere.
+pub fn backup_sector(reserved: u16) -> u16 {
+    geometry::backup(None, reserved).unwrap_or(0)
+}
 
 /// `BS_VolLab` of a volume without a label.
 pub const NO_NAME: [u8; 11] = *b"NO NAME    ";

@@ -192,7 +192,7 @@ impl Settings {
 
 /// Whether a volume may have this label: what `fsck.fat` finds no fault with. Lower case is allowed.
 pub fn is_label(label: &[u8; 11]) -> bool {
-    let is_bad = |byte: &u8| *byte < 0x20 || *byte == 0x7f || b"*?.,;:/\\|+=<>[]\"".contains(byte);
+    let is_bad = |byte: &u8| *byte < 0x20 || b"*?.,;:/\\|+=<>[]\"".contains(byte);
     label.first() != Some(&b' ') && !label.iter().any(is_bad)
 }
 

@@ -1,0 +1,165 @@
+//! What can be wrong with a volume: one variant a kind, each with its place.
+//!
+//! An `ino` is that of the driver: the place of a directory entry, in units of 32 bytes; the root directory is 1.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::fmt;
+
+use obento_base::Error;
+use obento_driver::{Finding, Severity, ToField};
+
+/// Declares the issues: documentation, fields, severity, stable name, words.
+macro_rules! issues {
+    ($($(#[doc = $doc:literal])+ $name:ident { $($field:ident: $type:ty),* } $severity:ident $code:literal, $($text:expr),+;)*) => {
+        /// What is wrong, and where.
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        #[expect(missing_docs, reason = "fields are named as the format names them")]
+        pub enum Issue {
+            $($(#[doc = $doc])+ $name { $($field: $type),* },)*
+        }
+
+        impl Issue {
+            /// The stable names of all kinds, in their order.
+            pub const CODES: &'static [&'static str] = &[$($code),*];
+
+            /// Its stable name.
+            pub fn code(&self) -> &'static str {
+                match self {
+                    $(Self::$name { .. } => $code,)*
+                }
+            }
+
+            /// How bad it is.
+            pub fn severity(&self) -> Severity {
+                match self {
+                    $(Self::$name { .. } => Severity::$severity,)*
+                }
+            }
+
+            fn fields(&self) -> Vec<(&'static str, obento_driver::FieldValue)> {
+                match self {
+                    $(Self::$name { $($field),* } => Vec::from([$((stringify!($field), $field.to_field())),*]),)*
+                }
+            }
+        }
+
+        impl fmt::Display for Issue {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(
+                        #[allow(unused_variables, reason = "not each field is in the words")]
+                        Self::$name { $($field),* } => write!(f, $($text),+),
+                    )*
+                }
+            }
+        }
+    };
+}
+
+issues! {
+    // Boot sector and FATs.
+    /// The boot sector cannot be used, and its copy is.
+    BootSector { sector: u16, why: Error } Damage "boot-sector", "{why}; the copy in sector {sector} is used";
+    /// The device is shorter than the volume.
+    Truncated { found: u64, expected: u64 } Damage "truncated",
+        "the volume has {expected} bytes, of which {found} are there";
+    /// A FAT has fewer entries than there are clusters.
+    ShortFat { found: u32, expected: u32 } Damage "short-fat",
+        "there are {expected} clusters, and the FAT has entries for {found}";
+    /// The copy of the boot sector differs.
+    BackupBootSector { sector: u16, offset: u32 } Safe "backup-boot-sector",
+        "the copy of the boot sector in sector {sector} differs from byte {offset} on";
+    /// There is no copy of the boot sector, and room for one.
+    NoBackup { sector: u16 } Safe "no-backup-boot-sector", "there is no copy of the boot sector";
+    /// FSInfo has not its signatures.
+    FsInfo { sector: u16 } Safe "fs-info", "sector {sector} is not the FSInfo that it should be";
+    /// FSInfo counts the free clusters wrongly.
+    FreeCount { found: u32, expected: u32 } Safe "free-count",
+        "FSInfo counts {found} free clusters, and there are {expected}";
+    /// A FAT does not start as every FAT does.
+    FatStart { copy: u8, found: u32 } Safe "fat-start", "FAT {copy} starts with {found:#x}, as no FAT does";
+    /// A copy of the FAT differs from the one that is read.
+    FatCopy { copy: u8, cluster: u32 } Safe "fat-copy", "FAT {copy} differs, first at cluster {cluster}";
+    /// The volume was not unmounted.
+    InUse {} Safe "in-use", "the volume was not unmounted, or is in use";
+    /// An error of the medium was met.
+    MarkedWithErrors {} Note "marked-with-errors", "an error of the medium was met";
+    /// The root directory has another label than the boot sector.
+    BootLabel { found: Vec<u8>, expected: Vec<u8> } Safe "boot-label",
+        "the label in the boot sector is '{}', and that of the root directory '{}'",
+        printable(found), printable(expected);
+    /// The label has characters that no label has.
+    Label { found: Vec<u8> } Damage "label", "'{}' is no label", printable(found);
+
+    // Directories.
+    /// `.` or `..` is not there or leads elsewhere.
+    DotEntry { dir: u64, name: &'static str, found: u32, expected: u32 } Safe "dot-entry",
+        "directory {dir}: '{name}' leads to cluster {found}, expected {expected}";
+    /// Something else is in the place of `.` or `..`.
+    DotPlace { dir: u64, name: &'static str } Damage "dot-place",
+        "directory {dir}: in the place of '{name}' is something else";
+    /// Entries lie behind the end of their directory.
+    HiddenEntries { dir: u64, index: u32 } Damage "hidden-entries",
+        "directory {dir}: ends at entry {index}, and others follow";
+    /// A directory has more entries than one may have.
+    LongDirectory { dir: u64 } Damage "long-directory", "directory {dir}: has more than 65536 entries";
+    /// A short name has characters that none has.
+    EntryName { ino: u64, dir: u64, name: Vec<u8> } Damage "entry-name",
+        "directory {dir}: '{}' is no name (inode {ino})", printable(name);
+    /// Two entries of a directory have one short name.
+    DuplicateName { ino: u64, dir: u64, name: Vec<u8> } Damage "duplicate-name",
+        "directory {dir}: '{}' is there already (inode {ino})", printable(name);
+    /// Parts of a long name that belong to no file.
+    OrphanedLongName { dir: u64, index: u32 } Safe "orphaned-long-name",
+        "directory {dir}: the parts of a long name at entry {index} belong to no file";
+    /// A long name is not whole, or another file's.
+    LongName { dir: u64, index: u32, why: &'static str } Damage "long-name",
+        "directory {dir}: the long name at entry {index} {why}";
+    /// A field of a part of a long name is not 0.
+    LongNameField { dir: u64, index: u32, field: &'static str, found: u32 } Safe "long-name-field",
+        "directory {dir}: {field} of entry {index} is {found:#x}, expected 0";
+    /// The entry of a directory has a size.
+    DirectorySize { ino: u64, found: u32 } Safe "directory-size",
+        "inode {ino}: a directory has a size of {found} in its entry, expected 0";
+    /// A directory does not lead to clusters of its own.
+    DirectoryStart { ino: u64, cluster: u32, why: &'static str } Damage "directory-start",
+        "inode {ino}: a directory that starts with cluster {cluster} {why}";
+
+    // Chains.
+    /// A file starts with a number that no cluster has.
+    StartCluster { ino: u64, cluster: u32 } Damage "start-cluster", "inode {ino}: starts with cluster {cluster}, which is none";
+    /// A chain cannot be followed.
+    Chain { ino: u64, at: u32, cluster: u32, why: &'static str } Damage "chain",
+        "inode {ino}: cluster {at} of the chain, which is {cluster}, {why}";
+    /// A cluster of the chain is another's.
+    CrossLink { ino: u64, at: u32, cluster: u32 } Damage "cross-link",
+        "inode {ino}: cluster {at} of the chain, which is {cluster}, belongs to another";
+    /// There are more clusters than the size needs.
+    LongChain { ino: u64, size: u32, clusters: u32 } Damage "long-chain",
+        "inode {ino}: {size} bytes need {clusters} clusters, and there are more";
+    /// There are fewer clusters than the size needs.
+    ShortChain { ino: u64, size: u32, clusters: u32 } Damage "short-chain",
+        "inode {ino}: {size} bytes do not fit the {clusters} clusters that there are";
+    /// Clusters are in use that nobody names.
+    LostChain { cluster: u32, clusters: u32 } Safe "lost-chain",
+        "a chain of {clusters} clusters from {cluster} on belongs to no file";
+}
+
+/// Bytes as people read them.
+fn printable(bytes: &[u8]) -> impl fmt::Display + '_ {
+    bytes.escape_ascii()
+}
+
+impl Issue {
+    /// It as a finding.
+    pub fn finding(&self, mended: bool) -> Finding {
+        Finding {
+            code: self.code(),
+            severity: self.severity(),
+            fields: self.fields(),
+            text: self.to_string(),
+            mended,
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Long names as they are gathered part by part: what is wrong with their parts.
+//!
+//! The rules are those of `fsck.fat`: parts count down to 1, the first of them marked, all with the checksum of the short
+//! name that follows at once.
+
+use alloc::vec::Vec;
+
+use crate::name::{LongName, ShortName, checksum};
+use crate::raw::RawLongEntry;
+
+/// What is wrong with the parts that were met.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// They belong to no file.
+    Orphaned(Parts),
+    /// They are no name.
+    Broken(Parts, &'static str),
+}
+
+/// Parts by the places of their entries: which entry of the directory, and the byte offset.
+pub type Parts = Vec<(u32, u64)>;
+
+/// A name that is being gathered.
+#[derive(Default)]
+pub struct Gathering {
+    parts: Parts,
+    /// The number of the next part; 0 when all were met.
+    next: u8,
+    sum: u8,
+}
+
+impl Gathering {
+    /// Takes a part.
+    pub fn push(&mut self, raw: &RawLongEntry, place: (u32, u64)) -> Option<Fault> {
+        let number = raw.LDIR_Ord & 0x1f;
+        let is_first = raw.LDIR_Ord & LongName::LAST != 0 && number != 0;
+        let old = core::mem::take(&mut self.parts);
+        if is_first {
+            let was_whole = self.next == 0;
+            (self.next, self.sum) = (number.saturating_sub(1), raw.LDIR_Chksum);
+            self.parts.push(place);
+            return match old.is_empty() {
+                true => None,
+                false if was_whole => Some(Fault::Orphaned(old)),
+                false => Some(Fault::Broken(old, "is followed by another before it is whole")),
+            };
+        }
+        let why = match () {
+            () if old.is_empty() => "starts with a part that is not the first",
+            () if self.next != number => "has a part that does not follow the one before",
+            () if self.sum != raw.LDIR_Chksum => "has parts of two files",
+            () => {
+                self.parts = old;
+                self.parts.push(place);
+                self.next = number.saturating_sub(1);
+                return None;
+            }
+        };
+        let mut parts = old;
+        parts.push(place);
+        Some(Fault::Broken(parts, why))
+    }
+
+    /// A short entry follows: answers the parts of its name, or what is wrong with them.
+    pub fn end(&mut self, short: ShortName) -> Result<Parts, Fault> {
+        let parts = core::mem::take(&mut self.parts);
+        match () {
+            () if parts.is_empty() => Ok(parts),
+            () if self.next != 0 => Err(Fault::Broken(parts, "is not whole")),
+            () if self.sum != checksum(short) => {
+                Err(Fault::Broken(parts, "has the checksum of another name"))
+            }
+            () => Ok(parts),
+        }
+    }
+
+    /// Something follows that has no name.
+    pub fn drop_name(&mut self) -> Option<Fault> {
+        let parts = core::mem::take(&mut self.parts);
+        (!parts.is_empty()).then_some(Fault::Orphaned(parts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obento_base::wire::FromZeros as _;
+
+    const SHORT: ShortName = ShortName(*b"ALONGN~1TXT");
+
+    fn part(order: u8, sum: u8) -> RawLongEntry {
+        let mut raw = RawLongEntry::new_zeroed();
+        (raw.LDIR_Ord, raw.LDIR_Chksum) = (order, sum);
+        raw
+    }
+
+    fn faults(parts: &[RawLongEntry]) -> Vec<&'static str> {
+        let mut gathering = Gathering::default();
+        let mut faults: Vec<Fault> =
+            parts.iter().zip(0..).filter_map(|(part, at)| gathering.push(part, (at, 0))).collect();
+        faults.extend(gathering.end(SHORT).err());
+        let why = |fault| match fault {
+            Fault::Orphaned(_) => "orphaned",
+            Fault::Broken(_, why) => why,
+        };
+        faults.into_iter().map(why).collect()
+    }
+
+    #[test]
+    fn a_name_is_whole_or_something_is_told() {
+        let sum = checksum(SHORT);
+        assert!(faults(&[]).is_empty());
+        assert!(faults(&[part(0x42, sum), part(1, sum)]).is_empty());
+        assert_eq!(faults(&[part(0x42, sum)]), ["is not whole"]);
+        assert_eq!(faults(&[part(0x41, sum ^ 1)]), ["has the checksum of another name"]);
+        assert_eq!(faults(&[part(1, sum)]), ["starts with a part that is not the first"]);
+        assert_eq!(
+            faults(&[part(0x43, sum), part(1, sum)]),
+            ["has a part that does not follow the one before"]
+        );
+        assert_eq!(faults(&[part(0x42, sum), part(1, sum ^ 1)]), ["has parts of two files"]);
+        assert_eq!(
+            faults(&[part(0x42, sum), part(0x41, sum)]),
+            ["is followed by another before it is whole"]
+        );
+        assert_eq!(faults(&[part(0x41, sum), part(0x41, sum)]), ["orphaned"]);
+    }
+}

@@ -1,0 +1,313 @@
+//! Every directory from the root on: its entries, their names, and what they name.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use hashbrown::HashSet;
+use obento_base::wire::{FromBytes as _, FromZeros as _, IntoBytes as _};
+use obento_base::{Error, Result};
+use obento_clusters::Entry;
+
+use super::chain::{self, Named, State};
+use super::long::{Fault, Gathering};
+use super::mend::Edit;
+use super::view::{Bits, View};
+use super::{Issue, Pass};
+use crate::dir::MAX_SLOTS;
+use crate::inode::{Attributes, Kind, ROOT};
+use crate::name::ShortName;
+use crate::raw::{RawEntry, RawLongEntry};
+use crate::super_block::Root;
+use crate::unit::{Cluster, ENTRY, ENTRY_LEN};
+
+/// An entry with its byte offset.
+pub type Slots = Vec<(u64, RawEntry)>;
+
+/// `DIR_NTRes`: there is a long name alone (dosfstools, `FAT_NO_83`).
+const NO_SHORT_NAME: u8 = 0x20;
+
+/// A directory to be looked at.
+#[derive(Clone, Copy)]
+pub struct Pending {
+    ino: u64,
+    /// Its first cluster; `None` for the root of FAT12 and FAT16.
+    first: Option<Cluster>,
+    clusters: u32,
+    /// What its `..` leads to.
+    parent: u32,
+}
+
+/// Looks at all. Errors: NoMemory; those of the device.
+pub fn check(view: &View, owned: Bits, pass: &mut Pass<'_>) -> Result<State> {
+    let mut state = State { owned, tails: HashSet::new(), is_damaged: false };
+    let root = root(view, &mut state, pass)?;
+    let mut todo = vec![root];
+    while let Some(dir) = todo.pop() {
+        pass.report.directories = pass.report.directories.saturating_add(1);
+        pass.report.inodes.0 = pass.report.inodes.0.saturating_add(1);
+        let below = directory(view, &mut state, &dir, pass)?;
+        todo.try_reserve(below.len()).map_err(|_| Error::NoMemory)?;
+        todo.extend(below.into_iter().rev());
+        pass.progress("directories", pass.report.blocks.0, view.sb.clusters.into());
+    }
+    Ok(state)
+}
+
+fn root(view: &View, state: &mut State, pass: &mut Pass<'_>) -> Result<Pending> {
+    let (first, clusters) = match view.sb.root {
+        Root::Region { .. } => (None, 0),
+        Root::Chain(first) => (Some(first), chain::claim_root(view, state, first, pass)?),
+    };
+    pass.report.blocks.0 = clusters.into();
+    Ok(Pending { ino: ROOT.0, first, clusters, parent: 0 })
+}
+
+/// The entries of the root directory, as far as it can be followed.
+pub fn root_slots(view: &View) -> Result<Slots> {
+    let first = match view.sb.root {
+        Root::Region { .. } => None,
+        Root::Chain(first) => Some(first),
+    };
+    slots(view, &Pending { ino: ROOT.0, first, clusters: u32::MAX, parent: 0 })
+}
+
+/// All entries of a directory, whatever they are.
+fn slots(view: &View, dir: &Pending) -> Result<Slots> {
+    let mut slots = Vec::new();
+    let mut gather = |start: u64, len: u64| -> Result<()> {
+        for offset in (start..start.saturating_add(len)).step_by(32) {
+            let raw = RawEntry::read_from_bytes(&view.bytes::<32>(offset)?).map_err(|_| Error::Invalid)?;
+            slots.try_reserve(1).map_err(|_| Error::NoMemory)?;
+            slots.push((offset, raw));
+        }
+        Ok(())
+    };
+    if let Root::Region { start, len } = view.sb.root
+        && dir.first.is_none()
+    {
+        gather(start, len)?;
+        return Ok(slots);
+    }
+    let mut table = view.table();
+    let mut next = dir.first;
+    let most = MAX_SLOTS.checked_div(view.sb.cluster_size / ENTRY).unwrap_or(1).max(1);
+    for _ in 0..dir.clusters.min(most) {
+        let Some((cluster, start)) = next.and_then(|next| Some((next, view.sb.offset_of(next)?))) else {
+            break;
+        };
+        gather(start, view.sb.cluster_size.into())?;
+        next = match view.entry(&mut table, cluster)? {
+            Entry::Next(next) => Some(next),
+            _ => None,
+        };
+    }
+    Ok(slots)
+}
+
+/// Looks at one directory; answers those in it.
+fn directory(view: &View, state: &mut State, dir: &Pending, pass: &mut Pass<'_>) -> Result<Vec<Pending>> {
+    let mut slots = slots(view, dir)?;
+    hidden(&slots, dir, pass);
+    let is_root = dir.ino == ROOT.0;
+    if !is_root {
+        dots(&mut slots, dir, pass, view);
+    }
+    let skipped = if is_root { 0 } else { 2 };
+    let mut names = Names::new(&slots)?;
+    let (mut gathering, mut below) = (Gathering::default(), Vec::new());
+    for (index, (offset, raw)) in (0_u32..).zip(&slots).skip(skipped) {
+        match raw.kind() {
+            Kind::Free | Kind::End => {
+                let fault = gathering.drop_name();
+                told(dir.ino, fault, pass);
+            }
+            Kind::LongName => long_part(dir.ino, raw, (index, *offset), &mut gathering, pass),
+            kind => {
+                let (parts, fault) = match gathering.end(raw.name()) {
+                    Ok(parts) => (parts.into_iter().map(|(_, offset)| offset).collect(), None),
+                    Err(fault) => (Vec::new(), Some(fault)),
+                };
+                told(dir.ino, fault, pass);
+                let named = Named { raw, offset: *offset, parts };
+                if kind != Kind::Label {
+                    names.check(dir.ino, &named, pass);
+                    pass.report.inodes.0 = pass.report.inodes.0.saturating_add(1);
+                }
+                below.extend(entry(view, state, dir, &named, pass)?);
+            }
+        }
+    }
+    told(dir.ino, gathering.drop_name(), pass);
+    // Directories are counted when they are looked at.
+    let count = u64::try_from(below.len()).unwrap_or(0);
+    pass.report.inodes.0 = pass.report.inodes.0.saturating_sub(count);
+    Ok(below)
+}
+
+/// Entries behind the end are none to most systems, and were some once.
+fn hidden(slots: &Slots, dir: &Pending, pass: &mut Pass<'_>) {
+    let is_end = |raw: &RawEntry| raw.kind() == Kind::End;
+    let last = slots.iter().rposition(|(_, raw)| !matches!(raw.kind(), Kind::End | Kind::Free));
+    let first = slots.iter().position(|(_, raw)| is_end(raw));
+    if let (Some(last), Some(first)) = (last, first)
+        && first < last
+    {
+        let between = slots.iter().take(last).filter(|(_, raw)| is_end(raw));
+        let edits = between.map(|(offset, _)| Edit::write(*offset, &[0xe5])).collect();
+        let index = u32::try_from(first).unwrap_or(u32::MAX);
+        pass.found(Issue::HiddenEntries { dir: dir.ino, index }, edits);
+    }
+}
+
+/// What is wrong with a long name, with its parts taken away.
+fn told(dir: u64, fault: Option<Fault>, pass: &mut Pass<'_>) {
+    let Some(fault) = fault else { return };
+    let (Fault::Orphaned(parts) | Fault::Broken(parts, _)) = &fault;
+    let index = parts.first().map_or(0, |&(index, _)| index);
+    let edits = parts.iter().map(|&(_, offset)| Edit::write(offset, &[0xe5])).collect();
+    let issue = match fault {
+        Fault::Orphaned(_) => Issue::OrphanedLongName { dir, index },
+        Fault::Broken(_, why) => Issue::LongName { dir, index, why },
+    };
+    pass.found(issue, edits);
+}
+
+fn long_part(dir: u64, raw: &RawEntry, place: (u32, u64), gathering: &mut Gathering, pass: &mut Pass<'_>) {
+    let Ok(part) = RawLongEntry::read_from_bytes(raw.as_bytes()) else { return };
+    let fault = gathering.push(&part, place);
+    if fault.is_some() {
+        return told(dir, fault, pass);
+    }
+    let (index, offset) = place;
+    let fields = [
+        ("LDIR_Type", u32::from(part.LDIR_Type), 0xc, &[0][..]),
+        ("LDIR_FstClusLO", u32::from(part.LDIR_FstClusLO.get()), 0x1a, &[0, 0][..]),
+    ];
+    for (field, found, at, zeros) in fields {
+        if found != 0 {
+            let edits = vec![Edit::write(offset.saturating_add(at), zeros)];
+            pass.found(Issue::LongNameField { dir, index, field, found }, edits);
+        }
+    }
+}
+
+/// The names of a directory.
+struct Names {
+    /// Those that were met.
+    seen: HashSet<ShortName>,
+    /// All there are: what is renamed gets another.
+    all: HashSet<ShortName>,
+    given: u32,
+}
+
+impl Names {
+    fn new(slots: &Slots) -> Result<Self> {
+        let mut all = HashSet::new();
+        for (_, raw) in slots {
+            if matches!(raw.kind(), Kind::File | Kind::Dots) {
+                all.try_reserve(1).map_err(|_| Error::NoMemory)?;
+                all.insert(raw.name());
+            }
+        }
+        Ok(Self { seen: HashSet::new(), all, given: 0 })
+    }
+
+    fn check(&mut self, dir: u64, named: &Named<'_>, pass: &mut Pass<'_>) {
+        let (ino, short) = (named.ino(), named.raw.name());
+        let name = short.0.to_vec();
+        // The short name of what says that it has none counts for nothing.
+        let is_bad = match named.raw.DIR_NTRes & NO_SHORT_NAME {
+            0 => is_bad(short),
+            _ => named.parts.is_empty(),
+        };
+        let issue = match (is_bad, self.seen.insert(short)) {
+            (true, _) => Issue::EntryName { ino, dir, name },
+            (false, false) => Issue::DuplicateName { ino, dir, name },
+            (false, true) => return,
+        };
+        let lower = named.raw.DIR_NTRes & !NO_SHORT_NAME;
+        let mut edits = vec![
+            Edit::write(named.offset, &self.another().0),
+            Edit::write(named.offset.saturating_add(0xc), &[lower]),
+        ];
+        // The long name was that of the old one.
+        edits.extend(named.parts.iter().map(|&offset| Edit::write(offset, &[0xe5])));
+        pass.found(issue, edits);
+    }
+
+    /// A name that is not there, as `fsck.fat` makes them.
+    fn another(&mut self) -> ShortName {
+        loop {
+            let digits = alloc::format!("FSCK{:07}", self.given);
+            self.given = self.given.saturating_add(1);
+            let mut bytes = [b'0'; 11];
+            bytes.iter_mut().zip(digits.bytes()).for_each(|(to, from)| *to = from);
+            if self.all.insert(ShortName(bytes)) {
+                return ShortName(bytes);
+            }
+        }
+    }
+}
+
+/// Whether no file may have this short name.
+fn is_bad(name: ShortName) -> bool {
+    let [first, rest @ ..] = name.0;
+    let is_bad = |byte: u8| byte < 0x20 || byte == 0x7f || b"*?<>|\"\\/:.".contains(&byte);
+    first == b' ' || first != 0x05 && is_bad(first) || rest.into_iter().any(is_bad)
+}
+
+/// An entry that names something; answers the directory that it is.
+fn entry(
+    view: &View,
+    state: &mut State,
+    dir: &Pending,
+    named: &Named<'_>,
+    pass: &mut Pass<'_>,
+) -> Result<Option<Pending>> {
+    let is_dir = named.raw.attributes().contains(Attributes::DIRECTORY);
+    let found = named.raw.DIR_FileSize.get();
+    if is_dir && found != 0 {
+        let edits = vec![Edit::write(named.offset.saturating_add(0x1c), &[0; 4])];
+        pass.found(Issue::DirectorySize { ino: named.ino(), found }, edits);
+    }
+    let clusters = chain::claim(view, state, named, pass)?;
+    pass.report.blocks.0 = pass.report.blocks.0.saturating_add(clusters.into());
+    let first = named.raw.first(view.sb.width).filter(|_| is_dir && clusters > 0);
+    let parent = if dir.ino == ROOT.0 { 0 } else { dir.first.map_or(0, |first| first.0) };
+    Ok(first.map(|first| Pending { ino: named.offset / ENTRY_LEN, first: Some(first), clusters, parent }))
+}
+
+/// The first two entries of a directory.
+fn dots(slots: &mut Slots, dir: &Pending, pass: &mut Pass<'_>, view: &View) {
+    let itself = dir.first.map_or(0, |first| first.0);
+    let expected = [(ShortName::DOT, ".", itself), (ShortName::DOT_DOT, "..", dir.parent)];
+    for (index, (short, name, expected)) in expected.into_iter().enumerate() {
+        let Some(&(offset, raw)) = slots.get(index) else { return };
+        let first = raw.first(view.sb.width).map_or(0, |first| first.0);
+        let is_dir = raw.attributes().contains(Attributes::DIRECTORY);
+        let is_free = matches!(raw.kind(), Kind::Free | Kind::End);
+        if raw.name() == short && is_dir && first == expected {
+            continue;
+        }
+        let mut dot = RawEntry::new_zeroed();
+        if raw.name() == short {
+            dot = raw;
+        }
+        (dot.DIR_Name, dot.DIR_Attr) = (short.0, Attributes::DIRECTORY.bits());
+        dot.set_first((expected != 0).then_some(Cluster(expected)));
+        let mut edits = vec![Edit::write(offset, dot.as_bytes())];
+        if is_free || raw.name() == short {
+            pass.found(Issue::DotEntry { dir: dir.ino, name, found: first, expected }, edits);
+        } else {
+            // What is there moves to a free entry; without one its clusters are lost, and found.
+            let free = slots.iter_mut().skip(2).find(|(_, raw)| matches!(raw.kind(), Kind::Free | Kind::End));
+            if let Some((place, slot)) = free
+                && raw.kind() == Kind::File
+            {
+                edits.push(Edit::write(*place, raw.as_bytes()));
+                *slot = raw;
+            }
+            pass.found(Issue::DotPlace { dir: dir.ino, name }, edits);
+        }
+    }
+}

@@ -1,0 +1,599 @@
+//! Checking: one damage, one issue; what is mended is clean to `fsck.fat`; and of random damage both find the same volumes clean.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{judge, shape};
+use obento_block::{BlockDevice as _, MemDevice};
+use obento_driver::{CheckOptions, Mending};
+use obento_env::FixedClock;
+use obento_fat::check::{Event, Issue, check_volume, issues};
+use obento_testkit::mutants::Random;
+use obento_testkit::oracle::program;
+
+/// A volume with the directory `D`, in it `E`, the file `F` of three clusters and `a long name.txt`; with what is where.
+struct Volume {
+    bytes: Vec<u8>,
+    fat: usize,
+    fat_len: usize,
+    width: u32,
+    root: usize,
+    data: usize,
+    cluster: usize,
+}
+
+impl Volume {
+    fn new(name: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let image = shape(name).make(folder.path());
+        let source = folder.path().join("D");
+        std::fs::create_dir_all(source.join("E")).unwrap();
+        let cluster = {
+            let bytes = std::fs::read(&image).unwrap();
+            usize::from(bytes[13]) * usize::from(u16::from_le_bytes([bytes[11], bytes[12]]))
+        };
+        std::fs::write(source.join("F"), vec![7; 3 * cluster - 100]).unwrap();
+        std::fs::write(source.join("a long name.txt"), vec![8; cluster]).unwrap();
+        common::mcopy(&image, &source, "::/");
+        judge(&image);
+        Self::of(std::fs::read(image).unwrap())
+    }
+
+    fn of(bytes: Vec<u8>) -> Self {
+        let word = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+        let sector = word(11);
+        let fat32 = word(22) == 0;
+        let fat_len = if fat32 { word(36) + (word(38) << 16) } else { word(22) } * sector;
+        let fat = word(14) * sector;
+        let root = fat + usize::from(bytes[16]) * fat_len;
+        let data = root + word(17) * 32;
+        let cluster = usize::from(bytes[13]) * sector;
+        let total = if word(19) > 0 { word(19) } else { word(32) + (word(34) << 16) };
+        let clusters = (total * sector - data) / cluster;
+        let width = if fat32 {
+            32
+        } else if clusters > 4084 {
+            16
+        } else {
+            12
+        };
+        Self { bytes, fat, fat_len, width, root, data, cluster }
+    }
+
+    /// Where the entry that starts so is.
+    fn entry(&self, name: &[u8]) -> usize {
+        let at = self.bytes[self.root..].chunks(32).position(|entry| entry.starts_with(name));
+        self.root + 32 * at.unwrap_or_else(|| panic!("{}", name.escape_ascii()))
+    }
+
+    fn ino(&self, name: &[u8]) -> u64 {
+        self.entry(name) as u64 / 32
+    }
+
+    fn first(&self, name: &[u8]) -> u32 {
+        let at = self.entry(name);
+        let low = u16::from_le_bytes([self.bytes[at + 26], self.bytes[at + 27]]);
+        let high = u16::from_le_bytes([self.bytes[at + 20], self.bytes[at + 21]]);
+        u32::from(low) | u32::from(high) << 16
+    }
+
+    fn set_first(&mut self, name: &[u8], cluster: u32) {
+        let at = self.entry(name);
+        self.bytes[at + 26..at + 28].copy_from_slice(&cluster.to_le_bytes()[..2]);
+        self.bytes[at + 20..at + 22].copy_from_slice(&cluster.to_le_bytes()[2..]);
+    }
+
+    fn link_in(&mut self, copy: usize, cluster: u32, value: u32) {
+        let start = self.fat + copy * self.fat_len;
+        let at = start + cluster as usize * self.width as usize / 8;
+        match self.width {
+            12 => {
+                let old = u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]);
+                let new = if cluster & 1 == 1 {
+                    old & 0xf | (value as u16) << 4
+                } else {
+                    old & 0xf000 | value as u16 & 0xfff
+                };
+                self.bytes[at..at + 2].copy_from_slice(&new.to_le_bytes());
+            }
+            16 => self.bytes[at..at + 2].copy_from_slice(&(value as u16).to_le_bytes()),
+            _ => self.bytes[at..at + 4].copy_from_slice(&value.to_le_bytes()),
+        }
+    }
+
+    /// In all copies.
+    fn link(&mut self, cluster: u32, value: u32) {
+        for copy in 0..usize::from(self.bytes[16]) {
+            self.link_in(copy, cluster, value);
+        }
+    }
+
+    /// In all copies, and FSInfo counts it.
+    fn free(&mut self, cluster: u32) {
+        self.link(cluster, 0);
+        if self.width == 32 {
+            let at = 512 + 0x1e8;
+            let count = u32::from_le_bytes(self.bytes[at..at + 4].try_into().unwrap()) + 1;
+            self.bytes[at..at + 4].copy_from_slice(&count.to_le_bytes());
+        }
+    }
+
+    /// Where `cluster` is.
+    fn offset(&self, cluster: u32) -> usize {
+        self.data + (cluster as usize - 2) * self.cluster
+    }
+
+    fn set_size(&mut self, name: &[u8], size: u32) {
+        let at = self.entry(name) + 28;
+        self.bytes[at..at + 4].copy_from_slice(&size.to_le_bytes());
+    }
+}
+
+const D: &[u8] = b"D          \x10";
+const E: &[u8] = b"E          \x10";
+const F: &[u8] = b"F          \x20";
+const LONG: &[u8] = b"ALONGN~1TXT";
+
+fn found(bytes: &[u8]) -> Vec<Issue> {
+    issues(Arc::new(MemDevice::read_only(bytes.to_vec()))).unwrap()
+}
+
+fn options(mending: Mending) -> CheckOptions {
+    CheckOptions { mending, ..CheckOptions::new(Arc::new(FixedClock(common::NOW))) }
+}
+
+/// Mends, and answers the bytes.
+fn mended(bytes: &[u8], mending: Mending) -> (Vec<u8>, u64) {
+    let device = Arc::new(MemDevice::new(bytes.to_vec()));
+    let report = check_volume(device.clone(), &options(mending), &mut |_| ()).unwrap();
+    let mut bytes = bytes.to_vec();
+    device.read_at(0, &mut bytes).unwrap();
+    (bytes, report.left())
+}
+
+fn clean_to_fsck(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    let image = folder.join("judged.img");
+    std::fs::write(&image, bytes).unwrap();
+    let output = program("fsck.fat").arg("-n").arg(&image).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    // A banner and a summary; everything else is a fault, also what it would leave as it is.
+    let quiet = said.lines().count() == 2;
+    if output.status.success() && quiet { Ok(()) } else { Err(said) }
+}
+
+/// `damage` on volumes of these shapes is found as what it says, by `fsck.fat` too, and all is mended.
+fn one(shapes: &[&str], damage: impl Fn(&mut Volume) -> Vec<Issue>) {
+    if !common::oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for name in shapes {
+        let mut volume = Volume::new(name);
+        assert_eq!(found(&volume.bytes), [], "{name}");
+        let expected = damage(&mut volume);
+        assert_eq!(found(&volume.bytes), expected, "{name}");
+        let fsck = clean_to_fsck(&volume.bytes, folder.path());
+        let is_stricter = matches!(expected[..], [Issue::HiddenEntries { .. }]);
+        assert!(fsck.is_err() || is_stricter, "{name}: fsck.fat finds nothing");
+        let (bytes, left) = mended(&volume.bytes, Mending::All);
+        assert_eq!((found(&bytes), left), (vec![], 0), "{name}");
+        clean_to_fsck(&bytes, folder.path()).unwrap_or_else(|said| panic!("{name}: {said}"));
+        let is_safe = expected.iter().all(|issue| issue.severity() <= obento_driver::Severity::Safe);
+        let (bytes, left) = mended(&volume.bytes, Mending::Safe);
+        assert_eq!(left == 0, is_safe, "{name}");
+        let unsafe_ones = |issue: &Issue| issue.severity() > obento_driver::Severity::Safe;
+        let kept: Vec<Issue> = expected.into_iter().filter(unsafe_ones).collect();
+        assert_eq!(found(&bytes), kept, "{name}: nothing but what is safe is mended");
+    }
+}
+
+const ALL: &[&str] = &["fat12", "fat16", "fat32"];
+
+#[test]
+fn a_sound_volume_is_clean_and_not_written() {
+    if !common::oracles() {
+        return;
+    }
+    for name in ["fat12", "fat12-4k", "fat12-sector-2k", "fat16", "fat16-sector-4k", "fat32"] {
+        let bytes = common::filled_bytes(name);
+        assert_eq!(found(&bytes), [], "{name}");
+        let (after, left) = mended(&bytes, Mending::All);
+        assert!(left == 0 && after == *bytes, "{name}");
+    }
+}
+
+#[test]
+fn a_file_in_a_free_bad_or_impossible_cluster_is_one_issue() {
+    for (value, why) in [(0_u32, "is free"), (u32::MAX - 8, "is bad")] {
+        one(ALL, |volume| {
+            let cluster = volume.first(F) + 2;
+            volume.link(cluster, value);
+            vec![Issue::Chain { ino: volume.ino(F), at: 2, cluster, why }]
+        });
+    }
+    one(ALL, |volume| {
+        let cluster = volume.first(F) + 2;
+        volume.link(cluster, 1);
+        let why = "leads to a number that no cluster has";
+        vec![Issue::Chain { ino: volume.ino(F), at: 2, cluster, why }]
+    });
+    // What comes after the damage is nobody's then.
+    one(ALL, |volume| {
+        let cluster = volume.first(F);
+        volume.link(cluster + 1, 0);
+        let lost = Issue::LostChain { cluster: cluster + 2, clusters: 1 };
+        vec![Issue::Chain { ino: volume.ino(F), at: 1, cluster: cluster + 1, why: "is free" }, lost]
+    });
+}
+
+#[test]
+fn a_chain_in_a_circle_is_one_issue() {
+    one(ALL, |volume| {
+        let cluster = volume.first(F);
+        volume.set_size(F, 1 << 20);
+        volume.link(cluster + 2, cluster + 1);
+        let why = "was in it before";
+        vec![Issue::Chain { ino: volume.ino(F), at: 3, cluster: cluster + 1, why }]
+    });
+}
+
+#[test]
+fn a_cluster_of_two_files_is_one_issue() {
+    one(ALL, |volume| {
+        let (cluster, long) = (volume.first(F), volume.first(LONG));
+        let size = volume.cluster as u32 * 2;
+        volume.set_size(LONG, size);
+        volume.link(long, cluster + 2);
+        let (first, second) = (volume.entry(F), volume.entry(LONG));
+        // The one whose entry comes first keeps it.
+        if first < second {
+            return vec![Issue::CrossLink { ino: volume.ino(LONG), at: 1, cluster: cluster + 2 }];
+        }
+        vec![Issue::CrossLink { ino: volume.ino(F), at: 2, cluster: cluster + 2 }]
+    });
+}
+
+#[test]
+fn a_size_that_is_not_that_of_the_chain_is_one_issue() {
+    one(ALL, |volume| {
+        let size = volume.cluster as u32;
+        volume.set_size(F, size);
+        vec![Issue::LongChain { ino: volume.ino(F), size, clusters: 1 }]
+    });
+    one(ALL, |volume| {
+        let size = volume.cluster as u32 * 3 + 1;
+        volume.set_size(F, size);
+        vec![Issue::ShortChain { ino: volume.ino(F), size, clusters: 3 }]
+    });
+}
+
+#[test]
+fn lost_clusters_are_one_issue_a_chain_and_become_files() {
+    one(ALL, |volume| {
+        let cluster = volume.first(F);
+        let at = volume.entry(F);
+        volume.bytes[at] = 0xe5;
+        vec![Issue::LostChain { cluster, clusters: 3 }]
+    });
+    let mut volume = Volume::new("fat16");
+    let at = volume.entry(F);
+    volume.bytes[at] = 0xe5;
+    let (bytes, _) = mended(&volume.bytes, Mending::Safe);
+    let fs = common::open(Arc::new(MemDevice::read_only(bytes))).unwrap();
+    let ino = common::resolve(&*fs, "/FSCK0000.REC").unwrap();
+    let size = fs.getattr(ino).unwrap().size;
+    let found = common::read(&*fs, ino, size).unwrap();
+    assert_eq!((size as usize, &found[..600]), (3 * volume.cluster, &[7; 600][..]));
+    // A ring belongs to nobody and begins nowhere.
+    one(ALL, |volume| {
+        let free = volume.first(F) + 100;
+        volume.link(free, free + 1);
+        volume.link(free + 1, free);
+        vec![Issue::LostChain { cluster: free, clusters: 2 }]
+    });
+}
+
+#[test]
+fn a_start_that_no_cluster_has_is_one_issue() {
+    one(ALL, |volume| {
+        let old = volume.first(LONG);
+        let cluster = if volume.width == 32 { 0x0fff_fff0 } else { 0xfff0 };
+        volume.set_first(LONG, cluster);
+        volume.free(old);
+        vec![Issue::StartCluster { ino: volume.ino(LONG), cluster }]
+    });
+    one(ALL, |volume| {
+        let old = volume.first(E);
+        volume.set_first(E, 0);
+        volume.free(old);
+        vec![Issue::DirectoryStart { ino: volume.ino(E), cluster: 0, why: "leads to the root directory" }]
+    });
+    one(ALL, |volume| {
+        let (old, d) = (volume.first(E), volume.first(D));
+        volume.set_first(E, d);
+        volume.free(old);
+        vec![Issue::DirectoryStart { ino: volume.ino(E), cluster: d, why: "has not this for its own" }]
+    });
+}
+
+#[test]
+fn dots_that_lead_elsewhere_are_one_issue_each() {
+    one(ALL, |volume| {
+        let (e, d) = (volume.first(E), volume.first(D));
+        let at = volume.offset(e) + 32 + 26;
+        volume.bytes[at] = d as u8 + 1;
+        vec![Issue::DotEntry { dir: volume.ino(E), name: "..", found: d + 1, expected: d }]
+    });
+    one(ALL, |volume| {
+        let d = volume.first(D);
+        let at = volume.offset(d);
+        volume.bytes[at] = 0xe5;
+        vec![Issue::DotEntry { dir: volume.ino(D), name: ".", found: d, expected: d }]
+    });
+    one(ALL, |volume| {
+        let d = volume.first(D);
+        let at = volume.offset(d) + 32;
+        volume.bytes[at..at + 12].copy_from_slice(b"XY         \x20");
+        vec![Issue::DotPlace { dir: volume.ino(D), name: ".." }]
+    });
+}
+
+#[test]
+fn a_directory_with_a_size_is_one_issue() {
+    one(ALL, |volume| {
+        volume.set_size(E, 512);
+        vec![Issue::DirectorySize { ino: volume.ino(E), found: 512 }]
+    });
+}
+
+#[test]
+fn names_that_are_none_or_are_there_twice_are_one_issue_each() {
+    one(ALL, |volume| {
+        let (at, ino) = (volume.entry(F), volume.ino(F));
+        volume.bytes[at + 3] = b'*';
+        vec![Issue::EntryName { ino, dir: volume.ino(D), name: b"F  *       ".to_vec() }]
+    });
+    one(ALL, |volume| {
+        let (e, f) = (volume.entry(E), volume.entry(F));
+        let last = e.max(f);
+        let name = volume.bytes[e.min(f)..][..11].to_vec();
+        volume.bytes[last..last + 11].copy_from_slice(&name);
+        vec![Issue::DuplicateName { ino: last as u64 / 32, dir: volume.ino(D), name }]
+    });
+}
+
+#[test]
+fn long_names_that_are_not_whole_or_belong_to_nobody_are_one_issue_each() {
+    let part = |volume: &Volume| volume.entry(LONG) - 32;
+    let index = |volume: &Volume, at: usize| {
+        let d = volume.first(D);
+        ((at - volume.offset(d)) / 32) as u32
+    };
+    one(ALL, |volume| {
+        let at = part(volume);
+        volume.bytes[at + 13] ^= 0x55;
+        let why = match volume.bytes[at] & 0x40 {
+            0 => "has parts of two files",
+            _ => "has the checksum of another name",
+        };
+        let dir = volume.ino(D);
+        let first = if volume.bytes[at] & 0x40 == 0 { at - 32 } else { at };
+        vec![Issue::LongName { dir, index: index(volume, first), why }]
+    });
+    one(ALL, |volume| {
+        let at = part(volume);
+        volume.bytes[at + 12] = 9;
+        vec![Issue::LongNameField {
+            dir: volume.ino(D),
+            index: index(volume, at),
+            field: "LDIR_Type",
+            found: 9,
+        }]
+    });
+    one(ALL, |volume| {
+        let (at, cluster) = (volume.entry(LONG), volume.first(LONG));
+        let mut first = at - 32;
+        while volume.bytes[first] & 0x40 == 0 {
+            first -= 32;
+        }
+        volume.bytes[at] = 0xe5;
+        volume.free(cluster);
+        vec![Issue::OrphanedLongName { dir: volume.ino(D), index: index(volume, first) }]
+    });
+}
+
+#[test]
+fn entries_behind_the_end_are_one_issue_and_come_back() {
+    one(ALL, |volume| {
+        let (d, e) = (volume.first(D), volume.entry(E));
+        let index = ((e - volume.offset(d)) / 32) as u32;
+        let old = volume.first(E);
+        volume.bytes[e] = 0;
+        volume.free(old);
+        vec![Issue::HiddenEntries { dir: volume.ino(D), index }]
+    });
+}
+
+#[test]
+fn fats_that_differ_are_one_issue() {
+    one(&["fat12", "fat16", "fat32"], |volume| {
+        let cluster = volume.first(F);
+        volume.link_in(1, cluster, 0);
+        vec![Issue::FatCopy { copy: 1, cluster }]
+    });
+    one(&["fat16", "fat32"], |volume| {
+        volume.link_in(0, 0, 0xf8);
+        vec![Issue::FatStart { copy: 0, found: 0xf8 }]
+    });
+    one(&["fat16", "fat32"], |volume| {
+        volume.link_in(1, 0, 0xf8);
+        vec![Issue::FatStart { copy: 1, found: 0xf8 }]
+    });
+}
+
+#[test]
+fn marks_and_labels_and_fs_info_are_one_issue_each() {
+    one(&["fat16"], |volume| {
+        volume.bytes[0x25] |= 1;
+        vec![Issue::InUse {}]
+    });
+    one(&["fat32"], |volume| {
+        volume.link(1, 0x07ff_ffff);
+        vec![Issue::InUse {}]
+    });
+    one(&["fat12"], |volume| {
+        volume.bytes[0x2b] = b'X';
+        vec![Issue::BootLabel { found: b"XWELVE     ".to_vec(), expected: b"TWELVE     ".to_vec() }]
+    });
+    one(&["fat16"], |volume| {
+        let at = volume.entry(b"SIX TEEN");
+        volume.bytes[at] = b'?';
+        vec![Issue::Label { found: b"?IX TEEN   ".to_vec() }]
+    });
+    one(&["fat32"], |volume| {
+        volume.bytes[512 + 0x1e8] ^= 1;
+        let stored = u32::from_le_bytes(volume.bytes[512 + 0x1e8..][..4].try_into().unwrap());
+        vec![Issue::FreeCount { found: stored, expected: stored ^ 1 }]
+    });
+    one(&["fat32"], |volume| {
+        volume.bytes[512] = b'X';
+        vec![Issue::FsInfo { sector: 1 }]
+    });
+    one(&["fat32"], |volume| {
+        volume.bytes[6 * 512 + 3] = b'X';
+        vec![Issue::BackupBootSector { sector: 6, offset: 3 }]
+    });
+    one(&["fat32"], |volume| {
+        volume.bytes[0x32] = 0;
+        vec![Issue::NoBackup { sector: 6 }]
+    });
+}
+
+#[test]
+fn a_wiped_boot_sector_comes_back_from_its_copy() {
+    if !common::oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut volume = Volume::new("fat32");
+    let sound = volume.bytes.clone();
+    volume.bytes[..512].fill(0);
+    let issues = found(&volume.bytes);
+    assert!(matches!(issues[..], [Issue::BootSector { sector: 6, .. }]), "{issues:?}");
+    let (bytes, left) = mended(&volume.bytes, Mending::All);
+    assert_eq!(left, 0);
+    assert!(bytes == sound);
+    clean_to_fsck(&bytes, folder.path()).unwrap();
+}
+
+#[test]
+fn a_volume_that_is_cut_short_is_told_and_not_written() {
+    if !common::oracles() {
+        return;
+    }
+    let volume = Volume::new("fat16");
+    let cut = &volume.bytes[..volume.bytes.len() / 2];
+    let expected = vec![Issue::Truncated { found: cut.len() as u64, expected: volume.bytes.len() as u64 }];
+    assert_eq!(found(cut), expected);
+    let (bytes, left) = mended(cut, Mending::All);
+    assert!(bytes == cut && left == 1);
+}
+
+/// Offsets of what is no data: the FATs as far as they are used, and directories.
+fn metadata(volume: &Volume) -> Vec<usize> {
+    let used = 700 * volume.width as usize / 8;
+    let mut places: Vec<usize> = (volume.fat..volume.fat + used).collect();
+    places.extend(volume.fat + volume.fat_len..volume.fat + volume.fat_len + used);
+    // But for the label, of which fsck.fat takes every character that is not ASCII for none.
+    places.extend((0..20).flat_map(|_| volume.root + 32..volume.root + 1024));
+    let starts = (volume.data..volume.bytes.len() - volume.cluster).step_by(volume.cluster);
+    let is_directory = |&at: &usize| volume.bytes[at..].starts_with(b".          \x10");
+    places.extend(starts.filter(is_directory).flat_map(|at| at..at + volume.cluster));
+    places
+}
+
+fn shown(issues: &[Issue]) -> String {
+    format!("{} issues: {:?}", issues.len(), &issues[..issues.len().min(8)])
+}
+
+/// Some bytes change; both say whether the volume is clean, and what is mended is clean to both.
+fn random_damage(name: &'static str, seeds: std::ops::Range<u64>) {
+    if !common::oracles() {
+        return;
+    }
+    let (begun, folder) = (Instant::now(), tempfile::tempdir().unwrap());
+    let sound = Volume::of(common::filled_bytes(name).to_vec());
+    let places = metadata(&sound);
+    let (mut clean, mut judged) = (0, 0);
+    for seed in seeds {
+        if begun.elapsed() > Duration::from_secs(8) {
+            break;
+        }
+        let mut random = Random::new(seed);
+        let mut bytes = sound.bytes.clone();
+        for _ in 0..=random.below(3) {
+            let at = places[random.below(places.len() as u64) as usize];
+            bytes[at] = random.number() as u8;
+        }
+        let (ours, theirs) = (found(&bytes), clean_to_fsck(&bytes, folder.path()));
+        // What no other system shows, and fsck.fat shows as if it were there.
+        let is_stricter = ours.iter().all(|issue| matches!(issue, Issue::HiddenEntries { .. }));
+        match (&ours[..], &theirs) {
+            ([], Err(said)) => panic!("{name}, seed {seed}: fsck.fat alone finds fault:\n{said}"),
+            ([_, ..], Ok(())) if !is_stricter => {
+                panic!("{name}, seed {seed}: fsck.fat finds nothing: {}", shown(&ours))
+            }
+            _ => {}
+        }
+        let (after, left) = mended(&bytes, Mending::All);
+        assert!(left == 0 && found(&after).is_empty(), "{name}, seed {seed}: {}", shown(&ours));
+        clean_to_fsck(&after, folder.path()).unwrap_or_else(|said| {
+            panic!("{name}, seed {seed}: mended {}, but fsck.fat says:\n{said:.500}", shown(&ours))
+        });
+        judged += 1;
+        clean += usize::from(ours.is_empty());
+    }
+    eprintln!("{name}: {judged} volumes, {clean} of them clean");
+    assert!(judged >= 20 && clean > 0 && clean < judged);
+}
+
+#[test]
+fn of_random_damage_to_fat12_fsck_fat_finds_the_same_volumes_clean() {
+    random_damage("fat12", 0..300);
+}
+
+#[test]
+fn of_random_damage_to_fat16_fsck_fat_finds_the_same_volumes_clean() {
+    random_damage("fat16", 1000..1200);
+}
+
+#[test]
+fn of_random_damage_to_fat32_fsck_fat_finds_the_same_volumes_clean() {
+    random_damage("fat32", 2000..2100);
+}
+
+#[test]
+fn whatever_the_bytes_a_check_ends_and_what_it_mends_it_need_not_mend_again() {
+    if !common::oracles() {
+        return;
+    }
+    let sound = common::filled_bytes("fat12");
+    for seed in 0..150 {
+        let mut bytes = sound.to_vec();
+        obento_testkit::mutants::mutate(&mut bytes, &mut Random::new(seed));
+        println!("seed {seed}");
+        let device = Arc::new(MemDevice::new(bytes));
+        let mut last = None;
+        let mended = check_volume(device.clone(), &options(Mending::All), &mut |event| {
+            if let Event::Found(issue, false) = event {
+                last = Some(issue);
+            }
+        });
+        let Ok(report) = mended else { continue };
+        let left = issues(device).map(|left| left.len() as u64);
+        assert_eq!(left, Ok(report.left()), "seed {seed}: {last:?}");
+    }
+}
