@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use obento::{
-    Access, Address, Error, FileId, HostError, Image, Ino, Locking, Node, OpenError, Operand, Options, Part,
-    Place, Purpose, Registry, Replay, Symlinks, Unpacking, Volume, is_pattern,
+    Access, Address, Error, FileId, HostError, Image, Ino, Locking, Node, Notice, OpenError, Operand,
+    Options, Part, Place, Purpose, Registry, Replay, Symlinks, Unpacking, Volume, is_pattern,
 };
 
 use crate::cli::GlobalOptions;
@@ -190,6 +190,9 @@ impl Opener {
         for notice in volume.info().notices {
             let shown = prefix.strip_suffix(b":").unwrap_or(&prefix);
             context.note(shown, crate::report::notice(&notice, access));
+            if matches!(notice, Notice::BackupSuperBlock { .. }) && can_be_checked(&volume) {
+                context.note(shown, "the super block is damaged; `obento check -y` can mend it from a copy");
+            }
         }
         let (path, part) = (address.image.clone(), address.part.clone());
         self.volumes.push(KnownVolume { path, part, access, prefix, volume: volume.clone() });
@@ -208,6 +211,12 @@ impl Opener {
             }
         }
     }
+}
+
+/// Whether `obento check` knows what the volume is.
+fn can_be_checked(volume: &Volume) -> bool {
+    let registry = Registry::default();
+    registry.find(volume.info().probe.fs_type).is_some_and(|driver| driver.check().is_some())
 }
 
 /// Opens an image, with a progress bar where it has to be unpacked for long.

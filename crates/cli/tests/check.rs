@@ -73,6 +73,44 @@ fn what_is_safe_is_mended_with_exit_code_1_and_then_nothing_is_wrong() {
     bench.run("check disk.img", 0);
 }
 
+/// Makes zeros of the first bytes of `wiped.img`.
+fn wipe(bench: &Bench, len: usize) {
+    let file = File::options().write(true).open(bench.0.path().join("wiped.img")).unwrap();
+    file.write_all_at(&vec![0; len], 0).unwrap();
+}
+
+#[test]
+fn a_wiped_super_block_is_read_around_and_mended_from_a_copy() {
+    let bench = Bench::new();
+    bench.run("mkfs -q -t ext4 -b 1024 wiped.img 16M", 0);
+    bench.run("mkdir wiped.img:/kept", 0);
+    wipe(&bench, 3072);
+    let (out, err) = bench.run("ls wiped.img:/", 0);
+    assert_eq!(out, "kept\nlost+found\n");
+    assert!(err.contains("the super block is damaged; `obento check -y` can mend it from a copy"), "{err}");
+    let (_, err) = bench.run("mkdir wiped.img:/more", 1);
+    assert!(err.contains("`obento check -y` can mend it, by a copy of the super block"), "{err}");
+    let (out, _) = bench.run("check -y wiped.img", 1);
+    assert!(out.contains("the copy at block 8193 is used: mended\n"), "{out}");
+    bench.run("check wiped.img", 0);
+    bench.run("mkdir wiped.img:/more", 0);
+}
+
+#[test]
+fn a_copy_in_a_group_of_an_odd_size_is_found_and_one_that_is_named_is_used() {
+    let bench = Bench::new();
+    bench.run("mkfs -q -t ext4 -b 1024 -g 4096 wiped.img 32M", 0);
+    wipe(&bench, 3072);
+    let (out, _) = bench.run("check wiped.img", 4);
+    assert!(out.contains("the copy at block 4097 is used\n"), "{out}");
+    let (out, _) = bench.run("check -b 12289 -B 1024 wiped.img", 4);
+    assert!(out.contains("the copy at block 12289 is used\n"), "{out}");
+    let (_, err) = bench.run("check -b 12289 -B 4096 wiped.img", 8);
+    assert!(err.contains("no file system is recognised there"), "{err}");
+    bench.run("check -y -b 12289 wiped.img", 1);
+    bench.run("check wiped.img", 0);
+}
+
 #[test]
 fn findings_are_objects_for_programs() {
     let bench = Bench::new();

@@ -28,6 +28,12 @@ pub trait Check: Send + Sync {
         options: &CheckOptions,
         observer: &mut dyn CheckObserver,
     ) -> Result<CheckReport, Error>;
+
+    /// Whether there is a volume on `device` that [`Driver::probe`](crate::Driver::probe) does not recognise, since what it
+    /// is recognised by is lost: by the super block that `options` name, or by any copy of it. Nothing is written.
+    fn finds(&self, _device: &dyn BlockDevice, _options: &CheckOptions) -> bool {
+        false
+    }
 }
 
 /// What may be mended.

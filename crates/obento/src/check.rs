@@ -66,7 +66,7 @@ pub fn check(
     if options.mending != Mending::Nothing && image.access() == obento_driver::Access::ReadOnly {
         return Err(CheckError::Failed(DeviceError::ReadOnly.into()));
     }
-    let (device, driver) = image.volume_ground(part)?;
+    let (device, driver) = image.volume_ground(part, options)?;
     let driver = driver.ok_or(CheckError::Unknown)?;
     let fs_type = driver.names().first().copied().unwrap_or_default();
     let check = driver.check().ok_or(CheckError::NotSupported { fs_type })?;

@@ -104,12 +104,29 @@ pub fn find_at(device: &dyn BlockDevice, number: u64) -> Result<Found> {
 
 /// A copy that says it lies where it lies.
 pub fn find_copy(device: &dyn BlockDevice, hint: Option<&RawSuperBlock>) -> Option<(SuperBlock, u64)> {
-    candidates(device.len(), hint).into_iter().find_map(|offset| {
-        let super_block = check_at(device, offset).ok()?;
-        let group = u32::from(super_block.raw.s_block_group_nr.get());
-        let own = super_block.group_start(group).0.checked_mul(super_block.block_size.into());
-        (group != 0 && own == Some(offset)).then_some((super_block, offset))
-    })
+    candidates(device.len(), hint).into_iter().find_map(|offset| copy_at(device, offset))
+}
+
+/// The first copy, for groups of any size: where nothing is known of a volume whose groups are not as large as they can
+/// be, nor clusters. Errors: `error`.
+pub(crate) fn find_copy_anywhere(device: &dyn BlockDevice, error: Error) -> Result<Found> {
+    let copy = BLOCK_SIZES.into_iter().find_map(|block_size| {
+        // A group has a multiple of eight blocks, and a block for its bitmap.
+        let sizes = (1..=block_size).map(|eighth| u64::from(eighth).saturating_mul(8));
+        let blocks = sizes.map(|blocks| blocks.saturating_add(u64::from(block_size == 1024)));
+        let offsets = blocks.map(|block| block.saturating_mul(block_size.into()));
+        offsets.take_while(|&offset| offset < device.len()).find_map(|offset| copy_at(device, offset))
+    });
+    let (super_block, offset) = copy.ok_or(error)?;
+    Ok(Found { super_block, offset, instead_of: Some(error) })
+}
+
+/// The copy at byte `offset`, if it says that it lies there.
+fn copy_at(device: &dyn BlockDevice, offset: u64) -> Option<(SuperBlock, u64)> {
+    let super_block = check_at(device, offset).ok()?;
+    let group = u32::from(super_block.raw.s_block_group_nr.get());
+    let own = super_block.group_start(group).0.checked_mul(super_block.block_size.into());
+    (group != 0 && own == Some(offset)).then_some((super_block, offset))
 }
 
 /// Byte offsets at which copies may lie: first those that the damaged primary's own numbers give.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use obento_base::Error;
 use obento_block::BlockDevice;
-use obento_driver::{Access, Driver, Notice, OpenOptions};
+use obento_driver::{Access, CheckOptions, Driver, Notice, OpenOptions};
 
 use super::opened::NotOpened;
 use super::{Content, Holds, Image, Looks, OpenError, Otherwise};
@@ -70,8 +70,8 @@ pub fn ground(image: &Image, part: Option<&Part>) -> Result<(Arc<dyn BlockDevice
 pub type Damaged = (Arc<dyn BlockDevice>, Option<Arc<dyn Driver>>);
 
 /// The bytes of the file system that `part` names, or of the only one, and the driver that it asks for: by the type that
-/// was asked for, by its signature, or, where nothing else is to be seen, the first that can check what is damaged.
-pub fn damaged(image: &Image, part: Option<&Part>) -> Result<Damaged, OpenError> {
+/// was asked for, by its signature, or, where nothing else is to be seen, the first whose check finds one that is damaged.
+pub fn damaged(image: &Image, part: Option<&Part>, options: &CheckOptions) -> Result<Damaged, OpenError> {
     let unreadable = |error| OpenError::Unreadable { image: image.path.clone(), error };
     let device = match part {
         Some(_) => ground(image, part)?.0,
@@ -84,9 +84,10 @@ pub fn damaged(image: &Image, part: Option<&Part>) -> Result<Damaged, OpenError>
         return Ok((device, Some(driver.clone())));
     }
     let looks = Looks::of(&*device).map_err(unreadable)?;
-    let mut checkers = image.registry.drivers().iter().filter(|driver| driver.check().is_some());
-    let driver = looks.may_be_anything().then(|| checkers.next()).flatten();
-    Ok((device, driver.cloned()))
+    let finds =
+        |driver: &&Arc<dyn Driver>| driver.check().is_some_and(|check| check.finds(&*device, options));
+    let driver = image.registry.drivers().iter().find(finds).filter(|_| looks.may_be_anything()).cloned();
+    Ok((device, driver))
 }
 
 /// Where the only file system is.

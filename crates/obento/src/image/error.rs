@@ -243,7 +243,10 @@ impl fmt::Display for Why<'_> {
 /// What to do about an error of a driver at opening.
 fn advice(error: &Error) -> &'static str {
     match error {
-        Error::Corrupt(_) => "; try a copy of the super block: `--superblock 32768` (or 8193, 98304, 163840)",
+        Error::Corrupt(_) => {
+            "; `obento check -y` can mend it, by a copy of the super block if there is one; to look at it, try such a copy: \
+             `--superblock 32768` (or 8193, 98304, 163840)"
+        }
         Error::Device(DeviceError::Write { .. } | DeviceError::Flush { .. }) => {
             "; see to the disk that the image lies on: it may be full"
         }

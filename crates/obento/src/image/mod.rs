@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use obento_base::Error;
 use obento_block::{BlockDevice, Slice};
-use obento_driver::Access;
+use obento_driver::{Access, CheckOptions};
 use obento_host::compressed::{Compression, Incomplete, decompress};
 use obento_host::io::Opened;
 use obento_host::lock::{LockNotice, Purpose};
@@ -231,8 +231,12 @@ impl Image {
     }
 
     /// The bytes of the file system that `part` names, or of the only one, however damaged, and the driver for it.
-    pub(crate) fn volume_ground(&self, part: Option<&Part>) -> Result<choose::Damaged, OpenError> {
-        choose::damaged(self, part)
+    pub(crate) fn volume_ground(
+        &self,
+        part: Option<&Part>,
+        options: &CheckOptions,
+    ) -> Result<choose::Damaged, OpenError> {
+        choose::damaged(self, part, options)
     }
 
     /// The device of an external journal, if one was named.

@@ -155,4 +155,8 @@ impl Check for Ext4Driver {
             Event::Progress(progress) => observer.progress(progress),
         })
     }
+
+    fn finds(&self, device: &dyn BlockDevice, options: &CheckOptions) -> bool {
+        view::find(device, options).is_ok()
+    }
 }

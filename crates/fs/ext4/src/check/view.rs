@@ -258,9 +258,14 @@ const EMPTY: GroupDescriptor = GroupDescriptor {
     flags: GroupFlags::empty(),
 };
 
-/// The super block that `options` name, or the primary one, or a copy.
+/// The super block that `options` name, or the primary one, or a copy, wherever it is.
 pub(super) fn find(device: &dyn BlockDevice, options: &CheckOptions) -> Result<Found> {
-    let Some(number) = options.super_block else { return locate::find(device) };
+    let Some(number) = options.super_block else {
+        return locate::find(device).or_else(|error| match error {
+            Error::Corrupt(_) => locate::find_copy_anywhere(device, error),
+            error => Err(error),
+        });
+    };
     let found = locate::find_at(device, number)?;
     let size = found.super_block.block_size;
     if options.block_size.is_some_and(|asked| asked != size) {

@@ -26,4 +26,5 @@ mod index;
 mod inodes;
 mod journal;
 mod sound;
+mod super_block;
 mod volume;
