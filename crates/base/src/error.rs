@@ -137,6 +137,8 @@ pub enum Structure {
     BootSector,
     #[error("file allocation table")]
     AllocationTable,
+    #[error("up-case table")]
+    UpCaseTable,
 }
 
 /// How the volume contradicts its format, and where. `block` is a block of the volume, `offset` a byte offset within

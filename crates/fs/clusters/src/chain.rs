@@ -127,6 +127,14 @@ impl Chain {
         Ok(&self.runs)
     }
 
+    /// Learns the first `goal` clusters and says how many there are of them, or one more. Errors: as [`Chain::find`].
+    pub fn reach(&mut self, table: &mut impl Links, ino: Ino, goal: u32) -> Result<u32> {
+        while !self.is_whole && self.reached() < goal {
+            self.step(table, ino, goal)?;
+        }
+        Ok(self.reached())
+    }
+
     /// How many clusters there are in all. Errors: as [`Chain::find`].
     pub fn count(&mut self, table: &mut impl Links, ino: Ino) -> Result<u32> {
         while !self.is_whole {

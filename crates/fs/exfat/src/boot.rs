@@ -1,0 +1,124 @@
+//! The boot regions: twelve sectors, the last of which is the checksum of the others; and their copy right behind.
+//!
+//! Source: specification, 3.1 and 3.4, "Main and Backup Boot Checksum Sub-regions".
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use obento_base::wire::{to_u64, to_usize};
+use obento_base::{Corrupt, Result, Structure};
+use obento_block::BlockDevice;
+
+use crate::super_block::{SuperBlock, raw_of};
+
+/// Sectors of a region.
+pub const SECTORS: u64 = 12;
+/// Byte offsets in the first sector that change while a volume is used: the checksum leaves them out.
+pub const UNSUMMED: [usize; 3] = [106, 107, 112];
+
+/// Which of the two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Region {
+    /// The first.
+    Main,
+    /// Its copy.
+    Backup,
+}
+
+impl Region {
+    /// Its first sector.
+    pub fn start(self) -> u64 {
+        match self {
+            Self::Main => 0,
+            Self::Backup => SECTORS,
+        }
+    }
+}
+
+/// What the checksums of boot regions and up-case tables go on with.
+pub fn add(sum: u32, byte: u8) -> u32 {
+    sum.rotate_right(1).wrapping_add(byte.into())
+}
+
+/// The checksum of the first eleven sectors of a region, which `bytes` begin with.
+pub fn checksum(bytes: &[u8], sector_size: usize) -> u32 {
+    let summed = bytes.iter().take(sector_size.saturating_mul(11)).enumerate();
+    summed.filter(|(at, _)| !UNSUMMED.contains(at)).fold(0, |sum, (_, &byte)| add(sum, byte))
+}
+
+/// A region in memory.
+pub struct BootRegion {
+    /// All twelve sectors.
+    pub bytes: Vec<u8>,
+    /// What its first sector says.
+    pub sb: SuperBlock,
+}
+
+impl BootRegion {
+    /// Reads a region. Errors: Corrupt for a first sector that is none, and for a size other than `sector_size`.
+    pub fn read(device: &dyn BlockDevice, region: Region, sector_size: u32) -> Result<Self> {
+        let size = u64::from(sector_size);
+        let mut bytes = vec![0; to_usize(size.saturating_mul(SECTORS))];
+        device.read_at(region.start().saturating_mul(size), &mut bytes)?;
+        let damaged = |found: u8| Corrupt::Field {
+            structure: Structure::BootSector,
+            field: "BytesPerSectorShift",
+            block: region.start(),
+            offset: 108,
+            found: found.into(),
+        };
+        let raw = raw_of(&bytes).ok_or_else(|| damaged(0))?;
+        let sb = SuperBlock::decode(&raw)?;
+        if sb.sector_size != sector_size {
+            return Err(damaged(raw.BytesPerSectorShift).into());
+        }
+        Ok(Self { bytes, sb })
+    }
+
+    /// Errors: Corrupt for a checksum that is another.
+    pub fn verify(&self, region: Region) -> Result<()> {
+        let size = to_usize(self.sb.sector_size.into());
+        let expected = checksum(&self.bytes, size);
+        let stored = self.bytes.get(size.saturating_mul(11)..).unwrap_or_default();
+        let stored = stored.chunks_exact(4).map(|word| word.try_into().map_or(0, u32::from_le_bytes));
+        match stored.into_iter().find(|&found| found != expected) {
+            None => Ok(()),
+            Some(found) => {
+                let block = region.start().saturating_add(11);
+                Err(Corrupt::Checksum { structure: Structure::BootSector, block, found, expected }.into())
+            }
+        }
+    }
+
+    /// Reads a region that is whole. Errors: Corrupt; those of the device.
+    pub fn whole(device: &dyn BlockDevice, region: Region, sector_size: u32) -> Result<Self> {
+        let this = Self::read(device, region, sector_size)?;
+        this.verify(region)?;
+        Ok(this)
+    }
+}
+
+/// The sector size that the first sector names, if it can be one.
+pub fn sector_size(device: &dyn BlockDevice) -> Option<u32> {
+    let mut bytes = [0; 512];
+    device.read_at(0, &mut bytes).ok()?;
+    let shift = bytes.get(108).copied().filter(|shift| (9..=12).contains(shift))?;
+    Some(1 << shift)
+}
+
+/// The copy, wherever it lies, if it is whole and its volume fits the device.
+pub fn backup(device: &dyn BlockDevice) -> Option<BootRegion> {
+    let first = sector_size(device);
+    let sizes =
+        first.into_iter().chain([512, 4096, 1024, 2048].into_iter().filter(|&size| Some(size) != first));
+    sizes
+        .filter(|&size| u64::from(size).saturating_mul(SECTORS.saturating_mul(2)) <= device.len())
+        .filter_map(|size| BootRegion::whole(device, Region::Backup, size).ok())
+        .find(|region| region.sb.len <= device.len())
+}
+
+/// The sum as its sector holds it.
+pub fn checksum_sector(sum: u32, sector_size: usize) -> Vec<u8> {
+    let words = to_u64(sector_size) / 4;
+    (0..words).flat_map(|_| sum.to_le_bytes()).collect()
+}

@@ -1,0 +1,91 @@
+//! Directories: where their bytes are, and the sets in them.
+//!
+//! Layout: entries of 32 bytes in the clusters of the directory. The first whose type is 0 ends it; one whose bit 7 is clear is
+//! free.
+//! Invariant: a directory has at most [`MAX_SLOTS`] entries, because its clusters are followed no further.
+
+mod index;
+mod list;
+mod scan;
+
+use alloc::vec::Vec;
+
+use obento_base::{Corrupt, Error, Ino, Structure};
+use obento_clusters::unit::{ENTRY, ENTRY_LEN, Slot};
+use obento_clusters::{Cluster, Run};
+use obento_env::sync::Mutex;
+
+use crate::set::Flaw;
+
+pub use self::index::Index;
+pub use self::list::Location;
+pub use self::scan::Scan;
+
+/// 256 MiB: specification, 7.4 ("the size of a directory"); Linux has the same (`MAX_EXFAT_DENTRIES`).
+pub const MAX_SLOTS: u32 = 1 << 23;
+
+/// A directory that is known.
+pub struct Directory {
+    /// Its number.
+    pub ino: Ino,
+    /// What it lies in.
+    pub parent: Ino,
+    /// Where its clusters are.
+    pub runs: Vec<Run>,
+    /// Entries a cluster.
+    pub per_cluster: u32,
+    /// The byte offset of cluster 2.
+    pub data_start: u64,
+    /// How many entries have room.
+    pub slots: u32,
+    /// Why more of it is not known.
+    pub damage: Option<Error>,
+    /// Its names by their hashes, once somebody looked for one.
+    pub index: Mutex<Option<Index>>,
+}
+
+impl Directory {
+    /// The place of entry `index`.
+    pub fn slot(&self, index: u32) -> Option<Slot> {
+        if index >= self.slots {
+            return None;
+        }
+        let at = index.checked_div(self.per_cluster)?;
+        let within = index.checked_rem(self.per_cluster)?;
+        let run = self.runs.get(self.runs.partition_point(|run| run.at <= at).checked_sub(1)?)?;
+        let cluster = run.start.0.checked_add(at.checked_sub(run.at)?)?.checked_sub(2)?;
+        let before = u64::from(cluster).saturating_mul(self.per_cluster.into());
+        let start = self.data_start / ENTRY_LEN;
+        Some(Slot(start.saturating_add(before).saturating_add(within.into())))
+    }
+
+    /// How many bytes have room.
+    pub fn len(&self) -> u64 {
+        u64::from(self.slots).saturating_mul(ENTRY.into())
+    }
+
+    /// The last cluster.
+    pub fn last(&self) -> Option<Cluster> {
+        self.runs.last().map(|run| run.last())
+    }
+
+    /// How many clusters it has.
+    pub fn clusters(&self) -> u32 {
+        self.runs.last().map_or(0, |run| run.at.saturating_add(run.len))
+    }
+
+    /// What is wrong with the set at `slot`.
+    pub fn corrupt(&self, slot: Slot, flaw: Flaw, sector_size: u32) -> Error {
+        let size = u64::from(sector_size);
+        let structure = Structure::Directory(self.ino);
+        let block = slot.offset().checked_div(size).unwrap_or(0);
+        let (field, at, found) = flaw.field();
+        if let Flaw::Checksum { found, expected } = flaw {
+            let (found, expected) = (found.into(), expected.into());
+            return Corrupt::Checksum { structure, block, found, expected }.into();
+        }
+        let offset = slot.offset().checked_rem(size).and_then(|offset| u32::try_from(offset).ok());
+        let offset = offset.unwrap_or(0).saturating_add(at);
+        Corrupt::Field { structure, field, block, offset, found }.into()
+    }
+}

@@ -1,0 +1,76 @@
+//! What a volume is, in words.
+
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+
+use obento_driver::{Fact, Probe, VolumeInfo};
+
+use crate::super_block::{DIRTY, MEDIA_FAILURE};
+use crate::volume::Volume;
+
+/// How a volume was left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Unmounted.
+    Clean,
+    /// In use, or not unmounted.
+    InUse,
+    /// An error of the medium was met.
+    Errors,
+}
+
+impl State {
+    /// What `VolumeFlags` say.
+    pub fn of(flags: u16) -> Self {
+        match flags {
+            _ if flags & MEDIA_FAILURE != 0 => Self::Errors,
+            _ if flags & DIRTY != 0 => Self::InUse,
+            _ => Self::Clean,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Clean => "clean",
+            Self::InUse => "not unmounted cleanly",
+            Self::Errors => "has errors",
+        }
+    }
+}
+
+impl Volume {
+    /// Type, label, GUID and length.
+    pub fn probe(&self) -> Probe {
+        let tables = self.tables();
+        Probe {
+            fs_type: "exfat",
+            label: tables.label.clone(),
+            uuid: tables.guid,
+            len: self.super_block().len,
+        }
+    }
+
+    /// All of it.
+    pub fn describe(&self) -> VolumeInfo {
+        let sb = self.super_block();
+        let fact = |name: &'static str, value: String| Fact { name, value };
+        let mut facts = Vec::new();
+        facts.push(fact("sector size", sb.sector_size.to_string()));
+        facts.push(fact("cluster size", sb.cluster_size.to_string()));
+        facts.push(fact("clusters", sb.clusters.to_string()));
+        facts.push(fact("volume ID", format!("{:04X}-{:04X}", sb.serial >> 16, sb.serial & 0xffff)));
+        facts.push(fact("revision", format!("{}.{:02}", sb.revision >> 8, sb.revision & 0xff)));
+        if sb.fats > 1 {
+            facts.push(fact("active FAT", sb.active.to_string()));
+        }
+        let features = if sb.fats > 1 { Vec::from(["texfat".to_string()]) } else { Vec::new() };
+        VolumeInfo {
+            probe: self.probe(),
+            features,
+            state: State::of(sb.flags).name().to_string(),
+            notices: self.notices().to_vec(),
+            facts,
+        }
+    }
+}

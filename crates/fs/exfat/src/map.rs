@@ -1,0 +1,67 @@
+//! Where the bytes of a file are.
+//!
+//! What lies past the valid length reads as zeros and is [`Span::Unwritten`]; the rest of the block in which it ends holds
+//! anything, and only the driver knows how much of it: [`Span::Driver`].
+
+use core::ops::Range;
+
+use obento_base::{Corrupt, Error, Ino, Result};
+use obento_driver::{Extent, Span};
+
+use crate::inode::Inode;
+use crate::super_block::SuperBlock;
+use crate::volume::Volume;
+
+impl SuperBlock {
+    /// The grain in which files are mapped: a page, or the cluster if that is less.
+    pub fn block_size(&self) -> u32 {
+        self.cluster_size.min(4096)
+    }
+}
+
+impl Volume {
+    /// A regular file. Errors: Stale; IsDirectory.
+    pub fn file(&self, ino: Ino) -> Result<Inode> {
+        let inode = self.inode(ino)?;
+        if inode.is_dir() { Err(Error::IsDirectory) } else { Ok(inode) }
+    }
+
+    /// The run of `inode` at `range.start`, as the contract's `map` has it. Errors: Invalid for an empty range; Corrupt for
+    /// a chain that ends too early or is damaged there.
+    pub fn map(&self, inode: &Inode, range: Range<u64>) -> Result<Extent> {
+        let (size, valid) = (inode.size(), inode.valid());
+        let asked = range.end.checked_sub(range.start).filter(|&len| len > 0).ok_or(Error::Invalid)?;
+        let block = u64::from(self.super_block().block_size());
+        let valid_end = valid.next_multiple_of(block);
+        match range.start {
+            start if start >= size => Ok(Extent { len: asked, span: Span::Hole }),
+            start if start < valid => {
+                let run = self.run_at(inode, start, asked.min(valid.saturating_sub(start)))?;
+                Ok(Extent { len: run.end.saturating_sub(run.start), span: Span::Mapped(run.start) })
+            }
+            start if start < valid_end => {
+                let len = asked.min(valid_end.min(size).saturating_sub(start));
+                Ok(Extent { len, span: Span::Driver })
+            }
+            start => {
+                let end = size.next_multiple_of(block);
+                Ok(Extent { len: asked.min(end.saturating_sub(start)), span: Span::Unwritten })
+            }
+        }
+    }
+
+    /// Where at most `len` bytes from `offset` on lie on the device, all of which are within clusters of the file.
+    pub fn run_at(&self, inode: &Inode, offset: u64, len: u64) -> Result<Range<u64>> {
+        let cluster_size = u64::from(self.super_block().cluster_size);
+        let number = |bytes: Option<u64>| bytes.and_then(|count| u32::try_from(count).ok());
+        let at = number(offset.checked_div(cluster_size)).ok_or(Error::FileTooBig)?;
+        let within = offset.checked_rem(cluster_size).unwrap_or(0);
+        let want = self.super_block().clusters_for(within.saturating_add(len));
+        let chain = self.chain(inode)?;
+        let run = chain.lock().find(&mut self.table(), inode.ino, at, want)?;
+        let run = run.ok_or(Corrupt::Chain { ino: inode.ino, at, what: "ends before the file does" })?;
+        let start = self.super_block().offset_of(run.start).ok_or(Error::Invalid)?.saturating_add(within);
+        let covered = u64::from(run.len).saturating_mul(cluster_size).saturating_sub(within);
+        Ok(start..start.saturating_add(len.min(covered)))
+    }
+}

@@ -1,0 +1,4 @@
+//! The operations on names. Each is looked up, then tested, then done.
+
+mod names;
+mod rename;

@@ -1,0 +1,27 @@
+//! What a volume does not say of itself and whoever opens it may: owners, permissions, time zone.
+
+use obento_base::Mode;
+use obento_clusters::Zone;
+
+/// How a volume is shown, as the options of mount(8) for exfat have it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExFatOptions {
+    /// `uid=`: the owner of all files.
+    pub uid: u32,
+    /// `gid=`: their group.
+    pub gid: u32,
+    /// `fmask=`: permissions that no file has.
+    pub file_mask: Mode,
+    /// `dmask=`: permissions that no directory has.
+    pub dir_mask: Mode,
+    /// `time_offset=`: how far the clocks are ahead of UTC that wrote times without saying it, and what is written.
+    pub zone: Zone,
+}
+
+impl Default for ExFatOptions {
+    /// Root's files, `umask=022`, UTC.
+    fn default() -> Self {
+        let mask = Mode::new(0o022);
+        Self { uid: 0, gid: 0, file_mask: mask, dir_mask: mask, zone: Zone::default() }
+    }
+}

@@ -1,0 +1,9 @@
+//! On-disk structures and nothing else.
+
+mod boot;
+mod entry;
+
+pub use boot::RawBoot;
+pub use entry::{
+    RawBitmap, RawEntry, RawFile, RawGuid, RawLabel, RawName, RawSecondary, RawStream, RawUpCase, kind,
+};

@@ -1,0 +1,295 @@
+//! Entry sets: what a directory says of a file.
+//!
+//! Layout: a file entry, a stream extension, the parts of the name, and then whatever others put there that may be skipped.
+//! Invariant: a set has 3 to 19 entries, its checksum is right and its lengths are ones that the volume can hold, because
+//! `decode` refuses what is not so.
+//! Source: specification, 6.3 and 7.4 to 7.7.
+
+use alloc::vec::Vec;
+
+use obento_base::wire::{FromBytes as _, FromZeros as _, IntoBytes as _, le};
+use obento_clusters::Cluster;
+
+use crate::raw::{RawEntry, RawFile, RawName, RawSecondary, RawStream, kind};
+use crate::super_block::SuperBlock;
+
+/// Units in a part of a name.
+pub const PART: usize = 15;
+/// The fewest and the most entries that follow the first (7.4.1).
+pub const SECONDARIES: core::ops::RangeInclusive<u8> = 2..=18;
+/// The most entries of a set.
+pub const SET_MAX: u32 = 19;
+
+/// `GeneralSecondaryFlags`: `FirstCluster` and `DataLength` count.
+pub const ALLOCATION: u8 = 1;
+/// `GeneralSecondaryFlags`: the clusters follow each other, and the FAT says nothing of them.
+pub const NO_FAT_CHAIN: u8 = 2;
+
+/// Why entries are no set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flaw {
+    /// The directory ends before it does, or another set begins within it.
+    Cut,
+    /// It has too few or too many entries.
+    Count(u8),
+    /// Its checksum is another.
+    Checksum {
+        /// What is stored.
+        found: u16,
+        /// What the bytes give.
+        expected: u16,
+    },
+    /// The second entry is no stream extension.
+    NoStream,
+    /// It has no name, or less of it than its length says.
+    Name,
+    /// An entry in it cannot be skipped, and nobody knows it.
+    Unknown(u8),
+    /// More of it is valid than there is.
+    ValidLength(u64),
+    /// It is longer than the volume.
+    Length(u64),
+    /// Its first cluster is none of the volume's.
+    First(u32),
+}
+
+impl Flaw {
+    /// The field that is wrong, by the specification's name, where it is in the set, and what it holds.
+    pub fn field(self) -> (&'static str, u32, u64) {
+        match self {
+            Self::Cut => ("EntryType", 32, 0),
+            Self::Count(found) => ("SecondaryCount", 1, found.into()),
+            Self::Checksum { found, .. } => ("SetChecksum", 2, found.into()),
+            Self::NoStream => ("EntryType", 32, 0),
+            Self::Name => ("NameLength", 35, 0),
+            Self::Unknown(found) => ("EntryType", 64, found.into()),
+            Self::ValidLength(found) => ("ValidDataLength", 40, found),
+            Self::Length(found) => ("DataLength", 56, found),
+            Self::First(found) => ("FirstCluster", 52, found.into()),
+        }
+    }
+}
+
+/// A whole set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EntrySet {
+    /// The first entry.
+    pub file: RawFile,
+    /// The second.
+    pub stream: RawStream,
+    /// The parts of the name, and what others put behind them.
+    pub rest: Vec<RawEntry>,
+}
+
+/// The checksum of a set (6.3.3).
+pub fn checksum<'e>(entries: impl Iterator<Item = &'e RawEntry>) -> u16 {
+    let bytes = entries.flat_map(|entry| entry.as_bytes()).enumerate();
+    bytes
+        .filter(|(at, _)| !matches!(at, 2 | 3))
+        .fold(0, |sum: u16, (_, &byte)| sum.rotate_right(1).wrapping_add(byte.into()))
+}
+
+fn as_kind<T: obento_base::wire::FromBytes + obento_base::wire::FromZeros>(entry: &RawEntry) -> T {
+    T::read_from_bytes(entry.as_bytes()).unwrap_or_else(|_| T::new_zeroed())
+}
+
+fn as_entry(bytes: &[u8]) -> RawEntry {
+    RawEntry::read_from_bytes(bytes).unwrap_or_else(|_| RawEntry::new_zeroed())
+}
+
+impl EntrySet {
+    /// Takes a set apart: as many entries as the first says, or fewer if the directory ends before.
+    pub fn decode(entries: &[RawEntry], sb: &SuperBlock) -> Result<Self, Flaw> {
+        let this = Self::parse(entries)?;
+        let stream = &this.stream;
+        let (valid, len) = (stream.ValidDataLength.get(), stream.DataLength.get());
+        match this.first() {
+            _ if len > sb.heap_len() => Err(Flaw::Length(len)),
+            _ if valid > len => Err(Flaw::ValidLength(valid)),
+            Some(first) if !sb.has(first) => Err(Flaw::First(first.0)),
+            None if len > 0 => Err(Flaw::First(0)),
+            _ => Ok(this),
+        }
+    }
+
+    /// Takes a set apart, and believes what it says of lengths and clusters.
+    pub fn parse(entries: &[RawEntry]) -> Result<Self, Flaw> {
+        let [file, rest @ ..] = entries else { return Err(Flaw::Cut) };
+        let file: RawFile = as_kind(file);
+        if !SECONDARIES.contains(&file.SecondaryCount) {
+            return Err(Flaw::Count(file.SecondaryCount));
+        }
+        if rest.len() != usize::from(file.SecondaryCount) {
+            return Err(Flaw::Cut);
+        }
+        if rest.iter().any(|entry| entry.EntryType & (kind::IN_USE | kind::SECONDARY) != 0xc0) {
+            return Err(Flaw::Cut);
+        }
+        let (found, expected) = (file.SetChecksum.get(), checksum(entries.iter()));
+        if found != expected {
+            return Err(Flaw::Checksum { found, expected });
+        }
+        let [stream, rest @ ..] = rest else { return Err(Flaw::Cut) };
+        if stream.EntryType != kind::STREAM {
+            return Err(Flaw::NoStream);
+        }
+        let this = Self { file, stream: as_kind(stream), rest: rest.to_vec() };
+        let (names, others) = this.rest.split_at(this.parts().min(this.rest.len()));
+        if this.stream.NameLength == 0
+            || names.len() < this.parts()
+            || names.iter().any(|entry| entry.EntryType != kind::NAME)
+        {
+            return Err(Flaw::Name);
+        }
+        match others.iter().find(|entry| entry.EntryType & kind::BENIGN == 0) {
+            Some(entry) => Err(Flaw::Unknown(entry.EntryType)),
+            None => Ok(this),
+        }
+    }
+
+    /// A set with this name and nothing else.
+    pub fn named(units: &[u16], hash: u16) -> Self {
+        let mut file = RawFile::new_zeroed();
+        file.EntryType = kind::FILE;
+        let mut stream = RawStream::new_zeroed();
+        (stream.EntryType, stream.GeneralSecondaryFlags) = (kind::STREAM, ALLOCATION);
+        let mut this = Self { file, stream, rest: Vec::new() };
+        this.rename(units, hash);
+        this
+    }
+
+    /// Gives it another name; what others put behind the name stays.
+    pub fn rename(&mut self, units: &[u16], hash: u16) {
+        let others = self.others().to_vec();
+        self.stream.NameLength = u8::try_from(units.len()).unwrap_or(u8::MAX);
+        self.stream.NameHash = le::U16::new(hash);
+        self.rest = units
+            .chunks(PART)
+            .map(|chunk| {
+                let mut part = RawName::new_zeroed();
+                part.EntryType = kind::NAME;
+                part.FileName.iter_mut().zip(chunk).for_each(|(slot, &unit)| slot.set(unit));
+                as_entry(part.as_bytes())
+            })
+            .chain(others)
+            .collect();
+        self.file.SecondaryCount = u8::try_from(self.rest.len()).unwrap_or(u8::MAX).saturating_add(1);
+    }
+
+    /// How many entries the name takes.
+    pub fn parts(&self) -> usize {
+        usize::from(self.stream.NameLength).div_ceil(PART)
+    }
+
+    /// What others put behind the name.
+    pub fn others(&self) -> &[RawEntry] {
+        self.rest.get(self.parts()..).unwrap_or_default()
+    }
+
+    /// The name.
+    pub fn units(&self) -> impl Iterator<Item = u16> + '_ {
+        let parts = self.rest.iter().take(self.parts()).map(as_kind::<RawName>);
+        parts.flat_map(|part| part.FileName.map(|unit| unit.get())).take(usize::from(self.stream.NameLength))
+    }
+
+    /// How many entries it has.
+    pub fn count(&self) -> u32 {
+        u32::from(self.file.SecondaryCount).saturating_add(1)
+    }
+
+    /// The first cluster, if there is one.
+    pub fn first(&self) -> Option<Cluster> {
+        let first = self.stream.FirstCluster.get();
+        (first != 0 && self.stream.GeneralSecondaryFlags & ALLOCATION != 0).then_some(Cluster(first))
+    }
+
+    /// Whether the clusters follow each other, and the FAT says nothing of them.
+    pub fn is_contiguous(&self) -> bool {
+        self.stream.GeneralSecondaryFlags & NO_FAT_CHAIN != 0
+    }
+
+    /// The allocations that others keep behind the name: first cluster, whether they are contiguous, length.
+    pub fn other_allocations(&self) -> impl Iterator<Item = (Cluster, bool, u64)> + '_ {
+        let others = self.others().iter().map(as_kind::<RawSecondary>);
+        others.filter(|raw| raw.GeneralSecondaryFlags & ALLOCATION != 0 && raw.FirstCluster.get() != 0).map(
+            |raw| {
+                let is_contiguous = raw.GeneralSecondaryFlags & NO_FAT_CHAIN != 0;
+                (Cluster(raw.FirstCluster.get()), is_contiguous, raw.DataLength.get())
+            },
+        )
+    }
+
+    /// The entries as they lie on disk, with the right checksum.
+    pub fn entries(&self) -> Vec<RawEntry> {
+        let mut entries = Vec::new();
+        entries.push(as_entry(self.file.as_bytes()));
+        entries.push(as_entry(self.stream.as_bytes()));
+        entries.extend_from_slice(&self.rest);
+        let sum = checksum(entries.iter());
+        let file = RawFile { SetChecksum: le::U16::new(sum), ..self.file };
+        if let Some(first) = entries.first_mut() {
+            *first = as_entry(file.as_bytes());
+        }
+        entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(name: &str) -> EntrySet {
+        let units: Vec<u16> = name.encode_utf16().collect();
+        EntrySet::named(&units, 7)
+    }
+
+    #[test]
+    fn a_set_that_was_made_is_one() {
+        for len in [1, 15, 16, 30, 31, 255] {
+            let name = "n".repeat(len);
+            let set = EntrySet::parse(&named(&name).entries()).unwrap();
+            let units: Vec<u16> = set.units().collect();
+            assert_eq!(std::string::String::from_utf16(&units).unwrap(), name);
+            assert_eq!(set.count() as usize, 2 + len.div_ceil(15));
+        }
+    }
+
+    #[test]
+    fn what_is_no_set_is_refused_by_its_flaw() {
+        let flaw = |change: fn(&mut Vec<RawEntry>)| {
+            let mut entries = named("a name of two parts").entries();
+            change(&mut entries);
+            let sum = checksum(entries.iter());
+            entries[0].rest[1..3].copy_from_slice(&sum.to_le_bytes());
+            EntrySet::parse(&entries).unwrap_err()
+        };
+        assert_eq!(flaw(|entries| entries[0].rest[0] = 1), Flaw::Count(1));
+        assert_eq!(flaw(|entries| entries.truncate(3)), Flaw::Cut);
+        assert_eq!(flaw(|entries| entries[3].EntryType = kind::FILE), Flaw::Cut);
+        assert_eq!(flaw(|entries| entries[1].EntryType = kind::NAME), Flaw::NoStream);
+        assert_eq!(flaw(|entries| entries[1].rest[2] = 0), Flaw::Name);
+        assert_eq!(flaw(|entries| entries[1].rest[2] = 31), Flaw::Name);
+        assert_eq!(flaw(|entries| entries[3].EntryType = 0xc2), Flaw::Name);
+        assert_eq!(
+            flaw(|entries| {
+                entries[1].rest[2] = 15;
+                entries[3].EntryType = 0xc2;
+            }),
+            Flaw::Unknown(0xc2)
+        );
+        let mut entries = named("x").entries();
+        entries[1].rest[30] ^= 1;
+        assert!(matches!(EntrySet::parse(&entries), Err(Flaw::Checksum { .. })));
+    }
+
+    #[test]
+    fn what_others_put_behind_a_name_is_kept_by_a_rename() {
+        let mut set = named("short");
+        let vendor = RawEntry { EntryType: kind::VENDOR, rest: [9; 31] };
+        set.rest.push(vendor);
+        set.file.SecondaryCount += 1;
+        set.rename(&[0x61; 40], 1);
+        let set = EntrySet::parse(&set.entries()).unwrap();
+        assert_eq!((set.others(), set.count()), (&[vendor][..], 6));
+    }
+}

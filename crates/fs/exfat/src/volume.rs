@@ -1,0 +1,384 @@
+//! The mounted state.
+//!
+//! The format has no inode numbers: the number of a file is the place of its first entry. So that a number which somebody
+//! made up is not taken for one, the volume knows which clusters belong to directories that were looked at since it was opened.
+//! Invariant: a known cluster belongs to one directory or to the volume's own tables, and to the first that claimed it if two do.
+//! Locking: `known`, `chains` and the indexes of directories are leaves; a chain has a lock of its own, under which the FAT is read.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use hashbrown::HashMap;
+use obento_base::wire::{FromBytes as _, to_usize};
+use obento_base::{Corrupt, Error, Ino, Result};
+use obento_block::{BlockDevice, Cache};
+use obento_clusters::unit::{ENTRY, ENTRY_LEN};
+use obento_clusters::{Chain, Cluster, Numbers, Run, Slot};
+use obento_driver::Notice;
+use obento_env::sync::{Mutex, RwLock};
+
+use crate::dir::{Directory, MAX_SLOTS, Scan};
+use crate::inode::{Inode, ROOT};
+use crate::options::ExFatOptions;
+use crate::raw::{RawEntry, kind};
+use crate::set::EntrySet;
+use crate::super_block::SuperBlock;
+use crate::table::Reader;
+use crate::tables::Tables;
+use crate::up_case::UpCase;
+
+/// Whose the clusters of the bitmap and the up-case table are.
+pub const SYSTEM: Ino = Ino(0);
+/// How many chains are kept at most: what is not forgotten by its users is dropped then.
+const MAX_CHAINS: usize = 4096;
+/// How many names may be indexed before indexes are dropped: about 64 MiB of them.
+const MAX_INDEXED: usize = 4 << 20;
+
+/// An open volume.
+pub struct Volume {
+    sb: SuperBlock,
+    cache: Cache,
+    options: ExFatOptions,
+    notices: Vec<Notice>,
+    tables: Tables,
+    known: RwLock<Known>,
+    numbers: RwLock<Numbers<EntrySet>>,
+    chains: Mutex<HashMap<Ino, Arc<Mutex<Chain>>>>,
+    /// Names in all indexes, as they were when they were made.
+    indexed: Mutex<usize>,
+    /// Free clusters, once they were counted.
+    free: Mutex<Option<u32>>,
+}
+
+/// What is known of clusters.
+#[derive(Default)]
+struct Known {
+    /// By their first clusters: how many, whose, and which of its clusters the first is.
+    runs: BTreeMap<u32, (u32, Ino, u32)>,
+    directories: HashMap<Ino, Arc<Directory>>,
+}
+
+impl Known {
+    /// Whose `cluster` is, and which of its clusters.
+    fn owner(&self, cluster: Cluster) -> Option<(Ino, u32)> {
+        let (&start, &(len, ino, at)) = self.runs.range(..=cluster.0).next_back()?;
+        let skipped = cluster.0.saturating_sub(start);
+        (skipped < len).then(|| (ino, at.saturating_add(skipped)))
+    }
+
+    /// Whether any of `len` clusters from `start` on is somebody's.
+    fn overlaps(&self, start: Cluster, len: u32) -> bool {
+        let end = start.0.saturating_add(len);
+        self.owner(start).is_some() || self.runs.range(start.0..end).next().is_some()
+    }
+
+    /// Notes runs, of which none is anybody's.
+    fn claim(&mut self, ino: Ino, runs: &[Run]) -> Result<()> {
+        if let Some(run) = runs.iter().find(|run| self.overlaps(run.start, run.len)) {
+            let what = "goes on in a cluster of another directory or table";
+            return Err(Corrupt::Chain { ino, at: run.at, what }.into());
+        }
+        for (at, run) in runs.iter().enumerate() {
+            // A chain that comes back to itself.
+            if self.overlaps(run.start, run.len) {
+                self.release(runs.get(..at).unwrap_or_default());
+                return Err(Corrupt::Chain { ino, at: run.at, what: "comes back to itself" }.into());
+            }
+            self.runs.insert(run.start.0, (run.len, ino, run.at));
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, runs: &[Run]) {
+        for run in runs {
+            self.runs.remove(&run.start.0);
+        }
+    }
+}
+
+impl Volume {
+    /// Opens the volume that `sb` describes. Errors: Corrupt for a root directory or a bitmap that cannot be had.
+    pub fn new(
+        device: Arc<dyn BlockDevice>,
+        sb: SuperBlock,
+        options: ExFatOptions,
+        cache: usize,
+    ) -> Result<Self> {
+        let mut volume = Self {
+            cache: Cache::new(device, sb.sector_size, cache),
+            sb,
+            options,
+            notices: Vec::new(),
+            tables: Tables { up_case: UpCase::standard()?, ..Tables::default() },
+            known: RwLock::default(),
+            numbers: RwLock::default(),
+            chains: Mutex::default(),
+            indexed: Mutex::default(),
+            free: Mutex::default(),
+        };
+        let root = Inode::root(&volume.sb, 0);
+        let root = volume.load(ROOT, ROOT, &root.set)?;
+        let (tables, mut notices) = volume.read_tables(&root)?;
+        volume.tables = tables;
+        volume.notices.append(&mut notices);
+        let claimed = {
+            let mut known = volume.known.write();
+            let of_tables = known.claim(SYSTEM, &volume.tables.bitmap);
+            of_tables.and_then(|()| known.claim(SYSTEM, &volume.tables.up_case_runs))
+        };
+        if let Err(error) = claimed {
+            volume.notices.push(Notice::Damaged(error));
+        }
+        volume.learn(root)?;
+        Ok(volume)
+    }
+
+    /// The checked boot sector.
+    pub fn super_block(&self) -> &SuperBlock {
+        &self.sb
+    }
+
+    /// The metadata.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// How it is shown.
+    pub fn options(&self) -> &ExFatOptions {
+        &self.options
+    }
+
+    /// What a person should know.
+    pub fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+
+    /// Notes something that a person should know.
+    pub fn notice(&mut self, notice: Notice) {
+        self.notices.push(notice);
+    }
+
+    /// What the root directory says of the volume.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// What names are compared by.
+    pub fn up_case(&self) -> &UpCase {
+        &self.tables.up_case
+    }
+
+    /// A reader of the FAT.
+    pub fn table(&self) -> Reader<'_> {
+        Reader::new(&self.sb, &self.cache)
+    }
+
+    /// The number of what has its first entry at `slot`.
+    pub fn ino_at(&self, slot: Slot) -> Ino {
+        self.numbers.read().ino_at(slot)
+    }
+
+    /// The numbers of inodes.
+    pub fn numbers(&self) -> &RwLock<Numbers<EntrySet>> {
+        &self.numbers
+    }
+
+    /// Where the first entry of `ino` is, if it lies in a directory that is known: its place, which, and its index there.
+    pub fn slot_of(&self, ino: Ino) -> Option<(Slot, Ino, u32)> {
+        let slot = self.numbers.read().slot_of(ino)?;
+        if slot.0.checked_mul(ENTRY_LEN).is_none_or(|offset| offset >= self.sb.len) {
+            return None;
+        }
+        let (cluster, within) = self.sb.cluster_at(slot.offset())?;
+        let (dir, at) = self.known.read().owner(cluster).filter(|&(dir, _)| dir != SYSTEM)?;
+        let before = at.checked_mul(self.sb.cluster_size / ENTRY)?;
+        Some((slot, dir, before.checked_add(within / ENTRY)?))
+    }
+
+    /// The inode of this number, and what it lies in or lay in. Errors: Stale if it is not in use.
+    pub fn inode_and_parent(&self, ino: Ino) -> Result<(Inode, Ino)> {
+        if ino == ROOT {
+            let len = self.known.read().directories.get(&ROOT).map_or(0, |dir| dir.len());
+            return Ok((Inode::root(&self.sb, len), ROOT));
+        }
+        let (orphan, generation) = {
+            let numbers = self.numbers.read();
+            (numbers.orphan(ino), numbers.generation(ino))
+        };
+        if let Some((set, dir)) = orphan {
+            return Ok((Inode { ino, set, generation, is_named: false }, dir));
+        }
+        let (slot, dir, index) = self.slot_of(ino).ok_or(Error::Stale)?;
+        // The number of a place that now has another is nobody's.
+        if self.entry(slot)?.EntryType != kind::FILE || self.ino_at(slot) != ino {
+            return Err(Error::Stale);
+        }
+        let known = self.known.read().directories.get(&dir).cloned().ok_or(Error::Stale)?;
+        let (_, set) = self.set_at(&known, index)?;
+        Ok((Inode { ino, set, generation, is_named: true }, dir))
+    }
+
+    /// The bytes of an entry.
+    pub fn entry(&self, slot: Slot) -> Result<RawEntry> {
+        let size = u64::from(self.sb.sector_size);
+        let block = self.cache.get(slot.offset().checked_div(size).unwrap_or(0))?;
+        let within = to_usize(slot.offset().checked_rem(size).unwrap_or(0));
+        let bytes = block.get(within..).unwrap_or_default();
+        RawEntry::read_from_prefix(bytes).map(|(raw, _)| raw).map_err(|_| Error::Stale)
+    }
+
+    /// The set that begins with entry `index` of `dir`. Errors: Stale if none does; Corrupt.
+    pub fn set_at(&self, dir: &Directory, index: u32) -> Result<(Slot, EntrySet)> {
+        let slot = dir.slot(index).ok_or(Error::Stale)?;
+        let raw = self.entry(slot)?;
+        if raw.EntryType != kind::FILE {
+            return Err(Error::Stale);
+        }
+        let entries = Scan::new(dir, &self.sb, &self.cache, index).gather(index, raw)?;
+        let set = EntrySet::decode(&entries, &self.sb);
+        set.map(|set| (slot, set)).map_err(|flaw| dir.corrupt(slot, flaw, self.sb.sector_size))
+    }
+
+    /// The inode of this number. Errors: Stale if it is not in use.
+    pub fn inode(&self, ino: Ino) -> Result<Inode> {
+        self.inode_and_parent(ino).map(|(inode, _)| inode)
+    }
+
+    /// The directory of this number. Errors: Stale; NotDirectory; Corrupt for one whose clusters belong to another.
+    pub fn directory(&self, ino: Ino) -> Result<Arc<Directory>> {
+        if let Some(dir) = self.known.read().directories.get(&ino) {
+            return Ok(dir.clone());
+        }
+        let (inode, parent) = self.inode_and_parent(ino)?;
+        if !inode.is_dir() {
+            return Err(Error::NotDirectory);
+        }
+        self.learn(self.load(ino, parent, &inode.set)?)
+    }
+
+    /// Follows the clusters of a directory. Errors: Corrupt if not even its first cluster can be had.
+    pub fn load(&self, ino: Ino, parent: Ino, set: &EntrySet) -> Result<Directory> {
+        let per_cluster = self.sb.cluster_size / ENTRY;
+        let most = MAX_SLOTS.checked_div(per_cluster).unwrap_or(1).max(1);
+        // Only the root has no entry that says how long it is.
+        let count =
+            if ino == ROOT { most } else { self.sb.clusters_for(set.stream.DataLength.get()).min(most) };
+        let (mut chain, mut damage) = (self.chain_of(ino, set)?, None);
+        if count > 0 {
+            damage = chain.reach(&mut self.table(), ino, count).err();
+        }
+        let mut runs = chain.runs().to_vec();
+        runs.retain_mut(|run| {
+            run.len = run.len.min(count.saturating_sub(run.at));
+            run.len > 0
+        });
+        let clusters = runs.last().map_or(0, |run| run.at.saturating_add(run.len));
+        if clusters < count && ino != ROOT && damage.is_none() {
+            damage =
+                Some(Corrupt::Chain { ino, at: clusters, what: "ends before the directory does" }.into());
+        }
+        if let Some(error) = damage.filter(|_| runs.is_empty()) {
+            return Err(error);
+        }
+        let slots = clusters.saturating_mul(per_cluster).min(MAX_SLOTS);
+        let data_start = self.sb.data_start;
+        Ok(Directory { ino, parent, runs, per_cluster, data_start, slots, damage, index: Mutex::default() })
+    }
+
+    /// Notes which clusters are the directory's. Errors: Corrupt if one of them is another's; NoMemory.
+    pub fn learn(&self, dir: Directory) -> Result<Arc<Directory>> {
+        let mut known = self.known.write();
+        if let Some(dir) = known.directories.get(&dir.ino) {
+            return Ok(dir.clone());
+        }
+        known.directories.try_reserve(1).map_err(|_| Error::NoMemory)?;
+        known.claim(dir.ino, &dir.runs)?;
+        let dir = Arc::new(dir);
+        known.directories.insert(dir.ino, dir.clone());
+        Ok(dir)
+    }
+
+    /// Another look at a directory: it grew, moved or is gone. What was known of its names stays known.
+    pub fn relearn(&self, ino: Ino, dir: Option<Directory>) -> Result<()> {
+        let old = {
+            let mut known = self.known.write();
+            let old = known.directories.remove(&ino);
+            if let Some(old) = &old {
+                known.release(&old.runs);
+            }
+            old
+        };
+        let Some(dir) = dir else { return Ok(()) };
+        *dir.index.lock() = old.and_then(|old| old.index.lock().take());
+        self.learn(dir).map(drop)
+    }
+
+    /// Whether a run has clusters of a directory that is known, or of a table.
+    pub fn is_metadata(&self, start: Cluster, len: u32) -> bool {
+        self.known.read().overlaps(start, len)
+    }
+
+    /// Sees to it that indexes take no more memory than they may, after that of `ino` got `names`.
+    pub fn bound_indexes(&self, ino: Ino, names: usize) {
+        let mut indexed = self.indexed.lock();
+        *indexed = indexed.saturating_add(names);
+        if *indexed <= MAX_INDEXED {
+            return;
+        }
+        for dir in self.known.read().directories.values().filter(|dir| dir.ino != ino) {
+            *dir.index.lock() = None;
+        }
+        *indexed = names;
+    }
+
+    /// The chain of a set's clusters, of which nothing is known yet if the FAT says it. Errors: Corrupt for contiguous
+    /// clusters outside the volume.
+    pub fn chain_of(&self, ino: Ino, set: &EntrySet) -> Result<Chain> {
+        let len = set.stream.DataLength.get();
+        if !set.is_contiguous() {
+            let first = set.first().filter(|_| len > 0 || ino == ROOT);
+            return Ok(Chain::new(first));
+        }
+        let count = self.sb.clusters_for(len);
+        match set.first() {
+            Some(first) if count > 0 && !self.sb.has_run(first, count) => {
+                let what = "is contiguous and leaves the volume";
+                Err(Corrupt::Chain { ino, at: 0, what }.into())
+            }
+            first => Ok(Chain::contiguous(first, count)),
+        }
+    }
+
+    /// What is known of the chain of a file. Errors: as [`Volume::chain_of`].
+    pub fn chain(&self, inode: &Inode) -> Result<Arc<Mutex<Chain>>> {
+        let mut chains = self.chains.lock();
+        if let Some(chain) = chains.get(&inode.ino) {
+            return Ok(chain.clone());
+        }
+        if chains.len() >= MAX_CHAINS {
+            chains.clear();
+        }
+        let chain = Arc::new(Mutex::new(self.chain_of(inode.ino, &inode.set)?));
+        chains.insert(inode.ino, chain.clone());
+        Ok(chain)
+    }
+
+    /// Drops what is kept for `ino` alone.
+    pub fn forget(&self, ino: Ino) {
+        self.chains.lock().remove(&ino);
+    }
+
+    /// How many clusters are free, counted once. Errors: those of the device.
+    pub fn count_free(&self) -> Result<u32> {
+        let mut free = self.free.lock();
+        if let Some(free) = *free {
+            return Ok(free);
+        }
+        let mut used = 0_u32;
+        self.each_bitmap_byte(|byte| used = used.saturating_add(byte.count_ones()))?;
+        let count = self.sb.clusters.saturating_sub(used);
+        *free = Some(count);
+        Ok(count)
+    }
+}

@@ -1,0 +1,144 @@
+//! The contract's changes.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+use obento_base::{Attr, Error, FileKind, Ino, Name, Result, Timestamp};
+use obento_driver::{
+    AskUsage, ExclusiveLayout, Extent, Layout, NewNode, RenameFlags, SetAttr, Size, TimeChange, Victim,
+    WritableFileSystem,
+};
+
+use crate::contract::ExFat;
+use crate::writer::Writer;
+
+impl ExFat {
+    /// A regular file. Errors: Stale; IsDirectory.
+    fn check_file(&self, ino: Ino) -> Result<()> {
+        self.volume().file(ino).map(drop)
+    }
+
+    /// What the format has no holes for. Errors: IsDirectory; Invalid; NotSupported.
+    fn refuse_holes(&self, ino: Ino, range: &Range<u64>) -> Result<()> {
+        self.check_file(ino)?;
+        let size = u64::from(self.volume().super_block().block_size());
+        let is_whole = range.start.is_multiple_of(size) && range.start < range.end;
+        Err(if is_whole { Error::NotSupported } else { Error::Invalid })
+    }
+}
+
+impl WritableFileSystem for ExFat {
+    fn create(&self, dir: Ino, name: &Name, node: &NewNode<'_>) -> Result<Attr> {
+        self.change(|writer, volume| {
+            let ino = writer.create(volume, dir, name, node)?;
+            Writer::attr(volume, ino)
+        })
+    }
+
+    /// The format has one name a file: TooManyLinks for what could have another elsewhere.
+    fn link(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
+        self.change(|_, volume| {
+            let inode = volume.inode(ino)?;
+            if volume.inode(dir)?.set.file_kind() != FileKind::Directory {
+                return Err(Error::NotDirectory);
+            }
+            if inode.is_dir() {
+                return Err(Error::NotPermitted);
+            }
+            let dir = Writer::directory(volume, dir)?;
+            match volume.find(&dir, name)? {
+                _ if !inode.is_named => Err(Error::NotFound),
+                Some(_) => Err(Error::Exists),
+                None => Err(Error::TooManyLinks),
+            }
+        })
+    }
+
+    fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()> {
+        self.change(|writer, volume| writer.remove_name(volume, (dir, name), victim, ask))
+    }
+
+    fn rename(&self, from: Ino, name: &Name, to: Ino, new_name: &Name, flags: RenameFlags) -> Result<()> {
+        self.change(|writer, volume| writer.rename(volume, (from, name), (to, new_name), flags))
+    }
+
+    fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr> {
+        self.change(|writer, volume| {
+            writer.set_attr(volume, ino, change)?;
+            Writer::attr(volume, ino)
+        })
+    }
+
+    fn truncate(&self, _: &ExclusiveLayout<'_>, ino: Ino, size: u64) -> Result<()> {
+        self.change(|writer, volume| writer.truncate(volume, ino, size))
+    }
+
+    fn map_for_write(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
+        self.change(|writer, volume| writer.map_for_write(volume, ino, range))
+    }
+
+    fn end_write(&self, _: &Layout<'_>, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()> {
+        self.change(|writer, volume| writer.end_write(volume, ino, written, when))
+    }
+
+    fn abandon(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) {
+        // On a volume that is no longer changed nothing is promised.
+        let _ = self.change(|writer, volume| {
+            writer.abandon(volume, ino, &range);
+            Ok(())
+        });
+    }
+
+    fn write(&self, _: &Layout<'_>, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
+        self.change(|writer, volume| writer.write(volume, ino, offset, bytes))
+    }
+
+    fn punch(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
+        self.refuse_holes(ino, &range)
+    }
+
+    /// Only with [`Size::Grow`]: what lies past the size has no place.
+    fn allocate(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>, size: Size) -> Result<()> {
+        self.change(|writer, volume| {
+            let inode = volume.file(ino)?;
+            match (range.is_empty(), size) {
+                (true, _) => Err(Error::Invalid),
+                _ if range.end > volume.super_block().heap_len() => Err(Error::FileTooBig),
+                _ if range.end <= inode.size() => Ok(()),
+                (false, Size::Keep) => Err(Error::NotSupported),
+                (false, Size::Grow) => writer.truncate(volume, ino, range.end),
+            }
+        })
+    }
+
+    fn zero_range(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>, _: Size) -> Result<()> {
+        self.refuse_holes(ino, &range)
+    }
+
+    fn collapse(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
+        self.refuse_holes(ino, &range)
+    }
+
+    fn insert(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
+        self.refuse_holes(ino, &range)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.writer.as_ref().map_or(Timestamp::EPOCH, |writer| writer.lock().now())
+    }
+
+    fn sync_file(&self, ino: Ino) -> Result<()> {
+        self.volume().inode(ino)?;
+        self.sync()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.change(|writer, volume| writer.commit(volume))
+    }
+
+    fn close(&self) -> Result<()> {
+        self.change(|writer, volume| writer.close(volume))?;
+        self.closed.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}

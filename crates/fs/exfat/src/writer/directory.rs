@@ -1,0 +1,285 @@
+//! Sets: room for them, putting them in and taking them out.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use obento_base::wire::{FromBytes as _, IntoBytes as _, le};
+use obento_base::{Error, Ino, Name, Result};
+use obento_block::BlockDevice as _;
+use obento_clusters::sectors::zero;
+use obento_clusters::unit::ENTRY;
+use obento_clusters::{Cluster, Slot};
+
+use super::Writer;
+use super::space::Piece;
+use crate::dir::{Directory, Location, MAX_SLOTS};
+use crate::inode::{Attributes, ROOT};
+use crate::name::{Folded, check, to_units};
+use crate::raw::{RawEntry, kind};
+use crate::set::EntrySet;
+use crate::volume::Volume;
+
+/// A free entry before the end of a directory.
+const FREE: [u8; 1] = [kind::FILE & !kind::IN_USE];
+
+impl Writer {
+    /// A directory that something may be made in. Errors: NotDirectory; NotFound if it was removed.
+    pub fn directory(volume: &Volume, dir: Ino) -> Result<Arc<Directory>> {
+        let inode = volume.inode(dir)?;
+        match inode.is_dir() {
+            false => Err(Error::NotDirectory),
+            true if !inode.is_named => Err(Error::NotFound),
+            true => volume.directory(dir),
+        }
+    }
+
+    /// Names what `set` says in `dir`, where the name is free; answers where. Errors: Invalid or NameTooLong for a name
+    /// that the format lacks; NoSpace.
+    pub fn add(&mut self, volume: &Volume, dir: Ino, name: &Name, mut set: EntrySet) -> Result<Location> {
+        let units = to_units(name.as_bytes())?;
+        check(&units)?;
+        let hash = Folded::new(&units, volume.up_case()).hash();
+        set.rename(&units, hash);
+        let entries = set.entries();
+        let set = EntrySet::decode(&entries, volume.super_block()).map_err(|_| Error::Invalid)?;
+        let known = volume.directory(dir)?;
+        let start = self.room(volume, &known, set.count())?;
+        let end = start.saturating_add(set.count());
+        let known = match known.slots < end {
+            true => self.grow(volume, &known, end)?,
+            false => known,
+        };
+        self.place(volume, &known, start, &entries)?;
+        volume.with_index(&known, |index| {
+            index.insert(hash, start);
+            index.no_room_before(set.count(), end);
+        });
+        let slot = known.slot(start).ok_or(Error::NoSpace)?;
+        Ok(Location { index: start, slot, set })
+    }
+
+    /// Where `count` entries fit that lie in one sector, or are as few sectors as they can be: free ones, or such past the
+    /// end, which then moves. Errors: NoSpace; those of a directory that cannot be read.
+    fn room(&mut self, volume: &Volume, dir: &Directory, count: u32) -> Result<u32> {
+        if let Some(error) = dir.damage {
+            return Err(error);
+        }
+        let per_sector = volume.super_block().sector_size / ENTRY;
+        let from = volume.with_index(dir, |index| index.room_from(count));
+        // From the start of a sector on, since what is free may begin before.
+        let from = from.saturating_sub(from.checked_rem(per_sector).unwrap_or(0));
+        let (mut start, mut end) = (from, dir.slots);
+        for index in from..dir.slots {
+            let raw = volume.entry(dir.slot(index).ok_or(Error::NoSpace)?)?;
+            if raw.EntryType == kind::END {
+                end = index;
+                break;
+            }
+            let is_boundary = index.is_multiple_of(per_sector) && count <= per_sector;
+            if is_boundary {
+                start = start.max(index);
+            }
+            if raw.EntryType & kind::IN_USE != 0 {
+                start = index.saturating_add(1);
+            } else if index.saturating_add(1).saturating_sub(start) >= count {
+                return Ok(start);
+            }
+        }
+        // Of what is free before the end a part may belong to it.
+        let start = start.min(end);
+        let left = per_sector.saturating_sub(start.checked_rem(per_sector).unwrap_or(0));
+        let start = if count > left { start.saturating_add(left) } else { start };
+        if start.saturating_add(count) > MAX_SLOTS {
+            return Err(Error::NoSpace);
+        }
+        for index in end..start.min(dir.slots) {
+            self.put(volume, dir.slot(index).ok_or(Error::NoSpace)?, &FREE)?;
+        }
+        // What lies behind the end was never an entry, whatever it holds: the end moves with us.
+        let behind = start.saturating_add(count);
+        if behind < dir.slots && end < dir.slots {
+            let slot = dir.slot(behind).ok_or(Error::NoSpace)?;
+            if volume.entry(slot)?.EntryType != kind::END {
+                self.put(volume, slot, &[0; 32])?;
+            }
+        }
+        Ok(start)
+    }
+
+    /// Writes a set where there is room for it.
+    fn place(&mut self, volume: &Volume, dir: &Directory, start: u32, entries: &[RawEntry]) -> Result<()> {
+        let slots: Vec<Slot> = (start..).map_while(|index| dir.slot(index)).take(entries.len()).collect();
+        if slots.len() != entries.len() {
+            return Err(Error::NoSpace);
+        }
+        // One that lies in two sectors is begun when its end is there, and so is one over entries that are shown as others.
+        let is_late = slots.iter().any(|slot| self.late.contains_key(slot));
+        if is_late || !in_one_sector(volume, &slots) {
+            self.arrive(volume, &slots)?;
+        }
+        slots.iter().zip(entries).try_for_each(|(&slot, entry)| self.put(volume, slot, entry.as_bytes()))
+    }
+
+    /// Makes a directory longer, so that it has `slots` entries. Errors: NoSpace.
+    fn grow(&mut self, volume: &Volume, dir: &Directory, slots: u32) -> Result<Arc<Directory>> {
+        let missing = slots.saturating_sub(dir.slots).div_ceil(dir.per_cluster.max(1));
+        let taken = self.take(volume, dir.last(), missing)?;
+        if let Err(error) = self.clear(volume, &taken) {
+            self.give_back(volume, &taken);
+            return Err(error);
+        }
+        let mut inode = volume.inode(dir.ino)?;
+        let old: Vec<Piece> = dir.runs.iter().map(|run| (run.start, run.len)).collect();
+        self.append(volume, &mut inode.set, &old, &taken)?;
+        let clusters = u64::from(dir.clusters().saturating_add(missing));
+        let len = clusters.saturating_mul(volume.super_block().cluster_size.into());
+        inode.set.stream.DataLength = le::U64::new(len);
+        inode.set.stream.ValidDataLength = le::U64::new(len);
+        self.put_inode(volume, &inode)?;
+        volume.relearn(dir.ino, Some(volume.load(dir.ino, dir.parent, &inode.set)?))?;
+        volume.directory(dir.ino)
+    }
+
+    /// Zeroes clusters of a directory, on the device and in memory.
+    fn clear(&mut self, volume: &Volume, pieces: &[Piece]) -> Result<()> {
+        let sb = volume.super_block();
+        let size = u64::from(sb.sector_size);
+        for &(start, len) in pieces {
+            let offset = sb.offset_of(start).ok_or(Error::NoSpace)?;
+            let end = offset.saturating_add(u64::from(len).saturating_mul(sb.cluster_size.into()));
+            zero(volume.cache().device(), offset..end)?;
+            for number in offset.checked_div(size).unwrap_or(0)..end.checked_div(size).unwrap_or(0) {
+                volume.cache().forget(number);
+            }
+        }
+        (self.directory_grew, self.data_written) = (true, true);
+        Ok(())
+    }
+
+    /// Gives a new directory its first cluster. Errors: NoSpace.
+    pub fn make_directory(&mut self, volume: &Volume, set: &mut EntrySet) -> Result<Cluster> {
+        let taken = self.take(volume, None, 1)?;
+        let Some(&(cluster, _)) = taken.first() else { return Err(Error::NoSpace) };
+        let made = self.clear(volume, &taken).and_then(|()| self.append(volume, set, &[], &taken));
+        if let Err(error) = made {
+            self.give_back(volume, &taken);
+            return Err(error);
+        }
+        let len = u64::from(volume.super_block().cluster_size);
+        set.stream.DataLength = le::U64::new(len);
+        set.stream.ValidDataLength = le::U64::new(len);
+        Ok(cluster)
+    }
+
+    /// Frees a cluster that was named and is not any more.
+    pub fn free_one(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
+        self.free(volume, &[(cluster, 1)])
+    }
+
+    /// Takes a set out of `dir`.
+    pub fn remove(&mut self, volume: &Volume, dir: &Directory, at: &Location) -> Result<()> {
+        let end = at.index.saturating_add(at.set.count());
+        let slots: Vec<Slot> = (at.index..end).filter_map(|index| dir.slot(index)).collect();
+        let first = slots.first().copied().ok_or(Error::Stale)?;
+        for &slot in &slots {
+            let raw = volume.entry(slot)?;
+            // What is in another sector than the first entry goes after it.
+            if !in_one_sector(volume, &[first, slot]) {
+                self.late.entry(slot).or_insert(bytes_of(&raw));
+            }
+            self.put(volume, slot, &[raw.EntryType & !kind::IN_USE])?;
+        }
+        let units: Vec<u16> = at.set.units().collect();
+        let hash = Folded::new(&units, volume.up_case()).hash();
+        volume.with_index(dir, |index| index.remove(hash, at.index, at.index));
+        Ok(())
+    }
+
+    /// What is at these entries came from elsewhere: it is shown when the place it left is written.
+    fn arrive(&mut self, volume: &Volume, slots: &[Slot]) -> Result<()> {
+        let first = slots.first().copied().ok_or(Error::Stale)?;
+        for &slot in slots {
+            if in_one_sector(volume, &[first, slot]) || self.late.contains_key(&slot) {
+                let mut shown = bytes_of(&volume.entry(slot)?);
+                shown[0] &= !kind::IN_USE;
+                self.late.entry(slot).or_insert(shown);
+            }
+        }
+        Ok(())
+    }
+
+    /// The set at `at` came from elsewhere.
+    pub fn arrive_at(&mut self, volume: &Volume, dir: &Directory, at: &Location) -> Result<()> {
+        let end = at.index.saturating_add(at.set.count());
+        let slots: Vec<Slot> = (at.index..end).filter_map(|index| dir.slot(index)).collect();
+        self.arrive(volume, &slots)
+    }
+
+    /// The set at `at`, which is still as it was, names something else from now on: what is on disk is shown until then, if
+    /// it is that.
+    pub fn replace(&mut self, volume: &Volume, dir: &Directory, at: &Location) -> Result<()> {
+        let end = at.index.saturating_add(at.set.count());
+        let slots: Vec<Slot> = (at.index..end).filter_map(|index| dir.slot(index)).collect();
+        let mut on_disk = Vec::new();
+        for slot in &slots {
+            let mut bytes = [0; 32];
+            volume.cache().device().read_at(slot.offset(), &mut bytes)?;
+            on_disk.push(RawEntry::read_from_bytes(&bytes).map_err(|_| Error::Stale)?);
+        }
+        let is_this = EntrySet::decode(&on_disk, volume.super_block()).is_ok_and(|set| {
+            let is_fresh = set.first().is_some_and(|first| self.allocator.is_fresh(first));
+            set.rest == at.set.rest && set.first() == at.set.first() && !is_fresh
+        });
+        if !is_this {
+            return self.arrive(volume, &slots);
+        }
+        for (&slot, raw) in slots.iter().zip(&on_disk).take(2) {
+            self.late.entry(slot).or_insert(bytes_of(raw));
+        }
+        Ok(())
+    }
+
+    /// Another set in the place of `at`, with the same name and as many entries.
+    pub fn put_over(
+        &mut self,
+        volume: &Volume,
+        dir: &Directory,
+        at: &Location,
+        set: &EntrySet,
+    ) -> Result<()> {
+        self.put_head(volume, dir, at.index, &set.entries())
+    }
+
+    /// The set of something new, without a name.
+    pub fn new_set(&self, volume: &Volume, is_dir: bool) -> EntrySet {
+        let mut set = EntrySet::named(&[], 0);
+        let attributes = if is_dir { Attributes::DIRECTORY } else { Attributes::ARCHIVE };
+        set.file.FileAttributes = le::U16::new(attributes.bits());
+        set.file.stamp(self.now(), volume.options().zone);
+        set
+    }
+
+    /// A directory lies in another one now.
+    pub fn set_parent(&mut self, volume: &Volume, dir: Ino, parent: Ino) -> Result<()> {
+        if dir == ROOT {
+            return Ok(());
+        }
+        let known = volume.directory(dir)?;
+        let set = volume.inode(dir)?.set;
+        let moved = volume.load(known.ino, parent, &set)?;
+        volume.relearn(dir, Some(moved))
+    }
+}
+
+fn bytes_of(raw: &RawEntry) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(raw.as_bytes());
+    bytes
+}
+
+/// Whether one write changes all of them.
+pub fn in_one_sector(volume: &Volume, slots: &[Slot]) -> bool {
+    let size = u64::from(volume.super_block().sector_size);
+    let sector = |slot: &Slot| slot.offset().checked_div(size);
+    slots.first().is_none_or(|first| slots.iter().all(|slot| sector(slot) == sector(first)))
+}

@@ -1,0 +1,121 @@
+//! What changes a volume.
+//!
+//! Changes are made to sectors in memory, where readers see them at once, and written by a commit (`commit.rs`) in an order in
+//! which a cut leaves lost clusters at worst.
+//! Invariant: a cluster that is named holds what it is to hold before the commit that names it begins: data goes to the
+//! device at once, and new clusters of directories are zeroed there when they are taken.
+//! Invariant: a set that this driver places lies in one sector, if it fits one, so that a cut leaves it whole or not there.
+//! Locking: `ExFat` holds its lock exclusively around every method here.
+
+mod attributes;
+mod commit;
+mod data;
+mod directory;
+mod open;
+mod space;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+
+use hashbrown::HashMap;
+use obento_base::wire::{IntoBytes as _, to_usize};
+use obento_base::{Error, Ino, Result, Timestamp};
+use obento_clusters::{Allocator, Cluster, Slot};
+use obento_env::Clock;
+
+pub use self::directory::in_one_sector;
+use crate::dir::Directory;
+use crate::inode::{Inode, ROOT};
+use crate::raw::RawEntry;
+use crate::volume::Volume;
+
+/// The mark of changed sectors: there is one change at a time.
+const MARK: u32 = 1;
+/// How many changed sectors may wait in memory: 4 MiB of small ones.
+const MAX_DIRTY: usize = 8192;
+
+/// The changes that wait, and who makes them.
+pub struct Writer {
+    clock: Arc<dyn Clock>,
+    pub(crate) allocator: Allocator,
+    /// Changed sectors of the bitmap, counted from its start.
+    bitmap_sectors: BTreeSet<u64>,
+    /// Changed sectors of the FAT.
+    fat_sectors: BTreeSet<u64>,
+    /// Changed sectors of directories.
+    dir_sectors: BTreeSet<u64>,
+    /// Entries of the FAT that say on disk what they said before, until directories are written that do without them.
+    deferred: BTreeMap<Cluster, u32>,
+    /// Entries of directories that are shown on disk as something else until all others are written.
+    late: BTreeMap<Slot, [u8; 32]>,
+    /// Clusters that were promised to files and are not named.
+    reserved: HashMap<Ino, alloc::vec::Vec<(Cluster, u32)>>,
+    /// Whether a directory grew since the last commit: its new clusters must be zeros before they are named.
+    directory_grew: bool,
+    /// Whether data may wait in the device.
+    data_written: bool,
+    state: State,
+}
+
+/// How the volume on disk is marked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct State {
+    /// Whether it was marked as in use before it was opened: then it stays so.
+    was_in_use: bool,
+    /// Whether it was marked since.
+    is_marked: bool,
+    /// Whether a write failed: nothing is changed any more.
+    has_failed: bool,
+}
+
+impl Writer {
+    /// The time by the clock that changes are stamped by.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Errors: ReadOnly after a write failed.
+    pub fn check(&self) -> Result<()> {
+        if self.state.has_failed { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Whether so much waits that it should be written.
+    pub fn is_full(&self) -> bool {
+        let sectors = self.fat_sectors.len().saturating_add(self.dir_sectors.len());
+        sectors.saturating_add(self.bitmap_sectors.len()) > MAX_DIRTY
+    }
+
+    /// Changes 32 bytes of a directory.
+    fn put(&mut self, volume: &Volume, slot: Slot, bytes: &[u8]) -> Result<()> {
+        let size = u64::from(volume.super_block().sector_size);
+        let number = slot.offset().checked_div(size).unwrap_or(0);
+        let within = to_usize(slot.offset().checked_rem(size).unwrap_or(0));
+        let block = volume.cache().get(number)?;
+        let mut edit = volume.cache().edit(&block);
+        let target = edit.get_mut(within..).unwrap_or_default();
+        target.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        edit.publish(MARK);
+        self.dir_sectors.insert(number);
+        Ok(())
+    }
+
+    /// Changes what the set of a file says, wherever it is; its name stays.
+    pub(crate) fn put_inode(&mut self, volume: &Volume, inode: &Inode) -> Result<()> {
+        if inode.ino == ROOT || volume.numbers().write().set_orphan(inode.ino, inode.set.clone()) {
+            return Ok(());
+        }
+        let (_, dir, index) = volume.slot_of(inode.ino).ok_or(Error::Stale)?;
+        let dir = volume.directory(dir)?;
+        self.put_head(volume, &dir, index, &inode.set.entries())
+    }
+
+    /// Writes the first two entries of the set at `index`: the others are as they were.
+    fn put_head(&mut self, volume: &Volume, dir: &Directory, index: u32, entries: &[RawEntry]) -> Result<()> {
+        for (index, entry) in (index..).zip(entries.iter().take(2)) {
+            let slot = dir.slot(index).ok_or(Error::Stale)?;
+            // A set that shows another one until the end is shown by the first of them.
+            self.put(volume, slot, entry.as_bytes())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! Opening a volume for changes.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+
+use hashbrown::HashMap;
+use obento_base::{DeviceError, Error, Result};
+use obento_block::BlockDevice as _;
+use obento_clusters::Allocator;
+use obento_env::Clock;
+
+use super::{State, Writer};
+use crate::super_block::DIRTY;
+use crate::volume::Volume;
+
+impl Writer {
+    /// Reads what is free. Errors: ReadOnly if the device cannot be written; OutOfBounds if it is shorter than the volume;
+    /// those of the device.
+    pub fn open(volume: &Volume, clock: Arc<dyn Clock>) -> Result<Self> {
+        let (device, sb) = (volume.cache().device(), volume.super_block());
+        if device.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
+        if sb.len > device.len() {
+            return Err(DeviceError::OutOfBounds { offset: 0, len: sb.len, device_len: device.len() }.into());
+        }
+        let was_in_use = sb.flags & DIRTY != 0;
+        Ok(Self {
+            clock,
+            allocator: read_bitmap(volume)?,
+            bitmap_sectors: BTreeSet::new(),
+            fat_sectors: BTreeSet::new(),
+            dir_sectors: BTreeSet::new(),
+            deferred: BTreeMap::new(),
+            late: BTreeMap::new(),
+            reserved: HashMap::new(),
+            directory_grew: false,
+            data_written: false,
+            state: State { was_in_use, is_marked: false, has_failed: false },
+        })
+    }
+}
+
+fn read_bitmap(volume: &Volume) -> Result<Allocator> {
+    let mut bytes = alloc::vec::Vec::new();
+    bytes.try_reserve_exact(obento_base::wire::to_usize(volume.super_block().bitmap_len()))?;
+    volume.each_bitmap_byte(|byte| bytes.push(byte))?;
+    let mut at = 0_usize;
+    Allocator::new(volume.super_block().clusters, None, |_| {
+        let is_free = bytes.get(at >> 3).is_some_and(|byte| byte >> (at & 7) & 1 == 0);
+        at = at.saturating_add(1);
+        Ok(is_free)
+    })
+}

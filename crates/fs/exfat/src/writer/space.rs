@@ -1,0 +1,214 @@
+//! Clusters: taking them, putting them at the end of what has some, and freeing them.
+
+use alloc::vec::Vec;
+
+use obento_base::wire::{le, to_usize};
+use obento_base::{Error, Ino, Result};
+use obento_clusters::{Chain, Cluster};
+
+use super::{MARK, Writer};
+use crate::set::{ALLOCATION, EntrySet, NO_FAT_CHAIN};
+use crate::table::{LAST, place};
+use crate::volume::Volume;
+
+/// Clusters that lie together: the first, and how many.
+pub type Piece = (Cluster, u32);
+
+fn last_of(&(start, len): &Piece) -> Cluster {
+    Cluster(start.0.saturating_add(len.saturating_sub(1)))
+}
+
+impl Writer {
+    /// Notes that bits of the bitmap changed.
+    fn touch(&mut self, volume: &Volume, (start, len): Piece) {
+        let bits = u64::from(volume.super_block().sector_size).saturating_mul(8);
+        let sector = |cluster: Cluster| u64::from(cluster.0.saturating_sub(2)).checked_div(bits).unwrap_or(0);
+        self.bitmap_sectors.extend(sector(start)..=sector(last_of(&(start, len))));
+    }
+
+    /// Sets entries of the FAT, those that lie together at once.
+    fn set_entries(&mut self, volume: &Volume, entries: impl Iterator<Item = (Cluster, u32)>) -> Result<()> {
+        let sb = volume.super_block();
+        let size = u64::from(sb.sector_size);
+        let mut held: Option<obento_block::Edit<'_>> = None;
+        for (cluster, value) in entries {
+            if !sb.has(cluster) {
+                return Err(Error::Invalid);
+            }
+            let offset = place(sb, cluster);
+            let number = offset.checked_div(size).unwrap_or(0);
+            let mut edit = match held.take() {
+                Some(edit) if edit.number() == number => edit,
+                other => {
+                    other.map(|edit| edit.publish(MARK));
+                    let block = volume.cache().get(number)?;
+                    self.fat_sectors.insert(number);
+                    volume.cache().edit(&block)
+                }
+            };
+            let within = to_usize(offset.checked_rem(size).unwrap_or(0));
+            let target = edit.get_mut(within..).unwrap_or_default();
+            target.iter_mut().zip(value.to_le_bytes()).for_each(|(to, from)| *to = from);
+            held = Some(edit);
+        }
+        held.map(|edit| edit.publish(MARK));
+        Ok(())
+    }
+
+    /// Makes one chain of pieces.
+    fn chain_up(&mut self, volume: &Volume, pieces: &[Piece]) -> Result<()> {
+        let nexts = pieces.iter().skip(1).map(|(start, _)| start.0).chain([LAST]);
+        let entries = pieces.iter().zip(nexts).flat_map(|(piece, next)| {
+            let last = last_of(piece);
+            let inner = (piece.0.0..last.0).map(|cluster| (Cluster(cluster), cluster.saturating_add(1)));
+            inner.chain([(last, next)])
+        });
+        self.set_entries(volume, entries)
+    }
+
+    /// What the entry of `cluster` says now stays on disk for a while.
+    fn defer(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
+        if !self.allocator.is_fresh(cluster) && !self.deferred.contains_key(&cluster) {
+            let value = volume.table().value(cluster)?;
+            self.deferred.insert(cluster, value);
+        }
+        Ok(())
+    }
+
+    /// Ends a chain with `cluster`.
+    pub(super) fn cut_after(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
+        self.defer(volume, cluster)?;
+        self.set_entries(volume, [(cluster, LAST)].into_iter())
+    }
+
+    /// Puts pieces, which were taken, behind the clusters that `set` has, of which `old` are the pieces. What lies together
+    /// stays contiguous; else all of it becomes a chain. The lengths are the caller's to change.
+    pub(super) fn append(
+        &mut self,
+        volume: &Volume,
+        set: &mut EntrySet,
+        old: &[Piece],
+        new: &[Piece],
+    ) -> Result<()> {
+        let Some(&(first, _)) = new.first() else { return Ok(()) };
+        let after = old.last().map(last_of);
+        let is_chain = !old.is_empty() && !set.is_contiguous();
+        // A chain that was cut and goes on elsewhere would be shorter, until directories are written, than its file says.
+        if is_chain && after.is_some_and(|after| self.deferred.contains_key(&after)) {
+            self.commit(volume)?;
+        }
+        for &(start, len) in new {
+            self.allocator.name(start, len)?;
+            self.touch(volume, (start, len));
+        }
+        let follows = after.is_none_or(|after| after.0.saturating_add(1) == first.0);
+        let flags = &mut set.stream.GeneralSecondaryFlags;
+        if is_chain {
+            self.chain_up(volume, new)?;
+            self.set_entries(volume, after.map(|after| (after, first.0)).into_iter())?;
+        } else if follows && new.len() == 1 {
+            *flags = ALLOCATION | NO_FAT_CHAIN;
+        } else {
+            let all: Vec<Piece> = old.iter().chain(new).copied().collect();
+            self.chain_up(volume, &all)?;
+            *flags = ALLOCATION;
+        }
+        if old.is_empty() {
+            set.stream.FirstCluster = le::U32::new(first.0);
+        }
+        Ok(())
+    }
+
+    /// Frees clusters.
+    pub(super) fn free(&mut self, volume: &Volume, pieces: &[Piece]) -> Result<()> {
+        for &(start, len) in pieces {
+            self.touch(volume, (start, len));
+            for cluster in (start.0..start.0.saturating_add(len)).map(Cluster) {
+                if self.allocator.is_fresh(cluster) {
+                    self.deferred.remove(&cluster);
+                    self.allocator.give_back(cluster);
+                } else {
+                    self.allocator.hold(cluster, 1)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Clusters for `want` more behind `after`, in as few pieces as can be had. Errors: NoSpace, and then none.
+    pub(super) fn take(&mut self, volume: &Volume, after: Option<Cluster>, want: u32) -> Result<Vec<Piece>> {
+        let (mut pieces, mut left, mut after) = (Vec::new(), want, after);
+        while left > 0 {
+            match self.take_piece(volume, after, left) {
+                Ok(piece) => {
+                    after = Some(last_of(&piece));
+                    left = left.saturating_sub(piece.1);
+                    pieces.push(piece);
+                }
+                Err(error) => {
+                    self.give_back(volume, &pieces);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(pieces)
+    }
+
+    /// One piece of at most `want` clusters. Errors: NoSpace.
+    pub(super) fn take_piece(&mut self, volume: &Volume, after: Option<Cluster>, want: u32) -> Result<Piece> {
+        match self.allocator.take(after, want) {
+            Err(Error::NoSpace) if self.allocator.holds_any() => {
+                self.commit(volume)?;
+                self.allocator.take(after, want)
+            }
+            taken => taken,
+        }
+    }
+
+    /// Gives back what was taken and not named.
+    pub(super) fn give_back(&mut self, volume: &Volume, pieces: &[Piece]) {
+        for &(start, len) in pieces {
+            // A commit may have written its bits, as they were.
+            self.touch(volume, (start, len));
+            (start.0..start.0.saturating_add(len))
+                .for_each(|cluster| self.allocator.give_back(Cluster(cluster)));
+        }
+    }
+
+    /// All clusters of a set. Errors: Corrupt for a chain that is damaged, or shorter than the set says.
+    pub(super) fn pieces_of(volume: &Volume, ino: Ino, set: &EntrySet) -> Result<Vec<Piece>> {
+        let count = volume.super_block().clusters_for(set.stream.DataLength.get());
+        Self::pieces(volume, ino, volume.chain_of(ino, set)?, count)
+    }
+
+    fn pieces(volume: &Volume, ino: Ino, mut chain: Chain, count: u32) -> Result<Vec<Piece>> {
+        let mut pieces = Vec::new();
+        let mut at = 0;
+        while at < count {
+            let lost = obento_base::Corrupt::Chain { ino, at, what: "ends before the file does" };
+            let want = count.saturating_sub(at);
+            let run = chain.find(&mut volume.table(), ino, at, want)?.ok_or(lost)?;
+            let len = run.len.min(want).max(1);
+            pieces.push((run.start, len));
+            at = at.saturating_add(len);
+        }
+        Ok(pieces)
+    }
+
+    /// Frees all that a set names: its own clusters and those of what others put behind its name.
+    pub(super) fn free_all(&mut self, volume: &Volume, ino: Ino, set: &EntrySet) -> Result<()> {
+        let mut pieces = Self::pieces_of(volume, ino, set)?;
+        for (first, is_contiguous, len) in set.other_allocations() {
+            let count = volume.super_block().clusters_for(len);
+            let chain = match is_contiguous {
+                true if volume.super_block().has_run(first, count) => Chain::contiguous(Some(first), count),
+                true => continue,
+                false => Chain::new(Some(first)),
+            };
+            pieces.extend(Self::pieces(volume, ino, chain, count)?);
+        }
+        // What belongs to a directory or a table stays, whatever a damaged set says.
+        pieces.retain(|&(start, len)| !volume.is_metadata(start, len));
+        self.free(volume, &pieces)
+    }
+}
