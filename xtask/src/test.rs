@@ -12,6 +12,8 @@ use crate::packages::{self, Package};
 const ORACLES: &[Package] = &[
     ("/sbin/mke2fs", "e2fsprogs"),
     ("/sbin/mkfs.fat", "dosfstools"),
+    ("/sbin/mkfs.exfat", "exfatprogs"),
+    ("/sbin/mount.exfat-fuse", "exfat-fuse"),
     ("/usr/bin/mcopy", "mtools"),
     ("/usr/bin/fusermount3", "fuse3"),
     ("/usr/bin/git", "git"),

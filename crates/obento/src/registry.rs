@@ -21,7 +21,7 @@ impl Default for Registry {
         // ext4 is asked first: its super block leaves room for a boot sector before it, which may be that of a FAT.
         let known = Self::empty().with(obento_fat::FatDriver::default()).with(obento_ext4::Ext4Driver);
         // And this before it: an old ext4 may have left copies of its super block.
-        known.with(obento_xv6::Xv6Driver)
+        known.with(obento_exfat::ExFatDriver::default()).with(obento_xv6::Xv6Driver)
     }
 }
 

@@ -5,7 +5,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use obento_base::wire::{to_u64, to_usize};
+use obento_base::wire::to_usize;
 use obento_base::{Corrupt, Result, Structure};
 use obento_block::BlockDevice;
 
@@ -115,10 +115,4 @@ pub fn backup(device: &dyn BlockDevice) -> Option<BootRegion> {
         .filter(|&size| u64::from(size).saturating_mul(SECTORS.saturating_mul(2)) <= device.len())
         .filter_map(|size| BootRegion::whole(device, Region::Backup, size).ok())
         .find(|region| region.sb.len <= device.len())
-}
-
-/// The sum as its sector holds it.
-pub fn checksum_sector(sum: u32, sector_size: usize) -> Vec<u8> {
-    let words = to_u64(sector_size) / 4;
-    (0..words).flat_map(|_| sum.to_le_bytes()).collect()
 }

@@ -47,6 +47,7 @@ impl Volume {
             fs_type: "exfat",
             label: tables.label.clone(),
             uuid: tables.guid,
+            serial: Some(self.super_block().serial),
             len: self.super_block().len,
         }
     }
@@ -59,7 +60,6 @@ impl Volume {
         facts.push(fact("sector size", sb.sector_size.to_string()));
         facts.push(fact("cluster size", sb.cluster_size.to_string()));
         facts.push(fact("clusters", sb.clusters.to_string()));
-        facts.push(fact("volume ID", format!("{:04X}-{:04X}", sb.serial >> 16, sb.serial & 0xffff)));
         facts.push(fact("revision", format!("{}.{:02}", sb.revision >> 8, sb.revision & 0xff)));
         if sb.fats > 1 {
             facts.push(fact("active FAT", sb.active.to_string()));

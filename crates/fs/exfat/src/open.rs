@@ -97,7 +97,7 @@ fn backup(device: &dyn BlockDevice) -> Option<SuperBlock> {
 
 /// Type, label, GUID and length, from the start of the root directory.
 fn probe_of(device: &dyn BlockDevice, sb: &SuperBlock) -> Probe {
-    let mut probe = Probe { fs_type: "exfat", len: sb.len, ..Probe::default() };
+    let mut probe = Probe { fs_type: "exfat", serial: Some(sb.serial), len: sb.len, ..Probe::default() };
     let mut bytes = vec![0; to_usize(sb.cluster_size.min(PROBED).into())];
     let read = sb.offset_of(sb.root).is_some_and(|start| device.read_at(start, &mut bytes).is_ok());
     let entries =

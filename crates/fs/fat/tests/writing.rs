@@ -3,211 +3,16 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use common::{NOW, judge, mtool, open_image, open_to_write, oracles, shape, walk};
-use obento_base::{Error, FileKind, Ino, Mode, Name};
+use obento_base::{Error, FileKind, Mode, Name};
 use obento_block::{BlockDevice, MemDevice};
-use obento_driver::{
-    Access, Driver as _, FileSystem, NewNode, OpenOptions, RenameFlags, SetAttr, TimeChange,
-};
+use obento_driver::{Access, Driver as _, FileSystem, NewNode, OpenOptions, SetAttr, TimeChange};
 use obento_fat::FatDriver;
-use obento_testkit::mutants::Random;
+use obento_testkit::changes::{Model, close, create, name, node, nothing_worse_than_lost_clusters, tree_of};
 use obento_testkit::record::{Event, RecordDevice};
-use obento_vfs::Vfs;
-
-fn name(text: &str) -> &Name {
-    Name::new(text.as_bytes()).unwrap()
-}
-
-fn node(kind: FileKind) -> NewNode<'static> {
-    NewNode { kind, mode: Mode::new(0o755), uid: 0, gid: 0, rdev: Default::default(), target: b"" }
-}
-
-fn create(fs: &dyn FileSystem, dir: Ino, text: &str, kind: FileKind) -> Result<Ino, Error> {
-    fs.writable().unwrap().create(dir, name(text), &node(kind)).map(|attr| attr.ino)
-}
-
-fn close(fs: &dyn FileSystem) {
-    fs.writable().unwrap().close().unwrap();
-}
-
-/// What is in the volume by path: the bytes of files, nothing for directories.
-type Tree = BTreeMap<String, Option<Vec<u8>>>;
-
-/// The volume as a tree.
-fn tree_of(fs: &dyn FileSystem) -> Tree {
-    walk(fs)
-        .into_iter()
-        .map(|(path, (attr, bytes))| (path, (attr.kind == FileKind::Regular).then_some(bytes)))
-        .collect()
-}
-
-/// A volume that is changed at random, beside what it should hold.
-struct Model {
-    fs: Arc<dyn FileSystem>,
-    vfs: Vfs,
-    tree: Tree,
-    random: Random,
-}
-
-const NAMES: &[&str] = &[
-    "a",
-    "B.TXT",
-    "readme.txt",
-    "Mixed Case.html",
-    "a rather long name of a file, which takes several entries",
-    "\u{fc}ber",
-    "x.y.z",
-    "12345678.123",
-    "123456789",
-    ".dot",
-];
-
-impl Model {
-    fn new(fs: Arc<dyn FileSystem>, seed: u64) -> Self {
-        Self { vfs: Vfs::new(fs.clone()), tree: tree_of(&*fs), fs, random: Random::new(seed) }
-    }
-
-    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.random.below(from.len() as u64) as usize]
-    }
-
-    fn directory(&mut self) -> String {
-        let mut dirs = vec![String::new()];
-        dirs.extend(self.tree.iter().filter(|(_, bytes)| bytes.is_none()).map(|(path, _)| path.clone()));
-        self.pick(&dirs).clone()
-    }
-
-    /// A path that may be there.
-    fn path(&mut self) -> String {
-        let dir = self.directory();
-        format!("{dir}/{}", self.pick(NAMES))
-    }
-
-    fn existing(&mut self) -> Option<String> {
-        let paths: Vec<_> = self.tree.keys().cloned().collect();
-        (!paths.is_empty()).then(|| self.pick(&paths).clone())
-    }
-
-    fn split(path: &str) -> (&str, &str) {
-        path.rsplit_once('/').unwrap()
-    }
-
-    fn ino(&self, path: &str) -> Ino {
-        common::resolve(&*self.fs, path).unwrap()
-    }
-
-    fn has_children(&self, path: &str) -> bool {
-        let below = format!("{path}/");
-        self.tree.keys().any(|other| other.starts_with(&below))
-    }
-
-    fn step(&mut self) {
-        match self.random.below(10) {
-            0 | 1 => self.make(FileKind::Regular),
-            2 => self.make(FileKind::Directory),
-            3..=5 => self.write(),
-            6 => self.truncate(),
-            7 => self.remove(),
-            _ => self.rename(),
-        }
-    }
-
-    fn make(&mut self, kind: FileKind) {
-        let path = self.path();
-        let (dir, file) = Self::split(&path);
-        let made = create(&*self.fs, self.ino(dir), file, kind);
-        match self.tree.contains_key(&path) {
-            true => assert_eq!(made, Err(Error::Exists)),
-            false => {
-                made.unwrap();
-                self.tree.insert(path, (kind == FileKind::Regular).then(Vec::new));
-            }
-        }
-    }
-
-    fn write(&mut self) {
-        let Some(path) = self.existing() else { return };
-        let offset = self.random.below(6000) as usize;
-        let bytes = vec![self.random.number() as u8; 1 + self.random.below(5000) as usize];
-        let ino = self.ino(&path);
-        let Some(Some(content)) = self.tree.get_mut(&path) else { return };
-        let node = self.vfs.node(ino).unwrap();
-        assert_eq!(node.write_at(offset as u64, &bytes), Ok(bytes.len()));
-        let end = offset + bytes.len();
-        content.resize(content.len().max(end), 0);
-        content[offset..end].copy_from_slice(&bytes);
-    }
-
-    fn truncate(&mut self) {
-        let Some(path) = self.existing() else { return };
-        let size = self.random.below(8000) as usize;
-        let ino = self.ino(&path);
-        let Some(Some(content)) = self.tree.get_mut(&path) else { return };
-        self.vfs.node(ino).unwrap().truncate(size as u64).unwrap();
-        content.resize(size, 0);
-    }
-
-    fn remove(&mut self) {
-        let Some(path) = self.existing() else { return };
-        let (dir, file) = Self::split(&path);
-        let (ino, dir) = (self.ino(&path), self.ino(dir));
-        let writable = self.fs.writable().unwrap();
-        match self.tree[&path] {
-            Some(_) => writable.unlink(dir, name(file)).unwrap(),
-            None if self.has_children(&path) => {
-                assert_eq!(writable.rmdir(dir, name(file)), Err(Error::NotEmpty));
-                return;
-            }
-            None => writable.rmdir(dir, name(file)).unwrap(),
-        }
-        self.fs.forget(ino);
-        self.tree.remove(&path);
-    }
-
-    fn rename(&mut self) {
-        let Some(from) = self.existing() else { return };
-        let to = self.path();
-        // What `vfs` refuses, and what changes nothing.
-        if from == to || to.starts_with(&format!("{from}/")) {
-            return;
-        }
-        let ((from_dir, from_name), (to_dir, to_name)) = (Self::split(&from), Self::split(&to));
-        let replaced = self.tree.contains_key(&to).then(|| self.ino(&to));
-        let renamed = self.fs.writable().unwrap().rename(
-            self.ino(from_dir),
-            name(from_name),
-            self.ino(to_dir),
-            name(to_name),
-            RenameFlags::empty(),
-        );
-        let (source, target) = (self.tree[&from].is_none(), self.tree.get(&to).map(Option::is_none));
-        match (source, target) {
-            (false, Some(true)) => return assert_eq!(renamed, Err(Error::IsDirectory)),
-            (true, Some(false)) => return assert_eq!(renamed, Err(Error::NotDirectory)),
-            (true, Some(true)) if self.has_children(&to) => return assert_eq!(renamed, Err(Error::NotEmpty)),
-            _ => renamed.unwrap(),
-        }
-        if let Some(replaced) = replaced {
-            self.fs.forget(replaced);
-        }
-        let below = format!("{from}/");
-        let moved: Vec<_> = self.tree.keys().filter(|path| path.starts_with(&below)).cloned().collect();
-        for path in moved {
-            let bytes = self.tree.remove(&path).unwrap();
-            self.tree.insert(format!("{to}/{}", &path[below.len()..]), bytes);
-        }
-        let bytes = self.tree.remove(&from).unwrap();
-        self.tree.insert(to, bytes);
-    }
-
-    fn compare(&self, what: &str) {
-        assert!(tree_of(&*self.fs) == self.tree, "{what}");
-    }
-}
 
 fn random_changes(shape_name: &str, seed: u64) {
     if !oracles() {
@@ -267,31 +72,6 @@ fn recorded(image: &Path) -> (Vec<u8>, Arc<RecordDevice<MemDevice>>, Arc<dyn Fil
     (bytes, device, fs)
 }
 
-/// Panics unless every file has a chain of its own, long enough and in use.
-fn nothing_worse_than_lost_clusters(bytes: &[u8], what: &str) {
-    let device = Arc::new(MemDevice::read_only(bytes.to_vec()));
-    let fs = common::open(device).unwrap_or_else(|error| panic!("{what}: {error}"));
-    let lock = obento_driver::LayoutLock::new();
-    let block = u64::from(fs.statfs().unwrap().block_size);
-    let mut owners: BTreeMap<u64, String> = BTreeMap::new();
-    for (path, (attr, _)) in walk(&*fs) {
-        let mut at = 0;
-        while at < attr.size && attr.kind == FileKind::Regular {
-            let extent = fs.map(&lock.shared(), attr.ino, at..attr.size);
-            let extent = extent.unwrap_or_else(|error| panic!("{what}: {path}: {error}"));
-            let obento_driver::Span::Mapped(offset) = extent.span else {
-                panic!("{what}: {path}: {extent:?}")
-            };
-            for cluster in 0..extent.len.div_ceil(block) {
-                if let Some(other) = owners.insert(offset + cluster * block, path.clone()) {
-                    panic!("{what}: a cluster of {path} is one of {other}");
-                }
-            }
-            at += extent.len;
-        }
-    }
-}
-
 /// The power fails after each write. `fsck.fat` judges some of what is left: it must be able to mend it.
 fn cuts(shape_name: &str, seed: u64) {
     if !oracles() {
@@ -313,7 +93,9 @@ fn cuts(shape_name: &str, seed: u64) {
         let Event::Write { offset, bytes: written } = event else { continue };
         bytes[offset as usize..offset as usize + written.len()].copy_from_slice(&written);
         let what = format!("{shape_name}, seed {seed}, cut after event {number}");
-        nothing_worse_than_lost_clusters(&bytes, &what);
+        let fs = common::open(Arc::new(MemDevice::read_only(bytes.clone())));
+        let fs = fs.unwrap_or_else(|error| panic!("{what}: {error}"));
+        nothing_worse_than_lost_clusters(&*fs, &what);
         if number % 23 == 0 {
             std::fs::write(&cut, &bytes).unwrap();
             // What it mends it says by 1; afterwards nothing is left.

@@ -233,7 +233,7 @@ impl Writer {
         if !is_this {
             return self.arrive(volume, &slots);
         }
-        for (&slot, raw) in slots.iter().zip(&on_disk).take(2) {
+        for (&slot, raw) in slots.iter().zip(&on_disk) {
             self.late.entry(slot).or_insert(bytes_of(raw));
         }
         Ok(())

@@ -1,18 +1,18 @@
 //! Volumes made by `mkfs.fat` and filled by mtools: nothing of obento has a part in them.
-#![allow(dead_code, reason = "each test takes what it needs")]
+#![allow(dead_code, unused_imports, reason = "each test takes what it needs")]
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use obento_base::{Attr, FileKind, Ino, Name, Result, Timestamp};
+use obento_base::{Result, Timestamp};
 use obento_block::{BlockDevice, MemDevice};
-use obento_driver::{Access, Cookie, Driver as _, FileSystem, LayoutLock, OpenOptions, Span};
+use obento_driver::{Access, Driver as _, FileSystem, OpenOptions};
 use obento_env::{FixedClock, NO_CLOCK};
 use obento_fat::FatDriver;
+pub use obento_testkit::changes::{Found, read, resolve, walk};
 use obento_testkit::oracle::{Oracle, call, program, run};
 use obento_testkit::require;
 
@@ -165,9 +165,6 @@ pub fn tree(root: &Path) {
     file("d/e/e/p/e/r/file", 600);
 }
 
-/// What a walk finds: the attributes and, of files, the bytes.
-pub type Found = BTreeMap<String, (Attr, Vec<u8>)>;
-
 /// The bytes of a shape that was [filled](Shape::filled), made once a process.
 pub fn filled_bytes(name: &'static str) -> Arc<Vec<u8>> {
     static MADE: Mutex<BTreeMap<&str, Arc<Vec<u8>>>> = Mutex::new(BTreeMap::new());
@@ -212,58 +209,4 @@ pub fn open_to_write(image: &Path) -> Arc<dyn FileSystem> {
 /// A whole image in memory.
 pub fn in_memory(image: &Path) -> Arc<MemDevice> {
     Arc::new(MemDevice::read_only(fs::read(image).expect("an image")))
-}
-
-/// The bytes of a file.
-pub fn read(fs: &dyn FileSystem, ino: Ino, size: u64) -> Result<Vec<u8>> {
-    let lock = LayoutLock::new();
-    let layout = lock.shared();
-    let mut bytes = vec![0; size as usize];
-    let mut at = 0;
-    while at < size {
-        let extent = fs.map(&layout, ino, at..size)?;
-        let buf = &mut bytes[at as usize..(at + extent.len) as usize];
-        match extent.span {
-            Span::Mapped(offset) => fs.device().expect("a device").read_at(offset, buf)?,
-            span => assert!(span.is_zeros(), "{span:?}"),
-        }
-        at += extent.len;
-    }
-    Ok(bytes)
-}
-
-/// Everything below the root.
-pub fn walk(fs: &dyn FileSystem) -> Found {
-    let mut found = Found::new();
-    let mut todo = vec![(String::new(), fs.root())];
-    while let Some((path, dir)) = todo.pop() {
-        let mut children = Vec::new();
-        fs.read_dir(dir, Cookie::START, &mut |entry| {
-            let entry = entry.expect("a sound directory");
-            children.push((entry.name.to_buf(), entry.ino));
-            ControlFlow::Continue(())
-        })
-        .expect("a directory");
-        for (name, ino) in children {
-            assert_eq!(fs.lookup(dir, &name), Ok(ino), "{name}");
-            let attr = fs.getattr(ino).expect("in use");
-            let path = format!("{path}/{}", String::from_utf8_lossy(name.as_bytes()));
-            let bytes = match attr.kind {
-                FileKind::Regular => read(fs, ino, attr.size).expect("a sound file"),
-                _ => {
-                    todo.push((path.clone(), ino));
-                    Vec::new()
-                }
-            };
-            found.insert(path, (attr, bytes));
-        }
-    }
-    found
-}
-
-/// The inode at `path`, which starts with `/`.
-pub fn resolve(fs: &dyn FileSystem, path: &str) -> Result<Ino> {
-    path.split('/')
-        .filter(|part| !part.is_empty())
-        .try_fold(fs.root(), |dir, part| fs.lookup(dir, Name::new(part.as_bytes()).expect("a name")))
 }

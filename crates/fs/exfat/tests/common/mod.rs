@@ -1,0 +1,157 @@
+//! Volumes made by `mkfs.exfat`, which `fsck.exfat` judges.
+#![allow(dead_code, reason = "each test takes what it needs")]
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use obento_base::{FileKind, Result, Timestamp};
+use obento_block::{BlockDevice, MemDevice};
+use obento_driver::{Access, Driver as _, FileSystem, OpenOptions};
+use obento_env::{FixedClock, NO_CLOCK};
+use obento_exfat::ExFatDriver;
+use obento_testkit::changes::{close, create, resolve};
+use obento_testkit::oracle::{Oracle, call, program, run};
+use obento_testkit::require;
+use obento_vfs::Vfs;
+
+/// A volume to make.
+pub struct Shape {
+    /// A name for people and files.
+    pub name: &'static str,
+    /// Arguments of `mkfs.exfat`.
+    pub mkfs: &'static [&'static str],
+    /// Length in KiB.
+    pub kib: u64,
+}
+
+/// Clusters of one sector, of a page, and of many pages.
+pub const SHAPES: &[Shape] = &[
+    Shape { name: "sector", mkfs: &["-c", "512", "-b", "4096", "-L", "SECTOR"], kib: 3000 },
+    Shape { name: "page", mkfs: &["-c", "4K", "-b", "16K", "-L", "A page \u{e4}"], kib: 6000 },
+    Shape { name: "pages", mkfs: &["-c", "32K", "-b", "64K"], kib: 20_000 },
+    Shape { name: "packed", mkfs: &["-c", "1K", "-b", "64K", "--pack-bitmap"], kib: 6000 },
+];
+
+/// The shape of this name.
+pub fn shape(name: &str) -> &'static Shape {
+    SHAPES.iter().find(|shape| shape.name == name).expect("a shape")
+}
+
+/// Whether the programs are here.
+pub fn oracles() -> bool {
+    require(&[Oracle::Program("mkfs.exfat"), Oracle::Program("fsck.exfat")])
+}
+
+impl Shape {
+    /// Makes an empty volume in `folder`.
+    pub fn make(&self, folder: &Path) -> PathBuf {
+        let image = folder.join(format!("{}.img", self.name));
+        File::create(&image).and_then(|file| file.set_len(self.kib << 10)).expect("room");
+        run(program("mkfs.exfat").args(self.mkfs).arg(&image)).expect("the options go together");
+        image
+    }
+
+    /// Makes a volume with a tree in it: names of each kind, sizes around those of clusters, a directory of many entries, a deep one,
+    /// files in pieces, and files that were not written to their ends.
+    pub fn filled(&self, folder: &Path) -> PathBuf {
+        let image = self.make(folder);
+        let fs = open_to_write(&image);
+        let vfs = Vfs::new(fs.clone());
+        for dir in ["names", "sizes", "many", "d", "d/e", "d/e/e", "d/e/e/p", "gone"] {
+            put(&*fs, &vfs, dir, FileKind::Directory, &[]);
+        }
+        for n in 0..40 {
+            put(&*fs, &vfs, &format!("gone/{n}"), FileKind::Regular, &[7; 1500]);
+        }
+        for n in (0..40).step_by(2) {
+            let dir = resolve(&*fs, "/gone").expect("it was made");
+            let ino = resolve(&*fs, &format!("/gone/{n}")).expect("it was made");
+            let writable = fs.writable().expect("open for changes");
+            writable.unlink(dir, obento_testkit::changes::name(&n.to_string())).expect("a file");
+            fs.forget(ino);
+        }
+        for name in
+            ["UPPER.TXT", "Mixed Case.html", "\u{fc}ml\u{e4}ut", "\u{1f600}", ".hidden", "fifteen units x"]
+        {
+            put(&*fs, &vfs, &format!("names/{name}"), FileKind::Regular, name.as_bytes());
+        }
+        put(&*fs, &vfs, &format!("names/{}", "x".repeat(255)), FileKind::Regular, b"long");
+        for len in [0, 1, 511, 512, 513, 4095, 4096, 4097, 32_768, 32_769, 100_000] {
+            let bytes: Vec<u8> = (0..len).map(|at| (at / 7 + len) as u8).collect();
+            put(&*fs, &vfs, &format!("sizes/{len}"), FileKind::Regular, &bytes);
+        }
+        for n in 0..300 {
+            put(&*fs, &vfs, &format!("many/entry number {n}"), FileKind::Regular, &[]);
+        }
+        put(&*fs, &vfs, "d/e/e/p/file", FileKind::Regular, &[1; 600]);
+        put(&*fs, &vfs, "sizes/unwritten", FileKind::Regular, &[2; 700]);
+        let ino = resolve(&*fs, "/sizes/unwritten").expect("it was made");
+        vfs.node(ino).expect("in use").truncate(90_000).expect("room");
+        close(&*fs);
+        judge(&image);
+        image
+    }
+}
+
+/// Makes something in a volume.
+pub fn put(fs: &dyn FileSystem, vfs: &Vfs, path: &str, kind: FileKind, bytes: &[u8]) {
+    let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let dir = resolve(fs, dir).expect("it was made before");
+    let ino = create(fs, dir, name, kind).expect("the name is free");
+    if !bytes.is_empty() {
+        assert_eq!(vfs.node(ino).expect("in use").write_at(0, bytes), Ok(bytes.len()));
+    }
+}
+
+/// What `fsck.exfat -n` says of a sound volume. Panics if it finds fault.
+pub fn judge(image: &Path) {
+    if let Err(error) = call("fsck.exfat", ["-n".as_ref(), image.as_os_str()]) {
+        panic!("{error}");
+    }
+}
+
+/// Whether `fsck.exfat -n` finds no fault.
+pub fn is_sound(image: &Path) -> bool {
+    call("fsck.exfat", ["-n".as_ref(), image.as_os_str()]).is_ok()
+}
+
+/// Options of a read-only open.
+pub fn reading() -> OpenOptions {
+    OpenOptions { access: Access::ReadOnly, cache: 256 << 10, ..OpenOptions::new(Arc::new(NO_CLOCK)) }
+}
+
+/// Opens what fills `device`, to be read.
+pub fn open(device: Arc<dyn BlockDevice>) -> Result<Arc<dyn FileSystem>> {
+    ExFatDriver::default().open(device, &reading())
+}
+
+/// Opens bytes, to be read.
+pub fn open_bytes(bytes: &[u8]) -> Result<Arc<dyn FileSystem>> {
+    open(Arc::new(MemDevice::read_only(bytes.to_vec())))
+}
+
+/// Opens an image, to be read.
+pub fn open_image(image: &Path) -> Arc<dyn FileSystem> {
+    let device = obento_host::FileDevice::open(image).expect("the image opens");
+    open(Arc::new(device)).expect("the volume opens")
+}
+
+/// The clock of volumes that are open for changes: 2023-11-14 22:13:20.25 UTC.
+pub const NOW: Timestamp = Timestamp::new(1_700_000_000, 250_000_000);
+
+/// Options of an open for changes.
+pub fn writing() -> OpenOptions {
+    OpenOptions { access: Access::ReadWrite, cache: 256 << 10, ..OpenOptions::new(Arc::new(FixedClock(NOW))) }
+}
+
+/// Opens an image for changes.
+pub fn open_to_write(image: &Path) -> Arc<dyn FileSystem> {
+    let device = obento_host::FileDevice::open_writable(image).expect("the image opens");
+    ExFatDriver::default().open(Arc::new(device), &writing()).expect("the volume opens")
+}
+
+/// The bytes of a file of the host.
+pub fn bytes_of(path: &Path) -> Vec<u8> {
+    fs::read(path).expect("a file")
+}

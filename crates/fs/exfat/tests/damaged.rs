@@ -1,0 +1,212 @@
+//! Damaged volumes: everything ends with an answer or an error, in bounded time, and no bytes come from outside.
+
+mod common;
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use obento_base::{Corrupt, Error, FileKind, Name};
+use obento_block::{BlockDevice as _, MemDevice};
+use obento_driver::{Cookie, Driver as _, FileSystem, LayoutLock, Notice, Span};
+use obento_exfat::ExFatDriver;
+use obento_testkit::mutants::{Random, mutate};
+
+/// Looks at everything, within bounds that a sound volume of this size never reaches.
+fn look_at_everything(bytes: Vec<u8>) {
+    let device = Arc::new(MemDevice::read_only(bytes));
+    let _ = ExFatDriver::default().probe(&*device);
+    let len = device.len();
+    let Ok(fs) = common::open(device) else { return };
+    let _ = (fs.info(), fs.statfs());
+    let (mut seen, mut todo, mut entries) = (HashSet::from([fs.root()]), vec![fs.root()], 0);
+    while let Some(dir) = todo.pop() {
+        let mut children = Vec::new();
+        let _ = fs.read_dir(dir, Cookie::START, &mut |entry| {
+            entries += 1;
+            if let Ok(entry) = entry {
+                children.push((entry.name.to_buf(), entry.ino));
+            }
+            ControlFlow::Continue(())
+        });
+        assert!(entries < 1 << 20, "a listing without end");
+        let _ = (fs.parent(dir), fs.lookup(dir, Name::new(b"no such name").unwrap()));
+        for (name, ino) in children {
+            let _ = fs.lookup(dir, &name);
+            let Ok(attr) = fs.getattr(ino) else { continue };
+            if attr.kind == FileKind::Regular {
+                look_at_data(&*fs, ino, attr.size, len);
+            } else if seen.insert(ino) {
+                todo.push(ino);
+            }
+        }
+    }
+}
+
+fn look_at_data(fs: &dyn FileSystem, ino: obento_base::Ino, size: u64, device_len: u64) {
+    let lock = LayoutLock::new();
+    let mut at = 0;
+    for _ in 0..2000 {
+        let Ok(extent) = fs.map(&lock.shared(), ino, at..size.max(at + 1)) else { return };
+        if let Span::Mapped(offset) = extent.span {
+            assert!(offset + extent.len <= device_len.max(1 << 40));
+        }
+        at += extent.len;
+        if at >= size {
+            return;
+        }
+    }
+}
+
+fn mutants(name: &'static str, seeds: std::ops::Range<u64>) {
+    if !common::oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let sound = common::bytes_of(&common::shape(name).filled(folder.path()));
+    for seed in seeds {
+        let mut bytes = sound.to_vec();
+        mutate(&mut bytes, &mut Random::new(seed));
+        // Printed by a test that fails.
+        println!("{name}, seed {seed}");
+        look_at_everything(bytes);
+    }
+}
+
+#[test]
+fn mutants_with_clusters_of_a_sector_end_with_an_answer_or_an_error() {
+    mutants("sector", 0..200);
+}
+
+#[test]
+fn mutants_with_clusters_of_many_pages_end_with_an_answer_or_an_error() {
+    mutants("pages", 200..300);
+}
+
+/// A volume with the tree, and where the set of `name` begins.
+struct Victim {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Victim {
+    fn new(name: &str) -> Option<Self> {
+        if !common::oracles() {
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let bytes = common::bytes_of(&common::shape("page").filled(folder.path()));
+        let units: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let is_it = |at: &usize| {
+            let (stream, part) = (&bytes[at + 32..at + 64], &bytes[at + 64..at + 96]);
+            bytes[*at] == 0x85 && usize::from(stream[3]) * 2 == units.len() && part[2..].starts_with(&units)
+        };
+        let at = (0..bytes.len() - 96).step_by(32).find(is_it).expect("it was made");
+        Some(Self { bytes, at })
+    }
+
+    /// Changes bytes of the set, and makes its checksum right again.
+    fn change(&mut self, offset: usize, bytes: &[u8]) {
+        let at = self.at + offset;
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        let count = usize::from(self.bytes[self.at + 1]) + 1;
+        let set = &self.bytes[self.at..self.at + 32 * count];
+        let summed = set.iter().enumerate().filter(|(at, _)| !matches!(at, 2 | 3));
+        let sum = summed.fold(0, |sum: u16, (_, &byte)| sum.rotate_right(1).wrapping_add(byte.into()));
+        self.bytes[self.at + 2..self.at + 4].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    fn open(&self) -> Arc<dyn FileSystem> {
+        common::open_bytes(&self.bytes).unwrap()
+    }
+}
+
+#[test]
+fn a_directory_lies_below_itself_nowhere() {
+    let Some(mut victim) = Victim::new("p") else { return };
+    let fs = victim.open();
+    assert!(obento_testkit::changes::resolve(&*fs, "/d/e/e/p/file").is_ok());
+    // It begins where the directory of many names does, or where the root does.
+    let root = u32::from_le_bytes(victim.bytes[96..100].try_into().unwrap());
+    victim.change(52, &root.to_le_bytes());
+    let fs = victim.open();
+    let error = obento_testkit::changes::resolve(&*fs, "/d/e/e/p/file").unwrap_err();
+    assert!(matches!(error, Error::Corrupt(Corrupt::Chain { .. })), "{error:?}");
+    look_at_everything(victim.bytes);
+}
+
+#[test]
+fn lengths_and_clusters_that_cannot_be_cost_their_file() {
+    let fields: [(usize, &[u8], &str); 4] = [
+        (40, &[0xff; 8], "ValidDataLength"),
+        (56, &[0xff; 8], "DataLength"),
+        (52, &[1, 0, 0, 0], "FirstCluster"),
+        (52, &[0; 4], "FirstCluster"),
+    ];
+    for (offset, bytes, field) in fields {
+        let Some(mut victim) = Victim::new("32769") else { return };
+        victim.change(offset, bytes);
+        let fs = victim.open();
+        let error = obento_testkit::changes::resolve(&*fs, "/sizes/32769").unwrap_err();
+        match error {
+            Error::Corrupt(Corrupt::Field { field: found, .. }) => assert_eq!(found, field),
+            other => panic!("{field}: {other:?}"),
+        }
+        assert!(obento_testkit::changes::resolve(&*fs, "/sizes/32768").is_ok(), "{field}");
+    }
+}
+
+#[test]
+fn a_set_with_another_checksum_costs_its_file() {
+    let Some(mut victim) = Victim::new("32769") else { return };
+    let at = victim.at;
+    victim.bytes[at + 40] ^= 1;
+    let error = obento_testkit::changes::resolve(&*victim.open(), "/sizes/32769").unwrap_err();
+    assert!(matches!(error, Error::Corrupt(Corrupt::Checksum { .. })), "{error:?}");
+}
+
+#[test]
+fn what_others_put_behind_a_name_is_skipped_and_what_nobody_knows_is_not() {
+    for (kind, is_read) in [(0xe0, true), (0xe1, true), (0xc5, false)] {
+        let Some(mut victim) = Victim::new("gone") else { return };
+        // What follows the set gives way.
+        let at = victim.at + 96;
+        victim.bytes[at..at + 32].fill(0);
+        victim.bytes[at] = kind;
+        victim.change(1, &[3]);
+        let found = obento_testkit::changes::resolve(&*victim.open(), "/gone");
+        assert_eq!(found.is_ok(), is_read, "{kind:#x}: {found:?}");
+    }
+}
+
+#[test]
+fn a_boot_region_that_is_damaged_is_read_from_its_copy() {
+    let Some(mut victim) = Victim::new("gone") else { return };
+    let copy = victim.bytes[12 * 512];
+    for at in [0, 3, 70, 108, 109, 300, 11 * 512] {
+        let mut bytes = victim.bytes.clone();
+        bytes[at] ^= 0xff;
+        let fs = common::open_bytes(&bytes).unwrap_or_else(|error| panic!("{at}: {error}"));
+        assert!(fs.info().notices.contains(&Notice::BackupSuperBlock { block: 12 }), "{at}");
+        let options = common::writing();
+        let refused = ExFatDriver::default().open(Arc::new(MemDevice::new(bytes)), &options);
+        assert!(refused.is_err(), "{at}: it is not changed before it is mended");
+    }
+    // Both, so that nothing says which is right: what can be believed is read.
+    victim.bytes[300] ^= 1;
+    victim.bytes[12 * 512] = !copy;
+    assert!(matches!(victim.open().info().notices[..], [Notice::Damaged(_)]));
+}
+
+#[test]
+fn without_its_up_case_table_a_volume_is_read_by_the_usual_one() {
+    let Some(mut victim) = Victim::new("gone") else { return };
+    let at = (0..victim.bytes.len())
+        .step_by(32)
+        .find(|&at| victim.bytes[at..].starts_with(&[0x82, 0, 0, 0]))
+        .unwrap();
+    victim.bytes[at + 4] ^= 1;
+    let fs = victim.open();
+    assert!(matches!(fs.info().notices[..], [Notice::Damaged(_)]));
+    assert!(obento_testkit::changes::resolve(&*fs, "/NAMES/\u{dc}ML\u{c4}UT").is_ok());
+}
