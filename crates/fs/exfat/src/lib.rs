@@ -30,6 +30,7 @@ extern crate std;
 mod boot;
 mod contract;
 mod dir;
+mod format;
 mod info;
 mod inode;
 mod map;

@@ -22,6 +22,7 @@ Examples:
   obento mkfs -F disk.img@2                           over what partition 2 holds
   obento mkfs -O ^has_journal,casefold -E root_owner=1000:1000 disk.img 1G
   obento mkfs -t vfat -L BOOT -E fat=32,sectors_per_cluster=8 esp.img 512M
+  obento mkfs -t exfat -L PHOTOS -C 128k -E pack_bitmap card.img 32G
   obento mkfs -O journal_dev log.img 64M && obento mkfs -b 1024 -J device=log.img disk.img 1G";
 
 /// Make an empty file system
@@ -34,7 +35,7 @@ pub struct Args {
     /// Its size
     #[arg(value_name = "SIZE")]
     pub size: Option<String>,
-    /// The type: ext4, ext3, ext2, vfat, xv6
+    /// The type: ext4, ext3, ext2, exfat, vfat, xv6
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4")]
     pub fs_type: String,
     /// Bytes a block
@@ -47,16 +48,17 @@ pub struct Args {
     /// packed_meta_blocks, root_owner, num_backup_sb, hash_seed, encoding, encoding_flags, quotatype, desc_size,
     /// mmp_update_interval, orphan_file_size, assume_storage_prezeroed, offset, discard, nodiscard, test_fs; of vfat:
     /// fat, sectors_per_cluster, sector_size, reserved_sectors, fats, root_entries, no_align, hidden_sectors, media,
-    /// drive_number, geometry, backup_boot_sector, codepage
+    /// drive_number, geometry, backup_boot_sector, codepage; of exfat: cluster_size, sector_size, boundary_align,
+    /// pack_bitmap
     #[arg(short = 'E', long = "extended", value_name = "NAME=VALUE")]
     pub extended: Vec<String>,
     /// The label
     #[arg(short = 'L', long, value_name = "TEXT")]
     pub label: Option<OsString>,
-    /// The UUID, or random, or clear; for vfat a number like 1234-ABCD
+    /// The UUID, or random, or clear; for vfat and exfat also a number like 1234-ABCD
     #[arg(short = 'U', long, value_name = "UUID")]
     pub uuid: Option<String>,
-    /// Bytes a cluster, with the feature bigalloc
+    /// Bytes a cluster: of exfat, or with the feature bigalloc
     #[arg(short = 'C', long, value_name = "BYTES")]
     pub cluster_size: Option<String>,
     /// Blocks a group

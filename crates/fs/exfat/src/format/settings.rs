@@ -1,0 +1,143 @@
+//! What may be asked for when a volume is made. The names are the words of mkfs.exfat; its letters stand behind them.
+
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+
+use obento_driver::{Allowed, FormatError, FormatOptions, Setting};
+
+use super::geometry::ALIGN;
+use crate::name::{to_bytes, to_units};
+use crate::tables::LABEL_MAX;
+
+const CLUSTER: Allowed = Allowed::PowerOfTwo(512, 32 << 20);
+const SECTOR: Allowed = Allowed::PowerOfTwo(512, 4096);
+const BOUNDARY: Allowed = Allowed::PowerOfTwo(512, 1 << 31);
+const VOLUME_ID: Allowed = Allowed::Text("eight hexadecimal digits, like 1234-ABCD");
+const LABEL: Allowed = Allowed::Text("text in UTF-8");
+
+pub const SETTINGS: &[Setting] = &[
+    // -c
+    Setting { name: "cluster_size", takes: CLUSTER },
+    // -s
+    Setting { name: "sector_size", takes: SECTOR },
+    // -b
+    Setting { name: "boundary_align", takes: BOUNDARY },
+    // --pack-bitmap
+    Setting { name: "pack_bitmap", takes: Allowed::Nothing },
+    Setting { name: "volume_id", takes: VOLUME_ID },
+];
+
+/// What is asked for.
+pub struct Settings {
+    /// Bytes a sector.
+    pub sector_size: u32,
+    /// Bytes a cluster; `None` for what is usual.
+    pub cluster_size: Option<u32>,
+    /// What FAT and clusters begin at a multiple of.
+    pub align: u64,
+    /// Whether the bitmap lies beside the FAT.
+    pub pack_bitmap: bool,
+    /// The serial number.
+    pub serial: u32,
+    /// The GUID, if there is to be one.
+    pub guid: Option<[u8; 16]>,
+    /// The label.
+    pub label: Vec<u16>,
+    /// Whether it was longer.
+    pub label_was_cut: bool,
+}
+
+fn bad(name: &'static str, value: impl Into<String>, allowed: Allowed) -> FormatError {
+    FormatError::BadValue { name, value: value.into(), allowed }
+}
+
+/// A number of bytes, with `K` or `M` behind it or nothing, as mkfs.exfat has it.
+fn size(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.char_indices().next_back()? {
+        (at, 'k' | 'K') => (text.get(..at)?, 10_u32),
+        (at, 'm' | 'M') => (text.get(..at)?, 20),
+        _ => (text, 0),
+    };
+    let number: u64 = digits.parse().ok()?;
+    number.checked_mul(1 << shift)
+}
+
+fn volume_id(text: &str) -> Option<u32> {
+    let digits: String = text.chars().filter(|&digit| digit != '-').collect();
+    u32::from_str_radix(&digits, 16).ok().filter(|_| digits.len() <= 8)
+}
+
+impl Settings {
+    /// Understands `options`. Errors, the first that holds: a feature; a setting that there is not, or that cannot be so;
+    /// the label.
+    pub fn parse(options: &FormatOptions) -> Result<Self, FormatError> {
+        if let Some(name) = options.features.first() {
+            return Err(FormatError::UnknownFeature { name: name.clone() });
+        }
+        let mut this = Self {
+            sector_size: 512,
+            cluster_size: None,
+            align: ALIGN,
+            pack_bitmap: false,
+            serial: 0,
+            guid: options.uuid,
+            label: Vec::new(),
+            label_was_cut: false,
+        };
+        let mut serial = None;
+        for (name, value) in &options.settings {
+            let setting = SETTINGS.iter().find(|setting| setting.name == name);
+            let setting = setting.ok_or_else(|| FormatError::UnknownSetting { name: name.clone() })?;
+            let set = match setting.name {
+                "volume_id" => volume_id(value).map(|id| serial = Some(id)),
+                _ => this.set(setting, value),
+            };
+            set.ok_or_else(|| bad(setting.name, value, setting.takes))?;
+        }
+        this.serial = serial.unwrap_or_else(|| {
+            let mut bytes = [0; 4];
+            options.random.fill(&mut bytes);
+            u32::from_le_bytes(bytes)
+        });
+        if let Some(size) = options.block_size {
+            let allowed = CLUSTER.allows(size.into());
+            this.cluster_size = Some(size).filter(|_| allowed);
+            this.cluster_size.ok_or_else(|| bad("block size", size.to_string(), CLUSTER))?;
+        }
+        if this.cluster_size.is_some_and(|size| size < this.sector_size) {
+            return Err(FormatError::Excludes { what: "cluster_size", other: "larger sectors" });
+        }
+        this.set_label(&options.label)?;
+        Ok(this)
+    }
+
+    /// `None` for a value that cannot be.
+    fn set(&mut self, setting: &Setting, value: &str) -> Option<()> {
+        if setting.name == "pack_bitmap" {
+            self.pack_bitmap = true;
+            return value.is_empty().then_some(());
+        }
+        let number = size(value).filter(|&number| setting.takes.allows(number))?;
+        let narrow = u32::try_from(number).ok();
+        match setting.name {
+            "cluster_size" => self.cluster_size = narrow,
+            "sector_size" => self.sector_size = narrow?,
+            _ => self.align = number,
+        }
+        Some(())
+    }
+
+    fn set_label(&mut self, label: &[u8]) -> Result<(), FormatError> {
+        let units = to_units(label);
+        let mut units = units.map_err(|_| bad("label", String::from_utf8_lossy(label), LABEL))?;
+        self.label_was_cut = units.len() > LABEL_MAX;
+        units.truncate(LABEL_MAX);
+        self.label = units;
+        Ok(())
+    }
+
+    /// The label in UTF-8.
+    pub fn shown_label(&self) -> Vec<u8> {
+        to_bytes(self.label.iter().copied())
+    }
+}
