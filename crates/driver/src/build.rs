@@ -93,6 +93,12 @@ pub enum Unfit {
     Xattrs,
     /// A directory with too many names.
     Directory,
+    /// Its name has characters that the format's names do not have.
+    Characters,
+    /// Its name is that of another file of the directory where case does not count.
+    Twice,
+    /// It is of a type that the format does not have.
+    Kind,
 }
 
 impl fmt::Display for Unfit {
@@ -109,6 +115,9 @@ impl fmt::Display for Unfit {
             }
             Self::Xattrs => f.write_str("its extended attributes are too large"),
             Self::Directory => f.write_str("the directory has too many names"),
+            Self::Characters => f.write_str("its name has characters that cannot be stored"),
+            Self::Twice => f.write_str("its name is that of another file there, but for the case"),
+            Self::Kind => f.write_str("files of its type cannot be stored"),
         }
     }
 }

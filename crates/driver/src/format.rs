@@ -269,6 +269,13 @@ pub enum FormatNotice {
     LargeBlocks(u32),
     /// Inodes of this size cannot hold times after 2038.
     ShortInodes(u16),
+    /// So many files that it was made with have something that the format has no room for.
+    Lost {
+        /// What: `owners`, `modes`.
+        what: &'static str,
+        /// How many.
+        files: u64,
+    },
 }
 
 /// What was made.

@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use obento_base::{Ino, Result};
+use obento_base::{Error, Ino, Result};
 
 /// What to decode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,10 +59,33 @@ pub struct Record {
     pub fields: Vec<Field>,
 }
 
+/// What lies at a byte of a volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Spot {
+    /// A structure of the volume itself.
+    Structure {
+        /// In words: `inode 12`, `block bitmap of group 3`.
+        name: String,
+        /// What shows it field by field, if anything does.
+        target: Option<Target>,
+    },
+    /// A part of a file: its data, the entries of a directory, the nodes of a mapping. Which file it is, the tree tells.
+    OfFiles,
+    /// Nothing uses it.
+    Unused,
+}
+
 /// A view of the structures on disk.
 pub trait Inspect: Send + Sync {
     /// Hands the records of `target` to `sink`. Errors: NotFound for a number that the volume does not have; Invalid
     /// for an inode that is no directory; NotSupported for a structure that the format lacks. Damage within goes to
     /// the sink, and what can still be decoded after it.
     fn inspect(&self, target: Target, sink: &mut dyn FnMut(Result<Record>)) -> Result<()>;
+
+    /// What lies at byte `offset` of the device. Errors: NotFound past the end of the volume; NotSupported if the driver
+    /// cannot tell; Corrupt where what tells it is damaged.
+    fn locate(&self, offset: u64) -> Result<Spot> {
+        let _ = offset;
+        Err(Error::NotSupported)
+    }
 }

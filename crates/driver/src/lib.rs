@@ -52,7 +52,7 @@ pub use data::{Extent, Span};
 pub use entry::{Cookie, DirEntry, EntrySink};
 pub use file_system::{FileSystem, Limits, StatFs};
 pub use format::{Allowed, Contents, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting};
-pub use inspect::{Field, FieldValue, Inspect, Record, Target};
+pub use inspect::{Field, FieldValue, Inspect, Record, Spot, Target};
 pub use layout::{ExclusiveLayout, Layout, LayoutLock};
 pub use open::{Access, DataMode, Driver, Fact, Journalling, Notice, OpenOptions, Probe, Replay, VolumeInfo};
 pub use tree::{NodeId, Tree, TreeBuilder};

@@ -63,7 +63,8 @@ pub use obento_driver::{
     Access, CheckObserver, CheckOptions, CheckProgress, CheckReport, Contents, Cookie, DataMode, DirEntry,
     Driver, Extent, Fact, Field, FieldValue, FileSystem, Finding, Format, FormatError, FormatNotice,
     FormatOptions, Formatted, Inspect, Journalling, Limits, Mending, NewNode, Notice, Probe, Record,
-    RenameFlags, Replay, SetAttr, Severity, Size, Span, StatFs, Target, TimeChange, VolumeInfo, XattrMode,
+    RenameFlags, Replay, SetAttr, Severity, Size, Span, Spot, StatFs, Target, TimeChange, VolumeInfo,
+    XattrMode,
 };
 pub use obento_env::{Clock, FixedClock, FixedRandom, Random, SystemClock, SystemRandom};
 pub use obento_host::FileId;
@@ -79,8 +80,9 @@ pub use obento_vfs::{Atime, Caller, Node, Run, Symlinks, Vfs, Want, acl};
 pub use address::{Address, AddressError, HostEntry, Operand, Part, Place};
 pub use backup::take_place;
 pub use build::{
-    BuildFailure, BuildReport, BuildSettings, BuildSource, ChangeMode, IdMap, Input, Owner, SourceProblem,
-    build, build_twice,
+    BuildFailure, BuildReport, BuildSettings, BuildSource, ChangeMode, DiskReport, DiskSettings, IdMap,
+    Input, Owner, PartitionContent, PartitionReport, PartitionSettings, PartitionSize, SourceProblem, build,
+    build_disk, build_disk_twice, build_twice,
 };
 pub use check::{CheckError, check};
 pub use copy::{
@@ -89,7 +91,10 @@ pub use copy::{
     WriteReport, copy_from_reader, copy_in, copy_out, copy_to_writer, read_full,
 };
 pub use data::Unread;
-pub use diff::{Change, DiffOptions, DiffReport, DiffSide, DiffSink, Difference, diff};
+pub use diff::{
+    ByteDifference, BytePlace, Change, DiffOptions, DiffReport, DiffSide, DiffSink, Difference, diff,
+    diff_bytes, place_of,
+};
 pub use export::{ExportOptions, ExportReport, export};
 pub use ground::Ground;
 pub use image::{Content, Holds, Image, ImageNotice, Locking, Looks, OpenError, Options, Otherwise};

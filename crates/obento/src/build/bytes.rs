@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use obento_driver::tree::Body;
 use obento_driver::{BuildPlan, NodeId, Tree};
 use obento_host::HostError;
-use obento_host::build::{FreshFile, Job, Mover, Supply};
+use obento_host::build::{FreshFile, Job, Mover};
 
-use super::{BuildFailure, BuildSettings};
+use super::BuildFailure;
+use super::source::Read;
 use crate::Observer;
 use crate::Progress;
 
@@ -27,6 +28,8 @@ const MAX_THREADS: usize = 4;
 struct Queue<'a> {
     tree: &'a Tree,
     plan: &'a dyn BuildPlan,
+    /// The first byte of the volume in the image.
+    start: u64,
     next: u32,
     /// What is left of a large file.
     rest: Vec<Job>,
@@ -53,12 +56,12 @@ impl Queue<'_> {
             let node = self.tree.node(id)?;
             self.next += 1;
             let Body::File { size, data: Some(data) } = node.body else { continue };
-            let rest = &mut self.rest;
+            let (rest, volume) = (&mut self.rest, self.start);
             self.plan.places(id, &mut |range, offset| {
                 let mut start = range.start;
                 while start < range.end {
                     let end = range.end.min(start.saturating_add(PART));
-                    let offset = offset + (start - range.start);
+                    let offset = volume + offset + (start - range.start);
                     rest.push(Job { data: data.0, size, range: start..end, offset });
                     start = end;
                 }
@@ -109,16 +112,26 @@ impl Common<'_> {
     }
 }
 
-/// Moves the bytes of all files of `tree` to where `plan` has them. Answers how many. Errors: Host.
+/// Where a volume comes to lie.
+#[derive(Clone, Copy)]
+pub(super) struct Ground<'a> {
+    /// The image.
+    pub fresh: &'a FreshFile,
+    /// Its first byte there.
+    pub start: u64,
+}
+
+/// Moves the bytes of all files that were read to where `plan` has them, with so many threads, or 0 for as many as help.
+/// Answers how many bytes. Errors: Host.
 pub(super) fn move_all(
-    tree: &Tree,
-    supply: &Supply,
+    read: &Read,
     plan: &dyn BuildPlan,
-    fresh: &FreshFile,
-    settings: &BuildSettings,
+    ground: Ground<'_>,
+    threads: usize,
     observer: &mut dyn Observer,
 ) -> Result<u64, BuildFailure> {
-    let queue = Queue { tree, plan, next: 0, rest: Vec::new() };
+    let (tree, supply, Ground { fresh, start }) = (&read.tree, &read.supply, ground);
+    let queue = Queue { tree, plan, start, next: 0, rest: Vec::new() };
     let common = Common {
         queue: Mutex::new(queue),
         failure: Mutex::new(None),
@@ -129,7 +142,7 @@ pub(super) fn move_all(
     let device = fresh.device();
     let block = plan.formatted().block_size.into();
     let mover = || Mover::new(supply, device.host_file(), device.path().into(), block);
-    let threads = match settings.threads {
+    let threads = match threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS),
         threads => threads,
     };

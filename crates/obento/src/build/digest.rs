@@ -29,6 +29,9 @@ impl Seed {
         field(format!("{:?} {:?} {:?}", settings.size, settings.room, settings.block_size).as_bytes());
         settings.features.iter().for_each(|feature| field(feature.as_bytes()));
         settings.settings.iter().for_each(|(name, value)| field(format!("{name}={value}").as_bytes()));
+        if !settings.salt.is_empty() {
+            field(&settings.salt);
+        }
         for list in tree.xattr_sets() {
             list.iter().for_each(|(name, value)| [name, value].into_iter().for_each(|bytes| field(bytes)));
         }
@@ -64,6 +67,16 @@ impl Seed {
                 field(&range.start.to_le_bytes());
                 field(&range.end.to_le_bytes());
             }
+        }
+        Self { state: digest.finalize().into(), drawn: Default::default() }
+    }
+
+    /// These fields.
+    pub(super) fn of_fields<'f>(fields: impl IntoIterator<Item = &'f [u8]>) -> Self {
+        let mut digest = Sha256::new();
+        for field in fields {
+            digest.update((field.len() as u64).to_le_bytes());
+            digest.update(field);
         }
         Self { state: digest.finalize().into(), drawn: Default::default() }
     }

@@ -3,6 +3,7 @@
 use obento_driver::{BuildError, FormatError, Tree};
 use obento_host::HostError;
 
+use crate::ByteDifference;
 use crate::text::escaped;
 
 /// Why an image was not built. Nothing has its name.
@@ -31,15 +32,26 @@ pub enum BuildFailure {
         /// What suffices.
         needed: u64,
     },
+    /// The disk cannot be divided so.
+    #[error("{why}")]
+    Layout {
+        /// Why.
+        why: String,
+    },
+    /// A partition cannot be made.
+    #[error("partition {number}: {failure}")]
+    Partition {
+        /// Its number.
+        number: u32,
+        /// Why.
+        failure: Box<BuildFailure>,
+    },
     /// Standard input cannot be read twice.
     #[error("standard input can be read only once")]
     OnlyOnce,
     /// Two builds had other bytes.
-    #[error("two builds differ, first in byte {offset}")]
-    NotSame {
-        /// Where.
-        offset: u64,
-    },
+    #[error("two builds differ in {} bytes, first in byte {}: {}", .0.bytes, .0.offset, .0.place())]
+    NotSame(Box<ByteDifference>),
     /// The host.
     #[error(transparent)]
     Host(#[from] HostError),

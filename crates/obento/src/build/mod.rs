@@ -8,25 +8,30 @@
 
 mod bytes;
 mod digest;
+mod disk;
 mod error;
+mod generic;
 mod model;
 mod options;
 mod source;
+mod volume;
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use obento_base::Timestamp;
+use obento_base::{DeviceError, Error};
 use obento_block::BlockDevice;
-use obento_driver::{BuildOptions, FormatError, FormatOptions, Formatted, Tree};
-use obento_env::{Clock as _, FixedClock, SystemClock};
+use obento_driver::{FormatError, Formatted, Replay};
 use obento_host::build::FreshFile;
 
-use crate::{Observer, Registry};
+use crate::{Image, Observer, Options, Registry, diff_bytes};
+pub use disk::{
+    DiskReport, DiskSettings, PartitionContent, PartitionReport, PartitionSettings, PartitionSize,
+    build_disk, build_disk_twice,
+};
 pub use error::{BuildFailure, SourceProblem};
 pub use options::{BuildSettings, BuildSource, ChangeMode, IdMap, Input, Owner};
-
-use digest::Seed;
 
 /// What a build did.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -80,41 +85,52 @@ pub fn build_twice(
     registry: &Registry,
     observer: &mut dyn Observer,
 ) -> Result<BuildReport, BuildFailure> {
-    let is_pipe = |source: &BuildSource| {
-        matches!(source, BuildSource::Archive(Input::Standard) | BuildSource::Layer(Input::Standard))
-    };
-    if sources.iter().any(is_pipe) {
+    if sources.iter().any(BuildSource::is_pipe) {
         return Err(BuildFailure::OnlyOnce);
     }
     let (first, report) = make(out, sources, settings, registry, observer)?;
     let (second, _) = make(out, sources, settings, registry, observer)?;
-    if let Some(offset) = first_difference(first.device(), second.device()).map_err(FormatError::from)? {
-        return Err(BuildFailure::NotSame { offset });
-    }
+    let first = same(first, second, registry)?;
     first.publish(settings.publish)?;
     Ok(report)
 }
 
-/// The first byte in which two devices differ.
-pub(crate) fn first_difference(
-    one: &dyn BlockDevice,
-    other: &dyn BlockDevice,
-) -> obento_base::Result<Option<u64>> {
-    const CHUNK: usize = 1 << 20;
-    let (mut a, mut b) = (vec![0; CHUNK], vec![0; CHUNK]);
-    let len = one.len().min(other.len());
-    let mut at = 0;
-    while at < len {
-        let part = usize::try_from(len - at).unwrap_or(CHUNK).min(CHUNK);
-        one.read_at(at, &mut a[..part])?;
-        other.read_at(at, &mut b[..part])?;
-        if a[..part] != b[..part] {
-            let inside = a[..part].iter().zip(&b[..part]).position(|(a, b)| a != b).unwrap_or(0);
-            return Ok(Some(at + inside as u64));
-        }
-        at += part as u64;
+/// The first of two images that are the same. Errors: NotSame.
+fn same(first: FreshFile, second: FreshFile, registry: &Registry) -> Result<FreshFile, BuildFailure> {
+    let (first, second) = (Arc::new(first), Arc::new(second));
+    let options = Options { replay: Replay::Skip, ..Options::default() };
+    let open = |file: &Arc<FreshFile>| {
+        Image::on_device("".as_ref(), Arc::new(Whole(file.clone())), registry, &options)
+    };
+    let failed = |_| FormatError::Device(Error::Invalid);
+    let (one, other) = (open(&first).map_err(failed)?, open(&second).map_err(failed)?);
+    let found = diff_bytes(&one, &other, &mut |_| ControlFlow::Continue(())).map_err(FormatError::from)?;
+    if let Some(found) = found {
+        return Err(BuildFailure::NotSame(Box::new(found)));
     }
-    Ok((one.len() != other.len()).then_some(len))
+    drop((one, other, second));
+    Arc::into_inner(first).ok_or_else(|| FormatError::Device(Error::Invalid).into())
+}
+
+/// The bytes of a file without a name, shared.
+struct Whole(Arc<FreshFile>);
+
+impl BlockDevice for Whole {
+    fn len(&self) -> u64 {
+        self.0.device().len()
+    }
+    fn is_read_only(&self) -> bool {
+        true
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> obento_base::Result<()> {
+        self.0.device().read_at(offset, buf)
+    }
+    fn write_at(&self, _: u64, _: &[u8]) -> obento_base::Result<()> {
+        Err(DeviceError::ReadOnly.into())
+    }
+    fn flush(&self) -> obento_base::Result<()> {
+        Ok(())
+    }
 }
 
 /// Builds an image that has no name yet.
@@ -125,68 +141,10 @@ fn make(
     registry: &Registry,
     observer: &mut dyn Observer,
 ) -> Result<(FreshFile, BuildReport), BuildFailure> {
-    let driver = registry.drivers().iter().filter_map(|driver| Some((driver.format()?, driver.build()?)));
-    let mut driver = driver.filter(|(format, _)| format.types().contains(&settings.fs_type.as_str()));
-    let (_, builder) =
-        driver.next().ok_or_else(|| BuildFailure::UnknownType { fs_type: settings.fs_type.clone() })?;
-    let source::Read { tree, supply, excluded, notes } = source::read_all(out, sources, settings, observer)?;
-    let options = build_options(&tree, settings);
-    let mut plan = builder.plan(&tree, &options).map_err(|error| BuildFailure::of_plan(error, &tree))?;
-    let formatted = plan.formatted().clone();
+    let read = source::read_all(out, sources, settings, observer)?;
+    let mut plan = volume::plan(&read, settings, registry)?;
     let fresh = FreshFile::new(out, plan.device_len())?;
-    let moved = bytes::move_all(&tree, &supply, &*plan, &fresh, settings, observer)?;
-    plan.write(&Unflushed(fresh.device())).map_err(BuildFailure::Format)?;
-    drop(plan);
-    let directories = tree.nodes().filter(|(_, node)| node.body.kind() == obento_base::FileKind::Directory);
-    let directories = directories.count() as u64;
-    let report = BuildReport {
-        formatted,
-        files: u64::from(tree.len()) - directories,
-        directories,
-        bytes: moved,
-        excluded,
-        notes,
-    };
+    let moved = volume::write(&mut *plan, &read, (&fresh, 0), settings, observer)?;
+    let report = volume::report(&*plan, &read, moved);
     Ok((fresh, report))
-}
-
-/// What the driver is told. Nothing in it is of this moment or this machine.
-fn build_options(tree: &Tree, settings: &BuildSettings) -> BuildOptions {
-    // A volume that was written in the future is one that checks complain of.
-    let now = SystemClock.now();
-    let times = tree.nodes().map(|(_, node)| node.attr.mtime);
-    let newest = times.filter(|time| *time <= now).max().unwrap_or(Timestamp::EPOCH);
-    let now = settings.epoch.map_or(newest, |epoch| Timestamp::new(epoch, 0));
-    let seed = Arc::new(Seed::of(tree, settings));
-    let format = FormatOptions {
-        len: settings.size,
-        label: settings.label.clone(),
-        uuid: settings.uuid,
-        block_size: settings.block_size,
-        features: settings.features.clone(),
-        settings: settings.settings.clone(),
-        ..FormatOptions::new(&settings.fs_type, Arc::new(FixedClock(now)), seed)
-    };
-    BuildOptions { format, room: settings.room }
-}
-
-/// A device whose flushes wait: nothing of a file without a name survives a crash, and all of it is synced before it gets one.
-struct Unflushed<'a>(&'a obento_host::FileDevice);
-
-impl BlockDevice for Unflushed<'_> {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-    fn is_read_only(&self) -> bool {
-        false
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> obento_base::Result<()> {
-        self.0.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> obento_base::Result<()> {
-        self.0.write_at(offset, buf)
-    }
-    fn flush(&self) -> obento_base::Result<()> {
-        Ok(())
-    }
 }

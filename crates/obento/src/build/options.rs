@@ -16,7 +16,8 @@ pub enum BuildSource {
     Archive(Input),
     /// A tar archive with whiteouts: a layer of a container image.
     Layer(Input),
-    /// An OCI image layout: the layers of the image that its index names.
+    /// An OCI image layout: the layers of the image that its index names. Of several [`BuildSettings::image`] names one: by its
+    /// tag (`org.opencontainers.image.ref.name`), its platform (`linux/arm64`, `linux/arm/v7`) or its digest.
     OciLayout(PathBuf),
     /// A manifest as mtree(5) has it.
     Mtree(PathBuf),
@@ -29,6 +30,13 @@ pub enum BuildSource {
         /// In the image.
         to: Vec<u8>,
     },
+}
+
+impl BuildSource {
+    /// Whether it can be read only once.
+    pub(super) fn is_pipe(&self) -> bool {
+        matches!(self, Self::Archive(Input::Standard) | Self::Layer(Input::Standard))
+    }
 }
 
 /// Where an archive comes from.
@@ -99,6 +107,10 @@ pub struct BuildSettings {
     pub exclude: Vec<Vec<u8>>,
     /// Whether directories of the host give their extended attributes.
     pub xattrs: bool,
+    /// Which image of an OCI layout that has several: what [`BuildSource::OciLayout`] says of it.
+    pub image: Option<String>,
+    /// What else UUID and seeds follow from, so that two volumes of the same tree are told apart.
+    pub salt: Vec<u8>,
     /// What to do where the image has its name already.
     pub publish: Publish,
     /// How many threads move bytes; 0 for as many as there are processors, up to 4.
@@ -124,6 +136,8 @@ impl BuildSettings {
             chmod: None,
             exclude: Vec::new(),
             xattrs: false,
+            image: None,
+            salt: Vec::new(),
             publish: Publish::Keep,
             threads: 0,
         }

@@ -8,8 +8,10 @@
 //! the work at each level, or lie in itself; depth is bounded; so every comparison ends. Of a directory at most
 //! [`MAX_NAMES`] names are compared.
 
+mod bytes;
 mod content;
 mod entry;
+mod place;
 mod side;
 #[cfg(test)]
 mod tests;
@@ -24,6 +26,8 @@ use obento_base::{DeviceNumber, FileKind, Ino, Mode, NameBuf, Timestamp};
 use crate::copy::join;
 use crate::copy::{Problem, Trouble};
 use crate::walk::MAX_DEPTH;
+pub use bytes::{ByteDifference, diff_bytes};
+pub use place::{BytePlace, place_of};
 pub use side::DiffSide;
 use side::{Directory, Listed, Met};
 

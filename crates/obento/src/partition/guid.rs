@@ -18,6 +18,20 @@ impl Guid {
         Self(number.to_be_bytes())
     }
 
+    /// The bytes on disk.
+    pub const fn to_disk(self) -> [u8; 16] {
+        // The order of bytes is turned, and turned back by the same.
+        Self::from_disk(self.0).0
+    }
+
+    /// From its written form, with or without dashes.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits: String = text.chars().filter(|&c| c != '-').collect();
+        let is_number = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u128::from_str_radix(&digits, 16).ok().filter(|_| is_number);
+        number.map(Self::from_u128)
+    }
+
     /// The bytes in the order in which they are written.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::Guid;
+use super::{Guid, Scheme};
 
 /// What a partition is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +27,29 @@ impl PartitionType {
         }
     }
 
+    /// The type that `text` names for a table of kind `scheme`: a name of [`PartitionType::known`], a GUID, or a number of an MBR
+    /// in base 16.
+    pub fn parse(text: &str, scheme: Scheme) -> Option<Self> {
+        let named = IDENTIFIERS.iter().find(|(name, ..)| *name == text);
+        match (scheme, named) {
+            (Scheme::Gpt, Some((_, guid, _))) => Some(Self::Gpt(Guid::from_u128(*guid))),
+            (Scheme::Gpt, None) => Guid::parse(text).map(Self::Gpt),
+            (Scheme::Mbr, Some((_, _, number))) => number.map(Self::Mbr),
+            (Scheme::Mbr, None) => {
+                let digits = text.strip_prefix("0x").unwrap_or(text);
+                let number = u8::from_str_radix(digits, 16).ok().filter(|&number| number != 0);
+                number.map(Self::Mbr).filter(|kind| !kind.is_container())
+            }
+        }
+    }
+
+    /// The names that types have for a table of kind `scheme`.
+    pub fn known(scheme: Scheme) -> impl Iterator<Item = &'static str> {
+        let names =
+            IDENTIFIERS.iter().filter(move |(_, _, number)| scheme == Scheme::Gpt || number.is_some());
+        names.map(|(name, ..)| *name)
+    }
+
     /// Whether it only holds other partitions.
     pub fn is_container(&self) -> bool {
         matches!(self, Self::Mbr(0x05 | 0x0f | 0x85))
@@ -43,6 +66,49 @@ impl fmt::Display for PartitionType {
         }
     }
 }
+
+/// Names of types as systemd-repart(8) and `systemd-id128 show` spell them, and the number of the MBR that comes closest.
+#[rustfmt::skip]
+const IDENTIFIERS: &[(&str, u128, Option<u8>)] = &[
+    ("esp", 0xc12a7328_f81f_11d2_ba4b_00a0c93ec93b, Some(0xef)),
+    ("xbootldr", 0xbc13c2ff_59e6_4262_a352_b275fd6f7172, Some(0xea)),
+    ("bios-boot", 0x21686148_6449_6e6f_744e_656564454649, None),
+    ("linux-generic", 0x0fc63daf_8483_4772_8e79_3d69d8477de4, Some(0x83)),
+    ("basic-data", 0xebd0a0a2_b9e5_4433_87c0_68b6b72699c7, Some(0x0c)),
+    ("swap", 0x0657fd6d_a4ab_43c4_84e5_0933c84b4f4f, Some(0x82)),
+    ("home", 0x933ac7e1_2eb4_4f13_b844_0e14e2aef915, None),
+    ("srv", 0x3b8f8425_20e0_4f3b_907f_1a25a76f98e8, None),
+    ("var", 0x4d21b016_b534_45c2_a9fb_5c16e091fd2d, None),
+    ("tmp", 0x7ec6f557_3bc5_4aca_b293_16ef5df639d1, None),
+    ("user-home", 0x773f91ef_66d4_49b5_bd83_d683bf40ad16, None),
+    ("raid", 0xa19d880f_05fc_4d3b_a006_743f0f84911e, Some(0xfd)),
+    ("lvm", 0xe6d6d379_f507_44c2_a23c_238f2a3df928, Some(0x8e)),
+    ("luks", 0xca7d7ccb_63ed_4c53_861c_1742536059cc, None),
+    ("root-x86-64", 0x4f68bce3_e8cd_4db1_96e7_fbcaf984b709, None),
+    ("root-x86", 0x44479540_f297_41b2_9af7_d131d5f0458a, None),
+    ("root-arm64", 0xb921b045_1df0_41c3_af44_4c6f280d3fae, None),
+    ("root-arm", 0x69dad710_2ce4_4e3c_b16c_21a1d49abed3, None),
+    ("root-riscv64", 0x72ec70a6_cf74_40e6_bd49_4bda08e8f224, None),
+    ("root-riscv32", 0x60d5a7fe_8e7d_435c_b714_3dd8162144e1, None),
+    ("root-loongarch64", 0x77055800_792c_4f94_b39a_98c91b762bb6, None),
+    ("root-ppc64", 0x912ade1d_a839_4913_8964_a10eee08fbd2, None),
+    ("root-ppc64-le", 0xc31c45e6_3f39_412e_80fb_4809c4980599, None),
+    ("root-s390x", 0x5eead9a9_fe09_4a1e_a1d7_520d00531306, None),
+    ("root-x86-64-verity", 0x2c7357ed_ebd2_46d9_aec1_23d437ec2bf5, None),
+    ("root-x86-verity", 0xd13c5d3b_b5d1_422a_b29f_9454fdc89d76, None),
+    ("root-arm64-verity", 0xdf3300ce_d69f_4c92_978c_9bfb0f38d820, None),
+    ("root-arm-verity", 0x7386cdf2_203c_47a9_a498_f2ecce45a2d6, None),
+    ("root-x86-64-verity-sig", 0x41092b05_9fc8_4523_994f_2def0408b176, None),
+    ("root-arm64-verity-sig", 0x6db69de6_29f4_4758_a7a5_962190f00ce3, None),
+    ("usr-x86-64", 0x8484680c_9521_48c6_9c11_b0720656f69e, None),
+    ("usr-x86", 0x75250d76_8cc6_458e_bd66_bd47cc81a812, None),
+    ("usr-arm64", 0xb0e01050_ee5f_4390_949a_9101b17104e9, None),
+    ("usr-arm", 0x7d0359a3_02b3_4f0a_865c_654403e70625, None),
+    ("usr-riscv64", 0xbeaec34b_8442_439b_a40b_984381ed097d, None),
+    ("usr-x86-64-verity", 0x77ff5f63_e7b6_4633_acf4_1565b864c0e6, None),
+    ("usr-arm64-verity", 0x6e11a4e7_fbca_4ded_b9e9_e1a512bb664e, None),
+    ("usr-x86-64-verity-sig", 0xe7bb33fb_06cf_4e81_8273_e543b413e2e2, None),
+];
 
 #[rustfmt::skip]
 const GUIDS: &[(u128, &str)] = &[

@@ -23,7 +23,9 @@
 mod gpt;
 mod guid;
 mod kind;
+mod make;
 mod mbr;
+mod place;
 mod raw;
 #[cfg(test)]
 mod tests;
@@ -36,6 +38,7 @@ use obento_block::BlockDevice;
 
 pub use guid::Guid;
 pub use kind::PartitionType;
+pub use make::{ALIGNMENT, NewPartition, NewTable, TableError, lay_out, number_of};
 
 /// More partitions than any disk has; a damaged table could announce millions.
 pub const MAX_PARTITIONS: usize = 4096;

@@ -287,3 +287,91 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn a_table_that_is_written_reads_as_what_it_was_made_of() {
+    let gpt = |name: &str| PartitionType::parse(name, Scheme::Gpt).unwrap();
+    let mbr = |name: &str| PartitionType::parse(name, Scheme::Mbr).unwrap();
+    let id = DiskId::Guid(Guid::from_u128(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef));
+    for (id, scheme, kinds) in [
+        (id, Scheme::Gpt, vec![gpt("esp"), gpt("root-arm64"), gpt("0fc63daf-8483-4772-8e79-3d69d8477de4")]),
+        (DiskId::Signature(7), Scheme::Mbr, vec![mbr("esp"); 4]),
+        (DiskId::Signature(7), Scheme::Mbr, vec![mbr("83"); 9]),
+    ] {
+        let lens: Vec<u64> = (1..).map(|at| at * 700_000).take(kinds.len()).collect();
+        let (ranges, len) = lay_out(scheme, &lens).unwrap();
+        let partitions: Vec<NewPartition> = kinds
+            .iter()
+            .zip(&ranges)
+            .map(|(kind, range)| NewPartition {
+                kind: *kind,
+                name: if scheme == Scheme::Gpt { "n\u{e4}me".into() } else { String::new() },
+                uuid: Guid::from_u128(u128::from(range.start)),
+                attributes: 4,
+                range: range.clone(),
+            })
+            .collect();
+        let device = MemDevice::new(vec![0; usize::try_from(len).unwrap()]);
+        NewTable { id, partitions: partitions.clone() }.write(&device).unwrap();
+        let table = Table::read(&device).unwrap().unwrap();
+        assert_eq!((table.scheme, table.id, &table.notices), (scheme, id, &Vec::new()));
+        let found: Vec<&Partition> =
+            table.partitions.iter().filter(|partition| !partition.kind.is_container()).collect();
+        assert_eq!(found.len(), partitions.len());
+        for (at, (found, made)) in found.into_iter().zip(&partitions).enumerate() {
+            assert_eq!(found.number, number_of(scheme, at, partitions.len()));
+            assert_eq!((found.range(), found.kind), (made.range.clone(), made.kind));
+            assert_eq!((found.attributes, &found.name[..]), (4, made.name.as_bytes()));
+            assert!(scheme == Scheme::Mbr || found.uuid == made.uuid.to_string());
+            assert!(found.start.is_multiple_of(ALIGNMENT) && found.len.is_multiple_of(ALIGNMENT));
+        }
+        // Without the first copy a GPT is still there.
+        device.write_at(512, &[0; 512]).unwrap();
+        let again = Table::read(&device).unwrap();
+        assert!(scheme == Scheme::Mbr || again.is_some_and(|again| again.partitions == table.partitions));
+    }
+    assert!(lay_out(Scheme::Gpt, &[1; 129]).is_err() && lay_out(Scheme::Mbr, &[1 << 41]).is_err());
+}
+
+#[test]
+fn every_type_that_can_be_named_is_known_by_name() {
+    for name in PartitionType::known(Scheme::Gpt) {
+        assert!(PartitionType::parse(name, Scheme::Gpt).unwrap().name().is_some(), "{name}");
+    }
+    for name in PartitionType::known(Scheme::Mbr) {
+        assert!(PartitionType::parse(name, Scheme::Mbr).unwrap().name().is_some(), "{name}");
+    }
+    assert_eq!(PartitionType::parse("home", Scheme::Mbr), None);
+    assert_eq!(PartitionType::parse("0x0f", Scheme::Mbr), None);
+    assert_eq!(Guid::parse("4f68bce3-e8cd-4db1-96e7-fbcaf984b70"), None);
+}
+
+#[test]
+fn the_fields_of_a_table_are_named_by_their_places() {
+    let kind = PartitionType::parse("esp", Scheme::Gpt).unwrap();
+    let (ranges, len) = lay_out(Scheme::Gpt, &[1, 1]).unwrap();
+    let partitions = ranges.into_iter().map(|range| NewPartition {
+        kind,
+        name: "x".into(),
+        uuid: Guid::from_u128(1),
+        attributes: 0,
+        range,
+    });
+    let id = DiskId::Guid(Guid::from_u128(2));
+    let device = MemDevice::new(vec![0; usize::try_from(len).unwrap()]);
+    NewTable { id, partitions: partitions.collect() }.write(&device).unwrap();
+    let table = Table::read(&device).unwrap().unwrap();
+    let named = |offset: u64| table.field_at(&device, offset);
+    assert_eq!(named(3).as_deref(), Some("MBR, BootCode"));
+    assert_eq!(named(450).as_deref(), Some("MBR, PartitionRecord 1, OSType"));
+    assert_eq!(named(511).as_deref(), Some("MBR, Signature"));
+    assert_eq!(named(512 + 56).as_deref(), Some("GPT header, DiskGUID"));
+    assert_eq!(named(1024 + 128 + 40).as_deref(), Some("GPT entry 2, EndingLBA"));
+    assert_eq!(
+        named(len - 512 + 16).as_deref(),
+        Some("GPT header, copy at the end of the disk, HeaderCRC32")
+    );
+    let copy = len - 33 * 512;
+    assert_eq!(named(copy + 56).as_deref(), Some("GPT entry 1, copy at the end of the disk, PartitionName"));
+    assert_eq!(named(copy - 1), None);
+}

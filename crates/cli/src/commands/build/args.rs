@@ -1,15 +1,11 @@
 //! The command line of `obento build`, and what it means.
 
-use std::ffi::{OsStr, OsString};
-use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use obento::{BuildSettings, BuildSource, FileKind, IdMap, Input, Mode, Owner, Publish, Room};
+use obento::{BuildSettings, BuildSource, Publish};
 
-use crate::change::mode::ModeChange;
-use crate::commands::mkfs::args::{epoch, size, split, uuid};
+use super::volume::VolumeArgs;
+use crate::commands::mkfs::args::epoch;
 use crate::report::Report;
 
 const AFTER_HELP: &str = "\
@@ -27,7 +23,8 @@ Examples:
   obento build root.img --from rootfs/ --size auto --free 20%
   docker export c1 | obento build root.img --from - -L root
   obento build root.img --from oci:image/ --add init:/sbin/init --chmod go-w
-  obento build -t ext2 initrd.img --from tree.mtree --minimize";
+  obento build -t ext2 initrd.img --from tree.mtree --minimize
+  obento build disk.img --disk layout.toml            docs/disk.md says what is in that file";
 
 /// Build an image out of directories, archives and manifests
 #[derive(clap::Args, Debug)]
@@ -36,66 +33,11 @@ pub struct Args {
     /// The image; it appears when it is whole
     #[arg(value_name = "OUT")]
     pub out: PathBuf,
-    /// The type: ext4, ext3, ext2
-    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4")]
-    pub fs_type: String,
-    /// What is in it
-    #[arg(long, value_name = "SRC", num_args = 1..)]
-    pub from: Vec<OsString>,
-    /// A file or directory of the host, at a path in the image
-    #[arg(long, value_name = "SRC:DST")]
-    pub add: Vec<OsString>,
-    /// Its size, or auto for as much as is needed
-    #[arg(long, value_name = "SIZE", default_value = "auto")]
-    pub size: String,
-    /// How much of it stays free, where its size is found
-    #[arg(long, value_name = "PERCENT", default_value = "10%", conflicts_with = "minimize")]
-    pub free: String,
-    /// As small as can be: nothing free, nothing kept, no room to grow
-    #[arg(long)]
-    pub minimize: bool,
-    /// Whose files are: UID:GID, or keep for whose they are on the host
-    #[arg(long, value_name = "UID:GID|keep")]
-    pub owner: Option<String>,
-    /// Users that become others: FROM:TO, or FROM:TO:COUNT
-    #[arg(long, value_name = "FROM:TO[:COUNT]")]
-    pub map_uid: Vec<String>,
-    /// Groups that become others
-    #[arg(long, value_name = "FROM:TO[:COUNT]")]
-    pub map_gid: Vec<String>,
-    /// Change permission bits, as chmod(1) does
-    #[arg(long, value_name = "MODE", allow_hyphen_values = true)]
-    pub chmod: Option<String>,
-    /// Leave out what matches PATTERN, and what is below it
-    #[arg(long, value_name = "PATTERN")]
-    pub exclude: Vec<OsString>,
-    /// Take extended attributes of directories of the host too
-    #[arg(long)]
-    pub xattrs: bool,
-    /// The label
-    #[arg(short = 'L', long, value_name = "TEXT")]
-    pub label: Option<OsString>,
-    /// The UUID, or clear
-    #[arg(short = 'U', long, value_name = "UUID")]
-    pub uuid: Option<String>,
-    /// Bytes a block
-    #[arg(short, long, value_name = "BYTES")]
-    pub block_size: Option<String>,
-    /// Features to add, or with ^ to take away, with commas between
-    #[arg(short = 'O', long, value_name = "[^]FEATURE", allow_hyphen_values = true)]
-    pub features: Vec<String>,
-    /// More settings, with commas between, as mkfs has them
-    #[arg(short = 'E', long = "extended", value_name = "NAME=VALUE")]
-    pub extended: Vec<String>,
-    /// How many inodes
-    #[arg(short = 'N', long, value_name = "N")]
-    pub inodes: Option<String>,
-    /// Bytes an inode
-    #[arg(short = 'I', long, value_name = "BYTES")]
-    pub inode_size: Option<String>,
-    /// How much is kept for the super user, in percent
-    #[arg(short = 'm', long, value_name = "PERCENT")]
-    pub reserved_percent: Option<String>,
+    /// A whole disk: its partitions, each with sources and options of its own, as FILE says
+    #[arg(long, value_name = "FILE", conflicts_with = "VolumeArgs")]
+    pub disk: Option<PathBuf>,
+    #[command(flatten)]
+    pub volume: VolumeArgs,
     /// Over what has the name already
     #[arg(short = 'F', long)]
     pub force: bool,
@@ -111,143 +53,23 @@ pub struct Args {
 }
 
 impl Args {
-    /// What is built of. Errors: a source that is none.
-    pub fn sources(&self) -> Result<Vec<BuildSource>, Report> {
-        if self.from.is_empty() && self.add.is_empty() {
+    /// What to do where the image has its name already.
+    pub fn publish(&self) -> Publish {
+        if self.force { Publish::Replace } else { Publish::Keep }
+    }
+
+    /// What is built of, and how, if it is one file system. Errors: a source that is none; a value that is none.
+    pub fn volume(&self) -> Result<(Vec<BuildSource>, BuildSettings), Report> {
+        let volume = &self.volume;
+        if volume.from.is_empty() && volume.add.is_empty() {
             let report = Report::new("cannot build", "nothing is named that should be in it");
             return Err(report.help("name it: obento build root.img --from rootfs/"));
         }
-        let sources = self.from.iter().map(|source| self::source(source));
-        sources.chain(self.add.iter().map(|add| self::add(add))).collect()
-    }
-
-    /// How it is built. Errors: a value that is none.
-    pub fn settings(&self) -> Result<BuildSettings, Report> {
-        let mut settings = BuildSettings::new(&self.fs_type);
-        settings.size = match self.size.as_str() {
-            "auto" => None,
-            text => {
-                Some(size(text, 0).filter(|&len| len > 0).ok_or_else(|| bad("size", text, "10G, or auto"))?)
-            }
-        };
-        settings.room = match self.minimize {
-            true => Room::Least,
-            false => Room::Free(percent(&self.free).ok_or_else(|| bad("free", &self.free, "20%"))?),
-        };
-        settings.owner = match self.owner.as_deref() {
-            None => Owner::Source,
-            Some("keep") => Owner::Keep,
-            Some(text) => {
-                let ids =
-                    text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
-                let (uid, gid) = ids.ok_or_else(|| bad("owner", text, "1000:1000, or keep"))?;
-                Owner::Is(uid, gid)
-            }
-        };
-        settings.map_uid = maps("map-uid", &self.map_uid)?;
-        settings.map_gid = maps("map-gid", &self.map_gid)?;
-        if let Some(text) = &self.chmod {
-            let change = ModeChange::parse(text).ok_or_else(|| bad("chmod", text, "u+rwX,go-w, or 755"))?;
-            let apply = move |kind, mode: Mode| change.apply(mode, kind == FileKind::Directory, 0);
-            settings.chmod = Some(Arc::new(apply));
-        }
-        settings.exclude = self.exclude.iter().map(|pattern| pattern.as_bytes().to_vec()).collect();
-        settings.xattrs = self.xattrs;
-        settings.label = self.label.as_ref().map(|label| label.as_bytes().to_vec()).unwrap_or_default();
-        settings.uuid = match self.uuid.as_deref() {
-            Some("random") => {
-                return Err(bad("uuid", "random", "a UUID, or clear: the same sources make the same image"));
-            }
-            text => text.map(uuid).transpose()?.flatten(),
-        };
-        settings.block_size = match &self.block_size {
-            Some(text) => {
-                let bytes = size(text, 0).and_then(|bytes| u32::try_from(bytes).ok());
-                Some(bytes.ok_or_else(|| bad("block-size", text, "4096"))?)
-            }
-            None => None,
-        };
-        settings.features.clone_from(&self.features);
-        let letters = [
-            ("inodes", &self.inodes),
-            ("inode_size", &self.inode_size),
-            ("reserved_percent", &self.reserved_percent),
-        ];
-        let given = letters.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?)));
-        settings.settings.extend(given);
-        settings.settings.extend(split(&self.extended));
+        let sources = volume.sources(Path::new(""))?;
+        let mut settings = volume.settings().map_err(|bad| bad.report())?;
         settings.epoch = epoch()?;
-        settings.publish = if self.force { Publish::Replace } else { Publish::Keep };
+        settings.publish = self.publish();
         settings.threads = self.threads;
-        Ok(settings)
+        Ok((sources, settings))
     }
-}
-
-fn bad(option: &str, text: &str, example: &str) -> Report {
-    let what = format!("cannot use '{}' for --{option}", text.escape_default());
-    Report::new(what, "it is none").help(format!("write {example}"))
-}
-
-fn percent(text: &str) -> Option<u8> {
-    text.strip_suffix('%').unwrap_or(text).parse().ok().filter(|&percent| percent <= 95)
-}
-
-fn maps(option: &str, texts: &[String]) -> Result<Vec<IdMap>, Report> {
-    let parse = |text: &String| {
-        let parts: Option<Vec<u32>> = text.split(':').map(|part| part.parse().ok()).collect();
-        match parts.as_deref() {
-            Some(&[from, to]) => Some(IdMap { from, to, count: 1 }),
-            Some(&[from, to, count]) => Some(IdMap { from, to, count }),
-            _ => None,
-        }
-    };
-    texts
-        .iter()
-        .map(|text| parse(text).ok_or_else(|| bad(option, text, "1000:0, or 0:100000:65536")))
-        .collect()
-}
-
-/// What `--from` names: by its prefix, or else by what it is.
-fn source(text: &OsStr) -> Result<BuildSource, Report> {
-    let bytes = text.as_bytes();
-    let path = |rest: &[u8]| PathBuf::from(OsStr::from_bytes(rest));
-    let input = |rest: &[u8]| if rest == b"-" { Input::Standard } else { Input::File(path(rest)) };
-    if let Some(at) = bytes.iter().position(|&byte| byte == b':') {
-        let rest = &bytes[at + 1..];
-        match &bytes[..at] {
-            b"dir" => return Ok(BuildSource::Directory(path(rest))),
-            b"tar" => return Ok(BuildSource::Archive(input(rest))),
-            b"layer" => return Ok(BuildSource::Layer(input(rest))),
-            b"oci" => return Ok(BuildSource::OciLayout(path(rest))),
-            b"mtree" => return Ok(BuildSource::Mtree(path(rest))),
-            b"dump" => return Ok(BuildSource::Dump(path(rest))),
-            _ => {}
-        }
-    }
-    if bytes == b"-" {
-        return Ok(BuildSource::Archive(Input::Standard));
-    }
-    let path = path(bytes);
-    let meta = std::fs::metadata(&path).map_err(|error| Report::on("cannot open", bytes, error))?;
-    if meta.is_dir() {
-        let is_layout = path.join("oci-layout").is_file() && path.join("index.json").is_file();
-        return Ok(if is_layout { BuildSource::OciLayout(path) } else { BuildSource::Directory(path) });
-    }
-    Ok(if is_mtree(&path) { BuildSource::Mtree(path) } else { BuildSource::Archive(Input::File(path)) })
-}
-
-fn is_mtree(path: &Path) -> bool {
-    let mut start = [0; 6];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
-    read.is_ok() && &start == b"#mtree"
-}
-
-fn add(text: &OsStr) -> Result<BuildSource, Report> {
-    let bytes = text.as_bytes();
-    // The path in the image begins with a slash, so that names with colons can be named.
-    let at = bytes.windows(2).rposition(|pair| pair == b":/");
-    let at =
-        at.filter(|&at| at > 0).ok_or_else(|| bad("add", &text.to_string_lossy(), "FILE:/PATH/IN/IMAGE"))?;
-    let from = PathBuf::from(OsStr::from_bytes(&bytes[..at]));
-    Ok(BuildSource::Add { from, to: bytes[at + 1..].to_vec() })
 }

@@ -1,6 +1,10 @@
 //! `obento build`: an image out of directories, archives and manifests.
 
 mod args;
+mod disk;
+mod keys;
+mod layout;
+mod volume;
 
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -36,7 +40,10 @@ fn make(args: &Args, context: &Context) -> Outcome {
         let report = Report::on("cannot build", shown, "something has the name already");
         return Err(report.help("--force (-F) replaces it").into());
     }
-    let (sources, settings) = (args.sources()?, args.settings()?);
+    if let Some(layout) = &args.disk {
+        return disk::make(args, layout, context);
+    }
+    let (sources, settings) = args.volume()?;
     let start = Instant::now();
     let mut watch = Watch { progress: Progress::new(context, "building") };
     let registry = Registry::default();
@@ -60,9 +67,29 @@ fn make(args: &Args, context: &Context) -> Outcome {
     out.finish()
 }
 
+/// What cannot be built.
+struct Cannot<'a> {
+    shown: &'a [u8],
+    /// Which part of it.
+    words: String,
+}
+
+impl Cannot<'_> {
+    fn because(&self, cause: &dyn std::fmt::Display) -> Report {
+        Report::on("cannot build", self.shown, format!("{}{cause}", self.words))
+    }
+}
+
 /// Tells why nothing was built, every reason of it.
 fn tell(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
-    let cannot = |cause: &dyn std::fmt::Display| Report::on("cannot build", shown, cause);
+    let (failure, cannot) = match failure {
+        BuildFailure::Partition { number, failure } => {
+            let words = format!("partition {number}: ");
+            (*failure, Cannot { shown, words })
+        }
+        failure => (failure, Cannot { shown, words: String::new() }),
+    };
+    let cannot = |cause: &dyn std::fmt::Display| cannot.because(cause);
     let report = match failure {
         BuildFailure::Sources(problems) | BuildFailure::Unfit(problems) => {
             for problem in &problems {
@@ -74,7 +101,7 @@ fn tell(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
         }
         BuildFailure::TooSmall { size, needed } if needed > size => {
             cannot(&format!("{size} bytes are too few: it needs {needed}"))
-                .help(format!("--size {}k suffices, or --size auto", needed.div_ceil(1024)))
+                .help(format!("a size of {}k suffices, or auto", needed.div_ceil(1024)))
         }
         BuildFailure::Host(HostError::Exists { .. }) => {
             cannot(&"something has got the name meanwhile").help("--force (-F) replaces it")
@@ -92,8 +119,8 @@ fn tell(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
 
 fn types() -> Vec<&'static str> {
     let registry = Registry::default();
-    let builders = registry.drivers().iter().filter(|driver| driver.build().is_some());
-    builders.filter_map(|driver| driver.format()).flat_map(|format| format.types()).copied().collect()
+    let formats = registry.drivers().iter().filter_map(|driver| driver.format());
+    formats.flat_map(|format| format.types()).copied().collect()
 }
 
 fn rate(bytes: u64, time: Duration) -> u64 {
@@ -132,12 +159,18 @@ fn write_summary(
 fn line(args: &Args, report: &BuildReport, time: Duration) -> Line {
     let made = &report.formatted;
     let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    Line::new("built")
+    let line = Line::new("built")
         .bytes("path", args.out.as_os_str().as_bytes())
-        .field("file_system", made.fs_type)
+        .field("size", made.blocks.saturating_mul(u64::from(made.block_size)));
+    volume_fields(line, report).field("milliseconds", millis).field("verified", args.verify)
+}
+
+/// What was made and what is in it.
+fn volume_fields(line: Line, report: &BuildReport) -> Line {
+    let made = &report.formatted;
+    line.field("file_system", made.fs_type)
         .field("uuid", crate::commands::mkfs::id_text(made))
         .bytes("label", &made.label)
-        .field("size", made.blocks.saturating_mul(u64::from(made.block_size)))
         .field("block_size", made.block_size)
         .field("blocks", made.blocks)
         .field("inodes", made.inodes)
@@ -147,8 +180,6 @@ fn line(args: &Args, report: &BuildReport, time: Duration) -> Line {
         .field("bytes", report.bytes)
         .field("excluded", report.excluded)
         .field("notes", &report.notes)
-        .field("milliseconds", millis)
-        .field("verified", args.verify)
 }
 
 /// What a person sees meanwhile.

@@ -290,6 +290,10 @@ pub(super) fn notes(shown: &[u8], formatted: &Formatted, context: &Context) {
                     "blocks of {size} bytes are more than a page of most machines, which cannot mount them"
                 )
             }
+            FormatNotice::Lost { what, files } => {
+                let files = if *files == 1 { "one file".into() } else { format!("{files} files") };
+                format!("the {what} of {files} could not be kept")
+            }
             FormatNotice::ShortInodes(size) => {
                 format!("inodes of {size} bytes cannot hold times after the year 2038")
             }

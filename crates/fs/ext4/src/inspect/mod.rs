@@ -10,11 +10,12 @@ mod fields;
 mod group;
 mod inode;
 mod journal;
+mod locate;
 mod super_block;
 mod xattr;
 
 use obento_base::Result;
-use obento_driver::{Inspect, Record, Target};
+use obento_driver::{Inspect, Record, Spot, Target};
 
 use crate::contract::Ext4;
 
@@ -32,5 +33,9 @@ impl Inspect for Ext4 {
             Target::Block(number) => block::inspect(volume, number, sink),
             Target::Journal => journal::inspect(volume, sink),
         }
+    }
+
+    fn locate(&self, offset: u64) -> Result<Spot> {
+        locate::locate(self.volume(), offset)
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError
         .take(MAX_JSON)
         .read_to_end(&mut text)
         .map_err(|error| HostError::of_io("read", &index, &error))?;
-    let layout = Layout { path };
+    let layout = Layout { path, wanted: reader.settings.image.as_deref() };
     let manifest = layout.manifest(&layout.json(&index, &text)?, 0)?;
     let layers = manifest.get("layers").and_then(Value::as_array);
     let layers = layers.ok_or_else(|| layout.bad(&index, "its manifest names no layers"))?;
@@ -41,6 +41,20 @@ pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError
 
 struct Layout<'a> {
     path: &'a Path,
+    /// Which image, where an index names several.
+    wanted: Option<&'a str>,
+}
+
+/// What names an image in an index: its tag, its platform, its digest.
+fn names(descriptor: &Value) -> Vec<String> {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+    let tag = descriptor.get("annotations").and_then(|notes| notes.get("org.opencontainers.image.ref.name"));
+    let platform = descriptor.get("platform").and_then(|platform| {
+        let part = |key| text(platform.get(key));
+        let start = format!("{}/{}", part("os")?, part("architecture")?);
+        Some(part("variant").map_or(start.clone(), |variant| format!("{start}/{variant}")))
+    });
+    [text(tag), platform, text(descriptor.get("digest"))].into_iter().flatten().collect()
 }
 
 impl Layout<'_> {
@@ -52,7 +66,7 @@ impl Layout<'_> {
         serde_json::from_slice(text).map_err(|error| self.bad(path, error))
     }
 
-    /// The manifest that an index leads to, which has to be its only one.
+    /// The manifest that an index leads to: its only one, or the one that is wanted.
     fn manifest(&self, index: &Value, depth: u32) -> Result<Value, HostError> {
         if index.get("layers").is_some() {
             return Ok(index.clone());
@@ -62,10 +76,7 @@ impl Layout<'_> {
             [one] => one,
             [] => return Err(self.bad(self.path, "it names no image")),
             // Which of them must not depend on the machine that builds.
-            many => {
-                let reason = format!("it has {} images; make a layout of one of them", many.len());
-                return Err(self.bad(self.path, reason));
-            }
+            many => self.choose(many)?,
         };
         if depth >= MAX_DEPTH {
             return Err(self.bad(self.path, "its indexes lead nowhere"));
@@ -76,6 +87,20 @@ impl Layout<'_> {
             .read_to_end(&mut text)
             .map_err(|error| HostError::of_io("read", &path, &error))?;
         self.manifest(&self.json(&path, &text)?, depth + 1)
+    }
+
+    /// The one of several images that is wanted. Errors: none is, or several are so called.
+    fn choose<'v>(&self, many: &'v [Value]) -> Result<&'v Value, HostError> {
+        let is_wanted = |descriptor: &&Value| {
+            self.wanted.is_some_and(|wanted| names(descriptor).iter().any(|name| name == wanted))
+        };
+        let mut chosen = many.iter().filter(is_wanted);
+        if let (Some(one), None) = (chosen.next(), chosen.next()) {
+            return Ok(one);
+        }
+        let all: Vec<String> = many.iter().flat_map(names).collect();
+        let count = many.len();
+        Err(self.bad(self.path, format!("it has {count} images; say which: {}", all.join(", "))))
     }
 
     /// Opens the blob that a descriptor names, once its bytes are proved.

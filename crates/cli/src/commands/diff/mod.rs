@@ -1,5 +1,7 @@
 //! `obento diff`: two trees compared, each on the host or in an image.
 
+mod bytes;
+
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -23,6 +25,9 @@ use crate::report::{Report, subject};
 
 /// Compare two trees, each on the host or in an image: obento diff -r disk.img:/etc /etc
 ///
+/// With --bytes two images, byte by byte: obento diff --bytes one.img other.img names what lies where they first differ, and
+/// counts what differs in all.
+///
 /// Exit status: 0 if they are the same, 1 if they differ, 2 if something could not be compared.
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -35,6 +40,9 @@ pub struct Args {
     /// Also compare permissions, owners, times of modification and extended attributes
     #[arg(short, long)]
     metadata: bool,
+    /// Compare two images byte by byte, and name the structure in which they first differ
+    #[arg(long, conflicts_with_all = ["recursive", "brief", "metadata"])]
+    bytes: bool,
     /// Host paths or addresses
     #[arg(value_name = "PATH", num_args = 2, required = true)]
     sides: Vec<OsString>,
@@ -42,6 +50,9 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
+    if args.bytes {
+        return bytes::run(&args.sides, context);
+    }
     let opened = args.sides.iter().map(|side| open_side(side, context)).collect::<Result<Vec<_>, _>>()?;
     let clock = Clock::system();
     confine(&opened, context);

@@ -1,0 +1,152 @@
+//! A TOML file read key by key: what is wrong is told with its line and key, and what nobody asked for is refused.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::ops::Range;
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::report::Report;
+
+/// A file that was read.
+pub struct Source<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl<'a> Source<'a> {
+    /// `text`, which stands in the file `path`.
+    pub fn new(path: &'a Path, text: &'a str) -> Self {
+        Self { path, text }
+    }
+
+    /// The table of the file. Errors: it is no TOML.
+    pub fn parse(&self) -> Result<Spanned<DeTable<'a>>, Report> {
+        DeTable::parse(self.text).map_err(|error| {
+            let span = error.span().unwrap_or(0..0);
+            self.wrong(&span, error.message().lines().next().unwrap_or_default())
+        })
+    }
+
+    /// What is wrong at a place of the file.
+    pub fn wrong(&self, span: &Range<usize>, why: impl std::fmt::Display) -> Report {
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
+        let place = format!("{}:{line}", self.path.display());
+        Report::on("cannot use", place.as_bytes(), why)
+    }
+}
+
+/// A table of a file, and which of its keys were asked for.
+pub struct Keys<'f, 'a> {
+    source: &'f Source<'a>,
+    span: Range<usize>,
+    table: &'f DeTable<'a>,
+    asked: RefCell<BTreeSet<&'static str>>,
+}
+
+impl<'f, 'a> Keys<'f, 'a> {
+    /// Of the table that begins at `span`.
+    pub fn new(source: &'f Source<'a>, span: Range<usize>, table: &'f DeTable<'a>) -> Self {
+        Self { source, span, table, asked: RefCell::default() }
+    }
+
+    fn find(&self, key: &'static str) -> Option<&'f Spanned<DeValue<'a>>> {
+        self.asked.borrow_mut().insert(key);
+        self.table.iter().find(|(known, _)| known.get_ref() == key).map(|(_, value)| value)
+    }
+
+    /// What is wrong with the value of `key`, or with the table, if it has no such key.
+    pub fn wrong(&self, key: &str, why: impl std::fmt::Display) -> Report {
+        let held = self.table.iter().find(|(known, _)| known.get_ref() == key);
+        let span = held.map_or(self.span.clone(), |(known, _)| known.span());
+        self.source.wrong(&span, format!("{key}: {why}"))
+    }
+
+    /// The text or number of `key`, as text.
+    pub fn text(&self, key: &'static str) -> Result<Option<String>, Report> {
+        let Some(value) = self.find(key) else { return Ok(None) };
+        self.scalar(key, value.get_ref()).map(Some)
+    }
+
+    fn scalar(&self, key: &str, value: &DeValue<'a>) -> Result<String, Report> {
+        match value {
+            DeValue::String(text) => Ok(text.to_string()),
+            DeValue::Integer(number) => Ok(number.to_string()),
+            _ => Err(self.wrong(key, "it is no text")),
+        }
+    }
+
+    /// The text of `key`, which has to be there.
+    pub fn required(&self, key: &'static str) -> Result<String, Report> {
+        self.text(key)?.ok_or_else(|| self.wrong(key, "it is missing"))
+    }
+
+    /// The texts of `key`: a list, or one.
+    pub fn texts(&self, key: &'static str) -> Result<Vec<String>, Report> {
+        match self.find(key).map(Spanned::get_ref) {
+            None => Ok(Vec::new()),
+            Some(DeValue::Array(list)) => {
+                list.iter().map(|value| self.scalar(key, value.get_ref())).collect()
+            }
+            Some(value) => Ok(vec![self.scalar(key, value)?]),
+        }
+    }
+
+    /// The same, for names of files.
+    pub fn names(&self, key: &'static str) -> Result<Vec<OsString>, Report> {
+        Ok(self.texts(key)?.into_iter().map(OsString::from).collect())
+    }
+
+    /// Whether `key` is set.
+    pub fn is_set(&self, key: &'static str) -> Result<bool, Report> {
+        match self.find(key).map(Spanned::get_ref) {
+            None => Ok(false),
+            Some(DeValue::Boolean(set)) => Ok(*set),
+            Some(_) => Err(self.wrong(key, "it is neither true nor false")),
+        }
+    }
+
+    /// The table `key`.
+    pub fn table(&self, key: &'static str) -> Result<Option<Keys<'f, 'a>>, Report> {
+        match self.find(key).map(|value| (value.span(), value.get_ref())) {
+            None => Ok(None),
+            Some((span, DeValue::Table(table))) => Ok(Some(Keys::new(self.source, span, table))),
+            Some(_) => Err(self.wrong(key, format!("it is no table; write [{key}]"))),
+        }
+    }
+
+    /// The tables `key`.
+    pub fn tables(&self, key: &'static str) -> Result<Vec<Keys<'f, 'a>>, Report> {
+        let wrong = || self.wrong(key, format!("it is no list of tables; write [[{key}]]"));
+        let Some(value) = self.find(key) else { return Ok(Vec::new()) };
+        let DeValue::Array(list) = value.get_ref() else { return Err(wrong()) };
+        let tables = list.iter().map(|value| match value.get_ref() {
+            DeValue::Table(table) => Ok(Keys::new(self.source, value.span(), table)),
+            _ => Err(wrong()),
+        });
+        tables.collect()
+    }
+
+    /// Whether the table has `key`, which is not asked for by that.
+    pub fn has(&self, key: &str) -> bool {
+        self.table.keys().any(|known| known.get_ref() == key)
+    }
+
+    /// Errors: the first key, in the order of the file, that nobody asked for.
+    pub fn finish(&self) -> Result<(), Report> {
+        let asked = self.asked.borrow();
+        let unknown = self.table.keys().filter(|key| !asked.contains(&**key.get_ref()));
+        match unknown.min_by_key(|key| key.span().start) {
+            None => Ok(()),
+            Some(key) => {
+                let known: Vec<&str> = asked.iter().copied().collect();
+                let report = self.wrong(key.get_ref(), "there is no such key here");
+                Err(report.help(format!("there are: {}", known.join(", "))))
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The file of a disk: what `docs/disk.md` describes, as settings.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use obento::partition::{DiskId, Guid, PartitionType, Scheme};
+use obento::{BuildSource, DiskSettings, PartitionContent, PartitionSettings, PartitionSize};
+
+use super::keys::{Keys, Source};
+use super::volume::VolumeArgs;
+use crate::commands::mkfs::args::{epoch, size, uuid};
+use crate::report::Report;
+
+/// Attributes by their names: those of the UEFI specification, table 5.8, and of the Discoverable Partitions Specification, 3.
+const ATTRIBUTES: &[(&str, u32)] = &[
+    ("required", 0),
+    ("no-block-io", 1),
+    ("legacy-bootable", 2),
+    ("active", 2),
+    ("grow-file-system", 59),
+    ("read-only", 60),
+    ("no-auto", 63),
+];
+
+/// Reads the file `path`. Errors: what cannot be read or used, with its line and key.
+pub fn read(path: &Path, threads: usize) -> Result<DiskSettings, Report> {
+    let shown = path.as_os_str().as_encoded_bytes();
+    let text = std::fs::read_to_string(path).map_err(|error| Report::on("cannot open", shown, error))?;
+    let source = Source::new(path, &text);
+    let parsed = source.parse()?;
+    let root = Keys::new(&source, 0..0, parsed.get_ref());
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut settings = match root.table("disk")? {
+        Some(keys) => disk(&keys)?,
+        None => DiskSettings::new(Scheme::Gpt),
+    };
+    let partitions = root.tables("partition")?;
+    root.finish()?;
+    if partitions.is_empty() {
+        return Err(root.wrong("partition", "there is none; write [[partition]]"));
+    }
+    let context = Reader { scheme: settings.scheme, folder, threads };
+    settings.partitions = partitions.iter().map(|keys| context.partition(keys)).collect::<Result<_, _>>()?;
+    let rest = |partition: &PartitionSettings| partition.size == PartitionSize::Rest;
+    let mut rests = partitions.iter().zip(&settings.partitions).filter(|(_, held)| rest(held));
+    match (rests.next(), rests.next()) {
+        (Some((keys, _)), _) if settings.size.is_none() => {
+            let report = keys.wrong("size", "'rest' is of a disk that has a size");
+            return Err(report.help("write a size into [disk]: size = \"4G\""));
+        }
+        (Some(_), Some((keys, _))) => {
+            return Err(keys.wrong("size", "another partition has the rest already"));
+        }
+        _ => {}
+    }
+    Ok(settings)
+}
+
+/// The table `[disk]`.
+fn disk(keys: &Keys<'_, '_>) -> Result<DiskSettings, Report> {
+    let scheme = match keys.text("table")?.as_deref() {
+        None | Some("gpt") => Scheme::Gpt,
+        Some("mbr" | "dos") => Scheme::Mbr,
+        Some(_) => return Err(keys.wrong("table", "write \"gpt\" or \"mbr\"")),
+    };
+    let mut settings = DiskSettings::new(scheme);
+    settings.size = match keys.text("size")?.as_deref() {
+        None | Some("auto") => None,
+        Some(text) => Some(length(keys, "size", text)?),
+    };
+    settings.id = match (keys.text("uuid")?, scheme) {
+        (None, _) => None,
+        (Some(text), Scheme::Gpt) => Some(DiskId::Guid(guid(keys, "uuid", &text)?)),
+        (Some(text), Scheme::Mbr) => {
+            let number = u32::from_str_radix(text.strip_prefix("0x").unwrap_or(&text), 16);
+            let wrong = |_| keys.wrong("uuid", "an MBR has a number of 8 digits in base 16: \"0x1234abcd\"");
+            Some(DiskId::Signature(number.map_err(wrong)?))
+        }
+    };
+    keys.finish()?;
+    Ok(settings)
+}
+
+fn length(keys: &Keys<'_, '_>, key: &str, text: &str) -> Result<u64, Report> {
+    let len = size(text, 0).filter(|&len| len > 0);
+    len.ok_or_else(|| keys.wrong(key, format!("'{}' is no size; write 10G", text.escape_default())))
+}
+
+fn guid(keys: &Keys<'_, '_>, key: &str, text: &str) -> Result<Guid, Report> {
+    Guid::parse(text).ok_or_else(|| keys.wrong(key, format!("'{}' is no UUID", text.escape_default())))
+}
+
+/// What all partitions of a file have in common.
+struct Reader<'a> {
+    scheme: Scheme,
+    /// What paths are counted from.
+    folder: &'a Path,
+    threads: usize,
+}
+
+impl Reader<'_> {
+    /// A table `[[partition]]`.
+    fn partition(&self, keys: &Keys<'_, '_>) -> Result<PartitionSettings, Report> {
+        let kind = self.kind(keys)?;
+        let size = match keys.text("size")?.as_deref() {
+            None | Some("auto") => PartitionSize::Auto,
+            Some("rest") => PartitionSize::Rest,
+            Some(text) => PartitionSize::Bytes(length(keys, "size", text)?),
+        };
+        let uuid = keys.text("uuid")?.map(|text| guid(keys, "uuid", &text)).transpose()?;
+        let name = keys.text("label")?.unwrap_or_default();
+        if self.scheme == Scheme::Mbr {
+            let mut of_gpt = ["uuid", "label"].into_iter().filter(|key| keys.has(key));
+            if let Some(key) = of_gpt.next() {
+                return Err(keys.wrong(key, "partitions of an MBR have none"));
+            }
+        }
+        let attributes = self.attributes(keys)?;
+        let content = keys.text("content")?.unwrap_or_else(|| "empty".into());
+        let content = self.content(keys, &content)?;
+        let needs_size = matches!(content, PartitionContent::Empty | PartitionContent::Swap { .. });
+        if needs_size && size == PartitionSize::Auto {
+            return Err(keys.wrong("size", "what is empty or for swapping says not how long it is"));
+        }
+        keys.finish()?;
+        Ok(PartitionSettings { kind, name, uuid, attributes, size, content })
+    }
+
+    fn kind(&self, keys: &Keys<'_, '_>) -> Result<PartitionType, Report> {
+        let text = keys.required("type")?;
+        PartitionType::parse(&text, self.scheme).ok_or_else(|| {
+            let why = format!("there is no type '{}' for {}", text.escape_default(), self.scheme);
+            let known: Vec<&str> = PartitionType::known(self.scheme).collect();
+            let other = if self.scheme == Scheme::Gpt { "a GUID" } else { "a number: 0x83" };
+            keys.wrong("type", why).help(format!("there are {}, or {other}", known.join(", ")))
+        })
+    }
+
+    fn attributes(&self, keys: &Keys<'_, '_>) -> Result<u64, Report> {
+        let mut attributes = 0;
+        for text in keys.texts("attributes")? {
+            let bit = ATTRIBUTES.iter().find(|(name, _)| *name == text).map(|(_, bit)| *bit);
+            let is_known = |bit: &u32| self.scheme == Scheme::Gpt || *bit == 2;
+            let bit = bit.filter(is_known).ok_or_else(|| {
+                let known = ATTRIBUTES.iter().filter(|(_, bit)| is_known(bit)).map(|(name, _)| *name);
+                let why = format!("there is no attribute '{}'", text.escape_default());
+                keys.wrong("attributes", why)
+                    .help(format!("there are: {}", known.collect::<Vec<_>>().join(", ")))
+            })?;
+            attributes |= 1 << bit;
+        }
+        Ok(attributes)
+    }
+
+    fn content(&self, keys: &Keys<'_, '_>, content: &str) -> Result<PartitionContent, Report> {
+        match content.split_once(':') {
+            Some(("raw", path)) if !path.is_empty() => {
+                return Ok(PartitionContent::Raw(self.folder.join(path)));
+            }
+            Some(_) => return Err(keys.wrong("content", "write \"raw:FILE\", or a type")),
+            None => {}
+        }
+        match content {
+            "empty" => Ok(PartitionContent::Empty),
+            "swap" => {
+                let label = keys.text("fs-label")?.unwrap_or_default().into_bytes();
+                let text = keys.text("fs-uuid")?;
+                let wrong = |_| keys.wrong("fs-uuid", "it is no UUID");
+                let uuid = text.filter(|text| text != "random").map(|text| uuid(&text)).transpose();
+                Ok(PartitionContent::Swap { label, uuid: uuid.map_err(wrong)?.flatten() })
+            }
+            fs_type => {
+                let volume = volume(keys, fs_type)?;
+                let sources = volume.sources(self.folder).map_err(|report| {
+                    let key = if keys.has("from") { "from" } else { "add" };
+                    keys.wrong(key, report)
+                })?;
+                self.volume(keys, &volume, sources)
+            }
+        }
+    }
+
+    fn volume(
+        &self,
+        keys: &Keys<'_, '_>,
+        volume: &VolumeArgs,
+        sources: Vec<BuildSource>,
+    ) -> Result<PartitionContent, Report> {
+        let settings = volume.settings().map_err(|bad| {
+            let key = match bad.option {
+                "label" => "fs-label",
+                "uuid" => "fs-uuid",
+                option => option,
+            };
+            keys.wrong(key, bad.words())
+        });
+        let mut settings = settings?;
+        settings.epoch = epoch()?;
+        settings.threads = self.threads;
+        Ok(PartitionContent::Volume { sources, settings: Box::new(settings) })
+    }
+}
+
+/// The options of a file system, under the names that the command line has for them.
+fn volume(keys: &Keys<'_, '_>, fs_type: &str) -> Result<VolumeArgs, Report> {
+    let minimize = keys.is_set("minimize")?;
+    let free = keys.text("free")?;
+    if minimize && free.is_some() {
+        return Err(keys.wrong("free", "it cannot be together with minimize"));
+    }
+    Ok(VolumeArgs {
+        fs_type: fs_type.into(),
+        from: keys.names("from")?,
+        add: keys.names("add")?,
+        size: "auto".into(),
+        free: free.unwrap_or_else(|| "10%".into()),
+        minimize,
+        owner: keys.text("owner")?,
+        map_uid: keys.texts("map-uid")?,
+        map_gid: keys.texts("map-gid")?,
+        chmod: keys.text("chmod")?,
+        exclude: keys.names("exclude")?,
+        xattrs: keys.is_set("xattrs")?,
+        image: keys.text("image")?,
+        label: keys.text("fs-label")?.map(OsString::from),
+        uuid: keys.text("fs-uuid")?,
+        block_size: keys.text("block-size")?,
+        features: keys.texts("features")?,
+        extended: keys.texts("extended")?,
+        inodes: keys.text("inodes")?,
+        inode_size: keys.text("inode-size")?,
+        reserved_percent: keys.text("reserved-percent")?,
+    })
+}

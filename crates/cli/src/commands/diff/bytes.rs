@@ -1,0 +1,122 @@
+//! `obento diff --bytes`: two images compared byte by byte, and the first difference named.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use obento::{Address, ByteDifference, BytePlace, Field, FieldValue, Image, Operand, diff_bytes, interrupt};
+
+use crate::context::Context;
+use crate::json::{Line, hex};
+use crate::open;
+use crate::output::{Outcome, Output};
+use crate::progress::Progress;
+use crate::report::{Report, printable};
+
+/// Compares the images that `sides` name.
+pub(super) fn run(sides: &[OsString], context: &Context) -> Outcome {
+    let images = sides.iter().map(|side| open_image(side, context)).collect::<Result<Vec<_>, _>>()?;
+    let [one, other] = &images[..] else { return Ok(()) };
+    context.seal();
+    let mut progress = Progress::new(context, "comparing");
+    let total = one.device().len().min(other.device().len());
+    let mut watch = |done| {
+        progress.update(done, Some(total), b"");
+        if interrupt::is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let found = diff_bytes(one, other, &mut watch);
+    drop(progress);
+    let shown = sides.iter().map(|side| side.as_encoded_bytes()).collect::<Vec<_>>();
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => {
+            context.fail(&Report::on("cannot compare", shown[0], error));
+            return Ok(());
+        }
+    };
+    if interrupt::is_requested() {
+        context.raise(2);
+        return Ok(());
+    }
+    let Some(found) = found else { return Ok(()) };
+    context.raise(1);
+    let mut out = Output::stdout();
+    if context.json() {
+        json(&found, shown[0], shown[1]).write(&mut out)?;
+    } else {
+        text(&mut out, &found, shown[0], shown[1])?;
+    }
+    out.finish()
+}
+
+/// The image that an argument names. Errors: it names something in an image, or none.
+fn open_image(side: &OsStr, context: &Context) -> Result<Rc<Image>, Report> {
+    let path: PathBuf = match open::operand(side, context)? {
+        Operand::Host(path) => path,
+        Operand::Image(Address { image, part: None, place: None }) => image,
+        Operand::Image(_) | Operand::Stdio => {
+            let report = Report::on("cannot compare", side.as_encoded_bytes(), "this names no whole image");
+            return Err(report.help("--bytes compares two images: obento diff --bytes one.img other.img"));
+        }
+    };
+    context.opener().quiet_image(&path, context).map_err(open::cannot_open)
+}
+
+/// In the manner of `cmp`, and what lies there.
+fn text(out: &mut Output, found: &ByteDifference, one: &[u8], other: &[u8]) -> std::io::Result<()> {
+    out.write_name(one)?;
+    out.write_all(b" and ")?;
+    out.write_name(other)?;
+    writeln!(out, " differ, first in byte {}: {}", found.offset, printable(found.place().as_bytes()))?;
+    if let (Some(a), Some(b)) = (value(&found.places.0), value(&found.places.1))
+        && a != b
+    {
+        writeln!(out, "  {a} and {b}")?;
+    }
+    let bytes =
+        if found.bytes == 1 { "one byte differs".into() } else { format!("{} bytes differ", found.bytes) };
+    let blocks = if found.blocks == 1 { "one block".into() } else { format!("{} blocks", found.blocks) };
+    writeln!(out, "  {bytes} in {blocks} of 4096 bytes")?;
+    if found.lens.0 != found.lens.1 {
+        writeln!(out, "  they have {} and {} bytes", found.lens.0, found.lens.1)?;
+    }
+    Ok(())
+}
+
+/// What stands in the field where a difference is.
+fn value(place: &Option<BytePlace>) -> Option<String> {
+    let Field { value, .. } = place.as_ref()?.field.as_ref()?;
+    Some(match value {
+        FieldValue::Number(number) => number.to_string(),
+        FieldValue::Hex(number) => format!("{number:#x}"),
+        FieldValue::Bytes(bytes) => super::value_text(bytes),
+        FieldValue::Text(text) => text.clone(),
+    })
+}
+
+fn json(found: &ByteDifference, one: &[u8], other: &[u8]) -> Line {
+    let side = |line: Line, side: &str, path: &[u8], place: &Option<BytePlace>, len: u64| {
+        let line = line.bytes(side, path).field(&format!("{side}_size"), len);
+        let Some(place) = place else { return line };
+        let line = line
+            .field(&format!("{side}_partition"), place.partition)
+            .field(&format!("{side}_structure"), &place.structure);
+        let Some(field) = &place.field else { return line };
+        let line = line.field(&format!("{side}_field"), field.name);
+        match &field.value {
+            FieldValue::Number(number) | FieldValue::Hex(number) => {
+                line.field(&format!("{side}_value"), number)
+            }
+            FieldValue::Bytes(bytes) => line.field(&format!("{side}_hex"), hex(bytes)),
+            FieldValue::Text(text) => line.field(&format!("{side}_value"), text),
+        }
+    };
+    let line = Line::new("byte_difference")
+        .field("offset", found.offset)
+        .field("bytes", found.bytes)
+        .field("blocks", found.blocks);
+    let line = side(line, "left", one, &found.places.0, found.lens.0);
+    side(line, "right", other, &found.places.1, found.lens.1)
+}

@@ -1,0 +1,313 @@
+//! `obento build --disk`: whole disks, judged by sgdisk, sfdisk, e2fsck and the kernel.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use obento_testkit::oracle::{LoopMount, Oracle, call, program, require};
+use tempfile::TempDir;
+
+struct Bench(TempDir);
+
+impl Bench {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Expects this code, and answers what was said on standard output and error.
+    #[track_caller]
+    fn run(&self, line: &str, code: i32) -> (String, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+        let output = command.current_dir(self.0.path()).args(line.split(' ')).env_clear().output().unwrap();
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{line}: {out}{err}");
+        (out, err)
+    }
+
+    /// What is said of a layout that cannot be.
+    #[track_caller]
+    fn refused(&self, layout: &str) -> String {
+        fs::write(self.path("bad.toml"), layout).unwrap();
+        let (_, err) = self.run("build bad.img --disk bad.toml", 1);
+        assert!(!self.path("bad.img").exists());
+        err
+    }
+
+    fn sources(&self) {
+        fs::create_dir_all(self.path("esp/EFI/BOOT")).unwrap();
+        fs::write(self.path("esp/EFI/BOOT/BOOTX64.EFI"), "loader").unwrap();
+        fs::create_dir_all(self.path("root/etc")).unwrap();
+        fs::write(self.path("root/etc/fstab"), "none\n").unwrap();
+        fs::write(self.path("root/big"), vec![7; 3 << 20]).unwrap();
+        symlink("etc/fstab", self.path("root/link")).unwrap();
+        fs::set_permissions(self.path("root/etc/fstab"), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(self.path("boot.img"), "raw bytes").unwrap();
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Where the kernel finds partitions, in sectors; none where it looks for none.
+fn kernel_places(disk: &Path) -> Option<Vec<(u64, u64)>> {
+    let device = call("losetup", ["-fP".as_ref(), "--show".as_ref(), disk.as_os_str()]).unwrap();
+    let device = text(&device.stdout).trim().to_owned();
+    let name = device.trim_start_matches("/dev/");
+    let number = |at: u32, what: &str| -> Option<u64> {
+        fs::read_to_string(format!("/sys/block/{name}/{name}p{at}/{what}")).ok()?.trim().parse().ok()
+    };
+    let places = (1..=5).map(|at| Some((number(at, "start")?, number(at, "size")?))).collect();
+    call("losetup", ["-d", &device]).unwrap();
+    places
+}
+
+/// Of everything one.
+const GPT: &str = r#"
+[disk]
+size = "200M"
+
+[[partition]]
+type = "esp"
+label = "ESP"
+size = "24M"
+content = "xv6"
+from = ["esp"]
+
+[[partition]]
+type = "swap"
+size = "8M"
+content = "swap"
+fs-label = "pages"
+fs-uuid = "01234567-89ab-cdef-0123-456789abcdef"
+
+[[partition]]
+type = "0fc63daf-8483-4772-8e79-3d69d8477de4"
+label = "raw"
+uuid = "11111111-2222-3333-4444-555555555555"
+content = "raw:boot.img"
+attributes = ["read-only", "no-auto"]
+
+[[partition]]
+type = "root-x86-64"
+label = "root"
+size = "rest"
+content = "ext4"
+from = ["root"]
+add = ["boot.img:/boot/"]
+owner = "5:6"
+fs-label = "sys"
+
+[[partition]]
+type = "home"
+content = "ext2"
+free = "50%"
+"#;
+
+#[test]
+fn a_disk_of_every_content_is_right_to_all_judges() {
+    let bench = Bench::new();
+    bench.sources();
+    fs::write(bench.path("layout.toml"), GPT).unwrap();
+    let (said, notes) = bench.run("build disk.img --disk layout.toml --verify", 0);
+    assert!(said.contains("  4 Linux root (x86-64) ") && said.contains("'root': ext4 "), "{said}");
+    assert_eq!(notes, "");
+    assert_eq!(fs::metadata(bench.path("disk.img")).unwrap().len(), 200 << 20);
+    // From another folder and another name the bytes are the same: paths count from the file.
+    fs::create_dir(bench.path("other")).unwrap();
+    bench.run("build other/again.img --disk ./layout.toml -q", 0);
+    let image = fs::read(bench.path("disk.img")).unwrap();
+    assert!(fs::read(bench.path("other/again.img")).unwrap() == image);
+
+    assert_eq!(bench.run("cat disk.img@ESP:/EFI/BOOT/BOOTX64.EFI", 0).0, "loader");
+    assert_eq!(bench.run("ls disk.img@4:/", 0).0, "big\nboot\netc\nlink\nlost+found\n");
+    assert_eq!(bench.run("stat -c %u:%g:%a disk.img@4:/etc/fstab", 0).0, "5:6:600\n");
+    assert_eq!(bench.run("ls disk.img@5:/", 0).0, "lost+found\n");
+    for number in [1, 4, 5] {
+        bench.run(&format!("check disk.img@{number}"), 0);
+    }
+    let info = bench.run("info disk.img", 0).0;
+    for words in ["Linux swap space", "11111111-2222-3333-4444-555555555555", "label                 sys"] {
+        assert!(info.contains(words), "{words}: {info}");
+    }
+    let raw = image.windows(9).position(|window| window == b"raw bytes").unwrap();
+    assert_eq!(raw % (1 << 20), 0);
+
+    let disk = bench.path("disk.img");
+    if require(&[Oracle::Program("sgdisk"), Oracle::Program("sfdisk"), Oracle::Program("swaplabel")]) {
+        let said = text(&call("sgdisk", ["-v".as_ref(), disk.as_os_str()]).unwrap().stdout);
+        assert!(said.contains("No problems found"), "{said}");
+        let said = text(&call("sfdisk", ["--verify".as_ref(), disk.as_os_str()]).unwrap().stdout);
+        assert!(said.contains("No errors detected"), "{said}");
+        let said = text(&call("sfdisk", ["--dump".as_ref(), disk.as_os_str()]).unwrap().stdout);
+        assert!(said.contains("attrs=\"GUID:60,63\"") && said.contains("name=\"root\""), "{said}");
+        fs::write(bench.path("swap"), &image[25 << 20..33 << 20]).unwrap();
+        let said = text(&call("swaplabel", [bench.path("swap")]).unwrap().stdout);
+        assert!(
+            said.contains("LABEL: pages") && said.contains("UUID:  01234567-89ab-cdef-0123-456789abcdef"),
+            "{said}"
+        );
+    }
+    let judges = [Oracle::Root, Oracle::LoopMount, Oracle::Program("losetup"), Oracle::Program("sfdisk")];
+    if require(&judges) {
+        let dump = text(&call("sfdisk", ["--dump".as_ref(), disk.as_os_str()]).unwrap().stdout);
+        let number = |line: &str, name: &str| -> u64 {
+            let rest = line.split(name).nth(1).unwrap();
+            rest.split(',').next().unwrap().trim().parse().unwrap()
+        };
+        let lines = dump.lines().filter(|line| line.contains("start="));
+        let places: Vec<(u64, u64)> =
+            lines.map(|line| (number(line, "start="), number(line, "size="))).collect();
+        assert_eq!(places[..3], [(2048, 49_152), (51_200, 16_384), (67_584, 2048)]);
+        assert_eq!(kernel_places(&disk).unwrap_or(places.clone()), places);
+        let mount = LoopMount::new(&disk, &format!("ro,offset={}", places[3].0 * 512)).unwrap();
+        assert_eq!(fs::read(mount.path().join("big")).unwrap(), vec![7; 3 << 20]);
+        assert_eq!(fs::read_link(mount.path().join("link")).unwrap().as_os_str(), "etc/fstab");
+        mount.unmount().unwrap();
+    }
+}
+
+#[test]
+fn an_mbr_has_logical_partitions_behind_the_third() {
+    let bench = Bench::new();
+    bench.sources();
+    let partition = |kind: &str, more: &str| format!("[[partition]]\ntype = \"{kind}\"\n{more}\n");
+    let layout = [
+        "[disk]\ntable = \"mbr\"\nuuid = \"0xcafebabe\"\n".to_owned(),
+        partition("0x83", "content = \"ext2\"\nfrom = \"root\"\nattributes = [\"active\"]"),
+        partition("swap", "content = \"swap\"\nsize = \"2M\""),
+        partition("0xda", "size = \"1M\""),
+        partition("linux-generic", "content = \"ext4\"\nfrom = \"root\"\nminimize = true"),
+        partition("linux-generic", "content = \"ext4\"\nfrom = \"root\"\nminimize = true"),
+    ];
+    fs::write(bench.path("layout.toml"), layout.concat()).unwrap();
+    bench.run("build disk.img --disk layout.toml -q", 0);
+    for number in [1, 5, 6] {
+        assert_eq!(bench.run(&format!("cat disk.img@{number}:/etc/fstab"), 0).0, "none\n");
+    }
+    // Two volumes of one tree are two.
+    let uuid = |number: u32| bench.run(&format!("--json info disk.img@{number}"), 0).0;
+    assert_ne!(uuid(5), uuid(6));
+    let disk = bench.path("disk.img");
+    if require(&[Oracle::Program("sfdisk")]) {
+        let said = text(&call("sfdisk", ["--verify".as_ref(), disk.as_os_str()]).unwrap().stdout);
+        assert!(said.contains("No errors detected"), "{said}");
+        let dump = text(&call("sfdisk", ["--dump".as_ref(), disk.as_os_str()]).unwrap().stdout);
+        assert!(dump.contains("label-id: 0xcafebabe"), "{dump}");
+        let of = |number: u32| {
+            let line = dump.lines().find(|line| line.contains(&format!("disk.img{number} "))).unwrap();
+            line.split(": ").nth(1).unwrap().replace(' ', "")
+        };
+        assert!(of(1).ends_with("type=83,bootable"), "{dump}");
+        assert!(of(4).contains("type=f") && of(6).contains("type=83"), "{dump}");
+    }
+    let four = bench.refused("[disk]\ntable = \"mbr\"\n[[partition]]\ntype = \"0x05\"\nsize = \"1M\"\n");
+    assert!(four.contains("'bad.toml:4': type: there is no type '0x05' for MBR"), "{four}");
+}
+
+#[test]
+fn what_is_wrong_in_a_layout_is_told_with_its_line_and_key() {
+    let bench = Bench::new();
+    bench.sources();
+    let cases = [
+        ("[disk]\nsizes = \"1G\"\n", "'bad.toml:2': sizes: there is no such key here"),
+        ("x = 1\n", "'bad.toml:1': x: there is no such key here"),
+        ("[disk]\nsize = 1.5\n", "'bad.toml:2': size: it is no text"),
+        ("[disk]\nsize = \"1X\"\n", "'bad.toml:2': size: '1X' is no size"),
+        ("[disk]\ntable = \"bsd\"\n", "'bad.toml:2': table: write \"gpt\" or \"mbr\""),
+        ("[disk]\nsize = \"1G\n", "'bad.toml:2': "),
+        ("", "partition: there is none; write [[partition]]"),
+        ("[partition]\ntype = \"esp\"\n", "'bad.toml:1': partition: it is no list of tables"),
+        ("[[partition]]\nsize = \"1M\"\n", "'bad.toml:1': type: it is missing"),
+        ("[[partition]]\n\ntype = \"root\"\n", "'bad.toml:3': type: there is no type 'root' for GPT"),
+        ("[[partition]]\ntype = \"esp\"\n", "size: what is empty or for swapping says not how long it is"),
+        (
+            "[[partition]]\ntype = \"esp\"\nsize = \"1M\"\nfrom = \"esp\"\n",
+            "'bad.toml:4': from: there is no such key here",
+        ),
+        (
+            "[[partition]]\ntype = \"esp\"\ncontent = \"ext4\"\nfrom = [\"gone\"]\n",
+            "'bad.toml:4': from: cannot open 'gone'",
+        ),
+        (
+            "[[partition]]\ntype = \"esp\"\ncontent = \"ext4\"\nfree = \"x\"\n",
+            "'bad.toml:4': free: 'x' cannot be",
+        ),
+        (
+            "[[partition]]\ntype = \"esp\"\ncontent = \"ext4\"\nfs-uuid = \"x\"\n",
+            "'bad.toml:4': fs-uuid: 'x' cannot be",
+        ),
+        (
+            "[[partition]]\ntype = \"esp\"\nsize = \"1M\"\nattributes = [\"fast\"]\n",
+            "'bad.toml:4': attributes: there is no attribute 'fast'",
+        ),
+        (
+            "[[partition]]\ntype = \"esp\"\nsize = \"rest\"\n",
+            "'bad.toml:3': size: 'rest' is of a disk that has a size",
+        ),
+        (
+            "[disk]\nsize = \"9M\"\n[[partition]]\ntype = \"esp\"\nsize = \"rest\"\n[[partition]]\ntype = \"esp\"\n\
+             size = \"rest\"\n",
+            "'bad.toml:8': size: another partition has the rest already",
+        ),
+        (
+            "[[partition]]\ntype = \"esp\"\ncontent = \"ntfs\"\n",
+            "partition 1: obento does not know how to build",
+        ),
+        ("[[partition]]\ntype = \"esp\"\ncontent = \"raw:gone\"\n", "partition 1: cannot open "),
+        (
+            "[[partition]]\ntype = \"esp\"\nsize = \"1M\"\ncontent = \"ext4\"\nfrom = \"root\"\n",
+            "partition 1: 1048576 bytes are too few: it needs ",
+        ),
+        (
+            "[disk]\nsize = \"5M\"\n[[partition]]\ntype = \"esp\"\nsize = \"4M\"\n",
+            "5242880 bytes are too few: it needs 6291456",
+        ),
+        (
+            "[[partition]]\ntype = \"esp\"\nlabel = \"0123456789012345678901234567890123456\"\nsize = \"1M\"\n",
+            "the name of partition 1 has more than 36 characters",
+        ),
+    ];
+    for (layout, words) in cases {
+        let said = bench.refused(layout);
+        assert!(said.contains(words), "{layout}: {said}");
+    }
+    assert!(bench.run("build x.img --disk gone.toml", 1).1.contains("cannot open 'gone.toml'"));
+    bench.run("build x.img --disk gone.toml --from root", 2);
+}
+
+#[test]
+fn what_a_small_format_cannot_hold_is_refused_or_counted() {
+    let bench = Bench::new();
+    let tree = bench.path("tree");
+    fs::create_dir_all(tree.join("folder")).unwrap();
+    fs::write(tree.join("folder/file"), vec![5; 100_000]).unwrap();
+    fs::hard_link(tree.join("folder/file"), tree.join("again")).unwrap();
+    symlink("folder", tree.join("link")).unwrap();
+    let sparse = fs::File::create(tree.join("sparse")).unwrap();
+    sparse.set_len(1 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"end", 1 << 19).unwrap();
+    let (_, said) = bench.run("build small.img -t xv6 --from tree --owner 7:8 --verify", 0);
+    assert_eq!(said, "");
+    bench.run("check small.img", 0);
+    bench.run("diff -r small.img:/ tree", 0);
+    assert_eq!(bench.run("stat -c %h:%u:%g small.img:/again", 0).0, "2:7:8\n");
+    assert_eq!(bench.run("readlink small.img:/link", 0).0, "folder\n");
+    assert_eq!(bench.run("du -B1 small.img:/sparse", 0).0.split('\t').next(), Some("8192"));
+    if require(&[Oracle::Root, Oracle::Program("setfattr")]) {
+        let set = program("setfattr").args(["-n", "user.a", "-v", "b"]).arg(tree.join("sparse")).status();
+        assert!(set.unwrap().success());
+        let (_, said) = bench.run("build -F small.img -t xv6 --from tree --xattrs -q", 0);
+        assert!(said.contains("the extended attributes of one file could not be kept"), "{said}");
+    }
+    fs::File::create(tree.join("huge")).unwrap().set_len(1 << 40).unwrap();
+    let (_, said) = bench.run("build other.img -t xv6 --from tree", 1);
+    assert!(said.contains("cannot take '/huge': it is longer than "), "{said}");
+    let (_, said) = bench.run("build other.img -t xv6 --from tree --exclude huge --size 64k", 1);
+    assert!(said.contains("too few"), "{said}");
+}

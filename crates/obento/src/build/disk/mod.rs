@@ -1,0 +1,300 @@
+//! Whole disks: a partition table, and in each partition a file system of its own sources, the bytes of a file, a swap area or
+//! nothing.
+//!
+//! Order: the sources of all partitions are read and their volumes planned, so that all lengths are known; partitions are laid
+//! out; volumes are written one after the other, as [`build`](super::build()) writes one; the table is written last.
+//! Identity: GUIDs and the disk's number follow from what is in the partitions, as UUIDs of volumes from their trees.
+
+mod content;
+mod options;
+
+use std::ops::Range;
+use std::path::Path;
+
+use obento_driver::{BuildPlan, FormatError};
+use obento_env::Random as _;
+use obento_host::build::FreshFile;
+
+use super::digest::Seed;
+use super::source::Read;
+use super::{BuildFailure, BuildReport, source, volume};
+use crate::partition::{DiskId, Guid, NewPartition, NewTable, PartitionType, Scheme, lay_out, number_of};
+use crate::{Observer, Registry};
+use content::Filling;
+pub use options::{DiskSettings, PartitionContent, PartitionSettings, PartitionSize};
+
+/// UTF-16 units of a name in a GPT.
+const NAME_MAX: usize = 36;
+
+/// What a build of a disk did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DiskReport {
+    /// What identifies the disk.
+    pub id: DiskId,
+    /// Its bytes.
+    pub len: u64,
+    /// Its partitions.
+    pub partitions: Vec<PartitionReport>,
+}
+
+/// A partition that was made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PartitionReport {
+    /// Its number.
+    pub number: u32,
+    /// What it is for.
+    pub kind: PartitionType,
+    /// Its name.
+    pub name: String,
+    /// Its bytes on the disk.
+    pub range: Range<u64>,
+    /// Its GUID; nothing that an MBR has.
+    pub uuid: Guid,
+    /// The file system in it, if it has one that was built.
+    pub volume: Option<BuildReport>,
+}
+
+/// Builds the image of a disk. It has its name only when it is whole. Errors: Layout; Partition, with what
+/// [`build`](super::build()) would say; TooSmall; Host. Then nothing was made.
+///
+/// ```no_run
+/// use obento::partition::{PartitionType, Scheme};
+/// use obento::{BuildSettings, BuildSource, DiskSettings, PartitionContent, PartitionSettings, Quiet, Registry};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let root = PartitionContent::Volume {
+///     sources: vec![BuildSource::Directory("rootfs".into())],
+///     settings: Box::new(BuildSettings::new("ext4")),
+/// };
+/// let kind = PartitionType::parse("root-x86-64", Scheme::Gpt).unwrap();
+/// let mut settings = DiskSettings::new(Scheme::Gpt);
+/// settings.partitions.push(PartitionSettings::new(kind, root));
+/// obento::build_disk("disk.img".as_ref(), &settings, &Registry::default(), &mut Quiet::default())?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn build_disk(
+    out: &Path,
+    settings: &DiskSettings,
+    registry: &Registry,
+    observer: &mut dyn Observer,
+) -> Result<DiskReport, BuildFailure> {
+    let (fresh, report) = make(out, settings, registry, observer)?;
+    fresh.publish(settings.publish)?;
+    Ok(report)
+}
+
+/// The same, twice; the image gets its name only if both times it has the same bytes. Errors: as [`build_disk`]; NotSame;
+/// OnlyOnce.
+pub fn build_disk_twice(
+    out: &Path,
+    settings: &DiskSettings,
+    registry: &Registry,
+    observer: &mut dyn Observer,
+) -> Result<DiskReport, BuildFailure> {
+    if settings.partitions.iter().any(|partition| partition.content.is_pipe()) {
+        return Err(BuildFailure::OnlyOnce);
+    }
+    let (first, report) = make(out, settings, registry, observer)?;
+    let (second, _) = make(out, settings, registry, observer)?;
+    super::same(first, second, registry)?.publish(settings.publish)?;
+    Ok(report)
+}
+
+fn make(
+    out: &Path,
+    settings: &DiskSettings,
+    registry: &Registry,
+    observer: &mut dyn Observer,
+) -> Result<(FreshFile, DiskReport), BuildFailure> {
+    let settings = &prepared(settings)?;
+    let reads = read(out, settings, observer)?;
+    let (mut fillings, ranges, len) = plan(settings, &reads, registry)?;
+    let (id, guids) = identity(settings, &fillings);
+    let fresh = FreshFile::new(out, len)?;
+    let mut volumes = Vec::new();
+    for (at, filling) in fillings.iter_mut().enumerate() {
+        let partition = &settings.partitions[at];
+        let written =
+            filling.write(partition, reads[at].as_ref(), (&fresh, &ranges[at]), guids[at], observer);
+        volumes.push(written.map_err(|failure| numbered(settings, at, failure))?);
+    }
+    let partitions: Vec<NewPartition> = settings
+        .partitions
+        .iter()
+        .zip(ranges)
+        .zip(guids)
+        .map(|((partition, range), guid)| NewPartition {
+            kind: partition.kind,
+            name: partition.name.clone(),
+            uuid: guid,
+            attributes: partition.attributes,
+            range,
+        })
+        .collect();
+    let table = NewTable { id, partitions };
+    table.write(fresh.device()).map_err(FormatError::from)?;
+    let report = |(at, (partition, volume)): (usize, (NewPartition, Option<BuildReport>))| PartitionReport {
+        number: number_of(settings.scheme, at, settings.partitions.len()),
+        kind: partition.kind,
+        name: partition.name,
+        range: partition.range,
+        uuid: partition.uuid,
+        volume,
+    };
+    let partitions = table.partitions.into_iter().zip(volumes).enumerate().map(report).collect();
+    Ok((fresh, DiskReport { id, len, partitions }))
+}
+
+/// The settings, proved, with what tells partitions of one content apart.
+fn prepared(settings: &DiskSettings) -> Result<DiskSettings, BuildFailure> {
+    let mut settings = settings.clone();
+    let layout = |why: String| BuildFailure::Layout { why };
+    if settings.partitions.iter().filter(|partition| partition.size == PartitionSize::Rest).count() > 1 {
+        return Err(layout("only one partition can have the rest of the disk".into()));
+    }
+    for at in 0..settings.partitions.len() {
+        let number = number_of(settings.scheme, at, settings.partitions.len());
+        let partition = &mut settings.partitions[at];
+        if partition.name.encode_utf16().count() > NAME_MAX {
+            return Err(layout(format!(
+                "the name of partition {number} has more than {NAME_MAX} characters"
+            )));
+        }
+        let is_of_table = matches!(
+            (settings.scheme, partition.kind),
+            (Scheme::Gpt, PartitionType::Gpt(_)) | (Scheme::Mbr, PartitionType::Mbr(_))
+        );
+        if !is_of_table {
+            return Err(layout(format!("the type of partition {number} is none of {}", settings.scheme)));
+        }
+        if let PartitionContent::Volume { settings, .. } = &mut partition.content {
+            settings.salt = format!("partition {number}").into_bytes();
+        }
+    }
+    Ok(settings)
+}
+
+/// What failed is told with the number of the partition.
+fn numbered(settings: &DiskSettings, at: usize, failure: BuildFailure) -> BuildFailure {
+    let number = number_of(settings.scheme, at, settings.partitions.len());
+    BuildFailure::Partition { number, failure: Box::new(failure) }
+}
+
+/// Reads the sources of all partitions.
+fn read(
+    out: &Path,
+    settings: &DiskSettings,
+    observer: &mut dyn Observer,
+) -> Result<Vec<Option<Read>>, BuildFailure> {
+    let mut reads = Vec::new();
+    for (at, partition) in settings.partitions.iter().enumerate() {
+        reads.push(match &partition.content {
+            PartitionContent::Volume { sources, settings: of_volume } => {
+                let read = source::read_all(out, sources, of_volume, observer);
+                Some(read.map_err(|failure| numbered(settings, at, failure))?)
+            }
+            _ => None,
+        });
+    }
+    Ok(reads)
+}
+
+/// What is in all partitions, where they lie, and how long the disk is.
+type Planned<'r> = (Vec<Filling<'r>>, Vec<Range<u64>>, u64);
+
+/// Plans what is in all partitions; that which has the rest of the disk last.
+fn plan<'r>(
+    settings: &DiskSettings,
+    reads: &'r [Option<Read>],
+    registry: &Registry,
+) -> Result<Planned<'r>, BuildFailure> {
+    let mut lens: Vec<u64> = vec![1; settings.partitions.len()];
+    let mut fillings: Vec<Option<Filling<'r>>> = Vec::new();
+    let mut rest = None;
+    for (at, partition) in settings.partitions.iter().enumerate() {
+        let size = match partition.size {
+            PartitionSize::Rest => {
+                rest = Some(at);
+                fillings.push(None);
+                continue;
+            }
+            PartitionSize::Auto => None,
+            PartitionSize::Bytes(len) => Some(content::rounded(len)),
+        };
+        let filling = Filling::plan(partition, size, reads[at].as_ref(), registry);
+        let filling = filling.map_err(|failure| numbered(settings, at, failure))?;
+        lens[at] = size.unwrap_or_else(|| filling.len());
+        fillings.push(Some(filling));
+    }
+    let table = |error: crate::partition::TableError| BuildFailure::Layout { why: error.to_string() };
+    if let Some(at) = rest {
+        let why = "a partition has the rest of the disk, and the disk has no size".to_owned();
+        let size = settings.size.ok_or(BuildFailure::Layout { why })?;
+        let (_, needed) = lay_out(settings.scheme, &lens).map_err(table)?;
+        let left = size.checked_sub(needed).ok_or(BuildFailure::TooSmall { size, needed })?;
+        // One unit of it is there already, and what is no whole unit stays unused.
+        lens[at] = content::rounded_down(left).saturating_add(content::rounded(1));
+        let filling = Filling::plan(&settings.partitions[at], Some(lens[at]), reads[at].as_ref(), registry);
+        fillings[at] = Some(filling.map_err(|failure| numbered(settings, at, failure))?);
+    }
+    let (ranges, needed) = lay_out(settings.scheme, &lens).map_err(table)?;
+    let len = match settings.size {
+        Some(size) if size < needed => return Err(BuildFailure::TooSmall { size, needed }),
+        Some(size) => size - size % 512,
+        None => needed,
+    };
+    if settings.scheme == Scheme::Mbr && len.div_ceil(512) > u64::from(u32::MAX) {
+        return Err(table(crate::partition::TableError::TooLarge));
+    }
+    Ok((fillings.into_iter().flatten().collect(), ranges, len))
+}
+
+/// Who the disk and its partitions are: as they are asked for, or as follows from what is in them.
+fn identity(settings: &DiskSettings, fillings: &[Filling<'_>]) -> (DiskId, Vec<Guid>) {
+    let mut fields: Vec<Vec<u8>> = vec![b"obento disk 1".to_vec(), settings.scheme.to_string().into_bytes()];
+    for (partition, filling) in settings.partitions.iter().zip(fillings) {
+        fields
+            .push(format!("{:?} {:?} {}", partition.kind, partition.size, partition.attributes).into_bytes());
+        fields.push(partition.name.clone().into_bytes());
+        fields.push(filling.identity());
+    }
+    let seed = Seed::of_fields(fields.iter().map(Vec::as_slice));
+    let drawn = Guid::from_u128(u128::from_be_bytes(seed.uuid()));
+    let mut number = [0; 4];
+    seed.fill(&mut number);
+    let id = settings.id.unwrap_or(match settings.scheme {
+        Scheme::Gpt => DiskId::Guid(drawn),
+        // 0 is for none.
+        Scheme::Mbr => DiskId::Signature(u32::from_le_bytes(number).max(1)),
+    });
+    let guids = settings.partitions.iter().map(|partition| {
+        let drawn = Guid::from_u128(u128::from_be_bytes(seed.uuid()));
+        partition.uuid.unwrap_or(drawn)
+    });
+    (id, guids.collect())
+}
+
+impl Filling<'_> {
+    /// Writes what is in a partition. Answers what was built, if it is a file system.
+    fn write(
+        &mut self,
+        partition: &PartitionSettings,
+        read: Option<&Read>,
+        (fresh, range): (&FreshFile, &Range<u64>),
+        guid: Guid,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<BuildReport>, BuildFailure> {
+        match (self, &partition.content, read) {
+            (Self::Volume(plan), PartitionContent::Volume { settings, .. }, Some(read)) => {
+                let moved = volume::write(&mut **plan, read, (fresh, range.start), settings, observer)?;
+                let plan: &dyn BuildPlan = &**plan;
+                Ok(Some(volume::report(plan, read, moved)))
+            }
+            (filling, content, _) => {
+                filling.write_plain(content, (fresh, range), guid)?;
+                Ok(None)
+            }
+        }
+    }
+}

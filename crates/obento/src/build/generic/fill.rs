@@ -1,0 +1,291 @@
+//! A tree written through the contract, but for the bytes of its files, whose places are only taken.
+
+use std::ops::Range;
+
+use obento_base::{Attr, Error, FileKind, Ino, Name};
+use obento_driver::tree::{Body, Node};
+use obento_driver::{
+    BuildError, FileSystem, FormatError, FormatNotice, LayoutLock, Limits, NewNode, NodeId, SetAttr, Span,
+    TimeChange, Tree, Unfit, WritableFileSystem, XattrMode,
+};
+
+/// How many files that do not fit are told.
+const TOLD: usize = 1000;
+/// Bytes written at once where a driver writes them itself.
+const ZEROS: usize = 1 << 20;
+
+/// Why a tree was not laid out.
+pub(super) enum Trouble {
+    /// The volume cannot be.
+    Format(FormatError),
+    /// There is no room for it.
+    Full,
+    /// It holds what the format cannot.
+    Unfit(Vec<(NodeId, Unfit)>),
+    /// The driver failed.
+    Error(Error),
+}
+
+impl Trouble {
+    /// Whether a larger volume could help.
+    pub(super) fn is_size(&self) -> bool {
+        matches!(self, Self::Full | Self::Format(FormatError::TooSmall { .. }))
+    }
+
+    /// As the contract has it, of a volume of `len` bytes.
+    pub(super) fn into_error(self, len: u64) -> BuildError {
+        match self {
+            Self::Format(error) => BuildError::Format(error),
+            Self::Full => BuildError::TooSmall { len, needed: len },
+            Self::Unfit(files) => BuildError::Unfit(files),
+            Self::Error(error) => error.into(),
+        }
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        if error == Error::NoSpace { Self::Full } else { Self::Error(error) }
+    }
+}
+
+/// Where a regular file has data.
+pub(super) fn data_ranges(tree: &Tree, id: NodeId, body: Body) -> Vec<Range<u64>> {
+    match (body, tree.data_ranges(id)) {
+        (Body::File { data: Some(_), .. }, Some(ranges)) => ranges.to_vec(),
+        (Body::File { size, data: Some(_) }, None) if size > 0 => Vec::from([0..size]),
+        _ => Vec::new(),
+    }
+}
+
+/// What the format had no room for, by how many files.
+#[derive(Default)]
+struct Lost {
+    modes: u64,
+    owners: u64,
+    times: u64,
+    xattrs: u64,
+}
+
+/// A tree that is being written.
+pub(super) struct Fill<'a> {
+    file_system: &'a dyn FileSystem,
+    writable: &'a dyn WritableFileSystem,
+    tree: &'a Tree,
+    limits: Limits,
+    inos: Vec<Option<Ino>>,
+    unfit: Vec<(NodeId, Unfit)>,
+    lost: Lost,
+}
+
+/// The inodes of all nodes, and what was lost.
+type Filled = (Vec<Option<Ino>>, Vec<FormatNotice>);
+
+impl<'a> Fill<'a> {
+    /// Into an empty volume. Errors: it cannot be written.
+    pub(super) fn new(file_system: &'a dyn FileSystem, tree: &'a Tree) -> Result<Self, Trouble> {
+        let writable = file_system.writable().ok_or(Trouble::Error(Error::NotSupported))?;
+        let mut inos = vec![None; tree.len() as usize];
+        if let Some(root) = inos.first_mut() {
+            *root = Some(file_system.root());
+        }
+        let (unfit, lost, limits) = (Vec::new(), Lost::default(), file_system.limits());
+        Ok(Self { file_system, writable, tree, limits, inos, unfit, lost })
+    }
+
+    /// Writes all of it, and closes the volume.
+    pub(super) fn run(mut self) -> Result<Filled, Trouble> {
+        for (dir, node) in self.tree.nodes() {
+            if node.body == Body::Directory {
+                self.directory(dir)?;
+            }
+        }
+        if !self.unfit.is_empty() {
+            return Err(Trouble::Unfit(self.unfit));
+        }
+        // Last, because a new name changes the times of its directory.
+        for (id, node) in self.tree.nodes() {
+            let Some(ino) = self.inos.get(id.0 as usize).copied().flatten() else { continue };
+            self.attributes(ino, node)?;
+            if id != NodeId::ROOT {
+                self.file_system.forget(ino);
+            }
+        }
+        self.writable.close()?;
+        let Lost { modes, owners, times, xattrs } = self.lost;
+        let lost = [("modes", modes), ("owners", owners), ("times", times), ("extended attributes", xattrs)];
+        let lost = lost.into_iter().filter(|(_, files)| *files > 0);
+        Ok((self.inos, lost.map(|(what, files)| FormatNotice::Lost { what, files }).collect()))
+    }
+
+    fn refuse(&mut self, id: NodeId, why: Unfit) {
+        // A file with several names is refused once.
+        if self.unfit.len() < TOLD && self.unfit.iter().all(|(known, _)| *known != id) {
+            self.unfit.push((id, why));
+        }
+    }
+
+    fn directory(&mut self, dir: NodeId) -> Result<(), Trouble> {
+        // What it is in was refused.
+        let Some(parent) = self.inos.get(dir.0 as usize).copied().flatten() else { return Ok(()) };
+        for (name, id) in self.tree.children(dir) {
+            let (Some(node), Ok(name)) = (self.tree.node(id), Name::new(name)) else { continue };
+            if name.as_bytes().len() > self.limits.name_max as usize {
+                self.refuse(id, Unfit::Name(self.limits.name_max));
+            } else if let Some(ino) = self.inos.get(id.0 as usize).copied().flatten() {
+                match self.writable.link(ino, parent, name) {
+                    Ok(_) => {}
+                    Err(error) => self.failed(id, node, error)?,
+                }
+            } else {
+                self.create(parent, name, id, node)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, parent: Ino, name: &Name, id: NodeId, node: &Node) -> Result<(), Trouble> {
+        let target = self.tree.target(node);
+        if let Some(why) = self.exceeds(node, target) {
+            self.refuse(id, why);
+            return Ok(());
+        }
+        let rdev = match node.body {
+            Body::CharDevice(number) | Body::BlockDevice(number) => number,
+            _ => obento_base::DeviceNumber::default(),
+        };
+        let (mode, uid, gid) = (node.attr.mode, node.attr.uid, node.attr.gid);
+        let new = NewNode { kind: node.body.kind(), mode, uid, gid, rdev, target };
+        match self.writable.create(parent, name, &new) {
+            Ok(attr) => {
+                if let Some(place) = self.inos.get_mut(id.0 as usize) {
+                    *place = Some(attr.ino);
+                }
+                self.data(attr.ino, id, node.body)
+            }
+            Err(error) => self.failed(id, node, error),
+        }
+    }
+
+    /// Why a node can be stored in no volume of the format, as far as its limits tell.
+    fn exceeds(&self, node: &Node, target: &[u8]) -> Option<Unfit> {
+        let Limits { symlink_max, link_max, file_size_max, .. } = self.limits;
+        match node.body {
+            Body::File { size, .. } if size > file_size_max => Some(Unfit::Size(file_size_max)),
+            Body::Symlink if symlink_max == 0 => Some(Unfit::Kind),
+            Body::Symlink if target.is_empty() || target.len() > symlink_max as usize => {
+                Some(Unfit::Target(symlink_max))
+            }
+            Body::Directory => None,
+            _ if node.links > link_max => Some(Unfit::Links(link_max)),
+            _ => None,
+        }
+    }
+
+    /// What the driver's refusal says about the file; what is no refusal ends the work.
+    fn failed(&mut self, id: NodeId, node: &Node, error: Error) -> Result<(), Trouble> {
+        let why = match error {
+            Error::NotSupported | Error::NotPermitted => Unfit::Kind,
+            Error::Exists => Unfit::Twice,
+            Error::TooManyLinks => Unfit::Links(self.limits.link_max),
+            Error::NameTooLong if node.body.kind() == FileKind::Symlink => {
+                Unfit::Target(self.limits.symlink_max)
+            }
+            Error::NameTooLong => Unfit::Name(self.limits.name_max),
+            Error::Invalid => Unfit::Characters,
+            Error::OutOfRange if node.body.kind().is_device() => Unfit::Device,
+            error => return Err(error.into()),
+        };
+        self.refuse(id, why);
+        Ok(())
+    }
+
+    /// Takes places for the bytes of a file.
+    fn data(&mut self, ino: Ino, id: NodeId, body: Body) -> Result<(), Trouble> {
+        let Body::File { size, .. } = body else { return Ok(()) };
+        let lock = LayoutLock::new();
+        let ranges = data_ranges(self.tree, id, body);
+        let whole = 0..size;
+        if ranges != [whole] && size > 0 {
+            self.writable.truncate(&lock.exclusive(), ino, size)?;
+        }
+        let layout = lock.shared();
+        let zeros = vec![0; ZEROS.min(usize::try_from(size).unwrap_or(ZEROS))];
+        for range in ranges {
+            let mut at = range.start;
+            while at < range.end {
+                let extent = self.writable.map_for_write(&layout, ino, at..range.end)?;
+                let len = extent.len.min(range.end - at);
+                let written = match extent.span {
+                    Span::Mapped(_) => {
+                        self.writable.end_write(&layout, ino, at..at + len, TimeChange::Now)?;
+                        len
+                    }
+                    _ => {
+                        let part = usize::try_from(len).unwrap_or(ZEROS).min(zeros.len());
+                        self.writable.write(&layout, ino, at, &zeros[..part])? as u64
+                    }
+                };
+                if written == 0 {
+                    return Err(Trouble::Error(Error::NotSupported));
+                }
+                at += written;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a file its attributes, and counts those that it did not get.
+    fn attributes(&mut self, ino: Ino, node: &Node) -> Result<(), Trouble> {
+        let wanted = &node.attr;
+        let time = Some(TimeChange::At(wanted.mtime));
+        let owner = SetAttr { uid: Some(wanted.uid), gid: Some(wanted.gid), ..SetAttr::default() };
+        let mode = SetAttr { mode: Some(wanted.mode), ..SetAttr::default() };
+        let times = SetAttr { atime: time, mtime: time, ctime: time, btime: time, ..SetAttr::default() };
+        let is_link = node.body.kind() == FileKind::Symlink;
+        for change in [owner, mode, times] {
+            if is_link && change.mode.is_some() {
+                continue;
+            }
+            match self.writable.set_attr(ino, &change) {
+                // What was not taken shows below.
+                Ok(_)
+                | Err(Error::NotSupported | Error::NotPermitted | Error::OutOfRange | Error::Invalid) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.extended(ino, node)?;
+        let held: Attr = self.file_system.getattr(ino)?;
+        self.lost.owners += u64::from((held.uid, held.gid) != (wanted.uid, wanted.gid));
+        self.lost.modes += u64::from(!is_link && held.mode != wanted.mode);
+        self.lost.times += u64::from(!self.is_near(held.mtime, wanted.mtime));
+        Ok(())
+    }
+
+    /// Whether a time is another one as far as the format tells times apart.
+    fn is_near(&self, held: obento_base::Timestamp, wanted: obento_base::Timestamp) -> bool {
+        let nanos =
+            |time: obento_base::Timestamp| i128::from(time.secs()) * 1_000_000_000 + i128::from(time.nanos());
+        (nanos(held) - nanos(wanted)).unsigned_abs() < u128::from(self.limits.time_granularity.max(1))
+    }
+
+    fn extended(&mut self, ino: Ino, node: &Node) -> Result<(), Trouble> {
+        let set = node.attr.xattrs.and_then(|set| self.tree.xattr_sets().get(set.index()));
+        let Some(set) = set else { return Ok(()) };
+        let mut is_lost = false;
+        for (name, value) in set {
+            let stored = match self.file_system.xattrs() {
+                Some(xattrs) => xattrs.set_xattr(ino, name, value, XattrMode::Set),
+                None => Err(Error::NotSupported),
+            };
+            match stored {
+                Ok(()) => {}
+                Err(Error::NoSpace) => return Err(Trouble::Full),
+                Err(Error::NotSupported | Error::OutOfRange | Error::NotPermitted) => is_lost = true,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.lost.xattrs += u64::from(is_lost);
+        Ok(())
+    }
+}

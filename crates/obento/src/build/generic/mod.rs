@@ -1,0 +1,170 @@
+//! Building for a driver that can make and write volumes and has no [`Build`] of its own.
+//!
+//! The volume is made and its tree written through the contract, in the order of the tree, on paper: a device in memory that
+//! keeps nothing of zeros. The bytes of files are not written there, only their places taken; so a plan is what it is with
+//! a builder of the driver's own. What the format has no room for is counted; what it cannot hold at all is refused.
+
+mod fill;
+mod paper;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use obento_base::Ino;
+use obento_block::BlockDevice;
+use obento_driver::tree::Body;
+use obento_driver::{
+    Access, Build, BuildError, BuildOptions, BuildPlan, Contents, Driver, FileSystem, Format, FormatError,
+    FormatOptions, Formatted, LayoutLock, NodeId, OpenOptions, Room, Span, Tree,
+};
+
+use fill::{Fill, Trouble};
+use paper::Paper;
+
+/// More sizes than are tried for any tree.
+const TRIES: u32 = 200;
+/// Sizes are multiples of this.
+const STEP: u64 = 64 << 10;
+/// What a size that was too small grows by at least: one part in so many.
+const GROWTH: u64 = 32;
+/// What a node takes, by a rough guess, beside its data.
+const NODE: u64 = 128;
+
+/// A builder over a driver.
+pub struct Generic<'d> {
+    driver: &'d dyn Driver,
+    format: &'d dyn Format,
+}
+
+impl<'d> Generic<'d> {
+    /// Of `driver`, which makes volumes by `format`.
+    pub fn new(driver: &'d dyn Driver, format: &'d dyn Format) -> Self {
+        Self { driver, format }
+    }
+
+    /// Lays out `tree` in `len` bytes. Errors: those of [`Trouble`].
+    fn lay_out<'t>(&self, tree: &'t Tree, options: &BuildOptions, len: u64) -> Result<Plan<'t>, Trouble> {
+        let paper = Arc::new(Paper::new(len));
+        let format =
+            FormatOptions { len: None, contents: Contents::Zeros, journal: None, ..options.format.clone() };
+        let mut formatted = self.format.format(&*paper, &format).map_err(Trouble::Format)?;
+        let open =
+            OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(options.format.clock.clone()) };
+        let device: Arc<dyn BlockDevice> = paper.clone();
+        let file_system = self.driver.open(device, &open).map_err(Trouble::Error)?;
+        let filled = Fill::new(&*file_system, tree).and_then(|fill| fill.run());
+        let (inos, lost) = filled?;
+        formatted.notices.extend(lost);
+        let usage = file_system.statfs().map_err(Trouble::Error)?;
+        if let Room::Free(percent) = options.room
+            && options.format.len.is_none()
+            && usage.free.saturating_mul(100) < usage.blocks.saturating_mul(percent.into())
+        {
+            return Err(Trouble::Full);
+        }
+        Ok(Plan { tree, formatted, paper, file_system, inos })
+    }
+
+    /// The smallest of the sizes tried that suffices.
+    fn search<'t>(&self, tree: &'t Tree, options: &BuildOptions) -> Result<Plan<'t>, BuildError> {
+        let mut len = estimate(tree);
+        if let Room::Free(percent) = options.room {
+            len = len.saturating_mul(100) / 100_u64.saturating_sub(percent.into()).max(1);
+        }
+        let mut last = BuildError::TooSmall { len, needed: len };
+        for _ in 0..TRIES {
+            len = len.next_multiple_of(STEP);
+            let trouble = match self.lay_out(tree, options, len) {
+                Ok(plan) => return Ok(plan),
+                Err(trouble) => trouble,
+            };
+            if !trouble.is_size() {
+                return Err(trouble.into_error(len));
+            }
+            last = trouble.into_error(len);
+            len = len.saturating_add((len / GROWTH).max(STEP));
+        }
+        Err(last)
+    }
+}
+
+/// A size that may be too small, and is not by far.
+fn estimate(tree: &Tree) -> u64 {
+    let of = |(id, node): (NodeId, &obento_driver::tree::Node)| {
+        let data = match node.body {
+            Body::File { size, data: Some(_) } => match tree.data_ranges(id) {
+                Some(ranges) => ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum(),
+                None => size,
+            },
+            _ => 0,
+        };
+        data.saturating_add(NODE)
+    };
+    tree.nodes().map(of).sum()
+}
+
+impl Build for Generic<'_> {
+    fn plan<'t>(
+        &self,
+        tree: &'t Tree,
+        options: &BuildOptions,
+    ) -> Result<Box<dyn BuildPlan + 't>, BuildError> {
+        let Some(len) = options.format.len else {
+            return Ok(Box::new(self.search(tree, options)?));
+        };
+        match self.lay_out(tree, options, len) {
+            Ok(plan) => Ok(Box::new(plan)),
+            Err(Trouble::Full) => {
+                let format = FormatOptions { len: None, ..options.format.clone() };
+                let needed = self.search(tree, &BuildOptions { format, room: Room::Least })?.device_len();
+                // Where more of something else than bytes is needed, no size is known to suffice.
+                Err(BuildError::TooSmall { len, needed: needed.max(len) })
+            }
+            Err(trouble) => Err(trouble.into_error(len)),
+        }
+    }
+}
+
+/// A volume on paper.
+struct Plan<'t> {
+    tree: &'t Tree,
+    formatted: Formatted,
+    paper: Arc<Paper>,
+    /// Closed, and read all the same: it says where files lie.
+    file_system: Arc<dyn FileSystem>,
+    /// By the node.
+    inos: Vec<Option<Ino>>,
+}
+
+impl BuildPlan for Plan<'_> {
+    fn formatted(&self) -> &Formatted {
+        &self.formatted
+    }
+
+    fn device_len(&self) -> u64 {
+        self.paper.len()
+    }
+
+    fn places(&self, node: NodeId, sink: &mut dyn FnMut(Range<u64>, u64)) {
+        let ino = self.inos.get(node.0 as usize).copied().flatten();
+        let (Some(ino), Some(body)) = (ino, self.tree.node(node).map(|node| node.body)) else { return };
+        let lock = LayoutLock::new();
+        let layout = lock.shared();
+        for range in fill::data_ranges(self.tree, node, body) {
+            let mut at = range.start;
+            while at < range.end {
+                // It was mapped when the plan was made; what is not is no place.
+                let Ok(extent) = self.file_system.map(&layout, ino, at..range.end) else { return };
+                let len = extent.len.clamp(1, range.end - at);
+                if let Span::Mapped(offset) = extent.span {
+                    sink(at..at + len, offset);
+                }
+                at += len;
+            }
+        }
+    }
+
+    fn write(&mut self, device: &dyn BlockDevice) -> Result<(), FormatError> {
+        Ok(self.paper.copy_to(device)?)
+    }
+}

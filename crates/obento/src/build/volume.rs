@@ -1,0 +1,102 @@
+//! One volume of an image: planned by its driver, and its bytes put in place.
+
+use std::sync::Arc;
+
+use obento_base::{FileKind, Timestamp};
+use obento_block::{BlockDevice, Slice};
+use obento_driver::{BuildOptions, BuildPlan, FormatOptions, Tree};
+use obento_env::{Clock as _, FixedClock, SystemClock};
+use obento_host::build::FreshFile;
+
+use super::bytes::{self, Ground};
+use super::digest::Seed;
+use super::generic::Generic;
+use super::source::Read;
+use super::{BuildFailure, BuildReport, BuildSettings};
+use crate::{Observer, Registry};
+
+/// Lays out what was read. Errors: UnknownType; what the driver says, with paths.
+pub(super) fn plan<'t>(
+    read: &'t Read,
+    settings: &BuildSettings,
+    registry: &Registry,
+) -> Result<Box<dyn BuildPlan + 't>, BuildFailure> {
+    let mut drivers = registry.drivers().iter().filter_map(|driver| Some((driver, driver.format()?)));
+    let found = drivers.find(|(_, format)| format.types().contains(&settings.fs_type.as_str()));
+    let unknown = || BuildFailure::UnknownType { fs_type: settings.fs_type.clone() };
+    let (driver, format) = found.ok_or_else(unknown)?;
+    let options = build_options(&read.tree, settings);
+    let generic = Generic::new(&**driver, format);
+    let builder = driver.build().unwrap_or(&generic);
+    builder.plan(&read.tree, &options).map_err(|error| BuildFailure::of_plan(error, &read.tree))
+}
+
+/// Writes a volume to `fresh`, from byte `start` on. Answers how many bytes of files were moved. Errors: Host; Format.
+pub(super) fn write(
+    plan: &mut dyn BuildPlan,
+    read: &Read,
+    (fresh, start): (&FreshFile, u64),
+    settings: &BuildSettings,
+    observer: &mut dyn Observer,
+) -> Result<u64, BuildFailure> {
+    let moved = bytes::move_all(read, plan, Ground { fresh, start }, settings.threads, observer)?;
+    let range = start..start.saturating_add(plan.device_len());
+    let slice = Slice::new(Unflushed(fresh.device()), range).map_err(obento_driver::FormatError::from)?;
+    plan.write(&slice).map_err(BuildFailure::Format)?;
+    Ok(moved)
+}
+
+/// What was made.
+pub(super) fn report(plan: &dyn BuildPlan, read: &Read, moved: u64) -> BuildReport {
+    let kinds = read.tree.nodes().map(|(_, node)| node.body.kind());
+    let directories = kinds.filter(|kind| *kind == FileKind::Directory).count() as u64;
+    BuildReport {
+        formatted: plan.formatted().clone(),
+        files: u64::from(read.tree.len()) - directories,
+        directories,
+        bytes: moved,
+        excluded: read.excluded,
+        notes: read.notes.clone(),
+    }
+}
+
+/// What the driver is told. Nothing in it is of this moment or this machine.
+fn build_options(tree: &Tree, settings: &BuildSettings) -> BuildOptions {
+    // A volume that was written in the future is one that checks complain of.
+    let now = SystemClock.now();
+    let times = tree.nodes().map(|(_, node)| node.attr.mtime);
+    let newest = times.filter(|time| *time <= now).max().unwrap_or(Timestamp::EPOCH);
+    let now = settings.epoch.map_or(newest, |epoch| Timestamp::new(epoch, 0));
+    let seed = Arc::new(Seed::of(tree, settings));
+    let format = FormatOptions {
+        len: settings.size,
+        label: settings.label.clone(),
+        uuid: settings.uuid,
+        block_size: settings.block_size,
+        features: settings.features.clone(),
+        settings: settings.settings.clone(),
+        ..FormatOptions::new(&settings.fs_type, Arc::new(FixedClock(now)), seed)
+    };
+    BuildOptions { format, room: settings.room }
+}
+
+/// A device whose flushes wait: nothing of a file without a name survives a crash, and all of it is synced before it gets one.
+struct Unflushed<'a>(&'a obento_host::FileDevice);
+
+impl BlockDevice for Unflushed<'_> {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> obento_base::Result<()> {
+        self.0.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> obento_base::Result<()> {
+        self.0.write_at(offset, buf)
+    }
+    fn flush(&self) -> obento_base::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,108 @@
+//! Comparing two images byte by byte, and naming where they first differ.
+
+use std::ops::ControlFlow;
+
+use obento_base::Result;
+use obento_block::BlockDevice;
+
+use super::place::{BytePlace, place_of};
+use crate::Image;
+
+/// Bytes that are read at once.
+const CHUNK: usize = 1 << 20;
+/// The unit in which what differs is counted besides bytes.
+const BLOCK: usize = 4096;
+
+/// How two images differ.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ByteDifference {
+    /// The first byte that differs, or the end of the shorter one.
+    pub offset: u64,
+    /// What lies there in the one and in the other; none where one has ended.
+    pub places: (Option<BytePlace>, Option<BytePlace>),
+    /// How many bytes differ, those of the longer one behind the end of the other among them.
+    pub bytes: u64,
+    /// In how many blocks of 4096 bytes they lie.
+    pub blocks: u64,
+    /// The bytes of both.
+    pub lens: (u64, u64),
+}
+
+impl ByteDifference {
+    /// What lies at the first byte that differs, in words: once where both have the same, otherwise of each.
+    pub fn place(&self) -> String {
+        let text = |place: &Option<BytePlace>| place.as_ref().map_or("nothing".into(), ToString::to_string);
+        let (one, other) = (text(&self.places.0), text(&self.places.1));
+        if one == other { one } else { format!("{one}; in the other {other}") }
+    }
+}
+
+/// Compares what is inside all layers of two images, byte by byte; none if it is the same. `watch` is told how many bytes were
+/// compared, and may end it: then what was found so far is answered. Errors: those of the devices.
+///
+/// ```no_run
+/// use std::ops::ControlFlow;
+/// use obento::{Image, Options, Registry, diff_bytes};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let open = |path: &str| Image::open(path.as_ref(), &Registry::default(), &Options::default());
+/// let (one, other) = (open("one.img")?, open("other.img")?);
+/// if let Some(found) = diff_bytes(&one, &other, &mut |_| ControlFlow::Continue(()))? {
+///     println!("{} bytes differ, first byte {}", found.bytes, found.offset);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub fn diff_bytes(
+    one: &Image,
+    other: &Image,
+    watch: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<Option<ByteDifference>> {
+    let Some(count) = count(&**one.device(), &**other.device(), watch)? else { return Ok(None) };
+    let place = |image: &Image| (count.first < image.device().len()).then(|| place_of(image, count.first));
+    Ok(Some(ByteDifference {
+        offset: count.first,
+        places: (place(one), place(other)),
+        bytes: count.bytes,
+        blocks: count.blocks,
+        lens: (one.device().len(), other.device().len()),
+    }))
+}
+
+/// What two devices do not have in common.
+struct Count {
+    first: u64,
+    bytes: u64,
+    blocks: u64,
+}
+
+fn count(
+    one: &dyn BlockDevice,
+    other: &dyn BlockDevice,
+    watch: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<Option<Count>> {
+    let (mut a, mut b) = (vec![0; CHUNK], vec![0; CHUNK]);
+    let (least, most) = (one.len().min(other.len()), one.len().max(other.len()));
+    let (mut first, mut bytes, mut blocks) = (None, 0, 0);
+    let mut at = 0;
+    while at < least && watch(at).is_continue() {
+        let part = usize::try_from(least - at).unwrap_or(CHUNK).min(CHUNK);
+        one.read_at(at, &mut a[..part])?;
+        other.read_at(at, &mut b[..part])?;
+        let pairs = a[..part].chunks(BLOCK).zip(b[..part].chunks(BLOCK)).enumerate();
+        for (index, (a, b)) in pairs.filter(|(_, (a, b))| a != b) {
+            let mut places = a.iter().zip(b).enumerate().filter(|(_, (a, b))| a != b).map(|(place, _)| place);
+            let place = places.next().unwrap_or(0);
+            first.get_or_insert(at + (index * BLOCK + place) as u64);
+            bytes += 1 + places.count() as u64;
+            blocks += 1;
+        }
+        at += part as u64;
+    }
+    if most > least {
+        first.get_or_insert(least);
+        bytes += most - least;
+        blocks += (most - least).div_ceil(BLOCK as u64);
+    }
+    Ok(first.map(|first| Count { first, bytes, blocks }))
+}
