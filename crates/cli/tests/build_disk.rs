@@ -76,7 +76,7 @@ size = "200M"
 type = "esp"
 label = "ESP"
 size = "24M"
-content = "xv6"
+content = "vfat"
 from = ["esp"]
 
 [[partition]]
@@ -115,8 +115,10 @@ fn a_disk_of_every_content_is_right_to_all_judges() {
     bench.sources();
     fs::write(bench.path("layout.toml"), GPT).unwrap();
     let (said, notes) = bench.run("build disk.img --disk layout.toml --verify", 0);
+    let (notes, modes) = notes.split_once("the modes of").unwrap();
+    assert!(modes.ends_with(" could not be kept\n"), "{modes}");
     assert!(said.contains("  4 Linux root (x86-64) ") && said.contains("'root': ext4 "), "{said}");
-    assert_eq!(notes, "");
+    assert_eq!(notes, "obento: disk.img@1: note: ");
     assert_eq!(fs::metadata(bench.path("disk.img")).unwrap().len(), 200 << 20);
     // From another folder and another name the bytes are the same: paths count from the file.
     fs::create_dir(bench.path("other")).unwrap();
@@ -146,12 +148,20 @@ fn a_disk_of_every_content_is_right_to_all_judges() {
         assert!(said.contains("No errors detected"), "{said}");
         let said = text(&call("sfdisk", ["--dump".as_ref(), disk.as_os_str()]).unwrap().stdout);
         assert!(said.contains("attrs=\"GUID:60,63\"") && said.contains("name=\"root\""), "{said}");
+        fs::write(bench.path("esp.img"), &image[1 << 20..25 << 20]).unwrap();
         fs::write(bench.path("swap"), &image[25 << 20..33 << 20]).unwrap();
         let said = text(&call("swaplabel", [bench.path("swap")]).unwrap().stdout);
         assert!(
             said.contains("LABEL: pages") && said.contains("UUID:  01234567-89ab-cdef-0123-456789abcdef"),
             "{said}"
         );
+    }
+    if require(&[Oracle::Program("fsck.fat"), Oracle::Program("mtype")]) {
+        call("fsck.fat", ["-n".as_ref(), bench.path("esp.img").as_os_str()]).unwrap();
+        let image = bench.path("esp.img");
+        let said =
+            call("mtype", ["-i".as_ref(), image.as_os_str(), "::/EFI/BOOT/BOOTX64.EFI".as_ref()]).unwrap();
+        assert_eq!(said.stdout, b"loader");
     }
     let judges = [Oracle::Root, Oracle::LoopMount, Oracle::Program("losetup"), Oracle::Program("sfdisk")];
     if require(&judges) {
@@ -310,4 +320,38 @@ fn what_a_small_format_cannot_hold_is_refused_or_counted() {
     assert!(said.contains("cannot take '/huge': it is longer than "), "{said}");
     let (_, said) = bench.run("build other.img -t xv6 --from tree --exclude huge --size 64k", 1);
     assert!(said.contains("too few"), "{said}");
+}
+
+#[test]
+fn a_fat_refuses_what_it_has_no_room_for_and_holds_the_rest() {
+    let bench = Bench::new();
+    let tree = bench.path("tree");
+    fs::create_dir_all(tree.join("Folder with a long name")).unwrap();
+    for at in 0..300_usize {
+        let name = format!("Folder with a long name/file number {at}.text");
+        fs::write(tree.join(name), vec![b'a' + (at % 26) as u8; at * 37]).unwrap();
+    }
+    bench.run("build fat.img -t vfat --from tree -L ESP --verify -q", 0);
+    bench.run("diff -r fat.img:/ tree", 0);
+    bench.run("build other.img -t vfat --from tree -L ESP -q --size 64M", 0);
+    bench.run("diff -r other.img:/ tree", 0);
+    if require(&[Oracle::Program("fsck.fat")]) {
+        for name in ["fat.img", "other.img"] {
+            call("fsck.fat", ["-n".as_ref(), bench.path(name).as_os_str()]).unwrap();
+        }
+    }
+    symlink("x", tree.join("link")).unwrap();
+    fs::write(tree.join("twice"), "").unwrap();
+    fs::write(tree.join("TWICE"), "").unwrap();
+    fs::write(tree.join("linked"), "").unwrap();
+    fs::hard_link(tree.join("linked"), tree.join("again")).unwrap();
+    let (_, said) = bench.run("build bad.img -t vfat --from tree", 1);
+    for words in [
+        "cannot take '/link': files of its type cannot be stored",
+        "cannot take '/twice': its name is that of another file there, but for the case",
+        "cannot take '/again': it has more than 1 links",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(!bench.path("bad.img").exists());
 }

@@ -103,10 +103,13 @@ impl<'r> Filling<'r> {
         }
     }
 
-    /// What identities follow from: of a volume its UUID, which follows from its tree.
+    /// What identities follow from: of a volume its UUID or serial number, which follow from its tree.
     pub(super) fn identity(&self) -> Vec<u8> {
         match self {
-            Self::Volume(plan) => plan.formatted().uuid.to_vec(),
+            Self::Volume(plan) => {
+                let made = plan.formatted();
+                format!("{} {:?} {:?}", made.fs_type, made.uuid, made.serial).into_bytes()
+            }
             other => other.len().to_le_bytes().to_vec(),
         }
     }

@@ -106,8 +106,10 @@ impl<'a> Fill<'a> {
         // Last, because a new name changes the times of its directory.
         for (id, node) in self.tree.nodes() {
             let Some(ino) = self.inos.get(id.0 as usize).copied().flatten() else { continue };
-            self.attributes(ino, node)?;
+            let held = self.attributes(ino, node)?;
+            // Many formats keep nothing of the root but what is in it, which nobody misses.
             if id != NodeId::ROOT {
+                self.count_lost(node, &held);
                 self.file_system.forget(ino);
             }
         }
@@ -235,14 +237,15 @@ impl<'a> Fill<'a> {
         Ok(())
     }
 
-    /// Gives a file its attributes, and counts those that it did not get.
-    fn attributes(&mut self, ino: Ino, node: &Node) -> Result<(), Trouble> {
+    /// Gives a file its attributes. Answers those that it has then.
+    fn attributes(&mut self, ino: Ino, node: &Node) -> Result<Attr, Trouble> {
         let wanted = &node.attr;
         let time = Some(TimeChange::At(wanted.mtime));
         let owner = SetAttr { uid: Some(wanted.uid), gid: Some(wanted.gid), ..SetAttr::default() };
         let mode = SetAttr { mode: Some(wanted.mode), ..SetAttr::default() };
         let times = SetAttr { atime: time, mtime: time, ctime: time, btime: time, ..SetAttr::default() };
         let is_link = node.body.kind() == FileKind::Symlink;
+        // One by one, so that what the format lacks costs nothing else.
         for change in [owner, mode, times] {
             if is_link && change.mode.is_some() {
                 continue;
@@ -255,11 +258,16 @@ impl<'a> Fill<'a> {
             }
         }
         self.extended(ino, node)?;
-        let held: Attr = self.file_system.getattr(ino)?;
+        Ok(self.file_system.getattr(ino)?)
+    }
+
+    /// Counts what a file that should have been as `node` is not.
+    fn count_lost(&mut self, node: &Node, held: &Attr) {
+        let wanted = &node.attr;
+        let is_link = node.body.kind() == FileKind::Symlink;
         self.lost.owners += u64::from((held.uid, held.gid) != (wanted.uid, wanted.gid));
         self.lost.modes += u64::from(!is_link && held.mode != wanted.mode);
         self.lost.times += u64::from(!self.is_near(held.mtime, wanted.mtime));
-        Ok(())
     }
 
     /// Whether a time is another one as far as the format tells times apart.
