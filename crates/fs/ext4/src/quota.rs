@@ -147,7 +147,12 @@ pub(crate) struct QuotaFile {
 impl RawEntry {
     /// Counts an inode that takes so many bytes.
     pub(crate) fn count(&mut self, bytes: u64) {
-        self.dqb_curinodes.set(self.dqb_curinodes.get().saturating_add(1));
+        self.add(1, bytes);
+    }
+
+    /// Counts so many inodes and bytes.
+    pub(crate) fn add(&mut self, inodes: u64, bytes: u64) {
+        self.dqb_curinodes.set(self.dqb_curinodes.get().saturating_add(inodes));
         self.dqb_curspace.set(self.dqb_curspace.get().saturating_add(bytes));
     }
 

@@ -18,13 +18,17 @@ use crate::checksum::Crc;
 use crate::feature::{Compat, Incompat};
 use crate::raw::RawXattrHeader;
 use crate::unit::VolBlock;
-use crate::xattr::{Area, Entry, MAGIC, entry_hash, signed_entry_hash, words};
+use crate::xattr::{Area, Entry, MAGIC, VALUE_MAX, entry_hash, signed_entry_hash, words};
 
 /// An attribute whose value is in an inode: that inode, and who names it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct ValueUse {
     pub(super) value: u32,
     pub(super) owner: u32,
+    /// The block that the attribute is in; 0: its owner's inode.
+    block: u64,
+    /// The hash of the value by which the attribute's own goes, for each way of taking the name.
+    hashes: [u32; 2],
 }
 
 /// An inode that holds a value: how many users it counts.
@@ -34,6 +38,10 @@ pub(super) struct Holder {
     pub(super) users: u64,
     /// One of Lustre's, which belongs to the inode that its time of change names and is not counted.
     pub(super) parent: u32,
+    /// Of its value; none in one of Lustre's.
+    pub(super) hash: u32,
+    /// Bytes of the value.
+    pub(super) size: u64,
 }
 
 /// What attributes there are.
@@ -56,7 +64,7 @@ fn table(
     view: &View,
     area: &Area<'_>,
     in_block: bool,
-    value: &mut dyn FnMut(u32),
+    value: &mut dyn FnMut(u32, [u32; 2]),
 ) -> Result<u64, Result<Wrong, Error>> {
     let mut taken: Vec<(usize, usize)> = Vec::new();
     let mut clusters = 0_u64;
@@ -86,7 +94,10 @@ fn table(
                 let cluster =
                     u64::from(view.sb.block_size).checked_shl(view.sb.cluster_bits).unwrap_or(u64::MAX);
                 clusters = clusters.saturating_add(size.div_ceil(cluster.max(1)));
-                value(inum);
+                // The hash of a value is the last word that goes into an entry's.
+                let zero = || core::iter::once(0);
+                let names = [entry_hash(entry.name, zero()), signed_entry_hash(entry.name, zero())];
+                value(inum, names.map(|name| name ^ entry.raw.e_hash.get()));
             }
         }
     }
@@ -127,7 +138,10 @@ impl Look<'_> {
         let base = u32::try_from(start).unwrap_or(0).saturating_add(4);
         let area = Area { ino: Ino(self.ino.into()), block: self.place.0, base, bytes, table: 0 };
         let (ino, mut values) = (self.ino, Vec::new());
-        let result = table(self.view, &area, false, &mut |value| values.push(ValueUse { value, owner: ino }));
+        let result = table(self.view, &area, false, &mut |value, hashes| {
+            values.push(ValueUse { value, owner: ino, block: 0, hashes });
+        });
+        self.values = self.values.saturating_add(to_u64(values.len()));
         self.part.attributes.values.extend(values);
         match result {
             Ok(clusters) => clusters,
@@ -162,7 +176,11 @@ impl Look<'_> {
         if sb.incompat.contains(Incompat::EA_INODE)
             && let Ok(bytes) = self.view.read(VolBlock(block), 1)
         {
-            let more = table(self.view, &in_block(self.ino, block, &bytes), true, &mut |_| {});
+            let mut values = 0_u64;
+            let more = table(self.view, &in_block(self.ino, block, &bytes), true, &mut |_, _| {
+                values = values.saturating_add(1);
+            });
+            self.values = self.values.saturating_add(values);
             clusters = clusters.saturating_add(more.unwrap_or(0));
         }
         clusters
@@ -191,19 +209,21 @@ pub(super) fn shared(view: &View, state: &State, attributes: &mut Attributes, to
             continue;
         }
         let mut named = Vec::new();
-        match table(view, &in_block(ino, block, &bytes), true, &mut |value| named.push(value)) {
+        match table(view, &in_block(ino, block, &bytes), true, &mut |value, hashes| {
+            named.push(ValueUse { value, owner: ino, block, hashes });
+        }) {
             Ok(_) => {}
             Err(Ok(Wrong { name, why })) => told.found(Issue::XattrEntry { ino, block, name, why }),
             Err(Err(why)) => told.found(Issue::XattrBlock { ino, block, why }),
         }
-        attributes.values.extend(named.into_iter().map(|value| ValueUse { value, owner: ino }));
+        attributes.values.extend(named);
         let found = RawXattrHeader::ref_from_prefix(&bytes).map_or(0, |(header, _)| header.h_refcount.get());
         let expected = u32::try_from(users.len()).unwrap_or(u32::MAX);
         if found != expected {
             told.found(Issue::XattrUsers { block, found, expected });
         }
     }
-    values(state, attributes, told);
+    values(view, state, attributes, told);
 }
 
 /// What is wrong with the header of a block.
@@ -233,11 +253,11 @@ fn header(view: &View, ino: u32, block: u64, bytes: &[u8]) -> Result<(), Error> 
 }
 
 /// Whether every value lies in an inode that is made for it, and as many name it as it counts.
-fn values(state: &State, attributes: &mut Attributes, told: &mut Told<'_>) {
+fn values(view: &View, state: &State, attributes: &mut Attributes, told: &mut Told<'_>) {
     attributes.values.sort_unstable();
     attributes.holders.sort_unstable_by_key(|holder| holder.ino);
     for users in attributes.values.chunk_by(|one, next| one.value == next.value) {
-        let Some(&ValueUse { value, owner }) = users.first() else { continue };
+        let Some(&ValueUse { value, owner, .. }) = users.first() else { continue };
         let holder = attributes.holders.binary_search_by_key(&value, |holder| holder.ino);
         let holder = holder.ok().and_then(|at| attributes.holders.get(at));
         let slot = state.slot(value).filter(|slot| slot.is_used() && slot.marks.contains(Marks::VALUE));
@@ -252,5 +272,51 @@ fn values(state: &State, attributes: &mut Attributes, told: &mut Told<'_>) {
         if holder.users != expected && holder.parent != owner {
             told.found(Issue::ValueUsers { ino: value, found: holder.users, expected });
         }
+        hashes(view, state, holder, users, told);
     }
+}
+
+/// Whether the hash in the inode of a value, and those of the attributes that name it, are those of the value, as
+/// `ext4_xattr_inode_verify_hashes` asks.
+fn hashes(view: &View, state: &State, holder: &Holder, users: &[ValueUse], told: &mut Told<'_>) {
+    let goes_by = |user: &ValueUse, hash: u32| user.hashes.contains(&hash);
+    let is_lustre = |user: &&ValueUse| holder.parent == user.owner && !goes_by(user, holder.hash);
+    let Some(expected) = value_hash(view, state, holder) else { return };
+    if users.iter().all(|user| is_lustre(&user) && !goes_by(user, expected)) {
+        return;
+    }
+    if holder.hash != expected {
+        told.found(Issue::ValueHash { ino: holder.ino, found: holder.hash, expected });
+    }
+    let wrong = users.iter().filter(|user| !goes_by(user, expected) && !goes_by(user, holder.hash));
+    let mut places: Vec<(u32, u64)> = Vec::new();
+    for user in wrong {
+        if !places.contains(&(user.owner, user.block)) {
+            places.push((user.owner, user.block));
+            let &ValueUse { value, owner: ino, block, hashes: [found, _] } = user;
+            told.found(Issue::XattrValueHash { ino, block, value, found, expected });
+        }
+    }
+}
+
+/// The hash of what is in the inode of a value; `None` if it cannot be read.
+fn value_hash(view: &View, state: &State, holder: &Holder) -> Option<u32> {
+    if holder.size > VALUE_MAX.into() {
+        return None;
+    }
+    let size = to_usize(holder.size);
+    let (_, runs) = super::inodes::runs(view, state, holder.ino)?;
+    let (mut value, mut bytes) = (Vec::new(), Vec::new());
+    for run in runs {
+        let start = to_usize(run.at.saturating_mul(view.sb.block_size.into()));
+        if start >= size {
+            break;
+        }
+        value.resize(start.max(value.len()), 0);
+        let blocks = to_u64(size.saturating_sub(start)).div_ceil(view.sb.block_size.into()).min(run.len);
+        view.read_into(run.start, blocks, &mut bytes).ok()?;
+        value.extend_from_slice(&bytes);
+    }
+    value.resize(size, 0);
+    Some(Crc::new(view.sb.checksum_seed).add(&value).get())
 }

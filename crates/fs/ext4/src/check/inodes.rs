@@ -6,12 +6,13 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use obento_base::FileKind;
 use obento_base::wire::{FromBytes, join, to_usize};
+use obento_base::{FileKind, Result};
 
 use super::attributes::{Attributes, Holder};
 use super::blocks::{Owned, RESIZE_INO};
 use super::parallel::each_part;
+use super::quota::Usage;
 use super::state::{Dir, DirRun, Marks, Slot, State};
 use super::view::View;
 use super::{Issue, Told};
@@ -49,6 +50,7 @@ pub(super) struct Part {
     dirs: Vec<Dir>,
     pub(super) attributes: Attributes,
     pub(super) has_large_files: bool,
+    pub(super) usage: Usage,
 }
 
 /// What is known before the inodes are looked at.
@@ -68,14 +70,14 @@ impl Known {
     }
 }
 
-/// Looks at all inodes; answers what attributes there are.
+/// Looks at all inodes; answers what attributes there are, and what owners take.
 pub(super) fn check(
     view: &Arc<View>,
     state: State,
     known: Known,
     threads: u32,
     told: &mut Told<'_>,
-) -> (State, Attributes) {
+) -> (State, Attributes, Usage) {
     let (state, known) = (Arc::new(state), Arc::new(known));
     let work = {
         let (view, state, known) = (Arc::clone(view), Arc::clone(&state), Arc::clone(&known));
@@ -84,6 +86,7 @@ pub(super) fn check(
     let groups = view.sb.groups;
     let (mut attributes, mut inodes, mut dirs, mut large) =
         (Attributes::default(), Vec::new(), Vec::new(), false);
+    let mut usage = Usage::default();
     each_part(threads, groups, &work, |group, part: Part| {
         part.issues.into_iter().for_each(|issue| told.found(issue));
         inodes.push(part.slots.into_boxed_slice());
@@ -92,6 +95,7 @@ pub(super) fn check(
         attributes.values.extend(part.attributes.values);
         attributes.holders.extend(part.attributes.holders);
         large |= part.has_large_files;
+        usage.merge(part.usage);
         told.progress("inodes", group.saturating_add(1).into(), groups.into());
     });
     drop(work);
@@ -105,7 +109,18 @@ pub(super) fn check(
     };
     state.inodes = inodes;
     state.dirs = dirs;
-    (state, attributes)
+    (state, attributes, usage)
+}
+
+/// What owners take.
+pub(super) fn usage(view: &View) -> Result<Usage> {
+    let state = State::new(view)?;
+    let known = Known::new(view, BTreeSet::new());
+    let mut usage = Usage::default();
+    for group in 0..view.sb.groups {
+        usage.merge(group_part(view, &state, &known, Mode::Claim, group).usage);
+    }
+    Ok(usage)
 }
 
 /// Tells whose blocks were claimed twice.
@@ -124,8 +139,21 @@ pub(super) fn runs(view: &View, state: &State, ino: u32) -> Option<(u32, Vec<Dir
     let seed = inode_seed(view.sb.checksum_seed, ino, raw.i_generation.get());
     let (mode, extra, marks) = (Mode::FindTwice, None, Marks::empty());
     let part = &mut part;
-    let mut look =
-        Look { view, state, part, mode, ino, raw, extra, record: &record, place, seed, told: 0, marks };
+    let mut look = Look {
+        view,
+        state,
+        part,
+        mode,
+        ino,
+        raw,
+        extra,
+        record: &record,
+        place,
+        seed,
+        told: 0,
+        marks,
+        values: 0,
+    };
     let mut owned = Owned::new(0, true);
     if look.has(InodeFlags::EXTENTS) {
         look.extents(&mut owned);
@@ -201,6 +229,7 @@ fn inode(
         seed,
         told: 0,
         marks: Marks::empty(),
+        values: 0,
     };
     look.checksum();
     look.all(known)
@@ -221,6 +250,8 @@ pub(super) struct Look<'a> {
     pub(super) seed: u32,
     told: u32,
     marks: Marks,
+    /// How many values of its attributes are in inodes of their own.
+    pub(super) values: u64,
 }
 
 impl Look<'_> {
@@ -305,7 +336,8 @@ impl Look<'_> {
             self.marks |= Marks::VALUE;
             let users = join(self.raw.l_i_version.get(), self.raw.i_ctime.get());
             let parent = self.raw.i_mtime.get();
-            self.part.attributes.holders.push(Holder { ino, users, parent });
+            let (hash, size) = (self.raw.i_atime.get(), self.size());
+            self.part.attributes.holders.push(Holder { ino, users, parent, hash, size });
         }
         if self.has(InodeFlags::ENCRYPT) {
             self.marks |= Marks::ENCRYPTED;
@@ -398,6 +430,7 @@ impl Look<'_> {
         if self.mode == Mode::Claim {
             self.sizes(&owned, is_inline);
             self.block_count(&owned);
+            self.count_usage(owned.clusters);
         }
         if is_dir && !is_own {
             let (size, flags) = (self.size(), self.raw.i_flags.get());

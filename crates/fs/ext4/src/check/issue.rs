@@ -223,6 +223,12 @@ issues! {
     /// An inode that holds a value is used by more or fewer attributes than it counts.
     ValueUsers { ino: u32, found: u64, expected: u64 } Safe Inodes "value-users",
         "value inode {ino}: {found} users are counted, should be {expected}";
+    /// The hash of an attribute is not that of its value, which is in an inode of its own.
+    XattrValueHash { ino: u32, block: u64, value: u32, found: u32, expected: u32 } Damage Inodes "xattr-value-hash",
+        "inode {ino}: an attribute's hash goes by {found:#x}, computed {expected:#x} of its value in inode {value} (block {block})";
+    /// The hash that an inode keeps of the value in it is wrong.
+    ValueHash { ino: u32, found: u32, expected: u32 } Damage Inodes "value-hash",
+        "value inode {ino}: hash is {found:#x}, computed {expected:#x}";
     /// A block belongs to two.
     BlockTwice { ino: u32, at: u64, block: u64, len: u64 } Damage Twice "block-twice",
         "inode {ino}: {len} blocks from {block} on (file block {at}) belong to others too";

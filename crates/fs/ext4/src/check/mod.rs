@@ -104,7 +104,7 @@ fn look(
     resize::check(&view, &mut told);
     let orphans = orphans::check(&view, &state, &mut told);
     let known = Known::new(&view, orphans.clone());
-    let (state, mut attributes) = inodes::check(&view, state, known, options.threads, &mut told);
+    let (state, mut attributes, usage) = inodes::check(&view, state, known, options.threads, &mut told);
     attributes::shared(&view, &state, &mut attributes, &mut told);
     // Files that may share blocks are never written.
     let may_share = view.sb.ro_compat.contains(RoCompat::SHARED_BLOCKS);
@@ -116,7 +116,7 @@ fn look(
     connectivity::check(&view, &state, &mut told);
     links::check(&view, &state, &mut told);
     counts::check(&view, &state, options.threads, &mut told);
-    quota::check(&view, &state, &mut told);
+    quota::check(&view, &state, &usage, &mut told);
     let sb = &view.sb;
     report.label = sb.label().to_vec();
     report.block_size = sb.block_size;

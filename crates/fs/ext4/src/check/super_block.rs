@@ -26,8 +26,8 @@ pub(super) fn check(view: &View, told: &mut Told<'_>) {
     if sb.raw.s_rev_level.get() == 0 && has_features {
         told.found(Issue::SuperBlockField { field: "s_rev_level", found: 0, expected: 1 });
     }
-    for (ino, reserved) in view.quota_inodes().into_iter().zip([3, 4, 0]) {
-        if ino != 0 && ino != reserved && (ino < sb.first_ino || ino > sb.inodes_count) {
+    for (ino, can_be) in view.named_quota_inodes() {
+        if !can_be {
             told.found(Issue::QuotaInode { ino, why: NO_QUOTA_INODE });
         }
     }

@@ -189,8 +189,21 @@ impl View {
         ino != 2 && ino < sb.first_ino || orphan_file || self.quota_inodes().contains(&ino)
     }
 
-    /// The quota files; 0 for one that there is not.
+    /// The quota files; 0 for one that there is not or cannot be.
     pub(super) fn quota_inodes(&self) -> [u32; 3] {
+        self.named_quota_inodes().map(|(ino, can_be)| if can_be { ino } else { 0 })
+    }
+
+    /// The numbers of the quota files, and whether they can be.
+    pub(super) fn named_quota_inodes(&self) -> [(u32, bool); 3] {
+        let [user, group, project] = self.quota_numbers();
+        let can_be = |ino: u32, usual: u32| {
+            ino == 0 || ino == usual || (self.sb.first_ino..=self.sb.inodes_count).contains(&ino)
+        };
+        [(user, can_be(user, 3)), (group, can_be(group, 4)), (project, can_be(project, 0))]
+    }
+
+    fn quota_numbers(&self) -> [u32; 3] {
         let raw = &self.sb.raw;
         let has = self.sb.ro_compat.contains(RoCompat::QUOTA);
         [&raw.s_usr_quota_inum, &raw.s_grp_quota_inum, &raw.s_prj_quota_inum]

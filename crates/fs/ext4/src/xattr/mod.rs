@@ -30,15 +30,14 @@ use obento_base::{Corrupt, Error, Ino, Result, Structure};
 use obento_block::Block;
 use zerocopy::{FromBytes, IntoBytes};
 
-pub(crate) use area::{Area, Entry};
+pub(crate) use area::{Area, Entry, VALUE_MAX};
 pub(crate) use block::USERS_MAX;
-pub(crate) use hash::{entry_hash, signed_entry_hash, words};
+pub(crate) use hash::{block_hash, entry_hash, signed_entry_hash, words};
 pub(crate) use inline::{inline_rest_max, with_inline_rest};
 pub(crate) use set::{AttributeSet, SetError};
 pub(crate) use store::Shares;
 pub(crate) use values::Dead;
 
-use area::VALUE_MAX;
 use name::{ACL_ACCESS, ACL_DEFAULT, INLINE_DATA, SYSTEM};
 
 use crate::acl;

@@ -25,6 +25,8 @@ mod extents;
 mod index;
 mod inodes;
 mod journal;
+mod quota;
 mod sound;
 mod super_block;
+mod values;
 mod volume;

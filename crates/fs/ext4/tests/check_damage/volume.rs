@@ -3,19 +3,6 @@
 use crate::case::cases;
 
 cases! {
-    a_count_of_a_quota_file(QUOTA, ["quota-usage ino=3 id=0 found_inodes=99"], |disk| {
-        // Behind the header and the four levels of the tree; an entry's count of inodes.
-        let entry = disk.range(disk.file_block(3, 5)).start + 16;
-        disk.put(entry + 0x18, &[99]);
-    });
-    a_tree_of_a_quota_file(QUOTA, ["quota-inode ino=4"], |disk| {
-        let root = disk.range(disk.file_block(4, 1)).start;
-        disk.put(root, &900_u32.to_le_bytes());
-    });
-    a_quota_file_without_an_entry(QUOTA, ["quota-usage ino=4 id=0 found=0"], |disk| {
-        let entry = disk.range(disk.file_block(4, 5)).start + 16;
-        disk.put(entry, &[0; 72]);
-    });
     a_magic_number_of_the_orphan_file(ORPHAN_FILE, ["orphan-file"], |disk| {
         let file = disk.super_block().s_orphan_file_inum.get();
         let end = disk.range(disk.file_block(file, 0)).end;

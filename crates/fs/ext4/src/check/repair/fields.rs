@@ -77,13 +77,6 @@ impl Edits {
             Issue::XattrUsers { block, expected, .. } => {
                 self.seal_xattr_block(VolBlock(block), |header| header.h_refcount.set(expected))?;
             }
-            Issue::ValueUsers { ino, expected, .. } => {
-                let (low, high) = split(expected);
-                self.inode(ino, |raw| {
-                    raw.l_i_version.set(low);
-                    raw.i_ctime.set(high);
-                })?;
-            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -159,7 +152,11 @@ impl Edits {
         self.clear_field(ino, "i_file_acl").map(drop)
     }
 
-    fn seal_xattr_block(&mut self, block: VolBlock, edit: impl FnOnce(&mut RawXattrHeader)) -> Result<()> {
+    pub(super) fn seal_xattr_block(
+        &mut self,
+        block: VolBlock,
+        edit: impl FnOnce(&mut RawXattrHeader),
+    ) -> Result<()> {
         let (seed, sealed) = (self.view.sb.checksum_seed, self.view.sb.has_metadata_csum());
         self.block(block, |bytes| {
             let Ok((header, _)) = RawXattrHeader::mut_from_prefix(bytes) else { return };

@@ -27,6 +27,7 @@ mod resize;
 mod salvage;
 mod tree;
 mod twice;
+mod values;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
@@ -201,6 +202,7 @@ impl Edits {
                 || self.mend_place(issue)?
                 || self.mend_tree(issue)?
                 || self.mend_inode(issue)?
+                || self.mend_value(issue)?
                 || self.mend_hole(issue)?
                 || self.mend_index(issue, clock)?
                 || self.mend_own_file(issue, clock)?

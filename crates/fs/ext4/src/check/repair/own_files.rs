@@ -12,8 +12,9 @@ use obento_base::{Ino, Result};
 use obento_env::Clock;
 
 use super::super::Issue;
+use super::super::inodes::usage;
 use super::super::orphans::is_sound;
-use super::super::quota::{OrphanFile, usage};
+use super::super::quota::OrphanFile;
 use super::edits::Edits;
 use crate::checksum::Crc;
 use crate::map::APPEND_CREDITS;
@@ -38,7 +39,7 @@ impl Edits {
     fn make_quota_file(&mut self, ino: u32, clock: &Arc<dyn Clock>) -> Result<bool> {
         let kinds = QuotaKind::ALL.into_iter().zip(self.view.quota_inodes());
         let Some((kind, _)) = kinds.into_iter().find(|&(_, of)| of == ino) else { return Ok(false) };
-        let Some(mut all) = usage(&self.view, kind, OrphanFile::Counts)? else { return Ok(false) };
+        let mut all = usage(&self.view)?.of(kind, OrphanFile::Counts);
         let mut bytes = Vec::new();
         for place in self.dir_blocks(ino)? {
             bytes.extend_from_slice(&self.view.read(place, 1)?);

@@ -1,0 +1,78 @@
+//! Quota files: what they count, where they are, and what else may be wrong beside them.
+
+use crate::case::{cases, run};
+use crate::lab::Disk;
+use crate::lab::bases::{Base, oracles};
+use crate::lab::judge::{e2fsck_is_clean, findings};
+
+/// Values of attributes in inodes of their own, which their users pay for, and projects.
+static VALUES: Base = Base {
+    name: "QUOTA-VALUES",
+    mke2fs: "-t ext4 -b 1024 -g 4096 -J size=1 -O ea_inode,quota,project",
+    debugfs: concat!(
+        "ea_set xattrs user.small in-the-inode\nea_set -f FILES/value-300 xattrs user.large\n",
+        "ea_set -f FILES/value-3000 long user.own-inode\nea_set -f FILES/value-3000 file user.own-inode\n",
+        "set_inode_field file uid 77\nset_inode_field file gid 78\nset_inode_field file projid 79\n"
+    ),
+};
+
+cases! {
+    a_count_of_a_quota_file(QUOTA, ["quota-usage ino=3 id=0 found_inodes=99"], |disk| {
+        // Behind the header and the four levels of the tree; an entry's count of inodes.
+        let entry = disk.range(disk.file_block(3, 5)).start + 16;
+        disk.put(entry + 0x18, &[99]);
+    });
+    a_tree_of_a_quota_file(QUOTA, ["quota-inode ino=4"], |disk| {
+        let root = disk.range(disk.file_block(4, 1)).start;
+        disk.put(root, &900_u32.to_le_bytes());
+    });
+    a_quota_file_without_an_entry(QUOTA, ["quota-usage ino=4 id=0 found=0"], |disk| {
+        let entry = disk.range(disk.file_block(4, 5)).start + 16;
+        disk.put(entry, &[0; 72]);
+    });
+    a_number_of_a_quota_file_that_cannot_be(QUOTA, ["quota-inode ino=9", "reserved-inode ino=3"], |disk| {
+        disk.edit_super_block(|sb| sb.s_usr_quota_inum = 9.into());
+    });
+}
+
+/// Where the quota file `ino` keeps an entry: the byte of its count of inodes.
+fn count_at(disk: &Disk, ino: u32) -> usize {
+    disk.range(disk.file_block(ino, 5)).start + 16 + 0x18
+}
+
+#[test]
+fn values_in_inodes_are_counted_with_who_names_them() {
+    if oracles() {
+        let disk = VALUES.disk();
+        assert_eq!(e2fsck_is_clean(&disk.bytes).code, 0);
+        assert_eq!(findings(&disk.bytes).unwrap(), []);
+        run(&VALUES, &["quota-usage ino=3 id=0 found_inodes=99"], |disk| {
+            let at = count_at(disk, 3);
+            disk.put(at, &[99]);
+        });
+    }
+}
+
+#[test]
+fn a_count_of_a_project_is_compared() {
+    if oracles() {
+        run(&VALUES, &["quota-usage id=0 found_inodes=99"], |disk| {
+            let at = count_at(disk, disk.super_block().s_prj_quota_inum.get());
+            disk.put(at, &[99]);
+        });
+    }
+}
+
+#[test]
+fn a_count_is_compared_where_something_else_is_wrong_too() {
+    if oracles() {
+        let expected =
+            ["block-count ino=<file>", "link-count ino=<pieces>", "quota-usage ino=3 id=0 found_inodes=99"];
+        run(&crate::lab::bases::QUOTA, &expected, |disk| {
+            let at = count_at(disk, 3);
+            disk.put(at, &[99]);
+            disk.edit_inode("file", |inode| inode.i_blocks_lo = 90.into());
+            disk.edit_inode("pieces", |inode| inode.i_links_count = 9.into());
+        });
+    }
+}
