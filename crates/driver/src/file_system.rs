@@ -22,6 +22,47 @@ pub struct Limits {
     pub file_size_max: u64,
     /// The step of a timestamp in nanoseconds.
     pub time_granularity: u32,
+    /// What it keeps of what Linux knows of a file.
+    pub keeps: Keeps,
+    /// What a power cut leaves.
+    pub crash: Crash,
+}
+
+bitflags::bitflags! {
+    /// What a format keeps of what Linux knows of a file. What it does not keep is the same for all files or is refused,
+    /// as it says here.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Keeps: u16 {
+        /// All permission bits. Without: whether anybody may write, at most, and other bits of a mode are dropped.
+        const MODES = 1;
+        /// Owner and group. Without: the mount's, and NotPermitted for others.
+        const OWNERS = 1 << 1;
+        /// Symbolic links. Without: NotPermitted.
+        const SYMLINKS = 1 << 2;
+        /// FIFOs, sockets and device nodes. Without: NotPermitted.
+        const SPECIAL = 1 << 3;
+        /// Ranges without blocks. Without: what a file grows by is zeros that take space, and what was reserved within its
+        /// size is its own at once.
+        const HOLES = 1 << 4;
+        /// Names of any bytes, each another. Without: Invalid for some, and others are the same.
+        const NAMES = 1 << 5;
+        /// When attributes changed, apart from when data did.
+        const CTIME = 1 << 6;
+        /// When data was read, to the granularity. Without: to the day, at most.
+        const ATIME = 1 << 8;
+        /// How many directories a directory holds, in its link count. Without: 1.
+        const SUBDIRECTORIES = 1 << 7;
+    }
+}
+
+/// What a power cut leaves of a volume that is open for changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Crash {
+    /// Each change wholly or not at all, in their order; opening the volume is enough.
+    Whole,
+    /// What was synced and not changed since, whole. Of each change since then all, part or nothing; what was renamed or
+    /// removed meanwhile may be without a name. Nothing shows what is another's, and a [check](crate::Check) mends the rest.
+    Repairable,
 }
 
 /// Use of a volume, as `statvfs(3)` tells it.

@@ -50,7 +50,7 @@ pub use check::{
 };
 pub use data::{Extent, Span};
 pub use entry::{Cookie, DirEntry, EntrySink};
-pub use file_system::{FileSystem, Limits, StatFs};
+pub use file_system::{Crash, FileSystem, Keeps, Limits, StatFs};
 pub use format::{Allowed, Contents, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting};
 pub use inspect::{Field, FieldValue, Inspect, Record, Spot, Target};
 pub use layout::{ExclusiveLayout, Layout, LayoutLock};

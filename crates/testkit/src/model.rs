@@ -1,6 +1,6 @@
 //! What a volume should hold: a plan is done to it and to a file system in memory at once, behind the same calls.
 //!
-//! Each operation must answer alike on both, and leave equal trees. Noted meanwhile: the tree after each operation, and
+//! Each operation must answer alike on both, and leave equal trees, where the format keeps all that it is asked to. Noted meanwhile: the tree after each operation, and
 //! what is durable after each sync; from these follows what may be found after a cut.
 //!
 //! Invariant: the trees of a history are those of the volume itself, its times and inode numbers included.
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use obento_base::{Error, Timestamp};
-use obento_driver::FileSystem;
+use obento_driver::{FileSystem, Keeps};
 use obento_env::Clock;
 use obento_tmpfs::{Options, Tmpfs};
 use obento_vfs::Vfs;
@@ -65,7 +65,8 @@ pub struct History {
 pub struct Run {
     clock: Arc<StepClock>,
     subject: Actor,
-    model: Actor,
+    /// What does the same where the format keeps all that it is asked to; otherwise the volume is its own measure.
+    model: Option<Actor>,
     history: History,
     last: Option<Result<(), Error>>,
 }
@@ -74,18 +75,17 @@ impl Run {
     /// Begins with `fs`, which keeps its time by `clock` and holds empty directories alone (`lost+found`), and with a
     /// model that holds the same.
     pub fn new(fs: Arc<dyn FileSystem>, clock: Arc<StepClock>) -> Result<Self, Error> {
-        let model = Tmpfs::new(Options::new(clock.clone()));
-        let mut run = Self {
-            clock,
-            subject: Actor::new(Vfs::new(fs)),
-            model: Actor::new(Vfs::new(Arc::new(model))),
-            history: History::default(),
-            last: None,
-        };
+        let keeps_all = fs.limits().keeps == Keeps::all();
+        let model =
+            keeps_all.then(|| Actor::new(Vfs::new(Arc::new(Tmpfs::new(Options::new(clock.clone()))))));
+        let mut run =
+            Self { clock, subject: Actor::new(Vfs::new(fs)), model, history: History::default(), last: None };
         let tree = Snapshot::read(run.subject.vfs(), None)?;
         for (path, dir) in tree.objects.iter().filter(|(path, _)| !path.is_empty()) {
             let path = String::from_utf8_lossy(path).into_owned();
-            run.model.act(0, &Op::Create(path, dir.meta.kind, dir.meta.mode))?;
+            if let Some(model) = &mut run.model {
+                model.act(0, &Op::Create(path, dir.meta.kind, dir.meta.mode))?;
+            }
         }
         run.history.trees.push(tree);
         run.history.points.push(Point::default());
@@ -113,17 +113,21 @@ impl Run {
         self.clock.set(number as u64 + 1);
         self.history.ops.push(op.clone());
         self.point(reached, |point| point.begun = number + 1);
-        let (found, expected) = (self.subject.act(number, op), self.model.act(number, op));
+        let found = self.subject.act(number, op);
         let told = |what: String| format!("operation {number}, {op:?}: {what}");
-        if found != expected {
+        if let Some(expected) =
+            self.model.as_mut().map(|model| model.act(number, op)).filter(|other| *other != found)
+        {
             return Err(told(format!("expected {expected:?}, found {found:?}")));
         }
         let read = |vfs: &Vfs, before: Option<&Snapshot>| Snapshot::read(vfs, before);
         let tree =
             read(self.vfs(), self.history.trees.last()).map_err(|e| told(format!("the volume: {e}")))?;
-        let model = read(self.model.vfs(), None).map_err(|e| told(format!("the model: {e}")))?;
-        if let Some(difference) = difference(&model, &tree) {
-            return Err(told(difference));
+        if let Some(model) = &self.model {
+            let model = read(model.vfs(), None).map_err(|e| told(format!("the model: {e}")))?;
+            if let Some(difference) = difference(&model, &tree) {
+                return Err(told(difference));
+            }
         }
         self.history.trees.push(tree);
         self.last = Some(found);

@@ -75,6 +75,8 @@ impl FileSystem for ExFat {
             link_max: 1,
             file_size_max: self.volume.super_block().heap_len(),
             time_granularity: 10_000_000,
+            keeps: obento_driver::Keeps::empty(),
+            crash: obento_driver::Crash::Repairable,
         }
     }
 

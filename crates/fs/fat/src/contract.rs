@@ -75,6 +75,8 @@ impl FileSystem for Fat {
             link_max: 1,
             file_size_max: FILE_SIZE_MAX,
             time_granularity: 2_000_000_000,
+            keeps: obento_driver::Keeps::empty(),
+            crash: obento_driver::Crash::Repairable,
         }
     }
 

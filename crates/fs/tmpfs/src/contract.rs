@@ -43,6 +43,8 @@ impl FileSystem for Tmpfs {
             link_max: LINK_MAX,
             file_size_max: FILE_SIZE_MAX,
             time_granularity: 1,
+            keeps: obento_driver::Keeps::all(),
+            crash: obento_driver::Crash::Whole,
         }
     }
 

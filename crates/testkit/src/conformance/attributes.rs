@@ -1,9 +1,9 @@
 //! Attributes and their times.
 
 use obento_base::{FileFlags, FileKind, Mode, Timestamp};
-use obento_driver::{FileSystem, SetAttr, TimeChange};
+use obento_driver::{FileSystem, Keeps, SetAttr, TimeChange};
 
-use super::{attr, dir, file, make, name, writable, write};
+use super::{attr, dir, file, has, has_links, keeps, make, name, writable, write};
 
 const LEAVE: SetAttr = SetAttr {
     mode: None,
@@ -19,7 +19,15 @@ const LEAVE: SetAttr = SetAttr {
 
 /// `set_attr`: "Changes attributes, all or none. Answers what they are now." "`None` leaves one as it is."
 pub fn set_attr_changes_what_it_names_and_leaves_the_rest(fs: &dyn FileSystem) {
-    for (text, kind) in [("f", FileKind::Regular), ("d", FileKind::Directory), ("p", FileKind::Fifo)] {
+    let kinds = [("f", FileKind::Regular), ("d", FileKind::Directory), ("p", FileKind::Fifo)];
+    for (text, kind) in kinds.into_iter().filter(|(_, kind)| has(fs, *kind)) {
+        if !keeps(fs, Keeps::MODES | Keeps::OWNERS) {
+            let ino = make(fs, fs.root(), text, kind);
+            let other = SetAttr { uid: Some(70_000), ..LEAVE };
+            let refused = writable(fs).set_attr(ino, &other).map(drop);
+            assert!(keeps(fs, Keeps::OWNERS) || refused == Err(obento_base::Error::NotPermitted));
+            continue;
+        }
         let ino = make(fs, fs.root(), text, kind);
         let before = attr(fs, ino);
         let set = |change| writable(fs).set_attr(ino, &change).expect("it fits the format");
@@ -52,13 +60,22 @@ pub fn what_is_made_in_a_directory_gets_the_flags_that_it_hands_on(fs: &dyn File
 /// "This moment, cut to the format's granularity."
 pub fn times_are_kept_to_the_granularity(fs: &dyn FileSystem) {
     let ino = file(fs, fs.root(), "f");
-    let grain = fs.limits().time_granularity.clamp(1, 1_000_000_000);
-    let at = |secs, nanos: u32| (Timestamp::new(secs, nanos), Timestamp::new(secs, nanos / grain * grain));
+    let grain = i128::from(fs.limits().time_granularity.max(1));
+    let at = |secs: i64, nanos: u32| {
+        let all = i128::from(secs) * 1_000_000_000 + i128::from(nanos);
+        let kept = all / grain * grain;
+        let kept = Timestamp::new((kept / 1_000_000_000) as i64, (kept % 1_000_000_000) as u32);
+        (Timestamp::new(secs, nanos), kept)
+    };
     let (mtime, kept_mtime) = at(1_700_000_000, 123_456_789);
     let (atime, kept_atime) = at(1_000_000_001, 999_999_999);
     let change = SetAttr { atime: Some(TimeChange::At(atime)), mtime: Some(TimeChange::At(mtime)), ..LEAVE };
     let after = writable(fs).set_attr(ino, &change).expect("times of this century");
-    assert_eq!((after.atime, after.mtime), (kept_atime, kept_mtime));
+    assert_eq!(after.mtime, kept_mtime);
+    assert!(after.atime == kept_atime || !keeps(fs, Keeps::ATIME));
+    if !keeps(fs, Keeps::CTIME) {
+        return;
+    }
     let stamped = SetAttr { ctime: Some(TimeChange::At(mtime)), ..LEAVE };
     assert_eq!(writable(fs).set_attr(ino, &stamped).expect("a time").ctime, kept_mtime);
 }
@@ -74,6 +91,9 @@ pub fn changes_of_data_and_of_attributes_are_stamped_apart(fs: &dyn FileSystem) 
         let attr = attr(fs, ino);
         [attr.mtime, attr.ctime].map(|time| time.secs() != 1)
     };
+    if !keeps(fs, Keeps::CTIME) || !has_links(fs) {
+        return;
+    }
     let ino = file(fs, fs.root(), "f");
     let root = fs.root();
     age(ino);

@@ -1,9 +1,9 @@
 //! The bytes of files, through the driver's own calls.
 
 use obento_base::{Error, FileKind, Timestamp};
-use obento_driver::{FileSystem, LayoutLock, SetAttr, Span, TimeChange};
+use obento_driver::{FileSystem, Keeps, LayoutLock, SetAttr, Span, TimeChange};
 
-use super::{attr, block, file, make, read, truncate, writable, write};
+use super::{attr, block, file, has, keeps, make, read, truncate, writable, write};
 
 /// "Publishes what was written ... Moves the size up to `written.end`."
 pub fn what_was_written_is_read_and_moves_the_size(fs: &dyn FileSystem) {
@@ -20,6 +20,9 @@ pub fn what_was_written_is_read_and_moves_the_size(fs: &dyn FileSystem) {
 
 /// "Nowhere: reads as zeros."
 pub fn what_was_never_written_is_zeros_and_takes_no_space(fs: &dyn FileSystem) {
+    if !keeps(fs, Keeps::HOLES) {
+        return;
+    }
     let (ino, block) = (file(fs, fs.root(), "f"), block(fs));
     let far = 1000 * block;
     write(fs, ino, far, &vec![1; block as usize]).expect("space");
@@ -33,6 +36,9 @@ pub fn what_was_never_written_is_zeros_and_takes_no_space(fs: &dyn FileSystem) {
 
 /// `map_for_write`: "Only reserves: until `end_write`, a reader and a crash see the old contents."
 pub fn nothing_is_read_of_what_was_reserved_until_end_write(fs: &dyn FileSystem) {
+    if !keeps(fs, Keeps::HOLES) {
+        return;
+    }
     let (ino, block) = (file(fs, fs.root(), "f"), block(fs));
     truncate(fs, ino, 4 * block).expect("a size");
     let lock = LayoutLock::new();
@@ -52,6 +58,9 @@ pub fn nothing_is_read_of_what_was_reserved_until_end_write(fs: &dyn FileSystem)
 /// `end_write`: "`mtime` becomes `when` ...; so does `ctime`, unless it is later." `now`: "The time by the clock that
 /// changes are stamped by."
 pub fn end_write_stamps_the_moment_that_it_is_told_and_takes_no_later_ctime_back(fs: &dyn FileSystem) {
+    if !keeps(fs, Keeps::CTIME) {
+        return;
+    }
     let (ino, block) = (file(fs, fs.root(), "f"), block(fs));
     let lock = LayoutLock::new();
     let layout = lock.shared();
@@ -108,6 +117,9 @@ pub fn truncate_drops_what_lies_past_the_size(fs: &dyn FileSystem) {
 
 /// `truncate`: "nothing is allocated".
 pub fn truncate_allocates_nothing(fs: &dyn FileSystem) {
+    if !keeps(fs, Keeps::HOLES) {
+        return;
+    }
     let ino = file(fs, fs.root(), "f");
     let before = fs.statfs().expect("use").free;
     truncate(fs, ino, fs.limits().file_size_max).expect("a size");
@@ -160,7 +172,7 @@ pub fn data_calls_refuse_what_is_no_regular_file(fs: &dyn FileSystem) {
         ("l", FileKind::Symlink, Error::Invalid),
         ("p", FileKind::Fifo, Error::Invalid),
     ];
-    for (text, kind, expected) in kinds {
+    for (text, kind, expected) in kinds.into_iter().filter(|(_, kind, _)| has(fs, *kind)) {
         let ino = make(fs, fs.root(), text, kind);
         assert_eq!(truncate(fs, ino, 0), Err(expected));
         assert_eq!(writable(fs).map_for_write(&lock.shared(), ino, 0..1), Err(expected));

@@ -19,7 +19,7 @@ use std::ops::ControlFlow;
 
 use obento_base::{Attr, DeviceNumber, Error, FileKind, Ino, Mode, Name, Result};
 use obento_driver::{
-    Cookie, DirEntry, FileSystem, LayoutLock, NewNode, Span, TimeChange, WritableFileSystem,
+    Cookie, DirEntry, FileSystem, Keeps, LayoutLock, NewNode, Span, TimeChange, WritableFileSystem,
 };
 
 /// One entry, owned.
@@ -78,6 +78,30 @@ pub(crate) fn new_node(kind: FileKind) -> NewNode<'static> {
     let target: &[u8] = if kind == FileKind::Symlink { b"target" } else { b"" };
     let rdev = DeviceNumber { major: 8, minor: 70_000 };
     NewNode { kind, mode: Mode::new(0o750), uid: 1000, gid: 100_000, rdev, target }
+}
+
+/// Whether the format keeps all of `what`.
+pub(crate) fn keeps(fs: &dyn FileSystem, what: Keeps) -> bool {
+    fs.limits().keeps.contains(what)
+}
+
+/// Whether a file may have several names.
+pub(crate) fn has_links(fs: &dyn FileSystem) -> bool {
+    fs.limits().link_max > 1
+}
+
+/// Whether there are files of this kind.
+pub(crate) fn has(fs: &dyn FileSystem, kind: FileKind) -> bool {
+    match kind {
+        FileKind::Regular | FileKind::Directory => true,
+        FileKind::Symlink => keeps(fs, Keeps::SYMLINKS),
+        _ => keeps(fs, Keeps::SPECIAL),
+    }
+}
+
+/// The link count of a directory with so many in it.
+pub(crate) fn links(fs: &dyn FileSystem, subdirectories: u32) -> u32 {
+    if keeps(fs, Keeps::SUBDIRECTORIES) { subdirectories + 2 } else { 1 }
 }
 
 pub(crate) fn make(fs: &dyn FileSystem, dir: Ino, file: &str, kind: FileKind) -> Ino {

@@ -22,7 +22,8 @@ pub fn a_full_volume_answers_no_space_and_takes_again_what_was_freed(fs: &dyn Fi
 /// `create`: "NoSpace"; "Each call is one change: it is there wholly or not at all".
 pub fn inodes_run_out_before_anything_was_named(fs: &dyn FileSystem) {
     let inodes = fs.statfs().expect("use").free_inodes;
-    if inodes > 10_000 {
+    // None are counted where they are made as needed.
+    if inodes > 10_000 || inodes == 0 {
         return;
     }
     let create = |n: u64| {

@@ -156,10 +156,10 @@ fn is_between(before: &Object, after: Option<&Arc<Object>>, now: &Object) -> boo
 }
 
 /// The bytes that one file had, oldest first.
-struct Versions(Vec<Arc<[u8]>>);
+pub(super) struct Versions(Vec<Arc<[u8]>>);
 
 impl Versions {
-    fn of(history: &History, id: Id, trees: RangeInclusive<usize>) -> Self {
+    pub(super) fn of(history: &History, id: Id, trees: RangeInclusive<usize>) -> Self {
         let mut versions: Vec<Arc<[u8]>> = Vec::new();
         for tree in &history.trees[trees] {
             let Some(object) = tree.by_id(id) else { continue };
@@ -170,7 +170,7 @@ impl Versions {
         Self(versions)
     }
 
-    fn check(&self, found: &Object, rules: Rules) -> Result<(), String> {
+    pub(super) fn check(&self, found: &Object, rules: Rules) -> Result<(), String> {
         let wrong: BTreeSet<usize> = found
             .content
             .chunks(SECTOR)

@@ -12,6 +12,7 @@ mod choice;
 mod disk;
 mod endure;
 mod name;
+mod repairable;
 pub mod volume;
 mod window;
 

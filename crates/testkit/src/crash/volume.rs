@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use obento_base::Result;
 use obento_block::{BlockDevice, MemDevice};
-use obento_driver::{DataMode, FileSystem};
+use obento_driver::{Crash, DataMode, FileSystem};
 use obento_env::Clock;
 use obento_vfs::{Config, Vfs};
 
 use super::allowed::{self, Rules};
+use super::repairable;
 use super::{Options, Seen, State, Summary, explore};
 use crate::model::{History, Run, StepClock};
 use crate::mutants::Random;
@@ -19,7 +20,8 @@ use crate::plan::{Actor, Plan};
 use crate::record::{Event, RecordDevice};
 use crate::snapshot::{Snapshot, Times};
 
-/// Opens a volume for changes, after replaying its journal onto the device.
+/// Opens a volume for changes, after replaying its journal onto the device; one of a format that is mended after a cut,
+/// after mending it.
 pub type Open<'a> = dyn Fn(Arc<dyn BlockDevice>, Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> + Sync + 'a;
 /// Says what is inconsistent in the bytes of a volume that was closed.
 pub type CheckBytes<'a> = dyn Fn(&[u8]) -> Result<(), String> + Sync + 'a;
@@ -174,13 +176,17 @@ impl Subject<'_> {
         clock.set(1 << 20);
         let device = &state.device;
         let fs = (self.open)(Arc::clone(device), clock).map_err(|e| format!("does not open: {e}"))?;
+        let crash = fs.limits().crash;
         let vfs = Vfs::new(fs);
         let history = &recording.history;
         let tree = Snapshot::read(&vfs, history.trees.last()).map_err(|e| format!("does not read: {e}"))?;
         // A cut while the volume was being opened leaves what was there before.
         let point = &history.points[mark.unwrap_or(0)];
         let rules = Rules { data: self.data, gathers: recording.unwatched };
-        allowed::check(history, point, rules, &tree)?;
+        match crash {
+            Crash::Whole => allowed::check(history, point, rules, &tree)?,
+            Crash::Repairable => repairable::check(history, point, &tree)?,
+        }
         vfs.close().map_err(|e| format!("does not close: {e}"))?;
         drop(vfs);
         state.with_bytes(self.check).map_err(|reason| format!("inconsistent: {reason}"))?;

@@ -43,8 +43,7 @@ pub fn check(view: &View, mut state: State, pass: &mut Pass<'_>) -> Result<()> {
     // First those that begin somewhere, then those that go round.
     for is_first in [true, false] {
         for cluster in all().take_while(|_| lost > 0) {
-            if !state.owned.has(cluster)
-                && !(is_first && named.has(cluster))
+            if !(state.owned.has(cluster) || is_first && named.has(cluster))
                 && is_used(view, &mut table, cluster)?
             {
                 chain(view, &mut state, cluster, pass)?;

@@ -1,13 +1,13 @@
 //! Checking a volume: what `fsck.fat` looks for, and mending it.
 //!
-//! 1. [`boot`]: the boot sector and its copy, FSInfo, the copies of the FAT.
-//! 2. [`tree`]: every directory from the root on, its entries ([`long`]), and the chains that they name ([`chain`]).
-//! 3. [`lost`]: clusters in use that nobody names; how many are free. [`label`]: the labels and the marks.
+//! 1. `boot`: the boot sector and its copy, FSInfo, the copies of the FAT.
+//! 2. `tree`: every directory from the root on, its entries (`long`), and the chains that they name (`chain`).
+//! 3. `lost`: clusters in use that nobody names; how many are free. `label`: the labels and the marks.
 //!
-//! What is found comes with the edits that mend it ([`mend`]), which are made when a pass is over; then the volume is looked at
+//! What is found comes with the edits that mend it (`mend`), which are made when a pass is over; then the volume is looked at
 //! again, since one damage hides another, until nothing is left that may be mended.
 //! Invariant: each cluster is followed once in a pass, so that a pass ends; a pass that only looks keeps two bits a cluster and
-//! the names of one directory, one that mends at most [`BATCH`] findings besides.
+//! the names of one directory, one that mends at most `BATCH` findings besides.
 //! Source: fatgen103; what is an error where that is silent: dosfstools 4.2, `src/check.c`, `boot.c`, `fat.c`, `lfn.c`.
 
 mod boot;

@@ -12,7 +12,7 @@ use crate::dir::{Directory, Location};
 use crate::inode::Inode;
 use crate::raw::RawEntry;
 use crate::volume::Volume;
-use crate::writer::Writer;
+use crate::writer::{Writer, is_written_with};
 
 /// One end of a rename.
 struct End {
@@ -70,9 +70,8 @@ impl Writer {
     /// To a name that is free.
     fn move_to(&mut self, volume: &Volume, source: &End, (dir, name): (Ino, &Name)) -> Result<()> {
         let added = self.add(volume, dir, name, source.inode.raw)?;
-        let target = volume.directory(dir)?;
-        if !same_sector(volume, source.at, added) {
-            self.arrive(volume, &target, added)?;
+        if !is_written_with(source.at.slot, added.slot) {
+            self.arrive(volume, added.slot)?;
         }
         // The directory may have grown meanwhile, and its entries are where they were.
         self.remove(volume, &source.dir, source.at)?;
@@ -82,7 +81,7 @@ impl Writer {
 
     /// Over what is there.
     fn move_over(&mut self, volume: &Volume, source: &End, target: &End) -> Result<()> {
-        if !same_sector(volume, source.at, target.at) {
+        if !is_written_with(source.at.slot, target.at.slot) {
             self.replace(volume, target.at.slot, &target.inode.raw)?;
         }
         self.put(volume, target.at.slot, bytes(&with_name(&source.inode.raw, &target.inode.raw)))?;
@@ -96,10 +95,10 @@ impl Writer {
     }
 
     fn exchange(&mut self, volume: &Volume, one: &End, other: &End) -> Result<()> {
-        if !same_sector(volume, one.at, other.at) {
+        if !is_written_with(one.at.slot, other.at.slot) {
             // Neither is shown until both are gone from where they were.
             for end in [one, other] {
-                self.arrive(volume, &end.dir, Location { start: end.at.index, ..end.at })?;
+                self.arrive(volume, end.at.slot)?;
             }
         }
         self.put(volume, other.at.slot, bytes(&with_name(&one.inode.raw, &other.inode.raw)))?;
@@ -130,10 +129,4 @@ fn with_name(raw: &RawEntry, named: &RawEntry) -> RawEntry {
 
 fn bytes(raw: &RawEntry) -> &[u8] {
     obento_base::wire::IntoBytes::as_bytes(raw)
-}
-
-/// Whether one write changes both entries.
-fn same_sector(volume: &Volume, one: Location, other: Location) -> bool {
-    let size = u64::from(volume.super_block().sector_size);
-    one.slot.offset().checked_div(size) == other.slot.offset().checked_div(size)
 }

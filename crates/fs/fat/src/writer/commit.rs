@@ -2,7 +2,8 @@
 //!
 //! The order, each step on stable storage before the next begins:
 //! 1. The mark that the volume is in use, data, and zeros in new clusters of directories.
-//! 2. The FATs with what is new, all copies. What is freed says still what it said.
+//! 2. The FATs with what is new, all copies. What is freed says still what it said; what was the end of a chain says so until
+//!    what follows it is there, which is a step of its own if they are written apart.
 //! 3. Directories, where what moved is gone from its old place and not yet at its new one; then its new one.
 //! 4. The FATs with what is free.
 //!
@@ -11,6 +12,7 @@
 //! before it is given out again, and what moves is nowhere before it is elsewhere. The files of step 3 that move are lost
 //! clusters if the cut comes right there; one that replaces another does so in its entry, which is the old one until then.
 
+use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -19,10 +21,11 @@ use obento_base::{Error, Result};
 use obento_block::BlockDevice as _;
 use obento_clusters::sectors::{self, Sectors, current};
 
-use super::{MARK, Writer};
+use super::{GRAIN, MARK, Writer};
 use crate::info;
 use crate::raw::RawFsInfo;
 use crate::table::{Piece, pieces};
+use crate::unit::Cluster;
 use crate::volume::Volume;
 
 impl Writer {
@@ -44,7 +47,23 @@ impl Writer {
             device.flush()?;
         }
         let tables = current(volume.cache(), self.fat_sectors.iter().copied())?;
-        self.write_tables(volume, &with_pieces(&tables, self.deferred_pieces(volume)))?;
+        let without = |tails: bool| {
+            let tails = self.tails.iter().filter(move |_| tails);
+            with_pieces(&tables, disk_pieces(volume, self.deferred.iter().chain(tails)))
+        };
+        // What is written at once is torn nowhere.
+        let is_one = tables.len() == 1 && u64::from(volume.super_block().sector_size) == GRAIN;
+        if !self.tails.is_empty() && !is_one {
+            self.write_tables(volume, &without(true))?;
+            device.flush()?;
+            let touched = disk_pieces(volume, self.tails.iter()).map(|(number, ..)| number);
+            let touched: BTreeSet<u64> = touched.collect();
+            let mut tables = without(false);
+            tables.retain(|number, _| touched.contains(number));
+            self.write_tables(volume, &tables)?;
+        } else {
+            self.write_tables(volume, &without(false))?;
+        }
         self.write_hint(volume)?;
         device.flush()?;
         let directories = current(volume.cache(), self.dir_sectors.iter().copied())?;
@@ -57,7 +76,8 @@ impl Writer {
             device.flush()?;
         }
         if !self.deferred.is_empty() {
-            let touched: Vec<u64> = self.deferred_pieces(volume).map(|(number, ..)| number).collect();
+            let pieces = disk_pieces(volume, self.deferred.iter());
+            let touched: Vec<u64> = pieces.map(|(number, ..)| number).collect();
             self.write_tables(volume, &current(volume.cache(), touched.into_iter())?)?;
             device.flush()?;
         }
@@ -67,22 +87,11 @@ impl Writer {
         self.fat_sectors.clear();
         self.dir_sectors.clear();
         self.deferred.clear();
+        self.tails.clear();
         self.late.clear();
         self.data_written = false;
         self.allocator.release();
         Ok(())
-    }
-
-    /// What the FAT says on disk still: sector, place in it, bits to keep, bits to set.
-    fn deferred_pieces<'a>(&'a self, volume: &'a Volume) -> impl Iterator<Item = (u64, usize, u8, u8)> + 'a {
-        let sb = volume.super_block();
-        let (base, size) = (sb.fat_offset(sb.read_fat()), u64::from(sb.sector_size));
-        let all = self.deferred.iter().flat_map(|(&cluster, &value)| pieces(sb.width, cluster, value));
-        all.map(move |(at, keep, bits): Piece| {
-            let offset = base.saturating_add(at);
-            let (number, within) = (offset.checked_div(size), offset.checked_rem(size));
-            (number.unwrap_or(0), to_usize(within.unwrap_or(0)), keep, bits)
-        })
     }
 
     /// Directories with what moved not yet in its new place.
@@ -161,6 +170,21 @@ impl Writer {
         self.mark(volume, 0)?;
         volume.cache().device().flush()
     }
+}
+
+/// What the FAT says on disk still: sector, place in it, bits to keep, bits to set.
+fn disk_pieces<'a>(
+    volume: &'a Volume,
+    entries: impl Iterator<Item = (&'a Cluster, &'a u32)> + 'a,
+) -> impl Iterator<Item = (u64, usize, u8, u8)> + 'a {
+    let sb = volume.super_block();
+    let (base, size) = (sb.fat_offset(sb.read_fat()), u64::from(sb.sector_size));
+    let all = entries.flat_map(|(&cluster, &value)| pieces(sb.width, cluster, value));
+    all.map(move |(at, keep, bits): Piece| {
+        let offset = base.saturating_add(at);
+        let (number, within) = (offset.checked_div(size), offset.checked_rem(size));
+        (number.unwrap_or(0), to_usize(within.unwrap_or(0)), keep, bits)
+    })
 }
 
 /// `sectors` with some bits changed.

@@ -9,7 +9,7 @@ use obento_base::{Error, Ino, Name, Result};
 use obento_block::BlockDevice as _;
 use obento_clusters::sectors::zero;
 
-use super::Writer;
+use super::{GRAIN, Writer};
 use crate::dir::{Directory, Location, MAX_SLOTS, Place};
 use crate::inode::{Attributes, Kind, ROOT};
 use crate::name::{Basis, ShortName, check, parts, to_units};
@@ -63,10 +63,20 @@ impl Writer {
         let mut entry = [0; 32];
         entry.copy_from_slice(raw.as_bytes());
         bytes.push(entry);
-        for (index, bytes) in (room.start..).zip(&bytes) {
-            self.put(volume, dir.slot(index).ok_or(Error::NoSpace)?, bytes)?;
+        let places = (room.start..=last).map(|index| dir.slot(index).ok_or(Error::NoSpace));
+        let places: Vec<Slot> = places.collect::<Result<_>>()?;
+        if places.iter().any(|slot| self.late.contains_key(slot)) {
+            // What is shown there until the end of a commit is another's.
+            self.commit(volume)?;
+        }
+        for (&slot, bytes) in places.iter().zip(&bytes) {
+            self.put(volume, slot, bytes)?;
         }
         let slot = dir.slot(last).ok_or(Error::NoSpace)?;
+        if places.iter().any(|&part| !is_written_with(part, slot)) {
+            // Not under its short name alone, where the long one is not there yet.
+            self.arrive(volume, slot)?;
+        }
         Ok(Location { start: room.start, index: last, slot })
     }
 
@@ -176,7 +186,13 @@ impl Writer {
     /// Takes an entry and its long name out of `dir`.
     pub fn remove(&mut self, volume: &Volume, dir: &Directory, at: Location) -> Result<()> {
         for index in at.start..=at.index {
-            self.put(volume, dir.slot(index).ok_or(Error::Stale)?, &[FREE])?;
+            let slot = dir.slot(index).ok_or(Error::Stale)?;
+            if !is_written_with(slot, at.slot) && !self.late.contains_key(&slot) {
+                // Nor under its short name alone, where the long one is gone already.
+                let shown = self.bytes_of(volume, slot)?;
+                self.late.insert(slot, shown);
+            }
+            self.put(volume, slot, &[FREE])?;
         }
         Ok(())
     }
@@ -186,14 +202,11 @@ impl Writer {
         self.free(volume, &[(cluster, 1)])
     }
 
-    /// What is at these entries of `dir` came from elsewhere: it is shown when the place it left is written.
-    pub fn arrive(&mut self, volume: &Volume, dir: &Directory, at: Location) -> Result<()> {
-        for index in at.start..=at.index {
-            let slot = dir.slot(index).ok_or(Error::Stale)?;
-            let mut shown = self.bytes_of(volume, slot)?;
-            shown[0] = FREE;
-            self.late.entry(slot).or_insert(shown);
-        }
+    /// What is at `slot` came from elsewhere: it is shown when the place it left is written.
+    pub fn arrive(&mut self, volume: &Volume, slot: Slot) -> Result<()> {
+        let mut shown = self.bytes_of(volume, slot)?;
+        shown[0] = FREE;
+        self.late.entry(slot).or_insert(shown);
         Ok(())
     }
 
@@ -240,6 +253,11 @@ impl Writer {
         raw.stamp(self.now(), volume.options().zone);
         raw
     }
+}
+
+/// Whether no tear parts one entry from the other.
+pub(crate) fn is_written_with(one: Slot, other: Slot) -> bool {
+    one.offset() / GRAIN == other.offset() / GRAIN
 }
 
 /// What the `..` of what lies in `parent` names: nothing if that is the root.

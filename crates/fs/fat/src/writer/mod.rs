@@ -12,6 +12,8 @@ mod data;
 mod directory;
 mod open;
 
+pub(crate) use self::directory::is_written_with;
+
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -30,6 +32,8 @@ use crate::volume::Volume;
 
 /// The mark of changed sectors: there is one change at a time.
 const MARK: u32 = 1;
+/// The grain at which a device may tear a write.
+const GRAIN: u64 = 512;
 /// How many changed sectors may wait in memory: 4 MiB of small ones.
 const MAX_DIRTY: usize = 8192;
 
@@ -43,6 +47,8 @@ pub struct Writer {
     dir_sectors: BTreeSet<u64>,
     /// Entries of the FAT that say on disk what they said before, until directories are written that do without them.
     deferred: BTreeMap<Cluster, u32>,
+    /// Entries of the FAT that ended a chain on disk, and go on to clusters that are new there: what they said.
+    tails: BTreeMap<Cluster, u32>,
     /// Entries of directories that moved here, with what is shown until the places that they left are written.
     late: BTreeMap<Slot, [u8; 32]>,
     /// Clusters that were promised to files and are not linked.
@@ -139,6 +145,10 @@ impl Writer {
         });
         self.set_entries(volume, entries)?;
         if let (Some(after), Some((first, _))) = (after, runs.first()) {
+            if !self.allocator.is_fresh(after) && !self.tails.contains_key(&after) {
+                let said = volume.table().value(after)?;
+                self.tails.insert(after, said);
+            }
             self.set_entries(volume, [(after, first.0)].into_iter())?;
         }
         Ok(())
@@ -171,7 +181,10 @@ impl Writer {
     /// What the entry of `cluster` says now stays on disk for a while.
     fn defer(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
         if !self.allocator.is_fresh(cluster) && !self.deferred.contains_key(&cluster) {
-            let value = volume.table().value(cluster)?;
+            let value = match self.tails.remove(&cluster) {
+                Some(said) => said,
+                None => volume.table().value(cluster)?,
+            };
             self.deferred.insert(cluster, value);
         }
         Ok(())
