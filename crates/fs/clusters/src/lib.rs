@@ -22,6 +22,7 @@ extern crate std;
 
 mod allocator;
 mod chain;
+mod check;
 mod numbers;
 pub mod sectors;
 pub mod time;
@@ -30,6 +31,7 @@ pub mod utf16;
 
 pub use allocator::Allocator;
 pub use chain::{Chain, Entry, Links, Run};
+pub use check::Bits;
 pub use numbers::Numbers;
 pub use time::Zone;
 pub use unit::{Cluster, Slot};

@@ -28,6 +28,7 @@ extern crate alloc;
 extern crate std;
 
 mod boot;
+pub mod check;
 mod contract;
 mod dir;
 mod format;

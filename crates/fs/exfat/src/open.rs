@@ -6,7 +6,7 @@ use alloc::vec;
 use obento_base::wire::{FromBytes as _, to_usize};
 use obento_base::{Error, Feature, Result};
 use obento_block::BlockDevice;
-use obento_driver::{Access, Driver, FileSystem, Format, Notice, OpenOptions, Probe};
+use obento_driver::{Access, Check, Driver, FileSystem, Format, Notice, OpenOptions, Probe};
 
 use crate::boot::{self, BootRegion, Region};
 use crate::contract::ExFat;
@@ -91,6 +91,10 @@ impl Driver for ExFatDriver {
     }
 
     fn format(&self) -> Option<&dyn Format> {
+        Some(self)
+    }
+
+    fn check(&self) -> Option<&dyn Check> {
         Some(self)
     }
 }

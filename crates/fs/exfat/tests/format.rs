@@ -38,7 +38,9 @@ fn volumes_are_byte_for_byte_those_of_mkfs_exfat() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let cases: &[(u64, &[&str], &[(&str, &str)], &str)] = &[
+    /// Bytes, arguments of mkfs.exfat, settings, label.
+    type Case<'a> = (u64, &'a [&'a str], &'a [(&'a str, &'a str)], &'a str);
+    let cases: &[Case<'_>] = &[
         (64 * MIB, &["-L", "A \u{fc}ber"], &[], "A \u{fc}ber"),
         (16 * MIB, &[], &[], ""),
         (256 * MIB, &[], &[], ""),

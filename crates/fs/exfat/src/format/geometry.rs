@@ -34,8 +34,8 @@ fn usual_cluster(len: u64) -> u32 {
     const MIB_256: u64 = 256 << 20;
     const GIB_32: u64 = 32 << 30;
     match len {
-        ..=MIB_256 => 4 << 10,
-        ..=GIB_32 => 32 << 10,
+        _ if len <= MIB_256 => 4 << 10,
+        _ if len <= GIB_32 => 32 << 10,
         _ => 128 << 10,
     }
 }

@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 
 use hashbrown::HashSet;
 use obento_base::{Error, Result};
-use obento_clusters::Entry;
+use obento_clusters::{Bits, Entry};
 
 use super::mend::Edit;
-use super::view::{Bits, View};
+use super::view::View;
 use super::{Issue, Pass};
 use crate::dir::MAX_SLOTS;
 use crate::inode::Attributes;

@@ -2,62 +2,12 @@
 //!
 //! An `ino` is that of the driver: the place of a directory entry, in units of 32 bytes; the root directory is 1.
 
-use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::fmt;
 
 use obento_base::Error;
-use obento_driver::{Finding, Severity, ToField};
 
-/// Declares the issues: documentation, fields, severity, stable name, words.
-macro_rules! issues {
-    ($($(#[doc = $doc:literal])+ $name:ident { $($field:ident: $type:ty),* } $severity:ident $code:literal, $($text:expr),+;)*) => {
-        /// What is wrong, and where.
-        #[derive(Clone, PartialEq, Eq, Debug)]
-        #[expect(missing_docs, reason = "fields are named as the format names them")]
-        pub enum Issue {
-            $($(#[doc = $doc])+ $name { $($field: $type),* },)*
-        }
-
-        impl Issue {
-            /// The stable names of all kinds, in their order.
-            pub const CODES: &'static [&'static str] = &[$($code),*];
-
-            /// Its stable name.
-            pub fn code(&self) -> &'static str {
-                match self {
-                    $(Self::$name { .. } => $code,)*
-                }
-            }
-
-            /// How bad it is.
-            pub fn severity(&self) -> Severity {
-                match self {
-                    $(Self::$name { .. } => Severity::$severity,)*
-                }
-            }
-
-            fn fields(&self) -> Vec<(&'static str, obento_driver::FieldValue)> {
-                match self {
-                    $(Self::$name { $($field),* } => Vec::from([$((stringify!($field), $field.to_field())),*]),)*
-                }
-            }
-        }
-
-        impl fmt::Display for Issue {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self {
-                    $(
-                        #[allow(unused_variables, reason = "not each field is in the words")]
-                        Self::$name { $($field),* } => write!(f, $($text),+),
-                    )*
-                }
-            }
-        }
-    };
-}
-
-issues! {
+obento_clusters::issues! {
     // Boot sector and FATs.
     /// The boot sector cannot be used, and its copy is.
     BootSector { sector: u16, why: Error } Damage "boot-sector", "{why}; the copy in sector {sector} is used";
@@ -149,17 +99,4 @@ issues! {
 /// Bytes as people read them.
 fn printable(bytes: &[u8]) -> impl fmt::Display + '_ {
     bytes.escape_ascii()
-}
-
-impl Issue {
-    /// It as a finding.
-    pub fn finding(&self, mended: bool) -> Finding {
-        Finding {
-            code: self.code(),
-            severity: self.severity(),
-            fields: self.fields(),
-            text: self.to_string(),
-            mended,
-        }
-    }
 }

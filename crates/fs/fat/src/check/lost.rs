@@ -5,11 +5,11 @@ use alloc::vec::Vec;
 
 use obento_base::Result;
 use obento_base::wire::FromBytes as _;
-use obento_clusters::Entry;
+use obento_clusters::{Bits, Entry};
 
 use super::chain::State;
 use super::mend::Edit;
-use super::view::{Bits, View};
+use super::view::View;
 use super::{Issue, Pass};
 use crate::raw::RawFsInfo;
 use crate::table::{Reader, last};

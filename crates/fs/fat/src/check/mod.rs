@@ -25,12 +25,13 @@ use alloc::vec::Vec;
 
 use obento_base::{DeviceError, Result};
 use obento_block::BlockDevice;
+use obento_clusters::Bits;
 use obento_driver::{
     Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Finding, Mending, Severity,
 };
 
 use self::mend::Edit;
-use self::view::{Bits, View};
+use self::view::View;
 use crate::open::FatDriver;
 
 pub use issue::Issue;

@@ -6,12 +6,12 @@ use alloc::vec::Vec;
 use hashbrown::HashSet;
 use obento_base::wire::{FromBytes as _, FromZeros as _, IntoBytes as _};
 use obento_base::{Error, Result};
-use obento_clusters::Entry;
+use obento_clusters::{Bits, Entry};
 
 use super::chain::{self, Named, State};
 use super::long::{Fault, Gathering};
 use super::mend::Edit;
-use super::view::{Bits, View};
+use super::view::View;
 use super::{Issue, Pass};
 use crate::dir::MAX_SLOTS;
 use crate::inode::{Attributes, Kind, ROOT};

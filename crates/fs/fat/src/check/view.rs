@@ -1,7 +1,6 @@
 //! A volume as a check reads it: raw entries by their places, and which clusters have an owner.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use obento_base::wire::to_usize;
 use obento_base::{Error, Result};
@@ -53,34 +52,5 @@ impl View {
     /// What the FAT says of `cluster`; what it cannot say is a last one.
     pub fn entry(&self, table: &mut Reader<'_>, cluster: Cluster) -> Result<Entry> {
         if self.sb.has(cluster) { table.entry(cluster) } else { Ok(Entry::Last) }
-    }
-}
-
-/// A bit a cluster.
-pub struct Bits(Vec<u64>);
-
-impl Bits {
-    /// None is set. Errors: NoMemory.
-    pub fn new(clusters: u32) -> Result<Self> {
-        let words = to_usize(u64::from(clusters).saturating_add(2).div_ceil(64));
-        let mut bits = Vec::new();
-        bits.try_reserve_exact(words)?;
-        bits.resize(words, 0);
-        Ok(Self(bits))
-    }
-
-    /// Sets that of `cluster`; answers whether it was set.
-    pub fn set(&mut self, cluster: Cluster) -> bool {
-        let mask = 1_u64 << (cluster.0 & 63);
-        let Some(word) = self.0.get_mut(to_usize(u64::from(cluster.0 >> 6))) else { return false };
-        let was_set = *word & mask != 0;
-        *word |= mask;
-        was_set
-    }
-
-    /// Whether that of `cluster` is set.
-    pub fn has(&self, cluster: Cluster) -> bool {
-        let word = self.0.get(to_usize(u64::from(cluster.0 >> 6)));
-        word.is_some_and(|word| word & 1 << (cluster.0 & 63) != 0)
     }
 }

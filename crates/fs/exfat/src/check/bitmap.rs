@@ -1,0 +1,117 @@
+//! The bitmap, against whose clusters are whose.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use obento_base::Result;
+use obento_base::wire::to_usize;
+use obento_clusters::Cluster;
+
+use super::issue::Issue;
+use super::mend::Edit;
+use super::{Look, View};
+
+/// Bytes of the bitmap that are read at a time.
+const STEP: u64 = 64 << 10;
+
+/// The byte offset on the device of byte `at` of the bitmap.
+pub fn place_of(view: &View, at: u64) -> Option<u64> {
+    let size = u64::from(view.sb.cluster_size);
+    let cluster = u32::try_from(at.checked_div(size)?).ok()?;
+    let run = view.bitmap.get(view.bitmap.partition_point(|run| run.at <= cluster).checked_sub(1)?)?;
+    let skipped = cluster.checked_sub(run.at).filter(|&skipped| skipped < run.len)?;
+    let start = view.sb.offset_of(Cluster(run.start.0.checked_add(skipped)?))?;
+    start.checked_add(at.checked_rem(size)?)
+}
+
+/// Hands each cluster to `act`, with whether the bitmap says that it is in use, until it breaks.
+fn each(view: &View, mut act: impl FnMut(Cluster, bool) -> bool) -> Result<()> {
+    let (len, size) = (view.sb.bitmap_len(), u64::from(view.sb.cluster_size));
+    let mut bytes = vec![0; to_usize(STEP)];
+    let mut at = 0_u64;
+    let mut cluster = 2_u32;
+    while at < len {
+        let Some(place) = place_of(view, at) else { return Ok(()) };
+        let in_cluster = size.saturating_sub(at.checked_rem(size).unwrap_or(0));
+        let step = in_cluster.min(STEP).min(len.saturating_sub(at)).max(1);
+        let part = bytes.get_mut(..to_usize(step)).unwrap_or_default();
+        view.device().read_at(place, part)?;
+        for bit in part.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1)) {
+            if !view.sb.has(Cluster(cluster)) {
+                break;
+            }
+            if !act(Cluster(cluster), bit) {
+                return Ok(());
+            }
+            cluster = cluster.saturating_add(1);
+        }
+        at = at.saturating_add(step);
+    }
+    Ok(())
+}
+
+/// The first of `count` clusters that lie together and are free.
+pub fn free_run(view: &View, look: &Look<'_>, count: u32) -> Result<Option<Cluster>> {
+    let (mut len, mut found) = (0_u32, None);
+    each(view, |cluster, in_use| {
+        len = if in_use || look.owned.has(cluster) { 0 } else { len.saturating_add(1) };
+        if len >= count {
+            found = Some(Cluster(cluster.0.saturating_add(1).saturating_sub(count)));
+        }
+        found.is_none()
+    })?;
+    Ok(found)
+}
+
+/// A row of clusters of one kind.
+#[derive(Default)]
+struct Row {
+    start: u32,
+    len: u32,
+}
+
+impl Row {
+    /// Takes another cluster; answers the row before it, if it does not go on.
+    fn push(&mut self, cluster: Cluster) -> Option<Self> {
+        if self.len > 0 && self.start.saturating_add(self.len) == cluster.0 {
+            self.len = self.len.saturating_add(1);
+            return None;
+        }
+        let before = core::mem::replace(self, Self { start: cluster.0, len: 1 });
+        (before.len > 0).then_some(before)
+    }
+}
+
+/// Compares.
+pub fn check(view: &View, look: &mut Look<'_>) -> Result<()> {
+    if view.bitmap.is_empty() {
+        return Ok(());
+    }
+    let (mut unmarked, mut lost, mut used) = (Row::default(), Row::default(), 0_u64);
+    let (mut unmarked_rows, mut lost_rows) = (Vec::new(), Vec::new());
+    each(view, |cluster, in_use| {
+        let owned = look.owned.has(cluster);
+        used = used.saturating_add(u64::from(owned));
+        match (owned, in_use) {
+            (true, false) => unmarked_rows.extend(unmarked.push(cluster)),
+            (false, true) => lost_rows.extend(lost.push(cluster)),
+            _ => {}
+        }
+        unmarked_rows.len().max(lost_rows.len()) < super::BATCH
+    })?;
+    unmarked_rows.extend(Some(unmarked).filter(|row| row.len > 0));
+    lost_rows.extend(Some(lost).filter(|row| row.len > 0));
+    look.report.blocks.0 = used;
+    // What is damaged may be whose they are.
+    let is_damaged = look.is_damaged;
+    for Row { start: cluster, len: clusters } in unmarked_rows {
+        let edit = Edit::Mark(Cluster(cluster), clusters, true);
+        look.found(Issue::UnmarkedClusters { cluster, clusters }, Vec::from([edit]));
+    }
+    for Row { start: cluster, len: clusters } in lost_rows {
+        let edit = Edit::Mark(Cluster(cluster), clusters, false);
+        let edits = if is_damaged { Vec::new() } else { Vec::from([edit]) };
+        look.found(Issue::LostClusters { cluster, clusters }, edits);
+    }
+    Ok(())
+}

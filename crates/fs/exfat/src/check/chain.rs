@@ -1,0 +1,96 @@
+//! Clusters of one owner: following them, and saying whose they are.
+
+use alloc::vec::Vec;
+
+use obento_base::Result;
+use obento_clusters::{Cluster, Entry, Links as _, Run};
+
+use super::issue::Issue;
+use super::{Look, View};
+
+/// What was found where a walk ended.
+pub struct Walk {
+    /// The clusters that are the owner's.
+    pub runs: Vec<Run>,
+    /// How many.
+    pub count: u32,
+    /// Whether there are fewer or more than there should be, or damaged ones; what it is.
+    pub issue: Option<Issue>,
+}
+
+impl Walk {
+    /// The last of the clusters.
+    pub fn last(&self) -> Option<Cluster> {
+        self.runs.last().map(|run| run.last())
+    }
+
+    fn push(&mut self, cluster: Cluster) {
+        match self.runs.last_mut() {
+            Some(run) if run.last().0.saturating_add(1) == cluster.0 => run.len = run.len.saturating_add(1),
+            _ => self.runs.push(Run { at: self.count, start: cluster, len: 1 }),
+        }
+        self.count = self.count.saturating_add(1);
+    }
+}
+
+/// Who has clusters.
+#[derive(Clone, Copy)]
+pub struct Owner {
+    /// Its number.
+    pub ino: u64,
+    /// Where its clusters begin.
+    pub first: Cluster,
+    /// How many bytes it has; the root directory does not say.
+    pub length: Option<u64>,
+    /// Whether the FAT says nothing of them.
+    pub is_contiguous: bool,
+}
+
+/// Follows the clusters of `owner` and claims them. Errors: those of the device.
+pub fn claim(view: &View, owner: Owner, look: &mut Look<'_>) -> Result<Walk> {
+    let Owner { ino, first, length, is_contiguous } = owner;
+    let want = length.map(|length| view.sb.clusters_for(length));
+    let mut walk = Walk { runs: Vec::new(), count: 0, issue: None };
+    let mut table = view.table();
+    let mut next = first;
+    loop {
+        let (at, cluster) = (walk.count, next.0);
+        if want == Some(at) {
+            if let Some(length) = length.filter(|_| !is_contiguous) {
+                walk.issue = Some(Issue::LongChain { ino, length, clusters: at });
+            }
+            break;
+        }
+        if !view.sb.has(next) {
+            walk.issue = Some(Issue::Chain { ino, at, cluster, why: "is none of the volume's" });
+            break;
+        }
+        if !look.claim(next) {
+            walk.issue = Some(Issue::CrossLink { ino, at, cluster });
+            break;
+        }
+        walk.push(next);
+        if is_contiguous {
+            next = Cluster(cluster.saturating_add(1));
+            continue;
+        }
+        let why = match table.entry(next)? {
+            Entry::Next(cluster) => {
+                next = cluster;
+                continue;
+            }
+            Entry::Last => break,
+            Entry::Free => "is followed by nothing",
+            Entry::Bad => "is a bad one",
+            Entry::Invalid(_) => "is followed by a number that no cluster has",
+        };
+        walk.issue = Some(Issue::Chain { ino, at, cluster, why });
+        break;
+    }
+    if let (Some(length), Some(want), None) = (length, want, &walk.issue)
+        && walk.count < want
+    {
+        walk.issue = Some(Issue::ShortChain { ino, length, clusters: walk.count });
+    }
+    Ok(walk)
+}

@@ -1,0 +1,88 @@
+//! What can be wrong with a volume: one variant a kind, each with its place.
+//!
+//! An `ino` is that of the driver: the place of the first entry of a set, in units of 32 bytes; the root directory is 1.
+
+use alloc::vec::Vec;
+
+use obento_base::Error;
+
+obento_clusters::issues! {
+    // Boot regions.
+    /// The boot region cannot be used, and its copy is.
+    BootRegion { why: Error } Damage "boot-region", "{why}; the copy in sector 12 is used";
+    /// Neither boot region has its checksum.
+    BootChecksum { why: Error } Damage "boot-checksum", "{why}, and the copy is damaged, too";
+    /// The copy of the boot region is another one.
+    BackupBootRegion { offset: u32 } Safe "backup-boot-region",
+        "the copy of the boot region differs from byte {offset} on";
+    /// The device is shorter than the volume.
+    Truncated { found: u64, expected: u64 } Damage "truncated",
+        "the volume has {expected} bytes, of which {found} are there";
+    /// The volume was not unmounted.
+    InUse {} Safe "in-use", "the volume was not unmounted, or is in use";
+    /// An error of the medium was met.
+    MarkedWithErrors {} Note "marked-with-errors", "an error of the medium was met";
+
+    // Tables.
+    /// There is no entry for the allocation bitmap, or it leads nowhere.
+    BitmapEntry { why: &'static str } Damage "bitmap-entry", "the allocation bitmap {why}";
+    /// The bitmap has another length than there are clusters for.
+    BitmapLength { found: u64, expected: u64 } Safe "bitmap-length",
+        "the allocation bitmap has {found} bytes, expected {expected}";
+    /// The up-case table cannot be used.
+    UpCaseTable { why: &'static str } Damage "up-case-table", "the up-case table {why}";
+
+    // Sets.
+    /// The checksum of a set is another.
+    SetChecksum { ino: u64, dir: u64, found: u32, expected: u32 } Damage "set-checksum",
+        "directory {dir}: the checksum of a set is {found:#x}, expected {expected:#x} (inode {ino})";
+    /// Entries are no set.
+    EntrySet { ino: u64, dir: u64, field: &'static str } Damage "entry-set",
+        "directory {dir}: the entries at {ino} are no set: {field} is wrong";
+    /// An entry belongs to no set, or is of no kind that may be there.
+    StrayEntry { dir: u64, index: u32, kind: u32 } Damage "stray-entry",
+        "directory {dir}: entry {index} of type {kind:#x} belongs to nothing";
+    /// Entries lie behind the end of their directory.
+    HiddenEntries { dir: u64, index: u32 } Damage "hidden-entries",
+        "directory {dir}: ends at entry {index}, and others follow";
+    /// A name has characters that none has.
+    EntryName { ino: u64, dir: u64, name: Vec<u8> } Damage "entry-name",
+        "directory {dir}: '{}' is no name (inode {ino})", name.escape_ascii();
+    /// Two sets of a directory have one name.
+    DuplicateName { ino: u64, dir: u64, name: Vec<u8> } Damage "duplicate-name",
+        "directory {dir}: '{}' is there already (inode {ino})", name.escape_ascii();
+    /// The hash of a name is another.
+    NameHash { ino: u64, found: u32, expected: u32 } Safe "name-hash",
+        "inode {ino}: the hash of its name is {found:#x}, expected {expected:#x}";
+    /// More of a file is valid than there is.
+    ValidLength { ino: u64, found: u64, expected: u64 } Damage "valid-length",
+        "inode {ino}: {found} bytes are valid of {expected}";
+    /// A file without bytes says that its clusters are contiguous.
+    EmptyContiguous { ino: u64 } Safe "empty-contiguous", "inode {ino}: is empty, and says that it is contiguous";
+    /// The length of a directory is not that of its clusters.
+    DirectoryLength { ino: u64, found: u64, expected: u64 } Damage "directory-length",
+        "inode {ino}: a directory of {found} bytes, expected {expected}";
+
+    // Clusters.
+    /// A file starts with a number that no cluster has, or has none.
+    StartCluster { ino: u64, cluster: u32, length: u64 } Damage "start-cluster",
+        "inode {ino}: {length} bytes start with cluster {cluster}";
+    /// Clusters cannot be followed.
+    Chain { ino: u64, at: u32, cluster: u32, why: &'static str } Damage "chain",
+        "inode {ino}: cluster {at} of the chain, which is {cluster}, {why}";
+    /// A cluster is another's.
+    CrossLink { ino: u64, at: u32, cluster: u32 } Damage "cross-link",
+        "inode {ino}: cluster {at} of the chain, which is {cluster}, belongs to another";
+    /// There are more clusters than the length needs.
+    LongChain { ino: u64, length: u64, clusters: u32 } Damage "long-chain",
+        "inode {ino}: {length} bytes need {clusters} clusters, and there are more";
+    /// There are fewer clusters than the length needs.
+    ShortChain { ino: u64, length: u64, clusters: u32 } Damage "short-chain",
+        "inode {ino}: {length} bytes do not fit the {clusters} clusters that there are";
+    /// Clusters of files that are free by the bitmap.
+    UnmarkedClusters { cluster: u32, clusters: u32 } Safe "unmarked-clusters",
+        "{clusters} clusters from {cluster} on are somebody's, and free by the bitmap";
+    /// Clusters in use that nobody names.
+    LostClusters { cluster: u32, clusters: u32 } Safe "lost-clusters",
+        "{clusters} clusters from {cluster} on belong to no file";
+}

@@ -1,0 +1,170 @@
+//! The root directory's chain, the bitmap's entry, and the up-case table.
+
+use alloc::vec::Vec;
+
+use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_u64, to_usize};
+use obento_base::{Ino, Result};
+use obento_clusters::unit::{ENTRY, Slot};
+use obento_clusters::{Cluster, Run};
+use obento_env::sync::Mutex;
+
+use super::chain::{Owner, Walk, claim};
+use super::issue::Issue;
+use super::mend::Edit;
+use super::{Look, View};
+use crate::dir::{Directory, MAX_SLOTS, Scan};
+use crate::inode::ROOT;
+use crate::raw::{RawBitmap, RawEntry, RawUpCase, kind};
+use crate::table::LAST;
+use crate::up_case::{self, UpCase};
+
+/// A directory whose clusters are these.
+pub fn directory(view: &View, ino: Ino, parent: Ino, runs: Vec<Run>) -> Directory {
+    let per_cluster = view.sb.cluster_size / ENTRY;
+    let clusters = runs.last().map_or(0, |run| run.at.saturating_add(run.len));
+    let slots = clusters.saturating_mul(per_cluster).min(MAX_SLOTS);
+    let data_start = view.sb.data_start;
+    Directory { ino, parent, runs, per_cluster, data_start, slots, damage: None, index: Mutex::default() }
+}
+
+/// Looks at what the volume has besides files. `None` if there is no root directory.
+pub fn check(view: &mut View, look: &mut Look<'_>) -> Result<Option<Directory>> {
+    let owner = Owner { ino: ROOT.0, first: view.sb.root, length: None, is_contiguous: false };
+    let walk = claim(view, owner, look)?;
+    if let Some(issue) = walk.issue.clone() {
+        let edits = walk.last().map(|last| Edit::Link(last, LAST));
+        look.found(issue, edits.into_iter().collect());
+    }
+    if walk.count == 0 {
+        return Ok(None);
+    }
+    let root = directory(view, ROOT, ROOT, walk.runs);
+    let (mut bitmap, mut table, mut end) = (None, None, None);
+    let mut scan = Scan::new(&root, &view.sb, &view.cache, 0);
+    while let Some(found) = scan.next_entry() {
+        let Ok((index, raw)) = found else { continue };
+        let Some(slot) = root.slot(index) else { break };
+        match raw.EntryType {
+            kind::BITMAP if bitmap.is_none() => bitmap = Some((slot, raw)),
+            kind::UP_CASE if table.is_none() => table = Some((slot, raw)),
+            _ => {}
+        }
+        if raw.EntryType & kind::IN_USE == 0 && end.is_none() {
+            end = Some(slot);
+        }
+        if raw.EntryType == kind::END {
+            break;
+        }
+    }
+    check_bitmap(view, bitmap, look)?;
+    check_up_case(view, table, end, look)?;
+    Ok(Some(root))
+}
+
+fn check_bitmap(view: &mut View, found: Option<(Slot, RawEntry)>, look: &mut Look<'_>) -> Result<()> {
+    let Some((slot, raw)) = found else {
+        look.found(Issue::BitmapEntry { why: "is not there" }, Vec::new());
+        return Ok(());
+    };
+    let Ok(mut raw) = RawBitmap::read_from_bytes(raw.as_bytes()) else { return Ok(()) };
+    let (found, expected) = (raw.DataLength.get(), view.sb.bitmap_len());
+    let walk = walk_table(view, raw.FirstCluster.get(), expected, look)?;
+    if walk.count < view.sb.clusters_for(expected) {
+        look.found(Issue::BitmapEntry { why: "does not lie in clusters of its own" }, Vec::new());
+        return Ok(());
+    }
+    if found != expected {
+        raw.DataLength = le::U64::new(expected);
+        let edit = Edit::Write(slot.offset(), raw.as_bytes().to_vec());
+        look.found(Issue::BitmapLength { found, expected }, Vec::from([edit]));
+    }
+    view.bitmap = walk.runs;
+    Ok(())
+}
+
+fn walk_table(view: &View, first: u32, length: u64, look: &mut Look<'_>) -> Result<Walk> {
+    let owner = Owner { ino: 0, first: Cluster(first), length: Some(length), is_contiguous: false };
+    claim(view, owner, look)
+}
+
+fn check_up_case(
+    view: &mut View,
+    found: Option<(Slot, RawEntry)>,
+    room: Option<Slot>,
+    look: &mut Look<'_>,
+) -> Result<()> {
+    let raw =
+        found.and_then(|(slot, raw)| RawUpCase::read_from_bytes(raw.as_bytes()).ok().map(|raw| (slot, raw)));
+    let (why, runs) = match &raw {
+        None => ("is not there", Vec::new()),
+        Some((_, raw)) if !up_case::is_len(raw.DataLength.get()) => {
+            ("has a length that none has", Vec::new())
+        }
+        Some((_, raw)) => {
+            let length = raw.DataLength.get();
+            let walk = walk_table(view, raw.FirstCluster.get(), length, look)?;
+            if walk.count < view.sb.clusters_for(length) {
+                ("does not lie in clusters of its own", Vec::new())
+            } else {
+                let bytes = read(view, &walk.runs, length)?;
+                match UpCase::decode(&bytes)? {
+                    Some(table) if up_case::checksum(&bytes) == raw.TableChecksum.get() => {
+                        view.up_case = table;
+                        return Ok(());
+                    }
+                    _ => ("has another checksum", walk.runs),
+                }
+            }
+        }
+    };
+    let slot = raw.map(|(slot, _)| slot).or(room);
+    // Where it is to lie is known once all clusters have their owners.
+    (look.bad_up_case, look.is_damaged) = (Some((why, slot, runs)), true);
+    Ok(())
+}
+
+/// Tells what is wrong with the up-case table, and writes another.
+pub fn mend_up_case(view: &View, look: &mut Look<'_>) -> Result<()> {
+    let Some((why, slot, runs)) = look.bad_up_case.take() else { return Ok(()) };
+    let edits = slot.map_or(Ok(Vec::new()), |slot| write_standard(view, slot, &runs, look))?;
+    look.found(Issue::UpCaseTable { why }, edits);
+    Ok(())
+}
+
+fn read(view: &View, runs: &[Run], length: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for run in runs {
+        let Some(offset) = view.sb.offset_of(run.start) else { break };
+        let left = length.saturating_sub(to_u64(bytes.len()));
+        let len = u64::from(run.len).saturating_mul(view.sb.cluster_size.into()).min(left);
+        let start = bytes.len();
+        bytes.try_reserve(to_usize(len))?;
+        bytes.resize(start.saturating_add(to_usize(len)), 0);
+        view.device().read_at(offset, bytes.get_mut(start..).unwrap_or_default())?;
+    }
+    Ok(bytes)
+}
+
+/// The recommended table where the old one lay, or else where nothing lies.
+fn write_standard(view: &View, slot: Slot, runs: &[Run], look: &Look<'_>) -> Result<Vec<Edit>> {
+    let table = UpCase::standard()?.encode();
+    let count = view.sb.clusters_for(to_u64(table.len()));
+    let there = runs.first().filter(|run| run.len >= count).map(|run| run.start);
+    let Some(start) =
+        there.map_or_else(|| super::bitmap::free_run(view, look, count), |start| Ok(Some(start)))?
+    else {
+        return Ok(Vec::new());
+    };
+    let mut raw = RawUpCase::read_from_bytes(&[0; 32]).map_err(|_| obento_base::Error::Invalid)?;
+    raw.EntryType = kind::UP_CASE;
+    raw.TableChecksum = le::U32::new(up_case::checksum(&table));
+    (raw.FirstCluster, raw.DataLength) = (le::U32::new(start.0), le::U64::new(to_u64(table.len())));
+    let offset = view.sb.offset_of(start).ok_or(obento_base::Error::Invalid)?;
+    let last = start.0.saturating_add(count.saturating_sub(1));
+    let mut edits =
+        Vec::from([Edit::Write(offset, table), Edit::Write(slot.offset(), raw.as_bytes().to_vec())]);
+    edits.extend((start.0..last).map(|cluster| Edit::Link(Cluster(cluster), cluster.saturating_add(1))));
+    edits.push(Edit::Link(Cluster(last), LAST));
+    edits.push(Edit::Mark(start, count, true));
+    Ok(edits)
+}

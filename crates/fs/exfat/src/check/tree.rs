@@ -1,0 +1,100 @@
+//! Every directory from the root on.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use obento_base::{Ino, Result};
+use obento_clusters::Run;
+
+use super::issue::Issue;
+use super::mend::{self, Edit};
+use super::tables::directory;
+use super::{Look, View, sets};
+use crate::dir::{Directory, Scan};
+use crate::inode::ROOT;
+use crate::raw::{RawEntry, kind};
+
+/// A directory that was met.
+pub struct Pending {
+    /// Its number.
+    pub ino: Ino,
+    /// Where its clusters are.
+    pub runs: Vec<Run>,
+}
+
+/// What is known of the directory that is looked at.
+pub struct Context<'d> {
+    /// It.
+    pub dir: &'d Directory,
+    /// Hashes of its names, and where they are.
+    pub names: BTreeSet<(u16, u32)>,
+}
+
+/// Looks at all of them.
+pub fn check(view: &View, root: Directory, look: &mut Look<'_>) -> Result<()> {
+    let mut todo = Vec::new();
+    let mut next = Some(root);
+    while let Some(dir) = next {
+        look.report.directories = look.report.directories.saturating_add(1);
+        let done = look.report.directories;
+        todo.extend(entries(view, &dir, look)?);
+        let total = done.saturating_add(obento_base::wire::to_u64(todo.len()));
+        look.progress("directories", done, total);
+        next = todo.pop().map(|pending: Pending| directory(view, pending.ino, dir.ino, pending.runs));
+    }
+    Ok(())
+}
+
+/// Whether an entry of the volume itself may be where it is.
+fn is_of_volume(dir: &Directory, kind: u8) -> bool {
+    dir.ino == ROOT && matches!(kind, kind::BITMAP | kind::UP_CASE | kind::LABEL | kind::GUID)
+}
+
+/// The entries of one directory; answers the directories in it.
+fn entries(view: &View, dir: &Directory, look: &mut Look<'_>) -> Result<Vec<Pending>> {
+    let mut context = Context { dir, names: BTreeSet::new() };
+    let mut below = Vec::new();
+    let mut scan = Scan::new(dir, &view.sb, &view.cache, 0);
+    while let Some(found) = scan.next_entry() {
+        let (index, raw) = found?;
+        match raw.EntryType {
+            kind::END => {
+                hidden(&mut scan, dir, index, look)?;
+                break;
+            }
+            kind::FILE => {
+                let entries = scan.gather(index, raw)?;
+                let (count, pending) = sets::check(view, &mut context, index, &entries, look)?;
+                scan.next = index.saturating_add(count.max(1));
+                below.extend(pending);
+            }
+            other if other & kind::IN_USE == 0 || is_of_volume(dir, other) => {}
+            other => {
+                let (kind, slot) = (other.into(), dir.slot(index));
+                let edits = slot.map(|slot| mend::free(slot, &raw)).into_iter().collect();
+                look.found(Issue::StrayEntry { dir: dir.ino.0, index, kind }, edits);
+            }
+        }
+    }
+    Ok(below)
+}
+
+/// What lies behind the end of a directory is none of it; the first of it is told, and what is mended is the end.
+fn hidden(scan: &mut Scan<'_>, dir: &Directory, end: u32, look: &mut Look<'_>) -> Result<()> {
+    let mut edits: Vec<Edit> = Vec::new();
+    while let Some(found) = scan.next_entry() {
+        let (index, raw): (u32, RawEntry) = found?;
+        if raw.EntryType != kind::END
+            && let Some(slot) = dir.slot(index)
+        {
+            edits.push(Edit::Write(slot.offset(), alloc::vec![kind::END]));
+        }
+        if edits.len() >= super::BATCH {
+            break;
+        }
+    }
+    if !edits.is_empty() {
+        look.found(Issue::HiddenEntries { dir: dir.ino.0, index: end }, edits);
+    }
+    Ok(())
+}

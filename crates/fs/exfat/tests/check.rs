@@ -1,0 +1,490 @@
+//! Checking: one damage, one issue; what is mended is clean to `fsck.exfat`; and of random damage both find the same volumes clean.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use common::{is_sound, shape};
+use obento_block::{BlockDevice, MemDevice};
+use obento_driver::{CheckOptions, Mending, Severity};
+use obento_env::NO_CLOCK;
+use obento_exfat::check::{Issue, check_volume, issues};
+use obento_testkit::changes::{resolve, walk};
+use obento_testkit::mutants::Random;
+
+/// A volume with a tree in it, and where its parts are.
+#[derive(Clone)]
+struct Volume {
+    bytes: Vec<u8>,
+    sector: usize,
+    fat: usize,
+    heap: usize,
+    cluster: usize,
+    root: u32,
+}
+
+impl Volume {
+    fn new() -> Option<Self> {
+        if !common::oracles() {
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        Some(Self::of(common::bytes_of(&shape("page").filled(folder.path()))))
+    }
+
+    fn of(bytes: Vec<u8>) -> Self {
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+        let sector = 1 << bytes[108];
+        let (fat, heap, root) = (word(80) as usize * sector, word(88) as usize * sector, word(96));
+        let cluster = sector << bytes[109];
+        Self { bytes, sector, fat, heap, cluster, root }
+    }
+
+    fn at(&self, cluster: u32) -> usize {
+        self.heap + (cluster as usize - 2) * self.cluster
+    }
+
+    fn word(&self, at: usize) -> u32 {
+        u32::from_le_bytes(self.bytes[at..at + 4].try_into().unwrap())
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Where the set of `name` begins.
+    fn set(&self, name: &str) -> usize {
+        let units: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let is_it = |at: &usize| {
+            let part = &self.bytes[at + 66..at + 66 + units.len().min(30)];
+            let len = usize::from(self.bytes[at + 35]) * 2;
+            self.bytes[*at] == 0x85 && len == units.len() && part == &units[..units.len().min(30)]
+        };
+        let end = self.bytes.len() - 128;
+        (self.heap..end).step_by(32).find(is_it).unwrap_or_else(|| panic!("{name}"))
+    }
+
+    fn ino(&self, name: &str) -> u64 {
+        self.set(name) as u64 / 32
+    }
+
+    /// Changes bytes of a set, and makes its checksum right again.
+    fn change(&mut self, name: &str, offset: usize, bytes: &[u8]) {
+        let at = self.set(name);
+        self.put(at + offset, bytes);
+        self.sum(at);
+    }
+
+    fn sum(&mut self, at: usize) {
+        let count = usize::from(self.bytes[at + 1]) + 1;
+        let summed =
+            self.bytes[at..at + 32 * count].iter().enumerate().filter(|(at, _)| !matches!(at, 2 | 3));
+        let sum = summed.fold(0, |sum: u16, (_, &byte)| sum.rotate_right(1).wrapping_add(byte.into()));
+        self.put(at + 2, &sum.to_le_bytes());
+    }
+
+    fn first(&self, name: &str) -> u32 {
+        self.word(self.set(name) + 52)
+    }
+
+    fn link(&mut self, cluster: u32, value: u32) {
+        let at = self.fat + cluster as usize * 4;
+        self.put(at, &value.to_le_bytes());
+    }
+
+    /// Makes the file a chain.
+    fn unchain(&mut self, name: &str, clusters: u32) -> u32 {
+        let first = self.first(name);
+        for cluster in first..first + clusters {
+            let next = if cluster + 1 == first + clusters { u32::MAX } else { cluster + 1 };
+            self.link(cluster, next);
+        }
+        self.change(name, 33, &[1]);
+        first
+    }
+
+    fn bitmap(&self) -> usize {
+        self.at(2)
+    }
+
+    fn mark(&mut self, cluster: u32, in_use: bool) {
+        let (at, mask) = (self.bitmap() + (cluster as usize - 2) / 8, 1 << ((cluster - 2) % 8));
+        if in_use { self.bytes[at] |= mask } else { self.bytes[at] &= !mask }
+    }
+
+    fn root_entry(&self, kind: u8) -> usize {
+        let start = self.at(self.root);
+        (start..).step_by(32).find(|&at| self.bytes[at] == kind).unwrap()
+    }
+}
+
+fn found(bytes: &[u8]) -> Vec<Issue> {
+    issues(Arc::new(MemDevice::read_only(bytes.to_vec()))).unwrap()
+}
+
+/// The bytes after mending, and what is left.
+fn mended(bytes: &[u8], mending: Mending) -> (Vec<u8>, u64) {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new(bytes.to_vec()));
+    let options = CheckOptions { mending, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
+    let report = check_volume(&device, &options, &mut |_| ()).unwrap();
+    let mut after = vec![0; bytes.len()];
+    device.read_at(0, &mut after).unwrap();
+    (after, report.left())
+}
+
+fn clean_to_fsck(bytes: &[u8], folder: &Path) -> bool {
+    let image = folder.join("judged.img");
+    std::fs::write(&image, bytes).unwrap();
+    is_sound(&image)
+}
+
+/// `damage` is found as `expected` and nothing else; mended, nothing is found, by `fsck.exfat` neither. `fsck.exfat` finds it,
+/// too, unless obento alone looks for it.
+fn one(theirs: Theirs, damage: impl FnOnce(&mut Volume) -> Issue) {
+    let Some(mut volume) = Volume::new() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(found(&volume.bytes), [], "before");
+    let before = walk(&*common::open_bytes(&volume.bytes).unwrap()).len();
+    let expected = damage(&mut volume);
+    assert_eq!(found(&volume.bytes), std::slice::from_ref(&expected));
+    assert_eq!(clean_to_fsck(&volume.bytes, folder.path()), theirs == Theirs::Silent, "{expected}");
+    let safe = mended(&volume.bytes, Mending::Safe);
+    assert_eq!(safe.1 == 0, expected.severity() == Severity::Safe, "{expected}");
+    let (after, left) = mended(&volume.bytes, Mending::All);
+    assert_eq!((left, found(&after)), (0, vec![]), "{expected}");
+    assert!(clean_to_fsck(&after, folder.path()), "{expected}");
+    // Nothing else was lost.
+    let left = walk(&*common::open_bytes(&after).unwrap()).len();
+    assert!(left >= before - 1, "{expected}: of {before} files {left} are left");
+}
+
+#[derive(PartialEq)]
+enum Theirs {
+    Found,
+    Silent,
+}
+use Theirs::{Found, Silent};
+
+#[test]
+fn a_boot_region_comes_back_from_its_copy() {
+    for at in [3, 80, 300, 11 * 512] {
+        let Some(mut volume) = Volume::new() else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let sound = volume.bytes.clone();
+        volume.bytes[at] ^= 0x55;
+        let all = found(&volume.bytes);
+        assert!(matches!(all[..], [Issue::BootRegion { .. }]), "{at}: {all:?}");
+        assert!(!clean_to_fsck(&volume.bytes, folder.path()));
+        let (after, left) = mended(&volume.bytes, Mending::All);
+        assert!(left == 0 && clean_to_fsck(&after, folder.path()), "{at}");
+        let differs: Vec<_> = (0..sound.len()).filter(|&at| sound[at] != after[at]).collect();
+        assert!(differs.is_empty() || differs == [112], "{at}: {differs:?}");
+    }
+}
+
+#[test]
+fn the_copy_of_the_boot_region_comes_back() {
+    one(Silent, |volume| {
+        let sector = volume.sector;
+        volume.bytes[12 * sector + 80] ^= 1;
+        Issue::BackupBootRegion { offset: 80 }
+    });
+}
+
+#[test]
+fn the_mark_of_a_volume_in_use_goes() {
+    one(Silent, |volume| {
+        volume.bytes[106] |= 2;
+        Issue::InUse {}
+    });
+}
+
+#[test]
+fn a_bitmap_of_another_length_gets_its_own() {
+    one(Found, |volume| {
+        let at = volume.root_entry(0x81) + 24;
+        let expected = volume.word(at).into();
+        volume.put(at, &[1, 0]);
+        Issue::BitmapLength { found: 1, expected }
+    });
+}
+
+#[test]
+fn an_up_case_table_with_another_checksum_is_written_anew() {
+    one(Found, |volume| {
+        let first = volume.word(volume.root_entry(0x82) + 20);
+        let at = volume.at(first) + 2000;
+        volume.bytes[at] ^= 1;
+        Issue::UpCaseTable { why: "has another checksum" }
+    });
+}
+
+#[test]
+fn a_checksum_of_a_set_is_made_right() {
+    one(Found, |volume| {
+        let at = volume.set("32769");
+        let dir = volume.ino("sizes");
+        let expected = u16::from_le_bytes([volume.bytes[at + 2], volume.bytes[at + 3]]).into();
+        volume.put(at + 2, &[1, 2]);
+        Issue::SetChecksum { ino: at as u64 / 32, dir, found: 0x201, expected }
+    });
+}
+
+#[test]
+fn entries_that_are_no_set_go() {
+    one(Found, |volume| {
+        let (ino, dir) = (volume.ino("32769"), volume.ino("sizes"));
+        // Without clusters, so that none are lost.
+        volume.change("32769", 33, &[1]);
+        let (first, at) = (volume.first("32769"), volume.set("32769"));
+        for cluster in first..first + 9 {
+            volume.mark(cluster, false);
+        }
+        volume.change("32769", 52, &[0; 12]);
+        volume.bytes[at + 1] = 1;
+        Issue::EntrySet { ino, dir, field: "SecondaryCount" }
+    });
+}
+
+#[test]
+fn an_entry_that_belongs_to_nothing_goes() {
+    one(Silent, |volume| {
+        let dir = volume.ino("d");
+        let at = volume.at(volume.first("d"));
+        volume.put(at + 96, &[0xc1]);
+        Issue::StrayEntry { dir, index: 3, kind: 0xc1 }
+    });
+}
+
+#[test]
+fn a_name_that_is_none_gets_other_characters() {
+    one(Silent, |volume| {
+        let (ino, dir) = (volume.ino("511"), volume.ino("sizes"));
+        let at = volume.set("511");
+        // With the hash that belongs to it.
+        volume.put(at + 66, b":");
+        let hash = [b':', 0, b'1', 0, b'1', 0]
+            .iter()
+            .fold(0_u16, |hash, &byte| hash.rotate_right(1).wrapping_add(byte.into()));
+        volume.put(at + 36, &hash.to_le_bytes());
+        volume.sum(at);
+        Issue::EntryName { ino, dir, name: b":11".to_vec() }
+    });
+}
+
+#[test]
+fn the_second_of_two_sets_with_one_name_gets_another() {
+    one(Silent, |volume| {
+        let (ino, dir) = (volume.ino("513"), volume.ino("sizes"));
+        let (from, to) = (volume.set("512"), volume.set("513"));
+        let (name, hash) =
+            (volume.bytes[from + 66..from + 72].to_vec(), volume.bytes[from + 36..from + 38].to_vec());
+        volume.put(to + 66, &name);
+        volume.put(to + 36, &hash);
+        volume.sum(to);
+        Issue::DuplicateName { ino, dir, name: b"512".to_vec() }
+    });
+}
+
+#[test]
+fn the_hash_of_a_name_is_made_right() {
+    one(Found, |volume| {
+        let at = volume.set("4095");
+        let expected = u16::from_le_bytes([volume.bytes[at + 36], volume.bytes[at + 37]]).into();
+        volume.change("4095", 36, &[7, 7]);
+        Issue::NameHash { ino: at as u64 / 32, found: 0x707, expected }
+    });
+}
+
+#[test]
+fn no_more_is_valid_than_there_is() {
+    one(Found, |volume| {
+        volume.change("4095", 40, &[0, 0x10]);
+        Issue::ValidLength { ino: volume.ino("4095"), found: 4096, expected: 4095 }
+    });
+}
+
+#[test]
+fn an_empty_file_is_not_contiguous() {
+    one(Found, |volume| {
+        volume.change("0", 33, &[3]);
+        Issue::EmptyContiguous { ino: volume.ino("0") }
+    });
+}
+
+#[test]
+fn a_directory_is_as_long_as_its_clusters() {
+    one(Found, |volume| {
+        let (found, expected) = (volume.cluster as u64 - 5, volume.cluster as u64);
+        volume.change("p", 40, &found.to_le_bytes());
+        volume.change("p", 56, &found.to_le_bytes());
+        Issue::DirectoryLength { ino: volume.ino("p"), found, expected }
+    });
+}
+
+#[test]
+fn a_file_that_starts_nowhere_is_empty() {
+    one(Found, |volume| {
+        let cluster = volume.first("4095");
+        volume.mark(cluster, false);
+        volume.change("4095", 52, &[1, 0, 0, 0]);
+        Issue::StartCluster { ino: volume.ino("4095"), cluster: 1, length: 4095 }
+    });
+}
+
+#[test]
+fn a_chain_that_cannot_be_followed_ends_there() {
+    one(Found, |volume| {
+        let first = volume.unchain("32769", 9);
+        volume.link(first + 3, 0xffff_fff7);
+        for cluster in first + 4..first + 9 {
+            volume.mark(cluster, false);
+        }
+        Issue::Chain { ino: volume.ino("32769"), at: 3, cluster: first + 3, why: "is a bad one" }
+    });
+}
+
+#[test]
+fn a_chain_that_comes_back_to_itself_ends_before() {
+    one(Found, |volume| {
+        let first = volume.unchain("32769", 9);
+        volume.link(first + 3, first + 1);
+        for cluster in first + 4..first + 9 {
+            volume.mark(cluster, false);
+        }
+        Issue::CrossLink { ino: volume.ino("32769"), at: 4, cluster: first + 1 }
+    });
+}
+
+#[test]
+fn of_two_files_with_one_cluster_the_second_ends_before_it() {
+    one(Found, |volume| {
+        let other = volume.first("32768");
+        for cluster in volume.first("32769")..volume.first("32769") + 9 {
+            volume.mark(cluster, false);
+        }
+        volume.change("32769", 52, &other.to_le_bytes());
+        Issue::CrossLink { ino: volume.ino("32769"), at: 0, cluster: other }
+    });
+}
+
+#[test]
+fn a_chain_longer_than_its_file_ends_with_it() {
+    one(Found, |volume| {
+        let first = volume.unchain("32769", 9);
+        for cluster in first + 5..first + 9 {
+            volume.mark(cluster, false);
+        }
+        volume.change("32769", 40, &20_000_u64.to_le_bytes());
+        volume.change("32769", 56, &20_000_u64.to_le_bytes());
+        Issue::LongChain { ino: volume.ino("32769"), length: 20_000, clusters: 5 }
+    });
+}
+
+#[test]
+fn a_file_longer_than_its_chain_ends_with_it() {
+    one(Found, |volume| {
+        let first = volume.unchain("32769", 9);
+        volume.link(first + 3, u32::MAX);
+        for cluster in first + 4..first + 9 {
+            volume.mark(cluster, false);
+        }
+        Issue::ShortChain { ino: volume.ino("32769"), length: 32_769, clusters: 4 }
+    });
+}
+
+#[test]
+fn clusters_of_files_are_marked() {
+    one(Found, |volume| {
+        let cluster = volume.first("100000") + 2;
+        volume.mark(cluster, false);
+        volume.mark(cluster + 1, false);
+        Issue::UnmarkedClusters { cluster, clusters: 2 }
+    });
+}
+
+#[test]
+fn clusters_that_nobody_names_are_free() {
+    one(Silent, |volume| {
+        let clusters = volume.word(92);
+        volume.mark(clusters - 9, true);
+        volume.mark(clusters - 8, true);
+        Issue::LostClusters { cluster: clusters - 9, clusters: 2 }
+    });
+}
+
+#[test]
+fn a_chain_of_the_root_directory_that_goes_on_nowhere_ends() {
+    one(Found, |volume| {
+        let root = volume.root;
+        volume.link(root, 0xffff_0000);
+        Issue::Chain { ino: 1, at: 0, cluster: root, why: "is followed by a number that no cluster has" }
+    });
+}
+
+#[test]
+fn without_a_boot_region_there_is_no_volume() {
+    let Some(mut volume) = Volume::new() else { return };
+    volume.bytes[..24 * 512].fill(0);
+    let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::read_only(volume.bytes));
+    assert!(issues(device).is_err());
+}
+
+#[test]
+fn of_random_damage_fsck_exfat_finds_the_same_volumes_clean_and_what_is_mended_is() {
+    let Some(volume) = Volume::new() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (mut clean, mut judged) = (0, 0);
+    // Boot region, FAT, tables and directories.
+    let end = volume.at(volume.root + 30).min(volume.bytes.len());
+    for seed in 0..150_u64 {
+        let mut random = Random::new(seed);
+        let mut bytes = volume.bytes.clone();
+        for _ in 0..=random.below(3) {
+            let at = random.below(end as u64) as usize;
+            bytes[at] ^= 1 << random.below(8);
+        }
+        let Ok(ours) = issues(Arc::new(MemDevice::read_only(bytes.clone()))) else { continue };
+        let theirs = clean_to_fsck(&bytes, folder.path());
+        // What obento alone looks for.
+        let is_stricter = ours.iter().all(|issue| {
+            matches!(
+                issue,
+                Issue::BackupBootRegion { .. }
+                    | Issue::LostClusters { .. }
+                    | Issue::InUse {}
+                    | Issue::HiddenEntries { .. }
+                    | Issue::EntryName { .. }
+                    | Issue::DuplicateName { .. }
+                    | Issue::StrayEntry { .. }
+            )
+        });
+        if !ours.is_empty() && !is_stricter {
+            assert!(!theirs, "seed {seed}: fsck.exfat finds nothing: {ours:?}");
+        }
+        assert!(theirs || !ours.is_empty(), "seed {seed}: fsck.exfat alone finds fault");
+        let (after, left) = mended(&bytes, Mending::All);
+        assert_eq!((left, found(&after)), (0, vec![]), "seed {seed}: {ours:?}");
+        assert!(
+            clean_to_fsck(&after, folder.path()),
+            "seed {seed}: mended {ours:?}, and fsck.exfat finds fault"
+        );
+        judged += 1;
+        clean += usize::from(ours.is_empty());
+    }
+    assert!(judged > 100 && clean > 0 && clean < judged, "{judged} judged, {clean} clean");
+}
+
+#[test]
+fn what_was_left_by_a_cut_is_mended_without_a_loss() {
+    let Some(mut volume) = Volume::new() else { return };
+    let before = walk(&*common::open_bytes(&volume.bytes).unwrap());
+    let clusters = volume.word(92);
+    volume.mark(clusters - 4, true);
+    volume.bytes[106] |= 2;
+    let (after, left) = mended(&volume.bytes, Mending::Safe);
+    assert_eq!((left, found(&after)), (0, vec![]));
+    let fs = common::open_bytes(&after).unwrap();
+    assert!(walk(&*fs) == before && resolve(&*fs, "/sizes/32769").is_ok());
+}
