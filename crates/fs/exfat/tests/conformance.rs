@@ -1,6 +1,5 @@
 //! The contract's cases: on volumes with a tree in them, and on empty ones that are open for changes, which `fsck.exfat` judges
-//! when a case is done. Of the latter those are left out that ask for what the format lacks: links, owners, modes, symbolic
-//! links, device nodes, holes, names of any bytes.
+//! when a case is done. What the format lacks it says by its limits.
 
 mod common;
 
@@ -68,44 +67,14 @@ fn empty(name: &str) -> Option<Judged> {
     Some(Judged { fs: common::open_to_write(&image), image, _folder: folder })
 }
 
-macro_rules! writing {
-    ($shape:literal) => {
-        obento_testkit::conformance_tests! { super::empty($shape), names:
-            create_tests_its_errors_in_order
-            link_tests_its_errors_in_order
-            a_file_has_at_most_as_many_names_as_the_format_holds
-            unlink_tests_its_errors_in_order
-            rmdir_removes_an_empty_directory_in_which_nothing_can_be_created_then
-            rmdir_tests_its_errors_in_order
-            forget_frees_what_has_no_name_and_nothing_else
-        }
-        obento_testkit::conformance_tests! { super::empty($shape), renames:
-            rename_moves_a_name_within_and_between_directories
-            rename_without_replacing_is_exists_if_anything_stands_there
-            both_flags_at_once_are_invalid
-            rename_tests_its_errors_in_order
-        }
-        obento_testkit::conformance_tests! { super::empty($shape), data:
-            what_was_written_is_read_and_moves_the_size
-            abandon_gives_back_what_nobody_wrote
-            truncate_drops_what_lies_past_the_size
-            a_size_past_the_largest_is_file_too_big
-        }
-        obento_testkit::conformance_tests! { super::empty($shape), space:
-            a_full_volume_answers_no_space_and_takes_again_what_was_freed
-            sync_succeeds_on_a_sound_device
-        }
-    };
-}
-
 mod writing_sector {
-    writing!("sector");
+    obento_testkit::writing_conformance!(super::empty("sector"));
 }
 
 mod writing_page {
-    writing!("page");
+    obento_testkit::writing_conformance!(super::empty("page"));
 }
 
 mod writing_pages {
-    writing!("pages");
+    obento_testkit::writing_conformance!(super::empty("pages"));
 }

@@ -2,7 +2,8 @@
 //!
 //! The order, each step on stable storage before the next begins:
 //! 1. The mark that the volume is in use, data, and zeros in new clusters of directories.
-//! 2. FAT and bitmap with what is new. What is freed is still taken, and a chain that was cut still whole.
+//! 2. FAT and bitmap with what is new; then the ends of chains that go on with it. What is freed is still taken, and a chain that
+//!    was cut still whole.
 //! 3. Directories, where what moved is gone from its old place and not yet at its new one; then its new one.
 //! 4. FAT and bitmap with what is free.
 //!
@@ -12,12 +13,14 @@
 //! that move are lost clusters if the cut comes right there; one that replaces another does so in its set, which is the old one until
 //! then. A set is whole, because it lies in one sector; one of more than a sector is begun last and ended first.
 
+use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use obento_base::wire::to_usize;
 use obento_base::{Error, Result};
 use obento_block::BlockDevice as _;
+use obento_clusters::Cluster;
 use obento_clusters::sectors::{self, Sectors, current};
 
 use super::{MARK, Writer};
@@ -49,9 +52,15 @@ impl Writer {
             device.flush()?;
         }
         let tables = current(cache, self.fat_sectors.iter().copied())?;
-        sectors::write(cache, 0, &self.with_deferred(volume, &tables))?;
+        let tables = with(volume, tables, &self.deferred);
+        sectors::write(cache, 0, &with(volume, tables.clone(), &self.joins))?;
         self.write_bitmap(volume)?;
         device.flush()?;
+        // The root directory has no entry that says how long it is: its chain goes nowhere before that is whole.
+        if !self.joins.is_empty() {
+            sectors::write(cache, 0, &tables)?;
+            device.flush()?;
+        }
         let directories = current(cache, self.dir_sectors.iter().copied())?;
         sectors::write(cache, 0, &self.without_late(volume, &directories))?;
         device.flush()?;
@@ -75,23 +84,10 @@ impl Writer {
         self.dir_sectors.clear();
         self.bitmap_sectors.clear();
         self.deferred.clear();
+        self.joins.clear();
         self.late.clear();
         self.data_written = false;
         Ok(())
-    }
-
-    /// Sectors of the FAT in which chains that were cut are still whole.
-    fn with_deferred(&self, volume: &Volume, tables: &Sectors) -> Sectors {
-        let mut tables = tables.clone();
-        let size = u64::from(volume.super_block().sector_size);
-        for (&cluster, value) in &self.deferred {
-            let offset = place(volume.super_block(), cluster);
-            let within = to_usize(offset.checked_rem(size).unwrap_or(0));
-            let sector = tables.get_mut(&offset.checked_div(size).unwrap_or(0));
-            let target = sector.and_then(|sector| sector.get_mut(within..)).unwrap_or_default();
-            target.iter_mut().zip(value.to_le_bytes()).for_each(|(to, from)| *to = from);
-        }
-        tables
     }
 
     /// The sectors of the FAT in which chains were cut.
@@ -173,4 +169,17 @@ impl Writer {
         self.mark(volume, false)?;
         volume.cache().device().flush()
     }
+}
+
+/// Sectors of the FAT in which some entries are as they were.
+fn with(volume: &Volume, mut tables: Sectors, entries: &BTreeMap<Cluster, u32>) -> Sectors {
+    let size = u64::from(volume.super_block().sector_size);
+    for (&cluster, value) in entries {
+        let offset = place(volume.super_block(), cluster);
+        let within = to_usize(offset.checked_rem(size).unwrap_or(0));
+        let sector = tables.get_mut(&offset.checked_div(size).unwrap_or(0));
+        let target = sector.and_then(|sector| sector.get_mut(within..)).unwrap_or_default();
+        target.iter_mut().zip(value.to_le_bytes()).for_each(|(to, from)| *to = from);
+    }
+    tables
 }

@@ -46,6 +46,8 @@ pub struct Writer {
     dir_sectors: BTreeSet<u64>,
     /// Entries of the FAT that say on disk what they said before, until directories are written that do without them.
     deferred: BTreeMap<Cluster, u32>,
+    /// Ends of chains that go on now, with what their entries say on disk until what they go on with is whole.
+    joins: BTreeMap<Cluster, u32>,
     /// Entries of directories that are shown on disk as something else until all others are written.
     late: BTreeMap<Slot, [u8; 32]>,
     /// Clusters that were promised to files and are not named.

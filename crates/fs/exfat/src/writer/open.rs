@@ -32,6 +32,7 @@ impl Writer {
             fat_sectors: BTreeSet::new(),
             dir_sectors: BTreeSet::new(),
             deferred: BTreeMap::new(),
+            joins: BTreeMap::new(),
             late: BTreeMap::new(),
             reserved: HashMap::new(),
             directory_grew: false,

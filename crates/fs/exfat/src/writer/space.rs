@@ -75,6 +75,15 @@ impl Writer {
         Ok(())
     }
 
+    /// What the entry of `cluster` says now stays on disk until what it goes on with is there.
+    fn join(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
+        if !self.allocator.is_fresh(cluster) && !self.joins.contains_key(&cluster) {
+            let value = volume.table().value(cluster)?;
+            self.joins.insert(cluster, value);
+        }
+        Ok(())
+    }
+
     /// Ends a chain with `cluster`.
     pub(super) fn cut_after(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
         self.defer(volume, cluster)?;
@@ -105,7 +114,10 @@ impl Writer {
         let flags = &mut set.stream.GeneralSecondaryFlags;
         if is_chain {
             self.chain_up(volume, new)?;
-            self.set_entries(volume, after.map(|after| (after, first.0)).into_iter())?;
+            if let Some(after) = after {
+                self.join(volume, after)?;
+                self.set_entries(volume, [(after, first.0)].into_iter())?;
+            }
         } else if follows && new.len() == 1 {
             *flags = ALLOCATION | NO_FAT_CHAIN;
         } else {
@@ -126,6 +138,7 @@ impl Writer {
             for cluster in (start.0..start.0.saturating_add(len)).map(Cluster) {
                 if self.allocator.is_fresh(cluster) {
                     self.deferred.remove(&cluster);
+                    self.joins.remove(&cluster);
                     self.allocator.give_back(cluster);
                 } else {
                     self.allocator.hold(cluster, 1)?;

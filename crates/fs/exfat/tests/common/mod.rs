@@ -27,6 +27,7 @@ pub struct Shape {
 
 /// Clusters of one sector, of a page, and of many pages.
 pub const SHAPES: &[Shape] = &[
+    Shape { name: "tiny", mkfs: &["-c", "512", "-b", "4096"], kib: 700 },
     Shape { name: "sector", mkfs: &["-c", "512", "-b", "4096", "-L", "SECTOR"], kib: 3000 },
     Shape { name: "page", mkfs: &["-c", "4K", "-b", "16K", "-L", "A page \u{e4}"], kib: 6000 },
     Shape { name: "pages", mkfs: &["-c", "32K", "-b", "64K"], kib: 20_000 },
