@@ -16,7 +16,7 @@ use obento_clusters::{Chain, Entry, Links as _, Numbers, Run};
 use obento_driver::Notice;
 use obento_env::sync::{Mutex, RwLock};
 
-use crate::dir::{Directory, MAX_SLOTS, Place};
+use crate::dir::{Directory, Index, LARGE, MAX_NAMES, MAX_SLOTS, Place};
 use crate::inode::{Attributes, Inode, Kind, ROOT};
 use crate::options::FatOptions;
 use crate::raw::RawEntry;
@@ -33,6 +33,8 @@ pub struct Volume {
     known: RwLock<Known>,
     numbers: RwLock<Numbers<RawEntry>>,
     chains: Mutex<HashMap<Ino, Arc<Mutex<Chain>>>>,
+    /// The names of large directories.
+    indexes: Mutex<HashMap<Ino, Index>>,
     /// Free clusters, once they were counted.
     free: Mutex<Option<u32>>,
 }
@@ -64,6 +66,7 @@ impl Volume {
             known: RwLock::default(),
             numbers: RwLock::default(),
             chains: Mutex::default(),
+            indexes: Mutex::default(),
             free: Mutex::default(),
         };
         let root = volume.load_root()?;
@@ -245,6 +248,9 @@ impl Volume {
 
     /// Another look at a directory: it grew, moved or is gone.
     pub fn relearn(&self, ino: Ino, dir: Option<Directory>) -> Result<()> {
+        if dir.is_none() {
+            self.indexes.lock().remove(&ino);
+        }
         let mut known = self.known.write();
         let old = known.directories.remove(&ino);
         if let Some(Place::Runs { runs, .. }) = old.as_ref().map(|dir| &dir.place) {
@@ -254,6 +260,34 @@ impl Volume {
         }
         drop(known);
         dir.map_or(Ok(()), |dir| self.learn(dir).map(drop))
+    }
+
+    /// Asks or changes the index of `dir`, which is made if there is none. `None`: it is small, or damaged, or memory is short.
+    pub fn with_index<R>(&self, dir: &Directory, ask: impl FnOnce(&mut Index) -> R) -> Option<R> {
+        if dir.slots < LARGE {
+            return None;
+        }
+        let mut indexes = self.indexes.lock();
+        if !indexes.contains_key(&dir.ino) {
+            let kind = |at| self.entry(dir.slot(at).ok_or(Error::Stale)?).map(|raw| raw.kind());
+            let Ok(Some(index)) = Index::read(dir, &self.cache, self.options.code_page, kind) else {
+                return None;
+            };
+            let names = indexes.values().fold(index.len(), |sum, index| sum.saturating_add(index.len()));
+            if names > MAX_NAMES {
+                indexes.clear();
+            }
+            if indexes.try_reserve(1).is_err() {
+                return None;
+            }
+            indexes.insert(dir.ino, index);
+        }
+        indexes.get_mut(&dir.ino).map(ask)
+    }
+
+    /// Drops the index of `dir`.
+    pub fn drop_index(&self, dir: Ino) {
+        self.indexes.lock().remove(&dir);
     }
 
     /// What is known of the chain of a file.

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use obento_base::{FileKind, Ino, Name, NameBuf, Result};
 use obento_driver::Cookie;
 
-use super::{Directory, Scan, scan};
+use super::{Directory, Scan, index, scan};
 use crate::name::{Folded, to_units};
 use crate::unit::Slot;
 use crate::volume::Volume;
@@ -39,6 +39,9 @@ impl Volume {
     pub fn find(&self, dir: &Directory, name: &Name) -> Result<Option<Location>> {
         let Ok(units) = to_units(name.as_bytes()) else { return Ok(None) };
         let folded = Folded::new(&units);
+        if let Some(found) = self.find_by_index(dir, &units, &folded)? {
+            return Ok(found);
+        }
         let mut damage = Ok(None);
         let mut scan = Scan::new(dir, self.cache(), 0);
         while let Some(found) = scan.next() {
@@ -54,6 +57,44 @@ impl Volume {
         match dir.damage {
             Some(error) => Err(error),
             None => damage,
+        }
+    }
+
+    /// The same by the index of a large directory. `None`: it has none.
+    fn find_by_index(
+        &self,
+        dir: &Directory,
+        units: &[u16],
+        folded: &Folded,
+    ) -> Result<Option<Option<Location>>> {
+        let candidates = self.with_index(dir, |index| {
+            let mut candidates = index.candidates(index::hash(units)).to_vec();
+            candidates.sort_unstable();
+            candidates
+        });
+        let Some(candidates) = candidates else { return Ok(None) };
+        for at in candidates {
+            let mut scan = Scan::new(dir, self.cache(), at);
+            let Some(found) = scan.next() else { continue };
+            let found = found?;
+            if found.index == at && found.is(folded, self.options().code_page) {
+                let (start, index, slot) = (found.start, found.index, found.slot);
+                return Ok(Some(Some(Location { start, index, slot })));
+            }
+        }
+        Ok(Some(None))
+    }
+
+    /// The hashes of the names of the entry at `at`.
+    pub fn hashes_at(&self, dir: &Directory, at: u32) -> Result<[Option<u64>; 2]> {
+        let mut scan = Scan::new(dir, self.cache(), at);
+        match scan.next() {
+            Some(found) => {
+                let found = found?;
+                let short = found.short(self.options().code_page);
+                Ok([found.long.map(index::hash), Some(index::hash(&short))])
+            }
+            None => Ok([None, None]),
         }
     }
 

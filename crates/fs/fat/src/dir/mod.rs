@@ -5,6 +5,7 @@
 //! Invariant: a directory has at most [`MAX_SLOTS`] entries, because its chain is followed no further.
 //! Invariant: no cluster belongs to two directories that are known, so that none lies below itself.
 
+mod index;
 mod list;
 mod scan;
 
@@ -19,6 +20,7 @@ use crate::name::ShortName;
 use crate::raw::RawEntry;
 use crate::unit::{ENTRY, ENTRY_LEN, Slot};
 
+pub use self::index::{Index, LARGE, MAX_NAMES, hash};
 pub use self::list::Location;
 pub use self::scan::Scan;
 

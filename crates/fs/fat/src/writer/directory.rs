@@ -10,7 +10,7 @@ use obento_block::BlockDevice as _;
 use obento_clusters::sectors::zero;
 
 use super::{GRAIN, Writer};
-use crate::dir::{Directory, Location, MAX_SLOTS, Place};
+use crate::dir::{Directory, Location, MAX_SLOTS, Place, hash};
 use crate::inode::{Attributes, Kind, ROOT};
 use crate::name::{Basis, ShortName, check, parts, to_units};
 use crate::raw::RawEntry;
@@ -24,8 +24,17 @@ const FREE: u8 = 0xe5;
 struct Room {
     /// The first entry.
     start: u32,
-    /// Short names that are taken.
-    taken: BTreeSet<ShortName>,
+    /// Short names that are taken; `None` where the index of the directory knows.
+    taken: Option<BTreeSet<ShortName>>,
+}
+
+impl Room {
+    fn is_taken(&self, volume: &Volume, dir: &Directory, short: ShortName) -> bool {
+        match &self.taken {
+            Some(taken) => taken.contains(&short),
+            None => volume.with_index(dir, |index| index.has(short)).unwrap_or(true),
+        }
+    }
 }
 
 impl Writer {
@@ -51,7 +60,10 @@ impl Writer {
         let room = self.room(volume, &known, count)?;
         let short = match basis.case() {
             Some(_) => basis.plain(),
-            None => basis.tails(&units).find(|short| !room.taken.contains(short)).ok_or(Error::NoSpace)?,
+            None => basis
+                .tails(&units)
+                .find(|&short| !room.is_taken(volume, &known, short))
+                .ok_or(Error::NoSpace)?,
         };
         let last = room.start.saturating_add(count.saturating_sub(1));
         let dir = match known.slots <= last {
@@ -77,11 +89,58 @@ impl Writer {
             // Not under its short name alone, where the long one is not there yet.
             self.arrive(volume, slot)?;
         }
+        let shown = short.to_units(volume.options().code_page, raw.DIR_NTRes);
+        let hashes = [(long > 0).then(|| hash(&units)), Some(hash(&shown))];
+        let place = (room.start, last);
+        // An index that was made just now, because the directory grew, holds it already.
+        let noted = volume.with_index(&dir, |index| match index.has(short) {
+            true => Ok(()),
+            false => index.add(hashes, place, short),
+        });
+        if noted.is_some_and(|noted| noted.is_err()) {
+            volume.drop_index(dir.ino);
+        }
         Ok(Location { start: room.start, index: last, slot })
+    }
+
+    /// The same by the index of a large directory.
+    fn room_by_index(&mut self, volume: &Volume, dir: &Directory, count: u32) -> Result<Option<Room>> {
+        let known = volume.with_index(dir, |index| (index.used(), index.may_have(count)));
+        let Some((used, may_have)) = known else { return Ok(None) };
+        let mut found = None;
+        if may_have {
+            let mut start = 0_u32;
+            for index in 0..used {
+                if volume.entry(dir.slot(index).ok_or(Error::NoSpace)?)?.kind() != Kind::Free {
+                    start = index.saturating_add(1);
+                } else if index.saturating_add(1).saturating_sub(start) >= count {
+                    found = Some(start);
+                    break;
+                }
+            }
+            if found.is_none() {
+                volume.with_index(dir, |index| index.has_not(count));
+            }
+        }
+        let start = found.unwrap_or(used);
+        let behind = start.saturating_add(count);
+        if behind > used && behind < dir.slots {
+            self.end_at(volume, dir, behind)?;
+        }
+        Ok(Some(Room { start, taken: None }))
+    }
+
+    /// Nothing is shown from entry `index` on, whatever lay behind the end.
+    fn end_at(&mut self, volume: &Volume, dir: &Directory, index: u32) -> Result<()> {
+        let slot = dir.slot(index).ok_or(Error::NoSpace)?;
+        if volume.entry(slot)?.kind() == Kind::End { Ok(()) } else { self.put(volume, slot, &[0; 32]) }
     }
 
     /// `count` entries side by side that are free or past the end, and the short names there are.
     fn room(&mut self, volume: &Volume, dir: &Directory, count: u32) -> Result<Room> {
+        if let Some(room) = self.room_by_index(volume, dir, count)? {
+            return Ok(room);
+        }
         let (mut start, mut found, mut end) = (0, None, None);
         let mut taken = BTreeSet::new();
         for index in 0..dir.slots {
@@ -113,12 +172,9 @@ impl Writer {
         let start = found.unwrap_or(start);
         let behind = start.saturating_add(count);
         if end.is_some_and(|end| behind > end && behind < dir.slots) {
-            let slot = dir.slot(behind).ok_or(Error::NoSpace)?;
-            if volume.entry(slot)?.kind() != Kind::End {
-                self.put(volume, slot, &[0; 32])?;
-            }
+            self.end_at(volume, dir, behind)?;
         }
-        Ok(Room { start, taken })
+        Ok(Room { start, taken: Some(taken) })
     }
 
     /// Makes a directory longer, so that entry `last` has room. Errors: NoSpace.
@@ -185,6 +241,8 @@ impl Writer {
 
     /// Takes an entry and its long name out of `dir`.
     pub fn remove(&mut self, volume: &Volume, dir: &Directory, at: Location) -> Result<()> {
+        let (hashes, short) = (volume.hashes_at(dir, at.index)?, volume.entry(at.slot)?.name());
+        volume.with_index(dir, |index| index.remove(hashes, (at.start, at.index), short));
         for index in at.start..=at.index {
             let slot = dir.slot(index).ok_or(Error::Stale)?;
             if !is_written_with(slot, at.slot) && !self.late.contains_key(&slot) {

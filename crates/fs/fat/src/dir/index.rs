@@ -1,0 +1,149 @@
+//! The names of a large directory by their hashes, so that a lookup reads one entry and not all.
+//!
+//! Invariant: an index holds every entry of its directory, since it is made of a directory without damage and every change of
+//! names goes through [`Index::add`] and [`Index::remove`].
+//! Invariant: all indexes together hold at most [`MAX_NAMES`] names; beyond those they are made anew as needed.
+
+use alloc::vec::Vec;
+
+use hashbrown::{HashMap, HashSet};
+use obento_base::{Error, Result};
+use obento_block::Cache;
+
+use super::{Directory, Scan};
+use crate::inode::Kind;
+use crate::name::{CodePage, ShortName, fold};
+
+/// Directories of so many entries have one.
+pub const LARGE: u32 = 512;
+/// How many names are kept in memory: 16 large directories full.
+pub const MAX_NAMES: usize = 1 << 20;
+
+/// What is known of a directory.
+#[derive(Default)]
+pub struct Index {
+    /// Entries by the hash of their long and of their short name.
+    entries: HashMap<u64, Vec<u32>>,
+    shorts: HashSet<ShortName>,
+    /// One past the last entry that is in use.
+    used: u32,
+    /// Free entries before that.
+    free: u32,
+    /// No free entries side by side are as many, until others become free.
+    most: Option<u32>,
+}
+
+/// FNV-1a over a name as it is compared.
+pub fn hash(units: &[u16]) -> u64 {
+    let bytes = units.iter().flat_map(|&unit| fold(unit).to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+impl Index {
+    /// Reads all names of `dir`. `None` if a part of it cannot be read. Errors: NoMemory.
+    pub fn read(
+        dir: &Directory,
+        cache: &Cache,
+        page: CodePage,
+        kind: impl Fn(u32) -> Result<Kind>,
+    ) -> Result<Option<Self>> {
+        let mut index = Self::default();
+        if dir.damage.is_some() {
+            return Ok(None);
+        }
+        // Labels and parts of names that belong to no file are in use, too.
+        for at in 0..dir.slots {
+            match kind(at) {
+                Ok(Kind::End) => break,
+                Ok(Kind::Free) => {}
+                Ok(_) => {
+                    let skipped = at.saturating_sub(index.used);
+                    (index.used, index.free) = (at.saturating_add(1), index.free.saturating_add(skipped));
+                }
+                Err(_) => return Ok(None),
+            }
+        }
+        let mut scan = Scan::new(dir, cache, 0);
+        while let Some(found) = scan.next() {
+            let Ok(found) = found else { return Ok(None) };
+            let short = found.short(page);
+            let hashes = found.long.map(hash).into_iter().chain([hash(&short)]);
+            let (at, name) = (found.index, found.raw.name());
+            index.note(hashes, at, name)?;
+        }
+        Ok(Some(index))
+    }
+
+    fn note(&mut self, hashes: impl Iterator<Item = u64>, at: u32, short: ShortName) -> Result<()> {
+        for hash in hashes {
+            self.entries.try_reserve(1).map_err(|_| Error::NoMemory)?;
+            let entries = self.entries.entry(hash).or_default();
+            if !entries.contains(&at) {
+                entries.try_reserve(1)?;
+                entries.push(at);
+            }
+        }
+        self.shorts.try_reserve(1).map_err(|_| Error::NoMemory)?;
+        self.shorts.insert(short);
+        Ok(())
+    }
+
+    /// How many names there are.
+    pub fn len(&self) -> usize {
+        self.shorts.len()
+    }
+
+    /// Entries that may have this name.
+    pub fn candidates(&self, hash: u64) -> &[u32] {
+        self.entries.get(&hash).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the short name is taken.
+    pub fn has(&self, short: ShortName) -> bool {
+        self.shorts.contains(&short)
+    }
+
+    /// One past the last entry that is in use.
+    pub fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// Whether `count` free entries may lie side by side before that.
+    pub fn may_have(&self, count: u32) -> bool {
+        self.free >= count && self.most.is_none_or(|most| count < most)
+    }
+
+    /// No `count` free entries lie side by side.
+    pub fn has_not(&mut self, count: u32) {
+        self.most = Some(self.most.map_or(count, |most| most.min(count)));
+    }
+
+    /// An entry of these names is at `start..=at` now. Errors: NoMemory; then the index is to be dropped.
+    pub fn add(&mut self, hashes: [Option<u64>; 2], (start, at): (u32, u32), short: ShortName) -> Result<()> {
+        let count = at.saturating_sub(start).saturating_add(1);
+        if at < self.used {
+            self.free = self.free.saturating_sub(count);
+        } else {
+            self.free = self.free.saturating_add(start.saturating_sub(self.used));
+            self.used = at.saturating_add(1);
+        }
+        self.note(hashes.into_iter().flatten(), at, short)
+    }
+
+    /// The entry at `start..=at` is free.
+    pub fn remove(&mut self, hashes: [Option<u64>; 2], (start, at): (u32, u32), short: ShortName) {
+        for hash in hashes.into_iter().flatten() {
+            if let Some(entries) = self.entries.get_mut(&hash) {
+                entries.retain(|&entry| entry != at);
+                if entries.is_empty() {
+                    self.entries.remove(&hash);
+                }
+            }
+        }
+        self.shorts.remove(&short);
+        self.free = self.free.saturating_add(at.saturating_sub(start)).saturating_add(1);
+        self.most = None;
+    }
+}
