@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
-use obento_base::{Ino, Result};
+use obento_base::{Attr, Ino, Name, Result};
 
-use crate::XattrMode;
+use crate::{NewNode, XattrMode};
 
 /// Extended attributes. Names carry their name space as Linux spells it: `user.note`, `security.capability`,
 /// `system.posix_acl_access`; values are the bytes that Linux's `getxattr(2)` gives, ACLs included.
@@ -30,4 +30,16 @@ pub trait Trim: Send + Sync {
     /// bytes. Answers how many bytes it was. Errors, the first that holds: ReadOnly; those of the device; Corrupt for
     /// damaged parts of the volume, after the rest was done. What is free cannot be had for moments meanwhile.
     fn trim(&self, min_len: u64) -> Result<u64>;
+}
+
+/// Files that have no name yet, as `O_TMPFILE` makes them (open(2)).
+pub trait Nameless: Send + Sync {
+    /// Makes a regular file with link count 0, as a file of `dir` but for the name. Errors, the first that holds:
+    /// NotDirectory; NotFound if `dir` was removed; NoSpace. The caller owes one `forget`, with which it is free, as after
+    /// a crash, unless it got a name before.
+    fn create_nameless(&self, dir: Ino, node: &NewNode<'_>) -> Result<Attr>;
+
+    /// Gives `ino`, whose link count is 0, a name. Errors, the first that holds: NotDirectory; Invalid if `ino` is a
+    /// directory or has a name; NotFound if `dir` was removed; Exists; NoSpace.
+    fn name(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr>;
 }

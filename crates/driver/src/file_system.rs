@@ -7,7 +7,9 @@ use core::ops::Range;
 use obento_base::{Attr, Ino, Name, Result};
 use obento_block::BlockDevice;
 
-use crate::{Cookie, EntrySink, Extent, Inspect, Layout, Trim, VolumeInfo, WritableFileSystem, Xattrs};
+use crate::{
+    Cookie, EntrySink, Extent, Inspect, Layout, Nameless, Trim, VolumeInfo, WritableFileSystem, Xattrs,
+};
 
 /// What a format can hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -147,6 +149,12 @@ pub trait FileSystem: Send + Sync {
 
     /// Extended attributes, if the format has them.
     fn xattrs(&self) -> Option<&dyn Xattrs> {
+        None
+    }
+
+    /// Files without a name, if the volume is open for changes and the format has them: those that a crash leaves are
+    /// found again and freed.
+    fn nameless(&self) -> Option<&dyn Nameless> {
         None
     }
 

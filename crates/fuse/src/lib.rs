@@ -1,8 +1,8 @@
 //! The FUSE host: any driver behind a mount point of Linux.
 //!
 //! `server` answers what the kernel asks, by numbers and bytes, from the `vfs`; it knows no file system and no wire
-//! format. `session` is the wire: today it is the library `fuser`, and whatever replaces it only has to speak to
-//! [`Server`]. `mount` puts a connection at a mount point, as root or through `fusermount3`; `mountinfo` tells what is
+//! format. `wire` takes the kernel's requests apart and puts replies together; `session` carries them, today over
+//! `/dev/fuse`. `mount` puts a connection at a mount point, as root or through `fusermount3`; `mountinfo` tells what is
 //! mounted; `farewell` lets who unmounts wait until all is durable; `options` are the words after `-o`.
 //!
 //! The kernel keeps permissions, page cache, names and attributes itself, because the image is ours alone: it is told to
@@ -11,6 +11,7 @@
 //! `unsafe` stands where signals are waited for, and nowhere else.
 
 mod attr;
+mod clock;
 mod farewell;
 mod fusermount;
 mod idle;
@@ -25,6 +26,7 @@ mod session;
 pub mod signals;
 mod wire;
 
+pub use clock::KernelClock;
 pub use farewell::{Farewell, Outcome, Waiting};
 pub use mount::{MountError, Mounted, Unmounter, mount, unmount};
 pub use mountinfo::{MountPoint, find_mount};

@@ -61,52 +61,53 @@ impl Linger {
         })
     }
 
-    /// Stays awake until a request is there to be read, when the guard is dropped.
-    pub(crate) fn after(&self) -> impl Drop + '_ {
-        Awake(self)
-    }
-
     fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
-    fn wait(&self) {
+    /// Stays awake after an answer, until a request is there to be read or it is time to sleep.
+    pub(crate) fn wait(&self) {
         let begin = self.elapsed();
         let before = Duration::from_nanos(self.answered.swap(nanos(begin), Ordering::Relaxed));
         let is_close = begin.saturating_sub(before) <= CLOSE;
-        match &self.idle {
-            Some(idle) if is_close || idle.is_awake() => self.sleep_lightly(idle),
-            None if is_close && begin >= Duration::from_nanos(self.paused.load(Ordering::Relaxed)) => {
-                self.stay_awake(begin);
-            }
-            _ => {}
+        let is_paused = begin < Duration::from_nanos(self.paused.load(Ordering::Relaxed));
+        if let Some(idle) = self.idle.as_ref().filter(|_| is_close) {
+            idle.keep_awake();
         }
+        if is_close && !is_paused && self.stay_awake(begin) {
+            return;
+        }
+        self.sleep_lightly();
     }
 
-    /// Sleeps with all processors awake, for as long as requests come.
-    fn sleep_lightly(&self, idle: &Idle) {
-        idle.keep_awake();
-        if !self.is_ready(QUIET) {
+    /// Sleeps until a request is there; if processors are awake, with them, for as long as requests come.
+    pub(crate) fn sleep_lightly(&self) {
+        if let Some(idle) = self.idle.as_ref().filter(|idle| idle.is_awake())
+            && !self.is_ready(QUIET)
+        {
             idle.let_sleep();
         }
     }
 
-    fn stay_awake(&self, begin: Duration) {
+    /// Looks again and again; whether a request came.
+    fn stay_awake(&self, begin: Duration) -> bool {
         let mut last = begin;
         while !self.is_ready(Duration::ZERO) {
             rustix::thread::sched_yield();
             let now = self.elapsed();
             if now.saturating_sub(last) > LOST {
-                return self.pause(now);
+                self.pause(now);
+                return false;
             }
             if now.saturating_sub(begin) > LONGEST {
-                return;
+                return false;
             }
             last = now;
         }
         if self.calm.fetch_add(1, Ordering::Relaxed) == CALM {
             self.losses.store(0, Ordering::Relaxed);
         }
+        true
     }
 
     /// Somebody else needs the processor: it is his for some time.
@@ -129,14 +130,6 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-struct Awake<'l>(&'l Linger);
-
-impl Drop for Awake<'_> {
-    fn drop(&mut self) {
-        self.0.wait();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,8 +145,8 @@ mod tests {
         let (linger, writer) = linger();
         rustix::io::write(&writer, b"x").unwrap();
         assert!(linger.is_ready(Duration::ZERO));
-        drop(linger.after());
-        drop(linger.after());
+        linger.wait();
+        linger.wait();
     }
 
     #[test]
@@ -178,9 +171,10 @@ mod tests {
     #[test]
     fn nobody_stays_awake_for_long() {
         let (linger, _writer) = linger();
-        (0..10).for_each(|_| drop(linger.after()));
+        (0..10).for_each(|_| linger.wait());
         assert!(!linger.is_ready(Duration::ZERO));
     }
+
     #[test]
     fn processors_stay_awake_until_no_request_has_come_for_some_time() {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
@@ -195,11 +189,12 @@ mod tests {
             numbers.collect::<Vec<_>>()
         };
         rustix::io::write(&writer, b"x").unwrap();
-        linger.sleep_lightly(linger.idle.as_ref().unwrap());
+        linger.idle.as_ref().unwrap().keep_awake();
+        linger.sleep_lightly();
         assert_eq!(seen(), [2_000_000_000, 0]);
         rustix::io::read(&reader, &mut [0; 1]).unwrap();
         // Not a close one, and all the same the processors are let go.
-        drop(linger.after());
+        linger.wait();
         assert_eq!(seen(), [2_000_000_000, 0, 2_000_000_000]);
     }
 }

@@ -2,13 +2,15 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+
+use rustix::io::Errno;
 
 use crate::idle::Idle;
 use crate::linger::Linger;
-use crate::pool::Pool;
+use crate::pool::{self, Queue};
 use crate::server::Server;
-use crate::wire::Wire;
+use crate::wire::{LONGEST_REQUEST, Step, Wire};
 
 /// How to talk to the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +30,8 @@ impl Default for SessionOptions {
 
 /// A connection that is agreed on: requests wait, or will come.
 pub trait Session: Send {
-    /// Answers requests until the file system is unmounted. Errors: those of the device.
+    /// Answers requests until the file system is unmounted, in threads that are started now. Errors: those of the device
+    /// and of starting a thread.
     fn serve(self: Box<Self>) -> io::Result<()>;
 }
 
@@ -39,22 +42,56 @@ pub fn open_session(
     server: Arc<Server>,
     options: SessionOptions,
 ) -> io::Result<Box<dyn Session>> {
-    let mut config = fuser::Config::default();
-    config.n_threads = Some(1);
-    let (pool, linger) = (Pool::start(options.threads)?, Linger::new(&device, Idle::open())?);
-    let notifier = Arc::new(OnceLock::new());
-    let wire = Wire { server, options, pool, linger, notifier: Arc::clone(&notifier) };
-    // The kernel itself keeps others out, where they are to be kept out.
-    let session = fuser::Session::from_fd(wire, device, fuser::SessionACL::All, config)?;
-    let _ = notifier.set(session.notifier());
-    Ok(Box::new(Fuser(session)))
+    let (jobs, queue) = pool::queue();
+    let linger = Linger::new(&device, Idle::open())?;
+    let device = Arc::new(device);
+    let mut buffer = vec![0; LONGEST_REQUEST];
+    let said = receive(&device, &mut buffer)?.ok_or(io::ErrorKind::NotConnected)?;
+    let wire = Arc::new(Wire::greet(&device, said, server, options, jobs)?);
+    Ok(Box::new(Device { device, wire, queue, linger, buffer, threads: options.threads }))
 }
 
-/// The library `fuser`.
-struct Fuser(fuser::Session<Wire>);
+/// The next request; none once nobody is there any more. The kernel hands out whole requests.
+fn receive<'b>(device: &OwnedFd, buffer: &'b mut [u8]) -> io::Result<Option<&'b [u8]>> {
+    loop {
+        match rustix::io::read(device, &mut *buffer) {
+            Ok(len) => return Ok(buffer.get(..len)),
+            // Who asked was interrupted; or we were.
+            Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+            Err(Errno::NODEV) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
 
-impl Session for Fuser {
+/// `/dev/fuse` itself: read(2) is a request, write(2) a reply.
+struct Device {
+    device: Arc<OwnedFd>,
+    wire: Arc<Wire>,
+    queue: Queue,
+    linger: Linger,
+    buffer: Vec<u8>,
+    threads: usize,
+}
+
+impl Session for Device {
     fn serve(self: Box<Self>) -> io::Result<()> {
-        self.0.run()
+        let Self { device, wire, queue, linger, mut buffer, threads } = *self;
+        let workers = queue.start(threads)?;
+        let served = loop {
+            match receive(&device, &mut buffer) {
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+                Ok(Some(request)) => match wire.receive(request) {
+                    Step::Answered => linger.wait(),
+                    Step::HandedOn => linger.sleep_lightly(),
+                    Step::Last => break Ok(()),
+                },
+            }
+        };
+        // With the last job that has it goes what gives jobs.
+        drop(wire);
+        workers.join();
+        served
     }
 }

@@ -52,10 +52,7 @@ impl Vfs {
             Some(acl) => acl.child_mode(new.mode),
             None => new.mode.without(umask),
         };
-        let attr = fs.create(dir.ino(), name, &new)?;
-        // Counted where the others of this directory are.
-        let made = dir.vfs().take(attr.ino);
-        made.inode.learn(Facts::of(&attr));
+        let made = dir.made(&fs.create(dir.ino(), name, &new)?);
         if let Some(acl) = acl
             && let Err(error) = made.inherit_acl(&acl, &new)
         {
@@ -71,16 +68,63 @@ impl Vfs {
         Ok(made)
     }
 
+    /// Makes a regular file that has no name, as one of `dir`; it is gone with the last use unless
+    /// [`name`](Self::name) gave it one. `umask` is still to be applied, as in [`create_masked`](Self::create_masked).
+    /// Errors, the first that holds: ReadOnly; NotSupported if the format has none; NotDirectory; AccessDenied;
+    /// NotPermitted in an immutable directory; those of [`create_nameless`](obento_driver::Nameless::create_nameless).
+    pub fn create_nameless(
+        &self,
+        caller: &Caller,
+        dir: &Node,
+        new: &NewNode<'_>,
+        umask: Mode,
+    ) -> Result<Node> {
+        self.writable()?;
+        let nameless = self.0.fs.nameless().ok_or(Error::NotSupported)?;
+        let _names = dir.inode.guard.write();
+        let dir_attr = dir.expect_open_to_change(caller, true)?;
+        let acl = dir.default_acl(FileKind::Regular)?;
+        let mut new = NewNode { kind: FileKind::Regular, ..inherit(caller, &dir_attr, new) };
+        new.mode = match &acl {
+            Some(acl) => acl.child_mode(new.mode),
+            None => new.mode.without(umask),
+        };
+        let made = dir.made(&nameless.create_nameless(dir.ino(), &new)?);
+        if let Some(acl) = acl {
+            made.inherit_acl(&acl, &new)?;
+        }
+        Ok(made)
+    }
+
+    /// Gives its first name to what [`create_nameless`](Self::create_nameless) made. Errors, the first that holds: as
+    /// those of [`link`](Self::link), but Invalid if it has a name; NotSupported.
+    pub fn name(&self, caller: &Caller, node: &Node, dir: &Node, name: &Name) -> Result<()> {
+        self.writable()?;
+        let nameless = self.0.fs.nameless().ok_or(Error::NotSupported)?;
+        self.link_by(caller, node, dir, name, || nameless.name(node.ino(), dir.ino(), name))
+    }
+
     /// Gives `node` another name. Errors, the first that holds: ReadOnly; NotDirectory; NameTooLong; AccessDenied;
     /// NotPermitted in or for what is immutable; those of [`link`](obento_driver::WritableFileSystem::link).
     pub fn link(&self, caller: &Caller, node: &Node, dir: &Node, name: &Name) -> Result<()> {
         let fs = self.writable()?;
+        self.link_by(caller, node, dir, name, || fs.link(node.ino(), dir.ino(), name))
+    }
+
+    fn link_by(
+        &self,
+        caller: &Caller,
+        node: &Node,
+        dir: &Node,
+        name: &Name,
+        link: impl FnOnce() -> Result<Attr>,
+    ) -> Result<()> {
         let _names = dir.inode.guard.write();
         dir.expect_changeable(caller, name)?;
         if node.attr()?.flags.intersects(FROZEN) {
             return Err(Error::NotPermitted);
         }
-        fs.link(node.ino(), dir.ino(), name)?;
+        link()?;
         dir.note(name, Some(node));
         Ok(())
     }
@@ -247,13 +291,25 @@ impl Node {
     /// This directory's attributes, if `caller` may change the name `name` in it. Errors, the first that holds:
     /// NotDirectory; NameTooLong; AccessDenied; NotPermitted.
     fn expect_changeable(&self, caller: &Caller, name: &Name) -> Result<Attr> {
+        self.expect_open_to_change(caller, self.vfs.name_fits(name))
+    }
+
+    /// The same for a change in it of a name that fits, if `name_fits`.
+    fn expect_open_to_change(&self, caller: &Caller, name_fits: bool) -> Result<Attr> {
         let attr = self.attr()?;
         match () {
             () if !attr.is_dir() => return Err(Error::NotDirectory),
-            () if !self.vfs.name_fits(name) => return Err(Error::NameTooLong),
+            () if !name_fits => return Err(Error::NameTooLong),
             () => access::check(self, &attr, caller, Want::WRITE | Want::EXEC)?,
         }
         if attr.flags.contains(FileFlags::IMMUTABLE) { Err(Error::NotPermitted) } else { Ok(attr) }
+    }
+
+    /// What was just made in this directory. Counted where the others of it are.
+    fn made(&self, attr: &Attr) -> Node {
+        let made = self.vfs().take(attr.ino);
+        made.inode.learn(Facts::of(attr));
+        made
     }
 }
 

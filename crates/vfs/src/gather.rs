@@ -95,7 +95,7 @@ impl Node {
     /// Takes up what of `bytes` it can, if they go on at the end of the file where the last write ended; answers how many.
     /// The rest is to be written at once, after [`settle_to_change`](Self::settle_to_change). Only for who holds the
     /// inode's guard. Errors: those of writing what was gathered before.
-    pub(crate) fn gather(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
+    pub(crate) fn gather(&self, offset: u64, bytes: &[u8], when: TimeChange) -> Result<usize> {
         let gather = &self.inode.gather;
         let mut state = gather.state.lock();
         let end = state.gathered.as_ref().map(Gathered::end).or(state.end);
@@ -111,7 +111,11 @@ impl Node {
             }
             let Some(gathered) = &mut state.gathered else { break };
             let part = rest.get(..rest.len().min(gathered.room())).unwrap_or_default();
-            gathered.taken = self.vfs.writable()?.now();
+            gathered.taken = match when {
+                TimeChange::Now => self.vfs.writable()?.now(),
+                // Of what was taken before the later moment counts.
+                TimeChange::At(moment) => gathered.taken.max(moment),
+            };
             gathered.bytes.extend_from_slice(part);
             done = done.saturating_add(part.len());
             if gathered.room() == 0 {

@@ -13,7 +13,7 @@ use core::ops::Range;
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
-use obento_driver::{Extent, Layout, Span, TimeChange, WritableFileSystem};
+use obento_driver::{Extent, Layout, SetAttr, Span, TimeChange, WritableFileSystem};
 
 use crate::node::Node;
 use crate::table::Inode;
@@ -61,7 +61,16 @@ impl Node {
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
         self.vfs.writable()?;
         let _writers = self.inode.guard.write();
-        self.write_guarded(offset, bytes)
+        self.write_guarded(offset, bytes, TimeChange::Now)
+    }
+
+    /// Writes as [`write_at`](Self::write_at) what a cache above has gathered, which keeps the times of the file itself
+    /// and sets them when they change: they stay as they are.
+    pub fn write_back(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
+        self.vfs.writable()?;
+        let _writers = self.inode.guard.write();
+        let when = TimeChange::At(self.stored()?.mtime);
+        self.write_guarded(offset, bytes, when)
     }
 
     /// Writes at the end of the file, whatever others append meanwhile; answers where that was and how many bytes.
@@ -70,7 +79,7 @@ impl Node {
         self.vfs.writable()?;
         let _writers = self.inode.guard.write();
         let end = self.inode.gather.end().map_or_else(|| self.data_size(), Ok)?;
-        self.write_guarded(end, bytes).map(|len| (end, len))
+        self.write_guarded(end, bytes, TimeChange::Now).map(|len| (end, len))
     }
 
     /// Sets the size; what is added reads as zeros. Errors, the first that holds: ReadOnly; IsDirectory; Invalid for
@@ -100,12 +109,13 @@ impl Node {
         self.vfs.0.syncable()?.sync_file(self.ino())
     }
 
-    fn write_guarded(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
-        let gathered = self.gather(offset, bytes)?;
+    fn write_guarded(&self, offset: u64, bytes: &[u8], when: TimeChange) -> Result<usize> {
+        let gathered = self.gather(offset, bytes, when)?;
         match bytes.get(gathered..) {
             Some([]) if gathered > 0 => Ok(gathered),
             rest => {
-                match self.write_through(offset.saturating_add(to_u64(gathered)), rest.unwrap_or_default()) {
+                let offset = offset.saturating_add(to_u64(gathered));
+                match self.write_through(offset, rest.unwrap_or_default(), when) {
                     Err(_) if gathered > 0 => Ok(gathered),
                     written => written.map(|len| gathered.saturating_add(len)),
                 }
@@ -114,9 +124,10 @@ impl Node {
     }
 
     /// Hands a write on to the driver.
-    fn write_through(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
+    fn write_through(&self, offset: u64, bytes: &[u8], when: TimeChange) -> Result<usize> {
         self.settle_to_change()?;
         let mut writer = Writer::of(self, self.vfs.writable()?)?;
+        writer.when = when;
         let room = self.vfs.limits().file_size_max.saturating_sub(offset);
         let bytes = bytes.get(..bytes.len().min(to_usize(room))).unwrap_or_default();
         match bytes {
@@ -215,10 +226,20 @@ impl<'a> Writer<'a> {
     }
 
     fn write_driver(&mut self, at: u64, bytes: &[u8]) -> Result<usize> {
-        match self.fs.write(&self.layout, self.inode.ino, at, bytes)?.min(bytes.len()) {
+        let before = match self.when {
+            TimeChange::Now => None,
+            TimeChange::At(_) => Some(self.shared.fs.getattr(self.inode.ino)?),
+        };
+        let written = match self.fs.write(&self.layout, self.inode.ino, at, bytes)?.min(bytes.len()) {
             0 => Err(Error::NoSpace),
             len => Ok(self.wrote(at, len)),
+        };
+        if let (TimeChange::At(moment), Some(before)) = (self.when, before) {
+            // The driver stamped the present. The bytes are there all the same should this fail.
+            let (mtime, ctime) = (Some(self.when), Some(TimeChange::At(before.ctime.max(moment))));
+            let _ = self.fs.set_attr(self.inode.ino, &SetAttr { mtime, ctime, ..SetAttr::default() });
         }
+        written
     }
 
     fn wrote(&mut self, at: u64, len: usize) -> usize {

@@ -3,17 +3,7 @@
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 
-use crate::support::{Disk, text};
-
-/// Waits until `is_so`, for a minute at most: what is waited for has no event of its own.
-#[track_caller]
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let begin = std::time::Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed().as_secs() < 60, "{what} did not come");
-        std::thread::yield_now();
-    }
-}
+use crate::support::{Disk, text, wait_until};
 
 #[test]
 fn a_mount_that_is_in_use_stays_and_the_message_says_what_to_do() {
@@ -79,8 +69,7 @@ fn a_server_that_is_killed_loses_nothing_that_was_synced() {
         disk.obento(&["umount", "mnt"]);
         !disk.is_mounted()
     });
-    let output = disk.obento(&["mount", "disk.img", "mnt"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    disk.mount_after_kill();
     let mut found = String::new();
     File::open(disk.path("f")).unwrap().read_to_string(&mut found).unwrap();
     assert_eq!(found, "synced");

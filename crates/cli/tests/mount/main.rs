@@ -2,6 +2,7 @@
 
 mod ends;
 mod judges;
+mod kept;
 mod programs;
 mod stress;
 mod support;

@@ -166,15 +166,38 @@ fn sparse_files_show_their_holes_on_a_mount_for_reading() {
 }
 
 #[test]
-fn what_was_just_written_is_never_taken_for_a_hole() {
+fn what_was_just_written_is_data_and_the_rest_holes() {
     let Some(disk) = Disk::mounted("rw") else { return };
     let file = File::create(disk.path("f")).unwrap();
     file.set_len(1 << 20).unwrap();
-    file.write_all_at(&[7; 4096], 512 << 10).unwrap();
     use rustix::fs::{SeekFrom, seek};
-    let data = seek(&file, SeekFrom::Data(0)).unwrap();
-    let hole = seek(&file, SeekFrom::Hole(data)).unwrap();
-    assert!(data <= 512 << 10 && hole >= (512 << 10) + 4096, "data {data}, hole {hole}");
+    for place in (0..16).map(|number| (number * 7 % 16) << 16) {
+        file.write_all_at(&[7; 4096], place).unwrap();
+        assert_eq!(seek(&file, SeekFrom::Data(place)).unwrap(), place);
+        assert_eq!(seek(&file, SeekFrom::Hole(place)).unwrap(), place + 4096);
+    }
+    drop(file);
+    disk.umount();
+}
+
+#[test]
+fn nobody_finds_a_hole_where_others_just_wrote() {
+    let Some(disk) = Disk::mounted("rw") else { return };
+    let file = File::create(disk.path("f")).unwrap();
+    file.set_len(64 << 20).unwrap();
+    use rustix::fs::{SeekFrom, seek};
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (disk, file) = (&disk, &file);
+            scope.spawn(move || {
+                let own = File::options().write(true).open(disk.path("f")).unwrap();
+                for place in (0..64).map(|step| (step * 4 + thread) << 13) {
+                    file.write_all_at(&[1; 100], place).unwrap();
+                    assert_eq!(seek(&own, SeekFrom::Data(place)).unwrap(), place);
+                }
+            });
+        }
+    });
     drop(file);
     disk.umount();
 }

@@ -70,9 +70,28 @@ impl Disk {
         self.quietly(&["mount", "-o", options, "disk.img", "mnt"]);
     }
 
+    /// Mounts what a killed server left.
+    #[track_caller]
+    pub fn mount_after_kill(&self) {
+        let output = self.obento(&["mount", "disk.img", "mnt"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+
     #[track_caller]
     pub fn umount(&self) {
         self.quietly(&["umount", "mnt"]);
+    }
+
+    /// Kills the server, and clears its mount.
+    #[track_caller]
+    pub fn kill(&self) {
+        rustix::process::kill_process(self.server(), rustix::process::Signal::KILL).unwrap();
+        wait_until("the end of the server", || fs::metadata(self.at()).is_err());
+        // A process that is killed on a busy machine uses the mount until its last thread is gone.
+        wait_until("the unmount", || {
+            self.obento(&["umount", "--lazy", "mnt"]);
+            !self.is_mounted()
+        });
     }
 
     #[track_caller]
@@ -111,6 +130,16 @@ impl Drop for Disk {
         if !std::thread::panicking() {
             self.fsck();
         }
+    }
+}
+
+/// Waits until `is_so`, for a minute at most: what is waited for has no event of its own.
+#[track_caller]
+pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begin = std::time::Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed().as_secs() < 60, "{what} did not come");
+        std::thread::yield_now();
     }
 }
 

@@ -11,8 +11,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use obento_base::{Attr, Corrupt, Error, FileKind, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, DirEntry, EntrySink, Extent, FileSystem, Inspect, Layout, Limits, Span, StatFs, Trim, VolumeInfo,
-    WritableFileSystem, XattrMode, Xattrs,
+    Cookie, DirEntry, EntrySink, Extent, FileSystem, Inspect, Layout, Limits, Nameless, Span, StatFs, Trim,
+    VolumeInfo, WritableFileSystem, XattrMode, Xattrs,
 };
 use obento_env::sync::RwLockReadGuard;
 
@@ -253,6 +253,10 @@ impl FileSystem for Ext4 {
 
     fn writable(&self) -> Option<&dyn WritableFileSystem> {
         self.writer().map(|_| -> &dyn WritableFileSystem { self })
+    }
+
+    fn nameless(&self) -> Option<&dyn Nameless> {
+        self.writer().map(|_| -> &dyn Nameless { self })
     }
 
     fn trim(&self) -> Option<&dyn Trim> {

@@ -5,8 +5,8 @@ use core::ops::Range;
 
 use obento_base::{Attr, Error, Ino, Name, Result, Timestamp};
 use obento_driver::{
-    AskUsage, ExclusiveLayout, Extent, Layout, NewNode, RenameFlags, SetAttr, Size, TimeChange, Trim, Victim,
-    WritableFileSystem,
+    AskUsage, ExclusiveLayout, Extent, Layout, Nameless, NewNode, RenameFlags, SetAttr, Size, TimeChange,
+    Trim, Victim, WritableFileSystem,
 };
 
 use crate::contract::Ext4;
@@ -104,6 +104,16 @@ impl WritableFileSystem for Ext4 {
 
     fn close(&self) -> Result<()> {
         self.end_writing()
+    }
+}
+
+impl Nameless for Ext4 {
+    fn create_nameless(&self, dir: Ino, node: &NewNode<'_>) -> Result<Attr> {
+        self.write_with(|writer| writer.create_nameless(dir, node))
+    }
+
+    fn name(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
+        self.write_with(|writer| writer.name(ino, dir, name))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Attributes, named and others.
 
-use obento::{Attr, Error, Mode, Node, SetAttr, TimeChange, Timestamp, XattrMode};
+use obento::{Attr, Errno, Error, FileFlags, Mode, Node, SetAttr, TimeChange, Timestamp, XattrMode};
 
 use super::{OWNER, Reply, Server, errno};
 
@@ -62,8 +62,9 @@ impl Server {
         let node = self.node(id)?;
         if change.is_handed_over() {
             let attr = node.attr().map_err(errno)?;
-            if attr.nlink == 0 {
-                // Nobody sees the times of what is gone but the kernel, which has them.
+            // Nobody sees the times of what is gone but the kernel, which has them; those of a file that may only be
+            // appended to were stamped when its bytes came.
+            if attr.nlink == 0 || attr.flags.contains(FileFlags::APPEND) {
                 return Ok(attr);
             }
         }
@@ -106,10 +107,12 @@ impl Server {
             let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
             self.vfs.set_attr(&OWNER, &known.node, &set).map_err(errno)?;
         }
+        if attr.flags.contains(FileFlags::IMMUTABLE) {
+            return Err(Error::NotPermitted.errno());
+        }
         if !known.is_plain {
-            self.expect_writable(&attr)?;
             self.drop_capability(&known.node)?;
-            self.nodes.set_plain(id, true);
+            self.nodes.set_plain(id, !attr.flags.contains(FileFlags::APPEND));
         }
         Ok(())
     }
@@ -122,8 +125,11 @@ impl Server {
         }
     }
 
-    /// The value of a named attribute.
+    /// The value of a named attribute. Errors: ENOSYS if the format has none, after which the kernel asks no more.
     pub(crate) fn get_xattr(&self, id: u64, name: &[u8]) -> Reply<Vec<u8>> {
+        if self.vfs.file_system().xattrs().is_none() {
+            return Err(Errno(libc::ENOSYS));
+        }
         self.node(id)?.get_xattr(name).map_err(errno)
     }
 

@@ -13,9 +13,6 @@ const GET_EXTENDED: u32 = 0x801c_581f;
 const SET_EXTENDED: u32 = 0x401c_5820;
 const GET_VERSION: u32 = 0x8008_7601;
 
-/// Flags that keep a file from being written to.
-const FROZEN: FileFlags = FileFlags::IMMUTABLE;
-
 impl Server {
     /// Answers an ioctl; ENOTTY for what is none of a file system.
     pub(crate) fn ioctl(&self, id: u64, command: u32, data: &[u8]) -> Reply<Vec<u8>> {
@@ -45,11 +42,6 @@ impl Server {
         self.vfs.set_attr(&OWNER, node, &set).map_err(errno)?;
         self.nodes.set_plain(id, false);
         self.settled(node, Vec::new())
-    }
-
-    /// Errors: NotPermitted for a file that may not be changed.
-    pub(super) fn expect_writable(&self, attr: &Attr) -> Reply<()> {
-        if attr.flags.intersects(FROZEN) { Err(Error::NotPermitted.errno()) } else { Ok(()) }
     }
 }
 

@@ -17,6 +17,8 @@ use obento::{Attr, Caller, Errno, Error, Name, NameError, Node, Refusal, StatFs,
 use crate::nodes::{Known, Nodes};
 
 pub(crate) use attributes::{Change, Time};
+pub(crate) use data::{Source, Written};
+pub(crate) use listing::Listed;
 pub(crate) use names::{Made, Moved};
 
 /// For whom everything is done.

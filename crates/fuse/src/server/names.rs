@@ -1,9 +1,11 @@
 //! Looking names up, making, moving and removing them.
 
-use obento::{DeviceNumber, Error, FileKind, Mode, NewNode, RenameFlags};
+use obento::{DeviceNumber, Error, FileFlags, FileKind, Mode, NewNode, Node, RenameFlags, Vfs};
 
 use super::{Found, OWNER, Reply, Server, errno, name};
-use crate::nodes::Nodes;
+
+/// Flags that forbid writes.
+const GUARDED: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);
 
 /// What is to be made, by whom.
 pub(crate) struct Made<'a> {
@@ -14,6 +16,13 @@ pub(crate) struct Made<'a> {
     pub(crate) gid: u32,
     pub(crate) rdev: DeviceNumber,
     pub(crate) target: &'a [u8],
+}
+
+impl Made<'_> {
+    fn node(&self) -> NewNode<'_> {
+        let Self { kind, mode, uid, gid, rdev, target, umask: _ } = *self;
+        NewNode { kind, mode: permissions(mode), uid, gid, rdev, target }
+    }
 }
 
 /// A name that moves.
@@ -42,23 +51,26 @@ impl Server {
     /// Makes an inode and names it.
     pub(crate) fn make(&self, dir: u64, bytes: &[u8], made: &Made<'_>) -> Reply<Found> {
         let dir = self.node(dir)?;
-        let new = NewNode {
-            kind: made.kind,
-            mode: permissions(made.mode),
-            uid: made.uid,
-            gid: made.gid,
-            rdev: made.rdev,
-            target: made.target,
-        };
-        let umask = permissions(made.umask & 0o777);
+        let (new, umask) = (made.node(), permissions(made.umask & 0o777));
         let node = self.vfs.create_masked(&OWNER, &dir, name(bytes)?, &new, umask).map_err(errno)?;
-        let id = Nodes::id(&node);
-        let found = self.introduce(&dir, node.clone())?;
-        if let (Some(id), FileKind::Regular) = (id, made.kind) {
-            // Nobody had it before: neither a capability nor a flag that forbids writing.
-            self.nodes.set_plain(id, true);
+        self.introduce_new(&dir, node)
+    }
+
+    /// Makes a regular file without a name.
+    pub(crate) fn make_nameless(&self, dir: u64, made: &Made<'_>) -> Reply<Found> {
+        let dir = self.node(dir)?;
+        let (new, umask) = (made.node(), permissions(made.umask & 0o777));
+        let node = self.vfs.create_nameless(&OWNER, &dir, &new, umask).map_err(errno)?;
+        self.introduce_new(&dir, node)
+    }
+
+    fn introduce_new(&self, dir: &Node, node: Node) -> Reply<Found> {
+        let found = self.introduce(dir, node.clone())?;
+        if found.attr.kind == FileKind::Regular {
+            // Nobody had it before: neither a capability nor a flag that forbids writing, unless it got that from `dir`.
+            self.nodes.set_plain(found.id, !found.attr.flags.intersects(GUARDED));
             // What is made is about to be written to.
-            self.nodes.note_write(id);
+            self.nodes.note_write(found.id);
         }
         self.settled(&node, found)
     }
@@ -66,7 +78,10 @@ impl Server {
     /// Gives `id` another name.
     pub(crate) fn link(&self, id: u64, dir: u64, bytes: &[u8]) -> Reply<Found> {
         let (node, dir) = (self.node(id)?, self.node(dir)?);
-        self.vfs.link(&OWNER, &node, &dir, name(bytes)?).map_err(errno)?;
+        // The kernel asks that only for what it knows to be nameless from the start.
+        let is_nameless = node.attr().map_err(errno)?.nlink == 0;
+        let link = if is_nameless { Vfs::name } else { Vfs::link };
+        link(&self.vfs, &OWNER, &node, &dir, name(bytes)?).map_err(errno)?;
         let found = self.introduce(&dir, node.clone())?;
         self.settled(&node, found)
     }

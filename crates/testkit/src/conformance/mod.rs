@@ -8,6 +8,7 @@
 pub mod attributes;
 pub mod data;
 pub mod listing;
+pub mod nameless;
 pub mod names;
 pub mod reading;
 pub mod renames;
@@ -242,6 +243,11 @@ macro_rules! writing_conformance {
             remove_asks_once_what_it_found_and_a_refusal_changes_nothing
             forget_frees_what_has_no_name_and_nothing_else
             a_number_in_its_next_life_has_another_generation
+        }
+        $crate::conformance_tests! { $volume, nameless:
+            a_file_without_a_name_reads_and_writes_until_its_forget
+            a_file_that_gets_a_name_stays
+            nameless_calls_test_their_errors_in_order
         }
         $crate::conformance_tests! { $volume, renames:
             rename_moves_a_name_within_and_between_directories

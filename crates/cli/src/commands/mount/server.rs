@@ -13,8 +13,8 @@ use obento::sandbox::Rights;
 use obento::{Access, Address, Atime, Image, OpenError, Options, Registry, Replay, Volume};
 use obento_fuse::options::{AccessTimes, MountOptions, ReadWrite};
 use obento_fuse::{
-    Farewell, Mounted, Server, ServerOptions, Session, SessionOptions, find_mount, mount, open_session,
-    signals,
+    Farewell, KernelClock, Mounted, Server, ServerOptions, Session, SessionOptions, find_mount, mount,
+    open_session, signals,
 };
 
 use super::janitor::Janitor;
@@ -138,6 +138,7 @@ fn volume(
             AccessTimes::Relative => Atime::Relative,
             AccessTimes::Always => Atime::Always,
         },
+        clock: Arc::new(KernelClock),
         ..general
     };
     let image = Image::open(&address.image, &Registry::default(), &options)?;

@@ -9,13 +9,20 @@ use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
 use obento_driver::NewNode;
 use obento_journal::{Credits, Txn};
 
-use super::names::{ENTRY, Ended, FIRST_BLOCK, GROWTH, NEW_INODE, expect_same_project};
+use super::names::{ENTRY, Ended, FIRST_BLOCK, GROWTH, LAST_NAME, NEW_INODE, expect_same_project};
 use crate::dir::{DirEdit, NewEntry, Room, Run, Slot};
 use crate::inode::{Inode, InodeFlags};
 use crate::writer::{InodeEdit, Writer};
 
 /// A shorter target lies in `i_block`, with its NUL.
 const FAST_MAX: usize = 60;
+
+/// What names a file has that gets one more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Names {
+    None,
+    Some,
+}
 
 impl Writer {
     /// [`obento_driver::WritableFileSystem::create`].
@@ -144,12 +151,38 @@ impl Writer {
         Ok(())
     }
 
-    /// [`obento_driver::WritableFileSystem::link`].
-    pub(crate) fn link(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
-        self.with_space(|| self.link_once(ino, dir, name))
+    /// [`obento_driver::Nameless::create_nameless`]. The inode is an orphan until it gets a name.
+    pub(crate) fn create_nameless(&self, dir: Ino, new: &NewNode<'_>) -> Result<Attr> {
+        self.with_space(|| {
+            let locked = self.locks().write(&[dir]);
+            let parent = self.live_directory(dir)?;
+            let mut txn = self.begin(NEW_INODE + LAST_NAME)?;
+            let made = self.make_inode(&mut txn, &parent, new).and_then(|(mut inode, attr)| {
+                if let Err(error) = self.add_orphan(inode.ino()) {
+                    self.free_inode(&mut txn, &mut inode).inspect_err(|error| self.txns().abort(*error))?;
+                    return Err(error);
+                }
+                inode.set_links(0);
+                self.store_inode(&mut txn, &inode);
+                Ok(Attr { nlink: 0, ..attr })
+            });
+            let ended = self.end(txn, &[], made);
+            drop(locked);
+            self.settle(ended)
+        })
     }
 
-    fn link_once(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
+    /// [`obento_driver::WritableFileSystem::link`].
+    pub(crate) fn link(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
+        self.with_space(|| self.link_once(ino, dir, name, Names::Some))
+    }
+
+    /// [`obento_driver::Nameless::name`].
+    pub(crate) fn name(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
+        self.with_space(|| self.link_once(ino, dir, name, Names::None))
+    }
+
+    fn link_once(&self, ino: Ino, dir: Ino, name: &Name, names: Names) -> Result<Attr> {
         let locked = self.locks().write(&[dir, ino]);
         let parent = match self.live_directory(dir) {
             Err(Error::NotFound) => None,
@@ -159,20 +192,22 @@ impl Writer {
             Err(Error::Stale) => return Err(Error::NotFound),
             inode => inode?,
         };
-        if inode.is_dir() {
-            return Err(Error::NotPermitted);
-        }
-        let Some(parent) = parent.filter(|_| inode.links() > 0) else { return Err(Error::NotFound) };
+        let parent = match names {
+            Names::Some if inode.is_dir() => return Err(Error::NotPermitted),
+            Names::Some => parent.filter(|_| inode.links() > 0),
+            Names::None if inode.is_dir() || inode.links() > 0 => return Err(Error::Invalid),
+            Names::None => parent,
+        };
+        let parent = parent.ok_or(Error::NotFound)?;
         let sb = self.volume().super_block();
         let room = self.volume().with_directory(&parent, |directory| directory.room(name))?;
         if u32::from(inode.links()) >= sb.link_max() {
             return Err(Error::TooManyLinks);
         }
         expect_same_project(sb, &parent, &inode)?;
-        let mut txn = self.begin(match room {
-            Room::Slot(..) => ENTRY + ENTRY,
-            Room::Grow(_) => ENTRY + ENTRY + GROWTH,
-        })?;
+        let growth = if matches!(room, Room::Grow(_)) { GROWTH } else { Credits(0) };
+        let orphan = if names == Names::None { LAST_NAME } else { Credits(0) };
+        let mut txn = self.begin(ENTRY + ENTRY + growth + orphan)?;
         let linked = self.link_in(&mut txn, &parent, &inode, name, room);
         let ended: Ended<Attr> = self.end(txn, &[&parent], linked);
         drop(locked);
@@ -190,6 +225,9 @@ impl Writer {
         let mut dir = DirEdit::new(self, txn, parent)?;
         let prepared = dir.make_room(txn, name, room).and_then(|place| {
             let mut linked = self.edit_inode(txn, inode.ino())?;
+            if linked.links() == 0 {
+                self.remove_orphan(txn, &mut linked)?;
+            }
             linked.set_links(linked.links().saturating_add(1));
             linked.touch(self.now());
             let attr = self.attr_of(&linked)?;

@@ -1,0 +1,390 @@
+//! The structures and numbers of the FUSE protocol, and nothing else.
+//!
+//! All integers are of the machine's own byte order. A request is an [`InHeader`] and what its opcode says: structures,
+//! names that end with a NUL, bytes. A reply is an [`OutHeader`] and the same.
+//! Source: Linux include/uapi/linux/fuse.h, protocol 7.45; fs/fuse/dir.c and file.c for what is sent when.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The major number of the protocol, and the minor one that is answered.
+pub(super) const MAJOR: u32 = 7;
+pub(super) const MINOR: u32 = 45;
+/// The oldest minor number that is spoken: `struct fuse_init_in` with further flags, Linux 5.17.
+pub(super) const OLDEST_MINOR: u32 = 36;
+
+/// `enum fuse_opcode`.
+pub(super) mod opcode {
+    pub const LOOKUP: u32 = 1;
+    pub const FORGET: u32 = 2;
+    pub const GETATTR: u32 = 3;
+    pub const SETATTR: u32 = 4;
+    pub const READLINK: u32 = 5;
+    pub const SYMLINK: u32 = 6;
+    pub const MKNOD: u32 = 8;
+    pub const MKDIR: u32 = 9;
+    pub const UNLINK: u32 = 10;
+    pub const RMDIR: u32 = 11;
+    pub const RENAME: u32 = 12;
+    pub const LINK: u32 = 13;
+    pub const READ: u32 = 15;
+    pub const WRITE: u32 = 16;
+    pub const STATFS: u32 = 17;
+    pub const RELEASE: u32 = 18;
+    pub const FSYNC: u32 = 20;
+    pub const SETXATTR: u32 = 21;
+    pub const GETXATTR: u32 = 22;
+    pub const LISTXATTR: u32 = 23;
+    pub const REMOVEXATTR: u32 = 24;
+    pub const INIT: u32 = 26;
+    pub const READDIR: u32 = 28;
+    pub const FSYNCDIR: u32 = 30;
+    pub const DESTROY: u32 = 38;
+    pub const IOCTL: u32 = 39;
+    pub const BATCH_FORGET: u32 = 42;
+    pub const FALLOCATE: u32 = 43;
+    pub const READDIRPLUS: u32 = 44;
+    pub const RENAME2: u32 = 45;
+    pub const LSEEK: u32 = 46;
+    pub const COPY_FILE_RANGE: u32 = 47;
+    pub const TMPFILE: u32 = 51;
+}
+
+/// `FUSE_NOTIFY_INVAL_INODE` of `enum fuse_notify_code`.
+pub(super) const NOTIFY_INVAL_INODE: i32 = 2;
+
+/// Of `valid` in [`SetattrIn`]: `FATTR_MODE` and so on.
+pub(super) mod fattr {
+    pub const MODE: u32 = 1 << 0;
+    pub const UID: u32 = 1 << 1;
+    pub const GID: u32 = 1 << 2;
+    pub const SIZE: u32 = 1 << 3;
+    pub const ATIME: u32 = 1 << 4;
+    pub const MTIME: u32 = 1 << 5;
+    pub const ATIME_NOW: u32 = 1 << 7;
+    pub const MTIME_NOW: u32 = 1 << 8;
+    pub const CTIME: u32 = 1 << 10;
+    pub const KILL_SUIDGID: u32 = 1 << 11;
+}
+
+/// Of `write_flags` in [`WriteIn`]: the bytes come from the page cache.
+pub(super) const WRITE_CACHE: u32 = 1 << 0;
+/// Of `write_flags` in [`WriteIn`]: who writes may keep no privileges of the file.
+pub(super) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// Of `open_flags` in [`OpenOut`]: pages that the kernel has stay good.
+pub(super) const OPEN_KEEP_CACHE: u32 = 1 << 1;
+#[derive(FromBytes, KnownLayout, Immutable, Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct InHeader {
+    pub len: u32,
+    pub opcode: u32,
+    pub unique: u64,
+    pub nodeid: u64,
+    pub uid: u32,
+    pub gid: u32,
+    pub pid: u32,
+    /// Of extensions behind the body, in units of 8 bytes.
+    pub total_extlen: u16,
+    pub padding: u16,
+}
+
+#[derive(IntoBytes, KnownLayout, Immutable, Clone, Copy)]
+#[repr(C)]
+pub(super) struct OutHeader {
+    pub len: u32,
+    /// 0, or an error's number below 0; of what was not asked for, its code.
+    pub error: i32,
+    pub unique: u64,
+}
+
+#[derive(IntoBytes, KnownLayout, Immutable, Clone, Copy, Default)]
+#[repr(C)]
+pub(super) struct RawAttr {
+    pub ino: u64,
+    pub size: u64,
+    pub blocks: u64,
+    pub atime: i64,
+    pub mtime: i64,
+    pub ctime: i64,
+    pub atimensec: u32,
+    pub mtimensec: u32,
+    pub ctimensec: u32,
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: u32,
+    pub blksize: u32,
+    pub flags: u32,
+}
+
+#[derive(IntoBytes, KnownLayout, Immutable, Clone, Copy, Default)]
+#[repr(C)]
+pub(super) struct EntryOut {
+    pub nodeid: u64,
+    pub generation: u64,
+    pub entry_valid: u64,
+    pub attr_valid: u64,
+    pub entry_valid_nsec: u32,
+    pub attr_valid_nsec: u32,
+    pub attr: RawAttr,
+}
+
+#[derive(IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct AttrOut {
+    pub attr_valid: u64,
+    pub attr_valid_nsec: u32,
+    pub dummy: u32,
+    pub attr: RawAttr,
+}
+
+#[derive(IntoBytes, KnownLayout, Immutable, Default)]
+#[repr(C)]
+pub(super) struct OpenOut {
+    pub fh: u64,
+    pub open_flags: u32,
+    pub backing_id: u32,
+}
+
+#[derive(IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct Dirent {
+    pub ino: u64,
+    pub off: u64,
+    pub namelen: u32,
+    pub kind: u32,
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct ForgetOne {
+    pub nodeid: u64,
+    pub nlookup: u64,
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct BatchForgetIn {
+    pub count: u32,
+    pub dummy: u32,
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct SetattrIn {
+    pub valid: u32,
+    pub padding: u32,
+    pub fh: u64,
+    pub size: u64,
+    pub lock_owner: u64,
+    pub atime: i64,
+    pub mtime: i64,
+    pub ctime: i64,
+    pub atimensec: u32,
+    pub mtimensec: u32,
+    pub ctimensec: u32,
+    pub mode: u32,
+    pub unused4: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub unused5: u32,
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct MknodIn {
+    pub mode: u32,
+    pub rdev: u32,
+    pub umask: u32,
+    pub padding: u32,
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct MkdirIn {
+    pub mode: u32,
+    pub umask: u32,
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct CreateIn {
+    pub flags: u32,
+    pub mode: u32,
+    pub umask: u32,
+    pub open_flags: u32,
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct Rename2In {
+    pub newdir: u64,
+    pub flags: u32,
+    pub padding: u32,
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct ReadIn {
+    pub fh: u64,
+    pub offset: u64,
+    pub size: u32,
+    pub read_flags: u32,
+    pub lock_owner: u64,
+    pub flags: u32,
+    pub padding: u32,
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct WriteIn {
+    pub fh: u64,
+    pub offset: u64,
+    pub size: u32,
+    pub write_flags: u32,
+    pub lock_owner: u64,
+    pub flags: u32,
+    pub padding: u32,
+}
+
+/// Of WRITE, and of GETXATTR that asks how long a value is.
+#[derive(IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct SizeOut {
+    pub size: u32,
+    pub padding: u32,
+}
+
+#[derive(IntoBytes, KnownLayout, Immutable, Default)]
+#[repr(C)]
+pub(super) struct StatfsOut {
+    pub blocks: u64,
+    pub bfree: u64,
+    pub bavail: u64,
+    pub files: u64,
+    pub ffree: u64,
+    pub bsize: u32,
+    pub namelen: u32,
+    pub frsize: u32,
+    pub padding: u32,
+    pub spare: [u32; 6],
+}
+
+/// `FUSE_COMPAT_SETXATTR_IN_SIZE`: further flags are not asked for.
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct SetxattrIn {
+    pub size: u32,
+    pub flags: i32,
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct GetxattrIn {
+    pub size: u32,
+    pub padding: u32,
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct InitIn {
+    pub major: u32,
+    pub minor: u32,
+    pub max_readahead: u32,
+    pub flags: u32,
+    pub flags2: u32,
+    pub unused: [u32; 11],
+}
+
+#[derive(IntoBytes, KnownLayout, Immutable, Default)]
+#[repr(C)]
+pub(super) struct InitOut {
+    pub major: u32,
+    pub minor: u32,
+    pub max_readahead: u32,
+    pub flags: u32,
+    pub max_background: u16,
+    pub congestion_threshold: u16,
+    pub max_write: u32,
+    pub time_gran: u32,
+    pub max_pages: u16,
+    pub map_alignment: u16,
+    pub flags2: u32,
+    pub max_stack_depth: u32,
+    pub request_timeout: u16,
+    pub unused: [u16; 11],
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct IoctlIn {
+    pub fh: u64,
+    pub flags: u32,
+    pub cmd: u32,
+    pub arg: u64,
+    pub in_size: u32,
+    pub out_size: u32,
+}
+
+#[derive(IntoBytes, KnownLayout, Immutable, Default)]
+#[repr(C)]
+pub(super) struct IoctlOut {
+    pub result: i32,
+    pub flags: u32,
+    pub in_iovs: u32,
+    pub out_iovs: u32,
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct FallocateIn {
+    pub fh: u64,
+    pub offset: u64,
+    pub length: u64,
+    pub mode: u32,
+    pub padding: u32,
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct LseekIn {
+    pub fh: u64,
+    pub offset: u64,
+    pub whence: u32,
+    pub padding: u32,
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct CopyFileRangeIn {
+    pub fh_in: u64,
+    pub off_in: u64,
+    pub nodeid_out: u64,
+    pub fh_out: u64,
+    pub off_out: u64,
+    pub len: u64,
+    pub flags: u64,
+}
+
+#[derive(IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct InvalInodeOut {
+    pub ino: u64,
+    pub off: i64,
+    pub len: i64,
+}
+
+const _: () = assert!(size_of::<InHeader>() == 40);
+const _: () = assert!(size_of::<OutHeader>() == 16);
+const _: () = assert!(size_of::<RawAttr>() == 88);
+const _: () = assert!(size_of::<EntryOut>() == 128);
+const _: () = assert!(size_of::<AttrOut>() == 104);
+const _: () = assert!(size_of::<Dirent>() == 24);
+const _: () = assert!(size_of::<SetattrIn>() == 88);
+const _: () = assert!(size_of::<ReadIn>() == 40);
+const _: () = assert!(size_of::<WriteIn>() == 40);
+const _: () = assert!(size_of::<StatfsOut>() == 80);
+const _: () = assert!(size_of::<InitIn>() == 64);
+const _: () = assert!(size_of::<InitOut>() == 64);
+const _: () = assert!(size_of::<IoctlIn>() == 32);
+const _: () = assert!(size_of::<CopyFileRangeIn>() == 56);

@@ -1,0 +1,75 @@
+//! Requests for what is in a directory.
+
+use zerocopy::IntoBytes;
+
+use super::abi::{Dirent, EntryOut, InHeader, ReadIn};
+use super::encode::{self, Validity, entry_out};
+use super::{MAX_IO, NOT, Wire, reply, request};
+use crate::server::{Listed, Reply};
+
+/// Entries start at multiples of this.
+const ALIGNMENT: usize = 8;
+
+/// Adds an entry, with what it leads to if that is told, too; whether it no longer fits into `size` bytes.
+fn add(out: &mut reply::Body, size: usize, listed: &Listed<'_>, plus: Option<&EntryOut>) -> bool {
+    let plus = plus.map_or(&[][..], IntoBytes::as_bytes);
+    let len = plus.len().saturating_add(size_of::<Dirent>()).saturating_add(listed.name.len());
+    let padded = len.next_multiple_of(ALIGNMENT);
+    if out.bytes().len().saturating_add(padded) > size {
+        return true;
+    }
+    let namelen = listed.name.len().try_into().unwrap_or(u32::MAX);
+    out.extend(plus);
+    out.push(&Dirent { ino: listed.ino, off: listed.next, namelen, kind: encode::kind(listed.kind) });
+    out.extend(listed.name);
+    out.extend([0; ALIGNMENT].get(..padded.saturating_sub(len)).unwrap_or_default());
+    false
+}
+
+pub(super) fn readdir(
+    wire: &Wire,
+    header: &InHeader,
+    mut body: request::Body<'_>,
+    out: &mut reply::Body,
+) -> Reply<()> {
+    let ReadIn { offset, size, .. } = body.take()?;
+    let size = size.min(MAX_IO) as usize;
+    wire.server.list(header.nodeid, offset, &mut |listed| add(out, size, listed, None))
+}
+
+pub(super) fn readdirplus(
+    wire: &Wire,
+    header: &InHeader,
+    mut body: request::Body<'_>,
+    out: &mut reply::Body,
+) -> Reply<()> {
+    let ReadIn { offset, size, .. } = body.take()?;
+    let size = size.min(MAX_IO) as usize;
+    wire.server.list_plus(header.nodeid, offset, &mut |listed, found| {
+        let valid = match found.stays {
+            true => wire.validity(found),
+            false => Validity { name: NOT, attr: NOT },
+        };
+        add(out, size, listed, Some(&entry_out(found, valid)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use obento::FileKind;
+
+    use super::*;
+
+    #[test]
+    fn entries_are_padded_and_what_does_not_fit_is_left_out() {
+        let mut out = reply::Body::default();
+        let listed = |name| Listed { ino: 7, name, kind: FileKind::Regular, next: 9 };
+        assert!(!add(&mut out, 64, &listed(b"abc"), None));
+        assert_eq!(out.bytes().len(), 32);
+        assert_eq!(&out.bytes()[24..], b"abc\0\0\0\0\0");
+        assert!(!add(&mut out, 64, &listed(b"12345678"), None));
+        assert_eq!(out.bytes().len(), 64);
+        assert!(add(&mut out, 64, &listed(b"a"), None));
+        assert_eq!(out.bytes().len(), 64);
+    }
+}
