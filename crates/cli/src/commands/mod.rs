@@ -1,5 +1,6 @@
 //! The subcommands, a file each: `Args` is what clap parses, `run` does it.
 
+mod bench;
 mod build;
 mod cat;
 mod chattr;
@@ -63,6 +64,7 @@ pub enum Command {
     MkfsFat(Box<mkfs::fat::Args>),
     Build(Box<build::Args>),
     Check(check::Args),
+    Bench(Box<bench::Args>),
     Mkdir(mkdir::Args),
     Rmdir(rmdir::Args),
     Rm(rm::Args),
@@ -116,6 +118,7 @@ impl Command {
             Self::MkfsFat(args) => mkfs::fat::run(&args, context),
             Self::Build(args) => build::run(&args, context),
             Self::Check(args) => check::run(&args, context),
+            Self::Bench(args) => bench::run(*args, context),
             Self::Mkdir(args) => mkdir::run(&args, context),
             Self::Rmdir(args) => rmdir::run(&args, context),
             Self::Rm(args) => rm::run(&args, context),

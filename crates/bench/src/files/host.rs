@@ -1,0 +1,102 @@
+//! Files by system calls, below a directory of the host.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::PathBuf;
+
+use rustix::fs::{FallocateFlags, OFlags};
+
+use super::{Files, How, OpenFile};
+
+/// Files below a directory of the host.
+#[derive(Clone, Debug)]
+pub struct HostFiles {
+    root: PathBuf,
+}
+
+impl HostFiles {
+    /// Those below `root`.
+    pub fn new(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+}
+
+impl Files for HostFiles {
+    fn open(&self, path: &str, how: How) -> io::Result<Box<dyn OpenFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(how != How::Read).create(how == How::Create).truncate(how == How::Create);
+        if how == How::Direct {
+            options.custom_flags(OFlags::DIRECT.bits().cast_signed());
+        }
+        Ok(Box::new(options.open(self.at(path))?))
+    }
+
+    fn create_dir(&self, path: &str) -> io::Result<()> {
+        fs::create_dir(self.at(path))
+    }
+
+    fn remove_file(&self, path: &str) -> io::Result<()> {
+        fs::remove_file(self.at(path))
+    }
+
+    fn remove_dir(&self, path: &str) -> io::Result<()> {
+        fs::remove_dir(self.at(path))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.at(from), self.at(to))
+    }
+
+    fn stat(&self, path: &str) -> io::Result<u64> {
+        fs::symlink_metadata(self.at(path)).map(|metadata| metadata.len())
+    }
+
+    fn list(&self, path: &str) -> io::Result<u64> {
+        let mut count = 0;
+        for entry in fs::read_dir(self.at(path))? {
+            entry?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // A mount by FUSE is not asked by syncfs(2); its server is by fsync(2) of a directory.
+        let root = File::open(&self.root)?;
+        rustix::fs::syncfs(&root)?;
+        root.sync_all()
+    }
+}
+
+impl OpenFile for File {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        std::os::unix::fs::FileExt::read_at(self, buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(buf, offset)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.metadata().map(|metadata| metadata.len())
+    }
+
+    fn allocate(&self, range: Range<u64>) -> io::Result<()> {
+        Ok(rustix::fs::fallocate(
+            self,
+            FallocateFlags::empty(),
+            range.start,
+            range.end.saturating_sub(range.start),
+        )?)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_all()
+    }
+}

@@ -1,0 +1,203 @@
+//! Charts as SVG within the page.
+
+use super::element::{Html, escaped, tag};
+use crate::report::{Row, Table, short};
+use crate::results::Results;
+
+const WIDTH: f64 = 640.0;
+const BAR: f64 = 22.0;
+const GAP: f64 = 8.0;
+/// Room for the names at the left, and for figures at the right.
+const NAMES: f64 = 200.0;
+const FIGURES: f64 = 90.0;
+
+fn open(page: &mut Html, height: f64, label: &str) {
+    page.raw(&format!(
+        "<figure><svg role=\"img\" viewBox=\"0 0 {WIDTH} {height}\" aria-label=\"{}\">",
+        escaped(label)
+    ));
+}
+
+fn close(page: &mut Html, caption: &str) {
+    page.raw("</svg>");
+    tag!(page, "figcaption", "", caption);
+    page.raw("</figure>");
+}
+
+fn label(page: &mut Html, x: f64, y: f64, anchor: &str, text: &str) {
+    page.element("text", &format!("x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\""), text);
+}
+
+/// The medians of a row, with bars for the standard error.
+pub fn bars(page: &mut Html, table: &Table, row: &Row) {
+    let most = row
+        .figures
+        .iter()
+        .filter_map(|figure| figure.summary)
+        .map(|summary| summary.median)
+        .fold(0.0, f64::max);
+    if most <= 0.0 {
+        return;
+    }
+    let direction = if row.measure.more_is_better() { "more is better" } else { "less is better" };
+    let caption = format!("{}: {}, {direction}", row.name(), row.measure.unit());
+    open(page, table.targets.len() as f64 * (BAR + GAP) + GAP, &caption);
+    let scale = (WIDTH - NAMES - FIGURES) / most;
+    for (at, (target, figure)) in table.targets.iter().zip(&row.figures).enumerate() {
+        let y = GAP + at as f64 * (BAR + GAP);
+        label(page, NAMES - 8.0, y + BAR * 0.7, "end", target);
+        let Some(summary) = figure.summary else {
+            label(page, NAMES + 4.0, y + BAR * 0.7, "start", figure.why_not.as_deref().unwrap_or("not run"));
+            continue;
+        };
+        let (width, error) = (summary.median * scale, summary.standard_error() * scale);
+        page.raw(&format!(
+            "<rect class=\"c{}\" x=\"{NAMES}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{BAR}\" rx=\"2\"/>",
+            at % 6
+        ));
+        let (end, middle) = (NAMES + width, y + BAR / 2.0);
+        page.raw(&format!(
+            "<path class=\"error\" d=\"M{:.1} {middle:.1}H{:.1}M{:.1} {:.1}v8M{:.1} {:.1}v8\"/>",
+            end - error,
+            end + error,
+            end - error,
+            middle - 4.0,
+            end + error,
+            middle - 4.0
+        ));
+        label(page, end + error + 6.0, y + BAR * 0.7, "start", &short(summary.median));
+    }
+    close(page, &caption);
+}
+
+/// The percentiles of a latency, a curve a target; time on a logarithmic scale.
+pub fn curves(page: &mut Html, results: &Results, table: &Table, workload: &str) {
+    const HEIGHT: f64 = 280.0;
+    const BOTTOM: f64 = 40.0;
+    let lines: Vec<(usize, Vec<(f64, f64)>)> = table
+        .targets
+        .iter()
+        .enumerate()
+        .filter_map(|(at, target)| {
+            let cell =
+                results.cells.iter().find(|cell| cell.workload == workload && cell.target == *target)?;
+            Some((at, percentiles(cell)))
+        })
+        .filter(|(_, points)| !points.is_empty())
+        .collect();
+    let times =
+        || lines.iter().flat_map(|(_, points)| points).map(|(_, time)| *time).filter(|time| *time > 0.0);
+    let (least, most) = (times().fold(f64::INFINITY, f64::min), times().fold(0.0, f64::max));
+    if lines.is_empty() || most <= least {
+        return;
+    }
+    let (low, high) = (least.log10().floor(), most.log10().ceil());
+    // Nines: 90 % at 1, 99 % at 2, 99.9 % at 3, 99.99 % at 4.
+    let x = |percent: f64| {
+        NAMES / 2.0 + (WIDTH - NAMES) * (-(1.0 - percent / 100.0).max(1e-5).log10() / 4.0).min(1.0)
+    };
+    let y = |time: f64| (HEIGHT - BOTTOM) * (1.0 - (time.log10() - low) / (high - low)) + GAP;
+    let caption = format!(
+        "{workload}: microseconds below which so many of a hundred operations stayed, less is better"
+    );
+    open(page, HEIGHT + GAP, &caption);
+    let mut power = low;
+    while power <= high {
+        let at = y(10_f64.powf(power));
+        page.raw(&format!("<path class=\"grid\" d=\"M{:.1} {at:.1}H{:.1}\"/>", x(0.0), x(99.99)));
+        label(page, x(0.0) - 6.0, at + 4.0, "end", &short(10_f64.powf(power)));
+        power += 1.0;
+    }
+    for percent in [50.0, 90.0, 99.0, 99.9, 99.99] {
+        label(page, x(percent), HEIGHT - BOTTOM + GAP + 20.0, "middle", &format!("{percent} %"));
+    }
+    for (place, (at, points)) in lines.iter().enumerate() {
+        let path: Vec<String> =
+            points.iter().map(|(percent, time)| format!("{:.1} {:.1}", x(*percent), y(*time))).collect();
+        page.raw(&format!("<path class=\"line l{}\" d=\"M{}\"/>", at % 6, path.join("L")));
+        let name = table.targets.get(*at).map_or("", String::as_str);
+        page.raw(&format!("<g class=\"key k{}\">", at % 6));
+        label(page, x(99.99) + 6.0, 20.0 + place as f64 * 18.0, "start", name);
+        page.raw("</g>");
+    }
+    close(page, &caption);
+}
+
+/// The median over the samples at each percentile.
+fn percentiles(cell: &crate::results::CellResult) -> Vec<(f64, f64)> {
+    let phases = || cell.samples.iter().flat_map(|sample| &sample.phases);
+    let Some(first) = phases().next() else { return Vec::new() };
+    let mut points: Vec<(f64, f64)> = first
+        .percentiles
+        .keys()
+        .filter_map(|key| {
+            let times: Vec<f64> = phases().filter_map(|phase| phase.percentiles.get(key).copied()).collect();
+            Some((key.parse().ok()?, crate::statistics::Summary::of(&times)?.median))
+        })
+        .collect();
+    points.sort_by(|left, right| left.0.total_cmp(&right.0));
+    points
+}
+
+/// IOzone's surface of a target: files down, records across, a shade for the throughput, one chart a test.
+pub fn surface(page: &mut Html, table: &Table, rows: &[&Row], at: usize) {
+    let mut tests: Vec<&str> =
+        rows.iter().filter_map(|row| row.phase.rsplit_once(' ')).map(|(test, _)| test).collect();
+    tests.sort_unstable();
+    tests.dedup();
+    let target = table.targets.get(at).map_or("", String::as_str);
+    for test in tests {
+        let cells: Vec<(u64, u64, f64)> = rows
+            .iter()
+            .filter_map(|row| {
+                let (file, record) = row.phase.strip_prefix(test)?.strip_prefix(' ')?.split_once('/')?;
+                let kib = |text: &str| text.strip_suffix('k')?.parse::<u64>().ok();
+                Some((kib(file)?, kib(record)?, row.figures.get(at)?.summary?.median))
+            })
+            .collect();
+        if !cells.is_empty() {
+            one_surface(
+                page,
+                &format!("{test} on {target}: MB/s by size of file (down) and record (across), in KiB"),
+                &cells,
+            );
+        }
+    }
+}
+
+fn one_surface(page: &mut Html, caption: &str, cells: &[(u64, u64, f64)]) {
+    let values = |of: fn(&(u64, u64, f64)) -> u64| {
+        let mut all: Vec<u64> = cells.iter().map(of).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    };
+    let (files, records) = (values(|cell| cell.0), values(|cell| cell.1));
+    let most = cells.iter().map(|cell| cell.2).fold(f64::MIN_POSITIVE, f64::max);
+    let (width, height) = ((WIDTH - NAMES / 2.0) / records.len() as f64, BAR + 6.0);
+    open(page, (files.len() + 1) as f64 * height, caption);
+    for (file, record, value) in cells {
+        let place = |all: &[u64], one: &u64| all.iter().position(|known| known == one).unwrap_or(0) as f64;
+        let (x, y) = (NAMES / 2.0 + place(&records, record) * width, place(&files, file) * height);
+        page.raw(&format!(
+            "<rect class=\"shade\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill-opacity=\"{:.3}\"/>",
+            width - 2.0,
+            height - 2.0,
+            value / most
+        ));
+        label(page, x + width / 2.0, y + height * 0.6, "middle", &short(*value));
+    }
+    for (at, file) in files.iter().enumerate() {
+        label(page, NAMES / 2.0 - 8.0, (at as f64 + 0.6) * height, "end", &file.to_string());
+    }
+    for (at, record) in records.iter().enumerate() {
+        label(
+            page,
+            NAMES / 2.0 + (at as f64 + 0.5) * width,
+            (files.len() as f64 + 0.6) * height,
+            "middle",
+            &record.to_string(),
+        );
+    }
+    close(page, caption);
+}

@@ -1,0 +1,248 @@
+//! What results say, as a page, a table or lines.
+//!
+//! All forms are made of one [`Table`]: a row is a phase of a workload, a column a target. Ratios say how fast a target is
+//! compared with the baseline: above 1 is faster, whatever the unit of the figure is.
+
+mod compare;
+mod csv;
+mod html;
+mod markdown;
+mod text;
+
+pub use compare::{Changed, Verdict, compare};
+pub use csv::csv;
+pub use html::html;
+pub use markdown::markdown;
+pub use text::text;
+
+use crate::cell::Outcome;
+use crate::results::{CellResult, Results};
+use crate::statistics::{Ratio, Summary, geometric_mean, paired_ratio};
+use crate::suite::{PUBLISHED, Published, Suite};
+use crate::workload::Measure;
+
+/// Results as rows and columns.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// The columns.
+    pub targets: Vec<String>,
+    /// Which of them the others are compared with.
+    pub baseline: usize,
+    /// The rows, in the order in which they were run.
+    pub rows: Vec<Row>,
+}
+
+/// A phase of a workload.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The workload.
+    pub workload: String,
+    /// The phase; empty if the workload is one.
+    pub phase: String,
+    /// The unit, and which direction is better.
+    pub measure: Measure,
+    /// A figure for each target.
+    pub figures: Vec<Figure>,
+}
+
+/// What is known of a phase on a target.
+#[derive(Clone, Debug, Default)]
+pub struct Figure {
+    /// The figure, if there is one.
+    pub summary: Option<Summary>,
+    /// How fast it is compared with the baseline.
+    pub speed: Option<Ratio>,
+    /// Why there is no figure.
+    pub why_not: Option<String>,
+    /// How many of the samples were disturbed.
+    pub disturbed: usize,
+}
+
+/// How a target stands on the whole.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// The target.
+    pub target: String,
+    /// The geometric mean of its speeds.
+    pub speed: Option<f64>,
+    /// In how many rows it is faster than the baseline beyond noise.
+    pub faster: usize,
+    /// In how many rows it is slower beyond noise.
+    pub slower: usize,
+    /// In how many rows it is compared.
+    pub rows: usize,
+}
+
+impl Table {
+    /// Of results; compared with `baseline`, or with what their suite compares, or with the first target.
+    pub fn of(results: &Results, baseline: Option<&str>) -> Self {
+        let targets: Vec<String> = results.targets().into_iter().map(str::to_owned).collect();
+        let wished = baseline.or_else(|| Suite::find(&results.suite).map(|suite| suite.baseline));
+        let baseline = targets.iter().position(|target| Some(target.as_str()) == wished).unwrap_or(0);
+        let mut table = Self { targets, baseline, rows: Vec::new() };
+        for workload in results.workloads() {
+            table.add(results, workload);
+        }
+        table
+    }
+
+    fn add(&mut self, results: &Results, workload: &str) {
+        let cells: Vec<Option<&CellResult>> = self
+            .targets
+            .iter()
+            .map(|target| {
+                results.cells.iter().find(|cell| cell.workload == workload && cell.target == *target)
+            })
+            .collect();
+        let measured = cells.iter().flatten().map(|cell| cell.phases()).find(|phases| !phases.is_empty());
+        // A workload that nobody could run has a row all the same, which says why.
+        let phases = measured.unwrap_or_else(|| vec![("", Measure::Time)]);
+        for (phase, measure) in phases {
+            let base = cells
+                .get(self.baseline)
+                .copied()
+                .flatten()
+                .map(|cell| cell.figures(phase))
+                .unwrap_or_default();
+            let figure = |cell: &Option<&CellResult>| {
+                cell.map_or_else(Figure::default, |cell| Figure::of(cell, phase, measure, &base))
+            };
+            let figures = cells.iter().map(figure).collect();
+            self.rows.push(Row { workload: workload.to_owned(), phase: phase.to_owned(), measure, figures });
+        }
+    }
+
+    /// How each target stands on the whole.
+    pub fn standings(&self) -> Vec<Standing> {
+        let of = |(at, target): (usize, &String)| {
+            let speeds: Vec<Ratio> = self
+                .rows
+                .iter()
+                .filter_map(|row| row.figures.get(at).and_then(|figure| figure.speed))
+                .collect();
+            Standing {
+                target: target.clone(),
+                speed: geometric_mean(speeds.iter().map(|speed| speed.value)),
+                faster: speeds.iter().filter(|speed| speed.low > 1.0).count(),
+                slower: speeds.iter().filter(|speed| speed.high < 1.0).count(),
+                rows: speeds.len(),
+            }
+        };
+        self.targets.iter().enumerate().map(of).collect()
+    }
+
+    /// The target that others are compared with.
+    pub fn baseline(&self) -> &str {
+        self.targets.get(self.baseline).map_or("", String::as_str)
+    }
+}
+
+impl Row {
+    /// The workload with its phase.
+    pub fn name(&self) -> String {
+        if self.phase.is_empty() {
+            self.workload.clone()
+        } else {
+            format!("{}: {}", self.workload, self.phase)
+        }
+    }
+
+    /// What was published of it.
+    pub fn published(&self) -> Option<&'static Published> {
+        PUBLISHED.iter().find(|row| row.workload == self.workload && self.phase.is_empty())
+    }
+}
+
+impl Figure {
+    fn of(cell: &CellResult, phase: &str, measure: Measure, base: &[(usize, f64)]) -> Self {
+        let figures = cell.figures(phase);
+        let values: Vec<f64> = figures.iter().map(|(_, figure)| *figure).collect();
+        let pairs: Vec<(f64, f64)> = figures
+            .iter()
+            .filter_map(|(rotation, figure)| {
+                let (_, base) = base.iter().find(|(of, _)| of == rotation)?;
+                Some(if measure.more_is_better() { (*figure, *base) } else { (*base, *figure) })
+            })
+            .collect();
+        let why_not = cell.ended.as_ref().and_then(|end| match end {
+            Outcome::Measured(_) => None,
+            Outcome::Absent(why) => Some(why.clone()),
+            Outcome::Failed(why) => Some(format!("failed: {why}")),
+            Outcome::NotFinished(seconds) => Some(format!("not finished in {:.0} min", seconds / 60.0)),
+        });
+        let disturbed = cell.samples.iter().filter(|sample| sample.disturbed.is_some()).count();
+        Self { summary: Summary::of(&values), speed: paired_ratio(&pairs), why_not, disturbed }
+    }
+}
+
+/// A number with three digits that count, and without zeros that do not.
+pub(crate) fn short(value: f64) -> String {
+    let digits = match value.abs() {
+        size if size >= 100.0 || size == 0.0 => 0,
+        size if size >= 10.0 => 1,
+        size if size >= 1.0 => 2,
+        size if size >= 0.1 => 3,
+        _ => 4,
+    };
+    let text = format!("{value:.digits$}");
+    let (sign, whole) = text.strip_prefix('-').map_or(("", text.as_str()), |rest| ("-", rest));
+    let (whole, fraction) = whole.split_once('.').map_or((whole, ""), |(whole, fraction)| (whole, fraction));
+    let mut grouped = String::new();
+    for (at, digit) in whole.chars().enumerate() {
+        if at > 0 && (whole.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    let point = if fraction.is_empty() { "" } else { "." };
+    format!("{sign}{grouped}{point}{fraction}")
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::results::tests::results;
+
+    pub fn sample() -> Results {
+        let mut results = results(
+            "",
+            &[
+                ("kernel:ext4", &[100.0, 200.0, 150.0]),
+                ("image:ext4", &[200.0, 400.0, 300.0]),
+                ("fuse2fs", &[]),
+            ],
+        );
+        results.cell("fuse2fs", "load").ended = Some(Outcome::NotFinished(600.0));
+        results
+    }
+
+    #[test]
+    fn ratios_are_those_of_the_same_rotation() {
+        let table = Table::of(&sample(), None);
+        assert_eq!(table.baseline(), "kernel:ext4");
+        let speeds: Vec<_> =
+            table.rows[0].figures.iter().map(|figure| figure.speed.map(|speed| speed.value)).collect();
+        assert_eq!(speeds, [Some(1.0), Some(2.0), None]);
+        assert!(table.rows[0].figures[1].speed.unwrap().differs());
+    }
+
+    #[test]
+    fn not_finished_is_a_result() {
+        let table = Table::of(&sample(), None);
+        assert_eq!(table.rows[0].figures[2].why_not.as_deref(), Some("not finished in 10 min"));
+    }
+
+    #[test]
+    fn standings_count_rows_beyond_noise() {
+        let table = Table::of(&sample(), Some("kernel:ext4"));
+        let standing = &table.standings()[1];
+        assert_eq!((standing.faster, standing.slower, standing.rows), (1, 0, 1));
+        assert!((standing.speed.unwrap() - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let numbers = [1234567.8, 123.4, 12.34, 1.234, 0.1234, 0.0123, 0.0, -1234.0].map(short);
+        assert_eq!(numbers, ["1,234,568", "123", "12.3", "1.23", "0.123", "0.0123", "0", "-1,234"]);
+    }
+}

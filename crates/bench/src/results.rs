@@ -1,0 +1,199 @@
+//! The file that a run leaves: the machine, what was run, and every sample.
+//!
+//! One JSON object. `version` counts up when the meaning of a field changes; fields that are new have defaults.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cell::{Outcome, Sample};
+use crate::error::During as _;
+use crate::machine::Machine;
+use crate::statistics::Enough;
+use crate::workload::{Measure, Settings};
+use crate::{BenchError, Result};
+
+const FORMAT: &str = "obento-bench";
+const VERSION: u32 = 1;
+
+/// All of a run.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+pub struct Results {
+    /// Always `obento-bench`.
+    pub format: String,
+    /// The version of the format.
+    pub version: u32,
+    /// What was asked for: a suite, or names of workloads.
+    pub suite: String,
+    /// When it began (RFC 3339).
+    pub started: String,
+    /// Where.
+    pub machine: Machine,
+    /// The settings of its workloads.
+    pub settings: Settings,
+    /// Bytes of each file system.
+    pub size: u64,
+    /// When a cell was repeated often enough.
+    pub enough: Enough,
+    /// The cells, in the order in which they were begun.
+    pub cells: Vec<CellResult>,
+}
+
+/// What is known of a cell.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+pub struct CellResult {
+    /// The target.
+    pub target: String,
+    /// The workload.
+    pub workload: String,
+    /// Its samples.
+    pub samples: Vec<Sample>,
+    /// Why there are no more, if not since they sufficed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Outcome>,
+}
+
+impl Results {
+    /// Of a run that begins now.
+    pub fn new(suite: &str, machine: Machine, settings: Settings, size: u64, enough: Enough) -> Self {
+        let started = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let (format, suite) = (FORMAT.to_owned(), suite.to_owned());
+        Self { format, version: VERSION, suite, started, machine, settings, size, enough, cells: Vec::new() }
+    }
+
+    /// Reads a file of results. Errors: Io; Results if it is none, or of a later version.
+    pub fn load(path: &Path) -> Result<Self> {
+        let wrong = |why: String| BenchError::Results { path: path.to_owned(), why };
+        let text = fs::read_to_string(path).during("read", path)?;
+        let results: Self = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        match (results.format.as_str(), results.version) {
+            (FORMAT, VERSION) => Ok(results),
+            (FORMAT, version) => Err(wrong(format!("its version {version} is not known"))),
+            _ => Err(wrong("it is of another format".to_owned())),
+        }
+    }
+
+    /// Writes the file, whole or not at all.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut text = serde_json::to_string_pretty(self)
+            .map_err(|error| BenchError::Results { path: path.to_owned(), why: error.to_string() })?;
+        text.push('\n');
+        let new = tempfile::NamedTempFile::new_in(folder).during("create a file in", folder)?;
+        fs::write(new.path(), text).during("write", new.path())?;
+        new.persist(path).map_err(|error| error.error).during("create", path)?;
+        Ok(())
+    }
+
+    /// What is known of a cell; it is begun if nothing is.
+    pub fn cell(&mut self, target: &str, workload: &str) -> &mut CellResult {
+        let at = self.cells.iter().position(|cell| cell.target == target && cell.workload == workload);
+        let at = at.unwrap_or_else(|| {
+            let (target, workload) = (target.to_owned(), workload.to_owned());
+            self.cells.push(CellResult { target, workload, samples: Vec::new(), ended: None });
+            self.cells.len() - 1
+        });
+        &mut self.cells[at]
+    }
+
+    /// The targets, in the order in which they were begun.
+    pub fn targets(&self) -> Vec<&str> {
+        self.each(|cell| &cell.target)
+    }
+
+    /// The workloads, in the order in which they were begun.
+    pub fn workloads(&self) -> Vec<&str> {
+        self.each(|cell| &cell.workload)
+    }
+
+    fn each<'r>(&'r self, of: impl Fn(&'r CellResult) -> &'r str) -> Vec<&'r str> {
+        let mut all = Vec::new();
+        for cell in &self.cells {
+            if !all.contains(&of(cell)) {
+                all.push(of(cell));
+            }
+        }
+        all
+    }
+}
+
+impl CellResult {
+    /// The phases, with their measures.
+    pub fn phases(&self) -> Vec<(&str, Measure)> {
+        let first = self.samples.first();
+        first
+            .into_iter()
+            .flat_map(|sample| &sample.phases)
+            .map(|phase| (phase.name.as_str(), phase.measure))
+            .collect()
+    }
+
+    /// The figures of a phase, with the rotations that they are of.
+    pub fn figures(&self, phase: &str) -> Vec<(usize, f64)> {
+        let of = |sample: &Sample| {
+            let found = sample.phases.iter().find(|known| known.name == phase)?;
+            Some((sample.rotation, found.figure()))
+        };
+        self.samples.iter().filter_map(of).filter(|(_, figure)| figure.is_finite()).collect()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::workload::Phase;
+
+    /// Results of one workload with the phase `phase`, with these figures (operations a second) for each target.
+    pub fn results(phase: &str, targets: &[(&str, &[f64])]) -> Results {
+        let mut results =
+            Results::new("test", Machine::default(), Settings::default(), 1 << 30, Enough::default());
+        for (target, figures) in targets {
+            for (rotation, figure) in figures.iter().enumerate() {
+                let phase = Phase {
+                    name: phase.to_owned(),
+                    measure: Measure::Rate,
+                    seconds: 1.0,
+                    operations: *figure as u64,
+                    bytes: 0,
+                    percentiles: Default::default(),
+                };
+                let sample = Sample {
+                    rotation,
+                    phases: vec![phase],
+                    durable_seconds: 1.0,
+                    processor_seconds: 0.5,
+                    peak_memory: 1 << 20,
+                    traffic: None,
+                    disturbed: None,
+                };
+                results.cell(target, "load").samples.push(sample);
+            }
+        }
+        results
+    }
+
+    #[test]
+    fn results_are_read_as_they_were_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.json");
+        let written = results("", &[("a", &[1.0, 2.0]), ("b", &[3.0])]);
+        written.save(&path).unwrap();
+        assert_eq!(Results::load(&path).unwrap(), written);
+    }
+
+    #[test]
+    fn what_is_no_file_of_results_is_refused_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.json");
+        for (text, why) in [("{", "EOF"), ("{}", "missing field"), ("[]", "invalid")] {
+            fs::write(&path, text).unwrap();
+            let error = Results::load(&path).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        let mut later = results("", &[]);
+        later.version = 2;
+        later.save(&path).unwrap();
+        assert!(Results::load(&path).unwrap_err().to_string().contains("version 2"));
+    }
+}

@@ -1,0 +1,189 @@
+//! Suites: what is run under one name, and what it is compared with.
+
+mod published;
+
+pub use published::{PUBLISHED, Published};
+
+use std::time::Duration;
+
+use crate::statistics::Enough;
+use crate::workload::{Settings, all};
+
+/// What is run under a name.
+#[derive(Clone, Debug)]
+pub struct Suite {
+    /// The name.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub about: &'static str,
+    /// The targets that it is made for.
+    pub targets: &'static [&'static str],
+    /// The target that others are compared with.
+    pub baseline: &'static str,
+    /// Its workloads, or the beginnings of their names.
+    workloads: &'static [&'static str],
+    /// Bytes of each file system.
+    pub size: u64,
+    /// Its settings.
+    pub settings: fn() -> Settings,
+    /// How often it repeats.
+    pub enough: Enough,
+}
+
+const EXT4: &[&str] = &["kernel:ext4", "kernel:ext4,data=journal", "image:ext4", "fuse:ext4", "fuse2fs"];
+const KERNELS: &[&str] =
+    &["kernel:ext4", "kernel:xfs", "kernel:btrfs", "kernel:f2fs", "image:ext4", "fuse:ext4"];
+const GIB: u64 = 1 << 30;
+
+const ENOUGH: Enough = Enough { least: 3, most: 10, error: 0.03 };
+
+/// All suites.
+pub const SUITES: &[Suite] = &[
+    Suite {
+        name: "quick",
+        about: "a look at everything in three minutes",
+        targets: &["kernel:ext4", "image:ext4", "fuse:ext4"],
+        baseline: "kernel:ext4",
+        workloads: &[
+            "seq_read_128k,T=1",
+            "rand_read_4k,T=1",
+            "seq_write_128k,T=1",
+            "rand_write_4k,T=1",
+            "createfiles,T=1",
+            "deletefiles,T=1",
+            "varmail",
+        ],
+        size: GIB,
+        settings: || Settings {
+            file_size: 128 << 20,
+            run_time: Duration::from_secs(1),
+            scale: 20,
+            ..Settings::default()
+        },
+        enough: Enough { least: 3, most: 3, ..ENOUGH },
+    },
+    Suite {
+        name: "bento",
+        about: "the tables of the reproduction of Bento, beside its published ratios",
+        targets: EXT4,
+        baseline: "kernel:ext4,data=journal",
+        workloads: &[
+            "seq_",
+            "rand_",
+            "createfiles",
+            "deletefiles",
+            "varmail",
+            "fileserver",
+            "webserver",
+            "lat_seq_read_512",
+            "lat_seq_write_512",
+            "lat_rand_write_512",
+            "tar",
+            "untar",
+            "grep",
+        ],
+        size: 8 * GIB,
+        settings: || Settings { threads: 18, file_size: GIB, ..Settings::default() },
+        enough: ENOUGH,
+    },
+    Suite {
+        name: "phoronix",
+        about: "the set of the Phoronix page on file systems: servers, small files, SQLite, git",
+        targets: KERNELS,
+        baseline: "kernel:ext4",
+        workloads: &[
+            "sqlite",
+            "fs_mark-",
+            "seq_read_4k,T=1",
+            "rand_read_4k,T=1",
+            "seq_write_4k,T=1",
+            "rand_write_4k,T=1",
+            "untar",
+            "git-clone",
+            "fileserver",
+        ],
+        size: 8 * GIB,
+        settings: Settings::default,
+        enough: ENOUGH,
+    },
+    Suite {
+        name: "bonnie",
+        about: "Bonnie's table, and bonnie++'s files",
+        targets: EXT4,
+        baseline: "kernel:ext4",
+        workloads: &["bonnie"],
+        size: 8 * GIB,
+        settings: Settings::default,
+        enough: ENOUGH,
+    },
+    Suite {
+        name: "iozone",
+        about: "IOzone's matrix of files and records, and its throughput mode",
+        targets: EXT4,
+        baseline: "kernel:ext4",
+        workloads: &["iozone"],
+        size: 4 * GIB,
+        settings: || Settings { file_size: 64 << 20, ..Settings::default() },
+        enough: ENOUGH,
+    },
+    Suite {
+        name: "rump",
+        about: "what the paper on rump file systems timed",
+        targets: EXT4,
+        baseline: "kernel:ext4",
+        workloads: &["rump-"],
+        size: 8 * GIB,
+        settings: Settings::default,
+        enough: ENOUGH,
+    },
+    Suite {
+        name: "full",
+        about: "every workload",
+        targets: EXT4,
+        baseline: "kernel:ext4",
+        workloads: &[""],
+        size: 8 * GIB,
+        settings: Settings::default,
+        enough: ENOUGH,
+    },
+];
+
+impl Suite {
+    /// The suite of this name.
+    pub fn find(name: &str) -> Option<&'static Self> {
+        SUITES.iter().find(|suite| suite.name == name)
+    }
+
+    /// The names of its workloads, in the order of the catalogue.
+    pub fn workloads(&self) -> Vec<String> {
+        let chosen = |name: &str| self.workloads.iter().any(|start| name.starts_with(start));
+        all().map(|(name, _)| name).filter(|name| chosen(name)).map(str::to_owned).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Target;
+
+    #[test]
+    fn every_suite_names_targets_and_workloads_that_there_are() {
+        for suite in SUITES {
+            assert!(suite.targets.contains(&suite.baseline), "{}", suite.name);
+            for target in suite.targets {
+                assert!(target.parse::<Target>().is_ok(), "{target}");
+            }
+            for start in suite.workloads {
+                assert!(all().any(|(name, _)| name.starts_with(start)), "{start}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_bento_suite_has_every_row_of_the_published_tables() {
+        let names = Suite::find("bento").unwrap().workloads();
+        for row in PUBLISHED {
+            assert!(names.iter().any(|name| name == row.workload), "{}", row.workload);
+        }
+    }
+}

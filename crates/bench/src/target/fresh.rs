@@ -1,0 +1,212 @@
+//! A fresh file system of a target, to run a workload in.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use obento::{Image, Options, Registry, Volume};
+
+use super::mounted::{Mounted, is_mount_point};
+use super::{Mount, Target};
+use crate::error::{During as _, run};
+use crate::files::{Files, HostFiles, ImageFiles};
+use crate::{BenchError, Result};
+
+/// Where fresh file systems lie.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    /// A folder of the host with room for the images.
+    pub folder: PathBuf,
+    /// Bytes of each file system.
+    pub size: u64,
+    /// The command obento.
+    pub obento: PathBuf,
+}
+
+impl Ground {
+    fn image(&self) -> PathBuf {
+        self.folder.join("disk.img")
+    }
+
+    fn at(&self) -> PathBuf {
+        self.folder.join("mnt")
+    }
+
+    /// The folder of its own in a directory that was there before.
+    fn within(&self, path: &Path) -> PathBuf {
+        path.join(self.folder.file_name().unwrap_or("obento-bench".as_ref()))
+    }
+
+    /// Takes away what a run left that was killed.
+    pub fn clear(&self, target: &str) {
+        if let Ok(Target::Path(path)) = target.parse() {
+            let _ = fs::remove_dir_all(self.within(&path));
+        }
+        if is_mount_point(&self.at()).unwrap_or(true) {
+            // Whoever still uses it is not waited for.
+            let _ = run(Command::new("umount").arg("-l").arg(self.at()));
+        }
+        let _ = fs::remove_file(self.image());
+    }
+}
+
+/// A file system under test. It is taken away when this is dropped.
+pub struct Bed {
+    target: Target,
+    ground: Ground,
+    state: State,
+}
+
+enum State {
+    /// A folder of its own in a directory that was there before.
+    Folder(PathBuf),
+    Volume(Volume),
+    Mounted(Mounted),
+    /// Between two states, or after an error.
+    Closed,
+}
+
+impl Bed {
+    /// Makes a file system of `target` and opens it. Errors: Absent if that is not possible on this machine.
+    pub fn fresh(target: &Target, ground: &Ground) -> Result<Self> {
+        let mut bed = Self { target: target.clone(), ground: ground.clone(), state: State::Closed };
+        if let Target::Path(path) = target {
+            let folder = ground.within(path);
+            fs::create_dir(&folder).during("create", &folder)?;
+            bed.state = State::Folder(folder);
+            return Ok(bed);
+        }
+        bed.format()?;
+        bed.open()?;
+        Ok(bed)
+    }
+
+    fn format(&self) -> Result<()> {
+        let image = self.ground.image();
+        let make = |program: &Path, arguments: &[&str]| {
+            let file = File::create(&image).during("create", &image)?;
+            file.set_len(self.ground.size).during("set the length of", &image)?;
+            run(Command::new(program).args(arguments).arg(&image)).map(drop)
+        };
+        match &self.target {
+            Target::Path(_) | Target::Command(_) => Ok(()),
+            // What the driver measures is its own; the layout is mke2fs' byte for byte.
+            Target::Image(Mount { kind, .. }) | Target::Fuse(Mount { kind, .. }) => {
+                make(&self.ground.obento, &["mkfs", "-t", kind, "-q"])
+            }
+            Target::Kernel(Mount { kind, .. }) if kind.starts_with("ext") => {
+                make("mke2fs".as_ref(), &mke2fs(kind))
+            }
+            Target::Fuse2fs => make("mke2fs".as_ref(), &mke2fs("ext4")),
+            Target::Kernel(Mount { kind, .. }) => make(format!("mkfs.{kind}").as_ref(), &[]),
+        }
+    }
+
+    fn open(&mut self) -> Result<()> {
+        let image = self.ground.image();
+        self.state = match &self.target {
+            Target::Path(_) => return Ok(()),
+            Target::Image(mount) => State::Volume(open_volume(&image, &mount.kind)?),
+            target => State::Mounted(Mounted::new(target, &image, &self.ground.at(), &self.ground.obento)?),
+        };
+        Ok(())
+    }
+
+    /// What is measured.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Its files.
+    pub fn files(&self) -> Result<Arc<dyn Files>> {
+        match (&self.state, self.path()) {
+            (State::Volume(volume), _) => Ok(Arc::new(ImageFiles::new(volume.clone()))),
+            (_, Some(path)) => Ok(Arc::new(HostFiles::new(path))),
+            _ => Err(BenchError::Absent(format!("{} is not open", self.target))),
+        }
+    }
+
+    /// The folder at which programs find its files; a driver in process has none.
+    pub fn path(&self) -> Option<PathBuf> {
+        match &self.state {
+            State::Folder(folder) => Some(folder.clone()),
+            State::Mounted(_) => Some(self.ground.at()),
+            State::Volume(_) | State::Closed => None,
+        }
+    }
+
+    /// The servers in user space.
+    pub fn servers(&self) -> &[u32] {
+        match &self.state {
+            State::Mounted(mounted) => &mounted.servers,
+            _ => &[],
+        }
+    }
+
+    /// The file that the file system lies in, if it has one.
+    pub fn backing(&self) -> Option<PathBuf> {
+        Some(self.ground.image()).filter(|image| image.exists())
+    }
+
+    /// Unmounts, so that everything is in the image. A directory that was there before stays.
+    pub fn close(&mut self) -> Result<()> {
+        match std::mem::replace(&mut self.state, State::Closed) {
+            State::Mounted(mounted) => mounted.end(),
+            State::Volume(volume) => volume.close().map_err(|error| BenchError::Program {
+                program: self.target.to_string(),
+                message: error.to_string(),
+            }),
+            kept @ (State::Folder(_) | State::Closed) => {
+                self.state = kept;
+                Ok(())
+            }
+        }
+    }
+
+    /// Leaves nothing of the files in memory: what can be unmounted is, and opened again; the host forgets its pages where
+    /// it may be told to, and the image in any case.
+    pub fn cool(&mut self) -> Result<()> {
+        self.files()?.sync().during("sync", self.target.to_string())?;
+        self.close()?;
+        if let Some(backing) = self.backing() {
+            let file = File::open(&backing).during("open", &backing)?;
+            file.sync_all().during("sync", &backing)?;
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
+                .during("let go of", &backing)?;
+        }
+        // Only root may; for others the caches of a directory stay as they are, and the result says so.
+        if fs::write("/proc/sys/vm/drop_caches", "3").is_err() && matches!(self.target, Target::Path(_)) {
+            return Err(BenchError::Absent(format!(
+                "{} needs root, to drop the caches of the host",
+                self.target
+            )));
+        }
+        self.open()
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if let State::Folder(folder) = &self.state {
+            let _ = fs::remove_dir_all(folder);
+        }
+        self.state = State::Closed;
+        let _ = fs::remove_file(self.ground.image());
+    }
+}
+
+/// Nothing is left to be done in the background of a mount.
+fn mke2fs(kind: &str) -> [&str; 6] {
+    ["-q", "-F", "-t", kind, "-E", "lazy_itable_init=0,lazy_journal_init=0"]
+}
+
+fn open_volume(image: &Path, kind: &str) -> Result<Volume> {
+    let failed = |error: &dyn std::fmt::Display| BenchError::Program {
+        program: format!("opening {}", image.display()),
+        message: error.to_string(),
+    };
+    let options = Options { fs_type: Some(kind.to_owned()), ..Options::default() }.for_change();
+    let opened = Image::open(image, &Registry::default(), &options).map_err(|error| failed(&error))?;
+    opened.volume(None).map_err(|error| failed(&error))
+}

@@ -1,0 +1,123 @@
+//! What is measured.
+//!
+//! Each run has a fresh file system: an image is made, mounted or opened, prepared by the workload, brought to the state of
+//! caches that the workload wants, measured, and thrown away. All images lie in one folder of the host, so that all targets
+//! stand on the same disk.
+
+mod fresh;
+mod mounted;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+pub use fresh::{Bed, Ground};
+
+use crate::BenchError;
+
+/// What is measured, as `fuse:ext4` on the command line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// Whatever is mounted at a directory of the host.
+    Path(PathBuf),
+    /// A driver of obento's, in the process that measures.
+    Image(Mount),
+    /// A driver of obento's, mounted by FUSE.
+    Fuse(Mount),
+    /// A file system of the kernel, mounted by root.
+    Kernel(Mount),
+    /// ext4 mounted by fuse2fs of e2fsprogs.
+    Fuse2fs,
+    /// What a command mounts, which is given a directory as `$1` and a folder for files as `$2`.
+    Command(String),
+}
+
+/// A type of file system and the options it is mounted with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mount {
+    /// The type, as `ext4`.
+    pub kind: String,
+    /// Options of mount(8), with commas between them.
+    pub options: String,
+}
+
+impl FromStr for Target {
+    type Err = BenchError;
+
+    /// Reads `path:DIR`, `image:TYPE`, `fuse:TYPE[,OPTION...]`, `kernel:TYPE[,OPTION...]`, `fuse2fs`, `mount-cmd:COMMAND`.
+    ///
+    /// ```
+    /// use obento_bench::Target;
+    ///
+    /// let target: Target = "kernel:ext4,data=journal".parse()?;
+    /// assert_eq!(target.to_string(), "kernel:ext4,data=journal");
+    /// assert!("kernel:".parse::<Target>().is_err());
+    /// # Ok::<(), obento_bench::BenchError>(())
+    /// ```
+    fn from_str(text: &str) -> Result<Self, BenchError> {
+        let none = || BenchError::NoTarget(text.to_owned());
+        if text == "fuse2fs" {
+            return Ok(Self::Fuse2fs);
+        }
+        let (sort, rest) = text.split_once(':').filter(|(_, rest)| !rest.is_empty()).ok_or_else(none)?;
+        match sort {
+            "path" => Ok(Self::Path(rest.into())),
+            "mount-cmd" => Ok(Self::Command(rest.to_owned())),
+            "image" => Mount::parse(rest).map(Self::Image).ok_or_else(none),
+            "fuse" => Mount::parse(rest).map(Self::Fuse).ok_or_else(none),
+            "kernel" => Mount::parse(rest).map(Self::Kernel).ok_or_else(none),
+            _ => Err(none()),
+        }
+    }
+}
+
+impl Mount {
+    fn parse(text: &str) -> Option<Self> {
+        let (kind, options) = text.split_once(',').unwrap_or((text, ""));
+        let plain =
+            |kind: &str| kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+        (!kind.is_empty() && plain(kind)).then(|| Self { kind: kind.to_owned(), options: options.to_owned() })
+    }
+}
+
+impl fmt::Display for Mount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.kind)?;
+        if self.options.is_empty() { Ok(()) } else { write!(f, ",{}", self.options) }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => write!(f, "path:{}", path.display()),
+            Self::Image(mount) => write!(f, "image:{mount}"),
+            Self::Fuse(mount) => write!(f, "fuse:{mount}"),
+            Self::Kernel(mount) => write!(f, "kernel:{mount}"),
+            Self::Fuse2fs => f.write_str("fuse2fs"),
+            Self::Command(command) => write!(f, "mount-cmd:{command}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_read_and_written_alike() {
+        for text in [
+            "path:/mnt",
+            "image:ext4",
+            "fuse:vfat,uid=1",
+            "kernel:xfs",
+            "fuse2fs",
+            "mount-cmd:mount -t tmpfs x $1",
+        ] {
+            assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
+        }
+        for text in ["", "ext4", "image:", "fuse:,ro", "kernel:../x", "disk:ext4"] {
+            assert!(text.parse::<Target>().is_err(), "{text}");
+        }
+    }
+}

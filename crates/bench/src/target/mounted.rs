@@ -1,0 +1,133 @@
+//! A mount that ends with its guard, and the counters of what it stands on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::{Mount, Target};
+use crate::error::{During as _, run};
+use crate::{BenchError, Result};
+
+/// How long an unmount may be refused because somebody still looks at it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A mount. Gone when it is dropped.
+pub struct Mounted {
+    at: PathBuf,
+    /// obento's own command, if that mounted it.
+    by: Option<PathBuf>,
+    /// The servers in user space, whose memory and processor time count.
+    pub servers: Vec<u32>,
+    ended: bool,
+}
+
+impl Mounted {
+    /// Mounts `image` at the folder `at` as `target` wants it. `obento` is the command obento.
+    pub fn new(target: &Target, image: &Path, at: &Path, obento: &Path) -> Result<Self> {
+        fs::create_dir_all(at).during("create", at)?;
+        let mut by = None;
+        let (program, mut arguments): (PathBuf, Vec<String>) = match target {
+            Target::Kernel(Mount { kind, options }) => {
+                needs_root(target)?;
+                let options = if options.is_empty() { "loop".to_owned() } else { format!("loop,{options}") };
+                ("mount".into(), ["-t", kind, "-o", &options].map(str::to_owned).into())
+            }
+            Target::Fuse(mount) => {
+                by = Some(obento.to_owned());
+                let options = (!mount.options.is_empty()).then(|| ["-o".to_owned(), mount.options.clone()]);
+                let first = ["mount".to_owned(), "--fs-type".to_owned(), mount.kind.clone()];
+                (obento.to_owned(), first.into_iter().chain(options.into_iter().flatten()).collect())
+            }
+            Target::Fuse2fs => ("fuse2fs".into(), ["-o", "fakeroot"].map(str::to_owned).into()),
+            Target::Command(command) => ("sh".into(), ["-c", command, "sh"].map(str::to_owned).into()),
+            Target::Path(_) | Target::Image(_) => {
+                return Err(BenchError::Absent(format!("{target} is not mounted")));
+            }
+        };
+        if let Target::Command(_) = target {
+            arguments.extend([at, image.parent().unwrap_or(image)].map(|path| path.display().to_string()));
+        } else {
+            arguments.extend([image, at].map(|path| path.display().to_string()));
+        }
+        let before = servers();
+        run(Command::new(program).args(arguments))?;
+        let servers = servers().into_iter().filter(|pid| !before.contains(pid)).collect();
+        let mounted = Self { at: at.to_owned(), by, servers, ended: false };
+        if is_mount_point(at)? {
+            return Ok(mounted);
+        }
+        Err(BenchError::Absent(format!("{target} left nothing mounted at {}", at.display())))
+    }
+
+    /// Unmounts it; what it stood on has everything then.
+    pub fn end(mut self) -> Result<()> {
+        self.unmount()
+    }
+
+    fn unmount(&mut self) -> Result<()> {
+        self.ended = true;
+        let begin = Instant::now();
+        loop {
+            let mut command = match &self.by {
+                Some(obento) => Command::new(obento),
+                None => Command::new("umount"),
+            };
+            command.args(self.by.as_ref().map(|_| "umount")).arg(&self.at);
+            match run(&mut command) {
+                Ok(_) => break,
+                Err(_) if begin.elapsed() < PATIENCE && is_mount_point(&self.at).unwrap_or(false) => pause(),
+                Err(error) => return Err(error),
+            }
+        }
+        // A server that does not say when it ends has the image until it is gone.
+        while begin.elapsed() < PATIENCE && self.servers.iter().any(|pid| alive(*pid)) {
+            pause();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if !self.ended && self.unmount().is_err() {
+            // Nothing that uses it lives on: it goes when the last of them does.
+            let _ = run(Command::new("umount").arg("-l").arg(&self.at));
+        }
+    }
+}
+
+fn pause() {
+    std::thread::sleep(Duration::from_millis(20));
+}
+
+fn needs_root(target: &Target) -> Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(BenchError::Absent(format!("{target} needs root, to mount it")))
+}
+
+/// Whether something is mounted at this folder: it lies on another device than its parent.
+pub fn is_mount_point(at: &Path) -> Result<bool> {
+    use std::os::unix::fs::MetadataExt as _;
+    let device = |path: &Path| fs::metadata(path).during("look at", path).map(|metadata| metadata.dev());
+    Ok(device(at)? != device(at.parent().unwrap_or(at))?)
+}
+
+/// The processes that hold a connection to FUSE.
+fn servers() -> Vec<u32> {
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|pid| serves(*pid)).collect()
+}
+
+fn serves(pid: u32) -> bool {
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    open.into_iter().any(|entry| fs::read_link(entry.path()).is_ok_and(|to| to == Path::new("/dev/fuse")))
+}
+
+/// Whether the process still runs; one that only waits for its parent does not.
+fn alive(pid: u32) -> bool {
+    let state = fs::read_to_string(format!("/proc/{pid}/stat"));
+    state.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with('Z')))
+}

@@ -1,0 +1,110 @@
+//! Every workload by its name.
+
+use super::applications::Application;
+use super::bonnie::{Bonnie, Files};
+use super::filebench::{CreateFiles, DeleteFiles, FILE_SERVER, LargeFile, Pattern, VAR_MAIL, WEB_SERVER};
+use super::fs_mark::{FsMark, Method};
+use super::latency::Latency;
+use super::mdtest::MdTest;
+use super::rump::Rump;
+use super::{Load, Settings, iozone};
+use crate::{BenchError, Result};
+
+type Make = fn(&Settings) -> Box<dyn Load>;
+
+macro_rules! large {
+    ($pattern:ident, $kib:literal, one) => {
+        |_| Box::new(LargeFile { pattern: Pattern::$pattern, io_size: $kib << 10, threads: 1 })
+    };
+    ($pattern:ident, $kib:literal, many) => {
+        |settings| {
+            Box::new(LargeFile { pattern: Pattern::$pattern, io_size: $kib << 10, threads: settings.threads })
+        }
+    };
+}
+
+macro_rules! latency {
+    ($write:literal, $random:literal, $size:literal) => {
+        |_| Box::new(Latency { write: $write, random: $random, io_size: $size })
+    };
+}
+
+/// `T=N` are the workloads with as many threads as the settings say.
+const ALL: &[(&str, Make)] = &[
+    ("seq_read_4k,T=1", large!(SequentialRead, 4, one)),
+    ("seq_read_32k,T=1", large!(SequentialRead, 32, one)),
+    ("seq_read_128k,T=1", large!(SequentialRead, 128, one)),
+    ("seq_read_1024k,T=1", large!(SequentialRead, 1024, one)),
+    ("seq_read_4k,T=N", large!(SequentialRead, 4, many)),
+    ("seq_read_32k,T=N", large!(SequentialRead, 32, many)),
+    ("seq_read_128k,T=N", large!(SequentialRead, 128, many)),
+    ("seq_read_1024k,T=N", large!(SequentialRead, 1024, many)),
+    ("rand_read_4k,T=1", large!(RandomRead, 4, one)),
+    ("rand_read_32k,T=1", large!(RandomRead, 32, one)),
+    ("rand_read_128k,T=1", large!(RandomRead, 128, one)),
+    ("rand_read_1024k,T=1", large!(RandomRead, 1024, one)),
+    ("rand_read_4k,T=N", large!(RandomRead, 4, many)),
+    ("rand_read_32k,T=N", large!(RandomRead, 32, many)),
+    ("rand_read_128k,T=N", large!(RandomRead, 128, many)),
+    ("rand_read_1024k,T=N", large!(RandomRead, 1024, many)),
+    ("seq_write_4k,T=1", large!(SequentialWrite, 4, one)),
+    ("seq_write_32k,T=1", large!(SequentialWrite, 32, one)),
+    ("seq_write_128k,T=1", large!(SequentialWrite, 128, one)),
+    ("seq_write_1024k,T=1", large!(SequentialWrite, 1024, one)),
+    ("rand_write_4k,T=1", large!(RandomWrite, 4, one)),
+    ("rand_write_32k,T=1", large!(RandomWrite, 32, one)),
+    ("rand_write_128k,T=1", large!(RandomWrite, 128, one)),
+    ("rand_write_1024k,T=1", large!(RandomWrite, 1024, one)),
+    ("rand_write_4k,T=N", large!(RandomWrite, 4, many)),
+    ("rand_write_32k,T=N", large!(RandomWrite, 32, many)),
+    ("rand_write_128k,T=N", large!(RandomWrite, 128, many)),
+    ("rand_write_1024k,T=N", large!(RandomWrite, 1024, many)),
+    // The Bento study makes 800,000 files and deletes 55,000.
+    ("createfiles,T=1", |_| Box::new(CreateFiles { files: 800_000, threads: 1 })),
+    ("createfiles,T=N", |settings| Box::new(CreateFiles { files: 800_000, threads: settings.threads })),
+    ("deletefiles,T=1", |_| Box::new(DeleteFiles { files: 55_000, deleted: 55_000, threads: 1 })),
+    ("deletefiles,T=N", |settings| {
+        Box::new(DeleteFiles { files: 55_000, deleted: 55_000, threads: settings.threads })
+    }),
+    ("varmail", |_| Box::new(VAR_MAIL)),
+    ("fileserver", |_| Box::new(FILE_SERVER)),
+    ("webserver", |_| Box::new(WEB_SERVER)),
+    ("bonnie", |_| Box::new(Bonnie)),
+    ("bonnie-files", |_| Box::new(Files)),
+    ("iozone", |_| Box::new(iozone::Matrix)),
+    ("iozone-throughput", |_| Box::new(iozone::Throughput)),
+    ("fs_mark-nosync", |_| Box::new(FsMark(Method::Never))),
+    ("fs_mark-fsync", |_| Box::new(FsMark(Method::Each))),
+    ("fs_mark-post", |_| Box::new(FsMark(Method::After))),
+    ("mdtest,T=1", |_| Box::new(MdTest { threads: 1 })),
+    ("mdtest,T=N", |settings| Box::new(MdTest { threads: settings.threads })),
+    ("lat_seq_read_512", latency!(false, false, 512)),
+    ("lat_seq_read_4k", latency!(false, false, 4096)),
+    ("lat_rand_read_512", latency!(false, true, 512)),
+    ("lat_rand_read_4k", latency!(false, true, 4096)),
+    ("lat_seq_write_512", latency!(true, false, 512)),
+    ("lat_seq_write_4k", latency!(true, false, 4096)),
+    ("lat_rand_write_512", latency!(true, true, 512)),
+    ("lat_rand_write_4k", latency!(true, true, 4096)),
+    ("tar", |_| Box::new(Application::Tar)),
+    ("untar", |_| Box::new(Application::Untar)),
+    ("grep", |_| Box::new(Application::Grep)),
+    ("git-clone", |_| Box::new(Application::GitClone)),
+    ("cp-a", |_| Box::new(Application::CopyTree)),
+    ("rm-rf", |_| Box::new(Application::RemoveTree)),
+    ("sqlite", |_| Box::new(Application::Sqlite)),
+    ("rump-ls-lR", |_| Box::new(Rump::List)),
+    ("rump-copy-tree", |_| Box::new(Rump::CopyTree)),
+    ("rump-copy-file", |_| Box::new(Rump::CopyFile)),
+];
+
+/// The names of all workloads, with what makes each.
+pub fn all() -> impl Iterator<Item = (&'static str, Make)> {
+    ALL.iter().copied()
+}
+
+/// The workload of this name. Errors: NoWorkload.
+pub fn find(name: &str, settings: &Settings) -> Result<Box<dyn Load>> {
+    let made = all().find(|(known, _)| *known == name).map(|(_, make)| make(settings));
+    made.ok_or_else(|| BenchError::NoWorkload(name.to_owned()))
+}

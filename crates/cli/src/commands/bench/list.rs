@@ -1,0 +1,25 @@
+//! `obento bench list`.
+
+use std::io::Write as _;
+
+use obento_bench::suite::SUITES;
+use obento_bench::workload::all;
+
+use crate::output::{Outcome, Output};
+
+/// Name the suites and the workloads
+#[derive(clap::Args, Debug)]
+pub struct Args {}
+
+pub fn run(_: &Args) -> Outcome {
+    let mut out = Output::stdout();
+    writeln!(out, "Suites:")?;
+    for suite in SUITES {
+        writeln!(out, "  {:<12} {} ({} workloads)", suite.name, suite.about, suite.workloads().len())?;
+    }
+    writeln!(out, "\nWorkloads (T=N: with as many threads as --threads says):")?;
+    for (name, _) in all() {
+        writeln!(out, "  {name}")?;
+    }
+    out.finish()
+}

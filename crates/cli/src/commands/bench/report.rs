@@ -1,0 +1,135 @@
+//! `obento bench report` and `obento bench compare`.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use obento_bench::report::{Table, Verdict, compare as changes, csv, html, markdown, text};
+use obento_bench::results::Results;
+
+use crate::context::Context;
+use crate::output::{Outcome, Output, Stop};
+use crate::report::Report;
+
+/// Make a page or a table of results
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Files of results
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// As what
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    format: Format,
+    /// Write it to FILE (one that ends in .html, .md or .csv says the format too)
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Compare with this target
+    #[arg(long, value_name = "TARGET")]
+    baseline: Option<String>,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Format {
+    /// A table for a terminal.
+    Text,
+    /// A table for documentation.
+    Markdown,
+    /// Every sample on a line.
+    Csv,
+    /// One page that needs nothing else.
+    Html,
+}
+
+pub fn run(args: &Args, _: &Context) -> Outcome {
+    let all: Vec<Results> = args.files.iter().map(load).collect::<Result<_, _>>()?;
+    let table = |results: &Results| Table::of(results, args.baseline.as_deref());
+    let format = match args.output.as_ref().and_then(|path| path.extension()).and_then(|end| end.to_str()) {
+        Some("html") => Format::Html,
+        Some("md") => Format::Markdown,
+        Some("csv") => Format::Csv,
+        _ => args.format,
+    };
+    let made = match format {
+        Format::Text => all.iter().map(|results| text(&table(results))).collect::<Vec<_>>().join("\n"),
+        Format::Markdown => {
+            all.iter().map(|results| markdown(results, &table(results))).collect::<Vec<_>>().join("\n")
+        }
+        Format::Csv => all.iter().map(csv).collect(),
+        Format::Html => {
+            html(&all.into_iter().map(|results| (results.clone(), table(&results))).collect::<Vec<_>>())
+        }
+    };
+    if let Some(path) = &args.output {
+        return fs::write(path, made).map_err(|error| {
+            Stop::Failed(Report::on("cannot write", path.as_os_str().as_encoded_bytes(), error))
+        });
+    }
+    let mut out = Output::stdout();
+    out.write_all(made.as_bytes())?;
+    out.finish()
+}
+
+/// Say what changed between two runs beyond noise
+///
+/// Exit status: 0 if nothing became slower or was lost, 1 otherwise.
+#[derive(clap::Args, Debug)]
+pub struct CompareArgs {
+    /// The results of before
+    base: PathBuf,
+    /// The results of now
+    new: PathBuf,
+    /// Changes of fewer than N percent count as none
+    #[arg(long, value_name = "N", default_value_t = 5.0)]
+    least: f64,
+    /// Name also what did not change
+    #[arg(short, long)]
+    all: bool,
+}
+
+pub fn compare(args: &CompareArgs, context: &Context) -> Outcome {
+    let (base, new) = (load(&args.base)?, load(&args.new)?);
+    let mut out = Output::stdout();
+    let (mut slower, mut faster, mut same) = (0, 0, 0);
+    for change in changes(&base, &new, args.least / 100.0) {
+        let (name, target) = (&change.name, &change.target);
+        let word = match change.verdict {
+            Verdict::Faster => {
+                faster += 1;
+                "faster"
+            }
+            Verdict::Slower => {
+                slower += 1;
+                "SLOWER"
+            }
+            Verdict::Lost => {
+                slower += 1;
+                "LOST"
+            }
+            Verdict::Same => {
+                same += 1;
+                if !args.all {
+                    continue;
+                }
+                "same"
+            }
+        };
+        match change.speed {
+            Some(speed) => writeln!(
+                out,
+                "{word:<7} {name} on {target}: {:.2}x ({:.2} to {:.2})",
+                speed.value, speed.low, speed.high
+            )?,
+            None => writeln!(out, "{word:<7} {name} on {target}: no figure any more")?,
+        }
+    }
+    writeln!(out, "{slower} slower, {faster} faster, {same} the same within noise and {} %", args.least)?;
+    out.finish()?;
+    if slower > 0 {
+        context.raise(1);
+    }
+    Ok(())
+}
+
+fn load(path: &PathBuf) -> Result<Results, Stop> {
+    Results::load(path).map_err(|error| Stop::Failed(Report::plain(error)))
+}

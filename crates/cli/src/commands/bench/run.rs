@@ -1,0 +1,251 @@
+//! Running suites and workloads.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use obento::interrupt::{self, Caught};
+use obento_bench::cell::{Cell, Outcome as End};
+use obento_bench::lab::{self, Plan, Processes, Watch};
+use obento_bench::machine::{self, Machine};
+use obento_bench::report::{Table, text};
+use obento_bench::results::{CellResult, Results};
+use obento_bench::statistics::{Enough, Summary};
+use obento_bench::suite::Suite;
+use obento_bench::target::Ground;
+use obento_bench::workload::{Settings, find};
+use obento_bench::{BenchError, Target};
+
+use crate::context::Context;
+use crate::format::size::parse_size;
+use crate::output::{Outcome, Output, Stop};
+use crate::report::Report;
+
+/// What is run, on what, how often.
+#[derive(clap::Args, Debug)]
+#[group(id = "measure")]
+pub struct Args {
+    /// Suites, or workloads by their names
+    #[arg(required = true, value_name = "SUITE|WORKLOAD")]
+    names: Vec<String>,
+    /// What is measured; may be given several times (default: the targets of the suite, or kernel:ext4, image:ext4 and fuse:ext4)
+    #[arg(short = 'T', long = "target", value_name = "TARGET")]
+    targets: Vec<String>,
+    /// Compare with this target in the table at the end
+    #[arg(long, value_name = "TARGET")]
+    baseline: Option<String>,
+    /// Keep the results in FILE, after each run
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Go on with the results in the file that --output names
+    #[arg(long, requires = "output")]
+    resume: bool,
+    /// Put the images into a folder in DIR
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// Size of each file system
+    #[arg(long, value_parser = parse_size)]
+    size: Option<u64>,
+    /// Size of large files; to see the disk it must be larger than the memory
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    file_size: Option<u64>,
+    /// Threads of the workloads with T=N
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// How long workloads run that have no end of their own
+    #[arg(long, value_name = "SECONDS")]
+    run_time: Option<f64>,
+    /// Divide the numbers of files and operations by N
+    #[arg(long, value_name = "N")]
+    scale: Option<u64>,
+    /// Where random numbers start
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Repeat at least so often
+    #[arg(long, value_name = "N")]
+    repeat: Option<usize>,
+    /// Repeat at most so often, however unsure the figures are
+    #[arg(long, value_name = "N")]
+    repeat_most: Option<usize>,
+    /// Stop a run after so many minutes
+    #[arg(long, value_name = "MINUTES", default_value_t = 10.0)]
+    limit: f64,
+}
+
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let caught = Caught::new();
+    let (suite, workloads) = chosen(args)?;
+    let mut results = begin(args, suite, &workloads)?;
+    let targets = targets(args, suite)?;
+    let folder = tempfile::Builder::new().prefix("obento-bench-").tempdir_in(&args.dir).map_err(|error| {
+        fail(Report::on("cannot create a folder in", args.dir.as_os_str().as_encoded_bytes(), error))
+    })?;
+    let path =
+        folder.path().canonicalize().map_err(|error| fail(Report::new("cannot find the folder", error)))?;
+    results.machine = Machine::this(&path);
+    let obento =
+        std::env::current_exe().map_err(|error| fail(Report::new("cannot find obento itself", error)))?;
+    let ground = Ground { folder: path, size: results.size, obento: obento.clone() };
+    let size = results.size.to_string();
+    let arguments = [
+        "bench".into(),
+        "cell".into(),
+        "--folder".into(),
+        ground.folder.clone().into_os_string(),
+        "--size".into(),
+        size.into(),
+    ];
+    let stop = Box::new(interrupt::is_requested);
+    let processes = Processes { program: obento, arguments: arguments.into(), ground, stop };
+    let plan = Plan {
+        targets,
+        workloads,
+        limit: Duration::try_from_secs_f64(args.limit * 60.0).unwrap_or(Duration::MAX),
+    };
+    let mut lines = Lines { begun: Instant::now(), runs: 0, context };
+    if results.settings.file_size < machine::memory() {
+        context.note(b"bench", "large files fit the memory: what is read after it was written comes from the cache (--file-size)");
+    }
+    let mut save = |results: &Results| args.output.as_ref().map_or(Ok(()), |path| results.save(path));
+    let whole = lab::run(&plan, &processes, &mut results, &mut lines, &mut save)
+        .map_err(|error| fail(Report::plain(error)))?;
+    drop(folder);
+    drop(caught);
+    let mut out = Output::stdout();
+    out.write_all(text(&Table::of(&results, args.baseline.as_deref())).as_bytes())?;
+    out.finish()?;
+    if !whole {
+        let help = match &args.output {
+            Some(path) => format!("the same command with --resume goes on with {}", path.display()),
+            None => "with --output FILE it could go on".to_owned(),
+        };
+        return Err(fail(Report::plain("interrupted: the table holds what was done").help(help)));
+    }
+    Ok(())
+}
+
+fn fail(report: Report) -> Stop {
+    Stop::Failed(report)
+}
+
+/// The first suite that is named, and all workloads in the order in which they are named.
+fn chosen(args: &Args) -> Result<(Option<&'static Suite>, Vec<String>), Stop> {
+    let mut first = None;
+    let mut workloads: Vec<String> = Vec::new();
+    for name in &args.names {
+        let new = match Suite::find(name) {
+            Some(suite) => {
+                first.get_or_insert(suite);
+                suite.workloads()
+            }
+            None => {
+                find(name, &Settings::default()).map_err(|error| fail(Report::plain(error)))?;
+                vec![name.clone()]
+            }
+        };
+        new.into_iter().for_each(|name| {
+            if !workloads.contains(&name) {
+                workloads.push(name)
+            }
+        });
+    }
+    Ok((first, workloads))
+}
+
+fn targets(args: &Args, suite: Option<&Suite>) -> Result<Vec<String>, Stop> {
+    let usual = || suite.map_or(["kernel:ext4", "image:ext4", "fuse:ext4"].as_slice(), |suite| suite.targets);
+    let named = match args.targets.as_slice() {
+        [] => usual().iter().map(|target| (*target).to_owned()).collect(),
+        named => named.to_vec(),
+    };
+    for target in &named {
+        target.parse::<Target>().map_err(|error: BenchError| fail(Report::plain(error)))?;
+    }
+    Ok(named)
+}
+
+/// Empty results, or those of before.
+fn begin(args: &Args, suite: Option<&'static Suite>, workloads: &[String]) -> Result<Results, Stop> {
+    let name = suite.map_or_else(|| workloads.join(" "), |suite| suite.name.to_owned());
+    let mut settings = suite.map_or_else(Settings::default, |suite| (suite.settings)());
+    settings.file_size = args.file_size.unwrap_or(settings.file_size);
+    settings.threads = args.threads.unwrap_or(settings.threads).max(1);
+    settings.scale = args.scale.unwrap_or(settings.scale).max(1);
+    settings.seed = args.seed.unwrap_or(settings.seed);
+    if let Some(seconds) = args.run_time {
+        settings.run_time = Duration::try_from_secs_f64(seconds)
+            .map_err(|_| fail(Report::plain(format!("--run-time: {seconds} is no number of seconds"))))?;
+    }
+    let mut enough = suite.map_or_else(Enough::default, |suite| suite.enough);
+    enough.least = args.repeat.unwrap_or(enough.least).max(1);
+    enough.most = args.repeat_most.unwrap_or(enough.most).max(enough.least);
+    let size = args.size.or(suite.map(|suite| suite.size)).unwrap_or(8 << 30);
+    let fresh = Results::new(&name, Machine::default(), settings, size, enough);
+    match &args.output {
+        Some(path) if args.resume && path.exists() => {
+            let known = Results::load(path).map_err(|error| fail(Report::plain(error)))?;
+            if (&known.settings, known.size) != (&fresh.settings, fresh.size) {
+                let report = Report::plain(format!("'{}' was measured with other settings", path.display()));
+                return Err(fail(report.help("give the same options, or another --output")));
+            }
+            Ok(Results { enough, ..known })
+        }
+        Some(path) if path.exists() => {
+            let report = Report::plain(format!("'{}' exists", path.display()));
+            Err(fail(report.help("--resume goes on with it; or name another file")))
+        }
+        _ => Ok(fresh),
+    }
+}
+
+/// A line on standard error when a run ends.
+struct Lines<'c> {
+    begun: Instant,
+    runs: usize,
+    context: &'c Context,
+}
+
+impl Watch for Lines<'_> {
+    fn begins(&mut self, cell: &Cell, rotation: usize, done: usize, about: usize) {
+        let left = match self.runs {
+            0 => String::new(),
+            runs => {
+                let each = self.begun.elapsed() / u32::try_from(runs).unwrap_or(u32::MAX);
+                let left = each * u32::try_from(about - done).unwrap_or(u32::MAX);
+                format!(", about {} min left", left.as_secs().div_ceil(60))
+            }
+        };
+        self.runs += 1;
+        eprintln!("{}/{about}{left}: {} on {}, run {}", done + 1, cell.workload, cell.target, rotation + 1);
+    }
+
+    fn ended(&mut self, known: &CellResult) {
+        match &known.ended {
+            Some(End::Absent(why)) => return self.context.note(known.target.as_bytes(), why),
+            Some(End::Failed(why)) => {
+                return self.context.fail(&Report::on("cannot measure", known.target.as_bytes(), why));
+            }
+            Some(End::NotFinished(seconds)) => eprintln!("  not finished in {:.0} min", seconds / 60.0),
+            Some(End::Measured(_)) | None => {}
+        }
+        for (phase, measure) in known.phases().into_iter().take(6) {
+            let figures: Vec<f64> = known.figures(phase).into_iter().map(|(_, figure)| figure).collect();
+            if let Some((summary, last)) = Summary::of(&figures).zip(figures.last()) {
+                let gap = if phase.is_empty() { "" } else { ": " };
+                eprintln!(
+                    "  {phase}{gap}{last:.1} {} (median {:.1} of {})",
+                    measure.unit(),
+                    summary.median,
+                    summary.samples
+                );
+            }
+        }
+        if let Some(why) = known.samples.last().and_then(|sample| sample.disturbed.as_deref()) {
+            eprintln!("  disturbed: {why}");
+        }
+    }
+
+    fn stop(&self) -> bool {
+        interrupt::is_requested()
+    }
+}

@@ -1,0 +1,146 @@
+//! `obento bench`: cells run in processes of their own, results are kept, taken up again, reported and compared.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use obento_testkit::oracle::Oracle;
+use obento_testkit::require;
+
+fn obento(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_obento")).current_dir(folder).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Small enough for a test, on the driver in process and this directory.
+const SMALL: [&str; 16] = [
+    "--file-size",
+    "1M",
+    "--size",
+    "256M",
+    "--run-time",
+    "0.05",
+    "--scale",
+    "4000",
+    "--repeat",
+    "2",
+    "--repeat-most",
+    "2",
+    "-T",
+    "path:.",
+    "-T",
+    "image:ext4",
+];
+
+fn bench(folder: &Path, arguments: &[&str]) -> Output {
+    let all: Vec<&str> = ["bench"].iter().chain(arguments).chain(&SMALL).copied().collect();
+    obento(folder, &all)
+}
+
+#[test]
+fn a_run_leaves_results_a_table_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let done =
+        bench(folder.path(), &["seq_write_128k,T=1", "createfiles,T=N", "varmail", "--output", "r.json"]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let table = text(&done.stdout);
+    for row in ["seq_write_128k,T=1", "createfiles,T=N", "varmail", "Compared with path:."] {
+        assert!(table.contains(row), "{table}");
+    }
+    let left: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["r.json"]);
+    let csv = text(&obento(folder.path(), &["bench", "report", "r.json", "--format", "csv"]).stdout);
+    assert_eq!(csv.lines().count(), 1 + 3 * 2 * 2, "{csv}");
+}
+
+#[test]
+fn results_are_not_written_over_and_are_taken_up_again() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(bench(folder.path(), &["rand_read_4k,T=1", "--output", "r.json"]).status.success());
+    let again = bench(folder.path(), &["rand_read_4k,T=1", "--output", "r.json"]);
+    assert!(!again.status.success() && text(&again.stderr).contains("--resume"), "{}", text(&again.stderr));
+    let more = bench(folder.path(), &["rand_read_4k,T=1", "mdtest,T=1", "--output", "r.json", "--resume"]);
+    let said = text(&more.stderr);
+    assert!(more.status.success() && said.contains("mdtest,T=1 on image:ext4, run 2"), "{said}");
+    assert!(!said.contains("rand_read_4k,T=1 on"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_run_is_said_once_and_the_rest_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let done = bench(folder.path(), &["untar", "--output", "r.json"]);
+    let said = text(&done.stderr);
+    assert_eq!(said.matches("programs need a path").count(), 1, "{said}");
+    assert!(text(&done.stdout).contains("untar"), "{said}");
+}
+
+#[test]
+fn a_run_over_the_limit_is_a_result_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let done = bench(
+        folder.path(),
+        &["seq_read_4k,T=1", "--limit", "0.01", "--run-time", "60", "--output", "r.json"],
+    );
+    assert!(text(&done.stdout).contains("not finished in"), "{}", text(&done.stdout));
+    let left = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(left, 1);
+}
+
+#[test]
+fn a_page_a_table_and_a_comparison_are_made_of_results() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.json", "b.json"] {
+        assert!(
+            bench(folder.path(), &["lat_rand_write_4k", "-T", "image:xv6", "--output", name])
+                .status
+                .success()
+        );
+    }
+    assert!(
+        obento(folder.path(), &["bench", "report", "a.json", "b.json", "--output", "r.html"])
+            .status
+            .success()
+    );
+    let page = std::fs::read_to_string(folder.path().join("r.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("lat_rand_write_4k|") && page.ends_with("</html>\n"));
+    let same = obento(folder.path(), &["bench", "compare", "a.json", "a.json"]);
+    assert!(same.status.success() && text(&same.stdout).contains("0 slower"), "{}", text(&same.stdout));
+    let absurd = obento(folder.path(), &["bench", "report", "r.html"]);
+    assert!(text(&absurd.stderr).contains("is no file of results"), "{}", text(&absurd.stderr));
+}
+
+#[test]
+fn the_kernel_and_a_mount_of_obento_are_measured_beside_each_other() {
+    if !require(&[Oracle::LoopMount, Oracle::Fuse, Oracle::Program("mke2fs")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let targets = ["-T", "kernel:ext4,data=journal", "-T", "fuse:ext4"];
+    let arguments: Vec<&str> =
+        ["fs_mark-fsync", "untar", "--output", "r.json"].iter().chain(&targets).copied().collect();
+    let done = bench(folder.path(), &arguments);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let csv = text(&obento(folder.path(), &["bench", "report", "r.json", "--format", "csv"]).stdout);
+    for target in ["\"kernel:ext4,data=journal\"", "fuse:ext4"] {
+        let lines: Vec<&str> = csv.lines().filter(|line| line.contains(target)).collect();
+        assert_eq!(lines.len(), 4, "{csv}");
+        // What reached the device is counted.
+        assert!(
+            lines.iter().all(|line| line.split(',').rev().nth(2).is_some_and(|written| written != "0")),
+            "{csv}"
+        );
+    }
+}
+
+#[test]
+fn a_name_that_is_none_is_told_with_where_to_look() {
+    let folder = tempfile::tempdir().unwrap();
+    let done = bench(folder.path(), &["varnail"]);
+    let said = text(&done.stderr);
+    assert!(said.contains("'varnail'") && said.contains("obento bench list"), "{said}");
+    let listed = text(&obento(folder.path(), &["bench", "list"]).stdout);
+    assert!(listed.contains("bento") && listed.contains("  varmail\n"), "{listed}");
+}
