@@ -2,7 +2,8 @@
 //!
 //! One JSON object. `version` counts up when the meaning of a field changes; fields that are new have defaults.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -80,7 +81,11 @@ impl Results {
         let mut text = serde_json::to_string_pretty(self)
             .map_err(|error| BenchError::Results { path: path.to_owned(), why: error.to_string() })?;
         text.push('\n');
-        let new = tempfile::NamedTempFile::new_in(folder).during("create a file in", folder)?;
+        let mode = Permissions::from_mode(0o666);
+        let new = tempfile::Builder::new()
+            .permissions(mode)
+            .tempfile_in(folder)
+            .during("create a file in", folder)?;
         fs::write(new.path(), text).during("write", new.path())?;
         new.persist(path).map_err(|error| error.error).during("create", path)?;
         Ok(())

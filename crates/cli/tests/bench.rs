@@ -35,7 +35,7 @@ const SMALL: [&str; 16] = [
 ];
 
 fn bench(folder: &Path, arguments: &[&str]) -> Output {
-    let all: Vec<&str> = ["bench"].iter().chain(arguments).chain(&SMALL).copied().collect();
+    let all: Vec<&str> = ["bench"].iter().chain(&SMALL).chain(arguments).copied().collect();
     obento(folder, &all)
 }
 

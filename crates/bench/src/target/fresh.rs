@@ -35,7 +35,10 @@ impl Ground {
 
     /// The folder of its own in a directory that was there before.
     fn within(&self, path: &Path) -> PathBuf {
-        path.join(self.folder.file_name().unwrap_or("obento-bench".as_ref()))
+        let mut name = self.folder.file_name().unwrap_or_default().to_owned();
+        // The folder of the images may lie in the same directory.
+        name.push("-files");
+        path.join(name)
     }
 
     /// Takes away what a run left that was killed.

@@ -61,30 +61,31 @@ impl Team {
         work: impl Fn(&mut Member<'_>) -> std::io::Result<()> + Sync,
     ) -> Result<Phase> {
         let (operations, bytes, failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-        let start = Barrier::new(self.threads + 1);
+        let start = Barrier::new(self.threads);
+        // Each says itself when it began and ended: who waits for them may be woken late.
         let alone = |index| {
             start.wait();
-            let deadline = self.end.map(|time| Instant::now() + time);
+            let begin = Instant::now();
+            let deadline = self.end.map(|time| begin + time);
             let rng = scene.rng(index);
             let mut member =
                 Member { index, rng, operations: &operations, bytes: &bytes, failed: &failed, deadline };
-            work(&mut member).inspect_err(|_| failed.store(true, Ordering::Relaxed))
+            let end = work(&mut member).inspect_err(|_| failed.store(true, Ordering::Relaxed));
+            end.map(|()| (begin, Instant::now()))
         };
-        let (seconds, ends) = std::thread::scope(|scope| {
+        let ends: Vec<_> = std::thread::scope(|scope| {
             let members: Vec<_> =
-                (0..self.threads).map(|index| scope.spawn(move_index(&alone, index))).collect();
-            start.wait();
-            let begin = Instant::now();
-            let ends: Vec<_> = members.into_iter().map(|member| member.join()).collect();
-            (begin.elapsed().as_secs_f64(), ends)
+                (0..self.threads).map(|index| scope.spawn(for_thread(&alone, index))).collect();
+            members.into_iter().map(|member| member.join()).collect()
         });
+        let mut span: Option<(Instant, Instant)> = None;
         for end in ends {
-            end.map_err(|_| BenchError::Program {
-                program: self.name.clone(),
-                message: "a thread died".into(),
-            })?
-            .during("work in", &self.name)?;
+            let died =
+                |_| BenchError::Program { program: self.name.clone(), message: "a thread died".into() };
+            let (begin, end) = end.map_err(died)?.during("work in", &self.name)?;
+            span = span.map(|(first, last)| (first.min(begin), last.max(end))).or(Some((begin, end)));
         }
+        let seconds = span.map_or(0.0, |(first, last)| (last - first).as_secs_f64());
         let (operations, bytes) = (operations.into_inner(), bytes.into_inner());
         Ok(Phase {
             name: self.name,
@@ -98,6 +99,49 @@ impl Team {
 }
 
 /// `work` for one thread, which takes its number along.
-fn move_index<T>(work: &(impl Fn(usize) -> T + Sync), index: usize) -> impl FnOnce() -> T {
+fn for_thread<T>(work: &(impl Fn(usize) -> T + Sync), index: usize) -> impl FnOnce() -> T {
     move || work(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::files::ImageFiles;
+    use crate::workload::Settings;
+
+    fn scene() -> Scene {
+        let files = Arc::new(ImageFiles::new(obento::Volume::in_memory()));
+        Scene { files, path: None, settings: Settings::default() }
+    }
+
+    #[test]
+    fn the_time_is_from_the_first_that_begins_to_the_last_that_ends() {
+        let busy = |member: &mut Member<'_>| {
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(20 * (1 + member.index as u64)) {
+                std::hint::spin_loop();
+            }
+            member.count(1, 10);
+            Ok(())
+        };
+        let phase = Team::new("", Measure::Rate, 3).run(&scene(), busy).unwrap();
+        assert!(phase.seconds >= 0.06, "{}", phase.seconds);
+        assert_eq!((phase.operations, phase.bytes), (3, 30));
+    }
+
+    #[test]
+    fn the_error_of_one_thread_ends_the_others_and_is_told() {
+        let error = Team::new("phase", Measure::Rate, 2).run(&scene(), |member| {
+            if member.index == 0 {
+                return Err(std::io::ErrorKind::StorageFull.into());
+            }
+            while !member.is_over() {
+                std::thread::yield_now();
+            }
+            Ok(())
+        });
+        assert!(error.unwrap_err().to_string().contains("phase"));
+    }
 }

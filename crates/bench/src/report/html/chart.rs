@@ -50,7 +50,8 @@ pub fn bars(page: &mut Html, table: &Table, row: &Row) {
             label(page, NAMES + 4.0, y + BAR * 0.7, "start", figure.why_not.as_deref().unwrap_or("not run"));
             continue;
         };
-        let (width, error) = (summary.median * scale, summary.standard_error() * scale);
+        // An error as large as the figure ends at the axis and at the names of the figures.
+        let (width, error) = (summary.median * scale, (summary.standard_error() * scale).min(FIGURES / 2.0));
         page.raw(&format!(
             "<rect class=\"c{}\" x=\"{NAMES}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{BAR}\" rx=\"2\"/>",
             at % 6

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use obento_bench::report::{Table, Verdict, compare as changes, csv, html, markdown, text};
 use obento_bench::results::Results;
@@ -41,7 +41,7 @@ enum Format {
 }
 
 pub fn run(args: &Args, _: &Context) -> Outcome {
-    let all: Vec<Results> = args.files.iter().map(load).collect::<Result<_, _>>()?;
+    let all: Vec<Results> = args.files.iter().map(|path| load(path)).collect::<Result<_, _>>()?;
     let table = |results: &Results| Table::of(results, args.baseline.as_deref());
     let format = match args.output.as_ref().and_then(|path| path.extension()).and_then(|end| end.to_str()) {
         Some("html") => Format::Html,
@@ -130,6 +130,6 @@ pub fn compare(args: &CompareArgs, context: &Context) -> Outcome {
     Ok(())
 }
 
-fn load(path: &PathBuf) -> Result<Results, Stop> {
+fn load(path: &Path) -> Result<Results, Stop> {
     Results::load(path).map_err(|error| Stop::Failed(Report::plain(error)))
 }
