@@ -1,6 +1,7 @@
 //! `obento mount` on real mount points: what programs see, what is on disk afterwards, how a mount ends, and what it bears.
 
 mod ends;
+mod exfat;
 mod judges;
 mod kept;
 mod programs;

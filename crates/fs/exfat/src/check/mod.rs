@@ -1,14 +1,14 @@
 //! Checking a volume: what `fsck.exfat` looks for and what it does not, and mending it.
 //!
-//! 1. [`boot`]: the boot region and its copy, the marks.
-//! 2. [`tables`]: the chain of the root directory, the entries of the bitmap and of the up-case table, and that table.
-//! 3. [`tree`]: every directory from the root on, its sets ([`sets`]), and the clusters that they name ([`chain`]).
-//! 4. [`bitmap`]: clusters in use that nobody names, and the other way round.
+//! 1. `boot`: the boot region and its copy, the marks.
+//! 2. `tables`: the chain of the root directory, the entries of the bitmap and of the up-case table, and that table.
+//! 3. `tree`: every directory from the root on, its sets (`sets`), and the clusters that they name (`chain`).
+//! 4. `bitmap`: clusters in use that nobody names, and the other way round.
 //!
-//! What is found comes with the edits that mend it ([`mend`]), which are made when a look is over; then the volume is looked at
+//! What is found comes with the edits that mend it (`mend`), which are made when a look is over; then the volume is looked at
 //! again, since one damage hides another, until nothing is left that may be mended. Of a set one thing is mended at a time.
 //! Invariant: each cluster is followed once in a look, so that a look ends; one keeps a bit a cluster and the hashes of the
-//! names of one directory, and one that mends at most [`BATCH`] findings besides.
+//! names of one directory, and one that mends at most `BATCH` findings besides.
 //! Invariant: clusters are freed only once nothing else is wrong, since what is damaged may be whose they are.
 //! Source: specification; what is an error where that is silent: exfatprogs 1.2.0, `fsck/fsck.c`.
 
@@ -183,6 +183,7 @@ impl<'t> Look<'t> {
             bitmap::check(&view, &mut this)?;
             tables::mend_up_case(&view, &mut this)?;
         }
+        this.report.inodes.1 = this.report.inodes.0;
         Ok((view, this))
     }
 

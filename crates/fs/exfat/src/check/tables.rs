@@ -16,6 +16,7 @@ use crate::dir::{Directory, MAX_SLOTS, Scan};
 use crate::inode::ROOT;
 use crate::raw::{RawBitmap, RawEntry, RawUpCase, kind};
 use crate::table::LAST;
+use crate::tables::label_of;
 use crate::up_case::{self, UpCase};
 
 /// A directory whose clusters are these.
@@ -47,6 +48,7 @@ pub fn check(view: &mut View, look: &mut Look<'_>) -> Result<Option<Directory>> 
         match raw.EntryType {
             kind::BITMAP if bitmap.is_none() => bitmap = Some((slot, raw)),
             kind::UP_CASE if table.is_none() => table = Some((slot, raw)),
+            kind::LABEL => look.report.label = label_of(&raw),
             _ => {}
         }
         if raw.EntryType & kind::IN_USE == 0 && end.is_none() {
