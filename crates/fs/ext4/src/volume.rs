@@ -277,7 +277,7 @@ impl Volume {
     /// looked at.
     pub(crate) fn check_groups(&self) -> Result<()> {
         if self.groups.totals().is_none() {
-            return Err(Error::Unsupported(Feature::Named("writing to more than 131072 block groups")));
+            return Err(Error::Unsupported(Feature::Named("writing to more than 196608 block groups")));
         }
         let damage = self.notices().into_iter().find_map(|notice| match notice {
             Notice::Damaged(error) => Some(error),

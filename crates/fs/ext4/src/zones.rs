@@ -12,8 +12,9 @@ use crate::group::GroupDescriptor;
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
 
-/// 16 TiB with blocks of 4 KiB; 6 MiB of ranges at the very worst.
-pub const MAX_LISTED_GROUPS: u32 = 1 << 17;
+/// 24 TiB with blocks of 4 KiB; 9 MiB of ranges at the very worst, and within 256 MiB all that is kept of groups while they
+/// are checked and mended.
+pub const MAX_LISTED_GROUPS: u32 = 3 << 16;
 
 /// Ranges of blocks, sorted and apart.
 #[derive(Clone, Debug, Default)]

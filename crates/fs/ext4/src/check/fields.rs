@@ -225,8 +225,9 @@ impl Look<'_> {
         let maps = matches!(self.kind(), Some(FileKind::Directory | FileKind::Regular));
         let by_map = !self.has(InodeFlags::EXTENTS) && !self.has(InodeFlags::INLINE_DATA);
         let has_blocks = self.raw.i_block.iter().any(|&byte| byte != 0);
-        if sb.has_bigalloc() && maps && by_map && has_blocks && !self.view.is_own(self.ino) {
-            self.tell(Issue::InodeFlagMissing { ino: self.ino, flag: "extents" });
+        let is_map = by_map && has_blocks && !is_tree(&self.raw.i_block);
+        if sb.has_bigalloc() && maps && is_map && !self.view.is_own(self.ino) {
+            self.tell(Issue::BlockMapped { ino: self.ino });
         }
     }
 }

@@ -198,6 +198,8 @@ issues! {
     /// An extent cannot be.
     BadExtent { ino: u32, at: u64, block: u64, len: u64 } Damage Inodes "bad-extent",
         "inode {ino}: an extent of {len} blocks at block {block} (file block {at}) is not valid";
+    /// A file is mapped by block numbers where space is handed out by clusters, which asks for extents.
+    BlockMapped { ino: u32 } Damage Names "block-mapped", "inode {ino} is mapped by block numbers, not by extents as with bigalloc";
     /// Extents are out of order or overlap.
     ExtentOrder { ino: u32, block: u64, index: u16, at: u64 } Damage Inodes "extent-order",
         "inode {ino}: entry {index} of extent node {block} covers file block {at}, which is out of order";

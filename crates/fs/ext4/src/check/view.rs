@@ -45,7 +45,7 @@ impl View {
         instead_of(&found).into_iter().for_each(|issue| told.found(issue));
         let sb = found.super_block.clone();
         if sb.groups > MAX_LISTED_GROUPS {
-            return Err(Error::Unsupported(Feature::Named("checking more than 131072 block groups")));
+            return Err(Error::Unsupported(Feature::Named("checking more than 196608 block groups")));
         }
         if sb.volume_len() > device.len() {
             told.found(Issue::Truncated { found: device.len(), expected: sb.volume_len() });

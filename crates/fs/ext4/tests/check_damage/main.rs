@@ -18,10 +18,12 @@ mod common;
 mod lab;
 
 mod attributes;
+mod block_map;
 mod case;
 mod counts;
 mod directories;
 mod extents;
+mod groups;
 mod index;
 mod inodes;
 mod journal;

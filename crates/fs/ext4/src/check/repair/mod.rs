@@ -11,6 +11,7 @@
 
 mod bitmaps;
 mod commit;
+mod convert;
 mod copies;
 mod edits;
 mod fields;
@@ -204,6 +205,7 @@ impl Edits {
                 || self.mend_inode(issue)?
                 || self.mend_value(issue)?
                 || self.mend_hole(issue)?
+                || self.mend_block_map(issue, clock)?
                 || self.mend_index(issue, clock)?
                 || self.mend_own_file(issue, clock)?
                 || self.mend_names(issue)?

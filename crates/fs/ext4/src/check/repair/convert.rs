@@ -1,0 +1,62 @@
+//! A map of block numbers made a tree of extents, where clusters ask for that.
+//!
+//! Invariant: the blocks stay where they are; without space for the tree the inode is left as it was.
+//! Source: e2fsprogs `e2fsck/extents.c` `rebuild_extent_tree`.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use obento_base::{Error, Ino, Result};
+use obento_block::BlockDevice;
+use obento_env::Clock;
+
+use super::super::Issue;
+use super::edits::{Copy, Edits};
+use crate::inode::InodeFlags;
+use crate::map::{Blocks, Run};
+use crate::unit::FileBlock;
+use crate::volume::Volume;
+
+/// Cache for looking at an inode.
+const SMALL_CACHE: usize = 1 << 20;
+/// More pieces than a file has that is worth it: 24 MiB of them.
+const MAX_PIECES: usize = 1 << 20;
+
+impl Edits {
+    /// Mends a map of block numbers; false for another issue.
+    pub(super) fn mend_block_map(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
+        let Issue::BlockMapped { ino } = *issue else { return Ok(false) };
+        let Some(pieces) = self.mapped_pieces(ino)? else { return Ok(false) };
+        let before = self.record(ino)?;
+        self.inode(ino, |raw| raw.i_flags.set(raw.i_flags.get() | InodeFlags::EXTENTS.bits()))?;
+        self.empty_root(ino)?;
+        match self.with_writer(clock, |writer| writer.map_pieces(Ino(ino.into()), &pieces)) {
+            Err(Error::NoSpace) => {
+                self.edit_record(ino, |record| record.copy_from_slice(&before))?;
+                Ok(false)
+            }
+            mapped => mapped.map(|()| true),
+        }
+    }
+
+    /// What a file maps within its size: file blocks and the blocks that they are. `None`: too much.
+    fn mapped_pieces(&self, ino: u32) -> Result<Option<Vec<(u32, Run)>>> {
+        let device: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&self.device);
+        let volume = Volume::bare(device, self.view.sb.clone(), SMALL_CACHE);
+        let inode = volume.inode(Ino(ino.into()))?;
+        let count = u32::try_from(inode.size().div_ceil(self.view.sb.block_size.into())).unwrap_or(u32::MAX);
+        let (mut pieces, mut at) = (Vec::new(), 0_u32);
+        while at < count {
+            let run = volume.map_run(&inode, FileBlock(at))?;
+            let len = run.len.min(count.saturating_sub(at)).max(1);
+            if matches!(run.place, Blocks::Mapped(_)) {
+                pieces.push((at, Run { len, ..run }));
+            }
+            if pieces.len() > MAX_PIECES {
+                return Ok(None);
+            }
+            at = at.saturating_add(len);
+        }
+        Ok(Some(pieces))
+    }
+}

@@ -1,0 +1,145 @@
+//! Descriptors and features that say what is not so, and blocks that cannot be read.
+
+use std::sync::Arc;
+
+use obento_base::{DeviceError, Error, Result};
+use obento_block::{BlockDevice, MemDevice};
+use obento_driver::CheckOptions;
+use obento_env::NO_CLOCK;
+use obento_ext4::{CheckEvent, check_volume, issues};
+
+use crate::case::cases;
+use crate::lab::Disk;
+use crate::lab::bases::{self, oracles};
+use crate::lab::judge::{e2fsck_is_clean, repaired};
+
+cases! {
+    a_checksum_of_the_only_super_block(LARGE, ["super-block-checksum"], |disk| {
+        disk.put(1024 + 0x3fc, &[1, 2, 3, 4]);
+    });
+    flags_that_mean_nothing_without_checksums(PLAIN, ["descriptor-flags group=1"], |disk| {
+        disk.edit_group(1, |group| group.bg_flags = 2.into());
+    });
+    more_unused_inodes_than_a_group_has(UNINIT, ["unused-inodes group=1"], |disk| {
+        disk.edit_group(1, |group| group.bg_itable_unused_lo = 30_000.into());
+    });
+    a_large_file_without_the_feature(EXT4, ["missing-feature"], |disk| {
+        disk.edit_inode("file", |inode| inode.i_size_high = 1.into());
+        disk.edit_super_block(|sb| sb.s_feature_ro_compat = (sb.s_feature_ro_compat.get() & !2).into());
+    });
+    an_encrypted_file_without_a_context(EXT4, ["encryption ino=<file>"], |disk| {
+        disk.edit_super_block(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() | 0x10000).into());
+        disk.edit_inode("file", |inode| inode.i_flags = (inode.i_flags.get() | 0x800).into());
+    });
+}
+
+/// Every code that is told, notes too.
+fn told(device: Arc<dyn BlockDevice>) -> Vec<&'static str> {
+    let mut codes = Vec::new();
+    check_volume(device, &CheckOptions::new(Arc::new(NO_CLOCK)), &mut |event| {
+        if let CheckEvent::Found(issue, _) = event {
+            codes.push(issue.code());
+        }
+    })
+    .unwrap();
+    codes
+}
+
+#[test]
+fn a_volume_that_is_longer_than_its_device_is_told() {
+    if oracles() {
+        let mut disk = bases::LARGE.disk();
+        disk.bytes.truncate(disk.bytes.len() - 4096);
+        assert_eq!(told(Arc::new(MemDevice::read_only(disk.bytes))), ["truncated"]);
+    }
+}
+
+#[test]
+fn notes_tell_of_a_mark_and_of_a_journal_that_was_not_given() {
+    if oracles() {
+        let mut disk = bases::EXT4.disk();
+        disk.edit_super_block(|sb| sb.s_state = (sb.s_state.get() | 2).into());
+        assert_eq!(told(Arc::new(MemDevice::read_only(disk.bytes))), ["marked-with-errors"]);
+        let mut disk = bases::EXT2.disk();
+        disk.edit_super_block(|sb| {
+            sb.s_feature_compat = (sb.s_feature_compat.get() | 4).into();
+            sb.s_journal_uuid = [9; 16];
+        });
+        assert_eq!(told(Arc::new(MemDevice::read_only(disk.bytes))), ["journal-missing"]);
+    }
+}
+
+#[test]
+fn an_orphan_beyond_the_last_inode_is_told_and_forgotten() {
+    if oracles() {
+        // e2fsck passes over the list where nothing may be written.
+        let mut disk = bases::EXT2.disk();
+        disk.edit_super_block(|sb| sb.s_last_orphan = 99_999.into());
+        assert_eq!(told(Arc::new(MemDevice::read_only(disk.bytes.clone()))), ["orphan-list"]);
+        let mended = Disk::new(repaired(&disk.bytes).unwrap());
+        assert_eq!(mended.super_block().s_last_orphan.get(), 0);
+        assert!(e2fsck_is_clean(&mended.bytes).is_silent());
+    }
+}
+
+/// A device of which one block cannot be read.
+#[derive(Debug)]
+struct Scratched {
+    whole: MemDevice,
+    at: u64,
+}
+
+impl BlockDevice for Scratched {
+    fn len(&self) -> u64 {
+        self.whole.len()
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if offset <= self.at && self.at < offset + buf.len() as u64 {
+            return Err(Error::Device(DeviceError::Read { offset: self.at, len: 1, errno: 5 }));
+        }
+        self.whole.read_at(offset, buf)
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The codes that are found where block `block` cannot be read.
+fn scratched(disk: &Disk, block: u32) -> Vec<&'static str> {
+    let at = disk.range(block).start as u64;
+    let whole = MemDevice::read_only(disk.bytes.clone());
+    issues(Arc::new(Scratched { whole, at })).unwrap().iter().map(|issue| issue.code()).collect()
+}
+
+#[test]
+fn blocks_that_cannot_be_read_are_told_by_what_they_hold() {
+    if oracles() {
+        let disk = bases::EXT4.disk();
+        let group = disk.group_of(1);
+        assert_eq!(scratched(&disk, group.bg_block_bitmap_lo.get()), ["bitmap-unreadable"]);
+        let dir = disk.file_block(disk.ino("dir"), 0);
+        assert_eq!(scratched(&disk, dir).first(), Some(&"directory-unreadable"));
+        let table = disk.group_of(0).bg_inode_table_lo.get();
+        assert_eq!(scratched(&disk, table + 2).first(), Some(&"inode-unreadable"));
+    }
+}
+
+#[test]
+fn a_group_that_is_said_never_to_have_been_used_and_is_in_use_is_told() {
+    if oracles() {
+        let mut disk = bases::UNINIT.disk();
+        disk.edit_group(0, |group| group.bg_flags = (group.bg_flags.get() | 2).into());
+        let found = issues(Arc::new(MemDevice::read_only(disk.bytes))).unwrap();
+        assert!(found.iter().any(|issue| issue.code() == "group-uninit"), "{found:?}");
+    }
+}
