@@ -91,7 +91,7 @@ fn a_volume_of_one_group_too_many_is_refused_by_name() {
     }
     let folder = folder();
     let image = folder.path().join("image");
-    make(&image, TIB + TIB / 2 + (8 << 20), "-b 1024 -O sparse_super2,meta_bg,^resize_inode");
+    make(&image, TIB + TIB / 2 + (32 << 20), "-b 1024 -O sparse_super2,meta_bg,^resize_inode");
     assert!(matches!(check(&image, Mending::Nothing), Err(Error::Unsupported(_))));
     assert!(matches!(add_directory(&image), Err(Error::Unsupported(_))));
 }
