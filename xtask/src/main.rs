@@ -1,5 +1,5 @@
 //! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | fuzz | crash | stress |
-//! alternate | check-crash | check-mutants`.
+//! alternate | check-crash | check-mutants | build-campaign`.
 //!
 //! Each does its own set-up: what a step needs from Debian it installs when it may (root and `apt-get`), and says so
 //! when it may not.
@@ -10,6 +10,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xshell::Shell;
 
+mod campaign;
 mod demo;
 mod dist;
 mod fuzz;
@@ -54,6 +55,8 @@ enum Task {
     CheckCrash,
     /// Compare the check of images that were damaged at random with e2fsck, and what both mend.
     CheckMutants(proof::MutantOptions),
+    /// Build images of a Debian root and the source of Linux, and let e2fsck and the kernel judge them (takes root).
+    BuildCampaign(campaign::Options),
 }
 
 fn main() -> ExitCode {
@@ -82,5 +85,6 @@ fn run() -> Result<()> {
         Task::Alternate(options) => proof::alternate(&shell, &options),
         Task::CheckCrash => proof::check_crash(&shell),
         Task::CheckMutants(options) => proof::check_mutants(&shell, &options),
+        Task::BuildCampaign(options) => campaign::run(&shell, &options),
     }
 }

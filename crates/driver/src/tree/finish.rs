@@ -4,11 +4,12 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::num::NonZeroU32;
 
 use obento_base::wire::to_usize;
 
 use super::builder::{NONE, TreeBuilder};
-use super::{Body, Child, NodeId, Tree};
+use super::{Body, Child, Node, NodeId, Tree, XattrList, XattrsId};
 
 impl TreeBuilder {
     /// Orders and numbers what there is; what has no name any more is gone.
@@ -62,9 +63,30 @@ impl TreeBuilder {
         });
         let holes: BTreeMap<_, _> = holes_by_number.collect();
         permute(&mut nodes, numbers, count);
+        let xattrs = in_order_of_use(&mut nodes, xattrs);
         texts.shrink();
         Tree { texts, nodes, children, xattrs, holes }
     }
+}
+
+/// The sets of extended attributes that nodes have, in the order in which those come, and numbers them so.
+fn in_order_of_use(nodes: &mut [Node], sets: Vec<XattrList>) -> Vec<XattrList> {
+    // What a set's number becomes, once a node has it.
+    let mut numbers: Vec<Option<XattrsId>> = sets.iter().map(|_| None).collect();
+    let mut sets: Vec<Option<XattrList>> = sets.into_iter().map(Some).collect();
+    let mut used = Vec::new();
+    for node in nodes {
+        let Some(old) = node.attr.xattrs else { continue };
+        let Some(number) = numbers.get_mut(old.index()) else { continue };
+        if number.is_none()
+            && let Some(set) = sets.get_mut(old.index()).and_then(Option::take)
+        {
+            used.push(set);
+            *number = u32::try_from(used.len()).ok().and_then(NonZeroU32::new).map(XattrsId);
+        }
+        node.attr.xattrs = *number;
+    }
+    used
 }
 
 /// Brings each value to its number; those without one are gone. In place, since there are many.

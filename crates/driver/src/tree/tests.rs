@@ -94,3 +94,31 @@ fn equal_sets_of_attributes_are_one_and_the_last_value_of_a_name_holds() {
 fn a_node_is_small() {
     assert!(size_of::<super::Node>() <= 72, "{}", size_of::<super::Node>());
 }
+
+#[test]
+fn sets_of_attributes_are_numbered_by_their_files_and_those_of_none_are_gone() {
+    let make = |names: &[&str]| {
+        let mut tree = builder();
+        for text in names {
+            let value: Box<[u8]> = text.as_bytes().into();
+            let attr = super::NodeAttr {
+                xattrs: tree.xattrs([(Box::from(&b"user.a"[..]), value)]).unwrap(),
+                ..TreeBuilder::bare_directory(Timestamp::EPOCH)
+            };
+            tree.put(NodeId::ROOT, name(text), FILE, attr, b"").unwrap();
+        }
+        tree.remove(NodeId::ROOT, name("2"));
+        put(&mut tree, NodeId::ROOT, "4", FILE);
+        tree.finish()
+    };
+    let (one, two) = (make(&["2", "3", "1"]), make(&["1", "2", "3"]));
+    for tree in [one, two] {
+        let sets: Vec<&[u8]> = tree.xattr_sets().iter().map(|set| &*set[0].1).collect();
+        assert_eq!(sets, [b"1", b"3"]);
+        let of = |text: &str| {
+            let node = tree.node(tree.child(NodeId::ROOT, name(text)).unwrap()).unwrap();
+            node.attr.xattrs.map(super::XattrsId::index)
+        };
+        assert_eq!((of("1"), of("3"), of("4")), (Some(0), Some(1), None));
+    }
+}

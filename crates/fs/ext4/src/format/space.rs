@@ -85,21 +85,27 @@ impl Space {
 
     /// Takes the first free block, or cluster, at or after `goal`, else the first of all. Errors: TooSmall.
     pub fn allocate(&mut self, goal: u64) -> Result<u64, FormatError> {
-        let goal = if goal >= self.blocks.end { 0 } else { goal };
-        let aligned = goal.saturating_sub(goal.checked_rem(self.cluster).unwrap_or(0));
-        let end = self.blocks.end;
-        let found = self.first_free(aligned, end, 1).or_else(|| self.first_free(0, end, 1));
-        let block = found.ok_or_else(|| self.full())?;
+        let block = self.free_from(goal)?;
         self.take(block..block.saturating_add(self.cluster));
         Ok(block)
     }
 
+    /// The first free block, or cluster, at or after `goal`, else the first of all. Errors: TooSmall.
+    fn free_from(&self, goal: u64) -> Result<u64, FormatError> {
+        let goal = if goal >= self.blocks.end { 0 } else { goal };
+        let aligned = goal.saturating_sub(goal.checked_rem(self.cluster).unwrap_or(0));
+        let end = self.blocks.end;
+        let found = self.first_free(aligned, end, 1).or_else(|| self.first_free(0, end, 1));
+        found.ok_or_else(|| self.full())
+    }
+
     /// Takes up to `len` blocks in a row, whole clusters, at or after `goal`, else from the beginning. Errors: TooSmall.
     pub fn allocate_run(&mut self, goal: u64, len: u64) -> Result<Range<u64>, FormatError> {
-        let start = self.allocate(goal)?;
+        // Looked at before anything is taken: what is taken becomes one run with what touches it.
+        let start = self.free_from(goal)?;
         let limit = start.saturating_add(len).checked_next_multiple_of(self.cluster).unwrap_or(start);
         let first = start.saturating_add(self.cluster);
-        let end = self.taken.range(first..limit.max(first)).next().map_or(limit, |(&next, _)| next);
+        let end = self.taken.range(start..limit.max(first)).next().map_or(limit, |(&next, _)| next);
         let end = end.min(self.blocks.end).max(first.min(self.blocks.end));
         self.take(start..end);
         Ok(start..end.min(start.saturating_add(len)))
@@ -157,6 +163,21 @@ mod tests {
         assert_eq!(space.allocate_run(12, 100), Ok(12..20));
         assert_eq!(space.allocate_run(90, 100), Ok(90..100));
         assert_eq!(space.allocate_run(95, 5), Ok(31..36));
+    }
+
+    #[test]
+    fn a_run_ends_before_what_is_taken_however_near_that_is() {
+        for near in 1..5 {
+            for cluster in [1, 4] {
+                let mut space = Space::new(0..400);
+                space.by_clusters(cluster);
+                let wall = 200..220;
+                space.take(wall.clone());
+                let goal = wall.start - near * cluster;
+                assert_eq!(space.allocate_run(goal, 50), Ok(goal..wall.start), "{near} {cluster}");
+                assert_eq!(space.allocate_run(goal, 50), Ok(wall.end..wall.end + 50), "{near} {cluster}");
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `obento build`, run as a person would; e2fsck and the kernel judge what it makes.
 
+mod sources;
+
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
