@@ -119,6 +119,9 @@ pub struct MutantOptions {
     /// One base image alone.
     #[arg(long)]
     only: Option<String>,
+    /// One kind of damage alone, in place of what the seed draws.
+    #[arg(long)]
+    harm: Option<String>,
 }
 
 /// Compares the check of images that were damaged at random with e2fsck, and what both mend.
@@ -127,6 +130,7 @@ pub fn check_mutants(shell: &Shell, options: &MutantOptions) -> Result<()> {
     let _mutants = shell.push_env("OBENTO_MUTANTS", options.mutants.to_string());
     let _seed = shell.push_env("OBENTO_SEED", options.seed.to_string());
     let _only = options.only.as_ref().map(|only| shell.push_env("OBENTO_ONLY", only));
+    let _harm = options.harm.as_ref().map(|harm| shell.push_env("OBENTO_HARM", harm));
     cmd!(
         shell,
         "cargo test --release -p obento-ext4 --test check_mutants -- --ignored --nocapture campaign_over_many_mutants"

@@ -164,6 +164,10 @@ impl Look<'_> {
         }
         let on_volume = block >= sb.first_data_block.into() && block < sb.blocks_count;
         if !sb.compat.contains(Compat::EXT_ATTR) || !on_volume {
+            // Nobody asks the format's own files for attributes.
+            if self.view.is_own(self.ino) {
+                return 0;
+            }
             self.tell_bad(Issue::InodeField { ino: self.ino, field: "i_file_acl", found: block });
             return 0;
         }

@@ -126,9 +126,6 @@ impl Look<'_> {
         let header = *header;
         let entries = header.eh_entries.get();
         let mut bad = bad_header(&header, bytes.len());
-        if depth.is_some_and(|depth| depth != header.eh_depth.get()) {
-            bad = bad.or(Some(("eh_depth", header.eh_depth.get().into())));
-        }
         if depth.is_some() && entries == 0 {
             bad = bad.or(Some(("eh_entries", 0)));
         }
@@ -137,7 +134,13 @@ impl Look<'_> {
             return None;
         }
         let sum = depth.and_then(|_| self.bad_sum(&bytes, header.eh_max.get()));
-        Some(Frame { bytes, block, depth: header.eh_depth.get(), entries, next: 0, start: 0, end: None, sum })
+        let said = header.eh_depth.get();
+        let depth = depth.unwrap_or(said);
+        if said != depth {
+            // Linux refuses it; e2fsck goes by the levels alone, and what is there is as deep as they say.
+            self.tell(Issue::ExtentHeader { ino: self.ino, block, field: "eh_depth", found: said.into() });
+        }
+        Some(Frame { bytes, block, depth, entries, next: 0, start: 0, end: None, sum })
     }
 
     /// The checksum of a node in a block, if it is wrong: found and computed.

@@ -9,6 +9,9 @@ use super::Issue;
 use super::blocks::Owned;
 use super::inodes::{Look, Mode};
 use super::state::{DirRun, State, own_copies};
+use super::view::View;
+use crate::feature::Incompat;
+use crate::map::check::numbers;
 use crate::unit::VolBlock;
 
 impl Look<'_> {
@@ -57,18 +60,13 @@ impl Look<'_> {
     /// Takes a block of a tree for this inode.
     pub(super) fn own_node(&mut self, owned: &mut Owned, at: u64, block: u64) {
         owned.clusters = owned.clusters.saturating_add(1);
-        // Of the resize inode's the doubly indirect block alone lies outside of what the groups keep.
-        if !owned.is_resize || !self.view_keeps(block) {
+        // Of the resize inode's the doubly indirect block alone lies outside of what the groups keep; other numbers in it
+        // claim nothing.
+        let is_doubly =
+            || numbers(&self.raw.i_block).get(13).is_some_and(|number| u64::from(number.get()) == block);
+        if !owned.is_resize || is_doubly() && !keeps(self.view, block) {
             self.claim(at, block, 1);
         }
-    }
-
-    /// Whether a block of the resize inode is one that a group keeps for descriptors.
-    fn view_keeps(&self, block: u64) -> bool {
-        let sb = &self.view.sb;
-        let Some(group) = sb.group_of(VolBlock(block)) else { return false };
-        let (start, len) = own_copies(sb, group);
-        block >= start.0 && block < start.0.saturating_add(len)
     }
 
     /// Claims blocks in the bitmap, or, the second time, tells which of them others claim too.
@@ -82,29 +80,57 @@ impl Look<'_> {
             return;
         }
         // Where files share and share again, whole runs say enough.
-        let detailed = state.may_detail(len);
-        let runs = if detailed { twice_runs(state, start, at, len) } else { Vec::from([(start, at, len)]) };
-        for (start, at, len) in runs {
-            if self.view.zones.overlap(VolBlock(start), len) {
-                self.tell_twice(Issue::BlockOfVolume { ino, at, block: start });
-            } else {
-                self.tell_twice(Issue::BlockTwice { ino, at, block: start, len });
+        let runs = match state.may_detail(len) {
+            true => twice_runs(self.view, state, start, at, len),
+            false => {
+                Vec::from([Run { start, at, len, is_own: self.view.zones.overlap(VolBlock(start), len) }])
             }
+        };
+        for Run { start, at, len, is_own } in runs {
+            self.tell_twice(match is_own {
+                true => Issue::BlockOfVolume { ino, at, block: start, len },
+                false => Issue::BlockTwice { ino, at, block: start, len },
+            });
         }
     }
 }
 
-/// The runs within a run that were claimed twice: block, file block, length.
-fn twice_runs(state: &State, start: u64, at: u64, len: u64) -> Vec<(u64, u64, u64)> {
-    let mut runs: Vec<(u64, u64, u64)> = Vec::new();
+/// Whether a block is one that a group keeps for descriptors.
+fn keeps(view: &View, block: u64) -> bool {
+    let Some(group) = view.sb.group_of(VolBlock(block)) else { return false };
+    let (start, len) = own_copies(&view.sb, group);
+    block >= start.0 && block < start.0.saturating_add(len)
+}
+
+/// Whether a block is the volume's own: what [`State::take_metadata`] takes.
+fn is_own(view: &View, block: u64) -> bool {
+    let mmp = view.sb.incompat.contains(Incompat::MMP) && view.sb.raw.s_mmp_block.get() == block;
+    mmp || view.zones.overlap(VolBlock(block), 1) || keeps(view, block)
+}
+
+/// Blocks in a row that were claimed twice.
+struct Run {
+    start: u64,
+    at: u64,
+    len: u64,
+    /// Whether they are the volume's.
+    is_own: bool,
+}
+
+/// The runs within a run that were claimed twice.
+fn twice_runs(view: &View, state: &State, start: u64, at: u64, len: u64) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
     for inside in 0..len {
         let block = start.saturating_add(inside);
         if !state.is_twice(VolBlock(block), 1) {
             continue;
         }
+        let is_own = is_own(view, block);
         match runs.last_mut() {
-            Some((first, _, len)) if first.saturating_add(*len) == block => *len = len.saturating_add(1),
-            _ => runs.push((block, at.saturating_add(inside), 1)),
+            Some(run) if run.start.saturating_add(run.len) == block && run.is_own == is_own => {
+                run.len = run.len.saturating_add(1);
+            }
+            _ => runs.push(Run { start: block, at: at.saturating_add(inside), len: 1, is_own }),
         }
     }
     runs

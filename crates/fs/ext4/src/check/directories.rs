@@ -19,7 +19,7 @@ use crate::checksum::Crc;
 use crate::dir::{Record, Records};
 use crate::feature::{Compat, Incompat};
 use crate::inode::InodeFlags;
-use crate::raw::RawDirTail;
+use crate::raw::{RawDirEntry, RawDirTail};
 use crate::unit::VolBlock;
 
 /// Directories that a thread takes at a time.
@@ -29,6 +29,8 @@ const BATCH: u64 = 64;
 /// Issues of one directory that are told.
 const MAX_TOLD: usize = 1000;
 const ROOT: u32 = 2;
+/// Bytes of a record before its name.
+const HEAD: usize = size_of::<RawDirEntry>();
 /// A name is encrypted in blocks of as many bytes.
 const SHORTEST_ENCRYPTED: usize = 16;
 /// Bytes of the record of `.`; a longer one has room for another name, and is told.
@@ -233,6 +235,10 @@ impl<'a> Look<'a> {
                 }
             };
             last = record.offset;
+            if at == 0 && position < 2 && !is_followed_by_zero(bytes, &record) {
+                let name = if position == 0 { "." } else { ".." };
+                self.tell(Issue::Dot { dir: self.dir.ino, block, name, why: "is not followed by a zero" });
+            }
             match (at, position) {
                 (0, 0) => self.dot(&record, block),
                 (0, 1) => self.dot_dot(&record, block),
@@ -331,7 +337,7 @@ impl<'a> Look<'a> {
         if ino == ROOT {
             return self.tell(Issue::EntryRoot { dir, name: name() });
         }
-        if ino > self.view.sb.inodes_count || self.view.is_own(ino) {
+        if ino == dir || ino > self.view.sb.inodes_count || self.view.is_own(ino) {
             return self.tell(Issue::EntryInode { dir, name: name(), found: ino });
         }
         let Some(slot) = self.state.slot(ino).filter(|slot| slot.is_used()) else {
@@ -372,7 +378,10 @@ impl<'a> Look<'a> {
         };
         if record.file_type != expected {
             let (dir, name, found) = (self.dir.ino, record.name.to_vec(), record.file_type);
-            self.tell(Issue::EntryType { dir, name, ino, found, expected });
+            self.tell(match found {
+                0 => Issue::EntryTypeMissing { dir, name, ino, expected },
+                _ => Issue::EntryType { dir, name, ino, found, expected },
+            });
         }
     }
 
@@ -392,6 +401,12 @@ impl<'a> Look<'a> {
             }
         }
     }
+}
+
+/// Whether `.` or `..` is followed by a zero, as every system writes it; of what is no such name that is told.
+fn is_followed_by_zero(bytes: &[u8], record: &Record<'_>) -> bool {
+    let end = to_usize(record.offset.into()).saturating_add(HEAD).saturating_add(record.name.len());
+    record.inode == 0 || !matches!(record.name, b"." | b"..") || bytes.get(end).is_none_or(|&byte| byte == 0)
 }
 
 /// Where a record is damaged, and the length it says.

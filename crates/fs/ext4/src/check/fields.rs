@@ -108,11 +108,13 @@ impl Look<'_> {
                 }
             }
             Some(_) => {
-                self.not_immutable();
+                // Kernels leave what was there behind the device's number; it says something only beside other signs.
                 let rest = self.raw.i_block.get(16..).unwrap_or_default();
-                if self.has(InodeFlags::INDEX) || rest.iter().any(|&byte| byte != 0) {
+                let is_kept = self.has(InodeFlags::IMMUTABLE) || self.has(InodeFlags::APPEND);
+                if self.has(InodeFlags::INDEX) || is_kept && rest.iter().any(|&byte| byte != 0) {
                     self.tell_bad(Issue::BadSpecial { ino });
                 }
+                self.not_immutable();
                 for (flag, name) in
                     [(InodeFlags::EXTENTS, "extents"), (InodeFlags::INLINE_DATA, "inline data")]
                 {

@@ -11,6 +11,7 @@ use obento_base::{FileKind, Result};
 
 use super::attributes::{Attributes, Holder};
 use super::blocks::{Owned, RESIZE_INO};
+use super::orphans::NOT_REGULAR;
 use super::parallel::each_part;
 use super::quota::Usage;
 use super::state::{Dir, DirRun, Marks, Slot, State};
@@ -375,7 +376,7 @@ impl Look<'_> {
             }
         } else if ino == sb.raw.s_orphan_file_inum.get() && sb.compat.contains(Compat::ORPHAN_FILE) {
             if !is_regular {
-                self.tell(Issue::OrphanFile { ino, why: "it is no regular file" });
+                self.tell(Issue::OrphanFile { ino, why: NOT_REGULAR });
             }
         } else if ino == JOURNAL_INO || matches!(ino, 3 | 4) {
             let is_clear = links == 0

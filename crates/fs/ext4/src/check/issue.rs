@@ -145,7 +145,7 @@ issues! {
     /// The orphan list is broken.
     OrphanList { ino: u32, why: &'static str } Safe Volume "orphan-list", "orphan list: {why} (inode {ino})";
     /// The orphan file is damaged.
-    OrphanFile { ino: u32, why: &'static str } Safe Volume "orphan-file", "orphan file (inode {ino}): {why}";
+    OrphanFile { ino: u32, why: &'static str } Safe Names "orphan-file", "orphan file (inode {ino}): {why}";
 
     // Pass 1: inodes.
     /// The root is no directory.
@@ -162,7 +162,7 @@ issues! {
     /// An inode in use has a time of deletion.
     DeletionTime { ino: u32 } Safe Inodes "deletion-time", "inode {ino} is in use, but has a time of deletion";
     /// An inode was left on an orphan list that does not name it.
-    LostOrphan { ino: u32 } Safe Inodes "lost-orphan", "inode {ino} was on an orphan list that is broken";
+    LostOrphan { ino: u32 } Damage Inodes "lost-orphan", "inode {ino} was on an orphan list that is broken";
     /// An inode's mode names no type.
     BadMode { ino: u32, mode: u16 } Damage Inodes "bad-mode", "inode {ino}: mode {mode:#o} names no type of file";
     /// A device, FIFO or socket has blocks, flags or a size that it cannot have.
@@ -175,7 +175,7 @@ issues! {
     BlockCount { ino: u32, found: u64, expected: u64 } Safe Inodes "block-count",
         "inode {ino}: {found} sectors are counted, should be {expected}";
     /// An inode has a field or flag that its type or the volume's features do not allow.
-    InodeField { ino: u32, field: &'static str, found: u64 } Safe Inodes "inode-field", "inode {ino}: {field} cannot be {found:#x}";
+    InodeField { ino: u32, field: &'static str, found: u64 } Damage Inodes "inode-field", "inode {ino}: {field} cannot be {found:#x}";
     /// An inode has a flag that its type or the volume's features do not allow.
     InodeFlag { ino: u32, flag: &'static str } Damage Inodes "inode-flag", "inode {ino} cannot have the flag {flag}";
     /// An inode lacks a flag.
@@ -193,7 +193,7 @@ issues! {
     ExtentHeader { ino: u32, block: u64, field: &'static str, found: u64 } Damage Inodes "extent-header",
         "inode {ino}: {field} of an extent node is {found} (block {block})";
     /// An extent tree's node has the wrong checksum.
-    ExtentChecksum { ino: u32, block: u64, found: u32, expected: u32 } Damage Inodes "extent-checksum",
+    ExtentChecksum { ino: u32, block: u64, found: u32, expected: u32 } Damage Directories "extent-checksum",
         "inode {ino}: checksum of an extent node is {found:#x}, computed {expected:#x} (block {block})";
     /// An extent cannot be.
     BadExtent { ino: u32, at: u64, block: u64, len: u64 } Damage Inodes "bad-extent",
@@ -218,7 +218,7 @@ issues! {
     XattrEntry { ino: u32, block: u64, name: Vec<u8>, why: &'static str } Damage Inodes "xattr-entry",
         "inode {ino}: attribute: {why} (block {block})";
     /// A block of attributes is used by more or fewer inodes than it counts.
-    XattrUsers { block: u64, found: u32, expected: u32 } Safe Inodes "xattr-users",
+    XattrUsers { block: u64, found: u32, expected: u32 } Damage Inodes "xattr-users",
         "attribute block {block}: {found} users are counted, should be {expected}";
     /// The value of an attribute is in an inode that holds none.
     XattrInode { ino: u32, value: u32 } Damage Inodes "xattr-inode", "inode {ino}: an attribute's value cannot be in inode {value}";
@@ -237,14 +237,14 @@ issues! {
     /// A file block does not lie in the cluster that its place in the file asks for.
     ClusterRule { ino: u32, at: u64, block: u64 } Damage Twice "cluster-rule",
         "inode {ino}: block {block} cannot hold file block {at}, for which a cluster has another place";
-    /// A block of a file is the volume's own.
-    BlockOfVolume { ino: u32, at: u64, block: u64 } Damage Twice "block-of-volume",
-        "inode {ino}: block {block} (file block {at}) is the volume's own";
+    /// Blocks of a file are the volume's own.
+    BlockOfVolume { ino: u32, at: u64, block: u64, len: u64 } Damage Twice "block-of-volume",
+        "inode {ino}: {len} blocks from {block} on (file block {at}) are the volume's own";
     /// Two structures of the volume share a block.
     MetadataTwice { group: u32, block: u64 } Damage Volume "metadata-twice",
         "group {group}: block {block} is used by another structure of the volume too";
     /// The inode that keeps blocks for growing is damaged.
-    ResizeInode { why: &'static str } Safe Names "resize-inode", "resize inode: {why}";
+    ResizeInode { why: &'static str } Damage Names "resize-inode", "resize inode: {why}";
     /// The inode of bad blocks is damaged.
     BadBlocksInode { why: &'static str } Damage Inodes "bad-blocks-inode", "bad blocks inode: {why}";
     /// A quota file cannot be used.
@@ -267,7 +267,7 @@ issues! {
     Dot { dir: u32, block: u64, name: &'static str, why: &'static str } Damage Directories "dot",
         "directory {dir}: '{name}' {why} (block {block})";
     /// `.` names another inode.
-    DotInode { dir: u32, found: u32 } Safe Directories "dot-inode", "directory {dir}: '.' is inode {found}";
+    DotInode { dir: u32, found: u32 } Damage Directories "dot-inode", "directory {dir}: '.' is inode {found}";
     /// A name is no name.
     EntryName { dir: u32, block: u64, offset: u32, name: Vec<u8> } Damage Directories "entry-name",
         "directory {dir}: the bytes at byte {offset} of block {block} are no file name";
@@ -287,8 +287,11 @@ issues! {
     EntryEncryption { dir: u32, name: Vec<u8>, ino: u32 } Damage Directories "entry-encryption",
         "directory {dir}: {} names inode {ino}, which is not encrypted as the directory is", crate::check::issue::shown(name);
     /// An entry says another type than its inode.
-    EntryType { dir: u32, name: Vec<u8>, ino: u32, found: u8, expected: u8 } Safe Directories "entry-type",
+    EntryType { dir: u32, name: Vec<u8>, ino: u32, found: u8, expected: u8 } Damage Directories "entry-type",
         "directory {dir}: type of {} is {found}, should be {expected}", crate::check::issue::shown(name);
+    /// An entry says no type, as if made when the volume kept none.
+    EntryTypeMissing { dir: u32, name: Vec<u8>, ino: u32, expected: u8 } Safe Directories "entry-type-missing",
+        "directory {dir}: {} has no type, should have {expected}", crate::check::issue::shown(name);
     /// A directory has two names.
     DirectoryTwice { dir: u32, name: Vec<u8>, ino: u32 } Damage Directories "directory-twice",
         "directory {dir}: {} is a second name of directory {ino}", crate::check::issue::shown(name);
@@ -319,7 +322,7 @@ issues! {
     /// A directory cannot be reached from the root.
     Unconnected { dir: u32, parent: u32 } Damage Names "unconnected", "directory {dir} (in {parent}) cannot be reached";
     /// `..` names another directory than that which names it.
-    DotDot { dir: u32, found: u32, expected: u32 } Safe Directories "dot-dot", "directory {dir}: '..' is inode {found}, should be {expected}";
+    DotDot { dir: u32, found: u32, expected: u32 } Damage Directories "dot-dot", "directory {dir}: '..' is inode {found}, should be {expected}";
 
     // Pass 4: link counts.
     /// An inode's link count is wrong.

@@ -22,6 +22,8 @@ use crate::writer::ORPHAN_MAGIC;
 
 /// Magic number and checksum at the end of a block of the orphan file.
 const TAIL: usize = 8;
+/// What is wrong with an inode that cannot be the orphan file.
+pub(super) const NOT_REGULAR: &str = "it is no regular file";
 
 /// Walks the list and reads the file; answers who is on them.
 pub(super) fn check(view: &View, state: &State, told: &mut Told<'_>) -> BTreeSet<u32> {

@@ -58,7 +58,7 @@ cases! {
     a_dot_that_names_another(EXT4, ["dot-inode dir=<dir> found=2"], |disk| {
         disk.edit_entry("dir", ".", |entry| entry.inode = 2.into());
     });
-    no_dot(EXT4, ["dot dir=<dir>", "directory-twice dir=<dir> ino=<dir>"], |disk| {
+    no_dot(EXT4, ["dot dir=<dir>", "entry-inode dir=<dir> found=<dir>"], |disk| {
         disk.rename_entry("dir", ".", b"x");
     });
     no_dot_dot(EXT4, ["dot dir=<dir>", "entry-root dir=<dir>", "link-count ino=2 stored=6"], |disk| {

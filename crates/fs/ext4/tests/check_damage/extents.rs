@@ -1,6 +1,7 @@
 //! Extent trees and pointers, and blocks that two own.
 
-use crate::case::cases;
+use crate::case::{cases, run_unknown};
+use crate::lab::bases::EXT4;
 
 cases! {
     a_place_in_a_cluster_that_is_not_that_in_the_file(BIGALLOC, ["cluster-rule ino=<file> at=0"], |disk| {
@@ -55,5 +56,12 @@ cases! {
     a_pointer_in_a_table_outside_the_volume(EXT3, ["illegal-block ino=<pieces> at=64", "block-count ino=<pieces>", "block-bitmap group=0 stored=1", "group-free-blocks group=0", "free-blocks"], |disk| {
         let table = disk.word(disk.inode_at(disk.ino("pieces")) + 0x28 + 12 * 4);
         disk.put(disk.range(table).start + 52 * 4, &0x7fff_0000_u32.to_le_bytes());
+    });
+}
+
+#[test]
+fn a_depth_of_a_node_that_is_not_one_less_than_above() {
+    run_unknown(&EXT4, &["extent-header ino=<pieces> found=16"], |disk| {
+        disk.edit_extent_header("pieces", &[0], |header| header.eh_depth = 16.into());
     });
 }

@@ -11,8 +11,8 @@ use obento_ext4::raw::{
 
 /// The inode of the root directory.
 pub const ROOT: u32 = 2;
-const EXTENTS_FL: u32 = 0x8_0000;
-const INLINE_DATA_FL: u32 = 0x1000_0000;
+pub const EXTENTS_FL: u32 = 0x8_0000;
+pub const INLINE_DATA_FL: u32 = 0x1000_0000;
 const METADATA_CSUM: u32 = 0x400;
 const CSUM_SEED: u32 = 0x2000;
 const BITS_64: u32 = 0x80;

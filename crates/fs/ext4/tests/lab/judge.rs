@@ -32,6 +32,11 @@ impl Verdict {
         self.code == 0
     }
 
+    /// Whether it came to an end: it was not killed by a signal or for its time, and opened the image.
+    pub fn is_one(&self) -> bool {
+        (0..8).contains(&self.code)
+    }
+
     /// Whether it has nothing to say either: some of what it finds, as a wrong checksum of a descriptor, does not count
     /// for its exit code with `-n`.
     pub fn is_silent(&self) -> bool {
@@ -79,11 +84,16 @@ pub fn findings(bytes: &[u8]) -> Result<Vec<Finding>> {
 
 /// The bytes after our repair of everything.
 pub fn repaired(bytes: &[u8]) -> Result<Vec<u8>> {
+    mended(bytes, Mending::All).map(|(_, after)| after)
+}
+
+/// What our repair tells, and the bytes after it.
+pub fn mended(bytes: &[u8], mending: Mending) -> Result<(CheckReport, Vec<u8>)> {
     let device = Arc::new(MemDevice::new(bytes.to_vec()));
-    check(device.clone(), Mending::All)?;
+    let (report, _) = check(device.clone(), mending)?;
     let mut after = vec![0; bytes.len()];
     device.read_at(0, &mut after)?;
-    Ok(after)
+    Ok((report, after))
 }
 
 /// `link-count ino=12 stored=9 counted=1`.
@@ -169,12 +179,13 @@ pub fn lost(before: &Contents, after: &Contents) -> Vec<Ino> {
         .collect()
 }
 
-/// The files that our repair lost and that of e2fsck keeps.
+/// The files that our repair lost and that of e2fsck keeps, which may need a second run.
 pub fn lost_to_us_alone(damaged: &[u8], mended: &[u8]) -> Vec<Ino> {
     let before = contents(damaged);
     let mut ours = lost(&before, &contents(mended));
     if !ours.is_empty() {
-        let theirs = lost(&before, &contents(&e2fsck(damaged, &["-fy"]).1));
+        let once = e2fsck(damaged, &["-fy"]).1;
+        let theirs = lost(&before, &contents(&e2fsck(&once, &["-fy"]).1));
         ours.retain(|ino| !theirs.contains(ino));
     }
     ours

@@ -9,6 +9,7 @@
 pub mod bases;
 mod disk;
 mod edit;
+pub mod harm;
 pub mod judge;
 mod seal;
 

@@ -11,6 +11,9 @@ use crate::inode::InodeFlags;
 use crate::raw::{RawInode, RawInodeExtra, RawXattrHeader};
 use crate::unit::VolBlock;
 
+/// `EXT4_BAD_INO`.
+const BAD_INO: u32 = 1;
+
 impl Edits {
     /// Mends a field of an inode; false for another issue.
     pub(super) fn mend_inode(&mut self, issue: &Issue) -> Result<bool> {
@@ -57,6 +60,7 @@ impl Edits {
                 raw.i_size_high.set(0);
                 raw.i_block = [0; 60];
             })?,
+            Issue::BadBlocksInode { .. } => self.clear_inode(BAD_INO)?,
             Issue::BadMode { ino, .. }
             | Issue::BadSpecial { ino }
             | Issue::BadSymlink { ino }

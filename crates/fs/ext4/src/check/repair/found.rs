@@ -34,7 +34,11 @@ impl Edits {
     pub(super) fn mend_found(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
         match *issue {
             Issue::NoRoot {} => self.make_root(),
-            Issue::Unconnected { dir, .. } => self.adopt(dir, clock),
+            Issue::Unconnected { dir, parent } => {
+                // One that is below itself has a name there.
+                self.clear_named(parent, dir)?;
+                self.adopt(dir, clock)
+            }
             Issue::Unnamed { ino } if self.is_empty(ino)? => self.clear_inode(ino).map(|()| true),
             Issue::Unnamed { ino } => self.adopt(ino, clock),
             _ => Ok(false),

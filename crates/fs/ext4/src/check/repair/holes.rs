@@ -1,22 +1,30 @@
 //! Directories with holes, in which what is there moves together, and without a block, which get one.
 //!
-//! Only maps that are in the inode as a whole are changed; others are left.
+//! A map of pointers is laid anew in the tables that it has, which are never too few: holes only make it longer.
 //! Source: e2fsprogs `e2fsck/pass2.c` `allocate_dir_block`, which fills a hole with an empty block in place of this.
 
-use obento_base::Result;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
 use obento_base::wire::{FromBytes, split, to_usize};
+use obento_base::{Error, Result};
 
 use super::super::Issue;
 use super::edits::Edits;
+use crate::checksum::inode_seed;
 use crate::inode::InodeFlags;
-use crate::map::check::{MAGIC, extent_len};
-use crate::raw::{RawExtent, RawExtentHeader, RawInode};
+use crate::map::check::{MAGIC, MAX_DEPTH, extent_len, index_leaf, numbers};
+use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex, RawInode};
 use crate::unit::VolBlock;
 
 /// Bytes of a header, and of an entry.
 const ENTRY: usize = 12;
-/// Bytes of the pointers to blocks of entries, which others to tables follow.
-const DIRECT: usize = 48;
+/// Pointers in an inode to blocks of entries, which three to tables follow.
+const DIRECT: usize = 12;
+/// Nodes, or tables, of one directory.
+const MAX_NODES: usize = 1 << 16;
+/// Blocks of one directory that is laid anew: a million hold a hundred million names.
+const MAX_POINTERS: usize = 1 << 20;
 
 impl Edits {
     /// Mends a directory's lack of blocks; false for another issue.
@@ -69,10 +77,14 @@ impl Edits {
         let flags = InodeFlags::from_bits_retain(raw.i_flags.get());
         let mut map = raw.i_block;
         let closed = match flags.contains(InodeFlags::EXTENTS) {
-            true => close_extents(&mut map),
-            false => close_pointers(&mut map),
+            true => {
+                let seed = inode_seed(self.view.sb.checksum_seed, dir, raw.i_generation.get());
+                let mut walk = Walk { at: 0, left: MAX_NODES, seed };
+                self.close_node(&mut map, None, &mut walk)?.then_some(u64::from(walk.at))
+            }
+            false => self.close_pointers(&mut map)?,
         };
-        let Some(blocks) = closed.filter(|_| map != raw.i_block) else { return Ok(false) };
+        let Some(blocks) = closed else { return Ok(false) };
         let (low, high) = split(blocks.saturating_mul(self.view.sb.block_size.into()));
         self.inode(dir, |raw| {
             raw.i_block = map;
@@ -82,35 +94,116 @@ impl Edits {
         // An index that names blocks by their old places is found by the next round.
         Ok(true)
     }
+
+    /// Lets each extent below a node begin where the one before ends. False: there is a node that cannot be.
+    fn close_node(&mut self, bytes: &mut [u8], depth: Option<u16>, walk: &mut Walk) -> Result<bool> {
+        let Ok((header, _)) = RawExtentHeader::read_from_prefix(bytes) else { return Ok(false) };
+        let (found, count) = (header.eh_depth.get(), usize::from(header.eh_entries.get()));
+        let is_sound =
+            header.eh_magic.get() == MAGIC && depth.map_or(found <= MAX_DEPTH, |depth| depth == found);
+        let Some(left) = walk.left.checked_sub(1).filter(|_| is_sound) else { return Ok(false) };
+        walk.left = left;
+        for entry in bytes.get_mut(ENTRY..).unwrap_or_default().chunks_exact_mut(ENTRY).take(count) {
+            let start = walk.at;
+            if found > 0 {
+                let Ok(index) = RawExtentIndex::mut_from_bytes(entry) else { return Ok(false) };
+                index.ei_block.set(start);
+                let place = VolBlock(index_leaf(index).0);
+                let mut below = self.view.read(place, 1)?;
+                if !self.close_node(&mut below, found.checked_sub(1), walk)? {
+                    return Ok(false);
+                }
+                self.seal_node(&mut below, walk.seed);
+                self.put(place, &below)?;
+                continue;
+            }
+            let Ok(extent) = RawExtent::mut_from_bytes(entry) else { return Ok(false) };
+            extent.ee_block.set(start);
+            let Some(end) = start.checked_add(extent_len(extent).0.into()) else { return Ok(false) };
+            walk.at = end;
+        }
+        Ok(true)
+    }
+
+    /// Moves the pointers of a map together, in the tables that there are; answers how many there are.
+    fn close_pointers(&mut self, map: &mut [u8; 60]) -> Result<Option<u64>> {
+        let Some(mut found) = self.gather(map)? else { return Ok(None) };
+        let count = found.data.len();
+        if tables_for(count, to_usize(u64::from(self.view.sb.block_size / 4))) > found.tables.len() {
+            return Ok(None);
+        }
+        for (place, level) in map.as_chunks_mut().0.iter_mut().zip([0; 12].into_iter().chain(1..=3)) {
+            *place = self.lay(level, &mut found)?.to_le_bytes();
+        }
+        Ok(u64::try_from(count).ok())
+    }
+
+    /// The pointers of a map and the tables that they stand in. `None`: there are more than a directory has.
+    fn gather(&self, map: &[u8; 60]) -> Result<Option<Pointers>> {
+        let mut found = Pointers { data: VecDeque::new(), tables: Vec::new() };
+        let roots = numbers(map).iter().zip([0; 12].into_iter().chain(1..=3));
+        let mut waiting: Vec<(u32, u32)> = roots.map(|(number, level)| (number.get(), level)).collect();
+        waiting.reverse();
+        while let Some((block, level)) = waiting.pop() {
+            if block == 0 {
+                continue;
+            }
+            if level == 0 {
+                found.data.push_back(block);
+            } else {
+                found.tables.push(block);
+                let bytes = self.view.read(VolBlock(block.into()), 1)?;
+                let below =
+                    numbers(&bytes).iter().rev().map(|number| (number.get(), level.saturating_sub(1)));
+                waiting.extend(below.filter(|(block, _)| *block != 0));
+            }
+            if found.data.len() > MAX_POINTERS || found.tables.len() > MAX_NODES {
+                return Ok(None);
+            }
+        }
+        Ok(Some(found))
+    }
+
+    /// The next pointer of data, or a table of `level` levels with the next ones; 0: there are no more.
+    fn lay(&mut self, level: u32, left: &mut Pointers) -> Result<u32> {
+        if level == 0 || left.data.is_empty() {
+            return Ok(left.data.pop_front().unwrap_or(0));
+        }
+        let table = left.tables.pop().ok_or(Error::Invalid)?;
+        let mut bytes = alloc::vec![0; to_usize(self.view.sb.block_size.into())];
+        for place in bytes.as_chunks_mut().0 {
+            *place = self.lay(level.saturating_sub(1), left)?.to_le_bytes();
+        }
+        self.put(VolBlock(table.into()), &bytes)?;
+        Ok(table)
+    }
 }
 
-/// Lets each extent of a tree without nodes begin where the one before ends; answers how many blocks there are.
-fn close_extents(map: &mut [u8; 60]) -> Option<u64> {
-    let (header, _) = RawExtentHeader::read_from_prefix(&map[..]).ok()?;
-    if header.eh_magic.get() != MAGIC || header.eh_depth.get() != 0 {
-        return None;
-    }
-    let mut at = 0_u32;
-    let entries = map.get_mut(ENTRY..)?.chunks_exact_mut(ENTRY);
-    for entry in entries.take(header.eh_entries.get().into()) {
-        let extent = RawExtent::mut_from_bytes(entry).ok()?;
-        extent.ee_block.set(at);
-        at = at.checked_add(extent_len(extent).0.into())?;
-    }
-    Some(at.into())
+/// A walk through a tree: the next file block, the nodes that may still be looked at, what their checksums go on from.
+struct Walk {
+    at: u32,
+    left: usize,
+    seed: u32,
 }
 
-/// Moves pointers together, if there are no others; answers how many there are.
-fn close_pointers(map: &mut [u8; 60]) -> Option<u64> {
-    let (direct, tables) = map.split_at_mut_checked(DIRECT)?;
-    if tables.iter().any(|&byte| byte != 0) {
-        return None;
+/// What a map names.
+struct Pointers {
+    data: VecDeque<u32>,
+    tables: Vec<u32>,
+}
+
+/// The tables of `words` pointers that a map of `count` pointers needs.
+fn tables_for(count: usize, words: usize) -> usize {
+    let (mut left, mut tables) = (count.saturating_sub(DIRECT), 0_usize);
+    for level in 1..=3 {
+        let mut below = left.min(words.saturating_pow(level));
+        left = left.saturating_sub(below);
+        for _ in 0..level {
+            below = below.div_ceil(words.max(1));
+            tables = tables.saturating_add(below);
+        }
     }
-    let is_there = |word: &&[u8; 4]| **word != [0; 4];
-    let words: alloc::vec::Vec<[u8; 4]> = direct.as_chunks().0.iter().filter(is_there).copied().collect();
-    direct.fill(0);
-    direct.iter_mut().zip(words.as_flattened()).for_each(|(to, from)| *to = *from);
-    u64::try_from(words.len()).ok()
+    tables
 }
 
 #[cfg(test)]
@@ -118,14 +211,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pointers_move_together_unless_there_are_tables() {
-        let mut map = [0; 60];
-        map[4] = 7;
-        map[40] = 9;
-        let mut closed = map;
-        assert_eq!(close_pointers(&mut closed), Some(2));
-        assert_eq!((closed[0], closed[4], closed[40]), (7, 9, 0));
-        map[48] = 1;
-        assert_eq!(close_pointers(&mut map), None);
+    fn pointers_need_as_many_tables_as_their_places_ask_for() {
+        assert_eq!([0, 12, 13, 16].map(|count| tables_for(count, 4)), [0, 0, 1, 1]);
+        assert_eq!(tables_for(17, 4), 1 + 2, "one more table, and one that names it");
+        assert_eq!(tables_for(12 + 4 + 16 + 1, 4), 1 + 5 + 3);
     }
 }

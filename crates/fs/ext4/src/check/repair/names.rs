@@ -69,7 +69,8 @@ impl Edits {
                     |spot: &Spot| spot.ino != 0 && spot.is_dots() && spot.position.is_none_or(|at| at > 1);
                 self.change(*dir, is_again, |bytes| set_inode(bytes, 0))
             }
-            Issue::EntryType { dir, name, ino, expected, .. } => {
+            Issue::EntryType { dir, name, ino, expected, .. }
+            | Issue::EntryTypeMissing { dir, name, ino, expected } => {
                 let is_it = |spot: &Spot| spot.ino == *ino && spot.name == *name;
                 self.change(*dir, is_it, |bytes| {
                     if let Ok((raw, _)) = RawDirEntry::mut_from_prefix(bytes) {
@@ -219,6 +220,18 @@ impl Edits {
             spot.ino == ino && spot.name == name && spot.position.is_none_or(|at| at > 1 || !spot.is_dots())
         };
         self.change(dir, is_it, |bytes| set_inode(bytes, 0))
+    }
+
+    /// Clears the entries of `dir`, if it is a directory that can be read, that name `ino`.
+    pub(super) fn clear_named(&mut self, dir: u32, ino: u32) -> Result<()> {
+        let Ok(spots) = self.spots(dir) else { return Ok(()) };
+        for spot in spots.into_iter().filter(|spot| spot.ino == ino && !spot.is_dots()) {
+            let end = spot.at.saturating_add(spot.len);
+            self.edit_home(dir, spot.home, |bytes| {
+                set_inode(bytes.get_mut(spot.at..end).unwrap_or_default(), 0);
+            })?;
+        }
+        Ok(())
     }
 
     /// Gives the second of two equal names another end: `name~0`.

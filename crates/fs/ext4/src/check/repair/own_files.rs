@@ -13,10 +13,11 @@ use obento_env::Clock;
 
 use super::super::Issue;
 use super::super::inodes::usage;
-use super::super::orphans::is_sound;
+use super::super::orphans::{NOT_REGULAR, is_sound};
 use super::super::quota::OrphanFile;
 use super::edits::Edits;
 use crate::checksum::Crc;
+use crate::feature::{Compat, RoCompat};
 use crate::map::APPEND_CREDITS;
 use crate::quota::{BLOCK, Entries, QuotaFile, QuotaKind, decode};
 use crate::writer::{ORPHAN_MAGIC, Writer, cost};
@@ -31,6 +32,7 @@ impl Edits {
             Issue::QuotaUsage { ino, .. } | Issue::QuotaInode { ino, .. } => {
                 Ok(!self.rebuilt.insert(ino) || self.make_quota_file(ino, clock)?)
             }
+            Issue::OrphanFile { ino, why: NOT_REGULAR } => self.drop_orphan_file(ino),
             Issue::OrphanFile { ino, .. } => self.empty_damaged(ino),
             _ => Ok(false),
         }
@@ -70,6 +72,16 @@ impl Edits {
             }
         })?;
         Ok(true)
+    }
+
+    /// Takes the orphan file away: orphans are listed in the super block from then on.
+    fn drop_orphan_file(&mut self, ino: u32) -> Result<bool> {
+        self.super_block(|raw| {
+            raw.s_feature_compat.set(raw.s_feature_compat.get() & !Compat::ORPHAN_FILE.bits());
+            raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !RoCompat::ORPHAN_PRESENT.bits());
+            raw.s_orphan_file_inum.set(0);
+        })?;
+        self.clear_inode(ino).map(|()| true)
     }
 
     fn empty_damaged(&mut self, ino: u32) -> Result<bool> {

@@ -38,7 +38,8 @@ impl Edits {
             } else if is_first {
                 put(bytes, 0, len, (dir, kind), b".");
             } else {
-                put(bytes, at, len, (ROOT, kind), b"..");
+                let parent = parent_at(bytes, at).unwrap_or(ROOT);
+                put(bytes, at, len, (parent, kind), b"..");
             }
         })?;
         Ok(true)
@@ -192,7 +193,16 @@ fn put(bytes: &mut [u8], at: usize, len: usize, (ino, kind): (u32, u8), name: &[
     raw.rec_len.set(stored_len(len));
     raw.name_len = u8::try_from(name.len()).unwrap_or(0);
     raw.file_type = kind;
-    rest.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
+    // Names are filled with zeros to a multiple of four bytes.
+    let padded = name.iter().chain([0; 3].iter()).take(name.len().next_multiple_of(4));
+    rest.iter_mut().zip(padded).for_each(|(to, from)| *to = *from);
+}
+
+/// What `..` at `at` names, if that is its name.
+fn parent_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let (raw, rest) = RawDirEntry::ref_from_prefix(bytes.get(at..)?).ok()?;
+    let is_dot_dot = rest.get(..raw.name_len.into()) == Some(b"..") && raw.inode.get() != 0;
+    is_dot_dot.then_some(raw.inode.get())
 }
 
 /// `rec_len` of a record; 64 KiB are written as 0.

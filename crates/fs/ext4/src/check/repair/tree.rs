@@ -8,11 +8,10 @@ use obento_base::Result;
 use obento_base::wire::{FromBytes, IntoBytes};
 
 use super::super::Issue;
-use super::super::blocks::on_volume;
+use super::super::blocks::{RESIZE_INO, on_volume};
 use super::edits::Edits;
-use crate::checksum::Crc;
 use crate::inode::InodeFlags;
-use crate::map::check::{MAGIC, MAX_DEPTH, extent_start, index_leaf, numbers};
+use crate::map::check::{MAGIC, MAX_DEPTH, extent_len, extent_start, index_leaf, numbers};
 use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex, RawInode};
 use crate::unit::VolBlock;
 
@@ -23,9 +22,8 @@ const MAX_NODES: usize = 1 << 16;
 /// `EXT4_EXT_INIT_MAX_LEN`: longer extents are unwritten ones.
 const MAX_LEN: u16 = 1 << 15;
 
-/// What is changed in a node: the block it is in (0: the root), whether it is a leaf, its entries. Answers whether
-/// anything was.
-type Change<'a> = &'a mut dyn FnMut(u64, bool, &mut Vec<[u8; ENTRY]>) -> bool;
+/// What is changed in a node: the block it is in (0: the root), its depth, its entries. Answers whether anything was.
+type Change<'a> = &'a mut dyn FnMut(u64, u16, &mut Vec<[u8; ENTRY]>) -> bool;
 
 impl Edits {
     /// Mends a tree or map; false for another issue.
@@ -33,13 +31,17 @@ impl Edits {
         let begins = |entry: &[u8; ENTRY], at: u64| u64::from(first_block(entry)) == at;
         match *issue {
             Issue::ExtentHeader { ino, block: 0, .. } => self.empty_root(ino)?,
+            Issue::ExtentHeader { ino, block, field: "eh_depth", .. } => return self.set_depth(ino, block),
             Issue::ExtentHeader { ino, block, .. } => self.cut_node(ino, block)?,
             Issue::ExtentChecksum { ino, block, .. } => {
                 return self.change_nodes(ino, &mut |node, _, _| node == block);
             }
-            Issue::BadExtent { ino, at, block, .. } => {
-                return self.change_nodes(ino, &mut |_, is_leaf, entries| {
-                    drop_one(entries, |entry| is_leaf && begins(entry, at) && start_of(entry) == block)
+            Issue::BadExtent { ino, at, block, len } => {
+                return self.change_nodes(ino, &mut |_, depth, entries| {
+                    let before = entries.len();
+                    let is_it = |entry: &[u8; ENTRY]| begins(entry, at) && place_of(entry) == (block, len);
+                    entries.retain(|entry| depth > 0 || !is_it(entry));
+                    entries.len() < before
                 });
             }
             Issue::ExtentOrder { ino, block, index, at } => {
@@ -54,8 +56,8 @@ impl Edits {
             }
             Issue::ExtentStart { ino, block, found, .. } => {
                 let first = u32::try_from(found).unwrap_or(0).to_le_bytes();
-                return self.change_nodes(ino, &mut |_, is_leaf, entries| {
-                    let entry = entries.iter_mut().find(|entry| !is_leaf && leaf_of(entry) == block);
+                return self.change_nodes(ino, &mut |_, depth, entries| {
+                    let entry = entries.iter_mut().find(|entry| depth > 0 && leaf_of(entry) == block);
                     entry.is_some_and(|entry| {
                         entry.iter_mut().zip(first).for_each(|(to, from)| *to = from);
                         true
@@ -63,14 +65,18 @@ impl Edits {
                 });
             }
             Issue::ExtentUnwritten { ino, at } => {
-                return self.change_nodes(ino, &mut |_, is_leaf, entries| {
-                    let entry = entries.iter_mut().find(|entry| is_leaf && begins(entry, at));
+                return self.change_nodes(ino, &mut |_, depth, entries| {
+                    let entry = entries.iter_mut().find(|entry| depth == 0 && begins(entry, at));
                     entry.is_some_and(|entry| {
                         edit(entry, |extent: &mut RawExtent| {
                             extent.ee_len.set(extent.ee_len.get().saturating_sub(MAX_LEN));
                         })
                     })
                 });
+            }
+            // It is made anew, and what it names as its tables may be somebody's data.
+            Issue::IllegalBlock { ino: RESIZE_INO, .. } => {
+                self.inode(RESIZE_INO, |raw| raw.i_block = [0; 60])?
             }
             Issue::IllegalBlock { ino, block, .. } if self.has_tree(ino)? => self.cut_node(ino, block)?,
             Issue::IllegalBlock { ino, block, .. } => {
@@ -100,10 +106,29 @@ impl Edits {
 
     /// Takes the entry that leads to a node out of a tree.
     fn cut_node(&mut self, ino: u32, block: u64) -> Result<()> {
-        self.change_nodes(ino, &mut |_, is_leaf, entries| {
-            drop_one(entries, |entry| !is_leaf && leaf_of(entry) == block)
+        self.change_nodes(ino, &mut |_, depth, entries| {
+            drop_one(entries, |entry| depth > 0 && leaf_of(entry) == block)
         })
         .map(drop)
+    }
+
+    /// Lets a node say the depth that its parent gives it. What it holds, if it is of another depth, is found by the next
+    /// round: it cannot be taken for entries of this one.
+    fn set_depth(&mut self, ino: u32, block: u64) -> Result<bool> {
+        let mut above = None;
+        self.change_nodes(ino, &mut |_, depth, entries| {
+            let is_parent = depth > 0 && entries.iter().any(|entry| leaf_of(entry) == block);
+            above = above.or(is_parent.then_some(depth));
+            false
+        })?;
+        let Some(depth) = above.and_then(|above: u16| above.checked_sub(1)) else { return Ok(false) };
+        let (place, seed) = (VolBlock(block), self.seed_of(ino)?);
+        let mut bytes = self.view.read(place, 1)?;
+        if let Ok((header, _)) = RawExtentHeader::mut_from_prefix(&mut bytes) {
+            header.eh_depth.set(depth);
+        }
+        self.seal_node(&mut bytes, seed);
+        self.put(place, &bytes).map(|()| true)
     }
 
     /// Hands every node of a tree that can be read to `change`, and writes and seals those that it changed.
@@ -118,21 +143,21 @@ impl Edits {
             if seen > MAX_NODES || header.eh_magic.get() != MAGIC || header.eh_depth.get() > most {
                 continue;
             }
-            let (is_leaf, count) = (header.eh_depth.get() == 0, usize::from(header.eh_entries.get()));
+            let (depth, count) = (header.eh_depth.get(), usize::from(header.eh_entries.get()));
             let (all, _) = rest.as_chunks::<ENTRY>();
             let mut entries = all.get(..count).unwrap_or_default().to_vec();
-            if change(block, is_leaf, &mut entries) {
+            if change(block, depth, &mut entries) {
                 any = true;
                 self.write_node(ino, block, &bytes, &entries)?;
             }
-            if is_leaf {
+            if depth == 0 {
                 continue;
             }
             for child in entries.iter().map(leaf_of) {
                 if on_volume(&self.view.sb, child, 1)
                     && let Ok(bytes) = self.view.read(VolBlock(child), 1)
                 {
-                    waiting.push((child, bytes, header.eh_depth.get().saturating_sub(1)));
+                    waiting.push((child, bytes, depth.saturating_sub(1)));
                 }
             }
         }
@@ -141,13 +166,11 @@ impl Edits {
 
     fn write_node(&mut self, ino: u32, block: u64, old: &[u8], entries: &[[u8; ENTRY]]) -> Result<()> {
         let mut bytes = old.to_vec();
-        let mut max = 0;
         if let Ok((header, rest)) = RawExtentHeader::mut_from_prefix(&mut bytes) {
             header.eh_entries.set(u16::try_from(entries.len()).unwrap_or(0));
             if entries.is_empty() && block == 0 {
                 header.eh_depth.set(0);
             }
-            max = usize::from(header.eh_max.get());
             let (places, _) = rest.as_chunks_mut::<ENTRY>();
             places.iter_mut().zip(entries).for_each(|(to, from)| *to = *from);
         }
@@ -156,13 +179,8 @@ impl Edits {
                 raw.i_block.iter_mut().zip(&bytes).for_each(|(to, from)| *to = *from);
             });
         }
-        if self.view.sb.has_metadata_csum() {
-            let seed = self.seed_of(ino)?;
-            let at = max.saturating_mul(ENTRY).saturating_add(ENTRY);
-            let sum = Crc::new(seed).add(bytes.get(..at).unwrap_or_default()).get().to_le_bytes();
-            let tail = bytes.get_mut(at..).unwrap_or_default();
-            tail.iter_mut().zip(sum).for_each(|(to, from)| *to = from);
-        }
+        let seed = self.seed_of(ino)?;
+        self.seal_node(&mut bytes, seed);
         self.put(VolBlock(block), &bytes)
     }
 
@@ -241,8 +259,10 @@ fn first_block(entry: &[u8; ENTRY]) -> u32 {
     entry.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-fn start_of(entry: &[u8; ENTRY]) -> u64 {
-    RawExtent::ref_from_bytes(entry).map_or(0, |extent| extent_start(extent).0)
+/// Where an extent lies, and how long it is.
+fn place_of(entry: &[u8; ENTRY]) -> (u64, u64) {
+    RawExtent::ref_from_bytes(entry)
+        .map_or((0, 0), |extent| (extent_start(extent).0, extent_len(extent).0.into()))
 }
 
 fn leaf_of(entry: &[u8; ENTRY]) -> u64 {

@@ -83,13 +83,14 @@ impl Edits {
                 Issue::ClusterRule { ino, .. } => {
                     inodes.insert(ino);
                 }
-                Issue::BlockOfVolume { ino, block, .. } if ino >= self.view.sb.first_ino => {
+                Issue::BlockOfVolume { ino, block, len, .. } if ino >= self.view.sb.first_ino => {
                     inodes.insert(ino);
-                    claims.owned.extend(claims.clusters(block, 1));
+                    claims.owned.extend(claims.clusters(block, len));
                 }
                 // A bad block cannot be one that the volume stands on: it is taken off the list, as e2fsck does.
-                Issue::BlockOfVolume { ino: BAD_INO, block, .. } => {
-                    self.change_pointers(BAD_INO, &mut |pointer| (pointer == block).then_some(0))?;
+                Issue::BlockOfVolume { ino: BAD_INO, block, len, .. } => {
+                    let own = block..block.saturating_add(len);
+                    self.change_pointers(BAD_INO, &mut |pointer| own.contains(&pointer).then_some(0))?;
                 }
                 _ => {}
             }
@@ -174,7 +175,8 @@ impl Edits {
         Ok(())
     }
 
-    fn seal_node(&self, bytes: &mut [u8], seed: u32) {
+    /// Gives a node of an extent tree its checksum.
+    pub(super) fn seal_node(&self, bytes: &mut [u8], seed: u32) {
         if !self.view.sb.has_metadata_csum() {
             return;
         }
