@@ -59,10 +59,13 @@ fn judge(bytes: &[u8]) -> Result<(), String> {
     if lost.is_empty() { Ok(()) } else { Err(format!("after our repair of {told:?} {lost:?} are lost")) }
 }
 
-/// Whether e2fsck does not look at what was found, though Linux does.
+/// Whether `e2fsck -fn` does not tell what was found.
 fn is_unknown(told: &str) -> bool {
-    // `__ext4_ext_check` refuses a node with another depth than its place in the tree gives it.
-    told.starts_with("extent-header ") && told.contains("eh_depth")
+    // `__ext4_ext_check` of Linux refuses a node with another depth than its place in the tree gives it; e2fsck goes by
+    // the levels alone.
+    let is_depth = told.starts_with("extent-header ") && told.contains("eh_depth");
+    // It sets these without a word (`PR_2_SET_FILETYPE` has no message with `-n`).
+    is_depth || told.starts_with("entry-type-missing ")
 }
 
 /// What `act` answers, unless it takes too long.

@@ -11,6 +11,8 @@ use super::blocks::{Owned, is_tree};
 use super::inodes::Look;
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::inode::InodeFlags;
+use crate::map::check::{extent_len, extent_start};
+use crate::raw::{RawExtent, RawExtentHeader};
 use crate::unit::VolBlock;
 
 impl Look<'_> {
@@ -111,7 +113,7 @@ impl Look<'_> {
                 // Kernels leave what was there behind the device's number; it says something only beside other signs.
                 let rest = self.raw.i_block.get(16..).unwrap_or_default();
                 let is_kept = self.has(InodeFlags::IMMUTABLE) || self.has(InodeFlags::APPEND);
-                if self.has(InodeFlags::INDEX) || is_kept && rest.iter().any(|&byte| byte != 0) {
+                if is_kept && rest.iter().any(|&byte| byte != 0) {
                     self.tell_bad(Issue::BadSpecial { ino });
                 }
                 self.not_immutable();
@@ -152,33 +154,46 @@ impl Look<'_> {
 
     fn is_sound_link(&self) -> bool {
         let (size, sb) = (self.size(), &self.view.sb);
-        if size == 0 || size > sb.block_size.into() || self.has(InodeFlags::INDEX) {
+        if size == 0 || size >= sb.block_size.into() {
             return false;
         }
-        if self.has(InodeFlags::ENCRYPT) || self.has(InodeFlags::INLINE_DATA) {
-            return true;
+        if self.has(InodeFlags::INLINE_DATA) {
+            let rest = super::inline::inline_rest(self.record, self.ino);
+            return rest.is_some_and(|(_, bytes)| to_u64(bytes.len()).saturating_add(60) == size);
         }
-        let until_nul = |bytes: &[u8]| to_u64(crate::super_block::until_nul(bytes).len());
         if self.is_fast_link() {
-            return until_nul(&self.raw.i_block) == size;
+            return self.target_len(&self.raw.i_block) == size;
         }
-        let first = if self.has(InodeFlags::EXTENTS) {
-            let entry = self
-                .raw
-                .i_block
-                .get(12..24)
-                .and_then(|bytes| crate::raw::RawExtent::ref_from_bytes(bytes).ok());
-            // What is deeper, or wrong, the walk through the blocks tells.
-            entry.map(|entry| crate::map::check::extent_start(entry).0)
-        } else {
-            let rest = self.raw.i_block.get(4..).unwrap_or_default();
-            if rest.iter().any(|&byte| byte != 0) {
-                return false;
-            }
-            self.raw.i_block.first_chunk().map(|bytes| u32::from_le_bytes(*bytes).into())
+        let Some(block) = self.block_of_link().filter(|&block| super::blocks::on_volume(sb, block, 1)) else {
+            return false;
         };
-        let Some(block) = first.filter(|&block| super::blocks::on_volume(sb, block, 1)) else { return false };
-        self.view.read(VolBlock(block), 1).is_ok_and(|bytes| until_nul(&bytes) == size)
+        self.view.read(VolBlock(block), 1).is_ok_and(|bytes| self.target_len(&bytes) == size)
+    }
+
+    /// The one block of a link that does not lie in its inode.
+    fn block_of_link(&self) -> Option<u64> {
+        let map = &self.raw.i_block;
+        if !self.has(InodeFlags::EXTENTS) {
+            let is_alone = map.get(4..)?.iter().all(|&byte| byte == 0);
+            return is_alone.then(|| map.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes).into()));
+        }
+        let (header, rest) = RawExtentHeader::ref_from_prefix(map).ok()?;
+        let (extent, _) = RawExtent::ref_from_prefix(rest).ok()?;
+        let is_one = header.eh_entries.get() == 1 && header.eh_depth.get() == 0;
+        let is_first = extent.ee_block.get() == 0 && extent_len(extent).0 == 1;
+        // What is no tree, the walk through the blocks tells.
+        let is_told = !is_tree(map) || !super::blocks::on_volume(&self.view.sb, extent_start(extent).0, 1);
+        (is_told || is_one && is_first).then(|| extent_start(extent).0)
+    }
+
+    /// How long the target is: an encrypted one says so in its first two bytes, which count, and others end with a zero.
+    fn target_len(&self, bytes: &[u8]) -> u64 {
+        match bytes.first_chunk() {
+            Some(len) if self.has(InodeFlags::ENCRYPT) => {
+                u64::from(u16::from_le_bytes(*len)).saturating_add(2)
+            }
+            _ => to_u64(crate::super_block::until_nul(bytes).len()),
+        }
     }
 
     pub(super) fn sizes(&mut self, owned: &Owned, is_inline: bool) {

@@ -10,6 +10,8 @@ use crate::feature::RoCompat;
 const ROOT: u32 = 2;
 /// `EXT2_LINK_MAX` of e2fsprogs: with more subdirectories a directory counts 1.
 const LINK_MAX: u32 = 65_000;
+/// As far as e2fsck counts the names of a file (`icount_16_xlate`): more than fit go on being counted as so many.
+const MOST_COUNTED: u32 = 65_500;
 /// `file_type` of a directory.
 const DIRECTORY: u8 = 2;
 
@@ -33,6 +35,8 @@ pub(super) fn check(view: &View, state: &State, told: &mut Told<'_>) {
             } else if found == 0 {
                 told.found(Issue::Unnamed { ino });
                 continue;
+            } else {
+                found = found.min(MOST_COUNTED);
             }
             if stored != found {
                 told.found(Issue::LinkCount { ino, stored, found });

@@ -9,7 +9,7 @@ pub fn run(base: &'static Base, expected: &[&str], damage: fn(&mut Disk)) {
     judge(base, expected, damage, true);
 }
 
-/// As [`run`], of what Linux refuses and e2fsck does not look at.
+/// As [`run`], of what `e2fsck -fn` does not tell.
 pub fn run_unknown(base: &'static Base, expected: &[&str], damage: fn(&mut Disk)) {
     judge(base, expected, damage, false);
 }

@@ -1,6 +1,8 @@
 //! Entries of directories, and how directories hang together.
 
-use crate::case::cases;
+use crate::case::{cases, run_unknown};
+use crate::lab::Disk;
+use crate::lab::bases::EXT4;
 
 cases! {
     a_length_of_a_record_that_is_too_short(EXT4, ["directory-record dir=<dir> offset=24", "unconnected dir=<dir/sub>", "unnamed ino=<dir/inner>"], |disk| {
@@ -58,7 +60,7 @@ cases! {
     a_dot_that_names_another(EXT4, ["dot-inode dir=<dir> found=2"], |disk| {
         disk.edit_entry("dir", ".", |entry| entry.inode = 2.into());
     });
-    no_dot(EXT4, ["dot dir=<dir>", "entry-inode dir=<dir> found=<dir>"], |disk| {
+    no_dot(EXT4, ["dot dir=<dir>", "entry-inode dir=<dir> found=<dir>", "link-count ino=<dir> stored=3"], |disk| {
         disk.rename_entry("dir", ".", b"x");
     });
     no_dot_dot(EXT4, ["dot dir=<dir>", "entry-root dir=<dir>", "link-count ino=2 stored=6"], |disk| {
@@ -92,5 +94,69 @@ cases! {
         let at = disk.inode_at(disk.ino("dir/sub")) + 0x28;
         disk.put(at, &2_u32.to_le_bytes());
         disk.seal_inode(disk.ino("dir/sub"));
+    });
+    a_dot_that_is_not_followed_by_a_zero(EXT2, ["dot dir=<dir>"], |disk| {
+        let at = disk.entry_at(disk.ino("dir"), ".");
+        disk.put(at + 9, b"x");
+    });
+    a_dot_dot_that_is_not_followed_by_a_zero(EXT4, ["dot dir=<dir/sub>"], |disk| {
+        let at = disk.entry_at(disk.ino("dir/sub"), "..");
+        disk.put(at + 10, b"x");
+        disk.seal_entries(disk.ino("dir/sub"), at);
+    });
+    a_dot_that_takes_the_place_of_what_follows(EXT4, ["dot dir=<dir/sub>", "dot dir=<dir/sub>", "link-count ino=<dir> stored=3"], |disk| {
+        disk.edit_entry("dir/sub", ".", |entry| entry.rec_len = 1012.into());
+    });
+    a_directory_that_names_itself(EXT4, ["entry-inode dir=<dir> found=<dir>", "unnamed ino=<dir/inner>"], |disk| {
+        let dir = disk.ino("dir");
+        disk.edit_entry("dir", "inner", |entry| {
+            entry.inode = dir.into();
+            entry.file_type = 2;
+        });
+    });
+    a_hole_before_pointers_in_tables(EXT2, ["directory-hole dir=<wide> at=3", "index-reference dir=<wide>", "block-count ino=<wide>", "link-count ino=<twice>", "block-bitmap group=0 stored=1", "group-free-blocks group=0", "free-blocks"], |disk| {
+        disk.edit_pointer("wide", 3, 0);
+    });
+    a_hole_between_extents(EXT4, ["size ino=<dir>", "directory-hole dir=<dir> at=0", "duplicate-dot", "duplicate-dot", "dot dir=<dir>", "link-count ino=2", "link-count ino=<dir>"], |disk| {
+        disk.edit_extent("dir", &[], 0, |extent| extent.ee_block = 1.into());
+    });
+    a_directory_without_a_block(EXT4, ["directory-empty dir=<dir/sub>", "size ino=<dir/sub>", "block-count ino=<dir/sub>", "link-count ino=<dir> stored=3", "link-count ino=<dir/sub> stored=2", "block-bitmap group=0 stored=1", "group-free-blocks group=0", "free-blocks"], |disk| {
+        disk.edit_extent_header("dir/sub", &[], |header| header.eh_entries = 0.into());
+    });
+    a_file_that_is_not_encrypted_as_its_directory_is(EXT4, ["entry-encryption dir=<full> ino=<file>"], |disk| {
+        disk.edit_super_block(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() | 0x1_0000).into());
+        encrypt(disk, "full");
+        encrypt(disk, "twice");
+        let file = disk.ino("file");
+        disk.edit_entry("full", "00000000000000000007", |entry| entry.inode = file.into());
+        disk.edit_inode("file", |inode| inode.i_links_count = 2.into());
+        disk.edit_inode("twice", |inode| inode.i_links_count = (inode.i_links_count.get() - 1).into());
+    });
+}
+
+/// Lets an inode say that it is encrypted, with one key for all: the flag, and the attribute `c` with a context.
+fn encrypt(disk: &mut Disk, path: &str) {
+    const ENCRYPT: u32 = 0x800;
+    const CONTEXT: [u8; 28] =
+        [1, 1, 4, 0, 7, 7, 7, 7, 7, 7, 7, 7, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9];
+    let (at, ino) = (disk.inline_xattrs_at(disk.ino(path)), disk.ino(path));
+    let end = disk.inode_at(ino) + disk.inode_size;
+    let value = end - CONTEXT.len();
+    // Length of the name, name space, place of the value from the first entry on, no inode, length, no hash, name.
+    let mut entry = vec![1, 9];
+    entry.extend(u16::try_from(value - at - 4).unwrap().to_le_bytes());
+    entry.extend(0_u32.to_le_bytes());
+    entry.extend(28_u32.to_le_bytes());
+    entry.extend([0, 0, 0, 0, b'c', 0, 0, 0]);
+    disk.put(at, &0xea02_0000_u32.to_le_bytes());
+    disk.put(at + 4, &entry);
+    disk.put(value, &CONTEXT);
+    disk.edit_inode(path, |inode| inode.i_flags = (inode.i_flags.get() | ENCRYPT).into());
+}
+
+#[test]
+fn an_entry_without_a_type() {
+    run_unknown(&EXT4, &["entry-type-missing dir=<dir> ino=<dir/inner> expected=1"], |disk| {
+        disk.edit_entry("dir", "inner", |entry| entry.file_type = 0);
     });
 }

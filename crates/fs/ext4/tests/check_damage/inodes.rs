@@ -65,7 +65,7 @@ cases! {
     an_extents_flag_where_there_are_pointers(EXT2, ["inode-flag ino=<file>"], |disk| {
         disk.edit_inode("file", |inode| inode.i_flags = EXTENTS.into());
     });
-    a_missing_extents_flag(EXT4, ["inode-flag-missing ino=<file>", "illegal-block ino=<file> at=0", "size ino=<file>", "block-twice ino=<file> at=1", "block-twice ino=<file> at=4", "block-bitmap group=0 stored=1", "group-free-blocks group=0", "free-blocks"], |disk| {
+    a_missing_extents_flag(EXT4, ["inode-flag-missing ino=<file>", "illegal-block ino=<file> at=0", "size ino=<file>", "block-of-volume ino=<file> at=1", "block-of-volume ino=<file> at=4", "block-bitmap group=0 stored=1", "group-free-blocks group=0", "free-blocks"], |disk| {
         disk.edit_inode("file", |inode| inode.i_flags = 0.into());
     });
     a_casefold_flag_without_the_feature(EXT4, ["inode-flag ino=<dir>"], |disk| {
@@ -107,4 +107,45 @@ cases! {
     inline_data_and_extents(INLINE, ["inode-flag ino=<dir/inner>"], |disk| {
         disk.edit_inode("dir/inner", |inode| inode.i_flags = (inode.i_flags.get() | EXTENTS).into());
     });
+    a_device_that_is_said_to_be_indexed(EXT4, ["inode-flag ino=<char>"], |disk| {
+        disk.edit_inode("char", |inode| inode.i_flags = IMMUTABLE_INDEX.into());
+    });
+    a_kept_device_with_blocks(EXT4, ["bad-special ino=<char>", "inode-flag ino=<char>"], |disk| {
+        disk.edit_inode("char", |inode| {
+            inode.i_flags = 0x10.into();
+            inode.i_block[40] = 1;
+        });
+    });
+    a_root_that_is_a_file(EXT4, below_no_root(), |disk| {
+        disk.edit_inode("<2>", |inode| inode.i_mode = 0o100_755.into());
+    });
+    a_bad_blocks_inode_with_a_mode(EXT4, ["bad-blocks-inode"], |disk| {
+        disk.edit_inode("<1>", |inode| inode.i_mode = 0o100_644.into());
+    });
+    an_inode_left_by_a_broken_orphan_list(EXT4, ["lost-orphan ino=<file>", "deletion-time ino=<file>"], |disk| {
+        disk.edit_inode("file", |inode| inode.i_dtime = 20.into());
+    });
+    more_illegal_blocks_than_are_told(EXT2, [["illegal-block ino=<pieces>"; 11].as_slice(), &["too-many-illegal ino=<pieces>"]].concat(), |disk| {
+        let table = disk.word(disk.inode_at(disk.ino("pieces")) + 0x28 + 12 * 4);
+        (0..20).for_each(|n| disk.put(disk.range(table).start + n * 4, &0x7fff_0000_u32.to_le_bytes()));
+    });
+    a_time_before_1970_as_old_kernels_wrote_it(EXT4, ["time ino=<file> field=Text(\"i_mtime\")"], |disk| {
+        disk.edit_inode("file", |inode| inode.i_mtime = 0x8000_0000.into());
+        disk.edit_extra("file", |extra| extra.i_mtime_extra = 3.into());
+    });
+}
+
+/// What is found where the root is no directory: all that it names hangs in the air.
+fn below_no_root() -> Vec<&'static str> {
+    let all = [
+        ("root-not-directory ino=2", 1),
+        ("no-root", 1),
+        ("entry-type ino=2", 4),
+        ("unconnected parent=2", 4),
+        ("link-count ino=2", 1),
+        ("link-count ino=<twice>", 1),
+        ("unnamed", 9),
+        ("group-directories", 1),
+    ];
+    all.into_iter().flat_map(|(finding, count)| vec![finding; count]).collect()
 }

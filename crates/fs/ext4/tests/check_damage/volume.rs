@@ -63,4 +63,8 @@ cases! {
         disk.edit_inode(&format!("<{file}>"), |inode| inode.i_links_count = 0.into());
         disk.edit_super_block(|sb| sb.s_last_orphan = file.into());
     });
+    an_orphan_file_that_is_none(ORPHAN_FILE, ["orphan-file"], |disk| {
+        let file = disk.super_block().s_orphan_file_inum.get();
+        disk.edit_inode(&format!("<{file}>"), |inode| inode.i_mode = 0.into());
+    });
 }

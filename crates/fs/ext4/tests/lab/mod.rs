@@ -13,4 +13,4 @@ pub mod harm;
 pub mod judge;
 mod seal;
 
-pub use disk::{Bits, Disk, ROOT};
+pub use disk::{Bits, Disk, I_BLOCK, ROOT};

@@ -49,6 +49,12 @@ impl Edits {
                     extra.i_extra_isize.set(32);
                 }
             })?,
+            Issue::Time { ino, field } => self.edit_record(ino, |record| {
+                let rest = record.get_mut(size_of::<RawInode>()..).unwrap_or_default();
+                if let Ok((extra, _)) = RawInodeExtra::mut_from_prefix(rest) {
+                    clear_epoch(extra, field);
+                }
+            })?,
             Issue::LinkCount { ino, found, .. } => {
                 let links = u16::try_from(found).unwrap_or(1);
                 self.inode(ino, |raw| raw.i_links_count.set(links))?;
@@ -274,6 +280,17 @@ impl Edits {
         }
         self.write_places(group, &known)
     }
+}
+
+/// Takes the two bits away by which a time is beyond 2038: a time before 1970 has none.
+fn clear_epoch(extra: &mut RawInodeExtra, field: &str) {
+    let place = match field {
+        "i_atime" => &mut extra.i_atime_extra,
+        "i_ctime" => &mut extra.i_ctime_extra,
+        "i_mtime" => &mut extra.i_mtime_extra,
+        _ => &mut extra.i_crtime_extra,
+    };
+    place.set(place.get() & !3);
 }
 
 /// The low and the high 16 bits.

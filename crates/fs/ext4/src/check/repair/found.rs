@@ -20,7 +20,7 @@ use super::edits::{Copy, Edits};
 use crate::feature::Incompat;
 use crate::inode::InodeFlags;
 use crate::ops::End;
-use crate::raw::RawInode;
+use crate::raw::{RawDirEntry, RawInode};
 use crate::volume::Volume;
 use crate::writer::Writer;
 
@@ -85,7 +85,8 @@ impl Edits {
         changed
     }
 
-    /// Makes inode 2 an empty directory again; what was in it is found without a name.
+    /// Makes inode 2 a directory again: with the blocks that it has, if the first begins as that of the root. Of an empty
+    /// one what was in it is found without a name.
     fn make_root(&mut self) -> Result<bool> {
         let (extents, now) = (self.view.sb.incompat.contains(Incompat::EXTENT), self.now());
         self.inode(ROOT, |raw| {
@@ -97,7 +98,21 @@ impl Edits {
                 time.set(now);
             }
         })?;
+        if self.begins_as_root() {
+            return Ok(true);
+        }
+        self.inode(ROOT, |raw| raw.i_block = [0; 60])?;
         if extents { self.empty_root(ROOT).map(|()| true) } else { Ok(true) }
+    }
+
+    /// Whether the first block of inode 2 is that of a directory which is inode 2.
+    fn begins_as_root(&self) -> bool {
+        let first = self.dir_blocks(ROOT).ok().and_then(|blocks| blocks.first().copied());
+        let bytes = first.and_then(|block| self.view.read(block, 1).ok()).unwrap_or_default();
+        let head = RawDirEntry::ref_from_prefix(&bytes).ok();
+        head.is_some_and(|(raw, rest)| {
+            raw.inode.get() == ROOT && raw.name_len == 1 && rest.first() == Some(&b'.')
+        })
     }
 }
 

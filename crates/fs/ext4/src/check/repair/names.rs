@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use obento_base::wire::{FromBytes, IntoBytes, to_usize};
-use obento_base::{Ino, Result};
+use obento_base::{FileKind, Ino, Result};
 use obento_block::BlockDevice;
 
 use super::super::Issue;
@@ -224,7 +224,14 @@ impl Edits {
 
     /// Clears the entries of `dir`, if it is a directory that can be read, that name `ino`.
     pub(super) fn clear_named(&mut self, dir: u32, ino: u32) -> Result<()> {
+        let is_directory = self.record(dir).is_ok_and(|record| {
+            let raw = RawInode::ref_from_prefix(&record).ok();
+            raw.is_some_and(|(raw, _)| FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Directory))
+        });
         let Ok(spots) = self.spots(dir) else { return Ok(()) };
+        if !is_directory {
+            return Ok(());
+        }
         for spot in spots.into_iter().filter(|spot| spot.ino == ino && !spot.is_dots()) {
             let end = spot.at.saturating_add(spot.len);
             self.edit_home(dir, spot.home, |bytes| {

@@ -109,9 +109,8 @@ impl Edits {
         let seed = inode_seed(self.view.sb.checksum_seed, ino, raw.i_generation.get());
         let mut map = raw.i_block;
         if flags.contains(InodeFlags::INLINE_DATA) {
-            return Ok(false);
-        }
-        if flags.contains(InodeFlags::EXTENTS) {
+            // It has no map, and may have a block of attributes.
+        } else if flags.contains(InodeFlags::EXTENTS) {
             self.clone_node(&mut map, seed, None, claims)?;
         } else {
             self.clone_pointers(&mut map, claims)?;

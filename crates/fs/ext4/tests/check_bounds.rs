@@ -1,0 +1,142 @@
+//! Images made to cost much: looking at each and mending it stays within the memory and the time that a check has.
+//!
+//! One test, since what a process takes at its height is measured for all that it does at once.
+
+mod common;
+mod lab;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use lab::bases::{EXT2, EXT4, LARGE, oracles};
+use lab::judge::{findings, repaired};
+use lab::{Bits, I_BLOCK};
+
+/// What a check may take of memory, and for how long an image of a few MiB.
+const MEMORY: u64 = 256 << 20;
+const TIME: Duration = Duration::from_secs(20);
+const REGULAR: u16 = 0o100_644;
+const DIRECTORY: u16 = 0o040_755;
+
+#[test]
+fn images_made_to_cost_much_take_no_more_than_others() {
+    if !oracles() {
+        return;
+    }
+    for (name, bytes) in [
+        ("files that all claim all blocks", claimed_by_all(REGULAR)),
+        ("directories that all claim all blocks", claimed_by_all(DIRECTORY)),
+        ("a tree of which each node is all others", tree_of_itself()),
+        ("a million names for one file", million_names()),
+    ] {
+        let before = memory("VmRSS:");
+        // 5: what was taken at the height is what is taken now.
+        fs::write("/proc/self/clear_refs", "5").unwrap();
+        let started = Instant::now();
+        assert!(!findings(&bytes).unwrap().is_empty(), "{name}: nothing is found");
+        let looked = started.elapsed();
+        let mended = repaired(&bytes).unwrap();
+        let (took, taken) = (started.elapsed() - looked, memory("VmHWM:") - before);
+        println!("{name}: {looked:?}, {took:?}, {} MiB", taken >> 20);
+        // The image itself is there four times: read only, as it is mended, as the judge reads it, and as it was left.
+        let images = 4 * bytes.len() as u64;
+        assert!(taken < MEMORY + images, "{name}: {} MiB", taken >> 20);
+        assert!(looked < TIME && took < TIME, "{name}: {looked:?}, {took:?}");
+        assert_eq!(findings(&mended).unwrap(), [], "{name}");
+    }
+}
+
+/// A line of `/proc/self/status`, in bytes.
+fn memory(line: &str) -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let found = status.lines().find_map(|text| text.strip_prefix(line)).unwrap();
+    found.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// Every inode has three levels of tables, of which each is the same block full of its own number: 16 million blocks.
+fn claimed_by_all(mode: u16) -> Vec<u8> {
+    let mut disk = EXT2.disk();
+    let table = disk.free_block();
+    let words = vec![table.to_le_bytes(); disk.block / 4].concat();
+    disk.put(disk.range(table).start, &words);
+    for ino in 30..=disk.super_block().s_inodes_count.get() {
+        disk.edit_inode(&format!("<{ino}>"), |inode| {
+            inode.i_mode = mode.into();
+            inode.i_links_count = 1.into();
+            inode.i_size_lo = 0x4000_0000.into();
+        });
+        let at = disk.inode_at(ino) + I_BLOCK + 12 * 4;
+        disk.put(at, &[table.to_le_bytes(); 3].concat());
+    }
+    disk.bytes
+}
+
+/// A tree of five levels whose nodes are one block that names itself 84 times.
+fn tree_of_itself() -> Vec<u8> {
+    const MAGIC: u16 = 0xf30a;
+    let mut disk = EXT4.disk();
+    let (node, ino) = (disk.free_block(), disk.ino("pieces"));
+    let entries = |count: u16, max: u16, depth: u16, step: u32| {
+        let mut bytes: Vec<u8> =
+            [MAGIC, count, max, depth, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+        for n in 0..u32::from(count) {
+            bytes.extend([n * step, node, 0].iter().flat_map(|word| word.to_le_bytes()));
+        }
+        bytes
+    };
+    let root = entries(4, 4, 5, 1 << 28);
+    disk.put(disk.inode_at(ino) + I_BLOCK, &root);
+    disk.seal_inode(ino);
+    let below = entries(84, 84, 4, 1 << 20);
+    let at = disk.range(node).start;
+    disk.put(at, &below);
+    disk.seal_extent_node(ino, at);
+    disk.bytes
+}
+
+/// A directory of 12 MiB whose entries, 340 a block, all name one file.
+fn million_names() -> Vec<u8> {
+    const BLOCKS: u32 = 3072;
+    const RECORD: usize = 12;
+    let mut disk = LARGE.disk();
+    let (dir, file) = (disk.ino("dir/sub"), disk.ino("file"));
+    let is_free = |start: &u32| (*start..start + BLOCKS).all(|block| !disk.bit(Bits::Blocks, block));
+    let end = disk.super_block().s_blocks_count_lo.get() - BLOCKS;
+    let first = (1..end).find(is_free).expect("half of the image is free");
+    let old = disk.range(disk.file_block(dir, 0)).start;
+    let dots = disk.bytes[old..old + 2 * RECORD].to_vec();
+    let mut names = 0_u32..;
+    for block in first..first + BLOCKS {
+        let range = disk.range(block);
+        let (mut at, end) = (range.start, range.end - RECORD);
+        if block == first {
+            disk.put(at, &dots);
+            // `..` had the rest of its block.
+            disk.put(at + RECORD + 4, &12_u16.to_le_bytes());
+            at += 2 * RECORD;
+        }
+        while at + RECORD <= end {
+            let len = if at + 2 * RECORD > end { end - at } else { RECORD };
+            disk.put(at, &entry(file, len, names.next().unwrap()));
+            at += len;
+        }
+        disk.put(end, &[0, 0, 0, 0, 12, 0, 0, 0xde, 0, 0, 0, 0]);
+        disk.seal_entries(dir, range.start);
+    }
+    disk.edit_inode("dir/sub", |inode| inode.i_size_lo = (BLOCKS * 4096).into());
+    disk.edit_extent("dir/sub", &[], 0, |extent| {
+        extent.ee_start_lo = first.into();
+        extent.ee_len = u16::try_from(BLOCKS).unwrap().into();
+    });
+    disk.bytes
+}
+
+/// A record of a regular file whose name is a number: four of the 64 bytes from `A` on.
+fn entry(ino: u32, len: usize, number: u32) -> Vec<u8> {
+    let name: Vec<u8> = (0..4).map(|place| b'A' + (number >> (place * 6) & 63) as u8).collect();
+    let mut bytes = ino.to_le_bytes().to_vec();
+    bytes.extend(u16::try_from(len).unwrap().to_le_bytes());
+    bytes.extend([4, 1]);
+    bytes.extend(name);
+    bytes
+}
