@@ -29,6 +29,10 @@ pub(super) fn check(view: &View, state: &State, told: &mut Told<'_>) {
                 let lost = ino != ROOT && state.dir(ino).is_some_and(|dir| dir.parent() == 0);
                 // That it has no name was told, and it will get one.
                 found = found.saturating_add(lost.into());
+                if ino == ROOT {
+                    // Where `.` and `..` are missing they are made anew.
+                    found = found.max(2);
+                }
                 if found > LINK_MAX && many {
                     found = 1;
                 }

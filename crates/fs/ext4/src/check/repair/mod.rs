@@ -40,7 +40,7 @@ use obento_block::{BlockDevice, Overlay};
 use obento_driver::{CheckOptions, CheckReport, Mending, Severity};
 
 use super::issue::Stage;
-use super::{Event, Issue};
+use super::{Event, Issue, view};
 use crate::feature::Incompat;
 use crate::format::JOURNAL_INO as JOURNAL;
 use commit::Target;
@@ -62,6 +62,9 @@ pub(super) fn mend(
 ) -> Result<CheckReport> {
     if device.is_read_only() {
         return Err(Error::ReadOnly);
+    }
+    if is_cut_short(device, options) {
+        return super::look(Arc::clone(device), options, tell);
     }
     let replayed = replay::onto(device, options)?;
     let copy = Arc::new(Overlay::new(Arc::clone(device)));
@@ -117,6 +120,12 @@ pub(super) fn mend(
         tell(Event::Found(issue, mended));
     }
     Ok(report)
+}
+
+/// Whether the end of the volume is not there. Nothing of it is mended, as by e2fsck: what lies behind a wrong end of a
+/// partition, or is still to be copied, would be given up.
+fn is_cut_short(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> bool {
+    view::find(&**device, options).is_ok_and(|found| found.super_block.volume_len() > device.len())
 }
 
 /// What is known from round to round.
