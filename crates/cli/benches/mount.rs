@@ -1,9 +1,11 @@
 //! A mount of obento's beside the kernel's ext4 and fuse2fs: `cargo bench -p obento-cli --bench mount` (as root).
 //!
-//! Each line is a load, run on fresh images of one folder of the host in turn; the kernel prepares what a load needs, so
-//! that all find the same. What is counted is said per load, and ends when all is durable; the median of the rounds is
-//! shown in seconds, with the ratios and whether they keep what is aimed at. `OBENTO_BENCH_DIR` chooses the folder, which
-//! needs 8 GiB; `OBENTO_BENCH_ROUNDS` the rounds (fuse2fs runs once); names of lines choose among them.
+//! Each line is a load. What it needs is prepared once, by the kernel, and every run begins with a copy of that image in
+//! one folder of the host, so that all find the same; the sides take turns, the other way round every second time. What is
+//! counted is said per load, and ends when all is durable. The table, in Markdown, has medians in seconds, the spread
+//! of both that are compared, the ratios, and which aims were missed. A round that something else disturbed is
+//! told: reads of cached pages that were no longer there. `OBENTO_BENCH_DIR` chooses the folder, which needs 8 GiB;
+//! `OBENTO_BENCH_ROUNDS` the rounds (fuse2fs runs once); names of lines choose among them.
 
 #[path = "mount/loads.rs"]
 mod loads;
@@ -37,30 +39,66 @@ fn main() -> Result<()> {
     }
     let names: Vec<_> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let folder = tempfile::Builder::new().prefix("obento-bench-").tempdir_in(scratch())?;
+    let begin = Instant::now();
+    println!("{}\n", circumstances()?);
     println!(
-        "{:<16} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8}  aim",
-        "seconds", "ordered", "journal", "fuse2fs", "obento", "/ordered", "/journal", "fuse2fs/"
+        "| seconds | ordered | journal | fuse2fs | obento | to ordered | to journal | times fuse2fs | spread of ordered, obento | aim |"
     );
+    println!("|---|---|---|---|---|---|---|---|---|---|");
+    let mut missed = Vec::new();
     for load in LOADS.iter().filter(|load| names.is_empty() || names.iter().any(|name| name == load.name)) {
-        let mut times = SIDES.map(|_| Vec::new());
-        for round in 0..rounds() {
-            for (side, times) in SIDES.iter().zip(&mut times) {
-                if *side != Side::Fuse2fs || (round == 0 && load.also_fuse2fs) {
-                    times.push(one(folder.path(), *side, load).with_context(|| load.name)?);
-                }
-            }
+        let times = measured(folder.path(), load).with_context(|| load.name)?;
+        if !report(load, times) {
+            missed.push(load.name);
         }
-        report(load, times.map(median));
     }
+    println!("\n{:.0} s in all; {}", begin.elapsed().as_secs_f64(), circumstances()?);
+    println!("missed: {}", if missed.is_empty() { "none".into() } else { missed.join(", ") });
     Ok(())
 }
 
-fn median(mut times: Vec<f64>) -> f64 {
+/// Where and beside what it runs.
+fn circumstances() -> Result<String> {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let load = fs::read_to_string("/proc/loadavg")?;
+    let load = load.split(' ').next().unwrap_or_default();
+    let processors = std::thread::available_parallelism()?;
+    Ok(format!("Linux {}, {processors} processors, load average {load}, {} rounds", kernel.trim(), rounds()))
+}
+
+/// The seconds of each side.
+fn measured(folder: &Path, load: &Load) -> Result<[Vec<f64>; 4]> {
+    let prepared = prepare(folder, load)?;
+    let mut times = SIDES.map(|_| Vec::new());
+    for round in 0..rounds() {
+        let mut sides: Vec<_> = SIDES.iter().zip(&mut times).collect();
+        if round % 2 == 1 {
+            sides.reverse();
+        }
+        for (side, times) in sides {
+            if *side != Side::Fuse2fs || (round == 0 && load.also_fuse2fs) {
+                times.push(one(folder, &prepared, *side, load)?);
+            }
+        }
+    }
+    fs::remove_file(prepared)?;
+    Ok(times)
+}
+
+fn median(times: &[f64]) -> f64 {
+    let mut times = times.to_vec();
     times.sort_by(f64::total_cmp);
     times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn report(load: &Load, [ordered, journal, fuse2fs, obento]: [f64; 4]) {
+fn spread(times: &[f64]) -> String {
+    let (least, most) = times.iter().fold((f64::MAX, 0_f64), |(l, m), &time| (l.min(time), m.max(time)));
+    format!("{least:.3} to {most:.3}")
+}
+
+/// Prints a line; whether the aims are kept.
+fn report(load: &Load, times: [Vec<f64>; 4]) -> bool {
+    let [ordered, journal, fuse2fs, obento] = times.each_ref().map(|times| median(times));
     let ratios = [obento / ordered, obento / journal, fuse2fs / obento];
     let kept = load.aims.iter().zip(ratios).enumerate().all(|(at, (aim, ratio))| match aim {
         None => true,
@@ -69,20 +107,21 @@ fn report(load: &Load, [ordered, journal, fuse2fs, obento]: [f64; 4]) {
         Some(aim) => ratio <= *aim,
     });
     let number = |value: f64| if value.is_nan() { "-".to_owned() } else { format!("{value:.3}") };
-    let [to_ordered, to_journal, by_fuse2fs] = ratios.map(|ratio| match ratio.is_nan() {
+    let seconds = [ordered, journal, fuse2fs, obento].map(number).join(" | ");
+    let ratios = ratios.map(|ratio| match ratio.is_nan() {
         true => "-".to_owned(),
         false => format!("{ratio:.2}"),
     });
     println!(
-        "{:<16} {:>9} {:>9} {:>9} {:>9} {to_ordered:>8} {to_journal:>8} {by_fuse2fs:>8}  {}{}",
+        "| `{}` | {seconds} | {} | {}; {} | {}{} |",
         load.name,
-        number(ordered),
-        number(journal),
-        number(fuse2fs),
-        number(obento),
+        ratios.join(" | "),
+        spread(&times[0]),
+        spread(&times[3]),
         load.aim(),
-        if kept { "" } else { ": MISSED" },
+        if kept { "" } else { " **missed**" },
     );
+    kept
 }
 
 fn rounds() -> usize {
@@ -93,9 +132,9 @@ fn scratch() -> PathBuf {
     std::env::var_os("OBENTO_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from)
 }
 
-/// One round of one side: seconds of the load, and of bringing it to the host's file.
-fn one(folder: &Path, side: Side, load: &Load) -> Result<f64> {
-    let (image, at) = (folder.join("disk.img"), folder.join("mnt"));
+/// An image with what `load` needs.
+fn prepare(folder: &Path, load: &Load) -> Result<PathBuf> {
+    let (image, at) = (folder.join("prepared.img"), folder.join("mnt"));
     fs::create_dir_all(&at)?;
     let _ = fs::remove_file(&image);
     run(program("mke2fs")
@@ -108,6 +147,14 @@ fn one(folder: &Path, side: Side, load: &Load) -> Result<f64> {
         umount(Side::Ordered, &at)?;
         prepared?;
     }
+    Ok(image)
+}
+
+/// One round of one side: seconds of the load, and of bringing it to the host's file.
+fn one(folder: &Path, prepared: &Path, side: Side, load: &Load) -> Result<f64> {
+    let (image, at) = (folder.join("disk.img"), folder.join("mnt"));
+    let _ = fs::remove_file(&image);
+    run(program("cp").arg("--sparse=always").arg(prepared).arg(&image))?;
     let file = File::open(&image)?;
     file.sync_all()?;
     if load.start == Start::Cold {
@@ -130,7 +177,19 @@ fn timed(load: &Load, at: &Path) -> Result<f64> {
     let root = File::open(at)?;
     rustix::fs::syncfs(&root)?;
     root.sync_all()?;
-    Ok(begin.elapsed().as_secs_f64())
+    let elapsed = begin.elapsed().as_secs_f64();
+    if load.stays_cached && !is_cached(&at.join(loads::LARGE_NAME))? {
+        println!("(disturbed: {} at {}: its pages were taken away)", load.name, at.display());
+    }
+    Ok(elapsed)
+}
+
+/// Whether all pages of a file are in memory.
+fn is_cached(file: &Path) -> Result<bool> {
+    let said = run(program("fincore").args(["-n", "-b", "-r", "-o", "RES,SIZE"]).arg(file))?;
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let mut words = said.split_whitespace();
+    Ok(words.next() == words.next())
 }
 
 fn mount(side: Side, image: &Path, at: &Path) -> Result<()> {

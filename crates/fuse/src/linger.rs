@@ -3,8 +3,8 @@
 //! A reader that sleeps in read(2) has to be woken, often on another processor. In a virtual machine that costs more
 //! than the answer: 50 µs and more each way, where a request takes 3 to 5. A reader that looks again and again, and lets
 //! others run in between, is not asleep when the next request comes: nobody has to wake it, and if the program that
-//! asks is on the same processor, it runs at once. Root can do better: it has idle processors stay awake ([`Idle`]), which
-//! makes waking cheap both ways, and sleeps.
+//! asks is on the same processor, it runs at once. Root can do better: it also has idle processors stay awake ([`Idle`]),
+//! which makes waking cheap both ways.
 //! Invariant: an idle mount costs nothing: it stays awake only between requests that follow each other closely.
 //! Invariant: whoever needs the processor gets it: it is given up at each look, and when that took long the reader
 //! sleeps as others do, for some time.

@@ -28,6 +28,8 @@ pub struct Load {
     pub warm: Option<Step>,
     pub run: Step,
     pub also_fuse2fs: bool,
+    /// The file is read from the page cache alone.
+    pub stays_cached: bool,
     /// The time may be so many times the kernel's, ordered and journal; and is to be so many times below fuse2fs'.
     pub aims: [Option<f64>; 3],
 }
@@ -52,6 +54,7 @@ const BASE: Load = Load {
     warm: None,
     run: |_| Ok(()),
     also_fuse2fs: true,
+    stays_cached: false,
     aims: [None; 3],
 };
 
@@ -76,6 +79,7 @@ pub const LOADS: &[Load] = &[
         before: Some(large),
         warm: Some(read),
         run: |at| (0..8).try_for_each(|_| read(at)),
+        stays_cached: true,
         aims: [Some(1.05), None, None],
         ..BASE
     },
@@ -103,6 +107,7 @@ pub const LOADS: &[Load] = &[
 const FILES: usize = 20_000;
 const MANY: usize = 100_000;
 const LARGE: usize = 512 << 20;
+pub const LARGE_NAME: &str = "large";
 
 /// 20,000 files of 1 KiB in 20 directories.
 fn create(at: &Path) -> Result<()> {
@@ -145,7 +150,7 @@ fn large(at: &Path) -> Result<()> {
 
 /// 512 MiB in sequence, and durable.
 fn write(at: &Path, size: usize) -> Result<()> {
-    let file = File::create(at.join("large"))?;
+    let file = File::create(at.join(LARGE_NAME))?;
     let bytes = vec![b'x'; size];
     (0..LARGE).step_by(size).try_for_each(|place| file.write_all_at(&bytes, place as u64))?;
     Ok(file.sync_all()?)
@@ -153,7 +158,7 @@ fn write(at: &Path, size: usize) -> Result<()> {
 
 /// A quarter of 512 MiB at places that look random, and durable.
 fn random(at: &Path, size: usize) -> Result<()> {
-    let file = File::options().write(true).open(at.join("large"))?;
+    let file = File::options().write(true).open(at.join(LARGE_NAME))?;
     let (mut place, bytes) = (1_usize, vec![b'y'; size]);
     for _ in 0..LARGE / 4 / size {
         // Knuth's MMIX generator.
@@ -164,7 +169,7 @@ fn random(at: &Path, size: usize) -> Result<()> {
 }
 
 fn read(at: &Path) -> Result<()> {
-    let file = File::open(at.join("large"))?;
+    let file = File::open(at.join(LARGE_NAME))?;
     let mut bytes = vec![0; 1 << 20];
     (0..LARGE).step_by(bytes.len()).try_for_each(|place| Ok(file.read_exact_at(&mut bytes, place as u64)?))
 }

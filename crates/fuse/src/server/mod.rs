@@ -64,6 +64,11 @@ impl Server {
         self.options
     }
 
+    /// The step in which the volume keeps times, in nanoseconds.
+    pub(crate) fn time_step(&self) -> u32 {
+        self.vfs.limits().time_granularity
+    }
+
     /// How many inodes the kernel knows.
     pub fn nodes_known(&self) -> usize {
         self.nodes.len()

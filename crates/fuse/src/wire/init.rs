@@ -41,8 +41,8 @@ const WANTED: u64 = ASYNC_READ
 
 /// Requests that the kernel sends without waiting for the answers: read-ahead, and writing back.
 const BACKGROUND: u16 = 64;
-/// Times are kept to the nanosecond.
-const TIME_GRANULARITY: u32 = 1;
+/// The longest step of times that the kernel takes: a second.
+const LONGEST_STEP: u32 = 1_000_000_000;
 const PAGE: u32 = 4096;
 
 /// What was agreed on.
@@ -52,9 +52,9 @@ pub(super) struct Agreed {
     pub writeback: bool,
 }
 
-/// Agrees with a kernel that says `body`; the kernel is to gather writes if `writeback`. Errors: it is too old, or this is
-/// no INIT.
-pub(super) fn agree(mut body: Body<'_>, writeback: bool) -> io::Result<Agreed> {
+/// Agrees with a kernel that says `body`; the kernel is to gather writes if `writeback`, and to keep times in steps of
+/// `time_step` nanoseconds, as the volume does. Errors: it is too old, or this is no INIT.
+pub(super) fn agree(mut body: Body<'_>, writeback: bool, time_step: u32) -> io::Result<Agreed> {
     let said: InitIn = body.take().map_err(|_| io::ErrorKind::InvalidData)?;
     if said.major != MAJOR || said.minor < OLDEST_MINOR {
         let versions =
@@ -74,7 +74,7 @@ pub(super) fn agree(mut body: Body<'_>, writeback: bool) -> io::Result<Agreed> {
         max_background: BACKGROUND,
         congestion_threshold: BACKGROUND / 4 * 3,
         max_write: MAX_IO,
-        time_gran: TIME_GRANULARITY,
+        time_gran: time_step.clamp(1, LONGEST_STEP),
         max_pages: (MAX_IO / PAGE) as u16,
         ..InitOut::default()
     };
@@ -96,19 +96,20 @@ mod tests {
 
     #[test]
     fn what_the_kernel_lacks_is_not_asked_for() {
-        let agreed = agree(Body(&said(7, 45, u64::MAX)), true).unwrap();
+        let agreed = agree(Body(&said(7, 45, u64::MAX)), true, 2_000_000_000).unwrap();
         assert!(agreed.writeback);
         assert_eq!(u64::from(agreed.reply.flags), WANTED | WRITEBACK_CACHE);
         assert_eq!((agreed.reply.max_readahead, agreed.reply.max_pages), (128 << 10, 256));
-        let agreed = agree(Body(&said(7, 40, INIT_EXT | POSIX_ACL)), true).unwrap();
+        assert_eq!(agreed.reply.time_gran, 1_000_000_000);
+        let agreed = agree(Body(&said(7, 40, INIT_EXT | POSIX_ACL)), true, 1).unwrap();
         assert!(!agreed.writeback);
         assert_eq!((u64::from(agreed.reply.flags), agreed.reply.minor), (INIT_EXT | POSIX_ACL, 40));
     }
 
     #[test]
     fn an_old_kernel_and_a_short_greeting_are_refused() {
-        assert!(agree(Body(&said(7, 35, u64::MAX)), true).is_err());
-        assert!(agree(Body(&said(8, 45, u64::MAX)), true).is_err());
-        assert!(agree(Body(&said(7, 45, u64::MAX)[..60]), true).is_err());
+        assert!(agree(Body(&said(7, 35, u64::MAX)), true, 1).is_err());
+        assert!(agree(Body(&said(8, 45, u64::MAX)), true, 1).is_err());
+        assert!(agree(Body(&said(7, 45, u64::MAX)[..60]), true, 1).is_err());
     }
 }

@@ -123,9 +123,9 @@ pub(super) fn ioctl(
     mut body: request::Body<'_>,
     out: &mut reply::Body,
 ) -> Reply<()> {
-    let IoctlIn { cmd, in_size, .. } = body.take()?;
+    let IoctlIn { cmd, in_size, out_size, .. } = body.take()?;
     let answer = wire.server.ioctl(header.nodeid, cmd, body.bytes(in_size)?)?;
     out.push(&IoctlOut::default());
-    out.extend(&answer);
+    out.extend(answer.get(..out_size as usize).unwrap_or(&answer));
     Ok(())
 }

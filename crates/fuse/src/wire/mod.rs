@@ -94,7 +94,7 @@ impl Wire {
             .filter(|request| request.header.opcode == opcode::INIT)
             .ok_or(std::io::ErrorKind::InvalidData)?;
         let pending = Pending::new(channel.clone(), header.unique);
-        let agreed = init::agree(body, options.writeback)?;
+        let agreed = init::agree(body, options.writeback, server.time_step())?;
         pending.answer(Ok(zerocopy::IntoBytes::as_bytes(&agreed.reply)));
         let options = SessionOptions { writeback: agreed.writeback, ..options };
         Ok(Self { server, options, pool, channel })
