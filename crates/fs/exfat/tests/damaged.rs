@@ -16,6 +16,7 @@ use obento_testkit::mutants::{Random, mutate};
 fn look_at_everything(bytes: Vec<u8>) {
     let device = Arc::new(MemDevice::read_only(bytes));
     let _ = ExFatDriver::default().probe(&*device);
+    let _ = obento_exfat::check::issues(device.clone());
     let len = device.len();
     let Ok(fs) = common::open(device) else { return };
     let _ = (fs.info(), fs.statfs());
