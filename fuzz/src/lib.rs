@@ -8,12 +8,13 @@ use std::io::Read as _;
 use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 
-use obento_base::{FileKind, Ino, Name};
+use obento_base::{DeviceNumber, FileKind, Ino, Mode, Name};
 use obento_block::{BlockDevice as _, MemDevice, Overlay};
 use obento_driver::{
-    Access, Cookie, Driver, FileSystem, LayoutLock, OpenOptions, Span, Target,
+    Access, Cookie, Driver, FileSystem, Format, FormatOptions, LayoutLock, NewNode, OpenOptions, Span, Target,
 };
-use obento_env::NO_CLOCK;
+use obento_env::{FixedRandom, NO_CLOCK};
+use obento_exfat::ExFatDriver;
 use obento_fat::FatDriver;
 use obento_ext4::{Ext4Driver, FileBlock, Volume, open_volume};
 
@@ -86,6 +87,63 @@ pub fn scatter(data: &[u8]) {
 /// [`scatter`] on a FAT.
 pub fn scatter_fat(data: &[u8]) {
     read_all(&FatDriver::default(), scattered(&FAT, data));
+}
+
+/// An exFAT with files of each kind, made by the driver itself.
+static EXFAT: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
+    let device = Arc::new(MemDevice::new(vec![0; 256 << 10]));
+    let (driver, clock) = (ExFatDriver::default(), Arc::new(NO_CLOCK));
+    let settings = [("cluster_size", "512"), ("boundary_align", "4096")];
+    let made = FormatOptions {
+        settings: settings.map(|(name, value)| (name.into(), value.into())).into(),
+        ..FormatOptions::new("exfat", clock.clone(), Arc::new(FixedRandom(1)))
+    };
+    Format::format(&driver, &*device, &made).expect("room for a volume");
+    let open = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) };
+    let fs = driver.open(device.clone(), &open).expect("a sound volume");
+    let (writable, lock) = (fs.writable().expect("open for changes"), LayoutLock::new());
+    let node = |kind| NewNode {
+        kind,
+        mode: Mode::new(0o755),
+        uid: 0,
+        gid: 0,
+        rdev: DeviceNumber::default(),
+        target: b"",
+    };
+    let mut dir = fs.root();
+    for depth in 0..3 {
+        for n in 0..6 {
+            let name = format!("a name that takes some entries {n}");
+            let file = Name::new(name.as_bytes()).expect("a name");
+            let ino = writable.create(dir, file, &node(FileKind::Regular)).expect("room").ino;
+            // In turns, so that what is appended cannot stay contiguous.
+            for round in 0..u64::from(n % 3) * 2 {
+                writable.write(&lock.shared(), ino, round * 700, &[n; 700]).expect("room");
+                let other = Name::new(b"between").expect("a name");
+                let _ = writable.create(dir, other, &node(FileKind::Directory));
+            }
+        }
+        let name = format!("d{depth}");
+        let below = Name::new(name.as_bytes()).expect("a name");
+        dir = writable.create(dir, below, &node(FileKind::Directory)).expect("room").ino;
+    }
+    writable.close().expect("memory does not fail");
+    device
+});
+
+/// [`scatter`] on an exFAT. The checksums of its sets are made right again: a fuzzer cannot guess them.
+pub fn scatter_exfat(data: &[u8]) {
+    let device = scattered(&EXFAT, data);
+    let mut bytes = vec![0; device.len() as usize];
+    device.read_at(0, &mut bytes).expect("memory does not fail");
+    for at in (16 << 10..bytes.len() - 32 * 19).step_by(32).filter(|&at| bytes[at] == 0x85) {
+        let set = &bytes[at..at + 32 * (usize::from(bytes[at + 1] % 19) + 1)];
+        let summed = set.iter().enumerate().filter(|(at, _)| !matches!(at, 2 | 3));
+        let sum = summed.fold(0, |sum: u16, (_, &byte)| sum.rotate_right(1).wrapping_add(byte.into()));
+        device.write_at(at as u64 + 2, &sum.to_le_bytes()).expect("the place is on the volume");
+    }
+    let _ = obento_exfat::check::issues(Arc::new(MemDevice::read_only(bytes)));
+    read_all(&ExFatDriver::default(), device);
 }
 
 fn scattered(base: &Arc<MemDevice>, data: &[u8]) -> Overlay<Arc<MemDevice>> {
