@@ -54,7 +54,9 @@ pub use file_system::{Crash, FileSystem, Keeps, Limits, StatFs};
 pub use format::{Allowed, Contents, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting};
 pub use inspect::{Field, FieldValue, Inspect, Record, Spot, Target};
 pub use layout::{ExclusiveLayout, Layout, LayoutLock};
-pub use open::{Access, DataMode, Driver, Fact, Journalling, Notice, OpenOptions, Probe, Replay, VolumeInfo};
+pub use open::{
+    Access, DataMode, Driver, Fact, Journalling, Notice, OpenOptions, Probe, Replay, Shown, VolumeInfo,
+};
 pub use tree::{NodeId, Tree, TreeBuilder};
 pub use writable::{
     AskUsage, NewNode, RenameFlags, SetAttr, Size, TimeChange, Usage, Victim, WritableFileSystem, XattrMode,

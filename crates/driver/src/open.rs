@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use obento_base::{Error, Result};
+use obento_base::{Error, Mode, Result};
 use obento_block::BlockDevice;
 use obento_env::Clock;
 
@@ -77,6 +77,24 @@ impl Default for Journalling {
     }
 }
 
+/// How a volume is shown whose format keeps no owners, permissions, code page or time zone: `None` leaves it to the driver.
+/// A driver of a format that keeps them does not look at it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Shown {
+    /// The owner of all files.
+    pub uid: Option<u32>,
+    /// Their group.
+    pub gid: Option<u32>,
+    /// Permissions that no file has.
+    pub file_mask: Option<Mode>,
+    /// Permissions that no directory has.
+    pub dir_mask: Option<Mode>,
+    /// What the bytes of short names mean.
+    pub code_page: Option<u16>,
+    /// How many minutes the clocks that wrote times are ahead of UTC.
+    pub time_offset: Option<i16>,
+}
+
 /// How to open a volume.
 #[derive(Clone)]
 pub struct OpenOptions {
@@ -95,6 +113,8 @@ pub struct OpenOptions {
     pub journal: Option<Arc<dyn BlockDevice>>,
     /// How the journal is used for changes.
     pub journalling: Journalling,
+    /// What the format does not say.
+    pub shown: Shown,
 }
 
 impl OpenOptions {
@@ -108,6 +128,7 @@ impl OpenOptions {
             clock,
             journal: None,
             journalling: Journalling::default(),
+            shown: Shown::default(),
         }
     }
 }

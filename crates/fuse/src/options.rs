@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use obento::{DataMode, Journalling};
+use obento::{DataMode, Journalling, Mode, Shown};
 use rustix::mount::MountFlags;
 
 /// How to mount.
@@ -39,6 +39,8 @@ pub struct MountOptions {
     pub writeback: bool,
     /// Use the super block at this block.
     pub super_block: Option<u64>,
+    /// What a format like FAT does not say.
+    pub shown: Shown,
 }
 
 /// Whether a mount can be changed.
@@ -80,6 +82,7 @@ impl Default for MountOptions {
             threads: None,
             writeback: true,
             super_block: None,
+            shown: Shown::default(),
         }
     }
 }
@@ -142,6 +145,9 @@ const TAKEN: &[&str] = &[
     "diratime",
     "atime",
     "errors=remount-ro",
+    "utf8",
+    "utf8=1",
+    "shortname=mixed",
 ];
 
 /// Words with a meaning, for those who mistype one.
@@ -170,6 +176,15 @@ const KNOWN: &[&str] = &[
     "subtype",
     "threads",
     "sb",
+    "uid",
+    "gid",
+    "umask",
+    "fmask",
+    "dmask",
+    "codepage",
+    "iocharset",
+    "tz",
+    "time_offset",
     "writeback_cache",
     "no_writeback_cache",
 ];
@@ -249,6 +264,31 @@ impl MountOptions {
             "threads" => {
                 let count = usize::try_from(number()?).ok().filter(|count| (1..=256).contains(count));
                 self.threads = Some(count.ok_or_else(|| wanted("a number from 1 to 256"))?);
+            }
+            "uid" => self.shown.uid = Some(value.parse().map_err(|_| wanted("a number"))?),
+            "gid" => self.shown.gid = Some(value.parse().map_err(|_| wanted("a number"))?),
+            "umask" | "fmask" | "dmask" => {
+                let mask = u16::from_str_radix(value, 8).ok().filter(|&mask| mask <= 0o777);
+                let mask = Some(Mode::new(mask.ok_or_else(|| wanted("a number of base 8, up to 777"))?));
+                if name != "dmask" {
+                    self.shown.file_mask = mask;
+                }
+                if name != "fmask" {
+                    self.shown.dir_mask = mask;
+                }
+            }
+            "codepage" => {
+                let page = value.parse().ok().filter(|page| [437, 850, 1252].contains(page));
+                self.shown.code_page = Some(page.ok_or_else(|| wanted("437, 850 or 1252"))?);
+            }
+            // Names are always UTF-8.
+            "iocharset" if ["utf8", "utf-8"].contains(&value) => {}
+            "iocharset" => return Err(wanted("utf8")),
+            "tz" if value == "UTC" => self.shown.time_offset = Some(0),
+            "tz" => return Err(wanted("UTC")),
+            "time_offset" => {
+                let minutes = value.parse().ok().filter(|minutes| (-1440..=1440).contains(minutes));
+                self.shown.time_offset = Some(minutes.ok_or_else(|| wanted("minutes, from -1440 to 1440"))?);
             }
             "sb" => self.super_block = Some(number()?),
             "fsname" => self.fs_name = Some(value.into()),
@@ -358,6 +398,35 @@ mod tests {
         assert_eq!(options.journalling.mode, DataMode::Journal);
         assert_eq!(options.journalling.commit_interval, Duration::from_secs(7));
         assert!(!options.suid);
+    }
+
+    #[test]
+    fn the_words_of_vfat_are_taken() {
+        let shown = taken("uid=1000,gid=100,umask=077,fmask=133,codepage=850,iocharset=utf8,time_offset=-60");
+        let expected = Shown {
+            uid: Some(1000),
+            gid: Some(100),
+            file_mask: Some(Mode::new(0o133)),
+            dir_mask: Some(Mode::new(0o077)),
+            code_page: Some(850),
+            time_offset: Some(-60),
+        };
+        assert_eq!(shown.unwrap().shown, expected);
+        assert_eq!(taken("tz=UTC").unwrap().shown.time_offset, Some(0));
+        for (word, wanted) in [
+            ("codepage=932", "437, 850 or 1252"),
+            ("umask=9", "a number of base 8, up to 777"),
+            ("uid=me", "a number"),
+            ("tz=CET", "UTC"),
+            ("iocharset=koi8-r", "utf8"),
+            ("time_offset=2000", "minutes, from -1440 to 1440"),
+        ] {
+            let (name, value) = word.split_once('=').unwrap();
+            assert_eq!(
+                taken(word).unwrap_err(),
+                format!("the mount option `{name}` wants {wanted}, not `{value}`")
+            );
+        }
     }
 
     #[test]

@@ -3,17 +3,11 @@
 use std::fs;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
-use std::process::Command;
 
 use obento_testkit::oracle::call;
 use obento_testkit::{Oracle, require};
 
-/// What `obento` says; it succeeds.
-fn obento(folder: &Path, args: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_obento")).current_dir(folder).args(args).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
+use super::support::obento;
 
 fn judge(folder: &Path) {
     call("fsck.exfat", ["-n".as_ref(), folder.join("disk.img").as_os_str()]).unwrap();

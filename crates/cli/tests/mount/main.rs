@@ -2,6 +2,7 @@
 
 mod ends;
 mod exfat;
+mod fat;
 mod judges;
 mod kept;
 mod programs;

@@ -142,6 +142,13 @@ impl Drop for Disk {
     }
 }
 
+/// What `obento` says in `folder`; it succeeds.
+pub fn obento(folder: &Path, args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_obento")).current_dir(folder).args(args).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// Waits until `is_so`, for a minute at most: what is waited for has no event of its own.
 #[track_caller]
 pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {

@@ -83,7 +83,7 @@ impl Driver for ExFatDriver {
     }
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
-        let volume = open_volume(device, options, self.options)?;
+        let volume = open_volume(device, options, self.options.with(&options.shown))?;
         Ok(Arc::new(match options.access {
             Access::ReadOnly => ExFat::new(volume),
             Access::ReadWrite => ExFat::writing(volume, options.clock.clone())?,

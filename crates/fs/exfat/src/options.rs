@@ -2,6 +2,7 @@
 
 use obento_base::Mode;
 use obento_clusters::Zone;
+use obento_driver::Shown;
 
 /// How a volume is shown, as the options of mount(8) for exfat have it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,6 +17,20 @@ pub struct ExFatOptions {
     pub dir_mask: Mode,
     /// `time_offset=`: how far the clocks are ahead of UTC that wrote times without saying it, and what is written.
     pub zone: Zone,
+}
+
+impl ExFatOptions {
+    /// These, but for what `shown` says.
+    #[must_use]
+    pub fn with(self, shown: &Shown) -> Self {
+        Self {
+            uid: shown.uid.unwrap_or(self.uid),
+            gid: shown.gid.unwrap_or(self.gid),
+            file_mask: shown.file_mask.unwrap_or(self.file_mask),
+            dir_mask: shown.dir_mask.unwrap_or(self.dir_mask),
+            zone: shown.time_offset.map_or(self.zone, Zone),
+        }
+    }
 }
 
 impl Default for ExFatOptions {

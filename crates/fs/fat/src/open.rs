@@ -91,7 +91,7 @@ impl Driver for FatDriver {
     }
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
-        let volume = open_volume(device, options, self.options)?;
+        let volume = open_volume(device, options, self.options.with(&options.shown)?)?;
         Ok(Arc::new(match options.access {
             Access::ReadOnly => Fat::new(volume),
             Access::ReadWrite => Fat::writing(volume, options.clock.clone())?,

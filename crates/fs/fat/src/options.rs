@@ -1,6 +1,7 @@
 //! What a volume does not say of itself and whoever opens it may: owners, permissions, code page, time zone.
 
-use obento_base::Mode;
+use obento_base::{Mode, Result};
+use obento_driver::Shown;
 
 use crate::name::CodePage;
 use crate::time::Zone;
@@ -20,6 +21,20 @@ pub struct FatOptions {
     pub code_page: CodePage,
     /// `time_offset=`: how far the clock that wrote the times was ahead of UTC.
     pub zone: Zone,
+}
+
+impl FatOptions {
+    /// These, but for what `shown` says. Errors: NotSupported for a code page that is not known.
+    pub fn with(self, shown: &Shown) -> Result<Self> {
+        Ok(Self {
+            uid: shown.uid.unwrap_or(self.uid),
+            gid: shown.gid.unwrap_or(self.gid),
+            file_mask: shown.file_mask.unwrap_or(self.file_mask),
+            dir_mask: shown.dir_mask.unwrap_or(self.dir_mask),
+            code_page: shown.code_page.map_or(Ok(self.code_page), CodePage::of_number)?,
+            zone: shown.time_offset.map_or(self.zone, Zone),
+        })
+    }
 }
 
 impl Default for FatOptions {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use obento_driver::{Access, Journalling, OpenOptions, Replay};
+use obento_driver::{Access, Journalling, OpenOptions, Replay, Shown};
 use obento_env::{Clock, SystemClock};
 use obento_host::compressed::Progress as Unpacking;
 use obento_host::io::IoBackend;
@@ -47,6 +47,8 @@ pub struct Options {
     pub max_unpacked: u64,
     /// Is told now and then how far unpacking a compressed image has come.
     pub on_unpacking: Option<Arc<dyn Fn(Unpacking) + Send + Sync>>,
+    /// What a format does not say of its volumes: owners, permissions, code page, time zone.
+    pub shown: Shown,
     /// When reading stamps access times, on a volume that is open for changes.
     pub atime: Atime,
     /// Where times come from.
@@ -69,6 +71,7 @@ impl Default for Options {
             journal: None,
             max_unpacked: 1 << 40,
             on_unpacking: None,
+            shown: Shown::default(),
             atime: Atime::Never,
             clock: Arc::new(SystemClock),
         }
@@ -104,6 +107,7 @@ impl Options {
             super_block: self.super_block,
             cache: self.cache,
             journalling: self.journalling,
+            shown: self.shown,
             ..OpenOptions::new(self.clock.clone())
         }
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use obento::sandbox::Rights;
-use obento::{Access, Address, Atime, Image, OpenError, Options, Registry, Replay, Volume};
+use obento::{Access, Address, Atime, Image, Keeps, OpenError, Options, Registry, Replay, Shown, Volume};
 use obento_fuse::options::{AccessTimes, MountOptions, ReadWrite};
 use obento_fuse::{
     Farewell, KernelClock, Mounted, Server, ServerOptions, Session, SessionOptions, find_mount, mount,
@@ -111,6 +111,11 @@ fn open(
     let access = image.access();
     image.notices().iter().for_each(|notice| context.note(shown, notice));
     volume.info().notices.iter().for_each(|found| context.note(shown, notice(found, access)));
+    if options.shown != Shown::default() && volume.vfs().limits().keeps.contains(Keeps::OWNERS) {
+        let why = "the file system keeps owners, permissions and times itself";
+        let report = Report::on("cannot mount", shown, why);
+        return Err(report.help("leave uid, gid, umask, dmask, fmask, codepage, tz and time_offset out"));
+    }
     if access == Access::ReadOnly && is_free && !args.detached {
         context.note(shown, "cannot be changed, and is mounted for reading only");
     }
@@ -133,6 +138,7 @@ fn volume(
         journalling: mount.journalling,
         replay: if mount.no_replay { Replay::Skip } else { general.replay },
         super_block: mount.super_block.or(general.super_block),
+        shown: mount.shown,
         atime: match mount.atime {
             AccessTimes::Never => Atime::Never,
             AccessTimes::Relative => Atime::Relative,
