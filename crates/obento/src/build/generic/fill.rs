@@ -1,5 +1,6 @@
 //! A tree written through the contract, but for the bytes of its files, whose places are only taken.
 
+use std::iter;
 use std::ops::Range;
 
 use obento_base::{Attr, Error, FileKind, Ino, Name};
@@ -53,7 +54,7 @@ impl From<Error> for Trouble {
 pub(super) fn data_ranges(tree: &Tree, id: NodeId, body: Body) -> Vec<Range<u64>> {
     match (body, tree.data_ranges(id)) {
         (Body::File { data: Some(_), .. }, Some(ranges)) => ranges.to_vec(),
-        (Body::File { size, data: Some(_) }, None) if size > 0 => Vec::from([0..size]),
+        (Body::File { size, data: Some(_) }, None) if size > 0 => iter::once(0..size).collect(),
         _ => Vec::new(),
     }
 }
