@@ -88,8 +88,7 @@ fn a_volume_tells_label_serial_number_and_width() {
         assert_eq!((&*info.probe.label, info.probe.fs_type), (label.as_bytes(), "vfat"));
         assert_eq!((&*info.features, &*info.state), (&[width.to_owned()][..], "clean"));
         assert_eq!(info.probe.len, fs::metadata(&image).unwrap().len() / 512 * 512, "{name}");
-        let serial = info.facts.iter().find(|fact| fact.name == "volume ID").unwrap();
-        assert_eq!(serial.value, "1234-ABCD");
+        assert_eq!(info.probe.serial, Some(0x1234_abcd));
         let device = common::in_memory(&image);
         assert_eq!(FatDriver::default().probe(&*device).unwrap().unwrap(), info.probe);
         // The label in the root directory is the newer one.
