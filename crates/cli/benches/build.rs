@@ -123,7 +123,8 @@ fn compare(folder: &Path, name: &str, tree: &Path) -> Result<()> {
                 .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", inodes, "-d"])
                 .arg(tree)
                 .arg(&image);
-            run(command.arg(format!("{}k", size >> 10)))?;
+            // It takes 150,000 inodes of 256 bytes, however few the tree needs.
+            run(command.arg(format!("{}k", (size >> 10) + (64 << 10))))?;
             synced(&image, start)
         }),
     ));
