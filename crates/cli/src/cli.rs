@@ -39,7 +39,7 @@ cannot be accessed). check has those of fsck(8).";
     max_term_width = 100
 )]
 pub struct Cli {
-    /// Take the volume for a TYPE (ext2, ext3, ext4, vfat, xv6) instead of going by its signature; before the subcommand
+    /// Take the volume for a TYPE (ext2, ext3, ext4, exfat, vfat, xv6) instead of going by its signature; before the subcommand
     #[arg(short = 't', value_name = "TYPE", help_heading = "Opening")]
     short_fs_type: Option<String>,
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub struct Cli {
 /// Options of every subcommand.
 #[derive(Args, Debug, Default)]
 pub struct GlobalOptions {
-    /// Take the volume for a TYPE (ext2, ext3, ext4, vfat, xv6) instead of going by its signature
+    /// Take the volume for a TYPE (ext2, ext3, ext4, exfat, vfat, xv6) instead of going by its signature
     #[arg(long, global = true, value_name = "TYPE", help_heading = "Opening", display_order = 900)]
     pub fs_type: Option<String>,
     /// Show the state before the journal instead of replaying it in memory

@@ -329,6 +329,10 @@ fn write_summary(out: &mut Output, args: &Args, shown: &[u8], formatted: &Format
         let list: Vec<String> = formatted.backups.iter().map(u64::to_string).collect();
         writeln!(out, "  backups   of the super block in blocks {}", list.join(", "))?;
     }
+    // Not every format has some.
+    if formatted.features.is_empty() {
+        return Ok(());
+    }
     writeln!(out, "  features  {}", formatted.features.join(" "))
 }
 
