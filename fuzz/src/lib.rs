@@ -84,9 +84,17 @@ pub fn scatter(data: &[u8]) {
     read_everything(scattered(&BASE, data));
 }
 
-/// [`scatter`] on a FAT.
+/// [`scatter`] on a FAT, which is checked besides.
 pub fn scatter_fat(data: &[u8]) {
-    read_all(&FatDriver::default(), scattered(&FAT, data));
+    let device = scattered(&FAT, data);
+    let _ = obento_fat::check::issues(Arc::new(MemDevice::read_only(bytes_of(&device))));
+    read_all(&FatDriver::default(), device);
+}
+
+fn bytes_of(device: &Overlay<Arc<MemDevice>>) -> Vec<u8> {
+    let mut bytes = vec![0; device.len() as usize];
+    device.read_at(0, &mut bytes).expect("memory does not fail");
+    bytes
 }
 
 /// An exFAT with files of each kind, made by the driver itself.
@@ -134,15 +142,14 @@ static EXFAT: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
 /// [`scatter`] on an exFAT. The checksums of its sets are made right again: a fuzzer cannot guess them.
 pub fn scatter_exfat(data: &[u8]) {
     let device = scattered(&EXFAT, data);
-    let mut bytes = vec![0; device.len() as usize];
-    device.read_at(0, &mut bytes).expect("memory does not fail");
+    let bytes = bytes_of(&device);
     for at in (16 << 10..bytes.len() - 32 * 19).step_by(32).filter(|&at| bytes[at] == 0x85) {
         let set = &bytes[at..at + 32 * (usize::from(bytes[at + 1] % 19) + 1)];
         let summed = set.iter().enumerate().filter(|(at, _)| !matches!(at, 2 | 3));
         let sum = summed.fold(0, |sum: u16, (_, &byte)| sum.rotate_right(1).wrapping_add(byte.into()));
         device.write_at(at as u64 + 2, &sum.to_le_bytes()).expect("the place is on the volume");
     }
-    let _ = obento_exfat::check::issues(Arc::new(MemDevice::read_only(bytes)));
+    let _ = obento_exfat::check::issues(Arc::new(MemDevice::read_only(bytes_of(&device))));
     read_all(&ExFatDriver::default(), device);
 }
 
@@ -168,7 +175,7 @@ fn read_all(driver: &dyn Driver, device: Overlay<Arc<MemDevice>>) {
     let _ = (fs.info(), fs.statfs());
     let mut seen = HashSet::new();
     let mut queue = VecDeque::from([fs.root()]);
-    let mut entries = 0;
+    let (mut entries, mut met) = (0, Vec::new());
     while let Some(dir) = queue.pop_front() {
         let mut children = Vec::new();
         let _ = fs.read_dir(dir, Cookie::START, &mut |entry| {
@@ -182,16 +189,25 @@ fn read_all(driver: &dyn Driver, device: Overlay<Arc<MemDevice>>) {
         for (ino, name) in children.into_iter().take(500) {
             let _ = fs.lookup(dir, &name);
             if seen.insert(ino) && seen.len() < 2_000 {
+                if met.len() < 8 {
+                    met.push(ino);
+                }
                 look_at(&*fs, ino, &mut queue);
             }
         }
         let _ = fs.lookup(dir, Name::new(b"no such name").expect("a name"));
     }
     if let Some(inspect) = fs.inspect() {
-        for target in [Target::SuperBlock(0), Target::Group(0), Target::Inode(Ino(12)), Target::Directory(Ino(2)), Target::Journal] {
+        let fixed = [Target::SuperBlock(0), Target::SuperBlock(1), Target::Group(0), Target::Block(2), Target::Journal];
+        let inodes = [fs.root(), Ino(2), Ino(12)].into_iter().chain(met);
+        let inodes = inodes.flat_map(|ino| [Target::Inode(ino), Target::Directory(ino)]);
+        for target in fixed.into_iter().chain(inodes) {
             let mut records = 0;
             let _ = inspect.inspect(target, &mut |_| records += 1);
             assert!(records < 1 << 20, "{target:?} has {records} records");
+        }
+        for offset in (0..fs.device().map_or(0, |device| device.len())).step_by(4001) {
+            let _ = inspect.locate(offset);
         }
     }
 }

@@ -45,10 +45,10 @@ enum Task {
     Sample,
     /// Fuzz every decoder.
     Fuzz(fuzz::Options),
-    /// Cut the power under ext4 until so many different disks were judged, then fail every single request.
+    /// Cut the power under ext4, FAT, exFAT and xv6, then fail every single request.
     Crash(proof::CrashOptions),
     /// Run the loads of mounts in their whole size.
-    Stress,
+    Stress(proof::StressOptions),
     /// Let the kernel and obento change images in turn (takes root).
     Alternate(proof::AlternateOptions),
     /// Cut the power at every write of repairs, and mend what is left.
@@ -81,7 +81,7 @@ fn run() -> Result<()> {
         Task::Sample => sample::run(&shell).and_then(|()| sample::fuzz_seed(&shell)),
         Task::Fuzz(options) => fuzz::run(&shell, &options),
         Task::Crash(options) => proof::crash(&shell, &options),
-        Task::Stress => proof::stress(&shell),
+        Task::Stress(options) => proof::stress(&shell, &options),
         Task::Alternate(options) => proof::alternate(&shell, &options),
         Task::CheckCrash => proof::check_crash(&shell),
         Task::CheckMutants(options) => proof::check_mutants(&shell, &options),

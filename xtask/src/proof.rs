@@ -6,13 +6,25 @@ use xshell::{Shell, cmd};
 use crate::packages::{self, Package};
 
 const ORACLES: &[Package] = &[("/sbin/mke2fs", "e2fsprogs")];
+const FORMATS: &[Package] = &[
+    ("/sbin/mke2fs", "e2fsprogs"),
+    ("/sbin/mkfs.fat", "dosfstools"),
+    ("/usr/bin/mcopy", "mtools"),
+    ("/sbin/mkfs.exfat", "exfatprogs"),
+];
 
 /// How far to go.
 #[derive(clap::Args)]
 pub struct CrashOptions {
-    /// Different disks to judge.
+    /// Different disks to judge, of each format.
     #[arg(long, default_value_t = 200_000)]
     states: u64,
+    /// Go on for so many minutes with each format, in place of a number of disks.
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// One format alone: ext4, fat, exfat or xv6.
+    #[arg(long)]
+    only: Option<String>,
     /// What plans and samples are drawn by.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -20,21 +32,36 @@ pub struct CrashOptions {
     name: Option<String>,
 }
 
-/// Runs the campaign of the crash explorer, and without a name that of the fault device.
+/// The crates whose volumes are cut, and their campaigns.
+const CUT: [(&str, &str); 4] = [
+    ("ext4", "campaign_over_all_shapes_and_modes"),
+    ("fat", "campaign_over_short_and_random_plans"),
+    ("exfat", "campaign_over_short_and_random_plans"),
+    ("xv6", "campaign_over_short_and_random_plans"),
+];
+
+/// Those whose every request is made to fail.
+const FAULTS: [&str; 3] = ["ext4", "fat", "exfat"];
+
+/// Runs the campaigns of the crash explorer, and without a name those of the fault device.
 pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
-    packages::ensure(shell, ORACLES)?;
+    packages::ensure(shell, FORMATS)?;
     let _states = shell.push_env("OBENTO_CRASH_STATES", options.states.to_string());
     let _seed = shell.push_env("OBENTO_CRASH_SEED", options.seed.to_string());
     let _name = options.name.as_ref().map(|name| shell.push_env("OBENTO_CRASH", name));
-    cmd!(
-        shell,
-        "cargo test --release -p obento-ext4 --test crash -- --ignored --nocapture campaign_over_all_shapes_and_modes"
-    )
-    .run()?;
-    if options.name.is_none() {
+    let minutes = options.minutes.map(|minutes| minutes.to_string());
+    let _minutes = minutes.map(|minutes| shell.push_env("OBENTO_CRASH_MINUTES", minutes));
+    let is_meant = |format: &str| options.only.as_deref().is_none_or(|only| only == format);
+    for (format, campaign) in CUT.into_iter().filter(|(format, _)| is_meant(format)) {
+        let package = format!("obento-{format}");
+        cmd!(shell, "cargo test --release -p {package} --test crash -- --ignored --nocapture {campaign}")
+            .run()?;
+    }
+    for format in FAULTS.into_iter().filter(|format| options.name.is_none() && is_meant(format)) {
+        let package = format!("obento-{format}");
         cmd!(
             shell,
-            "cargo test --release -p obento-ext4 --test faults -- --ignored --nocapture every_single_request_fails_in_turn"
+            "cargo test --release -p {package} --test faults -- --ignored --nocapture every_single_request_fails_in_turn"
         )
         .run()?;
     }
@@ -49,16 +76,29 @@ const MOUNTING: &[Package] = &[
     ("/usr/bin/stress-ng", "stress-ng"),
 ];
 
-/// Runs the loads of mounts in their whole size, one after the other, and the programs that judge file systems: 8 GiB of
-/// temporary space.
-pub fn stress(shell: &Shell) -> Result<()> {
+/// How far to go.
+#[derive(clap::Args)]
+pub struct StressOptions {
+    /// Minutes of all loads at once.
+    #[arg(long, default_value_t = 30)]
+    minutes: u64,
+    /// Only what has this in its name: `stress::`, `judges::`, `together::`, or one test.
+    #[arg(long)]
+    only: Option<String>,
+}
+
+/// Runs the loads of mounts in their whole size, one after the other and all at once, and the programs that judge file
+/// systems: 8 GiB of temporary space.
+pub fn stress(shell: &Shell, options: &StressOptions) -> Result<()> {
     packages::ensure(shell, MOUNTING)?;
     let tools = shell.current_dir().join("target/judges");
     cmd!(shell, "cargo install --locked --quiet --root {tools} pjdfstest@0.2.0 fsx@0.3.2").run()?;
     let path = std::env::var("PATH").unwrap_or_default();
     let _path = shell.push_env("PATH", format!("{}:{path}", tools.join("bin").display()));
     let _scale = shell.push_env("OBENTO_STRESS", "whole");
-    for tests in ["stress::", "judges::"] {
+    let _minutes = shell.push_env("OBENTO_STRESS_MINUTES", options.minutes.to_string());
+    let parts = ["judges::", "stress::", "together::"];
+    for tests in options.only.as_deref().map_or(parts.to_vec(), |only| vec![only]) {
         cmd!(
             shell,
             "cargo test --release -p obento-cli --test mount -- --include-ignored --nocapture --test-threads=1 {tests}"

@@ -1,6 +1,6 @@
 //! A device whose writes stay in memory.
 //!
-//! Invariant: the device below is never written. Locking: one lock over the changed blocks; readers share it.
+//! Invariant: the device below is written by [`Overlay::write_through`] alone. Locking: one lock over the changed blocks; readers share it.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -44,6 +44,22 @@ impl<D: BlockDevice> Overlay<D> {
     /// Gives up all changes, for who has brought them to the device below.
     pub fn forget(&self) {
         self.changed.write().clear();
+    }
+
+    /// Writes to the device below, for what need not be taken back: it costs no memory. It is durable after a flush of that
+    /// device. Errors: as [`BlockDevice::write_at`].
+    pub fn write_through(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        check_buf(self.len(), offset, buf)?;
+        let mut changed = self.changed.write();
+        self.below.write_at(offset, buf)?;
+        for (index, inside, at, len) in pieces(offset, buf.len()) {
+            let grain = changed.get_mut(&index);
+            let target = grain.and_then(|grain| grain.get_mut(inside..inside.saturating_add(len)));
+            if let (Some(target), Some(source)) = (target, buf.get(at..at.saturating_add(len))) {
+                target.copy_from_slice(source);
+            }
+        }
+        Ok(())
     }
 
     /// The bytes of grain `index` as the device below has them; past its end, zeros.
@@ -163,6 +179,31 @@ mod tests {
             let mut seen = vec![0; 20_001];
             overlay.read_at(0, &mut seen).unwrap();
             prop_assert_eq!((seen, overlay.changed_len()), (below.snapshot(), 0));
+        }
+
+        #[test]
+        fn what_is_written_through_is_seen_at_once_and_stays_when_changes_are_given_up(
+            writes in prop::collection::vec(
+                (any::<bool>(), 0u64..20_000, prop::collection::vec(any::<u8>(), 1..9000)),
+                1..12,
+            )
+        ) {
+            let below = Arc::new(MemDevice::new(vec![0x55; 30_000]));
+            let overlay = Overlay::new(below.clone());
+            let (seen, through) = (MemDevice::new(vec![0x55; 30_000]), MemDevice::new(vec![0x55; 30_000]));
+            for (is_through, offset, bytes) in writes {
+                if is_through {
+                    overlay.write_through(offset, &bytes).unwrap();
+                    through.write_at(offset, &bytes).unwrap();
+                } else {
+                    overlay.write_at(offset, &bytes).unwrap();
+                }
+                seen.write_at(offset, &bytes).unwrap();
+            }
+            let mut found = vec![0; 30_000];
+            overlay.read_at(0, &mut found).unwrap();
+            prop_assert_eq!(found, seen.snapshot());
+            prop_assert_eq!(below.snapshot(), through.snapshot());
         }
     }
 }

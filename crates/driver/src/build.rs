@@ -7,6 +7,7 @@ use core::ops::Range;
 
 use obento_block::BlockDevice;
 
+use crate::tree::DataId;
 use crate::{FormatError, FormatOptions, Formatted, NodeId, Tree};
 
 /// Making a volume with a tree in it, all of it planned before the first byte is written. Two volumes of equal trees,
@@ -19,6 +20,39 @@ pub trait Build: Send + Sync {
     /// that the format cannot hold; the size, if one is given, is too small.
     fn plan<'t>(&self, tree: &'t Tree, options: &BuildOptions)
     -> Result<Box<dyn BuildPlan + 't>, BuildError>;
+
+    /// Begins a volume whose files come before it is known what else does: their bytes are put where they stay, and the
+    /// volume is planned around them. `None` where that cannot be; then a tree is planned when it is whole. Errors: the option
+    /// that cannot be.
+    fn receive(&self, options: &BuildOptions) -> Result<Option<Box<dyn Receive>>, BuildError> {
+        let _ = options;
+        Ok(None)
+    }
+}
+
+/// A volume of which nothing is known but the files that came so far. What they get follows from what came before, and not from
+/// how it came.
+pub trait Receive: Send {
+    /// Takes places for a regular file of `size` bytes with data in `ranges`, which are in order, apart and within it, and hands
+    /// them to `sink` as [`BuildPlan::places`] does. `data` is higher than that of any file before. Errors: TooSmall, if
+    /// no volume holds it.
+    fn place(
+        &mut self,
+        data: DataId,
+        size: u64,
+        ranges: &[Range<u64>],
+        sink: &mut dyn FnMut(Range<u64>, u64),
+    ) -> Result<(), BuildError>;
+
+    /// Plans a volume of `tree` around the files that came, as [`Build::plan`] does. The plan has no places for those. What the
+    /// tree has no more is handed to `gone` as ranges of the device, which have to be zeros again before the plan is written.
+    /// Errors: as [`Build::plan`].
+    fn plan<'t>(
+        self: Box<Self>,
+        tree: &'t Tree,
+        options: &BuildOptions,
+        gone: &mut dyn FnMut(Range<u64>),
+    ) -> Result<Box<dyn BuildPlan + 't>, BuildError>;
 }
 
 /// How to build.

@@ -55,6 +55,8 @@ pub struct CheckOptions {
     pub mending: Mending,
     /// Whether to look at a volume that says it is clean.
     pub force: bool,
+    /// Whether what nobody names becomes files, where the format's own check leaves the choice, as that of exFAT does.
+    pub rescue: bool,
     /// Use the super block at this block instead of the primary one.
     pub super_block: Option<u64>,
     /// Bytes a block, to find that super block; `None` tries each.
@@ -73,6 +75,7 @@ impl CheckOptions {
         Self {
             mending: Mending::Nothing,
             force: true,
+            rescue: false,
             super_block: None,
             block_size: None,
             threads: 2,

@@ -38,12 +38,14 @@ mod entry;
 mod file_system;
 mod format;
 mod inspect;
+mod issues;
 mod layout;
 mod open;
+pub mod record;
 pub mod tree;
 mod writable;
 
-pub use build::{Build, BuildError, BuildOptions, BuildPlan, Room, Unfit};
+pub use build::{Build, BuildError, BuildOptions, BuildPlan, Receive, Room, Unfit};
 pub use capability::{Nameless, Trim, Xattrs};
 pub use check::{
     Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Finding, Mending, Severity, ToField,

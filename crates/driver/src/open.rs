@@ -58,7 +58,7 @@ pub enum DataMode {
     Writeback,
 }
 
-/// How a format with a journal uses it when a volume is open for changes.
+/// How a format with a journal uses it when a volume is open for changes, and when one without writes them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Journalling {
     /// What holds for the data of files.
@@ -93,6 +93,10 @@ pub struct Shown {
     pub code_page: Option<u16>,
     /// How many minutes the clocks that wrote times are ahead of UTC.
     pub time_offset: Option<i16>,
+    /// Whether names may end with dots, which Windows and Linux drop.
+    pub keep_last_dots: bool,
+    /// Whether the device is told what is freed, once that is durable.
+    pub discard: bool,
 }
 
 /// How to open a volume.

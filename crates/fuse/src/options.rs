@@ -185,6 +185,9 @@ const KNOWN: &[&str] = &[
     "iocharset",
     "tz",
     "time_offset",
+    "keep_last_dots",
+    "discard",
+    "nodiscard",
     "writeback_cache",
     "no_writeback_cache",
 ];
@@ -232,6 +235,9 @@ impl MountOptions {
             "norecovery" | "noload" => self.no_replay = true,
             "barrier" | "nobarrier" => self.journalling.barrier = word == "barrier",
             "writeback_cache" | "no_writeback_cache" => self.writeback = word == "writeback_cache",
+            "keep_last_dots" => self.shown.keep_last_dots = true,
+            "discard" | "nodiscard" => self.shown.discard = word == "discard",
+            "sys_tz" => return Err(impossible(word, "the kernel's time zone is its own: use time_offset")),
             "allow_root" => return Err(impossible(word, "the kernel knows only allow_other")),
             "auto_unmount" => {
                 return Err(impossible(word, "a mount whose server was killed waits for umount"));
@@ -290,6 +296,7 @@ impl MountOptions {
                 let minutes = value.parse().ok().filter(|minutes| (-1440..=1440).contains(minutes));
                 self.shown.time_offset = Some(minutes.ok_or_else(|| wanted("minutes, from -1440 to 1440"))?);
             }
+            "allow_utime" => return Err(impossible(word, "permissions say who may set times")),
             "sb" => self.super_block = Some(number()?),
             "fsname" => self.fs_name = Some(value.into()),
             "subtype" => self.subtype = value.into(),
@@ -410,6 +417,7 @@ mod tests {
             dir_mask: Some(Mode::new(0o077)),
             code_page: Some(850),
             time_offset: Some(-60),
+            ..Shown::default()
         };
         assert_eq!(shown.unwrap().shown, expected);
         assert_eq!(taken("tz=UTC").unwrap().shown.time_offset, Some(0));
@@ -427,6 +435,27 @@ mod tests {
                 format!("the mount option `{name}` wants {wanted}, not `{value}`")
             );
         }
+    }
+
+    #[test]
+    fn the_words_of_exfat_are_taken() {
+        let words = "uid=7,dmask=022,iocharset=utf8,errors=remount-ro,discard,keep_last_dots,time_offset=90";
+        let expected = Shown {
+            uid: Some(7),
+            dir_mask: Some(Mode::new(0o022)),
+            time_offset: Some(90),
+            keep_last_dots: true,
+            discard: true,
+            ..Shown::default()
+        };
+        assert_eq!(taken(words).unwrap().shown, expected);
+        assert!(!taken("discard,nodiscard").unwrap().shown.discard);
+        assert_eq!(
+            taken("sys_tz").unwrap_err(),
+            "the mount option `sys_tz` is not possible: the kernel's time zone is its own: use time_offset"
+        );
+        assert!(taken("errors=panic").unwrap_err().contains("always read-only"));
+        assert!(taken("allow_utime=022").is_err());
     }
 
     #[test]

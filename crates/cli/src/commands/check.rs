@@ -40,6 +40,9 @@ pub struct Args {
     /// Mend all
     #[arg(short = 'y', long)]
     yes: bool,
+    /// With -p or -y: make files of clusters that belong to none, instead of freeing them (exfat)
+    #[arg(short = 's', long)]
+    rescue: bool,
     /// Accepted and ignored: a volume that says it is clean is looked at all the same
     #[arg(short = 'f', long, hide = true)]
     force: bool,
@@ -134,6 +137,7 @@ fn examine(args: &Args, context: &Context, teller: &mut Teller<'_>) -> Result<Ch
     let options = CheckOptions {
         mending,
         force: true,
+        rescue: args.rescue,
         super_block: args.backup.or(global.superblock),
         block_size: args.block_size,
         threads: args.threads,

@@ -62,6 +62,8 @@ pub enum Command {
     Mkfs(Box<mkfs::Args>),
     #[command(name = "mkfs.fat", aliases = ["mkfs.vfat", "mkfs.msdos", "mkdosfs"])]
     MkfsFat(Box<mkfs::fat::Args>),
+    #[command(name = "mkfs.exfat")]
+    MkfsExFat(Box<mkfs::exfat::Args>),
     Build(Box<build::Args>),
     Check(check::Args),
     Bench(Box<bench::Args>),
@@ -116,6 +118,7 @@ impl Command {
             Self::Cp(args) => cp::run(&args, context),
             Self::Mkfs(args) => mkfs::run(&args, context),
             Self::MkfsFat(args) => mkfs::fat::run(&args, context),
+            Self::MkfsExFat(args) => mkfs::exfat::run(&args, context),
             Self::Build(args) => build::run(&args, context),
             Self::Check(args) => check::run(&args, context),
             Self::Bench(args) => bench::run(*args, context),

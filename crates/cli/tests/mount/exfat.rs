@@ -55,6 +55,117 @@ fn an_exfat_volume_is_made_mounted_used_and_checked() {
 }
 
 #[test]
+fn a_mount_shows_owners_masks_and_dots_as_its_options_say() {
+    if !require(&[Oracle::Fuse, Oracle::Program("fsck.exfat")]) {
+        return;
+    }
+    let folder = tempfile::Builder::new().prefix("obento-exfat-").tempdir().unwrap();
+    let (folder, at) = (folder.path(), folder.path().join("mnt"));
+    fs::create_dir(&at).unwrap();
+    obento(folder, &["mkfs.exfat", "-c", "4K", "disk.img", "64M"]);
+    let words = "uid=1000,gid=100,dmask=027,fmask=137,iocharset=utf8,errors=remount-ro,time_offset=60,keep_last_dots,discard";
+    obento(folder, &["mount", "-o", words, "disk.img", "mnt"]);
+    fs::write(at.join("file"), vec![1; 8 << 20]).unwrap();
+    fs::write(at.join("ends with dots..."), "dots").unwrap();
+    fs::create_dir(at.join("dir")).unwrap();
+    for (name, mode) in [("file", 0o640), ("dir", 0o750)] {
+        let meta = fs::metadata(at.join(name)).unwrap();
+        assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o7777), (1000, 100, mode), "{name}");
+    }
+    obento(folder, &["umount", "mnt"]);
+    let blocks = fs::metadata(folder.join("disk.img")).unwrap().blocks();
+    obento(folder, &["mount", "-o", "discard", "disk.img", "mnt"]);
+    assert_eq!(fs::read(at.join("ends with dots...")).unwrap(), b"dots");
+    assert!(fs::write(at.join("more."), "").is_err(), "without keep_last_dots");
+    fs::remove_file(at.join("file")).unwrap();
+    obento(folder, &["umount", "mnt"]);
+    let left = fs::metadata(folder.join("disk.img")).unwrap().blocks();
+    assert!(left + (8 << 11) <= blocks + 512, "what is freed is discarded: {blocks}, and {left} are left");
+    judge(folder);
+}
+
+#[test]
+fn mkfs_exfat_makes_what_that_program_makes_of_the_same_letters() {
+    if !require(&[Oracle::Program("mkfs.exfat"), Oracle::Program("fsck.exfat")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for letters in [
+        &["-L", "A card"][..],
+        &["-c", "8K", "-b", "64K"],
+        &["--cluster-size", "4096", "--boundary-align", "1M", "--pack-bitmap", "--volume-label", "\u{e4}"],
+        &["-f", "-c", "128k"],
+    ] {
+        for name in ["theirs.img", "disk.img"] {
+            // What was there before is gone.
+            fs::write(folder.join(name), vec![if letters[0] == "-f" { 0xee } else { 0 }; 40 << 20]).unwrap();
+        }
+        let theirs = folder.join("theirs.img");
+        let args = letters.iter().map(|letter| letter.as_ref()).chain([theirs.as_os_str()]);
+        call("mkfs.exfat", args).unwrap();
+        let bytes = fs::read(&theirs).unwrap();
+        let id = format!("{:08x}", u32::from_le_bytes(bytes[100..104].try_into().unwrap()));
+        let mut words = vec!["mkfs.exfat", "--force", "--volume-id", &id];
+        words.extend(letters);
+        words.push("disk.img");
+        obento(folder, &words);
+        assert!(fs::read(folder.join("disk.img")).unwrap() == bytes, "{letters:?}");
+        judge(folder);
+    }
+    obento(
+        folder,
+        &["mkfs.exfat", "-U", "01234567-89ab-cdef-0123-456789abcdef", "-s", "4096", "new.img", "64M"],
+    );
+    let said = obento(folder, &["info", "new.img"]);
+    assert!(said.contains("01234567-89ab-cdef-0123-456789abcdef"), "{said}");
+}
+
+#[test]
+fn the_structures_of_exfat_are_shown_with_their_places() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    obento(folder, &["mkfs.exfat", "-L", "CARD", "-c", "4K", "disk.img", "8M"]);
+    fs::write(folder.join("a file"), "hello").unwrap();
+    obento(folder, &["cp", "a file", "disk.img:/"]);
+    let of = |words: &[&str]| obento(folder, words);
+    let said = of(&["inspect", "super", "disk.img"]);
+    assert!(
+        said.contains("\"EXFAT   \"") && said.contains("VolumeLength") && said.contains("right"),
+        "{said}"
+    );
+    assert!(of(&["inspect", "super", "--copy", "1", "disk.img"]).contains("6144      3  JumpBoot"));
+    let said = of(&["inspect", "dir", "disk.img:/"]);
+    let kinds: Vec<&str> = said
+        .lines()
+        .filter(|line| !line.contains("  ") || line.starts_with("  file") || line.starts_with("  stream"))
+        .collect();
+    let expected = [
+        "volume label",
+        "allocation bitmap",
+        "up-case table",
+        "file entry",
+        "  stream extension",
+        "  file name",
+        "end of the directory",
+    ];
+    assert_eq!(kinds, expected, "{said}");
+    let said = of(&["inspect", "inode", "disk.img:/a file"]);
+    assert!(
+        said.contains("DataLength                5") && said.contains("FileName                  a file"),
+        "{said}"
+    );
+    let first = said.lines().find_map(|line| line.trim().strip_suffix("count                     1"));
+    assert!(first.is_some(), "{said}");
+    let said = of(&["inspect", "block", "disk.img", "2"]);
+    assert!(
+        said.contains("by the bitmap               in use")
+            && said.contains("by the FAT                  Last"),
+        "{said}"
+    );
+}
+
+#[test]
 fn the_commands_know_exfat_without_being_told() {
     if !require(&[Oracle::Program("fsck.exfat")]) {
         return;

@@ -15,8 +15,9 @@ const PJDFSTEST: &str = "[features]\nposix_fallocate = {}\nrename_ctime = {}\nut
     [settings]\nnaptime = 0.01\nallow_remount = false\n[dummy_auth]\n\
     entries = [[\"nobody\", \"nogroup\"], [\"games\", \"games\"], [\"daemon\", \"daemon\"]]\n";
 
-/// All that a mapping, a hole and a copy can be.
-const FSX: &str = "[weights]\ntruncate = 1\ninvalidate = 1\nfsync = 1\nfdatasync = 1\npunch_hole = 1\n\
+/// All that a mapping, a hole and a copy can be, and never of nothing: posix_fallocate(3) refuses 0 bytes anywhere, on which
+/// fsx gives up.
+const FSX: &str = "[opsize]\nmin = 1\n[weights]\ntruncate = 1\ninvalidate = 1\nfsync = 1\nfdatasync = 1\npunch_hole = 1\n\
     copy_file_range = 1\nposix_fallocate = 1\n";
 
 /// Where a mount differs from the kernel's ext4, and why.

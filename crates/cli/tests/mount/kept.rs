@@ -255,3 +255,17 @@ fn every_thread_of_a_server_has_given_up_its_rights() {
     }
     disk.umount();
 }
+
+#[test]
+fn the_thread_that_commits_begins_after_rights_were_given_up() {
+    let Some(disk) = Disk::mounted("rw") else { return };
+    let threads = || -> Vec<String> {
+        let tasks = format!("/proc/{}/task", disk.server().as_raw_nonzero());
+        let tasks = fs::read_dir(tasks).unwrap();
+        tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap()).collect()
+    };
+    assert!(!threads().contains(&"obento-commit\n".to_owned()), "{:?}", threads());
+    overwrite_new(&disk.path("f"), &[1; 10]);
+    assert!(threads().contains(&"obento-commit\n".to_owned()), "{:?}", threads());
+    disk.umount();
+}

@@ -8,4 +8,5 @@ mod kept;
 mod programs;
 mod stress;
 mod support;
+mod together;
 mod xv6;

@@ -17,12 +17,12 @@ use obento_testkit::{Oracle, require};
 use crate::support::Disk;
 
 /// How much of a load: `small`, or `whole` in a campaign.
-fn scale(small: usize, whole: usize) -> usize {
+pub fn scale(small: usize, whole: usize) -> usize {
     if std::env::var("OBENTO_STRESS").is_ok_and(|value| value == "whole") { whole } else { small }
 }
 
 /// A mounted disk: of 8 GiB in a campaign.
-fn disk() -> Option<Disk> {
+pub fn disk() -> Option<Disk> {
     let size = if scale(0, 1) == 1 { "8G" } else { "512M" };
     let inodes = if scale(0, 1) == 1 { "1200000" } else { "65536" };
     let disk = Disk::sized(size, &["-N", inodes])?;
@@ -31,24 +31,24 @@ fn disk() -> Option<Disk> {
 }
 
 /// Numbers that look random and are the same each time (Knuth's MMIX generator).
-struct Numbers(u64);
+pub struct Numbers(pub u64);
 
 impl Numbers {
-    fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % bound
     }
 }
 
 /// The bytes of file `number`: 1 to 16 KiB.
-fn bytes(number: usize) -> Vec<u8> {
+pub fn bytes(number: usize) -> Vec<u8> {
     let mut numbers = Numbers(number as u64);
     let len = 1024 + numbers.below(15 << 10);
     (0..len).map(|_| numbers.below(256) as u8).collect()
 }
 
 /// Writes a tree that nobody touches afterwards.
-fn witnesses(disk: &Disk) {
+pub fn witnesses(disk: &Disk) {
     for number in 0..50 {
         let folder = disk.path(&format!("witness/{}", number % 7));
         fs::create_dir_all(&folder).unwrap();
@@ -70,7 +70,7 @@ fn expect_witnesses(disk: &Disk) {
 
 /// The end of each load: unmounted, clean, and the same when it is mounted again.
 #[track_caller]
-fn finish(disk: &Disk) {
+pub fn finish(disk: &Disk) {
     expect_witnesses(disk);
     disk.umount();
     disk.fsck();

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use obento_base::wire::to_usize;
 use obento_base::{Error, Result};
 
+use crate::pieces::{Piece, last_of};
 use crate::unit::Cluster;
 
 /// The clusters of a volume that is open for changes.
@@ -143,6 +144,32 @@ impl Allocator {
         Ok((Cluster(start), len))
     }
 
+    /// Clusters for `want` more behind `after`, in as few pieces as can be had. Errors: NoSpace, and then none.
+    pub fn take_all(&mut self, after: Option<Cluster>, want: u32) -> Result<Vec<Piece>> {
+        let (mut pieces, mut left, mut after) = (Vec::new(), want, after);
+        while left > 0 {
+            match self.take(after, left) {
+                Ok(piece) => {
+                    after = Some(last_of(&piece));
+                    left = left.saturating_sub(piece.1);
+                    pieces.push(piece);
+                }
+                Err(error) => {
+                    self.give_back_all(&pieces);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(pieces)
+    }
+
+    /// As [`Allocator::give_back`], for pieces.
+    pub fn give_back_all(&mut self, pieces: &[Piece]) {
+        for &(start, len) in pieces {
+            (start.0..start.0.saturating_add(len)).for_each(|cluster| self.give_back(Cluster(cluster)));
+        }
+    }
+
     /// Nothing on disk ever named `cluster` since it was taken.
     pub fn give_back(&mut self, cluster: Cluster) {
         self.clear(cluster.0);
@@ -186,8 +213,8 @@ impl Allocator {
         self.fresh.get(word).is_some_and(|word| word & mask != 0)
     }
 
-    /// The commit is over.
-    pub fn release(&mut self) {
+    /// The commit is over; answers what is free since.
+    pub fn release(&mut self) -> Vec<Piece> {
         for (start, len) in core::mem::take(&mut self.fresh_runs) {
             for cluster in start.0..start.0.saturating_add(len) {
                 let (word, mask) = bit(cluster);
@@ -196,9 +223,11 @@ impl Allocator {
                 }
             }
         }
-        for (start, len) in core::mem::take(&mut self.held) {
+        let freed = core::mem::take(&mut self.held);
+        for &(start, len) in &freed {
             (start.0..start.0.saturating_add(len)).for_each(|cluster| self.clear(cluster));
         }
+        freed
     }
 }
 
@@ -218,6 +247,17 @@ mod tests {
         assert_eq!((clusters.free(), clusters.take(None, 1)), (0, Err(Error::NoSpace)));
         clusters.give_back(Cluster(101));
         assert_eq!(clusters.take(Some(Cluster(50)), 5), Ok((Cluster(101), 1)));
+    }
+
+    #[test]
+    fn what_does_not_fit_takes_nothing() {
+        let mut clusters = all_free(10);
+        clusters.take(None, 8).unwrap();
+        clusters.give_back_all(&[(Cluster(2), 2), (Cluster(6), 1)]);
+        assert_eq!(clusters.take_all(Some(Cluster(4)), 6), Err(Error::NoSpace));
+        assert_eq!(clusters.free(), 5);
+        let pieces = clusters.take_all(Some(Cluster(5)), 5).unwrap();
+        assert_eq!(pieces, [(Cluster(6), 1), (Cluster(10), 2), (Cluster(2), 2)]);
     }
 
     #[test]

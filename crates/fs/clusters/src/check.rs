@@ -1,4 +1,4 @@
-//! What checks share: whose clusters are known, and how issues are declared.
+//! What checks share: whose clusters are known.
 
 use alloc::vec::Vec;
 
@@ -6,66 +6,6 @@ use obento_base::Result;
 use obento_base::wire::to_usize;
 
 use crate::unit::Cluster;
-
-/// Declares what can be wrong with a volume as `Issue`: documentation, fields, severity, stable name, words.
-#[macro_export]
-macro_rules! issues {
-    ($($(#[doc = $doc:literal])+ $name:ident { $($field:ident: $type:ty),* } $severity:ident $code:literal, $($text:expr),+;)*) => {
-        /// What is wrong, and where.
-        #[derive(Clone, PartialEq, Eq, Debug)]
-        #[expect(missing_docs, reason = "fields are named as the format names them")]
-        pub enum Issue {
-            $($(#[doc = $doc])+ $name { $($field: $type),* },)*
-        }
-
-        impl Issue {
-            /// The stable names of all kinds, in their order.
-            pub const CODES: &'static [&'static str] = &[$($code),*];
-
-            /// Its stable name.
-            pub fn code(&self) -> &'static str {
-                match self {
-                    $(Self::$name { .. } => $code,)*
-                }
-            }
-
-            /// How bad it is.
-            pub fn severity(&self) -> obento_driver::Severity {
-                match self {
-                    $(Self::$name { .. } => obento_driver::Severity::$severity,)*
-                }
-            }
-
-            /// It as a finding.
-            pub fn finding(&self, mended: bool) -> obento_driver::Finding {
-                obento_driver::Finding {
-                    code: self.code(),
-                    severity: self.severity(),
-                    fields: self.fields(),
-                    text: alloc::string::ToString::to_string(self),
-                    mended,
-                }
-            }
-
-            fn fields(&self) -> alloc::vec::Vec<(&'static str, obento_driver::FieldValue)> {
-                match self {
-                    $(Self::$name { $($field),* } => alloc::vec::Vec::from([$((stringify!($field), obento_driver::ToField::to_field($field))),*]),)*
-                }
-            }
-        }
-
-        impl core::fmt::Display for Issue {
-            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                match self {
-                    $(
-                        #[allow(unused_variables, reason = "not each field is in the words")]
-                        Self::$name { $($field),* } => write!(f, $($text),+),
-                    )*
-                }
-            }
-        }
-    };
-}
 
 /// A bit a cluster.
 #[derive(Default)]

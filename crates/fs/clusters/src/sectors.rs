@@ -8,6 +8,8 @@ use obento_base::Result;
 use obento_base::wire::{to_u64, to_usize};
 use obento_block::{BlockDevice, Cache};
 
+use crate::unit::Slot;
+
 /// The longest write that sectors are gathered into.
 const MAX_WRITE: usize = 256 << 10;
 /// Zeros to write from.
@@ -39,6 +41,17 @@ pub fn write(cache: &Cache, distance: u64, sectors: &Sectors) -> Result<()> {
         gathered.extend_from_slice(bytes);
     }
     if gathered.is_empty() { Ok(()) } else { device.write_at(start, &gathered) }
+}
+
+/// Sectors of `size` bytes with some entries of directories as they are shown for now.
+pub fn with_entries(mut sectors: Sectors, size: u64, shown: &BTreeMap<Slot, [u8; 32]>) -> Sectors {
+    for (slot, bytes) in shown {
+        let number = slot.offset().checked_div(size).unwrap_or(0);
+        let within = to_usize(slot.offset().checked_rem(size).unwrap_or(0));
+        let target = sectors.get_mut(&number).and_then(|sector| sector.get_mut(within..));
+        target.unwrap_or_default().iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    }
+    sectors
 }
 
 /// Makes `range` of the device zeros. Errors: those of the device.

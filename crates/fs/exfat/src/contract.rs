@@ -1,190 +1,97 @@
-//! The driver as the layers above see it.
+//! The format behind the contract: what `obento-clusters` asks of it.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, Ordering};
 
-use obento_base::wire::{to_u64, to_usize};
-use obento_base::{Attr, Error, Ino, Name, Result};
-use obento_block::BlockDevice;
-use obento_driver::{
-    Cookie, DirEntry, EntrySink, Extent, FileSystem, Layout, Limits, Span, StatFs, VolumeInfo,
-    WritableFileSystem,
-};
-use obento_env::Clock;
-use obento_env::sync::{Mutex, RwLock};
+use obento_base::{Ino, Name, Result};
+use obento_block::Cache;
+use obento_clusters::{Grain, Listed, Mounted, Numbers, Owner};
+use obento_driver::{Cookie, Extent, Inspect, VolumeInfo};
+use obento_env::sync::RwLock;
 
-use crate::inode::ROOT;
-use crate::name::MAX_BYTES;
+use crate::dir::{Directory, Location};
+use crate::inode::Inode;
+use crate::set::EntrySet;
+use crate::super_block::FILE_SIZE_MAX;
 use crate::volume::Volume;
 use crate::writer::Writer;
 
-/// Entries that are copied at a time, so that the sink runs unlocked.
-const BATCH: usize = 128;
-
 /// An open volume behind the contract.
-pub struct ExFat {
-    volume: Volume,
-    /// Shared while several sectors are looked at, exclusive while they are changed.
-    lock: RwLock<()>,
-    pub(crate) writer: Option<Mutex<Writer>>,
-    pub(crate) closed: AtomicBool,
-}
+pub type ExFat = Mounted<Volume>;
 
-impl ExFat {
-    /// Shows `volume`.
-    pub fn new(volume: Volume) -> Self {
-        Self { volume, lock: RwLock::new(()), writer: None, closed: AtomicBool::new(false) }
-    }
-
-    /// Shows and changes `volume`. Errors: ReadOnly; those of the device.
-    pub fn writing(volume: Volume, clock: Arc<dyn Clock>) -> Result<Self> {
-        let writer = Writer::open(&volume, clock)?;
-        Ok(Self { writer: Some(Mutex::new(writer)), ..Self::new(volume) })
-    }
-
-    /// Changes the volume. Errors: ReadOnly; those of `change`.
-    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Writer, &Volume) -> Result<R>) -> Result<R> {
-        let _exclusive = self.lock.write();
-        let writer = self.writer.as_ref().filter(|_| !self.closed.load(Ordering::Relaxed));
-        let mut writer = writer.ok_or(Error::ReadOnly)?.lock();
-        writer.check()?;
-        let result = change(&mut writer, &self.volume)?;
-        if writer.is_full() {
-            writer.commit(&self.volume)?;
-        }
-        Ok(result)
-    }
-
-    /// The mounted state.
-    pub fn volume(&self) -> &Volume {
-        &self.volume
+impl obento_clusters::Location for Location {
+    fn slot(&self) -> obento_clusters::Slot {
+        self.slot
     }
 }
 
-impl FileSystem for ExFat {
-    fn root(&self) -> Ino {
-        ROOT
+impl obento_clusters::Volume for Volume {
+    type Entry = EntrySet;
+    type Directory = Directory;
+    type Location = Location;
+    type Writer = Writer;
+
+    const TIME_GRANULARITY: u32 = 10_000_000;
+
+    fn file_size_max(&self) -> u64 {
+        FILE_SIZE_MAX
     }
 
-    fn limits(&self) -> Limits {
-        Limits {
-            name_max: MAX_BYTES,
-            symlink_max: 0,
-            link_max: 1,
-            file_size_max: self.volume.super_block().heap_len(),
-            time_granularity: 10_000_000,
-            keeps: obento_driver::Keeps::empty(),
-            crash: obento_driver::Crash::Repairable,
-        }
+    fn grain(&self) -> Grain {
+        let sb = self.super_block();
+        Grain { cluster_size: sb.cluster_size, clusters: sb.clusters, block_size: sb.block_size() }
     }
 
-    fn info(&self) -> VolumeInfo {
-        self.volume.describe()
+    fn owner(&self) -> &Owner {
+        &self.options().owner
     }
 
-    fn statfs(&self) -> Result<StatFs> {
-        let sb = self.volume.super_block();
-        let free = match &self.writer {
-            Some(writer) => writer.lock().allocator.free(),
-            None => self.volume.count_free()?,
-        };
-        let per_cluster = u64::from(sb.cluster_size.checked_div(sb.block_size()).unwrap_or(1));
-        let blocks = |clusters: u32| u64::from(clusters).saturating_mul(per_cluster);
-        Ok(StatFs {
-            block_size: sb.block_size(),
-            blocks: blocks(sb.clusters),
-            free: blocks(free),
-            available: blocks(free),
-            inodes: 0,
-            free_inodes: 0,
-        })
+    fn cache(&self) -> &Cache {
+        self.cache()
     }
 
-    fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
-        Some(self.volume.cache().device())
+    fn numbers(&self) -> &RwLock<Numbers<EntrySet>> {
+        self.numbers()
     }
 
-    fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
-        let _shared = self.lock.read();
-        let dir = self.volume.directory(dir)?;
-        let found = self.volume.find(&dir, name)?.ok_or(Error::NotFound)?;
-        Ok(self.volume.ino_at(found.slot))
+    fn describe(&self) -> VolumeInfo {
+        self.describe()
     }
 
-    fn parent(&self, dir: Ino) -> Result<Ino> {
-        let _shared = self.lock.read();
-        let (inode, parent) = self.volume.inode_and_parent(dir)?;
-        if inode.is_dir() { Ok(parent) } else { Err(Error::NotDirectory) }
+    fn count_free(&self) -> Result<u32> {
+        self.count_free()
     }
 
-    fn getattr(&self, ino: Ino) -> Result<Attr> {
-        let _shared = self.lock.read();
-        let inode = self.volume.inode(ino)?;
-        Ok(inode.attr(self.volume.super_block(), self.volume.options()))
+    fn inode_and_parent(&self, ino: Ino) -> Result<(Inode, Ino)> {
+        self.inode_and_parent(ino)
     }
 
-    fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
-        let mut from = from;
-        loop {
-            let (batch, is_last) = {
-                let _shared = self.lock.read();
-                self.volume.list(&*self.volume.directory(dir)?, from, BATCH)?
-            };
-            let start = from;
-            for listed in &batch {
-                let flow = match listed {
-                    Ok(listed) => {
-                        from = listed.next;
-                        let (name, ino, next) = (&*listed.name, listed.ino, listed.next);
-                        sink(Ok(DirEntry { name, ino, kind: Some(listed.kind), next }))
-                    }
-                    Err(error) => sink(Err(*error)),
-                };
-                if flow.is_break() {
-                    return Ok(());
-                }
-            }
-            // Nothing but damage leads nowhere.
-            if is_last || from == start {
-                return Ok(());
-            }
-        }
+    fn directory(&self, ino: Ino) -> Result<Arc<Directory>> {
+        self.directory(ino)
     }
 
-    fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.volume.inode(ino)?;
-        Err(Error::Invalid)
+    fn find(&self, dir: &Directory, name: &Name) -> Result<Option<Location>> {
+        self.find(dir, name)
     }
 
-    fn map(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
-        let _shared = self.lock.read();
-        self.volume.map(&self.volume.file(ino)?, range)
+    fn list(&self, dir: &Directory, from: Cookie, max: usize) -> Result<(Vec<Result<Listed>>, bool)> {
+        self.list(dir, from, max)
     }
 
-    fn read(&self, layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let end = offset.checked_add(to_u64(buf.len())).ok_or(Error::Invalid)?;
-        let extent = self.map(layout, ino, offset..end)?;
-        let buf = buf.get_mut(..to_usize(extent.len)).unwrap_or_default();
-        match extent.span {
-            Span::Mapped(at) => self.volume.cache().device().read_at(at, buf)?,
-            // Nothing past the valid length was ever written.
-            _ => buf.fill(0),
-        }
-        Ok(buf.len())
+    fn size_of(&self, inode: &Inode) -> u64 {
+        inode.entry.size()
+    }
+
+    fn map(&self, inode: &Inode, range: Range<u64>) -> Result<Extent> {
+        self.map(inode, range)
     }
 
     fn forget(&self, ino: Ino) {
-        if self.writer.is_none() || self.closed.load(Ordering::Relaxed) {
-            return self.volume.forget(ino);
-        }
-        // A chain that cannot be followed stays in use: lost clusters, which a check finds.
-        let _ = self.change(|writer, volume| writer.forget(volume, ino));
+        self.forget(ino);
     }
 
-    fn writable(&self) -> Option<&dyn WritableFileSystem> {
-        let is_open = self.writer.is_some() && !self.closed.load(Ordering::Relaxed);
-        is_open.then_some(self)
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
     }
 }

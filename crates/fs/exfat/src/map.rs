@@ -5,7 +5,7 @@
 
 use core::ops::Range;
 
-use obento_base::{Corrupt, Error, Ino, Result};
+use obento_base::{Corrupt, Error, Result};
 use obento_driver::{Extent, Span};
 
 use crate::inode::Inode;
@@ -20,16 +20,10 @@ impl SuperBlock {
 }
 
 impl Volume {
-    /// A regular file. Errors: Stale; IsDirectory.
-    pub fn file(&self, ino: Ino) -> Result<Inode> {
-        let inode = self.inode(ino)?;
-        if inode.is_dir() { Err(Error::IsDirectory) } else { Ok(inode) }
-    }
-
     /// The run of `inode` at `range.start`, as the contract's `map` has it. Errors: Invalid for an empty range; Corrupt for
     /// a chain that ends too early or is damaged there.
     pub fn map(&self, inode: &Inode, range: Range<u64>) -> Result<Extent> {
-        let (size, valid) = (inode.size(), inode.valid());
+        let (size, valid) = (inode.entry.size(), inode.entry.valid());
         let asked = range.end.checked_sub(range.start).filter(|&len| len > 0).ok_or(Error::Invalid)?;
         let block = u64::from(self.super_block().block_size());
         let valid_end = valid.next_multiple_of(block);

@@ -5,7 +5,7 @@
 use alloc::vec::Vec;
 
 use obento_base::{Error, Result};
-pub use obento_clusters::utf16::{MAX_BYTES, MAX_UNITS, to_bytes, to_units};
+pub use obento_clusters::utf16::{MAX_UNITS, to_bytes, to_units};
 
 use crate::up_case::UpCase;
 
@@ -22,11 +22,21 @@ pub fn is_valid(units: &[u16]) -> bool {
     })
 }
 
+/// What a name may end with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LastDots {
+    /// Windows drops dots at the end, and so does Linux: two names would be one.
+    Refuse,
+    /// The mount option `keep_last_dots` of Linux.
+    Keep,
+}
+
 /// Whether a new file may have this name. Errors: Invalid; NameTooLong.
-pub fn check(units: &[u16]) -> Result<()> {
-    // Windows drops dots and spaces at the end, and Linux drops the dots, so that two names would be one.
+pub fn check(units: &[u16], dots: LastDots) -> Result<()> {
     match units.last() {
-        None | Some(&(DOT | SPACE)) => Err(Error::Invalid),
+        // Windows drops spaces at the end too.
+        None | Some(&SPACE) => Err(Error::Invalid),
+        Some(&DOT) if dots == LastDots::Refuse => Err(Error::Invalid),
         _ if !is_valid(units) => Err(Error::Invalid),
         _ if units.len() > MAX_UNITS => Err(Error::NameTooLong),
         _ => Ok(()),
@@ -72,8 +82,13 @@ mod tests {
     #[test]
     fn what_no_name_holds_is_refused() {
         for name in ["a:b", "a*", "q?", "a\"", "<", "a|b", "a\\b", "tab\t", "dot.", "space ", ""] {
-            assert_eq!(check(&to_units(name.as_bytes()).unwrap()), Err(Error::Invalid), "{name}");
+            assert_eq!(
+                check(&to_units(name.as_bytes()).unwrap(), LastDots::Refuse),
+                Err(Error::Invalid),
+                "{name}"
+            );
         }
-        assert_eq!(check(&to_units(" a;b,c=[d]+.x".as_bytes()).unwrap()), Ok(()));
+        assert_eq!(check(&to_units(b" a;b,c=[d]+.x").unwrap(), LastDots::Refuse), Ok(()));
+        assert_eq!(check(&to_units(b"dots..").unwrap(), LastDots::Keep), Ok(()));
     }
 }

@@ -84,10 +84,12 @@ impl Driver for ExFatDriver {
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
         let volume = open_volume(device, options, self.options.with(&options.shown))?;
-        Ok(Arc::new(match options.access {
-            Access::ReadOnly => ExFat::new(volume),
-            Access::ReadWrite => ExFat::writing(volume, options.clock.clone())?,
-        }))
+        Ok(match options.access {
+            Access::ReadOnly => Arc::new(ExFat::new(volume)),
+            Access::ReadWrite => {
+                ExFat::writing(volume, options.clock.clone(), options.journalling.commit_interval)?
+            }
+        })
     }
 
     fn format(&self) -> Option<&dyn Format> {

@@ -1,22 +1,17 @@
-//! What a volume does not say of itself and whoever opens it may: owners, permissions, time zone.
+//! How a volume is shown and changed, where it does not say so itself.
 
-use obento_base::Mode;
-use obento_clusters::Zone;
+use obento_clusters::Owner;
 use obento_driver::Shown;
 
-/// How a volume is shown, as the options of mount(8) for exfat have it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What whoever opens a volume may say, as the options of mount(8) for exfat have it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ExFatOptions {
-    /// `uid=`: the owner of all files.
-    pub uid: u32,
-    /// `gid=`: their group.
-    pub gid: u32,
-    /// `fmask=`: permissions that no file has.
-    pub file_mask: Mode,
-    /// `dmask=`: permissions that no directory has.
-    pub dir_mask: Mode,
-    /// `time_offset=`: how far the clocks are ahead of UTC that wrote times without saying it, and what is written.
-    pub zone: Zone,
+    /// Whose files are, and in which zone clocks were that wrote times without saying it.
+    pub owner: Owner,
+    /// `keep_last_dots`: names may end with dots.
+    pub keep_last_dots: bool,
+    /// `discard`: the device is told which clusters are freed.
+    pub discard: bool,
 }
 
 impl ExFatOptions {
@@ -24,19 +19,9 @@ impl ExFatOptions {
     #[must_use]
     pub fn with(self, shown: &Shown) -> Self {
         Self {
-            uid: shown.uid.unwrap_or(self.uid),
-            gid: shown.gid.unwrap_or(self.gid),
-            file_mask: shown.file_mask.unwrap_or(self.file_mask),
-            dir_mask: shown.dir_mask.unwrap_or(self.dir_mask),
-            zone: shown.time_offset.map_or(self.zone, Zone),
+            owner: self.owner.with(shown),
+            keep_last_dots: self.keep_last_dots || shown.keep_last_dots,
+            discard: self.discard || shown.discard,
         }
-    }
-}
-
-impl Default for ExFatOptions {
-    /// Root's files, `umask=022`, UTC.
-    fn default() -> Self {
-        let mask = Mode::new(0o022);
-        Self { uid: 0, gid: 0, file_mask: mask, dir_mask: mask, zone: Zone::default() }
     }
 }

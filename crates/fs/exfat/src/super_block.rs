@@ -14,6 +14,8 @@ use crate::raw::RawBoot;
 
 /// The most clusters (3.1.9).
 pub const CLUSTERS_MAX: u32 = 0xffff_fff5;
+/// No volume of the format has room for more: all clusters at their largest. What is longer than its volume is NoSpace.
+pub const FILE_SIZE_MAX: u64 = 0xffff_fff5 << 25;
 /// The largest cluster is 32 MiB (3.1.15).
 const CLUSTER_SHIFT_MAX: u8 = 25;
 /// Sectors of the two boot regions, before which no FAT lies (3.1.6).

@@ -62,10 +62,16 @@ impl Volume {
     pub fn read_tables(&self, root: &Directory) -> Result<(Tables, Vec<Notice>)> {
         let mut tables = Tables::default();
         let mut notices = Vec::new();
-        let (mut bitmap, mut table) = (None, None);
+        let (mut bitmap, mut table, mut unread) = (None, None, None);
         let mut scan = Scan::new(root, self.super_block(), self.cache(), 0);
         while let Some(found) = scan.next_entry() {
-            let Ok((_, raw)) = found else { continue };
+            let raw = match found {
+                Ok((_, raw)) => raw,
+                Err(error) => {
+                    unread = unread.or(Some(error));
+                    continue;
+                }
+            };
             match raw.EntryType {
                 kind::END => break,
                 kind::BITMAP => {
@@ -90,13 +96,15 @@ impl Volume {
                 found,
             })
         };
-        let bitmap = bitmap.ok_or_else(|| missing("Allocation Bitmap", 0))?;
+        // What cannot be read is not missing.
+        let absent = |field| unread.unwrap_or_else(|| missing(field, 0));
+        let bitmap = bitmap.ok_or_else(|| absent("Allocation Bitmap"))?;
         let needed = self.super_block().bitmap_len();
         if bitmap.DataLength.get() < needed {
             return Err(missing("DataLength", bitmap.DataLength.get()));
         }
         tables.bitmap = self.runs_of(bitmap.FirstCluster.get(), needed)?;
-        let read = table.ok_or_else(|| missing("Up-case Table", 0)).and_then(|raw| self.read_up_case(&raw));
+        let read = table.ok_or_else(|| absent("Up-case Table")).and_then(|raw| self.read_up_case(&raw));
         match read {
             Ok((table, runs)) => (tables.up_case, tables.up_case_runs) = (table, runs),
             Err(error) => {

@@ -11,15 +11,15 @@ use alloc::vec::Vec;
 
 use hashbrown::HashMap;
 use obento_base::wire::{FromBytes as _, to_usize};
-use obento_base::{Corrupt, Error, Ino, Result};
+use obento_base::{Corrupt, Error, Generation, Ino, Result};
 use obento_block::{BlockDevice, Cache};
 use obento_clusters::unit::{ENTRY, ENTRY_LEN};
-use obento_clusters::{Chain, Cluster, Numbers, Run, Slot};
+use obento_clusters::{Chain, Cluster, Numbers, ROOT, Run, Slot, Volume as _};
 use obento_driver::Notice;
 use obento_env::sync::{Mutex, RwLock};
 
 use crate::dir::{Directory, MAX_SLOTS, Scan};
-use crate::inode::{Inode, ROOT};
+use crate::inode::Inode;
 use crate::options::ExFatOptions;
 use crate::raw::{RawEntry, kind};
 use crate::set::EntrySet;
@@ -117,8 +117,7 @@ impl Volume {
             indexed: Mutex::default(),
             free: Mutex::default(),
         };
-        let root = Inode::root(&volume.sb, 0);
-        let root = volume.load(ROOT, ROOT, &root.set)?;
+        let root = volume.load(ROOT, ROOT, &EntrySet::root(&volume.sb, 0))?;
         let (tables, mut notices) = volume.read_tables(&root)?;
         volume.tables = tables;
         volume.notices.append(&mut notices);
@@ -174,11 +173,6 @@ impl Volume {
         Reader::new(&self.sb, &self.cache)
     }
 
-    /// The number of what has its first entry at `slot`.
-    pub fn ino_at(&self, slot: Slot) -> Ino {
-        self.numbers.read().ino_at(slot)
-    }
-
     /// The numbers of inodes.
     pub fn numbers(&self) -> &RwLock<Numbers<EntrySet>> {
         &self.numbers
@@ -200,14 +194,15 @@ impl Volume {
     pub fn inode_and_parent(&self, ino: Ino) -> Result<(Inode, Ino)> {
         if ino == ROOT {
             let len = self.known.read().directories.get(&ROOT).map_or(0, |dir| dir.len());
-            return Ok((Inode::root(&self.sb, len), ROOT));
+            let entry = EntrySet::root(&self.sb, len);
+            return Ok((Inode { ino, entry, generation: Generation(0), is_named: true }, ROOT));
         }
         let (orphan, generation) = {
             let numbers = self.numbers.read();
             (numbers.orphan(ino), numbers.generation(ino))
         };
         if let Some((set, dir)) = orphan {
-            return Ok((Inode { ino, set, generation, is_named: false }, dir));
+            return Ok((Inode { ino, entry: set, generation, is_named: false }, dir));
         }
         let (slot, dir, index) = self.slot_of(ino).ok_or(Error::Stale)?;
         // The number of a place that now has another is nobody's.
@@ -216,7 +211,7 @@ impl Volume {
         }
         let known = self.known.read().directories.get(&dir).cloned().ok_or(Error::Stale)?;
         let (_, set) = self.set_at(&known, index)?;
-        Ok((Inode { ino, set, generation, is_named: true }, dir))
+        Ok((Inode { ino, entry: set, generation, is_named: true }, dir))
     }
 
     /// The bytes of an entry.
@@ -240,11 +235,6 @@ impl Volume {
         set.map(|set| (slot, set)).map_err(|flaw| dir.corrupt(slot, flaw, self.sb.sector_size))
     }
 
-    /// The inode of this number. Errors: Stale if it is not in use.
-    pub fn inode(&self, ino: Ino) -> Result<Inode> {
-        self.inode_and_parent(ino).map(|(inode, _)| inode)
-    }
-
     /// The directory of this number. Errors: Stale; NotDirectory; Corrupt for one whose clusters belong to another.
     pub fn directory(&self, ino: Ino) -> Result<Arc<Directory>> {
         if let Some(dir) = self.known.read().directories.get(&ino) {
@@ -254,7 +244,7 @@ impl Volume {
         if !inode.is_dir() {
             return Err(Error::NotDirectory);
         }
-        self.learn(self.load(ino, parent, &inode.set)?)
+        self.learn(self.load(ino, parent, &inode.entry)?)
     }
 
     /// Follows the clusters of a directory. Errors: Corrupt if not even its first cluster can be had.
@@ -314,6 +304,11 @@ impl Volume {
         self.learn(dir).map(drop)
     }
 
+    /// Whose a cluster is, if it is a known directory's or a table's.
+    pub fn owner_of(&self, cluster: Cluster) -> Option<Ino> {
+        self.known.read().owner(cluster).map(|(ino, _)| ino)
+    }
+
     /// Whether a run has clusters of a directory that is known, or of a table.
     pub fn is_metadata(&self, start: Cluster, len: u32) -> bool {
         self.known.read().overlaps(start, len)
@@ -359,7 +354,7 @@ impl Volume {
         if chains.len() >= MAX_CHAINS {
             chains.clear();
         }
-        let chain = Arc::new(Mutex::new(self.chain_of(inode.ino, &inode.set)?));
+        let chain = Arc::new(Mutex::new(self.chain_of(inode.ino, &inode.entry)?));
         chains.insert(inode.ino, chain.clone());
         Ok(chain)
     }

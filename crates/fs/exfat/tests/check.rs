@@ -415,6 +415,74 @@ fn clusters_that_nobody_names_are_free() {
 }
 
 #[test]
+fn clusters_that_nobody_names_become_files_if_that_is_asked_for() {
+    let Some(mut volume) = Volume::new() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let last = (volume.bytes.len() - volume.heap) / volume.cluster + 1;
+    for cluster in [last, last - 1, last - 5] {
+        volume.mark(cluster as u32, true);
+        let at = volume.at(cluster as u32);
+        volume.put(at, format!("lost {cluster}").as_bytes());
+    }
+    let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new(volume.bytes.clone()));
+    let options =
+        CheckOptions { mending: Mending::Safe, rescue: true, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
+    let report = check_volume(&device, &options, &mut |_| ()).unwrap();
+    assert_eq!((report.found, report.mended), (2, 2));
+    let mut after = vec![0; volume.bytes.len()];
+    device.read_at(0, &mut after).unwrap();
+    assert!(clean_to_fsck(&after, folder.path()) && found(&after).is_empty());
+    let fs = common::open_bytes(&after).unwrap();
+    let read = |name: &str| {
+        let ino = resolve(&*fs, name).unwrap();
+        let len = fs.getattr(ino).unwrap().size;
+        (len as usize / volume.cluster, obento_testkit::changes::read(&*fs, ino, len).unwrap())
+    };
+    let (clusters, bytes) = read("/FILE0000000.CHK");
+    assert!(clusters == 1 && bytes.starts_with(format!("lost {}", last - 5).as_bytes()));
+    let (clusters, bytes) = read("/FILE0000001.CHK");
+    assert!(clusters == 2 && bytes[volume.cluster..].starts_with(format!("lost {last}").as_bytes()));
+}
+
+#[test]
+fn the_entry_of_the_bitmap_comes_back_where_its_place_can_be_told() {
+    // Removed, with all else still in it; and with nothing left of it.
+    for is_removed in [true, false] {
+        one(Found, |volume| {
+            let at = volume.root_entry(0x81);
+            if is_removed {
+                volume.bytes[at] = 1;
+            } else {
+                volume.put(at, &[[5].as_slice(), &[0; 31]].concat());
+            }
+            Issue::BitmapEntry { why: "is not there" }
+        });
+    }
+}
+
+/// No file is cut short for an entry that is wrong.
+#[test]
+fn an_entry_of_the_bitmap_that_names_a_files_clusters_is_made_right() {
+    one(Found, |volume| {
+        let (at, first) = (volume.root_entry(0x81), volume.first("100000"));
+        volume.put(at + 20, &first.to_le_bytes());
+        Issue::BitmapEntry { why: "does not lie in clusters of its own" }
+    });
+}
+
+#[test]
+fn what_disagrees_with_the_files_is_not_taken_for_the_bitmap() {
+    let Some(mut volume) = Volume::new() else { return };
+    let at = volume.root_entry(0x81);
+    volume.put(at, &[[5].as_slice(), &[0; 31]].concat());
+    // A file's cluster that is free there.
+    let first = volume.first("100000");
+    volume.mark(first, false);
+    let (after, left) = mended(&volume.bytes, Mending::All);
+    assert!(after == volume.bytes && left > 0);
+}
+
+#[test]
 fn a_chain_of_the_root_directory_that_goes_on_nowhere_ends() {
     one(Found, |volume| {
         let root = volume.root;

@@ -2,99 +2,75 @@
 //! nobody what is another's.
 
 mod common;
+#[path = "common/cuts.rs"]
+mod cuts;
 
 use std::sync::Arc;
 
-use obento_base::Result;
-use obento_block::{BlockDevice, MemDevice};
-use obento_driver::{Access, CheckOptions, DataMode, Driver as _, FileSystem, Mending, OpenOptions};
+use cuts::{base, open, subject};
+use obento_block::BlockDevice;
 use obento_env::Clock;
-use obento_exfat::ExFatDriver;
-use obento_exfat::check::{Issue, check_volume, issues};
+use obento_exfat::check::{Issue, issues};
+use obento_testkit::crash::campaign::{self, Depth, Volume};
 use obento_testkit::crash::volume::{End, Subject};
-use obento_testkit::crash::{Options, Seen};
-use obento_testkit::plan::{Limits, Plan, catalogue, random};
+use obento_testkit::plan::{Bounds, Limits, Plan, catalogue, random};
 
-/// Mends what a cut left, and opens it.
-fn open(device: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> {
-    let options = CheckOptions { mending: Mending::All, ..CheckOptions::new(clock.clone()) };
-    check_volume(&device, &options, &mut |_| ())?;
-    ExFatDriver::default().open(device, &OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) })
-}
-
-fn check(bytes: &[u8]) -> std::result::Result<(), String> {
-    let found = issues(Arc::new(MemDevice::read_only(bytes.to_vec()))).map_err(|error| error.to_string())?;
-    if found.is_empty() { Ok(()) } else { Err(format!("{found:?}")) }
-}
-
-/// `fsck.exfat` agrees.
-fn second(device: &dyn BlockDevice) -> std::result::Result<(), String> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let image = folder.path().join("cut.img");
-    let mut bytes = vec![0; device.len() as usize];
-    device.read_at(0, &mut bytes).expect("memory can be read");
-    std::fs::write(&image, bytes).expect("room");
-    obento_testkit::oracle::call("fsck.exfat", ["-n".as_ref(), image.as_os_str()])
-        .map(drop)
-        .map_err(|error| error.to_string())
-}
-
-fn subject() -> Subject<'static> {
-    Subject {
-        open: &open,
-        check: &check,
-        second: &second,
-        second_every: 100,
-        recovery_every: 0,
-        data: DataMode::Ordered,
+fn volume<'a>(subject: Subject<'a>, shape: &str) -> Volume<'a> {
+    Volume {
+        name: shape.into(),
+        base: base(shape),
+        subject,
+        whole: 0..0,
+        named: catalogue::every_operation(false),
+        bounds: Bounds { len: 2, space: false, links: false, xattrs: false },
+        limits: Limits { space: false, ..Limits::SMALL },
     }
 }
 
-/// How many disks were judged, and the first that was refused.
-fn cut(subject: &Subject<'_>, shape: &str, plans: &[Plan], end: End) -> (usize, Option<String>) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let base: Arc<[u8]> = common::bytes_of(&common::shape(shape).make(folder.path())).into();
-    let seen = Seen::default();
-    let options = Options { every_subset: 3, samples: 2, torn: 2, ..Options::new(1) };
-    let mut judged = 0;
-    for plan in plans {
-        let recording = subject.record(&base, plan, end).unwrap_or_else(|reason| panic!("{reason}"));
-        let summary = subject.explore(&recording, &options, &seen);
-        judged += summary.judged;
-        if let Some(failure) = summary.failures.first() {
-            return (judged, Some(format!("{plan}{failure}")));
-        }
+fn survives(shape: &str, end: End) {
+    if common::oracles() {
+        let volume = volume(subject(), shape);
+        let outcome = campaign::all(&volume, &volume.named, end, &Depth::quick());
+        outcome.expect_clean();
+        assert!(outcome.judged > 5 * volume.named.len(), "{outcome:?}");
     }
-    eprintln!("{shape}: {} disks, {judged} judged, of {} plans", seen.count(), plans.len());
-    (judged, None)
-}
-
-fn survives(shape: &str, plans: &[Plan], end: End) {
-    if !common::oracles() {
-        return;
-    }
-    let (judged, failure) = cut(&subject(), shape, plans, end);
-    if let Some(failure) = failure {
-        panic!("{failure}");
-    }
-    assert!(judged > 5 * plans.len(), "{judged}");
 }
 
 #[test]
 fn every_operation_survives_every_cut() {
-    survives("tiny", &catalogue::every_operation(false), End::Dropped);
+    survives("tiny", End::Dropped);
 }
 
 #[test]
 fn every_operation_survives_every_cut_until_the_volume_is_closed() {
-    survives("tiny", &catalogue::every_operation(false), End::Closed);
+    survives("tiny", End::Closed);
+}
+
+#[test]
+fn short_plans_with_every_sync_survive_every_cut() {
+    if common::oracles() {
+        let volume = volume(subject(), "tiny");
+        campaign::all(&volume, &volume.bounds.sample(), End::Dropped, &Depth::quick()).expect_clean();
+    }
 }
 
 #[test]
 fn random_plans_survive_every_cut() {
-    let limits = Limits { ops: 30, space: false, ..Limits::SMALL };
-    let plans: Vec<Plan> = (0..8).map(|seed| random(seed, &limits)).collect();
-    survives("tiny", &plans, End::Closed);
+    if common::oracles() {
+        let volume = volume(subject(), "tiny");
+        let limits = Limits { ops: 30, ..volume.limits.clone() };
+        let plans: Vec<Plan> = (0..8).map(|seed| random(seed, &limits)).collect();
+        campaign::all(&volume, &plans, End::Closed, &Depth::quick()).expect_clean();
+    }
+}
+
+#[test]
+#[ignore = "takes minutes: cargo xtask crash"]
+fn campaign_over_short_and_random_plans() {
+    if common::oracles() {
+        let volumes = ["tiny"].map(|shape| volume(subject(), shape));
+        campaign::from_environment(&volumes).expect_clean();
+    }
 }
 
 /// Before it is mended: clusters that nobody names, chains that go on behind their files, entries without their first or
@@ -119,7 +95,6 @@ fn a_cut_leaves_lost_clusters_and_unfinished_names_at_worst() {
         assert!(found.iter().all(is_left_by_a_cut), "{found:?}");
         open(device, clock)
     };
-    let plans = catalogue::every_operation(false);
-    let (_, failure) = cut(&Subject { open: &open, ..subject() }, "tiny", &plans, End::Dropped);
-    assert_eq!(failure, None);
+    let volume = volume(Subject { open: &open, ..subject() }, "tiny");
+    campaign::all(&volume, &volume.named, End::Dropped, &Depth::quick()).expect_clean();
 }

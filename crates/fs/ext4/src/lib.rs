@@ -46,6 +46,7 @@ mod open;
 mod ops;
 mod overlay;
 mod quota;
+mod ranges;
 pub mod raw;
 mod replay;
 mod super_block;

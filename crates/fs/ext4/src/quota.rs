@@ -288,6 +288,11 @@ pub(crate) fn decode(kind: QuotaKind, bytes: &[u8]) -> core::result::Result<Entr
     Ok(all)
 }
 
+/// How many blocks of [`BLOCK`] bytes a file says that it has.
+pub(crate) fn blocks_of(bytes: &[u8]) -> Option<usize> {
+    RawHeader::ref_from_prefix(bytes).ok().map(|(header, _)| to_usize(header.dqi_blocks.get().into()))
+}
+
 /// The entries of a block that are in use.
 fn entries_of(block: &[u8]) -> impl Iterator<Item = RawEntry> + '_ {
     let rest = block.get(size_of::<RawEntriesHeader>()..).unwrap_or_default();

@@ -117,13 +117,13 @@ const CASES: &[Case] = &[
         transactions: 2,
     },
     Case {
-        name: "more than the journal holds",
+        name: "copies of more than the journal holds",
         base: &ROOMY,
         damage: |disk| {
             share(disk, disk.ino("big"), 1200);
             disk.edit_entry("", "dir", |entry| entry.inode = 0.into());
         },
-        transactions: 1,
+        transactions: 2,
     },
     Case {
         name: "a journal made anew in its place",

@@ -12,7 +12,7 @@ use obento_base::{DeviceNumber, Error, FileKind, Mode, Name, Result};
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{DataMode, FileSystem, LayoutLock, NewNode, Size, TimeChange};
 use obento_env::Clock;
-use obento_testkit::crash::volume::{End, Recording, Subject};
+use obento_testkit::crash::volume::Subject;
 use obento_testkit::fault::{Fault, FaultDevice, Lasting, Request};
 use obento_testkit::model::StepClock;
 use obento_testkit::plan::{Actor, Op, Plan, Space, catalogue};
@@ -31,18 +31,6 @@ fn volume(device: &Arc<MemDevice>) -> Vfs {
 
 fn create(path: &str) -> Op {
     Op::Create(path.into(), FileKind::Regular, 0o644)
-}
-
-/// Does operations that `op` makes until one answers NoSpace; any other error fails.
-fn fill(actor: &mut Actor, mut op: impl FnMut(usize) -> Op) -> usize {
-    for number in 0..100_000 {
-        match actor.act(number, &op(number)) {
-            Ok(()) => {}
-            Err(Error::NoSpace) => return number,
-            Err(error) => panic!("{:?}: {error}", op(number)),
-        }
-    }
-    panic!("the volume is never full");
 }
 
 /// What is there now is there after closing and opening anew, and the volume is consistent.
@@ -75,11 +63,11 @@ fn a_full_volume_answers_no_space_and_keeps_what_it_has() {
         for round in 0..3 {
             let path = |n: usize| format!("r{round}-{n}");
             let mut made = 0;
-            fill(&mut actor, |n| {
+            actor.fill(|n| {
                 made = n / 2;
                 if n % 2 == 0 { create(&path(n / 2)) } else { Op::Append(path(n / 2), 3000 + 900 * round) }
             });
-            fill(&mut actor, |n| Op::Append(path(0), 1 + n % 700));
+            actor.fill(|n| Op::Append(path(0), 1 + n % 700));
             let xattr = Op::SetXattr(path(0), "user.x".into(), 600, obento_driver::XattrMode::Set);
             assert!(matches!(actor.act(0, &xattr), Ok(()) | Err(Error::NoSpace)));
             if shape.space {
@@ -98,7 +86,7 @@ fn a_full_volume_answers_no_space_and_keeps_what_it_has() {
 fn a_full_inode_table_answers_no_space_and_keeps_what_it_has() {
     on_each(|_, device| {
         let mut actor = Actor::new(volume(device));
-        let made = fill(&mut actor, |n| create(&format!("f{n}")));
+        let made = actor.fill(|n| create(&format!("f{n}")));
         let dir = Op::Create("dir".into(), FileKind::Directory, 0o755);
         assert_eq!(actor.act(0, &dir), Err(Error::NoSpace));
         assert_eq!(actor.act(0, &Op::Symlink("link".into(), 10)), Err(Error::NoSpace));
@@ -224,6 +212,10 @@ fn a_volume_on_a_read_only_device_opens_for_reading_alone() {
     }
 }
 
+fn plans() -> Vec<Plan> {
+    catalogue::every_operation(true).into_iter().chain(catalogue::nameless()).collect()
+}
+
 /// Every `step`-th request of each kind fails, once or for good, in each of `plans`.
 fn break_everywhere(plans: &[Plan], step: u64) -> (u64, u64) {
     let base = SMALL[0].bytes();
@@ -238,23 +230,7 @@ fn break_everywhere(plans: &[Plan], step: u64) -> (u64, u64) {
         recovery_every: 0,
         data: DataMode::Ordered,
     };
-    let (mut tried, mut noticed) = (0, 0);
-    for plan in plans {
-        let recording: Recording = subject.record(&base, plan, End::Closed).unwrap();
-        for (request, count) in subject.requests(&recording).unwrap() {
-            for nth in (tried % step..count).step_by(step as usize) {
-                for lasting in [Lasting::Once, Lasting::ForGood] {
-                    let fault = Fault { request, nth, lasting };
-                    tried += 1;
-                    match subject.endure(&recording, fault, tried % 50 == 0) {
-                        Ok(failed) => noticed += u64::from(failed),
-                        Err(reason) => panic!("{}, {fault:?}: {reason}", plan.name),
-                    }
-                }
-            }
-        }
-    }
-    (tried, noticed)
+    subject.break_everywhere(&base, plans, step).unwrap_or_else(|reason| panic!("{reason}"))
 }
 
 #[test]
@@ -262,7 +238,7 @@ fn whichever_request_fails_nothing_acknowledged_is_lost() {
     if !oracles() {
         return;
     }
-    let (tried, noticed) = break_everywhere(&catalogue::every_operation(true), 23);
+    let (tried, noticed) = break_everywhere(&plans(), 23);
     eprintln!("{tried} faults, {noticed} noticed");
     assert!(noticed > tried / 4, "{noticed} of {tried} were noticed");
 }
@@ -271,7 +247,7 @@ fn whichever_request_fails_nothing_acknowledged_is_lost() {
 #[ignore = "takes minutes: cargo xtask crash"]
 fn every_single_request_fails_in_turn() {
     if oracles() {
-        let (tried, noticed) = break_everywhere(&catalogue::every_operation(true), 1);
+        let (tried, noticed) = break_everywhere(&plans(), 1);
         println!("{tried} faults, {noticed} noticed");
     }
 }

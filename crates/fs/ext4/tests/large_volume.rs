@@ -85,6 +85,29 @@ fn volumes_of_many_groups_are_read_changed_and_checked_within_bounded_memory() {
 }
 
 #[test]
+fn files_that_share_more_than_memory_holds_get_copies_within_bounded_memory() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("debugfs"), Oracle::Program("e2fsck")]) {
+        return;
+    }
+    let folder = folder();
+    let (image, script) = (folder.path().join("image"), folder.path().join("script"));
+    make(&image, 2 << 30, "-b 4096");
+    // 400 MiB that two files have.
+    let lines = "write /dev/null one\nfallocate one 0 102399\nsif one size 419430400\nwrite /dev/null two\n\
+        copy_inode one two\n";
+    std::fs::write(&script, lines).unwrap();
+    let (script, path) = (script.to_str().unwrap(), image.to_str().unwrap());
+    call("debugfs", ["-w", "-f", script, path]).unwrap();
+    assert_ne!(check(&image, Mending::Nothing), Ok(0));
+    assert_ne!(check(&image, Mending::All), Ok(0));
+    assert_eq!(check(&image, Mending::Nothing), Ok(0));
+    call("e2fsck", ["-fn", path]).unwrap();
+    let sizes = call("debugfs", ["-R", "stat two", path]).unwrap().stdout;
+    assert!(String::from_utf8_lossy(&sizes).contains("Size: 419430400"));
+    assert!(peak() < MOST_KIB, "{} KiB", peak());
+}
+
+#[test]
 fn a_volume_of_one_group_too_many_is_refused_by_name() {
     if !require(&[Oracle::Program("mke2fs")]) {
         return;

@@ -1,17 +1,15 @@
 //! Inodes, which the format does not have: what a directory entry says of its file.
 
 use bitflags::bitflags;
-use obento_base::{Attr, DeviceNumber, FileFlags, FileKind, Generation, Ino, Mode};
+use obento_base::wire::{FromZeros as _, le};
+use obento_base::{FileKind, Timestamp};
+use obento_clusters::{FileEntry, Times, Zone};
 
 use crate::name::ShortName;
-use crate::options::FatOptions;
 use crate::raw::RawEntry;
-use crate::super_block::{SuperBlock, Width};
+use crate::super_block::Width;
 use crate::time;
 use crate::unit::Cluster;
-
-/// The root directory: no entry lies at byte 32 of a volume, which is in the boot sector.
-pub const ROOT: Ino = Ino(1);
 
 bitflags! {
     /// `DIR_Attr` (fatgen103, "FAT Directory Structure").
@@ -77,15 +75,6 @@ impl RawEntry {
         Attributes::from_bits_retain(self.DIR_Attr)
     }
 
-    /// The kind of file.
-    pub fn file_kind(&self) -> FileKind {
-        if self.attributes().contains(Attributes::DIRECTORY) {
-            FileKind::Directory
-        } else {
-            FileKind::Regular
-        }
-    }
-
     /// The first cluster, if there is one. Its upper half counts on FAT32 alone.
     pub fn first(&self, width: Width) -> Option<Cluster> {
         let high = if width == Width::Fat32 { self.DIR_FstClusHI.get() } else { 0 };
@@ -94,67 +83,78 @@ impl RawEntry {
     }
 }
 
-/// What is in use, with its entry.
-#[derive(Clone, Copy, Debug)]
-pub struct Inode {
-    /// Its number.
-    pub ino: Ino,
-    /// Its entry; the root directory's says nothing but that it is a directory.
-    pub raw: RawEntry,
-    /// Which life of the number.
-    pub generation: Generation,
-    /// Whether it has a name.
-    pub is_named: bool,
+/// What is in use, with its entry; the root directory's says nothing but that it is a directory.
+pub type Inode = obento_clusters::Inode<RawEntry>;
+
+impl RawEntry {
+    /// Sets the first cluster.
+    pub fn set_first(&mut self, first: Option<Cluster>) {
+        let number = first.map_or(0, |first| first.0);
+        self.DIR_FstClusLO = le::U16::new(u16::try_from(number & 0xffff).unwrap_or(0));
+        self.DIR_FstClusHI = le::U16::new(u16::try_from(number >> 16).unwrap_or(0));
+    }
+
+    /// The size of a file; of a directory nothing is said.
+    pub fn size(&self) -> u64 {
+        self.DIR_FileSize.get().into()
+    }
 }
 
-impl Inode {
-    /// Whether it is a directory.
-    pub fn is_dir(&self) -> bool {
-        self.raw.file_kind() == FileKind::Directory
+impl FileEntry for RawEntry {
+    fn new(kind: FileKind) -> Self {
+        let mut raw = Self::new_zeroed();
+        let is_dir = kind == FileKind::Directory;
+        raw.DIR_Attr = if is_dir { Attributes::DIRECTORY } else { Attributes::ARCHIVE }.bits();
+        raw
     }
 
-    /// The size of a file; a directory's entry says nothing of it.
-    pub fn size(&self) -> u64 {
-        if self.is_dir() { 0 } else { self.raw.DIR_FileSize.get().into() }
+    fn file_kind(&self) -> FileKind {
+        if self.attributes().contains(Attributes::DIRECTORY) {
+            FileKind::Directory
+        } else {
+            FileKind::Regular
+        }
     }
 
-    /// The attributes, of a file or directory of `size` bytes.
-    pub fn attr(&self, sb: &SuperBlock, options: &FatOptions, size: u64) -> Attr {
-        let raw = &self.raw;
-        let is_dir = self.is_dir();
-        let zone = options.zone;
-        let mtime = time::decode(raw.DIR_WrtDate.get(), raw.DIR_WrtTime.get(), 0, zone);
-        let atime = match raw.DIR_LstAccDate.get() {
+    fn is_read_only(&self) -> bool {
+        self.attributes().contains(Attributes::READ_ONLY)
+    }
+
+    fn set_read_only(&mut self, is_read_only: bool) {
+        let mut attributes = self.attributes();
+        attributes.set(Attributes::READ_ONLY, is_read_only);
+        self.DIR_Attr = attributes.bits();
+    }
+
+    fn set_archive(&mut self) {
+        self.DIR_Attr |= Attributes::ARCHIVE.bits();
+    }
+
+    fn times(&self, zone: Zone) -> Times {
+        let mtime = time::decode(self.DIR_WrtDate.get(), self.DIR_WrtTime.get(), 0, zone);
+        let atime = match self.DIR_LstAccDate.get() {
             0 => mtime,
             date => time::decode(date, 0, 0, zone),
         };
-        let btime = match raw.DIR_CrtDate.get() {
+        let btime = match self.DIR_CrtDate.get() {
             0 => None,
-            date => Some(time::decode(date, raw.DIR_CrtTime.get(), raw.DIR_CrtTimeTenth, zone)),
+            date => Some(time::decode(date, self.DIR_CrtTime.get(), self.DIR_CrtTimeTenth, zone)),
         };
-        let mask = if is_dir { options.dir_mask } else { options.file_mask };
-        // A directory that is read-only is a folder that Windows shows otherwise, and nothing is forbidden in it.
-        let forbidden = if raw.attributes().contains(Attributes::READ_ONLY) && !is_dir { 0o222 } else { 0 };
-        let cluster = u64::from(sb.cluster_size);
-        Attr {
-            ino: self.ino,
-            generation: self.generation,
-            kind: raw.file_kind(),
-            mode: Mode::new(0o777).without(mask).without(Mode::new(forbidden)),
-            nlink: self.is_named.into(),
-            uid: options.uid,
-            gid: options.gid,
-            rdev: DeviceNumber::default(),
-            size,
-            blocks: size.div_ceil(cluster).saturating_mul(cluster / 512),
-            block_size: sb.cluster_size,
-            atime,
-            mtime,
-            ctime: mtime,
-            btime,
-            flags: if is_dir { FileFlags::CASEFOLD } else { FileFlags::empty() },
-            change: mtime.secs().unsigned_abs(),
-            project: 0,
-        }
+        Times { mtime, atime, btime }
+    }
+
+    fn set_mtime(&mut self, moment: Timestamp, zone: Zone) {
+        let (date, time, _) = time::encode(moment, zone);
+        (self.DIR_WrtDate, self.DIR_WrtTime) = (le::U16::new(date), le::U16::new(time));
+    }
+
+    fn set_atime(&mut self, moment: Timestamp, zone: Zone) {
+        self.DIR_LstAccDate = le::U16::new(time::encode(moment, zone).0);
+    }
+
+    fn set_btime(&mut self, moment: Timestamp, zone: Zone) {
+        let (date, time, hundredths) = time::encode(moment, zone);
+        (self.DIR_CrtDate, self.DIR_CrtTime) = (le::U16::new(date), le::U16::new(time));
+        self.DIR_CrtTimeTenth = hundredths;
     }
 }

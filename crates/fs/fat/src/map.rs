@@ -2,23 +2,17 @@
 
 use core::ops::Range;
 
-use obento_base::{Corrupt, Error, Ino, Result};
+use obento_base::{Corrupt, Error, Result};
 use obento_driver::{Extent, Span};
 
 use crate::inode::Inode;
 use crate::volume::Volume;
 
 impl Volume {
-    /// A regular file. Errors: Stale; IsDirectory.
-    pub fn file(&self, ino: Ino) -> Result<Inode> {
-        let inode = self.inode(ino)?;
-        if inode.is_dir() { Err(Error::IsDirectory) } else { Ok(inode) }
-    }
-
     /// The run of `inode` at `range.start`, as the contract's `map` has it. Errors: Invalid for an empty range; Corrupt for
     /// a chain that ends too early or is damaged there.
     pub fn map(&self, inode: &Inode, range: Range<u64>) -> Result<Extent> {
-        let size = inode.size();
+        let size = inode.entry.size();
         let asked = range.end.checked_sub(range.start).filter(|&len| len > 0).ok_or(Error::Invalid)?;
         if range.start >= size {
             return Ok(Extent { len: asked, span: Span::Hole });

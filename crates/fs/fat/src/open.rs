@@ -24,6 +24,8 @@ pub struct FatDriver {
 const BOOT: usize = 512;
 /// Where the copy of the boot sector is on nearly every FAT32 volume (fatgen103, `BPB_BkBootSec`), in sectors.
 const BACKUP: u16 = 6;
+/// Copies elsewhere are looked for in the sectors that nearly every FAT32 volume reserves (fatgen103, `BPB_RsvdSecCnt`).
+const RESERVED: u16 = 32;
 /// A volume that is not closed is looked at with this much memory.
 const SMALL_CACHE: usize = 64 << 10;
 
@@ -59,11 +61,13 @@ pub(crate) fn locate(device: &dyn BlockDevice) -> Result<Located> {
 
 /// A copy of the boot sector that says of itself where it lies, on a volume that fits the device.
 fn backup(device: &dyn BlockDevice) -> Option<SuperBlock> {
-    [512_u32, 1024, 2048, 4096].into_iter().find_map(|size| {
-        let bytes = read_boot(device, u64::from(size).saturating_mul(BACKUP.into())).ok()??;
+    let sectors = core::iter::once(BACKUP).chain(1..RESERVED);
+    let mut places = sectors.flat_map(|sector| [512_u32, 1024, 2048, 4096].map(|size| (sector, size)));
+    places.find_map(|(sector, size)| {
+        let bytes = read_boot(device, u64::from(size).saturating_mul(sector.into())).ok()??;
         let raw = raw_of(&bytes).filter(|raw| raw.signature == [0x55, 0xaa] && SuperBlock::is_likely(raw))?;
         let sb = SuperBlock::decode(&raw).ok()?;
-        let fits = sb.sector_size == size && sb.backup == Some(BACKUP) && sb.len <= device.len();
+        let fits = sb.sector_size == size && sb.backup == Some(sector) && sb.len <= device.len();
         (fits && sb.width == Width::Fat32).then_some(sb)
     })
 }
@@ -92,10 +96,12 @@ impl Driver for FatDriver {
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
         let volume = open_volume(device, options, self.options.with(&options.shown)?)?;
-        Ok(Arc::new(match options.access {
-            Access::ReadOnly => Fat::new(volume),
-            Access::ReadWrite => Fat::writing(volume, options.clock.clone())?,
-        }))
+        Ok(match options.access {
+            Access::ReadOnly => Arc::new(Fat::new(volume)),
+            Access::ReadWrite => {
+                Fat::writing(volume, options.clock.clone(), options.journalling.commit_interval)?
+            }
+        })
     }
 
     fn format(&self) -> Option<&dyn Format> {
@@ -124,10 +130,11 @@ fn root_label(device: &dyn BlockDevice, sb: &SuperBlock) -> Option<alloc::vec::V
 pub fn open_volume(device: Arc<dyn BlockDevice>, options: &OpenOptions, shown: FatOptions) -> Result<Volume> {
     let Located { sb, instead_of } = locate(&*device)?;
     let (expected, found) = (sb.len, device.len());
+    let copy = sb.backup.unwrap_or(BACKUP);
     let mut volume = Volume::new(device, sb, shown, options.cache.max(SMALL_CACHE))?;
     if let Some(error) = instead_of {
         volume.notice(Notice::Damaged(error));
-        volume.notice(Notice::BackupSuperBlock { block: BACKUP.into() });
+        volume.notice(Notice::BackupSuperBlock { block: copy.into() });
     }
     if expected > found {
         volume.notice(Notice::Truncated { expected, found });

@@ -9,15 +9,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use hashbrown::HashMap;
-use obento_base::wire::{FromBytes as _, FromZeros as _};
-use obento_base::{Corrupt, Error, Generation, Ino, Result};
+use obento_base::wire::FromBytes as _;
+use obento_base::{Corrupt, Error, FileKind, Generation, Ino, Result};
 use obento_block::{BlockDevice, Cache};
-use obento_clusters::{Chain, Entry, Links as _, Numbers, Run};
+use obento_clusters::{Chain, Entry, FileEntry as _, Links as _, Numbers, ROOT, Run, Volume as _};
 use obento_driver::Notice;
 use obento_env::sync::{Mutex, RwLock};
 
-use crate::dir::{Directory, Index, LARGE, MAX_NAMES, MAX_SLOTS, Place};
-use crate::inode::{Attributes, Inode, Kind, ROOT};
+use crate::dir::{Directory, Index, LARGE, MAX_INDEXES, MAX_NAMES, MAX_SLOTS, Place};
+use crate::inode::{Inode, Kind};
 use crate::options::FatOptions;
 use crate::raw::RawEntry;
 use crate::super_block::{Root, SuperBlock};
@@ -104,11 +104,6 @@ impl Volume {
         Reader::new(&self.sb, &self.cache)
     }
 
-    /// The number of what has its entry at `slot`.
-    pub fn ino_at(&self, slot: Slot) -> Ino {
-        self.numbers.read().ino_at(slot)
-    }
-
     /// The numbers of inodes.
     pub fn numbers(&self) -> &RwLock<Numbers<RawEntry>> {
         &self.numbers
@@ -132,16 +127,15 @@ impl Volume {
     /// The inode of this number, and what it lies in or lay in. Errors: Stale if it is not in use.
     pub fn inode_and_parent(&self, ino: Ino) -> Result<(Inode, Ino)> {
         if ino == ROOT {
-            let mut raw = RawEntry::new_zeroed();
-            raw.DIR_Attr = Attributes::DIRECTORY.bits();
-            return Ok((Inode { ino, raw, generation: Generation(0), is_named: true }, ROOT));
+            let entry = RawEntry::new(FileKind::Directory);
+            return Ok((Inode { ino, entry, generation: Generation(0), is_named: true }, ROOT));
         }
         let (orphan, generation) = {
             let numbers = self.numbers.read();
             (numbers.orphan(ino), numbers.generation(ino))
         };
         if let Some((raw, dir)) = orphan {
-            return Ok((Inode { ino, raw, generation, is_named: false }, dir));
+            return Ok((Inode { ino, entry: raw, generation, is_named: false }, dir));
         }
         let (slot, dir) = self.slot_of(ino).ok_or(Error::Stale)?;
         let raw = self.entry(slot)?;
@@ -149,7 +143,7 @@ impl Volume {
         if raw.kind() != Kind::File || self.ino_at(slot) != ino {
             return Err(Error::Stale);
         }
-        Ok((Inode { ino, raw, generation, is_named: true }, dir))
+        Ok((Inode { ino, entry: raw, generation, is_named: true }, dir))
     }
 
     /// The bytes of an entry.
@@ -161,11 +155,6 @@ impl Volume {
         RawEntry::read_from_prefix(bytes).map(|(raw, _)| raw).map_err(|_| Error::Stale)
     }
 
-    /// The inode of this number. Errors: Stale if it is not in use.
-    pub fn inode(&self, ino: Ino) -> Result<Inode> {
-        self.inode_and_parent(ino).map(|(inode, _)| inode)
-    }
-
     /// The directory of this number. Errors: Stale; NotDirectory; Corrupt for one whose clusters belong to another.
     pub fn directory(&self, ino: Ino) -> Result<Arc<Directory>> {
         if let Some(dir) = self.known.read().directories.get(&ino) {
@@ -175,7 +164,7 @@ impl Volume {
         if !inode.is_dir() {
             return Err(Error::NotDirectory);
         }
-        let first = inode.raw.first(self.sb.width);
+        let first = inode.entry.first(self.sb.width);
         let first =
             first.ok_or(Corrupt::Chain { ino, at: 0, what: "is missing, though this is a directory" })?;
         self.learn(self.load(ino, parent, first)?)
@@ -274,7 +263,7 @@ impl Volume {
                 return None;
             };
             let names = indexes.values().fold(index.len(), |sum, index| sum.saturating_add(index.len()));
-            if names > MAX_NAMES {
+            if names > MAX_NAMES || indexes.len() >= MAX_INDEXES {
                 indexes.clear();
             }
             if indexes.try_reserve(1).is_err() {
@@ -296,7 +285,7 @@ impl Volume {
         if chains.len() >= MAX_CHAINS && !chains.contains_key(&inode.ino) {
             chains.clear();
         }
-        let first = inode.raw.first(self.sb.width);
+        let first = inode.entry.first(self.sb.width);
         chains.entry(inode.ino).or_insert_with(|| Arc::new(Mutex::new(Chain::new(first)))).clone()
     }
 

@@ -2,103 +2,76 @@
 //! nobody what is another's.
 
 mod common;
+#[path = "common/cuts.rs"]
+mod cuts;
 
 use std::sync::Arc;
 
+use cuts::{base, open, subject};
 use obento_base::Result;
-use obento_block::{BlockDevice, MemDevice};
-use obento_driver::{Access, CheckOptions, DataMode, Driver as _, FileSystem, Mending, OpenOptions};
+use obento_block::BlockDevice;
 use obento_env::Clock;
-use obento_fat::FatDriver;
-use obento_fat::check::{Issue, check_volume, issues};
+use obento_fat::check::{Issue, issues};
+use obento_testkit::crash::campaign::{self, Depth, Volume};
 use obento_testkit::crash::volume::{End, Subject};
-use obento_testkit::crash::{Options, Seen};
-use obento_testkit::plan::{Limits, Plan, catalogue, random};
+use obento_testkit::plan::{Bounds, Limits, Plan, catalogue, random};
 
-/// Mends what a cut left, and opens it: only what is safe to mend may be wrong.
-fn open(device: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> {
-    let options = CheckOptions { mending: Mending::All, ..CheckOptions::new(clock.clone()) };
-    check_volume(device.clone(), &options, &mut |_| ())?;
-    FatDriver::default().open(device, &OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) })
-}
-
-fn check(bytes: &[u8]) -> std::result::Result<(), String> {
-    let found = issues(Arc::new(MemDevice::read_only(bytes.to_vec()))).map_err(|error| error.to_string())?;
-    if found.is_empty() { Ok(()) } else { Err(format!("{found:?}")) }
-}
-
-/// `fsck.fat` agrees.
-fn second(device: &dyn BlockDevice) -> std::result::Result<(), String> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let image = folder.path().join("cut.img");
-    let mut bytes = vec![0; device.len() as usize];
-    device.read_at(0, &mut bytes).expect("memory can be read");
-    std::fs::write(&image, bytes).expect("room");
-    obento_testkit::oracle::call("fsck.fat", ["-n".as_ref(), image.as_os_str()])
-        .map(drop)
-        .map_err(|error| error.to_string())
-}
-
-fn subject() -> Subject<'static> {
-    Subject {
-        open: &open,
-        check: &check,
-        second: &second,
-        second_every: 100,
-        recovery_every: 0,
-        data: DataMode::Ordered,
+fn volume<'a>(subject: Subject<'a>, shape: &str) -> Volume<'a> {
+    Volume {
+        name: shape.into(),
+        base: base(shape),
+        subject,
+        whole: 0..0,
+        named: catalogue::every_operation(false),
+        bounds: Bounds { len: 2, space: false, links: false, xattrs: false },
+        limits: Limits { space: false, ..Limits::SMALL },
     }
 }
 
-fn base(shape: &str) -> Arc<[u8]> {
-    let folder = tempfile::tempdir().expect("a folder");
-    std::fs::read(common::shape(shape).make(folder.path())).expect("an image").into()
-}
-
-/// How many disks were judged, and the first that was refused.
-fn cut(subject: &Subject<'_>, shape: &str, plans: &[Plan], end: End) -> (usize, Option<String>) {
-    let base = base(shape);
-    let seen = Seen::default();
-    let options = Options { every_subset: 3, samples: 2, torn: 2, ..Options::new(1) };
-    let mut judged = 0;
-    for plan in plans {
-        let recording = subject.record(&base, plan, end).unwrap_or_else(|reason| panic!("{reason}"));
-        let summary = subject.explore(&recording, &options, &seen);
-        judged += summary.judged;
-        if let Some(failure) = summary.failures.first() {
-            return (judged, Some(format!("{plan}{failure}")));
-        }
+fn survives(shape: &str, end: End) {
+    if common::oracles() {
+        let volume = volume(subject(), shape);
+        let outcome = campaign::all(&volume, &volume.named, end, &Depth::quick());
+        outcome.expect_clean();
+        assert!(outcome.judged > 5 * volume.named.len(), "{outcome:?}");
     }
-    eprintln!("{shape}: {} disks, {judged} judged, of {} plans", seen.count(), plans.len());
-    (judged, None)
-}
-
-fn survives(shape: &str, plans: &[Plan], end: End) {
-    if !common::oracles() {
-        return;
-    }
-    let (judged, failure) = cut(&subject(), shape, plans, end);
-    if let Some(failure) = failure {
-        panic!("{failure}");
-    }
-    assert!(judged > 5 * plans.len(), "{judged}");
 }
 
 #[test]
 fn every_operation_on_fat12_survives_every_cut() {
-    survives("fat12", &catalogue::every_operation(false), End::Dropped);
+    survives("fat12", End::Dropped);
 }
 
 #[test]
 fn every_operation_with_large_sectors_survives_every_cut_until_the_volume_is_closed() {
-    survives("fat12-sector-2k", &catalogue::every_operation(false), End::Closed);
+    survives("fat12-sector-2k", End::Closed);
+}
+
+#[test]
+fn short_plans_with_every_sync_survive_every_cut() {
+    if common::oracles() {
+        let volume = volume(subject(), "fat12");
+        campaign::all(&volume, &volume.bounds.sample(), End::Dropped, &Depth::quick()).expect_clean();
+    }
 }
 
 #[test]
 fn random_plans_survive_every_cut() {
-    let limits = Limits { ops: 30, space: false, ..Limits::SMALL };
-    let plans: Vec<Plan> = (0..8).map(|seed| random(seed, &limits)).collect();
-    survives("fat12", &plans, End::Closed);
+    if common::oracles() {
+        let volume = volume(subject(), "fat12");
+        let limits = Limits { ops: 30, ..volume.limits.clone() };
+        let plans: Vec<Plan> = (0..8).map(|seed| random(seed, &limits)).collect();
+        campaign::all(&volume, &plans, End::Closed, &Depth::quick()).expect_clean();
+    }
+}
+
+#[test]
+#[ignore = "takes minutes: cargo xtask crash"]
+fn campaign_over_short_and_random_plans() {
+    if common::oracles() {
+        let volumes = ["fat12", "fat12-sector-2k"].map(|shape| volume(subject(), shape));
+        campaign::from_environment(&volumes).expect_clean();
+    }
 }
 
 /// A device that forgets to flush, as the explorer records it.
@@ -130,9 +103,9 @@ fn without_barriers_what_was_synced_is_lost() {
     }
     let open =
         |device: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>| open(Arc::new(WithoutBarriers(device)), clock);
-    let plans = catalogue::every_operation(false);
-    let (_, failure) = cut(&Subject { open: &open, ..subject() }, "fat12", &plans[..8], End::Dropped);
-    assert!(failure.is_some());
+    let volume = volume(Subject { open: &open, ..subject() }, "fat12");
+    let outcome = campaign::all(&volume, &volume.named[..8], End::Dropped, &Depth::quick());
+    assert!(!outcome.failures.is_empty(), "{outcome:?}");
 }
 
 /// Before it is mended: clusters that nobody names, copies that differ, names that are not whole or not yet shown. No entry and
@@ -161,7 +134,6 @@ fn a_cut_leaves_lost_clusters_and_unfinished_names_at_worst() {
         assert!(found.iter().all(is_left_by_a_cut), "{found:?}");
         open(device, clock)
     };
-    let plans = catalogue::every_operation(false);
-    let (_, failure) = cut(&Subject { open: &open, ..subject() }, "fat12", &plans, End::Dropped);
-    assert_eq!(failure, None);
+    let volume = volume(Subject { open: &open, ..subject() }, "fat12");
+    campaign::all(&volume, &volume.named, End::Dropped, &Depth::quick()).expect_clean();
 }

@@ -10,7 +10,7 @@ use common::{SHAPES, Shape, judge, mtool, open_image, oracles, shape, walk};
 use obento_base::{Error, FileFlags, Mode, Name, Timestamp};
 use obento_block::BlockDevice as _;
 use obento_driver::{Driver as _, FileSystem};
-use obento_fat::{CodePage, FatDriver, FatOptions, Zone};
+use obento_fat::{CodePage, FatDriver, FatOptions, Owner, Zone};
 
 /// Panics unless the volume holds what is in `source`, and nothing else.
 fn compare(fs: &dyn FileSystem, source: &Path) {
@@ -130,12 +130,15 @@ fn options_say_what_the_volume_does_not() {
     let plain = open_image(&image);
     let mtime = plain.getattr(common::resolve(&*plain, "/\u{e9}.txt").unwrap()).unwrap().mtime;
     let options = FatOptions {
-        uid: 7,
-        gid: 8,
-        file_mask: Mode::new(0o137),
-        dir_mask: Mode::new(0o027),
+        owner: Owner {
+            uid: 7,
+            gid: 8,
+            file_mask: Mode::new(0o137),
+            dir_mask: Mode::new(0o027),
+            zone: Zone(60),
+        },
         code_page: CodePage::Cp1252,
-        zone: Zone(60),
+        ..FatOptions::default()
     };
     let fs = FatDriver { options }.open(common::in_memory(&image), &common::reading()).unwrap();
     let root = fs.getattr(fs.root()).unwrap();

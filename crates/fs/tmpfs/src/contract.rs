@@ -10,13 +10,14 @@ use obento_base::wire::to_u64;
 use obento_base::{Attr, Error, Ino, Name, Result, Timestamp};
 use obento_block::BlockDevice;
 use obento_driver::{
-    AskUsage, Cookie, DirEntry, EntrySink, ExclusiveLayout, Extent, FileSystem, Layout, Limits, NewNode,
-    Probe, RenameFlags, SetAttr, Size, Span, StatFs, TimeChange, Victim, VolumeInfo, WritableFileSystem,
-    Xattrs,
+    AskUsage, Cookie, DirEntry, EntrySink, ExclusiveLayout, Extent, FileSystem, Layout, Limits, Nameless,
+    NewNode, Probe, RenameFlags, SetAttr, Size, Span, StatFs, TimeChange, Victim, VolumeInfo,
+    WritableFileSystem, Xattrs,
 };
 
 use crate::inode::{Body, State};
 use crate::map::Data;
+use crate::names::Names;
 use crate::space::PAGE;
 use crate::volume::{ROOT, Tmpfs};
 
@@ -147,6 +148,20 @@ impl FileSystem for Tmpfs {
     fn xattrs(&self) -> Option<&dyn Xattrs> {
         Some(self)
     }
+
+    fn nameless(&self) -> Option<&dyn Nameless> {
+        (!self.closed.load(Ordering::Relaxed)).then_some(self)
+    }
+}
+
+impl Nameless for Tmpfs {
+    fn create_nameless(&self, dir: Ino, node: &NewNode<'_>) -> Result<Attr> {
+        self.make_nameless(dir, node)
+    }
+
+    fn name(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
+        self.add_link(ino, dir, name, Names::None)
+    }
 }
 
 impl WritableFileSystem for Tmpfs {
@@ -155,7 +170,7 @@ impl WritableFileSystem for Tmpfs {
     }
 
     fn link(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
-        self.add_link(ino, dir, name)
+        self.add_link(ino, dir, name, Names::Some)
     }
 
     fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()> {

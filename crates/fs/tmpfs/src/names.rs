@@ -14,6 +14,13 @@ use crate::dir::Entry;
 use crate::inode::{Inode, LockSet, State};
 use crate::volume::Tmpfs;
 
+/// Whether an inode that gets a name has others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Names {
+    Some,
+    None,
+}
+
 /// Errors: NotDirectory; NotFound if the directory was removed; Exists.
 fn expect_free(dir: &State, name: &Name) -> Result<()> {
     let directory = dir.directory()?;
@@ -39,11 +46,7 @@ impl Tmpfs {
             }
             let is_dir = node.kind == FileKind::Directory;
             let dir_links = if is_dir { one_more(state.nlink)? } else { state.nlink };
-            self.reserve_inode()?;
-            let mut made = State::new(node, dir, now);
-            made.inherit(state);
-            made.nlink = if is_dir { 2 } else { 1 };
-            let attr = self.add(node.kind, made);
+            let attr = self.add_child(dir, state, node, if is_dir { 2 } else { 1 })?;
             state.nlink = dir_links;
             state.directory_mut()?.insert(Entry { name: name.to_buf(), ino: attr.ino, kind: node.kind });
             state.touch_data(now);
@@ -51,17 +54,38 @@ impl Tmpfs {
         })
     }
 
-    pub(crate) fn add_link(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
+    /// [`obento_driver::Nameless::create_nameless`].
+    pub(crate) fn make_nameless(&self, dir: Ino, node: &NewNode<'_>) -> Result<Attr> {
+        self.act(dir, |_, state| {
+            state.directory()?;
+            if state.nlink == 0 {
+                return Err(Error::NotFound);
+            }
+            self.add_child(dir, state, node, 0)
+        })
+    }
+
+    /// A new inode, as of a directory. Errors: NoSpace.
+    fn add_child(&self, dir: Ino, parent: &State, node: &NewNode<'_>, nlink: u32) -> Result<Attr> {
+        self.reserve_inode()?;
+        let mut made = State::new(node, dir, self.now());
+        made.inherit(parent);
+        made.nlink = nlink;
+        Ok(self.add(node.kind, made))
+    }
+
+    /// Gives another name to what has one; or its first, as [`obento_driver::Nameless::name`].
+    pub(crate) fn add_link(&self, ino: Ino, dir: Ino, name: &Name, names: Names) -> Result<Attr> {
         let now = self.now();
         let (dir, inode) = (self.inode(dir)?, self.inode(ino)?);
         let mut locked = LockSet::new([&dir, &inode]);
         locked.of(&dir)?.directory()?;
-        if inode.is_directory() {
-            return Err(Error::NotPermitted);
-        }
         let nlink = locked.of(&inode)?.nlink;
-        if nlink == 0 {
-            return Err(Error::NotFound);
+        match names {
+            Names::Some if inode.is_directory() => return Err(Error::NotPermitted),
+            Names::Some if nlink == 0 => return Err(Error::NotFound),
+            Names::None if inode.is_directory() || nlink > 0 => return Err(Error::Invalid),
+            _ => {}
         }
         expect_free(locked.of(&dir)?, name)?;
         let state = locked.of(&inode)?;

@@ -8,55 +8,62 @@ use common::{format, subject, without_xattrs};
 use obento_base::Result;
 use obento_block::BlockDevice;
 use obento_env::Clock;
+use obento_testkit::crash::campaign::{self, Depth, Volume};
 use obento_testkit::crash::volume::{End, Subject};
-use obento_testkit::crash::{Options, Seen};
-use obento_testkit::plan::{Limits, Plan, catalogue, random};
+use obento_testkit::plan::{Bounds, Limits, catalogue, random};
 
-fn survives(plans: Vec<Plan>, end: End) {
-    let (judged, failure) = cut(&subject(), &plans, end);
-    if let Some(failure) = failure {
-        panic!("{failure}");
+fn volume(subject: Subject<'_>) -> Volume<'_> {
+    Volume {
+        name: "xv6".into(),
+        base: format(2 << 20, 64).into(),
+        subject,
+        whole: 0..0,
+        named: without_xattrs(catalogue::every_operation(false)),
+        bounds: Bounds { len: 2, space: false, links: true, xattrs: false },
+        limits: Limits { space: false, ..Limits::SMALL },
     }
-    assert!(judged > 20 * plans.len(), "{judged}");
 }
 
-/// How many disks were judged, and the first that was refused.
-fn cut(subject: &Subject<'_>, plans: &[Plan], end: End) -> (usize, Option<String>) {
-    let base: Arc<[u8]> = format(2 << 20, 64).into();
-    let seen = Seen::default();
-    let options = Options { every_subset: 3, samples: 2, torn: 2, ..Options::new(1) };
-    let mut judged = 0;
-    for plan in plans {
-        let recording = subject.record(&base, plan, end).unwrap_or_else(|reason| panic!("{reason}"));
-        let summary = subject.explore(&recording, &options, &seen);
-        judged += summary.judged;
-        if let Some(failure) = summary.failures.first() {
-            return (judged, Some(format!("{plan}{failure}")));
-        }
-    }
-    eprintln!("{} disks, {judged} judged, of {} plans", seen.count(), plans.len());
-    (judged, None)
+fn survives(end: End) {
+    let volume = volume(subject());
+    let outcome = campaign::all(&volume, &volume.named, end, &Depth::quick());
+    outcome.expect_clean();
+    assert!(outcome.judged > 20 * volume.named.len(), "{outcome:?}");
 }
 
 #[test]
 fn every_operation_survives_every_cut() {
-    survives(without_xattrs(catalogue::every_operation(false)), End::Dropped);
+    survives(End::Dropped);
 }
 
 #[test]
 fn every_operation_survives_every_cut_until_the_volume_is_closed() {
-    survives(without_xattrs(catalogue::every_operation(false)), End::Closed);
+    survives(End::Closed);
 }
 
 #[test]
 fn every_operation_survives_every_cut_while_appends_wait_in_memory() {
-    survives(without_xattrs(catalogue::every_operation(false)), End::Unwatched);
+    survives(End::Unwatched);
+}
+
+#[test]
+fn short_plans_with_every_sync_survive_every_cut() {
+    let volume = volume(subject());
+    campaign::all(&volume, &volume.bounds.sample(), End::Dropped, &Depth::quick()).expect_clean();
 }
 
 #[test]
 fn random_plans_survive_every_cut() {
-    let limits = Limits { ops: 30, space: false, ..Limits::SMALL };
-    survives(without_xattrs((0..12).map(|seed| random(seed, &limits))), End::Closed);
+    let volume = volume(subject());
+    let plans =
+        without_xattrs((0..12).map(|seed| random(seed, &Limits { ops: 30, ..volume.limits.clone() })));
+    campaign::all(&volume, &plans, End::Closed, &Depth::quick()).expect_clean();
+}
+
+#[test]
+#[ignore = "takes minutes: cargo xtask crash"]
+fn campaign_over_short_and_random_plans() {
+    campaign::from_environment(&[volume(subject())]).expect_clean();
 }
 
 /// A device that forgets to flush, as the explorer records it.
@@ -86,7 +93,7 @@ fn without_barriers_what_was_synced_is_lost() {
     let open = |device: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>| {
         common::open(Arc::new(WithoutBarriers(device)), clock)
     };
-    let plans = without_xattrs(catalogue::every_operation(false));
-    let (_, failure) = cut(&Subject { open: &open, ..subject() }, &plans[..8], End::Dropped);
-    assert!(failure.is_some());
+    let volume = volume(Subject { open: &open, ..subject() });
+    let outcome = campaign::all(&volume, &volume.named[..8], End::Dropped, &Depth::quick());
+    assert!(!outcome.failures.is_empty(), "{outcome:?}");
 }

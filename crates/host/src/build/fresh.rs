@@ -8,9 +8,10 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+use super::debris::Debris;
 use crate::{FileDevice, HostError};
 
 /// What to do with something that has the name already.
@@ -28,7 +29,20 @@ pub struct FreshFile {
     device: FileDevice,
     target: PathBuf,
     /// The name that it has meanwhile, if it must have one.
-    named: Option<PathBuf>,
+    named: Option<Named>,
+}
+
+/// A name that goes, whatever ends the process but `SIGKILL`.
+#[derive(Debug)]
+struct Named {
+    path: PathBuf,
+    _debris: Debris,
+}
+
+impl Named {
+    fn new(path: PathBuf) -> Self {
+        Self { _debris: Debris::new(&path), path }
+    }
 }
 
 impl FreshFile {
@@ -38,6 +52,11 @@ impl FreshFile {
         let mut this = Self { device: FileDevice::from_file(file, target)?, target: target.into(), named };
         this.device.resize(len)?;
         Ok(this)
+    }
+
+    /// Lets it have another length; what is new are zeros. Errors: System.
+    pub fn set_len(&mut self, len: u64) -> Result<(), HostError> {
+        self.device.resize(len)
     }
 
     /// Its bytes.
@@ -58,10 +77,10 @@ impl FreshFile {
         } else {
             if self.named.is_none() {
                 let name = free_name(&self.target, |name| self.link(name)).map_err(failed)?;
-                self.named = Some(name);
+                self.named = Some(Named::new(name));
             }
-            if let Some(name) = &self.named {
-                rustix::fs::rename(name, &self.target).map_err(failed)?;
+            if let Some(named) = &self.named {
+                rustix::fs::rename(&named.path, &self.target).map_err(failed)?;
             }
             self.named = None;
         }
@@ -70,7 +89,11 @@ impl FreshFile {
 
     fn link(&self, name: &Path) -> Result<(), Errno> {
         match &self.named {
-            Some(own) => rustix::fs::linkat(CWD, own, CWD, name, AtFlags::empty()),
+            Some(own) => match rustix::fs::linkat(CWD, &own.path, CWD, name, AtFlags::empty()) {
+                // A file system that knows no second names, such as FAT.
+                Err(Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP) => rename_to(&own.path, name),
+                linked => linked,
+            },
             None => {
                 let own = format!("/proc/self/fd/{}", self.device.host_file().as_fd().as_raw_fd());
                 rustix::fs::linkat(CWD, own, CWD, name, AtFlags::SYMLINK_FOLLOW)
@@ -81,11 +104,16 @@ impl FreshFile {
 
 impl Drop for FreshFile {
     fn drop(&mut self) {
-        if let Some(name) = &self.named {
-            // Something else went wrong and is told.
-            let _ = rustix::fs::unlink(name);
+        if let Some(named) = &self.named {
+            // It has its other name now, or something else went wrong and is told.
+            let _ = rustix::fs::unlink(&named.path);
         }
     }
+}
+
+/// Gives what `own` names the name `name`, which nothing may have.
+fn rename_to(own: &Path, name: &Path) -> Result<(), Errno> {
+    rustix::fs::renameat_with(CWD, own, CWD, name, RenameFlags::NOREPLACE)
 }
 
 /// The directory that holds `path`.
@@ -97,7 +125,7 @@ pub(super) fn folder_of(path: &Path) -> &Path {
 }
 
 /// A file beside `target`, without a name if that can be.
-fn make(target: &Path) -> Result<(File, Option<PathBuf>), HostError> {
+fn make(target: &Path) -> Result<(File, Option<Named>), HostError> {
     let failed = |errno| HostError::system("create", target, errno);
     let mode = Mode::from_raw_mode(0o666);
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
@@ -112,7 +140,7 @@ fn make(target: &Path) -> Result<(File, Option<PathBuf>), HostError> {
         Ok(())
     });
     let name = name.map_err(failed)?;
-    made.map(|fd| (File::from(fd), Some(name))).ok_or_else(|| failed(Errno::IO))
+    made.map(|fd| (File::from(fd), Some(Named::new(name)))).ok_or_else(|| failed(Errno::IO))
 }
 
 /// A name beside `target` that `take` could take.

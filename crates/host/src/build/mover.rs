@@ -6,16 +6,16 @@
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::Path;
 
 use obento_base::wire::{to_u64, to_usize};
 use rustix::io::Errno;
 
+use super::gather::{GATHER, Gather, Target};
 use super::supply::{Opened, Supply};
+use super::writeback::Writeback;
 use crate::{HostError, HostFile};
 
-/// Bytes that are gathered before they are written.
-const GATHER: usize = 1 << 20;
 /// Longer ranges are copied by the kernel.
 const COPY_RANGE_MIN: u64 = 256 << 10;
 
@@ -30,27 +30,29 @@ pub struct Job {
     pub range: Range<u64>,
     /// Where they belong in the image.
     pub offset: u64,
+    /// Whether it is the last part of its file.
+    pub is_last: bool,
 }
 
 /// Moves bytes; one a thread.
 pub struct Mover<'a> {
     supply: &'a Supply,
-    target: &'a HostFile,
-    path: PathBuf,
-    /// Bytes a block of the image.
-    block: u64,
+    target: Target<'a>,
     dir: Option<(u32, OwnedFd)>,
-    gathered: Vec<u8>,
-    /// Where what was gathered belongs.
-    start: u64,
+    gather: Gather,
     may_copy_range: bool,
 }
 
 impl<'a> Mover<'a> {
-    /// From `supply` to `target`, an image with blocks of `block` bytes; `path` is for messages.
-    pub fn new(supply: &'a Supply, target: &'a HostFile, path: PathBuf, block: u64) -> Self {
-        let gathered = Vec::with_capacity(GATHER);
-        Self { supply, target, path, block, dir: None, gathered, start: 0, may_copy_range: true }
+    /// From `supply` to `file`, an image with blocks of `block` bytes, which `writeback` writes back; `path` is for messages.
+    pub fn new(
+        supply: &'a Supply,
+        (file, path): (&'a HostFile, &'a Path),
+        writeback: &'a Writeback,
+        block: u64,
+    ) -> Self {
+        let target = Target { file, path, writeback };
+        Self { supply, target, dir: None, gather: Gather::new(block), may_copy_range: true }
     }
 
     /// Moves one part, at once or later. Errors: System; Changed if the file is not as long as it was.
@@ -68,24 +70,8 @@ impl<'a> Mover<'a> {
             self.copy(fd, job, from, len)?;
             return if is_end { self.expect_end(fd, job) } else { Ok(()) };
         }
-        self.make_room(job.offset, len)?;
+        self.gather.make_room(job.offset, len, self.target)?;
         self.gather(fd, job, from, len, is_end)
-    }
-
-    /// Makes sure that the next `len` bytes can be gathered for `offset`.
-    fn make_room(&mut self, offset: u64, len: u64) -> Result<(), HostError> {
-        let end = self.start.saturating_add(to_u64(self.gathered.len()));
-        let gap = offset.checked_sub(end).filter(|&gap| gap < self.block && !self.gathered.is_empty());
-        let fits =
-            |gap: u64| to_u64(self.gathered.len()).saturating_add(gap).saturating_add(len) < to_u64(GATHER);
-        match gap {
-            Some(gap) if fits(gap) => self.gathered.resize(self.gathered.len() + to_usize(gap), 0),
-            _ => {
-                self.flush()?;
-                self.start = offset;
-            }
-        }
-        Ok(())
     }
 
     /// Reads the bytes, and one more where the file should end, to see that it does.
@@ -97,14 +83,21 @@ impl<'a> Mover<'a> {
         len: u64,
         is_end: bool,
     ) -> Result<(), HostError> {
-        let start = self.gathered.len();
+        let start = self.gather.bytes.len();
         let wanted = start + to_usize(len);
-        self.gathered.resize(wanted + usize::from(is_end), 0);
+        self.gather.bytes.resize(wanted + usize::from(is_end), 0);
         let mut done = start;
-        while let Some(rest) = self.gathered.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        while let Some(rest) = self.gather.bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let asked = rest.len();
             match rustix::io::pread(fd, rest, from.saturating_add(to_u64(done - start))) {
                 Ok(0) => break,
-                Ok(len) => done += len,
+                Ok(len) => {
+                    done += len;
+                    // Fewer bytes than asked for are the last ones of a file.
+                    if done == wanted && len < asked {
+                        break;
+                    }
+                }
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(HostError::system("read", self.supply.path(job.data), errno)),
             }
@@ -112,7 +105,7 @@ impl<'a> Mover<'a> {
                 break;
             }
         }
-        self.gathered.truncate(wanted);
+        self.gather.bytes.truncate(wanted);
         if done == wanted { Ok(()) } else { Err(self.changed(job)) }
     }
 
@@ -131,21 +124,26 @@ impl<'a> Mover<'a> {
     fn copy(&mut self, fd: BorrowedFd<'_>, job: &Job, mut from: u64, mut len: u64) -> Result<(), HostError> {
         let mut to = job.offset;
         while len > 0 && self.may_copy_range {
-            match rustix::fs::copy_file_range(fd, Some(&mut from), self.target, Some(&mut to), to_usize(len))
-            {
+            let file = self.target.file;
+            let copy =
+                || rustix::fs::copy_file_range(fd, Some(&mut from), file, Some(&mut to), to_usize(len));
+            match self.target.writeback.alone(copy) {
                 Ok(0) => break,
                 Ok(copied) => len = len.saturating_sub(to_u64(copied)),
                 Err(Errno::INTR) => {}
                 Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
                     self.may_copy_range = false;
                 }
-                Err(errno) => return Err(HostError::system("write", &self.path, errno)),
+                Err(errno) => return Err(HostError::system("write", self.target.path, errno)),
             }
+        }
+        if to > job.offset {
+            self.target.writeback.wrote(job.offset..to);
         }
         // What the kernel does not copy is read and written; where a file ends too early that tells.
         while len > 0 {
             let part = to_usize(len).min(GATHER - 1);
-            self.start = to;
+            self.gather.start = to;
             self.gather(fd, job, from, to_u64(part), false)?;
             self.flush()?;
             (from, to, len) = (from + to_u64(part), to + to_u64(part), len - to_u64(part));
@@ -155,19 +153,6 @@ impl<'a> Mover<'a> {
 
     /// Writes what was gathered. Errors: System.
     pub fn flush(&mut self) -> Result<(), HostError> {
-        let mut bytes = self.gathered.as_slice();
-        let mut at = self.start;
-        while !bytes.is_empty() {
-            match rustix::io::pwrite(self.target, bytes, at) {
-                Ok(len) => {
-                    at += to_u64(len);
-                    bytes = bytes.get(len..).unwrap_or_default();
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(HostError::system("write", &self.path, errno)),
-            }
-        }
-        self.gathered.clear();
-        Ok(())
+        self.gather.flush(self.target)
     }
 }

@@ -31,6 +31,8 @@ enum Item {
     Entry { dir: u32, name: u32 },
     /// A part of an open file.
     Part { file: u16, offset: u64 },
+    /// In the image already.
+    Moved,
 }
 
 #[derive(Debug)]
@@ -121,6 +123,16 @@ impl Supply {
         self.add(Item::Part { file, offset })
     }
 
+    /// What is in the image already. Answers its number.
+    pub fn moved(&mut self) -> Result<u32, SupplyError> {
+        self.add(Item::Moved)
+    }
+
+    /// Whether the bytes of a file are in the image already.
+    pub fn is_moved(&self, id: u32) -> bool {
+        matches!(self.items.get(to_usize(id.into())), Some(Item::Moved))
+    }
+
     /// The path of a file, for messages.
     pub fn path(&self, id: u32) -> PathBuf {
         match self.items.get(to_usize(id.into())) {
@@ -128,7 +140,7 @@ impl Supply {
             Some(Item::Part { file, .. }) => {
                 self.files.get(usize::from(*file)).map(|(_, path)| path.clone()).unwrap_or_default()
             }
-            None => PathBuf::new(),
+            Some(Item::Moved) | None => PathBuf::new(),
         }
     }
 
@@ -169,7 +181,7 @@ impl Supply {
                 Some((file, _)) => Ok(Opened::Part(file.clone(), offset)),
                 None => Err(failed(rustix::io::Errno::BADF)),
             },
-            None => Err(failed(rustix::io::Errno::BADF)),
+            Some(Item::Moved) | None => Err(failed(rustix::io::Errno::BADF)),
         }
     }
 

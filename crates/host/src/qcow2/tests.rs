@@ -131,20 +131,23 @@ fn external_data_files_are_opened_only_where_that_is_allowed() {
 #[test]
 fn what_is_not_supported_is_named() {
     let dir = with_raw();
-    let named = |args: &[&str]| {
-        let args = [&["convert", "-O", "qcow2"], args, &["raw", "image"]].concat();
-        qemu_img(&dir, &args).then(|| open(&dir, "image", References::Refuse).err().unwrap().to_string())
-    };
-    let Some(subclusters) = named(&["-o", "extended_l2=on,cluster_size=128k"]) else { return };
+    if !qemu_img(&dir, &["convert", "-O", "qcow2", "-o", "extended_l2=on,cluster_size=128k", "raw", "image"])
+    {
+        return;
+    }
+    let subclusters = open(&dir, "image", References::Refuse).err().unwrap().to_string();
     assert!(subclusters.contains("subclusters"), "{subclusters}");
-    let key = [
-        "--object",
-        "secret,id=key,data=secret",
-        "-o",
-        "encrypt.format=luks,encrypt.key-secret=key,encrypt.iter-time=10",
-    ];
-    let encrypted = named(&key).unwrap();
-    assert!(encrypted.contains("encryption"), "{encrypted}");
+
+    // The number of the method stands in the header. `qemu-img` is not asked for LUKS: it measures the processor to choose
+    // how often to hash, and fails now and then where others use it.
+    assert!(qemu_img(&dir, &["convert", "-O", "qcow2", "raw", "image"]));
+    for method in [1, 2] {
+        let mut bytes = fs::read(dir.path().join("image")).unwrap();
+        bytes[32..36].copy_from_slice(&u32::to_be_bytes(method));
+        fs::write(dir.path().join("image"), bytes).unwrap();
+        let encrypted = open(&dir, "image", References::Refuse).err().unwrap().to_string();
+        assert!(encrypted.contains("encryption"), "{encrypted}");
+    }
 }
 
 #[test]

@@ -107,6 +107,17 @@ pub enum Loss {
     Device,
     /// A FIFO or socket.
     Special,
+    /// A symbolic link.
+    Symlink,
+    /// A file or directory with what is in it, for its name.
+    Name,
+}
+
+impl Loss {
+    /// Whether an entry is missing, and not only something of it.
+    pub fn is_entry(self) -> bool {
+        matches!(self, Self::Device | Self::Special | Self::Symlink | Self::Name)
+    }
 }
 
 /// How often something could not be kept.

@@ -1,9 +1,11 @@
 //! The thread that commits by age and writes back when memory fills, where the environment has threads.
 //!
-//! Without it all of that is done by the callers: a commit when somebody syncs, writing back when a transaction
-//! begins.
+//! It begins with the first change, so that it has no right that its process gave up before. Without it all of that is
+//! done by the callers: a commit when somebody syncs, writing back when a transaction begins.
 
+use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
+use core::mem;
 use core::time::Duration;
 
 use obento_env::sync::{Condvar, Mutex};
@@ -14,7 +16,15 @@ use super::Transactions;
 /// How others reach the thread.
 pub(super) struct Ticker {
     shared: Arc<Shared>,
-    thread: Mutex<Option<Thread>>,
+    life: Mutex<Life>,
+}
+
+enum Life {
+    /// There is no thread, and will be none.
+    Without,
+    /// What the thread does, once it is needed.
+    Wanted(Box<dyn FnOnce() + Send>),
+    Runs(Thread),
 }
 
 struct Shared {
@@ -40,19 +50,24 @@ enum Wish {
 impl Ticker {
     pub(super) fn new() -> Self {
         let (wish, wished, hurried) = (Mutex::new(Wish::Nothing), Condvar::new(), Condvar::new());
-        Self { shared: Arc::new(Shared { wish, wished, hurried }), thread: Mutex::new(None) }
+        Self { shared: Arc::new(Shared { wish, wished, hurried }), life: Mutex::new(Life::Without) }
     }
 
-    /// Starts the thread for `transactions`, whose life it does not prolong.
-    pub(super) fn start(&self, transactions: Weak<Transactions>, interval: Duration) {
+    /// Wants a thread for `transactions`, whose life it does not prolong.
+    pub(super) fn want(&self, transactions: Weak<Transactions>, interval: Duration) {
         let shared = Arc::clone(&self.shared);
         let run = move || while shared.wait(interval).is_some_and(|wish| act(&transactions, wish)) {};
-        *self.thread.lock() = thread::spawn("obento-commit", run);
+        *self.life.lock() = Life::Wanted(Box::new(run));
     }
 
-    /// Whether there is a thread.
+    /// Whether there is a thread; who asks first starts it, if one is wanted.
     pub(super) fn runs(&self) -> bool {
-        self.thread.lock().is_some()
+        let mut life = self.life.lock();
+        *life = match mem::replace(&mut *life, Life::Without) {
+            Life::Wanted(run) => thread::spawn("obento-commit", run).map_or(Life::Without, Life::Runs),
+            known => known,
+        };
+        matches!(*life, Life::Runs(_))
     }
 
     /// A transaction has its first change.
@@ -73,8 +88,8 @@ impl Ticker {
     /// Ends the thread.
     pub(super) fn stop(&self) {
         self.shared.ask(Wish::Stop);
-        let thread = self.thread.lock().take();
-        if let Some(thread) = thread {
+        let life = mem::replace(&mut *self.life.lock(), Life::Without);
+        if let Life::Runs(thread) = life {
             thread.join();
         }
     }

@@ -30,7 +30,7 @@ pub struct Transactions {
     /// Taken by the leader alone, so that nobody waits for it.
     pub(super) backend: Mutex<Backend>,
     ticker: Ticker,
-    /// Whether the ticker has a thread, so that asking costs nothing.
+    /// Whether the ticker may have a thread, so that asking costs nothing.
     ticks: AtomicBool,
 }
 
@@ -114,8 +114,8 @@ impl Transactions {
             ticks: AtomicBool::new(false),
         });
         if let Some(interval) = options.interval {
-            this.ticker.start(Arc::downgrade(&this), interval);
-            this.ticks.store(this.ticker.runs(), Ordering::Relaxed);
+            this.ticker.want(Arc::downgrade(&this), interval);
+            this.ticks.store(true, Ordering::Relaxed);
         }
         this
     }
@@ -282,6 +282,7 @@ impl Transactions {
             self.changed.notify_all();
         }
         if ticks && starts {
+            self.ticks.store(self.ticker.runs(), Ordering::Relaxed);
             self.ticker.changed();
         }
         if ticks && self.cache.pinned() > self.budget / 2 {
@@ -292,7 +293,7 @@ impl Transactions {
     /// Has `work` done: by the thread, if there is one, so that the caller goes on as soon as the next transaction
     /// runs.
     fn relieve<'a>(&'a self, state: MutexGuard<'a, State>, work: Work) -> MutexGuard<'a, State> {
-        if !self.ticks.load(Ordering::Relaxed) {
+        if !self.ticks.load(Ordering::Relaxed) || !self.ticker.runs() {
             return self.lead(state, work);
         }
         match work {

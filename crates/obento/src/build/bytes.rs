@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use obento_driver::tree::Body;
 use obento_driver::{BuildPlan, NodeId, Tree};
 use obento_host::HostError;
-use obento_host::build::{FreshFile, Job, Mover};
+use obento_host::build::{FreshFile, Job, Mover, Supply, Writeback};
 
 use super::BuildFailure;
 use super::source::Read;
@@ -20,13 +20,14 @@ use crate::Progress;
 const BATCH_BYTES: u64 = 4 << 20;
 const BATCH_FILES: usize = 512;
 /// The most of a large file that is one piece of work.
-const PART: u64 = 32 << 20;
+const PART: u64 = 8 << 20;
 /// More threads wait for each other.
 const MAX_THREADS: usize = 4;
 
 /// The files that are still to be moved.
 struct Queue<'a> {
     tree: &'a Tree,
+    supply: &'a Supply,
     plan: &'a dyn BuildPlan,
     /// The first byte of the volume in the image.
     start: u64,
@@ -56,16 +57,22 @@ impl Queue<'_> {
             let node = self.tree.node(id)?;
             self.next += 1;
             let Body::File { size, data: Some(data) } = node.body else { continue };
+            if self.supply.is_moved(data.0) {
+                continue;
+            }
             let (rest, volume) = (&mut self.rest, self.start);
             self.plan.places(id, &mut |range, offset| {
                 let mut start = range.start;
                 while start < range.end {
                     let end = range.end.min(start.saturating_add(PART));
                     let offset = volume + offset + (start - range.start);
-                    rest.push(Job { data: data.0, size, range: start..end, offset });
+                    rest.push(Job { data: data.0, size, range: start..end, offset, is_last: false });
                     start = end;
                 }
             });
+            if let Some(last) = rest.last_mut() {
+                last.is_last = true;
+            }
             rest.reverse();
         }
     }
@@ -103,13 +110,26 @@ impl Common<'_> {
                 mover.put(job)?;
                 self.bytes.fetch_add(job.range.end - job.range.start, Ordering::Relaxed);
             }
-            self.files.fetch_add(jobs.len() as u64, Ordering::Relaxed);
+            let ended = jobs.iter().filter(|job| job.is_last).count();
+            self.files.fetch_add(ended as u64, Ordering::Relaxed);
             if told() {
                 return Err(HostError::Stopped);
             }
         }
         mover.flush()
     }
+}
+
+/// How many files there are to move, and their bytes.
+fn total(tree: &Tree, supply: &Supply) -> (u64, u64) {
+    let lens = tree.nodes().filter_map(|(id, node)| match node.body {
+        Body::File { size, data: Some(data) } if !supply.is_moved(data.0) => {
+            let ranges = tree.data_ranges(id);
+            Some(ranges.map_or(size, |ranges| ranges.iter().map(|range| range.end - range.start).sum()))
+        }
+        _ => None,
+    });
+    lens.fold((0, 0), |(files, bytes), len| (files + 1, bytes + len))
 }
 
 /// Where a volume comes to lie.
@@ -131,7 +151,7 @@ pub(super) fn move_all(
     observer: &mut dyn Observer,
 ) -> Result<u64, BuildFailure> {
     let (tree, supply, Ground { fresh, start }) = (&read.tree, &read.supply, ground);
-    let queue = Queue { tree, plan, start, next: 0, rest: Vec::new() };
+    let queue = Queue { tree, supply, plan, start, next: 0, rest: Vec::new() };
     let common = Common {
         queue: Mutex::new(queue),
         failure: Mutex::new(None),
@@ -139,9 +159,12 @@ pub(super) fn move_all(
         files: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
     };
+    let (files, bytes) = total(tree, supply);
+    observer.total(files, bytes);
     let device = fresh.device();
     let block = plan.formatted().block_size.into();
-    let mover = || Mover::new(supply, device.host_file(), device.path().into(), block);
+    let writeback = Writeback::new(device.host_file().clone());
+    let mover = || Mover::new(supply, (device.host_file(), device.path()), &writeback, block);
     let threads = match threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS),
         threads => threads,

@@ -3,7 +3,7 @@
 //!
 //! Order: all sources are read ([`source`], each over those before it), and what is wrong with any of them is told before
 //! anything is written; the driver plans ([`obento_driver::Build`]); bytes are moved in as many threads as help ([`bytes`]), the
-//! driver writes the rest; and the file gets its name.
+//! driver writes the rest; and the file gets its name. What comes through a pipe is written before there is a plan ([`stream`]).
 //! Invariant: a source is hostile. Its names are data, resolved within the tree ([`model`]) and nowhere else.
 
 mod bytes;
@@ -14,6 +14,7 @@ mod generic;
 mod model;
 mod options;
 mod source;
+mod stream;
 mod volume;
 
 use std::ops::ControlFlow;
@@ -32,6 +33,7 @@ pub use disk::{
 };
 pub use error::{BuildFailure, SourceProblem};
 pub use options::{BuildSettings, BuildSource, ChangeMode, IdMap, Input, Owner};
+use stream::Stream;
 
 /// What a build did.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -141,10 +143,20 @@ fn make(
     registry: &Registry,
     observer: &mut dyn Observer,
 ) -> Result<(FreshFile, BuildReport), BuildFailure> {
-    let read = source::read_all(out, sources, settings, observer)?;
-    let mut plan = volume::plan(&read, settings, registry)?;
-    let fresh = FreshFile::new(out, plan.device_len())?;
+    let stream = match sources.iter().any(BuildSource::is_pipe) {
+        true => Stream::begin(out, settings, registry)?,
+        false => None,
+    };
+    let mut read = source::read_all(out, sources, settings, stream, observer)?;
+    let (mut plan, fresh, came) = match read.stream.take() {
+        Some(stream) => stream.plan(&read, settings)?,
+        None => {
+            let plan = volume::plan(&read, settings, registry)?;
+            let fresh = FreshFile::new(out, plan.device_len())?;
+            (plan, fresh, 0)
+        }
+    };
     let moved = volume::write(&mut *plan, &read, (&fresh, 0), settings, observer)?;
-    let report = volume::report(&*plan, &read, moved);
+    let report = volume::report(&*plan, &read, came + moved);
     Ok((fresh, report))
 }

@@ -1,5 +1,6 @@
 //! What is built, and how.
 
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -35,7 +36,21 @@ pub enum BuildSource {
 impl BuildSource {
     /// Whether it can be read only once.
     pub(super) fn is_pipe(&self) -> bool {
-        matches!(self, Self::Archive(Input::Standard) | Self::Layer(Input::Standard))
+        match self {
+            Self::Archive(input) | Self::Layer(input) => input.is_pipe(),
+            _ => false,
+        }
+    }
+}
+
+impl Input {
+    /// Whether it can be read only once.
+    pub(super) fn is_pipe(&self) -> bool {
+        match self {
+            Self::Standard => true,
+            // What a shell makes of <(command), for one.
+            Self::File(path) => std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo()),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use obento_base::{FileKind, Timestamp};
 use obento_block::{BlockDevice, Slice};
-use obento_driver::{BuildOptions, BuildPlan, FormatOptions, Tree};
+use obento_driver::{Build, BuildOptions, BuildPlan, FormatOptions, Tree};
 use obento_env::{Clock as _, FixedClock, SystemClock};
 use obento_host::build::FreshFile;
 
@@ -21,14 +21,23 @@ pub(super) fn plan<'t>(
     settings: &BuildSettings,
     registry: &Registry,
 ) -> Result<Box<dyn BuildPlan + 't>, BuildFailure> {
+    let options = build_options(&read.tree, settings);
+    let planned = with_builder(settings, registry, |builder| builder.plan(&read.tree, &options))?;
+    planned.map_err(|error| BuildFailure::of_plan(error, &read.tree))
+}
+
+/// Does something with the builder of the type that the settings name. Errors: UnknownType.
+pub(super) fn with_builder<T>(
+    settings: &BuildSettings,
+    registry: &Registry,
+    work: impl FnOnce(&dyn Build) -> T,
+) -> Result<T, BuildFailure> {
     let mut drivers = registry.drivers().iter().filter_map(|driver| Some((driver, driver.format()?)));
     let found = drivers.find(|(_, format)| format.types().contains(&settings.fs_type.as_str()));
     let unknown = || BuildFailure::UnknownType { fs_type: settings.fs_type.clone() };
     let (driver, format) = found.ok_or_else(unknown)?;
-    let options = build_options(&read.tree, settings);
     let generic = Generic::new(&**driver, format);
-    let builder = driver.build().unwrap_or(&generic);
-    builder.plan(&read.tree, &options).map_err(|error| BuildFailure::of_plan(error, &read.tree))
+    Ok(work(driver.build().unwrap_or(&generic)))
 }
 
 /// Writes a volume to `fresh`, from byte `start` on. Answers how many bytes of files were moved. Errors: Host; Format.
@@ -61,7 +70,7 @@ pub(super) fn report(plan: &dyn BuildPlan, read: &Read, moved: u64) -> BuildRepo
 }
 
 /// What the driver is told. Nothing in it is of this moment or this machine.
-fn build_options(tree: &Tree, settings: &BuildSettings) -> BuildOptions {
+pub(super) fn build_options(tree: &Tree, settings: &BuildSettings) -> BuildOptions {
     // A volume that was written in the future is one that checks complain of.
     let now = SystemClock.now();
     let times = tree.nodes().map(|(_, node)| node.attr.mtime);

@@ -239,6 +239,7 @@ impl<'a, T: Tree> Copy<'a, T> {
             Trouble::Target { path, error: error @ (Error::ReadOnly | Error::Device(_)) } => {
                 Err(CopyError::Target { path, error })
             }
+            Trouble::Counted => Ok(()),
             trouble => {
                 self.problem(path, trouble);
                 Ok(())

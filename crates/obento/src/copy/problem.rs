@@ -62,6 +62,8 @@ pub enum Trouble {
     IsTarget,
     /// A member of an archive.
     Member(MemberTrouble),
+    /// A name that the format cannot hold, which the report counts. No observer is told.
+    Counted,
 }
 
 impl From<HostError> for Trouble {
@@ -97,6 +99,7 @@ impl fmt::Display for Trouble {
             Self::IntoItself => f.write_str("a directory cannot be copied into itself"),
             Self::IsTarget => f.write_str("is the image that is being changed, and was left out"),
             Self::Member(trouble) => trouble.fmt(f),
+            Self::Counted => f.write_str("has a name that the file system cannot hold"),
             Self::Nameless => f.write_str("has no name to give the copy; name the copy, not a directory"),
         }
     }
@@ -113,6 +116,12 @@ pub trait Observer {
     /// After every entry, and now and then within a long one.
     fn progress(&mut self, progress: &Progress<'_>) {
         let _ = progress;
+    }
+
+    /// So many files with so many bytes will be copied, which is known when all were looked at; what was told before was of that. Nobody
+    /// says so of what comes through a pipe.
+    fn total(&mut self, files: u64, bytes: u64) {
+        let _ = (files, bytes);
     }
 
     /// Whether the copy is to end here, with [`HostError::Stopped`]. It is asked before every entry, and now and then

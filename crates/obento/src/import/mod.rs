@@ -192,6 +192,7 @@ impl Import<'_> {
                 path,
                 error: error @ (Error::ReadOnly | Error::Device(_)),
             })) => Err(CopyError::Target { path, error }),
+            Err(Failure::Trouble(Trouble::Counted)) => Ok(false),
             Err(Failure::Trouble(trouble)) => {
                 self.report.problems += 1;
                 self.observer.problem(&Problem { path, trouble });

@@ -251,6 +251,7 @@ macro_rules! writing_conformance {
         }
         $crate::conformance_tests! { $volume, renames:
             rename_moves_a_name_within_and_between_directories
+            a_rename_that_makes_its_directory_grow_leaves_nothing_of_the_old_name
             rename_replaces_what_stands_at_the_new_name
             rename_without_replacing_is_exists_if_anything_stands_there
             exchange_lets_two_names_change_places_whatever_they_are

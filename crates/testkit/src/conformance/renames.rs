@@ -26,6 +26,21 @@ pub fn rename_moves_a_name_within_and_between_directories(fs: &dyn FileSystem) {
     }
 }
 
+/// The old name is free, and what later has it is found.
+pub fn a_rename_that_makes_its_directory_grow_leaves_nothing_of_the_old_name(fs: &dyn FileSystem) {
+    let parent = dir(fs, fs.root(), "parent");
+    let long = "l".repeat(fs.limits().name_max.min(200) as usize);
+    file(fs, parent, "first");
+    rename(fs, (parent, "first"), (parent, &long), PLAIN).expect("the new name is free");
+    assert_eq!(lookup(fs, parent, "first"), Err(Error::NotFound));
+    writable(fs).unlink(parent, name(&long)).expect("it is there");
+    let second = file(fs, parent, "second");
+    rename(fs, (parent, "second"), (parent, &long), PLAIN).expect("the new name is free");
+    rename(fs, (parent, &long), (parent, "first"), PLAIN).expect("the old name is free");
+    assert_eq!(lookup(fs, parent, "first"), Ok(second));
+    assert_eq!(names_in(fs, parent), [b"first"]);
+}
+
 /// "What is replaced is removed as by `unlink` or `rmdir`."
 pub fn rename_replaces_what_stands_at_the_new_name(fs: &dyn FileSystem) {
     let root = fs.root();

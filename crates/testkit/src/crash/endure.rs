@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use obento_base::{Error, FileKind};
 use obento_block::MemDevice;
+use obento_driver::Crash;
 use obento_vfs::Vfs;
 
 use super::allowed::{self, Rules};
-use super::volume::{Recording, Subject, copy};
-use crate::fault::{Fault, FaultDevice, Request};
+use super::repairable;
+use super::volume::{End, Recording, Subject, copy};
+use crate::fault::{Fault, FaultDevice, Lasting, Request};
 use crate::model::{Point, StepClock};
-use crate::plan::{Actor, Op};
+use crate::plan::{Actor, Op, Plan};
 use crate::snapshot::Snapshot;
 
 /// How far a plan got.
@@ -36,6 +38,33 @@ impl Subject<'_> {
         let reached = self.until_fault(recording, &device)?;
         self.check_after(recording, &reached.point, &memory, second)?;
         Ok(reached.failed)
+    }
+
+    /// Has every `step`-th request of each kind fail, once and for good, in each of `plans` on a volume like `base`. Says how many faults
+    /// there were, and how many of them were noticed; a second judge sees each fiftieth. An error is that of [`endure`](Self::endure).
+    pub fn break_everywhere(
+        &self,
+        base: &Arc<[u8]>,
+        plans: &[Plan],
+        step: u64,
+    ) -> Result<(u64, u64), String> {
+        let (mut tried, mut noticed) = (0, 0);
+        for plan in plans {
+            let recording = self.record(base, plan, End::Closed)?;
+            for (request, count) in self.requests(&recording)? {
+                for nth in (tried % step..count).step_by(usize::try_from(step).unwrap_or(usize::MAX)) {
+                    for lasting in [Lasting::Once, Lasting::ForGood] {
+                        let fault = Fault { request, nth, lasting };
+                        tried += 1;
+                        let failed = self.endure(&recording, fault, tried % 50 == 0);
+                        let failed =
+                            failed.map_err(|reason| format!("{}, {fault:?}: {reason}", plan.name))?;
+                        noticed += u64::from(failed);
+                    }
+                }
+            }
+        }
+        Ok((tried, noticed))
     }
 
     fn until_fault<D>(&self, recording: &Recording, device: &Arc<FaultDevice<D>>) -> Result<Reached, String>
@@ -86,12 +115,16 @@ impl Subject<'_> {
         let clock = Arc::new(StepClock::default());
         clock.set(1 << 20);
         let fs = (self.open)(Arc::clone(&device), clock).map_err(|e| format!("does not open again: {e}"))?;
+        let crash = fs.limits().crash;
         let vfs = Vfs::new(fs);
         let tree = Snapshot::read(&vfs, recording.history.trees.last())
             .map_err(|e| format!("does not read: {e}"))?;
         // Nobody looked at the files while the plan was done.
         let rules = Rules { data: self.data, gathers: true };
-        allowed::check(&recording.history, point, rules, &tree)?;
+        match crash {
+            Crash::Whole => allowed::check(&recording.history, point, rules, &tree)?,
+            Crash::Repairable => repairable::check(&recording.history, point, &tree)?,
+        }
         vfs.close().map_err(|e| format!("does not close: {e}"))?;
         drop(vfs);
         (self.check)(&copy(&*device)).map_err(|reason| format!("inconsistent: {reason}"))?;

@@ -8,6 +8,7 @@
 //! Invariant: the states are a function of base, events and options, so that a [`StateName`] reproduces one.
 
 mod allowed;
+pub mod campaign;
 mod choice;
 mod disk;
 mod endure;
@@ -44,6 +45,8 @@ pub struct Options {
     pub whole: Range<u64>,
     /// Failures after which to give up.
     pub failures: usize,
+    /// Cuts before this mark are not judged.
+    pub from_mark: usize,
     /// This state alone.
     pub only: Option<StateName>,
 }
@@ -51,7 +54,16 @@ pub struct Options {
 impl Options {
     /// Every subset of five writes, 24 samples beyond, 12 torn states, up to five failures.
     pub fn new(seed: u64) -> Self {
-        Self { seed, every_subset: 5, samples: 24, torn: 12, whole: 0..0, failures: 5, only: None }
+        Self {
+            seed,
+            every_subset: 5,
+            samples: 24,
+            torn: 12,
+            whole: 0..0,
+            failures: 5,
+            from_mark: 0,
+            only: None,
+        }
     }
 }
 
@@ -144,7 +156,8 @@ pub fn explore(
     let mut judged = HashSet::new();
     for window in windows(events) {
         summary.windows += 1;
-        if options.only.as_ref().is_none_or(|only| only.event == window.end) {
+        let is_due = window.mark.unwrap_or(0) >= options.from_mark;
+        if is_due && options.only.as_ref().is_none_or(|only| only.event == window.end) {
             let below = Arc::new(MemDevice::read_only(disk.bytes().to_vec()));
             let bytes = RefCell::new(disk.bytes().to_vec());
             for (number, choice) in choice::choices(&window, options).into_iter().enumerate() {

@@ -3,6 +3,7 @@
 //! What lay at a path since the last promise is there, with its bytes. What else is there has a name that something had since,
 //! and each of its sectors holds what that file held in some tree; or it is what the mend saved in the root.
 
+use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use obento_driver::DataMode;
 
 use super::allowed::{Rules, Versions};
 use crate::model::{History, Point};
-use crate::snapshot::{Object, Snapshot, show};
+use crate::snapshot::{Id, Object, Snapshot, show};
 
 const RULES: Rules = Rules { data: DataMode::Ordered, gathers: true };
 
@@ -50,8 +51,8 @@ fn known(
     path: &[u8],
     object: &Object,
 ) -> Result<(), String> {
-    let trees = window.clone().filter_map(|at| history.trees[at].get(path));
-    let mut named = trees.filter(|known| known.meta.kind == object.meta.kind).peekable();
+    let known = namesakes(history, window, path);
+    let mut named = known.into_iter().filter(|known| known.meta.kind == object.meta.kind).peekable();
     if named.peek().is_none() {
         return Err("nothing of this kind had this name".into());
     }
@@ -66,6 +67,30 @@ fn known(
         }
     }
     reason
+}
+
+/// What had the last name of `path` in the directory that has it now, by whatever path that directory was reached: without a
+/// journal a directory may have moved before what was done in it is there.
+fn namesakes<'h>(history: &'h History, window: &RangeInclusive<usize>, path: &[u8]) -> Vec<&'h Arc<Object>> {
+    let (parent, name) = split(path);
+    let trees = || history.trees[window.clone()].iter();
+    let parents: HashSet<Id> = trees().filter_map(|tree| Some(tree.get(parent)?.id)).collect();
+    let is_one = |tree: &Snapshot, other: &[u8]| {
+        let (above, last) = split(other);
+        last == name && tree.get(above).is_some_and(|above| parents.contains(&above.id))
+    };
+    trees()
+        .flat_map(|tree| tree.objects.iter().filter(|(other, _)| is_one(tree, other)))
+        .map(|(_, known)| known)
+        .collect()
+}
+
+/// A path's directory and last name.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (&[], path),
+    }
 }
 
 /// What a mend makes of clusters that had lost their name.

@@ -56,6 +56,8 @@ pub struct Recording {
     pub history: History,
     /// Whether nobody looked meanwhile, so that appends waited in memory.
     pub unwatched: bool,
+    /// The point from which on cuts are judged: where [`Plan::setup`] is durable.
+    pub from: usize,
 }
 
 impl fmt::Debug for Recording {
@@ -101,6 +103,7 @@ impl Subject<'_> {
             plan: plan.name.clone(),
             base: Arc::clone(base),
             events: device.take_events(),
+            from: first_point(&history, plan),
             history,
             unwatched: false,
         })
@@ -131,12 +134,14 @@ impl Subject<'_> {
             let difference = last.and_then(|last| last.difference(&found, Times::Compared, None));
             return Err(format!("{plan}another tree when nobody looks meanwhile: {difference:?}"));
         }
-        Ok(Recording { plan: plan.name.clone(), base: Arc::clone(base), events, history, unwatched: true })
+        let (base, from) = (Arc::clone(base), first_point(&history, plan));
+        Ok(Recording { plan: plan.name.clone(), base, events, history, unwatched: true, from })
     }
 
     /// Cuts a recording and judges each state.
     pub fn explore(&self, recording: &Recording, options: &Options, seen: &Seen) -> Summary {
         let counter = AtomicU64::new(0);
+        let options = &Options { from_mark: recording.from, ..options.clone() };
         explore(&recording.base, &recording.events, options, seen, &mut |state| {
             // Alone, a state is looked at from all sides.
             let number = match options.only {
@@ -223,6 +228,11 @@ impl Subject<'_> {
         let summary = explore(&bytes, &device.take_events(), &options, &Seen::default(), judge);
         summary.failures.first().map_or(Ok(()), |failure| Err(format!("cut again in recovery at {failure}")))
     }
+}
+
+/// Where the setup of `plan` is durable.
+fn first_point(history: &History, plan: &Plan) -> usize {
+    history.points.iter().position(|point| point.durable >= plan.setup).unwrap_or(0)
 }
 
 pub(super) fn copy(device: &dyn BlockDevice) -> Vec<u8> {

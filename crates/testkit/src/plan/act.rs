@@ -1,6 +1,6 @@
 //! Doing a plan to a volume.
 
-use obento_base::{DeviceNumber, FileFlags, FileKind, Mode, NameBuf, Result, Timestamp};
+use obento_base::{DeviceNumber, Error, FileFlags, FileKind, Mode, NameBuf, Result, Timestamp};
 use obento_driver::{NewNode, SetAttr, TimeChange};
 use obento_vfs::{Caller, Node, Symlinks, Vfs};
 
@@ -13,12 +13,13 @@ const OWNER: Caller = Caller::Owner;
 pub struct Actor {
     vfs: Vfs,
     held: Vec<Node>,
+    nameless: Vec<Node>,
 }
 
 impl Actor {
     /// Nothing done, nothing open.
     pub fn new(vfs: Vfs) -> Self {
-        Self { vfs, held: Vec::new() }
+        Self { vfs, held: Vec::new(), nameless: Vec::new() }
     }
 
     /// The volume.
@@ -34,6 +35,18 @@ impl Actor {
     fn place(&self, path: &str) -> Result<(Node, NameBuf)> {
         let last = self.vfs.resolve_parent(&self.vfs.root(), path.as_bytes(), &OWNER)?;
         Ok((last.dir, last.name.to_buf()))
+    }
+
+    /// Does operations that `op` makes until one answers NoSpace, and says how many were done. Panics at any other error.
+    pub fn fill(&mut self, mut op: impl FnMut(usize) -> Op) -> usize {
+        for number in 0..100_000 {
+            match self.act(number, &op(number)) {
+                Ok(()) => {}
+                Err(Error::NoSpace) => return number,
+                Err(error) => panic!("{:?}: {error}", op(number)),
+            }
+        }
+        panic!("the volume is never full");
     }
 
     /// Does operation `number` of a plan.
@@ -72,22 +85,36 @@ impl Actor {
                 Ok(())
             }
             Op::Release => {
-                while self.held.pop().is_some() {}
+                while self.held.pop().or_else(|| self.nameless.pop()).is_some() {}
                 Ok(())
             }
             Op::Write(..) | Op::Append(..) | Op::Truncate(..) | Op::Space(..) => self.data(number, op),
+            Op::Nameless | Op::WriteNameless(..) | Op::Name(_) => self.without_name(number, op),
+        }
+    }
+
+    fn without_name(&mut self, number: usize, op: &Op) -> Result<()> {
+        let last = self.nameless.last().ok_or(Error::Stale);
+        match op {
+            Op::WriteNameless(at, len) => write_all(last?, *at, &bytes(number, *at, *len)),
+            Op::Name(path) => {
+                let (dir, name) = self.place(path)?;
+                self.vfs.name(&OWNER, last?, &dir, &name)?;
+                self.nameless.pop();
+                Ok(())
+            }
+            _ => {
+                let new = new_node(FileKind::Regular, 0o644, b"");
+                let made = self.vfs.create_nameless(&OWNER, &self.vfs.root(), &new, Mode::new(0))?;
+                self.nameless.push(made);
+                Ok(())
+            }
         }
     }
 
     fn create(&self, path: &str, kind: FileKind, mode: u16, target: &[u8]) -> Result<()> {
         let (dir, name) = self.place(path)?;
-        let rdev = if kind.is_device() {
-            DeviceNumber { major: 259, minor: 70_000 }
-        } else {
-            DeviceNumber::default()
-        };
-        let new = NewNode { kind, mode: Mode::new(mode), uid: 0, gid: 0, rdev, target };
-        self.vfs.create(&OWNER, &dir, &name, &new).map(drop)
+        self.vfs.create(&OWNER, &dir, &name, &new_node(kind, mode, target)).map(drop)
     }
 
     fn data(&self, number: usize, op: &Op) -> Result<()> {
@@ -141,6 +168,12 @@ impl Actor {
         };
         self.vfs.set_attr(&OWNER, &self.node(path)?, &change).map(drop)
     }
+}
+
+fn new_node(kind: FileKind, mode: u16, target: &[u8]) -> NewNode<'_> {
+    let device = DeviceNumber { major: 259, minor: 70_000 };
+    let rdev = if kind.is_device() { device } else { DeviceNumber::default() };
+    NewNode { kind, mode: Mode::new(mode), uid: 0, gid: 0, rdev, target }
 }
 
 /// A target of `len` bytes that leads nowhere.

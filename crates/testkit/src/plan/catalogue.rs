@@ -47,12 +47,14 @@ fn setup() -> Vec<Op> {
 /// The plan that does `operation`, makes it durable and does a little more.
 fn plan(name: &str, operation: Vec<Op>) -> Plan {
     let after = [Op::Sync, create("after"), write("after", 0, 3000)];
-    Plan::new(name, setup().into_iter().chain(operation).chain(after))
+    let setup = setup();
+    Plan { setup: setup.len(), ..Plan::new(name, setup.into_iter().chain(operation).chain(after)) }
 }
 
 /// A plan for every kind of operation. Those of `fallocate` only if the format `allocates`.
 pub fn every_operation(allocates: bool) -> Vec<Plan> {
-    let mut plans = names();
+    let mut plans = vec![Plan::new("setup", setup())];
+    plans.extend(names());
     plans.extend(renames());
     plans.extend(data());
     plans.extend(attributes());
@@ -61,6 +63,37 @@ pub fn every_operation(allocates: bool) -> Vec<Plan> {
         plans.extend(spaces());
     }
     plans
+}
+
+/// Plans with files that have no name, for formats that can hold them.
+pub fn nameless() -> Vec<Plan> {
+    let written = |len| vec![Op::Nameless, Op::WriteNameless(0, len)];
+    let with = |len, more: Vec<Op>| written(len).into_iter().chain(more).collect();
+    vec![
+        plan("nameless-never-named", with(9000, vec![Op::Sync, create("n"), Op::Release])),
+        plan("nameless-named", with(9000, vec![Op::Name("d/n".into()), fsync("d/n")])),
+        plan("nameless-synced-and-named", with(300, vec![Op::Sync, Op::Name("n".into()), fsync("n")])),
+        plan(
+            "two-nameless",
+            with(
+                5000,
+                vec![
+                    Op::Nameless,
+                    Op::WriteNameless(4096, 100),
+                    Op::Sync,
+                    Op::Name("n".into()),
+                    unlink("n"),
+                    Op::Sync,
+                    Op::Name("m".into()),
+                    fsync("m"),
+                ],
+            ),
+        ),
+        plan(
+            "nameless-over-what-is-there",
+            with(9000, vec![Op::Name("t".into()), fsync("t"), rename("t", "f", RenameFlags::empty())]),
+        ),
+    ]
 }
 
 fn names() -> Vec<Plan> {
@@ -310,7 +343,7 @@ mod tests {
 
     #[test]
     fn every_plan_has_its_own_name_and_does_all_that_it_says() {
-        let plans = every_operation(true);
+        let plans: Vec<Plan> = every_operation(true).into_iter().chain(nameless()).collect();
         let names: BTreeSet<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
         assert_eq!(names.len(), plans.len());
         for plan in plans {

@@ -57,6 +57,7 @@ pub fn act_on_host(root: &Path, number: usize, op: &Op) -> io::Result<()> {
             _ => Err(io::ErrorKind::InvalidInput.into()),
         },
         Op::Flags(..) | Op::Sync | Op::Hold(_) | Op::Release => Ok(()),
+        Op::Nameless | Op::WriteNameless(..) | Op::Name(_) => Err(io::ErrorKind::Unsupported.into()),
         Op::Write(..) | Op::Append(..) | Op::Truncate(..) | Op::Space(..) => data(root, number, op),
     }
 }

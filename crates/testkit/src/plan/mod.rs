@@ -1,6 +1,7 @@
 //! Plans: operations on names and files, to be done to any volume, or to a folder of the host.
 
 mod act;
+mod bounded;
 pub mod catalogue;
 mod host;
 mod random;
@@ -12,6 +13,7 @@ use obento_base::FileKind;
 use obento_driver::{RenameFlags, Size, XattrMode};
 
 pub use act::Actor;
+pub use bounded::Bounds;
 pub use host::act_on_host;
 pub use random::{Limits, random, random_over};
 
@@ -39,6 +41,12 @@ pub enum Op {
     Symlink(String, usize),
     /// The first gets the second for another name.
     Link(String, String),
+    /// A regular file of the root that has no name and is kept open.
+    Nameless,
+    /// Writes so many bytes at an offset of the last of these.
+    WriteNameless(u64, usize),
+    /// Gives the last of these its first name, and closes it.
+    Name(String),
     /// Removes a name that is not a directory's.
     Unlink(String),
     /// Removes an empty directory.
@@ -95,12 +103,15 @@ pub struct Plan {
     pub name: String,
     /// What is done.
     pub ops: Vec<Op>,
+    /// So many operations at the begin are durable before the rest, and the same in other plans: cuts during them are
+    /// judged there.
+    pub setup: usize,
 }
 
 impl Plan {
     /// A plan of `ops`.
     pub fn new(name: impl Into<String>, ops: impl IntoIterator<Item = Op>) -> Self {
-        Self { name: name.into(), ops: ops.into_iter().collect() }
+        Self { name: name.into(), ops: ops.into_iter().collect(), setup: 0 }
     }
 }
 

@@ -61,8 +61,8 @@ pub fn random_over(seed: u64, limits: &Limits, tree: &Snapshot) -> Plan {
         files: paths(|kind| kind == FileKind::Regular),
         others: paths(|kind| !matches!(kind, FileKind::Regular | FileKind::Directory)),
     };
-    let ops = (0..limits.ops).map(|_| maker.op()).collect();
-    Plan { name: format!("random-{seed}"), ops }
+    let ops: Vec<Op> = (0..limits.ops).map(|_| maker.op()).collect();
+    Plan::new(format!("random-{seed}"), ops)
 }
 
 struct Maker<'a> {

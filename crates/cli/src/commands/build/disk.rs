@@ -12,7 +12,6 @@ use super::{Args, Watch, layout, tell};
 use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
-use crate::progress::Progress;
 use crate::report::printable;
 
 /// Builds the disk that the file `layout` describes.
@@ -21,7 +20,7 @@ pub(super) fn make(args: &Args, layout: &Path, context: &Context) -> Outcome {
     let mut settings = layout::read(layout, args.threads)?;
     settings.publish = args.publish();
     let start = Instant::now();
-    let mut watch = Watch { progress: Progress::new(context, "building") };
+    let mut watch = Watch::new(context);
     let registry = Registry::default();
     let built = match args.verify {
         true => build_disk_twice(&args.out, &settings, &registry, &mut watch),

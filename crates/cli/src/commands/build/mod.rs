@@ -6,13 +6,14 @@ mod keys;
 mod layout;
 mod volume;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
 use obento::{
-    BuildFailure, BuildReport, FormatError, HostError, Observer, Problem, Registry, build, build_twice,
-    human_size, interrupt,
+    BuildFailure, BuildReport, FormatError, HostError, Observer, Problem, Registry, SourceProblem, build,
+    build_twice, human_size, interrupt,
 };
 
 use crate::context::Context;
@@ -45,7 +46,7 @@ fn make(args: &Args, context: &Context) -> Outcome {
     }
     let (sources, settings) = args.volume()?;
     let start = Instant::now();
-    let mut watch = Watch { progress: Progress::new(context, "building") };
+    let mut watch = Watch::new(context);
     let registry = Registry::default();
     let built = match args.verify {
         true => build_twice(&args.out, &sources, &settings, &registry, &mut watch),
@@ -91,13 +92,22 @@ fn tell(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
     };
     let cannot = |cause: &dyn std::fmt::Display| cannot.because(cause);
     let report = match failure {
-        BuildFailure::Sources(problems) | BuildFailure::Unfit(problems) => {
+        BuildFailure::Unfit(problems) => {
+            for (why, paths) in by_reason(&problems) {
+                let (count, first) = (paths.len(), paths.first().copied().unwrap_or_default());
+                let what = match count {
+                    1 => "cannot take".into(),
+                    _ => format!("cannot take {count} files, such as"),
+                };
+                context.warn(&Report::on(&what, first, why));
+            }
+            cannot(&none_taken(problems.len())).help(LEAVE_OUT)
+        }
+        BuildFailure::Sources(problems) => {
             for problem in &problems {
                 context.warn(&Report::on("cannot take", &problem.path, &problem.why));
             }
-            let s = if problems.len() == 1 { "" } else { "s" };
-            cannot(&format!("{} file{s} cannot be taken, and nothing was written", problems.len()))
-                .help("mend them, or leave them out with --exclude")
+            cannot(&none_taken(problems.len())).help(LEAVE_OUT)
         }
         BuildFailure::TooSmall { size, needed } if needed > size => {
             cannot(&format!("{size} bytes are too few: it needs {needed}"))
@@ -115,6 +125,22 @@ fn tell(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
         failure => cannot(&failure),
     };
     Err(report.into())
+}
+
+const LEAVE_OUT: &str = "mend them, or leave them out with --exclude";
+
+fn none_taken(count: usize) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{count} file{s} cannot be taken, and nothing was written")
+}
+
+/// The paths that cannot be held, for each reason.
+fn by_reason(problems: &[SourceProblem]) -> BTreeMap<&str, Vec<&[u8]>> {
+    let mut reasons: BTreeMap<&str, Vec<&[u8]>> = BTreeMap::new();
+    for problem in problems {
+        reasons.entry(&problem.why).or_default().push(&problem.path);
+    }
+    reasons
 }
 
 fn types() -> Vec<&'static str> {
@@ -182,14 +208,34 @@ fn volume_fields(line: Line, report: &BuildReport) -> Line {
         .field("notes", &report.notes)
 }
 
-/// What a person sees meanwhile.
+/// What a person sees meanwhile: what was found, and when that is all, how much of it is in the image.
 struct Watch<'c> {
+    context: &'c Context,
     progress: Progress<'c>,
+    /// Files and bytes, once they are known.
+    total: Option<(u64, u64)>,
+}
+
+impl<'c> Watch<'c> {
+    fn new(context: &'c Context) -> Self {
+        Self { context, progress: Progress::new(context, "reading"), total: None }
+    }
 }
 
 impl Observer for Watch<'_> {
     fn progress(&mut self, progress: &obento::Progress<'_>) {
-        self.progress.update(progress.bytes, None, progress.path);
+        match self.total {
+            None => self.progress.update(progress.bytes, None, progress.path),
+            Some((files, bytes)) => {
+                let name = format!("{} of {files} files", progress.files.min(files));
+                self.progress.update(progress.bytes, Some(bytes), name.as_bytes());
+            }
+        }
+    }
+
+    fn total(&mut self, files: u64, bytes: u64) {
+        self.total = Some((files, bytes));
+        self.progress = Progress::new(self.context, "building");
     }
 
     fn is_stopped(&self) -> bool {

@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use obento::{
-    Backup, CopyOptions, Error, FileKind, Loss, Operand, Symlinks, TargetIs, WriteReport, copy_in, copy_out,
+    Backup, CopyOptions, Error, FileKind, Operand, Symlinks, TargetIs, WriteReport, copy_in, copy_out,
 };
 
 use super::end::{End, source_of, target_of};
@@ -206,7 +206,7 @@ fn copy_whole(source: &End, (to, at): (&End, &End), context: &Context) -> Result
         }
     }
     tell_losses(&written, &at.shown(), false, context);
-    if problems > 0 || written.lost.keys().any(|loss| matches!(loss, Loss::Device | Loss::Special)) {
+    if problems > 0 || written.lost.keys().any(|loss| loss.is_entry()) {
         return Err(Trouble::InPart);
     }
     Ok(to.sync()?)

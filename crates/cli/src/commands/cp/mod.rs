@@ -222,7 +222,7 @@ pub fn tell_losses(report: &WriteReport, target: &[u8], is_untrusted: bool, cont
         });
         let count = lost.count;
         context.note(target, format!("{count} {} ({because}){example}", words(*loss, count)));
-        if matches!(loss, Loss::Device | Loss::Special) && reason.is_some() {
+        if loss.is_entry() && reason.is_some() {
             context.raise(1);
         }
     }
@@ -243,6 +243,8 @@ fn words(loss: Loss, count: u64) -> &'static str {
         Loss::HardLink => ("hard link made as a file of its own", "hard links made as files of their own"),
         Loss::Device => ("device node not made", "device nodes not made"),
         Loss::Special => ("FIFO or socket not made", "FIFOs and sockets not made"),
+        Loss::Symlink => ("symbolic link not made", "symbolic links not made"),
+        Loss::Name => ("name that cannot be there not made", "names that cannot be there not made"),
         _ => ("thing not kept", "things not kept"),
     };
     if count == 1 { one } else { many }

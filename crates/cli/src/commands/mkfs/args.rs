@@ -49,7 +49,7 @@ pub struct Args {
     /// mmp_update_interval, orphan_file_size, assume_storage_prezeroed, offset, discard, nodiscard, test_fs; of vfat:
     /// fat, sectors_per_cluster, sector_size, reserved_sectors, fats, root_entries, no_align, hidden_sectors, media,
     /// drive_number, geometry, backup_boot_sector, codepage; of exfat: cluster_size, sector_size, boundary_align,
-    /// pack_bitmap
+    /// pack_bitmap, full_format
     #[arg(short = 'E', long = "extended", value_name = "NAME=VALUE")]
     pub extended: Vec<String>,
     /// The label

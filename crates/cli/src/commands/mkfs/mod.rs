@@ -4,6 +4,7 @@
 //! looked at; then written. A file that was made for it is removed again if anything fails.
 
 pub(super) mod args;
+pub(super) mod exfat;
 pub(super) mod fat;
 mod watched;
 

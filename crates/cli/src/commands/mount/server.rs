@@ -114,7 +114,9 @@ fn open(
     if options.shown != Shown::default() && volume.vfs().limits().keeps.contains(Keeps::OWNERS) {
         let why = "the file system keeps owners, permissions and times itself";
         let report = Report::on("cannot mount", shown, why);
-        return Err(report.help("leave uid, gid, umask, dmask, fmask, codepage, tz and time_offset out"));
+        return Err(report.help(
+            "leave uid, gid, umask, dmask, fmask, codepage, tz, time_offset, keep_last_dots and discard out",
+        ));
     }
     if access == Access::ReadOnly && is_free && !args.detached {
         context.note(shown, "cannot be changed, and is mounted for reading only");

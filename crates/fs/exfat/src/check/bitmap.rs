@@ -7,8 +7,9 @@ use obento_base::Result;
 use obento_base::wire::to_usize;
 use obento_clusters::Cluster;
 
+use super::edit::Edit;
 use super::issue::Issue;
-use super::mend::Edit;
+use super::rescue::Rescue;
 use super::{Look, View};
 
 /// Bytes of the bitmap that are read at a time.
@@ -25,7 +26,7 @@ pub fn place_of(view: &View, at: u64) -> Option<u64> {
 }
 
 /// Hands each cluster to `act`, with whether the bitmap says that it is in use, until it breaks.
-fn each(view: &View, mut act: impl FnMut(Cluster, bool) -> bool) -> Result<()> {
+pub fn each(view: &View, mut act: impl FnMut(Cluster, bool) -> bool) -> Result<()> {
     let (len, size) = (view.sb.bitmap_len(), u64::from(view.sb.cluster_size));
     let mut bytes = vec![0; to_usize(STEP)];
     let mut at = 0_u64;
@@ -82,8 +83,8 @@ impl Row {
     }
 }
 
-/// Compares.
-pub fn check(view: &View, look: &mut Look<'_>) -> Result<()> {
+/// Compares. What nobody names is freed, or becomes files.
+pub fn check(view: &View, look: &mut Look<'_>, mut rescue: Option<Rescue>) -> Result<()> {
     if view.bitmap.is_empty() {
         return Ok(());
     }
@@ -109,8 +110,11 @@ pub fn check(view: &View, look: &mut Look<'_>) -> Result<()> {
         look.found(Issue::UnmarkedClusters { cluster, clusters }, Vec::from([edit]));
     }
     for Row { start: cluster, len: clusters } in lost_rows {
-        let edit = Edit::Mark(Cluster(cluster), clusters, false);
-        let edits = if is_damaged { Vec::new() } else { Vec::from([edit]) };
+        let edits = match &mut rescue {
+            _ if is_damaged => Vec::new(),
+            Some(rescue) => rescue.file(view, Cluster(cluster), clusters),
+            None => Vec::from([Edit::Mark(Cluster(cluster), clusters, false)]),
+        };
         look.found(Issue::LostClusters { cluster, clusters }, edits);
     }
     Ok(())

@@ -8,8 +8,8 @@ use obento_base::{Error, Result};
 use obento_block::BlockDevice;
 
 use super::Look;
+use super::edit::Edit;
 use super::issue::Issue;
-use super::mend::Edit;
 use crate::boot::{self, BootRegion, Region, SECTORS, UNSUMMED, checksum};
 use crate::super_block::{DIRTY, MEDIA_FAILURE, SuperBlock};
 

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use obento_base::Error;
 
-obento_clusters::issues! {
+obento_driver::issues! {
     // Boot regions.
     /// The boot region cannot be used, and its copy is.
     BootRegion { why: Error } Damage "boot-region", "{why}; the copy in sector 12 is used";

@@ -1,43 +1,19 @@
-//! What mends an issue, and doing it.
+//! Doing what mends issues.
 //!
 //! Edits are made to sectors in memory and written when all are made: directories and the FAT first, then the bitmap, so that a
 //! cut leaves what another look mends.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
-use alloc::vec;
 use alloc::vec::Vec;
 
 use obento_base::Result;
-use obento_base::wire::{IntoBytes as _, to_u64, to_usize};
+use obento_base::wire::{to_u64, to_usize};
 use obento_clusters::sectors::{self, Sectors};
-use obento_clusters::{Cluster, Slot};
 
 use super::View;
-use crate::dir::Directory;
-use crate::raw::{RawEntry, kind};
+use super::edit::Edit;
 use crate::table::place;
-
-/// One change.
-pub enum Edit {
-    /// These bytes at this offset.
-    Write(u64, Vec<u8>),
-    /// An entry of the FAT.
-    Link(Cluster, u32),
-    /// Bits of the bitmap: from which cluster on, how many, and whether they are in use.
-    Mark(Cluster, u32, bool),
-}
-
-/// The edits that write `entries` from `index` of `dir` on.
-pub fn put(dir: &Directory, index: u32, entries: &[RawEntry]) -> Vec<Edit> {
-    let slots = (index..).map_while(|index| dir.slot(index));
-    slots.zip(entries).map(|(slot, entry)| Edit::Write(slot.offset(), entry.as_bytes().to_vec())).collect()
-}
-
-/// The edit that makes an entry free.
-pub fn free(slot: Slot, raw: &RawEntry) -> Edit {
-    Edit::Write(slot.offset(), vec![raw.EntryType & !kind::IN_USE])
-}
 
 /// Makes all edits. Errors: those of the device.
 pub fn apply<'e>(view: &View, edits: impl Iterator<Item = &'e Edit>) -> Result<()> {

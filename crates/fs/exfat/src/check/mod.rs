@@ -15,8 +15,10 @@
 mod bitmap;
 mod boot;
 mod chain;
+mod edit;
 mod issue;
 mod mend;
+mod rescue;
 mod sets;
 mod tables;
 mod tree;
@@ -26,11 +28,13 @@ use alloc::vec::Vec;
 
 use obento_base::{DeviceError, Result};
 use obento_block::{BlockDevice, Cache};
-use obento_clusters::{Bits, Cluster, Run, Slot};
+use obento_clusters::{Bits, Cluster, ROOT, Run, Slot};
 use obento_driver::{Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Mending, Severity};
 
-use self::mend::Edit;
+use self::edit::Edit;
+use self::rescue::Rescue;
 use crate::open::ExFatDriver;
+use crate::raw::RawBitmap;
 use crate::super_block::SuperBlock;
 use crate::table::Reader;
 use crate::up_case::UpCase;
@@ -94,7 +98,7 @@ pub fn check_volume(
     };
     let (mut mended, mut before) = (0_u64, Vec::new());
     for round in 1..=MAX_ROUNDS {
-        let (view, look) = Look::at(device, options.mending, tell)?;
+        let (view, look) = Look::at(device, options, tell)?;
         let may_mend = |item: &&Item| !item.edits.is_empty() && item.issue.severity() <= most;
         let now: Vec<Issue> = look.found.iter().filter(may_mend).map(|item| item.issue.clone()).collect();
         if now.is_empty() || now == before || round == MAX_ROUNDS {
@@ -151,6 +155,11 @@ struct Look<'t> {
     report: CheckReport,
     /// Whose clusters are known.
     owned: Bits,
+    /// If there is no entry for the bitmap, or a wrong one: what is wrong, where one has room, and where one that was removed
+    /// says that the bitmap is.
+    no_bitmap: Option<(&'static str, Option<Slot>, Option<Cluster>)>,
+    /// The entry of a bitmap of which it is not sure that it lies there.
+    doubtful_bitmap: Option<(Slot, RawBitmap)>,
     /// What is wrong with the up-case table, where its entry is or has room, and the clusters that it has.
     bad_up_case: Option<(&'static str, Option<Slot>, Vec<Run>)>,
 }
@@ -159,16 +168,18 @@ impl<'t> Look<'t> {
     /// Looks at all.
     fn at(
         device: &Arc<dyn BlockDevice>,
-        mending: Mending,
+        options: &CheckOptions,
         tell: &'t mut dyn FnMut(Event),
     ) -> Result<(View, Self)> {
         let mut this = Self {
             tell,
-            mending,
+            mending: options.mending,
             found: Vec::new(),
             is_damaged: false,
             report: CheckReport::default(),
             owned: Bits::default(),
+            no_bitmap: None,
+            doubtful_bitmap: None,
             bad_up_case: None,
         };
         let sb = boot::check(device, &mut this)?;
@@ -179,8 +190,14 @@ impl<'t> Look<'t> {
         let cache = Cache::new(device.clone(), sb.sector_size, CACHE);
         let mut view = View { sb, cache, up_case: UpCase::standard()?, bitmap: Vec::new() };
         if let Some(root) = tables::check(&mut view, &mut this)? {
+            let runs = root.runs.clone();
             tree::check(&view, root, &mut this)?;
-            bitmap::check(&view, &mut this)?;
+            tables::check_doubtful_bitmap(&mut view, &mut this)?;
+            tables::mend_bitmap(&mut view, &mut this)?;
+            let rescue = options.rescue && !this.is_damaged;
+            let root = rescue.then(|| tables::directory(&view, ROOT, ROOT, runs));
+            let root = root.map(|root| Rescue::new(&view, root, options.clock.now())).transpose()?;
+            bitmap::check(&view, &mut this, root)?;
             tables::mend_up_case(&view, &mut this)?;
         }
         this.report.inodes.1 = this.report.inodes.0;

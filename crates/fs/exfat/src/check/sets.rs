@@ -7,8 +7,8 @@ use obento_base::{Ino, Result};
 use obento_clusters::Cluster;
 
 use super::chain::{Owner, Walk, claim};
+use super::edit::{self, Edit};
 use super::issue::Issue;
-use super::mend::{self, Edit};
 use super::tree::{Context, Pending};
 use super::{Look, View};
 use crate::dir::Scan;
@@ -46,7 +46,7 @@ impl Subject<'_, '_> {
         }
         let mut set = self.set.clone();
         change(&mut set);
-        let mut edits = mend::put(self.context.dir, self.index, &set.entries());
+        let mut edits = edit::put(self.context.dir, self.index, &set.entries());
         edits.extend(more);
         self.is_told = true;
         look.found(issue, edits);
@@ -105,7 +105,7 @@ fn drop_set(view: &View, context: &Context<'_>, index: u32, flaw: Flaw, look: &m
     while let Some(Ok((at, raw))) = scan.next_entry() {
         let is_secondary = raw.EntryType & (kind::IN_USE | kind::SECONDARY) == 0xc0;
         let Some(slot) = dir.slot(at).filter(|_| count == 0 || is_secondary) else { break };
-        edits.push(mend::free(slot, &raw));
+        edits.push(edit::free(slot, &raw));
         count = count.saturating_add(1);
     }
     let ino = dir.slot(index).map_or(0, |slot| slot.ino().0);

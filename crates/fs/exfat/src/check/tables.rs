@@ -5,19 +5,21 @@ use alloc::vec::Vec;
 use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_u64, to_usize};
 use obento_base::{Ino, Result};
 use obento_clusters::unit::{ENTRY, Slot};
-use obento_clusters::{Cluster, Run};
+use obento_clusters::{Cluster, ROOT, Run};
 use obento_env::sync::Mutex;
 
 use super::chain::{Owner, Walk, claim};
+use super::edit::Edit;
 use super::issue::Issue;
-use super::mend::Edit;
 use super::{Look, View};
 use crate::dir::{Directory, MAX_SLOTS, Scan};
-use crate::inode::ROOT;
 use crate::raw::{RawBitmap, RawEntry, RawUpCase, kind};
 use crate::table::LAST;
 use crate::tables::label_of;
 use crate::up_case::{self, UpCase};
+
+/// An entry of the bitmap that was removed.
+const REMOVED_BITMAP: u8 = kind::BITMAP & !kind::IN_USE;
 
 /// A directory whose clusters are these.
 pub fn directory(view: &View, ino: Ino, parent: Ino, runs: Vec<Run>) -> Directory {
@@ -40,14 +42,16 @@ pub fn check(view: &mut View, look: &mut Look<'_>) -> Result<Option<Directory>> 
         return Ok(None);
     }
     let root = directory(view, ROOT, ROOT, walk.runs);
-    let (mut bitmap, mut table, mut end) = (None, None, None);
+    let (mut bitmap, mut table, mut end, mut removed) = (None, None, None, None);
     let mut scan = Scan::new(&root, &view.sb, &view.cache, 0);
     while let Some(found) = scan.next_entry() {
-        let Ok((index, raw)) = found else { continue };
+        // What cannot be read is not missing: nothing is written in its place.
+        let (index, raw) = found?;
         let Some(slot) = root.slot(index) else { break };
         match raw.EntryType {
             kind::BITMAP if bitmap.is_none() => bitmap = Some((slot, raw)),
             kind::UP_CASE if table.is_none() => table = Some((slot, raw)),
+            REMOVED_BITMAP => removed = RawBitmap::read_from_bytes(raw.as_bytes()).ok(),
             kind::LABEL => look.report.label = label_of(&raw),
             _ => {}
         }
@@ -58,21 +62,37 @@ pub fn check(view: &mut View, look: &mut Look<'_>) -> Result<Option<Directory>> 
             break;
         }
     }
-    check_bitmap(view, bitmap, look)?;
+    if bitmap.is_none() {
+        look.no_bitmap = Some(("is not there", end, removed.map(|raw| Cluster(raw.FirstCluster.get()))));
+    }
+    if let Some((slot, raw)) = bitmap {
+        let raw = RawBitmap::read_from_bytes(raw.as_bytes()).map_err(|_| obento_base::Error::Invalid)?;
+        let count = view.sb.clusters_for(view.sb.bitmap_len());
+        // An entry may be wrong and name the clusters of a file: files come first unless a bitmap is seen to lie there.
+        if is_bitmap(view, look, Cluster(raw.FirstCluster.get()), count)? {
+            check_bitmap(view, slot, raw, look)?;
+        } else {
+            look.doubtful_bitmap = Some((slot, raw));
+        }
+    }
     check_up_case(view, table, end, look)?;
     Ok(Some(root))
 }
 
-fn check_bitmap(view: &mut View, found: Option<(Slot, RawEntry)>, look: &mut Look<'_>) -> Result<()> {
-    let Some((slot, raw)) = found else {
-        look.found(Issue::BitmapEntry { why: "is not there" }, Vec::new());
-        return Ok(());
-    };
-    let Ok(mut raw) = RawBitmap::read_from_bytes(raw.as_bytes()) else { return Ok(()) };
+/// Looks at the bitmap whose place was in doubt until the files had their clusters.
+pub fn check_doubtful_bitmap(view: &mut View, look: &mut Look<'_>) -> Result<()> {
+    match look.doubtful_bitmap.take() {
+        Some((slot, raw)) => check_bitmap(view, slot, raw, look),
+        None => Ok(()),
+    }
+}
+
+fn check_bitmap(view: &mut View, slot: Slot, mut raw: RawBitmap, look: &mut Look<'_>) -> Result<()> {
     let (found, expected) = (raw.DataLength.get(), view.sb.bitmap_len());
     let walk = walk_table(view, raw.FirstCluster.get(), expected, look)?;
     if walk.count < view.sb.clusters_for(expected) {
-        look.found(Issue::BitmapEntry { why: "does not lie in clusters of its own" }, Vec::new());
+        look.no_bitmap = Some(("does not lie in clusters of its own", Some(slot), None));
+        look.is_damaged = true;
         return Ok(());
     }
     if found != expected {
@@ -82,6 +102,53 @@ fn check_bitmap(view: &mut View, found: Option<(Slot, RawEntry)>, look: &mut Loo
     }
     view.bitmap = walk.runs;
     Ok(())
+}
+
+/// Tells that the bitmap has no entry, or a wrong one, and writes one where its place can be told: where a removed entry says, or else where it
+/// is on a volume that was just made, if what lies there marks all clusters that have an owner, and its own.
+pub fn mend_bitmap(view: &mut View, look: &mut Look<'_>) -> Result<()> {
+    let Some((why, room, removed)) = look.no_bitmap.take() else { return Ok(()) };
+    let len = view.sb.bitmap_len();
+    let count = view.sb.clusters_for(len);
+    let mut found = None;
+    for start in removed.into_iter().chain([Cluster(2)]) {
+        if found.is_none() && is_bitmap(view, look, start, count)? {
+            found = Some(start);
+        }
+    }
+    let mut edits = Vec::new();
+    if let (Some(start), Some(slot)) = (found, room) {
+        let mut raw = RawBitmap::read_from_bytes(&[0; 32]).map_err(|_| obento_base::Error::Invalid)?;
+        raw.EntryType = kind::BITMAP;
+        (raw.FirstCluster, raw.DataLength) = (le::U32::new(start.0), le::U64::new(len));
+        edits = link(start, count);
+        edits.push(Edit::Write(slot.offset(), raw.as_bytes().to_vec()));
+    }
+    look.found(Issue::BitmapEntry { why }, edits);
+    Ok(())
+}
+
+/// Whether the bitmap may lie in `count` clusters from `start` on.
+fn is_bitmap(view: &mut View, look: &Look<'_>, start: Cluster, count: u32) -> Result<bool> {
+    let own = start.0..start.0.saturating_add(count);
+    if !view.sb.has_run(start, count) || own.clone().any(|cluster| look.owned.has(Cluster(cluster))) {
+        return Ok(false);
+    }
+    let mut agrees = true;
+    view.bitmap = Vec::from([Run { at: 0, start, len: count }]);
+    let read = super::bitmap::each(view, |cluster, in_use| {
+        agrees &= in_use || !(look.owned.has(cluster) || own.contains(&cluster.0));
+        agrees
+    });
+    view.bitmap.clear();
+    read.map(|()| agrees)
+}
+
+/// The edits that chain `count` clusters from `start` on.
+fn link(start: Cluster, count: u32) -> Vec<Edit> {
+    let last = start.0.saturating_add(count.saturating_sub(1));
+    let inner = (start.0..last).map(|cluster| Edit::Link(Cluster(cluster), cluster.saturating_add(1)));
+    inner.chain([Edit::Link(Cluster(last), LAST)]).collect()
 }
 
 fn walk_table(view: &View, first: u32, length: u64, look: &mut Look<'_>) -> Result<Walk> {
@@ -162,11 +229,8 @@ fn write_standard(view: &View, slot: Slot, runs: &[Run], look: &Look<'_>) -> Res
     raw.TableChecksum = le::U32::new(up_case::checksum(&table));
     (raw.FirstCluster, raw.DataLength) = (le::U32::new(start.0), le::U64::new(to_u64(table.len())));
     let offset = view.sb.offset_of(start).ok_or(obento_base::Error::Invalid)?;
-    let last = start.0.saturating_add(count.saturating_sub(1));
-    let mut edits =
-        Vec::from([Edit::Write(offset, table), Edit::Write(slot.offset(), raw.as_bytes().to_vec())]);
-    edits.extend((start.0..last).map(|cluster| Edit::Link(Cluster(cluster), cluster.saturating_add(1))));
-    edits.push(Edit::Link(Cluster(last), LAST));
+    let mut edits = link(start, count);
+    edits.extend([Edit::Write(offset, table), Edit::Write(slot.offset(), raw.as_bytes().to_vec())]);
     edits.push(Edit::Mark(start, count, true));
     Ok(edits)
 }

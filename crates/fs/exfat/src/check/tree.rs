@@ -4,14 +4,13 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use obento_base::{Ino, Result};
-use obento_clusters::Run;
+use obento_clusters::{ROOT, Run};
 
+use super::edit::{self, Edit};
 use super::issue::Issue;
-use super::mend::{self, Edit};
 use super::tables::directory;
 use super::{Look, View, sets};
 use crate::dir::{Directory, Scan};
-use crate::inode::ROOT;
 use crate::raw::{RawEntry, kind};
 
 /// A directory that was met.
@@ -71,7 +70,7 @@ fn entries(view: &View, dir: &Directory, look: &mut Look<'_>) -> Result<Vec<Pend
             other if other & kind::IN_USE == 0 || is_of_volume(dir, other) => {}
             other => {
                 let (kind, slot) = (other.into(), dir.slot(index));
-                let edits = slot.map(|slot| mend::free(slot, &raw)).into_iter().collect();
+                let edits = slot.map(|slot| edit::free(slot, &raw)).into_iter().collect();
                 look.found(Issue::StrayEntry { dir: dir.ino.0, index, kind }, edits);
             }
         }

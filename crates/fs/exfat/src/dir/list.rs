@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
-use obento_base::{Corrupt, FileKind, Ino, Name, NameBuf, Result};
-use obento_clusters::Slot;
+use obento_base::{Corrupt, Name, NameBuf, Result};
+use obento_clusters::{FileEntry as _, Listed, Slot, Volume as _};
 use obento_driver::Cookie;
 
 use super::index::nowhere;
@@ -11,18 +11,6 @@ use super::{Directory, Index, Scan};
 use crate::name::{Folded, to_bytes, to_units};
 use crate::set::EntrySet;
 use crate::volume::Volume;
-
-/// An entry as a listing copies it.
-pub struct Listed {
-    /// Its name.
-    pub name: NameBuf,
-    /// Its number.
-    pub ino: Ino,
-    /// File or directory.
-    pub kind: FileKind,
-    /// Where the listing goes on.
-    pub next: Cookie,
-}
 
 /// Where a set was found.
 #[derive(Clone, PartialEq, Eq, Debug)]

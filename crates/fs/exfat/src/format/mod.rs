@@ -100,8 +100,8 @@ impl Plan {
             Contents::Kept => false,
         };
         if !is_zeros {
-            let end = geometry.offset_of(Cluster(geometry.root().0.saturating_add(1)));
-            zero(device, geometry.fat_start..end)?;
+            let used = geometry.offset_of(Cluster(geometry.root().0.saturating_add(1)));
+            zero(device, geometry.fat_start..if self.settings.is_full { geometry.len } else { used })?;
         }
         self.write_table(device)?;
         self.write_bitmap(device)?;

@@ -24,6 +24,8 @@ pub const SETTINGS: &[Setting] = &[
     Setting { name: "boundary_align", takes: BOUNDARY },
     // --pack-bitmap
     Setting { name: "pack_bitmap", takes: Allowed::Nothing },
+    // -f
+    Setting { name: "full_format", takes: Allowed::Nothing },
     Setting { name: "volume_id", takes: VOLUME_ID },
 ];
 
@@ -37,6 +39,8 @@ pub struct Settings {
     pub align: u64,
     /// Whether the bitmap lies beside the FAT.
     pub pack_bitmap: bool,
+    /// Whether all of the volume becomes zeros, and not only what it uses.
+    pub is_full: bool,
     /// The serial number.
     pub serial: u32,
     /// The GUID, if there is to be one.
@@ -79,6 +83,7 @@ impl Settings {
             cluster_size: None,
             align: ALIGN,
             pack_bitmap: false,
+            is_full: false,
             serial: 0,
             guid: options.uuid,
             label: Vec::new(),
@@ -113,8 +118,13 @@ impl Settings {
 
     /// `None` for a value that cannot be.
     fn set(&mut self, setting: &Setting, value: &str) -> Option<()> {
-        if setting.name == "pack_bitmap" {
-            self.pack_bitmap = true;
+        let flag = match setting.name {
+            "pack_bitmap" => Some(&mut self.pack_bitmap),
+            "full_format" => Some(&mut self.is_full),
+            _ => None,
+        };
+        if let Some(flag) = flag {
+            *flag = true;
             return value.is_empty().then_some(());
         }
         let number = size(value).filter(|&number| setting.takes.allows(number))?;

@@ -14,16 +14,19 @@
 //! then. A set is whole, because it lies in one sector; one of more than a sector is begun last and ended first.
 
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use obento_base::wire::to_usize;
-use obento_base::{Error, Result};
+use obento_base::{Error, Result, Timestamp};
 use obento_block::BlockDevice as _;
-use obento_clusters::Cluster;
-use obento_clusters::sectors::{self, Sectors, current};
+use obento_clusters::sectors::{self, Sectors, current, with_entries};
+use obento_clusters::{Allocator, Cluster, Commit, Data as _};
+use obento_env::Clock;
 
-use super::{MARK, Writer};
+use super::data::bytes_of;
+use super::{MARK, MAX_DIRTY, Writer};
 use crate::super_block::DIRTY;
 use crate::table::place;
 use crate::volume::Volume;
@@ -33,15 +36,54 @@ const FLAGS_AT: usize = 106;
 /// `PercentInUse` in the boot sector.
 const PERCENT_AT: usize = 112;
 
-impl Writer {
-    /// Writes all changes. Errors: those of the device, after which nothing is changed any more.
-    pub fn commit(&mut self, volume: &Volume) -> Result<()> {
+impl Commit<Volume> for Writer {
+    fn open(volume: &Volume, clock: Arc<dyn Clock>) -> Result<Self> {
+        Self::open(volume, clock)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn allocator(&mut self) -> &mut Allocator {
+        &mut self.allocator
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.state.has_failed { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    fn has_changes(&self) -> bool {
+        let sectors = [&self.fat_sectors, &self.dir_sectors, &self.bitmap_sectors];
+        self.data_written || sectors.iter().any(|sectors| !sectors.is_empty())
+    }
+
+    fn is_full(&self) -> bool {
+        let sectors = self.fat_sectors.len().saturating_add(self.dir_sectors.len());
+        sectors.saturating_add(self.bitmap_sectors.len()) > MAX_DIRTY
+    }
+
+    fn commit(&mut self, volume: &Volume) -> Result<()> {
         self.check()?;
         let result = self.write_changes(volume);
         self.state.has_failed |= result.is_err();
         result
     }
 
+    fn close(&mut self, volume: &Volume) -> Result<()> {
+        let orphans = volume.numbers().read().orphans();
+        for ino in orphans {
+            self.forget(volume, ino)?;
+        }
+        let pieces = self.promises.take_back_all();
+        self.give_back(volume, &pieces);
+        self.commit(volume)?;
+        self.mark(volume, false)?;
+        volume.cache().device().flush()
+    }
+}
+
+impl Writer {
     fn write_changes(&mut self, volume: &Volume) -> Result<()> {
         let (cache, device) = (volume.cache(), volume.cache().device());
         if self.fat_sectors.is_empty() && self.dir_sectors.is_empty() && self.bitmap_sectors.is_empty() {
@@ -61,21 +103,24 @@ impl Writer {
             sectors::write(cache, 0, &tables)?;
             device.flush()?;
         }
+        let size = u64::from(volume.super_block().sector_size);
         let directories = current(cache, self.dir_sectors.iter().copied())?;
-        sectors::write(cache, 0, &self.without_late(volume, &directories))?;
+        sectors::write(cache, 0, &with_entries(directories, size, &self.late))?;
         device.flush()?;
         if !self.late.is_empty() {
-            let size = u64::from(volume.super_block().sector_size);
             let numbers = self.late.keys().filter_map(|slot| slot.offset().checked_div(size));
             sectors::write(cache, 0, &current(cache, numbers)?)?;
             device.flush()?;
         }
         let frees = self.allocator.holds_any();
-        self.allocator.release();
+        let freed = self.allocator.release();
         if !self.deferred.is_empty() || frees {
             sectors::write(cache, 0, &self.cut_chains(volume)?)?;
             self.write_bitmap(volume)?;
             device.flush()?;
+        }
+        if volume.options().discard {
+            freed.iter().try_for_each(|&piece| device.discard(bytes_of(volume, piece)?))?;
         }
         for &number in self.fat_sectors.iter().chain(&self.dir_sectors) {
             cache.unpin(number, MARK);
@@ -95,19 +140,6 @@ impl Writer {
         let (sb, size) = (volume.super_block(), u64::from(volume.super_block().sector_size));
         let numbers = self.deferred.keys().filter_map(|&cluster| place(sb, cluster).checked_div(size));
         current(volume.cache(), numbers)
-    }
-
-    /// Directories with what is late as it is shown until then.
-    fn without_late(&self, volume: &Volume, sectors: &Sectors) -> Sectors {
-        let mut sectors = sectors.clone();
-        let size = u64::from(volume.super_block().sector_size);
-        for (slot, shown) in &self.late {
-            let number = slot.offset().checked_div(size).unwrap_or(0);
-            let within = to_usize(slot.offset().checked_rem(size).unwrap_or(0));
-            let target = sectors.get_mut(&number).and_then(|sector| sector.get_mut(within..));
-            target.unwrap_or_default().iter_mut().zip(shown).for_each(|(to, from)| *to = *from);
-        }
-        sectors
     }
 
     /// Writes the changed sectors of the bitmap, with what is held as taken.
@@ -154,20 +186,6 @@ impl Writer {
         volume.cache().forget(0);
         self.state.is_marked = in_use;
         Ok(())
-    }
-
-    /// Writes all changes and marks the volume as unmounted. Errors: as [`Writer::commit`].
-    pub fn close(&mut self, volume: &Volume) -> Result<()> {
-        let orphans = volume.numbers().read().orphans();
-        for ino in orphans {
-            self.forget(volume, ino)?;
-        }
-        for (_, pieces) in core::mem::take(&mut self.reserved) {
-            self.give_back(volume, &pieces);
-        }
-        self.commit(volume)?;
-        self.mark(volume, false)?;
-        volume.cache().device().flush()
     }
 }
 

@@ -8,13 +8,16 @@ use core::ops::Range;
 use obento_base::wire::{le, to_u64, to_usize};
 use obento_base::{Corrupt, Error, Ino, Result};
 use obento_block::BlockDevice as _;
-use obento_clusters::Cluster;
+use obento_clusters::ops::stamp_data;
 use obento_clusters::sectors::zero;
+use obento_clusters::{
+    Cluster, Commit as _, Data, Entries as _, Piece, Promise, Volume as _, last_of, split,
+};
 use obento_driver::{Extent, Span, TimeChange};
 
 use super::Writer;
-use super::space::Piece;
 use crate::inode::Inode;
+use crate::super_block::FILE_SIZE_MAX;
 use crate::volume::Volume;
 
 /// How much of a write that the driver makes goes in one call.
@@ -23,7 +26,7 @@ const MAX_STEP: u64 = 1 << 20;
 const PUNCHED: u64 = 64 << 10;
 
 /// The bytes of a piece on the device.
-fn bytes_of(volume: &Volume, (start, len): Piece) -> Result<Range<u64>> {
+pub(super) fn bytes_of(volume: &Volume, (start, len): Piece) -> Result<Range<u64>> {
     let sb = volume.super_block();
     let offset = sb.offset_of(start).ok_or(Error::Invalid)?;
     Ok(offset..offset.saturating_add(u64::from(len).saturating_mul(sb.cluster_size.into())))
@@ -37,24 +40,23 @@ fn check_data(volume: &Volume, ino: Ino, at: u32, (start, len): Piece) -> Result
     }
 }
 
-impl Writer {
-    /// Where to write from `range.start` on, as the contract's `map_for_write` has it.
-    pub fn map_for_write(&mut self, volume: &Volume, ino: Ino, range: Range<u64>) -> Result<Extent> {
+impl Data<Volume> for Writer {
+    fn map_for_write(&mut self, volume: &Volume, ino: Ino, range: Range<u64>) -> Result<Extent> {
         let inode = volume.file(ino)?;
         let sb = volume.super_block();
         let asked = range.end.checked_sub(range.start).filter(|&len| len > 0).ok_or(Error::Invalid)?;
-        if range.end > sb.heap_len() {
+        if range.end > FILE_SIZE_MAX {
             return Err(Error::FileTooBig);
         }
         // Between what is valid and this would be what nobody wrote.
-        if range.start > inode.valid() {
+        if range.start > inode.entry.valid() {
             return Ok(Extent { len: asked, span: Span::Driver });
         }
         self.data_written = true;
         let size = u64::from(sb.cluster_size);
         let at =
             range.start.checked_div(size).and_then(|at| u32::try_from(at).ok()).ok_or(Error::FileTooBig)?;
-        let linked = sb.clusters_for(inode.size());
+        let linked = sb.clusters_for(inode.entry.size());
         let within = range.start.checked_rem(size).unwrap_or(0);
         if at < linked {
             let run = volume.run_at(&inode, range.start, asked)?;
@@ -65,15 +67,15 @@ impl Writer {
             return Ok(Extent { len: run.end.saturating_sub(run.start), span: Span::Mapped(run.start) });
         }
         let want = sb.clusters_for(within.saturating_add(asked));
-        let piece = match self.promised(ino, at.saturating_sub(linked)) {
+        let piece = match self.promises.at(ino, at.saturating_sub(linked)) {
             Promise::Has(start, len) => (start, len),
             Promise::Next(after) => {
                 let after = match after {
                     Some(after) => Some(after),
                     None => last_cluster(volume, &inode, linked)?,
                 };
-                let piece = self.take_piece(volume, after, want)?;
-                self.reserved.entry(ino).or_default().push(piece);
+                let piece = self.take_with(volume, |allocator| allocator.take(after, want))?;
+                self.promises.push(ino, piece);
                 piece
             }
             Promise::Beyond => return Ok(Extent { len: asked, span: Span::Driver }),
@@ -83,87 +85,39 @@ impl Writer {
         Ok(Extent { len: asked.min(bytes.end.saturating_sub(place)), span: Span::Mapped(place) })
     }
 
-    /// What was promised at cluster `at` behind the end of a file.
-    fn promised(&self, ino: Ino, at: u32) -> Promise {
-        let (mut left, mut after) = (at, None);
-        for &(start, len) in self.reserved.get(&ino).into_iter().flatten() {
-            if left < len {
-                return Promise::Has(Cluster(start.0.saturating_add(left)), len.saturating_sub(left));
-            }
-            left = left.saturating_sub(len);
-            after = Some(Cluster(start.0.saturating_add(len.saturating_sub(1))));
-        }
-        if left == 0 { Promise::Next(after) } else { Promise::Beyond }
-    }
-
-    /// Names what was written, as the contract's `end_write` has it.
-    pub fn end_write(
-        &mut self,
-        volume: &Volume,
-        ino: Ino,
-        written: Range<u64>,
-        when: TimeChange,
-    ) -> Result<()> {
+    fn end_write(&mut self, volume: &Volume, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()> {
         let mut inode = volume.file(ino)?;
         let sb = volume.super_block();
-        let mut missing = sb.clusters_for(written.end).saturating_sub(sb.clusters_for(inode.size()));
-        let mut pieces = alloc::vec::Vec::new();
-        let promised = self.reserved.entry(ino).or_default();
-        while missing > 0 && !promised.is_empty() {
-            let Some((start, len)) = promised.first_mut() else { break };
-            let taken = missing.min(*len);
-            pieces.push((*start, taken));
-            (*start, *len) = (Cluster(start.0.saturating_add(taken)), len.saturating_sub(taken));
-            missing = missing.saturating_sub(taken);
-            if *len == 0 {
-                promised.remove(0);
-            }
-        }
-        if promised.is_empty() {
-            self.reserved.remove(&ino);
-        }
-        if missing > 0 {
+        let missing = sb.clusters_for(written.end).saturating_sub(sb.clusters_for(inode.entry.size()));
+        let pieces = self.promises.redeem(ino, missing);
+        if pieces.iter().fold(0, |sum: u32, piece| sum.saturating_add(piece.1)) < missing {
             self.give_back(volume, &pieces);
             return Err(Error::Invalid);
         }
         self.extend(volume, &mut inode, &pieces)?;
         grow(&mut inode, written.end);
         set_valid(&mut inode, written.end);
-        self.stamp_data(&mut inode, volume, when);
+        stamp_data(self, volume, &mut inode, when);
         self.put_inode(volume, &inode)
     }
 
-    /// Gives back what was promised from `range` on.
-    pub fn abandon(&mut self, volume: &Volume, ino: Ino, range: &Range<u64>) {
+    fn abandon(&mut self, volume: &Volume, ino: Ino, range: &Range<u64>) {
         let Ok(inode) = volume.file(ino) else { return };
         let sb = volume.super_block();
-        let linked = sb.clusters_for(inode.size());
+        let linked = sb.clusters_for(inode.entry.size());
         let first = sb.clusters_for(range.start.saturating_add(1)).saturating_sub(1);
         // What lies before the end of the file is not promised but there.
-        let mut keep = first.saturating_sub(linked);
+        let keep = first.saturating_sub(linked);
         if first < linked && sb.clusters_for(range.end) <= linked {
             return;
         }
-        let mut given = alloc::vec::Vec::new();
-        if let Some(promised) = self.reserved.get_mut(&ino) {
-            promised.retain_mut(|(start, len)| {
-                let kept = keep.min(*len);
-                keep = keep.saturating_sub(kept);
-                given.push((Cluster(start.0.saturating_add(kept)), len.saturating_sub(kept)));
-                *len = kept;
-                kept > 0
-            });
-        }
-        given.retain(|&(_, len)| len > 0);
+        let given = self.promises.take_back(ino, keep);
         self.give_back(volume, &given);
-        self.reserved.retain(|_, promised| !promised.is_empty());
     }
 
-    /// Writes bytes that lie behind what is valid; what is between becomes zeros.
-    pub fn write(&mut self, volume: &Volume, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
+    fn write(&mut self, volume: &Volume, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
         let mut inode = volume.file(ino)?;
-        let most = volume.super_block().heap_len();
-        let room = most.checked_sub(offset).filter(|&room| room > 0).ok_or(Error::FileTooBig)?;
+        let room = FILE_SIZE_MAX.checked_sub(offset).filter(|&room| room > 0).ok_or(Error::FileTooBig)?;
         let len = to_u64(bytes.len()).min(room).min(MAX_STEP);
         if len == 0 {
             return Ok(0);
@@ -173,7 +127,7 @@ impl Writer {
         self.drop_promises(volume, ino);
         self.fill(volume, &mut inode, end)?;
         grow(&mut inode, end);
-        let valid = inode.valid();
+        let valid = inode.entry.valid();
         self.each_run(volume, &inode, valid..offset.max(valid), |volume, place, _| zero_gap(volume, place))?;
         self.each_run(volume, &inode, offset..end, |volume, place, at| {
             let from = to_usize(at.saturating_sub(offset));
@@ -182,11 +136,40 @@ impl Writer {
             volume.cache().device().write_at(place.start, part)
         })?;
         set_valid(&mut inode, end);
-        self.stamp_data(&mut inode, volume, TimeChange::Now);
+        stamp_data(self, volume, &mut inode, TimeChange::Now);
         self.put_inode(volume, &inode)?;
         Ok(to_usize(len))
     }
 
+    fn truncate(&mut self, volume: &Volume, ino: Ino, size: u64) -> Result<()> {
+        let mut inode = volume.file(ino)?;
+        let sb = volume.super_block();
+        if size > FILE_SIZE_MAX {
+            return Err(Error::FileTooBig);
+        }
+        self.drop_promises(volume, ino);
+        if size > inode.entry.size() {
+            self.fill(volume, &mut inode, size)?;
+        } else if sb.clusters_for(size) < sb.clusters_for(inode.entry.size()) {
+            self.shorten(volume, &mut inode, sb.clusters_for(size))?;
+        }
+        set_len(&mut inode, size);
+        inode.entry.stream.ValidDataLength = le::U64::new(inode.entry.valid().min(size));
+        stamp_data(self, volume, &mut inode, TimeChange::Now);
+        self.put_inode(volume, &inode)
+    }
+
+    fn forget(&mut self, volume: &Volume, ino: Ino) -> Result<()> {
+        self.drop_promises(volume, ino);
+        volume.forget(ino);
+        let Some((set, _)) = volume.numbers().read().orphan(ino) else { return Ok(()) };
+        volume.relearn(ino, None)?;
+        volume.numbers().write().forget(ino);
+        self.free_all(volume, ino, &set)
+    }
+}
+
+impl Writer {
     /// Does something with each run of `range`, which is within the clusters of the file.
     fn each_run(
         &mut self,
@@ -207,29 +190,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Sets the size, as the contract's `truncate` has it. Errors: FileTooBig; NoSpace.
-    pub fn truncate(&mut self, volume: &Volume, ino: Ino, size: u64) -> Result<()> {
-        let mut inode = volume.file(ino)?;
-        let sb = volume.super_block();
-        if size > sb.heap_len() {
-            return Err(Error::FileTooBig);
-        }
-        self.drop_promises(volume, ino);
-        if size > inode.size() {
-            self.fill(volume, &mut inode, size)?;
-        } else if sb.clusters_for(size) < sb.clusters_for(inode.size()) {
-            self.shorten(volume, &mut inode, sb.clusters_for(size))?;
-        }
-        set_len(&mut inode, size);
-        inode.set.stream.ValidDataLength = le::U64::new(inode.valid().min(size));
-        self.stamp_data(&mut inode, volume, TimeChange::Now);
-        self.put_inode(volume, &inode)
-    }
-
     /// Sees to it that the clusters for `size` bytes are there.
     pub fn fill(&mut self, volume: &Volume, inode: &mut Inode, size: u64) -> Result<()> {
         let sb = volume.super_block();
-        let linked = sb.clusters_for(inode.size());
+        let linked = sb.clusters_for(inode.entry.size());
         let missing = sb.clusters_for(size).saturating_sub(linked);
         let after = last_cluster(volume, inode, linked)?;
         let pieces = self.take(volume, after, missing)?;
@@ -241,20 +205,20 @@ impl Writer {
         if pieces.is_empty() {
             return Ok(());
         }
-        let linked = volume.super_block().clusters_for(inode.size());
+        let linked = volume.super_block().clusters_for(inode.entry.size());
         // The whole chain is needed only if all of it is to be written.
         let old = match (linked, last_cluster(volume, inode, linked)?) {
             (0, _) | (_, None) => alloc::vec::Vec::new(),
-            (_, Some(last)) if !inode.set.is_contiguous() => alloc::vec::Vec::from([(last, 1)]),
-            (_, Some(_)) => Self::pieces_of(volume, inode.ino, &inode.set)?,
+            (_, Some(last)) if !inode.entry.is_contiguous() => alloc::vec::Vec::from([(last, 1)]),
+            (_, Some(_)) => Self::pieces_of(volume, inode.ino, &inode.entry)?,
         };
-        let was_contiguous = inode.set.is_contiguous();
-        if let Err(error) = self.append(volume, &mut inode.set, &old, pieces) {
+        let was_contiguous = inode.entry.is_contiguous();
+        if let Err(error) = self.append(volume, &mut inode.entry, &old, pieces) {
             // What was linked is lost, and known to nobody.
             volume.forget(inode.ino);
             return Err(error);
         }
-        let is_same_kind = linked > 0 && was_contiguous == inode.set.is_contiguous();
+        let is_same_kind = linked > 0 && was_contiguous == inode.entry.is_contiguous();
         let chain = volume.chain(inode)?;
         let mut chain = chain.lock();
         if is_same_kind && chain.reached() == linked {
@@ -267,24 +231,14 @@ impl Writer {
 
     /// Frees what lies past `keep` clusters.
     fn shorten(&mut self, volume: &Volume, inode: &mut Inode, keep: u32) -> Result<()> {
-        let mut pieces = Self::pieces_of(volume, inode.ino, &inode.set)?;
-        let (mut left, mut end) = (keep, None);
-        pieces.retain_mut(|(start, len)| {
-            let kept = left.min(*len);
-            if kept > 0 {
-                end = Some(Cluster(start.0.saturating_add(kept.saturating_sub(1))));
-            }
-            left = left.saturating_sub(kept);
-            (*start, *len) = (Cluster(start.0.saturating_add(kept)), len.saturating_sub(kept));
-            *len > 0
-        });
+        let (kept, mut pieces) = split(Self::pieces_of(volume, inode.ino, &inode.entry)?, keep);
         volume.forget(inode.ino);
-        match end {
-            Some(end) if !inode.set.is_contiguous() => self.cut_after(volume, end)?,
+        match kept.last().map(last_of) {
+            Some(end) if !inode.entry.is_contiguous() => self.cut_after(volume, end)?,
             Some(_) => {}
             None => {
-                inode.set.stream.FirstCluster = le::U32::new(0);
-                inode.set.stream.GeneralSecondaryFlags = crate::set::ALLOCATION;
+                inode.entry.stream.FirstCluster = le::U32::new(0);
+                inode.entry.stream.GeneralSecondaryFlags = crate::set::ALLOCATION;
             }
         }
         pieces.retain(|&(start, len)| !volume.is_metadata(start, len));
@@ -292,30 +246,9 @@ impl Writer {
     }
 
     fn drop_promises(&mut self, volume: &Volume, ino: Ino) {
-        if let Some(pieces) = self.reserved.remove(&ino) {
-            self.give_back(volume, &pieces);
-        }
+        let pieces = self.promises.take_back(ino, 0);
+        self.give_back(volume, &pieces);
     }
-
-    /// What has no name and no user is freed.
-    pub fn forget(&mut self, volume: &Volume, ino: Ino) -> Result<()> {
-        self.drop_promises(volume, ino);
-        volume.forget(ino);
-        let Some((set, _)) = volume.numbers().read().orphan(ino) else { return Ok(()) };
-        volume.relearn(ino, None)?;
-        volume.numbers().write().forget(ino);
-        self.free_all(volume, ino, &set)
-    }
-}
-
-/// What was promised at a place.
-enum Promise {
-    /// These clusters.
-    Has(Cluster, u32),
-    /// Nothing, but all before it: the last of that.
-    Next(Option<Cluster>),
-    /// Nothing, nor what lies before it.
-    Beyond,
 }
 
 /// The last of the `linked` clusters of a file.
@@ -337,14 +270,14 @@ fn zero_gap(volume: &Volume, place: Range<u64>) -> Result<()> {
 }
 
 fn grow(inode: &mut Inode, end: u64) {
-    let len = inode.size().max(end);
+    let len = inode.entry.size().max(end);
     set_len(inode, len);
 }
 
 fn set_len(inode: &mut Inode, len: u64) {
-    inode.set.stream.DataLength = le::U64::new(len);
+    inode.entry.stream.DataLength = le::U64::new(len);
 }
 
 fn set_valid(inode: &mut Inode, end: u64) {
-    inode.set.stream.ValidDataLength = le::U64::new(inode.valid().max(end));
+    inode.entry.stream.ValidDataLength = le::U64::new(inode.entry.valid().max(end));
 }

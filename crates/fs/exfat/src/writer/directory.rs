@@ -8,13 +8,12 @@ use obento_base::{Error, Ino, Name, Result};
 use obento_block::BlockDevice as _;
 use obento_clusters::sectors::zero;
 use obento_clusters::unit::ENTRY;
-use obento_clusters::{Cluster, Slot};
+use obento_clusters::{At, Cluster, Commit as _, Entries, Piece, ROOT, Slot, Volume as _};
 
 use super::Writer;
-use super::space::Piece;
 use crate::dir::{Directory, Location, MAX_SLOTS};
-use crate::inode::{Attributes, ROOT};
-use crate::name::{Folded, check, to_units};
+use crate::inode::Inode;
+use crate::name::{Folded, LastDots, check, to_units};
 use crate::raw::{RawEntry, kind};
 use crate::set::EntrySet;
 use crate::volume::Volume;
@@ -22,22 +21,11 @@ use crate::volume::Volume;
 /// A free entry before the end of a directory.
 const FREE: [u8; 1] = [kind::FILE & !kind::IN_USE];
 
-impl Writer {
-    /// A directory that something may be made in. Errors: NotDirectory; NotFound if it was removed.
-    pub fn directory(volume: &Volume, dir: Ino) -> Result<Arc<Directory>> {
-        let inode = volume.inode(dir)?;
-        match inode.is_dir() {
-            false => Err(Error::NotDirectory),
-            true if !inode.is_named => Err(Error::NotFound),
-            true => volume.directory(dir),
-        }
-    }
-
-    /// Names what `set` says in `dir`, where the name is free; answers where. Errors: Invalid or NameTooLong for a name
-    /// that the format lacks; NoSpace.
-    pub fn add(&mut self, volume: &Volume, dir: Ino, name: &Name, mut set: EntrySet) -> Result<Location> {
+impl Entries<Volume> for Writer {
+    fn add(&mut self, volume: &Volume, dir: Ino, name: &Name, mut set: EntrySet) -> Result<Location> {
         let units = to_units(name.as_bytes())?;
-        check(&units)?;
+        let dots = if volume.options().keep_last_dots { LastDots::Keep } else { LastDots::Refuse };
+        check(&units, dots)?;
         let hash = Folded::new(&units, volume.up_case()).hash();
         set.rename(&units, hash);
         let entries = set.entries();
@@ -58,6 +46,117 @@ impl Writer {
         Ok(Location { index: start, slot, set })
     }
 
+    fn remove(&mut self, volume: &Volume, (dir, at): At<'_, Volume>) -> Result<()> {
+        let slots = slots_of(dir, at);
+        let first = slots.first().copied().ok_or(Error::Stale)?;
+        for &slot in &slots {
+            let raw = volume.entry(slot)?;
+            // What is in another sector than the first entry goes after it.
+            if !in_one_sector(volume, &[first, slot]) {
+                self.late.entry(slot).or_insert(bytes_of(&raw));
+            }
+            self.put(volume, slot, &[raw.EntryType & !kind::IN_USE])?;
+        }
+        let units: Vec<u16> = at.set.units().collect();
+        let hash = Folded::new(&units, volume.up_case()).hash();
+        volume.with_index(dir, |index| index.remove(hash, at.index, at.index));
+        Ok(())
+    }
+
+    fn put_over(&mut self, volume: &Volume, (dir, at): At<'_, Volume>, set: &EntrySet) -> Result<()> {
+        self.put_head(volume, dir, at.index, &with_name(set, &at.set).entries())
+    }
+
+    fn put_inode(&mut self, volume: &Volume, inode: &Inode) -> Result<()> {
+        if inode.ino == ROOT || volume.numbers().write().set_orphan(inode.ino, inode.entry.clone()) {
+            return Ok(());
+        }
+        let (_, dir, index) = volume.slot_of(inode.ino).ok_or(Error::Stale)?;
+        let dir = volume.directory(dir)?;
+        self.put_head(volume, &dir, index, &inode.entry.entries())
+    }
+
+    fn is_one_write(volume: &Volume, one: At<'_, Volume>, other: At<'_, Volume>) -> bool {
+        let mut slots = slots_of(one.0, one.1);
+        slots.append(&mut slots_of(other.0, other.1));
+        in_one_sector(volume, &slots)
+    }
+
+    /// What others put behind a name goes with its file.
+    fn can_swap(one: &Location, other: &Location) -> bool {
+        one.set.others().is_empty() && other.set.others().is_empty()
+    }
+
+    fn arrive(&mut self, volume: &Volume, (dir, at): At<'_, Volume>) -> Result<()> {
+        self.show_late(volume, &slots_of(dir, at))
+    }
+
+    fn replace(&mut self, volume: &Volume, (dir, at): At<'_, Volume>, _: &Inode) -> Result<()> {
+        let slots = slots_of(dir, at);
+        let mut on_disk = Vec::new();
+        for slot in &slots {
+            let mut bytes = [0; 32];
+            volume.cache().device().read_at(slot.offset(), &mut bytes)?;
+            on_disk.push(RawEntry::read_from_bytes(&bytes).map_err(|_| Error::Stale)?);
+        }
+        let is_this = EntrySet::decode(&on_disk, volume.super_block()).is_ok_and(|set| {
+            let is_fresh = set.first().is_some_and(|first| self.allocator.is_fresh(first));
+            set.rest == at.set.rest && set.first() == at.set.first() && !is_fresh
+        });
+        if !is_this {
+            return self.show_late(volume, &slots);
+        }
+        for (&slot, raw) in slots.iter().zip(&on_disk) {
+            self.late.entry(slot).or_insert(bytes_of(raw));
+        }
+        Ok(())
+    }
+
+    fn make_directory(&mut self, volume: &Volume, _: Ino, set: &mut EntrySet) -> Result<Cluster> {
+        let taken = self.take(volume, None, 1)?;
+        let Some(&(cluster, _)) = taken.first() else { return Err(Error::NoSpace) };
+        let made = self.clear(volume, &taken).and_then(|()| self.append(volume, set, &[], &taken));
+        if let Err(error) = made {
+            self.give_back(volume, &taken);
+            return Err(error);
+        }
+        let len = u64::from(volume.super_block().cluster_size);
+        set.stream.DataLength = le::U64::new(len);
+        set.stream.ValidDataLength = le::U64::new(len);
+        Ok(cluster)
+    }
+
+    fn free_one(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
+        self.free(volume, &[(cluster, 1)])
+    }
+
+    fn set_parent(&mut self, volume: &Volume, dir: Ino, parent: Ino) -> Result<()> {
+        if dir == ROOT {
+            return Ok(());
+        }
+        let known = volume.directory(dir)?;
+        let set = volume.inode(dir)?.entry;
+        let moved = volume.load(known.ino, parent, &set)?;
+        volume.relearn(dir, Some(moved))
+    }
+}
+
+/// The places of a set.
+fn slots_of(dir: &Directory, at: &Location) -> Vec<Slot> {
+    let end = at.index.saturating_add(at.set.count());
+    (at.index..end).filter_map(|index| dir.slot(index)).collect()
+}
+
+/// `set` under the name of `named`.
+fn with_name(set: &EntrySet, named: &EntrySet) -> EntrySet {
+    let mut file = set.file;
+    file.SecondaryCount = named.file.SecondaryCount;
+    let mut stream = set.stream;
+    (stream.NameLength, stream.NameHash) = (named.stream.NameLength, named.stream.NameHash);
+    EntrySet { file, stream, rest: named.rest.clone() }
+}
+
+impl Writer {
     /// Where `count` entries fit that lie in one sector, or are as few sectors as they can be: free ones, or such past the
     /// end, which then moves. Errors: NoSpace; those of a directory that cannot be read.
     fn room(&mut self, volume: &Volume, dir: &Directory, count: u32) -> Result<u32> {
@@ -115,7 +214,7 @@ impl Writer {
         // One that lies in two sectors is begun when its end is there, and so is one over entries that are shown as others.
         let is_late = slots.iter().any(|slot| self.late.contains_key(slot));
         if is_late || !in_one_sector(volume, &slots) {
-            self.arrive(volume, &slots)?;
+            self.show_late(volume, &slots)?;
         }
         slots.iter().zip(entries).try_for_each(|(&slot, entry)| self.put(volume, slot, entry.as_bytes()))
     }
@@ -130,13 +229,13 @@ impl Writer {
         }
         let mut inode = volume.inode(dir.ino)?;
         let old: Vec<Piece> = dir.runs.iter().map(|run| (run.start, run.len)).collect();
-        self.append(volume, &mut inode.set, &old, &taken)?;
+        self.append(volume, &mut inode.entry, &old, &taken)?;
         let clusters = u64::from(dir.clusters().saturating_add(missing));
         let len = clusters.saturating_mul(volume.super_block().cluster_size.into());
-        inode.set.stream.DataLength = le::U64::new(len);
-        inode.set.stream.ValidDataLength = le::U64::new(len);
+        inode.entry.stream.DataLength = le::U64::new(len);
+        inode.entry.stream.ValidDataLength = le::U64::new(len);
         self.put_inode(volume, &inode)?;
-        volume.relearn(dir.ino, Some(volume.load(dir.ino, dir.parent, &inode.set)?))?;
+        volume.relearn(dir.ino, Some(volume.load(dir.ino, dir.parent, &inode.entry)?))?;
         volume.directory(dir.ino)
     }
 
@@ -156,47 +255,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Gives a new directory its first cluster. Errors: NoSpace.
-    pub fn make_directory(&mut self, volume: &Volume, set: &mut EntrySet) -> Result<Cluster> {
-        let taken = self.take(volume, None, 1)?;
-        let Some(&(cluster, _)) = taken.first() else { return Err(Error::NoSpace) };
-        let made = self.clear(volume, &taken).and_then(|()| self.append(volume, set, &[], &taken));
-        if let Err(error) = made {
-            self.give_back(volume, &taken);
-            return Err(error);
-        }
-        let len = u64::from(volume.super_block().cluster_size);
-        set.stream.DataLength = le::U64::new(len);
-        set.stream.ValidDataLength = le::U64::new(len);
-        Ok(cluster)
-    }
-
-    /// Frees a cluster that was named and is not any more.
-    pub fn free_one(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
-        self.free(volume, &[(cluster, 1)])
-    }
-
-    /// Takes a set out of `dir`.
-    pub fn remove(&mut self, volume: &Volume, dir: &Directory, at: &Location) -> Result<()> {
-        let end = at.index.saturating_add(at.set.count());
-        let slots: Vec<Slot> = (at.index..end).filter_map(|index| dir.slot(index)).collect();
-        let first = slots.first().copied().ok_or(Error::Stale)?;
-        for &slot in &slots {
-            let raw = volume.entry(slot)?;
-            // What is in another sector than the first entry goes after it.
-            if !in_one_sector(volume, &[first, slot]) {
-                self.late.entry(slot).or_insert(bytes_of(&raw));
-            }
-            self.put(volume, slot, &[raw.EntryType & !kind::IN_USE])?;
-        }
-        let units: Vec<u16> = at.set.units().collect();
-        let hash = Folded::new(&units, volume.up_case()).hash();
-        volume.with_index(dir, |index| index.remove(hash, at.index, at.index));
-        Ok(())
-    }
-
-    /// What is at these entries came from elsewhere: it is shown when the place it left is written.
-    fn arrive(&mut self, volume: &Volume, slots: &[Slot]) -> Result<()> {
+    /// What is at these places came from elsewhere: it is shown when the place that it left is written.
+    fn show_late(&mut self, volume: &Volume, slots: &[Slot]) -> Result<()> {
         let first = slots.first().copied().ok_or(Error::Stale)?;
         for &slot in slots {
             if in_one_sector(volume, &[first, slot]) || self.late.contains_key(&slot) {
@@ -207,68 +267,6 @@ impl Writer {
         }
         Ok(())
     }
-
-    /// The set at `at` came from elsewhere.
-    pub fn arrive_at(&mut self, volume: &Volume, dir: &Directory, at: &Location) -> Result<()> {
-        let end = at.index.saturating_add(at.set.count());
-        let slots: Vec<Slot> = (at.index..end).filter_map(|index| dir.slot(index)).collect();
-        self.arrive(volume, &slots)
-    }
-
-    /// The set at `at`, which is still as it was, names something else from now on: what is on disk is shown until then, if
-    /// it is that.
-    pub fn replace(&mut self, volume: &Volume, dir: &Directory, at: &Location) -> Result<()> {
-        let end = at.index.saturating_add(at.set.count());
-        let slots: Vec<Slot> = (at.index..end).filter_map(|index| dir.slot(index)).collect();
-        let mut on_disk = Vec::new();
-        for slot in &slots {
-            let mut bytes = [0; 32];
-            volume.cache().device().read_at(slot.offset(), &mut bytes)?;
-            on_disk.push(RawEntry::read_from_bytes(&bytes).map_err(|_| Error::Stale)?);
-        }
-        let is_this = EntrySet::decode(&on_disk, volume.super_block()).is_ok_and(|set| {
-            let is_fresh = set.first().is_some_and(|first| self.allocator.is_fresh(first));
-            set.rest == at.set.rest && set.first() == at.set.first() && !is_fresh
-        });
-        if !is_this {
-            return self.arrive(volume, &slots);
-        }
-        for (&slot, raw) in slots.iter().zip(&on_disk) {
-            self.late.entry(slot).or_insert(bytes_of(raw));
-        }
-        Ok(())
-    }
-
-    /// Another set in the place of `at`, with the same name and as many entries.
-    pub fn put_over(
-        &mut self,
-        volume: &Volume,
-        dir: &Directory,
-        at: &Location,
-        set: &EntrySet,
-    ) -> Result<()> {
-        self.put_head(volume, dir, at.index, &set.entries())
-    }
-
-    /// The set of something new, without a name.
-    pub fn new_set(&self, volume: &Volume, is_dir: bool) -> EntrySet {
-        let mut set = EntrySet::named(&[], 0);
-        let attributes = if is_dir { Attributes::DIRECTORY } else { Attributes::ARCHIVE };
-        set.file.FileAttributes = le::U16::new(attributes.bits());
-        set.file.stamp(self.now(), volume.options().zone);
-        set
-    }
-
-    /// A directory lies in another one now.
-    pub fn set_parent(&mut self, volume: &Volume, dir: Ino, parent: Ino) -> Result<()> {
-        if dir == ROOT {
-            return Ok(());
-        }
-        let known = volume.directory(dir)?;
-        let set = volume.inode(dir)?.set;
-        let moved = volume.load(known.ino, parent, &set)?;
-        volume.relearn(dir, Some(moved))
-    }
 }
 
 fn bytes_of(raw: &RawEntry) -> [u8; 32] {
@@ -278,7 +276,7 @@ fn bytes_of(raw: &RawEntry) -> [u8; 32] {
 }
 
 /// Whether one write changes all of them.
-pub fn in_one_sector(volume: &Volume, slots: &[Slot]) -> bool {
+fn in_one_sector(volume: &Volume, slots: &[Slot]) -> bool {
     let size = u64::from(volume.super_block().sector_size);
     let sector = |slot: &Slot| slot.offset().checked_div(size);
     slots.first().is_none_or(|first| slots.iter().all(|slot| sector(slot) == sector(first)))

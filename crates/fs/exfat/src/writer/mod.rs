@@ -5,9 +5,8 @@
 //! Invariant: a cluster that is named holds what it is to hold before the commit that names it begins: data goes to the
 //! device at once, and new clusters of directories are zeroed there when they are taken.
 //! Invariant: a set that this driver places lies in one sector, if it fits one, so that a cut leaves it whole or not there.
-//! Locking: `ExFat` holds its lock exclusively around every method here.
+//! Locking: `Mounted` holds its lock exclusively around every method here.
 
-mod attributes;
 mod commit;
 mod data;
 mod directory;
@@ -17,15 +16,12 @@ mod space;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 
-use hashbrown::HashMap;
 use obento_base::wire::{IntoBytes as _, to_usize};
-use obento_base::{Error, Ino, Result, Timestamp};
-use obento_clusters::{Allocator, Cluster, Slot};
+use obento_base::{Error, Result};
+use obento_clusters::{Allocator, Cluster, Promises, Slot};
 use obento_env::Clock;
 
-pub use self::directory::in_one_sector;
 use crate::dir::Directory;
-use crate::inode::{Inode, ROOT};
 use crate::raw::RawEntry;
 use crate::volume::Volume;
 
@@ -37,7 +33,7 @@ const MAX_DIRTY: usize = 8192;
 /// The changes that wait, and who makes them.
 pub struct Writer {
     clock: Arc<dyn Clock>,
-    pub(crate) allocator: Allocator,
+    allocator: Allocator,
     /// Changed sectors of the bitmap, counted from its start.
     bitmap_sectors: BTreeSet<u64>,
     /// Changed sectors of the FAT.
@@ -51,7 +47,7 @@ pub struct Writer {
     /// Entries of directories that are shown on disk as something else until all others are written.
     late: BTreeMap<Slot, [u8; 32]>,
     /// Clusters that were promised to files and are not named.
-    reserved: HashMap<Ino, alloc::vec::Vec<(Cluster, u32)>>,
+    promises: Promises,
     /// Whether a directory grew since the last commit: its new clusters must be zeros before they are named.
     directory_grew: bool,
     /// Whether data may wait in the device.
@@ -71,22 +67,6 @@ struct State {
 }
 
 impl Writer {
-    /// The time by the clock that changes are stamped by.
-    pub fn now(&self) -> Timestamp {
-        self.clock.now()
-    }
-
-    /// Errors: ReadOnly after a write failed.
-    pub fn check(&self) -> Result<()> {
-        if self.state.has_failed { Err(Error::ReadOnly) } else { Ok(()) }
-    }
-
-    /// Whether so much waits that it should be written.
-    pub fn is_full(&self) -> bool {
-        let sectors = self.fat_sectors.len().saturating_add(self.dir_sectors.len());
-        sectors.saturating_add(self.bitmap_sectors.len()) > MAX_DIRTY
-    }
-
     /// Changes 32 bytes of a directory.
     fn put(&mut self, volume: &Volume, slot: Slot, bytes: &[u8]) -> Result<()> {
         let size = u64::from(volume.super_block().sector_size);
@@ -99,16 +79,6 @@ impl Writer {
         edit.publish(MARK);
         self.dir_sectors.insert(number);
         Ok(())
-    }
-
-    /// Changes what the set of a file says, wherever it is; its name stays.
-    pub(crate) fn put_inode(&mut self, volume: &Volume, inode: &Inode) -> Result<()> {
-        if inode.ino == ROOT || volume.numbers().write().set_orphan(inode.ino, inode.set.clone()) {
-            return Ok(());
-        }
-        let (_, dir, index) = volume.slot_of(inode.ino).ok_or(Error::Stale)?;
-        let dir = volume.directory(dir)?;
-        self.put_head(volume, &dir, index, &inode.set.entries())
     }
 
     /// Writes the first two entries of the set at `index`: the others are as they were.

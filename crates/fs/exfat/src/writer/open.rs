@@ -3,10 +3,9 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 
-use hashbrown::HashMap;
 use obento_base::{DeviceError, Error, Result};
 use obento_block::BlockDevice as _;
-use obento_clusters::Allocator;
+use obento_clusters::{Allocator, Promises};
 use obento_env::Clock;
 
 use super::{State, Writer};
@@ -34,7 +33,7 @@ impl Writer {
             deferred: BTreeMap::new(),
             joins: BTreeMap::new(),
             late: BTreeMap::new(),
-            reserved: HashMap::new(),
+            promises: Promises::default(),
             directory_grew: false,
             data_written: false,
             state: State { was_in_use, is_marked: false, has_failed: false },

@@ -4,19 +4,12 @@ use alloc::vec::Vec;
 
 use obento_base::wire::{le, to_usize};
 use obento_base::{Error, Ino, Result};
-use obento_clusters::{Chain, Cluster};
+use obento_clusters::{Chain, Cluster, Commit as _, Piece, last_of};
 
 use super::{MARK, Writer};
 use crate::set::{ALLOCATION, EntrySet, NO_FAT_CHAIN};
 use crate::table::{LAST, place};
 use crate::volume::Volume;
-
-/// Clusters that lie together: the first, and how many.
-pub type Piece = (Cluster, u32);
-
-fn last_of(&(start, len): &Piece) -> Cluster {
-    Cluster(start.0.saturating_add(len.saturating_sub(1)))
-}
 
 impl Writer {
     /// Notes that bits of the bitmap changed.
@@ -148,44 +141,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Clusters for `want` more behind `after`, in as few pieces as can be had. Errors: NoSpace, and then none.
-    pub(super) fn take(&mut self, volume: &Volume, after: Option<Cluster>, want: u32) -> Result<Vec<Piece>> {
-        let (mut pieces, mut left, mut after) = (Vec::new(), want, after);
-        while left > 0 {
-            match self.take_piece(volume, after, left) {
-                Ok(piece) => {
-                    after = Some(last_of(&piece));
-                    left = left.saturating_sub(piece.1);
-                    pieces.push(piece);
-                }
-                Err(error) => {
-                    self.give_back(volume, &pieces);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(pieces)
-    }
-
-    /// One piece of at most `want` clusters. Errors: NoSpace.
-    pub(super) fn take_piece(&mut self, volume: &Volume, after: Option<Cluster>, want: u32) -> Result<Piece> {
-        match self.allocator.take(after, want) {
-            Err(Error::NoSpace) if self.allocator.holds_any() => {
-                self.commit(volume)?;
-                self.allocator.take(after, want)
-            }
-            taken => taken,
-        }
-    }
-
     /// Gives back what was taken and not named.
     pub(super) fn give_back(&mut self, volume: &Volume, pieces: &[Piece]) {
         for &(start, len) in pieces {
             // A commit may have written its bits, as they were.
             self.touch(volume, (start, len));
-            (start.0..start.0.saturating_add(len))
-                .for_each(|cluster| self.allocator.give_back(Cluster(cluster)));
         }
+        self.allocator.give_back_all(pieces);
     }
 
     /// All clusters of a set. Errors: Corrupt for a chain that is damaged, or shorter than the set says.

@@ -142,7 +142,11 @@ impl Emit<'_> {
         let sb = &self.draft.sb;
         let per_block = sb.block_size.checked_div(sb.inode_size.into()).unwrap_or(1).max(1);
         let last = self.layout.first_ino().saturating_sub(1);
-        last.checked_next_multiple_of(per_block).unwrap_or(last).min(sb.inodes_per_group.max(last))
+        // Tables begin anew with each group, of which the first may have fewer inodes than every volume has.
+        let per_group = sb.inodes_per_group.max(1);
+        let before = last.saturating_sub(1).checked_div(per_group).unwrap_or(0).saturating_mul(per_group);
+        let inside = last.saturating_sub(before);
+        inside.checked_next_multiple_of(per_block).unwrap_or(inside).min(per_group).saturating_add(before)
     }
 
     /// The records that share blocks with those that every volume has.
@@ -186,8 +190,23 @@ impl Emit<'_> {
         }
     }
 
+    /// All nodes, each with the bytes of the volume that it takes.
+    pub fn spaces(&self) -> impl Iterator<Item = (&Node, u64)> {
+        self.counted().map(|(id, node, user)| (node, self.byte_of(self.facts(id, node, user).blocks)))
+    }
+
     /// The record of a node, the `user`th with its set of attributes.
     fn record(&self, id: NodeId, node: &Node, user: u32, record: &mut [u8]) {
+        let facts = self.facts(id, node, user);
+        let mut node = *node;
+        if id == NodeId::ROOT && self.needs.lost_and_found.is_none() {
+            node.links = node.links.saturating_add(1);
+        }
+        record::fill(&self.draft.sb, &node, &facts, record);
+    }
+
+    /// What the record of a node says besides what the node does.
+    fn facts(&self, id: NodeId, node: &Node, user: u32) -> Facts<'_> {
         let sb = &self.draft.sb;
         let mut facts = Facts {
             ino: self.layout.ino(id),
@@ -233,11 +252,7 @@ impl Emit<'_> {
                 facts.blocks = facts.blocks.saturating_add(sb.cluster_blocks().into());
             }
         }
-        let mut node = *node;
-        if id == NodeId::ROOT && self.needs.lost_and_found.is_none() {
-            node.links = node.links.saturating_add(1);
-        }
-        record::fill(sb, &node, &facts, record);
+        facts
     }
 
     /// Whether lost+found of a tree has so many names that it got an index.

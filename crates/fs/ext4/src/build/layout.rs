@@ -14,7 +14,8 @@ use obento_driver::{FormatError, NodeId, Tree};
 
 use super::map::{self, FileMap, index};
 use super::needs::{Needs, data_blocks};
-use crate::format::{Draft, FIRST_INO, ROOT_INO};
+use super::received::Received;
+use crate::format::{Draft, FIRST_INO, Piece, ROOT_INO};
 use crate::xattr::USERS_MAX;
 
 /// Where a tree lies.
@@ -32,8 +33,14 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Lays out `tree` in what is free of `draft`. Errors: TooSmall, after which the draft is of no use.
-    pub fn new(tree: &Tree, needs: &Needs, draft: &mut Draft) -> Result<Self, FormatError> {
+    /// Lays out `tree` in what is free of `draft`, in which the blocks of what was `received` are taken. Errors: TooSmall, after
+    /// which the draft is of no use.
+    pub fn new(
+        tree: &Tree,
+        needs: &Needs,
+        received: Option<&Received>,
+        draft: &mut Draft,
+    ) -> Result<Self, FormatError> {
         let last = draft.inodes.keys().next_back().copied().unwrap_or(0).max(FIRST_INO);
         let mut this = Self {
             first_ino: last.saturating_add(1),
@@ -47,7 +54,7 @@ impl Layout {
             draft.take_inode(this.ino(id), node.body == Body::Directory);
         }
         this.place_directories(tree, needs, draft)?;
-        this.place_files(tree, draft)?;
+        this.place_files(tree, received, draft)?;
         draft.count_free();
         Ok(this)
     }
@@ -102,10 +109,19 @@ impl Layout {
         Ok(())
     }
 
-    fn place_files(&mut self, tree: &Tree, draft: &mut Draft) -> Result<(), FormatError> {
+    fn place_files(
+        &mut self,
+        tree: &Tree,
+        received: Option<&Received>,
+        draft: &mut Draft,
+    ) -> Result<(), FormatError> {
         let block_size = draft.sb.block_size;
         for (id, node) in tree.nodes() {
             if !matches!(node.body, Body::File { .. }) {
+                continue;
+            }
+            if let Some(pieces) = received.and_then(|received| received.pieces_of(node)) {
+                self.keep(draft, id, pieces)?;
                 continue;
             }
             match (node.body, tree.data_ranges(id)) {
@@ -128,6 +144,24 @@ impl Layout {
     /// Takes `len` blocks for a file without holes.
     fn place_first(&mut self, draft: &mut Draft, id: NodeId, len: u64) -> Result<(), FormatError> {
         self.place(draft, id, core::slice::from_ref(&(0..len)))
+    }
+
+    /// Maps a file that has its blocks.
+    fn keep(&mut self, draft: &mut Draft, id: NodeId, pieces: &[Piece]) -> Result<(), FormatError> {
+        if let [Piece { at: 0, block, len }] = pieces
+            && map::is_simple(&draft.sb, (*len).into())
+        {
+            if let Some(start) = self.starts.get_mut(index(id)) {
+                *start = *block;
+            }
+            return Ok(());
+        }
+        let cluster = u64::from(draft.sb.cluster_blocks()).max(1);
+        let whole = |len: u64| len.checked_next_multiple_of(cluster).unwrap_or(len);
+        let owned = pieces.iter().map(|piece| whole(piece.len.into())).fold(0, u64::saturating_add);
+        let map = map::map(draft, self.ino(id), self.goal, pieces.to_vec(), owned)?;
+        self.maps.insert(id, map);
+        Ok(())
     }
 
     /// Takes blocks for `ranges` of a file.
@@ -180,7 +214,7 @@ impl Layout {
 
     /// Takes up to `len` blocks in a row, behind what was taken before.
     fn take(&mut self, draft: &mut Draft, len: u64) -> Result<Range<u64>, FormatError> {
-        let run = draft.space.allocate_run(self.goal, len)?;
+        let run = draft.space.allocate_run(map::goal(draft, self.goal, len), len)?;
         draft.note_run(&run);
         self.goal = run.end;
         Ok(run)

@@ -13,6 +13,10 @@ use crate::format::{DIRECT, Draft, MAX_EXTENT, Piece, ROOT_ENTRIES};
 use crate::map::room_in_block;
 use crate::super_block::SuperBlock;
 
+/// Files of so many bytes are large.
+const LARGE: u64 = 1 << 20;
+/// What the kernel copies at once between files, in bytes.
+const ALIGN: u64 = 64 << 10;
 /// Levels of indirect blocks.
 const LEVELS: u32 = 3;
 
@@ -198,6 +202,19 @@ pub(super) fn runs(pieces: &[Piece], block_size: u32) -> impl Iterator<Item = (R
 pub(super) fn longest(sb: &SuperBlock) -> u64 {
     let cluster = u64::from(sb.cluster_blocks()).max(1);
     MAX_EXTENT.saturating_sub(MAX_EXTENT.checked_rem(cluster).unwrap_or(0))
+}
+
+/// Where to look for `len` blocks behind `goal`: those of a large file begin where the host has whole large pages, which it copies and
+/// writes back with less work. What is left before them is taken last.
+pub(super) fn goal(draft: &Draft, goal: u64, len: u64) -> u64 {
+    let in_blocks = |bytes: u64| bytes.checked_div(draft.sb.block_size.into()).unwrap_or(1).max(1);
+    if len < in_blocks(LARGE) {
+        return goal;
+    }
+    let aligned = |block: u64| block.checked_next_multiple_of(in_blocks(ALIGN)).unwrap_or(block);
+    // Behind metadata of a group it may begin anywhere.
+    let free = draft.space.find(aligned(goal), draft.sb.blocks_count, 1);
+    free.map_or(goal, aligned)
 }
 
 /// A length in blocks as a piece has it.

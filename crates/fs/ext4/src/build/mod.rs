@@ -2,7 +2,8 @@
 //!
 //! A volume is drafted as [`format`](crate::format) drafts an empty one, and the tree laid out in what is free of it: first the
 //! blocks of directories, of long targets and of attributes, then the files, all in the order of the tree, so that a file
-//! is broken only where the metadata of a group lies. No transaction is made; the journal is empty.
+//! is broken only where the metadata of a group lies. Files that come through a pipe have their places before the rest is known
+//! ([`received`]), and the rest is laid out around them. No transaction is made; the journal is empty.
 //!
 //! Steps: what the tree takes ([`needs`]), a volume in which it fits ([`sizing`]), where everything lies ([`layout`]), and
 //! the bytes ([`emit`], [`record`]).
@@ -12,6 +13,7 @@ mod emit;
 mod layout;
 mod map;
 mod needs;
+mod received;
 mod record;
 mod sizing;
 
@@ -21,7 +23,7 @@ use core::ops::Range;
 
 use obento_block::BlockDevice;
 use obento_driver::{
-    Build, BuildError, BuildOptions, BuildPlan, Contents, FormatError, Formatted, NodeId, Tree,
+    Build, BuildError, BuildOptions, BuildPlan, Contents, FormatError, Formatted, NodeId, Receive, Tree,
 };
 
 use crate::Ext4Driver;
@@ -35,7 +37,12 @@ impl Build for Ext4Driver {
         tree: &'t Tree,
         options: &BuildOptions,
     ) -> Result<Box<dyn BuildPlan + 't>, BuildError> {
-        Ok(Box::new(sizing::plan(tree, options)?))
+        Ok(Box::new(sizing::plan(tree, options, None)?))
+    }
+
+    fn receive(&self, options: &BuildOptions) -> Result<Option<Box<dyn Receive>>, BuildError> {
+        let received = sizing::receive(options)?;
+        Ok(received.map(|received| -> Box<dyn Receive> { Box::new(received) }))
     }
 }
 

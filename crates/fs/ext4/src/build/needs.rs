@@ -10,6 +10,7 @@ use obento_driver::tree::{Body, Node};
 use obento_driver::{BuildError, NodeId, Tree, Unfit};
 
 use super::map;
+use super::received::Received;
 use super::record;
 use crate::dir::{DirLayout, NAME_MAX, Shape};
 use crate::feature::{Incompat, RoCompat};
@@ -37,8 +38,8 @@ pub(super) struct Needs {
 }
 
 impl Needs {
-    /// Counts. Errors: Unfit; NoMemory.
-    pub fn new(tree: &Tree, sb: &SuperBlock) -> Result<Self, BuildError> {
+    /// Counts; what was `received` has its blocks. Errors: Unfit; NoMemory.
+    pub fn new(tree: &Tree, sb: &SuperBlock, received: Option<&Received>) -> Result<Self, BuildError> {
         let name = Name::new(LOST_AND_FOUND_NAME).map_err(|_| Error::Invalid)?;
         let is_directory = |id: &NodeId| tree.node(*id).is_some_and(|node| node.body == Body::Directory);
         let lost_and_found = tree.child(NodeId::ROOT, name).filter(is_directory);
@@ -52,7 +53,7 @@ impl Needs {
         let mut unfit = Vec::new();
         let sets = this.attribute_sets(tree, sb);
         for (id, node) in tree.nodes() {
-            match this.node(tree, sb, &sets, id, node) {
+            match this.node(tree, (sb, received), &sets, id, node) {
                 Ok(()) => {}
                 Err(Trouble::Unfit(why)) if unfit.len() < TOLD => unfit.push((id, why)),
                 Err(Trouble::Unfit(_)) => {}
@@ -87,7 +88,7 @@ impl Needs {
     fn node(
         &mut self,
         tree: &Tree,
-        sb: &SuperBlock,
+        (sb, received): (&SuperBlock, Option<&Received>),
         sets: &[Option<Unfit>],
         id: NodeId,
         node: &Node,
@@ -103,7 +104,7 @@ impl Needs {
         record::expect_fit(sb, node).map_err(Trouble::Unfit)?;
         let blocks = match node.body {
             Body::Directory => self.directory(tree, sb, id, node)?,
-            Body::File { size, .. } => file_blocks(tree, sb, id, node, size)?,
+            Body::File { size, .. } => file_blocks(tree, (sb, received), id, node, size)?,
             Body::Symlink => {
                 let target = tree.target(node);
                 let max = sb.symlink_max();
@@ -169,7 +170,13 @@ enum Trouble {
 }
 
 /// The blocks of a regular file, those of its map among them as far as its length tells.
-fn file_blocks(tree: &Tree, sb: &SuperBlock, id: NodeId, node: &Node, size: u64) -> Result<u64, Trouble> {
+fn file_blocks(
+    tree: &Tree,
+    (sb, received): (&SuperBlock, Option<&Received>),
+    id: NodeId,
+    node: &Node,
+    size: u64,
+) -> Result<u64, Trouble> {
     let extents = sb.incompat.contains(Incompat::EXTENT);
     let max = sb.file_size_max(extents);
     if size > max {
@@ -182,9 +189,11 @@ fn file_blocks(tree: &Tree, sb: &SuperBlock, id: NodeId, node: &Node, size: u64)
     let cluster = u64::from(sb.cluster_blocks()).max(1);
     let mut blocks = 0_u64;
     let ranges = data_blocks(tree, sb, id, node);
-    for range in &ranges {
-        let len = range.end.saturating_sub(range.start);
-        blocks = blocks.saturating_add(len.checked_next_multiple_of(cluster).unwrap_or(len));
+    if received.and_then(|received| received.pieces_of(node)).is_none() {
+        for range in &ranges {
+            let len = range.end.saturating_sub(range.start);
+            blocks = blocks.saturating_add(len.checked_next_multiple_of(cluster).unwrap_or(len));
+        }
     }
     let nodes =
         if extents { map::least_nodes(sb, &ranges) } else { map::indirect_blocks(sb.block_size, &ranges) };
@@ -195,12 +204,18 @@ fn file_blocks(tree: &Tree, sb: &SuperBlock, id: NodeId, node: &Node, size: u64)
 /// blocks of a file have their places.
 pub(super) fn data_blocks(tree: &Tree, sb: &SuperBlock, id: NodeId, node: &Node) -> Vec<Range<u64>> {
     let Body::File { size, data: Some(_) } = node.body else { return Vec::new() };
+    let whole = 0..size;
+    let ranges = tree.data_ranges(id).unwrap_or(core::slice::from_ref(&whole));
+    blocks_of(sb, size, ranges)
+}
+
+/// The same for a file of `size` bytes with data in `ranges`.
+pub(super) fn blocks_of(sb: &SuperBlock, size: u64, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
     let block = u64::from(sb.block_size).max(1);
     let cluster = u64::from(sb.cluster_blocks()).max(1);
     let end = size.div_ceil(block);
     let mut blocks: Vec<Range<u64>> = Vec::new();
-    let whole = 0..size;
-    for range in tree.data_ranges(id).unwrap_or(core::slice::from_ref(&whole)) {
+    for range in ranges {
         let start = range.start.checked_div(block).unwrap_or(0);
         let start = start.saturating_sub(start.checked_rem(cluster).unwrap_or(0));
         let end = range.end.div_ceil(block).checked_next_multiple_of(cluster).unwrap_or(end).min(end);

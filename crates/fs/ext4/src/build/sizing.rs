@@ -6,14 +6,17 @@
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use obento_base::Feature;
+use obento_driver::tree::Node;
 use obento_driver::{BuildError, BuildOptions, FormatError, FormatNotice, Room, Tree};
 
 use super::Plan;
+use super::emit::Emit;
 use super::layout::Layout;
 use super::needs::Needs;
+use super::received::Received;
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::format::{Draft, Geometry, Identity, Root, TYPES, Wishes, describe, identity};
+use crate::quota::{Entries, entry};
 
 /// Bytes a block, unless asked for otherwise: the size of a page nearly everywhere, however small the volume is.
 const BLOCK: u32 = 4096;
@@ -23,9 +26,53 @@ const TRIES: u32 = 1000;
 const LEAST_JOURNAL: u64 = 1024;
 /// The size with which a search begins, besides what the tree takes.
 const START: u64 = 256;
+/// The longest volume of files that come first, and the shortest for which room is kept, as powers of two: descriptors of a
+/// TiB are half a MiB.
+const MOST_LOG: u32 = 40;
+const LEAST_LOG: u32 = 24;
+/// Descriptors have at most one part in so many of a group that is kept for them before it is known how many there are.
+const KEPT_PART: u64 = 16;
 
-/// Plans a volume of `tree`. Errors: see [`obento_driver::Build::plan`].
-pub(super) fn plan<'t>(tree: &'t Tree, options: &BuildOptions) -> Result<Plan<'t>, BuildError> {
+/// Plans a volume of `tree`, around what was `received`. Errors: see [`obento_driver::Build::plan`].
+pub(super) fn plan<'t>(
+    tree: &'t Tree,
+    options: &BuildOptions,
+    received: Option<&Received>,
+) -> Result<Plan<'t>, BuildError> {
+    let mut wishes = wishes(options)?;
+    // What lies anywhere fits between files that are where they are.
+    wishes.packed |= received.is_some() && wishes.features.needs(Incompat::FLEX_BG);
+    let mut notices = Vec::new();
+    let identity = identity(&options.format, &wishes, &mut notices);
+    let search = Search { tree, options, received, wishes, identity, notices, needs: None };
+    match options.format.len {
+        Some(len) => search.in_length(len),
+        None => search.for_length(),
+    }
+}
+
+/// Begins a volume whose files come first: every place is kept free where a volume has something that has only this one,
+/// however long it becomes. Errors: the option that cannot be.
+pub(super) fn receive(options: &BuildOptions) -> Result<Option<Received>, BuildError> {
+    let wishes = wishes(options)?;
+    let identity = identity(&options.format, &wishes, &mut Vec::new());
+    let given = options.format.len.unwrap_or(0);
+    for log in (LEAST_LOG..=MOST_LOG).rev() {
+        let len = given.max(1_u64.checked_shl(log).unwrap_or(0));
+        let Ok(geometry) = Geometry::new(&wishes, len, false, &mut Vec::new()) else { continue };
+        let kept = u64::from(geometry.desc_blocks).saturating_add(geometry.reserved_gdt_blocks.into());
+        let is_meta = geometry.features.needs(Incompat::META_BG);
+        let is_usual = is_meta == wishes.features.needs(Incompat::META_BG);
+        if is_usual && (is_meta || kept <= u64::from(geometry.blocks_per_group) / KEPT_PART) {
+            let draft = Draft::new(&geometry, &wishes, &identity)?;
+            return Ok(Some(Received::new(draft)));
+        }
+    }
+    Ok(None)
+}
+
+/// What is asked for.
+fn wishes(options: &BuildOptions) -> Result<Wishes, BuildError> {
     let mut wishes = Wishes::new(&options.format)?;
     refuse(&wishes)?;
     wishes.block_size.get_or_insert(BLOCK);
@@ -43,13 +90,7 @@ pub(super) fn plan<'t>(tree: &'t Tree, options: &BuildOptions) -> Result<Plan<'t
         wishes.reserved = 0;
     }
     wishes.settle(&options.format)?;
-    let mut notices = Vec::new();
-    let identity = identity(&options.format, &wishes, &mut notices);
-    let search = Search { tree, options, wishes, identity, notices, needs: None };
-    match options.format.len {
-        Some(len) => search.in_length(len),
-        None => search.for_length(),
-    }
+    Ok(wishes)
 }
 
 /// Errors: what cannot have a tree in it.
@@ -57,15 +98,13 @@ fn refuse(wishes: &Wishes) -> Result<(), FormatError> {
     if wishes.features.needs(Incompat::JOURNAL_DEV) {
         return Err(FormatError::Excludes { what: "journal_dev", other: "files" });
     }
-    if wishes.features.keeps(RoCompat::QUOTA) {
-        return Err(FormatError::Unsupported(Feature::Named("quota with files in it")));
-    }
     Ok(())
 }
 
 struct Search<'t, 'o> {
     tree: &'t Tree,
     options: &'o BuildOptions,
+    received: Option<&'o Received>,
     wishes: Wishes,
     identity: Identity,
     notices: Vec<FormatNotice>,
@@ -142,7 +181,7 @@ impl<'t> Search<'t, '_> {
         if let Room::Free(percent) = room {
             inodes = with_free(inodes.into(), percent).try_into().unwrap_or(u32::MAX);
         }
-        let mut blocks = START;
+        let mut blocks = START.max(self.received.map_or(0, Received::end));
         let mut trouble = None;
         for _ in 0..TRIES {
             if !fixed_inodes {
@@ -201,7 +240,13 @@ impl<'t> Search<'t, '_> {
         let geometry = Geometry::new(&self.wishes, len, false, &mut notices)?;
         let mut draft = Draft::new(&geometry, &self.wishes, &self.identity)?;
         if self.needs.is_none() {
-            self.needs = Some(Needs::new(self.tree, &draft.sb)?);
+            self.needs = Some(Needs::new(self.tree, &draft.sb, self.received)?);
+        }
+        if let Some(received) = self.received {
+            received.take_from(&mut draft)?;
+        }
+        if draft.sb.ro_compat.contains(RoCompat::QUOTA) {
+            draft.owners = owners_of(self.tree.nodes().map(|(_, node)| (node, 0)), 0);
         }
         let lost_and_found = self.needs.as_ref().is_some_and(|needs| needs.lost_and_found.is_some());
         let root = Root::Elsewhere { lost_and_found };
@@ -232,7 +277,7 @@ impl<'t> Search<'t, '_> {
     fn lay_out(&mut self, draught: Draught) -> Result<Plan<'t>, BuildError> {
         let Draught { mut draft, notices, journal_blocks } = draught;
         let needs = self.needs.take().ok_or(obento_base::Error::Invalid)?;
-        let laid_out = Layout::new(self.tree, &needs, &mut draft);
+        let laid_out = Layout::new(self.tree, &needs, self.received, &mut draft);
         let layout = match laid_out {
             Ok(layout) => layout,
             Err(error) => {
@@ -240,12 +285,29 @@ impl<'t> Search<'t, '_> {
                 return Err(error.into());
             }
         };
+        if draft.sb.ro_compat.contains(RoCompat::QUOTA) {
+            let emit = Emit { tree: self.tree, needs: &needs, layout: &layout, draft: &draft };
+            let owners = owners_of(emit.spaces(), 1);
+            draft.count_owners(owners)?;
+        }
         let fs_type =
             TYPES.iter().find(|name| **name == self.options.format.fs_type).copied().unwrap_or_default();
         let formatted = describe(&draft, fs_type, journal_blocks, notices);
         let journal = self.options.format.journal.clone();
         Ok(Plan { tree: self.tree, needs, draft, layout, formatted, journal })
     }
+}
+
+/// What users, groups and projects have of `files`, each with the bytes that it takes; it counts as so many `inodes`.
+fn owners_of<'n>(files: impl Iterator<Item = (&'n Node, u64)>, inodes: u64) -> [Entries; 3] {
+    let mut all = <[Entries; 3]>::default();
+    for (node, bytes) in files {
+        // No source knows of projects.
+        for (entries, id) in all.iter_mut().zip([node.attr.uid, node.attr.gid, 0]) {
+            entries.entry(id).or_insert_with(|| entry(id, 0, 0)).add(inodes, bytes);
+        }
+    }
+    all
 }
 
 /// Whether a larger volume could help.

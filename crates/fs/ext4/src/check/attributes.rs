@@ -10,48 +10,17 @@ use alloc::vec::Vec;
 use obento_base::wire::{FromBytes, IntoBytes, to_u64, to_usize};
 use obento_base::{Corrupt, Error, Ino, Structure};
 
-use super::inodes::Look;
+use super::issue::Issue;
+use super::look::{Look, Mode};
+use super::part::{Attributes, Holder, ValueUse};
 use super::state::{Marks, State};
+use super::told::Told;
 use super::view::View;
-use super::{Issue, Told};
 use crate::checksum::Crc;
 use crate::feature::{Compat, Incompat};
 use crate::raw::RawXattrHeader;
 use crate::unit::VolBlock;
 use crate::xattr::{Area, Entry, MAGIC, VALUE_MAX, entry_hash, signed_entry_hash, words};
-
-/// An attribute whose value is in an inode: that inode, and who names it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct ValueUse {
-    pub(super) value: u32,
-    pub(super) owner: u32,
-    /// The block that the attribute is in; 0: its owner's inode.
-    block: u64,
-    /// The hash of the value by which the attribute's own goes, for each way of taking the name.
-    hashes: [u32; 2],
-}
-
-/// An inode that holds a value: how many users it counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Holder {
-    pub(super) ino: u32,
-    pub(super) users: u64,
-    /// One of Lustre's, which belongs to the inode that its time of change names and is not counted.
-    pub(super) parent: u32,
-    /// Of its value; none in one of Lustre's.
-    pub(super) hash: u32,
-    /// Bytes of the value.
-    pub(super) size: u64,
-}
-
-/// What attributes there are.
-#[derive(Debug, Default)]
-pub(super) struct Attributes {
-    /// Blocks, and the inodes that name them.
-    pub(super) blocks: Vec<(u64, u32)>,
-    pub(super) values: Vec<ValueUse>,
-    pub(super) holders: Vec<Holder>,
-}
 
 /// Where the first thing wrong with a table of attributes is.
 struct Wrong {
@@ -171,7 +140,7 @@ impl Look<'_> {
             self.tell_bad(Issue::InodeField { ino: self.ino, field: "i_file_acl", found: block });
             return 0;
         }
-        if self.mode == super::inodes::Mode::Claim {
+        if self.mode == Mode::Claim {
             self.part.attributes.blocks.push((block, self.ino));
         } else {
             self.claim(0, block, 1);
@@ -317,7 +286,8 @@ fn value_hash(view: &View, state: &State, holder: &Holder) -> Option<u32> {
             break;
         }
         value.resize(start.max(value.len()), 0);
-        let blocks = to_u64(size.saturating_sub(start)).div_ceil(view.sb.block_size.into()).min(run.len);
+        let blocks =
+            to_u64(size.saturating_sub(start)).div_ceil(view.sb.block_size.into()).min(run.len.into());
         view.read_into(run.start, blocks, &mut bytes).ok()?;
         value.extend_from_slice(&bytes);
     }

@@ -1,17 +1,17 @@
 //! Pass 1, the blocks of an inode: extent trees and block maps, walked to their ends whatever is wrong on the way.
 //!
-//! Invariant: a walk ends: entries of a tree have to go forward through the file, and every node that is read is taken
-//! from a budget that is about as large as the device ([`super::state::State::may_read`]).
+//! Invariant: a walk ends: entries of a tree have to go forward through the file, and every node that was read before is
+//! paid for ([`super::budget`]).
 //! Source: e2fsprogs `e2fsck/pass1.c` `scan_extent_node`, `process_block`; `lib/ext2fs/extent.c`
 //! `ext2fs_extent_header_verify`.
 
 use alloc::vec::Vec;
 
+use obento_base::FileKind;
 use obento_base::wire::{FromBytes, to_u64};
 
-use super::Issue;
-use super::inodes::Look;
-use super::state::DirRun;
+use super::issue::Issue;
+use super::look::{Look, Owned, RESIZE_INO};
 use crate::checksum::Crc;
 use crate::feature::Incompat;
 use crate::inode::InodeFlags;
@@ -22,35 +22,6 @@ use crate::unit::VolBlock;
 
 /// Bytes of a header, and of an entry.
 const ENTRY: usize = 12;
-/// The resize inode names only the doubly indirect block; what lies below are blocks kept for descriptors.
-pub(super) const RESIZE_INO: u32 = 7;
-
-/// What an inode owns.
-#[derive(Debug, Default)]
-pub(super) struct Owned {
-    /// Clusters, those of trees among them.
-    pub(super) clusters: u64,
-    /// The file block after the last that is mapped.
-    pub(super) end: u64,
-    /// The last file block that was written.
-    pub(super) last_written: Option<u64>,
-    /// The block of the volume that was mapped last, and the file block after it.
-    pub(super) previous: u64,
-    pub(super) next: u64,
-    illegal: u32,
-    /// The runs of a directory.
-    pub(super) runs: Vec<DirRun>,
-    pub(super) keep_runs: bool,
-    pub(super) is_resize: bool,
-}
-
-impl Owned {
-    /// Nothing but `clusters`; the runs are kept if that is asked for.
-    pub(super) fn new(clusters: u64, keep_runs: bool) -> Self {
-        Self { clusters, keep_runs, ..Self::default() }
-    }
-}
-
 /// A node that is being walked.
 struct Frame {
     bytes: Vec<u8>,
@@ -63,6 +34,8 @@ struct Frame {
     /// The file block after the last that it may have.
     end: Option<u64>,
     sum: Option<(u32, u32)>,
+    /// The blocks of the nodes above, and its own.
+    path: Vec<u64>,
 }
 
 /// Whether the `len` blocks from `start` on lie on the volume.
@@ -140,7 +113,17 @@ impl Look<'_> {
             // Linux refuses it; e2fsck goes by the levels alone, and what is there is as deep as they say.
             self.tell(Issue::ExtentHeader { ino: self.ino, block, field: "eh_depth", found: said.into() });
         }
-        Some(Frame { bytes, block, depth, entries, next: 0, start: 0, end: None, sum })
+        Some(Frame {
+            bytes,
+            block,
+            depth,
+            entries,
+            next: 0,
+            start: 0,
+            end: None,
+            sum,
+            path: Vec::from([block]),
+        })
     }
 
     /// The checksum of a node in a block, if it is wrong: found and computed.
@@ -207,9 +190,13 @@ impl Look<'_> {
             self.tell(Issue::ExtentOrder { ino, block: frame.block, index, at });
             return None;
         }
+        if frame.path.contains(&block) {
+            self.tell(Issue::ExtentCircle { ino, block: frame.block, below: block });
+            return None;
+        }
         frame.start = at.saturating_add(1);
-        self.own_node(owned, at, block);
-        let bytes = self.read_node(block, at)?;
+        let is_new = self.own_node(owned, at, block);
+        let bytes = self.read_node(block, at, is_new)?;
         let mut child = self.node(bytes, block, frame.depth.checked_sub(1))?;
         // An entry of either kind begins with its first file block.
         let first = child.bytes.get(ENTRY..).and_then(|bytes| bytes.first_chunk().copied());
@@ -218,15 +205,16 @@ impl Look<'_> {
             self.tell(Issue::ExtentStart { ino, block, found: first, expected: at });
         }
         (child.start, child.end) = (first, end);
+        child.path.extend_from_slice(&frame.path);
         Some(child)
     }
 
     /// A block of a tree; none if it cannot be read, is the volume's own, or blocks are read again and again.
-    fn read_node(&mut self, block: u64, at: u64) -> Option<Vec<u8>> {
+    fn read_node(&mut self, block: u64, at: u64, is_new: bool) -> Option<Vec<u8>> {
         if self.view.zones.overlap(VolBlock(block), 1) {
             return None;
         }
-        if !self.state.may_read(1) {
+        if !is_new && !self.purse.node(&self.state.budget) {
             self.tell(Issue::TooManyIllegal { ino: self.ino });
             return None;
         }
@@ -244,6 +232,9 @@ impl Look<'_> {
         owned.is_resize = self.ino == RESIZE_INO;
         let per_block = u64::from(self.view.sb.block_size / 4);
         let map: Vec<u32> = numbers(&self.raw.i_block).iter().map(|number| number.get()).collect();
+        if self.kind() == Some(FileKind::Symlink) && !self.view.is_own(self.ino) {
+            return self.block_of_target(&map, owned);
+        }
         self.direct(map.get(..12).unwrap_or_default(), 0, owned);
         let mut at = 12_u64;
         for (level, root) in (1_u32..=3).zip(map.iter().skip(12)) {
@@ -251,6 +242,15 @@ impl Look<'_> {
             at = at.saturating_add(per_block.saturating_pow(level));
         }
         owned.last_written = owned.end.checked_sub(1);
+    }
+
+    /// The blocks of a link: it has one, and no other number in its map is believed, as e2fsck believes none of data
+    /// (`PR_1_TOOBIG_SYMLINK`).
+    fn block_of_target(&mut self, map: &[u32], owned: &mut Owned) {
+        self.direct(map.get(..1).unwrap_or_default(), 0, owned);
+        for (at, &block) in (0_u64..).zip(map).skip(1).filter(|(_, block)| **block != 0) {
+            self.illegal(at, block.into(), owned);
+        }
     }
 
     /// Walks a tree of `level` levels below block `root`, whose first file block is `at`.
@@ -265,8 +265,8 @@ impl Look<'_> {
                 self.illegal(at, block, owned);
                 continue;
             }
-            self.own_node(owned, at, block);
-            let Some(bytes) = self.read_node(block, at) else { continue };
+            let is_new = self.own_node(owned, at, block);
+            let Some(bytes) = self.read_node(block, at, is_new) else { continue };
             let list: Vec<u32> = numbers(&bytes).iter().map(|number| number.get()).collect();
             if level == 1 {
                 self.direct(&list, at, owned);

@@ -5,9 +5,9 @@
 
 use alloc::vec::Vec;
 
-use super::Issue;
-use super::blocks::Owned;
-use super::inodes::{Look, Mode};
+use super::issue::Issue;
+use super::look::Owned;
+use super::look::{Look, Mode};
 use super::state::{DirRun, State, own_copies};
 use super::view::View;
 use crate::feature::Incompat;
@@ -26,23 +26,25 @@ impl Look<'_> {
         }
         let shares = bits > 0 && owned.previous != 0 && cluster(owned.previous) == cluster(start);
         let from = if shares { first_of(cluster(start).saturating_add(1)) } else { first_of(cluster(start)) };
+        let mut is_shared = false;
         if owned.is_resize {
             // Of it blocks are counted, even where clusters are handed out.
             owned.clusters = owned.clusters.saturating_add(len);
         } else if from < end {
             let count = cluster(end.saturating_sub(1)).saturating_sub(cluster(from)).saturating_add(1);
             owned.clusters = owned.clusters.saturating_add(count);
-            self.claim(at, from.max(start), end.saturating_sub(from.max(start)));
+            is_shared = self.claim(at, from.max(start), end.saturating_sub(from.max(start)));
         }
         owned.end = owned.end.max(at.saturating_add(len));
         owned.previous = end.saturating_sub(1);
         owned.next = at.saturating_add(len);
-        if owned.keep_runs && !self.state.may_keep() {
+        if owned.keep_runs && !self.purse.run(&self.state.budget, is_shared) {
             owned.keep_runs = false;
             self.tell(Issue::TooManyIllegal { ino: self.ino });
         }
         if owned.keep_runs {
-            owned.runs.push(DirRun { at, start: VolBlock(start), len });
+            let len = u32::try_from(len).unwrap_or(u32::MAX);
+            owned.runs.push(DirRun { at, start: VolBlock(start), len, is_shared });
         }
     }
 
@@ -57,30 +59,28 @@ impl Look<'_> {
         self.view.is_own(self.ino) || is_aligned && (!is_same || cluster(owned.previous) == cluster(start))
     }
 
-    /// Takes a block of a tree for this inode.
-    pub(super) fn own_node(&mut self, owned: &mut Owned, at: u64, block: u64) {
+    /// Takes a block of a tree for this inode; whether it was not looked at before.
+    pub(super) fn own_node(&mut self, owned: &mut Owned, at: u64, block: u64) -> bool {
         owned.clusters = owned.clusters.saturating_add(1);
         // Of the resize inode's the doubly indirect block alone lies outside of what the groups keep; other numbers in it
         // claim nothing.
         let is_doubly =
             || numbers(&self.raw.i_block).get(13).is_some_and(|number| u64::from(number.get()) == block);
-        if !owned.is_resize || is_doubly() && !keeps(self.view, block) {
-            self.claim(at, block, 1);
-        }
+        let is_claimed = !owned.is_resize || is_doubly() && !keeps(self.view, block);
+        is_claimed && !self.claim(at, block, 1) && self.mode == Mode::Claim
     }
 
-    /// Claims blocks in the bitmap, or, the second time, tells which of them others claim too.
-    pub(super) fn claim(&mut self, at: u64, start: u64, len: u64) {
+    /// Claims blocks in the bitmap, or, the second time, tells which of them others claim too; whether there are any.
+    pub(super) fn claim(&mut self, at: u64, start: u64, len: u64) -> bool {
         if self.mode == Mode::Claim {
-            self.state.claim(VolBlock(start), len);
-            return;
+            return self.state.claim(VolBlock(start), len);
         }
         let (ino, state) = (self.ino, self.state);
         if !state.is_twice(VolBlock(start), len) {
-            return;
+            return false;
         }
         // Where files share and share again, whole runs say enough.
-        let runs = match state.may_detail(len) {
+        let runs = match state.budget.may_detail(len) {
             true => twice_runs(self.view, state, start, at, len),
             false => {
                 Vec::from([Run { start, at, len, is_own: self.view.zones.overlap(VolBlock(start), len) }])
@@ -92,6 +92,7 @@ impl Look<'_> {
                 false => Issue::BlockTwice { ino, at, block: start, len },
             });
         }
+        true
     }
 }
 

@@ -6,9 +6,10 @@ use alloc::vec::Vec;
 
 use obento_base::wire::to_usize;
 
+use super::issue::Issue;
 use super::state::{Dir, State};
+use super::told::Told;
 use super::view::View;
-use super::{Issue, Told};
 
 const ROOT: u32 = 2;
 

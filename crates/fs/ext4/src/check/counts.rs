@@ -10,10 +10,11 @@ use alloc::vec::Vec;
 use obento_base::Bitmap;
 use obento_base::wire::{to_u64, to_usize};
 
+use super::issue::Issue;
 use super::parallel::each_part;
 use super::state::{Slot, State, count};
+use super::told::Told;
 use super::view::View;
-use super::{Issue, Told};
 use crate::allocator::{Kind, bitmap_checksum, compare_sum, fresh_block_bitmap};
 use crate::group::GroupFlags;
 use crate::unit::VolBlock;

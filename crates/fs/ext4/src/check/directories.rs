@@ -9,15 +9,16 @@ use alloc::vec::Vec;
 use obento_base::wire::{FromBytes, to_usize};
 use obento_base::{Corrupt, Error, Ino};
 
-use super::encryption;
+use super::budget::Purse;
 use super::htree::{Kind, Tree};
+use super::issue::Issue;
 use super::parallel::each_part;
-use super::state::{Dir, DirRun, Marks, State};
+use super::state::{Dir, DirRun, State};
+use super::told::Told;
 use super::view::View;
-use super::{Issue, Told};
 use crate::checksum::Crc;
 use crate::dir::{Record, Records};
-use crate::feature::{Compat, Incompat};
+use crate::feature::Compat;
 use crate::inode::InodeFlags;
 use crate::raw::{RawDirEntry, RawDirTail};
 use crate::unit::VolBlock;
@@ -28,13 +29,9 @@ const SHARE: usize = 64;
 const BATCH: u64 = 64;
 /// Issues of one directory that are told.
 const MAX_TOLD: usize = 1000;
-const ROOT: u32 = 2;
+pub(super) const ROOT: u32 = 2;
 /// Bytes of a record before its name.
 const HEAD: usize = size_of::<RawDirEntry>();
-/// A name is encrypted in blocks of as many bytes.
-const SHORTEST_ENCRYPTED: usize = 16;
-/// Bytes of the record of `.`; a longer one has room for another name, and is told.
-const LONGEST_DOT: u32 = 24;
 /// `file_type` of the record that holds a checksum.
 const CHECKSUM_KIND: u8 = 0xde;
 
@@ -85,23 +82,25 @@ fn tell_twice(view: &View, state: &State, told: &mut Told<'_>) {
 /// A directory that is looked at.
 pub(super) struct Look<'a> {
     pub(super) view: &'a View,
-    state: &'a State,
+    pub(super) state: &'a State,
     pub(super) dir: &'a Dir,
     issues: Vec<Issue>,
     /// Hashes of the names of a block, with their offsets.
     pub(super) hashes: Vec<(u64, u32)>,
-    tree: Option<Tree>,
+    pub(super) tree: Option<Tree>,
     /// Only entries that name one of these directories are gathered, and nothing is told or counted.
-    wanted: Option<&'a BTreeSet<u32>>,
-    names: Vec<(u32, Vec<u8>)>,
+    pub(super) wanted: Option<&'a BTreeSet<u32>>,
+    pub(super) names: Vec<(u32, Vec<u8>)>,
     /// How it is encrypted, once an entry asked.
-    policy: Option<Option<Vec<u8>>>,
+    pub(super) policy: Option<Option<Vec<u8>>>,
+    purse: Purse,
 }
 
 impl<'a> Look<'a> {
     fn new(view: &'a View, state: &'a State, dir: &'a Dir) -> Self {
         let (issues, hashes, names) = (Vec::new(), Vec::new(), Vec::new());
-        Self { view, state, dir, issues, hashes, tree: None, wanted: None, names, policy: None }
+        let purse = if dir.ino == ROOT { Purse::of_root(&state.budget) } else { Purse::new() };
+        Self { view, state, dir, issues, hashes, tree: None, wanted: None, names, policy: None, purse }
     }
 
     pub(super) fn tell(&mut self, issue: Issue) {
@@ -110,7 +109,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    fn has(&self, flag: InodeFlags) -> bool {
+    pub(super) fn has(&self, flag: InodeFlags) -> bool {
         InodeFlags::from_bits_retain(self.dir.flags).contains(flag)
     }
 
@@ -127,7 +126,7 @@ impl<'a> Look<'a> {
                 self.tell(Issue::DirectoryHole { dir: dir.ino, at: next });
             }
             self.run(run, indexed, bytes);
-            next = run.at.saturating_add(run.len);
+            next = run.at.saturating_add(run.len.into());
         }
         if dir.runs.first().is_some_and(|run| run.at > 0) {
             self.tell(Issue::Dot { dir: dir.ino, block: 0, name: ".", why: "is missing" });
@@ -141,11 +140,11 @@ impl<'a> Look<'a> {
 
     fn run(&mut self, run: &DirRun, indexed: bool, bytes: &mut Vec<u8>) {
         let size = to_usize(self.view.sb.block_size.into());
-        let mut done = 0;
-        while done < run.len {
-            let count = run.len.saturating_sub(done).min(BATCH);
+        let (len, mut done) = (u64::from(run.len), 0);
+        while done < len {
+            let count = len.saturating_sub(done).min(BATCH);
             let start = VolBlock(run.start.0.saturating_add(done));
-            if !self.state.may_read(count) {
+            if run.is_shared && !self.purse.blocks(&self.state.budget, count) {
                 return self.tell(Issue::TooManyIllegal { ino: self.dir.ino });
             }
             let mut place = (start.0, run.at.saturating_add(done));
@@ -260,131 +259,6 @@ impl<'a> Look<'a> {
         Records { dir, block, base, bytes, block_size: self.view.sb.block_size, starts }
     }
 
-    fn dot(&mut self, record: &Record<'_>, block: u64) {
-        let dir = self.dir.ino;
-        if record.inode == 0 || record.name != b"." {
-            self.tell(Issue::Dot { dir, block, name: ".", why: "is missing" });
-            return self.entry_if_named(record, block);
-        }
-        self.file_type(record, dir);
-        if record.inode != dir {
-            self.tell(Issue::DotInode { dir, found: record.inode });
-        }
-        if record.len > LONGEST_DOT {
-            self.tell(Issue::Dot { dir, block, name: ".", why: "leaves no room for what follows" });
-        }
-        self.count(dir);
-    }
-
-    fn dot_dot(&mut self, record: &Record<'_>, block: u64) {
-        let dir = self.dir.ino;
-        if record.inode == 0 || record.name != b".." {
-            self.tell(Issue::Dot { dir, block, name: "..", why: "is missing" });
-            return self.entry_if_named(record, block);
-        }
-        self.dir.set_dot_dot(record.inode);
-        self.file_type(record, record.inode);
-        self.count(record.inode);
-    }
-
-    fn entry_if_named(&mut self, record: &Record<'_>, block: u64) {
-        if !matches!(record.name, b"." | b"..") {
-            self.entry(record, block);
-        }
-    }
-
-    pub(super) fn count(&self, ino: u32) {
-        if self.wanted.is_none()
-            && let Some(slot) = self.state.slot(ino)
-        {
-            slot.add_name();
-        }
-    }
-
-    /// Whether inode `ino` is encrypted as this directory is; where the directory itself is damaged, that was told.
-    fn shares_policy(&mut self, ino: u32, marks: Marks) -> bool {
-        let view = self.view;
-        let own = self.policy.get_or_insert_with(|| encryption::policy_of(view, self.dir.ino));
-        marks.contains(Marks::ENCRYPTED) && (own.is_none() || *own == encryption::policy_of(view, ino))
-    }
-
-    /// An entry other than the first two.
-    pub(super) fn entry(&mut self, record: &Record<'_>, block: u64) {
-        let (dir, ino) = (self.dir.ino, record.inode);
-        if ino == 0 {
-            return;
-        }
-        if let Some(wanted) = self.wanted {
-            if wanted.contains(&ino) && !matches!(record.name, b"." | b"..") {
-                self.names.push((ino, record.name.to_vec()));
-            }
-            return;
-        }
-        let name = || record.name.to_vec();
-        if matches!(record.name, b"." | b"..") {
-            return self.tell(Issue::DuplicateDot { dir, block, offset: record.offset });
-        }
-        let encrypted = self.has(InodeFlags::ENCRYPT);
-        let is_name =
-            !record.name.is_empty() && (encrypted || !record.name.iter().any(|&b| b == b'/' || b == 0));
-        let short = encrypted && record.name.len() < SHORTEST_ENCRYPTED;
-        if !is_name || short {
-            self.tell(Issue::EntryName { dir, block, offset: record.offset, name: name() });
-            if short {
-                return;
-            }
-        }
-        if ino == ROOT {
-            return self.tell(Issue::EntryRoot { dir, name: name() });
-        }
-        if ino == dir || ino > self.view.sb.inodes_count || self.view.is_own(ino) {
-            return self.tell(Issue::EntryInode { dir, name: name(), found: ino });
-        }
-        let Some(slot) = self.state.slot(ino).filter(|slot| slot.is_used()) else {
-            return self.tell(match self.view.group_that_hides(ino) {
-                Some(group) => Issue::HiddenInode { group, ino },
-                None => Issue::EntryUnused { dir, name: name(), ino },
-            });
-        };
-        if slot.marks.contains(Marks::VALUE) {
-            return self.tell(Issue::EntryInode { dir, name: name(), found: ino });
-        }
-        slot.add_name();
-        let is_foreign = encrypted && matches!(slot.kind, 1 | 2 | 7) && !self.shares_policy(ino, slot.marks);
-        if is_foreign {
-            return self.tell(Issue::EntryEncryption { dir, name: name(), ino });
-        }
-        self.file_type(record, ino);
-        if slot.kind == 2
-            && let Some(child) = self.state.dir(ino)
-        {
-            child.set_parent(dir);
-        }
-        if let Some(tree) = &mut self.tree {
-            tree.name(record.name);
-        }
-        self.hashes.push((hash(record.name), record.offset));
-    }
-
-    /// Whether the entry says the type of inode `ino`.
-    fn file_type(&mut self, record: &Record<'_>, ino: u32) {
-        let expected = if self.view.sb.incompat.contains(Incompat::FILETYPE) {
-            match self.state.slot(ino) {
-                Some(slot) if slot.is_used() => slot.kind,
-                _ => return,
-            }
-        } else {
-            0
-        };
-        if record.file_type != expected {
-            let (dir, name, found) = (self.dir.ino, record.name.to_vec(), record.file_type);
-            self.tell(match found {
-                0 => Issue::EntryTypeMissing { dir, name, ino, expected },
-                _ => Issue::EntryType { dir, name, ino, found, expected },
-            });
-        }
-    }
-
     /// Tells names that stand twice in a block.
     pub(super) fn duplicates(&mut self, records: &Records<'_>, block: u64) {
         self.hashes.sort_unstable();
@@ -415,11 +289,4 @@ pub(super) fn bad_record(error: &Error) -> (u32, u32) {
         Error::Corrupt(Corrupt::RecordLength { offset, rec_len, .. }) => (*offset, *rec_len),
         _ => (0, 0),
     }
-}
-
-/// FNV-1a: names that differ in it differ.
-fn hash(name: &[u8]) -> u64 {
-    name.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }

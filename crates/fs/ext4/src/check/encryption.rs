@@ -9,7 +9,7 @@ use obento_base::Ino;
 use obento_base::wire::{FromBytes, join};
 
 use super::attributes::in_block;
-use super::inodes::Look;
+use super::look::Look;
 use super::view::View;
 use crate::raw::RawInode;
 use crate::unit::VolBlock;

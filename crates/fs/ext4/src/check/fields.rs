@@ -6,9 +6,10 @@
 use obento_base::FileKind;
 use obento_base::wire::{FromBytes, join, to_u64};
 
-use super::Issue;
-use super::blocks::{Owned, is_tree};
-use super::inodes::Look;
+use super::blocks::is_tree;
+use super::issue::Issue;
+use super::look::Look;
+use super::look::Owned;
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::inode::InodeFlags;
 use crate::map::check::{extent_len, extent_start};
@@ -36,18 +37,28 @@ impl Look<'_> {
         bad(blocks_high != 0 && !huge, "l_i_blocks_high", blocks_high.into());
     }
 
+    /// The flag of directories whose names are the same in either case; e2fsck looks at it in reserved inodes, too.
+    pub(super) fn casefold_flag(&mut self) {
+        let may_be = self.is_dir() && self.view.sb.incompat.contains(Incompat::CASEFOLD);
+        if self.has(InodeFlags::CASEFOLD) && !may_be {
+            self.tell(Issue::InodeFlag { ino: self.ino, flag: "casefold" });
+        }
+    }
+
     /// Flags that some features or types do not have, and those that are missing.
     pub(super) fn flags(&mut self) {
+        self.casefold_flag();
         let (ino, sb, kind) = (self.ino, &self.view.sb, self.kind());
         let is_dir = kind == Some(FileKind::Directory);
         let has_extents = sb.incompat.contains(Incompat::EXTENT);
         let wrong = [
-            (InodeFlags::CASEFOLD, !is_dir || !sb.incompat.contains(Incompat::CASEFOLD), "casefold"),
             (InodeFlags::INLINE_DATA, !sb.incompat.contains(Incompat::INLINE_DATA), "inline data"),
             (InodeFlags::EXTENTS, !has_extents, "extents"),
             (InodeFlags::IMAGIC, !sb.compat.contains(Compat::IMAGIC_INODES), "imagic"),
             (InodeFlags::INDEX, !is_dir || !sb.compat.contains(Compat::DIR_INDEX), "index"),
             (InodeFlags::ENCRYPT, !sb.incompat.contains(Incompat::ENCRYPT), "encrypted"),
+            // Linux opens nothing that has it (`check_igot_inode`); e2fsck lets it be.
+            (InodeFlags::EA_INODE, !self.is_value(), "ea_inode"),
             (InodeFlags::VERITY, !sb.ro_compat.contains(RoCompat::VERITY), "verity"),
         ];
         for (flag, is_wrong, name) in wrong {
@@ -174,8 +185,8 @@ impl Look<'_> {
     fn block_of_link(&self) -> Option<u64> {
         let map = &self.raw.i_block;
         if !self.has(InodeFlags::EXTENTS) {
-            let is_alone = map.get(4..)?.iter().all(|&byte| byte == 0);
-            return is_alone.then(|| map.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes).into()));
+            // What stands behind it is told, and taken away, by itself.
+            return map.first_chunk().map(|bytes| u32::from_le_bytes(*bytes).into());
         }
         let (header, rest) = RawExtentHeader::ref_from_prefix(map).ok()?;
         let (extent, _) = RawExtent::ref_from_prefix(rest).ok()?;
@@ -200,9 +211,10 @@ impl Look<'_> {
         let (ino, size, sb) = (self.ino, self.size(), &self.view.sb);
         let block = u64::from(sb.block_size);
         let mapped = owned.end.saturating_mul(block);
-        let is_wrong = if is_inline {
-            false
-        } else if self.is_dir() {
+        if is_inline {
+            return self.size_inside();
+        }
+        let is_wrong = if self.is_dir() {
             let blocks = size.checked_div(block).unwrap_or(0);
             let spare = u64::from(sb.raw.s_prealloc_dir_blocks);
             !size.is_multiple_of(block) || blocks > owned.end || owned.end.saturating_sub(blocks) > spare
@@ -213,10 +225,7 @@ impl Look<'_> {
             let most = if self.has(InodeFlags::EXTENTS) {
                 block.saturating_mul(1 << 32).saturating_sub(1)
             } else {
-                let per = block / 4;
-                let most =
-                    [1, 2, 3].iter().map(|&level| per.saturating_pow(level)).fold(12, u64::saturating_add);
-                most.saturating_mul(block)
+                self.most_mapped()
             };
             past && !self.has(InodeFlags::VERITY) || size > most
         };
@@ -226,6 +235,25 @@ impl Look<'_> {
         if self.kind() == Some(FileKind::Regular) && size >= 1 << 31 {
             self.part.has_large_files = true;
         }
+    }
+
+    /// The size of a file whose data is in its inode may be what a block map could hold, as for e2fsck; where it is more,
+    /// the low half is believed as far as there is data.
+    fn size_inside(&mut self) {
+        let (ino, size) = (self.ino, self.size());
+        if self.kind() != Some(FileKind::Regular) || size <= self.most_mapped() {
+            return;
+        }
+        let rest = super::inline::inline_rest(self.record, ino).map_or(0, |(_, bytes)| to_u64(bytes.len()));
+        let expected = u64::from(self.raw.i_size_lo.get()).min(rest.saturating_add(60));
+        self.tell(Issue::Size { ino, found: size, expected });
+    }
+
+    /// The most bytes of a file with a block map.
+    fn most_mapped(&self) -> u64 {
+        let block = u64::from(self.view.sb.block_size);
+        let levels = [1, 2, 3].iter().map(|&level| (block / 4).saturating_pow(level));
+        levels.fold(12, u64::saturating_add).saturating_mul(block)
     }
 
     pub(super) fn block_count(&mut self, owned: &Owned) {

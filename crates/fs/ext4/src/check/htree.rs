@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use obento_base::wire::{FromBytes, IntoBytes, to_usize};
 
-use super::Issue;
+use super::issue::Issue;
 use super::state::Dir;
 use super::view::View;
 use crate::checksum::Crc;
@@ -175,7 +175,7 @@ impl Tree {
 fn is_mapped(dir: &Dir, at: u64) -> bool {
     let after = dir.runs.partition_point(|run| run.at <= at);
     let run = after.checked_sub(1).and_then(|before| dir.runs.get(before));
-    run.is_some_and(|run| at < run.at.saturating_add(run.len))
+    run.is_some_and(|run| at < run.at.saturating_add(run.len.into()))
 }
 
 /// How many entries a table that starts at byte `table` has room for.

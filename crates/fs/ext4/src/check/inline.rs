@@ -8,7 +8,8 @@ use obento_base::wire::{FromBytes, to_u64, to_usize};
 
 use super::blocks::{is_tree, on_volume};
 use super::directories::{Look, bad_record};
-use super::{Issue, inodes};
+use super::issue::Issue;
+use super::look;
 use crate::inode::InodeFlags;
 use crate::map::check::numbers;
 use crate::raw::RawXattrEntry;
@@ -21,7 +22,7 @@ const NOTHING: &str = "it is neither data nor extents nor blocks";
 /// Both kinds of data at once.
 const BOTH: InodeFlags = InodeFlags::INLINE_DATA.union(InodeFlags::EXTENTS);
 
-impl inodes::Look<'_> {
+impl look::Look<'_> {
     /// Whether a file has the attribute in which inline data goes on; it is there even if empty.
     pub(super) fn inline_data(&mut self) {
         if !self.has(BOTH) && inline_rest(self.record, self.ino).is_none() {

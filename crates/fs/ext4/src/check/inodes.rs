@@ -9,50 +9,26 @@ use alloc::vec::Vec;
 use obento_base::wire::{FromBytes, join, to_usize};
 use obento_base::{FileKind, Result};
 
-use super::attributes::{Attributes, Holder};
-use super::blocks::{Owned, RESIZE_INO};
-use super::orphans::NOT_REGULAR;
+use super::budget::Purse;
+use super::issue::Issue;
+use super::look::{Look, Mode, Owned};
 use super::parallel::each_part;
-use super::quota::Usage;
+use super::part::{Attributes, Holder, Part, Usage};
 use super::state::{Dir, DirRun, Marks, Slot, State};
+use super::told::Told;
 use super::view::View;
-use super::{Issue, Told};
 use crate::checksum::inode_seed;
 use crate::dir::kind_code;
-use crate::feature::{Compat, Incompat, RoCompat};
+use crate::feature::{Incompat, RoCompat};
 use crate::inode::{InodeFlags, stored_checksum};
 use crate::raw::{RawInode, RawInodeExtra};
 use crate::unit::VolBlock;
 
-/// `EXT4_BAD_INO`, `EXT4_BOOT_LOADER_INO`.
-const BAD_INO: u32 = 1;
 const ROOT: u32 = 2;
-const BOOT_LOADER_INO: u32 = 5;
-const JOURNAL_INO: u32 = 8;
+/// `S_IFDIR`.
+const DIRECTORY: u16 = 0o040_000;
 /// Blocks of an inode table that are read at once.
 const BATCH: u64 = 64;
-/// Issues of one inode that are told; more of the same help nobody.
-const MAX_TOLD: u32 = 16;
-/// Blocks of one inode that others claim too and that are told.
-const MAX_TWICE: u32 = 64;
-
-/// Whether blocks are claimed, or those that were claimed twice are told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Mode {
-    Claim,
-    FindTwice,
-}
-
-/// What is found in a group.
-#[derive(Debug, Default)]
-pub(super) struct Part {
-    issues: Vec<Issue>,
-    slots: Vec<Slot>,
-    dirs: Vec<Dir>,
-    pub(super) attributes: Attributes,
-    pub(super) has_large_files: bool,
-    pub(super) usage: Usage,
-}
 
 /// What is known before the inodes are looked at.
 pub(super) struct Known {
@@ -154,6 +130,7 @@ pub(super) fn runs(view: &View, state: &State, ino: u32) -> Option<(u32, Vec<Dir
         told: 0,
         marks,
         values: 0,
+        purse: Purse::of_format(),
     };
     let mut owned = Owned::new(0, true);
     if look.has(InodeFlags::EXTENTS) {
@@ -231,70 +208,13 @@ fn inode(
         told: 0,
         marks: Marks::empty(),
         values: 0,
+        purse: if ino == ROOT { Purse::of_root(&state.budget) } else { Purse::new() },
     };
     look.checksum();
     look.all(known)
 }
 
-/// An inode that is looked at.
-pub(super) struct Look<'a> {
-    pub(super) view: &'a View,
-    pub(super) state: &'a State,
-    pub(super) part: &'a mut Part,
-    pub(super) mode: Mode,
-    pub(super) ino: u32,
-    pub(super) raw: RawInode,
-    pub(super) extra: Option<RawInodeExtra>,
-    pub(super) record: &'a [u8],
-    /// Block of the inode table.
-    pub(super) place: VolBlock,
-    pub(super) seed: u32,
-    told: u32,
-    marks: Marks,
-    /// How many values of its attributes are in inodes of their own.
-    pub(super) values: u64,
-}
-
 impl Look<'_> {
-    /// Tells an issue, in the first round and as long as there are few.
-    pub(super) fn tell(&mut self, issue: Issue) {
-        if self.mode == Mode::Claim && self.told < MAX_TOLD {
-            self.told = self.told.saturating_add(1);
-            self.part.issues.push(issue);
-        }
-    }
-
-    /// Tells that a block was claimed twice.
-    pub(super) fn tell_twice(&mut self, issue: Issue) {
-        if self.told < MAX_TWICE {
-            self.told = self.told.saturating_add(1);
-            self.part.issues.push(issue);
-        }
-    }
-
-    /// Tells an issue that makes the whole inode doubtful.
-    pub(super) fn tell_bad(&mut self, issue: Issue) {
-        self.marks |= Marks::BAD;
-        self.tell(issue);
-    }
-
-    pub(super) fn has(&self, flags: InodeFlags) -> bool {
-        InodeFlags::from_bits_retain(self.raw.i_flags.get()).contains(flags)
-    }
-
-    pub(super) fn kind(&self) -> Option<FileKind> {
-        FileKind::from_mode(self.raw.i_mode.get())
-    }
-
-    pub(super) fn is_dir(&self) -> bool {
-        self.kind() == Some(FileKind::Directory)
-    }
-
-    /// The size, of which directories without `large_dir` use the low half.
-    pub(super) fn size(&self) -> u64 {
-        join(self.raw.i_size_lo.get(), self.raw.i_size_high.get())
-    }
-
     fn checksum(&mut self) {
         if self.mode == Mode::FindTwice || !self.view.sb.has_metadata_csum() {
             return;
@@ -322,6 +242,11 @@ impl Look<'_> {
             }
             return Slot::default();
         }
+        if self.is_really_directory() {
+            let mode = self.raw.i_mode.get();
+            self.tell(Issue::DirectoryMode { ino, mode });
+            self.raw.i_mode.set(mode & 0o7777 | DIRECTORY);
+        }
         if ino == ROOT && !self.is_dir() {
             self.tell_bad(Issue::RootNotDirectory { ino });
         }
@@ -333,7 +258,7 @@ impl Look<'_> {
         let clusters = self.extra_space();
         self.shape();
         self.owned(clusters);
-        if self.has(InodeFlags::EA_INODE) {
+        if self.is_value() {
             self.marks |= Marks::VALUE;
             let users = join(self.raw.l_i_version.get(), self.raw.i_ctime.get());
             let parent = self.raw.i_mtime.get();
@@ -349,59 +274,8 @@ impl Look<'_> {
         Slot::new(self.kind().map_or(0, kind_code), self.marks, links)
     }
 
-    /// A reserved inode: its type is given, and it has no name.
-    fn own_inode(&mut self) -> Slot {
-        let (ino, mode, sb) = (self.ino, self.raw.i_mode.get(), &self.view.sb);
-        let links = self.raw.i_links_count.get();
-        let is_regular = self.kind() == Some(FileKind::Regular);
-        let is_quota = self.view.quota_inodes().contains(&ino);
-        let is_journal = ino == sb.raw.s_journal_inum.get() && sb.compat.contains(Compat::HAS_JOURNAL);
-        if ino == BAD_INO {
-            let is_set = mode != 0
-                || links != 0
-                || self.raw.i_file_acl_lo.get() != 0
-                || self.has(InodeFlags::INLINE_DATA);
-            if is_set {
-                self.tell(Issue::BadBlocksInode { why: "it has a mode, links or attributes" });
-            }
-            let mut owned = Owned::default();
-            self.pointers(&mut owned);
-            return Slot::new(0, Marks::OWN, links);
-        }
-        if is_journal {
-            // Whether it can be one is told by who looks for the journal.
-        } else if is_quota {
-            if !is_regular {
-                self.tell(Issue::QuotaInode { ino, why: "it is no regular file" });
-            }
-        } else if ino == sb.raw.s_orphan_file_inum.get() && sb.compat.contains(Compat::ORPHAN_FILE) {
-            if !is_regular {
-                self.tell(Issue::OrphanFile { ino, why: NOT_REGULAR });
-            }
-        } else if ino == JOURNAL_INO || matches!(ino, 3 | 4) {
-            let is_clear = links == 0
-                && self.raw.i_blocks_lo.get() == 0
-                && self.raw.i_block.iter().take(4).all(|&b| b == 0);
-            if !is_clear {
-                self.tell(Issue::ReservedInode { ino, mode });
-            }
-        } else {
-            let is_wrong = match ino {
-                BOOT_LOADER_INO => self.is_dir(),
-                RESIZE_INO => mode != 0 && !is_regular,
-                _ => mode != 0,
-            };
-            if is_wrong {
-                self.tell(Issue::ReservedInode { ino, mode });
-            }
-        }
-        self.owned(0);
-        let kind = self.kind().map_or(0, kind_code);
-        Slot::new(kind, Marks::OWN | self.marks, links)
-    }
-
     /// Its blocks, its size and their count. `clusters` are those of the values of attributes.
-    fn owned(&mut self, clusters: u64) {
+    pub(super) fn owned(&mut self, clusters: u64) {
         let sb = &self.view.sb;
         let is_dir = self.is_dir();
         let mut owned = Owned::new(clusters, is_dir && self.mode == Mode::Claim);

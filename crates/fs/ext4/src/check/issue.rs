@@ -2,12 +2,9 @@
 //!
 //! The order is that of the passes. A comment behind a variant's severity names what e2fsck calls it (`problem.h`).
 
-use alloc::string::ToString;
 use alloc::vec::Vec;
-use core::fmt;
 
 use obento_base::Error;
-use obento_driver::{Finding, Severity, ToField};
 
 /// What stands on what: the issues of a later stage may come from one of an earlier, so they are mended in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -25,62 +22,9 @@ pub(super) enum Stage {
     Journal,
 }
 
-/// Declares the issues: documentation, fields, severity, stage of its mend, stable name, words.
-macro_rules! issues {
-    ($($(#[doc = $doc:literal])+ $name:ident { $($field:ident: $type:ty),* } $severity:ident $stage:ident $code:literal, $($text:expr),+;)*) => {
-        /// What is wrong, and where.
-        #[derive(Clone, PartialEq, Eq, Debug)]
-        #[expect(missing_docs, reason = "fields are named as the format names them")]
-        pub enum Issue {
-            $($(#[doc = $doc])+ $name { $($field: $type),* },)*
-        }
+obento_driver::issues! {
+    mended by Stage;
 
-        impl Issue {
-            /// The stable names of all kinds, in their order.
-            pub const CODES: &'static [&'static str] = &[$($code),*];
-
-            /// Its stable name.
-            pub fn code(&self) -> &'static str {
-                match self {
-                    $(Self::$name { .. } => $code,)*
-                }
-            }
-
-            /// How bad it is.
-            pub fn severity(&self) -> Severity {
-                match self {
-                    $(Self::$name { .. } => Severity::$severity,)*
-                }
-            }
-
-            /// What its mend stands on.
-            pub(super) fn stage(&self) -> Stage {
-                match self {
-                    $(Self::$name { .. } => Stage::$stage,)*
-                }
-            }
-
-            fn fields(&self) -> Vec<(&'static str, obento_driver::FieldValue)> {
-                match self {
-                    $(Self::$name { $($field),* } => Vec::from([$((stringify!($field), $field.to_field())),*]),)*
-                }
-            }
-        }
-
-        impl fmt::Display for Issue {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self {
-                    $(
-                        #[allow(unused_variables, reason = "not each field is in the words")]
-                        Self::$name { $($field),* } => write!(f, $($text),+),
-                    )*
-                }
-            }
-        }
-    };
-}
-
-issues! {
     // Super block and descriptors.
     /// The primary super block cannot be used, and a copy is.
     SuperBlockDamaged { block: u64, why: Error } Damage Volume "super-block-damaged",
@@ -165,6 +109,8 @@ issues! {
     LostOrphan { ino: u32 } Damage Inodes "lost-orphan", "inode {ino} was on an orphan list that is broken";
     /// An inode's mode names no type.
     BadMode { ino: u32, mode: u16 } Damage Inodes "bad-mode", "inode {ino}: mode {mode:#o} names no type of file";
+    /// An inode is a directory, and its mode says that it is none.
+    DirectoryMode { ino: u32, mode: u16 } Damage Inodes "directory-mode", "inode {ino} has mode {mode:#o}, and begins as a directory does";
     /// A device, FIFO or socket has blocks, flags or a size that it cannot have.
     BadSpecial { ino: u32 } Damage Inodes "bad-special", "inode {ino}: a device, FIFO or socket cannot be like this";
     /// A symbolic link cannot be like this.
@@ -203,6 +149,9 @@ issues! {
     /// Extents are out of order or overlap.
     ExtentOrder { ino: u32, block: u64, index: u16, at: u64 } Damage Inodes "extent-order",
         "inode {ino}: entry {index} of extent node {block} covers file block {at}, which is out of order";
+    /// A node of an extent tree names one that it is below, or itself.
+    ExtentCircle { ino: u32, block: u64, below: u64 } Damage Inodes "extent-circle",
+        "inode {ino}: extent node {block} names node {below}, which it is or is below";
     /// The first file block of a child is not that which the entry above names.
     ExtentStart { ino: u32, block: u64, found: u64, expected: u64 } Damage Inodes "extent-start",
         "inode {ino}: extent node {block} begins at file block {found}, its parent says {expected}";
@@ -248,7 +197,7 @@ issues! {
     /// The inode of bad blocks is damaged.
     BadBlocksInode { why: &'static str } Damage Inodes "bad-blocks-inode", "bad blocks inode: {why}";
     /// A quota file cannot be used.
-    QuotaInode { ino: u32, why: &'static str } Safe Inodes "quota-inode", "quota file (inode {ino}): {why}";
+    QuotaInode { ino: u32, why: &'static str } Safe Links "quota-inode", "quota file (inode {ino}): {why}";
 
     /// A file is encrypted and lacks what that needs, or is not and should be.
     Encryption { ino: u32, why: &'static str } Damage Inodes "encryption", "inode {ino}: {why}";
@@ -384,19 +333,6 @@ pub(super) fn marked(stored: u8) -> &'static str {
     if stored == 0 { "free, and are in use" } else { "in use, and are free" }
 }
 
-impl Issue {
-    /// The general form.
-    pub(super) fn to_finding(&self, mended: bool) -> Finding {
-        Finding {
-            code: self.code(),
-            severity: self.severity(),
-            fields: self.fields(),
-            text: self.to_string(),
-            mended,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -411,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_finding_has_the_numbers_of_its_issue() {
-        let finding = Issue::LinkCount { ino: 12, stored: 3, found: 2 }.to_finding(false);
+        let finding = Issue::LinkCount { ino: 12, stored: 3, found: 2 }.finding(false);
         assert_eq!((finding.number("ino"), finding.number("found")), (Some(12), Some(2)));
         assert_eq!(finding.text, "inode 12: link count is 3, should be 2");
     }

@@ -13,7 +13,8 @@ use obento_block::BlockDevice;
 use obento_driver::{CheckOptions, Notice};
 use obento_journal::Journal;
 
-use super::{Issue, Told};
+use super::issue::Issue;
+use super::told::Told;
 use crate::feature::{Compat, Incompat};
 use crate::locate::{self, Found};
 use crate::replay::{behind, open_journal};

@@ -2,9 +2,10 @@
 //!
 //! Source: e2fsprogs `e2fsck/pass4.c` `e2fsck_pass4`.
 
+use super::issue::Issue;
 use super::state::{Marks, State};
+use super::told::Told;
 use super::view::View;
-use super::{Issue, Told};
 use crate::feature::RoCompat;
 
 const ROOT: u32 = 2;

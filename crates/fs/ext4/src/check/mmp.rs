@@ -4,8 +4,9 @@
 
 use obento_base::{Corrupt, Structure};
 
+use super::issue::Issue;
+use super::told::Told;
 use super::view::View;
-use super::{Issue, Told};
 use crate::checksum::Crc;
 use crate::feature::Incompat;
 use crate::unit::VolBlock;

@@ -8,6 +8,8 @@
 //! 5. [`counts`]: bitmaps and counts say what is in use; so do the quota files ([`quota`]).
 //!
 //! A pass looks at raw structures and believes none: what [`crate::volume::Volume`] refuses whole, a check takes apart.
+//! The modules of a pass stand on leaves that name none of them: [`issue`] and [`told`], [`view`] and [`state`], [`part`]
+//! and [`mod@look`].
 //! Invariant: nothing here writes. What is found are [`Issue`]s; `repair/` turns them into changes.
 //! Invariant: issues come in the same order each time, whatever the threads do: each part of a pass gathers its own, and
 //! the parts are told in order.
@@ -17,11 +19,13 @@
 
 mod attributes;
 mod blocks;
+mod budget;
 mod claims;
 mod connectivity;
 mod counts;
 mod directories;
 mod encryption;
+mod entries;
 mod fields;
 mod htree;
 mod inline;
@@ -29,14 +33,20 @@ mod inodes;
 mod issue;
 mod journal;
 mod links;
+mod look;
 mod mmp;
+mod mode;
 mod orphans;
 mod parallel;
+mod part;
+mod passes;
 mod quota;
 mod repair;
+mod reserved;
 mod resize;
 mod state;
 mod super_block;
+mod told;
 mod view;
 
 use alloc::sync::Arc;
@@ -44,25 +54,12 @@ use alloc::vec::Vec;
 
 use obento_base::Result;
 use obento_block::BlockDevice;
-use obento_driver::{
-    Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Finding, Mending, Severity,
-};
+use obento_driver::{Check, CheckObserver, CheckOptions, CheckReport, Mending, Severity};
 
-use crate::feature::RoCompat;
 use crate::open::Ext4Driver;
-use inodes::Known;
 pub use issue::Issue;
-use state::State;
-use view::View;
-
-/// What a check tells.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// An issue, and whether it was mended.
-    Found(Issue, bool),
-    /// How far it is.
-    Progress(CheckProgress),
-}
+use passes::look;
+pub use told::Event;
 
 /// Checks the volume that fills `device`, as [`Check::check`], with typed issues.
 pub fn check_volume(
@@ -86,63 +83,6 @@ pub fn issues(device: Arc<dyn BlockDevice>) -> Result<Vec<Issue>> {
     Ok(found)
 }
 
-/// All passes.
-fn look(
-    device: Arc<dyn BlockDevice>,
-    options: &CheckOptions,
-    tell: &mut dyn FnMut(Event),
-) -> Result<CheckReport> {
-    let mut report = CheckReport::default();
-    let mut told = Told { report: &mut report, tell };
-    let view = View::open(device, options, &mut told)?;
-    super_block::check(&view, &mut told);
-    told.progress("super block", 1, 1);
-    let view = Arc::new(view);
-    let state = State::new(&view)?;
-    state.take_metadata(&view);
-    mmp::check(&view, &mut told);
-    resize::check(&view, &mut told);
-    let orphans = orphans::check(&view, &state, &mut told);
-    let known = Known::new(&view, orphans.clone());
-    let (state, mut attributes, usage) = inodes::check(&view, state, known, options.threads, &mut told);
-    attributes::shared(&view, &state, &mut attributes, &mut told);
-    // Files that may share blocks are never written.
-    let may_share = view.sb.ro_compat.contains(RoCompat::SHARED_BLOCKS);
-    if state.has_twice() && !may_share {
-        inodes::find_twice(&view, &state, &Known::new(&view, orphans), &mut told);
-    }
-    let state = Arc::new(state);
-    directories::check(&view, &state, options.threads, &mut told);
-    connectivity::check(&view, &state, &mut told);
-    links::check(&view, &state, &mut told);
-    counts::check(&view, &state, options.threads, &mut told);
-    quota::check(&view, &state, &usage, &mut told);
-    let sb = &view.sb;
-    report.label = sb.label().to_vec();
-    report.block_size = sb.block_size;
-    report.checked = true;
-    Ok(report)
-}
-
-/// Whom the passes tell.
-struct Told<'a> {
-    report: &'a mut CheckReport,
-    tell: &'a mut dyn FnMut(Event),
-}
-
-impl Told<'_> {
-    fn found(&mut self, issue: Issue) {
-        if issue.severity() > Severity::Note {
-            self.report.found = self.report.found.saturating_add(1);
-        }
-        (self.tell)(Event::Found(issue, false));
-    }
-
-    fn progress(&mut self, pass: &'static str, done: u64, total: u64) {
-        (self.tell)(Event::Progress(CheckProgress { pass, done, total }));
-    }
-}
-
 impl Check for Ext4Driver {
     fn check(
         &self,
@@ -151,7 +91,7 @@ impl Check for Ext4Driver {
         observer: &mut dyn CheckObserver,
     ) -> Result<CheckReport> {
         check_volume(device, options, &mut |event| match event {
-            Event::Found(issue, mended) => observer.found(Finding { mended, ..issue.to_finding(mended) }),
+            Event::Found(issue, mended) => observer.found(issue.finding(mended)),
             Event::Progress(progress) => observer.progress(progress),
         })
     }

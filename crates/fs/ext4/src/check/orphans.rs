@@ -6,14 +6,15 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use obento_base::Result;
-use obento_base::wire::FromBytes;
+use obento_base::wire::{FromBytes, join};
+use obento_base::{FileKind, Result};
 use obento_driver::CheckReport;
 
 use super::inodes;
+use super::issue::Issue;
 use super::state::{DirRun, State};
+use super::told::Told;
 use super::view::View;
-use super::{Issue, Told};
 use crate::checksum::Crc;
 use crate::feature::Compat;
 use crate::raw::RawInode;
@@ -22,8 +23,8 @@ use crate::writer::ORPHAN_MAGIC;
 
 /// Magic number and checksum at the end of a block of the orphan file.
 const TAIL: usize = 8;
-/// What is wrong with an inode that cannot be the orphan file.
-pub(super) const NOT_REGULAR: &str = "it is no regular file";
+/// What is wrong with an orphan file of which some is missing.
+pub(super) const NOT_WHOLE: &str = "it has no blocks, or fewer than its size says";
 
 /// Walks the list and reads the file; answers who is on them.
 pub(super) fn check(view: &View, state: &State, told: &mut Told<'_>) -> BTreeSet<u32> {
@@ -31,6 +32,7 @@ pub(super) fn check(view: &View, state: &State, told: &mut Told<'_>) -> BTreeSet
     let ino = view.sb.raw.s_orphan_file_inum.get();
     if view.sb.compat.contains(Compat::ORPHAN_FILE) {
         let why = match inodes::runs(view, state, ino) {
+            Some((_, runs)) if !is_whole(view, ino, &runs) => Some(NOT_WHOLE),
             Some((seed, runs)) => file(view, seed, &runs, &mut found, told).err(),
             None => Some("it cannot be read"),
         };
@@ -52,7 +54,9 @@ pub(super) fn list_and_file(view: &View) -> Result<Orphans> {
     let has_file = view.sb.compat.contains(Compat::ORPHAN_FILE);
     let file = has_file.then(|| inodes::runs(view, &state, ino)).flatten();
     let blocks = file.into_iter().flat_map(|(seed, runs)| {
-        let all = runs.into_iter().flat_map(|run| (0..run.len).map(move |n| run.start.0.saturating_add(n)));
+        let all = runs
+            .into_iter()
+            .flat_map(|run| (0..u64::from(run.len)).map(move |n| run.start.0.saturating_add(n)));
         all.map(move |block| (VolBlock(block), seed))
     });
     Ok((found, blocks.collect()))
@@ -68,6 +72,19 @@ pub(super) fn clear(bytes: &mut [u8], block: VolBlock, seed: Option<u32>) {
     tail.iter_mut().zip(words.as_flattened()).for_each(|(to, from)| *to = *from);
 }
 
+/// Whether a regular file has all blocks that its size says. Of what is none that is told.
+fn is_whole(view: &View, ino: u32, runs: &[DirRun]) -> bool {
+    let Some((record, _)) = view.record(ino) else { return true };
+    let Ok((raw, _)) = RawInode::ref_from_prefix(&record) else { return true };
+    let (size, block) = (join(raw.i_size_lo.get(), raw.i_size_high.get()), u64::from(view.sb.block_size));
+    let mut end = 0_u64;
+    for run in runs {
+        end = if run.at == end { end.saturating_add(run.len.into()) } else { return false };
+    }
+    let is_regular = FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Regular);
+    !is_regular || size > 0 && end.saturating_mul(block) >= size
+}
+
 /// Reads the orphan file.
 fn file(
     view: &View,
@@ -76,7 +93,7 @@ fn file(
     found: &mut BTreeSet<u32>,
     told: &mut Told<'_>,
 ) -> core::result::Result<(), &'static str> {
-    let all = runs.iter().flat_map(|run| (0..run.len).map(|n| run.start.0.saturating_add(n)));
+    let all = runs.iter().flat_map(|run| (0..u64::from(run.len)).map(|n| run.start.0.saturating_add(n)));
     for block in all {
         let bytes = view.read(VolBlock(block), 1).map_err(|_| "it cannot be read")?;
         is_sound(view, seed, block, &bytes)?;

@@ -5,73 +5,36 @@
 
 use alloc::vec::Vec;
 
-use obento_base::wire::to_usize;
+use obento_base::wire::{FromBytes, join, to_u64, to_usize};
 
-use super::inodes::{self, Look};
+use super::inodes;
+use super::issue::Issue;
+use super::look::Look;
+use super::part::{OrphanFile, Usage};
 use super::state::State;
+use super::told::Told;
 use super::view::View;
-use super::{Issue, Told};
 use crate::feature::{Compat, RoCompat};
-use crate::inode::InodeFlags;
-use crate::quota::{Entries, QuotaKind, RawEntry, decode, entry};
+use crate::quota::{BLOCK, Entries, QuotaKind, RawEntry, blocks_of, decode, entry};
+use crate::raw::RawInode;
 
 const ROOT: u32 = 2;
 /// So many bytes of a file are looked at: entries of a million owners.
 const MAX_FILE: usize = 128 << 20;
+/// A file that e2fsprogs opens is no larger (`lib/support/quotaio_v2.c` `v2_init_io`).
+const MAX_SIZE: u64 = 1 << 31;
 /// So many owners are told of a file.
 const MAX_TOLD: usize = 100;
 /// `i_extra_isize` that covers `i_projid`.
 const WITH_PROJECT: u16 = 32;
-
-/// What owners take.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Usage {
-    /// By [`QuotaKind::ALL`].
-    owners: [Entries; 3],
-    /// Those of the orphan file, and its bytes.
-    orphan_file: Option<([u32; 3], u64)>,
-}
-
-/// Whether the orphan file is somebody's.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum OrphanFile {
-    Counts,
-    DoesNot,
-}
-
-impl Usage {
-    /// Adds what others take.
-    pub(super) fn merge(&mut self, other: Self) {
-        for (owners, others) in self.owners.iter_mut().zip(other.owners) {
-            for (id, taken) in others {
-                let (inodes, bytes) = (taken.dqb_curinodes.get(), taken.dqb_curspace.get());
-                owners.entry(id).or_insert_with(|| entry(id, 0, 0)).add(inodes, bytes);
-            }
-        }
-        self.orphan_file = self.orphan_file.or(other.orphan_file);
-    }
-
-    /// What the owners of a kind take.
-    pub(super) fn of(&self, kind: QuotaKind, orphan_file: OrphanFile) -> Entries {
-        let nth = QuotaKind::ALL.iter().position(|&known| known == kind).unwrap_or(0);
-        let mut all = self.owners.get(nth).cloned().unwrap_or_default();
-        if let Some((ids, bytes)) = self.orphan_file.filter(|_| orphan_file == OrphanFile::Counts)
-            && let Some(&id) = ids.get(nth)
-        {
-            all.entry(id).or_insert_with(|| entry(id, 0, 0)).add(1, bytes);
-        }
-        all
-    }
-}
 
 impl Look<'_> {
     /// Counts this inode, which owns so many clusters, with its owners; the inodes of its values are counted with it, and
     /// not by themselves.
     pub(super) fn count_usage(&mut self, clusters: u64) {
         let (ino, sb) = (self.ino, &self.view.sb);
-        let is_counted = (ino == ROOT || ino >= sb.first_ino)
-            && ino != sb.raw.s_prj_quota_inum.get()
-            && !self.has(InodeFlags::EA_INODE);
+        let is_counted =
+            (ino == ROOT || ino >= sb.first_ino) && ino != sb.raw.s_prj_quota_inum.get() && !self.is_value();
         if !is_counted || !sb.ro_compat.contains(RoCompat::QUOTA) || self.raw.i_links_count.get() == 0 {
             return;
         }
@@ -93,8 +56,15 @@ impl Look<'_> {
 /// Looks at the quota files.
 pub(super) fn check(view: &View, state: &State, taken: &Usage, told: &mut Told<'_>) {
     for (kind, ino) in QuotaKind::ALL.into_iter().zip(view.quota_inodes()) {
-        let Some(bytes) = (ino != 0).then(|| read(view, state, ino)).flatten() else { continue };
-        let stored = match decode(kind, &bytes) {
+        if ino == 0 {
+            continue;
+        }
+        let file = read(view, state, ino).ok_or("it cannot be read");
+        let decoded = file.and_then(|(size, bytes)| {
+            let all = decode(kind, &bytes)?;
+            fits(size, &bytes).map(|()| all)
+        });
+        let stored = match decoded {
             Ok(stored) => stored,
             Err(why) => {
                 told.found(Issue::QuotaInode { ino, why });
@@ -132,18 +102,27 @@ fn differences(stored: &Entries, taken: &Entries) -> Vec<(u32, RawEntry, RawEntr
     all.filter(|(_, stored, taken)| !same(stored, taken)).collect()
 }
 
-/// The bytes of a quota file; none if they cannot be had.
-fn read(view: &View, state: &State, ino: u32) -> Option<Vec<u8>> {
+/// Whether the inode of a quota file has a size that whoever opens the file takes.
+fn fits(size: u64, bytes: &[u8]) -> core::result::Result<(), &'static str> {
+    let is_covered = blocks_of(bytes).is_some_and(|blocks| to_u64(blocks) <= size.div_ceil(to_u64(BLOCK)));
+    if is_covered && size <= MAX_SIZE { Ok(()) } else { Err("its size cannot be") }
+}
+
+/// The size of a quota file and its bytes; none if they cannot be had.
+fn read(view: &View, state: &State, ino: u32) -> Option<(u64, Vec<u8>)> {
+    let (record, _) = view.record(ino)?;
+    let (raw, _) = RawInode::ref_from_prefix(&record).ok()?;
+    let file_size = join(raw.i_size_lo.get(), raw.i_size_high.get());
     let (_, runs) = inodes::runs(view, state, ino)?;
     let (size, mut bytes, mut block) = (to_usize(view.sb.block_size.into()), Vec::new(), Vec::new());
     for run in runs {
-        let end = to_usize(run.at.saturating_add(run.len)).saturating_mul(size);
+        let end = to_usize(run.at.saturating_add(run.len.into())).saturating_mul(size);
         if end > MAX_FILE || end < bytes.len() {
             return None;
         }
         bytes.resize(to_usize(run.at).saturating_mul(size), 0);
-        view.read_into(run.start, run.len, &mut block).ok()?;
+        view.read_into(run.start, run.len.into(), &mut block).ok()?;
         bytes.extend_from_slice(&block);
     }
-    Some(bytes)
+    Some((file_size, bytes))
 }

@@ -6,11 +6,13 @@
 
 use alloc::vec::Vec;
 
-use obento_base::wire::{FromBytes, to_usize};
+use obento_base::wire::{FromBytes, to_u64, to_usize};
 
-use super::blocks::{RESIZE_INO, on_volume};
+use super::blocks::on_volume;
+use super::issue::Issue;
+use super::look::RESIZE_INO;
+use super::told::Told;
 use super::view::View;
-use super::{Issue, Told};
 use crate::feature::Compat;
 use crate::map::check::numbers;
 use crate::raw::RawInode;
@@ -48,9 +50,14 @@ fn look(view: &View) -> Result<(), &'static str> {
     let bytes = view.read(VolBlock(doubly), 1).map_err(unreadable)?;
     let places = numbers(&bytes);
     let per_block = u64::from(sb.block_size / 4);
+    let kept_blocks = u64::from(sb.raw.s_reserved_gdt_blocks.get());
+    let named = places.iter().filter(|number| number.get() != 0).count();
+    if to_u64(named) > kept_blocks {
+        return Err("it names more than is kept");
+    }
     let first = sb.desc_block(0, 0).0;
     let groups: Vec<u32> = (1..sb.groups).filter(|&group| sb.has_copy(group)).collect();
-    for kept in 0..u64::from(sb.raw.s_reserved_gdt_blocks.get()) {
+    for kept in 0..kept_blocks {
         let index = u64::from(sb.desc_blocks()).saturating_add(kept);
         let block = first.saturating_add(index);
         let place = index.checked_rem(per_block).unwrap_or(0);

@@ -7,18 +7,16 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use obento_base::Result;
 use obento_base::wire::to_usize;
 use obento_env::sync::Mutex;
 
+use super::budget::Budget;
 use super::view::View;
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
-
-/// 192 MiB of runs of directories.
-const MAX_RUNS: u64 = 1 << 23;
 
 bitflags::bitflags! {
     /// What is known of an inode beyond its kind.
@@ -74,7 +72,9 @@ pub(super) struct DirRun {
     /// First file block.
     pub(super) at: u64,
     pub(super) start: VolBlock,
-    pub(super) len: u64,
+    pub(super) len: u32,
+    /// Whether somebody had claimed some of them before.
+    pub(super) is_shared: bool,
 }
 
 /// A directory.
@@ -158,13 +158,7 @@ pub(super) struct State {
     bits: Vec<Mutex<Bits>>,
     /// Whether any block was claimed twice.
     any_twice: AtomicU32,
-    /// How many blocks of trees and directories may still be read: more than twice as many as there are means that some
-    /// are read again and again.
-    budget: AtomicU64,
-    /// How many runs of directories may still be kept; of sound ones each has a block of its own.
-    runs: AtomicU64,
-    /// How many blocks may still be looked at one by one to tell which of a run were claimed twice.
-    details: AtomicU64,
+    pub(super) budget: Budget,
     /// The inodes of each group, as far as they may be in use.
     pub(super) inodes: Vec<Box<[Slot]>>,
     inodes_per_group: u32,
@@ -188,9 +182,7 @@ impl State {
             words: to_usize(clusters.div_ceil(64)),
             bits,
             any_twice: AtomicU32::new(0),
-            budget: AtomicU64::new(there.saturating_mul(2).saturating_add(1 << 16)),
-            runs: AtomicU64::new(there.saturating_add(1 << 10).min(MAX_RUNS)),
-            details: AtomicU64::new(there.saturating_mul(2).saturating_add(1 << 20)),
+            budget: Budget::new(there),
             inodes: Vec::new(),
             inodes_per_group: sb.inodes_per_group,
             dirs: Vec::new(),
@@ -203,28 +195,11 @@ impl State {
         Self {
             bits: self.bits.iter().map(moved).collect(),
             any_twice: AtomicU32::new(self.any_twice.load(Ordering::SeqCst)),
-            budget: AtomicU64::new(self.budget.load(Ordering::SeqCst)),
-            runs: AtomicU64::new(self.runs.load(Ordering::SeqCst)),
-            details: AtomicU64::new(self.details.load(Ordering::SeqCst)),
+            budget: self.budget.anew(),
             inodes: Vec::new(),
             dirs: Vec::new(),
             ..*self
         }
-    }
-
-    /// Takes so many blocks from what may still be read; false if there is not so much left.
-    pub(super) fn may_read(&self, blocks: u64) -> bool {
-        take_from(&self.budget, blocks)
-    }
-
-    /// Takes one from the runs that may still be kept.
-    pub(super) fn may_keep(&self) -> bool {
-        take_from(&self.runs, 1)
-    }
-
-    /// Takes so many blocks from what may still be looked at one by one.
-    pub(super) fn may_detail(&self, blocks: u64) -> bool {
-        take_from(&self.details, blocks)
     }
 
     /// Whether any block was claimed twice.
@@ -232,8 +207,9 @@ impl State {
         self.any_twice.load(Ordering::SeqCst) != 0
     }
 
-    /// Claims the clusters of `len` blocks from `start` on, which lie on the volume.
-    pub(super) fn claim(&self, start: VolBlock, len: u64) {
+    /// Claims the clusters of `len` blocks from `start` on, which lie on the volume; whether some had been already.
+    pub(super) fn claim(&self, start: VolBlock, len: u64) -> bool {
+        let mut any = false;
         self.each_word(start, len, |bits, word, mask, words| {
             let used = bits.used.get_or_insert_with(|| blank(words));
             let Some(place) = used.get_mut(word) else { return };
@@ -245,8 +221,10 @@ impl State {
                     *place |= again;
                 }
                 self.any_twice.store(1, Ordering::SeqCst);
+                any = true;
             }
         });
+        any
     }
 
     /// Marks what belongs to the volume: several structures may share a cluster.
@@ -350,12 +328,6 @@ pub(super) fn own_copies(sb: &SuperBlock, group: u32) -> (VolBlock, u64) {
     let end = start.0.saturating_add(len).saturating_add(reserved).min(sb.blocks_count);
     let start = start.0.max(sb.first_data_block.into());
     (VolBlock(start), end.saturating_sub(start))
-}
-
-/// Takes `amount` from a budget, if it has so much.
-fn take_from(budget: &AtomicU64, amount: u64) -> bool {
-    let less = |left: u64| left.checked_sub(amount);
-    budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
 }
 
 /// A bitmap of zeros.

@@ -4,9 +4,10 @@
 
 use alloc::vec::Vec;
 
+use super::issue::Issue;
 use super::state::own_copies;
+use super::told::Told;
 use super::view::View;
-use super::{Issue, Told};
 use crate::group::GroupFlags;
 
 /// What is wrong with a quota file whose number cannot be.

@@ -10,8 +10,9 @@ use obento_base::{Corrupt, Error, Feature, FileKind, Result, Structure};
 use obento_block::BlockDevice;
 use obento_driver::CheckOptions;
 
-use super::Told;
-use super::{Issue, journal};
+use super::issue::Issue;
+use super::journal;
+use super::told::Told;
 use crate::feature::{Compat, RoCompat};
 use crate::group::{GroupDescriptor, GroupFlags, descriptor_checksum};
 use crate::locate::{self, Found};

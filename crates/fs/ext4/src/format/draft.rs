@@ -16,6 +16,7 @@ use super::space::Space;
 use crate::checksum::Crc;
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::group::{GroupDescriptor, GroupFlags};
+use crate::quota::{Entries, QuotaKind};
 use crate::raw::RawSuperBlock;
 use crate::super_block::{Checksums, MAGIC, SuperBlock};
 use crate::unit::VolBlock;
@@ -59,6 +60,10 @@ pub(crate) struct Draft {
     /// Blocks that must be zero and may hold something else before, besides the inode tables: first and how many.
     pub zeros: Vec<(u64, u64)>,
     pub now: Timestamp,
+    /// Who owns files besides the first directories, by user, group and project, if quotas are kept.
+    pub owners: [Entries; 3],
+    /// The quota files that were made, and where their blocks lie.
+    pub quota_places: Vec<(QuotaKind, BTreeMap<u32, u64>)>,
 }
 
 impl Draft {
@@ -74,6 +79,8 @@ impl Draft {
             blocks: BTreeMap::new(),
             zeros: Vec::new(),
             now: identity.now,
+            owners: Default::default(),
+            quota_places: Vec::new(),
         };
         this.lay_out_groups()?;
         Ok(this)

@@ -10,6 +10,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use obento_base::Feature;
 use obento_base::wire::{IntoBytes, split, to_u64, to_usize};
 use obento_driver::FormatError;
 
@@ -119,7 +120,9 @@ impl Draft {
             let (i_block, nodes) = self.extent_tree(ino, &pieces, None)?;
             return Ok(Scattered { i_block, places, owned: owned.saturating_add(nodes) });
         }
-        debug_assert!(places.keys().all(|&at| u64::from(at) < DIRECT), "there are no indirect blocks");
+        if places.keys().any(|&at| u64::from(at) >= DIRECT) {
+            return Err(FormatError::Unsupported(Feature::Named("quotas of so many owners without extents")));
+        }
         let mut i_block = [0; 60];
         for (&at, &block) in &places {
             let start = to_usize(at.into()).saturating_mul(4);

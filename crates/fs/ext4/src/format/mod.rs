@@ -46,6 +46,7 @@ pub(crate) use journal::{JournalSize, MAX_BLOCKS as MAX_JOURNAL_BLOCKS, journal_
 use journal_device::JournalDevice;
 pub(crate) use mapping::{DIRECT, MAX_EXTENT, Piece, ROOT_ENTRIES};
 pub(crate) use options::Wishes;
+pub(crate) use orphan_file::orphan_blocks;
 pub(crate) use output::Output;
 pub(crate) use root::{LOST_AND_FOUND, NAME as LOST_AND_FOUND_NAME};
 

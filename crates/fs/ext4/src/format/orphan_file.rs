@@ -12,6 +12,7 @@ use super::number::units;
 use super::options::Wishes;
 use crate::checksum::{Crc, inode_seed};
 use crate::feature::{Compat, Incompat};
+use crate::super_block::SuperBlock;
 use crate::writer::ORPHAN_MAGIC;
 
 /// Magic number and checksum at the end of a block of the orphan file.
@@ -48,6 +49,17 @@ struct RawMmp {
 }
 const _: () = assert!(size_of::<RawMmp>() == 1024);
 
+/// `ext2fs_default_orphan_file_blocks`: between 32 and 512 blocks, a 4096th of the volume.
+pub(crate) fn orphan_blocks(sb: &SuperBlock) -> u64 {
+    let blocks = match sb.blocks_count {
+        few if few < 128 << 10 => 32,
+        some if some < 2 << 20 => some / 4096,
+        _ => 512,
+    };
+    let cluster = u64::from(sb.cluster_blocks());
+    blocks.checked_next_multiple_of(cluster.max(1)).unwrap_or(blocks)
+}
+
 impl Draft {
     /// Makes the orphan file, if the volume is to have one. Errors: TooSmall.
     pub fn make_orphan_file(&mut self, wishes: &Wishes) -> Result<(), FormatError> {
@@ -60,7 +72,7 @@ impl Draft {
         }
         let blocks = match &wishes.orphan_file_size {
             Some(text) => self.asked_orphan_blocks(text)?,
-            None => self.orphan_blocks(),
+            None => orphan_blocks(&self.sb),
         };
         let ino = self.next_ino();
         self.note_inode_search(ino);
@@ -97,17 +109,6 @@ impl Draft {
         let bad = || FormatError::BadValue { name: "orphan_file_size", value: text.into(), allowed };
         let log = self.sb.raw.s_log_block_size.get().saturating_add(10);
         units(text, log).filter(|blocks| (1..=MAX).contains(blocks)).ok_or_else(bad)
-    }
-
-    /// `ext2fs_default_orphan_file_blocks`: between 32 and 512 blocks, a 4096th of the volume.
-    fn orphan_blocks(&self) -> u64 {
-        let blocks = match self.sb.blocks_count {
-            few if few < 128 << 10 => 32,
-            some if some < 2 << 20 => some / 4096,
-            _ => 512,
-        };
-        let cluster = u64::from(self.sb.cluster_blocks());
-        blocks.checked_next_multiple_of(cluster.max(1)).unwrap_or(blocks)
     }
 
     /// Makes the block of the multiple mount protection, if the volume is to have one. Errors: TooSmall.

@@ -2,6 +2,7 @@
 //!
 //! Source: e2fsprogs `lib/support/mkquota.c`; the files are those of [`crate::quota`].
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use obento_base::wire::{FromBytes, to_u64, to_usize};
@@ -46,9 +47,21 @@ impl Draft {
         files.iter().try_for_each(|(kind, file)| self.make_quota_file(*kind, file))
     }
 
-    /// What the directories take.
+    /// Says what the owners take, once everything lies where it does. They are those of whom it was known before that they own
+    /// something, so that the files stay as long as they are. Errors: Device if memory is short.
+    pub fn count_owners(&mut self, owners: [Entries; 3]) -> Result<(), FormatError> {
+        self.owners = owners;
+        for (kind, places) in core::mem::take(&mut self.quota_places) {
+            let file = QuotaFile::new(kind, &self.usages(kind)).map_err(FormatError::from)?;
+            self.put_quota_blocks(&file, &places)?;
+        }
+        Ok(())
+    }
+
+    /// What the directories take, and the owners that are known besides.
     fn usages(&self, kind: QuotaKind) -> Entries {
-        let mut usages = Entries::new();
+        let nth = QuotaKind::ALL.iter().position(|&known| known == kind).unwrap_or(0);
+        let mut usages = self.owners.get(nth).cloned().unwrap_or_default();
         for ino in [ROOT_INO, FIRST_INO] {
             let record = self.inodes.get(&ino);
             let Some((inode, _)) = record.and_then(|record| RawInode::read_from_prefix(record).ok()) else {
@@ -73,16 +86,11 @@ impl Draft {
             self.note_inode_search(ino);
             self.take_inode(ino, false);
         }
-        let per_block = u32::try_from(self.block_len().checked_div(BLOCK).unwrap_or(1)).unwrap_or(1).max(1);
+        let per_block = self.quota_blocks_per_block();
         let order = file.order.iter().map(|block| block.checked_div(per_block).unwrap_or(0));
         let scattered = self.map_in_order(ino, order)?;
-        for (&at, &number) in &scattered.places {
-            let mut bytes = self.zeroed()?;
-            let first = to_usize(at.saturating_mul(per_block).into());
-            let content = file.blocks.iter().skip(first).take(to_usize(per_block.into())).flatten();
-            bytes.iter_mut().zip(content).for_each(|(to, from)| *to = *from);
-            self.blocks.insert(number, bytes);
-        }
+        self.put_quota_blocks(file, &scattered.places)?;
+        self.quota_places.push((kind, scattered.places));
         self.add_inode(&NewInode {
             ino,
             mode: PRIVATE_FILE,
@@ -93,6 +101,22 @@ impl Draft {
             flags: self.map_flags().union(InodeFlags::IMMUTABLE),
             i_block: scattered.i_block,
         })
+    }
+
+    fn quota_blocks_per_block(&self) -> u32 {
+        u32::try_from(self.block_len().checked_div(BLOCK).unwrap_or(1)).unwrap_or(1).max(1)
+    }
+
+    fn put_quota_blocks(&mut self, file: &QuotaFile, places: &BTreeMap<u32, u64>) -> Result<(), FormatError> {
+        let per_block = self.quota_blocks_per_block();
+        for (&at, &number) in places {
+            let mut bytes = self.zeroed()?;
+            let first = to_usize(at.saturating_mul(per_block).into());
+            let content = file.blocks.iter().skip(first).take(to_usize(per_block.into())).flatten();
+            bytes.iter_mut().zip(content).for_each(|(to, from)| *to = *from);
+            self.blocks.insert(number, bytes);
+        }
+        Ok(())
     }
 
     /// The first inode that no file of the format has so far.

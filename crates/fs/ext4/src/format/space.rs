@@ -1,18 +1,18 @@
 //! Which blocks are taken, as runs: a new volume has few of them however large it is.
 //!
-//! Invariant: runs neither overlap nor touch, and lie between the first data block and the end of the volume.
+//! Invariant: runs lie between the first data block and the end of the volume.
 //! Source: e2fsprogs `lib/ext2fs/alloc.c` `ext2fs_get_free_blocks2`, `ext2fs_new_block3`, `ext2fs_new_range`.
 
-use alloc::collections::BTreeMap;
 use core::ops::Range;
 
 use obento_driver::FormatError;
 
+use crate::ranges::Ranges;
+
 /// The blocks of a volume that is being made.
 #[derive(Clone, Debug)]
 pub(crate) struct Space {
-    /// Start and end of each run.
-    taken: BTreeMap<u64, u64>,
+    taken: Ranges,
     blocks: Range<u64>,
     /// Blocks a cluster, from when on blocks are taken by clusters.
     cluster: u64,
@@ -21,35 +21,19 @@ pub(crate) struct Space {
 impl Space {
     /// `blocks` are those of the volume, all free.
     pub fn new(blocks: Range<u64>) -> Self {
-        Self { taken: BTreeMap::new(), blocks, cluster: 1 }
+        Self { taken: Ranges::default(), blocks, cluster: 1 }
     }
 
     /// Takes blocks; some may be taken already.
     pub fn take(&mut self, run: Range<u64>) {
-        let mut start = run.start.max(self.blocks.start);
-        let mut end = run.end.min(self.blocks.end);
-        if start >= end {
-            return;
-        }
-        // The run before that reaches here, and all that begin inside or right behind.
-        if let Some((&before, &reach)) = self.taken.range(..=start).next_back()
-            && reach >= start
-        {
-            start = before;
-            end = end.max(reach);
-        }
-        while let Some((&next, &reach)) = self.taken.range(start..=end).next() {
-            end = end.max(reach);
-            self.taken.remove(&next);
-        }
-        self.taken.insert(start, end);
+        self.taken.insert(run.start.max(self.blocks.start)..run.end.min(self.blocks.end));
     }
 
     /// From now on whole clusters of `cluster` blocks are taken, and those of which a part is.
     pub fn by_clusters(&mut self, cluster: u64) {
         self.cluster = cluster.max(1);
         let runs = core::mem::take(&mut self.taken);
-        for (start, end) in runs {
+        for (&start, &end) in runs.runs() {
             let rest = start.checked_rem(self.cluster).unwrap_or(0);
             let end = end.checked_next_multiple_of(self.cluster).unwrap_or(end);
             self.take(start.saturating_sub(rest)..end);
@@ -59,12 +43,12 @@ impl Space {
     /// The first of `len` free blocks in a row at or after `from`, of those before `to`.
     fn first_free(&self, from: u64, to: u64, len: u64) -> Option<u64> {
         let mut at = from.max(self.blocks.start);
-        if let Some((_, &end)) = self.taken.range(..=at).next_back() {
+        if let Some((_, &end)) = self.taken.runs().range(..=at).next_back() {
             at = at.max(end);
         }
         loop {
             let end = at.checked_add(len).filter(|&end| end <= self.blocks.end && at < to)?;
-            match self.taken.range(at..end).next() {
+            match self.taken.runs().range(at..end).next() {
                 Some((_, &reach)) => at = reach,
                 None => return Some(at),
             }
@@ -105,7 +89,7 @@ impl Space {
         let start = self.free_from(goal)?;
         let limit = start.saturating_add(len).checked_next_multiple_of(self.cluster).unwrap_or(start);
         let first = start.saturating_add(self.cluster);
-        let end = self.taken.range(start..limit.max(first)).next().map_or(limit, |(&next, _)| next);
+        let end = self.taken.runs().range(start..limit.max(first)).next().map_or(limit, |(&next, _)| next);
         let end = end.min(self.blocks.end).max(first.min(self.blocks.end));
         self.take(start..end);
         Ok(start..end.min(start.saturating_add(len)))
@@ -117,9 +101,10 @@ impl Space {
 
     /// The runs of `range` that are taken.
     pub fn taken_in(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
-        let before = self.taken.range(..range.start).next_back().filter(|&(_, &end)| end > range.start);
+        let before =
+            self.taken.runs().range(..range.start).next_back().filter(|&(_, &end)| end > range.start);
         let (from, to) = (range.start, range.end.max(range.start));
-        let inside = self.taken.range(from..to);
+        let inside = self.taken.runs().range(from..to);
         before.into_iter().chain(inside).map(move |(&start, &end)| start.max(from)..end.min(to))
     }
 

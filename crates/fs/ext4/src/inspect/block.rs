@@ -4,9 +4,9 @@ use alloc::string::ToString;
 
 use obento_base::{Error, Result};
 use obento_driver::FieldValue;
+use obento_driver::record::Builder;
 
 use super::Sink;
-use super::fields::Builder;
 use super::locate::BlockUse;
 use crate::unit::VolBlock;
 use crate::volume::Volume;

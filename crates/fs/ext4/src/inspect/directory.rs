@@ -3,9 +3,10 @@
 use obento_base::wire::{FromBytes, to_u64, to_usize};
 use obento_base::{Corrupt, Error, Ino, Result};
 use obento_driver::FieldValue;
+use obento_driver::fields;
+use obento_driver::record::Builder;
 
 use super::Sink;
-use super::fields::{Builder, fields};
 use crate::dir::record_len;
 use crate::inode::{Inode, InodeFlags};
 use crate::map::Blocks;

@@ -4,11 +4,11 @@ use alloc::string::String;
 
 use obento_base::Result;
 use obento_base::wire::to_u64;
+use obento_driver::record::Builder;
 use obento_driver::{FieldValue, Record};
 use obento_journal::Journal;
 
 use super::Sink;
-use super::fields::Builder;
 use crate::fast_commit::{Geometry, Located, Tlv, each_record};
 use crate::volume::Volume;
 

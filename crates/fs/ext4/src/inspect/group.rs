@@ -2,9 +2,10 @@
 
 use obento_base::wire::{FromBytes, to_u64};
 use obento_base::{Error, Result};
+use obento_driver::fields;
+use obento_driver::record::Builder;
 
 use super::Sink;
-use super::fields::{Builder, fields};
 use crate::group::{GroupDescriptor, verify_descriptor};
 use crate::raw::{RawGroup32, RawGroupHigh};
 use crate::volume::Volume;

@@ -5,8 +5,9 @@ use alloc::vec::Vec;
 use obento_base::wire::le::U32;
 use obento_base::wire::{FromBytes, join, to_u64};
 use obento_base::{Corrupt, Error, FileKind, Ino, Result, Structure};
+use obento_driver::fields;
+use obento_driver::record::Builder;
 
-use super::fields::{Builder, fields};
 use super::{Sink, xattr};
 use crate::inode::InodeFlags;
 use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex, RawInode, RawInodeExtra};

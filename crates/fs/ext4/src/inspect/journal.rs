@@ -7,11 +7,12 @@ use alloc::vec::Vec;
 use obento_base::wire::{FromBytes, split};
 use obento_base::{Error, Ino, Result};
 use obento_block::BlockDevice;
+use obento_driver::fields;
+use obento_driver::record::Builder;
 use obento_driver::{FieldValue, Record};
 use obento_journal::raw::{RawCommit, RawRevokeHeader, RawSuperBlock, RawTag3};
 use obento_journal::{Incompat, Journal, LogRecord, LogRecordKind, SuperBlock, Tag};
 
-use super::fields::{Builder, fields};
 use super::{Sink, fast_commit};
 use crate::unit::FileBlock;
 use crate::volume::Volume;

@@ -6,7 +6,6 @@
 mod block;
 mod directory;
 mod fast_commit;
-mod fields;
 mod group;
 mod inode;
 mod journal;

@@ -4,9 +4,10 @@ use core::mem::offset_of;
 
 use obento_base::wire::{FromBytes, to_usize};
 use obento_base::{Corrupt, Error, Result, Structure};
+use obento_driver::fields;
+use obento_driver::record::Builder;
 
 use super::Sink;
-use super::fields::{Builder, fields};
 use crate::raw::RawSuperBlock;
 use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
 use crate::unit::VolBlock;

@@ -4,9 +4,10 @@ use obento_base::wire::le::U32;
 use obento_base::wire::{FromBytes, to_u64, to_usize};
 use obento_base::{Corrupt, Structure};
 use obento_driver::FieldValue;
+use obento_driver::fields;
+use obento_driver::record::Builder;
 
 use super::Sink;
-use super::fields::{Builder, fields};
 use crate::inode::Inode;
 use crate::raw::{RawXattrEntry, RawXattrHeader};
 use crate::volume::Volume;

@@ -26,7 +26,7 @@ pub(crate) use extents::extents_magic;
 pub use inline::InlineData;
 pub(crate) use moved::MovedTable;
 pub(crate) use promise::PromiseTable;
-pub(crate) use tree::{empty_root, room_in_block};
+pub(crate) use tree::{Mapping, State, empty_root, room_in_block};
 pub(crate) use write::{APPEND_CREDITS, OwnBlocks};
 
 /// A run of blocks of a file that are all of one kind, from the block that was asked for on.

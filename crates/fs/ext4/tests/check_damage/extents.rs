@@ -38,6 +38,21 @@ cases! {
     extents_that_overlap(EXT4, ["extent-order ino=<pieces> at=2", "block-count ino=<pieces>", "block-bitmap group=0 stored=1", "group-free-blocks group=0", "free-blocks"], |disk| {
         disk.edit_extent("pieces", &[0], 1, |extent| extent.ee_block = 2.into());
     });
+    a_node_that_names_itself(EXT4, [
+        "extent-circle ino=<pieces>", "block-count ino=<pieces>", "block-bitmap group=0 stored=1", "block-bitmap group=0 stored=1",
+        "group-free-blocks group=0", "free-blocks"
+    ], |disk| {
+        let node = u32::try_from(disk.node_at(disk.ino("pieces"), &[0]) / disk.block).unwrap();
+        disk.edit_extent_header("pieces", &[], |header| header.eh_depth = 2.into());
+        disk.edit_extent_header("pieces", &[0], |header| {
+            header.eh_depth = 1.into();
+            header.eh_entries = 1.into();
+        });
+        disk.edit_extent_index("pieces", &[0], 0, |index| {
+            index.ei_leaf_lo = node.into();
+            index.ei_leaf_hi = 0.into();
+        });
+    });
     a_node_that_begins_elsewhere(EXT4, ["extent-start ino=<pieces>"], |disk| {
         disk.edit_extent_index("pieces", &[], 0, |index| index.ei_block = 1.into());
     });

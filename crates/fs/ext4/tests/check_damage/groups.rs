@@ -11,7 +11,7 @@ use obento_ext4::{CheckEvent, check_volume, issues};
 use crate::case::cases;
 use crate::lab::Disk;
 use crate::lab::bases::{self, oracles};
-use crate::lab::judge::{e2fsck_is_clean, repaired};
+use crate::lab::judge::{contents, e2fsck_is_clean, repaired};
 
 cases! {
     a_checksum_of_the_only_super_block(LARGE, ["super-block-checksum"], |disk| {
@@ -22,6 +22,12 @@ cases! {
     });
     more_unused_inodes_than_a_group_has(UNINIT, ["unused-inodes group=1"], |disk| {
         disk.edit_group(1, |group| group.bg_itable_unused_lo = 30_000.into());
+    });
+    the_only_group_said_never_to_have_been_used(LARGE, [
+        "no-root", "group-free-blocks group=0", "group-free-inodes group=0", "group-directories group=0", "free-blocks",
+        "free-inodes"
+    ], |disk| {
+        disk.edit_group(0, |group| group.bg_flags = 3.into());
     });
     a_large_file_without_the_feature(EXT4, ["missing-feature"], |disk| {
         disk.edit_inode("file", |inode| inode.i_size_high = 1.into());
@@ -43,6 +49,16 @@ fn told(device: Arc<dyn BlockDevice>) -> Vec<&'static str> {
     })
     .unwrap();
     codes
+}
+
+#[test]
+fn no_file_is_lost_where_the_root_is_said_never_to_have_been_used() {
+    if oracles() {
+        let sound = bases::LARGE.disk();
+        let mut disk = sound.clone();
+        disk.edit_group(0, |group| group.bg_flags = 3.into());
+        assert_eq!(contents(&repaired(&disk.bytes).unwrap()), contents(&sound.bytes));
+    }
 }
 
 #[test]

@@ -1,12 +1,22 @@
 //! Fields of inodes.
 
-use crate::case::cases;
+use crate::case::{cases, run_unknown};
+use crate::lab::bases;
 
 const IMMUTABLE_INDEX: u32 = 0x1000;
 const EXTENTS: u32 = 0x8_0000;
 const CASEFOLD: u32 = 0x4000_0000;
 
 cases! {
+    a_directory_that_says_it_is_a_pipe(EXT4, ["directory-mode ino=<dir>"], |disk| {
+        disk.edit_inode("dir", |inode| inode.i_mode = 0o010_755.into());
+    });
+    a_directory_without_a_type(EXT2, ["directory-mode ino=<full>"], |disk| {
+        disk.edit_inode("full", |inode| inode.i_mode = 0o755.into());
+    });
+    a_flag_of_a_reserved_inode(EXT4, ["inode-flag ino=5"], |disk| {
+        disk.edit_inode("<5>", |inode| inode.i_flags = 0x4000_0000.into());
+    });
     a_mode_that_names_no_type(EXT4, ["bad-mode ino=<file>", "block-count ino=<file>", "entry-type dir=2 ino=<file>", "block-bitmap group=0 stored=1", "group-free-blocks group=0", "free-blocks"], |disk| {
         disk.edit_inode("file", |inode| inode.i_mode = 0o644.into());
     });
@@ -47,6 +57,12 @@ cases! {
     });
     an_extra_size_that_is_odd(PLAIN, ["extra-size ino=<file> found=30"], |disk| {
         disk.edit_extra("file", |extra| extra.i_extra_isize = 30.into());
+    });
+    a_link_that_names_a_second_block(EXT2, ["illegal-block ino=<slow> at=8 block=4000"], |disk| {
+        disk.edit_inode("slow", |inode| inode.i_block[32..36].copy_from_slice(&4000_u32.to_le_bytes()));
+    });
+    a_link_that_names_its_block_again(EXT3, ["illegal-block ino=<slow> at=8"], |disk| {
+        disk.edit_inode("slow", |inode| inode.i_block.copy_within(..4, 32));
     });
     a_flag_against_changes_on_a_device(EXT4, ["inode-flag ino=<char>"], |disk| {
         disk.edit_inode("char", |inode| inode.i_flags = 0x10.into());
@@ -148,4 +164,21 @@ fn below_no_root() -> Vec<&'static str> {
         ("group-directories", 1),
     ];
     all.into_iter().flat_map(|(finding, count)| vec![finding; count]).collect()
+}
+
+/// Of names that lead to what only attributes may name.
+const EA_INODE: u32 = 0x20_0000;
+
+#[test]
+fn a_file_with_the_flag_of_values_on_a_volume_without_them() {
+    run_unknown(&bases::EXT4, &["inode-flag ino=<file> flag=Text(\"ea_inode\")"], |disk| {
+        disk.edit_inode("file", |inode| inode.i_flags = (inode.i_flags.get() | EA_INODE).into());
+    });
+}
+
+#[test]
+fn a_directory_with_the_flag_of_values() {
+    run_unknown(&bases::EA_INODE, &["inode-flag ino=<dir> flag=Text(\"ea_inode\")"], |disk| {
+        disk.edit_inode("dir", |inode| inode.i_flags = (inode.i_flags.get() | EA_INODE).into());
+    });
 }

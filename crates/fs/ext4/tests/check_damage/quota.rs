@@ -30,6 +30,18 @@ cases! {
         let entry = disk.range(disk.file_block(4, 5)).start + 16;
         disk.put(entry, &[0; 72]);
     });
+    a_size_of_a_quota_file_that_cannot_be(QUOTA, ["quota-inode ino=3"], |disk| {
+        disk.edit_inode("<3>", |inode| inode.i_size_high = 64.into());
+    });
+    a_quota_file_that_is_a_link(QUOTA, ["quota-inode ino=3"], |disk| {
+        disk.edit_inode("<3>", |inode| inode.i_mode = 0o120_600.into());
+    });
+    a_quota_file_whose_tree_is_lost(QUOTA, [
+        "extent-header ino=4", "block-count ino=4", "block-bitmap group=0", "group-free-blocks group=0", "free-blocks",
+        "quota-inode ino=4"
+    ], |disk| {
+        disk.edit_extent_header("<4>", &[], |header| header.eh_entries = 99.into());
+    });
     a_number_of_a_quota_file_that_cannot_be(QUOTA, ["quota-inode ino=9", "reserved-inode ino=3"], |disk| {
         disk.edit_super_block(|sb| sb.s_usr_quota_inum = 9.into());
     });

@@ -1,6 +1,9 @@
 //! The super block, descriptors, orphans, and what else the volume keeps of itself.
 
 use crate::case::cases;
+use crate::lab::Disk;
+use crate::lab::bases::{ORPHAN_FILE, oracles};
+use crate::lab::judge::{e2fsck_is_clean, repaired};
 
 cases! {
     a_magic_number_of_the_orphan_file(ORPHAN_FILE, ["orphan-file"], |disk| {
@@ -63,8 +66,27 @@ cases! {
         disk.edit_inode(&format!("<{file}>"), |inode| inode.i_links_count = 0.into());
         disk.edit_super_block(|sb| sb.s_last_orphan = file.into());
     });
+    an_orphan_file_without_a_block(ORPHAN_FILE, [
+        "orphan-file", "block-count", "block-bitmap group=0 stored=1", "group-free-blocks group=0", "free-blocks"
+    ], |disk| {
+        let file = format!("<{}>", disk.super_block().s_orphan_file_inum.get());
+        disk.edit_extent_header(&file, &[], |header| header.eh_entries = 0.into());
+    });
     an_orphan_file_that_is_none(ORPHAN_FILE, ["orphan-file"], |disk| {
         let file = disk.super_block().s_orphan_file_inum.get();
         disk.edit_inode(&format!("<{file}>"), |inode| inode.i_mode = 0.into());
     });
+}
+
+#[test]
+fn an_orphan_file_is_made_anew_where_its_inode_is_none() {
+    if oracles() {
+        let mut disk = ORPHAN_FILE.disk();
+        let file = disk.super_block().s_orphan_file_inum.get();
+        disk.edit_inode(&format!("<{file}>"), |inode| inode.i_mode = 0o020_600.into());
+        let mended = Disk::new(repaired(&disk.bytes).unwrap());
+        assert_eq!(mended.super_block().s_orphan_file_inum.get(), file);
+        assert_eq!(mended.file_blocks(file).len(), 32);
+        assert!(e2fsck_is_clean(&mended.bytes).is_clean());
+    }
 }

@@ -193,6 +193,10 @@ fn exchange(disk: &mut Disk, one: u32, other: u32) {
 fn exchange_used(disk: &mut Disk, places: &Places, random: &mut Random) {
     let one = places.any(random);
     let (inside, groups) = ((one - disk.first) % disk.per_group, u64::from(disk.groups()));
+    // An exchange before this one took the super block away.
+    if groups == 0 {
+        return;
+    }
     let beside = disk.first + random.below(groups) as u32 * disk.per_group + inside;
     let is_there = disk.range(beside).end <= disk.bytes.len();
     let other = if random.below(2) == 0 && is_there { beside } else { places.any(random) };

@@ -122,12 +122,12 @@ fn info(view: &View, pass: &mut Pass<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Bits of the first entry that are set in every FAT, whatever the medium.
+/// Bits of the first entry that are set in every FAT, whatever the medium: its byte is 0xf0 or 0xf8 and more (fatgen103, `BPB_Media`).
 fn start_bits(width: Width) -> u32 {
     match width {
-        Width::Fat12 => 0,
-        Width::Fat16 => 0xf000,
-        Width::Fat32 => 0x0fff_f000,
+        Width::Fat12 => 0xff0,
+        Width::Fat16 => 0xfff0,
+        Width::Fat32 => 0x0fff_fff0,
     }
 }
 

@@ -148,7 +148,7 @@ fn is_before(view: &View, first: Cluster, count: u32, cluster: Cluster) -> Resul
 
 /// The clusters of the root directory of FAT32: the first, and how many.
 pub fn claim_root(view: &View, state: &mut State, first: Cluster, pass: &mut Pass<'_>) -> Result<u32> {
-    let ino = crate::inode::ROOT.0;
+    let ino = obento_clusters::ROOT.0;
     if !view.sb.has(first) {
         let why = "is none";
         pass.found(Issue::Chain { ino, at: 0, cluster: first.0, why }, Vec::new());

@@ -7,7 +7,7 @@ use core::fmt;
 
 use obento_base::Error;
 
-obento_clusters::issues! {
+obento_driver::issues! {
     // Boot sector and FATs.
     /// The boot sector cannot be used, and its copy is.
     BootSector { sector: u16, why: Error } Damage "boot-sector", "{why}; the copy in sector {sector} is used";

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use hashbrown::HashSet;
 use obento_base::wire::{FromBytes as _, FromZeros as _, IntoBytes as _, le, to_u64, to_usize};
 use obento_base::{Error, Result};
-use obento_clusters::{Entry, sectors};
+use obento_clusters::{Entry, FileEntry as _, sectors};
 use obento_driver::CheckOptions;
 
 use super::tree::{Slots, root_slots};

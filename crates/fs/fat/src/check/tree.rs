@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use hashbrown::HashSet;
 use obento_base::wire::{FromBytes as _, FromZeros as _, IntoBytes as _};
 use obento_base::{Error, Result};
-use obento_clusters::{Bits, Entry};
+use obento_clusters::{Bits, Entry, ROOT};
 
 use super::chain::{self, Named, State};
 use super::long::{Fault, Gathering};
@@ -14,7 +14,7 @@ use super::mend::Edit;
 use super::view::View;
 use super::{Issue, Pass};
 use crate::dir::MAX_SLOTS;
-use crate::inode::{Attributes, Kind, ROOT};
+use crate::inode::{Attributes, Kind};
 use crate::name::ShortName;
 use crate::raw::{RawEntry, RawLongEntry};
 use crate::super_block::Root;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: an index holds every entry of its directory, since it is made of a directory without damage and every change of
 //! names goes through [`Index::add`] and [`Index::remove`].
-//! Invariant: all indexes together hold at most [`MAX_NAMES`] names; beyond those they are made anew as needed.
+//! Invariant: there are at most [`MAX_INDEXES`], and all together hold at most [`MAX_NAMES`] names; beyond those they are made anew as needed.
 
 use alloc::vec::Vec;
 
@@ -15,7 +15,9 @@ use crate::inode::Kind;
 use crate::name::{CodePage, ShortName, fold};
 
 /// Directories of so many entries have one.
-pub const LARGE: u32 = 512;
+pub const LARGE: u32 = 64;
+/// How many directories have one at most at a time.
+pub const MAX_INDEXES: usize = 256;
 /// How many names are kept in memory: 16 large directories full.
 pub const MAX_NAMES: usize = 1 << 20;
 

@@ -2,25 +2,14 @@
 
 use alloc::vec::Vec;
 
-use obento_base::{FileKind, Ino, Name, NameBuf, Result};
+use obento_base::{Name, NameBuf, Result};
+use obento_clusters::{FileEntry as _, Listed, Volume as _};
 use obento_driver::Cookie;
 
 use super::{Directory, Scan, index, scan};
 use crate::name::{Folded, to_units};
 use crate::unit::Slot;
 use crate::volume::Volume;
-
-/// An entry as a listing copies it.
-pub struct Listed {
-    /// Its name.
-    pub name: NameBuf,
-    /// Its number.
-    pub ino: Ino,
-    /// File or directory.
-    pub kind: FileKind,
-    /// Where the listing goes on.
-    pub next: Cookie,
-}
 
 /// Where an entry was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

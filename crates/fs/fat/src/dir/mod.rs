@@ -20,7 +20,7 @@ use crate::name::ShortName;
 use crate::raw::RawEntry;
 use crate::unit::{ENTRY, ENTRY_LEN, Slot};
 
-pub use self::index::{Index, LARGE, MAX_NAMES, hash};
+pub use self::index::{Index, LARGE, MAX_INDEXES, MAX_NAMES, hash};
 pub use self::list::Location;
 pub use self::scan::Scan;
 

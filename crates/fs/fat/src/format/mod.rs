@@ -27,6 +27,7 @@ use crate::super_block::Width;
 use crate::table::pieces;
 use crate::time::Zone;
 use crate::unit::Cluster;
+use obento_clusters::FileEntry as _;
 use obento_clusters::sectors::zero;
 
 /// Where the copy of the boot sector goes, of so many reserved sectors; 0 for nowhere.

@@ -9,7 +9,7 @@ mod short;
 
 use alloc::vec::Vec;
 
-pub use obento_clusters::utf16::{MAX_BYTES, MAX_UNITS, to_bytes, to_units};
+pub use obento_clusters::utf16::{MAX_UNITS, to_bytes, to_units};
 
 pub use self::code_page::CodePage;
 pub use self::long::{LongName, MAX_PARTS, PART, parts_for};

@@ -13,30 +13,71 @@
 //! clusters if the cut comes right there; one that replaces another does so in its entry, which is the old one until then.
 
 use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_usize};
-use obento_base::{Error, Result};
+use obento_base::{Error, Result, Timestamp};
 use obento_block::BlockDevice as _;
-use obento_clusters::sectors::{self, Sectors, current};
+use obento_clusters::sectors::{self, Sectors, current, with_entries};
+use obento_clusters::{Allocator, Commit, Data as _};
+use obento_env::Clock;
 
-use super::{GRAIN, MARK, Writer};
+use super::data::bytes_of;
+use super::{GRAIN, MARK, MAX_DIRTY, Writer};
 use crate::info;
 use crate::raw::RawFsInfo;
 use crate::table::{Piece, pieces};
 use crate::unit::Cluster;
 use crate::volume::Volume;
 
-impl Writer {
-    /// Writes all changes. Errors: those of the device, after which nothing is changed any more.
-    pub fn commit(&mut self, volume: &Volume) -> Result<()> {
+impl Commit<Volume> for Writer {
+    fn open(volume: &Volume, clock: Arc<dyn Clock>) -> Result<Self> {
+        Self::open(volume, clock)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn allocator(&mut self) -> &mut Allocator {
+        &mut self.allocator
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.state.has_failed { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    fn has_changes(&self) -> bool {
+        self.data_written || !self.fat_sectors.is_empty() || !self.dir_sectors.is_empty()
+    }
+
+    fn is_full(&self) -> bool {
+        self.fat_sectors.len().saturating_add(self.dir_sectors.len()) > MAX_DIRTY
+    }
+
+    fn commit(&mut self, volume: &Volume) -> Result<()> {
         self.check()?;
         let result = self.write_changes(volume);
         self.state.has_failed |= result.is_err();
         result
     }
 
+    fn close(&mut self, volume: &Volume) -> Result<()> {
+        let orphans = volume.numbers().read().orphans();
+        for ino in orphans {
+            self.forget(volume, ino)?;
+        }
+        let runs = self.promises.take_back_all();
+        self.allocator.give_back_all(&runs);
+        self.commit(volume)?;
+        self.mark(volume, 0)?;
+        volume.cache().device().flush()
+    }
+}
+
+impl Writer {
     fn write_changes(&mut self, volume: &Volume) -> Result<()> {
         let device = volume.cache().device();
         if self.fat_sectors.is_empty() && self.dir_sectors.is_empty() {
@@ -66,11 +107,11 @@ impl Writer {
         }
         self.write_hint(volume)?;
         device.flush()?;
+        let size = u64::from(volume.super_block().sector_size);
         let directories = current(volume.cache(), self.dir_sectors.iter().copied())?;
-        sectors::write(volume.cache(), 0, &self.without_late(volume, &directories))?;
+        sectors::write(volume.cache(), 0, &with_entries(directories, size, &self.late))?;
         device.flush()?;
         if !self.late.is_empty() {
-            let size = u64::from(volume.super_block().sector_size);
             let numbers = self.late.keys().filter_map(|slot| slot.offset().checked_div(size));
             sectors::write(volume.cache(), 0, &current(volume.cache(), numbers)?)?;
             device.flush()?;
@@ -90,21 +131,11 @@ impl Writer {
         self.tails.clear();
         self.late.clear();
         self.data_written = false;
-        self.allocator.release();
-        Ok(())
-    }
-
-    /// Directories with what moved not yet in its new place.
-    fn without_late(&self, volume: &Volume, sectors: &Sectors) -> Sectors {
-        let mut sectors = sectors.clone();
-        let size = u64::from(volume.super_block().sector_size);
-        for (slot, shown) in &self.late {
-            let number = slot.offset().checked_div(size).unwrap_or(0);
-            let within = to_usize(slot.offset().checked_rem(size).unwrap_or(0));
-            let target = sectors.get_mut(&number).and_then(|sector| sector.get_mut(within..));
-            target.unwrap_or_default().iter_mut().zip(shown).for_each(|(to, from)| *to = *from);
+        let freed = self.allocator.release();
+        if volume.options().discard {
+            freed.iter().try_for_each(|&(start, len)| device.discard(bytes_of(volume, start, len)?))?;
         }
-        sectors
+        Ok(())
     }
 
     /// Writes sectors of the FAT to each copy that is kept.
@@ -155,20 +186,6 @@ impl Writer {
         volume.cache().forget(0);
         self.state.is_marked = marks;
         Ok(())
-    }
-
-    /// Writes all changes and marks the volume as unmounted. Errors: as [`Writer::commit`].
-    pub fn close(&mut self, volume: &Volume) -> Result<()> {
-        let orphans = volume.numbers().read().orphans();
-        for ino in orphans {
-            self.forget(volume, ino)?;
-        }
-        for (_, runs) in core::mem::take(&mut self.reserved) {
-            self.give_back(&runs);
-        }
-        self.commit(volume)?;
-        self.mark(volume, 0)?;
-        volume.cache().device().flush()
     }
 }
 

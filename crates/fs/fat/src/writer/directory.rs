@@ -8,13 +8,14 @@ use obento_base::wire::{FromZeros as _, IntoBytes as _};
 use obento_base::{Error, Ino, Name, Result};
 use obento_block::BlockDevice as _;
 use obento_clusters::sectors::zero;
+use obento_clusters::{At, Commit as _, Entries, ROOT, Volume as _};
 
 use super::{GRAIN, Writer};
 use crate::dir::{Directory, Location, MAX_SLOTS, Place, hash};
-use crate::inode::{Attributes, Kind, ROOT};
+use crate::inode::{Inode, Kind};
 use crate::name::{Basis, ShortName, check, parts, to_units};
 use crate::raw::RawEntry;
-use crate::unit::{Cluster, Slot};
+use crate::unit::{Cluster, ENTRY_LEN, Slot};
 use crate::volume::Volume;
 
 /// The first byte of an entry that is free.
@@ -37,20 +38,8 @@ impl Room {
     }
 }
 
-impl Writer {
-    /// A directory that something may be made in. Errors: NotDirectory; NotFound if it was removed.
-    pub fn directory(volume: &Volume, dir: Ino) -> Result<Arc<Directory>> {
-        let inode = volume.inode(dir)?;
-        match inode.is_dir() {
-            false => Err(Error::NotDirectory),
-            true if !inode.is_named => Err(Error::NotFound),
-            true => volume.directory(dir),
-        }
-    }
-
-    /// Names `raw` in `dir`, where the name is free; answers where. Errors: Invalid or NameTooLong for a name that
-    /// the format lacks; NoSpace.
-    pub fn add(&mut self, volume: &Volume, dir: Ino, name: &Name, raw: RawEntry) -> Result<Location> {
+impl Entries<Volume> for Writer {
+    fn add(&mut self, volume: &Volume, dir: Ino, name: &Name, raw: RawEntry) -> Result<Location> {
         let units = to_units(name.as_bytes())?;
         check(&units)?;
         let basis = Basis::new(&units, volume.options().code_page);
@@ -81,13 +70,18 @@ impl Writer {
             // What is shown there until the end of a commit is another's.
             self.commit(volume)?;
         }
-        for (&slot, bytes) in places.iter().zip(&bytes) {
-            self.put(volume, slot, bytes)?;
+        let per_sector = u64::from(volume.super_block().sector_size) / ENTRY_LEN;
+        let sector = |slot: &Slot| slot.0.checked_div(per_sector);
+        let mut bytes = bytes.as_slice();
+        for part in places.chunk_by(|one, next| sector(one) == sector(next)) {
+            let (now, then) = bytes.split_at_checked(part.len()).unwrap_or((bytes, &[]));
+            part.first().map_or(Ok(()), |&slot| self.put(volume, slot, now.as_flattened()))?;
+            bytes = then;
         }
         let slot = dir.slot(last).ok_or(Error::NoSpace)?;
         if places.iter().any(|&part| !is_written_with(part, slot)) {
             // Not under its short name alone, where the long one is not there yet.
-            self.arrive(volume, slot)?;
+            self.show_late(volume, slot)?;
         }
         let shown = short.to_units(volume.options().code_page, raw.DIR_NTRes);
         let hashes = [(long > 0).then(|| hash(&units)), Some(hash(&shown))];
@@ -103,6 +97,107 @@ impl Writer {
         Ok(Location { start: room.start, index: last, slot })
     }
 
+    fn remove(&mut self, volume: &Volume, (dir, at): At<'_, Volume>) -> Result<()> {
+        let (hashes, short) = (volume.hashes_at(dir, at.index)?, volume.entry(at.slot)?.name());
+        volume.with_index(dir, |index| index.remove(hashes, (at.start, at.index), short));
+        for index in at.start..=at.index {
+            let slot = dir.slot(index).ok_or(Error::Stale)?;
+            if !is_written_with(slot, at.slot) && !self.late.contains_key(&slot) {
+                // Nor under its short name alone, where the long one is gone already.
+                let shown = self.bytes_of(volume, slot)?;
+                self.late.insert(slot, shown);
+            }
+            self.put(volume, slot, &[FREE])?;
+        }
+        Ok(())
+    }
+
+    fn put_over(&mut self, volume: &Volume, (_, at): At<'_, Volume>, raw: &RawEntry) -> Result<()> {
+        let named = volume.entry(at.slot)?;
+        let raw = RawEntry { DIR_Name: named.DIR_Name, DIR_NTRes: named.DIR_NTRes, ..*raw };
+        self.put(volume, at.slot, raw.as_bytes())
+    }
+
+    fn put_inode(&mut self, volume: &Volume, inode: &Inode) -> Result<()> {
+        if inode.ino == ROOT || volume.numbers().write().set_orphan(inode.ino, inode.entry) {
+            return Ok(());
+        }
+        let (slot, _) = volume.slot_of(inode.ino).ok_or(Error::Stale)?;
+        self.put(volume, slot, inode.entry.as_bytes())
+    }
+
+    fn is_one_write(_: &Volume, one: At<'_, Volume>, other: At<'_, Volume>) -> bool {
+        is_written_with(one.1.slot, other.1.slot)
+    }
+
+    fn can_swap(_: &Location, _: &Location) -> bool {
+        true
+    }
+
+    fn arrive(&mut self, volume: &Volume, (_, at): At<'_, Volume>) -> Result<()> {
+        self.show_late(volume, at.slot)
+    }
+
+    fn replace(&mut self, volume: &Volume, (_, at): At<'_, Volume>, inode: &Inode) -> Result<()> {
+        let mut shown = [0; 32];
+        volume.cache().device().read_at(at.slot.offset(), &mut shown)?;
+        let mut old = RawEntry::new_zeroed();
+        old.as_mut_bytes().copy_from_slice(&shown);
+        let width = volume.super_block().width;
+        let is_this = old.kind() == Kind::File && old.first(width) == inode.entry.first(width);
+        if !is_this || old.first(width).is_some_and(|first| self.allocator.is_fresh(first)) {
+            shown[0] = FREE;
+        }
+        self.late.entry(at.slot).or_insert(shown);
+        Ok(())
+    }
+
+    fn make_directory(&mut self, volume: &Volume, parent: Ino, raw: &mut RawEntry) -> Result<Cluster> {
+        let taken = self.take(volume, None, 1)?;
+        let Some(&(cluster, _)) = taken.first() else { return Err(Error::NoSpace) };
+        let made = self.clear(volume, cluster, 1).and_then(|()| {
+            let offset = volume.super_block().offset_of(cluster).ok_or(Error::NoSpace)?;
+            let mut bytes = [0; 64];
+            let dots = [(ShortName::DOT, Some(cluster)), (ShortName::DOT_DOT, first_of(volume, parent)?)];
+            for (target, (name, first)) in bytes.chunks_exact_mut(32).zip(dots) {
+                let mut dot = RawEntry { DIR_Name: name.0, ..*raw };
+                dot.set_first(first);
+                target.copy_from_slice(dot.as_bytes());
+            }
+            // Before it is linked: what is reached has its dots.
+            volume.cache().device().write_at(offset, &bytes)?;
+            self.link(volume, None, &taken)
+        });
+        match made {
+            Ok(()) => {
+                raw.set_first(Some(cluster));
+                Ok(cluster)
+            }
+            Err(error) => {
+                self.allocator.give_back_all(&taken);
+                Err(error)
+            }
+        }
+    }
+
+    fn free_one(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
+        self.free(volume, &[(cluster, 1)])
+    }
+
+    fn set_parent(&mut self, volume: &Volume, dir: Ino, parent: Ino) -> Result<()> {
+        let known = volume.directory(dir)?;
+        if let Some(slot) = known.slot(1) {
+            let mut raw = volume.entry(slot)?;
+            if raw.name() == ShortName::DOT_DOT {
+                raw.set_first(first_of(volume, parent)?);
+                self.put(volume, slot, raw.as_bytes())?;
+            }
+        }
+        volume.relearn(dir, Some(Directory { parent, ..(*known).clone() }))
+    }
+}
+
+impl Writer {
     /// The same by the index of a large directory.
     fn room_by_index(&mut self, volume: &Volume, dir: &Directory, count: u32) -> Result<Option<Room>> {
         let known = volume.with_index(dir, |index| (index.used(), index.may_have(count)));
@@ -188,7 +283,7 @@ impl Writer {
         let taken = self.take(volume, after, missing)?;
         for &(start, len) in &taken {
             if let Err(error) = self.clear(volume, start, len) {
-                self.give_back(&taken);
+                self.allocator.give_back_all(&taken);
                 return Err(error);
             }
         }
@@ -213,73 +308,10 @@ impl Writer {
         Ok(())
     }
 
-    /// A cluster for a new directory in `parent`, with `.` and `..` in it, linked. Errors: NoSpace.
-    pub fn new_directory(&mut self, volume: &Volume, parent: Ino, raw: &RawEntry) -> Result<Cluster> {
-        let taken = self.take(volume, None, 1)?;
-        let Some(&(cluster, _)) = taken.first() else { return Err(Error::NoSpace) };
-        let made = self.clear(volume, cluster, 1).and_then(|()| {
-            let offset = volume.super_block().offset_of(cluster).ok_or(Error::NoSpace)?;
-            let mut bytes = [0; 64];
-            let dots = [(ShortName::DOT, Some(cluster)), (ShortName::DOT_DOT, first_of(volume, parent)?)];
-            for (target, (name, first)) in bytes.chunks_exact_mut(32).zip(dots) {
-                let mut dot = RawEntry { DIR_Name: name.0, ..*raw };
-                dot.set_first(first);
-                target.copy_from_slice(dot.as_bytes());
-            }
-            // Before it is linked: what is reached has its dots.
-            volume.cache().device().write_at(offset, &bytes)?;
-            self.link(volume, None, &taken)
-        });
-        match made {
-            Ok(()) => Ok(cluster),
-            Err(error) => {
-                self.give_back(&taken);
-                Err(error)
-            }
-        }
-    }
-
-    /// Takes an entry and its long name out of `dir`.
-    pub fn remove(&mut self, volume: &Volume, dir: &Directory, at: Location) -> Result<()> {
-        let (hashes, short) = (volume.hashes_at(dir, at.index)?, volume.entry(at.slot)?.name());
-        volume.with_index(dir, |index| index.remove(hashes, (at.start, at.index), short));
-        for index in at.start..=at.index {
-            let slot = dir.slot(index).ok_or(Error::Stale)?;
-            if !is_written_with(slot, at.slot) && !self.late.contains_key(&slot) {
-                // Nor under its short name alone, where the long one is gone already.
-                let shown = self.bytes_of(volume, slot)?;
-                self.late.insert(slot, shown);
-            }
-            self.put(volume, slot, &[FREE])?;
-        }
-        Ok(())
-    }
-
-    /// Frees a cluster that was linked and nobody names.
-    pub fn free_one(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
-        self.free(volume, &[(cluster, 1)])
-    }
-
     /// What is at `slot` came from elsewhere: it is shown when the place it left is written.
-    pub fn arrive(&mut self, volume: &Volume, slot: Slot) -> Result<()> {
+    fn show_late(&mut self, volume: &Volume, slot: Slot) -> Result<()> {
         let mut shown = self.bytes_of(volume, slot)?;
         shown[0] = FREE;
-        self.late.entry(slot).or_insert(shown);
-        Ok(())
-    }
-
-    /// `slot` names something else from now on than `raw`, whose chain stays until then: what is on disk is shown if it
-    /// is that.
-    pub fn replace(&mut self, volume: &Volume, slot: Slot, raw: &RawEntry) -> Result<()> {
-        let mut shown = [0; 32];
-        volume.cache().device().read_at(slot.offset(), &mut shown)?;
-        let mut old = RawEntry::new_zeroed();
-        old.as_mut_bytes().copy_from_slice(&shown);
-        let width = volume.super_block().width;
-        let is_this = old.kind() == Kind::File && old.first(width) == raw.first(width);
-        if !is_this || old.first(width).is_some_and(|first| self.allocator.is_fresh(first)) {
-            shown[0] = FREE;
-        }
         self.late.entry(slot).or_insert(shown);
         Ok(())
     }
@@ -289,32 +321,10 @@ impl Writer {
         bytes.copy_from_slice(volume.entry(slot)?.as_bytes());
         Ok(bytes)
     }
-
-    /// The `..` of a directory that has another parent.
-    pub fn set_parent(&mut self, volume: &Volume, dir: Ino, parent: Ino) -> Result<()> {
-        let known = volume.directory(dir)?;
-        if let Some(slot) = known.slot(1) {
-            let mut raw = volume.entry(slot)?;
-            if raw.name() == ShortName::DOT_DOT {
-                raw.set_first(first_of(volume, parent)?);
-                self.put(volume, slot, raw.as_bytes())?;
-            }
-        }
-        volume.relearn(dir, Some(Directory { parent, ..(*known).clone() }))
-    }
-
-    /// The entry of something new.
-    pub fn new_entry(&self, volume: &Volume, is_dir: bool) -> RawEntry {
-        let mut raw = RawEntry::new_zeroed();
-        let attributes = if is_dir { Attributes::DIRECTORY } else { Attributes::ARCHIVE };
-        raw.DIR_Attr = attributes.bits();
-        raw.stamp(self.now(), volume.options().zone);
-        raw
-    }
 }
 
 /// Whether no tear parts one entry from the other.
-pub(crate) fn is_written_with(one: Slot, other: Slot) -> bool {
+fn is_written_with(one: Slot, other: Slot) -> bool {
     one.offset() / GRAIN == other.offset() / GRAIN
 }
 
@@ -323,5 +333,5 @@ fn first_of(volume: &Volume, parent: Ino) -> Result<Option<Cluster>> {
     if parent == ROOT {
         return Ok(None);
     }
-    Ok(volume.inode(parent)?.raw.first(volume.super_block().width))
+    Ok(volume.inode(parent)?.entry.first(volume.super_block().width))
 }

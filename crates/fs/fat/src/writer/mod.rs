@@ -4,27 +4,22 @@
 //! which a cut leaves lost clusters at worst.
 //! Invariant: a cluster that is linked holds what it is to hold before the commit that names it begins: data goes to the
 //! device at once, and new clusters of directories are zeroed there when they are taken.
-//! Locking: `Fat` holds its lock exclusively around every method here.
+//! Locking: `Mounted` holds its lock exclusively around every method here.
 
-mod attributes;
 mod commit;
 mod data;
 mod directory;
 mod open;
 
-pub(crate) use self::directory::is_written_with;
-
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use hashbrown::HashMap;
-use obento_base::wire::{IntoBytes as _, to_usize};
-use obento_base::{Corrupt, Error, Ino, Result, Timestamp};
-use obento_clusters::{Allocator, Chain};
+use obento_base::wire::to_usize;
+use obento_base::{Corrupt, Error, Ino, Result};
+use obento_clusters::{Allocator, Chain, Commit as _, Promises};
 use obento_env::Clock;
 
-use crate::inode::Inode;
 use crate::raw::RawEntry;
 use crate::table::{last, pieces};
 use crate::unit::{Cluster, Slot};
@@ -40,7 +35,7 @@ const MAX_DIRTY: usize = 8192;
 /// The changes that wait, and who makes them.
 pub struct Writer {
     clock: Arc<dyn Clock>,
-    pub(crate) allocator: Allocator,
+    allocator: Allocator,
     /// Changed sectors of the FAT that is read.
     fat_sectors: BTreeSet<u64>,
     /// Changed sectors of directories.
@@ -52,7 +47,7 @@ pub struct Writer {
     /// Entries of directories that moved here, with what is shown until the places that they left are written.
     late: BTreeMap<Slot, [u8; 32]>,
     /// Clusters that were promised to files and are not linked.
-    reserved: HashMap<Ino, Vec<(Cluster, u32)>>,
+    promises: Promises,
     /// Whether a directory grew since the last commit: its new clusters must be zeros before they are linked.
     directory_grew: bool,
     /// Whether data may wait in the device.
@@ -72,21 +67,6 @@ struct State {
 }
 
 impl Writer {
-    /// The time by the clock that changes are stamped by.
-    pub fn now(&self) -> Timestamp {
-        self.clock.now()
-    }
-
-    /// Errors: ReadOnly after a write failed.
-    pub fn check(&self) -> Result<()> {
-        if self.state.has_failed { Err(Error::ReadOnly) } else { Ok(()) }
-    }
-
-    /// Whether so much waits that it should be written.
-    pub fn is_full(&self) -> bool {
-        self.fat_sectors.len().saturating_add(self.dir_sectors.len()) > MAX_DIRTY
-    }
-
     /// Changes a sector in memory.
     fn edit(volume: &Volume, number: u64, change: impl FnOnce(&mut [u8])) -> Result<()> {
         let block = volume.cache().get(number)?;
@@ -190,45 +170,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Clusters for `want` more behind `after`, in as few runs as can be had. Errors: NoSpace, and then none.
-    fn take(&mut self, volume: &Volume, after: Option<Cluster>, want: u32) -> Result<Vec<(Cluster, u32)>> {
-        let (mut runs, mut left, mut after) = (Vec::new(), want, after);
-        while left > 0 {
-            match self.take_run(volume, after, left) {
-                Ok((start, len)) => {
-                    after = Some(Cluster(start.0.saturating_add(len.saturating_sub(1))));
-                    left = left.saturating_sub(len);
-                    runs.push((start, len));
-                }
-                Err(error) => {
-                    self.give_back(&runs);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(runs)
-    }
-
-    /// One run of at most `want` clusters. Errors: NoSpace.
-    fn take_run(&mut self, volume: &Volume, after: Option<Cluster>, want: u32) -> Result<(Cluster, u32)> {
-        match self.allocator.take(after, want) {
-            Err(Error::NoSpace) if self.allocator.holds_any() => {
-                self.commit(volume)?;
-                self.allocator.take(after, want)
-            }
-            taken => taken,
-        }
-    }
-
-    /// Gives back what was taken and not linked.
-    fn give_back(&mut self, runs: &[(Cluster, u32)]) {
-        for &(start, len) in runs {
-            (start.0..start.0.saturating_add(len))
-                .for_each(|cluster| self.allocator.give_back(Cluster(cluster)));
-        }
-    }
-
-    /// Changes 32 bytes of a directory.
+    /// Changes entries of a directory that lie together in one sector.
     pub(crate) fn put(&mut self, volume: &Volume, slot: Slot, bytes: &[u8]) -> Result<()> {
         let size = u64::from(volume.super_block().sector_size);
         let number = slot.offset().checked_div(size).unwrap_or(0);
@@ -239,15 +181,6 @@ impl Writer {
         })?;
         self.dir_sectors.insert(number);
         Ok(())
-    }
-
-    /// Changes the entry of a file, wherever it is.
-    fn put_entry(&mut self, volume: &Volume, inode: &Inode) -> Result<()> {
-        if volume.numbers().write().set_orphan(inode.ino, inode.raw) {
-            return Ok(());
-        }
-        let (slot, _) = volume.slot_of(inode.ino).ok_or(Error::Stale)?;
-        self.put(volume, slot, inode.raw.as_bytes())
     }
 
     /// All clusters of a file. Errors: Corrupt for a chain that is damaged.

@@ -3,10 +3,9 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 
-use hashbrown::HashMap;
 use obento_base::wire::FromBytes as _;
 use obento_base::{Error, Result};
-use obento_clusters::{Allocator, Entry, Links as _};
+use obento_clusters::{Allocator, Entry, Links as _, Promises};
 use obento_env::Clock;
 
 use super::{State, Writer};
@@ -34,7 +33,7 @@ impl Writer {
             deferred: BTreeMap::new(),
             tails: BTreeMap::new(),
             late: BTreeMap::new(),
-            reserved: HashMap::new(),
+            promises: Promises::default(),
             directory_grew: false,
             data_written: false,
             state: State { was_in_use, is_marked: false, has_failed: false },

@@ -191,7 +191,7 @@ fn read(
     for (at, partition) in settings.partitions.iter().enumerate() {
         reads.push(match &partition.content {
             PartitionContent::Volume { sources, settings: of_volume } => {
-                let read = source::read_all(out, sources, of_volume, observer);
+                let read = source::read_all(out, sources, of_volume, None, observer);
                 Some(read.map_err(|failure| numbered(settings, at, failure))?)
             }
             _ => None,

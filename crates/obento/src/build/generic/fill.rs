@@ -1,5 +1,6 @@
 //! A tree written through the contract, but for the bytes of its files, whose places are only taken.
 
+use std::collections::BTreeMap;
 use std::iter;
 use std::ops::Range;
 
@@ -10,8 +11,6 @@ use obento_driver::{
     TimeChange, Tree, Unfit, WritableFileSystem, XattrMode,
 };
 
-/// How many files that do not fit are told.
-const TOLD: usize = 1000;
 /// Bytes written at once where a driver writes them itself.
 const ZEROS: usize = 1 << 20;
 
@@ -66,6 +65,7 @@ struct Lost {
     owners: u64,
     times: u64,
     xattrs: u64,
+    links: u64,
 }
 
 /// A tree that is being written.
@@ -74,24 +74,49 @@ pub(super) struct Fill<'a> {
     writable: &'a dyn WritableFileSystem,
     tree: &'a Tree,
     limits: Limits,
-    inos: Vec<Option<Ino>>,
-    unfit: Vec<(NodeId, Unfit)>,
+    places: Places,
+    unfit: BTreeMap<NodeId, Unfit>,
     lost: Lost,
 }
 
-/// The inodes of all nodes, and what was lost.
-type Filled = (Vec<Option<Ino>>, Vec<FormatNotice>);
+/// The inodes of all nodes.
+#[derive(Default)]
+pub(super) struct Places {
+    /// The first of each, by the node.
+    first: Vec<Option<Ino>>,
+    /// Those of further names, where the format has one name a file.
+    copies: BTreeMap<NodeId, Vec<Ino>>,
+}
+
+impl Places {
+    fn first(&self, id: NodeId) -> Option<Ino> {
+        self.first.get(id.0 as usize).copied().flatten()
+    }
+
+    /// All inodes of a node.
+    pub(super) fn of(&self, id: NodeId) -> impl Iterator<Item = Ino> {
+        self.first(id).into_iter().chain(self.copies.get(&id).into_iter().flatten().copied())
+    }
+
+    fn add(&mut self, id: NodeId, ino: Ino) {
+        match self.first.get_mut(id.0 as usize) {
+            Some(first @ None) => *first = Some(ino),
+            _ => self.copies.entry(id).or_default().push(ino),
+        }
+    }
+}
+
+/// The inodes, and what was lost.
+type Filled = (Places, Vec<FormatNotice>);
 
 impl<'a> Fill<'a> {
     /// Into an empty volume. Errors: it cannot be written.
     pub(super) fn new(file_system: &'a dyn FileSystem, tree: &'a Tree) -> Result<Self, Trouble> {
         let writable = file_system.writable().ok_or(Trouble::Error(Error::NotSupported))?;
-        let mut inos = vec![None; tree.len() as usize];
-        if let Some(root) = inos.first_mut() {
-            *root = Some(file_system.root());
-        }
-        let (unfit, lost, limits) = (Vec::new(), Lost::default(), file_system.limits());
-        Ok(Self { file_system, writable, tree, limits, inos, unfit, lost })
+        let mut places = Places { first: vec![None; tree.len() as usize], ..Places::default() };
+        places.add(NodeId::ROOT, file_system.root());
+        let (unfit, lost, limits) = (BTreeMap::new(), Lost::default(), file_system.limits());
+        Ok(Self { file_system, writable, tree, limits, places, unfit, lost })
     }
 
     /// Writes all of it, and closes the volume.
@@ -102,40 +127,46 @@ impl<'a> Fill<'a> {
             }
         }
         if !self.unfit.is_empty() {
-            return Err(Trouble::Unfit(self.unfit));
+            return Err(Trouble::Unfit(self.unfit.into_iter().collect()));
         }
         // Last, because a new name changes the times of its directory.
         for (id, node) in self.tree.nodes() {
-            let Some(ino) = self.inos.get(id.0 as usize).copied().flatten() else { continue };
-            let held = self.attributes(ino, node)?;
-            // Many formats keep nothing of the root but what is in it, which nobody misses.
-            if id != NodeId::ROOT {
-                self.count_lost(node, &held);
-                self.file_system.forget(ino);
+            for (at, ino) in self.places.of(id).enumerate().collect::<Vec<_>>() {
+                let held = self.attributes(ino, node)?;
+                // Many formats keep nothing of the root but what is in it, which nobody misses.
+                if id != NodeId::ROOT {
+                    self.lost.links += u64::from(at > 0);
+                    self.count_lost(node, &held);
+                    self.file_system.forget(ino);
+                }
             }
         }
         self.writable.close()?;
-        let Lost { modes, owners, times, xattrs } = self.lost;
-        let lost = [("modes", modes), ("owners", owners), ("times", times), ("extended attributes", xattrs)];
+        let Lost { modes, owners, times, xattrs, links } = self.lost;
+        let lost = [
+            ("modes", modes),
+            ("owners", owners),
+            ("times", times),
+            ("extended attributes", xattrs),
+            ("hard links", links),
+        ];
         let lost = lost.into_iter().filter(|(_, files)| *files > 0);
-        Ok((self.inos, lost.map(|(what, files)| FormatNotice::Lost { what, files }).collect()))
+        Ok((self.places, lost.map(|(what, files)| FormatNotice::Lost { what, files }).collect()))
     }
 
     fn refuse(&mut self, id: NodeId, why: Unfit) {
         // A file with several names is refused once.
-        if self.unfit.len() < TOLD && self.unfit.iter().all(|(known, _)| *known != id) {
-            self.unfit.push((id, why));
-        }
+        self.unfit.entry(id).or_insert(why);
     }
 
     fn directory(&mut self, dir: NodeId) -> Result<(), Trouble> {
         // What it is in was refused.
-        let Some(parent) = self.inos.get(dir.0 as usize).copied().flatten() else { return Ok(()) };
+        let Some(parent) = self.places.first(dir) else { return Ok(()) };
         for (name, id) in self.tree.children(dir) {
             let (Some(node), Ok(name)) = (self.tree.node(id), Name::new(name)) else { continue };
             if name.as_bytes().len() > self.limits.name_max as usize {
                 self.refuse(id, Unfit::Name(self.limits.name_max));
-            } else if let Some(ino) = self.inos.get(id.0 as usize).copied().flatten() {
+            } else if let Some(ino) = self.places.first(id).filter(|_| self.limits.link_max > 1) {
                 match self.writable.link(ino, parent, name) {
                     Ok(_) => {}
                     Err(error) => self.failed(id, node, error)?,
@@ -161,9 +192,7 @@ impl<'a> Fill<'a> {
         let new = NewNode { kind: node.body.kind(), mode, uid, gid, rdev, target };
         match self.writable.create(parent, name, &new) {
             Ok(attr) => {
-                if let Some(place) = self.inos.get_mut(id.0 as usize) {
-                    *place = Some(attr.ino);
-                }
+                self.places.add(id, attr.ino);
                 self.data(attr.ino, id, node.body)
             }
             Err(error) => self.failed(id, node, error),
@@ -180,7 +209,8 @@ impl<'a> Fill<'a> {
                 Some(Unfit::Target(symlink_max))
             }
             Body::Directory => None,
-            _ if node.links > link_max => Some(Unfit::Links(link_max)),
+            // With one name a file, each further one becomes a file of its own.
+            _ if link_max > 1 && node.links > link_max => Some(Unfit::Links(link_max)),
             _ => None,
         }
     }

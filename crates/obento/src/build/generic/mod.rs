@@ -9,16 +9,16 @@ mod paper;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
-use obento_base::Ino;
 use obento_block::BlockDevice;
 use obento_driver::tree::Body;
 use obento_driver::{
     Access, Build, BuildError, BuildOptions, BuildPlan, Contents, Driver, FileSystem, Format, FormatError,
-    FormatOptions, Formatted, LayoutLock, NodeId, OpenOptions, Room, Span, Tree,
+    FormatOptions, Formatted, Journalling, LayoutLock, NodeId, OpenOptions, Room, Span, Tree,
 };
 
-use fill::{Fill, Trouble};
+use fill::{Fill, Places, Trouble};
 use paper::Paper;
 
 /// More sizes than are tried for any tree.
@@ -48,12 +48,14 @@ impl<'d> Generic<'d> {
         let format =
             FormatOptions { len: None, contents: Contents::Zeros, journal: None, ..options.format.clone() };
         let mut formatted = self.format.format(&*paper, &format).map_err(Trouble::Format)?;
-        let open =
-            OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(options.format.clock.clone()) };
+        // Nothing happens at a time of its own: the same tree makes the same volume.
+        let journalling = Journalling { commit_interval: Duration::ZERO, ..Journalling::default() };
+        let open = OpenOptions::new(options.format.clock.clone());
+        let open = OpenOptions { access: Access::ReadWrite, journalling, ..open };
         let device: Arc<dyn BlockDevice> = paper.clone();
         let file_system = self.driver.open(device, &open).map_err(Trouble::Error)?;
         let filled = Fill::new(&*file_system, tree).and_then(|fill| fill.run());
-        let (inos, lost) = filled?;
+        let (places, lost) = filled?;
         formatted.notices.extend(lost);
         let usage = file_system.statfs().map_err(Trouble::Error)?;
         if let Room::Free(percent) = options.room
@@ -62,7 +64,7 @@ impl<'d> Generic<'d> {
         {
             return Err(Trouble::Full);
         }
-        Ok(Plan { tree, formatted, paper, file_system, inos })
+        Ok(Plan { tree, formatted, paper, file_system, places })
     }
 
     /// The smallest of the sizes tried that suffices.
@@ -132,8 +134,7 @@ struct Plan<'t> {
     paper: Arc<Paper>,
     /// Closed, and read all the same: it says where files lie.
     file_system: Arc<dyn FileSystem>,
-    /// By the node.
-    inos: Vec<Option<Ino>>,
+    places: Places,
 }
 
 impl BuildPlan for Plan<'_> {
@@ -146,11 +147,12 @@ impl BuildPlan for Plan<'_> {
     }
 
     fn places(&self, node: NodeId, sink: &mut dyn FnMut(Range<u64>, u64)) {
-        let ino = self.inos.get(node.0 as usize).copied().flatten();
-        let (Some(ino), Some(body)) = (ino, self.tree.node(node).map(|node| node.body)) else { return };
+        let Some(body) = self.tree.node(node).map(|node| node.body) else { return };
         let lock = LayoutLock::new();
         let layout = lock.shared();
-        for range in fill::data_ranges(self.tree, node, body) {
+        let ranges = fill::data_ranges(self.tree, node, body);
+        for (ino, range) in self.places.of(node).flat_map(|ino| ranges.iter().map(move |range| (ino, range)))
+        {
             let mut at = range.start;
             while at < range.end {
                 // It was mapped when the plan was made; what is not is no place.

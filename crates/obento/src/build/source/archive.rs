@@ -1,11 +1,13 @@
 //! A tar archive, read once, from front to back; and with whiteouts, a layer of a container image.
 //!
-//! The bytes of a plain archive stay where they are, and are copied from there; those of one that is packed or comes through
-//! a pipe go to a file without a name beside the image.
+//! The bytes of a plain archive stay where they are, and are copied from there; those that come through a pipe go to the image at once,
+//! where the driver can begin one; those of a packed archive, which lie in the order of the tree, to a file without a name beside the
+//! image.
 //! Source: OCI image specification, layer.md, "Whiteouts".
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -47,7 +49,7 @@ pub(super) fn read(reader: &mut Reader<'_>, input: &Input, whiteouts: Whiteouts)
             use std::os::fd::AsFd;
             let stdin = std::io::stdin().as_fd().try_clone_to_owned();
             let file = stdin.map_err(|error| HostError::of_io("read", input_name(input), &error))?;
-            read_stream(reader, File::from(file), None, input_name(input), whiteouts)
+            read_stream(reader, File::from(file), Bytes::Streamed, input_name(input), whiteouts)
         }
     }
 }
@@ -59,26 +61,39 @@ pub(super) fn read_file(
     path: &Path,
     whiteouts: Whiteouts,
 ) -> Result<(), HostError> {
-    let again = file.try_clone().map_err(|error| HostError::of_io("open", path, &error))?;
-    let is_plain_file = file.metadata().is_ok_and(|meta| meta.is_file());
-    read_stream(reader, file, Some(again).filter(|_| is_plain_file), path, whiteouts)
+    let bytes = match file.metadata().is_ok_and(|meta| meta.is_file()) {
+        true => Bytes::Stored(file.try_clone().map_err(|error| HostError::of_io("open", path, &error))?),
+        false => Bytes::Streamed,
+    };
+    read_stream(reader, file, bytes, path, whiteouts)
+}
+
+/// How the bytes of an archive can be had.
+enum Bytes {
+    /// Any time, from this file, if it is not packed.
+    Stored(File),
+    /// Once.
+    Streamed,
 }
 
 fn read_stream(
     reader: &mut Reader<'_>,
     input: impl Read + Send + 'static,
-    stored: Option<File>,
+    bytes: Bytes,
     path: &Path,
     whiteouts: Whiteouts,
 ) -> Result<(), HostError> {
     let stream = Stream::new(input).map_err(|error| HostError::of_io("read", path, &error))?;
-    let stored = match stored.filter(|_| stream.compression().is_none()) {
-        Some(file) => Some(reader.supply.file(file, path).map_err(|error| full(&error))?),
-        None => None,
+    let bytes = match bytes {
+        Bytes::Streamed if reader.stream.is_some() => Way::Stream,
+        Bytes::Stored(file) if stream.compression().is_none() => {
+            Way::Copy(reader.supply.file(file, path).map_err(|error| full(&error))?)
+        }
+        Bytes::Streamed | Bytes::Stored(_) => Way::Spool,
     };
     let mut archive = Archive {
         tar: TarReader::new(stream),
-        stored,
+        bytes,
         whiteouts,
         buffer: vec![0; CHUNK],
         members: 0,
@@ -90,13 +105,23 @@ fn read_stream(
 
 struct Archive {
     tar: TarReader<Stream>,
-    /// The file of the supply that is the archive, if its bytes can be copied from there.
-    stored: Option<u16>,
+    bytes: Way,
     whiteouts: Whiteouts,
     buffer: Vec<u8>,
     members: u64,
     before: u64,
     has_absolute: bool,
+}
+
+/// The way of bytes to the image.
+#[derive(Clone, Copy)]
+enum Way {
+    /// From this file of the supply, which is the archive.
+    Copy(u16),
+    /// At once.
+    Stream,
+    /// By way of the spool.
+    Spool,
 }
 
 enum Trouble {
@@ -233,11 +258,12 @@ impl Archive {
         attr: NodeAttr,
     ) -> Result<(), Trouble> {
         let size = member.size;
-        let id = match (size, self.stored, &member.map) {
+        let id = match (size, self.bytes, &member.map) {
             (0, ..) => None,
-            (_, Some(file), None) => {
+            (_, Way::Copy(file), None) => {
                 data(reader.supply.part(file, self.tar.offset()).map_err(|error| full(&error))?)
             }
+            (_, Way::Stream, _) => data(self.stream(reader, member)?),
             _ => data(self.keep(reader, member)?),
         };
         let node = reader.put(path, Body::File { size, data: id }, attr, b"")?;
@@ -249,11 +275,35 @@ impl Archive {
 
     /// Brings the bytes of a member into the spool.
     fn keep(&mut self, reader: &mut Reader<'_>, member: &Member) -> Result<u32, Trouble> {
-        let whole = 0..member.size;
-        let ranges = member.map.as_deref().unwrap_or(std::slice::from_ref(&whole));
         let (spool, file) = reader.spool()?;
         let start = spool.begin();
-        for range in ranges {
+        self.each_chunk(member, |at, bytes| spool.write(start, at, bytes))?;
+        spool.end(start, member.size)?;
+        Ok(reader.supply.part(file, start).map_err(|error| full(&error))?)
+    }
+
+    /// Brings the bytes of a member into the image.
+    fn stream(&mut self, reader: &mut Reader<'_>, member: &Member) -> Result<u32, Trouble> {
+        let id = reader.supply.moved().map_err(|error| full(&error))?;
+        let Some(stream) = &mut reader.stream else { return Ok(id) };
+        let size = member.size;
+        let whole = 0..size;
+        match &member.map {
+            None => stream.file(id, size, std::slice::from_ref(&whole))?,
+            Some(map) => stream.file(id, size, &ranges_in(map, size))?,
+        }
+        self.each_chunk(member, |at, bytes| stream.write(at, bytes))?;
+        Ok(id)
+    }
+
+    /// Hands the bytes of a member to `sink`, with their places in it.
+    fn each_chunk(
+        &mut self,
+        member: &Member,
+        mut sink: impl FnMut(u64, &[u8]) -> Result<(), HostError>,
+    ) -> Result<(), Trouble> {
+        let whole = 0..member.size;
+        for range in member.map.as_deref().unwrap_or(std::slice::from_ref(&whole)) {
             let mut at = range.start;
             while at < range.end {
                 let most = usize::try_from(range.end - at).unwrap_or(CHUNK).min(CHUNK);
@@ -261,20 +311,22 @@ impl Archive {
                 if len == 0 {
                     return Err(Trouble::Archive(TarError::Truncated { offset: self.tar.offset() }));
                 }
-                spool.write(start, at, &self.buffer[..len])?;
+                sink(at, &self.buffer[..len])?;
                 at += len as u64;
             }
         }
-        spool.end(start, member.size)?;
-        Ok(reader.supply.part(file, start).map_err(|error| full(&error))?)
+        Ok(())
     }
 }
 
-fn set_ranges(reader: &mut Reader<'_>, node: NodeId, member: &Member, map: &[std::ops::Range<u64>]) {
-    let size = member.size;
+/// The parts of a map that lie in a file of `size` bytes, without empty ones.
+fn ranges_in(map: &[Range<u64>], size: u64) -> Vec<Range<u64>> {
     let inside = map.iter().map(|range| range.start.min(size)..range.end.min(size));
-    let ranges: Vec<_> = inside.filter(|range| !range.is_empty()).collect();
-    reader.model.builder.set_data_ranges(node, ranges);
+    inside.filter(|range| !range.is_empty()).collect()
+}
+
+fn set_ranges(reader: &mut Reader<'_>, node: NodeId, member: &Member, map: &[Range<u64>]) {
+    reader.model.builder.set_data_ranges(node, ranges_in(map, member.size));
 }
 
 fn attr(reader: &mut Reader<'_>, member: &Member, kind: FileKind) -> Result<NodeAttr, Trouble> {

@@ -20,6 +20,7 @@ use obento_host::build::{Spool, Supply, SupplyError};
 use obento_host::{HostError, Xattr};
 
 use super::model::{Model, PathError};
+use super::stream::Stream;
 use super::{BuildFailure, BuildSettings, BuildSource, Input, SourceProblem};
 use crate::import::Selection;
 use crate::{Observer, Progress};
@@ -33,13 +34,17 @@ pub(super) struct Read {
     pub supply: Supply,
     pub excluded: u64,
     pub notes: Vec<String>,
+    /// The image that files of a pipe are in already.
+    pub stream: Option<Stream>,
 }
 
-/// Reads all sources, each over those before it. Errors: Sources, with all that is wrong; Host.
+/// Reads all sources, each over those before it; what comes through a pipe goes to `stream`, if there is one. Errors: Sources, with
+/// all that is wrong; Host.
 pub(super) fn read_all(
     out: &Path,
     sources: &[BuildSource],
     settings: &BuildSettings,
+    stream: Option<Stream>,
     observer: &mut dyn Observer,
 ) -> Result<Read, BuildFailure> {
     let mut reader = Reader {
@@ -49,6 +54,7 @@ pub(super) fn read_all(
         observer,
         out,
         spool: None,
+        stream,
         problems: Vec::new(),
         notes: Vec::new(),
         excluded: 0,
@@ -67,12 +73,12 @@ pub(super) fn read_all(
             BuildSource::Dump(path) => dump::read(&mut reader, path)?,
         }
     }
-    let Reader { model, supply, mut problems, excluded, notes, .. } = reader;
+    let Reader { model, supply, mut problems, excluded, notes, stream, .. } = reader;
     if !problems.is_empty() {
         problems.sort();
         return Err(BuildFailure::Sources(problems));
     }
-    Ok(Read { tree: model.builder.finish(), supply, excluded, notes })
+    Ok(Read { tree: model.builder.finish(), supply, excluded, notes, stream })
 }
 
 /// The state of reading.
@@ -84,6 +90,8 @@ struct Reader<'a> {
     out: &'a Path,
     /// What cannot be read twice, and its file in the supply.
     spool: Option<(Spool, u16)>,
+    /// Where what comes through a pipe goes, if it can go there.
+    stream: Option<Stream>,
     problems: Vec<SourceProblem>,
     notes: Vec<String>,
     excluded: u64,

@@ -1,7 +1,7 @@
 //! What is set of the metadata of an entry once it is there.
 
 use obento_base::{Attr, Error, FileKind, Mode, Name};
-use obento_driver::{SetAttr, TimeChange, XattrMode};
+use obento_driver::{Keeps, SetAttr, TimeChange, XattrMode};
 use obento_host::Metadata;
 use obento_host::tree::{Keep, Loss, Trust};
 use obento_vfs::Node;
@@ -44,6 +44,7 @@ impl ImageWriter {
         name: Option<&Name>,
     ) -> Result<(), Trouble> {
         let keep = self.options.keep;
+        self.count_lacking(made.node, meta, name)?;
         if made.inherits.acl && keep.contains(Keep::XATTRS) {
             for list in [ACCESS_ACL, DEFAULT_ACL] {
                 match self.vfs.remove_xattr(OWNER, made.node, list) {
@@ -62,6 +63,30 @@ impl ImageWriter {
             }
         }
         self.set_attr(made, meta, name)
+    }
+
+    /// Counts the owner and the mode where the format has no room for them; nobody misses those of the root.
+    fn count_lacking(
+        &mut self,
+        node: &Node,
+        meta: &Metadata<'_>,
+        name: Option<&Name>,
+    ) -> Result<(), Trouble> {
+        let lacks = |asked, kept| self.options.keep.contains(asked) && !self.keeps.contains(kept);
+        let (owner, mode) = (lacks(Keep::OWNER, Keeps::OWNERS), lacks(Keep::MODE, Keeps::MODES));
+        if node.is_root() || !owner && !mode {
+            return Ok(());
+        }
+        let attr = node.attr().map_err(|error| self.failed(name, error))?;
+        let lost = [
+            (owner && (attr.uid, attr.gid) != (meta.uid, meta.gid), Loss::Owner, Error::NotPermitted),
+            (mode && attr.mode != self.final_mode(meta), Loss::Mode, Error::NotSupported),
+        ];
+        for (_, loss, error) in lost.into_iter().filter(|(is_lost, ..)| *is_lost) {
+            let path = self.host_path(name);
+            self.report.refused(loss, error, || path);
+        }
+        Ok(())
     }
 
     fn set_attr(&mut self, made: &Made<'_>, meta: &Metadata<'_>, name: Option<&Name>) -> Result<(), Trouble> {
@@ -145,7 +170,7 @@ impl ImageWriter {
             return self.apply(&Made { node: &node, replaces: None, inherits }, &meta, None);
         }
         let mut change = SetAttr::default();
-        if keep.contains(Keep::OWNER) {
+        if keep.contains(Keep::OWNER) && self.keeps.contains(Keeps::OWNERS) {
             (change.uid, change.gid) = (Some(meta.uid), Some(meta.gid));
         }
         if keep.contains(Keep::MODE) {

@@ -1,7 +1,7 @@
 //! Making files, links and nodes, under a name that is free or in place of what has it.
 
 use obento_base::{Attr, DeviceNumber, Error, FileKind, Mode, Name, NameBuf};
-use obento_driver::NewNode;
+use obento_driver::{Keeps, NewNode};
 use obento_host::tree::{Existing, Keep, LinkKey, Loss, Trust, Written};
 use obento_host::{HostError, Metadata};
 use obento_vfs::Node;
@@ -69,14 +69,17 @@ impl ImageWriter {
         Ok(Written::Created)
     }
 
-    /// Makes a symbolic link.
+    /// Makes a symbolic link; `Dropped` where the format has none.
     pub fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, Trouble> {
+        if !self.keeps.contains(Keeps::SYMLINKS) {
+            return Ok(self.drop_entry(name, Loss::Symlink));
+        }
         let slot = self.slot(name, meta)?;
         let new = NewNode { target, ..self.new_node(FileKind::Symlink, meta, &slot) };
         self.other(name, &slot, meta, &new)
     }
 
-    /// Makes a device node, FIFO or socket; `Dropped` where the image is not to be believed.
+    /// Makes a device node, FIFO or socket; `Dropped` where the format has none or the image is not to be believed.
     pub fn node(
         &mut self,
         name: &Name,
@@ -84,10 +87,14 @@ impl ImageWriter {
         kind: FileKind,
         rdev: DeviceNumber,
     ) -> Result<Written, Trouble> {
+        let loss = if kind.is_device() { Loss::Device } else { Loss::Special };
         if kind.is_device() && self.options.trust == Trust::Untrusted {
             let path = self.host_path(Some(name));
-            self.report.lose(Loss::Device, None, || path);
+            self.report.lose(loss, None, || path);
             return Ok(Written::Dropped);
+        }
+        if !self.keeps.contains(Keeps::SPECIAL) {
+            return Ok(self.drop_entry(name, loss));
         }
         let slot = self.slot(name, meta)?;
         let new = NewNode { rdev, ..self.new_node(kind, meta, &slot) };
@@ -145,6 +152,13 @@ impl ImageWriter {
         self.put_in_place(&place, name, &slot)?;
         self.report.others += 1;
         Ok(Some(Written::Created))
+    }
+
+    /// Counts an entry that the format refuses, as its driver would.
+    fn drop_entry(&mut self, name: &Name, loss: Loss) -> Written {
+        let path = self.host_path(Some(name));
+        self.report.refused(loss, Error::NotPermitted, || path);
+        Written::Dropped
     }
 
     fn lose_link(&mut self, name: &Name, error: Error) {
@@ -251,9 +265,14 @@ impl ImageWriter {
         Ok(Some((node, place)))
     }
 
-    /// In a directory that was made here, what is there is what the source had before.
-    fn made_before(&self, name: &Name, error: Error) -> Trouble {
+    /// In a directory that was made here, what is there is what the source had before. A name that cannot be is counted.
+    fn made_before(&mut self, name: &Name, error: Error) -> Trouble {
         match (&self.top().names, error) {
+            (_, Error::Invalid) if !self.keeps.contains(Keeps::NAMES) => {
+                let path = self.host_path(Some(name));
+                self.report.refused(Loss::Name, error, || path);
+                Trouble::Counted
+            }
             (Names::Fresh, Error::Exists) => {
                 Trouble::Host(HostError::Duplicate { path: self.host_path(Some(name)) })
             }

@@ -6,7 +6,7 @@
 //! Invariant: nothing below a directory that was made here is looked up before it is made: it starts empty.
 //! Invariant: metadata is set in the order owner and mode, extended attributes, times, because each resets one that follows.
 //!
-//! What the format cannot hold (an attribute, a time) is counted in the [`Report`], not an error.
+//! What the format cannot hold (an attribute, a link, a name) is counted in the [`Report`], and nobody is told of each.
 
 mod attributes;
 mod links;
@@ -21,6 +21,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use obento_base::{Attr, Error, FileFlags, FileKind, Mode, Name, NameBuf, Timestamp};
+use obento_driver::Keeps;
 use obento_host::tree::{Existing, Report, TreeOptions};
 use obento_host::{HostError, Metadata, Xattr};
 use obento_vfs::{Caller, Node, Vfs};
@@ -35,6 +36,8 @@ pub(super) use sink::CHUNK;
 pub(crate) struct ImageWriter {
     vfs: Vfs,
     options: TreeOptions,
+    /// What the format keeps.
+    keeps: Keeps,
     umask: u16,
     /// The address of the root, for messages.
     prefix: Vec<u8>,
@@ -111,6 +114,7 @@ impl ImageWriter {
         }
         let level = Level::merged(root, None)?;
         Ok(Self {
+            keeps: vfs.file_system().limits().keeps,
             vfs,
             options,
             umask: obento_host::tree::umask(),

@@ -3,7 +3,7 @@
 use obento_base::Result;
 use obento_base::wire::to_usize;
 
-use super::super::Issue;
+use super::super::issue::Issue;
 use super::edits::Edits;
 use crate::checksum::Crc;
 use crate::unit::VolBlock;

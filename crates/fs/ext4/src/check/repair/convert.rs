@@ -10,37 +10,43 @@ use obento_base::{Error, Ino, Result};
 use obento_block::BlockDevice;
 use obento_env::Clock;
 
-use super::super::Issue;
+use super::super::issue::Issue;
 use super::edits::{Copy, Edits};
 use crate::inode::InodeFlags;
-use crate::map::{Blocks, Run};
+use crate::map::{Blocks, Mapping, State};
 use crate::unit::FileBlock;
 use crate::volume::Volume;
 
 /// Cache for looking at an inode.
 const SMALL_CACHE: usize = 1 << 20;
 /// More pieces than a file has that is worth it: 24 MiB of them.
-const MAX_PIECES: usize = 1 << 20;
+pub(super) const MAX_PIECES: usize = 1 << 20;
 
 impl Edits {
     /// Mends a map of block numbers; false for another issue.
     pub(super) fn mend_block_map(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
         let Issue::BlockMapped { ino } = *issue else { return Ok(false) };
         let Some(pieces) = self.mapped_pieces(ino)? else { return Ok(false) };
-        let before = self.record(ino)?;
-        self.inode(ino, |raw| raw.i_flags.set(raw.i_flags.get() | InodeFlags::EXTENTS.bits()))?;
-        self.empty_root(ino)?;
-        match self.with_writer(clock, |writer| writer.map_pieces(Ino(ino.into()), &pieces)) {
-            Err(Error::NoSpace) => {
-                self.edit_record(ino, |record| record.copy_from_slice(&before))?;
-                Ok(false)
-            }
+        match self.map_anew(ino, &pieces, clock) {
+            Err(Error::NoSpace) => Ok(false),
             mapped => mapped.map(|()| true),
         }
     }
 
+    /// Gives a file a tree of extents in place of the map that it has. Errors: NoSpace, after which it is as it was.
+    pub(super) fn map_anew(&mut self, ino: u32, pieces: &[Mapping], clock: &Arc<dyn Clock>) -> Result<()> {
+        let before = self.record(ino)?;
+        self.inode(ino, |raw| raw.i_flags.set(raw.i_flags.get() | InodeFlags::EXTENTS.bits()))?;
+        self.empty_root(ino)?;
+        let mapped = self.with_writer(clock, |writer| writer.map_pieces(Ino(ino.into()), pieces));
+        if mapped == Err(Error::NoSpace) {
+            self.edit_record(ino, |record| record.copy_from_slice(&before))?;
+        }
+        mapped
+    }
+
     /// What a file maps within its size: file blocks and the blocks that they are. `None`: too much.
-    fn mapped_pieces(&self, ino: u32) -> Result<Option<Vec<(u32, Run)>>> {
+    fn mapped_pieces(&self, ino: u32) -> Result<Option<Vec<Mapping>>> {
         let device: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&self.device);
         let volume = Volume::bare(device, self.view.sb.clone(), SMALL_CACHE);
         let inode = volume.inode(Ino(ino.into()))?;
@@ -49,8 +55,8 @@ impl Edits {
         while at < count {
             let run = volume.map_run(&inode, FileBlock(at))?;
             let len = run.len.min(count.saturating_sub(at)).max(1);
-            if matches!(run.place, Blocks::Mapped(_)) {
-                pieces.push((at, Run { len, ..run }));
+            if let Blocks::Mapped(place) = run.place {
+                pieces.push(Mapping { start: at, len, place, state: State::Written });
             }
             if pieces.len() > MAX_PIECES {
                 return Ok(None);

@@ -1,6 +1,6 @@
-//! Copies of blocks in free ones: runs, and the extents of a leaf.
+//! Copies of blocks in free ones: what a file needs of its own is planned first, and made when there is room for all.
 //!
-//! Invariant: an extent moves as a whole, so that the tree keeps its shape; without as much room in a row it is left.
+//! Invariant: nothing that is not on the device yet frees a block that a copy goes to ([`Edits::clone_twice`]).
 //! Invariant: extents of which one ends in the cluster where the next begins move together, since a cluster of a file
 //! is one cluster of the volume.
 //! Source: e2fsprogs `e2fsck/pass1b.c` `clone_file_block`; Linux `Documentation/filesystems/ext4/bigalloc.rst`.
@@ -8,113 +8,125 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use obento_base::Result;
-use obento_base::wire::{FromBytes, split};
+use obento_base::wire::{FromBytes, to_usize};
+use obento_base::{Error, Result};
 
-use super::bitmaps::Kind;
 use super::edits::Edits;
-use super::twice::{Claims, ENTRY};
-use crate::allocator::bits;
-use crate::group::GroupFlags;
+use super::tree::ENTRY;
 use crate::map::check::{extent_len, extent_start};
 use crate::raw::RawExtent;
 use crate::unit::VolBlock;
+
+/// Blocks that are copied at once.
+const AT_ONCE: u64 = 256;
+
+/// How an inode gets rid of what others have too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// An extent is copied as a whole, so that the tree keeps its shape.
+    Whole,
+    /// Of an extent what has to be is copied, in as many pieces as it takes, and the tree is made anew.
+    Pieces,
+    /// Nothing is copied, and what others have is taken out.
+    Without,
+}
+
+/// What is to be done for one inode.
+pub(super) struct Plan {
+    pub(super) way: Way,
+    /// Runs that were taken.
+    taken: Vec<(u64, u64)>,
+    /// From where, to where, how many.
+    copies: Vec<(u64, u64, u64)>,
+    /// Tables and nodes in new places.
+    tables: Vec<(u64, Vec<u8>)>,
+    /// Those that change in their places.
+    pub(super) late: Vec<(u64, Vec<u8>)>,
+}
+
+impl Plan {
+    pub(super) fn new(way: Way) -> Self {
+        Self { way, taken: Vec::new(), copies: Vec::new(), tables: Vec::new(), late: Vec::new() }
+    }
+
+    /// The runs that were taken for it.
+    pub(super) fn taken(&self) -> &[(u64, u64)] {
+        &self.taken
+    }
+
+    /// Notes what a table, or node, is to be.
+    pub(super) fn table(&mut self, block: u64, home: u64, before: Vec<u8>, after: Vec<u8>) {
+        if home != block {
+            self.tables.push((home, after));
+        } else if before != after {
+            self.late.push((block, after));
+        }
+    }
+}
 
 /// Where an extent is: file block, block, length.
 type Piece = (u64, u64, u64);
 
 impl Edits {
-    /// Gives the first `count` extents of a leaf that others have too copies of their own.
-    pub(super) fn clone_leaf(&mut self, entries: &mut [u8], count: usize, claims: &mut Claims) -> Result<()> {
-        let pieces: Vec<Piece> = entries.chunks_exact(ENTRY).take(count).filter_map(piece).collect();
-        let mut first = 0;
-        while first < pieces.len() {
-            let unit = unit_from(&pieces, first, claims.bits);
-            let some = pieces.get(unit.clone()).unwrap_or_default();
-            let is_taken = claims.must_move_any(some);
-            let new = if is_taken || !keeps_rule(some, claims.bits) { self.copy_unit(some)? } else { None };
-            for (entry, start) in entries.chunks_exact_mut(ENTRY).skip(first).zip(new.unwrap_or_default()) {
-                if let Ok(extent) = RawExtent::mut_from_bytes(entry) {
-                    let (low, high) = split(start);
-                    extent.ee_start_lo.set(low);
-                    extent.ee_start_hi.set(u16::try_from(high).unwrap_or(0));
-                }
-            }
-            first = unit.end;
-        }
-        Ok(())
+    /// Takes room for a copy of blocks, which lies in its cluster as they do. `None`: nothing is copied. Errors: NoSpace.
+    pub(super) fn place_for(&mut self, plan: &mut Plan, start: u64, len: u64) -> Result<Option<u64>> {
+        let inside = start & u64::from(self.view.sb.cluster_blocks()).saturating_sub(1);
+        let first = self.take_for(plan, inside.saturating_add(len))?;
+        Ok(first.map(|first| first.saturating_add(inside)))
     }
 
-    /// Copies extents that move together to one free run; answers where each begins then.
-    fn copy_unit(&mut self, pieces: &[Piece]) -> Result<Option<Vec<u64>>> {
+    fn take_for(&mut self, plan: &mut Plan, len: u64) -> Result<Option<u64>> {
+        if plan.way == Way::Without {
+            return Ok(None);
+        }
+        let start = self.take_run(len)?.ok_or(Error::NoSpace)?;
+        plan.taken.push((start, len));
+        Ok(Some(start))
+    }
+
+    /// Plans a copy of blocks in a row; answers where it begins.
+    pub(super) fn copy_run(&mut self, plan: &mut Plan, start: u64, len: u64) -> Result<Option<u64>> {
+        let new = self.place_for(plan, start, len)?;
+        plan.copies.extend(new.map(|new| (start, new, len)));
+        Ok(new)
+    }
+
+    /// Plans a copy of extents that move together to one free run; answers where each begins then.
+    pub(super) fn copy_unit(&mut self, plan: &mut Plan, pieces: &[Piece]) -> Result<Option<Vec<u64>>> {
         let inside = u64::from(self.view.sb.cluster_blocks()).saturating_sub(1);
         let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return Ok(None) };
         let from = first.0 & !inside;
         let len = last.0.saturating_add(last.2).saturating_sub(from);
-        let Some(new) = self.take_run(len)? else { return Ok(None) };
-        let mut starts = Vec::new();
-        for &(at, start, len) in pieces {
-            let to = new.saturating_add(at.saturating_sub(from));
-            for n in 0..len {
-                let bytes = self.view.read(VolBlock(start.saturating_add(n)), 1)?;
-                self.put(VolBlock(to.saturating_add(n)), &bytes)?;
-            }
-            starts.push(to);
-        }
-        Ok(Some(starts))
+        let Some(new) = self.take_for(plan, len)? else { return Ok(None) };
+        let to = |at: u64| new.saturating_add(at.saturating_sub(from));
+        plan.copies.extend(pieces.iter().map(|&(at, start, len)| (start, to(at), len)));
+        Ok(Some(pieces.iter().map(|piece| to(piece.0)).collect()))
     }
 
-    /// Copies a run of blocks to free ones, which are in use then. `None`: there are not so many in a row.
-    pub(super) fn copy_run(&mut self, start: u64, len: u64) -> Result<Option<u64>> {
-        // Where it lies in its cluster stays.
-        let inside = start & u64::from(self.view.sb.cluster_blocks()).saturating_sub(1);
-        let Some(first) = self.take_run(inside.saturating_add(len))? else { return Ok(None) };
-        let new = first.saturating_add(inside);
-        for n in 0..len {
-            let bytes = self.view.read(VolBlock(start.saturating_add(n)), 1)?;
-            self.put(VolBlock(new.saturating_add(n)), &bytes)?;
-        }
-        Ok(Some(new))
-    }
-
-    /// Takes `len` free blocks in a row within a group, from the start of a cluster on. Counts are left to the next round.
-    pub(super) fn take_run(&mut self, len: u64) -> Result<Option<u64>> {
-        let (bits_of_block, blocks) = (self.view.sb.cluster_bits, u64::from(self.view.sb.cluster_blocks()));
-        let Ok(wanted) = u32::try_from(len.div_ceil(blocks)) else { return Ok(None) };
-        for group in 0..self.view.sb.groups {
-            let descriptor = *self.view.group(group);
-            let is_fresh =
-                self.view.has_descriptor_sums() && descriptor.flags.contains(GroupFlags::BLOCK_UNINIT);
-            if is_fresh || descriptor.block_bitmap.0 == 0 {
-                continue;
-            }
-            let Ok(bitmap) = self.view.read(descriptor.block_bitmap, 1) else { continue };
-            let all = self.view.sb.group_clusters(group);
-            let mut at = 0;
-            while at < all {
-                let first = bits::next_clear(&bitmap, at..all);
-                let end = bits::next_set(&bitmap, first..all);
-                if end.saturating_sub(first) >= wanted {
-                    let bits = u64::from(first)..u64::from(first).saturating_add(wanted.into());
-                    self.set_bits(Kind::Blocks, group, bits, true)?;
-                    let start = self.view.sb.group_start(group).0;
-                    let inside = u64::from(first).checked_shl(bits_of_block).unwrap_or(0);
-                    return Ok(Some(start.saturating_add(inside)));
-                }
-                at = end.max(first.saturating_add(1));
+    /// Makes the copies of a plan on the device itself, where nobody has these blocks, and writes its tables that have new
+    /// places.
+    pub(super) fn copy_planned(&mut self, plan: &Plan) -> Result<()> {
+        let size = u64::from(self.view.sb.block_size);
+        for &(from, to, len) in &plan.copies {
+            for done in (0..len).step_by(to_usize(AT_ONCE)) {
+                let count = AT_ONCE.min(len.saturating_sub(done));
+                let bytes = self.view.read(VolBlock(from.saturating_add(done)), count)?;
+                self.device.write_through(to.saturating_add(done).saturating_mul(size), &bytes)?;
             }
         }
-        Ok(None)
+        plan.tables.iter().try_for_each(|(home, bytes)| self.put(VolBlock(*home), bytes))
     }
 }
 
-fn piece(entry: &[u8]) -> Option<Piece> {
-    let extent = RawExtent::ref_from_bytes(entry).ok()?;
-    Some((extent.ee_block.get().into(), extent_start(extent).0, extent_len(extent).0.into()))
+pub(super) fn piece(entry: &[u8; ENTRY]) -> Piece {
+    let extent = RawExtent::ref_from_bytes(entry).ok();
+    extent.map_or((0, 0, 0), |extent| {
+        (extent.ee_block.get().into(), extent_start(extent).0, extent_len(extent).0.into())
+    })
 }
 
 /// The extents from `first` on of which each begins in the cluster of the file where the one before ends.
-fn unit_from(pieces: &[Piece], first: usize, bits: u32) -> Range<usize> {
+pub(super) fn unit_from(pieces: &[Piece], first: usize, bits: u32) -> Range<usize> {
     let cluster = |block: u64| block.checked_shr(bits).unwrap_or(0);
     let last_of = |piece: &Piece| cluster(piece.0.saturating_add(piece.2).saturating_sub(1));
     let pairs = pieces.iter().zip(pieces.iter().skip(1)).skip(first);
@@ -123,7 +135,7 @@ fn unit_from(pieces: &[Piece], first: usize, bits: u32) -> Range<usize> {
 }
 
 /// Whether extents lie in their clusters as they lie in those of the file, of which each is one.
-fn keeps_rule(pieces: &[Piece], bits: u32) -> bool {
+pub(super) fn keeps_rule(pieces: &[Piece], bits: u32) -> bool {
     let cluster = |block: u64| block.checked_shr(bits).unwrap_or(0);
     let inside = |block: u64| block ^ cluster(block).checked_shl(bits).unwrap_or(0);
     let is_aligned = pieces.iter().all(|piece| inside(piece.0) == inside(piece.1));

@@ -12,8 +12,8 @@ use obento_base::{Corrupt, Error, Result, Structure, Timestamp};
 use obento_block::{BlockDevice, Overlay};
 use obento_driver::CheckOptions;
 
+use super::super::told::{Event, Told};
 use super::super::view::View;
-use super::super::{Event, Told};
 use crate::checksum::{Crc, inode_seed};
 use crate::group::descriptor_checksum;
 use crate::inode::seal_record;
@@ -31,6 +31,8 @@ pub(super) struct Edits {
     now: Timestamp,
     /// Directories whose indexes, and files that, were made anew.
     pub(super) rebuilt: BTreeSet<u32>,
+    /// So many groups, from the first on, have no free block.
+    pub(super) full_groups: u32,
 }
 
 impl Edits {
@@ -41,7 +43,8 @@ impl Edits {
         let mut told = Told { report: &mut report, tell };
         let copy: Arc<dyn BlockDevice> = Arc::<Copy>::clone(device);
         let view = View::open(copy, options, &mut told)?;
-        Ok(Self { view, device: Arc::clone(device), now: options.clock.now(), rebuilt: BTreeSet::new() })
+        let (device, now) = (Arc::clone(device), options.clock.now());
+        Ok(Self { view, device, now, rebuilt: BTreeSet::new(), full_groups: 0 })
     }
 
     /// Changes the bytes of a block.

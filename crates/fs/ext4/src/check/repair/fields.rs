@@ -3,7 +3,7 @@
 use obento_base::wire::{FromBytes, split};
 use obento_base::{Corrupt, Error, Result};
 
-use super::super::Issue;
+use super::super::issue::Issue;
 use super::edits::Edits;
 use crate::checksum::Crc;
 use crate::feature::RoCompat;
@@ -66,6 +66,9 @@ impl Edits {
                 raw.i_size_high.set(0);
                 raw.i_block = [0; 60];
             })?,
+            Issue::DirectoryMode { ino, mode } => {
+                self.inode(ino, |raw| raw.i_mode.set(mode & 0o7777 | 0o040_000))?;
+            }
             Issue::BadBlocksInode { .. } => self.clear_inode(BAD_INO)?,
             Issue::BadMode { ino, .. }
             | Issue::BadSpecial { ino }
@@ -132,6 +135,7 @@ impl Edits {
             "extents" | "extents beside inline data" => InodeFlags::EXTENTS,
             "inline data and extents" => InodeFlags::EXTENTS | InodeFlags::INLINE_DATA,
             "imagic" => InodeFlags::IMAGIC,
+            "ea_inode" => InodeFlags::EA_INODE,
             "index" => InodeFlags::INDEX,
             "encrypted" => InodeFlags::ENCRYPT,
             "verity" => InodeFlags::VERITY,

@@ -15,7 +15,7 @@ use obento_driver::{Journalling, NewNode, RenameFlags};
 use obento_env::Clock;
 use obento_journal::Log;
 
-use super::super::Issue;
+use super::super::issue::Issue;
 use super::edits::{Copy, Edits};
 use crate::feature::Incompat;
 use crate::inode::InodeFlags;
@@ -33,7 +33,11 @@ impl Edits {
     /// Mends what has no name; false for another issue.
     pub(super) fn mend_found(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
         match *issue {
-            Issue::NoRoot {} => self.make_root(),
+            Issue::NoRoot {} => match self.view.group_that_hides(ROOT) {
+                // It is there, and all below it with it.
+                Some(group) => self.mend_count(&Issue::HiddenInode { group, ino: ROOT }),
+                None => self.make_root(),
+            },
             Issue::Unconnected { dir, parent } => {
                 // One that is below itself has a name there.
                 self.clear_named(parent, dir)?;

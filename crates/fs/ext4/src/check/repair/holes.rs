@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use obento_base::wire::{FromBytes, split, to_usize};
 use obento_base::{Error, Result};
 
-use super::super::Issue;
+use super::super::issue::Issue;
 use super::edits::Edits;
 use crate::checksum::inode_seed;
 use crate::inode::InodeFlags;

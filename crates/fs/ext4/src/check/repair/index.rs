@@ -15,7 +15,7 @@ use obento_base::{Error, Ino, Result};
 use obento_block::BlockDevice;
 use obento_env::Clock;
 
-use super::super::Issue;
+use super::super::issue::Issue;
 use super::edits::{Copy, Edits};
 use crate::dir::{Rebuild, Shape};
 use crate::inode::InodeFlags;

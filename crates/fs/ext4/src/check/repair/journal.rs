@@ -19,13 +19,13 @@ use obento_driver::CheckOptions;
 use obento_journal::raw::{MIN_BLOCKS, RawSuperBlock as RawJournal};
 use obento_journal::{ExternalJournal, checksum};
 
-use super::super::Issue;
+use super::super::issue::Issue;
 use super::edits::Edits;
 use crate::checksum::Crc;
 use crate::feature::{Compat, Incompat};
 use crate::format::{JOURNAL_INO, JournalSize, MAX_JOURNAL_BLOCKS, PRIVATE_FILE, journal_label};
 use crate::inode::InodeFlags;
-use crate::raw::RawInode;
+use crate::raw::{RawInode, RawInodeExtra};
 use crate::replay::{JNL_BACKUP_BLOCKS, restore_journal_inode};
 
 impl Edits {
@@ -53,7 +53,14 @@ impl Edits {
     fn restore_journal(&mut self) -> Result<bool> {
         let sb = self.view.sb.clone();
         let mut is_restored = false;
-        self.inode(JOURNAL_INO, |raw| is_restored = restore_journal_inode(&sb, raw))?;
+        self.edit_record(JOURNAL_INO, |record| {
+            let Ok((raw, rest)) = RawInode::mut_from_prefix(record) else { return };
+            is_restored = restore_journal_inode(&sb, raw);
+            if is_restored && let Ok((extra, _)) = RawInodeExtra::mut_from_prefix(rest) {
+                // Nothing is kept there of a journal.
+                *extra = RawInodeExtra::new_zeroed();
+            }
+        })?;
         self.super_block(|raw| raw.s_journal_inum.set(JOURNAL_INO))?;
         Ok(is_restored)
     }

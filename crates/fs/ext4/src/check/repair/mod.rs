@@ -1,15 +1,16 @@
 //! Mending what a check finds.
 //!
-//! A round looks ([`super::look`]), and each issue is mended by what its kind asks for, in a copy of the volume in
+//! A round looks ([`passes::look`]), and each issue is mended by what its kind asks for, in a copy of the volume in
 //! memory ([`edits`]); the next round looks at the copy. So a mend needs to know its own issue only, and what it brings
 //! about is found by the next round. Rounds go on until one finds nothing that can be mended. The copy goes to the device
 //! at the end, and before where it is large ([`commit`]): as after each mend less is wrong than before, a cut leaves what a
-//! second run mends.
+//! second run mends. Copies of what two claim go to free blocks of the device at once.
 //! A round mends the issues of the first [`Stage`] that has any, since what comes after stands on it.
 //! Invariant: no mend makes a readable file unreadable.
 //! Source: e2fsprogs `e2fsck/problem.c` (what is mended without asking), `pass1.c` to `pass5.c`.
 
 mod bitmaps;
+mod cloning;
 mod commit;
 mod convert;
 mod copies;
@@ -25,6 +26,7 @@ mod own_files;
 mod places;
 mod replay;
 mod resize;
+mod room;
 mod salvage;
 mod tree;
 mod twice;
@@ -39,8 +41,9 @@ use obento_base::{Error, Result};
 use obento_block::{BlockDevice, Overlay};
 use obento_driver::{CheckOptions, CheckReport, Mending, Severity};
 
-use super::issue::Stage;
-use super::{Event, Issue, view};
+use super::issue::{Issue, Stage};
+use super::told::Event;
+use super::{passes, view};
 use crate::feature::Incompat;
 use crate::format::JOURNAL_INO as JOURNAL;
 use commit::Target;
@@ -64,7 +67,7 @@ pub(super) fn mend(
         return Err(Error::ReadOnly);
     }
     if is_cut_short(device, options) {
-        return super::look(Arc::clone(device), options, tell);
+        return passes::look(Arc::clone(device), options, tell);
     }
     let replayed = replay::onto(device, options)?;
     let copy = Arc::new(Overlay::new(Arc::clone(device)));
@@ -90,8 +93,16 @@ pub(super) fn mend(
             break;
         }
         let mut edits = Edits::open(&copy, &first)?;
-        let is_cloned =
-            todo.first().is_some_and(|issue| issue.stage() == Stage::Twice) && edits.clone_twice(&todo)?;
+        let is_cloned = todo.first().is_some_and(|issue| issue.stage() == Stage::Twice) && {
+            // Copies go to the device at once, to what is free there.
+            if copy.changed_len() > 0 {
+                edits.super_block(commit::unfinished)?;
+                target.commit(&copy)?;
+            }
+            let is_cloned = edits.clone_twice(&todo, &options.clock)?;
+            device.flush()?;
+            is_cloned
+        };
         for issue in &todo {
             let is_mended = is_cloned || possible(edits.mend(issue, options))?;
             rounds.tried(issue, is_mended);
@@ -148,7 +159,7 @@ impl Rounds {
         tell: &mut dyn FnMut(Event),
     ) -> Result<(CheckReport, Vec<Issue>)> {
         let mut issues = Vec::new();
-        let report = super::look(on, options, &mut |event| match event {
+        let report = passes::look(on, options, &mut |event| match event {
             Event::Found(issue, _) => issues.push(issue),
             Event::Progress(_) => tell(event),
         })?;

@@ -11,7 +11,7 @@ use obento_base::wire::{FromBytes, IntoBytes, to_usize};
 use obento_base::{FileKind, Ino, Result};
 use obento_block::BlockDevice;
 
-use super::super::Issue;
+use super::super::issue::Issue;
 use super::edits::{Copy, Edits};
 use super::salvage::{stored_len, write_tail};
 use crate::checksum::Crc;

@@ -10,7 +10,7 @@ use obento_base::wire::FromBytes;
 use obento_base::{Ino, Result};
 use obento_env::Clock;
 
-use super::super::Issue;
+use super::super::issue::Issue;
 use super::super::orphans::{clear, list_and_file};
 use super::edits::Edits;
 use crate::feature::RoCompat;

@@ -1,5 +1,5 @@
-//! Mends of the format's own files: quota files are made anew from what is in use, damaged blocks of the orphan file are
-//! emptied.
+//! Mends of the format's own files: quota files are made anew from what is in use, the orphan file where it has no blocks,
+//! and damaged blocks of it are emptied.
 //!
 //! Invariant: limits that can be read stay.
 //! Source: e2fsprogs `lib/support/mkquota.c` `quota_write_inode`; `e2fsck/super.c` `reinit_orphan_block`.
@@ -7,23 +7,26 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use obento_base::wire::{split, to_u64, to_usize};
-use obento_base::{Ino, Result};
+use obento_base::wire::{FromBytes, join, to_u64, to_usize};
+use obento_base::{Error, FileKind, Ino, Result};
 use obento_env::Clock;
 
-use super::super::Issue;
 use super::super::inodes::usage;
-use super::super::orphans::{NOT_REGULAR, is_sound};
-use super::super::quota::OrphanFile;
+use super::super::issue::Issue;
+use super::super::orphans::{NOT_WHOLE, clear, is_sound};
+use super::super::part::OrphanFile;
+use super::super::reserved::NOT_REGULAR;
 use super::edits::Edits;
-use crate::checksum::Crc;
-use crate::feature::{Compat, RoCompat};
+use crate::feature::{Compat, Incompat, RoCompat};
+use crate::format::{PRIVATE_FILE, orphan_blocks};
+use crate::inode::InodeFlags;
 use crate::map::APPEND_CREDITS;
-use crate::quota::{BLOCK, Entries, QuotaFile, QuotaKind, decode};
-use crate::writer::{ORPHAN_MAGIC, Writer, cost};
+use crate::quota::{Entries, QuotaFile, QuotaKind, decode};
+use crate::raw::{RawInode, RawInodeExtra};
+use crate::writer::{Writer, cost};
 
-/// Magic number and checksum at the end of a block of the orphan file.
-const TAIL: usize = 8;
+/// `i_extra_isize` of inodes that mke2fs makes.
+const EXTRA_SIZE: u16 = 32;
 
 impl Edits {
     /// Mends a quota file or the orphan file; false for another issue.
@@ -32,7 +35,7 @@ impl Edits {
             Issue::QuotaUsage { ino, .. } | Issue::QuotaInode { ino, .. } => {
                 Ok(!self.rebuilt.insert(ino) || self.make_quota_file(ino, clock)?)
             }
-            Issue::OrphanFile { ino, why: NOT_REGULAR } => self.drop_orphan_file(ino),
+            Issue::OrphanFile { ino, why: NOT_REGULAR | NOT_WHOLE } => self.make_orphan_file(ino, clock),
             Issue::OrphanFile { ino, .. } => self.empty_damaged(ino),
             _ => Ok(false),
         }
@@ -43,18 +46,23 @@ impl Edits {
         let Some((kind, _)) = kinds.into_iter().find(|&(_, of)| of == ino) else { return Ok(false) };
         let mut all = usage(&self.view)?.of(kind, OrphanFile::Counts);
         let mut bytes = Vec::new();
-        for place in self.dir_blocks(ino)? {
+        // Of one without a map that can be read no limits are known.
+        for place in self.dir_blocks(ino).unwrap_or_default() {
             bytes.extend_from_slice(&self.view.read(place, 1)?);
         }
         keep_limits(&mut all, &decode(kind, &bytes).unwrap_or_default());
         let content = QuotaFile::new(kind, &all)?.blocks.concat();
         let size = to_usize(self.view.sb.block_size.into());
+        if !self.is_whole(ino)? {
+            self.begin_file(ino)?;
+        }
         let more = content.len().div_ceil(size).saturating_sub(self.dir_blocks(ino)?.len());
         if more > 0 {
             self.with_writer(clock, |writer| lengthen(writer, Ino(ino.into()), more))?;
         }
         let places = self.dir_blocks(ino)?;
-        if places.len().saturating_mul(size) < content.len() {
+        let len = places.len().saturating_mul(size);
+        if len < content.len() {
             return Ok(false);
         }
         for (number, place) in places.into_iter().enumerate() {
@@ -64,13 +72,55 @@ impl Edits {
             block.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
             self.put(place, &block)?;
         }
-        let (low, high) = split(to_u64(content.len().next_multiple_of(BLOCK)));
-        self.inode(ino, |raw| {
-            if u64::from(raw.i_size_lo.get()) < u64::from(low) {
-                raw.i_size_lo.set(low);
-                raw.i_size_high.set(high);
+        Ok(true)
+    }
+
+    /// Whether an inode is a regular file with all blocks that its size says.
+    fn is_whole(&self, ino: u32) -> Result<bool> {
+        let record = self.record(ino)?;
+        let (raw, _) = RawInode::ref_from_prefix(&record).map_err(|_| Error::Invalid)?;
+        let size = join(raw.i_size_lo.get(), raw.i_size_high.get());
+        let blocks = size.div_ceil(self.view.sb.block_size.into());
+        let is_regular = FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Regular);
+        Ok(is_regular && self.dir_blocks(ino).is_ok_and(|found| to_u64(found.len()) == blocks))
+    }
+
+    /// Makes an inode a regular file without a block; what it had is found to be free by the next round.
+    fn begin_file(&mut self, ino: u32) -> Result<()> {
+        let extents = self.view.sb.incompat.contains(Incompat::EXTENT);
+        let now = self.now();
+        self.edit_record(ino, |record| {
+            record.fill(0);
+            let Ok((raw, rest)) = RawInode::mut_from_prefix(record) else { return };
+            raw.i_mode.set(PRIVATE_FILE);
+            raw.i_links_count.set(1);
+            raw.i_flags.set(if extents { InodeFlags::EXTENTS.bits() } else { 0 });
+            for time in [&mut raw.i_atime, &mut raw.i_ctime, &mut raw.i_mtime] {
+                time.set(now);
+            }
+            if let Ok((extra, _)) = RawInodeExtra::mut_from_prefix(rest) {
+                extra.i_extra_isize.set(EXTRA_SIZE);
             }
         })?;
+        if extents { self.empty_root(ino) } else { Ok(()) }
+    }
+
+    /// Makes the orphan file anew, in the inode that the super block names; it is taken away where that cannot be.
+    fn make_orphan_file(&mut self, ino: u32, clock: &Arc<dyn Clock>) -> Result<bool> {
+        let sb = &self.view.sb;
+        let blocks = to_usize(orphan_blocks(sb));
+        if !(sb.first_ino..=sb.inodes_count).contains(&ino) {
+            return self.drop_orphan_file(ino);
+        }
+        self.begin_file(ino)?;
+        match self.with_writer(clock, |writer| lengthen(writer, Ino(ino.into()), blocks)) {
+            Err(Error::NoSpace) => return self.drop_orphan_file(ino),
+            filled => filled?,
+        }
+        let seed = self.view.sb.has_metadata_csum().then_some(self.seed_of(ino)?);
+        for place in self.dir_blocks(ino)? {
+            self.block(place, |bytes| clear(bytes, place, seed))?;
+        }
         Ok(true)
     }
 
@@ -91,13 +141,7 @@ impl Edits {
             if is_sound(&self.view, seed, place.0, &bytes).is_ok() {
                 continue;
             }
-            bytes.fill(0);
-            let end = bytes.len().saturating_sub(TAIL);
-            let (slots, tail) = bytes.split_at_mut(end);
-            let sum = Crc::new(seed).add(&place.0.to_le_bytes()).add(slots).get();
-            let sum = if self.view.sb.has_metadata_csum() { sum } else { 0 };
-            let words = ORPHAN_MAGIC.to_le_bytes().into_iter().chain(sum.to_le_bytes());
-            tail.iter_mut().zip(words).for_each(|(to, from)| *to = from);
+            clear(&mut bytes, place, self.view.sb.has_metadata_csum().then_some(seed));
             self.put(place, &bytes)?;
         }
         Ok(true)

@@ -14,9 +14,10 @@ use obento_block::BlockDevice;
 use obento_driver::{CheckOptions, CheckReport};
 
 use super::super::inodes::{self, Known};
+use super::super::issue::Issue;
 use super::super::state::State;
+use super::super::told::Told;
 use super::super::view::View;
-use super::super::{Issue, Told};
 use super::bitmaps::Kind;
 use super::edits::{Copy, Edits};
 use crate::allocator::bits;

@@ -14,7 +14,7 @@ use obento_block::BlockDevice;
 use obento_driver::{CheckOptions, Mending, OpenOptions};
 use obento_journal::Journal;
 
-use super::super::Issue;
+use super::super::issue::Issue;
 use super::super::view::{find, instead_of};
 use super::commit::{change_super_block, unfinished, want_recovery};
 use crate::feature::{Compat, Incompat};

@@ -6,8 +6,9 @@
 use obento_base::wire::{FromBytes, split, to_usize};
 use obento_base::{Error, Result};
 
-use super::super::Issue;
-use super::super::blocks::{RESIZE_INO, on_volume};
+use super::super::blocks::on_volume;
+use super::super::issue::Issue;
+use super::super::look::RESIZE_INO;
 use super::edits::Edits;
 use crate::feature::Compat;
 use crate::map::check::numbers;

@@ -4,11 +4,12 @@
 
 use alloc::vec::Vec;
 
-use obento_base::Result;
 use obento_base::wire::{FromBytes, IntoBytes};
+use obento_base::{FileKind, Result};
 
-use super::super::Issue;
-use super::super::blocks::{RESIZE_INO, on_volume};
+use super::super::blocks::on_volume;
+use super::super::issue::Issue;
+use super::super::look::RESIZE_INO;
 use super::edits::Edits;
 use crate::inode::InodeFlags;
 use crate::map::check::{MAGIC, MAX_DEPTH, extent_len, extent_start, index_leaf, numbers};
@@ -16,7 +17,7 @@ use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex, RawInode};
 use crate::unit::VolBlock;
 
 /// Bytes of a header, and of an entry.
-const ENTRY: usize = 12;
+pub(super) const ENTRY: usize = 12;
 /// Nodes of one tree that are looked at; more say that it runs in a circle.
 const MAX_NODES: usize = 1 << 16;
 /// `EXT4_EXT_INIT_MAX_LEN`: longer extents are unwritten ones.
@@ -54,6 +55,13 @@ impl Edits {
                     is_it
                 });
             }
+            Issue::ExtentCircle { ino, block, below } => {
+                return self.change_nodes(ino, &mut |node, depth, entries| {
+                    let before = entries.len();
+                    entries.retain(|entry| node != block || depth == 0 || leaf_of(entry) != below);
+                    entries.len() < before
+                });
+            }
             Issue::ExtentStart { ino, block, found, .. } => {
                 let first = u32::try_from(found).unwrap_or(0).to_le_bytes();
                 return self.change_nodes(ino, &mut |_, depth, entries| {
@@ -79,6 +87,10 @@ impl Edits {
                 self.inode(RESIZE_INO, |raw| raw.i_block = [0; 60])?
             }
             Issue::IllegalBlock { ino, block, .. } if self.has_tree(ino)? => self.cut_node(ino, block)?,
+            // They may name what its one block is.
+            Issue::IllegalBlock { ino, at: 1.., .. } if self.is_link(ino)? => {
+                self.inode(ino, |raw| raw.i_block.iter_mut().skip(4).for_each(|byte| *byte = 0))?;
+            }
             Issue::IllegalBlock { ino, block, .. } => {
                 return self.change_pointers(ino, &mut |pointer| (pointer == block).then_some(0));
             }
@@ -91,6 +103,12 @@ impl Edits {
         let record = self.record(ino)?;
         Ok(RawInode::ref_from_prefix(&record)
             .is_ok_and(|(raw, _)| raw.i_flags.get() & InodeFlags::EXTENTS.bits() != 0))
+    }
+
+    fn is_link(&self, ino: u32) -> Result<bool> {
+        let record = self.record(ino)?;
+        Ok(RawInode::ref_from_prefix(&record)
+            .is_ok_and(|(raw, _)| FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Symlink)))
     }
 
     /// An extent tree without an entry.
@@ -166,13 +184,12 @@ impl Edits {
 
     fn write_node(&mut self, ino: u32, block: u64, old: &[u8], entries: &[[u8; ENTRY]]) -> Result<()> {
         let mut bytes = old.to_vec();
-        if let Ok((header, rest)) = RawExtentHeader::mut_from_prefix(&mut bytes) {
-            header.eh_entries.set(u16::try_from(entries.len()).unwrap_or(0));
-            if entries.is_empty() && block == 0 {
-                header.eh_depth.set(0);
-            }
-            let (places, _) = rest.as_chunks_mut::<ENTRY>();
-            places.iter_mut().zip(entries).for_each(|(to, from)| *to = *from);
+        set_entries(&mut bytes, entries);
+        if let Ok((header, _)) = RawExtentHeader::mut_from_prefix(&mut bytes)
+            && entries.is_empty()
+            && block == 0
+        {
+            header.eh_depth.set(0);
         }
         if block == 0 {
             return self.inode(ino, |raw| {
@@ -241,6 +258,14 @@ fn to_bytes(list: &[u32], len: usize) -> Vec<u8> {
 fn drop_one(entries: &mut Vec<[u8; ENTRY]>, is_it: impl Fn(&[u8; ENTRY]) -> bool) -> bool {
     let at = entries.iter().position(is_it);
     at.map(|at| entries.remove(at)).is_some()
+}
+
+/// Writes the entries of a node over those that it has.
+pub(super) fn set_entries(bytes: &mut [u8], entries: &[[u8; ENTRY]]) {
+    if let Ok((header, rest)) = RawExtentHeader::mut_from_prefix(bytes) {
+        header.eh_entries.set(u16::try_from(entries.len()).unwrap_or(0));
+        rest.as_chunks_mut().0.iter_mut().zip(entries).for_each(|(to, from)| *to = *from);
+    }
 }
 
 /// Changes an entry as what it is.

@@ -10,8 +10,8 @@ use core::mem::offset_of;
 use obento_base::wire::{FromBytes, split};
 use obento_base::{Ino, Result};
 
-use super::super::Issue;
 use super::super::attributes::in_block;
+use super::super::issue::Issue;
 use super::edits::Edits;
 use crate::raw::{RawInode, RawInodeExtra, RawXattrEntry, RawXattrHeader};
 use crate::unit::VolBlock;

@@ -9,10 +9,10 @@ use super::remove::has_blocks;
 use crate::allocator::{BlockRun, Freed};
 use crate::inode::{Inode, InodeFlags};
 use crate::map::change::{FileMap, Nodes};
+use crate::map::empty_root;
 use crate::map::extents::{Bounds, Node, extent_len, extent_start};
 use crate::map::indirect::direct;
-use crate::map::tree::{Mapping, State};
-use crate::map::{Blocks, Run, empty_root};
+use crate::map::tree::Mapping;
 use crate::raw::RawExtent;
 use crate::unit::VolBlock;
 use crate::writer::{InodeEdit, Writer, cost};
@@ -84,17 +84,15 @@ impl Writer {
         Ok(Some(own))
     }
 
-    /// Maps blocks that a file without any has already: file blocks and where they are. Errors: NoSpace for the nodes of the
-    /// tree, after which some of them are mapped.
-    pub(crate) fn map_pieces(&self, ino: Ino, pieces: &[(u32, Run)]) -> Result<()> {
+    /// Maps blocks that a file without any has already. Errors: NoSpace for the nodes of the tree, after which some of
+    /// them are mapped.
+    pub(crate) fn map_pieces(&self, ino: Ino, pieces: &[Mapping]) -> Result<()> {
         let _lock = self.lock_one(ino);
-        for &(start, run) in pieces {
-            let Blocks::Mapped(place) = run.place else { continue };
+        for piece in pieces {
             let inode = self.volume().inode(ino)?;
             let nodes = Nodes { volume: self.volume(), inode: &inode };
             let mut map = FileMap::new(&nodes)?;
-            let piece = Mapping { start, len: run.len, place, state: State::Written };
-            map.splice(piece.range(), &[piece], &mut Vec::new())?;
+            map.splice(piece.range(), &[*piece], &mut Vec::new())?;
             let change = self.plan_change(&inode, map, Vec::new(), Vec::new())?;
             self.commit_change(&inode, change, Credits(0), |_, _| Ok(()))?;
         }

@@ -1,13 +1,14 @@
-//! Putting records together from raw structures.
+//! Putting the records of [`Inspect`](crate::Inspect) together from raw structures.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use obento_base::wire::{IntoBytes, be, le, to_u64};
-use obento_driver::{Field, FieldValue, Record};
+
+use crate::{Field, FieldValue, Record};
 
 /// A raw field as a value for people.
-pub(super) trait RawField {
+pub trait RawField {
     /// As a number; bytes that are none are 0.
     fn number(&self) -> u64;
     /// As bytes.
@@ -52,42 +53,36 @@ impl<const N: usize> RawField for [le::U32; N] {
 }
 
 /// A record under construction, of a structure that starts at a byte of the volume.
-pub(super) struct Builder {
+pub struct Builder {
     record: Record,
     start: u64,
 }
 
 impl Builder {
     /// A `kind` at byte `start` of the volume.
-    pub(super) fn new(kind: &'static str, depth: u8, start: u64) -> Self {
+    pub fn new(kind: &'static str, depth: u8, start: u64) -> Self {
         Self { record: Record { kind, depth, fields: Vec::new() }, start }
     }
 
     /// Adds the `len` bytes at `offset` of the structure.
-    pub(super) fn add(
-        &mut self,
-        name: &'static str,
-        offset: usize,
-        len: usize,
-        value: FieldValue,
-    ) -> &mut Self {
+    pub fn add(&mut self, name: &'static str, offset: usize, len: usize, value: FieldValue) -> &mut Self {
         let offset = self.start.saturating_add(to_u64(offset));
         self.record.fields.push(Field { name, offset, len: u32::try_from(len).unwrap_or(u32::MAX), value });
         self
     }
 
     /// Adds a number.
-    pub(super) fn number(&mut self, name: &'static str, offset: usize, len: usize, value: u64) -> &mut Self {
+    pub fn number(&mut self, name: &'static str, offset: usize, len: usize, value: u64) -> &mut Self {
         self.add(name, offset, len, FieldValue::Number(value))
     }
 
     /// Adds a number that people read in base 16.
-    pub(super) fn hex(&mut self, name: &'static str, offset: usize, len: usize, value: u64) -> &mut Self {
+    pub fn hex(&mut self, name: &'static str, offset: usize, len: usize, value: u64) -> &mut Self {
         self.add(name, offset, len, FieldValue::Hex(value))
     }
 
     /// Adds words.
-    pub(super) fn text(
+    pub fn text(
         &mut self,
         name: &'static str,
         offset: usize,
@@ -98,28 +93,32 @@ impl Builder {
     }
 
     /// The record.
-    pub(super) fn finish(&mut self) -> Record {
+    pub fn finish(&mut self) -> Record {
         core::mem::replace(&mut self.record, Record { kind: "", depth: 0, fields: Vec::new() })
     }
 }
 
-/// Adds fields of a raw structure to a builder, by name: `fields!(builder, raw: RawX { a: Number, b: Hex, c: Bytes })`.
+/// Adds fields of a raw structure to a builder, by name: `fields!(builder, raw, RawX { a: Number, b: Hex, c: Bytes })`.
+#[macro_export]
 macro_rules! fields {
     ($builder:expr, $raw:expr, $type:ty { $($field:ident : $kind:ident),* $(,)? }) => { $(
         $builder.add(
             stringify!($field),
             core::mem::offset_of!($type, $field),
             size_of_val(&$raw.$field),
-            $crate::inspect::fields::value!($kind, $raw.$field),
+            $crate::field_value!($kind, $raw.$field),
         );
     )* };
 }
-macro_rules! value {
+
+/// A raw field as a value of a kind, for [`fields!`](crate::fields).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! field_value {
     (Bytes, $field:expr) => {
-        obento_driver::FieldValue::Bytes($crate::inspect::fields::RawField::bytes(&$field))
+        $crate::FieldValue::Bytes($crate::record::RawField::bytes(&$field))
     };
     ($kind:ident, $field:expr) => {
-        obento_driver::FieldValue::$kind($crate::inspect::fields::RawField::number(&$field))
+        $crate::FieldValue::$kind($crate::record::RawField::number(&$field))
     };
 }
-pub(super) use {fields, value};

@@ -9,10 +9,12 @@ use obento_driver::{
     WritableFileSystem,
 };
 
-use crate::contract::ExFat;
-use crate::writer::Writer;
+use crate::contract::Mounted;
+use crate::inode::FileEntry as _;
+use crate::ops;
+use crate::volume::{Commit as _, Data as _, Volume};
 
-impl ExFat {
+impl<V: Volume> Mounted<V> {
     /// A regular file. Errors: Stale; IsDirectory.
     fn check_file(&self, ino: Ino) -> Result<()> {
         self.volume().file(ino).map(drop)
@@ -21,17 +23,17 @@ impl ExFat {
     /// What the format has no holes for. Errors: IsDirectory; Invalid; NotSupported.
     fn refuse_holes(&self, ino: Ino, range: &Range<u64>) -> Result<()> {
         self.check_file(ino)?;
-        let size = u64::from(self.volume().super_block().block_size());
+        let size = u64::from(self.volume().grain().block_size);
         let is_whole = range.start.is_multiple_of(size) && range.start < range.end;
         Err(if is_whole { Error::NotSupported } else { Error::Invalid })
     }
 }
 
-impl WritableFileSystem for ExFat {
+impl<V: Volume> WritableFileSystem for Mounted<V> {
     fn create(&self, dir: Ino, name: &Name, node: &NewNode<'_>) -> Result<Attr> {
         self.change(|writer, volume| {
-            let ino = writer.create(volume, dir, name, node)?;
-            Writer::attr(volume, ino)
+            let ino = ops::create(writer, volume, dir, name, node)?;
+            volume.attr(ino)
         })
     }
 
@@ -39,13 +41,13 @@ impl WritableFileSystem for ExFat {
     fn link(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
         self.change(|_, volume| {
             let inode = volume.inode(ino)?;
-            if volume.inode(dir)?.set.file_kind() != FileKind::Directory {
+            if volume.inode(dir)?.entry.file_kind() != FileKind::Directory {
                 return Err(Error::NotDirectory);
             }
             if inode.is_dir() {
                 return Err(Error::NotPermitted);
             }
-            let dir = Writer::directory(volume, dir)?;
+            let dir = ops::directory(volume, dir)?;
             match volume.find(&dir, name)? {
                 _ if !inode.is_named => Err(Error::NotFound),
                 Some(_) => Err(Error::Exists),
@@ -55,17 +57,17 @@ impl WritableFileSystem for ExFat {
     }
 
     fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()> {
-        self.change(|writer, volume| writer.remove_name(volume, (dir, name), victim, ask))
+        self.change(|writer, volume| ops::remove_name(writer, volume, (dir, name), victim, ask))
     }
 
     fn rename(&self, from: Ino, name: &Name, to: Ino, new_name: &Name, flags: RenameFlags) -> Result<()> {
-        self.change(|writer, volume| writer.rename(volume, (from, name), (to, new_name), flags))
+        self.change(|writer, volume| ops::rename(writer, volume, (from, name), (to, new_name), flags))
     }
 
     fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr> {
         self.change(|writer, volume| {
-            writer.set_attr(volume, ino, change)?;
-            Writer::attr(volume, ino)
+            ops::set_attr(writer, volume, ino, change)?;
+            volume.attr(ino)
         })
     }
 
@@ -103,8 +105,8 @@ impl WritableFileSystem for ExFat {
             let inode = volume.file(ino)?;
             match (range.is_empty(), size) {
                 (true, _) => Err(Error::Invalid),
-                _ if range.end > volume.super_block().heap_len() => Err(Error::FileTooBig),
-                _ if range.end <= inode.size() => Ok(()),
+                _ if range.end > volume.file_size_max() => Err(Error::FileTooBig),
+                _ if range.end <= volume.size_of(&inode) => Ok(()),
                 (false, Size::Keep) => Err(Error::NotSupported),
                 (false, Size::Grow) => writer.truncate(volume, ino, range.end),
             }
@@ -139,6 +141,7 @@ impl WritableFileSystem for ExFat {
     fn close(&self) -> Result<()> {
         self.change(|writer, volume| writer.close(volume))?;
         self.closed.store(true, Ordering::Relaxed);
+        self.ager.stop();
         Ok(())
     }
 }

@@ -1,0 +1,161 @@
+//! Archives from a pipe: their files lie in the order in which they come, and the volume around them.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::process::Stdio;
+
+use obento_testkit::oracle::{Oracle, program, require};
+
+use super::{Bench, JUDGES, entries_of, text};
+
+/// Builds from a pipe that gives `bytes` in pieces of `chunk` bytes. Answers what was said on standard error, if it failed.
+#[track_caller]
+fn piped(bench: &Bench, line: &str, bytes: &[u8], chunk: usize) -> Result<(), String> {
+    let mut command = bench.command(line);
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    for part in bytes.chunks(chunk) {
+        if stdin.write_all(part).is_err() {
+            break;
+        }
+    }
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    if output.status.success() { Ok(()) } else { Err(text(&output.stderr)) }
+}
+
+/// An archive of files with these names, lengths and bytes.
+fn archive(files: &[(&str, usize, u8)]) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    for (path, len, byte) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(0o644);
+        header.set_mtime(1_600_000_000);
+        header.set_entry_type(tar::EntryType::Regular);
+        header.set_size(*len as u64);
+        tar.append_data(&mut header, path, &vec![*byte; *len][..]).unwrap();
+    }
+    tar.into_inner().unwrap()
+}
+
+#[test]
+fn an_archive_from_a_pipe_is_what_the_kernel_reads_in_its_image_whatever_the_type() {
+    if !require(JUDGES) {
+        return;
+    }
+    let bench = Bench::new();
+    let expected = entries_of(&bench, &bench.tree());
+    let tar = fs::read(bench.path("expected.tar")).unwrap();
+    for (name, options) in [
+        ("ext4.img", "-t ext4"),
+        ("ext3.img", "-t ext3 -I 256"),
+        ("ext2.img", "-t ext2 -I 256 -b 1024"),
+        ("least.img", "-t ext4 --minimize"),
+        ("small.img", "-t ext4 -b 1024 --minimize"),
+        ("clusters.img", "-O bigalloc -b 4096"),
+        ("given.img", "--size 400M -O ^metadata_csum,uninit_bg,^64bit"),
+        ("alone.img", "-O ^flex_bg -b 2048"),
+        ("copies.img", "-O ^sparse_super,^resize_inode -b 1024"),
+        ("more.img", "-O sparse_super2,orphan_file,meta_bg,^resize_inode -b 1024 -N 100000"),
+    ] {
+        piped(&bench, &format!("build {options} {name} --from - -q"), &tar, 1 << 20).unwrap();
+        let mut expected = expected.clone();
+        if name == "clusters.img" {
+            expected.values_mut().for_each(|entry| entry.map = None);
+        }
+        bench.expect_same(&expected, name);
+        fs::remove_file(bench.path(name)).unwrap();
+    }
+}
+
+#[test]
+fn a_pipe_gives_the_same_image_however_its_bytes_come() {
+    let bench = Bench::new();
+    let files: Vec<(String, usize, u8)> = (0..400_u16)
+        .map(|at| (format!("d{}/file{at}", at % 7), usize::from(at) * 37 % 9000, at as u8))
+        .collect();
+    let files: Vec<_> = files.iter().map(|(name, len, byte)| (name.as_str(), *len, *byte)).collect();
+    let tar = archive(&files);
+    piped(&bench, "build one.img --from - -q", &tar, 1 << 20).unwrap();
+    piped(&bench, "build two.img --from - -q --threads 1", &tar, 777).unwrap();
+    assert!(fs::read(bench.path("one.img")).unwrap() == fs::read(bench.path("two.img")).unwrap());
+    // What is in it is what it is by another way.
+    fs::write(bench.path("all.tar"), &tar).unwrap();
+    bench.run("build file.img --from all.tar -q", 0);
+    assert_eq!(bench.run("diff -r one.img:/ file.img:/", 0).0, "");
+    if require(&[Oracle::Program("e2fsck")]) {
+        bench.fsck("one.img");
+    }
+}
+
+#[test]
+fn what_later_sources_replace_of_a_pipe_leaves_no_byte_in_the_image() {
+    let bench = Bench::new();
+    let secret = *b"SECRET!SECRET!SE";
+    let mut tar = archive(&[
+        ("a", 5000, 1),
+        ("gone", 3 << 20, 0),
+        ("twice", 9000, 2),
+        ("twice", 100, 3),
+        ("z", 70_000, 4),
+    ]);
+    let at = tar.windows(4).position(|window| window == b"gone").unwrap();
+    tar[at + 512..at + 512 + (1 << 20)].chunks_exact_mut(16).for_each(|chunk| chunk.copy_from_slice(&secret));
+    fs::create_dir(bench.path("over")).unwrap();
+    fs::write(bench.path("over/gone"), "new").unwrap();
+    fs::create_dir(bench.path("under")).unwrap();
+    fs::write(bench.path("under/z"), "old").unwrap();
+    fs::write(bench.path("under/kept"), vec![9; 20_000]).unwrap();
+    piped(&bench, "build disk.img --from under - over -q", &tar, 4096).unwrap();
+    assert_eq!(bench.run("cat disk.img:/gone", 0).0, "new");
+    assert_eq!(bench.run("stat -c %s disk.img:/twice", 0).0, "100\n");
+    assert_eq!(bench.run("stat -c %s disk.img:/z", 0).0, "70000\n");
+    assert!(bench.run("cat disk.img:/kept", 0).0 == "\t".repeat(20_000));
+    let image = fs::read(bench.path("disk.img")).unwrap();
+    assert!(!image.windows(7).any(|window| window == b"SECRET!"));
+    if require(&[Oracle::Program("e2fsck")]) {
+        bench.fsck("disk.img");
+    }
+}
+
+#[test]
+fn a_size_that_a_pipe_does_not_fit_in_is_told_with_one_that_does() {
+    let bench = Bench::new();
+    let tar = archive(&[("a", 9 << 20, 1), ("b", 30 << 20, 2), ("c", 1, 3)]);
+    let said = piped(&bench, "build disk.img --from - --size 20M", &tar, 1 << 20).unwrap_err();
+    let needed: u64 = said.split("it needs ").nth(1).unwrap().split('\n').next().unwrap().parse().unwrap();
+    assert!((39 << 20..60 << 20).contains(&needed), "{said}");
+    assert_eq!(fs::read_dir(bench.0.path()).unwrap().count(), 0);
+    piped(&bench, &format!("build disk.img --from - -q --size {}k", needed / 1024), &tar, 1 << 20).unwrap();
+    if require(&[Oracle::Program("e2fsck")]) {
+        bench.fsck("disk.img");
+    }
+}
+
+#[test]
+fn a_pipe_that_lies_over_many_groups_leaves_their_copies_where_they_are() {
+    if !require(&[Oracle::Program("e2fsck")]) {
+        return;
+    }
+    let bench = Bench::new();
+    let names: Vec<String> = (0..9).map(|at| format!("part{at}")).collect();
+    let files: Vec<_> = names.iter().map(|name| (name.as_str(), 11 << 20, 5)).collect();
+    let tar = archive(&files);
+    for options in
+        ["-t ext4", "-t ext3", "-t ext4 -O ^sparse_super,^flex_bg,^resize_inode", "-t ext4 -O sparse_super2"]
+    {
+        piped(&bench, &format!("build -F {options} -b 1024 disk.img --from - -q"), &tar, 1 << 20).unwrap();
+        bench.fsck("disk.img");
+        // A copy of the super block is as good as the first.
+        let image = File::options().write(true).open(bench.path("disk.img")).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&image, &[0; 1024], 1024).unwrap();
+        let mut command = program("e2fsck");
+        let output = command.args(["-fy", "-b", "8193", "-B", "1024"]).arg(bench.path("disk.img")).output();
+        let output = output.unwrap();
+        assert!(output.status.code().is_some_and(|code| code <= 1), "{options}: {}", text(&output.stdout));
+        bench.fsck("disk.img");
+        for name in &names {
+            assert_eq!(bench.run(&format!("stat -c %s disk.img:/{name}"), 0).0, format!("{}\n", 11 << 20));
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What a format has no room for: it is left out or made otherwise, counted, and named once.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Command;
+
+use obento_testkit::oracle::{Oracle, call};
+use obento_testkit::require;
+
+/// Exit code, standard output and standard error.
+fn obento(folder: &Path, line: &str) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+    let output = command.current_dir(folder).args(line.split(' ')).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[track_caller]
+fn says(folder: &Path, line: &str, code: i32, stderr: &str) {
+    let (status, out, err) = obento(folder, line);
+    assert_eq!((status, err.as_str()), (Some(code), stderr), "{line}: {out}");
+}
+
+/// A tree with three of everything that FAT lacks, and what it has.
+fn tree(folder: &Path) {
+    let tree = folder.join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "contents").unwrap();
+    fs::set_permissions(tree.join("file"), fs::Permissions::from_mode(0o600)).unwrap();
+    for n in 0..3 {
+        symlink("file", tree.join(format!("link{n}"))).unwrap();
+        UnixListener::bind(tree.join(format!("socket{n}"))).unwrap();
+        fs::hard_link(tree.join("file"), tree.join(format!("second{n}"))).unwrap();
+        fs::write(tree.join(format!("what:{n}")), "").unwrap();
+    }
+    fs::create_dir(tree.join("why?")).unwrap();
+    fs::write(tree.join("why?/inside"), "").unwrap();
+}
+
+fn judge(folder: &Path, image: &str) {
+    if require(&[Oracle::Program("fsck.fat")]) {
+        call("fsck.fat", ["-n".as_ref(), folder.join(image).as_os_str()]).unwrap();
+    }
+}
+
+#[test]
+fn cp_counts_what_a_fat_cannot_hold_and_names_one_of_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    tree(folder);
+    says(folder, "mkfs -q -t vfat fat.img 4M", 0, "");
+    let (status, _, err) = obento(folder, "cp -r --preserve=links tree fat.img:/");
+    let lines: Vec<&str> = err.lines().collect();
+    let beginnings = [
+        "obento: fat.img:/: note: 3 hard links made as files of their own (Too many links), such as 'fat.img:/tree/",
+        "obento: fat.img:/: note: 3 FIFOs and sockets not made (Operation not permitted), such as 'fat.img:/tree/socket",
+        "obento: fat.img:/: note: 3 symbolic links not made (Operation not permitted), such as 'fat.img:/tree/link",
+        "obento: fat.img:/: note: 4 names that cannot be there not made (Invalid argument), such as 'fat.img:/tree/wh",
+    ];
+    assert_eq!(lines.len(), beginnings.len(), "{err}");
+    for (line, beginning) in lines.iter().zip(beginnings) {
+        assert!(line.starts_with(beginning), "{line}");
+    }
+    assert_eq!(status, Some(1), "entries are missing");
+    let (_, listed, _) = obento(folder, "ls fat.img:/tree");
+    assert_eq!(listed, "file\nsecond0\nsecond1\nsecond2\n");
+    assert_eq!(obento(folder, "cat fat.img:/tree/second2").1, "contents");
+    judge(folder, "fat.img");
+}
+
+#[test]
+fn cp_counts_owners_and_modes_that_it_was_to_keep() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::create_dir(folder.join("tree")).unwrap();
+    for name in ["a", "b"] {
+        fs::write(folder.join("tree").join(name), "").unwrap();
+        fs::set_permissions(folder.join("tree").join(name), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    fs::set_permissions(folder.join("tree"), fs::Permissions::from_mode(0o755)).unwrap();
+    says(folder, "mkfs -q -t exfat exfat.img 4M", 0, "");
+    let modes = "obento: exfat.img:/: note: 2 files with other permissions (Operation not supported), such as 'exfat.img:/tree/a'\n";
+    let owners = match fs::metadata(folder).unwrap().uid() {
+        0 => String::new(),
+        _ => "obento: exfat.img:/: note: 3 owners not kept (Operation not permitted), such as 'exfat.img:/tree/a'\n".into(),
+    };
+    says(folder, "cp -a tree exfat.img:/", 0, &(owners + modes));
+    says(folder, "cp -r tree/a exfat.img:/", 0, "");
+}
+
+#[test]
+fn mv_keeps_a_source_of_which_something_cannot_be_moved() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    tree(folder);
+    says(folder, "mkfs -q -t vfat fat.img 4M", 0, "");
+    let (status, _, err) = obento(folder, "mv tree fat.img:/tree");
+    assert_eq!(status, Some(1), "{err}");
+    assert!(err.contains("not all of it was copied"), "{err}");
+    assert!(folder.join("tree/link0").is_symlink() && folder.join("tree/file").is_file());
+}
+
+#[test]
+fn build_refuses_by_reasons_and_makes_files_of_hard_links() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    tree(folder);
+    let (status, _, err) = obento(folder, "build -q -t vfat fat.img --from tree");
+    let lines: Vec<&str> = err.lines().collect();
+    assert_eq!(lines.len(), 4, "{err}");
+    assert!(lines[0].starts_with("obento: cannot take 6 files, such as '/"), "{err}");
+    assert!(lines[0].ends_with(": files of its type cannot be stored"), "{err}");
+    assert!(lines[1].starts_with("obento: cannot take 4 files, such as '/wh"), "{err}");
+    assert!(lines[1].ends_with(": its name has characters that cannot be stored"), "{err}");
+    assert!(lines[2].contains("10 files cannot be taken, and nothing was written"), "{err}");
+    assert_eq!(status, Some(1));
+    assert!(!folder.join("fat.img").exists());
+    let excluded = "--exclude link* --exclude socket* --exclude what* --exclude why*";
+    let (status, out, err) = obento(folder, &format!("build -t vfat fat.img --from tree {excluded}"));
+    assert_eq!(status, Some(0), "{err}");
+    let told = out + &err;
+    assert!(told.contains("3") && told.contains("hard links"), "{told}");
+    for name in ["file", "second0", "second1", "second2"] {
+        assert_eq!(obento(folder, &format!("cat fat.img:/{name}")).1, "contents");
+    }
+    judge(folder, "fat.img");
+}

@@ -1,0 +1,49 @@
+//! What the views of the structures on disk have in common.
+
+use alloc::vec::Vec;
+
+use obento_base::wire::to_usize;
+use obento_base::{Error, Ino, Result};
+use obento_block::{BlockDevice as _, Cache};
+use obento_driver::Record;
+use obento_driver::record::Builder;
+
+use crate::{Chain, Cluster, Links};
+
+/// Hands the runs of the first `count` clusters of a chain to `sink`; damage ends them. `offset_of` gives the byte at which a
+/// cluster starts. Errors: Invalid for a run that lies nowhere.
+pub fn runs(
+    chain: &mut Chain,
+    table: &mut impl Links,
+    ino: Ino,
+    count: u32,
+    offset_of: impl Fn(Cluster) -> Option<u64>,
+    sink: &mut dyn FnMut(Result<Record>),
+) -> Result<()> {
+    let mut at = 0;
+    while at < count {
+        let run = match chain.find(table, ino, at, count.saturating_sub(at)) {
+            Ok(Some(run)) => run,
+            Ok(None) => break,
+            Err(error) => {
+                sink(Err(error));
+                break;
+            }
+        };
+        let len = run.len.min(count.saturating_sub(at)).max(1);
+        let mut record = Builder::new("clusters", 1, offset_of(run.start).ok_or(Error::Invalid)?);
+        record.number("of the file", 0, 0, at.into()).number("first", 0, 0, run.start.0.into());
+        sink(Ok(record.number("count", 0, 0, len.into()).finish()));
+        at = at.saturating_add(len);
+    }
+    Ok(())
+}
+
+/// The bytes of the cluster that starts at byte `start`. Errors: NoMemory; those of the device.
+pub fn cluster_bytes(cache: &Cache, start: u64, size: u32) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(to_usize(size.into()))?;
+    bytes.resize(to_usize(size.into()), 0);
+    cache.device().read_at(start, &mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,56 @@
+//! Stamps and attributes.
+
+use obento_base::{Error, FileKind, Ino, Result, Timestamp};
+use obento_driver::{SetAttr, TimeChange};
+
+use crate::inode::{FileEntry as _, Inode, ROOT};
+use crate::volume::{Commit, Entries as _, Volume};
+
+fn moment<V: Volume>(writer: &V::Writer, change: TimeChange) -> Timestamp {
+    match change {
+        TimeChange::Now => writer.now(),
+        TimeChange::At(moment) => moment,
+    }
+}
+
+/// Notes in `inode` that its data changed.
+pub fn stamp_data<V: Volume>(writer: &V::Writer, volume: &V, inode: &mut Inode<V::Entry>, when: TimeChange) {
+    inode.entry.set_mtime(moment::<V>(writer, when), volume.owner().zone);
+    inode.entry.set_archive();
+}
+
+/// Notes that the names in a directory changed. Nothing is said of the root to note it in.
+pub fn stamp_dir<V: Volume>(writer: &mut V::Writer, volume: &V, dir: Ino) -> Result<()> {
+    if dir == ROOT {
+        return Ok(());
+    }
+    let (mut inode, zone) = (volume.inode(dir)?, volume.owner().zone);
+    let before = inode.entry.times(zone);
+    inode.entry.set_mtime(writer.now(), zone);
+    // Within the grain of a time nothing changes.
+    if inode.entry.times(zone) == before { Ok(()) } else { writer.put_inode(volume, &inode) }
+}
+
+/// Changes attributes. Owners are the mount's: NotPermitted for another. Of the mode only whether anybody may write is kept, and
+/// of a directory not even that; other bits are left as they are, as in Linux. The root keeps nothing.
+pub fn set_attr<V: Volume>(writer: &mut V::Writer, volume: &V, ino: Ino, change: &SetAttr) -> Result<()> {
+    let mut inode = volume.inode(ino)?;
+    let owner = volume.owner();
+    let is_other = |asked: Option<u32>, kept: u32| asked.is_some_and(|asked| asked != kept);
+    if is_other(change.uid, owner.uid) || is_other(change.gid, owner.gid) {
+        return Err(Error::NotPermitted);
+    }
+    if let Some(mode) = change.mode.filter(|_| inode.entry.file_kind() == FileKind::Regular) {
+        inode.entry.set_read_only(mode.bits() & 0o222 == 0);
+    }
+    if let Some(atime) = change.atime {
+        inode.entry.set_atime(moment::<V>(writer, atime), owner.zone);
+    }
+    if let Some(mtime) = change.mtime {
+        inode.entry.set_mtime(moment::<V>(writer, mtime), owner.zone);
+    }
+    if let Some(btime) = change.btime {
+        inode.entry.set_btime(moment::<V>(writer, btime), owner.zone);
+    }
+    writer.put_inode(volume, &inode)
+}

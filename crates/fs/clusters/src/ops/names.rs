@@ -1,0 +1,106 @@
+//! Making and removing.
+
+use alloc::sync::Arc;
+
+use obento_base::{Error, FileKind, Ino, Name, Result};
+use obento_driver::{AskUsage, Cookie, NewNode, Usage, Victim};
+
+use super::stamp_dir;
+use crate::inode::{FileEntry, Inode};
+use crate::volume::{Commit as _, Data as _, Entries as _, Location as _, Volume};
+
+/// A directory that something may be made in. Errors: NotDirectory; NotFound if it was removed.
+pub fn directory<V: Volume>(volume: &V, dir: Ino) -> Result<Arc<V::Directory>> {
+    let inode = volume.inode(dir)?;
+    match inode.is_dir() {
+        false => Err(Error::NotDirectory),
+        true if !inode.is_named => Err(Error::NotFound),
+        true => volume.directory(dir),
+    }
+}
+
+/// Makes a file or directory, as the contract's `create` has it. Errors besides: NotPermitted for what the format lacks;
+/// Invalid for a name that it lacks.
+pub fn create<V: Volume>(
+    writer: &mut V::Writer,
+    volume: &V,
+    dir: Ino,
+    name: &Name,
+    node: &NewNode<'_>,
+) -> Result<Ino> {
+    let known = directory(volume, dir)?;
+    if volume.find(&known, name)?.is_some() {
+        return Err(Error::Exists);
+    }
+    match node.kind {
+        FileKind::Regular | FileKind::Directory => {}
+        FileKind::Symlink if node.target.is_empty() => return Err(Error::Invalid),
+        _ => return Err(Error::NotPermitted),
+    }
+    let mut entry = V::Entry::new(node.kind);
+    entry.stamp(writer.now(), volume.owner().zone);
+    let is_dir = node.kind == FileKind::Directory;
+    if !is_dir && node.mode.bits() & 0o222 == 0 {
+        entry.set_read_only(true);
+    }
+    volume.numbers().write().reserve()?;
+    let made = if is_dir { Some(writer.make_directory(volume, dir, &mut entry)?) } else { None };
+    let at = match (writer.add(volume, dir, name, entry), made) {
+        (Ok(at), _) => at,
+        (Err(error), Some(cluster)) => {
+            writer.free_one(volume, cluster)?;
+            return Err(error);
+        }
+        (Err(error), None) => return Err(error),
+    };
+    let ino = volume.numbers().write().create(at.slot());
+    volume.forget(ino);
+    stamp_dir(writer, volume, dir)?;
+    Ok(ino)
+}
+
+/// Where a name is, and what it names.
+pub(super) type Named<V> = (<V as Volume>::Location, Inode<<V as Volume>::Entry>);
+
+/// Where `name` is in `dir`, and what it names.
+pub(super) fn entry<V: Volume>(volume: &V, dir: &V::Directory, name: &Name) -> Result<Option<Named<V>>> {
+    let Some(at) = volume.find(dir, name)? else { return Ok(None) };
+    let inode = volume.inode(volume.ino_at(at.slot()))?;
+    Ok(Some((at, inode)))
+}
+
+/// Removes a name, as the contract's `remove` has it.
+pub fn remove_name<V: Volume>(
+    writer: &mut V::Writer,
+    volume: &V,
+    (dir, name): (Ino, &Name),
+    victim: Victim,
+    ask: &mut AskUsage<'_>,
+) -> Result<()> {
+    let known = volume.directory(dir)?;
+    let (at, inode) = entry(volume, &known, name)?.ok_or(Error::NotFound)?;
+    let usage = ask(&volume.attr(inode.ino)?)?;
+    match victim {
+        Victim::File if inode.is_dir() => return Err(Error::IsDirectory),
+        Victim::File => {}
+        Victim::EmptyDirectory => check_empty(volume, &inode)?,
+    }
+    volume.numbers().write().reserve()?;
+    writer.remove(volume, (&known, &at))?;
+    volume.numbers().write().orphan_of(inode.ino, inode.entry, dir);
+    stamp_dir(writer, volume, dir)?;
+    match usage {
+        Usage::Used => Ok(()),
+        Usage::Unused => writer.forget(volume, inode.ino),
+    }
+}
+
+/// Errors: NotDirectory; NotEmpty; those of a directory that cannot be read.
+pub(super) fn check_empty<V: Volume>(volume: &V, inode: &Inode<V::Entry>) -> Result<()> {
+    let dir = volume.directory(inode.ino)?;
+    match volume.list(&dir, Cookie(0), 1)?.0.pop() {
+        Some(Ok(_)) => Err(Error::NotEmpty),
+        Some(Err(error)) => Err(error),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,14 @@
+//! Changes are written by their age, without anybody asking.
+
+use obento_exfat::ExFatDriver;
+use obento_testkit::age;
+
+#[test]
+fn a_change_is_on_the_device_after_a_while_though_nobody_syncs() {
+    age::a_change_is_written_after_a_while(&ExFatDriver::default(), "exfat");
+}
+
+#[test]
+fn without_an_age_nothing_is_written_before_somebody_asks() {
+    age::without_an_age_all_waits(&ExFatDriver::default(), "exfat");
+}

@@ -1,0 +1,177 @@
+//! Files that have their places before the volume is known: their bytes come through a pipe, in an order of their own.
+//!
+//! On disk: what has one place only lies at the start of groups - super block, descriptors and their copies, and without
+//! `flex_bg` bitmaps and inode tables - and is kept free, for the longest volume that may come. All else lies anywhere, and so
+//! between the files and behind them.
+//! Invariant: runs are handed out from front to back, and hold whole clusters.
+//! Memory: 24 bytes a file in one piece.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use obento_base::Error;
+use obento_base::wire::to_usize;
+use obento_driver::tree::{Body, DataId, Node};
+use obento_driver::{BuildError, BuildOptions, BuildPlan, FormatError, Receive, Tree};
+
+use super::{map, needs, sizing};
+use crate::feature::Incompat;
+use crate::format::{Draft, Piece};
+
+/// The files that came, and what is kept free.
+pub(super) struct Received {
+    /// A volume in which nothing lies but what has one place only, and the files.
+    draft: Draft,
+    /// Each file and its first piece, in the order in which they came.
+    files: Vec<(DataId, u32)>,
+    pieces: Vec<Piece>,
+    /// Behind what was handed out last.
+    goal: u64,
+    /// What the tree has of them, once there is one: whole clusters, in order and apart.
+    kept: Vec<Range<u64>>,
+}
+
+impl Received {
+    /// Nothing yet. `draft` is as long as a volume may become, and holds nothing but copies of the super block and the
+    /// descriptors.
+    pub fn new(mut draft: Draft) -> Self {
+        let sb = &draft.sb;
+        if !sb.incompat.contains(Incompat::FLEX_BG) {
+            // Two bitmaps, and a table with as many inodes as a group can have.
+            let table = u64::from(sb.inode_size).saturating_mul(8);
+            for group in 0..sb.groups {
+                let (start, copies) = sb.copy_blocks(group);
+                let reserved = sb.raw.s_reserved_gdt_blocks.get().into();
+                let len = copies.saturating_add(reserved).saturating_add(2).saturating_add(table);
+                draft.space.take(start.0..start.0.saturating_add(len));
+            }
+        }
+        draft.space.by_clusters(draft.sb.cluster_blocks().into());
+        Self { draft, files: Vec::new(), pieces: Vec::new(), goal: 0, kept: Vec::new() }
+    }
+
+    fn pieces_at(&self, at: usize) -> &[Piece] {
+        let start = self.files.get(at).map_or(0, |file| to_usize(file.1.into()));
+        let next = self.files.get(at.saturating_add(1));
+        let end = next.map_or(self.pieces.len(), |file| to_usize(file.1.into()));
+        self.pieces.get(start..end).unwrap_or_default()
+    }
+
+    fn find(&self, node: &Node) -> Option<usize> {
+        let Body::File { data: Some(data), .. } = node.body else { return None };
+        self.files.binary_search_by_key(&data.0, |file| file.0.0).ok()
+    }
+
+    /// The pieces of a file that came.
+    pub fn pieces_of(&self, node: &Node) -> Option<&[Piece]> {
+        self.find(node).map(|at| self.pieces_at(at))
+    }
+
+    /// The first block behind all files that the tree has.
+    pub fn end(&self) -> u64 {
+        self.kept.last().map_or(0, |run| run.end)
+    }
+
+    /// The clusters of a piece.
+    fn run_of(&self, piece: &Piece) -> Range<u64> {
+        let cluster = u64::from(self.draft.sb.cluster_blocks()).max(1);
+        let len = u64::from(piece.len);
+        let len = len.checked_next_multiple_of(cluster).unwrap_or(len);
+        piece.block..piece.block.saturating_add(len)
+    }
+
+    /// Takes the files from what is free of a volume without anything else. Errors: TooSmall, if they do not fit in this one.
+    pub fn take_from(&self, draft: &mut Draft) -> Result<(), FormatError> {
+        let len = draft.sb.volume_len();
+        let max = self.draft.sb.volume_len();
+        if len > max {
+            return Err(FormatError::TooLarge { len, max });
+        }
+        let is_same = draft.sb.blocks_per_group == self.draft.sb.blocks_per_group;
+        for run in &self.kept {
+            if !is_same || run.end > draft.sb.blocks_count || draft.space.count_in(run.clone()) > 0 {
+                return Err(FormatError::TooSmall { what: "the files that came", len });
+            }
+            draft.space.take(run.clone());
+            draft.note_run(run);
+        }
+        Ok(())
+    }
+
+    /// Sorts out what `tree` has. Errors: Invalid, if two files have the same bytes; NoMemory.
+    fn keep(&mut self, tree: &Tree, gone: &mut dyn FnMut(Range<u64>)) -> Result<(), BuildError> {
+        let mut is_kept = Vec::new();
+        is_kept.try_reserve_exact(self.files.len()).map_err(Error::from)?;
+        is_kept.resize(self.files.len(), false);
+        for at in tree.nodes().filter_map(|(_, node)| self.find(node)) {
+            match is_kept.get_mut(at) {
+                Some(kept) if !*kept => *kept = true,
+                _ => return Err(Error::Invalid.into()),
+            }
+        }
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for (at, is_kept) in is_kept.into_iter().enumerate() {
+            for piece in self.pieces_at(at) {
+                let run = self.run_of(piece);
+                match runs.last_mut() {
+                    _ if !is_kept => {
+                        let byte = |block: u64| block.saturating_mul(self.draft.sb.block_size.into());
+                        gone(byte(run.start)..byte(run.end));
+                    }
+                    Some(last) if last.end == run.start => last.end = run.end,
+                    _ => runs.push(run),
+                }
+            }
+        }
+        self.kept = runs;
+        Ok(())
+    }
+}
+
+impl Receive for Received {
+    fn place(
+        &mut self,
+        data: DataId,
+        size: u64,
+        ranges: &[Range<u64>],
+        sink: &mut dyn FnMut(Range<u64>, u64),
+    ) -> Result<(), BuildError> {
+        let first = self.pieces.len();
+        let number = u32::try_from(first).map_err(|_| Error::NoMemory)?;
+        self.files.try_reserve(1).map_err(Error::from)?;
+        self.files.push((data, number));
+        for range in needs::blocks_of(&self.draft.sb, size, ranges) {
+            let mut at = range.start;
+            while at < range.end {
+                let left = range.end.saturating_sub(at).min(map::longest(&self.draft.sb));
+                let goal = map::goal(&self.draft, self.goal, left);
+                let run = self.draft.space.allocate_run(goal, left)?;
+                if run.start < self.goal {
+                    // From the beginning again: what is left there is kept for other things.
+                    let len = self.draft.sb.volume_len();
+                    return Err(FormatError::TooSmall { what: "the files that came", len }.into());
+                }
+                self.goal = run.end;
+                self.pieces.try_reserve(1).map_err(Error::from)?;
+                self.pieces.push(map::piece(at, &run));
+                at = at.saturating_add(run.end.saturating_sub(run.start).max(1));
+            }
+        }
+        let pieces = self.pieces.get(first..).unwrap_or_default();
+        for (range, offset) in map::runs(pieces, self.draft.sb.block_size) {
+            sink(range.start..range.end.min(size), offset);
+        }
+        Ok(())
+    }
+
+    fn plan<'t>(
+        mut self: Box<Self>,
+        tree: &'t Tree,
+        options: &BuildOptions,
+        gone: &mut dyn FnMut(Range<u64>),
+    ) -> Result<Box<dyn BuildPlan + 't>, BuildError> {
+        self.keep(tree, gone)?;
+        Ok(Box::new(sizing::plan(tree, options, Some(&self))?))
+    }
+}

@@ -1,0 +1,123 @@
+//! Pass 1: an inode that is looked at, and whom it tells.
+
+use alloc::vec::Vec;
+
+use obento_base::FileKind;
+use obento_base::wire::join;
+
+use super::budget::Purse;
+use super::issue::Issue;
+use super::part::Part;
+use super::state::{DirRun, Marks, State};
+use super::view::View;
+use crate::feature::Incompat;
+use crate::inode::InodeFlags;
+use crate::raw::{RawInode, RawInodeExtra};
+use crate::unit::VolBlock;
+
+/// Issues of one inode that are told; more of the same help nobody.
+const MAX_TOLD: u32 = 16;
+/// Blocks of one inode that others claim too and that are told.
+const MAX_TWICE: u32 = 64;
+/// The resize inode names only the doubly indirect block; what lies below are blocks kept for descriptors.
+pub(super) const RESIZE_INO: u32 = 7;
+
+/// Whether blocks are claimed, or those that were claimed twice are told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Mode {
+    Claim,
+    FindTwice,
+}
+
+/// What an inode owns.
+#[derive(Debug, Default)]
+pub(super) struct Owned {
+    /// Clusters, those of trees among them.
+    pub(super) clusters: u64,
+    /// The file block after the last that is mapped.
+    pub(super) end: u64,
+    /// The last file block that was written.
+    pub(super) last_written: Option<u64>,
+    /// The block of the volume that was mapped last, and the file block after it.
+    pub(super) previous: u64,
+    pub(super) next: u64,
+    pub(super) illegal: u32,
+    /// The runs of a directory.
+    pub(super) runs: Vec<DirRun>,
+    pub(super) keep_runs: bool,
+    pub(super) is_resize: bool,
+}
+
+impl Owned {
+    /// Nothing but `clusters`; the runs are kept if that is asked for.
+    pub(super) fn new(clusters: u64, keep_runs: bool) -> Self {
+        Self { clusters, keep_runs, ..Self::default() }
+    }
+}
+
+/// An inode that is looked at.
+pub(super) struct Look<'a> {
+    pub(super) view: &'a View,
+    pub(super) state: &'a State,
+    pub(super) part: &'a mut Part,
+    pub(super) mode: Mode,
+    pub(super) ino: u32,
+    pub(super) raw: RawInode,
+    pub(super) extra: Option<RawInodeExtra>,
+    pub(super) record: &'a [u8],
+    /// Block of the inode table.
+    pub(super) place: VolBlock,
+    pub(super) seed: u32,
+    pub(super) told: u32,
+    pub(super) marks: Marks,
+    /// How many values of its attributes are in inodes of their own.
+    pub(super) values: u64,
+    pub(super) purse: Purse,
+}
+
+impl Look<'_> {
+    /// Tells an issue, in the first round and as long as there are few.
+    pub(super) fn tell(&mut self, issue: Issue) {
+        if self.mode == Mode::Claim && self.told < MAX_TOLD {
+            self.told = self.told.saturating_add(1);
+            self.part.issues.push(issue);
+        }
+    }
+
+    /// Tells that a block was claimed twice.
+    pub(super) fn tell_twice(&mut self, issue: Issue) {
+        if self.told < MAX_TWICE {
+            self.told = self.told.saturating_add(1);
+            self.part.issues.push(issue);
+        }
+    }
+
+    /// Tells an issue that makes the whole inode doubtful.
+    pub(super) fn tell_bad(&mut self, issue: Issue) {
+        self.marks |= Marks::BAD;
+        self.tell(issue);
+    }
+
+    pub(super) fn has(&self, flags: InodeFlags) -> bool {
+        InodeFlags::from_bits_retain(self.raw.i_flags.get()).contains(flags)
+    }
+
+    pub(super) fn kind(&self) -> Option<FileKind> {
+        FileKind::from_mode(self.raw.i_mode.get())
+    }
+
+    pub(super) fn is_dir(&self) -> bool {
+        self.kind() == Some(FileKind::Directory)
+    }
+
+    /// Whether it holds the value of an attribute.
+    pub(super) fn is_value(&self) -> bool {
+        let may_be = self.view.sb.incompat.contains(Incompat::EA_INODE);
+        may_be && self.has(InodeFlags::EA_INODE) && self.kind() == Some(FileKind::Regular)
+    }
+
+    /// The size, of which directories without `large_dir` use the low half.
+    pub(super) fn size(&self) -> u64 {
+        join(self.raw.i_size_lo.get(), self.raw.i_size_high.get())
+    }
+}

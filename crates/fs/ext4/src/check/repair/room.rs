@@ -1,0 +1,94 @@
+//! Free blocks for copies and for what is made anew.
+//!
+//! Invariant: bitmaps are right by then ([`Stage::Counts`] comes before all that takes blocks), so that a group whose
+//! bitmap was never written holds nothing but the volume's own.
+//! Invariant: counts are left to the next round.
+//!
+//! [`Stage::Counts`]: super::super::issue::Stage
+
+use obento_base::Result;
+use obento_base::wire::to_usize;
+
+use super::bitmaps::Kind;
+use super::edits::Edits;
+use crate::allocator::{bits, fresh_block_bitmap};
+use crate::group::GroupFlags;
+use crate::unit::VolBlock;
+
+impl Edits {
+    /// Takes `len` free blocks in a row within a group, from the start of a cluster on. `None`: there are not so many.
+    pub(super) fn take_run(&mut self, len: u64) -> Result<Option<u64>> {
+        let Ok(wanted) = u32::try_from(len.div_ceil(self.view.sb.cluster_blocks().into())) else {
+            return Ok(None);
+        };
+        // Groups in use first: one that was never used costs a bitmap.
+        for is_fresh in [false, true] {
+            for group in self.full_groups..self.view.sb.groups {
+                if self.is_fresh(group) != is_fresh || self.view.group(group).block_bitmap.0 == 0 {
+                    continue;
+                }
+                if is_fresh {
+                    self.begin_group(group)?;
+                }
+                if let Some(first) = self.take_in(group, wanted)? {
+                    let inside = u64::from(first).checked_shl(self.view.sb.cluster_bits).unwrap_or(0);
+                    return Ok(Some(self.view.sb.group_start(group).0.saturating_add(inside)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives back what [`Self::take_run`] gave.
+    pub(super) fn release_run(&mut self, start: u64, len: u64) -> Result<()> {
+        let sb = &self.view.sb;
+        let Some(group) = sb.group_of(VolBlock(start)) else { return Ok(()) };
+        let first = start.saturating_sub(sb.group_start(group).0).checked_shr(sb.cluster_bits).unwrap_or(0);
+        let end = first.saturating_add(len.div_ceil(sb.cluster_blocks().into()));
+        self.full_groups = self.full_groups.min(group);
+        self.set_bits(Kind::Blocks, group, first..end, false)
+    }
+
+    /// Takes so many free clusters in a row of a group; answers the first.
+    fn take_in(&mut self, group: u32, wanted: u32) -> Result<Option<u32>> {
+        let Ok(bitmap) = self.view.read(self.view.group(group).block_bitmap, 1) else { return Ok(None) };
+        let all = self.view.sb.group_clusters(group);
+        let mut at = 0;
+        let mut has_any = false;
+        while at < all {
+            let first = bits::next_clear(&bitmap, at..all);
+            let end = bits::next_set(&bitmap, first..all);
+            if end.saturating_sub(first) >= wanted {
+                let end = first.saturating_add(wanted);
+                self.set_bits(Kind::Blocks, group, first.into()..end.into(), true)?;
+                return Ok(Some(first));
+            }
+            has_any |= first < all;
+            at = end.max(first.saturating_add(1));
+        }
+        if !has_any && group == self.full_groups {
+            self.full_groups = group.saturating_add(1);
+        }
+        Ok(None)
+    }
+
+    /// Whether the bitmap of a group was never written.
+    fn is_fresh(&self, group: u32) -> bool {
+        let flags = self.view.group(group).flags;
+        self.view.has_descriptor_sums() && flags.contains(GroupFlags::BLOCK_UNINIT)
+    }
+
+    /// Writes the bitmap of a group that was never used.
+    fn begin_group(&mut self, group: u32) -> Result<()> {
+        let descriptor = *self.view.group(group);
+        let bitmap = fresh_block_bitmap(&self.view.sb, group, &descriptor)?;
+        self.put(descriptor.block_bitmap, &bitmap)?;
+        let flag = GroupFlags::BLOCK_UNINIT;
+        self.descriptor(group, |low, _| low.bg_flags.set(low.bg_flags.get() & !flag.bits()))?;
+        if let Some(known) = self.view.groups.get_mut(to_usize(group.into())) {
+            known.flags.remove(flag);
+        }
+        // The checksum over it.
+        self.set_bits(Kind::Blocks, group, 0..0, true)
+    }
+}

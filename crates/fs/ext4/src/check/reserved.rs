@@ -1,0 +1,73 @@
+//! Pass 1: the format's own inodes.
+//!
+//! Source: e2fsprogs `e2fsck/pass1.c` `e2fsck_pass1_run`.
+
+use obento_base::FileKind;
+
+use super::issue::Issue;
+use super::look::{Look, Owned, RESIZE_INO};
+use super::state::{Marks, Slot};
+use crate::dir::kind_code;
+use crate::feature::Compat;
+use crate::inode::InodeFlags;
+
+/// `EXT4_BAD_INO`, `EXT4_BOOT_LOADER_INO`.
+const BAD_INO: u32 = 1;
+const BOOT_LOADER_INO: u32 = 5;
+const JOURNAL_INO: u32 = 8;
+/// What is wrong with an inode that cannot be the orphan file.
+pub(super) const NOT_REGULAR: &str = "it is no regular file";
+
+impl Look<'_> {
+    /// A reserved inode: its type is given, and it has no name.
+    pub(super) fn own_inode(&mut self) -> Slot {
+        self.casefold_flag();
+        let (ino, mode, sb) = (self.ino, self.raw.i_mode.get(), &self.view.sb);
+        let links = self.raw.i_links_count.get();
+        let is_regular = self.kind() == Some(FileKind::Regular);
+        let is_quota = self.view.quota_inodes().contains(&ino);
+        let is_journal = ino == sb.raw.s_journal_inum.get() && sb.compat.contains(Compat::HAS_JOURNAL);
+        if ino == BAD_INO {
+            let is_set = mode != 0
+                || links != 0
+                || self.raw.i_file_acl_lo.get() != 0
+                || self.has(InodeFlags::INLINE_DATA);
+            if is_set {
+                self.tell(Issue::BadBlocksInode { why: "it has a mode, links or attributes" });
+            }
+            let mut owned = Owned::default();
+            self.pointers(&mut owned);
+            return Slot::new(0, Marks::OWN, links);
+        }
+        if is_journal {
+            // Whether it can be one is told by who looks for the journal.
+        } else if is_quota {
+            if !is_regular {
+                self.tell(Issue::QuotaInode { ino, why: "it is no regular file" });
+            }
+        } else if ino == sb.raw.s_orphan_file_inum.get() && sb.compat.contains(Compat::ORPHAN_FILE) {
+            if !is_regular {
+                self.tell(Issue::OrphanFile { ino, why: NOT_REGULAR });
+            }
+        } else if ino == JOURNAL_INO || matches!(ino, 3 | 4) {
+            let is_clear = links == 0
+                && self.raw.i_blocks_lo.get() == 0
+                && self.raw.i_block.iter().take(4).all(|&b| b == 0);
+            if !is_clear {
+                self.tell(Issue::ReservedInode { ino, mode });
+            }
+        } else {
+            let is_wrong = match ino {
+                BOOT_LOADER_INO => self.is_dir(),
+                RESIZE_INO => mode != 0 && !is_regular,
+                _ => mode != 0,
+            };
+            if is_wrong {
+                self.tell(Issue::ReservedInode { ino, mode });
+            }
+        }
+        self.owned(0);
+        let kind = self.kind().map_or(0, kind_code);
+        Slot::new(kind, Marks::OWN | self.marks, links)
+    }
+}

@@ -1,0 +1,83 @@
+//! Bytes gathered in memory as they will lie, so that many small pieces become one write.
+//!
+//! Invariant: what lies between two pieces in one block is written as zeros; whole blocks between them are not written.
+
+use std::path::Path;
+
+use obento_base::wire::{to_u64, to_usize};
+use rustix::io::Errno;
+
+use super::writeback::Writeback;
+use crate::{HostError, HostFile};
+
+/// Bytes that are gathered before they are written.
+pub(super) const GATHER: usize = 1 << 20;
+
+/// Where bytes go.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    pub(super) file: &'a HostFile,
+    /// For messages.
+    pub(super) path: &'a Path,
+    /// Who is told what was written.
+    pub(super) writeback: &'a Writeback,
+}
+
+/// Bytes that belong in one row.
+#[derive(Debug)]
+pub(super) struct Gather {
+    pub(super) bytes: Vec<u8>,
+    /// Where they belong.
+    pub(super) start: u64,
+    /// Bytes a block of the image.
+    block: u64,
+}
+
+impl Gather {
+    /// None yet, for an image with blocks of `block` bytes.
+    pub(super) fn new(block: u64) -> Self {
+        Self { bytes: Vec::with_capacity(GATHER), start: 0, block }
+    }
+
+    /// Makes sure that the next `len` bytes can be gathered for `offset`. Errors: System.
+    pub(super) fn make_room(&mut self, offset: u64, len: u64, target: Target<'_>) -> Result<(), HostError> {
+        let end = self.start.saturating_add(to_u64(self.bytes.len()));
+        let gap = offset.checked_sub(end).filter(|&gap| gap < self.block && !self.bytes.is_empty());
+        let fits =
+            |gap: u64| to_u64(self.bytes.len()).saturating_add(gap).saturating_add(len) < to_u64(GATHER);
+        match gap {
+            Some(gap) if fits(gap) => self.bytes.resize(self.bytes.len() + to_usize(gap), 0),
+            _ => {
+                self.flush(target)?;
+                self.start = offset;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what was gathered. Errors: System.
+    pub(super) fn flush(&mut self, target: Target<'_>) -> Result<(), HostError> {
+        write_all(&self.bytes, self.start, target)?;
+        self.bytes.clear();
+        Ok(())
+    }
+}
+
+/// Writes `bytes` at `at`. Errors: System.
+pub(super) fn write_all(mut bytes: &[u8], mut at: u64, target: Target<'_>) -> Result<(), HostError> {
+    let start = at;
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(target.file, bytes, at) {
+            Ok(len) => {
+                at += to_u64(len);
+                bytes = bytes.get(len..).unwrap_or_default();
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(HostError::system("write", target.path, errno)),
+        }
+    }
+    if at > start {
+        target.writeback.wrote(start..at);
+    }
+    Ok(())
+}

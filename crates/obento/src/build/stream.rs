@@ -1,0 +1,95 @@
+//! Archives that come through a pipe: the bytes of their files go to the image as they come, into places that the driver hands
+//! out, and the volume is planned around them.
+
+use std::ops::Range;
+use std::path::Path;
+
+use obento_driver::tree::DataId;
+use obento_driver::{BuildPlan, Receive, TreeBuilder};
+use obento_host::HostError;
+use obento_host::build::{FreshFile, Inflow};
+
+use super::source::Read;
+use super::{BuildFailure, BuildSettings, volume};
+use crate::Registry;
+
+/// Bytes a block, where the settings do not say it; it decides only which gaps are written as zeros.
+const BLOCK: u64 = 4096;
+
+/// An image that takes files before it is planned.
+pub(super) struct Stream {
+    receive: Box<dyn Receive>,
+    inflow: Inflow,
+    /// The ranges of the file that comes now, and where each belongs.
+    places: Vec<(Range<u64>, u64)>,
+    /// What came and was put into places, in bytes.
+    bytes: u64,
+}
+
+impl Stream {
+    /// An image at `out`, if the driver can begin one. Errors: UnknownType; what the driver says of the settings; Host.
+    pub(super) fn begin(
+        out: &Path,
+        settings: &BuildSettings,
+        registry: &Registry,
+    ) -> Result<Option<Self>, BuildFailure> {
+        let root = TreeBuilder::bare_directory(obento_base::Timestamp::EPOCH);
+        let nothing = TreeBuilder::new(root).finish();
+        let options = volume::build_options(&nothing, settings);
+        let begun = volume::with_builder(settings, registry, |builder| builder.receive(&options))?;
+        let Some(receive) = begun.map_err(|error| BuildFailure::of_plan(error, &nothing))? else {
+            return Ok(None);
+        };
+        let fresh = FreshFile::new(out, 0)?;
+        let block = settings.block_size.map_or(BLOCK, u64::from);
+        let inflow = Inflow::new(fresh, block, settings.size.unwrap_or(u64::MAX));
+        Ok(Some(Self { receive, inflow, places: Vec::new(), bytes: 0 }))
+    }
+
+    /// A file of `size` bytes with data in `ranges` comes, as number `data`. Errors: Host, if no volume holds it.
+    pub(super) fn file(&mut self, data: u32, size: u64, ranges: &[Range<u64>]) -> Result<(), HostError> {
+        let places = &mut self.places;
+        places.clear();
+        let placed =
+            self.receive.place(DataId(data), size, ranges, &mut |range, offset| places.push((range, offset)));
+        placed.map_err(|error| HostError::Stream {
+            operation: "place what comes from",
+            path: "standard input".into(),
+            reason: error.to_string(),
+        })
+    }
+
+    /// The bytes of that file from `at` on. Errors: Host.
+    pub(super) fn write(&mut self, mut at: u64, mut bytes: &[u8]) -> Result<(), HostError> {
+        self.bytes += bytes.len() as u64;
+        while !bytes.is_empty() {
+            let first = self.places.partition_point(|(range, _)| range.end <= at);
+            // Nothing of a file that came lies outside of its places.
+            let Some((range, offset)) = self.places.get(first).filter(|(range, _)| range.start <= at) else {
+                return Ok(());
+            };
+            let len = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(bytes.len());
+            self.inflow.write(offset + (at - range.start), &bytes[..len])?;
+            bytes = &bytes[len..];
+            at += len as u64;
+        }
+        Ok(())
+    }
+
+    /// Plans the volume of `read`, and gives its image the length. Answers how many bytes came. Errors: what the driver says; Host.
+    pub(super) fn plan<'t>(
+        self,
+        read: &'t Read,
+        settings: &BuildSettings,
+    ) -> Result<(Box<dyn BuildPlan + 't>, FreshFile, u64), BuildFailure> {
+        let options = volume::build_options(&read.tree, settings);
+        let mut gone: Vec<Range<u64>> = Vec::new();
+        let planned = self.receive.plan(&read.tree, &options, &mut |range| match gone.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => gone.push(range),
+        });
+        let plan = planned.map_err(|error| BuildFailure::of_plan(error, &read.tree))?;
+        let fresh = self.inflow.finish(plan.device_len(), &gone)?;
+        Ok((plan, fresh, self.bytes))
+    }
+}

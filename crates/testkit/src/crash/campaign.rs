@@ -1,0 +1,325 @@
+//! Many plans on many volumes, cut on all processors.
+//!
+//! A case has a name - `ext4-1k/Ordered/closed/bounded-2-1234` - from which it is made again, and so has each of its states:
+//! `OBENTO_CRASH=CASE@EVENT:SEED:NUMBER` judges that one alone, and a part of a name the cases that have it.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::volume::{End, Subject};
+use super::{Options, Seen, StateName};
+use crate::mutants::Random;
+use crate::plan::{Bounds, Limits, Op, Plan, random};
+
+/// How often a campaign says how far it is.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+/// Failures after which it ends.
+const FAILURES: usize = 12;
+
+/// A volume that plans are done to.
+#[allow(missing_debug_implementations, reason = "it is closures for the most part")]
+pub struct Volume<'a> {
+    /// What it is called: `ext4-1k/Ordered`.
+    pub name: String,
+    /// Its bytes before a plan.
+    pub base: Arc<[u8]>,
+    /// How it is opened and judged.
+    pub subject: Subject<'a>,
+    /// Bytes that are never torn, as [`Options::whole`] has it.
+    pub whole: Range<u64>,
+    /// Plans that are done before all others.
+    pub named: Vec<Plan>,
+    /// Short plans that suit it.
+    pub bounds: Bounds,
+    /// What random plans keep to.
+    pub limits: Limits,
+}
+
+impl Volume<'_> {
+    /// The random plan of this seed, without what the format lacks.
+    fn random(&self, seed: u64) -> Plan {
+        let mut plan = random(seed, &Limits { ops: 30, ..self.limits.clone() });
+        plan.ops.retain(|op| self.bounds.xattrs || !matches!(op, Op::SetXattr(..) | Op::RemoveXattr(..)));
+        plan
+    }
+}
+
+/// One plan for one volume.
+#[derive(Clone)]
+#[allow(missing_debug_implementations, reason = "so has its volume")]
+pub struct Case<'a> {
+    /// The volume.
+    pub volume: &'a Volume<'a>,
+    /// The plan.
+    pub plan: Plan,
+    /// How it ends.
+    pub end: End,
+}
+
+impl Case<'_> {
+    /// What makes it again.
+    pub fn name(&self) -> String {
+        let end = match self.end {
+            End::Closed => "/closed",
+            End::Dropped => "",
+            End::Unwatched => "/unwatched",
+        };
+        format!("{}{end}/{}", self.volume.name, self.plan.name)
+    }
+}
+
+/// How closely to look.
+#[derive(Clone, Debug)]
+pub struct Depth {
+    /// The states of each case.
+    pub options: Options,
+    /// One state alone, of the case of this name.
+    pub only: Option<(String, StateName)>,
+    /// The cases alone whose name has this in it.
+    pub part: Option<String>,
+    /// Whether appends that waited in memory may be missing.
+    pub may_wait: bool,
+}
+
+impl Depth {
+    /// All cases.
+    pub fn new(options: Options) -> Self {
+        Self { options, only: None, part: None, may_wait: true }
+    }
+
+    /// A few states of each case: what a test has time for.
+    pub fn quick() -> Self {
+        Self::new(Options { every_subset: 3, samples: 2, torn: 2, ..Options::new(1) })
+    }
+
+    /// What `OBENTO_CRASH` asks for.
+    pub fn with_only(mut self) -> Self {
+        let Ok(name) = std::env::var("OBENTO_CRASH") else { return self };
+        let Some((case, state)) = name.split_once('@') else {
+            self.part = Some(name);
+            return self;
+        };
+        let state: StateName = state.parse().expect("OBENTO_CRASH is CASE@EVENT:SEED:NUMBER");
+        self.options.seed = state.seed;
+        self.only = Some((case.to_owned(), state));
+        self
+    }
+
+    fn is_wanted(&self, name: &str) -> bool {
+        match (&self.only, &self.part) {
+            (Some((wanted, _)), _) => wanted == name,
+            (None, Some(part)) => name.contains(part.as_str()),
+            (None, None) => true,
+        }
+    }
+}
+
+/// What came of many cases.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Plans that were done.
+    pub cases: usize,
+    /// States that were judged, some of them for several promises.
+    pub judged: usize,
+    /// Windows that were cut.
+    pub windows: usize,
+    /// What was refused, each with what reproduces it.
+    pub failures: Vec<String>,
+}
+
+impl Outcome {
+    /// Panics with what failed, if anything did.
+    #[track_caller]
+    pub fn expect_clean(&self) {
+        let shown = self.failures.iter().take(6).cloned().collect::<Vec<_>>().join("\n\n");
+        assert!(self.failures.is_empty(), "{} failures:\n{shown}", self.failures.len());
+    }
+}
+
+/// Cuts one case.
+pub fn cut(case: &Case<'_>, depth: &Depth, seen: &Seen, outcome: &Mutex<Outcome>) {
+    let name = case.name();
+    if !depth.is_wanted(&name) {
+        return;
+    }
+    let only = depth.only.as_ref().map(|(_, state)| *state);
+    if only.is_some() {
+        eprint!("{}", case.plan);
+    }
+    let Volume { base, subject, whole, .. } = case.volume;
+    let options = Options { only, whole: whole.clone(), ..depth.options.clone() };
+    let summary = subject.record(base, &case.plan, case.end).map(|mut recording| {
+        recording.unwatched &= depth.may_wait;
+        subject.explore(&recording, &options, seen)
+    });
+    let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
+    outcome.cases += 1;
+    let failures: Vec<String> = match summary {
+        Err(reason) => vec![format!("{name}: {reason}")],
+        Ok(summary) => {
+            outcome.judged += summary.judged;
+            outcome.windows += summary.windows;
+            let named = |failure| format!("OBENTO_CRASH={name}@{failure}\n{}", case.plan);
+            summary.failures.iter().map(named).collect()
+        }
+    };
+    failures.iter().take(1).for_each(|failure| eprintln!("{failure}"));
+    outcome.failures.extend(failures);
+}
+
+/// Cuts the cases that `next` gives, on as many threads as there are processors, until there are no more or too many
+/// failed; says how far it is.
+pub fn run<'a>(next: &(dyn Fn(usize) -> Option<Case<'a>> + Sync), depth: &Depth, seen: &Seen) -> Outcome {
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let (number, outcome) = (AtomicUsize::new(0), Mutex::new(Outcome::default()));
+    let told = Mutex::new(Instant::now());
+    let failures = || outcome.lock().unwrap_or_else(PoisonError::into_inner).failures.len();
+    let work = || {
+        while failures() < FAILURES {
+            let Some(case) = next(number.fetch_add(1, Ordering::Relaxed)) else { break };
+            cut(&case, depth, seen, &outcome);
+            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            if told.elapsed() > TELL_EVERY {
+                *told = Instant::now();
+                let cases = number.load(Ordering::Relaxed);
+                eprintln!("{} states of {cases} plans, {} failures", seen.count(), failures());
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    outcome.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does each of `plans` to `volume`.
+pub fn all(volume: &Volume<'_>, plans: &[Plan], end: End, depth: &Depth) -> Outcome {
+    let seen = Seen::default();
+    let next = |n: usize| plans.get(n).map(|plan| Case { volume, plan: plan.clone(), end });
+    let outcome = run(&next, depth, &seen);
+    let (states, judged) = (seen.count(), outcome.judged);
+    eprintln!("{}: {states} states, {judged} judged, of {} plans", volume.name, outcome.cases);
+    outcome
+}
+
+/// When a long campaign ends.
+#[derive(Clone, Copy, Debug)]
+pub enum Until {
+    /// So many different disks were judged.
+    States(usize),
+    /// So much time is over.
+    Time(Duration),
+}
+
+/// The [`long`] campaign that `cargo xtask crash` asks for: `OBENTO_CRASH_STATES` or `OBENTO_CRASH_MINUTES`,
+/// `OBENTO_CRASH_SEED`, and `OBENTO_CRASH` for a part.
+pub fn from_environment(volumes: &[Volume<'_>]) -> Outcome {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let seed = number("OBENTO_CRASH_SEED").unwrap_or(1);
+    let until = match number("OBENTO_CRASH_MINUTES") {
+        Some(minutes) => Until::Time(Duration::from_secs(60 * minutes)),
+        None => Until::States(number("OBENTO_CRASH_STATES").unwrap_or(200_000) as usize),
+    };
+    // To record a plan costs more than to judge a state: many of each.
+    let options = Options { samples: 60, torn: 60, every_subset: 6, ..Options::new(seed) };
+    long(volumes, &Depth::new(options).with_only(), seed, until)
+}
+
+/// A campaign over all `volumes`: the named plans on each with every end, every plan of one operation on each, and then
+/// all plans of two operations, each on one volume, in an order that `seed` gives, with plans of three and random ones
+/// between them. Prints what came of it.
+pub fn long(volumes: &[Volume<'_>], depth: &Depth, seed: u64, until: Until) -> Outcome {
+    let (started, seen) = (Instant::now(), Seen::default());
+    if let Some(name) = depth.only.as_ref().map(|(name, _)| name.as_str()) {
+        let case = case_of(volumes, name);
+        assert!(case.is_some(), "no case is called {name}");
+        return run(&|n| case.clone().filter(|_| n == 0), depth, &seen);
+    }
+    let first = first_cases(volumes);
+    // Of all that is left out nothing is known but its name.
+    const ENOUGH: usize = 200_000;
+    let is_over = |n: usize| match until {
+        _ if depth.part.is_some() => n > ENOUGH,
+        Until::States(states) => seen.count() >= states,
+        Until::Time(time) => started.elapsed() >= time,
+    };
+    println!("seed {seed}");
+    let pairs = AtomicUsize::new(0);
+    let next = |n: usize| {
+        if is_over(n) {
+            return None;
+        }
+        if let Some(case) = first.get(n) {
+            return Some(case.clone());
+        }
+        Some(later_case(volumes, seed, n - first.len(), &pairs))
+    };
+    let outcome = run(&next, depth, &seen);
+    println!(
+        "{} different disks, {} judgements, {} windows, {} plans ({} of two operations), {:.1} minutes; {} lost",
+        seen.count(),
+        outcome.judged,
+        outcome.windows,
+        outcome.cases,
+        pairs.into_inner(),
+        started.elapsed().as_secs_f64() / 60.0,
+        outcome.failures.len()
+    );
+    outcome
+}
+
+fn first_cases<'a>(volumes: &'a [Volume<'a>]) -> Vec<Case<'a>> {
+    let mut cases = Vec::new();
+    for end in [End::Dropped, End::Unwatched, End::Closed] {
+        for volume in volumes {
+            cases.extend(volume.named.iter().map(|plan| Case { volume, plan: plan.clone(), end }));
+        }
+    }
+    for volume in volumes {
+        let one = Bounds { len: 1, ..volume.bounds };
+        cases.extend(one.all().map(|plan| Case { volume, plan, end: End::Dropped }));
+    }
+    cases
+}
+
+/// Case `index` of those that are drawn.
+fn later_case<'a>(volumes: &'a [Volume<'a>], seed: u64, index: usize, pairs: &AtomicUsize) -> Case<'a> {
+    let mut random = Random::new(seed << 32 ^ index as u64);
+    let volume = &volumes[random.below(volumes.len() as u64) as usize];
+    let end = [End::Dropped, End::Dropped, End::Unwatched, End::Closed][index % 4];
+    let plan = match index % 8 {
+        0 => volume.random(seed * 1_000_000 + index as u64),
+        1 => Bounds { len: 3, ..volume.bounds }.draw(&mut random),
+        _ => next_pair(volume, seed, pairs),
+    };
+    Case { volume, plan, end }
+}
+
+/// The next plan of two operations, in an order that goes over all of them before it begins again.
+fn next_pair(volume: &Volume<'_>, seed: u64, pairs: &AtomicUsize) -> Plan {
+    /// A prime larger than any count of plans, so that its multiples reach each number once.
+    const STEP: u64 = 2_147_483_647;
+    let two = Bounds { len: 2, ..volume.bounds };
+    loop {
+        let turn = pairs.fetch_add(1, Ordering::Relaxed) as u64;
+        let number = (turn + seed).wrapping_mul(STEP) % two.count();
+        if let Some(plan) = two.plan(number) {
+            return plan;
+        }
+    }
+}
+
+/// The case of a name, whatever campaign gave it.
+fn case_of<'a>(volumes: &'a [Volume<'a>], name: &str) -> Option<Case<'a>> {
+    let (place, plan) = name.rsplit_once('/')?;
+    let (place, end) = match place.rsplit_once('/') {
+        Some((place, "closed")) => (place, End::Closed),
+        Some((place, "unwatched")) => (place, End::Unwatched),
+        _ => (place, End::Dropped),
+    };
+    let volume = volumes.iter().find(|volume| volume.name == place)?;
+    let named = || volume.named.iter().find(|known| known.name == plan).cloned();
+    let drawn = || Some(volume.random(plan.strip_prefix("random-")?.parse().ok()?));
+    let plan = named().or_else(|| volume.bounds.named(plan)).or_else(drawn)?;
+    Some(Case { volume, plan, end })
+}
