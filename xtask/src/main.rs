@@ -1,5 +1,5 @@
 //! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | fuzz | crash | stress |
-//! alternate | check-crash | check-mutants | build-campaign`.
+//! alternate | check-crash | check-mutants | build-campaign | new-driver`.
 //!
 //! Each does its own set-up: what a step needs from Debian it installs when it may (root and `apt-get`), and says so
 //! when it may not.
@@ -15,6 +15,7 @@ mod demo;
 mod dist;
 mod fuzz;
 mod lint;
+mod new_driver;
 mod no_std;
 mod packages;
 mod proof;
@@ -55,6 +56,8 @@ enum Task {
     CheckCrash,
     /// Compare the check of images that were damaged at random with e2fsck, and what both mend.
     CheckMutants(proof::MutantOptions),
+    /// Write a repository for a driver of your own.
+    NewDriver(new_driver::Options),
     /// Build images of a Debian root and the source of Linux, and let e2fsck and the kernel judge them (takes root).
     BuildCampaign(campaign::Options),
 }
@@ -85,6 +88,7 @@ fn run() -> Result<()> {
         Task::Alternate(options) => proof::alternate(&shell, &options),
         Task::CheckCrash => proof::check_crash(&shell),
         Task::CheckMutants(options) => proof::check_mutants(&shell, &options),
+        Task::NewDriver(options) => new_driver::run(&options),
         Task::BuildCampaign(options) => campaign::run(&shell, &options),
     }
 }

@@ -289,7 +289,12 @@ mod tests {
 
     fn shell(script: &str) -> Processes {
         let arguments = ["-c", script].map(Into::into).into();
-        let ground = Ground { folder: "/nowhere".into(), size: 0, obento: "obento".into() };
+        let ground = Ground {
+            folder: "/nowhere".into(),
+            size: 0,
+            obento: "obento".into(),
+            registry: Default::default(),
+        };
         Processes { program: "sh".into(), arguments, ground, stop: Box::new(|| false) }
     }
 

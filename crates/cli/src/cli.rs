@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{ArgAction, Args, ColorChoice, CommandFactory, Parser, ValueEnum};
 
-use obento::IoBackend;
+use obento::{IoBackend, Registry};
 
 use crate::commands::Command;
 use crate::context::Context;
@@ -178,16 +178,24 @@ pub fn command() -> clap::Command {
     Cli::command().color(ColorChoice::Auto)
 }
 
-/// Parses the arguments, runs the subcommand and answers with the process's exit code.
-pub fn main() -> ExitCode {
-    if let Some(code) = crate::helper::main() {
+/// Parses the arguments, runs the subcommand with the drivers of `registry`, and answers with the process's exit code.
+///
+/// The whole program of a driver that lives outside of obento:
+///
+/// ```no_run
+/// # fn program(my_driver: impl obento::driver::Driver + 'static) -> std::process::ExitCode {
+/// obento_cli::main(obento::Registry::default().with(my_driver))
+/// # }
+/// ```
+pub fn main(registry: Registry) -> ExitCode {
+    if let Some(code) = crate::helper::main(&registry) {
         return code;
     }
-    run(std::env::args_os().collect()).into()
+    run(std::env::args_os().collect(), registry).into()
 }
 
 /// Runs the subcommand that `arguments` name, the first of them this program; answers the exit code.
-pub fn run(arguments: Vec<OsString>) -> u8 {
+pub fn run(arguments: Vec<OsString>, registry: Registry) -> u8 {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -201,7 +209,7 @@ pub fn run(arguments: Vec<OsString>) -> u8 {
         }
     };
     let (global, command) = cli.into_parts();
-    let context = Context::new(global);
+    let context = Context::new(global, registry);
     let stop = command.run(&context).err();
     context.close();
     if let Some(Stop::Failed(report)) = &stop {

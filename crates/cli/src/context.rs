@@ -10,7 +10,7 @@ use indicatif::ProgressBar;
 
 use obento::interrupt;
 use obento::sandbox::{self, Rights};
-use obento::{Access, Address};
+use obento::{Access, Address, Registry};
 
 use crate::cli::{GlobalOptions, When};
 use crate::open::{Inside, Opener};
@@ -22,6 +22,8 @@ const READ_ONLY: &str = "OBENTO_READONLY";
 /// What a subcommand runs in.
 pub struct Context {
     options: GlobalOptions,
+    /// The drivers.
+    registry: Registry,
     status: Cell<u8>,
     opener: Rc<RefCell<Opener>>,
     /// The image that paths are in, in a shell.
@@ -31,14 +33,19 @@ pub struct Context {
 }
 
 impl Context {
-    pub fn new(options: GlobalOptions) -> Self {
-        Self { options, status: Cell::new(0), opener: Rc::default(), inside: None, bar: RefCell::default() }
+    pub fn new(options: GlobalOptions, registry: Registry) -> Self {
+        let status = Cell::new(0);
+        Self { options, registry, status, opener: Rc::default(), inside: None, bar: RefCell::default() }
     }
 
     /// What one command of a shell runs in: the images of this context, paths in the image of the shell, and a status of
     /// its own.
     pub fn of_line(&self, options: GlobalOptions, inside: Rc<Inside>) -> Self {
-        Self { opener: self.opener.clone(), inside: Some(inside), ..Self::new(options) }
+        Self {
+            opener: self.opener.clone(),
+            inside: Some(inside),
+            ..Self::new(options, self.registry.clone())
+        }
     }
 
     /// The image that paths are in, in a shell.
@@ -49,6 +56,11 @@ impl Context {
     /// The options of every subcommand.
     pub fn options(&self) -> &GlobalOptions {
         &self.options
+    }
+
+    /// The drivers that images are opened, made and checked with.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
     }
 
     /// The images that are open.

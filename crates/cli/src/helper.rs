@@ -8,6 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
+use obento::Registry;
+
 use crate::cli::run;
 
 /// mount(8)'s code for wrong usage.
@@ -16,7 +18,7 @@ const USAGE: u8 = 1;
 const FAILED: u8 = 32;
 
 /// Runs as a helper, if that is what this process was called as.
-pub fn main() -> Option<ExitCode> {
+pub fn main(registry: &Registry) -> Option<ExitCode> {
     let mut arguments = std::env::args_os();
     let program = arguments.next()?;
     let arguments: Vec<OsString> = arguments.collect();
@@ -28,7 +30,7 @@ pub fn main() -> Option<ExitCode> {
     let code = match translated {
         Some(Words::Nothing) => 0,
         Some(Words::Run(words)) => {
-            if run(words) == 0 {
+            if run(words, registry.clone()) == 0 {
                 0
             } else {
                 FAILED

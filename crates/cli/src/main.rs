@@ -1,25 +1,5 @@
-//! The command `obento`: lists, reads, copies and examines what lies in disk images, without root and without
-//! mounting.
-//!
-//! `cli` is the command line, `commands` has a file for each subcommand, and the rest is what they share: `context`
-//! (options, opened images, diagnostics), `output` (standard output, and what a closed pipe means), `report` (the words
-//! of an error), `escape` (names on a terminal), `json` (the machine-readable form).
-
-mod change;
-mod cli;
-mod commands;
-mod context;
-mod escape;
-mod find;
-mod format;
-mod helper;
-mod json;
-mod open;
-mod output;
-mod progress;
-mod report;
-mod terminal;
+//! The program `obento`: the command with every driver of obento.
 
 fn main() -> std::process::ExitCode {
-    cli::main()
+    obento_cli::main(obento::Registry::default())
 }

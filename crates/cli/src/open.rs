@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use obento::{
     Access, Address, Error, FileId, HostError, Image, Ino, Locking, Node, Notice, OpenError, Operand,
-    Options, Part, Place, Purpose, Registry, Replay, Symlinks, Unpacking, Volume, is_pattern,
+    Options, Part, Place, Purpose, Replay, Symlinks, Unpacking, Volume, is_pattern,
 };
 
 use crate::cli::GlobalOptions;
@@ -45,7 +45,6 @@ pub struct Found {
 /// Images and volumes that are open already, so that each is opened, and its notices told, once.
 #[derive(Default)]
 pub struct Opener {
-    registry: Registry,
     images: Vec<Known>,
     volumes: Vec<KnownVolume>,
 }
@@ -106,7 +105,7 @@ impl Opener {
                 _ => Ok(known),
             };
         }
-        let image = Rc::new(open_image(path, &self.registry, access, context)?);
+        let image = Rc::new(open_image(path, access, context)?);
         self.images.push(Known { path: path.to_owned(), id, image, is_told: false });
         let last = self.images.len() - 1;
         Ok(&mut self.images[last])
@@ -190,7 +189,7 @@ impl Opener {
         for notice in volume.info().notices {
             let shown = prefix.strip_suffix(b":").unwrap_or(&prefix);
             context.note(shown, crate::report::notice(&notice, access));
-            if matches!(notice, Notice::BackupSuperBlock { .. }) && can_be_checked(&volume) {
+            if matches!(notice, Notice::BackupSuperBlock { .. }) && can_be_checked(&volume, context) {
                 context.note(shown, "the super block is damaged; `obento check -y` can mend it from a copy");
             }
         }
@@ -214,18 +213,13 @@ impl Opener {
 }
 
 /// Whether `obento check` knows what the volume is.
-fn can_be_checked(volume: &Volume) -> bool {
-    let registry = Registry::default();
-    registry.find(volume.info().probe.fs_type).is_some_and(|driver| driver.check().is_some())
+fn can_be_checked(volume: &Volume, context: &Context) -> bool {
+    let driver = context.registry().find(volume.info().probe.fs_type);
+    driver.is_some_and(|driver| driver.check().is_some())
 }
 
 /// Opens an image, with a progress bar where it has to be unpacked for long.
-fn open_image(
-    path: &Path,
-    registry: &Registry,
-    access: Access,
-    context: &Context,
-) -> Result<Image, OpenError> {
+fn open_image(path: &Path, access: Access, context: &Context) -> Result<Image, OpenError> {
     let meter = Arc::new(Mutex::new(Meter::new(context, "unpacking")));
     let (shared, name) = (meter.clone(), path.as_os_str().as_bytes().to_vec());
     let on_unpacking = move |unpacking: Unpacking| {
@@ -233,7 +227,7 @@ fn open_image(
     };
     let on_unpacking: Option<Arc<dyn Fn(Unpacking) + Send + Sync>> = Some(Arc::new(on_unpacking));
     let options = Options { access, on_unpacking, ..options(context.options()) };
-    let opened = Image::open(path, registry, &options);
+    let opened = Image::open(path, context.registry(), &options);
     meter.lock().unwrap_or_else(PoisonError::into_inner).finish();
     opened
 }

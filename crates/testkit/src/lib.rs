@@ -20,5 +20,6 @@ pub mod record;
 pub mod snapshot;
 mod tar_stream;
 pub mod tree;
+pub mod walk;
 
 pub use oracle::{Oracle, require};

@@ -22,6 +22,8 @@ pub struct Ground {
     pub size: u64,
     /// The command obento.
     pub obento: PathBuf,
+    /// The drivers of targets that are images.
+    pub registry: Registry,
 }
 
 impl Ground {
@@ -110,7 +112,7 @@ impl Bed {
         let image = self.ground.image();
         self.state = match &self.target {
             Target::Path(_) => return Ok(()),
-            Target::Image(mount) => State::Volume(open_volume(&image, &mount.kind)?),
+            Target::Image(mount) => State::Volume(open_volume(&image, &mount.kind, &self.ground.registry)?),
             target => State::Mounted(Mounted::new(target, &image, &self.ground.at(), &self.ground.obento)?),
         };
         Ok(())
@@ -204,12 +206,12 @@ fn mke2fs(kind: &str) -> [&str; 6] {
     ["-q", "-F", "-t", kind, "-E", "lazy_itable_init=0,lazy_journal_init=0"]
 }
 
-fn open_volume(image: &Path, kind: &str) -> Result<Volume> {
+fn open_volume(image: &Path, kind: &str, registry: &Registry) -> Result<Volume> {
     let failed = |error: &dyn std::fmt::Display| BenchError::Program {
         program: format!("opening {}", image.display()),
         message: error.to_string(),
     };
     let options = Options { fs_type: Some(kind.to_owned()), ..Options::default() }.for_change();
-    let opened = Image::open(image, &Registry::default(), &options).map_err(|error| failed(&error))?;
+    let opened = Image::open(image, registry, &options).map_err(|error| failed(&error))?;
     opened.volume(None).map_err(|error| failed(&error))
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use obento::{
     Access, Address, CheckError, CheckObserver, CheckOptions, CheckProgress, CheckReport, DeviceError, Error,
-    FieldValue, Finding, Image, Locking, Mending, Options, Registry, Severity, SystemClock, check,
+    FieldValue, Finding, Image, Locking, Mending, Options, Severity, SystemClock, check,
 };
 
 use crate::context::Context;
@@ -130,7 +130,7 @@ fn examine(args: &Args, context: &Context, teller: &mut Teller<'_>) -> Result<Ch
         journal: global.journal.clone(),
         ..Options::default()
     };
-    let image = Image::open(&address.image, &Registry::default(), &options)
+    let image = Image::open(&address.image, context.registry(), &options)
         .map_err(|error| (cannot_open(error), FAILED))?;
     image.notices().iter().for_each(|notice| context.note(shown, notice));
     context.seal();

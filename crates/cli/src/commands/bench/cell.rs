@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use obento_bench::cell::{Cell, outcome};
 use obento_bench::target::Ground;
 
+use crate::context::Context;
 use crate::output::{Outcome, Output, Stop};
 use crate::report::Report;
 
@@ -21,7 +22,7 @@ pub struct Args {
     size: u64,
 }
 
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args, context: &Context) -> Outcome {
     let mut question = Vec::new();
     std::io::stdin()
         .read_to_end(&mut question)
@@ -30,7 +31,8 @@ pub fn run(args: &Args) -> Outcome {
         .map_err(|error| Stop::Failed(Report::new("cannot read the cell", error)))?;
     let obento = std::env::current_exe()
         .map_err(|error| Stop::Failed(Report::new("cannot find obento itself", error)))?;
-    let ground = Ground { folder: args.folder.clone(), size: args.size, obento };
+    let ground =
+        Ground { folder: args.folder.clone(), size: args.size, obento, registry: context.registry().clone() };
     let answer = serde_json::to_vec(&outcome(&cell, &ground))
         .map_err(|error| Stop::Failed(Report::new("cannot say how the cell ended", error)))?;
     let mut out = Output::stdout();

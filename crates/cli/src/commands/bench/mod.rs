@@ -52,6 +52,6 @@ pub fn run(args: Args, context: &Context) -> Outcome {
         Some(Sub::List(args)) => list::run(&args),
         Some(Sub::Report(args)) => report::run(&args, context),
         Some(Sub::Compare(args)) => report::compare(&args, context),
-        Some(Sub::Cell(args)) => cell::run(&args),
+        Some(Sub::Cell(args)) => cell::run(&args, context),
     }
 }

@@ -85,7 +85,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     results.machine = Machine::this(&path);
     let obento =
         std::env::current_exe().map_err(|error| fail(Report::new("cannot find obento itself", error)))?;
-    let ground = Ground { folder: path, size: results.size, obento: obento.clone() };
+    let registry = context.registry().clone();
+    let ground = Ground { folder: path, size: results.size, obento, registry };
     let size = results.size.to_string();
     let arguments = [
         "bench".into(),
@@ -96,7 +97,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         size.into(),
     ];
     let stop = Box::new(interrupt::is_requested);
-    let processes = Processes { program: obento, arguments: arguments.into(), ground, stop };
+    let processes = Processes { program: ground.obento.clone(), arguments: arguments.into(), ground, stop };
     let plan = Plan {
         targets,
         workloads,

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use obento::partition::{DiskId, PartitionType};
-use obento::{DiskReport, Registry, build_disk, build_disk_twice, human_size};
+use obento::{DiskReport, build_disk, build_disk_twice, human_size};
 
 use super::{Args, Watch, layout, tell};
 use crate::context::Context;
@@ -21,10 +21,9 @@ pub(super) fn make(args: &Args, layout: &Path, context: &Context) -> Outcome {
     settings.publish = args.publish();
     let start = Instant::now();
     let mut watch = Watch::new(context);
-    let registry = Registry::default();
     let built = match args.verify {
-        true => build_disk_twice(&args.out, &settings, &registry, &mut watch),
-        false => build_disk(&args.out, &settings, &registry, &mut watch),
+        true => build_disk_twice(&args.out, &settings, context.registry(), &mut watch),
+        false => build_disk(&args.out, &settings, context.registry(), &mut watch),
     };
     drop(watch);
     let report = match built {

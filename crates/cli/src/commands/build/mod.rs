@@ -47,10 +47,9 @@ fn make(args: &Args, context: &Context) -> Outcome {
     let (sources, settings) = args.volume()?;
     let start = Instant::now();
     let mut watch = Watch::new(context);
-    let registry = Registry::default();
     let built = match args.verify {
-        true => build_twice(&args.out, &sources, &settings, &registry, &mut watch),
-        false => build(&args.out, &sources, &settings, &registry, &mut watch),
+        true => build_twice(&args.out, &sources, &settings, context.registry(), &mut watch),
+        false => build(&args.out, &sources, &settings, context.registry(), &mut watch),
     };
     drop(watch);
     let report = match built {
@@ -117,7 +116,7 @@ fn tell(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
             cannot(&"something has got the name meanwhile").help("--force (-F) replaces it")
         }
         BuildFailure::UnknownType { .. } => {
-            cannot(&failure).help(format!("it builds: {}", types().join(", ")))
+            cannot(&failure).help(format!("it builds: {}", types(context.registry()).join(", ")))
         }
         BuildFailure::Format(FormatError::Needs { needs, .. }) => {
             cannot(&failure).help(format!("add {needs}, or leave the other out"))
@@ -143,8 +142,7 @@ fn by_reason(problems: &[SourceProblem]) -> BTreeMap<&str, Vec<&[u8]>> {
     reasons
 }
 
-fn types() -> Vec<&'static str> {
-    let registry = Registry::default();
+fn types(registry: &Registry) -> Vec<&'static str> {
     let formats = registry.drivers().iter().filter_map(|driver| driver.format());
     formats.flat_map(|format| format.types()).copied().collect()
 }

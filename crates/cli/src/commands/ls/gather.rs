@@ -323,7 +323,7 @@ mod tests {
         let Cli { global, command: Command::Ls(args), .. } = Cli::parse_from(["obento", "ls", "x"]) else {
             panic!("not ls")
         };
-        let context = Context::new(global);
+        let context = Context::new(global, obento::Registry::default());
         let settings = Settings::new(&args, &context).unwrap();
         let read = |budget| Listing::read(&volume.root(), b"x:/", &settings, &context, budget).unwrap();
         assert_eq!((read(BUDGET).entries.len(), context.status()), (500, 0));

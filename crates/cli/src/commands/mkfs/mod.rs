@@ -54,14 +54,13 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 /// Makes it. Answers how it is called, and what it is.
 fn make(args: &Args, context: &Context) -> Result<(Vec<u8>, Formatted), Report> {
     let (mut options, host) = args.options()?;
-    let registry = Registry::default();
-    let format = format_of(&registry, &args.fs_type)?;
+    let format = format_of(context.registry(), &args.fs_type)?;
     let len = args.len()?;
     options.len = len;
     let target = Target::parse(args)?;
     let failed = |error: FormatError| cannot_make(&target.shown, &error, format);
     if let Some(path) = &host.journal {
-        options.journal = Some(open_journal(path, args.dry_run)?);
+        options.journal = Some(open_journal(path, args.dry_run, context)?);
     }
     if args.dry_run && !target.path.exists() {
         let Some(len) = len else { return Err(needs_size(&target.shown)) };
@@ -84,7 +83,7 @@ fn make(args: &Args, context: &Context) -> Result<(Vec<u8>, Formatted), Report> 
         format.plan(len, &options).map_err(failed)?;
     }
     let ground = Ground::open(&target.path, needed).map_err(cannot_open)?;
-    let (device, contents) = place(&ground, &target, &host, args, &registry, context)?;
+    let (device, contents) = place(&ground, &target, &host, args, context)?;
     options.contents = if host.keep { Contents::Kept } else { contents };
     let formatted = if args.dry_run {
         // A file is lengthened as needed, when it is done.
@@ -152,7 +151,6 @@ fn place(
     target: &Target,
     host: &Host,
     args: &Args,
-    registry: &Registry,
     context: &Context,
 ) -> Result<(Arc<dyn BlockDevice>, Contents), Report> {
     if target.part.is_some() && host.offset > 0 {
@@ -167,7 +165,7 @@ fn place(
     if ground.contents() == Contents::Zeros && part.is_none() {
         return Ok((ground.device(), Contents::Zeros));
     }
-    let image = match ground.image(registry, &Options::default()) {
+    let image = match ground.image(context.registry(), &Options::default()) {
         Ok(image) => image,
         Err(OpenError::Empty { .. }) => return Err(needs_size(&target.shown)),
         Err(error) => return Err(cannot_open(error)),
@@ -236,9 +234,9 @@ fn last_mounted(image: &Image, part: Option<&Part>) -> Option<String> {
 }
 
 /// The device of an external journal.
-fn open_journal(path: &Path, dry_run: bool) -> Result<Arc<dyn BlockDevice>, Report> {
+fn open_journal(path: &Path, dry_run: bool, context: &Context) -> Result<Arc<dyn BlockDevice>, Report> {
     if dry_run {
-        let image = Image::open(path, &Registry::default(), &Options::default()).map_err(cannot_open)?;
+        let image = Image::open(path, context.registry(), &Options::default()).map_err(cannot_open)?;
         return Ok(image.device().clone());
     }
     let ground = Ground::open(path, None).map_err(cannot_open)?;

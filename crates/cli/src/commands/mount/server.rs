@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use obento::sandbox::Rights;
-use obento::{Access, Address, Atime, Image, Keeps, OpenError, Options, Registry, Replay, Shown, Volume};
+use obento::{Access, Address, Atime, Image, Keeps, OpenError, Options, Replay, Shown, Volume};
 use obento_fuse::options::{AccessTimes, MountOptions, ReadWrite};
 use obento_fuse::{
     Farewell, KernelClock, Mounted, Server, ServerOptions, Session, SessionOptions, find_mount, mount,
@@ -149,7 +149,7 @@ fn volume(
         clock: Arc::new(KernelClock),
         ..general
     };
-    let image = Image::open(&address.image, &Registry::default(), &options)?;
+    let image = Image::open(&address.image, context.registry(), &options)?;
     let volume = image.volume(address.part.as_ref())?;
     Ok((image, volume))
 }

@@ -1,0 +1,132 @@
+//! Reads all that there is of a volume, whatever its bytes: what a fuzz target of a driver does with them.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use obento_block::MemDevice;
+//! use obento_testkit::walk::open_and_walk;
+//! # use obento_base::Result;
+//! # use obento_block::BlockDevice;
+//! # use obento_driver::{Driver, FileSystem, OpenOptions, Probe};
+//! # struct MyDriver;
+//! # impl Driver for MyDriver {
+//! #     fn names(&self) -> &'static [&'static str] { &["mine"] }
+//! #     fn probe(&self, _: &dyn BlockDevice) -> Result<Option<Probe>> { Ok(None) }
+//! #     fn open(&self, _: Arc<dyn BlockDevice>, _: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
+//! #         Err(obento_base::Error::Invalid)
+//! #     }
+//! # }
+//! // In fuzz/fuzz_targets/walk.rs: fuzz_target!(|data: &[u8]| walk(data));
+//! fn walk(data: &[u8]) {
+//!     open_and_walk(&MyDriver, Arc::new(MemDevice::read_only(data.to_vec())));
+//! }
+//! # walk(b"bytes");
+//! ```
+
+use std::collections::{HashSet, VecDeque};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use obento_base::{FileKind, Ino, Name};
+use obento_block::BlockDevice;
+use obento_driver::{Cookie, Driver, FileSystem, LayoutLock, OpenOptions, Span, Target};
+use obento_env::NO_CLOCK;
+
+/// Opens the volume on `device` for reading and looks at all of it: entries, attributes, links, mappings, bytes and the
+/// structures that the driver shows; within bounds that a sound volume of a few MiB never reaches. Panics where an answer
+/// cannot be, however the bytes are: a run of nothing, or one outside of the device.
+pub fn open_and_walk(driver: &dyn Driver, device: Arc<dyn BlockDevice>) {
+    let _ = driver.probe(&*device);
+    let options = OpenOptions { cache: 256 << 10, ..OpenOptions::new(Arc::new(NO_CLOCK)) };
+    if let Ok(fs) = driver.open(device, &options) {
+        walk(&*fs);
+    }
+}
+
+/// The same with a volume that is open.
+pub fn walk(fs: &dyn FileSystem) {
+    let _ = (fs.info(), fs.statfs());
+    let mut seen = HashSet::new();
+    let mut queue = VecDeque::from([fs.root()]);
+    let (mut entries, mut met) = (0, Vec::new());
+    while let Some(dir) = queue.pop_front() {
+        let mut children = Vec::new();
+        let _ = fs.read_dir(dir, Cookie::START, &mut |entry| {
+            entries += 1;
+            if let Ok(entry) = entry {
+                children.push((entry.ino, entry.name.to_buf()));
+            }
+            if entries < 20_000 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        let _ = fs.parent(dir);
+        for (ino, name) in children.into_iter().take(500) {
+            let _ = fs.lookup(dir, &name);
+            if seen.insert(ino) && seen.len() < 2_000 {
+                if met.len() < 8 {
+                    met.push(ino);
+                }
+                look_at(fs, ino, &mut queue);
+            }
+        }
+        let _ = fs.lookup(dir, Name::new(b"no such name").expect("a name"));
+    }
+    show(fs, met);
+}
+
+/// Shows structures of the volume, those of the inodes `met` among them.
+fn show(fs: &dyn FileSystem, met: Vec<Ino>) {
+    let Some(inspect) = fs.inspect() else { return };
+    let fixed =
+        [Target::SuperBlock(0), Target::SuperBlock(1), Target::Group(0), Target::Block(2), Target::Journal];
+    let inodes = [fs.root(), Ino(2), Ino(12)].into_iter().chain(met);
+    let inodes = inodes.flat_map(|ino| [Target::Inode(ino), Target::Directory(ino)]);
+    for target in fixed.into_iter().chain(inodes) {
+        let mut records = 0;
+        let _ = inspect.inspect(target, &mut |_| records += 1);
+        assert!(records < 1 << 20, "{target:?} has {records} records");
+    }
+    for offset in (0..fs.device().map_or(0, |device| device.len())).step_by(4001) {
+        let _ = inspect.locate(offset);
+    }
+}
+
+fn look_at(fs: &dyn FileSystem, ino: Ino, queue: &mut VecDeque<Ino>) {
+    let Ok(attr) = fs.getattr(ino) else { return };
+    match attr.kind {
+        FileKind::Directory => queue.push_back(ino),
+        FileKind::Symlink => drop(fs.read_link(ino)),
+        FileKind::Regular => read_data(fs, ino, attr.size),
+        _ => {}
+    }
+    if let Some(xattrs) = fs.xattrs() {
+        let mut names = Vec::new();
+        let _ = xattrs.list_xattrs(ino, &mut |name| names.push(name.to_vec()));
+        names.iter().take(100).for_each(|name| drop(xattrs.get_xattr(ino, name)));
+    }
+}
+
+/// Follows the mapping run by run; a hostile one may have many, so only the first are read.
+fn read_data(fs: &dyn FileSystem, ino: Ino, size: u64) {
+    let lock = LayoutLock::new();
+    let layout = lock.shared();
+    let device_len = fs.device().map_or(0, |device| device.len());
+    let mut at = 0;
+    let mut buf = [0; 512];
+    for _ in 0..3_000 {
+        if at >= size {
+            return;
+        }
+        let Ok(extent) = fs.map(&layout, ino, at..size) else {
+            at = (at / 1024 + 1) * 1024;
+            continue;
+        };
+        assert!(extent.len > 0 && extent.len <= size - at, "a run of {} bytes at {at} of {size}", extent.len);
+        match extent.span {
+            Span::Mapped(offset) => {
+                assert!(offset.checked_add(extent.len).is_some_and(|end| end <= device_len.max(1 << 24)));
+            }
+            Span::Driver => drop(fs.read(&layout, ino, at, &mut buf)),
+            Span::Hole | Span::Unwritten => {}
+        }
+        at += extent.len;
+    }
+}

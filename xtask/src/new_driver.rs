@@ -1,0 +1,81 @@
+//! A repository for a driver outside of the tree, which works from its first minute.
+//!
+//! The files of `xtask/skeleton` with two words replaced: `skeletonfs`, the crate and the type of the file system, and `OBENTO`, where this
+//! workspace lies.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+
+/// What to call it, and where.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Name of the crate, the program and the type: small letters and digits.
+    name: String,
+    /// Where to make the repository [default: a folder of that name beside the workspace].
+    #[arg(long)]
+    path: Option<PathBuf>,
+}
+
+macro_rules! skeleton {
+    ($($path:literal <- $file:literal)*) => {
+        [$(($path, include_str!(concat!("../skeleton/", $file)))),*]
+    };
+}
+
+/// Path in the repository, and what to put there.
+const FILES: [(&str, &str); 10] = skeleton! {
+    "Cargo.toml" <- "Cargo.toml.in"
+    "README.md" <- "README.md"
+    "src/lib.rs" <- "src/lib.rs"
+    "src/main.rs" <- "src/main.rs"
+    "src/raw.rs" <- "src/raw.rs"
+    "src/volume.rs" <- "src/volume.rs"
+    "tests/conformance.rs" <- "tests/conformance.rs"
+    "examples/pack.rs" <- "examples/pack.rs"
+    "fuzz/Cargo.toml" <- "fuzz/Cargo.toml.in"
+    "fuzz/fuzz_targets/walk.rs" <- "fuzz/fuzz_targets/walk.rs"
+};
+
+/// Writes the repository. Errors: a name that is no crate's; a folder that is there already.
+pub fn run(options: &Options) -> Result<()> {
+    let workspace = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).canonicalize()?;
+    let beside = || workspace.parent().unwrap_or(&workspace).join(&options.name);
+    let folder = options.path.clone().unwrap_or_else(beside);
+    write(&options.name, &folder, &workspace)?;
+    println!("{}: try `cargo test` there; README.md says what next", folder.display());
+    Ok(())
+}
+
+fn write(name: &str, folder: &Path, workspace: &Path) -> Result<()> {
+    let is_name = name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    ensure!(is_name, "'{name}' is no name for a driver: small letters and digits, a letter first");
+    ensure!(!folder.exists(), "{} is there already", folder.display());
+    let workspace = workspace.to_str().context("the path of the workspace is not UTF-8")?;
+    for (path, text) in FILES {
+        let path = folder.join(path);
+        fs::create_dir_all(path.parent().unwrap_or(folder))?;
+        fs::write(path, text.replace("skeletonfs", name).replace("OBENTO", workspace))?;
+    }
+    // The versions that the workspace was tested with.
+    fs::copy(Path::new(workspace).join("Cargo.lock"), folder.join("Cargo.lock"))?;
+    fs::write(folder.join(".gitignore"), "target\ndisk.img\n")?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_that_of_a_crate_and_a_folder_that_is_there_is_left_alone() {
+        let said = |name: &str, folder: &str| {
+            write(name, Path::new(folder), Path::new(".")).unwrap_err().to_string()
+        };
+        assert!(said("../evil", "/nowhere").contains("no name for a driver"));
+        assert!(said("", "/nowhere").contains("no name for a driver"));
+        assert!(said("floppyfs", "/").contains("there already"));
+    }
+}

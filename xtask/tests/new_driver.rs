@@ -1,0 +1,58 @@
+//! A driver in a repository of its own: `cargo xtask new-driver` writes one, its tests pass, and every command knows its format.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+fn said(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {errors}\n{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_driver_outside_of_the_tree_passes_its_tests_and_has_every_command() {
+    let room = tempfile::tempdir().unwrap();
+    let repository = room.path().join("floppyfs");
+    said(
+        Command::new(env!("CARGO_BIN_EXE_xtask")).args(["new-driver", "floppyfs", "--path"]).arg(&repository),
+    );
+    // Crates of others are built once for both; the profiles must be the same for that.
+    let workspace = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml")).unwrap();
+    let profiles = &workspace[workspace.find("[profile.dev]").unwrap()..];
+    let manifest = repository.join("Cargo.toml");
+    // Those of obento are dependencies over there, and need to be no faster than they are quick to compile.
+    let ours = workspace.lines().filter_map(|line| line.split_once(" = { path =")).map(|(name, _)| name);
+    let quick = |name| format!("[profile.dev.package.{name}]\nopt-level = 0\n");
+    let quick: String = ours.chain(["obento-cli"]).map(quick).collect();
+    let text = [fs::read_to_string(&manifest).unwrap().as_str(), profiles, &quick].join("\n");
+    fs::write(&manifest, text).unwrap();
+    let target = Path::new(env!("CARGO_BIN_EXE_xtask")).ancestors().nth(2).unwrap();
+    let cargo = |arguments: &[&str]| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo
+            .current_dir(&repository)
+            .env("CARGO_TARGET_DIR", target)
+            .env("CARGO_INCREMENTAL", "0")
+            .args(arguments);
+        // What is compiled for a test of the workspace's is no concern of another workspace.
+        cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
+        said(&mut cargo)
+    };
+    let tested = cargo(&["test", "--offline", "--quiet"]);
+    assert!(tested.contains("test result: ok"), "{tested}");
+    cargo(&["run", "--offline", "--quiet", "--example", "pack", "disk.img"]);
+    let command = |arguments: &[&str]| {
+        let program = target.join("debug/floppyfs");
+        said(Command::new(program).current_dir(&repository).args(arguments))
+    };
+    assert_eq!(command(&["ls", "disk.img"]), "empty\nhello\n");
+    assert_eq!(command(&["cat", "disk.img:/hello"]), "Hello, world.\n");
+    assert!(command(&["info", "disk.img"]).contains("floppyfs"));
+    command(&["cp", "disk.img:/hello", "hello"]);
+    assert_eq!(fs::read(repository.join("hello")).unwrap(), b"Hello, world.\n");
+    // Those of obento are there, too.
+    command(&["mkfs", "-t", "xv6", "-q", "other.img", "4M"]);
+    assert_eq!(command(&["ls", "other.img"]), "");
+}
