@@ -46,16 +46,17 @@ pub fn open_session(
     let linger = Linger::new(&device, Idle::open())?;
     let device = Arc::new(device);
     let mut buffer = vec![0; LONGEST_REQUEST];
-    let said = receive(&device, &mut buffer)?.ok_or(io::ErrorKind::NotConnected)?;
+    let len = receive(&device, &mut buffer)?.ok_or(io::ErrorKind::NotConnected)?;
+    let said = buffer.get(..len).unwrap_or_default();
     let wire = Arc::new(Wire::greet(&device, said, server, options, jobs)?);
     Ok(Box::new(Device { device, wire, queue, linger, buffer, threads: options.threads }))
 }
 
-/// The next request; none once nobody is there any more. The kernel hands out whole requests.
-fn receive<'b>(device: &OwnedFd, buffer: &'b mut [u8]) -> io::Result<Option<&'b [u8]>> {
+/// The length of the next request; none once nobody is there any more. The kernel hands out whole requests.
+fn receive(device: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<usize>> {
     loop {
         match rustix::io::read(device, &mut *buffer) {
-            Ok(len) => return Ok(buffer.get(..len)),
+            Ok(len) => return Ok(Some(len)),
             // Who asked was interrupted; or we were.
             Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
             Err(Errno::NODEV) => return Ok(None),
@@ -82,7 +83,7 @@ impl Session for Device {
             match receive(&device, &mut buffer) {
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
-                Ok(Some(request)) => match wire.receive(request) {
+                Ok(Some(len)) => match wire.receive(&mut buffer, len) {
                     Step::Answered => linger.wait(),
                     Step::HandedOn => linger.sleep_lightly(),
                     Step::Last => break Ok(()),

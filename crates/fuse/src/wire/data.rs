@@ -8,6 +8,10 @@ use super::reply::{ALL_PAGES, ONLY_ATTRIBUTES};
 use super::{MAX_IO, Place, Wire, reply, request};
 use crate::server::{Reply, Source, Written};
 
+/// Writes up to here are answered at once, likewise. Of longer ones the next is copied out of the kernel while this one is
+/// copied into the image.
+const SHORT_WRITE: u32 = 64 << 10;
+
 /// Reads up to here are answered at once: they cost less than waking somebody, unless the disk has to be waited for.
 const SHORT: u32 = 64 << 10;
 
@@ -17,6 +21,13 @@ const MOST_COPIED: u64 = 64 << 20;
 pub(super) fn place_of_read(mut body: request::Body<'_>) -> Place {
     match body.take::<ReadIn>() {
         Ok(asked) if asked.size > SHORT => Place::Pool,
+        _ => Place::Here,
+    }
+}
+
+pub(super) fn place_of_write(mut body: request::Body<'_>) -> Place {
+    match body.take::<WriteIn>() {
+        Ok(asked) if asked.size > SHORT_WRITE => Place::PoolWithBuffer,
         _ => Place::Here,
     }
 }

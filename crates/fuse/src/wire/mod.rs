@@ -7,6 +7,7 @@
 //! a name, and the kernel empties a file that is opened with O_TRUNC by SETATTR.
 
 use std::cell::RefCell;
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -27,11 +28,13 @@ mod listing;
 mod names;
 mod reply;
 mod request;
+mod spares;
 
 use abi::{BatchForgetIn, ForgetOne, InHeader, opcode};
 use encode::Validity;
 use reply::{Channel, Pending};
 use request::Request;
+use spares::Spares;
 
 /// The image is ours alone: what the kernel was told holds until it changes it itself.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
@@ -54,6 +57,9 @@ enum Place {
     Here,
     /// One of those that may wait for the disk.
     Pool,
+    /// One of them, with the buffer that the request is in: it is long, and while it is answered the next one is read. This
+    /// thread, if all buffers are with them.
+    PoolWithBuffer,
 }
 
 /// What became of a request.
@@ -72,6 +78,7 @@ pub(crate) struct Wire {
     server: Arc<Server>,
     options: SessionOptions,
     pool: Jobs,
+    spares: Spares,
     channel: Channel,
 }
 
@@ -97,13 +104,13 @@ impl Wire {
         let agreed = init::agree(body, options.writeback, server.time_step())?;
         pending.answer(Ok(zerocopy::IntoBytes::as_bytes(&agreed.reply)));
         let options = SessionOptions { writeback: agreed.writeback, ..options };
-        Ok(Self { server, options, pool, channel })
+        Ok(Self { server, options, pool, spares: Spares::default(), channel })
     }
 
-    /// Answers the request that `bytes` are, or has it answered.
-    pub(crate) fn receive(self: &Arc<Self>, bytes: &[u8]) -> Step {
-        let Some(request) = Request::parse(bytes) else {
-            tracing::error!(len = bytes.len(), "what the kernel sent is no request");
+    /// Answers the request in the first `len` bytes of `buffer`, or has it answered; then `buffer` may be another one.
+    pub(crate) fn receive(self: &Arc<Self>, buffer: &mut Vec<u8>, len: usize) -> Step {
+        let Some(request) = buffer.get(..len).and_then(Request::parse) else {
+            tracing::error!(len, "what the kernel sent is no request");
             return Step::Answered;
         };
         match request.header.opcode {
@@ -120,9 +127,27 @@ impl Wire {
                     self.pool.run(move || wire.answer(handler, &header, request::Body(&body)));
                     return Step::HandedOn;
                 }
+                Some((handler, Place::PoolWithBuffer)) => match self.spares.take() {
+                    None => self.answer(handler, &request.header, request.body),
+                    Some(spare) => {
+                        self.hand_on(handler, mem::replace(buffer, spare), len);
+                        return Step::HandedOn;
+                    }
+                },
             },
         }
         Step::Answered
+    }
+
+    /// Has the request in the first `len` bytes of `buffer` answered by the pool.
+    fn hand_on(self: &Arc<Self>, handler: Handler, buffer: Vec<u8>, len: usize) {
+        let wire = Arc::clone(self);
+        self.pool.run(move || {
+            if let Some(Request { header, body }) = buffer.get(..len).and_then(Request::parse) {
+                wire.answer(handler, &header, body);
+            }
+            wire.spares.give_back(buffer);
+        });
     }
 
     fn pending(&self, header: &InHeader) -> Pending {
@@ -195,7 +220,7 @@ fn handler(request: Request<'_>) -> Option<(Handler, Place)> {
         opcode::RENAME2 => here(names::rename2),
         opcode::LINK => here(names::link),
         opcode::READ => Some((data::read, data::place_of_read(request.body))),
-        opcode::WRITE => here(data::write),
+        opcode::WRITE => Some((data::write, data::place_of_write(request.body))),
         opcode::STATFS => here(inodes::statfs),
         opcode::TMPFILE => here(names::tmpfile),
         opcode::RELEASE => here(|_, _, _, _| Ok(())),
