@@ -71,6 +71,34 @@ fn cp_counts_what_a_fat_cannot_hold_and_names_one_of_each() {
 }
 
 #[test]
+fn import_makes_files_of_hard_links_and_counts_them_once() {
+    if !require(&[Oracle::Program("tar")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    tree(folder);
+    for n in 0..3 {
+        fs::remove_file(folder.join(format!("tree/socket{n}"))).unwrap();
+    }
+    let (archive, source) = (folder.join("tree.tar"), folder.join("tree"));
+    call("tar", ["-cf".as_ref(), archive.as_os_str(), "-C".as_ref(), source.as_os_str(), ".".as_ref()])
+        .unwrap();
+    for kind in ["vfat", "exfat"] {
+        says(folder, &format!("mkfs -q -t {kind} {kind}.img 8M"), 0, "");
+        let (_, _, err) = obento(folder, &format!("import {kind}.img:/ tree.tar"));
+        let links: Vec<&str> = err.lines().filter(|line| line.contains("oo many links")).collect();
+        let beginning = format!("obento: {kind}.img:/: note: 3 hard links made as files of their own");
+        assert!(links.len() == 1 && links[0].starts_with(&beginning), "{err}");
+        assert_eq!(obento(folder, &format!("ls {kind}.img:/")).1, "file\nsecond0\nsecond1\nsecond2\n");
+        for name in ["file", "second0", "second1", "second2"] {
+            assert_eq!(obento(folder, &format!("cat {kind}.img:/{name}")).1, "contents", "{name}");
+        }
+    }
+    judge(folder, "vfat.img");
+}
+
+#[test]
 fn cp_counts_owners_and_modes_that_it_was_to_keep() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

@@ -246,18 +246,16 @@ impl OpenEntry<'_> {
         let failed = |errno| HostError::system("read", self.entry.path(), errno);
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(len).map_err(|_| failed(Errno::NOMEM))?;
-        bytes.resize(len, 0);
-        let mut done = 0;
-        while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            match rustix::io::read(&self.fd, rest) {
+        while bytes.len() < len {
+            // Into memory that nobody zeroed before.
+            match rustix::io::read(&self.fd, rustix::buffer::spare_capacity(&mut bytes)) {
                 // It became shorter meanwhile.
                 Ok(0) => break,
-                Ok(len) => done += len,
-                Err(Errno::INTR) => {}
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(failed(errno)),
             }
         }
-        bytes.truncate(done);
+        bytes.truncate(len);
         Ok(bytes)
     }
 

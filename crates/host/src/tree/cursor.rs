@@ -14,9 +14,10 @@ use rustix::io::Errno;
 
 use super::apply::{ACL_ACCESS, ACL_DEFAULT, Applier, Made, Permissions, Target};
 use super::dir::{Dir, OwnedMetadata, open_at};
+use super::later::{File, Later};
 use super::links::{LinkKey, Original, identify};
 use super::place::{Place, level};
-use super::sink::FileSink;
+use super::sink::{FileSink, Waiting};
 use super::{Creator, DIRECTORY, Existing, Keep, Loss, Report, Shared, TreeOptions, Trust, Written};
 use crate::{DataSink, FileId, HostError, Metadata};
 
@@ -27,6 +28,7 @@ pub struct TreeWriter {
     report: Report,
     /// Where bytes of a file pass through, kept between files.
     buffer: Vec<u8>,
+    pub(super) later: Option<Later>,
 }
 
 impl TreeWriter {
@@ -52,16 +54,43 @@ impl TreeWriter {
             spared: Vec::new(),
         };
         let place = Place::new(root, Vec::new(), level(None, fd, &stat, false, group), group);
-        Ok(Self { shared: Arc::new(shared), place, report: Report::default(), buffer: Vec::new() })
+        Ok(Self {
+            shared: Arc::new(shared),
+            place,
+            report: Report::default(),
+            buffer: Vec::new(),
+            later: None,
+        })
     }
 
     /// Never makes room by removing one of `files`: those that the source is read from.
     #[must_use]
     pub fn sparing(mut self, files: &[FileId]) -> Self {
+        let is_behind = self.later.take().is_some();
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
             shared.spared = files.to_vec();
         }
+        if is_behind { self.behind() } else { self }
+    }
+
+    /// Writes the bytes of small files a little later, in a thread. What cannot be written is then told by
+    /// [`late_errors`](Self::late_errors), or by [`finish`](Self::finish).
+    #[must_use]
+    pub fn behind(mut self) -> Self {
+        self.later = Some(Later::new(self.shared.clone()));
         self
+    }
+
+    /// Why files that were made could not be written after all, as far as that is known.
+    pub fn late_errors(&mut self) -> Vec<HostError> {
+        self.later.as_ref().map_or_else(Vec::new, Later::errors)
+    }
+
+    /// Waits until it is known of all.
+    pub fn settle(&mut self) {
+        if let Some(later) = &mut self.later {
+            later.settle();
+        }
     }
 
     /// Sets the metadata of the root directory when the writer finishes.
@@ -73,7 +102,13 @@ impl TreeWriter {
     /// must be finished before this one leaves it. Errors: Changed.
     pub fn fork(&self) -> Result<Self, HostError> {
         let place = self.place.fork()?;
-        Ok(Self { shared: self.shared.clone(), place, report: Report::default(), buffer: Vec::new() })
+        Ok(Self {
+            shared: self.shared.clone(),
+            place,
+            report: Report::default(),
+            buffer: Vec::new(),
+            later: None,
+        })
     }
 
     /// Makes the directory `name`, unless there is one, and steps into it. Its metadata is set when it is left.
@@ -150,9 +185,15 @@ impl TreeWriter {
             return Ok(Written::Kept);
         };
         let (shared, buffer) = (&*self.shared, &mut self.buffer);
-        let mut sink = FileSink { shared, file: &file, buffer, path: &path, position: 0, end: 0, written: 0 };
+        let waiting = self.later.as_mut().map(|later| {
+            let (room, start) = later.room();
+            Waiting { room, start, used: 0, pieces: Vec::new() }
+        });
+        let mut sink =
+            FileSink { shared, file: &file, buffer, path: &path, position: 0, end: 0, written: 0, waiting };
         let filled = fill(&mut sink).and_then(|()| Ok(sink.finish()?));
         applier.report.bytes += sink.written;
+        let waiting = sink.waiting.map(|waiting| (waiting.used, waiting.pieces));
         if let Err(error) = filled {
             // Half a file looks like a whole one. Where it cannot be removed, the error still tells.
             let _ = rustix::fs::unlinkat(dir, name.as_bytes(), AtFlags::empty());
@@ -167,6 +208,13 @@ impl TreeWriter {
             gid: dir.group,
             mode: (!dir.default_acl).then(|| Mode::new(as_made.bits() & !shared.creator.umask)),
         };
+        if let (Some((used, pieces)), Some(later)) = (waiting, &mut self.later)
+            && used > 0
+        {
+            let (dir, name, path, meta) = (dir.clone(), name.to_buf(), path(), OwnedMetadata::new(meta));
+            later.push(File { file, dir, name, path, meta, made, mode, pieces }, used);
+            return Ok(Written::Created);
+        }
         applier.apply(target, made, meta, mode, Permissions::Own);
         self.report.files += 1;
         Ok(Written::Created)
@@ -253,6 +301,8 @@ impl TreeWriter {
     /// Notes that `name`, just made here, has the inode `key` in the source, of which `more` names are to come, for
     /// [`TreeWriter::link`]. Where memory for that is spent, it is counted as a lost link. Errors: System.
     pub fn remember(&mut self, key: LinkKey, name: &Name, more: u32) -> Result<(), HostError> {
+        // What becomes the first of several names stays, or was removed.
+        self.settle();
         let dir = self.place.dir()?;
         let id = identify(dir, name).map_err(|errno| self.failed("examine", name, errno))?;
         if !self.shared.links.lock().insert(key, self.place.names(), name, id, more) {
@@ -307,6 +357,11 @@ impl TreeWriter {
     /// Leaves all directories and answers what was written, by this cursor and those forks that are finished. Errors:
     /// Changed; System.
     pub fn finish(mut self) -> Result<Report, HostError> {
+        self.settle();
+        let late = self.late_errors();
+        if let Some(later) = self.later.take() {
+            self.report.merge(later.report());
+        }
         loop {
             self.complete();
             if self.place.pop()?.is_none() {
@@ -315,7 +370,7 @@ impl TreeWriter {
         }
         let mut all = self.shared.report.lock();
         all.merge(self.report);
-        Ok(all.clone())
+        late.into_iter().next().map_or_else(|| Ok(all.clone()), Err)
     }
 
     fn failed(&self, operation: &'static str, name: &Name, errno: Errno) -> HostError {

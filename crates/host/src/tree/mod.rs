@@ -9,12 +9,14 @@
 //! Invariant: metadata is set in the order owner, attributes of users, mode, other attributes, times, because each of
 //! these resets one that follows: a change of owner clears set-user-ID and capabilities.
 //!
+//! Bytes of small files may be written by a thread, a little later ([`TreeWriter::behind`]).
 //! What cannot be kept (an owner, without the right to give files away) is counted in the [`Report`], not an error.
 
 mod apply;
 mod backup;
 mod cursor;
 mod dir;
+mod later;
 mod links;
 mod options;
 mod place;

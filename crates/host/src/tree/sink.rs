@@ -9,6 +9,7 @@ use obento_block::{Backing, BlockDevice};
 use rustix::io::Errno;
 
 use super::Shared;
+use super::later::Piece;
 use crate::{DataSink, HostError, HostFile, SinkError};
 
 /// Bytes moved at once: long enough to hide the cost of a call, short enough to stay in a CPU's cache.
@@ -29,6 +30,28 @@ pub(super) struct FileSink<'a> {
     pub end: u64,
     /// Bytes of data written.
     pub written: u64,
+    /// Where the bytes of a small file wait, if they may.
+    pub waiting: Option<Waiting<'a>>,
+}
+
+/// The bytes of a small file, to be written later.
+pub(super) struct Waiting<'a> {
+    /// What they go to, which begins at `start` of its row.
+    pub room: &'a mut [u8],
+    pub start: usize,
+    pub used: usize,
+    pub pieces: Vec<Piece>,
+}
+
+impl Waiting<'_> {
+    /// Room for `len` more bytes.
+    fn take(&mut self, position: u64, len: usize) -> Option<&mut [u8]> {
+        let range = self.used..self.used.checked_add(len)?;
+        let room = self.room.get_mut(range.clone())?;
+        self.pieces.push(Piece { position, bytes: self.start + range.start..self.start + range.end });
+        self.used = range.end;
+        Some(room)
+    }
 }
 
 impl FileSink<'_> {
@@ -53,6 +76,30 @@ impl FileSink<'_> {
         self.position = self.position.saturating_add(len);
         self.end = self.end.max(self.position);
         self.written = self.written.saturating_add(len);
+    }
+
+    /// Where the next `len` bytes may wait. `None`: they are written at once, as is what waited.
+    fn wait(&mut self, len: u64) -> Result<Option<&mut [u8]>, HostError> {
+        if self.waiting.as_ref().is_some_and(|waiting| to_u64(waiting.room.len() - waiting.used) < len) {
+            self.write_waiting()?;
+        }
+        let position = self.position;
+        Ok(self.waiting.as_mut().and_then(|waiting| waiting.take(position, to_usize(len))))
+    }
+
+    fn write_waiting(&mut self) -> Result<(), HostError> {
+        let Some(waiting) = self.waiting.take() else { return Ok(()) };
+        let end = self.position;
+        for Piece { position, bytes } in waiting.pieces {
+            self.position = position;
+            let bytes = bytes.start - waiting.start..bytes.end - waiting.start;
+            let written = self.written;
+            self.write(waiting.room.get(bytes).unwrap_or_default()).map_err(|errno| self.failed(errno))?;
+            // They were counted when they came.
+            self.written = written;
+        }
+        self.position = end;
+        Ok(())
     }
 
     fn write(&mut self, mut bytes: &[u8]) -> Result<(), Errno> {
@@ -110,12 +157,23 @@ impl DataSink for FileSink<'_> {
     }
 
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), HostError> {
-        self.take(to_u64(bytes.len()))?;
+        let len = to_u64(bytes.len());
+        self.take(len)?;
+        if let Some(room) = self.wait(len)? {
+            room.copy_from_slice(bytes);
+            self.advance(len);
+            return Ok(());
+        }
         self.write(bytes).map_err(|errno| self.failed(errno))
     }
 
     fn device(&mut self, device: &dyn BlockDevice, mut offset: u64, mut len: u64) -> Result<(), SinkError> {
         self.take(len)?;
+        if let Some(room) = self.wait(len)? {
+            device.read_at(offset, room).map_err(SinkError::Source)?;
+            self.advance(len);
+            return Ok(());
+        }
         while len > 0 {
             if len >= COPY_RANGE_MIN && self.shared.may_copy_range.load(Ordering::Relaxed) {
                 let end = offset.saturating_add(len);

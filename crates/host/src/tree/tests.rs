@@ -41,7 +41,7 @@ fn content(bytes: &'static [u8]) -> impl FnOnce(&mut dyn DataSink) -> Result<(),
 }
 
 fn writer(root: &TempDir, options: TreeOptions) -> TreeWriter {
-    TreeWriter::open(root.path(), options).unwrap()
+    TreeWriter::open(root.path(), options).unwrap().behind()
 }
 
 fn lost(report: &Report, loss: Loss) -> u64 {
@@ -297,6 +297,7 @@ fn existing_files_stay_or_go_as_asked() {
         let mut tree = writer(&root, TreeOptions { existing, ..TreeOptions::default() });
         let meta = Metadata { mtime: Timestamp::new(mtime, 0), ..plain(0o644) };
         let result = tree.file(name("f"), &meta, content(b"new"));
+        tree.settle();
         let content = fs::read(root.path().join("f")).unwrap();
         result.map(|written| (written, content == b"new"))
     };
@@ -496,4 +497,55 @@ fn a_file_that_the_source_is_read_from_is_never_removed() {
     }
     tree.finish().unwrap();
     assert_eq!(fs::read(&image).unwrap(), b"disk");
+}
+
+#[test]
+fn small_files_are_written_behind_with_all_that_belongs_to_them() {
+    let root = tempfile::tempdir().unwrap();
+    let mut tree = writer(&root, TreeOptions::default());
+    let bytes: Vec<u8> = (0..40_000_u32).map(|at| (at % 251) as u8).collect();
+    for file in 0..200_usize {
+        let bytes = &bytes[..file * 200];
+        let fill = |sink: &mut dyn DataSink| {
+            sink.bytes(bytes)?;
+            sink.hole(4096)?;
+            // More than is written behind.
+            if file % 50 == 7 { sink.bytes(&vec![9; 70_000]) } else { sink.bytes(b"end") }
+        };
+        tree.file(name(&format!("{file:03}")), &plain(0o640), fill).unwrap();
+    }
+    let report = tree.finish().unwrap();
+    assert_eq!(report.files, 200);
+    for file in 0..200_usize {
+        let path = root.path().join(format!("{file:03}"));
+        let mut expected = bytes[..file * 200].to_vec();
+        expected.extend([0; 4096]);
+        if file % 50 == 7 {
+            expected.extend([9; 70_000])
+        } else {
+            expected.extend(b"end")
+        }
+        assert!(fs::read(&path).unwrap() == expected, "{file}");
+        let meta = fs::metadata(&path).unwrap();
+        assert_eq!((meta.mode() & 0o7777, meta.mtime(), meta.mtime_nsec()), (0o640, -5, 999_999_999));
+    }
+}
+
+#[test]
+fn what_cannot_be_written_behind_is_told_and_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let mut tree = writer(&root, TreeOptions::default());
+    for file in ["a", "b", "c"] {
+        tree.file(name(file), &plain(0o600), content(b"bytes")).unwrap();
+    }
+    tree.break_last();
+    tree.file(name("d"), &plain(0o600), content(b"more")).unwrap();
+    tree.settle();
+    let errors = tree.late_errors();
+    assert_eq!(errors.iter().map(|error| error.path().unwrap()).collect::<Vec<_>>(), [root.path().join("c")]);
+    assert_eq!(tree.finish().unwrap().files, 3);
+    let mut left: Vec<_> =
+        fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["a", "b", "d"]);
 }

@@ -64,6 +64,7 @@ impl<'a, T: Tree> Copy<'a, T> {
                 }
             };
             let is_start = depth == 0 || (depth == 1 && item.step == Step::Leave);
+            self.tell_late()?;
             match item.step {
                 Step::Enter => depth += 1,
                 Step::Leave => depth = depth.saturating_sub(1),
@@ -222,6 +223,14 @@ impl<'a, T: Tree> Copy<'a, T> {
         }
     }
 
+    /// Tells why files were not written after they were made.
+    fn tell_late(&mut self) -> Result<(), CopyError> {
+        self.tree.late_errors().into_iter().try_for_each(|error| {
+            let path = error.path().map_or(Vec::new(), |path| path.as_os_str().as_encoded_bytes().to_vec());
+            self.fail(path, Trouble::Host(error))
+        })
+    }
+
     fn tell_troubles(&mut self, item: &mut Item) -> Result<(), CopyError> {
         let troubles = std::mem::take(&mut item.troubles);
         troubles.into_iter().try_for_each(|trouble| self.fail(item.shown.clone(), trouble))
@@ -253,7 +262,9 @@ impl<'a, T: Tree> Copy<'a, T> {
     }
 
     /// Ends the tree; answers what was written and how many problems there were.
-    pub fn finish(self) -> Result<(Report, u64), CopyError> {
+    pub fn finish(mut self) -> Result<(Report, u64), CopyError> {
+        self.tree.settle();
+        self.tell_late()?;
         Ok((self.tree.finish()?, self.problems))
     }
 }

@@ -32,7 +32,8 @@ pub fn copy_out(
     observer: &mut dyn Observer,
 ) -> Result<CopyReport, CopyError> {
     let target = Target::find(target, sources, options)?;
-    let writer = TreeWriter::open(target.directory(), options.tree.clone())?.sparing(&options.spared);
+    let writer =
+        TreeWriter::open(target.directory(), options.tree.clone())?.sparing(&options.spared).behind();
     let mut copy = Copy::new(writer, None, options, observer);
     for source in sources {
         // Inodes of two volumes may have one number.

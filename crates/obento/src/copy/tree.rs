@@ -62,6 +62,12 @@ pub(super) trait Tree {
     fn remember(&mut self, key: LinkKey, name: &Name, more: u32) -> Result<(), Trouble>;
     /// Makes `name` another name of what was remembered. `None`: it cannot be one.
     fn link(&mut self, name: &Name, meta: &Metadata<'_>, key: LinkKey) -> Result<Option<Written>, Trouble>;
+    /// Why files that were made could not be written after all, where that shows later.
+    fn late_errors(&mut self) -> Vec<HostError> {
+        Vec::new()
+    }
+    /// Waits until it is known of all.
+    fn settle(&mut self) {}
     /// Leaves all directories.
     fn finish(self) -> Result<Report, CopyError>;
 }
@@ -100,6 +106,12 @@ impl Tree for TreeWriter {
     }
     fn link(&mut self, name: &Name, meta: &Metadata<'_>, key: LinkKey) -> Result<Option<Written>, Trouble> {
         Ok(Self::link(self, name, meta, key)?)
+    }
+    fn late_errors(&mut self) -> Vec<HostError> {
+        Self::late_errors(self)
+    }
+    fn settle(&mut self) {
+        Self::settle(self);
     }
     fn finish(self) -> Result<Report, CopyError> {
         Ok(Self::finish(self)?)

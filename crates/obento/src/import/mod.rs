@@ -23,6 +23,7 @@ use obento_vfs::Node;
 use crate::copy::image::{ImageWriter, Times};
 use crate::copy::tree::FileError;
 use crate::copy::{CopyError, ImageTarget, Observer, Problem, Progress, Trouble, expect_wanted};
+use crate::data::{self, Losses};
 pub(crate) use select::Selection;
 
 /// Directories whose times are put back when more is put into them later.
@@ -317,7 +318,27 @@ impl Import<'_> {
         let node = found.node.lookup(last).map_err(|_| missing())?;
         match self.writer.link_to(name, meta, &node)? {
             Some(_) => Ok(()),
-            None => Err(Failure::Trouble(Trouble::Volume(Error::TooManyLinks))),
+            None => self.copy_of(name, &node, meta),
+        }
+    }
+
+    /// What has no room for one more name is there twice.
+    fn copy_of(&mut self, name: &Name, node: &Node, meta: &Metadata<'_>) -> Result<(), Failure> {
+        let attr = node.attr().map_err(Trouble::Volume)?;
+        if attr.kind != FileKind::Regular {
+            return Err(Failure::Trouble(Trouble::Volume(Error::TooManyLinks)));
+        }
+        let made = self.writer.file(name, meta, &mut |sink| {
+            let mut losses = Losses::default();
+            data::read(node, 0..attr.size, &mut losses, |bytes| sink.bytes(bytes))?;
+            // Nobody else has these bytes: what cannot be read of them is not made up.
+            let lost = losses.into_ranges().into_iter().next();
+            lost.map_or(Ok(()), |unread| Err(SinkError::Source(unread.error)))
+        });
+        match made {
+            Ok(_) => Ok(()),
+            Err(FileError::Source(error)) => Err(Failure::Trouble(Trouble::Volume(error))),
+            Err(FileError::Trouble(trouble)) => Err(Failure::Trouble(trouble)),
         }
     }
 
