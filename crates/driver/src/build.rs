@@ -125,6 +125,8 @@ pub enum Unfit {
     XattrName,
     /// Its extended attributes are too large.
     Xattrs,
+    /// Its extended attributes are too large without this feature.
+    XattrsNeed(&'static str),
     /// A directory with too many names.
     Directory,
     /// Its name has characters that the format's names do not have.
@@ -148,6 +150,9 @@ impl fmt::Display for Unfit {
                 f.write_str("one of its extended attributes has a name or value that cannot be stored")
             }
             Self::Xattrs => f.write_str("its extended attributes are too large"),
+            Self::XattrsNeed(feature) => {
+                write!(f, "its extended attributes are too large without the feature {feature}")
+            }
             Self::Directory => f.write_str("the directory has too many names"),
             Self::Characters => f.write_str("its name has characters that cannot be stored"),
             Self::Twice => f.write_str("its name is that of another file there, but for the case"),

@@ -2,6 +2,7 @@
 
 mod pipe;
 mod sources;
+mod values;
 
 use std::fs::{self, File};
 use std::io::Write as _;

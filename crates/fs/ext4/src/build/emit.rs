@@ -18,6 +18,14 @@ use crate::format::{Draft, FIRST_INO, LOST_AND_FOUND_NAME, Output, zeroed};
 use crate::inode::InodeFlags;
 use crate::unit::VolBlock;
 
+/// What an inode is for.
+enum Recorded<'a> {
+    /// A node, and how many before it have the same set of attributes.
+    Node(NodeId, &'a Node, u32),
+    /// The value at this place.
+    Value(usize),
+}
+
 /// Writes a tree.
 pub(super) struct Emit<'a> {
     pub tree: &'a Tree,
@@ -31,6 +39,7 @@ impl Emit<'_> {
     pub fn write(&self, output: &mut Output<'_>) -> Result<(), FormatError> {
         self.write_directories(output)?;
         self.write_attributes(output)?;
+        self.write_values(output)?;
         self.write_inodes(output)
     }
 
@@ -123,6 +132,21 @@ impl Emit<'_> {
         Ok(())
     }
 
+    fn write_values(&self, output: &mut Output<'_>) -> Result<(), FormatError> {
+        let block_size = self.draft.sb.block_size;
+        for (at, (value, _)) in self.needs.values.iter().enumerate() {
+            let pieces = self.layout.value_map(at).map(|map| map.pieces.as_slice()).unwrap_or_default();
+            for (range, offset) in map::runs(pieces, block_size) {
+                let end = to_usize(range.end).min(value.bytes.len());
+                let part = value.bytes.get(to_usize(range.start)..end).unwrap_or_default();
+                let mut whole = zeroed(to_usize(range.end.saturating_sub(range.start)))?;
+                whole.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
+                output.write(offset, &whole)?;
+            }
+        }
+        Ok(())
+    }
+
     /// All nodes, each with how many before it have the same set of attributes.
     fn counted(&self) -> impl Iterator<Item = (NodeId, &Node, u32)> {
         let mut users = alloc::vec![0_u32; self.needs.attributes.len()];
@@ -153,15 +177,20 @@ impl Emit<'_> {
     pub fn shared_records(&self) -> Result<Vec<(u32, Vec<u8>)>, FormatError> {
         let last = self.last_shared();
         let mut records = Vec::new();
-        for (id, node, user) in self.counted() {
-            let ino = self.layout.ino(id);
-            if ino <= last {
-                let mut record = zeroed(self.draft.sb.inode_size.into())?;
-                self.record(id, node, user, &mut record);
-                records.push((ino, record));
-            }
+        for (ino, what) in self.inodes().filter(|(ino, _)| *ino <= last) {
+            let mut record = zeroed(self.draft.sb.inode_size.into())?;
+            self.record(&what, &mut record);
+            records.push((ino, record));
         }
         Ok(records)
+    }
+
+    /// All inodes of the tree and of its values, by their numbers.
+    fn inodes(&self) -> impl Iterator<Item = (u32, Recorded<'_>)> {
+        let nodes =
+            self.counted().map(|(id, node, user)| (self.layout.ino(id), Recorded::Node(id, node, user)));
+        let values = 0..self.needs.values.len();
+        nodes.chain(values.map(|at| (self.layout.value_ino(at), Recorded::Value(at))))
     }
 
     /// Writes the tables but for [`Self::shared_records`].
@@ -169,11 +198,7 @@ impl Emit<'_> {
         let last = self.last_shared();
         let mut block = self.draft.zeroed()?;
         let mut at = None;
-        for (id, node, user) in self.counted() {
-            let ino = self.layout.ino(id);
-            if ino <= last {
-                continue;
-            }
+        for (ino, what) in self.inodes().filter(|(ino, _)| *ino > last) {
             let (byte, start) = self.draft.record_place(ino);
             if let Some(before) = at.replace(byte).filter(|&before| before != byte) {
                 output.write(before, &block)?;
@@ -181,7 +206,7 @@ impl Emit<'_> {
             }
             let end = start.saturating_add(self.draft.sb.inode_size.into());
             if let Some(record) = block.get_mut(start..end) {
-                self.record(id, node, user, record);
+                self.record(&what, record);
             }
         }
         match at {
@@ -190,13 +215,40 @@ impl Emit<'_> {
         }
     }
 
-    /// All nodes, each with the bytes of the volume that it takes.
-    pub fn spaces(&self) -> impl Iterator<Item = (&Node, u64)> {
-        self.counted().map(|(id, node, user)| (node, self.byte_of(self.facts(id, node, user).blocks)))
+    /// All nodes, each with the inodes and the bytes of the volume that it takes, its values among them.
+    pub fn spaces(&self) -> impl Iterator<Item = (&Node, u64, u64)> {
+        self.counted().map(|(id, node, user)| {
+            let (values, _) = self.needs.charge(&self.draft.sb, node);
+            (node, values.saturating_add(1), self.byte_of(self.facts(id, node, user).blocks))
+        })
+    }
+
+    fn record(&self, what: &Recorded<'_>, record: &mut [u8]) {
+        match *what {
+            Recorded::Node(id, node, user) => self.node_record(id, node, user, record),
+            Recorded::Value(at) => self.value_record(at, record),
+        }
+    }
+
+    fn value_record(&self, at: usize, record: &mut [u8]) {
+        let sb = &self.draft.sb;
+        let (Some((value, users)), Some(map)) = (self.needs.values.get(at), self.layout.value_map(at)) else {
+            return;
+        };
+        let facts = Facts {
+            ino: self.layout.value_ino(at),
+            size: to_u64(value.bytes.len()),
+            blocks: map.owned,
+            flags: record::map_flags(sb) | InodeFlags::EA_INODE,
+            i_block: map.i_block,
+            attributes: &[],
+            attribute_block: 0,
+        };
+        record::fill_value(sb, &facts, (value.hash, *users), record);
     }
 
     /// The record of a node, the `user`th with its set of attributes.
-    fn record(&self, id: NodeId, node: &Node, user: u32, record: &mut [u8]) {
+    fn node_record(&self, id: NodeId, node: &Node, user: u32, record: &mut [u8]) {
         let facts = self.facts(id, node, user);
         let mut node = *node;
         if id == NodeId::ROOT && self.needs.lost_and_found.is_none() {
@@ -251,6 +303,7 @@ impl Emit<'_> {
                 facts.attribute_block = block;
                 facts.blocks = facts.blocks.saturating_add(sb.cluster_blocks().into());
             }
+            facts.blocks = facts.blocks.saturating_add(self.needs.charge(sb, node).1);
         }
         facts
     }

@@ -29,6 +29,10 @@ pub(super) struct Layout {
     maps: BTreeMap<NodeId, FileMap>,
     /// The blocks of attributes, by the set.
     attributes: Vec<Vec<u64>>,
+    /// The first inode that holds a value, behind those of the tree.
+    first_value: u32,
+    /// The maps of values.
+    values: Vec<FileMap>,
     goal: u64,
 }
 
@@ -52,8 +56,11 @@ impl Layout {
         this.starts.resize(count, 0);
         for (id, node) in tree.nodes() {
             draft.take_inode(this.ino(id), node.body == Body::Directory);
+            this.first_value = this.first_value.max(this.ino(id).saturating_add(1));
         }
+        this.first_value = this.first_value.max(this.first_ino);
         this.place_directories(tree, needs, draft)?;
+        this.place_values(needs, draft)?;
         this.place_files(tree, received, draft)?;
         draft.count_free();
         Ok(this)
@@ -105,6 +112,17 @@ impl Layout {
                 }
             }
             self.attributes.push(blocks);
+        }
+        Ok(())
+    }
+
+    fn place_values(&mut self, needs: &Needs, draft: &mut Draft) -> Result<(), FormatError> {
+        for at in 0..needs.values.len() {
+            let ino = self.value_ino(at);
+            draft.take_inode(ino, false);
+            let whole = 0..needs.value_blocks(&draft.sb, at);
+            let map = self.place_pieces(draft, ino, core::slice::from_ref(&whole), None)?;
+            self.values.push(map);
         }
         Ok(())
     }
@@ -166,7 +184,7 @@ impl Layout {
 
     /// Takes blocks for `ranges` of a file.
     fn place(&mut self, draft: &mut Draft, id: NodeId, ranges: &[Range<u64>]) -> Result<(), FormatError> {
-        let cluster = u64::from(draft.sb.cluster_blocks()).max(1);
+        let mut taken = None;
         if let [Range { start: 0, end }] = ranges
             && map::is_simple(&draft.sb, *end)
         {
@@ -177,20 +195,22 @@ impl Layout {
                 }
                 return Ok(());
             }
-            return self.place_pieces(draft, id, ranges, cluster, Some(run));
+            taken = Some(run);
         }
-        self.place_pieces(draft, id, ranges, cluster, None)
+        let map = self.place_pieces(draft, self.ino(id), ranges, taken)?;
+        self.maps.insert(id, map);
+        Ok(())
     }
 
-    /// The same where it may be several pieces; `taken` is the first of them, if it was taken already.
+    /// The same for inode `ino`, where it may be several pieces; `taken` is the first of them, if it was taken already.
     fn place_pieces(
         &mut self,
         draft: &mut Draft,
-        id: NodeId,
+        ino: u32,
         ranges: &[Range<u64>],
-        cluster: u64,
         mut taken: Option<Range<u64>>,
-    ) -> Result<(), FormatError> {
+    ) -> Result<FileMap, FormatError> {
+        let cluster = u64::from(draft.sb.cluster_blocks()).max(1);
         let mut pieces = Vec::new();
         let mut owned = 0_u64;
         for range in ranges {
@@ -207,9 +227,7 @@ impl Layout {
                 at = at.saturating_add(len.max(1));
             }
         }
-        let map = map::map(draft, self.ino(id), self.goal, pieces, owned)?;
-        self.maps.insert(id, map);
-        Ok(())
+        map::map(draft, ino, self.goal, pieces, owned)
     }
 
     /// Takes up to `len` blocks in a row, behind what was taken before.
@@ -234,6 +252,16 @@ impl Layout {
     pub fn attribute_block(&self, set: usize, user: u32) -> Option<u64> {
         let at = to_usize((user / USERS_MAX).into());
         self.attributes.get(set).and_then(|blocks| blocks.get(at)).copied()
+    }
+
+    /// The inode of the value at place `at`.
+    pub fn value_ino(&self, at: usize) -> u32 {
+        self.first_value.saturating_add(u32::try_from(at).unwrap_or(u32::MAX))
+    }
+
+    /// The map of the value at place `at`.
+    pub fn value_map(&self, at: usize) -> Option<&FileMap> {
+        self.values.get(at)
     }
 
     /// See [`obento_driver::BuildPlan::places`].

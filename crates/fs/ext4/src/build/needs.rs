@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use obento_base::wire::to_usize;
+use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Name};
 use obento_driver::tree::{Body, Node};
 use obento_driver::{BuildError, NodeId, Tree, Unfit};
@@ -16,7 +16,7 @@ use crate::dir::{DirLayout, NAME_MAX, Shape};
 use crate::feature::{Incompat, RoCompat};
 use crate::format::{LOST_AND_FOUND, LOST_AND_FOUND_NAME, ROOT_INO};
 use crate::super_block::SuperBlock;
-use crate::xattr::{AttributeSet, SetError, USERS_MAX};
+use crate::xattr::{AttributeSet, LargeValue, LargeValues, SetError, USERS_MAX};
 
 /// How many files that do not fit are told.
 const TOLD: usize = 1000;
@@ -29,6 +29,8 @@ pub(super) struct Needs {
     pub directories: BTreeMap<NodeId, u32>,
     /// The attributes of files, by their sets, and how many files have each.
     pub attributes: Vec<(AttributeSet, u32)>,
+    /// Values with inodes of their own, and how often each is named.
+    pub values: Vec<(LargeValue, u64)>,
     /// lost+found, if the tree has one of its own.
     pub lost_and_found: Option<NodeId>,
     /// Blocks, whole clusters, if no file comes to lie in more pieces than it must.
@@ -46,6 +48,7 @@ impl Needs {
         let mut this = Self {
             directories: BTreeMap::new(),
             attributes: Vec::new(),
+            values: Vec::new(),
             lost_and_found,
             blocks: 0,
             inodes: tree.len().saturating_sub(1).saturating_sub(lost_and_found.is_some().into()),
@@ -66,23 +69,76 @@ impl Needs {
                 this.blocks = this.blocks.saturating_add(blocks.saturating_mul(sb.cluster_blocks().into()));
             }
         }
+        this.count_values(sb);
         if unfit.is_empty() { Ok(this) } else { Err(BuildError::Unfit(unfit)) }
     }
 
     /// Encodes the sets; those that cannot be are empty here, and told of each file that has them.
     fn attribute_sets(&mut self, tree: &Tree, sb: &SuperBlock) -> Vec<Option<Unfit>> {
         let room = record::attribute_room(sb);
+        let mut large = sb.incompat.contains(Incompat::EA_INODE).then(|| LargeValues::new(sb.checksum_seed));
         let mut troubles = Vec::new();
         for list in tree.xattr_sets() {
-            let set = AttributeSet::new(list, room, to_usize(sb.block_size.into()));
+            let set = AttributeSet::new(list, room, to_usize(sb.block_size.into()), large.as_mut());
             troubles.push(match &set {
                 Ok(_) => None,
                 Err(SetError::Name) => Some(Unfit::XattrName),
+                Err(SetError::TooLarge) if large.is_none() => Some(Unfit::XattrsNeed("ea_inode")),
                 Err(SetError::TooLarge) => Some(Unfit::Xattrs),
             });
             self.attributes.push((set.unwrap_or_default(), 0));
         }
+        self.values.extend(large.into_iter().flat_map(|large| large.all).map(|value| (value, 0)));
         troubles
+    }
+
+    /// Counts who names each value - every inode that does, and every block - and what the values take.
+    fn count_values(&mut self, sb: &SuperBlock) {
+        for (set, users) in &self.attributes {
+            let inside = set.named_inside.iter().map(|at| (*at, *users));
+            let in_blocks = set.named_in_block.iter().map(|at| (*at, users.div_ceil(USERS_MAX)));
+            for (at, count) in inside.chain(in_blocks) {
+                if let Some((_, users)) = self.values.get_mut(at) {
+                    *users = users.saturating_add(count.into());
+                }
+            }
+        }
+        let count = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
+        self.inodes = self.inodes.saturating_add(count);
+        for at in 0..self.values.len() {
+            let nodes = match sb.incompat.contains(Incompat::EXTENT) {
+                true => 0,
+                false => map::indirect_blocks(sb.block_size, &[0..self.value_blocks(sb, at)]),
+            };
+            let nodes = nodes.saturating_mul(sb.cluster_blocks().into());
+            self.blocks = self.blocks.saturating_add(self.value_space(sb, at)).saturating_add(nodes);
+        }
+    }
+
+    /// The blocks that a value fills.
+    pub fn value_blocks(&self, sb: &SuperBlock, at: usize) -> u64 {
+        let len = self.values.get(at).map_or(0, |(value, _)| to_u64(value.bytes.len()));
+        len.div_ceil(u64::from(sb.block_size).max(1))
+    }
+
+    /// The same in whole clusters, which is what each inode that names it is charged with.
+    pub fn value_space(&self, sb: &SuperBlock, at: usize) -> u64 {
+        let blocks = self.value_blocks(sb, at);
+        blocks.checked_next_multiple_of(u64::from(sb.cluster_blocks()).max(1)).unwrap_or(blocks)
+    }
+
+    /// How many values with inodes of their own a node names, and the blocks that it is charged with for them.
+    pub fn charge(&self, sb: &SuperBlock, node: &Node) -> (u64, u64) {
+        let set = node.attr.xattrs.and_then(|set| self.attributes.get(set.index()));
+        let named = set.into_iter().flat_map(|(set, _)| set.named());
+        named.fold((0, 0), |(count, blocks): (u64, u64), at| {
+            (count.saturating_add(1), blocks.saturating_add(self.value_space(sb, at)))
+        })
+    }
+
+    /// Lets the sets name values by their inodes, the first of which is `first`; to be done once.
+    pub fn name_values(&mut self, first: u32) {
+        self.attributes.iter_mut().for_each(|(set, _)| set.name_values(first));
     }
 
     fn node(
@@ -99,6 +155,11 @@ impl Needs {
             }
             if let Some((_, users)) = self.attributes.get_mut(set.index()) {
                 *users = users.saturating_add(1);
+            }
+            let held = self.attributes.get(set.index());
+            if node.body == Body::Symlink && held.is_some_and(|(set, _)| set.named().next().is_some()) {
+                // e2fsck 1.47 tells a link with its target inside by `i_blocks` 0, and would take the target for blocks.
+                return Err(Trouble::Unfit(Unfit::Xattrs));
             }
         }
         record::expect_fit(sb, node).map_err(Trouble::Unfit)?;

@@ -2,6 +2,7 @@
 //!
 //! Source: Linux `fs/ext4/inode.c` `ext4_fill_raw_inode`, `ext4_inode_blocks_set`.
 
+use obento_base::FileKind;
 use obento_base::wire::{FromZeros, IntoBytes, split};
 use obento_driver::Unfit;
 use obento_driver::tree::{Body, Node};
@@ -17,6 +18,9 @@ const SHORT: u16 = 128;
 /// The most that a device number of Linux has: 12 bits and 20.
 const MAJOR_MAX: u32 = 0xfff;
 const MINOR_MAX: u32 = 0xf_ffff;
+
+/// Permission bits of an inode that holds a value.
+const VALUE_MODE: u16 = 0o600;
 
 /// What a record says besides what the node does.
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +110,33 @@ pub(super) fn fill(sb: &SuperBlock, node: &Node, facts: &Facts<'_>, record: &mut
         put(record, SHORT.into(), extra_fields(sb, secs, extra).as_bytes());
         let start = SHORT.saturating_add(sb.raw.s_want_extra_isize.get());
         put(record, start.into(), facts.attributes);
+    }
+    if sb.has_metadata_csum() {
+        seal_record(record, inode_seed(sb.checksum_seed, facts.ino, 0));
+    }
+}
+
+/// Fills in the record of an inode that holds a value with this hash and so many users, whose bytes are zeros.
+///
+/// Source: Linux fs/ext4/xattr.c `ext4_xattr_inode_set_hash`, `ext4_xattr_inode_set_ref`.
+pub(super) fn fill_value(sb: &SuperBlock, facts: &Facts<'_>, (hash, users): (u32, u64), record: &mut [u8]) {
+    let mut raw = RawInode::new_zeroed();
+    raw.i_mode.set(FileKind::Regular.mode_bits() | VALUE_MODE);
+    raw.i_links_count.set(1);
+    let (low, high) = split(facts.size);
+    raw.i_size_lo.set(low);
+    raw.i_size_high.set(high);
+    raw.i_block = facts.i_block;
+    let mut flags = facts.flags;
+    set_sectors(sb, &mut raw, &mut flags, facts.blocks);
+    raw.i_flags.set(flags.bits());
+    let (low, high) = split(users);
+    raw.i_atime.set(hash);
+    raw.i_ctime.set(high);
+    raw.l_i_version.set(low);
+    put(record, 0, raw.as_bytes());
+    if has_extra(sb) {
+        put(record, SHORT.into(), extra_fields(sb, 0, 0).as_bytes());
     }
     if sb.has_metadata_csum() {
         seal_record(record, inode_seed(sb.checksum_seed, facts.ino, 0));

@@ -123,14 +123,14 @@ impl<'t> Search<'t, '_> {
     /// In a volume of a given length: with as many inodes as it has by default, else with a quarter more than are needed, else with
     /// just those. Errors: TooSmall, with a length that suffices.
     fn in_length(mut self, len: u64) -> Result<Plan<'t>, BuildError> {
-        let least = self.least_inodes();
-        let attempts = match self.has_inode_wish() {
-            true => Vec::from([self.wishes.inodes]),
-            false => Vec::from([None, Some(least.saturating_add(least / 4)), Some(least)]),
-        };
+        type Attempt = fn(u32) -> Option<u32>;
+        let asked = self.wishes.inodes;
+        let attempts: &[Attempt] = &[|_| None, |least| Some(least.saturating_add(least / 4)), Some];
+        let attempts = if self.has_inode_wish() { attempts.get(..1).unwrap_or_default() } else { attempts };
         let mut full = self.full(len);
         for inodes in attempts {
-            self.wishes.inodes = inodes;
+            // How many values have inodes of their own is known after the first.
+            self.wishes.inodes = inodes(self.least_inodes()).or(asked);
             match self.try_length(len) {
                 Err(error) if is_full(&error) => full = error,
                 done => return done,
@@ -158,7 +158,9 @@ impl<'t> Search<'t, '_> {
 
     /// Inodes for the tree, and for what every volume has.
     fn least_inodes(&self) -> u32 {
-        self.tree.len().saturating_add(crate::format::FIRST_INO).saturating_add(2)
+        let values = self.needs.as_ref().map_or(0, |needs| needs.values.len());
+        let values = u32::try_from(values).unwrap_or(u32::MAX);
+        self.tree.len().saturating_add(crate::format::FIRST_INO).saturating_add(2).saturating_add(values)
     }
 
     fn full(&self, len: u64) -> BuildError {
@@ -246,7 +248,7 @@ impl<'t> Search<'t, '_> {
             received.take_from(&mut draft)?;
         }
         if draft.sb.ro_compat.contains(RoCompat::QUOTA) {
-            draft.owners = owners_of(self.tree.nodes().map(|(_, node)| (node, 0)), 0);
+            draft.owners = owners_of(self.tree.nodes().map(|(_, node)| (node, 0, 0)));
         }
         let lost_and_found = self.needs.as_ref().is_some_and(|needs| needs.lost_and_found.is_some());
         let root = Root::Elsewhere { lost_and_found };
@@ -276,7 +278,7 @@ impl<'t> Search<'t, '_> {
 
     fn lay_out(&mut self, draught: Draught) -> Result<Plan<'t>, BuildError> {
         let Draught { mut draft, notices, journal_blocks } = draught;
-        let needs = self.needs.take().ok_or(obento_base::Error::Invalid)?;
+        let mut needs = self.needs.take().ok_or(obento_base::Error::Invalid)?;
         let laid_out = Layout::new(self.tree, &needs, self.received, &mut draft);
         let layout = match laid_out {
             Ok(layout) => layout,
@@ -285,9 +287,10 @@ impl<'t> Search<'t, '_> {
                 return Err(error.into());
             }
         };
+        needs.name_values(layout.value_ino(0));
         if draft.sb.ro_compat.contains(RoCompat::QUOTA) {
             let emit = Emit { tree: self.tree, needs: &needs, layout: &layout, draft: &draft };
-            let owners = owners_of(emit.spaces(), 1);
+            let owners = owners_of(emit.spaces());
             draft.count_owners(owners)?;
         }
         let fs_type =
@@ -298,10 +301,10 @@ impl<'t> Search<'t, '_> {
     }
 }
 
-/// What users, groups and projects have of `files`, each with the bytes that it takes; it counts as so many `inodes`.
-fn owners_of<'n>(files: impl Iterator<Item = (&'n Node, u64)>, inodes: u64) -> [Entries; 3] {
+/// What users, groups and projects have of `files`, each with the inodes and the bytes that it takes.
+fn owners_of<'n>(files: impl Iterator<Item = (&'n Node, u64, u64)>) -> [Entries; 3] {
     let mut all = <[Entries; 3]>::default();
-    for (node, bytes) in files {
+    for (node, inodes, bytes) in files {
         // No source knows of projects.
         for (entries, id) in all.iter_mut().zip([node.attr.uid, node.attr.gid, 0]) {
             entries.entry(id).or_insert_with(|| entry(id, 0, 0)).add(inodes, bytes);

@@ -34,7 +34,7 @@ pub(crate) use area::{Area, Entry, VALUE_MAX};
 pub(crate) use block::USERS_MAX;
 pub(crate) use hash::{block_hash, entry_hash, signed_entry_hash, words};
 pub(crate) use inline::{inline_rest_max, with_inline_rest};
-pub(crate) use set::{AttributeSet, SetError};
+pub(crate) use set::{AttributeSet, LargeValue, LargeValues, SetError};
 pub(crate) use store::Shares;
 pub(crate) use values::Dead;
 

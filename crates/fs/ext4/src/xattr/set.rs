@@ -1,10 +1,14 @@
 //! All attributes of a new inode at once.
 //!
-//! Invariant: files with equal attributes have equal sets, so that one encoding serves them all.
+//! Invariant: files with equal attributes have equal sets, so that one encoding serves them all; and equal values of inodes of
+//! their own are one value.
 
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use obento_base::Error;
+use obento_base::wire::{FromBytes as _, to_usize};
 use obento_driver::XattrMode;
 use obento_driver::tree::XattrPair;
 
@@ -13,8 +17,13 @@ use super::name::StoredName;
 use super::plan::{Tables, ValueInodes};
 use super::table::{Form, Table};
 use crate::acl;
+use crate::checksum::Crc;
+use crate::raw::RawXattrEntry;
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
+
+/// `XATTR_SIZE_MAX` of Linux include/uapi/linux/limits.h: no kernel hands out a longer value.
+const READABLE: usize = 64 << 10;
 
 /// The attributes of an inode as bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -23,6 +32,50 @@ pub(crate) struct AttributeSet {
     pub(crate) inside: Vec<u8>,
     /// The block, with one user and no checksum.
     pub(crate) block: Option<Vec<u8>>,
+    /// Which of [`LargeValues`] are named inside, each as often as it is.
+    pub(crate) named_inside: Vec<usize>,
+    /// Which are named in the block.
+    pub(crate) named_in_block: Vec<usize>,
+}
+
+/// A value in an inode of its own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct LargeValue {
+    pub(crate) bytes: Box<[u8]>,
+    /// What its inode carries as hash.
+    pub(crate) hash: u32,
+}
+
+/// The values of a tree that have inodes of their own, equal ones once.
+#[derive(Default)]
+pub(crate) struct LargeValues {
+    seed: u32,
+    pub(crate) all: Vec<LargeValue>,
+    known: BTreeMap<u32, Vec<usize>>,
+}
+
+impl LargeValues {
+    /// None yet, for a volume whose checksums begin with `seed`.
+    pub(crate) fn new(seed: u32) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
+    fn hash(&self, value: &[u8]) -> u32 {
+        Crc::new(self.seed).add(value).get()
+    }
+
+    /// The place of `value` among all.
+    fn add(&mut self, value: &[u8], hash: u32) -> usize {
+        let known = self.known.entry(hash).or_default();
+        let is_it = |at: &&usize| self.all.get(**at).is_some_and(|held| *held.bytes == *value);
+        if let Some(&at) = known.iter().find(is_it) {
+            return at;
+        }
+        let at = self.all.len();
+        known.push(at);
+        self.all.push(LargeValue { bytes: value.into(), hash });
+        at
+    }
 }
 
 /// Why attributes cannot be stored.
@@ -30,13 +83,19 @@ pub(crate) struct AttributeSet {
 pub(crate) enum SetError {
     /// A name space that Linux has no handler for, a name that is too long, or an access control list that is none.
     Name,
-    /// They need more than the inode and a block have.
+    /// They need more than the inode and a block have, or one is longer than Linux reads.
     TooLarge,
 }
 
 impl AttributeSet {
-    /// Encodes `list` for inodes with `room` bytes behind their fields.
-    pub(crate) fn new(list: &[XattrPair], room: usize, block_size: usize) -> Result<Self, SetError> {
+    /// Encodes `list` for inodes with `room` bytes behind their fields. What is too long for a block goes to `large` where the
+    /// volume has `ea_inode`, and is named by its place there until [`Self::name_values`].
+    pub(crate) fn new(
+        list: &[XattrPair],
+        room: usize,
+        block_size: usize,
+        mut large: Option<&mut LargeValues>,
+    ) -> Result<Self, SetError> {
         let mut stored = Vec::new();
         for (name, value) in list {
             let name = StoredName::parse(name).map_err(|_| SetError::Name)?;
@@ -50,9 +109,22 @@ impl AttributeSet {
         let inode = (room > Form::Inode.header()).then(|| Table::empty(Form::Inode, room));
         let mut tables = Tables { inode, block: Table::empty(Form::Block, block_size) };
         for (name, value) in &stored {
-            let plan = tables.plan_set(*name, value, XattrMode::Set, ValueInodes::Never, block_size);
-            tables = plan.map_err(|_: Error| SetError::TooLarge)?.map_or(tables, |plan| plan.tables);
+            if value.len() > READABLE {
+                return Err(SetError::TooLarge);
+            }
+            let own = match &large {
+                Some(large) => ValueInodes::Allowed { hash: large.hash(value) },
+                None => ValueInodes::Never,
+            };
+            let plan = tables.plan_set(*name, value, XattrMode::Set, own, block_size);
+            let Some(mut plan) = plan.map_err(|_: Error| SetError::TooLarge)? else { continue };
+            if let (true, Some(large), ValueInodes::Allowed { hash }) = (plan.wants_inode, &mut large, own) {
+                plan.name_value_inode(number_of(large.add(value, hash)));
+            }
+            tables = plan.tables;
         }
+        let named_inside = tables.inode.as_ref().map(places).unwrap_or_default();
+        let named_in_block = places(&tables.block);
         let mut inside = Vec::new();
         if let Some(table) = tables.inode.filter(|table| !table.is_empty()) {
             inside.resize(room, 0);
@@ -62,7 +134,22 @@ impl AttributeSet {
             true => None,
             false => Some(block::encode(&tables.block, block_size).map_err(|_| SetError::TooLarge)?),
         };
-        Ok(Self { inside, block })
+        Ok(Self { inside, block, named_inside, named_in_block })
+    }
+
+    /// The values in inodes of their own, each as often as it is named.
+    pub(crate) fn named(&self) -> impl Iterator<Item = usize> {
+        self.named_inside.iter().chain(&self.named_in_block).copied()
+    }
+
+    /// Names values by their inodes, of which `first` is that of the first of all; to be done once.
+    pub(crate) fn name_values(&mut self, first: u32) {
+        if !self.named_inside.is_empty() {
+            name_values(&mut self.inside, Form::Inode, first);
+        }
+        if let Some(block) = self.block.as_mut().filter(|_| !self.named_in_block.is_empty()) {
+            name_values(block, Form::Block, first);
+        }
     }
 
     /// The block for `users` files, as it stands at `number`.
@@ -76,6 +163,30 @@ impl AttributeSet {
     }
 }
 
+/// What stands for the inode of the value at place `at`: no 0, which stands for none.
+fn number_of(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX).saturating_add(1)
+}
+
+/// The places of the values that `table` names.
+fn places(table: &Table<'_>) -> Vec<usize> {
+    table.value_inodes().map(|(number, _)| to_usize(number.saturating_sub(1).into())).collect()
+}
+
+/// Lets `first` stand for the value at place 0, and so on.
+fn name_values(bytes: &mut [u8], form: Form, first: u32) {
+    let mut at = form.header();
+    while let Some(rest) = bytes.get_mut(at..).filter(|rest| rest.first_chunk() != Some(&[0; 4])) {
+        let Ok((entry, _)) = RawXattrEntry::mut_from_prefix(rest) else { return };
+        let number = entry.e_value_inum.get();
+        if number != 0 {
+            entry.e_value_inum.set(number.saturating_sub(1).saturating_add(first));
+        }
+        let name = usize::from(entry.e_name_len).next_multiple_of(4);
+        at = at.saturating_add(size_of::<RawXattrEntry>()).saturating_add(name);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,20 +197,39 @@ mod tests {
 
     #[test]
     fn what_fits_the_inode_goes_there_and_the_rest_to_a_block() {
-        let small = AttributeSet::new(&list(&[("user.a", b"1")]), 96, 1024).unwrap();
+        let small = AttributeSet::new(&list(&[("user.a", b"1")]), 96, 1024, None).unwrap();
         assert!(small.block.is_none() && small.inside.len() == 96);
-        let both = AttributeSet::new(&list(&[("user.a", &[7; 300]), ("user.b", b"2")]), 96, 1024).unwrap();
+        let both =
+            AttributeSet::new(&list(&[("user.a", &[7; 300]), ("user.b", b"2")]), 96, 1024, None).unwrap();
         assert!(both.block.is_some() && !both.inside.is_empty());
-        let old = AttributeSet::new(&list(&[("user.a", b"1")]), 0, 1024).unwrap();
+        let old = AttributeSet::new(&list(&[("user.a", b"1")]), 0, 1024, None).unwrap();
         assert!(old.block.is_some() && old.inside.is_empty());
     }
 
     #[test]
     fn what_cannot_be_stored_is_refused() {
-        let new = |pairs| AttributeSet::new(&list(pairs), 96, 1024);
+        let new = |pairs| AttributeSet::new(&list(pairs), 96, 1024, None);
         assert_eq!(new(&[("nowhere.a", b"1")]), Err(SetError::Name));
         assert_eq!(new(&[("system.posix_acl_access", b"no list")]), Err(SetError::Name));
         assert_eq!(new(&[("user.a", &[1; 1000])]), Err(SetError::TooLarge));
-        assert_eq!(AttributeSet::default(), AttributeSet::new(&[], 96, 1024).unwrap());
+        assert_eq!(AttributeSet::default(), AttributeSet::new(&[], 96, 1024, None).unwrap());
+    }
+
+    #[test]
+    fn values_that_are_too_long_for_a_block_are_named_and_equal_ones_are_one() {
+        let mut large = LargeValues::new(7);
+        let pairs = list(&[("user.a", &[1; 2000]), ("user.b", &[2; 2000]), ("user.c", &[1; 2000])]);
+        let mut set = AttributeSet::new(&pairs, 96, 1024, Some(&mut large)).unwrap();
+        assert_eq!((large.all.len(), set.named().collect::<Vec<_>>()), (2, [0, 1, 0].into()));
+        set.name_values(100);
+        let numbers = |bytes: &[u8], start: usize| -> Vec<u32> {
+            bytes[start..]
+                .chunks(20)
+                .map(|entry| u32::from_le_bytes(entry[4..8].try_into().unwrap()))
+                .collect()
+        };
+        assert_eq!(numbers(&set.inside[..64], 4), [100, 101, 100]);
+        let long = list(&[("user.a", &[1; READABLE + 1])]);
+        assert_eq!(AttributeSet::new(&long, 96, 1024, Some(&mut large)), Err(SetError::TooLarge));
     }
 }

@@ -98,7 +98,7 @@ fn at(start: u32, len: u32, place: u64) -> Mapping {
 fn nothing_is_mapped_past_three_levels() {
     let file = File::new();
     file.look(|map| {
-        assert_eq!(map.end(), END.into());
+        assert_eq!(map.end(), u64::from(END));
         let past = map.splice(95..97, &[at(95, 2, 500)], &mut Vec::new());
         assert_eq!(past, Err(Error::FileTooBig));
         map.splice(90..1 << 32, &[], &mut Vec::new())
