@@ -1,19 +1,27 @@
 //! Names that go with the process: of files that are not whole, where the file system knows no files without a name.
 //!
-//! A signal that ends the process removes them first, and then ends it as it would have; against `SIGKILL` there is nothing.
+//! A signal that ends the process removes them first, and then ends it as it would have. What `SIGKILL` leaves, the next process
+//! removes that makes such a file in the directory.
 //! Invariant: a slot holds no name or one whose memory is never given back, so that a handler may read it at any moment.
-//! Source: sigaction(2), signal-safety(7).
+//! Locking: whoever makes a file holds a lock on it until it is closed, so that one without a lock is nobody's.
+//! Source: sigaction(2), signal-safety(7), flock(2).
 
 use std::ffi::CString;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use rustix::fs::{FlockOperation, Mode, OFlags};
+
 /// What ends a process and can be handled.
 const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 /// A build that is verified has two unfinished images.
 const SLOTS: usize = 4;
+
+/// How the names of unfinished files begin.
+pub(super) const UNFINISHED: &str = ".obento-unfinished-";
 
 static NAMES: [AtomicPtr<libc::c_char>; SLOTS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; SLOTS];
 static INSTALL: Once = Once::new();
@@ -46,6 +54,31 @@ impl Drop for Debris {
     }
 }
 
+/// Makes `file`, which has just been made, ours. Whether it still has its name and was nobody else's.
+pub(super) fn claim(file: impl AsFd) -> bool {
+    let is_ours = match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => true,
+        // Not every file system has locks; there nobody finds a file without one.
+        Err(errno) => errno != rustix::io::Errno::WOULDBLOCK,
+    };
+    is_ours && rustix::fs::fstat(&file).is_ok_and(|stat| stat.st_nlink > 0)
+}
+
+/// Removes the unfinished files in `folder` that nobody has. What cannot be removed stays.
+pub(super) fn sweep(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        if !entry.file_name().as_bytes().starts_with(UNFINISHED.as_bytes()) {
+            continue;
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let Ok(file) = rustix::fs::open(entry.path(), flags, Mode::empty()) else { continue };
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let _ = rustix::fs::unlink(entry.path());
+        }
+    }
+}
+
 /// Handles the signals that nobody ignores or handles.
 fn install() {
     for signal in SIGNALS {
@@ -72,5 +105,36 @@ extern "C" fn remove(signal: libc::c_int) {
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
         libc::raise(signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_has_is_swept_away_and_the_rest_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let (left, held, other) =
+            (path(".obento-unfinished-1-0"), path(".obento-unfinished-2-0"), path("image"));
+        let files = [&left, &held, &other].map(|path| std::fs::File::create(path).unwrap());
+        assert!(claim(&files[1]));
+        drop(files.into_iter().nth(1).map(|file| {
+            sweep(dir.path());
+            assert!(!left.exists() && held.exists() && other.exists());
+            file
+        }));
+        sweep(dir.path());
+        assert!(!held.exists() && other.exists());
+    }
+
+    #[test]
+    fn a_file_that_was_swept_away_meanwhile_is_not_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(".obento-unfinished-1-0");
+        let file = std::fs::File::create(&path).unwrap();
+        sweep(dir.path());
+        assert!(!claim(&file));
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::debris::Debris;
+use super::debris::{Debris, UNFINISHED, claim, sweep};
 use crate::{FileDevice, HostError};
 
 /// What to do with something that has the name already.
@@ -32,7 +32,7 @@ pub struct FreshFile {
     named: Option<Named>,
 }
 
-/// A name that goes, whatever ends the process but `SIGKILL`.
+/// A name that goes, whatever ends the process; after `SIGKILL` when the next file is made there.
 #[derive(Debug)]
 struct Named {
     path: PathBuf,
@@ -134,9 +134,15 @@ fn make(target: &Path) -> Result<(File, Option<Named>), HostError> {
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
         made => return Ok((File::from(made.map_err(failed)?), None)),
     }
+    sweep(folder_of(target));
     let mut made = None;
     let name = free_name(target, |name| {
-        made = Some(rustix::fs::open(name, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode)?);
+        let file = rustix::fs::open(name, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode)?;
+        if !claim(&file) {
+            // Somebody found it before it was claimed, and takes its name away.
+            return Err(Errno::EXIST);
+        }
+        made = Some(file);
         Ok(())
     });
     let name = name.map_err(failed)?;
@@ -146,7 +152,7 @@ fn make(target: &Path) -> Result<(File, Option<Named>), HostError> {
 /// A name beside `target` that `take` could take.
 fn free_name(target: &Path, mut take: impl FnMut(&Path) -> Result<(), Errno>) -> Result<PathBuf, Errno> {
     for attempt in 0..1000_u32 {
-        let name = format!(".obento-unfinished-{}-{attempt}", std::process::id());
+        let name = format!("{UNFINISHED}{}-{attempt}", std::process::id());
         let path = folder_of(target).join(name);
         match take(&path) {
             Ok(()) => return Ok(path),
