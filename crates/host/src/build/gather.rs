@@ -66,6 +66,7 @@ impl Gather {
 /// Writes `bytes` at `at`. Errors: System.
 pub(super) fn write_all(mut bytes: &[u8], mut at: u64, target: Target<'_>) -> Result<(), HostError> {
     let start = at;
+    target.writeback.will_write(at..at.saturating_add(to_u64(bytes.len())));
     while !bytes.is_empty() {
         match rustix::io::pwrite(target.file, bytes, at) {
             Ok(len) => {

@@ -123,6 +123,7 @@ impl<'a> Mover<'a> {
 
     fn copy(&mut self, fd: BorrowedFd<'_>, job: &Job, mut from: u64, mut len: u64) -> Result<(), HostError> {
         let mut to = job.offset;
+        self.target.writeback.will_write(to..to.saturating_add(len));
         while len > 0 && self.may_copy_range {
             let file = self.target.file;
             let copy =
