@@ -69,6 +69,25 @@ fn an_archive_from_a_pipe_is_what_the_kernel_reads_in_its_image_whatever_the_typ
 }
 
 #[test]
+fn an_archive_is_read_without_the_right_to_do_anything_else() {
+    let bench = Bench::new();
+    let mut command = bench.command("build disk.img --from -");
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // More than a pipe holds: when this was taken, some was read.
+    stdin.write_all(super::header_of_a_file(8 << 20).as_bytes()).unwrap();
+    stdin.write_all(&vec![1; 4 << 20]).unwrap();
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    stdin.write_all(&vec![1; 4 << 20]).unwrap();
+    stdin.write_all(&[0; 1024]).unwrap();
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+    assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    // 2: a filter. A container may forbid those.
+    assert!(status.contains("Seccomp:\t2") || status.contains("Seccomp:\t0"), "{status}");
+}
+
+#[test]
 fn a_pipe_gives_the_same_image_however_its_bytes_come() {
     let bench = Bench::new();
     let files: Vec<(String, usize, u8)> = (0..400_u16)

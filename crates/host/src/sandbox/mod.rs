@@ -31,6 +31,13 @@ pub enum Rights<'a> {
     ReadBeneath(&'a [BorrowedFd<'a>]),
     /// Also create, change and remove files beneath these directories.
     WriteBeneath(&'a [BorrowedFd<'a>]),
+    /// Also read these files and what lies beneath these directories, and make a file in another directory.
+    Build {
+        /// What is read.
+        read: &'a [BorrowedFd<'a>],
+        /// Where something is made.
+        write: BorrowedFd<'a>,
+    },
 }
 
 /// What became of one measure.
@@ -79,13 +86,17 @@ fn restrict_files(rights: Rights<'_>) -> Result<Measure, RulesetError> {
         .handle_access(AccessNet::from_all(LANDLOCK))?
         .scope(Scope::from_all(LANDLOCK))?
         .create()?;
-    let (folders, granted) = match rights {
-        Rights::Read | Rights::Serve => (&[][..], AccessFs::ReadFile.into()),
-        Rights::ReadBeneath(folders) => (folders, AccessFs::ReadFile | AccessFs::ReadDir),
-        Rights::WriteBeneath(folders) => (folders, all & !AccessFs::Execute),
+    let writing = all & !AccessFs::Execute;
+    let (read, write) = match &rights {
+        Rights::Read | Rights::Serve => (&[][..], &[][..]),
+        Rights::ReadBeneath(folders) => (*folders, &[][..]),
+        Rights::WriteBeneath(folders) => (&[][..], *folders),
+        Rights::Build { read, write } => (*read, std::slice::from_ref(write)),
     };
-    for folder in folders {
-        rules = rules.add_rule(PathBeneath::new(folder, granted))?;
+    for (folders, granted) in [(read, AccessFs::ReadFile | AccessFs::ReadDir), (write, writing)] {
+        for folder in folders {
+            rules = rules.add_rule(PathBeneath::new(folder, granted))?;
+        }
     }
     let status = rules.all_threads(true)?.restrict_self()?;
     Ok(match status.ruleset {

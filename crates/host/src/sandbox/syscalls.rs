@@ -34,8 +34,13 @@ const OLD: &[c_long] = &[libc::SYS_poll, libc::SYS_select, libc::SYS_time, libc:
 /// What only older architectures have, for reading a tree.
 #[cfg(target_arch = "x86_64")]
 const OLD_READING: &[c_long] = &[libc::SYS_open, libc::SYS_readlink];
+/// What only older architectures have, for making a file.
+#[cfg(target_arch = "x86_64")]
+const OLD_BUILDING: &[c_long] = &[libc::SYS_open, libc::SYS_readlink, libc::SYS_unlink, libc::SYS_rename];
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_READING: &[c_long] = &[];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD_BUILDING: &[c_long] = &[];
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: &[c_long] = &[];
 
@@ -56,6 +61,14 @@ const WRITING: &[c_long] = &[
     libc::SYS_flistxattr,
 ];
 
+/// For reading trees and making a file.
+#[rustfmt::skip]
+const BUILDING: &[c_long] = &[
+    libc::SYS_openat, libc::SYS_openat2, libc::SYS_readlinkat, libc::SYS_getdents64, libc::SYS_faccessat,
+    libc::SYS_faccessat2, libc::SYS_lgetxattr, libc::SYS_llistxattr, libc::SYS_fgetxattr, libc::SYS_flistxattr,
+    libc::SYS_sync_file_range, libc::SYS_flock, libc::SYS_linkat, libc::SYS_unlinkat, libc::SYS_renameat, libc::SYS_renameat2,
+];
+
 /// For serving: who waits for the end, and what tells to end.
 const SERVING: &[c_long] = &[libc::SYS_accept4, libc::SYS_sendto, libc::SYS_rt_sigtimedwait];
 
@@ -72,6 +85,7 @@ pub(super) fn allowed(rights: Rights<'_>) -> Result<BTreeMap<i64, Vec<SeccompRul
         Rights::Serve => (SERVING, &[][..]),
         Rights::ReadBeneath(_) => (READING, OLD_READING),
         Rights::WriteBeneath(_) => (WRITING, &[][..]),
+        Rights::Build { .. } => (BUILDING, OLD_BUILDING),
     };
     let plain = [ALWAYS, OLD, more, old].concat();
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =

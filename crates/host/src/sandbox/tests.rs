@@ -152,3 +152,41 @@ fn a_reader_of_a_tree_opens_what_lies_beneath_it_and_changes_nothing() {
         assert!(Command::new("/bin/true").status().is_err());
     }
 }
+
+#[test]
+fn a_builder_reads_its_sources_and_makes_its_image_and_that_is_all() {
+    if !inside("a_builder_reads_its_sources_and_makes_its_image_and_that_is_all") {
+        return;
+    }
+    let (source, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(source.path().join("f"), "x").unwrap();
+    let archive = tempfile::NamedTempFile::new().unwrap();
+    let outside = tempfile::NamedTempFile::new().unwrap();
+    let folders = [File::open(source.path()).unwrap(), File::open(out.path()).unwrap()];
+    let read = [folders[0].as_fd(), archive.as_file().as_fd()];
+    let applied = enter(Rights::Build { read: &read, write: folders[1].as_fd() });
+    check(&applied);
+    let found: Vec<_> = crate::source::Walk::new(source.path()).unwrap().map(Result::unwrap).collect();
+    assert!(found.len() == 2 && found.iter().all(|entry| entry.is_readable() && entry.xattrs().is_ok()));
+    File::open(archive.path()).unwrap();
+    for publish in [crate::build::Publish::Keep, crate::build::Publish::Replace] {
+        let fresh = crate::build::FreshFile::new(&out.path().join("image"), 5).unwrap();
+        drop(crate::build::Writeback::new(fresh.device().host_file().clone()));
+        fresh.publish(publish).unwrap();
+    }
+    let mut spool = crate::build::Spool::beside(&out.path().join("image")).unwrap();
+    let start = spool.begin();
+    spool.write(start, 0, b"x").unwrap();
+    assert_eq!(fs::read_dir(out.path()).unwrap().count(), 1);
+    if applied.landlock != Measure::Missing("the kernel has no Landlock, or it is off".into()) {
+        assert!(File::open(outside.path()).is_err() && File::open("/etc/passwd").is_err());
+        let more = [source.path().join("f"), source.path().join("g"), archive.path().into()];
+        assert!(more.iter().all(|path| fs::write(path, "y").is_err()));
+        assert!(fs::remove_file(&more[0]).is_err());
+    }
+    if applied.seccomp == Measure::Applied {
+        assert!(Command::new("/bin/true").status().is_err());
+        assert!(std::net::UdpSocket::bind("127.0.0.1:0").is_err());
+        assert!(fs::create_dir(out.path().join("d")).is_err());
+    }
+}

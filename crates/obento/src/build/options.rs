@@ -34,6 +34,20 @@ pub enum BuildSource {
 }
 
 impl BuildSource {
+    /// What of the host it is read from; none for standard input.
+    pub fn path(&self) -> Option<&std::path::Path> {
+        match self {
+            Self::Archive(input) | Self::Layer(input) => match input {
+                Input::File(path) => Some(path),
+                Input::Standard => None,
+            },
+            Self::Directory(path) | Self::OciLayout(path) | Self::Mtree(path) | Self::Dump(path) => {
+                Some(path)
+            }
+            Self::Add { from, .. } => Some(from),
+        }
+    }
+
     /// Whether it can be read only once.
     pub(super) fn is_pipe(&self) -> bool {
         match self {

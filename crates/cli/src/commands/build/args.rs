@@ -19,6 +19,9 @@ unless --owner keep and --xattrs say otherwise. Archives and manifests give all 
 The same sources and options make the same bytes. UUID and seeds follow from them, times from SOURCE_DATE_EPOCH, or else from the
 newest file.
 
+What comes through a pipe goes straight to its place in ext4, ext3 and ext2; for other types, and in a disk, it is kept in a file
+without a name beside OUT first.
+
 Examples:
   obento build root.img --from rootfs/ --size auto --free 20%
   docker export c1 | obento build root.img --from - -L root

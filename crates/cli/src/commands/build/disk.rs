@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use obento::partition::{DiskId, PartitionType};
-use obento::{DiskReport, build_disk, build_disk_twice, human_size};
+use obento::{DiskReport, DiskSettings, PartitionContent, build_disk, build_disk_twice, human_size};
 
 use super::{Args, Watch, layout, tell};
 use crate::context::Context;
@@ -19,6 +19,7 @@ pub(super) fn make(args: &Args, layout: &Path, context: &Context) -> Outcome {
     let shown = args.out.as_os_str().as_bytes();
     let mut settings = layout::read(layout, args.threads)?;
     settings.publish = args.publish();
+    confine(args, &settings, context);
     let start = Instant::now();
     let mut watch = Watch::new(context);
     let built = match args.verify {
@@ -43,6 +44,20 @@ pub(super) fn make(args: &Args, layout: &Path, context: &Context) -> Outcome {
         text(&mut out, shown, &report, start.elapsed())?;
     }
     out.finish()
+}
+
+/// Gives up what no partition has a use for.
+fn confine(args: &Args, settings: &DiskSettings, context: &Context) {
+    let contents = || settings.partitions.iter().map(|partition| &partition.content);
+    let sources = contents().filter_map(|content| match content {
+        PartitionContent::Volume { sources, .. } => Some(sources),
+        _ => None,
+    });
+    let files = contents().filter_map(|content| match content {
+        PartitionContent::Raw(path) => Some(path.as_path()),
+        _ => None,
+    });
+    super::confine::confine(&args.out, sources.flatten(), files, context);
 }
 
 fn scheme(report: &DiskReport) -> &'static str {

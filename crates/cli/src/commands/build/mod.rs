@@ -1,6 +1,7 @@
 //! `obento build`: an image out of directories, archives and manifests.
 
 mod args;
+mod confine;
 mod disk;
 mod keys;
 mod layout;
@@ -45,6 +46,7 @@ fn make(args: &Args, context: &Context) -> Outcome {
         return disk::make(args, layout, context);
     }
     let (sources, settings) = args.volume()?;
+    confine::confine(&args.out, sources.iter(), std::iter::empty(), context);
     let start = Instant::now();
     let mut watch = Watch::new(context);
     let built = match args.verify {
