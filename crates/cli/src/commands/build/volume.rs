@@ -98,7 +98,7 @@ impl Bad {
     /// For the command line.
     pub fn report(&self) -> Report {
         let what = format!("cannot use '{}' for --{}", self.text.escape_default(), self.option);
-        Report::new(what, "it is none").help(format!("write {}", self.example))
+        Report::new(what, "it is no such value").help(format!("write {}", self.example))
     }
 
     /// For a file, which says itself which key it is.
@@ -125,7 +125,10 @@ impl VolumeArgs {
         };
         settings.room = match self.minimize {
             true => Room::Least,
-            false => Room::Free(percent(&self.free).ok_or_else(|| Bad::new("free", &self.free, "20%"))?),
+            false => Room::Free(
+                percent(&self.free)
+                    .ok_or_else(|| Bad::new("free", &self.free, "20%, or any other from 0% to 95%"))?,
+            ),
         };
         settings.owner = match self.owner.as_deref() {
             None => Owner::Source,

@@ -106,9 +106,10 @@ impl Needs {
         let count = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
         self.inodes = self.inodes.saturating_add(count);
         for at in 0..self.values.len() {
+            let whole = 0..self.value_blocks(sb, at);
             let nodes = match sb.incompat.contains(Incompat::EXTENT) {
                 true => 0,
-                false => map::indirect_blocks(sb.block_size, &[0..self.value_blocks(sb, at)]),
+                false => map::indirect_blocks(sb.block_size, core::slice::from_ref(&whole)),
             };
             let nodes = nodes.saturating_mul(sb.cluster_blocks().into());
             self.blocks = self.blocks.saturating_add(self.value_space(sb, at)).saturating_add(nodes);
