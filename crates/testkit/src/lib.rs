@@ -10,6 +10,7 @@ pub mod crash;
 pub mod entries;
 pub mod fault;
 pub mod host_snapshot;
+pub mod hosts;
 pub mod image;
 pub mod matrix;
 pub mod model;

@@ -1,0 +1,185 @@
+//! Bytes and times, a volume that is full, and one that may not be changed.
+
+use obento_base::FileKind;
+use obento_driver::{Access, RenameFlags};
+
+use super::{HOLES, NO_SPACE, Need, READ_ONLY, Room};
+use crate::plan::{Op, bytes};
+
+type Row = (&'static str, &'static [Need], fn(&mut Room<'_>));
+
+pub(super) const CASES: &[Row] = &[
+    ("a file is read and written after its name is gone", &[], unlinked),
+    ("what is overwritten in pieces of 512 bytes is what was written last", &[], |room| overwrite(room, 512)),
+    ("what is overwritten in pieces of 64 KiB is what was written last", &[], |room| overwrite(room, 65_536)),
+    ("a file that is appended to holds all that was appended", &[], appended),
+    ("what a file lost by getting shorter is zeros when it grows again", &[], shrunk),
+    ("a byte far out leaves zeros before it", &[HOLES], sparse),
+    ("a file reaches past 4 GiB", &[HOLES, Need::LargeFiles], large),
+    ("writing and truncating stamp the time of the last change", &[], times),
+    ("what was written is there after the volume was opened again", &[], kept),
+    ("a full volume says so, and takes again what was freed", &[], full),
+    ("a volume that is open for reading refuses every change", &[], read_only),
+];
+
+fn unlinked(room: &mut Room<'_>) {
+    room.file("f");
+    let before = room.write("f", 0, 10_000);
+    room.host.hold(&room.at("f")).expect("it opens");
+    assert_eq!(room.unlink("f"), Ok(()));
+    room.is_gone("f");
+    assert_eq!(room.host.read_held(0, 10_000), Ok(before.clone()));
+    let after = bytes(77, 5000, 20_000);
+    assert_eq!(room.host.write_held(5000, &after), Ok(()));
+    assert_eq!(room.host.read_held(5000, 20_000), Ok(after));
+    assert_eq!(room.host.read_held(0, 5000), Ok(before[..5000].to_vec()));
+    // Another file of the name is another file.
+    room.file("f");
+    assert_eq!(room.seen("f").size, 0);
+}
+
+fn overwrite(room: &mut Room<'_>, piece: usize) {
+    room.file("f");
+    let len = piece * 8;
+    let mut expected = room.write("f", 0, len);
+    for at in [3, 0, 7, 5, 3] {
+        let new = room.write("f", (at * piece) as u64, piece);
+        expected[at * piece..][..piece].copy_from_slice(&new);
+    }
+    let across = room.write("f", (piece / 2) as u64, piece);
+    expected[piece / 2..][..piece].copy_from_slice(&across);
+    room.holds("f", 0, &expected);
+    assert_eq!(room.seen("f").size, len as u64);
+}
+
+fn appended(room: &mut Room<'_>) {
+    room.file("f");
+    let mut expected = Vec::new();
+    for len in [1, 511, 512, 4096, 10, 70_000, 1] {
+        room.does(Op::Append(room.at("f"), len));
+        expected.extend(bytes(room.done, 0, len));
+        assert_eq!(room.seen("f").size, expected.len() as u64);
+    }
+    room.holds("f", 0, &expected);
+}
+
+fn shrunk(room: &mut Room<'_>) {
+    room.file("f");
+    let mut expected = room.write("f", 0, 20_000);
+    for size in [9000, 4096, 4095, 1, 0] {
+        room.truncate("f", size as u64);
+        room.truncate("f", 20_000);
+        expected[size..].fill(0);
+        room.holds("f", 0, &expected);
+    }
+    room.truncate("f", 100);
+    assert_eq!(room.seen("f").size, 100);
+    let past = room.host.read(&room.at("f"), 100, 50);
+    assert_eq!(past, Ok(Vec::new()));
+}
+
+fn sparse(room: &mut Room<'_>) {
+    room.file("f");
+    let far = room.write("f", 300 << 20, 3);
+    assert_eq!(room.seen("f").size, (300 << 20) + 3);
+    for at in [0, 12 << 20, (300 << 20) - 5000] {
+        room.holds("f", at, &[0; 4096]);
+    }
+    room.holds("f", 300 << 20, &far);
+}
+
+fn large(room: &mut Room<'_>) {
+    room.file("f");
+    let edge = (1 << 32) - 100;
+    let across = room.write("f", edge, 200);
+    room.holds("f", edge, &across);
+    room.holds("f", 0, &[0; 100]);
+    room.holds("f", 100, &[0; 100]);
+    assert_eq!(room.seen("f").size, (1 << 32) + 100);
+    room.truncate("f", (1 << 32) + 1);
+    room.holds("f", edge, &across[..101]);
+}
+
+fn times(room: &mut Room<'_>) {
+    const THEN: i64 = 1_000_000_000;
+    let past = |room: &mut Room<'_>| room.does(Op::Utime(room.at("f"), THEN));
+    room.file("f");
+    room.write("f", 0, 10);
+    past(room);
+    assert_eq!(room.seen("f").mtime, THEN);
+    room.holds("f", 0, &bytes(room.done - 1, 0, 10));
+    assert_eq!(room.seen("f").mtime, THEN, "reading is no change");
+    room.write("f", 0, 1);
+    assert!(room.seen("f").mtime > THEN, "writing");
+    past(room);
+    room.truncate("f", 0);
+    assert!(room.seen("f").mtime > THEN, "truncating");
+}
+
+fn kept(room: &mut Room<'_>) {
+    room.dir("d");
+    room.file("d/f");
+    let bytes = room.write("d/f", 0, 100_000);
+    room.host.again(Access::ReadWrite);
+    assert_eq!(room.names("d"), ["f"]);
+    room.holds("d/f", 0, &bytes);
+    assert_eq!(room.seen("d/f").size, 100_000);
+}
+
+fn full(room: &mut Room<'_>) {
+    const PIECE: usize = 1 << 20;
+    room.file("f");
+    let path = room.at("f");
+    let fill = |room: &mut Room<'_>| {
+        for pieces in 0..4096 {
+            // What a host kept in memory is refused when it is to be written, at the latest.
+            let done =
+                room.act(Op::Append(path.clone(), PIECE)).and_then(|()| room.act(Op::Fsync(path.clone())));
+            match done {
+                Ok(()) => {}
+                Err(NO_SPACE) => return pieces,
+                Err(errno) => panic!("after {pieces} MiB: {errno:?}"),
+            }
+        }
+        panic!("the volume is never full")
+    };
+    let first = fill(room);
+    assert!(first > 1, "{first} MiB fit");
+    room.truncate("f", 0);
+    room.does(Op::Sync);
+    let second = fill(room);
+    assert!(second + 1 >= first, "{second} MiB fit after {first}");
+    assert_eq!(room.unlink("f"), Ok(()));
+    room.does(Op::Sync);
+    room.file("g");
+    let bytes = room.write("g", 0, PIECE);
+    room.holds("g", 0, &bytes);
+}
+
+fn read_only(room: &mut Room<'_>) {
+    room.dir("d");
+    room.file("f");
+    let bytes = room.write("f", 0, 100);
+    let before = room.seen("f");
+    room.host.again(Access::ReadOnly);
+    let (f, d, x) = (room.at("f"), room.at("d"), room.at("x"));
+    let ops = [
+        Op::Create(x.clone(), FileKind::Regular, 0o644),
+        Op::Create(x.clone(), FileKind::Directory, 0o755),
+        Op::Unlink(f.clone()),
+        Op::Rmdir(d),
+        Op::Rename(f.clone(), x, RenameFlags::empty()),
+        Op::Write(f.clone(), 0, 10),
+        Op::Truncate(f.clone(), 0),
+        Op::Chmod(f.clone(), 0o600),
+        Op::Utime(f, 5),
+    ];
+    let answers: Vec<_> = ops.into_iter().map(|op| (format!("{op:?}"), room.act(op))).collect();
+    room.holds("f", 0, &bytes);
+    assert_eq!(room.seen("f"), before);
+    room.host.again(Access::ReadWrite);
+    for (op, answer) in answers {
+        assert_eq!(answer, Err(READ_ONLY), "{op}");
+    }
+    assert_eq!(room.names("."), ["d", "f"]);
+}

@@ -1,0 +1,132 @@
+//! A folder of the host at which a volume is mounted, used as any program would.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
+use std::path::PathBuf;
+
+use obento_base::{Errno, FileKind};
+use obento_driver::{Access, Limits};
+
+use super::{Answer, Host, Seen};
+use crate::plan::{Op, act_on_host};
+
+/// A mounted volume.
+pub struct Folder {
+    root: PathBuf,
+    limits: Limits,
+    again: Box<dyn FnMut(Access)>,
+    held: Option<File>,
+}
+
+impl fmt::Debug for Folder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Folder").field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+impl Folder {
+    /// The folder `root`, at which a volume of these limits is mounted for changes; `again` unmounts it and mounts it once more.
+    pub fn new(root: PathBuf, limits: Limits, again: impl FnMut(Access) + 'static) -> Self {
+        Self { root, limits, again: Box::new(again), held: None }
+    }
+}
+
+fn answer<T>(result: io::Result<T>) -> Answer<T> {
+    result.map_err(|error| match (error.raw_os_error(), error.kind()) {
+        (Some(number), _) => Errno(number),
+        (None, io::ErrorKind::InvalidInput) => Errno(22),
+        (None, _) => Errno(5),
+    })
+}
+
+fn read(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0xaa; len];
+    let mut done = 0;
+    while done < len {
+        match file.read_at(&mut bytes[done..], offset + done as u64)? {
+            0 => break,
+            more => done += more,
+        }
+    }
+    bytes.truncate(done);
+    Ok(bytes)
+}
+
+fn kind(found: fs::FileType) -> FileKind {
+    match found {
+        kind if kind.is_dir() => FileKind::Directory,
+        kind if kind.is_symlink() => FileKind::Symlink,
+        kind if kind.is_fifo() => FileKind::Fifo,
+        kind if kind.is_socket() => FileKind::Socket,
+        kind if kind.is_block_device() => FileKind::BlockDevice,
+        kind if kind.is_char_device() => FileKind::CharDevice,
+        _ => FileKind::Regular,
+    }
+}
+
+impl Host for Folder {
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn act(&mut self, number: usize, op: &Op) -> Answer<()> {
+        if let Op::Sync = op {
+            // What is in this volume is on stable storage once its root is: FUSE asks the server for all of it.
+            return answer(File::open(&self.root).and_then(|root| Ok(rustix::fs::syncfs(root)?)));
+        }
+        answer(act_on_host(&self.root, number, op))
+    }
+
+    fn seen(&self, path: &str) -> Answer<Seen> {
+        let found = answer(fs::symlink_metadata(self.root.join(path)))?;
+        Ok(Seen {
+            ino: found.ino(),
+            kind: kind(found.file_type()),
+            mode: (found.mode() & 0o7777) as u16,
+            nlink: u32::try_from(found.nlink()).unwrap_or(u32::MAX),
+            uid: found.uid(),
+            gid: found.gid(),
+            size: found.size(),
+            mtime: found.mtime(),
+        })
+    }
+
+    fn read(&self, path: &str, offset: u64, len: usize) -> Answer<Vec<u8>> {
+        answer(File::open(self.root.join(path)).and_then(|file| read(&file, offset, len)))
+    }
+
+    fn list(&self, path: &str) -> Answer<Vec<Vec<u8>>> {
+        let entries = answer(fs::read_dir(self.root.join(path)))?;
+        entries.map(|entry| answer(entry.map(|entry| entry.file_name().into_vec()))).collect()
+    }
+
+    fn read_link(&self, path: &str) -> Answer<Vec<u8>> {
+        answer(fs::read_link(self.root.join(path)).map(|target| target.as_os_str().as_bytes().to_vec()))
+    }
+
+    fn hold(&mut self, path: &str) -> Answer<()> {
+        let file = OpenOptions::new().read(true).write(true).open(self.root.join(path));
+        self.held = Some(answer(file)?);
+        Ok(())
+    }
+
+    fn read_held(&self, offset: u64, len: usize) -> Answer<Vec<u8>> {
+        answer(read(self.held.as_ref().expect("a file is held"), offset, len))
+    }
+
+    fn write_held(&mut self, offset: u64, bytes: &[u8]) -> Answer<()> {
+        answer(self.held.as_ref().expect("a file is held").write_all_at(bytes, offset))
+    }
+
+    fn release(&mut self) {
+        self.held = None;
+    }
+
+    fn again(&mut self, access: Access) {
+        self.held = None;
+        (self.again)(access);
+    }
+}

@@ -1,0 +1,143 @@
+//! The library as a host: `vfs` over a driver, in this process.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use obento_base::Result;
+use obento_driver::{Access, Cookie, FileSystem, Limits};
+use obento_vfs::{Node, Vfs};
+
+use super::{Answer, Host, Seen};
+use crate::plan::{Actor, Op};
+
+/// Opens the volume.
+type Open = Box<dyn Fn(Access) -> Result<Arc<dyn FileSystem>>>;
+
+/// A volume in this process.
+pub struct Library {
+    open: Open,
+    /// None only while the volume is opened again.
+    actor: Option<Actor>,
+    held: Option<Node>,
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Library").finish_non_exhaustive()
+    }
+}
+
+impl Library {
+    /// The volume that `open` opens, for changes.
+    pub fn new(open: impl Fn(Access) -> Result<Arc<dyn FileSystem>> + 'static) -> Self {
+        let mut library = Self { open: Box::new(open), actor: None, held: None };
+        library.again(Access::ReadWrite);
+        library
+    }
+
+    fn actor(&self) -> &Actor {
+        self.actor.as_ref().expect("it is open")
+    }
+
+    fn node(&self, path: &str) -> Result<Node> {
+        self.actor().node(path)
+    }
+
+    /// Ends the changes.
+    pub fn close(&mut self) {
+        self.held = None;
+        if let Some(actor) = self.actor.take().filter(|actor| actor.vfs().file_system().writable().is_some())
+        {
+            actor.vfs().close().expect("the device is sound");
+        }
+    }
+}
+
+fn read(node: &Node, offset: u64, len: usize) -> Result<Vec<u8>> {
+    let mut bytes = vec![0xaa; len];
+    let mut done = 0;
+    while done < len {
+        match node.read_at(offset + done as u64, &mut bytes[done..])? {
+            0 => break,
+            more => done += more,
+        }
+    }
+    bytes.truncate(done);
+    Ok(bytes)
+}
+
+fn answer<T>(result: Result<T>) -> Answer<T> {
+    result.map_err(|error| error.errno())
+}
+
+impl Host for Library {
+    fn limits(&self) -> Limits {
+        self.actor().vfs().limits()
+    }
+
+    fn act(&mut self, number: usize, op: &Op) -> Answer<()> {
+        answer(self.actor.as_mut().expect("it is open").act(number, op))
+    }
+
+    fn seen(&self, path: &str) -> Answer<Seen> {
+        let attr = answer(self.node(path).and_then(|node| node.attr()))?;
+        Ok(Seen {
+            ino: attr.ino.0,
+            kind: attr.kind,
+            mode: attr.mode.bits(),
+            nlink: attr.nlink,
+            uid: attr.uid,
+            gid: attr.gid,
+            size: attr.size,
+            mtime: attr.mtime.secs(),
+        })
+    }
+
+    fn read(&self, path: &str, offset: u64, len: usize) -> Answer<Vec<u8>> {
+        answer(self.node(path).and_then(|node| read(&node, offset, len)))
+    }
+
+    fn list(&self, path: &str) -> Answer<Vec<Vec<u8>>> {
+        let mut names = Vec::new();
+        let listed = self.node(path).and_then(|node| {
+            node.read_dir(Cookie::START, &mut |entry| {
+                names.push(entry.expect("the directory is not damaged").name.as_bytes().to_vec());
+                ControlFlow::Continue(())
+            })
+        });
+        answer(listed.map(|()| names))
+    }
+
+    fn read_link(&self, path: &str) -> Answer<Vec<u8>> {
+        answer(self.node(path).and_then(|node| node.read_link()))
+    }
+
+    fn hold(&mut self, path: &str) -> Answer<()> {
+        self.held = Some(answer(self.node(path))?);
+        Ok(())
+    }
+
+    fn read_held(&self, offset: u64, len: usize) -> Answer<Vec<u8>> {
+        answer(read(self.held.as_ref().expect("a file is held"), offset, len))
+    }
+
+    fn write_held(&mut self, offset: u64, bytes: &[u8]) -> Answer<()> {
+        let node = self.held.as_ref().expect("a file is held");
+        let mut done = 0;
+        while done < bytes.len() {
+            done += answer(node.write_at(offset + done as u64, &bytes[done..]))?;
+        }
+        Ok(())
+    }
+
+    fn release(&mut self) {
+        self.held = None;
+    }
+
+    fn again(&mut self, access: Access) {
+        self.close();
+        let fs = (self.open)(access).expect("a sound volume opens");
+        self.actor = Some(Actor::new(Vfs::new(fs)));
+    }
+}

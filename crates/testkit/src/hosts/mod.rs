@@ -1,0 +1,282 @@
+//! What a program sees of a volume, as test cases: one body a behaviour, for any driver behind any host.
+//!
+//! A [`Host`] offers a volume by paths: the library ([`Library`]), or a folder at which somebody mounted it ([`Folder`]). A case
+//! is chosen by the capabilities of the volume, never by its type: where one is missing that it needs, it is refused by the
+//! name of that capability. The behaviours are those of NetBSD's `tests/fs/vfs` and what of POSIX a driver cannot see alone.
+
+mod data;
+mod folder;
+mod library;
+mod names;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use obento_base::{Errno, FileKind};
+use obento_driver::{Access, Keeps, Limits, RenameFlags};
+
+use crate::plan::{Op, bytes};
+pub use folder::Folder;
+pub use library::Library;
+
+/// What a host answers with.
+pub type Answer<T> = Result<T, Errno>;
+
+/// A host with a volume in it. Paths are relative to the root of the volume.
+pub trait Host {
+    /// What the volume's format can hold.
+    fn limits(&self) -> Limits;
+    /// Does operation `number` of a case.
+    fn act(&mut self, number: usize, op: &Op) -> Answer<()>;
+    /// What is known of a file; a symbolic link is not followed.
+    fn seen(&self, path: &str) -> Answer<Seen>;
+    /// So many bytes from an offset on, or what there is.
+    fn read(&self, path: &str, offset: u64, len: usize) -> Answer<Vec<u8>>;
+    /// The names in a directory, but for `.` and `..`.
+    fn list(&self, path: &str) -> Answer<Vec<Vec<u8>>>;
+    /// The target of a symbolic link.
+    fn read_link(&self, path: &str) -> Answer<Vec<u8>>;
+    /// Opens a file, in place of the one that was.
+    fn hold(&mut self, path: &str) -> Answer<()>;
+    /// Reads the file that is held.
+    fn read_held(&self, offset: u64, len: usize) -> Answer<Vec<u8>>;
+    /// Writes to the file that is held.
+    fn write_held(&mut self, offset: u64, bytes: &[u8]) -> Answer<()>;
+    /// Closes it.
+    fn release(&mut self);
+    /// Ends the changes, and opens or mounts the volume again.
+    fn again(&mut self, access: Access);
+}
+
+/// What is known of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// Its number.
+    pub ino: u64,
+    /// What it is.
+    pub kind: FileKind,
+    /// Its permissions.
+    pub mode: u16,
+    /// Its names.
+    pub nlink: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its bytes.
+    pub size: u64,
+    /// When its data changed, in seconds.
+    pub mtime: i64,
+}
+
+/// A capability that a case needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Need {
+    /// [`Limits::keeps`].
+    Keeps(Keeps, &'static str),
+    /// More names than one for a file.
+    HardLinks,
+    /// Files past 4 GiB.
+    LargeFiles,
+}
+
+impl Need {
+    fn is_met(self, limits: &Limits) -> bool {
+        match self {
+            Self::Keeps(what, _) => limits.keeps.contains(what),
+            Self::HardLinks => limits.link_max > 1,
+            Self::LargeFiles => limits.file_size_max > 5 << 30,
+        }
+    }
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Keeps(_, words) => words,
+            Self::HardLinks => "no hard links",
+            Self::LargeFiles => "no files past 4 GiB",
+        })
+    }
+}
+
+const SYMLINKS: Need = Need::Keeps(Keeps::SYMLINKS, "no symbolic links");
+const OWNERS: Need = Need::Keeps(Keeps::OWNERS, "no owners");
+const MODES: Need = Need::Keeps(Keeps::MODES, "no permission bits");
+const HOLES: Need = Need::Keeps(Keeps::HOLES, "no holes");
+
+/// A behaviour.
+pub struct Case {
+    /// The sentence.
+    pub name: &'static str,
+    /// What it needs.
+    pub needs: &'static [Need],
+    /// Panics if it is not so.
+    pub run: fn(&mut Room<'_>),
+}
+
+/// How a case ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It is so.
+    Passed,
+    /// The format lacks what it needs.
+    Refused(Need),
+    /// It is not so, and why.
+    Failed(String),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Passed => f.write_str("passed"),
+            Self::Refused(need) => write!(f, "refused: {need}"),
+            Self::Failed(why) => write!(f, "FAILED: {why}"),
+        }
+    }
+}
+
+/// Every case, in the order of the page.
+pub fn cases() -> Vec<Case> {
+    names::CASES.iter().chain(data::CASES).map(|&(name, needs, run)| Case { name, needs, run }).collect()
+}
+
+/// Runs one case in a directory of its own.
+pub fn run(case: &Case, number: usize, host: &mut dyn Host) -> End {
+    let limits = host.limits();
+    if let Some(&need) = case.needs.iter().find(|need| !need.is_met(&limits)) {
+        return End::Refused(need);
+    }
+    let mut room = Room { host, dir: format!("case-{number}"), done: 0, limits };
+    let made = catch_unwind(AssertUnwindSafe(|| {
+        let dir = room.dir.clone();
+        room.host.act(0, &Op::Create(dir, FileKind::Directory, 0o755)).expect("a directory for the case");
+        (case.run)(&mut room);
+    }));
+    room.host.release();
+    match made {
+        Ok(()) => End::Passed,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let why = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+            End::Failed(why.replace('\n', " "))
+        }
+    }
+}
+
+/// Runs every case. Panics if one fails, or if none had what it needs.
+pub fn expect_all(host: &mut dyn Host) {
+    let all = cases();
+    let ends: Vec<_> = all.iter().enumerate().map(|(n, case)| (case.name, run(case, n, host))).collect();
+    let failed: Vec<_> = ends.iter().filter(|(_, end)| matches!(end, End::Failed(_))).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    assert!(ends.iter().any(|(_, end)| *end == End::Passed), "no case applies");
+}
+
+/// A directory to run a case in.
+pub struct Room<'a> {
+    /// The host.
+    pub host: &'a mut dyn Host,
+    dir: String,
+    done: usize,
+    limits: Limits,
+}
+
+impl Room<'_> {
+    fn at(&self, path: &str) -> String {
+        format!("{}/{path}", self.dir)
+    }
+
+    /// Does an operation whose paths are those of the host.
+    #[track_caller]
+    fn act(&mut self, op: Op) -> Answer<()> {
+        self.done += 1;
+        self.host.act(self.done, &op)
+    }
+
+    #[track_caller]
+    fn does(&mut self, op: Op) {
+        let shown = format!("{op:?}");
+        let done = self.act(op);
+        assert!(done.is_ok(), "{shown}: {done:?}");
+    }
+
+    #[track_caller]
+    fn make(&mut self, path: &str, kind: FileKind) {
+        self.does(Op::Create(self.at(path), kind, 0o755));
+    }
+
+    #[track_caller]
+    fn dir(&mut self, path: &str) {
+        self.make(path, FileKind::Directory);
+    }
+
+    #[track_caller]
+    fn file(&mut self, path: &str) {
+        self.make(path, FileKind::Regular);
+    }
+
+    /// Writes bytes that [`Room::holds`] knows again.
+    #[track_caller]
+    fn write(&mut self, path: &str, at: u64, len: usize) -> Vec<u8> {
+        self.does(Op::Write(self.at(path), at, len));
+        bytes(self.done, at, len)
+    }
+
+    #[track_caller]
+    fn truncate(&mut self, path: &str, size: u64) {
+        self.does(Op::Truncate(self.at(path), size));
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Answer<()> {
+        self.act(Op::Rename(self.at(from), self.at(to), RenameFlags::empty()))
+    }
+
+    fn unlink(&mut self, path: &str) -> Answer<()> {
+        self.act(Op::Unlink(self.at(path)))
+    }
+
+    fn rmdir(&mut self, path: &str) -> Answer<()> {
+        self.act(Op::Rmdir(self.at(path)))
+    }
+
+    fn look(&self, path: &str) -> Answer<Seen> {
+        self.host.seen(&self.at(path))
+    }
+
+    #[track_caller]
+    fn seen(&self, path: &str) -> Seen {
+        self.look(path).unwrap_or_else(|errno| panic!("{path} is not there: {errno:?}"))
+    }
+
+    #[track_caller]
+    fn is_gone(&self, path: &str) {
+        assert_eq!(self.look(path).err(), Some(NOT_FOUND), "{path}");
+    }
+
+    #[track_caller]
+    fn holds(&self, path: &str, at: u64, expected: &[u8]) {
+        let found = self.host.read(&self.at(path), at, expected.len());
+        assert!(found.as_deref() == Ok(expected), "{path} holds other bytes at {at}");
+    }
+
+    #[track_caller]
+    fn names(&self, path: &str) -> Vec<String> {
+        let names = self.host.list(&self.at(path)).expect("a directory lists");
+        let mut names: Vec<String> = names.into_iter().map(|name| String::from_utf8(name).unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+const NOT_PERMITTED: Errno = Errno(1);
+const NOT_FOUND: Errno = Errno(2);
+const BUSY: Errno = Errno(16);
+const EXISTS: Errno = Errno(17);
+const NOT_DIRECTORY: Errno = Errno(20);
+const IS_DIRECTORY: Errno = Errno(21);
+const INVALID: Errno = Errno(22);
+const NO_SPACE: Errno = Errno(28);
+const READ_ONLY: Errno = Errno(30);
+const NAME_TOO_LONG: Errno = Errno(36);
+const NOT_EMPTY: Errno = Errno(39);

@@ -1,0 +1,31 @@
+//! The cases hold on the file system of the host, which is a kernel's, too: they ask for nothing that a program could not expect.
+
+use obento_driver::{Crash, Keeps, Limits};
+use obento_testkit::hosts::{End, Folder, cases, run};
+use obento_testkit::{Oracle, require};
+
+#[test]
+fn the_kernel_passes_what_needs_no_volume_of_its_own() {
+    if !require(&[Oracle::Root]) {
+        return;
+    }
+    let limits = Limits {
+        name_max: 255,
+        symlink_max: 4095,
+        link_max: 100,
+        file_size_max: i64::MAX.unsigned_abs(),
+        time_granularity: 1,
+        keeps: Keeps::all(),
+        crash: Crash::Whole,
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let mut host = Folder::new(folder.path().into(), limits, |_| ());
+    // To fill the host's disk, and to mount it for reading, is not for a test.
+    let is_for_volumes = |name: &str| name.starts_with("a full volume") || name.contains("open for reading");
+    let mut passed = 0;
+    for (number, case) in cases().iter().enumerate().filter(|(_, case)| !is_for_volumes(case.name)) {
+        assert_eq!(run(case, number, &mut host), End::Passed, "{}", case.name);
+        passed += 1;
+    }
+    assert!(passed > 25, "{passed}");
+}
