@@ -5,6 +5,7 @@
 //! Source: e2fsprogs `e2fsck/pass1.c` `check_ea_in_inode`, `check_ext_attr`, `check_large_ea_inode`,
 //! `adjust_extattr_refcount`.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use obento_base::wire::{FromBytes, IntoBytes, to_u64, to_usize};
@@ -165,7 +166,7 @@ pub(super) fn in_block(ino: u32, block: u64, bytes: &[u8]) -> Area<'_> {
 }
 
 /// Looks at every block of attributes, counts its users, and the users of every value.
-pub(super) fn shared(view: &View, state: &State, attributes: &mut Attributes, told: &mut Told<'_>) {
+pub(super) fn shared(view: &View, state: &mut State, attributes: &mut Attributes, told: &mut Told<'_>) {
     attributes.blocks.sort_unstable();
     for users in attributes.blocks.chunk_by(|one, next| one.0 == next.0) {
         let Some(&(block, ino)) = users.first() else { continue };
@@ -225,12 +226,14 @@ fn header(view: &View, ino: u32, block: u64, bytes: &[u8]) -> Result<(), Error> 
     }
 }
 
-/// Whether every value lies in an inode that is made for it, and as many name it as it counts.
-fn values(view: &View, state: &State, attributes: &mut Attributes, told: &mut Told<'_>) {
+/// Whether every value lies in an inode that is made for it, and as many name it as it counts. An inode with the flag of
+/// values that no attribute goes by may be a file: that its names tell.
+fn values(view: &View, state: &mut State, attributes: &mut Attributes, told: &mut Told<'_>) {
     attributes.values.sort_unstable();
     attributes.holders.sort_unstable_by_key(|holder| holder.ino);
+    let mut known = BTreeSet::new();
     for users in attributes.values.chunk_by(|one, next| one.value == next.value) {
-        let Some(&ValueUse { value, owner, .. }) = users.first() else { continue };
+        let Some(&ValueUse { value, .. }) = users.first() else { continue };
         let holder = attributes.holders.binary_search_by_key(&value, |holder| holder.ino);
         let holder = holder.ok().and_then(|at| attributes.holders.get(at));
         let slot = state.slot(value).filter(|slot| slot.is_used() && slot.marks.contains(Marks::VALUE));
@@ -240,26 +243,46 @@ fn values(view: &View, state: &State, attributes: &mut Attributes, told: &mut To
             }
             continue;
         };
-        slot.add_name();
-        let expected = to_u64(users.len());
-        if holder.users != expected && holder.parent != owner {
-            told.found(Issue::ValueUsers { ino: value, found: holder.users, expected });
+        let hash = value_hash(view, state, holder);
+        let issues = value_issues(holder, users, hash);
+        if is_named_by(holder, users, hash) {
+            slot.add_name();
+            known.insert(value);
+            issues.into_iter().for_each(|issue| told.found(issue));
+        } else {
+            attributes.doubtful.insert(value, issues);
         }
-        hashes(view, state, holder, users, told);
+    }
+    for holder in attributes.holders.iter().filter(|holder| !known.contains(&holder.ino)) {
+        state.doubt_value(holder.ino);
     }
 }
 
-/// Whether the hash in the inode of a value, and those of the attributes that name it, are those of the value, as
-/// `ext4_xattr_inode_verify_hashes` asks.
-fn hashes(view: &View, state: &State, holder: &Holder, users: &[ValueUse], told: &mut Told<'_>) {
+/// Whether an inode is what attributes name it for: one of the three agrees with another - the hash in the inode, those of
+/// the attributes, and `hash`, that of the contents - or it is one of Lustre's.
+fn is_named_by(holder: &Holder, users: &[ValueUse], hash: Option<u32>) -> bool {
+    let goes_by = |user: &ValueUse| {
+        user.hashes.contains(&holder.hash) || hash.is_some_and(|hash| user.hashes.contains(&hash))
+    };
+    hash == Some(holder.hash) || users.iter().any(|user| user.owner == holder.parent || goes_by(user))
+}
+
+/// Whether the count and the hash in the inode of a value, and the hashes of the attributes that name it, are those of
+/// the value, as `ext4_xattr_inode_verify_hashes` asks.
+fn value_issues(holder: &Holder, users: &[ValueUse], hash: Option<u32>) -> Vec<Issue> {
+    let mut issues = Vec::new();
+    let expected = to_u64(users.len());
+    if holder.users != expected && users.first().is_some_and(|user| user.owner != holder.parent) {
+        issues.push(Issue::ValueUsers { ino: holder.ino, found: holder.users, expected });
+    }
     let goes_by = |user: &ValueUse, hash: u32| user.hashes.contains(&hash);
     let is_lustre = |user: &&ValueUse| holder.parent == user.owner && !goes_by(user, holder.hash);
-    let Some(expected) = value_hash(view, state, holder) else { return };
+    let Some(expected) = hash else { return issues };
     if users.iter().all(|user| is_lustre(&user) && !goes_by(user, expected)) {
-        return;
+        return issues;
     }
     if holder.hash != expected {
-        told.found(Issue::ValueHash { ino: holder.ino, found: holder.hash, expected });
+        issues.push(Issue::ValueHash { ino: holder.ino, found: holder.hash, expected });
     }
     let wrong = users.iter().filter(|user| !goes_by(user, expected) && !goes_by(user, holder.hash));
     let mut places: Vec<(u32, u64)> = Vec::new();
@@ -267,9 +290,10 @@ fn hashes(view: &View, state: &State, holder: &Holder, users: &[ValueUse], told:
         if !places.contains(&(user.owner, user.block)) {
             places.push((user.owner, user.block));
             let &ValueUse { value, owner: ino, block, hashes: [found, _] } = user;
-            told.found(Issue::XattrValueHash { ino, block, value, found, expected });
+            issues.push(Issue::XattrValueHash { ino, block, value, found, expected });
         }
     }
+    issues
 }
 
 /// The hash of what is in the inode of a value; `None` if it cannot be read.

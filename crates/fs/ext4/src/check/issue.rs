@@ -2,6 +2,8 @@
 //!
 //! The order is that of the passes. A comment behind a variant's severity names what e2fsck calls it (`problem.h`).
 
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use obento_base::Error;
@@ -182,13 +184,13 @@ obento_driver::issues! {
         "value inode {ino}: hash is {found:#x}, computed {expected:#x}";
     /// A block belongs to two.
     BlockTwice { ino: u32, at: u64, block: u64, len: u64 } Damage Twice "block-twice",
-        "inode {ino}: {len} blocks from {block} on (file block {at}) belong to others too";
+        "inode {ino} shares {} (file block {at}) with others", crate::check::issue::run("block", *block, *len);
     /// A file block does not lie in the cluster that its place in the file asks for.
     ClusterRule { ino: u32, at: u64, block: u64 } Damage Twice "cluster-rule",
         "inode {ino}: block {block} cannot hold file block {at}, for which a cluster has another place";
     /// Blocks of a file are the volume's own.
     BlockOfVolume { ino: u32, at: u64, block: u64, len: u64 } Damage Twice "block-of-volume",
-        "inode {ino}: {len} blocks from {block} on (file block {at}) are the volume's own";
+        "inode {ino} claims {} (file block {at}), the volume's own", crate::check::issue::run("block", *block, *len);
     /// Two structures of the volume share a block.
     MetadataTwice { group: u32, block: u64 } Damage Volume "metadata-twice",
         "group {group}: block {block} is used by another structure of the volume too";
@@ -282,10 +284,10 @@ obento_driver::issues! {
     // Pass 5: bitmaps and counts.
     /// A bitmap of blocks is wrong.
     BlockBitmap { group: u32, block: u64, len: u64, stored: u8 } Safe Counts "block-bitmap",
-        "group {group}: {len} blocks from {block} on are marked {}", crate::check::issue::marked(*stored);
+        "group {group}: {} marked {}", crate::check::issue::run("block", *block, *len), crate::check::issue::marked(*stored);
     /// A bitmap of inodes is wrong.
     InodeBitmap { group: u32, ino: u32, len: u32, stored: u8 } Safe Counts "inode-bitmap",
-        "group {group}: {len} inodes from {ino} on are marked {}", crate::check::issue::marked(*stored);
+        "group {group}: {} marked {}", crate::check::issue::run("inode", (*ino).into(), (*len).into()), crate::check::issue::marked(*stored);
     /// The bits behind the end of a bitmap of blocks are not set.
     BlockBitmapPadding { group: u32 } Safe Counts "block-bitmap-padding", "group {group}: the end of the block bitmap is not set";
     /// The bits behind the end of a bitmap of inodes are not set.
@@ -330,7 +332,12 @@ pub(super) fn negated(errno: u32) -> i32 {
 
 /// What a bit says.
 pub(super) fn marked(stored: u8) -> &'static str {
-    if stored == 0 { "free, and are in use" } else { "in use, and are free" }
+    if stored == 0 { "free, but in use" } else { "in use, but free" }
+}
+
+/// `block 5`, `2 blocks from 5 on`.
+pub(super) fn run(thing: &str, first: u64, len: u64) -> String {
+    if len == 1 { format!("{thing} {first}") } else { format!("{len} {thing}s from {first} on") }
 }
 
 #[cfg(test)]

@@ -2,6 +2,9 @@
 //!
 //! Source: e2fsprogs `e2fsck/pass4.c` `e2fsck_pass4`.
 
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
 use super::issue::Issue;
 use super::state::{Marks, State};
 use super::told::Told;
@@ -16,8 +19,14 @@ const MOST_COUNTED: u32 = 65_500;
 /// `file_type` of a directory.
 const DIRECTORY: u8 = 2;
 
-/// Looks at all inodes.
-pub(super) fn check(view: &View, state: &State, told: &mut Told<'_>) {
+/// Looks at all inodes. An inode of `doubtful` without a name is the value for which attributes name it, and what is wrong
+/// with it then is told; with a name it is a file, whose flag is wrong.
+pub(super) fn check(
+    view: &View,
+    state: &State,
+    mut doubtful: BTreeMap<u32, Vec<Issue>>,
+    told: &mut Told<'_>,
+) {
     let many = view.sb.ro_compat.contains(RoCompat::DIR_NLINK);
     let mut first = 1_u32;
     for slots in &state.inodes {
@@ -26,6 +35,14 @@ pub(super) fn check(view: &View, state: &State, told: &mut Told<'_>) {
                 continue;
             }
             let (stored, mut found) = (u32::from(slot.links), slot.names());
+            if slot.marks.contains(Marks::FLAGGED) {
+                if found > 0 {
+                    told.found(Issue::InodeFlag { ino, flag: "ea_inode" });
+                } else if let Some(issues) = doubtful.remove(&ino) {
+                    issues.into_iter().for_each(|issue| told.found(issue));
+                    found = 1;
+                }
+            }
             if slot.kind == DIRECTORY {
                 let lost = ino != ROOT && state.dir(ino).is_some_and(|dir| dir.parent() == 0);
                 // That it has no name was told, and it will get one.

@@ -1,5 +1,6 @@
 //! What pass 1 finds in a group: issues, inodes, directories, attributes, what owners take.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::issue::Issue;
@@ -48,6 +49,8 @@ pub(super) struct Attributes {
     pub(super) blocks: Vec<(u64, u32)>,
     pub(super) values: Vec<ValueUse>,
     pub(super) holders: Vec<Holder>,
+    /// Inodes with the flag of values that attributes name but do not go by, with what is wrong if they are values.
+    pub(super) doubtful: BTreeMap<u32, Vec<Issue>>,
 }
 
 /// What owners take.

@@ -31,8 +31,8 @@ pub(super) fn look(
     resize::check(&view, &mut told);
     let orphans = orphans::check(&view, &state, &mut told);
     let known = Known::new(&view, orphans.clone());
-    let (state, mut attributes, usage) = inodes::check(&view, state, known, options.threads, &mut told);
-    attributes::shared(&view, &state, &mut attributes, &mut told);
+    let (mut state, mut attributes, usage) = inodes::check(&view, state, known, options.threads, &mut told);
+    attributes::shared(&view, &mut state, &mut attributes, &mut told);
     // Files that may share blocks are never written.
     let may_share = view.sb.ro_compat.contains(RoCompat::SHARED_BLOCKS);
     if state.has_twice() && !may_share {
@@ -42,7 +42,7 @@ pub(super) fn look(
     let state = Arc::new(state);
     directories::check(&view, &state, options.threads, &mut told);
     connectivity::check(&view, &state, &mut told);
-    links::check(&view, &state, &mut told);
+    links::check(&view, &state, attributes.doubtful, &mut told);
     counts::check(&view, &state, options.threads, &mut told);
     quota::check(&view, &state, &usage, &mut told);
     let sb = &view.sb;

@@ -30,6 +30,8 @@ bitflags::bitflags! {
         const OWN = 4;
         /// A directory whose names are encrypted.
         const ENCRYPTED = 8;
+        /// It has the flag of values, and no attribute goes by it.
+        const FLAGGED = 16;
     }
 }
 
@@ -286,6 +288,17 @@ impl State {
         let group = index.checked_div(self.inodes_per_group)?;
         let inside = index.checked_rem(self.inodes_per_group)?;
         self.inodes.get(to_usize(group.into()))?.get(to_usize(inside.into()))
+    }
+
+    /// Notes that no attribute goes by inode `ino`, which has the flag of values.
+    pub(super) fn doubt_value(&mut self, ino: u32) {
+        let Some(index) = ino.checked_sub(1) else { return };
+        let group = to_usize(index.checked_div(self.inodes_per_group).unwrap_or(0).into());
+        let inside = to_usize(index.checked_rem(self.inodes_per_group).unwrap_or(0).into());
+        if let Some(slot) = self.inodes.get_mut(group).and_then(|slots| slots.get_mut(inside)) {
+            slot.marks.remove(Marks::VALUE);
+            slot.marks.insert(Marks::FLAGGED);
+        }
     }
 
     /// Directory `ino`.

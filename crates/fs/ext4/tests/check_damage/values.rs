@@ -1,11 +1,12 @@
 //! Values of attributes in inodes of their own: the hashes by which they are known.
 
+use obento_base::Ino;
 use obento_ext4::raw::RawXattrEntry;
 
 use crate::case::cases;
 use crate::lab::Disk;
 use crate::lab::bases::{self, oracles};
-use crate::lab::judge::{e2fsck_is_clean, findings, line, repaired};
+use crate::lab::judge::{contents, e2fsck_is_clean, findings, line, repaired, same};
 
 cases! {
     a_hash_in_the_inode_of_a_value(EA_INODE, ["value-hash"], |disk| {
@@ -15,6 +16,54 @@ cases! {
     a_hash_of_an_attribute_whose_value_is_in_an_inode(EA_INODE, ["xattr-value-hash ino=<long>"], |disk| {
         disk.edit_inode_xattr("long", |entry| entry.e_hash = (entry.e_hash.get() ^ 4).into());
     });
+}
+
+/// The flag of inodes that hold values.
+const EA_INODE: u32 = 0x20_0000;
+
+fn set_flag(disk: &mut Disk, path: &str) {
+    disk.edit_inode(path, |inode| inode.i_flags = (inode.i_flags.get() | EA_INODE).into());
+}
+
+/// The files of these names are as in the sound image after a repair, but for what the check found.
+fn is_kept(damaged: &Disk, sound: &Disk, expected: &[&str], names: &[&str]) {
+    let found = findings(&damaged.bytes).unwrap();
+    assert!(same(sound, expected, &found), "{:#?}", found.iter().map(line).collect::<Vec<_>>());
+    let mended = Disk::new(repaired(&damaged.bytes).unwrap());
+    assert_eq!(findings(&mended.bytes).unwrap(), []);
+    assert_eq!(e2fsck_is_clean(&mended.bytes).code, 0);
+    let (before, after) = (contents(&sound.bytes), contents(&mended.bytes));
+    for name in names {
+        let ino = sound.ino(name);
+        assert_eq!(mended.ino(name), ino, "the name {name} is gone");
+        assert_eq!(after[&Ino(ino.into())], before[&Ino(ino.into())], "{name} is another");
+    }
+}
+
+#[test]
+fn a_file_with_the_flag_of_values_that_no_attribute_names_keeps_its_names() {
+    if oracles() {
+        let sound = bases::EA_INODE.disk();
+        for name in ["file", "twice"] {
+            let mut disk = sound.clone();
+            set_flag(&mut disk, name);
+            let expected = format!("inode-flag ino=<{name}> flag=Text(\"ea_inode\")");
+            is_kept(&disk, &sound, &[&expected], &["file", "twice"]);
+        }
+    }
+}
+
+#[test]
+fn a_file_with_the_flag_of_values_that_an_attribute_does_not_go_by_is_a_file() {
+    if oracles() {
+        let sound = bases::EA_INODE.disk();
+        let (mut disk, value) = (sound.clone(), value(&sound));
+        let file = disk.ino("file");
+        set_flag(&mut disk, "file");
+        disk.edit_inode_xattr("long", |entry| entry.e_value_inum = file.into());
+        let expected = ["inode-flag ino=<file> flag=Text(\"ea_inode\")", &format!("unnamed ino={value}")];
+        is_kept(&disk, &sound, &expected, &["file"]);
+    }
 }
 
 /// The inode of the value of `user.own-inode` of `long`.

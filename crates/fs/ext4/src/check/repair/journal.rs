@@ -65,6 +65,25 @@ impl Edits {
         Ok(is_restored)
     }
 
+    /// Takes blocks of the volume from the journal: it gets the map that the super block keeps of it, or, where that is
+    /// the one that it has, none. No table is changed, which may be somebody else's.
+    pub(super) fn give_up_map(&mut self) -> Result<bool> {
+        let record = self.record(JOURNAL_INO)?;
+        let Ok((raw, _)) = RawInode::read_from_prefix(&record) else { return Ok(false) };
+        let kept = self.view.sb.raw.s_jnl_blocks;
+        let is_kept = kept.as_bytes().get(..raw.i_block.len()) == Some(raw.i_block.as_slice());
+        if !is_kept && self.restore_journal()? {
+            return Ok(true);
+        }
+        self.super_block(|sb| sb.s_jnl_backup_type = 0)?;
+        if raw.i_flags.get() & InodeFlags::EXTENTS.bits() != 0 {
+            self.empty_root(JOURNAL_INO)?;
+        } else {
+            self.inode(JOURNAL_INO, |raw| raw.i_block = [0; 60])?;
+        }
+        Ok(true)
+    }
+
     /// An empty journal in the volume.
     fn make_journal(&mut self, options: &CheckOptions) -> Result<bool> {
         let ino = JOURNAL_INO;
@@ -109,7 +128,7 @@ impl Edits {
     }
 
     /// Lets the super block keep a copy of the journal's map and size; there is nothing to replay any more.
-    fn copy_journal_inode(&mut self, ino: u32) -> Result<()> {
+    pub(super) fn copy_journal_inode(&mut self, ino: u32) -> Result<()> {
         let record = self.record(ino)?;
         let Ok((inode, _)) = RawInode::ref_from_prefix(&record) else { return Ok(()) };
         self.super_block(|raw| {

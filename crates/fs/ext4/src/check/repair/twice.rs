@@ -93,6 +93,11 @@ impl Claims {
 impl Edits {
     /// Mends all blocks that are claimed twice. Answers whether anything was changed.
     pub(super) fn clone_twice(&mut self, issues: &[Issue], clock: &Arc<dyn Clock>) -> Result<bool> {
+        let of_volume = |issue: &Issue| matches!(issue, Issue::BlockOfVolume { ino: JOURNAL_INO, .. });
+        if issues.iter().any(of_volume) {
+            // Its blocks hold nothing any more that counts, and the round after this finds what it shares then.
+            return self.give_up_map();
+        }
         let mut claims = Claims::new(self.view.sb.cluster_bits);
         // Of each inode how much of it is shared.
         let mut inodes: BTreeMap<u32, u64> = BTreeMap::new();
@@ -107,9 +112,7 @@ impl Edits {
                     claims.twice.insert(claims.clusters(block, len));
                 }
                 Issue::ClusterRule { ino, .. } => add(ino, 0),
-                Issue::BlockOfVolume { ino, block, len, .. }
-                    if !matches!(ino, BAD_INO | RESIZE_INO | JOURNAL_INO) =>
-                {
+                Issue::BlockOfVolume { ino, block, len, .. } if !matches!(ino, BAD_INO | RESIZE_INO) => {
                     add(ino, len);
                     claims.owned.insert(claims.clusters(block, len));
                 }
@@ -130,6 +133,10 @@ impl Edits {
         let (mut changed, mut late) = (false, Vec::new());
         for (.., ino) in order {
             changed |= self.clone_of(ino, &mut claims, &mut late, clock)?;
+            if ino == JOURNAL_INO && self.view.sb.raw.s_journal_inum.get() == ino {
+                // Or the map that it had comes back as soon as this one is not sound.
+                self.copy_journal_inode(ino)?;
+            }
         }
         for (block, bytes) in late {
             self.put(VolBlock(block), &bytes)?;
