@@ -3,20 +3,18 @@
 //! A target puts the fuzzer's bytes over one kind of structure and reads the volume to its end. Each decoder thus runs
 //! where it runs in earnest, and the rest of the volume is sound, so that the damage is reached.
 
-use std::collections::{HashSet, VecDeque};
 use std::io::Read as _;
-use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 
 use obento_base::{DeviceNumber, FileKind, Ino, Mode, Name};
 use obento_block::{BlockDevice as _, MemDevice, Overlay};
-use obento_driver::{
-    Access, Cookie, Driver, FileSystem, Format, FormatOptions, LayoutLock, NewNode, OpenOptions, Span, Target,
-};
+use obento_driver::{Access, Check, CheckOptions, Driver as _, Format, FormatOptions, LayoutLock, NewNode, OpenOptions};
 use obento_env::{FixedRandom, NO_CLOCK};
 use obento_exfat::ExFatDriver;
-use obento_fat::FatDriver;
 use obento_ext4::{Ext4Driver, FileBlock, Volume, open_volume};
+use obento_fat::FatDriver;
+use obento_testkit::walk::open_and_walk;
+use obento_xv6::Xv6Driver;
 
 /// A volume of 1 KiB blocks without checksums (a fuzzer cannot guess them): a deep extent tree, indirect blocks, an
 /// index of two levels, inline data, attributes in inodes, blocks and inodes of their own, and a dirty journal.
@@ -88,7 +86,7 @@ pub fn scatter(data: &[u8]) {
 pub fn scatter_fat(data: &[u8]) {
     let device = scattered(&FAT, data);
     let _ = obento_fat::check::issues(Arc::new(MemDevice::read_only(bytes_of(&device))));
-    read_all(&FatDriver::default(), device);
+    open_and_walk(&FatDriver::default(), Arc::new(device));
 }
 
 fn bytes_of(device: &Overlay<Arc<MemDevice>>) -> Vec<u8> {
@@ -150,7 +148,7 @@ pub fn scatter_exfat(data: &[u8]) {
         device.write_at(at as u64 + 2, &sum.to_le_bytes()).expect("the place is on the volume");
     }
     let _ = obento_exfat::check::issues(Arc::new(MemDevice::read_only(bytes_of(&device))));
-    read_all(&ExFatDriver::default(), device);
+    open_and_walk(&ExFatDriver::default(), Arc::new(device));
 }
 
 fn scattered(base: &Arc<MemDevice>, data: &[u8]) -> Overlay<Arc<MemDevice>> {
@@ -163,93 +161,57 @@ fn scattered(base: &Arc<MemDevice>, data: &[u8]) -> Overlay<Arc<MemDevice>> {
     device
 }
 
-/// Opens the volume and looks at all of it, within bounds that a sound one of its size never reaches.
+/// Opens the volume and looks at all of it.
 pub fn read_everything(device: Overlay<Arc<MemDevice>>) {
-    read_all(&Ext4Driver, device);
+    open_and_walk(&Ext4Driver, Arc::new(device));
 }
 
-fn read_all(driver: &dyn Driver, device: Overlay<Arc<MemDevice>>) {
-    let device = Arc::new(device);
-    let _ = driver.probe(&*device);
-    let Ok(fs) = driver.open(device, &options()) else { return };
-    let _ = (fs.info(), fs.statfs());
-    let mut seen = HashSet::new();
-    let mut queue = VecDeque::from([fs.root()]);
-    let (mut entries, mut met) = (0, Vec::new());
-    while let Some(dir) = queue.pop_front() {
-        let mut children = Vec::new();
-        let _ = fs.read_dir(dir, Cookie::START, &mut |entry| {
-            entries += 1;
-            if let Ok(entry) = entry {
-                children.push((entry.ino, entry.name.to_buf()));
-            }
-            if entries < 20_000 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        let _ = fs.parent(dir);
-        for (ino, name) in children.into_iter().take(500) {
-            let _ = fs.lookup(dir, &name);
-            if seen.insert(ino) && seen.len() < 2_000 {
-                if met.len() < 8 {
-                    met.push(ino);
-                }
-                look_at(&*fs, ino, &mut queue);
-            }
-        }
-        let _ = fs.lookup(dir, Name::new(b"no such name").expect("a name"));
+/// An xv6 volume with a file in each kind of block pointer, a directory of several blocks, a link, and a log that was used.
+static XV6: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
+    let device = Arc::new(MemDevice::new(vec![0; 2 << 20]));
+    let clock = Arc::new(NO_CLOCK);
+    let made = FormatOptions {
+        settings: vec![("inodes".into(), "64".into())],
+        ..FormatOptions::new("xv6", clock.clone(), Arc::new(FixedRandom(1)))
+    };
+    Format::format(&Xv6Driver, &*device, &made).expect("room for a volume");
+    let open = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) };
+    let fs = Xv6Driver.open(device.clone(), &open).expect("a sound volume");
+    let (writable, lock) = (fs.writable().expect("open for changes"), LayoutLock::new());
+    let node = |kind, target| NewNode {
+        kind,
+        mode: Mode::new(0o755),
+        uid: 0,
+        gid: 0,
+        rdev: DeviceNumber::default(),
+        target,
+    };
+    let name = |text: &'static [u8]| Name::new(text).expect("a name");
+    let dir = writable.create(fs.root(), name(b"dir"), &node(FileKind::Directory, b"")).expect("room").ino;
+    writable.create(dir, name(b"link"), &node(FileKind::Symlink, b"to")).expect("room");
+    let file = writable.create(dir, name(b"file"), &node(FileKind::Regular, b"")).expect("room").ino;
+    // The first block, one behind the indirect block, and one behind the double-indirect.
+    for offset in [0, 200 << 10, 5 << 20] {
+        writable.write(&lock.shared(), file, offset, &[7; 700]).expect("room");
     }
-    if let Some(inspect) = fs.inspect() {
-        let fixed = [Target::SuperBlock(0), Target::SuperBlock(1), Target::Group(0), Target::Block(2), Target::Journal];
-        let inodes = [fs.root(), Ino(2), Ino(12)].into_iter().chain(met);
-        let inodes = inodes.flat_map(|ino| [Target::Inode(ino), Target::Directory(ino)]);
-        for target in fixed.into_iter().chain(inodes) {
-            let mut records = 0;
-            let _ = inspect.inspect(target, &mut |_| records += 1);
-            assert!(records < 1 << 20, "{target:?} has {records} records");
-        }
-        for offset in (0..fs.device().map_or(0, |device| device.len())).step_by(4001) {
-            let _ = inspect.locate(offset);
-        }
+    for n in 0..40_u8 {
+        let text = [b"another name of the file "[..].to_vec(), vec![b'A' + n]].concat();
+        writable.link(file, dir, Name::new(&text).expect("a name")).expect("room");
     }
-}
+    writable.close().expect("memory does not fail");
+    device
+});
 
-fn look_at(fs: &dyn FileSystem, ino: Ino, queue: &mut VecDeque<Ino>) {
-    let Ok(attr) = fs.getattr(ino) else { return };
-    match attr.kind {
-        FileKind::Directory => queue.push_back(ino),
-        FileKind::Symlink => drop(fs.read_link(ino)),
-        FileKind::Regular => read_data(fs, ino, attr.size),
-        _ => {}
-    }
-    if let Some(xattrs) = fs.xattrs() {
-        let mut names = Vec::new();
-        let _ = xattrs.list_xattrs(ino, &mut |name| names.push(name.to_vec()));
-        names.iter().take(100).for_each(|name| drop(xattrs.get_xattr(ino, name)));
-    }
-}
-
-/// Follows the mapping run by run; a hostile one may have many, so only the first are read.
-fn read_data(fs: &dyn FileSystem, ino: Ino, size: u64) {
-    let lock = LayoutLock::new();
-    let layout = lock.shared();
-    let device_len = fs.device().map_or(0, |device| device.len());
-    let mut at = 0;
-    let mut buf = [0; 512];
-    for _ in 0..3_000 {
-        if at >= size {
-            return;
-        }
-        let Ok(extent) = fs.map(&layout, ino, at..size) else {
-            at = (at / 1024 + 1) * 1024;
-            continue;
-        };
-        assert!(extent.len > 0 && extent.len <= size - at, "a run of {} bytes at {at} of {size}", extent.len);
-        match extent.span {
-            Span::Mapped(offset) => {
-                assert!(offset.checked_add(extent.len).is_some_and(|end| end <= device_len.max(1 << 24)));
-            }
-            Span::Driver => drop(fs.read(&layout, ino, at, &mut buf)),
-            Span::Hole | Span::Unwritten => {}
-        }
-        at += extent.len;
-    }
+/// [`scatter`] on an xv6 volume, which is checked besides. The checksum of its super block is made right again.
+pub fn scatter_xv6(data: &[u8]) {
+    let device = scattered(&XV6, data);
+    // The super block is at the start of block 1, and its last field the checksum of the rest.
+    let mut summed = [0; 88];
+    device.read_at(4096, &mut summed).expect("the place is on the volume");
+    let sum = obento_base::crc::crc32c(u32::MAX, &summed).to_le_bytes();
+    device.write_at(4096 + 88, &sum).expect("the place is on the volume");
+    let bytes = Arc::new(MemDevice::read_only(bytes_of(&device)));
+    let clock = Arc::new(NO_CLOCK);
+    let _ = Check::check(&Xv6Driver, bytes, &CheckOptions::new(clock), &mut Vec::new());
+    open_and_walk(&Xv6Driver, Arc::new(device));
 }
