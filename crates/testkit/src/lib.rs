@@ -15,6 +15,7 @@ pub mod image;
 pub mod matrix;
 pub mod model;
 pub mod mutants;
+pub mod null;
 pub mod oracle;
 pub mod plan;
 pub mod record;

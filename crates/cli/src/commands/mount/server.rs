@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use obento::sandbox::Rights;
-use obento::{Access, Address, Atime, Image, Keeps, OpenError, Options, Replay, Shown, Volume};
+use obento::{Access, Address, Atime, Error, Image, Keeps, OpenError, Options, Replay, Shown, Volume};
 use obento_fuse::options::{AccessTimes, MountOptions, ReadWrite};
 use obento_fuse::{
     Farewell, KernelClock, Mounted, Server, ServerOptions, Session, SessionOptions, find_mount, mount,
@@ -104,7 +104,9 @@ fn open(
     };
     let is_free = options.access.is_none();
     let opened = match volume(address, access, options, context) {
-        Err(OpenError::Packed { .. }) if is_free => volume(address, Access::ReadOnly, options, context),
+        Err(error) if is_free && can_only_be_read(&error) => {
+            volume(address, Access::ReadOnly, options, context)
+        }
         opened => opened,
     };
     let (image, volume) = opened.map_err(cannot_open)?;
@@ -126,6 +128,15 @@ fn open(
         Access::ReadWrite => ReadWrite::Write,
     });
     Ok(volume)
+}
+
+/// Whether what it is packed in, or its driver, does not write at all.
+fn can_only_be_read(error: &OpenError) -> bool {
+    match error {
+        OpenError::Packed { .. } => true,
+        OpenError::Volume { error, .. } => **error == Error::ReadOnly,
+        _ => false,
+    }
 }
 
 fn volume(
@@ -192,4 +203,39 @@ fn greet(args: &Args, volume: &Volume, options: &MountOptions) -> Result<Greeted
         failed(&error)
     })?;
     Ok(Greeted { path, session, server })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use obento::Registry;
+    use obento_testkit::null::{MAGIC, NullDriver};
+
+    use super::*;
+    use crate::cli::GlobalOptions;
+
+    /// The arguments alone.
+    #[derive(clap::Parser)]
+    struct Mount {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn what_a_driver_only_reads_is_opened_for_reading_unless_changes_are_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("null.img");
+        std::fs::write(&image, MAGIC).unwrap();
+        let context = Context::new(GlobalOptions::default(), Registry::empty().with(NullDriver));
+        let opened = |access| {
+            let mut options = MountOptions { access, ..MountOptions::default() };
+            let Mount { args } = Mount::parse_from(["mount".as_ref(), image.as_os_str(), "mnt".as_ref()]);
+            let volume = open(&args, &Address::parse(image.as_os_str()).unwrap(), &mut options, &context);
+            volume.map(|_| options.access).map_err(|report| report.to_string())
+        };
+        assert_eq!(opened(None), Ok(Some(ReadWrite::Read)));
+        assert_eq!(opened(Some(ReadWrite::Read)), Ok(Some(ReadWrite::Read)));
+        let refused = opened(Some(ReadWrite::Write)).unwrap_err();
+        assert!(refused.contains("read-only"), "{refused}");
+    }
 }
