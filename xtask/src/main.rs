@@ -1,4 +1,4 @@
-//! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | fuzz | crash | stress |
+//! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | fuzz | crash | stress | matrix |
 //! alternate | check-crash | check-mutants | build-campaign | new-driver`.
 //!
 //! Each does its own set-up: what a step needs from Debian it installs when it may (root and `apt-get`), and says so
@@ -50,6 +50,8 @@ enum Task {
     Crash(proof::CrashOptions),
     /// Run the loads of mounts in their whole size.
     Stress(proof::StressOptions),
+    /// Print driver x host x case, and write it to docs/matrix.md (takes root).
+    Matrix,
     /// Let the kernel and obento change images in turn (takes root).
     Alternate(proof::AlternateOptions),
     /// Cut the power at every write of repairs, and mend what is left.
@@ -85,6 +87,7 @@ fn run() -> Result<()> {
         Task::Fuzz(options) => fuzz::run(&shell, &options),
         Task::Crash(options) => proof::crash(&shell, &options),
         Task::Stress(options) => proof::stress(&shell, &options),
+        Task::Matrix => proof::matrix(&shell),
         Task::Alternate(options) => proof::alternate(&shell, &options),
         Task::CheckCrash => proof::check_crash(&shell),
         Task::CheckMutants(options) => proof::check_mutants(&shell, &options),

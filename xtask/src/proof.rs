@@ -108,6 +108,15 @@ pub fn stress(shell: &Shell, options: &StressOptions) -> Result<()> {
     Ok(())
 }
 
+/// Prints driver x host x case, and writes `docs/matrix.md` (takes root, for owners).
+pub fn matrix(shell: &Shell) -> Result<()> {
+    packages::ensure(shell, &[("/usr/bin/fusermount3", "fuse3")])?;
+    let _write = shell.push_env("OBENTO_WRITE_MATRIX", "1");
+    let _require = shell.push_env("OBENTO_REQUIRE_ORACLES", "1");
+    cmd!(shell, "cargo test -p obento-cli --test mount -- --nocapture matrix::").run()?;
+    Ok(())
+}
+
 /// How far to go.
 #[derive(clap::Args)]
 pub struct AlternateOptions {

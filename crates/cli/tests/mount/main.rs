@@ -5,6 +5,7 @@ mod exfat;
 mod fat;
 mod judges;
 mod kept;
+mod matrix;
 mod programs;
 mod stress;
 mod support;

@@ -121,6 +121,10 @@ impl Host for Folder {
         answer(self.held.as_ref().expect("a file is held").write_all_at(bytes, offset))
     }
 
+    fn sync_held(&mut self) -> Answer<()> {
+        answer(self.held.as_ref().expect("a file is held").sync_all())
+    }
+
     fn release(&mut self) {
         self.held = None;
     }

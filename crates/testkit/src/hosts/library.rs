@@ -131,6 +131,10 @@ impl Host for Library {
         Ok(())
     }
 
+    fn sync_held(&mut self) -> Answer<()> {
+        answer(self.held.as_ref().expect("a file is held").sync())
+    }
+
     fn release(&mut self) {
         self.held = None;
     }

@@ -42,6 +42,8 @@ pub trait Host {
     fn read_held(&self, offset: u64, len: usize) -> Answer<Vec<u8>>;
     /// Writes to the file that is held.
     fn write_held(&mut self, offset: u64, bytes: &[u8]) -> Answer<()>;
+    /// Brings what was written to it to stable storage.
+    fn sync_held(&mut self) -> Answer<()>;
     /// Closes it.
     fn release(&mut self);
     /// Ends the changes, and opens or mounts the volume again.

@@ -176,7 +176,8 @@ fn long_names(room: &mut Room<'_>) {
     let too_long = room.at(&longer);
     assert_eq!(room.act(Op::Create(too_long, FileKind::Regular, 0o644)), Err(NAME_TOO_LONG));
     assert_eq!(room.rename(&longest, &longer), Err(NAME_TOO_LONG));
-    assert_eq!(room.look(&longer).err(), Some(NAME_TOO_LONG));
+    // A format that counts other than bytes may look for what it could not make.
+    assert_eq!(room.look(&"n".repeat(max + 1)).err(), Some(NAME_TOO_LONG));
     assert_eq!(room.names("."), [longest.as_str()]);
     assert_eq!(room.unlink(&longest), Ok(()));
 }
