@@ -35,6 +35,7 @@ pub struct Args {
     #[arg(short, long, allow_hyphen_values = true)]
     date: Option<String>,
     /// Set [[CC]YY]MMDDhhmm[.ss]
+    #[allow(rustdoc::broken_intra_doc_links, reason = "`--help` prints it as it stands")]
     #[arg(short = 't', value_name = "STAMP", conflicts_with_all = ["date", "reference"])]
     stamp: Option<String>,
     /// Set the times of FILE
