@@ -49,6 +49,7 @@ const KNOWN: &[(&str, &str, u64)] = &[
     ("EXT3", "inodes", 304),
     ("EXT3", "bytes", 324),
     ("EA_INODE", "inodes", 3004),
+    ("QUOTA", "copied", 5008),
 ];
 /// One mutant of so many is mended with `-p`, too.
 const PREEN_SAMPLE: u64 = 4;

@@ -104,7 +104,7 @@ fn keeps(view: &View, block: u64) -> bool {
 }
 
 /// Whether a block is the volume's own: what [`State::take_metadata`] takes.
-fn is_own(view: &View, block: u64) -> bool {
+pub(super) fn is_own(view: &View, block: u64) -> bool {
     let mmp = view.sb.incompat.contains(Incompat::MMP) && view.sb.raw.s_mmp_block.get() == block;
     mmp || view.zones.overlap(VolBlock(block), 1) || keeps(view, block)
 }

@@ -7,16 +7,20 @@ use obento_base::wire::{FromBytes, split, to_usize};
 use obento_base::{Error, Result};
 
 use super::super::blocks::on_volume;
+use super::super::claims::is_own;
 use super::super::issue::Issue;
 use super::super::look::RESIZE_INO;
 use super::edits::Edits;
 use crate::feature::Compat;
+use crate::inode::InodeFlags;
 use crate::map::check::numbers;
 use crate::raw::RawInode;
 use crate::unit::VolBlock;
 
 /// Place of the doubly indirect block in `i_block`.
 const DOUBLY: usize = 13;
+/// With these there is something else where the numbers of blocks would be.
+const NO_MAP: InodeFlags = InodeFlags::EXTENTS.union(InodeFlags::INLINE_DATA);
 /// A regular file that is nobody's business.
 const PRIVATE: u16 = 0o100_600;
 
@@ -61,9 +65,11 @@ impl Edits {
         let record = self.record(RESIZE_INO)?;
         let (raw, _) = RawInode::ref_from_prefix(&record).map_err(|_| Error::Invalid)?;
         let old = VolBlock(numbers(&raw.i_block).get(DOUBLY).map_or(0, |number| number.get().into()));
+        let has_map = !InodeFlags::from_bits_retain(raw.i_flags.get()).intersects(NO_MAP);
         if raw.i_links_count.get() != 0
+            && has_map
             && on_volume(&self.view.sb, old.0, 1)
-            && !self.view.zones.overlap(old, 1)
+            && !is_own(&self.view, old.0)
         {
             return Ok(Some(old));
         }
