@@ -34,9 +34,7 @@ pub struct Args {
     /// Set DATE: '2026-11-21 13:48', @1795268933, '3 days ago'; with --reference counted from its times
     #[arg(short, long, allow_hyphen_values = true)]
     date: Option<String>,
-    /// Set [[CC]YY]MMDDhhmm[.ss]
-    #[allow(rustdoc::broken_intra_doc_links, reason = "`--help` prints it as it stands")]
-    #[arg(short = 't', value_name = "STAMP", conflicts_with_all = ["date", "reference"])]
+    #[arg(short = 't', help = "Set [[CC]YY]MMDDhhmm[.ss]", value_name = "STAMP", conflicts_with_all = ["date", "reference"])]
     stamp: Option<String>,
     /// Set the times of FILE
     #[arg(short, long, value_name = "IMAGE:FILE")]

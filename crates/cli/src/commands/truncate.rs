@@ -17,9 +17,7 @@ pub struct Args {
     /// Files in images; made if they are not there
     #[arg(required = true, value_name = "IMAGE:PATH")]
     paths: Vec<OsString>,
-    /// The size, such as 4096 or 1M; +SIZE and -SIZE change it, <SIZE and >SIZE bound it, /SIZE and %SIZE round it
-    #[allow(rustdoc::invalid_html_tags, reason = "`--help` prints it as it stands")]
-    #[arg(short, long, value_parser = SizeChange::parse, allow_hyphen_values = true, required_unless_present = "reference")]
+    #[arg(short, long, help = "The size, such as 4096 or 1M; +SIZE and -SIZE change it, <SIZE and >SIZE bound it, /SIZE and %SIZE round it", value_parser = SizeChange::parse, allow_hyphen_values = true, required_unless_present = "reference")]
     size: Option<SizeChange>,
     /// Take the size of FILE, which SIZE then changes
     #[arg(short, long, value_name = "IMAGE:FILE")]

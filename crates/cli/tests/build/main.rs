@@ -409,8 +409,7 @@ fn a_size_that_does_not_suffice_is_told_with_one_that_does() {
     bench.run(&format!("build disk.img --from tree -q --size {}k", needed / 1024), 0);
     let (out, _) = bench.run("build -F -L root disk.img --from tree --minimize", 0);
     assert!(
-        out.starts_with("disk.img: ext4 'root', ")
-            && out.contains("  1 files and 1 directories with 20 MiB in"),
+        out.starts_with("disk.img: ext4 'root', ") && out.contains("  1 file and 1 directory with 20 MiB in"),
         "{out}"
     );
     assert!(bench.run("build disk.img --from tree", 1).1.contains("something has the name already"));

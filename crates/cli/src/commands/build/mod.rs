@@ -171,7 +171,9 @@ fn write_summary(
     let (files, directories) = (report.files, report.directories);
     writeln!(
         out,
-        "  {files} files and {directories} directories with {} in {:.2} s, {}/s",
+        "  {files} {} and {directories} {} with {} in {:.2} s, {}/s",
+        if files == 1 { "file" } else { "files" },
+        if directories == 1 { "directory" } else { "directories" },
         human_size(report.bytes),
         time.as_secs_f64(),
         human_size(rate(report.bytes, time)),
