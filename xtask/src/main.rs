@@ -1,5 +1,5 @@
-//! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | fuzz | crash | stress | matrix |
-//! alternate | check-crash | check-mutants | build-campaign | new-driver`.
+//! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | fuzz | crash | schedules | stress |
+//! matrix | alternate | check-crash | check-mutants | build-campaign | new-driver`.
 //!
 //! Each does its own set-up: what a step needs from Debian it installs when it may (root and `apt-get`), and says so
 //! when it may not.
@@ -20,6 +20,7 @@ mod no_std;
 mod packages;
 mod proof;
 mod sample;
+mod schedules;
 mod test;
 
 /// Developer's commands of obento.
@@ -48,6 +49,8 @@ enum Task {
     Fuzz(fuzz::Options),
     /// Cut the power under ext4, FAT, exFAT and xv6, then fail every single request.
     Crash(proof::CrashOptions),
+    /// Try one order of threads after the other on the transactions, the tables of `vfs` and ext4.
+    Schedules(schedules::Options),
     /// Run the loads of mounts in their whole size.
     Stress(proof::StressOptions),
     /// Print driver x host x case, and write it to docs/matrix.md (takes root).
@@ -86,6 +89,7 @@ fn run() -> Result<()> {
         Task::Sample => sample::run(&shell).and_then(|()| sample::fuzz_seed(&shell)),
         Task::Fuzz(options) => fuzz::run(&shell, &options),
         Task::Crash(options) => proof::crash(&shell, &options),
+        Task::Schedules(options) => schedules::run(&shell, &options),
         Task::Stress(options) => proof::stress(&shell, &options),
         Task::Matrix => proof::matrix(&shell),
         Task::Alternate(options) => proof::alternate(&shell, &options),

@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
-#[cfg(feature = "std")]
+#[cfg(any(feature = "std", obento_env = "shuttle"))]
 extern crate std;
 
 mod clock;

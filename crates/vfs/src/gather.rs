@@ -17,12 +17,12 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::mem;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Result, Timestamp};
 use obento_driver::{Span, TimeChange};
+use obento_env::sync::atomic::{AtomicBool, Ordering};
 use obento_env::sync::{Condvar, Mutex};
 use obento_env::thread::{self, Thread};
 

@@ -11,12 +11,12 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
-use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use hashbrown::{DefaultHashBuilder, HashMap};
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Attr, FileFlags, FileKind, Ino};
 use obento_driver::LayoutLock;
+use obento_env::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use obento_env::sync::{Condvar, Mutex, MutexGuard, RwLock};
 
 use crate::gather::Gather;

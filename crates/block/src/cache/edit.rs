@@ -10,9 +10,9 @@
 use alloc::boxed::Box;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::Ordering;
 
 use obento_base::Result;
+use obento_env::sync::atomic::Ordering;
 
 use super::shard::Start;
 use super::{Block, Cache, Changed, Seal};

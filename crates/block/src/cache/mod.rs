@@ -17,10 +17,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::{Deref, Range};
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{DeviceError, Result};
+use obento_env::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use obento_env::sync::{Condvar, Mutex};
 
 use self::shard::Shard;

@@ -6,7 +6,6 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::{ControlFlow, Range};
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use obento_base::{Attr, Corrupt, Error, FileKind, Ino, Name, Result};
 use obento_block::BlockDevice;
@@ -15,6 +14,7 @@ use obento_driver::{
     VolumeInfo, WritableFileSystem, XattrMode, Xattrs,
 };
 use obento_env::sync::RwLockReadGuard;
+use obento_env::sync::atomic::{AtomicBool, Ordering};
 
 use crate::feature::Incompat;
 use crate::inode::{Inode, InodeFlags};

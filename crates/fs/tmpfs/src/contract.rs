@@ -4,7 +4,6 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::Ordering;
 
 use obento_base::wire::to_u64;
 use obento_base::{Attr, Error, Ino, Name, Result, Timestamp};
@@ -14,6 +13,7 @@ use obento_driver::{
     NewNode, Probe, RenameFlags, SetAttr, Size, Span, StatFs, TimeChange, Victim, VolumeInfo,
     WritableFileSystem, Xattrs,
 };
+use obento_env::sync::atomic::Ordering;
 
 use crate::inode::{Body, State};
 use crate::map::Data;

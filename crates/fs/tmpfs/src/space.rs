@@ -3,12 +3,12 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 use obento_base::wire::to_usize;
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
 use obento_env::sync::Mutex;
+use obento_env::sync::atomic::{AtomicU64, Ordering};
 
 /// The grain in which files take room, in bytes.
 pub(crate) const PAGE: u64 = 4096;

@@ -4,7 +4,6 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hashbrown::HashMap;
 use obento_base::wire::{to_u64, to_usize};
@@ -12,6 +11,7 @@ use obento_base::{Attr, DeviceNumber, Error, FileKind, Generation, Ino, Mode, Re
 use obento_block::BlockDevice;
 use obento_driver::{NewNode, WritableFileSystem};
 use obento_env::Clock;
+use obento_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use obento_env::sync::{Mutex, RwLock};
 
 use crate::inode::{Body, Inode, State};

@@ -3,11 +3,11 @@
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Result};
 use obento_block::Cache;
+use obento_env::sync::atomic::{AtomicBool, Ordering};
 use obento_env::sync::{Condvar, Mutex, MutexGuard};
 
 use super::backend::{Backend, Leave};

@@ -6,9 +6,9 @@
 
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::Ordering;
 
 use obento_base::{Corrupt, Error, Result, Structure};
+use obento_env::sync::atomic::Ordering;
 use obento_journal::{Taken, Tid, Txn};
 
 use super::group::{Bits, Group, State};

@@ -7,9 +7,8 @@
 //! once, and a block of the inode table that holds none of them was never written and starts as zeros.
 //! Source: Linux `fs/ext4/ialloc.c` `__ext4_new_inode`, `find_group_orlov`, `find_group_other`.
 
-use core::sync::atomic::Ordering;
-
 use obento_base::{Corrupt, Error, Ino, Result, Structure};
+use obento_env::sync::atomic::Ordering;
 use obento_journal::{Taken, Txn};
 
 use super::group::{Group, State};
@@ -274,7 +273,7 @@ impl Allocator {
     fn not_worse_than_most(&self, home: u32) -> u32 {
         let sb = self.super_block();
         let groups = u64::from(sb.groups).max(1);
-        let average = |total: &core::sync::atomic::AtomicU64| {
+        let average = |total: &obento_env::sync::atomic::AtomicU64| {
             let mean = total.load(Ordering::Relaxed).checked_div(groups);
             mean.and_then(|mean| u32::try_from(mean).ok()).unwrap_or(u32::MAX)
         };

@@ -28,11 +28,11 @@ use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 use obento_base::wire::to_usize;
 use obento_base::{Error, Result};
 use obento_env::sync::Mutex;
+use obento_env::sync::atomic::{AtomicU64, Ordering};
 use obento_journal::Tid;
 
 use crate::group::Totals;

@@ -8,11 +8,11 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashMap;
 use obento_base::wire::{FromBytes, to_usize};
 use obento_base::{Error, Ino, Result};
+use obento_env::sync::atomic::{AtomicBool, Ordering};
 use obento_env::sync::{Mutex, MutexGuard};
 use obento_journal::{Taken, Tid, Txn};
 

@@ -4,11 +4,10 @@
 //! that block used to be: so writing to one waits. Linux does not wait; there the old place may show the new bytes.
 //! Locking: a leaf lock.
 
-use core::sync::atomic::{AtomicBool, Ordering};
-
 use hashbrown::HashMap;
 use obento_base::Ino;
 use obento_env::sync::Mutex;
+use obento_env::sync::atomic::{AtomicBool, Ordering};
 use obento_journal::Tid;
 
 /// The last transaction that moved blocks of each file.

@@ -6,11 +6,11 @@
 
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::{AtomicI64, Ordering};
 
 use hashbrown::HashMap;
 use obento_base::{Error, Ino, Result, Timestamp};
 use obento_env::sync::Mutex;
+use obento_env::sync::atomic::{AtomicI64, Ordering};
 
 use super::tree::{Mapping, State};
 use crate::unit::VolBlock;
