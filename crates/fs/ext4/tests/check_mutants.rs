@@ -66,7 +66,7 @@ fn judge(bytes: &[u8]) -> Result<(), String> {
         (false, true) if second.is_one() => {
             return Err(format!("only e2fsck finds something: {}", second.text));
         }
-        (true, false) if second.is_silent() && !told.iter().all(|told| is_unknown(told)) => {
+        (true, false) if second.is_silent() && !told.iter().all(|one| is_unknown(one, &told)) => {
             return Err(format!("only ours finds something: {told:?}"));
         }
         (_, true) => return Ok(()),
@@ -98,8 +98,8 @@ fn judge(bytes: &[u8]) -> Result<(), String> {
     if lost.is_empty() { Ok(()) } else { Err(format!("after our repair of {told:?} {lost:?} are lost")) }
 }
 
-/// Whether `e2fsck -fn` does not tell what was found.
-fn is_unknown(told: &str) -> bool {
+/// Whether `e2fsck -fn` does not tell what was found; `all` is what was found beside it.
+fn is_unknown(told: &str, all: &[String]) -> bool {
     // `__ext4_ext_check` of Linux refuses a node with another depth than its place in the tree gives it; e2fsck goes by
     // the levels alone.
     let is_depth = told.starts_with("extent-header ") && told.contains("eh_depth");
@@ -109,9 +109,15 @@ fn is_unknown(told: &str) -> bool {
     let is_kept = told.starts_with("resize-inode ") && told.contains("it does not name a block that ");
     // Linux opens no file or directory that has the flag of values of attributes.
     let is_value_flag = told.starts_with("inode-flag ") && told.contains("ea_inode");
-    // The contents of a value are read by Linux alone, and e2fsck forgets of one that it is bad, since no name leads to it.
-    let is_value =
-        told.starts_with("value-hash ") || told.starts_with("inode-field ") && told.contains("i_file_acl");
+    // The contents of a value are read by Linux alone. e2fsck takes such an inode with a block of attributes that cannot be for
+    // bad, and then forgets it: it mends bad ones where a name leads to them (`process_bad_inode`).
+    let is_hash = told.starts_with("value-hash ");
+    let hash_of_same =
+        told.split(' ').find(|word| word.starts_with("ino=")).map(|ino| format!("value-hash {ino} "));
+    let is_value_field = told.starts_with("inode-field ")
+        && told.contains("i_file_acl")
+        && hash_of_same.is_some_and(|hash| all.iter().any(|other| other.starts_with(&hash)));
+    let is_value = is_hash || is_value_field;
     is_depth || is_kept || is_value_flag || is_value || told.starts_with("entry-type-missing ")
 }
 
