@@ -233,6 +233,12 @@ pub trait WritableFileSystem: Send + Sync {
     /// every caller after it.
     fn sync_file(&self, ino: Ino) -> Result<()>;
 
+    /// [`sync_file`](Self::sync_file) for all of `inos`, for many who wait at once: a journal does it by one commit. Errors:
+    /// one of theirs; then any may be on stable storage or not.
+    fn sync_files(&self, inos: &[Ino]) -> Result<()> {
+        inos.iter().try_for_each(|&ino| self.sync_file(ino))
+    }
+
     /// Returns once every change so far is on stable storage.
     fn sync(&self) -> Result<()>;
 

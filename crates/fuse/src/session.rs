@@ -22,7 +22,7 @@ pub struct SessionOptions {
 }
 
 impl Default for SessionOptions {
-    /// Sixteen, so that many who sync wait for one commit; the kernel gathers writes.
+    /// Sixteen, each of which may wait for one access of the disk; the kernel gathers writes.
     fn default() -> Self {
         Self { threads: 16, writeback: true }
     }

@@ -172,6 +172,14 @@ impl Vfs {
         if self.0.fs.writable().is_none() { Ok(()) } else { self.0.syncable()?.sync() }
     }
 
+    /// [`Node::sync`] for all of `nodes`, for many who wait at once: a journal does it by one commit. Errors: one of theirs;
+    /// then any may be on stable storage or not.
+    pub fn sync_nodes(&self, nodes: &[Node]) -> Result<()> {
+        nodes.iter().for_each(Node::settle);
+        let inos: Vec<_> = nodes.iter().map(Node::ino).collect();
+        self.0.syncable()?.sync_files(&inos)
+    }
+
     /// Gives free space in runs of at least `min_len` bytes back to the device; answers how many bytes. Errors:
     /// ReadOnly; NotSupported; those of [`Trim`](obento_driver::Trim).
     pub fn trim(&self, min_len: u64) -> Result<u64> {

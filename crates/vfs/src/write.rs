@@ -9,6 +9,7 @@
 //! shared while bytes move and exclusive to take blocks away.
 
 use core::ops::Range;
+use core::slice;
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Result};
@@ -105,8 +106,7 @@ impl Node {
     /// ReadOnly on a volume that is open for reading; the one by which bytes of any file were lost that a write had
     /// taken; those of the volume.
     pub fn sync(&self) -> Result<()> {
-        self.settle();
-        self.vfs.0.syncable()?.sync_file(self.ino())
+        self.vfs.sync_nodes(slice::from_ref(self))
     }
 
     fn write_guarded(&self, offset: u64, bytes: &[u8], when: TimeChange) -> Result<usize> {

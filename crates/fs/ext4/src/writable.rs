@@ -95,7 +95,11 @@ impl WritableFileSystem for Ext4 {
     }
 
     fn sync_file(&self, ino: Ino) -> Result<()> {
-        self.write_with(|writer| writer.sync_file(ino))
+        self.sync_files(&[ino])
+    }
+
+    fn sync_files(&self, inos: &[Ino]) -> Result<()> {
+        self.write_with(|writer| writer.sync_files(inos))
     }
 
     fn sync(&self) -> Result<()> {

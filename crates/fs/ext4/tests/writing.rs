@@ -11,6 +11,7 @@ use obento_driver::{Access, Driver, FileSystem, OpenOptions, SetAttr, TimeChange
 use obento_env::FixedClock;
 use obento_ext4::Ext4Driver;
 use obento_host::FileDevice;
+use obento_testkit::fault::{FaultDevice, Request};
 use obento_testkit::oracle::{Oracle, call, require};
 
 const TOOLS: &[Oracle] = &[Oracle::Program("mke2fs"), Oracle::Program("e2fsck"), Oracle::Program("debugfs")];
@@ -29,9 +30,11 @@ fn make(folder: &Path, options: &[&str]) -> PathBuf {
 }
 
 fn open(image: &Path) -> obento_base::Result<Arc<dyn FileSystem>> {
-    let device = Arc::new(FileDevice::open_writable(image).unwrap());
-    let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(Arc::new(FixedClock(NOW))) };
-    Ext4Driver.open(device, &options)
+    Ext4Driver.open(Arc::new(FileDevice::open_writable(image).unwrap()), &to_write())
+}
+
+fn to_write() -> OpenOptions {
+    OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(Arc::new(FixedClock(NOW))) }
 }
 
 fn check(image: &Path) {
@@ -134,6 +137,34 @@ fn a_volume_that_was_dropped_is_replayed_by_whoever_opens_it_next() {
         fs.writable().unwrap().close().unwrap();
         check(&image);
     }
+}
+
+#[test]
+fn many_who_sync_at_once_wait_for_one_commit() {
+    if !require(TOOLS) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = make(folder.path(), VOLUMES[0]);
+    let device = Arc::new(FaultDevice::new(FileDevice::open_writable(&image).unwrap(), None));
+    let fs = Ext4Driver.open(device.clone(), &to_write()).unwrap();
+    let inos = [fs.root(), find(&*fs, "file"), find(&*fs, "lost+found")];
+    let flushes = |inos: &[Ino], uid| {
+        for &ino in inos {
+            fs.writable().unwrap().set_attr(ino, &SetAttr { uid: Some(uid), ..SetAttr::default() }).unwrap();
+        }
+        let before = device.count(Request::Flush);
+        fs.writable().unwrap().sync_files(inos).unwrap();
+        device.count(Request::Flush) - before
+    };
+    // The first commit marks the volume as in use.
+    flushes(&inos[..1], 1);
+    assert_eq!([flushes(&inos, 2), flushes(&inos[..1], 3), flushes(&[], 4)], [2, 2, 1]);
+    drop(fs);
+    let fs = open(&image).unwrap();
+    assert_eq!(inos.map(|ino| fs.getattr(ino).unwrap().uid), [3, 2, 2]);
+    fs.writable().unwrap().close().unwrap();
+    check(&image);
 }
 
 #[test]

@@ -114,12 +114,16 @@ impl Server {
         Ok((stat, self.vfs.limits().name_max))
     }
 
-    /// Brings a file, or a directory, to stable storage.
-    pub(crate) fn fsync(&self, id: u64) -> Reply<()> {
+    /// Brings files and directories to stable storage, by one commit where all goes well; an answer for each.
+    pub(crate) fn fsync(&self, ids: &[u64]) -> Vec<Reply<()>> {
         if self.options.read_only {
-            return Ok(());
+            return vec![Ok(()); ids.len()];
         }
-        self.node(id)?.sync().map_err(errno)
+        let nodes: Vec<_> = ids.iter().map(|&id| self.node(id)).collect();
+        let known: Vec<_> = nodes.iter().flatten().cloned().collect();
+        let together = self.vfs.sync_nodes(&known);
+        let one = |node: Reply<Node>| node.and_then(|node| together.or_else(|_| node.sync()).map_err(errno));
+        nodes.into_iter().map(one).collect()
     }
 
     /// Whether what the kernel is told of the file `id` holds for long.

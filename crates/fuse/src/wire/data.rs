@@ -75,10 +75,6 @@ impl Wire {
     }
 }
 
-pub(super) fn fsync(wire: &Wire, header: &InHeader, _: request::Body<'_>, _: &mut reply::Body) -> Reply<()> {
-    wire.server.fsync(header.nodeid)
-}
-
 pub(super) fn fallocate(
     wire: &Wire,
     header: &InHeader,

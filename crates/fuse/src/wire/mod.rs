@@ -29,12 +29,14 @@ mod names;
 mod reply;
 mod request;
 mod spares;
+mod syncs;
 
 use abi::{BatchForgetIn, ForgetOne, InHeader, opcode};
 use encode::Validity;
 use reply::{Channel, Pending};
 use request::Request;
 use spares::Spares;
+use syncs::Syncs;
 
 /// The image is ours alone: what the kernel was told holds until it changes it itself.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
@@ -79,6 +81,7 @@ pub(crate) struct Wire {
     options: SessionOptions,
     pool: Jobs,
     spares: Spares,
+    syncs: Syncs,
     channel: Channel,
 }
 
@@ -104,7 +107,7 @@ impl Wire {
         let agreed = init::agree(body, options.writeback, server.time_step())?;
         pending.answer(Ok(zerocopy::IntoBytes::as_bytes(&agreed.reply)));
         let options = SessionOptions { writeback: agreed.writeback, ..options };
-        Ok(Self { server, options, pool, spares: Spares::default(), channel })
+        Ok(Self { server, options, pool, spares: Spares::default(), syncs: Syncs::default(), channel })
     }
 
     /// Answers the request in the first `len` bytes of `buffer`, or has it answered; then `buffer` may be another one.
@@ -115,6 +118,10 @@ impl Wire {
         };
         match request.header.opcode {
             opcode::FORGET | opcode::BATCH_FORGET => self.forget(request),
+            opcode::FSYNC | opcode::FSYNCDIR => {
+                self.sync(&request.header);
+                return Step::HandedOn;
+            }
             opcode::DESTROY => {
                 self.pending(&request.header).answer(Ok(&[]));
                 return Step::Last;
@@ -224,7 +231,6 @@ fn handler(request: Request<'_>) -> Option<(Handler, Place)> {
         opcode::STATFS => here(inodes::statfs),
         opcode::TMPFILE => here(names::tmpfile),
         opcode::RELEASE => here(|_, _, _, _| Ok(())),
-        opcode::FSYNC | opcode::FSYNCDIR => pool(data::fsync),
         opcode::SETXATTR => here(inodes::setxattr),
         opcode::GETXATTR => here(inodes::getxattr),
         opcode::LISTXATTR => here(inodes::listxattr),

@@ -167,10 +167,12 @@ impl Writer {
         }
     }
 
-    /// [`obento_driver::WritableFileSystem::sync_file`]. Where nothing is left to commit the device is flushed all the
+    /// [`obento_driver::WritableFileSystem::sync_files`]. Where nothing is left to commit the device is flushed all the
     /// same, for data that was written over old data.
-    pub(crate) fn sync_file(&self, ino: Ino) -> Result<()> {
-        self.txns.sync_to(self.last_change(ino).unwrap_or_else(|| self.txns.durable()))
+    pub(crate) fn sync_files(&self, inos: &[Ino]) -> Result<()> {
+        let changes = inos.iter().filter_map(|&ino| self.last_change(ino));
+        let last = changes.reduce(|last, tid| if tid.is_after(last) { tid } else { last });
+        self.txns.sync_to(last.unwrap_or_else(|| self.txns.durable()))
     }
 
     /// Notes that a file is larger than 2 GiB, which volumes of old must say.
