@@ -22,6 +22,7 @@ pub mod record;
 pub mod snapshot;
 mod tar_stream;
 pub mod tree;
+pub mod trials;
 pub mod walk;
 
 pub use oracle::{Oracle, require};

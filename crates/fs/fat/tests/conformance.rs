@@ -3,12 +3,11 @@
 
 mod common;
 
-use std::ops::Deref;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use obento_block::MemDevice;
 use obento_driver::FileSystem;
+use obento_testkit::trials::Judged;
 
 fn filled(name: &'static str) -> Option<Arc<dyn FileSystem>> {
     if !common::oracles() {
@@ -30,39 +29,13 @@ mod fat32 {
     obento_testkit::reading_conformance!(super::filled("fat32"));
 }
 
-/// A volume that is judged when it goes.
-struct Judged {
-    fs: Arc<dyn FileSystem>,
-    image: PathBuf,
-    _folder: tempfile::TempDir,
-}
-
-impl Deref for Judged {
-    type Target = dyn FileSystem;
-    fn deref(&self) -> &Self::Target {
-        &*self.fs
-    }
-}
-
-impl Drop for Judged {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            return;
-        }
-        if let Some(writable) = self.fs.writable() {
-            writable.close().expect("a sound device");
-        }
-        common::judge(&self.image);
-    }
-}
-
 fn empty(name: &str) -> Option<Judged> {
     if !common::oracles() {
         return None;
     }
     let folder = tempfile::tempdir().expect("a folder");
     let image = common::shape(name).make(folder.path());
-    Some(Judged { fs: common::open_to_write(&image), image, _folder: folder })
+    Some(Judged::new(folder, image, common::open_to_write, common::judge))
 }
 
 mod writing_fat12 {

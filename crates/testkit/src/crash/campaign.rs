@@ -40,7 +40,11 @@ pub struct Volume<'a> {
 impl Volume<'_> {
     /// The random plan of this seed, without what the format lacks.
     fn random(&self, seed: u64) -> Plan {
-        let mut plan = random(seed, &Limits { ops: 30, ..self.limits.clone() });
+        self.without_lacking(random(seed, &Limits { ops: 30, ..self.limits.clone() }))
+    }
+
+    /// `plan` without what the format lacks.
+    pub fn without_lacking(&self, mut plan: Plan) -> Plan {
         plan.ops.retain(|op| self.bounds.xattrs || !matches!(op, Op::SetXattr(..) | Op::RemoveXattr(..)));
         plan
     }

@@ -4,52 +4,40 @@
 use std::sync::Arc;
 
 use obento_base::Result;
-use obento_block::{BlockDevice, MemDevice};
-use obento_driver::{Access, CheckOptions, DataMode, Driver as _, FileSystem, Mending, OpenOptions};
+use obento_block::BlockDevice;
+use obento_driver::FileSystem;
 use obento_env::Clock;
 use obento_exfat::ExFatDriver;
-use obento_exfat::check::{check_volume, issues};
-use obento_testkit::crash::volume::Subject;
+use obento_testkit::crash::campaign::Volume;
+use obento_testkit::plan::Bounds;
+use obento_testkit::trials;
 
 use super::common;
 
 /// Mends what a cut left, and opens it.
 pub fn open(device: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> {
-    let options = CheckOptions { mending: Mending::All, ..CheckOptions::new(clock.clone()) };
-    check_volume(&device, &options, &mut |_| ())?;
-    ExFatDriver::default().open(device, &OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) })
+    trials::mend_and_open(&ExFatDriver::default(), device, clock)
 }
 
+/// Errors: what is wrong with a volume.
 pub fn check(bytes: &[u8]) -> std::result::Result<(), String> {
-    let found = issues(Arc::new(MemDevice::read_only(bytes.to_vec()))).map_err(|error| error.to_string())?;
-    if found.is_empty() { Ok(()) } else { Err(format!("{found:?}")) }
+    trials::check(&ExFatDriver::default(), bytes)
 }
 
 /// `fsck.exfat` agrees.
 pub fn second(device: &dyn BlockDevice) -> std::result::Result<(), String> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let image = folder.path().join("cut.img");
-    let mut bytes = vec![0; device.len() as usize];
-    device.read_at(0, &mut bytes).expect("memory can be read");
-    std::fs::write(&image, bytes).expect("room");
-    obento_testkit::oracle::call("fsck.exfat", ["-n".as_ref(), image.as_os_str()])
-        .map(drop)
-        .map_err(|error| error.to_string())
-}
-
-pub fn subject() -> Subject<'static> {
-    Subject {
-        open: &open,
-        check: &check,
-        second: &second,
-        second_every: 100,
-        recovery_every: 0,
-        data: DataMode::Ordered,
-    }
+    trials::judge("fsck.exfat", device)
 }
 
 /// An empty volume.
 pub fn base(shape: &str) -> Arc<[u8]> {
     let folder = tempfile::tempdir().expect("a folder");
     common::bytes_of(&common::shape(shape).make(folder.path())).into()
+}
+
+/// An empty volume, to be cut and broken, if its judges are here.
+pub fn volume(shape: &str) -> Option<Volume<'static>> {
+    let bounds = Bounds { len: 2, space: false, links: false, xattrs: false };
+    let subject = || trials::mended(&open, &check, &second);
+    common::oracles().then(|| trials::volume(shape, base(shape), subject(), bounds))
 }

@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use obento_base::{Result, Timestamp};
 use obento_block::{BlockDevice, MemDevice};
-use obento_driver::{
-    Access, Check, CheckOptions, DataMode, Driver as _, FileSystem, Finding, Format, FormatOptions,
-    OpenOptions,
-};
+use obento_driver::{Check, CheckOptions, DataMode, FileSystem, Finding, Format, FormatOptions};
 use obento_env::{Clock, FixedClock, FixedRandom};
+use obento_testkit::crash::campaign::Volume;
 use obento_testkit::crash::volume::Subject;
-use obento_testkit::plan::{Op, Plan};
+use obento_testkit::plan::Bounds;
+use obento_testkit::trials;
 use obento_xv6::Xv6Driver;
 
 pub fn clock() -> Arc<FixedClock> {
@@ -31,7 +30,7 @@ pub fn format(len: u64, inodes: u32) -> Vec<u8> {
 
 /// Opens a volume for changes.
 pub fn open(device: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> {
-    Xv6Driver.open(device, &OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) })
+    trials::open(&Xv6Driver, device, clock)
 }
 
 /// What the check finds, mere notes included.
@@ -43,17 +42,7 @@ pub fn findings(device: Arc<dyn BlockDevice>) -> Vec<Finding> {
 
 /// Says what is wrong with the bytes of a volume that was closed.
 pub fn check_bytes(bytes: &[u8]) -> Result<(), String> {
-    let found = findings(Arc::new(MemDevice::read_only(bytes.to_vec())));
-    let told: Vec<String> = found.iter().take(5).map(ToString::to_string).collect();
-    if told.is_empty() { Ok(()) } else { Err(told.join("; ")) }
-}
-
-/// `plans` without what the format lacks.
-pub fn without_xattrs(plans: impl IntoIterator<Item = Plan>) -> Vec<Plan> {
-    let is_kept = |op: &Op| !matches!(op, Op::SetXattr(..) | Op::RemoveXattr(..));
-    let plans =
-        plans.into_iter().map(|plan| Plan { ops: plan.ops.into_iter().filter(is_kept).collect(), ..plan });
-    plans.collect()
+    trials::check(&Xv6Driver, bytes)
 }
 
 /// How the crash explorer opens and judges volumes.
@@ -66,6 +55,12 @@ pub fn subject() -> Subject<'static> {
         recovery_every: 60,
         data: DataMode::Ordered,
     }
+}
+
+/// A small volume, to be cut and broken.
+pub fn volume() -> Volume<'static> {
+    let bounds = Bounds { len: 2, space: false, links: true, xattrs: false };
+    trials::volume("xv6", format(2 << 20, 64).into(), subject(), bounds)
 }
 
 /// A volume that is closed, opened, closed and checked when it goes.

@@ -1,0 +1,119 @@
+//! The power fails.
+
+use std::sync::Arc;
+
+use obento_base::Result;
+use obento_block::BlockDevice;
+use obento_env::Clock;
+
+use super::opened_by;
+use crate::crash::campaign::{self, Depth, Volume};
+use crate::crash::volume::End;
+use crate::plan::{Limits, Plan, random};
+
+/// Each operation, cut at every write, and in so many states a plan at least.
+#[track_caller]
+pub fn every_operation(volume: &Volume<'_>, end: End, least: usize) {
+    let outcome = campaign::all(volume, &volume.named, end, &Depth::quick());
+    outcome.expect_clean();
+    assert!(outcome.judged > least * volume.named.len(), "{outcome:?}");
+}
+
+/// Short plans, with a sync in every place.
+#[track_caller]
+pub fn short_plans(volume: &Volume<'_>) {
+    campaign::all(volume, &volume.bounds.sample(), End::Dropped, &Depth::quick()).expect_clean();
+}
+
+/// Plans at random, of what the format has.
+#[track_caller]
+pub fn random_plans(volume: &Volume<'_>, seeds: u64) {
+    let limits = Limits { ops: 30, ..volume.limits.clone() };
+    let plans: Vec<Plan> = (0..seeds).map(|seed| volume.without_lacking(random(seed, &limits))).collect();
+    campaign::all(volume, &plans, End::Closed, &Depth::quick()).expect_clean();
+}
+
+/// The explorer is no rubber stamp: where barriers are left out it finds what is lost.
+#[track_caller]
+pub fn without_barriers(volume: &Volume<'_>) {
+    let open = |device: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>| {
+        (volume.subject.open)(Arc::new(WithoutBarriers(device)), clock)
+    };
+    let volume = opened_by(volume, &open);
+    let outcome = campaign::all(&volume, &volume.named[..8], End::Dropped, &Depth::quick());
+    assert!(!outcome.failures.is_empty(), "{outcome:?}");
+}
+
+/// Before anything is mended, `expect` finds nothing after a cut that it does not know.
+#[track_caller]
+pub fn at_worst(volume: &Volume<'_>, expect: &(dyn Fn(Arc<dyn BlockDevice>) -> Result<()> + Sync)) {
+    let open = |device: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>| {
+        expect(device.clone())?;
+        (volume.subject.open)(device, clock)
+    };
+    let volume = opened_by(volume, &open);
+    campaign::all(&volume, &volume.named, End::Dropped, &Depth::quick()).expect_clean();
+}
+
+/// A device that forgets to flush, as the explorer records it.
+struct WithoutBarriers(Arc<dyn BlockDevice>);
+
+impl BlockDevice for WithoutBarriers {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn is_read_only(&self) -> bool {
+        self.0.is_read_only()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.0.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.0.write_at(offset, buf)
+    }
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Tests of the cases about cuts, on the volume that `$volume` makes, an `Option<Volume>`: `None` where a judge is missing. Of
+/// each operation more than `$least` states are judged.
+#[macro_export]
+macro_rules! crash_trials {
+    ($volume:expr, $least:expr, $seeds:expr) => {
+        #[test]
+        fn every_operation_survives_every_cut() {
+            if let Some(volume) = $volume {
+                $crate::trials::cuts::every_operation(&volume, $crate::crash::volume::End::Dropped, $least);
+            }
+        }
+
+        #[test]
+        fn every_operation_survives_every_cut_until_the_volume_is_closed() {
+            if let Some(volume) = $volume {
+                $crate::trials::cuts::every_operation(&volume, $crate::crash::volume::End::Closed, $least);
+            }
+        }
+
+        #[test]
+        fn short_plans_with_every_sync_survive_every_cut() {
+            if let Some(volume) = $volume {
+                $crate::trials::cuts::short_plans(&volume);
+            }
+        }
+
+        #[test]
+        fn random_plans_survive_every_cut() {
+            if let Some(volume) = $volume {
+                $crate::trials::cuts::random_plans(&volume, $seeds);
+            }
+        }
+
+        #[test]
+        fn without_barriers_what_was_synced_is_lost() {
+            if let Some(volume) = $volume {
+                $crate::trials::cuts::without_barriers(&volume);
+            }
+        }
+    };
+}

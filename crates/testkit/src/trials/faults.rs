@@ -1,0 +1,83 @@
+//! What fails, fails cleanly: no room, a read-only device, a device that breaks at any request. What was acknowledged is there
+//! afterwards, and nothing panics.
+
+use std::sync::Arc;
+
+use obento_base::{Error, FileKind};
+use obento_block::{BlockDevice, MemDevice};
+use obento_driver::Driver;
+use obento_vfs::Vfs;
+
+use crate::crash::campaign::Volume;
+use crate::model::StepClock;
+use crate::plan::{Actor, Op};
+use crate::snapshot::{Snapshot, Times};
+
+fn opened(volume: &Volume<'_>, device: &Arc<MemDevice>) -> Vfs {
+    let opened = (volume.subject.open)(device.clone(), Arc::new(StepClock::default()));
+    Vfs::new(opened.expect("the volume opens"))
+}
+
+/// Filled three times over, with files that grow by `step` from round to round, it answers no space and keeps what it has. For
+/// formats without holes.
+#[track_caller]
+pub fn full(volume: &Volume<'_>, step: usize) {
+    let device = Arc::new(MemDevice::new(volume.base.to_vec()));
+    let mut actor = Actor::new(opened(volume, &device));
+    actor.act(0, &Op::Create("dir".into(), FileKind::Directory, 0o755)).unwrap();
+    for round in 0..3 {
+        let path = |n: usize| format!("dir/r{round} of the round, {n}");
+        let mut made = 0;
+        actor.fill(|n| {
+            made = n / 2;
+            match n % 2 {
+                0 => Op::Create(path(n / 2), FileKind::Regular, 0o644),
+                _ => Op::Append(path(n / 2), 5 * step / 3 + step * round),
+            }
+        });
+        actor.fill(|n| Op::Append(path(0), 1 + n % 700));
+        let dir = Op::Create("another".into(), FileKind::Directory, 0o755);
+        assert_eq!(actor.act(0, &dir), Err(Error::NoSpace), "{}", volume.name);
+        assert_eq!(actor.act(0, &Op::Truncate(path(1), 1 << 30)), Err(Error::NoSpace), "{}", volume.name);
+        actor.act(0, &Op::Truncate(path(1), 100)).unwrap();
+        (0..made).step_by(2).for_each(|n| actor.act(0, &Op::Unlink(path(n))).unwrap());
+        actor.act(0, &Op::Sync).unwrap();
+    }
+    keeps_all(volume, &device, actor);
+}
+
+/// What is there when the volume is closed is there when it is opened again, and nothing is wrong with it.
+#[track_caller]
+pub fn keeps_all(volume: &Volume<'_>, device: &Arc<MemDevice>, actor: Actor) {
+    let (vfs, name) = (actor.vfs().clone(), &volume.name);
+    drop(actor);
+    let before = Snapshot::read(&vfs, None).unwrap();
+    vfs.close().unwrap();
+    drop(vfs);
+    assert_eq!((volume.subject.check)(&device.snapshot()), Ok(()), "{name}");
+    assert_eq!((volume.subject.second)(&**device as &dyn BlockDevice), Ok(()), "{name}");
+    let after = Snapshot::read(&opened(volume, device), None).unwrap();
+    assert_eq!(before.difference(&after, Times::Compared, None), None, "{name}");
+    assert_eq!(before.content_difference(&after), None, "{name}");
+}
+
+/// A volume on a device that cannot be written is not opened for changes.
+#[track_caller]
+pub fn read_only(driver: &dyn Driver, volume: &Volume<'_>) {
+    let device = Arc::new(MemDevice::read_only(volume.base.to_vec()));
+    let opened = super::open(driver, device, Arc::new(StepClock::default()));
+    assert_eq!(opened.err(), Some(Error::ReadOnly));
+}
+
+/// Every `step`-th request of each kind fails in every operation: nothing acknowledged is lost, and most faults are noticed.
+#[track_caller]
+pub fn requests(volume: &Volume<'_>, step: u64) {
+    let name = &volume.name;
+    match volume.subject.break_everywhere(&volume.base, &volume.named, step) {
+        Ok((tried, noticed)) => {
+            eprintln!("{name}: {tried} faults, {noticed} noticed");
+            assert!(noticed > tried / 4, "{noticed} of {tried} were noticed");
+        }
+        Err(reason) => panic!("{name}, {reason}"),
+    }
+}

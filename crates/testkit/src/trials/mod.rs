@@ -1,0 +1,131 @@
+//! What a volume goes through whatever its format: cuts at every write, faults of every request, no room.
+//!
+//! A driver says how its volumes are made, opened and judged, as a [`Volume`]; the cases are the same, and
+//! [`crash_trials!`](crate::crash_trials) makes tests of those about cuts.
+
+pub mod cuts;
+pub mod faults;
+
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use obento_base::Result;
+use obento_block::{BlockDevice, MemDevice};
+use obento_driver::{
+    Access, CheckOptions, DataMode, Driver, FileSystem, Finding, Mending, OpenOptions, Severity,
+};
+use obento_env::{Clock, NO_CLOCK};
+
+use crate::crash::campaign::Volume;
+use crate::crash::volume::{Check, CheckBytes, Open, Subject};
+use crate::oracle::call;
+use crate::plan::{Bounds, Limits, catalogue};
+
+/// Opens a volume for changes.
+pub fn open(
+    driver: &dyn Driver,
+    device: Arc<dyn BlockDevice>,
+    clock: Arc<dyn Clock>,
+) -> Result<Arc<dyn FileSystem>> {
+    driver.open(device, &OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) })
+}
+
+/// Mends what a cut left, and opens the volume for changes.
+pub fn mend_and_open(
+    driver: &dyn Driver,
+    device: Arc<dyn BlockDevice>,
+    clock: Arc<dyn Clock>,
+) -> Result<Arc<dyn FileSystem>> {
+    let options = CheckOptions { mending: Mending::All, ..CheckOptions::new(clock.clone()) };
+    let check = driver.check().expect("it checks");
+    check.check(device.clone(), &options, &mut Vec::<Finding>::new())?;
+    open(driver, device, clock)
+}
+
+/// Errors: what the driver's check finds in the bytes of a volume that was closed, mere notes left out.
+pub fn check(driver: &dyn Driver, bytes: &[u8]) -> std::result::Result<(), String> {
+    let (device, mut found) = (Arc::new(MemDevice::read_only(bytes.to_vec())), Vec::<Finding>::new());
+    let check = driver.check().expect("it checks");
+    check.check(device, &CheckOptions::new(Arc::new(NO_CLOCK)), &mut found).map_err(|e| e.to_string())?;
+    found.retain(|finding| finding.severity != Severity::Note);
+    let told: Vec<String> = found.iter().take(5).map(ToString::to_string).collect();
+    if told.is_empty() { Ok(()) } else { Err(told.join("; ")) }
+}
+
+/// Errors: what `program -n` says of a volume.
+pub fn judge(program: &str, device: &dyn BlockDevice) -> std::result::Result<(), String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let image = folder.path().join("judged.img");
+    let mut bytes = vec![0; usize::try_from(device.len()).expect("it is in memory")];
+    device.read_at(0, &mut bytes).expect("memory can be read");
+    std::fs::write(&image, bytes).expect("room");
+    call(program, ["-n".as_ref(), image.as_os_str()]).map(drop).map_err(|error| error.to_string())
+}
+
+/// A driver whose volumes a check mends after a cut, to be cut and broken.
+pub fn mended<'a>(open: &'a Open<'a>, check: &'a CheckBytes<'a>, second: &'a Check<'a>) -> Subject<'a> {
+    Subject { open, check, second, second_every: 100, recovery_every: 0, data: DataMode::Ordered }
+}
+
+/// A small volume, and the plans that a format without space to allocate ahead takes; `bounds` say what it lacks.
+pub fn volume<'a>(name: &str, base: Arc<[u8]>, subject: Subject<'a>, bounds: Bounds) -> Volume<'a> {
+    let limits = Limits { space: false, ..Limits::SMALL };
+    let bare = Volume { name: name.into(), base, subject, whole: 0..0, named: Vec::new(), bounds, limits };
+    let named = catalogue::every_operation(false).into_iter().map(|plan| bare.without_lacking(plan));
+    Volume { named: named.collect(), ..bare }
+}
+
+/// The same volume, opened otherwise.
+fn opened_by<'a>(volume: &'a Volume<'a>, open: &'a Open<'a>) -> Volume<'a> {
+    let Subject { check, second, second_every, recovery_every, data, .. } = volume.subject;
+    let subject = Subject { open, check, second, second_every, recovery_every, data };
+    Volume {
+        name: volume.name.clone(),
+        base: volume.base.clone(),
+        subject,
+        whole: volume.whole.clone(),
+        named: volume.named.clone(),
+        bounds: volume.bounds,
+        limits: volume.limits.clone(),
+    }
+}
+
+/// A volume in an image of its own, which a program judges when it goes.
+pub struct Judged {
+    fs: Arc<dyn FileSystem>,
+    image: PathBuf,
+    judge: fn(&std::path::Path),
+    _folder: tempfile::TempDir,
+}
+
+impl Judged {
+    /// The volume in `image`, which lies in `folder`, open for changes.
+    pub fn new(
+        folder: tempfile::TempDir,
+        image: PathBuf,
+        open: impl FnOnce(&std::path::Path) -> Arc<dyn FileSystem>,
+        judge: fn(&std::path::Path),
+    ) -> Self {
+        Self { fs: open(&image), image, judge, _folder: folder }
+    }
+}
+
+impl Deref for Judged {
+    type Target = dyn FileSystem;
+    fn deref(&self) -> &Self::Target {
+        &*self.fs
+    }
+}
+
+impl Drop for Judged {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        if let Some(writable) = self.fs.writable() {
+            writable.close().expect("a sound device");
+        }
+        (self.judge)(&self.image);
+    }
+}
