@@ -35,11 +35,12 @@ fn bit(cluster: u32) -> (usize, u64) {
 }
 
 impl Allocator {
-    /// Asks of each of so many clusters whether it is free. Errors: NoMemory; those of `is_free`.
+    /// Asks of so many clusters which are free: `free_among` answers for a cluster and the 63 behind it, the lowest bit for the
+    /// first; bits past the last cluster do not count. Errors: NoMemory; those of `free_among`.
     pub fn new(
         clusters: u32,
         hint: Option<Cluster>,
-        mut is_free: impl FnMut(Cluster) -> Result<bool>,
+        mut free_among: impl FnMut(Cluster) -> Result<u64>,
     ) -> Result<Self> {
         let end = clusters.saturating_add(2);
         let words = to_usize(u64::from(clusters).div_ceil(64));
@@ -51,11 +52,11 @@ impl Allocator {
         fresh.resize(words, 0);
         let next = hint.filter(|hint| hint.is_one_of(clusters)).map_or(2, |hint| hint.0);
         let mut this = Self { used, end, free: 0, next, fresh, fresh_runs: Vec::new(), held: Vec::new() };
-        for cluster in 2..end {
-            if is_free(Cluster(cluster))? {
-                this.clear(cluster);
-                this.free = this.free.saturating_add(1);
-            }
+        for (word, first) in this.used.iter_mut().zip((2..end).step_by(64)) {
+            let left = end.saturating_sub(first).min(64);
+            let free = free_among(Cluster(first))? & u64::MAX >> 64_u32.saturating_sub(left);
+            *word = !free;
+            this.free = this.free.saturating_add(free.count_ones());
         }
         Ok(this)
     }
@@ -81,18 +82,30 @@ impl Allocator {
 
     /// The first cluster of `from..to` that is free.
     fn find(&self, from: u32, to: u32) -> Option<u32> {
+        self.first(from, to, u64::MAX)
+    }
+
+    /// The first cluster of `from..to` whose bit is set once `flip` was applied to its word.
+    fn first(&self, from: u32, to: u32, flip: u64) -> Option<u32> {
         let mut at = from.saturating_sub(2);
         let to = to.saturating_sub(2);
         while at < to {
             let word = to_usize(u64::from(at >> 6));
-            let free = !self.used.get(word)? & u64::MAX << (at & 63);
-            if free != 0 {
-                let found = (at & !63).saturating_add(free.trailing_zeros());
+            let hits = (self.used.get(word)? ^ flip) & u64::MAX << (at & 63);
+            if hits != 0 {
+                let found = (at & !63).saturating_add(hits.trailing_zeros());
                 return (found < to).then_some(found.saturating_add(2));
             }
             at = (at & !63).saturating_add(64);
         }
         None
+    }
+
+    /// The first run of free clusters from `from` on; what is held is not free.
+    pub fn free_run(&self, from: Cluster) -> Option<Piece> {
+        let start = self.find(from.0, self.end)?;
+        let end = self.first(start, self.end, 0).unwrap_or(self.end);
+        Some((Cluster(start), end.saturating_sub(start)))
     }
 
     /// The bits of what is in use or held, the lowest of the first that of cluster 2; those past the last cluster are set.
@@ -236,7 +249,7 @@ mod tests {
     use super::*;
 
     fn all_free(clusters: u32) -> Allocator {
-        Allocator::new(clusters, None, |_| Ok(true)).unwrap()
+        Allocator::new(clusters, None, |_| Ok(u64::MAX)).unwrap()
     }
 
     #[test]
@@ -247,6 +260,14 @@ mod tests {
         assert_eq!((clusters.free(), clusters.take(None, 1)), (0, Err(Error::NoSpace)));
         clusters.give_back(Cluster(101));
         assert_eq!(clusters.take(Some(Cluster(50)), 5), Ok((Cluster(101), 1)));
+    }
+
+    #[test]
+    fn what_is_free_is_told_by_words_and_ends_with_the_volume() {
+        let mut clusters = Allocator::new(70, None, |first| Ok(u64::MAX << (first.0 & 1))).unwrap();
+        assert_eq!((clusters.free(), clusters.bits()), (70, &[0, !0x3f][..]));
+        clusters = Allocator::new(70, None, |_| Ok(!1)).unwrap();
+        assert_eq!((clusters.free(), clusters.bits()), (68, &[1, !0x3e][..]));
     }
 
     #[test]
@@ -271,6 +292,21 @@ mod tests {
         clusters.release();
         assert_eq!(clusters.bits(), [!(7 << 8)]);
         assert_eq!(clusters.take(None, 9), Ok((Cluster(10), 3)));
+    }
+
+    #[test]
+    fn runs_of_free_clusters_end_at_what_is_used_or_held_and_at_the_volumes_end() {
+        let mut clusters = all_free(200);
+        clusters.take(None, 70).unwrap();
+        clusters.give_back(Cluster(10));
+        clusters.give_back(Cluster(11));
+        clusters.hold(Cluster(20), 5).unwrap();
+        assert_eq!(clusters.free_run(Cluster(2)), Some((Cluster(10), 2)));
+        assert_eq!(clusters.free_run(Cluster(11)), Some((Cluster(11), 1)));
+        assert_eq!(clusters.free_run(Cluster(12)), Some((Cluster(72), 130)), "and not what is held");
+        assert_eq!(clusters.free_run(Cluster(202)), None);
+        clusters.release();
+        assert_eq!(clusters.free_run(Cluster(12)), Some((Cluster(20), 5)));
     }
 
     #[test]

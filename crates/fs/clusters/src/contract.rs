@@ -10,7 +10,7 @@ use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Attr, Error, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, DirEntry, EntrySink, Extent, FileSystem, Inspect, Layout, Limits, Span, StatFs, VolumeInfo,
+    Cookie, DirEntry, EntrySink, Extent, FileSystem, Inspect, Layout, Limits, Span, StatFs, Trim, VolumeInfo,
     WritableFileSystem,
 };
 use obento_env::Clock;
@@ -64,6 +64,11 @@ impl<V: Volume> Mounted<V> {
             self.ager.changed();
         }
         Ok(result)
+    }
+
+    /// Whether it is open for changes.
+    fn is_open(&self) -> bool {
+        self.writer.is_some() && !self.closed.load(Ordering::Relaxed)
     }
 
     /// The mounted state.
@@ -196,7 +201,10 @@ impl<V: Volume> FileSystem for Mounted<V> {
     }
 
     fn writable(&self) -> Option<&dyn WritableFileSystem> {
-        let is_open = self.writer.is_some() && !self.closed.load(Ordering::Relaxed);
-        is_open.then_some(self)
+        self.is_open().then_some(self)
+    }
+
+    fn trim(&self) -> Option<&dyn Trim> {
+        self.is_open().then_some(self)
     }
 }

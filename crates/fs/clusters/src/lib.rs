@@ -35,6 +35,7 @@ mod pieces;
 mod promises;
 pub mod sectors;
 pub mod time;
+mod trim;
 pub mod unit;
 pub mod utf16;
 mod volume;

@@ -33,6 +33,21 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     year.saturating_mul(365).saturating_add(leaps).saturating_add(day).saturating_sub(719_468)
 }
 
+/// The year, month and day that lie so many days after 1970-01-01. Source: the same, `civil_from_days`, for years after 0.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let days = days.saturating_add(719_468);
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let leaps = (of_era / 1460).saturating_sub(of_era / 36_524).saturating_add(of_era / 146_096);
+    let of_era_years = of_era.saturating_sub(leaps) / 365;
+    let before = of_era_years.saturating_mul(365).saturating_add(of_era_years / 4);
+    let of_year = of_era.saturating_sub(before.saturating_sub(of_era_years / 100));
+    let shifted = of_year.saturating_mul(5).saturating_add(2) / 153;
+    let day = of_year.saturating_sub(shifted.saturating_mul(153).saturating_add(2) / 5).saturating_add(1);
+    let month = if shifted < 10 { shifted.saturating_add(3) } else { shifted.saturating_sub(9) };
+    let year = era.saturating_mul(400).saturating_add(of_era_years);
+    (if month > 2 { year } else { year.saturating_add(1) }, month, day)
+}
+
 /// The moment that date and time mean. A month or day of 0, which means that nothing is known, is the first.
 pub fn decode(date: u16, time: u16, hundredths: u8, zone: Zone) -> Timestamp {
     let field = |value: u16, shift: u32, mask: u16| i64::from(value >> shift & mask);
@@ -52,14 +67,8 @@ pub fn encode(moment: Timestamp, zone: Zone) -> (u16, u16, u8) {
     let local = moment.secs().saturating_add(zone.seconds());
     let hundredths = if (first..=LAST).contains(&local) { moment.nanos() / 10_000_000 } else { 0 };
     let local = local.clamp(first, LAST);
-    let (mut day, seconds) = (local.div_euclid(DAY), local.rem_euclid(DAY));
-    let mut year = 1980_i64;
-    // At most 127 years.
-    while day >= days(year.saturating_add(1), 1, 1) {
-        year = year.saturating_add(1);
-    }
-    let month = (1..=12).rev().find(|&month| days(year, month, 1) <= day).unwrap_or(1);
-    day = day.saturating_sub(days(year, month, 1)).saturating_add(1);
+    let seconds = local.rem_euclid(DAY);
+    let (year, month, day) = civil(local.div_euclid(DAY));
     let bits = |value: i64, shift: u32| u16::try_from(value).unwrap_or(0) << shift;
     let date = bits(year.saturating_sub(1980), 9) | bits(month, 5) | bits(day, 0);
     let time = bits(seconds / 3600, 11) | bits(seconds / 60 % 60, 5) | bits(seconds % 60 / 2, 0);

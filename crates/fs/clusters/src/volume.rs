@@ -71,6 +71,8 @@ pub trait Volume: Sized + Send + Sync + 'static {
     fn file_size_max(&self) -> u64;
     /// How it is divided.
     fn grain(&self) -> Grain;
+    /// The byte offset of a cluster; `None` if the volume has no such.
+    fn offset_of(&self, cluster: Cluster) -> Option<u64>;
     /// How it is shown.
     fn owner(&self) -> &Owner;
     /// The metadata.
@@ -103,6 +105,13 @@ pub trait Volume: Sized + Send + Sync + 'static {
     /// Its structures, field by field, if they are shown.
     fn inspect(&self) -> Option<&dyn Inspect> {
         None
+    }
+
+    /// The bytes of a piece on the device. Errors: Invalid if it is not on the volume.
+    fn bytes_of(&self, (start, len): Piece) -> Result<Range<u64>> {
+        let offset = self.offset_of(start).ok_or(Error::Invalid)?;
+        let size = u64::from(self.grain().cluster_size);
+        Ok(offset..offset.saturating_add(u64::from(len).saturating_mul(size)))
     }
 
     /// The number of what has its entry at `slot`.

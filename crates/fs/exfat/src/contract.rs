@@ -6,7 +6,7 @@ use core::ops::Range;
 
 use obento_base::{Ino, Name, Result};
 use obento_block::Cache;
-use obento_clusters::{Grain, Listed, Mounted, Numbers, Owner};
+use obento_clusters::{Cluster, Grain, Listed, Mounted, Numbers, Owner};
 use obento_driver::{Cookie, Extent, Inspect, VolumeInfo};
 use obento_env::sync::RwLock;
 
@@ -41,6 +41,10 @@ impl obento_clusters::Volume for Volume {
     fn grain(&self) -> Grain {
         let sb = self.super_block();
         Grain { cluster_size: sb.cluster_size, clusters: sb.clusters, block_size: sb.block_size() }
+    }
+
+    fn offset_of(&self, cluster: Cluster) -> Option<u64> {
+        self.super_block().offset_of(cluster)
     }
 
     fn owner(&self) -> &Owner {

@@ -22,10 +22,9 @@ use obento_base::wire::to_usize;
 use obento_base::{Error, Result, Timestamp};
 use obento_block::BlockDevice as _;
 use obento_clusters::sectors::{self, Sectors, current, with_entries};
-use obento_clusters::{Allocator, Cluster, Commit, Data as _};
+use obento_clusters::{Allocator, Cluster, Commit, Data as _, Volume as _};
 use obento_env::Clock;
 
-use super::data::bytes_of;
 use super::{MARK, MAX_DIRTY, Writer};
 use crate::super_block::DIRTY;
 use crate::table::place;
@@ -120,7 +119,7 @@ impl Writer {
             device.flush()?;
         }
         if volume.options().discard {
-            freed.iter().try_for_each(|&piece| device.discard(bytes_of(volume, piece)?))?;
+            freed.iter().try_for_each(|&piece| device.discard(volume.bytes_of(piece)?))?;
         }
         for &number in self.fat_sectors.iter().chain(&self.dir_sectors) {
             cache.unpin(number, MARK);

@@ -25,13 +25,6 @@ const MAX_STEP: u64 = 1 << 20;
 /// Gaps of this length and more are punched, if the device can do that.
 const PUNCHED: u64 = 64 << 10;
 
-/// The bytes of a piece on the device.
-pub(super) fn bytes_of(volume: &Volume, (start, len): Piece) -> Result<Range<u64>> {
-    let sb = volume.super_block();
-    let offset = sb.offset_of(start).ok_or(Error::Invalid)?;
-    Ok(offset..offset.saturating_add(u64::from(len).saturating_mul(sb.cluster_size.into())))
-}
-
 /// Errors: Corrupt for a piece that is a directory's or a table's.
 fn check_data(volume: &Volume, ino: Ino, at: u32, (start, len): Piece) -> Result<()> {
     match volume.is_metadata(start, len) {
@@ -80,7 +73,7 @@ impl Data<Volume> for Writer {
             }
             Promise::Beyond => return Ok(Extent { len: asked, span: Span::Driver }),
         };
-        let bytes = bytes_of(volume, piece)?;
+        let bytes = volume.bytes_of(piece)?;
         let place = bytes.start.saturating_add(within);
         Ok(Extent { len: asked.min(bytes.end.saturating_sub(place)), span: Span::Mapped(place) })
     }

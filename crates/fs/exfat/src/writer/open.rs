@@ -45,10 +45,10 @@ fn read_bitmap(volume: &Volume) -> Result<Allocator> {
     let mut bytes = alloc::vec::Vec::new();
     bytes.try_reserve_exact(obento_base::wire::to_usize(volume.super_block().bitmap_len()))?;
     volume.each_bitmap_byte(|byte| bytes.push(byte))?;
-    let mut at = 0_usize;
-    Allocator::new(volume.super_block().clusters, None, |_| {
-        let is_free = bytes.get(at >> 3).is_some_and(|byte| byte >> (at & 7) & 1 == 0);
-        at = at.saturating_add(1);
-        Ok(is_free)
-    })
+    let mut words = bytes.chunks(8).map(|chunk| {
+        let bytes = chunk.iter().rev();
+        bytes.fold(u64::MAX, |word, &byte| word << 8 | u64::from(byte))
+    });
+    // What the bitmap does not say is not free.
+    Allocator::new(volume.super_block().clusters, None, |_| Ok(!words.next().unwrap_or(u64::MAX)))
 }

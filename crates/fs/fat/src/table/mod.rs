@@ -94,12 +94,46 @@ impl<'v> Reader<'v> {
         })
     }
 
+    /// A bit for `first` and each of the 63 clusters behind it that is free, the lowest for `first`. Errors: those of the device.
+    pub fn free_among(&mut self, first: Cluster) -> Result<u64> {
+        let end = first.0.saturating_add(64).min(self.sb.clusters.saturating_add(2));
+        let (mut bits, mut at) = (0, first.0);
+        while at < end {
+            let left = to_usize(end.saturating_sub(at).into());
+            let (within, _) = place(self.sb.width, Cluster(at));
+            let offset = self.sb.fat_offset(self.sb.read_fat()).saturating_add(within);
+            let from = at;
+            let mut note = |is_free: bool| {
+                bits |= u64::from(is_free) << at.saturating_sub(first.0);
+                at = at.saturating_add(1);
+            };
+            // As far as they lie in one sector.
+            match self.sb.width {
+                Width::Fat12 => note(self.value(Cluster(from))? == 0),
+                Width::Fat16 => {
+                    let entries = self.rest(offset)?.chunks_exact(2).take(left);
+                    entries.for_each(|entry| note(entry.iter().all(|&byte| byte == 0)));
+                }
+                Width::Fat32 => {
+                    let entries = self.rest(offset)?.as_chunks::<4>().0.iter().take(left);
+                    entries.for_each(|&entry| note(u32::from_le_bytes(entry) & 0x0fff_ffff == 0));
+                }
+            }
+        }
+        Ok(bits)
+    }
+
     fn byte(&mut self, offset: u64) -> Result<u8> {
         self.bytes::<1>(offset).map(|[byte]| byte)
     }
 
     /// The bytes at `offset`, all in one sector.
     fn bytes<const N: usize>(&mut self, offset: u64) -> Result<[u8; N]> {
+        self.rest(offset)?.first_chunk::<N>().copied().ok_or(Error::Invalid)
+    }
+
+    /// The bytes from `offset` to the end of its sector.
+    fn rest(&mut self, offset: u64) -> Result<&[u8]> {
         let size = u64::from(self.cache.block_size());
         let number = offset.checked_div(size).unwrap_or(0);
         if self.held.as_ref().is_none_or(|held| held.number() != number) {
@@ -108,9 +142,7 @@ impl<'v> Reader<'v> {
             self.held = Some(self.cache.get_ahead(number, number..end.max(number.saturating_add(1)))?);
         }
         let within = to_usize(offset.checked_rem(size).unwrap_or(0));
-        let held = self.held.as_deref().unwrap_or_default();
-        let bytes = held.get(within..).and_then(|rest| rest.first_chunk::<N>()).copied();
-        bytes.ok_or(Error::Invalid)
+        self.held.as_deref().and_then(|held| held.get(within..)).ok_or(Error::Invalid)
     }
 }
 

@@ -21,10 +21,9 @@ use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_usize};
 use obento_base::{Error, Result, Timestamp};
 use obento_block::BlockDevice as _;
 use obento_clusters::sectors::{self, Sectors, current, with_entries};
-use obento_clusters::{Allocator, Commit, Data as _};
+use obento_clusters::{Allocator, Commit, Data as _, Volume as _};
 use obento_env::Clock;
 
-use super::data::bytes_of;
 use super::{GRAIN, MARK, MAX_DIRTY, Writer};
 use crate::info;
 use crate::raw::RawFsInfo;
@@ -133,7 +132,7 @@ impl Writer {
         self.data_written = false;
         let freed = self.allocator.release();
         if volume.options().discard {
-            freed.iter().try_for_each(|&(start, len)| device.discard(bytes_of(volume, start, len)?))?;
+            freed.iter().try_for_each(|&piece| device.discard(volume.bytes_of(piece)?))?;
         }
         Ok(())
     }

@@ -26,13 +26,6 @@ fn clusters_for(volume: &Volume, bytes: u64) -> u32 {
     u32::try_from(volume.super_block().clusters_for(bytes)).unwrap_or(u32::MAX)
 }
 
-/// The bytes of a run on the device.
-pub(super) fn bytes_of(volume: &Volume, start: Cluster, len: u32) -> Result<Range<u64>> {
-    let sb = volume.super_block();
-    let offset = sb.offset_of(start).ok_or(Error::Invalid)?;
-    Ok(offset..offset.saturating_add(u64::from(len).saturating_mul(sb.cluster_size.into())))
-}
-
 impl Data<Volume> for Writer {
     fn map_for_write(&mut self, volume: &Volume, ino: Ino, range: Range<u64>) -> Result<Extent> {
         let inode = volume.file(ino)?;
@@ -66,7 +59,7 @@ impl Data<Volume> for Writer {
                 Promise::Beyond => return Ok(Extent { len: asked, span: Span::Driver }),
             }
         };
-        let bytes = bytes_of(volume, start, len)?;
+        let bytes = volume.bytes_of((start, len))?;
         let place = bytes.start.saturating_add(within);
         Ok(Extent { len: asked.min(bytes.end.saturating_sub(place)), span: Span::Mapped(place) })
     }
@@ -123,7 +116,7 @@ impl Data<Volume> for Writer {
             let lost = Corrupt::Chain { ino, at: cluster, what: "ends before the file does" };
             let want = clusters_for(volume, end.saturating_sub(at)).saturating_add(1);
             let run = chain.lock().find(&mut volume.table(), ino, cluster, want)?.ok_or(lost)?;
-            let place = bytes_of(volume, run.start, run.len)?;
+            let place = volume.bytes_of((run.start, run.len))?;
             let start = place.start.saturating_add(at.checked_rem(size).unwrap_or(0));
             let step = place.end.saturating_sub(start).min(len.saturating_sub(done));
             let part = bytes.get(to_usize(done)..to_usize(done.saturating_add(step))).unwrap_or_default();
@@ -174,8 +167,8 @@ impl Writer {
         let missing = clusters_for(volume, size).saturating_sub(linked);
         let runs = self.take(volume, after, missing)?;
         self.data_written = true;
-        for &(start, len) in &runs {
-            let zeroed = bytes_of(volume, start, len).and_then(|range| zero(volume.cache().device(), range));
+        for &piece in &runs {
+            let zeroed = volume.bytes_of(piece).and_then(|range| zero(volume.cache().device(), range));
             if let Err(error) = zeroed {
                 self.allocator.give_back_all(&runs);
                 return Err(error);

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 
 use obento_base::wire::FromBytes as _;
 use obento_base::{Error, Result};
-use obento_clusters::{Allocator, Entry, Links as _, Promises};
+use obento_clusters::{Allocator, Promises};
 use obento_env::Clock;
 
 use super::{State, Writer};
@@ -22,8 +22,7 @@ impl Writer {
         }
         let sb = volume.super_block();
         let mut table = volume.table();
-        let is_free = |cluster| Ok(table.entry(cluster)? == Entry::Free);
-        let allocator = Allocator::new(sb.clusters, hint(volume), is_free)?;
+        let allocator = Allocator::new(sb.clusters, hint(volume), |first| table.free_among(first))?;
         let was_in_use = sb.state & info::DIRTY != 0;
         Ok(Self {
             clock,

@@ -1,0 +1,49 @@
+//! Telling the device what is free.
+//!
+//! Invariant: what is discarded is free in a durable state and given to nobody meanwhile: what was freed since the last commit is
+//! held, and the volume's lock is held around each step.
+
+use obento_base::Result;
+use obento_block::BlockDevice as _;
+use obento_driver::Trim;
+
+use crate::contract::Mounted;
+use crate::pieces::last_of;
+use crate::unit::Cluster;
+use crate::volume::{Commit as _, Volume};
+
+/// Runs that are discarded before others may change the volume again.
+const STEP: u32 = 256;
+
+impl<V: Volume> Trim for Mounted<V> {
+    fn trim(&self, min_len: u64) -> Result<u64> {
+        self.change(|writer, volume| writer.commit(volume))?;
+        let (mut bytes, mut at) = (0_u64, Some(Cluster(2)));
+        while let Some(from) = at {
+            let (more, next) = self.change(|writer, volume| trim_some(writer, volume, from, min_len))?;
+            (bytes, at) = (bytes.saturating_add(more), next);
+        }
+        Ok(bytes)
+    }
+}
+
+/// Discards runs from `from` on; answers how many bytes, and where the next step begins.
+fn trim_some<V: Volume>(
+    writer: &mut V::Writer,
+    volume: &V,
+    from: Cluster,
+    min_len: u64,
+) -> Result<(u64, Option<Cluster>)> {
+    let (mut bytes, mut at) = (0_u64, from);
+    for _ in 0..STEP {
+        let Some(run) = writer.allocator().free_run(at) else { return Ok((bytes, None)) };
+        let place = volume.bytes_of(run)?;
+        let len = place.end.saturating_sub(place.start);
+        if len >= min_len {
+            volume.cache().device().discard(place)?;
+            bytes = bytes.saturating_add(len);
+        }
+        at = Cluster(last_of(&run).0.saturating_add(1));
+    }
+    Ok((bytes, Some(at)))
+}
