@@ -9,11 +9,12 @@ use std::process::ExitCode;
 
 use clap::{ArgAction, Args, ColorChoice, CommandFactory, Parser, ValueEnum};
 
-use obento::{IoBackend, Registry};
+use obento::{IoBackend, Registry, Shown};
 
 use crate::commands::Command;
 use crate::context::Context;
 use crate::output::Stop;
+use crate::shown::ShownWords;
 
 const AFTER_HELP: &str = "\
 Addresses:
@@ -42,6 +43,9 @@ pub struct Cli {
     /// Take the volume for a TYPE (ext2, ext3, ext4, exfat, vfat, xv6) instead of going by its signature; before the subcommand
     #[arg(short = 't', value_name = "TYPE", help_heading = "Opening")]
     short_fs_type: Option<String>,
+    /// Show volumes as `mount -o WORDS` shows them, as --mount-options does; before the subcommand
+    #[arg(short = 'o', value_name = "WORDS", help_heading = "Opening")]
+    short_shown: Option<ShownWords>,
     #[command(flatten)]
     pub global: GlobalOptions,
     /// Print help
@@ -85,6 +89,17 @@ pub struct GlobalOptions {
     /// Read an external journal from FILE
     #[arg(long, global = true, value_name = "FILE", help_heading = "Opening", display_order = 904)]
     pub journal: Option<PathBuf>,
+    /// Show volumes that keep no owners, permissions or time zone (FAT, exFAT) as `mount -o WORDS` shows them: uid=, gid=,
+    /// umask=, fmask=, dmask=, codepage=, iocharset=utf8, tz=UTC, time_offset=, keep_last_dots, discard
+    #[arg(
+        id = "mount-options",
+        long = "mount-options",
+        global = true,
+        value_name = "WORDS",
+        help_heading = "Opening",
+        display_order = 907
+    )]
+    pub shown: Option<ShownWords>,
     /// Write JSON, a line an object
     #[arg(long, global = true, help_heading = "Output", display_order = 910)]
     pub json: bool,
@@ -144,6 +159,11 @@ impl From<Io> for IoBackend {
 }
 
 impl GlobalOptions {
+    /// How volumes are shown whose format does not say it.
+    pub fn shown(&self) -> Shown {
+        self.shown.as_ref().map_or_else(Shown::default, |words| words.shown)
+    }
+
     /// The arguments that say the same of opening an image, for another process of this program.
     pub fn opening_arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = Vec::new();
@@ -159,6 +179,7 @@ impl GlobalOptions {
         add("--fs-type", self.fs_type.clone().map(Into::into));
         add("--superblock", self.superblock.map(|block| block.to_string().into()));
         add("--journal", self.journal.clone().map(Into::into));
+        add("--mount-options", self.shown.as_ref().map(|shown| (&shown.words).into()));
         add("--io", self.io.to_possible_value().map(|value| value.get_name().into()));
         arguments
     }
@@ -169,6 +190,7 @@ impl Cli {
     pub fn into_parts(self) -> (GlobalOptions, Command) {
         let mut global = self.global;
         global.fs_type = global.fs_type.or(self.short_fs_type);
+        global.shown = global.shown.or(self.short_shown);
         (global, self.command)
     }
 }

@@ -21,6 +21,7 @@ mod open;
 mod output;
 mod progress;
 mod report;
+mod shown;
 mod terminal;
 
 pub use cli::main;

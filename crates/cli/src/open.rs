@@ -10,13 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use obento::{
     Access, Address, Error, FileId, HostError, Image, Ino, Locking, Node, Notice, OpenError, Operand,
-    Options, Part, Place, Purpose, Replay, Symlinks, Unpacking, Volume, is_pattern,
+    Options, Part, Place, Purpose, Replay, Symlinks, Unpacking, Volume, Writing, is_pattern,
 };
 
 use crate::cli::GlobalOptions;
 use crate::context::Context;
 use crate::progress::Meter;
 use crate::report::Report;
+use crate::shown::{KEPT, is_in_vain};
 
 /// What an argument names, its image opened.
 pub enum Opened {
@@ -193,6 +194,10 @@ impl Opener {
                 context.note(shown, "the super block is damaged; `obento check -y` can mend it from a copy");
             }
         }
+        if is_in_vain(context.options().shown(), &volume) {
+            let shown = prefix.strip_suffix(b":").unwrap_or(&prefix);
+            context.note(shown, format!("--mount-options say nothing of it: {KEPT}"));
+        }
         let (path, part) = (address.image.clone(), address.part.clone());
         self.volumes.push(KnownVolume { path, part, access, prefix, volume: volume.clone() });
         Ok(volume)
@@ -226,7 +231,7 @@ fn open_image(path: &Path, access: Access, context: &Context) -> Result<Image, O
         shared.lock().unwrap_or_else(PoisonError::into_inner).update(unpacking.read, unpacking.total, &name);
     };
     let on_unpacking: Option<Arc<dyn Fn(Unpacking) + Send + Sync>> = Some(Arc::new(on_unpacking));
-    let options = Options { access, on_unpacking, ..options(context.options()) };
+    let options = Options { access, on_unpacking, writing: Writing::Behind, ..options(context.options()) };
     let opened = Image::open(path, context.registry(), &options);
     meter.lock().unwrap_or_else(PoisonError::into_inner).finish();
     opened
@@ -259,6 +264,7 @@ pub fn options(global: &GlobalOptions) -> Options {
         io: global.io.into(),
         allow_backing: global.allow_backing,
         journal: global.journal.clone(),
+        shown: global.shown(),
         ..Options::default()
     }
 }
@@ -348,13 +354,26 @@ pub fn open_for_change(argument: &OsStr, context: &Context) -> Result<Location, 
     let operand = operand(argument, context)?;
     match operand {
         Operand::Image(address) if address.place.is_some() => {
-            context.expect_open_for_change(&address, argument.as_bytes())?;
-            let volume = context.opener().volume_for_change(&address, context)?;
-            Ok(location(volume, address))
+            open_address_for_change(address, argument, context)
         }
         Operand::Stdio => Err(Report::new("cannot change standard input", "this names no file in an image")),
         Operand::Image(_) | Operand::Host(_) => Err(no_file("cannot change", argument.as_bytes())),
     }
+}
+
+/// Opens the volume that `argument` names, for what concerns all of it: nothing is lost where the `:/` is forgotten.
+pub fn open_volume_for_change(argument: &OsStr, context: &Context) -> Result<Location, Report> {
+    open_address_for_change(address(argument, context)?, argument, context)
+}
+
+fn open_address_for_change(
+    address: Address,
+    argument: &OsStr,
+    context: &Context,
+) -> Result<Location, Report> {
+    context.expect_open_for_change(&address, argument.as_bytes())?;
+    let volume = context.opener().volume_for_change(&address, context)?;
+    Ok(location(volume, address))
 }
 
 fn no_file(action: &str, shown: &[u8]) -> Report {

@@ -155,3 +155,61 @@ fn build_refuses_by_reasons_and_makes_files_of_hard_links() {
     }
     judge(folder, "fat.img");
 }
+
+#[test]
+fn free_clusters_go_back_to_the_host_by_the_name_of_the_image_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let data: Vec<u8> = (0..6_000_000_u32).map(|at| (at % 250 + 1) as u8).collect();
+    fs::write(folder.join("data"), &data).unwrap();
+    for (fs_type, judge) in [("vfat", "fsck.fat"), ("exfat", "fsck.exfat")] {
+        let image = format!("{fs_type}.img");
+        says(folder, &format!("mkfs -q -t {fs_type} {image} 24M"), 0, "");
+        for name in ["kept", "gone"] {
+            says(folder, &format!("cp data {image}:/{name}"), 0, "");
+        }
+        says(folder, &format!("rm {image}:/gone"), 0, "");
+        let allocated = || fs::metadata(folder.join(&image)).unwrap().blocks() * 512;
+        let before = allocated();
+        let (status, out, err) = obento(folder, &format!("trim -v {image}"));
+        assert_eq!((status, err.as_str()), (Some(0), ""));
+        assert!(out.ends_with(" bytes) trimmed\n"), "{out}");
+        assert!(allocated() + 5_500_000 < before, "{} of {before} bytes are left", allocated());
+        if require(&[Oracle::Program(judge)]) {
+            call(judge, ["-n".as_ref(), folder.join(&image).as_os_str()]).unwrap();
+        }
+        says(folder, &format!("cp {image}:/kept back"), 0, "");
+        assert!(fs::read(folder.join("back")).unwrap() == data);
+        // What was given back can be had again.
+        says(folder, &format!("cp data {image}:/again"), 0, "");
+        let (_, out, _) = obento(folder, &format!("trim -v -m 1G {image}"));
+        assert!(out.contains("0 (0 bytes)"), "{out}");
+        says(folder, &format!("sync {image}"), 0, "");
+    }
+}
+
+#[test]
+fn options_of_mount_say_how_every_command_shows_a_fat() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("a"), "").unwrap();
+    for fs_type in ["vfat", "exfat"] {
+        let image = format!("{fs_type}.img");
+        says(folder, &format!("mkfs -q -t {fs_type} {image} 4M"), 0, "");
+        says(folder, &format!("cp a {image}:/"), 0, "");
+        let stat = |options: &str| obento(folder, &format!("{options} stat -c %a-%u-%g {image}:/a"));
+        let (status, out, err) = stat("--mount-options uid=1000,gid=100,fmask=0137,iocharset=utf8");
+        assert_eq!((status, out.as_str(), err.as_str()), (Some(0), "640-1000-100\n", ""));
+        assert_eq!(stat("-o umask=077,uid=3").1, "700-3-0\n");
+        says(folder, &format!("cp -p --mount-options uid=12345,umask=027 {image}:/a out"), 0, "");
+        assert_eq!(fs::metadata(folder.join("out")).unwrap().mode() & 0o777, 0o750);
+        // What a mount alone has a use for, and what nobody knows.
+        for (words, why) in [("ro", "without a mount"), ("unask=022", "did you mean `umask`?")] {
+            let (status, _, err) = stat(&format!("-o {words}"));
+            assert!(status == Some(2) && err.contains(why), "{err}");
+        }
+    }
+    says(folder, "mkfs -q -t ext2 ext2.img 4M", 0, "");
+    let (status, _, err) = obento(folder, "ls --mount-options uid=7 ext2.img");
+    assert!(status == Some(0) && err.contains("say nothing of it: the file system keeps owners"), "{err}");
+}

@@ -97,7 +97,7 @@ pub use diff::{
 };
 pub use export::{ExportOptions, ExportReport, export};
 pub use ground::Ground;
-pub use image::{Content, Holds, Image, ImageNotice, Locking, Looks, OpenError, Options, Otherwise};
+pub use image::{Content, Holds, Image, ImageNotice, Locking, Looks, OpenError, Options, Otherwise, Writing};
 pub use import::{ImportOptions, ImportReport, MemberTrouble, import};
 pub use registry::Registry;
 pub use remove::{Removal, RemoveObserver, remove_children, remove_tree};

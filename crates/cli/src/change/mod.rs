@@ -19,7 +19,7 @@ use std::io::{self, Write};
 use obento::{Damage, Entry, Error, Step, Symlinks, Walk, interrupt};
 
 use crate::context::Context;
-use crate::open::{Found, Location, join, open_for_change};
+use crate::open::{Found, Location, join, open_for_change, open_volume_for_change};
 use crate::output::Output;
 use crate::report::Report;
 
@@ -27,8 +27,22 @@ use crate::report::Report;
 pub type Done = Result<(), Report>;
 
 /// Hands the place that each of `arguments` names to `act`, whether or not there is a file. No pattern is expanded.
-pub fn each_place(arguments: &[OsString], context: &Context, mut act: impl FnMut(&Location) -> Done) {
-    let opened: Vec<_> = arguments.iter().map(|argument| open_for_change(argument, context)).collect();
+pub fn each_place(arguments: &[OsString], context: &Context, act: impl FnMut(&Location) -> Done) {
+    let opened = arguments.iter().map(|argument| open_for_change(argument, context)).collect();
+    each_opened(opened, context, act);
+}
+
+/// Hands the volume that each of `arguments` names to `act`: a path inside may be left out.
+pub fn each_volume(arguments: &[OsString], context: &Context, act: impl FnMut(&Location) -> Done) {
+    let opened = arguments.iter().map(|argument| open_volume_for_change(argument, context)).collect();
+    each_opened(opened, context, act);
+}
+
+fn each_opened(
+    opened: Vec<Result<Location, Report>>,
+    context: &Context,
+    mut act: impl FnMut(&Location) -> Done,
+) {
     context.seal();
     for location in opened {
         if let Err(report) = location.and_then(|location| act(&location)) {

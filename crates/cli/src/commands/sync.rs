@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::change::each_place;
+use crate::change::each_volume;
 use crate::context::Context;
 use crate::output::Outcome;
 use crate::report::Report;
@@ -14,7 +14,7 @@ use crate::report::Report;
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Images; the whole volume is synchronised
-    #[arg(required = true, value_name = "IMAGE:/")]
+    #[arg(required = true, value_name = "IMAGE")]
     paths: Vec<OsString>,
     /// Accepted and ignored: always the whole volume
     #[arg(short, long, hide = true)]
@@ -25,7 +25,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    each_place(&args.paths, context, |location| {
+    each_volume(&args.paths, context, |location| {
         let synced = location.volume.sync();
         synced.map_err(|error| Report::on("cannot synchronise", location.shown(), error))
     });

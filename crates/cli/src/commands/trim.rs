@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use obento::Error;
 
 use crate::change::Tell;
-use crate::change::each_place;
+use crate::change::each_volume;
 use crate::context::Context;
 use crate::format::size::{Unit, parse_length};
 use crate::output::Outcome;
@@ -15,7 +15,7 @@ use crate::report::{Report, subject};
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Images; the whole volume is trimmed
-    #[arg(required = true, value_name = "IMAGE:/")]
+    #[arg(required = true, value_name = "IMAGE")]
     paths: Vec<OsString>,
     /// Leave free runs below SIZE
     #[arg(short, long, value_name = "SIZE", value_parser = parse_length, default_value = "0")]
@@ -27,7 +27,7 @@ pub struct Args {
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let mut tell = Tell::new(args.verbose);
-    each_place(&args.paths, context, |location| {
+    each_volume(&args.paths, context, |location| {
         let trimmed = location.volume.trim(args.minimum).map_err(|error| {
             let report = Report::on("cannot trim", location.shown(), error);
             match error == Error::NotSupported {

@@ -10,6 +10,7 @@
 //! Invariant: no file is open both buffered and direct; who copies from file to file in the kernel does so only where the
 //! page cache is used. What is measured of them is in `docs/benchmarks/io.md`.
 
+mod behind;
 mod direct;
 mod fault;
 mod mmap;
@@ -25,6 +26,7 @@ use obento_block::BlockDevice;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+pub use self::behind::BehindDevice;
 use self::direct::DirectDevice;
 use self::mmap::MmapDevice;
 use self::uring::UringDevice;

@@ -1,5 +1,6 @@
 //! Directories of the host and what is in them.
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use obento_base::{Attr, DeviceNumber, FileFlags, FileKind, Generation, Ino, Mode, Name, NameBuf, Timestamp};
-use rustix::fs::{Access, AtFlags, Dir, OFlags, Statx, StatxFlags, StatxTimestamp};
+use rustix::fs::{Access, AtFlags, Dir, FileType, OFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 
 use super::SourceFile;
@@ -40,6 +41,8 @@ pub struct SourceEntry {
     id: FileId,
     /// Whether a link of this name was followed.
     links: Links,
+    /// The file, if it was opened to look at it.
+    opened: Option<Arc<OwnedFd>>,
 }
 
 /// A regular file that was just opened.
@@ -51,6 +54,10 @@ pub struct OpenEntry<'a> {
     blocks: u64,
 }
 
+/// Without NONBLOCK, opening what has become a FIFO would wait for a writer.
+const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+/// Some processors copy several times as slowly to memory that begins a few bytes into a line of the cache.
+const ALIGN: usize = 64;
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl SourceDir {
@@ -66,14 +73,21 @@ impl SourceDir {
         &self.path
     }
 
-    /// The names in it, in order. A name that is longer than [`Name::MAX`] does not exist on Linux. Errors: System.
+    /// The names in it, in order. Errors: System.
     pub fn names(&self) -> Result<Vec<NameBuf>, HostError> {
+        Ok(self.listed()?.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// The names in it, in order, and whether each is known to be of a regular file. A name that is longer than [`Name::MAX`] does
+    /// not exist on Linux. Errors: System.
+    pub(super) fn listed(&self) -> Result<Vec<(NameBuf, bool)>, HostError> {
         let failed = |errno| HostError::system("list", &self.path, errno);
         let mut names = Vec::new();
         for entry in Dir::read_from(&*self.fd).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             // `.` and `..` are not names.
-            names.extend(Name::new(entry.file_name().to_bytes()).map(Name::to_buf));
+            let is_file = entry.file_type() == FileType::RegularFile;
+            names.extend(Name::new(entry.file_name().to_bytes()).map(|name| (name.to_buf(), is_file)));
         }
         names.sort_unstable();
         Ok(names)
@@ -92,14 +106,29 @@ impl SourceDir {
             found = look(&self.fd, name.as_bytes(), links);
         }
         let (attr, id) = found.map_err(|errno| HostError::system("examine", self.child(name), errno))?;
-        Ok(SourceEntry { dir: self.clone(), name: Some(name.to_buf()), attr, id, links })
+        Ok(SourceEntry { dir: self.clone(), name: Some(name.to_buf()), attr, id, links, opened: None })
+    }
+
+    /// The entry `name`, whose directory says that it is a regular file, opened on the way to spare a look; as
+    /// [`look`](Self::look) has it if it cannot be opened or is something else by now. Errors: System.
+    pub fn look_into(&self, name: &Name, links: Links) -> Result<SourceEntry, HostError> {
+        let flags = if links == Links::Keep { FILE | OFlags::NOFOLLOW } else { FILE };
+        let opened = rustix::fs::openat(&self.fd, name.as_bytes(), flags, rustix::fs::Mode::empty());
+        let looked = opened.and_then(|fd| look(&fd, b"", links).map(|(attr, id)| (fd, attr, id)));
+        match looked {
+            Ok((fd, attr, id)) if attr.kind == FileKind::Regular => {
+                let (dir, name) = (self.clone(), Some(name.to_buf()));
+                Ok(SourceEntry { dir, name, attr, id, links, opened: Some(Arc::new(fd)) })
+            }
+            _ => self.look(name, links),
+        }
     }
 
     /// The directory itself as an entry without a name. Errors: System.
     pub fn as_entry(&self) -> Result<SourceEntry, HostError> {
         let (attr, id) = look(&self.fd, b"", Links::Keep)
             .map_err(|errno| HostError::system("examine", &self.path, errno))?;
-        Ok(SourceEntry { dir: self.clone(), name: None, attr, id, links: Links::Keep })
+        Ok(SourceEntry { dir: self.clone(), name: None, attr, id, links: Links::Keep, opened: None })
     }
 
     /// The directory above, if it is still `expected`.
@@ -151,17 +180,20 @@ impl SourceEntry {
 
     /// Opens a regular file for reading. Errors: System, with EINVAL if it is no regular file; Changed.
     pub fn open_file(&self) -> Result<SourceFile, HostError> {
-        self.open()?.into_file()
+        self.clone().open()?.into_file()
     }
 
     /// Opens a regular file, to read it at once or to make a [`SourceFile`] of it. Errors: System, with EINVAL if it is
     /// no regular file; Changed.
-    pub fn open(&self) -> Result<OpenEntry<'_>, HostError> {
+    pub fn open(&mut self) -> Result<OpenEntry<'_>, HostError> {
+        if let Some(fd) = self.opened.take().and_then(Arc::into_inner) {
+            let (size, blocks) = (self.attr.size, self.attr.blocks);
+            return Ok(OpenEntry { entry: self, fd, size, blocks });
+        }
         let (FileKind::Regular, Some(name)) = (self.attr.kind, &self.name) else {
             return Err(HostError::system("read", self.path(), Errno::INVAL));
         };
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let (fd, stat) = self.open_and_look(name, flags)?;
+        let (fd, stat) = self.open_and_look(name, FILE)?;
         let (size, blocks) = (stat.st_size.cast_unsigned(), stat.st_blocks.cast_unsigned());
         Ok(OpenEntry { entry: self, fd, size, blocks })
     }
@@ -240,23 +272,26 @@ impl OpenEntry<'_> {
         self.blocks.saturating_mul(512) < self.size
     }
 
-    /// All its bytes, which are few. Errors: System.
-    pub fn read(&self) -> Result<Vec<u8>, HostError> {
+    /// Appends all its bytes, which are few, to `bytes`; answers where they are there. Errors: System.
+    pub fn read(&self, bytes: &mut Vec<u8>) -> Result<Range<usize>, HostError> {
         let len = usize::try_from(self.size).unwrap_or(usize::MAX);
         let failed = |errno| HostError::system("read", self.entry.path(), errno);
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(len).map_err(|_| failed(Errno::NOMEM))?;
-        while bytes.len() < len {
+        // In large steps, since much follows.
+        bytes.try_reserve(len.saturating_add(ALIGN)).map_err(|_| failed(Errno::NOMEM))?;
+        let start = bytes.len() + bytes.spare_capacity_mut().as_ptr().align_offset(ALIGN).min(ALIGN);
+        bytes.resize(start, 0);
+        let end = start.saturating_add(len);
+        while bytes.len() < end {
             // Into memory that nobody zeroed before.
-            match rustix::io::read(&self.fd, rustix::buffer::spare_capacity(&mut bytes)) {
+            match rustix::io::read(&self.fd, rustix::buffer::spare_capacity(bytes)) {
                 // It became shorter meanwhile.
                 Ok(0) => break,
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(failed(errno)),
             }
         }
-        bytes.truncate(len);
-        Ok(bytes)
+        bytes.truncate(end);
+        Ok(start..bytes.len())
     }
 
     /// Its extended attributes, as [`SourceEntry::xattrs`]. Errors: System.

@@ -17,6 +17,7 @@ const MAX_OPEN: usize = 64;
 pub struct Walk {
     root: Option<Root>,
     links: Links,
+    opens: bool,
     levels: Vec<Level>,
     /// The directory that was handed over last and is gone into next.
     below: Option<SourceEntry>,
@@ -35,7 +36,7 @@ struct Level {
     id: FileId,
     path: PathBuf,
     /// In reverse order, so that the next one is the last.
-    names: Vec<NameBuf>,
+    names: Vec<(NameBuf, bool)>,
 }
 
 impl Walk {
@@ -50,13 +51,20 @@ impl Walk {
     }
 
     fn start(root: Root) -> Self {
-        Self { root: Some(root), links: Links::Keep, levels: Vec::new(), below: None }
+        Self { root: Some(root), links: Links::Keep, opens: false, levels: Vec::new(), below: None }
     }
 
     /// What to do with links below the start. With `Follow`, a directory that lies in itself is an error.
     #[must_use]
     pub fn links(mut self, links: Links) -> Self {
         self.links = links;
+        self
+    }
+
+    /// Opens regular files to look at them, for who reads them all: one call a file less.
+    #[must_use]
+    pub fn opening(mut self) -> Self {
+        self.opens = true;
         self
     }
 
@@ -72,7 +80,7 @@ impl Walk {
 
     fn descend(&mut self, entry: &SourceEntry) -> Result<(), HostError> {
         let dir = entry.open_dir()?;
-        let mut names = dir.names()?;
+        let mut names = dir.listed()?;
         names.reverse();
         self.levels.push(Level { path: entry.path(), id: entry.id(), dir: Some(dir), names });
         if let Some(far) = self.levels.len().checked_sub(MAX_OPEN + 1).and_then(|at| self.levels.get_mut(at))
@@ -129,8 +137,11 @@ impl Iterator for Walk {
         loop {
             let level = self.levels.last_mut()?;
             match (level.names.pop(), &level.dir) {
-                (Some(name), Some(dir)) => {
-                    let entry = dir.look(&name, self.links);
+                (Some((name, is_file)), Some(dir)) => {
+                    let entry = match is_file && self.opens {
+                        true => dir.look_into(&name, self.links),
+                        false => dir.look(&name, self.links),
+                    };
                     return Some(entry.and_then(|entry| self.visit(entry)));
                 }
                 _ => {

@@ -128,12 +128,12 @@ impl<'a, T: Tree> Copy<'a, T> {
             }
             return self.keep_going(item.shown, entered);
         }
-        let made = self.file(name, &item);
+        let made = self.file(name, &item, items);
         self.keep_going(item.shown, made)
     }
 
     /// Copies what is no directory.
-    fn file(&mut self, name: &Name, item: &Item) -> Result<(), Trouble> {
+    fn file(&mut self, name: &Name, item: &Item, items: &dyn Items) -> Result<(), Trouble> {
         let attr = &item.attr;
         let meta = Metadata::new(attr, &item.xattrs);
         let has_more_names = attr.nlink > 1 && self.options.hard_links == HardLinks::Keep;
@@ -147,7 +147,7 @@ impl<'a, T: Tree> Copy<'a, T> {
                 return Err(Trouble::Volume(Error::NotFound));
             }
             (FileKind::Symlink, Body::Link(target)) => self.tree.symlink(name, &meta, target).map(drop)?,
-            (FileKind::Regular, body) => self.regular(name, item, body, &meta)?,
+            (FileKind::Regular, body) => self.regular(name, (item, items), body, &meta)?,
             (kind, _) => self.tree.node(name, &meta, kind, attr.rdev).map(drop)?,
         }
         if has_more_names {
@@ -173,7 +173,13 @@ impl<'a, T: Tree> Copy<'a, T> {
         }
     }
 
-    fn regular(&mut self, name: &Name, item: &Item, body: &Body, meta: &Metadata<'_>) -> Result<(), Trouble> {
+    fn regular(
+        &mut self,
+        name: &Name,
+        (item, items): (&Item, &dyn Items),
+        body: &Body,
+        meta: &Metadata<'_>,
+    ) -> Result<(), Trouble> {
         let (start, files, holes) = (self.bytes, self.files, self.options.holes);
         let (tree, observer) = (&mut self.tree, &mut *self.observer);
         let path = &item.shown;
@@ -187,6 +193,7 @@ impl<'a, T: Tree> Copy<'a, T> {
         let (mut losses, mut read) = (Losses::default(), item.attr.size);
         let made = match body {
             Body::Bytes(bytes) => {
+                let bytes = items.bytes().get(bytes.clone()).unwrap_or_default();
                 read = bytes.len() as u64;
                 write(&mut |sink| Ok(sink.bytes(bytes)?))
             }

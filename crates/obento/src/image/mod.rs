@@ -24,7 +24,7 @@ use obento_base::Error;
 use obento_block::{BlockDevice, Slice};
 use obento_driver::{Access, CheckOptions};
 use obento_host::compressed::{Compression, Incomplete, decompress};
-use obento_host::io::Opened;
+use obento_host::io::{BehindDevice, Opened};
 use obento_host::lock::{LockNotice, Purpose};
 use obento_host::qcow2::{Qcow2Device, References, is_qcow2};
 use obento_host::{FileId, HostError};
@@ -33,7 +33,7 @@ use crate::partition::{Partition, Table, TableNotice};
 use crate::{Part, Registry, Volume};
 pub use error::{Content, Holds, OpenError, Otherwise};
 use opened::OpenVolumes;
-pub use options::{Locking, Options};
+pub use options::{Locking, Options, Writing};
 pub use signature::Looks;
 
 /// Containers that are unpacked inside each other: a compressed qcow2 has two.
@@ -109,7 +109,11 @@ impl Image {
         check_type(registry, options)?;
         let file = open_file(path, options)?;
         let notices: Vec<_> = file.notices.into_iter().map(ImageNotice::Lock).collect();
-        let mut image = Self::on_device(path, file.device, registry, options)?;
+        let device: Arc<dyn BlockDevice> = match (options.access, options.writing) {
+            (Access::ReadWrite, Writing::Behind) => Arc::new(BehindDevice::new(file.device)),
+            _ => file.device,
+        };
+        let mut image = Self::on_device(path, device, registry, options)?;
         image.host_files.push(file.id);
         image.notices.splice(0..0, notices);
         Ok(image)

@@ -19,6 +19,16 @@ pub enum Locking {
     Skip,
 }
 
+/// When what is written reaches the file of the image. What was flushed is on stable storage in either case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Writing {
+    /// At once.
+    #[default]
+    Through,
+    /// A little later, by another thread: for who writes much and seldom looks back.
+    Behind,
+}
+
 /// How to open an image and the volumes in it.
 #[derive(Clone)]
 pub struct Options {
@@ -28,6 +38,8 @@ pub struct Options {
     pub locking: Locking,
     /// How the bytes of the image are read and written.
     pub io: IoBackend,
+    /// When it is written.
+    pub writing: Writing,
     /// How a journal is used for changes.
     pub journalling: Journalling,
     /// The type of the file system, which is otherwise found by its signature.
@@ -62,6 +74,7 @@ impl Default for Options {
             access: Access::ReadOnly,
             locking: Locking::Take,
             io: IoBackend::default(),
+            writing: Writing::Through,
             journalling: Journalling::default(),
             fs_type: None,
             replay: Replay::InMemory,

@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use obento::Address;
+use obento::{Address, Shown};
 use obento_fuse::options::{MountOptions, ReadWrite};
 
 use crate::context::Context;
@@ -53,8 +53,8 @@ pub struct Args {
 }
 
 impl Args {
-    fn mount_options(&self) -> Result<MountOptions, Report> {
-        let mut options = MountOptions::default();
+    fn mount_options(&self, shown: Shown) -> Result<MountOptions, Report> {
+        let mut options = MountOptions { shown, ..MountOptions::default() };
         for list in &self.options {
             let taken = if self.sloppy { options.take_known(list) } else { options.take(list) };
             taken.map_err(|error| Report::on("cannot mount", self.image.as_bytes(), error))?;
@@ -68,7 +68,7 @@ impl Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let options = args.mount_options()?;
+    let options = args.mount_options(context.options().shown())?;
     let address = Address::parse(&args.image).map_err(Report::plain)?;
     if address.place.is_some() {
         let report = Report::on("cannot mount", args.image.as_bytes(), "this names a file in an image");

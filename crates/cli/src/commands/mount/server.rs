@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use obento::sandbox::Rights;
-use obento::{Access, Address, Atime, Error, Image, Keeps, OpenError, Options, Replay, Shown, Volume};
+use obento::{Access, Address, Atime, Error, Image, OpenError, Options, Replay, Volume};
 use obento_fuse::options::{AccessTimes, MountOptions, ReadWrite};
 use obento_fuse::{
     Farewell, KernelClock, Mounted, Server, ServerOptions, Session, SessionOptions, find_mount, mount,
@@ -22,6 +22,7 @@ use super::{Args, log, start};
 use crate::context::Context;
 use crate::open::{cannot_open, options};
 use crate::report::{Report, notice};
+use crate::shown::{KEPT, WORDS, is_in_vain};
 
 /// Mounts and serves until the end.
 pub fn serve(
@@ -113,12 +114,8 @@ fn open(
     let access = image.access();
     image.notices().iter().for_each(|notice| context.note(shown, notice));
     volume.info().notices.iter().for_each(|found| context.note(shown, notice(found, access)));
-    if options.shown != Shown::default() && volume.vfs().limits().keeps.contains(Keeps::OWNERS) {
-        let why = "the file system keeps owners, permissions and times itself";
-        let report = Report::on("cannot mount", shown, why);
-        return Err(report.help(
-            "leave uid, gid, umask, dmask, fmask, codepage, tz, time_offset, keep_last_dots and discard out",
-        ));
+    if is_in_vain(options.shown, &volume) {
+        return Err(Report::on("cannot mount", shown, KEPT).help(format!("leave {WORDS} out")));
     }
     if access == Access::ReadOnly && is_free && !args.detached {
         context.note(shown, "cannot be changed, and is mounted for reading only");

@@ -7,70 +7,83 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::vec::IntoIter;
 
-use super::{Body, Item, Items};
+use super::host::BYTES;
+use super::{Body, HostItems, Item, Items};
 use crate::copy::Problem;
 
 const BATCHES: usize = 4;
 const ITEMS: usize = 128;
-const BYTES: usize = 1 << 20;
 const FILES: usize = 4;
 
-type Batch = Vec<Result<Item, Problem>>;
+/// Items, and the bytes of those that are small.
+#[derive(Default)]
+struct Batch {
+    items: Vec<Result<Item, Problem>>,
+    bytes: Vec<u8>,
+}
 
 /// Items that another thread reads.
 pub(in crate::copy) struct Ahead {
-    batch: IntoIter<Result<Item, Problem>>,
+    items: IntoIter<Result<Item, Problem>>,
+    bytes: Vec<u8>,
     from: From,
 }
 
 enum From {
     /// `None` once it is to end.
-    Thread(Option<Receiver<Batch>>, Option<JoinHandle<()>>),
+    Thread(Option<Threaded>, Option<JoinHandle<()>>),
     /// No thread can be had: the items are read as they are asked for.
-    Here(Box<dyn Items + Send>),
+    Here(Box<HostItems>),
+}
+
+struct Threaded {
+    batches: Receiver<Batch>,
+    /// Memory goes back to where it is filled, so that none is asked of the system for each batch.
+    spare: SyncSender<Vec<u8>>,
 }
 
 impl Ahead {
-    pub fn new(items: impl Items + Send + 'static) -> Self {
-        let (sender, receiver) = sync_channel(BATCHES);
+    pub fn new(items: HostItems) -> Self {
+        let (sender, batches) = sync_channel(BATCHES);
+        let (spare, spares) = sync_channel(BATCHES);
         // Kept where both can reach it, for the case that the thread cannot start.
-        let items =
-            std::sync::Arc::new(std::sync::Mutex::new(Some(Box::new(items) as Box<dyn Items + Send>)));
+        let items = std::sync::Arc::new(std::sync::Mutex::new(Some(Box::new(items))));
         let taken = std::sync::Arc::clone(&items);
         let take = move || taken.lock().ok().and_then(|mut items| items.take());
         let read = move || {
             if let Some(items) = take() {
-                run(items, &sender);
+                run(*items, &sender, &spares);
             }
         };
         let from = match Builder::new().name("copy-reader".into()).spawn(read) {
-            Ok(thread) => From::Thread(Some(receiver), Some(thread)),
+            Ok(thread) => From::Thread(Some(Threaded { batches, spare }), Some(thread)),
             Err(_) => match items.lock().ok().and_then(|mut items| items.take()) {
                 Some(items) => From::Here(items),
                 None => From::Thread(None, None),
             },
         };
-        Self { batch: Vec::new().into_iter(), from }
+        Self { items: Vec::new().into_iter(), bytes: Vec::new(), from }
     }
 }
 
-fn run(mut items: Box<dyn Items + Send>, sender: &SyncSender<Batch>) {
+fn run(mut items: HostItems, sender: &SyncSender<Batch>, spares: &Receiver<Vec<u8>>) {
     loop {
-        let batch = gather(&mut *items);
+        let batch = gather(&mut items, spares.try_recv().unwrap_or_default());
         // Nobody waits any more, or nothing is left.
-        if batch.is_empty() || sender.send(batch).is_err() {
+        if batch.items.is_empty() || sender.send(batch).is_err() {
             return;
         }
     }
 }
 
-fn gather(items: &mut dyn Items) -> Batch {
+fn gather(items: &mut HostItems, spare: Vec<u8>) -> Batch {
+    items.take_bytes(spare);
     let (mut batch, mut bytes, mut files) = (Vec::with_capacity(ITEMS), 0, 0);
     while batch.len() < ITEMS && bytes < BYTES && files < FILES {
         let Some(item) = items.next() else { break };
         if let Ok(item) = &item {
             match &item.body {
-                Body::Bytes(read) => bytes += read.len(),
+                Body::Bytes(read) => bytes = bytes.max(read.end),
                 Body::Host(_) => files += 1,
                 _ => {}
             }
@@ -78,23 +91,36 @@ fn gather(items: &mut dyn Items) -> Batch {
         }
         batch.push(item);
     }
-    batch
+    Batch { items: batch, bytes: items.take_bytes(Vec::new()) }
 }
 
-impl Items for Ahead {}
+impl Items for Ahead {
+    fn bytes(&self) -> &[u8] {
+        match &self.from {
+            From::Here(items) => items.bytes(),
+            From::Thread(..) => &self.bytes,
+        }
+    }
+}
 
 impl Iterator for Ahead {
     type Item = Result<Item, Problem>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(item) = self.batch.next() {
+        if let Some(item) = self.items.next() {
             return Some(item);
         }
         match &mut self.from {
             From::Here(items) => items.next(),
-            From::Thread(receiver, _) => {
-                self.batch = receiver.as_ref()?.recv().ok()?.into_iter();
-                self.batch.next()
+            From::Thread(threaded, _) => {
+                let threaded = threaded.as_ref()?;
+                let mut bytes = std::mem::take(&mut self.bytes);
+                bytes.clear();
+                // Where there is enough already, it goes.
+                let _ = threaded.spare.try_send(bytes);
+                let batch = threaded.batches.recv().ok()?;
+                (self.items, self.bytes) = (batch.items.into_iter(), batch.bytes);
+                self.items.next()
             }
         }
     }
@@ -102,9 +128,9 @@ impl Iterator for Ahead {
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        if let From::Thread(receiver, thread) = &mut self.from {
+        if let From::Thread(threaded, thread) = &mut self.from {
             // Without it the thread's next message fails, and the thread ends.
-            drop(receiver.take());
+            drop(threaded.take());
             if let Some(thread) = thread.take() {
                 let _ = thread.join();
             }

@@ -17,6 +17,9 @@ use crate::walk::Step;
 /// Files up to this length are read at once, where the tree is read.
 const AT_ONCE: u64 = 64 << 10;
 
+/// Bytes of small files that are kept at most, but for the last.
+pub(super) const BYTES: usize = 1 << 20;
+
 /// See the module.
 pub(in crate::copy) struct HostItems {
     walk: Walk,
@@ -26,6 +29,8 @@ pub(in crate::copy) struct HostItems {
     /// What comes next, if it was met already.
     held: Option<SourceEntry>,
     ended: bool,
+    /// What was read of small files since it was taken.
+    bytes: Vec<u8>,
 }
 
 /// What of the options the reader has to know.
@@ -61,15 +66,21 @@ impl HostItems {
             device: start.id().dev,
         };
         Ok(Self {
-            walk: Walk::from_entry(start).links(links),
+            walk: Walk::from_entry(start).links(links).opening(),
             options: wanted,
             entered: Vec::new(),
             held: None,
             ended: false,
+            bytes: Vec::new(),
         })
     }
 
-    fn meet(&mut self, entry: &SourceEntry) -> Result<Item, Problem> {
+    /// Takes the bytes of small files that were read, in exchange for memory for others.
+    pub fn take_bytes(&mut self, spare: Vec<u8>) -> Vec<u8> {
+        std::mem::replace(&mut self.bytes, spare)
+    }
+
+    fn meet(&mut self, entry: &mut SourceEntry) -> Result<Item, Problem> {
         let shown = entry.path().into_os_string().into_encoded_bytes();
         let (id, attr) = (entry.id(), *entry.attr());
         let name = if self.walk.depth() == 0 { None } else { entry.name().map(Name::to_buf) };
@@ -104,7 +115,7 @@ impl HostItems {
                 let open = entry.open().map_err(failed)?;
                 let extra = self.xattrs(|| open.xattrs());
                 let body = if open.size() <= AT_ONCE && !open.may_have_holes() {
-                    Body::Bytes(open.read().map_err(failed)?)
+                    Body::Bytes(open.read(&mut self.bytes).map_err(failed)?)
                 } else {
                     Body::Host(open.into_file().map_err(failed)?)
                 };
@@ -147,6 +158,10 @@ impl Items for HostItems {
     fn prune(&mut self) {
         self.walk.prune();
     }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl Iterator for HostItems {
@@ -166,8 +181,11 @@ impl Iterator for HostItems {
         if self.ended || self.entered.len() > self.walk.depth() {
             return self.leave().map(Ok);
         }
-        let entry = self.held.take()?;
-        Some(self.meet(&entry))
+        let mut entry = self.held.take()?;
+        if self.bytes.len() >= BYTES {
+            self.bytes.clear();
+        }
+        Some(self.meet(&mut entry))
     }
 }
 

@@ -4,6 +4,8 @@ mod ahead;
 mod host;
 mod image;
 
+use std::ops::Range;
+
 use obento_base::{Attr, Error, Ino, NameBuf};
 use obento_host::source::SourceFile;
 use obento_host::{FileId, Xattr};
@@ -45,8 +47,8 @@ pub(super) enum Body {
     None,
     /// The target of a symbolic link.
     Link(Vec<u8>),
-    /// The bytes of a file, which is small.
-    Bytes(Vec<u8>),
+    /// The bytes of a file, which is small: where among those that [`Items::bytes`] holds.
+    Bytes(Range<usize>),
     /// A file of the host.
     Host(SourceFile),
     /// A file of an image.
@@ -57,6 +59,11 @@ pub(super) enum Body {
 pub(super) trait Items: Iterator<Item = Result<Item, Problem>> {
     /// Need not go into the directory that was handed over last.
     fn prune(&mut self) {}
+
+    /// The bytes of small files that were handed over, of the last one at least.
+    fn bytes(&self) -> &[u8] {
+        &[]
+    }
 }
 
 /// Where a copy starts.
