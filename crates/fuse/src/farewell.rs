@@ -42,9 +42,12 @@ impl Farewell {
         Ok(Self(listener))
     }
 
-    /// Tells all who wait how it ended.
-    pub fn say(&self, problem: Option<&str>) {
-        while let Ok((mut stream, _)) = self.0.accept() {
+    /// Tells all who wait how it ended. Before anybody hears of it the name is free for the next mount of the same image at
+    /// the same place.
+    pub fn say(self, problem: Option<&str>) {
+        let waiting: Vec<_> = std::iter::from_fn(|| self.0.accept().ok()).collect();
+        drop(self);
+        for (mut stream, _) in waiting {
             // Whoever no longer waits misses nothing.
             let _ = stream.write_all(problem.map_or(&[0], str::as_bytes));
         }
@@ -111,6 +114,24 @@ mod tests {
         let before = mount("disk.img", &format!("{long}/a"));
         for after in [mount("disk.img", &format!("{long}/b")), mount("other.img", &format!("{long}/a"))] {
             ends_apart(&before, &after);
+        }
+    }
+
+    #[test]
+    fn who_has_heard_of_the_end_of_a_mount_can_mount_the_same_again() {
+        let mount = mount("disk.img", &format!("/again/{}", std::process::id()));
+        for _ in 0..3 {
+            let server = Farewell::listen(&mount).unwrap();
+            let waiting = Waiting::connect(&mount).unwrap();
+            let ends = std::thread::spawn(move || {
+                server.say(None);
+                // As a process that has not ended yet.
+                std::thread::park();
+            });
+            assert_eq!(waiting.finish(Duration::from_secs(60)), Outcome::Durable);
+            drop(Farewell::listen(&mount).unwrap());
+            ends.thread().unpark();
+            ends.join().unwrap();
         }
     }
 

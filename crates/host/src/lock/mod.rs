@@ -94,6 +94,8 @@ pub const ENDING: &CStr = c"obento-ending";
 /// How often, and how long after, a lock of such a server is tried for again: ten seconds.
 const PATIENCE: u32 = 200;
 const LONG_PAUSE: Duration = Duration::from_millis(50);
+/// How often of these nobody may be seen to have it.
+const UNSEEN: u32 = 5;
 
 /// Locks an open file or block device for `purpose`, for as long as it is open. Errors: InUse.
 pub(crate) fn claim(
@@ -107,14 +109,10 @@ pub(crate) fn claim(
         Purpose::Change => (libc::F_WRLCK, ALL),
     };
     let mut notices = Vec::new();
-    let mut locked = patiently(|| set_lock(&file, kind, &range));
-    for _ in 0..PATIENCE {
-        if locked.is_ok() || !process::locking(id).is_some_and(|user| process::is_ending(&user)) {
-            break;
-        }
-        std::thread::sleep(LONG_PAUSE);
-        locked = set_lock(&file, kind, &range);
-    }
+    let locked = outlast(
+        || set_lock(&file, kind, &range),
+        || process::locking(id).map(|user| process::is_ending(&user)),
+    );
     match locked {
         Ok(()) => {}
         Err(Errno::AGAIN | Errno::ACCESS) => {
@@ -167,6 +165,29 @@ pub(crate) fn patiently<T>(attempt: impl Fn() -> Result<T, Errno>) -> Result<T, 
         }
     }
     attempt()
+}
+
+/// Tries again while whoever has the lock is about to end, which `is_ending` tells if anybody is seen to have it. A process
+/// that ends loses its descriptors before its locks, so for a moment there may be nobody to be seen.
+fn outlast(
+    attempt: impl Fn() -> Result<(), Errno>,
+    is_ending: impl Fn() -> Option<bool>,
+) -> Result<(), Errno> {
+    let mut locked = patiently(&attempt);
+    let mut unseen = 0;
+    for _ in 0..PATIENCE {
+        if !matches!(locked, Err(Errno::AGAIN | Errno::ACCESS)) {
+            break;
+        }
+        match is_ending() {
+            Some(true) => unseen = 0,
+            None if unseen < UNSEEN => unseen += 1,
+            _ => break,
+        }
+        std::thread::sleep(LONG_PAUSE);
+        locked = attempt();
+    }
+    locked
 }
 
 fn flock(kind: libc::c_int, range: &Range<i64>) -> libc::flock {

@@ -1,5 +1,6 @@
 //! Locks between opens, threads and processes. A second process is this test again, told by the environment what to do.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -104,6 +105,27 @@ fn another_process_is_named_and_its_lock_ends_with_it_however_it_ends() {
     child.kill().unwrap();
     child.wait().unwrap();
     open(image.path(), Purpose::Change).unwrap();
+}
+
+#[test]
+fn a_server_that_ends_is_waited_for_until_its_lock_is_gone_too() {
+    // What is seen of the holder each time, and how often the lock is tried for after the first moment: it is free at the third.
+    let tried = |seen: &[Option<bool>]| {
+        let (tries, looks) = (Cell::new(0), Cell::new(0));
+        let attempt = || {
+            tries.set(tries.get() + 1);
+            if tries.get() <= TRIES + 3 { Err(Errno::AGAIN) } else { Ok(()) }
+        };
+        let look = || {
+            looks.set(looks.get() + 1);
+            seen.get(looks.get() - 1).copied().flatten()
+        };
+        (outlast(attempt, look), tries.get() - TRIES - 1)
+    };
+    assert_eq!(tried(&[Some(true), Some(true), None]), (Ok(()), 3));
+    assert_eq!(tried(&[None, None, None]), (Ok(()), 3));
+    assert_eq!(tried(&[Some(true), None, Some(false)]), (Err(Errno::AGAIN), 2));
+    assert_eq!(tried(&[Some(false)]), (Err(Errno::AGAIN), 0));
 }
 
 #[test]

@@ -57,7 +57,7 @@ pub fn serve(
         std::process::exit(code);
     });
     let served = session.serve();
-    end(&volume, &server, farewell.as_ref(), served).map_err(|error| {
+    end(&volume, &server, farewell, served).map_err(|error| {
         Report::on("cannot bring the changes to stable storage in", args.image.as_bytes(), error)
             .help("check the disk that the image lies on; the image is as after a power cut")
     })
@@ -67,7 +67,7 @@ pub fn serve(
 fn end(
     volume: &Volume,
     server: &Server,
-    farewell: Option<&Farewell>,
+    farewell: Option<Farewell>,
     served: io::Result<()>,
 ) -> Result<(), String> {
     // Seen by the next who opens the image, who then waits.
