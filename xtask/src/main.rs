@@ -1,4 +1,4 @@
-//! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | fuzz | crash | schedules | stress |
+//! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | fuzz | crash | schedules | stress | judge |
 //! matrix | alternate | check-crash | check-mutants | build-campaign | new-driver`.
 //!
 //! Each does its own set-up: what a step needs from Debian it installs when it may (root and `apt-get`), and says so
@@ -53,6 +53,8 @@ enum Task {
     Schedules(schedules::Options),
     /// Run the loads of mounts in their whole size.
     Stress(proof::StressOptions),
+    /// Have pjdfstest, fsx, fio and stress-ng judge a mount of ours beside the kernel's (takes root).
+    Judge(proof::JudgeOptions),
     /// Print driver x host x case, and write it to docs/matrix.md (takes root).
     Matrix,
     /// Let the kernel and obento change images in turn (takes root).
@@ -90,6 +92,7 @@ fn run() -> Result<()> {
         Task::Fuzz(options) => fuzz::run(&shell, &options),
         Task::Crash(options) => proof::crash(&shell, &options),
         Task::Schedules(options) => schedules::run(&shell, &options),
+        Task::Judge(options) => proof::judge(&shell, &options),
         Task::Stress(options) => proof::stress(&shell, &options),
         Task::Matrix => proof::matrix(&shell),
         Task::Alternate(options) => proof::alternate(&shell, &options),

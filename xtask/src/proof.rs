@@ -1,6 +1,6 @@
 //! The long proofs: cuts of the power, faults of the device, turns taken with the kernel, and damage that is mended.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 use xshell::{Shell, cmd};
 
 use crate::packages::{self, Package};
@@ -43,6 +43,25 @@ const CUT: [(&str, &str); 4] = [
 /// Those whose every request is made to fail.
 const FAULTS: [&str; 3] = ["ext4", "fat", "exfat"];
 
+/// What a campaign came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Count {
+    /// Different disks.
+    states: u64,
+    /// Those that were refused.
+    lost: u64,
+}
+
+impl Count {
+    /// As `campaign::long` of the testkit tells it.
+    fn told(said: &str) -> Option<Self> {
+        let line = said.lines().find(|line| line.contains(" different disks, "))?;
+        let states = line.split_once(' ')?.0.parse().ok()?;
+        let lost = line.rsplit_once("; ")?.1.strip_suffix(" lost")?.parse().ok()?;
+        Some(Self { states, lost })
+    }
+}
+
 /// Runs the campaigns of the crash explorer, and without a name those of the fault device.
 pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
     packages::ensure(shell, FORMATS)?;
@@ -52,11 +71,23 @@ pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
     let minutes = options.minutes.map(|minutes| minutes.to_string());
     let _minutes = minutes.map(|minutes| shell.push_env("OBENTO_CRASH_MINUTES", minutes));
     let is_meant = |format: &str| options.only.as_deref().is_none_or(|only| only == format);
+    let mut told = Vec::new();
     for (format, campaign) in CUT.into_iter().filter(|(format, _)| is_meant(format)) {
         let package = format!("obento-{format}");
-        cmd!(shell, "cargo test --release -p {package} --test crash -- --ignored --nocapture {campaign}")
-            .run()?;
+        let said =
+            cmd!(shell, "cargo test --release -p {package} --test crash -- --ignored --nocapture {campaign}")
+                .ignore_status()
+                .read()?;
+        println!("{said}");
+        let count = Count::told(&said).with_context(|| format!("the campaign on {format} did not end"))?;
+        told.push(count);
     }
+    let all = told.iter().fold(Count::default(), |all, one| Count {
+        states: all.states + one.states,
+        lost: all.lost + one.lost,
+    });
+    println!("{} states, {} lost", all.states, all.lost);
+    ensure!(all.lost == 0, "what a cut left was refused");
     for format in FAULTS.into_iter().filter(|format| options.name.is_none() && is_meant(format)) {
         let package = format!("obento-{format}");
         cmd!(
@@ -87,14 +118,41 @@ pub struct StressOptions {
     only: Option<String>,
 }
 
+/// Installs the judges that are no Debian packages. They are found for as long as the answer lives.
+fn with_judges(shell: &Shell) -> Result<xshell::PushEnv<'_>> {
+    let tools = shell.current_dir().join("target/judges");
+    cmd!(shell, "cargo install --locked --quiet --root {tools} pjdfstest@0.2.0 fsx@0.3.2").run()?;
+    let path = std::env::var("PATH").unwrap_or_default();
+    Ok(shell.push_env("PATH", format!("{}:{path}", tools.join("bin").display())))
+}
+
+/// What to ask, and how much.
+#[derive(clap::Args)]
+pub struct JudgeOptions {
+    /// One judge alone: pjdfstest, fsx, fio or stress-ng.
+    judge: Option<String>,
+    /// A twentieth of it, which docs/judges.md does not tell of.
+    #[arg(long)]
+    quick: bool,
+}
+
+/// Has programs judge a mount of ours and the kernel's ext4 side by side, and writes docs/judges.md. Takes root.
+pub fn judge(shell: &Shell, options: &JudgeOptions) -> Result<()> {
+    packages::ensure(shell, MOUNTING)?;
+    let _path = with_judges(shell)?;
+    let _judge = options.judge.as_ref().map(|judge| shell.push_env("OBENTO_JUDGE", judge));
+    let _scale = (!options.quick)
+        .then(|| (shell.push_env("OBENTO_STRESS", "whole"), shell.push_env("OBENTO_WRITE_JUDGES", "1")));
+    cmd!(shell, "cargo test --release -p obento-cli --test mount -- --include-ignored --nocapture judges::")
+        .run()?;
+    Ok(())
+}
+
 /// Runs the loads of mounts in their whole size, one after the other and all at once, and the programs that judge file
 /// systems: 8 GiB of temporary space.
 pub fn stress(shell: &Shell, options: &StressOptions) -> Result<()> {
     packages::ensure(shell, MOUNTING)?;
-    let tools = shell.current_dir().join("target/judges");
-    cmd!(shell, "cargo install --locked --quiet --root {tools} pjdfstest@0.2.0 fsx@0.3.2").run()?;
-    let path = std::env::var("PATH").unwrap_or_default();
-    let _path = shell.push_env("PATH", format!("{}:{path}", tools.join("bin").display()));
+    let _path = with_judges(shell)?;
     let _scale = shell.push_env("OBENTO_STRESS", "whole");
     let _minutes = shell.push_env("OBENTO_STRESS_MINUTES", options.minutes.to_string());
     let parts = ["judges::", "stress::", "together::"];
@@ -186,4 +244,16 @@ pub fn check_mutants(shell: &Shell, options: &MutantOptions) -> Result<()> {
     )
     .run()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_campaign_that_did_not_end_counts_for_nothing_and_one_that_did_for_what_it_tells() {
+        let said = "seed 1\n320 different disks, 400 judgements, 9 windows, 7 plans (3 of two operations), 0.1 minutes; 2 lost\nok";
+        assert_eq!(Count::told(said), Some(Count { states: 320, lost: 2 }));
+        assert_eq!(Count::told("running 1 test"), None);
+    }
 }
