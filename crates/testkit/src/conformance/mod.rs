@@ -227,7 +227,16 @@ macro_rules! reading_conformance {
 #[macro_export]
 macro_rules! writing_conformance {
     ($volume:expr) => {
-        $crate::conformance_tests! { $volume, names:
+        $crate::each_writing_case! { $crate::conformance_tests, $volume }
+    };
+}
+
+/// Hands every case that changes a volume to a macro, with what else that takes.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! each_writing_case {
+    ($run:path, $with:expr) => {
+        $run! { $with, names:
             a_new_inode_is_what_was_asked_for_and_named
             a_directory_starts_with_two_links_and_counts_in_its_parents
             a_symbolic_link_has_its_target_and_an_empty_one_is_invalid
@@ -244,12 +253,12 @@ macro_rules! writing_conformance {
             forget_frees_what_has_no_name_and_nothing_else
             a_number_in_its_next_life_has_another_generation
         }
-        $crate::conformance_tests! { $volume, nameless:
+        $run! { $with, nameless:
             a_file_without_a_name_reads_and_writes_until_its_forget
             a_file_that_gets_a_name_stays
             nameless_calls_test_their_errors_in_order
         }
-        $crate::conformance_tests! { $volume, renames:
+        $run! { $with, renames:
             rename_moves_a_name_within_and_between_directories
             a_rename_that_makes_its_directory_grow_leaves_nothing_of_the_old_name
             rename_replaces_what_stands_at_the_new_name
@@ -260,20 +269,20 @@ macro_rules! writing_conformance {
             two_names_of_one_inode_are_left_as_they_are
             a_directory_that_moves_gets_its_new_parent_and_is_counted_there
         }
-        $crate::conformance_tests! { $volume, listing:
+        $run! { $with, listing:
             an_entry_that_is_there_throughout_is_handed_over_exactly_once
             an_entry_that_comes_or_goes_is_handed_over_at_most_once
             a_cookie_is_right_after_its_entry_and_those_around_it_are_gone
             names_of_any_bytes_are_kept_as_they_are
         }
-        $crate::conformance_tests! { $volume, attributes:
+        $run! { $with, attributes:
             set_attr_changes_what_it_names_and_leaves_the_rest
             what_is_made_in_a_directory_gets_the_flags_that_it_hands_on
             times_are_kept_to_the_granularity
             changes_of_data_and_of_attributes_are_stamped_apart
             the_change_counter_grows_with_every_change
         }
-        $crate::conformance_tests! { $volume, data:
+        $run! { $with, data:
             what_was_written_is_read_and_moves_the_size
             what_was_never_written_is_zeros_and_takes_no_space
             nothing_is_read_of_what_was_reserved_until_end_write
@@ -286,15 +295,15 @@ macro_rules! writing_conformance {
             data_calls_refuse_what_is_no_regular_file
             a_size_past_the_largest_is_file_too_big
         }
-        $crate::conformance_tests! { $volume, space:
+        $run! { $with, space:
             a_full_volume_answers_no_space_and_takes_again_what_was_freed
             inodes_run_out_before_anything_was_named
             sync_succeeds_on_a_sound_device
         }
-        $crate::conformance_tests! { $volume, threads:
+        $run! { $with, threads:
             every_method_may_be_called_from_any_thread_at_any_time
         }
-        $crate::conformance_tests! { $volume, xattrs:
+        $run! { $with, xattrs:
             an_attribute_is_kept_byte_for_byte_in_each_name_space
             set_xattr_obeys_its_mode
             set_xattr_tests_its_errors_in_order
@@ -302,6 +311,23 @@ macro_rules! writing_conformance {
             an_attribute_is_of_the_inode_and_not_of_the_name
         }
     };
+}
+
+/// A case that changes a volume.
+pub type WritingCase = fn(&dyn FileSystem);
+
+macro_rules! listed {
+    ($list:expr, $module:ident: $($case:ident)*) => {
+        $($list.push((stringify!($case), $module::$case as WritingCase));)*
+    };
+}
+
+/// Every case that changes a volume, by name: what [`writing_conformance!`](crate::writing_conformance) makes tests of.
+#[expect(clippy::vec_init_then_push, reason = "the list comes in parts")]
+pub fn writing_cases() -> Vec<(&'static str, WritingCase)> {
+    let mut cases = Vec::new();
+    each_writing_case! { listed, cases }
+    cases
 }
 
 /// One test a case.

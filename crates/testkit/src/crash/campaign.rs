@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::volume::{End, Subject};
-use super::{Options, Seen, StateName};
+use super::{Options, Seen, StateName, Summary};
+use crate::conformance::{WritingCase, writing_cases};
 use crate::mutants::Random;
 use crate::plan::{Bounds, Limits, Op, Plan, random};
 
@@ -50,27 +51,63 @@ impl Volume<'_> {
     }
 }
 
-/// One plan for one volume.
+/// What is done to a volume.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// A plan, and how it ends.
+    Plan(Plan, End),
+    /// A case of the contract, by its name.
+    Conformance(&'static str, WritingCase),
+}
+
+/// One piece of work for one volume.
 #[derive(Clone)]
 #[allow(missing_debug_implementations, reason = "so has its volume")]
 pub struct Case<'a> {
     /// The volume.
     pub volume: &'a Volume<'a>,
-    /// The plan.
-    pub plan: Plan,
-    /// How it ends.
-    pub end: End,
+    /// What is done to it.
+    pub work: Work,
 }
 
-impl Case<'_> {
+impl<'a> Case<'a> {
+    /// A plan for a volume.
+    pub fn new(volume: &'a Volume<'a>, plan: Plan, end: End) -> Self {
+        Self { volume, work: Work::Plan(plan, end) }
+    }
+
     /// What makes it again.
     pub fn name(&self) -> String {
-        let end = match self.end {
-            End::Closed => "/closed",
-            End::Dropped => "",
-            End::Unwatched => "/unwatched",
-        };
-        format!("{}{end}/{}", self.volume.name, self.plan.name)
+        let volume = &self.volume.name;
+        match &self.work {
+            Work::Plan(plan, End::Closed) => format!("{volume}/closed/{}", plan.name),
+            Work::Plan(plan, End::Dropped) => format!("{volume}/{}", plan.name),
+            Work::Plan(plan, End::Unwatched) => format!("{volume}/unwatched/{}", plan.name),
+            Work::Conformance(name, _) => format!("{volume}/conformance/{name}"),
+        }
+    }
+
+    /// What a failure shows of it.
+    fn shown(&self) -> String {
+        match &self.work {
+            Work::Plan(plan, _) => plan.to_string(),
+            Work::Conformance(..) => String::new(),
+        }
+    }
+
+    /// Does it, and cuts it.
+    fn explore(&self, options: &Options, may_wait: bool, seen: &Seen) -> Result<Summary, String> {
+        let Volume { base, subject, .. } = self.volume;
+        match &self.work {
+            Work::Plan(plan, end) => subject.record(base, plan, *end).map(|mut recording| {
+                recording.unwatched &= may_wait;
+                subject.explore(&recording, options, seen)
+            }),
+            Work::Conformance(_, case) => {
+                let events = subject.record_case(base, *case)?;
+                Ok(events.map_or_else(Summary::default, |e| subject.explore_case(base, &e, options, seen)))
+            }
+        }
     }
 }
 
@@ -150,14 +187,10 @@ pub fn cut(case: &Case<'_>, depth: &Depth, seen: &Seen, outcome: &Mutex<Outcome>
     }
     let only = depth.only.as_ref().map(|(_, state)| *state);
     if only.is_some() {
-        eprint!("{}", case.plan);
+        eprint!("{}", case.shown());
     }
-    let Volume { base, subject, whole, .. } = case.volume;
-    let options = Options { only, whole: whole.clone(), ..depth.options.clone() };
-    let summary = subject.record(base, &case.plan, case.end).map(|mut recording| {
-        recording.unwatched &= depth.may_wait;
-        subject.explore(&recording, &options, seen)
-    });
+    let options = Options { only, whole: case.volume.whole.clone(), ..depth.options.clone() };
+    let summary = case.explore(&options, depth.may_wait, seen);
     let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
     outcome.cases += 1;
     let failures: Vec<String> = match summary {
@@ -165,7 +198,7 @@ pub fn cut(case: &Case<'_>, depth: &Depth, seen: &Seen, outcome: &Mutex<Outcome>
         Ok(summary) => {
             outcome.judged += summary.judged;
             outcome.windows += summary.windows;
-            let named = |failure| format!("OBENTO_CRASH={name}@{failure}\n{}", case.plan);
+            let named = |failure| format!("OBENTO_CRASH={name}@{failure}\n{}", case.shown());
             summary.failures.iter().map(named).collect()
         }
     };
@@ -199,10 +232,18 @@ pub fn run<'a>(next: &(dyn Fn(usize) -> Option<Case<'a>> + Sync), depth: &Depth,
 /// Does each of `plans` to `volume`.
 pub fn all(volume: &Volume<'_>, plans: &[Plan], end: End, depth: &Depth) -> Outcome {
     let seen = Seen::default();
-    let next = |n: usize| plans.get(n).map(|plan| Case { volume, plan: plan.clone(), end });
+    let next = |n: usize| plans.get(n).map(|plan| Case::new(volume, plan.clone(), end));
     let outcome = run(&next, depth, &seen);
     let (states, judged) = (seen.count(), outcome.judged);
     eprintln!("{}: {states} states, {judged} judged, of {} plans", volume.name, outcome.cases);
+    outcome
+}
+
+/// Does every conformance case to `volume`.
+pub fn conformance(volume: &Volume<'_>, depth: &Depth) -> Outcome {
+    let (seen, cases) = (Seen::default(), conformance_cases(volume).collect::<Vec<_>>());
+    let outcome = run(&|n| cases.get(n).cloned(), depth, &seen);
+    eprintln!("{}: {} states of {} conformance cases", volume.name, seen.count(), outcome.cases);
     outcome
 }
 
@@ -229,7 +270,8 @@ pub fn from_environment(volumes: &[Volume<'_>]) -> Outcome {
     long(volumes, &Depth::new(options).with_only(), seed, until)
 }
 
-/// A campaign over all `volumes`: the named plans on each with every end, every plan of one operation on each, and then
+/// A campaign over all `volumes`: the named plans on each with every end, every plan of one operation and every conformance case
+/// on each, and then
 /// all plans of two operations, each on one volume, in an order that `seed` gives, with plans of three and random ones
 /// between them. Prints what came of it.
 pub fn long(volumes: &[Volume<'_>], depth: &Depth, seed: u64, until: Until) -> Outcome {
@@ -276,12 +318,13 @@ fn first_cases<'a>(volumes: &'a [Volume<'a>]) -> Vec<Case<'a>> {
     let mut cases = Vec::new();
     for end in [End::Dropped, End::Unwatched, End::Closed] {
         for volume in volumes {
-            cases.extend(volume.named.iter().map(|plan| Case { volume, plan: plan.clone(), end }));
+            cases.extend(volume.named.iter().map(|plan| Case::new(volume, plan.clone(), end)));
         }
     }
     for volume in volumes {
         let one = Bounds { len: 1, ..volume.bounds };
-        cases.extend(one.all().map(|plan| Case { volume, plan, end: End::Dropped }));
+        cases.extend(one.all().map(|plan| Case::new(volume, plan, End::Dropped)));
+        cases.extend(conformance_cases(volume));
     }
     cases
 }
@@ -296,7 +339,7 @@ fn later_case<'a>(volumes: &'a [Volume<'a>], seed: u64, index: usize, pairs: &At
         1 => Bounds { len: 3, ..volume.bounds }.draw(&mut random),
         _ => next_pair(volume, seed, pairs),
     };
-    Case { volume, plan, end }
+    Case::new(volume, plan, end)
 }
 
 /// The next plan of two operations, in an order that goes over all of them before it begins again.
@@ -313,9 +356,20 @@ fn next_pair(volume: &Volume<'_>, seed: u64, pairs: &AtomicUsize) -> Plan {
     }
 }
 
+/// Every case of the contract that does the same in each run.
+pub fn conformance_cases<'a>(volume: &'a Volume<'a>) -> impl Iterator<Item = Case<'a>> {
+    let is_same = |(name, _): &(&str, WritingCase)| !name.contains("from_any_thread");
+    let work = writing_cases().into_iter().filter(is_same);
+    work.map(move |(name, case)| Case { volume, work: Work::Conformance(name, case) })
+}
+
 /// The case of a name, whatever campaign gave it.
 fn case_of<'a>(volumes: &'a [Volume<'a>], name: &str) -> Option<Case<'a>> {
     let (place, plan) = name.rsplit_once('/')?;
+    if let Some(place) = place.strip_suffix("/conformance") {
+        let volume = volumes.iter().find(|volume| volume.name == place)?;
+        return conformance_cases(volume).find(|case| case.name() == name);
+    }
     let (place, end) = match place.rsplit_once('/') {
         Some((place, "closed")) => (place, End::Closed),
         Some((place, "unwatched")) => (place, End::Unwatched),
@@ -325,5 +379,5 @@ fn case_of<'a>(volumes: &'a [Volume<'a>], name: &str) -> Option<Case<'a>> {
     let named = || volume.named.iter().find(|known| known.name == plan).cloned();
     let drawn = || Some(volume.random(plan.strip_prefix("random-")?.parse().ok()?));
     let plan = named().or_else(|| volume.bounds.named(plan)).or_else(drawn)?;
-    Some(Case { volume, plan, end })
+    Some(Case::new(volume, plan, end))
 }

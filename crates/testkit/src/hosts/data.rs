@@ -3,7 +3,7 @@
 use obento_base::FileKind;
 use obento_driver::{Access, RenameFlags};
 
-use super::{HOLES, NO_SPACE, Need, READ_ONLY, Room};
+use super::{FILE_TOO_BIG, HOLES, NO_SPACE, Need, READ_ONLY, Room};
 use crate::plan::{Op, bytes};
 
 type Row = (&'static str, &'static [Need], fn(&mut Room<'_>));
@@ -16,6 +16,7 @@ pub(super) const CASES: &[Row] = &[
     ("what a file lost by getting shorter is zeros when it grows again", &[], shrunk),
     ("a byte far out leaves zeros before it", &[HOLES], sparse),
     ("a file reaches past 4 GiB", &[HOLES, Need::LargeFiles], large),
+    ("a file grows to the largest size, and no further", &[HOLES], largest),
     ("writing and truncating stamp the time of the last change", &[], times),
     ("what was written is there after the volume was opened again", &[], kept),
     ("a full volume says so, and takes again what was freed", &[], full),
@@ -98,6 +99,17 @@ fn large(room: &mut Room<'_>) {
     assert_eq!(room.seen("f").size, (1 << 32) + 100);
     room.truncate("f", (1 << 32) + 1);
     room.holds("f", edge, &across[..101]);
+}
+
+fn largest(room: &mut Room<'_>) {
+    let max = room.limits.file_size_max;
+    room.file("f");
+    room.truncate("f", max);
+    room.holds("f", max - 10, &[0; 10]);
+    let path = room.at("f");
+    assert_eq!(room.act(Op::Truncate(path, max + 1)), Err(FILE_TOO_BIG));
+    assert_eq!(room.seen("f").size, max);
+    room.truncate("f", 0);
 }
 
 fn times(room: &mut Room<'_>) {

@@ -103,6 +103,21 @@ impl Host for Folder {
         entries.map(|entry| answer(entry.map(|entry| entry.file_name().into_vec()))).collect()
     }
 
+    fn list_from(&self, path: &str, from: Option<u64>, most: usize) -> Answer<Vec<(Vec<u8>, u64)>> {
+        let list = || {
+            let mut dir = rustix::fs::Dir::read_from(File::open(self.root.join(path))?)?;
+            if let Some(from) = from {
+                dir.seek(from.cast_signed())?;
+            }
+            let entries = dir.take(most).map(|entry| {
+                let entry = entry?;
+                Ok((entry.file_name().to_bytes().to_vec(), entry.offset().cast_unsigned()))
+            });
+            entries.collect()
+        };
+        answer(list())
+    }
+
     fn read_link(&self, path: &str) -> Answer<Vec<u8>> {
         answer(fs::read_link(self.root.join(path)).map(|target| target.as_os_str().as_bytes().to_vec()))
     }

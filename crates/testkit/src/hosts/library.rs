@@ -109,6 +109,18 @@ impl Host for Library {
         answer(listed.map(|()| names))
     }
 
+    fn list_from(&self, path: &str, from: Option<u64>, most: usize) -> Answer<Vec<(Vec<u8>, u64)>> {
+        let mut names = Vec::new();
+        let listed = self.node(path).and_then(|node| {
+            node.read_dir(from.map_or(Cookie::START, Cookie), &mut |entry| {
+                let entry = entry.expect("the directory is not damaged");
+                names.push((entry.name.as_bytes().to_vec(), entry.next.0));
+                if names.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })
+        });
+        answer(listed.map(|()| names))
+    }
+
     fn read_link(&self, path: &str) -> Answer<Vec<u8>> {
         answer(self.node(path).and_then(|node| node.read_link()))
     }

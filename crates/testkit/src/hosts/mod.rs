@@ -34,6 +34,9 @@ pub trait Host {
     fn read(&self, path: &str, offset: u64, len: usize) -> Answer<Vec<u8>>;
     /// The names in a directory, but for `.` and `..`.
     fn list(&self, path: &str) -> Answer<Vec<Vec<u8>>>;
+    /// At most so many entries of a directory after a place, from its start without one; each with the place behind it. Dots may
+    /// be among them.
+    fn list_from(&self, path: &str, from: Option<u64>, most: usize) -> Answer<Vec<(Vec<u8>, u64)>>;
     /// The target of a symbolic link.
     fn read_link(&self, path: &str) -> Answer<Vec<u8>>;
     /// Opens a file, in place of the one that was.
@@ -104,6 +107,7 @@ impl fmt::Display for Need {
 
 const SYMLINKS: Need = Need::Keeps(Keeps::SYMLINKS, "no symbolic links");
 const OWNERS: Need = Need::Keeps(Keeps::OWNERS, "no owners");
+const PIPES: Need = Need::Keeps(Keeps::SPECIAL, "no pipes");
 const MODES: Need = Need::Keeps(Keeps::MODES, "no permission bits");
 const HOLES: Need = Need::Keeps(Keeps::HOLES, "no holes");
 
@@ -278,6 +282,7 @@ const EXISTS: Errno = Errno(17);
 const NOT_DIRECTORY: Errno = Errno(20);
 const IS_DIRECTORY: Errno = Errno(21);
 const INVALID: Errno = Errno(22);
+const FILE_TOO_BIG: Errno = Errno(27);
 const NO_SPACE: Errno = Errno(28);
 const READ_ONLY: Errno = Errno(30);
 const NAME_TOO_LONG: Errno = Errno(36);

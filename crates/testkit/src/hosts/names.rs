@@ -4,7 +4,7 @@ use obento_base::FileKind;
 
 use super::{
     Answer, BUSY, EXISTS, INVALID, IS_DIRECTORY, MODES, NAME_TOO_LONG, NOT_DIRECTORY, NOT_EMPTY, NOT_FOUND,
-    NOT_PERMITTED, Need, OWNERS, Room, SYMLINKS,
+    NOT_PERMITTED, Need, OWNERS, PIPES, Room, SYMLINKS,
 };
 use crate::plan::Op;
 
@@ -20,11 +20,21 @@ pub(super) const CASES: &[Row] = &[
     ("a file takes the place of a file, which is gone", &[], file_over_file),
     ("a directory takes the place of an empty directory, and of no other", &[], directory_over_directory),
     ("a directory and a file do not take each other's place", &[], kinds),
+    (
+        "each kind takes the place of what is no directory, and directories that of each other",
+        &[SYMLINKS, PIPES],
+        pairs,
+    ),
     ("a directory does not go below itself", &[], below_itself),
     ("what is not there is not renamed", &[], nothing_to_rename),
     ("what is there is not created again", &[], created_again),
     ("a name is as long as the limit, and no longer", &[], long_names),
     ("2324 files are created in a directory, listed, and removed", &[], many),
+    (
+        "a listing that goes on later has once what was there throughout, whatever came and went",
+        &[],
+        listed_later,
+    ),
     ("a file has two names, and lives until both are gone", &[Need::HardLinks], links),
     ("a directory has no second name", &[Need::HardLinks], linked_directory),
     ("a symbolic link is as long as what it was made of", &[SYMLINKS], symlinks),
@@ -138,6 +148,36 @@ fn kinds(room: &mut Room<'_>) {
     assert_eq!((room.seen("d").kind, room.seen("f").kind), (FileKind::Directory, FileKind::Regular));
 }
 
+fn pairs(room: &mut Room<'_>) {
+    use FileKind::{Directory, Fifo, Regular, Symlink};
+    for (at, from) in [Regular, Directory, Symlink, Fifo].into_iter().enumerate() {
+        for to in [Regular, Directory, Symlink, Fifo] {
+            let dir = format!("{at}-{to:?}");
+            room.dir(&dir);
+            let (source, target) = (format!("{dir}/from"), format!("{dir}/to"));
+            for (path, kind) in [(&source, from), (&target, to)] {
+                match kind {
+                    Symlink => room.does(Op::Symlink(room.at(path), 7)),
+                    _ => room.make(path, kind),
+                }
+            }
+            let expected = match (from, to) {
+                (Directory, Directory) => Ok(()),
+                (Directory, _) => Err(NOT_DIRECTORY),
+                (_, Directory) => Err(IS_DIRECTORY),
+                _ => Ok(()),
+            };
+            assert_eq!(room.rename(&source, &target), expected, "{from:?} to {to:?}");
+            let (left, there) = if expected.is_ok() { (1, from) } else { (2, to) };
+            assert_eq!(
+                (room.names(&dir).len(), room.seen(&target).kind),
+                (left, there),
+                "{from:?} to {to:?}"
+            );
+        }
+    }
+}
+
 fn below_itself(room: &mut Room<'_>) {
     room.dir("a");
     room.dir("a/b");
@@ -195,6 +235,33 @@ fn many(room: &mut Room<'_>) {
         assert_eq!(room.unlink(&format!("d/{name}")), Ok(()));
     }
     assert_eq!(room.rmdir("d"), Ok(()));
+}
+
+fn listed_later(room: &mut Room<'_>) {
+    room.dir("d");
+    let name = |n: usize| format!("file-{n:03}");
+    (0..300).for_each(|n| room.file(&format!("d/{}", name(n))));
+    let dir = room.at("d");
+    let first = room.host.list_from(&dir, None, 120).expect("a directory lists");
+    let (_, place) = *first.last().expect("there are entries");
+    // Every third goes, listed or not, that at the place among them, and others come.
+    let (last, _) = first.last().expect("there are entries");
+    let gone = |n: &usize| n.is_multiple_of(3) || name(*n).as_bytes() == last;
+    for n in (0..300).filter(gone) {
+        assert_eq!(room.unlink(&format!("d/{}", name(n))), Ok(()));
+    }
+    (300..350).for_each(|n| room.file(&format!("d/{}", name(n))));
+    let (mut all, mut place) = (first.clone(), Some(place));
+    while let Some(from) = place {
+        let part = room.host.list_from(&dir, Some(from), 50).expect("a directory lists");
+        place = part.last().map(|(_, place)| *place);
+        all.extend(part);
+    }
+    let count = |n: usize| all.iter().filter(|(found, _)| found == name(n).as_bytes()).count();
+    for n in (0..300).filter(|n| !gone(n)) {
+        assert_eq!(count(n), 1, "{}", name(n));
+    }
+    assert!((300..350).all(|n| count(n) <= 1), "what came is there once at most");
 }
 
 fn links(room: &mut Room<'_>) {
