@@ -1,7 +1,7 @@
 //! Building images beside others: `cargo bench -p obento-cli --bench build`.
 //!
 //! Each line is a ratio of whole commands, each followed by a sync of what it made, on the same tree in the page cache, the
-//! median of paired rounds: obento to `mke2fs -d`, to `fstool create` if that is in `PATH`, and to `cp -r` on the host. Names of
+//! median of paired rounds, and behind it that of the processors' time, which others on the machine disturb less: obento to `mke2fs -d`, to `fstool create` if that is in `PATH`, and to `cp -r` on the host. Names of
 //! lines on the command line choose among them (`small`, `large`, `wide`, `flat`); `OBENTO_BENCH_DIR` chooses the folder, which
 //! needs 12 GiB; `OBENTO_BENCH_ROUNDS` the rounds, and `OBENTO_BENCH_SCALE` divides the sizes, to see that it runs.
 
@@ -25,7 +25,7 @@ fn main() -> Result<()> {
         println!("without fstool, which `cargo install fstool --locked` installs");
     }
     let folder = tempfile::Builder::new().prefix("obento-bench-").tempdir_in(scratch())?;
-    println!("{:<28} {:>9} {:>9} {:>9}", "", "obento", "other", "ratio");
+    println!("{:<28} {:>9} {:>9} {:>9} {:>9}", "", "obento", "other", "ratio", "CPU");
     let scale = number("SCALE", 1).max(1);
     if chosen("small") {
         let tree = folder.path().join("small");
@@ -58,13 +58,17 @@ fn flat(folder: &Path, scale: u64) -> Result<()> {
         let tree = folder.join("flat");
         files(&tree, count / 100, 100, 100)?;
         let runs = (0..rounds()).map(|_| obento(folder, &tree)).collect::<Result<Vec<_>>>()?;
-        let each = median(runs.iter().map(|(time, _)| time.as_secs_f64() * 1e6 / count as f64).collect());
+        let each = |time: fn(&Time) -> f64| {
+            median(runs.iter().map(|(held, _)| time(held) * 1e6 / count as f64).collect())
+        };
+        let (clock, cpu) = (each(|time| time.clock), each(|time| time.cpu));
         let memory = runs.iter().map(|(_, memory)| *memory).max().unwrap_or(0);
-        println!("{count} files: {each:.1} us a file, {} MiB at most", memory >> 10);
-        costs.push(each);
+        println!("{count} files: {clock:.1} us a file, {cpu:.1} us of CPU, {} MiB at most", memory >> 10);
+        costs.push((clock, cpu));
         fs::remove_dir_all(&tree)?;
     }
-    println!("ratio of the cost of a file: {:.2}", costs[2] / costs[0]);
+    let ((clock, cpu), (first_clock, first_cpu)) = (costs[2], costs[0]);
+    println!("ratio of the cost of a file: {:.2}, of CPU {:.2}", clock / first_clock, cpu / first_cpu);
     Ok(())
 }
 
@@ -105,8 +109,37 @@ fn files(tree: &Path, directories: u64, each: u64, len: u64) -> Result<()> {
     Ok(())
 }
 
+/// What a command took, in seconds.
+#[derive(Clone, Copy)]
+struct Time {
+    clock: f64,
+    /// User and system, of the programs that were started.
+    cpu: f64,
+}
+
+/// When a command began.
+struct Start(Instant, f64);
+
+impl Start {
+    fn now() -> Result<Self> {
+        Ok(Self(Instant::now(), children()?))
+    }
+
+    fn time(&self) -> Result<Time> {
+        Ok(Time { clock: self.0.elapsed().as_secs_f64(), cpu: (children()? - self.1).max(0.01) })
+    }
+}
+
+/// The processors' time of all programs that were started and waited for: `cutime` and `cstime` of proc(5), in hundredths.
+fn children() -> Result<f64> {
+    let text = fs::read_to_string("/proc/self/stat")?;
+    let fields = text.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let ticks: Vec<f64> = fields.skip(13).take(2).filter_map(|field| field.parse().ok()).collect();
+    Ok(ticks.iter().sum::<f64>() / 100.0)
+}
+
 /// Who else makes it, and how long that takes, with a sync.
-type Other<'a> = (&'a str, Box<dyn Fn() -> Result<Duration> + 'a>);
+type Other<'a> = (&'a str, Box<dyn Fn() -> Result<Time> + 'a>);
 
 fn compare(folder: &Path, name: &str, tree: &Path) -> Result<()> {
     let (image, copy) = (folder.join("other.img"), folder.join("copy"));
@@ -116,7 +149,7 @@ fn compare(folder: &Path, name: &str, tree: &Path) -> Result<()> {
         "mke2fs -d",
         Box::new(|| {
             let _ = fs::remove_file(&image);
-            let start = Instant::now();
+            let start = Start::now()?;
             let inodes = "-N150000";
             let mut command = program("mke2fs");
             command
@@ -125,7 +158,7 @@ fn compare(folder: &Path, name: &str, tree: &Path) -> Result<()> {
                 .arg(&image);
             // It takes 150,000 inodes of 256 bytes, however few the tree needs.
             run(command.arg(format!("{}k", (size >> 10) + (64 << 10))))?;
-            synced(&image, start)
+            synced(&image, &start)
         }),
     ));
     if program("fstool").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok() {
@@ -133,11 +166,11 @@ fn compare(folder: &Path, name: &str, tree: &Path) -> Result<()> {
             "fstool create",
             Box::new(|| {
                 let _ = fs::remove_file(&image);
-                let start = Instant::now();
+                let start = Start::now()?;
                 let mut command = program("fstool");
                 command.args(["create", "-t", "ext4", "-O", "block_size=4096"]).arg(tree);
                 run(command.arg("-o").arg(&image))?;
-                synced(&image, start)
+                synced(&image, &start)
             }),
         ));
     }
@@ -145,23 +178,24 @@ fn compare(folder: &Path, name: &str, tree: &Path) -> Result<()> {
         "cp -r",
         Box::new(|| {
             let _ = fs::remove_dir_all(&copy);
-            let start = Instant::now();
+            let start = Start::now()?;
             run(program("cp").arg("-r").arg(tree).arg(&copy))?;
             run(program("sync").arg("-f").arg(&copy))?;
-            Ok(start.elapsed())
+            start.time()
         }),
     ));
     for (other, time) in &others {
         let (mut pairs, start) = (Vec::new(), Instant::now());
         while pairs.is_empty() || pairs.len() < rounds() && start.elapsed() < PATIENCE {
             let (ours, _) = obento(folder, tree)?;
-            pairs.push((ours.as_secs_f64(), time()?.as_secs_f64()));
+            pairs.push((ours, time()?));
         }
         let count = pairs.len();
-        let ours = median(pairs.iter().map(|(ours, _)| *ours).collect());
-        let theirs = median(pairs.iter().map(|(_, theirs)| *theirs).collect());
-        let ratio = median(pairs.iter().map(|(ours, theirs)| ours / theirs).collect());
-        println!("{name:<28} {ours:>8.2}s {theirs:>8.2}s {ratio:>9.4}  {other}, {count} rounds");
+        let ours = median(pairs.iter().map(|(ours, _)| ours.clock).collect());
+        let theirs = median(pairs.iter().map(|(_, theirs)| theirs.clock).collect());
+        let ratio = median(pairs.iter().map(|(ours, theirs)| ours.clock / theirs.clock).collect());
+        let cpu = median(pairs.iter().map(|(ours, theirs)| ours.cpu / theirs.cpu).collect());
+        println!("{name:<28} {ours:>8.2}s {theirs:>8.2}s {ratio:>9.4} {cpu:>9.4}  {other}, {count} rounds");
     }
     drop(others);
     let _ = fs::remove_dir_all(&copy);
@@ -176,14 +210,14 @@ fn size_of_image(folder: &Path, tree: &Path) -> Result<u64> {
 }
 
 /// Builds, and answers the time with a sync, and the most memory in KiB.
-fn obento(folder: &Path, tree: &Path) -> Result<(Duration, u64)> {
+fn obento(folder: &Path, tree: &Path) -> Result<(Time, u64)> {
     let image = folder.join("ours.img");
     let _ = fs::remove_file(&image);
-    let start = Instant::now();
+    let start = Start::now()?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
     let child = command.args(["build", "-q"]).arg(&image).arg("--from").arg(tree).spawn()?;
     let peak = peak_memory(child)?;
-    Ok((synced(&image, start)?, peak))
+    Ok((synced(&image, &start)?, peak))
 }
 
 /// Waits for a child and answers the most memory that it was seen with, in KiB.
@@ -206,9 +240,9 @@ fn peak_memory(mut child: std::process::Child) -> Result<u64> {
     }
 }
 
-fn synced(path: &Path, start: Instant) -> Result<Duration> {
+fn synced(path: &Path, start: &Start) -> Result<Time> {
     File::open(path)?.sync_all()?;
-    Ok(start.elapsed())
+    start.time()
 }
 
 fn run(command: &mut Command) -> Result<()> {

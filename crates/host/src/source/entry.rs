@@ -26,8 +26,12 @@ pub enum Links {
 
 /// A directory of the host.
 #[derive(Clone, Debug)]
-pub struct SourceDir {
-    fd: Arc<OwnedFd>,
+pub struct SourceDir(Arc<OpenDir>);
+
+/// A directory that is open as long as somebody has a use for it.
+#[derive(Debug)]
+struct OpenDir {
+    fd: OwnedFd,
     path: PathBuf,
 }
 
@@ -61,16 +65,20 @@ const ALIGN: usize = 64;
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl SourceDir {
+    fn new(fd: OwnedFd, path: PathBuf) -> Self {
+        Self(Arc::new(OpenDir { fd, path }))
+    }
+
     /// Opens a directory by a path of the caller's, in which links are followed. Errors: System.
     pub fn open(path: &Path) -> Result<Self, HostError> {
         let fd = rustix::fs::open(path, DIRECTORY, rustix::fs::Mode::empty())
             .map_err(|errno| HostError::system("open", path, errno))?;
-        Ok(Self { fd: Arc::new(fd), path: path.into() })
+        Ok(Self::new(fd, path.into()))
     }
 
     /// Its path, for messages.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.0.path
     }
 
     /// The names in it, in order. Errors: System.
@@ -81,9 +89,9 @@ impl SourceDir {
     /// The names in it, in order, and whether each is known to be of a regular file. A name that is longer than [`Name::MAX`] does
     /// not exist on Linux. Errors: System.
     pub(super) fn listed(&self) -> Result<Vec<(NameBuf, bool)>, HostError> {
-        let failed = |errno| HostError::system("list", &self.path, errno);
+        let failed = |errno| HostError::system("list", &self.0.path, errno);
         let mut names = Vec::new();
-        for entry in Dir::read_from(&*self.fd).map_err(failed)? {
+        for entry in Dir::read_from(&self.0.fd).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             // `.` and `..` are not names.
             let is_file = entry.file_type() == FileType::RegularFile;
@@ -100,10 +108,10 @@ impl SourceDir {
 
     /// The entry `name`, or where it leads. Errors: System.
     pub fn look(&self, name: &Name, links: Links) -> Result<SourceEntry, HostError> {
-        let (mut links, mut found) = (links, look(&self.fd, name.as_bytes(), links));
+        let (mut links, mut found) = (links, look(&self.0.fd, name.as_bytes(), links));
         if links == Links::Follow && matches!(found, Err(Errno::NOENT | Errno::LOOP)) {
             links = Links::Keep;
-            found = look(&self.fd, name.as_bytes(), links);
+            found = look(&self.0.fd, name.as_bytes(), links);
         }
         let (attr, id) = found.map_err(|errno| HostError::system("examine", self.child(name), errno))?;
         Ok(SourceEntry { dir: self.clone(), name: Some(name.to_buf()), attr, id, links, opened: None })
@@ -113,7 +121,7 @@ impl SourceDir {
     /// [`look`](Self::look) has it if it cannot be opened or is something else by now. Errors: System.
     pub fn look_into(&self, name: &Name, links: Links) -> Result<SourceEntry, HostError> {
         let flags = if links == Links::Keep { FILE | OFlags::NOFOLLOW } else { FILE };
-        let opened = rustix::fs::openat(&self.fd, name.as_bytes(), flags, rustix::fs::Mode::empty());
+        let opened = rustix::fs::openat(&self.0.fd, name.as_bytes(), flags, rustix::fs::Mode::empty());
         let looked = opened.and_then(|fd| look(&fd, b"", links).map(|(attr, id)| (fd, attr, id)));
         match looked {
             Ok((fd, attr, id)) if attr.kind == FileKind::Regular => {
@@ -126,24 +134,25 @@ impl SourceDir {
 
     /// The directory itself as an entry without a name. Errors: System.
     pub fn as_entry(&self) -> Result<SourceEntry, HostError> {
-        let (attr, id) = look(&self.fd, b"", Links::Keep)
-            .map_err(|errno| HostError::system("examine", &self.path, errno))?;
+        let (attr, id) = look(&self.0.fd, b"", Links::Keep)
+            .map_err(|errno| HostError::system("examine", &self.0.path, errno))?;
         Ok(SourceEntry { dir: self.clone(), name: None, attr, id, links: Links::Keep, opened: None })
     }
 
     /// The directory above, if it is still `expected`.
     pub(super) fn parent(&self, expected: FileId, path: &Path) -> Result<Self, HostError> {
         let failed = |errno| HostError::system("open", path, errno);
-        let fd = rustix::fs::openat(&self.fd, "..", DIRECTORY, rustix::fs::Mode::empty()).map_err(failed)?;
+        let fd =
+            rustix::fs::openat(&self.0.fd, "..", DIRECTORY, rustix::fs::Mode::empty()).map_err(failed)?;
         let stat = rustix::fs::fstat(&fd).map_err(failed)?;
         if FileId::of(&stat) != expected {
             return Err(HostError::Changed { path: path.into() });
         }
-        Ok(Self { fd: Arc::new(fd), path: path.into() })
+        Ok(Self::new(fd, path.into()))
     }
 
     fn child(&self, name: &Name) -> PathBuf {
-        self.path.join(std::ffi::OsStr::from_bytes(name.as_bytes()))
+        self.0.path.join(std::ffi::OsStr::from_bytes(name.as_bytes()))
     }
 }
 
@@ -157,7 +166,7 @@ impl SourceEntry {
     pub fn path(&self) -> PathBuf {
         match &self.name {
             Some(name) => self.dir.child(name),
-            None => self.dir.path.clone(),
+            None => self.dir.0.path.clone(),
         }
     }
 
@@ -175,7 +184,7 @@ impl SourceEntry {
     pub fn open_dir(&self) -> Result<SourceDir, HostError> {
         let Some(name) = &self.name else { return Ok(self.dir.clone()) };
         let fd = self.open_as(name, DIRECTORY)?;
-        Ok(SourceDir { fd: Arc::new(fd), path: self.path() })
+        Ok(SourceDir::new(fd, self.path()))
     }
 
     /// Opens a regular file for reading. Errors: System, with EINVAL if it is no regular file; Changed.
@@ -205,7 +214,7 @@ impl SourceEntry {
     fn open_and_look(&self, name: &Name, flags: OFlags) -> Result<(OwnedFd, rustix::fs::Stat), HostError> {
         let failed = |errno| HostError::system("open", self.path(), errno);
         let flags = if self.links == Links::Keep { flags | OFlags::NOFOLLOW } else { flags };
-        let fd = rustix::fs::openat(&self.dir.fd, name.as_bytes(), flags, rustix::fs::Mode::empty())
+        let fd = rustix::fs::openat(&self.dir.0.fd, name.as_bytes(), flags, rustix::fs::Mode::empty())
             .map_err(failed)?;
         let stat = rustix::fs::fstat(&fd).map_err(failed)?;
         if FileId::of(&stat) == self.id {
@@ -220,14 +229,14 @@ impl SourceEntry {
         // What all may read needs no question; a list that says otherwise is told when the file is opened.
         const ALL: u16 = 0o444;
         let name = self.name.as_deref().map_or(&b"."[..], Name::as_bytes);
-        let ask = || rustix::fs::accessat(&self.dir.fd, name, Access::READ_OK, AtFlags::EACCESS).is_ok();
+        let ask = || rustix::fs::accessat(&self.dir.0.fd, name, Access::READ_OK, AtFlags::EACCESS).is_ok();
         self.attr.mode.bits() & ALL == ALL || ask()
     }
 
     /// The target of a symbolic link. Errors: System.
     pub fn read_link(&self) -> Result<Vec<u8>, HostError> {
         let name = self.name.as_deref().map_or(&b""[..], Name::as_bytes);
-        let target = rustix::fs::readlinkat(&self.dir.fd, name, Vec::new());
+        let target = rustix::fs::readlinkat(&self.dir.0.fd, name, Vec::new());
         let target = target.map_err(|errno| HostError::system("read the link", self.path(), errno))?;
         Ok(target.into_bytes())
     }
@@ -244,7 +253,7 @@ impl SourceEntry {
 
     fn read_xattrs(&self) -> Result<Vec<Xattr>, Errno> {
         // There is no call that takes a directory and a name before Linux 6.13; this path leads to the same.
-        let mut path = format!("/proc/self/fd/{}/", self.dir.fd.as_fd().as_raw_fd()).into_bytes();
+        let mut path = format!("/proc/self/fd/{}/", self.dir.0.fd.as_fd().as_raw_fd()).into_bytes();
         path.extend(self.name.as_deref().map_or(&b"."[..], Name::as_bytes));
         let path = path.as_slice();
         match self.links {

@@ -8,10 +8,12 @@
 
 mod entry;
 mod runs;
+mod together;
 mod walk;
 
 pub use entry::{Links, OpenEntry, SourceDir, SourceEntry};
 pub use runs::{Run, Runs, SourceFile};
+pub use together::{Piece, Step, Way, walk_together};
 pub use walk::Walk;
 
 #[cfg(test)]

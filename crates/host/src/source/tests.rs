@@ -133,3 +133,81 @@ fn a_deep_tree_needs_few_open_files() {
     half_way.nth(300);
     assert!((1..100).contains(&open_files()));
 }
+
+/// What several threads find below `root`: the paths, and those of directories left out.
+fn together(root: &Path, threads: usize, leave_out: &str) -> (Vec<Vec<u8>>, usize) {
+    let (mut found, mut left_out) = (Vec::new(), 0);
+    // The directory of each way, and those from it down.
+    let mut ways = std::collections::HashMap::from([(Way::FIRST, Vec::new())]);
+    let is_left_out = |path: &[u8]| path.ends_with(leave_out.as_bytes());
+    let taken = walk_together(Walk::new(root).unwrap(), threads, &is_left_out, |piece| {
+        let mut levels = ways.remove(&piece.way).expect("a way begins with a directory that was told");
+        for step in piece.steps {
+            match step {
+                Step::LeftOut => left_out += 1,
+                Step::Failed(error) => panic!("{error}"),
+                Step::Entry { entry, depth, below } => {
+                    levels.truncate(depth);
+                    let path = entry.path();
+                    if entry.name().is_some() {
+                        assert_eq!(levels.last().map(Path::new), path.parent());
+                    }
+                    found.push(path.strip_prefix(root).unwrap().as_os_str().as_bytes().to_vec());
+                    match below {
+                        Some(way) => drop(ways.insert(way, vec![path])),
+                        None if entry.attr().kind == FileKind::Directory => levels.push(path),
+                        None => {}
+                    }
+                }
+            }
+        }
+        if !piece.is_end {
+            ways.insert(piece.way, levels);
+        }
+        Ok::<_, ()>(())
+    });
+    taken.unwrap();
+    assert!(ways.is_empty());
+    found.sort();
+    (found, left_out)
+}
+
+#[test]
+fn several_threads_find_what_one_walk_finds_and_each_directory_before_what_is_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for at in 0..300 {
+        let folder = dir.path().join(format!("{}/{}/{at}", at % 3, at % 17));
+        fs::create_dir_all(&folder).unwrap();
+        for file in 0..at % 9 {
+            fs::write(folder.join(file.to_string()), "").unwrap();
+        }
+    }
+    let deep = dir.path().join(["d"; 200].join("/"));
+    fs::create_dir_all(&deep).unwrap();
+    let mut expected = paths(Walk::new(dir.path()).unwrap(), dir.path());
+    expected.sort();
+    for threads in [1, 2, 7] {
+        assert_eq!(together(dir.path(), threads, "none"), (expected.clone(), 0));
+    }
+    let (found, left_out) = together(dir.path(), 3, "/1");
+    expected.retain(|path| !path.split(|&byte| byte == b'/').any(|name| name == b"1"));
+    assert_eq!(found, expected);
+    assert!(left_out > 1);
+}
+
+#[test]
+fn who_takes_no_more_is_handed_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    for at in 0..2000 {
+        fs::create_dir_all(dir.path().join(format!("{}/{at}", at % 50))).unwrap();
+    }
+    for threads in [1, 4] {
+        let mut pieces = 0;
+        let walk = Walk::new(dir.path()).unwrap();
+        let taken = walk_together(walk, threads, &|_| false, |_| {
+            pieces += 1;
+            if pieces == 3 { Err("enough") } else { Ok(()) }
+        });
+        assert_eq!((taken, pieces), (Err("enough"), 3));
+    }
+}

@@ -19,6 +19,8 @@ pub struct Walk {
     links: Links,
     opens: bool,
     levels: Vec<Level>,
+    /// The directories above the root, if it was part of a walk.
+    above: Vec<FileId>,
     /// The directory that was handed over last and is gone into next.
     below: Option<SourceEntry>,
 }
@@ -51,7 +53,14 @@ impl Walk {
     }
 
     fn start(root: Root) -> Self {
-        Self { root: Some(root), links: Links::Keep, opens: false, levels: Vec::new(), below: None }
+        Self {
+            root: Some(root),
+            links: Links::Keep,
+            opens: false,
+            levels: Vec::new(),
+            above: Vec::new(),
+            below: None,
+        }
     }
 
     /// What to do with links below the start. With `Follow`, a directory that lies in itself is an error.
@@ -71,6 +80,20 @@ impl Walk {
     /// Does not go into the directory that was handed over last.
     pub fn prune(&mut self) {
         self.below = None;
+    }
+
+    /// A walk through what is in the directory that was handed over last, into which this one does not go then.
+    pub(super) fn split(&mut self) -> Option<Self> {
+        let below = self.below.take()?;
+        let above = self.above.iter().copied().chain(self.levels.iter().map(|level| level.id)).collect();
+        Some(Self {
+            root: None,
+            links: self.links,
+            opens: self.opens,
+            levels: Vec::new(),
+            above,
+            below: Some(below),
+        })
     }
 
     /// How many directories lie between the root and the entry that was handed over last; 0 for the root.
@@ -109,7 +132,8 @@ impl Walk {
 
     fn visit(&mut self, entry: SourceEntry) -> Result<SourceEntry, HostError> {
         if entry.attr().kind == FileKind::Directory {
-            if self.levels.iter().any(|level| level.id == entry.id()) {
+            let mut above = self.above.iter().copied().chain(self.levels.iter().map(|level| level.id));
+            if above.any(|id| id == entry.id()) {
                 return Err(HostError::system("enter", entry.path(), Errno::LOOP));
             }
             self.below = Some(entry.clone());

@@ -21,8 +21,6 @@ const BATCH_BYTES: u64 = 4 << 20;
 const BATCH_FILES: usize = 512;
 /// The most of a large file that is one piece of work.
 const PART: u64 = 8 << 20;
-/// More threads wait for each other.
-const MAX_THREADS: usize = 4;
 
 /// The files that are still to be moved.
 struct Queue<'a> {
@@ -141,7 +139,7 @@ pub(super) struct Ground<'a> {
     pub start: u64,
 }
 
-/// Moves the bytes of all files that were read to where `plan` has them, with so many threads, or 0 for as many as help.
+/// Moves the bytes of all files that were read to where `plan` has them, in so many threads.
 /// Answers how many bytes. Errors: Host.
 pub(super) fn move_all(
     read: &Read,
@@ -165,10 +163,6 @@ pub(super) fn move_all(
     let block = plan.formatted().block_size.into();
     let writeback = Writeback::new(device.host_file().clone());
     let mover = || Mover::new(supply, (device.host_file(), device.path()), &writeback, block);
-    let threads = match threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS),
-        threads => threads,
-    };
     std::thread::scope(|scope| {
         for _ in 1..threads {
             let helper = || {

@@ -48,6 +48,8 @@ pub(super) struct Model {
     layer_start: u32,
     /// Directories of layers below that this one has too.
     touched: HashSet<NodeId>,
+    /// Directories in which this one hides all that is below it, so that it is done once.
+    opaque: HashSet<NodeId>,
 }
 
 /// The names of a path, `.` and empty ones left out. Errors: LeadsUp; NoPath.
@@ -66,13 +68,14 @@ impl Model {
     /// A tree of an empty root.
     pub fn new() -> Self {
         let builder = TreeBuilder::new(TreeBuilder::bare_directory(Timestamp::EPOCH));
-        Self { builder, layer_start: 1, touched: HashSet::new() }
+        Self { builder, layer_start: 1, touched: HashSet::new(), opaque: HashSet::new() }
     }
 
     /// A new layer begins.
     pub fn begin_layer(&mut self) {
         self.layer_start = u32::try_from(self.builder.len()).unwrap_or(u32::MAX);
         self.touched.clear();
+        self.opaque.clear();
     }
 
     fn is_directory(&self, node: NodeId) -> bool {
@@ -170,6 +173,9 @@ impl Model {
 
     /// Takes away all that the layers below have in `dir`: an opaque whiteout.
     pub fn hide_children(&mut self, dir: NodeId) {
+        if !self.opaque.insert(dir) {
+            return;
+        }
         let mut waiting = vec![dir];
         while let Some(dir) = waiting.pop() {
             if !self.is_directory(dir) {

@@ -8,6 +8,11 @@ use obento_base::{FileKind, Mode};
 use obento_driver::Room;
 use obento_host::build::Publish;
 
+use crate::import::Selection;
+
+/// More threads wait for each other.
+const MAX_THREADS: usize = 4;
+
 /// One source of a tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BuildSource {
@@ -142,7 +147,7 @@ pub struct BuildSettings {
     pub salt: Vec<u8>,
     /// What to do where the image has its name already.
     pub publish: Publish,
-    /// How many threads move bytes; 0 for as many as there are processors, up to 4.
+    /// How many threads look at files and move bytes; 0 for as many as there are processors, up to 4.
     pub threads: usize,
 }
 
@@ -170,6 +175,19 @@ impl BuildSettings {
             publish: Publish::Keep,
             threads: 0,
         }
+    }
+
+    /// How many threads read and move.
+    pub(super) fn threads(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS),
+            threads => threads,
+        }
+    }
+
+    /// What of the sources is taken.
+    pub(super) fn selection(&self) -> Selection<'_> {
+        Selection { strip: 0, exclude: &self.exclude }
     }
 
     /// What an owner becomes.

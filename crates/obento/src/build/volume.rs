@@ -48,7 +48,7 @@ pub(super) fn write(
     settings: &BuildSettings,
     observer: &mut dyn Observer,
 ) -> Result<u64, BuildFailure> {
-    let moved = bytes::move_all(read, plan, Ground { fresh, start }, settings.threads, observer)?;
+    let moved = bytes::move_all(read, plan, Ground { fresh, start }, settings.threads(), observer)?;
     let range = start..start.saturating_add(plan.device_len());
     let slice = Slice::new(Unflushed(fresh.device()), range).map_err(obento_driver::FormatError::from)?;
     plan.write(&slice).map_err(BuildFailure::Format)?;

@@ -55,7 +55,14 @@ impl Needs {
         };
         let mut unfit = Vec::new();
         let sets = this.attribute_sets(tree, sb);
+        let max = u32::try_from(NAME_MAX).unwrap_or(u32::MAX);
         for (id, node) in tree.nodes() {
+            let before = unfit.len();
+            let long = tree.children(id).filter(|(name, _)| name.len() > NAME_MAX);
+            unfit.extend(long.map(|(_, child)| (child, Unfit::Name(max))).take(TOLD.saturating_sub(before)));
+            if unfit.len() > before {
+                continue;
+            }
             match this.node(tree, (sb, received), &sets, id, node) {
                 Ok(()) => {}
                 Err(Trouble::Unfit(why)) if unfit.len() < TOLD => unfit.push((id, why)),
@@ -191,10 +198,6 @@ impl Needs {
             return Err(Trouble::Unfit(Unfit::Links(most)));
         }
         let names = || self.names(tree, id);
-        if names().any(|name| name.len() > NAME_MAX) {
-            let max = u32::try_from(NAME_MAX).unwrap_or(u32::MAX);
-            return Err(Trouble::Unfit(Unfit::Name(max)));
-        }
         let shape = Shape::of_new(sb, ROOT_INO);
         let mut blocks = 1;
         if !DirLayout::fits_one(&shape, names()) {

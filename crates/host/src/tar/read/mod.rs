@@ -87,6 +87,11 @@ impl<R: Read> TarReader<R> {
         self.offset
     }
 
+    /// Whether the end that was reached is marked as such, by zeros; if not, nobody knows whether members are missing.
+    pub fn has_end(&self) -> bool {
+        self.is_ended
+    }
+
     /// The next member; what was not read of the one before is skipped. `None` at the end. Errors: Input; Truncated;
     /// Damaged, after which the next call goes on.
     pub fn next_member(&mut self) -> Result<Option<Member>, TarError> {

@@ -8,15 +8,14 @@
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use obento_base::{FileKind, Mode, Name, NameBuf};
 use obento_driver::NodeId;
 use obento_driver::tree::{Body, NodeAttr};
-use obento_host::HostError;
 use obento_host::compressed::Stream;
 use obento_host::tar::{Member, MemberKind, TarError, TarReader};
+use obento_host::{HostError, SystemErrno};
 
 use super::{Raw, Reader, data, full, input_name, open};
 use crate::build::Input;
@@ -151,11 +150,14 @@ impl Archive {
                 Ok(None) if self.tar.offset() == 0 => return Err(damaged("it is empty".into())),
                 Ok(None) => break,
                 Ok(Some(member)) => member,
+                Err(TarError::Damaged { .. }) if self.members == 0 => {
+                    return Err(damaged("it does not begin as a tar archive does".into()));
+                }
                 Err(error) => return Err(damaged(error.to_string())),
             };
             self.members += 1;
             reader.bytes = self.before + self.tar.offset();
-            reader.progress(&member.path)?;
+            reader.progress(|| &member.path)?;
             match self.member(reader, &member) {
                 Ok(()) => {}
                 Err(Trouble::Path(error)) => reader.problem(member.path, error),
@@ -164,9 +166,12 @@ impl Archive {
                 Err(Trouble::Host(error)) => return Err(error),
             }
         }
+        let mut note = |words: &str| reader.notes.push(format!("{}: {words}", path.display()));
         if self.has_absolute {
-            let name = String::from_utf8_lossy(path.as_os_str().as_bytes());
-            reader.notes.push(format!("{name}: paths that start with `/` were put below the root"));
+            note("paths that start with `/` were put below the root");
+        }
+        if !self.tar.has_end() {
+            note("it has no mark at its end, so members may be missing");
         }
         Ok(())
     }
@@ -278,7 +283,10 @@ impl Archive {
         let (spool, file) = reader.spool()?;
         let start = spool.begin();
         self.each_chunk(member, |at, bytes| spool.write(start, at, bytes))?;
-        spool.end(start, member.size)?;
+        spool.end(start, member.size).map_err(|error| match error.errno() {
+            Some(SystemErrno::FBIG) => Trouble::Words("it is longer than a file can be".into()),
+            _ => error.into(),
+        })?;
         Ok(reader.supply.part(file, start).map_err(|error| full(&error))?)
     }
 

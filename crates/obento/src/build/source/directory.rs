@@ -1,14 +1,14 @@
 //! A directory of the host, or one file of it.
 
 use std::collections::HashMap;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use obento_base::{FileKind, Mode, Name, NameBuf};
 use obento_driver::NodeId;
 use obento_driver::tree::{Body, NodeAttr};
 use obento_host::build::DirId;
-use obento_host::source::{Links, SourceDir, SourceEntry, Walk};
+use obento_host::source::{Links, Piece, SourceDir, SourceEntry, Step, Walk, Way, walk_together};
 use obento_host::{FileId, HostError, SystemErrno};
 
 use super::{Raw, Reader, data, full};
@@ -82,63 +82,104 @@ fn reason(error: &HostError) -> String {
     }
 }
 
+/// Where the entries of one way belong.
+#[derive(Default)]
+struct Place {
+    /// The directories from that of the way down, in the image and of the host; none for what could not be taken.
+    levels: Vec<Option<(NodeId, DirId)>>,
+}
+
 fn walk_into(
     reader: &mut Reader<'_>,
-    mut walk: Walk,
+    walk: Walk,
     path: &Path,
     root: DirId,
     target: &[NameBuf],
 ) -> Result<(), HostError> {
-    let mut linked = HashMap::new();
-    // The directories from the root down to the entry, in the image and of the host, and the path of the source.
-    let mut levels: Vec<(NodeId, DirId, usize)> = Vec::new();
-    let mut inside: Vec<u8> = Vec::new();
-    while let Some(entry) = walk.next() {
-        let entry = match entry {
-            Ok(entry) => entry,
-            Err(error) => {
-                let path = error.path().map_or(path, |path| path).as_os_str().as_bytes().to_vec();
-                reader.problem(path, reason(&error));
-                continue;
-            }
-        };
-        let Some(name) = entry.name() else {
-            let node = put_root(reader, &entry, target);
-            match node {
-                Ok(node) => levels.push((node, root, 0)),
-                Err(Trouble::Path(error)) => {
-                    reader.problem(path.as_os_str().as_bytes(), error);
-                    return Ok(());
+    let settings = reader.settings;
+    let threads = settings.threads();
+    let selection = settings.selection();
+    let mut taker = Taker { reader, path, root, target, linked: HashMap::new(), ways: HashMap::new() };
+    walk_together(walk, threads, &|path| selection.is_excluded(path), |piece| taker.take(piece))
+}
+
+/// What puts a tree of the host into that of the image.
+struct Taker<'r, 'a> {
+    reader: &'r mut Reader<'a>,
+    /// The root, of the host and in the image.
+    path: &'r Path,
+    root: DirId,
+    target: &'r [NameBuf],
+    linked: HashMap<FileId, NodeId>,
+    ways: HashMap<Way, Place>,
+}
+
+impl Taker<'_, '_> {
+    fn take(&mut self, piece: Piece) -> Result<(), HostError> {
+        // Each piece finds its way as it was left.
+        let mut place = self.ways.remove(&piece.way).unwrap_or_default();
+        for step in piece.steps {
+            match step {
+                Step::Entry { entry, depth, below } => self.entry(&mut place, &entry, depth, below)?,
+                Step::LeftOut => self.reader.excluded += 1,
+                Step::Failed(error) => {
+                    let path = error.path().unwrap_or(self.path).as_os_str().as_bytes().to_vec();
+                    self.reader.problem(path, reason(&error));
                 }
+            }
+        }
+        if !piece.is_end {
+            self.ways.insert(piece.way, place);
+        }
+        Ok(())
+    }
+
+    fn entry(
+        &mut self,
+        place: &mut Place,
+        entry: &SourceEntry,
+        depth: usize,
+        below: Option<Way>,
+    ) -> Result<(), HostError> {
+        let Some(name) = entry.name() else {
+            match put_root(self.reader, entry, self.target) {
+                Ok(node) => place.levels.push(Some((node, self.root))),
+                Err(Trouble::Path(error)) => self.reader.problem(self.path.as_os_str().as_bytes(), error),
                 Err(Trouble::Host(error)) => return Err(error),
             }
-            continue;
+            return Ok(());
         };
-        levels.truncate(walk.depth());
-        let Some(&(dir, host_dir, len)) = levels.last() else { continue };
-        inside.truncate(len);
-        inside.push(b'/');
-        inside.extend_from_slice(name.as_bytes());
-        reader.progress(&inside)?;
-        if reader.is_excluded(&inside) {
-            walk.prune();
-            continue;
+        place.levels.truncate(depth);
+        let above = place.levels.last().copied().flatten();
+        let made = match above {
+            Some(above) => self.put(entry, above, name)?,
+            // What is in a directory that could not be taken.
+            None => None,
+        };
+        match below {
+            Some(way) => drop(self.ways.insert(way, Place { levels: vec![made] })),
+            None if entry.attr().kind == FileKind::Directory => place.levels.push(made),
+            None => {}
         }
-        let made = put_entry(reader, &entry, (dir, host_dir), name, &mut linked);
-        match made {
-            Ok(Some((node, host_dir))) => levels.push((node, host_dir, inside.len())),
-            Ok(None) => {}
-            Err(trouble) => {
-                walk.prune();
-                let why = match trouble {
-                    Trouble::Host(error) => reason(&error),
-                    Trouble::Path(error) => error.to_string(),
-                };
-                reader.problem(entry.path().as_os_str().as_bytes(), why);
-            }
-        }
+        Ok(())
     }
-    Ok(())
+
+    /// Puts an entry into a directory. Answers the directory that it is, if it is one. Errors: Stopped.
+    fn put(
+        &mut self,
+        entry: &SourceEntry,
+        above: (NodeId, DirId),
+        name: &Name,
+    ) -> Result<Option<(NodeId, DirId)>, HostError> {
+        self.reader.progress(|| entry.path().into_os_string().into_vec())?;
+        let why = match put_entry(self.reader, entry, above, name, &mut self.linked) {
+            Ok(made) => return Ok(made),
+            Err(Trouble::Host(error)) => reason(&error),
+            Err(Trouble::Path(error)) => error.to_string(),
+        };
+        self.reader.problem(entry.path().as_os_str().as_bytes(), why);
+        Ok(None)
+    }
 }
 
 /// The attributes of an entry: root's and without extended attributes, unless the settings say otherwise.

@@ -26,7 +26,7 @@ pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError
         if line.is_empty() {
             continue;
         }
-        reader.progress(line.split(|&byte| byte == b' ').next().unwrap_or_default())?;
+        reader.progress(|| line.split(|&byte| byte == b' ').next().unwrap_or_default())?;
         let taken = match parse(line) {
             Ok(entry) => put(reader, folder, entry)?,
             Err(wrong) => Err(wrong),

@@ -143,8 +143,8 @@ fn file(reader: &mut Reader<'_>, folder: &Path, said: &Said) -> Result<Result<Bo
             Ok(Ok(Body::File { size, data: data(id).filter(|_| size > 0) }))
         }
         Some(Content::File(path)) => host_file(reader, folder, path, said.size),
-        // Nothing, or all hole.
-        None => Ok(Ok(Body::File { size: said.size.unwrap_or(0), data: None })),
+        None if said.size.unwrap_or(0) > 0 => Ok(Err("it has bytes and says not where they are".into())),
+        None => Ok(Ok(Body::File { size: 0, data: None })),
     }
 }
 

@@ -22,7 +22,6 @@ use obento_host::{HostError, Xattr};
 use super::model::{Model, PathError};
 use super::stream::Stream;
 use super::{BuildFailure, BuildSettings, BuildSource, Input, SourceProblem};
-use crate::import::Selection;
 use crate::{Observer, Progress};
 
 /// How many problems are told.
@@ -117,10 +116,11 @@ impl Reader<'_> {
     }
 
     /// One more entry was read. Errors: Stopped.
-    fn progress(&mut self, path: &[u8]) -> Result<(), HostError> {
+    fn progress<P: AsRef<[u8]>>(&mut self, path: impl FnOnce() -> P) -> Result<(), HostError> {
         self.entries += 1;
         if self.entries.is_multiple_of(64) {
-            self.observer.progress(&Progress { files: self.entries, bytes: self.bytes, path });
+            let (files, bytes) = (self.entries, self.bytes);
+            self.observer.progress(&Progress { files, bytes, path: path().as_ref() });
             if self.observer.is_stopped() {
                 return Err(HostError::Stopped);
             }
@@ -183,13 +183,8 @@ impl Reader<'_> {
         }
     }
 
-    /// What is left out.
-    fn selection(&self) -> Selection<'_> {
-        Selection { strip: 0, exclude: &self.settings.exclude }
-    }
-
     fn is_excluded(&mut self, path: &[u8]) -> bool {
-        let is_excluded = self.selection().is_excluded(path);
+        let is_excluded = self.settings.selection().is_excluded(path);
         self.excluded += u64::from(is_excluded);
         is_excluded
     }

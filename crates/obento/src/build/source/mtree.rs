@@ -19,11 +19,14 @@ pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut at: Vec<NameBuf> = Vec::new();
     let mut defaults = Vec::new();
+    let (mut has_names, mut has_numbers) = (false, false);
     for (number, line) in joined(&text) {
         let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
         let Some(first) = words.next().filter(|word| !word.starts_with(b"#")) else { continue };
         let words: Vec<&[u8]> = words.collect();
-        reader.progress(first)?;
+        reader.progress(|| first)?;
+        has_names |= words.iter().any(|word| matches!(key(word), b"uname" | b"gname"));
+        has_numbers |= words.iter().any(|word| matches!(key(word), b"uid" | b"gid"));
         let wrong = match first {
             b"/set" => {
                 for word in &words {
@@ -46,6 +49,10 @@ pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError
             let place = [path.as_os_str().as_encoded_bytes(), format!(":{number}").as_bytes()].concat();
             reader.problem(place, why);
         }
+    }
+    if has_names && !has_numbers {
+        let words = "owners by name alone (uname, gname) were passed over; it has to say uid and gid";
+        reader.notes.push(format!("{}: {words}", path.display()));
     }
     Ok(())
 }

@@ -98,7 +98,8 @@ impl Layout<'_> {
         if let (Some(one), None) = (chosen.next(), chosen.next()) {
             return Ok(one);
         }
-        let all: Vec<String> = many.iter().flat_map(names).collect();
+        let all = many.iter().flat_map(names).map(|name| crate::text::escaped(name.as_bytes()).to_string());
+        let all: Vec<String> = all.collect();
         let count = many.len();
         Err(self.bad(self.path, format!("it has {count} images; say which: {}", all.join(", "))))
     }
