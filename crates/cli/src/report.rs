@@ -69,13 +69,16 @@ pub fn words(error: impl fmt::Display) -> String {
 
 /// What to do if `cause` is that the disk below an image is full.
 pub fn room(cause: &str) -> Option<&'static str> {
-    let is_full = [NO_SPACE, NO_QUOTA].iter().any(|errno| cause.contains(&errno.to_string()));
+    let is_full = [NO_SPACE, NO_QUOTA].iter().any(|errno| cause.contains(&errno.to_string()))
+        || HOST_IS_FULL.iter().any(|words| cause.contains(words));
     is_full.then_some("make room on the disk that the image lies on, or move the image to another")
 }
 
 /// ENOSPC and EDQUOT.
 const NO_SPACE: Errno = Errno(28);
 const NO_QUOTA: Errno = Errno(122);
+/// The same in the words of strerror(3), which errors of the host have.
+const HOST_IS_FULL: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
 
 /// `'name'`, with what a terminal would act on escaped.
 pub fn subject(name: impl AsRef<[u8]>) -> String {

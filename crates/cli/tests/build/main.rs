@@ -1,5 +1,6 @@
 //! `obento build`, run as a person would; e2fsck and the kernel judge what it makes.
 
+mod hostile;
 mod pipe;
 mod sources;
 mod values;

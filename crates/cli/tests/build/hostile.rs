@@ -1,0 +1,214 @@
+//! Sources that mean harm or are damaged: what is told of them, and that nothing is made.
+
+use std::fs;
+use std::process::Stdio;
+
+use obento_testkit::oracle::{Oracle, call, program, require};
+use tar::EntryType;
+
+use super::{Bench, text};
+
+/// A path, a type, and what else the header says.
+type Member<'m> = (&'m str, EntryType, &'m dyn Fn(&mut tar::Header));
+
+/// An archive of one block for each of these members.
+fn archive(members: &[Member<'_>]) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    for (path, kind, change) in members {
+        let mut header = tar::Header::new_gnu();
+        header.set_path(path).unwrap();
+        header.set_entry_type(*kind);
+        header.set_mode(0o644);
+        header.set_size(0);
+        change(&mut header);
+        header.set_cksum();
+        tar.append(&header, &b""[..]).unwrap();
+    }
+    tar.into_inner().unwrap()
+}
+
+/// What is said of a source that cannot be taken; nothing is made of it.
+#[track_caller]
+fn refused(bench: &Bench, sources: &str) -> String {
+    let (_, said) = bench.run(&format!("build disk.img --from {sources}"), 1);
+    assert!(!bench.path("disk.img").exists(), "{said}");
+    said
+}
+
+#[test]
+fn a_damaged_archive_is_told_and_nothing_is_made() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("tree")).unwrap();
+    for name in ["a", "b"] {
+        fs::write(bench.path("tree").join(name), vec![7; 3000]).unwrap();
+    }
+    bench.run("build all.img --from tree -q", 0);
+    let tar = bench.command("export all.img").output().unwrap().stdout;
+    let second = 512 + tar[512..].windows(2).position(|pair| pair == b"b\0").unwrap() / 512 * 512;
+    let write = |name: &str, bytes: &[u8]| fs::write(bench.path(name), bytes).unwrap();
+    let mut changed = tar.clone();
+    changed[second + 3] ^= 1;
+    write("changed.tar", &changed);
+    write("cut.tar", &tar[..second + 1000]);
+    write("words.txt", &b"hello\n".repeat(200));
+    write("empty", b"");
+    for (source, words) in [
+        ("changed.tar", "a header whose checksum is wrong"),
+        ("cut.tar", "the archive ends too early"),
+        ("words.txt", "it does not begin as a tar archive does"),
+        ("empty", "it is empty"),
+    ] {
+        let said = refused(&bench, source);
+        assert!(said.contains(words), "{source}: {said}");
+    }
+    // Between two members it may have been cut, or nobody marked its end.
+    write("short.tar", &tar[..second]);
+    let (_, said) = bench.run("build -t ext2 disk.img --from short.tar -q", 0);
+    assert!(said.contains("short.tar: it has no mark at its end, so members may be missing"), "{said}");
+    assert_eq!(bench.run("build -F -t ext2 disk.img --from tree -q", 0).1, "");
+    if require(&[Oracle::Program("gzip")]) {
+        write("whole.tar", &tar);
+        call("gzip", [bench.path("whole.tar").as_os_str()]).unwrap();
+        let packed = fs::read(bench.path("whole.tar.gz")).unwrap();
+        write("cut.tar.gz", &packed[..packed.len() / 2]);
+        fs::remove_file(bench.path("disk.img")).unwrap();
+        refused(&bench, "cut.tar.gz");
+    }
+}
+
+#[test]
+fn what_an_archive_claims_costs_nothing_and_what_cannot_be_held_is_named() {
+    let bench = Bench::new();
+    let write = |name: &str, bytes: &[u8]| fs::write(bench.path(name), bytes).unwrap();
+    // A sparse file of 4 EiB without a byte.
+    let sparse = archive(&[("huge", EntryType::GNUSparse, &|header| {
+        let header = header.as_gnu_mut().unwrap();
+        header.realsize.copy_from_slice(&[0x80, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0]);
+    })]);
+    write("sparse.tar", &sparse);
+    let said = refused(&bench, "sparse.tar");
+    assert!(said.contains("cannot take 'huge': it is longer than a file can be"), "{said}");
+    // More bytes than there are.
+    let long = archive(&[("long", EntryType::Regular, &|header| header.set_size(1 << 60))]);
+    write("long.tar", &long);
+    assert!(refused(&bench, "long.tar").contains("cannot build"));
+    let numbers: &dyn Fn(&mut tar::Header) = &|header| {
+        header.set_device_major(1 << 20).unwrap();
+        header.set_device_minor(1).unwrap();
+    };
+    write("device.tar", &archive(&[("device", EntryType::Char, numbers)]));
+    let said = refused(&bench, "device.tar");
+    assert!(said.contains("cannot take '/device': its device number cannot be stored"), "{said}");
+    // Names are those of the files, however long.
+    let name = "n".repeat(256);
+    write("names.mtree", format!("#mtree\n./d type=dir\n./d/{name} type=file\n").as_bytes());
+    let said = refused(&bench, "names.mtree");
+    assert!(said.contains(&format!("cannot take '/d/{name}': its name is longer than 255 bytes")), "{said}");
+    // Devices without end are data like any other.
+    let device: &dyn Fn(&mut tar::Header) = &|header| {
+        header.set_device_major(8).unwrap();
+        header.set_device_minor(1).unwrap();
+    };
+    let names: Vec<String> = (0..3000).map(|at| format!("dev/{at}")).collect();
+    let devices: Vec<_> = names.iter().map(|name| (name.as_str(), EntryType::Block, device)).collect();
+    write("devices.tar", &archive(&devices));
+    bench.run("build disk.img --from devices.tar -q", 0);
+    bench.run("check -n disk.img", 0);
+}
+
+#[test]
+fn a_manifest_leads_nowhere_and_what_is_wrong_in_it_is_told_with_its_lines() {
+    let bench = Bench::new();
+    let write = |name: &str, text: &str| fs::write(bench.path(name), text).unwrap();
+    write(
+        "bad.mtree",
+        "#mtree\n../x type=file\na type=foo\nb mode=999\nc type=block\nd type=link\ne time=x\nf contents=/dev/zero\n\
+         g contents=gone\n",
+    );
+    let said = refused(&bench, "bad.mtree");
+    for (line, words) in [
+        (2, "its path has `..` in it"),
+        (3, "'type=foo' cannot be read"),
+        (4, "'mode=999' cannot be read"),
+        (5, "it says no device number"),
+        (6, "it says not where the link leads"),
+        (7, "'time=x' cannot be read"),
+        (8, "its content /dev/zero cannot be read"),
+        (9, "No such file or directory"),
+    ] {
+        let told = said.lines().find(|told| told.contains(&format!("'bad.mtree:{line}': ")));
+        assert!(told.is_some_and(|told| told.contains(words)), "{line}: {said}");
+    }
+    write("more.mtree", "#mtree\nh xattr.user.x=!!\ni uid=99999999999\nj type=file size=5\nk\\9 type=file\n");
+    let said = refused(&bench, "more.mtree");
+    assert!(said.contains("'more.mtree:4': it has bytes and says not where they are"), "{said}");
+    assert!(said.contains("4 files cannot be taken"), "{said}");
+    // Above the root there is nothing.
+    write("up.mtree", "#mtree\n..\n..\nbin type=dir uname=bin\n");
+    let (_, said) = bench.run("build up.img --from up.mtree -q", 0);
+    assert!(said.contains("owners by name alone (uname, gname) were passed over"), "{said}");
+    assert_eq!(bench.run("ls up.img", 0).0, "bin\nlost+found\n");
+    write(
+        "bad.dump",
+        "junk\n/a 1 100644 1 0 0 0 0.0 - - -\n/../a 0 100644 1 0 0 0 0.0 - - -\n/a 0 @100644 1 0 0 0 0.0 /b - -\n\
+         /a 0 170644 1 0 0 0 0.0 - - -\n/ 0 100644 1 0 0 0 0.0 - - -\n/a 3 100644 1 0 0 0 0.0 - ab -\n",
+    );
+    let said = refused(&bench, "dump:bad.dump");
+    assert!(said.contains("7 files cannot be taken"), "{said}");
+}
+
+#[test]
+fn what_a_layout_says_of_itself_cannot_speak_to_a_terminal() {
+    let bench = Bench::new();
+    fs::create_dir_all(bench.path("image/blobs/sha256")).unwrap();
+    fs::write(bench.path("image/oci-layout"), "{}").unwrap();
+    let one = "{\"annotations\":{\"org.opencontainers.image.ref.name\":\"a\\u001b[2J\"}}";
+    fs::write(bench.path("image/index.json"), format!("{{\"manifests\":[{one},{one}]}}")).unwrap();
+    let said = refused(&bench, "image");
+    assert!(said.contains("say which: ") && !said.contains('\x1b'), "{said:?}");
+}
+
+#[test]
+fn a_host_that_is_full_is_told_and_left_as_it_was() {
+    if !require(&[Oracle::Root, Oracle::Program("mount")]) {
+        return;
+    }
+    let bench = Bench::new();
+    fs::create_dir_all(bench.path("host")).unwrap();
+    fs::create_dir(bench.path("tree")).unwrap();
+    for at in 0..40 {
+        fs::write(bench.path("tree").join(at.to_string()), vec![at; 200_000]).unwrap();
+    }
+    bench.run("build all.img --from tree -q", 0);
+    let tar = bench.command("export all.img").output().unwrap().stdout;
+    fs::write(bench.path("all.tar"), tar).unwrap();
+    let host = bench.path("host");
+    let mounted = call("mount", ["-t", "tmpfs", "-o", "size=4M", "none", host.to_str().unwrap()]);
+    mounted.unwrap();
+    let pipe = || Stdio::from(fs::File::open(bench.path("all.tar")).unwrap());
+    let said =
+        ["--from tree", "--from all.tar", "--from - --size 20M", "--from tree --verify"].map(|sources| {
+            let mut command = bench.command(&format!("build host/disk.img {sources}"));
+            let output = command.stdin(pipe()).output().unwrap();
+            (sources, output.status.code(), text(&output.stderr), fs::read_dir(&host).unwrap().count())
+        });
+    call("umount", [host.as_os_str()]).unwrap();
+    for (sources, code, said, left) in said {
+        assert_eq!((code, left), (Some(1), 0), "{sources}: {said}");
+        assert!(said.contains("o space left on device") && said.contains("help: make room"), "{said}");
+    }
+}
+
+#[test]
+fn who_reads_the_summary_no_more_has_the_image_all_the_same() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("tree")).unwrap();
+    fs::write(bench.path("tree/file"), "bytes").unwrap();
+    let build = bench.command("build -t ext2 disk.img --from tree");
+    let mut shell = program("sh");
+    shell.arg("-c").arg("\"$0\" \"$@\" | true").arg(build.get_program()).args(build.get_args());
+    let output = shell.current_dir(bench.0.path()).output().unwrap();
+    assert_eq!(text(&output.stderr), "");
+    assert_eq!(bench.run("cat disk.img:/file", 0).0, "bytes");
+    assert_eq!(fs::read_dir(bench.0.path()).unwrap().count(), 2);
+}
