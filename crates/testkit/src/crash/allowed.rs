@@ -27,6 +27,9 @@ pub(super) struct Rules {
     /// Whether appends waited in memory: of those since a file was synced the last ones may be missing, though later
     /// changes of other files are there.
     pub gathers: bool,
+    /// Whether a write over the old end of a file may be there in part: what a sector held behind that end is read as zeros
+    /// until the length counts, though what is before it has been written over.
+    pub cuts_at_old_end: bool,
 }
 
 /// Says why `found` is not allowed at `point`.
@@ -190,7 +193,21 @@ impl Versions {
             if self.shrank_at(n) { len.next_multiple_of(LARGEST_BLOCK) } else { len }
         };
         let is_old_or_new = (0..self.0.len()).any(|n| start < end_of(n) && holds(&self.0[n], start, bytes));
-        is_old_or_new || rules.data == DataMode::Writeback && self.changed(start, bytes.len())
+        is_old_or_new
+            || rules.data == DataMode::Writeback && self.changed(start, bytes.len())
+            || rules.cuts_at_old_end && self.is_cut_at_old_end(start, bytes)
+    }
+
+    /// Whether `bytes` begin as a version has them and go on with zeros, where an older one had zeros.
+    fn is_cut_at_old_end(&self, start: usize, bytes: &[u8]) -> bool {
+        let end = start + bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        let is_zero = |version: &[u8]| {
+            let rest = version.get(end..).unwrap_or_default();
+            rest.iter().take(start + bytes.len() - end).all(|&byte| byte == 0)
+        };
+        (1..self.0.len()).any(|n| {
+            self.0[..n].iter().any(|older| is_zero(older)) && holds(&self.0[n], start, &bytes[..end - start])
+        })
     }
 
     fn shrank_at(&self, n: usize) -> bool {
@@ -223,7 +240,7 @@ mod tests {
         Versions(list.iter().map(|&bytes| bytes.into()).collect())
     }
 
-    const ORDERED: Rules = Rules { data: DataMode::Ordered, gathers: false };
+    const ORDERED: Rules = Rules { data: DataMode::Ordered, gathers: false, cuts_at_old_end: false };
 
     #[test]
     fn a_sector_is_old_or_new_and_nothing_else() {
@@ -235,6 +252,18 @@ mod tests {
         assert!(!file.allows(0, &half, ORDERED), "a sector is written wholly or not at all");
         let stale = Rules { data: DataMode::Writeback, ..ORDERED };
         assert!(file.allows(0, &[3; 512], stale) && !versions(&[&[1; 1024]]).allows(0, &[3; 512], stale));
+    }
+
+    #[test]
+    fn a_write_over_the_old_end_may_be_there_up_to_it_where_that_is_allowed() {
+        let (mut old, new) = ([1; 1024], [2; 1024]);
+        old[200..].fill(0);
+        let file = versions(&[&old, &new]);
+        let cut = |at: usize| [vec![2; at], vec![0; 512 - at]].concat();
+        let rules = Rules { cuts_at_old_end: true, ..ORDERED };
+        assert!(!file.allows(0, &cut(200), ORDERED) && file.allows(0, &cut(200), rules));
+        assert!(!file.allows(0, &cut(100), rules), "no zeros were there");
+        assert!(!versions(&[&new, &old]).allows(0, &cut(300), rules), "nor is it an older one that was cut");
     }
 
     /// A file that grew by appends alone from `lens[0]` on, while a directory was made beside it each time.

@@ -231,7 +231,7 @@ impl Subject<'_> {
         let tree = Snapshot::read(&vfs, history.trees.last()).map_err(|e| format!("does not read: {e}"))?;
         // A cut while the volume was being opened leaves what was there before.
         let point = &history.points[mark.unwrap_or(0)];
-        let rules = Rules { data: self.data, gathers: recording.unwatched };
+        let rules = Rules { data: self.data, gathers: recording.unwatched, cuts_at_old_end: false };
         match crash {
             Crash::Whole => allowed::check(history, point, rules, &tree)?,
             Crash::Repairable => repairable::check(history, point, &tree)?,
