@@ -421,6 +421,27 @@ fn a_size_that_does_not_suffice_is_told_with_one_that_does() {
 }
 
 #[test]
+fn files_of_the_future_are_told_unless_the_time_is_settled() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("tree")).unwrap();
+    fs::write(bench.path("tree/file"), "bytes").unwrap();
+    let future = std::time::SystemTime::now() + std::time::Duration::from_secs(1000 * 24 * 60 * 60);
+    File::options().write(true).open(bench.path("tree/file")).unwrap().set_modified(future).unwrap();
+    let (_, err) = bench.run("build disk.img --from tree", 0);
+    assert!(
+        err.contains("disk.img: note: holds files of the future") && err.contains("SOURCE_DATE_EPOCH"),
+        "{err}"
+    );
+    let output = bench
+        .command("build -F disk.img --from tree")
+        .env("SOURCE_DATE_EPOCH", "1700000000")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(!text(&output.stderr).contains("future"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn formats_without_a_builder_of_their_own_say_what_suffices_too() {
     let bench = Bench::new();
     fs::create_dir(bench.path("tree")).unwrap();

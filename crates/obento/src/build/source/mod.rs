@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use obento_base::{FileKind, NameBuf, Timestamp};
 use obento_driver::tree::{Body, DataId, NodeAttr, XattrsId};
 use obento_driver::{NodeId, Tree};
+use obento_env::{Clock as _, SystemClock};
 use obento_host::build::{Spool, Supply, SupplyError};
 use obento_host::{HostError, Xattr};
 
@@ -26,6 +27,10 @@ use crate::{Observer, Progress};
 
 /// How many problems are told.
 const TOLD: usize = 1000;
+
+/// Such a time is not taken for the volume's own, of which checks would complain until then.
+const OF_THE_FUTURE: &str = "holds files of the future: the volume's own times are of the newest file before now, so a later \
+    build may differ in them; SOURCE_DATE_EPOCH settles them";
 
 /// What sources give.
 pub(super) struct Read {
@@ -72,12 +77,17 @@ pub(super) fn read_all(
             BuildSource::Dump(path) => dump::read(&mut reader, path)?,
         }
     }
-    let Reader { model, supply, mut problems, excluded, notes, stream, .. } = reader;
+    let Reader { model, supply, mut problems, excluded, mut notes, stream, .. } = reader;
     if !problems.is_empty() {
         problems.sort();
         return Err(BuildFailure::Sources(problems));
     }
-    Ok(Read { tree: model.builder.finish(), supply, excluded, notes, stream })
+    let tree = model.builder.finish();
+    let now = SystemClock.now();
+    if settings.epoch.is_none() && tree.nodes().any(|(_, node)| node.attr.mtime > now) {
+        notes.push(OF_THE_FUTURE.to_owned());
+    }
+    Ok(Read { tree, supply, excluded, notes, stream })
 }
 
 /// The state of reading.
