@@ -45,23 +45,39 @@ pub fn open_session(
     let (jobs, queue) = pool::queue();
     let linger = Linger::new(&device, Idle::open())?;
     let device = Arc::new(device);
+    // Who reads wants to know at once that nothing is there.
+    rustix::io::ioctl_fionbio(&*device, true)?;
     let mut buffer = vec![0; LONGEST_REQUEST];
-    let len = receive(&device, &mut buffer)?.ok_or(io::ErrorKind::NotConnected)?;
+    let len = receive(&device, &mut buffer, &linger)?.ok_or(io::ErrorKind::NotConnected)?;
     let said = buffer.get(..len).unwrap_or_default();
     let wire = Arc::new(Wire::greet(&device, said, server, options, jobs)?);
     Ok(Box::new(Device { device, wire, queue, linger, buffer, threads: options.threads }))
 }
 
 /// The length of the next request; none once nobody is there any more. The kernel hands out whole requests.
-fn receive(device: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+type Received = io::Result<Option<usize>>;
+
+/// Sleeps until there is one.
+fn receive(device: &OwnedFd, buffer: &mut [u8], linger: &Linger) -> Received {
     loop {
-        match rustix::io::read(device, &mut *buffer) {
-            Ok(len) => return Ok(Some(len)),
-            // Who asked was interrupted; or we were.
-            Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-            Err(Errno::NODEV) => return Ok(None),
-            Err(error) => return Err(error.into()),
+        match attempt(device, buffer) {
+            Some(received) => return received,
+            None => linger.sleep(),
         }
+    }
+}
+
+/// None if there is none yet.
+fn attempt(device: &OwnedFd, buffer: &mut [u8]) -> Option<Received> {
+    loop {
+        return match rustix::io::read(device, &mut *buffer) {
+            Ok(len) => Some(Ok(Some(len))),
+            Err(Errno::AGAIN) => None,
+            // Who asked was interrupted; or we were.
+            Err(Errno::NOENT | Errno::INTR) => continue,
+            Err(Errno::NODEV) => Some(Ok(None)),
+            Err(error) => Some(Err(error.into())),
+        };
     }
 }
 
@@ -79,15 +95,18 @@ impl Session for Device {
     fn serve(self: Box<Self>) -> io::Result<()> {
         let Self { device, wire, queue, linger, mut buffer, threads } = *self;
         let workers = queue.start(threads)?;
+        let mut next = None;
         let served = loop {
-            match receive(&device, &mut buffer) {
+            let received = next.take().unwrap_or_else(|| receive(&device, &mut buffer, &linger));
+            let len = match received {
+                Ok(Some(len)) => len,
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
-                Ok(Some(len)) => match wire.receive(&mut buffer, len) {
-                    Step::Answered => linger.wait(),
-                    Step::HandedOn => linger.sleep_lightly(),
-                    Step::Last => break Ok(()),
-                },
+            };
+            match wire.receive(&mut buffer, len) {
+                Step::Answered => next = linger.wait(|| attempt(&device, &mut buffer)),
+                Step::HandedOn => linger.sleep_lightly(),
+                Step::Last => break Ok(()),
             }
         };
         // With the last job that has it goes what gives jobs.
