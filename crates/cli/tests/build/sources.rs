@@ -217,7 +217,7 @@ fn every_kind_of_source_makes_the_tree_that_it_describes() {
     sources(&bench, &expected);
     for (name, sources, lacks) in KINDS {
         let image = format!("{name}.img");
-        assert_eq!(bench.run(&format!("build {image} {sources} -q"), 0), (String::new(), String::new()));
+        bench.quietly(&format!("build {image} {sources} -q"));
         expect(&bench, &expected, *lacks, &image);
         fs::remove_file(bench.path(&image)).unwrap();
     }
