@@ -135,6 +135,8 @@ pub enum Unfit {
     Twice,
     /// It is of a type that the format does not have.
     Kind,
+    /// It has the name of a directory that the format has of its own, and is none.
+    Reserved,
 }
 
 impl fmt::Display for Unfit {
@@ -157,6 +159,7 @@ impl fmt::Display for Unfit {
             Self::Characters => f.write_str("its name has characters that cannot be stored"),
             Self::Twice => f.write_str("its name is that of another file there, but for the case"),
             Self::Kind => f.write_str("files of its type cannot be stored"),
+            Self::Reserved => f.write_str("its name is that of a directory which the format has of its own"),
         }
     }
 }

@@ -212,3 +212,47 @@ fn who_reads_the_summary_no_more_has_the_image_all_the_same() {
     assert_eq!(bench.run("cat disk.img:/file", 0).0, "bytes");
     assert_eq!(fs::read_dir(bench.0.path()).unwrap().count(), 2);
 }
+
+#[test]
+fn a_packed_archive_whose_checksum_is_wrong_is_told_and_nothing_is_made() {
+    if !require(&[Oracle::Program("gzip")]) {
+        return;
+    }
+    let bench = Bench::new();
+    fs::write(bench.path("all.tar"), archive(&[("a", EntryType::Regular, &|_| ())])).unwrap();
+    call("gzip", [bench.path("all.tar").as_os_str()]).unwrap();
+    bench.run("build good.img --from all.tar.gz -q", 0);
+    let mut packed = fs::read(bench.path("all.tar.gz")).unwrap();
+    let checksum = packed.len() - 8;
+    packed[checksum] ^= 1;
+    fs::write(bench.path("bad.tar.gz"), &packed).unwrap();
+    fs::write(bench.path("cut.tar.gz"), &packed[..checksum]).unwrap();
+    for source in ["bad.tar.gz", "cut.tar.gz"] {
+        let said = refused(&bench, source);
+        assert!(said.contains(source), "{said}");
+        let mut import = bench.command("import good.img:/");
+        let output = import.stdin(fs::File::open(bench.path(source)).unwrap()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{source}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn a_file_in_the_place_of_lost_and_found_is_named() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("tree")).unwrap();
+    fs::write(bench.path("tree/lost+found"), "bytes").unwrap();
+    let said = refused(&bench, "tree");
+    assert!(said.contains("'/lost+found': its name is that of a directory"), "{said}");
+}
+
+#[test]
+fn nothing_but_images_is_replaced() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("tree")).unwrap();
+    call("mkfifo", [bench.path("fifo").as_os_str()]).unwrap();
+    for out in ["fifo", "tree"] {
+        let (_, said) = bench.run(&format!("build -F {out} --from tree"), 1);
+        assert!(said.contains("what has the name is no regular file"), "{said}");
+    }
+    assert!(!fs::metadata(bench.path("fifo")).unwrap().is_file());
+}

@@ -147,7 +147,12 @@ impl Import<'_> {
                 Ok(None) if self.members == 0 && self.reader.offset() == 0 => {
                     return Err(CopyError::NotAnArchive { reason: "it is empty".into() });
                 }
-                Ok(None) => return Ok(()),
+                Ok(None) => {
+                    return match self.reader.finish() {
+                        Ok(()) => Ok(()),
+                        Err(error) => self.archive_failed(error).map(drop),
+                    };
+                }
                 Ok(Some(member)) => {
                     self.members += 1;
                     let path = member.path.clone();

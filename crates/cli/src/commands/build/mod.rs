@@ -38,9 +38,15 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 fn make(args: &Args, context: &Context) -> Outcome {
     let shown = args.out.as_os_str().as_bytes();
     context.expect_changes_allowed(shown)?;
-    if !args.force && std::fs::symlink_metadata(&args.out).is_ok() {
-        let report = Report::on("cannot build", shown, "something has the name already");
-        return Err(report.help("--force (-F) replaces it").into());
+    if let Ok(there) = std::fs::symlink_metadata(&args.out) {
+        if !args.force {
+            let report = Report::on("cannot build", shown, "something has the name already");
+            return Err(report.help("--force (-F) replaces it").into());
+        }
+        if !there.is_file() && !there.is_symlink() {
+            let report = Report::on("cannot build", shown, "what has the name is no regular file");
+            return Err(report.help("--force (-F) replaces images alone; give another name").into());
+        }
     }
     if let Some(layout) = &args.disk {
         return disk::make(args, layout, context);

@@ -44,7 +44,8 @@ impl Needs {
     pub fn new(tree: &Tree, sb: &SuperBlock, received: Option<&Received>) -> Result<Self, BuildError> {
         let name = Name::new(LOST_AND_FOUND_NAME).map_err(|_| Error::Invalid)?;
         let is_directory = |id: &NodeId| tree.node(*id).is_some_and(|node| node.body == Body::Directory);
-        let lost_and_found = tree.child(NodeId::ROOT, name).filter(is_directory);
+        let of_that_name = tree.child(NodeId::ROOT, name);
+        let lost_and_found = of_that_name.filter(is_directory);
         let mut this = Self {
             directories: BTreeMap::new(),
             attributes: Vec::new(),
@@ -53,7 +54,8 @@ impl Needs {
             blocks: 0,
             inodes: tree.len().saturating_sub(1).saturating_sub(lost_and_found.is_some().into()),
         };
-        let mut unfit = Vec::new();
+        let in_its_place = of_that_name.filter(|_| lost_and_found.is_none());
+        let mut unfit: Vec<_> = in_its_place.map(|id| (id, Unfit::Reserved)).into_iter().collect();
         let sets = this.attribute_sets(tree, sb);
         let max = u32::try_from(NAME_MAX).unwrap_or(u32::MAX);
         for (id, node) in tree.nodes() {

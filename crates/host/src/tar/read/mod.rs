@@ -92,6 +92,11 @@ impl<R: Read> TarReader<R> {
         self.is_ended
     }
 
+    /// Reads what follows the end, which means nothing; a packed stream is compared with its checksum there. Errors: Input.
+    pub fn finish(&mut self) -> Result<(), TarError> {
+        io::copy(&mut self.input, &mut io::sink()).map(drop).map_err(TarError::Input)
+    }
+
     /// The next member; what was not read of the one before is skipped. `None` at the end. Errors: Input; Truncated;
     /// Damaged, after which the next call goes on.
     pub fn next_member(&mut self) -> Result<Option<Member>, TarError> {

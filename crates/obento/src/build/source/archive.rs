@@ -166,6 +166,9 @@ impl Archive {
                 Err(Trouble::Host(error)) => return Err(error),
             }
         }
+        if !matches!(self.bytes, Way::Copy(_)) {
+            self.tar.finish().map_err(|error| damaged(error.to_string()))?;
+        }
         let mut note = |words: &str| reader.notes.push(format!("{}: {words}", path.display()));
         if self.has_absolute {
             note("paths that start with `/` were put below the root");
