@@ -450,6 +450,37 @@ fn files_of_the_future_are_told_unless_the_time_is_settled() {
 }
 
 #[test]
+fn an_image_within_its_own_source_is_left_out_when_it_is_built_again() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("tree")).unwrap();
+    fs::write(bench.path("tree/file"), "bytes").unwrap();
+    let build = |words: &str| {
+        let mut command = bench.command(&format!("build tree/disk.img --from tree {words}"));
+        let output = command.env("SOURCE_DATE_EPOCH", "1700000000").output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        (fs::read(bench.path("tree/disk.img")).unwrap(), text(&output.stderr))
+    };
+    let (first, _) = build("--threads 2");
+    let (again, said) = build("--threads 2 -F");
+    assert!(first == again);
+    assert!(said.contains("tree/disk.img: is the image that is replaced, and was left out"), "{said}");
+}
+
+#[test]
+fn numbers_that_no_image_can_hold_are_refused() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("tree")).unwrap();
+    for seconds in ["-1", "99999999999999", "soon"] {
+        let mut command = bench.command("build disk.img --from tree");
+        let output = command.env("SOURCE_DATE_EPOCH", seconds).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{seconds}");
+        assert!(text(&output.stderr).contains("from 1970 to 9999"), "{}", text(&output.stderr));
+    }
+    let (_, said) = bench.run("build disk.img --from tree --owner 4294967295:0", 1);
+    assert!(said.contains("4294967295:0") && !bench.path("disk.img").exists(), "{said}");
+}
+
+#[test]
 fn formats_without_a_builder_of_their_own_say_what_suffices_too() {
     let bench = Bench::new();
     fs::create_dir(bench.path("tree")).unwrap();

@@ -134,8 +134,9 @@ impl VolumeArgs {
             None => Owner::Source,
             Some("keep") => Owner::Keep,
             Some(text) => {
-                let ids =
-                    text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+                // The last number is nobody's: chown(2) takes it for no change.
+                let id = |text: &str| text.parse().ok().filter(|&id: &u32| id != u32::MAX);
+                let ids = text.split_once(':').and_then(|(uid, gid)| Some((id(uid)?, id(gid)?)));
                 let (uid, gid) = ids.ok_or_else(|| Bad::new("owner", text, "1000:1000, or keep"))?;
                 Owner::Is(uid, gid)
             }

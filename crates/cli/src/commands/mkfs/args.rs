@@ -289,6 +289,9 @@ pub fn uuid(text: &str) -> Result<Option<[u8; 16]>, Report> {
     })
 }
 
+/// The last second of the year 9999. Super blocks hold more, but not everything: ext4's 40 bits without a sign.
+const LAST_SECOND: i64 = 253_402_300_799;
+
 /// Now, or the moment that `SOURCE_DATE_EPOCH` names.
 fn clock() -> Result<Arc<dyn Clock>, Report> {
     Ok(match epoch()? {
@@ -300,8 +303,9 @@ fn clock() -> Result<Arc<dyn Clock>, Report> {
 /// The moment that `SOURCE_DATE_EPOCH` names, in seconds.
 pub fn epoch() -> Result<Option<i64>, Report> {
     let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
-    let secs = text.to_str().and_then(|text| text.parse().ok());
-    let cause = "it is no number of seconds";
+    let secs =
+        text.to_str().and_then(|text| text.parse().ok()).filter(|secs| (0..=LAST_SECOND).contains(secs));
+    let cause = "it is no number of seconds from 1970 to 9999";
     secs.map(Some).ok_or_else(|| Report::on("cannot use SOURCE_DATE_EPOCH", text.as_bytes(), cause))
 }
 

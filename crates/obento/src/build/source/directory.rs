@@ -99,7 +99,8 @@ fn walk_into(
     let settings = reader.settings;
     let threads = settings.threads();
     let selection = settings.selection();
-    let mut taker = Taker { reader, path, root, target, linked: HashMap::new(), ways: HashMap::new() };
+    let image = FileId::of_path(reader.out);
+    let mut taker = Taker { reader, path, root, target, image, linked: HashMap::new(), ways: HashMap::new() };
     walk_together(walk, threads, &|path| selection.is_excluded(path), |piece| taker.take(piece))
 }
 
@@ -110,6 +111,8 @@ struct Taker<'r, 'a> {
     path: &'r Path,
     root: DirId,
     target: &'r [NameBuf],
+    /// The image that is to be replaced, which is not taken into itself.
+    image: Option<FileId>,
     linked: HashMap<FileId, NodeId>,
     ways: HashMap<Way, Place>,
 }
@@ -172,6 +175,13 @@ impl Taker<'_, '_> {
         name: &Name,
     ) -> Result<Option<(NodeId, DirId)>, HostError> {
         self.reader.progress(|| entry.path().into_os_string().into_vec())?;
+        if self.image == Some(entry.id()) {
+            self.reader
+                .notes
+                .push(format!("{}: is the image that is replaced, and was left out", entry.path().display()));
+            self.reader.excluded += 1;
+            return Ok(None);
+        }
         let why = match put_entry(self.reader, entry, above, name, &mut self.linked) {
             Ok(made) => return Ok(made),
             Err(Trouble::Host(error)) => reason(&error),
