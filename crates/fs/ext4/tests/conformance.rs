@@ -3,8 +3,7 @@
 //! judged by `e2fsck`.
 
 use std::fs::File;
-use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use obento_base::Timestamp;
@@ -14,35 +13,9 @@ use obento_ext4::Ext4Driver;
 use obento_host::FileDevice;
 use obento_testkit::oracle::{Oracle, call};
 use obento_testkit::require;
-use tempfile::TempDir;
+use obento_testkit::trials::{Judged, close};
 
 const LEN: u64 = 32 << 20;
-
-/// A volume that is judged when it goes.
-struct Judged {
-    fs: Arc<dyn FileSystem>,
-    image: PathBuf,
-    _folder: TempDir,
-}
-
-impl Deref for Judged {
-    type Target = dyn FileSystem;
-    fn deref(&self) -> &Self::Target {
-        &*self.fs
-    }
-}
-
-impl Drop for Judged {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            return;
-        }
-        close(&*self.fs);
-        // Once more, so that what the case left without a name is freed as after a crash.
-        close(&*open(&self.image, DataMode::Ordered));
-        call("e2fsck", ["-fn".as_ref(), self.image.as_os_str()]).expect("a sound volume");
-    }
-}
 
 fn empty(arguments: &[&str], mode: DataMode) -> Option<Judged> {
     if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
@@ -53,7 +26,14 @@ fn empty(arguments: &[&str], mode: DataMode) -> Option<Judged> {
     File::create(&image).and_then(|file| file.set_len(LEN)).expect("room");
     let arguments = ["-q", "-F", "-N", "500"].iter().chain(arguments).map(|argument| (*argument).into());
     call("mke2fs", arguments.chain([image.clone().into_os_string()])).expect("the features go together");
-    Some(Judged { fs: open(&image, mode), image, _folder: folder })
+    let fs = open(&image, mode);
+    let judge = move || {
+        // Once more, so that what the case left without a name is freed as after a crash.
+        close(&*open(&image, DataMode::Ordered));
+        call("e2fsck", ["-fn".as_ref(), image.as_os_str()]).expect("a sound volume");
+        drop(folder);
+    };
+    Some(Judged::new(fs, judge))
 }
 
 fn open(image: &Path, mode: DataMode) -> Arc<dyn FileSystem> {
@@ -64,10 +44,6 @@ fn open(image: &Path, mode: DataMode) -> Arc<dyn FileSystem> {
     };
     let device = FileDevice::open_writable(image).expect("the image");
     Ext4Driver.open(Arc::new(device), &options).expect("the features are supported")
-}
-
-fn close(fs: &dyn FileSystem) {
-    fs.writable().expect("it was opened for changes").close().expect("a sound device");
 }
 
 macro_rules! conformance {

@@ -35,7 +35,14 @@ fn empty(name: &str) -> Option<Judged> {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let image = common::shape(name).make(folder.path());
-    Some(Judged::new(folder, image, common::open_to_write, common::judge))
+    let judge = {
+        let image = image.clone();
+        move || {
+            common::judge(&image);
+            drop(folder);
+        }
+    };
+    Some(Judged::new(common::open_to_write(&image), judge))
 }
 
 mod writing_fat12 {

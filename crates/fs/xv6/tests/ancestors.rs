@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Judged, clock, findings, format, open};
+use common::{clock, findings, format, judged, open};
 use obento_base::{FileKind, Name};
 use obento_block::MemDevice;
 use obento_driver::StatFs;
@@ -159,7 +159,7 @@ fn a_file_that_was_unlinked_while_open_is_freed_at_the_next_open_after_a_crash()
 /// "Full hash buckets that panic": with one inode of many names, so that levels are added.
 #[test]
 fn a_directory_takes_names_when_its_buckets_are_full() {
-    let fs = Judged::new(format(LEN, 256));
+    let fs = judged(format(LEN, 256));
     let writable = fs.writable().unwrap();
     let root = fs.root();
     let node = obento_driver::NewNode {

@@ -4,15 +4,16 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Judged, clock, format, open};
+use common::{clock, format, judged, open};
 use obento_base::FileKind::{self, BlockDevice, CharDevice, Directory, Fifo, Regular, Socket, Symlink};
 use obento_base::{DeviceNumber, Mode, Name};
 use obento_block::MemDevice;
 use obento_driver::{FileSystem, NewNode, WritableFileSystem};
+use obento_testkit::trials::Judged;
 use obento_vfs::Vfs;
 
 fn empty() -> Option<Judged> {
-    Some(Judged::new(format(32 << 20, 512)))
+    Some(judged(format(32 << 20, 512)))
 }
 
 mod writing {

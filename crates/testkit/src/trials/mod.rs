@@ -7,7 +7,6 @@ pub mod cuts;
 pub mod faults;
 
 use std::ops::Deref;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use obento_base::Result;
@@ -91,23 +90,16 @@ fn opened_by<'a>(volume: &'a Volume<'a>, open: &'a Open<'a>) -> Volume<'a> {
     }
 }
 
-/// A volume in an image of its own, which a program judges when it goes.
+/// A volume that is closed, and then judged, when it goes.
 pub struct Judged {
     fs: Arc<dyn FileSystem>,
-    image: PathBuf,
-    judge: fn(&std::path::Path),
-    _folder: tempfile::TempDir,
+    judge: Option<Box<dyn FnOnce()>>,
 }
 
 impl Judged {
-    /// The volume in `image`, which lies in `folder`, open for changes.
-    pub fn new(
-        folder: tempfile::TempDir,
-        image: PathBuf,
-        open: impl FnOnce(&std::path::Path) -> Arc<dyn FileSystem>,
-        judge: fn(&std::path::Path),
-    ) -> Self {
-        Self { fs: open(&image), image, judge, _folder: folder }
+    /// `fs`, open for changes; `judge` has what it lies on.
+    pub fn new(fs: Arc<dyn FileSystem>, judge: impl FnOnce() + 'static) -> Self {
+        Self { fs, judge: Some(Box::new(judge)) }
     }
 }
 
@@ -123,9 +115,14 @@ impl Drop for Judged {
         if std::thread::panicking() {
             return;
         }
-        if let Some(writable) = self.fs.writable() {
-            writable.close().expect("a sound device");
+        close(&*self.fs);
+        if let Some(judge) = self.judge.take() {
+            judge();
         }
-        (self.judge)(&self.image);
     }
+}
+
+/// Ends the changes of a volume on a sound device.
+pub fn close(fs: &dyn FileSystem) {
+    fs.writable().expect("it is open for changes").close().expect("a sound device");
 }

@@ -1,7 +1,6 @@
 //! Volumes to test with, and what judges them.
 #![allow(dead_code, reason = "each test uses a part")]
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use obento_base::{Result, Timestamp};
@@ -11,7 +10,7 @@ use obento_env::{Clock, FixedClock, FixedRandom};
 use obento_testkit::crash::campaign::Volume;
 use obento_testkit::crash::volume::Subject;
 use obento_testkit::plan::Bounds;
-use obento_testkit::trials;
+use obento_testkit::trials::{self, Judged, close};
 use obento_xv6::Xv6Driver;
 
 pub fn clock() -> Arc<FixedClock> {
@@ -63,35 +62,15 @@ pub fn volume() -> Volume<'static> {
     trials::volume("xv6", format(2 << 20, 64).into(), subject(), bounds)
 }
 
-/// A volume that is closed, opened, closed and checked when it goes.
-pub struct Judged {
-    fs: Arc<dyn FileSystem>,
-    pub device: Arc<MemDevice>,
-}
-
-impl Judged {
-    pub fn new(bytes: Vec<u8>) -> Self {
-        let device = Arc::new(MemDevice::new(bytes));
-        Self { fs: open(device.clone(), clock()).expect("a sound volume"), device }
-    }
-}
-
-impl Deref for Judged {
-    type Target = dyn FileSystem;
-    fn deref(&self) -> &Self::Target {
-        &*self.fs
-    }
-}
-
-impl Drop for Judged {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            return;
-        }
-        let close = |fs: &dyn FileSystem| fs.writable().expect("it is open").close().expect("a sound device");
-        close(&*self.fs);
+/// The volume in `bytes`, which is closed, opened, closed and checked when it goes.
+pub fn judged(bytes: Vec<u8>) -> Judged {
+    let device = Arc::new(MemDevice::new(bytes));
+    let opened = |device: &Arc<MemDevice>| open(device.clone(), clock()).expect("a sound volume");
+    let fs = opened(&device);
+    let judge = move || {
         // Once more, so that what the case left without a name is freed as after a crash.
-        close(&*open(self.device.clone(), clock()).expect("a sound volume"));
-        assert_eq!(findings(self.device.clone()), []);
-    }
+        close(&*opened(&device));
+        assert_eq!(findings(device), []);
+    };
+    Judged::new(fs, judge)
 }
