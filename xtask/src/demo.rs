@@ -5,6 +5,8 @@ use xshell::{Shell, cmd};
 
 /// Shows what is in the sample image and copies it out.
 pub fn run(shell: &Shell) -> Result<()> {
+    // Also for who has cargo put things elsewhere: what is told below names the place.
+    let _target = shell.push_env("CARGO_TARGET_DIR", shell.current_dir().join("target"));
     cmd!(shell, "cargo build --release --locked -p obento-cli").run()?;
     let obento = "target/release/obento";
     let image = "samples/disk.img.zst";

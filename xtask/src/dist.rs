@@ -9,6 +9,8 @@ pub fn run(shell: &Shell) -> Result<()> {
     let target =
         host.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or("x86_64-unknown-linux-gnu");
     {
+        // Also for who has cargo put things elsewhere: it is taken from there.
+        let _target = shell.push_env("CARGO_TARGET_DIR", shell.current_dir().join("target"));
         let _flags = shell.push_env("RUSTFLAGS", "-C target-feature=+crt-static -C relocation-model=static");
         cmd!(shell, "cargo build --profile dist --locked --target {target} -p obento-cli").run()?;
     }
