@@ -1,5 +1,5 @@
-//! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | fuzz | crash | schedules | stress | judge |
-//! matrix | alternate | check-crash | check-mutants | build-campaign | new-driver`.
+//! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | coverage | miri | tsan | fuzz | crash | schedules | stress | judge |
+//! bench-judges | matrix | alternate | check-crash | check-mutants | build-campaign | new-driver`.
 //!
 //! Each does its own set-up: what a step needs from Debian it installs when it may (root and `apt-get`), and says so
 //! when it may not.
@@ -11,6 +11,7 @@ use clap::{Parser, Subcommand};
 use xshell::Shell;
 
 mod campaign;
+mod coverage;
 mod demo;
 mod dist;
 mod fuzz;
@@ -20,6 +21,7 @@ mod no_std;
 mod packages;
 mod proof;
 mod sample;
+mod sanitize;
 mod schedules;
 mod test;
 
@@ -45,6 +47,12 @@ enum Task {
     Dist,
     /// Make the sample image and the seed of the fuzz targets anew (takes root).
     Sample,
+    /// Tell which lines of the drivers, the journal, the cache and `vfs` the tests run.
+    Coverage(coverage::Options),
+    /// Run under Miri what it can run.
+    Miri(sanitize::Options),
+    /// Run what has threads under ThreadSanitizer.
+    Tsan(sanitize::Options),
     /// Fuzz every decoder.
     Fuzz(fuzz::Options),
     /// Cut the power under ext4, FAT, exFAT and xv6, then fail every single request.
@@ -55,6 +63,8 @@ enum Task {
     Stress(proof::StressOptions),
     /// Have pjdfstest, fsx, fio and stress-ng judge a mount of ours beside the kernel's (takes root).
     Judge(proof::JudgeOptions),
+    /// Compare the engine of the laboratory with fio and bonnie++, on an idle machine (takes root).
+    BenchJudges,
     /// Print driver x host x case, and write it to docs/matrix.md (takes root).
     Matrix,
     /// Let the kernel and obento change images in turn (takes root).
@@ -89,10 +99,14 @@ fn run() -> Result<()> {
         Task::NoStd => no_std::run(&shell),
         Task::Dist => dist::run(&shell),
         Task::Sample => sample::run(&shell).and_then(|()| sample::fuzz_seed(&shell)),
+        Task::Coverage(options) => coverage::run(&shell, &options),
+        Task::Miri(options) => sanitize::miri(&shell, &options),
+        Task::Tsan(options) => sanitize::tsan(&shell, &options),
         Task::Fuzz(options) => fuzz::run(&shell, &options),
         Task::Crash(options) => proof::crash(&shell, &options),
         Task::Schedules(options) => schedules::run(&shell, &options),
         Task::Judge(options) => proof::judge(&shell, &options),
+        Task::BenchJudges => proof::bench_judges(&shell),
         Task::Stress(options) => proof::stress(&shell, &options),
         Task::Matrix => proof::matrix(&shell),
         Task::Alternate(options) => proof::alternate(&shell, &options),

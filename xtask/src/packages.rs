@@ -11,8 +11,16 @@ pub type Package = (&'static str, &'static str);
 /// Installs what of `packages` is missing. Where that is not possible, says what to install and goes on: the steps
 /// that follow tell what they had to leave out.
 pub fn ensure(shell: &Shell, packages: &[Package]) -> Result<()> {
-    let missing: Vec<&str> =
-        packages.iter().filter(|(file, _)| !Path::new(file).exists()).map(|&(_, package)| package).collect();
+    let is_missing = |(file, _): &&Package| !Path::new(file).exists();
+    install(shell, packages.iter().filter(is_missing).map(|&(_, package)| package).collect())
+}
+
+/// The same, of one package whose name is found out.
+pub fn ensure_one(shell: &Shell, file: &Path, package: &str) -> Result<()> {
+    install(shell, if file.exists() { Vec::new() } else { vec![package] })
+}
+
+fn install(shell: &Shell, missing: Vec<&str>) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }

@@ -1,5 +1,7 @@
 //! The long proofs: cuts of the power, faults of the device, turns taken with the kernel, and damage that is mended.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, Result, ensure};
 use xshell::{Shell, cmd};
 
@@ -28,6 +30,9 @@ pub struct CrashOptions {
     /// What plans and samples are drawn by.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// A folder that keeps which disks were tried, so that campaigns add up and none counts twice.
+    #[arg(long)]
+    seen: Option<PathBuf>,
     /// One state alone, by the name that a failure printed.
     name: Option<String>,
 }
@@ -48,6 +53,8 @@ const FAULTS: [&str; 3] = ["ext4", "fat", "exfat"];
 struct Count {
     /// Different disks.
     states: u64,
+    /// The same with those of earlier campaigns, where these are kept.
+    all: u64,
     /// Those that were refused.
     lost: u64,
 }
@@ -58,7 +65,11 @@ impl Count {
         let line = said.lines().find(|line| line.contains(" different disks, "))?;
         let states = line.split_once(' ')?.0.parse().ok()?;
         let lost = line.rsplit_once("; ")?.1.strip_suffix(" lost")?.parse().ok()?;
-        Some(Self { states, lost })
+        let all = said
+            .lines()
+            .find_map(|line| line.strip_suffix(" different disks with those of the campaigns before"));
+        let all = all.map_or(Ok(states), str::parse).ok()?;
+        Some(Self { states, all, lost })
     }
 }
 
@@ -71,9 +82,17 @@ pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
     let minutes = options.minutes.map(|minutes| minutes.to_string());
     let _minutes = minutes.map(|minutes| shell.push_env("OBENTO_CRASH_MINUTES", minutes));
     let is_meant = |format: &str| options.only.as_deref().is_none_or(|only| only == format);
+    // What states are made of is allocated and freed a million times: glibc is to keep such pieces, and not to map each anew.
+    let _mapped = shell.push_env("MALLOC_MMAP_THRESHOLD_", (64 << 20).to_string());
+    let _trimmed = shell.push_env("MALLOC_TRIM_THRESHOLD_", (256 << 20).to_string());
+    if let Some(folder) = &options.seen {
+        shell.create_dir(folder)?;
+    }
     let mut told = Vec::new();
     for (format, campaign) in CUT.into_iter().filter(|(format, _)| is_meant(format)) {
         let package = format!("obento-{format}");
+        let seen = options.seen.as_ref().map(|folder| shell.current_dir().join(folder).join(format));
+        let _seen = seen.map(|seen| shell.push_env("OBENTO_CRASH_SEEN", seen));
         let said =
             cmd!(shell, "cargo test --release -p {package} --test crash -- --ignored --nocapture {campaign}")
                 .ignore_status()
@@ -84,9 +103,10 @@ pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
     }
     let all = told.iter().fold(Count::default(), |all, one| Count {
         states: all.states + one.states,
+        all: all.all + one.all,
         lost: all.lost + one.lost,
     });
-    println!("{} states, {} lost", all.states, all.lost);
+    println!("{} states, {} with those of the campaigns before; {} lost", all.states, all.all, all.lost);
     ensure!(all.lost == 0, "what a cut left was refused");
     for format in FAULTS.into_iter().filter(|format| options.name.is_none() && is_meant(format)) {
         let package = format!("obento-{format}");
@@ -145,6 +165,22 @@ pub fn judge(shell: &Shell, options: &JudgeOptions) -> Result<()> {
         .then(|| (shell.push_env("OBENTO_STRESS", "whole"), shell.push_env("OBENTO_WRITE_JUDGES", "1")));
     cmd!(shell, "cargo test --release -p obento-cli --test mount -- --include-ignored --nocapture judges::")
         .run()?;
+    Ok(())
+}
+
+/// Runs the workloads of fio and bonnie++ by them and by the laboratory, and compares the figures. Takes root, an idle machine and 10 GiB
+/// of temporary space.
+pub fn bench_judges(shell: &Shell) -> Result<()> {
+    packages::ensure(
+        shell,
+        &[("/usr/bin/fio", "fio"), ("/usr/sbin/bonnie++", "bonnie++"), ("/sbin/mke2fs", "e2fsprogs")],
+    )?;
+    let _require = shell.push_env("OBENTO_REQUIRE_ORACLES", "1");
+    cmd!(
+        shell,
+        "cargo test --release -p obento-cli --test bench_judges -- --ignored --nocapture --test-threads=1"
+    )
+    .run()?;
     Ok(())
 }
 
@@ -252,8 +288,10 @@ mod tests {
 
     #[test]
     fn a_campaign_that_did_not_end_counts_for_nothing_and_one_that_did_for_what_it_tells() {
-        let said = "seed 1\n320 different disks, 400 judgements, 9 windows, 7 plans (3 of two operations), 0.1 minutes; 2 lost\nok";
-        assert_eq!(Count::told(said), Some(Count { states: 320, lost: 2 }));
+        let said = "seed 1\n320 different disks, 400 judgements, 9 windows, 7 plans (3 of the 60 sequences of two gone through), 0.1 minutes; 2 lost\nok";
+        assert_eq!(Count::told(said), Some(Count { states: 320, all: 320, lost: 2 }));
+        let again = format!("{said}\n1000 different disks with those of the campaigns before");
+        assert_eq!(Count::told(&again), Some(Count { states: 320, all: 1000, lost: 2 }));
         assert_eq!(Count::told("running 1 test"), None);
     }
 }

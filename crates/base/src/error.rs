@@ -337,6 +337,9 @@ pub enum DeviceError {
     /// The device was opened for reading.
     #[error("the device is open for reading only")]
     ReadOnly,
+    /// A kernel that stands between us and the volume: what it did.
+    #[error("the kernel engine {0}")]
+    Engine(&'static str),
 }
 
 impl Error {

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use crate::age::age;
 use crate::error::During as _;
 use crate::machine::{self, Processors, Traffic};
 use crate::target::{Bed, Ground};
@@ -72,7 +73,7 @@ pub fn measure(cell: &Cell, ground: &Ground) -> Result<Sample> {
     let target: Target = cell.target.parse()?;
     let load = find(&cell.workload, &cell.settings)?;
     let needs = load.needs(&cell.settings);
-    if needs > ground.size / 10 * 9 {
+    if needs > ground.size / 100 * u64::from(90_u8.saturating_sub(cell.settings.age)) {
         let has = obento::human_size(ground.size);
         return Err(BenchError::Absent(format!(
             "needs {} of a file system of {has}: `--size` makes it larger, `--scale` and `--file-size` need less",
@@ -83,6 +84,9 @@ pub fn measure(cell: &Cell, ground: &Ground) -> Result<Sample> {
     let scene = |bed: &Bed| -> Result<Scene> {
         Ok(Scene { files: bed.files()?, path: bed.path(), settings: cell.settings.clone() })
     };
+    if cell.settings.age > 0 {
+        age(&scene(&bed)?, cell.settings.age, ground.size)?;
+    }
     load.prepare(&scene(&bed)?)?;
     match load.cache() {
         Cache::Dropped => bed.cool()?,

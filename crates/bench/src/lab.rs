@@ -294,6 +294,7 @@ mod tests {
             size: 0,
             obento: "obento".into(),
             registry: Default::default(),
+            zram: false,
         };
         Processes { program: "sh".into(), arguments, ground, stop: Box::new(|| false) }
     }

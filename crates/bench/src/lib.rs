@@ -11,6 +11,7 @@
 //! - [`statistics`] has medians, standard errors, and intervals for ratios.
 //! - [`results`] is the file that a run leaves; [`report`] makes a page, a table or lines of it, and compares two.
 
+mod age;
 pub mod cell;
 mod error;
 pub mod files;

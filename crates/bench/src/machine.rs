@@ -190,14 +190,18 @@ impl Traffic {
     }
 }
 
-/// The loop device that is mounted at `at`.
+/// The loop device, or disk of zram, that is mounted at `at`.
 fn loop_device(at: &Path) -> Option<String> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     let line = mounts
         .lines()
         .rev()
         .find(|line| line.split(' ').nth(1).is_some_and(|place| Path::new(place) == at))?;
-    line.split(' ').next()?.strip_prefix("/dev/").filter(|name| name.starts_with("loop")).map(str::to_owned)
+    line.split(' ')
+        .next()?
+        .strip_prefix("/dev/")
+        .filter(|name| name.starts_with("loop") || name.starts_with("zram"))
+        .map(str::to_owned)
 }
 
 #[cfg(test)]

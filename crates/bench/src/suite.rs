@@ -88,7 +88,7 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "phoronix",
-        about: "the set of the Phoronix page on file systems: servers, small files, SQLite, git",
+        about: "the set of the Phoronix pages on file systems: servers, small files, compiling, databases, git",
         targets: KERNELS,
         baseline: "kernel:ext4",
         workloads: &[
@@ -101,6 +101,12 @@ pub const SUITES: &[Suite] = &[
             "untar",
             "git-clone",
             "fileserver",
+            "compilebench",
+            "dbench",
+            "tiobench",
+            "pgbench",
+            "redis-aof",
+            "db_bench",
         ],
         size: 8 * GIB,
         settings: Settings::default,

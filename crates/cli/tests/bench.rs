@@ -113,6 +113,27 @@ fn a_page_a_table_and_a_comparison_are_made_of_results() {
 }
 
 #[test]
+fn what_fio_says_stands_beside_latencies_of_what_has_a_path() {
+    if !require(&[Oracle::Program("fio")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let workloads = ["lat_rand_read_4k", "lat_seq_write_4k,depth=16", "--age", "5", "--output", "r.json"];
+    let done = bench(folder.path(), &workloads);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let csv = text(&obento(folder.path(), &["bench", "report", "r.json", "--format", "csv"]).stdout);
+    let of = |workload: &str, phase: &str| {
+        let cell = |line: &&str| line.contains(workload) && line.contains("path:.") && line.contains(phase);
+        csv.lines().filter(cell).count()
+    };
+    assert_eq!(of("lat_rand_read_4k", "fio"), 2, "{csv}");
+    if !text(&done.stderr).contains("io_uring cannot be used here") {
+        assert_eq!(of("lat_seq_write_4k,depth=16", "fio"), 2, "{csv}");
+    }
+    assert!(text(&done.stderr).contains("programs need a path"), "{}", text(&done.stderr));
+}
+
+#[test]
 fn the_kernel_and_a_mount_of_obento_are_measured_beside_each_other() {
     if !require(&[Oracle::LoopMount, Oracle::Fuse, Oracle::Program("mke2fs")]) {
         return;

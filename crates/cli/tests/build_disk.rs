@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use obento_testkit::oracle::{LoopMount, Oracle, call, program, require};
+use obento_testkit::second;
 use tempfile::TempDir;
 
 struct Bench(TempDir);
@@ -357,35 +358,8 @@ fn a_fat_refuses_what_it_has_no_room_for_and_holds_the_rest() {
     assert!(!bench.path("bad.img").exists());
 }
 
-/// What a second implementation finds in an exFAT volume that lies in `image` from byte `offset` on.
-fn mounted_by_exfat_fuse(
-    bench: &Bench,
-    image: &str,
-    offset: u64,
-    look: impl FnOnce(&Path) + std::panic::UnwindSafe,
-) {
-    let at = bench.path("mnt");
-    let _ = fs::create_dir(&at);
-    let image = bench.path(image);
-    let offset = offset.to_string();
-    let words = ["-f".as_ref(), "--show".as_ref(), "-o".as_ref(), offset.as_ref(), image.as_os_str()];
-    let device = text(&call("losetup", words).unwrap().stdout).trim().to_owned();
-    let sound = call("fsck.exfat", ["-n", &device]);
-    let mounted = call("mount.exfat-fuse", ["-o".as_ref(), "ro".as_ref(), device.as_ref(), at.as_os_str()]);
-    let looked = mounted.map(|_| {
-        let looked = std::panic::catch_unwind(|| look(&at));
-        call("umount", [at.as_os_str()]).unwrap();
-        looked
-    });
-    call("losetup", ["-d", &device]).unwrap();
-    sound.unwrap();
-    looked.unwrap().unwrap();
-}
-
 #[test]
 fn an_exfat_is_built_alone_and_in_a_partition_and_read_by_a_second_implementation() {
-    let needed =
-        [Oracle::Fuse, Oracle::LoopMount, Oracle::Program("mount.exfat-fuse"), Oracle::Program("fsck.exfat")];
     let bench = Bench::new();
     let tree = bench.path("tree");
     fs::create_dir_all(tree.join("A folder/deeper")).unwrap();
@@ -412,9 +386,9 @@ fn an_exfat_is_built_alone_and_in_a_partition_and_read_by_a_second_implementatio
         bench.run(&format!("diff -r {place}@1:/ tree"), 0);
         places.push((place, 1 << 20));
     }
-    if require(&needed) {
+    if second::has_exfat() {
         for (image, offset) in places {
-            mounted_by_exfat_fuse(&bench, image, offset, |at| {
+            second::exfat(&bench.path(image), offset, "ro", |at| {
                 call("diff", ["-r".as_ref(), at.as_os_str(), tree.as_os_str()]).unwrap();
             });
         }

@@ -57,7 +57,7 @@ fn cp_counts_what_a_fat_cannot_hold_and_names_one_of_each() {
         "obento: fat.img:/: note: 3 hard links made as files of their own (Too many links), such as 'fat.img:/tree/",
         "obento: fat.img:/: note: 3 FIFOs and sockets not made (Operation not permitted), such as 'fat.img:/tree/socket",
         "obento: fat.img:/: note: 3 symbolic links not made (Operation not permitted), such as 'fat.img:/tree/link",
-        "obento: fat.img:/: note: 4 names that cannot be there not made (Invalid argument), such as 'fat.img:/tree/wh",
+        "obento: fat.img:/: note: 4 entries whose names cannot be there not made (names there are UTF-8 without \" * / : < > ? \\ | and control characters, and end with neither a dot nor a space), such as 'fat.img:/tree/wh",
     ];
     assert_eq!(lines.len(), beginnings.len(), "{err}");
     for (line, beginning) in lines.iter().zip(beginnings) {
@@ -212,4 +212,54 @@ fn options_of_mount_say_how_every_command_shows_a_fat() {
     says(folder, "mkfs -q -t ext2 ext2.img 4M", 0, "");
     let (status, _, err) = obento(folder, "ls --mount-options uid=7 ext2.img");
     assert!(status == Some(0) && err.contains("say nothing of it: the file system keeps owners"), "{err}");
+}
+
+#[test]
+fn what_a_format_cannot_hold_is_refused_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let names = "names there are UTF-8 without \" * / : < > ? \\ | and control characters, \
+                 and end with neither a dot nor a space";
+    let dots = "names there do not end with a dot; --mount-options keep_last_dots allows it";
+    for (kind, last_dot) in [("vfat", names), ("exfat", dots)] {
+        says(folder, &format!("mkfs -q -t {kind} {kind}.img 4M"), 0, "");
+        says(folder, &format!("mkdir {kind}.img:/d"), 0, "");
+        says(folder, &format!("touch {kind}.img:/f"), 0, "");
+        for (line, what, why, help) in [
+            ("mkdir @/a:b", "create directory '@/a:b'", "invalid argument", names),
+            ("touch @/dot.", "touch '@/dot.'", "invalid argument", last_dot),
+            ("mkdir @/dot.", "create directory '@/dot.'", "invalid argument", last_dot),
+            ("mv @/d @/dot.", "move '@/d' to '@/dot.'", "invalid argument", last_dot),
+            ("mv @/f @/what?", "move '@/f' to '@/what?'", "invalid argument", names),
+            (
+                "ln -s f @/l",
+                "create symbolic link '@/l'",
+                "operation not permitted",
+                "the file system has no links: obento cp makes a copy",
+            ),
+            (
+                "ln @/f @/l",
+                "create hard link '@/l' to '@/f'",
+                "too many links",
+                "files there have one name: obento cp makes a copy",
+            ),
+            (
+                "mkfifo @/p",
+                "make '@/p'",
+                "operation not permitted",
+                "the file system has files and directories alone",
+            ),
+            (
+                "chown 7 @/f",
+                "change the owner of '@/f'",
+                "operation not permitted",
+                "the file system keeps no owners; --mount-options uid=,gid= says whose files are shown",
+            ),
+        ] {
+            let at = |text: &str| text.replace('@', &format!("{kind}.img:"));
+            let expected = format!("obento: cannot {}: {why}\n  help: {help}\n", at(what));
+            says(folder, &at(line), 1, &expected);
+        }
+    }
+    says(folder, "--mount-options keep_last_dots mkdir exfat.img:/dot.", 0, "");
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use obento_base::Result;
 use obento_block::BlockDevice;
 use obento_driver::{Driver, Probe};
+use obento_linux::LinuxDriver;
 
 /// The drivers that images are opened with: those of obento, and any that an application brings.
 ///
@@ -18,8 +19,10 @@ pub struct Registry {
 impl Default for Registry {
     /// Every driver of obento that opens volumes of a device.
     fn default() -> Self {
+        // Those of the kernel engine are asked last: what obento knows by itself needs no kernel.
+        let engine = LinuxDriver::all().rev().fold(Self::empty(), Self::with);
         // ext4 is asked first: its super block leaves room for a boot sector before it, which may be that of a FAT.
-        let known = Self::empty().with(obento_fat::FatDriver::default()).with(obento_ext4::Ext4Driver);
+        let known = engine.with(obento_fat::FatDriver::default()).with(obento_ext4::Ext4Driver);
         // And this before it: an old ext4 may have left copies of its super block.
         known.with(obento_exfat::ExFatDriver::default()).with(obento_xv6::Xv6Driver)
     }

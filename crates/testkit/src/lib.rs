@@ -19,6 +19,7 @@ pub mod null;
 pub mod oracle;
 pub mod plan;
 pub mod record;
+pub mod second;
 pub mod snapshot;
 mod tar_stream;
 pub mod tree;

@@ -309,8 +309,7 @@ impl<'a> Writer<'a> {
             let len = if extent.span.is_zeros() {
                 extent.len.max(1)
             } else {
-                let len = to_usize(extent.len).min(ZEROS.len());
-                to_u64(self.write_run(at, ZEROS.get(..len).unwrap_or_default())?)
+                to_u64(self.write_run(at, zeros(at, extent.len))?)
             };
             at = at.saturating_add(len);
         }
@@ -350,10 +349,18 @@ fn write_framed(device: &dyn BlockDevice, to: u64, frame: Range<u64>, at: u64, b
 
 fn write_zeros(device: &dyn BlockDevice, at: u64, len: u64) -> Result<()> {
     let (mut at, mut left) = (at, len);
-    while let Some(zeros) = ZEROS.get(..ZEROS.len().min(to_usize(left))).filter(|zeros| !zeros.is_empty()) {
+    while left > 0 {
+        let zeros = zeros(at, left);
         device.write_at(at, zeros)?;
         at = at.saturating_add(to_u64(zeros.len()));
         left = left.saturating_sub(to_u64(zeros.len()));
     }
     Ok(())
+}
+
+/// Zeros for one step of writing `len` bytes of them at `at`: what does not end all of it ends with a sector.
+fn zeros(at: u64, len: u64) -> &'static [u8] {
+    let most = to_u64(ZEROS.len());
+    let rest = most.saturating_sub(at.checked_rem(most).unwrap_or(0));
+    ZEROS.get(..to_usize(rest.min(len))).unwrap_or_default()
 }

@@ -2,8 +2,12 @@
 
 mod common;
 
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
 use common::{Short, clock, name, new_node, user, volume, volume_on_device, with};
-use obento_base::{Error, FileKind, Mode};
+use obento_base::{Error, FileKind, Mode, Result};
+use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{FileSystem, SetAttr, Size, Span, TimeChange};
 use obento_tmpfs::Options;
 use obento_vfs::{Atime, Caller, Config, Handles, OpenFlags, Vfs};
@@ -81,6 +85,49 @@ fn a_punched_range_is_zeros_and_its_whole_blocks_are_holes() {
         model.resize(60_000, 0);
         assert!(file.bytes() == model);
     });
+}
+
+/// A device that notes where each write begins and ends.
+#[derive(Debug)]
+struct Noted(MemDevice, Mutex<Vec<Range<u64>>>);
+
+impl BlockDevice for Noted {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.0.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.1.lock().unwrap().push(offset..offset + buf.len() as u64);
+        self.0.write_at(offset, buf)
+    }
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Or a power cut between two writes would leave a sector that is half of one time and half of another.
+#[test]
+fn zeros_over_the_border_of_two_blocks_are_written_sector_by_sector_and_none_in_two_parts() {
+    for (start, end) in [(300, 7000), (4000, 8191), (1, 8000)] {
+        let device = Arc::new(Noted(MemDevice::new(vec![0xdd; 4 << 20]), Mutex::default()));
+        let (_, vfs) = with(Options { device: Some(device.clone()), ..Options::new(clock()) });
+        let file = vfs.root().file("f");
+        file.write_at(0, &[9; 12_288]).unwrap();
+        device.1.lock().unwrap().clear();
+        file.punch(start..end).unwrap();
+        let mut ends: Vec<u64> = device.1.lock().unwrap().iter().map(|write| write.end).collect();
+        ends.sort_unstable();
+        assert_eq!(ends.pop().unwrap() % 512, end % 512);
+        assert!(
+            !ends.is_empty() && ends.iter().all(|end| end.is_multiple_of(512)),
+            "{start}..{end}: {ends:?}"
+        );
+    }
 }
 
 #[test]

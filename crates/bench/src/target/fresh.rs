@@ -8,6 +8,7 @@ use std::sync::Arc;
 use obento::{Image, Options, Registry, Volume};
 
 use super::mounted::{Mounted, is_mount_point};
+use super::zram::Zram;
 use super::{Mount, Target};
 use crate::error::{During as _, run};
 use crate::files::{Files, HostFiles, ImageFiles};
@@ -24,6 +25,8 @@ pub struct Ground {
     pub obento: PathBuf,
     /// The drivers of targets that are images.
     pub registry: Registry,
+    /// Whether images are disks of zram in place of files of the folder.
+    pub zram: bool,
 }
 
 impl Ground {
@@ -33,6 +36,11 @@ impl Ground {
 
     fn at(&self) -> PathBuf {
         self.folder.join("mnt")
+    }
+
+    /// Names the disk of zram that is there.
+    fn note(&self) -> PathBuf {
+        self.folder.join("zram")
     }
 
     /// The folder of its own in a directory that was there before.
@@ -53,6 +61,7 @@ impl Ground {
             let _ = run(Command::new("umount").arg("-l").arg(self.at()));
         }
         let _ = fs::remove_file(self.image());
+        Zram::clear(&self.note());
     }
 }
 
@@ -61,6 +70,7 @@ pub struct Bed {
     target: Target,
     ground: Ground,
     state: State,
+    zram: Option<Zram>,
 }
 
 enum State {
@@ -75,23 +85,34 @@ enum State {
 impl Bed {
     /// Makes a file system of `target` and opens it. Errors: Absent if that is not possible on this machine.
     pub fn fresh(target: &Target, ground: &Ground) -> Result<Self> {
-        let mut bed = Self { target: target.clone(), ground: ground.clone(), state: State::Closed };
+        let mut bed =
+            Self { target: target.clone(), ground: ground.clone(), state: State::Closed, zram: None };
         if let Target::Path(path) = target {
             let folder = ground.within(path);
             fs::create_dir(&folder).during("create", &folder)?;
             bed.state = State::Folder(folder);
             return Ok(bed);
         }
+        if ground.zram && !matches!(target, Target::Command(_)) {
+            bed.zram = Some(Zram::new(ground.size, &ground.note())?);
+        }
         bed.format()?;
         bed.open()?;
         Ok(bed)
     }
 
+    /// The image: a file, or a disk.
+    fn image(&self) -> PathBuf {
+        self.zram.as_ref().map_or_else(|| self.ground.image(), Zram::path)
+    }
+
     fn format(&self) -> Result<()> {
-        let image = self.ground.image();
+        let image = self.image();
         let make = |program: &Path, arguments: &[&str]| {
-            let file = File::create(&image).during("create", &image)?;
-            file.set_len(self.ground.size).during("set the length of", &image)?;
+            if self.zram.is_none() {
+                let file = File::create(&image).during("create", &image)?;
+                file.set_len(self.ground.size).during("set the length of", &image)?;
+            }
             run(Command::new(program).args(arguments).arg(&image)).map(drop)
         };
         match &self.target {
@@ -109,7 +130,7 @@ impl Bed {
     }
 
     fn open(&mut self) -> Result<()> {
-        let image = self.ground.image();
+        let image = self.image();
         self.state = match &self.target {
             Target::Path(_) => return Ok(()),
             Target::Image(mount) => State::Volume(open_volume(&image, &mount.kind, &self.ground.registry)?),
@@ -151,7 +172,7 @@ impl Bed {
 
     /// The file that the file system lies in, if it has one.
     pub fn backing(&self) -> Option<PathBuf> {
-        Some(self.ground.image()).filter(|image| image.exists())
+        Some(self.image()).filter(|image| image.exists())
     }
 
     /// Unmounts, so that everything is in the image. A directory that was there before stays.
@@ -198,6 +219,9 @@ impl Drop for Bed {
         }
         self.state = State::Closed;
         let _ = fs::remove_file(self.ground.image());
+        if self.zram.take().is_some() {
+            let _ = fs::remove_file(self.ground.note());
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod fresh;
 mod mounted;
+mod zram;
 
 use std::fmt;
 use std::path::PathBuf;

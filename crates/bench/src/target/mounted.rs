@@ -30,16 +30,24 @@ impl Mounted {
         let (program, mut arguments): (PathBuf, Vec<String>) = match target {
             Target::Kernel(Mount { kind, options }) => {
                 needs_root(target)?;
-                let options = if options.is_empty() { "loop".to_owned() } else { format!("loop,{options}") };
+                // A disk needs no loop device.
+                let own = if image.is_file() { "loop" } else { "rw" };
+                let options = if options.is_empty() { own.to_owned() } else { format!("{own},{options}") };
                 ("mount".into(), ["-t", kind, "-o", &options].map(str::to_owned).into())
             }
             Target::Fuse(mount) => {
                 by = Some(obento.to_owned());
-                let options = (!mount.options.is_empty()).then(|| ["-o".to_owned(), mount.options.clone()]);
+                let all =
+                    [mount.options.as_str(), for_others()].into_iter().filter(|options| !options.is_empty());
+                let options = all.collect::<Vec<_>>().join(",");
+                let options = (!options.is_empty()).then(|| ["-o".to_owned(), options]);
                 let first = ["mount".to_owned(), "--fs-type".to_owned(), mount.kind.clone()];
                 (obento.to_owned(), first.into_iter().chain(options.into_iter().flatten()).collect())
             }
-            Target::Fuse2fs => ("fuse2fs".into(), ["-o", "fakeroot"].map(str::to_owned).into()),
+            Target::Fuse2fs => {
+                let options = ["fakeroot", for_others()].join(",");
+                ("fuse2fs".into(), ["-o", options.trim_end_matches(',')].map(str::to_owned).into())
+            }
             Target::Command(command) => ("sh".into(), ["-c", command, "sh"].map(str::to_owned).into()),
             Target::Path(_) | Target::Image(_) => {
                 return Err(BenchError::Absent(format!("{target} is not mounted")));
@@ -99,6 +107,11 @@ impl Drop for Mounted {
 
 fn pause() {
     std::thread::sleep(Duration::from_millis(20));
+}
+
+/// What lets servers of databases in, which are not root's: a mount of the kernel does that by itself.
+fn for_others() -> &'static str {
+    if rustix::process::geteuid().is_root() { "allow_other" } else { "" }
 }
 
 fn needs_root(target: &Target) -> Result<()> {

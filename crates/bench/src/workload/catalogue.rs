@@ -2,11 +2,15 @@
 
 use super::applications::Application;
 use super::bonnie::{Bonnie, Files};
+use super::compilebench::CompileBench;
+use super::database::Database;
 use super::filebench::{CreateFiles, DeleteFiles, FILE_SERVER, LargeFile, Pattern, VAR_MAIL, WEB_SERVER};
 use super::fs_mark::{FsMark, Method};
 use super::latency::Latency;
 use super::mdtest::MdTest;
 use super::rump::Rump;
+use super::startup::Startup;
+use super::tiobench::TioBench;
 use super::{Load, Settings, iozone};
 use crate::{BenchError, Result};
 
@@ -24,8 +28,8 @@ macro_rules! large {
 }
 
 macro_rules! latency {
-    ($write:literal, $random:literal, $size:literal) => {
-        |_| Box::new(Latency { write: $write, random: $random, io_size: $size })
+    ($write:literal, $random:literal, $size:literal, $depth:literal) => {
+        |_| Box::new(Latency { write: $write, random: $random, io_size: $size, depth: $depth })
     };
 }
 
@@ -78,14 +82,21 @@ const ALL: &[(&str, Make)] = &[
     ("fs_mark-post", |_| Box::new(FsMark(Method::After))),
     ("mdtest,T=1", |_| Box::new(MdTest { threads: 1 })),
     ("mdtest,T=N", |settings| Box::new(MdTest { threads: settings.threads })),
-    ("lat_seq_read_512", latency!(false, false, 512)),
-    ("lat_seq_read_4k", latency!(false, false, 4096)),
-    ("lat_rand_read_512", latency!(false, true, 512)),
-    ("lat_rand_read_4k", latency!(false, true, 4096)),
-    ("lat_seq_write_512", latency!(true, false, 512)),
-    ("lat_seq_write_4k", latency!(true, false, 4096)),
-    ("lat_rand_write_512", latency!(true, true, 512)),
-    ("lat_rand_write_4k", latency!(true, true, 4096)),
+    ("lat_seq_read_512", latency!(false, false, 512, 1)),
+    ("lat_seq_read_4k", latency!(false, false, 4096, 1)),
+    ("lat_rand_read_512", latency!(false, true, 512, 1)),
+    ("lat_rand_read_4k", latency!(false, true, 4096, 1)),
+    ("lat_seq_write_512", latency!(true, false, 512, 1)),
+    ("lat_seq_write_4k", latency!(true, false, 4096, 1)),
+    ("lat_rand_write_512", latency!(true, true, 512, 1)),
+    ("lat_rand_write_4k", latency!(true, true, 4096, 1)),
+    ("lat_seq_read_4k,depth=16", latency!(false, false, 4096, 16)),
+    ("lat_rand_read_4k,depth=16", latency!(false, true, 4096, 16)),
+    ("lat_seq_write_4k,depth=16", latency!(true, false, 4096, 16)),
+    ("lat_rand_write_4k,depth=16", latency!(true, true, 4096, 16)),
+    ("compilebench", |_| Box::new(CompileBench)),
+    ("tiobench", |_| Box::new(TioBench)),
+    ("dbench", |_| Box::new(Database::Dbench)),
     ("tar", |_| Box::new(Application::Tar)),
     ("untar", |_| Box::new(Application::Untar)),
     ("grep", |_| Box::new(Application::Grep)),
@@ -93,6 +104,10 @@ const ALL: &[(&str, Make)] = &[
     ("cp-a", |_| Box::new(Application::CopyTree)),
     ("rm-rf", |_| Box::new(Application::RemoveTree)),
     ("sqlite", |_| Box::new(Application::Sqlite)),
+    ("pgbench", |_| Box::new(Database::Postgres)),
+    ("redis-aof", |_| Box::new(Database::Redis)),
+    ("db_bench", |_| Box::new(Database::Lsm)),
+    ("startup", |_| Box::new(Startup)),
     ("rump-ls-lR", |_| Box::new(Rump::List)),
     ("rump-copy-tree", |_| Box::new(Rump::CopyTree)),
     ("rump-copy-file", |_| Box::new(Rump::CopyFile)),

@@ -6,14 +6,19 @@
 pub mod applications;
 pub mod bonnie;
 pub mod catalogue;
+pub mod compilebench;
+pub mod database;
 pub mod file_set;
 pub mod filebench;
+mod fio;
 pub mod fs_mark;
 pub mod iozone;
 pub mod latency;
 pub mod mdtest;
 pub mod rump;
+pub mod startup;
 mod team;
+pub mod tiobench;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -42,13 +47,43 @@ pub struct Settings {
     pub scale: u64,
     /// Where random numbers start.
     pub seed: u64,
+    /// Hundredths of the file system that a history of files fills before anything is measured.
+    #[serde(default)]
+    pub age: u8,
 }
 
 impl Default for Settings {
     /// As many threads as processors, 1 GiB, 10 seconds, everything in its size.
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { threads, file_size: 1 << 30, run_time: Duration::from_secs(10), scale: 1, seed: 1 }
+        Self { threads, file_size: 1 << 30, run_time: Duration::from_secs(10), scale: 1, seed: 1, age: 0 }
+    }
+}
+
+/// The parameters of a study.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    threads: usize,
+    file_size: u64,
+}
+
+/// Those that are known.
+pub const PRESETS: &[Preset] = &[
+    // S. Miller et al., "High Velocity Kernel File Systems with Bento", FAST 2021: 1 and 40 threads, 4 GiB.
+    Preset { name: "bento", threads: 40, file_size: 4 << 30 },
+    // Its reproduction, on a machine of 18 threads.
+    Preset { name: "reproduction", threads: 18, file_size: 4 << 30 },
+    // Filebench's own.
+    Preset { name: "filebench", threads: 1, file_size: 1 << 30 },
+];
+
+impl Preset {
+    /// Its settings; what has no end of its own runs for a minute.
+    pub fn settings(&self) -> Settings {
+        let (threads, file_size) = (self.threads, self.file_size);
+        Settings { threads, file_size, run_time: Duration::from_secs(60), ..Settings::default() }
     }
 }
 
@@ -173,7 +208,8 @@ mod tests {
     use crate::files::ImageFiles;
 
     pub(crate) fn small() -> Settings {
-        Settings { threads: 2, file_size: 1 << 20, run_time: Duration::from_millis(20), scale: 500, seed: 1 }
+        let run_time = Duration::from_millis(20);
+        Settings { threads: 2, file_size: 1 << 20, run_time, scale: 500, ..Settings::default() }
     }
 
     #[test]

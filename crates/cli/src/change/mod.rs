@@ -7,6 +7,7 @@
 pub mod acl;
 pub mod backup;
 pub mod consent;
+pub mod lacking;
 pub mod mode;
 pub mod owner;
 pub mod place;

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use obento::{Attr, Caller, FileKind, Node, SetAttr, Symlinks, Walk};
+use obento::{Attr, Caller, FileKind, Keeps, Node, SetAttr, Symlinks, Walk};
 
 use crate::change::owner::{Ownership, words};
 use crate::change::scope::Scope;
@@ -181,7 +181,10 @@ impl Changer<'_> {
                 } else {
                     "cannot change the group of"
                 };
-                Report::on(what, shown, error)
+                let report = Report::on(what, shown, error);
+                let advice =
+                    "the file system keeps no owners; --mount-options uid=,gid= says whose files are shown";
+                found.location.without(Keeps::OWNERS, report, advice)
             })?,
         };
         let owners = found.location.volume.owners();

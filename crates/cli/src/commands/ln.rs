@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use obento::{Backup, Caller, Error, FileKind, Mode, NewNode, Node, Place, Symlinks, take_place};
+use obento::{Backup, Caller, Error, FileKind, Keeps, Mode, NewNode, Node, Place, Symlinks, take_place};
 
 use crate::change::backup::BackupArgs;
 use crate::change::consent::agrees;
@@ -120,7 +120,10 @@ impl Linker<'_> {
     }
 
     fn symlink(&mut self, target: &[u8], link: &Location) -> Done {
-        let failed = |error: Error| Report::on("cannot create symbolic link", link.shown(), error);
+        let failed = |error: Error| {
+            let report = Report::on("cannot create symbolic link", link.shown(), error);
+            link.without(Keeps::SYMLINKS, report, "the file system has no links: obento cp makes a copy")
+        };
         let target =
             if self.args.relative { relative(target, link).map_err(failed)? } else { target.to_vec() };
         let make = |spot: &Spot| {
@@ -137,9 +140,12 @@ impl Linker<'_> {
         let failed = |error: Error| {
             let what = format!("cannot create hard link {} to", subject(link.shown()));
             let report = Report::on(&what, target.shown(), error);
-            match error == Error::NotPermitted {
-                true => report.help("a directory has one name; -s makes a symbolic link"),
-                false => report,
+            match (error == Error::NotPermitted, error == Error::TooManyLinks) {
+                (true, _) => report.help("a directory has one name; -s makes a symbolic link"),
+                (_, true) => {
+                    link.without(Keeps::SYMLINKS, report, "files there have one name: obento cp makes a copy")
+                }
+                _ => report,
             }
         };
         if target.volume.vfs().root() != link.volume.vfs().root() {

@@ -99,6 +99,6 @@ impl Maker<'_> {
 }
 
 fn failed(location: &Location, error: Error) -> Report {
-    let report = Report::on("cannot create directory", location.shown(), error);
+    let report = location.failed("cannot create directory", error);
     if error == Error::NotFound { report.help("-p makes the directories above it, too") } else { report }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use obento::{Caller, DeviceNumber, Error, FileKind, Mode, NewNode, SetAttr};
+use obento::{Caller, DeviceNumber, Error, FileKind, Keeps, Mode, NewNode, SetAttr};
 
 use crate::change::mode::ModeChange;
 use crate::change::place::{creation_mode, new_node};
@@ -102,6 +102,9 @@ fn make(location: &Location, kind: FileKind, rdev: DeviceNumber, mode: Option<&M
     });
     made.map_err(|error| match error == Error::Invalid {
         true => Report::on("cannot make", location.shown(), Error::Exists),
-        false => Report::on("cannot make", location.shown(), error),
+        false => {
+            let report = Report::on("cannot make", location.shown(), error);
+            location.without(Keeps::SPECIAL, report, "the file system has files and directories alone")
+        }
     })
 }

@@ -195,6 +195,9 @@ impl Mover<'_> {
             return Ok(());
         }
         let kept = self.rename(source, &from, occupant.as_ref(), &spot).map_err(|error| {
+            if let Some(advice) = to.name_advice(error) {
+                return failed(&error).help(advice);
+            }
             match (error == Error::Invalid && is_dir, error == Error::NotEmpty) {
                 (true, _) => failed(&"a directory cannot come to lie below itself"),
                 (_, true) => failed(&error).help("obento rm -r removes what is in the way"),

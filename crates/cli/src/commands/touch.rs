@@ -117,7 +117,7 @@ fn referred_times(args: &Args, zone: &TimeZone, context: &Context) -> Result<Tim
 }
 
 fn touch(location: &Location, args: &Args, times: Times) -> Done {
-    let failed = |error: Error| Report::on("cannot touch", location.shown(), error);
+    let failed = |error: Error| location.failed("cannot touch", error);
     let symlinks = if args.no_dereference { Symlinks::Keep } else { Symlinks::Follow };
     let node = match location.volume.resolve(&location.place, symlinks) {
         Err(error) if error == Error::NotFound && args.no_create => return Ok(()),

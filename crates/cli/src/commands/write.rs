@@ -46,7 +46,8 @@ fn write(location: &Location, args: &Args, input: &mut dyn Read) -> Result<(), R
     // What cannot be read is known before anything is lost.
     let mut len =
         read_full(input, &mut buffer).map_err(|error| Report::new("cannot read standard input", error))?;
-    let (node, is_new) = location.open_or_create(0o666).map_err(|error| failed(&error))?;
+    let (node, is_new) =
+        location.open_or_create(0o666).map_err(|error| location.failed("cannot write to", error))?;
     if !is_new && !args.append {
         node.vfs().truncate(&Caller::Owner, &node, 0).map_err(|error| failed(&error))?;
     }

@@ -256,3 +256,30 @@ fn nothing_but_images_is_replaced() {
     }
     assert!(!fs::metadata(bench.path("fifo")).unwrap().is_file());
 }
+
+#[test]
+fn a_file_that_is_made_when_it_is_read_has_the_bytes_that_it_gives() {
+    let bench = Bench::new();
+    let version = fs::read_to_string("/proc/version").unwrap();
+    assert_eq!(fs::metadata("/proc/version").unwrap().len(), 0);
+    fs::write(bench.path("list.mtree"), "#mtree\n./said type=file contents=/proc/version\n").unwrap();
+    bench.run("build disk.img --add /proc/version:/added --from list.mtree -q", 0);
+    bench.run("cp /proc/version disk.img:/copied", 0);
+    for name in ["added", "said", "copied"] {
+        assert_eq!(bench.run(&format!("cat disk.img:/{name}"), 0).0, version, "{name}");
+    }
+    // Nothing is at its beginning.
+    let (_, said) = bench.run("build endless.img --add /proc/self/mem:/m --from list.mtree", 1);
+    assert!(said.contains("cannot take '/proc/self/mem': input/output error"), "{said}");
+}
+
+#[test]
+fn a_number_that_no_owner_has_is_not_mapped() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("tree")).unwrap();
+    for map in ["0:4294967295", "4294967295:0", "0:4294967290:6"] {
+        let (_, said) = bench.run(&format!("build disk.img --from tree --map-uid {map}"), 1);
+        assert!(said.contains("for --map-uid") && said.contains("help: write 1000:0"), "{said}");
+    }
+    bench.run("build disk.img --from tree -q --map-uid 0:4294967294", 0);
+}

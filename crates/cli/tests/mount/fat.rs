@@ -73,3 +73,31 @@ fn options_of_vfat_are_refused_where_the_format_keeps_them_itself() {
         );
     }
 }
+
+#[test]
+fn mkfs_fat_makes_what_that_program_makes_of_the_same_letters() {
+    if !require(&[Oracle::Program("mkfs.fat"), Oracle::Program("fsck.fat")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for letters in [
+        "-n LABEL -v",
+        "-F 32 -a -i 89abcdef",
+        "-F 32 -b 8 -R 40 -s 2 -D 0x81",
+        "-F 16 -f 1 -r 1024 -M 0xf9 -g 16/63",
+        "-F 12 -s 64 -h 63 --codepage=437 -n UMLAUT",
+        "-S 2048 --variant=standard",
+    ] {
+        for name in ["theirs.img", "disk.img"] {
+            fs::File::create(folder.join(name)).unwrap().set_len(40 << 20).unwrap();
+        }
+        let theirs = folder.join("theirs.img");
+        let words = ["--invariant"].into_iter().chain(letters.split(' ')).map(AsRef::as_ref);
+        call("mkfs.fat", words.chain([theirs.as_os_str()])).unwrap();
+        let ours = ["mkfs.fat", "--invariant"].into_iter().chain(letters.split(' ')).chain(["disk.img"]);
+        obento(folder, &ours.collect::<Vec<_>>());
+        assert!(fs::read(folder.join("disk.img")).unwrap() == fs::read(theirs).unwrap(), "{letters}");
+        judge(folder);
+    }
+}

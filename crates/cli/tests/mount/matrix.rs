@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -48,6 +49,8 @@ struct Mount(TempDir);
 impl Mount {
     fn new(fs_type: &str) -> Self {
         let mount = Self(tempfile::Builder::new().prefix("obento-matrix-").tempdir().unwrap());
+        // Whom `Host::act_as` acts for is to come as far as the volume.
+        fs::set_permissions(mount.0.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(mount.at()).unwrap();
         obento(mount.0.path(), &["mkfs", "-q", "-t", fs_type, "disk.img", &format!("{SIZE}M")]);
         mount.mount("rw");
@@ -59,7 +62,8 @@ impl Mount {
     }
 
     fn mount(&self, options: &str) {
-        obento(self.0.path(), &["mount", "-o", options, "disk.img", "mnt"]);
+        let options = format!("{options},allow_other");
+        obento(self.0.path(), &["mount", "-o", &options, "disk.img", "mnt"]);
     }
 
     fn umount(&self) {

@@ -3,58 +3,24 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-
-use obento_driver::FileSystem;
-use obento_testkit::trials::Judged;
-
-fn filled(name: &'static str) -> Option<Arc<dyn FileSystem>> {
-    static MADE: Mutex<BTreeMap<&str, Arc<Vec<u8>>>> = Mutex::new(BTreeMap::new());
-    if !common::oracles() {
-        return None;
-    }
-    let make = || {
-        let folder = tempfile::tempdir().expect("a folder");
-        Arc::new(common::bytes_of(&common::shape(name).filled(folder.path())))
-    };
-    let bytes =
-        MADE.lock().expect("no other test broke off in here").entry(name).or_insert_with(make).clone();
-    Some(common::open_bytes(&bytes).expect("the volume opens"))
-}
+use common::FORMAT;
 
 mod sector {
-    obento_testkit::reading_conformance!(super::filled("sector"));
+    obento_testkit::reading_conformance!(super::FORMAT.to_read("sector"));
 }
 
 mod pages {
-    obento_testkit::reading_conformance!(super::filled("pages"));
-}
-
-fn empty(name: &str) -> Option<Judged> {
-    if !common::oracles() {
-        return None;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let image = common::shape(name).make(folder.path());
-    let judge = {
-        let image = image.clone();
-        move || {
-            common::judge(&image);
-            drop(folder);
-        }
-    };
-    Some(Judged::new(common::open_to_write(&image), judge))
+    obento_testkit::reading_conformance!(super::FORMAT.to_read("pages"));
 }
 
 mod writing_sector {
-    obento_testkit::writing_conformance!(super::empty("sector"));
+    obento_testkit::writing_conformance!(super::FORMAT.to_change("sector"));
 }
 
 mod writing_page {
-    obento_testkit::writing_conformance!(super::empty("page"));
+    obento_testkit::writing_conformance!(super::FORMAT.to_change("page"));
 }
 
 mod writing_pages {
-    obento_testkit::writing_conformance!(super::empty("pages"));
+    obento_testkit::writing_conformance!(super::FORMAT.to_change("pages"));
 }

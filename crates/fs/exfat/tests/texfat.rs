@@ -76,7 +76,7 @@ fn a_volume_with_two_fats_is_neither_changed_nor_checked() {
     for active in [0, 1] {
         let (_, bytes) = texfat(folder.path(), active);
         let device = Arc::new(MemDevice::new(bytes.clone()));
-        let opened = ExFatDriver::default().open(device.clone(), &common::writing()).map(drop);
+        let opened = ExFatDriver::default().open(device.clone(), &common::FORMAT.writing()).map(drop);
         assert!(matches!(opened, Err(Error::Unsupported(Feature::Named(name))) if name.contains("TexFAT")));
         for mending in [Mending::Nothing, Mending::All] {
             let options = CheckOptions { mending, ..CheckOptions::new(Arc::new(NO_CLOCK)) };

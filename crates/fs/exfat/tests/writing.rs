@@ -6,40 +6,17 @@ mod common;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{NOW, judge, open_bytes, open_image, open_to_write, oracles, shape};
-use obento_base::{Error, FileKind, Mode, Name};
+use common::{FORMAT, judge, open_bytes, open_image, open_to_write, oracles, shape};
+use obento_base::{Error, FileKind};
 use obento_block::MemDevice;
-use obento_driver::{Driver as _, FileSystem, NewNode, RenameFlags, SetAttr, TimeChange};
-use obento_exfat::ExFatDriver;
+use obento_driver::RenameFlags;
 use obento_exfat::check::issues;
-use obento_testkit::changes::{
-    Model, close, create, name, node, nothing_worse_than_lost_clusters, read, resolve, tree_of, walk,
-};
-use obento_testkit::oracle::{Oracle, program, run};
-use obento_testkit::record::{Event, RecordDevice};
-use obento_testkit::require;
+use obento_testkit::changes::{close, create, name, read, resolve, walk};
+use obento_testkit::second;
 use obento_vfs::Vfs;
 
 fn random_changes(shape_name: &str, seed: u64) {
-    if !oracles() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = shape(shape_name).make(folder.path());
-    for round in 0..3 {
-        let mut model = Model::new(open_to_write(&image), seed + round);
-        for step in 0..250 {
-            model.step();
-            if step % 50 == 49 {
-                model.compare(&format!("seed {seed}, round {round}, step {step}"));
-                model.fs.writable().unwrap().sync().unwrap();
-            }
-        }
-        model.compare(&format!("seed {seed}, round {round}"));
-        close(&*model.fs);
-        judge(&image);
-        assert!(tree_of(&*open_image(&image)) == model.tree, "opened again: seed {seed}, round {round}");
-    }
+    FORMAT.random_changes(shape_name, seed, |_| {});
 }
 
 #[test]
@@ -62,107 +39,24 @@ fn random_changes_with_a_packed_bitmap_leave_what_a_model_says() {
     random_changes("packed", 400);
 }
 
-/// Opens a copy of the volume for changes, in memory, recorded.
-fn recorded(image: &Path) -> (Vec<u8>, Arc<RecordDevice<MemDevice>>, Arc<dyn FileSystem>) {
-    let bytes = std::fs::read(image).unwrap();
-    let device = Arc::new(RecordDevice::new(MemDevice::new(bytes.clone())));
-    let fs = ExFatDriver::default().open(device.clone(), &common::writing()).unwrap();
-    (bytes, device, fs)
-}
-
-/// The power fails after each write. `fsck.exfat` judges some of what is left: it must be able to mend it.
-fn cuts(shape_name: &str, seed: u64) {
-    if !oracles() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = shape(shape_name).make(folder.path());
-    let (mut bytes, device, fs) = recorded(&image);
-    let mut model = Model::new(fs, seed);
-    for step in 0..120 {
-        model.step();
-        if step % 7 == 6 {
-            model.fs.writable().unwrap().sync().unwrap();
-        }
-    }
-    close(&*model.fs);
-    let cut = folder.path().join("cut.img");
-    for (number, event) in device.take_events().into_iter().enumerate() {
-        let Event::Write { offset, bytes: written } = event else { continue };
-        bytes[offset as usize..offset as usize + written.len()].copy_from_slice(&written);
-        let what = format!("{shape_name}, seed {seed}, cut after event {number}");
-        let fs = open_bytes(&bytes).unwrap_or_else(|error| panic!("{what}: {error}"));
-        nothing_worse_than_lost_clusters(&*fs, &what);
-        if number % 23 == 0 {
-            std::fs::write(&cut, &bytes).unwrap();
-            let _ = program("fsck.exfat").arg("-y").arg(&cut).output().unwrap();
-            judge(&cut);
-        }
-    }
-    assert!(tree_of(&*open_bytes(&bytes).unwrap()) == model.tree);
-}
-
 #[test]
 fn a_cut_after_any_write_with_clusters_of_a_sector_leaves_lost_clusters_at_worst() {
-    (0..4).for_each(|seed| cuts("sector", 1000 + seed));
+    (0..4).for_each(|seed| FORMAT.random_cuts("sector", 1000 + seed));
 }
 
 #[test]
 fn a_cut_after_any_write_with_clusters_of_a_page_leaves_lost_clusters_at_worst() {
-    (0..4).for_each(|seed| cuts("page", 2000 + seed));
+    (0..4).for_each(|seed| FORMAT.random_cuts("page", 2000 + seed));
 }
 
 #[test]
 fn a_volume_is_marked_while_it_is_changed_and_only_then() {
-    if !oracles() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = shape("page").make(folder.path());
-    let before = std::fs::read(&image).unwrap();
-    let fs = open_to_write(&image);
-    fs.writable().unwrap().sync().unwrap();
-    assert!(std::fs::read(&image).unwrap() == before, "nothing was changed");
-    create(&*fs, fs.root(), "f", FileKind::Regular).unwrap();
-    fs.writable().unwrap().sync().unwrap();
-    assert_eq!(open_image(&image).info().state, "not unmounted cleanly");
-    close(&*fs);
-    assert_eq!(open_image(&image).info().state, "clean");
-    judge(&image);
+    FORMAT.marks("page");
 }
 
 #[test]
 fn what_the_format_cannot_hold_is_refused() {
-    if !oracles() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = shape("page").make(folder.path());
-    let fs = open_to_write(&image);
-    let root = fs.root();
-    for kind in [FileKind::Fifo, FileKind::Socket, FileKind::CharDevice, FileKind::BlockDevice] {
-        assert_eq!(create(&*fs, root, "x", kind), Err(Error::NotPermitted));
-    }
-    let link = NewNode { target: b"target", ..node(FileKind::Symlink) };
-    assert_eq!(fs.writable().unwrap().create(root, name("x"), &link).map(drop), Err(Error::NotPermitted));
-    for text in ["a:b", "what?", "tail.", "tail ", "a\\b"] {
-        assert_eq!(create(&*fs, root, text, FileKind::Regular), Err(Error::Invalid), "{text}");
-    }
-    assert_eq!(
-        fs.writable().unwrap().create(root, Name::new(b"\xff").unwrap(), &node(FileKind::Regular)).map(drop),
-        Err(Error::Invalid)
-    );
-    assert_eq!(create(&*fs, root, &"x".repeat(256), FileKind::Regular), Err(Error::NameTooLong));
-    let ino = create(&*fs, root, &"\u{4e00}".repeat(255), FileKind::Regular).unwrap();
-    let writable = fs.writable().unwrap();
-    let owner = SetAttr { uid: Some(1), ..SetAttr::default() };
-    assert_eq!(writable.set_attr(ino, &owner).map(drop), Err(Error::NotPermitted));
-    let read_only =
-        SetAttr { mode: Some(Mode::new(0o444)), mtime: Some(TimeChange::Now), ..SetAttr::default() };
-    let attr = writable.set_attr(ino, &read_only).unwrap();
-    assert_eq!((attr.mode, attr.mtime), (Mode::new(0o555), NOW));
-    close(&*fs);
-    judge(&image);
+    FORMAT.refuses("page");
 }
 
 #[test]
@@ -305,39 +199,29 @@ fn a_vendors_entry_goes_with_its_file_when_two_are_exchanged_and_when_one_replac
 
 #[test]
 fn a_second_implementation_reads_what_was_written_and_we_what_it_wrote() {
-    if !oracles() || !require(&[Oracle::Fuse, Oracle::LoopMount, Oracle::Program("mount.exfat-fuse")]) {
+    if !oracles() || !second::has_exfat() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     for shape_name in ["sector", "page", "pages", "packed"] {
         let image = shape(shape_name).filled(folder.path());
         let expected = walk(&*open_image(&image));
-        let mount = folder.path().join("mount");
-        let _ = std::fs::create_dir(&mount);
-        let device = run(program("losetup").args(["-f", "--show"]).arg(&image)).expect("a loop device");
-        let device = String::from_utf8(device.stdout).unwrap();
-        let mounted = run(program("mount.exfat-fuse").arg(device.trim()).arg(&mount));
-        let compared = std::panic::catch_unwind(|| {
-            mounted.expect("it mounts");
+        second::exfat(&image, 0, "rw", |at| {
             for (path, (attr, bytes)) in &expected {
-                let there = mount.join(&path[1..]);
+                let there = at.join(&path[1..]);
                 let meta = std::fs::metadata(&there).unwrap_or_else(|error| panic!("{path}: {error}"));
                 assert_eq!(meta.is_dir(), attr.kind == FileKind::Directory, "{path}");
                 if meta.is_file() {
                     assert!(std::fs::read(&there).unwrap() == *bytes, "{path}");
                 }
             }
-            std::fs::create_dir(mount.join("theirs")).unwrap();
+            std::fs::create_dir(at.join("theirs")).unwrap();
             for n in 0..40 {
                 let body = vec![n as u8; 3000 * n];
-                std::fs::write(mount.join(format!("theirs/a name of some length {n}")), body).unwrap();
+                std::fs::write(at.join(format!("theirs/a name of some length {n}")), body).unwrap();
             }
-            std::fs::remove_dir_all(mount.join("many")).unwrap();
+            std::fs::remove_dir_all(at.join("many")).unwrap();
         });
-        let unmounted = run(program("umount").arg(&mount));
-        run(program("losetup").arg("-d").arg(device.trim())).expect("it is free");
-        unmounted.expect("it unmounts");
-        compared.expect("what was found");
         let fs = open_image(&image);
         for n in 0..40_usize {
             let ino = resolve(&*fs, &format!("/theirs/A NAME OF SOME LENGTH {n}")).unwrap();

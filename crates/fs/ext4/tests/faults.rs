@@ -224,7 +224,7 @@ fn break_everywhere(plans: &[Plan], step: u64) -> (u64, u64) {
     };
     let subject = Subject {
         open: &open,
-        check: &consistency::check_marked_bytes,
+        check: &consistency::check_marked_closed,
         second: &e2fsck,
         second_every: 0,
         recovery_every: 0,

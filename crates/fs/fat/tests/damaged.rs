@@ -2,74 +2,18 @@
 
 mod common;
 
-use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use obento_base::{Corrupt, Error, FileKind, Name};
-use obento_block::{BlockDevice as _, MemDevice};
-use obento_driver::{Cookie, Driver as _, FileSystem, LayoutLock, Span};
-use obento_fat::FatDriver;
-use obento_testkit::mutants::{Random, mutate};
+use common::FORMAT;
+use obento_base::{Corrupt, Error};
+use obento_block::MemDevice;
+use obento_driver::{Cookie, FileSystem, LayoutLock};
 
-/// Looks at everything, within bounds that a sound volume of this size never reaches.
-fn look_at_everything(bytes: Vec<u8>) {
-    let device = Arc::new(MemDevice::read_only(bytes));
-    let _ = FatDriver::default().probe(&*device);
-    let len = device.len();
-    let Ok(fs) = common::open(device) else { return };
-    let _ = (fs.info(), fs.statfs());
-    let (mut seen, mut todo, mut entries) = (HashSet::from([fs.root()]), vec![fs.root()], 0);
-    while let Some(dir) = todo.pop() {
-        let mut children = Vec::new();
-        let _ = fs.read_dir(dir, Cookie::START, &mut |entry| {
-            entries += 1;
-            if let Ok(entry) = entry {
-                children.push((entry.name.to_buf(), entry.ino));
-            }
-            ControlFlow::Continue(())
-        });
-        assert!(entries < 1 << 20, "a listing without end");
-        let _ = (fs.parent(dir), fs.lookup(dir, Name::new(b"no such name").unwrap()));
-        for (name, ino) in children {
-            let _ = fs.lookup(dir, &name);
-            let Ok(attr) = fs.getattr(ino) else { continue };
-            if attr.kind == FileKind::Regular {
-                look_at_data(&*fs, ino, attr.size, len);
-            } else if seen.insert(ino) {
-                todo.push(ino);
-            }
-        }
-    }
-}
-
-fn look_at_data(fs: &dyn FileSystem, ino: obento_base::Ino, size: u64, device_len: u64) {
-    let lock = LayoutLock::new();
-    let mut at = 0;
-    for _ in 0..2000 {
-        let Ok(extent) = fs.map(&lock.shared(), ino, at..size.max(at + 1)) else { return };
-        if let Span::Mapped(offset) = extent.span {
-            assert!(offset + extent.len <= device_len.max(1 << 40));
-        }
-        at += extent.len;
-        if at >= size {
-            return;
-        }
-    }
-}
-
-fn mutants(name: &'static str, seeds: std::ops::Range<u64>) {
-    if !common::oracles() {
-        return;
-    }
-    let sound = common::filled_bytes(name);
-    for seed in seeds {
-        let mut bytes = sound.to_vec();
-        mutate(&mut bytes, &mut Random::new(seed));
-        // Printed by a test that fails.
-        println!("{name}, seed {seed}");
-        look_at_everything(bytes);
+fn mutants(shape: &str, seeds: std::ops::Range<u64>) {
+    if let Some(sound) = FORMAT.filled(shape) {
+        FORMAT.mutants(shape, &sound, seeds);
     }
 }
 

@@ -140,7 +140,7 @@ fn options_say_what_the_volume_does_not() {
         code_page: CodePage::Cp1252,
         ..FatOptions::default()
     };
-    let fs = FatDriver { options }.open(common::in_memory(&image), &common::reading()).unwrap();
+    let fs = FatDriver { options }.open(common::in_memory(&image), &common::FORMAT.reading()).unwrap();
     let root = fs.getattr(fs.root()).unwrap();
     assert_eq!((root.uid, root.gid, root.mode), (7, 8, Mode::new(0o750)));
     // The short name by another code page; the long one, if there is one, by none.

@@ -25,7 +25,8 @@ fn create(fs: &dyn FileSystem, dir: Ino, text: &str, kind: FileKind) -> Result<I
 fn make(image: &Path, len: u64, settings: &[(&str, &str)]) {
     std::fs::File::create(image).and_then(|file| file.set_len(len)).unwrap();
     let device = obento_host::FileDevice::open_writable(image).unwrap();
-    let mut options = FormatOptions::new("vfat", Arc::new(FixedClock(common::NOW)), Arc::new(FixedRandom(1)));
+    let mut options =
+        FormatOptions::new("vfat", Arc::new(FixedClock(common::FORMAT.now)), Arc::new(FixedRandom(1)));
     options.settings.extend(settings.iter().map(|(name, value)| ((*name).into(), (*value).into())));
     Format::format(&FatDriver::default(), &device, &options).unwrap();
 }

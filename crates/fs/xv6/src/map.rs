@@ -55,17 +55,24 @@ fn set_number(bytes: &mut [u8], index: usize, number: u32) {
     chunk.iter_mut().zip(number.to_le_bytes()).for_each(|(to, from)| *to = from);
 }
 
+/// How many blocks a table stands for from the one on that these numbers lead to, in it and in what it names.
+fn rest_of(numbers: &[usize]) -> u64 {
+    let table = to_u64(PER_TABLE);
+    let (at, all) = numbers.iter().fold((0_u64, 1_u64), |(at, all), &number| {
+        (at.saturating_mul(table).saturating_add(to_u64(number)), all.saturating_mul(table))
+    });
+    all.saturating_sub(at).max(1)
+}
+
 impl Op<'_> {
     /// Where block `at` of a file is; or `None` for a hole, and how many blocks it is known to have from there on. Errors: Corrupt; those of the device.
     pub(crate) fn walk(&self, inode: &Inode, at: u64) -> Result<(Option<u32>, u64)> {
         let Ok(way) = way(at) else { return Ok((None, u64::MAX)) };
         let mut block = inode.raw.addrs.get(way.slot).map_or(0, |number| number.get());
         let tables = way.tables.get(..way.depth).unwrap_or_default();
-        for &index in tables {
+        for (level, &index) in tables.iter().enumerate() {
             if block == 0 {
-                // Nothing of the last table is there.
-                let rest = PER_TABLE.saturating_sub(tables.last().copied().unwrap_or(0));
-                return Ok((None, to_u64(rest.max(1))));
+                return Ok((None, rest_of(tables.get(level..).unwrap_or_default())));
             }
             self.expect_data(inode.ino, at, block)?;
             block = number_in(&self.get(block)?, index);

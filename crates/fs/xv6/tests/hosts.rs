@@ -4,11 +4,12 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{check_bytes, format};
+use common::format;
 use obento_block::MemDevice;
 use obento_driver::{Driver as _, OpenOptions};
 use obento_env::SystemClock;
 use obento_testkit::hosts::{Library, expect_all};
+use obento_testkit::trials;
 use obento_xv6::Xv6Driver;
 
 #[test]
@@ -21,5 +22,5 @@ fn programs_see_what_they_should() {
     });
     expect_all(&mut library);
     library.close();
-    check_bytes(&kept.snapshot()).unwrap();
+    trials::check(&Xv6Driver, &(kept as _)).unwrap();
 }

@@ -14,6 +14,7 @@ mod behind;
 mod direct;
 mod fault;
 mod mmap;
+mod queue;
 #[cfg(test)]
 mod tests;
 mod uring;
@@ -29,6 +30,7 @@ use rustix::io::Errno;
 pub use self::behind::BehindDevice;
 use self::direct::DirectDevice;
 use self::mmap::MmapDevice;
+pub use self::queue::Queue;
 use self::uring::UringDevice;
 use crate::lock::{LockNotice, Purpose};
 use crate::{FileDevice, FileId, HostError};

@@ -118,7 +118,7 @@ fn transfer(ring: &mut IoUring, pieces: &[Piece]) -> Vec<std::result::Result<usi
 }
 
 /// Whether another try may succeed.
-fn is_passing(error: &io::Error) -> bool {
+pub(super) fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME))
 }
 

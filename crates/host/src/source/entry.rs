@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use obento_base::wire::to_u64;
 use obento_base::{Attr, DeviceNumber, FileFlags, FileKind, Generation, Ino, Mode, Name, NameBuf, Timestamp};
 use rustix::fs::{Access, AtFlags, Dir, FileType, OFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
@@ -63,6 +64,10 @@ const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOC
 /// Some processors copy several times as slowly to memory that begins a few bytes into a line of the cache.
 const ALIGN: usize = 64;
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+/// The most bytes of a file that is made when it is read: some never end.
+const MADE: usize = 16 << 20;
+/// What the kernel makes of it at a time.
+const PAGE: usize = 4096;
 
 impl SourceDir {
     fn new(fd: OwnedFd, path: PathBuf) -> Self {
@@ -224,6 +229,22 @@ impl SourceEntry {
         }
     }
 
+    /// Whether it may hold more than the nothing that it says: files like those of /proc are made when they are read, and have no
+    /// size before. No disk has such.
+    fn may_be_made(&self) -> bool {
+        self.attr.kind == FileKind::Regular && self.attr.size == 0 && rustix::fs::major(self.id.dev) == 0
+    }
+
+    /// The bytes of a regular file that says that it is empty, and yet has some. Errors: System; Limit; Changed.
+    pub fn made_bytes(&self) -> Result<Vec<u8>, HostError> {
+        let mut bytes = Vec::new();
+        if self.may_be_made() {
+            let made = self.clone().open()?.read(&mut bytes)?;
+            bytes.drain(..made.start);
+        }
+        Ok(bytes)
+    }
+
     /// Whether this process may read a regular file.
     pub fn is_readable(&self) -> bool {
         // What all may read needs no question; a list that says otherwise is told when the file is opened.
@@ -281,16 +302,19 @@ impl OpenEntry<'_> {
         self.blocks.saturating_mul(512) < self.size
     }
 
-    /// Appends all its bytes, which are few, to `bytes`; answers where they are there. Errors: System.
+    /// Appends all its bytes, which are few, to `bytes`; answers where they are there. Errors: System; Limit.
     pub fn read(&self, bytes: &mut Vec<u8>) -> Result<Range<usize>, HostError> {
-        let len = usize::try_from(self.size).unwrap_or(usize::MAX);
+        let is_made = self.size == 0 && self.entry.may_be_made();
+        let len = if is_made { MADE } else { usize::try_from(self.size).unwrap_or(usize::MAX) };
         let failed = |errno| HostError::system("read", self.entry.path(), errno);
         // In large steps, since much follows.
-        bytes.try_reserve(len.saturating_add(ALIGN)).map_err(|_| failed(Errno::NOMEM))?;
+        let room = if is_made { PAGE } else { len.saturating_add(ALIGN) };
+        bytes.try_reserve(room).map_err(|_| failed(Errno::NOMEM))?;
         let start = bytes.len() + bytes.spare_capacity_mut().as_ptr().align_offset(ALIGN).min(ALIGN);
         bytes.resize(start, 0);
         let end = start.saturating_add(len);
         while bytes.len() < end {
+            bytes.try_reserve(1).map_err(|_| failed(Errno::NOMEM))?;
             // Into memory that nobody zeroed before.
             match rustix::io::read(&self.fd, rustix::buffer::spare_capacity(bytes)) {
                 // It became shorter meanwhile.
@@ -298,6 +322,9 @@ impl OpenEntry<'_> {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(failed(errno)),
             }
+        }
+        if is_made && bytes.len() >= end {
+            return Err(HostError::Limit { path: self.entry.path(), limit: to_u64(MADE) });
         }
         bytes.truncate(end);
         Ok(start..bytes.len())

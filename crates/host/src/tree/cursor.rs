@@ -187,7 +187,7 @@ impl TreeWriter {
         let (shared, buffer) = (&*self.shared, &mut self.buffer);
         let waiting = self.later.as_mut().map(|later| {
             let (room, start) = later.room();
-            Waiting { room, start, used: 0, pieces: Vec::new() }
+            Waiting { room, start, used: 0, len: 0, pieces: Vec::new() }
         });
         let mut sink =
             FileSink { shared, file: &file, buffer, path: &path, position: 0, end: 0, written: 0, waiting };
@@ -209,7 +209,7 @@ impl TreeWriter {
             mode: (!dir.default_acl).then(|| Mode::new(as_made.bits() & !shared.creator.umask)),
         };
         if let (Some((used, pieces)), Some(later)) = (waiting, &mut self.later)
-            && used > 0
+            && !pieces.is_empty()
         {
             let (dir, name, path, meta) = (dir.clone(), name.to_buf(), path(), OwnedMetadata::new(meta));
             later.push(File { file, dir, name, path, meta, made, mode, pieces }, used);

@@ -1,28 +1,35 @@
 //! Writing the bytes of small files a little later, in a thread, while the caller makes the next ones.
 //!
 //! Order matters where a file is made: which of two equal names wins, what a limit on bytes still lets through. That stays where it
-//! is, and so does reading; what comes later are the bytes, the metadata and the closing of a file that is already there.
+//! is; what comes later are the bytes, the metadata and the closing of a file that is already there. Bytes that lie in a file of the
+//! host go from there to their place within the kernel; others are read when the file is made. Whoever makes files and finds
+//! that many wait writes some of them itself, so that neither of two processors rests.
 //! Invariant: at most [`BATCHES`] batches wait, each of [`ROW`] bytes and [`FILES`] open files.
-//! Invariant: a file that cannot be written is removed, and why is told by [`Later::errors`], at the latest after [`Later::settle`].
+//! Invariant: a file that cannot be written is removed, one that cannot be read has zeros in place of the rest, and why is told by
+//! [`Later::errors`], at the latest after [`Later::settle`].
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
+use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Mode, NameBuf};
-use rustix::fs::AtFlags;
+use obento_block::Backing;
+use rustix::fs::{AtFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::apply::{Applier, Made, Permissions, Target};
 use super::dir::{Dir, OwnedMetadata};
 use super::{Report, Shared};
-use crate::HostError;
+use crate::{HostError, HostFile};
 
 /// Longer files are written at once.
 pub(super) const SMALL: usize = 64 << 10;
+/// Shorter ranges of a file of the host are read and written: setting up a copy within the kernel costs more.
+pub(super) const SEND_MIN: u64 = 4 << 10;
 /// Bytes of a batch.
 const ROW: usize = 512 << 10;
 const FILES: usize = 32;
@@ -33,11 +40,19 @@ const ALIGN: usize = 64;
 /// Files that wait to be written.
 pub(super) struct Later {
     shared: Arc<Shared>,
-    done: Arc<(Mutex<Done>, Condvar)>,
+    queue: Arc<Queue>,
     row: Vec<u8>,
     used: usize,
     files: Vec<File>,
-    thread: Option<(SyncSender<Batch>, JoinHandle<()>)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What waits, and what became of what does not any more.
+#[derive(Default)]
+struct Queue {
+    state: Mutex<State>,
+    /// A batch came, the last one was written, or all is to end.
+    changed: Condvar,
 }
 
 /// A file that is there and empty, and what belongs in it.
@@ -53,10 +68,17 @@ pub(super) struct File {
     pub pieces: Vec<Piece>,
 }
 
-/// Bytes of the row of a batch, and where in the file they belong.
+/// Bytes, and where in the file they belong.
 pub(super) struct Piece {
     pub position: u64,
-    pub bytes: Range<usize>,
+    pub bytes: Bytes,
+}
+
+pub(super) enum Bytes {
+    /// Those of the row of a batch.
+    Row(Range<usize>),
+    /// Those of a file of the host.
+    Host(Backing),
 }
 
 struct Batch {
@@ -65,21 +87,62 @@ struct Batch {
 }
 
 #[derive(Default)]
-struct Done {
+struct State {
+    batches: VecDeque<Batch>,
+    /// Batches that were handed over and are not written.
     waiting: usize,
+    ends: bool,
     report: Report,
     errors: Vec<HostError>,
     rows: Vec<Vec<u8>>,
 }
 
-impl Later {
-    pub fn new(shared: Arc<Shared>) -> Self {
-        let done = Arc::default();
-        Self { shared, done, row: Vec::new(), used: 0, files: Vec::new(), thread: None }
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn done(&self) -> MutexGuard<'_, Done> {
-        self.done.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the batch in front, if there is one; answers whether there was.
+    fn write_front<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, State>,
+        shared: &Shared,
+    ) -> (MutexGuard<'s, State>, bool) {
+        let Some(batch) = state.batches.pop_front() else { return (state, false) };
+        drop(state);
+        let (row, report, mut errors) = finish(batch, shared);
+        let mut state = self.lock();
+        state.report.merge(report);
+        state.errors.append(&mut errors);
+        state.rows.push(row);
+        state.waiting -= 1;
+        if state.waiting == 0 {
+            self.changed.notify_all();
+        }
+        (state, true)
+    }
+
+    /// What the thread does.
+    fn work(&self, shared: &Shared) {
+        let mut state = self.lock();
+        loop {
+            let (after, wrote) = self.write_front(state, shared);
+            state = match (wrote, after.ends) {
+                (true, _) => after,
+                (false, true) => return,
+                (false, false) => self.wait(after),
+            };
+        }
+    }
+}
+
+impl Later {
+    pub fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, queue: Arc::default(), row: Vec::new(), used: 0, files: Vec::new(), thread: None }
     }
 
     /// Memory for one more small file; what of it is used is told by [`push`](Self::push).
@@ -88,7 +151,7 @@ impl Later {
             self.hand_over();
         }
         if self.row.is_empty() {
-            let spare = self.done().rows.pop();
+            let spare = self.queue.lock().rows.pop();
             self.row = spare.unwrap_or_else(|| vec![0; ROW]);
             self.used = 0;
         }
@@ -112,40 +175,38 @@ impl Later {
             return;
         }
         let batch = Batch { row: std::mem::take(&mut self.row), files: std::mem::take(&mut self.files) };
-        self.done().waiting += 1;
         if self.thread.is_none() {
-            let (sender, batches) = sync_channel(BATCHES);
-            let (shared, done) = (self.shared.clone(), self.done.clone());
-            let work = move || work(&batches, &shared, &done);
-            let thread = Builder::new().name("copy-writer".into()).spawn(work).ok();
-            self.thread = thread.map(|thread| (sender, thread));
+            let (shared, queue) = (self.shared.clone(), self.queue.clone());
+            self.thread = Builder::new().name("copy-writer".into()).spawn(move || queue.work(&shared)).ok();
         }
-        let refused = match &self.thread {
-            Some((sender, _)) => sender.send(batch).err().map(|refused| refused.0),
-            None => Some(batch),
-        };
-        if let Some(batch) = refused {
-            finish(batch, &self.shared, &self.done);
+        let most = if self.thread.is_some() { BATCHES } else { 0 };
+        let mut state = self.queue.lock();
+        state.batches.push_back(batch);
+        state.waiting += 1;
+        self.queue.changed.notify_one();
+        while state.batches.len() > most {
+            (state, _) = self.queue.write_front(state, &self.shared);
         }
     }
 
     /// Returns once all files are written that were taken over.
     pub fn settle(&mut self) {
         self.hand_over();
-        let mut done = self.done();
-        while done.waiting > 0 {
-            done = self.done.1.wait(done).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.queue.lock();
+        while state.waiting > 0 {
+            let (after, wrote) = self.queue.write_front(state, &self.shared);
+            state = if wrote || after.waiting == 0 { after } else { self.queue.wait(after) };
         }
     }
 
     /// Why files were not written, as far as is known and was not told.
     pub fn errors(&self) -> Vec<HostError> {
-        std::mem::take(&mut self.done().errors)
+        std::mem::take(&mut self.queue.lock().errors)
     }
 
     /// What was done since it was last asked for.
     pub fn report(&self) -> Report {
-        std::mem::take(&mut self.done().report)
+        std::mem::take(&mut self.queue.lock().report)
     }
 }
 
@@ -163,61 +224,116 @@ impl super::TreeWriter {
 impl Drop for Later {
     fn drop(&mut self) {
         self.settle();
-        if let Some((sender, thread)) = self.thread.take() {
-            drop(sender);
+        self.queue.lock().ends = true;
+        self.queue.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn work(batches: &Receiver<Batch>, shared: &Shared, done: &(Mutex<Done>, Condvar)) {
-    while let Ok(batch) = batches.recv() {
-        finish(batch, shared, done);
-    }
-}
-
-fn finish(batch: Batch, shared: &Shared, done: &(Mutex<Done>, Condvar)) {
+/// Writes the files of a batch; answers its row, what was done, and what was not.
+fn finish(batch: Batch, shared: &Shared) -> (Vec<u8>, Report, Vec<HostError>) {
     let (mut report, mut errors) = (Report::default(), Vec::new());
     for file in batch.files {
         match write(&file, &batch.row) {
-            Ok(()) => {
-                let path = || file.path.clone();
-                let mut applier = Applier { shared, report: &mut report, path: &path };
-                let target = Target::File(file.file.as_fd());
-                applier.apply(target, file.made, &file.meta.get(), file.mode, Permissions::Own);
-                report.files += 1;
+            Ok(()) => {}
+            Err(Broken::Source(errno)) => {
+                errors.push(HostError::system("read all that belongs in", file.path.clone(), errno));
             }
-            Err(errno) => {
+            Err(Broken::Target(errno)) => {
                 // Half a file looks like a whole one. Where it cannot be removed, the error still tells.
                 let _ = rustix::fs::unlinkat(&*file.dir, file.name.as_bytes(), AtFlags::empty());
                 errors.push(HostError::system("write to", file.path, errno));
+                continue;
+            }
+        }
+        let path = || file.path.clone();
+        let mut applier = Applier { shared, report: &mut report, path: &path };
+        let target = Target::File(file.file.as_fd());
+        applier.apply(target, file.made, &file.meta.get(), file.mode, Permissions::Own);
+        report.files += 1;
+    }
+    (batch.row, report, errors)
+}
+
+/// Why bytes did not get to where they belong.
+pub(super) enum Broken {
+    Source(Errno),
+    Target(Errno),
+}
+
+fn write(file: &File, row: &[u8]) -> Result<(), Broken> {
+    // Where the kernel's own position is: sending goes there.
+    let mut at = 0;
+    let mut read = Ok(());
+    for piece in &file.pieces {
+        match &piece.bytes {
+            Bytes::Row(range) => put(&file.file, row.get(range.clone()).unwrap_or_default(), piece.position)
+                .map_err(Broken::Target)?,
+            Bytes::Host(backing) => match send(&file.file, backing, piece.position, &mut at) {
+                // What cannot be read is zeros, and the rest is as it should be.
+                Err(Broken::Source(errno)) => {
+                    let end = piece.position.saturating_add(backing.len);
+                    rustix::fs::ftruncate(&file.file, end).map_err(Broken::Target)?;
+                    read = Err(Broken::Source(errno));
+                }
+                sent => sent?,
+            },
+        }
+    }
+    read
+}
+
+/// Copies bytes of a file of the host to `position` of `file`, whose position the kernel has at `at`.
+pub(super) fn send(file: &OwnedFd, backing: &Backing, position: u64, at: &mut u64) -> Result<(), Broken> {
+    let source = HostFile::of(backing).ok_or(Broken::Source(Errno::BADF))?;
+    let end = backing.offset.saturating_add(backing.len);
+    let (mut from, mut to) = (backing.offset, position);
+    if *at != position {
+        *at = rustix::fs::seek(file, SeekFrom::Start(position)).map_err(Broken::Target)?;
+    }
+    while from < end {
+        let len = to_usize(end - from);
+        match rustix::fs::sendfile(file, source, Some(&mut from), len) {
+            // Reading and writing tells why.
+            Ok(0) => break,
+            Err(Errno::INTR) => {}
+            Err(_) => break,
+            Ok(len) => to += to_u64(len),
+        }
+        *at = to;
+    }
+    if from == end {
+        return Ok(());
+    }
+    let mut bytes = vec![0; to_usize(end - from)];
+    let mut rest = &mut bytes[..];
+    while !rest.is_empty() {
+        match rustix::io::pread(source, &mut *rest, from) {
+            Ok(0) => return Err(Broken::Source(Errno::IO)),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(Broken::Source(errno)),
+            Ok(len) => {
+                from += to_u64(len);
+                rest = rest.get_mut(len..).unwrap_or_default();
             }
         }
     }
-    let mut done_now = done.0.lock().unwrap_or_else(PoisonError::into_inner);
-    done_now.report.merge(report);
-    done_now.errors.append(&mut errors);
-    done_now.rows.push(batch.row);
-    done_now.waiting -= 1;
-    if done_now.waiting == 0 {
-        done.1.notify_all();
-    }
+    put(file, &bytes, to).map_err(Broken::Target)
 }
 
-fn write(file: &File, row: &[u8]) -> Result<(), Errno> {
-    for piece in &file.pieces {
-        let mut bytes = row.get(piece.bytes.clone()).unwrap_or_default();
-        let mut position = piece.position;
-        while !bytes.is_empty() {
-            match rustix::io::pwrite(&file.file, bytes, position) {
-                Ok(0) => return Err(Errno::IO),
-                Ok(len) => {
-                    position = position.saturating_add(len as u64);
-                    bytes = bytes.get(len..).unwrap_or_default();
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
+/// Writes bytes to `position`.
+pub(super) fn put(file: &OwnedFd, mut bytes: &[u8], mut position: u64) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(file, bytes, position) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(len) => {
+                position = position.saturating_add(to_u64(len));
+                bytes = bytes.get(len..).unwrap_or_default();
             }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
         }
     }
     Ok(())

@@ -4,12 +4,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
+use obento_base::DeviceError;
 use obento_base::wire::{to_u64, to_usize};
 use obento_block::{Backing, BlockDevice};
 use rustix::io::Errno;
 
 use super::Shared;
-use super::later::Piece;
+use super::later::{Broken, Bytes, Piece, SEND_MIN, SMALL, put, send};
 use crate::{DataSink, HostError, HostFile, SinkError};
 
 /// Bytes moved at once: long enough to hide the cost of a call, short enough to stay in a CPU's cache.
@@ -40,16 +41,25 @@ pub(super) struct Waiting<'a> {
     pub room: &'a mut [u8],
     pub start: usize,
     pub used: usize,
+    /// How many wait in all, there or in a file of the host.
+    pub len: u64,
     pub pieces: Vec<Piece>,
 }
 
 impl Waiting<'_> {
+    /// Whether so many more may wait.
+    fn takes(&self, len: u64) -> bool {
+        self.len.saturating_add(len) <= to_u64(SMALL)
+    }
+
     /// Room for `len` more bytes.
     fn take(&mut self, position: u64, len: usize) -> Option<&mut [u8]> {
         let range = self.used..self.used.checked_add(len)?;
         let room = self.room.get_mut(range.clone())?;
-        self.pieces.push(Piece { position, bytes: self.start + range.start..self.start + range.end });
+        let bytes = Bytes::Row(self.start + range.start..self.start + range.end);
+        self.pieces.push(Piece { position, bytes });
         self.used = range.end;
+        self.len += to_u64(len);
         Some(room)
     }
 }
@@ -79,41 +89,56 @@ impl FileSink<'_> {
     }
 
     /// Where the next `len` bytes may wait. `None`: they are written at once, as is what waited.
-    fn wait(&mut self, len: u64) -> Result<Option<&mut [u8]>, HostError> {
-        if self.waiting.as_ref().is_some_and(|waiting| to_u64(waiting.room.len() - waiting.used) < len) {
+    fn wait(&mut self, len: u64) -> Result<Option<&mut [u8]>, SinkError> {
+        if self.waiting.as_ref().is_some_and(|waiting| !waiting.takes(len)) {
             self.write_waiting()?;
         }
         let position = self.position;
         Ok(self.waiting.as_mut().and_then(|waiting| waiting.take(position, to_usize(len))))
     }
 
-    fn write_waiting(&mut self) -> Result<(), HostError> {
+    /// Lets the bytes of `device` wait where they are, if that is a file of the host; answers whether they do.
+    fn wait_there(&mut self, device: &dyn BlockDevice, offset: u64, len: u64) -> bool {
+        let Some(waiting) = self.waiting.as_mut().filter(|waiting| len >= SEND_MIN && waiting.takes(len))
+        else {
+            return false;
+        };
+        let backing = device.backing(offset..offset.saturating_add(len));
+        let Some(backing) = backing.filter(|it| it.len == len && HostFile::of(it).is_some()) else {
+            return false;
+        };
+        waiting.len += len;
+        waiting.pieces.push(Piece { position: self.position, bytes: Bytes::Host(backing) });
+        true
+    }
+
+    /// Writes what waited, since more comes than may wait.
+    fn write_waiting(&mut self) -> Result<(), SinkError> {
         let Some(waiting) = self.waiting.take() else { return Ok(()) };
-        let end = self.position;
+        let mut at = 0;
         for Piece { position, bytes } in waiting.pieces {
-            self.position = position;
-            let bytes = bytes.start - waiting.start..bytes.end - waiting.start;
-            let written = self.written;
-            self.write(waiting.room.get(bytes).unwrap_or_default()).map_err(|errno| self.failed(errno))?;
-            // They were counted when they came.
-            self.written = written;
+            let written = match bytes {
+                Bytes::Row(range) => {
+                    let range = range.start - waiting.start..range.end - waiting.start;
+                    let bytes = waiting.room.get(range).unwrap_or_default();
+                    put(self.file, bytes, position).map_err(Broken::Target)
+                }
+                Bytes::Host(backing) => send(self.file, &backing, position, &mut at),
+            };
+            written.map_err(|broken| match broken {
+                Broken::Target(errno) => SinkError::Sink(self.failed(errno)),
+                Broken::Source(errno) => {
+                    let errno = errno.raw_os_error();
+                    SinkError::Source(DeviceError::Read { offset: position, len: waiting.len, errno }.into())
+                }
+            })?;
         }
-        self.position = end;
         Ok(())
     }
 
-    fn write(&mut self, mut bytes: &[u8]) -> Result<(), Errno> {
-        while !bytes.is_empty() {
-            match rustix::io::pwrite(self.file, bytes, self.position) {
-                Ok(0) => return Err(Errno::IO),
-                Ok(len) => {
-                    self.advance(to_u64(len));
-                    bytes = bytes.get(len..).unwrap_or_default();
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+        put(self.file, bytes, self.position)?;
+        self.advance(to_u64(bytes.len()));
         Ok(())
     }
 
@@ -159,16 +184,24 @@ impl DataSink for FileSink<'_> {
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), HostError> {
         let len = to_u64(bytes.len());
         self.take(len)?;
-        if let Some(room) = self.wait(len)? {
-            room.copy_from_slice(bytes);
-            self.advance(len);
-            return Ok(());
+        match self.wait(len) {
+            Ok(Some(room)) => {
+                room.copy_from_slice(bytes);
+                self.advance(len);
+                Ok(())
+            }
+            Ok(None) => self.write(bytes).map_err(|errno| self.failed(errno)),
+            Err(SinkError::Sink(error)) => Err(error),
+            Err(SinkError::Source(error)) => Err(self.failed(Errno::from_raw_os_error(error.errno().0))),
         }
-        self.write(bytes).map_err(|errno| self.failed(errno))
     }
 
     fn device(&mut self, device: &dyn BlockDevice, mut offset: u64, mut len: u64) -> Result<(), SinkError> {
         self.take(len)?;
+        if self.wait_there(device, offset, len) {
+            self.advance(len);
+            return Ok(());
+        }
         if let Some(room) = self.wait(len)? {
             device.read_at(offset, room).map_err(SinkError::Source)?;
             self.advance(len);

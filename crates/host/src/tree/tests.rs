@@ -549,3 +549,57 @@ fn what_cannot_be_written_behind_is_told_and_removed() {
     left.sort();
     assert_eq!(left, ["a", "b", "d"]);
 }
+
+#[test]
+fn small_files_whose_bytes_lie_in_a_file_of_the_host_are_written_behind_too() {
+    let root = tempfile::tempdir().unwrap();
+    let source: Vec<u8> = (0..200_000_u32).map(|at| (at / 7 % 251) as u8).collect();
+    let image = root.path().join("image");
+    fs::write(&image, &source).unwrap();
+    let device = FileDevice::open(&image).unwrap();
+    let mut tree = writer(&root, TreeOptions::default());
+    for file in 0..200_usize {
+        let fill = |sink: &mut dyn DataSink| {
+            sink.bytes(b"begin")?;
+            sink.device(&device, file as u64 * 3, file as u64 * 111)?;
+            sink.hole(4096)?;
+            // With the last ones more than is written behind.
+            sink.device(&device, 100_000, if file < 190 { 30_000 } else { 60_000 })?;
+            sink.device(&device, 7, 4096)
+        };
+        tree.file::<SinkError>(name(&format!("{file:03}")), &plain(0o640), fill).unwrap();
+    }
+    assert_eq!(tree.finish().unwrap().files, 200);
+    for file in 0..200_usize {
+        let mut expected = b"begin".to_vec();
+        expected.extend(&source[file * 3..file * 114]);
+        expected.extend([0; 4096]);
+        expected.extend(&source[100_000..if file < 190 { 130_000 } else { 160_000 }]);
+        expected.extend(&source[7..7 + 4096]);
+        assert!(fs::read(root.path().join(format!("{file:03}"))).unwrap() == expected, "{file}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_behind_is_zeros_and_told() {
+    let root = tempfile::tempdir().unwrap();
+    let image = root.path().join("image");
+    fs::write(&image, [7; 20_000]).unwrap();
+    let device = FileDevice::open(&image).unwrap();
+    fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(10_000).unwrap();
+    let mut tree = writer(&root, TreeOptions::default());
+    let fill = |sink: &mut dyn DataSink| {
+        sink.device(&device, 0, 20_000)?;
+        sink.device(&device, 0, 5000)
+    };
+    tree.file::<SinkError>(name("file"), &plain(0o640), fill).unwrap();
+    tree.settle();
+    let errors = tree.late_errors();
+    assert_eq!(
+        errors.iter().map(|error| error.path().unwrap()).collect::<Vec<_>>(),
+        [root.path().join("file")]
+    );
+    assert_eq!(tree.finish().unwrap().files, 1);
+    let expected = [&[7; 10_000][..], &[0; 10_000], &[7; 5000]].concat();
+    assert!(fs::read(root.path().join("file")).unwrap() == expected);
+}

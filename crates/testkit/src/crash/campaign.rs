@@ -4,6 +4,7 @@
 //! `OBENTO_CRASH=CASE@EVENT:SEED:NUMBER` judges that one alone, and a part of a name the cases that have it.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -95,17 +96,17 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Does it, and cuts it.
-    fn explore(&self, options: &Options, may_wait: bool, seen: &Seen) -> Result<Summary, String> {
+    /// Does it, and cuts it. `None` for a case of the contract that does not pass here.
+    fn explore(&self, options: &Options, may_wait: bool, seen: &Seen) -> Result<Option<Summary>, String> {
         let Volume { base, subject, .. } = self.volume;
         match &self.work {
             Work::Plan(plan, end) => subject.record(base, plan, *end).map(|mut recording| {
                 recording.unwatched &= may_wait;
-                subject.explore(&recording, options, seen)
+                Some(subject.explore(&recording, options, seen))
             }),
             Work::Conformance(_, case) => {
                 let events = subject.record_case(base, *case)?;
-                Ok(events.map_or_else(Summary::default, |e| subject.explore_case(base, &e, options, seen)))
+                Ok(events.map(|events| subject.explore_case(base, &events, options, seen)))
             }
         }
     }
@@ -166,6 +167,8 @@ pub struct Outcome {
     pub judged: usize,
     /// Windows that were cut.
     pub windows: usize,
+    /// Cases of the contract that find no room on a volume so small, or else do not pass there: nothing of theirs was cut.
+    pub left_out: Vec<String>,
     /// What was refused, each with what reproduces it.
     pub failures: Vec<String>,
 }
@@ -195,7 +198,11 @@ pub fn cut(case: &Case<'_>, depth: &Depth, seen: &Seen, outcome: &Mutex<Outcome>
     outcome.cases += 1;
     let failures: Vec<String> = match summary {
         Err(reason) => vec![format!("{name}: {reason}")],
-        Ok(summary) => {
+        Ok(None) => {
+            outcome.left_out.push(name);
+            Vec::new()
+        }
+        Ok(Some(summary)) => {
             outcome.judged += summary.judged;
             outcome.windows += summary.windows;
             let named = |failure| format!("OBENTO_CRASH={name}@{failure}\n{}", case.shown());
@@ -244,6 +251,7 @@ pub fn conformance(volume: &Volume<'_>, depth: &Depth) -> Outcome {
     let (seen, cases) = (Seen::default(), conformance_cases(volume).collect::<Vec<_>>());
     let outcome = run(&|n| cases.get(n).cloned(), depth, &seen);
     eprintln!("{}: {} states of {} conformance cases", volume.name, seen.count(), outcome.cases);
+    outcome.left_out.iter().for_each(|name| eprintln!("left out: {name}"));
     outcome
 }
 
@@ -257,7 +265,7 @@ pub enum Until {
 }
 
 /// The [`long`] campaign that `cargo xtask crash` asks for: `OBENTO_CRASH_STATES` or `OBENTO_CRASH_MINUTES`,
-/// `OBENTO_CRASH_SEED`, and `OBENTO_CRASH` for a part.
+/// `OBENTO_CRASH_SEED`, `OBENTO_CRASH` for a part, and `OBENTO_CRASH_SEEN` for a file with the disks of the campaigns before.
 pub fn from_environment(volumes: &[Volume<'_>]) -> Outcome {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let seed = number("OBENTO_CRASH_SEED").unwrap_or(1);
@@ -267,19 +275,27 @@ pub fn from_environment(volumes: &[Volume<'_>]) -> Outcome {
     };
     // To record a plan costs more than to judge a state: many of each.
     let options = Options { samples: 60, torn: 60, every_subset: 6, ..Options::new(seed) };
-    long(volumes, &Depth::new(options).with_only(), seed, until)
+    let kept = std::env::var_os("OBENTO_CRASH_SEEN").map(PathBuf::from);
+    let seen =
+        kept.as_deref().map_or_else(|| Ok(Seen::default()), Seen::with_earlier).expect("a file of disks");
+    let outcome = long(volumes, &Depth::new(options).with_only(), seed, until, &seen);
+    if let Some(path) = kept {
+        seen.keep(&path).expect("room for a file of disks");
+        println!("{} different disks with those of the campaigns before", seen.total());
+    }
+    outcome
 }
 
 /// A campaign over all `volumes`: the named plans on each with every end, every plan of one operation and every conformance case
 /// on each, and then
 /// all plans of two operations, each on one volume, in an order that `seed` gives, with plans of three and random ones
 /// between them. Prints what came of it.
-pub fn long(volumes: &[Volume<'_>], depth: &Depth, seed: u64, until: Until) -> Outcome {
-    let (started, seen) = (Instant::now(), Seen::default());
+pub fn long(volumes: &[Volume<'_>], depth: &Depth, seed: u64, until: Until, seen: &Seen) -> Outcome {
+    let started = Instant::now();
     if let Some(name) = depth.only.as_ref().map(|(name, _)| name.as_str()) {
         let case = case_of(volumes, name);
         assert!(case.is_some(), "no case is called {name}");
-        return run(&|n| case.clone().filter(|_| n == 0), depth, &seen);
+        return run(&|n| case.clone().filter(|_| n == 0), depth, seen);
     }
     let first = first_cases(volumes);
     // Of all that is left out nothing is known but its name.
@@ -300,14 +316,16 @@ pub fn long(volumes: &[Volume<'_>], depth: &Depth, seed: u64, until: Until) -> O
         }
         Some(later_case(volumes, seed, n - first.len(), &pairs))
     };
-    let outcome = run(&next, depth, &seen);
+    let outcome = run(&next, depth, seen);
+    outcome.left_out.iter().for_each(|name| println!("left out: {name}"));
     println!(
-        "{} different disks, {} judgements, {} windows, {} plans ({} of two operations), {:.1} minutes; {} lost",
+        "{} different disks, {} judgements, {} windows, {} plans ({} of the {} sequences of two gone through), {:.1} minutes; {} lost",
         seen.count(),
         outcome.judged,
         outcome.windows,
         outcome.cases,
         pairs.into_inner(),
+        volumes.first().map_or(0, |volume| Bounds { len: 2, ..volume.bounds }.count()),
         started.elapsed().as_secs_f64() / 60.0,
         outcome.failures.len()
     );
@@ -333,9 +351,10 @@ fn first_cases<'a>(volumes: &'a [Volume<'a>]) -> Vec<Case<'a>> {
 fn later_case<'a>(volumes: &'a [Volume<'a>], seed: u64, index: usize, pairs: &AtomicUsize) -> Case<'a> {
     let mut random = Random::new(seed << 32 ^ index as u64);
     let volume = &volumes[random.below(volumes.len() as u64) as usize];
-    let end = [End::Dropped, End::Dropped, End::Unwatched, End::Closed][index % 4];
+    let end = [End::Dropped, End::Dropped, End::Unwatched, End::Closed][random.below(4) as usize];
+    // To record a plan takes as long as to judge some hundred states, and of a short one there are fewer that are new.
     let plan = match index % 8 {
-        0 => volume.random(seed * 1_000_000 + index as u64),
+        0 | 2 | 4 | 6 => volume.random(seed * 1_000_000 + index as u64),
         1 => Bounds { len: 3, ..volume.bounds }.draw(&mut random),
         _ => next_pair(volume, seed, pairs),
     };
@@ -347,9 +366,11 @@ fn next_pair(volume: &Volume<'_>, seed: u64, pairs: &AtomicUsize) -> Plan {
     /// A prime larger than any count of plans, so that its multiples reach each number once.
     const STEP: u64 = 2_147_483_647;
     let two = Bounds { len: 2, ..volume.bounds };
+    // Seeds that follow each other begin far apart.
+    let start = Random::new(seed).number() >> 32;
     loop {
         let turn = pairs.fetch_add(1, Ordering::Relaxed) as u64;
-        let number = (turn + seed).wrapping_mul(STEP) % two.count();
+        let number = (turn + start).wrapping_mul(STEP) % two.count();
         if let Some(plan) = two.plan(number) {
             return plan;
         }

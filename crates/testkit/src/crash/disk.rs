@@ -27,6 +27,14 @@ impl Changed {
             device.write_at(sector * SECTOR, bytes).expect("memory can be written");
         }
     }
+
+    /// Copies them over what `disk` holds.
+    pub fn put_in(&self, disk: &mut [u8]) {
+        for (sector, bytes) in &self.0 {
+            let start = *sector as usize * LEN;
+            disk[start..start + bytes.len()].copy_from_slice(bytes);
+        }
+    }
 }
 
 impl Disk {
@@ -38,10 +46,6 @@ impl Disk {
             .map(|(at, sector)| sector_hash(at, sector))
             .fold(0, u128::wrapping_add);
         disk
-    }
-
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
     }
 
     fn sector(&self, sector: u64) -> &[u8] {
@@ -84,15 +88,13 @@ impl Disk {
         })
     }
 
-    /// The whole window reaches the disk.
-    pub fn apply(&mut self, window: &Window) {
+    /// The whole window reaches the disk, which is told as what changed.
+    pub fn apply(&mut self, window: &Window) -> Changed {
         let all = Choice(vec![Part::Done; window.writes.len()]);
         let changed = self.changed(window, &all);
         self.hash = self.hash_with(&changed);
-        for (sector, bytes) in changed.0 {
-            let start = sector as usize * LEN;
-            self.bytes[start..start + bytes.len()].copy_from_slice(&bytes);
-        }
+        changed.put_in(&mut self.bytes);
+        changed
     }
 }
 
@@ -100,10 +102,11 @@ impl Disk {
 fn sector_hash(at: u64, bytes: &[u8]) -> u128 {
     const K: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f];
     let mut lanes = [at ^ K[0], at.rotate_left(32) ^ K[1]];
-    for word in bytes.chunks(8) {
-        let mut padded = [0; 8];
-        padded[..word.len()].copy_from_slice(word);
-        let word = u64::from_le_bytes(padded);
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    for word in words.iter().chain((!rest.is_empty()).then_some(&last)) {
+        let word = u64::from_le_bytes(*word);
         lanes[0] = (lanes[0] ^ word).wrapping_mul(K[0]).rotate_left(29);
         lanes[1] = (lanes[1].wrapping_add(word)).wrapping_mul(K[1]).rotate_left(37) ^ word;
     }
@@ -135,7 +138,7 @@ mod tests {
         expected[600..610].fill(8);
         assert_eq!(disk.hash_with(&changed), Disk::new(&expected, 0..0).hash);
         disk.apply(&window);
-        assert!(disk.bytes() == expected && disk.hash == Disk::new(&expected, 0..0).hash);
+        assert!(disk.bytes == expected && disk.hash == Disk::new(&expected, 0..0).hash);
         let torn = Choice(vec![Part::Torn(vec![false, true, false]), Part::Lost]);
         let torn = disk.changed(&window, &torn);
         assert_eq!(torn.0.keys().collect::<Vec<_>>(), [&1]);

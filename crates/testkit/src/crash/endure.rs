@@ -9,7 +9,7 @@ use obento_vfs::Vfs;
 
 use super::allowed::{self, Rules};
 use super::repairable;
-use super::volume::{End, Recording, Subject, copy};
+use super::volume::{End, Recording, Subject, looked_at};
 use crate::fault::{Fault, FaultDevice, Lasting, Request};
 use crate::model::{Point, StepClock};
 use crate::plan::{Actor, Op, Plan};
@@ -116,7 +116,7 @@ impl Subject<'_> {
         clock.set(1 << 20);
         let fs = (self.open)(Arc::clone(&device), clock).map_err(|e| format!("does not open again: {e}"))?;
         let crash = fs.limits().crash;
-        let vfs = Vfs::new(fs);
+        let vfs = looked_at(fs);
         let tree = Snapshot::read(&vfs, recording.history.trees.last())
             .map_err(|e| format!("does not read: {e}"))?;
         // Nobody looked at the files while the plan was done.
@@ -127,7 +127,7 @@ impl Subject<'_> {
         }
         vfs.close().map_err(|e| format!("does not close: {e}"))?;
         drop(vfs);
-        (self.check)(&copy(&*device)).map_err(|reason| format!("inconsistent: {reason}"))?;
+        self.check_closed(device.clone()).map_err(|reason| format!("inconsistent: {reason}"))?;
         if second {
             (self.second)(&*device).map_err(|reason| format!("second opinion: {reason}"))
         } else {

@@ -19,9 +19,10 @@ mod window;
 
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, fs, io};
 
 use obento_block::{BlockDevice, MemDevice, Overlay};
 
@@ -100,18 +101,50 @@ fn copy_ranges(device: &dyn BlockDevice, ranges: &[Range<u64>], bytes: &mut [u8]
     }
 }
 
-/// The disks that were built, over several recordings.
+/// The disks that were built, over several recordings and, by a file, over several campaigns.
 #[derive(Debug, Default)]
-pub struct Seen(Mutex<HashSet<u128>>);
+pub struct Seen {
+    hashes: Mutex<HashSet<u128>>,
+    /// How many of them are of campaigns before.
+    earlier: usize,
+}
 
 impl Seen {
-    /// How many different ones.
+    /// Begins with those that [`Seen::keep`] wrote to `path`, if it did.
+    pub fn with_earlier(path: &Path) -> io::Result<Self> {
+        let bytes = match fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            other => other?,
+        };
+        let hashes: HashSet<u128> =
+            bytes.as_chunks().0.iter().map(|hash| u128::from_le_bytes(*hash)).collect();
+        Ok(Self { earlier: hashes.len(), hashes: Mutex::new(hashes) })
+    }
+
+    /// Writes all of them to `path`, for a later campaign.
+    pub fn keep(&self, path: &Path) -> io::Result<()> {
+        let bytes: Vec<u8> = self.lock().iter().flat_map(|hash| hash.to_le_bytes()).collect();
+        let beside = path.with_extension("new");
+        fs::write(&beside, bytes)?;
+        fs::rename(beside, path)
+    }
+
+    /// How many different ones that no campaign before had.
     pub fn count(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.lock().len() - self.earlier
+    }
+
+    /// How many different ones with those of the campaigns before.
+    pub fn total(&self) -> usize {
+        self.lock().len()
     }
 
     fn insert(&self, hash: u128) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(hash);
+        self.lock().insert(hash);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<u128>> {
+        self.hashes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -154,12 +187,12 @@ pub fn explore(
     let mut summary = Summary::default();
     let mut disk = Disk::new(base, options.whole.clone());
     let mut judged = HashSet::new();
+    let below = Arc::new(MemDevice::new(base.to_vec()));
+    let bytes = RefCell::new(base.to_vec());
     for window in windows(events) {
         summary.windows += 1;
         let is_due = window.mark.unwrap_or(0) >= options.from_mark;
         if is_due && options.only.as_ref().is_none_or(|only| only.event == window.end) {
-            let below = Arc::new(MemDevice::read_only(disk.bytes().to_vec()));
-            let bytes = RefCell::new(disk.bytes().to_vec());
             for (number, choice) in choice::choices(&window, options).into_iter().enumerate() {
                 let name = StateName { event: window.end, seed: options.seed, number };
                 if options.only.as_ref().is_some_and(|only| *only != name) {
@@ -186,7 +219,27 @@ pub fn explore(
                 }
             }
         }
-        disk.apply(&window);
+        let changed = disk.apply(&window);
+        changed.put_on(&*below);
+        changed.put_in(&mut bytes.borrow_mut());
     }
     summary
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_of_an_earlier_campaign_is_not_counted_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("seen");
+        let first = Seen::with_earlier(&path).unwrap();
+        [1, u128::MAX, 1].into_iter().for_each(|hash| first.insert(hash));
+        assert_eq!((first.count(), first.total()), (2, 2));
+        first.keep(&path).unwrap();
+        let second = Seen::with_earlier(&path).unwrap();
+        [u128::MAX, 7].into_iter().for_each(|hash| second.insert(hash));
+        assert_eq!((second.count(), second.total()), (1, 3));
+    }
 }

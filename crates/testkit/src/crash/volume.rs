@@ -25,9 +25,10 @@ use crate::snapshot::{Snapshot, Times};
 /// Opens a volume for changes, after replaying its journal onto the device; one of a format that is mended after a cut,
 /// after mending it.
 pub type Open<'a> = dyn Fn(Arc<dyn BlockDevice>, Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> + Sync + 'a;
-/// Says what is inconsistent in the bytes of a volume that was closed.
-pub type CheckBytes<'a> = dyn Fn(&[u8]) -> Result<(), String> + Sync + 'a;
-/// The same, of a device.
+/// Says what is inconsistent on a volume that was closed. It is given twice, as a device and as its bytes, since to copy it for each of
+/// a million states takes longer than to look at it.
+pub type CheckClosed<'a> = dyn Fn(&Arc<dyn BlockDevice>, &[u8]) -> Result<(), String> + Sync + 'a;
+/// The same, of a device alone.
 pub type Check<'a> = dyn Fn(&dyn BlockDevice) -> Result<(), String> + Sync + 'a;
 
 /// How volumes are opened and judged.
@@ -35,7 +36,7 @@ pub struct Subject<'a> {
     /// Opens one.
     pub open: &'a Open<'a>,
     /// A fast check, made of every state.
-    pub check: &'a CheckBytes<'a>,
+    pub check: &'a CheckClosed<'a>,
     /// A slow second opinion, asked for one state in [`Subject::second_every`] and for each that failed.
     pub second: &'a Check<'a>,
     /// See there; 0 for never.
@@ -96,7 +97,8 @@ impl Subject<'_> {
             End::Closed => {
                 let (vfs, history) = run.finish();
                 vfs.close().map_err(|e| format!("{plan}closing: {e}"))?;
-                (self.check)(&copy(&device)).map_err(|reason| format!("{plan}after closing: {reason}"))?;
+                self.check_closed(device.clone())
+                    .map_err(|reason| format!("{plan}after closing: {reason}"))?;
                 (self.second)(&device).map_err(|reason| format!("{plan}after closing: {reason}"))?;
                 history
             }
@@ -164,7 +166,7 @@ impl Subject<'_> {
             clock.set(1 << 20);
             let fs =
                 (self.open)(Arc::clone(&state.device), clock).map_err(|e| format!("does not open: {e}"))?;
-            let vfs = Vfs::new(fs);
+            let vfs = looked_at(fs);
             Snapshot::read(&vfs, None).map_err(|e| format!("does not read: {e}"))?;
             vfs.close().map_err(|e| format!("does not close: {e}"))?;
             drop(vfs);
@@ -174,12 +176,19 @@ impl Subject<'_> {
 
     /// Whether the volume, which was closed, is consistent.
     fn check_state(&self, state: &State<'_>, second: bool) -> Result<(), String> {
-        state.with_bytes(self.check).map_err(|reason| format!("inconsistent: {reason}"))?;
+        let checked = state.with_bytes(|bytes| (self.check)(&state.device, bytes));
+        checked.map_err(|reason| format!("inconsistent: {reason}"))?;
         if second {
             (self.second)(&*state.device).map_err(|reason| format!("second opinion: {reason}"))
         } else {
             Ok(())
         }
+    }
+
+    /// What is inconsistent on a volume that was closed.
+    pub fn check_closed(&self, device: Arc<dyn BlockDevice>) -> Result<(), String> {
+        let bytes = copy(&*device);
+        (self.check)(&device, &bytes)
     }
 
     /// Cuts a recording and judges each state.
@@ -226,7 +235,7 @@ impl Subject<'_> {
         let device = &state.device;
         let fs = (self.open)(Arc::clone(device), clock).map_err(|e| format!("does not open: {e}"))?;
         let crash = fs.limits().crash;
-        let vfs = Vfs::new(fs);
+        let vfs = looked_at(fs);
         let history = &recording.history;
         let tree = Snapshot::read(&vfs, history.trees.last()).map_err(|e| format!("does not read: {e}"))?;
         // A cut while the volume was being opened leaves what was there before.
@@ -267,6 +276,11 @@ impl Subject<'_> {
         let summary = explore(&bytes, &device.take_events(), &options, &Seen::default(), judge);
         summary.failures.first().map_or(Ok(()), |failure| Err(format!("cut again in recovery at {failure}")))
     }
+}
+
+/// A volume that is read once, and closed: a cache of many names would take longer to make and to empty than that.
+pub(super) fn looked_at(fs: Arc<dyn FileSystem>) -> Vfs {
+    Vfs::with(fs, Config { names: 256, ..Config::default() })
 }
 
 /// Where the setup of `plan` is durable.

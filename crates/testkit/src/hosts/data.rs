@@ -3,7 +3,9 @@
 use obento_base::FileKind;
 use obento_driver::{Access, RenameFlags};
 
-use super::{FILE_TOO_BIG, HOLES, NO_SPACE, Need, READ_ONLY, Room};
+use super::{
+    ACCESS_DENIED, FILE_TOO_BIG, HOLES, MODES, NO_SPACE, NOT_PERMITTED, Need, OWNERS, READ_ONLY, Room,
+};
 use crate::plan::{Op, bytes};
 
 type Row = (&'static str, &'static [Need], fn(&mut Room<'_>));
@@ -18,6 +20,8 @@ pub(super) const CASES: &[Row] = &[
     ("a file reaches past 4 GiB", &[HOLES, Need::LargeFiles], large),
     ("a file grows to the largest size, and no further", &[HOLES], largest),
     ("writing and truncating stamp the time of the last change", &[], times),
+    ("opening a file to empty it stamps that time too, though it was empty", &[], emptied),
+    ("a time is set by the owner, and to now by who may write", &[OWNERS, MODES], owned_times),
     ("what was written is there after the volume was opened again", &[], kept),
     ("a full volume says so, and takes again what was freed", &[], full),
     ("a volume that is open for reading refuses every change", &[], read_only),
@@ -112,8 +116,10 @@ fn largest(room: &mut Room<'_>) {
     room.truncate("f", 0);
 }
 
+/// A time long ago.
+const THEN: i64 = 1_000_000_000;
+
 fn times(room: &mut Room<'_>) {
-    const THEN: i64 = 1_000_000_000;
     let past = |room: &mut Room<'_>| room.does(Op::Utime(room.at("f"), THEN));
     room.file("f");
     room.write("f", 0, 10);
@@ -126,6 +132,40 @@ fn times(room: &mut Room<'_>) {
     past(room);
     room.truncate("f", 0);
     assert!(room.seen("f").mtime > THEN, "truncating");
+}
+
+fn emptied(room: &mut Room<'_>) {
+    room.file("f");
+    room.write("f", 0, 10);
+    let path = room.at("f");
+    for _ in 0..2 {
+        room.does(Op::Utime(path.clone(), THEN));
+        assert_eq!(room.host.open_emptied(&path), Ok(()));
+        assert_eq!(room.seen("f").size, 0);
+        assert!(room.seen("f").mtime > THEN);
+    }
+}
+
+fn owned_times(room: &mut Room<'_>) {
+    const OWNER: u32 = 1000;
+    const STRANGER: u32 = 1001;
+    room.file("f");
+    let path = room.at("f");
+    let (past, now) = (Op::Utime(path.clone(), THEN), Op::Touch(path.clone()));
+    room.does(Op::Chown(path.clone(), OWNER, OWNER));
+    room.does(Op::Chmod(path.clone(), 0o644));
+    assert_eq!(room.act_as(STRANGER, &past), Err(NOT_PERMITTED));
+    assert_eq!(room.act_as(STRANGER, &now), Err(ACCESS_DENIED));
+    // Nobody needs leave to write to what is their own.
+    room.does(Op::Chmod(path.clone(), 0o444));
+    assert_eq!(room.act_as(OWNER, &now), Ok(()));
+    assert_eq!(room.act_as(OWNER, &past), Ok(()));
+    assert_eq!(room.seen("f").mtime, THEN);
+    room.does(Op::Chmod(path.clone(), 0o666));
+    assert_eq!(room.act_as(STRANGER, &past), Err(NOT_PERMITTED));
+    assert_eq!(room.seen("f").mtime, THEN);
+    assert_eq!(room.act_as(STRANGER, &now), Ok(()));
+    assert!(room.seen("f").mtime > THEN);
 }
 
 fn kept(room: &mut Room<'_>) {
@@ -185,13 +225,17 @@ fn read_only(room: &mut Room<'_>) {
     let ops = [
         Op::Create(x.clone(), FileKind::Regular, 0o644),
         Op::Create(x.clone(), FileKind::Directory, 0o755),
+        Op::Symlink(x.clone(), 7),
+        Op::Link(f.clone(), x.clone()),
         Op::Unlink(f.clone()),
         Op::Rmdir(d),
         Op::Rename(f.clone(), x, RenameFlags::empty()),
         Op::Write(f.clone(), 0, 10),
         Op::Truncate(f.clone(), 0),
         Op::Chmod(f.clone(), 0o600),
-        Op::Utime(f, 5),
+        Op::Chown(f.clone(), 1, 1),
+        Op::Utime(f.clone(), 5),
+        Op::Touch(f),
     ];
     let answers: Vec<_> = ops.into_iter().map(|op| (format!("{op:?}"), room.act(op))).collect();
     room.holds("f", 0, &bytes);

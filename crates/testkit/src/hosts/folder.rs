@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use obento_base::{Errno, FileKind};
 use obento_driver::{Access, Limits};
 
-use super::{Answer, Host, Seen};
+use super::{Answer, Host, Seen, each_in_a_thread};
 use crate::plan::{Op, act_on_host};
 
 /// A mounted volume.
@@ -78,6 +78,30 @@ impl Host for Folder {
             return answer(File::open(&self.root).and_then(|root| Ok(rustix::fs::syncfs(root)?)));
         }
         answer(act_on_host(&self.root, number, op))
+    }
+
+    fn act_as(&mut self, id: u32, number: usize, op: &Op) -> Answer<()> {
+        use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+        let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
+        let act = || {
+            set_thread_groups(&[])?;
+            set_thread_res_gid(gid, gid, gid)?;
+            set_thread_res_uid(uid, uid, uid)?;
+            act_on_host(&self.root, number, op)
+        };
+        // A thread that ends, since it cannot take its rights back.
+        answer(std::thread::scope(|scope| scope.spawn(act).join()).expect("it does not panic"))
+    }
+
+    fn together(&mut self, lists: &[Vec<Op>]) -> Vec<Vec<Answer<()>>> {
+        each_in_a_thread(lists, &|list| {
+            let act = |(number, op)| answer(act_on_host(&self.root, number, op));
+            list.iter().enumerate().map(act).collect()
+        })
+    }
+
+    fn open_emptied(&mut self, path: &str) -> Answer<()> {
+        answer(OpenOptions::new().write(true).truncate(true).open(self.root.join(path)).map(drop))
     }
 
     fn seen(&self, path: &str) -> Answer<Seen> {

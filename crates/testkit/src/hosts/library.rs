@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use obento_base::Result;
 use obento_driver::{Access, Cookie, FileSystem, Limits};
-use obento_vfs::{Node, Vfs};
+use obento_vfs::{Caller, Node, OpenFlags, Vfs};
 
-use super::{Answer, Host, Seen};
+use super::{Answer, Host, Seen, each_in_a_thread};
 use crate::plan::{Actor, Op};
 
 /// Opens the volume.
@@ -78,6 +78,25 @@ impl Host for Library {
 
     fn act(&mut self, number: usize, op: &Op) -> Answer<()> {
         answer(self.actor.as_mut().expect("it is open").act(number, op))
+    }
+
+    fn act_as(&mut self, id: u32, number: usize, op: &Op) -> Answer<()> {
+        let caller = Caller::User { uid: id, gid: id, groups: Vec::new() };
+        answer(Actor::of(caller, self.actor().vfs().clone()).act(number, op))
+    }
+
+    fn together(&mut self, lists: &[Vec<Op>]) -> Vec<Vec<Answer<()>>> {
+        let vfs = self.actor().vfs();
+        each_in_a_thread(lists, &|list| {
+            let mut actor = Actor::new(vfs.clone());
+            list.iter().enumerate().map(|(number, op)| answer(actor.act(number, op))).collect()
+        })
+    }
+
+    fn open_emptied(&mut self, path: &str) -> Answer<()> {
+        let flags = OpenFlags::WRITE | OpenFlags::TRUNCATE;
+        let opened = self.node(path).and_then(|node| node.vfs().open(&Caller::Owner, &node, flags));
+        answer(opened.map(drop))
     }
 
     fn seen(&self, path: &str) -> Answer<Seen> {

@@ -11,6 +11,7 @@ mod names;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
 
 use obento_base::{Errno, FileKind};
 use obento_driver::{Access, Keeps, Limits, RenameFlags};
@@ -28,6 +29,12 @@ pub trait Host {
     fn limits(&self) -> Limits;
     /// Does operation `number` of a case.
     fn act(&mut self, number: usize, op: &Op) -> Answer<()>;
+    /// Does an operation as the user `id`, whose group has the same number, and who is not the owner of the volume.
+    fn act_as(&mut self, id: u32, number: usize, op: &Op) -> Answer<()>;
+    /// Does each of `lists` in a thread of its own, all at once, and says what each operation answered.
+    fn together(&mut self, lists: &[Vec<Op>]) -> Vec<Vec<Answer<()>>>;
+    /// Opens a file for writing, which empties it, and closes it.
+    fn open_emptied(&mut self, path: &str) -> Answer<()>;
     /// What is known of a file; a symbolic link is not followed.
     fn seen(&self, path: &str) -> Answer<Seen>;
     /// So many bytes from an offset on, or what there is.
@@ -179,6 +186,19 @@ pub fn expect_all(host: &mut dyn Host) {
     assert!(ends.iter().any(|(_, end)| *end == End::Passed), "no case applies");
 }
 
+/// Has `act` do each list in a thread of its own; they begin at once.
+fn each_in_a_thread<T: Send>(lists: &[Vec<Op>], act: &(dyn Fn(&[Op]) -> T + Sync)) -> Vec<T> {
+    let start = Barrier::new(lists.len());
+    let work = &|list: &[Op]| {
+        start.wait();
+        act(list)
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = lists.iter().map(|list| scope.spawn(move || work(list))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("an operation does not panic")).collect()
+    })
+}
+
 /// A directory to run a case in.
 pub struct Room<'a> {
     /// The host.
@@ -205,6 +225,11 @@ impl Room<'_> {
         let shown = format!("{op:?}");
         let done = self.act(op);
         assert!(done.is_ok(), "{shown}: {done:?}");
+    }
+
+    fn act_as(&mut self, id: u32, op: &Op) -> Answer<()> {
+        self.done += 1;
+        self.host.act_as(id, self.done, op)
     }
 
     #[track_caller]
@@ -277,6 +302,7 @@ impl Room<'_> {
 
 const NOT_PERMITTED: Errno = Errno(1);
 const NOT_FOUND: Errno = Errno(2);
+const ACCESS_DENIED: Errno = Errno(13);
 const BUSY: Errno = Errno(16);
 const EXISTS: Errno = Errno(17);
 const NOT_DIRECTORY: Errno = Errno(20);

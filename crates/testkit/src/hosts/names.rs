@@ -1,6 +1,7 @@
 //! Names: what paths lead to, and what becomes of them.
 
 use obento_base::FileKind;
+use obento_driver::RenameFlags;
 
 use super::{
     Answer, BUSY, EXISTS, INVALID, IS_DIRECTORY, MODES, NAME_TOO_LONG, NOT_DIRECTORY, NOT_EMPTY, NOT_FOUND,
@@ -35,6 +36,7 @@ pub(super) const CASES: &[Row] = &[
         &[],
         listed_later,
     ),
+    ("who creates, renames and removes one name at once is answered as if each came in turn", &[], races),
     ("a file has two names, and lives until both are gone", &[Need::HardLinks], links),
     ("a directory has no second name", &[Need::HardLinks], linked_directory),
     ("a symbolic link is as long as what it was made of", &[SYMLINKS], symlinks),
@@ -262,6 +264,44 @@ fn listed_later(room: &mut Room<'_>) {
         assert_eq!(count(n), 1, "{}", name(n));
     }
     assert!((300..350).all(|n| count(n) <= 1), "what came is there once at most");
+}
+
+fn races(room: &mut Room<'_>) {
+    const TURNS: usize = 100;
+    room.dir("a");
+    room.dir("b");
+    let (here, there) = (room.at("a/x"), room.at("b/x"));
+    let over = |ops: &[Op]| ops.iter().cycle().take(TURNS * ops.len()).cloned().collect::<Vec<_>>();
+    let rename = |from: &String, to: &String| Op::Rename(from.clone(), to.clone(), RenameFlags::empty());
+    let make = |path: &String, kind| Op::Create(path.clone(), kind, 0o755);
+    let lists = [
+        over(&[make(&here, FileKind::Directory), rename(&here, &there)]),
+        over(&[make(&there, FileKind::Regular), rename(&there, &here)]),
+        over(&[Op::Rmdir(here.clone()), Op::Rmdir(there.clone())]),
+        over(&[Op::Unlink(there.clone()), Op::Unlink(here.clone())]),
+    ];
+    let known = |answer: &Answer<()>| {
+        let kinds = [NOT_FOUND, EXISTS, NOT_DIRECTORY, IS_DIRECTORY, NOT_PERMITTED];
+        answer.as_ref().err().is_none_or(|errno| kinds.contains(errno))
+    };
+    let answers = room.host.together(&lists);
+    for (answer, op) in answers.iter().flatten().zip(lists.iter().flatten()) {
+        assert!(known(answer), "{op:?}: {answer:?}");
+    }
+    let done = answers.iter().flatten().filter(|answer| answer.is_ok()).count();
+    assert!(done >= lists.len(), "{done} succeeded");
+    // What is listed is there, and nothing that is not keeps its directory from being removed.
+    for dir in ["a", "b"] {
+        for name in room.names(dir) {
+            let path = format!("{dir}/{name}");
+            let removed = match room.seen(&path).kind {
+                FileKind::Directory => room.rmdir(&path),
+                _ => room.unlink(&path),
+            };
+            assert_eq!(removed, Ok(()), "{path}");
+        }
+        assert_eq!(room.rmdir(dir), Ok(()));
+    }
 }
 
 fn links(room: &mut Room<'_>) {

@@ -6,20 +6,24 @@ use obento_vfs::{Caller, Node, Symlinks, Vfs};
 
 use crate::plan::{Op, Space, bytes};
 
-const OWNER: Caller = Caller::Owner;
-
 /// One who does operations to a volume and keeps files open meanwhile.
 #[derive(Debug)]
 pub struct Actor {
     vfs: Vfs,
+    caller: Caller,
     held: Vec<Node>,
     nameless: Vec<Node>,
 }
 
 impl Actor {
-    /// Nothing done, nothing open.
+    /// Nothing done, nothing open; the owner of the image.
     pub fn new(vfs: Vfs) -> Self {
-        Self { vfs, held: Vec::new(), nameless: Vec::new() }
+        Self { vfs, caller: Caller::Owner, held: Vec::new(), nameless: Vec::new() }
+    }
+
+    /// The same on behalf of another.
+    pub fn of(caller: Caller, vfs: Vfs) -> Self {
+        Self { caller, ..Self::new(vfs) }
     }
 
     /// The volume.
@@ -29,11 +33,11 @@ impl Actor {
 
     /// What `path` leads to.
     pub fn node(&self, path: &str) -> Result<Node> {
-        self.vfs.resolve(&self.vfs.root(), path.as_bytes(), Symlinks::Keep, &OWNER)
+        self.vfs.resolve(&self.vfs.root(), path.as_bytes(), Symlinks::Keep, &self.caller)
     }
 
     fn place(&self, path: &str) -> Result<(Node, NameBuf)> {
-        let last = self.vfs.resolve_parent(&self.vfs.root(), path.as_bytes(), &OWNER)?;
+        let last = self.vfs.resolve_parent(&self.vfs.root(), path.as_bytes(), &self.caller)?;
         Ok((last.dir, last.name.to_buf()))
     }
 
@@ -57,26 +61,28 @@ impl Actor {
             Op::Link(from, to) => {
                 let node = self.node(from)?;
                 let (dir, name) = self.place(to)?;
-                self.vfs.link(&OWNER, &node, &dir, &name)
+                self.vfs.link(&self.caller, &node, &dir, &name)
             }
             Op::Unlink(path) => {
                 let (dir, name) = self.place(path)?;
-                self.vfs.unlink(&OWNER, &dir, &name)
+                self.vfs.unlink(&self.caller, &dir, &name)
             }
             Op::Rmdir(path) => {
                 let (dir, name) = self.place(path)?;
-                self.vfs.rmdir(&OWNER, &dir, &name)
+                self.vfs.rmdir(&self.caller, &dir, &name)
             }
             Op::Rename(from, to, flags) => {
                 let (from, to) = (self.place(from)?, self.place(to)?);
-                self.vfs.rename(&OWNER, (&from.0, &from.1), (&to.0, &to.1), *flags)
+                self.vfs.rename(&self.caller, (&from.0, &from.1), (&to.0, &to.1), *flags)
             }
             Op::SetXattr(path, name, len, mode) => {
                 let (node, value) = (self.node(path)?, bytes(number, 0, *len));
-                self.vfs.set_xattr(&OWNER, &node, name.as_bytes(), &value, *mode)
+                self.vfs.set_xattr(&self.caller, &node, name.as_bytes(), &value, *mode)
             }
-            Op::RemoveXattr(path, name) => self.vfs.remove_xattr(&OWNER, &self.node(path)?, name.as_bytes()),
-            Op::Chmod(..) | Op::Chown(..) | Op::Utime(..) | Op::Flags(..) => self.change(op),
+            Op::RemoveXattr(path, name) => {
+                self.vfs.remove_xattr(&self.caller, &self.node(path)?, name.as_bytes())
+            }
+            Op::Chmod(..) | Op::Chown(..) | Op::Utime(..) | Op::Touch(_) | Op::Flags(..) => self.change(op),
             Op::Fsync(path) => self.node(path)?.sync(),
             Op::Sync => self.vfs.sync(),
             Op::Hold(path) => {
@@ -99,13 +105,13 @@ impl Actor {
             Op::WriteNameless(at, len) => write_all(last?, *at, &bytes(number, *at, *len)),
             Op::Name(path) => {
                 let (dir, name) = self.place(path)?;
-                self.vfs.name(&OWNER, last?, &dir, &name)?;
+                self.vfs.name(&self.caller, last?, &dir, &name)?;
                 self.nameless.pop();
                 Ok(())
             }
             _ => {
                 let new = new_node(FileKind::Regular, 0o644, b"");
-                let made = self.vfs.create_nameless(&OWNER, &self.vfs.root(), &new, Mode::new(0))?;
+                let made = self.vfs.create_nameless(&self.caller, &self.vfs.root(), &new, Mode::new(0))?;
                 self.nameless.push(made);
                 Ok(())
             }
@@ -114,7 +120,7 @@ impl Actor {
 
     fn create(&self, path: &str, kind: FileKind, mode: u16, target: &[u8]) -> Result<()> {
         let (dir, name) = self.place(path)?;
-        self.vfs.create(&OWNER, &dir, &name, &new_node(kind, mode, target)).map(drop)
+        self.vfs.create(&self.caller, &dir, &name, &new_node(kind, mode, target)).map(drop)
     }
 
     fn data(&self, number: usize, op: &Op) -> Result<()> {
@@ -132,7 +138,7 @@ impl Actor {
                 }
                 Ok(())
             }
-            Op::Truncate(path, size) => self.vfs.truncate(&OWNER, &self.node(path)?, *size),
+            Op::Truncate(path, size) => self.vfs.truncate(&self.caller, &self.node(path)?, *size),
             Op::Space(path, space, range) => {
                 let node = self.node(path)?;
                 match space {
@@ -157,6 +163,10 @@ impl Actor {
                 let mtime = Some(TimeChange::At(Timestamp::new(*secs, 0)));
                 (path, SetAttr { mtime, ..SetAttr::default() })
             }
+            Op::Touch(path) => {
+                let (atime, mtime) = (Some(TimeChange::Now), Some(TimeChange::Now));
+                (path, SetAttr { atime, mtime, ..SetAttr::default() })
+            }
             Op::Flags(path, bits) => {
                 let node = self.node(path)?;
                 let changeable = FileFlags::NO_DUMP | FileFlags::NO_ATIME | FileFlags::IMMUTABLE;
@@ -166,7 +176,7 @@ impl Actor {
             }
             _ => return Ok(()),
         };
-        self.vfs.set_attr(&OWNER, &self.node(path)?, &change).map(drop)
+        self.vfs.set_attr(&self.caller, &self.node(path)?, &change).map(drop)
     }
 }
 

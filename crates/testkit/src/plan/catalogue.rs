@@ -303,6 +303,15 @@ fn spaces() -> Vec<Plan> {
             "zero-range",
             vec![space("f", Space::Zero(Size::Keep), 1000, 9500), fsync("f"), write("f", 2000, 100)],
         ),
+        // Blocks of 4 KiB of which none is zeroed whole.
+        plan(
+            "zero-over-a-border-of-blocks",
+            vec![
+                space("f", Space::Zero(Size::Keep), 500, 8100),
+                space("f", Space::Punch, 4700, 11_900),
+                fsync("f"),
+            ],
+        ),
         plan("zero-range-grow", vec![space("g", Space::Zero(Size::Grow), 300, 20_000), fsync("g")]),
         plan(
             "append-over-space-past-the-end",

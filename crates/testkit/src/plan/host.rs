@@ -51,6 +51,11 @@ pub fn act_on_host(root: &Path, number: usize, op: &Op) -> io::Result<()> {
             let times = Timestamps { last_access: kept, last_modification: time };
             Ok(rustix::fs::utimensat(CWD, at(path), &times, AtFlags::SYMLINK_NOFOLLOW)?)
         }
+        Op::Touch(path) => {
+            let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW as _ };
+            let times = Timestamps { last_access: now, last_modification: now };
+            Ok(rustix::fs::utimensat(CWD, at(path), &times, AtFlags::SYMLINK_NOFOLLOW)?)
+        }
         // Opening a pipe would wait for who writes to it.
         Op::Fsync(path) => match at(path).symlink_metadata()?.file_type() {
             kind if kind.is_file() || kind.is_dir() => File::open(at(path))?.sync_all(),

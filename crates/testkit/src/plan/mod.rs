@@ -71,6 +71,8 @@ pub enum Op {
     Chown(String, u32, u32),
     /// Sets the time of the last change of the data, in seconds.
     Utime(String, i64),
+    /// Sets both times to now, which who may write may do as well.
+    Touch(String),
     /// Sets the flags that a user sets, to these bits.
     Flags(String, u32),
     /// The file and the names that lead to it are to survive.

@@ -54,7 +54,7 @@ pub fn keeps_all(volume: &Volume<'_>, device: &Arc<MemDevice>, actor: Actor) {
     let before = Snapshot::read(&vfs, None).unwrap();
     vfs.close().unwrap();
     drop(vfs);
-    assert_eq!((volume.subject.check)(&device.snapshot()), Ok(()), "{name}");
+    assert_eq!(volume.subject.check_closed(device.clone()), Ok(()), "{name}");
     assert_eq!((volume.subject.second)(&**device as &dyn BlockDevice), Ok(()), "{name}");
     let after = Snapshot::read(&opened(volume, device), None).unwrap();
     assert_eq!(before.difference(&after, Times::Compared, None), None, "{name}");

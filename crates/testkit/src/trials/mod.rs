@@ -5,19 +5,20 @@
 
 pub mod cuts;
 pub mod faults;
+pub mod format;
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use obento_base::Result;
-use obento_block::{BlockDevice, MemDevice};
+use obento_block::BlockDevice;
 use obento_driver::{
     Access, CheckOptions, DataMode, Driver, FileSystem, Finding, Mending, OpenOptions, Severity,
 };
 use obento_env::{Clock, NO_CLOCK};
 
 use crate::crash::campaign::Volume;
-use crate::crash::volume::{Check, CheckBytes, Open, Subject};
+use crate::crash::volume::{Check, CheckClosed, Open, Subject};
 use crate::oracle::call;
 use crate::plan::{Bounds, Limits, catalogue};
 
@@ -42,11 +43,13 @@ pub fn mend_and_open(
     open(driver, device, clock)
 }
 
-/// Errors: what the driver's check finds in the bytes of a volume that was closed, mere notes left out.
-pub fn check(driver: &dyn Driver, bytes: &[u8]) -> std::result::Result<(), String> {
-    let (device, mut found) = (Arc::new(MemDevice::read_only(bytes.to_vec())), Vec::<Finding>::new());
+/// Errors: what the driver's check finds on a volume that was closed, mere notes left out.
+pub fn check(driver: &dyn Driver, device: &Arc<dyn BlockDevice>) -> std::result::Result<(), String> {
+    let mut found = Vec::<Finding>::new();
     let check = driver.check().expect("it checks");
-    check.check(device, &CheckOptions::new(Arc::new(NO_CLOCK)), &mut found).map_err(|e| e.to_string())?;
+    check
+        .check(device.clone(), &CheckOptions::new(Arc::new(NO_CLOCK)), &mut found)
+        .map_err(|e| e.to_string())?;
     found.retain(|finding| finding.severity != Severity::Note);
     let told: Vec<String> = found.iter().take(5).map(ToString::to_string).collect();
     if told.is_empty() { Ok(()) } else { Err(told.join("; ")) }
@@ -63,7 +66,7 @@ pub fn judge(program: &str, device: &dyn BlockDevice) -> std::result::Result<(),
 }
 
 /// A driver whose volumes a check mends after a cut, to be cut and broken.
-pub fn mended<'a>(open: &'a Open<'a>, check: &'a CheckBytes<'a>, second: &'a Check<'a>) -> Subject<'a> {
+pub fn mended<'a>(open: &'a Open<'a>, check: &'a CheckClosed<'a>, second: &'a Check<'a>) -> Subject<'a> {
     Subject { open, check, second, second_every: 100, recovery_every: 0, data: DataMode::Ordered }
 }
 

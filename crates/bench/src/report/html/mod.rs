@@ -53,7 +53,7 @@ fn summary(page: &mut Html, table: &Table) {
         )
     );
     page.raw(
-        "<table class=\"standings\"><thead><tr><th scope=\"col\">target</th><th scope=\"col\">speed</th>",
+        "<div class=\"wide\"><table class=\"standings\"><thead><tr><th scope=\"col\">target</th><th scope=\"col\">speed</th>",
     );
     page.raw("<th scope=\"col\">faster</th><th scope=\"col\">slower</th><th scope=\"col\">rows</th></tr></thead><tbody>");
     for standing in table.standings() {
@@ -70,7 +70,7 @@ fn summary(page: &mut Html, table: &Table) {
         }
         page.raw("</tr>");
     }
-    page.raw("</tbody></table>");
+    page.raw("</tbody></table></div>");
 }
 
 /// A chart and its numbers for each workload.

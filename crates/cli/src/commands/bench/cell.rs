@@ -20,6 +20,9 @@ pub struct Args {
     /// Bytes of each file system
     #[arg(long)]
     size: u64,
+    /// Whether images are disks of zram
+    #[arg(long)]
+    zram: bool,
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
@@ -31,8 +34,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         .map_err(|error| Stop::Failed(Report::new("cannot read the cell", error)))?;
     let obento = std::env::current_exe()
         .map_err(|error| Stop::Failed(Report::new("cannot find obento itself", error)))?;
-    let ground =
-        Ground { folder: args.folder.clone(), size: args.size, obento, registry: context.registry().clone() };
+    let (folder, registry) = (args.folder.clone(), context.registry().clone());
+    let ground = Ground { folder, size: args.size, obento, registry, zram: args.zram };
     let answer = serde_json::to_vec(&outcome(&cell, &ground))
         .map_err(|error| Stop::Failed(Report::new("cannot say how the cell ended", error)))?;
     let mut out = Output::stdout();

@@ -4,6 +4,7 @@ mod cell;
 mod list;
 mod report;
 mod run;
+mod watch;
 
 use crate::context::Context;
 use crate::output::Outcome;

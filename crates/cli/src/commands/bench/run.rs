@@ -2,20 +2,20 @@
 
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use obento::interrupt::{self, Caught};
-use obento_bench::cell::{Cell, Outcome as End};
-use obento_bench::lab::{self, Plan, Processes, Watch};
+use obento_bench::lab::{self, Plan, Processes};
 use obento_bench::machine::{self, Machine};
 use obento_bench::report::{Table, text};
-use obento_bench::results::{CellResult, Results};
-use obento_bench::statistics::{Enough, Summary};
+use obento_bench::results::Results;
+use obento_bench::statistics::Enough;
 use obento_bench::suite::Suite;
 use obento_bench::target::Ground;
-use obento_bench::workload::{Settings, find};
+use obento_bench::workload::{PRESETS, Settings, find};
 use obento_bench::{BenchError, Target};
 
+use super::watch::Shown;
 use crate::context::Context;
 use crate::format::size::parse_size;
 use crate::output::{Outcome, Output, Stop};
@@ -61,6 +61,15 @@ pub struct Args {
     /// Where random numbers start
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// Threads, sizes and times of a study: bento, reproduction or filebench
+    #[arg(long, value_name = "STUDY", value_parser = parse_preset)]
+    preset: Option<Settings>,
+    /// Fill so many percent of each file system with a history of files first
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=80))]
+    age: Option<u8>,
+    /// Put the file systems on disks of compressed memory (root)
+    #[arg(long)]
+    zram: bool,
     /// Repeat at least so often
     #[arg(long, value_name = "N")]
     repeat: Option<usize>,
@@ -77,7 +86,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let (suite, workloads) = chosen(args)?;
     let mut results = begin(args, suite, &workloads)?;
     let targets = targets(args, suite)?;
-    let folder = tempfile::Builder::new().prefix("obento-bench-").tempdir_in(&args.dir).map_err(|error| {
+    // Servers of databases are not root's, and must come through.
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    let folder = tempfile::Builder::new().prefix("obento-bench-").permissions(open).tempdir_in(&args.dir);
+    let folder = folder.map_err(|error| {
         fail(Report::on("cannot create a folder in", args.dir.as_os_str().as_encoded_bytes(), error))
     })?;
     let path =
@@ -86,9 +98,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let obento =
         std::env::current_exe().map_err(|error| fail(Report::new("cannot find obento itself", error)))?;
     let registry = context.registry().clone();
-    let ground = Ground { folder: path, size: results.size, obento, registry };
+    let ground = Ground { folder: path, size: results.size, obento, registry, zram: args.zram };
     let size = results.size.to_string();
-    let arguments = [
+    let mut arguments = vec![
         "bench".into(),
         "cell".into(),
         "--folder".into(),
@@ -96,22 +108,25 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         "--size".into(),
         size.into(),
     ];
+    if args.zram {
+        results.machine.ground = "zram".into();
+        arguments.push("--zram".into());
+    }
     let stop = Box::new(interrupt::is_requested);
-    let processes = Processes { program: ground.obento.clone(), arguments: arguments.into(), ground, stop };
+    let processes = Processes { program: ground.obento.clone(), arguments, ground, stop };
     let plan = Plan {
         targets,
         workloads,
         limit: Duration::try_from_secs_f64(args.limit * 60.0).unwrap_or(Duration::MAX),
     };
-    let mut lines = Lines { begun: Instant::now(), runs: 0, context };
+    let mut watch = Shown::new(context, &plan);
     if results.settings.file_size < machine::memory() {
         context.note(b"bench", "large files fit the memory: what is read after it was written comes from the cache (--file-size)");
     }
     let mut save = |results: &Results| args.output.as_ref().map_or(Ok(()), |path| results.save(path));
-    let whole = lab::run(&plan, &processes, &mut results, &mut lines, &mut save)
+    let whole = lab::run(&plan, &processes, &mut results, &mut watch, &mut save)
         .map_err(|error| fail(Report::plain(error)))?;
-    drop(folder);
-    drop(caught);
+    drop((watch, folder, caught));
     let mut out = Output::stdout();
     out.write_all(text(&Table::of(&results, args.baseline.as_deref())).as_bytes())?;
     out.finish()?;
@@ -127,6 +142,12 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 
 fn fail(report: Report) -> Stop {
     Stop::Failed(report)
+}
+
+fn parse_preset(name: &str) -> Result<Settings, String> {
+    let found = PRESETS.iter().find(|preset| preset.name == name);
+    let names = || PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ");
+    found.map(|preset| preset.settings()).ok_or_else(|| format!("there are {}", names()))
 }
 
 /// The first suite that is named, and all workloads in the order in which they are named.
@@ -168,7 +189,9 @@ fn targets(args: &Args, suite: Option<&Suite>) -> Result<Vec<String>, Stop> {
 /// Empty results, or those of before.
 fn begin(args: &Args, suite: Option<&'static Suite>, workloads: &[String]) -> Result<Results, Stop> {
     let name = suite.map_or_else(|| workloads.join(" "), |suite| suite.name.to_owned());
-    let mut settings = suite.map_or_else(Settings::default, |suite| (suite.settings)());
+    let usual = || suite.map_or_else(Settings::default, |suite| (suite.settings)());
+    let mut settings = args.preset.clone().unwrap_or_else(usual);
+    settings.age = args.age.unwrap_or(settings.age);
     settings.file_size = args.file_size.unwrap_or(settings.file_size);
     settings.threads = args.threads.unwrap_or(settings.threads).max(1);
     settings.scale = args.scale.unwrap_or(settings.scale).max(1);
@@ -196,57 +219,5 @@ fn begin(args: &Args, suite: Option<&'static Suite>, workloads: &[String]) -> Re
             Err(fail(report.help("--resume goes on with it; or name another file")))
         }
         _ => Ok(fresh),
-    }
-}
-
-/// A line on standard error when a run ends.
-struct Lines<'c> {
-    begun: Instant,
-    runs: usize,
-    context: &'c Context,
-}
-
-impl Watch for Lines<'_> {
-    fn begins(&mut self, cell: &Cell, rotation: usize, done: usize, about: usize) {
-        let left = match self.runs {
-            0 => String::new(),
-            runs => {
-                let each = self.begun.elapsed() / u32::try_from(runs).unwrap_or(u32::MAX);
-                let left = each * u32::try_from(about - done).unwrap_or(u32::MAX);
-                format!(", about {} min left", left.as_secs().div_ceil(60))
-            }
-        };
-        self.runs += 1;
-        eprintln!("{}/{about}{left}: {} on {}, run {}", done + 1, cell.workload, cell.target, rotation + 1);
-    }
-
-    fn ended(&mut self, known: &CellResult) {
-        match &known.ended {
-            Some(End::Absent(why)) => return self.context.note(known.target.as_bytes(), why),
-            Some(End::Failed(why)) => {
-                return self.context.fail(&Report::on("cannot measure", known.target.as_bytes(), why));
-            }
-            Some(End::NotFinished(seconds)) => eprintln!("  not finished in {:.0} min", seconds / 60.0),
-            Some(End::Measured(_)) | None => {}
-        }
-        for (phase, measure) in known.phases().into_iter().take(6) {
-            let figures: Vec<f64> = known.figures(phase).into_iter().map(|(_, figure)| figure).collect();
-            if let Some((summary, last)) = Summary::of(&figures).zip(figures.last()) {
-                let gap = if phase.is_empty() { "" } else { ": " };
-                eprintln!(
-                    "  {phase}{gap}{last:.1} {} (median {:.1} of {})",
-                    measure.unit(),
-                    summary.median,
-                    summary.samples
-                );
-            }
-        }
-        if let Some(why) = known.samples.last().and_then(|sample| sample.disturbed.as_deref()) {
-            eprintln!("  disturbed: {why}");
-        }
-    }
-
-    fn stop(&self) -> bool {
-        interrupt::is_requested()
     }
 }

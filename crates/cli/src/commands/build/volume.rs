@@ -191,11 +191,14 @@ fn percent(text: &str) -> Option<u8> {
 fn maps(option: &'static str, texts: &[String]) -> Result<Vec<IdMap>, Bad> {
     let parse = |text: &String| {
         let parts: Option<Vec<u32>> = text.split(':').map(|part| part.parse().ok()).collect();
-        match parts.as_deref() {
-            Some(&[from, to]) => Some(IdMap { from, to, count: 1 }),
-            Some(&[from, to, count]) => Some(IdMap { from, to, count }),
-            _ => None,
-        }
+        let (from, to, count) = match parts.as_deref() {
+            Some(&[from, to]) => (from, to, 1),
+            Some(&[from, to, count]) => (from, to, count),
+            _ => return None,
+        };
+        // The last number is nobody's: chown(2) takes it for "as it is".
+        let fits = |first: u32| first.checked_add(count).is_some();
+        (fits(from) && fits(to)).then_some(IdMap { from, to, count })
     };
     texts
         .iter()

@@ -213,6 +213,7 @@ pub fn tell_losses(report: &WriteReport, target: &[u8], is_untrusted: bool, cont
     for (loss, lost) in &report.lost {
         let reason = lost.examples.iter().find_map(|(_, errno)| *errno);
         let because = match reason {
+            Some(_) if *loss == Loss::Name => crate::change::lacking::NAMES.to_owned(),
             Some(errno) => crate::report::words(std::io::Error::from(errno)),
             None if is_untrusted => "--untrusted".to_owned(),
             None => "the owner is another one".to_owned(),
@@ -244,7 +245,9 @@ fn words(loss: Loss, count: u64) -> &'static str {
         Loss::Device => ("device node not made", "device nodes not made"),
         Loss::Special => ("FIFO or socket not made", "FIFOs and sockets not made"),
         Loss::Symlink => ("symbolic link not made", "symbolic links not made"),
-        Loss::Name => ("name that cannot be there not made", "names that cannot be there not made"),
+        Loss::Name => {
+            ("entry whose name cannot be there not made", "entries whose names cannot be there not made")
+        }
         _ => ("thing not kept", "things not kept"),
     };
     if count == 1 { one } else { many }

@@ -38,6 +38,9 @@ pub struct Args {
     /// The type: ext4, ext3, ext2, exfat, vfat, xv6
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4")]
     pub fs_type: String,
+    /// The time, in seconds, whatever clock and environment say
+    #[arg(skip)]
+    pub epoch: Option<i64>,
     /// Bytes a block
     #[arg(short, long, value_name = "BYTES")]
     pub block_size: Option<String>,
@@ -168,10 +171,18 @@ impl Args {
         self.block_size.as_ref().map(parse).transpose()
     }
 
+    /// Now, or the moment that is asked for, or that `SOURCE_DATE_EPOCH` names.
+    fn clock(&self) -> Result<Arc<dyn Clock>, Report> {
+        Ok(match self.epoch.map_or_else(epoch, |secs| Ok(Some(secs)))? {
+            Some(secs) => Arc::new(FixedClock(Timestamp::new(secs, 0))),
+            None => Arc::new(SystemClock),
+        })
+    }
+
     /// What the driver gets, and what the host has to see to. Errors: what obento does not do; a value that is none.
     pub fn options(&self) -> Result<(FormatOptions, Host), Report> {
         self.refuse()?;
-        let mut options = FormatOptions::new(&self.fs_type, clock()?, Arc::new(SystemRandom));
+        let mut options = FormatOptions::new(&self.fs_type, self.clock()?, Arc::new(SystemRandom));
         options.block_size = self.block_bytes()?;
         options.features.clone_from(&self.features);
         if self.with_journal {
@@ -291,14 +302,6 @@ pub fn uuid(text: &str) -> Result<Option<[u8; 16]>, Report> {
 
 /// The last second of the year 9999. Super blocks hold more, but not everything: ext4's 40 bits without a sign.
 const LAST_SECOND: i64 = 253_402_300_799;
-
-/// Now, or the moment that `SOURCE_DATE_EPOCH` names.
-fn clock() -> Result<Arc<dyn Clock>, Report> {
-    Ok(match epoch()? {
-        Some(secs) => Arc::new(FixedClock(Timestamp::new(secs, 0))),
-        None => Arc::new(SystemClock),
-    })
-}
 
 /// The moment that `SOURCE_DATE_EPOCH` names, in seconds.
 pub fn epoch() -> Result<Option<i64>, Report> {

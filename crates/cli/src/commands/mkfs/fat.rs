@@ -73,6 +73,9 @@ pub struct Args {
     /// The sector of the image in which the volume begins
     #[arg(long, value_name = "SECTOR")]
     offset: Option<u64>,
+    /// The same bytes each time: the time and the volume ID are constants
+    #[arg(long)]
+    invariant: bool,
     /// Accepted and ignored
     #[arg(short = 'v', hide = true, action = clap::ArgAction::Count)]
     verbose: u8,
@@ -93,6 +96,9 @@ pub struct Args {
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
 }
+
+/// What `--invariant` takes for the time, in seconds, and for the volume ID. Source: dosfstools 4.2, src/mkfs.fat.c.
+const INVARIANT: (i64, &str) = (1_426_325_213, "1234abcd");
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
@@ -126,6 +132,9 @@ impl Args {
         ];
         let given = values.iter().filter_map(|(name, value)| Some(format!("{name}={}", value.as_ref()?)));
         let mut extended: Vec<String> = given.collect();
+        if self.invariant && self.volume_id.is_none() {
+            extended.push(format!("volume_id={}", INVARIANT.1));
+        }
         if self.no_align {
             extended.push("no_align".into());
         }
@@ -140,6 +149,7 @@ impl Args {
             extended,
             label: self.label.clone(),
             force: self.force,
+            epoch: self.invariant.then_some(INVARIANT.0),
             ..Common::default()
         })
     }

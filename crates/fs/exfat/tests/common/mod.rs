@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use obento_base::{FileKind, Result, Timestamp};
-use obento_block::{BlockDevice, MemDevice};
-use obento_driver::{Access, Driver as _, FileSystem, OpenOptions};
-use obento_env::{FixedClock, NO_CLOCK};
+use obento_block::BlockDevice;
+use obento_driver::FileSystem;
 use obento_exfat::ExFatDriver;
 use obento_testkit::changes::{close, create, resolve};
 use obento_testkit::oracle::{Oracle, call, program, run};
 use obento_testkit::require;
+use obento_testkit::trials::format::Format;
 use obento_vfs::Vfs;
 
 /// A volume to make.
@@ -105,11 +105,19 @@ pub fn put(fs: &dyn FileSystem, vfs: &Vfs, path: &str, kind: FileKind, bytes: &[
     }
 }
 
+/// exFAT, as exfatprogs make and judge it. The clock of changes: 2023-11-14 22:13:20.25 UTC.
+pub static FORMAT: Format = Format {
+    driver: || Box::new(ExFatDriver::default()),
+    make: |name, folder| oracles().then(|| shape(name).make(folder)),
+    fill: |name, folder| oracles().then(|| shape(name).filled(folder)),
+    judge: "fsck.exfat",
+    mend: "-y",
+    now: Timestamp::new(1_700_000_000, 250_000_000),
+};
+
 /// What `fsck.exfat -n` says of a sound volume. Panics if it finds fault.
 pub fn judge(image: &Path) {
-    if let Err(error) = call("fsck.exfat", ["-n".as_ref(), image.as_os_str()]) {
-        panic!("{error}");
-    }
+    FORMAT.judge(image);
 }
 
 /// Whether `fsck.exfat -n` finds no fault.
@@ -117,19 +125,14 @@ pub fn is_sound(image: &Path) -> bool {
     call("fsck.exfat", ["-n".as_ref(), image.as_os_str()]).is_ok()
 }
 
-/// Options of a read-only open.
-pub fn reading() -> OpenOptions {
-    OpenOptions { access: Access::ReadOnly, cache: 256 << 10, ..OpenOptions::new(Arc::new(NO_CLOCK)) }
-}
-
 /// Opens what fills `device`, to be read.
 pub fn open(device: Arc<dyn BlockDevice>) -> Result<Arc<dyn FileSystem>> {
-    ExFatDriver::default().open(device, &reading())
+    FORMAT.open(device)
 }
 
 /// Opens bytes, to be read.
 pub fn open_bytes(bytes: &[u8]) -> Result<Arc<dyn FileSystem>> {
-    open(Arc::new(MemDevice::read_only(bytes.to_vec())))
+    FORMAT.open_bytes(bytes)
 }
 
 /// Opens an image, to be read.
@@ -138,18 +141,10 @@ pub fn open_image(image: &Path) -> Arc<dyn FileSystem> {
     open(Arc::new(device)).expect("the volume opens")
 }
 
-/// The clock of volumes that are open for changes: 2023-11-14 22:13:20.25 UTC.
-pub const NOW: Timestamp = Timestamp::new(1_700_000_000, 250_000_000);
-
-/// Options of an open for changes.
-pub fn writing() -> OpenOptions {
-    OpenOptions { access: Access::ReadWrite, cache: 256 << 10, ..OpenOptions::new(Arc::new(FixedClock(NOW))) }
-}
-
 /// Opens an image for changes.
 pub fn open_to_write(image: &Path) -> Arc<dyn FileSystem> {
     let device = obento_host::FileDevice::open_writable(image).expect("the image opens");
-    ExFatDriver::default().open(Arc::new(device), &writing()).expect("the volume opens")
+    FORMAT.open_to_write(Arc::new(device))
 }
 
 /// The bytes of a file of the host.

@@ -1,8 +1,8 @@
 //! Files that have their places before the volume is known: their bytes come through a pipe, in an order of their own.
 //!
 //! On disk: what has one place only lies at the start of groups - super block, descriptors and their copies, and without
-//! `flex_bg` bitmaps and inode tables - and is kept free, for the longest volume that may come. All else lies anywhere, and so
-//! between the files and behind them.
+//! `flex_bg` bitmaps and inode tables - and is kept free, for the length that is given or the longest that may come. All else lies
+//! anywhere, and so between the files and behind them.
 //! Invariant: runs are handed out from front to back, and hold whole clusters.
 //! Memory: 24 bytes a file in one piece.
 
@@ -28,18 +28,20 @@ pub(super) struct Received {
     pieces: Vec<Piece>,
     /// Behind what was handed out last.
     goal: u64,
+    /// Whether what does not fit is counted behind the end.
+    is_counting: bool,
     /// What the tree has of them, once there is one: whole clusters, in order and apart.
     kept: Vec<Range<u64>>,
 }
 
 impl Received {
-    /// Nothing yet. `draft` is as long as a volume may become, and holds nothing but copies of the super block and the
-    /// descriptors.
-    pub fn new(mut draft: Draft) -> Self {
-        let sb = &draft.sb;
+    /// Nothing yet. `draft` holds nothing but copies of the super block and the descriptors. It is as long as the volume, or, with
+    /// `None`, as a volume may become; `table` is how many blocks a group's inode table has.
+    pub fn new(mut draft: Draft, table: Option<u32>) -> Self {
+        let (sb, is_counting) = (&draft.sb, table.is_some());
         if !sb.incompat.contains(Incompat::FLEX_BG) {
-            // Two bitmaps, and a table with as many inodes as a group can have.
-            let table = u64::from(sb.inode_size).saturating_mul(8);
+            // Two bitmaps, and a table, with as many inodes as a group can have where their number is not known.
+            let table = table.map_or(u64::from(sb.inode_size).saturating_mul(8), u64::from);
             for group in 0..sb.groups {
                 let (start, copies) = sb.copy_blocks(group);
                 let reserved = sb.raw.s_reserved_gdt_blocks.get().into();
@@ -48,7 +50,68 @@ impl Received {
             }
         }
         draft.space.by_clusters(draft.sb.cluster_blocks().into());
-        Self { draft, files: Vec::new(), pieces: Vec::new(), goal: 0, kept: Vec::new() }
+        Self { draft, files: Vec::new(), pieces: Vec::new(), goal: 0, is_counting, kept: Vec::new() }
+    }
+
+    /// Takes places for all files of `other`, in its order, and sorts out what `tree` has. Errors: see [`Receive::place`].
+    pub fn receive_again(&mut self, other: &Self, tree: &Tree) -> Result<(), BuildError> {
+        for (at, (data, _)) in other.files.iter().enumerate() {
+            let blocks =
+                |piece: &Piece| u64::from(piece.at)..u64::from(piece.at).saturating_add(piece.len.into());
+            let mut ranges: Vec<Range<u64>> = Vec::new();
+            for range in other.pieces_at(at).iter().map(blocks) {
+                match ranges.last_mut() {
+                    Some(last) if last.end == range.start => last.end = range.end,
+                    _ => ranges.push(range),
+                }
+            }
+            self.place_blocks(*data, ranges)?;
+        }
+        self.keep(tree, &mut |_| {})
+    }
+
+    /// Takes places for a file with these blocks. Answers its first piece.
+    fn place_blocks(&mut self, data: DataId, ranges: Vec<Range<u64>>) -> Result<usize, BuildError> {
+        let first = self.pieces.len();
+        let number = u32::try_from(first).map_err(|_| Error::NoMemory)?;
+        self.files.try_reserve(1).map_err(Error::from)?;
+        self.files.push((data, number));
+        for range in ranges {
+            let mut at = range.start;
+            while at < range.end {
+                let run = self.take(range.end.saturating_sub(at).min(map::longest(&self.draft.sb)))?;
+                self.pieces.try_reserve(1).map_err(Error::from)?;
+                self.pieces.push(map::piece(at, &run));
+                at = at.saturating_add(run.end.saturating_sub(run.start).max(1));
+            }
+        }
+        Ok(first)
+    }
+
+    /// Takes up to `len` blocks in a row, behind all that was taken before. Errors: TooSmall.
+    fn take(&mut self, len: u64) -> Result<Range<u64>, FormatError> {
+        let volume = self.draft.sb.blocks_count;
+        let run = if self.goal < volume {
+            self.draft.space.allocate_run(map::goal(&self.draft, self.goal, len), len).ok()
+        } else {
+            None
+        };
+        let run = match run {
+            Some(run) if run.start >= self.goal => run,
+            // From the beginning again: what is left there is kept for other things.
+            _ if self.is_counting => {
+                let start = self.goal.max(volume);
+                start..start.saturating_add(len)
+            }
+            _ => {
+                return Err(FormatError::TooSmall {
+                    what: "the files that came",
+                    len: self.draft.sb.volume_len(),
+                });
+            }
+        };
+        self.goal = run.end;
+        Ok(run)
     }
 
     fn pieces_at(&self, at: usize) -> &[Piece] {
@@ -71,6 +134,11 @@ impl Received {
     /// The first block behind all files that the tree has.
     pub fn end(&self) -> u64 {
         self.kept.last().map_or(0, |run| run.end)
+    }
+
+    /// The same in bytes.
+    pub fn volume_end(&self) -> u64 {
+        self.end().saturating_mul(self.draft.sb.block_size.into())
     }
 
     /// The clusters of a piece.
@@ -137,27 +205,8 @@ impl Receive for Received {
         ranges: &[Range<u64>],
         sink: &mut dyn FnMut(Range<u64>, u64),
     ) -> Result<(), BuildError> {
-        let first = self.pieces.len();
-        let number = u32::try_from(first).map_err(|_| Error::NoMemory)?;
-        self.files.try_reserve(1).map_err(Error::from)?;
-        self.files.push((data, number));
-        for range in needs::blocks_of(&self.draft.sb, size, ranges) {
-            let mut at = range.start;
-            while at < range.end {
-                let left = range.end.saturating_sub(at).min(map::longest(&self.draft.sb));
-                let goal = map::goal(&self.draft, self.goal, left);
-                let run = self.draft.space.allocate_run(goal, left)?;
-                if run.start < self.goal {
-                    // From the beginning again: what is left there is kept for other things.
-                    let len = self.draft.sb.volume_len();
-                    return Err(FormatError::TooSmall { what: "the files that came", len }.into());
-                }
-                self.goal = run.end;
-                self.pieces.try_reserve(1).map_err(Error::from)?;
-                self.pieces.push(map::piece(at, &run));
-                at = at.saturating_add(run.end.saturating_sub(run.start).max(1));
-            }
-        }
+        let ranges = needs::blocks_of(&self.draft.sb, size, ranges);
+        let first = self.place_blocks(data, ranges)?;
         let pieces = self.pieces.get(first..).unwrap_or_default();
         for (range, offset) in map::runs(pieces, self.draft.sb.block_size) {
             sink(range.start..range.end.min(size), offset);

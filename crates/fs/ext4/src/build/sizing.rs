@@ -24,12 +24,17 @@ const BLOCK: u32 = 4096;
 const TRIES: u32 = 1000;
 /// Blocks of the smallest journal.
 const LEAST_JOURNAL: u64 = 1024;
-/// The size with which a search begins, besides what the tree takes.
+/// The size with which a search begins, besides what the tree takes: of the least volume, and of others.
+const LEAST: u64 = 16;
 const START: u64 = 256;
+/// Bytes that a length that is told may be too long, but for a small part of it.
+const NEAR: u64 = 64 << 10;
 /// The longest volume of files that come first, and the shortest for which room is kept, as powers of two: descriptors of a
 /// TiB are half a MiB.
 const MOST_LOG: u32 = 40;
 const LEAST_LOG: u32 = 24;
+/// Longer volumes are not looked for, in bytes.
+const LONGEST: u64 = 1 << 44;
 /// Descriptors have at most one part in so many of a group that is kept for them before it is known how many there are.
 const KEPT_PART: u64 = 16;
 
@@ -39,12 +44,7 @@ pub(super) fn plan<'t>(
     options: &BuildOptions,
     received: Option<&Received>,
 ) -> Result<Plan<'t>, BuildError> {
-    let mut wishes = wishes(options)?;
-    // What lies anywhere fits between files that are where they are.
-    wishes.packed |= received.is_some() && wishes.features.needs(Incompat::FLEX_BG);
-    let mut notices = Vec::new();
-    let identity = identity(&options.format, &wishes, &mut notices);
-    let search = Search { tree, options, received, wishes, identity, notices, needs: None };
+    let search = Search::new(tree, options, received)?;
     match options.format.len {
         Some(len) => search.in_length(len),
         None => search.for_length(),
@@ -52,23 +52,45 @@ pub(super) fn plan<'t>(
 }
 
 /// Begins a volume whose files come first: every place is kept free where a volume has something that has only this one,
-/// however long it becomes. Errors: the option that cannot be.
+/// however long it becomes. None where that takes what was asked to be left out. Errors: the option that cannot be.
 pub(super) fn receive(options: &BuildOptions) -> Result<Option<Received>, BuildError> {
     let wishes = wishes(options)?;
     let identity = identity(&options.format, &wishes, &mut Vec::new());
-    let given = options.format.len.unwrap_or(0);
+    if let Some(len) = options.format.len {
+        let Ok(geometry) = Geometry::new(&wishes, len, false, &mut Vec::new()) else { return Ok(None) };
+        let draft = Draft::new(&geometry, &wishes, &identity)?;
+        return Ok(Some(Received::new(draft, Some(geometry.inode_table_blocks))));
+    }
+    if options.room == Room::Least {
+        // What is kept and not needed may stay empty.
+        return Ok(None);
+    }
     for log in (LEAST_LOG..=MOST_LOG).rev() {
-        let len = given.max(1_u64.checked_shl(log).unwrap_or(0));
+        let len = 1_u64.checked_shl(log).unwrap_or(0);
         let Ok(geometry) = Geometry::new(&wishes, len, false, &mut Vec::new()) else { continue };
         let kept = u64::from(geometry.desc_blocks).saturating_add(geometry.reserved_gdt_blocks.into());
         let is_meta = geometry.features.needs(Incompat::META_BG);
         let is_usual = is_meta == wishes.features.needs(Incompat::META_BG);
         if is_usual && (is_meta || kept <= u64::from(geometry.blocks_per_group) / KEPT_PART) {
             let draft = Draft::new(&geometry, &wishes, &identity)?;
-            return Ok(Some(Received::new(draft)));
+            return Ok(Some(Received::new(draft, None)));
         }
     }
     Ok(None)
+}
+
+/// Plans a volume of `len` bytes around what was `received`, as if it came now. Errors: as [`plan`].
+fn receive_again<'t>(
+    tree: &'t Tree,
+    options: &BuildOptions,
+    received: &Received,
+    len: u64,
+) -> Result<Plan<'t>, BuildError> {
+    let mut options = options.clone();
+    options.format.len = Some(len);
+    let mut again = receive(&options)?.ok_or(BuildError::TooSmall { len, needed: len })?;
+    again.receive_again(received, tree)?;
+    Search::new(tree, &options, Some(&again))?.fit(len)
 }
 
 /// What is asked for.
@@ -119,10 +141,39 @@ struct Draught {
     journal_blocks: u64,
 }
 
-impl<'t> Search<'t, '_> {
-    /// In a volume of a given length: with as many inodes as it has by default, else with a quarter more than are needed, else with
-    /// just those. Errors: TooSmall, with a length that suffices.
+impl<'t, 'o> Search<'t, 'o> {
+    fn new(
+        tree: &'t Tree,
+        options: &'o BuildOptions,
+        received: Option<&'o Received>,
+    ) -> Result<Self, BuildError> {
+        let mut wishes = wishes(options)?;
+        // What lies anywhere fits between files that are where they are.
+        wishes.packed |= received.is_some() && wishes.features.needs(Incompat::FLEX_BG);
+        let mut notices = Vec::new();
+        let identity = identity(&options.format, &wishes, &mut notices);
+        Ok(Self { tree, options, received, wishes, identity, notices, needs: None })
+    }
+
+    /// In a volume of a given length. Errors: TooSmall, with a length that suffices.
     fn in_length(mut self, len: u64) -> Result<Plan<'t>, BuildError> {
+        let has_inode_wish = self.has_inode_wish();
+        let full = match self.fit(len) {
+            // Their number is given, and no length changes that.
+            Err(error @ BuildError::Format(FormatError::TooMany { .. })) if has_inode_wish => {
+                return Err(error);
+            }
+            Err(error) if is_full(&error) => error,
+            done => return done,
+        };
+        match self.needed(len) {
+            Some(needed) if needed > len => Err(BuildError::TooSmall { len, needed }),
+            _ => Err(full),
+        }
+    }
+
+    /// The same with as many inodes as it has by default, else with a quarter more than are needed, else with just those.
+    fn fit(&mut self, len: u64) -> Result<Plan<'t>, BuildError> {
         type Attempt = fn(u32) -> Option<u32>;
         let asked = self.wishes.inodes;
         let attempts: &[Attempt] = &[|_| None, |least| Some(least.saturating_add(least / 4)), Some];
@@ -136,18 +187,35 @@ impl<'t> Search<'t, '_> {
                 done => return done,
             }
         }
-        match self.for_length() {
-            Ok(plan) if plan.draft.sb.volume_len() > len => {
-                Err(BuildError::TooSmall { len, needed: plan.draft.sb.volume_len() })
+        Err(full)
+    }
+
+    /// A length that suffices where `len` does not, if one is found.
+    fn needed(self, len: u64) -> Option<u64> {
+        let Some(received) = self.received else {
+            return self.for_length().ok().map(|plan| plan.draft.sb.volume_len());
+        };
+        // What comes again comes to lie as a longer volume has it.
+        let fits = |len| receive_again(self.tree, self.options, received, len).is_ok();
+        let (mut low, mut high) = (len, len.max(received.volume_end()));
+        while !fits(high) {
+            if high > LONGEST {
+                return None;
             }
-            _ => Err(full),
+            (low, high) = (high, high.saturating_mul(2));
         }
+        while high.saturating_sub(low) > (high / 256).max(NEAR) {
+            let middle = low.midpoint(high);
+            if fits(middle) { high = middle } else { low = middle }
+        }
+        Some(high)
     }
 
     fn try_length(&mut self, len: u64) -> Result<Plan<'t>, BuildError> {
         let draught = self.draft(len)?;
         match self.missing(&draught, Room::Free(0))? {
             (0, 0) => self.lay_out(draught),
+            (0, _) => Err(self.too_many(&draught).into()),
             _ => Err(self.full(len)),
         }
     }
@@ -161,6 +229,11 @@ impl<'t> Search<'t, '_> {
         let values = self.needs.as_ref().map_or(0, |needs| needs.values.len());
         let values = u32::try_from(values).unwrap_or(u32::MAX);
         self.tree.len().saturating_add(crate::format::FIRST_INO).saturating_add(2).saturating_add(values)
+    }
+
+    fn too_many(&self, draught: &Draught) -> FormatError {
+        let (found, max) = (self.tree.len().into(), draught.draft.sb.inodes_count.into());
+        FormatError::TooMany { what: "files", found, max }
     }
 
     fn full(&self, len: u64) -> BuildError {
@@ -183,42 +256,19 @@ impl<'t> Search<'t, '_> {
         if let Room::Free(percent) = room {
             inodes = with_free(inodes.into(), percent).try_into().unwrap_or(u32::MAX);
         }
-        let mut blocks = START.max(self.received.map_or(0, Received::end));
-        let mut trouble = None;
+        let start = if room == Room::Least { LEAST } else { START };
+        let mut blocks = start.max(self.received.map_or(0, Received::end));
         for _ in 0..TRIES {
             if !fixed_inodes {
                 self.wishes.inodes = Some(inodes);
             }
-            let len = blocks.saturating_mul(block);
-            let draught = match self.draft(len) {
-                Ok(draught) => draught,
-                // So small that not even the volume's own parts fit.
-                Err(
-                    error @ BuildError::Format(FormatError::TooSmall { .. } | FormatError::TooMany { .. }),
-                ) => {
-                    trouble = Some(error);
-                    blocks = blocks.saturating_add((blocks / 8).max(64));
-                    continue;
-                }
-                Err(BuildError::Format(FormatError::BadValue { name: "journal_size", .. }))
-                    if blocks < 64 * LEAST_JOURNAL =>
-                {
-                    blocks = blocks.saturating_add((blocks / 8).max(64));
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
+            let draught = self.shortest_draft(&mut blocks, block)?;
             let (more, more_inodes) = self.missing(&draught, room)?;
             inodes = inodes.saturating_add(more_inodes);
             let is_cut = draught.draft.sb.blocks_count < blocks;
             if more == 0 && (more_inodes == 0 || fixed_inodes) {
                 if more_inodes > 0 {
-                    return Err(FormatError::TooMany {
-                        what: "files",
-                        found: self.tree.len().into(),
-                        max: draught.draft.sb.inodes_count.into(),
-                    }
-                    .into());
+                    return Err(self.too_many(&draught).into());
                 }
                 match self.lay_out(draught) {
                     Err(BuildError::Format(FormatError::TooSmall { .. })) => {
@@ -233,7 +283,33 @@ impl<'t> Search<'t, '_> {
             let least = if is_cut { 64 } else { u64::from(more > 0) };
             blocks = blocks.saturating_add(more.max(least));
         }
-        Err(trouble.unwrap_or_else(|| self.full(blocks.saturating_mul(block))))
+        Err(self.full(blocks.saturating_mul(block)))
+    }
+
+    /// The shortest volume of at least `blocks` blocks that holds its own parts and what was received; `blocks` becomes its length.
+    fn shortest_draft(&mut self, blocks: &mut u64, block: u64) -> Result<Draught, BuildError> {
+        let mut failed = None;
+        let mut found = loop {
+            match self.draft(blocks.saturating_mul(block)) {
+                Ok(draught) => break draught,
+                Err(error) if !is_too_short(&error, *blocks) => return Err(error),
+                Err(error) if blocks.saturating_mul(block) > LONGEST => return Err(error),
+                Err(_) => {}
+            }
+            failed = Some(*blocks);
+            *blocks = blocks.saturating_add((*blocks / 8).max(64));
+        };
+        // The steps were long.
+        while let Some(low) = failed
+            && blocks.saturating_sub(low) > 1
+        {
+            let middle = low.midpoint(*blocks);
+            match self.draft(middle.saturating_mul(block)) {
+                Ok(draught) => (found, *blocks) = (draught, middle),
+                Err(_) => failed = Some(middle),
+            }
+        }
+        Ok(found)
     }
 
     fn draft(&mut self, len: u64) -> Result<Draught, BuildError> {
@@ -311,6 +387,15 @@ fn owners_of<'n>(files: impl Iterator<Item = (&'n Node, u64, u64)>) -> [Entries;
         }
     }
     all
+}
+
+/// Whether a volume of `blocks` blocks is so short that not even its own parts fit.
+fn is_too_short(error: &BuildError, blocks: u64) -> bool {
+    match error {
+        BuildError::Format(FormatError::TooSmall { .. } | FormatError::TooMany { .. }) => true,
+        BuildError::Format(FormatError::BadValue { name: "journal_size", .. }) => blocks < 64 * LEAST_JOURNAL,
+        _ => false,
+    }
 }
 
 /// Whether a larger volume could help.

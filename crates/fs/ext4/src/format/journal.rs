@@ -83,10 +83,12 @@ impl JournalSize {
             return Ok(Some(size));
         }
         let free = sb.blocks_count.saturating_sub(draft.space.count_in(0..sb.blocks_count));
+        // Half is left for files, if they are not there already.
+        let room = if wishes.packed { free } else { free / 2 };
         let bytes = |blocks: u64| blocks.saturating_mul(sb.block_size.into());
-        let (least, most) = (bytes(MIN_BLOCKS), bytes(MAX_BLOCKS.min(free / 2)));
+        let (least, most) = (bytes(MIN_BLOCKS), bytes(MAX_BLOCKS.min(room)));
         let all = bytes(size.blocks());
-        if !(least..=most.max(least)).contains(&all) || size.blocks() > free / 2 {
+        if !(least..=most.max(least)).contains(&all) || size.blocks() > room {
             let value = alloc::format!("{all}");
             return Err(FormatError::BadValue {
                 name: "journal_size",

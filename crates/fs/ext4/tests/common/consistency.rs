@@ -6,9 +6,10 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use obento_base::crc::{crc16, crc32c};
-use obento_block::BlockDevice;
+use obento_block::{BlockDevice, MemDevice};
 
 type Checked<T = ()> = Result<T, String>;
 
@@ -30,39 +31,46 @@ const VOLUME: u32 = u32::MAX;
 
 /// Says what is inconsistent on a volume that was closed.
 pub fn check(device: &dyn BlockDevice) -> Checked {
-    let mut bytes = vec![0; device.len() as usize];
-    device.read_at(0, &mut bytes).map_err(|e| e.to_string())?;
-    check_bytes(&bytes)
+    let bytes = read(device)?;
+    check_closed(&copied(&bytes), &bytes)
 }
 
-/// [`check`] of bytes.
-pub fn check_bytes(bytes: &[u8]) -> Checked {
+/// [`check`] of a device with these bytes.
+pub fn check_closed(device: &Arc<dyn BlockDevice>, bytes: &[u8]) -> Checked {
     expect(|| "s_state".into(), VALID, bytes.get(1024 + 0x3a).copied().unwrap_or(0))?;
-    check_marked_bytes(bytes)
+    check_marked_closed(device, bytes)
 }
 
 /// [`check`] for a volume that an error may have marked: the mark stays until somebody checks it.
 pub fn check_marked(device: &dyn BlockDevice) -> Checked {
-    let mut bytes = vec![0; device.len() as usize];
-    device.read_at(0, &mut bytes).map_err(|e| e.to_string())?;
-    check_marked_bytes(&bytes)
+    let bytes = read(device)?;
+    check_marked_closed(&copied(&bytes), &bytes)
 }
 
-/// [`check_marked`] of bytes.
-pub fn check_marked_bytes(bytes: &[u8]) -> Checked {
+/// [`check_marked`] of a device with these bytes.
+pub fn check_marked_closed(device: &Arc<dyn BlockDevice>, bytes: &[u8]) -> Checked {
     let image = Image::new(bytes)?;
     let mut use_of = Use::new(&image);
     use_of.metadata()?;
     use_of.inodes()?;
     use_of.shared_attributes()?;
     use_of.compare()?;
-    check_names(bytes)
+    check_names(device)
+}
+
+fn read(device: &dyn BlockDevice) -> Checked<Vec<u8>> {
+    let mut bytes = vec![0; device.len() as usize];
+    device.read_at(0, &mut bytes).map_err(|e| e.to_string())?;
+    Ok(bytes)
+}
+
+fn copied(bytes: &[u8]) -> Arc<dyn BlockDevice> {
+    Arc::new(MemDevice::read_only(bytes.to_vec()))
 }
 
 /// What the driver's own check finds, which also knows names, link counts, trees and indexes.
-fn check_names(bytes: &[u8]) -> Checked {
-    let device = std::sync::Arc::new(obento_block::MemDevice::read_only(bytes.to_vec()));
-    let found = obento_ext4::issues(device).map_err(|error| error.to_string())?;
+fn check_names(device: &Arc<dyn BlockDevice>) -> Checked {
+    let found = obento_ext4::issues(device.clone()).map_err(|error| error.to_string())?;
     match found.first() {
         None => Ok(()),
         Some(issue) => Err(format!("{issue} ({} issues)", found.len())),

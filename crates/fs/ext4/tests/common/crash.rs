@@ -36,7 +36,7 @@ pub fn volumes<'a>(shapes: &[Shape], openers: &'a [Opener]) -> Vec<Volume<'a>> {
         base: base.clone(),
         subject: Subject {
             open: &**open,
-            check: &consistency::check_bytes,
+            check: &consistency::check_closed,
             second: &volumes::e2fsck,
             second_every: 150,
             recovery_every: 100,

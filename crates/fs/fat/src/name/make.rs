@@ -2,7 +2,8 @@
 //!
 //! Source: fatgen103, "Long File Name Creation" and "The Basis-Name Generation Algorithm"; what Linux does where that leaves
 //! a choice (fs/fat/namei_vfat.c): a name that is short but for its case, in which name and extension are each of one case,
-//! has no long form (`shortname=mixed`); tails go up to `~9` and then follow four hexadecimal digits of a hash.
+//! has no long form (`shortname=winnt`), if it is ASCII: what other bytes mean, and what their lower case is, depends on who
+//! looks. Tails go up to `~9` and then follow four hexadecimal digits of a hash.
 
 use alloc::vec::Vec;
 
@@ -83,17 +84,11 @@ impl Basis {
         let extension = part(rest, 3, page);
         let is_short = start == 0
             && !name.bytes.is_empty()
+            && units.iter().all(|&unit| unit < 0x7f)
             && [&name, &extension].iter().all(|part| part.is_whole && !(part.has_lower && part.has_upper));
         let lower = |part: &Part, bit: u8| if part.has_lower { bit } else { 0 };
         let case = is_short.then_some(lower(&name, LOWER_NAME) | lower(&extension, LOWER_EXTENSION));
-        let mut basis = Self { name: name.bytes, extension: extension.bytes, case };
-        // What the bits say must be what the name was: letters that change otherwise need a long name.
-        if let Some(case) = case
-            && basis.plain().to_units(page, case) != units
-        {
-            basis.case = None;
-        }
-        basis
+        Self { name: name.bytes, extension: extension.bytes, case }
     }
 
     /// The bits of `DIR_NTRes`, if the name needs no long form.
@@ -210,6 +205,9 @@ mod tests {
         assert_eq!(short("12345678.abc"), ("12345678ABC".into(), Some(0x10)));
         assert_eq!(short("123456789"), ("123456~1   ".into(), None));
         assert_eq!(short("\u{3b1}"), ("_~1        ".into(), None));
+        for name in ["\u{e9}t\u{e9}.txt", "\u{c9}T\u{c9}.TXT", "del\u{7f}"] {
+            assert_eq!(short(name).1, None, "{name}: another code page has another character there");
+        }
     }
 
     #[test]

@@ -141,7 +141,7 @@ pub fn found(bytes: &[u8]) -> Vec<Issue> {
 }
 
 pub fn options(mending: Mending) -> CheckOptions {
-    CheckOptions { mending, ..CheckOptions::new(Arc::new(FixedClock(common::NOW))) }
+    CheckOptions { mending, ..CheckOptions::new(Arc::new(FixedClock(common::FORMAT.now))) }
 }
 
 /// Mends, and answers the bytes.

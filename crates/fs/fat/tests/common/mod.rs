@@ -1,20 +1,19 @@
 //! Volumes made by `mkfs.fat` and filled by mtools: nothing of obento has a part in them.
 #![allow(dead_code, unused_imports, reason = "each test takes what it needs")]
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use obento_base::{Result, Timestamp};
 use obento_block::{BlockDevice, MemDevice};
-use obento_driver::{Access, Driver as _, FileSystem, OpenOptions};
-use obento_env::{FixedClock, NO_CLOCK};
+use obento_driver::FileSystem;
 use obento_fat::FatDriver;
 pub use obento_testkit::changes::{Found, read, resolve, walk};
-use obento_testkit::oracle::{Oracle, call, program, run};
+use obento_testkit::oracle::{Oracle, program, run};
 use obento_testkit::require;
+use obento_testkit::trials::format::Format;
 
 /// A volume to make.
 pub struct Shape {
@@ -116,9 +115,7 @@ pub fn mcopy(image: &Path, source: &Path, target: &str) {
 
 /// What `fsck.fat -n` says of a sound volume. Panics if it finds fault.
 pub fn judge(image: &Path) {
-    if let Err(error) = call("fsck.fat", ["-n".as_ref(), image.as_os_str()]) {
-        panic!("{error}");
-    }
+    FORMAT.judge(image);
 }
 
 /// Names of each kind, sizes around those of clusters, a directory of many entries, a deep one.
@@ -165,25 +162,19 @@ pub fn tree(root: &Path) {
     file("d/e/e/p/e/r/file", 600);
 }
 
-/// The bytes of a shape that was [filled](Shape::filled), made once a process.
-pub fn filled_bytes(name: &'static str) -> Arc<Vec<u8>> {
-    static MADE: Mutex<BTreeMap<&str, Arc<Vec<u8>>>> = Mutex::new(BTreeMap::new());
-    let mut made = MADE.lock().expect("no other test broke off in here");
-    let make = || {
-        let folder = tempfile::tempdir().expect("a folder");
-        Arc::new(fs::read(shape(name).filled(folder.path())).expect("an image"))
-    };
-    made.entry(name).or_insert_with(make).clone()
-}
-
-/// Options of a read-only open.
-pub fn reading() -> OpenOptions {
-    OpenOptions { access: Access::ReadOnly, cache: 256 << 10, ..OpenOptions::new(Arc::new(NO_CLOCK)) }
-}
+/// FAT, as dosfstools make and judge it and mtools fill it. The clock of changes: 2023-11-14 22:13:20 UTC.
+pub static FORMAT: Format = Format {
+    driver: || Box::new(FatDriver::default()),
+    make: |name, folder| oracles().then(|| shape(name).make(folder)),
+    fill: |name, folder| oracles().then(|| shape(name).filled(folder)),
+    judge: "fsck.fat",
+    mend: "-a",
+    now: Timestamp::new(1_700_000_000, 0),
+};
 
 /// Opens what fills `device`, to be read.
 pub fn open(device: Arc<dyn BlockDevice>) -> Result<Arc<dyn FileSystem>> {
-    FatDriver::default().open(device, &reading())
+    FORMAT.open(device)
 }
 
 /// Opens an image, to be read.
@@ -192,18 +183,10 @@ pub fn open_image(image: &Path) -> Arc<dyn FileSystem> {
     open(Arc::new(device)).expect("the volume opens")
 }
 
-/// The clock of volumes that are open for changes: 2023-11-14 22:13:20 UTC.
-pub const NOW: Timestamp = Timestamp::new(1_700_000_000, 0);
-
-/// Options of an open for changes.
-pub fn writing() -> OpenOptions {
-    OpenOptions { access: Access::ReadWrite, cache: 256 << 10, ..OpenOptions::new(Arc::new(FixedClock(NOW))) }
-}
-
 /// Opens an image for changes.
 pub fn open_to_write(image: &Path) -> Arc<dyn FileSystem> {
     let device = obento_host::FileDevice::open_writable(image).expect("the image opens");
-    FatDriver::default().open(Arc::new(device), &writing()).expect("the volume opens")
+    FORMAT.open_to_write(Arc::new(device))
 }
 
 /// A whole image in memory.

@@ -39,16 +39,16 @@ pub fn findings(device: Arc<dyn BlockDevice>) -> Vec<Finding> {
     found
 }
 
-/// Says what is wrong with the bytes of a volume that was closed.
-pub fn check_bytes(bytes: &[u8]) -> Result<(), String> {
-    trials::check(&Xv6Driver, bytes)
+/// Says what is wrong with a volume that was closed.
+pub fn check(device: &Arc<dyn BlockDevice>, _: &[u8]) -> Result<(), String> {
+    trials::check(&Xv6Driver, device)
 }
 
 /// How the crash explorer opens and judges volumes.
 pub fn subject() -> Subject<'static> {
     Subject {
         open: &open,
-        check: &check_bytes,
+        check: &check,
         second: &|_| Ok(()),
         second_every: 0,
         recovery_every: 60,

@@ -266,11 +266,13 @@ fn body(
             }
             let size = held.size;
             reader.bytes += size;
-            let id = match size {
-                0 => None,
-                _ => data(reader.supply.entry(dir, name).map_err(|error| full(&error))?),
-            };
-            Body::File { size, data: id }
+            match size {
+                0 => reader.kept(&entry.made_bytes()?)?,
+                _ => Body::File {
+                    size,
+                    data: data(reader.supply.entry(dir, name).map_err(|error| full(&error))?),
+                },
+            }
         }
         FileKind::Symlink => return Ok((Body::Symlink, entry.read_link()?)),
         FileKind::CharDevice => Body::CharDevice(held.rdev),

@@ -136,11 +136,7 @@ fn file(reader: &mut Reader<'_>, folder: &Path, said: &Said) -> Result<Result<Bo
             if said.size.is_some_and(|said| said != size) {
                 return Ok(Err(format!("its size is {size}, not what it says")));
             }
-            let (spool, file) = reader.spool()?;
-            let start = spool.begin();
-            spool.write(start, 0, bytes)?;
-            let id = reader.supply.part(file, start).map_err(|error| full(&error))?;
-            Ok(Ok(Body::File { size, data: data(id).filter(|_| size > 0) }))
+            Ok(Ok(reader.kept(bytes)?))
         }
         Some(Content::File(path)) => host_file(reader, folder, path, said.size),
         None if said.size.unwrap_or(0) > 0 => Ok(Err("it has bytes and says not where they are".into())),
@@ -173,13 +169,20 @@ fn host_file(
             crate::text::escaped(path.as_os_str().as_bytes())
         )));
     }
-    let found = entry.attr().size;
+    let made = match entry.made_bytes() {
+        Ok(made) => made,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let found = entry.attr().size.max(made.len() as u64);
     if size.is_some_and(|size| size != found) {
         return Ok(Err(format!("its content has {found} bytes, not what it says")));
     }
+    if entry.attr().size == 0 {
+        return Ok(Ok(reader.kept(&made)?));
+    }
     let root = reader.supply.root(parent).map_err(|error| full(&error))?;
     let id = reader.supply.entry(root, name).map_err(|error| full(&error))?;
-    Ok(Ok(Body::File { size: found, data: data(id).filter(|_| found > 0) }))
+    Ok(Ok(Body::File { size: found, data: data(id) }))
 }
 
 /// Gives `path` as one more name of `original`.

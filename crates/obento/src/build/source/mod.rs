@@ -193,6 +193,19 @@ impl Reader<'_> {
         }
     }
 
+    /// A file of bytes that can be read only now, or only here. Errors: System.
+    fn kept(&mut self, bytes: &[u8]) -> Result<Body, HostError> {
+        let size = bytes.len() as u64;
+        if size == 0 {
+            return Ok(Body::File { size, data: None });
+        }
+        let (spool, file) = self.spool()?;
+        let start = spool.begin();
+        spool.write(start, 0, bytes)?;
+        let id = self.supply.part(file, start).map_err(|error| full(&error))?;
+        Ok(Body::File { size, data: data(id) })
+    }
+
     fn is_excluded(&mut self, path: &[u8]) -> bool {
         let is_excluded = self.settings.selection().is_excluded(path);
         self.excluded += u64::from(is_excluded);

@@ -1,0 +1,281 @@
+//! Databases that people run, with their own measuring programs: PostgreSQL with pgbench, Redis with redis-benchmark, an LSM tree
+//! of RocksDB or LevelDB with db_bench, and dbench with its load file.
+//!
+//! They need a path, and are said to be absent where their programs are. Servers listen on a socket in a folder of their own, and
+//! on no network.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::error::{During as _, run};
+use crate::workload::{Cache, Load, Measure, Phase, Scene, Settings};
+use crate::{BenchError, Result};
+
+/// How long a server may take to listen.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// pgbench's `-s`: 100,000 rows each.
+const PG_SCALE: u64 = 10;
+const CLIENTS: usize = 4;
+/// Keys of the LSM tree, with values of 100 bytes (db_bench's own numbers).
+const KEYS: u64 = 1_000_000;
+/// In less time it says nothing: what it does first does not count.
+const DBENCH_SECONDS: u64 = 5;
+/// Where Debian puts the servers of PostgreSQL, a folder a version.
+const POSTGRES: &str = "/usr/lib/postgresql";
+/// Whose server it is: it refuses to be root's.
+const POSTGRES_USER: &str = "postgres";
+
+/// A database, and the program that measures it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Database {
+    /// pgbench's transactions, 4 clients (`pgbench -c 4`, TPC-B as it has it).
+    Postgres,
+    /// `SET`s, each of which is synced to the log (`appendfsync always`).
+    Redis,
+    /// `db_bench --benchmarks=fillseq,fillrandom,readrandom`.
+    Lsm,
+    /// dbench's load file with 4 clients.
+    Dbench,
+}
+
+impl Load for Database {
+    fn cache(&self) -> Cache {
+        Cache::Kept
+    }
+
+    fn prepare(&self, scene: &Scene) -> Result<()> {
+        let folder = scene.folder()?;
+        match self {
+            Self::Postgres => Postgres::new(folder)?.make(scene),
+            Self::Redis => run(Command::new("redis-server").arg("--version")).map(drop),
+            Self::Lsm => db_bench().map(drop),
+            Self::Dbench => found("dbench", &[]).map(drop),
+        }
+    }
+
+    fn run(&self, scene: &Scene) -> Result<Vec<Phase>> {
+        let folder = scene.folder()?;
+        match self {
+            Self::Postgres => Postgres::new(folder)?.measure(scene),
+            Self::Redis => redis(folder, scene),
+            Self::Lsm => lsm(folder, scene),
+            Self::Dbench => dbench(folder, scene),
+        }
+    }
+
+    fn needs(&self, settings: &Settings) -> u64 {
+        match self {
+            Self::Postgres => (settings.scaled(PG_SCALE) * 16 + 128) << 20,
+            Self::Lsm => settings.scaled(KEYS) * 400 + (64 << 20),
+            Self::Redis | Self::Dbench => 256 << 20,
+        }
+    }
+}
+
+fn phase(name: &str, measure: Measure, seconds: f64, operations: f64, bytes: f64) -> Phase {
+    let (operations, bytes) = (operations.round() as u64, bytes.round() as u64);
+    Phase { name: name.into(), measure, seconds, operations, bytes, percentiles: Default::default() }
+}
+
+/// The first of `words` that is a number.
+fn number<'t>(mut words: impl Iterator<Item = &'t str>) -> Option<f64> {
+    words.find_map(|word| word.trim_matches(|c: char| !c.is_ascii_digit() && c != '.').parse().ok())
+}
+
+fn unknown(program: &str) -> BenchError {
+    BenchError::Program { program: program.into(), message: "it answered what is not known".into() }
+}
+
+/// A program by its name, in the folders of PATH and in `others`. Errors: Absent.
+fn found(program: &str, others: &[PathBuf]) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(others.iter().cloned());
+    let mut all = folders.map(|folder| folder.join(program));
+    all.find(|file| file.is_file()).ok_or_else(|| BenchError::Absent(format!("{program} is not installed")))
+}
+
+/// A server that ends when this is dropped.
+struct Server(Child);
+
+impl Server {
+    /// Starts it, and waits until `ready` is there.
+    fn start(command: &mut Command, ready: &Path) -> Result<Self> {
+        let name = command.get_program().to_owned();
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let mut server = Self(child.during("start", &name)?);
+        let begin = Instant::now();
+        while !ready.exists() {
+            let ended = server.0.try_wait().during("wait for", &name)?;
+            if ended.is_some() || begin.elapsed() > PATIENCE {
+                let message = ended.map_or("it does not listen".into(), |status| status.to_string());
+                return Err(BenchError::Program { program: name.display().to_string(), message });
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(server)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Redis and PostgreSQL close their files at this signal.
+        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+        }
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE && matches!(self.0.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Postgres {
+    /// Folders of programs besides those of PATH.
+    bins: Vec<PathBuf>,
+    data: PathBuf,
+}
+
+impl Postgres {
+    fn new(folder: &Path) -> Result<Self> {
+        let versions = fs::read_dir(POSTGRES).into_iter().flatten().flatten();
+        let mut bins: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
+        bins.sort();
+        ["initdb", "postgres", "pgbench"].iter().try_for_each(|program| found(program, &bins).map(drop))?;
+        Ok(Self { bins, data: folder.join("postgres") })
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let program = found(program, &self.bins).unwrap_or_else(|_| program.into());
+        if !rustix::process::geteuid().is_root() {
+            return Command::new(program);
+        }
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid", POSTGRES_USER, "--regid", POSTGRES_USER, "--clear-groups", "--"])
+            .arg(program);
+        command.current_dir("/");
+        command
+    }
+
+    /// A socket needs a short path.
+    fn socket(&self) -> Result<tempfile::TempDir> {
+        let folder = tempfile::tempdir().during("create", "a folder for a socket")?;
+        self.give(folder.path())?;
+        Ok(folder)
+    }
+
+    fn give(&self, path: &Path) -> Result<()> {
+        if rustix::process::geteuid().is_root() {
+            run(Command::new("chown").arg(format!("{POSTGRES_USER}:")).arg(path))?;
+        }
+        Ok(())
+    }
+
+    fn serve(&self, socket: &Path) -> Result<Server> {
+        let mut command = self.command("postgres");
+        command.arg("-D").arg(&self.data).arg("-k").arg(socket).args(["-c", "listen_addresses="]);
+        Server::start(&mut command, &socket.join(".s.PGSQL.5432"))
+    }
+
+    fn client(&self, socket: &Path, arguments: &[String]) -> Result<String> {
+        let mut command = self.command("pgbench");
+        command.arg("-h").arg(socket).args(arguments).arg("postgres");
+        let begin = Instant::now();
+        loop {
+            match run(&mut command) {
+                // It listens before it has made its files sound.
+                Err(BenchError::Program { message, .. })
+                    if message.contains("starting up") && begin.elapsed() < PATIENCE =>
+                {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn make(&self, scene: &Scene) -> Result<()> {
+        fs::create_dir(&self.data).during("create", &self.data)?;
+        self.give(&self.data)?;
+        run(self.command("initdb").arg("-D").arg(&self.data).args(["-A", "trust", "-N"]))?;
+        let socket = self.socket()?;
+        let _server = self.serve(socket.path())?;
+        let rows = scene.settings.scaled(PG_SCALE).to_string();
+        self.client(socket.path(), &["-i".into(), "-q".into(), "-s".into(), rows]).map(drop)
+    }
+
+    fn measure(&self, scene: &Scene) -> Result<Vec<Phase>> {
+        let socket = self.socket()?;
+        let _server = self.serve(socket.path())?;
+        let seconds = scene.settings.run_time.as_secs().max(1);
+        let clients = CLIENTS.to_string();
+        let arguments = ["-c", &clients, "-j", "2", "-T", &seconds.to_string(), "-n"].map(str::to_owned);
+        let said = self.client(socket.path(), &arguments)?;
+        let line = said.lines().find_map(|line| line.strip_prefix("tps = "));
+        let rate =
+            number(line.into_iter().flat_map(str::split_whitespace)).ok_or_else(|| unknown("pgbench"))?;
+        let seconds = seconds as f64;
+        Ok(vec![phase("", Measure::Rate, seconds, rate * seconds, 0.0)])
+    }
+}
+
+fn redis(folder: &Path, scene: &Scene) -> Result<Vec<Phase>> {
+    let place = tempfile::tempdir().during("create", "a folder for a socket")?;
+    let socket = place.path().join("redis");
+    let mut command = Command::new("redis-server");
+    command.arg("--dir").arg(folder).arg("--unixsocket").arg(&socket);
+    command.args(["--port", "0", "--appendonly", "yes", "--appendfsync", "always", "--save", ""]);
+    let _server = Server::start(&mut command, &socket)?;
+    let count = scene.settings.scaled(100_000).to_string();
+    let begin = Instant::now();
+    let mut client = Command::new("redis-benchmark");
+    client.arg("-s").arg(&socket).args(["-t", "set", "-n", &count, "-q", "--csv"]);
+    let said = run(&mut client)?;
+    let seconds = begin.elapsed().as_secs_f64();
+    let line = said.lines().find(|line| line.starts_with("\"SET\""));
+    let rate = number(line.into_iter().flat_map(|line| line.split(',').skip(1)));
+    let rate = rate.ok_or_else(|| unknown("redis-benchmark"))?;
+    Ok(vec![phase("", Measure::Rate, seconds, rate * seconds, 0.0)])
+}
+
+fn db_bench() -> Result<PathBuf> {
+    found("db_bench", &["/usr/lib/rocksdb".into(), "/usr/lib/leveldb".into()])
+}
+
+fn lsm(folder: &Path, scene: &Scene) -> Result<Vec<Phase>> {
+    let mut command = Command::new(db_bench()?);
+    let mut db: OsString = "--db=".into();
+    db.push(folder.join("lsm"));
+    command.arg(db).arg("--benchmarks=fillseq,fillrandom,readrandom");
+    command.arg(format!("--num={}", scene.settings.scaled(KEYS)));
+    let said = run(&mut command)?;
+    // `fillseq      :       1.123 micros/op ...`
+    let lines = said.lines().filter_map(|line| line.split_once(':'));
+    let phases: Vec<Phase> = lines
+        .filter(|(name, _)| matches!(name.trim(), "fillseq" | "fillrandom" | "readrandom"))
+        .filter_map(|(name, rest)| {
+            let (micros, _) = rest.split_once("micros/op")?;
+            let micros: f64 = micros.trim().parse().ok()?;
+            let count = scene.settings.scaled(KEYS) as f64;
+            Some(phase(name.trim(), Measure::Rate, count * micros / 1e6, count, 0.0))
+        })
+        .collect();
+    if phases.is_empty() { Err(unknown("db_bench")) } else { Ok(phases) }
+}
+
+fn dbench(folder: &Path, scene: &Scene) -> Result<Vec<Phase>> {
+    let seconds = scene.settings.run_time.as_secs().max(DBENCH_SECONDS);
+    let mut command = Command::new(found("dbench", &[])?);
+    command.arg("-D").arg(folder).args(["-t", &seconds.to_string(), &CLIENTS.to_string()]);
+    let said = run(&mut command)?;
+    // `Throughput 1234.5 MB/sec  4 clients  4 procs  max_latency=1.234 ms`
+    let line = said.lines().find_map(|line| line.trim().strip_prefix("Throughput "));
+    let rate = number(line.into_iter().flat_map(str::split_whitespace)).ok_or_else(|| unknown("dbench"))?;
+    let bytes = rate * seconds as f64 * f64::from(1 << 20);
+    Ok(vec![phase("", Measure::Throughput, seconds as f64, 1.0, bytes)])
+}

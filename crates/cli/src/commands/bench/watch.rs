@@ -1,0 +1,164 @@
+//! What is seen of a run: on a terminal a table that lives, of the workload that is measured now, below those that are done;
+//! elsewhere a line for each figure.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use obento::interrupt;
+use obento_bench::cell::{Cell, Outcome};
+use obento_bench::lab::{Plan, Watch};
+use obento_bench::results::CellResult;
+use obento_bench::statistics::Summary;
+
+use crate::context::Context;
+use crate::report::{Report, printable};
+
+/// Phases of a cell that are shown while it runs.
+const PHASES: usize = 6;
+
+/// Shows a run as it goes on.
+pub struct Shown<'c> {
+    context: &'c Context,
+    begun: Instant,
+    runs: u32,
+    live: Option<Live>,
+}
+
+/// The table on a terminal.
+struct Live {
+    all: MultiProgress,
+    /// How far the whole is; below the table.
+    whole: ProgressBar,
+    workload: String,
+    targets: Vec<String>,
+    /// A line a target.
+    rows: Vec<ProgressBar>,
+}
+
+impl<'c> Shown<'c> {
+    pub fn new(context: &'c Context, plan: &Plan) -> Self {
+        let live = context.progress_wanted().then(|| Live::new(&plan.targets));
+        if let Some(live) = &live {
+            context.set_bar(Some(live.whole.clone()));
+        }
+        Self { context, begun: Instant::now(), runs: 0, live }
+    }
+
+    /// How long it will still take, as far as can be said.
+    fn left(&self, done: usize, about: usize) -> Option<Duration> {
+        let each = self.begun.elapsed().checked_div(self.runs)?;
+        Some(each * u32::try_from(about - done).unwrap_or(u32::MAX))
+    }
+}
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        self.context.set_bar(None);
+        if let Some(live) = &mut self.live {
+            live.leave();
+            live.whole.finish_and_clear();
+        }
+    }
+}
+
+impl Watch for Shown<'_> {
+    fn begins(&mut self, cell: &Cell, rotation: usize, done: usize, about: usize) {
+        let left = self.left(done, about);
+        self.runs += 1;
+        let minutes = |left: Duration| format!(", about {} min left", left.as_secs().div_ceil(60));
+        let left = left.map(minutes).unwrap_or_default();
+        let what = format!("{} on {}, run {}", cell.workload, cell.target, rotation + 1);
+        match &mut self.live {
+            Some(live) => live.begins(cell, &format!("{}/{about}{left}: {what}", done + 1), (done, about)),
+            None => eprintln!("{}/{about}{left}: {what}", done + 1),
+        }
+    }
+
+    fn ended(&mut self, known: &CellResult) {
+        let mut lines = figures(known);
+        match &known.ended {
+            Some(Outcome::Absent(why)) => {
+                self.context.note(known.target.as_bytes(), why);
+                lines = vec!["cannot be run here".to_owned()];
+            }
+            Some(Outcome::Failed(why)) => {
+                self.context.fail(&Report::on("cannot measure", known.target.as_bytes(), why));
+                lines = vec!["failed".to_owned()];
+            }
+            Some(Outcome::NotFinished(seconds)) => {
+                lines.insert(0, format!("not finished in {:.0} min", seconds / 60.0));
+            }
+            Some(Outcome::Measured(_)) | None => {}
+        }
+        let disturbed = known.samples.last().and_then(|sample| sample.disturbed.as_deref());
+        lines.extend(disturbed.map(|why| format!("disturbed: {why}")));
+        match &self.live {
+            Some(live) => live.ended(known, &lines),
+            None => lines.iter().for_each(|line| eprintln!("  {line}")),
+        }
+    }
+
+    fn stop(&self) -> bool {
+        interrupt::is_requested()
+    }
+}
+
+/// What is known of the first phases.
+fn figures(known: &CellResult) -> Vec<String> {
+    let shown = |(phase, measure): (&str, obento_bench::workload::Measure)| {
+        let figures: Vec<f64> = known.figures(phase).into_iter().map(|(_, figure)| figure).collect();
+        let (summary, last) = Summary::of(&figures).zip(figures.last().copied())?;
+        let gap = if phase.is_empty() { "" } else { ": " };
+        let (unit, median, runs) = (measure.unit(), summary.median, summary.samples);
+        Some(format!("{phase}{gap}{last:.1} {unit} (median {median:.1} of {runs})"))
+    };
+    known.phases().into_iter().take(PHASES).filter_map(shown).collect()
+}
+
+impl Live {
+    fn new(targets: &[String]) -> Self {
+        let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template("[{bar:20}] {wide_msg}");
+        let whole = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let whole = all.add(whole);
+        Self { all, whole, workload: String::new(), targets: targets.to_vec(), rows: Vec::new() }
+    }
+
+    fn begins(&mut self, cell: &Cell, what: &str, (done, about): (usize, usize)) {
+        if self.workload != cell.workload {
+            self.leave();
+            self.workload.clone_from(&cell.workload);
+            let head = self.row();
+            head.finish_with_message(cell.workload.clone());
+            self.rows = self.targets.iter().map(|_| self.row()).collect();
+            self.rows.iter().zip(&self.targets).for_each(|(row, target)| row.set_message(line(target, "")));
+        }
+        self.whole.set_length(about as u64);
+        self.whole.set_position(done as u64);
+        self.whole.set_message(what.to_owned());
+        self.whole.tick();
+    }
+
+    /// A line above that of the whole.
+    fn row(&self) -> ProgressBar {
+        let style = ProgressStyle::with_template("{wide_msg}");
+        let row = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        self.all.insert_before(&self.whole, row)
+    }
+
+    fn ended(&self, known: &CellResult, lines: &[String]) {
+        let at = self.targets.iter().position(|target| *target == known.target);
+        if let Some(row) = at.and_then(|at| self.rows.get(at)) {
+            row.set_message(line(&known.target, &lines.join("; ")));
+        }
+    }
+
+    /// The rows stay as they are.
+    fn leave(&mut self) {
+        self.rows.drain(..).for_each(|row| row.abandon());
+    }
+}
+
+fn line(target: &str, what: &str) -> String {
+    format!("  {:<28} {what}", printable(target.as_bytes()))
+}

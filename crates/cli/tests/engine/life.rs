@@ -1,0 +1,115 @@
+//! What is left when somebody is killed: nothing.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use obento_testkit::oracle::{Oracle, require};
+
+use crate::support::Bench;
+
+/// How long something may take that is under way: a bound against a hang, and nothing to be measured.
+const SOON: Duration = Duration::from_secs(30);
+
+/// The processes that `parent` started, and those that they did.
+fn processes_of(parent: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    let list = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+    for child in list.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+        found.push(child);
+        found.extend(processes_of(child));
+    }
+    found
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + SOON;
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}");
+        thread::yield_now();
+    }
+}
+
+fn is_gone(pid: u32) -> bool {
+    // What has ended and waits to be asked for its code has no command any more.
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty())
+        || !Path::new(&format!("/proc/{pid}")).exists()
+}
+
+/// A Btrfs in `image`.
+fn prepare() -> Option<Bench> {
+    if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.btrfs")]) {
+        return None;
+    }
+    let bench = Bench::new();
+    bench.blank("image", 130);
+    bench.shell("mkfs.btrfs -q -r tree image");
+    Some(bench)
+}
+
+/// A shell that has the image open for change, and has shown that it does.
+fn shell_on(bench: &Bench) -> Child {
+    let mut command: Command = bench.command("shell image");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"mkdir made\nls -d made\nrmdir made\n")
+        .unwrap();
+    let mut said = [0; 11];
+    child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"image:/made");
+    child
+}
+
+#[test]
+fn a_command_that_is_killed_leaves_no_process_and_no_lock() {
+    let Some(bench) = prepare() else { return };
+    let mut child = shell_on(&bench);
+    let engine = processes_of(child.id());
+    assert!(engine.len() >= 3, "a warden, another and the kernel: {engine:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_until("the kernel outlives its command", || engine.iter().all(|pid| is_gone(*pid)));
+    // Nobody keeps the image, and it is whole.
+    bench.done("mkdir image:/next");
+    bench.shell("btrfs check image");
+}
+
+#[test]
+fn a_kernel_that_is_killed_is_an_error_and_leaves_nothing() {
+    let Some(bench) = prepare() else { return };
+    for victim in 0..3 {
+        let mut child = shell_on(&bench);
+        let engine = processes_of(child.id());
+        let killed = Command::new("kill").args(["-9", &engine[victim].to_string()]).status().unwrap();
+        assert!(killed.success());
+        wait_until("the others live on", || engine.iter().all(|pid| is_gone(*pid)));
+        drop(child.stdin.take());
+        assert!(!child.wait().unwrap().success(), "its changes cannot have been closed");
+        bench.done(&format!("mkdir image:/next{victim}"));
+        bench.shell("btrfs check image");
+    }
+}
+
+#[test]
+fn several_engines_run_at_once() {
+    let Some(bench) = prepare() else { return };
+    let shells: Vec<_> =
+        (0..3).map(|_| bench.command("ls image:/many").stdout(Stdio::piped()).spawn().unwrap()).collect();
+    for shell in shells {
+        let output = shell.wait_with_output().unwrap();
+        assert!(output.status.success());
+        assert_eq!(output.stdout.iter().filter(|byte| **byte == b'\n').count(), 400);
+    }
+}
+
+#[test]
+fn without_the_package_one_line_says_what_installs_it() {
+    let Some(bench) = prepare() else { return };
+    let output = bench.command("ls image:/").env("OBENTO_LINUX", "/nowhere/linux.uml").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("apt-get install user-mode-linux"), "{said}");
+}

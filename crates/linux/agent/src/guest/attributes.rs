@@ -1,0 +1,127 @@
+//! Attributes, extended ones too.
+
+use obento_linux_wire::{Answer, Moment, Stat, Times, Usage};
+use rustix::fs::{
+    AtFlags, CWD, Gid, IFlags, Mode, OFlags, Statx, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags,
+    chmodat, chownat, fstatfs, getxattr, ioctl_setflags, listxattr, openat, removexattr, setxattr, utimensat,
+};
+
+use super::table::{Table, Use};
+use super::{Errno, number};
+
+/// The most bytes of an attribute's value, and of the names of all: include/uapi/linux/limits.h `XATTR_SIZE_MAX`, `XATTR_LIST_MAX`.
+const XATTR_MAX: usize = 64 << 10;
+
+/// What `statx` found, as the wire has it.
+pub fn stat_of(ino: u64, found: &Statx) -> Stat {
+    let moment = |at: rustix::fs::StatxTimestamp| Moment { seconds: at.tv_sec, nanos: at.tv_nsec };
+    let has_birth = found.stx_mask & rustix::fs::StatxFlags::BTIME.bits() != 0;
+    Stat {
+        ino,
+        mode: found.stx_mode,
+        nlink: found.stx_nlink,
+        uid: found.stx_uid,
+        gid: found.stx_gid,
+        major: found.stx_rdev_major,
+        minor: found.stx_rdev_minor,
+        size: found.stx_size,
+        blocks: found.stx_blocks,
+        block_size: found.stx_blksize,
+        flags: u32::try_from(found.stx_attributes.bits()).unwrap_or(0),
+        atime: moment(found.stx_atime),
+        mtime: moment(found.stx_mtime),
+        ctime: moment(found.stx_ctime),
+        btime: has_birth.then(|| moment(found.stx_btime)),
+    }
+}
+
+/// What is to change.
+pub struct Change {
+    pub mode: Option<u16>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub times: Times,
+    pub flags: Option<u32>,
+}
+
+/// Changes attributes of `ino`, and answers them.
+pub fn set(table: &mut Table, ino: u64, change: &Change) -> Result<Answer, Errno> {
+    let path = table.path(ino)?;
+    if change.uid.is_some() || change.gid.is_some() {
+        let (uid, gid) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
+        chownat(table.place(ino)?, c"", uid, gid, AtFlags::EMPTY_PATH).map_err(number)?;
+    }
+    // After the owner, whose change takes the set-user-id bits away.
+    if let Some(mode) = change.mode {
+        chmodat(CWD, &path, Mode::from_raw_mode(u32::from(mode)), AtFlags::empty()).map_err(number)?;
+    }
+    if let Some(flags) = change.flags {
+        let file = openat(CWD, &path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(number)?;
+        ioctl_setflags(&file, IFlags::from_bits_retain(flags)).map_err(number)?;
+    }
+    if change.times.atime.is_some() || change.times.mtime.is_some() {
+        let times = Timestamps {
+            last_access: timespec(change.times.atime.as_ref()),
+            last_modification: timespec(change.times.mtime.as_ref()),
+        };
+        let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
+        utimensat(table.place(ino)?, c"", &times, flags).map_err(number)?;
+    }
+    Ok(Answer::Node { stat: table.stat(ino)? })
+}
+
+fn timespec(moment: Option<&Moment>) -> Timespec {
+    match moment {
+        Some(moment) => Timespec { tv_sec: moment.seconds, tv_nsec: i64::from(moment.nanos) },
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+    }
+}
+
+/// The value of an attribute.
+pub fn get_xattr(table: &Table, ino: u64, name: &[u8]) -> Result<Answer, Errno> {
+    let mut value = vec![0; XATTR_MAX];
+    let len = getxattr(table.path(ino)?, name, &mut value[..]).map_err(number)?;
+    value.truncate(len);
+    Ok(Answer::Bytes { bytes: value })
+}
+
+/// The names of all attributes.
+pub fn list_xattrs(table: &Table, ino: u64) -> Result<Answer, Errno> {
+    let mut names = vec![0; XATTR_MAX];
+    let len = match listxattr(table.path(ino)?, &mut names[..]) {
+        Ok(len) => len,
+        // A type without attributes has none to list.
+        Err(rustix::io::Errno::OPNOTSUPP) => 0,
+        Err(errno) => return Err(number(errno)),
+    };
+    names.truncate(len);
+    Ok(Answer::Bytes { bytes: names })
+}
+
+/// Sets an attribute.
+pub fn set_xattr(table: &Table, ino: u64, name: &[u8], value: &[u8], flags: u32) -> Result<Answer, Errno> {
+    setxattr(table.path(ino)?, name, value, XattrFlags::from_bits_retain(flags)).map_err(number)?;
+    Ok(Answer::Done {})
+}
+
+/// Removes an attribute.
+pub fn remove_xattr(table: &Table, ino: u64, name: &[u8]) -> Result<Answer, Errno> {
+    removexattr(table.path(ino)?, name).map_err(number)?;
+    Ok(Answer::Done {})
+}
+
+/// How full the volume is.
+pub fn usage(table: &mut Table, root: u64) -> Result<Usage, Errno> {
+    let found = fstatfs(table.open(root, Use::Read)?).map_err(number)?;
+    let count = |n: i64| u64::try_from(n).unwrap_or(0);
+    Ok(Usage {
+        block_size: u32::try_from(if found.f_frsize > 0 { found.f_frsize } else { found.f_bsize })
+            .unwrap_or(0),
+        blocks: found.f_blocks,
+        free: found.f_bfree,
+        available: found.f_bavail,
+        inodes: found.f_files,
+        free_inodes: found.f_ffree,
+        name_max: u32::try_from(count(found.f_namelen)).unwrap_or(0),
+    })
+}

@@ -1,0 +1,86 @@
+//! Names that come, go and move.
+
+use std::ffi::CString;
+use std::os::fd::BorrowedFd;
+
+use obento_linux_wire::{Answer, Node};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, RenameFlags, Uid, chmodat, chownat, linkat, makedev, mkdirat, mknodat,
+    renameat_with, symlinkat, unlinkat,
+};
+
+use super::table::{Table, c_name};
+use super::{Errno, number};
+
+/// Makes an inode in `dir`. If its owner or mode cannot be had, it is gone again.
+pub fn make(table: &mut Table, dir: u64, name: &[u8], node: &Node) -> Result<Answer, Errno> {
+    let c_name = c_name(name)?;
+    let place = table.place(dir)?;
+    create(place, &c_name, node)?;
+    if let Err(errno) = dress(place, &c_name, node) {
+        let is_dir = kind(node) == FileType::Directory;
+        let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        unlinkat(place, &c_name, flags).map_err(number)?;
+        return Err(errno);
+    }
+    Ok(Answer::Node { stat: table.look(dir, name)? })
+}
+
+fn kind(node: &Node) -> FileType {
+    FileType::from_raw_mode(u32::from(node.mode))
+}
+
+fn create(dir: BorrowedFd<'_>, name: &CString, node: &Node) -> Result<(), Errno> {
+    let mode = Mode::from_raw_mode(u32::from(node.mode) & 0o7777);
+    match kind(node) {
+        FileType::Directory => mkdirat(dir, name, mode),
+        FileType::Symlink => {
+            let target = CString::new(node.target.clone()).map_err(|_| libc::EINVAL.unsigned_abs())?;
+            symlinkat(target, dir, name)
+        }
+        kind => mknodat(dir, name, kind, mode, makedev(node.major, node.minor)),
+    }
+    .map_err(number)
+}
+
+/// Owner and mode as asked for: the kernel gives them by its own rules, the group of a set-group-id directory among them.
+fn dress(dir: BorrowedFd<'_>, name: &CString, node: &Node) -> Result<(), Errno> {
+    let (uid, gid) = (Uid::from_raw(node.uid), Gid::from_raw(node.gid));
+    match chownat(dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
+        // A type that keeps no owners refuses all but its own.
+        Err(rustix::io::Errno::PERM | rustix::io::Errno::OPNOTSUPP) if node.uid == 0 && node.gid == 0 => {}
+        other => other.map_err(number)?,
+    }
+    if kind(node) == FileType::Symlink {
+        return Ok(());
+    }
+    let mode = Mode::from_raw_mode(u32::from(node.mode) & 0o7777);
+    chmodat(dir, name, mode, AtFlags::empty()).map_err(number)
+}
+
+/// Another name for `ino`.
+pub fn link(table: &mut Table, ino: u64, dir: u64, name: &[u8]) -> Result<Answer, Errno> {
+    linkat(CWD, table.path(ino)?, table.place(dir)?, &c_name(name)?, AtFlags::SYMLINK_FOLLOW)
+        .map_err(number)?;
+    Ok(Answer::Node { stat: table.stat(ino)? })
+}
+
+/// Removes a name.
+pub fn unlink(table: &Table, dir: u64, name: &[u8], is_dir: bool) -> Result<Answer, Errno> {
+    let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    unlinkat(table.place(dir)?, &c_name(name)?, flags).map_err(number)?;
+    Ok(Answer::Done {})
+}
+
+/// Moves a name.
+pub fn rename(
+    table: &Table,
+    (from, name): (u64, &[u8]),
+    (to, new_name): (u64, &[u8]),
+    flags: u32,
+) -> Result<Answer, Errno> {
+    let flags = RenameFlags::from_bits_retain(flags);
+    let (name, new_name) = (c_name(name)?, c_name(new_name)?);
+    renameat_with(table.place(from)?, &name, table.place(to)?, &new_name, flags).map_err(number)?;
+    Ok(Answer::Done {})
+}

@@ -1,0 +1,77 @@
+//! `init` of the guest: makes the machine ready, and answers requests until the power goes.
+//!
+//! Whatever fails before the first request can be answered is told on the console, which the host keeps for its error
+//! message, and ends the guest.
+
+mod area;
+mod attributes;
+mod change;
+mod data;
+mod list;
+mod numbers;
+mod serve;
+mod table;
+
+use std::ffi::CStr;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use rustix::mount::{MountFlags, mount};
+
+use area::Area;
+use serve::Guest;
+
+/// Where the volume is mounted.
+const VOLUME: &CStr = c"/volume";
+/// The disk.
+const DISK: &CStr = c"/dev/vda";
+
+/// An error number of Linux, as the wire carries it.
+type Errno = u32;
+
+/// Does what `init` does. Comes back only where something failed.
+pub fn run() -> ExitCode {
+    match prepare() {
+        Ok(area) => Guest::new(area).serve(),
+        Err(error) => eprintln!("obento: the guest cannot start: {error}"),
+    }
+    ExitCode::FAILURE
+}
+
+fn prepare() -> io::Result<Area> {
+    let none = MountFlags::empty();
+    for folder in ["/dev", "/proc", "/volume"] {
+        fs::create_dir_all(folder)?;
+    }
+    mount(c"none", c"/dev", c"devtmpfs", none, c"").or_else(already_there)?;
+    mount(c"none", c"/proc", c"proc", none, c"")?;
+    load_modules(Path::new("/modules"))?;
+    Area::map()
+}
+
+/// The kernel may have mounted it by itself.
+fn already_there(error: rustix::io::Errno) -> rustix::io::Result<()> {
+    if error == rustix::io::Errno::BUSY { Ok(()) } else { Err(error) }
+}
+
+/// Loads every module, in the order of their file names: the host numbered them by what needs what.
+fn load_modules(folder: &Path) -> io::Result<()> {
+    let mut paths: Vec<_> = match fs::read_dir(folder) {
+        Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?,
+        Err(_) => return Ok(()),
+    };
+    paths.sort();
+    for path in paths {
+        let module = fs::File::open(&path)?;
+        rustix::system::finit_module(&module, c"", 0)
+            .map_err(|errno| io::Error::new(errno.kind(), format!("{}: {errno}", path.display())))?;
+    }
+    Ok(())
+}
+
+/// The number of an error.
+fn number(error: rustix::io::Errno) -> Errno {
+    error.raw_os_error().unsigned_abs()
+}

@@ -1,0 +1,142 @@
+//! One answer for each request.
+
+use std::ffi::CString;
+use std::io;
+
+use obento_linux_wire::{Answer, Envelope, Request, decode, encode};
+use rustix::fs::syncfs;
+use rustix::mount::{MountFlags, mount, mount_remount};
+
+use super::area::Area;
+use super::attributes::{self, Change};
+use super::table::{Table, Use};
+use super::{DISK, Errno, VOLUME, change, data, list, number};
+
+/// `FITRIM` and its argument: include/uapi/linux/fs.h `_IOWR('X', 121, struct fstrim_range)`.
+const FITRIM: libc::c_ulong = 0xc018_5879;
+
+#[repr(C)]
+struct TrimRange {
+    start: u64,
+    len: u64,
+    min_len: u64,
+}
+
+/// The guest, once it can answer.
+pub struct Guest {
+    area: Area,
+    table: Table,
+    root: u64,
+}
+
+impl Guest {
+    /// Nothing is mounted yet.
+    pub fn new(area: Area) -> Self {
+        Self { area, table: Table::default(), root: 0 }
+    }
+
+    /// Answers until the line is cut, which the power is with it.
+    pub fn serve(mut self) {
+        while self.turn().is_ok() {}
+    }
+
+    fn turn(&mut self) -> io::Result<()> {
+        let message = self.area.request()?;
+        let answer = match decode::<Envelope>(&message) {
+            Some(envelope) => self.answer(&envelope),
+            None => Err(libc::EBADMSG.unsigned_abs()),
+        };
+        let answer = answer.unwrap_or_else(|errno| Answer::Failed { errno });
+        self.area.reply(&encode(&answer))
+    }
+
+    fn answer(&mut self, envelope: &Envelope) -> Result<Answer, Errno> {
+        envelope.forget.iter().for_each(|&ino| self.table.forget(ino));
+        envelope.steps.iter().try_for_each(|step| self.table.follow(step))?;
+        match &envelope.request {
+            Some(request) => self.act(request),
+            None => Ok(Answer::Done {}),
+        }
+    }
+
+    fn act(&mut self, request: &Request) -> Result<Answer, Errno> {
+        let table = &mut self.table;
+        match request {
+            Request::Mount { kind, options, read_only } => self.mount(kind, options, *read_only),
+            Request::List { dir, from } => list::list(table, *dir, *from),
+            Request::Look { dir, name } => Ok(Answer::Node { stat: table.look(*dir, name)? }),
+            Request::Stat { ino } => Ok(Answer::Node { stat: table.stat(*ino)? }),
+            Request::ReadLink { ino } => read_link(table, *ino),
+            Request::Read { pieces } => Ok(data::read(table, pieces, self.area.data())),
+            Request::Map { ino, offset, end } => data::map(table, *ino, *offset, *end),
+            Request::StatFs {} => Ok(Answer::Usage { usage: attributes::usage(table, self.root)? }),
+            Request::GetXattr { ino, name } => attributes::get_xattr(table, *ino, name),
+            Request::ListXattrs { ino } => attributes::list_xattrs(table, *ino),
+            Request::SetXattr { ino, name, value, flags } => {
+                attributes::set_xattr(table, *ino, name, value, *flags)
+            }
+            Request::RemoveXattr { ino, name } => attributes::remove_xattr(table, *ino, name),
+            Request::Make { dir, name, node } => change::make(table, *dir, name, node),
+            Request::Link { ino, dir, name } => change::link(table, *ino, *dir, name),
+            Request::Unlink { dir, name, is_dir } => change::unlink(table, *dir, name, *is_dir),
+            Request::Rename { from, name, to, new_name, flags } => {
+                change::rename(table, (*from, name), (*to, new_name), *flags)
+            }
+            Request::SetAttr { ino, mode, uid, gid, times, flags } => {
+                let (mode, uid, gid, flags) = (*mode, *uid, *gid, *flags);
+                attributes::set(table, *ino, &Change { mode, uid, gid, times: times.clone(), flags })
+            }
+            Request::Truncate { ino, size } => data::truncate(table, *ino, *size),
+            Request::Write { ino, offset, len } => {
+                let bytes = self.area.data().get(..usize::try_from(*len).unwrap_or(usize::MAX));
+                data::write(table, *ino, *offset, bytes.ok_or(libc::EINVAL.unsigned_abs())?)
+            }
+            Request::Reserve { ino, offset, len, space } => data::reserve(table, *ino, *offset, *len, space),
+            Request::Move { ino, offset, len, shift } => data::shift(table, *ino, *offset, *len, shift),
+            Request::Sync {} => self.sync(),
+            Request::Seal {} => self.seal(),
+            Request::Trim { min_len } => self.trim(*min_len),
+        }
+    }
+
+    fn mount(&mut self, kind: &[u8], options: &[u8], read_only: bool) -> Result<Answer, Errno> {
+        let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| libc::EINVAL.unsigned_abs());
+        let mut flags = MountFlags::NOATIME | MountFlags::NODIRATIME;
+        if read_only {
+            flags |= MountFlags::RDONLY;
+        }
+        mount(DISK, VOLUME, &*text(kind)?, flags, &*text(options)?).map_err(number)?;
+        let root = self.table.start(VOLUME)?;
+        self.root = root.ino;
+        Ok(Answer::Mounted { root, usage: attributes::usage(&mut self.table, self.root)? })
+    }
+
+    fn sync(&mut self) -> Result<Answer, Errno> {
+        syncfs(self.table.open(self.root, Use::Read)?).map_err(number)?;
+        Ok(Answer::Done {})
+    }
+
+    fn seal(&mut self) -> Result<Answer, Errno> {
+        self.sync()?;
+        self.table.close_files();
+        let flags = MountFlags::RDONLY | MountFlags::NOATIME | MountFlags::NODIRATIME;
+        mount_remount(VOLUME, flags, c"").map_err(number)?;
+        Ok(Answer::Done {})
+    }
+
+    fn trim(&mut self, min_len: u64) -> Result<Answer, Errno> {
+        use std::os::fd::AsRawFd;
+        let root = self.table.open(self.root, Use::Read)?;
+        let mut range = TrimRange { start: 0, len: u64::MAX, min_len };
+        // SAFETY: the request takes a structure of this layout and writes how much it was into it.
+        match unsafe { libc::ioctl(root.as_raw_fd(), FITRIM, &raw mut range) } {
+            0 => Ok(Answer::Count { count: range.len }),
+            _ => Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO).unsigned_abs()),
+        }
+    }
+}
+
+fn read_link(table: &Table, ino: u64) -> Result<Answer, Errno> {
+    let target = rustix::fs::readlinkat(table.place(ino)?, c"", Vec::new()).map_err(number)?;
+    Ok(Answer::Bytes { bytes: target.into_bytes() })
+}

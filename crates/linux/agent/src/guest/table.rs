@@ -1,0 +1,156 @@
+//! The inodes that the host has in use.
+//!
+//! Each is held by a descriptor that grants nothing (`O_PATH`), so that it lives when its names are gone. Files that are read or
+//! written are open besides, a bounded number of them.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use obento_linux_wire::{Stat, Step};
+use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, openat, statx};
+
+use super::attributes::stat_of;
+use super::numbers::Numbers;
+use super::{Errno, number};
+
+/// How many files stay open.
+const OPEN_MAX: usize = 256;
+
+/// What an open file may be used for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Use {
+    Read,
+    Write,
+}
+
+struct Held {
+    place: OwnedFd,
+    open: Option<(Use, OwnedFd)>,
+}
+
+/// Them.
+#[derive(Default)]
+pub struct Table {
+    held: HashMap<u64, Held>,
+    /// Those that are open, the one opened longest ago first.
+    open: VecDeque<u64>,
+    numbers: Numbers,
+}
+
+impl Table {
+    /// Holds the root, which is the only inode that is there without a way to it.
+    pub fn start(&mut self, root: &CStr) -> Result<Stat, Errno> {
+        let place = openat(rustix::fs::CWD, root, place_flags() | OFlags::DIRECTORY, Mode::empty())
+            .map_err(number)?;
+        let found = look(&place, c"")?;
+        self.numbers.start(&found);
+        self.hold(found.stx_ino, place);
+        Ok(stat_of(found.stx_ino, &found))
+    }
+
+    /// The descriptor that holds `ino`.
+    pub fn place(&self, ino: u64) -> Result<BorrowedFd<'_>, Errno> {
+        self.held.get(&ino).map(|held| held.place.as_fd()).ok_or(libc::ESTALE.unsigned_abs())
+    }
+
+    /// A path to `ino`, for calls that take no descriptor. Valid while it is held.
+    pub fn path(&self, ino: u64) -> Result<CString, Errno> {
+        let path = format!("/proc/self/fd/{}", self.place(ino)?.as_raw_fd());
+        CString::new(path).map_err(|_| libc::EINVAL.unsigned_abs())
+    }
+
+    /// What `name` leads to in `dir`; it is held from now on.
+    pub fn look(&mut self, dir: u64, name: &[u8]) -> Result<Stat, Errno> {
+        let name = c_name(name)?;
+        let place = openat(self.place(dir)?, &name, place_flags(), Mode::empty()).map_err(number)?;
+        let found = look(&place, c"")?;
+        let dir = self.held.get(&dir).map(|held| held.place.as_fd()).ok_or(libc::ESTALE.unsigned_abs())?;
+        let ino = self.numbers.of(dir, &name, &found);
+        self.hold(ino, place);
+        Ok(stat_of(ino, &found))
+    }
+
+    /// Attributes of what `name` leads to in `dir`, which is not held.
+    pub fn glance(&mut self, dir: &OwnedFd, name: &CStr) -> Result<Stat, Errno> {
+        let found = look(dir, name)?;
+        Ok(stat_of(self.numbers.of(dir, name, &found), &found))
+    }
+
+    /// Holds what a step leads to, unless it is held.
+    pub fn follow(&mut self, step: &Step) -> Result<(), Errno> {
+        if self.held.contains_key(&step.ino) {
+            return Ok(());
+        }
+        let found = self.look(step.dir, &step.name)?;
+        if found.ino == step.ino { Ok(()) } else { Err(libc::ESTALE.unsigned_abs()) }
+    }
+
+    /// Attributes of `ino`.
+    pub fn stat(&self, ino: u64) -> Result<Stat, Errno> {
+        Ok(stat_of(ino, &look(self.place(ino)?, c"")?))
+    }
+
+    /// `ino`, open. Only regular files and directories are ever opened: a device node of an image leads to nothing of it.
+    pub fn open(&mut self, ino: u64, wanted: Use) -> Result<BorrowedFd<'_>, Errno> {
+        let held = self.held.get(&ino).ok_or(libc::ESTALE.unsigned_abs())?;
+        if held.open.as_ref().is_none_or(|(used, _)| *used < wanted) {
+            let mode = look(&held.place, c"")?.stx_mode;
+            if !matches!(u32::from(mode) & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR) {
+                return Err(libc::EINVAL.unsigned_abs());
+            }
+            let access = if wanted == Use::Write { OFlags::RDWR } else { OFlags::RDONLY };
+            let path = self.path(ino)?;
+            let file =
+                openat(rustix::fs::CWD, &path, access | OFlags::CLOEXEC, Mode::empty()).map_err(number)?;
+            self.make_room();
+            self.open.push_back(ino);
+            self.held.get_mut(&ino).ok_or(libc::ESTALE.unsigned_abs())?.open = Some((wanted, file));
+        }
+        let held = self.held.get(&ino).and_then(|held| held.open.as_ref());
+        held.map(|(_, file)| file.as_fd()).ok_or(libc::ESTALE.unsigned_abs())
+    }
+
+    /// The host has no more use for `ino`.
+    pub fn forget(&mut self, ino: u64) {
+        self.held.remove(&ino);
+    }
+
+    /// Closes what is open, and lets go of what has no name: both keep a volume from becoming read-only.
+    pub fn close_files(&mut self) {
+        self.open.clear();
+        self.held.retain(|_, held| {
+            held.open = None;
+            look(&held.place, c"").is_ok_and(|found| found.stx_nlink > 0)
+        });
+    }
+
+    fn hold(&mut self, ino: u64, place: OwnedFd) {
+        self.held.entry(ino).or_insert(Held { place, open: None });
+    }
+
+    fn make_room(&mut self) {
+        while self.open.len() >= OPEN_MAX {
+            let oldest = self.open.pop_front().and_then(|ino| self.held.get_mut(&ino));
+            if let Some(held) = oldest {
+                held.open = None;
+            }
+        }
+    }
+}
+
+fn place_flags() -> OFlags {
+    OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC
+}
+
+fn look(at: impl AsFd, name: &CStr) -> Result<Statx, Errno> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
+    statx(at, name, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME).map_err(number)
+}
+
+/// A name of the wire as the kernel takes it.
+pub fn c_name(name: &[u8]) -> Result<CString, Errno> {
+    let is_name = !name.is_empty() && !name.contains(&b'/') && name != b"." && name != b"..";
+    let name = is_name.then(|| CString::new(name).ok()).flatten();
+    name.ok_or(libc::EINVAL.unsigned_abs())
+}

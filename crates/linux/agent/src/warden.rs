@@ -1,0 +1,165 @@
+//! The warden: starts the kernel on the host, and ends it.
+//!
+//! Invariant: nothing of the kernel outlives the process that it works for, whatever is killed. That process holds the other
+//! end of a pipe, its lifeline; when it ends in whatever way the pipe is cut. The warden is two processes: the inner one is
+//! the parent of the kernel and waits for the kernel's end or the cut. Where the host allows user name spaces it is the first of a
+//! process name space, all of which ends with it; elsewhere the outer one is heir to all orphans and kills them.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getgid, getuid, kill_process, pidfd_open, set_child_subreaper,
+    set_parent_process_death_signal, waitpid,
+};
+use rustix::thread::UnshareFlags;
+
+use jail::Jail;
+
+mod jail;
+
+/// `LIFELINE PROGRAM ARGUMENT...`: the number of the pipe's descriptor and what to start. Exits as that does.
+pub fn run(command: &[OsString]) -> ExitCode {
+    match start(command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("obento: the kernel cannot be started: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(command: &[OsString]) -> io::Result<ExitCode> {
+    let [lifeline, program @ ..] = command else { return Err(io::ErrorKind::InvalidInput.into()) };
+    let lifeline = lifeline.to_str().and_then(|number| number.parse().ok());
+    // SAFETY: whoever starts a warden leaves it this descriptor, which nobody else here owns.
+    let lifeline = unsafe { OwnedFd::from_raw_fd(lifeline.ok_or(io::ErrorKind::InvalidInput)?) };
+    set_child_subreaper(rustix::process::Pid::from_raw(1))?;
+    isolate();
+    match fork()? {
+        None => {
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            watch(&lifeline, program)
+        }
+        Some(inner) => {
+            drop(lifeline);
+            let code = wait(inner);
+            end_orphans();
+            Ok(code)
+        }
+    }
+}
+
+/// Name spaces without network and with processes of their own, as far as this user may have them: what follows does without.
+fn isolate() {
+    let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
+    let flags = UnshareFlags::NEWUSER | UnshareFlags::NEWPID | UnshareFlags::NEWNET | UnshareFlags::NEWIPC;
+    // SAFETY: there is one thread, and no descriptors are unshared.
+    if unsafe { rustix::thread::unshare_unsafe(flags) }.is_err() {
+        return;
+    }
+    // Without a mapping all files belong to nobody, which only matters to those that the kernel makes.
+    let _ = fs::write("/proc/self/setgroups", "deny");
+    let _ = fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"));
+    let _ = fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"));
+}
+
+/// The inner warden: starts the kernel, and comes back when it ended or nobody needs it.
+fn watch(lifeline: &OwnedFd, program: &[OsString]) -> io::Result<ExitCode> {
+    let jail = Jail::prepare(program.first().map_or(OsStr::new(""), |path| path))?;
+    let kernel = match fork()? {
+        None => return Err(jail.exec(program)),
+        Some(kernel) => kernel,
+    };
+    let ended = pidfd_open(kernel, PidfdFlags::empty())?;
+    let is_cut = wait_for_either(lifeline.as_fd(), ended.as_fd())?;
+    if is_cut {
+        let _ = kill_process(kernel, Signal::KILL);
+    }
+    let code = wait(kernel);
+    end_orphans();
+    Ok(code)
+}
+
+/// Waits until the lifeline is cut, or the process ended; answers whether it was the former.
+fn wait_for_either(lifeline: BorrowedFd<'_>, ended: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut both =
+        [PollFd::from_borrowed_fd(lifeline, PollFlags::IN), PollFd::from_borrowed_fd(ended, PollFlags::IN)];
+    loop {
+        match poll(&mut both, None) {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+            Ok(_) if both[1].revents().is_empty() => return Ok(true),
+            Ok(_) => return Ok(false),
+        }
+    }
+}
+
+/// How a child ended: its exit code, or 128 and the signal.
+fn wait(child: Pid) -> ExitCode {
+    let status = loop {
+        match waitpid(Some(child), WaitOptions::empty()) {
+            Ok(Some((_, status))) => break status,
+            Err(rustix::io::Errno::INTR) | Ok(None) => {}
+            Err(_) => return ExitCode::FAILURE,
+        }
+    };
+    let code = status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal));
+    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+/// Ends every child that is left, and theirs, which become children when their parents end.
+fn end_orphans() {
+    loop {
+        for child in children() {
+            // It may have ended meanwhile.
+            let _ = kill_process(child, Signal::KILL);
+        }
+        match waitpid(None, WaitOptions::empty()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn children() -> Vec<Pid> {
+    let list = fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+    list.split_whitespace().filter_map(|pid| pid.parse().ok()).filter_map(Pid::from_raw).collect()
+}
+
+/// `fork(2)`: the child's number, or `None` in the child.
+fn fork() -> io::Result<Option<Pid>> {
+    // SAFETY: a warden has one thread, so the child finds everything as it is here.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(Pid::from_raw(pid)),
+    }
+}
+
+/// `execv(2)`; comes back only with an error.
+fn exec(program: &[OsString], environment: &[CString]) -> io::Error {
+    let words: Result<Vec<_>, _> = program.iter().map(|word| CString::new(word.as_bytes())).collect();
+    let Ok(words) = words else { return io::ErrorKind::InvalidInput.into() };
+    let pointers = |words: &[CString]| {
+        let all = words.iter().map(|word| word.as_ptr());
+        all.chain([std::ptr::null()]).collect::<Vec<_>>()
+    };
+    let (arguments, variables) = (pointers(&words), pointers(environment));
+    // SAFETY: both lists end with a null pointer, and they and their strings outlive the call.
+    unsafe { libc::execve(arguments[0], arguments.as_ptr(), variables.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// `personality(2)`.
+fn fix_addresses() -> io::Result<()> {
+    // SAFETY: it changes nothing but where the next program is put.
+    match unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}

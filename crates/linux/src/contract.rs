@@ -1,0 +1,230 @@
+//! The contract's reading side.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
+use obento_block::BlockDevice;
+use obento_driver::{
+    Cookie, Crash, DirEntry, EntrySink, Extent, Fact, FileSystem, Layout, Limits, Span, StatFs, Trim,
+    VolumeInfo, WritableFileSystem, XattrMode, Xattrs,
+};
+use obento_linux_wire::{Answer, Entry, Request};
+
+use crate::volume::{Volume, attr_of, nonsense};
+
+/// `off_t` is signed.
+pub(crate) const FILE_SIZE_MAX: u64 = i64::MAX.unsigned_abs();
+
+impl FileSystem for Volume {
+    fn root(&self) -> Ino {
+        self.root
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            name_max: self.name_max,
+            symlink_max: self.kind.symlink_max,
+            link_max: u32::MAX,
+            file_size_max: FILE_SIZE_MAX,
+            time_granularity: 1,
+            keeps: self.kind.keeps,
+            crash: Crash::Repairable,
+        }
+    }
+
+    fn info(&self) -> VolumeInfo {
+        let fact = Fact { name: "driver", value: "Linux, in a process (user-mode-linux)".into() };
+        VolumeInfo {
+            probe: self.probe.clone(),
+            state: "mounted".into(),
+            facts: vec![fact],
+            ..VolumeInfo::default()
+        }
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.usage()
+    }
+
+    fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
+        None
+    }
+
+    fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
+        let mut state = self.state();
+        self.directory(&mut state, dir)?;
+        let request = Request::Look { dir: dir.0, name: name.as_bytes().to_vec() };
+        let attr = match self.node(&mut state, &[dir], request) {
+            Err(Error::NameTooLong | Error::Invalid) => return Err(Error::NotFound),
+            other => other?,
+        };
+        state.nodes.show(dir, name.as_bytes(), attr.ino, Some(attr)).held = true;
+        Ok(attr.ino)
+    }
+
+    fn parent(&self, dir: Ino) -> Result<Ino> {
+        let mut state = self.state();
+        self.directory(&mut state, dir)?;
+        Ok(state.nodes.get(dir)?.parent)
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.attr(&mut self.state(), ino)
+    }
+
+    fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
+        let mut from = from;
+        loop {
+            let (entries, is_end) = self.list(dir, from)?;
+            for entry in &entries {
+                let next = Cookie(entry.next);
+                let Ok(name) = Name::new(&entry.name) else { return Err(nonsense()) };
+                let entry = match &entry.stat {
+                    Some(stat) => attr_of(stat).map(|attr| DirEntry {
+                        name,
+                        ino: attr.ino,
+                        kind: Some(attr.kind),
+                        next,
+                    }),
+                    None => Err(crate::engine::Trouble::Errno(entry.errno).into()),
+                };
+                if sink(entry).is_break() {
+                    return Ok(());
+                }
+                from = next;
+            }
+            if is_end {
+                return Ok(());
+            }
+            if entries.is_empty() {
+                return Err(nonsense());
+            }
+        }
+    }
+
+    fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
+        let attr = self.getattr(ino)?;
+        if attr.kind != FileKind::Symlink {
+            return Err(Error::Invalid);
+        }
+        self.bytes(ino, Request::ReadLink { ino: ino.0 })
+    }
+
+    fn map(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
+        let mut state = self.state();
+        let attr = self.file(&mut state, ino)?;
+        let asked = range.end.checked_sub(range.start).filter(|len| *len > 0).ok_or(Error::Invalid)?;
+        if range.start >= attr.size {
+            return Ok(Extent { len: asked, span: Span::Hole });
+        }
+        let run = self.run(&mut state, &attr, range.start)?;
+        let len = run.end.saturating_sub(range.start).clamp(1, asked);
+        Ok(Extent { len, span: if run.is_data { Span::Driver } else { Span::Hole } })
+    }
+
+    fn read(&self, _: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_file(ino, offset, buf)
+    }
+
+    fn forget(&self, ino: Ino) {
+        self.state().nodes.forget(ino, self.root);
+    }
+
+    fn writable(&self) -> Option<&dyn WritableFileSystem> {
+        self.is_writable().then_some(self)
+    }
+
+    fn xattrs(&self) -> Option<&dyn Xattrs> {
+        Some(self)
+    }
+
+    fn trim(&self) -> Option<&dyn Trim> {
+        self.is_writable().then_some(self)
+    }
+}
+
+impl Volume {
+    /// A portion of a directory, and whether it is the last. All that it shows is known from then on.
+    fn list(&self, dir: Ino, from: Cookie) -> Result<(Vec<Entry>, bool)> {
+        let mut state = self.state();
+        self.directory(&mut state, dir)?;
+        if state.nodes.get(dir)?.nameless {
+            // Linux lists no directory that was removed.
+            return Ok((Vec::new(), true));
+        }
+        let request = Request::List { dir: dir.0, from: from.0 };
+        let Answer::Entries { entries, is_end } = self.ask(&mut state, &[dir], request)? else {
+            return Err(nonsense());
+        };
+        let mut last: Option<Ino> = None;
+        for entry in &entries {
+            // Cookies are the guest's, and go back to it only; what is refused here would break the contract above.
+            if entry.next == 0 || entry.next > i64::MAX.unsigned_abs() {
+                return Err(nonsense());
+            }
+            let Some(Ok(attr)) = entry.stat.as_ref().map(attr_of) else { continue };
+            state.nodes.show(dir, &entry.name, attr.ino, Some(attr));
+            if attr.kind == FileKind::Regular {
+                if let Some(last) = last.filter(|last| *last != attr.ino) {
+                    state.nodes.get_mut(last)?.follower = Some(attr.ino);
+                }
+                last = Some(attr.ino);
+            }
+        }
+        Ok((entries, is_end))
+    }
+}
+
+impl Xattrs for Volume {
+    fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        match self.bytes(ino, Request::GetXattr { ino: ino.0, name: name.to_vec() }) {
+            // What a type cannot have is not there.
+            Err(Error::NotSupported | Error::Invalid | Error::OutOfRange) => Err(Error::NoData),
+            other => other,
+        }
+    }
+
+    fn list_xattrs(&self, ino: Ino, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let names = self.bytes(ino, Request::ListXattrs { ino: ino.0 })?;
+        names.split(|byte| *byte == 0).filter(|name| !name.is_empty()).for_each(sink);
+        Ok(())
+    }
+
+    fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        if !self.is_writable() {
+            return Err(Error::ReadOnly);
+        }
+        // `XATTR_CREATE` and `XATTR_REPLACE` of include/uapi/linux/xattr.h.
+        let flags = match mode {
+            XattrMode::Set => 0,
+            XattrMode::Create => 1,
+            XattrMode::Replace => 2,
+        };
+        let (name, value) = (name.to_vec(), value.to_vec());
+        let mut state = self.state();
+        let done = self.do_it(&mut state, &[ino], Request::SetXattr { ino: ino.0, name, value, flags });
+        state.changed(ino);
+        done
+    }
+
+    fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        if !self.is_writable() {
+            return Err(Error::ReadOnly);
+        }
+        let mut state = self.state();
+        let done = self.do_it(&mut state, &[ino], Request::RemoveXattr { ino: ino.0, name: name.to_vec() });
+        state.changed(ino);
+        done
+    }
+}
+
+impl Trim for Volume {
+    fn trim(&self, min_len: u64) -> Result<u64> {
+        self.sync_all()?;
+        match self.ask(&mut self.state(), &[], Request::Trim { min_len })? {
+            Answer::Count { count } => Ok(count),
+            _ => Err(nonsense()),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The guest's memory, as far as the disk needs it.
+//!
+//! Invariant: what the guest shares may change at any time, so it is copied, never borrowed.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::ptr::{NonNull, null_mut};
+
+use obento_base::wire::to_usize;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// A part of it: addresses `start..start + len`.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// Address in the guest.
+    pub start: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Where it lies in its file.
+    pub offset: u64,
+}
+
+struct Region {
+    part: Part,
+    base: NonNull<u8>,
+    /// What is mapped, from the start of the file.
+    mapped: usize,
+}
+
+/// All of it.
+#[derive(Default)]
+pub struct Memory(Vec<Region>);
+
+// SAFETY: the mappings belong to this value alone, and are only copied from and to.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Maps one more part from its file. Errors: the file is too short for it, which would end this process at the first touch.
+    pub fn add(&mut self, part: Part, file: OwnedFd) -> io::Result<()> {
+        let file = File::from(file);
+        let end = part
+            .offset
+            .checked_add(part.len)
+            .filter(|end| *end <= file.metadata().map_or(0, |meta| meta.len()));
+        let end = end.filter(|_| part.len > 0 && part.start.checked_add(part.len).is_some());
+        let mapped = to_usize(end.ok_or(io::ErrorKind::InvalidInput)?);
+        // SAFETY: a new mapping at an address of the kernel's choice, given back when the region is dropped.
+        let base = unsafe {
+            mmap(null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)?
+        };
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        self.0.push(Region { part, base, mapped });
+        Ok(())
+    }
+
+    /// Copies `into.len()` bytes from `address` on; `None` if they do not all lie in one part.
+    pub fn read(&self, address: u64, into: &mut [u8]) -> Option<()> {
+        let from = self.find(address, into.len())?;
+        // SAFETY: `find` answers for as many bytes; the other side is ours alone.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
+        Some(())
+    }
+
+    /// Copies `bytes` to `address`; `None` if they do not all fit into one part.
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Option<()> {
+        let to = self.find(address, bytes.len())?;
+        // SAFETY: `find` answers for as many bytes; the other side is ours alone.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
+        Some(())
+    }
+
+    /// A little-endian number at `address`.
+    pub fn number<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
+        self.read(address, &mut bytes).map(|()| bytes)
+    }
+
+    fn find(&self, address: u64, len: usize) -> Option<NonNull<u8>> {
+        let region = self.0.iter().find(|region| {
+            let skip = address.checked_sub(region.part.start);
+            let end = skip.and_then(|skip| skip.checked_add(u64::try_from(len).ok()?));
+            end.is_some_and(|end| end <= region.part.len)
+        })?;
+        let at = to_usize(region.part.offset.checked_add(address.checked_sub(region.part.start)?)?);
+        // SAFETY: offset and length of the part were within the mapping when it was made, and the address is within the part.
+        Some(unsafe { region.base.add(at) })
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `add` with this length, and nobody keeps a pointer into it.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.mapped) };
+    }
+}

@@ -1,0 +1,102 @@
+//! The messages by which the kernel sets up its disk.
+//!
+//! Source: docs/interop/vhost-user.rst of QEMU; names are that document's.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, RecvMsg, recvmsg};
+
+/// The most bytes of a payload that we take: the longest is `SET_MEM_TABLE` with eight regions.
+const PAYLOAD_MAX: usize = 512;
+/// The most descriptors of a message: one a memory region.
+const DESCRIPTORS_MAX: usize = 8;
+/// Bytes before the payload.
+const HEADER: usize = 12;
+/// Version 1, and that this is a reply.
+const REPLY: u32 = 1 | 1 << 2;
+
+/// Requests of the front end, by their numbers.
+pub mod request {
+    pub const GET_FEATURES: u32 = 1;
+    pub const SET_MEM_TABLE: u32 = 5;
+    pub const SET_VRING_NUM: u32 = 8;
+    pub const SET_VRING_ADDR: u32 = 9;
+    pub const SET_VRING_BASE: u32 = 10;
+    pub const GET_VRING_BASE: u32 = 11;
+    pub const SET_VRING_KICK: u32 = 12;
+    pub const SET_VRING_CALL: u32 = 13;
+    pub const GET_PROTOCOL_FEATURES: u32 = 15;
+    pub const GET_QUEUE_NUM: u32 = 17;
+    pub const SET_BACKEND_REQ_FD: u32 = 21;
+    pub const GET_CONFIG: u32 = 24;
+}
+
+/// A message, its descriptors beside it.
+pub struct Message {
+    /// Which.
+    pub request: u32,
+    /// What comes with it.
+    pub payload: Vec<u8>,
+    /// And those.
+    pub files: Vec<OwnedFd>,
+}
+
+impl Message {
+    /// The next message. Errors: the other side is gone, or says what we do not understand.
+    pub fn receive(socket: &UnixStream) -> io::Result<Self> {
+        let mut header = [0; HEADER];
+        let files = receive_all(socket, &mut header)?;
+        let word =
+            |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let len = usize::try_from(word(8)).unwrap_or(usize::MAX);
+        if len > PAYLOAD_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut payload = vec![0; len];
+        let more = receive_all(socket, &mut payload)?;
+        Ok(Self { request: word(0), payload, files: files.into_iter().chain(more).collect() })
+    }
+
+    /// The number at byte `at` of the payload.
+    pub fn u64(&self, at: usize) -> io::Result<u64> {
+        let bytes = self.payload.get(at..).and_then(|rest| rest.first_chunk());
+        bytes.map(|bytes| u64::from_le_bytes(*bytes)).ok_or(io::ErrorKind::InvalidData.into())
+    }
+
+    /// The number at byte `at` of the payload.
+    pub fn u32(&self, at: usize) -> io::Result<u32> {
+        let bytes = self.payload.get(at..).and_then(|rest| rest.first_chunk());
+        bytes.map(|bytes| u32::from_le_bytes(*bytes)).ok_or(io::ErrorKind::InvalidData.into())
+    }
+
+    /// Answers this message with `payload`.
+    pub fn answer(&self, socket: &UnixStream, payload: &[u8]) -> io::Result<()> {
+        let len = u32::try_from(payload.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let head = [self.request, REPLY, len].map(u32::to_le_bytes).concat();
+        io::Write::write_all(&mut &*socket, &[&head, payload].concat())
+    }
+}
+
+/// Fills `buf`, and takes the descriptors that come along.
+fn receive_all(socket: &UnixStream, buf: &mut [u8]) -> io::Result<Vec<OwnedFd>> {
+    let (mut done, mut files) = (0, Vec::new());
+    while done < buf.len() {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [io::IoSliceMut::new(&mut buf[done..])];
+        let RecvMsg { bytes, .. } = recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        if bytes == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        done += bytes;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(received) = message {
+                files.extend(received);
+            }
+        }
+    }
+    Ok(files)
+}

@@ -1,0 +1,141 @@
+//! What a disk is asked for.
+//!
+//! Source: Virtual I/O Device (VIRTIO) 1.2, 5.2 "Block Device".
+
+use std::ops::Range;
+
+use obento_base::wire::{to_u64, to_usize};
+use obento_block::BlockDevice;
+
+use super::memory::Memory;
+use super::queue::{Chain, Stretch};
+
+/// Bytes a sector, whatever the block size.
+pub const SECTOR: u64 = 512;
+/// The most bytes of one request: more than the kernel ever asks for.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// Types of requests.
+mod kind {
+    pub const IN: u32 = 0;
+    pub const OUT: u32 = 1;
+    pub const FLUSH: u32 = 4;
+    pub const GET_ID: u32 = 8;
+    pub const DISCARD: u32 = 11;
+    pub const WRITE_ZEROES: u32 = 13;
+}
+
+/// `VIRTIO_BLK_S_*`.
+const OK: u8 = 0;
+const IO_ERROR: u8 = 1;
+const UNSUPPORTED: u8 = 2;
+
+/// Does what `chain` asks for and writes its status. Answers how many bytes were written into it.
+pub fn serve(device: &dyn BlockDevice, memory: &Memory, chain: &Chain) -> u32 {
+    let Some((status, stretches)) = chain.stretches.split_last() else { return 0 };
+    let (state, len) = match act(device, memory, stretches) {
+        Some(Ok(len)) => (OK, len),
+        Some(Err(state)) => (state, 0),
+        None => (IO_ERROR, 0),
+    };
+    match status.is_output && memory.write(status.address, &[state]).is_some() {
+        true => len.saturating_add(1),
+        false => len,
+    }
+}
+
+/// `None`: the request makes no sense.
+fn act(device: &dyn BlockDevice, memory: &Memory, stretches: &[Stretch]) -> Option<Result<u32, u8>> {
+    let (head, rest) = stretches.split_first()?;
+    let raw: [u8; 16] = memory.number(head.address).filter(|_| head.len == 16 && !head.is_output)?;
+    let [k0, k1, k2, k3, _, _, _, _, sector @ ..] = raw;
+    let at = u64::from_le_bytes(sector).checked_mul(SECTOR)?;
+    match u32::from_le_bytes([k0, k1, k2, k3]) {
+        kind::IN => read(device, memory, at, rest),
+        kind::OUT => write(device, memory, at, rest),
+        kind::FLUSH => Some(device.flush().map(|()| 0).map_err(|_| IO_ERROR)),
+        kind::GET_ID => Some(Ok(0)),
+        kind::DISCARD => {
+            ranges(memory, rest)?.into_iter().try_for_each(|range| discard(device, range)).into_answer()
+        }
+        kind::WRITE_ZEROES => {
+            ranges(memory, rest)?.into_iter().try_for_each(|range| zero(device, range)).into_answer()
+        }
+        _ => Some(Err(UNSUPPORTED)),
+    }
+}
+
+trait IntoAnswer {
+    fn into_answer(self) -> Option<Result<u32, u8>>;
+}
+
+impl IntoAnswer for obento_base::Result<()> {
+    fn into_answer(self) -> Option<Result<u32, u8>> {
+        Some(self.map(|()| 0).map_err(|_| IO_ERROR))
+    }
+}
+
+fn total(stretches: &[Stretch]) -> Option<u64> {
+    Some(stretches.iter().map(|stretch| u64::from(stretch.len)).sum()).filter(|len| *len <= BYTES_MAX)
+}
+
+fn read(device: &dyn BlockDevice, memory: &Memory, at: u64, into: &[Stretch]) -> Option<Result<u32, u8>> {
+    let len = total(into)?;
+    let mut bytes = vec![0; to_usize(len)];
+    if device.read_at(at, &mut bytes).is_err() {
+        return Some(Err(IO_ERROR));
+    }
+    let mut rest = &bytes[..];
+    for stretch in into {
+        let (part, more) = rest.split_at_checked(to_usize(stretch.len.into()))?;
+        memory.write(stretch.address, part).filter(|()| stretch.is_output)?;
+        rest = more;
+    }
+    Some(Ok(u32::try_from(len).ok()?))
+}
+
+fn write(device: &dyn BlockDevice, memory: &Memory, at: u64, from: &[Stretch]) -> Option<Result<u32, u8>> {
+    let bytes = gather(memory, from)?;
+    Some(device.write_at(at, &bytes).map(|()| 0).map_err(|_| IO_ERROR))
+}
+
+fn gather(memory: &Memory, from: &[Stretch]) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; to_usize(total(from)?)];
+    let mut rest = &mut bytes[..];
+    for stretch in from {
+        let (part, more) = rest.split_at_mut_checked(to_usize(stretch.len.into()))?;
+        memory.read(stretch.address, part).filter(|()| !stretch.is_output)?;
+        rest = more;
+    }
+    Some(bytes)
+}
+
+/// The segments of a discard: sector, number of sectors, flags.
+fn ranges(memory: &Memory, from: &[Stretch]) -> Option<Vec<Range<u64>>> {
+    let bytes = gather(memory, from)?;
+    let segments = bytes.chunks_exact(16).map(|segment| {
+        let (sector, rest) = segment.split_first_chunk()?;
+        let start = u64::from_le_bytes(*sector).checked_mul(SECTOR)?;
+        let sectors = u32::from_le_bytes(*rest.first_chunk()?);
+        Some(start..start.checked_add(u64::from(sectors) * SECTOR)?)
+    });
+    segments.collect()
+}
+
+fn discard(device: &dyn BlockDevice, range: Range<u64>) -> obento_base::Result<()> {
+    device.discard(range)
+}
+
+fn zero(device: &dyn BlockDevice, range: Range<u64>) -> obento_base::Result<()> {
+    if device.punch(range.clone())? {
+        return Ok(());
+    }
+    let zeros = vec![0; 1 << 20];
+    let mut at = range.start;
+    while at < range.end {
+        let len = (range.end - at).min(to_u64(zeros.len()));
+        device.write_at(at, &zeros[..to_usize(len)])?;
+        at += len;
+    }
+    Ok(())
+}

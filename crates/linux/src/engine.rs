@@ -1,0 +1,161 @@
+//! One running kernel, asked by one request after the other.
+//!
+//! Invariant: every request ends: with the answer, with the end of the kernel, or by the watchdog, which ends it. After that
+//! all requests fail at once.
+
+use std::io::{self, Read, Seek};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use obento_block::BlockDevice;
+use obento_linux_wire::{Answer, Envelope, decode, encode};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::area::Area;
+use crate::disk::Disk;
+use crate::launch::{Guest, Settings, launch};
+
+/// How long a request may take. The slowest that is right is to sync a whole device cache.
+const WATCHDOG: Duration = Duration::from_secs(60);
+/// How long the kernel may take to start and ask for its disk.
+const START: Duration = Duration::from_secs(20);
+
+/// Why there is no answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    /// The guest says so, by a number of Linux.
+    Errno(u32),
+    /// The kernel could not be started.
+    NotStarted(String),
+    /// The kernel ended.
+    Ended,
+    /// The watchdog ended it.
+    Hung,
+    /// The guest's answer makes no sense.
+    Nonsense,
+    /// The request is larger than there is room.
+    TooLarge,
+}
+
+/// A kernel and the way to talk to it.
+pub struct Engine {
+    guest: Guest,
+    area: Area,
+    dead: Option<Trouble>,
+}
+
+/// An [`Engine`] that several threads ask.
+pub struct Shared(Mutex<Engine>);
+
+impl Shared {
+    /// Starts a kernel with `device` as its disk.
+    pub fn start(settings: &Settings<'_>, device: Arc<dyn BlockDevice>) -> Result<Self, Trouble> {
+        let not_started = |error: io::Error| Trouble::NotStarted(error.to_string());
+        let area = Area::new().map_err(not_started)?;
+        let guest = launch(settings, &area).map_err(not_started)?;
+        let mut engine = Engine { guest, area, dead: None };
+        engine.connect(device)?;
+        Ok(Self(Mutex::new(engine)))
+    }
+
+    /// Whoever holds this asks alone.
+    pub fn turn(&self) -> MutexGuard<'_, Engine> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Engine {
+    /// Waits for the kernel to ask for its disk, and serves it in a thread.
+    fn connect(&mut self, device: Arc<dyn BlockDevice>) -> Result<(), Trouble> {
+        if !self.wait_for(&self.guest.disk, START) {
+            return Err(self.give_up(Trouble::NotStarted("it does not start".to_owned())));
+        }
+        let socket = self.guest.disk.accept();
+        let served = socket.and_then(|(socket, _)| {
+            let disk = Disk::new(device, socket);
+            thread::Builder::new().name("obento-disk".to_owned()).spawn(move || disk.serve())
+        });
+        served.map(drop).map_err(|error| self.give_up(Trouble::NotStarted(error.to_string())))
+    }
+
+    /// Asks, with `data` beside the request.
+    pub fn ask(&mut self, envelope: &Envelope, data: &[u8]) -> Result<Answer, Trouble> {
+        if let Some(dead) = &self.dead {
+            return Err(dead.clone());
+        }
+        let number = self.area.ask(&encode(envelope), data).ok_or(Trouble::TooLarge)?;
+        // By `write` and `read`, which are left to a process that has given up its rights. A line that is full is one that
+        // the guest takes nothing from.
+        if rustix::io::write(&self.guest.bell, b".").is_err() {
+            return Err(self.give_up(Trouble::Ended));
+        }
+        let reply = self.wait(number)?;
+        match decode(&reply) {
+            Some(Answer::Failed { errno }) => Err(Trouble::Errno(errno)),
+            Some(answer) => Ok(answer),
+            None => Err(self.give_up(Trouble::Nonsense)),
+        }
+    }
+
+    /// The data beside the last answer, from byte `skip` on.
+    pub fn data(&self, skip: usize, into: &mut [u8]) {
+        self.area.data(skip, into);
+    }
+
+    fn wait(&mut self, number: u32) -> Result<Vec<u8>, Trouble> {
+        let end = Instant::now() + WATCHDOG;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || !self.wait_for(&self.guest.bell, left) {
+                return Err(self.give_up(Trouble::Hung));
+            }
+            // What the bytes are does not matter. All are taken, so that the line is never full of them.
+            match rustix::io::read(&self.guest.bell, &mut [0; 64]) {
+                Ok(1..) | Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+                _ => return Err(self.give_up(Trouble::Ended)),
+            }
+            if let Some(reply) = self.area.reply(number) {
+                return Ok(reply);
+            }
+        }
+    }
+
+    /// Whether something is to be had from `source` within `time`.
+    fn wait_for(&self, source: &impl AsFd, time: Duration) -> bool {
+        let end = Instant::now() + time;
+        let mut waited = [PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN)];
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let Ok(left) = Timespec::try_from(left) else { return false };
+            match poll(&mut waited, Some(&left)) {
+                Err(rustix::io::Errno::INTR) => {}
+                found => return found.is_ok_and(|count| count > 0),
+            }
+        }
+    }
+
+    /// Ends the kernel for `why`, which is what every request is told from now on.
+    fn give_up(&mut self, why: Trouble) -> Trouble {
+        let console = self.console();
+        tracing::debug!(?why, console, "the kernel engine is given up");
+        let why = match why {
+            Trouble::NotStarted(_) if !console.trim().is_empty() => Trouble::NotStarted(last_line(&console)),
+            other => other,
+        };
+        self.dead = Some(why.clone());
+        why
+    }
+
+    /// What the kernel printed.
+    fn console(&mut self) -> String {
+        let mut text = Vec::new();
+        let read = self.guest.console.rewind().and_then(|()| self.guest.console.read_to_end(&mut text));
+        read.map(|_| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
+    }
+}
+
+fn last_line(text: &str) -> String {
+    text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned()
+}

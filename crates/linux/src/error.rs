@@ -1,0 +1,73 @@
+//! What the engine's trouble is in the words of the contract.
+
+use obento_base::{DeviceError, Error, Refusal};
+
+use crate::engine::Trouble;
+
+impl From<Trouble> for Error {
+    fn from(trouble: Trouble) -> Self {
+        let what = match trouble {
+            Trouble::Errno(errno) => return of_errno(errno),
+            Trouble::NotStarted(reason) => {
+                tracing::error!("the kernel engine did not start: {reason}");
+                "did not start"
+            }
+            Trouble::Ended => "ended unexpectedly",
+            Trouble::Hung => "did not answer in time and was ended",
+            Trouble::Nonsense => "gave an answer that makes no sense and was ended",
+            Trouble::TooLarge => return Self::OutOfRange,
+        };
+        DeviceError::Engine(what).into()
+    }
+}
+
+/// The error that has this number: the inverse of [`Error::errno`].
+fn of_errno(errno: u32) -> Error {
+    Error::Refused(match errno {
+        1 => Refusal::NotPermitted,
+        2 => Refusal::NotFound,
+        9 => Refusal::BadHandle,
+        12 => Refusal::NoMemory,
+        13 => Refusal::AccessDenied,
+        16 => Refusal::Busy,
+        17 => Refusal::Exists,
+        18 => Refusal::CrossDevice,
+        20 => Refusal::NotDirectory,
+        21 => Refusal::IsDirectory,
+        22 => Refusal::Invalid,
+        27 => Refusal::FileTooBig,
+        // And EDQUOT: there are no quotas that the caller could ask about.
+        28 | 122 => Refusal::NoSpace,
+        30 => Refusal::ReadOnly,
+        31 => Refusal::TooManyLinks,
+        34 | 7 => Refusal::OutOfRange,
+        36 => Refusal::NameTooLong,
+        39 => Refusal::NotEmpty,
+        40 => Refusal::Loop,
+        61 => Refusal::NoData,
+        95 => Refusal::NotSupported,
+        116 => Refusal::Stale,
+        6 => Refusal::NoSuchOffset,
+        // EUCLEAN and EBADMSG, by which file systems of Linux tell damage and wrong checksums.
+        117 | 74 => return DeviceError::Engine("finds the volume damaged there").into(),
+        5 => return DeviceError::Engine("reports an input/output error").into(),
+        _ => {
+            tracing::debug!(errno, "an error of the guest that has no name here");
+            return DeviceError::Engine("reports an error that has no name here").into();
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_linux_come_back_as_the_errors_that_have_them() {
+        for errno in (1..134).filter(|errno| !matches!(errno, 5 | 7 | 74 | 117 | 122)) {
+            if let Error::Refused(refusal) = of_errno(errno) {
+                assert_eq!(Error::Refused(refusal).errno().0.unsigned_abs(), errno);
+            }
+        }
+    }
+}

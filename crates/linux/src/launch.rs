@@ -1,0 +1,161 @@
+//! Starting the kernel.
+//!
+//! Everything it gets is an open file: the archive it starts from, the memory it shares with us, its serial line, the socket of
+//! its disk and the pipe that tells it to end. Nothing of it has a name on the host but the socket, which loses its own before
+//! the kernel runs; so there is nothing to clean up, whatever is killed.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, memfd_create, openat};
+use rustix::io::{FdFlags, fcntl_setfd};
+
+use crate::area::Area;
+use crate::initrd::Initrd;
+use crate::kernel::Kernel;
+
+/// The agent, which is the guest's `init` and the warden of the kernel: built by the build script.
+static AGENT: &[u8] = include_bytes!(env!("OBENTO_LINUX_AGENT"));
+
+/// Loops that pass in a hundredth of a second, as the kernel would measure in a tenth of one: a delay that is too long hurts
+/// nobody, and nothing here asks for any.
+const LOOPS_PER_JIFFY: &str = "lpj=20000000";
+
+/// What is left out of the start: a way into the host's files, and things that take time and that nobody uses.
+const BLACKLIST: &str = "initcall_blacklist=init_hostfs,strp_dev_init,init_zswap";
+/// What RAID6 needs, which only a Btrfs has.
+const RAID6: &str = "raid6_select_algo";
+
+/// What finds the disk.
+const DISK_MODULE: &str = "virtio_blk";
+
+/// What a guest is started with.
+pub struct Settings<'a> {
+    /// The kernel.
+    pub kernel: &'a Kernel,
+    /// The modules it loads.
+    pub modules: &'a [&'a str],
+    /// Its memory in MiB.
+    pub memory: u32,
+    /// Whether RAID6 can be done without.
+    pub without_raid6: bool,
+}
+
+/// A kernel that runs.
+pub struct Guest {
+    /// The warden.
+    _warden: Child,
+    /// Its serial line.
+    pub bell: UnixStream,
+    /// The socket where it will ask for its disk, once.
+    pub disk: UnixListener,
+    /// Cut to end it.
+    _lifeline: OwnedFd,
+    /// What it prints.
+    pub console: File,
+}
+
+/// Starts a guest that shares `area`.
+pub fn launch(settings: &Settings<'_>, area: &Area) -> io::Result<Guest> {
+    let agent = in_memory(c"obento-agent", AGENT)?;
+    let initrd = in_memory(c"obento-initrd", &archive(settings)?)?;
+    let console = File::from(memfd_create(c"obento-console", MemfdFlags::CLOEXEC)?);
+    let (bell, line) = UnixStream::pair()?;
+    bell.set_nonblocking(true)?;
+    let (disk, socket) = unnamed_listener()?;
+    let (cut, lifeline) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let passed = [
+        agent.as_raw_fd(),
+        initrd.as_raw_fd(),
+        area.file().as_raw_fd(),
+        line.as_raw_fd(),
+        socket.as_raw_fd(),
+        cut.as_raw_fd(),
+    ];
+    let [agent_fd, initrd_fd, area_fd, line_fd, socket_fd, cut_fd] = passed;
+    let mut command = Command::new(format!("/proc/self/fd/{agent_fd}"));
+    command.arg0("obento-warden").arg("warden").arg(cut_fd.to_string()).arg(&settings.kernel.program);
+    command.args(words(settings, initrd_fd, area_fd, line_fd, socket_fd));
+    command.stdin(Stdio::null()).stdout(console.try_clone()?).stderr(console.try_clone()?);
+    inherit(&mut command, passed);
+    let warden = command.spawn()?;
+    Ok(Guest { _warden: warden, bell, disk, _lifeline: lifeline, console })
+}
+
+/// The kernel's command line.
+fn words(settings: &Settings<'_>, initrd: RawFd, area: RawFd, line: RawFd, socket: RawFd) -> Vec<OsString> {
+    let raid6 = if settings.without_raid6 { format!("{BLACKLIST},{RAID6}") } else { BLACKLIST.to_owned() };
+    let memory = settings.memory;
+    let words = [
+        format!("mem={memory}M"),
+        // It wants a folder for its process number, which it need not get.
+        "uml_dir=/dev/null/".to_owned(),
+        format!("initrd=/proc/self/fd/{initrd}"),
+        format!("iomem=mmapper,/proc/self/fd/{area}"),
+        format!("virtio_uml.device=/proc/self/fd/{socket}:2"),
+        "con=null".to_owned(),
+        "con0=null,fd:1".to_owned(),
+        "ssl=null".to_owned(),
+        format!("ssl0=fd:{line}"),
+        raid6,
+        LOOPS_PER_JIFFY.to_owned(),
+    ];
+    let fixed = ["quiet", "pty.legacy_count=0", "lsm=", "panic=-1", "rdinit=/init"];
+    words.into_iter().chain(fixed.map(str::to_owned)).map(OsString::from).collect()
+}
+
+/// The archive with the agent and its modules, numbered in their order.
+fn archive(settings: &Settings<'_>) -> io::Result<Vec<u8>> {
+    let mut archive = Initrd::new();
+    archive.file("init", AGENT);
+    archive.folder("modules");
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for module in [&DISK_MODULE].into_iter().chain(settings.modules) {
+        paths.extend(settings.kernel.modules_for(module)?);
+    }
+    let mut seen = std::collections::HashSet::new();
+    paths.retain(|path| seen.insert(path.clone()));
+    for (number, path) in paths.iter().enumerate() {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("module.ko");
+        archive.file(&format!("modules/{number:03}-{name}"), &fs::read(path)?);
+    }
+    Ok(archive.finish())
+}
+
+fn in_memory(name: &std::ffi::CStr, bytes: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create(name, MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    Ok(file.into())
+}
+
+/// A socket that listens and has no name, and a descriptor of it to connect to by `/proc/self/fd`.
+fn unnamed_listener() -> io::Result<(UnixListener, OwnedFd)> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let name = format!(".obento-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    let path = std::env::temp_dir().join(name);
+    let listener = UnixListener::bind(&path)?;
+    let place = openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    fs::remove_file(&path)?;
+    Ok((listener, place?))
+}
+
+/// Has the program that `command` starts keep `passed` open, under the numbers they have here.
+fn inherit<const N: usize>(command: &mut Command, passed: [RawFd; N]) {
+    let keep = move || {
+        for fd in passed {
+            // SAFETY: open in the caller until the program is started, and this is a copy of its descriptors.
+            let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
+            fcntl_setfd(fd, FdFlags::empty())?;
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec this only makes system calls.
+    unsafe { command.pre_exec(keep) };
+}

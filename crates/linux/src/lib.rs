@@ -1,0 +1,33 @@
+//! The kernel engine: the file systems of Linux, unmodified, in a process without rights, behind the contract of every
+//! driver.
+//!
+//! A volume of a type that obento has no driver of its own for is opened by a Linux kernel that runs as an ordinary process
+//! (`linux.uml` of Debian's package `user-mode-linux`). This crate starts it ([`launch`](crate)), is its disk, and speaks with the
+//! agent in it, which is its `init`: by batches, through memory that both have mapped. A bug of that kernel hits a process that may
+//! do nothing but run.
+//!
+//! - `kernel`, `initrd`, `launch`: what is started, and with what.
+//! - `engine`, `area`: asking, under a watchdog. The other side of the wire is `agent/`; the wire itself is `wire/`.
+//! - `disk`: a vhost-user block device over any [`BlockDevice`](obento_block::BlockDevice).
+//! - `types`, `probe`: what there is, and by which signature it is known.
+//! - `nodes`, `volume`, `contract`, `writable`: the driver.
+//!
+//! This crate may contain `unsafe`: it maps memory that it shares with other processes, and starts one.
+
+mod area;
+mod contract;
+mod disk;
+mod driver;
+mod engine;
+mod error;
+mod initrd;
+mod kernel;
+mod launch;
+mod nodes;
+mod probe;
+mod types;
+mod volume;
+mod writable;
+
+pub use driver::{LinuxDriver, MEMORY};
+pub use kernel::{INSTALL, Kernel};

@@ -1,0 +1,161 @@
+//! What the host knows of inodes: where each is named, whether the guest holds it, and its attributes.
+//!
+//! The guest finds an inode by a name in a directory that it holds, so every inode that was ever shown has a place here, as long
+//! as it has a name. A listing shows thousands of inodes and holds none of them.
+//!
+//! Invariant: the recorded place of an inode that the guest does not hold leads to it; whoever takes that name away has the
+//! guest hold the inode first, or forgets the place.
+
+use std::collections::HashMap;
+
+use obento_base::{Attr, Error, Generation, Ino, Result};
+use obento_linux_wire::Step;
+
+/// Directories that lie in each other, at most: more are a circle of a damaged volume.
+const DEPTH_MAX: usize = 4096;
+
+/// One inode.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// The directory that names it. A directory's is its parent, for ever.
+    pub parent: Ino,
+    /// Its name there; `None` once that was taken away.
+    pub name: Option<Box<[u8]>>,
+    /// Whether it has no name left at all, so that its last use ends it.
+    pub nameless: bool,
+    /// Whether the guest holds it.
+    pub held: bool,
+    /// Its attributes, while nothing changes them.
+    pub attr: Option<Attr>,
+    /// The file that follows it in the listing of its directory.
+    pub follower: Option<Ino>,
+}
+
+/// All that are known.
+#[derive(Debug)]
+pub struct Nodes {
+    known: HashMap<Ino, Known>,
+    forgotten: Vec<u64>,
+    /// How often a number was freed here: Linux tells no generations, and gives numbers away again.
+    lives: HashMap<Ino, u32>,
+}
+
+impl Nodes {
+    /// Knows the root, which the guest holds.
+    pub fn new(root: Ino, attr: Attr) -> Self {
+        let known =
+            Known { parent: root, name: None, nameless: false, held: true, attr: Some(attr), follower: None };
+        Self { known: HashMap::from([(root, known)]), forgotten: Vec::new(), lives: HashMap::new() }
+    }
+
+    /// What is known of `ino`. Errors: Stale for one that nobody was shown.
+    pub fn get(&self, ino: Ino) -> Result<&Known> {
+        self.known.get(&ino).ok_or(Error::Stale)
+    }
+
+    /// As [`get`](Self::get), to change it.
+    pub fn get_mut(&mut self, ino: Ino) -> Result<&mut Known> {
+        self.known.get_mut(&ino).ok_or(Error::Stale)
+    }
+
+    /// Was shown that `name` in `dir` leads to `ino`.
+    pub fn show(&mut self, dir: Ino, name: &[u8], ino: Ino, attr: Option<Attr>) -> &mut Known {
+        let known = self.known.entry(ino).or_insert_with(|| Known {
+            parent: dir,
+            name: None,
+            nameless: false,
+            held: false,
+            attr: None,
+            follower: None,
+        });
+        // One name of several is enough; the root has none.
+        if known.name.is_none() && ino != dir && !(known.held && known.parent == ino) {
+            (known.parent, known.name) = (dir, Some(name.into()));
+        }
+        let generation = Generation(self.lives.get(&ino).copied().unwrap_or(0));
+        known.attr = attr.map(|attr| Attr { generation, ..attr }).or(known.attr);
+        known
+    }
+
+    /// `name` in `dir` leads to `ino` no longer; `is_last` if it was its only one.
+    pub fn unname(&mut self, dir: Ino, name: &[u8], ino: Ino, is_last: bool) {
+        if let Some(known) = self.known.get_mut(&ino) {
+            known.nameless = is_last;
+            if known.parent == dir && known.name.as_deref() == Some(name) {
+                known.name = None;
+            }
+            known.attr = None;
+        }
+    }
+
+    /// The way to `inos` for the guest, for those that it does not hold. Errors: Stale where there is none.
+    pub fn steps(&self, inos: &[Ino]) -> Result<Vec<Step>> {
+        let mut steps: Vec<Step> = Vec::new();
+        for &ino in inos {
+            let (mut at, start) = (ino, steps.len());
+            loop {
+                let known = self.get(at)?;
+                if known.held || steps.iter().any(|step| step.ino == at.0) {
+                    break;
+                }
+                let name = known.name.as_deref().ok_or(Error::Stale)?;
+                if steps.len() - start > DEPTH_MAX {
+                    return Err(Error::Loop);
+                }
+                steps.insert(start, Step { dir: known.parent.0, name: name.into(), ino: at.0 });
+                at = known.parent;
+            }
+        }
+        Ok(steps)
+    }
+
+    /// The guest followed `steps`.
+    pub fn hold(&mut self, steps: &[Step]) {
+        for step in steps {
+            if let Some(known) = self.known.get_mut(&Ino(step.ino)) {
+                known.held = true;
+            }
+        }
+    }
+
+    /// Nobody uses `ino` any more. What has a name stays known; what has none is free, unless it has a name that is not known here.
+    pub fn forget(&mut self, ino: Ino, root: Ino) {
+        let Some(known) = self.known.get_mut(&ino).filter(|_| ino != root) else { return };
+        // It has a name that is not known here: only by being held is it found again.
+        if known.name.is_none() && !known.nameless && known.held {
+            return;
+        }
+        if std::mem::take(&mut known.held) {
+            self.forgotten.push(ino.0);
+        }
+        if known.name.is_none() {
+            self.free(ino);
+        }
+    }
+
+    /// `ino` has no name left and is not in use: its number may be another's next.
+    pub fn free(&mut self, ino: Ino) {
+        if self.known.remove(&ino).is_some_and(|known| known.held) {
+            self.forgotten.push(ino.0);
+        }
+        let lives = self.lives.entry(ino).or_default();
+        *lives = lives.wrapping_add(1);
+    }
+
+    /// `attr` with the generation that its number is in.
+    pub fn in_its_life(&self, attr: Attr) -> Attr {
+        Attr { generation: Generation(self.lives.get(&attr.ino).copied().unwrap_or(0)), ..attr }
+    }
+
+    /// What the guest may let go of.
+    pub fn take_forgotten(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.forgotten)
+    }
+
+    /// What is known of attributes may be old.
+    pub fn touch(&mut self, ino: Ino) {
+        if let Some(known) = self.known.get_mut(&ino) {
+            known.attr = None;
+        }
+    }
+}

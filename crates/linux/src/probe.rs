@@ -1,0 +1,98 @@
+//! Recognising a volume by its signature, without starting anything.
+
+use obento_base::Result;
+use obento_base::wire::to_usize;
+use obento_block::BlockDevice;
+use obento_driver::Probe;
+
+use crate::types::{Label, Length, Type, WINDOW};
+
+/// What `device` says of itself, if it is of `kind`.
+pub fn probe(kind: &Type, device: &dyn BlockDevice) -> Result<Option<Probe>> {
+    let mut start = vec![0; to_usize(device.len().min(WINDOW))];
+    device.read_at(0, &mut start)?;
+    let has = |at: u64, bytes: &[u8]| start.get(to_usize(at)..).is_some_and(|rest| rest.starts_with(bytes));
+    let is_it = kind.marks.iter().any(|mark| has(mark.at, mark.bytes)) && (kind.also)(&start);
+    Ok(is_it.then(|| Probe {
+        fs_type: kind.names.first().copied().unwrap_or_default(),
+        label: label(kind.label, &start),
+        uuid: kind.uuid.and_then(|at| array(&start, at)).filter(|uuid| *uuid != [0; 16]),
+        serial: None,
+        len: len(kind.len, &start).unwrap_or(device.len()),
+    }))
+}
+
+fn array<const N: usize>(start: &[u8], at: u64) -> Option<[u8; N]> {
+    start.get(to_usize(at)..)?.first_chunk().copied()
+}
+
+fn len(length: Length, start: &[u8]) -> Option<u64> {
+    match length {
+        Length::Device => None,
+        Length::Bytes(at) => array(start, at).map(u64::from_le_bytes),
+        Length::BigBlocks(blocks, size) => {
+            let size = u64::from(u32::from_be_bytes(array(start, size)?));
+            u64::from_be_bytes(array(start, blocks)?).checked_mul(size)
+        }
+    }
+}
+
+fn label(label: Label, start: &[u8]) -> Vec<u8> {
+    let bytes =
+        |at: u64, len: usize| start.get(to_usize(at)..).and_then(|rest| rest.get(..len)).unwrap_or_default();
+    let text = match label {
+        Label::None => Vec::new(),
+        Label::Bytes(at, len) => bytes(at, len).to_vec(),
+        Label::Utf16(at, len) => {
+            let units = bytes(at, len).chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
+            let units: Vec<_> = units.take_while(|unit| *unit != 0).collect();
+            String::from_utf16_lossy(&units).into_bytes()
+        }
+        Label::Pascal(at, len) => {
+            let told = bytes(at, 1).first().map_or(0, |len| usize::from(*len));
+            bytes(at + 1, told.min(len)).to_vec()
+        }
+    };
+    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+    text.get(..end).unwrap_or_default().trim_ascii_end().to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::TYPES;
+    use obento_block::MemDevice;
+
+    #[test]
+    fn every_mark_lies_within_what_is_read() {
+        for kind in TYPES {
+            for mark in kind.marks {
+                assert!(mark.at + mark.bytes.len() as u64 <= WINDOW, "{}", kind.names[0]);
+            }
+        }
+    }
+
+    #[test]
+    fn zeros_and_short_devices_are_of_no_type() {
+        for len in [1, 512, 1 << 20] {
+            let device = MemDevice::read_only(vec![0; len]);
+            for kind in TYPES {
+                assert_eq!(probe(kind, &device).unwrap(), None, "{} of {len} bytes", kind.names[0]);
+            }
+        }
+    }
+
+    #[test]
+    fn an_xfs_tells_label_uuid_and_length() {
+        let xfs = TYPES.iter().find(|kind| kind.names == ["xfs"]).unwrap();
+        let mut bytes = vec![0; 4096];
+        bytes[..4].copy_from_slice(b"XFSB");
+        bytes[4..8].copy_from_slice(&4096_u32.to_be_bytes());
+        bytes[8..16].copy_from_slice(&1000_u64.to_be_bytes());
+        bytes[32..48].fill(7);
+        bytes[108..112].copy_from_slice(b"root");
+        let found = probe(xfs, &MemDevice::read_only(bytes)).unwrap().unwrap();
+        assert_eq!((found.fs_type, &found.label[..], found.len), ("xfs", &b"root"[..], 4_096_000));
+        assert_eq!(found.uuid, Some([7; 16]));
+    }
+}

@@ -1,0 +1,354 @@
+//! The types of file systems that the engine opens, and by which marks they are known.
+//!
+//! Sources: each signature's is beside it, as a file of Linux 6.1; labels and UUIDs as libblkid has them
+//! (util-linux, libblkid/src/superblocks). What a type keeps is what its test in `tests/` saw it keep.
+
+use obento_driver::Keeps;
+
+/// Bytes that tell a type.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    /// Byte offset.
+    pub at: u64,
+    /// They.
+    pub bytes: &'static [u8],
+}
+
+/// Where a label stands, and how it is written.
+#[derive(Clone, Copy, Debug)]
+pub enum Label {
+    /// Nowhere.
+    None,
+    /// Bytes from an offset on, so many at most, up to a NUL or spaces at the end.
+    Bytes(u64, usize),
+    /// UTF-16, little-endian.
+    Utf16(u64, usize),
+    /// A byte that tells how many follow.
+    Pascal(u64, usize),
+}
+
+/// How long a volume is, as it says itself.
+#[derive(Clone, Copy, Debug)]
+pub enum Length {
+    /// As long as its device, for all we know.
+    Device,
+    /// A number of bytes: little-endian, 64 bits.
+    Bytes(u64),
+    /// A number of blocks, big-endian 64 bits, and their size, big-endian 32 bits.
+    BigBlocks(u64, u64),
+}
+
+/// A type.
+#[derive(Clone, Copy, Debug)]
+pub struct Type {
+    /// Its names for `-t`, the kernel's first.
+    pub names: &'static [&'static str],
+    /// Modules of the kernel that are not part of it.
+    pub modules: &'static [&'static str],
+    /// Any of them tells it.
+    pub marks: &'static [Mark],
+    /// What else must hold.
+    pub also: fn(&[u8]) -> bool,
+    /// Where its label is.
+    pub label: Label,
+    /// Where its UUID is.
+    pub uuid: Option<u64>,
+    /// Its length.
+    pub len: Length,
+    /// Mount options.
+    pub options: &'static str,
+    /// Whether the kernel can change it.
+    pub writes: bool,
+    /// The longest target of a symbolic link.
+    pub symlink_max: u32,
+    /// What it keeps.
+    pub keeps: Keeps,
+}
+
+/// All bytes that any mark, label or UUID needs.
+pub const WINDOW: u64 = 72 << 10;
+
+const fn mark(at: u64, bytes: &'static [u8]) -> Mark {
+    Mark { at, bytes }
+}
+
+fn anything(_: &[u8]) -> bool {
+    true
+}
+
+/// What a type of Unix keeps that counts the directories in a directory.
+const UNIX: Keeps = Keeps::all();
+/// What is given here to all files alike, or is not kept.
+const fn without(lost: Keeps) -> Keeps {
+    Keeps::all().difference(lost)
+}
+
+/// Nothing that is told apart.
+const NONE: Type = Type {
+    names: &[],
+    modules: &[],
+    marks: &[],
+    also: anything,
+    label: Label::None,
+    uuid: None,
+    len: Length::Device,
+    options: "",
+    writes: false,
+    // `PATH_MAX` of Linux without the final NUL.
+    symlink_max: 4095,
+    keeps: UNIX,
+};
+
+/// The types, those first whose marks are the longest.
+pub static TYPES: &[Type] = &[
+    // fs/btrfs/ctree.h `BTRFS_SUPER_INFO_OFFSET`, `BTRFS_MAGIC`.
+    Type {
+        names: &["btrfs"],
+        marks: &[mark(0x1_0040, b"_BHRfS_M")],
+        label: Label::Bytes(0x1_012b, 256),
+        uuid: Some(0x1_0020),
+        len: Length::Bytes(0x1_0070),
+        writes: true,
+        keeps: without(Keeps::SUBDIRECTORIES),
+        ..NONE
+    },
+    // fs/xfs/libxfs/xfs_format.h `XFS_SB_MAGIC`. A volume and its snapshot have one UUID, which is no danger here.
+    Type {
+        names: &["xfs"],
+        marks: &[mark(0, b"XFSB")],
+        label: Label::Bytes(108, 12),
+        uuid: Some(32),
+        len: Length::BigBlocks(8, 4),
+        options: "nouuid",
+        writes: true,
+        // fs/xfs/libxfs/xfs_fs.h `XFS_SYMLINK_MAXLEN`, without the final NUL.
+        symlink_max: 1023,
+        ..NONE
+    },
+    // include/linux/f2fs_fs.h `F2FS_SUPER_OFFSET`, `F2FS_SUPER_MAGIC` (include/uapi/linux/magic.h).
+    Type {
+        names: &["f2fs"],
+        modules: &["f2fs"],
+        marks: &[mark(1024, b"\x10\x20\xf5\xf2")],
+        label: Label::Utf16(1024 + 0x7c, 512),
+        uuid: Some(1024 + 0x6c),
+        writes: true,
+        ..NONE
+    },
+    // fs/jfs/jfs_filsys.h `SUPER1_OFF`, fs/jfs/jfs_superblock.h `JFS_MAGIC`.
+    Type {
+        names: &["jfs"],
+        marks: &[mark(0x8000, b"JFS1")],
+        label: Label::Bytes(0x8000 + 152, 16),
+        uuid: Some(0x8000 + 136),
+        writes: true,
+        ..NONE
+    },
+    // fs/reiserfs/reiserfs.h `REISERFS_DISK_OFFSET_IN_BYTES`, `REISERFS_SUPER_MAGIC_STRING`.
+    Type {
+        names: &["reiserfs"],
+        marks: &[
+            mark(0x1_0034, b"ReIsErFs"),
+            mark(0x1_0034, b"ReIsEr2Fs"),
+            mark(0x1_0034, b"ReIsEr3Fs"),
+            mark(0x2034, b"ReIsErFs"),
+        ],
+        label: Label::Bytes(0x1_0064, 16),
+        uuid: Some(0x1_0054),
+        options: "acl,user_xattr",
+        writes: true,
+        ..NONE
+    },
+    // include/uapi/linux/nilfs2_ondisk.h `struct nilfs_super_block`, `NILFS_SB_OFFSET_BYTES`.
+    Type {
+        names: &["nilfs2"],
+        modules: &["nilfs2"],
+        marks: &[mark(1024, b"\x02\0\0\0\0\0\x34\x34")],
+        label: Label::Bytes(1024 + 0xa8, 80),
+        uuid: Some(1024 + 0x98),
+        writes: true,
+        ..NONE
+    },
+    // fs/hfsplus/hfsplus_raw.h `HFSPLUS_VOLHEAD_SIG`, `HFSPLUS_VOLHEAD_SIGX`.
+    Type {
+        names: &["hfsplus"],
+        modules: &["hfsplus", "nls_utf8"],
+        marks: &[mark(1024, b"H+\0\x04"), mark(1024, b"HX\0\x05")],
+        writes: true,
+        keeps: without(Keeps::NAMES.union(Keeps::HOLES).union(Keeps::SUBDIRECTORIES)),
+        ..NONE
+    },
+    // fs/hfs/hfs.h `HFS_SUPER_MAGIC`; its allocation blocks are a multiple of 512 bytes.
+    Type {
+        names: &["hfs"],
+        modules: &["hfs"],
+        marks: &[mark(1024, b"BD")],
+        also: is_hfs,
+        label: Label::Pascal(1024 + 36, 27),
+        writes: true,
+        keeps: Keeps::empty(),
+        ..NONE
+    },
+    // fs/squashfs/squashfs_fs.h `SQUASHFS_MAGIC`.
+    Type { names: &["squashfs"], modules: &["squashfs"], marks: &[mark(0, b"hsqs")], ..NONE },
+    // fs/erofs/erofs_fs.h `EROFS_SUPER_OFFSET`, `EROFS_SUPER_MAGIC_V1`.
+    Type {
+        names: &["erofs"],
+        modules: &["erofs"],
+        marks: &[mark(1024, b"\xe2\xe1\xf5\xe0")],
+        label: Label::Bytes(1024 + 64, 16),
+        uuid: Some(1024 + 48),
+        ..NONE
+    },
+    // fs/udf/super.c `udf_check_vsd`: ECMA-167 3/9.1, a descriptor `NSR02` or `NSR03` in the recognition sequence.
+    Type {
+        names: &["udf"],
+        modules: &["udf", "nls_utf8"],
+        marks: &[mark(0x8001, b"BEA01"), mark(0x8001, b"CD001")],
+        also: is_udf,
+        options: "iocharset=utf8",
+        writes: true,
+        keeps: without(Keeps::NAMES),
+        ..NONE
+    },
+    // include/uapi/linux/iso_fs.h `ISO_STANDARD_ID`: ECMA-119 8.4.
+    Type {
+        names: &["iso9660"],
+        modules: &["isofs", "nls_utf8"],
+        marks: &[mark(0x8001, b"CD001")],
+        label: Label::Bytes(0x8028, 32),
+        options: "iocharset=utf8",
+        ..NONE
+    },
+    // include/uapi/linux/romfs_fs.h `ROMSB_WORD0`.
+    Type {
+        names: &["romfs"],
+        modules: &["romfs"],
+        marks: &[mark(0, b"-rom1fs-")],
+        label: Label::Bytes(16, 16),
+        ..NONE
+    },
+    // include/uapi/linux/cramfs_fs.h `CRAMFS_MAGIC`; the second place leaves room for a boot sector (fs/cramfs/inode.c).
+    Type {
+        names: &["cramfs"],
+        modules: &["cramfs"],
+        marks: &[mark(0, b"\x45\x3d\xcd\x28"), mark(512, b"\x45\x3d\xcd\x28")],
+        label: Label::Bytes(48, 16),
+        ..NONE
+    },
+    // include/uapi/linux/bfs_fs.h `BFS_MAGIC`.
+    Type {
+        names: &["bfs"],
+        modules: &["bfs"],
+        marks: &[mark(0, b"\xce\xfa\xad\x1b")],
+        writes: true,
+        keeps: without(Keeps::SYMLINKS.union(Keeps::SPECIAL).union(Keeps::HOLES)),
+        ..NONE
+    },
+    // fs/befs/befs_fs_types.h `BEFS_SUPER_MAGIC1`, at 512 as fs/befs/super.c has it.
+    Type {
+        names: &["befs"],
+        modules: &["befs", "nls_utf8"],
+        marks: &[mark(512 + 32, b"1SFB"), mark(32, b"1SFB")],
+        label: Label::Bytes(512, 32),
+        ..NONE
+    },
+    // include/linux/efs_fs_sb.h `EFS_MAGIC`, `EFS_NEWMAGIC`: big-endian, in the second sector.
+    Type {
+        names: &["efs"],
+        modules: &["efs"],
+        marks: &[mark(512 + 28, b"\0\x07\x29\x59"), mark(512 + 28, b"\0\x07\x29\x5a")],
+        ..NONE
+    },
+    // fs/ufs/ufs_fs.h `UFS2_MAGIC`, `SBLOCK_UFS2`; the super block is the first sectors of its place.
+    Type {
+        names: &["ufs", "ufs2"],
+        modules: &["ufs"],
+        marks: &[mark(0x1_0000 + 1372, b"\x19\x01\x54\x19")],
+        options: "ufstype=ufs2",
+        ..NONE
+    },
+    // fs/ufs/ufs_fs.h `UFS_MAGIC`, `SBLOCK_UFS1`.
+    Type {
+        names: &["ufs1"],
+        modules: &["ufs"],
+        marks: &[mark(0x2000 + 1372, b"\x54\x19\x01\0")],
+        options: "ufstype=44bsd",
+        ..NONE
+    },
+    // include/uapi/linux/affs_hardblocks.h, fs/affs/amigaffs.h `FS_OFS` and its like: `DOS` and a number.
+    Type {
+        names: &["affs"],
+        modules: &["affs"],
+        marks: &[mark(0, b"DOS")],
+        also: |start| start.get(3).is_some_and(|kind| *kind <= 7),
+        writes: true,
+        keeps: without(Keeps::NAMES.union(Keeps::SPECIAL).union(Keeps::HOLES).union(Keeps::SUBDIRECTORIES)),
+        ..NONE
+    },
+    // include/linux/sysv_fs.h `struct sysv4_super_block`: magic and type at the end of the second sector's 512 bytes.
+    Type {
+        names: &["sysv"],
+        modules: &["sysv"],
+        marks: &[mark(512 + 504, b"\x20\x7e\x18\xfd"), mark(512 + 504, b"\xfd\x18\x7e\x20")],
+        writes: true,
+        ..NONE
+    },
+    // fs/hpfs/hpfs.h `SB_MAGIC`, in sector 16.
+    Type {
+        names: &["hpfs"],
+        modules: &["hpfs"],
+        marks: &[mark(0x2000, b"\x49\xe8\x95\xf9\xc5\xe9\x53\xfa")],
+        writes: true,
+        keeps: Keeps::empty(),
+        ..NONE
+    },
+    // include/uapi/linux/magic.h `QNX6_SUPER_MAGIC`, fs/qnx6/inode.c `QNX6_BOOTBLOCK_SIZE`.
+    Type { names: &["qnx6"], modules: &["qnx6"], marks: &[mark(0x2000, b"\x22\x11\x19\x68")], ..NONE },
+    // include/uapi/linux/minix_fs.h, include/uapi/linux/magic.h `MINIX_SUPER_MAGIC` and its like.
+    Type {
+        names: &["minix"],
+        modules: &["minix"],
+        marks: &[
+            mark(1024 + 16, b"\x7f\x13"),
+            mark(1024 + 16, b"\x8f\x13"),
+            mark(1024 + 16, b"\x68\x24"),
+            mark(1024 + 16, b"\x78\x24"),
+            mark(1024 + 24, b"\x5a\x4d"),
+        ],
+        also: is_minix,
+        writes: true,
+        ..NONE
+    },
+];
+
+fn u16_at(start: &[u8], at: usize) -> Option<u16> {
+    start.get(at..)?.first_chunk().map(|bytes| u16::from_le_bytes(*bytes))
+}
+
+/// drAlBlkSiz, big-endian.
+fn is_hfs(start: &[u8]) -> bool {
+    let size =
+        start.get(1024 + 20..).and_then(|rest| rest.first_chunk()).map(|bytes| u32::from_be_bytes(*bytes));
+    size.is_some_and(|size| size > 0 && size % 512 == 0)
+}
+
+/// Two bytes are a weak mark: there are bitmaps, and a version 3 has a block size.
+fn is_minix(start: &[u8]) -> bool {
+    let field = |at: usize| u16_at(start, 1024 + at).unwrap_or(0);
+    if field(24) == 0x4d5a {
+        return field(6) > 0 && field(8) > 0 && matches!(field(28), 1024 | 2048 | 4096);
+    }
+    // s_imap_blocks, s_zmap_blocks, s_firstdatazone, s_log_zone_size.
+    field(4) > 0 && field(6) > 0 && field(8) > field(4) && field(10) == 0
+}
+
+/// The recognition sequence: descriptors of 2048 bytes, or of a block, up to one that is none.
+fn is_udf(start: &[u8]) -> bool {
+    [2048, 4096].iter().any(|step| {
+        let descriptors = (0x8000..start.len()).step_by(*step).map_while(|at| start.get(at + 1..at + 6));
+        descriptors
+            .take_while(|name| name.iter().any(|byte| *byte != 0))
+            .any(|name| name.starts_with(b"NSR0"))
+    })
+}

@@ -1,0 +1,360 @@
+//! An open volume: the engine, and what is known of its inodes.
+//!
+//! Locking: `nodes` is taken before the engine's turn and kept during it, so that requests and what is learnt from them come in one
+//! order. No lock is held while a sink runs.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use obento_base::wire::{to_u64, to_usize};
+use obento_base::{
+    Attr, DeviceError, DeviceNumber, Error, FileFlags, FileKind, Generation, Ino, Mode, Result, Timestamp,
+};
+use obento_block::BlockDevice;
+use obento_driver::{Probe, StatFs};
+use obento_env::Clock;
+use obento_linux_wire::{Answer, DATA_MAX, Envelope, Moment, Piece, Request, Run, Stat, Usage};
+
+use crate::engine::Shared;
+use crate::nodes::Nodes;
+use crate::types::Type;
+
+/// Files of at most this size are read ahead of being asked for, when one before them in their directory is read.
+const SMALL: u64 = 128 << 10;
+/// How many at a time.
+const AHEAD_FILES: usize = 256;
+/// And how many bytes.
+const AHEAD_BYTES: u64 = 1 << 20;
+
+/// What `stx_attributes` and flags have in common: `STATX_ATTR_COMPRESSED`, `_IMMUTABLE`, `_APPEND`, `_NODUMP`, `_ENCRYPTED`,
+/// `_VERITY`. Source: include/uapi/linux/stat.h.
+const FLAGS: u32 = 0x4 | 0x10 | 0x20 | 0x40 | 0x800 | 0x10_0000;
+
+/// It.
+pub struct Volume {
+    engine: Shared,
+    pub(crate) kind: &'static Type,
+    pub(crate) probe: Probe,
+    pub(crate) root: Ino,
+    pub(crate) name_max: u32,
+    pub(crate) block_size: u32,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// What the guest's disk is kept on.
+    device: Arc<dyn BlockDevice>,
+    writable: AtomicBool,
+    state: Mutex<State>,
+}
+
+pub(crate) struct State {
+    pub(crate) nodes: Nodes,
+    /// Whole small files that were read ahead; only of a volume that nobody changes.
+    ahead: HashMap<Ino, Vec<u8>>,
+    /// Data and holes of the file that was asked about last.
+    runs: Option<(Ino, u64, Vec<Run>)>,
+}
+
+/// What a volume is opened with.
+pub struct Opening {
+    pub kind: &'static Type,
+    pub probe: Probe,
+    pub device: Arc<dyn BlockDevice>,
+    pub clock: Arc<dyn Clock>,
+    pub writable: bool,
+}
+
+impl Volume {
+    /// Mounts the disk of `engine`.
+    pub fn mount(engine: Shared, opening: Opening) -> Result<Self> {
+        let Opening { kind, probe, device, clock, writable } = opening;
+        let name = kind.names.first().copied().unwrap_or_default();
+        let request = Request::Mount {
+            kind: crate::driver::kernel_name(name).as_bytes().to_vec(),
+            options: kind.options.as_bytes().to_vec(),
+            read_only: !writable,
+        };
+        let envelope = Envelope { request: Some(request), ..Envelope::default() };
+        let answer = engine.turn().ask(&envelope, &[])?;
+        let Answer::Mounted { root, usage } = answer else { return Err(nonsense()) };
+        let attr = attr_of(&root)?;
+        Ok(Self {
+            engine,
+            kind,
+            probe,
+            root: attr.ino,
+            name_max: usage.name_max,
+            block_size: statfs_of(&usage).block_size,
+            clock,
+            device,
+            writable: AtomicBool::new(writable),
+            state: Mutex::new(State { nodes: Nodes::new(attr.ino, attr), ahead: HashMap::new(), runs: None }),
+        })
+    }
+
+    /// Whether it can be changed.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writable.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks `request`, which is about `inos`.
+    pub(crate) fn ask(&self, state: &mut State, inos: &[Ino], request: Request) -> Result<Answer> {
+        self.ask_with(state, inos, request, &[])
+    }
+
+    fn ask_with(&self, state: &mut State, inos: &[Ino], request: Request, data: &[u8]) -> Result<Answer> {
+        let steps = state.nodes.steps(inos)?;
+        let forget = state.nodes.take_forgotten();
+        let envelope = Envelope { forget, steps, request: Some(request) };
+        let answer = self.engine.turn().ask(&envelope, data);
+        if answer.is_ok() {
+            state.nodes.hold(&envelope.steps);
+        }
+        Ok(answer?)
+    }
+
+    /// [`ask`](Self::ask), where there is nothing to learn but that it is done.
+    pub(crate) fn do_it(&self, state: &mut State, inos: &[Ino], request: Request) -> Result<()> {
+        match self.ask(state, inos, request)? {
+            Answer::Done {} => Ok(()),
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// [`ask`](Self::ask) for bytes.
+    pub(crate) fn bytes(&self, ino: Ino, request: Request) -> Result<Vec<u8>> {
+        match self.ask(&mut self.state(), &[ino], request)? {
+            Answer::Bytes { bytes } => Ok(bytes),
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// [`ask`](Self::ask) for an inode.
+    pub(crate) fn node(&self, state: &mut State, inos: &[Ino], request: Request) -> Result<Attr> {
+        match self.ask(state, inos, request)? {
+            Answer::Node { stat } => attr_of(&stat).map(|attr| state.nodes.in_its_life(attr)),
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// The attributes of `ino`.
+    pub(crate) fn attr(&self, state: &mut State, ino: Ino) -> Result<Attr> {
+        if let Some(attr) = state.nodes.get(ino)?.attr {
+            return Ok(attr);
+        }
+        let attr = self.node(state, &[ino], Request::Stat { ino: ino.0 })?;
+        state.nodes.get_mut(ino)?.attr = Some(attr);
+        Ok(attr)
+    }
+
+    /// The size of a regular file. Errors: IsDirectory; Invalid.
+    pub(crate) fn file(&self, state: &mut State, ino: Ino) -> Result<Attr> {
+        let attr = self.attr(state, ino)?;
+        match attr.kind {
+            FileKind::Regular => Ok(attr),
+            FileKind::Directory => Err(Error::IsDirectory),
+            _ => Err(Error::Invalid),
+        }
+    }
+
+    /// Fails unless `ino` is a directory.
+    pub(crate) fn directory(&self, state: &mut State, ino: Ino) -> Result<Attr> {
+        self.attr(state, ino).and_then(|attr| if attr.is_dir() { Ok(attr) } else { Err(Error::NotDirectory) })
+    }
+
+    pub(crate) fn usage(&self) -> Result<StatFs> {
+        match self.ask(&mut self.state(), &[], Request::StatFs {})? {
+            Answer::Usage { usage } => Ok(statfs_of(&usage)),
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// Reads from a regular file; less than asked for only at its end.
+    pub(crate) fn read_file(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let mut state = self.state();
+        let attr = self.file(&mut state, ino)?;
+        if !self.is_writable() && attr.size <= SMALL {
+            if !state.ahead.contains_key(&ino) {
+                self.read_ahead(&mut state, ino)?;
+            }
+            if let Some(len) = serve_ahead(&mut state, ino, offset, buf) {
+                return Ok(len);
+            }
+        }
+        let len = buf.len().min(DATA_MAX);
+        let buf = buf.get_mut(..len).unwrap_or_default();
+        let piece = Piece { ino: ino.0, offset, len: u32::try_from(len).unwrap_or(u32::MAX) };
+        let steps = state.nodes.steps(&[ino])?;
+        let forget = state.nodes.take_forgotten();
+        let envelope = Envelope { forget, steps, request: Some(Request::Read { pieces: vec![piece] }) };
+        let mut turn = self.engine.turn();
+        let Answer::Filled { fills } = turn.ask(&envelope, &[])? else { return Err(nonsense()) };
+        state.nodes.hold(&envelope.steps);
+        let fill = fills.first().ok_or_else(nonsense)?;
+        if fill.errno != 0 {
+            return Err(crate::engine::Trouble::Errno(fill.errno).into());
+        }
+        let got = to_usize(fill.len.into()).min(len);
+        turn.data(0, buf.get_mut(..got).unwrap_or_default());
+        Ok(got)
+    }
+
+    /// Reads `ino` and the small files that follow it in its directory, whole.
+    fn read_ahead(&self, state: &mut State, ino: Ino) -> Result<()> {
+        let (mut wanted, mut total, mut next) = (Vec::new(), 0, Some(ino));
+        while let Some(ino) = next.filter(|_| wanted.len() < AHEAD_FILES && total < AHEAD_BYTES) {
+            let Ok(known) = state.nodes.get(ino) else { break };
+            next = known.follower;
+            let size = known.attr.map_or(u64::MAX, |attr| attr.size);
+            if size <= SMALL && size > 0 && !state.ahead.contains_key(&ino) {
+                wanted.push((ino, size));
+                total += size;
+            }
+        }
+        let inos: Vec<_> = wanted.iter().map(|(ino, _)| *ino).collect();
+        let piece = |(ino, size): &(Ino, u64)| Piece {
+            ino: ino.0,
+            offset: 0,
+            len: u32::try_from(*size).unwrap_or(0),
+        };
+        let envelope = Envelope {
+            forget: state.nodes.take_forgotten(),
+            steps: state.nodes.steps(&inos)?,
+            request: Some(Request::Read { pieces: wanted.iter().map(piece).collect() }),
+        };
+        let mut turn = self.engine.turn();
+        let Answer::Filled { fills } = turn.ask(&envelope, &[])? else { return Err(nonsense()) };
+        state.nodes.hold(&envelope.steps);
+        let mut at = 0;
+        for ((ino, size), fill) in wanted.into_iter().zip(fills).filter(|(_, fill)| fill.errno == 0) {
+            // No longer than was asked for, whatever the guest says.
+            let mut bytes = vec![0; to_usize(size.min(fill.len.into()))];
+            turn.data(at, &mut bytes);
+            at = at.saturating_add(to_usize(fill.len.into()));
+            state.ahead.insert(ino, bytes);
+        }
+        Ok(())
+    }
+
+    /// Writes, and answers how many bytes.
+    pub(crate) fn write_file(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
+        let mut state = self.state();
+        self.file(&mut state, ino)?;
+        let bytes = bytes.get(..bytes.len().min(DATA_MAX)).unwrap_or_default();
+        let len = u32::try_from(bytes.len()).unwrap_or(0);
+        let answer = self.ask_with(&mut state, &[ino], Request::Write { ino: ino.0, offset, len }, bytes);
+        state.changed(ino);
+        match answer? {
+            Answer::Count { count } => Ok(to_usize(count).min(bytes.len())),
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// The run at `offset` of a file: where it ends, and whether it is data.
+    pub(crate) fn run(&self, state: &mut State, attr: &Attr, offset: u64) -> Result<Run> {
+        let all = Run { end: attr.size, is_data: true };
+        if attr.blocks.saturating_mul(512) >= attr.size {
+            return Ok(all);
+        }
+        let known = state.runs.as_ref().and_then(|(ino, start, runs)| {
+            let runs = (*ino == attr.ino && *start <= offset).then_some(runs)?;
+            runs.iter().find(|run| run.end > offset).cloned()
+        });
+        if let Some(run) = known {
+            return Ok(run);
+        }
+        let request = Request::Map { ino: attr.ino.0, offset, end: attr.size };
+        let runs = match self.ask(state, &[attr.ino], request) {
+            Ok(Answer::Runs { runs }) => runs,
+            Ok(_) => return Err(nonsense()),
+            // A type that cannot tell has data everywhere.
+            Err(Error::Refused(_)) => vec![all],
+            Err(error) => return Err(error),
+        };
+        let found = runs.iter().find(|run| run.end > offset).cloned();
+        state.runs = Some((attr.ino, offset, runs));
+        found.ok_or_else(nonsense)
+    }
+
+    /// Brings all changes to stable storage. The device is flushed from here too: not every type asks for that.
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        self.do_it(&mut self.state(), &[], Request::Sync {})?;
+        self.device.flush()
+    }
+
+    /// Ends changes.
+    pub(crate) fn seal(&self) -> Result<()> {
+        self.do_it(&mut self.state(), &[], Request::Seal {})?;
+        self.writable.store(false, Ordering::Relaxed);
+        self.device.flush()
+    }
+}
+
+impl State {
+    /// `ino` is not what it was.
+    pub(crate) fn changed(&mut self, ino: Ino) {
+        self.nodes.touch(ino);
+        self.runs = None;
+    }
+}
+
+/// Takes bytes from what was read ahead. What was taken to its end is not kept.
+fn serve_ahead(state: &mut State, ino: Ino, offset: u64, buf: &mut [u8]) -> Option<usize> {
+    let bytes = state.ahead.get(&ino)?;
+    let rest = bytes.get(to_usize(offset)..).unwrap_or_default();
+    let len = rest.len().min(buf.len());
+    buf.get_mut(..len)?.copy_from_slice(rest.get(..len)?);
+    if to_u64(len).saturating_add(offset) >= to_u64(bytes.len()) {
+        state.ahead.remove(&ino);
+    }
+    Some(len)
+}
+
+/// The guest is not to be trusted, and this shows it.
+pub(crate) fn nonsense() -> Error {
+    DeviceError::Engine("gave an answer that makes no sense").into()
+}
+
+fn timestamp(moment: &Moment) -> Timestamp {
+    Timestamp::new(moment.seconds, moment.nanos)
+}
+
+/// Attributes as the contract has them. Errors: of no kind that there is.
+pub(crate) fn attr_of(stat: &Stat) -> Result<Attr> {
+    let ctime = timestamp(&stat.ctime);
+    Ok(Attr {
+        ino: Ino(stat.ino),
+        generation: Generation(0),
+        kind: FileKind::from_mode(stat.mode).ok_or_else(nonsense)?,
+        mode: Mode::new(stat.mode),
+        nlink: stat.nlink,
+        uid: stat.uid,
+        gid: stat.gid,
+        rdev: DeviceNumber { major: stat.major, minor: stat.minor },
+        size: stat.size,
+        blocks: stat.blocks,
+        block_size: stat.block_size,
+        atime: timestamp(&stat.atime),
+        mtime: timestamp(&stat.mtime),
+        ctime,
+        btime: stat.btime.as_ref().map(timestamp),
+        flags: FileFlags::from_bits_retain(stat.flags & FLAGS),
+        change: ctime.secs().cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(ctime.nanos().into()),
+        project: 0,
+    })
+}
+
+fn statfs_of(usage: &Usage) -> StatFs {
+    StatFs {
+        // A grain is a power of two, whatever the guest says.
+        block_size: if usage.block_size.is_power_of_two() { usage.block_size } else { 512 },
+        blocks: usage.blocks,
+        free: usage.free,
+        available: usage.available,
+        inodes: usage.inodes,
+        free_inodes: usage.free_inodes,
+    }
+}

@@ -1,0 +1,310 @@
+//! The contract's writing side.
+
+use std::ops::Range;
+
+use obento_base::wire::to_u64;
+use obento_base::{Attr, Error, FileKind, Ino, Name, Result, Timestamp};
+use obento_driver::{
+    AskUsage, ExclusiveLayout, Extent, Layout, NewNode, RenameFlags, SetAttr, Size, Span, TimeChange, Usage,
+    Victim, WritableFileSystem,
+};
+use obento_linux_wire::{Moment, Node, Request, Shift, Space, Times};
+
+use crate::contract::FILE_SIZE_MAX;
+use crate::volume::{State, Volume};
+
+impl WritableFileSystem for Volume {
+    fn create(&self, dir: Ino, name: &Name, node: &NewNode<'_>) -> Result<Attr> {
+        let mut state = self.state();
+        self.directory(&mut state, dir)?;
+        if node.kind == FileKind::Symlink {
+            self.check_target(&mut state, dir, name, node.target)?;
+        }
+        let made = Node {
+            mode: node.kind.mode_bits() | node.mode.bits(),
+            uid: node.uid,
+            gid: node.gid,
+            major: node.rdev.major,
+            minor: node.rdev.minor,
+            target: node.target.to_vec(),
+        };
+        let request = Request::Make { dir: dir.0, name: name.as_bytes().to_vec(), node: made };
+        let made = self.node(&mut state, &[dir], request);
+        state.changed(dir);
+        let attr = made?;
+        state.nodes.show(dir, name.as_bytes(), attr.ino, Some(attr)).held = true;
+        Ok(attr)
+    }
+
+    fn link(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
+        let mut state = self.state();
+        self.directory(&mut state, dir)?;
+        let attr = self.attr(&mut state, ino)?;
+        if attr.is_dir() {
+            return Err(Error::NotPermitted);
+        }
+        if attr.nlink == 0 {
+            return Err(Error::NotFound);
+        }
+        let request = Request::Link { ino: ino.0, dir: dir.0, name: name.as_bytes().to_vec() };
+        let linked = self.node(&mut state, &[ino, dir], request);
+        state.changed(dir);
+        let attr = linked?;
+        state.nodes.show(dir, name.as_bytes(), ino, Some(attr));
+        Ok(attr)
+    }
+
+    fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()> {
+        let mut state = self.state();
+        self.directory(&mut state, dir)?;
+        let attr = self.hold_named(&mut state, dir, name)?;
+        let usage = ask(&attr)?;
+        match (victim, attr.is_dir()) {
+            (Victim::File, true) => return Err(Error::IsDirectory),
+            (Victim::EmptyDirectory, false) => return Err(Error::NotDirectory),
+            _ => {}
+        }
+        let is_dir = attr.is_dir();
+        let request = Request::Unlink { dir: dir.0, name: name.as_bytes().to_vec(), is_dir };
+        self.do_it(&mut state, &[dir], request)?;
+        state.changed(dir);
+        state.nodes.unname(dir, name.as_bytes(), attr.ino, is_last_name(&attr));
+        if usage == Usage::Unused && is_last_name(&attr) {
+            state.nodes.free(attr.ino);
+        }
+        Ok(())
+    }
+
+    fn rename(&self, from: Ino, name: &Name, to: Ino, new_name: &Name, flags: RenameFlags) -> Result<()> {
+        if flags == RenameFlags::all() {
+            return Err(Error::Invalid);
+        }
+        let mut state = self.state();
+        self.directory(&mut state, from)?;
+        self.directory(&mut state, to)?;
+        let moved = self.hold_named(&mut state, from, name)?;
+        let other = match self.hold_named(&mut state, to, new_name) {
+            Ok(other) => Some(other),
+            Err(Error::NotFound | Error::NameTooLong) => None,
+            Err(error) => return Err(error),
+        };
+        check_rename(&moved, other.as_ref(), flags)?;
+        if other.is_some_and(|other| other.ino == moved.ino) {
+            return Ok(());
+        }
+        let request = Request::Rename {
+            from: from.0,
+            name: name.as_bytes().to_vec(),
+            to: to.0,
+            new_name: new_name.as_bytes().to_vec(),
+            flags: flags.bits(),
+        };
+        match self.do_it(&mut state, &[from, to], request) {
+            // A type that knows no such flag.
+            Err(Error::Invalid) if flags.contains(RenameFlags::EXCHANGE) => return Err(Error::NotSupported),
+            // rename(2) lets a type say either of a directory that is not empty.
+            Err(Error::Exists) if other.is_some() => return Err(Error::NotEmpty),
+            other => other?,
+        }
+        state.changed(from);
+        state.changed(to);
+        state.nodes.unname(from, name.as_bytes(), moved.ino, false);
+        if let Some(other) = other {
+            let is_lost = !flags.contains(RenameFlags::EXCHANGE) && is_last_name(&other);
+            state.nodes.unname(to, new_name.as_bytes(), other.ino, is_lost);
+        }
+        place(&mut state, to, new_name, &moved)?;
+        match other {
+            Some(other) if flags.contains(RenameFlags::EXCHANGE) => place(&mut state, from, name, &other),
+            _ => Ok(()),
+        }
+    }
+
+    fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr> {
+        let mut state = self.state();
+        let old = self.attr(&mut state, ino)?;
+        let moment = |time: Option<TimeChange>| {
+            time.map(|time| self.moment(time)).map(|at| Moment { seconds: at.secs(), nanos: at.nanos() })
+        };
+        // Linux takes bits of the mode away from a file that changes hands.
+        let changes_hands = change.uid.is_some() || change.gid.is_some();
+        let mode = change.mode.or(changes_hands.then_some(old.mode));
+        let request = Request::SetAttr {
+            ino: ino.0,
+            // The permissions of a symbolic link are Linux's own.
+            mode: mode.filter(|_| old.kind != FileKind::Symlink).map(obento_base::Mode::bits),
+            uid: change.uid,
+            gid: change.gid,
+            times: Times { atime: moment(change.atime), mtime: moment(change.mtime) },
+            flags: change.flags.map(|flags| flags.bits()),
+        };
+        let attr = self.node(&mut state, &[ino], request);
+        state.changed(ino);
+        let attr = attr?;
+        state.nodes.get_mut(ino)?.attr = Some(attr);
+        Ok(attr)
+    }
+
+    fn truncate(&self, _: &ExclusiveLayout<'_>, ino: Ino, size: u64) -> Result<()> {
+        self.file(&mut self.state(), ino)?;
+        if size > FILE_SIZE_MAX {
+            return Err(Error::FileTooBig);
+        }
+        self.change_file(ino, Request::Truncate { ino: ino.0, size })
+    }
+
+    fn map_for_write(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
+        self.file(&mut self.state(), ino)?;
+        let len = range.end.checked_sub(range.start).filter(|len| *len > 0).ok_or(Error::Invalid)?;
+        if range.end > FILE_SIZE_MAX {
+            return Err(Error::FileTooBig);
+        }
+        Ok(Extent { len, span: Span::Driver })
+    }
+
+    fn end_write(&self, _: &Layout<'_>, _: Ino, _: Range<u64>, _: TimeChange) -> Result<()> {
+        // Nothing is ever mapped for writing.
+        Err(Error::Invalid)
+    }
+
+    fn abandon(&self, _: &Layout<'_>, _: Ino, _: Range<u64>) {}
+
+    fn write(&self, _: &Layout<'_>, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
+        self.write_file(ino, offset, bytes)
+    }
+
+    fn punch(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
+        self.reserve(ino, &range, Space::Punch {})
+    }
+
+    fn allocate(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>, size: Size) -> Result<()> {
+        self.reserve(ino, &range, Space::Allocate { grow: size == Size::Grow })
+    }
+
+    fn zero_range(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>, size: Size) -> Result<()> {
+        self.reserve(ino, &range, Space::Zero { grow: size == Size::Grow })
+    }
+
+    fn collapse(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
+        self.shift(ino, &range, Shift::Collapse {})
+    }
+
+    fn insert(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
+        self.shift(ino, &range, Shift::Insert {})
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn sync_file(&self, _: Ino) -> Result<()> {
+        // Of all types, `syncfs` alone promises the names too.
+        self.sync_all()
+    }
+
+    fn sync_files(&self, _: &[Ino]) -> Result<()> {
+        self.sync_all()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.sync_all()
+    }
+
+    fn close(&self) -> Result<()> {
+        self.seal()
+    }
+}
+
+impl Volume {
+    fn moment(&self, time: TimeChange) -> Timestamp {
+        match time {
+            TimeChange::Now => self.clock.now(),
+            TimeChange::At(at) => at,
+        }
+    }
+
+    /// What `name` in `dir` leads to, which the guest holds from now on.
+    fn hold_named(&self, state: &mut State, dir: Ino, name: &Name) -> Result<Attr> {
+        let attr = self.node(state, &[dir], Request::Look { dir: dir.0, name: name.as_bytes().to_vec() })?;
+        state.nodes.show(dir, name.as_bytes(), attr.ino, Some(attr)).held = true;
+        Ok(attr)
+    }
+
+    /// Errors of a new symbolic link's target, after those of its name.
+    fn check_target(&self, state: &mut State, dir: Ino, name: &Name, target: &[u8]) -> Result<()> {
+        let error = match target.len() {
+            0 => Error::Invalid,
+            len if to_u64(len) > self.kind.symlink_max.into() => Error::NameTooLong,
+            _ => return Ok(()),
+        };
+        if state.nodes.get(dir)?.nameless {
+            return Err(Error::NotFound);
+        }
+        match self.hold_named(state, dir, name) {
+            Ok(_) => Err(Error::Exists),
+            Err(Error::NotFound) => Err(error),
+            Err(other) => Err(other),
+        }
+    }
+
+    fn change_file(&self, ino: Ino, request: Request) -> Result<()> {
+        let mut state = self.state();
+        self.file(&mut state, ino)?;
+        let done = self.do_it(&mut state, &[ino], request);
+        state.changed(ino);
+        done
+    }
+
+    fn reserve(&self, ino: Ino, range: &Range<u64>, space: Space) -> Result<()> {
+        let attr = self.file(&mut self.state(), ino)?;
+        let len = range.end.checked_sub(range.start).filter(|len| *len > 0).ok_or(Error::Invalid)?;
+        // Linux zeroes parts of blocks, too.
+        let takes_parts = matches!(space, Space::Allocate { .. });
+        if !takes_parts
+            && (!self.is_aligned(range.start) || !self.is_aligned(range.end) && range.end < attr.size)
+        {
+            return Err(Error::Invalid);
+        }
+        if range.end > FILE_SIZE_MAX {
+            return Err(Error::FileTooBig);
+        }
+        self.change_file(ino, Request::Reserve { ino: ino.0, offset: range.start, len, space })
+    }
+
+    fn is_aligned(&self, offset: u64) -> bool {
+        offset.is_multiple_of(u64::from(self.block_size))
+    }
+
+    fn shift(&self, ino: Ino, range: &Range<u64>, shift: Shift) -> Result<()> {
+        let len = range.end.checked_sub(range.start).filter(|len| *len > 0).ok_or(Error::Invalid)?;
+        self.change_file(ino, Request::Move { ino: ino.0, offset: range.start, len, shift })
+    }
+}
+
+/// Whether what has these attributes has one name.
+fn is_last_name(attr: &Attr) -> bool {
+    attr.is_dir() || attr.nlink <= 1
+}
+
+/// What of a rename is refused before the guest is asked, in the contract's order.
+fn check_rename(moved: &Attr, other: Option<&Attr>, flags: RenameFlags) -> Result<()> {
+    match other {
+        Some(_) if flags.contains(RenameFlags::NO_REPLACE) => Err(Error::Exists),
+        None if flags.contains(RenameFlags::EXCHANGE) => Err(Error::NotFound),
+        Some(_) if flags.contains(RenameFlags::EXCHANGE) => Ok(()),
+        Some(other) if other.ino == moved.ino => Ok(()),
+        Some(other) if other.is_dir() && !moved.is_dir() => Err(Error::IsDirectory),
+        Some(other) if !other.is_dir() && moved.is_dir() => Err(Error::NotDirectory),
+        _ => Ok(()),
+    }
+}
+
+/// `name` in `dir` leads to `attr`'s inode now.
+fn place(state: &mut State, dir: Ino, name: &Name, attr: &Attr) -> Result<()> {
+    let known = state.nodes.get_mut(attr.ino)?;
+    if attr.is_dir() || known.name.is_none() {
+        (known.parent, known.name) = (dir, Some(name.as_bytes().into()));
+    }
+    known.attr = None;
+    Ok(())
+}

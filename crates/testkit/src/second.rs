@@ -1,0 +1,87 @@
+//! Second implementations of formats that the kernel of this machine may lack: exfat-fuse, and Linux itself as a process
+//! (User Mode Linux), with its driver of FAT.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::oracle::{Oracle, call, program, require, run};
+
+/// Whether exFAT volumes can be mounted.
+pub fn has_exfat() -> bool {
+    let programs = [Oracle::Program("mount.exfat-fuse"), Oracle::Program("fsck.exfat")];
+    require(&[Oracle::Fuse, Oracle::LoopMount]) && require(&programs)
+}
+
+/// Mounts the exFAT that starts at byte `offset` of `image` by exfat-fuse, for `look`, where `fsck.exfat` finds no fault. What is
+/// found is told once all is unmounted. It takes a block device, as mount(8) does, so that partitions can be looked at.
+pub fn exfat(image: &Path, offset: u64, options: &str, look: impl FnOnce(&Path)) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let offset = offset.to_string();
+    let words = ["-f".as_ref(), "--show".as_ref(), "-o".as_ref(), OsStr::new(&offset), image.as_os_str()];
+    let device = call("losetup", words).expect("a loop device").stdout;
+    let device = String::from_utf8(device).expect("a path");
+    let device = device.trim();
+    let sound = call("fsck.exfat", ["-n", device]);
+    let mounted = run(program("mount.exfat-fuse").args(["-o", options, device]).arg(folder.path()));
+    let looked = mounted.map(|_| {
+        let looked = catch_unwind(AssertUnwindSafe(|| look(folder.path())));
+        call("umount", [folder.path()]).expect("nothing is open there");
+        looked
+    });
+    call("losetup", ["-d", device]).expect("it is free");
+    sound.expect("a sound volume");
+    looked.expect("it mounts").unwrap_or_else(|panic| resume_unwind(panic));
+}
+
+/// Whether Linux can be run as a process, with its driver of FAT.
+pub fn has_linux() -> bool {
+    require(&[Oracle::Root, Oracle::Program("linux.uml"), Oracle::Program("insmod")])
+}
+
+/// What Linux needs for FAT, below `kernel/fs` of its modules, each after what it asks for.
+const MODULES: &str = "nls/nls_ascii nls/nls_cp437 fat/fat fat/vfat";
+
+/// Boots Linux as a process, which mounts the FAT in `image` with `options` and runs `script` there, in a shell whose `$WORK` is
+/// `folder` of this machine. All else of the machine is read-only to it. Errors: what the script or the mount said, if that failed.
+pub fn linux(image: &Path, options: &str, folder: &Path, script: &str) -> Result<String> {
+    let at = |name: &str| folder.join(name);
+    fs::write(at("script"), script)?;
+    let init = format!(
+        "#!/bin/sh
+         export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 TZ=UTC
+         mount -t proc none /proc
+         # Many kernels have done this already.
+         mount -t devtmpfs none /dev 2> /dev/null
+         mount -t tmpfs none /mnt
+         mkdir /mnt/work /mnt/volume && mount -t hostfs -o {folder} none /mnt/work
+         (   set -e
+             for module in {MODULES}; do insmod /usr/lib/uml/modules/$(uname -r)/kernel/fs/$module.ko; done
+             mount -t vfat -o {options} /dev/ubda /mnt/volume
+             cd /mnt/volume && WORK=/mnt/work sh -e /mnt/work/script
+             cd / && umount /mnt/volume
+             touch /mnt/work/done
+         ) > /mnt/work/said 2>&1
+         echo o > /proc/sysrq-trigger
+         sleep 60
+         ",
+        folder = folder.display()
+    );
+    fs::write(at("init"), init)?;
+    fs::set_permissions(at("init"), fs::Permissions::from_mode(0o755))?;
+    let mut kernel = program("linux.uml");
+    // Nothing of it is left in the home of who runs the tests.
+    kernel.env("HOME", folder).env("TMPDIR", folder).stdin(Stdio::null());
+    kernel.args(["mem=128M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet"]);
+    kernel.args(["con=null", "con0=null,fd:1", &format!("ubd0={}", image.display())]);
+    let booted = run(kernel.arg(format!("init={}", at("init").display())))?;
+    let said = fs::read_to_string(at("said"));
+    let said = said.with_context(|| String::from_utf8_lossy(&booted.stdout).into_owned())?;
+    ensure!(at("done").exists(), "Linux: {said}");
+    Ok(said)
+}

@@ -1,0 +1,223 @@
+//! Which lines of the file systems, the journal, the cache and the layer above them the tests run.
+//!
+//! The compiler counts (`-C instrument-coverage`), each process of a test leaves its counts in a file, and LLVM's tools of the
+//! compiler's own version add them up. Counted are the lines of `src` alone, and of these only what is no test: by the
+//! convention of this repository that is all before the first `#[cfg(test)]` of a file.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use xshell::{Shell, cmd};
+
+use crate::packages;
+
+/// What is measured: a folder of `crates`, and the package whose tests run. `block` has the cache.
+const MEASURED: [(&str, &str); 9] = [
+    ("block", "obento-block"),
+    ("journal", "obento-journal"),
+    ("vfs", "obento-vfs"),
+    ("fs/clusters", "obento-clusters"),
+    ("fs/exfat", "obento-exfat"),
+    ("fs/ext4", "obento-ext4"),
+    ("fs/fat", "obento-fat"),
+    ("fs/tmpfs", "obento-tmpfs"),
+    ("fs/xv6", "obento-xv6"),
+];
+
+/// What to tell.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Fail where fewer lines in a hundred are run.
+    #[arg(long, default_value_t = 90)]
+    least: u64,
+    /// Only this folder of `crates`, with its tests alone: `fs/xv6`.
+    #[arg(long)]
+    only: Option<String>,
+    /// Show which lines no test runs.
+    #[arg(long)]
+    missing: bool,
+    /// Further arguments for `cargo test`.
+    #[arg(last = true)]
+    arguments: Vec<String>,
+}
+
+/// Lines of one file: how often each was run.
+type Lines = BTreeMap<usize, u64>;
+
+/// Runs the tests with counters, and prints what share of the lines they ran.
+pub fn run(shell: &Shell, options: &Options) -> Result<()> {
+    let tools = Tools::find(shell)?;
+    // The compiler names files so, without `..`.
+    let root = shell.current_dir().canonicalize()?;
+    let target = root.join("target/coverage");
+    let counts = target.join("counts");
+    if counts.exists() {
+        fs::remove_dir_all(&counts)?;
+    }
+    let _environment = [
+        shell.push_env("RUSTFLAGS", "-C instrument-coverage"),
+        shell.push_env("CARGO_TARGET_DIR", &target),
+        // Of each program at most four files, which its processes add to in turn.
+        shell.push_env("LLVM_PROFILE_FILE", counts.join("%4m.profraw")),
+    ];
+    let measured: Vec<_> = MEASURED
+        .into_iter()
+        .filter(|(folder, _)| options.only.as_ref().is_none_or(|only| only == folder))
+        .collect();
+    ensure!(!measured.is_empty(), "nothing of this name is measured: {MEASURED:?}");
+    let packages = || measured.iter().flat_map(|(_, package)| ["-p", *package]);
+    let (built, tested) = (packages(), packages());
+    let built = cmd!(shell, "cargo test --locked --no-run --message-format=json {built...}")
+        .ignore_stderr()
+        .read()?;
+    let arguments = &options.arguments;
+    let tested =
+        cmd!(shell, "cargo test --locked --no-fail-fast {tested...} --lib --tests {arguments...}").run();
+    let lines = tools.lines(shell, &counts, &executables(&built))?;
+    let share = told(&root, &measured, &lines, options.missing)?;
+    tested?;
+    ensure!(share >= options.least, "fewer than {} lines in a hundred are run", options.least);
+    Ok(())
+}
+
+/// LLVM's tools of the compiler's version.
+struct Tools {
+    folder: PathBuf,
+}
+
+impl Tools {
+    /// Those of the toolchain (`rustup component add llvm-tools`), or of Debian's package of that version.
+    fn find(shell: &Shell) -> Result<Self> {
+        let said = cmd!(shell, "rustc -vV").quiet().read()?;
+        let word = |of: &str| said.lines().find_map(|line| line.strip_prefix(of)).map(str::to_owned);
+        let (host, version) = word("host: ").zip(word("LLVM version: ")).context("rustc tells no version")?;
+        let major = version.split('.').next().unwrap_or_default().to_owned();
+        let root = cmd!(shell, "rustc --print sysroot").quiet().read()?;
+        let own = Path::new(&root).join("lib/rustlib").join(host).join("bin");
+        let debian = PathBuf::from(format!("/usr/lib/llvm-{major}/bin"));
+        let has = |folder: &Path| folder.join("llvm-profdata").exists() && folder.join("llvm-cov").exists();
+        if !has(&own) && !has(&debian) {
+            let (file, package) = (debian.join("llvm-cov"), format!("llvm-{major}"));
+            packages::ensure_one(shell, &file, &package)?;
+        }
+        match [own, debian].into_iter().find(|folder| has(folder)) {
+            Some(folder) => Ok(Self { folder }),
+            None => bail!(
+                "nothing here reads the counts of LLVM {major}: rustup component add llvm-tools, or apt-get install llvm-{major}"
+            ),
+        }
+    }
+
+    /// How often each line of each file was run.
+    fn lines(&self, shell: &Shell, counts: &Path, programs: &[String]) -> Result<BTreeMap<PathBuf, Lines>> {
+        let (profdata, cov) = (self.folder.join("llvm-profdata"), self.folder.join("llvm-cov"));
+        let (files, all) = (shell.read_dir(counts)?, counts.join("all"));
+        cmd!(shell, "{profdata} merge -sparse -o {all} {files...}").quiet().run()?;
+        let objects: Vec<&str> = programs.iter().flat_map(|program| ["-object", program]).collect();
+        let told = cmd!(shell, "{cov} export -format=lcov -instr-profile={all} {objects...}")
+            .quiet()
+            .ignore_stderr()
+            .read()?;
+        Ok(of_lcov(&told))
+    }
+}
+
+/// The programs that cargo tells to have built.
+fn executables(messages: &str) -> Vec<String> {
+    let program = |line: &str| {
+        let (_, rest) = line.split_once("\"executable\":\"")?;
+        Some(rest.split_once('"')?.0.to_owned())
+    };
+    messages.lines().filter_map(program).collect()
+}
+
+/// The format is that of geninfo(1): `SF:` names a file, `DA:` a line and how often it was run.
+fn of_lcov(text: &str) -> BTreeMap<PathBuf, Lines> {
+    let (mut files, mut file) = (BTreeMap::<PathBuf, Lines>::new(), PathBuf::new());
+    for line in text.lines() {
+        if let Some(path) = line.strip_prefix("SF:") {
+            file = path.into();
+        } else if let Some((number, count)) = line.strip_prefix("DA:").and_then(|rest| rest.split_once(',')) {
+            let (Ok(number), Ok(count)) = (number.parse(), count.parse::<u64>()) else { continue };
+            let times = files.entry(file.clone()).or_default().entry(number).or_default();
+            *times = (*times).max(count);
+        }
+    }
+    files
+}
+
+/// Prints a table, and with `missing` what was not run. The smallest share in a hundred.
+fn told(
+    root: &Path,
+    measured: &[(&str, &str)],
+    files: &BTreeMap<PathBuf, Lines>,
+    missing: bool,
+) -> Result<u64> {
+    println!("| crate | lines | run | |\n|---|---|---|---|");
+    let (mut least, mut gaps) = (100, Vec::new());
+    for (folder, _) in measured {
+        let source = root.join("crates").join(folder).join("src");
+        let (mut all, mut run) = (0, 0);
+        for (path, lines) in files.iter().filter(|(path, _)| path.starts_with(&source)) {
+            let end = first_line_of_tests(&fs::read_to_string(path)?);
+            let code = || lines.range(..end);
+            all += code().count() as u64;
+            run += code().filter(|(_, times)| **times > 0).count() as u64;
+            let left: Vec<usize> = code().filter(|(_, times)| **times == 0).map(|(line, _)| *line).collect();
+            gaps.extend((!left.is_empty()).then(|| format!("{}: {}", path.display(), ranges(&left))));
+        }
+        ensure!(all > 0, "of {folder} no line was counted");
+        println!("| {folder} | {all} | {run} | {:.1} % |", run as f64 * 100.0 / all as f64);
+        least = least.min(run * 100 / all);
+    }
+    gaps.iter().filter(|_| missing).for_each(|gap| println!("{gap}"));
+    Ok(least)
+}
+
+fn first_line_of_tests(text: &str) -> usize {
+    text.lines().position(|line| line.trim() == "#[cfg(test)]").map_or(usize::MAX, |at| at + 1)
+}
+
+/// `3-5, 9`.
+fn ranges(lines: &[usize]) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for &line in lines {
+        match runs.last_mut() {
+            Some((_, end)) if *end + 1 == line => *end = line,
+            _ => runs.push((line, line)),
+        }
+    }
+    let shown = |(start, end): (usize, usize)| match start == end {
+        true => start.to_string(),
+        false => format!("{start}-{end}"),
+    };
+    runs.into_iter().map(shown).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_counted_up_to_the_tests_of_a_file_and_gaps_are_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = folder.path().join("crates/x/src");
+        fs::create_dir_all(&source).unwrap();
+        let file = source.join("lib.rs");
+        fs::write(&file, "fn a() {\n}\nfn b() {\n}\n#[cfg(test)]\nmod tests {}\n").unwrap();
+        let text = format!("SF:{}\nDA:1,7\nDA:2,7\nDA:3,0\nDA:4,0\nDA:6,0\nend_of_record\n", file.display());
+        // A line of a generic function is told once for each of its types.
+        let files = of_lcov(&format!("{text}SF:{}\nDA:4,1\n", file.display()));
+        assert_eq!(told(folder.path(), &[("x", "x")], &files, true).unwrap(), 75);
+        assert!(told(folder.path(), &[("y", "y")], &files, true).is_err(), "nothing counted is no share");
+        assert_eq!(ranges(&[3, 4, 5, 9]), "3-5, 9");
+    }
+
+    #[test]
+    fn programs_are_found_in_what_cargo_says() {
+        let said = "{\"reason\":\"compiler-artifact\",\"executable\":\"/t/a-1\"}\n{\"executable\":null}";
+        assert_eq!(executables(said), ["/t/a-1"]);
+    }
+}
