@@ -261,6 +261,10 @@ impl From<Error> for FormatError {
 pub enum FormatNotice {
     /// The label was cut to these bytes.
     LabelCut(Vec<u8>),
+    /// What the boot sector says was longer, and is cut to so many bytes.
+    MessageCut(u32),
+    /// So many allocation units are bad, and no file will use them.
+    BadUnits(u64),
     /// The volume is too small for a journal, and has none.
     NoJournal,
     /// So many blocks at the end are too few for one more group, and are not used.

@@ -43,6 +43,10 @@ fn letter(name: &str) -> &'static str {
         "drive_number" => "-D",
         "geometry" => "-g",
         "backup_boot_sector" => "-b",
+        "mbr" => "--mbr",
+        "message" => "-m",
+        "bad_blocks" => "-l",
+        "check_blocks" => "-c",
         other => panic!("{other}"),
     }
 }
@@ -57,7 +61,11 @@ fn both(folder: &Path, len: u64, settings: &[(&str, &str)], label: &str) -> bool
     mkfs.arg("--invariant");
     for (name, value) in settings {
         mkfs.arg(letter(name));
-        if !value.is_empty() {
+        if ["message", "bad_blocks"].contains(name) {
+            let file = folder.join(name);
+            fs::write(&file, value.replace(' ', if *name == "message" { " " } else { "\n" })).unwrap();
+            mkfs.arg(file);
+        } else if !value.is_empty() {
             mkfs.arg(value);
         }
     }
@@ -164,6 +172,7 @@ fn every_setting_is_that_of_mkfs_fat_at_every_length() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
+    let long = "A long message. ".repeat(40);
     let settings: &[&[(&str, &str)]] = &[
         &[("fat", "12")],
         &[("fat", "16")],
@@ -197,6 +206,23 @@ fn every_setting_is_that_of_mkfs_fat_at_every_length() {
         &[("backup_boot_sector", "31"), ("fat", "32")],
         &[("backup_boot_sector", "1"), ("fat", "32")],
         &[("backup_boot_sector", "32"), ("fat", "32"), ("no_align", "")],
+        &[("mbr", ""), ("fat", "12")],
+        &[("mbr", ""), ("fat", "16")],
+        &[("mbr", ""), ("fat", "32"), ("hidden_sectors", "5")],
+        &[("mbr", ""), ("geometry", "255/63")],
+        &[("mbr", ""), ("geometry", "1/63")],
+        &[("mbr", ""), ("geometry", "16/64")],
+        &[("mbr", ""), ("geometry", "1/1"), ("sector_size", "1024")],
+        &[("message", "No system here.\n\n\ta\tb\r\n\tPress a key"), ("mbr", "")],
+        &[("message", "")],
+        &[("message", &long)],
+        &[("message", &long), ("fat", "32")],
+        &[("message", &long), ("mbr", "")],
+        &[("bad_blocks", "500 501 719"), ("sectors_per_cluster", "2"), ("fat", "12")],
+        &[("bad_blocks", "2000 2001 8191"), ("fat", "16")],
+        &[("check_blocks", "")],
+        &[("bad_blocks", "0")],
+        &[("bad_blocks", "5000000")],
     ];
     let mut made = 0;
     for settings in settings {
@@ -313,6 +339,12 @@ fn what_cannot_be_is_refused_by_name_before_a_byte_is_written() {
         ("volume_id", "xyz"),
         ("volume_id", "123456789"),
         ("codepage", "932"),
+        ("message", "\u{100}"),
+        ("bad_blocks", "x"),
+        ("bad_blocks", "1"),
+        ("bad_blocks", "4096"),
+        ("check_blocks", "y"),
+        ("mbr", "y"),
     ] {
         let error = refused(setting, value);
         assert!(
@@ -326,4 +358,52 @@ fn what_cannot_be_is_refused_by_name_before_a_byte_is_written() {
     let mut bytes = vec![1; 4 << 20];
     device.read_at(0, &mut bytes).unwrap();
     assert!(bytes.iter().all(|&byte| byte == 0));
+}
+
+/// A device that cannot read what is between two offsets.
+struct Broken(MemDevice, std::ops::Range<u64>);
+
+impl BlockDevice for Broken {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> obento_base::Result<()> {
+        let end = offset + buf.len() as u64;
+        if offset < self.1.end && self.1.start < end {
+            return Err(obento_base::DeviceError::Read { offset, len: end - offset, errno: 5 }.into());
+        }
+        self.0.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> obento_base::Result<()> {
+        self.0.write_at(offset, buf)
+    }
+    fn flush(&self) -> obento_base::Result<()> {
+        self.0.flush()
+    }
+    fn discard(&self, range: std::ops::Range<u64>) -> obento_base::Result<()> {
+        self.0.discard(range)
+    }
+}
+
+#[test]
+fn clusters_that_cannot_be_read_are_bad_and_counted_as_used() {
+    if !common::oracles() {
+        return;
+    }
+    for (len, width) in [(8_u64 << 20, "12"), (40 << 20, "16"), (40 << 20, "32")] {
+        let settings = &[("fat", width), ("check_blocks", ""), ("sectors_per_cluster", "8")];
+        let device = Broken(MemDevice::new(vec![0; len as usize]), (5 << 20)..(5 << 20) + 4096);
+        let Ok(made) = format(&device, &options(settings)) else { panic!("{width}") };
+        // The hole is aligned to no cluster.
+        assert!(matches!(made.notices[..], [FormatNotice::BadUnits(1 | 2)]), "{width}: {:?}", made.notices);
+        let image = tempfile::NamedTempFile::new().unwrap();
+        fs::write(image.path(), device.0.snapshot()).unwrap();
+        let checked = program("fsck.fat").arg("-n").arg(image.path()).output().unwrap();
+        assert!(checked.status.success(), "{width}: {}", String::from_utf8_lossy(&checked.stdout));
+    }
+    let device = Broken(MemDevice::new(vec![0; 8 << 20]), 0..512);
+    assert!(matches!(format(&device, &options(&[("check_blocks", "")])), Err(FormatError::Device(_))));
 }

@@ -38,6 +38,9 @@ pub struct Args {
     /// The type: ext4, ext3, ext2, exfat, vfat, xv6
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4")]
     pub fs_type: String,
+    /// Settings whose values may have commas
+    #[arg(skip)]
+    pub settings: Vec<(String, String)>,
     /// The time, in seconds, whatever clock and environment say
     #[arg(skip)]
     pub epoch: Option<i64>,
@@ -51,7 +54,8 @@ pub struct Args {
     /// packed_meta_blocks, root_owner, num_backup_sb, hash_seed, encoding, encoding_flags, quotatype, desc_size,
     /// mmp_update_interval, orphan_file_size, assume_storage_prezeroed, offset, discard, nodiscard, test_fs; of vfat:
     /// fat, sectors_per_cluster, sector_size, reserved_sectors, fats, root_entries, no_align, hidden_sectors, media,
-    /// drive_number, geometry, backup_boot_sector, codepage; of exfat: cluster_size, sector_size, boundary_align,
+    /// drive_number, geometry, backup_boot_sector, codepage, message, bad_blocks,
+    /// check_blocks, mbr; of exfat: cluster_size, sector_size, boundary_align,
     /// pack_bitmap, full_format
     #[arg(short = 'E', long = "extended", value_name = "NAME=VALUE")]
     pub extended: Vec<String>,
@@ -209,6 +213,7 @@ impl Args {
         ];
         let given = letters.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?)));
         options.settings.extend(given);
+        options.settings.extend(self.settings.iter().cloned());
         let mut host = Host::default();
         for (name, value) in split(&self.journal_options) {
             match name.as_str() {

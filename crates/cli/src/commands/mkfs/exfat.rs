@@ -11,6 +11,7 @@ use crate::output::Outcome;
 /// The same as `obento mkfs -t exfat`, which has its own letters. Unlike that program it destroys what is there already
 /// only with --force, and makes a file of SIZE where there is none.
 #[derive(clap::Args, Debug)]
+#[command(version)]
 pub struct Args {
     /// The file, device or partition; a file is made where there is none
     #[arg(value_name = "IMAGE[@PART]")]

@@ -1,6 +1,10 @@
 //! `obento mkfs.fat`: `obento mkfs -t vfat` with the letters of mkfs.fat(8).
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
 use super::args::Args as Common;
 use crate::context::Context;
@@ -79,19 +83,25 @@ pub struct Args {
     /// Accepted and ignored
     #[arg(short = 'v', hide = true, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// What `mkfs.fat` has and obento does not, to be refused by name
-    #[arg(short = 'c', hide = true)]
+    /// Read all clusters first; those that cannot be read are not used
+    #[arg(short = 'c')]
     check_blocks: bool,
-    #[arg(short = 'l', hide = true, value_name = "FILE")]
-    bad_blocks: Option<OsString>,
-    #[arg(short = 'm', hide = true, value_name = "FILE")]
-    message: Option<OsString>,
+    /// A file with the numbers of bad blocks of 1024 bytes, one a line, as badblocks(8) writes it
+    #[arg(short = 'l', value_name = "FILE")]
+    bad_blocks: Option<PathBuf>,
+    /// A file with what the boot sector says when somebody starts it; - for standard input
+    #[arg(short = 'm', value_name = "FILE")]
+    message: Option<PathBuf>,
+    /// Whether the boot sector tells of a partition that is the volume: y, n; a for n
+    #[arg(long, value_name = "WHETHER", num_args = 0..=1, require_equals = true, default_missing_value = "y")]
+    #[arg(value_parser = ["y", "yes", "n", "no", "a", "auto"])]
+    mbr: Option<String>,
+    /// The variant, of which there is one: standard
+    #[arg(long, value_name = "TYPE")]
+    variant: Option<String>,
+    /// What `mkfs.fat` has and obento does not, to be refused by name
     #[arg(short = 'A', hide = true)]
     atari: bool,
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true)]
-    mbr: Option<Option<String>>,
-    #[arg(long, hide = true)]
-    variant: Option<String>,
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
@@ -142,11 +152,22 @@ impl Args {
             let size: u64 = self.sector_size.as_ref().and_then(|size| size.parse().ok()).unwrap_or(512);
             extended.push(format!("offset={}", sector.saturating_mul(size)));
         }
+        if self.check_blocks {
+            extended.push("check_blocks".into());
+        }
+        if self.mbr.as_ref().is_some_and(|whether| whether.starts_with('y')) {
+            extended.push("mbr".into());
+        }
+        let mut settings = Vec::new();
+        for (name, path) in [("bad_blocks", &self.bad_blocks), ("message", &self.message)] {
+            settings.extend(path.as_deref().map(|path| Ok((name.to_owned(), text(path)?))).transpose()?);
+        }
         Ok(Common {
             image: self.image.clone(),
             size: self.blocks.map(|blocks| format!("{blocks}k")),
             fs_type: "vfat".into(),
             extended,
+            settings,
             label: self.label.clone(),
             force: self.force,
             epoch: self.invariant.then_some(INVARIANT.0),
@@ -157,19 +178,16 @@ impl Args {
     /// Refuses by name what `mkfs.fat` does and obento does not.
     fn refuse(&self) -> Result<(), Report> {
         if self.create && std::path::Path::new(&self.image).exists() {
-            let shown = std::os::unix::ffi::OsStrExt::as_bytes(self.image.as_os_str());
+            let shown = self.image.as_bytes();
             return Err(Report::on("cannot make", shown, "it is there").help("leave -C out to use it"));
         }
         let lacking = [
-            (self.check_blocks, "-c", "badblocks(8) tests a device"),
-            (self.bad_blocks.is_some(), "-l", "a device with bad blocks is one to replace"),
-            (self.message.is_some(), "-m", "what the boot sector says is always the same"),
+            (self.atari, "-A", "no system but that of the Atari reads its variant"),
             (
-                self.atari || self.variant.as_deref().is_some_and(|name| name != "standard"),
-                "-A",
-                "there is one variant",
+                self.variant.as_ref().is_some_and(|name| !name.eq_ignore_ascii_case("standard")),
+                "--variant",
+                "no system but that of the Atari reads its variant",
             ),
-            (self.mbr.is_some(), "--mbr", "a partition table is made by sfdisk(8)"),
         ];
         match lacking.iter().find(|(given, ..)| *given) {
             Some((_, letter, help)) => {
@@ -179,4 +197,20 @@ impl Args {
             None => Ok(()),
         }
     }
+}
+
+/// The most bytes of a list or a message that is taken.
+const TEXT_MAX: u64 = 1 << 20;
+
+/// The bytes of a file or of standard input, each as the character of its number.
+fn text(path: &Path) -> Result<String, Report> {
+    let report = |error: io::Error| Report::on("cannot read", path.as_os_str().as_bytes(), error.to_string());
+    let source: Box<dyn io::Read> = if path == Path::new("-") {
+        Box::new(io::stdin())
+    } else {
+        Box::new(File::open(path).map_err(report)?)
+    };
+    let mut bytes = Vec::new();
+    source.take(TEXT_MAX).read_to_end(&mut bytes).map_err(report)?;
+    Ok(bytes.into_iter().map(char::from).collect())
 }

@@ -281,6 +281,9 @@ pub(super) fn id_text(formatted: &Formatted) -> String {
 pub(super) fn notes(shown: &[u8], formatted: &Formatted, context: &Context) {
     for notice in &formatted.notices {
         let text = match notice {
+            FormatNotice::MessageCut(len) => format!("the message was cut to {len} bytes"),
+            FormatNotice::BadUnits(1) => "1 cluster is bad and will not be used".to_owned(),
+            FormatNotice::BadUnits(count) => format!("{count} clusters are bad and will not be used"),
             FormatNotice::LabelCut(label) => format!("the label was cut to '{}'", printable(label)),
             FormatNotice::NoJournal => "too small for a journal, and has none".to_owned(),
             FormatNotice::Unused(blocks) => format!("{blocks} blocks at the end are not used"),

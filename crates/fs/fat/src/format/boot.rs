@@ -1,5 +1,7 @@
 //! The boot sector of a new volume.
 
+use alloc::vec::Vec;
+
 use obento_base::wire::{FromZeros as _, IntoBytes as _, le};
 
 use super::NO_NAME;
@@ -24,6 +26,82 @@ const MESSAGE: &[u8] = b"This is not a bootable disk.  Please insert a bootable 
     press any key to try again ... \r\n";
 /// Bytes before the part of the sector that depends on the width.
 const COMMON: u16 = 0x24;
+
+/// Where the mark of a disk and its table of partitions are.
+const MBR_AT: usize = 0x1b8;
+/// Where the mark of a boot sector is.
+const MARK_AT: usize = 0x1fe;
+/// Bytes between two stops of a tabulator.
+const TAB: usize = 8;
+
+/// What the text of a message is in the boot sector: lines end with a return, but for empty ones, and tabs are spaces, as
+/// mkfs.fat has it. Each character is the byte of its number; `None` if one is none.
+pub fn message(text: &str) -> Option<Vec<u8>> {
+    let (mut bytes, mut column) = (Vec::new(), 0_usize);
+    for character in text.chars() {
+        match u8::try_from(u32::from(character)).ok()? {
+            b'\r' | 0 => {}
+            b'\n' => {
+                bytes.extend_from_slice(if column > 0 { b"\r\n" } else { b"\n" });
+                column = 0;
+            }
+            b'\t' => {
+                let stop = (column / TAB).saturating_add(1).saturating_mul(TAB);
+                bytes.resize(bytes.len().saturating_add(stop.saturating_sub(column)), b' ');
+                column = stop;
+            }
+            byte => {
+                bytes.push(byte);
+                column = column.saturating_add(1);
+            }
+        }
+    }
+    Some(bytes)
+}
+
+/// Where the boot sector's own message begins.
+fn message_at(width: Width) -> usize {
+    let bpb_len = if width == Width::Fat32 { size_of::<RawBpb32>() } else { size_of::<RawBpb16>() };
+    bpb_len.saturating_add(COMMON.into()).saturating_add(CODE.len())
+}
+
+/// The most bytes of a message: a zero ends it.
+pub fn message_max(width: Width, mbr: bool) -> usize {
+    let end = if mbr { MBR_AT } else { MARK_AT };
+    end.saturating_sub(message_at(width)).saturating_sub(1)
+}
+
+/// The mark of the disk and one partition, which begins with this sector.
+/// Source: mkfs.fat 4.2; types and their limits by UEFI 2.10, 5.2.1, and the volumes that mkfs.fat makes.
+pub fn partition(geometry: &Geometry, serial: u32) -> [u8; 22] {
+    let sectors = geometry.sectors;
+    let (heads, track) = (u32::from(geometry.disk.0), u32::from(geometry.disk.1));
+    let tracks = sectors.checked_div(track).unwrap_or(0);
+    let cylinder = tracks.checked_div(heads).unwrap_or(u32::MAX);
+    let is_known = heads < 255 && track < 64;
+    let has_chs = is_known && cylinder < 1024;
+    // The sector behind the last, as mkfs.fat counts.
+    let end = match (tracks.checked_rem(heads), sectors.checked_rem(track)) {
+        (Some(head), Some(sector)) if has_chs => {
+            [head, cylinder >> 2 & 0xc0 | sector.saturating_add(1), cylinder]
+        }
+        _ => [0xfe, 0xff, 0xff],
+    };
+    let kind = match geometry.width {
+        Width::Fat32 => 0x0c,
+        Width::Fat12 if is_known && sectors < 65_536 => 0x01,
+        Width::Fat16 if is_known && sectors < 65_536 => 0x04,
+        _ if has_chs => 0x06,
+        _ => 0x0e,
+    };
+    let mut bytes = [0; 22];
+    let [first, second, third] = end.map(|number| number.to_le_bytes()[0]);
+    let entry = [0x80, 0, 1, 0, kind, first, second, third];
+    let fields = serial.to_le_bytes().into_iter().chain([0; 2]).chain(entry).chain([0; 4]);
+    let fields = fields.chain(sectors.to_le_bytes());
+    bytes.iter_mut().zip(fields).for_each(|(to, from)| *to = from);
+    bytes
+}
 
 /// The boot sector.
 pub fn sector(geometry: &Geometry, settings: &Settings) -> RawBoot {
@@ -61,8 +139,15 @@ pub fn sector(geometry: &Geometry, settings: &Settings) -> RawBoot {
         bpb.copy_from_slice(tail.as_bytes());
     }
     let message = LOADED_AT.saturating_add(code_at).saturating_add(29).to_le_bytes();
-    code.iter_mut().zip(CODE.iter().chain(MESSAGE)).for_each(|(to, from)| *to = *from);
+    let said = settings.message.as_deref().unwrap_or(MESSAGE);
+    let said = said.iter().take(message_max(geometry.width, settings.mbr));
+    code.iter_mut().zip(CODE.iter().chain(said)).for_each(|(to, from)| *to = *from);
     code.iter_mut().skip(MESSAGE_AT).zip(message).for_each(|(to, from)| *to = from);
+    if settings.mbr {
+        let table = partition(geometry, settings.serial);
+        let at = MBR_AT.saturating_sub(COMMON.into()).saturating_sub(bpb_len);
+        code.iter_mut().skip(at).zip(table).for_each(|(to, from)| *to = from);
+    }
     raw
 }
 

@@ -4,10 +4,12 @@
 //! since it makes a volume of the rest.
 //! Source: fatgen103; for what it leaves open, the manual of mkfs.fat and the volumes that it makes.
 
+mod bad;
 mod boot;
 mod geometry;
 mod settings;
 
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::ToString as _;
 use alloc::vec;
@@ -39,6 +41,8 @@ pub fn backup_sector(reserved: u16) -> u16 {
 pub const NO_NAME: [u8; 11] = *b"NO NAME    ";
 /// The first cluster of the root directory of FAT32.
 const ROOT_CLUSTER: Cluster = Cluster(2);
+/// The entry of a bad cluster, of which narrower FATs have the lower bits.
+const BAD: u32 = 0x0fff_fff7;
 
 impl Format for FatDriver {
     fn types(&self) -> &'static [&'static str] {
@@ -54,7 +58,10 @@ impl Format for FatDriver {
     }
 
     fn format(&self, device: &dyn BlockDevice, options: &FormatOptions) -> Result<Formatted, FormatError> {
-        let plan = Plan::new(device.len(), options)?;
+        let mut plan = Plan::new(device.len(), options)?;
+        if plan.settings.check_blocks {
+            plan.bad.extend(bad::found(device, &plan.geometry)?);
+        }
         plan.write(device, options)?;
         Ok(plan.describe())
     }
@@ -64,6 +71,8 @@ impl Format for FatDriver {
 struct Plan {
     geometry: Geometry,
     settings: Settings,
+    /// What no file is to use.
+    bad: BTreeSet<Cluster>,
 }
 
 impl Plan {
@@ -73,7 +82,9 @@ impl Plan {
         if len > device_len {
             return Err(FormatError::PastDevice { len, device_len });
         }
-        Ok(Self { geometry: Geometry::plan(len, &settings.wanted)?, settings })
+        let geometry = Geometry::plan(len, &settings.wanted)?;
+        let bad = bad::listed(&geometry, &settings.bad_blocks)?;
+        Ok(Self { geometry, settings, bad })
     }
 
     fn describe(&self) -> Formatted {
@@ -85,6 +96,13 @@ impl Plan {
         }
         if unused > 0 {
             notices.push(FormatNotice::Unused(unused));
+        }
+        let message_max = boot::message_max(width, self.settings.mbr);
+        if self.settings.message.as_ref().is_some_and(|message| message.len() > message_max) {
+            notices.push(FormatNotice::MessageCut(u32::try_from(message_max).unwrap_or(u32::MAX)));
+        }
+        if !self.bad.is_empty() {
+            notices.push(FormatNotice::BadUnits(to_u64(self.bad.len())));
         }
         Formatted {
             fs_type: "vfat",
@@ -123,9 +141,10 @@ impl Plan {
         if !is_zeros {
             zero(device, start..end)?;
         }
-        let table = self.table();
-        for copy in 0..geometry.fats {
-            device.write_at(geometry.fat(copy), &table)?;
+        for (number, bytes) in self.table() {
+            for copy in 0..geometry.fats {
+                device.write_at(geometry.fat(copy).saturating_add(geometry.offset(number)), &bytes)?;
+            }
         }
         if let Some(entry) = self.label_entry(options) {
             device.write_at(geometry.root(), entry.as_bytes())?;
@@ -149,13 +168,16 @@ impl Plan {
         Ok(())
     }
 
-    /// The sector of a FAT that is not zeros.
-    fn table(&self) -> Vec<u8> {
+    /// The sectors of a FAT that are not zeros, by their number in it.
+    fn table(&self) -> BTreeMap<u64, Vec<u8>> {
         let width = self.geometry.width;
-        let mut bytes = vec![0; to_usize(self.geometry.sector_size.into())];
+        let size = u64::from(self.geometry.sector_size);
+        let mut sectors = BTreeMap::new();
         let mut set = |cluster, value| {
             for (at, keep, bits) in pieces(width, cluster, value) {
-                if let Some(byte) = bytes.get_mut(to_usize(at)) {
+                let number = at.checked_div(size).unwrap_or(0);
+                let bytes = sectors.entry(number).or_insert_with(|| vec![0; to_usize(size)]);
+                if let Some(byte) = bytes.get_mut(to_usize(at.checked_rem(size).unwrap_or(0))) {
                     *byte = *byte & keep | bits;
                 }
             }
@@ -166,7 +188,8 @@ impl Plan {
             // Any of the last eight values ends a chain; mkfs.fat takes the first of them.
             set(ROOT_CLUSTER, 0x0fff_fff8);
         }
-        bytes
+        self.bad.iter().for_each(|&cluster| set(cluster, BAD));
+        sectors
     }
 
     fn label_entry(&self, options: &FormatOptions) -> Option<RawEntry> {
@@ -187,7 +210,9 @@ impl Plan {
         raw.FSI_LeadSig = le::U32::new(RawFsInfo::LEAD);
         raw.FSI_StrucSig = le::U32::new(RawFsInfo::STRUCTURE);
         raw.FSI_TrailSig = le::U32::new(RawFsInfo::TRAIL);
-        raw.FSI_Free_Count = le::U32::new(self.geometry.clusters.saturating_sub(1));
+        // Without the bad ones, which mkfs.fat counts as free and `fsck.fat` does not.
+        let bad = u32::try_from(self.bad.len()).unwrap_or(u32::MAX);
+        raw.FSI_Free_Count = le::U32::new(self.geometry.clusters.saturating_sub(1).saturating_sub(bad));
         raw.FSI_Nxt_Free = le::U32::new(ROOT_CLUSTER.0);
         raw
     }

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 use obento_driver::{Allowed, FormatError, FormatOptions, Setting};
 
-use super::NO_NAME;
 use super::geometry::Wanted;
+use super::{NO_NAME, boot};
 use crate::name::CodePage;
 use crate::super_block::Width;
 
@@ -25,6 +25,8 @@ const VOLUME_ID: Allowed = Allowed::Text("up to eight hexadecimal digits");
 const CODE_PAGE: Allowed = Allowed::Words(&["437", "850", "1252"]);
 const LABEL: Allowed =
     Allowed::Text("up to eleven characters of the code page, none of *?.,;:/\\|+=<>[]\", and no space first");
+const MESSAGE: Allowed = Allowed::Text("bytes, each written as the character of its number");
+const BAD_BLOCKS: Allowed = Allowed::Text("numbers of blocks of 1024 bytes, with spaces between");
 const CLUSTER: Allowed = Allowed::PowerOfTwo(512, 512 << 10);
 
 pub const SETTINGS: &[Setting] = &[
@@ -56,6 +58,14 @@ pub const SETTINGS: &[Setting] = &[
     Setting { name: "volume_id", takes: VOLUME_ID },
     // --codepage
     Setting { name: "codepage", takes: CODE_PAGE },
+    // -m
+    Setting { name: "message", takes: MESSAGE },
+    // -l
+    Setting { name: "bad_blocks", takes: BAD_BLOCKS },
+    // -c
+    Setting { name: "check_blocks", takes: Allowed::Nothing },
+    // --mbr
+    Setting { name: "mbr", takes: Allowed::Nothing },
 ];
 
 /// What is asked for.
@@ -72,6 +82,14 @@ pub struct Settings {
     pub hidden: u32,
     /// The BIOS' number of the drive.
     pub drive: Option<u8>,
+    /// What the boot sector says, as it is there; `None` for the usual.
+    pub message: Option<Vec<u8>>,
+    /// Bad blocks, of 1024 bytes.
+    pub bad_blocks: Vec<u64>,
+    /// Whether all clusters are read, and bad if they cannot be.
+    pub check_blocks: bool,
+    /// Whether the boot sector tells of one partition, which is the volume.
+    pub mbr: bool,
     page: CodePage,
 }
 
@@ -89,6 +107,10 @@ impl Settings {
             label_was_cut: false,
             hidden: 0,
             drive: None,
+            message: None,
+            bad_blocks: Vec::new(),
+            check_blocks: false,
+            mbr: false,
             page: CodePage::Cp850,
         };
         let mut serial = options.uuid.map(|[a, b, c, d, ..]| u32::from_be_bytes([a, b, c, d]));
@@ -147,6 +169,19 @@ impl Settings {
                 wanted.disk = Some((part(heads)?, part(sectors)?));
             }
             "backup_boot_sector" => wanted.backup = Some(u16::try_from(number?).ok()?),
+            "message" => self.message = Some(boot::message(value)?),
+            "bad_blocks" => {
+                let numbers = value.split_ascii_whitespace().map(|word| word.parse().ok());
+                self.bad_blocks = numbers.collect::<Option<_>>()?;
+            }
+            "check_blocks" => {
+                self.check_blocks = true;
+                return value.is_empty().then_some(());
+            }
+            "mbr" => {
+                self.mbr = true;
+                return value.is_empty().then_some(());
+            }
             "codepage" => self.page = CodePage::of_number(u16::try_from(number?).ok()?).ok()?,
             _ => return None,
         }
@@ -196,7 +231,7 @@ pub fn is_label(label: &[u8; 11]) -> bool {
     label.first() != Some(&b' ') && !label.iter().any(is_bad)
 }
 
-fn bad(name: &'static str, value: &str, allowed: Allowed) -> FormatError {
+pub fn bad(name: &'static str, value: &str, allowed: Allowed) -> FormatError {
     FormatError::BadValue { name, value: value.to_string(), allowed }
 }
 
