@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{ArgAction, Args, ColorChoice, CommandFactory, Parser, ValueEnum};
 
-use obento::{IoBackend, Registry, Shown};
+use obento::{Engine, IoBackend, Registry, Shown};
 
 use crate::commands::Command;
 use crate::context::Context;
@@ -100,6 +100,19 @@ pub struct GlobalOptions {
         display_order = 907
     )]
     pub shown: Option<ShownWords>,
+    /// Open volumes by obento's own drivers only, or by the Linux kernel only; by default by the kernel what has no driver
+    #[arg(long, global = true, value_name = "WHICH", help_heading = "Opening", display_order = 908)]
+    pub engine: Option<EngineChoice>,
+    /// Give the kernel of the engine so much memory, from 32 to 65536 MiB; 128 by default
+    #[arg(
+        long,
+        global = true,
+        value_name = "MIB",
+        value_parser = clap::value_parser!(u32).range(32..=65536),
+        help_heading = "Opening",
+        display_order = 909
+    )]
+    pub engine_memory: Option<u32>,
     /// Write JSON, a line an object
     #[arg(long, global = true, help_heading = "Output", display_order = 910)]
     pub json: bool,
@@ -133,6 +146,15 @@ pub enum When {
     Never,
 }
 
+/// Which drivers open volumes.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EngineChoice {
+    /// Those of obento: a kernel is never started.
+    Native,
+    /// The kernel, also for what obento has a driver for.
+    Linux,
+}
+
 /// How images are read and written.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Io {
@@ -164,6 +186,16 @@ impl GlobalOptions {
         self.shown.as_ref().map_or_else(Shown::default, |words| words.shown)
     }
 
+    /// `registry`, opening volumes as these options say.
+    pub fn engine_of(&self, registry: Registry) -> Registry {
+        let engine = match self.engine {
+            None => Engine::Both,
+            Some(EngineChoice::Native) => Engine::Native,
+            Some(EngineChoice::Linux) => Engine::Linux,
+        };
+        registry.with_engine(engine, self.engine_memory)
+    }
+
     /// The arguments that say the same of opening an image, for another process of this program.
     pub fn opening_arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = Vec::new();
@@ -180,6 +212,8 @@ impl GlobalOptions {
         add("--superblock", self.superblock.map(|block| block.to_string().into()));
         add("--journal", self.journal.clone().map(Into::into));
         add("--mount-options", self.shown.as_ref().map(|shown| (&shown.words).into()));
+        add("--engine", self.engine.and_then(|which| Some(which.to_possible_value()?.get_name().into())));
+        add("--engine-memory", self.engine_memory.map(|memory| memory.to_string().into()));
         add("--io", self.io.to_possible_value().map(|value| value.get_name().into()));
         arguments
     }
@@ -231,6 +265,7 @@ pub fn run(arguments: Vec<OsString>, registry: Registry) -> u8 {
         }
     };
     let (global, command) = cli.into_parts();
+    let registry = global.engine_of(registry);
     let context = Context::new(global, registry);
     let stop = command.run(&context).err();
     context.close();

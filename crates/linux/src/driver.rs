@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use obento_base::{Corrupt, DeviceError, Error, Feature, Result, Structure};
+use obento_base::{Corrupt, DeviceError, Error, Feature, Mode, Result, Structure};
 use obento_block::{BlockDevice, Overlay};
-use obento_driver::{Access, Driver, FileSystem, OpenOptions, Probe};
+use obento_driver::{Access, Build, Check, Driver, FileSystem, Format, OpenOptions, Probe, Shown};
 
 use crate::engine::Shared;
 use crate::kernel::Kernel;
 use crate::launch::Settings;
 use crate::probe::probe;
-use crate::types::{TYPES, Type};
+use crate::types::{OTHERS, TYPES, Type};
 use crate::volume::{Opening, Volume};
 
 /// MiB of memory of a guest, unless somebody says otherwise.
@@ -19,23 +19,149 @@ pub const MEMORY: u32 = 128;
 /// What is missing where the package is.
 const NO_KERNEL: &str = "this type without the kernel engine (`apt-get install user-mode-linux` installs it)";
 
+/// What is missing where the kernel must not be started.
+const NO_START: &str = "this type without the kernel engine, which --engine native shuts out,";
+/// What is missing where only the kernel may open volumes, and it does not know the type.
+const NO_TYPE: &str = "this type by the kernel engine, whose kernel does not know it (--engine linux),";
+
+/// How the kernel is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Use {
+    /// MiB of its memory.
+    pub memory: u32,
+    /// Whether it may be started at all; volumes are recognised all the same.
+    pub start: Start,
+}
+
+/// Whether a kernel may be started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Start {
+    /// To open a volume.
+    Allowed,
+    /// Not even for that.
+    Forbidden,
+}
+
+impl Default for Use {
+    fn default() -> Self {
+        Self { memory: MEMORY, start: Start::Allowed }
+    }
+}
+
 /// The driver of one type of the kernel's.
 #[derive(Clone, Copy, Debug)]
 pub struct LinuxDriver {
     kind: &'static Type,
-    memory: u32,
+    how: Use,
 }
 
 impl LinuxDriver {
     /// One for each type, the most telling signature first.
     pub fn all() -> impl DoubleEndedIterator<Item = Self> {
-        TYPES.iter().map(|kind| Self { kind, memory: MEMORY })
+        Self::used(Use::default())
     }
 
-    /// The same, with so many MiB of memory for the guest.
-    #[must_use]
-    pub fn with_memory(self, memory: u32) -> Self {
-        Self { memory, ..self }
+    /// [`all`](Self::all), the kernel used like this.
+    pub fn used(how: Use) -> impl DoubleEndedIterator<Item = Self> {
+        TYPES.iter().map(move |kind| Self { kind, how })
+    }
+
+    /// Its type.
+    pub fn kind(&self) -> &'static Type {
+        self.kind
+    }
+
+    fn open_probed(
+        &self,
+        probe: Probe,
+        device: Arc<dyn BlockDevice>,
+        options: &OpenOptions,
+    ) -> Result<Arc<dyn FileSystem>> {
+        let writable = options.access == Access::ReadWrite;
+        if writable && !self.kind.writes {
+            return Err(Error::Unsupported(Feature::Named("changing this type, which Linux only reads,")));
+        }
+        if writable && device.is_read_only() {
+            return Err(DeviceError::ReadOnly.into());
+        }
+        if self.how.start == Start::Forbidden {
+            return Err(Error::Unsupported(Feature::Named(NO_START)));
+        }
+        let kernel = Kernel::installed().ok_or(Error::Unsupported(Feature::Named(NO_KERNEL)))?;
+        let name = self.kind.names.first().copied().unwrap_or_default();
+        if !kernel.knows(kernel_name(name)) {
+            return Err(Error::Unsupported(Feature::Named(NO_TYPE)));
+        }
+        let settings = Settings {
+            kernel: &kernel,
+            modules: self.kind.modules,
+            memory: self.how.memory,
+            without_raid6: name != "btrfs",
+        };
+        // The kernel replays journals onto its disk: a volume that is only read gets one that the image does not see.
+        let disk: Arc<dyn BlockDevice> =
+            if writable { device.clone() } else { Arc::new(Overlay::new(device.clone())) };
+        let engine = Shared::start(&settings, disk)?;
+        let words = mount_options(self.kind, &options.shown);
+        let opening =
+            Opening { kind: self.kind, words, probe, device, clock: options.clock.clone(), writable };
+        Ok(Arc::new(Volume::mount(engine, opening)?))
+    }
+}
+
+/// The options of mount(8) for a volume of `kind` that is shown so.
+fn mount_options(kind: &Type, shown: &Shown) -> String {
+    let mut words = vec![kind.options.to_owned()];
+    if kind.shows_owners {
+        // What obento's own drivers show without a word, as root's shell would.
+        let mask = |mask: Option<Mode>| mask.map_or(0o022, Mode::bits);
+        let (uid, gid) = (shown.uid.unwrap_or(0), shown.gid.unwrap_or(0));
+        let (files, folders) = (mask(shown.file_mask), mask(shown.dir_mask));
+        words.push(format!("uid={uid},gid={gid},fmask={files:04o},dmask={folders:04o}"));
+    }
+    words.retain(|word| !word.is_empty());
+    words.join(",")
+}
+
+/// A driver of obento's own, whose volumes the kernel opens instead. Recognising, making and checking stay with it.
+pub struct Instead {
+    native: Arc<dyn Driver>,
+    linux: Option<LinuxDriver>,
+}
+
+impl Instead {
+    /// Of `native`, the kernel used like this.
+    pub fn of(native: Arc<dyn Driver>, how: Use) -> Self {
+        let kind = OTHERS.iter().find(|kind| kind.names.first() == native.names().first());
+        Self { native, linux: kind.map(|kind| LinuxDriver { kind, how }) }
+    }
+}
+
+impl Driver for Instead {
+    fn names(&self) -> &'static [&'static str] {
+        self.native.names()
+    }
+
+    fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {
+        self.native.probe(device)
+    }
+
+    fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
+        let Some(linux) = &self.linux else { return Err(Error::Unsupported(Feature::Named(NO_TYPE))) };
+        let Some(probe) = self.native.probe(&*device)? else { return Err(no_signature()) };
+        linux.open_probed(probe, device, options)
+    }
+
+    fn format(&self) -> Option<&dyn Format> {
+        self.native.format()
+    }
+
+    fn build(&self) -> Option<&dyn Build> {
+        self.native.build()
+    }
+
+    fn check(&self) -> Option<&dyn Check> {
+        self.native.check()
     }
 }
 
@@ -56,27 +182,7 @@ impl Driver for LinuxDriver {
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
         // Also where the type was forced: a kernel is not started for what it will refuse.
         let Some(probe) = probe(self.kind, &*device)? else { return Err(no_signature()) };
-        let writable = options.access == Access::ReadWrite;
-        if writable && !self.kind.writes {
-            return Err(Error::Unsupported(Feature::Named("changing this type, which Linux only reads,")));
-        }
-        if writable && device.is_read_only() {
-            return Err(DeviceError::ReadOnly.into());
-        }
-        let kernel = Kernel::installed().ok_or(Error::Unsupported(Feature::Named(NO_KERNEL)))?;
-        let settings = Settings {
-            kernel: &kernel,
-            modules: self.kind.modules,
-            memory: self.memory,
-            without_raid6: !self.kind.names.contains(&"btrfs"),
-        };
-        // The kernel replays journals onto its disk: a volume that is only read gets one that the image does not see.
-        let disk: Arc<dyn BlockDevice> =
-            if writable { device.clone() } else { Arc::new(Overlay::new(device.clone())) };
-        let engine = Shared::start(&settings, disk)?;
-        let clock = options.clock.clone();
-        let volume = Volume::mount(engine, Opening { kind: self.kind, probe, device, clock, writable })?;
-        Ok(Arc::new(volume))
+        self.open_probed(probe, device, options)
     }
 }
 

@@ -39,6 +39,16 @@ impl Kernel {
         program.exists().then_some(Self { program, modules })
     }
 
+    /// Whether it has the file system `name`, in itself or as a module.
+    pub fn knows(&self, name: &str) -> bool {
+        let lists =
+            ["modules.dep", "modules.builtin"].map(|list| fs::read_to_string(self.modules.join(list)));
+        let mut lines = lists.iter().flatten().flat_map(|list| list.lines());
+        // The one whose module has another name.
+        let module = if name == "iso9660" { "isofs" } else { name };
+        lines.any(|line| is(line.split(':').next().unwrap_or_default(), module))
+    }
+
     /// The files of `module` and of all that it needs, in the order in which they are loaded. None of them where it is
     /// part of the kernel.
     pub fn modules_for(&self, module: &str) -> io::Result<Vec<PathBuf>> {

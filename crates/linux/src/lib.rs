@@ -10,6 +10,7 @@
 //! - `engine`, `area`: asking, under a watchdog. The other side of the wire is `agent/`; the wire itself is `wire/`.
 //! - `disk`: a vhost-user block device over any [`BlockDevice`](obento_block::BlockDevice).
 //! - `types`, `probe`: what there is, and by which signature it is known.
+//! - `tools`: the programs of a type's own that make and check it.
 //! - `nodes`, `volume`, `contract`, `writable`: the driver.
 //!
 //! This crate may contain `unsafe`: it maps memory that it shares with other processes, and starts one.
@@ -25,9 +26,10 @@ mod kernel;
 mod launch;
 mod nodes;
 mod probe;
-mod types;
+pub mod tools;
+pub mod types;
 mod volume;
 mod writable;
 
-pub use driver::{LinuxDriver, MEMORY};
+pub use driver::{Instead, LinuxDriver, MEMORY, Start, Use};
 pub use kernel::{INSTALL, Kernel};

@@ -5,6 +5,8 @@
 
 use obento_driver::Keeps;
 
+use crate::tools::{self, Checker, Maker};
+
 /// Bytes that tell a type.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
@@ -57,12 +59,18 @@ pub struct Type {
     pub len: Length,
     /// Mount options.
     pub options: &'static str,
+    /// Whether who owns files, and with which permissions, is told at mounting.
+    pub shows_owners: bool,
     /// Whether the kernel can change it.
     pub writes: bool,
     /// The longest target of a symbolic link.
     pub symlink_max: u32,
     /// What it keeps.
     pub keeps: Keeps,
+    /// What makes an empty volume.
+    pub maker: Option<Maker>,
+    /// What checks one.
+    pub checker: Option<Checker>,
 }
 
 /// All bytes that any mark, label or UUID needs.
@@ -93,10 +101,13 @@ const NONE: Type = Type {
     uuid: None,
     len: Length::Device,
     options: "",
+    shows_owners: false,
     writes: false,
     // `PATH_MAX` of Linux without the final NUL.
     symlink_max: 4095,
     keeps: UNIX,
+    maker: None,
+    checker: None,
 };
 
 /// The types, those first whose marks are the longest.
@@ -110,6 +121,8 @@ pub static TYPES: &[Type] = &[
         len: Length::Bytes(0x1_0070),
         writes: true,
         keeps: without(Keeps::SUBDIRECTORIES),
+        maker: Some(tools::MAKE_BTRFS),
+        checker: Some(tools::CHECK_BTRFS),
         ..NONE
     },
     // fs/xfs/libxfs/xfs_format.h `XFS_SB_MAGIC`. A volume and its snapshot have one UUID, which is no danger here.
@@ -123,6 +136,8 @@ pub static TYPES: &[Type] = &[
         writes: true,
         // fs/xfs/libxfs/xfs_fs.h `XFS_SYMLINK_MAXLEN`, without the final NUL.
         symlink_max: 1023,
+        maker: Some(tools::MAKE_XFS),
+        checker: Some(tools::CHECK_XFS),
         ..NONE
     },
     // include/linux/f2fs_fs.h `F2FS_SUPER_OFFSET`, `F2FS_SUPER_MAGIC` (include/uapi/linux/magic.h).
@@ -133,6 +148,8 @@ pub static TYPES: &[Type] = &[
         label: Label::Utf16(1024 + 0x7c, 512),
         uuid: Some(1024 + 0x6c),
         writes: true,
+        maker: Some(tools::MAKE_F2FS),
+        checker: Some(tools::CHECK_F2FS),
         ..NONE
     },
     // fs/jfs/jfs_filsys.h `SUPER1_OFF`, fs/jfs/jfs_superblock.h `JFS_MAGIC`.
@@ -142,6 +159,8 @@ pub static TYPES: &[Type] = &[
         label: Label::Bytes(0x8000 + 152, 16),
         uuid: Some(0x8000 + 136),
         writes: true,
+        maker: Some(tools::MAKE_JFS),
+        checker: Some(tools::CHECK_JFS),
         ..NONE
     },
     // fs/reiserfs/reiserfs.h `REISERFS_DISK_OFFSET_IN_BYTES`, `REISERFS_SUPER_MAGIC_STRING`.
@@ -157,6 +176,8 @@ pub static TYPES: &[Type] = &[
         uuid: Some(0x1_0054),
         options: "acl,user_xattr",
         writes: true,
+        maker: Some(tools::MAKE_REISERFS),
+        checker: Some(tools::CHECK_REISERFS),
         ..NONE
     },
     // include/uapi/linux/nilfs2_ondisk.h `struct nilfs_super_block`, `NILFS_SB_OFFSET_BYTES`.
@@ -167,6 +188,7 @@ pub static TYPES: &[Type] = &[
         label: Label::Bytes(1024 + 0xa8, 80),
         uuid: Some(1024 + 0x98),
         writes: true,
+        maker: Some(tools::MAKE_NILFS2),
         ..NONE
     },
     // fs/hfsplus/hfsplus_raw.h `HFSPLUS_VOLHEAD_SIG`, `HFSPLUS_VOLHEAD_SIGX`.
@@ -187,6 +209,7 @@ pub static TYPES: &[Type] = &[
         label: Label::Pascal(1024 + 36, 27),
         writes: true,
         keeps: Keeps::empty(),
+        maker: Some(tools::MAKE_HFS),
         ..NONE
     },
     // fs/squashfs/squashfs_fs.h `SQUASHFS_MAGIC`.
@@ -198,6 +221,7 @@ pub static TYPES: &[Type] = &[
         marks: &[mark(1024, b"\xe2\xe1\xf5\xe0")],
         label: Label::Bytes(1024 + 64, 16),
         uuid: Some(1024 + 48),
+        checker: Some(tools::CHECK_EROFS),
         ..NONE
     },
     // fs/udf/super.c `udf_check_vsd`: ECMA-167 3/9.1, a descriptor `NSR02` or `NSR03` in the recognition sequence.
@@ -209,6 +233,7 @@ pub static TYPES: &[Type] = &[
         options: "iocharset=utf8",
         writes: true,
         keeps: without(Keeps::NAMES),
+        maker: Some(tools::MAKE_UDF),
         ..NONE
     },
     // include/uapi/linux/iso_fs.h `ISO_STANDARD_ID`: ECMA-119 8.4.
@@ -234,6 +259,7 @@ pub static TYPES: &[Type] = &[
         modules: &["cramfs"],
         marks: &[mark(0, b"\x45\x3d\xcd\x28"), mark(512, b"\x45\x3d\xcd\x28")],
         label: Label::Bytes(48, 16),
+        checker: Some(tools::CHECK_CRAMFS),
         ..NONE
     },
     // include/uapi/linux/bfs_fs.h `BFS_MAGIC`.
@@ -243,6 +269,7 @@ pub static TYPES: &[Type] = &[
         marks: &[mark(0, b"\xce\xfa\xad\x1b")],
         writes: true,
         keeps: without(Keeps::SYMLINKS.union(Keeps::SPECIAL).union(Keeps::HOLES)),
+        maker: Some(tools::MAKE_BFS),
         ..NONE
     },
     // fs/befs/befs_fs_types.h `BEFS_SUPER_MAGIC1`, at 512 as fs/befs/super.c has it.
@@ -318,6 +345,32 @@ pub static TYPES: &[Type] = &[
         ],
         also: is_minix,
         writes: true,
+        maker: Some(tools::MAKE_MINIX),
+        checker: Some(tools::CHECK_MINIX),
+        ..NONE
+    },
+];
+
+/// Types that obento has drivers of its own for, which recognise them; here is how the kernel opens them where it is asked to.
+pub static OTHERS: &[Type] = &[
+    // It opens ext2 and ext3, too.
+    Type { names: &["ext4"], writes: true, ..NONE },
+    Type {
+        names: &["vfat"],
+        modules: &["vfat", "nls_cp437", "nls_utf8", "nls_iso8859-1"],
+        options: "codepage=437,iocharset=iso8859-1,utf8,tz=UTC",
+        shows_owners: true,
+        writes: true,
+        keeps: Keeps::empty(),
+        ..NONE
+    },
+    Type {
+        names: &["exfat"],
+        modules: &["exfat", "nls_utf8"],
+        options: "iocharset=utf8,time_offset=0",
+        shows_owners: true,
+        writes: true,
+        keeps: Keeps::empty(),
         ..NONE
     },
 ];

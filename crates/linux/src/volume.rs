@@ -57,6 +57,8 @@ pub(crate) struct State {
 /// What a volume is opened with.
 pub struct Opening {
     pub kind: &'static Type,
+    /// Options of mount(8).
+    pub words: String,
     pub probe: Probe,
     pub device: Arc<dyn BlockDevice>,
     pub clock: Arc<dyn Clock>,
@@ -66,11 +68,11 @@ pub struct Opening {
 impl Volume {
     /// Mounts the disk of `engine`.
     pub fn mount(engine: Shared, opening: Opening) -> Result<Self> {
-        let Opening { kind, probe, device, clock, writable } = opening;
+        let Opening { kind, words, probe, device, clock, writable } = opening;
         let name = kind.names.first().copied().unwrap_or_default();
         let request = Request::Mount {
             kind: crate::driver::kernel_name(name).as_bytes().to_vec(),
-            options: kind.options.as_bytes().to_vec(),
+            options: words.into_bytes(),
             read_only: !writable,
         };
         let envelope = Envelope { request: Some(request), ..Envelope::default() };

@@ -74,6 +74,8 @@ pub use obento_host::compressed::Progress as Unpacking;
 pub use obento_host::io::IoBackend;
 pub use obento_host::lock::{ENDING, LockNotice, Purpose, User};
 pub use obento_host::{interrupt, sandbox};
+/// The kernel engine: its types, the programs that make and check them, and what is installed.
+pub use obento_linux as engine;
 pub use obento_tmpfs as tmpfs;
 pub use obento_vfs::{Atime, Caller, Node, Run, Symlinks, Vfs, Want, acl};
 
@@ -99,7 +101,7 @@ pub use export::{ExportOptions, ExportReport, export};
 pub use ground::Ground;
 pub use image::{Content, Holds, Image, ImageNotice, Locking, Looks, OpenError, Options, Otherwise, Writing};
 pub use import::{ImportOptions, ImportReport, MemberTrouble, import};
-pub use registry::Registry;
+pub use registry::{Engine, Registry};
 pub use remove::{Removal, RemoveObserver, remove_children, remove_tree};
 pub use text::{Escaped, escaped, human_size, uuid_text, volume_id_text};
 pub use unfinished::{free_name, unfinished_name};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use obento_base::Result;
 use obento_block::BlockDevice;
 use obento_driver::{Driver, Probe};
-use obento_linux::LinuxDriver;
+use obento_linux::{Instead, LinuxDriver, Start, Use};
 
 /// The drivers that images are opened with: those of obento, and any that an application brings.
 ///
@@ -14,6 +14,20 @@ use obento_linux::LinuxDriver;
 #[derive(Clone)]
 pub struct Registry {
     drivers: Vec<Arc<dyn Driver>>,
+    /// How many of them, the last, are those of the kernel engine.
+    of_engine: usize,
+}
+
+/// Which drivers open volumes. Making and checking do not depend on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Engine {
+    /// Drivers of obento and of the application where there are any, and the kernel engine for the rest.
+    #[default]
+    Both,
+    /// Never a kernel: what only it opens is recognised and refused.
+    Native,
+    /// Only the kernel: what it does not know is recognised and refused.
+    Linux,
 }
 
 impl Default for Registry {
@@ -21,6 +35,7 @@ impl Default for Registry {
     fn default() -> Self {
         // Those of the kernel engine are asked last: what obento knows by itself needs no kernel.
         let engine = LinuxDriver::all().rev().fold(Self::empty(), Self::with);
+        let engine = Self { of_engine: engine.drivers.len(), ..engine };
         // ext4 is asked first: its super block leaves room for a boot sector before it, which may be that of a FAT.
         let known = engine.with(obento_fat::FatDriver::default()).with(obento_ext4::Ext4Driver);
         // And this before it: an old ext4 may have left copies of its super block.
@@ -31,7 +46,7 @@ impl Default for Registry {
 impl Registry {
     /// No driver at all.
     pub fn empty() -> Self {
-        Self { drivers: Vec::new() }
+        Self { drivers: Vec::new(), of_engine: 0 }
     }
 
     /// This registry and `driver`.
@@ -79,6 +94,48 @@ impl Registry {
     pub fn with(mut self, driver: impl Driver + 'static) -> Self {
         self.drivers.insert(0, Arc::new(driver));
         self
+    }
+
+    /// These drivers, of which those that `engine` names open volumes, a kernel with `memory` MiB. A registry that has no drivers
+    /// of the kernel engine is left as it is.
+    ///
+    /// ```
+    /// use obento::{Engine, Registry};
+    ///
+    /// let registry = Registry::default().with_engine(Engine::Native, None);
+    /// assert!(registry.find("xfs").is_some(), "it is known, though not opened");
+    /// ```
+    #[must_use]
+    pub fn with_engine(self, engine: Engine, memory: Option<u32>) -> Self {
+        if self.of_engine == 0 || (engine, memory) == (Engine::Both, None) {
+            return self;
+        }
+        let start = if engine == Engine::Native { Start::Forbidden } else { Start::Allowed };
+        let how = Use { memory: memory.unwrap_or(obento_linux::MEMORY), start };
+        let natives = self.drivers.iter().take(self.drivers.len() - self.of_engine).cloned();
+        let natives = natives.map(|driver| match engine {
+            Engine::Linux => Arc::new(Instead::of(driver, how)) as Arc<dyn Driver>,
+            _ => driver,
+        });
+        let engines = LinuxDriver::used(how).map(|driver| Arc::new(driver) as Arc<dyn Driver>);
+        Self { drivers: natives.chain(engines).collect(), of_engine: self.of_engine }
+    }
+
+    /// The drivers that need no kernel.
+    pub fn natives(&self) -> &[Arc<dyn Driver>] {
+        let (natives, _) = self.drivers.split_at(self.drivers.len() - self.of_engine);
+        natives
+    }
+
+    /// The types that the kernel engine opens here, but for those that a driver of obento or of the application has.
+    pub fn engine_types(&self) -> &'static [obento_linux::types::Type] {
+        if self.of_engine == 0 { &[] } else { obento_linux::types::TYPES }
+    }
+
+    /// The type of the kernel engine that has this name, if no other driver has it.
+    pub fn engine_type(&self, name: &str) -> Option<&'static obento_linux::types::Type> {
+        let is_native = self.natives().iter().any(|driver| driver.names().contains(&name));
+        self.engine_types().iter().find(|kind| kind.names.contains(&name)).filter(|_| !is_native)
     }
 
     /// The drivers, in the order in which they are asked.

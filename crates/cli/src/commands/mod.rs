@@ -42,6 +42,7 @@ mod touch;
 mod tree;
 mod trim;
 mod truncate;
+mod types;
 mod umount;
 mod write;
 
@@ -101,6 +102,7 @@ pub enum Command {
     Export(export::Args),
     Import(import::Args),
     Info(info::Args),
+    Types(types::Args),
     Inspect(inspect::Args),
     Shell(shell::Args),
     Completions(completions::Args),
@@ -155,6 +157,7 @@ impl Command {
             Self::Diff(args) => diff::run(&args, context),
             Self::Export(args) => export::run(&args, context),
             Self::Import(args) => import::run(&args, context),
+            Self::Types(args) => types::run(&args, context),
             Self::Info(args) => info::run(&args, context),
             Self::Inspect(args) => inspect::run(&args, context),
             Self::Shell(args) => shell::run(&args, context),

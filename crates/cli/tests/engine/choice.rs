@@ -1,0 +1,103 @@
+//! Who opens a volume can be chosen, and what both can open looks the same.
+
+use obento_testkit::oracle::{Oracle, require};
+
+use crate::support::Bench;
+
+/// What both engines say of `line`, which has a `{}` for the choice: native, and linux.
+fn both(bench: &Bench, line: &str) -> [String; 2] {
+    ["native", "linux"].map(|engine| bench.done(&line.replace("{}", &format!("--engine {engine}"))))
+}
+
+#[test]
+fn an_ext4_looks_the_same_by_the_kernel() {
+    if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.ext4")]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.blank("image", 32);
+    bench.shell("mkfs.ext4 -q -d tree image");
+    let fields = "%p_%i_%y_%m_%n_%U_%G_%s_%b_%l_%T@_%C@\\n";
+    for line in ["ls {} -lR image:/", "ls {} -lai image:/dir", &format!("find {{}} image:/ -printf {fields}")]
+    {
+        let [native, linux] = both(&bench, line);
+        assert!(native.lines().count() > 4, "{native}");
+        assert_eq!(native, linux, "{line}");
+    }
+    // Another program of the same kernel sees what this one changes.
+    bench.done("--engine linux mkdir image:/made");
+    assert_eq!(bench.done("--engine native ls -d image:/made"), "image:/made\n");
+    bench.shell("e2fsck -fn image");
+}
+
+#[test]
+fn a_vfat_looks_the_same_by_the_kernel_but_for_the_links_of_directories() {
+    if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.vfat")]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.blank("image", 32);
+    bench.shell("rm tree/link && mkfs.vfat image");
+    bench.done("cp -r tree/ image:/");
+    let fields = "%p_%y_%m_%U_%G_%s_%b_%T@\\n";
+    // Linux counts directories in a directory as links of it, and has the root made in 1970.
+    for line in ["ls {} -l image:/tree/many", &format!("find {{}} image:/tree -printf {fields}")] {
+        let [native, linux] = both(&bench, line);
+        assert!(native.lines().count() > 400, "{native}");
+        assert_eq!(native, linux, "{line}");
+    }
+    let shown = "--mount-options uid=7,gid=8,fmask=0137,dmask=0027";
+    let [native, linux] = both(&bench, &format!("find {{}} {shown} image:/tree -printf {fields}"));
+    assert!(native.contains("_640_7_8_"), "{native}");
+    assert_eq!(native, linux);
+    bench.done("--engine linux cp tree/five image:/tree/six");
+    bench.done("--engine native cp image:/tree/six six");
+    bench.shell("cmp six tree/five");
+}
+
+#[test]
+fn the_native_engine_starts_no_kernel_and_says_what_would_open_the_volume() {
+    if !require(&[Oracle::Program("mkfs.jfs")]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.blank("image", 32);
+    bench.shell("mkfs.jfs -q image");
+    let output = bench.obento("--engine native ls image:/");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("cannot open the jfs file system"), "{said}");
+    assert!(said.contains("the kernel engine, which --engine native shuts out"), "{said}");
+}
+
+#[test]
+fn what_the_kernel_does_not_know_is_refused_where_only_it_may_open_volumes() {
+    if !require(&[Oracle::Program("linux.uml")]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.done("mkfs -q -t xv6 image 2M");
+    let said = String::from_utf8_lossy(&bench.obento("--engine linux ls image:/").stderr).into_owned();
+    assert!(said.contains("this type by the kernel engine, whose kernel does not know it"), "{said}");
+}
+
+#[test]
+fn the_memory_of_the_kernel_is_chosen_within_bounds() {
+    if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.jfs")]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.blank("image", 32);
+    bench.shell("mkfs.jfs -q image");
+    for memory in [32, 300] {
+        bench.done(&format!("--engine-memory {memory} ls image:/"));
+    }
+    for (nonsense, why) in
+        [("31", "31 is not in 32..=65536"), ("70000", "70000 is not in"), ("much", "invalid digit")]
+    {
+        let output = bench.obento(&format!("ls --engine-memory {nonsense} image:/"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("--engine-memory") && said.contains(why), "{said}");
+    }
+}

@@ -1,0 +1,56 @@
+//! `obento types` lists what there is and what is missing.
+
+use std::process::Command;
+
+fn types(arguments: &[&str], linux: Option<&str>) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+    command.arg("types").args(arguments).env_clear();
+    if let Some(linux) = linux {
+        command.env("OBENTO_LINUX", linux);
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn words<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
+    let line = text.lines().find(|line| line.split_whitespace().next() == Some(name));
+    line.unwrap_or_else(|| panic!("no {name} in {text}")).split_whitespace().collect()
+}
+
+#[test]
+fn types_of_obentos_own_come_first_and_those_of_the_kernel_name_their_programs() {
+    let text = types(&[], None);
+    assert_eq!(words(&text, "ext4"), ["ext4", "ext3", "ext2", "native", "yes", "yes", "yes", "yes", "yes"]);
+    assert_eq!(words(&text, "xfs"), ["xfs", "linux", "yes", "yes", "mkfs.xfs", "xfs_repair", "yes"]);
+    assert_eq!(words(&text, "squashfs"), ["squashfs", "linux", "yes", "-", "-", "-", "yes"]);
+    let of = |by: &str| text.lines().position(|line| line.contains(by));
+    let last_native =
+        text.lines().count() - text.lines().rev().position(|line| line.contains(" native ")).unwrap();
+    assert!(Some(last_native) <= of(" linux ").map(|at| at + 1), "{text}");
+}
+
+#[test]
+fn without_the_kernel_a_line_says_what_installs_it() {
+    let text = types(&[], Some("/nowhere/linux.uml"));
+    assert!(
+        text.contains("missing linux.uml to open all that is by linux: apt-get install user-mode-linux"),
+        "{text}"
+    );
+}
+
+#[test]
+fn json_has_an_object_a_type_with_what_is_missing_for_it() {
+    let text = types(&["--json"], Some("/nowhere/linux.uml"));
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |name: &str| lines.iter().find(|line| line["type"] == name).unwrap();
+    let (ext4, jfs) = (of("ext4"), of("jfs"));
+    assert_eq!((&ext4["engine"], &ext4["missing"]), (&"native".into(), &serde_json::json!([])));
+    assert_eq!(ext4["names"], serde_json::json!(["ext4", "ext3", "ext2"]));
+    assert_eq!((&jfs["engine"], &jfs["check_program"]), (&"linux".into(), &"fsck.jfs".into()));
+    let open = serde_json::json!({
+        "for": "open", "program": "linux.uml", "install": "apt-get install user-mode-linux"
+    });
+    assert_eq!(jfs["missing"][0], open);
+}

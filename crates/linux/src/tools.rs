@@ -1,0 +1,194 @@
+//! The programs of a type's own that make and check its volumes.
+//!
+//! Source: the manual page of each, and what each was seen to answer with.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// Where programs for the administrator are, which are not in everybody's path.
+const FOLDERS: [&str; 6] = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin"];
+
+/// A program, and the package of Debian that has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tool {
+    /// Its name.
+    pub program: &'static str,
+    /// The package.
+    pub package: &'static str,
+}
+
+impl Tool {
+    /// Where it is on this machine: in the path, or where programs for the administrator are.
+    pub fn find(&self) -> Option<PathBuf> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::env::split_paths(&path).filter(|folder| folder.is_absolute());
+        let folders = folders.chain(FOLDERS.iter().map(PathBuf::from));
+        folders.map(|folder| folder.join(self.program)).find(|path| is_program(path))
+    }
+
+    /// The line that installs it.
+    pub fn install(&self) -> String {
+        format!("apt-get install {}", self.package)
+    }
+}
+
+fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+/// What makes an empty volume, over whatever is there; its last argument is the image.
+#[derive(Clone, Copy, Debug)]
+pub struct Maker {
+    /// It.
+    pub tool: Tool,
+    /// Its arguments.
+    pub arguments: &'static [&'static str],
+    /// The letter that a label follows, if it takes one.
+    pub label: Option<&'static str>,
+}
+
+/// What checks a volume; its last argument is the image.
+#[derive(Clone, Copy, Debug)]
+pub struct Checker {
+    /// It.
+    pub tool: Tool,
+    /// Its arguments for looking only.
+    pub look: &'static [&'static str],
+    /// Whether it replays the log even then.
+    pub replays: bool,
+    /// Its arguments for mending what is safe.
+    pub safe: Option<&'static [&'static str]>,
+    /// Its arguments for mending all.
+    pub all: Option<&'static [&'static str]>,
+    /// Why it has no such.
+    pub lacks: &'static str,
+    /// What its exit code means.
+    pub verdict: fn(i32) -> Verdict,
+}
+
+/// What a checker found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Nothing wrong.
+    Clean,
+    /// All that was wrong was mended.
+    Mended,
+    /// Something is wrong.
+    Left,
+    /// It could not do its work.
+    Failed,
+}
+
+/// The arguments and the image, for a person: `xfs_repair -n disk.img`.
+pub fn line(tool: &Tool, arguments: &[&OsStr], image: &OsStr) -> String {
+    let words = arguments.iter().copied().chain([image]).map(OsStr::to_string_lossy);
+    words.fold(tool.program.to_owned(), |line, word| line + " " + &word)
+}
+
+const fn maker(
+    program: &'static str,
+    package: &'static str,
+    arguments: &'static [&'static str],
+    label: &'static str,
+) -> Maker {
+    let label = if label.is_empty() { None } else { Some(label) };
+    Maker { tool: Tool { program, package }, arguments, label }
+}
+
+const fn checker(program: &'static str, package: &'static str, look: &'static [&'static str]) -> Checker {
+    let tool = Tool { program, package };
+    Checker { tool, look, replays: false, safe: None, all: None, lacks: "only looks", verdict: of_fsck }
+}
+
+/// 0 for a clean volume, anything else for one that is not.
+fn of_a_look(code: i32) -> Verdict {
+    if code == 0 { Verdict::Clean } else { Verdict::Left }
+}
+
+/// xfs_repair(8), with `-n` and with `-e`: 1 is damage or a failure, 2 a log that is not replayed, 4 what was mended.
+fn of_xfs_repair(code: i32) -> Verdict {
+    match code {
+        0 => Verdict::Clean,
+        1 => Verdict::Left,
+        4 => Verdict::Mended,
+        _ => Verdict::Failed,
+    }
+}
+
+/// fsck(8): bits.
+fn of_fsck(code: i32) -> Verdict {
+    match code {
+        0 => Verdict::Clean,
+        _ if !(0..8).contains(&code) => Verdict::Failed,
+        _ if code & 4 != 0 => Verdict::Left,
+        _ => Verdict::Mended,
+    }
+}
+
+pub(crate) const MAKE_XFS: Maker = maker("mkfs.xfs", "xfsprogs", &["-q", "-f"], "-L");
+pub(crate) const MAKE_BTRFS: Maker = maker("mkfs.btrfs", "btrfs-progs", &["-q", "-f"], "-L");
+pub(crate) const MAKE_F2FS: Maker = maker("mkfs.f2fs", "f2fs-tools", &["-q", "-f"], "-l");
+pub(crate) const MAKE_JFS: Maker = maker("mkfs.jfs", "jfsutils", &["-q"], "-L");
+pub(crate) const MAKE_REISERFS: Maker = maker("mkfs.reiserfs", "reiserfsprogs", &["-q", "-f", "-f"], "-l");
+pub(crate) const MAKE_NILFS2: Maker = maker("mkfs.nilfs2", "nilfs-tools", &["-q", "-f"], "-L");
+pub(crate) const MAKE_HFS: Maker = maker("hformat", "hfsutils", &[], "-l");
+pub(crate) const MAKE_UDF: Maker = maker("mkudffs", "udftools", &[], "-l");
+pub(crate) const MAKE_BFS: Maker = maker("mkfs.bfs", "util-linux", &[], "-V");
+pub(crate) const MAKE_MINIX: Maker = maker("mkfs.minix", "util-linux", &["-3"], "");
+
+pub(crate) const CHECK_XFS: Checker = Checker {
+    // With this it tells by its exit code whether it mended something.
+    all: Some(&["-e"]),
+    lacks: "mends all or nothing: -y",
+    verdict: of_xfs_repair,
+    ..checker("xfs_repair", "xfsprogs", &["-n"])
+};
+pub(crate) const CHECK_BTRFS: Checker = Checker {
+    lacks: "has a repair that its manual page warns of: see btrfs-check(8)",
+    verdict: of_a_look,
+    ..checker("btrfs", "btrfs-progs", &["check", "--readonly"])
+};
+pub(crate) const CHECK_F2FS: Checker = Checker {
+    all: Some(&["-f"]),
+    lacks: "mends all or nothing: -y",
+    ..checker("fsck.f2fs", "f2fs-tools", &["--dry-run"])
+};
+pub(crate) const CHECK_JFS: Checker = Checker {
+    safe: Some(&["-f", "-p"]),
+    all: Some(&["-f", "-p"]),
+    ..checker("fsck.jfs", "jfsutils", &["-n"])
+};
+pub(crate) const CHECK_REISERFS: Checker = Checker {
+    replays: true,
+    safe: Some(&["--fix-fixable", "-q", "-y"]),
+    lacks: "mends by -p; what that leaves needs its --rebuild-tree and a copy of the image: see reiserfsck(8)",
+    ..checker("reiserfsck", "reiserfsprogs", &["--check", "-q", "-y"])
+};
+pub(crate) const CHECK_MINIX: Checker = Checker {
+    lacks: "was seen to leave what it says it mended",
+    ..checker("fsck.minix", "util-linux", &["-f"])
+};
+pub(crate) const CHECK_EROFS: Checker =
+    Checker { verdict: of_a_look, ..checker("fsck.erofs", "erofs-utils", &[]) };
+pub(crate) const CHECK_CRAMFS: Checker = checker("fsck.cramfs", "util-linux", &[]);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_of_fsck_are_bits() {
+        let verdicts = [0, 1, 2, 3, 4, 5, 6, 8, 16, 255, -1].map(of_fsck);
+        use Verdict::{Clean, Failed, Left, Mended};
+        let expected = [Clean, Mended, Mended, Mended, Left, Left, Left, Failed, Failed, Failed, Failed];
+        assert_eq!(verdicts, expected);
+    }
+
+    #[test]
+    fn a_program_that_is_nowhere_is_not_found_and_one_is_that_everybody_has() {
+        let tool = |program| Tool { program, package: "any" };
+        assert_eq!(tool("obento-has-no-such-program").find(), None);
+        assert!(tool("sh").find().is_some());
+    }
+}
