@@ -6,7 +6,8 @@
 //!
 //! `cli` is the command line, `commands` has a file for each subcommand, and the rest is what they share: `context`
 //! (options, opened images, diagnostics), `output` (standard output, and what a closed pipe means), `report` (the words
-//! of an error), `escape` (names on a terminal), `json` (the machine-readable form).
+//! of an error), `escape` (names on a terminal), `json` (the machine-readable form), `own` (programs of
+//! a type's own).
 
 mod change;
 mod cli;
@@ -19,6 +20,7 @@ mod helper;
 mod json;
 mod open;
 mod output;
+mod own;
 mod progress;
 mod report;
 mod shown;

@@ -116,7 +116,9 @@ fn a_wrong_option_costs_nothing() {
         said("mkfs -I 100 new.img 1M")
             .contains("'100' is no value for inode_size, which takes a power of two")
     );
-    assert!(said("mkfs -t hfs new.img 1M").contains("help: it makes: exfat, ext2, ext3, ext4"));
+    assert!(
+        said("mkfs -t floppyfs new.img 1M").contains("help: it makes: bfs, btrfs, exfat, ext2, ext3, ext4")
+    );
     assert!(said("mkfs -d folder new.img 1M").contains("obento build IMAGE --from FOLDER"));
     assert!(said("mkfs -t ext2 new.img 17T").contains("are too many for these features"));
     assert!(said("mkfs new.img 20k").contains("too few"));

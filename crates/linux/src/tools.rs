@@ -2,7 +2,6 @@
 //!
 //! Source: the manual page of each, and what each was seen to answer with.
 
-use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -78,12 +77,6 @@ pub enum Verdict {
     Left,
     /// It could not do its work.
     Failed,
-}
-
-/// The arguments and the image, for a person: `xfs_repair -n disk.img`.
-pub fn line(tool: &Tool, arguments: &[&OsStr], image: &OsStr) -> String {
-    let words = arguments.iter().copied().chain([image]).map(OsStr::to_string_lossy);
-    words.fold(tool.program.to_owned(), |line, word| line + " " + &word)
 }
 
 const fn maker(

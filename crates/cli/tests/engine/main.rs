@@ -2,6 +2,7 @@
 
 mod choice;
 mod life;
+mod programs;
 mod reading;
 mod support;
 mod writing;

@@ -123,6 +123,12 @@ fn tell(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
         BuildFailure::Host(HostError::Exists { .. }) => {
             cannot(&"something has got the name meanwhile").help("--force (-F) replaces it")
         }
+        BuildFailure::UnknownType { fs_type }
+            if context.registry().engine_type(&fs_type).is_some_and(|kind| kind.maker.is_some()) =>
+        {
+            cannot(&format!("an image of the type {fs_type} is made and filled by two commands"))
+                .help(format!("obento mkfs -t {fs_type} IMAGE SIZE && obento cp -a FOLDER/. IMAGE:/"))
+        }
         BuildFailure::UnknownType { .. } => {
             cannot(&failure).help(format!("it builds: {}", types(context.registry()).join(", ")))
         }

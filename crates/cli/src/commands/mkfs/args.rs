@@ -23,6 +23,7 @@ Examples:
   obento mkfs -O ^has_journal,casefold -E root_owner=1000:1000 disk.img 1G
   obento mkfs -t vfat -L BOOT -E fat=32,sectors_per_cluster=8 esp.img 512M
   obento mkfs -t exfat -L PHOTOS -C 128k -E pack_bitmap card.img 32G
+  obento mkfs -t xfs -L data disk.img 1G              by mkfs.xfs, where it is installed
   obento mkfs -O journal_dev log.img 64M && obento mkfs -b 1024 -J device=log.img disk.img 1G";
 
 /// Make an empty file system
@@ -35,7 +36,7 @@ pub struct Args {
     /// Its size
     #[arg(value_name = "SIZE")]
     pub size: Option<String>,
-    /// The type: ext4, ext3, ext2, exfat, vfat, xv6
+    /// The type: ext4, ext3, ext2, exfat, vfat, xv6; by a program of its own: xfs, btrfs, f2fs and others that `obento types` lists
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4")]
     pub fs_type: String,
     /// Settings whose values may have commas
@@ -243,7 +244,7 @@ impl Args {
     }
 
     /// Refuses by name what `mke2fs` does and obento does not.
-    fn refuse(&self) -> Result<(), Report> {
+    pub fn refuse(&self) -> Result<(), Report> {
         let lacking = [
             (self.from_folder.is_some(), "-d", "make it and fill it: obento build IMAGE --from FOLDER"),
             (self.check_blocks, "-c", "badblocks(8) tests a device"),

@@ -6,6 +6,7 @@
 pub(super) mod args;
 pub(super) mod exfat;
 pub(super) mod fat;
+mod own;
 mod watched;
 
 use std::io::Write;
@@ -32,6 +33,9 @@ const NO_SPACE: i32 = 28;
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
+    if let Some(kind) = context.registry().engine_type(&args.fs_type) {
+        return own::run(args, kind, context);
+    }
     match make(args, context) {
         Ok((path, formatted)) if context.json() => {
             let mut out = Output::stdout();
@@ -83,6 +87,10 @@ fn make(args: &Args, context: &Context) -> Result<(Vec<u8>, Formatted), Report> 
         format.plan(len, &options).map_err(failed)?;
     }
     let ground = Ground::open(&target.path, needed).map_err(cannot_open)?;
+    if !ground.is_new() {
+        // From here on bytes are read that anybody may have written. A new file must stay removable.
+        context.seal();
+    }
     let (device, contents) = place(&ground, &target, &host, args, context)?;
     options.contents = if host.keep { Contents::Kept } else { contents };
     let formatted = if args.dry_run {
@@ -138,6 +146,8 @@ fn format_of<'r>(registry: &'r Registry, fs_type: &str) -> Result<&'r dyn Format
     let format = registry.drivers().iter().filter_map(|driver| driver.format());
     format.into_iter().find(|format| format.types().contains(&fs_type)).ok_or_else(|| {
         let mut known: Vec<&str> = types().copied().collect();
+        let by_others = registry.engine_types().iter().filter(|kind| kind.maker.is_some());
+        known.extend(by_others.filter_map(|kind| kind.names.first()));
         known.sort_unstable();
         let known = known.join(", ");
         let what = format!("cannot make a file system of the type '{}'", printable(fs_type.as_bytes()));
@@ -158,10 +168,6 @@ fn place(
         return Err(report.help("leave -E offset out"));
     }
     let part = if host.offset > 0 { Some(Part::Offset(host.offset)) } else { target.part.clone() };
-    if !ground.is_new() {
-        // From here on bytes are read that anybody may have written. A new file must stay removable.
-        context.seal();
-    }
     if ground.contents() == Contents::Zeros && part.is_none() {
         return Ok((ground.device(), Contents::Zeros));
     }

@@ -1,6 +1,10 @@
 //! `obento check`: finds what is wrong with a file system, and mends it.
 //!
+//! What only the kernel engine opens is checked by the program of the type's own (`own`).
+//!
 //! Exit codes are those of fsck(8), not of the other commands: scripts know them.
+
+mod own;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -9,7 +13,7 @@ use std::sync::Arc;
 
 use obento::{
     Access, Address, CheckError, CheckObserver, CheckOptions, CheckProgress, CheckReport, DeviceError, Error,
-    FieldValue, Finding, Image, Locking, Mending, Options, Severity, SystemClock, check,
+    FieldValue, Finding, Image, Locking, Mending, Options, Part, Severity, SystemClock, check,
 };
 
 use crate::context::Context;
@@ -29,6 +33,8 @@ pub const USAGE: u8 = 16;
 ///
 /// Without an option nothing is written. Exit status, as of fsck(8): 0 nothing is wrong, 1 all was mended, 4 something is
 /// left, 8 the check could not be done, 16 wrong usage.
+///
+/// What only the kernel engine opens is checked by the program of its type, which is named: xfs_repair, btrfs, fsck.f2fs, ...
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Look only, and write nothing (default)
@@ -68,6 +74,25 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
+    let told = |(report, code): (Report, u8)| {
+        context.warn(&report);
+        context.set_status(code);
+    };
+    let opened = match open(args, context) {
+        Ok(opened) => opened,
+        Err(failure) => {
+            told(failure);
+            return Ok(());
+        }
+    };
+    // Before rights are given up: a program is started.
+    if let Some(subject) = own::Subject::of(&opened, context) {
+        return subject.check(args, opened.mending, context).unwrap_or_else(|failure| {
+            told(failure);
+            Ok(())
+        });
+    }
+    context.seal();
     let shown = args.image.as_bytes();
     let mut teller = Teller {
         out: Output::stdout(),
@@ -76,12 +101,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         bar: Progress::new(context, "checking"),
         failed: None,
     };
-    let report = match examine(args, context, &mut teller) {
+    let report = match examine(args, context, &opened, &mut teller) {
         Ok(report) => report,
-        Err((report, code)) => {
+        Err(failure) => {
             drop(teller);
-            context.warn(&report);
-            context.set_status(code);
+            told(failure);
             return Ok(());
         }
     };
@@ -103,8 +127,15 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     out.finish()
 }
 
-/// Checks. Errors: what to say, and the exit code.
-fn examine(args: &Args, context: &Context, teller: &mut Teller<'_>) -> Result<CheckReport, (Report, u8)> {
+/// What is to be checked.
+struct Opened {
+    image: Image,
+    part: Option<Part>,
+    mending: Mending,
+}
+
+/// Opens the image. Errors: what to say, and the exit code.
+fn open(args: &Args, context: &Context) -> Result<Opened, (Report, u8)> {
     let address: Address = address(&args.image, context).map_err(|report| (report, FAILED))?;
     let shown = args.image.as_bytes();
     if address.place.is_some() {
@@ -133,18 +164,29 @@ fn examine(args: &Args, context: &Context, teller: &mut Teller<'_>) -> Result<Ch
     let image = Image::open(&address.image, context.registry(), &options)
         .map_err(|error| (cannot_open(error), FAILED))?;
     image.notices().iter().for_each(|notice| context.note(shown, notice));
-    context.seal();
+    Ok(Opened { image, part: address.part, mending })
+}
+
+/// Checks. Errors: what to say, and the exit code.
+fn examine(
+    args: &Args,
+    context: &Context,
+    opened: &Opened,
+    teller: &mut Teller<'_>,
+) -> Result<CheckReport, (Report, u8)> {
+    let Opened { image, part, mending } = opened;
     let options = CheckOptions {
-        mending,
+        mending: *mending,
         force: true,
         rescue: args.rescue,
-        super_block: args.backup.or(global.superblock),
+        super_block: args.backup.or(context.options().superblock),
         block_size: args.block_size,
         threads: args.threads,
         journal: image.journal().cloned(),
         ..CheckOptions::new(Arc::new(SystemClock))
     };
-    check(&image, address.part.as_ref(), &options, teller).map_err(|error| (failure(shown, &error), FAILED))
+    let shown = args.image.as_bytes();
+    check(image, part.as_ref(), &options, teller).map_err(|error| (failure(shown, &error), FAILED))
 }
 
 /// Why it could not be done, and what to do.

@@ -1,0 +1,164 @@
+//! Checking what only the kernel engine opens: by the program of the type's own.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use obento::engine::tools::{Checker, Verdict};
+use obento::engine::types::Type;
+use obento::{BlockDevice, Content, Mending, Part, Probe};
+
+use super::{Args, FAILED, LEFT, MENDED, Opened, USAGE};
+use crate::context::Context;
+use crate::json::Line;
+use crate::output::{Outcome, Output, Stop};
+use crate::own::{Program, copy_of, put_back, tell};
+use crate::report::{Report, printable, subject};
+
+/// A volume of a type that a program of its own checks.
+pub struct Subject {
+    kind: &'static Type,
+    probe: Option<Probe>,
+    device: Arc<dyn BlockDevice>,
+    /// Whether it is all of a file of the host.
+    is_whole: bool,
+}
+
+impl Subject {
+    /// What `opened` is, if a driver of obento's own does not check it.
+    pub fn of(opened: &Opened, context: &Context) -> Option<Self> {
+        let image = &opened.image;
+        let (mut device, mut found) = image.ground(opened.part.as_ref()).ok()?;
+        let mut is_whole = opened.part.is_none() && image.layers().is_empty();
+        if opened.part.is_none() {
+            found.retain(|content| content.probe().is_some());
+            if let [Content { partition: Some(partition), .. }] = &*found {
+                device = image.ground(Some(&Part::Number(partition.number))).ok()?.0;
+                is_whole = false;
+            }
+        }
+        let probe = match &*found {
+            [content] => content.probe().cloned(),
+            _ => None,
+        };
+        let forced = context.options().fs_type.as_deref();
+        let name = forced.or(probe.as_ref().map(|probe| probe.fs_type))?;
+        let kind = context.registry().engine_type(name)?;
+        Some(Self { kind, probe, device, is_whole })
+    }
+
+    /// Checks it. Errors: what to say, and the exit code.
+    pub fn check(self, args: &Args, mending: Mending, context: &Context) -> Result<Outcome, (Report, u8)> {
+        let shown = args.image.as_bytes();
+        let name = self.kind.names.first().copied().unwrap_or_default();
+        let cannot = |cause: &dyn std::fmt::Display| Report::on("cannot check", shown, cause);
+        let lacking = || (cannot(&format!("no program is known that checks {name}")), FAILED);
+        let checker = self.kind.checker.ok_or_else(lacking)?;
+        refuse(args, &checker).map_err(|report| (report, USAGE))?;
+        let arguments = match mending {
+            Mending::Nothing => Some(checker.look),
+            Mending::Safe => checker.safe,
+            Mending::All => checker.all,
+        };
+        let refused = || {
+            let cause = format!("{} {}", checker.tool.program, checker.lacks);
+            (Report::on("cannot mend", shown, cause), USAGE)
+        };
+        let program =
+            Program::find(checker.tool, "cannot check", shown).map_err(|report| (report, FAILED))?;
+        let program = program.with(arguments.ok_or_else(refused)?.iter().copied());
+        let failed = |error: std::io::Error| (cannot(&error), FAILED);
+        let copied = !self.is_whole || mending == Mending::Nothing && checker.replays;
+        let copy = if copied { Some(copy_of(&*self.device).map_err(failed)?) } else { None };
+        let path = copy.as_ref().map_or(std::path::Path::new(&args.image), |copy| copy.path());
+        let path = host_path(path);
+        let of_a_copy = if copied { ", on a copy of it" } else { "" };
+        context.note(shown, format!("checked by `{}`{of_a_copy}", program.line(&args.image)));
+        let mut teller = Teller { out: Output::stdout(), lines: Vec::new(), failed: None };
+        let code = program.run(path, |line| teller.line(line, args, context)).map_err(failed)?;
+        let verdict = code.map_or(Verdict::Failed, checker.verdict);
+        if let Some(copy) = copy.filter(|_| mending != Mending::Nothing && verdict != Verdict::Failed) {
+            put_back(&copy, &*self.device).map_err(failed)?;
+        }
+        if verdict == Verdict::Failed {
+            let end = code
+                .map_or("was ended by a signal".to_owned(), |code| format!("failed with exit code {code}"));
+            let report = cannot(&format!("{} {end}", program.name()));
+            let help = format!("if its log is to be replayed first: obento sync {}", printable(shown));
+            return Err((report.help(help), FAILED));
+        }
+        Ok(self.told(teller, verdict, (shown, &program), context, args))
+    }
+
+    fn told(
+        &self,
+        teller: Teller,
+        verdict: Verdict,
+        (shown, program): (&[u8], &Program),
+        context: &Context,
+        args: &Args,
+    ) -> Outcome {
+        let Teller { mut out, lines, failed } = teller;
+        if let Some(error) = failed {
+            return Err(Stop::Output(error));
+        }
+        let (state, status) = match verdict {
+            Verdict::Clean => ("nothing is wrong", 0),
+            Verdict::Mended => ("all that was wrong was mended", MENDED),
+            Verdict::Left | Verdict::Failed => ("something is wrong", LEFT),
+        };
+        if context.json() {
+            let label = self.probe.as_ref().map_or(&[][..], |probe| &probe.label);
+            Line::new("checked")
+                .bytes("path", shown)
+                .bytes("label", label)
+                .field("clean", matches!(verdict, Verdict::Clean | Verdict::Mended))
+                .field("file_system", self.kind.names.first())
+                .field("program", program.name())
+                .field("output", lines)
+                .write(&mut out)?;
+        } else if !args.quiet {
+            use std::io::Write as _;
+            writeln!(out, "{}: {state}, says {}", subject(shown), program.name())?;
+        }
+        context.set_status(status);
+        out.finish()
+    }
+}
+
+/// Errors: an option that the program does not get.
+fn refuse(args: &Args, checker: &Checker) -> Result<(), Report> {
+    let options = [(args.rescue, "-s"), (args.backup.is_some(), "-b")];
+    match options.iter().find(|(given, _)| *given) {
+        Some((_, option)) => Err(Report::new(
+            format!("cannot use {option}"),
+            format!("{} checks this type", checker.tool.program),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Without the prefix that tells a path of the host.
+fn host_path(path: &std::path::Path) -> &std::path::Path {
+    let bytes = path.as_os_str().as_bytes();
+    bytes.strip_prefix(b"host:").map_or(path, |rest| std::path::Path::new(OsStr::from_bytes(rest)))
+}
+
+/// Tells what a program writes.
+struct Teller {
+    out: Output,
+    lines: Vec<String>,
+    failed: Option<std::io::Error>,
+}
+
+impl Teller {
+    fn line(&mut self, line: &[u8], args: &Args, context: &Context) {
+        if context.json() {
+            self.lines.push(String::from_utf8_lossy(line).into_owned());
+        } else if !args.quiet
+            && let Err(error) = tell(&mut self.out, line)
+        {
+            self.failed.get_or_insert(error);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Making what only the kernel engine opens: by the program of the type's own.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::Path;
+
+use obento::engine::tools::Maker;
+use obento::engine::types::Type;
+use obento::{BlockDevice, Ground, Probe, human_size, uuid_text};
+
+use super::{Args, Target, needs_size, place};
+use crate::context::Context;
+use crate::json::Line;
+use crate::open::cannot_open;
+use crate::output::{Outcome, Output};
+use crate::own::{Program, blank, put_back};
+use crate::report::{Report, printable};
+
+/// As much as any mark of a type lies in: nothing that was there before is recognised afterwards.
+const MARKS: u64 = 1 << 20;
+/// How many lines of a program that failed are told.
+const LINES: usize = 6;
+
+/// Makes a volume of `kind`.
+pub fn run(args: &Args, kind: &Type, context: &Context) -> Outcome {
+    let (shown, probe, program) = match make(args, kind, context) {
+        Ok(Some(made)) => made,
+        Ok(None) => return Ok(()),
+        Err(report) => {
+            context.warn(&report);
+            return Ok(());
+        }
+    };
+    let mut out = Output::stdout();
+    let uuid = probe.uuid.map(uuid_text);
+    if context.json() {
+        let line =
+            Line::new("made").bytes("path", &shown).field("made", true).field("file_system", probe.fs_type);
+        let line = line.field("uuid", uuid).bytes("label", &probe.label).field("size", probe.len);
+        line.field("program", program.name()).write(&mut out)?;
+    } else if !args.quiet {
+        out.write_name(&shown)?;
+        write!(out, ": {}", probe.fs_type)?;
+        if !probe.label.is_empty() {
+            write!(out, " '{}'", printable(&probe.label))?;
+        }
+        writeln!(out, ", {}, made by {}", human_size(probe.len), program.name())?;
+        if let Some(uuid) = uuid {
+            writeln!(out, "  UUID      {uuid}")?;
+        }
+    }
+    out.finish()
+}
+
+type Made = (Vec<u8>, Probe, Program);
+
+/// Makes it; nothing for a dry run.
+fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Report> {
+    let name = kind.names.first().copied().unwrap_or_default();
+    let maker = kind.maker.ok_or_else(|| {
+        let what = format!("cannot make a file system of the type '{name}'");
+        Report::new(what, "no program is known that makes an empty one")
+    })?;
+    refuse(args, &maker)?;
+    let target = Target::parse(args)?;
+    let program = program(args, &maker, &target)?;
+    if args.dry_run {
+        context.note(&target.shown, format!("would be made by `{}`", program.line(&args.image)));
+        return Ok(None);
+    }
+    context.expect_changes_allowed(&target.shown)?;
+    let len = args.len()?;
+    let needed = len.filter(|_| target.part.is_none());
+    if needed.is_none() && !target.path.exists() {
+        return Err(needs_size(&target.shown));
+    }
+    let ground = Ground::open(&target.path, needed).map_err(cannot_open)?;
+    let (device, _) = place(&ground, &target, &super::Host::default(), args, context)?;
+    if let Some(len) = len.filter(|len| *len != device.len()) {
+        let cause = format!("{name} takes all {} bytes, and {len} were asked for", device.len());
+        let report = Report::on("cannot make a file system on", &target.shown, cause);
+        return Err(report.help("leave SIZE out, or change the length first: truncate -s SIZE IMAGE"));
+    }
+    let failed =
+        |error: &dyn std::fmt::Display| Report::on("cannot make a file system on", &target.shown, error);
+    let note = |place: &str| {
+        context.note(&target.shown, format!("made by `{}`{place}", program.line(&args.image)));
+    };
+    if target.part.is_some() {
+        note(", on a copy that is put there");
+        let copy = blank(device.len()).map_err(|error| failed(&error))?;
+        on(&program, copy.path()).map_err(|cause| failed(&cause))?;
+        put_back(&copy, &*device).map_err(|error| failed(&error))?;
+    } else {
+        note("");
+        clear(&*device).map_err(|error| failed(&error))?;
+        on(&program, &target.path).map_err(|cause| failed(&cause))?;
+        device.flush().map_err(|error| failed(&error))?;
+    }
+    let probe = context.registry().probe(&*device).map_err(|error| failed(&error))?;
+    let probe = probe.filter(|(_, probe)| probe.fs_type == name).map(|(_, probe)| probe);
+    let probe = probe.ok_or_else(|| failed(&format!("{} made no {name}", program.name())))?;
+    drop(device);
+    ground.keep();
+    Ok(Some((target.shown, probe, program)))
+}
+
+fn program(args: &Args, maker: &Maker, target: &Target) -> Result<Program, Report> {
+    let program = Program::find(maker.tool, "cannot make a file system on", &target.shown)?;
+    let program = program.with(maker.arguments.iter().copied());
+    let label = args.label.as_ref().zip(maker.label);
+    Ok(program.with(label.into_iter().flat_map(|(label, letter)| [OsString::from(letter), label.clone()])))
+}
+
+/// Runs it. Errors: what it said.
+fn on(program: &Program, path: &Path) -> Result<(), String> {
+    let (mut lines, mut is_over) = (Vec::new(), false);
+    let code = program.run(path, |line| {
+        // How it is called is not what went wrong.
+        is_over |= line.starts_with(b"Usage:") || lines.len() == LINES;
+        let line = printable(line.trim_ascii());
+        if !line.is_empty() && !is_over {
+            lines.push(line);
+        }
+    });
+    let name = program.name();
+    match code {
+        Ok(Some(0)) => Ok(()),
+        Ok(code) => {
+            let code = code.map_or("a signal".to_owned(), |code| format!("exit code {code}"));
+            Err(format!("{name} ended with {code}: {}", lines.join("; ")))
+        }
+        Err(error) => Err(format!("{name}: {error}")),
+    }
+}
+
+/// Makes zeros of where marks of types are.
+fn clear(device: &dyn BlockDevice) -> obento::Result<()> {
+    let len = MARKS.min(device.len());
+    if !device.punch(0..len)? {
+        device.write_at(0, &vec![0; usize::try_from(len).unwrap_or(0)])?;
+    }
+    Ok(())
+}
+
+/// Errors: an option that the program does not get.
+fn refuse(args: &Args, maker: &Maker) -> Result<(), Report> {
+    let options = [
+        (args.label.is_some() && maker.label.is_none(), "-L"),
+        (args.block_size.is_some(), "-b"),
+        (!args.features.is_empty(), "-O"),
+        (!args.extended.is_empty(), "-E"),
+        (args.uuid.is_some(), "-U"),
+        (args.cluster_size.is_some(), "-C"),
+        (args.blocks_per_group.is_some(), "-g"),
+        (args.flex_bg_size.is_some(), "-G"),
+        (args.inode_ratio.is_some(), "-i"),
+        (args.inode_size.is_some(), "-I"),
+        (args.inodes.is_some(), "-N"),
+        (args.reserved_percent.is_some(), "-m"),
+        (args.last_mounted.is_some(), "-M"),
+        (args.usage.is_some(), "-T"),
+        (args.revision.is_some(), "-r"),
+        (args.errors.is_some(), "-e"),
+        (args.creator_os.is_some(), "-o"),
+        (args.with_journal, "-j"),
+        (!args.journal_options.is_empty(), "-J"),
+    ];
+    if let Some((_, option)) = options.iter().find(|(given, _)| *given) {
+        let cause = format!("{} makes this type, and does not get it", maker.tool.program);
+        return Err(Report::new(format!("cannot use {option}"), cause)
+            .help(format!("make it by {} itself, which has options of its own", maker.tool.program)));
+    }
+    args.refuse()
+}

@@ -1,0 +1,193 @@
+//! The programs of a type's own make and check what only the kernel engine opens.
+
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+
+use obento_testkit::oracle::{Oracle, require};
+
+use crate::support::{Bench, digest};
+
+fn has(programs: &[&'static str]) -> bool {
+    let programs: Vec<_> = programs.iter().map(|program| Oracle::Program(program)).collect();
+    require(&programs)
+}
+
+/// Standard output, what was said beside it, and the exit code.
+fn all(bench: &Bench, line: &str) -> (String, String, Option<i32>) {
+    let output = bench.obento(line);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr), output.status.code())
+}
+
+/// Makes a volume in a new file, fills it, has it checked, and expects that looking changed nothing.
+fn made_and_checked(kind: &str, size: &str, label: &str, maker: &'static str, checker: Option<&'static str>) {
+    let programs: Vec<_> = ["linux.uml", maker].into_iter().chain(checker).collect();
+    if !has(&programs) {
+        return;
+    }
+    let bench = Bench::new();
+    let option = if label.is_empty() { String::new() } else { format!(" -L {label}") };
+    let (out, told, code) = all(&bench, &format!("mkfs -t {kind}{option} image {size}"));
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains(&format!("made by `{maker}")), "{told}");
+    assert!(out.starts_with(&format!("image: {kind}")) && out.contains(label), "{out}");
+    bench.done("cp tree/five image:/");
+    assert!(bench.done("info image").contains(&format!("file system             {kind}")));
+    let (out, told, code) = all(&bench, &format!("mkfs -t {kind} image"));
+    assert_eq!(code, Some(1), "{out}");
+    assert!(told.contains("--force (-F) destroys it"), "{told}");
+    let before = digest(&bench.path("image"));
+    let (out, told, code) = all(&bench, "check image");
+    assert_eq!(digest(&bench.path("image")), before);
+    match checker {
+        Some(checker) => {
+            assert_eq!(code, Some(0), "{out}{told}");
+            assert!(told.contains(&format!("checked by `{checker}")), "{told}");
+            assert!(out.ends_with(&format!("'image': nothing is wrong, says {checker}\n")), "{out}");
+        }
+        None => {
+            assert_eq!(code, Some(8), "{out}{told}");
+            assert!(told.contains(&format!("no program is known that checks {kind}")), "{told}");
+        }
+    }
+    assert_eq!(bench.done(&format!("mkfs -qF -t {kind} image")), "");
+    bench.done("ls image:/");
+}
+
+#[test]
+fn an_xfs_is_made_and_checked_by_its_programs() {
+    made_and_checked("xfs", "310M", "box", "mkfs.xfs", Some("xfs_repair"));
+}
+
+#[test]
+fn a_btrfs_is_made_and_checked_by_its_programs() {
+    made_and_checked("btrfs", "130M", "box", "mkfs.btrfs", Some("btrfs"));
+}
+
+#[test]
+fn an_f2fs_is_made_and_checked_by_its_programs() {
+    made_and_checked("f2fs", "64M", "box", "mkfs.f2fs", Some("fsck.f2fs"));
+}
+
+#[test]
+fn a_jfs_is_made_and_checked_by_its_programs() {
+    made_and_checked("jfs", "32M", "box", "mkfs.jfs", Some("fsck.jfs"));
+}
+
+#[test]
+fn a_reiserfs_is_made_and_checked_by_its_programs() {
+    made_and_checked("reiserfs", "64M", "box", "mkfs.reiserfs", Some("reiserfsck"));
+}
+
+#[test]
+fn a_minix_is_made_and_checked_by_its_programs() {
+    made_and_checked("minix", "16M", "", "mkfs.minix", Some("fsck.minix"));
+}
+
+#[test]
+fn a_nilfs2_is_made_by_its_program_and_has_none_to_check_it() {
+    made_and_checked("nilfs2", "140M", "box", "mkfs.nilfs2", None);
+}
+
+#[test]
+fn a_udf_is_made_by_its_program_and_has_none_to_check_it() {
+    made_and_checked("udf", "32M", "", "mkudffs", None);
+}
+
+#[test]
+fn damage_is_told_mended_where_it_can_be_and_gone_afterwards() {
+    if !has(&["mkfs.xfs", "xfs_repair", "xfs_db"]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.done("mkfs -q -t xfs image 310M");
+    bench.shell("xfs_db -x -c 'sb 0' -c 'write -d icount 7' image");
+    let (out, _, code) = all(&bench, "check image");
+    assert_eq!(code, Some(4), "{out}");
+    assert!(out.ends_with("'image': something is wrong, says xfs_repair\n"), "{out}");
+    let (_, told, code) = all(&bench, "check -p image");
+    assert_eq!(code, Some(16), "{told}");
+    assert!(told.contains("xfs_repair mends all or nothing: -y"), "{told}");
+    let (out, told, code) = all(&bench, "check -y image");
+    assert_eq!(code, Some(1), "{out}{told}");
+    let (out, told, code) = all(&bench, "--json check image");
+    assert_eq!(code, Some(0), "{out}{told}");
+    let line: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&line["clean"], &line["program"]), (&true.into(), &"xfs_repair".into()));
+    let (_, told, code) = all(&bench, "check -b 3 image");
+    assert_eq!(code, Some(16), "{told}");
+}
+
+#[test]
+fn a_partition_is_made_checked_and_mended_and_its_neighbours_stay() {
+    if !has(&["linux.uml", "mkfs.jfs", "fsck.jfs", "sfdisk"]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.blank("image", 64);
+    bench.shell("printf 'start=2048,size=16384\\nstart=18432,size=65536\\nstart=83968,size=40960\\n' | sfdisk -q image");
+    let image = fs::File::options().read(true).write(true).open(bench.path("image")).unwrap();
+    let (start, end) = (18432 * 512, 83968 * 512);
+    image.write_all_at(b"before", start - 6).unwrap();
+    image.write_all_at(&[0xa5; 5 << 20], start).unwrap();
+    image.write_all_at(b"after", end).unwrap();
+    bench.done("mkfs -qF -t jfs -L inner image@2");
+    bench.done("cp -r tree/many image@2:/");
+    let (out, told, code) = all(&bench, "check image@2");
+    assert_eq!(code, Some(0), "{out}{told}");
+    assert!(told.contains("on a copy of it"), "{told}");
+    // `s_state` of its super block: `FM_DIRTY`, it was not unmounted (fs/jfs/jfs_superblock.h).
+    image.write_all_at(&[4, 0, 0, 0], start + 0x8000 + 40).unwrap();
+    let (out, told, code) = all(&bench, "check -y image@2");
+    assert!(matches!(code, Some(0 | 1)), "{out}{told}");
+    let mut state = [9; 4];
+    image.read_exact_at(&mut state, start + 0x8000 + 40).unwrap();
+    assert_eq!(state, [0; 4], "fsck.jfs marks it clean, and that came back");
+    assert_eq!(bench.done("ls image@2:/many").lines().count(), 400);
+    let mut neighbours = [[0; 6], [0; 6]];
+    image.read_exact_at(&mut neighbours[0], start - 6).unwrap();
+    image.read_exact_at(&mut neighbours[1][..5], end).unwrap();
+    assert_eq!(neighbours, [*b"before", *b"after\0"]);
+}
+
+#[test]
+fn a_program_that_fails_says_why_and_leaves_no_file() {
+    if !has(&["mkfs.xfs"]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (out, told, code) = all(&bench, "mkfs -t xfs image 10M");
+    assert_eq!(code, Some(1), "{out}");
+    assert!(told.contains("mkfs.xfs ended with exit code 1: ") && told.contains("too small"), "{told}");
+    assert!(!told.contains("Usage"), "{told}");
+    assert!(!bench.path("image").exists());
+    // What the program would not get is refused by name.
+    let (_, told, _) = all(&bench, "mkfs -t xfs -b 4096 image 310M");
+    assert!(told.contains("cannot use -b"), "{told}");
+    let (_, told, _) = all(&bench, "mkfs -t squashfs image 310M");
+    assert!(told.contains("no program is known that makes an empty one"), "{told}");
+    let (out, told, code) = all(&bench, "mkfs -n -t xfs image 310M");
+    assert_eq!((out.as_str(), code), ("", Some(0)), "{told}");
+    assert!(
+        told.contains("would be made by `mkfs.xfs -q -f image`") && !bench.path("image").exists(),
+        "{told}"
+    );
+    let (_, told, _) = all(&bench, "build -t xfs image --from tree");
+    assert!(told.contains("obento mkfs -t xfs IMAGE SIZE && obento cp -a FOLDER/. IMAGE:/"), "{told}");
+}
+
+#[test]
+fn without_the_program_a_line_installs_it() {
+    // Of no machine that tests run on: if it is there, the other path is taken.
+    let bench = Bench::new();
+    let (_, told, code) = all(&bench, "mkfs -t hfs image 4M");
+    match code {
+        Some(0) => assert!(told.contains("made by `hformat"), "{told}"),
+        code => {
+            assert_eq!(code, Some(1));
+            assert!(told.contains("hformat does it, which is not installed"), "{told}");
+            assert!(told.contains("help: apt-get install hfsutils"), "{told}");
+            assert!(!bench.path("image").exists());
+        }
+    }
+}
