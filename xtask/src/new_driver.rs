@@ -25,15 +25,17 @@ macro_rules! skeleton {
 }
 
 /// Path in the repository, and what to put there.
-const FILES: [(&str, &str); 10] = skeleton! {
+const FILES: [(&str, &str); 12] = skeleton! {
     "Cargo.toml" <- "Cargo.toml.in"
     "README.md" <- "README.md"
     "src/lib.rs" <- "src/lib.rs"
     "src/main.rs" <- "src/main.rs"
     "src/raw.rs" <- "src/raw.rs"
+    "src/store.rs" <- "src/store.rs"
+    "src/tree.rs" <- "src/tree.rs"
+    "src/file.rs" <- "src/file.rs"
     "src/volume.rs" <- "src/volume.rs"
-    "tests/conformance.rs" <- "tests/conformance.rs"
-    "examples/pack.rs" <- "examples/pack.rs"
+    "tests/contract.rs" <- "tests/contract.rs"
     "fuzz/Cargo.toml" <- "fuzz/Cargo.toml.in"
     "fuzz/fuzz_targets/walk.rs" <- "fuzz/fuzz_targets/walk.rs"
 };

@@ -1,65 +1,165 @@
-//! A driver outside of obento's tree, to begin with: a flat file system that is read and not written.
+//! A driver outside of obento's tree, to begin with: the smallest file system that can be changed and cut off at any moment.
 //!
-//! On disk: a [`raw::RawSuperBlock`], as many [`raw::RawFile`] as it says, and the bytes of the files. There is one directory, the
-//! root, whose inode is 1; file `n` of the table, counted from 0, has inode `n + 2`.
+//! A volume is wholly in memory. A sync writes all of it to one of two slots, and then the root of that slot, 64 bytes that say
+//! which state is the last: until they are there, the other slot holds. That is crash safety without a log, at the price that
+//! every sync costs the whole volume: it is for small ones, and to be replaced.
 //!
-//! Invariant: every file of an open volume has a name of its own and lies within the volume, because [`Volume::decode`] refuses
-//! what does not; nothing after it looks at the disk but for the bytes of files.
+//! Where to start reading: [`raw`] (the bytes), `store.rs` (bytes to a tree and back), `tree.rs` and `file.rs` (changes), and
+//! `volume.rs`, which shows it all to obento.
+//!
+//! On disk: [`raw::RawRoot`] 0 and 1, a page each, then two slots of the same length. A state is inodes, one after the other.
 
 #![forbid(unsafe_code)]
 
+mod file;
 pub mod raw;
+mod store;
+mod tree;
 mod volume;
 
 use std::sync::Arc;
 
-use obento::driver::{Access, Driver, FileSystem, OpenOptions, Probe};
-use obento::{BlockDevice, Error, Result};
+use obento::driver::{Check, OpenOptions, Setting};
+use obento::{
+    BlockDevice, CheckObserver, CheckOptions, CheckReport, Driver, Error, Feature, FileKind, FileSystem,
+    Finding, Format, FormatError, FormatNotice, FormatOptions, Formatted, Mending, Mode, NewNode, Probe,
+    Result, Severity,
+};
 use zerocopy::FromBytes as _;
 
-use raw::RawSuperBlock;
+use raw::{MAGIC, PAGE, ROOTS, RawRoot};
+use tree::{Inode, ROOT, Tree};
 pub use volume::Volume;
 
 /// The name of the type: `-t skeletonfs`.
 pub const TYPE: &str = "skeletonfs";
+const LEN_MIN: u64 = 64 << 10;
 
 /// The format.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct FlatDriver;
+pub struct MyDriver;
 
-impl Driver for FlatDriver {
+fn probe(root: &RawRoot) -> Probe {
+    Probe { fs_type: TYPE, uuid: Some(root.uuid), len: root.len.get(), ..Probe::default() }
+}
+
+impl Driver for MyDriver {
     fn names(&self) -> &'static [&'static str] {
         &[TYPE]
     }
 
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {
-        let mut bytes = [0; size_of::<RawSuperBlock>()];
-        if device.len() < bytes.len() as u64 {
-            return Ok(None);
+        for at in ROOTS {
+            let mut bytes = [0; size_of::<RawRoot>()];
+            if device.len() < at + bytes.len() as u64 {
+                return Ok(None);
+            }
+            device.read_at(at, &mut bytes)?;
+            let root = RawRoot::read_from_bytes(&bytes).map_err(|_| Error::Invalid)?;
+            if root.magic == MAGIC {
+                return Ok(Some(probe(&root)));
+            }
         }
-        device.read_at(0, &mut bytes)?;
-        let known = RawSuperBlock::read_from_bytes(&bytes).ok().filter(|raw| raw.magic == raw::MAGIC);
-        Ok(known.map(|raw| Probe { fs_type: TYPE, len: raw.len.get(), ..Probe::default() }))
+        Ok(None)
     }
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
-        let volume = Volume::decode(device)?;
-        match options.access {
-            Access::ReadOnly => Ok(Arc::new(volume)),
-            Access::ReadWrite => Err(Error::ReadOnly),
-        }
+        Ok(Arc::new(Volume::open(device, options.access, Arc::clone(&options.clock))?))
+    }
+
+    fn format(&self) -> Option<&dyn Format> {
+        Some(self)
+    }
+
+    fn check(&self) -> Option<&dyn Check> {
+        Some(self)
     }
 }
 
-/// A volume with these files: names and bytes. For tests, and to have something to look at.
-pub fn pack(files: &[(&str, &[u8])]) -> Vec<u8> {
-    let table = size_of::<RawSuperBlock>() + files.len() * size_of::<raw::RawFile>();
-    let mut records = Vec::new();
-    let mut data = Vec::new();
-    for (name, bytes) in files {
-        records.push(raw::RawFile::new(name, (table + data.len()) as u64, bytes.len() as u64));
-        data.extend_from_slice(bytes);
+impl Format for MyDriver {
+    fn types(&self) -> &'static [&'static str] {
+        &[TYPE]
     }
-    let super_block = RawSuperBlock::new(files.len() as u32, (table + data.len()) as u64);
-    raw::bytes(&super_block, &records).into_iter().chain(data).collect()
+
+    fn settings(&self) -> &'static [Setting] {
+        &[]
+    }
+
+    fn plan(&self, device_len: u64, options: &FormatOptions) -> Result<Formatted, FormatError> {
+        let len = options.len.unwrap_or(device_len);
+        if let Some((name, _)) = options.settings.first() {
+            return Err(FormatError::UnknownSetting { name: name.clone() });
+        }
+        if let Some(name) = options.features.first() {
+            return Err(FormatError::UnknownFeature { name: name.clone() });
+        }
+        if options.block_size.is_some_and(|size| size as usize != PAGE) {
+            return Err(FormatError::UnknownSetting { name: "block size".into() });
+        }
+        match () {
+            () if len > device_len => return Err(FormatError::PastDevice { len, device_len }),
+            () if len < LEN_MIN => return Err(FormatError::TooSmall { what: "two slots", len }),
+            () => {}
+        }
+        let no_label = (!options.label.is_empty()).then(|| FormatNotice::LabelCut(Vec::new()));
+        Ok(Formatted {
+            fs_type: TYPE,
+            uuid: options.uuid.unwrap_or_else(|| options.random.uuid()),
+            block_size: PAGE as u32,
+            blocks: len / PAGE as u64,
+            notices: no_label.into_iter().collect(),
+            ..Formatted::default()
+        })
+    }
+
+    fn format(&self, device: &dyn BlockDevice, options: &FormatOptions) -> Result<Formatted, FormatError> {
+        let formatted = self.plan(device.len(), options)?;
+        // What was here is not recognised any more, and nothing else before all is written.
+        ROOTS.iter().try_for_each(|&at| device.write_at(at, &[0; PAGE]))?;
+        device.flush()?;
+        let owner = NewNode {
+            kind: FileKind::Directory,
+            mode: Mode::new(0o755),
+            uid: 0,
+            gid: 0,
+            rdev: Default::default(),
+            target: b"",
+        };
+        let root = Inode::new(ROOT, &owner, ROOT, options.clock.now());
+        let tree = Tree { inodes: [(ROOT, root)].into(), last: ROOT.0, ..Tree::default() };
+        store::write(device, &RawRoot::new(options.len.unwrap_or(device.len()), formatted.uuid), &tree)?;
+        Ok(formatted)
+    }
+}
+
+impl Check for MyDriver {
+    /// What cannot be opened is damaged, and what opens was checked.
+    fn check(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        options: &CheckOptions,
+        observer: &mut dyn CheckObserver,
+    ) -> Result<CheckReport> {
+        if options.mending != Mending::Nothing {
+            return Err(Error::Unsupported(Feature::Named("mending such a volume")));
+        }
+        let root = store::read_root(&*device)?;
+        let mut report = CheckReport { checked: true, block_size: PAGE as u32, ..CheckReport::default() };
+        report.blocks.1 = root.len.get() / PAGE as u64;
+        match store::read_tree(&*device, &root) {
+            Ok(tree) => {
+                report.blocks.0 = tree.used.div_ceil(PAGE as u64);
+                report.inodes.0 = tree.inodes.len() as u64;
+                report.directories = tree.inodes.values().filter(|inode| inode.is_dir()).count() as u64;
+            }
+            Err(error @ Error::Corrupt(_)) => {
+                report.found = 1;
+                let text = error.to_string();
+                let (code, severity) = ("state", Severity::Damage);
+                observer.found(Finding { code, severity, fields: Vec::new(), text, mended: false });
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(report)
+    }
 }

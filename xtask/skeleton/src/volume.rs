@@ -1,110 +1,85 @@
-//! An open volume: the table, checked and in memory, and the device that has the bytes of the files.
+//! The contract's methods: each change is made in memory, and a sync writes all of it.
 
-use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
-use obento::driver::{Crash, EntrySink, Layout};
+use obento::driver::{AskUsage, Crash, EntrySink, ExclusiveLayout, Layout, Victim, WritableFileSystem};
 use obento::{
-    Attr, BlockDevice, Cookie, Corrupt, DeviceNumber, DirEntry, Error, Extent, FileFlags, FileKind, FileSystem,
-    Generation, Ino, Keeps, Limits, Mode, Name, NameBuf, Probe, Result, Span, StatFs, Structure, Timestamp,
-    VolumeInfo,
+    Access, Attr, BlockDevice, Clock, Cookie, DirEntry, Error, Extent, FileSystem, Ino, Keeps, Limits, Name,
+    NewNode, RenameFlags, Result, SetAttr, Size, Span, StatFs, TimeChange, Timestamp, VolumeInfo,
 };
-use zerocopy::FromBytes as _;
 
-use crate::raw::{MAGIC, NAME_MAX, RawFile, RawSuperBlock};
+use crate::file::SIZE_MAX;
+use crate::raw::{PAGE, RawRoot};
+use crate::store;
+use crate::tree::{Body, LINK_MAX, ROOT, TARGET_MAX, Tree};
 
-const ROOT: Ino = Ino(1);
-/// The number of the first file of the table.
-const FIRST: u64 = 2;
-/// How much of the table is read at once: what a damaged super block says of its length costs no memory before it is read.
-const BATCH: u64 = 256;
-
-/// A file of the table.
-struct File {
-    name: NameBuf,
-    bytes: Range<u64>,
-}
+const LEN: u64 = PAGE as u64;
+/// Entries that are copied at a time, so that the sink runs unlocked.
+const BATCH: usize = 64;
 
 /// An open volume.
 pub struct Volume {
     device: Arc<dyn BlockDevice>,
-    len: u64,
-    files: Vec<File>,
-    by_name: HashMap<NameBuf, Ino>,
+    clock: Arc<dyn Clock>,
+    state: RwLock<State>,
+}
+
+struct State {
+    tree: Tree,
+    /// Of what is on the device.
+    root: RawRoot,
+    is_dirty: bool,
+    is_open_for_changes: bool,
+    /// A write that failed. Nothing is written after it, and every sync tells.
+    failed: Option<Error>,
+}
+
+impl State {
+    fn commit(&mut self, device: &dyn BlockDevice) -> Result<()> {
+        match self.failed {
+            Some(error) => return Err(error),
+            None if !self.is_dirty => return Ok(()),
+            None => {}
+        }
+        self.root =
+            store::write(device, &self.root, &self.tree).inspect_err(|&error| self.failed = Some(error))?;
+        self.is_dirty = false;
+        Ok(())
+    }
 }
 
 impl Volume {
-    /// Reads the table. Errors: Corrupt; those of the device.
-    pub(crate) fn decode(device: Arc<dyn BlockDevice>) -> Result<Self> {
-        let mut bytes = [0; size_of::<RawSuperBlock>()];
-        read(&*device, 0, &mut bytes)?;
-        let raw = RawSuperBlock::read_from_bytes(&bytes).map_err(|_| Error::Invalid)?;
-        if raw.magic != MAGIC {
-            return Err(wrong("magic", 0, 0, 0));
+    pub(crate) fn open(device: Arc<dyn BlockDevice>, access: Access, clock: Arc<dyn Clock>) -> Result<Self> {
+        let root = store::read_root(&*device)?;
+        let tree = store::read_tree(&*device, &root)?;
+        let is_open_for_changes = access == Access::ReadWrite;
+        if is_open_for_changes && device.is_read_only() {
+            return Err(Error::ReadOnly);
         }
-        let (count, len) = (u64::from(raw.files.get()), raw.len.get());
-        if len > device.len() {
-            return Err(wrong("len", 0, 16, len));
-        }
-        let mut volume = Self { device, len, files: Vec::new(), by_name: HashMap::new() };
-        for first in (0..count).step_by(BATCH as usize) {
-            volume.decode_batch(first, BATCH.min(count - first), count)?;
-        }
-        Ok(volume)
+        let state = State { tree, root, is_dirty: false, is_open_for_changes, failed: None };
+        Ok(Self { device, clock, state: RwLock::new(state) })
     }
 
-    fn decode_batch(&mut self, first: u64, count: u64, all: u64) -> Result<()> {
-        let record = size_of::<RawFile>() as u64;
-        let table = size_of::<RawSuperBlock>() as u64;
-        let mut bytes = vec![0; (count * record) as usize];
-        read(&*self.device, table + first * record, &mut bytes)?;
-        for (n, bytes) in (first..).zip(bytes.chunks_exact(size_of::<RawFile>())) {
-            let raw = RawFile::read_from_bytes(bytes).map_err(|_| Error::Invalid)?;
-            let end = raw.name.iter().position(|&byte| byte == 0).unwrap_or(NAME_MAX);
-            let name = NameBuf::new(raw.name[..end].to_vec());
-            let name = name.map_err(|_| Corrupt::EntryName { dir: ROOT, block: n, offset: 0 })?;
-            let (start, len) = (raw.offset.get(), raw.len.get());
-            if start < table + all * record {
-                return Err(wrong("offset", n, 48, start));
-            }
-            let Some(end) = start.checked_add(len).filter(|&end| end <= self.len) else {
-                return Err(wrong("len", n, 56, len));
-            };
-            if self.by_name.insert(name.clone(), Ino(n + FIRST)).is_some() {
-                return Err(Corrupt::EntryName { dir: ROOT, block: n, offset: 0 }.into());
-            }
-            self.files.push(File { name, bytes: start..end });
+    fn look<T>(&self, look: impl FnOnce(&Tree) -> Result<T>) -> Result<T> {
+        look(&self.state.read().unwrap().tree)
+    }
+
+    /// Makes one change. Errors: its own; ReadOnly.
+    fn change<T>(&self, change: impl FnOnce(&mut Tree, Timestamp) -> Result<T>) -> Result<T> {
+        let now = self.clock.now();
+        let mut state = self.state.write().unwrap();
+        if !state.is_open_for_changes || state.failed.is_some() {
+            return Err(Error::ReadOnly);
         }
-        Ok(())
+        let done = change(&mut state.tree, now)?;
+        state.is_dirty = true;
+        Ok(done)
     }
 
-    /// The file `ino`; none for the root. Errors: Stale.
-    fn file(&self, ino: Ino) -> Result<Option<&File>> {
-        if ino == ROOT {
-            return Ok(None);
-        }
-        let at = ino.0.checked_sub(FIRST).and_then(|at| usize::try_from(at).ok());
-        at.and_then(|at| self.files.get(at)).map(Some).ok_or(Error::Stale)
-    }
-
-    /// Errors: Stale; NotDirectory.
-    fn expect_directory(&self, ino: Ino) -> Result<()> {
-        self.file(ino)?.map_or(Ok(()), |_| Err(Error::NotDirectory))
-    }
-}
-
-/// `field` of record `block` of the table, or of the super block, is wrong.
-fn wrong(field: &'static str, block: u64, offset: u32, found: u64) -> Error {
-    Corrupt::Field { structure: Structure::SuperBlock, field, block, offset, found }.into()
-}
-
-/// Errors: Corrupt past the end of the device.
-fn read(device: &dyn BlockDevice, offset: u64, buf: &mut [u8]) -> Result<()> {
-    let end = offset.checked_add(buf.len() as u64);
-    match end.filter(|&end| end <= device.len()) {
-        Some(_) => device.read_at(offset, buf),
-        None => Err(wrong("files", 0, 8, device.len())),
+    /// Says that the format cannot do that to a file.
+    fn refuse(&self, ino: Ino) -> Result<()> {
+        self.look(|tree| tree.get(ino)?.file().map(drop)).and(Err(Error::NotSupported))
     }
 }
 
@@ -115,24 +90,27 @@ impl FileSystem for Volume {
 
     fn limits(&self) -> Limits {
         Limits {
-            name_max: NAME_MAX as u32,
-            symlink_max: 0,
-            link_max: 1,
-            file_size_max: u64::MAX >> 1,
-            time_granularity: 1_000_000_000,
-            keeps: Keeps::NAMES,
+            name_max: 255,
+            symlink_max: TARGET_MAX as u32,
+            link_max: LINK_MAX,
+            file_size_max: SIZE_MAX,
+            time_granularity: 1,
+            keeps: Keeps::all(),
             crash: Crash::Whole,
         }
     }
 
     fn info(&self) -> VolumeInfo {
-        let probe = Probe { fs_type: crate::TYPE, len: self.len, ..Probe::default() };
+        let root = self.state.read().unwrap().root;
+        let probe = crate::probe(&root);
         VolumeInfo { probe, state: "clean".into(), ..VolumeInfo::default() }
     }
 
     fn statfs(&self) -> Result<StatFs> {
-        let blocks = self.len.div_ceil(512);
-        Ok(StatFs { block_size: 512, blocks, inodes: self.files.len() as u64 + 1, ..StatFs::default() })
+        self.look(|tree| {
+            let (blocks, free) = (tree.room / LEN, (tree.room - tree.used) / LEN);
+            Ok(StatFs { block_size: PAGE as u32, blocks, free, available: free, ..StatFs::default() })
+        })
     }
 
     fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
@@ -140,75 +118,169 @@ impl FileSystem for Volume {
     }
 
     fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
-        self.expect_directory(dir)?;
-        self.by_name.get(name).copied().ok_or(Error::NotFound)
+        self.look(|tree| tree.named(dir, name))
     }
 
     fn parent(&self, dir: Ino) -> Result<Ino> {
-        self.expect_directory(dir).map(|()| ROOT)
+        self.look(|tree| tree.get(dir)?.directory().map(|_| tree.inodes[&dir].parent))
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        let (kind, mode, size) = match self.file(ino)? {
-            None => (FileKind::Directory, 0o555, 0),
-            Some(file) => (FileKind::Regular, 0o444, file.bytes.end - file.bytes.start),
-        };
-        Ok(Attr {
-            ino,
-            generation: Generation(0),
-            kind,
-            mode: Mode::new(mode),
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: DeviceNumber::default(),
-            size,
-            blocks: size.div_ceil(512),
-            block_size: 4096,
-            atime: Timestamp::EPOCH,
-            mtime: Timestamp::EPOCH,
-            ctime: Timestamp::EPOCH,
-            btime: None,
-            flags: FileFlags::empty(),
-            change: 0,
-            project: 0,
-        })
+        self.look(|tree| tree.get(ino).map(|inode| inode.attr()))
     }
 
-    fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
-        self.expect_directory(dir)?;
-        // The table never changes, so that an index is a cookie that stays right.
-        let skip = usize::try_from(from.0).unwrap_or(usize::MAX);
-        for (at, file) in (0..).zip(&self.files).skip(skip) {
-            let (ino, next) = (Ino(at + FIRST), Cookie(at + 1));
-            let entry = DirEntry { name: &file.name, ino, kind: Some(FileKind::Regular), next };
-            if sink(Ok(entry)).is_break() {
-                break;
+    fn read_dir(&self, dir: Ino, mut from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
+        loop {
+            let batch = self.look(|tree| {
+                let entries = tree.get(dir)?.directory()?.after(from, BATCH).into_iter();
+                Ok(entries
+                    .map(|entry| (tree.get(entry.2).map(|inode| inode.attr.kind).ok(), entry))
+                    .collect::<Vec<_>>())
+            })?;
+            let Some((_, (last, ..))) = batch.last() else { return Ok(()) };
+            from = *last;
+            for (kind, (next, name, ino)) in &batch {
+                if sink(Ok(DirEntry { name, ino: *ino, kind: *kind, next: *next })).is_break() {
+                    return Ok(());
+                }
             }
         }
-        Ok(())
     }
 
     fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.file(ino).and(Err(Error::Invalid))
-    }
-
-    fn map(&self, _layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
-        let bytes = &self.file(ino)?.ok_or(Error::IsDirectory)?.bytes;
-        if range.is_empty() {
-            return Err(Error::Invalid);
-        }
-        let size = bytes.end - bytes.start;
-        Ok(match range.start < size {
-            true => Extent { len: range.end.min(size) - range.start, span: Span::Mapped(bytes.start + range.start) },
-            false => Extent { len: range.end - range.start, span: Span::Hole },
+        self.look(|tree| match &tree.get(ino)?.body {
+            Body::Symlink(target) => Ok(target.clone()),
+            _ => Err(Error::Invalid),
         })
     }
 
-    fn read(&self, _layout: &Layout<'_>, ino: Ino, _offset: u64, _buf: &mut [u8]) -> Result<usize> {
-        // Everything is mapped.
-        self.file(ino)?.ok_or(Error::IsDirectory).and(Err(Error::Invalid))
+    fn map(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
+        self.look(|tree| tree.get(ino)?.run(&range))
     }
 
-    fn forget(&self, _ino: Ino) {}
+    fn read(&self, _: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.look(|tree| tree.get(ino)?.read(offset, buf))
+    }
+
+    fn forget(&self, ino: Ino) {
+        if self.look(|tree| Ok(tree.get(ino)?.attr.nlink == 0)) == Ok(true) {
+            // Refused only where nothing is written any more.
+            let _ = self.change(|tree, _| {
+                tree.free_if_nameless(ino);
+                Ok(())
+            });
+        }
+    }
+
+    fn writable(&self) -> Option<&dyn WritableFileSystem> {
+        self.state.read().unwrap().is_open_for_changes.then_some(self)
+    }
+}
+
+impl WritableFileSystem for Volume {
+    fn create(&self, dir: Ino, name: &Name, node: &NewNode<'_>) -> Result<Attr> {
+        self.change(|tree, now| tree.create(dir, name, node, now))
+    }
+
+    fn link(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
+        self.change(|tree, now| tree.link(ino, dir, name, now))
+    }
+
+    fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()> {
+        self.change(|tree, now| tree.remove(dir, name, victim, ask, now))
+    }
+
+    fn rename(&self, from: Ino, name: &Name, to: Ino, new_name: &Name, flags: RenameFlags) -> Result<()> {
+        self.change(|tree, now| tree.rename((from, name), (to, new_name), flags, now))
+    }
+
+    fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr> {
+        self.change(|tree, now| {
+            let inode = tree.get_mut(ino)?;
+            inode.apply(change, now);
+            Ok(inode.attr())
+        })
+    }
+
+    fn truncate(&self, _: &ExclusiveLayout<'_>, ino: Ino, size: u64) -> Result<()> {
+        self.change(|tree, now| tree.truncate(ino, size, now))
+    }
+
+    fn map_for_write(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
+        self.look(|tree| {
+            tree.get(ino)?.file()?;
+            match () {
+                () if range.is_empty() => Err(Error::Invalid),
+                () if range.end > SIZE_MAX => Err(Error::FileTooBig),
+                () => {
+                    tree.room_at(ino, range.start)?;
+                    Ok(Extent { len: range.end - range.start, span: Span::Driver })
+                }
+            }
+        })
+    }
+
+    fn end_write(&self, _: &Layout<'_>, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()> {
+        self.change(|tree, now| {
+            let inode = tree.get_mut(ino)?;
+            inode.file()?;
+            inode.attr.size = inode.attr.size.max(written.end);
+            inode.touch_data(now, when);
+            Ok(())
+        })
+    }
+
+    fn abandon(&self, _: &Layout<'_>, _: Ino, _: Range<u64>) {
+        // Nothing is reserved.
+    }
+
+    fn write(&self, _: &Layout<'_>, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
+        self.change(|tree, now| {
+            tree.get(ino)?.file()?;
+            let room = usize::try_from(SIZE_MAX.saturating_sub(offset)).unwrap_or(usize::MAX);
+            match bytes.len().min(room) {
+                0 if !bytes.is_empty() => Err(Error::FileTooBig),
+                len => tree.write(ino, offset, &bytes[..len], now),
+            }
+        })
+    }
+
+    fn punch(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
+        self.change(|tree, now| tree.punch(ino, range, now))
+    }
+
+    fn allocate(&self, _: &Layout<'_>, ino: Ino, _: Range<u64>, _: Size) -> Result<()> {
+        self.refuse(ino)
+    }
+
+    fn zero_range(&self, _: &ExclusiveLayout<'_>, ino: Ino, _: Range<u64>, _: Size) -> Result<()> {
+        self.refuse(ino)
+    }
+
+    fn collapse(&self, _: &ExclusiveLayout<'_>, ino: Ino, _: Range<u64>) -> Result<()> {
+        self.refuse(ino)
+    }
+
+    fn insert(&self, _: &ExclusiveLayout<'_>, ino: Ino, _: Range<u64>) -> Result<()> {
+        self.refuse(ino)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn sync_file(&self, _: Ino) -> Result<()> {
+        self.sync()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.state.write().unwrap().commit(&*self.device)
+    }
+
+    fn close(&self) -> Result<()> {
+        let mut state = self.state.write().unwrap();
+        let committed = state.commit(&*self.device);
+        state.is_open_for_changes = false;
+        committed
+    }
 }

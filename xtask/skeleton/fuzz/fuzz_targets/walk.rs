@@ -5,4 +5,8 @@ use libfuzzer_sys::fuzz_target;
 use obento::MemDevice;
 use obento_testkit::walk::open_and_walk;
 
-fuzz_target!(|data: &[u8]| open_and_walk(&skeletonfs::FlatDriver, Arc::new(MemDevice::read_only(data.to_vec()))));
+fuzz_target!(|data: &[u8]| {
+    let mut volume = data.to_vec();
+    skeletonfs::raw::seal(&mut volume);
+    open_and_walk(&skeletonfs::MyDriver, Arc::new(MemDevice::read_only(volume)));
+});
