@@ -1,5 +1,5 @@
-//! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | coverage | miri | tsan | fuzz | crash | schedules | stress | judge |
-//! bench-judges | matrix | alternate | check-crash | check-mutants | build-campaign | new-driver`.
+//! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | coverage | mutants | miri | tsan | fuzz | crash |
+//! schedules | stress | judge | bench-judges | matrix | alternate | check-crash | check-mutants | build-campaign | new-driver`.
 //!
 //! Each does its own set-up: what a step needs from Debian it installs when it may (root and `apt-get`), and says so
 //! when it may not.
@@ -16,6 +16,7 @@ mod demo;
 mod dist;
 mod fuzz;
 mod lint;
+mod mutants;
 mod new_driver;
 mod no_std;
 mod packages;
@@ -49,6 +50,8 @@ enum Task {
     Sample,
     /// Tell which lines of the drivers, the journal, the cache and `vfs` the tests run.
     Coverage(coverage::Options),
+    /// Tell which changes of the code no test notices.
+    Mutants(mutants::Options),
     /// Run under Miri what it can run.
     Miri(sanitize::Options),
     /// Run what has threads under ThreadSanitizer.
@@ -100,6 +103,7 @@ fn run() -> Result<()> {
         Task::Dist => dist::run(&shell),
         Task::Sample => sample::run(&shell).and_then(|()| sample::fuzz_seed(&shell)),
         Task::Coverage(options) => coverage::run(&shell, &options),
+        Task::Mutants(options) => mutants::run(&shell, &options),
         Task::Miri(options) => sanitize::miri(&shell, &options),
         Task::Tsan(options) => sanitize::tsan(&shell, &options),
         Task::Fuzz(options) => fuzz::run(&shell, &options),
