@@ -48,7 +48,7 @@ impl FileSystem for Volume {
     }
 
     fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
-        None
+        self.has_places().then_some(&self.device)
     }
 
     fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
@@ -120,7 +120,14 @@ impl FileSystem for Volume {
         }
         let run = self.run(&mut state, &attr, range.start)?;
         let len = run.end.saturating_sub(range.start).clamp(1, asked);
-        Ok(Extent { len, span: if run.is_data { Span::Driver } else { Span::Hole } })
+        // The guest is not trusted with a place that there is not.
+        let is_there = |place: &u64| place.checked_add(len).is_some_and(|end| end <= self.device.len());
+        let span = match (run.is_data, run.place.filter(is_there)) {
+            (false, _) => Span::Hole,
+            (true, Some(place)) => Span::Mapped(place),
+            (true, None) => Span::Driver,
+        };
+        Ok(Extent { len, span })
     }
 
     fn read(&self, _: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {

@@ -101,10 +101,10 @@ impl LinuxDriver {
         // The kernel replays journals onto its disk: a volume that is only read gets one that the image does not see.
         let disk: Arc<dyn BlockDevice> =
             if writable { device.clone() } else { Arc::new(Overlay::new(device.clone())) };
-        let engine = Shared::start(&settings, disk)?;
+        let engine = Shared::start(&settings, disk.clone())?;
         let words = mount_options(self.kind, &options.shown);
         let opening =
-            Opening { kind: self.kind, words, probe, device, clock: options.clock.clone(), writable };
+            Opening { kind: self.kind, words, probe, device: disk, clock: options.clock.clone(), writable };
         Ok(Arc::new(Volume::mount(engine, opening)?))
     }
 }

@@ -20,6 +20,9 @@ use crate::engine::Shared;
 use crate::nodes::Nodes;
 use crate::types::Type;
 
+/// Types that tell where on the disk a file's bytes are, and whose files were seen to be those bytes (`tests/places.rs`).
+const WITH_PLACES: &[&str] = &["xfs", "f2fs"];
+
 /// Files of at most this size are read ahead of being asked for, when one before them in their directory is read.
 const SMALL: u64 = 128 << 10;
 /// How many at a time.
@@ -40,8 +43,8 @@ pub struct Volume {
     pub(crate) name_max: u32,
     pub(crate) block_size: u32,
     pub(crate) clock: Arc<dyn Clock>,
-    /// What the guest's disk is kept on.
-    device: Arc<dyn BlockDevice>,
+    /// The guest's disk.
+    pub(crate) device: Arc<dyn BlockDevice>,
     writable: AtomicBool,
     state: Mutex<State>,
 }
@@ -91,6 +94,11 @@ impl Volume {
             writable: AtomicBool::new(writable),
             state: Mutex::new(State { nodes: Nodes::new(attr.ino, attr), ahead: HashMap::new(), runs: None }),
         })
+    }
+
+    /// Whether it tells where on the disk bytes are.
+    pub(crate) fn has_places(&self) -> bool {
+        self.kind.names.iter().any(|name| WITH_PLACES.contains(name))
     }
 
     /// Whether it can be changed.
@@ -257,18 +265,19 @@ impl Volume {
 
     /// The run at `offset` of a file: where it ends, and whether it is data.
     pub(crate) fn run(&self, state: &mut State, attr: &Attr, offset: u64) -> Result<Run> {
-        let all = Run { end: attr.size, is_data: true };
-        if attr.blocks.saturating_mul(512) >= attr.size {
+        let all = Run { end: attr.size, is_data: true, place: None };
+        // Small files come many at a time, and nobody tells places that may change.
+        let places = self.has_places() && !self.is_writable() && attr.size > SMALL;
+        if !places && attr.blocks.saturating_mul(512) >= attr.size {
             return Ok(all);
         }
         let known = state.runs.as_ref().and_then(|(ino, start, runs)| {
-            let runs = (*ino == attr.ino && *start <= offset).then_some(runs)?;
-            runs.iter().find(|run| run.end > offset).cloned()
+            (*ino == attr.ino && *start <= offset).then(|| run_at(*start, runs, offset))?
         });
         if let Some(run) = known {
             return Ok(run);
         }
-        let request = Request::Map { ino: attr.ino.0, offset, end: attr.size };
+        let request = Request::Map { ino: attr.ino.0, offset, end: attr.size, places };
         let runs = match self.ask(state, &[attr.ino], request) {
             Ok(Answer::Runs { runs }) => runs,
             Ok(_) => return Err(nonsense()),
@@ -276,7 +285,7 @@ impl Volume {
             Err(Error::Refused(_)) => vec![all],
             Err(error) => return Err(error),
         };
-        let found = runs.iter().find(|run| run.end > offset).cloned();
+        let found = run_at(offset, &runs, offset);
         state.runs = Some((attr.ino, offset, runs));
         found.ok_or_else(nonsense)
     }
@@ -301,6 +310,15 @@ impl State {
         self.nodes.touch(ino);
         self.runs = None;
     }
+}
+
+/// What of `runs`, which begin at `start`, begins at `offset`.
+fn run_at(start: u64, runs: &[Run], offset: u64) -> Option<Run> {
+    let at = runs.iter().position(|run| run.end > offset)?;
+    let begin = at.checked_sub(1).and_then(|before| runs.get(before)).map_or(start, |run| run.end);
+    let Run { end, is_data, place } = runs.get(at)?.clone();
+    let skipped = offset.checked_sub(begin)?;
+    Some(Run { end, is_data, place: place.and_then(|place| place.checked_add(skipped)) })
 }
 
 /// Takes bytes from what was read ahead. What was taken to its end is not kept.

@@ -17,7 +17,7 @@ pub use message::{
 };
 
 /// Grows with every change of what is below.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Tells the area from any other memory: `obn` and the version.
 pub const MAGIC: u32 = 0x6f62_6e00 | VERSION;
 

@@ -106,6 +106,8 @@ record! {
         end: u64,
         /// Whether there is data.
         is_data: bool,
+        /// Where on the disk it is, byte for byte, if that was asked for and is so.
+        place: Option<u64>,
     }
 }
 
@@ -234,6 +236,8 @@ choice! {
             offset: u64,
             /// To which.
             end: u64,
+            /// Whether the places on the disk are asked for.
+            places: bool,
         },
         /// How full the volume is. Answers `Usage`.
         7 StatFs {},

@@ -8,7 +8,7 @@ use super::table::{Table, Use};
 use super::{Errno, number};
 
 /// The most runs of one answer.
-const RUNS_MAX: usize = 4096;
+pub const RUNS_MAX: usize = 4096;
 
 /// Reads pieces one behind the other into `data`. A piece that cannot be read says why, and the others follow.
 pub fn read(table: &mut Table, pieces: &[Piece], data: &mut [u8]) -> Answer {
@@ -61,11 +61,11 @@ pub fn map(table: &mut Table, ino: u64, offset: u64, end: u64) -> Result<Answer,
         };
         if data > at {
             at = data.min(end);
-            runs.push(Run { end: at, is_data: false });
+            runs.push(Run { end: at, is_data: false, place: None });
             continue;
         }
         at = seek(file, SeekFrom::Hole(at)).map_err(number)?.clamp(at + 1, end);
-        runs.push(Run { end: at, is_data: true });
+        runs.push(Run { end: at, is_data: true, place: None });
     }
     Ok(Answer::Runs { runs })
 }

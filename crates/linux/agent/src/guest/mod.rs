@@ -9,6 +9,7 @@ mod change;
 mod data;
 mod list;
 mod numbers;
+mod places;
 mod serve;
 mod table;
 

@@ -10,7 +10,7 @@ use rustix::mount::{MountFlags, mount, mount_remount};
 use super::area::Area;
 use super::attributes::{self, Change};
 use super::table::{Table, Use};
-use super::{DISK, Errno, VOLUME, change, data, list, number};
+use super::{DISK, Errno, VOLUME, change, data, list, number, places};
 
 /// `FITRIM` and its argument: include/uapi/linux/fs.h `_IOWR('X', 121, struct fstrim_range)`.
 const FITRIM: libc::c_ulong = 0xc018_5879;
@@ -68,7 +68,8 @@ impl Guest {
             Request::Stat { ino } => Ok(Answer::Node { stat: table.stat(*ino)? }),
             Request::ReadLink { ino } => read_link(table, *ino),
             Request::Read { pieces } => Ok(data::read(table, pieces, self.area.data())),
-            Request::Map { ino, offset, end } => data::map(table, *ino, *offset, *end),
+            Request::Map { ino, offset, end, places: false } => data::map(table, *ino, *offset, *end),
+            Request::Map { ino, offset, end, places: true } => places::map(table, *ino, *offset, *end),
             Request::StatFs {} => Ok(Answer::Usage { usage: attributes::usage(table, self.root)? }),
             Request::GetXattr { ino, name } => attributes::get_xattr(table, *ino, name),
             Request::ListXattrs { ino } => attributes::list_xattrs(table, *ino),
