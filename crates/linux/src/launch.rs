@@ -13,6 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, memfd_create, openat};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -50,16 +51,31 @@ pub struct Settings<'a> {
 
 /// A kernel that runs.
 pub struct Guest {
-    /// The warden.
-    _warden: Child,
+    /// What ends it.
+    _warden: Warden,
     /// Its serial line.
     pub bell: UnixStream,
     /// The socket where it will ask for its disk, once.
     pub disk: UnixListener,
-    /// Cut to end it.
-    _lifeline: OwnedFd,
     /// What it prints.
     pub console: File,
+}
+
+/// The process that ends the kernel when its lifeline is cut.
+struct Warden {
+    process: Option<Child>,
+    lifeline: Option<OwnedFd>,
+}
+
+impl Drop for Warden {
+    fn drop(&mut self) {
+        drop(self.lifeline.take());
+        let Some(mut process) = self.process.take() else { return };
+        // Aside, because nobody has to wait for that: a process that lives on is not to keep the entries of those that ended.
+        let waiting = thread::Builder::new().name("obento-warden".to_owned());
+        // Without a thread, or the right to wait, the entry stays until this process ends.
+        let _ = waiting.spawn(move || process.wait());
+    }
 }
 
 /// Starts a guest that shares `area`.
@@ -86,7 +102,8 @@ pub fn launch(settings: &Settings<'_>, area: &Area) -> io::Result<Guest> {
     command.stdin(Stdio::null()).stdout(console.try_clone()?).stderr(console.try_clone()?);
     inherit(&mut command, passed);
     let warden = command.spawn()?;
-    Ok(Guest { _warden: warden, bell, disk, _lifeline: lifeline, console })
+    let warden = Warden { process: Some(warden), lifeline: Some(lifeline) };
+    Ok(Guest { _warden: warden, bell, disk, console })
 }
 
 /// The kernel's command line.
