@@ -59,7 +59,8 @@ impl FileSystem for Volume {
             Err(Error::NameTooLong | Error::Invalid) => return Err(Error::NotFound),
             other => other?,
         };
-        state.nodes.show(dir, name.as_bytes(), attr.ino, Some(attr)).held = true;
+        state.nodes.show(dir, name.as_bytes(), attr.ino, Some(attr));
+        state.nodes.keep(attr.ino);
         Ok(attr.ino)
     }
 

@@ -6,13 +6,16 @@
 //! Invariant: the recorded place of an inode that the guest does not hold leads to it; whoever takes that name away has the
 //! guest hold the inode first, or forgets the place.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use obento_base::{Attr, Error, Generation, Ino, Result};
 use obento_linux_wire::Step;
 
 /// Directories that lie in each other, at most: more are a circle of a damaged volume.
 const DEPTH_MAX: usize = 4096;
+
+/// How many inodes the guest holds that it could find again: each takes memory there, and a descriptor.
+const HELD_MAX: usize = 4096;
 
 /// One inode.
 #[derive(Clone, Debug)]
@@ -35,6 +38,8 @@ pub struct Known {
 #[derive(Debug)]
 pub struct Nodes {
     known: HashMap<Ino, Known>,
+    /// Those that the guest holds, the one held longest ago first; some that it holds no longer.
+    held: VecDeque<Ino>,
     forgotten: Vec<u64>,
     /// How often a number was freed here: Linux tells no generations, and gives numbers away again.
     lives: HashMap<Ino, u32>,
@@ -45,7 +50,8 @@ impl Nodes {
     pub fn new(root: Ino, attr: Attr) -> Self {
         let known =
             Known { parent: root, name: None, nameless: false, held: true, attr: Some(attr), follower: None };
-        Self { known: HashMap::from([(root, known)]), forgotten: Vec::new(), lives: HashMap::new() }
+        let known = HashMap::from([(root, known)]);
+        Self { known, held: VecDeque::new(), forgotten: Vec::new(), lives: HashMap::new() }
     }
 
     /// What is known of `ino`. Errors: Stale for one that nobody was shown.
@@ -111,9 +117,26 @@ impl Nodes {
 
     /// The guest followed `steps`.
     pub fn hold(&mut self, steps: &[Step]) {
-        for step in steps {
-            if let Some(known) = self.known.get_mut(&Ino(step.ino)) {
-                known.held = true;
+        steps.iter().for_each(|step| self.keep(Ino(step.ino)));
+    }
+
+    /// The guest holds `ino`. It lets go of what it has held longest, if that can be found again by its name.
+    pub fn keep(&mut self, ino: Ino) {
+        let Some(known) = self.known.get_mut(&ino) else { return };
+        if !std::mem::replace(&mut known.held, true) {
+            self.held.push_back(ino);
+        }
+        for _ in HELD_MAX..self.held.len() {
+            let Some(oldest) = self.held.pop_front() else { return };
+            match self.known.get_mut(&oldest) {
+                Some(known) if known.held && (known.name.is_none() || known.nameless) => {
+                    self.held.push_back(oldest);
+                }
+                Some(known) if known.held => {
+                    known.held = false;
+                    self.forgotten.push(oldest.0);
+                }
+                _ => {}
             }
         }
     }

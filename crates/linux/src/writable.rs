@@ -32,7 +32,8 @@ impl WritableFileSystem for Volume {
         let made = self.node(&mut state, &[dir], request);
         state.changed(dir);
         let attr = made?;
-        state.nodes.show(dir, name.as_bytes(), attr.ino, Some(attr)).held = true;
+        state.nodes.show(dir, name.as_bytes(), attr.ino, Some(attr));
+        state.nodes.keep(attr.ino);
         Ok(attr)
     }
 
@@ -226,7 +227,8 @@ impl Volume {
     /// What `name` in `dir` leads to, which the guest holds from now on.
     fn hold_named(&self, state: &mut State, dir: Ino, name: &Name) -> Result<Attr> {
         let attr = self.node(state, &[dir], Request::Look { dir: dir.0, name: name.as_bytes().to_vec() })?;
-        state.nodes.show(dir, name.as_bytes(), attr.ino, Some(attr)).held = true;
+        state.nodes.show(dir, name.as_bytes(), attr.ino, Some(attr));
+        state.nodes.keep(attr.ino);
         Ok(attr)
     }
 

@@ -190,3 +190,34 @@ fn reading_a_dirty_volume_replays_its_log_and_writes_nothing() {
     drop(fs);
     assert!(before == fs::read(image.path()).unwrap(), "the log was replayed onto the image");
 }
+
+#[test]
+fn more_inodes_are_in_use_than_a_process_has_descriptors() {
+    let Some(image) = XFS.make() else { return };
+    let fs = XFS.open(image.path(), Access::ReadWrite);
+    let (writable, lock) = (fs.writable().unwrap(), LayoutLock::new());
+    let names: Vec<String> = (0..6000).map(|number| format!("file{number}")).collect();
+    let made: Vec<_> = names
+        .iter()
+        .map(|name| {
+            let name = Name::new(name.as_bytes()).unwrap();
+            let ino = writable.create(fs.root(), name, &node(FileKind::Regular)).unwrap().ino;
+            assert_eq!(
+                writable.write(&lock.shared(), ino, 0, name.as_bytes()).unwrap(),
+                name.as_bytes().len()
+            );
+            ino
+        })
+        .collect();
+    // The first have lost their names since, and keep their bytes as long as they are in use.
+    for name in &names[..50] {
+        writable.unlink(fs.root(), Name::new(name.as_bytes()).unwrap()).unwrap();
+    }
+    for (ino, name) in made.iter().zip(&names) {
+        let mut found = [0; 16];
+        let len = fs.read(&lock.shared(), *ino, 0, &mut found).unwrap();
+        assert_eq!(&found[..len], name.as_bytes());
+    }
+    made.into_iter().for_each(|ino| fs.forget(ino));
+    writable.sync().unwrap();
+}

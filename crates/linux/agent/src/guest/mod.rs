@@ -20,6 +20,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use rustix::mount::{MountFlags, mount};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use area::Area;
 use serve::Guest;
@@ -28,6 +29,9 @@ use serve::Guest;
 const VOLUME: &CStr = c"/volume";
 /// The disk.
 const DISK: &CStr = c"/dev/vda";
+
+/// The most descriptors of a process: every inode in use takes one. Source: Linux, `sysctl_nr_open`.
+const DESCRIPTORS: u64 = 1 << 20;
 
 /// An error number of Linux, as the wire carries it.
 type Errno = u32;
@@ -48,6 +52,8 @@ fn prepare() -> io::Result<Area> {
     }
     mount(c"none", c"/dev", c"devtmpfs", none, c"").or_else(already_there)?;
     mount(c"none", c"/proc", c"proc", none, c"")?;
+    let many = Some(DESCRIPTORS);
+    setrlimit(Resource::Nofile, Rlimit { current: many, maximum: many })?;
     load_modules(Path::new("/modules"))?;
     Area::map()
 }
