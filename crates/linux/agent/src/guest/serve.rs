@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
+use std::time::{Duration, Instant};
 
 use obento_linux_wire::{Answer, Envelope, Request, decode, encode};
 use rustix::fs::syncfs;
@@ -14,6 +15,9 @@ use super::{DISK, Errno, VOLUME, change, data, list, number, places};
 
 /// `FITRIM` and its argument: include/uapi/linux/fs.h `_IOWR('X', 121, struct fstrim_range)`.
 const FITRIM: libc::c_ulong = 0xc018_5879;
+
+/// How long a volume may take to become read-only after all of it was let go of.
+const SETTLING: Duration = Duration::from_secs(10);
 
 #[repr(C)]
 struct TrimRange {
@@ -121,8 +125,17 @@ impl Guest {
         self.sync()?;
         self.table.close_files();
         let flags = MountFlags::RDONLY | MountFlags::NOATIME | MountFlags::NODIRATIME;
-        mount_remount(VOLUME, flags, c"").map_err(number)?;
-        Ok(Answer::Done {})
+        let end = Instant::now() + SETTLING;
+        loop {
+            match mount_remount(VOLUME, flags, c"") {
+                // A thread of the kernel has yet to let go of an inode without a name, as JFS' lazy commits do.
+                Err(rustix::io::Errno::BUSY) if Instant::now() < end => {
+                    std::thread::sleep(SETTLING / 500);
+                    self.sync()?;
+                }
+                done => return done.map(|()| Answer::Done {}).map_err(number),
+            }
+        }
     }
 
     fn trim(&mut self, min_len: u64) -> Result<Answer, Errno> {
