@@ -31,7 +31,8 @@ prop_compose! {
 
 fn answer() -> impl Strategy<Value = Answer> {
     let fills = vec((any::<u32>(), any::<u32>()).prop_map(|(len, errno)| Fill { len, errno }), 0..50);
-    let runs = vec((any::<u64>(), any::<bool>()).prop_map(|(end, is_data)| Run { end, is_data }), 0..50);
+    let run = (any::<u64>(), any::<bool>(), any::<Option<u64>>());
+    let runs = vec(run.prop_map(|(end, is_data, place)| Run { end, is_data, place }), 0..50);
     prop_oneof![
         any::<u32>().prop_map(|errno| Answer::Failed { errno }),
         Just(Answer::Done {}),
