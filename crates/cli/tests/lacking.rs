@@ -157,6 +157,30 @@ fn build_refuses_by_reasons_and_makes_files_of_hard_links() {
 }
 
 #[test]
+fn names_that_end_with_dots_and_spaces_are_counted_and_one_of_them_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::create_dir_all(folder.join("tree/dots..")).unwrap();
+    for name in ["kept.txt", "dots../inside", "dot.", "...", "dot. .", "space ", "spaces  "] {
+        fs::write(folder.join("tree").join(name), name).unwrap();
+    }
+    for kind in ["vfat", "exfat"] {
+        says(folder, &format!("mkfs -q -t {kind} {kind}.img 4M"), 0, "");
+        let why = "6 entries whose names cannot be there not made (names there are UTF-8 without \" * / : < > ? \\ | \
+                   and control characters, and end with neither a dot nor a space), such as";
+        let copied = format!("obento: {kind}.img:/: note: {why} '{kind}.img:/tree/...'\n");
+        says(folder, &format!("cp -r tree {kind}.img:/"), 1, &copied);
+        assert_eq!(obento(folder, &format!("ls -A {kind}.img:/tree")).1, "kept.txt\n");
+        let refused = "obento: cannot take 6 files, such as '/...': its name ends with a dot or a space\n\
+            obento: cannot build 'built.img': 6 files cannot be taken, and nothing was written\n  \
+            help: mend them, or leave them out with --exclude\n";
+        says(folder, &format!("build -q -t {kind} built.img --from tree"), 1, refused);
+        assert!(!folder.join("built.img").exists());
+    }
+    judge(folder, "vfat.img");
+}
+
+#[test]
 fn free_clusters_go_back_to_the_host_by_the_name_of_the_image_alone() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

@@ -200,6 +200,23 @@ fn linux_reads_the_fat_that_obento_wrote_and_obento_the_one_of_linux() {
 }
 
 #[test]
+fn linux_drops_dots_at_the_end_of_names_and_refuses_spaces_there_which_obento_does_with_both() {
+    if !second::has_linux() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.obento("mkfs -q -t vfat fat.img 4M");
+    let script = "for name in dots.. 'space ' ' before' a:b; do touch \"$name\" 2> /dev/null || echo \"no '$name'\"; done; ls";
+    let found = second::linux(&bench.at("fat.img"), LINUX, bench.folder.path(), script).unwrap();
+    assert_eq!(found, "no 'space '\nno 'a:b'\n before\ndots\n");
+    for name in ["dots..", "space "] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+        let output = command.current_dir(&bench.folder).args(["touch", &format!("fat.img:/{name}")]).output();
+        assert_eq!(output.unwrap().status.code(), Some(1), "{name}");
+    }
+}
+
+#[test]
 fn exfat_fuse_reads_the_tree_that_obento_wrote_and_obento_the_one_of_exfat_fuse() {
     if !second::has_exfat() {
         return;

@@ -131,6 +131,8 @@ pub enum Unfit {
     Directory,
     /// Its name has characters that the format's names do not have.
     Characters,
+    /// Its name ends with a dot or a space, which the format's names do not.
+    LastCharacter,
     /// Its name is that of another file of the directory where case does not count.
     Twice,
     /// It is of a type that the format does not have.
@@ -157,6 +159,7 @@ impl fmt::Display for Unfit {
             }
             Self::Directory => f.write_str("the directory has too many names"),
             Self::Characters => f.write_str("its name has characters that cannot be stored"),
+            Self::LastCharacter => f.write_str("its name ends with a dot or a space"),
             Self::Twice => f.write_str("its name is that of another file there, but for the case"),
             Self::Kind => f.write_str("files of its type cannot be stored"),
             Self::Reserved => f.write_str("its name is that of a directory which the format has of its own"),

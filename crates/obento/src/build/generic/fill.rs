@@ -169,7 +169,7 @@ impl<'a> Fill<'a> {
             } else if let Some(ino) = self.places.first(id).filter(|_| self.limits.link_max > 1) {
                 match self.writable.link(ino, parent, name) {
                     Ok(_) => {}
-                    Err(error) => self.failed(id, node, error)?,
+                    Err(error) => self.failed(id, (name, node), error)?,
                 }
             } else {
                 self.create(parent, name, id, node)?;
@@ -195,7 +195,7 @@ impl<'a> Fill<'a> {
                 self.places.add(id, attr.ino);
                 self.data(attr.ino, id, node.body)
             }
-            Err(error) => self.failed(id, node, error),
+            Err(error) => self.failed(id, (name, node), error),
         }
     }
 
@@ -216,7 +216,7 @@ impl<'a> Fill<'a> {
     }
 
     /// What the driver's refusal says about the file; what is no refusal ends the work.
-    fn failed(&mut self, id: NodeId, node: &Node, error: Error) -> Result<(), Trouble> {
+    fn failed(&mut self, id: NodeId, (name, node): (&Name, &Node), error: Error) -> Result<(), Trouble> {
         let why = match error {
             Error::NotSupported | Error::NotPermitted => Unfit::Kind,
             Error::Exists => Unfit::Twice,
@@ -225,6 +225,7 @@ impl<'a> Fill<'a> {
                 Unfit::Target(self.limits.symlink_max)
             }
             Error::NameTooLong => Unfit::Name(self.limits.name_max),
+            Error::Invalid if matches!(name.as_bytes().last(), Some(b'.' | b' ')) => Unfit::LastCharacter,
             Error::Invalid => Unfit::Characters,
             Error::OutOfRange if node.body.kind().is_device() => Unfit::Device,
             error => return Err(error.into()),
