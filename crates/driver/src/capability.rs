@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use obento_base::{Attr, Ino, Name, Result};
+use obento_base::{Attr, Ino, Name, Result, Timestamp};
 
 use crate::{NewNode, XattrMode};
 
@@ -42,4 +42,30 @@ pub trait Nameless: Send + Sync {
     /// Gives `ino`, whose link count is 0, a name. Errors, the first that holds: NotDirectory; Invalid if `ino` is a
     /// directory or has a name; NotFound if `dir` was removed; Exists; NoSpace.
     fn name(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr>;
+}
+
+/// The most bytes of a [`NewFile`].
+pub const NEW_FILE_MAX: usize = 1 << 20;
+
+/// A new regular file, with all that is in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewFile<'a> {
+    /// Its name.
+    pub name: &'a Name,
+    /// What it is, of kind `Regular`.
+    pub node: NewNode<'a>,
+    /// Its bytes, at most [`NEW_FILE_MAX`].
+    pub bytes: &'a [u8],
+    /// When it was read last; `None` for the driver's clock.
+    pub atime: Option<Timestamp>,
+    /// When it was written last; `None` for the driver's clock.
+    pub mtime: Option<Timestamp>,
+}
+
+/// Many files in one call, for drivers to which a call is dear. `vfs` does the same one by one where there is none.
+pub trait Bulk: Send + Sync {
+    /// Makes `files` in `dir`, as [`create`](crate::WritableFileSystem::create), `write` and `set_attr` would one after the other,
+    /// and answers for each in this order. One that cannot be made wholly is not there, and the others are. Errors of each: those
+    /// of the three; ReadOnly; Invalid for one that is too long. Nobody owes a `forget` for them.
+    fn create_files(&self, dir: Ino, files: &[NewFile<'_>]) -> Vec<Result<()>>;
 }

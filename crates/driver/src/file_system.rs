@@ -8,7 +8,7 @@ use obento_base::{Attr, Ino, Name, Result};
 use obento_block::BlockDevice;
 
 use crate::{
-    Cookie, EntrySink, Extent, Inspect, Layout, Nameless, Trim, VolumeInfo, WritableFileSystem, Xattrs,
+    Bulk, Cookie, EntrySink, Extent, Inspect, Layout, Nameless, Trim, VolumeInfo, WritableFileSystem, Xattrs,
 };
 
 /// What a format can hold.
@@ -155,6 +155,11 @@ pub trait FileSystem: Send + Sync {
     /// Files without a name, if the volume is open for changes and the format has them: those that a crash leaves are
     /// found again and freed.
     fn nameless(&self) -> Option<&dyn Nameless> {
+        None
+    }
+
+    /// Many files at once, if calls are dear to the driver: who reads many of its files does so ahead, in a thread.
+    fn bulk(&self) -> Option<&dyn Bulk> {
         None
     }
 

@@ -2,7 +2,7 @@
 //! conformance cases are named after its sentences.
 //!
 //! A *driver* knows one format. It implements [`Driver`] (recognise and open a volume) and [`FileSystem`] (an open
-//! volume), and those capabilities that its format has: [`Build`], [`Check`], [`Format`], [`WritableFileSystem`], [`Xattrs`], [`Nameless`], [`Trim`], [`Inspect`]. A capability
+//! volume), and those capabilities that its format has: [`Build`], [`Check`], [`Format`], [`WritableFileSystem`], [`Xattrs`], [`Nameless`], [`Bulk`], [`Trim`], [`Inspect`]. A capability
 //! is asked for by its accessor, so that what is missing shows in the type.
 //!
 //! - Inode numbers, never paths; names are [`Name`](obento_base::Name)s. Paths exist in `obento-vfs` and above.
@@ -46,7 +46,7 @@ pub mod tree;
 mod writable;
 
 pub use build::{Build, BuildError, BuildOptions, BuildPlan, Receive, Room, Unfit};
-pub use capability::{Nameless, Trim, Xattrs};
+pub use capability::{Bulk, NEW_FILE_MAX, Nameless, NewFile, Trim, Xattrs};
 pub use check::{
     Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Finding, Mending, Severity, ToField,
 };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, Crash, DirEntry, EntrySink, Extent, Fact, FileSystem, Layout, Limits, Span, StatFs, Trim,
+    Bulk, Cookie, Crash, DirEntry, EntrySink, Extent, Fact, FileSystem, Layout, Limits, Span, StatFs, Trim,
     VolumeInfo, WritableFileSystem, XattrMode, Xattrs,
 };
 use obento_linux_wire::{Answer, Entry, Request};
@@ -144,6 +144,10 @@ impl FileSystem for Volume {
     }
 
     fn xattrs(&self) -> Option<&dyn Xattrs> {
+        Some(self)
+    }
+
+    fn bulk(&self) -> Option<&dyn Bulk> {
         Some(self)
     }
 

@@ -11,11 +11,13 @@
 //! - `disk`: a vhost-user block device over any [`BlockDevice`](obento_block::BlockDevice).
 //! - `types`, `probe`: what there is, and by which signature it is known.
 //! - `tools`: the programs of a type's own that make and check it.
-//! - `nodes`, `volume`, `contract`, `writable`: the driver.
+//! - `nodes`, `volume`, `contract`, `writable`: the driver; `ahead`, `bulk`: many small files in one request.
 //!
 //! This crate may contain `unsafe`: it maps memory that it shares with other processes, and starts one.
 
+mod ahead;
 mod area;
+mod bulk;
 mod contract;
 mod disk;
 mod driver;

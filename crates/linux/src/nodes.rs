@@ -9,7 +9,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use obento_base::{Attr, Error, Generation, Ino, Result};
-use obento_linux_wire::Step;
+use obento_linux_wire::{Place, Step};
 
 /// Directories that lie in each other, at most: more are a circle of a damaged volume.
 const DEPTH_MAX: usize = 4096;
@@ -92,6 +92,12 @@ impl Nodes {
             }
             known.attr = None;
         }
+    }
+
+    /// The directory and the name in it that lead to `ino`, which the guest does not hold.
+    pub fn place(&self, ino: Ino) -> Option<Place> {
+        let known = self.known.get(&ino).filter(|known| !known.held)?;
+        Some(Place { dir: known.parent.0, name: known.name.as_deref()?.into() })
     }
 
     /// The way to `inos` for the guest, for those that it does not hold. Errors: Stale where there is none.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use obento_base::wire::{to_u64, to_usize};
+use obento_base::wire::to_usize;
 use obento_base::{
     Attr, DeviceError, DeviceNumber, Error, FileFlags, FileKind, Generation, Ino, Mode, Result, Timestamp,
 };
@@ -16,6 +16,7 @@ use obento_driver::{Probe, StatFs};
 use obento_env::Clock;
 use obento_linux_wire::{Answer, DATA_MAX, Envelope, Moment, Piece, Request, Run, Stat, Usage};
 
+use crate::ahead::{self, SMALL};
 use crate::engine::Shared;
 use crate::nodes::Nodes;
 use crate::types::Type;
@@ -23,20 +24,13 @@ use crate::types::Type;
 /// Types that tell where on the disk a file's bytes are, and whose files were seen to be those bytes (`tests/places.rs`).
 const WITH_PLACES: &[&str] = &["xfs", "f2fs"];
 
-/// Files of at most this size are read ahead of being asked for, when one before them in their directory is read.
-const SMALL: u64 = 128 << 10;
-/// How many at a time.
-const AHEAD_FILES: usize = 256;
-/// And how many bytes.
-const AHEAD_BYTES: u64 = 1 << 20;
-
 /// What `stx_attributes` and flags have in common: `STATX_ATTR_COMPRESSED`, `_IMMUTABLE`, `_APPEND`, `_NODUMP`, `_ENCRYPTED`,
 /// `_VERITY`. Source: include/uapi/linux/stat.h.
 const FLAGS: u32 = 0x4 | 0x10 | 0x20 | 0x40 | 0x800 | 0x10_0000;
 
 /// It.
 pub struct Volume {
-    engine: Shared,
+    pub(crate) engine: Shared,
     pub(crate) kind: &'static Type,
     pub(crate) probe: Probe,
     pub(crate) root: Ino,
@@ -52,7 +46,7 @@ pub struct Volume {
 pub(crate) struct State {
     pub(crate) nodes: Nodes,
     /// Whole small files that were read ahead; only of a volume that nobody changes.
-    ahead: HashMap<Ino, Vec<u8>>,
+    pub(crate) ahead: HashMap<Ino, Vec<u8>>,
     /// Data and holes of the file that was asked about last.
     runs: Option<(Ino, u64, Vec<Run>)>,
 }
@@ -115,7 +109,13 @@ impl Volume {
         self.ask_with(state, inos, request, &[])
     }
 
-    fn ask_with(&self, state: &mut State, inos: &[Ino], request: Request, data: &[u8]) -> Result<Answer> {
+    pub(crate) fn ask_with(
+        &self,
+        state: &mut State,
+        inos: &[Ino],
+        request: Request,
+        data: &[u8],
+    ) -> Result<Answer> {
         let steps = state.nodes.steps(inos)?;
         let forget = state.nodes.take_forgotten();
         let envelope = Envelope { forget, steps, request: Some(request) };
@@ -190,13 +190,13 @@ impl Volume {
             if !state.ahead.contains_key(&ino) {
                 self.read_ahead(&mut state, ino)?;
             }
-            if let Some(len) = serve_ahead(&mut state, ino, offset, buf) {
+            if let Some(len) = ahead::serve(&mut state, ino, offset, buf) {
                 return Ok(len);
             }
         }
         let len = buf.len().min(DATA_MAX);
         let buf = buf.get_mut(..len).unwrap_or_default();
-        let piece = Piece { ino: ino.0, offset, len: u32::try_from(len).unwrap_or(u32::MAX) };
+        let piece = Piece { ino: ino.0, place: None, offset, len: u32::try_from(len).unwrap_or(u32::MAX) };
         let steps = state.nodes.steps(&[ino])?;
         let forget = state.nodes.take_forgotten();
         let envelope = Envelope { forget, steps, request: Some(Request::Read { pieces: vec![piece] }) };
@@ -210,43 +210,6 @@ impl Volume {
         let got = to_usize(fill.len.into()).min(len);
         turn.data(0, buf.get_mut(..got).unwrap_or_default());
         Ok(got)
-    }
-
-    /// Reads `ino` and the small files that follow it in its directory, whole.
-    fn read_ahead(&self, state: &mut State, ino: Ino) -> Result<()> {
-        let (mut wanted, mut total, mut next) = (Vec::new(), 0, Some(ino));
-        while let Some(ino) = next.filter(|_| wanted.len() < AHEAD_FILES && total < AHEAD_BYTES) {
-            let Ok(known) = state.nodes.get(ino) else { break };
-            next = known.follower;
-            let size = known.attr.map_or(u64::MAX, |attr| attr.size);
-            if size <= SMALL && size > 0 && !state.ahead.contains_key(&ino) {
-                wanted.push((ino, size));
-                total += size;
-            }
-        }
-        let inos: Vec<_> = wanted.iter().map(|(ino, _)| *ino).collect();
-        let piece = |(ino, size): &(Ino, u64)| Piece {
-            ino: ino.0,
-            offset: 0,
-            len: u32::try_from(*size).unwrap_or(0),
-        };
-        let envelope = Envelope {
-            forget: state.nodes.take_forgotten(),
-            steps: state.nodes.steps(&inos)?,
-            request: Some(Request::Read { pieces: wanted.iter().map(piece).collect() }),
-        };
-        let mut turn = self.engine.turn();
-        let Answer::Filled { fills } = turn.ask(&envelope, &[])? else { return Err(nonsense()) };
-        state.nodes.hold(&envelope.steps);
-        let mut at = 0;
-        for ((ino, size), fill) in wanted.into_iter().zip(fills).filter(|(_, fill)| fill.errno == 0) {
-            // No longer than was asked for, whatever the guest says.
-            let mut bytes = vec![0; to_usize(size.min(fill.len.into()))];
-            turn.data(at, &mut bytes);
-            at = at.saturating_add(to_usize(fill.len.into()));
-            state.ahead.insert(ino, bytes);
-        }
-        Ok(())
     }
 
     /// Writes, and answers how many bytes.
@@ -319,18 +282,6 @@ fn run_at(start: u64, runs: &[Run], offset: u64) -> Option<Run> {
     let Run { end, is_data, place } = runs.get(at)?.clone();
     let skipped = offset.checked_sub(begin)?;
     Some(Run { end, is_data, place: place.and_then(|place| place.checked_add(skipped)) })
-}
-
-/// Takes bytes from what was read ahead. What was taken to its end is not kept.
-fn serve_ahead(state: &mut State, ino: Ino, offset: u64, buf: &mut [u8]) -> Option<usize> {
-    let bytes = state.ahead.get(&ino)?;
-    let rest = bytes.get(to_usize(offset)..).unwrap_or_default();
-    let len = rest.len().min(buf.len());
-    buf.get_mut(..len)?.copy_from_slice(rest.get(..len)?);
-    if to_u64(len).saturating_add(offset) >= to_u64(bytes.len()) {
-        state.ahead.remove(&ino);
-    }
-    Some(len)
 }
 
 /// The guest is not to be trusted, and this shows it.

@@ -290,7 +290,7 @@ impl Vfs {
 impl Node {
     /// This directory's attributes, if `caller` may change the name `name` in it. Errors, the first that holds:
     /// NotDirectory; NameTooLong; AccessDenied; NotPermitted.
-    fn expect_changeable(&self, caller: &Caller, name: &Name) -> Result<Attr> {
+    pub(crate) fn expect_changeable(&self, caller: &Caller, name: &Name) -> Result<Attr> {
         self.expect_open_to_change(caller, self.vfs.name_fits(name))
     }
 
@@ -320,7 +320,7 @@ fn expect_removable(caller: &Caller, dir: &Attr, victim: &Attr) -> Result<()> {
 }
 
 /// What a new inode gets from its directory and its maker. Source: Linux fs/inode.c `inode_init_owner`.
-fn inherit<'a>(caller: &Caller, dir: &Attr, new: &NewNode<'a>) -> NewNode<'a> {
+pub(crate) fn inherit<'a>(caller: &Caller, dir: &Attr, new: &NewNode<'a>) -> NewNode<'a> {
     let mut new = *new;
     if let Caller::User { uid, gid, .. } = caller {
         new.uid = *uid;

@@ -40,6 +40,7 @@ pub mod acl;
 mod attributes;
 mod change;
 mod file;
+mod files;
 mod gather;
 mod names;
 mod node;

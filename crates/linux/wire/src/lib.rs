@@ -13,11 +13,12 @@ mod message;
 
 pub use codec::{Wire, decode, encode};
 pub use message::{
-    Answer, Entry, Envelope, Fill, Moment, Node, Piece, Request, Run, Shift, Space, Stat, Step, Times, Usage,
+    Answer, Entry, Envelope, Fill, Moment, NewFile, Node, Piece, Place, Request, Run, Shift, Space, Stat,
+    Step, Times, Usage,
 };
 
 /// Grows with every change of what is below.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Tells the area from any other memory: `obn` and the version.
 pub const MAGIC: u32 = 0x6f62_6e00 | VERSION;
 

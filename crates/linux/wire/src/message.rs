@@ -78,10 +78,22 @@ record! {
 }
 
 record! {
+    /// A name in a directory.
+    Place {
+        /// A directory that the guest holds.
+        dir: u64,
+        /// The name there.
+        name: Vec<u8>,
+    }
+}
+
+record! {
     /// A part of a file that is wanted.
     Piece {
         /// The file.
         ino: u64,
+        /// Where it is, of a regular file that need not be held for it.
+        place: Option<Place>,
         /// From which byte on.
         offset: u64,
         /// How many bytes at most.
@@ -90,7 +102,8 @@ record! {
 }
 
 record! {
-    /// How many bytes of a [`Piece`] follow in the data, or why none.
+    /// How many bytes of a [`Piece`] there are, or why none. In the data it begins where those before it would end if each were
+    /// as long as was asked for.
     Fill {
         /// Bytes.
         len: u32,
@@ -136,6 +149,24 @@ record! {
         atime: Option<Moment>,
         /// Last change of data.
         mtime: Option<Moment>,
+    }
+}
+
+record! {
+    /// A new regular file, with all that is in it.
+    NewFile {
+        /// The name.
+        name: Vec<u8>,
+        /// Permission bits.
+        mode: u16,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+        /// Its times.
+        times: Times,
+        /// How many bytes of the data are its.
+        len: u32,
     }
 }
 
@@ -223,7 +254,7 @@ choice! {
             /// The inode.
             ino: u64,
         },
-        /// Bytes of files, in this order, into the data. Answers `Filled`.
+        /// Bytes of files into the data. Answers `Filled`.
         5 Read {
             /// What is wanted; in all no more than the data holds.
             pieces: Vec<Piece>,
@@ -373,6 +404,13 @@ choice! {
             /// Length of a run at least.
             min_len: u64,
         },
+        /// Makes regular files of the data. What cannot be made wholly is not there. Answers `Made`.
+        24 MakeFiles {
+            /// The directory.
+            dir: u64,
+            /// They; their bytes follow each other in the data.
+            files: Vec<NewFile>,
+        },
     }
 }
 
@@ -410,7 +448,7 @@ choice! {
             /// They.
             bytes: Vec<u8>,
         },
-        /// Pieces of files, which follow each other in the data.
+        /// Pieces of files.
         6 Filled {
             /// How much of each.
             fills: Vec<Fill>,
@@ -429,6 +467,11 @@ choice! {
         9 Count {
             /// That.
             count: u64,
+        },
+        /// Files that were made.
+        10 Made {
+            /// Of each an error, or 0.
+            errnos: Vec<u32>,
         },
     }
 }

@@ -1,7 +1,8 @@
 //! Whatever bytes come over the border, they are a message or none; and a message comes over as it is.
 
 use obento_linux_wire::{
-    Answer, Entry, Envelope, Fill, Moment, Piece, Request, Run, Stat, Step, Usage, decode, encode,
+    Answer, Entry, Envelope, Fill, Moment, NewFile, Piece, Place, Request, Run, Stat, Step, Times, Usage,
+    decode, encode,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -46,12 +47,19 @@ fn answer() -> impl Strategy<Value = Answer> {
         fills.prop_map(|fills| Answer::Filled { fills }),
         runs.prop_map(|runs| Answer::Runs { runs }),
         any::<u64>().prop_map(|count| Answer::Count { count }),
+        vec(any::<u32>(), 0..50).prop_map(|errnos| Answer::Made { errnos }),
     ]
 }
 
 fn request() -> impl Strategy<Value = Request> {
-    let piece = (any::<u64>(), any::<u64>(), any::<u32>());
-    let pieces = vec(piece.prop_map(|(ino, offset, len)| Piece { ino, offset, len }), 0..50);
+    let place = (any::<u64>(), name()).prop_map(|(dir, name)| Place { dir, name });
+    let piece = (any::<u64>(), prop::option::of(place), any::<u64>(), any::<u32>());
+    let pieces = vec(piece.prop_map(|(ino, place, offset, len)| Piece { ino, place, offset, len }), 0..50);
+    let file = (name(), any::<u16>(), any::<u32>(), any::<u32>(), any::<Option<(i64, u32)>>());
+    let files = file.prop_map(|(name, mode, uid, len, mtime)| {
+        let mtime = mtime.map(|(seconds, nanos)| Moment { seconds, nanos });
+        NewFile { name, mode, uid, len, times: Times { mtime, atime: None }, ..NewFile::default() }
+    });
     prop_oneof![
         (name(), name(), any::<bool>()).prop_map(|(kind, options, read_only)| Request::Mount {
             kind,
@@ -61,6 +69,7 @@ fn request() -> impl Strategy<Value = Request> {
         (any::<u64>(), any::<u64>()).prop_map(|(dir, from)| Request::List { dir, from }),
         (any::<u64>(), name()).prop_map(|(dir, name)| Request::Look { dir, name }),
         pieces.prop_map(|pieces| Request::Read { pieces }),
+        (any::<u64>(), vec(files, 0..20)).prop_map(|(dir, files)| Request::MakeFiles { dir, files }),
     ]
 }
 

@@ -7,7 +7,7 @@ use obento_host::tree::{LinkKey, Report};
 use obento_host::{DataSink, HostError, Metadata, SinkError};
 use obento_vfs::{Node, Symlinks};
 
-use super::holes::Shaped;
+use super::holes::{Holes, Shaped};
 use super::source::{Body, CopyFrom, Item, Items, Origin};
 use super::tree::{FileError, Fill, Tree};
 use super::{CopyError, CopyOptions, HardLinks, Observer, Problem, Progress, Trouble, expect_wanted};
@@ -46,7 +46,8 @@ impl<'a, T: Tree> Copy<'a, T> {
 
     /// Copies `source`, of this index, as `name`; without a name, the contents of a directory.
     pub fn source(&mut self, source: &CopyFrom, index: usize, name: Option<&Name>) -> Result<(), CopyError> {
-        let mut items = match source.items(index, self.options) {
+        let is_still = !self.root.as_ref().is_some_and(|root| source.is_in_volume_of(root));
+        let mut items = match source.items(index, self.options, is_still) {
             Ok(items) => items,
             Err(Problem { path, trouble }) => return self.fail(path, trouble),
         };
@@ -180,6 +181,15 @@ impl<'a, T: Tree> Copy<'a, T> {
         body: &Body,
         meta: &Metadata<'_>,
     ) -> Result<(), Trouble> {
+        if let Body::Bytes(bytes) = body
+            && self.options.holes != Holes::Make
+        {
+            let bytes = items.bytes().get(bytes.clone()).unwrap_or_default();
+            if self.tree.file_later(name, meta, bytes)? {
+                self.bytes += bytes.len() as u64;
+                return Ok(());
+            }
+        }
         let (start, files, holes) = (self.bytes, self.files, self.options.holes);
         let (tree, observer) = (&mut self.tree, &mut *self.observer);
         let path = &item.shown;
@@ -232,10 +242,8 @@ impl<'a, T: Tree> Copy<'a, T> {
 
     /// Tells why files were not written after they were made.
     fn tell_late(&mut self) -> Result<(), CopyError> {
-        self.tree.late_errors().into_iter().try_for_each(|error| {
-            let path = error.path().map_or(Vec::new(), |path| path.as_os_str().as_encoded_bytes().to_vec());
-            self.fail(path, Trouble::Host(error))
-        })
+        let problems = self.tree.late_problems();
+        problems.into_iter().try_for_each(|Problem { path, trouble }| self.fail(path, trouble))
     }
 
     fn tell_troubles(&mut self, item: &mut Item) -> Result<(), CopyError> {

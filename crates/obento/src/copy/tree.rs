@@ -5,7 +5,7 @@ use obento_host::tree::{LinkKey, Report, TreeWriter, Written};
 use obento_host::{DataSink, HostError, Metadata, SinkError};
 
 use super::image::ImageWriter;
-use super::{CopyError, Trouble};
+use super::{CopyError, Problem, Trouble};
 
 /// Hands over the bytes of a file; called again where the target has to begin anew.
 pub(crate) type Fill<'f> = dyn FnMut(&mut dyn DataSink) -> Result<(), SinkError> + 'f;
@@ -48,6 +48,10 @@ pub(super) trait Tree {
     fn leave(&mut self) -> Result<(), Trouble>;
     /// Makes a regular file.
     fn file(&mut self, name: &Name, meta: &Metadata<'_>, fill: &mut Fill<'_>) -> Result<Written, FileError>;
+    /// Makes a regular file of `bytes`, with others; what goes wrong is told late. False where it has to be made by itself.
+    fn file_later(&mut self, _: &Name, _: &Metadata<'_>, _: &[u8]) -> Result<bool, Trouble> {
+        Ok(false)
+    }
     /// Makes a symbolic link.
     fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, Trouble>;
     /// Makes a device node, FIFO or socket.
@@ -63,11 +67,9 @@ pub(super) trait Tree {
     /// Makes `name` another name of what was remembered. `None`: it cannot be one.
     fn link(&mut self, name: &Name, meta: &Metadata<'_>, key: LinkKey) -> Result<Option<Written>, Trouble>;
     /// Why files that were made could not be written after all, where that shows later.
-    fn late_errors(&mut self) -> Vec<HostError> {
-        Vec::new()
-    }
+    fn late_problems(&mut self) -> Vec<Problem>;
     /// Waits until it is known of all.
-    fn settle(&mut self) {}
+    fn settle(&mut self);
     /// Leaves all directories.
     fn finish(self) -> Result<Report, CopyError>;
 }
@@ -107,8 +109,12 @@ impl Tree for TreeWriter {
     fn link(&mut self, name: &Name, meta: &Metadata<'_>, key: LinkKey) -> Result<Option<Written>, Trouble> {
         Ok(Self::link(self, name, meta, key)?)
     }
-    fn late_errors(&mut self) -> Vec<HostError> {
-        Self::late_errors(self)
+    fn late_problems(&mut self) -> Vec<Problem> {
+        let errors = Self::late_errors(self).into_iter();
+        let path = |error: &HostError| error.path().map(|path| path.as_os_str().as_encoded_bytes().to_vec());
+        errors
+            .map(|error| Problem { path: path(&error).unwrap_or_default(), trouble: Trouble::Host(error) })
+            .collect()
     }
     fn settle(&mut self) {
         Self::settle(self);
@@ -131,6 +137,9 @@ impl Tree for ImageWriter {
     fn file(&mut self, name: &Name, meta: &Metadata<'_>, fill: &mut Fill<'_>) -> Result<Written, FileError> {
         Self::file(self, name, meta, fill)
     }
+    fn file_later(&mut self, name: &Name, meta: &Metadata<'_>, bytes: &[u8]) -> Result<bool, Trouble> {
+        Self::file_later(self, name, meta, bytes)
+    }
     fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, Trouble> {
         Self::symlink(self, name, meta, target)
     }
@@ -148,6 +157,12 @@ impl Tree for ImageWriter {
     }
     fn link(&mut self, name: &Name, meta: &Metadata<'_>, key: LinkKey) -> Result<Option<Written>, Trouble> {
         Self::link(self, name, meta, key)
+    }
+    fn late_problems(&mut self) -> Vec<Problem> {
+        Self::late_problems(self)
+    }
+    fn settle(&mut self) {
+        self.make_waiting();
     }
     fn finish(self) -> Result<Report, CopyError> {
         Self::finish(self)

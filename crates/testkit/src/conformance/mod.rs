@@ -6,6 +6,7 @@
 //! of its own. A case about a capability that the volume lacks passes.
 
 pub mod attributes;
+pub mod bulk;
 pub mod data;
 pub mod listing;
 pub mod nameless;
@@ -257,6 +258,11 @@ macro_rules! each_writing_case {
             a_file_without_a_name_reads_and_writes_until_its_forget
             a_file_that_gets_a_name_stays
             nameless_calls_test_their_errors_in_order
+        }
+        $run! { $with, bulk:
+            files_made_at_once_are_what_was_asked_for
+            a_file_that_cannot_be_made_keeps_no_other_from_it
+            files_without_room_are_not_there
         }
         $run! { $with, renames:
             rename_moves_a_name_within_and_between_directories

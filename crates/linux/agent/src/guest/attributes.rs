@@ -1,5 +1,8 @@
 //! Attributes, extended ones too.
 
+use std::ffi::CStr;
+use std::os::fd::BorrowedFd;
+
 use obento_linux_wire::{Answer, Moment, Stat, Times, Usage};
 use rustix::fs::{
     AtFlags, CWD, Gid, IFlags, Mode, OFlags, Statx, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags,
@@ -59,15 +62,20 @@ pub fn set(table: &mut Table, ino: u64, change: &Change) -> Result<Answer, Errno
         let file = openat(CWD, &path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(number)?;
         ioctl_setflags(&file, IFlags::from_bits_retain(flags)).map_err(number)?;
     }
-    if change.times.atime.is_some() || change.times.mtime.is_some() {
-        let times = Timestamps {
-            last_access: timespec(change.times.atime.as_ref()),
-            last_modification: timespec(change.times.mtime.as_ref()),
-        };
-        let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
-        utimensat(table.place(ino)?, c"", &times, flags).map_err(number)?;
-    }
+    set_times(table.place(ino)?, c"", &change.times)?;
     Ok(Answer::Node { stat: table.stat(ino)? })
+}
+
+/// Sets times of `name` in `at`, or of `at` itself.
+pub fn set_times(at: BorrowedFd<'_>, name: &CStr, times: &Times) -> Result<(), Errno> {
+    if times.atime.is_none() && times.mtime.is_none() {
+        return Ok(());
+    }
+    let stamps = Timestamps {
+        last_access: timespec(times.atime.as_ref()),
+        last_modification: timespec(times.mtime.as_ref()),
+    };
+    utimensat(at, name, &stamps, AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW).map_err(number)
 }
 
 fn timespec(moment: Option<&Moment>) -> Timespec {

@@ -3,12 +3,15 @@
 use std::ffi::CString;
 use std::os::fd::BorrowedFd;
 
-use obento_linux_wire::{Answer, Node};
+use obento_linux_wire::{Answer, NewFile, Node};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, RenameFlags, Uid, chmodat, chownat, linkat, makedev, mkdirat, mknodat,
-    renameat_with, symlinkat, unlinkat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Statx, Uid, chmodat, chownat, linkat, makedev,
+    mkdirat, mknodat, openat, renameat_with, symlinkat, unlinkat,
 };
+use rustix::io::pwrite;
 
+use super::attributes::set_times;
+use super::ring::{Fresh, Ring};
 use super::table::{Table, c_name};
 use super::{Errno, number};
 
@@ -56,6 +59,70 @@ fn dress(dir: BorrowedFd<'_>, name: &CString, node: &Node) -> Result<(), Errno> 
     }
     let mode = Mode::from_raw_mode(u32::from(node.mode) & 0o7777);
     chmodat(dir, name, mode, AtFlags::empty()).map_err(number)
+}
+
+/// Makes files in `dir` of the bytes in `data`. What cannot be made wholly is gone again.
+pub fn make_files(
+    table: &Table,
+    ring: &mut Ring,
+    dir: u64,
+    files: &[NewFile],
+    data: &[u8],
+) -> Result<Answer, Errno> {
+    let place = table.place(dir)?;
+    let mut rest = data;
+    let fresh = files.iter().map(|file| {
+        let bytes = usize::try_from(file.len).ok().and_then(|len| rest.split_off(..len));
+        let (name, bytes) = (c_name(&file.name)?, bytes.ok_or(libc::EINVAL.unsigned_abs())?);
+        Ok(Fresh { name, mode: u32::from(file.mode & 0o7777), bytes })
+    });
+    let fresh = fresh.collect::<Result<Vec<_>, Errno>>()?;
+    let written = ring.make(place, &fresh);
+    let names: Vec<_> = fresh.iter().map(|file| file.name.as_c_str()).collect();
+    let found = ring.look(place, &names);
+    let made = files.iter().zip(&fresh).zip(written.into_iter().zip(found));
+    let errnos = made.map(|((file, fresh), (written, found))| {
+        written.and_then(|len| finish(place, file, fresh, (len, found))).err().unwrap_or(0)
+    });
+    Ok(Answer::Made { errnos: errnos.collect() })
+}
+
+/// Writes what is left of a new file, and gives it its owner, mode and times.
+fn finish(
+    dir: BorrowedFd<'_>,
+    file: &NewFile,
+    fresh: &Fresh<'_>,
+    (written, found): (usize, Result<Statx, Errno>),
+) -> Result<(), Errno> {
+    let finish = || {
+        write_rest(dir, fresh, written)?;
+        let found = found?;
+        let has = (u32::from(found.stx_mode) & 0o7777, found.stx_uid, found.stx_gid);
+        if has != (fresh.mode, file.uid, file.gid) {
+            let node = Node { mode: file.mode, uid: file.uid, gid: file.gid, ..Node::default() };
+            dress(dir, &fresh.name, &node)?;
+        }
+        set_times(dir, &fresh.name, &file.times)
+    };
+    finish().inspect_err(|_| {
+        // What matters is why it could not be finished.
+        let _ = unlinkat(dir, &fresh.name, AtFlags::empty());
+    })
+}
+
+fn write_rest(dir: BorrowedFd<'_>, fresh: &Fresh<'_>, mut done: usize) -> Result<(), Errno> {
+    if done == fresh.bytes.len() {
+        return Ok(());
+    }
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(dir, &fresh.name, flags, Mode::empty()).map_err(number)?;
+    while done < fresh.bytes.len() {
+        match pwrite(&file, &fresh.bytes[done..], done as u64).map_err(number)? {
+            0 => return Err(libc::ENOSPC.unsigned_abs()),
+            len => done += len,
+        }
+    }
+    Ok(())
 }
 
 /// Another name for `ino`.

@@ -1,39 +1,74 @@
 //! The bytes of files.
 
+use std::os::fd::AsFd;
+
 use obento_linux_wire::{Answer, Fill, Piece, Run, Shift, Space};
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, ftruncate, seek};
+use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, fallocate, ftruncate, openat, seek};
 use rustix::io::{pread, pwrite};
 
-use super::table::{Table, Use};
+use super::ring::{Ring, Wanted};
+use super::table::{Table, Use, c_name};
 use super::{Errno, number};
 
 /// The most runs of one answer.
 pub const RUNS_MAX: usize = 4096;
 
-/// Reads pieces one behind the other into `data`. A piece that cannot be read says why, and the others follow.
-pub fn read(table: &mut Table, pieces: &[Piece], data: &mut [u8]) -> Answer {
-    let mut at = 0;
-    let fills = pieces.iter().map(|piece| {
-        let len = usize::try_from(piece.len).unwrap_or(0);
-        let Some(room) = data.get_mut(at..at + len) else {
-            return Fill { len: 0, errno: libc::EINVAL.unsigned_abs() };
-        };
-        match read_piece(table, piece, room) {
-            Ok(len) => {
-                at += len;
-                Fill { len: u32::try_from(len).unwrap_or(0), errno: 0 }
-            }
-            Err(errno) => Fill { len: 0, errno },
+/// Reads pieces into `data`, each where those before it would end if they were whole. A piece that cannot be read says why, and
+/// the others follow. Those that say where they are go through the ring.
+pub fn read(table: &mut Table, ring: &mut Ring, pieces: &[Piece], data: &mut [u8]) -> Answer {
+    let mut rest = data;
+    let mut rooms: Vec<_> = pieces.iter().map(|piece| split_off(&mut rest, piece.len)).collect();
+    let mut fills = vec![Fill { len: 0, errno: libc::EINVAL.unsigned_abs() }; pieces.len()];
+    for ((piece, room), fill) in pieces.iter().zip(&mut rooms).zip(&mut fills) {
+        if let (None, Some(room)) = (&piece.place, room) {
+            *fill = filled(read_piece(table, piece, room));
         }
-    });
-    Answer::Filled { fills: fills.collect() }
+    }
+    let mut named = Vec::new();
+    for (((index, piece), room), fill) in (0..).zip(pieces).zip(rooms).zip(&mut fills) {
+        let (Some(place), Some(room)) = (&piece.place, room) else { continue };
+        match (table.place(place.dir), c_name(&place.name)) {
+            (Ok(dir), Ok(name)) => named.push((index, Wanted { dir, name, room })),
+            (Err(errno), _) | (_, Err(errno)) => *fill = filled(Err(errno)),
+        }
+    }
+    let (indices, mut wanted): (Vec<usize>, Vec<_>) = named.into_iter().unzip();
+    let done = ring.read(&mut wanted);
+    for ((index, wanted), done) in indices.into_iter().zip(wanted).zip(done) {
+        fills[index] = filled(match done {
+            // At its end, or not: a read may be short.
+            Ok(len) if len < wanted.room.len() => read_named(wanted),
+            done => done,
+        });
+    }
+    Answer::Filled { fills }
+}
+
+/// Takes the first bytes off `rest`, if it has so many.
+fn split_off<'a>(rest: &mut &'a mut [u8], len: u32) -> Option<&'a mut [u8]> {
+    rest.split_off_mut(..usize::try_from(len).ok()?)
+}
+
+fn filled(done: Result<usize, Errno>) -> Fill {
+    match done {
+        Ok(len) => Fill { len: u32::try_from(len).unwrap_or(0), errno: 0 },
+        Err(errno) => Fill { len: 0, errno },
+    }
+}
+
+fn read_named(Wanted { dir, name, room }: Wanted<'_>) -> Result<usize, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    read_full(&openat(dir, &name, flags, Mode::empty()).map_err(number)?, 0, room)
 }
 
 fn read_piece(table: &mut Table, piece: &Piece, room: &mut [u8]) -> Result<usize, Errno> {
-    let file = table.open(piece.ino, Use::Read)?;
+    read_full(table.open(piece.ino, Use::Read)?, piece.offset, room)
+}
+
+fn read_full(file: impl AsFd, offset: u64, room: &mut [u8]) -> Result<usize, Errno> {
     let mut done = 0;
     while done < room.len() {
-        match pread(file, &mut room[done..], piece.offset + done as u64) {
+        match pread(&file, &mut room[done..], offset + done as u64) {
             Ok(0) => break,
             Ok(len) => done += len,
             Err(_) if done > 0 => break,

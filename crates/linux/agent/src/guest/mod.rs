@@ -10,6 +10,7 @@ mod data;
 mod list;
 mod numbers;
 mod places;
+mod ring;
 mod serve;
 mod table;
 
@@ -19,8 +20,9 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use rustix::fs::Mode;
 use rustix::mount::{MountFlags, mount};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, setrlimit, umask};
 
 use area::Area;
 use serve::Guest;
@@ -54,6 +56,8 @@ fn prepare() -> io::Result<Area> {
     mount(c"none", c"/proc", c"proc", none, c"")?;
     let many = Some(DESCRIPTORS);
     setrlimit(Resource::Nofile, Rlimit { current: many, maximum: many })?;
+    // What is made has the mode that the host says.
+    umask(Mode::empty());
     load_modules(Path::new("/modules"))?;
     Area::map()
 }

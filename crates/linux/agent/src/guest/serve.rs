@@ -10,6 +10,7 @@ use rustix::mount::{MountFlags, mount, mount_remount};
 
 use super::area::Area;
 use super::attributes::{self, Change};
+use super::ring::Ring;
 use super::table::{Table, Use};
 use super::{DISK, Errno, VOLUME, change, data, list, number, places};
 
@@ -30,13 +31,14 @@ struct TrimRange {
 pub struct Guest {
     area: Area,
     table: Table,
+    ring: Ring,
     root: u64,
 }
 
 impl Guest {
     /// Nothing is mounted yet.
     pub fn new(area: Area) -> Self {
-        Self { area, table: Table::default(), root: 0 }
+        Self { area, table: Table::default(), ring: Ring::new(), root: 0 }
     }
 
     /// Answers until the line is cut, which the power is with it.
@@ -67,11 +69,11 @@ impl Guest {
         let table = &mut self.table;
         match request {
             Request::Mount { kind, options, read_only } => self.mount(kind, options, *read_only),
-            Request::List { dir, from } => list::list(table, *dir, *from),
+            Request::List { dir, from } => list::list(table, &mut self.ring, *dir, *from),
             Request::Look { dir, name } => Ok(Answer::Node { stat: table.look(*dir, name)? }),
             Request::Stat { ino } => Ok(Answer::Node { stat: table.stat(*ino)? }),
             Request::ReadLink { ino } => read_link(table, *ino),
-            Request::Read { pieces } => Ok(data::read(table, pieces, self.area.data())),
+            Request::Read { pieces } => Ok(data::read(table, &mut self.ring, pieces, self.area.data())),
             Request::Map { ino, offset, end, places: false } => data::map(table, *ino, *offset, *end),
             Request::Map { ino, offset, end, places: true } => places::map(table, *ino, *offset, *end),
             Request::StatFs {} => Ok(Answer::Usage { usage: attributes::usage(table, self.root)? }),
@@ -82,6 +84,9 @@ impl Guest {
             }
             Request::RemoveXattr { ino, name } => attributes::remove_xattr(table, *ino, name),
             Request::Make { dir, name, node } => change::make(table, *dir, name, node),
+            Request::MakeFiles { dir, files } => {
+                change::make_files(table, &mut self.ring, *dir, files, self.area.data())
+            }
             Request::Link { ino, dir, name } => change::link(table, *ino, *dir, name),
             Request::Unlink { dir, name, is_dir } => change::unlink(table, *dir, name, *is_dir),
             Request::Rename { from, name, to, new_name, flags } => {

@@ -71,10 +71,9 @@ impl Table {
         Ok(stat_of(ino, &found))
     }
 
-    /// Attributes of what `name` leads to in `dir`, which is not held.
-    pub fn glance(&mut self, dir: &OwnedFd, name: &CStr) -> Result<Stat, Errno> {
-        let found = look(dir, name)?;
-        Ok(stat_of(self.numbers.of(dir, name, &found), &found))
+    /// Attributes of what `name` leads to in `dir`, which is not held and of which `statx` said `found`.
+    pub fn glance(&mut self, dir: &OwnedFd, name: &CStr, found: &Statx) -> Stat {
+        stat_of(self.numbers.of(dir, name, found), found)
     }
 
     /// Holds what a step leads to, unless it is held.
@@ -143,7 +142,8 @@ fn place_flags() -> OFlags {
     OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC
 }
 
-fn look(at: impl AsFd, name: &CStr) -> Result<Statx, Errno> {
+/// What `statx` says of `name` in `at`, or of `at` itself.
+pub fn look(at: impl AsFd, name: &CStr) -> Result<Statx, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
     statx(at, name, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME).map_err(number)
 }

@@ -15,7 +15,7 @@ use crate::copy::tree::{FileError, Fill};
 use crate::unfinished::free_name;
 
 /// Where something is made.
-enum Slot {
+pub(super) enum Slot {
     /// Nothing has the name.
     Free,
     /// This has it, and is replaced.
@@ -32,6 +32,7 @@ impl ImageWriter {
         meta: &Metadata<'_>,
         fill: &mut Fill<'_>,
     ) -> Result<Written, FileError> {
+        self.make_waiting();
         let slot = self.slot(name, meta)?;
         let new = self.new_node(FileKind::Regular, meta, &slot);
         let Some((node, place)) = self.make(name, &slot, &new)? else { return Ok(Written::Kept) };
@@ -74,6 +75,7 @@ impl ImageWriter {
         if !self.keeps.contains(Keeps::SYMLINKS) {
             return Ok(self.drop_entry(name, Loss::Symlink));
         }
+        self.make_waiting();
         let slot = self.slot(name, meta)?;
         let new = NewNode { target, ..self.new_node(FileKind::Symlink, meta, &slot) };
         self.other(name, &slot, meta, &new)
@@ -96,6 +98,7 @@ impl ImageWriter {
         if !self.keeps.contains(Keeps::SPECIAL) {
             return Ok(self.drop_entry(name, loss));
         }
+        self.make_waiting();
         let slot = self.slot(name, meta)?;
         let new = NewNode { rdev, ..self.new_node(kind, meta, &slot) };
         self.other(name, &slot, meta, &new)
@@ -103,6 +106,7 @@ impl ImageWriter {
 
     /// Notes that `name`, just made here, is `key` in the source, of which `more` names are to come.
     pub fn remember(&mut self, key: LinkKey, name: &Name, more: u32) -> Result<(), Trouble> {
+        self.make_waiting();
         let Some(node) = self.find(name)? else { return Ok(()) };
         let attr = node.attr().map_err(|error| self.failed(Some(name), error))?;
         if !self.links.insert(key, attr.ino, attr.generation, more) {
@@ -134,6 +138,7 @@ impl ImageWriter {
         meta: &Metadata<'_>,
         node: &Node,
     ) -> Result<Option<Written>, Trouble> {
+        self.make_waiting();
         let slot = self.slot(name, meta)?;
         if let Slot::Taken(there, _) = &slot
             && there == node
@@ -190,7 +195,7 @@ impl ImageWriter {
     }
 
     /// Whether `name` is free here, and if not, what becomes of what has it.
-    fn slot(&self, name: &Name, meta: &Metadata<'_>) -> Result<Slot, Trouble> {
+    pub(super) fn slot(&self, name: &Name, meta: &Metadata<'_>) -> Result<Slot, Trouble> {
         if !self.may_hold_names() {
             return Ok(Slot::Free);
         }
@@ -217,12 +222,12 @@ impl ImageWriter {
     }
 
     /// Whether `name` was written here, in a directory that was there before.
-    fn wrote(&self, name: &Name) -> bool {
+    pub(super) fn wrote(&self, name: &Name) -> bool {
         matches!(&self.top().names, Names::Merged(written) if written.contains(name))
     }
 
     /// What a new entry is. Without the source's, a file that replaces another has that one's owner and mode.
-    fn new_node(&self, kind: FileKind, meta: &Metadata<'_>, slot: &Slot) -> NewNode<'static> {
+    pub(super) fn new_node(&self, kind: FileKind, meta: &Metadata<'_>, slot: &Slot) -> NewNode<'static> {
         let keep = self.options.keep;
         let before = match slot {
             Slot::Taken(_, attr) if attr.kind == kind => Some(attr),
@@ -266,7 +271,7 @@ impl ImageWriter {
     }
 
     /// In a directory that was made here, what is there is what the source had before. A name that cannot be is counted.
-    fn made_before(&mut self, name: &Name, error: Error) -> Trouble {
+    pub(super) fn made_before(&mut self, name: &Name, error: Error) -> Trouble {
         match (&self.top().names, error) {
             (_, Error::Invalid) if !self.keeps.contains(Keeps::NAMES) => {
                 let path = self.host_path(Some(name));

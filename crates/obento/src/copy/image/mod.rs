@@ -9,6 +9,7 @@
 //! What the format cannot hold (an attribute, a link, a name) is counted in the [`Report`], and nobody is told of each.
 
 mod attributes;
+mod bundle;
 mod links;
 mod make;
 mod place;
@@ -28,6 +29,7 @@ use obento_vfs::{Caller, Node, Vfs};
 
 use super::options::join;
 use super::{CopyError, Trouble};
+use bundle::Bundle;
 use links::InodeLinks;
 pub use place::{ImageTarget, Place as TargetPlace};
 pub(super) use sink::CHUNK;
@@ -47,6 +49,8 @@ pub(crate) struct ImageWriter {
     report: Report,
     /// Where bytes of a device pass through.
     buffer: Vec<u8>,
+    /// Files that are made with those that follow.
+    bundle: Bundle,
     /// Whether a name that was written may be written again, as in an archive.
     overwrites_itself: bool,
 }
@@ -123,6 +127,7 @@ impl ImageWriter {
             links: InodeLinks::default(),
             report: Report::default(),
             buffer: Vec::new(),
+            bundle: Bundle::default(),
             overwrites_itself: false,
         })
     }
@@ -173,6 +178,7 @@ impl ImageWriter {
 
     /// Steps into the directory `name`, and makes it if it is not there. Its metadata is set when it is left.
     pub fn enter(&mut self, name: &Name, meta: &Metadata<'_>, attr: Attr) -> Result<(), Trouble> {
+        self.make_waiting();
         let there = if self.may_hold_names() { self.find(name)? } else { None };
         let (level, fresh) = match there {
             Some(node) => {
@@ -208,6 +214,7 @@ impl ImageWriter {
 
     /// Steps into the directory `name`, which is there, and leaves it as it is; with `Times::Restore`, also its times.
     pub fn enter_existing(&mut self, name: &Name, times: Times) -> Result<(), Trouble> {
+        self.make_waiting();
         let failed = |this: &Self, error| this.failed(Some(name), error);
         let node = self.find(name)?.ok_or_else(|| failed(self, Error::NotFound))?;
         let attr = node.attr().map_err(|error| failed(self, error))?;
@@ -245,6 +252,7 @@ impl ImageWriter {
 
     /// Sets the metadata of the directory it stands in and steps out of it; at the root it does nothing.
     pub fn leave(&mut self) -> Result<(), Trouble> {
+        self.make_waiting();
         if self.levels.len() == 1 {
             return Ok(());
         }
@@ -255,6 +263,7 @@ impl ImageWriter {
 
     /// Leaves all directories and answers what was written.
     pub fn finish(mut self) -> Result<Report, CopyError> {
+        self.make_waiting();
         let mut first = Ok(());
         loop {
             first = first.and(self.complete());
@@ -281,7 +290,7 @@ impl ImageWriter {
         self.overwrites_itself || matches!(self.top().names, Names::Merged(_))
     }
 
-    fn note_written(&mut self, name: &Name) {
+    pub(super) fn note_written(&mut self, name: &Name) {
         if let Names::Merged(names) = &mut self.top_mut().names {
             names.insert(name.to_buf());
         }

@@ -7,9 +7,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::vec::IntoIter;
 
-use super::host::BYTES;
-use super::{Body, HostItems, Item, Items};
+use super::{Body, Item, Items, Reader};
 use crate::copy::Problem;
+
+/// Bytes of small files that are kept at most, but for the last.
+pub(super) const BYTES: usize = 1 << 20;
 
 const BATCHES: usize = 4;
 const ITEMS: usize = 128;
@@ -33,7 +35,7 @@ enum From {
     /// `None` once it is to end.
     Thread(Option<Threaded>, Option<JoinHandle<()>>),
     /// No thread can be had: the items are read as they are asked for.
-    Here(Box<HostItems>),
+    Here(Box<dyn Reader>),
 }
 
 struct Threaded {
@@ -43,16 +45,16 @@ struct Threaded {
 }
 
 impl Ahead {
-    pub fn new(items: HostItems) -> Self {
+    pub fn new(items: Box<dyn Reader>) -> Self {
         let (sender, batches) = sync_channel(BATCHES);
         let (spare, spares) = sync_channel(BATCHES);
         // Kept where both can reach it, for the case that the thread cannot start.
-        let items = std::sync::Arc::new(std::sync::Mutex::new(Some(Box::new(items))));
+        let items = std::sync::Arc::new(std::sync::Mutex::new(Some(items)));
         let taken = std::sync::Arc::clone(&items);
         let take = move || taken.lock().ok().and_then(|mut items| items.take());
         let read = move || {
             if let Some(items) = take() {
-                run(*items, &sender, &spares);
+                run(items, &sender, &spares);
             }
         };
         let from = match Builder::new().name("copy-reader".into()).spawn(read) {
@@ -66,9 +68,9 @@ impl Ahead {
     }
 }
 
-fn run(mut items: HostItems, sender: &SyncSender<Batch>, spares: &Receiver<Vec<u8>>) {
+fn run(mut items: Box<dyn Reader>, sender: &SyncSender<Batch>, spares: &Receiver<Vec<u8>>) {
     loop {
-        let batch = gather(&mut items, spares.try_recv().unwrap_or_default());
+        let batch = gather(&mut *items, spares.try_recv().unwrap_or_default());
         // Nobody waits any more, or nothing is left.
         if batch.items.is_empty() || sender.send(batch).is_err() {
             return;
@@ -76,7 +78,7 @@ fn run(mut items: HostItems, sender: &SyncSender<Batch>, spares: &Receiver<Vec<u
     }
 }
 
-fn gather(items: &mut HostItems, spare: Vec<u8>) -> Batch {
+fn gather(items: &mut dyn Reader, spare: Vec<u8>) -> Batch {
     items.take_bytes(spare);
     let (mut batch, mut bytes, mut files) = (Vec::with_capacity(ITEMS), 0, 0);
     while batch.len() < ITEMS && bytes < BYTES && files < FILES {

@@ -10,15 +10,13 @@ use obento_host::tree::Keep;
 use obento_host::{FileId, HostError};
 use obento_vfs::Symlinks;
 
-use super::{Body, Item, Items, Origin};
+use super::ahead::BYTES;
+use super::{Body, Item, Items, Origin, Reader};
 use crate::copy::{CopyOptions, Problem, Trouble};
 use crate::walk::Step;
 
 /// Files up to this length are read at once, where the tree is read.
 const AT_ONCE: u64 = 64 << 10;
-
-/// Bytes of small files that are kept at most, but for the last.
-pub(super) const BYTES: usize = 1 << 20;
 
 /// See the module.
 pub(in crate::copy) struct HostItems {
@@ -73,11 +71,6 @@ impl HostItems {
             ended: false,
             bytes: Vec::new(),
         })
-    }
-
-    /// Takes the bytes of small files that were read, in exchange for memory for others.
-    pub fn take_bytes(&mut self, spare: Vec<u8>) -> Vec<u8> {
-        std::mem::replace(&mut self.bytes, spare)
     }
 
     fn meet(&mut self, entry: &mut SourceEntry) -> Result<Item, Problem> {
@@ -161,6 +154,12 @@ impl Items for HostItems {
 
     fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+}
+
+impl Reader for HostItems {
+    fn take_bytes(&mut self, spare: Vec<u8>) -> Vec<u8> {
+        std::mem::replace(&mut self.bytes, spare)
     }
 }
 

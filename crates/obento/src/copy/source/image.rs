@@ -1,11 +1,19 @@
 //! The items of a tree in an image.
 
-use obento_base::{FileKind, Name};
-use obento_host::tree::Keep;
+use std::ops::Range;
 
-use super::{Body, Item, Items, Origin, unread};
+use obento_base::{FileKind, Name};
+use obento_driver::Span;
+use obento_host::tree::Keep;
+use obento_vfs::Node;
+
+use super::ahead::BYTES;
+use super::{Body, Item, Items, Origin, Reader, unread};
 use crate::copy::{CopyOptions, CopySource, Problem, Trouble};
 use crate::walk::{Entry, Order, Step, Walk};
+
+/// Files of at most this size are read at once.
+const AT_ONCE: u64 = 128 << 10;
 
 /// See the module.
 pub(in crate::copy) struct ImageItems {
@@ -14,13 +22,20 @@ pub(in crate::copy) struct ImageItems {
     walk: Walk,
     xattrs: bool,
     recursive: bool,
+    /// What was read of small files since it was taken, if they are to be read.
+    bytes: Option<Vec<u8>>,
 }
 
 impl ImageItems {
     pub fn new(source: CopySource, index: usize, options: &CopyOptions) -> Self {
         let walk = Walk::new(source.node.clone()).order(Order::Directory).symlinks(options.symlinks);
         let xattrs = options.tree.keep.contains(Keep::XATTRS);
-        Self { source, index, walk, xattrs, recursive: options.recursive }
+        Self { source, index, walk, xattrs, recursive: options.recursive, bytes: None }
+    }
+
+    /// Reads small files when they are met, for volumes that are slow to answer.
+    pub fn reading(self) -> Self {
+        Self { bytes: Some(Vec::new()), ..self }
     }
 
     fn item(&mut self, entry: Entry) -> Result<Item, Problem> {
@@ -36,11 +51,28 @@ impl ImageItems {
         }
         let body = match attr.kind {
             FileKind::Symlink => Body::Link(node.read_link().map_err(|error| unread(shown.clone(), error))?),
-            FileKind::Regular => Body::Image(node),
+            FileKind::Regular => self.read(&node, attr.size).map_or(Body::Image(node), Body::Bytes),
             _ => Body::None,
         };
         let origin = Origin::Image(self.index, attr.ino);
         Ok(Item { shown, name, step, attr, origin, xattrs, body, troubles })
+    }
+
+    /// Where the bytes of a small file without holes are. `None`: it is another, or cannot be read without care.
+    fn read(&mut self, node: &Node, size: u64) -> Option<Range<usize>> {
+        let bytes = self.bytes.as_mut().filter(|_| size <= AT_ONCE)?;
+        let run = node.run(0, size).ok()??;
+        if run.span() != Span::Driver || run.len() < size {
+            return None;
+        }
+        drop(run);
+        let start = bytes.len();
+        bytes.resize(start + usize::try_from(size).ok()?, 0);
+        let whole = node.read_at(0, &mut bytes[start..]).is_ok_and(|len| len as u64 == size);
+        if !whole {
+            bytes.truncate(start);
+        }
+        whole.then_some(start..bytes.len())
     }
 }
 
@@ -48,12 +80,25 @@ impl Items for ImageItems {
     fn prune(&mut self) {
         self.walk.prune();
     }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes.as_deref().unwrap_or_default()
+    }
+}
+
+impl Reader for ImageItems {
+    fn take_bytes(&mut self, spare: Vec<u8>) -> Vec<u8> {
+        self.bytes.as_mut().map(|bytes| std::mem::replace(bytes, spare)).unwrap_or_default()
+    }
 }
 
 impl Iterator for ImageItems {
     type Item = Result<Item, Problem>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(bytes) = self.bytes.as_mut().filter(|bytes| bytes.len() >= BYTES) {
+            bytes.clear();
+        }
         Some(match self.walk.next()? {
             Ok(entry) => self.item(entry),
             Err(damage) => Err(unread(self.source.join(&damage.path), damage.error)),

@@ -66,6 +66,12 @@ pub(super) trait Items: Iterator<Item = Result<Item, Problem>> {
     }
 }
 
+/// Items that a thread can read ahead of those who ask for them.
+pub(super) trait Reader: Items + Send {
+    /// Takes the bytes of small files that were read, in exchange for memory for others.
+    fn take_bytes(&mut self, spare: Vec<u8>) -> Vec<u8>;
+}
+
 /// Where a copy starts.
 #[derive(Clone, Debug)]
 pub enum CopyFrom {
@@ -97,11 +103,20 @@ impl CopyFrom {
         matches!(self, Self::Image(source) if source.node.vfs().root() == node.vfs().root())
     }
 
-    /// All that is to be copied. `index` tells its volume from those of other sources.
-    pub(super) fn items(&self, index: usize, options: &CopyOptions) -> Result<Box<dyn Items>, Problem> {
+    /// All that is to be copied. `index` tells its volume from those of other sources; what is `still` does not change meanwhile.
+    pub(super) fn items(
+        &self,
+        index: usize,
+        options: &CopyOptions,
+        still: bool,
+    ) -> Result<Box<dyn Items>, Problem> {
         Ok(match self {
+            Self::Image(source) if still && source.node.vfs().file_system().bulk().is_some() => {
+                let items = ImageItems::new(source.clone(), index, options).reading();
+                Box::new(Ahead::new(Box::new(items)))
+            }
             Self::Image(source) => Box::new(ImageItems::new(source.clone(), index, options)),
-            Self::Host(path) => Box::new(Ahead::new(HostItems::new(path, options)?)),
+            Self::Host(path) => Box::new(Ahead::new(Box::new(HostItems::new(path, options)?))),
         })
     }
 }
