@@ -102,7 +102,7 @@ impl<V: Volume> FileSystem for Mounted<V> {
         let grain = self.volume.grain();
         let free = match &self.writer {
             Some(writer) => writer.lock().allocator().free(),
-            None => self.volume.count_free()?,
+            None => self.volume.kept().free(|| self.volume.count_free())?,
         };
         let per_cluster = u64::from(grain.cluster_size.checked_div(grain.block_size).unwrap_or(1));
         let blocks = |clusters: u32| u64::from(clusters).saturating_mul(per_cluster);

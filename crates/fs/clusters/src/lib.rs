@@ -1,8 +1,8 @@
 //! What the drivers of FAT and exFAT share: volumes of clusters, whose files have no inodes.
 //!
 //! Chains of clusters as runs ([`Chain`]), which clusters are free ([`Allocator`]), inode numbers that outlive a change of
-//! place ([`Numbers`]), times in a date and a time of 16 bits ([`time`]), names in UTF-16 ([`utf16`]), sectors on their way to
-//! the device ([`sectors`]), and the contract itself ([`Mounted`]) with what is done to names ([`ops`]) and commits by age.
+//! place ([`Numbers`]) and what else a mounted volume keeps ([`Kept`]), times in a date and a time of 16 bits ([`time`]), names in UTF-16 ([`utf16`]), sectors on their way to
+//! the device ([`sectors`]), and the contract itself ([`Mounted`]) with what is done to names ([`ops`]), what waits for a commit ([`Waiting`]) and commits by age.
 //! It knows no format: what an entry of a table or a directory looks like the drivers say, by the traits of [`Volume`].
 #![no_std]
 #![cfg_attr(
@@ -28,6 +28,7 @@ mod check;
 mod contract;
 mod inode;
 pub mod inspect;
+mod kept;
 mod numbers;
 pub mod ops;
 mod owner;
@@ -39,6 +40,7 @@ mod trim;
 pub mod unit;
 pub mod utf16;
 mod volume;
+mod waiting;
 mod writable;
 
 pub use allocator::Allocator;
@@ -46,6 +48,7 @@ pub use chain::{Chain, Entry, Links, Run};
 pub use check::Bits;
 pub use contract::Mounted;
 pub use inode::{FileEntry, Inode, ROOT, Times};
+pub use kept::Kept;
 pub use numbers::Numbers;
 pub use owner::Owner;
 pub use pieces::{Piece, last_of, split};
@@ -53,3 +56,4 @@ pub use promises::{Promise, Promises};
 pub use time::Zone;
 pub use unit::{Cluster, Slot};
 pub use volume::{At, Commit, Data, Entries, Grain, Listed, Location, Volume};
+pub use waiting::{MARK, Waiting, links};

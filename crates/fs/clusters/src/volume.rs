@@ -16,10 +16,12 @@ use obento_env::sync::RwLock;
 
 use crate::allocator::Allocator;
 use crate::inode::{FileEntry, Inode};
+use crate::kept::Kept;
 use crate::numbers::Numbers;
 use crate::owner::Owner;
 use crate::pieces::Piece;
 use crate::unit::{Cluster, Slot};
+use crate::waiting::{MAX_DIRTY, Waiting};
 
 /// An entry as a listing copies it.
 pub struct Listed {
@@ -75,13 +77,11 @@ pub trait Volume: Sized + Send + Sync + 'static {
     fn offset_of(&self, cluster: Cluster) -> Option<u64>;
     /// How it is shown.
     fn owner(&self) -> &Owner;
-    /// The metadata.
-    fn cache(&self) -> &Cache;
-    /// The numbers of inodes.
-    fn numbers(&self) -> &RwLock<Numbers<Self::Entry>>;
+    /// What every mounted volume keeps.
+    fn kept(&self) -> &Kept<Self::Entry>;
     /// What it says of itself.
     fn describe(&self) -> VolumeInfo;
-    /// How many clusters are free. Errors: those of the device.
+    /// Counts the clusters that are free. Errors: those of the device.
     fn count_free(&self) -> Result<u32>;
 
     /// The inode of this number, and what it lies in or lay in. Errors: Stale if it is not in use.
@@ -99,12 +99,25 @@ pub trait Volume: Sized + Send + Sync + 'static {
     /// The run of a file at `range.start`, as the contract's `map` has it. Errors: Invalid for an empty range; Corrupt for a
     /// chain that ends too early or is damaged there.
     fn map(&self, inode: &Inode<Self::Entry>, range: Range<u64>) -> Result<Extent>;
-    /// Drops what is kept for `ino` alone.
-    fn forget(&self, ino: Ino);
 
     /// Its structures, field by field, if they are shown.
     fn inspect(&self) -> Option<&dyn Inspect> {
         None
+    }
+
+    /// The metadata.
+    fn cache(&self) -> &Cache {
+        &self.kept().cache
+    }
+
+    /// The numbers of inodes.
+    fn numbers(&self) -> &RwLock<Numbers<Self::Entry>> {
+        &self.kept().numbers
+    }
+
+    /// Drops what is kept for `ino` alone.
+    fn forget(&self, ino: Ino) {
+        self.kept().forget(ino);
     }
 
     /// The bytes of a piece on the device. Errors: Invalid if it is not on the volume.
@@ -138,24 +151,77 @@ pub trait Volume: Sized + Send + Sync + 'static {
 }
 
 /// Changes on their way to the device.
-pub trait Commit<V: Volume>: Sized {
+pub trait Commit<V: Volume<Writer = Self>>: Data<V> + Sized {
     /// Reads what is free. Errors: ReadOnly if the device cannot be written; OutOfBounds if it is shorter than the volume;
     /// those of the device.
     fn open(volume: &V, clock: Arc<dyn Clock>) -> Result<Self>;
+    /// What waits.
+    fn waiting(&self) -> &Waiting;
+    /// What waits, to be changed.
+    fn waiting_mut(&mut self) -> &mut Waiting;
+    /// Writes what waits, in an order that a cut survives. Errors: those of the device.
+    fn write_changes(&mut self, volume: &V) -> Result<()>;
+    /// Marks the volume as in use, or as not in use, if it was not before it was opened.
+    fn mark(&mut self, volume: &V, in_use: bool) -> Result<()>;
+    /// Gives back what was taken and not named.
+    fn give_back(&mut self, volume: &V, pieces: &[Piece]);
+
+    /// How many sectors changed.
+    fn sectors(&self) -> usize {
+        self.waiting().sectors()
+    }
+
     /// The time by the clock that changes are stamped by.
-    fn now(&self) -> Timestamp;
+    fn now(&self) -> Timestamp {
+        self.waiting().clock.now()
+    }
+
     /// Which clusters are free.
-    fn allocator(&mut self) -> &mut Allocator;
+    fn allocator(&mut self) -> &mut Allocator {
+        &mut self.waiting_mut().allocator
+    }
+
     /// Errors: ReadOnly after a write failed.
-    fn check(&self) -> Result<()>;
+    fn check(&self) -> Result<()> {
+        self.waiting().check()
+    }
+
     /// Whether anything waits.
-    fn has_changes(&self) -> bool;
+    fn has_changes(&self) -> bool {
+        self.waiting().data_written || self.sectors() > 0
+    }
+
     /// Whether so much waits that it should be written.
-    fn is_full(&self) -> bool;
+    fn is_full(&self) -> bool {
+        self.sectors() > MAX_DIRTY
+    }
+
     /// Writes all changes. Errors: those of the device, after which nothing is changed any more.
-    fn commit(&mut self, volume: &V) -> Result<()>;
+    fn commit(&mut self, volume: &V) -> Result<()> {
+        self.check()?;
+        let result = match self.sectors() {
+            0 if core::mem::take(&mut self.waiting_mut().data_written) => volume.cache().device().flush(),
+            0 => Ok(()),
+            _ => self.write_changes(volume),
+        };
+        if result.is_err() {
+            self.waiting_mut().fail();
+        }
+        result
+    }
+
     /// Writes all changes and marks the volume as unmounted. Errors: as [`Commit::commit`].
-    fn close(&mut self, volume: &V) -> Result<()>;
+    fn close(&mut self, volume: &V) -> Result<()> {
+        let orphans = volume.numbers().read().orphans();
+        for ino in orphans {
+            self.forget(volume, ino)?;
+        }
+        let pieces = self.waiting_mut().promises.take_back_all();
+        self.give_back(volume, &pieces);
+        self.commit(volume)?;
+        self.mark(volume, false)?;
+        volume.cache().device().flush()
+    }
 
     /// What `take` gets of free clusters; where there are none, after a commit, since what is freed rests until then.
     /// Errors: NoSpace; those of the commit.

@@ -69,7 +69,7 @@ impl Volume {
             probe: self.probe(),
             features,
             state: State::of(sb.flags).name().to_string(),
-            notices: self.notices().to_vec(),
+            notices: self.kept().notices.clone(),
             facts,
         }
     }

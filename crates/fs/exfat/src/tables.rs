@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use obento_base::wire::{IntoBytes as _, to_usize};
 use obento_base::{Corrupt, Error, Result, Structure};
-use obento_clusters::{Chain, Cluster, Run};
+use obento_clusters::{Chain, Cluster, Run, Volume as _};
 use obento_driver::Notice;
 
 use crate::dir::{Directory, Scan};

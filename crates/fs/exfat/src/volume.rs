@@ -3,18 +3,17 @@
 //! The format has no inode numbers: the number of a file is the place of its first entry. So that a number which somebody
 //! made up is not taken for one, the volume knows which clusters belong to directories that were looked at since it was opened.
 //! Invariant: a known cluster belongs to one directory or to the volume's own tables, and to the first that claimed it if two do.
-//! Locking: `known`, `chains` and the indexes of directories are leaves; a chain has a lock of its own, under which the FAT is read.
+//! Locking: `known` and the indexes of directories are leaves.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use hashbrown::HashMap;
 use obento_base::wire::{FromBytes as _, to_usize};
 use obento_base::{Corrupt, Error, Generation, Ino, Result};
-use obento_block::{BlockDevice, Cache};
+use obento_block::BlockDevice;
 use obento_clusters::unit::{ENTRY, ENTRY_LEN};
-use obento_clusters::{Chain, Cluster, Numbers, ROOT, Run, Slot, Volume as _};
+use obento_clusters::{Chain, Cluster, Kept, ROOT, Run, Slot, Volume as _};
 use obento_driver::Notice;
 use obento_env::sync::{Mutex, RwLock};
 
@@ -30,25 +29,18 @@ use crate::up_case::UpCase;
 
 /// Whose the clusters of the bitmap and the up-case table are.
 pub const SYSTEM: Ino = Ino(0);
-/// How many chains are kept at most: what is not forgotten by its users is dropped then.
-const MAX_CHAINS: usize = 4096;
 /// How many names may be indexed before indexes are dropped: about 64 MiB of them.
 const MAX_INDEXED: usize = 4 << 20;
 
 /// An open volume.
 pub struct Volume {
     sb: SuperBlock,
-    cache: Cache,
+    kept: Kept<EntrySet>,
     options: ExFatOptions,
-    notices: Vec<Notice>,
     tables: Tables,
     known: RwLock<Known>,
-    numbers: RwLock<Numbers<EntrySet>>,
-    chains: Mutex<HashMap<Ino, Arc<Mutex<Chain>>>>,
     /// Names in all indexes, as they were when they were made.
     indexed: Mutex<usize>,
-    /// Free clusters, once they were counted.
-    free: Mutex<Option<u32>>,
 }
 
 /// What is known of clusters.
@@ -106,28 +98,24 @@ impl Volume {
         cache: usize,
     ) -> Result<Self> {
         let mut volume = Self {
-            cache: Cache::new(device, sb.sector_size, cache),
+            kept: Kept::new(device, sb.sector_size, cache),
             sb,
             options,
-            notices: Vec::new(),
             tables: Tables { up_case: UpCase::standard()?, ..Tables::default() },
             known: RwLock::default(),
-            numbers: RwLock::default(),
-            chains: Mutex::default(),
             indexed: Mutex::default(),
-            free: Mutex::default(),
         };
         let root = volume.load(ROOT, ROOT, &EntrySet::root(&volume.sb, 0))?;
         let (tables, mut notices) = volume.read_tables(&root)?;
         volume.tables = tables;
-        volume.notices.append(&mut notices);
+        volume.kept.notices.append(&mut notices);
         let claimed = {
             let mut known = volume.known.write();
             let of_tables = known.claim(SYSTEM, &volume.tables.bitmap);
             of_tables.and_then(|()| known.claim(SYSTEM, &volume.tables.up_case_runs))
         };
         if let Err(error) = claimed {
-            volume.notices.push(Notice::Damaged(error));
+            volume.kept.notices.push(Notice::Damaged(error));
         }
         volume.learn(root)?;
         Ok(volume)
@@ -138,9 +126,9 @@ impl Volume {
         &self.sb
     }
 
-    /// The metadata.
-    pub fn cache(&self) -> &Cache {
-        &self.cache
+    /// What every mounted volume keeps.
+    pub fn kept(&self) -> &Kept<EntrySet> {
+        &self.kept
     }
 
     /// How it is shown.
@@ -148,14 +136,9 @@ impl Volume {
         &self.options
     }
 
-    /// What a person should know.
-    pub fn notices(&self) -> &[Notice] {
-        &self.notices
-    }
-
     /// Notes something that a person should know.
     pub fn notice(&mut self, notice: Notice) {
-        self.notices.push(notice);
+        self.kept.notices.push(notice);
     }
 
     /// What the root directory says of the volume.
@@ -170,17 +153,12 @@ impl Volume {
 
     /// A reader of the FAT.
     pub fn table(&self) -> Reader<'_> {
-        Reader::new(&self.sb, &self.cache)
-    }
-
-    /// The numbers of inodes.
-    pub fn numbers(&self) -> &RwLock<Numbers<EntrySet>> {
-        &self.numbers
+        Reader::new(&self.sb, &self.kept.cache)
     }
 
     /// Where the first entry of `ino` is, if it lies in a directory that is known: its place, which, and its index there.
     pub fn slot_of(&self, ino: Ino) -> Option<(Slot, Ino, u32)> {
-        let slot = self.numbers.read().slot_of(ino)?;
+        let slot = self.kept.numbers.read().slot_of(ino)?;
         if slot.0.checked_mul(ENTRY_LEN).is_none_or(|offset| offset >= self.sb.len) {
             return None;
         }
@@ -198,7 +176,7 @@ impl Volume {
             return Ok((Inode { ino, entry, generation: Generation(0), is_named: true }, ROOT));
         }
         let (orphan, generation) = {
-            let numbers = self.numbers.read();
+            let numbers = self.kept.numbers.read();
             (numbers.orphan(ino), numbers.generation(ino))
         };
         if let Some((set, dir)) = orphan {
@@ -217,7 +195,7 @@ impl Volume {
     /// The bytes of an entry.
     pub fn entry(&self, slot: Slot) -> Result<RawEntry> {
         let size = u64::from(self.sb.sector_size);
-        let block = self.cache.get(slot.offset().checked_div(size).unwrap_or(0))?;
+        let block = self.kept.cache.get(slot.offset().checked_div(size).unwrap_or(0))?;
         let within = to_usize(slot.offset().checked_rem(size).unwrap_or(0));
         let bytes = block.get(within..).unwrap_or_default();
         RawEntry::read_from_prefix(bytes).map(|(raw, _)| raw).map_err(|_| Error::Stale)
@@ -230,7 +208,7 @@ impl Volume {
         if raw.EntryType != kind::FILE {
             return Err(Error::Stale);
         }
-        let entries = Scan::new(dir, &self.sb, &self.cache, index).gather(index, raw)?;
+        let entries = Scan::new(dir, &self.sb, &self.kept.cache, index).gather(index, raw)?;
         let set = EntrySet::decode(&entries, &self.sb);
         set.map(|set| (slot, set)).map_err(|flaw| dir.corrupt(slot, flaw, self.sb.sector_size))
     }
@@ -347,33 +325,13 @@ impl Volume {
 
     /// What is known of the chain of a file. Errors: as [`Volume::chain_of`].
     pub fn chain(&self, inode: &Inode) -> Result<Arc<Mutex<Chain>>> {
-        let mut chains = self.chains.lock();
-        if let Some(chain) = chains.get(&inode.ino) {
-            return Ok(chain.clone());
-        }
-        if chains.len() >= MAX_CHAINS {
-            chains.clear();
-        }
-        let chain = Arc::new(Mutex::new(self.chain_of(inode.ino, &inode.entry)?));
-        chains.insert(inode.ino, chain.clone());
-        Ok(chain)
+        self.kept.chain(inode.ino, || self.chain_of(inode.ino, &inode.entry))
     }
 
-    /// Drops what is kept for `ino` alone.
-    pub fn forget(&self, ino: Ino) {
-        self.chains.lock().remove(&ino);
-    }
-
-    /// How many clusters are free, counted once. Errors: those of the device.
+    /// Counts the clusters that are free. Errors: those of the device.
     pub fn count_free(&self) -> Result<u32> {
-        let mut free = self.free.lock();
-        if let Some(free) = *free {
-            return Ok(free);
-        }
         let mut used = 0_u32;
         self.each_bitmap_byte(|byte| used = used.saturating_add(byte.count_ones()))?;
-        let count = self.sb.clusters.saturating_sub(used);
-        *free = Some(count);
-        Ok(count)
+        Ok(self.sb.clusters.saturating_sub(used))
     }
 }

@@ -5,10 +5,8 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use obento_base::{Ino, Name, Result};
-use obento_block::Cache;
-use obento_clusters::{Cluster, Grain, Listed, Mounted, Numbers, Owner};
+use obento_clusters::{Cluster, Grain, Kept, Listed, Mounted, Owner};
 use obento_driver::{Cookie, Extent, Inspect, VolumeInfo};
-use obento_env::sync::RwLock;
 
 use crate::dir::{Directory, Location};
 use crate::inode::Inode;
@@ -53,12 +51,8 @@ impl obento_clusters::Volume for Volume {
         &self.options().owner
     }
 
-    fn cache(&self) -> &Cache {
-        self.cache()
-    }
-
-    fn numbers(&self) -> &RwLock<Numbers<RawEntry>> {
-        self.numbers()
+    fn kept(&self) -> &Kept<RawEntry> {
+        self.kept()
     }
 
     fn describe(&self) -> VolumeInfo {
@@ -91,10 +85,6 @@ impl obento_clusters::Volume for Volume {
 
     fn map(&self, inode: &Inode, range: Range<u64>) -> Result<Extent> {
         self.map(inode, range)
-    }
-
-    fn forget(&self, ino: Ino) {
-        self.forget(ino);
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {

@@ -96,7 +96,7 @@ impl Volume {
             probe: self.probe(),
             features: Vec::from([sb.width.name().to_string()]),
             state: self.state().name().to_string(),
-            notices: self.notices().to_vec(),
+            notices: self.kept().notices.clone(),
             facts,
         }
     }

@@ -3,16 +3,16 @@
 //! The format has no inode numbers: the number of a file is the place of its entry. So that a number which somebody made up
 //! is not taken for one, the volume knows which clusters belong to directories that were looked at since it was opened.
 //! Invariant: a known cluster belongs to one directory, and to the first that claimed it if two do.
-//! Locking: `known` and `chains` are leaves; a chain has a lock of its own, under which the FAT is read.
+//! Locking: `known` and the indexes are leaves.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
+use core::convert::Infallible;
 
 use hashbrown::HashMap;
 use obento_base::wire::FromBytes as _;
 use obento_base::{Corrupt, Error, FileKind, Generation, Ino, Result};
-use obento_block::{BlockDevice, Cache};
-use obento_clusters::{Chain, FileEntry as _, Numbers, ROOT, Run, Volume as _};
+use obento_block::BlockDevice;
+use obento_clusters::{Chain, FileEntry as _, Kept, ROOT, Run, Volume as _};
 use obento_driver::Notice;
 use obento_env::sync::{Mutex, RwLock};
 
@@ -27,16 +27,11 @@ use crate::unit::{Cluster, ENTRY, ENTRY_LEN, Slot};
 /// An open volume.
 pub struct Volume {
     sb: SuperBlock,
-    cache: Cache,
+    kept: Kept<RawEntry>,
     options: FatOptions,
-    notices: Vec<Notice>,
     known: RwLock<Known>,
-    numbers: RwLock<Numbers<RawEntry>>,
-    chains: Mutex<HashMap<Ino, Arc<Mutex<Chain>>>>,
     /// The names of large directories.
     indexes: Mutex<HashMap<Ino, Index>>,
-    /// Free clusters, once they were counted.
-    free: Mutex<Option<u32>>,
 }
 
 /// The directories that were looked at.
@@ -47,9 +42,6 @@ struct Known {
     directories: HashMap<Ino, Arc<Directory>>,
 }
 
-/// How many chains are kept at most: what is not forgotten by its users is dropped then.
-const MAX_CHAINS: usize = 4096;
-
 impl Volume {
     /// Opens the volume that `sb` describes. Errors: Corrupt for a root directory outside the clusters.
     pub fn new(
@@ -59,15 +51,11 @@ impl Volume {
         cache: usize,
     ) -> Result<Self> {
         let volume = Self {
-            cache: Cache::new(device, sb.sector_size, cache),
+            kept: Kept::new(device, sb.sector_size, cache),
             sb,
             options,
-            notices: Vec::new(),
             known: RwLock::default(),
-            numbers: RwLock::default(),
-            chains: Mutex::default(),
             indexes: Mutex::default(),
-            free: Mutex::default(),
         };
         let root = volume.load_root()?;
         volume.learn(root)?;
@@ -79,9 +67,9 @@ impl Volume {
         &self.sb
     }
 
-    /// The metadata.
-    pub fn cache(&self) -> &Cache {
-        &self.cache
+    /// What every mounted volume keeps.
+    pub fn kept(&self) -> &Kept<RawEntry> {
+        &self.kept
     }
 
     /// How it is shown.
@@ -89,29 +77,19 @@ impl Volume {
         &self.options
     }
 
-    /// What a person should know.
-    pub fn notices(&self) -> &[Notice] {
-        &self.notices
-    }
-
     /// Notes something that a person should know.
     pub fn notice(&mut self, notice: Notice) {
-        self.notices.push(notice);
+        self.kept.notices.push(notice);
     }
 
     /// A reader of the FAT.
     pub fn table(&self) -> Reader<'_> {
-        Reader::new(&self.sb, &self.cache)
-    }
-
-    /// The numbers of inodes.
-    pub fn numbers(&self) -> &RwLock<Numbers<RawEntry>> {
-        &self.numbers
+        Reader::new(&self.sb, &self.kept.cache)
     }
 
     /// Where the entry of `ino` is, if it lies in a directory that is known, and which.
     pub fn slot_of(&self, ino: Ino) -> Option<(Slot, Ino)> {
-        let slot = self.numbers.read().slot_of(ino)?;
+        let slot = self.kept.numbers.read().slot_of(ino)?;
         if slot.0.checked_mul(ENTRY.into()).is_none_or(|offset| offset >= self.sb.len) {
             return None;
         }
@@ -131,7 +109,7 @@ impl Volume {
             return Ok((Inode { ino, entry, generation: Generation(0), is_named: true }, ROOT));
         }
         let (orphan, generation) = {
-            let numbers = self.numbers.read();
+            let numbers = self.kept.numbers.read();
             (numbers.orphan(ino), numbers.generation(ino))
         };
         if let Some((raw, dir)) = orphan {
@@ -149,7 +127,7 @@ impl Volume {
     /// The bytes of an entry.
     pub fn entry(&self, slot: Slot) -> Result<RawEntry> {
         let size = u64::from(self.sb.sector_size);
-        let block = self.cache.get(slot.offset().checked_div(size).unwrap_or(0))?;
+        let block = self.kept.cache.get(slot.offset().checked_div(size).unwrap_or(0))?;
         let within = obento_base::wire::to_usize(slot.offset().checked_rem(size).unwrap_or(0));
         let bytes = block.get(within..).unwrap_or_default();
         RawEntry::read_from_prefix(bytes).map(|(raw, _)| raw).map_err(|_| Error::Stale)
@@ -259,7 +237,7 @@ impl Volume {
         let mut indexes = self.indexes.lock();
         if !indexes.contains_key(&dir.ino) {
             let kind = |at| self.entry(dir.slot(at).ok_or(Error::Stale)?).map(|raw| raw.kind());
-            let Ok(Some(index)) = Index::read(dir, &self.cache, self.options.code_page, kind) else {
+            let Ok(Some(index)) = Index::read(dir, &self.kept.cache, self.options.code_page, kind) else {
                 return None;
             };
             let names = indexes.values().fold(index.len(), |sum, index| sum.saturating_add(index.len()));
@@ -281,31 +259,18 @@ impl Volume {
 
     /// What is known of the chain of a file.
     pub fn chain(&self, inode: &Inode) -> Arc<Mutex<Chain>> {
-        let mut chains = self.chains.lock();
-        if chains.len() >= MAX_CHAINS && !chains.contains_key(&inode.ino) {
-            chains.clear();
-        }
-        let first = inode.entry.first(self.sb.width);
-        chains.entry(inode.ino).or_insert_with(|| Arc::new(Mutex::new(Chain::new(first)))).clone()
+        let start = || Ok::<_, Infallible>(Chain::new(inode.entry.first(self.sb.width)));
+        let Ok(chain) = self.kept.chain(inode.ino, start);
+        chain
     }
 
-    /// Drops what is kept for `ino` alone.
-    pub fn forget(&self, ino: Ino) {
-        self.chains.lock().remove(&ino);
-    }
-
-    /// How many clusters are free, counted once. Errors: those of the device.
+    /// Counts the clusters that are free. Errors: those of the device.
     pub fn count_free(&self) -> Result<u32> {
-        let mut free = self.free.lock();
-        if let Some(free) = *free {
-            return Ok(free);
-        }
         let mut table = self.table();
         let mut count = 0_u32;
         for first in (2..self.sb.clusters.saturating_add(2)).step_by(64) {
             count = count.saturating_add(table.free_among(Cluster(first))?.count_ones());
         }
-        *free = Some(count);
         Ok(count)
     }
 

@@ -5,7 +5,7 @@ use alloc::string::String;
 
 use obento_base::wire::to_usize;
 use obento_base::{Error, Result};
-use obento_clusters::Cluster;
+use obento_clusters::{Cluster, Volume as _};
 use obento_driver::{Spot, Target};
 
 use crate::boot::SECTORS;

@@ -45,7 +45,7 @@ impl Data<Volume> for Writer {
         if range.start > inode.entry.valid() {
             return Ok(Extent { len: asked, span: Span::Driver });
         }
-        self.data_written = true;
+        self.waiting.data_written = true;
         let size = u64::from(sb.cluster_size);
         let at =
             range.start.checked_div(size).and_then(|at| u32::try_from(at).ok()).ok_or(Error::FileTooBig)?;
@@ -60,7 +60,7 @@ impl Data<Volume> for Writer {
             return Ok(Extent { len: run.end.saturating_sub(run.start), span: Span::Mapped(run.start) });
         }
         let want = sb.clusters_for(within.saturating_add(asked));
-        let piece = match self.promises.at(ino, at.saturating_sub(linked)) {
+        let piece = match self.waiting.promises.at(ino, at.saturating_sub(linked)) {
             Promise::Has(start, len) => (start, len),
             Promise::Next(after) => {
                 let after = match after {
@@ -68,7 +68,7 @@ impl Data<Volume> for Writer {
                     None => last_cluster(volume, &inode, linked)?,
                 };
                 let piece = self.take_with(volume, |allocator| allocator.take(after, want))?;
-                self.promises.push(ino, piece);
+                self.waiting.promises.push(ino, piece);
                 piece
             }
             Promise::Beyond => return Ok(Extent { len: asked, span: Span::Driver }),
@@ -82,7 +82,7 @@ impl Data<Volume> for Writer {
         let mut inode = volume.file(ino)?;
         let sb = volume.super_block();
         let missing = sb.clusters_for(written.end).saturating_sub(sb.clusters_for(inode.entry.size()));
-        let pieces = self.promises.redeem(ino, missing);
+        let pieces = self.waiting.promises.redeem(ino, missing);
         if pieces.iter().fold(0, |sum: u32, piece| sum.saturating_add(piece.1)) < missing {
             self.give_back(volume, &pieces);
             return Err(Error::Invalid);
@@ -104,7 +104,7 @@ impl Data<Volume> for Writer {
         if first < linked && sb.clusters_for(range.end) <= linked {
             return;
         }
-        let given = self.promises.take_back(ino, keep);
+        let given = self.waiting.promises.take_back(ino, keep);
         self.give_back(volume, &given);
     }
 
@@ -116,7 +116,7 @@ impl Data<Volume> for Writer {
             return Ok(0);
         }
         let end = offset.saturating_add(len);
-        self.data_written = true;
+        self.waiting.data_written = true;
         self.drop_promises(volume, ino);
         self.fill(volume, &mut inode, end)?;
         grow(&mut inode, end);
@@ -239,7 +239,7 @@ impl Writer {
     }
 
     fn drop_promises(&mut self, volume: &Volume, ino: Ino) {
-        let pieces = self.promises.take_back(ino, 0);
+        let pieces = self.waiting.promises.take_back(ino, 0);
         self.give_back(volume, &pieces);
     }
 }

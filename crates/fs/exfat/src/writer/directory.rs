@@ -53,7 +53,7 @@ impl Entries<Volume> for Writer {
             let raw = volume.entry(slot)?;
             // What is in another sector than the first entry goes after it.
             if !in_one_sector(volume, &[first, slot]) {
-                self.late.entry(slot).or_insert(bytes_of(&raw));
+                self.waiting.late.entry(slot).or_insert(bytes_of(&raw));
             }
             self.put(volume, slot, &[raw.EntryType & !kind::IN_USE])?;
         }
@@ -100,14 +100,14 @@ impl Entries<Volume> for Writer {
             on_disk.push(RawEntry::read_from_bytes(&bytes).map_err(|_| Error::Stale)?);
         }
         let is_this = EntrySet::decode(&on_disk, volume.super_block()).is_ok_and(|set| {
-            let is_fresh = set.first().is_some_and(|first| self.allocator.is_fresh(first));
+            let is_fresh = set.first().is_some_and(|first| self.waiting.allocator.is_fresh(first));
             set.rest == at.set.rest && set.first() == at.set.first() && !is_fresh
         });
         if !is_this {
             return self.show_late(volume, &slots);
         }
         for (&slot, raw) in slots.iter().zip(&on_disk) {
-            self.late.entry(slot).or_insert(bytes_of(raw));
+            self.waiting.late.entry(slot).or_insert(bytes_of(raw));
         }
         Ok(())
     }
@@ -212,7 +212,7 @@ impl Writer {
             return Err(Error::NoSpace);
         }
         // One that lies in two sectors is begun when its end is there, and so is one over entries that are shown as others.
-        let is_late = slots.iter().any(|slot| self.late.contains_key(slot));
+        let is_late = slots.iter().any(|slot| self.waiting.late.contains_key(slot));
         if is_late || !in_one_sector(volume, &slots) {
             self.show_late(volume, &slots)?;
         }
@@ -251,7 +251,7 @@ impl Writer {
                 volume.cache().forget(number);
             }
         }
-        (self.directory_grew, self.data_written) = (true, true);
+        (self.waiting.directory_grew, self.waiting.data_written) = (true, true);
         Ok(())
     }
 
@@ -259,10 +259,10 @@ impl Writer {
     fn show_late(&mut self, volume: &Volume, slots: &[Slot]) -> Result<()> {
         let first = slots.first().copied().ok_or(Error::Stale)?;
         for &slot in slots {
-            if in_one_sector(volume, &[first, slot]) || self.late.contains_key(&slot) {
+            if in_one_sector(volume, &[first, slot]) || self.waiting.late.contains_key(&slot) {
                 let mut shown = bytes_of(&volume.entry(slot)?);
                 shown[0] &= !kind::IN_USE;
-                self.late.entry(slot).or_insert(shown);
+                self.waiting.late.entry(slot).or_insert(shown);
             }
         }
         Ok(())

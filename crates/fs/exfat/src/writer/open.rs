@@ -1,14 +1,14 @@
 //! Opening a volume for changes.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 
 use obento_base::{DeviceError, Error, Result};
 use obento_block::BlockDevice as _;
-use obento_clusters::{Allocator, Promises};
+use obento_clusters::{Allocator, Volume as _, Waiting};
 use obento_env::Clock;
 
-use super::{State, Writer};
+use super::Writer;
 use crate::super_block::DIRTY;
 use crate::volume::Volume;
 
@@ -24,20 +24,8 @@ impl Writer {
             return Err(DeviceError::OutOfBounds { offset: 0, len: sb.len, device_len: device.len() }.into());
         }
         let was_in_use = sb.flags & DIRTY != 0;
-        Ok(Self {
-            clock,
-            allocator: read_bitmap(volume)?,
-            bitmap_sectors: BTreeSet::new(),
-            fat_sectors: BTreeSet::new(),
-            dir_sectors: BTreeSet::new(),
-            deferred: BTreeMap::new(),
-            joins: BTreeMap::new(),
-            late: BTreeMap::new(),
-            promises: Promises::default(),
-            directory_grew: false,
-            data_written: false,
-            state: State { was_in_use, is_marked: false, has_failed: false },
-        })
+        let waiting = Waiting::new(clock, read_bitmap(volume)?, was_in_use);
+        Ok(Self { waiting, bitmap_sectors: BTreeSet::new() })
     }
 }
 

@@ -4,16 +4,16 @@ use alloc::vec::Vec;
 
 use obento_base::wire::{le, to_usize};
 use obento_base::{Error, Ino, Result};
-use obento_clusters::{Chain, Cluster, Commit as _, Piece, last_of};
+use obento_clusters::{Chain, Cluster, Commit as _, MARK, Piece, Volume as _, last_of, links};
 
-use super::{MARK, Writer};
+use super::Writer;
 use crate::set::{ALLOCATION, EntrySet, NO_FAT_CHAIN};
 use crate::table::{LAST, place};
 use crate::volume::Volume;
 
 impl Writer {
     /// Notes that bits of the bitmap changed.
-    fn touch(&mut self, volume: &Volume, (start, len): Piece) {
+    pub(super) fn touch(&mut self, volume: &Volume, (start, len): Piece) {
         let bits = u64::from(volume.super_block().sector_size).saturating_mul(8);
         let sector = |cluster: Cluster| u64::from(cluster.0.saturating_sub(2)).checked_div(bits).unwrap_or(0);
         self.bitmap_sectors.extend(sector(start)..=sector(last_of(&(start, len))));
@@ -35,7 +35,7 @@ impl Writer {
                 other => {
                     other.map(|edit| edit.publish(MARK));
                     let block = volume.cache().get(number)?;
-                    self.fat_sectors.insert(number);
+                    self.waiting.fat_sectors.insert(number);
                     volume.cache().edit(&block)
                 }
             };
@@ -50,29 +50,23 @@ impl Writer {
 
     /// Makes one chain of pieces.
     fn chain_up(&mut self, volume: &Volume, pieces: &[Piece]) -> Result<()> {
-        let nexts = pieces.iter().skip(1).map(|(start, _)| start.0).chain([LAST]);
-        let entries = pieces.iter().zip(nexts).flat_map(|(piece, next)| {
-            let last = last_of(piece);
-            let inner = (piece.0.0..last.0).map(|cluster| (Cluster(cluster), cluster.saturating_add(1)));
-            inner.chain([(last, next)])
-        });
-        self.set_entries(volume, entries)
+        self.set_entries(volume, links(pieces, LAST))
     }
 
     /// What the entry of `cluster` says now stays on disk for a while.
     fn defer(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
-        if !self.allocator.is_fresh(cluster) && !self.deferred.contains_key(&cluster) {
+        if !self.waiting.allocator.is_fresh(cluster) && !self.waiting.deferred.contains_key(&cluster) {
             let value = volume.table().value(cluster)?;
-            self.deferred.insert(cluster, value);
+            self.waiting.deferred.insert(cluster, value);
         }
         Ok(())
     }
 
     /// What the entry of `cluster` says now stays on disk until what it goes on with is there.
     fn join(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
-        if !self.allocator.is_fresh(cluster) && !self.joins.contains_key(&cluster) {
+        if !self.waiting.allocator.is_fresh(cluster) && !self.waiting.tails.contains_key(&cluster) {
             let value = volume.table().value(cluster)?;
-            self.joins.insert(cluster, value);
+            self.waiting.tails.insert(cluster, value);
         }
         Ok(())
     }
@@ -96,11 +90,11 @@ impl Writer {
         let after = old.last().map(last_of);
         let is_chain = !old.is_empty() && !set.is_contiguous();
         // A chain that was cut and goes on elsewhere would be shorter, until directories are written, than its file says.
-        if is_chain && after.is_some_and(|after| self.deferred.contains_key(&after)) {
+        if is_chain && after.is_some_and(|after| self.waiting.deferred.contains_key(&after)) {
             self.commit(volume)?;
         }
         for &(start, len) in new {
-            self.allocator.name(start, len)?;
+            self.waiting.allocator.name(start, len)?;
             self.touch(volume, (start, len));
         }
         let follows = after.is_none_or(|after| after.0.saturating_add(1) == first.0);
@@ -129,25 +123,16 @@ impl Writer {
         for &(start, len) in pieces {
             self.touch(volume, (start, len));
             for cluster in (start.0..start.0.saturating_add(len)).map(Cluster) {
-                if self.allocator.is_fresh(cluster) {
-                    self.deferred.remove(&cluster);
-                    self.joins.remove(&cluster);
-                    self.allocator.give_back(cluster);
+                if self.waiting.allocator.is_fresh(cluster) {
+                    self.waiting.deferred.remove(&cluster);
+                    self.waiting.tails.remove(&cluster);
+                    self.waiting.allocator.give_back(cluster);
                 } else {
-                    self.allocator.hold(cluster, 1)?;
+                    self.waiting.allocator.hold(cluster, 1)?;
                 }
             }
         }
         Ok(())
-    }
-
-    /// Gives back what was taken and not named.
-    pub(super) fn give_back(&mut self, volume: &Volume, pieces: &[Piece]) {
-        for &(start, len) in pieces {
-            // A commit may have written its bits, as they were.
-            self.touch(volume, (start, len));
-        }
-        self.allocator.give_back_all(pieces);
     }
 
     /// All clusters of a set. Errors: Corrupt for a chain that is damaged, or shorter than the set says.

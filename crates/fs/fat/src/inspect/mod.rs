@@ -10,7 +10,7 @@ use obento_base::wire::{FromBytes as _, to_usize};
 use obento_base::{Error, Ino, Result};
 use obento_block::BlockDevice as _;
 use obento_clusters::inspect::{cluster_bytes, runs};
-use obento_clusters::{Cluster, Links as _, ROOT};
+use obento_clusters::{Cluster, Links as _, ROOT, Volume as _};
 use obento_driver::record::Builder;
 use obento_driver::{FieldValue, Inspect, Record, Spot, Target, fields};
 

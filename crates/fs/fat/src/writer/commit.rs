@@ -18,16 +18,16 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_usize};
-use obento_base::{Error, Result, Timestamp};
+use obento_base::{Error, Result};
 use obento_block::BlockDevice as _;
-use obento_clusters::sectors::{self, Sectors, current, with_entries};
-use obento_clusters::{Allocator, Commit, Data as _, Volume as _};
+use obento_clusters::sectors::{self, Sectors, current};
+use obento_clusters::{Commit, Piece, Volume as _, Waiting};
 use obento_env::Clock;
 
-use super::{GRAIN, MARK, MAX_DIRTY, Writer};
+use super::{GRAIN, Writer};
 use crate::info;
 use crate::raw::RawFsInfo;
-use crate::table::{Piece, pieces};
+use crate::table::{self, pieces};
 use crate::unit::Cluster;
 use crate::volume::Volume;
 
@@ -36,67 +36,35 @@ impl Commit<Volume> for Writer {
         Self::open(volume, clock)
     }
 
-    fn now(&self) -> Timestamp {
-        self.clock.now()
+    fn waiting(&self) -> &Waiting {
+        &self.waiting
     }
 
-    fn allocator(&mut self) -> &mut Allocator {
-        &mut self.allocator
+    fn waiting_mut(&mut self) -> &mut Waiting {
+        &mut self.waiting
     }
 
-    fn check(&self) -> Result<()> {
-        if self.state.has_failed { Err(Error::ReadOnly) } else { Ok(()) }
+    fn give_back(&mut self, _: &Volume, pieces: &[Piece]) {
+        self.waiting.allocator.give_back_all(pieces);
     }
 
-    fn has_changes(&self) -> bool {
-        self.data_written || !self.fat_sectors.is_empty() || !self.dir_sectors.is_empty()
-    }
-
-    fn is_full(&self) -> bool {
-        self.fat_sectors.len().saturating_add(self.dir_sectors.len()) > MAX_DIRTY
-    }
-
-    fn commit(&mut self, volume: &Volume) -> Result<()> {
-        self.check()?;
-        let result = self.write_changes(volume);
-        self.state.has_failed |= result.is_err();
-        result
-    }
-
-    fn close(&mut self, volume: &Volume) -> Result<()> {
-        let orphans = volume.numbers().read().orphans();
-        for ino in orphans {
-            self.forget(volume, ino)?;
-        }
-        let runs = self.promises.take_back_all();
-        self.allocator.give_back_all(&runs);
-        self.commit(volume)?;
-        self.mark(volume, 0)?;
-        volume.cache().device().flush()
-    }
-}
-
-impl Writer {
     fn write_changes(&mut self, volume: &Volume) -> Result<()> {
         let device = volume.cache().device();
-        if self.fat_sectors.is_empty() && self.dir_sectors.is_empty() {
-            return if core::mem::take(&mut self.data_written) { device.flush() } else { Ok(()) };
-        }
-        self.mark(volume, info::DIRTY)?;
-        if core::mem::take(&mut self.directory_grew) {
+        self.mark(volume, true)?;
+        if core::mem::take(&mut self.waiting.directory_grew) {
             device.flush()?;
         }
-        let tables = current(volume.cache(), self.fat_sectors.iter().copied())?;
+        let tables = current(volume.cache(), self.waiting.fat_sectors.iter().copied())?;
         let without = |tails: bool| {
-            let tails = self.tails.iter().filter(move |_| tails);
-            with_pieces(&tables, disk_pieces(volume, self.deferred.iter().chain(tails)))
+            let tails = self.waiting.tails.iter().filter(move |_| tails);
+            with_pieces(&tables, disk_pieces(volume, self.waiting.deferred.iter().chain(tails)))
         };
         // What is written at once is torn nowhere.
         let is_one = tables.len() == 1 && u64::from(volume.super_block().sector_size) == GRAIN;
-        if !self.tails.is_empty() && !is_one {
+        if !self.waiting.tails.is_empty() && !is_one {
             self.write_tables(volume, &without(true))?;
             device.flush()?;
-            let touched = disk_pieces(volume, self.tails.iter()).map(|(number, ..)| number);
+            let touched = disk_pieces(volume, self.waiting.tails.iter()).map(|(number, ..)| number);
             let touched: BTreeSet<u64> = touched.collect();
             let mut tables = without(false);
             tables.retain(|number, _| touched.contains(number));
@@ -106,37 +74,40 @@ impl Writer {
         }
         self.write_hint(volume)?;
         device.flush()?;
-        let size = u64::from(volume.super_block().sector_size);
-        let directories = current(volume.cache(), self.dir_sectors.iter().copied())?;
-        sectors::write(volume.cache(), 0, &with_entries(directories, size, &self.late))?;
-        device.flush()?;
-        if !self.late.is_empty() {
-            let numbers = self.late.keys().filter_map(|slot| slot.offset().checked_div(size));
-            sectors::write(volume.cache(), 0, &current(volume.cache(), numbers)?)?;
-            device.flush()?;
-        }
-        if !self.deferred.is_empty() {
-            let pieces = disk_pieces(volume, self.deferred.iter());
+        self.waiting.write_directories(volume.cache())?;
+        if !self.waiting.deferred.is_empty() {
+            let pieces = disk_pieces(volume, self.waiting.deferred.iter());
             let touched: Vec<u64> = pieces.map(|(number, ..)| number).collect();
             self.write_tables(volume, &current(volume.cache(), touched.into_iter())?)?;
             device.flush()?;
         }
-        for &number in self.fat_sectors.iter().chain(&self.dir_sectors) {
-            volume.cache().unpin(number, MARK);
-        }
-        self.fat_sectors.clear();
-        self.dir_sectors.clear();
-        self.deferred.clear();
-        self.tails.clear();
-        self.late.clear();
-        self.data_written = false;
-        let freed = self.allocator.release();
+        self.waiting.clear(volume.cache());
+        let freed = self.waiting.allocator.release();
         if volume.options().discard {
             freed.iter().try_for_each(|&piece| device.discard(volume.bytes_of(piece)?))?;
         }
         Ok(())
     }
 
+    fn mark(&mut self, volume: &Volume, in_use: bool) -> Result<()> {
+        if !self.waiting.changes_mark(in_use) {
+            return Ok(());
+        }
+        let (sb, device) = (volume.super_block(), volume.cache().device());
+        // A whole sector: nothing else may tear.
+        let mut sector = vec![0; to_usize(sb.sector_size.into())];
+        device.read_at(0, &mut sector)?;
+        if let Some(state) = sector.get_mut(to_usize(sb.state_offset())) {
+            *state = *state & !info::DIRTY | if in_use { info::DIRTY } else { 0 };
+        }
+        device.write_at(0, &sector)?;
+        volume.cache().forget(0);
+        self.waiting.marked(in_use);
+        Ok(())
+    }
+}
+
+impl Writer {
     /// Writes sectors of the FAT to each copy that is kept.
     fn write_tables(&self, volume: &Volume, sectors: &Sectors) -> Result<()> {
         let sb = volume.super_block();
@@ -161,30 +132,11 @@ impl Writer {
         if !raw.is_valid() {
             return Ok(());
         }
-        raw.FSI_Free_Count = le::U32::new(self.allocator.free());
-        raw.FSI_Nxt_Free = le::U32::new(self.allocator.next().0);
+        raw.FSI_Free_Count = le::U32::new(self.waiting.allocator.free());
+        raw.FSI_Nxt_Free = le::U32::new(self.waiting.allocator.next().0);
         let written = volume.cache().device().write_at(offset, raw.as_bytes());
         volume.cache().forget(offset.checked_div(sb.sector_size.into()).unwrap_or(0));
         written
-    }
-
-    /// Marks the volume as in use, or with no bit as not in use, if it was not before it was opened.
-    fn mark(&mut self, volume: &Volume, bit: u8) -> Result<()> {
-        let marks = bit != 0;
-        if self.state.was_in_use || self.state.is_marked == marks {
-            return Ok(());
-        }
-        let (sb, device) = (volume.super_block(), volume.cache().device());
-        // A whole sector: nothing else may tear.
-        let mut sector = vec![0; to_usize(sb.sector_size.into())];
-        device.read_at(0, &mut sector)?;
-        if let Some(state) = sector.get_mut(to_usize(sb.state_offset())) {
-            *state = *state & !info::DIRTY | bit;
-        }
-        device.write_at(0, &sector)?;
-        volume.cache().forget(0);
-        self.state.is_marked = marks;
-        Ok(())
     }
 }
 
@@ -196,7 +148,7 @@ fn disk_pieces<'a>(
     let sb = volume.super_block();
     let (base, size) = (sb.fat_offset(sb.read_fat()), u64::from(sb.sector_size));
     let all = entries.flat_map(|(&cluster, &value)| pieces(sb.width, cluster, value));
-    all.map(move |(at, keep, bits): Piece| {
+    all.map(move |(at, keep, bits): table::Piece| {
         let offset = base.saturating_add(at);
         let (number, within) = (offset.checked_div(size), offset.checked_rem(size));
         (number.unwrap_or(0), to_usize(within.unwrap_or(0)), keep, bits)

@@ -34,7 +34,7 @@ impl Data<Volume> for Writer {
         if range.end > FILE_SIZE_MAX.next_multiple_of(size) {
             return Err(Error::FileTooBig);
         }
-        self.data_written = true;
+        self.waiting.data_written = true;
         let at =
             range.start.checked_div(size).and_then(|at| u32::try_from(at).ok()).ok_or(Error::FileTooBig)?;
         let within = range.start.checked_rem(size).unwrap_or(0);
@@ -47,12 +47,12 @@ impl Data<Volume> for Writer {
             let run = chain.find(&mut volume.table(), ino, at, want)?.ok_or(lost)?;
             (run.start, run.len)
         } else {
-            match self.promises.at(ino, at.saturating_sub(linked)) {
+            match self.waiting.promises.at(ino, at.saturating_sub(linked)) {
                 Promise::Has(start, len) => (start, len),
                 Promise::Next(after) => {
                     let after = after.or(chain.last());
                     let (start, len) = self.take_with(volume, |allocator| allocator.take(after, want))?;
-                    self.promises.push(ino, (start, len));
+                    self.waiting.promises.push(ino, (start, len));
                     (start, len)
                 }
                 // Between the file and this would be what nobody wrote.
@@ -72,9 +72,9 @@ impl Data<Volume> for Writer {
         }
         let linked = volume.chain(&inode).lock().count(&mut volume.table(), ino)?;
         let missing = clusters_for(volume, written.end).saturating_sub(linked);
-        let runs = self.promises.redeem(ino, missing);
+        let runs = self.waiting.promises.redeem(ino, missing);
         if runs.iter().fold(0, |sum: u32, piece| sum.saturating_add(piece.1)) < missing {
-            self.allocator.give_back_all(&runs);
+            self.waiting.allocator.give_back_all(&runs);
             return Err(Error::Invalid);
         }
         self.append(volume, &mut inode, &runs)?;
@@ -92,8 +92,8 @@ impl Data<Volume> for Writer {
         if first < linked && clusters_for(volume, range.end) <= linked {
             return;
         }
-        let given = self.promises.take_back(ino, keep);
-        self.allocator.give_back_all(&given);
+        let given = self.waiting.promises.take_back(ino, keep);
+        self.waiting.allocator.give_back_all(&given);
     }
 
     fn write(&mut self, volume: &Volume, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
@@ -104,7 +104,7 @@ impl Data<Volume> for Writer {
             return Ok(0);
         }
         let end = offset.saturating_add(len);
-        self.data_written = true;
+        self.waiting.data_written = true;
         self.drop_promises(ino);
         self.fill(volume, &mut inode, end)?;
         let mut done = 0;
@@ -166,11 +166,11 @@ impl Writer {
         };
         let missing = clusters_for(volume, size).saturating_sub(linked);
         let runs = self.take(volume, after, missing)?;
-        self.data_written = true;
+        self.waiting.data_written = true;
         for &piece in &runs {
             let zeroed = volume.bytes_of(piece).and_then(|range| zero(volume.cache().device(), range));
             if let Err(error) = zeroed {
-                self.allocator.give_back_all(&runs);
+                self.waiting.allocator.give_back_all(&runs);
                 return Err(error);
             }
         }
@@ -208,8 +208,8 @@ impl Writer {
     }
 
     fn drop_promises(&mut self, ino: Ino) {
-        let runs = self.promises.take_back(ino, 0);
-        self.allocator.give_back_all(&runs);
+        let runs = self.waiting.promises.take_back(ino, 0);
+        self.waiting.allocator.give_back_all(&runs);
     }
 }
 

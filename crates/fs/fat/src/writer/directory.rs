@@ -66,7 +66,7 @@ impl Entries<Volume> for Writer {
         bytes.push(entry);
         let places = (room.start..=last).map(|index| dir.slot(index).ok_or(Error::NoSpace));
         let places: Vec<Slot> = places.collect::<Result<_>>()?;
-        if places.iter().any(|slot| self.late.contains_key(slot)) {
+        if places.iter().any(|slot| self.waiting.late.contains_key(slot)) {
             // What is shown there until the end of a commit is another's.
             self.commit(volume)?;
         }
@@ -102,10 +102,10 @@ impl Entries<Volume> for Writer {
         volume.with_index(dir, |index| index.remove(hashes, (at.start, at.index), short));
         for index in at.start..=at.index {
             let slot = dir.slot(index).ok_or(Error::Stale)?;
-            if !is_written_with(slot, at.slot) && !self.late.contains_key(&slot) {
+            if !is_written_with(slot, at.slot) && !self.waiting.late.contains_key(&slot) {
                 // Nor under its short name alone, where the long one is gone already.
                 let shown = self.bytes_of(volume, slot)?;
-                self.late.insert(slot, shown);
+                self.waiting.late.insert(slot, shown);
             }
             self.put(volume, slot, &[FREE])?;
         }
@@ -145,10 +145,10 @@ impl Entries<Volume> for Writer {
         old.as_mut_bytes().copy_from_slice(&shown);
         let width = volume.super_block().width;
         let is_this = old.kind() == Kind::File && old.first(width) == inode.entry.first(width);
-        if !is_this || old.first(width).is_some_and(|first| self.allocator.is_fresh(first)) {
+        if !is_this || old.first(width).is_some_and(|first| self.waiting.allocator.is_fresh(first)) {
             shown[0] = FREE;
         }
-        self.late.entry(at.slot).or_insert(shown);
+        self.waiting.late.entry(at.slot).or_insert(shown);
         Ok(())
     }
 
@@ -174,7 +174,7 @@ impl Entries<Volume> for Writer {
                 Ok(cluster)
             }
             Err(error) => {
-                self.allocator.give_back_all(&taken);
+                self.waiting.allocator.give_back_all(&taken);
                 Err(error)
             }
         }
@@ -283,7 +283,7 @@ impl Writer {
         let taken = self.take(volume, after, missing)?;
         for &(start, len) in &taken {
             if let Err(error) = self.clear(volume, start, len) {
-                self.allocator.give_back_all(&taken);
+                self.waiting.allocator.give_back_all(&taken);
                 return Err(error);
             }
         }
@@ -304,7 +304,7 @@ impl Writer {
         for number in offset.checked_div(size).unwrap_or(0)..end.checked_div(size).unwrap_or(0) {
             volume.cache().forget(number);
         }
-        (self.directory_grew, self.data_written) = (true, true);
+        (self.waiting.directory_grew, self.waiting.data_written) = (true, true);
         Ok(())
     }
 
@@ -312,7 +312,7 @@ impl Writer {
     fn show_late(&mut self, volume: &Volume, slot: Slot) -> Result<()> {
         let mut shown = self.bytes_of(volume, slot)?;
         shown[0] = FREE;
-        self.late.entry(slot).or_insert(shown);
+        self.waiting.late.entry(slot).or_insert(shown);
         Ok(())
     }
 

@@ -1,14 +1,13 @@
 //! Opening a volume for changes.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 
 use obento_base::wire::FromBytes as _;
 use obento_base::{Error, Result};
-use obento_clusters::{Allocator, Promises};
+use obento_clusters::{Allocator, Volume as _, Waiting};
 use obento_env::Clock;
 
-use super::{State, Writer};
+use super::Writer;
 use crate::info;
 use crate::raw::RawFsInfo;
 use crate::unit::Cluster;
@@ -24,19 +23,7 @@ impl Writer {
         let mut table = volume.table();
         let allocator = Allocator::new(sb.clusters, hint(volume), |first| table.free_among(first))?;
         let was_in_use = sb.state & info::DIRTY != 0;
-        Ok(Self {
-            clock,
-            allocator,
-            fat_sectors: BTreeSet::new(),
-            dir_sectors: BTreeSet::new(),
-            deferred: BTreeMap::new(),
-            tails: BTreeMap::new(),
-            late: BTreeMap::new(),
-            promises: Promises::default(),
-            directory_grew: false,
-            data_written: false,
-            state: State { was_in_use, is_marked: false, has_failed: false },
-        })
+        Ok(Self { waiting: Waiting::new(clock, allocator, was_in_use) })
     }
 }
 

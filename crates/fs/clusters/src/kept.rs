@@ -1,0 +1,78 @@
+//! What every mounted volume keeps, whatever its format.
+//!
+//! Locking: the numbers, the chains and the count are leaves; a chain has a lock of its own, under which the FAT is read.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use hashbrown::HashMap;
+use obento_base::{Ino, Result};
+use obento_block::{BlockDevice, Cache};
+use obento_driver::Notice;
+use obento_env::sync::{Mutex, RwLock};
+
+use crate::chain::Chain;
+use crate::numbers::Numbers;
+
+/// How many chains are kept at most: what is not forgotten by its users is dropped then.
+const MAX_CHAINS: usize = 4096;
+
+/// The metadata of a volume, and what was learnt of it, where entries of directories are `E`.
+pub struct Kept<E> {
+    /// The metadata.
+    pub cache: Cache,
+    /// The numbers of inodes.
+    pub numbers: RwLock<Numbers<E>>,
+    /// What a person should know.
+    pub notices: Vec<Notice>,
+    chains: Mutex<HashMap<Ino, Arc<Mutex<Chain>>>>,
+    /// Free clusters, once they were counted.
+    free: Mutex<Option<u32>>,
+}
+
+impl<E> Kept<E> {
+    /// Nothing is known yet of a volume with sectors of this size, of which `cache` bytes may be held.
+    pub fn new(device: Arc<dyn BlockDevice>, sector_size: u32, cache: usize) -> Self {
+        Self {
+            cache: Cache::new(device, sector_size, cache),
+            numbers: RwLock::new(Numbers::default()),
+            notices: Vec::new(),
+            chains: Mutex::default(),
+            free: Mutex::default(),
+        }
+    }
+
+    /// What is known of the chain of a file; `start` says where one begins of which nothing is. Errors: those of `start`.
+    pub fn chain<X>(
+        &self,
+        ino: Ino,
+        start: impl FnOnce() -> core::result::Result<Chain, X>,
+    ) -> core::result::Result<Arc<Mutex<Chain>>, X> {
+        let mut chains = self.chains.lock();
+        if let Some(chain) = chains.get(&ino) {
+            return Ok(chain.clone());
+        }
+        if chains.len() >= MAX_CHAINS {
+            chains.clear();
+        }
+        let chain = Arc::new(Mutex::new(start()?));
+        chains.insert(ino, chain.clone());
+        Ok(chain)
+    }
+
+    /// Drops what is kept for `ino` alone.
+    pub fn forget(&self, ino: Ino) {
+        self.chains.lock().remove(&ino);
+    }
+
+    /// How many clusters are free, counted once. Errors: those of `count`.
+    pub fn free(&self, count: impl FnOnce() -> Result<u32>) -> Result<u32> {
+        let mut free = self.free.lock();
+        if let Some(free) = *free {
+            return Ok(free);
+        }
+        let counted = count()?;
+        *free = Some(counted);
+        Ok(counted)
+    }
+}
