@@ -56,6 +56,37 @@ fn a_vfat_looks_the_same_by_the_kernel_but_for_the_links_of_directories() {
 }
 
 #[test]
+fn what_obento_writes_to_a_fat_the_kernel_reads_and_the_other_way_round() {
+    if !require(&[Oracle::Program("linux.uml"), Oracle::Program("fsck.fat")]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.shell("rm tree/link && chmod 755 tree/small && chown -R 0:0 tree");
+    for name in ["UPPER.TXT", "lower.TXT", "Mixed.Txt", "two dots.. here", "\u{e9}t\u{e9}", &"x".repeat(255)]
+    {
+        bench.shell(&format!(
+            "echo '{name}' > 'tree/dir/{name}'; touch -d '2021-07-08 09:10:12 UTC' 'tree/dir/{name}'"
+        ));
+    }
+    let fields = "%P %y %s %Ts";
+    let copy = "cp -r --preserve=timestamps";
+    // By their size of 12, 16 and 32 bits.
+    for size in ["8M", "64M", "600M"] {
+        bench.done(&format!("mkfs -q -t vfat copied {size}"));
+        bench.done(&format!("--engine native {copy} tree/ copied:/"));
+        bench.done(&format!("build -q -t vfat --size {size} built --from tree --chmod 755"));
+        bench.done(&format!("mkfs -q -t vfat theirs {size}"));
+        bench.done(&format!("--engine linux {copy} tree/ theirs:/"));
+        for (engine, from) in [("linux", "copied:/tree"), ("linux", "built:/."), ("native", "theirs:/tree")] {
+            bench.shell("rm -rf back && mkdir back");
+            bench.done(&format!("--engine {engine} {copy} -T {from} back"));
+            bench.expect_equal("back", fields);
+        }
+        bench.shell("for image in copied built theirs; do fsck.fat -n $image && rm $image; done");
+    }
+}
+
+#[test]
 fn the_native_engine_starts_no_kernel_and_says_what_would_open_the_volume() {
     if !require(&[Oracle::Program("mkfs.jfs")]) {
         return;
