@@ -289,7 +289,8 @@ fn races(room: &mut Room<'_>) {
         assert!(known(answer), "{op:?}: {answer:?}");
     }
     let done = answers.iter().flatten().filter(|answer| answer.is_ok()).count();
-    assert!(done >= lists.len(), "{done} succeeded");
+    // Where those that remove came first of all, a directory here and a file there are made and keep each other in place.
+    assert!(done >= 2, "{done} succeeded");
     // What is listed is there, and nothing that is not keeps its directory from being removed.
     for dir in ["a", "b"] {
         for name in room.names(dir) {
