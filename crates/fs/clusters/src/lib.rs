@@ -2,7 +2,7 @@
 //!
 //! Chains of clusters as runs ([`Chain`]), which clusters are free ([`Allocator`]), inode numbers that outlive a change of
 //! place ([`Numbers`]) and what else a mounted volume keeps ([`Kept`]), times in a date and a time of 16 bits ([`time`]), names in UTF-16 ([`utf16`]), sectors on their way to
-//! the device ([`sectors`]), and the contract itself ([`Mounted`]) with what is done to names ([`ops`]), what waits for a commit ([`Waiting`]) and commits by age.
+//! the device ([`sectors`]), what making volumes has in common ([`mod@format`]), and the contract itself ([`Mounted`]) with what is done to names ([`ops`]), what waits for a commit ([`Waiting`]) and commits by age.
 //! It knows no format: what an entry of a table or a directory looks like the drivers say, by the traits of [`Volume`].
 #![no_std]
 #![cfg_attr(
@@ -26,6 +26,7 @@ mod allocator;
 mod chain;
 mod check;
 mod contract;
+pub mod format;
 mod inode;
 pub mod inspect;
 mod kept;

@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use obento_base::wire::{FromZeros as _, IntoBytes, le, to_u64, to_usize};
 use obento_block::BlockDevice;
 use obento_clusters::Cluster;
-use obento_clusters::sectors::zero;
-use obento_driver::{Contents, Fact, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting};
+use obento_clusters::format::{clear, length};
+use obento_driver::{Fact, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting};
 
 use self::geometry::Geometry;
 use self::settings::{SETTINGS, Settings};
@@ -58,10 +58,7 @@ struct Plan {
 impl Plan {
     fn new(device_len: u64, options: &FormatOptions) -> Result<Self, FormatError> {
         let settings = Settings::parse(options)?;
-        let len = options.len.unwrap_or(device_len);
-        if len > device_len {
-            return Err(FormatError::PastDevice { len, device_len });
-        }
+        let len = length(device_len, options)?;
         Ok(Self { geometry: Geometry::plan(len, &settings)?, settings })
     }
 
@@ -91,18 +88,10 @@ impl Plan {
 
     fn write(&self, device: &dyn BlockDevice, options: &FormatOptions) -> Result<(), FormatError> {
         let geometry = &self.geometry;
-        // What was recognised here, by its boot region or by the copy of that, is gone first.
-        zero(device, 0..geometry.fat_start)?;
-        device.flush()?;
-        let is_zeros = match options.contents {
-            Contents::Zeros => true,
-            Contents::Unknown => device.punch(0..device.len())?,
-            Contents::Kept => false,
-        };
-        if !is_zeros {
-            let used = geometry.offset_of(Cluster(geometry.root().0.saturating_add(1)));
-            zero(device, geometry.fat_start..if self.settings.is_full { geometry.len } else { used })?;
-        }
+        let used = geometry.offset_of(Cluster(geometry.root().0.saturating_add(1)));
+        let end = if self.settings.is_full { geometry.len } else { used };
+        // The boot region's copy is among the first.
+        clear(device, (geometry.fat_start, end), options.contents)?;
         self.write_table(device)?;
         self.write_bitmap(device)?;
         let table = UpCase::standard()?.encode();

@@ -3,6 +3,7 @@
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
+use obento_clusters::format::{bad, each_setting, random_serial};
 use obento_driver::{Allowed, FormatError, FormatOptions, Setting};
 
 use super::geometry::ALIGN;
@@ -51,10 +52,6 @@ pub struct Settings {
     pub label_was_cut: bool,
 }
 
-fn bad(name: &'static str, value: impl Into<String>, allowed: Allowed) -> FormatError {
-    FormatError::BadValue { name, value: value.into(), allowed }
-}
-
 /// A number of bytes, with `K` or `M` behind it or nothing, as mkfs.exfat has it.
 fn size(text: &str) -> Option<u64> {
     let (digits, shift) = match text.char_indices().next_back()? {
@@ -75,9 +72,6 @@ impl Settings {
     /// Understands `options`. Errors, the first that holds: a feature; a setting that there is not, or that cannot be so;
     /// the label.
     pub fn parse(options: &FormatOptions) -> Result<Self, FormatError> {
-        if let Some(name) = options.features.first() {
-            return Err(FormatError::UnknownFeature { name: name.clone() });
-        }
         let mut this = Self {
             sector_size: 512,
             cluster_size: None,
@@ -90,24 +84,15 @@ impl Settings {
             label_was_cut: false,
         };
         let mut serial = None;
-        for (name, value) in &options.settings {
-            let setting = SETTINGS.iter().find(|setting| setting.name == name);
-            let setting = setting.ok_or_else(|| FormatError::UnknownSetting { name: name.clone() })?;
-            let set = match setting.name {
-                "volume_id" => volume_id(value).map(|id| serial = Some(id)),
-                _ => this.set(setting, value),
-            };
-            set.ok_or_else(|| bad(setting.name, value, setting.takes))?;
-        }
-        this.serial = serial.unwrap_or_else(|| {
-            let mut bytes = [0; 4];
-            options.random.fill(&mut bytes);
-            u32::from_le_bytes(bytes)
-        });
+        each_setting(options, SETTINGS, |setting, value| match setting.name {
+            "volume_id" => volume_id(value).map(|id| serial = Some(id)),
+            _ => this.set(setting, value),
+        })?;
+        this.serial = serial.unwrap_or_else(|| random_serial(options));
         if let Some(size) = options.block_size {
             let allowed = CLUSTER.allows(size.into());
             this.cluster_size = Some(size).filter(|_| allowed);
-            this.cluster_size.ok_or_else(|| bad("block size", size.to_string(), CLUSTER))?;
+            this.cluster_size.ok_or_else(|| bad("block size", &size.to_string(), CLUSTER))?;
         }
         if this.cluster_size.is_some_and(|size| size < this.sector_size) {
             return Err(FormatError::Excludes { what: "cluster_size", other: "larger sectors" });
@@ -139,7 +124,7 @@ impl Settings {
 
     fn set_label(&mut self, label: &[u8]) -> Result<(), FormatError> {
         let units = to_units(label);
-        let mut units = units.map_err(|_| bad("label", String::from_utf8_lossy(label), LABEL))?;
+        let mut units = units.map_err(|_| bad("label", &String::from_utf8_lossy(label), LABEL))?;
         self.label_was_cut = units.len() > LABEL_MAX;
         units.truncate(LABEL_MAX);
         self.label = units;

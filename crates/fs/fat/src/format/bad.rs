@@ -7,10 +7,10 @@ use alloc::vec::Vec;
 
 use obento_base::wire::to_usize;
 use obento_block::BlockDevice;
+use obento_clusters::format::bad;
 use obento_driver::{Allowed, FormatError};
 
 use super::geometry::Geometry;
-use super::settings::bad;
 use super::{Cluster, ROOT_CLUSTER};
 use crate::super_block::Width;
 

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 
 use obento_base::wire::{FromZeros as _, IntoBytes as _, le, to_u64, to_usize};
 use obento_block::BlockDevice;
-use obento_driver::{Contents, Fact, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting};
+use obento_driver::{Fact, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting};
 
 use self::geometry::{Geometry, INFO};
 use self::settings::Settings;
@@ -30,7 +30,7 @@ use crate::table::pieces;
 use crate::time::Zone;
 use crate::unit::Cluster;
 use obento_clusters::FileEntry as _;
-use obento_clusters::sectors::zero;
+use obento_clusters::format::{clear, length};
 
 /// Where the copy of the boot sector goes, of so many reserved sectors; 0 for nowhere.
 pub fn backup_sector(reserved: u16) -> u16 {
@@ -78,10 +78,7 @@ struct Plan {
 impl Plan {
     fn new(device_len: u64, options: &FormatOptions) -> Result<Self, FormatError> {
         let settings = Settings::parse(options)?;
-        let len = options.len.unwrap_or(device_len);
-        if len > device_len {
-            return Err(FormatError::PastDevice { len, device_len });
-        }
+        let len = length(device_len, options)?;
         let geometry = Geometry::plan(len, &settings.wanted)?;
         let bad = bad::listed(&geometry, &settings.bad_blocks)?;
         Ok(Self { geometry, settings, bad })
@@ -128,19 +125,9 @@ impl Plan {
     fn write(&self, device: &dyn BlockDevice, options: &FormatOptions) -> Result<(), FormatError> {
         let geometry = &self.geometry;
         let sector = u64::from(geometry.sector_size);
-        // What was recognised here, by its boot sector or by the copy of that, is gone first.
-        let start = geometry.fat(0);
-        zero(device, 0..start)?;
-        device.flush()?;
         let end = geometry.root().saturating_add(geometry.root_len());
-        let is_zeros = match options.contents {
-            Contents::Zeros => true,
-            Contents::Unknown => device.punch(0..device.len())?,
-            Contents::Kept => false,
-        };
-        if !is_zeros {
-            zero(device, start..end)?;
-        }
+        // The boot sector's copy is among the first.
+        clear(device, (geometry.fat(0), end), options.contents)?;
         for (number, bytes) in self.table() {
             for copy in 0..geometry.fats {
                 device.write_at(geometry.fat(copy).saturating_add(geometry.offset(number)), &bytes)?;

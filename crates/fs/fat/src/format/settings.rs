@@ -3,6 +3,7 @@
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
+use obento_clusters::format::{bad, each_setting, random_serial};
 use obento_driver::{Allowed, FormatError, FormatOptions, Setting};
 
 use super::geometry::Wanted;
@@ -97,9 +98,6 @@ impl Settings {
     /// Understands `options`. Errors, the first that holds: a feature; a setting that there is not, or that cannot be so;
     /// the label.
     pub fn parse(options: &FormatOptions) -> Result<Self, FormatError> {
-        if let Some(name) = options.features.first() {
-            return Err(FormatError::UnknownFeature { name: name.clone() });
-        }
         let mut this = Self {
             wanted: Wanted::default(),
             serial: 0,
@@ -114,20 +112,11 @@ impl Settings {
             page: CodePage::Cp850,
         };
         let mut serial = options.uuid.map(|[a, b, c, d, ..]| u32::from_be_bytes([a, b, c, d]));
-        for (name, value) in &options.settings {
-            let setting = SETTINGS.iter().find(|setting| setting.name == name);
-            let setting = setting.ok_or_else(|| FormatError::UnknownSetting { name: name.clone() })?;
-            let set = match setting.name {
-                "volume_id" => volume_id(value).map(|id| serial = Some(id)),
-                _ => this.set(setting, value),
-            };
-            set.ok_or_else(|| bad(setting.name, value, setting.takes))?;
-        }
-        this.serial = serial.unwrap_or_else(|| {
-            let mut bytes = [0; 4];
-            options.random.fill(&mut bytes);
-            u32::from_le_bytes(bytes)
-        });
+        each_setting(options, SETTINGS, |setting, value| match setting.name {
+            "volume_id" => volume_id(value).map(|id| serial = Some(id)),
+            _ => this.set(setting, value),
+        })?;
+        this.serial = serial.unwrap_or_else(|| random_serial(options));
         if let Some(size) = options.block_size {
             this.cluster_size(size)?;
         }
@@ -229,10 +218,6 @@ impl Settings {
 pub fn is_label(label: &[u8; 11]) -> bool {
     let is_bad = |byte: &u8| *byte < 0x20 || b"*?.,;:/\\|+=<>[]\"".contains(byte);
     label.first() != Some(&b' ') && !label.iter().any(is_bad)
-}
-
-pub fn bad(name: &'static str, value: &str, allowed: Allowed) -> FormatError {
-    FormatError::BadValue { name, value: value.to_string(), allowed }
 }
 
 /// A number as C writes it: `0x` before one of base 16.
