@@ -4,7 +4,7 @@
 //! all requests fail at once.
 
 use std::io::{self, Read, Seek};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -69,8 +69,11 @@ impl Shared {
 impl Engine {
     /// Waits for the kernel to ask for its disk, and serves it in a thread.
     fn connect(&mut self, device: Arc<dyn BlockDevice>) -> Result<(), Trouble> {
-        if !self.wait_for(&self.guest.disk, START) {
-            return Err(self.give_up(Trouble::NotStarted("it does not start".to_owned())));
+        // Nothing comes over the line before it is asked; it is cut where the kernel ends.
+        let [asks, is_cut] = ready([self.guest.disk.as_fd(), self.guest.bell.as_fd()], START);
+        if !asks {
+            let why = if is_cut { "it ended at once" } else { "it does not start" };
+            return Err(self.give_up(Trouble::NotStarted(why.to_owned())));
         }
         let socket = self.guest.disk.accept();
         let served = socket.and_then(|(socket, _)| {
@@ -108,7 +111,7 @@ impl Engine {
         let end = Instant::now() + WATCHDOG;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() || !self.wait_for(&self.guest.bell, left) {
+            if left.is_zero() || ready([self.guest.bell.as_fd()], left) == [false] {
                 return Err(self.give_up(Trouble::Hung));
             }
             // What the bytes are does not matter. All are taken, so that the line is never full of them.
@@ -118,20 +121,6 @@ impl Engine {
             }
             if let Some(reply) = self.area.reply(number) {
                 return Ok(reply);
-            }
-        }
-    }
-
-    /// Whether something is to be had from `source` within `time`.
-    fn wait_for(&self, source: &impl AsFd, time: Duration) -> bool {
-        let end = Instant::now() + time;
-        let mut waited = [PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN)];
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let Ok(left) = Timespec::try_from(left) else { return false };
-            match poll(&mut waited, Some(&left)) {
-                Err(rustix::io::Errno::INTR) => {}
-                found => return found.is_ok_and(|count| count > 0),
             }
         }
     }
@@ -153,6 +142,22 @@ impl Engine {
         let mut text = Vec::new();
         let read = self.guest.console.rewind().and_then(|()| self.guest.console.read_to_end(&mut text));
         read.map(|_| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
+    }
+}
+
+/// Which of `sources` have something or are cut, as soon as one of them is; none after `time`.
+fn ready<const N: usize>(sources: [BorrowedFd<'_>; N], time: Duration) -> [bool; N] {
+    let end = Instant::now() + time;
+    loop {
+        let mut waited = sources.map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN));
+        let Ok(left) = Timespec::try_from(end.saturating_duration_since(Instant::now())) else {
+            return [false; N];
+        };
+        match poll(&mut waited, Some(&left)) {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return [false; N],
+            Ok(_) => return waited.map(|waited| !waited.revents().is_empty()),
+        }
     }
 }
 

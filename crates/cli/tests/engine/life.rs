@@ -93,6 +93,52 @@ fn a_kernel_that_is_killed_is_an_error_and_leaves_nothing() {
     }
 }
 
+/// Numbers that look random and are the same each time: xorshift of George Marsaglia.
+fn next(seed: &mut u64) -> u64 {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed
+}
+
+#[test]
+fn whoever_is_killed_whenever_what_was_acknowledged_is_there_and_nobody_is_left() {
+    const LONGEST: u64 = 1_500;
+    let Some(bench) = prepare() else { return };
+    let mut seed = 0x6f62_656e_746f;
+    for round in 0..20 {
+        bench.done(&format!("mkdir image:/kept{round}"));
+        let mut child = bench.command("cp -r tree image:/").stderr(Stdio::null()).spawn().unwrap();
+        let (start, moment) = (Instant::now(), Duration::from_millis(next(&mut seed) % LONGEST));
+        let mut engine = Vec::new();
+        while start.elapsed() < moment {
+            engine.extend(processes_of(child.id()));
+            engine.sort_unstable();
+            engine.dedup();
+            // Whatever the moment is, it is as good as another.
+            thread::sleep(Duration::from_millis(5));
+        }
+        let mut all = vec![child.id()];
+        // The wardens and the kernel. That one of its helpers is gone is for the watchdog to notice, in a minute.
+        all.extend(engine.iter().filter(|pid| !is_gone(**pid)).take(3));
+        let victim = all[next(&mut seed) as usize % all.len()];
+        // It may have ended by itself.
+        let _ =
+            Command::new("kill").args(["-9", &victim.to_string()]).stderr(Stdio::null()).status().unwrap();
+        child.wait().unwrap();
+        let left = || engine.iter().all(|pid| is_gone(*pid));
+        wait_until(
+            &format!("round {round}: {victim} of {all:?} was killed after {moment:?}, and others live on"),
+            left,
+        );
+        bench.shell("btrfs check image");
+    }
+    let listed = bench.done("ls image:/");
+    for round in 0..20 {
+        assert!(listed.contains(&format!("kept{round}\n")), "{listed}");
+    }
+}
+
 #[test]
 fn several_engines_run_at_once() {
     let Some(bench) = prepare() else { return };

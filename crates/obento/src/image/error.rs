@@ -250,6 +250,8 @@ fn advice(error: &Error) -> &'static str {
         Error::Device(DeviceError::Write { .. } | DeviceError::Flush { .. }) => {
             "; see to the disk that the image lies on: it may be full"
         }
+        // What the kernel engine says of itself says nothing of the image.
+        Error::Device(DeviceError::Engine(_)) => "",
         Error::Device(_) => "; the image may be cut short: compare its size with the original's",
         Error::Unsupported(Feature::Named(name)) if name.contains("external journal") => {
             "; name the file or device that holds it: --journal FILE"
