@@ -92,12 +92,7 @@ impl LinuxDriver {
         if !kernel.knows(kernel_name(name)) {
             return Err(Error::Unsupported(Feature::Named(NO_TYPE)));
         }
-        let settings = Settings {
-            kernel: &kernel,
-            modules: self.kind.modules,
-            memory: self.how.memory,
-            without_raid6: name != "btrfs",
-        };
+        let settings = Settings { kernel: &kernel, modules: self.kind.modules, memory: self.how.memory };
         // The kernel replays journals onto its disk: a volume that is only read gets one that the image does not see.
         let disk: Arc<dyn BlockDevice> =
             if writable { device.clone() } else { Arc::new(Overlay::new(device.clone())) };
