@@ -36,21 +36,23 @@ impl Load for Bonnie {
 
     fn run(&self, scene: &Scene) -> Result<Vec<Phase>> {
         let size = scene.settings.file_size / CHUNK as u64 * CHUNK as u64;
-        let alone = |name, work: &(dyn Fn() -> io::Result<()> + Sync)| {
+        let alone = |name, how, work: fn(&dyn OpenFile, u64) -> io::Result<()>| {
+            // Bonnie's clock runs from the first call on the open file: what was there before is removed ahead of it.
+            let file = open(scene, how).during("open", FILE)?;
             Team::new(name, Measure::Throughput, 1).run(scene, |member| {
-                work()?;
+                work(&*file, size)?;
                 member.count(size / CHUNK as u64, size);
                 Ok(())
             })
         };
-        let open = |how| scene.files.open(FILE, how);
-        // Each output phase ends with close(2), and Bonnie syncs nothing in between.
+        // As bonnie++, which rewrites what was written by the block, and counts an fsync(2) before each close(2): Bray's Bonnie rewrites
+        // first, and leaves what it wrote to the cache.
         let phases = vec![
-            alone("output per char", &|| put_chars(open(How::Create)?, size))?,
-            alone("rewrite", &|| rewrite(&*open(How::Change)?, size))?,
-            alone("output block", &|| write_span(&*open(How::Create)?, 0, size, &[0x55; CHUNK]))?,
-            alone("input per char", &|| get_chars(open(How::Read)?, size))?,
-            alone("input block", &|| read_whole(&*open(How::Read)?, &mut [0; CHUNK]).map(drop))?,
+            alone("output per char", How::Create, put_chars)?,
+            alone("output block", How::Create, put_blocks)?,
+            alone("rewrite", How::Change, rewrite)?,
+            alone("input per char", How::Read, get_chars)?,
+            alone("input block", How::Read, |file, _| read_whole(file, &mut [0; CHUNK]).map(drop))?,
             seeks(scene, size)?,
         ];
         Ok(phases)
@@ -61,13 +63,24 @@ impl Load for Bonnie {
     }
 }
 
+/// A file that is made is a new one.
+fn open(scene: &Scene, how: How) -> io::Result<Box<dyn OpenFile>> {
+    if how == How::Create {
+        match scene.files.remove_file(FILE) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    scene.files.open(FILE, how)
+}
+
 /// An open file as a stream.
-struct Stream {
-    file: Box<dyn OpenFile>,
+struct Stream<'f> {
+    file: &'f dyn OpenFile,
     at: u64,
 }
 
-impl Read for Stream {
+impl Read for Stream<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let count = self.file.read_at(buf, self.at)?;
         self.at += count as u64;
@@ -75,7 +88,7 @@ impl Read for Stream {
     }
 }
 
-impl Write for Stream {
+impl Write for Stream<'_> {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         self.file.write_at(buf, self.at)?;
         self.at += buf.len() as u64;
@@ -87,15 +100,21 @@ impl Write for Stream {
     }
 }
 
-fn put_chars(file: Box<dyn OpenFile>, size: u64) -> io::Result<()> {
+fn put_chars(file: &dyn OpenFile, size: u64) -> io::Result<()> {
     let mut stream = BufWriter::with_capacity(STDIO, Stream { file, at: 0 });
     for at in 0..size {
         stream.write_all(&[(at & 0x7f) as u8])?;
     }
-    stream.flush()
+    stream.flush()?;
+    file.sync()
 }
 
-fn get_chars(file: Box<dyn OpenFile>, size: u64) -> io::Result<()> {
+fn put_blocks(file: &dyn OpenFile, size: u64) -> io::Result<()> {
+    write_span(file, 0, size, &[0x55; CHUNK])?;
+    file.sync()
+}
+
+fn get_chars(file: &dyn OpenFile, size: u64) -> io::Result<()> {
     let mut counts = [0_u64; 256];
     for byte in BufReader::with_capacity(STDIO, Stream { file, at: 0 }).bytes() {
         counts[usize::from(byte?)] += 1;
@@ -112,7 +131,7 @@ fn rewrite(file: &dyn OpenFile, size: u64) -> io::Result<()> {
     for at in (0..size).step_by(CHUNK) {
         touch(file, at, &mut chunk)?;
     }
-    Ok(())
+    file.sync()
 }
 
 /// Reads a chunk, changes a byte of it and writes it back.

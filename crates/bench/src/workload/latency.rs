@@ -172,9 +172,10 @@ impl Latency {
         let mut under_way = begun.len();
         while under_way > 0 {
             queue.wait(|slot, moved| ended.push((slot, moved)))?;
-            let now = Instant::now();
             under_way -= ended.len();
             for (slot, moved) in ended.drain(..) {
+                // The clock runs until this thread turns to a request and can begin the next: fio takes one at a time.
+                let now = Instant::now();
                 if moved != self.io_size {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
