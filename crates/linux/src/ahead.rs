@@ -2,6 +2,8 @@
 //!
 //! Only of a volume that nobody changes.
 
+use std::collections::HashMap;
+
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Ino, Result};
 use obento_linux_wire::{Answer, DATA_MAX, Envelope, Piece, Request};
@@ -14,10 +16,14 @@ pub const SMALL: u64 = 128 << 10;
 const FILES: usize = 512;
 /// And how many bytes, so that the last one fits the data.
 const BYTES: u64 = DATA_MAX as u64 - SMALL;
+/// Files that wait to be asked for, at most, and bytes of them: who asks for one of a directory need not ask for the others.
+const HELD_FILES: usize = 4 * FILES;
+const HELD_BYTES: usize = 4 * DATA_MAX;
 
 impl Volume {
     /// Reads `ino` and the small files that follow it in its directory, whole.
     pub(crate) fn read_ahead(&self, state: &mut State, ino: Ino) -> Result<()> {
+        make_room(&mut state.ahead);
         let wanted = wanted(state, ino);
         // What can be found by its name is read by it, and needs not be held.
         let mut found = Vec::new();
@@ -47,6 +53,13 @@ impl Volume {
     }
 }
 
+/// Lets go of what nobody has asked for, once that is much.
+fn make_room(ahead: &mut HashMap<Ino, Vec<u8>>) {
+    if ahead.len() >= HELD_FILES || ahead.values().map(Vec::len).sum::<usize>() >= HELD_BYTES {
+        ahead.clear();
+    }
+}
+
 /// `ino` and the small files that follow it and are not there yet, and their sizes.
 fn wanted(state: &State, ino: Ino) -> Vec<(Ino, u64)> {
     let (mut wanted, mut total, mut next) = (Vec::new(), 0, Some(ino));
@@ -72,4 +85,22 @@ pub fn serve(state: &mut State, ino: Ino, offset: u64, buf: &mut [u8]) -> Option
         state.ahead.remove(&ino);
     }
     Some(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_asks_for_is_held_within_bounds() {
+        for (len, bound) in [(1, HELD_FILES), (to_usize(SMALL), HELD_BYTES.div_ceil(to_usize(SMALL)))] {
+            let (mut ahead, mut most) = (HashMap::new(), 0);
+            for number in 0..10_000 {
+                make_room(&mut ahead);
+                ahead.insert(Ino(number), vec![0; len]);
+                most = most.max(ahead.len());
+            }
+            assert_eq!(most, bound, "files of {len} bytes");
+        }
+    }
 }

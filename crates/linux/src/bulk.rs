@@ -1,5 +1,7 @@
 //! Many files in one request.
 
+use std::collections::HashSet;
+
 use obento_base::{Error, Ino, Result, Timestamp};
 use obento_driver::{Bulk, NEW_FILE_MAX, NewFile};
 use obento_linux_wire::{Answer, DATA_MAX, Moment, NewFile as Sent, Request, Times};
@@ -30,14 +32,17 @@ impl Bulk for Volume {
     }
 }
 
-/// How many of the first of `files` one request takes.
+/// How many of the first of `files` one request takes. A name that comes twice waits for the next: those of one request may be made in
+/// any order.
 fn portion(files: &[NewFile<'_>]) -> usize {
-    let mut room = DATA_MAX;
-    let fits = |file: &&NewFile<'_>| {
+    let (mut room, mut names) = (DATA_MAX, HashSet::new());
+    let mut count = 0;
+    for file in files.iter().take(FILES) {
         let left = room.checked_sub(file.bytes.len()).filter(|_| file.bytes.len() <= NEW_FILE_MAX);
-        left.inspect(|&left| room = left).is_some()
-    };
-    files.iter().take(FILES).take_while(fits).count()
+        let Some(left) = left.filter(|_| names.insert(file.name)) else { break };
+        (room, count) = (left, count + 1);
+    }
+    count
 }
 
 impl Volume {
@@ -73,5 +78,32 @@ fn sent(file: &NewFile<'_>) -> Sent {
         gid: file.node.gid,
         times: Times { atime: moment(file.atime), mtime: moment(file.mtime) },
         len: u32::try_from(file.bytes.len()).unwrap_or(u32::MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use obento_base::{DeviceNumber, FileKind, Mode, Name};
+    use obento_driver::NewNode;
+
+    use super::*;
+
+    #[test]
+    fn a_request_ends_before_a_name_comes_again_and_before_the_data_is_full() {
+        let node = NewNode {
+            kind: FileKind::Regular,
+            mode: Mode::new(0o600),
+            uid: 0,
+            gid: 0,
+            rdev: DeviceNumber::default(),
+            target: b"",
+        };
+        let name = |text: &'static [u8]| Name::new(text).unwrap();
+        let file = |text, bytes| NewFile { name: name(text), node, bytes, atime: None, mtime: None };
+        let (some, long) = (vec![0; NEW_FILE_MAX], vec![0; NEW_FILE_MAX + 1]);
+        assert_eq!(portion(&[file(b"a", b""), file(b"b", b""), file(b"a", b"")]), 2);
+        assert_eq!(portion(&[file(b"a", b""), file(b"b", &long)]), 1);
+        let names: [&[u8]; 5] = [b"a", b"b", b"c", b"d", b"e"];
+        assert_eq!(portion(&names.map(|text| file(text, &some))), DATA_MAX / NEW_FILE_MAX);
     }
 }
