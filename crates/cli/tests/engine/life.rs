@@ -69,6 +69,9 @@ fn a_command_that_is_killed_leaves_no_process_and_no_lock() {
     let mut child = shell_on(&bench);
     let engine = processes_of(child.id());
     assert!(engine.len() >= 3, "a warden, another and the kernel: {engine:?}");
+    let status = fs::read_to_string(format!("/proc/{}/status", engine[2])).unwrap();
+    let processors = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    assert!(processors.trim().parse::<u32>().is_ok(), "the kernel stays on one processor: {processors}");
     child.kill().unwrap();
     child.wait().unwrap();
     wait_until("the kernel outlives its command", || engine.iter().all(|pid| is_gone(*pid)));
@@ -122,10 +125,16 @@ fn whoever_is_killed_whenever_what_was_acknowledged_is_there_and_nobody_is_left(
         // The wardens and the kernel. That one of its helpers is gone is for the watchdog to notice, in a minute.
         all.extend(engine.iter().filter(|pid| !is_gone(**pid)).take(3));
         let victim = all[next(&mut seed) as usize % all.len()];
+        let killed = Instant::now();
         // It may have ended by itself.
         let _ =
             Command::new("kill").args(["-9", &victim.to_string()]).stderr(Stdio::null()).status().unwrap();
         child.wait().unwrap();
+        // The kernel has 20 s to start: who waits for them does not notice that it ended.
+        assert!(
+            killed.elapsed() < SOON / 2,
+            "round {round}: {victim} of {all:?} was killed after {moment:?}"
+        );
         let left = || engine.iter().all(|pid| is_gone(*pid));
         wait_until(
             &format!("round {round}: {victim} of {all:?} was killed after {moment:?}, and others live on"),

@@ -7,6 +7,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
+use alloc::vec;
 
 use obento_base::wire::to_usize;
 use obento_base::{Error, Result};
@@ -88,14 +89,26 @@ impl Waiting {
         self.state.has_failed = true;
     }
 
-    /// Whether the mark on disk is to become `in_use`; it stays as it is where the volume was in use before it was opened.
-    pub fn changes_mark(&self, in_use: bool) -> bool {
-        !self.state.was_in_use && self.state.is_marked != in_use
-    }
-
-    /// The mark on disk is `in_use`.
-    pub fn marked(&mut self, in_use: bool) {
+    /// Marks the volume as in use or not, by what `change` does to its first sector, unless that is so already. Errors: those of
+    /// the device.
+    pub fn mark(
+        &mut self,
+        cache: &Cache,
+        in_use: bool,
+        sector_size: u32,
+        change: impl FnOnce(&mut [u8], &Allocator),
+    ) -> Result<()> {
+        if self.state.was_in_use || self.state.is_marked == in_use {
+            return Ok(());
+        }
+        // A whole sector: nothing else may tear.
+        let mut sector = vec![0; to_usize(sector_size.into())];
+        cache.device().read_at(0, &mut sector)?;
+        change(&mut sector, &self.allocator);
+        cache.device().write_at(0, &sector)?;
+        cache.forget(0);
         self.state.is_marked = in_use;
+        Ok(())
     }
 
     /// How many sectors changed.

@@ -372,5 +372,6 @@ mod tests {
         assert!(advice(&write.into()).contains("may be full"));
         let read = DeviceError::Read { offset: 0, len: 512, errno: 5 };
         assert!(advice(&read.into()).contains("cut short"));
+        assert_eq!(advice(&DeviceError::Engine("did not start").into()), "");
     }
 }

@@ -289,8 +289,11 @@ fn races(room: &mut Room<'_>) {
         assert!(known(answer), "{op:?}: {answer:?}");
     }
     let done = answers.iter().flatten().filter(|answer| answer.is_ok()).count();
-    // Where those that remove came first of all, a directory here and a file there are made and keep each other in place.
-    assert!(done >= 2, "{done} succeeded");
+    // Each does something, unless those that remove came first of all: then a directory here and a file there are made, and keep
+    // each other in place for ever.
+    let is_stuck =
+        || room.seen("a/x").kind == FileKind::Directory && room.seen("b/x").kind == FileKind::Regular;
+    assert!(done >= lists.len() || done == 2 && is_stuck(), "{done} succeeded");
     // What is listed is there, and nothing that is not keeps its directory from being removed.
     for dir in ["a", "b"] {
         for name in room.names(dir) {

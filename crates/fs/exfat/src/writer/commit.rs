@@ -15,7 +15,6 @@
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
 
 use obento_base::wire::to_usize;
@@ -93,26 +92,18 @@ impl Commit<Volume> for Writer {
     }
 
     fn mark(&mut self, volume: &Volume, in_use: bool) -> Result<()> {
-        if !self.waiting.changes_mark(in_use) {
-            return Ok(());
-        }
-        let (sb, device) = (volume.super_block(), volume.cache().device());
-        // A whole sector: nothing else may tear.
-        let mut sector = vec![0; to_usize(sb.sector_size.into())];
-        device.read_at(0, &mut sector)?;
-        let bit = u8::try_from(DIRTY).unwrap_or(0);
-        if let Some(flags) = sector.get_mut(FLAGS_AT) {
-            *flags = if in_use { *flags | bit } else { *flags & !bit };
-        }
-        if let Some(percent) = sector.get_mut(PERCENT_AT).filter(|_| !in_use) {
-            let used = u64::from(sb.clusters.saturating_sub(self.waiting.allocator.free()));
-            let share = used.saturating_mul(100).checked_div(sb.clusters.into()).unwrap_or(0);
-            *percent = u8::try_from(share).unwrap_or(100);
-        }
-        device.write_at(0, &sector)?;
-        volume.cache().forget(0);
-        self.waiting.marked(in_use);
-        Ok(())
+        let sb = volume.super_block();
+        self.waiting.mark(volume.cache(), in_use, sb.sector_size, |sector, allocator| {
+            let bit = u8::try_from(DIRTY).unwrap_or(0);
+            if let Some(flags) = sector.get_mut(FLAGS_AT) {
+                *flags = if in_use { *flags | bit } else { *flags & !bit };
+            }
+            if let Some(percent) = sector.get_mut(PERCENT_AT).filter(|_| !in_use) {
+                let used = u64::from(sb.clusters.saturating_sub(allocator.free()));
+                let share = used.saturating_mul(100).checked_div(sb.clusters.into()).unwrap_or(0);
+                *percent = u8::try_from(share).unwrap_or(100);
+            }
+        })
     }
 }
 

@@ -14,7 +14,6 @@
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
 
 use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_usize};
@@ -90,20 +89,12 @@ impl Commit<Volume> for Writer {
     }
 
     fn mark(&mut self, volume: &Volume, in_use: bool) -> Result<()> {
-        if !self.waiting.changes_mark(in_use) {
-            return Ok(());
-        }
-        let (sb, device) = (volume.super_block(), volume.cache().device());
-        // A whole sector: nothing else may tear.
-        let mut sector = vec![0; to_usize(sb.sector_size.into())];
-        device.read_at(0, &mut sector)?;
-        if let Some(state) = sector.get_mut(to_usize(sb.state_offset())) {
-            *state = *state & !info::DIRTY | if in_use { info::DIRTY } else { 0 };
-        }
-        device.write_at(0, &sector)?;
-        volume.cache().forget(0);
-        self.waiting.marked(in_use);
-        Ok(())
+        let sb = volume.super_block();
+        self.waiting.mark(volume.cache(), in_use, sb.sector_size, |sector, _| {
+            if let Some(state) = sector.get_mut(to_usize(sb.state_offset())) {
+                *state = *state & !info::DIRTY | if in_use { info::DIRTY } else { 0 };
+            }
+        })
     }
 }
 
