@@ -6,13 +6,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use hashbrown::HashMap;
-use obento_base::{Ino, Result};
+use obento_base::wire::{FromBytes, to_usize};
+use obento_base::{Error, Ino, Result};
 use obento_block::{BlockDevice, Cache};
 use obento_driver::Notice;
 use obento_env::sync::{Mutex, RwLock};
 
 use crate::chain::Chain;
 use crate::numbers::Numbers;
+use crate::unit::Slot;
 
 /// How many chains are kept at most: what is not forgotten by its users is dropped then.
 const MAX_CHAINS: usize = 4096;
@@ -40,6 +42,15 @@ impl<E> Kept<E> {
             chains: Mutex::default(),
             free: Mutex::default(),
         }
+    }
+
+    /// The entry of a directory at `slot`, as it is on the disk. Errors: Stale where none can be; those of the device.
+    pub fn entry<T: FromBytes>(&self, slot: Slot) -> Result<T> {
+        let size = u64::from(self.cache.block_size());
+        let block = self.cache.get(slot.offset().checked_div(size).unwrap_or(0))?;
+        let within = to_usize(slot.offset().checked_rem(size).unwrap_or(0));
+        let bytes = block.get(within..).unwrap_or_default();
+        T::read_from_prefix(bytes).map(|(raw, _)| raw).map_err(|_| Error::Stale)
     }
 
     /// What is known of the chain of a file; `start` says where one begins of which nothing is. Errors: those of `start`.

@@ -1,7 +1,7 @@
 //! What the drivers of FAT and exFAT share: volumes of clusters, whose files have no inodes.
 //!
 //! Chains of clusters as runs ([`Chain`]), which clusters are free ([`Allocator`]), inode numbers that outlive a change of
-//! place ([`Numbers`]) and what else a mounted volume keeps ([`Kept`]), times in a date and a time of 16 bits ([`time`]), names in UTF-16 ([`utf16`]), sectors on their way to
+//! place ([`Numbers`]), which clusters belong to directories ([`Known`]) and what else a mounted volume keeps ([`Kept`]), times in a date and a time of 16 bits ([`time`]), names in UTF-16 ([`utf16`]), sectors on their way to
 //! the device ([`sectors`]), what making volumes has in common ([`mod@format`]), and the contract itself ([`Mounted`]) with what is done to names ([`ops`]), what waits for a commit ([`Waiting`]) and commits by age.
 //! It knows no format: what an entry of a table or a directory looks like the drivers say, by the traits of [`Volume`].
 #![no_std]
@@ -30,6 +30,7 @@ pub mod format;
 mod inode;
 pub mod inspect;
 mod kept;
+mod known;
 mod numbers;
 pub mod ops;
 mod owner;
@@ -50,6 +51,7 @@ pub use check::Bits;
 pub use contract::Mounted;
 pub use inode::{FileEntry, Inode, ROOT, Times};
 pub use kept::Kept;
+pub use known::{Known, Placed, cut_at_return};
 pub use numbers::Numbers;
 pub use owner::Owner;
 pub use pieces::{Piece, last_of, split};

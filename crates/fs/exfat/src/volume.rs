@@ -2,18 +2,14 @@
 //!
 //! The format has no inode numbers: the number of a file is the place of its first entry. So that a number which somebody
 //! made up is not taken for one, the volume knows which clusters belong to directories that were looked at since it was opened.
-//! Invariant: a known cluster belongs to one directory or to the volume's own tables, and to the first that claimed it if two do.
 //! Locking: `known` and the indexes of directories are leaves.
 
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
-use hashbrown::HashMap;
-use obento_base::wire::{FromBytes as _, to_usize};
 use obento_base::{Corrupt, Error, Generation, Ino, Result};
 use obento_block::BlockDevice;
 use obento_clusters::unit::{ENTRY, ENTRY_LEN};
-use obento_clusters::{Chain, Cluster, Kept, ROOT, Run, Slot, Volume as _};
+use obento_clusters::{Chain, Cluster, Kept, Known, ROOT, Slot, Volume as _};
 use obento_driver::Notice;
 use obento_env::sync::{Mutex, RwLock};
 
@@ -38,55 +34,9 @@ pub struct Volume {
     kept: Kept<EntrySet>,
     options: ExFatOptions,
     tables: Tables,
-    known: RwLock<Known>,
+    known: RwLock<Known<Directory>>,
     /// Names in all indexes, as they were when they were made.
     indexed: Mutex<usize>,
-}
-
-/// What is known of clusters.
-#[derive(Default)]
-struct Known {
-    /// By their first clusters: how many, whose, and which of its clusters the first is.
-    runs: BTreeMap<u32, (u32, Ino, u32)>,
-    directories: HashMap<Ino, Arc<Directory>>,
-}
-
-impl Known {
-    /// Whose `cluster` is, and which of its clusters.
-    fn owner(&self, cluster: Cluster) -> Option<(Ino, u32)> {
-        let (&start, &(len, ino, at)) = self.runs.range(..=cluster.0).next_back()?;
-        let skipped = cluster.0.saturating_sub(start);
-        (skipped < len).then(|| (ino, at.saturating_add(skipped)))
-    }
-
-    /// Whether any of `len` clusters from `start` on is somebody's.
-    fn overlaps(&self, start: Cluster, len: u32) -> bool {
-        let end = start.0.saturating_add(len);
-        self.owner(start).is_some() || self.runs.range(start.0..end).next().is_some()
-    }
-
-    /// Notes runs, of which none is anybody's.
-    fn claim(&mut self, ino: Ino, runs: &[Run]) -> Result<()> {
-        if let Some(run) = runs.iter().find(|run| self.overlaps(run.start, run.len)) {
-            let what = "goes on in a cluster of another directory or table";
-            return Err(Corrupt::Chain { ino, at: run.at, what }.into());
-        }
-        for (at, run) in runs.iter().enumerate() {
-            // A chain that comes back to itself.
-            if self.overlaps(run.start, run.len) {
-                self.release(runs.get(..at).unwrap_or_default());
-                return Err(Corrupt::Chain { ino, at: run.at, what: "comes back to itself" }.into());
-            }
-            self.runs.insert(run.start.0, (run.len, ino, run.at));
-        }
-        Ok(())
-    }
-
-    fn release(&mut self, runs: &[Run]) {
-        for run in runs {
-            self.runs.remove(&run.start.0);
-        }
-    }
 }
 
 impl Volume {
@@ -171,7 +121,7 @@ impl Volume {
     /// The inode of this number, and what it lies in or lay in. Errors: Stale if it is not in use.
     pub fn inode_and_parent(&self, ino: Ino) -> Result<(Inode, Ino)> {
         if ino == ROOT {
-            let len = self.known.read().directories.get(&ROOT).map_or(0, |dir| dir.len());
+            let len = self.known.read().directory(ROOT).map_or(0, |dir| dir.len());
             let entry = EntrySet::root(&self.sb, len);
             return Ok((Inode { ino, entry, generation: Generation(0), is_named: true }, ROOT));
         }
@@ -187,18 +137,14 @@ impl Volume {
         if self.entry(slot)?.EntryType != kind::FILE || self.ino_at(slot) != ino {
             return Err(Error::Stale);
         }
-        let known = self.known.read().directories.get(&dir).cloned().ok_or(Error::Stale)?;
+        let known = self.known.read().directory(dir).cloned().ok_or(Error::Stale)?;
         let (_, set) = self.set_at(&known, index)?;
         Ok((Inode { ino, entry: set, generation, is_named: true }, dir))
     }
 
     /// The bytes of an entry.
     pub fn entry(&self, slot: Slot) -> Result<RawEntry> {
-        let size = u64::from(self.sb.sector_size);
-        let block = self.kept.cache.get(slot.offset().checked_div(size).unwrap_or(0))?;
-        let within = to_usize(slot.offset().checked_rem(size).unwrap_or(0));
-        let bytes = block.get(within..).unwrap_or_default();
-        RawEntry::read_from_prefix(bytes).map(|(raw, _)| raw).map_err(|_| Error::Stale)
+        self.kept.entry(slot)
     }
 
     /// The set that begins with entry `index` of `dir`. Errors: Stale if none does; Corrupt.
@@ -215,7 +161,7 @@ impl Volume {
 
     /// The directory of this number. Errors: Stale; NotDirectory; Corrupt for one whose clusters belong to another.
     pub fn directory(&self, ino: Ino) -> Result<Arc<Directory>> {
-        if let Some(dir) = self.known.read().directories.get(&ino) {
+        if let Some(dir) = self.known.read().directory(ino) {
             return Ok(dir.clone());
         }
         let (inode, parent) = self.inode_and_parent(ino)?;
@@ -256,27 +202,12 @@ impl Volume {
 
     /// Notes which clusters are the directory's. Errors: Corrupt if one of them is another's; NoMemory.
     pub fn learn(&self, dir: Directory) -> Result<Arc<Directory>> {
-        let mut known = self.known.write();
-        if let Some(dir) = known.directories.get(&dir.ino) {
-            return Ok(dir.clone());
-        }
-        known.directories.try_reserve(1).map_err(|_| Error::NoMemory)?;
-        known.claim(dir.ino, &dir.runs)?;
-        let dir = Arc::new(dir);
-        known.directories.insert(dir.ino, dir.clone());
-        Ok(dir)
+        self.known.write().learn(dir)
     }
 
     /// Another look at a directory: it grew, moved or is gone. What was known of its names stays known.
     pub fn relearn(&self, ino: Ino, dir: Option<Directory>) -> Result<()> {
-        let old = {
-            let mut known = self.known.write();
-            let old = known.directories.remove(&ino);
-            if let Some(old) = &old {
-                known.release(&old.runs);
-            }
-            old
-        };
+        let old = self.known.write().forget(ino);
         let Some(dir) = dir else { return Ok(()) };
         *dir.index.lock() = old.and_then(|old| old.index.lock().take());
         self.learn(dir).map(drop)
@@ -299,7 +230,7 @@ impl Volume {
         if *indexed <= MAX_INDEXED {
             return;
         }
-        for dir in self.known.read().directories.values().filter(|dir| dir.ino != ino) {
+        for dir in self.known.read().directories().filter(|dir| dir.ino != ino) {
             *dir.index.lock() = None;
         }
         *indexed = names;

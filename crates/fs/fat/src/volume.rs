@@ -2,17 +2,15 @@
 //!
 //! The format has no inode numbers: the number of a file is the place of its entry. So that a number which somebody made up
 //! is not taken for one, the volume knows which clusters belong to directories that were looked at since it was opened.
-//! Invariant: a known cluster belongs to one directory, and to the first that claimed it if two do.
 //! Locking: `known` and the indexes are leaves.
 
 use alloc::sync::Arc;
 use core::convert::Infallible;
 
 use hashbrown::HashMap;
-use obento_base::wire::FromBytes as _;
 use obento_base::{Corrupt, Error, FileKind, Generation, Ino, Result};
 use obento_block::BlockDevice;
-use obento_clusters::{Chain, FileEntry as _, Kept, ROOT, Run, Volume as _};
+use obento_clusters::{Chain, FileEntry as _, Kept, Known, ROOT, Run, Volume as _, cut_at_return};
 use obento_driver::Notice;
 use obento_env::sync::{Mutex, RwLock};
 
@@ -29,17 +27,9 @@ pub struct Volume {
     sb: SuperBlock,
     kept: Kept<RawEntry>,
     options: FatOptions,
-    known: RwLock<Known>,
+    known: RwLock<Known<Directory>>,
     /// The names of large directories.
     indexes: Mutex<HashMap<Ino, Index>>,
-}
-
-/// The directories that were looked at.
-#[derive(Default)]
-struct Known {
-    /// Which directory a cluster belongs to.
-    clusters: HashMap<Cluster, Ino>,
-    directories: HashMap<Ino, Arc<Directory>>,
 }
 
 impl Volume {
@@ -99,7 +89,7 @@ impl Volume {
             return Some((slot, ROOT));
         }
         let (cluster, _) = self.sb.cluster_at(slot.offset())?;
-        self.known.read().clusters.get(&cluster).map(|&dir| (slot, dir))
+        self.known.read().owner(cluster).map(|(dir, _)| (slot, dir))
     }
 
     /// The inode of this number, and what it lies in or lay in. Errors: Stale if it is not in use.
@@ -126,16 +116,12 @@ impl Volume {
 
     /// The bytes of an entry.
     pub fn entry(&self, slot: Slot) -> Result<RawEntry> {
-        let size = u64::from(self.sb.sector_size);
-        let block = self.kept.cache.get(slot.offset().checked_div(size).unwrap_or(0))?;
-        let within = obento_base::wire::to_usize(slot.offset().checked_rem(size).unwrap_or(0));
-        let bytes = block.get(within..).unwrap_or_default();
-        RawEntry::read_from_prefix(bytes).map(|(raw, _)| raw).map_err(|_| Error::Stale)
+        self.kept.entry(slot)
     }
 
     /// The directory of this number. Errors: Stale; NotDirectory; Corrupt for one whose clusters belong to another.
     pub fn directory(&self, ino: Ino) -> Result<Arc<Directory>> {
-        if let Some(dir) = self.known.read().directories.get(&ino) {
+        if let Some(dir) = self.known.read().directory(ino) {
             return Ok(dir.clone());
         }
         let (inode, parent) = self.inode_and_parent(ino)?;
@@ -176,6 +162,7 @@ impl Volume {
             run.len = run.len.min(most.saturating_sub(run.at));
             run.len > 0
         });
+        cut_at_return(&mut runs);
         if let Some(error) = damage.filter(|_| runs.is_empty()) {
             return Err(error);
         }
@@ -187,30 +174,7 @@ impl Volume {
 
     /// Notes which clusters are the directory's. Errors: Corrupt if one of them is another's; NoMemory.
     pub fn learn(&self, dir: Directory) -> Result<Arc<Directory>> {
-        let mut known = self.known.write();
-        if let Some(dir) = known.directories.get(&dir.ino) {
-            return Ok(dir.clone());
-        }
-        let runs: &[Run] = if let Place::Runs { runs, .. } = &dir.place { runs } else { &[] };
-        let clusters = || runs.iter().flat_map(|run| (run.at..).zip(run.start.0..=run.last().0));
-        for (at, cluster) in clusters() {
-            if known.clusters.contains_key(&Cluster(cluster)) {
-                let what = "goes on in a cluster of another directory";
-                return Err(Corrupt::Chain { ino: dir.ino, at, what }.into());
-            }
-        }
-        let count = runs.iter().fold(0, |sum: u32, run| sum.saturating_add(run.len));
-        known
-            .clusters
-            .try_reserve(usize::try_from(count).unwrap_or(usize::MAX))
-            .map_err(|_| Error::NoMemory)?;
-        known.directories.try_reserve(1).map_err(|_| Error::NoMemory)?;
-        for (_, cluster) in clusters() {
-            known.clusters.insert(Cluster(cluster), dir.ino);
-        }
-        let dir = Arc::new(dir);
-        known.directories.insert(dir.ino, dir.clone());
-        Ok(dir)
+        self.known.write().learn(dir)
     }
 
     /// Another look at a directory: it grew, moved or is gone.
@@ -218,14 +182,7 @@ impl Volume {
         if dir.is_none() {
             self.indexes.lock().remove(&ino);
         }
-        let mut known = self.known.write();
-        let old = known.directories.remove(&ino);
-        if let Some(Place::Runs { runs, .. }) = old.as_ref().map(|dir| &dir.place) {
-            for cluster in runs.iter().flat_map(|run| run.start.0..=run.last().0) {
-                known.clusters.remove(&Cluster(cluster));
-            }
-        }
-        drop(known);
+        self.known.write().forget(ino);
         dir.map_or(Ok(()), |dir| self.learn(dir).map(drop))
     }
 

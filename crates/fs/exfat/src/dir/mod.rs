@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 
 use obento_base::{Corrupt, Error, Ino, Structure};
 use obento_clusters::unit::{ENTRY, ENTRY_LEN, Slot};
-use obento_clusters::{Cluster, Run};
+use obento_clusters::{Cluster, Placed, Run};
 use obento_env::sync::Mutex;
 
 use crate::set::Flaw;
@@ -42,6 +42,16 @@ pub struct Directory {
     pub damage: Option<Error>,
     /// Its names by their hashes, once somebody looked for one.
     pub index: Mutex<Option<Index>>,
+}
+
+impl Placed for Directory {
+    fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    fn runs(&self) -> &[Run] {
+        &self.runs
+    }
 }
 
 impl Directory {

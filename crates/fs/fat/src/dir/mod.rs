@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use obento_base::wire::FromBytes as _;
 use obento_base::{Error, Ino};
-use obento_clusters::Run;
+use obento_clusters::{Placed, Run};
 
 use crate::inode::Kind;
 use crate::name::ShortName;
@@ -56,6 +56,16 @@ pub struct Directory {
     pub slots: u32,
     /// Why more of it is not known.
     pub damage: Option<Error>,
+}
+
+impl Placed for Directory {
+    fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    fn runs(&self) -> &[Run] {
+        if let Place::Runs { runs, .. } = &self.place { runs } else { &[] }
+    }
 }
 
 impl Directory {

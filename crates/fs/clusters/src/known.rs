@@ -1,0 +1,162 @@
+//! The directories that were looked at since a volume was opened, and which clusters are theirs.
+//!
+//! Invariant: a cluster belongs to one directory, or to a table of the volume's own; to the first that claimed it if two do.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use hashbrown::HashMap;
+use obento_base::{Corrupt, Error, Ino, Result};
+
+use crate::chain::Run;
+use crate::unit::Cluster;
+
+/// A directory that lies in clusters.
+pub trait Placed {
+    /// Its number.
+    fn ino(&self) -> Ino;
+    /// Its clusters; none for one that lies elsewhere.
+    fn runs(&self) -> &[Run];
+}
+
+/// Cuts `runs` off where they come back to a cluster that is among them already.
+pub fn cut_at_return(runs: &mut Vec<Run>) {
+    let mut seen = Known::<()>::default();
+    let returned = runs.iter().position(|run| {
+        let returns = seen.overlaps(run.start, run.len);
+        seen.runs.insert(run.start.0, (run.len, Ino(0), run.at));
+        returns
+    });
+    returned.into_iter().for_each(|at| runs.truncate(at));
+}
+
+/// What is known of directories and clusters.
+pub struct Known<D> {
+    /// By their first clusters: how many, whose, and which of its clusters the first is.
+    runs: BTreeMap<u32, (u32, Ino, u32)>,
+    directories: HashMap<Ino, Arc<D>>,
+}
+
+impl<D> Default for Known<D> {
+    fn default() -> Self {
+        Self { runs: BTreeMap::new(), directories: HashMap::new() }
+    }
+}
+
+impl<D> Known<D> {
+    /// Whose `cluster` is, and which of its clusters.
+    pub fn owner(&self, cluster: Cluster) -> Option<(Ino, u32)> {
+        let (&start, &(len, ino, at)) = self.runs.range(..=cluster.0).next_back()?;
+        let skipped = cluster.0.saturating_sub(start);
+        (skipped < len).then(|| (ino, at.saturating_add(skipped)))
+    }
+
+    /// Whether any of `len` clusters from `start` on is somebody's.
+    pub fn overlaps(&self, start: Cluster, len: u32) -> bool {
+        let end = start.0.saturating_add(len);
+        self.owner(start).is_some() || self.runs.range(start.0..end).next().is_some()
+    }
+
+    fn release(&mut self, runs: &[Run]) {
+        for run in runs {
+            self.runs.remove(&run.start.0);
+        }
+    }
+}
+
+impl<D: Placed> Known<D> {
+    /// The directory of this number, if it was looked at.
+    pub fn directory(&self, ino: Ino) -> Option<&Arc<D>> {
+        self.directories.get(&ino)
+    }
+
+    /// All of them.
+    pub fn directories(&self) -> impl Iterator<Item = &Arc<D>> {
+        self.directories.values()
+    }
+
+    /// Notes that `runs` are those of `ino`. Errors: Corrupt if one of them is anybody's; then none is noted.
+    pub fn claim(&mut self, ino: Ino, runs: &[Run]) -> Result<()> {
+        if let Some(run) = runs.iter().find(|run| self.overlaps(run.start, run.len)) {
+            let what = "goes on in a cluster of another directory or table";
+            return Err(Corrupt::Chain { ino, at: run.at, what }.into());
+        }
+        for (at, run) in runs.iter().enumerate() {
+            // A chain that comes back to itself.
+            if self.overlaps(run.start, run.len) {
+                self.release(runs.get(..at).unwrap_or_default());
+                return Err(Corrupt::Chain { ino, at: run.at, what: "comes back to itself" }.into());
+            }
+            self.runs.insert(run.start.0, (run.len, ino, run.at));
+        }
+        Ok(())
+    }
+
+    /// Notes a directory, unless it is known. Errors: Corrupt if one of its clusters is another's; NoMemory.
+    pub fn learn(&mut self, dir: D) -> Result<Arc<D>> {
+        let ino = dir.ino();
+        if let Some(dir) = self.directories.get(&ino) {
+            return Ok(dir.clone());
+        }
+        self.directories.try_reserve(1).map_err(|_| Error::NoMemory)?;
+        self.claim(ino, dir.runs())?;
+        let dir = Arc::new(dir);
+        self.directories.insert(ino, dir.clone());
+        Ok(dir)
+    }
+
+    /// Forgets the directory of this number, and whose its clusters were.
+    pub fn forget(&mut self, ino: Ino) -> Option<Arc<D>> {
+        let dir = self.directories.remove(&ino)?;
+        self.release(dir.runs());
+        Some(dir)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    struct Dir(u64, Vec<Run>);
+
+    impl Placed for Dir {
+        fn ino(&self) -> Ino {
+            Ino(self.0)
+        }
+        fn runs(&self) -> &[Run] {
+            &self.1
+        }
+    }
+
+    fn run(at: u32, start: u32, len: u32) -> Run {
+        Run { at, start: Cluster(start), len }
+    }
+
+    #[test]
+    fn a_cluster_belongs_to_the_first_that_claims_it_until_that_is_forgotten() {
+        let mut known = Known::default();
+        known.learn(Dir(1, vec![run(0, 10, 4), run(4, 30, 2)])).unwrap();
+        assert_eq!(known.owner(Cluster(31)), Some((Ino(1), 5)));
+        assert_eq!((known.owner(Cluster(9)), known.owner(Cluster(14))), (None, None));
+        let other = || Dir(2, vec![run(0, 20, 1), run(1, 13, 2)]);
+        assert!(matches!(known.learn(other()), Err(Error::Corrupt(_))));
+        assert_eq!(known.owner(Cluster(20)), None, "nothing of a refused directory is noted");
+        assert!(known.overlaps(Cluster(5), 6) && !known.overlaps(Cluster(5), 5));
+        assert!(known.forget(Ino(1)).is_some() && known.forget(Ino(1)).is_none());
+        assert!(known.learn(other()).is_ok() && known.directory(Ino(2)).is_some());
+    }
+
+    #[test]
+    fn a_chain_that_comes_back_to_itself_is_refused_and_leaves_nothing() {
+        let mut known = Known::default();
+        assert!(matches!(known.learn(Dir(1, vec![run(0, 10, 4), run(4, 12, 1)])), Err(Error::Corrupt(_))));
+        assert!(!known.overlaps(Cluster(2), 100) && known.directories().next().is_none());
+        let mut runs = vec![run(0, 10, 4), run(4, 30, 2), run(6, 12, 1), run(7, 40, 1)];
+        cut_at_return(&mut runs);
+        assert_eq!(runs, [run(0, 10, 4), run(4, 30, 2)]);
+        cut_at_return(&mut runs);
+        assert_eq!(runs.len(), 2);
+    }
+}
