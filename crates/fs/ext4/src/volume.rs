@@ -1,7 +1,7 @@
 //! The mounted state: what every other part of the driver hangs on.
 //!
-//! Locking: leaf locks only, the cache's and that of the notices; nothing else in a `Volume` changes after it was
-//! opened.
+//! Locking: leaf locks only, the cache's and that of the notices, and that of the journal's place, under which the cache is
+//! asked; nothing else in a `Volume` changes after it was opened.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use obento_base::{Attr, Corrupt, Error, Feature, Ino, Result, Structure};
 use obento_block::{Block, BlockDevice, Cache};
 use obento_driver::Notice;
 use obento_env::sync::Mutex;
-use obento_journal::{Journal, Tid};
+use obento_journal::{Journal, Runs, Tid};
 
 use crate::dir::Fold;
 use crate::fast_commit::{Base, FastCommits, Geometry, Node};
@@ -38,6 +38,8 @@ pub struct Volume {
     fast_commits: FastCommits,
     /// The device of an external journal, if the caller gave one.
     external_journal: Option<Arc<dyn BlockDevice>>,
+    /// Where the journal lies on this volume, once that was asked.
+    journal_runs: Mutex<Option<Runs>>,
     notices: Mutex<Vec<Notice>>,
     /// What was changed of the inodes.
     live: Live,
@@ -64,6 +66,7 @@ impl Volume {
             zones: Zones::default(),
             fast_commits: FastCommits::default(),
             external_journal: None,
+            journal_runs: Mutex::new(None),
             notices: Mutex::new(Vec::new()),
             live: Live::default(),
         }
@@ -228,6 +231,24 @@ impl Volume {
         // Who opened the volume was told already what is wrong with the journal's inode.
         let mut told = Vec::new();
         open_journal(self.device(), &self.super_block, self.external_journal.as_ref(), &mut told)
+    }
+
+    /// The place in the journal of `block`, if the journal lies on this volume and can be opened; found once, for a journal
+    /// never moves. Errors: those of the device.
+    pub(crate) fn place_in_journal(&self, block: VolBlock) -> Result<Option<u32>> {
+        if self.super_block.raw.s_journal_inum.get() == 0 {
+            return Ok(None);
+        }
+        let mut known = self.journal_runs.lock();
+        if let Some(runs) = &*known {
+            return Ok(runs.position(block.0));
+        }
+        let runs = match self.journal() {
+            Ok(journal) => journal.map(|journal| journal.runs().clone()).unwrap_or_default(),
+            Err(error @ Error::Device(_)) => return Err(error),
+            Err(_) => Runs::new(),
+        };
+        Ok(known.insert(runs).position(block.0))
     }
 
     /// Takes up the fast commits that follow the replayed log in `journal`, and answers how many; what is wrong with

@@ -52,7 +52,8 @@ pub(super) enum BlockUse {
 }
 
 impl BlockUse {
-    /// What `block`, which is of the volume, is used for. Errors: those of a descriptor or bitmap that is damaged.
+    /// What `block`, which is of the volume, is used for. Errors: those of a descriptor or bitmap that is damaged, and those of
+    /// the device.
     pub(super) fn of(volume: &Volume, block: VolBlock) -> Result<Self> {
         let sb = volume.super_block();
         let Some(group) = sb.group_of(block) else { return Ok(Self::Boot) };
@@ -73,10 +74,7 @@ impl BlockUse {
                 return Ok(used);
             }
         }
-        if sb.raw.s_journal_inum.get() != 0
-            && let Ok(Some(journal)) = volume.journal()
-            && let Some(at) = journal.runs().position(block.0)
-        {
+        if let Some(at) = volume.place_in_journal(block)? {
             return Ok(Self::Journal { at });
         }
         Ok(if is_allocated(volume, group, block)? { Self::Files } else { Self::Free })
