@@ -23,7 +23,10 @@ const SEEKS: u64 = 4000;
 
 /// Bonnie's large file. It tells of the disk only if it is larger than the memory; Bray's advice is twice as large.
 #[derive(Clone, Copy, Debug)]
-pub struct Bonnie;
+pub struct Bonnie {
+    /// Whether it writes and reads by the byte too, or leaves that out, as `bonnie++ -f`.
+    pub by_char: bool,
+}
 
 impl Load for Bonnie {
     fn cache(&self) -> Cache {
@@ -47,14 +50,17 @@ impl Load for Bonnie {
         };
         // As bonnie++, which rewrites what was written by the block, and counts an fsync(2) before each close(2): Bray's Bonnie rewrites
         // first, and leaves what it wrote to the cache.
-        let phases = vec![
-            alone("output per char", How::Create, put_chars)?,
-            alone("output block", How::Create, put_blocks)?,
-            alone("rewrite", How::Change, rewrite)?,
-            alone("input per char", How::Read, get_chars)?,
-            alone("input block", How::Read, |file, _| read_whole(file, &mut [0; CHUNK]).map(drop))?,
-            seeks(scene, size)?,
-        ];
+        let mut phases = Vec::new();
+        if self.by_char {
+            phases.push(alone("output per char", How::Create, put_chars)?);
+        }
+        phases.push(alone("output block", How::Create, put_blocks)?);
+        phases.push(alone("rewrite", How::Change, rewrite)?);
+        if self.by_char {
+            phases.push(alone("input per char", How::Read, get_chars)?);
+        }
+        phases.push(alone("input block", How::Read, |file, _| read_whole(file, &mut [0; CHUNK]).map(drop))?);
+        phases.push(seeks(scene, size)?);
         Ok(phases)
     }
 
