@@ -103,7 +103,7 @@ pub struct GlobalOptions {
     /// Open volumes by obento's own drivers only, or by the Linux kernel only; by default by the kernel what has no driver
     #[arg(long, global = true, value_name = "WHICH", help_heading = "Opening", display_order = 908)]
     pub engine: Option<EngineChoice>,
-    /// Give the kernel of the engine so much memory, from 32 to 65536 MiB; 128 by default
+    /// Give the kernel of the engine so much memory, from 32 to 65536 MiB; by default 128, and more for large volumes
     #[arg(
         long,
         global = true,

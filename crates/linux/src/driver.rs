@@ -13,8 +13,11 @@ use crate::probe::probe;
 use crate::types::{OTHERS, TYPES, Type};
 use crate::volume::{Opening, Volume};
 
-/// MiB of memory of a guest, unless somebody says otherwise.
-pub const MEMORY: u32 = 128;
+/// MiB of memory of a guest, unless somebody says otherwise: at least, and at most.
+const MEMORY: (u32, u32) = (128, 1024);
+/// Volumes up to this have the least; each MiB more is for so many bytes more.
+const SMALL: u64 = 64 << 30;
+const BYTES_A_MIB: u64 = 4 << 30;
 
 /// What is missing where the package is.
 const NO_KERNEL: &str = "this type without the kernel engine (`apt-get install user-mode-linux` installs it)";
@@ -27,10 +30,12 @@ const NO_TYPE: &str = "this type by the kernel engine, whose kernel does not kno
 /// How the kernel is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Use {
-    /// MiB of its memory.
-    pub memory: u32,
+    /// MiB of its memory; `None` for what suits the volume.
+    pub memory: Option<u32>,
     /// Whether it may be started at all; volumes are recognised all the same.
     pub start: Start,
+    /// Options of mount(8) besides those that a volume needs to be shown as obento shows it.
+    pub options: &'static str,
 }
 
 /// Whether a kernel may be started.
@@ -44,7 +49,7 @@ pub enum Start {
 
 impl Default for Use {
     fn default() -> Self {
-        Self { memory: MEMORY, start: Start::Allowed }
+        Self { memory: None, start: Start::Allowed, options: "" }
     }
 }
 
@@ -92,21 +97,28 @@ impl LinuxDriver {
         if !kernel.knows(kernel_name(name)) {
             return Err(Error::Unsupported(Feature::Named(NO_TYPE)));
         }
-        let settings = Settings { kernel: &kernel, modules: self.kind.modules, memory: self.how.memory };
+        let memory = self.how.memory.unwrap_or_else(|| memory_for(device.len()));
+        let settings = Settings { kernel: &kernel, modules: self.kind.modules, memory };
         // The kernel replays journals onto its disk: a volume that is only read gets one that the image does not see.
         let disk: Arc<dyn BlockDevice> =
             if writable { device.clone() } else { Arc::new(Overlay::new(device.clone())) };
         let engine = Shared::start(&settings, disk.clone())?;
-        let words = mount_options(self.kind, &options.shown);
+        let words = mount_options(self.kind, &options.shown, self.how.options);
         let opening =
             Opening { kind: self.kind, words, probe, device: disk, clock: options.clock.clone(), writable };
         Ok(Arc::new(Volume::mount(engine, opening)?))
     }
 }
 
-/// The options of mount(8) for a volume of `kind` that is shown so.
-fn mount_options(kind: &Type, shown: &Shown) -> String {
-    let mut words = vec![kind.options.to_owned()];
+/// MiB for a volume of `len` bytes: its bitmaps and its log are held in memory while it is replayed, and what is cached counts, too.
+fn memory_for(len: u64) -> u32 {
+    let more = len.saturating_sub(SMALL) / BYTES_A_MIB;
+    u32::try_from(more).unwrap_or(u32::MAX).saturating_add(MEMORY.0).min(MEMORY.1)
+}
+
+/// The options of mount(8) for a volume of `kind` that is shown so, and `more`.
+fn mount_options(kind: &Type, shown: &Shown, more: &str) -> String {
+    let mut words = vec![kind.options.to_owned(), more.to_owned()];
     if kind.shows_owners {
         // What obento's own drivers show without a word, as root's shell would.
         let mask = |mask: Option<Mode>| mask.map_or(0o022, Mode::bits);
@@ -184,4 +196,15 @@ impl Driver for LinuxDriver {
 fn no_signature() -> Error {
     Corrupt::Field { structure: Structure::SuperBlock, field: "magic number", block: 0, offset: 0, found: 0 }
         .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_grows_with_the_volume_up_to_a_limit() {
+        let sizes = [1 << 20, SMALL, SMALL + BYTES_A_MIB, 1 << 40, u64::MAX];
+        assert_eq!(sizes.map(memory_for), [128, 128, 129, 368, 1024]);
+    }
 }

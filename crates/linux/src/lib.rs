@@ -33,5 +33,5 @@ pub mod types;
 mod volume;
 mod writable;
 
-pub use driver::{Instead, LinuxDriver, MEMORY, Start, Use};
+pub use driver::{Instead, LinuxDriver, Start, Use};
 pub use kernel::{INSTALL, Kernel};

@@ -45,6 +45,10 @@ pub struct Maker {
     pub arguments: &'static [&'static str],
     /// The letter that a label follows, if it takes one.
     pub label: Option<&'static str>,
+    /// Bytes of the smallest volume that it makes, or near them.
+    pub least: u64,
+    /// Whether it locks the image itself, so that it cannot have one that is locked.
+    pub locks: bool,
 }
 
 /// What checks a volume; its last argument is the image.
@@ -84,9 +88,10 @@ const fn maker(
     package: &'static str,
     arguments: &'static [&'static str],
     label: &'static str,
+    least: u64,
 ) -> Maker {
     let label = if label.is_empty() { None } else { Some(label) };
-    Maker { tool: Tool { program, package }, arguments, label }
+    Maker { tool: Tool { program, package }, arguments, label, least, locks: false }
 }
 
 const fn checker(program: &'static str, package: &'static str, look: &'static [&'static str]) -> Checker {
@@ -119,16 +124,17 @@ fn of_fsck(code: i32) -> Verdict {
     }
 }
 
-pub(crate) const MAKE_XFS: Maker = maker("mkfs.xfs", "xfsprogs", &["-q", "-f"], "-L");
-pub(crate) const MAKE_BTRFS: Maker = maker("mkfs.btrfs", "btrfs-progs", &["-q", "-f"], "-L");
-pub(crate) const MAKE_F2FS: Maker = maker("mkfs.f2fs", "f2fs-tools", &["-q", "-f"], "-l");
-pub(crate) const MAKE_JFS: Maker = maker("mkfs.jfs", "jfsutils", &["-q"], "-L");
-pub(crate) const MAKE_REISERFS: Maker = maker("mkfs.reiserfs", "reiserfsprogs", &["-q", "-f", "-f"], "-l");
-pub(crate) const MAKE_NILFS2: Maker = maker("mkfs.nilfs2", "nilfs-tools", &["-q", "-f"], "-L");
-pub(crate) const MAKE_HFS: Maker = maker("hformat", "hfsutils", &[], "-l");
-pub(crate) const MAKE_UDF: Maker = maker("mkudffs", "udftools", &[], "-l");
-pub(crate) const MAKE_BFS: Maker = maker("mkfs.bfs", "util-linux", &[], "-V");
-pub(crate) const MAKE_MINIX: Maker = maker("mkfs.minix", "util-linux", &["-3"], "");
+pub(crate) const MAKE_XFS: Maker = maker("mkfs.xfs", "xfsprogs", &["-q", "-f"], "-L", 300 << 20);
+pub(crate) const MAKE_BTRFS: Maker = maker("mkfs.btrfs", "btrfs-progs", &["-q", "-f"], "-L", 128 << 20);
+pub(crate) const MAKE_F2FS: Maker = maker("mkfs.f2fs", "f2fs-tools", &["-q", "-f"], "-l", 64 << 20);
+pub(crate) const MAKE_JFS: Maker = maker("mkfs.jfs", "jfsutils", &["-q"], "-L", 16 << 20);
+pub(crate) const MAKE_REISERFS: Maker =
+    maker("mkfs.reiserfs", "reiserfsprogs", &["-q", "-f", "-f"], "-l", 40 << 20);
+pub(crate) const MAKE_NILFS2: Maker = maker("mkfs.nilfs2", "nilfs-tools", &["-q", "-f"], "-L", 128 << 20);
+pub(crate) const MAKE_HFS: Maker = Maker { locks: true, ..maker("hformat", "hfsutils", &[], "-l", 1 << 20) };
+pub(crate) const MAKE_UDF: Maker = maker("mkudffs", "udftools", &[], "-l", 4 << 20);
+pub(crate) const MAKE_BFS: Maker = maker("mkfs.bfs", "util-linux", &[], "-V", 1 << 20);
+pub(crate) const MAKE_MINIX: Maker = maker("mkfs.minix", "util-linux", &["-3"], "", 1 << 20);
 
 pub(crate) const CHECK_XFS: Checker = Checker {
     // With this it tells by its exit code whether it mended something.

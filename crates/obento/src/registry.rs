@@ -111,7 +111,7 @@ impl Registry {
             return self;
         }
         let start = if engine == Engine::Native { Start::Forbidden } else { Start::Allowed };
-        let how = Use { memory: memory.unwrap_or(obento_linux::MEMORY), start };
+        let how = Use { memory, start, ..Use::default() };
         let natives = self.drivers.iter().take(self.drivers.len() - self.of_engine).cloned();
         let natives = natives.map(|driver| match engine {
             Engine::Linux => Arc::new(Instead::of(driver, how)) as Arc<dyn Driver>,

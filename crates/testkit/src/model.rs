@@ -78,18 +78,30 @@ impl Run {
         let keeps_all = fs.limits().keeps == Keeps::all();
         let model =
             keeps_all.then(|| Actor::new(Vfs::new(Arc::new(Tmpfs::new(Options::new(clock.clone()))))));
-        let mut run =
-            Self { clock, subject: Actor::new(Vfs::new(fs)), model, history: History::default(), last: None };
-        let tree = Snapshot::read(run.subject.vfs(), None)?;
-        for (path, dir) in tree.objects.iter().filter(|(path, _)| !path.is_empty()) {
+        let mut run = Self::begin(fs, model, clock)?;
+        for (path, dir) in run.history.trees[0].objects.iter().filter(|(path, _)| !path.is_empty()) {
             let path = String::from_utf8_lossy(path).into_owned();
             if let Some(model) = &mut run.model {
                 model.act(0, &Op::Create(path, dir.meta.kind, dir.meta.mode))?;
             }
         }
-        run.history.trees.push(tree);
-        run.history.points.push(Point::default());
         Ok(run)
+    }
+
+    /// Begins with `fs`, and with another implementation of its format for a model, on a volume that holds the same.
+    pub fn beside(
+        fs: Arc<dyn FileSystem>,
+        other: Arc<dyn FileSystem>,
+        clock: Arc<StepClock>,
+    ) -> Result<Self, Error> {
+        Self::begin(fs, Some(Actor::new(Vfs::new(other))), clock)
+    }
+
+    fn begin(fs: Arc<dyn FileSystem>, model: Option<Actor>, clock: Arc<StepClock>) -> Result<Self, Error> {
+        let subject = Actor::new(Vfs::new(fs));
+        let trees = vec![Snapshot::read(subject.vfs(), None)?];
+        let history = History { trees, points: vec![Point::default()], ..History::default() };
+        Ok(Self { clock, subject, model, history, last: None })
     }
 
     /// The volume.

@@ -121,6 +121,18 @@ impl Snapshot {
         self.objects.values().find(|object| object.id == id)
     }
 
+    /// The same, where an inode of `other` has the number of one of these with its generation: an inode number is in use once at a
+    /// time.
+    pub fn with_ids_of(&self, other: &Self) -> Self {
+        let ids: HashMap<u64, Id> = other.objects.values().map(|object| (object.id.ino, object.id)).collect();
+        let known = |object: &Arc<Object>| match ids.get(&object.id.ino) {
+            Some(id) => Arc::new(Object { id: *id, ..Object::clone(object) }),
+            None => Arc::clone(object),
+        };
+        let objects = self.objects.iter().map(|(path, object)| (path.clone(), known(object)));
+        Self { objects: objects.collect(), links: self.links.clone() }
+    }
+
     /// Every name with its object.
     pub fn names(&self) -> impl Iterator<Item = (&Vec<u8>, &Arc<Object>)> {
         let links = self.links.iter().filter_map(|(path, first)| Some((path, self.objects.get(first)?)));

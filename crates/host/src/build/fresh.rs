@@ -64,6 +64,16 @@ impl FreshFile {
         &self.device
     }
 
+    /// The same bytes, for who may outlive it. Errors: System.
+    pub fn share(&self) -> Result<FileDevice, HostError> {
+        let file = self.device.host_file().as_fd().try_clone_to_owned();
+        let file = file.map_err(|error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            HostError::system("open", &self.target, errno)
+        })?;
+        FileDevice::from_file(File::from(file), &self.target)
+    }
+
     /// Gives it the name, once all bytes are on stable storage. Errors: System; Exists.
     pub fn publish(mut self, publish: Publish) -> Result<(), HostError> {
         let failed = |errno| HostError::system("write", &self.target, errno);

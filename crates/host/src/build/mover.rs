@@ -5,7 +5,7 @@
 //! Invariant: what lies between the end of a file and that of its last block is written as zeros or not at all.
 
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use obento_base::wire::{to_u64, to_usize};
@@ -59,10 +59,7 @@ impl<'a> Mover<'a> {
     pub fn put(&mut self, job: &Job) -> Result<(), HostError> {
         let len = job.range.end.saturating_sub(job.range.start);
         let opened = self.supply.open(job.data, &mut self.dir)?;
-        let (fd, base) = match &opened {
-            Opened::Whole(fd) => (fd.as_fd(), 0),
-            Opened::Part(file, offset) => (file.as_fd(), *offset),
-        };
+        let (fd, base) = opened.place();
         let from = base.saturating_add(job.range.start);
         let is_end = matches!(opened, Opened::Whole(_)) && job.range.end == job.size;
         if len >= COPY_RANGE_MIN {

@@ -4,7 +4,7 @@
 //! Invariant: a file is opened by names from the directory that was named by the user, never through a link.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,6 +56,16 @@ pub(super) enum Opened {
     Whole(OwnedFd),
     /// A part of one that is shared.
     Part(Arc<File>, u64),
+}
+
+impl Opened {
+    /// The file, and where the bytes that are meant begin in it.
+    pub(super) fn place(&self) -> (BorrowedFd<'_>, u64) {
+        match self {
+            Self::Whole(fd) => (fd.as_fd(), 0),
+            Self::Part(file, offset) => (file.as_fd(), *offset),
+        }
+    }
 }
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);

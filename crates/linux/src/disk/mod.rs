@@ -54,6 +54,8 @@ pub struct Disk {
     queue: Queue,
     kick: Option<File>,
     call: Option<File>,
+    /// What bytes pass through.
+    buffer: Vec<u8>,
     /// Where we could ask the kernel something. It takes an end of this for the end of the disk.
     back: Option<OwnedFd>,
 }
@@ -68,6 +70,7 @@ impl Disk {
             queue: Queue::default(),
             kick: None,
             call: None,
+            buffer: Vec::new(),
             back: None,
         }
     }
@@ -106,7 +109,7 @@ impl Disk {
     /// Does all that is in the queue.
     fn work(&mut self) -> io::Result<()> {
         while let Some(chain) = self.queue.next(&self.memory) {
-            let written = request::serve(&*self.device, &self.memory, &chain);
+            let written = request::serve(&*self.device, &self.memory, &chain, &mut self.buffer);
             let wants_call = self.queue.give_back(&self.memory, &chain, written);
             if let (Some(true), Some(call)) = (wants_call, &mut self.call) {
                 call.write_all(&1_u64.to_ne_bytes())?;

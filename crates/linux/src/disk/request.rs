@@ -30,10 +30,10 @@ const OK: u8 = 0;
 const IO_ERROR: u8 = 1;
 const UNSUPPORTED: u8 = 2;
 
-/// Does what `chain` asks for and writes its status. Answers how many bytes were written into it.
-pub fn serve(device: &dyn BlockDevice, memory: &Memory, chain: &Chain) -> u32 {
+/// Does what `chain` asks for and writes its status; bytes pass through `buffer`. Answers how many bytes were written into the chain.
+pub fn serve(device: &dyn BlockDevice, memory: &Memory, chain: &Chain, buffer: &mut Vec<u8>) -> u32 {
     let Some((status, stretches)) = chain.stretches.split_last() else { return 0 };
-    let (state, len) = match act(device, memory, stretches) {
+    let (state, len) = match act(device, memory, stretches, buffer) {
         Some(Ok(len)) => (OK, len),
         Some(Err(state)) => (state, 0),
         None => (IO_ERROR, 0),
@@ -45,21 +45,27 @@ pub fn serve(device: &dyn BlockDevice, memory: &Memory, chain: &Chain) -> u32 {
 }
 
 /// `None`: the request makes no sense.
-fn act(device: &dyn BlockDevice, memory: &Memory, stretches: &[Stretch]) -> Option<Result<u32, u8>> {
+fn act(
+    device: &dyn BlockDevice,
+    memory: &Memory,
+    stretches: &[Stretch],
+    buffer: &mut Vec<u8>,
+) -> Option<Result<u32, u8>> {
     let (head, rest) = stretches.split_first()?;
     let raw: [u8; 16] = memory.number(head.address).filter(|_| head.len == 16 && !head.is_output)?;
     let [k0, k1, k2, k3, _, _, _, _, sector @ ..] = raw;
     let at = u64::from_le_bytes(sector).checked_mul(SECTOR)?;
     match u32::from_le_bytes([k0, k1, k2, k3]) {
-        kind::IN => read(device, memory, at, rest),
-        kind::OUT => write(device, memory, at, rest),
+        kind::IN => read(device, memory, (at, rest), buffer),
+        kind::OUT => write(device, memory, (at, rest), buffer),
         kind::FLUSH => Some(device.flush().map(|()| 0).map_err(|_| IO_ERROR)),
         kind::GET_ID => Some(Ok(0)),
-        kind::DISCARD => {
-            ranges(memory, rest)?.into_iter().try_for_each(|range| discard(device, range)).into_answer()
-        }
+        kind::DISCARD => ranges(memory, rest, buffer)?
+            .into_iter()
+            .try_for_each(|range| discard(device, range))
+            .into_answer(),
         kind::WRITE_ZEROES => {
-            ranges(memory, rest)?.into_iter().try_for_each(|range| zero(device, range)).into_answer()
+            ranges(memory, rest, buffer)?.into_iter().try_for_each(|range| zero(device, range)).into_answer()
         }
         _ => Some(Err(UNSUPPORTED)),
     }
@@ -79,13 +85,27 @@ fn total(stretches: &[Stretch]) -> Option<u64> {
     Some(stretches.iter().map(|stretch| u64::from(stretch.len)).sum()).filter(|len| *len <= BYTES_MAX)
 }
 
-fn read(device: &dyn BlockDevice, memory: &Memory, at: u64, into: &[Stretch]) -> Option<Result<u32, u8>> {
+/// The first bytes of `buffer`, which keeps its memory from request to request.
+fn room(buffer: &mut Vec<u8>, len: u64) -> &mut [u8] {
+    let len = to_usize(len);
+    if buffer.len() < len {
+        buffer.resize(len, 0);
+    }
+    &mut buffer[..len]
+}
+
+fn read(
+    device: &dyn BlockDevice,
+    memory: &Memory,
+    (at, into): (u64, &[Stretch]),
+    buffer: &mut Vec<u8>,
+) -> Option<Result<u32, u8>> {
     let len = total(into)?;
-    let mut bytes = vec![0; to_usize(len)];
-    if device.read_at(at, &mut bytes).is_err() {
+    let bytes = room(buffer, len);
+    if device.read_at(at, bytes).is_err() {
         return Some(Err(IO_ERROR));
     }
-    let mut rest = &bytes[..];
+    let mut rest = &*bytes;
     for stretch in into {
         let (part, more) = rest.split_at_checked(to_usize(stretch.len.into()))?;
         memory.write(stretch.address, part).filter(|()| stretch.is_output)?;
@@ -94,14 +114,19 @@ fn read(device: &dyn BlockDevice, memory: &Memory, at: u64, into: &[Stretch]) ->
     Some(Ok(u32::try_from(len).ok()?))
 }
 
-fn write(device: &dyn BlockDevice, memory: &Memory, at: u64, from: &[Stretch]) -> Option<Result<u32, u8>> {
-    let bytes = gather(memory, from)?;
-    Some(device.write_at(at, &bytes).map(|()| 0).map_err(|_| IO_ERROR))
+fn write(
+    device: &dyn BlockDevice,
+    memory: &Memory,
+    (at, from): (u64, &[Stretch]),
+    buffer: &mut Vec<u8>,
+) -> Option<Result<u32, u8>> {
+    let bytes = gather(memory, from, buffer)?;
+    Some(device.write_at(at, bytes).map(|()| 0).map_err(|_| IO_ERROR))
 }
 
-fn gather(memory: &Memory, from: &[Stretch]) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; to_usize(total(from)?)];
-    let mut rest = &mut bytes[..];
+fn gather<'b>(memory: &Memory, from: &[Stretch], buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
+    let bytes = room(buffer, total(from)?);
+    let mut rest = &mut *bytes;
     for stretch in from {
         let (part, more) = rest.split_at_mut_checked(to_usize(stretch.len.into()))?;
         memory.read(stretch.address, part).filter(|()| !stretch.is_output)?;
@@ -111,8 +136,8 @@ fn gather(memory: &Memory, from: &[Stretch]) -> Option<Vec<u8>> {
 }
 
 /// The segments of a discard: sector, number of sectors, flags.
-fn ranges(memory: &Memory, from: &[Stretch]) -> Option<Vec<Range<u64>>> {
-    let bytes = gather(memory, from)?;
+fn ranges(memory: &Memory, from: &[Stretch], buffer: &mut Vec<u8>) -> Option<Vec<Range<u64>>> {
+    let bytes = gather(memory, from, buffer)?;
     let segments = bytes.chunks_exact(16).map(|segment| {
         let (sector, rest) = segment.split_first_chunk()?;
         let start = u64::from_le_bytes(*sector).checked_mul(SECTOR)?;

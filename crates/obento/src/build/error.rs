@@ -32,6 +32,18 @@ pub enum BuildFailure {
         /// What suffices.
         needed: u64,
     },
+    /// The volume is full before the tree is in it.
+    #[error("{size} bytes are too few for it")]
+    Full {
+        /// How long it is.
+        size: u64,
+    },
+    /// What makes the volume or opens it failed.
+    #[error("{why}")]
+    Other {
+        /// What it said.
+        why: String,
+    },
     /// The disk cannot be divided so.
     #[error("{why}")]
     Layout {

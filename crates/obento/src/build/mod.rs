@@ -10,6 +10,7 @@ mod bytes;
 mod digest;
 mod disk;
 mod error;
+mod fill;
 mod generic;
 mod model;
 mod options;
@@ -32,6 +33,7 @@ pub use disk::{
     build_disk, build_disk_twice,
 };
 pub use error::{BuildFailure, SourceProblem};
+pub use fill::{FillReport, MakeEmpty, build_filled};
 pub use options::{BuildSettings, BuildSource, ChangeMode, IdMap, Input, Owner};
 use stream::Stream;
 

@@ -16,7 +16,7 @@ use std::io::Read;
 use obento_base::{Attr, Error, FileKind, Generation, Ino, Name, NameBuf, Timestamp};
 use obento_host::compressed::Stream;
 use obento_host::tar::{Member, MemberKind, TarError, TarReader};
-use obento_host::tree::{Keep, Report, TreeOptions};
+use obento_host::tree::{Keep, Report, TreeOptions, Written};
 use obento_host::{HostError, Metadata, SinkError};
 use obento_vfs::Node;
 
@@ -120,6 +120,8 @@ pub fn import(
         buffer: vec![0; CHUNK],
     };
     import.run()?;
+    import.writer.make_waiting();
+    import.tell_late()?;
     let Import { writer, mut report, .. } = import;
     report.written = writer.finish()?;
     Ok(report)
@@ -157,7 +159,9 @@ impl Import<'_> {
                     self.members += 1;
                     let path = member.path.clone();
                     let made = self.member(&member);
-                    if self.told(path, made)? {
+                    let is_end = self.told(path, made)?;
+                    self.tell_late()?;
+                    if is_end {
                         return Ok(());
                     }
                 }
@@ -205,6 +209,14 @@ impl Import<'_> {
                 Ok(false)
             }
         }
+    }
+
+    /// Tells why files were not written after they were read. Errors: what will be refused again.
+    fn tell_late(&mut self) -> Result<(), CopyError> {
+        let problems = self.writer.late_problems();
+        problems.into_iter().try_for_each(|Problem { path, trouble }| {
+            self.told(path, Err(Failure::Trouble(trouble))).map(drop)
+        })
     }
 
     fn problem(&mut self, path: Vec<u8>, trouble: MemberTrouble) {
@@ -272,14 +284,29 @@ impl Import<'_> {
         Ok(())
     }
 
+    /// A file whose bytes fit the buffer: made with those that follow, where the volume has that.
+    fn small_file(&mut self, name: &Name, len: usize, meta: &Metadata<'_>) -> Result<(), Failure> {
+        let bytes = &mut self.buffer[..len];
+        read_full(&mut self.reader, bytes).map_err(Failure::Archive)?;
+        match self.writer.file_later(name, meta, bytes)? {
+            true => Ok(()),
+            false => made(self.writer.file(name, meta, &mut |sink| Ok(sink.bytes(bytes)?))),
+        }
+    }
+
     fn file(&mut self, name: &Name, member: &Member, meta: &Metadata<'_>) -> Result<(), Failure> {
+        if let Some(len) = usize::try_from(member.size).ok().filter(|len| *len <= CHUNK)
+            && member.map.is_none()
+        {
+            return self.small_file(name, len, meta);
+        }
         let (reader, buffer, observer) = (&mut self.reader, &mut self.buffer, &mut *self.observer);
         let files = self.members;
         let whole = 0..member.size;
         let whole = std::slice::from_ref(&whole);
         let ranges = member.map.as_deref().unwrap_or(whole);
         let mut broken = None;
-        let made = self.writer.file(name, meta, &mut |sink| {
+        let written = self.writer.file(name, meta, &mut |sink| {
             let mut at = 0;
             for range in ranges {
                 sink.hole(range.start - at)?;
@@ -301,12 +328,7 @@ impl Import<'_> {
             }
             Ok(sink.hole(member.size.saturating_sub(at))?)
         });
-        match (made, broken) {
-            (_, Some(error)) => Err(Failure::Archive(error)),
-            (Ok(_), None) => Ok(()),
-            (Err(FileError::Source(error)), None) => Err(Failure::Trouble(Trouble::Volume(error))),
-            (Err(FileError::Trouble(trouble)), None) => Err(Failure::Trouble(trouble)),
-        }
+        broken.map_or_else(|| made(written), |error| Err(Failure::Archive(error)))
     }
 
     fn hard_link(&mut self, name: &Name, member: &Member, meta: &Metadata<'_>) -> Result<(), Failure> {
@@ -316,6 +338,7 @@ impl Import<'_> {
         };
         let original = self.selection.original(&member.link)?.ok_or_else(missing)?;
         let (last, parent) = original.split_last().ok_or_else(missing)?;
+        self.writer.make_waiting();
         let found = resolve::walk(&self.root, parent)?;
         if !found.missing.is_empty() {
             return Err(missing());
@@ -333,18 +356,13 @@ impl Import<'_> {
         if attr.kind != FileKind::Regular {
             return Err(Failure::Trouble(Trouble::Volume(Error::TooManyLinks)));
         }
-        let made = self.writer.file(name, meta, &mut |sink| {
+        made(self.writer.file(name, meta, &mut |sink| {
             let mut losses = Losses::default();
             data::read(node, 0..attr.size, &mut losses, |bytes| sink.bytes(bytes))?;
             // Nobody else has these bytes: what cannot be read of them is not made up.
             let lost = losses.into_ranges().into_iter().next();
             lost.map_or(Ok(()), |unread| Err(SinkError::Source(unread.error)))
-        });
-        match made {
-            Ok(_) => Ok(()),
-            Err(FileError::Source(error)) => Err(Failure::Trouble(Trouble::Volume(error))),
-            Err(FileError::Trouble(trouble)) => Err(Failure::Trouble(trouble)),
-        }
+        }))
     }
 
     /// Steps into the directory `path`, and makes what is missing of it.
@@ -396,6 +414,15 @@ impl From<MemberTrouble> for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Trouble(Trouble::Volume(error))
+    }
+}
+
+/// What became of a file.
+fn made(written: Result<Written, FileError>) -> Result<(), Failure> {
+    match written {
+        Ok(_) => Ok(()),
+        Err(FileError::Source(error)) => Err(Failure::Trouble(Trouble::Volume(error))),
+        Err(FileError::Trouble(trouble)) => Err(Failure::Trouble(trouble)),
     }
 }
 

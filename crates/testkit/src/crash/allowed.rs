@@ -30,6 +30,8 @@ pub(super) struct Rules {
     /// Whether a write over the old end of a file may be there in part: what a sector held behind that end is read as zeros
     /// until the length counts, though what is before it has been written over.
     pub cuts_at_old_end: bool,
+    /// Whether inodes are known by their numbers alone, since who made them tells no generations.
+    pub by_another: bool,
 }
 
 /// Says why `found` is not allowed at `point`.
@@ -38,6 +40,7 @@ pub(super) fn check(history: &History, point: &Point, rules: Rules, found: &Snap
     let mut nearest: Option<String> = None;
     for at in (point.durable..=last).rev() {
         let expected = Expected { history, point, rules, at, last };
+        let found = &*expected.known(found);
         let tree = &expected.tree(found);
         match tree.difference(found, Times::Compared, None) {
             None => match expected.contents(found) {
@@ -73,6 +76,14 @@ struct Expected<'a> {
 }
 
 impl<'a> Expected<'a> {
+    /// What was found, its inodes as the tree calls them.
+    fn known<'f>(&self, found: &'f Snapshot) -> Cow<'f, Snapshot> {
+        match self.rules.by_another {
+            true => Cow::Owned(found.with_ids_of(&self.history.trees[self.at])),
+            false => Cow::Borrowed(found),
+        }
+    }
+
     /// The tree, each file as `found` has it where appends to it may be missing.
     fn tree(&self, found: &Snapshot) -> Cow<'a, Snapshot> {
         let tree = &self.history.trees[self.at];
@@ -240,7 +251,8 @@ mod tests {
         Versions(list.iter().map(|&bytes| bytes.into()).collect())
     }
 
-    const ORDERED: Rules = Rules { data: DataMode::Ordered, gathers: false, cuts_at_old_end: false };
+    const ORDERED: Rules =
+        Rules { data: DataMode::Ordered, gathers: false, cuts_at_old_end: false, by_another: false };
 
     #[test]
     fn a_sector_is_old_or_new_and_nothing_else() {

@@ -120,7 +120,7 @@ impl Subject<'_> {
         let tree = Snapshot::read(&vfs, recording.history.trees.last())
             .map_err(|e| format!("does not read: {e}"))?;
         // Nobody looked at the files while the plan was done.
-        let rules = Rules { data: self.data, gathers: true, cuts_at_old_end: false };
+        let rules = Rules { data: self.data, gathers: true, cuts_at_old_end: false, by_another: false };
         match crash {
             Crash::Whole => allowed::check(&recording.history, point, rules, &tree)?,
             Crash::Repairable => repairable::check(&recording.history, point, &tree)?,

@@ -14,7 +14,8 @@ use super::allowed::{Rules, Versions};
 use crate::model::{History, Point};
 use crate::snapshot::{Id, Object, Snapshot, show};
 
-const RULES: Rules = Rules { data: DataMode::Ordered, gathers: true, cuts_at_old_end: true };
+const RULES: Rules =
+    Rules { data: DataMode::Ordered, gathers: true, cuts_at_old_end: true, by_another: false };
 
 /// Says why `found` is not allowed at `point`.
 pub(super) fn check(history: &History, point: &Point, found: &Snapshot) -> Result<(), String> {

@@ -59,6 +59,8 @@ pub struct Recording {
     pub history: History,
     /// Whether nobody looked meanwhile, so that appends waited in memory.
     pub unwatched: bool,
+    /// Whether another implementation did it, which tells no generations of inodes.
+    pub by_another: bool,
     /// The point from which on cuts are judged: where [`Plan::setup`] is durable.
     pub from: usize,
 }
@@ -85,11 +87,7 @@ impl Subject<'_> {
     /// Does `plan` to the volume in `base` and records it. An error tells where it went another way than the model.
     pub fn record(&self, base: &Arc<[u8]>, plan: &Plan, end: End) -> Result<Recording, String> {
         let device = Arc::new(RecordDevice::new(MemDevice::new(base.to_vec())));
-        let clock = Arc::new(StepClock::default());
-        let fs = (self.open)(device.clone(), clock.clone())
-            .map_err(|e| format!("the volume does not open: {e}"))?;
-        let mut run = Run::new(fs, clock).map_err(|e| format!("the volume does not read: {e}"))?;
-        device.mark(0);
+        let mut run = begin(self.open, &device)?;
         run.all(plan, &mut |point| device.mark(point)).map_err(|reason| format!("{plan}{reason}"))?;
         let history = match end {
             End::Dropped => run.cut(),
@@ -110,6 +108,26 @@ impl Subject<'_> {
             from: first_point(&history, plan),
             history,
             unwatched: false,
+            by_another: false,
+        })
+    }
+
+    /// Has another implementation of the format, which `open` opens volumes with, do `plan` to the volume in `base`, until the power goes,
+    /// and records it: what it leaves is opened and judged like what ours leaves. An error tells where it went another way than the
+    /// model.
+    pub fn record_of(&self, open: &Open<'_>, base: &Arc<[u8]>, plan: &Plan) -> Result<Recording, String> {
+        let device = Arc::new(RecordDevice::new(MemDevice::new(base.to_vec())));
+        let mut run = begin(open, &device)?;
+        run.all(plan, &mut |point| device.mark(point)).map_err(|reason| format!("{plan}{reason}"))?;
+        let history = run.cut();
+        Ok(Recording {
+            plan: plan.name.clone(),
+            base: Arc::clone(base),
+            events: device.take_events(),
+            from: first_point(&history, plan),
+            history,
+            unwatched: false,
+            by_another: true,
         })
     }
 
@@ -139,7 +157,8 @@ impl Subject<'_> {
             return Err(format!("{plan}another tree when nobody looks meanwhile: {difference:?}"));
         }
         let (base, from) = (Arc::clone(base), first_point(&history, plan));
-        Ok(Recording { plan: plan.name.clone(), base, events, history, unwatched: true, from })
+        let plan = plan.name.clone();
+        Ok(Recording { plan, base, events, history, unwatched: true, by_another: false, from })
     }
 
     /// Does a conformance case to the volume in `base`, closes it, and records what reached the device. `None` for a case that
@@ -240,7 +259,12 @@ impl Subject<'_> {
         let tree = Snapshot::read(&vfs, history.trees.last()).map_err(|e| format!("does not read: {e}"))?;
         // A cut while the volume was being opened leaves what was there before.
         let point = &history.points[mark.unwrap_or(0)];
-        let rules = Rules { data: self.data, gathers: recording.unwatched, cuts_at_old_end: false };
+        let rules = Rules {
+            data: self.data,
+            gathers: recording.unwatched,
+            cuts_at_old_end: false,
+            by_another: recording.by_another,
+        };
         match crash {
             Crash::Whole => allowed::check(history, point, rules, &tree)?,
             Crash::Repairable => repairable::check(history, point, &tree)?,
@@ -276,6 +300,15 @@ impl Subject<'_> {
         let summary = explore(&bytes, &device.take_events(), &options, &Seen::default(), judge);
         summary.failures.first().map_or(Ok(()), |failure| Err(format!("cut again in recovery at {failure}")))
     }
+}
+
+/// A run on the volume of `device`, of which nothing was recorded yet.
+fn begin(open: &Open<'_>, device: &Arc<RecordDevice<MemDevice>>) -> Result<Run, String> {
+    let clock = Arc::new(StepClock::default());
+    let fs = open(device.clone(), clock.clone()).map_err(|e| format!("the volume does not open: {e}"))?;
+    let run = Run::new(fs, clock).map_err(|e| format!("the volume does not read: {e}"))?;
+    device.mark(0);
+    Ok(run)
 }
 
 /// A volume that is read once, and closed: a cache of many names would take longer to make and to empty than that.

@@ -3,6 +3,7 @@
 mod args;
 mod confine;
 mod disk;
+mod engine;
 mod keys;
 mod layout;
 mod volume;
@@ -50,6 +51,9 @@ fn make(args: &Args, context: &Context) -> Outcome {
     }
     if let Some(layout) = &args.disk {
         return disk::make(args, layout, context);
+    }
+    if let Some(kind) = context.registry().engine_type(&args.volume.fs_type) {
+        return engine::make(args, kind, context);
     }
     let (sources, settings) = args.volume()?;
     confine::confine(&args.out, sources.iter(), std::iter::empty(), context);
@@ -126,8 +130,8 @@ fn tell(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
         BuildFailure::UnknownType { fs_type }
             if context.registry().engine_type(&fs_type).is_some_and(|kind| kind.maker.is_some()) =>
         {
-            cannot(&format!("an image of the type {fs_type} is made and filled by two commands"))
-                .help(format!("obento mkfs -t {fs_type} IMAGE SIZE && obento cp -a FOLDER/. IMAGE:/"))
+            cannot(&format!("a disk cannot have a volume of the type {fs_type} yet"))
+                .help(format!("build it alone (obento build -t {fs_type} FILE), and let the partition have it: content = \"raw:FILE\""))
         }
         BuildFailure::UnknownType { .. } => {
             cannot(&failure).help(format!("it builds: {}", types(context.registry()).join(", ")))
@@ -180,20 +184,31 @@ fn write_summary(
         write!(out, " '{}'", printable(&made.label))?;
     }
     writeln!(out, ", {} in {} blocks of {} bytes", human_size(len), made.blocks, made.block_size)?;
-    let (files, directories) = (report.files, report.directories);
+    write_counts(out, (report.files, report.directories), report.bytes, report.excluded, time)?;
+    writeln!(out, "  UUID {}", crate::commands::mkfs::id_text(made))
+}
+
+/// What is in an image, and how long that took.
+fn write_counts(
+    out: &mut Output,
+    (files, directories): (u64, u64),
+    bytes: u64,
+    excluded: u64,
+    time: Duration,
+) -> std::io::Result<()> {
     writeln!(
         out,
         "  {files} {} and {directories} {} with {} in {:.2} s, {}/s",
         if files == 1 { "file" } else { "files" },
         if directories == 1 { "directory" } else { "directories" },
-        human_size(report.bytes),
+        human_size(bytes),
         time.as_secs_f64(),
-        human_size(rate(report.bytes, time)),
+        human_size(rate(bytes, time)),
     )?;
-    if report.excluded > 0 {
-        writeln!(out, "  {} left out by --exclude", report.excluded)?;
+    if excluded > 0 {
+        writeln!(out, "  {excluded} left out by --exclude")?;
     }
-    writeln!(out, "  UUID {}", crate::commands::mkfs::id_text(made))
+    Ok(())
 }
 
 fn line(args: &Args, report: &BuildReport, time: Duration) -> Line {

@@ -6,7 +6,7 @@
 pub(super) mod args;
 pub(super) mod exfat;
 pub(super) mod fat;
-mod own;
+pub(super) mod own;
 mod watched;
 
 use std::io::Write;

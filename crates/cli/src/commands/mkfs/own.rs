@@ -63,7 +63,7 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
     })?;
     refuse(args, &maker)?;
     let target = Target::parse(args)?;
-    let program = program(args, &maker, &target)?;
+    let program = program(&maker, args.label.as_ref(), "cannot make a file system on", &target.shown)?;
     if args.dry_run {
         context.note(&target.shown, format!("would be made by `{}`", program.line(&args.image)));
         return Ok(None);
@@ -86,11 +86,9 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
     let note = |place: &str| {
         context.note(&target.shown, format!("made by `{}`{place}", program.line(&args.image)));
     };
-    if target.part.is_some() {
+    if target.part.is_some() || maker.locks {
         note(", on a copy that is put there");
-        let copy = blank(device.len()).map_err(|error| failed(&error))?;
-        on(&program, copy.path()).map_err(|cause| failed(&cause))?;
-        put_back(&copy, &*device).map_err(|error| failed(&error))?;
+        on_a_copy(&program, &*device).map_err(|cause| failed(&cause))?;
     } else {
         note("");
         clear(&*device).map_err(|error| failed(&error))?;
@@ -105,11 +103,24 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
     Ok(Some((target.shown, probe, program)))
 }
 
-fn program(args: &Args, maker: &Maker, target: &Target) -> Result<Program, Report> {
-    let program = Program::find(maker.tool, "cannot make a file system on", &target.shown)?;
+/// The program that makes a volume with this label. Errors: it is not installed; `action` begins the message.
+pub(in crate::commands) fn program(
+    maker: &Maker,
+    label: Option<&OsString>,
+    action: &str,
+    shown: &[u8],
+) -> Result<Program, Report> {
+    let program = Program::find(maker.tool, action, shown)?;
     let program = program.with(maker.arguments.iter().copied());
-    let label = args.label.as_ref().zip(maker.label);
+    let label = label.zip(maker.label);
     Ok(program.with(label.into_iter().flat_map(|(label, letter)| [OsString::from(letter), label.clone()])))
+}
+
+/// Runs it on a file of zeros as long as `device`, and puts what it wrote there. Errors: what it said.
+pub(in crate::commands) fn on_a_copy(program: &Program, device: &dyn BlockDevice) -> Result<(), String> {
+    let copy = blank(device.len()).map_err(|error| error.to_string())?;
+    on(program, copy.path())?;
+    put_back(&copy, device).map_err(|error| error.to_string())
 }
 
 /// Runs it. Errors: what it said.

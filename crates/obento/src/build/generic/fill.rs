@@ -50,7 +50,7 @@ impl From<Error> for Trouble {
 }
 
 /// Where a regular file has data.
-pub(super) fn data_ranges(tree: &Tree, id: NodeId, body: Body) -> Vec<Range<u64>> {
+pub(in crate::build) fn data_ranges(tree: &Tree, id: NodeId, body: Body) -> Vec<Range<u64>> {
     match (body, tree.data_ranges(id)) {
         (Body::File { data: Some(_), .. }, Some(ranges)) => ranges.to_vec(),
         (Body::File { size, data: Some(_) }, None) if size > 0 => iter::once(0..size).collect(),

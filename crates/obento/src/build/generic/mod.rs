@@ -18,6 +18,7 @@ use obento_driver::{
     FormatOptions, Formatted, Journalling, LayoutLock, NodeId, OpenOptions, Room, Span, Tree,
 };
 
+pub(super) use fill::data_ranges;
 use fill::{Fill, Places, Trouble};
 use paper::Paper;
 
@@ -91,7 +92,7 @@ impl<'d> Generic<'d> {
 }
 
 /// A size that may be too small, and is not by far.
-fn estimate(tree: &Tree) -> u64 {
+pub(super) fn estimate(tree: &Tree) -> u64 {
     let of = |(id, node): (NodeId, &obento_driver::tree::Node)| {
         let data = match node.body {
             Body::File { size, data: Some(_) } => match tree.data_ranges(id) {

@@ -43,7 +43,7 @@ impl ImageWriter {
             return Ok(false);
         }
         // Whether the name is free is known once those that wait are there.
-        if self.wrote(name) {
+        if self.waits(name) {
             self.make_waiting();
         }
         let slot = self.slot(name, meta)?;
@@ -68,13 +68,18 @@ impl ImageWriter {
     fn can_wait(&self, meta: &Metadata<'_>, bytes: &[u8]) -> bool {
         let inherits = self.top().inherits;
         self.vfs.file_system().bulk().is_some()
-            && !self.overwrites_itself
             && !inherits.acl
             && !inherits.group
             && bytes.len() <= NEW_FILE_MAX
             && (meta.xattrs.is_empty() || !self.options.keep.contains(Keep::XATTRS))
             && self.keeps.contains(Keeps::OWNERS | Keeps::MODES)
             && self.report.bytes.saturating_add(bytes.len() as u64) <= self.options.max_bytes
+    }
+
+    /// Whether a file of this name waits, or of one that some formats take for it.
+    fn waits(&self, name: &Name) -> bool {
+        let mut waiting = self.bundle.files.iter().map(|file| file.name.as_bytes());
+        waiting.any(|other| other.eq_ignore_ascii_case(name.as_bytes()))
     }
 
     /// Makes the files that wait.

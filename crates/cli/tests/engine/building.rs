@@ -1,0 +1,96 @@
+//! Images built of a tree, of types that other programs make and Linux fills.
+
+use std::fs;
+
+use obento_testkit::oracle::{Oracle, require};
+
+use crate::support::{ALL, Bench};
+
+/// `check` runs where the image is `image`.
+fn builds(name: &str, maker: &'static str, check: Option<&str>) {
+    if !require(&[Oracle::Program("linux.uml"), Oracle::Program(maker), Oracle::Root]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.shell("ln tree/five tree/dir/again && truncate -s 3M tree/sparse");
+    bench.shell("find tree -exec touch --no-dereference --date='2020-02-03 04:05:06 UTC' {} +");
+    let said = bench.done(&format!("build image -t {name} --from tree --owner keep --size auto"));
+    assert!(said.contains(&format!("image: {name}")) && said.contains(maker), "{said}");
+    fs::create_dir(bench.path("out")).unwrap();
+    bench.done("cp -a image:/. out/");
+    // What the programs themselves put there.
+    bench.shell("rm -rf out/lost+found out/.nilfs");
+    bench.expect_equal("out", ALL);
+    let inode = |name: &str| bench.shell(&format!("stat -c %i out/{name}"));
+    assert_eq!(inode("five"), inode("dir/again"));
+    if let Some(check) = check {
+        bench.shell(check);
+    }
+    let again = bench.obento(&format!("build image -t {name} --from tree"));
+    assert_eq!(again.status.code(), Some(1), "it has its name already");
+}
+
+#[test]
+fn an_xfs() {
+    builds("xfs", "mkfs.xfs", Some("xfs_repair -n image"));
+}
+
+#[test]
+fn a_btrfs() {
+    builds("btrfs", "mkfs.btrfs", Some("btrfs check image"));
+}
+
+#[test]
+fn an_f2fs() {
+    builds("f2fs", "mkfs.f2fs", Some("fsck.f2fs --dry-run image"));
+}
+
+#[test]
+fn an_archive_that_has_a_name_twice_leaves_the_later_one() {
+    if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.xfs")]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.shell("mkdir one two && echo first > one/name && echo other > one/other && echo second > two/name");
+    bench.shell("ln one/other one/linked && tar cf twice.tar -C one . && tar rf twice.tar -C two .");
+    let archive = || fs::File::open(bench.path("twice.tar")).unwrap();
+    bench.blank("imported", 310);
+    bench.shell("mkfs.xfs -q imported");
+    let imported = bench.command("import imported:/").stdin(archive()).output().unwrap();
+    assert!(imported.status.success(), "{}", String::from_utf8_lossy(&imported.stderr));
+    let built = bench.command("build built -t xfs --from -").stdin(archive()).output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    for image in ["imported", "built"] {
+        assert_eq!(
+            bench.done(&format!("cat {image}:/name {image}:/other {image}:/linked")),
+            "second\nother\nother\n"
+        );
+        assert_eq!(bench.done(&format!("ls {image}:/")), "linked\nname\nother\n");
+    }
+}
+
+#[test]
+fn what_cannot_be_built_leaves_nothing_and_says_why() {
+    if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.xfs"), Oracle::Program("mkfs.minix")]) {
+        return;
+    }
+    let bench = Bench::new();
+    let refused = |line: &str, why: &str| {
+        let output = bench.obento(line);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && said.contains(why), "{line}: {said}");
+        assert!(!bench.path("image").exists(), "{line}");
+    };
+    refused("build image -t xfs --from tree --size 1M", "mkfs.xfs ended with exit code");
+    refused("build image -t minix --from tree --size 300k", "too few");
+    refused("build image -t xfs --from tree --verify", "cannot use --verify");
+    refused(
+        "build image -t xfs --from tree --uuid 00000000-0000-0000-0000-000000000001",
+        "cannot use --uuid",
+    );
+    refused("build image -t erofs --from tree", "no program is known");
+    fs::write(bench.path(&format!("tree/{}", "n".repeat(61))), "").unwrap();
+    refused("build image -t minix --from tree", "name too long");
+    let left = fs::read_dir(bench.path(".")).unwrap().count();
+    assert_eq!(left, 1, "the tree alone");
+}

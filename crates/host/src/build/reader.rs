@@ -1,0 +1,65 @@
+//! Reading the files of a supply, for who writes their bytes himself.
+
+use std::os::fd::OwnedFd;
+
+use obento_base::wire::to_u64;
+use rustix::io::Errno;
+
+use super::supply::{Opened, Supply};
+use crate::HostError;
+
+/// Opens files one after the other.
+pub struct Reader<'a> {
+    supply: &'a Supply,
+    dir: Option<(u32, OwnedFd)>,
+}
+
+/// An open file.
+pub struct Bytes<'a> {
+    supply: &'a Supply,
+    data: u32,
+    opened: Opened,
+}
+
+impl<'a> Reader<'a> {
+    /// Of `supply`.
+    pub fn new(supply: &'a Supply) -> Self {
+        Self { supply, dir: None }
+    }
+
+    /// Opens the file of this number, which was `size` bytes long. Errors: System; Changed.
+    pub fn open(&mut self, data: u32, size: u64) -> Result<Bytes<'a>, HostError> {
+        let opened = self.supply.open(data, &mut self.dir)?;
+        let bytes = Bytes { supply: self.supply, data, opened };
+        if let Opened::Whole(fd) = &bytes.opened {
+            let stat = rustix::fs::fstat(fd);
+            let stat = stat.map_err(|errno| HostError::system("examine", self.supply.path(data), errno))?;
+            if stat.st_size.cast_unsigned() != size {
+                return Err(bytes.changed());
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+impl Bytes<'_> {
+    /// Fills `buf` with what is there from byte `at` on. Errors: System; Changed where it ends before.
+    pub fn read_exact_at(&self, buf: &mut [u8], at: u64) -> Result<(), HostError> {
+        let (fd, base) = self.opened.place();
+        let mut done = 0;
+        while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let from = base.saturating_add(at).saturating_add(to_u64(done));
+            match rustix::io::pread(fd, rest, from) {
+                Ok(0) => return Err(self.changed()),
+                Ok(len) => done += len,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(HostError::system("read", self.supply.path(self.data), errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn changed(&self) -> HostError {
+        HostError::Changed { path: self.supply.path(self.data) }
+    }
+}

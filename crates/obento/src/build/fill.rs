@@ -1,0 +1,342 @@
+//! Building what others make: their own program makes an empty volume, into which the tree is written as a copy is.
+//!
+//! Such an image is not the same twice: its UUID, and the times at which its inodes changed, are the program's and the kernel's.
+//! It has its name only when it is whole, as any other.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use obento_base::{Attr, DeviceNumber, Error, FileFlags, FileKind, Generation, Ino, Name, Timestamp};
+use obento_block::BlockDevice;
+use obento_driver::tree::{Body, Node};
+use obento_driver::{Access, NodeId, Probe, Room, Tree};
+use obento_host::build::{Bytes, FreshFile, Reader};
+use obento_host::tree::{LinkKey, Report, TreeOptions};
+use obento_host::{HostError, Metadata, SinkError, Xattr};
+
+use super::generic::{data_ranges, estimate};
+use super::source::{self, Read};
+use super::{BuildFailure, BuildSettings, BuildSource, SourceProblem};
+use crate::copy::image::ImageWriter;
+use crate::copy::tree::FileError;
+use crate::copy::{CopyError, Trouble};
+use crate::{Image, Observer, Options, Progress, Registry, Volume};
+
+/// How often a size that was found is made larger by half.
+const TRIES: u32 = 12;
+/// Sizes are multiples of this.
+const STEP: u64 = 1 << 20;
+/// Bytes that are read at once; a file that is no longer is written with others.
+const CHUNK: usize = 256 << 10;
+/// What a node takes, by a rough guess, beside its data: an inode, an entry, the rest of a block.
+const NODE: u64 = 4 << 10;
+
+/// Makes an empty volume on a device of zeros. Errors: what went wrong.
+pub type MakeEmpty<'a> = dyn FnMut(&dyn BlockDevice) -> Result<(), String> + 'a;
+
+/// What was built.
+#[derive(Clone, Debug)]
+pub struct FillReport {
+    /// The volume.
+    pub probe: Probe,
+    /// What is in it, and what it could not keep.
+    pub written: Report,
+    /// Entries of sources that were left out because a pattern says so.
+    pub excluded: u64,
+    /// What has to be known of sources.
+    pub notes: Vec<String>,
+}
+
+/// Builds the image `out`, whose empty volume `make` makes, of at least `least` bytes where no size is given. Errors: see
+/// [`BuildFailure`]; then nothing was made.
+pub fn build_filled(
+    out: &Path,
+    sources: &[BuildSource],
+    (settings, least): (&BuildSettings, u64),
+    registry: &Registry,
+    make: &mut MakeEmpty<'_>,
+    observer: &mut dyn Observer,
+) -> Result<FillReport, BuildFailure> {
+    let read = source::read_all(out, sources, settings, None, observer)?;
+    let mut len = settings.size.unwrap_or_else(|| needed(&read.tree, settings.room).max(least));
+    for _ in 0..TRIES {
+        len = len.next_multiple_of(STEP);
+        match fill_fresh((out, len), &read, settings, registry, make, observer) {
+            Err(BuildFailure::Full { .. }) if settings.size.is_none() => len += len / 2,
+            done => return done,
+        }
+    }
+    Err(BuildFailure::Full { size: len })
+}
+
+/// What a volume of `tree` needs, by a guess.
+fn needed(tree: &Tree, room: Room) -> u64 {
+    let least = estimate(tree).saturating_add(u64::from(tree.len()).saturating_mul(NODE));
+    match room {
+        Room::Free(percent) => least.saturating_mul(100) / 100_u64.saturating_sub(percent.into()).max(1),
+        _ => least,
+    }
+}
+
+fn fill_fresh(
+    (out, len): (&Path, u64),
+    read: &Read,
+    settings: &BuildSettings,
+    registry: &Registry,
+    make: &mut MakeEmpty<'_>,
+    observer: &mut dyn Observer,
+) -> Result<FillReport, BuildFailure> {
+    let fresh = FreshFile::new(out, len)?;
+    // Who serves it to the kernel may hold it a little longer than the volume is open.
+    let device: Arc<dyn BlockDevice> = Arc::new(fresh.share()?);
+    make(&*device).map_err(|why| BuildFailure::Other { why })?;
+    let fs_type = Some(settings.fs_type.clone());
+    let options = Options { access: Access::ReadWrite, fs_type, ..Options::default() };
+    let failed = |why: &dyn std::fmt::Display| BuildFailure::Other { why: why.to_string() };
+    let image = Image::on_device(out, device.clone(), registry, &options).map_err(|error| failed(&error))?;
+    let volume = image.volume(None).map_err(|error| failed(&error))?;
+    let written = Filler::new(&volume, read, observer)?.run()?;
+    volume.close().map_err(|error| if error == Error::NoSpace { full(len) } else { failed(&error) })?;
+    drop((volume, image));
+    let probe = registry.probe(&*device).map_err(|error| failed(&error))?;
+    let (_, probe) = probe.ok_or_else(|| failed(&"what was made is not recognised"))?;
+    fresh.publish(settings.publish)?;
+    Ok(FillReport { probe, written, excluded: read.excluded, notes: read.notes.clone() })
+}
+
+fn full(size: u64) -> BuildFailure {
+    BuildFailure::Full { size }
+}
+
+/// A tree that is being written.
+struct Filler<'a> {
+    tree: &'a Tree,
+    reader: Reader<'a>,
+    writer: ImageWriter,
+    observer: &'a mut dyn Observer,
+    buffer: Vec<u8>,
+    problems: Vec<SourceProblem>,
+    size: u64,
+    /// Files and bytes so far.
+    done: (u64, u64),
+}
+
+/// What is left of a directory.
+type Level<'a> = std::vec::IntoIter<(&'a [u8], NodeId)>;
+
+impl<'a> Filler<'a> {
+    fn new(volume: &Volume, read: &'a Read, observer: &'a mut dyn Observer) -> Result<Self, BuildFailure> {
+        let failed = |error: Error| BuildFailure::Other { why: error.to_string() };
+        let size = volume.statfs().map(|usage| usage.blocks.saturating_mul(usage.block_size.into()));
+        let writer = ImageWriter::open(volume.vfs().root(), Vec::new(), TreeOptions::default());
+        let (tree, files) = (&read.tree, read.tree.nodes().filter(|(_, node)| is_file(node)).count());
+        observer.total(files as u64, estimate(tree));
+        Ok(Self {
+            tree,
+            reader: Reader::new(&read.supply),
+            writer: writer.map_err(failed)?,
+            observer,
+            buffer: vec![0; CHUNK],
+            problems: Vec::new(),
+            size: size.map_err(failed)?,
+            done: (0, 0),
+        })
+    }
+
+    /// Writes all of it. Errors: Full; Unfit, with all that cannot be held; Host.
+    fn run(mut self) -> Result<Report, BuildFailure> {
+        let root = self.tree.node(NodeId::ROOT).copied();
+        if let Some(root) = root {
+            let xattrs = self.xattrs(&root);
+            self.writer.set_root(&metadata(&root, &xattrs), attr(&root));
+        }
+        let mut levels = vec![self.level(NodeId::ROOT)];
+        while let Some(level) = levels.last_mut() {
+            let Some((name, id)) = level.next() else {
+                levels.pop();
+                let left = if levels.is_empty() { Ok(()) } else { self.writer.leave() };
+                self.told(NodeId::ROOT, left)?;
+                continue;
+            };
+            let (Some(node), Ok(name)) = (self.tree.node(id).copied(), Name::new(name)) else { continue };
+            let made = self.entry(name, id, &node);
+            let is_inside = made.is_ok() && node.body == Body::Directory;
+            self.told(id, made)?;
+            if is_inside {
+                levels.push(self.level(id));
+            }
+        }
+        self.writer.make_waiting();
+        self.told(NodeId::ROOT, Ok(()))?;
+        if !self.problems.is_empty() {
+            return Err(BuildFailure::Unfit(self.problems));
+        }
+        let size = self.size;
+        self.writer.finish().map_err(|error| match error {
+            CopyError::Target { error: Error::NoSpace, .. } => full(size),
+            CopyError::Host(error) => error.into(),
+            error => BuildFailure::Other { why: error.to_string() },
+        })
+    }
+
+    fn level(&self, dir: NodeId) -> Level<'a> {
+        self.tree.children(dir).collect::<Vec<_>>().into_iter()
+    }
+
+    /// Notes what went wrong with a node, and with those that were written late. Errors: what ends the work.
+    fn told(&mut self, id: NodeId, made: Result<(), Trouble>) -> Result<(), BuildFailure> {
+        let late = self.writer.late_problems().into_iter().map(|problem| (problem.path, problem.trouble));
+        let own = made.err().map(|trouble| (self.tree.path(id), trouble));
+        for (path, trouble) in late.chain(own) {
+            match trouble {
+                Trouble::Target { error: Error::NoSpace, .. } => return Err(full(self.size)),
+                Trouble::Target { error: error @ (Error::ReadOnly | Error::Device(_)), .. } => {
+                    return Err(BuildFailure::Other { why: error.to_string() });
+                }
+                Trouble::Host(
+                    error @ (HostError::Stopped | HostError::System { .. } | HostError::Changed { .. }),
+                ) => {
+                    return Err(error.into());
+                }
+                // A name that the format cannot hold.
+                Trouble::Counted => {
+                    let why = Error::Invalid.to_string();
+                    self.problems.push(SourceProblem { path, why });
+                }
+                trouble => self.problems.push(SourceProblem { path, why: trouble.to_string() }),
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, name: &Name, id: NodeId, node: &Node) -> Result<(), Trouble> {
+        let xattrs = self.xattrs(node);
+        let meta = metadata(node, &xattrs);
+        if node.body == Body::Directory {
+            return self.writer.enter(name, &meta, attr(node));
+        }
+        let key = (node.links > 1).then_some(LinkKey { source: 0, ino: id.0.into() });
+        if let Some(key) = key
+            && self.writer.link(name, &meta, key)?.is_some()
+        {
+            return Ok(());
+        }
+        let (kind, target) = (node.body.kind(), self.tree.target(node));
+        match node.body {
+            Body::File { size, .. } => self.file(name, &meta, (id, node.body), size, key.is_none())?,
+            Body::Symlink => {
+                self.writer.symlink(name, &meta, target)?;
+            }
+            Body::CharDevice(rdev) | Body::BlockDevice(rdev) => {
+                self.writer.node(name, &meta, kind, rdev)?;
+            }
+            _ => {
+                self.writer.node(name, &meta, kind, DeviceNumber::default())?;
+            }
+        }
+        key.map_or(Ok(()), |key| self.writer.remember(key, name, node.links - 1))
+    }
+
+    fn file(
+        &mut self,
+        name: &Name,
+        meta: &Metadata<'_>,
+        (id, body): (NodeId, Body),
+        size: u64,
+        may_wait: bool,
+    ) -> Result<(), Trouble> {
+        self.progress(id).map_err(Trouble::Host)?;
+        self.done.0 += 1;
+        let ranges = data_ranges(self.tree, id, body);
+        let bytes = match body {
+            Body::File { data: Some(data), .. } => {
+                Some(self.reader.open(data.0, size).map_err(Trouble::Host)?)
+            }
+            _ => None,
+        };
+        let whole = 0..size;
+        let is_dense = ranges == [whole] || size == 0;
+        if let Some(len) = usize::try_from(size).ok().filter(|len| *len <= CHUNK && may_wait && is_dense) {
+            let buffer = &mut self.buffer[..len];
+            bytes.iter().try_for_each(|bytes| bytes.read_exact_at(buffer, 0)).map_err(Trouble::Host)?;
+            if self.writer.file_later(name, meta, buffer)? {
+                self.done.1 += size;
+                return Ok(());
+            }
+        }
+        let written = self.writer.file(name, meta, &mut |sink| {
+            let mut at = 0;
+            for range in &ranges {
+                sink.hole(range.start - at)?;
+                at = range.start;
+                while at < range.end {
+                    let part = usize::try_from(range.end - at).unwrap_or(CHUNK).min(CHUNK);
+                    let buffer = &mut self.buffer[..part];
+                    bytes.iter().try_for_each(|bytes: &Bytes<'_>| bytes.read_exact_at(buffer, at))?;
+                    sink.bytes(buffer)?;
+                    at += part as u64;
+                    self.done.1 += part as u64;
+                    told(self.observer, self.done, b"")?;
+                }
+            }
+            Ok::<_, SinkError>(sink.hole(size.saturating_sub(at))?)
+        });
+        match written {
+            Ok(_) => Ok(()),
+            Err(FileError::Source(error)) => Err(Trouble::Volume(error)),
+            Err(FileError::Trouble(trouble)) => Err(trouble),
+        }
+    }
+
+    fn progress(&mut self, id: NodeId) -> Result<(), HostError> {
+        if self.done.0.is_multiple_of(64) {
+            told(self.observer, self.done, &self.tree.path(id))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn xattrs(&self, node: &Node) -> Vec<Xattr> {
+        let set = node.attr.xattrs.and_then(|set| self.tree.xattr_sets().get(set.index()));
+        let pairs = set.into_iter().flat_map(|set| set.iter());
+        pairs.map(|(name, value)| Xattr { name: name.to_vec(), value: value.to_vec() }).collect()
+    }
+}
+
+fn told(observer: &mut dyn Observer, (files, bytes): (u64, u64), path: &[u8]) -> Result<(), HostError> {
+    observer.progress(&Progress { files, bytes, path });
+    if observer.is_stopped() { Err(HostError::Stopped) } else { Ok(()) }
+}
+
+fn is_file(node: &Node) -> bool {
+    node.body.kind() == FileKind::Regular
+}
+
+fn metadata<'x>(node: &Node, xattrs: &'x [Xattr]) -> Metadata<'x> {
+    Metadata::new(&attr(node), xattrs)
+}
+
+/// What a node says of itself, as the attributes of an inode.
+fn attr(node: &Node) -> Attr {
+    let obento_driver::tree::NodeAttr { mode, uid, gid, mtime, .. } = node.attr;
+    Attr {
+        ino: Ino(0),
+        generation: Generation::default(),
+        kind: node.body.kind(),
+        mode,
+        nlink: node.links,
+        uid,
+        gid,
+        rdev: DeviceNumber::default(),
+        size: 0,
+        blocks: 0,
+        block_size: 0,
+        atime: mtime,
+        mtime,
+        ctime: Timestamp::EPOCH,
+        btime: None,
+        flags: FileFlags::empty(),
+        change: 0,
+        project: 0,
+    }
+}
