@@ -24,10 +24,21 @@ pub struct Limits {
     pub file_size_max: u64,
     /// The step of a timestamp in nanoseconds.
     pub time_granularity: u32,
+    /// The largest number of an owner.
+    pub uid_max: u32,
+    /// The largest number of a group.
+    pub gid_max: u32,
     /// What it keeps of what Linux knows of a file.
     pub keeps: Keeps,
     /// What a power cut leaves.
     pub crash: Crash,
+}
+
+impl Limits {
+    /// Whether it has room for these.
+    pub fn fits_owner(&self, uid: u32, gid: u32) -> bool {
+        uid <= self.uid_max && gid <= self.gid_max
+    }
 }
 
 bitflags::bitflags! {
@@ -54,6 +65,8 @@ bitflags::bitflags! {
         const ATIME = 1 << 8;
         /// How many directories a directory holds, in its link count. Without: 1.
         const SUBDIRECTORIES = 1 << 7;
+        /// Directories besides the root. Without: NotPermitted.
+        const DIRECTORIES = 1 << 9;
     }
 }
 

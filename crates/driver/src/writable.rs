@@ -129,8 +129,8 @@ pub type AskUsage<'a> = dyn FnMut(&Attr) -> Result<Usage> + 'a;
 /// otherwise. Any of them can also answer `ReadOnly`, once the volume turned read-only after a write error.
 pub trait WritableFileSystem: Send + Sync {
     /// Makes an inode and names it in `dir`. Errors, the first that holds: NotDirectory; NotFound if `dir` was
-    /// removed; Exists; Invalid for an empty target; NameTooLong for a target over `symlink_max`; TooManyLinks for a
-    /// directory; NoSpace. The caller owes one `forget`. A directory starts with link count 2 and counts in `dir`'s.
+    /// removed; Exists; Invalid for an empty target; NameTooLong for a target over `symlink_max`; OutOfRange for an
+    /// owner that the format cannot hold; TooManyLinks for a directory; NoSpace. The caller owes one `forget`. A directory starts with link count 2 and counts in `dir`'s.
     /// Of `dir`'s flags a file and a directory get `NO_DUMP` and `NO_ATIME`, where the format has them, and what else it
     /// hands on.
     fn create(&self, dir: Ino, name: &Name, node: &NewNode<'_>) -> Result<Attr>;

@@ -13,9 +13,6 @@ use obento_linux_wire::{Answer, Entry, Request};
 
 use crate::volume::{Volume, attr_of, nonsense};
 
-/// `off_t` is signed.
-pub(crate) const FILE_SIZE_MAX: u64 = i64::MAX.unsigned_abs();
-
 impl FileSystem for Volume {
     fn root(&self) -> Ino {
         self.root
@@ -24,10 +21,12 @@ impl FileSystem for Volume {
     fn limits(&self) -> Limits {
         Limits {
             name_max: self.name_max,
-            symlink_max: self.kind.symlink_max,
-            link_max: u32::MAX,
-            file_size_max: FILE_SIZE_MAX,
-            time_granularity: 1,
+            symlink_max: self.symlink_max(),
+            link_max: self.kind.link_max,
+            file_size_max: self.file_size_max,
+            time_granularity: self.kind.grain,
+            uid_max: self.kind.uid_max,
+            gid_max: self.kind.gid_max,
             keeps: self.kind.keeps,
             crash: Crash::Repairable,
         }
@@ -82,7 +81,7 @@ impl FileSystem for Volume {
                 let next = Cookie(entry.next);
                 let Ok(name) = Name::new(&entry.name) else { return Err(nonsense()) };
                 let entry = match &entry.stat {
-                    Some(stat) => attr_of(stat).map(|attr| DirEntry {
+                    Some(stat) => attr_of(self.kind, stat).map(|attr| DirEntry {
                         name,
                         ino: attr.ino,
                         kind: Some(attr.kind),
@@ -144,7 +143,7 @@ impl FileSystem for Volume {
     }
 
     fn xattrs(&self) -> Option<&dyn Xattrs> {
-        Some(self)
+        self.kind.xattrs.then_some(self)
     }
 
     fn bulk(&self) -> Option<&dyn Bulk> {
@@ -175,7 +174,7 @@ impl Volume {
             if entry.next == 0 || entry.next > i64::MAX.unsigned_abs() {
                 return Err(nonsense());
             }
-            let Some(Ok(attr)) = entry.stat.as_ref().map(attr_of) else { continue };
+            let Some(Ok(attr)) = entry.stat.as_ref().map(|stat| attr_of(self.kind, stat)) else { continue };
             state.nodes.show(dir, &entry.name, attr.ino, Some(attr));
             if attr.kind == FileKind::Regular {
                 if let Some(last) = last.filter(|last| *last != attr.ino) {

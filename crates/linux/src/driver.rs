@@ -174,7 +174,11 @@ impl Driver for Instead {
 
 /// What the kernel calls a type.
 pub(crate) fn kernel_name(name: &str) -> &str {
-    if name == "ufs1" { "ufs" } else { name }
+    match name {
+        "ufs1" => "ufs",
+        "minix1" | "minix2" => "minix",
+        name => name,
+    }
 }
 
 impl Driver for LinuxDriver {

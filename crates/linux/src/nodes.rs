@@ -147,6 +147,12 @@ impl Nodes {
         }
     }
 
+    /// The guest holds nothing but the root, or whatever it holds besides can be found again.
+    pub fn let_go(&mut self, root: Ino) {
+        self.held.clear();
+        self.known.iter_mut().filter(|(ino, _)| **ino != root).for_each(|(_, known)| known.held = false);
+    }
+
     /// Nobody uses `ino` any more. What has a name stays known; what has none is free, unless it has a name that is not known here.
     pub fn forget(&mut self, ino: Ino, root: Ino) {
         let Some(known) = self.known.get_mut(&ino).filter(|_| ino != root) else { return };

@@ -40,10 +40,19 @@ pub enum Length {
     BigBlocks(u64, u64),
 }
 
+/// How long the target of a symbolic link may be.
+#[derive(Clone, Copy, Debug)]
+pub enum LinkTarget {
+    /// So many bytes.
+    Bytes(u32),
+    /// What fits a block with the final NUL.
+    Block,
+}
+
 /// A type.
 #[derive(Clone, Copy, Debug)]
 pub struct Type {
-    /// Its names for `-t`, the kernel's first.
+    /// Its names for `-t`, the first its own.
     pub names: &'static [&'static str],
     /// Modules of the kernel that are not part of it.
     pub modules: &'static [&'static str],
@@ -64,7 +73,19 @@ pub struct Type {
     /// Whether the kernel can change it.
     pub writes: bool,
     /// The longest target of a symbolic link.
-    pub symlink_max: u32,
+    pub target: LinkTarget,
+    /// The most names of a file.
+    pub link_max: u32,
+    /// The step of its timestamps in nanoseconds.
+    pub grain: u32,
+    /// The largest number of an owner.
+    pub uid_max: u32,
+    /// The largest number of a group.
+    pub gid_max: u32,
+    /// Whether names are compared without case.
+    pub folds: bool,
+    /// Whether files have attributes of any name.
+    pub xattrs: bool,
     /// What it keeps.
     pub keeps: Keeps,
     /// What makes an empty volume.
@@ -84,9 +105,10 @@ fn anything(_: &[u8]) -> bool {
     true
 }
 
-/// What a type of Unix keeps that counts the directories in a directory.
-const UNIX: Keeps = Keeps::all();
-/// What is given here to all files alike, or is not kept.
+/// What a type loses that has no folders.
+const FLAT: Keeps = Keeps::DIRECTORIES.union(Keeps::SUBDIRECTORIES);
+
+/// What a type keeps that loses this.
 const fn without(lost: Keeps) -> Keeps {
     Keeps::all().difference(lost)
 }
@@ -104,8 +126,16 @@ const NONE: Type = Type {
     shows_owners: false,
     writes: false,
     // `PATH_MAX` of Linux without the final NUL.
-    symlink_max: 4095,
-    keeps: UNIX,
+    target: LinkTarget::Bytes(4095),
+    // Unless the type or Linux' part of it has a bound (`s_max_links`).
+    link_max: u32::MAX,
+    // fs/super.c `alloc_super`, where the type sets no other.
+    grain: 1_000_000_000,
+    uid_max: u32::MAX,
+    gid_max: u32::MAX,
+    folds: false,
+    xattrs: false,
+    keeps: Keeps::all(),
     maker: None,
     checker: None,
 };
@@ -120,6 +150,10 @@ pub static TYPES: &[Type] = &[
         uuid: Some(0x1_0020),
         len: Length::Bytes(0x1_0070),
         writes: true,
+        // fs/btrfs/ctree.h `BTRFS_LINK_MAX`.
+        link_max: 65535,
+        grain: 1,
+        xattrs: true,
         keeps: without(Keeps::SUBDIRECTORIES),
         maker: Some(tools::MAKE_BTRFS),
         checker: Some(tools::CHECK_BTRFS),
@@ -135,7 +169,11 @@ pub static TYPES: &[Type] = &[
         options: "nouuid",
         writes: true,
         // fs/xfs/libxfs/xfs_fs.h `XFS_SYMLINK_MAXLEN`, without the final NUL.
-        symlink_max: 1023,
+        target: LinkTarget::Bytes(1023),
+        // fs/xfs/libxfs/xfs_format.h `XFS_MAXLINK`.
+        link_max: i32::MAX.unsigned_abs(),
+        grain: 1,
+        xattrs: true,
         maker: Some(tools::MAKE_XFS),
         checker: Some(tools::CHECK_XFS),
         ..NONE
@@ -148,6 +186,9 @@ pub static TYPES: &[Type] = &[
         label: Label::Utf16(1024 + 0x7c, 512),
         uuid: Some(1024 + 0x6c),
         writes: true,
+        target: LinkTarget::Block,
+        grain: 1,
+        xattrs: true,
         maker: Some(tools::MAKE_F2FS),
         checker: Some(tools::CHECK_F2FS),
         ..NONE
@@ -159,6 +200,8 @@ pub static TYPES: &[Type] = &[
         label: Label::Bytes(0x8000 + 152, 16),
         uuid: Some(0x8000 + 136),
         writes: true,
+        grain: 1,
+        xattrs: true,
         maker: Some(tools::MAKE_JFS),
         checker: Some(tools::CHECK_JFS),
         ..NONE
@@ -176,6 +219,11 @@ pub static TYPES: &[Type] = &[
         uuid: Some(0x1_0054),
         options: "acl,user_xattr",
         writes: true,
+        // fs/reiserfs/reiserfs.h `MAX_DIRECT_ITEM_LEN` of a block of 4 KiB, which all are that Linux can make.
+        target: LinkTarget::Bytes(3976),
+        // fs/reiserfs/reiserfs.h `REISERFS_LINK_MAX`.
+        link_max: 64535,
+        xattrs: true,
         maker: Some(tools::MAKE_REISERFS),
         checker: Some(tools::CHECK_REISERFS),
         ..NONE
@@ -188,6 +236,12 @@ pub static TYPES: &[Type] = &[
         label: Label::Bytes(1024 + 0xa8, 80),
         uuid: Some(1024 + 0x98),
         writes: true,
+        target: LinkTarget::Block,
+        // include/uapi/linux/nilfs2_ondisk.h `NILFS_LINK_MAX`.
+        link_max: 32000,
+        grain: 1,
+        // `struct nilfs_inode` has no room for it.
+        keeps: without(Keeps::ATIME),
         maker: Some(tools::MAKE_NILFS2),
         ..NONE
     },
@@ -197,6 +251,10 @@ pub static TYPES: &[Type] = &[
         modules: &["hfsplus", "nls_utf8"],
         marks: &[mark(1024, b"H+\0\x04"), mark(1024, b"HX\0\x05")],
         writes: true,
+        folds: true,
+        // fs/hfsplus/hfsplus_raw.h `HFSPLUS_LINK_MAX`.
+        link_max: 32767,
+        xattrs: true,
         keeps: without(Keeps::NAMES.union(Keeps::HOLES).union(Keeps::SUBDIRECTORIES)),
         ..NONE
     },
@@ -207,13 +265,17 @@ pub static TYPES: &[Type] = &[
         marks: &[mark(1024, b"BD")],
         also: is_hfs,
         label: Label::Pascal(1024 + 36, 27),
+        // What it does not keep is not asked of it.
+        options: "quiet",
         writes: true,
-        keeps: Keeps::empty(),
+        folds: true,
+        link_max: 1,
+        keeps: Keeps::DIRECTORIES,
         maker: Some(tools::MAKE_HFS),
         ..NONE
     },
     // fs/squashfs/squashfs_fs.h `SQUASHFS_MAGIC`.
-    Type { names: &["squashfs"], modules: &["squashfs"], marks: &[mark(0, b"hsqs")], ..NONE },
+    Type { names: &["squashfs"], modules: &["squashfs"], marks: &[mark(0, b"hsqs")], xattrs: true, ..NONE },
     // fs/erofs/erofs_fs.h `EROFS_SUPER_OFFSET`, `EROFS_SUPER_MAGIC_V1`.
     Type {
         names: &["erofs"],
@@ -221,6 +283,8 @@ pub static TYPES: &[Type] = &[
         marks: &[mark(1024, b"\xe2\xe1\xf5\xe0")],
         label: Label::Bytes(1024 + 64, 16),
         uuid: Some(1024 + 48),
+        grain: 1,
+        xattrs: true,
         checker: Some(tools::CHECK_EROFS),
         ..NONE
     },
@@ -232,6 +296,10 @@ pub static TYPES: &[Type] = &[
         also: is_udf,
         options: "iocharset=utf8",
         writes: true,
+        // fs/udf/super.c `UDF_MAX_LINKS`.
+        link_max: 65535,
+        // fs/udf/super.c `udf_fill_super`.
+        grain: 1000,
         keeps: without(Keeps::NAMES),
         maker: Some(tools::MAKE_UDF),
         ..NONE
@@ -268,7 +336,7 @@ pub static TYPES: &[Type] = &[
         modules: &["bfs"],
         marks: &[mark(0, b"\xce\xfa\xad\x1b")],
         writes: true,
-        keeps: without(Keeps::SYMLINKS.union(Keeps::SPECIAL).union(Keeps::HOLES)),
+        keeps: without(FLAT.union(Keeps::SYMLINKS).union(Keeps::SPECIAL).union(Keeps::HOLES)),
         maker: Some(tools::MAKE_BFS),
         ..NONE
     },
@@ -310,6 +378,9 @@ pub static TYPES: &[Type] = &[
         marks: &[mark(0, b"DOS")],
         also: |start| start.get(3).is_some_and(|kind| *kind <= 7),
         writes: true,
+        folds: true,
+        // fs/affs/namei.c `affs_symlink` with blocks of 512 bytes.
+        target: LinkTarget::Bytes(287),
         keeps: without(Keeps::NAMES.union(Keeps::SPECIAL).union(Keeps::HOLES).union(Keeps::SUBDIRECTORIES)),
         ..NONE
     },
@@ -319,6 +390,10 @@ pub static TYPES: &[Type] = &[
         modules: &["sysv"],
         marks: &[mark(512 + 504, b"\x20\x7e\x18\xfd"), mark(512 + 504, b"\xfd\x18\x7e\x20")],
         writes: true,
+        // include/linux/sysv_fs.h `struct sysv_inode`.
+        uid_max: 0xffff,
+        gid_max: 0xffff,
+        target: LinkTarget::Block,
         ..NONE
     },
     // fs/hpfs/hpfs.h `SB_MAGIC`, in sector 16.
@@ -327,41 +402,75 @@ pub static TYPES: &[Type] = &[
         modules: &["hpfs"],
         marks: &[mark(0x2000, b"\x49\xe8\x95\xf9\xc5\xe9\x53\xfa")],
         writes: true,
-        keeps: Keeps::empty(),
+        folds: true,
+        link_max: 1,
+        keeps: Keeps::DIRECTORIES,
         ..NONE
     },
     // include/uapi/linux/magic.h `QNX6_SUPER_MAGIC`, fs/qnx6/inode.c `QNX6_BOOTBLOCK_SIZE`.
     Type { names: &["qnx6"], modules: &["qnx6"], marks: &[mark(0x2000, b"\x22\x11\x19\x68")], ..NONE },
-    // include/uapi/linux/minix_fs.h, include/uapi/linux/magic.h `MINIX_SUPER_MAGIC` and its like.
+    // include/uapi/linux/minix_fs.h `struct minix3_super_block`, include/uapi/linux/magic.h `MINIX3_SUPER_MAGIC`.
     Type {
-        names: &["minix"],
+        names: &["minix", "minix3"],
         modules: &["minix"],
-        marks: &[
-            mark(1024 + 16, b"\x7f\x13"),
-            mark(1024 + 16, b"\x8f\x13"),
-            mark(1024 + 16, b"\x68\x24"),
-            mark(1024 + 16, b"\x78\x24"),
-            mark(1024 + 24, b"\x5a\x4d"),
-        ],
-        also: is_minix,
-        writes: true,
+        marks: &[mark(1024 + 24, b"\x5a\x4d")],
+        also: is_minix3,
         maker: Some(tools::MAKE_MINIX),
-        checker: Some(tools::CHECK_MINIX),
-        ..NONE
+        link_max: MINIX_LINK_MAX,
+        ..MINIX
+    },
+    // `MINIX2_SUPER_MAGIC` and `MINIX2_SUPER_MAGIC2`: with names of 14 and of 30 bytes.
+    Type {
+        names: &["minix2"],
+        marks: &[mark(1024 + 16, b"\x68\x24"), mark(1024 + 16, b"\x78\x24")],
+        maker: Some(Maker { arguments: &["-2"], ..tools::MAKE_MINIX }),
+        link_max: MINIX_LINK_MAX,
+        ..MINIX
+    },
+    // `MINIX_SUPER_MAGIC` and `MINIX_SUPER_MAGIC2`; an inode of this version has one time.
+    Type {
+        names: &["minix1"],
+        marks: &[mark(1024 + 16, b"\x7f\x13"), mark(1024 + 16, b"\x8f\x13")],
+        maker: Some(Maker { arguments: &["-1"], ..tools::MAKE_MINIX }),
+        // fs/minix/inode.c `minix_fill_super`.
+        link_max: 250,
+        // include/uapi/linux/minix_fs.h `struct minix_inode`.
+        gid_max: 0xff,
+        keeps: without(Keeps::CTIME.union(Keeps::ATIME)),
+        ..MINIX
     },
 ];
 
+/// include/uapi/linux/minix_fs.h `MINIX2_LINK_MAX`.
+const MINIX_LINK_MAX: u32 = 65530;
+
+/// What the versions have in common.
+const MINIX: Type = Type {
+    modules: &["minix"],
+    also: is_minix,
+    writes: true,
+    target: LinkTarget::Block,
+    // include/uapi/linux/minix_fs.h `struct minix2_inode`.
+    uid_max: 0xffff,
+    gid_max: 0xffff,
+    checker: Some(tools::CHECK_MINIX),
+    ..NONE
+};
+
 /// Types that obento has drivers of its own for, which recognise them; here is how the kernel opens them where it is asked to.
 pub static OTHERS: &[Type] = &[
-    // It opens ext2 and ext3, too.
-    Type { names: &["ext4"], writes: true, ..NONE },
+    // It opens ext2 and ext3, too. fs/ext4/ext4.h `EXT4_LINK_MAX`.
+    Type { names: &["ext4"], writes: true, link_max: 65000, grain: 1, xattrs: true, ..NONE },
     Type {
         names: &["vfat"],
         modules: &["vfat", "nls_cp437", "nls_utf8", "nls_iso8859-1"],
         options: "codepage=437,iocharset=iso8859-1,utf8,tz=UTC",
         shows_owners: true,
         writes: true,
-        keeps: Keeps::empty(),
+        folds: true,
+        link_max: 1,
+        grain: 2_000_000_000,
+        keeps: Keeps::DIRECTORIES,
         ..NONE
     },
     Type {
@@ -370,7 +479,10 @@ pub static OTHERS: &[Type] = &[
         options: "iocharset=utf8,time_offset=0",
         shows_owners: true,
         writes: true,
-        keeps: Keeps::empty(),
+        folds: true,
+        link_max: 1,
+        grain: 10_000_000,
+        keeps: Keeps::DIRECTORIES,
         ..NONE
     },
 ];
@@ -386,14 +498,16 @@ fn is_hfs(start: &[u8]) -> bool {
     size.is_some_and(|size| size > 0 && size % 512 == 0)
 }
 
-/// Two bytes are a weak mark: there are bitmaps, and a version 3 has a block size.
+/// Two bytes are a weak mark: there are bitmaps, too. And an imap, a zmap, a first data zone behind them, zones of a block.
 fn is_minix(start: &[u8]) -> bool {
     let field = |at: usize| u16_at(start, 1024 + at).unwrap_or(0);
-    if field(24) == 0x4d5a {
-        return field(6) > 0 && field(8) > 0 && matches!(field(28), 1024 | 2048 | 4096);
-    }
-    // s_imap_blocks, s_zmap_blocks, s_firstdatazone, s_log_zone_size.
     field(4) > 0 && field(6) > 0 && field(8) > field(4) && field(10) == 0
+}
+
+/// The same of the third version, and a block size.
+fn is_minix3(start: &[u8]) -> bool {
+    let field = |at: usize| u16_at(start, 1024 + at).unwrap_or(0);
+    field(6) > 0 && field(8) > 0 && matches!(field(28), 1024 | 2048 | 4096)
 }
 
 /// The recognition sequence: descriptors of 2048 bytes, or of a block, up to one that is none.

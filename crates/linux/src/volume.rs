@@ -19,7 +19,7 @@ use obento_linux_wire::{Answer, DATA_MAX, Envelope, Moment, Piece, Request, Run,
 use crate::ahead::{self, SMALL};
 use crate::engine::Shared;
 use crate::nodes::Nodes;
-use crate::types::Type;
+use crate::types::{LinkTarget, Type};
 
 /// Types that tell where on the disk a file's bytes are, and whose files were seen to be those bytes (`tests/places.rs`).
 const WITH_PLACES: &[&str] = &["xfs", "f2fs"];
@@ -36,6 +36,7 @@ pub struct Volume {
     pub(crate) root: Ino,
     pub(crate) name_max: u32,
     pub(crate) block_size: u32,
+    pub(crate) file_size_max: u64,
     pub(crate) clock: Arc<dyn Clock>,
     /// The guest's disk.
     pub(crate) device: Arc<dyn BlockDevice>,
@@ -74,8 +75,8 @@ impl Volume {
         };
         let envelope = Envelope { request: Some(request), ..Envelope::default() };
         let answer = engine.turn().ask(&envelope, &[])?;
-        let Answer::Mounted { root, usage } = answer else { return Err(nonsense()) };
-        let attr = attr_of(&root)?;
+        let Answer::Mounted { root, usage, file_size_max } = answer else { return Err(nonsense()) };
+        let attr = attr_of(kind, &root)?;
         Ok(Self {
             engine,
             kind,
@@ -83,11 +84,21 @@ impl Volume {
             root: attr.ino,
             name_max: usage.name_max,
             block_size: statfs_of(&usage).block_size,
+            // `off_t` is signed.
+            file_size_max: file_size_max.min(i64::MAX.unsigned_abs()),
             clock,
             device,
             writable: AtomicBool::new(writable),
             state: Mutex::new(State { nodes: Nodes::new(attr.ino, attr), ahead: HashMap::new(), runs: None }),
         })
+    }
+
+    /// The longest target of a symbolic link.
+    pub(crate) fn symlink_max(&self) -> u32 {
+        match self.kind.target {
+            LinkTarget::Bytes(max) => max,
+            LinkTarget::Block => self.block_size.saturating_sub(1),
+        }
     }
 
     /// Whether it tells where on the disk bytes are.
@@ -145,7 +156,7 @@ impl Volume {
     /// [`ask`](Self::ask) for an inode.
     pub(crate) fn node(&self, state: &mut State, inos: &[Ino], request: Request) -> Result<Attr> {
         match self.ask(state, inos, request)? {
-            Answer::Node { stat } => attr_of(&stat).map(|attr| state.nodes.in_its_life(attr)),
+            Answer::Node { stat } => attr_of(self.kind, &stat).map(|attr| state.nodes.in_its_life(attr)),
             _ => Err(nonsense()),
         }
     }
@@ -261,7 +272,9 @@ impl Volume {
 
     /// Ends changes.
     pub(crate) fn seal(&self) -> Result<()> {
-        self.do_it(&mut self.state(), &[], Request::Seal {})?;
+        let mut state = self.state();
+        self.do_it(&mut state, &[], Request::Seal {})?;
+        state.nodes.let_go(self.root);
         self.writable.store(false, Ordering::Relaxed);
         self.device.flush()
     }
@@ -294,12 +307,15 @@ fn timestamp(moment: &Moment) -> Timestamp {
 }
 
 /// Attributes as the contract has them. Errors: of no kind that there is.
-pub(crate) fn attr_of(stat: &Stat) -> Result<Attr> {
+pub(crate) fn attr_of(of: &Type, stat: &Stat) -> Result<Attr> {
     let ctime = timestamp(&stat.ctime);
+    let kind = FileKind::from_mode(stat.mode).ok_or_else(nonsense)?;
+    let folds = of.folds && kind == FileKind::Directory;
+    let casefold = if folds { FileFlags::CASEFOLD } else { FileFlags::empty() };
     Ok(Attr {
         ino: Ino(stat.ino),
         generation: Generation(0),
-        kind: FileKind::from_mode(stat.mode).ok_or_else(nonsense)?,
+        kind,
         mode: Mode::new(stat.mode),
         nlink: stat.nlink,
         uid: stat.uid,
@@ -312,7 +328,7 @@ pub(crate) fn attr_of(stat: &Stat) -> Result<Attr> {
         mtime: timestamp(&stat.mtime),
         ctime,
         btime: stat.btime.as_ref().map(timestamp),
-        flags: FileFlags::from_bits_retain(stat.flags & FLAGS),
+        flags: FileFlags::from_bits_retain(stat.flags & FLAGS) | casefold,
         change: ctime.secs().cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(ctime.nanos().into()),
         project: 0,
     })

@@ -5,12 +5,11 @@ use std::ops::Range;
 use obento_base::wire::to_u64;
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result, Timestamp};
 use obento_driver::{
-    AskUsage, ExclusiveLayout, Extent, Layout, NewNode, RenameFlags, SetAttr, Size, Span, TimeChange, Usage,
-    Victim, WritableFileSystem,
+    AskUsage, ExclusiveLayout, Extent, FileSystem, Keeps, Layout, NewNode, RenameFlags, SetAttr, Size, Span,
+    TimeChange, Usage, Victim, WritableFileSystem,
 };
 use obento_linux_wire::{Moment, Node, Request, Shift, Space, Times};
 
-use crate::contract::FILE_SIZE_MAX;
 use crate::volume::{State, Volume};
 
 impl WritableFileSystem for Volume {
@@ -20,10 +19,13 @@ impl WritableFileSystem for Volume {
         if node.kind == FileKind::Symlink {
             self.check_target(&mut state, dir, name, node.target)?;
         }
+        if !self.limits().fits_owner(node.uid, node.gid) {
+            return Err(self.after_those_of_name(&mut state, dir, name, Error::OutOfRange));
+        }
         let made = Node {
             mode: node.kind.mode_bits() | node.mode.bits(),
-            uid: node.uid,
-            gid: node.gid,
+            uid: self.kept_owner(node.uid),
+            gid: self.kept_owner(node.gid),
             major: node.rdev.major,
             minor: node.rdev.minor,
             target: node.target.to_vec(),
@@ -46,6 +48,9 @@ impl WritableFileSystem for Volume {
         }
         if attr.nlink == 0 {
             return Err(Error::NotFound);
+        }
+        if self.kind.link_max <= 1 {
+            return Err(self.after_those_of_name(&mut state, dir, name, Error::TooManyLinks));
         }
         let request = Request::Link { ino: ino.0, dir: dir.0, name: name.as_bytes().to_vec() };
         let linked = self.node(&mut state, &[ino, dir], request);
@@ -124,6 +129,15 @@ impl WritableFileSystem for Volume {
     fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr> {
         let mut state = self.state();
         let old = self.attr(&mut state, ino)?;
+        let is_others = |asked: Option<u32>, has: u32| asked.is_some_and(|asked| asked != has);
+        if !self.kind.keeps.contains(Keeps::OWNERS)
+            && (is_others(change.uid, old.uid) || is_others(change.gid, old.gid))
+        {
+            return Err(Error::NotPermitted);
+        }
+        if !self.limits().fits_owner(change.uid.unwrap_or(0), change.gid.unwrap_or(0)) {
+            return Err(Error::OutOfRange);
+        }
         let moment = |time: Option<TimeChange>| {
             time.map(|time| self.moment(time)).map(|at| Moment { seconds: at.secs(), nanos: at.nanos() })
         };
@@ -148,7 +162,7 @@ impl WritableFileSystem for Volume {
 
     fn truncate(&self, _: &ExclusiveLayout<'_>, ino: Ino, size: u64) -> Result<()> {
         self.file(&mut self.state(), ino)?;
-        if size > FILE_SIZE_MAX {
+        if size > self.file_size_max {
             return Err(Error::FileTooBig);
         }
         self.change_file(ino, Request::Truncate { ino: ino.0, size })
@@ -157,7 +171,7 @@ impl WritableFileSystem for Volume {
     fn map_for_write(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
         self.file(&mut self.state(), ino)?;
         let len = range.end.checked_sub(range.start).filter(|len| *len > 0).ok_or(Error::Invalid)?;
-        if range.end > FILE_SIZE_MAX {
+        if range.end > self.file_end_max() {
             return Err(Error::FileTooBig);
         }
         Ok(Extent { len, span: Span::Driver })
@@ -232,20 +246,30 @@ impl Volume {
         Ok(attr)
     }
 
+    /// What a new inode gets as its owner or group: where the type keeps none, that of all.
+    pub(crate) fn kept_owner(&self, asked: u32) -> u32 {
+        if self.kind.keeps.contains(Keeps::OWNERS) { asked } else { 0 }
+    }
+
     /// Errors of a new symbolic link's target, after those of its name.
     fn check_target(&self, state: &mut State, dir: Ino, name: &Name, target: &[u8]) -> Result<()> {
         let error = match target.len() {
             0 => Error::Invalid,
-            len if to_u64(len) > self.kind.symlink_max.into() => Error::NameTooLong,
+            len if to_u64(len) > self.symlink_max().into() => Error::NameTooLong,
             _ => return Ok(()),
         };
-        if state.nodes.get(dir)?.nameless {
-            return Err(Error::NotFound);
+        Err(self.after_those_of_name(state, dir, name, error))
+    }
+
+    /// Why `name` cannot be made in `dir`: `error`, unless the name is reason enough.
+    fn after_those_of_name(&self, state: &mut State, dir: Ino, name: &Name, error: Error) -> Error {
+        if state.nodes.get(dir).is_ok_and(|dir| dir.nameless) {
+            return Error::NotFound;
         }
         match self.hold_named(state, dir, name) {
-            Ok(_) => Err(Error::Exists),
-            Err(Error::NotFound) => Err(error),
-            Err(other) => Err(other),
+            Ok(_) => Error::Exists,
+            Err(Error::NotFound) => error,
+            Err(other) => other,
         }
     }
 
@@ -267,10 +291,16 @@ impl Volume {
         {
             return Err(Error::Invalid);
         }
-        if range.end > FILE_SIZE_MAX {
+        if range.end > self.file_end_max() {
             return Err(Error::FileTooBig);
         }
         self.change_file(ino, Request::Reserve { ino: ino.0, offset: range.start, len, space })
+    }
+
+    /// The most bytes of a file, in whole blocks.
+    fn file_end_max(&self) -> u64 {
+        let block = u64::from(self.block_size);
+        self.file_size_max.checked_next_multiple_of(block).unwrap_or(self.file_size_max)
     }
 
     fn is_aligned(&self, offset: u64) -> bool {

@@ -110,6 +110,8 @@ impl FileSystem for ToyFs {
             link_max: 100,
             file_size_max: u64::MAX,
             time_granularity: 1,
+            uid_max: u32::MAX,
+            gid_max: u32::MAX,
             keeps: obento_driver::Keeps::all(),
             crash: obento_driver::Crash::Whole,
         }

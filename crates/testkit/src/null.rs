@@ -70,7 +70,9 @@ impl FileSystem for Null {
             link_max: 1,
             file_size_max: SIZE,
             time_granularity: 1,
-            keeps: Keeps::empty(),
+            uid_max: u32::MAX,
+            gid_max: u32::MAX,
+            keeps: Keeps::DIRECTORIES,
             crash: Crash::Whole,
         }
     }

@@ -15,6 +15,8 @@ fn the_kernel_passes_what_needs_no_volume_of_its_own() {
         link_max: 100,
         file_size_max: i64::MAX.unsigned_abs(),
         time_granularity: 1,
+        uid_max: u32::MAX,
+        gid_max: u32::MAX,
         keeps: Keeps::all(),
         crash: Crash::Whole,
     };

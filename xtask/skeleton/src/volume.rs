@@ -95,6 +95,8 @@ impl FileSystem for Volume {
             link_max: LINK_MAX,
             file_size_max: SIZE_MAX,
             time_granularity: 1,
+            uid_max: u32::MAX,
+            gid_max: u32::MAX,
             keeps: Keeps::all(),
             crash: Crash::Whole,
         }

@@ -89,7 +89,9 @@ impl<V: Volume> FileSystem for Mounted<V> {
             link_max: 1,
             file_size_max: self.volume.file_size_max(),
             time_granularity: V::TIME_GRANULARITY,
-            keeps: obento_driver::Keeps::empty(),
+            uid_max: u32::MAX,
+            gid_max: u32::MAX,
+            keeps: obento_driver::Keeps::DIRECTORIES,
             crash: obento_driver::Crash::Repairable,
         }
     }

@@ -168,6 +168,8 @@ impl FileSystem for Ext4 {
             link_max: sb.link_max(),
             file_size_max: self.volume.file_size_max(extents),
             time_granularity: if sb.inode_size > 128 { 1 } else { 1_000_000_000 },
+            uid_max: u32::MAX,
+            gid_max: u32::MAX,
             keeps: obento_driver::Keeps::all(),
             crash: obento_driver::Crash::Whole,
         }

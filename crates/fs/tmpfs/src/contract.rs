@@ -44,6 +44,8 @@ impl FileSystem for Tmpfs {
             link_max: LINK_MAX,
             file_size_max: FILE_SIZE_MAX,
             time_granularity: 1,
+            uid_max: u32::MAX,
+            gid_max: u32::MAX,
             keeps: obento_driver::Keeps::all(),
             crash: obento_driver::Crash::Whole,
         }

@@ -430,6 +430,8 @@ choice! {
             root: Stat,
             /// How full it is.
             usage: Usage,
+            /// The most bytes of a file.
+            file_size_max: u64,
         },
         /// An inode.
         3 Node {

@@ -37,8 +37,8 @@ fn answer() -> impl Strategy<Value = Answer> {
     prop_oneof![
         any::<u32>().prop_map(|errno| Answer::Failed { errno }),
         Just(Answer::Done {}),
-        (stat(), any::<u64>()).prop_map(|(root, blocks)| {
-            Answer::Mounted { root, usage: Usage { blocks, ..Usage::default() } }
+        (stat(), any::<u64>(), any::<u64>()).prop_map(|(root, blocks, file_size_max)| {
+            Answer::Mounted { root, usage: Usage { blocks, ..Usage::default() }, file_size_max }
         }),
         stat().prop_map(|stat| Answer::Node { stat }),
         (vec(entry(), 0..20), any::<bool>())

@@ -3,7 +3,7 @@
 use obento_base::{FileFlags, FileKind, Mode, Timestamp};
 use obento_driver::{FileSystem, Keeps, SetAttr, TimeChange};
 
-use super::{attr, dir, file, has, has_links, keeps, make, name, writable, write};
+use super::{attr, dir, file, has, has_directories, has_links, keeps, make, name, writable, write};
 
 const LEAVE: SetAttr = SetAttr {
     mode: None,
@@ -33,8 +33,13 @@ pub fn set_attr_changes_what_it_names_and_leaves_the_rest(fs: &dyn FileSystem) {
         let set = |change| writable(fs).set_attr(ino, &change).expect("it fits the format");
         let after = set(SetAttr { mode: Some(Mode::new(0o4711)), ..LEAVE });
         assert_eq!((after.mode, after.uid, after.gid), (Mode::new(0o4711), before.uid, before.gid));
-        let after = set(SetAttr { uid: Some(70_000), gid: Some(5), ..LEAVE });
-        assert_eq!((after.mode, after.uid, after.gid), (Mode::new(0o4711), 70_000, 5));
+        let (uid, uid_max) = (70_000.min(fs.limits().uid_max), fs.limits().uid_max);
+        let after = set(SetAttr { uid: Some(uid), gid: Some(5), ..LEAVE });
+        assert_eq!((after.mode, after.uid, after.gid), (Mode::new(0o4711), uid, 5));
+        if let Some(large) = uid_max.checked_add(1) {
+            let refused = writable(fs).set_attr(ino, &SetAttr { uid: Some(large), ..LEAVE }).map(drop);
+            assert_eq!(refused, Err(obento_base::Error::OutOfRange));
+        }
         assert_eq!((after.kind, after.size, after.nlink), (kind, before.size, before.nlink));
         assert_eq!(attr(fs, ino), after);
     }
@@ -42,6 +47,9 @@ pub fn set_attr_changes_what_it_names_and_leaves_the_rest(fs: &dyn FileSystem) {
 
 /// "Of `dir`'s flags a file and a directory get `NO_DUMP` and `NO_ATIME`, where the format has them".
 pub fn what_is_made_in_a_directory_gets_the_flags_that_it_hands_on(fs: &dyn FileSystem) {
+    if !has_directories(fs) {
+        return;
+    }
     let parent = dir(fs, fs.root(), "d");
     let handed_on = FileFlags::NO_DUMP | FileFlags::NO_ATIME;
     let flags = Some(attr(fs, parent).flags | handed_on);
@@ -73,11 +81,16 @@ pub fn times_are_kept_to_the_granularity(fs: &dyn FileSystem) {
     let after = writable(fs).set_attr(ino, &change).expect("times of this century");
     assert_eq!(after.mtime, kept_mtime);
     assert!(after.atime == kept_atime || !keeps(fs, Keeps::ATIME));
+}
+
+/// "Last change; for tools that restore a tree".
+pub fn the_time_of_the_last_change_is_set_where_it_is_told(fs: &dyn FileSystem) {
     if !keeps(fs, Keeps::CTIME) {
         return;
     }
-    let stamped = SetAttr { ctime: Some(TimeChange::At(mtime)), ..LEAVE };
-    assert_eq!(writable(fs).set_attr(ino, &stamped).expect("a time").ctime, kept_mtime);
+    let (ino, ctime) = (file(fs, fs.root(), "f"), Timestamp::new(1_700_000_000, 0));
+    let stamped = SetAttr { ctime: Some(TimeChange::At(ctime)), ..LEAVE };
+    assert_eq!(writable(fs).set_attr(ino, &stamped).expect("a time").ctime, ctime);
 }
 
 /// "The driver stamps `mtime` and `ctime`".

@@ -76,10 +76,19 @@ pub(crate) fn writable(fs: &dyn FileSystem) -> &dyn WritableFileSystem {
     fs.writable().expect("writing cases get a volume that can be written")
 }
 
-pub(crate) fn new_node(kind: FileKind) -> NewNode<'static> {
+/// What is to be made, of an owner and a group that are as large as the format can hold, up to more than 16 bits.
+pub(crate) fn new_node(fs: &dyn FileSystem, kind: FileKind) -> NewNode<'static> {
+    let limits = fs.limits();
     let target: &[u8] = if kind == FileKind::Symlink { b"target" } else { b"" };
-    let rdev = DeviceNumber { major: 8, minor: 70_000 };
-    NewNode { kind, mode: Mode::new(0o750), uid: 1000, gid: 100_000, rdev, target }
+    let rdev = DeviceNumber { major: 8, minor: 7 };
+    NewNode {
+        kind,
+        mode: Mode::new(0o750),
+        uid: 1000.min(limits.uid_max),
+        gid: 100_000.min(limits.gid_max),
+        rdev,
+        target,
+    }
 }
 
 /// Whether the format keeps all of `what`.
@@ -95,10 +104,16 @@ pub(crate) fn has_links(fs: &dyn FileSystem) -> bool {
 /// Whether there are files of this kind.
 pub(crate) fn has(fs: &dyn FileSystem, kind: FileKind) -> bool {
     match kind {
-        FileKind::Regular | FileKind::Directory => true,
+        FileKind::Regular => true,
+        FileKind::Directory => keeps(fs, Keeps::DIRECTORIES),
         FileKind::Symlink => keeps(fs, Keeps::SYMLINKS),
         _ => keeps(fs, Keeps::SPECIAL),
     }
+}
+
+/// Whether there are directories besides the root.
+pub(crate) fn has_directories(fs: &dyn FileSystem) -> bool {
+    has(fs, FileKind::Directory)
 }
 
 /// The link count of a directory with so many in it.
@@ -107,7 +122,7 @@ pub(crate) fn links(fs: &dyn FileSystem, subdirectories: u32) -> u32 {
 }
 
 pub(crate) fn make(fs: &dyn FileSystem, dir: Ino, file: &str, kind: FileKind) -> Ino {
-    writable(fs).create(dir, name(file), &new_node(kind)).expect("the name is free").ino
+    writable(fs).create(dir, name(file), &new_node(fs, kind)).expect("the name is free").ino
 }
 
 pub(crate) fn file(fs: &dyn FileSystem, dir: Ino, file: &str) -> Ino {
@@ -285,6 +300,7 @@ macro_rules! each_writing_case {
             set_attr_changes_what_it_names_and_leaves_the_rest
             what_is_made_in_a_directory_gets_the_flags_that_it_hands_on
             times_are_kept_to_the_granularity
+            the_time_of_the_last_change_is_set_where_it_is_told
             changes_of_data_and_of_attributes_are_stamped_apart
             the_change_counter_grows_with_every_change
         }

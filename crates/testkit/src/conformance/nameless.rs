@@ -8,7 +8,7 @@ use super::{attr, dir, file, lookup, name, names_in, new_node, read, writable, w
 /// A file without a name in the root, with its number; none where the format has none.
 fn nameless(fs: &dyn FileSystem) -> Option<(&dyn Nameless, obento_base::Ino)> {
     let nameless = fs.nameless()?;
-    let made = nameless.create_nameless(fs.root(), &new_node(FileKind::Regular)).expect("there is room");
+    let made = nameless.create_nameless(fs.root(), &new_node(fs, FileKind::Regular)).expect("there is room");
     assert_eq!((made.kind, made.nlink), (FileKind::Regular, 0));
     assert_eq!(attr(fs, made.ino), made);
     Some((nameless, made.ino))
@@ -50,7 +50,7 @@ pub fn nameless_calls_test_their_errors_in_order(fs: &dyn FileSystem) {
     let Some((nameless, ino)) = nameless(fs) else { return };
     let (there, gone) = (file(fs, fs.root(), "there"), dir(fs, fs.root(), "gone"));
     writable(fs).rmdir(fs.root(), name("gone")).expect("it is empty");
-    let node = new_node(FileKind::Regular);
+    let node = new_node(fs, FileKind::Regular);
     assert_eq!(nameless.create_nameless(there, &node).map(|attr| attr.ino), Err(Error::NotDirectory));
     assert_eq!(nameless.create_nameless(gone, &node).map(|attr| attr.ino), Err(Error::NotFound));
     let give = |ino, dir, text| nameless.name(ino, dir, name(text)).map(|attr| attr.nlink);

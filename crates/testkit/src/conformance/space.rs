@@ -3,7 +3,7 @@
 use obento_base::{Error, FileKind};
 use obento_driver::FileSystem;
 
-use super::{attr, block, file, name, names_in, new_node, read, truncate, writable, write};
+use super::{attr, block, file, has, name, names_in, new_node, read, truncate, writable, write};
 
 /// `map_for_write`: "NoSpace if not even the first block can be had."
 pub fn a_full_volume_answers_no_space_and_takes_again_what_was_freed(fs: &dyn FileSystem) {
@@ -26,8 +26,9 @@ pub fn inodes_run_out_before_anything_was_named(fs: &dyn FileSystem) {
     if inodes > 10_000 || inodes == 0 {
         return;
     }
+    let kind = if has(fs, FileKind::Fifo) { FileKind::Fifo } else { FileKind::Regular };
     let create = |n: u64| {
-        let node = new_node(FileKind::Fifo);
+        let node = new_node(fs, kind);
         writable(fs).create(fs.root(), name(&n.to_string()), &node).map(|attr| attr.ino)
     };
     let made: Vec<_> = (0..inodes).map(|n| create(n).expect("there are free ones")).collect();

@@ -5,8 +5,9 @@ use std::os::fd::BorrowedFd;
 
 use obento_linux_wire::{Answer, Moment, Stat, Times, Usage};
 use rustix::fs::{
-    AtFlags, CWD, Gid, IFlags, Mode, OFlags, Statx, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags,
-    chmodat, chownat, fstatfs, getxattr, ioctl_setflags, listxattr, openat, removexattr, setxattr, utimensat,
+    AtFlags, CWD, Gid, IFlags, Mode, OFlags, SeekFrom, Statx, Timespec, Timestamps, UTIME_OMIT, Uid,
+    XattrFlags, chmodat, chownat, fstatfs, getxattr, ioctl_setflags, listxattr, openat, removexattr, seek,
+    setxattr, utimensat,
 };
 
 use super::table::{Table, Use};
@@ -14,6 +15,8 @@ use super::{Errno, number};
 
 /// The most bytes of an attribute's value, and of the names of all: include/uapi/linux/limits.h `XATTR_SIZE_MAX`, `XATTR_LIST_MAX`.
 const XATTR_MAX: usize = 64 << 10;
+/// No type of Linux has files of fewer bytes at most.
+const SMALLEST_MAX: u64 = 1 << 24;
 
 /// What `statx` found, as the wire has it.
 pub fn stat_of(ino: u64, found: &Statx) -> Stat {
@@ -60,7 +63,11 @@ pub fn set(table: &mut Table, ino: u64, change: &Change) -> Result<Answer, Errno
     }
     if let Some(flags) = change.flags {
         let file = openat(CWD, &path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(number)?;
-        ioctl_setflags(&file, IFlags::from_bits_retain(flags)).map_err(number)?;
+        match ioctl_setflags(&file, IFlags::from_bits_retain(flags)) {
+            // A type without any leaves them out, as one of ours does.
+            Err(rustix::io::Errno::NOTTY) => {}
+            done => done.map_err(number)?,
+        }
     }
     set_times(table.place(ino)?, c"", &change.times)?;
     Ok(Answer::Node { stat: table.stat(ino)? })
@@ -132,4 +139,21 @@ pub fn usage(table: &mut Table, root: u64) -> Result<Usage, Errno> {
         free_inodes: found.f_ffree,
         name_max: u32::try_from(count(found.f_namelen)).unwrap_or(0),
     })
+}
+
+/// The most bytes of a file of the volume, which no call tells: the farthest that it lets one be set to, and with few exceptions its
+/// root too. Source: Linux, fs/read_write.c `generic_file_llseek`.
+pub fn file_size_max(table: &mut Table, root: u64) -> Result<u64, Errno> {
+    let root = table.open(root, Use::Read)?;
+    let may = |size: u64| seek(root, SeekFrom::Start(size)).is_ok();
+    let (mut low, mut high) = (0, i64::MAX.unsigned_abs());
+    // An exception: its root takes the positions of entries alone.
+    if may(high) || !may(SMALLEST_MAX) {
+        return Ok(high);
+    }
+    while low < high {
+        let middle = high - (high - low) / 2;
+        (low, high) = if may(middle) { (middle, high) } else { (low, middle - 1) };
+    }
+    Ok(low)
 }

@@ -1,12 +1,12 @@
 //! One answer for each request.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::time::{Duration, Instant};
 
-use obento_linux_wire::{Answer, Envelope, Request, decode, encode};
+use obento_linux_wire::{Answer, Envelope, Request, Stat, decode, encode};
 use rustix::fs::syncfs;
-use rustix::mount::{MountFlags, mount, mount_remount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 
 use super::area::Area;
 use super::attributes::{self, Change};
@@ -16,6 +16,10 @@ use super::{DISK, Errno, VOLUME, change, data, list, number, places};
 
 /// `FITRIM` and its argument: include/uapi/linux/fs.h `_IOWR('X', 121, struct fstrim_range)`.
 const FITRIM: libc::c_ulong = 0xc018_5879;
+
+/// Types that are marked as whole only where they are unmounted while they can be changed, and not where they become read-only.
+/// Source: Linux, `hfs_mdb_close` of fs/hfs/mdb.c, `hfsplus_put_super` of fs/hfsplus/super.c.
+const MARKED_AT_THE_END: [&CStr; 2] = [c"hfs", c"hfsplus"];
 
 /// How long a volume may take to become read-only after all of it was let go of.
 const SETTLING: Duration = Duration::from_secs(10);
@@ -33,12 +37,14 @@ pub struct Guest {
     table: Table,
     ring: Ring,
     root: u64,
+    /// Type and options of the volume.
+    mounted: (CString, CString),
 }
 
 impl Guest {
     /// Nothing is mounted yet.
     pub fn new(area: Area) -> Self {
-        Self { area, table: Table::default(), ring: Ring::new(), root: 0 }
+        Self { area, table: Table::default(), ring: Ring::new(), root: 0, mounted: Default::default() }
     }
 
     /// Answers until the line is cut, which the power is with it.
@@ -111,14 +117,21 @@ impl Guest {
 
     fn mount(&mut self, kind: &[u8], options: &[u8], read_only: bool) -> Result<Answer, Errno> {
         let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| libc::EINVAL.unsigned_abs());
-        let mut flags = MountFlags::NOATIME | MountFlags::NODIRATIME;
-        if read_only {
-            flags |= MountFlags::RDONLY;
-        }
-        mount(DISK, VOLUME, &*text(kind)?, flags, &*text(options)?).map_err(number)?;
+        self.mounted = (text(kind)?, text(options)?);
+        let root = self.start(if read_only { MountFlags::RDONLY } else { MountFlags::empty() })?;
+        let usage = attributes::usage(&mut self.table, self.root)?;
+        let file_size_max = attributes::file_size_max(&mut self.table, self.root)?;
+        Ok(Answer::Mounted { root, usage, file_size_max })
+    }
+
+    /// Mounts the volume, and answers its root.
+    fn start(&mut self, flags: MountFlags) -> Result<Stat, Errno> {
+        let (kind, options) = &self.mounted;
+        let flags = flags | MountFlags::NOATIME | MountFlags::NODIRATIME;
+        mount(DISK, VOLUME, &**kind, flags, &**options).map_err(number)?;
         let root = self.table.start(VOLUME)?;
         self.root = root.ino;
-        Ok(Answer::Mounted { root, usage: attributes::usage(&mut self.table, self.root)? })
+        Ok(root)
     }
 
     fn sync(&mut self) -> Result<Answer, Errno> {
@@ -128,19 +141,21 @@ impl Guest {
 
     fn seal(&mut self) -> Result<Answer, Errno> {
         self.sync()?;
+        if MARKED_AT_THE_END.contains(&&*self.mounted.0) {
+            self.table = Table::default();
+            patiently(|| unmount(VOLUME, UnmountFlags::empty()))?;
+            self.start(MountFlags::RDONLY)?;
+            return Ok(Answer::Done {});
+        }
         self.table.close_files();
         let flags = MountFlags::RDONLY | MountFlags::NOATIME | MountFlags::NODIRATIME;
-        let end = Instant::now() + SETTLING;
-        loop {
-            match mount_remount(VOLUME, flags, c"") {
-                // A thread of the kernel has yet to let go of an inode without a name, as JFS' lazy commits do.
-                Err(rustix::io::Errno::BUSY) if Instant::now() < end => {
-                    std::thread::sleep(SETTLING / 500);
-                    self.sync()?;
-                }
-                done => return done.map(|()| Answer::Done {}).map_err(number),
-            }
-        }
+        patiently(|| {
+            mount_remount(VOLUME, flags, c"").inspect_err(|_| {
+                // What keeps it busy may be what is still to be written.
+                let _ = self.sync();
+            })
+        })?;
+        Ok(Answer::Done {})
     }
 
     fn trim(&mut self, min_len: u64) -> Result<Answer, Errno> {
@@ -151,6 +166,18 @@ impl Guest {
         match unsafe { libc::ioctl(root.as_raw_fd(), FITRIM, &raw mut range) } {
             0 => Ok(Answer::Count { count: range.len }),
             _ => Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO).unsigned_abs()),
+        }
+    }
+}
+
+/// Does `what` to the volume, once nobody uses it.
+fn patiently(mut what: impl FnMut() -> rustix::io::Result<()>) -> Result<(), Errno> {
+    let end = Instant::now() + SETTLING;
+    loop {
+        match what() {
+            // A thread of the kernel has yet to let go of an inode without a name, as JFS' lazy commits do.
+            Err(rustix::io::Errno::BUSY) if Instant::now() < end => std::thread::sleep(SETTLING / 500),
+            done => return done.map_err(number),
         }
     }
 }

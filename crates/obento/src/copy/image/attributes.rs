@@ -72,8 +72,9 @@ impl ImageWriter {
         meta: &Metadata<'_>,
         name: Option<&Name>,
     ) -> Result<(), Trouble> {
-        let lacks = |asked, kept| self.options.keep.contains(asked) && !self.keeps.contains(kept);
-        let (owner, mode) = (lacks(Keep::OWNER, Keeps::OWNERS), lacks(Keep::MODE, Keeps::MODES));
+        let lacks = |asked, kept| self.options.keep.contains(asked) && !self.limits.keeps.contains(kept);
+        let is_large = !self.limits.fits_owner(meta.uid, meta.gid) && self.options.keep.contains(Keep::OWNER);
+        let (owner, mode) = (lacks(Keep::OWNER, Keeps::OWNERS) || is_large, lacks(Keep::MODE, Keeps::MODES));
         if node.is_root() || !owner && !mode {
             return Ok(());
         }
@@ -170,7 +171,7 @@ impl ImageWriter {
             return self.apply(&Made { node: &node, replaces: None, inherits }, &meta, None);
         }
         let mut change = SetAttr::default();
-        if keep.contains(Keep::OWNER) && self.keeps.contains(Keeps::OWNERS) {
+        if keep.contains(Keep::OWNER) && self.limits.keeps.contains(Keeps::OWNERS) {
             (change.uid, change.gid) = (Some(meta.uid), Some(meta.gid));
         }
         if keep.contains(Keep::MODE) {

@@ -72,7 +72,8 @@ impl ImageWriter {
             && !inherits.group
             && bytes.len() <= NEW_FILE_MAX
             && (meta.xattrs.is_empty() || !self.options.keep.contains(Keep::XATTRS))
-            && self.keeps.contains(Keeps::OWNERS | Keeps::MODES)
+            && self.limits.keeps.contains(Keeps::OWNERS | Keeps::MODES)
+            && self.limits.fits_owner(meta.uid, meta.gid)
             && self.report.bytes.saturating_add(bytes.len() as u64) <= self.options.max_bytes
     }
 

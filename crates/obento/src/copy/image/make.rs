@@ -72,7 +72,7 @@ impl ImageWriter {
 
     /// Makes a symbolic link; `Dropped` where the format has none.
     pub fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, Trouble> {
-        if !self.keeps.contains(Keeps::SYMLINKS) {
+        if !self.limits.keeps.contains(Keeps::SYMLINKS) {
             return Ok(self.drop_entry(name, Loss::Symlink));
         }
         self.make_waiting();
@@ -95,7 +95,7 @@ impl ImageWriter {
             self.report.lose(loss, None, || path);
             return Ok(Written::Dropped);
         }
-        if !self.keeps.contains(Keeps::SPECIAL) {
+        if !self.limits.keeps.contains(Keeps::SPECIAL) {
             return Ok(self.drop_entry(name, loss));
         }
         self.make_waiting();
@@ -234,7 +234,9 @@ impl ImageWriter {
             _ => None,
         };
         let (uid, gid) = match before {
-            _ if keep.contains(Keep::OWNER) => (meta.uid, meta.gid),
+            _ if keep.contains(Keep::OWNER) && self.limits.fits_owner(meta.uid, meta.gid) => {
+                (meta.uid, meta.gid)
+            }
             Some(attr) => (attr.uid, attr.gid),
             None => (0, 0),
         };
@@ -273,7 +275,7 @@ impl ImageWriter {
     /// In a directory that was made here, what is there is what the source had before. A name that cannot be is counted.
     pub(super) fn made_before(&mut self, name: &Name, error: Error) -> Trouble {
         match (&self.top().names, error) {
-            (_, Error::Invalid) if !self.keeps.contains(Keeps::NAMES) => {
+            (_, Error::Invalid) if !self.limits.keeps.contains(Keeps::NAMES) => {
                 let path = self.host_path(Some(name));
                 self.report.refused(Loss::Name, error, || path);
                 Trouble::Counted

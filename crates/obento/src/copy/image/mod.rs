@@ -22,7 +22,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use obento_base::{Attr, Error, FileFlags, FileKind, Mode, Name, NameBuf, Timestamp};
-use obento_driver::Keeps;
+use obento_driver::Limits;
 use obento_host::tree::{Existing, Report, TreeOptions};
 use obento_host::{HostError, Metadata, Xattr};
 use obento_vfs::{Caller, Node, Vfs};
@@ -38,8 +38,8 @@ pub(super) use sink::CHUNK;
 pub(crate) struct ImageWriter {
     vfs: Vfs,
     options: TreeOptions,
-    /// What the format keeps.
-    keeps: Keeps,
+    /// What the format can hold.
+    limits: Limits,
     umask: u16,
     /// The address of the root, for messages.
     prefix: Vec<u8>,
@@ -118,7 +118,7 @@ impl ImageWriter {
         }
         let level = Level::merged(root, None)?;
         Ok(Self {
-            keeps: vfs.file_system().limits().keeps,
+            limits: vfs.file_system().limits(),
             vfs,
             options,
             umask: obento_host::tree::umask(),
