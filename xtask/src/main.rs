@@ -1,5 +1,5 @@
 //! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | coverage | mutants | miri | tsan | fuzz | crash |
-//! schedules | stress | judge | bench-judges | matrix | alternate | check-crash | check-mutants | build-campaign | new-driver`.
+//! schedules | stress | judge | bench-judges | matrix | types | alternate | check-crash | check-mutants | build-campaign | new-driver`.
 //!
 //! Each does its own set-up: what a step needs from Debian it installs when it may (root and `apt-get`), and says so
 //! when it may not.
@@ -70,6 +70,8 @@ enum Task {
     BenchJudges,
     /// Print driver x host x case, and write it to docs/matrix.md (takes root).
     Matrix,
+    /// Hold every type of the kernel engine to what docs/engine.md says of it, and write its table anew (takes root).
+    Types,
     /// Let the kernel and obento change images in turn (takes root).
     Alternate(proof::AlternateOptions),
     /// Cut the power at every write of repairs, and mend what is left.
@@ -113,6 +115,7 @@ fn run() -> Result<()> {
         Task::BenchJudges => proof::bench_judges(&shell),
         Task::Stress(options) => proof::stress(&shell, &options),
         Task::Matrix => proof::matrix(&shell),
+        Task::Types => proof::types(&shell),
         Task::Alternate(options) => proof::alternate(&shell, &options),
         Task::CheckCrash => proof::check_crash(&shell),
         Task::CheckMutants(options) => proof::check_mutants(&shell, &options),

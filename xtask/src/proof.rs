@@ -211,6 +211,25 @@ pub fn matrix(shell: &Shell) -> Result<()> {
     Ok(())
 }
 
+/// Reads, writes and holds to the contract every type of the kernel engine, and writes what passed into docs/engine.md (takes root,
+/// for owners).
+pub fn types(shell: &Shell) -> Result<()> {
+    packages::ensure(shell, crate::test::ORACLES)?;
+    let _require = shell.push_env("OBENTO_REQUIRE_ORACLES", "1");
+    let folder = shell.current_dir().join("target/types-passed");
+    shell.remove_path(&folder)?;
+    shell.create_dir(&folder)?;
+    {
+        let _passed = shell.push_env("OBENTO_PASSED", &folder);
+        cmd!(shell, "cargo test -p obento-linux --test types -- contract::").run()?;
+        cmd!(shell, "cargo test -p obento-cli --test engine -- reading:: writing::").run()?;
+        cmd!(shell, "cargo test -p obento-linux --test types -- table::").run()?;
+    }
+    // What did not run is not in the page, which this one notices.
+    cmd!(shell, "cargo test -p obento-linux --test types -- table::").run()?;
+    Ok(())
+}
+
 /// How far to go.
 #[derive(clap::Args)]
 pub struct AlternateOptions {

@@ -9,7 +9,7 @@ use xshell::{Shell, cmd};
 use crate::packages::{self, Package};
 
 /// The programs that judge what obento reads and writes.
-const ORACLES: &[Package] = &[
+pub const ORACLES: &[Package] = &[
     ("/sbin/mke2fs", "e2fsprogs"),
     ("/sbin/mkfs.fat", "dosfstools"),
     ("/sbin/mkfs.exfat", "exfatprogs"),
@@ -32,7 +32,6 @@ const ORACLES: &[Package] = &[
     ("/usr/bin/fio", "fio"),
     ("/usr/bin/chromium", "chromium"),
     ("/usr/bin/zstd", "zstd"),
-    ("/usr/bin/linux.uml", "user-mode-linux"),
     ("/sbin/mkfs.xfs", "xfsprogs"),
     ("/sbin/mkfs.btrfs", "btrfs-progs"),
     ("/sbin/mkfs.f2fs", "f2fs-tools"),
@@ -40,6 +39,8 @@ const ORACLES: &[Package] = &[
     ("/sbin/mkfs.reiserfs", "reiserfsprogs"),
     ("/sbin/mkfs.nilfs2", "nilfs-tools"),
     ("/usr/sbin/mkudffs", "udftools"),
+    ("/usr/bin/hformat", "hfsutils"),
+    ("/usr/bin/xorriso", "xorriso"),
     ("/usr/bin/mksquashfs", "squashfs-tools"),
     ("/usr/bin/mkfs.erofs", "erofs-utils"),
     ("/usr/bin/genisoimage", "genisoimage"),

@@ -113,6 +113,12 @@ pub fn run(command: &mut Command) -> Result<Output> {
     Ok(output)
 }
 
+/// Runs a line of the shell in `folder`, which is the home of what it starts; programs that make file systems are in its path.
+pub fn shell(folder: &Path, line: &str) -> Result<Output> {
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    run(program("sh").args(["-c", line]).current_dir(folder).env("HOME", folder).env("PATH", path))
+}
+
 /// [`program`] and [`run`] in one: runs oracle `name` with `args`.
 pub fn call<A: AsRef<OsStr>>(name: &str, args: impl IntoIterator<Item = A>) -> Result<Output> {
     run(program(name).args(args))

@@ -183,7 +183,7 @@ fn a_program_that_fails_says_why_and_leaves_no_file() {
 
 #[test]
 fn without_the_program_a_line_installs_it() {
-    // Of no machine that tests run on: if it is there, the other path is taken.
+    // Where it is there, the other path is taken.
     let bench = Bench::new();
     let (_, told, code) = all(&bench, "mkfs -t hfs image 4M");
     match code {

@@ -5,29 +5,30 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use obento_testkit::oracle::{Oracle, require};
+use obento_testkit::passed;
+use obento_testkit::recipes::{FILLED, Recipe};
 
-use crate::support::{ALL, Bench, digest};
+use crate::support::{Bench, digest};
 
-/// What a type does not keep is left out of `fields`.
-fn reads(kind: &str, maker: &'static str, line: &str, megabytes: Option<u64>, fields: &str) {
-    if !require(&[Oracle::Program("linux.uml"), Oracle::Program(maker), Oracle::Root]) {
+fn reads(kind: &str) {
+    let recipe = Recipe::of(FILLED, kind);
+    if !recipe.is_possible() || !require(&[Oracle::Root]) {
         return;
     }
     let bench = Bench::new();
-    if let Some(megabytes) = megabytes {
-        bench.blank("image", megabytes);
-    }
+    bench.shell(recipe.fit);
     if kind == "xfs" {
         fs::write(bench.path("proto"), prototype(&bench.path("tree"))).unwrap();
     }
-    bench.shell(line);
+    recipe.make(&bench.path("."));
     let before = digest(&bench.path("image"));
     fs::create_dir(bench.path("out")).unwrap();
     bench.done("cp -a image:/ out/");
-    bench.expect_equal("out", fields);
+    bench.expect_equal("out", recipe.kept);
     assert!(bench.done("info image").contains(&format!("file system             {kind}")));
     assert_eq!(bench.done("cat image:/many/f399"), "399");
     assert_eq!(digest(&bench.path("image")), before, "reading changed the image");
+    passed::tell(kind, "read");
 }
 
 /// A tree as mkfs.xfs(8) takes it: `-p protofile`.
@@ -56,50 +57,57 @@ fn prototype(tree: &Path) -> String {
     out + "$\n"
 }
 
-/// Times are those of the making.
-const NO_TIMES: &str = "%P %y %m %U %G %s %l";
-
 #[test]
 fn an_xfs_from_mkfs_with_a_prototype() {
-    reads("xfs", "mkfs.xfs", "mkfs.xfs -q -p proto image", Some(310), NO_TIMES);
+    reads("xfs");
 }
 
 #[test]
 fn a_btrfs_from_mkfs_with_a_folder() {
-    reads("btrfs", "mkfs.btrfs", "mkfs.btrfs -q -r tree image", Some(130), ALL);
+    reads("btrfs");
 }
 
 #[test]
 fn an_f2fs_that_was_loaded() {
-    reads("f2fs", "sload.f2fs", "mkfs.f2fs -q image && sload.f2fs -P -f tree image", Some(64), ALL);
+    reads("f2fs");
+}
+
+#[test]
+fn an_hfs_that_was_filled_file_by_file() {
+    reads("hfs");
+}
+
+#[test]
+fn an_hfs_plus_that_lay_beside_an_iso_9660() {
+    reads("hfsplus");
 }
 
 #[test]
 fn an_iso_9660_with_rock_ridge() {
-    reads("iso9660", "genisoimage", "genisoimage -quiet -R -o image tree", None, ALL);
+    reads("iso9660");
 }
 
 #[test]
 fn a_squashfs() {
-    reads("squashfs", "mksquashfs", "mksquashfs tree image -noappend -no-progress -quiet", None, ALL);
+    reads("squashfs");
 }
 
 #[test]
 fn an_erofs() {
-    reads("erofs", "mkfs.erofs", "mkfs.erofs image tree", None, ALL);
+    reads("erofs");
 }
 
 #[test]
-fn a_cramfs_which_keeps_no_times() {
-    reads("cramfs", "mkfs.cramfs", "mkfs.cramfs tree image", None, NO_TIMES);
+fn a_cramfs() {
+    reads("cramfs");
 }
 
 #[test]
-fn a_romfs_which_keeps_no_owners_modes_and_times() {
-    reads("romfs", "genromfs", "genromfs -f image -d tree", None, "%P %y %s %l");
+fn a_romfs() {
+    reads("romfs");
 }
 
 #[test]
 fn an_ffs_of_the_first_version() {
-    reads("ufs1", "makefs", "makefs -t ffs -o version=1 image tree", None, ALL);
+    reads("ufs1");
 }

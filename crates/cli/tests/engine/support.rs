@@ -5,7 +5,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use obento_testkit::oracle::{call, program, run};
+use obento_testkit::oracle::{call, shell};
+pub use obento_testkit::recipes::ALL;
 use obento_testkit::tree::pattern;
 use tempfile::TempDir;
 
@@ -56,10 +57,7 @@ impl Bench {
 
     /// Runs `line` here, and answers what it says.
     pub fn shell(&self, line: &str) -> String {
-        let mut shell = program("sh");
-        // Programs that make file systems are not in everybody's path.
-        let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
-        let output = run(shell.args(["-c", line]).current_dir(self.0.path()).env("PATH", path)).unwrap();
+        let output = shell(self.0.path(), line).unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
@@ -101,9 +99,6 @@ impl Bench {
         assert_eq!(list("tree"), list(found));
     }
 }
-
-/// Path, kind, mode, owner, length, link target and time, as find(1) has them.
-pub const ALL: &str = "%P %y %m %U %G %s %l %Ts";
 
 /// What a file is, by its bytes.
 pub fn digest(path: &Path) -> Vec<u8> {

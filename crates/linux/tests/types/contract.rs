@@ -1,0 +1,203 @@
+//! The contract, kept by the kernel's own file systems.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use obento_testkit::conformance::{WritingCase, writing_cases};
+use obento_testkit::passed;
+use obento_testkit::recipes::EMPTY;
+
+use super::image::Image;
+
+/// A case that Linux does not keep some types to.
+pub struct Exception {
+    /// Its name.
+    pub case: &'static str,
+    /// The types.
+    pub types: &'static [&'static str],
+    /// What Linux does.
+    pub why: &'static str,
+}
+
+const fn except(case: &'static str, types: &'static [&'static str], why: &'static str) -> Exception {
+    Exception { case, types, why }
+}
+
+/// The types that have symbolic links, and with them files that are more than bytes.
+const UNIX: &[&str] =
+    &["xfs", "btrfs", "f2fs", "jfs", "reiserfs", "nilfs2", "minix", "minix2", "minix1", "udf"];
+/// Those without `RENAME_EXCHANGE`.
+const NO_EXCHANGE: &[&str] = &["jfs", "reiserfs", "nilfs2", "minix", "minix2", "minix1", "udf", "hfs"];
+
+/// Them all. The documentation has this table.
+pub const EXCEPT: &[Exception] = &[
+    except("a_new_inode_is_what_was_asked_for_and_named", UNIX, "a symbolic link has the permissions 0777"),
+    except(
+        "a_symbolic_link_has_its_target_and_an_empty_one_is_invalid",
+        &["udf"],
+        "a target is kept as names of Unicode with at most 254 bytes each",
+    ),
+    except(
+        "a_file_has_at_most_as_many_names_as_the_format_holds",
+        &["minix", "minix2"],
+        "it gives more names than `fsck.minix` can count, which is 255",
+    ),
+    except(
+        "unlink_removes_a_name_and_the_inode_reads_and_writes_until_its_forget",
+        &["hfs"],
+        "the bytes of a file go with its name",
+    ),
+    except(
+        "what_nobody_uses_is_free_once_its_last_name_is_gone",
+        &["xfs", "jfs"],
+        "space is freed in the background",
+    ),
+    except(
+        "forget_frees_what_has_no_name_and_nothing_else",
+        &["xfs", "btrfs"],
+        "space is freed in the background",
+    ),
+    except(
+        "forget_frees_what_has_no_name_and_nothing_else",
+        &["nilfs2"],
+        "space is taken when it is written back, and freed by a program of the host",
+    ),
+    except(
+        "forget_frees_what_has_no_name_and_nothing_else",
+        &["hfs"],
+        "the bytes of a file go with its name",
+    ),
+    except(
+        "exchange_lets_two_names_change_places_whatever_they_are",
+        NO_EXCHANGE,
+        "there is no rename that exchanges",
+    ),
+    except(
+        "a_cookie_is_right_after_its_entry_and_those_around_it_are_gone",
+        &["hfs"],
+        "a position in a listing is the number of an entry",
+    ),
+    except(
+        "what_is_made_in_a_directory_gets_the_flags_that_it_hands_on",
+        &["btrfs"],
+        "which flags a file inherits is its own choice",
+    ),
+    except(
+        "the_time_of_the_last_change_is_set_where_it_is_told",
+        &["xfs", "btrfs", "f2fs", "jfs", "reiserfs", "nilfs2", "minix", "minix2", "udf", "bfs"],
+        "the time of the last change cannot be set",
+    ),
+    except(
+        "what_was_written_is_read_and_moves_the_size",
+        &["bfs"],
+        "space is told by the length that a file had when it was opened",
+    ),
+    except(
+        "what_was_never_written_is_zeros_and_takes_no_space",
+        &["jfs", "reiserfs", "nilfs2", "udf"],
+        "where holes are is not told (`SEEK_HOLE`)",
+    ),
+    except(
+        "what_was_never_written_is_zeros_and_takes_no_space",
+        &["minix", "minix2", "minix1"],
+        "space is told by the length of a file, and where holes are is not",
+    ),
+    except("truncate_drops_what_lies_past_the_size", &["jfs"], "space is freed in the background"),
+    except("truncate_drops_what_lies_past_the_size", &["bfs"], "space is freed with the last name"),
+    except("truncate_allocates_nothing", &["reiserfs"], "a hole takes four bytes a block"),
+    except("truncate_allocates_nothing", &["udf"], "a hole takes a record a GiB"),
+    except(
+        "punch_makes_a_hole_within_the_same_size",
+        &["xfs", "btrfs"],
+        "space is counted when it is written back",
+    ),
+    except(
+        "inodes_run_out_before_anything_was_named",
+        &["f2fs"],
+        "every free block counts as an inode, and names take some",
+    ),
+    except(
+        "inodes_run_out_before_anything_was_named",
+        &["bfs"],
+        "the folder has no room for the name of the last",
+    ),
+    except(
+        "an_attribute_is_kept_byte_for_byte_in_each_name_space",
+        &["xfs", "btrfs", "f2fs", "jfs", "reiserfs"],
+        "names of attributes come in the order of their setting or hash",
+    ),
+    except(
+        "set_xattr_tests_its_errors_in_order",
+        &["xfs", "btrfs", "f2fs", "jfs", "reiserfs"],
+        "lengths are looked at before the attribute",
+    ),
+];
+
+impl Exception {
+    fn is_of(&self, name: &str) -> bool {
+        self.types.contains(&name)
+    }
+}
+
+/// The cases that a type is held to, and those that it is not.
+pub fn cases(name: &str) -> [Vec<(&'static str, WritingCase)>; 2] {
+    let is_asked = |case: &str| !EXCEPT.iter().any(|except| except.case == case && except.is_of(name));
+    let (asked, left_out) = writing_cases().into_iter().partition(|(case, _)| is_asked(case));
+    [asked, left_out]
+}
+
+/// Whether a volume of a type passes a case, and its check finds nothing wrong then; none without the programs for it.
+fn passes(name: &str, case: WritingCase) -> Option<bool> {
+    let volume = Image::new(name)?.judged();
+    Some(catch_unwind(AssertUnwindSafe(move || case(&*volume))).is_ok())
+}
+
+/// Runs every case on a volume of its own, and tells all that fail.
+fn conforms(name: &str) {
+    let mut failed = Vec::new();
+    for (case, run) in cases(name).into_iter().next().unwrap() {
+        // Each case of a kernel that answers nothing takes a minute.
+        if failed.len() == 5 {
+            break;
+        }
+        let Some(has_passed) = passes(name, run) else { return };
+        failed.extend((!has_passed).then_some(case));
+    }
+    assert_eq!(failed, Vec::<&str>::new(), "{name}");
+    passed::tell(name, "contract");
+}
+
+macro_rules! conform {
+    ($($test:ident $name:literal)*) => {
+        $(#[test]
+        fn $test() {
+            conforms($name);
+        })*
+    };
+}
+
+conform! {
+    an_xfs_keeps_the_contract "xfs"
+    a_btrfs_keeps_the_contract "btrfs"
+    an_f2fs_keeps_the_contract "f2fs"
+    a_jfs_keeps_the_contract "jfs"
+    a_reiserfs_keeps_the_contract "reiserfs"
+    a_nilfs2_keeps_the_contract "nilfs2"
+    a_minix_keeps_the_contract "minix"
+    a_minix_of_the_second_version_keeps_the_contract "minix2"
+    a_minix_of_the_first_version_keeps_the_contract "minix1"
+    a_udf_keeps_the_contract "udf"
+    an_hfs_keeps_the_contract "hfs"
+    a_bfs_keeps_the_contract "bfs"
+}
+
+#[test]
+#[ignore = "minutes, and those cases that wait for the watchdog"]
+fn no_type_passes_a_case_that_it_is_not_held_to() {
+    let mut passed = Vec::new();
+    for recipe in EMPTY {
+        for (case, run) in cases(recipe.name).into_iter().nth(1).unwrap() {
+            passed.extend((passes(recipe.name, run) == Some(true)).then_some((recipe.name, case)));
+        }
+    }
+    assert_eq!(passed, Vec::new());
+}

@@ -1,0 +1,101 @@
+//! Volumes that are damaged at random, opened and walked: each ends within bounds, whatever the kernel makes of it.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use obento_base::{FileKind, Name};
+use obento_block::{BlockDevice, MemDevice, Overlay};
+use obento_driver::{Access, FileSystem, LayoutLock};
+use obento_testkit::mutants::{Random, mutate};
+use obento_testkit::recipes::{EMPTY, FILLED, Recipe};
+use obento_testkit::walk::open_and_walk;
+
+use super::image::{driver, node, open};
+
+/// How long one may take: the watchdog's minute, the start, and as much for a machine that is busy.
+const BOUND: Duration = Duration::from_secs(120);
+/// How many there are of each type.
+const MUTANTS: u64 = 11;
+const SECTOR: usize = 512;
+
+/// Folders with files in them, or as many files as one has where there are no folders.
+fn fill(fs: &dyn FileSystem) {
+    let (writable, lock) = (fs.writable().unwrap(), LayoutLock::new());
+    for folder in 0..3 {
+        let name = format!("d{folder}");
+        let made =
+            writable.create(fs.root(), Name::new(name.as_bytes()).unwrap(), &node(FileKind::Directory));
+        let dir = made.map_or(fs.root(), |made| made.ino);
+        for file in 0..40 {
+            let name = format!("file{file}");
+            let name = Name::new(name.as_bytes()).unwrap();
+            let ino = writable.create(dir, name, &node(FileKind::Regular)).unwrap().ino;
+            writable.write(&lock.shared(), ino, 0, &vec![b'x'; file * 300]).unwrap();
+        }
+        if dir == fs.root() {
+            break;
+        }
+    }
+    writable.close().unwrap();
+}
+
+/// The bytes of an empty volume that the kernel filled.
+fn filled_here(recipe: &Recipe) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let device = Arc::new(MemDevice::new(recipe.bytes(folder.path())));
+    fill(&*open(recipe.name, device.clone(), Access::ReadWrite));
+    let mut bytes = vec![0; usize::try_from(device.len()).unwrap()];
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// Those of one that its program filled.
+fn filled_there(recipe: &Recipe) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..3 {
+        let inner = folder.path().join(format!("tree/d{number}"));
+        fs::create_dir_all(&inner).unwrap();
+        for file in 0..40 {
+            fs::write(inner.join(format!("file{file}")), vec![b'x'; file * 300]).unwrap();
+        }
+    }
+    recipe.bytes(folder.path())
+}
+
+/// Opens and walks damaged copies. Answers how many there were.
+fn survives(recipe: &Recipe, bytes: Vec<u8>) -> u64 {
+    let is_used = |at: &usize| bytes[*at..].iter().take(SECTOR).any(|byte| *byte != 0);
+    let used: Vec<usize> = (0..bytes.len() / SECTOR * SECTOR).step_by(SECTOR).filter(is_used).collect();
+    let sectors: Vec<u8> = used.iter().flat_map(|at| &bytes[*at..*at + SECTOR]).copied().collect();
+    let (device, start) = (Arc::new(MemDevice::read_only(bytes)), Instant::now());
+    for seed in 0..MUTANTS {
+        let mut damaged = sectors.clone();
+        mutate(&mut damaged, &mut Random::new(seed));
+        let overlay = Overlay::new(device.clone());
+        let both = damaged.chunks(SECTOR).zip(sectors.chunks(SECTOR));
+        for (at, (new, _)) in used.iter().zip(both).filter(|(_, (new, old))| new != old) {
+            overlay.write_at(*at as u64, new).unwrap();
+        }
+        let start = Instant::now();
+        open_and_walk(&driver(recipe.name), Arc::new(overlay));
+        assert!(start.elapsed() < BOUND, "{} {seed}: {:?}", recipe.name, start.elapsed());
+    }
+    println!("{MUTANTS} of {} in {:.1?}", recipe.name, start.elapsed());
+    MUTANTS
+}
+
+#[test]
+#[ignore = "a campaign of minutes"]
+fn two_hundred_damaged_volumes_are_answered_within_bounds() {
+    // What has a program that fills it and none that makes an empty one is only read.
+    let is_read = |recipe: &&Recipe| EMPTY.iter().all(|empty| empty.name != recipe.name);
+    let read: Vec<_> = FILLED.iter().filter(is_read).collect();
+    if !EMPTY.iter().chain(read.iter().copied()).all(Recipe::is_possible) {
+        return;
+    }
+    let written = EMPTY.iter().map(|recipe| survives(recipe, filled_here(recipe)));
+    let all =
+        written.sum::<u64>() + read.iter().map(|recipe| survives(recipe, filled_there(recipe))).sum::<u64>();
+    assert!(all >= 200, "{all}");
+}

@@ -1,0 +1,7 @@
+//! The types of the kernel engine: what volumes of each hold, and what the documentation says of it.
+
+mod contract;
+mod damaged;
+mod image;
+mod table;
+mod volumes;

@@ -1,0 +1,111 @@
+//! The table of types in docs/engine.md, made of what the types are and of the runs that passed.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use obento_driver::Keeps;
+use obento_linux::types::{TYPES, Type};
+use obento_testkit::passed::is_told;
+use obento_testkit::recipes::{EMPTY, FILLED, Recipe};
+
+use super::contract::{EXCEPT, cases};
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/engine.md");
+/// What is around that part of the page.
+const MARKS: [&str; 2] = ["<!-- by cargo xtask types -->\n", "<!-- up to here -->\n"];
+
+/// Types that no run opens, and why.
+const UNSEEN: &[(&str, &str)] = &[
+    ("befs", "no program of Debian makes one"),
+    ("ufs", "`makefs` puts the super block where Linux does not look for it"),
+    ("efs", "no program of Debian makes one"),
+    ("affs", "no program of Debian makes one"),
+    ("sysv", "no program of Debian makes one"),
+    ("hpfs", "no program of Debian makes one"),
+    ("qnx6", "no program of Debian makes one"),
+];
+
+/// What types may lack, for people.
+const LACKING: [(Keeps, &str); 10] = [
+    (Keeps::DIRECTORIES, "folders"),
+    (Keeps::MODES, "permissions"),
+    (Keeps::OWNERS, "owners"),
+    (Keeps::SYMLINKS, "symbolic links"),
+    (Keeps::SPECIAL, "devices and FIFOs"),
+    (Keeps::HOLES, "holes"),
+    (Keeps::NAMES, "names of any bytes"),
+    (Keeps::CTIME, "times of change"),
+    (Keeps::ATIME, "times of access"),
+    (Keeps::SUBDIRECTORIES, "counts of subfolders"),
+];
+
+fn recipe(recipes: &'static [Recipe], name: &str) -> Option<&'static Recipe> {
+    recipes.iter().find(|recipe| recipe.name == name)
+}
+
+/// Whether the tree came back, and what of it did not.
+fn outcome(word: String, recipe: &Recipe, what: &str) -> String {
+    match (is_told(recipe.name, what), recipe.remark) {
+        (false, _) => String::new(),
+        (true, "") => word,
+        (true, remark) => format!("{word} ({remark})"),
+    }
+}
+
+/// A line of the table.
+fn row(kind: &Type) -> String {
+    let name = kind.names[0];
+    let unseen = UNSEEN.iter().find(|(unseen, _)| *unseen == name).map(|(_, why)| (*why).to_owned());
+    let read = recipe(FILLED, name).map(|recipe| outcome(format!("`{}`", recipe.program), recipe, "read"));
+    let written = recipe(EMPTY, name).map(|recipe| outcome("yes".to_owned(), recipe, "written"));
+    assert!(unseen.is_some() != (read.is_some() || written.is_some()), "{name}: is it seen, or why not?");
+    let [held, left_out] = cases(name).map(|cases| cases.len());
+    let contract = written.as_ref().filter(|_| is_told(name, "contract"));
+    let contract = contract.map(|_| format!("{held} of {}", held + left_out)).unwrap_or_default();
+    let lost = LACKING.iter().filter(|(what, _)| kind.writes && !kind.keeps.contains(*what));
+    let lost: Vec<_> = lost.map(|(_, word)| *word).collect();
+    let check = kind.checker.map(|check| format!("`{} {}`", check.tool.program, check.look.join(" ")));
+    let check = check.unwrap_or_default().replace(" `", "`");
+    let read = unseen.or(read).unwrap_or_default();
+    let unwritten = if kind.writes { "nothing makes an empty one" } else { "read-only" };
+    let written = written.unwrap_or_else(|| unwritten.to_owned());
+    format!("| {name} | {read} | {written} | {contract} | {} | {check} |\n", lost.join(", "))
+}
+
+/// What is between the marks.
+fn part() -> String {
+    let mut part = String::from(
+        "\n| type | read | written | cases of the contract | does not keep | check |\n|---|---|---|---|---|---|\n",
+    );
+    TYPES.iter().for_each(|kind| part += &row(kind));
+    part +=
+        "\nCases that Linux does not keep types to:\n\n| case | types | what Linux does |\n|---|---|---|\n";
+    for except in EXCEPT {
+        let (case, types) = (except.case.replace('_', " "), except.types.join(", "));
+        writeln!(part, "| {case} | {types} | {} |", except.why).unwrap();
+    }
+    part + "\n"
+}
+
+#[test]
+fn the_documentation_has_the_types_that_there_are_and_what_is_seen_of_them() {
+    let page = fs::read_to_string(PAGE).unwrap();
+    let (before, rest) = page.split_once(MARKS[0]).expect("where the part begins");
+    let (found, after) = rest.split_once(MARKS[1]).expect("where it ends");
+    let part = part();
+    if std::env::var_os("OBENTO_PASSED").is_some() {
+        fs::write(PAGE, [before, MARKS[0], part.as_str(), MARKS[1], after].concat()).unwrap();
+    } else {
+        assert!(found == part, "`cargo xtask types` writes the table in docs/engine.md anew");
+    }
+}
+
+#[test]
+fn an_exception_is_of_a_case_and_of_types_that_there_are() {
+    for except in EXCEPT {
+        let [held, left_out] = cases("");
+        let mut all = held.iter().chain(&left_out);
+        assert!(all.any(|(case, _)| *case == except.case), "{}", except.case);
+        assert!(except.types.iter().all(|name| recipe(EMPTY, name).is_some()), "{}", except.case);
+    }
+}

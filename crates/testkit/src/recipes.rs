@@ -1,0 +1,150 @@
+//! How programs of Debian's make volumes of the types that the kernel engine opens, and check them: what its tests read, write
+//! and damage, and what docs/engine.md says of that.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use crate::oracle::{Oracle, require, shell};
+
+/// A way to make a volume.
+#[derive(Clone, Copy, Debug)]
+pub struct Recipe {
+    /// Its type.
+    pub name: &'static str,
+    /// The program that makes it.
+    pub program: &'static str,
+    /// How, where `image` is of [`megabytes`](Self::megabytes) and `tree` is what it is to be filled from.
+    pub make: &'static str,
+    /// MiB of the empty file; none where the program makes it.
+    pub megabytes: u64,
+    /// How the type's own program checks `image`, where there is one.
+    pub check: Option<&'static str>,
+    /// What makes of `tree` one that the type can hold.
+    pub fit: &'static str,
+    /// What of each file comes out as it went in: fields of find(1), `-printf`.
+    pub kept: &'static str,
+    /// What does not, for people.
+    pub remark: &'static str,
+}
+
+/// Path, kind, mode, owner, length, link target and time, as find(1) has them.
+pub const ALL: &str = "%P %y %m %U %G %s %l %Ts";
+/// Times are those of the making, or not kept.
+const NO_TIMES: &str = "%P %y %m %U %G %s %l";
+/// What HFS keeps of a file; there are no links.
+const NO_LINKS: &str = "rm tree/link";
+
+const PLAIN: Recipe =
+    Recipe { name: "", program: "", make: "", megabytes: 0, check: None, fit: "true", kept: ALL, remark: "" };
+
+const fn empty(name: &'static str, program: &'static str, make: &'static str, megabytes: u64) -> Recipe {
+    Recipe { name, program, make, megabytes, ..PLAIN }
+}
+
+/// Empty volumes, as small as their cases allow: the kernel engine fills them.
+pub const EMPTY: &[Recipe] = &[
+    Recipe { check: Some("xfs_repair -n image"), ..empty("xfs", "mkfs.xfs", "mkfs.xfs -q image", 310) },
+    Recipe { check: Some("btrfs check image"), ..empty("btrfs", "mkfs.btrfs", "mkfs.btrfs -q image", 130) },
+    Recipe { check: Some("fsck.f2fs image"), ..empty("f2fs", "mkfs.f2fs", "mkfs.f2fs -q image", 64) },
+    Recipe { check: Some("fsck.jfs -n image"), ..empty("jfs", "mkfs.jfs", "mkfs.jfs -q image", 32) },
+    Recipe {
+        check: Some("reiserfsck -q -y --check image"),
+        ..empty("reiserfs", "mkfs.reiserfs", "mkfs.reiserfs -qff image", 64)
+    },
+    // Segments of 1 MiB, or it has too few of them.
+    empty("nilfs2", "mkfs.nilfs2", "mkfs.nilfs2 -q -B 256 image", 64),
+    Recipe { check: Some("fsck.minix -f image"), ..empty("minix", "mkfs.minix", "mkfs.minix -3 image", 16) },
+    Recipe { check: Some("fsck.minix -f image"), ..empty("minix2", "mkfs.minix", "mkfs.minix -2 image", 16) },
+    Recipe { check: Some("fsck.minix -f image"), ..empty("minix1", "mkfs.minix", "mkfs.minix -1 image", 16) },
+    empty("udf", "mkudffs", "mkudffs image", 32),
+    Recipe {
+        fit: NO_LINKS,
+        kept: "%P %y %s %Ts",
+        remark: "no owners, modes and links",
+        ..empty("hfs", "hformat", "hformat image", 16)
+    },
+    Recipe {
+        fit: "rm -r tree/link tree/dir tree/many",
+        remark: "no folders and links",
+        ..empty("bfs", "mkfs.bfs", "mkfs.bfs image", 8)
+    },
+];
+
+/// Volumes that a program filled from `tree`.
+pub const FILLED: &[Recipe] = &[
+    Recipe {
+        kept: NO_TIMES,
+        remark: "times are those of the making",
+        ..empty("xfs", "mkfs.xfs", "mkfs.xfs -q -p proto image", 310)
+    },
+    empty("btrfs", "mkfs.btrfs", "mkfs.btrfs -q -r tree image", 130),
+    empty("f2fs", "sload.f2fs", "mkfs.f2fs -q image && sload.f2fs -P -f tree image", 64),
+    Recipe {
+        fit: NO_LINKS,
+        kept: "%P %y %s",
+        remark: "no owners, modes, links and times",
+        ..empty("hfs", "hcopy", HCOPY, 16)
+    },
+    empty("hfsplus", "xorriso", XORRISO, 0),
+    empty("iso9660", "genisoimage", "genisoimage -quiet -R -o image tree", 0),
+    empty("squashfs", "mksquashfs", "mksquashfs tree image -noappend -no-progress -quiet", 0),
+    empty("erofs", "mkfs.erofs", "mkfs.erofs image tree", 0),
+    Recipe {
+        kept: NO_TIMES,
+        remark: "no times",
+        ..empty("cramfs", "mkfs.cramfs", "mkfs.cramfs tree image", 0)
+    },
+    Recipe {
+        kept: "%P %y %s %l",
+        remark: "no owners, modes and times",
+        ..empty("romfs", "genromfs", "genromfs -f image -d tree", 0)
+    },
+    empty("ufs1", "makefs", "makefs -t ffs -o version=1 image tree", 0),
+];
+
+/// hcopy(1) takes folders one by one.
+const HCOPY: &str = "hformat image && hmkdir :dir :dir:deep :dir:deep:er :many && cd tree && hcopy -r empty small five : \
+    && hcopy -r dir/big :dir && hcopy -r dir/deep/er/a :dir:deep:er && hcopy -r many/* :many";
+
+/// xorriso(1) makes an HFS+ beside an ISO 9660. It is cut out: its header, 1024 bytes from its start, has the size of a block at 40 and their
+/// number at 44 (Apple, Technical Note TN1150).
+const XORRISO: &str = r#"
+xorriso -as mkisofs -quiet -R -hfsplus -o iso tree
+at=$(LC_ALL=C grep -obUaP 'H\+\x00\x04' iso | head -n 1 | cut -d : -f 1)
+number() { od -An -tu4 --endian=big -j $((at + $1)) -N 4 iso; }
+tail -c +$((at - 1024 + 1)) iso | head -c $(($(number 40) * $(number 44))) > image"#;
+
+impl Recipe {
+    /// The one for `name` among `recipes`.
+    pub fn of(recipes: &'static [Self], name: &str) -> &'static Self {
+        recipes.iter().find(|recipe| recipe.name == name).expect("a type that there is a recipe for")
+    }
+
+    /// Whether the kernel and the program are here.
+    #[must_use]
+    pub fn is_possible(&self) -> bool {
+        require(&[Oracle::Program("linux.uml"), Oracle::Program(self.program)])
+    }
+
+    /// Makes `image` in `folder`.
+    pub fn make(&self, folder: &Path) {
+        if self.megabytes > 0 {
+            let image = File::create(folder.join("image")).expect("room");
+            image.set_len(self.megabytes << 20).expect("room");
+        }
+        shell(folder, self.make).expect("the program is here");
+    }
+
+    /// Makes an image, and answers its bytes.
+    pub fn bytes(&self, folder: &Path) -> Vec<u8> {
+        self.make(folder);
+        fs::read(folder.join("image")).expect("it was made")
+    }
+
+    /// Has the type's own program check `image` in `folder`.
+    pub fn check(&self, folder: &Path) {
+        if let Some(check) = self.check {
+            shell(folder, check).expect("it finds nothing wrong");
+        }
+    }
+}
