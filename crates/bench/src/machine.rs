@@ -69,10 +69,13 @@ pub fn memory() -> u64 {
 
 fn ground(folder: &Path) -> String {
     let named = run(Command::new("findmnt").args(["-no", "FSTYPE,SOURCE", "-T"]).arg(folder));
-    named.map_or_else(
-        |_| "unknown".to_owned(),
-        |text| text.split_whitespace().collect::<Vec<_>>().join(" on "),
-    )
+    named.map_or_else(|_| "unknown".to_owned(), |text| seen(&text))
+}
+
+/// What is seen at a place: of mounts over each other the last.
+fn seen(mounts: &str) -> String {
+    let last = mounts.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("unknown");
+    last.split_whitespace().collect::<Vec<_>>().join(" on ")
 }
 
 /// What stands behind `name:` in a file of /proc.
@@ -207,6 +210,12 @@ fn loop_device(at: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_mounts_over_each_other_the_last_is_seen() {
+        assert_eq!(seen("tmpfs tmpfs\next4   /dev/vda\n"), "ext4 on /dev/vda");
+        assert_eq!(seen("\n"), "unknown");
+    }
 
     #[test]
     fn the_machine_says_what_it_is() {
