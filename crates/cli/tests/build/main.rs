@@ -206,6 +206,12 @@ fn set_times(root: &Path) {
     File::open(root).unwrap().set_modified(time).unwrap();
 }
 
+/// Puts the program at `path`, for who may not reach where it is. Another process copies it: a file that any thread's child holds open for
+/// writing, be it for the moment before that child is another program, cannot be executed.
+fn copy_of_obento(path: &Path) {
+    call("cp", [env!("CARGO_BIN_EXE_obento").as_ref(), path.as_os_str()]).unwrap();
+}
+
 #[test]
 fn nobody_in_particular_builds_what_belongs_to_root() {
     if !require(JUDGES) {
@@ -216,7 +222,7 @@ fn nobody_in_particular_builds_what_belongs_to_root() {
     fs::set_permissions(bench.0.path(), fs::Permissions::from_mode(0o777)).unwrap();
     fs::set_permissions(bench.path("expected.tar"), fs::Permissions::from_mode(0o644)).unwrap();
     let program = bench.path("obento");
-    fs::copy(env!("CARGO_BIN_EXE_obento"), &program).unwrap();
+    copy_of_obento(&program);
     let mut command = Command::new(&program);
     command.current_dir(bench.0.path()).args(["build", "-q", "disk.img", "--from", "expected.tar"]);
     let output = command.uid(65_534).gid(65_534).env_clear().output().unwrap();
@@ -240,7 +246,7 @@ fn what_cannot_be_read_is_named_all_of_it_and_nothing_is_made() {
         fs::set_permissions(bench.path("tree").join(name), fs::Permissions::from_mode(0o000)).unwrap();
     }
     let program = bench.path("obento");
-    fs::copy(env!("CARGO_BIN_EXE_obento"), &program).unwrap();
+    copy_of_obento(&program);
     let mut command = Command::new(&program);
     command.current_dir(bench.0.path()).args(["build", "disk.img", "--from", "tree"]);
     let output = command.uid(65_534).gid(65_534).env_clear().output().unwrap();
