@@ -4,19 +4,20 @@
 //! names are. A program gets a file of the host; a partition, or what lies packed, is copied into one.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use obento::BlockDevice;
 use obento::engine::tools::Tool;
-use tempfile::NamedTempFile;
+use obento::source::{Run, SourceFile};
+use obento::{BlockDevice, path_of_open};
 
 use crate::report::{Report, printable};
 
 /// What is copied at once.
-const CHUNK: u64 = 1 << 20;
+const CHUNK: usize = 1 << 20;
 
 /// A program that is installed, and what it is called with before the image.
 pub struct Program {
@@ -71,37 +72,66 @@ impl Program {
     }
 }
 
-/// The bytes of `device` in a file of the host; zeros take no room.
-pub fn copy_of(device: &dyn BlockDevice) -> io::Result<NamedTempFile> {
-    let copy = blank(device.len())?;
-    each_chunk(device, |offset, bytes| {
-        if bytes.iter().any(|byte| *byte != 0) {
-            copy.as_file().write_all_at(bytes, offset)?;
-        }
-        Ok(())
-    })?;
-    Ok(copy)
-}
+/// A file of the host without a name: whatever ends this process, nothing of it is left.
+pub struct Nameless(File);
 
-/// A file of zeros.
-pub fn blank(len: u64) -> io::Result<NamedTempFile> {
-    let file = NamedTempFile::with_prefix("obento-")?;
-    file.as_file().set_len(len)?;
-    Ok(file)
-}
+impl Nameless {
+    /// A file of zeros.
+    pub fn blank(len: u64) -> io::Result<Self> {
+        let file = tempfile::tempfile()?;
+        file.set_len(len)?;
+        Ok(Self(file))
+    }
 
-/// Writes to `device` what differs in `copy`.
-pub fn put_back(copy: &NamedTempFile, device: &dyn BlockDevice) -> io::Result<()> {
-    let mut wanted = Vec::new();
-    each_chunk(device, |offset, bytes| {
-        wanted.resize(bytes.len(), 0);
-        copy.as_file().read_exact_at(&mut wanted, offset)?;
-        if wanted != bytes {
-            device.write_at(offset, &wanted).map_err(io::Error::other)?;
+    /// The bytes of `device`; zeros take no room.
+    pub fn copy_of(device: &dyn BlockDevice) -> io::Result<Self> {
+        let copy = Self::blank(device.len())?;
+        each_chunk(device, |offset, bytes| {
+            if bytes.iter().any(|byte| *byte != 0) {
+                copy.0.write_all_at(bytes, offset)?;
+            }
+            Ok(())
+        })?;
+        Ok(copy)
+    }
+
+    /// A path by which a program that is started reaches it.
+    pub fn path(&self) -> PathBuf {
+        path_of_open(&self.0)
+    }
+
+    /// Writes to `device` what differs here.
+    pub fn put_back(&self, device: &dyn BlockDevice) -> io::Result<()> {
+        let mut wanted = Vec::new();
+        each_chunk(device, |offset, bytes| {
+            wanted.resize(bytes.len(), 0);
+            self.0.read_exact_at(&mut wanted, offset)?;
+            if wanted != bytes {
+                device.write_at(offset, &wanted).map_err(io::Error::other)?;
+            }
+            Ok(())
+        })?;
+        device.flush().map_err(io::Error::other)
+    }
+
+    /// Gives `device` these bytes, whatever it has: only what is no zeros is looked at where it can be made zeros at once.
+    pub fn put_whole(self, device: &dyn BlockDevice) -> io::Result<()> {
+        if !device.punch(0..device.len()).map_err(io::Error::other)? {
+            return self.put_back(device);
         }
-        Ok(())
-    })?;
-    device.flush().map_err(io::Error::other)
+        let path = self.path();
+        let file = SourceFile::new(self.0, &path).map_err(io::Error::other)?;
+        let mut bytes = vec![0; CHUNK];
+        for run in file.runs() {
+            let Run::Data(range) = run.map_err(io::Error::other)? else { continue };
+            for at in range.clone().step_by(CHUNK) {
+                let len = usize::try_from(range.end - at).map_or(CHUNK, |left| left.min(CHUNK));
+                file.device().read_at(at, &mut bytes[..len]).map_err(io::Error::other)?;
+                device.write_at(at, &bytes[..len]).map_err(io::Error::other)?;
+            }
+        }
+        device.flush().map_err(io::Error::other)
+    }
 }
 
 fn each_chunk(
@@ -110,11 +140,11 @@ fn each_chunk(
 ) -> io::Result<()> {
     let mut offset = 0;
     while offset < device.len() {
-        let len = usize::try_from(CHUNK.min(device.len() - offset)).unwrap_or(usize::MAX);
+        let len = usize::try_from(device.len() - offset).map_or(CHUNK, |left| left.min(CHUNK));
         let mut bytes = vec![0; len];
         device.read_at(offset, &mut bytes).map_err(io::Error::other)?;
         work(offset, &bytes)?;
-        offset += CHUNK;
+        offset += len as u64;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -240,6 +240,11 @@ pub(crate) fn kind_of(stat: &rustix::fs::Stat) -> Option<FileKind> {
 
 fn error_number(error: &std::io::Error) -> i32 {
     error.raw_os_error().unwrap_or(0)
+}
+
+/// A path by which a program that is started reaches what is open here, also if it has no name. Source: proc_pid_fd(5).
+pub fn path_of_open(file: impl AsFd) -> PathBuf {
+    format!("/proc/{}/fd/{}", std::process::id(), file.as_fd().as_raw_fd()).into()
 }
 
 impl BlockDevice for FileDevice {

@@ -24,7 +24,7 @@ pub mod tar;
 pub mod tree;
 
 pub use error::{HostError, PathText};
-pub use file::{FileDevice, FileId, HostFile};
+pub use file::{FileDevice, FileId, HostFile, path_of_open};
 pub use meta::{DataSink, Metadata, SinkError, Xattr};
 /// Error numbers of the system, as [`HostError::system`] takes them.
 pub use rustix::io::Errno as SystemErrno;

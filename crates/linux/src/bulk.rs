@@ -59,14 +59,11 @@ impl Volume {
         let answer = self.ask_with(state, &[dir], request, &bytes.concat());
         state.changed(dir);
         match answer? {
-            Answer::Made { errnos } if errnos.len() == files.len() => Ok(errnos
-                .into_iter()
-                .map(
-                    |errno| {
-                        if errno == 0 { Ok(()) } else { Err(crate::engine::Trouble::Errno(errno).into()) }
-                    },
-                )
-                .collect()),
+            Answer::Made { errnos } if errnos.len() == files.len() => {
+                let turn = self.engine.turn();
+                let one = |errno| if errno == 0 { Ok(()) } else { Err(turn.trouble(errno).into()) };
+                Ok(errnos.into_iter().map(one).collect())
+            }
             _ => Err(nonsense()),
         }
     }

@@ -87,7 +87,7 @@ impl FileSystem for Volume {
                         kind: Some(attr.kind),
                         next,
                     }),
-                    None => Err(crate::engine::Trouble::Errno(entry.errno).into()),
+                    None => Err(self.engine.turn().trouble(entry.errno).into()),
                 };
                 if sink(entry).is_break() {
                     return Ok(());

@@ -5,10 +5,11 @@
 
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use obento_base::Error;
 use obento_block::BlockDevice;
 use obento_linux_wire::{Answer, Envelope, decode, encode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,14 +20,22 @@ use crate::launch::{Guest, Settings, launch};
 
 /// How long a request may take. The slowest that is right is to sync a whole device cache.
 const WATCHDOG: Duration = Duration::from_secs(60);
+/// How long a request may take once the device has failed: XFS tries for ever to write what it cannot.
+const GRACE: Duration = Duration::from_secs(5);
 /// How long the kernel may take to start and ask for its disk.
 const START: Duration = Duration::from_secs(20);
+
+/// Numbers of Linux.
+const EIO: u32 = 5;
+const EROFS: u32 = 30;
 
 /// Why there is no answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Trouble {
     /// The guest says so, by a number of Linux.
     Errno(u32),
+    /// The guest failed because the device below it did.
+    Device(Error),
     /// The kernel could not be started.
     NotStarted(String),
     /// The kernel ended.
@@ -44,6 +53,8 @@ pub struct Engine {
     guest: Guest,
     area: Area,
     dead: Option<Trouble>,
+    /// The first error of the device.
+    failure: Arc<OnceLock<Error>>,
 }
 
 /// An [`Engine`] that several threads ask.
@@ -55,7 +66,7 @@ impl Shared {
         let not_started = |error: io::Error| Trouble::NotStarted(error.to_string());
         let area = Area::new().map_err(not_started)?;
         let guest = launch(settings, &area).map_err(not_started)?;
-        let mut engine = Engine { guest, area, dead: None };
+        let mut engine = Engine { guest, area, dead: None, failure: Arc::default() };
         engine.connect(device)?;
         Ok(Self(Mutex::new(engine)))
     }
@@ -77,7 +88,7 @@ impl Engine {
         }
         let socket = self.guest.disk.accept();
         let served = socket.and_then(|(socket, _)| {
-            let disk = Disk::new(device, socket);
+            let disk = Disk::new(device, socket, Arc::clone(&self.failure));
             thread::Builder::new().name("obento-disk".to_owned()).spawn(move || disk.serve())
         });
         served.map(drop).map_err(|error| self.give_up(Trouble::NotStarted(error.to_string())))
@@ -96,10 +107,23 @@ impl Engine {
         }
         let reply = self.wait(number)?;
         match decode(&reply) {
-            Some(Answer::Failed { errno }) => Err(Trouble::Errno(errno)),
+            Some(Answer::Failed { errno }) => Err(self.trouble(errno)),
             Some(answer) => Ok(answer),
             None => Err(self.give_up(Trouble::Nonsense)),
         }
+    }
+
+    /// What the guest's error number means: a device that failed is told as EIO, and from then on, or by types that stop, as EROFS.
+    pub fn trouble(&self, errno: u32) -> Trouble {
+        match self.device_failure().filter(|_| matches!(errno, EIO | EROFS)) {
+            Some(error) => Trouble::Device(error),
+            None => Trouble::Errno(errno),
+        }
+    }
+
+    /// The first error of the device.
+    pub fn device_failure(&self) -> Option<Error> {
+        self.failure.get().copied()
     }
 
     /// The data beside the last answer, from byte `skip` on.
@@ -111,8 +135,13 @@ impl Engine {
         let end = Instant::now() + WATCHDOG;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() || ready([self.guest.bell.as_fd()], left) == [false] {
-                return Err(self.give_up(Trouble::Hung));
+            let failure = self.device_failure();
+            if ready([self.guest.bell.as_fd()], left.min(GRACE)) == [false] {
+                match failure {
+                    Some(error) => return Err(self.give_up(Trouble::Device(error))),
+                    None if left > GRACE => continue,
+                    None => return Err(self.give_up(Trouble::Hung)),
+                }
             }
             // What the bytes are does not matter. All are taken, so that the line is never full of them.
             match rustix::io::read(&self.guest.bell, &mut [0; 64]) {

@@ -8,6 +8,7 @@ impl From<Trouble> for Error {
     fn from(trouble: Trouble) -> Self {
         let what = match trouble {
             Trouble::Errno(errno) => return of_errno(errno),
+            Trouble::Device(error) => return error,
             Trouble::NotStarted(reason) => {
                 tracing::error!("the kernel engine did not start: {reason}");
                 "did not start"

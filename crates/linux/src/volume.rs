@@ -17,7 +17,7 @@ use obento_env::Clock;
 use obento_linux_wire::{Answer, DATA_MAX, Envelope, Moment, Piece, Request, Run, Stat, Usage};
 
 use crate::ahead::{self, SMALL};
-use crate::engine::Shared;
+use crate::engine::{Shared, Trouble};
 use crate::nodes::Nodes;
 use crate::types::{LinkTarget, Type};
 
@@ -74,7 +74,10 @@ impl Volume {
             read_only: !writable,
         };
         let envelope = Envelope { request: Some(request), ..Envelope::default() };
-        let answer = engine.turn().ask(&envelope, &[])?;
+        let answer = engine.turn().ask(&envelope, &[]);
+        // What makes a mount fail is told by many numbers.
+        let answer =
+            answer.map_err(|trouble| engine.turn().device_failure().map_or(trouble, Trouble::Device))?;
         let Answer::Mounted { root, usage, file_size_max } = answer else { return Err(nonsense()) };
         let attr = attr_of(kind, &root)?;
         Ok(Self {
@@ -216,7 +219,7 @@ impl Volume {
         state.nodes.hold(&envelope.steps);
         let fill = fills.first().ok_or_else(nonsense)?;
         if fill.errno != 0 {
-            return Err(crate::engine::Trouble::Errno(fill.errno).into());
+            return Err(turn.trouble(fill.errno).into());
         }
         let got = to_usize(fill.len.into()).min(len);
         turn.data(0, buf.get_mut(..got).unwrap_or_default());

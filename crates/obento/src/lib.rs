@@ -73,7 +73,7 @@ pub use obento_host::build::Publish;
 pub use obento_host::compressed::Progress as Unpacking;
 pub use obento_host::io::IoBackend;
 pub use obento_host::lock::{ENDING, LockNotice, Purpose, User};
-pub use obento_host::{interrupt, sandbox};
+pub use obento_host::{interrupt, path_of_open, sandbox, source};
 /// The kernel engine: its types, the programs that make and check them, and what is installed.
 pub use obento_linux as engine;
 pub use obento_tmpfs as tmpfs;

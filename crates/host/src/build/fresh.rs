@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::debris::{Debris, UNFINISHED, claim, sweep};
-use crate::{FileDevice, HostError};
+use crate::{FileDevice, HostError, path_of_open};
 
 /// What to do with something that has the name already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +62,11 @@ impl FreshFile {
     /// Its bytes.
     pub fn device(&self) -> &FileDevice {
         &self.device
+    }
+
+    /// A path by which a program that is started reaches it.
+    pub fn path(&self) -> PathBuf {
+        path_of_open(&**self.device.host_file())
     }
 
     /// The same bytes, for who may outlive it. Errors: System.

@@ -27,7 +27,8 @@ pub enum Run {
 }
 
 impl SourceFile {
-    pub(super) fn new(file: File, path: &Path) -> Result<Self, HostError> {
+    /// The file that is open as `file`, and called `path` in errors. Errors: System.
+    pub fn new(file: File, path: &Path) -> Result<Self, HostError> {
         Ok(Self { device: FileDevice::from_file(file, path)? })
     }
 

@@ -17,8 +17,9 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use obento_base::Error;
 use obento_block::BlockDevice;
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -58,11 +59,13 @@ pub struct Disk {
     buffer: Vec<u8>,
     /// Where we could ask the kernel something. It takes an end of this for the end of the disk.
     back: Option<OwnedFd>,
+    failure: Arc<OnceLock<Error>>,
 }
 
 impl Disk {
-    /// Serves `device` to whoever is at the other end of `socket`.
-    pub fn new(device: Arc<dyn BlockDevice>, socket: UnixStream) -> Self {
+    /// Serves `device` to whoever is at the other end of `socket`. The first error of the device is told in `failure`: the kernel hands on
+    /// no more than that there was one.
+    pub fn new(device: Arc<dyn BlockDevice>, socket: UnixStream, failure: Arc<OnceLock<Error>>) -> Self {
         Self {
             device,
             socket,
@@ -72,6 +75,7 @@ impl Disk {
             call: None,
             buffer: Vec::new(),
             back: None,
+            failure,
         }
     }
 
@@ -109,7 +113,10 @@ impl Disk {
     /// Does all that is in the queue.
     fn work(&mut self) -> io::Result<()> {
         while let Some(chain) = self.queue.next(&self.memory) {
-            let written = request::serve(&*self.device, &self.memory, &chain, &mut self.buffer);
+            let (written, failure) = request::serve(&*self.device, &self.memory, &chain, &mut self.buffer);
+            if let Some(error) = failure {
+                self.failure.get_or_init(|| error);
+            }
             let wants_call = self.queue.give_back(&self.memory, &chain, written);
             if let (Some(true), Some(call)) = (wants_call, &mut self.call) {
                 call.write_all(&1_u64.to_ne_bytes())?;

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use obento_base::Error;
 use obento_base::wire::{to_u64, to_usize};
 use obento_block::BlockDevice;
 
@@ -30,18 +31,35 @@ const OK: u8 = 0;
 const IO_ERROR: u8 = 1;
 const UNSUPPORTED: u8 = 2;
 
-/// Does what `chain` asks for and writes its status; bytes pass through `buffer`. Answers how many bytes were written into the chain.
-pub fn serve(device: &dyn BlockDevice, memory: &Memory, chain: &Chain, buffer: &mut Vec<u8>) -> u32 {
-    let Some((status, stretches)) = chain.stretches.split_last() else { return 0 };
-    let (state, len) = match act(device, memory, stretches, buffer) {
-        Some(Ok(len)) => (OK, len),
-        Some(Err(state)) => (state, 0),
-        None => (IO_ERROR, 0),
-    };
-    match status.is_output && memory.write(status.address, &[state]).is_some() {
-        true => len.saturating_add(1),
-        false => len,
+/// Why a request is not done.
+enum Refused {
+    Unknown,
+    Device(Error),
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self::Device(error)
     }
+}
+
+/// Does what `chain` asks for and writes its status; bytes pass through `buffer`. Answers how many bytes were written into the chain,
+/// and what the device said if it failed.
+pub fn serve(
+    device: &dyn BlockDevice,
+    memory: &Memory,
+    chain: &Chain,
+    buffer: &mut Vec<u8>,
+) -> (u32, Option<Error>) {
+    let Some((status, stretches)) = chain.stretches.split_last() else { return (0, None) };
+    let (state, len, failure) = match act(device, memory, stretches, buffer) {
+        Some(Ok(len)) => (OK, len, None),
+        Some(Err(Refused::Unknown)) => (UNSUPPORTED, 0, None),
+        Some(Err(Refused::Device(error))) => (IO_ERROR, 0, Some(error)),
+        None => (IO_ERROR, 0, None),
+    };
+    let told = status.is_output && memory.write(status.address, &[state]).is_some();
+    (len.saturating_add(u32::from(told)), failure)
 }
 
 /// `None`: the request makes no sense.
@@ -50,7 +68,7 @@ fn act(
     memory: &Memory,
     stretches: &[Stretch],
     buffer: &mut Vec<u8>,
-) -> Option<Result<u32, u8>> {
+) -> Option<Result<u32, Refused>> {
     let (head, rest) = stretches.split_first()?;
     let raw: [u8; 16] = memory.number(head.address).filter(|_| head.len == 16 && !head.is_output)?;
     let [k0, k1, k2, k3, _, _, _, _, sector @ ..] = raw;
@@ -58,7 +76,7 @@ fn act(
     match u32::from_le_bytes([k0, k1, k2, k3]) {
         kind::IN => read(device, memory, (at, rest), buffer),
         kind::OUT => write(device, memory, (at, rest), buffer),
-        kind::FLUSH => Some(device.flush().map(|()| 0).map_err(|_| IO_ERROR)),
+        kind::FLUSH => device.flush().into_answer(),
         kind::GET_ID => Some(Ok(0)),
         kind::DISCARD => ranges(memory, rest, buffer)?
             .into_iter()
@@ -67,17 +85,17 @@ fn act(
         kind::WRITE_ZEROES => {
             ranges(memory, rest, buffer)?.into_iter().try_for_each(|range| zero(device, range)).into_answer()
         }
-        _ => Some(Err(UNSUPPORTED)),
+        _ => Some(Err(Refused::Unknown)),
     }
 }
 
 trait IntoAnswer {
-    fn into_answer(self) -> Option<Result<u32, u8>>;
+    fn into_answer(self) -> Option<Result<u32, Refused>>;
 }
 
 impl IntoAnswer for obento_base::Result<()> {
-    fn into_answer(self) -> Option<Result<u32, u8>> {
-        Some(self.map(|()| 0).map_err(|_| IO_ERROR))
+    fn into_answer(self) -> Option<Result<u32, Refused>> {
+        Some(self.map(|()| 0).map_err(Refused::from))
     }
 }
 
@@ -99,11 +117,11 @@ fn read(
     memory: &Memory,
     (at, into): (u64, &[Stretch]),
     buffer: &mut Vec<u8>,
-) -> Option<Result<u32, u8>> {
+) -> Option<Result<u32, Refused>> {
     let len = total(into)?;
     let bytes = room(buffer, len);
-    if device.read_at(at, bytes).is_err() {
-        return Some(Err(IO_ERROR));
+    if let Err(error) = device.read_at(at, bytes) {
+        return Some(Err(error.into()));
     }
     let mut rest = &*bytes;
     for stretch in into {
@@ -119,9 +137,9 @@ fn write(
     memory: &Memory,
     (at, from): (u64, &[Stretch]),
     buffer: &mut Vec<u8>,
-) -> Option<Result<u32, u8>> {
+) -> Option<Result<u32, Refused>> {
     let bytes = gather(memory, from, buffer)?;
-    Some(device.write_at(at, bytes).map(|()| 0).map_err(|_| IO_ERROR))
+    device.write_at(at, bytes).into_answer()
 }
 
 fn gather<'b>(memory: &Memory, from: &[Stretch], buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {

@@ -1,5 +1,6 @@
 //! The types of the kernel engine: what volumes of each hold, and what the documentation says of it.
 
+mod broken;
 mod contract;
 mod damaged;
 mod image;

@@ -6,9 +6,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use obento_base::{Attr, DeviceNumber, Error, FileFlags, FileKind, Generation, Ino, Name, Timestamp};
+use obento_base::{DeviceNumber, Error, FileKind, Name, Timestamp};
 use obento_block::BlockDevice;
-use obento_driver::tree::{Body, Node};
+use obento_driver::tree::{Body, Node, NodeAttr};
 use obento_driver::{Access, NodeId, Probe, Room, Tree};
 use obento_host::build::{Bytes, FreshFile, Reader};
 use obento_host::tree::{LinkKey, Report, TreeOptions};
@@ -31,8 +31,8 @@ const CHUNK: usize = 256 << 10;
 /// What a node takes, by a rough guess, beside its data: an inode, an entry, the rest of a block.
 const NODE: u64 = 4 << 10;
 
-/// Makes an empty volume on a device of zeros. Errors: what went wrong.
-pub type MakeEmpty<'a> = dyn FnMut(&dyn BlockDevice) -> Result<(), String> + 'a;
+/// Makes an empty volume in a file of zeros. Errors: what went wrong.
+pub type MakeEmpty<'a> = dyn FnMut(&Path) -> Result<(), String> + 'a;
 
 /// What was built.
 #[derive(Clone, Debug)]
@@ -89,7 +89,7 @@ fn fill_fresh(
     let fresh = FreshFile::new(out, len)?;
     // Who serves it to the kernel may hold it a little longer than the volume is open.
     let device: Arc<dyn BlockDevice> = Arc::new(fresh.share()?);
-    make(&*device).map_err(|why| BuildFailure::Other { why })?;
+    make(&fresh.path()).map_err(|why| BuildFailure::Other { why })?;
     let fs_type = Some(settings.fs_type.clone());
     let options = Options { access: Access::ReadWrite, fs_type, ..Options::default() };
     let failed = |why: &dyn std::fmt::Display| BuildFailure::Other { why: why.to_string() };
@@ -148,7 +148,7 @@ impl<'a> Filler<'a> {
         let root = self.tree.node(NodeId::ROOT).copied();
         if let Some(root) = root {
             let xattrs = self.xattrs(&root);
-            self.writer.set_root(&metadata(&root, &xattrs), attr(&root));
+            self.writer.set_root(&metadata(&root, &xattrs));
         }
         let mut levels = vec![self.level(NodeId::ROOT)];
         while let Some(level) = levels.last_mut() {
@@ -186,7 +186,10 @@ impl<'a> Filler<'a> {
     /// Notes what went wrong with a node, and with those that were written late. Errors: what ends the work.
     fn told(&mut self, id: NodeId, made: Result<(), Trouble>) -> Result<(), BuildFailure> {
         let late = self.writer.late_problems().into_iter().map(|problem| (problem.path, problem.trouble));
-        let own = made.err().map(|trouble| (self.tree.path(id), trouble));
+        let own = made.err().map(|trouble| match trouble {
+            Trouble::Target { ref path, .. } => (path.clone(), trouble),
+            trouble => (self.tree.path(id), trouble),
+        });
         for (path, trouble) in late.chain(own) {
             match trouble {
                 Trouble::Target { error: Error::NoSpace, .. } => return Err(full(self.size)),
@@ -213,7 +216,7 @@ impl<'a> Filler<'a> {
         let xattrs = self.xattrs(node);
         let meta = metadata(node, &xattrs);
         if node.body == Body::Directory {
-            return self.writer.enter(name, &meta, attr(node));
+            return self.writer.enter(name, &meta);
         }
         let key = (node.links > 1).then_some(LinkKey { source: 0, ino: id.0.into() });
         if let Some(key) = key
@@ -313,30 +316,6 @@ fn is_file(node: &Node) -> bool {
 }
 
 fn metadata<'x>(node: &Node, xattrs: &'x [Xattr]) -> Metadata<'x> {
-    Metadata::new(&attr(node), xattrs)
-}
-
-/// What a node says of itself, as the attributes of an inode.
-fn attr(node: &Node) -> Attr {
-    let obento_driver::tree::NodeAttr { mode, uid, gid, mtime, .. } = node.attr;
-    Attr {
-        ino: Ino(0),
-        generation: Generation::default(),
-        kind: node.body.kind(),
-        mode,
-        nlink: node.links,
-        uid,
-        gid,
-        rdev: DeviceNumber::default(),
-        size: 0,
-        blocks: 0,
-        block_size: 0,
-        atime: mtime,
-        mtime,
-        ctime: Timestamp::EPOCH,
-        btime: None,
-        flags: FileFlags::empty(),
-        change: 0,
-        project: 0,
-    }
+    let NodeAttr { mode, uid, gid, mtime, .. } = node.attr;
+    Metadata { mode, uid, gid, atime: mtime, mtime, ctime: Timestamp::EPOCH, xattrs }
 }

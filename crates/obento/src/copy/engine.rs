@@ -93,7 +93,7 @@ impl<'a, T: Tree> Copy<'a, T> {
             }
             _ => {
                 self.tell_troubles(&mut item)?;
-                self.tree.set_root(&Metadata::new(&item.attr, &item.xattrs), item.attr);
+                self.tree.set_root(&Metadata::new(&item.attr, &item.xattrs));
             }
         }
         Ok(())
@@ -122,7 +122,7 @@ impl<'a, T: Tree> Copy<'a, T> {
         self.files += 1;
         if item.step == Step::Enter {
             let meta = Metadata::new(&item.attr, &item.xattrs);
-            let entered = self.tree.enter(name, &meta, item.attr);
+            let entered = self.tree.enter(name, &meta);
             if entered.is_err() {
                 items.prune();
                 self.skipped = 1;

@@ -1,6 +1,6 @@
 //! Where a copy is written: below a directory of the host, or of an image.
 
-use obento_base::{Attr, DeviceNumber, Error, FileKind, Name};
+use obento_base::{DeviceNumber, Error, FileKind, Name};
 use obento_host::tree::{LinkKey, Report, TreeWriter, Written};
 use obento_host::{DataSink, HostError, Metadata, SinkError};
 
@@ -41,9 +41,9 @@ impl From<SinkError> for FileError {
 /// A tree that is being written: it stands in a directory and makes entries there.
 pub(super) trait Tree {
     /// The root gets this metadata at the end.
-    fn set_root(&mut self, meta: &Metadata<'_>, attr: Attr);
+    fn set_root(&mut self, meta: &Metadata<'_>);
     /// Steps into the directory `name`, and makes it if need be.
-    fn enter(&mut self, name: &Name, meta: &Metadata<'_>, attr: Attr) -> Result<(), Trouble>;
+    fn enter(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), Trouble>;
     /// Sets the metadata of the directory it stands in and steps out of it.
     fn leave(&mut self) -> Result<(), Trouble>;
     /// Makes a regular file.
@@ -75,10 +75,10 @@ pub(super) trait Tree {
 }
 
 impl Tree for TreeWriter {
-    fn set_root(&mut self, meta: &Metadata<'_>, _: Attr) {
+    fn set_root(&mut self, meta: &Metadata<'_>) {
         Self::set_root(self, meta);
     }
-    fn enter(&mut self, name: &Name, meta: &Metadata<'_>, _: Attr) -> Result<(), Trouble> {
+    fn enter(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), Trouble> {
         Ok(Self::enter(self, name, meta)?)
     }
     fn leave(&mut self) -> Result<(), Trouble> {
@@ -125,11 +125,11 @@ impl Tree for TreeWriter {
 }
 
 impl Tree for ImageWriter {
-    fn set_root(&mut self, meta: &Metadata<'_>, attr: Attr) {
-        Self::set_root(self, meta, attr);
+    fn set_root(&mut self, meta: &Metadata<'_>) {
+        Self::set_root(self, meta);
     }
-    fn enter(&mut self, name: &Name, meta: &Metadata<'_>, attr: Attr) -> Result<(), Trouble> {
-        Self::enter(self, name, meta, attr)
+    fn enter(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), Trouble> {
+        Self::enter(self, name, meta)
     }
     fn leave(&mut self) -> Result<(), Trouble> {
         Self::leave(self)

@@ -13,7 +13,8 @@ mod select;
 use std::collections::HashSet;
 use std::io::Read;
 
-use obento_base::{Attr, Error, FileKind, Generation, Ino, Name, NameBuf, Timestamp};
+use obento_base::{Error, FileKind, Ino, Mode, Name, NameBuf, Timestamp};
+use obento_env::{Clock as _, SystemClock};
 use obento_host::compressed::Stream;
 use obento_host::tar::{Member, MemberKind, TarError, TarReader};
 use obento_host::tree::{Keep, Report, TreeOptions, Written};
@@ -230,19 +231,18 @@ impl Import<'_> {
         expect_wanted(self.observer).map_err(Trouble::Host)?;
         self.report.absolute += u64::from(member.path.starts_with(b"/"));
         let Some(path) = self.selection.path(&member.path)? else { return Ok(()) };
-        let attr = attr_of(member);
-        let meta = Metadata::new(&attr, &member.xattrs);
+        let meta = metadata(member);
         let Some((name, parent)) = path.split_last() else {
             // The target itself: the archive's `.`.
             if member.kind == MemberKind::Directory {
                 self.go_to(&[])?;
-                self.writer.set_root(&meta, attr);
+                self.writer.set_root(&meta);
             }
             return Ok(());
         };
         self.go_to(parent)?;
         match member.kind {
-            MemberKind::Directory => self.directory(&path, name, &meta, attr)?,
+            MemberKind::Directory => self.directory(&path, name, &meta)?,
             MemberKind::File => self.file(name, member, &meta)?,
             MemberKind::HardLink => self.hard_link(name, member, &meta)?,
             MemberKind::Symlink => drop(self.writer.symlink(name, &meta, &member.link)?),
@@ -265,18 +265,12 @@ impl Import<'_> {
     }
 
     /// A directory. Where a link to one has the name, that directory is meant, and stays as it is.
-    fn directory(
-        &mut self,
-        path: &[NameBuf],
-        name: &Name,
-        meta: &Metadata<'_>,
-        attr: Attr,
-    ) -> Result<(), Failure> {
+    fn directory(&mut self, path: &[NameBuf], name: &Name, meta: &Metadata<'_>) -> Result<(), Failure> {
         let there = self.writer.find(name)?;
         if there.is_some_and(|node| node.kind() == Ok(FileKind::Symlink)) {
             return self.go_to(path);
         }
-        self.writer.enter(name, meta, attr)?;
+        self.writer.enter(name, meta)?;
         if self.own.len() < MAX_OWN {
             self.own.insert(self.writer.directory().ino());
         }
@@ -383,8 +377,7 @@ impl Import<'_> {
         }
         for name in &found.missing {
             // As mkdir(1) -p makes it.
-            let attr = directory_attr(self.writer.umask());
-            self.writer.enter(name, &Metadata::new(&attr, &[]), attr)?;
+            self.writer.enter(name, &bare(self.writer.umask()))?;
         }
         self.here = Some(path.to_vec());
         Ok(())
@@ -443,44 +436,17 @@ fn read_full(reader: &mut TarReader<Stream>, mut buf: &mut [u8]) -> Result<(), T
     Ok(())
 }
 
-fn attr_of(member: &Member) -> Attr {
-    Attr {
-        kind: match member.kind {
-            MemberKind::Directory => FileKind::Directory,
-            _ => FileKind::Regular,
-        },
-        mode: member.mode,
-        uid: member.uid,
-        gid: member.gid,
-        atime: member.atime.unwrap_or(member.mtime),
-        mtime: member.mtime,
-        size: member.size,
-        ..directory_attr(0)
-    }
+fn metadata(member: &Member) -> Metadata<'_> {
+    let Member { mode, uid, gid, mtime, .. } = *member;
+    let atime = member.atime.unwrap_or(mtime);
+    Metadata { mode, uid, gid, atime, mtime, ctime: Timestamp::EPOCH, xattrs: &member.xattrs }
 }
 
-fn directory_attr(umask: u16) -> Attr {
-    let now = obento_env::Clock::now(&obento_env::SystemClock);
-    Attr {
-        ino: Ino(0),
-        generation: Generation::default(),
-        kind: FileKind::Directory,
-        mode: obento_base::Mode::new(0o777 & !umask),
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        rdev: obento_base::DeviceNumber::default(),
-        size: 0,
-        blocks: 0,
-        block_size: 0,
-        atime: now,
-        mtime: now,
-        ctime: Timestamp::EPOCH,
-        btime: None,
-        flags: obento_base::FileFlags::empty(),
-        change: 0,
-        project: 0,
-    }
+/// What a new directory has, of which nobody says anything.
+fn bare(umask: u16) -> Metadata<'static> {
+    let now = SystemClock.now();
+    let mode = Mode::new(0o777 & !umask);
+    Metadata { mode, uid: 0, gid: 0, atime: now, mtime: now, ctime: Timestamp::EPOCH, xattrs: &[] }
 }
 
 /// Everything that the archive says.

@@ -65,6 +65,15 @@ pub struct Recording {
     pub from: usize,
 }
 
+impl Recording {
+    /// What ours did while somebody looked.
+    fn new(base: &Arc<[u8]>, plan: &Plan, events: Vec<Event>, history: History) -> Self {
+        let from = first_point(&history, plan);
+        let (plan, base) = (plan.name.clone(), Arc::clone(base));
+        Self { plan, base, events, history, unwatched: false, by_another: false, from }
+    }
+}
+
 impl fmt::Debug for Recording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} operations, {} events", self.plan, self.history.ops.len(), self.events.len())
@@ -101,15 +110,7 @@ impl Subject<'_> {
                 history
             }
         };
-        Ok(Recording {
-            plan: plan.name.clone(),
-            base: Arc::clone(base),
-            events: device.take_events(),
-            from: first_point(&history, plan),
-            history,
-            unwatched: false,
-            by_another: false,
-        })
+        Ok(Recording::new(base, plan, device.take_events(), history))
     }
 
     /// Has another implementation of the format, which `open` opens volumes with, do `plan` to the volume in `base`, until the power goes,
@@ -120,15 +121,7 @@ impl Subject<'_> {
         let mut run = begin(open, &device)?;
         run.all(plan, &mut |point| device.mark(point)).map_err(|reason| format!("{plan}{reason}"))?;
         let history = run.cut();
-        Ok(Recording {
-            plan: plan.name.clone(),
-            base: Arc::clone(base),
-            events: device.take_events(),
-            from: first_point(&history, plan),
-            history,
-            unwatched: false,
-            by_another: true,
-        })
+        Ok(Recording { by_another: true, ..Recording::new(base, plan, device.take_events(), history) })
     }
 
     /// Does what `history` tells once more, and looks only at the end, which must be the same.
@@ -156,9 +149,7 @@ impl Subject<'_> {
             let difference = last.and_then(|last| last.difference(&found, Times::Compared, None));
             return Err(format!("{plan}another tree when nobody looks meanwhile: {difference:?}"));
         }
-        let (base, from) = (Arc::clone(base), first_point(&history, plan));
-        let plan = plan.name.clone();
-        Ok(Recording { plan, base, events, history, unwatched: true, by_another: false, from })
+        Ok(Recording { unwatched: true, ..Recording::new(base, plan, events, history) })
     }
 
     /// Does a conformance case to the volume in `base`, closes it, and records what reached the device. `None` for a case that

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::Instant;
 
 use obento::engine::types::Type;
@@ -28,7 +29,7 @@ pub fn make(args: &Args, kind: &Type, context: &Context) -> Outcome {
     let program = own::program(&maker, args.volume.label.as_ref(), "cannot build", shown)?;
     let start = Instant::now();
     let mut watch = Watch::new(context);
-    let mut empty = |device: &dyn obento::BlockDevice| own::on_a_copy(&program, device);
+    let mut empty = |image: &Path| own::on(&program, image);
     let how = (&settings, maker.least);
     let built = build_filled(&args.out, &sources, how, context.registry(), &mut empty, &mut watch);
     drop(watch);

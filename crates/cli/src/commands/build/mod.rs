@@ -136,6 +136,7 @@ fn tell(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
         BuildFailure::UnknownType { .. } => {
             cannot(&failure).help(format!("it builds: {}", types(context.registry()).join(", ")))
         }
+        BuildFailure::Full { .. } => cannot(&failure).help("--size auto finds a size that suffices"),
         BuildFailure::Format(FormatError::Needs { needs, .. }) => {
             cannot(&failure).help(format!("add {needs}, or leave the other out"))
         }

@@ -16,7 +16,7 @@ use crate::report::Report;
 /// The sources of a volume and its options.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct VolumeArgs {
-    /// The type: ext4, ext3, ext2, exfat, vfat, xv6
+    /// The type: ext4, ext3, ext2, exfat, vfat, xv6, or one that Linux fills, such as xfs: see `obento types`
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4")]
     pub fs_type: String,
     /// What is in it

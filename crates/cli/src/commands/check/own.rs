@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use obento::engine::tools::{Checker, Verdict};
@@ -12,7 +13,7 @@ use super::{Args, FAILED, LEFT, MENDED, Opened, USAGE};
 use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output, Stop};
-use crate::own::{Program, copy_of, put_back, tell};
+use crate::own::{Nameless, Program, tell};
 use crate::report::{Report, printable, subject};
 
 /// A volume of a type that a program of its own checks.
@@ -69,16 +70,16 @@ impl Subject {
         let program = program.with(arguments.ok_or_else(refused)?.iter().copied());
         let failed = |error: std::io::Error| (cannot(&error), FAILED);
         let copied = !self.is_whole || mending == Mending::Nothing && checker.replays;
-        let copy = if copied { Some(copy_of(&*self.device).map_err(failed)?) } else { None };
-        let path = copy.as_ref().map_or(std::path::Path::new(&args.image), |copy| copy.path());
-        let path = host_path(path);
+        let copy = if copied { Some(Nameless::copy_of(&*self.device).map_err(failed)?) } else { None };
+        let path = copy.as_ref().map_or_else(|| PathBuf::from(&args.image), Nameless::path);
+        let path = host_path(&path);
         let of_a_copy = if copied { ", on a copy of it" } else { "" };
         context.note(shown, format!("checked by `{}`{of_a_copy}", program.line(&args.image)));
         let mut teller = Teller { out: Output::stdout(), lines: Vec::new(), failed: None };
         let code = program.run(path, |line| teller.line(line, args, context)).map_err(failed)?;
         let verdict = code.map_or(Verdict::Failed, checker.verdict);
         if let Some(copy) = copy.filter(|_| mending != Mending::Nothing && verdict != Verdict::Failed) {
-            put_back(&copy, &*self.device).map_err(failed)?;
+            copy.put_back(&*self.device).map_err(failed)?;
         }
         if verdict == Verdict::Failed {
             let end = code

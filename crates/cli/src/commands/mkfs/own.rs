@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::json::Line;
 use crate::open::cannot_open;
 use crate::output::{Outcome, Output};
-use crate::own::{Program, blank, put_back};
+use crate::own::{Nameless, Program};
 use crate::report::{Report, printable};
 
 /// As much as any mark of a type lies in: nothing that was there before is recognised afterwards.
@@ -88,7 +88,9 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
     };
     if target.part.is_some() || maker.locks {
         note(", on a copy that is put there");
-        on_a_copy(&program, &*device).map_err(|cause| failed(&cause))?;
+        let copy = Nameless::blank(device.len()).map_err(|error| failed(&error))?;
+        on(&program, &copy.path()).map_err(|cause| failed(&cause))?;
+        copy.put_whole(&*device).map_err(|error| failed(&error))?;
     } else {
         note("");
         clear(&*device).map_err(|error| failed(&error))?;
@@ -116,15 +118,8 @@ pub(in crate::commands) fn program(
     Ok(program.with(label.into_iter().flat_map(|(label, letter)| [OsString::from(letter), label.clone()])))
 }
 
-/// Runs it on a file of zeros as long as `device`, and puts what it wrote there. Errors: what it said.
-pub(in crate::commands) fn on_a_copy(program: &Program, device: &dyn BlockDevice) -> Result<(), String> {
-    let copy = blank(device.len()).map_err(|error| error.to_string())?;
-    on(program, copy.path())?;
-    put_back(&copy, device).map_err(|error| error.to_string())
-}
-
 /// Runs it. Errors: what it said.
-fn on(program: &Program, path: &Path) -> Result<(), String> {
+pub(in crate::commands) fn on(program: &Program, path: &Path) -> Result<(), String> {
     let (mut lines, mut is_over) = (Vec::new(), false);
     let code = program.run(path, |line| {
         // How it is called is not what went wrong.

@@ -164,7 +164,7 @@ impl ImageWriter {
         let level = self.top_mut();
         let Some(owned) = level.meta.take() else { return self.restore() };
         let (node, inherits) = (level.node.clone(), level.inherits);
-        let meta = Metadata::new(&owned.attr, &owned.xattrs);
+        let meta = Metadata { xattrs: &owned.xattrs, ..owned.meta };
         let fresh = matches!(level.names, super::Names::Fresh);
         let keep = self.options.keep;
         if fresh {

@@ -21,7 +21,7 @@ use std::collections::HashSet;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use obento_base::{Attr, Error, FileFlags, FileKind, Mode, Name, NameBuf, Timestamp};
+use obento_base::{Error, FileFlags, FileKind, Mode, Name, NameBuf, Timestamp};
 use obento_driver::Limits;
 use obento_host::tree::{Existing, Report, TreeOptions};
 use obento_host::{HostError, Metadata, Xattr};
@@ -95,14 +95,15 @@ struct Inherits {
 
 /// Metadata to be set later.
 struct Owned {
-    attr: Attr,
+    /// All but the extended attributes.
+    meta: Metadata<'static>,
     xattrs: Vec<Xattr>,
 }
 
 impl Owned {
-    fn new(meta: &Metadata<'_>, attr: Attr) -> Self {
+    fn new(meta: &Metadata<'_>) -> Self {
         let Metadata { mode, uid, gid, atime, mtime, ctime, xattrs } = *meta;
-        Self { attr: Attr { mode, uid, gid, atime, mtime, ctime, ..attr }, xattrs: xattrs.into() }
+        Self { meta: Metadata { mode, uid, gid, atime, mtime, ctime, xattrs: &[] }, xattrs: xattrs.into() }
     }
 }
 
@@ -168,16 +169,16 @@ impl ImageWriter {
     }
 
     /// The root gets this metadata at the end.
-    pub fn set_root(&mut self, meta: &Metadata<'_>, attr: Attr) {
+    pub fn set_root(&mut self, meta: &Metadata<'_>) {
         if self.options.existing != Existing::Keep
             && let Some(root) = self.levels.first_mut()
         {
-            root.meta = Some(Owned::new(meta, attr));
+            root.meta = Some(Owned::new(meta));
         }
     }
 
     /// Steps into the directory `name`, and makes it if it is not there. Its metadata is set when it is left.
-    pub fn enter(&mut self, name: &Name, meta: &Metadata<'_>, attr: Attr) -> Result<(), Trouble> {
+    pub fn enter(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), Trouble> {
         self.make_waiting();
         let there = if self.may_hold_names() { self.find(name)? } else { None };
         let (level, fresh) = match there {
@@ -207,7 +208,7 @@ impl ImageWriter {
         };
         self.levels.push(level);
         if fresh || self.options.existing != Existing::Keep {
-            self.top_mut().meta = Some(Owned::new(meta, attr));
+            self.top_mut().meta = Some(Owned::new(meta));
         }
         Ok(())
     }
