@@ -54,6 +54,16 @@ impl Ring {
         Self(ring().ok())
     }
 
+    /// Has the kernel let go of the files that were closed. It keeps what was in a slot for a second longer (Linux 6.1,
+    /// `io_rsrc_node_ref_zero` of io_uring/rsrc.c), and a volume with files that are open for writing does not become read-only.
+    pub fn let_go(&mut self) {
+        let Some(ring) = &self.0 else { return };
+        let slots = ring.submitter();
+        if slots.unregister_files().and_then(|()| slots.register_files_sparse(SLOTS)).is_err() {
+            self.0 = None;
+        }
+    }
+
     /// Reads each file from its start on, as far as its room goes or not so far; answers how many bytes.
     pub fn read(&mut self, files: &mut [Wanted<'_>]) -> Vec<Result<usize, Errno>> {
         if self.0.is_none() {
@@ -79,7 +89,8 @@ impl Ring {
     }
 
     /// Makes each file in `dir`, where nothing may have its name, and writes its bytes, or fewer; answers how many. Of a file that
-    /// was made, an error of writing is left to who writes the rest.
+    /// was made, an error of writing is left to who writes the rest. The kernel begins at once to bring them to the disk: Btrfs reserves half a
+    /// MiB for each file until it is there, and waits when its room for that is used up.
     pub fn make(&mut self, dir: BorrowedFd<'_>, files: &[Fresh<'_>]) -> Vec<Result<usize, Errno>> {
         if self.0.is_none() {
             return files.iter().map(|file| create(dir, file).map(|()| 0)).collect();
@@ -90,14 +101,16 @@ impl Ring {
                 let len = u32::try_from(file.bytes.len()).unwrap_or(u32::MAX);
                 let write = opcode::Write::new(Fixed(slot), file.bytes.as_ptr(), len).build();
                 let how = (libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, file.mode);
-                chain(dir.as_raw_fd(), &file.name, how, slot, write)
+                let [open, write, close] = chain(dir.as_raw_fd(), &file.name, how, slot, write);
+                let begin = opcode::SyncFileRange::new(Fixed(slot), 0).flags(libc::SYNC_FILE_RANGE_WRITE);
+                [open, write, begin.build().flags(Flags::IO_HARDLINK), close]
             });
             let chains = chains.flatten().collect();
             // SAFETY: names and bytes are borrowed by `files`, which outlives the call.
             let results = unsafe { self.run(chains) };
-            done.extend(results.chunks_exact(3).map(|chain| match *chain {
+            done.extend(results.chunks_exact(4).map(|chain| match *chain {
                 [error @ ..0, ..] => Err(error.unsigned_abs()),
-                [_, written, _] => Ok(usize::try_from(written).unwrap_or(0)),
+                [_, written, ..] => Ok(usize::try_from(written).unwrap_or(0)),
                 _ => Err(libc::EIO.unsigned_abs()),
             }));
         }

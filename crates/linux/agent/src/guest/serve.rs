@@ -141,6 +141,7 @@ impl Guest {
 
     fn seal(&mut self) -> Result<Answer, Errno> {
         self.sync()?;
+        self.ring.let_go();
         if MARKED_AT_THE_END.contains(&&*self.mounted.0) {
             self.table = Table::default();
             patiently(|| unmount(VOLUME, UnmountFlags::empty()))?;
@@ -173,10 +174,14 @@ impl Guest {
 /// Does `what` to the volume, once nobody uses it.
 fn patiently(mut what: impl FnMut() -> rustix::io::Result<()>) -> Result<(), Errno> {
     let end = Instant::now() + SETTLING;
+    let mut pause = Duration::from_millis(1);
     loop {
         match what() {
             // A thread of the kernel has yet to let go of an inode without a name, as JFS' lazy commits do.
-            Err(rustix::io::Errno::BUSY) if Instant::now() < end => std::thread::sleep(SETTLING / 500),
+            Err(rustix::io::Errno::BUSY) if Instant::now() < end => {
+                std::thread::sleep(pause);
+                pause = (2 * pause).min(SETTLING / 500);
+            }
             done => return done.map_err(number),
         }
     }
