@@ -110,19 +110,20 @@ impl Disk {
         Ok((!waited[0].revents().is_empty(), waited.get(1).is_some_and(|kick| !kick.revents().is_empty())))
     }
 
-    /// Does all that is in the queue.
+    /// Does all that is in the queue, and calls the kernel once: a call interrupts its processor.
     fn work(&mut self) -> io::Result<()> {
+        let mut wants_call = false;
         while let Some(chain) = self.queue.next(&self.memory) {
             let (written, failure) = request::serve(&*self.device, &self.memory, &chain, &mut self.buffer);
             if let Some(error) = failure {
                 self.failure.get_or_init(|| error);
             }
-            let wants_call = self.queue.give_back(&self.memory, &chain, written);
-            if let (Some(true), Some(call)) = (wants_call, &mut self.call) {
-                call.write_all(&1_u64.to_ne_bytes())?;
-            }
+            wants_call |= self.queue.give_back(&self.memory, &chain, written) == Some(true);
         }
-        Ok(())
+        match &mut self.call {
+            Some(call) if wants_call => call.write_all(&1_u64.to_ne_bytes()),
+            _ => Ok(()),
+        }
     }
 
     fn message(&mut self) -> io::Result<()> {
