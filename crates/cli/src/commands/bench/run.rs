@@ -84,7 +84,7 @@ pub struct Args {
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let caught = Caught::new();
     let (suite, workloads) = chosen(args)?;
-    let mut results = begin(args, suite, &workloads)?;
+    let mut results = begin(args, suite)?;
     let targets = targets(args, suite)?;
     // Servers of databases are not root's, and must come through.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -187,8 +187,12 @@ fn targets(args: &Args, suite: Option<&Suite>) -> Result<Vec<String>, Stop> {
 }
 
 /// Empty results, or those of before.
-fn begin(args: &Args, suite: Option<&'static Suite>, workloads: &[String]) -> Result<Results, Stop> {
-    let name = suite.map_or_else(|| workloads.join(" "), |suite| suite.name.to_owned());
+fn begin(args: &Args, suite: Option<&'static Suite>) -> Result<Results, Stop> {
+    // Of several things, none gives the whole its name.
+    let name = match suite.filter(|_| args.names.len() == 1) {
+        Some(suite) => suite.name.to_owned(),
+        None => args.names.join(" "),
+    };
     let usual = || suite.map_or_else(Settings::default, |suite| (suite.settings)());
     let mut settings = args.preset.clone().unwrap_or_else(usual);
     settings.age = args.age.unwrap_or(settings.age);
