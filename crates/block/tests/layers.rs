@@ -1,11 +1,14 @@
 //! What stands before a device answers for it: a layer that keeps to itself what a device is asked loses a flush, or a fast way.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
-use obento_base::Result;
-use obento_block::{Backing, BlockDevice, Cache, MemDevice, Overlay, ReadRequest, Seal, Slice};
+use obento_base::{DeviceError, Error, Result};
+use obento_block::{
+    Backing, BlockDevice, Cache, MemDevice, Overlay, ReadRequest, Remap, Seal, Slice, Source,
+};
 
 const LEN: u64 = 64 << 10;
 
@@ -45,6 +48,52 @@ impl BlockDevice for Unusual {
     fn backing(&self, range: Range<u64>) -> Option<Backing> {
         Some(Backing { object: Arc::new(()), offset: range.start, len: range.end - range.start })
     }
+}
+
+/// A device that notes what it need not keep, and cannot read its second half.
+#[derive(Default)]
+struct Forgetful {
+    forgotten: Mutex<Vec<(&'static str, Range<u64>)>>,
+}
+
+impl BlockDevice for Forgetful {
+    fn len(&self) -> u64 {
+        LEN
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if offset + buf.len() as u64 > LEN / 2 {
+            return Err(DeviceError::Read { offset, len: 0, errno: 5 }.into());
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, range: Range<u64>) -> Result<()> {
+        self.forgotten.lock().unwrap().push(("discard", range));
+        Ok(())
+    }
+
+    fn punch(&self, range: Range<u64>) -> Result<bool> {
+        self.forgotten.lock().unwrap().push(("punch", range));
+        Ok(true)
+    }
+}
+
+/// Whether the range was refused as past the end.
+fn is_outside<T>(done: Result<T>) -> bool {
+    matches!(done, Err(Error::Device(DeviceError::OutOfBounds { .. })))
 }
 
 /// Where the bytes of `range` are, and how many.
@@ -92,6 +141,66 @@ fn many_reads_are_each_done() {
     Unusual::default().read_many(&mut requests).unwrap();
     assert_eq!((first, second), ([1; 3], [3; 5]));
     assert!(MemDevice::new(Vec::new()).is_empty() && !Unusual::default().is_empty());
+}
+
+#[test]
+fn what_need_not_be_kept_is_told_below_where_it_lies_there() {
+    let below = Arc::new(Forgetful::default());
+    let shared: Arc<dyn BlockDevice> = below.clone();
+    shared.discard(1..2).unwrap();
+    assert!(shared.punch(3..4).unwrap());
+    let slice = Slice::new(shared, 4096..12288).unwrap();
+    slice.discard(10..20).unwrap();
+    assert!(slice.punch(0..8192).unwrap());
+    assert!(is_outside(slice.discard(8000..8193)) && is_outside(slice.punch(8192..8193)));
+    let told = [("discard", 1..2), ("punch", 3..4), ("discard", 4106..4116), ("punch", 4096..12288)];
+    assert_eq!(*below.forgotten.lock().unwrap(), told);
+}
+
+#[test]
+fn a_device_that_can_forget_nothing_says_so_after_it_looked_at_the_range() {
+    let device = MemDevice::new(vec![1; 100]);
+    assert_eq!((device.discard(0..100), device.punch(0..100)), (Ok(()), Ok(false)));
+    assert!(is_outside(device.discard(0..101)) && is_outside(device.punch(0..101)));
+    let refused = MemDevice::read_only(vec![1; 100]).punch(0..1);
+    assert_eq!(refused, Err(Error::Device(DeviceError::ReadOnly)));
+    let mut byte = [0];
+    device.read_at(99, &mut byte).unwrap();
+    assert_eq!((byte, device.flush()), ([1], Ok(())));
+}
+
+#[test]
+fn displaced_blocks_are_read_from_elsewhere_and_nothing_is_written() {
+    let index = BTreeMap::from([(2, Source { block: 9, first: Some([7; 4]) })]);
+    let view = Remap::new(Unusual::default(), 4096, index);
+    assert_eq!((view.len(), view.sector_size(), view.is_read_only()), (LEN, 4096, true));
+    assert_eq!(view.write_at(0, &[1]), Err(Error::Device(DeviceError::ReadOnly)));
+    let mut bytes = [0; 4098];
+    view.read_at(8190, &mut bytes).unwrap();
+    assert_eq!((bytes[0], &bytes[2..7], bytes[4097]), (1, &[7, 7, 7, 7, 9][..], 9));
+    assert_eq!((view.read_at(LEN, &mut []), view.flush()), (Ok(()), Ok(())));
+    // Of what lies as it is below, up to the first block that does not.
+    assert_eq!((backing(&view, 100..LEN), backing(&view, 8192..8193)), (Some((100, 8092)), None));
+    assert_eq!(backing(&view, 3 * 4096..LEN), Some((3 * 4096, LEN - 3 * 4096)));
+}
+
+#[test]
+fn an_overlay_tells_what_may_differ() {
+    let overlay = Overlay::new(Unusual::default());
+    overlay.write_at(40_000, &[1]).unwrap();
+    let changed = overlay.changed();
+    assert!(changed.len() == 1 && changed[0].contains(&40_000), "{changed:?}");
+    assert_eq!((overlay.changed_len(), overlay.flush()), (changed[0].end - changed[0].start, Ok(())));
+}
+
+#[test]
+fn a_block_whose_neighbours_cannot_be_read_is_read_alone() {
+    let cache = Cache::new(Arc::new(Forgetful::default()), 4096, 1 << 20);
+    assert_eq!((cache.block_size(), cache.device().len()), (4096, LEN));
+    let block = cache.get_ahead(7, 7..12).unwrap();
+    assert_eq!(format!("{block:?}"), "Block(7, 4096 bytes)");
+    assert!(cache.is_current(&block) && cache.peek(8).is_none() && cache.get_ahead(8, 8..9).is_err());
+    assert_eq!(format!("{:?}", cache.edit(&block)), "Edit(7)");
 }
 
 #[test]

@@ -103,12 +103,12 @@ pub struct GlobalOptions {
     /// Open volumes by obento's own drivers only, or by the Linux kernel only; by default by the kernel what has no driver
     #[arg(long, global = true, value_name = "WHICH", help_heading = "Opening", display_order = 908)]
     pub engine: Option<EngineChoice>,
-    /// Give the kernel of the engine so much memory, from 32 to 65536 MiB; by default 128, and more for large volumes
+    /// Give the kernel of the engine so much memory, from 48 to 65536 MiB; by default 128, and more for large volumes
     #[arg(
         long,
         global = true,
         value_name = "MIB",
-        value_parser = clap::value_parser!(u32).range(32..=65536),
+        value_parser = clap::value_parser!(u32).range(48..=65536),
         help_heading = "Opening",
         display_order = 909
     )]

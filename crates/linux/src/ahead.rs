@@ -2,7 +2,7 @@
 //!
 //! Only of a volume that nobody changes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Ino, Result};
@@ -14,6 +14,8 @@ use crate::volume::{State, Volume, nonsense};
 pub const SMALL: u64 = 128 << 10;
 /// How many at a time: their names fit a request.
 const FILES: usize = 512;
+/// How many are looked at for that.
+const STEPS: usize = 4 * FILES;
 /// And how many bytes, so that the last one fits the data.
 const BYTES: u64 = DATA_MAX as u64 - SMALL;
 /// Files that wait to be asked for, at most, and bytes of them: who asks for one of a directory need not ask for the others.
@@ -60,10 +62,14 @@ fn make_room(ahead: &mut HashMap<Ino, Vec<u8>>) {
     }
 }
 
-/// `ino` and the small files that follow it and are not there yet, and their sizes.
+/// `ino` and the small files that follow it and are not there yet, and their sizes. Files with several names may follow each other in
+/// a circle.
 fn wanted(state: &State, ino: Ino) -> Vec<(Ino, u64)> {
     let (mut wanted, mut total, mut next) = (Vec::new(), 0, Some(ino));
-    while let Some(ino) = next.filter(|_| wanted.len() < FILES && total < BYTES) {
+    let mut seen = HashSet::new();
+    while let Some(ino) =
+        next.filter(|ino| wanted.len() < FILES && total < BYTES && seen.len() < STEPS && seen.insert(*ino))
+    {
         let Ok(known) = state.nodes.get(ino) else { break };
         next = known.follower;
         let size = known.attr.map_or(u64::MAX, |attr| attr.size);

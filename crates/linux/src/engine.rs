@@ -136,6 +136,9 @@ impl Engine {
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let failure = self.device_failure();
+            if left.is_zero() {
+                return Err(self.give_up(Trouble::Hung));
+            }
             if ready([self.guest.bell.as_fd()], left.min(GRACE)) == [false] {
                 match failure {
                     Some(error) => return Err(self.give_up(Trouble::Device(error))),

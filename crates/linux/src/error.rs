@@ -1,24 +1,42 @@
 //! What the engine's trouble is in the words of the contract.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
 use obento_base::{DeviceError, Error, Refusal};
 
 use crate::engine::Trouble;
+
+/// How many reasons are kept.
+const KEPT_MAX: usize = 64;
 
 impl From<Trouble> for Error {
     fn from(trouble: Trouble) -> Self {
         let what = match trouble {
             Trouble::Errno(errno) => return of_errno(errno),
             Trouble::Device(error) => return error,
-            Trouble::NotStarted(reason) => {
-                tracing::error!("the kernel engine did not start: {reason}");
-                "did not start"
-            }
+            Trouble::NotStarted(reason) => kept(format!("did not start: {reason}")),
             Trouble::Ended => "ended unexpectedly",
             Trouble::Hung => "did not answer in time and was ended",
             Trouble::Nonsense => "gave an answer that makes no sense and was ended",
             Trouble::TooLarge => return Self::OutOfRange,
         };
         DeviceError::Engine(what).into()
+    }
+}
+
+/// Words for good, the same ones once: errors are copied, and own none. They are about this machine, so there are few.
+fn kept(words: String) -> &'static str {
+    static KEPT: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut all = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    match all.get(words.as_str()) {
+        Some(known) => known,
+        None if all.len() < KEPT_MAX => {
+            let words: &'static str = words.leak();
+            all.insert(words);
+            words
+        }
+        None => "did not start",
     }
 }
 

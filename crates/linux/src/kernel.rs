@@ -25,6 +25,12 @@ pub struct Kernel {
     modules: PathBuf,
 }
 
+/// The numbers of a version: 6.1.100 comes after 6.1.9.
+fn version(path: &Path) -> Vec<u64> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.split(|letter: char| !letter.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
+}
+
 impl Kernel {
     /// The one that is installed, if this machine can run it.
     pub fn installed() -> Option<Self> {
@@ -32,10 +38,8 @@ impl Kernel {
             return None;
         }
         let program = std::env::var_os(CHOICE).map_or_else(|| PathBuf::from(PROGRAM), PathBuf::from);
-        let mut versions: Vec<_> =
-            fs::read_dir(MODULES).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        versions.sort();
-        let modules = versions.pop()?;
+        let versions = fs::read_dir(MODULES).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+        let modules = versions.max_by_key(|path| version(path))?;
         program.exists().then_some(Self { program, modules })
     }
 

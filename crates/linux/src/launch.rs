@@ -10,12 +10,12 @@ use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, memfd_create, openat};
+use obento_env::{Random as _, SystemRandom};
+use rustix::fs::{AtFlags, CWD, MemfdFlags, Mode, OFlags, memfd_create, openat, unlinkat};
 use rustix::io::{FdFlags, fcntl_setfd};
 
 use crate::area::Area;
@@ -150,12 +150,28 @@ fn in_memory(name: &std::ffi::CStr, bytes: &[u8]) -> io::Result<OwnedFd> {
 
 /// A socket that listens and has no name, and a descriptor of it to connect to by `/proc/self/fd`.
 fn unnamed_listener() -> io::Result<(UnixListener, OwnedFd)> {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let name = format!(".obento-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-    let path = std::env::temp_dir().join(name);
-    let listener = UnixListener::bind(&path)?;
-    let place = openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-    fs::remove_file(&path)?;
+    let folders = [std::env::temp_dir(), "/dev/shm".into(), "/tmp".into()];
+    let mut failed = io::Error::from(io::ErrorKind::NotFound);
+    for folder in folders {
+        match listener_in(&folder) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failed = error,
+        }
+    }
+    let why = format!("no folder takes a socket ({failed}): set TMPDIR to one that can be written");
+    Err(io::Error::other(why))
+}
+
+fn listener_in(folder: &Path) -> io::Result<(UnixListener, OwnedFd)> {
+    let path = OFlags::PATH | OFlags::CLOEXEC;
+    let folder = openat(CWD, folder, path | OFlags::DIRECTORY, Mode::empty())?;
+    // A name that nobody has; what was killed before it took its own away may have left one.
+    let name: String = SystemRandom.uuid().iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = format!(".obento-{name}");
+    // Of the whole path a socket takes some hundred bytes.
+    let listener = UnixListener::bind(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))?;
+    let place = openat(&folder, &name, path, Mode::empty());
+    unlinkat(&folder, &name, AtFlags::empty())?;
     Ok((listener, place?))
 }
 

@@ -126,6 +126,13 @@ impl Nodes {
         steps.iter().for_each(|step| self.keep(Ino(step.ino)));
     }
 
+    /// The guest may have followed `steps`, and need not hold what they led to.
+    pub fn leave(&mut self, steps: &[Step]) {
+        let is_held = |ino: &u64| self.known.get(&Ino(*ino)).is_some_and(|known| known.held);
+        let led_to: Vec<u64> = steps.iter().map(|step| step.ino).filter(|ino| !is_held(ino)).collect();
+        self.forgotten.extend(led_to);
+    }
+
     /// The guest holds `ino`. It lets go of what it has held longest, if that can be found again by its name.
     pub fn keep(&mut self, ino: Ino) {
         let Some(known) = self.known.get_mut(&ino) else { return };

@@ -130,7 +130,7 @@ pub(crate) const MAKE_F2FS: Maker = maker("mkfs.f2fs", "f2fs-tools", &["-q", "-f
 pub(crate) const MAKE_JFS: Maker = maker("mkfs.jfs", "jfsutils", &["-q"], "-L", 16 << 20);
 pub(crate) const MAKE_REISERFS: Maker =
     maker("mkfs.reiserfs", "reiserfsprogs", &["-q", "-f", "-f"], "-l", 40 << 20);
-pub(crate) const MAKE_NILFS2: Maker = maker("mkfs.nilfs2", "nilfs-tools", &["-q", "-f"], "-L", 128 << 20);
+pub(crate) const MAKE_NILFS2: Maker = maker("mkfs.nilfs2", "nilfs-tools", &["-q", "-f"], "-L", 129 << 20);
 pub(crate) const MAKE_HFS: Maker = Maker { locks: true, ..maker("hformat", "hfsutils", &[], "-l", 1 << 20) };
 pub(crate) const MAKE_UDF: Maker = maker("mkudffs", "udftools", &[], "-l", 4 << 20);
 pub(crate) const MAKE_BFS: Maker = maker("mkfs.bfs", "util-linux", &[], "-V", 1 << 20);

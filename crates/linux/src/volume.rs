@@ -134,8 +134,9 @@ impl Volume {
         let forget = state.nodes.take_forgotten();
         let envelope = Envelope { forget, steps, request: Some(request) };
         let answer = self.engine.turn().ask(&envelope, data);
-        if answer.is_ok() {
-            state.nodes.hold(&envelope.steps);
+        match &answer {
+            Ok(_) => state.nodes.hold(&envelope.steps),
+            Err(_) => state.nodes.leave(&envelope.steps),
         }
         Ok(answer?)
     }

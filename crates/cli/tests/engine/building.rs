@@ -46,6 +46,30 @@ fn an_f2fs() {
 }
 
 #[test]
+fn a_tree_of_nearly_nothing_gets_a_size_that_its_program_makes() {
+    for (name, maker) in [
+        ("xfs", "mkfs.xfs"),
+        ("btrfs", "mkfs.btrfs"),
+        ("f2fs", "mkfs.f2fs"),
+        ("jfs", "mkfs.jfs"),
+        ("reiserfs", "mkfs.reiserfs"),
+        ("nilfs2", "mkfs.nilfs2"),
+        ("hfs", "hformat"),
+        ("udf", "mkudffs"),
+        ("minix", "mkfs.minix"),
+        ("bfs", "mkfs.bfs"),
+    ] {
+        if !require(&[Oracle::Program("linux.uml"), Oracle::Program(maker)]) {
+            continue;
+        }
+        let bench = Bench::new();
+        bench.shell("mkdir few && echo word > few/word");
+        bench.done(&format!("build image -t {name} --from few"));
+        assert_eq!(bench.done("cat image:/word"), "word\n", "{name}");
+    }
+}
+
+#[test]
 fn an_archive_that_has_a_name_twice_leaves_the_later_one() {
     if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.xfs")]) {
         return;

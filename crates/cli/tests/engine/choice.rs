@@ -120,11 +120,11 @@ fn the_memory_of_the_kernel_is_chosen_within_bounds() {
     let bench = Bench::new();
     bench.blank("image", 32);
     bench.shell("mkfs.jfs -q image");
-    for memory in [32, 300] {
+    for memory in [48, 300] {
         bench.done(&format!("--engine-memory {memory} ls image:/"));
     }
     for (nonsense, why) in
-        [("31", "31 is not in 32..=65536"), ("70000", "70000 is not in"), ("much", "invalid digit")]
+        [("47", "47 is not in 48..=65536"), ("70000", "70000 is not in"), ("much", "invalid digit")]
     {
         let output = bench.obento(&format!("ls --engine-memory {nonsense} image:/"));
         let said = String::from_utf8_lossy(&output.stderr);

@@ -111,3 +111,37 @@ fn a_romfs() {
 fn an_ffs_of_the_first_version() {
     reads("ufs1");
 }
+
+#[test]
+fn files_whose_names_follow_each_other_in_a_circle_are_copied() {
+    if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.xfs")]) {
+        return;
+    }
+    let bench = Bench::new();
+    // Larger than what is read ahead, empty, and small: none of them twice in one request, and no circle without an end.
+    bench.shell("mkdir -p round/one round/two && cd round && echo small > one/0 && : > one/1");
+    bench.shell("cd round/one && head -c 300000 /dev/zero > a && head -c 200000 /dev/zero > b");
+    bench.shell(
+        "cd round && ln one/a one/c && ln one/b two/a && ln one/a two/b && ln one/0 two/z && ln one/1 two/y",
+    );
+    bench.done("build image -t xfs --from round");
+    fs::create_dir(bench.path("out")).unwrap();
+    bench.done("cp -a image:/. out/");
+    bench.shell("diff -r round out && test out/one/a -ef out/two/b");
+}
+
+#[test]
+fn a_folder_for_temporary_files_that_takes_none_is_passed_over() {
+    if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.minix")]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.blank("image", 1);
+    bench.shell("mkfs.minix -3 image");
+    let long = bench.path(&format!("{0}/{0}", "n".repeat(100)));
+    fs::create_dir_all(&long).unwrap();
+    for folder in [std::path::Path::new("/nonexistent"), &long] {
+        let output = bench.command("ls image").env("TMPDIR", folder).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}

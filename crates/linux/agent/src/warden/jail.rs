@@ -42,6 +42,8 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_perf_event_open, libc::SYS_userfaultfd, libc::SYS_io_uring_setup, libc::SYS_keyctl, libc::SYS_add_key,
     libc::SYS_request_key, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev, libc::SYS_pidfd_getfd,
     libc::SYS_fanotify_init, libc::SYS_syslog, libc::SYS_setuid, libc::SYS_setgid, libc::SYS_setgroups,
+    // A file of its memory that became shorter would end whoever serves its disk from there.
+    libc::SYS_truncate, libc::SYS_ftruncate, libc::SYS_creat, libc::SYS_openat2,
 ];
 
 /// Where the kernel may put its memory, best first: its file has no name there.
@@ -114,6 +116,12 @@ fn restrict_calls() -> Result<(), BackendError> {
     let local = libc::AF_UNIX.unsigned_abs().into();
     let foreign = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, local)?;
     rules.insert(libc::SYS_socket, vec![SeccompRule::new(vec![foreign])?]);
+    let truncate = libc::O_TRUNC.unsigned_abs().into();
+    for (call, flags) in [(libc::SYS_open, 1), (libc::SYS_openat, 2)] {
+        let masked = SeccompCmpOp::MaskedEq(truncate);
+        let shortens = SeccompCondition::new(flags, SeccompCmpArgLen::Dword, masked, truncate)?;
+        rules.insert(call, vec![SeccompRule::new(vec![shortens])?]);
+    }
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, TargetArch::x86_64)?;
     let program: BpfProgram = filter.try_into()?;
@@ -137,5 +145,27 @@ fn can_execute(file: &File) -> bool {
     unsafe {
         let mapped = mmap(null_mut(), 4096, ProtFlags::READ | ProtFlags::EXEC, MapFlags::PRIVATE, file, 0);
         mapped.is_ok_and(|at| munmap(at, 4096).is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The filter holds for the thread that the test is.
+    #[test]
+    fn no_file_is_shortened_and_others_are_opened_as_ever() {
+        let path = std::env::temp_dir().join(format!("obento-jail-{}", std::process::id()));
+        std::fs::write(&path, [1; 100]).unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        rustix::thread::set_no_new_privs(true).unwrap();
+        restrict_calls().unwrap();
+        let refused = io::ErrorKind::PermissionDenied;
+        assert_eq!(file.set_len(10).unwrap_err().kind(), refused);
+        assert_eq!(File::create(&path).unwrap_err().kind(), refused);
+        assert_eq!(rustix::fs::ftruncate(&file, 200).unwrap_err(), rustix::io::Errno::PERM);
+        assert_eq!(File::open(&path).unwrap().metadata().unwrap().len(), 100);
+        assert!(OpenOptions::new().append(true).open(&path).is_ok());
+        std::fs::remove_file(&path).unwrap();
     }
 }
