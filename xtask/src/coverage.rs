@@ -21,7 +21,8 @@ const MEASURED: [(&str, &[&str]); 9] = [
     // What FAT and exFAT share has few tests but theirs.
     ("fs/clusters", &["obento-clusters", "obento-fat", "obento-exfat"]),
     ("fs/exfat", &["obento-exfat"]),
-    ("fs/ext4", &["obento-ext4"]),
+    // Images are built of sources, which `obento` has.
+    ("fs/ext4", &["obento-ext4", "obento"]),
     ("fs/fat", &["obento-fat"]),
     // The model of the tests of others, and what the contract's own are tried on.
     ("fs/tmpfs", &["obento-tmpfs", "obento-vfs", "obento-testkit"]),
