@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getgid, getuid, kill_process, pidfd_open, set_child_subreaper,
     set_parent_process_death_signal, waitpid,
@@ -41,10 +42,11 @@ fn start(command: &[OsString]) -> io::Result<ExitCode> {
     let lifeline = unsafe { OwnedFd::from_raw_fd(lifeline.ok_or(io::ErrorKind::InvalidInput)?) };
     set_child_subreaper(rustix::process::Pid::from_raw(1))?;
     isolate();
+    let has_mounts = own_mounts();
     match fork()? {
         None => {
             set_parent_process_death_signal(Some(Signal::KILL))?;
-            watch(&lifeline, program)
+            watch(&lifeline, program, has_mounts)
         }
         Some(inner) => {
             drop(lifeline);
@@ -69,9 +71,17 @@ fn isolate() {
     let _ = fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"));
 }
 
+/// Whether what is mounted from here on is seen here alone. Nothing may be mounted otherwise.
+fn own_mounts() -> bool {
+    // SAFETY: there is one thread, and no descriptors are unshared.
+    let apart = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) };
+    let alone = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    apart.is_ok() && mount_change(c"/", alone).is_ok()
+}
+
 /// The inner warden: starts the kernel, and comes back when it ended or nobody needs it.
-fn watch(lifeline: &OwnedFd, program: &[OsString]) -> io::Result<ExitCode> {
-    let jail = Jail::prepare(program.first().map_or(OsStr::new(""), |path| path))?;
+fn watch(lifeline: &OwnedFd, program: &[OsString], has_mounts: bool) -> io::Result<ExitCode> {
+    let jail = Jail::prepare(program.first().map_or(OsStr::new(""), |path| path), has_mounts)?;
     let kernel = match fork()? {
         None => {
             stay_here();

@@ -18,6 +18,7 @@ use landlock::{
     RulesetError, path_beneath_rules,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mount::{MountFlags, mount};
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 
 use seccompiler::{
@@ -56,8 +57,12 @@ pub struct Jail {
 }
 
 impl Jail {
-    /// For the kernel at `program`. Errors: there is no folder for its memory.
-    pub fn prepare(program: &OsStr) -> io::Result<Self> {
+    /// For the kernel at `program`; with `has_mounts` its folder is one that nobody else sees. Errors: there is no folder for its memory.
+    pub fn prepare(program: &OsStr, has_mounts: bool) -> io::Result<Self> {
+        let private = if has_mounts { private_folder(program.as_ref()) } else { None };
+        if let Some(memory) = private {
+            return Ok(Self { memory, program: program.into() });
+        }
         let own = std::env::var_os("TMPDIR").map(PathBuf::from);
         let folders = own.into_iter().chain(FOLDERS.iter().map(PathBuf::from));
         let memory = folders.into_iter().find(|folder| holds_programs(folder));
@@ -128,6 +133,16 @@ fn restrict_calls() -> Result<(), BackendError> {
     // What it does not take, it says by an error; there is nothing else to be done then.
     let _ = seccompiler::apply_filter(&program);
     Ok(())
+}
+
+/// A folder in memory, mounted where nothing of the kernel's own lies.
+fn private_folder(program: &Path) -> Option<PathBuf> {
+    let program = program.canonicalize().ok()?;
+    let folder =
+        FOLDERS.into_iter().map(Path::new).find(|folder| folder.is_dir() && !program.starts_with(folder))?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    mount(c"none", folder, c"tmpfs", flags, c"mode=0700").ok()?;
+    holds_programs(folder).then(|| folder.into())
 }
 
 /// Whether a file in `folder` can be mapped to be executed.
