@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use obento_base::Error;
+use obento_base::{DeviceError, Error};
 use obento_block::BlockDevice;
 use obento_linux_wire::{Answer, Envelope, decode, encode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,7 +20,7 @@ use crate::launch::{Guest, Settings, launch};
 
 /// How long a request may take. The slowest that is right is to sync a whole device cache.
 const WATCHDOG: Duration = Duration::from_secs(60);
-/// How long a request may take once the device has failed: XFS tries for ever to write what it cannot.
+/// How long a request may take once the device has failed to write: XFS tries for ever to write what it cannot.
 const GRACE: Duration = Duration::from_secs(5);
 /// How long the kernel may take to start and ask for its disk.
 const START: Duration = Duration::from_secs(20);
@@ -135,15 +135,16 @@ impl Engine {
         let end = Instant::now() + WATCHDOG;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let failure = self.device_failure();
             if left.is_zero() {
-                return Err(self.give_up(Trouble::Hung));
+                let why = self.device_failure().map_or(Trouble::Hung, Trouble::Device);
+                return Err(self.give_up(why));
             }
+            // Reads are another matter: a disk that takes long over each bad sector is one to be rescued.
+            let failed_to_write = self.device_failure().filter(is_of_writing);
             if ready([self.guest.bell.as_fd()], left.min(GRACE)) == [false] {
-                match failure {
+                match failed_to_write {
                     Some(error) => return Err(self.give_up(Trouble::Device(error))),
-                    None if left > GRACE => continue,
-                    None => return Err(self.give_up(Trouble::Hung)),
+                    None => continue,
                 }
             }
             // What the bytes are does not matter. All are taken, so that the line is never full of them.
@@ -175,6 +176,10 @@ impl Engine {
         let read = self.guest.console.rewind().and_then(|()| self.guest.console.read_to_end(&mut text));
         read.map(|_| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
     }
+}
+
+fn is_of_writing(error: &Error) -> bool {
+    matches!(error, Error::Device(DeviceError::Write { .. } | DeviceError::Flush { .. }))
 }
 
 /// Which of `sources` have something or are cut, as soon as one of them is; none after `time`.

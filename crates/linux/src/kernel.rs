@@ -110,3 +110,14 @@ fn name_of(path: &str) -> String {
     let stem = Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or_default();
     stem.split('.').next().unwrap_or_default().replace('-', "_")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_told_apart_by_their_numbers() {
+        let all = ["/m/6.1.9", "/m/6.1.100", "/m/6.1.99-rc1"];
+        assert_eq!(all.into_iter().max_by_key(|path| version(Path::new(path))), Some("/m/6.1.100"));
+    }
+}
