@@ -15,16 +15,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let folder = out.join("agent");
     let mut cargo = Command::new(env::var_os("CARGO").expect("cargo tells it"));
-    cargo.args([
-        "build",
-        "--quiet",
-        "--locked",
-        "--offline",
-        "--package",
-        "obento-linux-agent",
-        "--profile",
-        "agent",
-    ]);
+    cargo.args(["build", "--quiet", "--locked", "--package", "obento-linux-agent", "--profile", "agent"]);
     cargo.args(["--target", &target]).arg("--target-dir").arg(&folder).current_dir(&here);
     // A checker in place of the compiler, or the flags of a build for another environment, are not for it.
     for variable in

@@ -1,5 +1,6 @@
 //! The contract's reading side.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -74,8 +75,12 @@ impl FileSystem for Volume {
     }
 
     fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
-        let mut from = from;
+        let (mut from, mut asked) = (from, HashSet::new());
         loop {
+            // A damaged directory may lead back into itself.
+            if !asked.insert(from) {
+                return Err(nonsense());
+            }
             let (entries, is_end) = self.list(dir, from)?;
             for entry in &entries {
                 let next = Cookie(entry.next);
@@ -96,9 +101,6 @@ impl FileSystem for Volume {
             }
             if is_end {
                 return Ok(());
-            }
-            if entries.is_empty() {
-                return Err(nonsense());
             }
         }
     }

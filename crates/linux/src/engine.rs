@@ -11,8 +11,11 @@ use std::time::{Duration, Instant};
 
 use obento_base::{DeviceError, Error};
 use obento_block::BlockDevice;
-use obento_linux_wire::{Answer, Envelope, decode, encode};
+use obento_linux_wire::{Answer, Envelope, Request, decode, encode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::area::Area;
 use crate::disk::Disk;
@@ -53,8 +56,12 @@ pub struct Engine {
     guest: Guest,
     area: Area,
     dead: Option<Trouble>,
+    /// What was asked before it is needed, and its number.
+    early: Option<(u32, Request)>,
     /// The first error of the device.
     failure: Arc<OnceLock<Error>>,
+    /// The process that asked for the disk.
+    kernel: Option<Pid>,
 }
 
 /// An [`Engine`] that several threads ask.
@@ -66,7 +73,8 @@ impl Shared {
         let not_started = |error: io::Error| Trouble::NotStarted(error.to_string());
         let area = Area::new().map_err(not_started)?;
         let guest = launch(settings, &area).map_err(not_started)?;
-        let mut engine = Engine { guest, area, dead: None, failure: Arc::default() };
+        let mut engine =
+            Engine { guest, area, dead: None, early: None, failure: Arc::default(), kernel: None };
         engine.connect(device)?;
         Ok(Self(Mutex::new(engine)))
     }
@@ -88,6 +96,7 @@ impl Engine {
         }
         let socket = self.guest.disk.accept();
         let served = socket.and_then(|(socket, _)| {
+            self.kernel = socket_peercred(&socket).ok().map(|peer| peer.pid);
             let disk = Disk::new(device, socket, Arc::clone(&self.failure));
             thread::Builder::new().name("obento-disk".to_owned()).spawn(move || disk.serve())
         });
@@ -96,6 +105,27 @@ impl Engine {
 
     /// Asks, with `data` beside the request.
     pub fn ask(&mut self, envelope: &Envelope, data: &[u8]) -> Result<Answer, Trouble> {
+        if let Some((number, _)) = self.early.take() {
+            self.wait(number)?;
+        }
+        let number = self.send(envelope, data)?;
+        self.answer(number)
+    }
+
+    /// Asks what is likely to be asked next, and does not wait: the guest works meanwhile. What goes wrong is told to whoever asks for it.
+    pub fn ask_early(&mut self, request: Request) {
+        let envelope = Envelope { request: Some(request.clone()), ..Envelope::default() };
+        self.early = self.send(&envelope, &[]).ok().map(|number| (number, request));
+    }
+
+    /// The answer to `request`, if it was asked early and nothing has been since.
+    pub fn take_early(&mut self, request: &Request) -> Option<Result<Answer, Trouble>> {
+        let (number, _) = self.early.take_if(|(_, early)| early == request)?;
+        let _apart = self.kernel.and_then(Apart::from_process);
+        Some(self.answer(number))
+    }
+
+    fn send(&mut self, envelope: &Envelope, data: &[u8]) -> Result<u32, Trouble> {
         if let Some(dead) = &self.dead {
             return Err(dead.clone());
         }
@@ -105,6 +135,10 @@ impl Engine {
         if rustix::io::write(&self.guest.bell, b".").is_err() {
             return Err(self.give_up(Trouble::Ended));
         }
+        Ok(number)
+    }
+
+    fn answer(&mut self, number: u32) -> Result<Answer, Trouble> {
         let reply = self.wait(number)?;
         match decode(&reply) {
             Some(Answer::Failed { errno }) => Err(self.trouble(errno)),
@@ -175,6 +209,26 @@ impl Engine {
         let mut text = Vec::new();
         let read = self.guest.console.rewind().and_then(|()| self.guest.console.read_to_end(&mut text));
         read.map(|_| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
+    }
+}
+
+/// Keeps this thread off the processor of the guest, while it lasts: the guest's answer wakes it on the guest's own, where both would take
+/// turns, though the guest works on.
+struct Apart(CpuSet);
+
+impl Apart {
+    /// `None` where there is no other processor.
+    fn from_process(guest: Pid) -> Option<Self> {
+        let (own, taken) = (sched_getaffinity(None).ok()?, sched_getaffinity(Some(guest)).ok()?);
+        let mut others = own;
+        (0..CpuSet::MAX_CPU).filter(|cpu| taken.is_set(*cpu)).for_each(|cpu| others.unset(cpu));
+        (others.count() > 0 && sched_setaffinity(None, &others).is_ok()).then_some(Self(own))
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        let _ = sched_setaffinity(None, &self.0);
     }
 }
 

@@ -11,7 +11,7 @@
 //! - `disk`: a vhost-user block device over any [`BlockDevice`](obento_block::BlockDevice).
 //! - `types`, `probe`: what there is, and by which signature it is known.
 //! - `tools`: the programs of a type's own that make and check it.
-//! - `nodes`, `volume`, `contract`, `writable`: the driver; `ahead`, `bulk`: many small files in one request.
+//! - `nodes`, `volume`, `contract`, `writable`: the driver; `ahead`, `bulk`: many small files in one request; `stream`: long ones.
 //!
 //! This crate may contain `unsafe`: it maps memory that it shares with other processes, and starts one.
 
@@ -28,6 +28,7 @@ mod kernel;
 mod launch;
 mod nodes;
 mod probe;
+mod stream;
 pub mod tools;
 pub mod types;
 mod volume;

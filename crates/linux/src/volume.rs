@@ -7,18 +7,19 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use obento_base::wire::to_usize;
+use obento_base::wire::{to_u64, to_usize};
 use obento_base::{
     Attr, DeviceError, DeviceNumber, Error, FileFlags, FileKind, Generation, Ino, Mode, Result, Timestamp,
 };
 use obento_block::BlockDevice;
 use obento_driver::{Probe, StatFs};
 use obento_env::Clock;
-use obento_linux_wire::{Answer, DATA_MAX, Envelope, Moment, Piece, Request, Run, Stat, Usage};
+use obento_linux_wire::{Answer, DATA_MAX, Envelope, Moment, Request, Run, Stat, Usage};
 
 use crate::ahead::{self, SMALL};
 use crate::engine::{Shared, Trouble};
 use crate::nodes::Nodes;
+use crate::stream::Stream;
 use crate::types::{LinkTarget, Type};
 
 /// Types that tell where on the disk a file's bytes are, and whose files were seen to be those bytes (`tests/places.rs`).
@@ -50,6 +51,8 @@ pub(crate) struct State {
     pub(crate) ahead: HashMap<Ino, Vec<u8>>,
     /// Data and holes of the file that was asked about last.
     runs: Option<(Ino, u64, Vec<Run>)>,
+    /// The file that is read from front to back.
+    pub(crate) stream: Stream,
 }
 
 /// What a volume is opened with.
@@ -92,7 +95,12 @@ impl Volume {
             clock,
             device,
             writable: AtomicBool::new(writable),
-            state: Mutex::new(State { nodes: Nodes::new(attr.ino, attr), ahead: HashMap::new(), runs: None }),
+            state: Mutex::new(State {
+                nodes: Nodes::new(attr.ino, attr),
+                ahead: HashMap::new(),
+                runs: None,
+                stream: Stream::default(),
+            }),
         })
     }
 
@@ -209,22 +217,14 @@ impl Volume {
                 return Ok(len);
             }
         }
-        let len = buf.len().min(DATA_MAX);
-        let buf = buf.get_mut(..len).unwrap_or_default();
-        let piece = Piece { ino: ino.0, place: None, offset, len: u32::try_from(len).unwrap_or(u32::MAX) };
-        let steps = state.nodes.steps(&[ino])?;
-        let forget = state.nodes.take_forgotten();
-        let envelope = Envelope { forget, steps, request: Some(Request::Read { pieces: vec![piece] }) };
-        let mut turn = self.engine.turn();
-        let Answer::Filled { fills } = turn.ask(&envelope, &[])? else { return Err(nonsense()) };
-        state.nodes.hold(&envelope.steps);
-        let fill = fills.first().ok_or_else(nonsense)?;
-        if fill.errno != 0 {
-            return Err(turn.trouble(fill.errno).into());
+        let mut done = 0;
+        while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match self.read_on(&mut state, &attr, offset.saturating_add(to_u64(done)), rest)? {
+                0 => break,
+                got => done += got,
+            }
         }
-        let got = to_usize(fill.len.into()).min(len);
-        turn.data(0, buf.get_mut(..got).unwrap_or_default());
-        Ok(got)
+        Ok(done)
     }
 
     /// Writes, and answers how many bytes.

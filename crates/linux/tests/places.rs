@@ -1,4 +1,4 @@
-//! Where types say that the bytes of a file are on the disk, there they are.
+//! The bytes of files: where types say that they are on the disk, there they are, and reading finds them in whatever steps.
 
 use std::sync::Arc;
 
@@ -47,19 +47,24 @@ fn fill(fs: &dyn FileSystem) {
     writable.sync().unwrap();
 }
 
+/// A volume with the files, open for reading.
+fn filled(kind: &str, megabytes: u64) -> Arc<dyn FileSystem> {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    image.as_file().set_len(megabytes << 20).unwrap();
+    call(&format!("mkfs.{kind}"), ["-q".as_ref(), image.path().as_os_str()]).unwrap();
+    let device = Arc::new(MemDevice::new(std::fs::read(image.path()).unwrap()));
+    // The log is replayed before anything is read, since nobody closed the volume.
+    fill(&*open(kind, device.clone(), Access::ReadWrite));
+    open(kind, device, Access::ReadOnly)
+}
+
 #[test]
 fn what_is_mapped_is_what_was_written() {
     if !require(&["linux.uml", "mkfs.xfs", "mkfs.f2fs"].map(Oracle::Program)) {
         return;
     }
     for (kind, megabytes) in [("xfs", 310), ("f2fs", 128)] {
-        let image = tempfile::NamedTempFile::new().unwrap();
-        image.as_file().set_len(megabytes << 20).unwrap();
-        call(&format!("mkfs.{kind}"), ["-q".as_ref(), image.path().as_os_str()]).unwrap();
-        let device = Arc::new(MemDevice::new(std::fs::read(image.path()).unwrap()));
-        // The log is replayed before anything is read, since nobody closed the volume.
-        fill(&*open(kind, device.clone(), Access::ReadWrite));
-        let fs = open(kind, device, Access::ReadOnly);
+        let fs = filled(kind, megabytes);
         for (name, len, every) in FILES {
             let ino = fs.lookup(fs.root(), Name::new(name.as_bytes()).unwrap()).unwrap();
             let (lock, mut at, mut mapped) = (LayoutLock::new(), 0, 0);
@@ -78,6 +83,41 @@ fn what_is_mapped_is_what_was_written() {
                 at += extent.len;
             }
             assert!(mapped > len / 2, "{kind}: {mapped} bytes of {name} are mapped");
+        }
+    }
+}
+
+#[test]
+fn a_file_is_the_same_in_whatever_steps_it_is_read_and_beside_what_else() {
+    if !require(&["linux.uml", "mkfs.f2fs"].map(Oracle::Program)) {
+        return;
+    }
+    let (fs, lock) = (filled("f2fs", 128), LayoutLock::new());
+    let root = fs.root();
+    let files = FILES.map(|(name, len, every)| {
+        (fs.lookup(root, Name::new(name.as_bytes()).unwrap()).unwrap(), len, every)
+    });
+    let read = |(ino, len, every): (_, u64, _), at: u64, step: usize| {
+        let mut found = vec![0; step];
+        let got = fs.read(&lock.shared(), ino, at, &mut found).unwrap();
+        assert_eq!(got as u64, (step as u64).min(len.saturating_sub(at)), "short only at the end");
+        assert!(found[..got] == bytes_at(at, got as u64, every), "{step} bytes at {at} of {len}");
+    };
+    for step in [60_001, 256 << 10, 5 << 20] {
+        // From front to back, and a step past the end.
+        for file in files {
+            (0..file.1 + step as u64).step_by(step).for_each(|at| read(file, at, step));
+        }
+        // Two at once, and a question between: what the guest read on is of no use then.
+        for at in (0..files[0].1).step_by(step) {
+            read(files[0], at, step);
+            read(files[1], at, step);
+            fs.statfs().unwrap();
+        }
+        // Back to front, and the same bytes again.
+        for at in (0..files[2].1).step_by(step).collect::<Vec<_>>().into_iter().rev() {
+            read(files[2], at, step);
+            read(files[2], at, step);
         }
     }
 }

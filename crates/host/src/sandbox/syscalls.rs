@@ -95,6 +95,8 @@ pub(super) fn allowed(rights: Rights<'_>) -> Result<BTreeMap<i64, Vec<SeccompRul
     // Threads but no processes. `clone3` hides its flags in memory, so it is refused, and the C library falls back.
     let thread = libc::CLONE_THREAD as u64;
     rules.insert(libc::SYS_clone, vec![only_if(0, SeccompCmpOp::MaskedEq(thread), thread)?]);
+    // On which processor this thread itself runs.
+    rules.insert(libc::SYS_sched_setaffinity, vec![only_if(0, SeccompCmpOp::Eq, 0)?]);
     // The name of a thread.
     rules.insert(libc::SYS_prctl, vec![only_if(0, SeccompCmpOp::Eq, libc::PR_SET_NAME as u64)?]);
     Ok(rules)

@@ -5,9 +5,8 @@ use std::os::fd::BorrowedFd;
 
 use obento_linux_wire::{Answer, Moment, Stat, Times, Usage};
 use rustix::fs::{
-    AtFlags, CWD, Gid, IFlags, Mode, OFlags, SeekFrom, Statx, Timespec, Timestamps, UTIME_OMIT, Uid,
-    XattrFlags, chmodat, chownat, fstatfs, getxattr, ioctl_setflags, listxattr, openat, removexattr, seek,
-    setxattr, utimensat,
+    AtFlags, CWD, Gid, IFlags, Mode, SeekFrom, Statx, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags,
+    chmodat, chownat, fstatfs, getxattr, ioctl_setflags, listxattr, removexattr, seek, setxattr, utimensat,
 };
 
 use super::table::{Table, Use};
@@ -62,8 +61,8 @@ pub fn set(table: &mut Table, ino: u64, change: &Change) -> Result<Answer, Errno
         chmodat(CWD, &path, Mode::from_raw_mode(u32::from(mode)), AtFlags::empty()).map_err(number)?;
     }
     if let Some(flags) = change.flags {
-        let file = openat(CWD, &path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(number)?;
-        match ioctl_setflags(&file, IFlags::from_bits_retain(flags)) {
+        // Only of files and directories: to open a pipe would wait for somebody who writes.
+        match ioctl_setflags(table.open(ino, Use::Read)?, IFlags::from_bits_retain(flags)) {
             // A type without any leaves them out, as one of ours does.
             Err(rustix::io::Errno::NOTTY) => {}
             done => done.map_err(number)?,

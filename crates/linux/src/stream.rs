@@ -1,0 +1,116 @@
+//! Files that are read from front to back: the guest reads on while the bytes before are used.
+//!
+//! What is read on is twice as much each time, up to the room that the data has. Only of a volume that nobody changes.
+
+use obento_base::wire::{to_u64, to_usize};
+use obento_base::{Attr, Ino, Result};
+use obento_linux_wire::{Answer, DATA_MAX, Piece, Request};
+
+use crate::volume::{State, Volume, nonsense};
+
+/// The file that was read last.
+#[derive(Default)]
+pub struct Stream {
+    ino: Option<Ino>,
+    /// Bytes of it, and where they begin.
+    start: u64,
+    bytes: Vec<u8>,
+    /// Where the last read ended.
+    end: u64,
+    /// What the guest was asked to read on.
+    early: Option<Piece>,
+}
+
+impl Stream {
+    /// Takes bytes that are here already.
+    fn serve(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> usize {
+        let skipped = offset.checked_sub(self.start).filter(|_| self.ino == Some(ino));
+        let rest = skipped.and_then(|skipped| self.bytes.get(to_usize(skipped)..)).unwrap_or_default();
+        let len = rest.len().min(buf.len());
+        buf[..len].copy_from_slice(&rest[..len]);
+        if len > 0 {
+            self.end = offset.saturating_add(to_u64(len));
+        }
+        len
+    }
+
+    /// The piece that was asked for early, if it begins there.
+    fn take_early(&mut self, ino: Ino, offset: u64) -> Option<Piece> {
+        self.early.take_if(|piece| piece.ino == ino.0 && piece.offset == offset)
+    }
+}
+
+impl Volume {
+    /// Reads a regular file from `offset` on, less than asked for where it suits; nothing at its end.
+    pub(crate) fn read_on(
+        &self,
+        state: &mut State,
+        attr: &Attr,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize> {
+        let goes_on = state.stream.ino == Some(attr.ino) && state.stream.end == offset;
+        let served = state.stream.serve(attr.ino, offset, buf);
+        if served > 0 {
+            return Ok(served);
+        }
+        if let Some(len) = self.read_what_was_asked_early(state, attr, offset)? {
+            return Ok(if len > 0 { state.stream.serve(attr.ino, offset, buf) } else { 0 });
+        }
+        let piece = piece(attr, offset, buf.len());
+        let answer = self.ask(state, &[attr.ino], Request::Read { pieces: vec![piece.clone()] })?;
+        let len = self.filled(answer, &piece)?;
+        self.engine.turn().data(0, &mut buf[..len]);
+        let end = offset.saturating_add(to_u64(len));
+        state.stream = Stream { ino: Some(attr.ino), start: end, end, ..Stream::default() };
+        if goes_on {
+            self.read_early(state, attr, &piece, len);
+        }
+        Ok(len)
+    }
+
+    /// Takes the bytes at `offset` that the guest was asked for early, and has it read on. `None`: it was not.
+    fn read_what_was_asked_early(
+        &self,
+        state: &mut State,
+        attr: &Attr,
+        offset: u64,
+    ) -> Result<Option<usize>> {
+        let Some(piece) = state.stream.take_early(attr.ino, offset) else { return Ok(None) };
+        let request = Request::Read { pieces: vec![piece.clone()] };
+        let answer = self.engine.turn().take_early(&request);
+        let Some(answer) = answer else { return Ok(None) };
+        let len = self.filled(answer?, &piece)?;
+        state.stream.start = offset;
+        state.stream.bytes.resize(len, 0);
+        self.engine.turn().data(0, &mut state.stream.bytes);
+        self.read_early(state, attr, &piece, len);
+        Ok(Some(len))
+    }
+
+    /// Has the guest read on after `last`, of which it read `len` bytes: all, or it will say why not.
+    fn read_early(&self, state: &mut State, attr: &Attr, last: &Piece, len: usize) {
+        let next = piece(attr, last.offset.saturating_add(to_u64(len)), len.saturating_mul(2));
+        let is_held = state.nodes.get(attr.ino).is_ok_and(|known| known.held);
+        if is_held && !self.is_writable() && len == to_usize(last.len.into()) && next.len > 0 {
+            self.engine.turn().ask_early(Request::Read { pieces: vec![next.clone()] });
+            state.stream.early = Some(next);
+        }
+    }
+
+    /// How many bytes of `piece` there are, no more than were asked for, whatever the guest says.
+    fn filled(&self, answer: Answer, piece: &Piece) -> Result<usize> {
+        let Answer::Filled { fills } = answer else { return Err(nonsense()) };
+        let fill = fills.first().ok_or_else(nonsense)?;
+        match fill.errno {
+            0 => Ok(to_usize(fill.len.min(piece.len).into())),
+            errno => Err(self.engine.turn().trouble(errno).into()),
+        }
+    }
+}
+
+/// At most `len` bytes of a file, as the data has room for and the file has.
+fn piece(attr: &Attr, offset: u64, len: usize) -> Piece {
+    let len = to_u64(len.min(DATA_MAX)).min(attr.size.saturating_sub(offset));
+    Piece { ino: attr.ino.0, place: None, offset, len: u32::try_from(len).unwrap_or(0) }
+}
