@@ -2,8 +2,8 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use obento_fuzz::{Places, damage, directory_blocks};
+use obento_fuzz::places::{self, Places};
 
-static BLOCKS: LazyLock<Places> = LazyLock::new(|| directory_blocks(|_, _| true));
+static PLACES: LazyLock<Places> = LazyLock::new(|| places::of("directory"));
 
-fuzz_target!(|data: &[u8]| damage(&BLOCKS, data));
+fuzz_target!(|data: &[u8]| obento_fuzz::damage(&PLACES, data));

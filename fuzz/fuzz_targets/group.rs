@@ -1,6 +1,9 @@
 #![no_main]
-use libfuzzer_sys::fuzz_target;
-use obento_fuzz::{block_place, damage};
+use std::sync::LazyLock;
 
-// Block 1 holds the super block, the descriptors follow it.
-fuzz_target!(|data: &[u8]| damage(&vec![block_place(2)], data));
+use libfuzzer_sys::fuzz_target;
+use obento_fuzz::places::{self, Places};
+
+static PLACES: LazyLock<Places> = LazyLock::new(|| places::of("group"));
+
+fuzz_target!(|data: &[u8]| obento_fuzz::damage(&PLACES, data));

@@ -2,11 +2,8 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use obento_ext4::InodeFlags;
-use obento_fuzz::{Places, damage, directory_blocks};
+use obento_fuzz::places::{self, Places};
 
-/// The root of every index; the nodes below it are found by the fuzzer through `directory`.
-static ROOTS: LazyLock<Places> =
-    LazyLock::new(|| directory_blocks(|inode, at| at == 0 && inode.has(InodeFlags::INDEX)));
+static PLACES: LazyLock<Places> = LazyLock::new(|| places::of("htree"));
 
-fuzz_target!(|data: &[u8]| damage(&ROOTS, data));
+fuzz_target!(|data: &[u8]| obento_fuzz::damage(&PLACES, data));

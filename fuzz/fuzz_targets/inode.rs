@@ -2,11 +2,8 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use obento_fuzz::{Places, damage, inodes};
+use obento_fuzz::places::{self, Places};
 
-static INODES: LazyLock<Places> = LazyLock::new(|| {
-    let places = inodes().map(|inode| (inode.place().block.0 * 1024 + u64::from(inode.place().offset), 256));
-    places.collect()
-});
+static PLACES: LazyLock<Places> = LazyLock::new(|| places::of("inode"));
 
-fuzz_target!(|data: &[u8]| damage(&INODES, data));
+fuzz_target!(|data: &[u8]| obento_fuzz::damage(&PLACES, data));

@@ -56,7 +56,8 @@ fn gpt(disk: &mut [u8], data: &[u8], primary: bool) {
     put(disk, 510, &[0x55, 0xaa]);
     let count = u32::from_le_bytes([header[80], header[81], 0, 0]) as usize;
     let size = u32::from_le_bytes([header[84], header[85], header[86], header[87]]) as usize;
-    if let Some(array) = count.checked_mul(size).and_then(|len| disk.get(entries..entries.checked_add(len)?)) {
+    if let Some(array) = count.checked_mul(size).and_then(|len| disk.get(entries..entries.checked_add(len)?))
+    {
         let checksum = crc32(array);
         header[88..92].copy_from_slice(&checksum.to_le_bytes());
     }

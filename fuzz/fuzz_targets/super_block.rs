@@ -1,4 +1,9 @@
 #![no_main]
-use libfuzzer_sys::fuzz_target;
+use std::sync::LazyLock;
 
-fuzz_target!(|data: &[u8]| obento_fuzz::damage(&vec![(1024, 1024)], data));
+use libfuzzer_sys::fuzz_target;
+use obento_fuzz::places::{self, Places};
+
+static PLACES: LazyLock<Places> = LazyLock::new(|| places::of("super_block"));
+
+fuzz_target!(|data: &[u8]| obento_fuzz::damage(&PLACES, data));

@@ -26,10 +26,13 @@ use std::collections::{HashSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use obento_base::{FileKind, Ino, Name};
+use obento_base::{FileKind, Ino, Name, Timestamp};
 use obento_block::BlockDevice;
-use obento_driver::{Cookie, Driver, FileSystem, LayoutLock, OpenOptions, Span, Target};
-use obento_env::NO_CLOCK;
+use obento_driver::{Access, Cookie, Driver, FileSystem, LayoutLock, OpenOptions, Span, Target};
+use obento_env::{FixedClock, NO_CLOCK};
+use obento_vfs::Vfs;
+
+use crate::plan::{Actor, Plan};
 
 /// Opens the volume on `device` for reading and looks at all of it: entries, attributes, links, mappings, bytes and the
 /// structures that the driver shows; within bounds that a sound volume of a few MiB never reaches. Panics where an answer
@@ -42,7 +45,25 @@ pub fn open_and_walk(driver: &dyn Driver, device: Arc<dyn BlockDevice>) {
     }
 }
 
-/// The same with a volume that is open.
+/// Opens the volume on `device` for changes, whatever its bytes, does `plan` to it, and looks at what is left of it. Operations may
+/// fail; a later open must end as well.
+pub fn open_and_change(driver: &dyn Driver, device: Arc<dyn BlockDevice>, plan: &Plan) {
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        cache: 256 << 10,
+        ..OpenOptions::new(Arc::new(FixedClock(Timestamp::new(1_700_000_000, 0))))
+    };
+    let Ok(fs) = driver.open(device.clone(), &options) else { return };
+    let mut actor = Actor::new(Vfs::new(fs));
+    for (number, op) in plan.ops.iter().enumerate() {
+        let _ = actor.act(number, op);
+    }
+    let _ = (actor.vfs().sync(), actor.vfs().close());
+    drop(actor);
+    open_and_walk(driver, device);
+}
+
+/// [`open_and_walk`] with a volume that is open.
 pub fn walk(fs: &dyn FileSystem) {
     let _ = (fs.info(), fs.statfs());
     let mut seen = HashSet::new();

@@ -1,0 +1,101 @@
+//! Where the structures of the sound ext4 are.
+
+use std::sync::{Arc, LazyLock};
+
+use obento_base::Ino;
+use obento_driver::{Access, OpenOptions};
+use obento_env::NO_CLOCK;
+use obento_ext4::{FileBlock, Inode, InodeFlags, Volume, open_volume};
+
+use crate::volumes::EXT4;
+
+/// Byte ranges of the volume that hold one kind of structure.
+pub type Places = Vec<(u64, usize)>;
+
+/// The kinds, each a target.
+pub const KINDS: [(&str, fn() -> Places); 8] = [
+    ("super_block", || vec![(1024, 1024)]),
+    // Block 1 holds the super block, the descriptors follow it.
+    ("group", || vec![block_place(2)]),
+    ("inode", || inodes().map(|inode| (place_of(&inode), 256)).collect()),
+    ("extents", nodes),
+    ("directory", || directory_blocks(|_, _| true)),
+    // The root of every index; the nodes below it are found by the fuzzer through `directory`.
+    ("htree", || directory_blocks(|inode, at| at == 0 && inode.has(InodeFlags::INDEX))),
+    ("journal", journal),
+    ("xattr", attributes),
+];
+
+/// The places of one kind.
+pub fn of(kind: &str) -> Places {
+    let (_, places) = KINDS.iter().find(|(name, _)| *name == kind).expect("a kind that there is");
+    places()
+}
+
+static SOUND: LazyLock<Volume> = LazyLock::new(|| {
+    let options = OpenOptions { access: Access::ReadOnly, ..OpenOptions::new(Arc::new(NO_CLOCK)) };
+    open_volume(EXT4.clone(), &options).expect("the seed volume opens")
+});
+
+fn inodes() -> impl Iterator<Item = Inode> {
+    (1..=SOUND.super_block().inodes_count.into()).filter_map(|ino| SOUND.inode(Ino(ino)).ok())
+}
+
+fn place_of(inode: &Inode) -> u64 {
+    inode.place().block.0 * 1024 + u64::from(inode.place().offset)
+}
+
+fn block_place(block: u64) -> (u64, usize) {
+    let size = SOUND.block_size();
+    (block * u64::from(size), size as usize)
+}
+
+/// The blocks of every directory that `wanted` accepts.
+fn directory_blocks(wanted: impl Fn(&Inode, u32) -> bool) -> Places {
+    let mut places = Places::new();
+    for inode in inodes().filter(|inode| inode.is_dir()) {
+        let blocks = u32::try_from(inode.size() / u64::from(SOUND.block_size())).unwrap_or(0);
+        for at in (0..blocks).filter(|&at| wanted(&inode, at)) {
+            if let Ok(Some(block)) = SOUND.map_block(&inode, FileBlock(at)) {
+                places.push(block_place(block.0));
+            }
+        }
+    }
+    places
+}
+
+/// The roots of all mappings, and every block that a root names.
+fn nodes() -> Places {
+    let mut places = Places::new();
+    for inode in inodes() {
+        places.push((place_of(&inode) + 40, 60));
+        let map: Vec<u32> =
+            inode.i_block().chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        let node = match map[0] & 0xffff == 0xf30a {
+            true if map[1] >> 16 != 0 => map[4],
+            true => 0,
+            false => map[12],
+        };
+        if node > 10 && node < 4096 {
+            places.push(block_place(node.into()));
+        }
+    }
+    places
+}
+
+/// The journal's super block and the blocks at the start of its log.
+fn journal() -> Places {
+    let journal = SOUND.inode(Ino(8)).expect("the journal's inode");
+    let blocks = (0..24).filter_map(|at| SOUND.map_block(&journal, FileBlock(at)).ok()?);
+    blocks.map(|block| block_place(block.0)).collect()
+}
+
+/// Attributes in inodes, behind the fixed fields, and in blocks of their own.
+fn attributes() -> Places {
+    let mut places = Places::new();
+    for inode in inodes().filter(|inode| inode.size() > 0) {
+        places.push((place_of(&inode) + 128, 128));
+        places.extend(inode.xattr_block().map(|block| block_place(block.0)));
+    }
+    places
+}

@@ -1,0 +1,119 @@
+//! The sound volumes that targets damage.
+
+use std::io::Read as _;
+use std::sync::{Arc, LazyLock};
+
+use obento_base::{DeviceNumber, FileKind, Mode, Name};
+use obento_block::MemDevice;
+use obento_driver::{Access, Driver, Format, FormatOptions, LayoutLock, NewNode, OpenOptions};
+use obento_env::{FixedRandom, NO_CLOCK};
+use obento_exfat::ExFatDriver;
+use obento_testkit::snapshot::Snapshot;
+use obento_vfs::Vfs;
+use obento_xv6::Xv6Driver;
+
+/// A volume of 1 KiB blocks without checksums (a fuzzer cannot guess them): a deep extent tree, indirect blocks, an
+/// index of two levels, inline data, attributes in inodes, blocks and inodes of their own, and a dirty journal.
+static SEED: &[u8] = include_bytes!("../seed/volume.img.zst");
+
+/// A FAT12 of few clusters, whose decoders are those of FAT16 and FAT32 but for the width of an entry.
+static FAT_SEED: &[u8] = include_bytes!("../seed/fat.img.zst");
+
+/// The ext4.
+pub static EXT4: LazyLock<Arc<MemDevice>> = LazyLock::new(|| unpack(SEED));
+/// The FAT.
+pub static FAT: LazyLock<Arc<MemDevice>> = LazyLock::new(|| unpack(FAT_SEED));
+
+fn unpack(seed: &[u8]) -> Arc<MemDevice> {
+    let mut image = Vec::new();
+    ruzstd::decoding::StreamingDecoder::new(seed)
+        .expect("a zstd file")
+        .read_to_end(&mut image)
+        .expect("a whole one");
+    Arc::new(MemDevice::read_only(image))
+}
+
+/// An exFAT with files of each kind, made by the driver itself.
+pub static EXFAT: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
+    let device = Arc::new(MemDevice::new(vec![0; 256 << 10]));
+    let (driver, clock) = (ExFatDriver::default(), Arc::new(NO_CLOCK));
+    let settings = [("cluster_size", "512"), ("boundary_align", "4096")];
+    let made = FormatOptions {
+        settings: settings.map(|(name, value)| (name.into(), value.into())).into(),
+        ..FormatOptions::new("exfat", clock.clone(), Arc::new(FixedRandom(1)))
+    };
+    Format::format(&driver, &*device, &made).expect("room for a volume");
+    let open = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) };
+    let fs = driver.open(device.clone(), &open).expect("a sound volume");
+    let (writable, lock) = (fs.writable().expect("open for changes"), LayoutLock::new());
+    let node = |kind| NewNode {
+        kind,
+        mode: Mode::new(0o755),
+        uid: 0,
+        gid: 0,
+        rdev: DeviceNumber::default(),
+        target: b"",
+    };
+    let mut dir = fs.root();
+    for depth in 0..3 {
+        for n in 0..6 {
+            let name = format!("a name that takes some entries {n}");
+            let file = Name::new(name.as_bytes()).expect("a name");
+            let ino = writable.create(dir, file, &node(FileKind::Regular)).expect("room").ino;
+            // In turns, so that what is appended cannot stay contiguous.
+            for round in 0..u64::from(n % 3) * 2 {
+                writable.write(&lock.shared(), ino, round * 700, &[n; 700]).expect("room");
+                let other = Name::new(b"between").expect("a name");
+                let _ = writable.create(dir, other, &node(FileKind::Directory));
+            }
+        }
+        let name = format!("d{depth}");
+        let below = Name::new(name.as_bytes()).expect("a name");
+        dir = writable.create(dir, below, &node(FileKind::Directory)).expect("room").ino;
+    }
+    writable.close().expect("memory does not fail");
+    device
+});
+
+/// An xv6 volume with a file in each kind of block pointer, a directory of several blocks, a link, and a log that was used.
+pub static XV6: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
+    let device = Arc::new(MemDevice::new(vec![0; 2 << 20]));
+    let clock = Arc::new(NO_CLOCK);
+    let made = FormatOptions {
+        settings: vec![("inodes".into(), "64".into())],
+        ..FormatOptions::new("xv6", clock.clone(), Arc::new(FixedRandom(1)))
+    };
+    Format::format(&Xv6Driver, &*device, &made).expect("room for a volume");
+    let open = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) };
+    let fs = Xv6Driver.open(device.clone(), &open).expect("a sound volume");
+    let (writable, lock) = (fs.writable().expect("open for changes"), LayoutLock::new());
+    let node = |kind, target| NewNode {
+        kind,
+        mode: Mode::new(0o755),
+        uid: 0,
+        gid: 0,
+        rdev: DeviceNumber::default(),
+        target,
+    };
+    let name = |text: &'static [u8]| Name::new(text).expect("a name");
+    let dir = writable.create(fs.root(), name(b"dir"), &node(FileKind::Directory, b"")).expect("room").ino;
+    writable.create(dir, name(b"link"), &node(FileKind::Symlink, b"to")).expect("room");
+    let file = writable.create(dir, name(b"file"), &node(FileKind::Regular, b"")).expect("room").ino;
+    // The first block, one behind the indirect block, and one behind the double-indirect.
+    for offset in [0, 200 << 10, 5 << 20] {
+        writable.write(&lock.shared(), file, offset, &[7; 700]).expect("room");
+    }
+    for n in 0..40_u8 {
+        let text = [b"another name of the file "[..].to_vec(), vec![b'A' + n]].concat();
+        writable.link(file, dir, Name::new(&text).expect("a name")).expect("room");
+    }
+    writable.close().expect("memory does not fail");
+    device
+});
+
+/// What is in the volume on `device`.
+pub fn tree(driver: &dyn Driver, device: &Arc<MemDevice>) -> Snapshot {
+    let options = OpenOptions { access: Access::ReadOnly, ..OpenOptions::new(Arc::new(NO_CLOCK)) };
+    let fs = driver.open(device.clone(), &options).expect("a sound volume");
+    Snapshot::read(&Vfs::new(fs), None).expect("a sound volume")
+}
