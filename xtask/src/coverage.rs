@@ -29,11 +29,19 @@ const MEASURED: [(&str, &[&str]); 9] = [
     ("fs/xv6", &["obento-xv6"]),
 ];
 
+/// The packages whose tests are counted in.
+pub fn packages() -> BTreeSet<&'static str> {
+    MEASURED.iter().flat_map(|(_, packages)| *packages).copied().collect()
+}
+
+/// Fewer lines in a hundred than this are too few.
+const LEAST: u64 = 90;
+
 /// What to tell.
 #[derive(clap::Args)]
 pub struct Options {
     /// Fail where fewer lines in a hundred are run.
-    #[arg(long, default_value_t = 90)]
+    #[arg(long, default_value_t = LEAST)]
     least: u64,
     /// Only this folder of `crates`, with its tests alone: `fs/xv6`.
     #[arg(long)]
@@ -44,6 +52,13 @@ pub struct Options {
     /// Further arguments for `cargo test`.
     #[arg(last = true)]
     arguments: Vec<String>,
+}
+
+impl Options {
+    /// Of everything, with these arguments for `cargo test`.
+    pub fn all(arguments: &[String]) -> Self {
+        Self { least: LEAST, only: None, missing: false, arguments: arguments.to_vec() }
+    }
 }
 
 /// Lines of one file: how often each was run.

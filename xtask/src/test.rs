@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
+use crate::coverage;
 use crate::packages::{self, Package};
 
 /// The programs that judge what obento reads and writes.
@@ -51,7 +52,8 @@ pub const ORACLES: &[Package] = &[
 /// How thoroughly to test.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Fail where an oracle is missing, in place of skipping; and use the full trees. What CI does.
+    /// Fail where an oracle is missing, in place of skipping; use the full trees; and say which lines the tests of drivers run, and fail where
+    /// those are few. What CI does.
     #[arg(long)]
     full: bool,
     /// Further arguments for `cargo test`.
@@ -69,12 +71,32 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     let _full = options
         .full
         .then(|| (shell.push_env("OBENTO_REQUIRE_ORACLES", "1"), shell.push_env("OBENTO_MATRIX", "full")));
-    let arguments = &options.arguments;
-    let result = cmd!(shell, "cargo test --workspace --locked --no-fail-fast {arguments...}").run();
+    let result = if options.full {
+        all_and_coverage(shell, &options.arguments)
+    } else {
+        all(shell, &options.arguments, &[])
+    };
     let skipped = fs::read_to_string(&log)?;
     eprintln!("{} tests were skipped for want of an oracle", skipped.lines().count());
     for reason in skipped.lines().collect::<std::collections::BTreeSet<_>>() {
         eprintln!("  {reason}");
     }
-    Ok(result?)
+    result
+}
+
+/// The tests of the workspace, but for what `cargo test` is told to leave out.
+fn all(shell: &Shell, arguments: &[String], left_out: &[&str]) -> Result<()> {
+    Ok(cmd!(shell, "cargo test --workspace {left_out...} --locked --no-fail-fast {arguments...}").run()?)
+}
+
+/// Every test once: those of drivers and of what is below and above them with counters of lines.
+fn all_and_coverage(shell: &Shell, arguments: &[String]) -> Result<()> {
+    let counted = coverage::packages();
+    let left_out: Vec<_> = counted.iter().flat_map(|package| ["--exclude", package]).collect();
+    let packages: Vec<_> = counted.iter().flat_map(|package| ["--package", package]).collect();
+    let others = all(shell, arguments, &left_out);
+    let examples = cmd!(shell, "cargo test --doc {packages...} --locked --no-fail-fast {arguments...}").run();
+    coverage::run(shell, &coverage::Options::all(arguments))?;
+    others?;
+    Ok(examples?)
 }

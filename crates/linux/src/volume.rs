@@ -219,9 +219,13 @@ impl Volume {
         }
         let mut done = 0;
         while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            match self.read_on(&mut state, &attr, offset.saturating_add(to_u64(done)), rest)? {
-                0 => break,
-                got => done += got,
+            let at = offset.saturating_add(to_u64(done));
+            match if at < attr.size { self.read_on(&mut state, &attr, at, rest) } else { Ok(0) } {
+                Ok(0) => break,
+                Ok(got) => done += got,
+                // What was read is worth having; the next call meets the error again.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
             }
         }
         Ok(done)

@@ -1,0 +1,166 @@
+//! Volumes that are built of a tree hold that tree, in whatever shape they are made and wherever it comes from.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use obento::{BuildFailure, BuildSettings, BuildSource, Input, Owner, Quiet, Registry, build, build_twice};
+use obento_block::MemDevice;
+use obento_driver::{Driver as _, OpenOptions, Room};
+use obento_env::NO_CLOCK;
+use obento_ext4::Ext4Driver;
+use obento_testkit::host_snapshot;
+use obento_testkit::oracle::{Oracle, call, require};
+use obento_testkit::snapshot::{Object, Snapshot, Times};
+use obento_testkit::tree::{self, TreeSpec};
+use obento_vfs::Vfs;
+use tempfile::TempDir;
+
+const SPEC: TreeSpec =
+    TreeSpec { files: 130, wide: 1500, sparse_len: 20 << 20, xattr_len: 900, root: true, raw_names: true };
+
+/// A tree in a folder.
+struct Fixture {
+    folder: TempDir,
+    tree: Snapshot,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Self::without(&[])
+    }
+
+    /// Without some files.
+    fn without(names: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("tree");
+        fs::create_dir(&root).unwrap();
+        tree::write(&root, &TreeSpec { root: rustix::process::geteuid().is_root(), ..SPEC }).unwrap();
+        names.iter().for_each(|name| fs::remove_file(root.join(name)).unwrap());
+        let tree = comparable(&host_snapshot::read(&root).unwrap());
+        Self { folder, tree }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Panics unless the image holds the tree and e2fsck finds nothing. The image is gone afterwards.
+    fn holds_the_tree(&self, image: &Path, what: &str) {
+        let device = Arc::new(MemDevice::read_only(fs::read(image).unwrap()));
+        let fs = Ext4Driver.open(device, &OpenOptions::new(Arc::new(NO_CLOCK))).unwrap();
+        let found = comparable(&Snapshot::read(&Vfs::new(fs), None).unwrap());
+        assert_eq!(self.tree.difference(&found, Times::Compared, None), None, "{what}");
+        assert_eq!(self.tree.content_difference(&found), None, "{what}");
+        if require(&[Oracle::Program("e2fsck")]) {
+            call("e2fsck", ["-fn".as_ref(), image.as_os_str()]).unwrap_or_else(|e| panic!("{what}: {e}"));
+        }
+        fs::remove_file(image).unwrap();
+    }
+}
+
+/// Without what building a volume adds, and what no source tells.
+fn comparable(tree: &Snapshot) -> Snapshot {
+    let mut tree = tree.clone();
+    tree.objects.remove(&b"lost+found"[..]);
+    for (path, object) in &mut tree.objects {
+        let object: &mut Object = Arc::make_mut(object);
+        object.meta.ctime = object.meta.mtime;
+        if path.is_empty() {
+            object.meta.nlink = 0;
+        }
+    }
+    tree
+}
+
+fn settings(block_size: Option<u32>, features: &[&str]) -> BuildSettings {
+    BuildSettings {
+        block_size,
+        features: features.iter().map(ToString::to_string).collect(),
+        owner: Owner::Keep,
+        xattrs: true,
+        ..BuildSettings::new("ext4")
+    }
+}
+
+#[test]
+fn a_volume_of_any_shape_holds_the_tree_that_it_was_built_of() {
+    let fixture = Fixture::new();
+    let (sources, image) = ([BuildSource::Directory(fixture.path("tree"))], fixture.path("built.img"));
+    let shapes: [(Option<u32>, &[&str]); 8] = [
+        (None, &[]),
+        (Some(1024), &["^has_journal"]),
+        (Some(1024), &["^extent", "^64bit", "^metadata_csum"]),
+        (Some(2048), &["inline_data", "ea_inode"]),
+        (Some(4096), &["bigalloc"]),
+        (Some(4096), &["^resize_inode", "meta_bg", "orphan_file"]),
+        (Some(1024), &["^flex_bg", "^dir_index", "sparse_super2"]),
+        (Some(1024), &["^huge_file", "^dir_nlink", "^extra_isize", "^large_file"]),
+    ];
+    for (block_size, features) in shapes {
+        let what = format!("{block_size:?}, {features:?}");
+        let settings = settings(block_size, features);
+        let report = build_twice(&image, &sources, &settings, &Registry::default(), &mut Quiet::default());
+        let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(report.files >= 1630 && report.directories > 2, "{what}: {report:?}");
+        fixture.holds_the_tree(&image, &what);
+    }
+}
+
+#[test]
+fn a_size_is_kept_to_and_the_least_is_less_than_with_room() {
+    let fixture = Fixture::new();
+    let (sources, image) = ([BuildSource::Directory(fixture.path("tree"))], fixture.path("built.img"));
+    let built = |settings: &BuildSettings| {
+        let built = build(&image, &sources, settings, &Registry::default(), &mut Quiet::default());
+        built.map(|_| {
+            let len = fs::metadata(&image).unwrap().len();
+            fixture.holds_the_tree(&image, "of some size");
+            len
+        })
+    };
+    let plain = settings(None, &[]);
+    let least = built(&BuildSettings { room: Room::Least, ..plain.clone() }).unwrap();
+    let roomy = built(&BuildSettings { room: Room::Free(60), ..plain.clone() }).unwrap();
+    assert!(least < roomy, "{least} and {roomy} bytes");
+    assert_eq!(built(&BuildSettings { size: Some(200 << 20), ..plain.clone() }).unwrap(), 200 << 20);
+    match built(&BuildSettings { size: Some(4 << 20), ..plain.clone() }) {
+        Err(BuildFailure::TooSmall { size, needed }) => {
+            assert_eq!(size, 4 << 20);
+            assert!(built(&BuildSettings { size: Some(needed), ..plain }).is_ok(), "{needed} bytes suffice");
+        }
+        other => panic!("a tree that does not fit: {other:?}"),
+    }
+    assert!(!image.exists(), "what fails leaves nothing");
+}
+
+#[test]
+fn what_comes_through_a_pipe_becomes_the_tree_of_its_archive() {
+    // An archive has no sockets.
+    let fixture = Fixture::without(&["special/socket"]);
+    let (archive, image) = (fixture.path("tree.tar"), fixture.path("built.img"));
+    if !require(&[Oracle::Program("tar")]) {
+        return;
+    }
+    let tree = fixture.path("tree");
+    let told =
+        ["--create", "--sparse", "--xattrs", "--xattrs-include=*", "--format=posix", "--numeric-owner", "-f"];
+    let named = [archive.as_path(), Path::new("-C"), &tree, Path::new(".")];
+    call("tar", told.map(Path::new).into_iter().chain(named)).unwrap();
+    for features in [&[][..], &["inline_data"], &["bigalloc"]] {
+        let pipe = fixture.path("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
+            .unwrap();
+        let (from, to) = (archive.clone(), pipe.clone());
+        let writer = std::thread::spawn(move || {
+            std::io::copy(&mut File::open(from).unwrap(), &mut File::options().write(true).open(to).unwrap())
+                .unwrap()
+        });
+        let source = [BuildSource::Archive(Input::File(pipe.clone()))];
+        build(&image, &source, &settings(None, features), &Registry::default(), &mut Quiet::default())
+            .unwrap();
+        writer.join().unwrap();
+        fs::remove_file(pipe).unwrap();
+        fixture.holds_the_tree(&image, &format!("piped, {features:?}"));
+    }
+}
