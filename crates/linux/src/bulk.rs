@@ -58,6 +58,7 @@ impl Volume {
             Request::MakeFiles { dir: dir.0, files: files.iter().map(|file| self.sent(file)).collect() };
         let answer = self.ask_with(state, &[dir], request, &bytes.concat());
         state.changed(dir);
+        state.nodes.made_unseen();
         match answer? {
             Answer::Made { errnos } if errnos.len() == files.len() => {
                 let turn = self.engine.turn();

@@ -10,9 +10,9 @@ use obento_driver::{
     Bulk, Cookie, Crash, DirEntry, EntrySink, Extent, Fact, FileSystem, Layout, Limits, Span, StatFs, Trim,
     VolumeInfo, WritableFileSystem, XattrMode, Xattrs,
 };
-use obento_linux_wire::{Answer, Entry, Request};
+use obento_linux_wire::{Answer, Request};
 
-use crate::volume::{Volume, attr_of, nonsense};
+use crate::volume::{Volume, nonsense};
 
 impl FileSystem for Volume {
     fn root(&self) -> Ino {
@@ -71,7 +71,13 @@ impl FileSystem for Volume {
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.attr(&mut self.state(), ino)
+        {
+            let mut state = self.state();
+            if !state.nodes.is_unseen(ino) {
+                return self.attr(&mut state, ino);
+            }
+        }
+        self.find(ino)
     }
 
     fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
@@ -85,15 +91,12 @@ impl FileSystem for Volume {
             for entry in &entries {
                 let next = Cookie(entry.next);
                 let Ok(name) = Name::new(&entry.name) else { return Err(nonsense()) };
-                let entry = match &entry.stat {
-                    Some(stat) => attr_of(self.kind, stat).map(|attr| DirEntry {
-                        name,
-                        ino: attr.ino,
-                        kind: Some(attr.kind),
-                        next,
-                    }),
-                    None => Err(self.engine.turn().trouble(entry.errno).into()),
-                };
+                let entry = self.attr_in(entry).map(|attr| DirEntry {
+                    name,
+                    ino: attr.ino,
+                    kind: Some(attr.kind),
+                    next,
+                });
                 if sink(entry).is_break() {
                     return Ok(());
                 }
@@ -154,38 +157,6 @@ impl FileSystem for Volume {
 
     fn trim(&self) -> Option<&dyn Trim> {
         self.is_writable().then_some(self)
-    }
-}
-
-impl Volume {
-    /// A portion of a directory, and whether it is the last. All that it shows is known from then on.
-    fn list(&self, dir: Ino, from: Cookie) -> Result<(Vec<Entry>, bool)> {
-        let mut state = self.state();
-        self.directory(&mut state, dir)?;
-        if state.nodes.get(dir)?.nameless {
-            // Linux lists no directory that was removed.
-            return Ok((Vec::new(), true));
-        }
-        let request = Request::List { dir: dir.0, from: from.0 };
-        let Answer::Entries { entries, is_end } = self.ask(&mut state, &[dir], request)? else {
-            return Err(nonsense());
-        };
-        let mut last: Option<Ino> = None;
-        for entry in &entries {
-            // Cookies are the guest's, and go back to it only; what is refused here would break the contract above.
-            if entry.next == 0 || entry.next > i64::MAX.unsigned_abs() {
-                return Err(nonsense());
-            }
-            let Some(Ok(attr)) = entry.stat.as_ref().map(|stat| attr_of(self.kind, stat)) else { continue };
-            state.nodes.show(dir, &entry.name, attr.ino, Some(attr));
-            if attr.kind == FileKind::Regular {
-                if let Some(last) = last.filter(|last| *last != attr.ino) {
-                    state.nodes.get_mut(last)?.follower = Some(attr.ino);
-                }
-                last = Some(attr.ino);
-            }
-        }
-        Ok((entries, is_end))
     }
 }
 

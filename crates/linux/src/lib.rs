@@ -26,6 +26,7 @@ mod error;
 mod initrd;
 mod kernel;
 mod launch;
+mod list;
 mod nodes;
 mod probe;
 mod stream;

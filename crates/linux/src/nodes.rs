@@ -6,7 +6,7 @@
 //! Invariant: the recorded place of an inode that the guest does not hold leads to it; whoever takes that name away has the
 //! guest hold the inode first, or forgets the place.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use obento_base::{Attr, Error, Generation, Ino, Result};
 use obento_linux_wire::{Place, Step};
@@ -43,6 +43,8 @@ pub struct Nodes {
     forgotten: Vec<u64>,
     /// How often a number was freed here: Linux tells no generations, and gives numbers away again.
     lives: HashMap<Ino, u32>,
+    /// Numbers that were freed here, and that nothing has got since.
+    gone: HashSet<Ino>,
 }
 
 impl Nodes {
@@ -51,7 +53,13 @@ impl Nodes {
         let known =
             Known { parent: root, name: None, nameless: false, held: true, attr: Some(attr), follower: None };
         let known = HashMap::from([(root, known)]);
-        Self { known, held: VecDeque::new(), forgotten: Vec::new(), lives: HashMap::new() }
+        Self {
+            known,
+            held: VecDeque::new(),
+            forgotten: Vec::new(),
+            lives: HashMap::new(),
+            gone: HashSet::new(),
+        }
     }
 
     /// What is known of `ino`. Errors: Stale for one that nobody was shown.
@@ -64,8 +72,22 @@ impl Nodes {
         self.known.get_mut(&ino).ok_or(Error::Stale)
     }
 
+    /// Whether `ino` may have a name, and none is known that leads to it.
+    pub fn is_unseen(&self, ino: Ino) -> bool {
+        match self.known.get(&ino) {
+            Some(known) => known.name.is_none() && !known.held && !known.nameless,
+            None => !self.gone.contains(&ino),
+        }
+    }
+
+    /// Inodes were made that nobody was shown: their numbers may be any.
+    pub fn made_unseen(&mut self) {
+        self.gone.clear();
+    }
+
     /// Was shown that `name` in `dir` leads to `ino`.
     pub fn show(&mut self, dir: Ino, name: &[u8], ino: Ino, attr: Option<Attr>) -> &mut Known {
+        self.gone.remove(&ino);
         let known = self.known.entry(ino).or_insert_with(|| Known {
             parent: dir,
             name: None,
@@ -177,8 +199,11 @@ impl Nodes {
 
     /// `ino` has no name left and is not in use: its number may be another's next.
     pub fn free(&mut self, ino: Ino) {
-        if self.known.remove(&ino).is_some_and(|known| known.held) {
-            self.forgotten.push(ino.0);
+        if let Some(known) = self.known.remove(&ino) {
+            self.forgotten.extend(known.held.then_some(ino.0));
+            if known.nameless {
+                self.gone.insert(ino);
+            }
         }
         let lives = self.lives.entry(ino).or_default();
         *lives = lives.wrapping_add(1);
@@ -199,5 +224,65 @@ impl Nodes {
         if let Some(known) = self.known.get_mut(&ino) {
             known.attr = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use obento_base::{DeviceNumber, FileFlags, FileKind, Mode, Timestamp};
+
+    use super::*;
+
+    const ROOT: Ino = Ino(1);
+    const FILE: Ino = Ino(2);
+
+    fn attr(ino: Ino) -> Attr {
+        let time = Timestamp::EPOCH;
+        Attr {
+            ino,
+            generation: Generation(0),
+            kind: FileKind::Regular,
+            mode: Mode::new(0o644),
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: DeviceNumber::default(),
+            size: 0,
+            blocks: 0,
+            block_size: 512,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: None,
+            flags: FileFlags::empty(),
+            change: 0,
+            project: 0,
+        }
+    }
+
+    #[test]
+    fn a_number_that_was_freed_is_looked_for_once_files_were_made_unseen() {
+        let mut nodes = Nodes::new(ROOT, attr(ROOT));
+        assert!(nodes.is_unseen(FILE) && !nodes.is_unseen(ROOT));
+        nodes.show(ROOT, b"file", FILE, Some(attr(FILE)));
+        assert!(!nodes.is_unseen(FILE));
+        nodes.unname(ROOT, b"file", FILE, true);
+        nodes.forget(FILE, ROOT);
+        assert!(!nodes.is_unseen(FILE), "nobody has it");
+        nodes.made_unseen();
+        assert!(nodes.is_unseen(FILE), "a new file may have it");
+    }
+
+    #[test]
+    fn a_file_with_a_name_that_is_not_known_is_looked_for_once_it_is_let_go() {
+        let mut nodes = Nodes::new(ROOT, attr(ROOT));
+        nodes.show(ROOT, b"file", FILE, Some(attr(FILE)));
+        nodes.keep(FILE);
+        nodes.unname(ROOT, b"file", FILE, false);
+        assert!(!nodes.is_unseen(FILE), "the guest holds it");
+        nodes.let_go(ROOT);
+        assert!(nodes.is_unseen(FILE));
+        nodes.show(ROOT, b"other", FILE, Some(attr(FILE)));
+        assert_eq!(nodes.steps(&[FILE]).map(|steps| steps.len()), Ok(1));
     }
 }

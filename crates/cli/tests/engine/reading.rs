@@ -131,6 +131,28 @@ fn files_whose_names_follow_each_other_in_a_circle_are_copied() {
 }
 
 #[test]
+fn an_inode_is_named_by_its_number_alone() {
+    for (kind, maker) in [("xfs", "mkfs.xfs"), ("minix", "mkfs.minix")] {
+        if !require(&[Oracle::Program("linux.uml"), Oracle::Program(maker)]) {
+            continue;
+        }
+        let bench = Bench::new();
+        bench.done(&format!("build image -t {kind} --from tree"));
+        let number = |path: &str| bench.done(&format!("stat -c %i image:{path}")).trim_end().to_owned();
+        let (file, folder) = (number("/dir/deep/er/a"), number("/dir/deep"));
+        assert_eq!(bench.done(&format!("cat image:<{file}>")).len(), 1, "{kind}");
+        assert_eq!(bench.done(&format!("ls image:<{folder}>")), "er\n", "{kind}");
+        assert_eq!(bench.done(&format!("stat -c %i:%s image:<{file}>")), format!("{file}:1\n"), "{kind}");
+        // Also as a target.
+        bench.done(&format!("cp tree/five image:<{folder}>"));
+        assert_eq!(bench.done("ls image:/dir/deep"), "er\nfive\n", "{kind}");
+        let output = bench.obento("cat image:<999999>");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && said.contains("no file has this inode number"), "{said}");
+    }
+}
+
+#[test]
 fn a_folder_for_temporary_files_that_takes_none_is_passed_over() {
     if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.minix")]) {
         return;

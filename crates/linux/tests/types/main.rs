@@ -4,5 +4,6 @@ mod broken;
 mod contract;
 mod damaged;
 mod image;
+mod numbers;
 mod table;
 mod volumes;

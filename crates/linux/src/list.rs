@@ -1,0 +1,122 @@
+//! Portions of directories, and the search for an inode of which its number alone is known.
+//!
+//! The guest opens nothing by number, so that all directories are listed, breadth first, until one names it.
+//! Invariant: a search lists a directory once, by its number; so it ends where a damaged volume leads back into itself.
+//! Invariant: it makes known what it finds and the directories on the way, not all that it sees.
+//! Locking: a search lets go of the state between two requests, so that nobody waits for longer than for a listing.
+
+use std::collections::{HashSet, VecDeque};
+
+use obento_base::{Attr, Error, FileKind, Ino, Result};
+use obento_driver::Cookie;
+use obento_linux_wire::{Answer, Entry, Request};
+
+use crate::volume::{State, Volume, attr_of, nonsense};
+
+impl Volume {
+    /// A portion of a directory, and whether it is the last. All that it shows is known from then on.
+    pub(crate) fn list(&self, dir: Ino, from: Cookie) -> Result<(Vec<Entry>, bool)> {
+        let mut state = self.state();
+        let (entries, is_end) = self.portion(&mut state, dir, from)?;
+        let mut last: Option<Ino> = None;
+        for entry in &entries {
+            let Ok(attr) = self.attr_in(entry) else { continue };
+            state.nodes.show(dir, &entry.name, attr.ino, Some(attr));
+            if attr.kind == FileKind::Regular {
+                if let Some(last) = last.filter(|last| *last != attr.ino) {
+                    state.nodes.get_mut(last)?.follower = Some(attr.ino);
+                }
+                last = Some(attr.ino);
+            }
+        }
+        Ok((entries, is_end))
+    }
+
+    fn portion(&self, state: &mut State, dir: Ino, from: Cookie) -> Result<(Vec<Entry>, bool)> {
+        self.directory(state, dir)?;
+        if state.nodes.get(dir)?.nameless {
+            // Linux lists no directory that was removed.
+            return Ok((Vec::new(), true));
+        }
+        let request = Request::List { dir: dir.0, from: from.0 };
+        let Answer::Entries { entries, is_end } = self.ask(state, &[dir], request)? else {
+            return Err(nonsense());
+        };
+        // Cookies are the guest's, and go back to it only; what is refused here would break the contract above.
+        if entries.iter().any(|entry| entry.next == 0 || entry.next > i64::MAX.unsigned_abs()) {
+            return Err(nonsense());
+        }
+        Ok((entries, is_end))
+    }
+
+    /// What an entry leads to. Errors: what the guest met there; of no kind that there is.
+    pub(crate) fn attr_in(&self, entry: &Entry) -> Result<Attr> {
+        match &entry.stat {
+            Some(stat) => attr_of(self.kind, stat),
+            None => Err(self.engine.turn().trouble(entry.errno).into()),
+        }
+    }
+
+    /// The attributes of an inode that nobody was shown. Errors: Stale if no directory names it; where some could not be seen, so that
+    /// it may be there, why.
+    pub(crate) fn find(&self, ino: Ino) -> Result<Attr> {
+        let mut search = Search {
+            wanted: ino,
+            met: HashSet::from([self.root]),
+            waiting: VecDeque::from([self.root]),
+            hidden: None,
+        };
+        while let Some(dir) = search.waiting.pop_front() {
+            match self.search_in(dir, &mut search) {
+                Ok(Some(attr)) => return Ok(attr),
+                // It went away meanwhile.
+                Ok(None) | Err(Error::Stale | Error::NotFound | Error::NotDirectory) => {}
+                Err(error) => {
+                    search.hidden.get_or_insert(error);
+                }
+            }
+        }
+        Err(search.hidden.unwrap_or(Error::Stale))
+    }
+
+    fn search_in(&self, dir: Ino, search: &mut Search) -> Result<Option<Attr>> {
+        let (mut from, mut asked) = (Cookie::START, HashSet::new());
+        // A damaged directory may lead back into itself.
+        while asked.insert(from) {
+            let mut state = self.state();
+            let (entries, is_end) = self.portion(&mut state, dir, from)?;
+            for entry in &entries {
+                let attr = match self.attr_in(entry) {
+                    Ok(attr) => attr,
+                    Err(error) => {
+                        search.hidden.get_or_insert(error);
+                        continue;
+                    }
+                };
+                if attr.ino == search.wanted {
+                    state.nodes.show(dir, &entry.name, attr.ino, Some(attr));
+                    return Ok(Some(state.nodes.in_its_life(attr)));
+                }
+                if attr.is_dir() && search.met.insert(attr.ino) {
+                    state.nodes.show(dir, &entry.name, attr.ino, Some(attr));
+                    search.waiting.push_back(attr.ino);
+                }
+            }
+            match entries.last() {
+                Some(last) if !is_end => from = Cookie(last.next),
+                _ => return Ok(None),
+            }
+        }
+        Err(nonsense())
+    }
+}
+
+/// A search for an inode.
+struct Search {
+    wanted: Ino,
+    /// Directories that are listed, or will be.
+    met: HashSet<Ino>,
+    waiting: VecDeque<Ino>,
+    /// Why something could not be seen, the first time.
+    hidden: Option<Error>,
+}
