@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use obento_base::{Attr, Ino, Name, Result};
+use obento_base::{Attr, Ino, Name, Result, Timestamp};
 use obento_block::BlockDevice;
 
 use crate::{
@@ -38,6 +38,14 @@ impl Limits {
     /// Whether it has room for these.
     pub fn fits_owner(&self, uid: u32, gid: u32) -> bool {
         uid <= self.uid_max && gid <= self.gid_max
+    }
+
+    /// Whether `held` is the time `asked`, as far as it tells times apart.
+    pub fn is_same_time(&self, held: Timestamp, asked: Timestamp) -> bool {
+        let nanos = |time: Timestamp| {
+            i128::from(time.secs()).saturating_mul(1_000_000_000).saturating_add(time.nanos().into())
+        };
+        nanos(held).abs_diff(nanos(asked)) < u128::from(self.time_granularity.max(1))
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use obento_base::{Error, Ino, Result, Timestamp};
 use obento_driver::{Bulk, FileSystem as _, Limits, NEW_FILE_MAX, NewFile};
-use obento_linux_wire::{Answer, DATA_MAX, Moment, NewFile as Sent, Request, Times};
+use obento_linux_wire::{Answer, DATA_MAX, NewFile as Sent, Request, Times};
 
 use crate::volume::{State, Volume, nonsense};
 
@@ -70,7 +70,7 @@ impl Volume {
     }
 
     fn sent(&self, file: &NewFile<'_>) -> Sent {
-        let moment = |at: Option<Timestamp>| at.map(|at| Moment { seconds: at.secs(), nanos: at.nanos() });
+        let moment = |at: Option<Timestamp>| at.map(|at| self.kept_moment(at));
         Sent {
             name: file.name.as_bytes().to_vec(),
             mode: file.node.mode.bits(),

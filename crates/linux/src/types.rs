@@ -78,6 +78,8 @@ pub struct Type {
     pub link_max: u32,
     /// The step of its timestamps in nanoseconds.
     pub grain: u32,
+    /// The first and the last second that it holds, where its part of Linux does not say so and keeps others as wrong ones.
+    pub seconds: (i64, i64),
     /// The largest number of an owner.
     pub uid_max: u32,
     /// The largest number of a group.
@@ -131,6 +133,8 @@ const NONE: Type = Type {
     link_max: u32::MAX,
     // fs/super.c `alloc_super`, where the type sets no other.
     grain: 1_000_000_000,
+    // All that there are: Linux itself cuts times to what the type says (`s_time_min`, `s_time_max`).
+    seconds: (i64::MIN, i64::MAX),
     uid_max: u32::MAX,
     gid_max: u32::MAX,
     folds: false,
@@ -254,6 +258,8 @@ pub static TYPES: &[Type] = &[
         folds: true,
         // fs/hfsplus/hfsplus_raw.h `HFSPLUS_LINK_MAX`.
         link_max: 32767,
+        // fs/hfsplus/hfsplus_fs.h `__hfsp_ut2mt`.
+        seconds: HFS_SECONDS,
         xattrs: true,
         keeps: without(Keeps::NAMES.union(Keeps::HOLES).union(Keeps::SUBDIRECTORIES)),
         ..NONE
@@ -270,6 +276,8 @@ pub static TYPES: &[Type] = &[
         writes: true,
         folds: true,
         link_max: 1,
+        // fs/hfs/hfs_fs.h `__hfs_u_to_mtime`.
+        seconds: HFS_SECONDS,
         keeps: Keeps::DIRECTORIES,
         maker: Some(tools::MAKE_HFS),
         ..NONE
@@ -440,6 +448,9 @@ pub static TYPES: &[Type] = &[
         ..MINIX
     },
 ];
+
+/// Seconds from 1904 on in 32 bits, of which Linux takes those before 1970 for such of the next 136 years.
+const HFS_SECONDS: (i64, i64) = (0, u32::MAX as i64);
 
 /// include/uapi/linux/minix_fs.h `MINIX2_LINK_MAX`.
 const MINIX_LINK_MAX: u32 = 65530;

@@ -138,9 +138,7 @@ impl WritableFileSystem for Volume {
         if !self.limits().fits_owner(change.uid.unwrap_or(0), change.gid.unwrap_or(0)) {
             return Err(Error::OutOfRange);
         }
-        let moment = |time: Option<TimeChange>| {
-            time.map(|time| self.moment(time)).map(|at| Moment { seconds: at.secs(), nanos: at.nanos() })
-        };
+        let moment = |time: Option<TimeChange>| time.map(|time| self.moment(time));
         // Linux takes bits of the mode away from a file that changes hands.
         let changes_hands = change.uid.is_some() || change.gid.is_some();
         let mode = change.mode.or(changes_hands.then_some(old.mode));
@@ -231,11 +229,18 @@ impl WritableFileSystem for Volume {
 }
 
 impl Volume {
-    fn moment(&self, time: TimeChange) -> Timestamp {
+    fn moment(&self, time: TimeChange) -> Moment {
         match time {
-            TimeChange::Now => self.clock.now(),
-            TimeChange::At(at) => at,
+            TimeChange::Now => self.kept_moment(self.clock.now()),
+            TimeChange::At(at) => self.kept_moment(at),
         }
+    }
+
+    /// The nearest moment to `at` that the type holds, as far as Linux does not see to that.
+    pub(crate) fn kept_moment(&self, at: Timestamp) -> Moment {
+        let (first, last) = self.kind.seconds;
+        let seconds = at.secs().clamp(first, last);
+        Moment { seconds, nanos: if seconds == at.secs() { at.nanos() } else { 0 } }
     }
 
     /// What `name` in `dir` leads to, which the guest holds from now on.

@@ -93,6 +93,71 @@ fn an_archive_that_has_a_name_twice_leaves_the_later_one() {
     }
 }
 
+/// Copies, imports and builds files of these days into what `make` makes in `image`, `lost` of which the type cannot keep.
+fn counts_times(kind: &str, make: &str, days: &[&str], lost: usize) {
+    let bench = Bench::new();
+    bench.shell("mkdir old && touch -d 2001-02-03T04:05:06.123456789 old/kept");
+    for (at, day) in days.iter().enumerate() {
+        // Large enough to come alone, and small enough to come with others.
+        let size = if at % 2 == 0 { "3M" } else { "3" };
+        bench.shell(&format!("truncate -s {size} old/f{at} && touch -d {day} old/f{at}"));
+    }
+    bench.shell("touch -d 2001-02-03 old && tar cf old.tar -C old .");
+    let words = match lost {
+        0 => None,
+        1 => Some("1 file with other times".to_owned()),
+        lost => Some(format!("{lost} files with other times")),
+    };
+    let expect = |output: std::process::Output, what: &str| {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{what}: {said}");
+        match &words {
+            Some(words) => assert!(said.contains(words), "{kind}, {what}: {said}"),
+            None => assert!(!said.contains("times"), "{kind}, {what}: {said}"),
+        }
+    };
+    bench.shell(make);
+    expect(bench.obento("cp -a old image:/copied"), "cp");
+    let archive = fs::File::open(bench.path("old.tar")).unwrap();
+    bench.done("mkdir image:/imported");
+    expect(bench.command("import image:/imported").stdin(archive).output().unwrap(), "import");
+    expect(bench.obento(&format!("build built -t {kind} --from old")), "build");
+    // It is the nearest that there is, as in Linux.
+    let times = |path: &str| bench.done(&format!("stat -c %Y {path}"));
+    let all = |folder: &str| (0..days.len()).map(|at| times(&format!("{folder}/f{at}"))).collect::<String>();
+    assert_eq!(all("image:/copied"), all("image:/imported"));
+}
+
+#[test]
+fn times_that_a_type_cannot_hold_are_counted() {
+    if require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.jfs")]) {
+        let days = ["1965-01-01", "1965-01-02", "2040-01-01"];
+        counts_times("jfs", "truncate -s 32M image && mkfs.jfs -q image", &days, 2);
+    }
+    if require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.minix")]) {
+        // Parts of seconds are lost to whoever keeps whole ones, and nobody counts them.
+        let days = ["1965-01-01", "2040-01-01T00:00:00.5"];
+        counts_times("minix", "truncate -s 16M image && mkfs.minix image", &days, 1);
+    }
+}
+
+#[test]
+fn a_time_that_one_volume_holds_and_another_of_its_type_does_not_is_counted_there() {
+    if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.xfs")]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.shell("mkdir old && echo a > old/a && echo b > old/b");
+    bench.shell("touch -d 2040-01-01 old/a && touch -d 1965-01-01 old/b && touch -d 2001-02-03 old");
+    for (bigtime, words) in [(0, "1 file with other times"), (1, "")] {
+        bench.shell(&format!("rm -f image; truncate -s 310M image; mkfs.xfs -q -m bigtime={bigtime} image"));
+        let output = bench.obento("cp -a old image:/");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && said.contains(words), "{said}");
+        assert_eq!(said.is_empty(), words.is_empty(), "{said}");
+    }
+}
+
 #[test]
 fn what_cannot_be_built_leaves_nothing_and_says_why() {
     if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.xfs"), Oracle::Program("mkfs.minix")]) {

@@ -6,4 +6,5 @@ mod damaged;
 mod image;
 mod numbers;
 mod table;
+mod times;
 mod volumes;

@@ -299,14 +299,7 @@ impl<'a> Fill<'a> {
         let is_link = node.body.kind() == FileKind::Symlink;
         self.lost.owners += u64::from((held.uid, held.gid) != (wanted.uid, wanted.gid));
         self.lost.modes += u64::from(!is_link && held.mode != wanted.mode);
-        self.lost.times += u64::from(!self.is_near(held.mtime, wanted.mtime));
-    }
-
-    /// Whether a time is another one as far as the format tells times apart.
-    fn is_near(&self, held: obento_base::Timestamp, wanted: obento_base::Timestamp) -> bool {
-        let nanos =
-            |time: obento_base::Timestamp| i128::from(time.secs()) * 1_000_000_000 + i128::from(time.nanos());
-        (nanos(held) - nanos(wanted)).unsigned_abs() < u128::from(self.limits.time_granularity.max(1))
+        self.lost.times += u64::from(!self.limits.is_same_time(held.mtime, wanted.mtime));
     }
 
     fn extended(&mut self, ino: Ino, node: &Node) -> Result<(), Trouble> {

@@ -119,7 +119,14 @@ impl ImageWriter {
             return Ok(());
         }
         match self.vfs.set_attr(OWNER, node, &change) {
-            Ok(_) => Ok(()),
+            Ok(held) => {
+                // Nobody misses those of the root, as in `count_lacking`.
+                if !node.is_root() && self.is_other_time(&held, &change) {
+                    let path = self.host_path(name);
+                    self.report.refused(Loss::Times, Error::OutOfRange, || path);
+                }
+                Ok(())
+            }
             Err(error @ Error::OutOfRange) if change.atime.is_some() || change.mtime.is_some() => {
                 let path = self.host_path(name);
                 self.report.refused(Loss::Times, error, || path);
@@ -132,6 +139,13 @@ impl ImageWriter {
             }
             Err(error) => Err(self.failed(name, error)),
         }
+    }
+
+    /// Whether a time became another, the nearest that the format holds.
+    fn is_other_time(&self, held: &Attr, change: &SetAttr) -> bool {
+        let is_other = |held, asked: Option<TimeChange>| matches!(asked, Some(TimeChange::At(asked)) if !self.limits.is_same_time(held, asked));
+        let keeps_atime = self.limits.keeps.contains(Keeps::ATIME);
+        is_other(held.mtime, change.mtime) || keeps_atime && is_other(held.atime, change.atime)
     }
 
     fn set_xattr(

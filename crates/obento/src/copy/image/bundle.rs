@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use obento_base::{FileKind, Name, NameBuf};
+use obento_base::{FileKind, Name, NameBuf, Timestamp};
 use obento_driver::{Keeps, NEW_FILE_MAX, NewFile, NewNode};
 use obento_host::Metadata;
 use obento_host::tree::Keep;
@@ -18,13 +18,21 @@ const FILES: usize = 512;
 /// Bytes that wait at most, but for the last file's.
 const BYTES: usize = 3 << 20;
 
+/// Seconds that every format holds which keeps owners and modes, with their parts: numbers of 31 bits, in which `time_t` began, but for
+/// the first and the last. What becomes of other times is seen when they are set.
+const TIMES: Range<i64> = 1..i32::MAX as i64;
+
+fn is_held_everywhere(time: Timestamp) -> bool {
+    time == Timestamp::EPOCH || TIMES.contains(&time.secs())
+}
+
 /// A file that waits.
 struct Waiting {
     name: NameBuf,
     node: NewNode<'static>,
     /// Where its bytes are among those of all.
     bytes: Range<usize>,
-    times: Option<(obento_base::Timestamp, obento_base::Timestamp)>,
+    times: Option<(Timestamp, Timestamp)>,
 }
 
 /// Them, and what went wrong with those before.
@@ -74,6 +82,8 @@ impl ImageWriter {
             && (meta.xattrs.is_empty() || !self.options.keep.contains(Keep::XATTRS))
             && self.limits.keeps.contains(Keeps::OWNERS | Keeps::MODES)
             && self.limits.fits_owner(meta.uid, meta.gid)
+            && (!self.options.keep.contains(Keep::TIMES)
+                || [meta.atime, meta.mtime].into_iter().all(is_held_everywhere))
             && self.report.bytes.saturating_add(bytes.len() as u64) <= self.options.max_bytes
     }
 
