@@ -82,9 +82,9 @@ pub use obento_vfs::{Atime, Caller, Node, Run, Symlinks, Vfs, Want, acl};
 pub use address::{Address, AddressError, HostEntry, Operand, Part, Place};
 pub use backup::take_place;
 pub use build::{
-    BuildFailure, BuildReport, BuildSettings, BuildSource, ChangeMode, DiskReport, DiskSettings, FillReport,
-    IdMap, Input, MakeEmpty, Owner, PartitionContent, PartitionReport, PartitionSettings, PartitionSize,
-    SourceProblem, build, build_disk, build_disk_twice, build_filled, build_twice,
+    BuildFailure, BuildReport, BuildSettings, BuildSource, ChangeMode, DiskReport, DiskSettings, EmptyMaker,
+    FillReport, IdMap, Input, MakeEmpty, Owner, PartitionContent, PartitionReport, PartitionSettings,
+    PartitionSize, SourceProblem, build, build_disk, build_disk_twice, build_filled, build_twice,
 };
 pub use check::{CheckError, check};
 pub use copy::{

@@ -177,6 +177,7 @@ fn what_cannot_be_built_leaves_nothing_and_says_why() {
         "build image -t xfs --from tree --uuid 00000000-0000-0000-0000-000000000001",
         "cannot use --uuid",
     );
+    refused("build image -t minix --from tree -L name", "cannot use --label");
     refused("build image -t erofs --from tree", "no program is known");
     fs::write(bench.path(&format!("tree/{}", "n".repeat(61))), "").unwrap();
     refused("build image -t minix --from tree", "name too long");

@@ -2,6 +2,7 @@
 
 mod building;
 mod choice;
+mod disk;
 mod life;
 mod programs;
 mod reading;

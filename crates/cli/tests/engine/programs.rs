@@ -172,13 +172,6 @@ fn a_program_that_fails_says_why_and_leaves_no_file() {
         told.contains("would be made by `mkfs.xfs -q -f image`") && !bench.path("image").exists(),
         "{told}"
     );
-    std::fs::write(
-        bench.path("layout.toml"),
-        "[[partition]]\ntype = \"linux-generic\"\ncontent = \"xfs\"\nfrom = [\"tree\"]\n",
-    )
-    .unwrap();
-    let (_, told, _) = all(&bench, "build --disk layout.toml image");
-    assert!(told.contains("build it alone (obento build -t xfs FILE)"), "{told}");
 }
 
 #[test]

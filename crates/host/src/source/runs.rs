@@ -32,6 +32,11 @@ impl SourceFile {
         Ok(Self { device: FileDevice::from_file(file, path)? })
     }
 
+    /// The file whose bytes are `device`.
+    pub fn of(device: FileDevice) -> Self {
+        Self { device }
+    }
+
     /// Its bytes.
     pub fn device(&self) -> &FileDevice {
         &self.device

@@ -35,7 +35,7 @@ const NODE: u64 = 4 << 10;
 pub type MakeEmpty<'a> = dyn FnMut(&Path) -> Result<(), String> + 'a;
 
 /// What was built.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FillReport {
     /// The volume.
     pub probe: Probe,
@@ -58,10 +58,24 @@ pub fn build_filled(
     observer: &mut dyn Observer,
 ) -> Result<FillReport, BuildFailure> {
     let read = source::read_all(out, sources, settings, None, observer)?;
+    let (fresh, report) = filled(out, &read, (settings, least), registry, make, observer)?;
+    fresh.publish(settings.publish)?;
+    Ok(report)
+}
+
+/// The same of what was read, in a file without a name beside `out`.
+pub(super) fn filled(
+    out: &Path,
+    read: &Read,
+    (settings, least): (&BuildSettings, u64),
+    registry: &Registry,
+    make: &mut MakeEmpty<'_>,
+    observer: &mut dyn Observer,
+) -> Result<(FreshFile, FillReport), BuildFailure> {
     let mut len = settings.size.unwrap_or_else(|| needed(&read.tree, settings.room).max(least));
     for _ in 0..TRIES {
         len = len.next_multiple_of(STEP);
-        match fill_fresh((out, len), &read, settings, registry, make, observer) {
+        match fill_fresh((out, len), read, settings, registry, make, observer) {
             Err(BuildFailure::Full { .. }) if settings.size.is_none() => len += len / 2,
             done => return done,
         }
@@ -85,7 +99,7 @@ fn fill_fresh(
     registry: &Registry,
     make: &mut MakeEmpty<'_>,
     observer: &mut dyn Observer,
-) -> Result<FillReport, BuildFailure> {
+) -> Result<(FreshFile, FillReport), BuildFailure> {
     let fresh = FreshFile::new(out, len)?;
     // Who serves it to the kernel may hold it a little longer than the volume is open.
     let device: Arc<dyn BlockDevice> = Arc::new(fresh.share()?);
@@ -100,8 +114,8 @@ fn fill_fresh(
     drop((volume, image));
     let probe = registry.probe(&*device).map_err(|error| failed(&error))?;
     let (_, probe) = probe.ok_or_else(|| failed(&"what was made is not recognised"))?;
-    fresh.publish(settings.publish)?;
-    Ok(FillReport { probe, written, excluded: read.excluded, notes: read.notes.clone() })
+    let report = FillReport { probe, written, excluded: read.excluded, notes: read.notes.clone() };
+    Ok((fresh, report))
 }
 
 fn full(size: u64) -> BuildFailure {

@@ -29,8 +29,8 @@ use obento_host::build::FreshFile;
 
 use crate::{Image, Observer, Options, Registry, diff_bytes};
 pub use disk::{
-    DiskReport, DiskSettings, PartitionContent, PartitionReport, PartitionSettings, PartitionSize,
-    build_disk, build_disk_twice,
+    DiskReport, DiskSettings, EmptyMaker, PartitionContent, PartitionReport, PartitionSettings,
+    PartitionSize, build_disk, build_disk_twice,
 };
 pub use error::{BuildFailure, SourceProblem};
 pub use fill::{FillReport, MakeEmpty, build_filled};

@@ -6,19 +6,24 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use obento::partition::{DiskId, PartitionType};
-use obento::{DiskReport, DiskSettings, PartitionContent, build_disk, build_disk_twice, human_size};
+use obento::{
+    DiskReport, DiskSettings, FillReport, PartitionContent, build_disk, build_disk_twice, human_size,
+    uuid_text,
+};
 
-use super::{Args, Watch, layout, tell};
+use super::{Args, Watch, engine, layout, tell};
+use crate::commands::cp::tell_losses;
 use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
-use crate::report::printable;
+use crate::report::{Report, printable};
 
 /// Builds the disk that the file `layout` describes.
 pub(super) fn make(args: &Args, layout: &Path, context: &Context) -> Outcome {
     let shown = args.out.as_os_str().as_bytes();
-    let mut settings = layout::read(layout, args.threads)?;
+    let mut settings = layout::read(layout, args.threads, context.registry())?;
     settings.publish = args.publish();
+    refuse(args, &settings)?;
     confine(args, &settings, context);
     let start = Instant::now();
     let mut watch = Watch::new(context);
@@ -32,10 +37,16 @@ pub(super) fn make(args: &Args, layout: &Path, context: &Context) -> Outcome {
         Err(failure) => return tell(failure, shown, context),
     };
     for partition in &report.partitions {
-        let Some(volume) = &partition.volume else { continue };
         let name = [shown, format!("@{}", partition.number).as_bytes()].concat();
-        crate::commands::mkfs::notes(&name, &volume.formatted, context);
-        volume.notes.iter().for_each(|note| context.note(&name, note));
+        let tell = |notes: &[String]| notes.iter().for_each(|note| context.note(&name, note));
+        if let Some(volume) = &partition.volume {
+            crate::commands::mkfs::notes(&name, &volume.formatted, context);
+            tell(&volume.notes);
+        }
+        if let Some(filled) = &partition.filled {
+            tell_losses(&filled.written, &name, false, context);
+            tell(&filled.notes);
+        }
     }
     let mut out = Output::stdout();
     if context.json() {
@@ -46,18 +57,31 @@ pub(super) fn make(args: &Args, layout: &Path, context: &Context) -> Outcome {
     out.finish()
 }
 
-/// Gives up what no partition has a use for.
+/// Errors: two builds would differ.
+fn refuse(args: &Args, settings: &DiskSettings) -> Result<(), Report> {
+    let is_filled = |content: &&PartitionContent| matches!(content, PartitionContent::Filled { .. });
+    let filled = contents(settings).find(is_filled).and_then(PartitionContent::tree);
+    match filled.filter(|_| args.verify) {
+        Some((_, settings)) => Err(engine::differs(&format!("the program of {}", settings.fs_type))),
+        None => Ok(()),
+    }
+}
+
+fn contents(settings: &DiskSettings) -> impl Iterator<Item = &PartitionContent> {
+    settings.partitions.iter().map(|partition| &partition.content)
+}
+
+/// Gives up what no partition has a use for; nothing where programs are started and a kernel.
 fn confine(args: &Args, settings: &DiskSettings, context: &Context) {
-    let contents = || settings.partitions.iter().map(|partition| &partition.content);
-    let sources = contents().filter_map(|content| match content {
-        PartitionContent::Volume { sources, .. } => Some(sources),
-        _ => None,
-    });
-    let files = contents().filter_map(|content| match content {
+    if contents(settings).any(|content| matches!(content, PartitionContent::Filled { .. })) {
+        return;
+    }
+    let sources = contents(settings).filter_map(PartitionContent::tree).flat_map(|(sources, _)| sources);
+    let files = contents(settings).filter_map(|content| match content {
         PartitionContent::Raw(path) => Some(path.as_path()),
         _ => None,
     });
-    super::confine::confine(&args.out, sources.flatten(), files, context);
+    super::confine::confine(&args.out, sources, files, context);
 }
 
 fn scheme(report: &DiskReport) -> &'static str {
@@ -77,15 +101,20 @@ fn text(out: &mut Output, shown: &[u8], report: &DiskReport, time: Duration) -> 
         if !partition.name.is_empty() {
             write!(out, " '{}'", printable(partition.name.as_bytes()))?;
         }
-        match &partition.volume {
-            Some(volume) => {
-                let (files, moved) = (volume.files, human_size(volume.bytes));
-                let (fs_type, uuid) =
-                    (volume.formatted.fs_type, crate::commands::mkfs::id_text(&volume.formatted));
-                writeln!(out, ": {fs_type} {uuid}, {files} files with {moved}")?;
-            }
-            None => writeln!(out)?,
+        if let Some(volume) = &partition.volume {
+            let (files, moved) = (volume.files, human_size(volume.bytes));
+            let (fs_type, uuid) =
+                (volume.formatted.fs_type, crate::commands::mkfs::id_text(&volume.formatted));
+            write!(out, ": {fs_type} {uuid}, {files} files with {moved}")?;
         }
+        if let Some(FillReport { probe, written, .. }) = &partition.filled {
+            write!(out, ": {}", probe.fs_type)?;
+            if let Some(uuid) = probe.uuid {
+                write!(out, " {}", uuid_text(uuid))?;
+            }
+            write!(out, ", {} files with {}", engine::files(written), human_size(written.bytes))?;
+        }
+        writeln!(out)?;
     }
     Ok(())
 }
@@ -111,9 +140,10 @@ fn json(args: &Args, report: &DiskReport, time: Duration, out: &mut Output) -> s
             PartitionType::Gpt(_) => line.field("partition_uuid", partition.uuid.to_string()),
             PartitionType::Mbr(_) => line,
         };
-        let line = match &partition.volume {
-            Some(volume) => super::volume_fields(line, volume),
-            None => line,
+        let line = match (&partition.volume, &partition.filled) {
+            (Some(volume), _) => super::volume_fields(line, volume),
+            (None, Some(filled)) => engine::filled_fields(line, filled),
+            (None, None) => line,
         };
         line.write(out)?;
     }

@@ -5,9 +5,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Instant;
 
+use obento::engine::tools::Maker;
 use obento::engine::types::Type;
-use obento::{FillReport, build_filled, human_size, uuid_text};
+use obento::{FillReport, WriteReport, build_filled, human_size, uuid_text};
 
+use super::volume::VolumeArgs;
 use super::{Args, Watch, tell, write_counts};
 use crate::commands::cp::tell_losses;
 use crate::commands::mkfs::own;
@@ -20,11 +22,8 @@ use crate::report::{Report, printable};
 pub fn make(args: &Args, kind: &Type, context: &Context) -> Outcome {
     let shown = args.out.as_os_str().as_bytes();
     let name = kind.names.first().copied().unwrap_or_default();
-    let maker = kind.maker.ok_or_else(|| {
-        let cause = format!("no program is known that makes an empty {name}");
-        Report::on("cannot build", shown, cause)
-    })?;
-    refuse(args, maker.tool.program)?;
+    let maker = maker(kind).map_err(|cause| Report::on("cannot build", shown, cause))?;
+    refuse(args, &maker)?;
     let (sources, settings) = args.volume()?;
     let program = own::program(&maker, args.volume.label.as_ref(), "cannot build", shown)?;
     let start = Instant::now();
@@ -50,11 +49,9 @@ pub fn make(args: &Args, kind: &Type, context: &Context) -> Outcome {
             write!(out, " '{}'", printable(&probe.label))?;
         }
         writeln!(out, ", {}, made by {}", human_size(probe.len), program.name())?;
-        // Names of others are counted with what is no directory, as in any other image.
-        let files = written.files + written.others;
         write_counts(
             &mut out,
-            (files, written.directories),
+            (files(written), written.directories),
             written.bytes,
             report.excluded,
             start.elapsed(),
@@ -66,44 +63,66 @@ pub fn make(args: &Args, kind: &Type, context: &Context) -> Outcome {
     out.finish()
 }
 
+/// What makes an empty volume of `kind`. Errors: nothing that is known.
+pub(super) fn maker(kind: &Type) -> Result<Maker, String> {
+    let name = kind.names.first().copied().unwrap_or_default();
+    kind.maker.ok_or_else(|| format!("no program is known that makes an empty {name}"))
+}
+
 fn line(shown: &[u8], report: &FillReport, start: Instant) -> Line {
-    let FillReport { probe, written, excluded, notes } = report;
     let millis = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
-    Line::new("built")
-        .bytes("path", shown)
-        .field("size", probe.len)
-        .field("file_system", probe.fs_type)
+    let line = Line::new("built").bytes("path", shown).field("size", report.probe.len);
+    filled_fields(line, report).field("milliseconds", millis).field("verified", false)
+}
+
+/// What was made and what is in it.
+pub(super) fn filled_fields(line: Line, report: &FillReport) -> Line {
+    let FillReport { probe, written, excluded, notes } = report;
+    line.field("file_system", probe.fs_type)
         .field("uuid", probe.uuid.map(uuid_text))
         .bytes("label", &probe.label)
-        .field("files", written.files + written.others)
+        .field("files", files(written))
         .field("directories", written.directories)
         .field("bytes", written.bytes)
         .field("excluded", excluded)
         .field("notes", notes)
-        .field("milliseconds", millis)
-        .field("verified", false)
+}
+
+/// Files that are no directories. Names of others are counted with them, as in any other image.
+pub(super) fn files(written: &WriteReport) -> u64 {
+    written.files + written.others
+}
+
+/// Why two builds of a type differ that `program` makes.
+pub(super) fn differs(program: &str) -> Report {
+    let cause =
+        format!("{program} and Linux, which make this type, write their own time and a new UUID each time");
+    Report::new("cannot use --verify", cause)
+}
+
+/// What of `volume` the program does not get: as an option, and as a key of the file of a disk.
+pub(super) fn not_passed(volume: &VolumeArgs, maker: &Maker) -> Option<(&'static str, &'static str)> {
+    let options = [
+        (volume.label.is_some() && maker.label.is_none(), "--label", "fs-label"),
+        (volume.uuid.is_some(), "--uuid", "fs-uuid"),
+        (volume.block_size.is_some(), "--block-size", "block-size"),
+        (!volume.features.is_empty(), "-O", "features"),
+        (!volume.extended.is_empty(), "-E", "extended"),
+        (volume.inodes.is_some(), "--inodes", "inodes"),
+        (volume.inode_size.is_some(), "--inode-size", "inode-size"),
+        (volume.reserved_percent.is_some(), "--reserved-percent", "reserved-percent"),
+        (volume.minimize, "--minimize", "minimize"),
+    ];
+    options.into_iter().find(|(given, ..)| *given).map(|(_, option, key)| (option, key))
 }
 
 /// Errors: an option that the program does not get.
-fn refuse(args: &Args, program: &str) -> Result<(), Report> {
-    let volume = &args.volume;
-    let options = [
-        (volume.uuid.is_some(), "--uuid"),
-        (volume.block_size.is_some(), "--block-size"),
-        (!volume.features.is_empty(), "-O"),
-        (!volume.extended.is_empty(), "-E"),
-        (volume.inodes.is_some(), "--inodes"),
-        (volume.inode_size.is_some(), "--inode-size"),
-        (volume.reserved_percent.is_some(), "--reserved-percent"),
-        (volume.minimize, "--minimize"),
-    ];
+fn refuse(args: &Args, maker: &Maker) -> Result<(), Report> {
+    let program = maker.tool.program;
     if args.verify {
-        let cause = format!(
-            "{program} and Linux, which make this type, write their own time and a new UUID each time"
-        );
-        return Err(Report::new("cannot use --verify", cause));
+        return Err(differs(program));
     }
-    let Some((_, option)) = options.iter().find(|(given, _)| *given) else { return Ok(()) };
+    let Some((option, _)) = not_passed(&args.volume, maker) else { return Ok(()) };
     let cause = format!("{program} makes this type, and does not get it");
     Err(Report::new(format!("cannot use {option}"), cause)
         .help(format!("make the volume by {program} itself, and fill it: obento cp -a FOLDER/. IMAGE:/")))

@@ -2,13 +2,19 @@
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::Arc;
 
+use obento::engine::types::Type;
 use obento::partition::{DiskId, Guid, PartitionType, Scheme};
-use obento::{BuildSource, DiskSettings, PartitionContent, PartitionSettings, PartitionSize};
+use obento::{
+    BuildSettings, DiskSettings, EmptyMaker, PartitionContent, PartitionSettings, PartitionSize, Registry,
+};
 
+use super::engine;
 use super::keys::{Keys, Source};
 use super::volume::VolumeArgs;
 use crate::commands::mkfs::args::{epoch, size, uuid};
+use crate::commands::mkfs::own;
 use crate::report::Report;
 
 /// Attributes by their names: those of the UEFI specification, table 5.8, and of the Discoverable Partitions Specification, 3.
@@ -23,7 +29,7 @@ const ATTRIBUTES: &[(&str, u32)] = &[
 ];
 
 /// Reads the file `path`. Errors: what cannot be read or used, with its line and key.
-pub fn read(path: &Path, threads: usize) -> Result<DiskSettings, Report> {
+pub fn read(path: &Path, threads: usize, registry: &Registry) -> Result<DiskSettings, Report> {
     let shown = path.as_os_str().as_encoded_bytes();
     let text = std::fs::read_to_string(path).map_err(|error| Report::on("cannot open", shown, error))?;
     let source = Source::new(path, &text);
@@ -39,7 +45,7 @@ pub fn read(path: &Path, threads: usize) -> Result<DiskSettings, Report> {
     if partitions.is_empty() {
         return Err(root.wrong("partition", "there is none; write [[partition]]"));
     }
-    let context = Reader { scheme: settings.scheme, folder, threads };
+    let context = Reader { scheme: settings.scheme, folder, threads, registry };
     settings.partitions = partitions.iter().map(|keys| context.partition(keys)).collect::<Result<_, _>>()?;
     let rest = |partition: &PartitionSettings| partition.size == PartitionSize::Rest;
     let mut rests = partitions.iter().zip(&settings.partitions).filter(|(_, held)| rest(held));
@@ -96,6 +102,7 @@ struct Reader<'a> {
     /// What paths are counted from.
     folder: &'a Path,
     threads: usize,
+    registry: &'a Registry,
 }
 
 impl Reader<'_> {
@@ -175,17 +182,19 @@ impl Reader<'_> {
                     let key = if keys.has("from") { "from" } else { "add" };
                     keys.wrong(key, report)
                 })?;
-                self.volume(keys, &volume, sources)
+                let settings = Box::new(self.settings(keys, &volume)?);
+                Ok(match self.registry.engine_type(fs_type) {
+                    None => PartitionContent::Volume { sources, settings },
+                    Some(kind) => {
+                        let maker = maker(keys, &volume, kind)?;
+                        PartitionContent::Filled { sources, settings, maker }
+                    }
+                })
             }
         }
     }
 
-    fn volume(
-        &self,
-        keys: &Keys<'_, '_>,
-        volume: &VolumeArgs,
-        sources: Vec<BuildSource>,
-    ) -> Result<PartitionContent, Report> {
+    fn settings(&self, keys: &Keys<'_, '_>, volume: &VolumeArgs) -> Result<BuildSettings, Report> {
         let settings = volume.settings().map_err(|bad| {
             let key = match bad.option {
                 "label" => "fs-label",
@@ -197,8 +206,20 @@ impl Reader<'_> {
         let mut settings = settings?;
         settings.epoch = epoch()?;
         settings.threads = self.threads;
-        Ok(PartitionContent::Volume { sources, settings: Box::new(settings) })
+        Ok(settings)
     }
+}
+
+/// What makes a volume of a type that Linux fills. Errors: nothing does, on this machine or at all; a key that it does not get.
+fn maker(keys: &Keys<'_, '_>, volume: &VolumeArgs, kind: &Type) -> Result<EmptyMaker, Report> {
+    let maker = engine::maker(kind).map_err(|cause| keys.wrong("content", cause))?;
+    if let Some((_, key)) = engine::not_passed(volume, &maker) {
+        let cause = format!("{} makes this type, and does not get it", maker.tool.program);
+        return Err(keys.wrong(key, cause));
+    }
+    let program = own::program(&maker, volume.label.as_ref(), "cannot make", volume.fs_type.as_bytes());
+    let program = program.map_err(|report| keys.wrong("content", report))?;
+    Ok(EmptyMaker { make: Arc::new(move |image| own::on(&program, image)), least: maker.least })
 }
 
 /// The options of a file system, under the names that the command line has for them.

@@ -127,16 +127,10 @@ fn tell(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
         BuildFailure::Host(HostError::Exists { .. }) => {
             cannot(&"something has got the name meanwhile").help("--force (-F) replaces it")
         }
-        BuildFailure::UnknownType { fs_type }
-            if context.registry().engine_type(&fs_type).is_some_and(|kind| kind.maker.is_some()) =>
-        {
-            cannot(&format!("a disk cannot have a volume of the type {fs_type} yet"))
-                .help(format!("build it alone (obento build -t {fs_type} FILE), and let the partition have it: content = \"raw:FILE\""))
-        }
         BuildFailure::UnknownType { .. } => {
             cannot(&failure).help(format!("it builds: {}", types(context.registry()).join(", ")))
         }
-        BuildFailure::Full { .. } => cannot(&failure).help("--size auto finds a size that suffices"),
+        BuildFailure::Full { .. } => cannot(&failure).help("with the size auto one is found that suffices"),
         BuildFailure::Format(FormatError::Needs { needs, .. }) => {
             cannot(&failure).help(format!("add {needs}, or leave the other out"))
         }

@@ -7,14 +7,17 @@ use std::path::{Path, PathBuf};
 
 use obento_block::BlockDevice as _;
 use obento_driver::{BuildPlan, FormatError};
+use obento_env::Random as _;
 use obento_host::HostError;
 use obento_host::build::FreshFile;
+use obento_host::source::{Run, SourceFile};
 
-use super::options::{PartitionContent, PartitionSettings};
+use super::options::{EmptyMaker, PartitionContent, PartitionSettings};
+use crate::build::digest::Seed;
 use crate::build::source::Read;
-use crate::build::{BuildFailure, volume};
+use crate::build::{BuildFailure, FillReport, fill, volume};
 use crate::partition::{ALIGNMENT, Guid};
-use crate::{BuildSettings, Registry};
+use crate::{BuildSettings, Observer, Registry};
 
 /// Bytes that are copied at once.
 const CHUNK: usize = 1 << 20;
@@ -45,6 +48,22 @@ pub(super) enum Filling<'r> {
     Swap { len: u64 },
     /// A file system.
     Volume(Box<dyn BuildPlan + 'r>),
+    /// A file system that lies whole in a file of its own.
+    Filled(Box<Filled>),
+}
+
+/// A volume that another program made.
+pub(super) struct Filled {
+    file: FreshFile,
+    report: FillReport,
+    /// What follows from its tree, as its own UUID does not.
+    identity: [u8; 16],
+}
+
+/// Where a disk is made, and by whom.
+pub(super) struct Place<'a> {
+    pub(super) out: &'a Path,
+    pub(super) registry: &'a Registry,
 }
 
 impl<'r> Filling<'r> {
@@ -54,17 +73,23 @@ impl<'r> Filling<'r> {
         partition: &PartitionSettings,
         size: Option<u64>,
         read: Option<&'r Read>,
-        registry: &Registry,
+        place: &Place<'_>,
+        observer: &mut dyn Observer,
     ) -> Result<Self, BuildFailure> {
         let needs_size = |what: &str| BuildFailure::Layout { why: format!("{what} needs a size") };
         match (&partition.content, read) {
             (PartitionContent::Volume { settings, .. }, Some(read)) => {
                 let settings = BuildSettings { size, ..(**settings).clone() };
-                Ok(Self::Volume(volume::plan(read, &settings, registry)?))
+                Ok(Self::Volume(volume::plan(read, &settings, place.registry)?))
             }
-            (PartitionContent::Empty | PartitionContent::Volume { .. }, _) => {
-                Ok(Self::Empty { len: size.ok_or_else(|| needs_size("an empty partition"))? })
+            (PartitionContent::Filled { settings, maker, .. }, Some(read)) => {
+                let settings = BuildSettings { size, ..(**settings).clone() };
+                Ok(Self::Filled(Box::new(Filled::make(read, (&settings, maker), place, observer)?)))
             }
+            (
+                PartitionContent::Empty | PartitionContent::Volume { .. } | PartitionContent::Filled { .. },
+                _,
+            ) => Ok(Self::Empty { len: size.ok_or_else(|| needs_size("an empty partition"))? }),
             (PartitionContent::Swap { label, .. }, _) => {
                 let len = size.ok_or_else(|| needs_size("a swap area"))?;
                 if label.len() > SWAP_LABEL {
@@ -100,16 +125,18 @@ impl<'r> Filling<'r> {
         match self {
             Self::Empty { len } | Self::Raw { len, .. } | Self::Swap { len } => *len,
             Self::Volume(plan) => plan.device_len(),
+            Self::Filled(filled) => filled.file.device().len(),
         }
     }
 
-    /// What identities follow from: of a volume its UUID or serial number, which follow from its tree.
+    /// What identities follow from: of a volume what follows from its tree, which its UUID or serial number does if it can.
     pub(super) fn identity(&self) -> Vec<u8> {
         match self {
             Self::Volume(plan) => {
                 let made = plan.formatted();
                 format!("{} {:?} {:?}", made.fs_type, made.uuid, made.serial).into_bytes()
             }
+            Self::Filled(filled) => filled.identity.to_vec(),
             other => other.len().to_le_bytes().to_vec(),
         }
     }
@@ -133,7 +160,44 @@ impl<'r> Filling<'r> {
     }
 }
 
-/// Copies a file; zeros stay holes.
+impl Filled {
+    fn make(
+        read: &Read,
+        (settings, maker): (&BuildSettings, &EmptyMaker),
+        place: &Place<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Self, BuildFailure> {
+        let mut make = |path: &Path| (maker.make)(path);
+        let (file, report) =
+            fill::filled(place.out, read, (settings, maker.least), place.registry, &mut make, observer)?;
+        Ok(Self { file, report, identity: Seed::of(&read.tree, settings).uuid() })
+    }
+
+    /// Lays its bytes into the disk, from `start` on, and lets go of its file. Errors: Host; those of the image.
+    pub(super) fn lay(self, fresh: &FreshFile, start: u64) -> Result<FillReport, BuildFailure> {
+        let file = SourceFile::of(self.file.share()?);
+        let mut buffer = vec![0; CHUNK];
+        for run in file.runs() {
+            let Run::Data(range) = run? else { continue };
+            for at in range.clone().step_by(CHUNK) {
+                let len = usize::try_from(range.end - at).map_or(CHUNK, |left| left.min(CHUNK));
+                file.device().read_at(at, &mut buffer[..len]).map_err(FormatError::from)?;
+                put(fresh, start + at, &buffer[..len])?;
+            }
+        }
+        Ok(self.report)
+    }
+}
+
+/// Writes bytes of the disk, which is zeros; zeros stay holes.
+fn put(fresh: &FreshFile, at: u64, bytes: &[u8]) -> Result<(), BuildFailure> {
+    if bytes.iter().any(|&byte| byte != 0) {
+        fresh.device().write_at(at, bytes).map_err(FormatError::from)?;
+    }
+    Ok(())
+}
+
+/// Copies a file.
 fn copy(path: &Path, mut file: &File, len: u64, fresh: &FreshFile, start: u64) -> Result<(), BuildFailure> {
     let mut buffer = vec![0; CHUNK];
     let mut done = 0;
@@ -149,9 +213,7 @@ fn copy(path: &Path, mut file: &File, len: u64, fresh: &FreshFile, start: u64) -
         if read == 0 || end > len {
             return Err(HostError::Changed { path: path.into() }.into());
         }
-        if buffer[..read].iter().any(|&byte| byte != 0) {
-            fresh.device().write_at(start + done, &buffer[..read]).map_err(FormatError::from)?;
-        }
+        put(fresh, start + done, &buffer[..read])?;
         done = end;
     }
 }

@@ -2,7 +2,8 @@
 //! nothing.
 //!
 //! Order: the sources of all partitions are read and their volumes planned, so that all lengths are known; partitions are laid
-//! out; volumes are written one after the other, as [`build`](super::build()) writes one; the table is written last.
+//! out; volumes are written one after the other, as [`build`](super::build()) writes one; the table is written last. What
+//! another program makes is not planned: it is filled in a file of its own, whose bytes are laid into the partition.
 //! Identity: GUIDs and the disk's number follow from what is in the partitions, as UUIDs of volumes from their trees.
 
 mod content;
@@ -17,11 +18,11 @@ use obento_host::build::FreshFile;
 
 use super::digest::Seed;
 use super::source::Read;
-use super::{BuildFailure, BuildReport, source, volume};
+use super::{BuildFailure, BuildReport, FillReport, source, volume};
 use crate::partition::{DiskId, Guid, NewPartition, NewTable, PartitionType, Scheme, lay_out, number_of};
 use crate::{Observer, Registry};
-use content::Filling;
-pub use options::{DiskSettings, PartitionContent, PartitionSettings, PartitionSize};
+use content::{Filling, Place};
+pub use options::{DiskSettings, EmptyMaker, PartitionContent, PartitionSettings, PartitionSize};
 
 /// UTF-16 units of a name in a GPT.
 const NAME_MAX: usize = 36;
@@ -52,6 +53,8 @@ pub struct PartitionReport {
     pub uuid: Guid,
     /// The file system in it, if it has one that was built.
     pub volume: Option<BuildReport>,
+    /// The file system in it, if another program made it.
+    pub filled: Option<FillReport>,
 }
 
 /// Builds the image of a disk. It has its name only when it is whole. Errors: Layout; Partition, with what
@@ -109,15 +112,16 @@ fn make(
 ) -> Result<(FreshFile, DiskReport), BuildFailure> {
     let settings = &prepared(settings)?;
     let reads = read(out, settings, observer)?;
-    let (mut fillings, ranges, len) = plan(settings, &reads, registry)?;
+    let place = Place { out, registry };
+    let (fillings, ranges, len) = plan(settings, &reads, &place, observer)?;
     let (id, guids) = identity(settings, &fillings);
     let fresh = FreshFile::new(out, len)?;
-    let mut volumes = Vec::new();
-    for (at, filling) in fillings.iter_mut().enumerate() {
+    let mut built = Vec::new();
+    for (at, filling) in fillings.into_iter().enumerate() {
         let partition = &settings.partitions[at];
         let written =
             filling.write(partition, reads[at].as_ref(), (&fresh, &ranges[at]), guids[at], observer);
-        volumes.push(written.map_err(|failure| numbered(settings, at, failure))?);
+        built.push(written.map_err(|failure| numbered(settings, at, failure))?);
     }
     let partitions: Vec<NewPartition> = settings
         .partitions
@@ -134,15 +138,16 @@ fn make(
         .collect();
     let table = NewTable { id, partitions };
     table.write(fresh.device()).map_err(FormatError::from)?;
-    let report = |(at, (partition, volume)): (usize, (NewPartition, Option<BuildReport>))| PartitionReport {
+    let report = |(at, (partition, (volume, filled))): (usize, (NewPartition, Built))| PartitionReport {
         number: number_of(settings.scheme, at, settings.partitions.len()),
         kind: partition.kind,
         name: partition.name,
         range: partition.range,
         uuid: partition.uuid,
         volume,
+        filled,
     };
-    let partitions = table.partitions.into_iter().zip(volumes).enumerate().map(report).collect();
+    let partitions = table.partitions.into_iter().zip(built).enumerate().map(report).collect();
     Ok((fresh, DiskReport { id, len, partitions }))
 }
 
@@ -168,7 +173,9 @@ fn prepared(settings: &DiskSettings) -> Result<DiskSettings, BuildFailure> {
         if !is_of_table {
             return Err(layout(format!("the type of partition {number} is none of {}", settings.scheme)));
         }
-        if let PartitionContent::Volume { settings, .. } = &mut partition.content {
+        if let PartitionContent::Volume { settings, .. } | PartitionContent::Filled { settings, .. } =
+            &mut partition.content
+        {
             settings.salt = format!("partition {number}").into_bytes();
         }
     }
@@ -189,12 +196,12 @@ fn read(
 ) -> Result<Vec<Option<Read>>, BuildFailure> {
     let mut reads = Vec::new();
     for (at, partition) in settings.partitions.iter().enumerate() {
-        reads.push(match &partition.content {
-            PartitionContent::Volume { sources, settings: of_volume } => {
+        reads.push(match partition.content.tree() {
+            Some((sources, of_volume)) => {
                 let read = source::read_all(out, sources, of_volume, None, observer);
                 Some(read.map_err(|failure| numbered(settings, at, failure))?)
             }
-            _ => None,
+            None => None,
         });
     }
     Ok(reads)
@@ -207,7 +214,8 @@ type Planned<'r> = (Vec<Filling<'r>>, Vec<Range<u64>>, u64);
 fn plan<'r>(
     settings: &DiskSettings,
     reads: &'r [Option<Read>],
-    registry: &Registry,
+    place: &Place<'_>,
+    observer: &mut dyn Observer,
 ) -> Result<Planned<'r>, BuildFailure> {
     let mut lens: Vec<u64> = vec![1; settings.partitions.len()];
     let mut fillings: Vec<Option<Filling<'r>>> = Vec::new();
@@ -222,7 +230,7 @@ fn plan<'r>(
             PartitionSize::Auto => None,
             PartitionSize::Bytes(len) => Some(content::rounded(len)),
         };
-        let filling = Filling::plan(partition, size, reads[at].as_ref(), registry);
+        let filling = Filling::plan(partition, size, reads[at].as_ref(), place, observer);
         let filling = filling.map_err(|failure| numbered(settings, at, failure))?;
         lens[at] = size.unwrap_or_else(|| filling.len());
         fillings.push(Some(filling));
@@ -235,7 +243,8 @@ fn plan<'r>(
         let left = size.checked_sub(needed).ok_or(BuildFailure::TooSmall { size, needed })?;
         // One unit of it is there already, and what is no whole unit stays unused.
         lens[at] = content::rounded_down(left).saturating_add(content::rounded(1));
-        let filling = Filling::plan(&settings.partitions[at], Some(lens[at]), reads[at].as_ref(), registry);
+        let (partition, read) = (&settings.partitions[at], reads[at].as_ref());
+        let filling = Filling::plan(partition, Some(lens[at]), read, place, observer);
         fillings[at] = Some(filling.map_err(|failure| numbered(settings, at, failure))?);
     }
     let (ranges, needed) = lay_out(settings.scheme, &lens).map_err(table)?;
@@ -275,25 +284,29 @@ fn identity(settings: &DiskSettings, fillings: &[Filling<'_>]) -> (DiskId, Vec<G
     (id, guids.collect())
 }
 
+/// What was built in a partition: by a driver, or by another program.
+type Built = (Option<BuildReport>, Option<FillReport>);
+
 impl Filling<'_> {
     /// Writes what is in a partition. Answers what was built, if it is a file system.
     fn write(
-        &mut self,
+        self,
         partition: &PartitionSettings,
         read: Option<&Read>,
         (fresh, range): (&FreshFile, &Range<u64>),
         guid: Guid,
         observer: &mut dyn Observer,
-    ) -> Result<Option<BuildReport>, BuildFailure> {
+    ) -> Result<Built, BuildFailure> {
         match (self, &partition.content, read) {
-            (Self::Volume(plan), PartitionContent::Volume { settings, .. }, Some(read)) => {
-                let moved = volume::write(&mut **plan, read, (fresh, range.start), settings, observer)?;
-                let plan: &dyn BuildPlan = &**plan;
-                Ok(Some(volume::report(plan, read, moved)))
+            (Self::Volume(mut plan), PartitionContent::Volume { settings, .. }, Some(read)) => {
+                let moved = volume::write(&mut *plan, read, (fresh, range.start), settings, observer)?;
+                let plan: &dyn BuildPlan = &*plan;
+                Ok((Some(volume::report(plan, read, moved)), None))
             }
+            (Self::Filled(filled), ..) => Ok((None, Some(filled.lay(fresh, range.start)?))),
             (filling, content, _) => {
                 filling.write_plain(content, (fresh, range), guid)?;
-                Ok(None)
+                Ok((None, None))
             }
         }
     }

@@ -1,6 +1,7 @@
 //! What a disk is built of, and how.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use obento_host::build::Publish;
 
@@ -85,14 +86,40 @@ pub enum PartitionContent {
         /// How. Its size is that of the partition.
         settings: Box<BuildSettings>,
     },
+    /// A file system of a type that another program makes and the kernel engine fills, as
+    /// [`build_filled`](crate::build_filled) has it. It is not the same twice.
+    Filled {
+        /// What it is built of.
+        sources: Vec<BuildSource>,
+        /// How. Its size is that of the partition.
+        settings: Box<BuildSettings>,
+        /// What makes the empty volume.
+        maker: EmptyMaker,
+    },
+}
+
+/// What makes an empty volume of one type.
+#[derive(Clone)]
+pub struct EmptyMaker {
+    /// Does it in a file of zeros; or what went wrong.
+    pub make: Arc<dyn Fn(&Path) -> Result<(), String> + Send + Sync>,
+    /// Bytes of the smallest volume that it makes, or near them.
+    pub least: u64,
 }
 
 impl PartitionContent {
+    /// What a file system is built of, and how.
+    pub fn tree(&self) -> Option<(&[BuildSource], &BuildSettings)> {
+        match self {
+            Self::Volume { sources, settings } | Self::Filled { sources, settings, .. } => {
+                Some((sources, settings))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether it can be read only once.
     pub(super) fn is_pipe(&self) -> bool {
-        match self {
-            Self::Volume { sources, .. } => sources.iter().any(BuildSource::is_pipe),
-            _ => false,
-        }
+        self.tree().is_some_and(|(sources, _)| sources.iter().any(BuildSource::is_pipe))
     }
 }
