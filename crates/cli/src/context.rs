@@ -102,9 +102,14 @@ impl Context {
 
     /// Gives up all rights but these. In a shell nothing: its next line may need them.
     pub fn confine(&self, rights: Rights<'_>) {
-        if self.inside.is_none() {
+        if self.gives_up_rights() {
             sandbox::enter(rights);
         }
+    }
+
+    /// Whether rights are given up: what a shell runs is to leave it its own.
+    pub fn gives_up_rights(&self) -> bool {
+        self.inside.is_none()
     }
 
     /// Whether lists are to be JSON.

@@ -26,15 +26,19 @@ unsafe impl Send for Area {}
 impl Area {
     /// A new one, of zeros but for the magic number.
     pub fn new() -> io::Result<Self> {
-        let file = sealed(c"obento-area", to_u64(AREA))?;
+        let area = Self::of(sealed(c"obento-area", to_u64(AREA))?)?;
+        area.word(Word::Magic).store(MAGIC, Ordering::Release);
+        Ok(area)
+    }
+
+    /// That of `file`, which has its length for good.
+    pub fn of(file: OwnedFd) -> io::Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choice, given back by `drop`.
         let base = unsafe {
             mmap(null_mut(), AREA, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)?
         };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        let area = Self { base, file };
-        area.word(Word::Magic).store(MAGIC, Ordering::Release);
-        Ok(area)
+        Ok(Self { base, file })
     }
 
     /// The file that the guest gets.

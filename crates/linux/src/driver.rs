@@ -10,6 +10,7 @@ use crate::engine::Shared;
 use crate::kernel::Kernel;
 use crate::launch::Settings;
 use crate::probe::probe;
+use crate::starter::Starter;
 use crate::types::{OTHERS, TYPES, Type};
 use crate::volume::{Opening, Volume};
 
@@ -92,21 +93,33 @@ impl LinuxDriver {
         if self.how.start == Start::Forbidden {
             return Err(Error::Unsupported(Feature::Named(NO_START)));
         }
-        let kernel = Kernel::installed().ok_or(Error::Unsupported(Feature::Named(NO_KERNEL)))?;
-        let name = self.kind.names.first().copied().unwrap_or_default();
-        if !kernel.knows(kernel_name(name)) {
-            return Err(Error::Unsupported(Feature::Named(NO_TYPE)));
-        }
         let memory = self.how.memory.unwrap_or_else(|| memory_for(device.len()));
-        let settings = Settings { kernel: &kernel, modules: self.kind.modules, memory };
         // The kernel replays journals onto its disk: a volume that is only read gets one that the image does not see.
         let disk: Arc<dyn BlockDevice> =
             if writable { device.clone() } else { Arc::new(Overlay::new(device.clone())) };
-        let engine = Shared::start(&settings, disk.clone())?;
+        let engine = match Starter::get() {
+            Some(starter) => Shared::start_by(starter, (self.kind, memory), disk.clone())?,
+            None => {
+                let kernel = kernel_of(self.kind)?;
+                let settings = Settings { kernel: &kernel, modules: self.kind.modules, memory };
+                Shared::start(&settings, disk.clone())?
+            }
+        };
         let words = mount_options(self.kind, &options.shown, self.how.options);
         let opening =
             Opening { kind: self.kind, words, probe, device: disk, clock: options.clock.clone(), writable };
         Ok(Arc::new(Volume::mount(engine, opening)?))
+    }
+}
+
+/// The kernel that opens volumes of `kind`. Errors: Unsupported if none is installed, or does not know the type.
+pub fn kernel_of(kind: &Type) -> Result<Kernel> {
+    let kernel = Kernel::installed().ok_or(Error::Unsupported(Feature::Named(NO_KERNEL)))?;
+    let name = kind.names.first().copied().unwrap_or_default();
+    if kernel.knows(kernel_name(name)) {
+        Ok(kernel)
+    } else {
+        Err(Error::Unsupported(Feature::Named(NO_TYPE)))
     }
 }
 

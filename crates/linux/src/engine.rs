@@ -20,6 +20,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::area::Area;
 use crate::disk::Disk;
 use crate::launch::{Guest, Settings, launch};
+use crate::starter::Starter;
+use crate::types::Type;
 
 /// How long a request may take. The slowest that is right is to sync a whole device cache.
 const WATCHDOG: Duration = Duration::from_secs(60);
@@ -70,9 +72,21 @@ pub struct Shared(Mutex<Engine>);
 impl Shared {
     /// Starts a kernel with `device` as its disk.
     pub fn start(settings: &Settings<'_>, device: Arc<dyn BlockDevice>) -> Result<Self, Trouble> {
-        let not_started = |error: io::Error| Trouble::NotStarted(error.to_string());
-        let area = Area::new().map_err(not_started)?;
-        let guest = launch(settings, &area).map_err(not_started)?;
+        let started = Area::new().and_then(|area| Ok((launch(settings, &area)?, area)));
+        Self::serve(started, device)
+    }
+
+    /// Has `starter` start one for volumes of `kind`, with so many MiB.
+    pub fn start_by(
+        starter: &Starter,
+        (kind, memory): (&Type, u32),
+        device: Arc<dyn BlockDevice>,
+    ) -> Result<Self, Trouble> {
+        Self::serve(starter.launch(kind, memory), device)
+    }
+
+    fn serve(started: io::Result<(Guest, Area)>, device: Arc<dyn BlockDevice>) -> Result<Self, Trouble> {
+        let (guest, area) = started.map_err(|error| Trouble::NotStarted(error.to_string()))?;
         let mut engine =
             Engine { guest, area, dead: None, early: None, failure: Arc::default(), kernel: None };
         engine.connect(device)?;

@@ -49,13 +49,31 @@ pub struct Settings<'a> {
 /// A kernel that runs.
 pub struct Guest {
     /// What ends it.
-    _warden: Warden,
+    warden: Warden,
     /// Its serial line.
     pub bell: UnixStream,
     /// The socket where it will ask for its disk, once.
     pub disk: UnixListener,
     /// What it prints.
     pub console: File,
+}
+
+impl Guest {
+    /// How many files it is.
+    pub const FILES: usize = 4;
+
+    /// Its files, and the process to wait for: whoever has them has the guest.
+    pub fn into_files(self) -> (Option<Child>, Vec<OwnedFd>) {
+        let Self { mut warden, bell, disk, console } = self;
+        let files = [bell.into(), disk.into(), console.into()];
+        (warden.process.take(), warden.lifeline.take().into_iter().chain(files).collect())
+    }
+
+    /// The guest that has these files, in the order of [`into_files`](Self::into_files).
+    pub fn of([lifeline, bell, disk, console]: [OwnedFd; Self::FILES]) -> Self {
+        let warden = Warden { process: None, lifeline: Some(lifeline) };
+        Self { warden, bell: bell.into(), disk: disk.into(), console: console.into() }
+    }
 }
 
 /// The process that ends the kernel when its lifeline is cut.
@@ -100,7 +118,7 @@ pub fn launch(settings: &Settings<'_>, area: &Area) -> io::Result<Guest> {
     inherit(&mut command, passed);
     let warden = command.spawn()?;
     let warden = Warden { process: Some(warden), lifeline: Some(lifeline) };
-    Ok(Guest { _warden: warden, bell, disk, console })
+    Ok(Guest { warden, bell, disk, console })
 }
 
 /// The kernel's command line.

@@ -29,11 +29,12 @@ mod launch;
 mod list;
 mod nodes;
 mod probe;
+pub mod starter;
 mod stream;
 pub mod tools;
 pub mod types;
 mod volume;
 mod writable;
 
-pub use driver::{Instead, LinuxDriver, Start, Use};
+pub use driver::{Instead, LinuxDriver, Start, Use, kernel_of};
 pub use kernel::{INSTALL, Kernel};

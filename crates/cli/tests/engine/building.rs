@@ -1,6 +1,8 @@
 //! Images built of a tree, of types that other programs make and Linux fills.
 
 use std::fs;
+use std::io::Write as _;
+use std::process::Stdio;
 
 use obento_testkit::oracle::{Oracle, require};
 
@@ -156,6 +158,30 @@ fn a_time_that_one_volume_holds_and_another_of_its_type_does_not_is_counted_ther
         assert!(output.status.success() && said.contains(words), "{said}");
         assert_eq!(said.is_empty(), words.is_empty(), "{said}");
     }
+}
+
+#[test]
+fn rights_are_given_up_before_an_archive_is_read() {
+    if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.minix")]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.shell("tar cf tree.tar -C tree .");
+    let archive = fs::read(bench.path("tree.tar")).unwrap();
+    let mut command = bench.command("build image -t minix --from -");
+    let mut build = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut pipe = build.stdin.take().unwrap();
+    // A pipe holds 64 KiB: whoever has more of it than that taken is being read.
+    let (first, rest) = archive.split_at(200 << 10);
+    pipe.write_all(first).unwrap();
+    let status = fs::read_to_string(format!("/proc/{}/status", build.id())).unwrap();
+    for line in ["NoNewPrivs:\t1", "Seccomp:\t2"] {
+        assert!(status.contains(line), "{status}");
+    }
+    pipe.write_all(rest).unwrap();
+    drop(pipe);
+    assert!(build.wait().unwrap().success());
+    assert_eq!(bench.done("cat image:/many/f399"), "399");
 }
 
 #[test]

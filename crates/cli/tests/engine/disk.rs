@@ -91,7 +91,8 @@ fn the_rest_of_a_disk_is_filled_and_who_the_disk_is_follows_from_the_trees() {
     }
     let bench = Bench::new();
     let layout = "[disk]\nsize = \"40M\"\n[[partition]]\ntype = \"linux-generic\"\nsize = \"rest\"\ncontent = \"minix\"\n\
-                  from = \"tree\"\n";
+                  from = \"tree.tar\"\n";
+    bench.shell("tar cf tree.tar -C tree .");
     fs::write(bench.path("layout.toml"), layout).unwrap();
     let uuids = |image: &str| {
         let said = bench.done(&format!("--json build {image} --disk layout.toml"));

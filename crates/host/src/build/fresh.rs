@@ -5,14 +5,14 @@
 //! Source: open(2) `O_TMPFILE`, linkat(2) `AT_SYMLINK_FOLLOW` with `/proc/self/fd`.
 
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::debris::{Debris, UNFINISHED, claim, sweep};
-use crate::{FileDevice, HostError, path_of_open};
+use crate::{FileDevice, HostError};
 
 /// What to do with something that has the name already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,9 +64,9 @@ impl FreshFile {
         &self.device
     }
 
-    /// A path by which a program that is started reaches it.
-    pub fn path(&self) -> PathBuf {
-        path_of_open(&**self.device.host_file())
+    /// The file, open for reading and writing.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.device.host_file().as_fd()
     }
 
     /// The same bytes, for who may outlive it. Errors: System.

@@ -81,13 +81,16 @@ impl Message {
 }
 
 /// Fills `buf`, and takes the descriptors that come along.
-fn receive_all(socket: &UnixStream, buf: &mut [u8]) -> io::Result<Vec<OwnedFd>> {
+pub(crate) fn receive_all(socket: &UnixStream, buf: &mut [u8]) -> io::Result<Vec<OwnedFd>> {
     let (mut done, mut files) = (0, Vec::new());
     while done < buf.len() {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [io::IoSliceMut::new(&mut buf[done..])];
-        let RecvMsg { bytes, .. } = recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        let RecvMsg { bytes, .. } = match recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::INTR) => continue,
+            received => received?,
+        };
         if bytes == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

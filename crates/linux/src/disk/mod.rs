@@ -24,6 +24,7 @@ use obento_block::BlockDevice;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use memory::{Memory, Part};
+pub(crate) use message::receive_all;
 use message::{Message, request as ask};
 use queue::Queue;
 

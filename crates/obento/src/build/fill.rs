@@ -3,6 +3,7 @@
 //! Such an image is not the same twice: its UUID, and the times at which its inodes changed, are the program's and the kernel's.
 //! It has its name only when it is whole, as any other.
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -32,7 +33,7 @@ const CHUNK: usize = 256 << 10;
 const NODE: u64 = 4 << 10;
 
 /// Makes an empty volume in a file of zeros. Errors: what went wrong.
-pub type MakeEmpty<'a> = dyn FnMut(&Path) -> Result<(), String> + 'a;
+pub type MakeEmpty<'a> = dyn FnMut(BorrowedFd<'_>) -> Result<(), String> + 'a;
 
 /// What was built.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -103,7 +104,7 @@ fn fill_fresh(
     let fresh = FreshFile::new(out, len)?;
     // Who serves it to the kernel may hold it a little longer than the volume is open.
     let device: Arc<dyn BlockDevice> = Arc::new(fresh.share()?);
-    make(&fresh.path()).map_err(|why| BuildFailure::Other { why })?;
+    make(fresh.file()).map_err(|why| BuildFailure::Other { why })?;
     let fs_type = Some(settings.fs_type.clone());
     let options = Options { access: Access::ReadWrite, fs_type, ..Options::default() };
     let failed = |why: &dyn std::fmt::Display| BuildFailure::Other { why: why.to_string() };

@@ -11,6 +11,7 @@ use obento::{
     uuid_text,
 };
 
+use super::confine::confine_filled;
 use super::{Args, Watch, engine, layout, tell};
 use crate::commands::cp::tell_losses;
 use crate::context::Context;
@@ -24,7 +25,7 @@ pub(super) fn make(args: &Args, layout: &Path, context: &Context) -> Outcome {
     let mut settings = layout::read(layout, args.threads, context.registry())?;
     settings.publish = args.publish();
     refuse(args, &settings)?;
-    confine(args, &settings, context);
+    confine(args, &mut settings, context)?;
     let start = Instant::now();
     let mut watch = Watch::new(context);
     let built = match args.verify {
@@ -67,21 +68,29 @@ fn refuse(args: &Args, settings: &DiskSettings) -> Result<(), Report> {
     }
 }
 
-fn contents(settings: &DiskSettings) -> impl Iterator<Item = &PartitionContent> {
+fn contents(settings: &DiskSettings) -> impl Iterator<Item = &PartitionContent> + Clone {
     settings.partitions.iter().map(|partition| &partition.content)
 }
 
-/// Gives up what no partition has a use for; nothing where programs are started and a kernel.
-fn confine(args: &Args, settings: &DiskSettings, context: &Context) {
-    if contents(settings).any(|content| matches!(content, PartitionContent::Filled { .. })) {
-        return;
-    }
-    let sources = contents(settings).filter_map(PartitionContent::tree).flat_map(|(sources, _)| sources);
-    let files = contents(settings).filter_map(|content| match content {
+/// Gives up what no partition has a use for. Errors: there is no kernel that opens what a partition is to have.
+fn confine(args: &Args, settings: &mut DiskSettings, context: &Context) -> Result<(), Report> {
+    let plain = settings.clone();
+    let sources = contents(&plain).filter_map(PartitionContent::tree).flat_map(|(sources, _)| sources);
+    let files = contents(&plain).filter_map(|content| match content {
         PartitionContent::Raw(path) => Some(path.as_path()),
         _ => None,
     });
-    super::confine::confine(&args.out, sources, files, context);
+    let partitions = settings.partitions.iter_mut();
+    let mut makers: Vec<_> = partitions
+        .filter_map(|partition| match &mut partition.content {
+            PartitionContent::Filled { settings, maker, .. } => {
+                Some((context.registry().engine_type(&settings.fs_type)?, maker))
+            }
+            _ => None,
+        })
+        .collect();
+    confine_filled(&mut makers, &args.out, sources, files, context)
+        .map_err(|error| Report::on("cannot build", args.out.as_os_str().as_bytes(), error))
 }
 
 fn scheme(report: &DiskReport) -> &'static str {

@@ -1,14 +1,15 @@
 //! Building a type that only the kernel engine opens: its own program makes the volume, Linux takes the tree.
 
 use std::io::Write;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::time::Instant;
 
 use obento::engine::tools::Maker;
 use obento::engine::types::Type;
 use obento::{FillReport, WriteReport, build_filled, human_size, uuid_text};
 
+use super::confine::confine_filled;
 use super::volume::VolumeArgs;
 use super::{Args, Watch, tell, write_counts};
 use crate::commands::cp::tell_losses;
@@ -19,18 +20,21 @@ use crate::output::{Outcome, Output};
 use crate::report::{Report, printable};
 
 /// Builds the image that `args` ask for, of the type `kind`.
-pub fn make(args: &Args, kind: &Type, context: &Context) -> Outcome {
+pub fn make(args: &Args, kind: &'static Type, context: &Context) -> Outcome {
     let shown = args.out.as_os_str().as_bytes();
     let name = kind.names.first().copied().unwrap_or_default();
     let maker = maker(kind).map_err(|cause| Report::on("cannot build", shown, cause))?;
     refuse(args, &maker)?;
     let (sources, settings) = args.volume()?;
     let program = own::program(&maker, args.volume.label.as_ref(), "cannot build", shown)?;
+    let mut empty = own::maker(program, maker.least);
+    confine_filled(&mut [(kind, &mut empty)], &args.out, sources.iter(), std::iter::empty(), context)
+        .map_err(|error| Report::on("cannot build", shown, error))?;
     let start = Instant::now();
     let mut watch = Watch::new(context);
-    let mut empty = |image: &Path| own::on(&program, image);
-    let how = (&settings, maker.least);
-    let built = build_filled(&args.out, &sources, how, context.registry(), &mut empty, &mut watch);
+    let how = (&settings, empty.least);
+    let mut make = |image: BorrowedFd<'_>| (empty.make)(image);
+    let built = build_filled(&args.out, &sources, how, context.registry(), &mut make, &mut watch);
     drop(watch);
     let report = match built {
         Ok(report) => report,
@@ -48,7 +52,7 @@ pub fn make(args: &Args, kind: &Type, context: &Context) -> Outcome {
         if !probe.label.is_empty() {
             write!(out, " '{}'", printable(&probe.label))?;
         }
-        writeln!(out, ", {}, made by {}", human_size(probe.len), program.name())?;
+        writeln!(out, ", {}, made by {}", human_size(probe.len), maker.tool.program)?;
         write_counts(
             &mut out,
             (files(written), written.directories),

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::sync::Arc;
 
 use obento::engine::types::Type;
 use obento::partition::{DiskId, Guid, PartitionType, Scheme};
@@ -219,7 +218,7 @@ fn maker(keys: &Keys<'_, '_>, volume: &VolumeArgs, kind: &Type) -> Result<EmptyM
     }
     let program = own::program(&maker, volume.label.as_ref(), "cannot make", volume.fs_type.as_bytes());
     let program = program.map_err(|report| keys.wrong("content", report))?;
-    Ok(EmptyMaker { make: Arc::new(move |image| own::on(&program, image)), least: maker.least })
+    Ok(own::maker(program, maker.least))
 }
 
 /// The options of a file system, under the names that the command line has for them.

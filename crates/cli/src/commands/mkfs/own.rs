@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use obento::engine::tools::Maker;
 use obento::engine::types::Type;
-use obento::{BlockDevice, Ground, Probe, human_size, uuid_text};
+use obento::{BlockDevice, EmptyMaker, Ground, Probe, human_size, path_of_open, uuid_text};
 
 use super::{Args, Target, needs_size, place};
 use crate::context::Context;
@@ -138,6 +139,11 @@ pub(in crate::commands) fn on(program: &Program, path: &Path) -> Result<(), Stri
         }
         Err(error) => Err(format!("{name}: {error}")),
     }
+}
+
+/// What makes a volume by it in an open file.
+pub(in crate::commands) fn maker(program: Program, least: u64) -> EmptyMaker {
+    EmptyMaker { make: Arc::new(move |image| on(&program, &path_of_open(image))), least }
 }
 
 /// Makes zeros of where marks of types are.

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 use obento_block::BlockDevice as _;
@@ -167,7 +168,7 @@ impl Filled {
         place: &Place<'_>,
         observer: &mut dyn Observer,
     ) -> Result<Self, BuildFailure> {
-        let mut make = |path: &Path| (maker.make)(path);
+        let mut make = |file: BorrowedFd<'_>| (maker.make)(file);
         let (file, report) =
             fill::filled(place.out, read, (settings, maker.least), place.registry, &mut make, observer)?;
         Ok(Self { file, report, identity: Seed::of(&read.tree, settings).uuid() })

@@ -1,7 +1,6 @@
 //! What a disk is built of, and how.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use obento_host::build::Publish;
 
@@ -102,7 +101,7 @@ pub enum PartitionContent {
 #[derive(Clone)]
 pub struct EmptyMaker {
     /// Does it in a file of zeros; or what went wrong.
-    pub make: Arc<dyn Fn(&Path) -> Result<(), String> + Send + Sync>,
+    pub make: obento_linux::starter::Make,
     /// Bytes of the smallest volume that it makes, or near them.
     pub least: u64,
 }
