@@ -1,17 +1,19 @@
 //! Which lines of the file systems, the journal, the cache and the layer above them the tests run.
 //!
 //! The compiler counts (`-C instrument-coverage`), each process of a test leaves its counts in a file, and LLVM's tools of the
-//! compiler's own version add them up. Counted are the lines of `src` alone, and of these only what is no test: by the
-//! convention of this repository that is all before the first `#[cfg(test)]` of a file.
+//! compiler's own version add them up. Counted are the lines of `src` alone, and of these only what is no test: neither an item
+//! under `#[cfg(test)]` nor a file that such an item names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use xshell::{Shell, cmd};
 
 use crate::packages;
+use crate::timed::Taken;
 
 /// What is measured: a folder of `crates`, and the packages whose tests are its own. `block` has the cache.
 const MEASURED: [(&str, &[&str]); 9] = [
@@ -65,7 +67,7 @@ impl Options {
 type Lines = BTreeMap<usize, u64>;
 
 /// Runs the tests with counters, and prints what share of the lines they ran.
-pub fn run(shell: &Shell, options: &Options) -> Result<()> {
+pub fn run(shell: &Shell, options: &Options, taken: &mut Taken) -> Result<()> {
     let tools = Tools::find(shell)?;
     // The compiler names files so, without `..`.
     let root = shell.current_dir().canonicalize()?;
@@ -93,7 +95,7 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
         .read()?;
     let arguments = &options.arguments;
     let tested =
-        cmd!(shell, "cargo test --locked --no-fail-fast {tested...} --lib --tests {arguments...}").run();
+        taken.run(cmd!(shell, "cargo test --locked --no-fail-fast {tested...} --lib --tests {arguments...}"));
     let lines = tools.lines(shell, &counts, &executables(&built))?;
     let share = told(&root, &measured, &lines, options.missing)?;
     tested?;
@@ -179,9 +181,14 @@ fn told(
     for (folder, _) in measured {
         let source = root.join("crates").join(folder).join("src");
         let (mut all, mut run) = (0, 0);
-        for (path, lines) in files.iter().filter(|(path, _)| path.starts_with(&source)) {
-            let end = first_line_of_tests(&fs::read_to_string(path)?);
-            let code = || lines.range(..end);
+        let own: Vec<_> = files.iter().filter(|(path, _)| path.starts_with(&source)).collect();
+        let tests =
+            own.iter().map(|(path, _)| Ok((path.as_path(), Tests::of(path, &fs::read_to_string(path)?))));
+        let tests: BTreeMap<&Path, Tests> = tests.collect::<Result<_>>()?;
+        let files_of_tests: BTreeSet<&PathBuf> = tests.values().flat_map(|tests| &tests.files).collect();
+        for (path, lines) in own.into_iter().filter(|(path, _)| !files_of_tests.contains(path)) {
+            let is_test = |line: usize| tests[path.as_path()].lines.iter().any(|item| item.contains(&line));
+            let code = || lines.iter().filter(|(line, _)| !is_test(**line));
             all += code().count() as u64;
             run += code().filter(|(_, times)| **times > 0).count() as u64;
             let left: Vec<usize> = code().filter(|(_, times)| **times == 0).map(|(line, _)| *line).collect();
@@ -195,8 +202,46 @@ fn told(
     Ok(least)
 }
 
-fn first_line_of_tests(text: &str) -> usize {
-    text.lines().position(|line| line.trim() == "#[cfg(test)]").map_or(usize::MAX, |at| at + 1)
+/// What of a file is compiled for tests alone.
+#[derive(Debug, Default, PartialEq)]
+struct Tests {
+    lines: Vec<RangeInclusive<usize>>,
+    /// The modules that are files of their own.
+    files: Vec<PathBuf>,
+}
+
+impl Tests {
+    /// By the form that rustfmt gives an item: it ends on its first line, or with a bracket as far in as it began.
+    fn of(path: &Path, text: &str) -> Self {
+        let mut found = Self::default();
+        let mut lines = (1..).zip(text.lines());
+        while let Some((start, attribute)) = lines.next() {
+            if attribute.trim() != "#[cfg(test)]" {
+                continue;
+            }
+            let indent = &attribute[..attribute.len() - attribute.trim_start().len()];
+            let is_item = |line: &str| !matches!(line.trim_start().get(..2), Some("#[" | "//"));
+            let Some((first, item)) = lines.find(|(_, line)| is_item(line)) else { break };
+            let is_whole = item.ends_with(';') || item.ends_with("{}");
+            let last = if is_whole { None } else { lines.find(|(_, line)| is_end(line, indent)) };
+            found.lines.push(start..=last.map_or(first, |(number, _)| number));
+            let module = item.trim().strip_suffix(';').and_then(|item| item.strip_prefix("mod "));
+            found.files.extend(module.map(|name| file_of(path, name)));
+        }
+        found
+    }
+}
+
+fn is_end(line: &str, indent: &str) -> bool {
+    line.strip_prefix(indent).is_some_and(|rest| matches!(rest, "}" | "};" | ");"))
+}
+
+/// Where the module `name` of the file at `path` lies.
+fn file_of(path: &Path, name: &str) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default();
+    let is_root = ["mod", "lib", "main"].iter().any(|root| stem == *root);
+    let folder = if is_root { path.with_file_name("") } else { path.with_extension("") };
+    folder.join(name).with_extension("rs")
 }
 
 /// `3-5, 9`.
@@ -220,7 +265,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_counted_up_to_the_tests_of_a_file_and_gaps_are_shown() {
+    fn items_and_files_for_tests_are_left_out_wherever_they_stand() {
+        let text = "mod a;\n#[cfg(test)]\nmod tests;\n#[cfg(test)]\npub(crate) use a::B;\nfn c() {\n    #[cfg(test)]\n    {\n        d();\n    }\n    e();\n}\n\
+                    #[cfg(test)]\n#[allow(unused)]\nmod more {\n    fn f() {\n    }\n}\nfn g() {}\n";
+        let found = Tests::of(Path::new("/x/dir/mod.rs"), text);
+        assert_eq!(found.lines, [2..=3, 4..=5, 7..=10, 13..=18]);
+        assert_eq!(found.files, [Path::new("/x/dir/tests.rs")]);
+        assert_eq!(file_of(Path::new("/x/dir.rs"), "tests"), Path::new("/x/dir/tests.rs"));
+    }
+
+    #[test]
+    fn lines_are_counted_but_for_those_of_tests_and_gaps_are_shown() {
         let folder = tempfile::tempdir().unwrap();
         let source = folder.path().join("crates/x/src");
         fs::create_dir_all(&source).unwrap();

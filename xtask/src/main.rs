@@ -10,6 +10,8 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xshell::Shell;
 
+use timed::Taken;
+
 mod campaign;
 mod coverage;
 mod demo;
@@ -25,6 +27,7 @@ mod sample;
 mod sanitize;
 mod schedules;
 mod test;
+mod timed;
 
 /// Developer's commands of obento.
 #[derive(Parser)]
@@ -104,7 +107,7 @@ fn run() -> Result<()> {
         Task::NoStd => no_std::run(&shell),
         Task::Dist => dist::run(&shell),
         Task::Sample => sample::run(&shell).and_then(|()| sample::fuzz_seed(&shell)),
-        Task::Coverage(options) => coverage::run(&shell, &options),
+        Task::Coverage(options) => coverage::run(&shell, &options, &mut Taken::default()),
         Task::Mutants(options) => mutants::run(&shell, &options),
         Task::Miri(options) => sanitize::miri(&shell, &options),
         Task::Tsan(options) => sanitize::tsan(&shell, &options),

@@ -8,6 +8,7 @@ use xshell::{Shell, cmd};
 
 use crate::coverage;
 use crate::packages::{self, Package};
+use crate::timed::Taken;
 
 /// The programs that judge what obento reads and writes.
 pub const ORACLES: &[Package] = &[
@@ -71,11 +72,13 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     let _full = options
         .full
         .then(|| (shell.push_env("OBENTO_REQUIRE_ORACLES", "1"), shell.push_env("OBENTO_MATRIX", "full")));
+    let mut taken = Taken::default();
     let result = if options.full {
-        all_and_coverage(shell, &options.arguments)
+        all_and_coverage(shell, &options.arguments, &mut taken)
     } else {
-        all(shell, &options.arguments, &[])
+        all(shell, &options.arguments, &[], &mut taken)
     };
+    taken.tell();
     let skipped = fs::read_to_string(&log)?;
     eprintln!("{} tests were skipped for want of an oracle", skipped.lines().count());
     for reason in skipped.lines().collect::<std::collections::BTreeSet<_>>() {
@@ -85,18 +88,19 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
 }
 
 /// The tests of the workspace, but for what `cargo test` is told to leave out.
-fn all(shell: &Shell, arguments: &[String], left_out: &[&str]) -> Result<()> {
-    Ok(cmd!(shell, "cargo test --workspace {left_out...} --locked --no-fail-fast {arguments...}").run()?)
+fn all(shell: &Shell, arguments: &[String], left_out: &[&str], taken: &mut Taken) -> Result<()> {
+    taken.run(cmd!(shell, "cargo test --workspace {left_out...} --locked --no-fail-fast {arguments...}"))
 }
 
 /// Every test once: those of drivers and of what is below and above them with counters of lines.
-fn all_and_coverage(shell: &Shell, arguments: &[String]) -> Result<()> {
+fn all_and_coverage(shell: &Shell, arguments: &[String], taken: &mut Taken) -> Result<()> {
     let counted = coverage::packages();
     let left_out: Vec<_> = counted.iter().flat_map(|package| ["--exclude", package]).collect();
     let packages: Vec<_> = counted.iter().flat_map(|package| ["--package", package]).collect();
-    let others = all(shell, arguments, &left_out);
-    let examples = cmd!(shell, "cargo test --doc {packages...} --locked --no-fail-fast {arguments...}").run();
-    coverage::run(shell, &coverage::Options::all(arguments))?;
+    let others = all(shell, arguments, &left_out, taken);
+    let examples =
+        taken.run(cmd!(shell, "cargo test --doc {packages...} --locked --no-fail-fast {arguments...}"));
+    coverage::run(shell, &coverage::Options::all(arguments), taken)?;
     others?;
-    Ok(examples?)
+    examples
 }
