@@ -8,7 +8,7 @@ use xshell::{Shell, cmd};
 use crate::packages;
 
 const CRATES: &[&str] =
-    &["base", "env", "block", "driver", "journal", "vfs", "ext4", "clusters", "exfat", "fat", "tmpfs", "xv6"];
+    &["base", "env", "block", "driver", "journal", "vfs", "ext4", "clusters", "exfat", "fat", "inodes", "tmpfs", "xv6"];
 
 /// Builds the core without `std`, then checks that the same build refuses a crate that needs it.
 pub fn run(shell: &Shell) -> Result<()> {

@@ -217,4 +217,16 @@ impl Attr {
     pub fn is_dir(&self) -> bool {
         self.kind == FileKind::Directory
     }
+
+    /// Notes a change of the attributes.
+    pub fn touch(&mut self, now: Timestamp) {
+        self.ctime = now;
+        self.change = self.change.saturating_add(1);
+    }
+
+    /// Notes a change of the data.
+    pub fn touch_data(&mut self, now: Timestamp) {
+        self.mtime = now;
+        self.touch(now);
+    }
 }

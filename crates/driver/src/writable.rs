@@ -37,6 +37,16 @@ pub enum TimeChange {
     At(Timestamp),
 }
 
+impl TimeChange {
+    /// The moment that it says.
+    pub fn moment(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::Now => now,
+            Self::At(moment) => moment,
+        }
+    }
+}
+
 /// Which attributes to change; `None` leaves one as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SetAttr {
@@ -58,6 +68,26 @@ pub struct SetAttr {
     pub flags: Option<FileFlags>,
     /// Project for quotas.
     pub project: Option<u32>,
+}
+
+impl SetAttr {
+    /// Changes `attr` so, and stamps the change, for a format that keeps all of it.
+    pub fn apply(&self, attr: &mut Attr, now: Timestamp) {
+        // Reading a file is no change of it.
+        if *self != (Self { atime: self.atime, ..Self::default() }) {
+            attr.touch(now);
+        }
+        let time = |kept: Timestamp, change: Option<TimeChange>| change.map_or(kept, |to| to.moment(now));
+        attr.mode = self.mode.unwrap_or(attr.mode);
+        attr.uid = self.uid.unwrap_or(attr.uid);
+        attr.gid = self.gid.unwrap_or(attr.gid);
+        attr.flags = self.flags.unwrap_or(attr.flags);
+        attr.project = self.project.unwrap_or(attr.project);
+        attr.atime = time(attr.atime, self.atime);
+        attr.mtime = time(attr.mtime, self.mtime);
+        attr.ctime = time(attr.ctime, self.ctime);
+        attr.btime = self.btime.map_or(attr.btime, |to| Some(to.moment(now)));
+    }
 }
 
 bitflags! {

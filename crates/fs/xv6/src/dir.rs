@@ -9,16 +9,19 @@
 //! Source: the multi-level hash table of F2FS (Linux `Documentation/filesystems/f2fs.rst`, "Directory Structure"), where
 //! Bento has one level; entries are those of xv6, with longer names.
 
+use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use obento_base::wire::{FromBytes as _, IntoBytes as _, to_u64, to_usize};
+use obento_base::wire::{FromBytes as _, IntoBytes as _, to_u64};
 use obento_base::{Corrupt, Error, FileKind, Ino, Name, NameBuf, Result};
 use obento_driver::Cookie;
+use obento_inodes::{Batch, Directories, Map as _};
 
 use crate::inode::Inode;
-use crate::op::Op;
+use crate::map::Op;
 use crate::raw::{BLOCK, RawDirEntry, SLOT};
+use crate::super_block::SuperBlock;
 
 /// The longest name in bytes, as Linux has it.
 pub(crate) const NAME_MAX: usize = 255;
@@ -27,31 +30,20 @@ const LEVELS: u32 = 20;
 const _: () = assert!((1 << 20) - 1 <= crate::map::FILE_BLOCKS);
 /// Slots a bucket.
 const SLOTS: usize = BLOCK / SLOT;
+/// Cookies a bucket.
+const COOKIES: u64 = to_u64(SLOTS);
 
 /// An entry that was found.
+type Entry = obento_inodes::Entry<Place>;
+
+/// Where an entry lies.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) ino: Ino,
-    pub(crate) kind: FileKind,
-    pub(crate) name: NameBuf,
+pub struct Place {
     /// Its bucket in the directory, and on the volume.
-    pub(crate) at: u64,
+    at: u64,
     block: u32,
     /// Its slots.
     slots: Range<usize>,
-}
-
-impl Entry {
-    /// Its first slot.
-    pub(crate) fn start(&self) -> usize {
-        self.slots.start
-    }
-
-    /// Where a listing goes on after it.
-    pub(crate) fn next(&self) -> Cookie {
-        let before = self.at.saturating_mul(to_u64(SLOTS));
-        Cookie(before.saturating_add(to_u64(self.slots.end)))
-    }
 }
 
 /// Slots that an entry of a name takes.
@@ -65,57 +57,24 @@ fn bytes_of(slots: &Range<usize>) -> Range<usize> {
 
 /// Levels that a directory has.
 fn levels(dir: &Inode) -> u32 {
-    let blocks = dir.raw.size.get() / 4096;
+    let blocks = dir.attr.size / 4096;
     blocks.saturating_add(1).ilog2().min(LEVELS)
 }
 
 /// The block of the bucket of level `level` for names of this hash.
-pub(crate) fn bucket(level: u32, hash: u32) -> u64 {
+fn bucket(level: u32, hash: u32) -> u64 {
     let buckets = 1_u64.checked_shl(level).unwrap_or(u64::MAX);
     let mask = buckets.saturating_sub(1);
     mask.saturating_add(u64::from(hash) & mask)
 }
 
-impl Op<'_> {
-    /// FNV-1a, begun with the volume's seed, its high bits mixed in.
-    pub(crate) fn hash(&self, name: &Name) -> u32 {
-        let start = self.sb().raw.hash_seed.get() ^ 0x811c_9dc5;
-        let step = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
-        let hash = name.as_bytes().iter().fold(start, step);
-        hash ^ hash >> 15
-    }
+impl Directories for SuperBlock {
+    type Place = Place;
 
-    /// The entries of the bucket at block `at`; damage is an error among them and ends the bucket. Errors: Corrupt;
-    /// those of the device.
-    pub(crate) fn entries(&self, dir: &Inode, at: u64) -> Result<Vec<Result<Entry>>> {
-        let mut found = Vec::new();
-        let (Some(block), _) = self.walk(dir, at)? else { return Ok(found) };
-        let bytes = self.get(block)?;
-        let mut slot = 0;
-        while slot < SLOTS {
-            match decode(&bytes, slot) {
-                Ok(None) => slot = slot.saturating_add(1),
-                Ok(Some((ino, kind, name))) => {
-                    let end = slot.saturating_add(slots_of(name.as_bytes().len()));
-                    found.push(Ok(Entry { ino, kind, name, at, block, slots: slot..end }));
-                    slot = end;
-                }
-                Err(NotAnEntry) => {
-                    let (dir, block, offset) = (dir.ino, block.into(), offset_of(slot));
-                    found.push(Err(Corrupt::EntryName { dir, block, offset }.into()));
-                    break;
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    /// Looks a name up. Errors: NotDirectory; Corrupt; those of the device.
-    pub(crate) fn find(&self, dir: &Inode, name: &Name) -> Result<Option<Entry>> {
-        dir.expect_dir()?;
+    fn find(&self, op: &Op<'_>, dir: &Inode, name: &Name) -> Result<Option<Entry>> {
         let (hash, mut damage) = (self.hash(name), None);
         for level in 0..levels(dir) {
-            for entry in self.entries(dir, bucket(level, hash))? {
+            for entry in self.entries(op, dir, bucket(level, hash))? {
                 match entry {
                     Ok(entry) if *entry.name == *name => return Ok(Some(entry)),
                     Ok(_) => {}
@@ -127,21 +86,36 @@ impl Op<'_> {
         damage.map_or(Ok(None), Err)
     }
 
-    /// Names an inode; nothing has this name. Errors: NoSpace; Corrupt; those of the device.
-    pub(crate) fn insert(&mut self, dir: &mut Inode, name: &Name, target: &Inode) -> Result<()> {
+    /// A bucket, which a cookie names with the first slot in it that was not listed.
+    fn list(&self, op: &Op<'_>, dir: &Inode, from: Cookie) -> Result<Option<Batch<Place>>> {
+        let (mut at, end) = (from.0 / COOKIES, bucket(levels(dir), 0));
+        while at < end {
+            match self.walk(op, dir, at)? {
+                (Some(_), _) => {
+                    let mut entries = self.entries(op, dir, at)?;
+                    entries.retain(|entry| entry.as_ref().map_or(true, |entry| entry.next > from));
+                    return Ok(Some((entries, cookie(at, SLOTS))));
+                }
+                (None, reach) => at = at.saturating_add(reach),
+            }
+        }
+        Ok(None)
+    }
+
+    fn insert(&self, op: &mut Op<'_>, dir: &mut Inode, name: &Name, target: &Inode) -> Result<()> {
         let (hash, len) = (self.hash(name), slots_of(name.as_bytes().len()));
         for level in 0..LEVELS {
             let at = bucket(level, hash);
-            let Some(start) = self.find_room(dir, at, len)? else { continue };
-            let (block, _) = self.fill(dir, at)?;
+            let Some(start) = self.find_room(op, dir, at, len)? else { continue };
+            let (block, _) = self.fill(op, dir, at)?;
             let blocks = bucket(level.saturating_add(1), 0);
-            dir.raw.size.set(dir.raw.size.get().max(blocks.saturating_mul(to_u64(BLOCK))));
+            dir.grow_to(blocks.saturating_mul(to_u64(BLOCK)));
             let slots = start..start.saturating_add(len);
-            let bytes = self.edit(block)?.get_mut(bytes_of(&slots)).unwrap_or_default();
+            let bytes = op.edit(block)?.get_mut(bytes_of(&slots)).unwrap_or_default();
             let raw = RawDirEntry {
-                inum: u32::try_from(target.ino.0).unwrap_or(0).into(),
+                inum: number(target).into(),
                 name_len: u8::try_from(name.as_bytes().len()).unwrap_or(u8::MAX),
-                kind: kind_byte(target.kind),
+                kind: kind_byte(target.attr.kind),
                 reserved: 0.into(),
             };
             let entry = raw.as_bytes().iter().chain(name.as_bytes());
@@ -151,72 +125,91 @@ impl Op<'_> {
         Err(Error::NoSpace)
     }
 
+    /// A bucket that is empty then becomes a hole.
+    fn remove(&self, op: &mut Op<'_>, dir: &mut Inode, entry: &Entry) -> Result<()> {
+        let Place { at, block, slots } = &entry.place;
+        let bytes = op.edit(*block)?;
+        bytes.get_mut(bytes_of(slots)).unwrap_or_default().fill(0);
+        if bytes.iter().all(|&byte| byte == 0) {
+            self.cut(op, dir, *at..at.saturating_add(1))?;
+        }
+        Ok(())
+    }
+
+    fn retarget(&self, op: &mut Op<'_>, entry: &Entry, target: &Inode) -> Result<()> {
+        let bytes = op.edit(entry.place.block)?.get_mut(bytes_of(&entry.place.slots)).unwrap_or_default();
+        if let Ok((raw, _)) = RawDirEntry::mut_from_prefix(bytes) {
+            raw.inum.set(number(target));
+            raw.kind = kind_byte(target.attr.kind);
+        }
+        Ok(())
+    }
+
+    fn misplaced(&self, _: &Inode, entry: &Entry) -> Option<(&'static str, String)> {
+        let level = entry.place.at.saturating_add(1).ilog2();
+        let is_right = bucket(level, self.hash(&entry.name)) == entry.place.at;
+        (!is_right).then(|| ("bucket", "in the wrong bucket".to_string()))
+    }
+}
+
+impl SuperBlock {
+    /// FNV-1a, begun with the volume's seed, its high bits mixed in.
+    fn hash(&self, name: &Name) -> u32 {
+        let start = self.raw.hash_seed.get() ^ 0x811c_9dc5;
+        let step = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+        let hash = name.as_bytes().iter().fold(start, step);
+        hash ^ hash >> 15
+    }
+
+    /// The entries of the bucket at block `at`; damage is an error among them and ends the bucket. Errors: Corrupt;
+    /// those of the device.
+    fn entries(&self, op: &Op<'_>, dir: &Inode, at: u64) -> Result<Vec<Result<Entry>>> {
+        let mut found = Vec::new();
+        let (Some(block), _) = self.walk(op, dir, at)? else { return Ok(found) };
+        let bytes = op.get(block)?;
+        let mut slot = 0;
+        while slot < SLOTS {
+            match decode(&bytes, slot) {
+                Ok(None) => slot = slot.saturating_add(1),
+                Ok(Some((ino, kind, name))) => {
+                    let slots = slot..slot.saturating_add(slots_of(name.as_bytes().len()));
+                    slot = slots.end;
+                    let (next, place) = (cookie(at, slots.end), Place { at, block, slots });
+                    found.push(Ok(Entry { ino, kind: Some(kind), name, next, place }));
+                }
+                Err(NotAnEntry) => {
+                    let offset = u32::try_from(slot.saturating_mul(SLOT)).unwrap_or(u32::MAX);
+                    found
+                        .push(Err(Corrupt::EntryName { dir: dir.ino(), block: block.into(), offset }.into()));
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+
     /// The first of `len` free slots in a row in a bucket, which may be a hole. One that is damaged has none.
-    fn find_room(&self, dir: &Inode, at: u64, len: usize) -> Result<Option<usize>> {
+    fn find_room(&self, op: &Op<'_>, dir: &Inode, at: u64, len: usize) -> Result<Option<usize>> {
         let mut free = 0;
-        for entry in self.entries(dir, at)? {
-            let Ok(entry) = entry else { return Ok(None) };
-            if entry.slots.start.saturating_sub(free) >= len {
+        for entry in self.entries(op, dir, at)? {
+            let Ok(Entry { place, .. }) = entry else { return Ok(None) };
+            if place.slots.start.saturating_sub(free) >= len {
                 return Ok(Some(free));
             }
-            free = entry.slots.end;
+            free = place.slots.end;
         }
         Ok((SLOTS.saturating_sub(free) >= len).then_some(free))
     }
-
-    /// Takes an entry out; a bucket that is empty then becomes a hole. Errors: those of the device.
-    pub(crate) fn remove_entry(&mut self, dir: &mut Inode, entry: &Entry) -> Result<()> {
-        let bytes = self.edit(entry.block)?;
-        bytes.get_mut(bytes_of(&entry.slots)).unwrap_or_default().fill(0);
-        if bytes.iter().all(|&byte| byte == 0) {
-            self.cut(dir, entry.at..entry.at.saturating_add(1))?;
-        }
-        Ok(())
-    }
-
-    /// Lets a name lead to another inode. Errors: those of the device.
-    pub(crate) fn retarget(&mut self, entry: &Entry, target: &Inode) -> Result<()> {
-        let number = u32::try_from(target.ino.0).unwrap_or(0).to_le_bytes();
-        let bytes = self.edit(entry.block)?.get_mut(bytes_of(&entry.slots)).unwrap_or_default();
-        // `inum`, the length of the name, `kind`.
-        bytes.iter_mut().zip(number).for_each(|(to, from)| *to = from);
-        bytes.iter_mut().skip(5).take(1).for_each(|kind| *kind = kind_byte(target.kind));
-        Ok(())
-    }
-
-    /// The buckets from block `from` on that are there. Errors: Corrupt; those of the device.
-    pub(crate) fn next_bucket(&self, dir: &Inode, from: u64) -> Result<Option<u64>> {
-        let (mut at, end) = (from, bucket(levels(dir), 0));
-        while at < end {
-            match self.walk(dir, at)? {
-                (Some(_), _) => return Ok(Some(at)),
-                (None, reach) => at = at.saturating_add(reach),
-            }
-        }
-        Ok(None)
-    }
-
-    /// Errors: NotEmpty; Corrupt; those of the device.
-    pub(crate) fn expect_empty(&self, dir: &Inode) -> Result<()> {
-        let mut from = 0;
-        while let Some(at) = self.next_bucket(dir, from)? {
-            if self.entries(dir, at)?.into_iter().next().transpose()?.is_some() {
-                return Err(Error::NotEmpty);
-            }
-            from = at.saturating_add(1);
-        }
-        Ok(())
-    }
 }
 
-/// Where a cookie leads: a bucket, and the first slot in it that was not listed.
-pub(crate) fn place(cookie: Cookie) -> (u64, usize) {
-    (cookie.0 >> 6, to_usize(cookie.0 & 63))
+/// Where a listing goes on at slot `slot` of the bucket at block `at`.
+fn cookie(at: u64, slot: usize) -> Cookie {
+    Cookie(at.saturating_mul(COOKIES).saturating_add(to_u64(slot)))
 }
-const _: () = assert!(SLOTS == 64);
 
-fn offset_of(slot: usize) -> u32 {
-    u32::try_from(slot.saturating_mul(SLOT)).unwrap_or(u32::MAX)
+/// An inode's number, as entries have it.
+fn number(inode: &Inode) -> u32 {
+    u32::try_from(inode.ino().0).unwrap_or(0)
 }
 
 fn kind_byte(kind: FileKind) -> u8 {

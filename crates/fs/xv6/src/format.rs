@@ -3,20 +3,16 @@
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use obento_base::wire::{FromZeros as _, IntoBytes as _, to_u64, to_usize};
-use obento_base::{FileKind, Timestamp};
+use obento_base::wire::{FromZeros as _, IntoBytes as _, to_u64};
 use obento_block::BlockDevice;
-use obento_driver::{
-    Allowed, Contents, Fact, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting,
-};
+use obento_driver::{Allowed, Fact, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting};
+use obento_inodes::make;
 
-use crate::log::offset_of;
 use crate::open::Xv6Driver;
-use crate::raw::{BLOCK, LOG_MAX, MAGIC, RawInode, RawSuperBlock, VARIANT};
+use crate::raw::{LOG_MAX, MAGIC, RawSuperBlock, VARIANT};
 use crate::super_block::{
-    BITS_PER_BLOCK, CHANGE_MAX, INODES_PER_BLOCK, LOG_START, SUPER, SuperBlock, checksum,
+    BITS_PER_BLOCK, BLOCK_BITS, CHANGE_MAX, INODES_PER_BLOCK, LOG_START, SUPER, SuperBlock, checksum, label,
 };
-use crate::volume::ROOT;
 
 /// One inode for so many bytes, as mke2fs has it.
 const BYTES_PER_INODE: u64 = 16 << 10;
@@ -39,7 +35,7 @@ impl Format for Xv6Driver {
 
     fn format(&self, device: &dyn BlockDevice, options: &FormatOptions) -> Result<Formatted, FormatError> {
         let (sb, formatted) = plan(device.len(), options)?;
-        write(device, &sb, options)?;
+        make(device, &sb, (SUPER, sb.raw.as_bytes()), options)?;
         Ok(formatted)
     }
 }
@@ -58,12 +54,12 @@ fn plan(device_len: u64, options: &FormatOptions) -> Result<(SuperBlock, Formatt
         return Err(FormatError::PastDevice { len, device_len });
     }
     let bitmap_max = to_u64(LOG_MAX).saturating_sub(u64::from(CHANGE_MAX).saturating_add(1));
-    let max = offset_of(BITS_PER_BLOCK).saturating_mul(bitmap_max);
+    let max = (u64::from(BITS_PER_BLOCK) << BLOCK_BITS).saturating_mul(bitmap_max);
     if len > max {
         return Err(FormatError::TooLarge { len, max });
     }
     let too_small = FormatError::TooSmall { what: "a log, inodes and a file", len };
-    let size = u32::try_from(len >> 12).map_err(|_| FormatError::TooLarge { len, max })?;
+    let size = u32::try_from(len >> BLOCK_BITS).map_err(|_| FormatError::TooLarge { len, max })?;
     let inodes = inodes.unwrap_or(len / BYTES_PER_INODE).max(u64::from(INODES_PER_BLOCK));
     let inodes = u32::try_from(inodes).ok().and_then(|n| n.checked_next_multiple_of(INODES_PER_BLOCK));
     let inodes = inodes.ok_or(too_small.clone())?;
@@ -105,7 +101,7 @@ fn inodes(options: &FormatOptions) -> Result<Option<u64>, FormatError> {
 }
 
 fn describe(sb: &SuperBlock, options: &FormatOptions) -> Formatted {
-    let label = sb.label().to_vec();
+    let label = label(&sb.raw).to_vec();
     let notices = match options.label == label {
         true => Vec::new(),
         false => Vec::from([FormatNotice::LabelCut(label.clone())]),
@@ -115,54 +111,11 @@ fn describe(sb: &SuperBlock, options: &FormatOptions) -> Formatted {
         label,
         uuid: sb.raw.uuid,
         block_size: 4096,
-        blocks: sb.size.into(),
-        inodes: sb.inodes.into(),
-        journal_blocks: sb.log_len.into(),
+        blocks: sb.geometry.size.into(),
+        inodes: sb.geometry.inodes.into(),
+        journal_blocks: sb.raw.nlog.get().into(),
         notices,
         facts: Vec::from([Fact { name: "blocks for files", value: sb.raw.nblocks.get().to_string() }]),
         ..Formatted::default()
     }
-}
-
-/// The super block last, since it makes a volume of the rest.
-fn write(device: &dyn BlockDevice, sb: &SuperBlock, options: &FormatOptions) -> Result<(), FormatError> {
-    let zeros = [0; BLOCK];
-    device.write_at(offset_of(SUPER), &zeros)?;
-    device.flush()?;
-    let is_zeros = match options.contents {
-        Contents::Zeros => true,
-        Contents::Unknown => device.punch(0..offset_of(sb.size))?,
-        Contents::Kept => false,
-    };
-    // What is read before it is written, and the marks of what was here.
-    for block in (0..1).chain(LOG_START..sb.bitmap_start).filter(|_| !is_zeros) {
-        device.write_at(offset_of(block), &zeros)?;
-    }
-    for block in sb.bitmap_start..sb.data_start {
-        let first = block.saturating_sub(sb.bitmap_start).saturating_mul(BITS_PER_BLOCK);
-        let used = to_usize(sb.data_start.saturating_sub(first).min(BITS_PER_BLOCK).into());
-        let mut bits = zeros;
-        bits.iter_mut().take(used >> 3).for_each(|byte| *byte = 0xff);
-        bits.iter_mut().skip(used >> 3).take(1).for_each(|byte| *byte = !(u8::MAX << (used & 7)));
-        device.write_at(offset_of(block), &bits)?;
-    }
-    if let Some((block, at)) = sb.inode_place(ROOT) {
-        let root = root(options.clock.now());
-        device.write_at(offset_of(block).saturating_add(to_u64(at)), root.as_bytes())?;
-    }
-    device.flush()?;
-    device.write_at(offset_of(SUPER), sb.raw.as_bytes())?;
-    device.flush()?;
-    Ok(())
-}
-
-fn root(now: Timestamp) -> RawInode {
-    let mut root = RawInode::new_zeroed();
-    root.mode.set(FileKind::Directory.mode_bits() | 0o755);
-    root.nlink.set(2);
-    root.generation.set(1);
-    root.parent.set(1);
-    root.seconds.iter_mut().for_each(|seconds| seconds.set(now.secs()));
-    root.nanos.iter_mut().for_each(|nanos| nanos.set(now.nanos()));
-    root
 }

@@ -1,8 +1,8 @@
 //! The structures on disk, and nothing else.
 //!
-//! Source: xv6-riscv `kernel/fs.h` (`struct superblock`, `struct dinode`, `struct dirent`), `kernel/log.c`
-//! (`struct logheader`); Bento `xv6fs/src/xv6fs_utils.rs` for blocks of 4096 bytes and the double-indirect block. The
-//! fields that are named `ours` are in neither: `docs/formats/xv6.md`.
+//! Source: xv6-riscv `kernel/fs.h` (`struct superblock`, `struct dinode`, `struct dirent`); Bento
+//! `xv6fs/src/xv6fs_utils.rs` for blocks of 4096 bytes and the double-indirect block. The fields that are named `ours` are in
+//! neither: `docs/formats/xv6.md`. What stands in the log tells [`obento_inodes::RawLogHeader`].
 
 use obento_base::wire::le::{I64, U16, U32, U64};
 use obento_base::wire::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -16,13 +16,11 @@ pub const PER_TABLE: usize = BLOCK / 4;
 /// Bytes of a slot of a directory.
 pub const SLOT: usize = 64;
 /// Block numbers in the header of the log.
-pub const LOG_MAX: usize = (BLOCK - size_of::<RawLogHeader>()) / 4;
+pub const LOG_MAX: usize = obento_inodes::log_max(BLOCK);
 /// xv6's `FSMAGIC`.
 pub const MAGIC: u32 = 0x1020_3040;
 /// Says that it is this layout and not MIT's: `obx6`.
 pub const VARIANT: u32 = 0x3678_626f;
-/// Says that the log was written: `oblg`.
-pub const LOG_MAGIC: u32 = 0x676c_626f;
 
 /// The super block, at the start of block 1.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
@@ -100,20 +98,3 @@ pub struct RawDirEntry {
     pub reserved: U16,
 }
 const _: () = assert!(size_of::<RawDirEntry>() == 8);
-
-/// What the first block of the log starts with; the numbers of the blocks that follow it come next.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub struct RawLogHeader {
-    /// How many blocks: xv6's `n`.
-    pub n: U32,
-    /// Ours.
-    pub magic: U32,
-    /// Ours: of the commit.
-    pub sequence: U64,
-    /// Ours: CRC-32C of the header block, with 0 here, and of all blocks that follow.
-    pub checksum: U32,
-    /// Ours.
-    pub reserved: U32,
-}
-const _: () = assert!(size_of::<RawLogHeader>() == 24);

@@ -6,17 +6,20 @@
 
 use obento_base::crc::crc32c;
 use obento_base::wire::{FromBytes as _, IntoBytes as _, to_u64};
-use obento_base::{Corrupt, Ino, Result, Structure};
+use obento_base::{Corrupt, Result, Structure};
 use obento_block::BlockDevice;
+use obento_inodes::Geometry;
 
 use crate::raw::{BLOCK, LOG_MAX, MAGIC, RawInode, RawSuperBlock, VARIANT};
 
+/// Bytes a block as a power of two, and bytes an inode.
+pub(crate) const BLOCK_BITS: u32 = 12;
+const INODE_BITS: u32 = 8;
+const _: () = assert!(BLOCK == 1 << BLOCK_BITS && size_of::<RawInode>() == 1 << INODE_BITS);
 /// Inodes a block: xv6's `IPB`.
-pub(crate) const INODES_PER_BLOCK: u32 = 16;
-const _: () = assert!(BLOCK == 16 * size_of::<RawInode>());
+pub(crate) const INODES_PER_BLOCK: u32 = 1 << (BLOCK_BITS - INODE_BITS);
 /// Bits a block: xv6's `BPB`.
-pub(crate) const BITS_PER_BLOCK: u32 = 1 << 15;
-const _: () = assert!(BLOCK << 3 == 1 << 15);
+pub(crate) const BITS_PER_BLOCK: u32 = 8 << BLOCK_BITS;
 /// Blocks that a change may touch besides the bitmap: two directories with their blocks of numbers, four inodes, and
 /// the blocks of numbers of 16 MiB of data.
 pub(crate) const CHANGE_MAX: u32 = 40;
@@ -25,23 +28,13 @@ pub(crate) const SUPER: u32 = 1;
 /// The first block of the log.
 pub(crate) const LOG_START: u32 = 2;
 
-/// The super block, checked.
+/// The super block, checked: what this format says of a volume, to whoever drives it.
 #[derive(Clone, Debug)]
 pub struct SuperBlock {
     /// The bytes.
     pub raw: RawSuperBlock,
-    /// Blocks of the volume.
-    pub size: u32,
-    /// Inodes, with number 0, which is none.
-    pub inodes: u32,
-    /// Blocks of the log, with its header.
-    pub log_len: u32,
-    /// The first block of inodes.
-    pub inode_start: u32,
-    /// The first block of the bitmap.
-    pub bitmap_start: u32,
-    /// The first block for files.
-    pub data_start: u32,
+    /// Where the parts lie.
+    pub geometry: Geometry,
 }
 
 impl SuperBlock {
@@ -57,6 +50,13 @@ impl SuperBlock {
         let is_over = before.iter().any(|&byte| byte != 0);
         let raw = RawSuperBlock::read_from_bytes(&bytes).ok().filter(|_| !is_over);
         Ok(raw.filter(|raw| raw.magic.get() == MAGIC && raw.variant.get() == VARIANT))
+    }
+
+    /// Reads and checks it. Errors: Corrupt; those of the device.
+    pub(crate) fn of(device: &dyn BlockDevice) -> Result<Self> {
+        let (structure, block) = (Structure::SuperBlock, SUPER.into());
+        let magic = Corrupt::Magic { structure, block, found: 0, expected: MAGIC.into() };
+        Ok(Self::decode(Self::read(device)?.ok_or(magic)?)?)
     }
 
     /// Checks it. Errors: Corrupt.
@@ -85,32 +85,27 @@ impl SuperBlock {
             () if raw.nblocks.get() != size.saturating_sub(data_start) => {
                 wrong("nblocks", 8, raw.nblocks.get())
             }
-            () => Ok(Self { raw, size, inodes, log_len, inode_start, bitmap_start, data_start }),
+            () => {
+                let (log, block_bits, inode_bits) = (LOG_START..inode_start, BLOCK_BITS, INODE_BITS);
+                let geometry = Geometry {
+                    block_bits,
+                    inode_bits,
+                    size,
+                    log,
+                    inode_start,
+                    inodes,
+                    bitmap_start,
+                    data_start,
+                };
+                Ok(Self { raw, geometry })
+            }
         }
     }
+}
 
-    /// How many blocks one commit can hold.
-    pub(crate) fn log_room(&self) -> u32 {
-        self.log_len.saturating_sub(1)
-    }
-
-    /// Whether `block` can belong to a file.
-    pub(crate) fn is_data(&self, block: u32) -> bool {
-        (self.data_start..self.size).contains(&block)
-    }
-
-    /// The block of inode `ino` and where it starts in it: xv6's `IBLOCK`. `None` if there is no such number.
-    pub(crate) fn inode_place(&self, ino: Ino) -> Option<(u32, usize)> {
-        let number = u32::try_from(ino.0).ok().filter(|number| (1..self.inodes).contains(number))?;
-        let at = usize::try_from(number % INODES_PER_BLOCK).ok()?;
-        let block = self.inode_start.saturating_add(number / INODES_PER_BLOCK);
-        Some((block, at.saturating_mul(size_of::<RawInode>())))
-    }
-
-    /// The label, without what pads it.
-    pub(crate) fn label(&self) -> &[u8] {
-        self.raw.label.split(|&byte| byte == 0).next().unwrap_or_default()
-    }
+/// The label, without what pads it.
+pub(crate) fn label(raw: &RawSuperBlock) -> &[u8] {
+    raw.label.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
 /// What `checksum` of `raw` should be.

@@ -124,7 +124,7 @@ fn each_damage_is_found_and_named() {
         ("size", large + 26, 0),
         ("block-number", large + 104 + 4 * 30, 1),
         ("link-count", root + 12, 9),
-        ("bitmap", sb.bitmap_start as usize * BLOCK + BLOCK / 200, 0xf0),
+        ("bitmap", sb.geometry.bitmap_start as usize * BLOCK + BLOCK / 200, 0xf0),
     ];
     for &(code, at, byte) in cases {
         let mut bytes = sound.clone();
@@ -135,7 +135,7 @@ fn each_damage_is_found_and_named() {
 }
 
 fn place(sb: &SuperBlock, ino: Ino) -> usize {
-    (sb.inode_start as usize + ino.0 as usize / 16) * BLOCK + ino.0 as usize % 16 * 256
+    (sb.geometry.inode_start as usize + ino.0 as usize / 16) * BLOCK + ino.0 as usize % 16 * 256
 }
 
 fn read_super_block(bytes: &[u8]) -> obento_xv6::raw::RawSuperBlock {

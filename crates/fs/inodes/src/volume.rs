@@ -9,18 +9,13 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use obento_base::{Error, Ino, Result, Timestamp};
+use obento_base::{Error, Result, Timestamp};
 use obento_block::{BlockDevice, Cache};
 use obento_driver::Notice;
 use obento_env::Clock;
 use obento_env::sync::{Mutex, RwLock};
 
-use crate::log;
-use crate::op::Op;
-use crate::super_block::SuperBlock;
-
-/// The root directory: xv6's `ROOTINO`.
-pub(crate) const ROOT: Ino = Ino(1);
+use crate::{Inodes, Op, log};
 
 /// What is counted when the volume is opened and kept since.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,12 +38,12 @@ pub(crate) struct State {
     since: Option<Timestamp>,
     /// Why nothing can be changed any more.
     failed: Option<Error>,
-    pub(crate) closed: bool,
+    closed: bool,
 }
 
-/// A volume.
-pub struct Volume {
-    pub(crate) sb: SuperBlock,
+/// An open volume of the format `F`, which the contract is implemented for.
+pub struct Volume<F> {
+    pub(crate) format: F,
     pub(crate) cache: Cache,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) commit_interval: i64,
@@ -59,20 +54,20 @@ pub struct Volume {
     pub(crate) held: Mutex<BTreeSet<u32>>,
 }
 
-impl Volume {
+impl<F: Inodes> Volume<F> {
     pub(crate) fn device(&self) -> &dyn BlockDevice {
         &**self.cache.device()
     }
 
     /// Looks at the volume. Errors: those of `look`.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&Op<'_>) -> Result<T>) -> Result<T> {
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Op<'_, F>) -> Result<T>) -> Result<T> {
         let state = self.state.read();
         look(&Op::new(self, state.counters))
     }
 
     /// Changes the volume, wholly or not at all. `act` is done twice if it takes a commit to find space. Errors:
     /// ReadOnly; those of `act`.
-    pub(crate) fn change<T>(&self, mut act: impl FnMut(&mut Op<'_>) -> Result<T>) -> Result<T> {
+    pub(crate) fn change<T>(&self, mut act: impl FnMut(&mut Op<'_, F>) -> Result<T>) -> Result<T> {
         let mut state = self.state.write();
         self.expect_writable(&state)?;
         let now = self.clock.now();
@@ -99,13 +94,14 @@ impl Volume {
     }
 
     /// Shows a change to everybody. Errors: those of the commit that makes room for it in the log.
-    fn publish(&self, state: &mut State, op: Op<'_>, now: Timestamp) -> Result<()> {
+    fn publish(&self, state: &mut State, op: Op<'_, F>, now: Timestamp) -> Result<()> {
+        let room = self.format.geometry().log_room();
         let more = op.edits.keys().filter(|number| !state.dirty.contains(number)).count();
-        if state.dirty.len().saturating_add(more) > self.room() {
+        if state.dirty.len().saturating_add(more) > room {
             self.commit(state)?;
         }
-        // `CHANGE_MAX` says that this cannot be.
-        if op.edits.len() > self.room() {
+        // The format made its log long enough for any change.
+        if op.edits.len() > room {
             return Err(Error::NoSpace);
         }
         for (number, edit) in op.edits {
@@ -113,6 +109,7 @@ impl Volume {
             state.dirty.insert(number);
             state.since.get_or_insert(now);
         }
+        // Or what a file holds there next would be written over.
         for &number in &op.freed {
             self.cache.forget(number.into());
             state.dirty.remove(&number);
@@ -120,10 +117,6 @@ impl Volume {
         self.held.lock().extend(op.freed);
         state.counters = op.counters;
         Ok(())
-    }
-
-    fn room(&self) -> usize {
-        usize::try_from(self.sb.log_room()).unwrap_or(usize::MAX)
     }
 
     /// Makes every change durable. Errors: those of the device, again and again.
@@ -149,7 +142,7 @@ impl Volume {
         }
         let blocks: Vec<(u32, &[u8])> = blocks.iter().map(|(number, block)| (*number, &**block)).collect();
         state.sequence = state.sequence.saturating_add(1);
-        log::write(device, state.sequence, &blocks)?;
+        log::write(device, self.format.geometry(), state.sequence, &blocks)?;
         device.flush()?;
         self.bring_home(state)?;
         state.since = None;
@@ -159,8 +152,9 @@ impl Volume {
 
     /// Writes what was logged to where it belongs. Errors: those of the device.
     pub(crate) fn bring_home(&self, state: &mut State) -> Result<()> {
+        let geometry = self.format.geometry();
         for &number in &state.dirty {
-            self.device().write_at(log::offset_of(number), &self.cache.get(number.into())?)?;
+            self.device().write_at(geometry.offset_of(number), &self.cache.get(number.into())?)?;
         }
         state.dirty.iter().for_each(|&number| self.cache.unpin(number.into(), 0));
         state.dirty.clear();
@@ -174,7 +168,7 @@ impl Volume {
             return Ok(());
         }
         self.commit(&mut state)?;
-        let cleared = self.device().flush().and_then(|()| log::clear(self.device()));
+        let cleared = self.device().flush().and_then(|()| log::clear(self.device(), self.format.geometry()));
         state.failed = cleared.err();
         state.closed = cleared.is_ok();
         cleared

@@ -1,0 +1,121 @@
+//! The log: the newest versions of some blocks, all of which are the volume's once the header says so.
+//!
+//! Layout: a header with the numbers of the blocks, then the blocks. There is one commit in the log at a time.
+//! Invariant: the header speaks for the blocks behind it by a checksum over both, so that one flush makes a commit
+//! durable whatever of it the device writes first.
+//! Invariant: the log is written only once the blocks of the commit before are home and flushed; so a log whose checksum
+//! is wrong is one that nobody needs.
+//! Invariant: a block that a later commit gives to a file is not in the log by then, so that replaying never writes over
+//! a file. (jbd2, whose log holds many commits, needs revoke records for that.)
+//!
+//! Source: xv6-riscv `kernel/log.c` (`struct logheader`); all fields but the first are ours.
+
+use alloc::vec::Vec;
+
+use obento_base::Result;
+use obento_base::crc::crc32c;
+use obento_base::wire::le::{U32, U64};
+use obento_base::wire::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, to_usize};
+use obento_block::BlockDevice;
+
+use crate::Geometry;
+
+/// Says that the log was written: `oblg`.
+pub const LOG_MAGIC: u32 = 0x676c_626f;
+
+/// What the first block of the log starts with; the numbers of the blocks that follow it come next.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct RawLogHeader {
+    /// How many blocks: xv6's `n`.
+    pub n: U32,
+    /// [`LOG_MAGIC`].
+    pub magic: U32,
+    /// Of the commit.
+    pub sequence: U64,
+    /// CRC-32C of the header block, with 0 here, and of all blocks that follow.
+    pub checksum: U32,
+    /// 0.
+    pub reserved: U32,
+}
+const _: () = assert!(size_of::<RawLogHeader>() == 24);
+
+/// How many blocks a header of `block_size` bytes has room for.
+pub const fn log_max(block_size: usize) -> usize {
+    block_size.saturating_sub(size_of::<RawLogHeader>()) / 4
+}
+
+/// What the log holds.
+#[derive(Debug, Default)]
+pub(crate) struct Logged {
+    pub(crate) sequence: u64,
+    /// Where each block belongs, and its bytes.
+    pub(crate) blocks: Vec<(u32, Vec<u8>)>,
+}
+
+/// Reads the log; it is empty if its header does not speak for it. Errors: those of the device; NoMemory.
+pub(crate) fn read(device: &dyn BlockDevice, geometry: &Geometry) -> Result<Logged> {
+    let mut header = read_block(device, geometry, geometry.log.start)?;
+    let Some((mut raw, homes)) = decode(&header, geometry) else { return Ok(Logged::default()) };
+    let expected = raw.checksum.get();
+    let mut blocks = Vec::new();
+    for (at, home) in geometry.log.clone().skip(1).zip(homes) {
+        blocks.push((home, read_block(device, geometry, at)?));
+    }
+    raw.checksum.set(0);
+    header.iter_mut().zip(raw.as_bytes()).for_each(|(to, from)| *to = *from);
+    let found = blocks.iter().fold(crc32c(u32::MAX, &header), |sum, (_, bytes)| crc32c(sum, bytes));
+    Ok(if found == expected { Logged { sequence: raw.sequence.get(), blocks } } else { Logged::default() })
+}
+
+fn read_block(device: &dyn BlockDevice, geometry: &Geometry, number: u32) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(geometry.block_size())?;
+    bytes.resize(geometry.block_size(), 0);
+    device.read_at(geometry.offset_of(number), &mut bytes)?;
+    Ok(bytes)
+}
+
+/// The header and the homes it names, if it can be one.
+fn decode(bytes: &[u8], geometry: &Geometry) -> Option<(RawLogHeader, Vec<u32>)> {
+    let (raw, rest) = RawLogHeader::read_from_prefix(bytes).ok()?;
+    let len = to_usize(raw.n.get().into());
+    if raw.magic.get() != LOG_MAGIC || len > geometry.log_room() {
+        return None;
+    }
+    let homes = rest.chunks_exact(4).filter_map(|chunk| Some(u32::from_le_bytes(chunk.try_into().ok()?)));
+    let homes: Vec<u32> = homes.take(len).collect();
+    // Neither what is before the tables nor the log itself is ever logged.
+    let first = geometry.inode_start.min(geometry.bitmap_start);
+    let can_be = |home| (first..geometry.size).contains(home) && !geometry.log.contains(home);
+    homes.iter().all(can_be).then_some((raw, homes))
+}
+
+/// Writes a commit. It is one once the device was flushed. Errors: those of the device.
+pub(crate) fn write<B: AsRef<[u8]>>(
+    device: &dyn BlockDevice,
+    geometry: &Geometry,
+    sequence: u64,
+    blocks: &[(u32, B)],
+) -> Result<()> {
+    let len = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
+    let mut raw = RawLogHeader { n: len.into(), ..RawLogHeader::default() };
+    raw.magic.set(LOG_MAGIC);
+    raw.sequence.set(sequence);
+    let homes = blocks.iter().flat_map(|(home, _)| home.to_le_bytes());
+    let mut header: Vec<u8> = raw.as_bytes().iter().copied().chain(homes).collect();
+    header.resize(geometry.block_size(), 0);
+    let sum = blocks.iter().fold(crc32c(u32::MAX, &header), |sum, (_, bytes)| crc32c(sum, bytes.as_ref()));
+    raw.checksum.set(sum);
+    header.iter_mut().zip(raw.as_bytes()).for_each(|(to, from)| *to = *from);
+    for (at, (_, bytes)) in geometry.log.clone().skip(1).zip(blocks) {
+        device.write_at(geometry.offset_of(at), bytes.as_ref())?;
+    }
+    device.write_at(geometry.offset_of(geometry.log.start), &header)
+}
+
+/// Makes the log empty, on stable storage. The blocks of the last commit are home and flushed. Errors: those of the device.
+pub(crate) fn clear(device: &dyn BlockDevice, geometry: &Geometry) -> Result<()> {
+    device.write_at(geometry.offset_of(geometry.log.start), &[0; size_of::<RawLogHeader>()])?;
+    device.flush()
+}

@@ -1,0 +1,64 @@
+//! Making volumes: what comes before the data, a root directory, and what makes a volume of it.
+
+use alloc::vec;
+
+use obento_base::wire::to_u64;
+use obento_base::{FileKind, Generation, Mode};
+use obento_block::BlockDevice;
+use obento_driver::{Contents, FormatError, FormatOptions, NewNode};
+
+use crate::{Inode, Inodes, bitmap};
+
+/// Writes an empty volume of `format`, whose super block `super_block` is: its block number and its bytes. It is written last, since
+/// it makes a volume of the rest. Errors: those of the device.
+pub fn make<F: Inodes>(
+    device: &dyn BlockDevice,
+    format: &F,
+    (super_block, bytes): (u32, &[u8]),
+    options: &FormatOptions,
+) -> Result<(), FormatError> {
+    let geometry = format.geometry();
+    let mut zeros = vec![0; geometry.block_size()];
+    device.write_at(geometry.offset_of(super_block), &zeros)?;
+    device.flush()?;
+    let is_zeros = match options.contents {
+        Contents::Zeros => true,
+        Contents::Unknown => device.punch(0..geometry.offset_of(geometry.size))?,
+        Contents::Kept => false,
+    };
+    let bitmap =
+        geometry.bitmap_start..geometry.bit_place(geometry.size.saturating_sub(1)).0.saturating_add(1);
+    // What is read before it is written, and the marks of what was here.
+    let rest = (0..geometry.data_start).filter(|block| *block != super_block && !bitmap.contains(block));
+    for block in rest.filter(|_| !is_zeros) {
+        device.write_at(geometry.offset_of(block), &zeros)?;
+    }
+    for (at, block) in (0..).zip(bitmap) {
+        device.write_at(geometry.offset_of(block), &bitmap::of_new_volume(geometry, at))?;
+    }
+    if let Some((block, place)) = geometry.inode_place(F::ROOT) {
+        let start = geometry.offset_of(block).saturating_add(to_u64(place.start));
+        let inode = zeros.get_mut(..place.len()).unwrap_or_default();
+        format.encode(&root::<F>(options), inode);
+        device.write_at(start, inode)?;
+    }
+    device.flush()?;
+    device.write_at(geometry.offset_of(super_block), bytes)?;
+    device.flush()?;
+    Ok(())
+}
+
+fn root<F: Inodes>(options: &FormatOptions) -> Inode<F::Map> {
+    let node = NewNode {
+        kind: FileKind::Directory,
+        mode: Mode::new(0o755),
+        uid: 0,
+        gid: 0,
+        rdev: Default::default(),
+        target: b"",
+    };
+    let mut root = Inode::new(F::ROOT, Generation(1), &node, options.clock.now());
+    root.attr.nlink = 2;
+    root.parent = F::ROOT;
+    root
+}

@@ -1,0 +1,177 @@
+//! One look at the volume, or one change of it.
+//!
+//! Invariant: what is edited is another version of the block, which only this change sees; dropped, it never was.
+
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
+use alloc::vec::Vec;
+use core::ops::Deref;
+
+use obento_base::wire::to_u64;
+use obento_base::{Corrupt, Error, Ino, Result, Structure, Timestamp};
+use obento_block::{Block, Edit};
+use obento_driver::NewNode;
+
+use crate::volume::Counters;
+use crate::{Geometry, Inode, Inodes, Map, Volume};
+
+/// A look or a change: what a format's methods reach the volume through.
+pub struct Op<'v, F> {
+    pub(crate) volume: &'v Volume<F>,
+    pub(crate) counters: Counters,
+    pub(crate) edits: BTreeMap<u32, Edit<'v>>,
+    pub(crate) freed: Vec<u32>,
+}
+
+/// The bytes of a block as the change sees them.
+pub enum Bytes<'a> {
+    /// Those of this change.
+    Edited(&'a [u8]),
+    /// Those that everybody sees.
+    Cached(Block),
+}
+
+impl Deref for Bytes<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Edited(bytes) => bytes,
+            Self::Cached(block) => block,
+        }
+    }
+}
+
+impl<'v, F: Inodes> Op<'v, F> {
+    pub(crate) fn new(volume: &'v Volume<F>, counters: Counters) -> Self {
+        Self { volume, counters, edits: BTreeMap::new(), freed: Vec::new() }
+    }
+
+    /// What the volume is.
+    pub fn format(&self) -> &'v F {
+        &self.volume.format
+    }
+
+    /// Where its parts lie.
+    pub fn geometry(&self) -> &'v Geometry {
+        self.volume.format.geometry()
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.volume.clock.now()
+    }
+
+    /// Block `number` of the metadata. Errors: those of the device.
+    pub fn get(&self, number: u32) -> Result<Bytes<'_>> {
+        match self.edits.get(&number) {
+            Some(edit) => Ok(Bytes::Edited(edit)),
+            None => self.volume.cache.get(number.into()).map(Bytes::Cached),
+        }
+    }
+
+    /// Block `number`, to be changed. Errors: those of the device.
+    pub fn edit(&mut self, number: u32) -> Result<&mut [u8]> {
+        let cache = &self.volume.cache;
+        match self.edits.entry(number) {
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Vacant(entry) => Ok(entry.insert(cache.edit(&cache.get(number.into())?))),
+        }
+    }
+
+    /// A new block for the bytes of a file, which holds anything. Errors: NoSpace; those of the device.
+    pub fn data_block(&mut self, inode: &mut Inode<F::Map>) -> Result<u32> {
+        let number = self.take_block()?;
+        inode.attr.blocks = inode.attr.blocks.saturating_add(self.sectors());
+        Ok(number)
+    }
+
+    /// A new block of metadata, zeros. Errors: NoSpace; those of the device.
+    pub fn metadata_block(&mut self, inode: &mut Inode<F::Map>) -> Result<u32> {
+        let number = self.data_block(inode)?;
+        // What the cache may know of it is of a former life.
+        let base = self.volume.cache.renew(number.into())?;
+        self.edits.insert(number, self.volume.cache.edit(&base));
+        Ok(number)
+    }
+
+    /// Takes a block from an inode, which named it until now; 0 is none. Errors: those of the device.
+    pub fn drop_block(&mut self, inode: &mut Inode<F::Map>, number: u32) -> Result<()> {
+        if number == 0 {
+            return Ok(());
+        }
+        inode.attr.blocks = inode.attr.blocks.saturating_sub(self.sectors());
+        self.free_block(number)
+    }
+
+    /// A block, in the unit of [`Attr::blocks`](obento_base::Attr).
+    pub(crate) fn sectors(&self) -> u64 {
+        to_u64(self.geometry().block_size()) / 512
+    }
+
+    /// Errors: Corrupt for a block that can belong to no file, which block `at` of inode `ino` is found by.
+    pub fn expect_data(&self, ino: Ino, at: u64, block: u32) -> Result<()> {
+        if self.geometry().is_data(block) {
+            return Ok(());
+        }
+        let structure = Structure::Inode(ino);
+        Err(Corrupt::BlockRange { structure, at, start: block.into(), len: 1 }.into())
+    }
+
+    /// Inode `ino`. Errors: Stale if it is not in use; Corrupt.
+    pub fn inode(&self, ino: Ino) -> Result<Inode<F::Map>> {
+        self.inode_if_used(ino)?.ok_or(Error::Stale)
+    }
+
+    /// Inode `ino`; `None` if it is not in use, or there is no such number. Errors: Corrupt; those of the device.
+    pub(crate) fn inode_if_used(&self, ino: Ino) -> Result<Option<Inode<F::Map>>> {
+        let Some((block, place)) = self.geometry().inode_place(ino) else { return Ok(None) };
+        let bytes = self.get(block)?;
+        self.format().decode(ino, bytes.get(place).unwrap_or_default())
+    }
+
+    /// Writes an inode back. Errors: those of the device.
+    pub(crate) fn put(&mut self, inode: &Inode<F::Map>) -> Result<()> {
+        let format = self.format();
+        format.encode(inode, self.inode_bytes(inode.ino())?);
+        Ok(())
+    }
+
+    /// The bytes of an inode, to be changed. Errors: Stale if there is no such number; those of the device.
+    fn inode_bytes(&mut self, ino: Ino) -> Result<&mut [u8]> {
+        let (block, place) = self.geometry().inode_place(ino).ok_or(Error::Stale)?;
+        Ok(self.edit(block)?.get_mut(place).unwrap_or_default())
+    }
+
+    /// A new inode in `dir`, not named yet. Errors: NoSpace; those of the device.
+    pub(crate) fn new_inode(&mut self, node: &NewNode<'_>, dir: &Inode<F::Map>) -> Result<Inode<F::Map>> {
+        let (next, end) = (self.counters.next_inode.max(1), self.geometry().inodes);
+        let room = self.counters.free_inodes.checked_sub(1).ok_or(Error::NoSpace)?;
+        for number in (next..end).chain(1..next) {
+            let ino = Ino(number.into());
+            // A damaged one is in use.
+            match self.inode_if_used(ino) {
+                Ok(None) => {}
+                Ok(Some(_)) | Err(Error::Corrupt(_)) => continue,
+                Err(error) => return Err(error),
+            }
+            self.counters.free_inodes = room;
+            self.counters.next_inode = number.saturating_add(1);
+            let format = self.format();
+            let generation = format.next_generation(self.inode_bytes(ino)?);
+            let mut inode = Inode::new(ino, generation, node, self.now());
+            inode.inherit(dir);
+            return Ok(inode);
+        }
+        Err(Error::NoSpace)
+    }
+}
+
+impl<F: Map> Op<'_, F> {
+    /// Frees an inode without a name, and its blocks. Errors: those of the device.
+    pub(crate) fn free_inode(&mut self, mut inode: Inode<F::Map>) -> Result<()> {
+        let format = self.format();
+        format.cut(self, &mut inode, 0..u64::MAX)?;
+        self.counters.free_inodes = self.counters.free_inodes.saturating_add(1);
+        format.clear(self.inode_bytes(inode.ino())?);
+        Ok(())
+    }
+}

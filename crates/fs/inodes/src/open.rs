@@ -1,0 +1,98 @@
+//! How a volume comes up: the log is replayed, what is free is counted, and what had no name is freed.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use obento_base::{DeviceError, Error, Ino, Result};
+use obento_block::{BlockDevice, Cache};
+use obento_driver::{Access, Notice, OpenOptions, Replay};
+use obento_env::sync::{Mutex, RwLock};
+
+use crate::log::{self, Logged};
+use crate::volume::Counters;
+use crate::{Map, Op, Volume};
+
+impl<F: Map> Volume<F> {
+    /// Opens the volume that fills `device`, which `format` was read from. Read only, nothing is written: the log is shown from
+    /// memory. Errors: ReadOnly; OutOfBounds for a device that is too short to be changed; NoMemory; those of the device.
+    pub fn open(format: F, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Self> {
+        let is_writable = options.access == Access::ReadWrite;
+        let geometry = format.geometry();
+        let (expected, found) = (geometry.offset_of(geometry.size), device.len());
+        let mut notices = Vec::new();
+        match () {
+            () if is_writable && device.is_read_only() => return Err(Error::ReadOnly),
+            () if is_writable && expected > found => {
+                return Err(DeviceError::OutOfBounds { offset: 0, len: expected, device_len: found }.into());
+            }
+            () if expected > found => notices.push(Notice::Truncated { expected, found }),
+            () => {}
+        }
+        let logged = match options.replay {
+            Replay::Skip if !is_writable => Logged::default(),
+            _ => log::read(&*device, geometry)?,
+        };
+        if !logged.blocks.is_empty() {
+            notices.push(Notice::Replayed { transactions: 1 });
+        }
+        let block_size = u32::try_from(geometry.block_size()).unwrap_or(u32::MAX);
+        let volume = Self {
+            format,
+            cache: Cache::new(device, block_size, options.cache),
+            clock: Arc::clone(&options.clock),
+            commit_interval: i64::try_from(options.journalling.commit_interval.as_secs()).unwrap_or(i64::MAX),
+            is_writable,
+            notices,
+            state: RwLock::default(),
+            held: Mutex::default(),
+        };
+        volume.come_up(logged)?;
+        Ok(volume)
+    }
+
+    fn come_up(&self, logged: Logged) -> Result<()> {
+        let mut state = self.state.write();
+        state.sequence = logged.sequence;
+        // They stay in the cache, pinned, until somebody says that the device has them.
+        for (home, bytes) in logged.blocks {
+            let base = self.cache.renew(home.into())?;
+            self.cache.edit_as(&base, &bytes).publish(0);
+            state.dirty.insert(home);
+        }
+        if self.is_writable && !state.dirty.is_empty() {
+            self.bring_home(&mut state)?;
+            self.device().flush()?;
+            log::clear(self.device(), self.format.geometry())?;
+        }
+        let (counters, nameless) = self.count()?;
+        state.counters = counters;
+        drop(state);
+        if self.is_writable {
+            for ino in nameless {
+                let freed = self.change(|op| op.free_inode(op.inode(ino)?));
+                // A damaged one stays, and harms nobody.
+                if let Err(error @ Error::Device(_)) = freed {
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts what is free, and names the inodes that a crash left without a name. Errors: those of the device.
+    fn count(&self) -> Result<(Counters, Vec<Ino>)> {
+        let op = Op::new(self, Counters::default());
+        let mut counters = Counters { free_blocks: op.count_free()?, ..Counters::default() };
+        let mut nameless = Vec::new();
+        for number in 1..self.format.geometry().inodes {
+            let ino = Ino(number.into());
+            match op.inode_if_used(ino) {
+                Ok(None) => counters.free_inodes = counters.free_inodes.saturating_add(1),
+                Ok(Some(inode)) if inode.attr.nlink == 0 => nameless.push(ino),
+                Ok(_) | Err(Error::Corrupt(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((counters, nameless))
+    }
+}
