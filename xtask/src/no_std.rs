@@ -7,8 +7,10 @@ use xshell::{Shell, cmd};
 
 use crate::packages;
 
-const CRATES: &[&str] =
-    &["base", "env", "block", "driver", "journal", "vfs", "ext4", "clusters", "exfat", "fat", "inodes", "tmpfs", "xv6"];
+const CRATES: &[&str] = &[
+    "base", "env", "block", "driver", "journal", "vfs", "ext4", "clusters", "exfat", "fat", "inodes",
+    "tmpfs", "xv6",
+];
 
 /// Builds the core without `std`, then checks that the same build refuses a crate that needs it.
 pub fn run(shell: &Shell) -> Result<()> {

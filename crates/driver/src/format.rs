@@ -91,6 +91,32 @@ impl FormatOptions {
             random,
         }
     }
+
+    /// The length of a volume on a device of `device_len` bytes. Errors: PastDevice.
+    pub fn length_on(&self, device_len: u64) -> Result<u64, FormatError> {
+        match self.len.unwrap_or(device_len) {
+            len if len > device_len => Err(FormatError::PastDevice { len, device_len }),
+            len => Ok(len),
+        }
+    }
+
+    /// For a format without features: `set` understands each of the settings, which are among `known`, and answers `None` for a
+    /// value that cannot be. Errors, the first that holds: UnknownFeature; UnknownSetting; BadValue.
+    pub fn each_setting(
+        &self,
+        known: &'static [Setting],
+        mut set: impl FnMut(&Setting, &str) -> Option<()>,
+    ) -> Result<(), FormatError> {
+        if let Some(name) = self.features.first() {
+            return Err(FormatError::UnknownFeature { name: name.clone() });
+        }
+        for (name, value) in &self.settings {
+            let setting = known.iter().find(|setting| setting.name == name);
+            let setting = setting.ok_or_else(|| FormatError::UnknownSetting { name: name.clone() })?;
+            set(setting, value).ok_or_else(|| FormatError::bad(setting.name, value, setting.takes))?;
+        }
+        Ok(())
+    }
 }
 
 /// A setting of a format.
@@ -219,6 +245,13 @@ pub enum FormatError {
     Journal(&'static str),
     /// The device failed, or memory is short.
     Device(Error),
+}
+
+impl FormatError {
+    /// That a value cannot be.
+    pub fn bad(name: &'static str, value: &str, allowed: Allowed) -> Self {
+        Self::BadValue { name, value: value.into(), allowed }
+    }
 }
 
 impl fmt::Display for FormatError {

@@ -61,5 +61,6 @@ pub use open::{
 };
 pub use tree::{NodeId, Tree, TreeBuilder};
 pub use writable::{
-    AskUsage, NewNode, RenameFlags, SetAttr, Size, TimeChange, Usage, Victim, WritableFileSystem, XattrMode,
+    AskUsage, INHERITED, NewNode, RenameFlags, SetAttr, Size, TimeChange, Usage, Victim, WritableFileSystem,
+    XattrMode,
 };

@@ -7,7 +7,7 @@
 use core::ops::Range;
 
 use bitflags::bitflags;
-use obento_base::{Attr, DeviceNumber, FileFlags, FileKind, Ino, Mode, Name, Result, Timestamp};
+use obento_base::{Attr, DeviceNumber, FileFlags, FileKind, Generation, Ino, Mode, Name, Result, Timestamp};
 
 use crate::{ExclusiveLayout, Extent, Layout};
 
@@ -28,6 +28,35 @@ pub struct NewNode<'a> {
     pub target: &'a [u8],
 }
 
+impl NewNode<'_> {
+    /// The attributes of such an inode without a name and without a byte, for a format that keeps all of them.
+    pub fn attr(&self, ino: Ino, generation: Generation, now: Timestamp) -> Attr {
+        Attr {
+            ino,
+            generation,
+            kind: self.kind,
+            mode: self.mode,
+            nlink: 0,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: if self.kind.is_device() { self.rdev } else { DeviceNumber::default() },
+            size: 0,
+            blocks: 0,
+            block_size: 4096,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: Some(now),
+            flags: FileFlags::empty(),
+            change: 0,
+            project: 0,
+        }
+    }
+}
+
+/// What a new inode gets of its directory's flags, unless the format says something else: Linux `SHMEM_FL_INHERITED`.
+pub const INHERITED: FileFlags = FileFlags::NO_DUMP.union(FileFlags::NO_ATIME);
+
 /// A new value for a timestamp.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimeChange {
@@ -44,6 +73,13 @@ impl TimeChange {
             Self::Now => now,
             Self::At(moment) => moment,
         }
+    }
+
+    /// Notes in `attr` a change of the data that was made then, since when the attributes may have changed.
+    pub fn touch_data(self, attr: &mut Attr, now: Timestamp) {
+        let Self::At(moment) = self else { return attr.touch_data(now) };
+        attr.touch(moment.max(attr.ctime));
+        attr.mtime = moment;
     }
 }
 

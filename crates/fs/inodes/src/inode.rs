@@ -3,11 +3,7 @@
 //! Invariant: an inode that is in use and has no link waits for its `forget`, or for the next open after a crash: xv6-riscv
 //! `ireclaim`.
 
-use obento_base::{Attr, DeviceNumber, Error, FileFlags, FileKind, Generation, Ino, Result, Timestamp};
-use obento_driver::{NewNode, TimeChange};
-
-/// What a new inode gets of its directory's flags: as with tmpfs, Linux `SHMEM_FL_INHERITED`.
-const INHERITED: FileFlags = FileFlags::NO_DUMP.union(FileFlags::NO_ATIME);
+use obento_base::{Attr, Error, FileKind, Ino, Result};
 
 /// An inode in use, as a look or a change has it: a copy, which counts once it is put back.
 #[derive(Clone, Debug)]
@@ -21,28 +17,8 @@ pub struct Inode<M> {
 }
 
 impl<M: Default> Inode<M> {
-    /// What `node` asks for, without a name and without a block.
-    pub(crate) fn new(ino: Ino, generation: Generation, node: &NewNode<'_>, now: Timestamp) -> Self {
-        let attr = Attr {
-            ino,
-            generation,
-            kind: node.kind,
-            mode: node.mode,
-            nlink: 0,
-            uid: node.uid,
-            gid: node.gid,
-            rdev: if node.kind.is_device() { node.rdev } else { DeviceNumber::default() },
-            size: 0,
-            blocks: 0,
-            block_size: 0,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            btime: Some(now),
-            flags: FileFlags::empty(),
-            change: 0,
-            project: 0,
-        };
+    /// One that has no name yet, no parent and no block.
+    pub(crate) fn new(attr: Attr) -> Self {
         Self { attr, parent: Ino(0), map: M::default() }
     }
 }
@@ -75,18 +51,6 @@ impl<M> Inode<M> {
     /// Lets it reach to `end` at least.
     pub fn grow_to(&mut self, end: u64) {
         self.attr.size = self.attr.size.max(end);
-    }
-
-    /// Takes over what `dir` hands on to what is made in it.
-    pub(crate) fn inherit(&mut self, dir: &Self) {
-        self.attr.flags = dir.attr.flags & INHERITED;
-    }
-
-    /// Notes a change of the data that was made at `when`, since when the attributes may have changed.
-    pub(crate) fn touch_data_at(&mut self, when: TimeChange, now: Timestamp) {
-        let TimeChange::At(moment) = when else { return self.attr.touch_data(now) };
-        self.attr.touch(moment.max(self.attr.ctime));
-        self.attr.mtime = moment;
     }
 
     /// One link more. Errors: TooManyLinks.

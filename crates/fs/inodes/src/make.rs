@@ -57,7 +57,7 @@ fn root<F: Inodes>(options: &FormatOptions) -> Inode<F::Map> {
         rdev: Default::default(),
         target: b"",
     };
-    let mut root = Inode::new(F::ROOT, Generation(1), &node, options.clock.now());
+    let mut root = Inode::new(node.attr(F::ROOT, Generation(1), options.clock.now()));
     root.attr.nlink = 2;
     root.parent = F::ROOT;
     root

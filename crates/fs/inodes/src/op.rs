@@ -10,7 +10,7 @@ use core::ops::Deref;
 use obento_base::wire::to_u64;
 use obento_base::{Corrupt, Error, Ino, Result, Structure, Timestamp};
 use obento_block::{Block, Edit};
-use obento_driver::NewNode;
+use obento_driver::{INHERITED, NewNode};
 
 use crate::volume::Counters;
 use crate::{Geometry, Inode, Inodes, Map, Volume};
@@ -157,9 +157,9 @@ impl<'v, F: Inodes> Op<'v, F> {
             self.counters.next_inode = number.saturating_add(1);
             let format = self.format();
             let generation = format.next_generation(self.inode_bytes(ino)?);
-            let mut inode = Inode::new(ino, generation, node, self.now());
-            inode.inherit(dir);
-            return Ok(inode);
+            let mut attr = node.attr(ino, generation, self.now());
+            attr.flags = dir.attr.flags & INHERITED;
+            return Ok(Inode::new(attr));
         }
         Err(Error::NoSpace)
     }

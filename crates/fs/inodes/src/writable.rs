@@ -70,7 +70,7 @@ impl<F: Directories> WritableFileSystem for Volume<F> {
         let now = self.now();
         self.change_file(ino, |_, inode| {
             inode.grow_to(written.end);
-            inode.touch_data_at(when, now);
+            when.touch_data(&mut inode.attr, now);
             Ok(())
         })
     }

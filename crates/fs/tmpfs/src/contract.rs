@@ -123,17 +123,17 @@ impl FileSystem for Tmpfs {
             if range.is_empty() {
                 return Err(Error::Invalid);
             }
-            if range.start >= state.size {
+            if range.start >= state.attr.size {
                 return Ok(Extent { len: range.end.saturating_sub(range.start), span: Span::Hole });
             }
-            Ok(data.map(range.start..range.end.min(state.size)))
+            Ok(data.map(range.start..range.end.min(state.attr.size)))
         })
     }
 
     fn read(&self, _: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.look(ino, |_, state| {
             let data = state.data()?;
-            let left = usize::try_from(state.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let left = usize::try_from(state.attr.size.saturating_sub(offset)).unwrap_or(usize::MAX);
             let len = buf.len().min(left);
             Ok(data.read(offset, buf.get_mut(..len).unwrap_or_default()))
         })
@@ -186,7 +186,7 @@ impl WritableFileSystem for Tmpfs {
     fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr> {
         let now = self.now();
         self.act(ino, |inode, state| {
-            state.apply(change, now);
+            change.apply(&mut state.attr, now);
             Ok(inode.attr(state))
         })
     }
@@ -197,8 +197,8 @@ impl WritableFileSystem for Tmpfs {
             let data = state.data_mut()?;
             check_size(size)?;
             data.truncate(&self.space, size);
-            state.size = size;
-            state.touch_data(now);
+            state.attr.size = size;
+            state.attr.touch_data(now);
             Ok(())
         })
     }
@@ -221,10 +221,7 @@ impl WritableFileSystem for Tmpfs {
         self.act(ino, |_, state| {
             state.data_mut()?.publish(&written);
             grow(state, written.end);
-            match when {
-                TimeChange::Now => state.touch_data(now),
-                TimeChange::At(moment) => state.touch_data_delayed(moment),
-            }
+            when.touch_data(&mut state.attr, now);
             Ok(())
         })
     }
@@ -248,7 +245,7 @@ impl WritableFileSystem for Tmpfs {
             let bytes = bytes.get(..bytes.len().min(left)).unwrap_or_default();
             let len = data.write(&self.space, offset, bytes)?;
             grow(state, offset.saturating_add(to_u64(len)));
-            state.touch_data(now);
+            state.attr.touch_data(now);
             Ok(len)
         })
     }
@@ -333,11 +330,11 @@ impl Tmpfs {
     fn change_data(&self, ino: Ino, change: impl FnOnce(&mut Data, &mut u64) -> Result<()>) -> Result<()> {
         let now = self.now();
         self.act(ino, |_, state| {
-            let mut size = state.size;
+            let mut size = state.attr.size;
             let changed = change(state.data_mut()?, &mut size);
-            state.size = size;
+            state.attr.size = size;
             changed?;
-            state.touch_data(now);
+            state.attr.touch_data(now);
             Ok(())
         })
     }
@@ -368,5 +365,5 @@ fn check_size(size: u64) -> Result<()> {
 }
 
 fn grow(state: &mut State, end: u64) {
-    state.size = state.size.max(end);
+    state.attr.size = state.attr.size.max(end);
 }

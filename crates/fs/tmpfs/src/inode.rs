@@ -6,18 +6,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use obento_base::wire::to_u64;
-use obento_base::{
-    Attr, DeviceNumber, Error, FileFlags, FileKind, Generation, Ino, Mode, Name, Result, Timestamp,
-};
-use obento_driver::{NewNode, SetAttr, TimeChange};
+use obento_base::{Attr, Error, FileKind, Generation, Ino, Name, Result, Timestamp};
+use obento_driver::NewNode;
 use obento_env::sync::{RwLock, RwLockWriteGuard};
 
 use crate::dir::{Directory, Entry};
 use crate::map::Data;
 use crate::space::PAGE;
-
-/// What a new inode gets of its directory's flags: Linux `SHMEM_FL_INHERITED`.
-const INHERITED: FileFlags = FileFlags::NO_DUMP.union(FileFlags::NO_ATIME);
 
 #[derive(Debug)]
 pub(crate) struct Inode {
@@ -38,19 +33,8 @@ pub(crate) enum Body {
 
 #[derive(Debug)]
 pub(crate) struct State {
-    pub(crate) nlink: u32,
-    pub(crate) size: u64,
-    mode: Mode,
-    uid: u32,
-    gid: u32,
-    rdev: DeviceNumber,
-    atime: Timestamp,
-    mtime: Timestamp,
-    ctime: Timestamp,
-    btime: Timestamp,
-    flags: FileFlags,
-    project: u32,
-    change: u64,
+    /// But for what [`Inode::attr`] knows better.
+    pub(crate) attr: Attr,
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     pub(crate) body: Body,
 }
@@ -64,67 +48,11 @@ impl State {
             FileKind::Symlink => Body::Symlink(node.target.into()),
             _ => Body::Node,
         };
-        Self {
-            nlink: 0,
-            size: if node.kind == FileKind::Symlink { to_u64(node.target.len()) } else { 0 },
-            mode: node.mode,
-            uid: node.uid,
-            gid: node.gid,
-            rdev: if node.kind.is_device() { node.rdev } else { DeviceNumber::default() },
-            atime: now,
-            mtime: now,
-            ctime: now,
-            btime: now,
-            flags: FileFlags::empty(),
-            project: 0,
-            change: 1,
-            xattrs: BTreeMap::new(),
-            body,
-        }
-    }
-
-    /// Takes over what `dir` hands on to what is made in it.
-    pub(crate) fn inherit(&mut self, dir: &Self) {
-        self.flags = dir.flags & INHERITED;
-    }
-
-    /// Notes a change of the attributes.
-    pub(crate) fn touch(&mut self, now: Timestamp) {
-        self.ctime = now;
-        self.change = self.change.saturating_add(1);
-    }
-
-    /// Notes a change of the data.
-    pub(crate) fn touch_data(&mut self, now: Timestamp) {
-        self.mtime = now;
-        self.touch(now);
-    }
-
-    /// Notes a change of the data that was made at `moment`, since when the attributes may have changed.
-    pub(crate) fn touch_data_delayed(&mut self, moment: Timestamp) {
-        self.mtime = moment;
-        self.touch(moment.max(self.ctime));
-    }
-
-    pub(crate) fn apply(&mut self, change: &SetAttr, now: Timestamp) {
-        let time = |slot: &mut Timestamp, change: Option<TimeChange>| match change {
-            None => {}
-            Some(TimeChange::Now) => *slot = now,
-            Some(TimeChange::At(time)) => *slot = time,
-        };
-        // Reading a file is no change of it.
-        if (*change != SetAttr { atime: change.atime, ..SetAttr::default() }) {
-            self.touch(now);
-        }
-        self.mode = change.mode.unwrap_or(self.mode);
-        self.uid = change.uid.unwrap_or(self.uid);
-        self.gid = change.gid.unwrap_or(self.gid);
-        self.flags = change.flags.unwrap_or(self.flags);
-        self.project = change.project.unwrap_or(self.project);
-        time(&mut self.atime, change.atime);
-        time(&mut self.mtime, change.mtime);
-        time(&mut self.ctime, change.ctime);
-        time(&mut self.btime, change.btime);
+        // Its number comes with the inode.
+        let mut attr = node.attr(Ino(0), Generation(0), now);
+        attr.size = if node.kind == FileKind::Symlink { to_u64(node.target.len()) } else { 0 };
+        attr.change = 1;
+        Self { attr, xattrs: BTreeMap::new(), body }
     }
 
     /// Errors: NotDirectory.
@@ -170,26 +98,8 @@ impl State {
 impl Inode {
     pub(crate) fn attr(&self, state: &State) -> Attr {
         let pages = state.data().map_or(0, Data::page_count);
-        Attr {
-            ino: self.ino,
-            generation: self.generation,
-            kind: self.kind,
-            mode: state.mode,
-            nlink: state.nlink,
-            uid: state.uid,
-            gid: state.gid,
-            rdev: state.rdev,
-            size: state.size,
-            blocks: pages.saturating_mul(PAGE / 512),
-            block_size: 4096,
-            atime: state.atime,
-            mtime: state.mtime,
-            ctime: state.ctime,
-            btime: Some(state.btime),
-            flags: state.flags,
-            change: state.change,
-            project: state.project,
-        }
+        let blocks = pages.saturating_mul(PAGE / 512);
+        Attr { ino: self.ino, generation: self.generation, blocks, ..state.attr }
     }
 
     pub(crate) fn is_directory(&self) -> bool {

@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 
 use obento_base::wire::to_u64;
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result, Timestamp};
-use obento_driver::{AskUsage, NewNode, Usage, Victim, WritableFileSystem};
+use obento_driver::{AskUsage, INHERITED, NewNode, Usage, Victim, WritableFileSystem};
 
 use crate::contract::{LINK_MAX, SYMLINK_MAX};
 use crate::dir::Entry;
@@ -25,7 +25,7 @@ pub(crate) enum Names {
 fn expect_free(dir: &State, name: &Name) -> Result<()> {
     let directory = dir.directory()?;
     match () {
-        () if dir.nlink == 0 => Err(Error::NotFound),
+        () if dir.attr.nlink == 0 => Err(Error::NotFound),
         () if directory.get(name).is_some() => Err(Error::Exists),
         () => Ok(()),
     }
@@ -45,11 +45,11 @@ impl Tmpfs {
                 check_target(node.target)?;
             }
             let is_dir = node.kind == FileKind::Directory;
-            let dir_links = if is_dir { one_more(state.nlink)? } else { state.nlink };
+            let dir_links = if is_dir { one_more(state.attr.nlink)? } else { state.attr.nlink };
             let attr = self.add_child(dir, state, node, if is_dir { 2 } else { 1 })?;
-            state.nlink = dir_links;
+            state.attr.nlink = dir_links;
             state.directory_mut()?.insert(Entry { name: name.to_buf(), ino: attr.ino, kind: node.kind });
-            state.touch_data(now);
+            state.attr.touch_data(now);
             Ok(attr)
         })
     }
@@ -58,7 +58,7 @@ impl Tmpfs {
     pub(crate) fn make_nameless(&self, dir: Ino, node: &NewNode<'_>) -> Result<Attr> {
         self.act(dir, |_, state| {
             state.directory()?;
-            if state.nlink == 0 {
+            if state.attr.nlink == 0 {
                 return Err(Error::NotFound);
             }
             self.add_child(dir, state, node, 0)
@@ -69,8 +69,8 @@ impl Tmpfs {
     fn add_child(&self, dir: Ino, parent: &State, node: &NewNode<'_>, nlink: u32) -> Result<Attr> {
         self.reserve_inode()?;
         let mut made = State::new(node, dir, self.now());
-        made.inherit(parent);
-        made.nlink = nlink;
+        made.attr.flags = parent.attr.flags & INHERITED;
+        made.attr.nlink = nlink;
         Ok(self.add(node.kind, made))
     }
 
@@ -80,7 +80,7 @@ impl Tmpfs {
         let (dir, inode) = (self.inode(dir)?, self.inode(ino)?);
         let mut locked = LockSet::new([&dir, &inode]);
         locked.of(&dir)?.directory()?;
-        let nlink = locked.of(&inode)?.nlink;
+        let nlink = locked.of(&inode)?.attr.nlink;
         match names {
             Names::Some if inode.is_directory() => return Err(Error::NotPermitted),
             Names::Some if nlink == 0 => return Err(Error::NotFound),
@@ -89,12 +89,12 @@ impl Tmpfs {
         }
         expect_free(locked.of(&dir)?, name)?;
         let state = locked.of(&inode)?;
-        state.nlink = one_more(nlink)?;
-        state.touch(now);
+        state.attr.nlink = one_more(nlink)?;
+        state.attr.touch(now);
         let attr = inode.attr(state);
         let dir = locked.of(&dir)?;
         dir.directory_mut()?.insert(Entry { name: name.to_buf(), ino, kind: inode.kind });
-        dir.touch_data(now);
+        dir.attr.touch_data(now);
         Ok(attr)
     }
 
@@ -123,10 +123,10 @@ impl Tmpfs {
             unname(victim, now);
             let state = locked.of(&dir)?;
             if wanted == Victim::EmptyDirectory {
-                state.nlink = state.nlink.saturating_sub(1);
+                state.attr.nlink = state.attr.nlink.saturating_sub(1);
             }
             state.directory_mut()?.remove(name);
-            state.touch_data(now);
+            state.attr.touch_data(now);
             drop(locked);
             if usage == Usage::Unused {
                 self.free_if_nameless(found.ino);
@@ -145,8 +145,8 @@ impl Tmpfs {
 
 /// Takes a name away from an inode; from a directory, with the one it has for itself.
 pub(crate) fn unname(state: &mut State, now: Timestamp) {
-    state.nlink = if state.directory().is_ok() { 0 } else { state.nlink.saturating_sub(1) };
-    state.touch(now);
+    state.attr.nlink = if state.directory().is_ok() { 0 } else { state.attr.nlink.saturating_sub(1) };
+    state.attr.touch(now);
 }
 
 /// Errors: Invalid for an empty target; NameTooLong.

@@ -76,7 +76,7 @@ impl Plan<'_> {
     fn still_holds(&self, locked: &mut LockSet<'_>) -> Result<bool> {
         let source = locked.of(self.from)?.directory()?.get(self.name).map(|entry| entry.ino);
         let to = locked.of(self.to)?;
-        if to.nlink == 0 {
+        if to.attr.nlink == 0 {
             return Err(Error::NotFound);
         }
         let target = to.directory()?.get(self.new_name).map(|entry| entry.ino);
@@ -91,7 +91,7 @@ impl Plan<'_> {
     fn check_links(&self, locked: &mut LockSet<'_>, comes: &Inode, leaves: Option<&Inode>) -> Result<()> {
         let leaves = leaves.is_some_and(Inode::is_directory);
         if self.crosses() && comes.is_directory() && !leaves {
-            one_more(locked.of(self.to)?.nlink)?;
+            one_more(locked.of(self.to)?.attr.nlink)?;
         }
         Ok(())
     }
@@ -112,13 +112,13 @@ impl Plan<'_> {
         }
         let from = locked.of(self.from)?;
         from.directory_mut()?.remove(self.name);
-        from.touch_data(now);
+        from.attr.touch_data(now);
         let entry = Entry { name: self.new_name.to_buf(), ino: self.moved.ino, kind: self.moved.kind };
         let to = locked.of(self.to)?;
         to.directory_mut()?.remove(self.new_name);
         to.directory_mut()?.insert(entry);
-        to.touch_data(now);
-        locked.of(&self.moved)?.touch(now);
+        to.attr.touch_data(now);
+        locked.of(&self.moved)?.attr.touch(now);
         self.count_directories(
             locked,
             self.target.as_deref().filter(|target| target.is_directory()).is_some(),
@@ -132,10 +132,10 @@ impl Plan<'_> {
             return Ok(());
         }
         let from = locked.of(self.from)?;
-        from.nlink = from.nlink.saturating_sub(1);
+        from.attr.nlink = from.attr.nlink.saturating_sub(1);
         if !replaced {
             let to = locked.of(self.to)?;
-            to.nlink = to.nlink.saturating_add(1);
+            to.attr.nlink = to.attr.nlink.saturating_add(1);
         }
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Plan<'_> {
     fn exchange(&self, volume: &Tmpfs, locked: &mut LockSet<'_>, target: &Arc<Inode>) -> Result<()> {
         self.check_links(locked, &self.moved, Some(target))?;
         if self.crosses() && target.is_directory() && !self.moved.is_directory() {
-            one_more(locked.of(self.from)?.nlink)?;
+            one_more(locked.of(self.from)?.attr.nlink)?;
         }
         let now = volume.now();
         for (dir, name, comes, leaves) in
@@ -151,10 +151,10 @@ impl Plan<'_> {
         {
             let state = locked.of(dir)?;
             state.directory_mut()?.retarget(name, comes.ino, comes.kind);
-            state.nlink = state.nlink.saturating_add(u32::from(comes.is_directory()));
-            state.nlink = state.nlink.saturating_sub(u32::from(leaves.is_directory()));
-            state.touch_data(now);
-            locked.of(comes)?.touch(now);
+            state.attr.nlink = state.attr.nlink.saturating_add(u32::from(comes.is_directory()));
+            state.attr.nlink = state.attr.nlink.saturating_sub(u32::from(leaves.is_directory()));
+            state.attr.touch_data(now);
+            locked.of(comes)?.attr.touch(now);
             self.adopt(locked, comes, dir.ino)?;
         }
         Ok(())

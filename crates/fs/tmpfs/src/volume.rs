@@ -87,7 +87,7 @@ impl Tmpfs {
             target: &[],
         };
         let mut state = State::new(&node, ROOT, volume.now());
-        state.nlink = 2;
+        state.attr.nlink = 2;
         volume.used_inodes.store(1, Ordering::Relaxed);
         volume.add(FileKind::Directory, state);
         volume
@@ -139,7 +139,7 @@ impl Tmpfs {
         let Ok(inode) = self.inode(ino) else { return };
         let mut state = inode.state.write();
         // Only once: a second call finds it gone from the table.
-        if state.nlink != 0 || self.shard(ino).write().remove(&ino).is_none() {
+        if state.attr.nlink != 0 || self.shard(ino).write().remove(&ino).is_none() {
             return;
         }
         if let Body::Regular(data) = &mut state.body {

@@ -58,7 +58,7 @@ impl Xattrs for Tmpfs {
                 return Err(Error::NoSpace);
             }
             state.xattrs.insert(name.to_vec(), value.to_vec());
-            state.touch(now);
+            state.attr.touch(now);
             Ok(())
         })
     }
@@ -67,7 +67,7 @@ impl Xattrs for Tmpfs {
         let now = self.now();
         self.act(ino, |_, state| {
             state.xattrs.remove(name).ok_or(Error::NoData)?;
-            state.touch(now);
+            state.attr.touch(now);
             Ok(())
         })
     }

@@ -44,15 +44,9 @@ fn plan(device_len: u64, options: &FormatOptions) -> Result<(SuperBlock, Formatt
     let inodes = inodes(options)?;
     if let Some(size) = options.block_size.filter(|&size| size != 4096) {
         let allowed = Allowed::PowerOfTwo(4096, 4096);
-        return Err(FormatError::BadValue { name: "block size", value: size.to_string(), allowed });
+        return Err(FormatError::bad("block size", &size.to_string(), allowed));
     }
-    if let Some(name) = options.features.first() {
-        return Err(FormatError::UnknownFeature { name: name.clone() });
-    }
-    let len = options.len.unwrap_or(device_len);
-    if len > device_len {
-        return Err(FormatError::PastDevice { len, device_len });
-    }
+    let len = options.length_on(device_len)?;
     let bitmap_max = to_u64(LOG_MAX).saturating_sub(u64::from(CHANGE_MAX).saturating_add(1));
     let max = (u64::from(BITS_PER_BLOCK) << BLOCK_BITS).saturating_mul(bitmap_max);
     if len > max {
@@ -88,15 +82,13 @@ fn plan(device_len: u64, options: &FormatOptions) -> Result<(SuperBlock, Formatt
     Ok((sb, formatted))
 }
 
+/// How many inodes are asked for.
 fn inodes(options: &FormatOptions) -> Result<Option<u64>, FormatError> {
     let mut inodes = None;
-    for (name, value) in &options.settings {
-        let setting = SETTINGS.iter().find(|setting| setting.name == name);
-        let setting = setting.ok_or_else(|| FormatError::UnknownSetting { name: name.clone() })?;
-        let number = value.parse().ok().filter(|number| (16..=1 << 28).contains(number));
-        let bad = FormatError::BadValue { name: setting.name, value: value.clone(), allowed: setting.takes };
-        inodes = Some(number.ok_or(bad)?);
-    }
+    options.each_setting(SETTINGS, |setting, value| {
+        inodes = value.parse().ok().filter(|&number| setting.takes.allows(number));
+        inodes.map(|_| ())
+    })?;
     Ok(inodes)
 }
 

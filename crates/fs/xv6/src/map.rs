@@ -87,6 +87,7 @@ fn rest_of(numbers: &[usize]) -> u64 {
 }
 
 impl Map for SuperBlock {
+    /// What `CHANGE_MAX` counts on.
     const WRITE_MAX: usize = 16 << 20;
 
     fn walk(&self, op: &Op<'_>, inode: &Inode, at: u64) -> Result<(Option<u32>, u64)> {

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use obento_base::wire::{FromZeros as _, IntoBytes, le, to_u64, to_usize};
 use obento_block::BlockDevice;
 use obento_clusters::Cluster;
-use obento_clusters::format::{clear, length};
+use obento_clusters::format::clear;
 use obento_driver::{Fact, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting};
 
 use self::geometry::Geometry;
@@ -58,7 +58,7 @@ struct Plan {
 impl Plan {
     fn new(device_len: u64, options: &FormatOptions) -> Result<Self, FormatError> {
         let settings = Settings::parse(options)?;
-        let len = length(device_len, options)?;
+        let len = options.length_on(device_len)?;
         Ok(Self { geometry: Geometry::plan(len, &settings)?, settings })
     }
 

@@ -3,7 +3,7 @@
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
-use obento_clusters::format::{bad, each_setting, random_serial};
+use obento_clusters::format::random_serial;
 use obento_driver::{Allowed, FormatError, FormatOptions, Setting};
 
 use super::geometry::ALIGN;
@@ -84,7 +84,7 @@ impl Settings {
             label_was_cut: false,
         };
         let mut serial = None;
-        each_setting(options, SETTINGS, |setting, value| match setting.name {
+        options.each_setting(SETTINGS, |setting, value| match setting.name {
             "volume_id" => volume_id(value).map(|id| serial = Some(id)),
             _ => this.set(setting, value),
         })?;
@@ -92,7 +92,7 @@ impl Settings {
         if let Some(size) = options.block_size {
             let allowed = CLUSTER.allows(size.into());
             this.cluster_size = Some(size).filter(|_| allowed);
-            this.cluster_size.ok_or_else(|| bad("block size", &size.to_string(), CLUSTER))?;
+            this.cluster_size.ok_or_else(|| FormatError::bad("block size", &size.to_string(), CLUSTER))?;
         }
         if this.cluster_size.is_some_and(|size| size < this.sector_size) {
             return Err(FormatError::Excludes { what: "cluster_size", other: "larger sectors" });
@@ -124,7 +124,8 @@ impl Settings {
 
     fn set_label(&mut self, label: &[u8]) -> Result<(), FormatError> {
         let units = to_units(label);
-        let mut units = units.map_err(|_| bad("label", &String::from_utf8_lossy(label), LABEL))?;
+        let mut units =
+            units.map_err(|_| FormatError::bad("label", &String::from_utf8_lossy(label), LABEL))?;
         self.label_was_cut = units.len() > LABEL_MAX;
         units.truncate(LABEL_MAX);
         self.label = units;

@@ -7,7 +7,6 @@ use alloc::vec::Vec;
 
 use obento_base::wire::to_usize;
 use obento_block::BlockDevice;
-use obento_clusters::format::bad;
 use obento_driver::{Allowed, FormatError};
 
 use super::geometry::Geometry;
@@ -57,7 +56,8 @@ pub fn listed(geometry: &Geometry, blocks: &[u64]) -> Result<BTreeSet<Cluster>, 
         let both = [Some(offset), offset.checked_add(BLOCK - 1)];
         for cluster in both.map(|offset| offset.and_then(|offset| room.at(offset))) {
             let allowed = Allowed::Range(room.start.div_ceil(BLOCK), (room.end() / BLOCK).saturating_sub(1));
-            clusters.insert(cluster.ok_or_else(|| bad("bad_blocks", &block.to_string(), allowed))?);
+            clusters
+                .insert(cluster.ok_or_else(|| FormatError::bad("bad_blocks", &block.to_string(), allowed))?);
         }
     }
     Ok(clusters)

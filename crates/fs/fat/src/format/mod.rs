@@ -30,7 +30,7 @@ use crate::table::pieces;
 use crate::time::Zone;
 use crate::unit::Cluster;
 use obento_clusters::FileEntry as _;
-use obento_clusters::format::{clear, length};
+use obento_clusters::format::clear;
 
 /// Where the copy of the boot sector goes, of so many reserved sectors; 0 for nowhere.
 pub fn backup_sector(reserved: u16) -> u16 {
@@ -78,7 +78,7 @@ struct Plan {
 impl Plan {
     fn new(device_len: u64, options: &FormatOptions) -> Result<Self, FormatError> {
         let settings = Settings::parse(options)?;
-        let len = length(device_len, options)?;
+        let len = options.length_on(device_len)?;
         let geometry = Geometry::plan(len, &settings.wanted)?;
         let bad = bad::listed(&geometry, &settings.bad_blocks)?;
         Ok(Self { geometry, settings, bad })

@@ -3,7 +3,7 @@
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
-use obento_clusters::format::{bad, each_setting, random_serial};
+use obento_clusters::format::random_serial;
 use obento_driver::{Allowed, FormatError, FormatOptions, Setting};
 
 use super::geometry::Wanted;
@@ -112,7 +112,7 @@ impl Settings {
             page: CodePage::Cp850,
         };
         let mut serial = options.uuid.map(|[a, b, c, d, ..]| u32::from_be_bytes([a, b, c, d]));
-        each_setting(options, SETTINGS, |setting, value| match setting.name {
+        options.each_setting(SETTINGS, |setting, value| match setting.name {
             "volume_id" => volume_id(value).map(|id| serial = Some(id)),
             _ => this.set(setting, value),
         })?;
@@ -183,8 +183,9 @@ impl Settings {
             size.checked_div(self.wanted.sector_size).and_then(|count| u8::try_from(count).ok());
         let per_cluster = per_cluster.filter(|count| count.is_power_of_two() && *count <= 128);
         let fits = |_: &u8| size.is_power_of_two();
-        let per_cluster =
-            per_cluster.filter(fits).ok_or_else(|| bad("block size", &size.to_string(), CLUSTER))?;
+        let per_cluster = per_cluster
+            .filter(fits)
+            .ok_or_else(|| FormatError::bad("block size", &size.to_string(), CLUSTER))?;
         self.wanted.per_cluster = Some(per_cluster);
         Ok(())
     }
@@ -194,7 +195,7 @@ impl Settings {
             return Ok(());
         }
         let shown = || String::from_utf8_lossy(label).into_owned();
-        let refused = || bad("label", &shown(), LABEL);
+        let refused = || FormatError::bad("label", &shown(), LABEL);
         let units = crate::name::to_units(label).map_err(|_| refused())?;
         let mut bytes = [b' '; 11];
         self.label_was_cut = units.len() > bytes.len();
