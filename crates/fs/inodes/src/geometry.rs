@@ -88,3 +88,58 @@ impl Geometry {
         (bitmap, block & self.bits_per_block().saturating_sub(1))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bitmap::of_new_volume;
+
+    /// Blocks of 1024 bytes, 16 inodes of 64 in each, and more blocks than a block has bits.
+    fn small() -> Geometry {
+        Geometry {
+            block_bits: 10,
+            inode_bits: 6,
+            size: 20_000,
+            log: 2..50,
+            inode_start: 50,
+            inodes: 40,
+            bitmap_start: 53,
+            data_start: 8200,
+        }
+    }
+
+    #[test]
+    fn an_inode_lies_where_its_number_says_and_no_other_has_a_place() {
+        let places = [0, 1, 15, 16, 39, 40, u64::MAX].map(|number| small().inode_place(Ino(number)));
+        let [none, first, last_of_block, next, last, past, far] = places;
+        assert_eq!(first, Some((50, 64..128)));
+        assert_eq!(last_of_block, Some((50, 960..1024)));
+        assert_eq!(next, Some((51, 0..64)));
+        assert_eq!(last, Some((52, 448..512)));
+        assert_eq!([none, past, far], [None, None, None]);
+    }
+
+    #[test]
+    fn bytes_and_blocks_are_converted_at_the_edges_of_blocks() {
+        let geometry = small();
+        assert_eq!([1023, 1024, 5000].map(|at| geometry.split(at)), [(0, 1023), (1, 0), (4, 904)]);
+        assert_eq!([0, 1, 1024, 1025].map(|len| geometry.blocks_of(len)), [0, 1, 1, 2]);
+        assert_eq!((geometry.offset_of(3), geometry.bytes_of(3)), (3072, 3072));
+        assert_eq!(
+            [8191, 8192, 16_384].map(|block| geometry.bit_place(block)),
+            [(53, 8191), (54, 0), (55, 0)]
+        );
+        assert_eq!((geometry.log_room(), geometry.is_data(8199), geometry.is_data(8200)), (47, false, true));
+        assert!(!geometry.is_data(20_000));
+    }
+
+    #[test]
+    fn the_bitmap_of_a_new_volume_has_a_bit_for_each_block_before_the_data() {
+        let ones = [0, 1, 2].map(|at| {
+            let bytes = of_new_volume(&small(), at);
+            obento_base::Bitmap::new(&bytes).count_ones(8192)
+        });
+        assert_eq!(ones, [8192, 8, 0]);
+        assert_eq!(of_new_volume(&small(), 1).get(..2), Some(&[0xff, 0][..]));
+    }
+}

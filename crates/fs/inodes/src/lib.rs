@@ -2,7 +2,7 @@
 //!
 //! A driver says how an inode is decoded, where the blocks of a file are and how a directory holds its names, by the three
 //! traits of [`Inodes`], [`Map`] and [`Directories`]; it gets an open volume that keeps the whole contract, power cuts included
-//! ([`Volume`]), the census that its check needs ([`census`]), and most of its `mkfs` ([`make`]). The idea is that of Linux
+//! ([`Volume`]), the census that its check needs ([`census()`]), and most of its `mkfs` ([`make()`]). The idea is that of Linux
 //! `fs/libfs.c` and its buffer heads, under one lock.
 //!
 //! Where to start reading: `format.rs` (what is asked of a driver), `volume.rs` (locks, changes, commits), `op.rs` (one

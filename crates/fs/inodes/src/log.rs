@@ -119,3 +119,65 @@ pub(crate) fn clear(device: &dyn BlockDevice, geometry: &Geometry) -> Result<()>
     device.write_at(geometry.offset_of(geometry.log.start), &[0; size_of::<RawLogHeader>()])?;
     device.flush()
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use obento_block::MemDevice;
+
+    use super::*;
+
+    fn geometry() -> Geometry {
+        Geometry {
+            block_bits: 10,
+            inode_bits: 6,
+            size: 64,
+            log: 2..6,
+            inode_start: 6,
+            inodes: 16,
+            bitmap_start: 7,
+            data_start: 8,
+        }
+    }
+
+    /// What is read after a commit of blocks that belong there.
+    fn logged(homes: &[u32]) -> Logged {
+        let device = MemDevice::new(vec![0; 64 << 10]);
+        let blocks: Vec<_> = homes.iter().map(|&home| (home, [7_u8; 1024])).collect();
+        write(&device, &geometry(), 5, &blocks).unwrap();
+        read(&device, &geometry()).unwrap()
+    }
+
+    #[test]
+    fn a_commit_is_read_as_it_was_written_and_a_log_that_was_cleared_is_empty() {
+        let found = logged(&[6, 63, 8]);
+        assert_eq!((found.sequence, found.blocks.len()), (5, 3));
+        assert!(
+            found.blocks.iter().zip([6, 63, 8]).all(|((to, bytes), home)| *to == home && *bytes == [7; 1024])
+        );
+        let device = MemDevice::new(vec![0; 64 << 10]);
+        write(&device, &geometry(), 5, &[(6, [7; 1024])]).unwrap();
+        clear(&device, &geometry()).unwrap();
+        assert!(read(&device, &geometry()).unwrap().blocks.is_empty());
+    }
+
+    #[test]
+    fn a_log_is_nobodys_that_names_what_is_never_logged_or_more_than_it_holds() {
+        for homes in [&[1][..], &[6, 5], &[6, 64], &[6, u32::MAX], &[8, 9, 10, 11]] {
+            assert!(logged(homes).blocks.is_empty(), "{homes:?}");
+        }
+    }
+
+    #[test]
+    fn a_log_with_one_wrong_byte_is_nobodys() {
+        let device = MemDevice::new(vec![0; 64 << 10]);
+        write(&device, &geometry(), 5, &[(6, [7; 1024]), (8, [9; 1024])]).unwrap();
+        let sound = device.snapshot();
+        for at in [2048, 2052, 2056, 2064, 2072, 2079, 2100, 3072, 5119] {
+            let mut bytes = sound.clone();
+            bytes[at] ^= 1;
+            assert!(read(&MemDevice::new(bytes), &geometry()).unwrap().blocks.is_empty(), "{at}");
+        }
+    }
+}
