@@ -116,6 +116,8 @@ fn each_damage_is_found_and_named() {
         place(&sb, ino)
     };
     let (large, root) = (inode_of("large"), place(&sb, Ino(1)));
+    let data = sb.geometry.data_start as usize * BLOCK;
+    let entry = data + sound[data..].windows(9).position(|bytes| bytes == b"\x05\x08\0\0large").unwrap() - 4;
     let cases: &[(&str, usize, u8)] = &[
         // The offsets are those of `RawInode`.
         ("link-count", large + 12, 77),
@@ -125,6 +127,11 @@ fn each_damage_is_found_and_named() {
         ("block-number", large + 104 + 4 * 30, 1),
         ("link-count", root + 12, 9),
         ("bitmap", sb.geometry.bitmap_start as usize * BLOCK + BLOCK / 200, 0xf0),
+        ("block-twice", large + 104 + 4 * 30, sound[large + 104 + 4 * 31]),
+        // Those of `RawDirEntry`.
+        ("entry-inode", entry, 63),
+        ("entry", entry + 4, 0),
+        ("entry-kind", entry + 5, 2),
     ];
     for &(code, at, byte) in cases {
         let mut bytes = sound.clone();
