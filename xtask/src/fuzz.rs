@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Mutex;
@@ -26,8 +27,8 @@ pub struct Options {
     #[arg(long)]
     target: Vec<String>,
     /// How many at a time.
-    #[arg(long, default_value_t = 1)]
-    jobs: usize,
+    #[arg(long, default_value = "1")]
+    jobs: NonZeroUsize,
 }
 
 /// Runs each target of `fuzz/`, beginning with the structures of sound volumes and with what earlier runs have kept in `fuzz/corpus`. Fails
@@ -44,7 +45,7 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     let here = shell.current_dir().join("fuzz");
     let (queue, found) = (Mutex::new(VecDeque::from(targets)), Mutex::new(Vec::new()));
     thread::scope(|scope| {
-        for _ in 0..options.jobs {
+        for _ in 0..options.jobs.get() {
             scope.spawn(|| {
                 while let Some(target) = next(&queue) {
                     if let Err(error) = fuzz(&here, &target, Duration::from_secs(options.minutes * 60)) {
@@ -138,6 +139,19 @@ fn figures(told: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser as _;
+
+    #[test]
+    fn no_jobs_at_all_are_refused() {
+        assert!(Campaign::try_parse_from(["fuzz", "--jobs", "0"]).is_err());
+        assert_eq!(Campaign::try_parse_from(["fuzz", "--jobs", "2"]).unwrap().options.jobs.get(), 2);
+    }
+
+    #[derive(clap::Parser)]
+    struct Campaign {
+        #[command(flatten)]
+        options: Options,
+    }
 
     #[test]
     fn the_figures_of_a_run_are_found_in_what_it_printed() {

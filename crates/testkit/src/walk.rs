@@ -28,17 +28,27 @@ use std::sync::Arc;
 
 use obento_base::{FileKind, Ino, Name, Timestamp};
 use obento_block::BlockDevice;
-use obento_driver::{Access, Cookie, Driver, FileSystem, LayoutLock, OpenOptions, Span, Target};
+use obento_driver::{
+    Access, CheckObserver, CheckOptions, CheckReport, Cookie, Driver, FileSystem, Finding, LayoutLock,
+    Mending, OpenOptions, Span, Target,
+};
 use obento_env::{FixedClock, NO_CLOCK};
 use obento_vfs::Vfs;
 
 use crate::plan::{Actor, Plan};
 
+/// A check takes as long as the volume is large: larger ones are only read.
+const CHECKED: u64 = 64 << 20;
+/// Findings of one check. A sound volume has none, and one of a few MiB that is damaged some thousand.
+const FINDINGS: u64 = 1 << 20;
+
 /// Opens the volume on `device` for reading and looks at all of it: entries, attributes, links, mappings, bytes and the
-/// structures that the driver shows; within bounds that a sound volume of a few MiB never reaches. Panics where an answer
-/// cannot be, however the bytes are: a run of nothing, or one outside of the device.
+/// structures that the driver shows; within bounds that a sound volume of a few MiB never reaches. One of at most 64 MiB is
+/// checked before, if its driver can. Panics where an answer cannot be, however the bytes are: a run of nothing, or one outside
+/// of the device.
 pub fn open_and_walk(driver: &dyn Driver, device: Arc<dyn BlockDevice>) {
     let _ = driver.probe(&*device);
+    check(driver, &device, Mending::Nothing);
     let options = OpenOptions { cache: 256 << 10, ..OpenOptions::new(Arc::new(NO_CLOCK)) };
     if let Ok(fs) = driver.open(device, &options) {
         walk(&*fs);
@@ -61,6 +71,34 @@ pub fn open_and_change(driver: &dyn Driver, device: Arc<dyn BlockDevice>, plan: 
     let _ = (actor.vfs().sync(), actor.vfs().close());
     drop(actor);
     open_and_walk(driver, device);
+}
+
+/// Mends all that the driver's check finds on `device`, and looks at what it is then. Panics if mending leaves more than it says.
+pub fn mend_and_walk(driver: &dyn Driver, device: Arc<dyn BlockDevice>) {
+    let mended = check(driver, &device, Mending::All);
+    let again = check(driver, &device, Mending::Nothing);
+    if let (Some(mended), Some(again)) = (mended, again) {
+        assert!(again.found <= mended.left(), "{mended:?} left {again:?}");
+    }
+    open_and_walk(driver, device);
+}
+
+/// Checks a volume that is not too large. None if it cannot be checked.
+fn check(driver: &dyn Driver, device: &Arc<dyn BlockDevice>, mending: Mending) -> Option<CheckReport> {
+    let check = driver.check().filter(|_| device.len() <= CHECKED)?;
+    // Threads find the same, and cost more than they bring on small volumes.
+    let options = CheckOptions { mending, threads: 0, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
+    check.check(device.clone(), &options, &mut Counted(0)).ok()
+}
+
+/// Findings, which are counted and not kept.
+struct Counted(u64);
+
+impl CheckObserver for Counted {
+    fn found(&mut self, finding: Finding) {
+        self.0 += 1;
+        assert!(self.0 <= FINDINGS && !finding.text.is_empty(), "the {}th finding: {finding:?}", self.0);
+    }
 }
 
 /// [`open_and_walk`] with a volume that is open.
