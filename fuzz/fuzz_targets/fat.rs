@@ -1,4 +1,4 @@
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| obento_fuzz::scatter_fat(data));
+fuzz_target!(init: obento_fuzzing::begin("fat"), |data: &[u8]| obento_fuzzing::run(data));

@@ -1,9 +1,4 @@
 #![no_main]
-use std::sync::LazyLock;
-
 use libfuzzer_sys::fuzz_target;
-use obento_fuzz::places::{self, Places};
 
-static PLACES: LazyLock<Places> = LazyLock::new(|| places::of("htree"));
-
-fuzz_target!(|data: &[u8]| obento_fuzz::damage(&PLACES, data));
+fuzz_target!(init: obento_fuzzing::begin("htree"), |data: &[u8]| obento_fuzzing::run(data));

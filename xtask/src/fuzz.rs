@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Mutex;
 use std::thread;
@@ -29,26 +29,35 @@ pub struct Options {
     /// How many at a time.
     #[arg(long, default_value = "1")]
     jobs: NonZeroUsize,
+    /// Build nothing, and run the programs in this folder: copies, so that the sources may change meanwhile.
+    #[arg(long)]
+    programs: Option<PathBuf>,
 }
 
 /// Runs each target of `fuzz/`, beginning with the structures of sound volumes and with what earlier runs have kept in `fuzz/corpus`. Fails
 /// where one has a finding, after all.
 pub fn run(shell: &Shell, options: &Options) -> Result<()> {
-    if cmd!(shell, "cargo fuzz --version").quiet().ignore_stdout().ignore_stderr().run().is_err() {
+    let has_fuzz =
+        || cmd!(shell, "cargo fuzz --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
+    if options.programs.is_none() && !has_fuzz() {
         cmd!(shell, "cargo install --locked cargo-fuzz").run()?;
     }
-    let listed = cmd!(shell, "cargo +nightly fuzz list").quiet().read()?;
-    let all = listed.lines().map(str::to_owned).collect();
-    let targets: Vec<String> = if options.target.is_empty() { all } else { options.target.clone() };
-    cmd!(shell, "cargo +nightly fuzz build").run()?;
-    cmd!(shell, "cargo run --quiet --manifest-path fuzz/Cargo.toml --example seeds fuzz/corpus").run()?;
+    let targets: Vec<String> = if options.target.is_empty() { all(shell)? } else { options.target.clone() };
     let here = shell.current_dir().join("fuzz");
+    let programs = match &options.programs {
+        Some(folder) => shell.current_dir().join(folder),
+        None => {
+            cmd!(shell, "cargo +nightly fuzz build").run()?;
+            here.join(PROGRAMS)
+        }
+    };
+    let time = Duration::from_secs(options.minutes * 60);
     let (queue, found) = (Mutex::new(VecDeque::from(targets)), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..options.jobs.get() {
             scope.spawn(|| {
                 while let Some(target) = next(&queue) {
-                    if let Err(error) = fuzz(&here, &target, Duration::from_secs(options.minutes * 60)) {
+                    if let Err(error) = fuzz(&here, &programs.join(&target), &target, time) {
                         println!("{target}: {error:#}");
                         found.lock().expect("no thread panics").push(target);
                     }
@@ -61,23 +70,33 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Every target: each has its program in a file.
+fn all(shell: &Shell) -> Result<Vec<String>> {
+    let files = shell.read_dir("fuzz/fuzz_targets")?;
+    let names = files.iter().filter_map(|file| file.file_stem()?.to_str().map(str::to_owned));
+    Ok(names.collect())
+}
+
 fn next(queue: &Mutex<VecDeque<String>>) -> Option<String> {
     queue.lock().expect("no thread panics").pop_front()
 }
 
 /// Runs one target until it had `time` of the processor, and prints what came of it. Errors: a finding.
-fn fuzz(here: &Path, target: &str, time: Duration) -> Result<()> {
+fn fuzz(here: &Path, program: &Path, target: &str, time: Duration) -> Result<()> {
     let (logs, artifacts) = (here.join("logs"), here.join("artifacts").join(target));
     let corpus = here.join("corpus").join(target);
     for folder in [&logs, &artifacts, &corpus] {
         fs::create_dir_all(folder)?;
     }
     let log = logs.join(target);
-    let mut run = Command::new(here.join(PROGRAMS).join(target));
+    // A program that is asked for its seeds writes them and ends.
+    let sown = Command::new(program).env("OBENTO_SEEDS", &corpus).status();
+    ensure!(sown.with_context(|| format!("{} does not start", program.display()))?.success(), "no seeds");
+    let mut run = Command::new(program);
     run.arg(&corpus)
         .arg(format!("-artifact_prefix={}/", artifacts.display()))
         .arg(format!("-dict={}", here.join("dictionary.txt").display()))
-        .args(["-timeout=60", "-rss_limit_mb=1024", "-max_len=4096", "-print_final_stats=1"])
+        .args(["-timeout=60", "-rss_limit_mb=1024", "-print_final_stats=1"])
         .stderr(fs::File::create(&log)?);
     let mut run = run.spawn().with_context(|| format!("{target} does not start"))?;
     let ended = wait(&mut run, time)?;

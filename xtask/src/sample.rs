@@ -1,5 +1,7 @@
 //! The sample image: a GPT disk with one ext4 partition, small enough for the repository.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
@@ -45,6 +47,8 @@ pub fn run(shell: &Shell) -> Result<()> {
             ("/usr/bin/zstd", "zstd"),
             ("/sbin/mkfs.fat", "dosfstools"),
             ("/usr/bin/mcopy", "mtools"),
+            ("/usr/bin/xz", "xz-utils"),
+            ("/usr/bin/qemu-img", "qemu-utils"),
         ],
     )?;
     let folder = shell.create_temp_dir()?;
@@ -87,7 +91,7 @@ mv dirty.img volume.img
 zstd -q -19 volume.img
 "#;
 
-/// A FAT12 of few clusters, with long and short names, a directory of two clusters and a file in pieces.
+/// A FAT12 of few clusters, with long and short names, a directory of two clusters and a file in pieces; and the same packed.
 const FUZZ_SEED_FAT: &str = r#"
 truncate -s 256K fat.img
 mkfs.fat -F 12 -s 1 -r 32 -i 1234abcd --invariant -n SEED fat.img
@@ -100,20 +104,79 @@ mcopy -s -m -i fat.img tree ::/
 mdel -i fat.img '::/tree/a long name of a file 2' '::/tree/a long name of a file 4'
 printf "%3000s" pieces > pieces; touch -d '2021-03-04 05:06:08' pieces
 mcopy -m -i fat.img pieces ::/
+gzip -9nk fat.img
+xz -9k fat.img
+qemu-img convert -c -O qcow2 -o cluster_size=512 fat.img fat.qcow2
+qemu-img convert -O qcow2 -o cluster_size=512,compat=0.10 fat.img old.qcow2
+zstd -q -19 fat.qcow2 old.qcow2
 zstd -q -19 fat.img
 "#;
 
-/// Makes `fuzz/seed/volume.img.zst` and `fuzz/seed/fat.img.zst` (takes root).
+/// A volume that Linux did not unmount, with fast commits and an orphan.
+const FUZZ_SEED_FAST: &str = r#"
+truncate -s 4M fast.img
+mke2fs -q -t ext4 -b 1024 -N 64 -J size=1 -O fast_commit,orphan_file,^64bit,^metadata_csum,^resize_inode fast.img
+mkdir -p mnt
+mount -o loop fast.img mnt
+mkdir mnt/dir; printf one > mnt/file; printf two > mnt/dir/old; sync
+printf more >> mnt/file; sync mnt/file
+printf new > mnt/dir/new; sync mnt/dir/new
+ln mnt/file mnt/dir/link; sync mnt/file
+mv mnt/dir/old mnt/dir/moved; sync mnt/dir/moved
+rm mnt/dir/link; truncate -s 1 mnt/file; sync mnt/file
+exec 3< mnt/dir/new; rm mnt/dir/new; truncate -s 5000 mnt/file; sync mnt/file
+cp --sparse=always fast.img dirty.img
+exec 3<&-
+umount mnt
+mv dirty.img fast.img
+zstd -q -19 fast.img
+"#;
+
+/// A volume whose journal is on another device, which Linux did not unmount either.
+const FUZZ_SEED_OUTSIDE: &str = r#"
+truncate -s 2M log.img; truncate -s 2M outside.img
+mke2fs -q -F -b 1024 -O journal_dev log.img
+log=$(losetup -f --show log.img)
+mke2fs -q -F -t ext4 -b 1024 -N 32 -O ^64bit,^metadata_csum,^resize_inode -J device=$log outside.img
+mkdir -p mnt; mount -o loop,journal_path=$log outside.img mnt
+for n in $(seq 12); do printf $n > mnt/file-$n; sync mnt/file-$n; done
+rm mnt/file-3; sync -f mnt
+cp --sparse=always outside.img dirty.img
+cp $log dirty-log.img
+umount mnt; losetup -d $log
+mv dirty.img outside.img; mv dirty-log.img log.img
+zstd -q -19 outside.img log.img
+"#;
+
+/// Archives of each format, with everything that a header can say.
+const FUZZ_SEED_TAR: &str = r#"
+mkdir -p files/dir && cd files
+printf hello > file; ln file dir/second; ln -s ../file dir/link; mkfifo fifo; mknod null c 1 3
+truncate -s 200K sparse; for n in 0 60 120; do printf island | dd of=sparse bs=1K seek=$n conv=notrunc status=none; done
+long=$(printf 'n%.0s' $(seq 120)); printf x > dir/$long; ln -s $long$long dir/long-link
+setfattr -n user.note -v value file; setfacl -m u:1:rw,g:2:r file; setfacl -d -m u:3:r dir
+find . -exec touch -h -d '2021-03-04 05:06:08.123456789' {} +
+t="tar --sort=name --numeric-owner --owner=0 --group=0 -b1"
+$t --format=ustar --exclude=long-link -cf ../ustar.tar file dir/second dir/link fifo null
+$t --format=gnu -S -cf ../gnu.tar .
+$t --format=pax --xattrs --acls --selinux -S -cf ../pax.tar .
+$t --format=pax -S --sparse-version=0.0 -cf ../sparse-0.0.tar sparse
+$t --format=pax -S --sparse-version=0.1 -cf ../sparse-0.1.tar sparse
+cd .. && zstd -q -19 *.tar
+"#;
+
+/// Makes what the fuzz targets begin with, `crates/fuzzing/seed` (takes root).
 pub fn fuzz_seed(shell: &Shell) -> Result<()> {
     let folder = shell.create_temp_dir()?;
     {
         let _inside = shell.push_dir(folder.path());
-        cmd!(shell, "sh -euc {FUZZ_SEED}").run()?;
-        cmd!(shell, "sh -euc {FUZZ_SEED_FAT}").run()?;
+        for script in [FUZZ_SEED, FUZZ_SEED_FAT, FUZZ_SEED_FAST, FUZZ_SEED_OUTSIDE, FUZZ_SEED_TAR] {
+            cmd!(shell, "sh -euc {script}").run()?;
+        }
     }
-    shell.create_dir("fuzz/seed")?;
-    for seed in ["volume.img.zst", "fat.img.zst"] {
-        shell.copy_file(folder.path().join(seed), format!("fuzz/seed/{seed}"))?;
-    }
-    Ok(())
+    shell.create_dir("crates/fuzzing/seed")?;
+    let made = shell.read_dir(folder.path())?;
+    let is_seed =
+        |file: &&PathBuf| file.extension().is_some_and(|end| end == "zst" || end == "gz" || end == "xz");
+    made.iter().filter(is_seed).try_for_each(|file| Ok(shell.copy_file(file, "crates/fuzzing/seed/")?))
 }

@@ -8,6 +8,7 @@ use obento_block::MemDevice;
 use obento_driver::{Access, Driver, Format, FormatOptions, LayoutLock, NewNode, OpenOptions};
 use obento_env::{FixedRandom, NO_CLOCK};
 use obento_exfat::ExFatDriver;
+use obento_fat::FatDriver;
 use obento_testkit::snapshot::Snapshot;
 use obento_vfs::Vfs;
 use obento_xv6::Xv6Driver;
@@ -16,33 +17,67 @@ use obento_xv6::Xv6Driver;
 /// index of two levels, inline data, attributes in inodes, blocks and inodes of their own, and a dirty journal.
 static SEED: &[u8] = include_bytes!("../seed/volume.img.zst");
 
-/// A FAT12 of few clusters, whose decoders are those of FAT16 and FAT32 but for the width of an entry.
+/// A FAT12 of few clusters.
 static FAT_SEED: &[u8] = include_bytes!("../seed/fat.img.zst");
+/// An ext4 that Linux did not unmount, with six fast commits behind its log, and an orphan file with an orphan in it.
+static FAST_SEED: &[u8] = include_bytes!("../seed/fast.img.zst");
+/// An ext4 whose journal is on another device, and that device; Linux unmounted neither.
+static OUTSIDE_SEED: &[u8] = include_bytes!("../seed/outside.img.zst");
+static LOG_SEED: &[u8] = include_bytes!("../seed/log.img.zst");
 
 /// The ext4.
 pub static EXT4: LazyLock<Arc<MemDevice>> = LazyLock::new(|| unpack(SEED));
 /// The FAT.
 pub static FAT: LazyLock<Arc<MemDevice>> = LazyLock::new(|| unpack(FAT_SEED));
 
+/// The ext4 with fast commits.
+pub static FAST: LazyLock<Arc<MemDevice>> = LazyLock::new(|| unpack(FAST_SEED));
+/// The ext4 with its journal elsewhere, and the journal.
+pub static OUTSIDE: LazyLock<Arc<MemDevice>> = LazyLock::new(|| unpack(OUTSIDE_SEED));
+pub static LOG: LazyLock<Arc<MemDevice>> = LazyLock::new(|| unpack(LOG_SEED));
+
 fn unpack(seed: &[u8]) -> Arc<MemDevice> {
-    let mut image = Vec::new();
-    ruzstd::decoding::StreamingDecoder::new(seed)
-        .expect("a zstd file")
-        .read_to_end(&mut image)
-        .expect("a whole one");
-    Arc::new(MemDevice::read_only(image))
+    Arc::new(MemDevice::read_only(unpacked(seed)))
 }
 
-/// An exFAT with files of each kind, made by the driver itself.
+/// The bytes of a zstd file.
+pub fn unpacked(seed: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut decoder = ruzstd::decoding::StreamingDecoder::new(seed).expect("a zstd file");
+    decoder.read_to_end(&mut bytes).expect("a whole one");
+    bytes
+}
+
+/// A FAT16 with files of each kind, made by the driver itself.
+pub static FAT16: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
+    filled(&FatDriver::default(), 4 << 20, "vfat", &[("fat", "16"), ("sectors_per_cluster", "1")])
+});
+
+/// The same as a FAT32.
+pub static FAT32: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
+    filled(&FatDriver::default(), 36 << 20, "vfat", &[("fat", "32"), ("sectors_per_cluster", "1")])
+});
+
+/// The same as an exFAT.
 pub static EXFAT: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
-    let device = Arc::new(MemDevice::new(vec![0; 256 << 10]));
-    let (driver, clock) = (ExFatDriver::default(), Arc::new(NO_CLOCK));
-    let settings = [("cluster_size", "512"), ("boundary_align", "4096")];
+    filled(
+        &ExFatDriver::default(),
+        256 << 10,
+        "exfat",
+        &[("cluster_size", "512"), ("boundary_align", "4096")],
+    )
+});
+
+/// A volume of so many bytes with files of each kind.
+fn filled(driver: &dyn Driver, len: usize, fs_type: &str, settings: &[(&str, &str)]) -> Arc<MemDevice> {
+    let device = Arc::new(MemDevice::new(vec![0; len]));
+    let clock = Arc::new(NO_CLOCK);
     let made = FormatOptions {
-        settings: settings.map(|(name, value)| (name.into(), value.into())).into(),
-        ..FormatOptions::new("exfat", clock.clone(), Arc::new(FixedRandom(1)))
+        settings: settings.iter().map(|&(name, value)| (name.into(), value.into())).collect(),
+        ..FormatOptions::new(fs_type, clock.clone(), Arc::new(FixedRandom(1)))
     };
-    Format::format(&driver, &*device, &made).expect("room for a volume");
+    let format = driver.format().expect("a driver that makes volumes");
+    format.format(&*device, &made).expect("room for a volume");
     let open = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) };
     let fs = driver.open(device.clone(), &open).expect("a sound volume");
     let (writable, lock) = (fs.writable().expect("open for changes"), LayoutLock::new());
@@ -73,7 +108,7 @@ pub static EXFAT: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
     }
     writable.close().expect("memory does not fail");
     device
-});
+}
 
 /// An xv6 volume with a file in each kind of block pointer, a directory of several blocks, a link, and a log that was used.
 pub static XV6: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {

@@ -1,35 +1,73 @@
-//! Where the structures of the sound ext4 are.
+//! Where the structures of the sound ext4 volumes are.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 use obento_base::Ino;
+use obento_base::wire::to_u64;
+use obento_block::{BlockDevice as _, MemDevice};
 use obento_driver::{Access, OpenOptions};
 use obento_env::NO_CLOCK;
 use obento_ext4::{FileBlock, Inode, InodeFlags, Volume, open_volume};
 
-use crate::volumes::EXT4;
+use crate::volumes::{EXT4, FAST, LOG};
 
 /// Byte ranges of the volume that hold one kind of structure.
 pub type Places = Vec<(u64, usize)>;
 
-/// The kinds, each a target.
-pub const KINDS: [(&str, fn() -> Places); 8] = [
-    ("super_block", || vec![(1024, 1024)]),
-    // Block 1 holds the super block, the descriptors follow it.
-    ("group", || vec![block_place(2)]),
-    ("inode", || inodes().map(|inode| (place_of(&inode), 256)).collect()),
-    ("extents", nodes),
-    ("directory", || directory_blocks(|_, _| true)),
-    // The root of every index; the nodes below it are found by the fuzzer through `directory`.
-    ("htree", || directory_blocks(|inode, at| at == 0 && inode.has(InodeFlags::INDEX))),
-    ("journal", journal),
-    ("xattr", attributes),
-];
+/// The kinds, the volume of each, and where they are.
+type Kinds = BTreeMap<&'static str, (&'static Arc<MemDevice>, Places)>;
 
-/// The places of one kind.
-pub fn of(kind: &str) -> Places {
-    let (_, places) = KINDS.iter().find(|(name, _)| *name == kind).expect("a kind that there is");
-    places()
+/// The blocks for fast commits of the volume that has some: an offset and a length.
+pub const FAST_COMMITS: (u64, usize) = (1059 << 10, 15 << 10);
+
+static KINDS: LazyLock<Kinds> = LazyLock::new(|| {
+    Kinds::from([
+        ("super_block", (&*EXT4, vec![(1024, 1024)])),
+        // Block 1 holds the super block, the descriptors follow it.
+        ("group", (&*EXT4, vec![block_place(2)])),
+        ("bitmaps", (&*EXT4, bitmaps())),
+        ("inode", (&*EXT4, inodes().map(|inode| (place_of(&inode), 256)).collect())),
+        ("extents", (&*EXT4, nodes())),
+        ("directory", (&*EXT4, directory_blocks(|_, _| true))),
+        // The root of every index; the nodes below it are found by the fuzzer through `directory`.
+        ("htree", (&*EXT4, directory_blocks(|inode, at| at == 0 && inode.has(InodeFlags::INDEX)))),
+        ("journal", (&*EXT4, journal())),
+        ("xattr", (&*EXT4, attributes())),
+        ("orphan_file", (&*FAST, ORPHANS.map(|block| (block << 10, 1024)).collect())),
+        ("fast_commit", (&*FAST, fast_commits())),
+        // The super block of a file system, that of the journal in block 2, and the log.
+        ("external_journal", (&*LOG, (1..40).map(|block| (block << 10, 1024)).collect())),
+    ])
+});
+
+/// The volume that has a kind, and the places of it.
+pub fn of(kind: &str) -> &'static (&'static Arc<MemDevice>, Places) {
+    KINDS.get(kind).expect("a kind that there is")
+}
+
+/// The first blocks of the orphan file of the volume that has one.
+const ORPHANS: Range<u64> = 1074..1078;
+
+/// Those blocks that begin with something.
+fn fast_commits() -> Places {
+    let blocks = (0..FAST_COMMITS.1).step_by(1024).map(|at| FAST_COMMITS.0 + to_u64(at));
+    let is_used = |&at: &u64| {
+        let mut start = [0; 4];
+        FAST.read_at(at, &mut start).expect("the place is on the volume");
+        start != [0; 4]
+    };
+    blocks.filter(is_used).map(|at| (at, 1024)).collect()
+}
+
+/// Where the only group's descriptor says its bitmaps are, of blocks and of inodes.
+fn bitmaps() -> Places {
+    let mut blocks = [0; 8];
+    EXT4.read_at(2 << 10, &mut blocks).expect("the place is on the volume");
+    let (of_blocks, of_inodes) = blocks.split_at(4);
+    let number = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    [of_blocks, of_inodes].map(|bytes| block_place(number(bytes).into())).into()
 }
 
 static SOUND: LazyLock<Volume> = LazyLock::new(|| {

@@ -1,0 +1,78 @@
+//! Whole images through the facade: layers, tables, whatever driver knows the bytes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use obento::{Engine, Image, Options, Part, Registry};
+use obento_base::wire::to_usize;
+use obento_block::{BlockDevice, MemDevice};
+use obento_env::NO_CLOCK;
+use obento_host::compressed::{self, Compression, decompress};
+use obento_host::qcow2::{Qcow2Device, References};
+use obento_testkit::walk::open_and_walk;
+
+/// An image is at least as long, but for very short ones: what is missing is zeros.
+const LEAST: usize = 256 << 10;
+/// What a packed one may unfold to.
+const UNPACKED: u64 = 8 << 20;
+
+/// An image of any kind: each volume in it that a driver knows is checked and read, and the owners that it names.
+pub fn any_image(data: &[u8]) {
+    let mut bytes = data.to_vec();
+    if bytes.len() >= 1024 {
+        bytes.resize(bytes.len().max(LEAST), 0);
+    }
+    let registry = Registry::default().with_engine(Engine::Native, None);
+    let options =
+        Options { cache: 256 << 10, max_unpacked: UNPACKED, clock: Arc::new(NO_CLOCK), ..Options::default() };
+    let device = Arc::new(MemDevice::read_only(bytes));
+    let Ok(image) = Image::on_device(Path::new("image"), device, &registry, &options) else { return };
+    let _ = (image.probe_all(), image.notices().len());
+    let numbers = image.partitions().iter().take(8).map(|partition| Some(Part::Number(partition.number)));
+    for part in [None].into_iter().chain(numbers) {
+        if let Ok((device, _)) = image.ground(part.as_ref()) {
+            let knows =
+                |device: &dyn BlockDevice| registry.probe(device).ok().flatten().map(|found| found.0.clone());
+            if let Some(driver) = knows(&*device).filter(|_| device.len() <= 2 * UNPACKED) {
+                open_and_walk(&*driver, device);
+            }
+        }
+        if let Ok(volume) = image.volume(part.as_ref()) {
+            let _ = (volume.info(), volume.owners().user(0));
+        }
+    }
+}
+
+/// A qcow2 image, whose magic and version are put right: its header, its tables, and some of its clusters.
+pub fn qcow2(data: &[u8]) {
+    let mut bytes = data.to_vec();
+    if let Some(start) = bytes.first_chunk_mut::<8>() {
+        let version = 2 + (start[7] & 1);
+        *start = [b'Q', b'F', b'I', 0xfb, 0, 0, 0, version];
+    }
+    let device = Arc::new(MemDevice::read_only(bytes));
+    let Ok(disk) = Qcow2Device::open(device, Path::new("image"), References::Refuse) else { return };
+    read_samples(&disk);
+}
+
+/// Reads at both ends and at places between.
+fn read_samples(device: &dyn BlockDevice) {
+    let (len, mut buf) = (device.len(), vec![0; 4096]);
+    for place in 0..=16 {
+        let at = len / 16 * place;
+        let part = to_usize(len.saturating_sub(at)).min(buf.len());
+        let _ = device.read_at(at, &mut buf[..part]);
+    }
+}
+
+/// A packed stream: the first byte chooses what it is taken for.
+pub fn packed(data: &[u8]) {
+    let Some((&choice, stream)) = data.split_first() else { return };
+    let compression = [Compression::Gzip, Compression::Xz, Compression::Zstd][usize::from(choice % 3)];
+    let device = MemDevice::read_only(stream.to_vec());
+    let options = compressed::Options { max_bytes: UNPACKED, ..Default::default() };
+    if let Ok(unpacked) = decompress(&device, Path::new("image"), compression, options) {
+        assert!(unpacked.device.len() <= UNPACKED);
+        read_samples(&unpacked.device);
+    }
+}

@@ -1,0 +1,68 @@
+//! Partition tables: GPT and MBR.
+
+use obento::partition::Table;
+use obento_base::crc::crc32;
+use obento_block::MemDevice;
+
+const SECTOR: usize = 512;
+const SECTORS: usize = 64;
+/// Bytes of a boot record before its partitions.
+const RECORDS: usize = 446;
+
+/// Reads the table of a disk. The first byte chooses the scheme. What a fuzzer cannot guess (signatures, checksums) is put right,
+/// so that the fields behind them are reached.
+pub fn read(data: &[u8]) {
+    let Some((&scheme, data)) = data.split_first() else { return };
+    let mut disk = vec![0; SECTORS * SECTOR];
+    match scheme % 4 {
+        0 => put(&mut disk, 0, data),
+        1 => boot_records(&mut disk, data),
+        _ => gpt(&mut disk, data, scheme % 4 == 2),
+    }
+    let _ = Table::read(&MemDevice::read_only(disk));
+}
+
+fn put(disk: &mut [u8], at: usize, data: &[u8]) {
+    let len = data.len().min(disk.len() - at);
+    disk[at..at + len].copy_from_slice(&data[..len]);
+}
+
+/// A chain of boot records: 64 bytes of partitions in each sector.
+fn boot_records(disk: &mut [u8], data: &[u8]) {
+    for (sector, records) in disk.chunks_exact_mut(SECTOR).zip(data.chunks(64)) {
+        sector[RECORDS..RECORDS + records.len()].copy_from_slice(records);
+        sector[510..].copy_from_slice(&[0x55, 0xaa]);
+    }
+}
+
+/// A header in the second sector or the last one, with what it says of its entries; the entries follow the header's
+/// bytes in `data`.
+fn gpt(disk: &mut [u8], data: &[u8], primary: bool) {
+    let (mut header, rest) = (vec![0; SECTOR], data.get(92..).unwrap_or_default());
+    put(&mut header, 0, &data[..data.len().min(92)]);
+    // Small numbers, of which some are right: where it lies, where the other one and the entries are.
+    for field in [24, 32, 40, 48, 72] {
+        header[field + 1..field + 8].fill(0);
+        header[field] %= 80;
+    }
+    header[..8].copy_from_slice(b"EFI PART");
+    header[8..16].copy_from_slice(&[0, 0, 1, 0, 92, 0, 0, 0]);
+    header[82..84].fill(0);
+    let entries = usize::from(header[72]) * SECTOR;
+    if entries < disk.len() {
+        put(disk, entries, rest);
+    }
+    put(disk, RECORDS, &[0, 0, 2, 0, 0xee, 0xff, 0xff, 0xff, 1, 0, 0, 0, 63, 0, 0, 0]);
+    put(disk, 510, &[0x55, 0xaa]);
+    let count = u32::from_le_bytes([header[80], header[81], 0, 0]) as usize;
+    let size = u32::from_le_bytes([header[84], header[85], header[86], header[87]]) as usize;
+    if let Some(array) = count.checked_mul(size).and_then(|len| disk.get(entries..entries.checked_add(len)?))
+    {
+        let checksum = crc32(array);
+        header[88..92].copy_from_slice(&checksum.to_le_bytes());
+    }
+    header[16..20].fill(0);
+    let checksum = crc32(&header[..92]);
+    header[16..20].copy_from_slice(&checksum.to_le_bytes());
+    put(disk, if primary { SECTOR } else { (SECTORS - 1) * SECTOR }, &header);
+}

@@ -1,0 +1,80 @@
+//! What a kernel may ask of the FUSE host, over a socket in place of `/dev/fuse`.
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+
+use obento::Volume;
+use obento_fuse::{Server, ServerOptions, SessionOptions, open_session};
+
+/// `struct fuse_in_header` and `struct fuse_init_in`. Source: Linux include/uapi/linux/fuse.h.
+const HEADER: usize = 40;
+const INIT: (u8, usize) = (26, 64);
+const DESTROY: u8 = 38;
+/// A socket holds ten messages that nobody read: INIT, these, DESTROY.
+const REQUESTS: usize = 7;
+
+/// Requests one after another: opcode, inode, two bytes of length, and so many bytes behind the header. One whose length has its highest
+/// bit set lies about it.
+pub fn fuse_request(data: &[u8]) {
+    let (kernel, server) = UnixDatagram::pair().expect("a socket");
+    let mut unique = 0;
+    let mut ask = |opcode: u8, node: u8, body: &[u8], lie: u32| {
+        unique += 1;
+        kernel.send(&request(opcode, unique, node, body, lie)).expect("room for a request");
+    };
+    let mut init = vec![0; INIT.1];
+    init[..20]
+        .copy_from_slice(&[7, 0, 0, 0, 45, 0, 0, 0, 0, 0, 2, 0, 255, 255, 255, 255, 255, 255, 255, 255]);
+    ask(INIT.0, 0, &init, 0);
+    let mut rest = data;
+    for _ in 0..REQUESTS {
+        let Some((&[opcode, node, len, high], after)) = rest.split_first_chunk::<4>() else { break };
+        let len = (usize::from(len) | usize::from(high & 0x0f) << 8).min(after.len());
+        let (body, after) = after.split_at(len);
+        rest = after;
+        // The first would begin anew, the other ends all.
+        if opcode != DESTROY {
+            ask(opcode, node, body, (high >> 7).into());
+        }
+    }
+    ask(DESTROY, 0, &[], 0);
+    let served = Arc::new(Server::new(&volume(), ServerOptions::default()));
+    let options = SessionOptions { threads: 1, ..SessionOptions::default() };
+    let session = open_session(OwnedFd::from(server), served, options).expect("both sides agree");
+    session.serve().expect("the socket does not fail");
+    no_reply_twice(&kernel, unique);
+}
+
+fn request(opcode: u8, unique: u64, node: u8, body: &[u8], lie: u32) -> Vec<u8> {
+    let len = u32::try_from(HEADER + body.len()).expect("a short one") ^ lie;
+    let mut bytes = [len, opcode.into()].map(u32::to_ne_bytes).concat();
+    bytes.extend([unique, node.into()].map(u64::to_ne_bytes).concat());
+    // User, group, process, and no extensions.
+    bytes.extend([0; 16]);
+    bytes.extend(body);
+    bytes
+}
+
+/// A few files, of which the root has number 1.
+fn volume() -> Volume {
+    let volume = Volume::in_memory();
+    volume.create_dir("/dir").expect("room");
+    volume.write("/file", [7; 5000]).expect("room");
+    volume.write("/dir/below", b"some bytes").expect("room");
+    volume.symlink("file", "/link").expect("room");
+    volume
+}
+
+/// A reply that is too long for the socket is lost; none comes twice or to what was not asked. What nobody asked for has number 0.
+fn no_reply_twice(kernel: &UnixDatagram, asked: u64) {
+    kernel.set_nonblocking(true).expect("a socket");
+    let (mut seen, mut reply) = (HashSet::new(), vec![0; 2 << 20]);
+    while let Ok(len) = kernel.recv(&mut reply) {
+        let unique: [u8; 8] =
+            reply[..len].get(8..16).and_then(|bytes| bytes.try_into().ok()).expect("a whole header");
+        let unique = u64::from_ne_bytes(unique);
+        assert!(unique <= asked && (unique == 0 || seen.insert(unique)), "an unknown reply, or a second one");
+    }
+}

@@ -1,0 +1,284 @@
+//! What the fuzzer starts from: real structures, files and messages as they are, which it then changes.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use obento::engine::types::TYPES;
+use obento_base::wire::to_usize;
+use obento_block::{BlockDevice as _, MemDevice};
+
+use crate::archives::hex;
+use crate::volumes::{EXFAT, EXT4, FAST, FAT, FAT16, FAT32, XV6, unpacked};
+use crate::{Target, places};
+
+/// Inputs.
+pub type Seeds = Vec<Vec<u8>>;
+
+/// Structures of a kind, and changes of a volume.
+const SOME: usize = 24;
+/// Bytes of an image: what stands at its start is what is taken apart.
+const START: usize = 64 << 10;
+
+/// The folder that a program is to write its seeds to, in place of fuzzing.
+const ASKED: &str = "OBENTO_SEEDS";
+
+/// Writes the seeds of `target` where the environment says so, and ends the process.
+pub fn write_if_asked(target: &Target) {
+    let Some(folder) = std::env::var_os(ASKED) else { return };
+    let written = write(target, folder.as_ref());
+    std::process::exit(written.map_or_else(
+        |error| {
+            eprintln!("cannot write seeds: {error}");
+            1
+        },
+        |()| 0,
+    ));
+}
+
+fn write(target: &Target, folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let seeds = (target.seeds)();
+    seeds
+        .iter()
+        .enumerate()
+        .try_for_each(|(number, seed)| fs::write(folder.join(format!("sound-{number}")), seed))
+}
+
+/// The structures of a kind of ext4, each behind the byte that chooses its place.
+pub fn places(kind: &str) -> Seeds {
+    let (base, places) = places::of(kind);
+    let step = places.len().min(256).div_ceil(SOME);
+    let seed = |(choice, &(offset, len)): (usize, &(u64, usize))| {
+        let mut input = vec![0; len + 1];
+        base.read_at(offset, &mut input[1..]).expect("the place is on the volume");
+        input[0] = u8::try_from(choice).expect("below 256");
+        input
+    };
+    places.iter().enumerate().take(256).step_by(step).map(seed).collect()
+}
+
+/// Inputs that put bytes of the volume where they are: four bytes are a place and a byte. They lie in blocks that hold
+/// something, eight in each.
+pub fn unchanged(volume: &Arc<MemDevice>) -> Seeds {
+    // Three bytes name a place.
+    let bytes = start_of(volume, 1 << 24);
+    let used: Vec<_> =
+        (0..bytes.len()).step_by(512).filter(|&at| bytes[at..at + 512].iter().any(|&b| b != 0)).collect();
+    let in_block = |&block: &usize| {
+        let set = (block..block + 512).filter(|&at| bytes[at] != 0).take(8);
+        set.flat_map(|at| [at as u8, (at >> 8) as u8, (at >> 16) as u8, bytes[at]]).collect()
+    };
+    used.iter().step_by(used.len().div_ceil(SOME)).map(in_block).collect()
+}
+
+/// The first bytes of a volume, so many at most, without the zeros behind the last that is not one.
+fn start_of(volume: &Arc<MemDevice>, most: usize) -> Vec<u8> {
+    let mut bytes = vec![0; to_usize(volume.len()).min(most)];
+    volume.read_at(0, &mut bytes).expect("memory does not fail");
+    bytes
+}
+
+fn without_zeros(mut bytes: Vec<u8>) -> Vec<u8> {
+    let end = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    bytes.truncate(end);
+    bytes
+}
+
+/// The format of each volume, the plan, and changes that change nothing.
+pub fn operations() -> Seeds {
+    let volumes = [&EXT4, &FAT, &EXFAT, &XV6];
+    let of = |(format, volume): (u8, &Arc<MemDevice>)| {
+        let plans = unchanged(volume).into_iter().zip(0_u8..);
+        plans.map(move |(changes, plan)| [&[format, 0, 0, plan], &changes[..]].concat()).collect::<Seeds>()
+    };
+    (0..).zip(volumes).flat_map(|(format, volume)| of((format, volume))).collect()
+}
+
+const GZIP: &[u8] = include_bytes!("../seed/fat.img.gz");
+const XZ: &[u8] = include_bytes!("../seed/fat.img.xz");
+const ZSTD: &[u8] = include_bytes!("../seed/fat.img.zst");
+
+/// An image of a FAT12, packed by gzip, xz and zstd.
+pub fn packed() -> Seeds {
+    (0..).zip([GZIP, XZ, ZSTD]).map(|(choice, stream)| [&[choice], stream].concat()).collect()
+}
+
+/// The same image as qemu-img makes it, compressed and not, of version 3 and 2.
+pub fn qcow2() -> Seeds {
+    let both: [&[u8]; 2] = [include_bytes!("../seed/fat.qcow2.zst"), include_bytes!("../seed/old.qcow2.zst")];
+    both.map(unpacked).into()
+}
+
+/// Volumes, and a FAT in what it can be packed in, and in a partition.
+pub fn images() -> Seeds {
+    let volumes = [&EXT4, &FAST, &FAT, &FAT16, &FAT32, &EXFAT, &XV6];
+    let starts = volumes.into_iter().map(|volume| without_zeros(start_of(volume, START)));
+    let streams = [GZIP, XZ, ZSTD].into_iter().map(<[u8]>::to_vec);
+    starts.chain(streams).chain(qcow2()).chain([partitioned()]).collect()
+}
+
+/// A boot record whose first partition is a FAT.
+fn partitioned() -> Vec<u8> {
+    let mut disk = vec![0; 4096];
+    disk[446..462].copy_from_slice(&[0, 0, 2, 0, 1, 0, 0, 0, 8, 0, 0, 0, 0, 1, 0, 0]);
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    disk.extend(without_zeros(start_of(&FAT, START)));
+    disk
+}
+
+/// A boot record with one partition of each place, an extended one among them, and a GPT with two.
+pub fn partition_tables() -> Seeds {
+    let record = |kind: u8, at: u8, len: u8| [0, 0, 0, 0, kind, 0, 0, 0, at, 0, 0, 0, len, 0, 0, 0];
+    let records = [record(0x83, 1, 8), record(5, 10, 20), record(7, 40, 8), record(0, 0, 0)].concat();
+    let mut boot = vec![1];
+    boot.extend([&records[..], &[record(0x83, 2, 4), record(5, 6, 10), [0; 16], [0; 16]].concat()].concat());
+    let gpt = |scheme: u8| {
+        let mut header = vec![0; 92];
+        header[24] = 1;
+        header[32] = 63;
+        header[40] = 6;
+        header[48] = 58;
+        header[72] = 2;
+        header[80] = 4;
+        header[84] = 128;
+        let entry = |first: u8, last: u8| {
+            let mut entry = vec![first; 32];
+            entry.extend([u64::from(first), u64::from(last), 0].map(u64::to_le_bytes).concat());
+            entry.extend(b"n\0a\0m\0e\0");
+            entry.resize(128, 0);
+            entry
+        };
+        [&[scheme][..], &header, &entry(8, 15), &entry(20, 30)].concat()
+    };
+    vec![boot, gpt(2), gpt(3)]
+}
+
+/// A packed archive: the layer that a layout of [`sources`] names.
+pub const LAYER: &[u8] = include_bytes!("../seed/ustar.tar.zst");
+
+/// Archives that GNU tar made, of ustar, its own format, and pax with attributes, lists of permissions and sparse files of each kind.
+pub fn archives() -> Seeds {
+    let packed: [&[u8]; 5] = [
+        include_bytes!("../seed/ustar.tar.zst"),
+        include_bytes!("../seed/gnu.tar.zst"),
+        include_bytes!("../seed/pax.tar.zst"),
+        include_bytes!("../seed/sparse-0.0.tar.zst"),
+        include_bytes!("../seed/sparse-0.1.tar.zst"),
+    ];
+    packed.map(unpacked).into()
+}
+
+const MTREE: &[u8] = b"#mtree 2.0\n/set type=file uid=0 gid=0 mode=0644\n. type=dir mode=0755\n\
+    etc type=dir mode=0755 time=12.5\n    passwd size=10 contents=file xattr.user.note=dmFsdWU=\n    \\040odd\\\\ contents=file\n\
+    null type=char device=native,1,3 mode=0666\n    link type=link link=passwd\n..\n/unset mode\n\
+    ./etc/pipe type=fifo \\\n  mode=0600 rdev=0x103\n";
+const DUMP: &[u8] = b"/ 0 40755 2 0 0 0 1.0 - - -\n/etc 0 40755 2 0 0 0 1.0 - - -\n\
+    /etc/a\\x20b 4 100644 1 0 7 0 12.5 - x\\tyz - user.a=1\\\\2\n/etc/file 10 100644 1 0 0 0 1.0 file - -\n\
+    /etc/link 4 120777 1 0 0 0 1.0 file - -\n/etc/null 0 20666 1 0 0 259 1.0 - - -\n/etc/same 0 @100644 1 0 0 0 1.0 /etc/file - -\n";
+
+/// A source of each kind behind the byte that chooses it.
+pub fn sources() -> Seeds {
+    let layer = hex(LAYER);
+    let descriptor = format!("{{\"digest\":\"sha256:{layer}\",\"size\":{}}}", LAYER.len());
+    let manifest = format!("{{\"schemaVersion\":2,\"layers\":[{descriptor}]}}");
+    let platform = "\"platform\":{\"os\":\"linux\",\"architecture\":\"arm\",\"variant\":\"v7\"}";
+    let tag = "\"annotations\":{\"org.opencontainers.image.ref.name\":\"latest\"}";
+    let index = format!(
+        "{{\"schemaVersion\":2,\"manifests\":[{{\"digest\":\"sha256:{layer}\",\"size\":0,{platform},{tag}}}]}}"
+    );
+    let texts = [(0, MTREE), (1, DUMP), (4, index.as_bytes()), (5, manifest.as_bytes())];
+    let texts = texts.into_iter().map(|(kind, text)| [&[kind], text].concat());
+    let archives =
+        archives().into_iter().flat_map(|archive| [2, 3].map(|kind| [&[kind], &archive[..]].concat()));
+    texts.chain(archives).collect()
+}
+
+/// A look at each file, a change of each kind, and what lies about its length.
+pub fn requests() -> Seeds {
+    let ask = |opcode: u8, node: u8, body: &[u8]| {
+        let len = u16::try_from(body.len()).expect("a short one").to_le_bytes();
+        [&[opcode, node, len[0], len[1]], body].concat()
+    };
+    let zeros = [0; 96];
+    let with_name = |len: usize, name: &str| [&zeros[..len], name.as_bytes(), &[0]].concat();
+    let read = |len: u8| [&zeros[..16], &[len, 0, 0, 0], &zeros[..20]].concat();
+    // LOOKUP, GETATTR, READ, WRITE, READDIRPLUS, STATFS; Linux include/uapi/linux/fuse.h.
+    let look = [
+        ask(1, 1, b"file\0"),
+        ask(3, 2, &zeros[..16]),
+        ask(15, 2, &read(200)),
+        ask(16, 2, &[&zeros[..16], &[4, 0, 0, 0], &zeros[..20], b"data"].concat()),
+        ask(44, 1, &read(250)),
+        ask(17, 1, b""),
+    ];
+    // MKDIR, MKNOD, SYMLINK, RENAME, UNLINK, RMDIR, LINK.
+    let names = [
+        ask(9, 1, &with_name(8, "new")),
+        ask(8, 1, &with_name(16, "node")),
+        ask(6, 1, b"symbolic\0target\0"),
+        ask(12, 1, &[&[1, 0, 0, 0, 0, 0, 0, 0][..], b"file\0other\0"].concat()),
+        ask(10, 1, b"other\0"),
+        ask(11, 1, b"new\0"),
+        ask(13, 1, &with_name(8, "again")),
+    ];
+    // LOOKUP, SETATTR, SETXATTR, LISTXATTR, GETXATTR, FALLOCATE, LSEEK.
+    let rest = [
+        ask(1, 1, b"file\0"),
+        ask(4, 2, &[&[8][..], &zeros[..87]].concat()),
+        ask(21, 2, &[&[5][..], &zeros[..15], b"user.a\0value"].concat()),
+        ask(23, 2, &[&[64][..], &zeros[..7]].concat()),
+        ask(22, 2, &[&[64][..], &zeros[..7], b"user.a\0"].concat()),
+        ask(43, 2, &[&zeros[..16], &[0, 4], &zeros[..14]].concat()),
+        ask(46, 2, &[&zeros[..16], &[3], &zeros[..7]].concat()),
+    ];
+    // FSYNC, FORGET, BATCH_FORGET, COPY_FILE_RANGE, TMPFILE, RENAME2, and a READ that says it is longer.
+    let last = [
+        ask(1, 1, b"file\0"),
+        ask(20, 2, &zeros[..16]),
+        ask(2, 2, &[&[1][..], &zeros[..7]].concat()),
+        ask(42, 0, &[&[1, 0, 0, 0, 0, 0, 0, 0, 2][..], &zeros[..15]].concat()),
+        ask(47, 2, &zeros[..56]),
+        ask(51, 1, &with_name(16, "x")),
+        [&[15, 2, 40, 0x80], &zeros[..40]].concat(),
+    ];
+    vec![look.concat(), names.concat(), rest.concat(), last.concat()]
+}
+
+/// Lists of three entries and of all kinds. Source: Linux include/uapi/linux/posix_acl_xattr.h.
+pub fn acls() -> Seeds {
+    let list = |entries: &[(u8, u8, u32)]| {
+        let entry = |&(tag, perm, id): &(u8, u8, u32)| [&[tag, 0, perm, 0][..], &id.to_le_bytes()].concat();
+        [&[2, 0, 0, 0][..], &entries.iter().flat_map(entry).collect::<Vec<_>>()].concat()
+    };
+    let nobody = u32::MAX;
+    let three = list(&[(1, 6, nobody), (4, 4, nobody), (0x20, 0, nobody)]);
+    let all = list(&[
+        (1, 7, nobody),
+        (2, 6, 1000),
+        (4, 4, nobody),
+        (8, 5, 7),
+        (0x10, 7, nobody),
+        (0x20, 1, nobody),
+    ]);
+    vec![three, all]
+}
+
+/// Both files of a small system.
+pub fn owners() -> Seeds {
+    let passwd = b"root:x:0:0:root:/root:/bin/sh\ndaemon:x:1:1::/:/bin/false\nbento:x:1000:1000:Bento:/home/bento:/bin/sh\n";
+    vec![[&passwd[..], b"\0", b"root:x:0:\nbento:x:1000:bento,daemon\n"].concat()]
+}
+
+/// A few bytes for each type of the kernel engine.
+pub fn signatures() -> Seeds {
+    (0..TYPES.len())
+        .filter_map(|choice| Some(vec![u8::try_from(choice).ok()?, 1, 0, b'a', 2, 0, 0, 4]))
+        .collect()
+}
+
+/// What the fuzzer has the simplest messages from.
+pub fn messages() -> Seeds {
+    (0..16).map(|kind| [&[kind], &[0; 31][..]].concat()).collect()
+}
