@@ -83,7 +83,8 @@ bitflags::bitflags! {
 pub enum Crash {
     /// Each change wholly or not at all, in their order; opening the volume is enough.
     Whole,
-    /// What was synced and not changed since, whole. Of each change since then all, part or nothing; what was renamed or
+    /// What was synced and not changed since, whole, its attributes included. Of each change since then all, part or nothing: a file that
+    /// was written to is there under its name, each sector as it was since the sync, and as long as it was or between; what was renamed or
     /// removed meanwhile may be without a name. Nothing shows what is another's, and a [check](crate::Check) mends the rest.
     Repairable,
 }

@@ -184,6 +184,16 @@ impl Versions {
         Self(versions)
     }
 
+    /// Errors: a length that it never had, and none between two that it had.
+    pub(super) fn check_len(&self, found: &Object) -> Result<(), String> {
+        let lens = || self.0.iter().map(|content| content.len());
+        let (least, most) = (lens().min().unwrap_or(0), lens().max().unwrap_or(0));
+        match found.content.len() {
+            len if (least..=most).contains(&len) => Ok(()),
+            len => Err(format!("has {len} bytes, and had {least} to {most}")),
+        }
+    }
+
     pub(super) fn check(&self, found: &Object, rules: Rules) -> Result<(), String> {
         let wrong: BTreeSet<usize> = found
             .content

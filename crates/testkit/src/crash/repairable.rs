@@ -1,7 +1,8 @@
 //! Whether a tree that was found after a cut, and mended, is one that [`Crash::Repairable`](obento_driver::Crash) allows.
 //!
-//! What lay at a path since the last promise is there, with its bytes. What else is there has a name that something had since,
-//! and each of its sectors holds what that file held in some tree; or it is what the mend saved in the root.
+//! What lay at one path since the last promise is there: unchanged, with its bytes and attributes; written to, with a length that it
+//! had since. What else is there has a name and a length that something had since, and each of its sectors holds what that file held
+//! since; or it is what the mend saved in the root.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -29,17 +30,22 @@ pub(super) fn check(history: &History, point: &Point, found: &Snapshot) -> Resul
     )
 }
 
-/// What nobody touched since the last promise is as it was.
+/// What stayed at one path since the last promise is there, and what of it nobody touched is as it was.
 fn kept(history: &History, window: &RangeInclusive<usize>, found: &Snapshot) -> Result<(), String> {
+    let trees = &history.trees[window.clone()];
     for (path, object) in &history.trees[*window.start()].objects {
-        let is_same = |other: &Arc<Object>| other.id == object.id && other.content == object.content;
-        let stays = history.trees[window.clone()].iter().all(|tree| tree.get(path).is_some_and(is_same));
-        if !stays {
-            continue;
-        }
+        let stayed: Option<Vec<&Arc<Object>>> =
+            trees.iter().map(|tree| tree.get(path).filter(|other| other.id == object.id)).collect();
+        let Some(stayed) = stayed else { continue };
         let there = found.get(path).ok_or_else(|| format!("{} is not there", show(path)))?;
-        if there.meta.kind != object.meta.kind || there.content != object.content {
+        let has_bytes = stayed.iter().all(|other| other.content == object.content);
+        let has_meta = stayed.iter().all(|other| other.meta == object.meta);
+        if there.meta.kind != object.meta.kind || has_bytes && there.content != object.content {
             return Err(format!("{} is not what was synced", show(path)));
+        }
+        if has_meta && there.meta != object.meta {
+            let (was, is) = (&object.meta, &there.meta);
+            return Err(format!("{} has other attributes:\n  synced {was:?}\n  found  {is:?}", show(path)));
         }
     }
     Ok(())
@@ -62,7 +68,8 @@ fn known(
     }
     let mut reason = Err("nothing had these bytes".into());
     for known in named {
-        reason = Versions::of(history, known.id, 0..=*window.end()).check(object, RULES);
+        let versions = Versions::of(history, known.id, window.clone());
+        reason = versions.check_len(object).and_then(|()| versions.check(object, RULES));
         if reason.is_ok() {
             break;
         }
@@ -97,4 +104,117 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 /// What a mend makes of clusters that had lost their name.
 fn is_saved(path: &[u8]) -> bool {
     path.starts_with(b"FSCK") && path.ends_with(b".REC")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use obento_base::Timestamp;
+
+    use super::*;
+    use crate::snapshot::Meta;
+
+    fn object(ino: u64, content: &[u8]) -> Arc<Object> {
+        let meta = Meta {
+            kind: FileKind::Regular,
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            nlink: 1,
+            size: content.len() as u64,
+            rdev: (0, 0),
+            target: vec![],
+            xattrs: BTreeMap::new(),
+            flags: 0,
+            mtime: Timestamp::EPOCH,
+            ctime: Timestamp::EPOCH,
+        };
+        Arc::new(Object { meta, content: content.into(), id: Id { ino, generation: 0 } })
+    }
+
+    /// A tree of files in the root, with their inodes.
+    fn tree(files: &[(&str, u64, &[u8])]) -> Snapshot {
+        let mut tree = Snapshot::default();
+        let root = Object {
+            meta: Meta { kind: FileKind::Directory, ..object(0, &[]).meta.clone() },
+            ..Object::clone(&object(0, &[]))
+        };
+        tree.objects.insert(Vec::new(), Arc::new(root));
+        for &(name, ino, content) in files {
+            tree.objects.insert(name.as_bytes().to_vec(), object(ino, content));
+        }
+        tree
+    }
+
+    /// Tree 0 was written over before the sync, which promises tree 1; then came the rest.
+    fn judged(trees: &[&[(&str, u64, &[u8])]], found: &[(&str, u64, &[u8])]) -> Result<(), String> {
+        let history =
+            History { trees: trees.iter().map(|files| tree(files)).collect(), ..History::default() };
+        let point = Point { begun: trees.len() - 1, durable: 1, ..Point::default() };
+        check(&history, &point, &tree(found))
+    }
+
+    const OLDER: &[u8] = &[1; 1024];
+    const SYNCED: &[u8] = &[2; 1024];
+    const LATER: &[u8] = &[3; 1500];
+
+    const WRITTEN_TO: &[&[(&str, u64, &[u8])]] =
+        &[&[("f", 1, OLDER)], &[("f", 1, SYNCED)], &[("f", 1, LATER)]];
+
+    #[test]
+    fn a_file_that_was_written_to_after_a_sync_is_old_or_new_or_of_both() {
+        let both = [&SYNCED[..512], &LATER[512..1400]].concat();
+        for allowed in [SYNCED, LATER, &both] {
+            assert_eq!(judged(WRITTEN_TO, &[("f", 7, allowed)]), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_written_to_after_a_sync_is_not_gone() {
+        assert!(judged(WRITTEN_TO, &[]).is_err());
+    }
+
+    #[test]
+    fn a_file_that_was_written_to_after_a_sync_is_not_shorter_or_longer_than_it_was_since() {
+        let longer = [LATER, &[0]].concat();
+        for wrong in [&[], &SYNCED[..512], &longer] {
+            assert!(judged(WRITTEN_TO, &[("f", 7, wrong)]).is_err(), "{}", wrong.len());
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_written_to_after_a_sync_is_not_older() {
+        assert!(judged(WRITTEN_TO, &[("f", 7, OLDER)]).is_err());
+        let half = [&OLDER[..512], &SYNCED[512..]].concat();
+        assert!(judged(WRITTEN_TO, &[("f", 7, &half)]).is_err());
+    }
+
+    const RENAMED: &[&[(&str, u64, &[u8])]] = &[&[("f", 1, OLDER)], &[("f", 1, SYNCED)], &[("g", 1, SYNCED)]];
+
+    #[test]
+    fn a_file_that_was_renamed_has_a_name_or_none_and_its_bytes_where_it_has_one() {
+        for allowed in [&[("f", 7, SYNCED)][..], &[("g", 7, SYNCED)], &[]] {
+            assert_eq!(judged(RENAMED, allowed), Ok(()));
+        }
+        for wrong in [&[("g", 7, OLDER)][..], &[("g", 7, &[])], &[("h", 7, SYNCED)]] {
+            assert!(judged(RENAMED, wrong).is_err());
+        }
+    }
+
+    #[test]
+    fn what_was_synced_and_not_changed_since_has_its_attributes() {
+        let mut other = tree(&[("f", 1, SYNCED)]);
+        let changed = Object {
+            meta: Meta { mode: 0o555, ..object(1, SYNCED).meta.clone() },
+            ..Object::clone(&object(1, SYNCED))
+        };
+        other.objects.insert(b"f".to_vec(), Arc::new(changed));
+        let same = || tree(&[("f", 1, SYNCED)]);
+        let history = |last| History { trees: vec![same(), same(), last], ..History::default() };
+        let point = Point { begun: 2, durable: 1, ..Point::default() };
+        assert!(check(&history(same()), &point, &other).is_err());
+        assert_eq!(check(&history(other.clone()), &point, &other), Ok(()));
+        assert_eq!(check(&history(other), &point, &same()), Ok(()));
+    }
 }
