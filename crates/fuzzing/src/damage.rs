@@ -154,6 +154,9 @@ fn bytes_of(device: &Damaged) -> Vec<u8> {
     bytes
 }
 
+/// What puts a fuzzer's bytes over a sound volume.
+type Scatter = fn(&[u8]) -> Damaged;
+
 /// The checksums of sets are made right again: a fuzzer cannot guess them.
 fn scattered_exfat(data: &[u8]) -> Damaged {
     let device = scattered(&EXFAT, data);
@@ -192,7 +195,7 @@ fn scattered_xv6(data: &[u8]) -> Damaged {
 pub fn operations(data: &[u8]) {
     let Some((&[format, ref seed @ ..], data)) = data.split_first_chunk::<4>() else { return };
     let seed = seed.iter().fold(0, |seed, &byte| seed << 8 | u64::from(byte));
-    let formats: [(&dyn Driver, fn(&[u8]) -> Damaged); 4] = [
+    let formats: [(&dyn Driver, Scatter); 4] = [
         (&Ext4Driver, |data| scattered(&EXT4, data)),
         (&FatDriver::default(), |data| scattered(&FAT, data)),
         (&ExFatDriver::default(), scattered_exfat),

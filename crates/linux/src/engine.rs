@@ -3,10 +3,10 @@
 //! Invariant: every request ends: with the answer, with the end of the kernel, or by the watchdog, which ends it. After that
 //! all requests fail at once.
 
-use std::io::{self, Read, Seek};
+use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use obento_base::{DeviceError, Error};
@@ -18,7 +18,7 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::area::Area;
-use crate::disk::Disk;
+use crate::disk::{Disk, Serving};
 use crate::launch::{Guest, Settings, launch};
 use crate::starter::Starter;
 use crate::types::Type;
@@ -29,6 +29,9 @@ const WATCHDOG: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(5);
 /// How long the kernel may take to start and ask for its disk.
 const START: Duration = Duration::from_secs(20);
+
+/// How much of what the kernel printed is looked at, in bytes.
+const CONSOLE_MAX: u64 = 64 << 10;
 
 /// Numbers of Linux.
 const EIO: u32 = 5;
@@ -55,6 +58,8 @@ pub enum Trouble {
 
 /// A kernel and the way to talk to it.
 pub struct Engine {
+    /// Its disk.
+    disk: Option<Serving>,
     guest: Guest,
     area: Area,
     dead: Option<Trouble>,
@@ -64,6 +69,14 @@ pub struct Engine {
     failure: Arc<OnceLock<Error>>,
     /// The process that asked for the disk.
     kernel: Option<Pid>,
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.disk.iter_mut().for_each(Serving::stop);
+        // Its disk's thread may wait for the rest of a message. That thread is waited for with the fields.
+        self.guest.end();
+    }
 }
 
 /// An [`Engine`] that several threads ask.
@@ -87,8 +100,15 @@ impl Shared {
 
     fn serve(started: io::Result<(Guest, Area)>, device: Arc<dyn BlockDevice>) -> Result<Self, Trouble> {
         let (guest, area) = started.map_err(|error| Trouble::NotStarted(error.to_string()))?;
-        let mut engine =
-            Engine { guest, area, dead: None, early: None, failure: Arc::default(), kernel: None };
+        let mut engine = Engine {
+            disk: None,
+            guest,
+            area,
+            dead: None,
+            early: None,
+            failure: Arc::default(),
+            kernel: None,
+        };
         engine.connect(device)?;
         Ok(Self(Mutex::new(engine)))
     }
@@ -111,10 +131,10 @@ impl Engine {
         let socket = self.guest.disk.accept();
         let served = socket.and_then(|(socket, _)| {
             self.kernel = socket_peercred(&socket).ok().map(|peer| peer.pid);
-            let disk = Disk::new(device, socket, Arc::clone(&self.failure));
-            thread::Builder::new().name("obento-disk".to_owned()).spawn(move || disk.serve())
+            Serving::start(Disk::new(device, socket, Arc::clone(&self.failure)))
         });
-        served.map(drop).map_err(|error| self.give_up(Trouble::NotStarted(error.to_string())))
+        self.disk = Some(served.map_err(|error| self.give_up(Trouble::NotStarted(error.to_string())))?);
+        Ok(())
     }
 
     /// Asks, with `data` beside the request.
@@ -174,22 +194,29 @@ impl Engine {
         self.failure.get().copied()
     }
 
+    /// For how long the device has been at one request of the guest.
+    fn device_busy_for(&self) -> Option<Duration> {
+        self.disk.as_ref().and_then(|disk| disk.watch().busy_for())
+    }
+
     /// The data beside the last answer, from byte `skip` on.
     pub fn data(&self, skip: usize, into: &mut [u8]) {
         self.area.data(skip, into);
     }
 
     fn wait(&mut self, number: u32) -> Result<Vec<u8>, Trouble> {
-        let end = Instant::now() + WATCHDOG;
+        let mut left = WATCHDOG;
         loop {
-            let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let why = self.device_failure().map_or(Trouble::Hung, Trouble::Device);
                 return Err(self.give_up(why));
             }
             // Reads are another matter: a disk that takes long over each bad sector is one to be rescued.
             let failed_to_write = self.device_failure().filter(is_of_writing);
-            if ready([self.guest.bell.as_fd()], left.min(GRACE)) == [false] {
+            let (since, turn) = (Instant::now(), left.min(GRACE));
+            let has_rung = ready([self.guest.bell.as_fd()], turn) == [true];
+            left = left.saturating_sub(of_the_guest(since.elapsed(), self.device_busy_for()));
+            if !has_rung {
                 match failed_to_write {
                     Some(error) => return Err(self.give_up(Trouble::Device(error))),
                     None => continue,
@@ -211,19 +238,28 @@ impl Engine {
         let console = self.console();
         tracing::debug!(?why, console, "the kernel engine is given up");
         let why = match why {
-            Trouble::NotStarted(_) if !console.trim().is_empty() => Trouble::NotStarted(last_line(&console)),
+            Trouble::NotStarted(_) if !console.trim().is_empty() => Trouble::NotStarted(reason(&console)),
             other => other,
         };
         self.dead = Some(why.clone());
         why
     }
 
-    /// What the kernel printed.
-    fn console(&mut self) -> String {
-        let mut text = Vec::new();
-        let read = self.guest.console.rewind().and_then(|()| self.guest.console.read_to_end(&mut text));
-        read.map(|_| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
+    /// The last of what the kernel printed.
+    fn console(&self) -> String {
+        let console = &self.guest.console;
+        let len = console.metadata().map_or(0, |metadata| metadata.len());
+        let mut text = vec![0; usize::try_from(len.min(CONSOLE_MAX)).unwrap_or(0)];
+        let read = console.read_at(&mut text, len.saturating_sub(CONSOLE_MAX));
+        text.truncate(read.unwrap_or(0));
+        String::from_utf8_lossy(&text).into_owned()
     }
+}
+
+/// What of the time `waited` the guest is to answer for: not what the host's device has taken for one request, such as to flush what a slow
+/// disk has waiting. Many requests, one after the other, are the guest's own.
+fn of_the_guest(waited: Duration, device_busy_for: Option<Duration>) -> Duration {
+    if device_busy_for.is_some_and(|busy| busy >= waited) { Duration::ZERO } else { waited }
 }
 
 /// Keeps this thread off the processor of the guest, while it lasts: the guest's answer wakes it on the guest's own, where both would take
@@ -266,6 +302,30 @@ fn ready<const N: usize>(sources: [BorrowedFd<'_>; N], time: Duration) -> [bool;
     }
 }
 
-fn last_line(text: &str) -> String {
-    text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned()
+/// Why a kernel ended, of what it printed: the line of a panic, else the last.
+fn reason(console: &str) -> String {
+    let mut lines = console.lines().map(str::trim).filter(|line| !line.is_empty());
+    let panic = lines.clone().find(|line| line.contains("Kernel panic"));
+    panic.or_else(|| lines.next_back()).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_answers_for_its_own_time_and_not_for_that_of_one_long_request_of_its_disk() {
+        let (long, short) = (Duration::from_secs(5), Duration::from_secs(1));
+        assert_eq!(of_the_guest(long, None), long);
+        assert_eq!(of_the_guest(long, Some(short)), long, "it has begun another meanwhile");
+        assert_eq!(of_the_guest(short, Some(long)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_kernel_that_panics_is_told_by_that_and_not_by_its_stack() {
+        let console = "<6>Linux\n<0>Kernel panic - not syncing: no memory\n<4> [<6002>] function\n\n";
+        assert_eq!(reason(console), "<0>Kernel panic - not syncing: no memory");
+        assert_eq!(reason("one\n last \n\n"), "last");
+        assert_eq!(reason(""), "");
+    }
 }

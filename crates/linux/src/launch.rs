@@ -15,8 +15,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use obento_env::{Random as _, SystemRandom};
-use rustix::fs::{AtFlags, CWD, MemfdFlags, Mode, OFlags, memfd_create, openat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Gid, MemfdFlags, Mode, OFlags, Uid, chownat, memfd_create, openat, unlinkat};
 use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::geteuid;
 
 use crate::area::Area;
 use crate::initrd::Initrd;
@@ -32,6 +33,9 @@ const LOOPS_PER_JIFFY: &str = "lpj=20000000";
 /// What is left out of the start: a way into the host's files, and things that take time and that nobody uses. The last takes 0.8 s
 /// to find out how RAID6 is done best, which takes three disks of a Btrfs, and there is one.
 const BLACKLIST: &str = "initcall_blacklist=init_hostfs,strp_dev_init,init_zswap,raid6_select_algo";
+
+/// The user whom a warden becomes that root starts (`warden.rs` of the agent).
+const NOBODY: u32 = 65534;
 
 /// What finds the disk.
 const DISK_MODULE: &str = "virtio_blk";
@@ -59,6 +63,11 @@ pub struct Guest {
 }
 
 impl Guest {
+    /// Ends it.
+    pub fn end(&mut self) {
+        drop(self.warden.lifeline.take());
+    }
+
     /// How many files it is.
     pub const FILES: usize = 4;
 
@@ -115,6 +124,8 @@ pub fn launch(settings: &Settings<'_>, area: &Area) -> io::Result<Guest> {
     command.arg0("obento-warden").arg("warden").arg(cut_fd.to_string()).arg(&settings.kernel.program);
     command.args(words(settings, initrd_fd, area_fd, line_fd, socket_fd));
     command.stdin(Stdio::null()).stdout(console.try_clone()?).stderr(console.try_clone()?);
+    // What ends a program of this terminal is not for the kernel of a shell that goes on.
+    command.process_group(0);
     inherit(&mut command, passed);
     let warden = command.spawn()?;
     let warden = Warden { process: Some(warden), lifeline: Some(lifeline) };
@@ -189,13 +200,24 @@ fn listener_in(folder: &Path) -> io::Result<(UnixListener, OwnedFd)> {
     // Of the whole path a socket takes some hundred bytes.
     let listener = UnixListener::bind(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))?;
     let place = openat(&folder, &name, path, Mode::empty());
+    if geteuid().is_root() {
+        // Whom the warden becomes then. Where that cannot be, it does not become so either.
+        let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+        let _ = chownat(&folder, &name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW);
+    }
     unlinkat(&folder, &name, AtFlags::empty())?;
     Ok((listener, place?))
 }
 
-/// Has the program that `command` starts keep `passed` open, under the numbers they have here.
+/// Has the program that `command` starts keep `passed` open, under the numbers they have here, and nothing else that this process has, or
+/// was given by whoever started it.
 fn inherit<const N: usize>(command: &mut Command, passed: [RawFd; N]) {
     let keep = move || {
+        // SAFETY: it closes nothing now; what belongs to this process is closed in the copy that becomes the program.
+        let marked =
+            unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+        // Linux before 5.11 has no such call: what was opened without its mark stays.
+        debug_assert!(marked == 0 || marked == -1);
         for fd in passed {
             // SAFETY: open in the caller until the program is started, and this is a copy of its descriptors.
             let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };

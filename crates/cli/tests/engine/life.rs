@@ -50,9 +50,22 @@ fn prepare() -> Option<Bench> {
     Some(bench)
 }
 
+/// `command` where nobody may have name spaces or any capability: as in many containers.
+fn without_name_spaces(command: &Command) -> Command {
+    let script =
+        "echo 0 > /proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-all \"$0\" \"$@\"";
+    let mut confined = Command::new("unshare");
+    confined.args(["-Ur", "sh", "-c", script]).arg(command.get_program()).args(command.get_args());
+    confined.current_dir(command.get_current_dir().unwrap()).env("TZ", "UTC0");
+    confined
+}
+
 /// A shell that has the image open for change, and has shown that it does.
 fn shell_on(bench: &Bench) -> Child {
-    let mut command: Command = bench.command("shell image");
+    shown(bench.command("shell image"))
+}
+
+fn shown(mut command: Command) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"mkdir made\nls -d made\nrmdir made\n")
@@ -84,16 +97,62 @@ fn a_command_that_is_killed_leaves_no_process_and_no_lock() {
 fn a_kernel_that_is_killed_is_an_error_and_leaves_nothing() {
     let Some(bench) = prepare() else { return };
     for victim in 0..3 {
-        let mut child = shell_on(&bench);
-        let engine = processes_of(child.id());
-        let killed = Command::new("kill").args(["-9", &engine[victim].to_string()]).status().unwrap();
-        assert!(killed.success());
-        wait_until("the others live on", || engine.iter().all(|pid| is_gone(*pid)));
-        drop(child.stdin.take());
-        assert!(!child.wait().unwrap().success(), "its changes cannot have been closed");
+        kill_one_of(shell_on(&bench), victim);
         bench.done(&format!("mkdir image:/next{victim}"));
         bench.shell("btrfs check image");
     }
+}
+
+#[test]
+fn a_kernel_that_is_killed_leaves_nothing_where_nobody_may_have_name_spaces() {
+    let Some(bench) = prepare() else { return };
+    for victim in 0..3 {
+        kill_one_of(shown(without_name_spaces(&bench.command("shell image"))), victim);
+        bench.done(&format!("mkdir image:/bare{victim}"));
+        bench.shell("btrfs check image");
+    }
+}
+
+/// Kills the warden of `child`, the inner one or the kernel, and sees all end.
+fn kill_one_of(mut child: Child, victim: usize) {
+    let engine = processes_of(child.id());
+    let killed = Command::new("kill").args(["-9", &engine[victim].to_string()]).status().unwrap();
+    assert!(killed.success());
+    wait_until("the others live on", || engine.iter().all(|pid| is_gone(*pid)));
+    drop(child.stdin.take());
+    assert!(!child.wait().unwrap().success(), "its changes cannot have been closed");
+}
+
+#[test]
+fn a_kernel_that_root_starts_is_nobodys_and_has_no_files_of_who_started_the_command() {
+    let Some(bench) = prepare() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let secret = bench.path("secret");
+    fs::write(&secret, "x").unwrap();
+    // The shell leaves it open to what it starts.
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec 9< secret; exec \"$0\" shell image", env!("CARGO_BIN_EXE_obento")]);
+    command.current_dir(bench.path("")).env("TZ", "UTC0");
+    let mut child = shown(command);
+    let engine = processes_of(child.id());
+    for pid in &engine {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line =
+            |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+        assert!(line("Uid:").split_whitespace().all(|uid| uid == "65534"), "{status}");
+        let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        let mut names = files.filter_map(|file| fs::read_link(file.path()).ok());
+        assert!(!names.any(|name| name == secret), "{pid} of {engine:?} has it open");
+    }
+    let kernel = fs::read_to_string(format!("/proc/{}/status", engine[2])).unwrap();
+    for set in ["CapEff:", "CapPrm:", "CapBnd:"] {
+        let bits = kernel.lines().find_map(|line| line.strip_prefix(set)).unwrap().trim();
+        assert_eq!(u64::from_str_radix(bits, 16), Ok(0), "{set}");
+    }
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
 }
 
 /// Numbers that look random and are the same each time: xorshift of George Marsaglia.

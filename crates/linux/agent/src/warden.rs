@@ -2,23 +2,30 @@
 //!
 //! Invariant: nothing of the kernel outlives the process that it works for, whatever is killed. That process holds the other
 //! end of a pipe, its lifeline; when it ends in whatever way the pipe is cut. The warden is two processes: the inner one is
-//! the parent of the kernel and waits for the kernel's end or the cut. Where the host allows user name spaces it is the first of a
-//! process name space, all of which ends with it; elsewhere the outer one is heir to all orphans and kills them.
+//! the parent of the kernel and waits for the kernel's end, for the cut, or for the end of the outer one. Where the host allows user name
+//! spaces it is the first of a process name space, all of which ends with it; elsewhere both are heirs to orphans and kill them, so that
+//! one of the two may be killed.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::ExitCode;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getgid, getuid, kill_process, pidfd_open, set_child_subreaper,
-    set_parent_process_death_signal, waitpid,
+    DumpableBehavior, Gid, Pid, PidfdFlags, Signal, Uid, WaitOptions, geteuid, getgid, getuid, kill_process,
+    pidfd_open, set_child_subreaper, set_dumpable_behavior, waitpid,
 };
-use rustix::thread::{CpuSet, UnshareFlags, sched_getcpu, sched_setaffinity};
+use rustix::thread::{
+    CpuSet, UnshareFlags, sched_getcpu, sched_setaffinity, set_thread_groups, set_thread_res_gid,
+    set_thread_res_uid,
+};
 
 use jail::Jail;
 
@@ -40,21 +47,48 @@ fn start(command: &[OsString]) -> io::Result<ExitCode> {
     let lifeline = lifeline.to_str().and_then(|number| number.parse().ok());
     // SAFETY: whoever starts a warden leaves it this descriptor, which nobody else here owns.
     let lifeline = unsafe { OwnedFd::from_raw_fd(lifeline.ok_or(io::ErrorKind::InvalidInput)?) };
-    set_child_subreaper(rustix::process::Pid::from_raw(1))?;
+    give_up_root(program.first().map(Path::new));
+    set_child_subreaper(Pid::from_raw(1))?;
     isolate();
     let has_mounts = own_mounts();
+    let (outer, held) = pipe_with(PipeFlags::CLOEXEC)?;
     match fork()? {
         None => {
-            set_parent_process_death_signal(Some(Signal::KILL))?;
-            watch(&lifeline, program, has_mounts)
+            drop(held);
+            set_child_subreaper(Pid::from_raw(1))?;
+            watch([lifeline.as_fd(), outer.as_fd()], program, has_mounts)
         }
         Some(inner) => {
-            drop(lifeline);
+            drop((lifeline, outer));
             let code = wait(inner);
             end_orphans();
             Ok(code)
         }
     }
+}
+
+/// Nobody's number: what the host's kernel calls who has none (`DEFAULT_OVERFLOWUID` of include/linux/highuid.h).
+const NOBODY: u32 = 65534;
+
+/// Becomes nobody where this is root, so that no file is left for the kernel that belongs to root. Root stays root where it may not do that,
+/// or where nobody could not start `program`.
+fn give_up_root(program: Option<&Path>) {
+    if !geteuid().is_root() || !program.is_some_and(is_everybodys) {
+        return;
+    }
+    let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    let _ = set_thread_groups(&[]);
+    // There is one thread.
+    if set_thread_res_gid(group, group, group).is_ok() && set_thread_res_uid(user, user, user).is_ok() {
+        // Its own entries of `/proc` belong to root otherwise, and the name space's mapping is written there.
+        let _ = set_dumpable_behavior(DumpableBehavior::Dumpable);
+    }
+}
+
+/// Whether everybody may start the program at `path`.
+fn is_everybodys(path: &Path) -> bool {
+    let executes = |path: &Path| fs::metadata(path).is_ok_and(|found| found.mode() & 0o001 != 0);
+    path.canonicalize().is_ok_and(|path| path.ancestors().all(executes))
 }
 
 /// Name spaces without network and with processes of their own, as far as this user may have them: what follows does without.
@@ -79,9 +113,11 @@ fn own_mounts() -> bool {
     apart.is_ok() && mount_change(c"/", alone).is_ok()
 }
 
-/// The inner warden: starts the kernel, and comes back when it ended or nobody needs it.
-fn watch(lifeline: &OwnedFd, program: &[OsString], has_mounts: bool) -> io::Result<ExitCode> {
-    let jail = Jail::prepare(program.first().map_or(OsStr::new(""), |path| path), has_mounts)?;
+/// The inner warden: starts the kernel, and comes back when it ended or one of the `lines` is cut: nobody needs it then, or nobody would end
+/// it any more.
+fn watch(lines: [BorrowedFd<'_>; 2], program: &[OsString], has_mounts: bool) -> io::Result<ExitCode> {
+    let jail =
+        Jail::prepare(program.first().map_or(OsStr::new(""), |path| path), memory(program), has_mounts)?;
     let kernel = match fork()? {
         None => {
             stay_here();
@@ -90,8 +126,7 @@ fn watch(lifeline: &OwnedFd, program: &[OsString], has_mounts: bool) -> io::Resu
         Some(kernel) => kernel,
     };
     let ended = pidfd_open(kernel, PidfdFlags::empty())?;
-    let is_cut = wait_for_either(lifeline.as_fd(), ended.as_fd())?;
-    if is_cut {
+    if is_cut_first(lines, ended.as_fd())? {
         let _ = kill_process(kernel, Signal::KILL);
     }
     let code = wait(kernel);
@@ -108,16 +143,21 @@ fn stay_here() {
     let _ = sched_setaffinity(None, &here);
 }
 
-/// Waits until the lifeline is cut, or the process ended; answers whether it was the former.
-fn wait_for_either(lifeline: BorrowedFd<'_>, ended: BorrowedFd<'_>) -> io::Result<bool> {
-    let mut both =
-        [PollFd::from_borrowed_fd(lifeline, PollFlags::IN), PollFd::from_borrowed_fd(ended, PollFlags::IN)];
+/// The bytes of memory that the kernel is started with: its word `mem=`, in MiB.
+fn memory(words: &[OsString]) -> u64 {
+    let mib =
+        words.iter().find_map(|word| word.to_str()?.strip_prefix("mem=")?.strip_suffix('M')?.parse().ok());
+    mib.map_or(u64::MAX >> 1, |mib: u32| u64::from(mib) << 20)
+}
+
+/// Waits until one of the lines is cut, or the process ended; answers whether it was the former.
+fn is_cut_first([one, other]: [BorrowedFd<'_>; 2], ended: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut all = [one, other, ended].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     loop {
-        match poll(&mut both, None) {
+        match poll(&mut all, None) {
             Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
-            Ok(_) if both[1].revents().is_empty() => return Ok(true),
-            Ok(_) => return Ok(false),
+            Ok(_) => return Ok(all[2].revents().is_empty()),
         }
     }
 }

@@ -17,11 +17,16 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use obento_base::Error;
 use obento_block::BlockDevice;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::pipe::{PipeFlags, pipe_with};
 
 use memory::{Memory, Part};
 pub(crate) use message::receive_all;
@@ -61,6 +66,68 @@ pub struct Disk {
     /// Where we could ask the kernel something. It takes an end of this for the end of the disk.
     back: Option<OwnedFd>,
     failure: Arc<OnceLock<Error>>,
+    watch: Arc<Watch>,
+}
+
+/// What the disk's thread and its user know of each other.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// Nothing is done any more.
+    is_over: AtomicBool,
+    /// Since when the device does what it was asked last.
+    busy_since: Mutex<Option<Instant>>,
+}
+
+impl Watch {
+    /// For how long the device has been at one request by now.
+    pub fn busy_for(&self) -> Option<Duration> {
+        self.busy().map(|since| since.elapsed())
+    }
+
+    fn set_busy(&self, since: Option<Instant>) {
+        *self.busy() = since;
+    }
+
+    fn busy(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.busy_since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread that serves a disk. Dropped, it has done what it was at, and does nothing more.
+pub struct Serving {
+    thread: Option<JoinHandle<()>>,
+    /// Closed, it wakes the thread, which may wait for a request: a process that has given up its rights may do that.
+    line: Option<OwnedFd>,
+    watch: Arc<Watch>,
+}
+
+impl Serving {
+    /// Has a thread serve `disk`.
+    pub fn start(disk: Disk) -> io::Result<Self> {
+        let (end, line) = pipe_with(PipeFlags::CLOEXEC)?;
+        let watch = Arc::clone(&disk.watch);
+        let thread = thread::Builder::new().name("obento-disk".to_owned()).spawn(move || disk.serve(&end))?;
+        Ok(Self { thread: Some(thread), line: Some(line), watch })
+    }
+
+    /// Has the thread do nothing more.
+    pub fn stop(&mut self) {
+        self.watch.is_over.store(true, Ordering::Relaxed);
+        drop(self.line.take());
+    }
+
+    /// What is known of the thread.
+    pub fn watch(&self) -> &Watch {
+        &self.watch
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.stop();
+        // Whoever opens the image next must not have this one write into it.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
 }
 
 impl Disk {
@@ -77,52 +144,63 @@ impl Disk {
             buffer: Vec::new(),
             back: None,
             failure,
+            watch: Arc::default(),
         }
     }
 
-    /// Serves until the other side is gone.
-    pub fn serve(mut self) {
-        while self.turn().is_ok() {}
+    /// Serves until the other side is gone, or the other end of `end`.
+    fn serve(mut self, end: &OwnedFd) {
+        while self.turn(end).is_ok() {}
     }
 
-    fn turn(&mut self) -> io::Result<()> {
-        let (asked, kicked) = self.wait()?;
+    fn turn(&mut self, end: &OwnedFd) -> io::Result<()> {
+        let (asked, kicked) = self.wait(end)?;
         if asked {
             self.message()?;
         }
         if kicked {
-            if let Some(kick) = &mut self.kick {
-                kick.read_exact(&mut [0; 8])?;
+            match self.kick.as_mut().map(|kick| kick.read(&mut [0; 8])) {
+                Some(Err(error)) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                Some(Ok(0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                _ => {}
             }
             self.work()?;
         }
         Ok(())
     }
 
-    /// Waits for a message or for requests.
-    fn wait(&self) -> io::Result<(bool, bool)> {
-        let socket = PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN);
+    /// Waits for a message or for requests. Errors: `end` is cut.
+    fn wait(&self, end: &OwnedFd) -> io::Result<(bool, bool)> {
+        let [end, socket] =
+            [end.as_fd(), self.socket.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let kick = self.kick.as_ref().map(|kick| PollFd::from_borrowed_fd(kick.as_fd(), PollFlags::IN));
-        let mut waited: Vec<_> = [socket].into_iter().chain(kick).collect();
+        let mut waited: Vec<_> = [end, socket].into_iter().chain(kick).collect();
         match poll(&mut waited, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        Ok((!waited[0].revents().is_empty(), waited.get(1).is_some_and(|kick| !kick.revents().is_empty())))
+        let has = |at: usize| waited.get(at).is_some_and(|waited| !waited.revents().is_empty());
+        if has(0) { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok((has(1), has(2))) }
     }
 
     /// Does all that is in the queue, and calls the kernel once: a call interrupts its processor.
     fn work(&mut self) -> io::Result<()> {
         let mut wants_call = false;
         while let Some(chain) = self.queue.next(&self.memory) {
+            if self.watch.is_over.load(Ordering::Relaxed) {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+            self.watch.set_busy(Some(Instant::now()));
             let (written, failure) = request::serve(&*self.device, &self.memory, &chain, &mut self.buffer);
+            self.watch.set_busy(None);
             if let Some(error) = failure {
                 self.failure.get_or_init(|| error);
             }
             wants_call |= self.queue.give_back(&self.memory, &chain, written) == Some(true);
         }
-        match &mut self.call {
-            Some(call) if wants_call => call.write_all(&1_u64.to_ne_bytes()),
+        match self.call.as_mut().filter(|_| wants_call).map(|call| call.write(&1_u64.to_ne_bytes())) {
+            // It has not looked at earlier calls yet.
+            Some(Err(error)) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
             _ => Ok(()),
         }
     }
@@ -158,11 +236,11 @@ impl Disk {
                 message.answer(&self.socket, &state)
             }
             ask::SET_VRING_KICK => {
-                self.kick = message.files.pop().map(File::from);
+                self.kick = message.files.pop().map(unblocking).transpose()?;
                 Ok(())
             }
             ask::SET_VRING_CALL => {
-                self.call = message.files.pop().map(File::from);
+                self.call = message.files.pop().map(unblocking).transpose()?;
                 Ok(())
             }
             ask::SET_BACKEND_REQ_FD => {
@@ -227,5 +305,28 @@ impl Disk {
         u32s(&mut config, &[DISCARD_SECTORS, 1, 8, DISCARD_SECTORS, 1]);
         config.extend_from_slice(&[1, 0, 0, 0]);
         config
+    }
+}
+
+/// A file of the guest's that nobody here waits for.
+fn unblocking(file: OwnedFd) -> io::Result<File> {
+    fcntl_setfl(&file, fcntl_getfl(&file)? | OFlags::NONBLOCK)?;
+    Ok(file.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use obento_block::MemDevice;
+
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_dropped_has_ended_whatever_its_guest_does_not_do() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new(vec![0; 4096]));
+        let serving = Serving::start(Disk::new(Arc::clone(&device), ours, Arc::default())).unwrap();
+        assert_eq!(serving.watch().busy_for(), None);
+        drop(serving);
+        assert_eq!(Arc::strong_count(&device), 1, "its thread is gone");
     }
 }
