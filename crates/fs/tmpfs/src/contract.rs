@@ -144,7 +144,7 @@ impl FileSystem for Tmpfs {
     }
 
     fn writable(&self) -> Option<&dyn WritableFileSystem> {
-        (!self.closed.load(Ordering::Relaxed)).then_some(self)
+        self.expect_open().is_ok().then_some(self)
     }
 
     fn xattrs(&self) -> Option<&dyn Xattrs> {
@@ -152,34 +152,40 @@ impl FileSystem for Tmpfs {
     }
 
     fn nameless(&self) -> Option<&dyn Nameless> {
-        (!self.closed.load(Ordering::Relaxed)).then_some(self)
+        self.expect_open().is_ok().then_some(self)
     }
 }
 
 impl Nameless for Tmpfs {
     fn create_nameless(&self, dir: Ino, node: &NewNode<'_>) -> Result<Attr> {
+        self.expect_open()?;
         self.make_nameless(dir, node)
     }
 
     fn name(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
+        self.expect_open()?;
         self.add_link(ino, dir, name, Names::None)
     }
 }
 
 impl WritableFileSystem for Tmpfs {
     fn create(&self, dir: Ino, name: &Name, node: &NewNode<'_>) -> Result<Attr> {
+        self.expect_open()?;
         self.make(dir, name, node)
     }
 
     fn link(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
+        self.expect_open()?;
         self.add_link(ino, dir, name, Names::Some)
     }
 
     fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()> {
+        self.expect_open()?;
         self.remove_name(dir, name, victim, ask)
     }
 
     fn rename(&self, from: Ino, name: &Name, to: Ino, new_name: &Name, flags: RenameFlags) -> Result<()> {
+        self.expect_open()?;
         self.move_name(from, name, to, new_name, flags)
     }
 

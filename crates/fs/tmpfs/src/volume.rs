@@ -110,8 +110,14 @@ impl Tmpfs {
         look(&inode, &state)
     }
 
-    /// Does something that changes one state. Errors: Stale; those of `act`.
+    /// Errors: ReadOnly after a close, for who still holds the capability to change the volume.
+    pub(crate) fn expect_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Relaxed) { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Does something that changes one state. Errors: ReadOnly; Stale; those of `act`.
     pub(crate) fn act<T>(&self, ino: Ino, act: impl FnOnce(&Inode, &mut State) -> Result<T>) -> Result<T> {
+        self.expect_open()?;
         let inode = self.inode(ino)?;
         let mut state = inode.state.write();
         act(&inode, &mut state)
