@@ -39,6 +39,11 @@ pub fn runs(
     Ok(())
 }
 
+/// A root directory of `len` bytes in clusters of its own, which no entry tells of; the first starts at byte `start`.
+pub fn root_record(start: u64, cluster_size: u32, len: u64) -> Record {
+    Builder::new("root directory", 0, start).number("bytes", 0, to_usize(cluster_size.into()), len).finish()
+}
+
 /// The bytes of the cluster that starts at byte `start`. Errors: NoMemory; those of the device.
 pub fn cluster_bytes(cache: &Cache, start: u64, size: u32) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();

@@ -105,9 +105,9 @@ impl<V: Volume> WritableFileSystem for Mounted<V> {
             let inode = volume.file(ino)?;
             match (range.is_empty(), size) {
                 (true, _) => Err(Error::Invalid),
-                _ if range.end > volume.file_size_max() => Err(Error::FileTooBig),
                 _ if range.end <= volume.size_of(&inode) => Ok(()),
                 (false, Size::Keep) => Err(Error::NotSupported),
+                _ if range.end > volume.file_size_max() => Err(Error::FileTooBig),
                 (false, Size::Grow) => writer.truncate(volume, ino, range.end),
             }
         })

@@ -8,7 +8,7 @@ mod locate;
 use obento_base::wire::to_usize;
 use obento_base::{Error, Ino, Result};
 use obento_block::BlockDevice as _;
-use obento_clusters::inspect::{cluster_bytes, runs};
+use obento_clusters::inspect::{cluster_bytes, root_record, runs};
 use obento_clusters::{Cluster, Links as _, ROOT, Volume as _};
 use obento_driver::record::Builder;
 use obento_driver::{FieldValue, Inspect, Record, Spot, Target, fields};
@@ -98,6 +98,10 @@ impl Volume {
             }
         }
         let sb = self.super_block();
+        if ino == ROOT {
+            let start = sb.offset_of(sb.root).ok_or(Error::Invalid)?;
+            sink(Ok(root_record(start, sb.cluster_size, inode.entry.size())));
+        }
         let (mut chain, count) = (self.chain_of(ino, &inode.entry)?, sb.clusters_for(inode.entry.size()));
         runs(&mut chain, &mut self.table(), ino, count, |cluster| sb.offset_of(cluster), sink)
     }

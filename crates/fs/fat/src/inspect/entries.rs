@@ -49,16 +49,12 @@ fn long(part: &RawLongEntry, depth: u8, start: u64) -> Record {
     let text: String =
         char::decode_utf16(units).map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER)).collect();
     let mut record = Builder::new("part of a long name", depth, start);
+    fields!(record, part, RawLongEntry { LDIR_Ord: Hex });
+    record.text("LDIR_Name", core::mem::offset_of!(RawLongEntry, LDIR_Name1), 31, text);
     fields!(
         record,
         part,
-        RawLongEntry {
-            LDIR_Ord: Hex,
-            LDIR_Attr: Hex,
-            LDIR_Type: Hex,
-            LDIR_Chksum: Hex,
-            LDIR_FstClusLO: Number
-        }
+        RawLongEntry { LDIR_Attr: Hex, LDIR_Type: Hex, LDIR_Chksum: Hex, LDIR_FstClusLO: Number }
     );
-    record.text("LDIR_Name", core::mem::offset_of!(RawLongEntry, LDIR_Name1), 31, text).finish()
+    record.finish()
 }

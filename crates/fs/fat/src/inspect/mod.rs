@@ -9,7 +9,7 @@ mod locate;
 use obento_base::wire::{FromBytes as _, to_usize};
 use obento_base::{Error, Ino, Result};
 use obento_block::BlockDevice as _;
-use obento_clusters::inspect::{cluster_bytes, runs};
+use obento_clusters::inspect::{cluster_bytes, root_record, runs};
 use obento_clusters::{Cluster, Links as _, ROOT, Volume as _};
 use obento_driver::record::Builder;
 use obento_driver::{FieldValue, Inspect, Record, Spot, Target, fields};
@@ -152,7 +152,7 @@ impl Volume {
         runs(&mut chain, &mut self.table(), ino, count, |cluster| sb.offset_of(cluster), sink)
     }
 
-    /// The root directory has no entry.
+    /// The root directory, which has no entry.
     fn inspect_root(&self, sink: Sink<'_>) -> Result<()> {
         let sb = self.super_block();
         match sb.root {
@@ -162,7 +162,10 @@ impl Volume {
                 Ok(())
             }
             Root::Chain(first) => {
-                let count = u32::try_from(sb.clusters_for(self.directory_len(ROOT))).unwrap_or(u32::MAX);
+                let len = self.directory_len(ROOT);
+                let count = u32::try_from(sb.clusters_for(len)).unwrap_or(u32::MAX);
+                let start = sb.offset_of(first).ok_or(Error::Invalid)?;
+                sink(Ok(root_record(start, sb.cluster_size, len)));
                 let mut chain = obento_clusters::Chain::new(Some(first));
                 runs(&mut chain, &mut self.table(), ROOT, count, |cluster| sb.offset_of(cluster), sink)
             }
