@@ -1,5 +1,6 @@
 //! Every test of the workspace, with the oracles.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -62,7 +63,7 @@ pub struct Options {
     arguments: Vec<String>,
 }
 
-/// Installs the oracles, runs the tests, and says how many were skipped for want of one.
+/// Installs the oracles, runs the tests, and says how many were skipped for want of one, and how many cases a volume had too little for.
 pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     packages::ensure(shell, ORACLES)?;
     let log = shell.current_dir().join("target/skipped-tests.log");
@@ -79,12 +80,20 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
         all(shell, &options.arguments, &[], &mut taken)
     };
     taken.tell();
-    let skipped = fs::read_to_string(&log)?;
-    eprintln!("{} tests were skipped for want of an oracle", skipped.lines().count());
-    for reason in skipped.lines().collect::<std::collections::BTreeSet<_>>() {
-        eprintln!("  {reason}");
-    }
+    let log = fs::read_to_string(&log)?;
+    let (refused, skipped): (Vec<&str>, Vec<&str>) =
+        log.lines().partition(|line| line.starts_with("refused: "));
+    count("tests were skipped for want of an oracle", &skipped);
+    count("cases were refused for what a volume lacks", &refused);
     result
+}
+
+/// Says how many there were, and how many for each reason.
+fn count(what: &str, reasons: &[&str]) {
+    eprintln!("{} {what}", reasons.len());
+    let mut counts = BTreeMap::<_, usize>::new();
+    reasons.iter().for_each(|reason| *counts.entry(reason).or_default() += 1);
+    counts.iter().for_each(|(reason, count)| eprintln!("  {count} {reason}"));
 }
 
 /// The tests of the workspace, but for what `cargo test` is told to leave out.

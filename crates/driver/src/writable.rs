@@ -1,4 +1,4 @@
-//! Changes to a volume. Provisional until ext4 has run on it.
+//! Changes to a volume.
 //!
 //! The driver stamps `mtime` and `ctime` from the clock it was opened with; `vfs` stamps `atime` by `set_attr`, and tells
 //! `end_write` the moment of a write that it delayed.
@@ -62,7 +62,8 @@ pub const INHERITED: FileFlags = FileFlags::NO_DUMP.union(FileFlags::NO_ATIME);
 pub enum TimeChange {
     /// The driver's clock.
     Now,
-    /// This moment, cut to the format's granularity.
+    /// This moment, cut to the format's granularity. One before the first that the format holds, or after the last, is
+    /// OutOfRange, or becomes the nearest, as Linux has it for FAT.
     At(Timestamp),
 }
 
@@ -192,7 +193,8 @@ pub type AskUsage<'a> = dyn FnMut(&Attr) -> Result<Usage> + 'a;
 /// A volume that is open for changes.
 ///
 /// Each call is one change: it is there wholly or not at all, also after a crash, unless its documentation says
-/// otherwise. Any of them can also answer `ReadOnly`, once the volume turned read-only after a write error.
+/// otherwise. Any of them can also answer `ReadOnly`, once the volume turned read-only after a write error or was closed.
+/// One that answers NotSupported for every file (of those that take or move space) need not look at a range first.
 pub trait WritableFileSystem: Send + Sync {
     /// Makes an inode and names it in `dir`. Errors, the first that holds: NotDirectory; NotFound if `dir` was
     /// removed; Exists; Invalid for an empty target; NameTooLong for a target over `symlink_max`; OutOfRange for an

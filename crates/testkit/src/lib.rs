@@ -17,6 +17,7 @@ pub mod model;
 pub mod mutants;
 pub mod null;
 pub mod oracle;
+pub mod outcome;
 pub mod passed;
 pub mod plan;
 pub mod recipes;

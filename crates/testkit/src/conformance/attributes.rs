@@ -1,9 +1,10 @@
 //! Attributes and their times.
 
-use obento_base::{FileFlags, FileKind, Mode, Timestamp};
-use obento_driver::{FileSystem, Keeps, SetAttr, TimeChange};
+use obento_base::{Error, FileFlags, FileKind, Mode, Timestamp};
+use obento_driver::{FileSystem, Keeps, NewNode, SetAttr, TimeChange};
 
-use super::{attr, dir, file, has, has_directories, has_links, keeps, make, name, writable, write};
+use super::{attr, dir, file, has, keeps, lookup, make, name, needs, new_node, writable, write};
+use crate::outcome::{CTIME, DIRECTORIES, HARD_LINKS, Lacks, OWNERS, Outcome};
 
 const LEAVE: SetAttr = SetAttr {
     mode: None,
@@ -18,14 +19,14 @@ const LEAVE: SetAttr = SetAttr {
 };
 
 /// `set_attr`: "Changes attributes, all or none. Answers what they are now." "`None` leaves one as it is."
-pub fn set_attr_changes_what_it_names_and_leaves_the_rest(fs: &dyn FileSystem) {
+pub fn set_attr_changes_what_it_names_and_leaves_the_rest(fs: &dyn FileSystem) -> Outcome {
     let kinds = [("f", FileKind::Regular), ("d", FileKind::Directory), ("p", FileKind::Fifo)];
     for (text, kind) in kinds.into_iter().filter(|(_, kind)| has(fs, *kind)) {
         if !keeps(fs, Keeps::MODES | Keeps::OWNERS) {
             let ino = make(fs, fs.root(), text, kind);
             let other = SetAttr { uid: Some(70_000), ..LEAVE };
             let refused = writable(fs).set_attr(ino, &other).map(drop);
-            assert!(keeps(fs, Keeps::OWNERS) || refused == Err(obento_base::Error::NotPermitted));
+            assert!(keeps(fs, Keeps::OWNERS) || refused == Err(Error::NotPermitted));
             continue;
         }
         let ino = make(fs, fs.root(), text, kind);
@@ -38,18 +39,21 @@ pub fn set_attr_changes_what_it_names_and_leaves_the_rest(fs: &dyn FileSystem) {
         assert_eq!((after.mode, after.uid, after.gid), (Mode::new(0o4711), uid, 5));
         if let Some(large) = uid_max.checked_add(1) {
             let refused = writable(fs).set_attr(ino, &SetAttr { uid: Some(large), ..LEAVE }).map(drop);
-            assert_eq!(refused, Err(obento_base::Error::OutOfRange));
+            assert_eq!(refused, Err(Error::OutOfRange));
+        }
+        if let Some(large) = fs.limits().gid_max.checked_add(1) {
+            let refused = writable(fs).set_attr(ino, &SetAttr { gid: Some(large), ..LEAVE }).map(drop);
+            assert_eq!(refused, Err(Error::OutOfRange));
         }
         assert_eq!((after.kind, after.size, after.nlink), (kind, before.size, before.nlink));
         assert_eq!(attr(fs, ino), after);
     }
+    Ok(())
 }
 
 /// "Of `dir`'s flags a file and a directory get `NO_DUMP` and `NO_ATIME`, where the format has them".
-pub fn what_is_made_in_a_directory_gets_the_flags_that_it_hands_on(fs: &dyn FileSystem) {
-    if !has_directories(fs) {
-        return;
-    }
+pub fn what_is_made_in_a_directory_gets_the_flags_that_it_hands_on(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
     let parent = dir(fs, fs.root(), "d");
     let handed_on = FileFlags::NO_DUMP | FileFlags::NO_ATIME;
     let flags = Some(attr(fs, parent).flags | handed_on);
@@ -63,10 +67,11 @@ pub fn what_is_made_in_a_directory_gets_the_flags_that_it_hands_on(fs: &dyn File
             "{kind:?}"
         );
     }
+    Ok(())
 }
 
 /// "This moment, cut to the format's granularity."
-pub fn times_are_kept_to_the_granularity(fs: &dyn FileSystem) {
+pub fn times_are_kept_to_the_granularity(fs: &dyn FileSystem) -> Outcome {
     let ino = file(fs, fs.root(), "f");
     let grain = i128::from(fs.limits().time_granularity.max(1));
     let at = |secs: i64, nanos: u32| {
@@ -81,20 +86,22 @@ pub fn times_are_kept_to_the_granularity(fs: &dyn FileSystem) {
     let after = writable(fs).set_attr(ino, &change).expect("times of this century");
     assert_eq!(after.mtime, kept_mtime);
     assert!(after.atime == kept_atime || !keeps(fs, Keeps::ATIME));
+    Ok(())
 }
 
 /// "Last change; for tools that restore a tree".
-pub fn the_time_of_the_last_change_is_set_where_it_is_told(fs: &dyn FileSystem) {
-    if !keeps(fs, Keeps::CTIME) {
-        return;
-    }
+pub fn the_time_of_the_last_change_is_set_where_it_is_told(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, CTIME)?;
     let (ino, ctime) = (file(fs, fs.root(), "f"), Timestamp::new(1_700_000_000, 0));
     let stamped = SetAttr { ctime: Some(TimeChange::At(ctime)), ..LEAVE };
     assert_eq!(writable(fs).set_attr(ino, &stamped).expect("a time").ctime, ctime);
+    Ok(())
 }
 
 /// "The driver stamps `mtime` and `ctime`".
-pub fn changes_of_data_and_of_attributes_are_stamped_apart(fs: &dyn FileSystem) {
+pub fn changes_of_data_and_of_attributes_are_stamped_apart(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, CTIME)?;
+    needs(fs, HARD_LINKS)?;
     let old = Some(TimeChange::At(Timestamp::new(1, 0)));
     let age = |ino| {
         let change = SetAttr { atime: old, mtime: old, ctime: old, ..LEAVE };
@@ -104,9 +111,6 @@ pub fn changes_of_data_and_of_attributes_are_stamped_apart(fs: &dyn FileSystem) 
         let attr = attr(fs, ino);
         [attr.mtime, attr.ctime].map(|time| time.secs() != 1)
     };
-    if !keeps(fs, Keeps::CTIME) || !has_links(fs) {
-        return;
-    }
     let ino = file(fs, fs.root(), "f");
     let root = fs.root();
     age(ino);
@@ -128,16 +132,87 @@ pub fn changes_of_data_and_of_attributes_are_stamped_apart(fs: &dyn FileSystem) 
         assert_eq!((stamped(ino), stamped(root)), ([false, true], [true, true]), "{change}");
     }
     assert_eq!(attr(fs, ino).atime, Timestamp::new(1, 0), "the driver leaves atime to vfs");
+    Ok(())
 }
 
-/// "Grows with every change, if the format counts".
-pub fn the_change_counter_grows_with_every_change(fs: &dyn FileSystem) {
+/// "Grows with every change, if the format counts; otherwise derived from `ctime`", and so moves with the times.
+pub fn the_change_counter_grows_with_every_change_or_with_the_times(fs: &dyn FileSystem) -> Outcome {
     let ino = file(fs, fs.root(), "f");
-    let mut last = attr(fs, ino).change;
+    let set = |change: SetAttr| writable(fs).set_attr(ino, &change).expect("it fits the format");
+    let times = |secs| {
+        let at = Some(TimeChange::At(Timestamp::new(secs, 0)));
+        let ctime = at.filter(|_| keeps(fs, Keeps::CTIME));
+        SetAttr { mtime: at, ctime, ..LEAVE }
+    };
+    let first = set(times(1_600_000_000));
+    let mut last = first.change;
+    let mut counted = true;
     for n in 0..10_u16 {
-        let change = SetAttr { mode: Some(Mode::new(n)), ..LEAVE };
-        let after = writable(fs).set_attr(ino, &change).expect("a mode").change;
+        let after = set(SetAttr { mode: Some(Mode::new(0o600 | n)), ..LEAVE }).change;
         assert!(after >= last, "it never goes back");
+        counted &= after > last;
         last = after;
     }
+    write(fs, ino, 0, &vec![1; super::block(fs) as usize]).expect("space");
+    let written = attr(fs, ino).change;
+    assert!(if counted { written > last } else { written >= last }, "written");
+    if !counted {
+        let later = set(times(1_600_100_000)).change;
+        assert!(later > first.change && later == set(times(1_600_100_000)).change, "it stands still");
+    }
+    Ok(())
+}
+
+/// `set_attr`: "Changes attributes, all or none." `TimeChange::At`: "One before the first that the format holds, or after the last,
+/// is OutOfRange, or becomes the nearest".
+pub fn a_time_that_the_format_cannot_hold_is_out_of_range_or_the_nearest(fs: &dyn FileSystem) -> Outcome {
+    let ino = file(fs, fs.root(), "f");
+    let mut lacking = 0;
+    for far in [[-(1 << 60), -(1 << 40)], [1 << 60, 1 << 40]] {
+        let found = far.map(|secs| {
+            let before = attr(fs, ino);
+            let mtime = Some(TimeChange::At(Timestamp::new(secs, 0)));
+            let change = SetAttr { mode: Some(Mode::new(0o444)), mtime, ..LEAVE };
+            let set = writable(fs).set_attr(ino, &change);
+            let kept = set.as_ref().is_ok_and(|after| after.mtime.secs() == secs);
+            lacking += usize::from(!kept);
+            if set.is_err() {
+                assert_eq!(set, Err(Error::OutOfRange), "{secs}");
+                assert_eq!(attr(fs, ino), before, "all or none");
+            }
+            set.ok().filter(|_| !kept).map(|after| after.mtime)
+        });
+        // The nearest to both is the first or the last of all.
+        if let [Some(further), Some(less_far)] = found {
+            assert_eq!(further, less_far);
+        }
+    }
+    if lacking == 0 { Err(Lacks("no time that it cannot hold")) } else { Ok(()) }
+}
+
+/// `create`: "OutOfRange for an owner that the format cannot hold".
+pub fn an_owner_that_the_format_cannot_hold_is_out_of_range_at_create(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, OWNERS)?;
+    let limits = fs.limits();
+    let node = new_node(fs, FileKind::Regular);
+    let large = [
+        limits.uid_max.checked_add(1).map(|uid| NewNode { uid, ..node }),
+        limits.gid_max.checked_add(1).map(|gid| NewNode { gid, ..node }),
+    ];
+    if large.iter().all(Option::is_none) {
+        return Err(Lacks("no owner that it cannot hold"));
+    }
+    let before = fs.statfs().expect("use").free_inodes;
+    for node in large.into_iter().flatten() {
+        let made = writable(fs).create(fs.root(), name("f"), &node).map(drop);
+        assert_eq!(made, Err(Error::OutOfRange));
+        assert_eq!(lookup(fs, fs.root(), "f"), Err(Error::NotFound));
+        // A name that is there is told first.
+        let there = file(fs, fs.root(), "g");
+        assert_eq!(writable(fs).create(fs.root(), name("g"), &node).map(drop), Err(Error::Exists));
+        writable(fs).unlink(fs.root(), name("g")).expect("a name");
+        fs.forget(there);
+    }
+    assert_eq!(fs.statfs().expect("use").free_inodes, before);
+    Ok(())
 }

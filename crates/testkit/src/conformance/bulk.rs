@@ -3,7 +3,8 @@
 use obento_base::{Error, FileKind, Mode, Timestamp};
 use obento_driver::{FileSystem, Keeps, NEW_FILE_MAX, NewFile};
 
-use super::{attr, dir, file, has_directories, keeps, lookup, name, names_in, new_node, read, writable};
+use super::{attr, dir, file, keeps, lookup, name, names_in, needs, new_node, read, writable};
+use crate::outcome::{DIRECTORIES, Lacks, Outcome};
 
 fn new_file<'a>(fs: &dyn FileSystem, called: &'a str, bytes: &'a [u8]) -> NewFile<'a> {
     let node = new_node(fs, FileKind::Regular);
@@ -11,8 +12,9 @@ fn new_file<'a>(fs: &dyn FileSystem, called: &'a str, bytes: &'a [u8]) -> NewFil
 }
 
 /// "Makes `files` in `dir`, as `create`, `write` and `set_attr` would".
-pub fn files_made_at_once_are_what_was_asked_for(fs: &dyn FileSystem) {
-    let Some(bulk) = fs.bulk().filter(|_| has_directories(fs)) else { return };
+pub fn files_made_at_once_are_what_was_asked_for(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
+    let bulk = fs.bulk().ok_or(Lacks("no many files at once"))?;
     let dir = dir(fs, fs.root(), "dir");
     let bytes: Vec<u8> = (0..300_000_u32).map(|at| at.to_le_bytes()[0]).collect();
     let names: Vec<_> = (0..600).map(|number| format!("file-{number:03}")).collect();
@@ -48,11 +50,13 @@ pub fn files_made_at_once_are_what_was_asked_for(fs: &dyn FileSystem) {
         assert!(read(fs, found.ino, 0, file.bytes.len(), 1 << 20) == Ok(file.bytes.to_vec()), "{called}");
         fs.forget(found.ino);
     }
+    Ok(())
 }
 
 /// "One that cannot be made wholly is not there, and the others are."
-pub fn a_file_that_cannot_be_made_keeps_no_other_from_it(fs: &dyn FileSystem) {
-    let Some(bulk) = fs.bulk().filter(|_| has_directories(fs)) else { return };
+pub fn a_file_that_cannot_be_made_keeps_no_other_from_it(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
+    let bulk = fs.bulk().ok_or(Lacks("no many files at once"))?;
     let (there, gone) = (file(fs, fs.root(), "there"), dir(fs, fs.root(), "gone"));
     let long = vec![1; NEW_FILE_MAX + 1];
     let files = [
@@ -74,11 +78,13 @@ pub fn a_file_that_cannot_be_made_keeps_no_other_from_it(fs: &dyn FileSystem) {
     writable(fs).rmdir(fs.root(), name("gone")).expect("it is empty");
     assert_eq!(bulk.create_files(gone, &files[..1]), [Err(Error::NotFound)]);
     assert_eq!(bulk.create_files(fs.root(), &[]), []);
+    Ok(())
 }
 
 /// The same where space runs out: what was said to be there is there wholly, and what was not is not.
-pub fn files_without_room_are_not_there(fs: &dyn FileSystem) {
-    let Some(bulk) = fs.bulk().filter(|_| has_directories(fs)) else { return };
+pub fn files_without_room_are_not_there(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
+    let bulk = fs.bulk().ok_or(Lacks("no many files at once"))?;
     let bytes = vec![7; NEW_FILE_MAX];
     let names: Vec<_> = (0..16).map(|number| format!("{number}")).collect();
     let files: Vec<_> = names.iter().map(|called| new_file(fs, called, &bytes)).collect();
@@ -93,8 +99,9 @@ pub fn files_without_room_are_not_there(fs: &dyn FileSystem) {
             }
         }
         if made.contains(&Err(Error::NoSpace)) {
-            return;
+            return Ok(());
         }
         assert!(number < 999, "a volume for cases is small");
     }
+    Ok(())
 }

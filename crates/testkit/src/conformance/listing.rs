@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use obento_base::Name;
-use obento_driver::{Cookie, FileSystem, Keeps};
+use obento_driver::{Cookie, FileSystem};
 
-use super::{attr, dir, file, has_directories, keeps, list, list_from, name, names_in, new_node, writable};
+use super::{attr, dir, file, list, list_from, name, names_in, needs, new_node, writable};
+use crate::outcome::{DIRECTORIES, NAMES, Outcome};
 
 /// Enough for several blocks of any format.
 const MANY: usize = 400;
@@ -48,10 +49,8 @@ fn list_while(
 }
 
 /// "An entry that is there throughout is handed over exactly once".
-pub fn an_entry_that_is_there_throughout_is_handed_over_exactly_once(fs: &dyn FileSystem) {
-    if !has_directories(fs) {
-        return;
-    }
+pub fn an_entry_that_is_there_throughout_is_handed_over_exactly_once(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
     let sub = filled(fs);
     let passing = file(fs, fs.root(), "passing");
     let counts = list_while(fs, sub, |step| {
@@ -66,26 +65,24 @@ pub fn an_entry_that_is_there_throughout_is_handed_over_exactly_once(fs: &dyn Fi
     let kept = counts.iter().filter(|(name, _)| name.starts_with(b"keep"));
     assert_eq!(kept.clone().count(), MANY);
     assert!(kept.into_iter().all(|(_, &count)| count == 1));
+    Ok(())
 }
 
 /// "One that comes or goes meanwhile, at most once."
-pub fn an_entry_that_comes_or_goes_is_handed_over_at_most_once(fs: &dyn FileSystem) {
-    if !has_directories(fs) {
-        return;
-    }
+pub fn an_entry_that_comes_or_goes_is_handed_over_at_most_once(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
     let sub = filled(fs);
     let counts = list_while(fs, sub, |step| {
         let gone = format!("keep {}", (step * 13) % MANY);
         let _ = writable(fs).unlink(sub, name(&gone));
     });
     assert!(counts.values().all(|&count| count == 1));
+    Ok(())
 }
 
 /// "Still right after other entries came and went".
-pub fn a_cookie_is_right_after_its_entry_and_those_around_it_are_gone(fs: &dyn FileSystem) {
-    if !has_directories(fs) {
-        return;
-    }
+pub fn a_cookie_is_right_after_its_entry_and_those_around_it_are_gone(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
     let sub = filled(fs);
     let listed = list(fs, sub);
     let (before, after) = listed.split_at(MANY / 2);
@@ -95,13 +92,13 @@ pub fn a_cookie_is_right_after_its_entry_and_those_around_it_are_gone(fs: &dyn F
     let from = before.last().expect("half of many").next;
     let names: Vec<_> = list_from(fs, sub, from, usize::MAX).into_iter().map(|entry| entry.name).collect();
     assert_eq!(names, after.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>());
+    Ok(())
 }
 
 /// "Names are bytes": all but `/` and NUL, up to `name_max` of them.
-pub fn names_of_any_bytes_are_kept_as_they_are(fs: &dyn FileSystem) {
-    if !keeps(fs, Keeps::NAMES | Keeps::DIRECTORIES) {
-        return;
-    }
+pub fn names_of_any_bytes_are_kept_as_they_are(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, NAMES)?;
+    needs(fs, DIRECTORIES)?;
     let max = fs.limits().name_max as usize;
     let mut names: Vec<Vec<u8>> =
         (1..=255_u8).filter(|&b| b != b'/' && b != b'.').map(|b| vec![b, b'!']).collect();
@@ -113,4 +110,5 @@ pub fn names_of_any_bytes_are_kept_as_they_are(fs: &dyn FileSystem) {
     }
     names.sort();
     assert_eq!(names_in(fs, sub), names);
+    Ok(())
 }

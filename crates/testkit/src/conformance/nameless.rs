@@ -4,20 +4,21 @@ use obento_base::{Error, FileKind};
 use obento_driver::{FileSystem, Nameless};
 
 use super::{attr, dir, file, lookup, name, names_in, new_node, read, writable, write};
+use crate::outcome::{Lacks, Outcome};
 
-/// A file without a name in the root, with its number; none where the format has none.
-fn nameless(fs: &dyn FileSystem) -> Option<(&dyn Nameless, obento_base::Ino)> {
-    let nameless = fs.nameless()?;
+/// A file without a name in the root, with its number. Errors: where the format has none.
+fn nameless(fs: &dyn FileSystem) -> Result<(&dyn Nameless, obento_base::Ino), Lacks> {
+    let nameless = fs.nameless().ok_or(Lacks("no files without a name"))?;
     let made = nameless.create_nameless(fs.root(), &new_node(fs, FileKind::Regular)).expect("there is room");
     assert_eq!((made.kind, made.nlink), (FileKind::Regular, 0));
     assert_eq!(attr(fs, made.ino), made);
-    Some((nameless, made.ino))
+    Ok((nameless, made.ino))
 }
 
 /// "Makes a regular file with link count 0"; "with which it is free".
-pub fn a_file_without_a_name_reads_and_writes_until_its_forget(fs: &dyn FileSystem) {
+pub fn a_file_without_a_name_reads_and_writes_until_its_forget(fs: &dyn FileSystem) -> Outcome {
     let (names, before) = (names_in(fs, fs.root()), fs.statfs().expect("counts"));
-    let Some((_, ino)) = nameless(fs) else { return };
+    let (_, ino) = nameless(fs)?;
     write(fs, ino, 0, &[7; 9000]).expect("there is room");
     assert!(read(fs, ino, 0, 9000, 4096) == Ok(vec![7; 9000]));
     assert_eq!(names_in(fs, fs.root()), names);
@@ -26,11 +27,12 @@ pub fn a_file_without_a_name_reads_and_writes_until_its_forget(fs: &dyn FileSyst
     writable(fs).sync().expect("the device is sound");
     let after = fs.statfs().expect("counts");
     assert_eq!((after.free, after.free_inodes), (before.free, before.free_inodes));
+    Ok(())
 }
 
 /// `name`: "Gives `ino`, whose link count is 0, a name."
-pub fn a_file_that_gets_a_name_stays(fs: &dyn FileSystem) {
-    let Some((nameless, ino)) = nameless(fs) else { return };
+pub fn a_file_that_gets_a_name_stays(fs: &dyn FileSystem) -> Outcome {
+    let (nameless, ino) = nameless(fs)?;
     write(fs, ino, 0, b"whole").expect("there is room");
     let named = nameless.name(ino, fs.root(), name("whole")).expect("the name is free");
     assert_eq!((named.ino, named.nlink, lookup(fs, fs.root(), "whole")), (ino, 1, Ok(ino)));
@@ -43,11 +45,12 @@ pub fn a_file_that_gets_a_name_stays(fs: &dyn FileSystem) {
     }
     fs.forget(ino);
     assert_eq!(fs.getattr(ino), Err(Error::Stale));
+    Ok(())
 }
 
 /// The errors of `create_nameless` and of `name`, in their order.
-pub fn nameless_calls_test_their_errors_in_order(fs: &dyn FileSystem) {
-    let Some((nameless, ino)) = nameless(fs) else { return };
+pub fn nameless_calls_test_their_errors_in_order(fs: &dyn FileSystem) -> Outcome {
+    let (nameless, ino) = nameless(fs)?;
     let (there, gone) = (file(fs, fs.root(), "there"), dir(fs, fs.root(), "gone"));
     writable(fs).rmdir(fs.root(), name("gone")).expect("it is empty");
     let node = new_node(fs, FileKind::Regular);
@@ -60,4 +63,5 @@ pub fn nameless_calls_test_their_errors_in_order(fs: &dyn FileSystem) {
     assert_eq!(give(ino, fs.root(), "there"), Err(Error::Exists));
     assert_eq!(give(ino, fs.root(), "new"), Ok(1));
     [ino, gone].into_iter().for_each(|ino| fs.forget(ino));
+    Ok(())
 }

@@ -4,9 +4,10 @@ use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode};
 use obento_driver::{FileSystem, Keeps, NewNode, Usage, Victim};
 
 use super::{
-    attr, dir, file, has, has_directories, has_links, keeps, links, list, lookup, make, name, names_besides,
-    names_in, new_node, read, writable, write,
+    attr, dir, file, has, has_links, keeps, links, list, lookup, make, name, names_besides, names_in, needs,
+    new_node, read, writable, write,
 };
+use crate::outcome::{DIRECTORIES, Lacks, Outcome};
 
 const KINDS: [FileKind; 7] = [
     FileKind::Regular,
@@ -19,7 +20,7 @@ const KINDS: [FileKind; 7] = [
 ];
 
 /// `create`: "Makes an inode and names it in `dir`."
-pub fn a_new_inode_is_what_was_asked_for_and_named(fs: &dyn FileSystem) {
+pub fn a_new_inode_is_what_was_asked_for_and_named(fs: &dyn FileSystem) -> Outcome {
     let root = fs.root();
     for (index, kind) in KINDS.into_iter().enumerate() {
         let text = format!("n{index}");
@@ -43,13 +44,12 @@ pub fn a_new_inode_is_what_was_asked_for_and_named(fs: &dyn FileSystem) {
         assert_eq!(lookup(fs, root, &text), Ok(made.ino));
         assert!(list(fs, root).iter().any(|entry| entry.ino == made.ino && entry.name == text.as_bytes()));
     }
+    Ok(())
 }
 
 /// "A directory starts with link count 2 and counts in `dir`'s."
-pub fn a_directory_starts_with_two_links_and_counts_in_its_parents(fs: &dyn FileSystem) {
-    if !has_directories(fs) {
-        return;
-    }
+pub fn a_directory_starts_with_two_links_and_counts_in_its_parents(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
     let before = attr(fs, fs.root()).nlink;
     let made = dir(fs, fs.root(), "d");
     let counted = u32::from(keeps(fs, Keeps::SUBDIRECTORIES));
@@ -58,10 +58,11 @@ pub fn a_directory_starts_with_two_links_and_counts_in_its_parents(fs: &dyn File
     assert_eq!(attr(fs, made).nlink, links(fs, 0));
     assert_eq!(fs.parent(made), Ok(fs.root()));
     assert_eq!(list(fs, dir(fs, made, "e")), []);
+    Ok(())
 }
 
 /// `create`: "Invalid for an empty target; NameTooLong for a target over `symlink_max`".
-pub fn a_symbolic_link_has_its_target_and_an_empty_one_is_invalid(fs: &dyn FileSystem) {
+pub fn a_symbolic_link_has_its_target_and_an_empty_one_is_invalid(fs: &dyn FileSystem) -> Outcome {
     let max = fs.limits().symlink_max as usize;
     let link = |text: &str, target: &[u8]| {
         let node = NewNode { target, ..new_node(fs, FileKind::Symlink) };
@@ -70,7 +71,7 @@ pub fn a_symbolic_link_has_its_target_and_an_empty_one_is_invalid(fs: &dyn FileS
     assert_eq!(link("e", b""), Err(Error::Invalid));
     if !has(fs, FileKind::Symlink) {
         assert_eq!(link("e", b"target"), Err(Error::NotPermitted));
-        return;
+        return Ok(());
     }
     assert_eq!(link("e", &vec![b'x'; max + 1]), Err(Error::NameTooLong));
     for (text, target) in [("short", &b"/\xff/.."[..]), ("middle", &[b'y'; 100]), ("long", &vec![b'x'; max])]
@@ -79,13 +80,12 @@ pub fn a_symbolic_link_has_its_target_and_an_empty_one_is_invalid(fs: &dyn FileS
         assert_eq!(fs.read_link(ino).expect("its target"), target);
         assert_eq!(attr(fs, ino).size, target.len() as u64);
     }
+    Ok(())
 }
 
 /// `create`: "Errors, the first that holds: NotDirectory; NotFound if `dir` was removed; Exists; ..."
-pub fn create_tests_its_errors_in_order(fs: &dyn FileSystem) {
-    if !has_directories(fs) {
-        return;
-    }
+pub fn create_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
     let root = fs.root();
     let before = names_in(fs, root);
     let plain = file(fs, root, "f");
@@ -97,6 +97,7 @@ pub fn create_tests_its_errors_in_order(fs: &dyn FileSystem) {
     assert_eq!(create(root), Err(Error::Exists));
     assert_eq!(names_besides(fs, root, &before), [b"f"]);
     fs.forget(removed);
+    Ok(())
 }
 
 /// A directory that was removed and not forgotten.
@@ -107,10 +108,8 @@ fn removed_dir(fs: &dyn FileSystem) -> Ino {
 }
 
 /// `link`: "Gives `ino` another name."
-pub fn link_gives_another_name_and_counts_it(fs: &dyn FileSystem) {
-    if !has_directories(fs) {
-        return;
-    }
+pub fn link_gives_another_name_and_counts_it(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
     let sub = dir(fs, fs.root(), "d");
     let linked = |kind: FileKind| kind != FileKind::Directory && has(fs, kind) && has_links(fs);
     for (index, kind) in KINDS.into_iter().enumerate().filter(|(_, kind)| linked(*kind)) {
@@ -121,14 +120,13 @@ pub fn link_gives_another_name_and_counts_it(fs: &dyn FileSystem) {
         assert_eq!(lookup(fs, sub, &text), Ok(ino));
         assert_eq!(attr(fs, ino).nlink, 2);
     }
+    Ok(())
 }
 
 /// `link`: "NotDirectory; NotPermitted if `ino` is a directory; NotFound if `dir` was removed or `ino` has no name
 /// left; Exists; ..."
-pub fn link_tests_its_errors_in_order(fs: &dyn FileSystem) {
-    if !has_directories(fs) {
-        return;
-    }
+pub fn link_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
     let root = fs.root();
     let (plain, sub, removed) = (file(fs, root, "f"), dir(fs, root, "d"), removed_dir(fs));
     let link = |ino, dir, text| writable(fs).link(ino, dir, name(text)).map(drop);
@@ -142,13 +140,14 @@ pub fn link_tests_its_errors_in_order(fs: &dyn FileSystem) {
     assert_eq!(attr(fs, plain).nlink, 1);
     fs.forget(nameless);
     fs.forget(removed);
+    Ok(())
 }
 
 /// "The most names a file may have." `link`: "TooManyLinks".
-pub fn a_file_has_at_most_as_many_names_as_the_format_holds(fs: &dyn FileSystem) {
+pub fn a_file_has_at_most_as_many_names_as_the_format_holds(fs: &dyn FileSystem) -> Outcome {
     let (plain, max) = (file(fs, fs.root(), "0"), fs.limits().link_max);
     if max > 100_000 {
-        return;
+        return Err(Lacks("no limit of names that a case reaches"));
     }
     // No more in one directory than are searched fast where it is a mere list.
     const EACH: u32 = 2000;
@@ -162,11 +161,12 @@ pub fn a_file_has_at_most_as_many_names_as_the_format_holds(fs: &dyn FileSystem)
     let one_more = writable(fs).link(plain, place, name("one more"));
     assert_eq!(one_more.map(drop), Err(Error::TooManyLinks));
     assert_eq!(attr(fs, plain).nlink, max);
+    Ok(())
 }
 
 /// `remove`: "Afterwards `lookup(dir, name)` is NotFound, the link count is one less", "An inode in use still reads and
 /// writes until its `forget`".
-pub fn unlink_removes_a_name_and_the_inode_reads_and_writes_until_its_forget(fs: &dyn FileSystem) {
+pub fn unlink_removes_a_name_and_the_inode_reads_and_writes_until_its_forget(fs: &dyn FileSystem) -> Outcome {
     let (root, bytes) = (fs.root(), vec![7; super::block(fs) as usize]);
     let plain = file(fs, root, "f");
     write(fs, plain, 0, &bytes).expect("space");
@@ -183,26 +183,24 @@ pub fn unlink_removes_a_name_and_the_inode_reads_and_writes_until_its_forget(fs:
     }
     fs.forget(plain);
     assert_eq!(fs.getattr(plain).map(drop), Err(Error::Stale));
+    Ok(())
 }
 
 /// `remove`: "NotDirectory for `dir`; NotFound; .. IsDirectory".
-pub fn unlink_tests_its_errors_in_order(fs: &dyn FileSystem) {
-    if !has_directories(fs) {
-        return;
-    }
+pub fn unlink_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
     let plain = file(fs, fs.root(), "f");
     dir(fs, fs.root(), "d");
     let unlink = |dir, text| writable(fs).unlink(dir, name(text));
     assert_eq!(unlink(plain, "f"), Err(Error::NotDirectory));
     assert_eq!(unlink(fs.root(), "g"), Err(Error::NotFound));
     assert_eq!(unlink(fs.root(), "d"), Err(Error::IsDirectory));
+    Ok(())
 }
 
 /// `remove`: "nothing can be created in what was a directory".
-pub fn rmdir_removes_an_empty_directory_in_which_nothing_can_be_created_then(fs: &dyn FileSystem) {
-    if !has_directories(fs) {
-        return;
-    }
+pub fn rmdir_removes_an_empty_directory_in_which_nothing_can_be_created_then(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
     let before = attr(fs, fs.root()).nlink;
     let removed = removed_dir(fs);
     assert_eq!(lookup(fs, fs.root(), "gone"), Err(Error::NotFound));
@@ -212,13 +210,12 @@ pub fn rmdir_removes_an_empty_directory_in_which_nothing_can_be_created_then(fs:
     assert_eq!(list(fs, removed), []);
     fs.forget(removed);
     assert_eq!(fs.getattr(removed).map(drop), Err(Error::Stale));
+    Ok(())
 }
 
 /// `remove`: "NotDirectory for `dir`; NotFound; .. NotDirectory and NotEmpty for [`Victim::EmptyDirectory`]".
-pub fn rmdir_tests_its_errors_in_order(fs: &dyn FileSystem) {
-    if !has_directories(fs) {
-        return;
-    }
+pub fn rmdir_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
     let plain = file(fs, fs.root(), "f");
     let sub = dir(fs, fs.root(), "d");
     file(fs, sub, "x");
@@ -228,10 +225,11 @@ pub fn rmdir_tests_its_errors_in_order(fs: &dyn FileSystem) {
     assert_eq!(rmdir(fs.root(), "g"), Err(Error::NotFound));
     assert_eq!(rmdir(fs.root(), "d"), Err(Error::NotEmpty));
     assert_eq!(names_in(fs, sub), [b"x"]);
+    Ok(())
 }
 
 /// `remove`: "one that nobody uses and that has no other name is free, as after `forget`."
-pub fn what_nobody_uses_is_free_once_its_last_name_is_gone(fs: &dyn FileSystem) {
+pub fn what_nobody_uses_is_free_once_its_last_name_is_gone(fs: &dyn FileSystem) -> Outcome {
     let (root, before) = (fs.root(), fs.statfs().expect("use"));
     let remove = |text, victim| writable(fs).remove(root, name(text), victim, &mut |_| Ok(Usage::Unused));
     for kind in KINDS.into_iter().filter(|&kind| has(fs, kind)) {
@@ -255,14 +253,13 @@ pub fn what_nobody_uses_is_free_once_its_last_name_is_gone(fs: &dyn FileSystem) 
     writable(fs).sync().expect("a sound device");
     let after = fs.statfs().expect("use");
     assert_eq!((after.free, after.free_inodes), (before.free, before.free_inodes));
+    Ok(())
 }
 
 /// `remove`: "having asked `ask` once it is known to which inode it leads. Errors, the first that holds: .. NotFound;
 /// those of `ask`; IsDirectory".
-pub fn remove_asks_once_what_it_found_and_a_refusal_changes_nothing(fs: &dyn FileSystem) {
-    if !has_directories(fs) {
-        return;
-    }
+pub fn remove_asks_once_what_it_found_and_a_refusal_changes_nothing(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
     let root = fs.root();
     let (plain, sub) = (file(fs, root, "f"), dir(fs, root, "d"));
     let refused = |text, victim| {
@@ -280,10 +277,11 @@ pub fn remove_asks_once_what_it_found_and_a_refusal_changes_nothing(fs: &dyn Fil
     }
     assert_eq!((lookup(fs, root, "f"), attr(fs, plain).nlink), (Ok(plain), 1));
     assert_eq!((lookup(fs, root, "d"), attr(fs, sub).nlink), (Ok(sub), links(fs, 0)));
+    Ok(())
 }
 
 /// `forget`: "With a link count of 0 the driver frees it".
-pub fn forget_frees_what_has_no_name_and_nothing_else(fs: &dyn FileSystem) {
+pub fn forget_frees_what_has_no_name_and_nothing_else(fs: &dyn FileSystem) -> Outcome {
     let before = fs.statfs().expect("use");
     let plain = file(fs, fs.root(), "f");
     write(fs, plain, 0, &vec![1; 20 * before.block_size as usize]).expect("space");
@@ -295,10 +293,11 @@ pub fn forget_frees_what_has_no_name_and_nothing_else(fs: &dyn FileSystem) {
     writable(fs).sync().expect("a sound device");
     let after = fs.statfs().expect("use");
     assert_eq!((after.free, after.free_inodes), (before.free, before.free_inodes));
+    Ok(())
 }
 
 /// "Tells two lives of one inode number apart".
-pub fn a_number_in_its_next_life_has_another_generation(fs: &dyn FileSystem) {
+pub fn a_number_in_its_next_life_has_another_generation(fs: &dyn FileSystem) -> Outcome {
     let mut lives = std::collections::HashSet::new();
     for _ in 0..50 {
         let made =
@@ -308,4 +307,5 @@ pub fn a_number_in_its_next_life_has_another_generation(fs: &dyn FileSystem) {
         writable(fs).unlink(fs.root(), name("f")).expect("a file");
         fs.forget(made.ino);
     }
+    Ok(())
 }

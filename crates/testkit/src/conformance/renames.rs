@@ -4,9 +4,9 @@ use obento_base::{Error, Ino, Result};
 use obento_driver::{FileSystem, Keeps, RenameFlags};
 
 use super::{
-    attr, dir, file, has_directories, has_links, keeps, links, lookup, name, names_besides, names_in,
-    new_node, writable,
+    attr, dir, file, keeps, links, lookup, name, names_besides, names_in, needs, new_node, writable,
 };
+use crate::outcome::{DIRECTORIES, HARD_LINKS, Lacks, Outcome, SUBDIRECTORIES};
 
 const PLAIN: RenameFlags = RenameFlags::empty();
 
@@ -15,10 +15,8 @@ fn rename(fs: &dyn FileSystem, from: (Ino, &str), to: (Ino, &str), flags: Rename
 }
 
 /// "Moves a name."
-pub fn rename_moves_a_name_within_and_between_directories(fs: &dyn FileSystem) {
-    if !has_directories(fs) {
-        return;
-    }
+pub fn rename_moves_a_name_within_and_between_directories(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
     let (root, sub) = (fs.root(), dir(fs, fs.root(), "d"));
     let plain = file(fs, root, "a");
     let mut at = (root, "a");
@@ -28,13 +26,12 @@ pub fn rename_moves_a_name_within_and_between_directories(fs: &dyn FileSystem) {
         assert_eq!(attr(fs, plain).nlink, 1);
         at = to;
     }
+    Ok(())
 }
 
 /// The old name is free, and what later has it is found.
-pub fn a_rename_that_makes_its_directory_grow_leaves_nothing_of_the_old_name(fs: &dyn FileSystem) {
-    if !has_directories(fs) {
-        return;
-    }
+pub fn a_rename_that_makes_its_directory_grow_leaves_nothing_of_the_old_name(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
     let parent = dir(fs, fs.root(), "parent");
     let long = "l".repeat(fs.limits().name_max.min(200) as usize);
     file(fs, parent, "first");
@@ -46,13 +43,12 @@ pub fn a_rename_that_makes_its_directory_grow_leaves_nothing_of_the_old_name(fs:
     rename(fs, (parent, &long), (parent, "first"), PLAIN).expect("the old name is free");
     assert_eq!(lookup(fs, parent, "first"), Ok(second));
     assert_eq!(names_in(fs, parent), [b"first"]);
+    Ok(())
 }
 
 /// "What is replaced is removed as by `unlink` or `rmdir`."
-pub fn rename_replaces_what_stands_at_the_new_name(fs: &dyn FileSystem) {
-    if !has_directories(fs) {
-        return;
-    }
+pub fn rename_replaces_what_stands_at_the_new_name(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
     let root = fs.root();
     let (a, b) = (file(fs, root, "a"), file(fs, root, "b"));
     rename(fs, (root, "a"), (root, "b"), PLAIN).expect("a file replaces a file");
@@ -66,13 +62,12 @@ pub fn rename_replaces_what_stands_at_the_new_name(fs: &dyn FileSystem) {
         fs.forget(gone);
         assert_eq!(fs.getattr(gone).map(drop), Err(Error::Stale));
     }
+    Ok(())
 }
 
 /// `NO_REPLACE`: "Exists if anything does."
-pub fn rename_without_replacing_is_exists_if_anything_stands_there(fs: &dyn FileSystem) {
-    if !has_directories(fs) {
-        return;
-    }
+pub fn rename_without_replacing_is_exists_if_anything_stands_there(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
     let root = fs.root();
     let a = file(fs, root, "a");
     file(fs, root, "b");
@@ -82,13 +77,12 @@ pub fn rename_without_replacing_is_exists_if_anything_stands_there(fs: &dyn File
     }
     rename(fs, (root, "a"), (root, "c"), RenameFlags::NO_REPLACE).expect("the new name is free");
     assert_eq!(lookup(fs, root, "c"), Ok(a));
+    Ok(())
 }
 
 /// `EXCHANGE`: "The two names change places."
-pub fn exchange_lets_two_names_change_places_whatever_they_are(fs: &dyn FileSystem) {
-    if !has_directories(fs) {
-        return;
-    }
+pub fn exchange_lets_two_names_change_places_whatever_they_are(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
     let root = fs.root();
     let (sub, plain) = (dir(fs, root, "d"), file(fs, root, "f"));
     let inner = dir(fs, sub, "inner");
@@ -100,23 +94,23 @@ pub fn exchange_lets_two_names_change_places_whatever_they_are(fs: &dyn FileSyst
     assert_eq!((attr(fs, root).nlink, attr(fs, sub).nlink), (before + counted, links(fs, 0)));
     assert_eq!(fs.parent(inner), Ok(root));
     assert_eq!(rename(fs, (root, "f"), (sub, "missing"), RenameFlags::EXCHANGE), Err(Error::NotFound));
+    Ok(())
 }
 
 /// "Invalid for both flags at once".
-pub fn both_flags_at_once_are_invalid(fs: &dyn FileSystem) {
+pub fn both_flags_at_once_are_invalid(fs: &dyn FileSystem) -> Outcome {
     file(fs, fs.root(), "a");
     file(fs, fs.root(), "b");
     for to in ["b", "missing"] {
         assert_eq!(rename(fs, (fs.root(), "a"), (fs.root(), to), RenameFlags::all()), Err(Error::Invalid));
     }
+    Ok(())
 }
 
 /// "Invalid ...; NotDirectory; NotFound; ...; IsDirectory when a directory would be replaced by something else;
 /// NotDirectory the other way round; NotEmpty".
-pub fn rename_tests_its_errors_in_order(fs: &dyn FileSystem) {
-    if !has_directories(fs) {
-        return;
-    }
+pub fn rename_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
     let root = fs.root();
     let before = names_in(fs, root);
     let (plain, full) = (file(fs, root, "f"), dir(fs, root, "full"));
@@ -133,13 +127,12 @@ pub fn rename_tests_its_errors_in_order(fs: &dyn FileSystem) {
     assert_eq!(rename(fs, (root, "d"), (root, "full"), PLAIN), Err(Error::NotEmpty));
     assert_eq!(names_besides(fs, root, &before), [&b"d"[..], b"f", b"full"]);
     fs.forget(removed);
+    Ok(())
 }
 
 /// "Two names of one inode are left as they are."
-pub fn two_names_of_one_inode_are_left_as_they_are(fs: &dyn FileSystem) {
-    if !has_links(fs) {
-        return;
-    }
+pub fn two_names_of_one_inode_are_left_as_they_are(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, HARD_LINKS)?;
     let root = fs.root();
     let before = names_in(fs, root);
     let plain = file(fs, root, "a");
@@ -149,13 +142,12 @@ pub fn two_names_of_one_inode_are_left_as_they_are(fs: &dyn FileSystem) {
     }
     let names = names_besides(fs, root, &before);
     assert_eq!((names, attr(fs, plain).nlink), (vec![b"a".to_vec(), b"b".to_vec()], 2));
+    Ok(())
 }
 
 /// "A directory that moves gets its new parent."
-pub fn a_directory_that_moves_gets_its_new_parent_and_is_counted_there(fs: &dyn FileSystem) {
-    if !has_directories(fs) {
-        return;
-    }
+pub fn a_directory_that_moves_gets_its_new_parent_and_is_counted_there(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
     let root = fs.root();
     let (from, to) = (dir(fs, root, "from"), dir(fs, root, "to"));
     let moved = dir(fs, from, "m");
@@ -171,4 +163,32 @@ pub fn a_directory_that_moves_gets_its_new_parent_and_is_counted_there(fs: &dyn 
     writable(fs)
         .create(moved, name("x"), &new_node(fs, obento_base::FileKind::Regular))
         .expect("it lives on");
+    Ok(())
+}
+
+/// `create` and `rename`: "TooManyLinks", for a directory that holds as many directories as its link count tells.
+pub fn a_directory_holds_no_more_directories_than_its_link_count_tells(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, SUBDIRECTORIES)?;
+    let (max, inodes) = (fs.limits().link_max, fs.statfs().expect("use").free_inodes);
+    if max > 100_000 || u64::from(max) >= inodes {
+        return Err(Lacks("no room for as many directories as a link count tells"));
+    }
+    let (root, full) = (fs.root(), dir(fs, fs.root(), "full"));
+    for n in 2..max {
+        dir(fs, full, &n.to_string());
+    }
+    assert_eq!(attr(fs, full).nlink, max);
+    let other = dir(fs, root, "other");
+    let made = writable(fs).create(full, name("more"), &new_node(fs, obento_base::FileKind::Directory));
+    assert_eq!(made.map(drop), Err(Error::TooManyLinks));
+    assert_eq!(rename(fs, (root, "other"), (full, "more"), PLAIN), Err(Error::TooManyLinks));
+    assert_eq!((lookup(fs, root, "other"), lookup(fs, full, "more")), (Ok(other), Err(Error::NotFound)));
+    // What stays within, and what takes the place of another, are no more than there were.
+    assert_eq!(rename(fs, (full, "2"), (full, "more"), PLAIN), Ok(()));
+    let replaced = lookup(fs, full, "3").expect("it is there");
+    assert_eq!(rename(fs, (root, "other"), (full, "3"), PLAIN), Ok(()));
+    fs.forget(replaced);
+    assert_eq!(attr(fs, full).nlink, max);
+    file(fs, full, "a file counts for nothing");
+    Ok(())
 }

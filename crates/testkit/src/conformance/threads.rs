@@ -6,17 +6,16 @@ use std::collections::HashMap;
 use obento_base::{Error, FileKind, Ino, Name, Result};
 use obento_driver::{FileSystem, RenameFlags};
 
-use super::{attr, dir, has_directories, list, name, new_node, read, writable, write};
+use super::{attr, dir, list, name, needs, new_node, read, writable, write};
+use crate::outcome::{DIRECTORIES, Outcome};
 
 const THREADS: usize = 4;
 const STEPS: usize = 1200;
 
 /// "Every method may be called from any thread at any time." Whatever they do to each other, names and counts agree
 /// afterwards.
-pub fn every_method_may_be_called_from_any_thread_at_any_time(fs: &dyn FileSystem) {
-    if !has_directories(fs) {
-        return;
-    }
+pub fn every_method_may_be_called_from_any_thread_at_any_time(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, DIRECTORIES)?;
     let dirs = ["a", "b", "c"].map(|text| dir(fs, fs.root(), text));
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -39,6 +38,7 @@ pub fn every_method_may_be_called_from_any_thread_at_any_time(fs: &dyn FileSyste
         let attr = attr(fs, ino);
         assert_eq!(attr.nlink, if attr.is_dir() { super::links(fs, 0) } else { count }, "{attr:?}");
     }
+    Ok(())
 }
 
 fn act(fs: &dyn FileSystem, dirs: [Ino; 3], thread: usize, step: usize) {

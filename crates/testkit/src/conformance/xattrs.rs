@@ -3,7 +3,8 @@
 use obento_base::{Error, FileKind, Ino};
 use obento_driver::{FileSystem, XattrMode};
 
-use super::{dir, file, make, name, writable};
+use super::{dir, file, make, name, needs, writable, xattrs};
+use crate::outcome::{DIRECTORIES, HARD_LINKS, Lacks, Outcome, SPECIAL};
 
 fn names(fs: &dyn FileSystem, ino: Ino) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
@@ -23,8 +24,9 @@ fn acl() -> Vec<u8> {
 }
 
 /// "Values are the bytes that Linux's `getxattr(2)` gives, ACLs included."
-pub fn an_attribute_is_kept_byte_for_byte_in_each_name_space(fs: &dyn FileSystem) {
-    let Some(xattrs) = fs.xattrs() else { return };
+pub fn an_attribute_is_kept_byte_for_byte_in_each_name_space(fs: &dyn FileSystem) -> Outcome {
+    let xattrs = xattrs(fs)?;
+    needs(fs, DIRECTORIES)?;
     let sub = dir(fs, fs.root(), "d");
     let acl = acl();
     let all: [(&[u8], &[u8]); 6] = [
@@ -35,21 +37,35 @@ pub fn an_attribute_is_kept_byte_for_byte_in_each_name_space(fs: &dyn FileSystem
         (b"user.note", &[b'x'; 300]),
         (b"user.\xff bytes", &[0, 255, 10]),
     ];
+    let (mut kept, mut refused) = (Vec::new(), Vec::new());
     for (name, value) in all {
         match xattrs.set_xattr(sub, name, value, XattrMode::Set) {
-            Err(Error::NotSupported) => return,
-            set => set.expect("space"),
+            Err(Error::NotSupported) => {
+                assert_eq!(xattrs.get_xattr(sub, name), Err(Error::NoData));
+                refused.push(name);
+            }
+            set => {
+                set.expect("space");
+                kept.push((name, value));
+            }
         }
     }
-    assert_eq!(names(fs, sub), all.map(|(name, _)| name.to_vec()));
-    for (name, value) in all {
+    if kept.is_empty() {
+        return Err(Lacks("no name space that it keeps"));
+    }
+    let space = |name: &[u8]| name.split(|byte| *byte == b'.').next().map(<[u8]>::to_vec);
+    let is_kept = |name: &&[u8]| kept.iter().any(|(kept, _)| space(kept) == space(name));
+    assert!(!refused.iter().any(is_kept), "a name space is kept or refused as a whole");
+    assert_eq!(names(fs, sub), kept.iter().map(|(name, _)| name.to_vec()).collect::<Vec<_>>());
+    for (name, value) in kept {
         assert_eq!(xattrs.get_xattr(sub, name).expect("it was set"), value);
     }
+    Ok(())
 }
 
 /// `XattrMode`: "Exists if it does. NoData if it does not."
-pub fn set_xattr_obeys_its_mode(fs: &dyn FileSystem) {
-    let Some(xattrs) = fs.xattrs() else { return };
+pub fn set_xattr_obeys_its_mode(fs: &dyn FileSystem) -> Outcome {
+    let xattrs = xattrs(fs)?;
     let ino = file(fs, fs.root(), "f");
     let set = |value: &[u8], mode| xattrs.set_xattr(ino, b"user.a", value, mode);
     assert_eq!(set(b"1", XattrMode::Replace), Err(Error::NoData));
@@ -59,12 +75,13 @@ pub fn set_xattr_obeys_its_mode(fs: &dyn FileSystem) {
     assert_eq!(set(b"4", XattrMode::Replace), Ok(()));
     assert_eq!(set(b"longer", XattrMode::Set), Ok(()));
     assert_eq!(xattrs.get_xattr(ino, b"user.a"), Ok(b"longer".to_vec()));
+    Ok(())
 }
 
 /// `set_xattr`: "NotSupported for a name space the format lacks; Exists or NoData as `mode` asks; OutOfRange for a
 /// name or value too long".
-pub fn set_xattr_tests_its_errors_in_order(fs: &dyn FileSystem) {
-    let Some(xattrs) = fs.xattrs() else { return };
+pub fn set_xattr_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
+    let xattrs = xattrs(fs)?;
     let ino = file(fs, fs.root(), "f");
     let huge = vec![0; 1 << 20];
     let mut long = b"user.".to_vec();
@@ -75,21 +92,25 @@ pub fn set_xattr_tests_its_errors_in_order(fs: &dyn FileSystem) {
     assert_eq!(set(b"user.a", XattrMode::Set), Err(Error::OutOfRange));
     assert_eq!(xattrs.set_xattr(ino, &long, b"", XattrMode::Set), Err(Error::OutOfRange));
     assert_eq!(names(fs, ino), Vec::<Vec<u8>>::new());
+    Ok(())
 }
 
 /// `remove_xattr`: "Removes attribute `name`. Errors, ...: NoData."
-pub fn a_removed_attribute_is_no_data(fs: &dyn FileSystem) {
-    let Some(xattrs) = fs.xattrs() else { return };
+pub fn a_removed_attribute_is_no_data(fs: &dyn FileSystem) -> Outcome {
+    let xattrs = xattrs(fs)?;
+    needs(fs, SPECIAL)?;
     let ino = make(fs, fs.root(), "p", FileKind::Fifo);
     assert_eq!(xattrs.remove_xattr(ino, b"trusted.a"), Err(Error::NoData));
     xattrs.set_xattr(ino, b"trusted.a", b"1", XattrMode::Set).expect("space");
     assert_eq!(xattrs.remove_xattr(ino, b"trusted.a"), Ok(()));
     assert_eq!(xattrs.get_xattr(ino, b"trusted.a"), Err(Error::NoData));
+    Ok(())
 }
 
 /// An attribute outlives a name, as long as there is another.
-pub fn an_attribute_is_of_the_inode_and_not_of_the_name(fs: &dyn FileSystem) {
-    let Some(xattrs) = fs.xattrs() else { return };
+pub fn an_attribute_is_of_the_inode_and_not_of_the_name(fs: &dyn FileSystem) -> Outcome {
+    let xattrs = xattrs(fs)?;
+    needs(fs, HARD_LINKS)?;
     let ino = file(fs, fs.root(), "f");
     xattrs.set_xattr(ino, b"user.a", b"1", XattrMode::Set).expect("space");
     writable(fs).link(ino, fs.root(), name("g")).expect("another name");
@@ -97,4 +118,5 @@ pub fn an_attribute_is_of_the_inode_and_not_of_the_name(fs: &dyn FileSystem) {
     assert_eq!(xattrs.get_xattr(ino, b"user.a"), Ok(b"1".to_vec()));
     let other = file(fs, fs.root(), "f");
     assert_eq!(xattrs.get_xattr(other, b"user.a"), Err(Error::NoData));
+    Ok(())
 }

@@ -1,12 +1,11 @@
 //! Bytes and times, a volume that is full, and one that may not be changed.
 
-use obento_base::FileKind;
-use obento_driver::{Access, RenameFlags};
+use obento_base::{FileFlags, FileKind};
+use obento_driver::{Access, RenameFlags, Size, XattrMode};
 
-use super::{
-    ACCESS_DENIED, FILE_TOO_BIG, HOLES, MODES, NO_SPACE, NOT_PERMITTED, Need, OWNERS, READ_ONLY, Room,
-};
-use crate::plan::{Op, bytes};
+use super::{ACCESS_DENIED, FILE_TOO_BIG, NO_SPACE, NOT_PERMITTED, Need, READ_ONLY, Room};
+use crate::outcome::{CTIME, HOLES, LARGE_FILES, LARGE_ROOM, LASTING, LITTLE_ROOM, MODES, OWNERS};
+use crate::plan::{Op, Space, bytes};
 
 type Row = (&'static str, &'static [Need], fn(&mut Room<'_>));
 
@@ -17,14 +16,15 @@ pub(super) const CASES: &[Row] = &[
     ("a file that is appended to holds all that was appended", &[], appended),
     ("what a file lost by getting shorter is zeros when it grows again", &[], shrunk),
     ("a byte far out leaves zeros before it", &[HOLES], sparse),
-    ("a file reaches past 4 GiB", &[HOLES, Need::LargeFiles], large),
-    ("a file grows to the largest size, and no further", &[HOLES], largest),
+    ("a file reaches past 4 GiB", &[LARGE_FILES, LARGE_ROOM], large),
+    ("the last byte of the largest file is written, and none behind it", &[HOLES], largest),
     ("writing and truncating stamp the time of the last change", &[], times),
+    ("the time when what is known of a file changed is stamped by each change", &[CTIME], changed),
     ("opening a file to empty it stamps that time too, though it was empty", &[], emptied),
     ("a time is set by the owner, and to now by who may write", &[OWNERS, MODES], owned_times),
-    ("what was written is there after the volume was opened again", &[], kept),
-    ("a full volume says so, and takes again what was freed", &[], full),
-    ("a volume that is open for reading refuses every change", &[], read_only),
+    ("what was written is there after the volume was opened again", &[LASTING], kept),
+    ("a full volume says so, and takes again what was freed", &[LITTLE_ROOM], full),
+    ("a volume that is open for reading refuses every change", &[LASTING], read_only),
 ];
 
 fn unlinked(room: &mut Room<'_>) {
@@ -108,11 +108,26 @@ fn large(room: &mut Room<'_>) {
 fn largest(room: &mut Room<'_>) {
     let max = room.limits.file_size_max;
     room.file("f");
+    let last = room.write("f", max - 1, 1);
+    assert_eq!(room.seen("f").size, max);
+    room.holds("f", max - 1, &last);
+    room.holds("f", max - 10, &[0; 9]);
+    let path = room.at("f");
+    assert_eq!(room.act(Op::Truncate(path.clone(), max + 1)), Err(FILE_TOO_BIG));
+    assert_eq!(room.seen("f").size, max);
+    // A host that keeps it in memory, and does not know the limit, tells by the time it is to be on stable storage.
+    room.host.hold(&path).expect("it opens");
+    let written = room.host.write_held(max, b"x");
+    assert_eq!(written.and_then(|()| room.host.sync_held()), Err(FILE_TOO_BIG));
+    room.host.release();
+    if room.host.lasts() {
+        room.host.again(Access::ReadWrite);
+    }
+    assert_eq!(room.seen("f").size, max);
+    room.holds("f", max - 1, &last);
+    room.truncate("f", 0);
     room.truncate("f", max);
     room.holds("f", max - 10, &[0; 10]);
-    let path = room.at("f");
-    assert_eq!(room.act(Op::Truncate(path, max + 1)), Err(FILE_TOO_BIG));
-    assert_eq!(room.seen("f").size, max);
     room.truncate("f", 0);
 }
 
@@ -132,6 +147,31 @@ fn times(room: &mut Room<'_>) {
     past(room);
     room.truncate("f", 0);
     assert!(room.seen("f").mtime > THEN, "truncating");
+}
+
+fn changed(room: &mut Room<'_>) {
+    room.dir("d");
+    room.file("f");
+    let begin = room.seen("f").ctime;
+    room.does(Op::Utime(room.at("f"), THEN));
+    assert!(room.seen("f").ctime >= begin, "who sets a time cannot set that of the change");
+    let changes: [fn(&mut Room<'_>); 4] = [
+        |room| drop(room.write("f", 0, 10)),
+        |room| room.truncate("f", 3),
+        |room| room.does(Op::Chmod(room.at("f"), 0o600)),
+        |room| assert_eq!(room.rename("f", "d/f"), Ok(())),
+    ];
+    let mut last = room.seen("f").ctime;
+    for change in changes {
+        change(room);
+        let name = if room.look("f").is_ok() { "f" } else { "d/f" };
+        let found = room.seen(name).ctime;
+        assert!(found >= last && found >= begin, "{found} after {last}");
+        last = found;
+    }
+    let before = room.seen("d/f");
+    room.holds("d/f", 0, &room.host.read(&room.at("d/f"), 0, 3).expect("it reads"));
+    assert_eq!(room.seen("d/f").ctime, before.ctime, "reading is no change");
 }
 
 fn emptied(room: &mut Room<'_>) {
@@ -217,32 +257,58 @@ fn full(room: &mut Room<'_>) {
 fn read_only(room: &mut Room<'_>) {
     room.dir("d");
     room.file("f");
+    room.file("g");
     let bytes = room.write("f", 0, 100);
     room.host.again(Access::ReadOnly);
     // Not before: a format rounds times when it stores them.
     let before = room.seen("f");
-    let (f, d, x) = (room.at("f"), room.at("d"), room.at("x"));
-    let ops = [
-        Op::Create(x.clone(), FileKind::Regular, 0o644),
-        Op::Create(x.clone(), FileKind::Directory, 0o755),
-        Op::Symlink(x.clone(), 7),
-        Op::Link(f.clone(), x.clone()),
-        Op::Unlink(f.clone()),
-        Op::Rmdir(d),
-        Op::Rename(f.clone(), x, RenameFlags::empty()),
-        Op::Write(f.clone(), 0, 10),
-        Op::Truncate(f.clone(), 0),
-        Op::Chmod(f.clone(), 0o600),
-        Op::Chown(f.clone(), 1, 1),
-        Op::Utime(f.clone(), 5),
-        Op::Touch(f),
-    ];
-    let answers: Vec<_> = ops.into_iter().map(|op| (format!("{op:?}"), room.act(op))).collect();
+    let mut answers = Vec::new();
+    for op in changes(room) {
+        answers.push((format!("{op:?}"), room.act(op)));
+    }
+    let (f, d) = (room.at("f"), room.at("d"));
+    answers.push(("emptied by opening".into(), room.host.open_emptied(&f)));
+    answers.push(("a file without a name".into(), room.host.make_nameless(&d)));
     room.holds("f", 0, &bytes);
     assert_eq!(room.seen("f"), before);
     room.host.again(Access::ReadWrite);
     for (op, answer) in answers {
         assert_eq!(answer, Err(READ_ONLY), "{op}");
     }
-    assert_eq!(room.names("."), ["d", "f"]);
+    assert_eq!(room.names("."), ["d", "f", "g"]);
+    room.holds("f", 0, &bytes);
+}
+
+/// One of each kind.
+fn changes(room: &Room<'_>) -> Vec<Op> {
+    let (f, g, d, x) = (room.at("f"), room.at("g"), room.at("d"), room.at("x"));
+    let space = |space| Op::Space(f.clone(), space, 0..65_536);
+    let renames = [RenameFlags::empty(), RenameFlags::NO_REPLACE].map(|flags| (x.clone(), flags));
+    let renames = renames.into_iter().chain([(g, RenameFlags::EXCHANGE)]);
+    let mut ops: Vec<Op> = renames.map(|(to, flags)| Op::Rename(f.clone(), to, flags)).collect();
+    ops.extend([
+        Op::Create(x.clone(), FileKind::Regular, 0o644),
+        Op::Create(x.clone(), FileKind::Directory, 0o755),
+        Op::Create(x.clone(), FileKind::Fifo, 0o644),
+        Op::Symlink(x.clone(), 7),
+        Op::Link(f.clone(), x),
+        Op::Unlink(f.clone()),
+        Op::Rmdir(d),
+        Op::Write(f.clone(), 0, 10),
+        Op::Append(f.clone(), 10),
+        Op::Truncate(f.clone(), 0),
+        space(Space::Allocate(Size::Grow)),
+        space(Space::Zero(Size::Grow)),
+        space(Space::Punch),
+        space(Space::Collapse),
+        space(Space::Insert),
+        Op::SetXattr(f.clone(), "user.a".into(), 3, XattrMode::Set),
+        Op::RemoveXattr(f.clone(), "user.a".into()),
+        Op::Chmod(f.clone(), 0o600),
+        Op::Chown(f.clone(), 1, 1),
+        Op::Utime(f.clone(), 5),
+        Op::Touch(f.clone()),
+        Op::Flags(f, FileFlags::NO_DUMP.bits()),
+    ]);
+    ops
 }

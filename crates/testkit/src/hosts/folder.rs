@@ -72,12 +72,21 @@ impl Host for Folder {
         self.limits
     }
 
+    fn free(&self) -> Answer<u64> {
+        let use_of = rustix::fs::statvfs(&self.root).map_err(Into::into);
+        answer(use_of).map(|found| found.f_bfree * found.f_frsize)
+    }
+
     fn act(&mut self, number: usize, op: &Op) -> Answer<()> {
-        if let Op::Sync = op {
+        answer(match op {
             // What is in this volume is on stable storage once its root is: FUSE asks the server for all of it.
-            return answer(File::open(&self.root).and_then(|root| Ok(rustix::fs::syncfs(root)?)));
-        }
-        answer(act_on_host(&self.root, number, op))
+            Op::Sync => File::open(&self.root).and_then(|root| Ok(rustix::fs::syncfs(root)?)),
+            Op::Flags(path, bits) => File::open(self.root.join(path)).and_then(|file| {
+                let flags = rustix::fs::IFlags::from_bits_retain(*bits);
+                Ok(rustix::fs::ioctl_setflags(file, flags)?)
+            }),
+            _ => act_on_host(&self.root, number, op),
+        })
     }
 
     fn act_as(&mut self, id: u32, number: usize, op: &Op) -> Answer<()> {
@@ -104,6 +113,12 @@ impl Host for Folder {
         answer(OpenOptions::new().write(true).truncate(true).open(self.root.join(path)).map(drop))
     }
 
+    fn make_nameless(&mut self, dir: &str) -> Answer<()> {
+        use rustix::fs::{CWD, Mode, OFlags, openat};
+        let flags = OFlags::TMPFILE | OFlags::WRONLY;
+        answer(openat(CWD, self.root.join(dir), flags, Mode::RUSR).map(drop).map_err(Into::into))
+    }
+
     fn seen(&self, path: &str) -> Answer<Seen> {
         let found = answer(fs::symlink_metadata(self.root.join(path)))?;
         Ok(Seen {
@@ -115,6 +130,7 @@ impl Host for Folder {
             gid: found.gid(),
             size: found.size(),
             mtime: found.mtime(),
+            ctime: found.ctime(),
         })
     }
 

@@ -4,12 +4,12 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use obento_base::Result;
+use obento_base::{FileKind, Mode, Result};
 use obento_driver::{Access, Cookie, FileSystem, Limits};
 use obento_vfs::{Caller, Node, OpenFlags, Vfs};
 
 use super::{Answer, Host, Seen, each_in_a_thread};
-use crate::plan::{Actor, Op};
+use crate::plan::{Actor, Op, new_node};
 
 /// Opens the volume.
 type Open = Box<dyn Fn(Access) -> Result<Arc<dyn FileSystem>>>;
@@ -20,6 +20,7 @@ pub struct Library {
     /// None only while the volume is opened again.
     actor: Option<Actor>,
     held: Option<Node>,
+    lasts: bool,
 }
 
 impl fmt::Debug for Library {
@@ -31,9 +32,14 @@ impl fmt::Debug for Library {
 impl Library {
     /// The volume that `open` opens, for changes.
     pub fn new(open: impl Fn(Access) -> Result<Arc<dyn FileSystem>> + 'static) -> Self {
-        let mut library = Self { open: Box::new(open), actor: None, held: None };
+        let mut library = Self { open: Box::new(open), actor: None, held: None, lasts: true };
         library.again(Access::ReadWrite);
         library
+    }
+
+    /// A volume that is in memory alone, so that it is never opened again.
+    pub fn in_memory(fs: Arc<dyn FileSystem>) -> Self {
+        Self { lasts: false, ..Self::new(move |_| Ok(fs.clone())) }
     }
 
     fn actor(&self) -> &Actor {
@@ -76,6 +82,15 @@ impl Host for Library {
         self.actor().vfs().limits()
     }
 
+    fn free(&self) -> Answer<u64> {
+        let stat = answer(self.actor().vfs().file_system().statfs())?;
+        Ok(stat.free * u64::from(stat.block_size))
+    }
+
+    fn lasts(&self) -> bool {
+        self.lasts
+    }
+
     fn act(&mut self, number: usize, op: &Op) -> Answer<()> {
         answer(self.actor.as_mut().expect("it is open").act(number, op))
     }
@@ -99,6 +114,14 @@ impl Host for Library {
         answer(opened.map(drop))
     }
 
+    fn make_nameless(&mut self, dir: &str) -> Answer<()> {
+        let new = new_node(FileKind::Regular, 0o600, b"");
+        let vfs = self.actor().vfs();
+        let made =
+            self.node(dir).and_then(|dir| vfs.create_nameless(&Caller::Owner, &dir, &new, Mode::new(0)));
+        answer(made.map(drop))
+    }
+
     fn seen(&self, path: &str) -> Answer<Seen> {
         let attr = answer(self.node(path).and_then(|node| node.attr()))?;
         Ok(Seen {
@@ -110,6 +133,7 @@ impl Host for Library {
             gid: attr.gid,
             size: attr.size,
             mtime: attr.mtime.secs(),
+            ctime: attr.ctime.secs(),
         })
     }
 

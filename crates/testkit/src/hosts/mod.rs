@@ -8,14 +8,15 @@ mod data;
 mod folder;
 mod library;
 mod names;
+mod races;
 
-use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 
 use obento_base::{Errno, FileKind};
-use obento_driver::{Access, Keeps, Limits, RenameFlags};
+use obento_driver::{Access, Limits, RenameFlags};
 
+pub use crate::outcome::{End, Lacks, Need};
+use crate::outcome::{Means, tell};
 use crate::plan::{Op, bytes};
 pub use folder::Folder;
 pub use library::Library;
@@ -27,6 +28,12 @@ pub type Answer<T> = Result<T, Errno>;
 pub trait Host {
     /// What the volume's format can hold.
     fn limits(&self) -> Limits;
+    /// Bytes that are free.
+    fn free(&self) -> Answer<u64>;
+    /// Whether what is in the volume is there when it is opened again.
+    fn lasts(&self) -> bool {
+        true
+    }
     /// Does operation `number` of a case.
     fn act(&mut self, number: usize, op: &Op) -> Answer<()>;
     /// Does an operation as the user `id`, whose group has the same number, and who is not the owner of the volume.
@@ -35,6 +42,8 @@ pub trait Host {
     fn together(&mut self, lists: &[Vec<Op>]) -> Vec<Vec<Answer<()>>>;
     /// Opens a file for writing, which empties it, and closes it.
     fn open_emptied(&mut self, path: &str) -> Answer<()>;
+    /// Makes a file without a name in a directory, and lets it go.
+    fn make_nameless(&mut self, dir: &str) -> Answer<()>;
     /// What is known of a file; a symbolic link is not followed.
     fn seen(&self, path: &str) -> Answer<Seen>;
     /// So many bytes from an offset on, or what there is.
@@ -79,44 +88,9 @@ pub struct Seen {
     pub size: u64,
     /// When its data changed, in seconds.
     pub mtime: i64,
+    /// When its data or what is known of it changed, in seconds.
+    pub ctime: i64,
 }
-
-/// A capability that a case needs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Need {
-    /// [`Limits::keeps`].
-    Keeps(Keeps, &'static str),
-    /// More names than one for a file.
-    HardLinks,
-    /// Files past 4 GiB.
-    LargeFiles,
-}
-
-impl Need {
-    fn is_met(self, limits: &Limits) -> bool {
-        match self {
-            Self::Keeps(what, _) => limits.keeps.contains(what),
-            Self::HardLinks => limits.link_max > 1,
-            Self::LargeFiles => limits.file_size_max > 5 << 30,
-        }
-    }
-}
-
-impl fmt::Display for Need {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Keeps(_, words) => words,
-            Self::HardLinks => "no hard links",
-            Self::LargeFiles => "no files past 4 GiB",
-        })
-    }
-}
-
-const SYMLINKS: Need = Need::Keeps(Keeps::SYMLINKS, "no symbolic links");
-const OWNERS: Need = Need::Keeps(Keeps::OWNERS, "no owners");
-const PIPES: Need = Need::Keeps(Keeps::SPECIAL, "no pipes");
-const MODES: Need = Need::Keeps(Keeps::MODES, "no permission bits");
-const HOLES: Need = Need::Keeps(Keeps::HOLES, "no holes");
 
 /// A behaviour.
 pub struct Case {
@@ -128,27 +102,6 @@ pub struct Case {
     pub run: fn(&mut Room<'_>),
 }
 
-/// How a case ended.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum End {
-    /// It is so.
-    Passed,
-    /// The format lacks what it needs.
-    Refused(Need),
-    /// It is not so, and why.
-    Failed(String),
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Passed => f.write_str("passed"),
-            Self::Refused(need) => write!(f, "refused: {need}"),
-            Self::Failed(why) => write!(f, "FAILED: {why}"),
-        }
-    }
-}
-
 /// Every case, in the order of the page.
 pub fn cases() -> Vec<Case> {
     names::CASES.iter().chain(data::CASES).map(|&(name, needs, run)| Case { name, needs, run }).collect()
@@ -157,33 +110,32 @@ pub fn cases() -> Vec<Case> {
 /// Runs one case in a directory of its own.
 pub fn run(case: &Case, number: usize, host: &mut dyn Host) -> End {
     let limits = host.limits();
-    if let Some(&need) = case.needs.iter().find(|need| !need.is_met(&limits)) {
-        return End::Refused(need);
-    }
     let mut room = Room { host, dir: format!("case-{number}"), done: 0, limits };
-    let made = catch_unwind(AssertUnwindSafe(|| {
+    let end = End::of(|| {
+        let free = room.host.free().expect("a volume tells its use");
+        let means = Means { limits, free, lasts: room.host.lasts() };
+        case.needs.iter().try_for_each(|need| need.check(&means))?;
         let dir = room.dir.clone();
         room.host.act(0, &Op::Create(dir, FileKind::Directory, 0o755)).expect("a directory for the case");
         (case.run)(&mut room);
-    }));
+        Ok(())
+    });
     room.host.release();
-    match made {
-        Ok(()) => End::Passed,
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let why = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
-            End::Failed(why.replace('\n', " "))
-        }
-    }
+    end
 }
 
-/// Runs every case. Panics if one fails, or if none had what it needs.
+/// Runs every case, and says which were refused. Panics if one fails, or if none had what it needs.
 pub fn expect_all(host: &mut dyn Host) {
     let all = cases();
     let ends: Vec<_> = all.iter().enumerate().map(|(n, case)| (case.name, run(case, n, host))).collect();
     let failed: Vec<_> = ends.iter().filter(|(_, end)| matches!(end, End::Failed(_))).collect();
     assert!(failed.is_empty(), "{failed:#?}");
     assert!(ends.iter().any(|(_, end)| *end == End::Passed), "no case applies");
+    for (name, end) in ends {
+        if let End::Refused(lacks) = end {
+            tell(name, Err(lacks));
+        }
+    }
 }
 
 /// Has `act` do each list in a thread of its own; they begin at once.

@@ -1,13 +1,13 @@
 //! Names: what paths lead to, and what becomes of them.
 
 use obento_base::FileKind;
-use obento_driver::RenameFlags;
 
 use super::{
-    Answer, BUSY, EXISTS, INVALID, IS_DIRECTORY, MODES, NAME_TOO_LONG, NOT_DIRECTORY, NOT_EMPTY, NOT_FOUND,
-    NOT_PERMITTED, Need, OWNERS, PIPES, Room, SYMLINKS,
+    Answer, BUSY, EXISTS, INVALID, IS_DIRECTORY, NAME_TOO_LONG, NOT_DIRECTORY, NOT_EMPTY, NOT_FOUND,
+    NOT_PERMITTED, Need, Room, races,
 };
-use crate::plan::Op;
+use crate::outcome::{HARD_LINKS, LASTING, MODES, OWNERS, SPECIAL, SYMLINKS};
+use crate::plan::{Op, target};
 
 type Row = (&'static str, &'static [Need], fn(&mut Room<'_>));
 
@@ -23,7 +23,7 @@ pub(super) const CASES: &[Row] = &[
     ("a directory and a file do not take each other's place", &[], kinds),
     (
         "each kind takes the place of what is no directory, and directories that of each other",
-        &[SYMLINKS, PIPES],
+        &[SYMLINKS, SPECIAL],
         pairs,
     ),
     ("a directory does not go below itself", &[], below_itself),
@@ -36,14 +36,18 @@ pub(super) const CASES: &[Row] = &[
         &[],
         listed_later,
     ),
-    ("who creates, renames and removes one name at once is answered as if each came in turn", &[], races),
-    ("a file has two names, and lives until both are gone", &[Need::HardLinks], links),
-    ("a directory has no second name", &[Need::HardLinks], linked_directory),
-    ("a symbolic link is as long as what it was made of", &[SYMLINKS], symlinks),
+    (
+        "who creates, renames and removes one name at once is answered as if each came in turn",
+        &[],
+        races::in_turn,
+    ),
+    ("a file has two names, and lives until both are gone", &[HARD_LINKS], links),
+    ("a directory has no second name", &[HARD_LINKS], linked_directory),
+    ("a symbolic link is what it was made of, up to the longest, and no longer", &[SYMLINKS], symlinks),
     ("a symbolic link to nothing is not made", &[SYMLINKS], empty_symlink),
     ("a symbolic link is renamed and removed itself, wherever it leads", &[SYMLINKS], not_followed),
-    ("permissions are what they were set to, after it was opened again too", &[MODES], modes),
-    ("the owner is who it was given to, after it was opened again too", &[OWNERS], owners),
+    ("permissions are what they were set to, after it was opened again too", &[MODES, LASTING], modes),
+    ("the owner is who it was given to, after it was opened again too", &[OWNERS, LASTING], owners),
 ];
 
 fn paths(room: &mut Room<'_>) {
@@ -266,48 +270,6 @@ fn listed_later(room: &mut Room<'_>) {
     assert!((300..350).all(|n| count(n) <= 1), "what came is there once at most");
 }
 
-fn races(room: &mut Room<'_>) {
-    const TURNS: usize = 100;
-    room.dir("a");
-    room.dir("b");
-    let (here, there) = (room.at("a/x"), room.at("b/x"));
-    let over = |ops: &[Op]| ops.iter().cycle().take(TURNS * ops.len()).cloned().collect::<Vec<_>>();
-    let rename = |from: &String, to: &String| Op::Rename(from.clone(), to.clone(), RenameFlags::empty());
-    let make = |path: &String, kind| Op::Create(path.clone(), kind, 0o755);
-    let lists = [
-        over(&[make(&here, FileKind::Directory), rename(&here, &there)]),
-        over(&[make(&there, FileKind::Regular), rename(&there, &here)]),
-        over(&[Op::Rmdir(here.clone()), Op::Rmdir(there.clone())]),
-        over(&[Op::Unlink(there.clone()), Op::Unlink(here.clone())]),
-    ];
-    let known = |answer: &Answer<()>| {
-        let kinds = [NOT_FOUND, EXISTS, NOT_DIRECTORY, IS_DIRECTORY, NOT_PERMITTED];
-        answer.as_ref().err().is_none_or(|errno| kinds.contains(errno))
-    };
-    let answers = room.host.together(&lists);
-    for (answer, op) in answers.iter().flatten().zip(lists.iter().flatten()) {
-        assert!(known(answer), "{op:?}: {answer:?}");
-    }
-    let done = answers.iter().flatten().filter(|answer| answer.is_ok()).count();
-    // Each does something, unless those that remove came first of all: then a directory here and a file there are made, and keep
-    // each other in place for ever.
-    let is_stuck =
-        || room.seen("a/x").kind == FileKind::Directory && room.seen("b/x").kind == FileKind::Regular;
-    assert!(done >= lists.len() || done == 2 && is_stuck(), "{done} succeeded");
-    // What is listed is there, and nothing that is not keeps its directory from being removed.
-    for dir in ["a", "b"] {
-        for name in room.names(dir) {
-            let path = format!("{dir}/{name}");
-            let removed = match room.seen(&path).kind {
-                FileKind::Directory => room.rmdir(&path),
-                _ => room.unlink(&path),
-            };
-            assert_eq!(removed, Ok(()), "{path}");
-        }
-        assert_eq!(room.rmdir(dir), Ok(()));
-    }
-}
-
 fn links(room: &mut Room<'_>) {
     room.file("f");
     let bytes = room.write("f", 0, 2000);
@@ -330,14 +292,19 @@ fn linked_directory(room: &mut Room<'_>) {
 }
 
 fn symlinks(room: &mut Room<'_>) {
-    // One in an inode, and one that takes a block.
-    for (name, len) in [("short", 5), ("long", room.limits.symlink_max.min(1000) as usize)] {
-        room.does(Op::Symlink(room.at(name), len));
-        let target = room.host.read_link(&room.at(name)).expect("a link has a target");
-        assert_eq!((target.len(), room.seen(name).size), (len, len as u64));
-        assert!(target.starts_with(b"nowh"), "{target:?}");
-        assert_eq!(room.seen(name).kind, FileKind::Symlink);
+    // What the kernel passes on at most, without the NUL.
+    let longest = room.limits.symlink_max.min(4095) as usize;
+    // Short ones lie in an inode, and long ones take a block.
+    let lens: Vec<usize> = [1, 5, 59, 60, 61, 100, 1000, longest - 1, longest].into();
+    for len in lens.into_iter().filter(|&len| len <= longest) {
+        let name = format!("link-{len}");
+        room.does(Op::Symlink(room.at(&name), len));
+        assert_eq!(room.host.read_link(&room.at(&name)), Ok(target(len)), "{len} bytes");
+        assert_eq!((room.seen(&name).kind, room.seen(&name).size), (FileKind::Symlink, len as u64));
     }
+    let too_long = room.at("too long");
+    assert_eq!(room.act(Op::Symlink(too_long, longest + 1)), Err(NAME_TOO_LONG));
+    room.is_gone("too long");
     room.file("f");
     assert_eq!(room.host.read_link(&room.at("f")).err(), Some(INVALID));
 }

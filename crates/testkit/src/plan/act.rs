@@ -180,14 +180,15 @@ impl Actor {
     }
 }
 
-fn new_node(kind: FileKind, mode: u16, target: &[u8]) -> NewNode<'_> {
+/// What is to be made, of the volume's owner.
+pub(crate) fn new_node(kind: FileKind, mode: u16, target: &[u8]) -> NewNode<'_> {
     let device = DeviceNumber { major: 259, minor: 70_000 };
     let rdev = if kind.is_device() { device } else { DeviceNumber::default() };
     NewNode { kind, mode: Mode::new(mode), uid: 0, gid: 0, rdev, target }
 }
 
 /// A target of `len` bytes that leads nowhere.
-pub(super) fn target(len: usize) -> Vec<u8> {
+pub(crate) fn target(len: usize) -> Vec<u8> {
     b"nowhere/".iter().copied().cycle().take(len).collect()
 }
 

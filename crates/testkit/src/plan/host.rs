@@ -20,7 +20,7 @@ pub fn act_on_host(root: &Path, number: usize, op: &Op) -> io::Result<()> {
         Op::Create(path, kind, mode) => create(&at(path), *kind, *mode),
         Op::Symlink(path, len) => {
             use std::os::unix::ffi::OsStringExt as _;
-            symlink(std::ffi::OsString::from_vec(super::act::target(*len)), at(path))
+            symlink(std::ffi::OsString::from_vec(super::target(*len)), at(path))
         }
         Op::Link(from, to) => fs::hard_link(at(from), at(to)),
         Op::Unlink(path) => fs::remove_file(at(path)),

@@ -1,0 +1,77 @@
+//! What of a volume is on stable storage, how its changes end, and what the device need not keep.
+
+use obento_base::{Error, FileKind};
+use obento_driver::{FileSystem, XattrMode};
+
+use super::{attr, block, file, has, lookup, make, name, names_in, new_node, read, writable, write};
+use crate::outcome::{Lacks, Outcome};
+
+/// `sync_files`: "`sync_file` for all of `inos`".
+pub fn files_are_synced_in_one_call_whatever_they_are(fs: &dyn FileSystem) -> Outcome {
+    let root = fs.root();
+    let mut inos = vec![root];
+    let kinds = [FileKind::Regular, FileKind::Directory, FileKind::Symlink, FileKind::Fifo];
+    for kind in kinds.into_iter().filter(|kind| has(fs, *kind)) {
+        inos.push(make(fs, root, &format!("{kind:?}"), kind));
+    }
+    write(fs, inos[1], 0, &vec![1; block(fs) as usize]).expect("space");
+    // One that has lost its name is in use and may be waited for.
+    let gone = file(fs, root, "gone");
+    write(fs, gone, 0, &vec![2; block(fs) as usize]).expect("space");
+    writable(fs).unlink(root, name("gone")).expect("a name");
+    inos.push(gone);
+    assert_eq!(writable(fs).sync_files(&inos), Ok(()));
+    assert_eq!(writable(fs).sync_files(&inos), Ok(()), "nothing is left to do");
+    assert_eq!(writable(fs).sync_files(&[]), Ok(()));
+    assert_eq!(read(fs, inos[1], 0, 3, 3), Ok(vec![1; 3]));
+    fs.forget(gone);
+    Ok(())
+}
+
+/// `close`: "Afterwards the volume still reads, and `writable` is `None`."
+pub fn a_volume_that_was_closed_still_reads_and_takes_no_change(fs: &dyn FileSystem) -> Outcome {
+    let (root, bytes) = (fs.root(), vec![5; 3 * block(fs) as usize]);
+    let ino = file(fs, root, "f");
+    write(fs, ino, 0, &bytes).expect("space");
+    let (names, before, changes) = (names_in(fs, root), attr(fs, ino), writable(fs));
+    assert_eq!(changes.close(), Ok(()));
+    assert!(fs.writable().is_none() && fs.nameless().is_none() && fs.trim().is_none());
+    assert_eq!((lookup(fs, root, "f"), attr(fs, ino), names_in(fs, root)), (Ok(ino), before, names.clone()));
+    assert!(read(fs, ino, 0, bytes.len(), 1000) == Ok(bytes.clone()));
+    // Who still holds the capability gets nowhere with it.
+    let made = changes.create(root, name("g"), &new_node(fs, FileKind::Regular)).map(drop);
+    assert_eq!(made, Err(Error::ReadOnly));
+    assert_eq!(changes.unlink(root, name("f")), Err(Error::ReadOnly));
+    if let Some(xattrs) = fs.xattrs() {
+        assert_eq!(xattrs.set_xattr(ino, b"user.a", b"1", XattrMode::Set), Err(Error::ReadOnly));
+    }
+    assert_eq!((names_in(fs, root), attr(fs, ino)), (names, before));
+    Ok(())
+}
+
+const NO_TRIM: Lacks = Lacks("no telling the device what is free");
+
+/// `trim`: "Brings all changes to stable storage, and discards what is free on the device in runs of at least `min_len` bytes.
+/// Answers how many bytes it was."
+pub fn what_is_free_is_discarded_and_nothing_else(fs: &dyn FileSystem) -> Outcome {
+    let trim = fs.trim().ok_or(NO_TRIM)?;
+    let (root, block) = (fs.root(), block(fs));
+    let bytes: Vec<u8> = (0..64 * block).map(|n| (n / 11) as u8).collect();
+    let (kept, gone) = (file(fs, root, "kept"), file(fs, root, "gone"));
+    for ino in [kept, gone] {
+        write(fs, ino, 0, &bytes).expect("space");
+    }
+    writable(fs).unlink(root, name("gone")).expect("a name");
+    fs.forget(gone);
+    let trimmed = match trim.trim(1) {
+        Err(Error::NotSupported) => return Err(NO_TRIM),
+        trimmed => trimmed.expect("a sound device"),
+    };
+    let free = fs.statfs().expect("use").free * block;
+    assert!((64 * block..=free).contains(&trimmed), "{trimmed} of {free} bytes");
+    assert_eq!(trim.trim(u64::MAX), Ok(0), "no run is as long");
+    assert!(read(fs, kept, 0, bytes.len(), 5000).as_ref() == Ok(&bytes));
+    write(fs, file(fs, root, "new"), 0, &bytes).expect("what is free can be had");
+    assert!(read(fs, kept, 0, bytes.len(), 5000) == Ok(bytes));
+    Ok(())
+}
