@@ -1,0 +1,198 @@
+//! Driver x host x case: the contract's cases, and what programs see of every format that can be made, through the library and
+//! behind a mount point. `docs/matrix.md` is what this prints; `cargo xtask matrix` writes it.
+
+mod volume;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use obento::Access;
+use obento_testkit::conformance::{reading_cases, writing_cases};
+use obento_testkit::hosts::{Case, End, Host, cases, run};
+use obento_testkit::{Oracle, require};
+
+use volume::{Mount, SHAPES, Shape, Volume};
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/matrix.md");
+
+/// A part of the page.
+struct Table {
+    title: &'static str,
+    columns: Vec<&'static str>,
+    /// Of each case, an end a column.
+    rows: Vec<(String, Vec<End>)>,
+}
+
+impl Table {
+    /// Of `ends` by columns.
+    fn new(title: &'static str, names: Vec<String>, ends: Vec<(&'static str, Vec<End>)>) -> Self {
+        let cells = |at: usize| ends.iter().map(|(_, ends)| ends[at].clone()).collect();
+        let rows = names.into_iter().enumerate().map(|(at, name)| (name, cells(at))).collect();
+        Self { title, columns: ends.iter().map(|(column, _)| *column).collect(), rows }
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("\n## {}\n\n{}\n\n", self.title, self.count());
+        let (columns, lines) = (self.columns.join(" | "), "---|".repeat(self.columns.len()));
+        writeln!(text, "| case | {columns} |\n|---|{lines}").unwrap();
+        for (name, ends) in &self.rows {
+            let cells: Vec<String> = ends.iter().map(End::to_string).collect();
+            writeln!(text, "| {name} | {} |", cells.join(" | ")).unwrap();
+        }
+        text
+    }
+
+    /// How many cells ended how.
+    fn count(&self) -> String {
+        let mut counts = BTreeMap::<String, usize>::new();
+        let ends = || self.rows.iter().flat_map(|(_, ends)| ends);
+        ends()
+            .filter(|end| matches!(end, End::Refused(_)))
+            .for_each(|end| *counts.entry(end.to_string()).or_default() += 1);
+        let passed = ends().filter(|end| **end == End::Passed).count();
+        let refused: Vec<String> =
+            counts.into_iter().map(|(words, count)| format!("{count} {words}")).collect();
+        format!("{passed} cells passed; {}.", refused.join("; "))
+    }
+
+    fn expect_no_failure(&self) {
+        let failures: Vec<String> = self
+            .rows
+            .iter()
+            .flat_map(|(name, ends)| {
+                ends.iter().zip(&self.columns).map(move |(end, column)| (name, column, end))
+            })
+            .filter(|(.., end)| matches!(end, End::Failed(_)))
+            .map(|(name, column, end)| format!("{column}, {name}: {end}"))
+            .collect();
+        assert!(failures.is_empty(), "{failures:#?}");
+    }
+
+    /// Compares the page with this part of it, and writes it where that is wanted.
+    fn is_on_the_page(&self) {
+        static WRITING: Mutex<()> = Mutex::new(());
+        let text = self.text();
+        println!("{text}");
+        self.expect_no_failure();
+        let _one_at_a_time = WRITING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let page = fs::read_to_string(PAGE).unwrap_or_default();
+        let mark = format!("\n## {}\n", self.title);
+        let begin = page.find(&mark).unwrap_or(page.len());
+        let behind = page.get(begin + 1..).unwrap_or_default();
+        let end = behind.find("\n## ").map_or(page.len(), |at| begin + 1 + at);
+        if std::env::var_os("OBENTO_WRITE_MATRIX").is_some() {
+            fs::write(PAGE, format!("{}{text}{}", &page[..begin], &page[end..])).unwrap();
+            return;
+        }
+        assert!(page[begin..end] == text, "`cargo xtask matrix` writes docs/matrix.md anew");
+    }
+}
+
+fn ends(cases: &[Case], host: &mut dyn Host) -> Vec<End> {
+    cases.iter().enumerate().map(|(number, case)| run(case, number, host)).collect()
+}
+
+/// A case's end, unless it passed on a volume that `check` then finds fault with.
+fn checked(end: End, volume: &Volume) -> End {
+    match (end, volume.check()) {
+        (End::Passed, Err(found)) => End::Failed(format!("afterwards: {found}")),
+        (end, _) => end,
+    }
+}
+
+/// Ends the changes of a volume, unless the case did.
+fn close(fs: &dyn obento::FileSystem) {
+    fs.writable().map_or(Ok(()), |changes| changes.close()).expect("a sound device");
+}
+
+/// What programs see, and then the cases that ask a volume, of what those have left; both of one shape.
+fn looked_at(shape: &Shape) -> (Vec<End>, Vec<End>) {
+    let volume = Arc::new(shape.volume());
+    let mut library = volume.library();
+    let seen = ends(&cases(), &mut library);
+    // Read before it is closed: what is in memory alone is closed once.
+    let asked = |fs: &dyn obento::FileSystem| {
+        reading_cases().into_iter().map(|(_, case)| End::of(|| case(fs))).collect::<Vec<_>>()
+    };
+    library.close();
+    let fs = volume.open(Access::ReadOnly).expect("a sound volume opens");
+    let asked = asked(&*fs);
+    drop(fs);
+    volume.check().unwrap_or_else(|found| panic!("{}: {found}", shape.name));
+    (seen, asked)
+}
+
+/// The cases that change a volume, each on one of its own.
+fn changed(shape: &Shape) -> Vec<End> {
+    let case = |(_, case): (&str, obento_testkit::conformance::Case)| {
+        let volume = shape.volume();
+        let fs = volume.open(Access::ReadWrite).expect("a new volume opens");
+        let end = End::of(|| {
+            let outcome = case(&*fs);
+            close(&*fs);
+            outcome
+        });
+        drop(fs);
+        checked(end, &volume)
+    };
+    writing_cases().into_iter().map(case).collect()
+}
+
+fn sentence(name: &str) -> String {
+    name.replace('_', " ")
+}
+
+/// The contract, and what programs see through the library.
+static LIBRARY: LazyLock<[Table; 2]> = LazyLock::new(|| {
+    let (mut contract, mut programs) = (Vec::new(), Vec::new());
+    for shape in SHAPES {
+        let (seen, asked) = looked_at(shape);
+        programs.push((shape.name, seen));
+        if shape.is_small() {
+            contract.push((shape.name, [changed(shape), asked].concat()));
+        }
+    }
+    let names = writing_cases().into_iter().chain(reading_cases()).map(|(name, _)| sentence(name)).collect();
+    let seen = cases().iter().map(|case| case.name.to_owned()).collect();
+    [
+        Table::new("The contract", names, contract),
+        Table::new("What programs see through the library", seen, programs),
+    ]
+});
+
+#[test]
+fn every_format_that_can_be_made_is_on_the_page() {
+    assert_eq!(Shape::missing(), Vec::<&str>::new());
+    let page = fs::read_to_string(PAGE).unwrap();
+    assert!(page.starts_with(include_str!("head.md")), "the head of docs/matrix.md is head.md");
+}
+
+#[test]
+fn every_driver_keeps_the_contract_or_lacks_what_a_case_needs_as_the_page_says() {
+    LIBRARY[0].is_on_the_page();
+}
+
+#[test]
+fn programs_see_what_they_should_through_the_library_as_the_page_says() {
+    LIBRARY[1].is_on_the_page();
+}
+
+#[test]
+fn programs_see_what_they_should_behind_a_mount_as_the_page_says() {
+    if !require(&[Oracle::Fuse, Oracle::Root]) {
+        return;
+    }
+    let cases = cases();
+    let behind = SHAPES.iter().filter(|shape| shape.is_mounted()).map(|shape| {
+        let limits = shape.volume().open(Access::ReadOnly).expect("a new volume opens").limits();
+        let mount = Mount::new(shape);
+        let ends = ends(&cases, &mut mount.host(limits));
+        mount.umount();
+        mount.check();
+        (shape.name, ends)
+    });
+    let names = cases.iter().map(|case| case.name.to_owned()).collect();
+    Table::new("What programs see behind a FUSE mount", names, behind.collect()).is_on_the_page();
+}

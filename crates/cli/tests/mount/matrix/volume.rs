@@ -1,0 +1,203 @@
+//! The volumes of the page: made by our drivers, opened in this process or behind a mount point.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use obento::driver::{Limits, OpenOptions};
+use obento::tmpfs::{Options, Tmpfs};
+use obento::{
+    Access, BlockDevice, Driver, FileSystem, FormatOptions, MemDevice, Registry, SystemClock, SystemRandom,
+};
+use obento_host::FileDevice;
+use obento_testkit::hosts::{Folder, Library};
+use obento_testkit::trials;
+use tempfile::TempDir;
+
+use crate::support::{obento, wait_until};
+
+/// A volume to make.
+pub struct Shape {
+    /// What the page calls it.
+    pub name: &'static str,
+    /// Its type; none for one that is in memory alone.
+    fs_type: Option<&'static str>,
+    settings: &'static [(&'static str, &'static str)],
+    mib: u64,
+}
+
+const fn shape(
+    name: &'static str,
+    fs_type: &'static str,
+    settings: &'static [(&'static str, &'static str)],
+    mib: u64,
+) -> Shape {
+    Shape { name, fs_type: Some(fs_type), settings, mib }
+}
+
+/// Every type that can be made, in the widths that are formats of their own. The last is large, for files that have no holes.
+pub const SHAPES: &[Shape] = &[
+    Shape { name: "tmpfs", fs_type: None, settings: &[], mib: 48 },
+    shape("ext2", "ext2", &[], 48),
+    shape("ext3", "ext3", &[], 48),
+    shape("ext4", "ext4", &[], 48),
+    shape("FAT12", "vfat", &[("fat", "12"), ("sectors_per_cluster", "32")], 48),
+    shape("FAT16", "vfat", &[("fat", "16")], 48),
+    shape("FAT32", "vfat", &[("fat", "32"), ("sectors_per_cluster", "1")], 48),
+    shape("exFAT", "exfat", &[], 48),
+    shape("xv6", "xv6", &[], 48),
+    shape("exFAT of 8 GiB", "exfat", &[], 8 << 10),
+];
+
+impl Shape {
+    /// Whether it is as large as a case of the contract wants it.
+    pub fn is_small(&self) -> bool {
+        self.mib <= 64
+    }
+
+    /// Whether there is an image of it to mount.
+    pub fn is_mounted(&self) -> bool {
+        self.fs_type.is_some()
+    }
+
+    /// The types of the drivers that are here and make volumes, but for those of which a shape is.
+    pub fn missing() -> Vec<&'static str> {
+        let is_here =
+            |types: &&&[&str]| SHAPES.iter().any(|shape| shape.fs_type.is_some_and(|it| types.contains(&it)));
+        let registry = Registry::default();
+        let types =
+            registry.drivers().iter().filter_map(|driver| driver.format().map(|format| format.types()));
+        let types: Vec<&[&str]> = types.collect();
+        types.iter().filter(|types| !is_here(types)).map(|types| types[0]).collect()
+    }
+
+    fn driver(&self) -> Option<Arc<dyn Driver>> {
+        let fs_type = self.fs_type?;
+        let registry = Registry::default();
+        let makes = |driver: &&Arc<dyn Driver>| {
+            driver.format().is_some_and(|format| format.types().contains(&fs_type))
+        };
+        Some(registry.drivers().iter().find(makes).expect("a driver of the type").clone())
+    }
+
+    fn format(&self, driver: &dyn Driver, device: &dyn BlockDevice) {
+        let fs_type = self.fs_type.expect("it has a driver");
+        let mut options = FormatOptions::new(fs_type, Arc::new(SystemClock), Arc::new(SystemRandom));
+        options.settings = self.settings.iter().map(|&(name, value)| (name.into(), value.into())).collect();
+        driver.format().unwrap().format(device, &options).unwrap();
+    }
+
+    /// A new volume in this process.
+    pub fn volume(&self) -> Volume {
+        let Some(driver) = self.driver() else {
+            let options =
+                Options { size: self.mib << 20, inodes: 4096, ..Options::new(Arc::new(SystemClock)) };
+            return Volume::Memory(Arc::new(Tmpfs::new(options)));
+        };
+        let device: Arc<dyn BlockDevice> = if self.is_small() {
+            Arc::new(MemDevice::new(vec![0; (self.mib << 20) as usize]))
+        } else {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            file.as_file().set_len(self.mib << 20).unwrap();
+            // The device keeps the file, which has no name any more.
+            Arc::new(FileDevice::open_writable(file.path()).unwrap())
+        };
+        self.format(&*driver, &*device);
+        Volume::Device(driver, device)
+    }
+}
+
+/// A volume in this process.
+pub enum Volume {
+    /// One of a driver, on a device.
+    Device(Arc<dyn Driver>, Arc<dyn BlockDevice>),
+    /// One that is in memory alone.
+    Memory(Arc<dyn FileSystem>),
+}
+
+impl Volume {
+    /// Opens it.
+    pub fn open(&self, access: Access) -> obento::Result<Arc<dyn FileSystem>> {
+        match self {
+            Self::Device(driver, device) => driver
+                .open(device.clone(), &OpenOptions { access, ..OpenOptions::new(Arc::new(SystemClock)) }),
+            Self::Memory(fs) => Ok(fs.clone()),
+        }
+    }
+
+    /// It as a host.
+    pub fn library(self: &Arc<Self>) -> Library {
+        let volume = self.clone();
+        match &**self {
+            Self::Device(..) => Library::new(move |access| volume.open(access)),
+            Self::Memory(fs) => Library::in_memory(fs.clone()),
+        }
+    }
+
+    /// Errors: what the driver's check finds, now that it is closed.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            Self::Device(driver, device) => trials::check(&**driver, device),
+            Self::Memory(_) => Ok(()),
+        }
+    }
+}
+
+/// A volume behind a mount point.
+pub struct Mount(TempDir);
+
+impl Mount {
+    pub fn new(shape: &Shape) -> Rc<Self> {
+        let mount = Self(tempfile::Builder::new().prefix("obento-matrix-").tempdir().unwrap());
+        // Whom `Host::act_as` acts for is to come as far as the volume.
+        fs::set_permissions(mount.0.path(), Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(mount.at()).unwrap();
+        let image = mount.0.path().join("disk.img");
+        File::create(&image).and_then(|file| file.set_len(shape.mib << 20)).unwrap();
+        let driver = shape.driver().expect("what is mounted has a driver");
+        shape.format(&*driver, &FileDevice::open_writable(&image).unwrap());
+        mount.mount("rw");
+        Rc::new(mount)
+    }
+
+    fn at(&self) -> PathBuf {
+        self.0.path().join("mnt")
+    }
+
+    fn mount(&self, options: &str) {
+        let options = format!("{options},allow_other");
+        obento(self.0.path(), &["mount", "-o", &options, "disk.img", "mnt"]);
+    }
+
+    pub fn umount(&self) {
+        wait_until("the unmount", || succeeds(self.0.path(), &["umount", "mnt"]));
+    }
+
+    /// Panics if something is wrong with the volume, which is not mounted.
+    pub fn check(&self) {
+        obento(self.0.path(), &["check", "disk.img"]);
+    }
+
+    /// The folder as a host.
+    pub fn host(self: &Rc<Self>, limits: Limits) -> Folder {
+        let mount = self.clone();
+        Folder::new(self.at(), limits, move |access| {
+            mount.umount();
+            mount.mount(if access == Access::ReadOnly { "ro" } else { "rw" });
+        })
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = succeeds(self.0.path(), &["umount", "--lazy", "mnt"]);
+    }
+}
+
+fn succeeds(folder: &Path, arguments: &[&str]) -> bool {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+    command.current_dir(folder).args(arguments).output().unwrap().status.success()
+}
