@@ -1,9 +1,9 @@
 //! The structures on disk, as far as a driver shows them. Cases that leave a volume as it is.
 
 use obento_base::{Error, FileKind, Ino, Result};
-use obento_driver::{FileSystem, Inspect, LayoutLock, Record, Span, Spot, Target};
+use obento_driver::{Extent, FileSystem, Inspect, LayoutLock, Record, Span, Spot, Target};
 
-use super::reading::{files, inodes};
+use super::reading::{files, inodes, some};
 use crate::outcome::{Lacks, Outcome};
 
 /// How many inodes and places of a large volume are looked at.
@@ -90,17 +90,21 @@ pub fn every_byte_has_a_place_and_what_shows_it_is_shown(fs: &dyn FileSystem) ->
 /// `Spot::OfFiles`: "A part of a file".
 pub fn the_bytes_of_a_file_are_located_as_such(fs: &dyn FileSystem) -> Outcome {
     let (inspect, lock) = (view(fs)?, LayoutLock::new());
-    let mut found = 0;
-    for (ino, size) in files(fs)?.into_iter().take(MAX).filter(|(_, size)| *size > 0) {
-        let extent = fs.map(&lock.shared(), ino, 0..size).expect("a sound file is mapped");
-        let Span::Mapped(at) = extent.span else { continue };
-        for place in [at, at + extent.len / 2, at + extent.len - 1] {
+    let mapped = |(ino, size): (Ino, u64)| match fs.map(&lock.shared(), ino, 0..size.max(1)) {
+        Ok(Extent { span: Span::Mapped(at), len }) => Some((ino, at, len)),
+        mapped => {
+            mapped.expect("a sound file is mapped");
+            None
+        }
+    };
+    let found = some(files(fs)?.into_iter().filter_map(mapped).take(MAX), "no data that is mapped")?;
+    for (ino, at, len) in found {
+        for place in [at, at + len / 2, at + len - 1] {
             match inspect.locate(place) {
                 Err(Error::NotSupported) => return Err(Lacks("no telling what lies at a byte")),
                 spot => assert_eq!(spot, Ok(Spot::OfFiles), "inode {ino}, byte {place} of the device"),
             }
         }
-        found += 1;
     }
-    if found == 0 { Err(Lacks("no data that is mapped")) } else { Ok(()) }
+    Ok(())
 }

@@ -41,7 +41,7 @@ pub(super) fn inodes(fs: &dyn FileSystem) -> Vec<(Ino, FileKind)> {
 }
 
 /// What there is of something. Errors: that there is none, so that a case about it shows nothing.
-fn some<T>(found: impl IntoIterator<Item = T>, lacks: &'static str) -> Result<Vec<T>, Lacks> {
+pub(super) fn some<T>(found: impl IntoIterator<Item = T>, lacks: &'static str) -> Result<Vec<T>, Lacks> {
     let found: Vec<T> = found.into_iter().collect();
     if found.is_empty() { Err(Lacks(lacks)) } else { Ok(found) }
 }

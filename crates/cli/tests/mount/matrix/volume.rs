@@ -10,7 +10,7 @@ use std::sync::Arc;
 use obento::driver::{Limits, OpenOptions};
 use obento::tmpfs::{Options, Tmpfs};
 use obento::{
-    Access, BlockDevice, Driver, FileSystem, FormatOptions, MemDevice, Registry, SystemClock, SystemRandom,
+    Access, BlockDevice, Driver, FileSystem, FixedRandom, FormatOptions, MemDevice, Registry, SystemClock,
 };
 use obento_host::FileDevice;
 use obento_testkit::hosts::{Folder, Library};
@@ -85,7 +85,7 @@ impl Shape {
 
     fn format(&self, driver: &dyn Driver, device: &dyn BlockDevice) {
         let fs_type = self.fs_type.expect("it has a driver");
-        let mut options = FormatOptions::new(fs_type, Arc::new(SystemClock), Arc::new(SystemRandom));
+        let mut options = FormatOptions::new(fs_type, Arc::new(SystemClock), Arc::new(FixedRandom(1)));
         options.settings = self.settings.iter().map(|&(name, value)| (name.into(), value.into())).collect();
         driver.format().unwrap().format(device, &options).unwrap();
     }
