@@ -112,7 +112,8 @@ fn a_file_is_its_entry_with_its_long_name_and_the_runs_of_its_clusters() {
         assert_eq!(field(&file, "first").offset, volume.offset(volume.first(F)) as u64);
         assert_eq!(error(fs, Target::Inode(Ino(999_999_999))), Error::NotFound);
         let root = records(fs, Target::Inode(Ino(1)));
-        assert_eq!(kinds(&root), [if volume.width == 32 { "clusters" } else { "root directory" }]);
+        let all = ["root directory", "clusters"];
+        assert_eq!(kinds(&root), all[..if volume.width == 32 { 2 } else { 1 }]);
     });
 }
 
