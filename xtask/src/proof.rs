@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, bail, ensure};
 use xshell::{Shell, cmd};
 
 use crate::packages::{self, Package};
@@ -21,9 +21,17 @@ pub struct CrashOptions {
     /// Different disks to judge, of each format.
     #[arg(long, default_value_t = 200_000)]
     states: u64,
-    /// Go on for so many minutes with each format, in place of a number of disks.
+    /// Go on for so many minutes in all, shared by the formats, in place of a number of disks. Building is not counted, and the faults
+    /// of the device are left out, which take as long as they take.
     #[arg(long)]
     minutes: Option<u64>,
+    /// All plans of one and of two operations with every placement of what makes them durable, in place of a number of disks; without the
+    /// faults of the device.
+    #[arg(long, conflicts_with = "minutes")]
+    sequences: bool,
+    /// The tests as they are built for `cargo xtask test` without `--full`, in place of a release: slower, but built sooner.
+    #[arg(long)]
+    dev: bool,
     /// One format alone: ext4, fat, exfat or xv6.
     #[arg(long)]
     only: Option<String>,
@@ -33,7 +41,7 @@ pub struct CrashOptions {
     /// A folder that keeps which disks were tried, so that campaigns add up and none counts twice.
     #[arg(long)]
     seen: Option<PathBuf>,
-    /// One state alone, by the name that a failure printed.
+    /// One state alone, by the name that a failure printed, with or without `OBENTO_CRASH=`; or all cases whose name has this in it.
     name: Option<String>,
 }
 
@@ -57,6 +65,8 @@ struct Count {
     all: u64,
     /// Those that were refused.
     lost: u64,
+    /// Plans and cases that were done.
+    plans: u64,
 }
 
 impl Count {
@@ -65,50 +75,79 @@ impl Count {
         let line = said.lines().find(|line| line.contains(" different disks, "))?;
         let states = line.split_once(' ')?.0.parse().ok()?;
         let lost = line.rsplit_once("; ")?.1.strip_suffix(" lost")?.parse().ok()?;
+        let plans = line.split_once(" windows, ")?.1.split_once(" plans")?.0.parse().ok()?;
         let all = said
             .lines()
             .find_map(|line| line.strip_suffix(" different disks with those of the campaigns before"));
         let all = all.map_or(Ok(states), str::parse).ok()?;
-        Some(Self { states, all, lost })
+        Some(Self { states, all, lost, plans })
     }
 }
 
-/// Runs the campaigns of the crash explorer, and without a name those of the fault device.
+/// What a format says that has no case of the name that was asked for.
+const UNKNOWN: &str = "no case is called ";
+
+/// Runs the campaigns of the crash explorer, and with neither a name, `--minutes` nor `--sequences` those of the fault device.
 pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
     packages::ensure(shell, FORMATS)?;
     let _states = shell.push_env("OBENTO_CRASH_STATES", options.states.to_string());
     let _seed = shell.push_env("OBENTO_CRASH_SEED", options.seed.to_string());
-    let _name = options.name.as_ref().map(|name| shell.push_env("OBENTO_CRASH", name));
-    let minutes = options.minutes.map(|minutes| minutes.to_string());
-    let _minutes = minutes.map(|minutes| shell.push_env("OBENTO_CRASH_MINUTES", minutes));
+    let name = options.name.as_deref().map(|name| name.strip_prefix("OBENTO_CRASH=").unwrap_or(name));
+    let _name = name.map(|name| shell.push_env("OBENTO_CRASH", name));
     let is_meant = |format: &str| options.only.as_deref().is_none_or(|only| only == format);
+    let cut: Vec<_> = CUT.into_iter().filter(|(format, _)| is_meant(format)).collect();
+    ensure!(!cut.is_empty(), "no format is called {:?}", options.only);
+    let seconds = options.minutes.map(|minutes| (60 * minutes / cut.len() as u64).to_string());
+    let _seconds = seconds.map(|seconds| shell.push_env("OBENTO_CRASH_SECONDS", seconds));
+    let _sequences = options.sequences.then(|| shell.push_env("OBENTO_CRASH_SEQUENCES", "1"));
+    let release = (!options.dev).then_some("--release");
     // What states are made of is allocated and freed a million times: glibc is to keep such pieces, and not to map each anew.
     let _mapped = shell.push_env("MALLOC_MMAP_THRESHOLD_", (64 << 20).to_string());
     let _trimmed = shell.push_env("MALLOC_TRIM_THRESHOLD_", (256 << 20).to_string());
     if let Some(folder) = &options.seen {
         shell.create_dir(folder)?;
     }
-    let mut told = Vec::new();
-    for (format, campaign) in CUT.into_iter().filter(|(format, _)| is_meant(format)) {
+    let (mut told, mut known) = (Vec::new(), 0);
+    for (format, campaign) in cut {
         let package = format!("obento-{format}");
         let seen = options.seen.as_ref().map(|folder| shell.current_dir().join(folder).join(format));
         let _seen = seen.map(|seen| shell.push_env("OBENTO_CRASH_SEEN", seen));
-        let said =
-            cmd!(shell, "cargo test --release -p {package} --test crash -- --ignored --nocapture {campaign}")
-                .ignore_status()
-                .read()?;
+        let done = cmd!(
+            shell,
+            "cargo test {release...} -p {package} --test crash -- --ignored --nocapture {campaign}"
+        )
+        .ignore_status()
+        .output()?;
+        let said = String::from_utf8_lossy(&done.stdout);
+        if said.lines().any(|line| line.starts_with(UNKNOWN)) {
+            continue;
+        }
         println!("{said}");
-        let count = Count::told(&said).with_context(|| format!("the campaign on {format} did not end"))?;
-        told.push(count);
+        known += 1;
+        match Count::told(&said) {
+            Some(count) => told.push(count),
+            // A case or a state alone, which counts nothing.
+            None if name.is_some() => ensure!(done.status.success(), "it was refused, or is not there"),
+            None => bail!("the campaign on {format} did not end"),
+        }
     }
+    ensure!(known > 0, "no format has a case of the name {:?}", name.unwrap_or_default());
     let all = told.iter().fold(Count::default(), |all, one| Count {
         states: all.states + one.states,
         all: all.all + one.all,
         lost: all.lost + one.lost,
+        plans: all.plans + one.plans,
     });
     println!("{} states, {} with those of the campaigns before; {} lost", all.states, all.all, all.lost);
     ensure!(all.lost == 0, "what a cut left was refused");
-    for format in FAULTS.into_iter().filter(|format| options.name.is_none() && is_meant(format)) {
+    let is_part = name.is_some();
+    ensure!(
+        !is_part || all.plans > 0 || told.len() < known,
+        "no case has {:?} in its name",
+        name.unwrap_or_default()
+    );
+    let is_bounded = is_part || options.minutes.is_some() || options.sequences;
+    for format in FAULTS.into_iter().filter(|format| !is_bounded && is_meant(format)) {
         let package = format!("obento-{format}");
         cmd!(
             shell,
@@ -308,9 +347,11 @@ mod tests {
     #[test]
     fn a_campaign_that_did_not_end_counts_for_nothing_and_one_that_did_for_what_it_tells() {
         let said = "seed 1\n320 different disks, 400 judgements, 9 windows, 7 plans (3 of the 60 sequences of two gone through), 0.1 minutes; 2 lost\nok";
-        assert_eq!(Count::told(said), Some(Count { states: 320, all: 320, lost: 2 }));
+        assert_eq!(Count::told(said), Some(Count { states: 320, all: 320, lost: 2, plans: 7 }));
         let again = format!("{said}\n1000 different disks with those of the campaigns before");
-        assert_eq!(Count::told(&again), Some(Count { states: 320, all: 1000, lost: 2 }));
+        assert_eq!(Count::told(&again), Some(Count { states: 320, all: 1000, lost: 2, plans: 7 }));
+        let sequences = "9 of 9 sequences of one and two operations\n50 different disks, 60 judgements, 9 windows, 9 plans, 0.1 minutes; 0 lost";
+        assert_eq!(Count::told(sequences), Some(Count { states: 50, all: 50, lost: 0, plans: 9 }));
         assert_eq!(Count::told("running 1 test"), None);
     }
 }

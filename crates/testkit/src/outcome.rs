@@ -3,6 +3,7 @@
 //! A case that is refused is no test that passed: its words are appended to the file that `OBENTO_SKIP_LOG` names, so that a
 //! run of tests counts them, and the pages that show cases show them.
 
+use std::any::Any;
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -90,13 +91,15 @@ impl End {
         match catch_unwind(AssertUnwindSafe(case)) {
             Ok(Ok(())) => Self::Passed,
             Ok(Err(lacks)) => Self::Refused(lacks),
-            Err(panic) => {
-                let text = panic.downcast_ref::<String>().map(String::as_str);
-                let why = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
-                Self::Failed(why.replace('\n', " "))
-            }
+            Err(panic) => Self::Failed(words(&*panic)),
         }
     }
+}
+
+/// What a panic said, in a line.
+pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").replace('\n', " ")
 }
 
 impl fmt::Display for End {

@@ -25,7 +25,7 @@ fn caught(protocol: Protocol, bug: Bug) {
     let summary = cut(&run, protocol, Some(bug), &Options::new(1));
     let failure = summary.failures.first().unwrap_or_else(|| panic!("{bug:?} passes: {summary:?}"));
     let name = failure.name.to_string().parse().unwrap();
-    let again = cut(&run, protocol, Some(bug), &Options { only: Some(name), ..Options::new(1) });
+    let again = cut(&run, protocol, Some(bug), &Options::new(1).with_only(name));
     assert_eq!((again.judged, &again.failures[..]), (1, &[failure.clone()][..]));
 }
 

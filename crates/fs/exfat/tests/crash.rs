@@ -12,6 +12,13 @@ use obento_testkit::trials;
 obento_testkit::crash_trials!(crate::cuts::volume("tiny"), 5, 8);
 
 #[test]
+fn every_conformance_case_leaves_a_consistent_volume_at_every_cut() {
+    if let Some(volume) = cuts::volume("tiny") {
+        trials::cuts::conformance(&volume, 1000);
+    }
+}
+
+#[test]
 #[ignore = "takes minutes: cargo xtask crash"]
 fn campaign_over_short_and_random_plans() {
     let volumes: Vec<_> = cuts::volume("tiny").into_iter().collect();

@@ -15,7 +15,7 @@ use obento_driver::{DataMode, Journalling};
 use obento_testkit::crash::campaign::{self, Depth};
 use obento_testkit::crash::volume::End;
 use obento_testkit::plan::Plan;
-use obento_testkit::{Oracle, require};
+use obento_testkit::{Oracle, require, trials};
 
 fn oracles() -> bool {
     require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")])
@@ -61,6 +61,14 @@ fn short_plans_with_every_sync_survive_every_cut() {
         let openers = openers(&[DataMode::Ordered], Journalling::default());
         let volume = &volumes(&SMALL[..1], &openers)[0];
         campaign::all(volume, &volume.bounds.sample(), End::Dropped, &Depth::quick()).expect_clean();
+    }
+}
+
+#[test]
+fn every_conformance_case_leaves_a_consistent_volume_at_every_cut() {
+    if oracles() {
+        let openers = openers(&[DataMode::Ordered], Journalling::default());
+        trials::cuts::conformance(&volumes(&SMALL[..1], &openers)[0], 1000);
     }
 }
 

@@ -20,6 +20,13 @@ fn every_operation_with_large_sectors_survives_every_cut_until_the_volume_is_clo
 }
 
 #[test]
+fn every_conformance_case_leaves_a_consistent_volume_at_every_cut() {
+    if let Some(volume) = cuts::volume("fat12") {
+        trials::cuts::conformance(&volume, 1000);
+    }
+}
+
+#[test]
 #[ignore = "takes minutes: cargo xtask crash"]
 fn campaign_over_short_and_random_plans() {
     let volumes: Vec<_> = ["fat12", "fat12-sector-2k"].into_iter().filter_map(cuts::volume).collect();

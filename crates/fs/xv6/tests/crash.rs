@@ -2,7 +2,7 @@
 
 mod common;
 
-use obento_testkit::crash::campaign::{self, Depth};
+use obento_testkit::crash::campaign;
 use obento_testkit::crash::volume::End;
 use obento_testkit::trials;
 
@@ -15,9 +15,7 @@ fn every_operation_survives_every_cut_while_appends_wait_in_memory() {
 
 #[test]
 fn every_conformance_case_leaves_a_consistent_volume_at_every_cut() {
-    let outcome = campaign::conformance(&common::volume(), &Depth::quick());
-    outcome.expect_clean();
-    assert!(outcome.judged > 1000, "{outcome:?}");
+    trials::cuts::conformance(&common::volume(), 1000);
 }
 
 #[test]

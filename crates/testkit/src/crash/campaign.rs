@@ -1,7 +1,8 @@
 //! Many plans on many volumes, cut on all processors.
 //!
 //! A case has a name - `ext4-1k/Ordered/closed/bounded-2-1234` - from which it is made again, and so has each of its states:
-//! `OBENTO_CRASH=CASE@EVENT:SEED:NUMBER` judges that one alone, and a part of a name the cases that have it.
+//! `OBENTO_CRASH=CASE@STATE`, the [`StateName`] behind the `@`, judges that one alone, the name of a case that case, and a part of one
+//! the cases that have it.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -37,6 +38,8 @@ pub struct Volume<'a> {
     pub bounds: Bounds,
     /// What random plans keep to.
     pub limits: Limits,
+    /// Cases of the contract that do not pass on a volume so small, each with the reason. Another one that does not is a failure.
+    pub left_out: &'static [(&'static str, &'static str)],
 }
 
 impl Volume<'_> {
@@ -96,17 +99,23 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Does it, and cuts it. `None` for a case of the contract that does not pass here.
-    fn explore(&self, options: &Options, may_wait: bool, seen: &Seen) -> Result<Option<Summary>, String> {
+    /// Why nothing of it can be cut on this volume, if that is known.
+    fn is_left_out(&self) -> Option<&'static str> {
+        let Work::Conformance(name, _) = &self.work else { return None };
+        self.volume.left_out.iter().find(|(known, _)| known == name).map(|(_, reason)| *reason)
+    }
+
+    /// Does it, and cuts it.
+    fn explore(&self, options: &Options, may_wait: bool, seen: &Seen) -> Result<Summary, String> {
         let Volume { base, subject, .. } = self.volume;
         match &self.work {
             Work::Plan(plan, end) => subject.record(base, plan, *end).map(|mut recording| {
                 recording.unwatched &= may_wait;
-                Some(subject.explore(&recording, options, seen))
+                subject.explore(&recording, options, seen)
             }),
             Work::Conformance(_, case) => {
                 let events = subject.record_case(base, *case)?;
-                Ok(events.map(|events| subject.explore_case(base, &events, options, seen)))
+                Ok(subject.explore_case(base, &events, options, seen))
             }
         }
     }
@@ -137,14 +146,23 @@ impl Depth {
     }
 
     /// What `OBENTO_CRASH` asks for.
-    pub fn with_only(mut self) -> Self {
-        let Ok(name) = std::env::var("OBENTO_CRASH") else { return self };
+    pub fn with_only(self) -> Self {
+        match std::env::var("OBENTO_CRASH") {
+            Ok(name) => self.of(&name),
+            Err(_) => self,
+        }
+    }
+
+    /// The state or the cases of this name, as a failure prints it or without `OBENTO_CRASH=`. Panics if what is behind the `@` is no
+    /// name of a state.
+    pub fn of(mut self, name: &str) -> Self {
+        let name = name.strip_prefix("OBENTO_CRASH=").unwrap_or(name);
         let Some((case, state)) = name.split_once('@') else {
-            self.part = Some(name);
+            self.part = Some(name.to_owned());
             return self;
         };
-        let state: StateName = state.parse().expect("OBENTO_CRASH is CASE@EVENT:SEED:NUMBER");
-        self.options.seed = state.seed;
+        let state: StateName = state.parse().expect("the name is CASE@STATE");
+        self.options = self.options.with_only(state);
         self.only = Some((case.to_owned(), state));
         self
     }
@@ -167,7 +185,7 @@ pub struct Outcome {
     pub judged: usize,
     /// Windows that were cut.
     pub windows: usize,
-    /// Cases of the contract that find no room on a volume so small, or else do not pass there: nothing of theirs was cut.
+    /// Cases of which nothing was cut, and why: [`Volume::left_out`].
     pub left_out: Vec<String>,
     /// What was refused, each with what reproduces it.
     pub failures: Vec<String>,
@@ -188,21 +206,20 @@ pub fn cut(case: &Case<'_>, depth: &Depth, seen: &Seen, outcome: &Mutex<Outcome>
     if !depth.is_wanted(&name) {
         return;
     }
-    let only = depth.only.as_ref().map(|(_, state)| *state);
-    if only.is_some() {
+    if let Some(reason) = case.is_left_out() {
+        let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        return outcome.left_out.push(format!("{name}: {reason}"));
+    }
+    if depth.only.is_some() {
         eprint!("{}", case.shown());
     }
-    let options = Options { only, whole: case.volume.whole.clone(), ..depth.options.clone() };
+    let options = Options { whole: case.volume.whole.clone(), ..depth.options.clone() };
     let summary = case.explore(&options, depth.may_wait, seen);
     let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
     outcome.cases += 1;
     let failures: Vec<String> = match summary {
-        Err(reason) => vec![format!("{name}: {reason}")],
-        Ok(None) => {
-            outcome.left_out.push(name);
-            Vec::new()
-        }
-        Ok(Some(summary)) => {
+        Err(reason) => vec![format!("OBENTO_CRASH={name}: {reason}")],
+        Ok(summary) => {
             outcome.judged += summary.judged;
             outcome.windows += summary.windows;
             let named = |failure| format!("OBENTO_CRASH={name}@{failure}\n{}", case.shown());
@@ -264,13 +281,13 @@ pub enum Until {
     Time(Duration),
 }
 
-/// The [`long`] campaign that `cargo xtask crash` asks for: `OBENTO_CRASH_STATES` or `OBENTO_CRASH_MINUTES`,
-/// `OBENTO_CRASH_SEED`, `OBENTO_CRASH` for a part, and `OBENTO_CRASH_SEEN` for a file with the disks of the campaigns before.
+/// The campaign that `cargo xtask crash` asks for: the [`long`] one of `OBENTO_CRASH_STATES` or `OBENTO_CRASH_SECONDS`, or with
+/// `OBENTO_CRASH_SEQUENCES` that of all [`sequences`]; `OBENTO_CRASH_SEED`, `OBENTO_CRASH` for a part, and `OBENTO_CRASH_SEEN` for a file with the disks of the campaigns before.
 pub fn from_environment(volumes: &[Volume<'_>]) -> Outcome {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let seed = number("OBENTO_CRASH_SEED").unwrap_or(1);
-    let until = match number("OBENTO_CRASH_MINUTES") {
-        Some(minutes) => Until::Time(Duration::from_secs(60 * minutes)),
+    let until = match number("OBENTO_CRASH_SECONDS") {
+        Some(seconds) => Until::Time(Duration::from_secs(seconds)),
         None => Until::States(number("OBENTO_CRASH_STATES").unwrap_or(200_000) as usize),
     };
     // To record a plan costs more than to judge a state: many of each.
@@ -278,7 +295,11 @@ pub fn from_environment(volumes: &[Volume<'_>]) -> Outcome {
     let kept = std::env::var_os("OBENTO_CRASH_SEEN").map(PathBuf::from);
     let seen =
         kept.as_deref().map_or_else(|| Ok(Seen::default()), Seen::with_earlier).expect("a file of disks");
-    let outcome = long(volumes, &Depth::new(options).with_only(), seed, until, &seen);
+    let depth = Depth::new(options).with_only();
+    let outcome = match std::env::var_os("OBENTO_CRASH_SEQUENCES") {
+        Some(_) => sequences(volumes, &depth, seed, &seen),
+        None => long(volumes, &depth, seed, until, &seen),
+    };
     if let Some(path) = kept {
         seen.keep(&path).expect("room for a file of disks");
         println!("{} different disks with those of the campaigns before", seen.total());
@@ -292,10 +313,9 @@ pub fn from_environment(volumes: &[Volume<'_>]) -> Outcome {
 /// between them. Prints what came of it.
 pub fn long(volumes: &[Volume<'_>], depth: &Depth, seed: u64, until: Until, seen: &Seen) -> Outcome {
     let started = Instant::now();
-    if let Some(name) = depth.only.as_ref().map(|(name, _)| name.as_str()) {
-        let case = case_of(volumes, name);
-        assert!(case.is_some(), "no case is called {name}");
-        return run(&|n| case.clone().filter(|_| n == 0), depth, seen);
+    let name = depth.only.as_ref().map(|(name, _)| name).or(depth.part.as_ref());
+    if let Some(outcome) = name.and_then(|name| alone(volumes, name, depth, seen)) {
+        return outcome;
     }
     let first = first_cases(volumes);
     // Of all that is left out nothing is known but its name.
@@ -326,6 +346,52 @@ pub fn long(volumes: &[Volume<'_>], depth: &Depth, seed: u64, until: Until, seen
         outcome.cases,
         pairs.into_inner(),
         volumes.first().map_or(0, |volume| Bounds { len: 2, ..volume.bounds }.count()),
+        started.elapsed().as_secs_f64() / 60.0,
+        outcome.failures.len()
+    );
+    outcome
+}
+
+/// Cuts the case of this name, or the one state of it that `depth` asks for. `None` where a part of a name is asked for, and it is no
+/// whole one. Panics where there is no such case or state: what was not judged did not pass.
+fn alone(volumes: &[Volume<'_>], name: &str, depth: &Depth, seen: &Seen) -> Option<Outcome> {
+    let case = case_of(volumes, name);
+    if depth.only.is_none() && case.is_none() {
+        return None;
+    }
+    let unknown = format!("no case is called {name}");
+    if case.is_none() {
+        println!("{unknown}");
+    }
+    let case = case.expect(&unknown);
+    let outcome = run(&|n| (n == 0).then(|| case.clone()), depth, seen);
+    let is_judged = outcome.judged > 0 || !outcome.failures.is_empty();
+    assert!(is_judged, "{name} has no state of this name, or is left out: {:?}", outcome.left_out);
+    println!("{name}: {} judged; {} lost", outcome.judged, outcome.failures.len());
+    Some(outcome)
+}
+
+/// All plans of one and of two operations, each with every placement of what makes them durable, each on one of `volumes` that has all
+/// that plans ask for; another `seed` gives each another one. Prints how many of them were done.
+pub fn sequences(volumes: &[Volume<'_>], depth: &Depth, seed: u64, seen: &Seen) -> Outcome {
+    let started = Instant::now();
+    let most = volumes.iter().map(|volume| volume.bounds.count()).max();
+    let hosts: Vec<_> = volumes.iter().filter(|volume| Some(volume.bounds.count()) == most).collect();
+    let plans: Vec<Plan> = hosts.first().map_or_else(Vec::new, |volume| {
+        [1, 2].into_iter().flat_map(|len| Bounds { len, ..volume.bounds }.all()).collect()
+    });
+    let next = |n: usize| {
+        let volume = hosts.get((n + seed as usize) % hosts.len().max(1))?;
+        Some(Case::new(volume, plans.get(n)?.clone(), End::Dropped))
+    };
+    let outcome = run(&next, depth, seen);
+    println!("{} of {} sequences of one and two operations", outcome.cases, plans.len());
+    println!(
+        "{} different disks, {} judgements, {} windows, {} plans, {:.1} minutes; {} lost",
+        seen.count(),
+        outcome.judged,
+        outcome.windows,
+        outcome.cases,
         started.elapsed().as_secs_f64() / 60.0,
         outcome.failures.len()
     );

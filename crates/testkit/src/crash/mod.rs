@@ -28,7 +28,7 @@ use obento_block::{BlockDevice, MemDevice, Overlay};
 
 use crate::record::Event;
 use disk::Disk;
-pub use name::StateName;
+pub use name::{Drawn, StateName};
 use window::windows;
 
 /// How many states to build.
@@ -65,6 +65,16 @@ impl Options {
             from_mark: 0,
             only: None,
         }
+    }
+
+    /// The same, as the state of this name was drawn, and that one alone.
+    pub fn with_only(self, name: StateName) -> Self {
+        let Drawn { every_subset, samples, torn } = name.drawn;
+        Self { seed: name.seed, every_subset, samples, torn, only: Some(name), ..self }
+    }
+
+    fn drawn(&self) -> Drawn {
+        Drawn { every_subset: self.every_subset, samples: self.samples, torn: self.torn }
     }
 }
 
@@ -194,7 +204,8 @@ pub fn explore(
         let is_due = window.mark.unwrap_or(0) >= options.from_mark;
         if is_due && options.only.as_ref().is_none_or(|only| only.event == window.end) {
             for (number, choice) in choice::choices(&window, options).into_iter().enumerate() {
-                let name = StateName { event: window.end, seed: options.seed, number };
+                let drawn = options.drawn();
+                let name = StateName { event: window.end, seed: options.seed, number, drawn };
                 if options.only.as_ref().is_some_and(|only| *only != name) {
                     continue;
                 }

@@ -5,7 +5,19 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Error};
 
-/// Which state of a recording: `417:9:23` is the 23rd of those drawn by seed 9 of the window that ends at event 417.
+/// How many states are built of a window.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Drawn {
+    /// Windows of up to so many writes are cut in every subset.
+    pub every_subset: u32,
+    /// How many subsets are drawn of a larger window.
+    pub samples: u32,
+    /// How many states with a torn write are drawn of each window.
+    pub torn: u32,
+}
+
+/// Which state of a recording: `417:9:23:5-24-12` is the 23rd of the window that ends at event 417, of those that seed 9 draws with
+/// every subset of 5 writes, 24 samples and 12 torn ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StateName {
     /// The event at which the window ends: its flush.
@@ -14,25 +26,30 @@ pub struct StateName {
     pub seed: u64,
     /// Its number among them.
     pub number: usize,
+    /// How many there are.
+    pub drawn: Drawn,
 }
 
 impl fmt::Display for StateName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.event, self.seed, self.number)
+        let Drawn { every_subset, samples, torn } = self.drawn;
+        write!(f, "{}:{}:{}:{every_subset}-{samples}-{torn}", self.event, self.seed, self.number)
     }
 }
 
 impl FromStr for StateName {
     type Err = Error;
     fn from_str(text: &str) -> Result<Self, Error> {
-        let parts: Vec<&str> = text.split(':').collect();
-        let [event, seed, number] = parts[..] else {
-            anyhow::bail!("{text:?} is not EVENT:SEED:NUMBER");
+        let parts: Vec<&str> = text.split([':', '-']).collect();
+        let [event, seed, number, subsets, samples, torn] = parts[..] else {
+            anyhow::bail!("{text:?} is not EVENT:SEED:NUMBER:SUBSETS-SAMPLES-TORN");
         };
         let name = || -> Result<Self, std::num::ParseIntError> {
-            Ok(Self { event: event.parse()?, seed: seed.parse()?, number: number.parse()? })
+            let (every_subset, samples, torn) = (subsets.parse()?, samples.parse()?, torn.parse()?);
+            let drawn = Drawn { every_subset, samples, torn };
+            Ok(Self { event: event.parse()?, seed: seed.parse()?, number: number.parse()?, drawn })
         };
-        name().with_context(|| format!("{text:?} is not EVENT:SEED:NUMBER"))
+        name().with_context(|| format!("{text:?} is not EVENT:SEED:NUMBER:SUBSETS-SAMPLES-TORN"))
     }
 }
 
@@ -42,8 +59,10 @@ mod tests {
 
     #[test]
     fn a_name_reads_back_as_it_prints() {
-        let name = StateName { event: 417, seed: 9, number: 23 };
+        let drawn = Drawn { every_subset: 5, samples: 24, torn: 12 };
+        let name = StateName { event: 417, seed: 9, number: 23, drawn };
+        assert_eq!(name.to_string(), "417:9:23:5-24-12");
         assert_eq!(name.to_string().parse::<StateName>().unwrap(), name);
-        assert!("417:9".parse::<StateName>().is_err());
+        assert!("417:9:23".parse::<StateName>().is_err());
     }
 }

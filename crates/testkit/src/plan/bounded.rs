@@ -31,10 +31,13 @@ enum Persist {
     Nothing,
     File,
     Parent,
+    /// The directory that a rename took a name from, or the name that a link was made of.
+    Other,
     All,
 }
 
-const PERSISTS: [Persist; 4] = [Persist::Nothing, Persist::File, Persist::Parent, Persist::All];
+const PERSISTS: [Persist; 5] =
+    [Persist::Nothing, Persist::File, Persist::Parent, Persist::Other, Persist::All];
 
 impl Bounds {
     /// How many numbers there are; not each has a plan.
@@ -55,7 +58,7 @@ impl Bounds {
             rest /= PERSISTS.len() as u64;
             let path = names.act(op)?;
             ops.push(op.clone());
-            ops.extend(names.persist(persist, &path)?);
+            ops.extend(names.persist(persist, op, &path)?);
         }
         let name = format!("bounded-{}-{number}", self.len);
         (rest == 0).then(|| Plan { setup, ..Plan::new(name, ops) })
@@ -240,21 +243,33 @@ impl Names {
         (self.kind(path)? == Directory && is_empty).then_some(())
     }
 
-    /// What makes `path` durable; none where there is no such file, or it is no file to sync.
-    fn persist(&self, persist: Persist, path: &str) -> Option<Option<Op>> {
+    /// What makes `op`, which is about `path`, durable; none where there is no such file, it is no file to sync, or another
+    /// placement syncs it.
+    fn persist(&self, persist: Persist, op: &Op, path: &str) -> Option<Option<Op>> {
         Some(match persist {
             Persist::Nothing => None,
             Persist::File => {
                 matches!(self.kind(path)?, Regular | Directory).then_some(())?;
                 Some(Op::Fsync(path.to_owned()))
             }
-            Persist::Parent => {
-                let parent = path.rsplit_once('/').map_or(".", |(parent, _)| parent);
-                Some(Op::Fsync(parent.to_owned()))
-            }
+            Persist::Parent => Some(Op::Fsync(parent(path).to_owned())),
+            Persist::Other => match op {
+                Op::Rename(from, to, _) if parent(from) != parent(to) => {
+                    Some(Op::Fsync(parent(from).to_owned()))
+                }
+                Op::Link(from, _) => {
+                    (self.kind(from)? == Regular).then_some(())?;
+                    Some(Op::Fsync(from.clone()))
+                }
+                _ => return None,
+            },
             Persist::All => Some(Op::Sync),
         })
     }
+}
+
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or(".", |(parent, _)| parent)
 }
 
 #[cfg(test)]
@@ -286,7 +301,7 @@ mod tests {
     #[test]
     fn a_name_makes_its_plan_again_and_there_are_as_many_as_documented() {
         let counts = [1, 2].map(|len| Bounds { len, ..ALL }.all().count());
-        assert_eq!(counts, [155, 21_656]);
+        assert_eq!(counts, [163, 23_771]);
         let plan = Bounds { len: 3, ..ALL }.draw(&mut Random::new(1));
         assert_eq!(ALL.named(&plan.name), Some(plan));
         assert_eq!(ALL.named("bounded-4-1"), None);

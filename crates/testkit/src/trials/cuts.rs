@@ -1,5 +1,6 @@
 //! The power fails.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use obento_base::Result;
@@ -7,8 +8,9 @@ use obento_block::BlockDevice;
 use obento_env::Clock;
 
 use super::opened_by;
-use crate::crash::campaign::{self, Depth, Volume};
+use crate::crash::campaign::{self, Depth, Until, Volume};
 use crate::crash::volume::End;
+use crate::crash::{Options, Seen};
 use crate::plan::{Limits, Plan, random};
 
 /// Each operation, cut at every write, and in so many states a plan at least.
@@ -33,7 +35,7 @@ pub fn random_plans(volume: &Volume<'_>, seeds: u64) {
     campaign::all(volume, &plans, End::Closed, &Depth::quick()).expect_clean();
 }
 
-/// The explorer is no rubber stamp: where barriers are left out it finds what is lost.
+/// The explorer is no rubber stamp: where barriers are left out it finds what is lost, and what it prints leads back there.
 #[track_caller]
 pub fn without_barriers(volume: &Volume<'_>) {
     let open = |device: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>| {
@@ -41,7 +43,36 @@ pub fn without_barriers(volume: &Volume<'_>) {
     };
     let volume = opened_by(volume, &open);
     let outcome = campaign::all(&volume, &volume.named[..8], End::Dropped, &Depth::quick());
-    assert!(!outcome.failures.is_empty(), "{outcome:?}");
+    let printed = outcome.failures.first().unwrap_or_else(|| panic!("nothing is lost: {outcome:?}"));
+    let name = printed.split_once(": ").map_or(printed.as_str(), |(name, _)| name);
+    assert!(name.starts_with("OBENTO_CRASH="), "{name}");
+    for asked in [name, &name["OBENTO_CRASH=".len()..]] {
+        let depth = Depth::new(Options::new(77)).of(asked);
+        let again =
+            campaign::long(&[opened_by(&volume, &open)], &depth, 1, Until::States(1), &Seen::default());
+        assert_eq!((again.judged, again.failures.first()), (1, Some(printed)));
+    }
+}
+
+/// What is not there does not pass: a case that nobody knows, a state that no window has.
+#[track_caller]
+pub fn unknown_names(volume: &Volume<'_>) {
+    let known = format!("{}/{}", volume.name, volume.named[0].name);
+    for name in [format!("{known}@999999:1:0:5-24-12"), "no-such-volume/create@9:1:0:5-24-12".into()] {
+        let depth = Depth::quick().of(&name);
+        let judge =
+            || campaign::long(std::slice::from_ref(volume), &depth, 1, Until::States(1), &Seen::default());
+        assert!(catch_unwind(AssertUnwindSafe(judge)).is_err(), "{name} passes");
+    }
+}
+
+/// Each case of the contract, but for those that the volume leaves out.
+#[track_caller]
+pub fn conformance(volume: &Volume<'_>, least: usize) {
+    let outcome = campaign::conformance(volume, &Depth::quick());
+    outcome.expect_clean();
+    assert!(outcome.judged > least, "{outcome:?}");
+    assert_eq!(outcome.left_out.len(), volume.left_out.len(), "{:?}", volume.left_out);
 }
 
 /// Before anything is mended, `expect` finds nothing after a cut that it does not know.
@@ -113,6 +144,13 @@ macro_rules! crash_trials {
         fn without_barriers_what_was_synced_is_lost() {
             if let Some(volume) = $volume {
                 $crate::trials::cuts::without_barriers(&volume);
+            }
+        }
+
+        #[test]
+        fn a_name_of_nothing_does_not_pass() {
+            if let Some(volume) = $volume {
+                $crate::trials::cuts::unknown_names(&volume);
             }
         }
     };

@@ -73,7 +73,16 @@ pub fn mended<'a>(open: &'a Open<'a>, check: &'a CheckClosed<'a>, second: &'a Ch
 /// A small volume, and the plans that a format without space to allocate ahead takes; `bounds` say what it lacks.
 pub fn volume<'a>(name: &str, base: Arc<[u8]>, subject: Subject<'a>, bounds: Bounds) -> Volume<'a> {
     let limits = Limits { space: false, ..Limits::SMALL };
-    let bare = Volume { name: name.into(), base, subject, whole: 0..0, named: Vec::new(), bounds, limits };
+    let bare = Volume {
+        name: name.into(),
+        base,
+        subject,
+        whole: 0..0,
+        named: Vec::new(),
+        bounds,
+        limits,
+        left_out: &[],
+    };
     let named = catalogue::every_operation(false).into_iter().map(|plan| bare.without_lacking(plan));
     Volume { named: named.collect(), ..bare }
 }
@@ -90,6 +99,7 @@ fn opened_by<'a>(volume: &'a Volume<'a>, open: &'a Open<'a>) -> Volume<'a> {
         named: volume.named.clone(),
         bounds: volume.bounds,
         limits: volume.limits.clone(),
+        left_out: volume.left_out,
     }
 }
 

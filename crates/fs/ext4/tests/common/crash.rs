@@ -38,7 +38,7 @@ pub fn volumes<'a>(shapes: &[Shape], openers: &'a [Opener]) -> Vec<Volume<'a>> {
             open: &**open,
             check: &consistency::check_closed,
             second: &volumes::e2fsck,
-            second_every: 150,
+            second_every: 100,
             recovery_every: 100,
             data: *mode,
         },
@@ -48,6 +48,7 @@ pub fn volumes<'a>(shapes: &[Shape], openers: &'a [Opener]) -> Vec<Volume<'a>> {
         named: catalogue::every_operation(shape.space).into_iter().chain(catalogue::nameless()).collect(),
         bounds: Bounds { len: 2, space: shape.space, links: true, xattrs: true },
         limits: shape.limits(),
+        left_out: &[],
     })
     .collect()
 }
