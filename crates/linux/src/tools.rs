@@ -114,6 +114,11 @@ fn of_xfs_repair(code: i32) -> Verdict {
     }
 }
 
+/// fsck(8), but that fsck.f2fs ends with -1 where it found damage and did not mend all of it.
+fn of_f2fs(code: i32) -> Verdict {
+    if code == 255 { Verdict::Left } else { of_fsck(code) }
+}
+
 /// fsck(8): bits.
 fn of_fsck(code: i32) -> Verdict {
     match code {
@@ -151,6 +156,7 @@ pub(crate) const CHECK_BTRFS: Checker = Checker {
 pub(crate) const CHECK_F2FS: Checker = Checker {
     all: Some(&["-f"]),
     lacks: "mends all or nothing: -y",
+    verdict: of_f2fs,
     ..checker("fsck.f2fs", "f2fs-tools", &["--dry-run"])
 };
 pub(crate) const CHECK_JFS: Checker = Checker {
@@ -182,6 +188,7 @@ mod tests {
         use Verdict::{Clean, Failed, Left, Mended};
         let expected = [Clean, Mended, Mended, Mended, Left, Left, Left, Failed, Failed, Failed, Failed];
         assert_eq!(verdicts, expected);
+        assert_eq!([0, 1, 8, 255].map(of_f2fs), [Clean, Mended, Failed, Left]);
     }
 
     #[test]

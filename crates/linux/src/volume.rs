@@ -117,6 +117,11 @@ impl Volume {
         self.kind.names.iter().any(|name| WITH_PLACES.contains(name))
     }
 
+    /// Whether it is of the type `name`.
+    pub(crate) fn is_of(&self, name: &str) -> bool {
+        self.kind.names.contains(&name)
+    }
+
     /// Whether it can be changed.
     pub(crate) fn is_writable(&self) -> bool {
         self.writable.load(Ordering::Relaxed)

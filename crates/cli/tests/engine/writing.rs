@@ -111,3 +111,18 @@ fn an_hfs() {
 fn a_bfs() {
     writes("bfs");
 }
+
+#[test]
+fn an_access_list_of_an_xfs_is_shown_once() {
+    if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.xfs")]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.blank("image", 320);
+    bench.shell("mkfs.xfs -q -f image");
+    bench.done("cp tree/small image:/");
+    bench.done("setfacl -m u:7:r image:/small");
+    let listed = bench.done("getfattr -m - image:/small");
+    assert!(listed.contains("system.posix_acl_access"), "{listed}");
+    assert!(!listed.contains("SGI"), "{listed}");
+}
