@@ -78,23 +78,17 @@ pub fn run(shell: &Shell, options: &Options, taken: &mut Taken) -> Result<()> {
     if counts.exists() {
         fs::remove_dir_all(&counts)?;
     }
-    let _environment = [
-        shell.push_env("RUSTFLAGS", "-C instrument-coverage"),
-        shell.push_env("CARGO_TARGET_DIR", &target),
-        // Of each program at most four files, which its processes add to in turn.
-        shell.push_env("LLVM_PROFILE_FILE", counts.join("%4m.profraw")),
-    ];
+    let _counting = counting(shell, &target);
+    // Of each program at most four files, which its processes add to in turn.
+    let _counts = shell.push_env("LLVM_PROFILE_FILE", counts.join("%4m.profraw"));
     let measured: Vec<_> = MEASURED
         .into_iter()
         .filter(|(folder, _)| options.only.as_ref().is_none_or(|only| only == folder))
         .collect();
     ensure!(!measured.is_empty(), "nothing of this name is measured: {MEASURED:?}");
-    let packages: BTreeSet<_> = measured.iter().flat_map(|(_, packages)| *packages).collect();
-    let packages: Vec<_> = packages.into_iter().flat_map(|package| ["-p", *package]).collect();
-    let (built, tested) = (&packages, &packages);
-    let built = cmd!(shell, "cargo test --locked --no-run --message-format=json {built...}")
-        .ignore_stderr()
-        .read()?;
+    let packages: BTreeSet<_> = measured.iter().flat_map(|(_, packages)| *packages).copied().collect();
+    let built = build(shell, &packages)?;
+    let tested = packages.iter().flat_map(|package| ["-p", package]);
     let arguments = &options.arguments;
     let tested =
         taken.run(cmd!(shell, "cargo test --locked --no-fail-fast {tested...} --lib --tests {arguments...}"));
@@ -103,6 +97,25 @@ pub fn run(shell: &Shell, options: &Options, taken: &mut Taken) -> Result<()> {
     tested?;
     ensure!(share >= options.least, "fewer than {} lines in a hundred are run", options.least);
     Ok(())
+}
+
+/// Programs that are built from now on count.
+fn counting<'a>(shell: &'a Shell, target: &Path) -> [xshell::PushEnv<'a>; 2] {
+    [shell.push_env("RUSTFLAGS", "-C instrument-coverage"), shell.push_env("CARGO_TARGET_DIR", target)]
+}
+
+/// Builds the tests of `packages`. Answers cargo's messages.
+fn build(shell: &Shell, packages: &BTreeSet<&str>) -> Result<String> {
+    let packages = packages.iter().flat_map(|package| ["-p", package]);
+    let built = cmd!(shell, "cargo test --locked --no-run --message-format=json {packages...}");
+    Ok(built.ignore_stderr().read()?)
+}
+
+/// Builds all tests as [`run`] does, after which nothing is left to build. Answers cargo's messages.
+pub fn build_all(shell: &Shell) -> Result<String> {
+    let target = shell.current_dir().canonicalize()?.join("target/coverage");
+    let _counting = counting(shell, &target);
+    build(shell, &packages())
 }
 
 /// LLVM's tools of the compiler's version.

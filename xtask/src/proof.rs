@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use xshell::{Shell, cmd};
 
+use crate::coverage;
 use crate::packages::{self, Package};
 
 const ORACLES: &[Package] = &[("/sbin/mke2fs", "e2fsprogs")];
@@ -29,9 +30,9 @@ pub struct CrashOptions {
     /// faults of the device.
     #[arg(long, conflicts_with = "minutes")]
     sequences: bool,
-    /// The tests as they are built for `cargo xtask test` without `--full`, in place of a release: slower, but built sooner.
+    /// Take the programs that `cargo xtask test --full` built, in place of a release: slower, but nothing is left to build.
     #[arg(long)]
-    dev: bool,
+    counted: bool,
     /// One format alone: ext4, fat, exfat or xv6.
     #[arg(long)]
     only: Option<String>,
@@ -84,6 +85,14 @@ impl Count {
     }
 }
 
+/// The program of the tests about cuts of a format, by cargo's messages of what it built.
+fn program<'m>(messages: &'m str, format: &str) -> Option<&'m str> {
+    let manifest = format!("/crates/fs/{format}/Cargo.toml\"");
+    let is_meant = |line: &&str| line.contains(&manifest) && line.contains("\"name\":\"crash\"");
+    let line = messages.lines().find(is_meant)?;
+    Some(line.split_once("\"executable\":\"")?.1.split_once('"')?.0)
+}
+
 /// What a format says that has no case of the name that was asked for.
 const UNKNOWN: &str = "no case is called ";
 
@@ -100,25 +109,28 @@ pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
     let seconds = options.minutes.map(|minutes| (60 * minutes / cut.len() as u64).to_string());
     let _seconds = seconds.map(|seconds| shell.push_env("OBENTO_CRASH_SECONDS", seconds));
     let _sequences = options.sequences.then(|| shell.push_env("OBENTO_CRASH_SEQUENCES", "1"));
-    let release = (!options.dev).then_some("--release");
     // What states are made of is allocated and freed a million times: glibc is to keep such pieces, and not to map each anew.
     let _mapped = shell.push_env("MALLOC_MMAP_THRESHOLD_", (64 << 20).to_string());
     let _trimmed = shell.push_env("MALLOC_TRIM_THRESHOLD_", (256 << 20).to_string());
     if let Some(folder) = &options.seen {
         shell.create_dir(folder)?;
     }
+    let built = if options.counted {
+        coverage::build_all(shell)?
+    } else {
+        // In one go: what they share is built with the same features then, and once.
+        let packages: Vec<_> =
+            cut.iter().flat_map(|(format, _)| ["-p".into(), format!("obento-{format}")]).collect();
+        cmd!(shell, "cargo test --release --no-run --message-format=json {packages...} --test crash")
+            .read()?
+    };
+    let _uncounted = shell.push_env("LLVM_PROFILE_FILE", "/dev/null");
     let (mut told, mut known) = (Vec::new(), 0);
     for (format, campaign) in cut {
-        let package = format!("obento-{format}");
+        let program = program(&built, format).context("cargo tells what it built")?;
         let seen = options.seen.as_ref().map(|folder| shell.current_dir().join(folder).join(format));
         let _seen = seen.map(|seen| shell.push_env("OBENTO_CRASH_SEEN", seen));
-        let done = cmd!(
-            shell,
-            "cargo test {release...} -p {package} --test crash -- --ignored --nocapture {campaign}"
-        )
-        .ignore_status()
-        .output()?;
-        let said = String::from_utf8_lossy(&done.stdout);
+        let said = cmd!(shell, "{program} --ignored --nocapture {campaign}").ignore_status().read()?;
         if said.lines().any(|line| line.starts_with(UNKNOWN)) {
             continue;
         }
@@ -127,7 +139,9 @@ pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
         match Count::told(&said) {
             Some(count) => told.push(count),
             // A case or a state alone, which counts nothing.
-            None if name.is_some() => ensure!(done.status.success(), "it was refused, or is not there"),
+            None if name.is_some() => {
+                ensure!(said.contains("test result: ok."), "it was refused, or is not there")
+            }
             None => bail!("the campaign on {format} did not end"),
         }
     }

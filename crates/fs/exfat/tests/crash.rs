@@ -19,9 +19,18 @@ fn every_conformance_case_leaves_a_consistent_volume_at_every_cut() {
 }
 
 #[test]
+fn operations_with_larger_clusters_survive_every_cut() {
+    for (shape, every) in [("page", 1), ("pages", 3)] {
+        if let Some(volume) = cuts::volume(shape) {
+            trials::cuts::some_operations(&volume, every);
+        }
+    }
+}
+
+#[test]
 #[ignore = "takes minutes: cargo xtask crash"]
 fn campaign_over_short_and_random_plans() {
-    let volumes: Vec<_> = cuts::volume("tiny").into_iter().collect();
+    let volumes: Vec<_> = ["tiny", "page"].into_iter().filter_map(cuts::volume).collect();
     campaign::from_environment(&volumes).expect_clean();
 }
 

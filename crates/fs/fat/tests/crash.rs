@@ -27,9 +27,19 @@ fn every_conformance_case_leaves_a_consistent_volume_at_every_cut() {
 }
 
 #[test]
+fn operations_with_wider_entries_and_larger_clusters_survive_every_cut() {
+    for (shape, every) in [("fat12-4k", 1), ("fat16", 1), ("fat32", 6)] {
+        if let Some(volume) = cuts::volume(shape) {
+            trials::cuts::some_operations(&volume, every);
+        }
+    }
+}
+
+#[test]
 #[ignore = "takes minutes: cargo xtask crash"]
 fn campaign_over_short_and_random_plans() {
-    let volumes: Vec<_> = ["fat12", "fat12-sector-2k"].into_iter().filter_map(cuts::volume).collect();
+    let shapes = ["fat12", "fat12-sector-2k", "fat12-4k", "fat16", "fat32"];
+    let volumes: Vec<_> = shapes.into_iter().filter_map(cuts::volume).collect();
     campaign::from_environment(&volumes).expect_clean();
 }
 

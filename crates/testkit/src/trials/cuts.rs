@@ -21,6 +21,15 @@ pub fn every_operation(volume: &Volume<'_>, end: End, least: usize) {
     assert!(outcome.judged > least * volume.named.len(), "{outcome:?}");
 }
 
+/// One operation in `every`, where a volume is too large for all of them.
+#[track_caller]
+pub fn some_operations(volume: &Volume<'_>, every: usize) {
+    let plans: Vec<Plan> = volume.named.iter().step_by(every).cloned().collect();
+    let outcome = campaign::all(volume, &plans, End::Dropped, &Depth::quick());
+    outcome.expect_clean();
+    assert!(outcome.judged > 5 * plans.len(), "{outcome:?}");
+}
+
 /// Short plans, with a sync in every place.
 #[track_caller]
 pub fn short_plans(volume: &Volume<'_>) {
