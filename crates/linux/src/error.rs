@@ -64,7 +64,8 @@ fn of_errno(errno: u32) -> Error {
         39 => Refusal::NotEmpty,
         40 => Refusal::Loop,
         61 => Refusal::NoData,
-        95 => Refusal::NotSupported,
+        // And ENOTTY, of a control that the type does not have.
+        95 | 25 => Refusal::NotSupported,
         116 => Refusal::Stale,
         6 => Refusal::NoSuchOffset,
         // EUCLEAN and EBADMSG, by which file systems of Linux tell damage and wrong checksums.
@@ -83,7 +84,7 @@ mod tests {
 
     #[test]
     fn numbers_of_linux_come_back_as_the_errors_that_have_them() {
-        for errno in (1..134).filter(|errno| !matches!(errno, 5 | 7 | 74 | 117 | 122)) {
+        for errno in (1..134).filter(|errno| !matches!(errno, 5 | 7 | 25 | 74 | 117 | 122)) {
             if let Error::Refused(refusal) = of_errno(errno) {
                 assert_eq!(Error::Refused(refusal).errno().0.unsigned_abs(), errno);
             }

@@ -296,7 +296,7 @@ impl Volume {
         {
             return Err(Error::Invalid);
         }
-        if range.end > self.file_end_max() {
+        if range.end > self.file_size_max {
             return Err(Error::FileTooBig);
         }
         self.change_file(ino, Request::Reserve { ino: ino.0, offset: range.start, len, space })
@@ -313,6 +313,7 @@ impl Volume {
     }
 
     fn shift(&self, ino: Ino, range: &Range<u64>, shift: Shift) -> Result<()> {
+        self.file(&mut self.state(), ino)?;
         let len = range.end.checked_sub(range.start).filter(|len| *len > 0).ok_or(Error::Invalid)?;
         self.change_file(ino, Request::Move { ino: ino.0, offset: range.start, len, shift })
     }
