@@ -108,8 +108,9 @@ impl Entries<'_> {
         let mut record = builder.finish();
         let offset = usize::from(raw.e_value_offs.get());
         let end = offset.saturating_add(to_usize(raw.e_value_size.get().into()));
-        // A value in an inode of its own is not here.
-        if let Some(value) = self.values.get(offset..end).filter(|_| raw.e_value_inum.get() == 0) {
+        // A value in an inode of its own is not here, and an empty one is nowhere.
+        let is_here = offset < end && raw.e_value_inum.get() == 0;
+        if let Some(value) = self.values.get(offset..end).filter(|_| is_here) {
             let mut builder = Builder::new("", 2, self.values_at);
             builder.add("value", offset, value.len(), FieldValue::Bytes(value.to_vec()));
             record.fields.extend(builder.finish().fields);
