@@ -174,8 +174,8 @@ impl Xattrs for Volume {
 
     fn list_xattrs(&self, ino: Ino, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
         let names = self.bytes(ino, Request::ListXattrs { ino: ino.0 })?;
-        let is_shown = |name: &&[u8]| !name.is_empty() && !(self.is_of("xfs") && XFS_ACLS.contains(name));
-        names.split(|byte| *byte == 0).filter(is_shown).for_each(sink);
+        let is_twice = |name: &[u8]| self.is_of("xfs") && XFS_ACLS.contains(&name);
+        names.split(|byte| *byte == 0).filter(|name| !name.is_empty() && !is_twice(name)).for_each(sink);
         Ok(())
     }
 
