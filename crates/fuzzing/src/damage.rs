@@ -23,6 +23,9 @@ use crate::volumes::{EXFAT, EXT4, FAT, FAT16, FAT32, OUTSIDE, XV6, tree};
 /// A volume and what was written over it.
 type Damaged = Overlay<Arc<MemDevice>>;
 
+/// How a volume of a format is damaged.
+type Scattered = fn(&[u8]) -> Damaged;
+
 /// Puts `data` over one place of a kind, which its first byte chooses.
 fn damaged(kind: &str, data: &[u8]) -> Option<Damaged> {
     let (base, places) = places::of(kind);
@@ -154,9 +157,6 @@ fn bytes_of(device: &Damaged) -> Vec<u8> {
     bytes
 }
 
-/// What puts a fuzzer's bytes over a sound volume.
-type Scatter = fn(&[u8]) -> Damaged;
-
 /// The checksums of sets are made right again: a fuzzer cannot guess them.
 fn scattered_exfat(data: &[u8]) -> Damaged {
     let device = scattered(&EXFAT, data);
@@ -195,7 +195,7 @@ fn scattered_xv6(data: &[u8]) -> Damaged {
 pub fn operations(data: &[u8]) {
     let Some((&[format, ref seed @ ..], data)) = data.split_first_chunk::<4>() else { return };
     let seed = seed.iter().fold(0, |seed, &byte| seed << 8 | u64::from(byte));
-    let formats: [(&dyn Driver, Scatter); 4] = [
+    let formats: [(&dyn Driver, Scattered); 4] = [
         (&Ext4Driver, |data| scattered(&EXT4, data)),
         (&FatDriver::default(), |data| scattered(&FAT, data)),
         (&ExFatDriver::default(), scattered_exfat),
@@ -216,3 +216,35 @@ static TREES: LazyLock<[Snapshot; 4]> = LazyLock::new(|| {
         tree(&Xv6Driver, &XV6),
     ]
 });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volumes::{FAST, LOG};
+    use obento_driver::{FileSystem as _, Notice};
+
+    fn replayed(device: &Arc<MemDevice>, journal: Option<Arc<dyn BlockDevice>>) -> u64 {
+        let options = OpenOptions { journal, ..OpenOptions::new(Arc::new(NO_CLOCK)) };
+        let notices = Ext4::new(open_volume(device.clone(), &options).unwrap()).info().notices;
+        notices
+            .iter()
+            .map(|notice| if let Notice::Replayed { transactions } = notice { *transactions } else { 0 })
+            .sum()
+    }
+
+    #[test]
+    fn the_seeds_hold_fast_commits_and_a_journal_elsewhere_that_are_replayed() {
+        assert!(replayed(&FAST, None) >= 6);
+        assert_eq!(replayed(&OUTSIDE, None), 0);
+        assert!(replayed(&OUTSIDE, Some(LOG.clone())) >= 12);
+    }
+
+    #[test]
+    fn checksums_of_fast_commits_that_are_right_stay_as_they_are() {
+        let mut area = vec![0; FAST_COMMITS.1];
+        FAST.read_at(FAST_COMMITS.0, &mut area).unwrap();
+        let before = area.clone();
+        seal_fast_commits(&mut area);
+        assert!(area == before);
+    }
+}

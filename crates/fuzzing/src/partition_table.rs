@@ -1,6 +1,7 @@
 //! Partition tables: GPT and MBR.
 
 use obento::partition::Table;
+use obento_base::Result;
 use obento_base::crc::crc32;
 use obento_block::MemDevice;
 
@@ -12,14 +13,19 @@ const RECORDS: usize = 446;
 /// Reads the table of a disk. The first byte chooses the scheme. What a fuzzer cannot guess (signatures, checksums) is put right,
 /// so that the fields behind them are reached.
 pub fn read(data: &[u8]) {
-    let Some((&scheme, data)) = data.split_first() else { return };
+    if let Some((&scheme, data)) = data.split_first() {
+        let _ = table(scheme, data);
+    }
+}
+
+fn table(scheme: u8, data: &[u8]) -> Result<Option<Table>> {
     let mut disk = vec![0; SECTORS * SECTOR];
     match scheme % 4 {
         0 => put(&mut disk, 0, data),
         1 => boot_records(&mut disk, data),
         _ => gpt(&mut disk, data, scheme % 4 == 2),
     }
-    let _ = Table::read(&MemDevice::read_only(disk));
+    Table::read(&MemDevice::read_only(disk))
 }
 
 fn put(disk: &mut [u8], at: usize, data: &[u8]) {
@@ -65,4 +71,18 @@ fn gpt(disk: &mut [u8], data: &[u8], primary: bool) {
     let checksum = crc32(&header[..92]);
     header[16..20].copy_from_slice(&checksum.to_le_bytes());
     put(disk, if primary { SECTOR } else { (SECTORS - 1) * SECTOR }, &header);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seeds;
+
+    #[test]
+    fn the_seeds_are_tables_with_partitions() {
+        let count = |seed: &Vec<u8>| table(seed[0], &seed[1..]).unwrap().unwrap().partitions.len();
+        let counts: Vec<_> = seeds::partition_tables().iter().map(count).collect();
+        // The extended partition itself is one of the five.
+        assert_eq!(counts, [5, 2, 2]);
+    }
 }

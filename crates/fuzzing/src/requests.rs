@@ -1,11 +1,12 @@
 //! What a kernel may ask of the FUSE host, over a socket in place of `/dev/fuse`.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 
-use obento::Volume;
+use obento::{Volume, tmpfs};
+use obento_env::NO_CLOCK;
 use obento_fuse::{Server, ServerOptions, SessionOptions, open_session};
 
 /// `struct fuse_in_header` and `struct fuse_init_in`. Source: Linux include/uapi/linux/fuse.h.
@@ -18,6 +19,11 @@ const REQUESTS: usize = 7;
 /// Requests one after another: opcode, inode, two bytes of length, and so many bytes behind the header. One whose length has its highest
 /// bit set lies about it.
 pub fn fuse_request(data: &[u8]) {
+    let _ = answers(data);
+}
+
+/// The numbers of requests and the errors of their replies.
+fn answers(data: &[u8]) -> BTreeMap<u64, i32> {
     let (kernel, server) = UnixDatagram::pair().expect("a socket");
     let mut unique = 0;
     let mut ask = |opcode: u8, node: u8, body: &[u8], lie: u32| {
@@ -44,7 +50,7 @@ pub fn fuse_request(data: &[u8]) {
     let options = SessionOptions { threads: 1, ..SessionOptions::default() };
     let session = open_session(OwnedFd::from(server), served, options).expect("both sides agree");
     session.serve().expect("the socket does not fail");
-    no_reply_twice(&kernel, unique);
+    replies(&kernel, unique)
 }
 
 fn request(opcode: u8, unique: u64, node: u8, body: &[u8], lie: u32) -> Vec<u8> {
@@ -57,9 +63,10 @@ fn request(opcode: u8, unique: u64, node: u8, body: &[u8], lie: u32) -> Vec<u8> 
     bytes
 }
 
-/// A few files, of which the root has number 1.
+/// A few files, of which the root has number 1, in little memory: a request may ask for all that there is.
 fn volume() -> Volume {
-    let volume = Volume::in_memory();
+    let options = tmpfs::Options { size: 4 << 20, ..tmpfs::Options::new(Arc::new(NO_CLOCK)) };
+    let volume = Volume::new(Arc::new(tmpfs::Tmpfs::new(options)));
     volume.create_dir("/dir").expect("room");
     volume.write("/file", [7; 5000]).expect("room");
     volume.write("/dir/below", b"some bytes").expect("room");
@@ -68,13 +75,36 @@ fn volume() -> Volume {
 }
 
 /// A reply that is too long for the socket is lost; none comes twice or to what was not asked. What nobody asked for has number 0.
-fn no_reply_twice(kernel: &UnixDatagram, asked: u64) {
+fn replies(kernel: &UnixDatagram, asked: u64) -> BTreeMap<u64, i32> {
     kernel.set_nonblocking(true).expect("a socket");
-    let (mut seen, mut reply) = (HashSet::new(), vec![0; 2 << 20]);
+    let (mut seen, mut reply) = (BTreeMap::new(), vec![0; 256 << 10]);
     while let Ok(len) = kernel.recv(&mut reply) {
-        let unique: [u8; 8] =
-            reply[..len].get(8..16).and_then(|bytes| bytes.try_into().ok()).expect("a whole header");
-        let unique = u64::from_ne_bytes(unique);
-        assert!(unique <= asked && (unique == 0 || seen.insert(unique)), "an unknown reply, or a second one");
+        let header = reply[..len].first_chunk::<16>().expect("a whole header");
+        let (error, unique) = (i32::from_ne_bytes(header[4..8].try_into().expect("four")), &header[8..]);
+        let unique = u64::from_ne_bytes(unique.try_into().expect("eight"));
+        assert!(unique <= asked, "a reply to what was not asked");
+        if unique > 0 {
+            assert!(seen.insert(unique, error).is_none(), "a second reply");
+        }
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seeds;
+
+    #[test]
+    fn what_is_asked_soundly_is_answered_without_an_error() {
+        let seeds = seeds::requests();
+        for seed in &seeds[..3] {
+            let found = answers(seed);
+            assert!(found.keys().copied().eq(1..=9), "{found:?}");
+            assert!(found.values().all(|&error| error == 0), "{found:?}");
+        }
+        // What is taken back gets no reply, and neither does what lies.
+        let found = answers(&seeds[3]);
+        assert_eq!(found.keys().copied().collect::<Vec<_>>(), [1, 2, 3, 6, 7, 9], "{found:?}");
     }
 }

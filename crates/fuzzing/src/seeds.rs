@@ -8,6 +8,9 @@ use std::sync::Arc;
 use obento::engine::types::TYPES;
 use obento_base::wire::to_usize;
 use obento_block::{BlockDevice as _, MemDevice};
+use obento_linux_wire::{
+    Answer, Entry, Envelope, Fill, NewFile, Piece, Place, Request, Run, Stat, Step, Usage, encode,
+};
 
 use crate::archives::hex;
 use crate::volumes::{EXFAT, EXT4, FAST, FAT, FAT16, FAT32, XV6, unpacked};
@@ -128,16 +131,19 @@ fn partitioned() -> Vec<u8> {
     disk
 }
 
-/// A boot record with one partition of each place, an extended one among them, and a GPT with two.
+/// Boot records with partitions of each place, and a GPT with two at either end.
 pub fn partition_tables() -> Seeds {
     let record = |kind: u8, at: u8, len: u8| [0, 0, 0, 0, kind, 0, 0, 0, at, 0, 0, 0, len, 0, 0, 0];
-    let records = [record(0x83, 1, 8), record(5, 10, 20), record(7, 40, 8), record(0, 0, 0)].concat();
-    let mut boot = vec![1];
-    boot.extend([&records[..], &[record(0x83, 2, 4), record(5, 6, 10), [0; 16], [0; 16]].concat()].concat());
-    let gpt = |scheme: u8| {
+    let none = [0; 16];
+    // Boot records follow each other: the extended partition begins in sector 1, the next logical one in sector 2.
+    let first = [record(0x83, 40, 8), record(5, 1, 30), record(7, 50, 8), none];
+    let logical = [record(0x83, 2, 4), record(5, 1, 20), none, none];
+    let last = [record(0x83, 6, 4), none, none, none];
+    let boot = [&[1], first.as_flattened(), logical.as_flattened(), last.as_flattened()].concat();
+    let gpt = |scheme: u8, here: u8, other: u8| {
         let mut header = vec![0; 92];
-        header[24] = 1;
-        header[32] = 63;
+        header[24] = here;
+        header[32] = other;
         header[40] = 6;
         header[48] = 58;
         header[72] = 2;
@@ -152,7 +158,7 @@ pub fn partition_tables() -> Seeds {
         };
         [&[scheme][..], &header, &entry(8, 15), &entry(20, 30)].concat()
     };
-    vec![boot, gpt(2), gpt(3)]
+    vec![boot, gpt(2, 1, 63), gpt(3, 63, 1)]
 }
 
 /// A packed archive: the layer that a layout of [`sources`] names.
@@ -195,6 +201,9 @@ pub fn sources() -> Seeds {
     texts.chain(archives).collect()
 }
 
+/// The number of `/file`, once it was looked up.
+const FILE: u8 = 4;
+
 /// A look at each file, a change of each kind, and what lies about its length.
 pub fn requests() -> Seeds {
     let ask = |opcode: u8, node: u8, body: &[u8]| {
@@ -204,44 +213,45 @@ pub fn requests() -> Seeds {
     let zeros = [0; 96];
     let with_name = |len: usize, name: &str| [&zeros[..len], name.as_bytes(), &[0]].concat();
     let read = |len: u8| [&zeros[..16], &[len, 0, 0, 0], &zeros[..20]].concat();
-    // LOOKUP, GETATTR, READ, WRITE, READDIRPLUS, STATFS; Linux include/uapi/linux/fuse.h.
+    // LOOKUP, GETATTR, READ, WRITE, READDIRPLUS, STATFS, SYMLINK; Linux include/uapi/linux/fuse.h.
     let look = [
         ask(1, 1, b"file\0"),
-        ask(3, 2, &zeros[..16]),
-        ask(15, 2, &read(200)),
-        ask(16, 2, &[&zeros[..16], &[4, 0, 0, 0], &zeros[..20], b"data"].concat()),
+        ask(3, FILE, &zeros[..16]),
+        ask(15, FILE, &read(200)),
+        ask(16, FILE, &[&zeros[..16], &[4, 0, 0, 0], &zeros[..20], b"data"].concat()),
         ask(44, 1, &read(250)),
         ask(17, 1, b""),
-    ];
-    // MKDIR, MKNOD, SYMLINK, RENAME, UNLINK, RMDIR, LINK.
-    let names = [
-        ask(9, 1, &with_name(8, "new")),
-        ask(8, 1, &with_name(16, "node")),
         ask(6, 1, b"symbolic\0target\0"),
+    ];
+    // LOOKUP, MKDIR, MKNOD of a regular file, LINK, RENAME, UNLINK, RMDIR.
+    let names = [
+        ask(1, 1, b"file\0"),
+        ask(9, 1, &with_name(8, "new")),
+        ask(8, 1, &[&[0xa4, 0x81][..], &with_name(14, "node")].concat()),
+        ask(13, 1, &[&[FILE][..], &with_name(7, "again")].concat()),
         ask(12, 1, &[&[1, 0, 0, 0, 0, 0, 0, 0][..], b"file\0other\0"].concat()),
         ask(10, 1, b"other\0"),
         ask(11, 1, b"new\0"),
-        ask(13, 1, &with_name(8, "again")),
     ];
     // LOOKUP, SETATTR, SETXATTR, LISTXATTR, GETXATTR, FALLOCATE, LSEEK.
     let rest = [
         ask(1, 1, b"file\0"),
-        ask(4, 2, &[&[8][..], &zeros[..87]].concat()),
-        ask(21, 2, &[&[5][..], &zeros[..15], b"user.a\0value"].concat()),
-        ask(23, 2, &[&[64][..], &zeros[..7]].concat()),
-        ask(22, 2, &[&[64][..], &zeros[..7], b"user.a\0"].concat()),
-        ask(43, 2, &[&zeros[..16], &[0, 4], &zeros[..14]].concat()),
-        ask(46, 2, &[&zeros[..16], &[3], &zeros[..7]].concat()),
+        ask(4, FILE, &[&[8][..], &zeros[..87]].concat()),
+        ask(21, FILE, &[&[5][..], &zeros[..7], b"user.a\0value"].concat()),
+        ask(23, FILE, &[&[64][..], &zeros[..7]].concat()),
+        ask(22, FILE, &[&[64][..], &zeros[..7], b"user.a\0"].concat()),
+        ask(43, FILE, &[&zeros[..16], &[0, 4], &zeros[..14]].concat()),
+        ask(46, FILE, &[&zeros[..16], &[3], &zeros[..7]].concat()),
     ];
     // FSYNC, FORGET, BATCH_FORGET, COPY_FILE_RANGE, TMPFILE, RENAME2, and a READ that says it is longer.
     let last = [
         ask(1, 1, b"file\0"),
-        ask(20, 2, &zeros[..16]),
-        ask(2, 2, &[&[1][..], &zeros[..7]].concat()),
-        ask(42, 0, &[&[1, 0, 0, 0, 0, 0, 0, 0, 2][..], &zeros[..15]].concat()),
-        ask(47, 2, &zeros[..56]),
+        ask(20, FILE, &zeros[..16]),
+        ask(2, FILE, &[&[1][..], &zeros[..7]].concat()),
+        ask(42, 0, &[&[1, 0, 0, 0, 0, 0, 0, 0, FILE][..], &zeros[..15]].concat()),
+        ask(47, FILE, &zeros[..56]),
         ask(51, 1, &with_name(16, "x")),
-        [&[15, 2, 40, 0x80], &zeros[..40]].concat(),
+        [&[15, FILE, 40, 0x80], &zeros[..40]].concat(),
     ];
     vec![look.concat(), names.concat(), rest.concat(), last.concat()]
 }
@@ -278,7 +288,29 @@ pub fn signatures() -> Seeds {
         .collect()
 }
 
-/// What the fuzzer has the simplest messages from.
+/// Answers and requests of the kernel engine, one of each shape.
 pub fn messages() -> Seeds {
-    (0..16).map(|kind| [&[kind], &[0; 31][..]].concat()).collect()
+    let entry = Entry { name: b"name".into(), next: 2, stat: Some(Stat::default()), errno: 0 };
+    let answers = [
+        Answer::Failed { errno: 5 },
+        Answer::Done {},
+        Answer::Mounted { root: Stat::default(), usage: Usage::default(), file_size_max: 1 },
+        Answer::Entries { entries: vec![entry], is_end: true },
+        Answer::Bytes { bytes: b"bytes".into() },
+        Answer::Filled { fills: vec![Fill { len: 1, errno: 0 }] },
+        Answer::Runs { runs: vec![Run { end: 9, is_data: true, place: Some(4) }] },
+        Answer::Made { errnos: vec![0, 17] },
+    ];
+    let place = Some(Place { dir: 1, name: b"name".into() });
+    let requests = [
+        Request::Mount { kind: b"xfs".into(), options: b"ro".into(), read_only: true },
+        Request::List { dir: 1, from: 0 },
+        Request::Look { dir: 1, name: b"name".into() },
+        Request::Read { pieces: vec![Piece { ino: 2, place, offset: 0, len: 9 }] },
+        Request::MakeFiles { dir: 1, files: vec![NewFile { name: b"new".into(), ..NewFile::default() }] },
+    ];
+    let steps = || vec![Step { dir: 1, name: b"name".into(), ino: 2 }];
+    let envelopes =
+        requests.map(|request| Envelope { forget: vec![3], steps: steps(), request: Some(request) });
+    answers.iter().map(encode).chain(envelopes.iter().map(encode)).collect()
 }

@@ -59,3 +59,17 @@ pub fn engine_wire(data: &[u8]) {
         assert_eq!(encode(&envelope), data);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seeds;
+
+    #[test]
+    fn the_seeds_are_lists_and_messages() {
+        assert!(seeds::acls().iter().all(|list| Acl::decode(list).is_ok()));
+        let is_message =
+            |bytes: &Vec<u8>| decode::<Answer>(bytes).is_some() || decode::<Envelope>(bytes).is_some();
+        assert!(seeds::messages().iter().all(is_message));
+    }
+}
