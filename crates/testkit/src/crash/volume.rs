@@ -93,6 +93,9 @@ pub enum End {
     Unwatched,
 }
 
+/// Seconds after the start of a [`StepClock`]: a moment of 2030.
+const AFTER_CASES: u64 = 900_000_000;
+
 impl Subject<'_> {
     /// Does `plan` to the volume in `base` and records it. An error tells where it went another way than the model.
     pub fn record(&self, base: &Arc<[u8]>, plan: &Plan, end: End) -> Result<Recording, String> {
@@ -158,6 +161,8 @@ impl Subject<'_> {
     pub fn record_case(&self, base: &Arc<[u8]>, case: WritingCase) -> Result<Vec<Event>, String> {
         let device = Arc::new(RecordDevice::new(MemDevice::new(base.to_vec())));
         let clock = Arc::new(StepClock::default());
+        // Cases set times of these years, after which a change comes.
+        clock.set(AFTER_CASES);
         let fs = (self.open)(device.clone(), clock).map_err(|e| format!("the volume does not open: {e}"))?;
         // One that needs what the volume lacks has done little, which can be cut as well.
         let _outcome = catch_unwind(AssertUnwindSafe(|| case(&*fs))).map_err(|panic| words(&*panic))?;
