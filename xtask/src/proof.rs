@@ -152,7 +152,9 @@ pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
         lost: all.lost + one.lost,
         plans: all.plans + one.plans,
     });
-    println!("{} states, {} with those of the campaigns before; {} lost", all.states, all.all, all.lost);
+    if !told.is_empty() {
+        println!("{} states, {} with those of the campaigns before; {} lost", all.states, all.all, all.lost);
+    }
     ensure!(all.lost == 0, "what a cut left was refused");
     let is_part = name.is_some();
     ensure!(
