@@ -167,6 +167,13 @@ fn renames() -> Vec<Plan> {
         plan("rename-across", vec![rename("f", "d/f", none), rename("d/x", "x", none)]),
         plan("rename-a-directory", vec![rename("d", "e/d", none), fsync("e/d/x")]),
         plan("rename-over-a-directory", vec![rename("d", "e", none)]),
+        // What came from another directory goes on before it is durable: it is never in both.
+        plan("rename-twice", vec![rename("d/x", "y", none), rename("y", "z", none), fsync("z")]),
+        plan("rename-over-and-on", vec![rename("d/x", "f", none), rename("f", "h", none), fsync("h")]),
+        plan(
+            "exchange-and-on",
+            vec![rename("f", "d/x", RenameFlags::EXCHANGE), rename("f", "h", none), fsync("h")],
+        ),
         plan("exchange-files", vec![rename("f", "d/x", RenameFlags::EXCHANGE)]),
         plan("exchange-file-and-directory", vec![rename("d", "f", RenameFlags::EXCHANGE)]),
     ]

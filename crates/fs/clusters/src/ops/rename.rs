@@ -12,7 +12,7 @@ use super::names::{check_empty, directory, entry};
 use super::stamp_dir;
 use crate::inode::Inode;
 use crate::unit::Slot;
-use crate::volume::{At, Entries as _, Location as _, Volume};
+use crate::volume::{At, Commit as _, Entries as _, Location as _, Volume};
 
 /// One end of a rename.
 struct End<V: Volume> {
@@ -73,6 +73,13 @@ fn check_replaced<V: Volume>(volume: &V, source: &Inode<V::Entry>, target: &Inod
     }
 }
 
+/// Whether one write changes both places, each of which is shown as it is by then: what came to one of them from elsewhere since the last
+/// commit must not be at the other before the place that it left is written.
+fn is_at_once<V: Volume>(writer: &V::Writer, volume: &V, one: At<'_, V>, other: At<'_, V>) -> bool {
+    let is_late = |at: At<'_, V>| writer.waiting().late.contains_key(&at.1.slot());
+    !is_late(one) && !is_late(other) && V::Writer::is_one_write(volume, one, other)
+}
+
 /// Takes a name away. Its directory may have grown since it was looked up, and is known as another then, with an index of its
 /// own; its entries are where they were.
 fn take_away<V: Volume>(writer: &mut V::Writer, volume: &V, end: &End<V>) -> Result<()> {
@@ -89,7 +96,7 @@ fn move_to<V: Volume>(
 ) -> Result<()> {
     let added = writer.add(volume, dir, name, source.inode.entry.clone())?;
     let target = volume.directory(dir)?;
-    if !V::Writer::is_one_write(volume, source.at(), (&target, &added)) {
+    if !is_at_once(writer, volume, source.at(), (&target, &added)) {
         writer.arrive(volume, (&target, &added))?;
     }
     take_away(writer, volume, source)?;
@@ -117,7 +124,7 @@ fn move_over<V: Volume>(
         volume.numbers().write().move_to(source.inode.ino, at);
         return moved(writer, volume, source, target.ino);
     }
-    if !V::Writer::is_one_write(volume, source.at(), target.at()) {
+    if !is_at_once(writer, volume, source.at(), target.at()) {
         writer.replace(volume, target.at(), &target.inode)?;
     }
     writer.put_over(volume, target.at(), &source.inode.entry)?;
@@ -176,7 +183,7 @@ fn exchange<V: Volume>(
     if !V::Writer::can_swap(&one.at, &other.at) {
         return exchange_apart(writer, volume, (one, to), (other, from));
     }
-    if !V::Writer::is_one_write(volume, one.at(), other.at()) {
+    if !is_at_once(writer, volume, one.at(), other.at()) {
         // Neither is shown until both are gone from where they were.
         for end in [one, other] {
             writer.arrive(volume, end.at())?;
