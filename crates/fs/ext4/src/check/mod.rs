@@ -48,6 +48,7 @@ mod state;
 mod super_block;
 mod told;
 mod view;
+mod watched;
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -60,6 +61,7 @@ use crate::open::Ext4Driver;
 pub use issue::Issue;
 use passes::look;
 pub use told::Event;
+use watched::Watched;
 
 /// Checks the volume that fills `device`, as [`Check::check`], with typed issues.
 pub fn check_volume(
@@ -67,16 +69,19 @@ pub fn check_volume(
     options: &CheckOptions,
     tell: &mut dyn FnMut(Event),
 ) -> Result<CheckReport> {
-    if options.mending == Mending::Nothing {
-        return look(device, options, tell);
-    }
-    repair::mend(&device, options, tell)
+    let watched = Arc::new(Watched::new(device));
+    let device: Arc<dyn BlockDevice> = watched.clone();
+    let report = match options.mending {
+        Mending::Nothing => look(device, options, tell),
+        Mending::Safe | Mending::All => repair::mend(&device, options, tell),
+    };
+    watched.expect_read().and(report)
 }
 
 /// The issues of the volume that fills `device`, without mere notes.
 pub fn issues(device: Arc<dyn BlockDevice>) -> Result<Vec<Issue>> {
     let mut found = Vec::new();
-    look(device, &CheckOptions::new(Arc::new(obento_env::NO_CLOCK)), &mut |event| match event {
+    check_volume(device, &CheckOptions::new(Arc::new(obento_env::NO_CLOCK)), &mut |event| match event {
         Event::Found(issue, _) if issue.severity() > Severity::Note => found.push(issue),
         _ => {}
     })?;
