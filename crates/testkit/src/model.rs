@@ -1,7 +1,8 @@
 //! What a volume should hold: a plan is done to it and to a file system in memory at once, behind the same calls.
 //!
-//! Each operation must answer alike on both, and leave equal trees, where the format keeps all that it is asked to. Noted meanwhile: the tree after each operation, and
-//! what is durable after each sync; from these follows what may be found after a cut.
+//! Each operation must answer alike on both, and leave equal trees. What a format does not keep ([`Keeps`]) it refuses, and nothing
+//! changes; of the trees that is left out. Noted meanwhile: the tree after each operation, and what is durable after each sync; from these
+//! follows what may be found after a cut.
 //!
 //! Invariant: the trees of a history are those of the volume itself, its times and inode numbers included.
 
@@ -9,14 +10,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use obento_base::{Error, Timestamp};
-use obento_driver::{FileSystem, Keeps};
+use obento_base::{Error, FileKind, Timestamp};
+use obento_driver::{FileSystem, Keeps, Limits};
 use obento_env::Clock;
 use obento_tmpfs::{Options, Tmpfs};
 use obento_vfs::Vfs;
 
 use crate::plan::{Actor, Op, Plan};
-use crate::snapshot::{Id, Snapshot, Times};
+use crate::snapshot::{Id, Meta, Snapshot, Times};
 
 /// A clock that moves when it is told to.
 #[derive(Debug, Default)]
@@ -29,6 +30,11 @@ impl StepClock {
     /// Some seconds after the start.
     pub fn set(&self, secs: u64) {
         self.0.store(secs, Ordering::Relaxed);
+    }
+
+    /// Some seconds on.
+    pub fn pass(&self, secs: u64) {
+        self.0.fetch_add(secs, Ordering::Relaxed);
     }
 }
 
@@ -55,6 +61,8 @@ pub struct Point {
 pub struct History {
     /// The operations.
     pub ops: Vec<Op>,
+    /// What each of them answered.
+    pub answers: Vec<Result<(), Error>>,
     /// The tree before the first, and after each.
     pub trees: Vec<Snapshot>,
     /// What was promised before the first, and at each step since.
@@ -65,19 +73,17 @@ pub struct History {
 pub struct Run {
     clock: Arc<StepClock>,
     subject: Actor,
-    /// What does the same where the format keeps all that it is asked to; otherwise the volume is its own measure.
+    /// What does the same, until a format without all that Linux keeps finds no room; then the volume is its own measure.
     model: Option<Actor>,
+    limits: Limits,
     history: History,
-    last: Option<Result<(), Error>>,
 }
 
 impl Run {
     /// Begins with `fs`, which keeps its time by `clock` and holds empty directories alone (`lost+found`), and with a
     /// model that holds the same.
     pub fn new(fs: Arc<dyn FileSystem>, clock: Arc<StepClock>) -> Result<Self, Error> {
-        let keeps_all = fs.limits().keeps == Keeps::all();
-        let model =
-            keeps_all.then(|| Actor::new(Vfs::new(Arc::new(Tmpfs::new(Options::new(clock.clone()))))));
+        let model = Actor::new(Vfs::new(Arc::new(Tmpfs::new(Options::new(clock.clone())))));
         let mut run = Self::begin(fs, model, clock)?;
         for (path, dir) in run.history.trees[0].objects.iter().filter(|(path, _)| !path.is_empty()) {
             let path = String::from_utf8_lossy(path).into_owned();
@@ -94,14 +100,15 @@ impl Run {
         other: Arc<dyn FileSystem>,
         clock: Arc<StepClock>,
     ) -> Result<Self, Error> {
-        Self::begin(fs, Some(Actor::new(Vfs::new(other))), clock)
+        Self::begin(fs, Actor::new(Vfs::new(other)), clock)
     }
 
-    fn begin(fs: Arc<dyn FileSystem>, model: Option<Actor>, clock: Arc<StepClock>) -> Result<Self, Error> {
+    fn begin(fs: Arc<dyn FileSystem>, model: Actor, clock: Arc<StepClock>) -> Result<Self, Error> {
+        let limits = fs.limits();
         let subject = Actor::new(Vfs::new(fs));
         let trees = vec![Snapshot::read(subject.vfs(), None)?];
         let history = History { trees, points: vec![Point::default()], ..History::default() };
-        Ok(Self { clock, subject, model, history, last: None })
+        Ok(Self { clock, subject, model: Some(model), limits, history })
     }
 
     /// The volume.
@@ -109,9 +116,14 @@ impl Run {
         self.subject.vfs()
     }
 
+    /// Whether there still is a model.
+    pub fn is_compared(&self) -> bool {
+        self.model.is_some()
+    }
+
     /// What the last operation answered.
     pub fn last_answer(&self) -> Option<Result<(), Error>> {
-        self.last
+        self.history.answers.last().copied()
     }
 
     /// Does `plan` to both, and calls `reached` with the number of each new point. An error tells what differs.
@@ -127,26 +139,41 @@ impl Run {
         self.point(reached, |point| point.begun = number + 1);
         let found = self.subject.act(number, op);
         let told = |what: String| format!("operation {number}, {op:?}: {what}");
-        if let Some(expected) =
-            self.model.as_mut().map(|model| model.act(number, op)).filter(|other| *other != found)
-        {
-            return Err(told(format!("expected {expected:?}, found {found:?}")));
-        }
+        self.answer(number, op, found).map_err(told)?;
         let read = |vfs: &Vfs, before: Option<&Snapshot>| Snapshot::read(vfs, before);
         let tree =
             read(self.vfs(), self.history.trees.last()).map_err(|e| told(format!("the volume: {e}")))?;
         if let Some(model) = &self.model {
             let model = read(model.vfs(), None).map_err(|e| told(format!("the model: {e}")))?;
-            if let Some(difference) = difference(&model, &tree) {
+            if let Some(difference) = difference(&self.limits, &model, &tree) {
                 return Err(told(difference));
             }
         }
         self.history.trees.push(tree);
-        self.last = Some(found);
+        self.history.answers.push(found);
         if found.is_ok() {
             self.note_sync(op, reached);
         }
         Ok(())
+    }
+
+    /// Does operation `number` to the model, too. Errors, if that answers otherwise than the volume, which answered `found`.
+    fn answer(&mut self, number: usize, op: &Op, found: Result<(), Error>) -> Result<(), String> {
+        let Some(model) = &mut self.model else { return Ok(()) };
+        match lacking(&self.limits, op) {
+            Lacking::Refused if found.is_ok() => return Err("the format lacks this, and it succeeds".into()),
+            Lacking::Refused | Lacking::Ignored => return Ok(()),
+            Lacking::Nothing => {}
+        }
+        let expected = model.act(number, op);
+        match found {
+            _ if found == expected => Ok(()),
+            Err(Error::NoSpace) if self.limits.keeps != Keeps::all() => {
+                self.model = None;
+                Ok(())
+            }
+            _ => Err(format!("expected {expected:?}, found {found:?}")),
+        }
     }
 
     fn point(&mut self, reached: &mut dyn FnMut(usize), change: impl FnOnce(&mut Point)) {
@@ -197,9 +224,49 @@ impl Run {
     }
 }
 
-/// What of two trees must be equal: all but the times, which follow other rules in each format.
-fn difference(model: &Snapshot, found: &Snapshot) -> Option<String> {
-    model.difference(found, Times::Ignored, None).or_else(|| model.content_difference(found))
+/// Whether a format has what an operation asks for.
+enum Lacking {
+    Nothing,
+    /// It has not, and refuses.
+    Refused,
+    /// It keeps nothing of it, whatever it answers.
+    Ignored,
+}
+
+fn lacking(limits: &Limits, op: &Op) -> Lacking {
+    let lacks = |what: Keeps| !limits.keeps.contains(what);
+    match op {
+        Op::Create(_, FileKind::Directory, _) if lacks(Keeps::DIRECTORIES) => Lacking::Refused,
+        Op::Create(_, kind, _) if !matches!(kind, FileKind::Regular | FileKind::Directory) => {
+            if lacks(Keeps::SPECIAL) { Lacking::Refused } else { Lacking::Nothing }
+        }
+        Op::Symlink(..) if lacks(Keeps::SYMLINKS) => Lacking::Refused,
+        Op::Link(..) if limits.link_max == 1 => Lacking::Refused,
+        Op::Chown(..) if lacks(Keeps::OWNERS) => Lacking::Ignored,
+        Op::Chmod(..) | Op::Flags(..) if lacks(Keeps::MODES) => Lacking::Ignored,
+        _ => Lacking::Nothing,
+    }
+}
+
+/// What of two trees must be equal: all that a format of these limits keeps, but the times, which follow other rules in each.
+fn difference(limits: &Limits, model: &Snapshot, found: &Snapshot) -> Option<String> {
+    let [model, found] = [model, found].map(|tree| tree.map_meta(|meta| kept(limits.keeps, meta)));
+    model.difference(&found, Times::Ignored, None).or_else(|| model.content_difference(&found))
+}
+
+/// `meta`, without what a format of these does not keep.
+fn kept(keeps: Keeps, meta: &Meta) -> Meta {
+    let mut meta = meta.clone();
+    if !keeps.contains(Keeps::MODES) {
+        (meta.mode, meta.flags) = (0, 0);
+    }
+    if !keeps.contains(Keeps::OWNERS) {
+        (meta.uid, meta.gid) = (0, 0);
+    }
+    if meta.kind == FileKind::Directory && !keeps.contains(Keeps::SUBDIRECTORIES) {
+        meta.nlink = 1;
+    }
+    meta
 }
 
 impl History {
@@ -227,8 +294,8 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Limits, random};
-    use obento_block::MemDevice;
+    use crate::plan::{self, random};
+    use obento_block::{BlockDevice, MemDevice};
 
     /// The model against itself, with the bytes of its files on a device.
     #[test]
@@ -239,12 +306,61 @@ mod tests {
             let device = Arc::new(MemDevice::new(vec![0xee; 4 << 20]));
             let options = Options { device: Some(device), ..Options::new(clock.clone()) };
             let mut run = Run::new(Arc::new(Tmpfs::new(options)), clock).unwrap();
-            let plan = random(seed, &Limits::SMALL);
+            let plan = random(seed, &plan::Limits::SMALL);
             run.all(&plan, &mut |_| ()).unwrap_or_else(|reason| panic!("{plan}{reason}"));
             let (_, history) = run.finish();
             done += history.trees.windows(2).filter(|pair| pair[0] != pair[1]).count();
         }
         assert!(done > 60 * 40 / 3, "most operations change something: {done}");
+    }
+
+    /// Keeps what it is given, but for the last byte of long writes.
+    struct Forgetful(MemDevice);
+
+    impl BlockDevice for Forgetful {
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+        fn is_read_only(&self) -> bool {
+            false
+        }
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+            self.0.read_at(offset, buf)
+        }
+        fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
+            self.0.write_at(offset, if buf.len() > 3000 { &buf[..buf.len() - 1] } else { buf })
+        }
+        fn flush(&self) -> Result<(), Error> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_a_broken_volume_fails_in_shrinks_to_the_file_and_the_one_write_that_show_it() {
+        let fails = |plan: &Plan| {
+            let clock = Arc::new(StepClock::default());
+            let device = Arc::new(Forgetful(MemDevice::new(vec![0xee; 4 << 20])));
+            let options = Options { device: Some(device), ..Options::new(clock.clone()) };
+            Run::new(Arc::new(Tmpfs::new(options)), clock).unwrap().all(plan, &mut |_| ()).err()
+        };
+        let (least, reason) = plan::shrink(&random(1, &plan::Limits::SMALL), &fails);
+        assert!(matches!(&least.ops[..], [Op::Create(..), Op::Write(..) | Op::Append(..)]), "{least}");
+        assert!(reason.contains("bytes differ"), "{reason}");
+    }
+
+    #[test]
+    fn a_format_refuses_what_it_lacks_and_the_model_is_not_asked() {
+        let limits = |keeps| Limits {
+            keeps,
+            link_max: 1,
+            ..Tmpfs::new(Options::new(Arc::new(StepClock::default()))).limits()
+        };
+        let is_refused = |keeps, op: &Op| matches!(lacking(&limits(keeps), op), Lacking::Refused);
+        let link = Op::Link("a".into(), "b".into());
+        let pipe = Op::Create("p".into(), FileKind::Fifo, 0o600);
+        assert!(is_refused(Keeps::all(), &link) && !is_refused(Keeps::all(), &pipe));
+        assert!(is_refused(Keeps::DIRECTORIES, &pipe));
+        assert!(is_refused(Keeps::DIRECTORIES, &Op::Symlink("s".into(), 3)));
     }
 
     #[test]

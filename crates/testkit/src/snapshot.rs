@@ -133,6 +133,13 @@ impl Snapshot {
         Self { objects: objects.collect(), links: self.links.clone() }
     }
 
+    /// The same, each object's [`Meta`] as `change` has it.
+    pub fn map_meta(&self, change: impl Fn(&Meta) -> Meta) -> Self {
+        let changed = |object: &Object| Object { meta: change(&object.meta), ..object.clone() };
+        let objects = self.objects.iter().map(|(path, object)| (path.clone(), Arc::new(changed(object))));
+        Self { objects: objects.collect(), links: self.links.clone() }
+    }
+
     /// Every name with its object.
     pub fn names(&self) -> impl Iterator<Item = (&Vec<u8>, &Arc<Object>)> {
         let links = self.links.iter().filter_map(|(path, first)| Some((path, self.objects.get(first)?)));

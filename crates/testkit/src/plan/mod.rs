@@ -5,6 +5,7 @@ mod bounded;
 pub mod catalogue;
 mod host;
 mod random;
+mod shrink;
 
 use std::fmt;
 use std::ops::Range;
@@ -17,6 +18,7 @@ pub(crate) use act::{new_node, target};
 pub use bounded::Bounds;
 pub use host::act_on_host;
 pub use random::{Limits, random, random_over};
+pub use shrink::shrink;
 
 /// What to do with a range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,6 +6,7 @@
 pub mod cuts;
 pub mod faults;
 pub mod format;
+pub mod model;
 
 use std::ops::Deref;
 use std::sync::Arc;
