@@ -55,7 +55,7 @@ const CUT: [(&str, &str); 4] = [
 ];
 
 /// Those whose every request is made to fail.
-const FAULTS: [&str; 3] = ["ext4", "fat", "exfat"];
+const FAULTS: [&str; 4] = ["ext4", "fat", "exfat", "xv6"];
 
 /// What a campaign came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

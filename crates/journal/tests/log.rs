@@ -13,7 +13,7 @@ use obento_journal::{
     Checksums, CommitHooks, Credits, JournalFeatures, JournalWriter, Log, LogRecordKind, Tid, Transactions,
     Txn,
 };
-use obento_testkit::fault::{Fault, FaultDevice, Lasting, Request};
+use obento_testkit::fault::{Failure, Fault, FaultDevice, Lasting, Request};
 use obento_testkit::record::{Event, RecordDevice};
 
 const V3: JournalFeatures = JournalFeatures { checksums: Checksums::V3, wide: true };
@@ -334,9 +334,10 @@ fn every_write_and_flush_that_fails_is_told_to_every_later_sync() {
     assert!(eventful(Arc::clone(&probe) as _).is_none());
     for request in [Request::Write, Request::Flush] {
         for lasting in [Lasting::Once, Lasting::ForGood] {
-            for nth in 0..probe.count(request) {
+            let failures = |nth| Failure::of(request).iter().map(move |&failure| (nth, failure));
+            for (nth, failure) in (0..probe.count(request)).flat_map(failures) {
                 let memory = Arc::new(MemDevice::new(clean(22)));
-                let fault = Fault { request, nth, lasting };
+                let fault = Fault { request, nth, lasting, failure };
                 let failed = eventful(Arc::new(FaultDevice::new(Arc::clone(&memory), Some(fault))));
                 let (version, transactions) = failed.unwrap_or_else(|| panic!("{fault:?} is not told"));
                 let error = transactions.sync().unwrap_err();

@@ -1,14 +1,19 @@
-//! A device whose Nth read, write or flush fails, once or from then on.
+//! A device whose Nth read, write or flush fails, once or from then on; and one that is slow.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use obento_base::{DeviceError, Result};
 use obento_block::BlockDevice;
 
+use crate::model::StepClock;
+
 /// `EIO`, as a broken disk answers.
 const EIO: i32 = 5;
-/// A write that fails is done nevertheless up to its middle, in units of this on the device: the largest structure that formats write
+/// `ENOSPC`, as the file of an image answers where its disk is full.
+const ENOSPC: i32 = 28;
+/// A write that is done in part is done up to its middle, in units of this on the device: the largest structure that formats write
 /// in place and cannot tell torn, ext4's super block, is done or not.
 const TORN: u64 = 1024;
 
@@ -26,6 +31,39 @@ pub enum Request {
 impl Request {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Flush];
+}
+
+/// How a request fails.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Failure {
+    /// `EIO`, and nothing was done.
+    Io,
+    /// `EIO`, and it was done to its middle: a medium that ends, a transfer that breaks off.
+    Short,
+    /// `ENOSPC`, and nothing was done. Nothing is read or thrown away in this way: those requests are done.
+    NoSpace,
+}
+
+impl Failure {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Io, Self::Short, Self::NoSpace];
+
+    /// Those that such a request may meet.
+    pub fn of(request: Request) -> &'static [Self] {
+        match request {
+            Request::Read => &[Self::Io, Self::Short],
+            Request::Write => &Self::ALL,
+            // A file system that takes blocks late may find none when it is asked to write them.
+            Request::Flush => &[Self::Io, Self::NoSpace],
+        }
+    }
+
+    fn errno(self) -> i32 {
+        match self {
+            Self::Io | Self::Short => EIO,
+            Self::NoSpace => ENOSPC,
+        }
+    }
 }
 
 /// How long a fault lasts.
@@ -46,9 +84,11 @@ pub struct Fault {
     pub nth: u64,
     /// And those after it?
     pub lasting: Lasting,
+    /// In what way.
+    pub failure: Failure,
 }
 
-/// Passes requests on to `below`, but for those that are to fail. A write that fails is done in part.
+/// Passes requests on to `below`, but for those that are to fail.
 #[derive(Debug)]
 pub struct FaultDevice<D> {
     below: D,
@@ -73,14 +113,15 @@ impl<D: BlockDevice> FaultDevice<D> {
         self.hits.load(Ordering::Relaxed)
     }
 
-    fn fails(&self, request: Request) -> bool {
+    /// How this request fails, if it does.
+    fn failure(&self, request: Request) -> Option<Failure> {
         let number = self.counts[request as usize].fetch_add(1, Ordering::Relaxed);
-        let fails = self.fault.is_some_and(|fault| {
+        let fault = self.fault.filter(|fault| {
             let past = fault.lasting == Lasting::ForGood && number > fault.nth;
             fault.request == request && (number == fault.nth || past)
         });
-        self.hits.fetch_add(fails.into(), Ordering::Relaxed);
-        fails
+        self.hits.fetch_add(fault.is_some().into(), Ordering::Relaxed);
+        fault.map(|fault| fault.failure)
     }
 }
 
@@ -98,33 +139,93 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        if self.fails(Request::Read) {
-            return Err(DeviceError::Read { offset, len: buf.len() as u64, errno: EIO }.into());
+        let Some(failure) = self.failure(Request::Read) else { return self.below.read_at(offset, buf) };
+        let len = buf.len() as u64;
+        if failure == Failure::Short {
+            self.below.read_at(offset, &mut buf[..done(offset, len)])?;
         }
-        self.below.read_at(offset, buf)
+        Err(DeviceError::Read { offset, len, errno: failure.errno() }.into())
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        if self.fails(Request::Write) {
-            let middle = (offset + buf.len() as u64 / 2) / TORN * TORN;
-            self.below.write_at(offset, &buf[..middle.saturating_sub(offset) as usize])?;
-            return Err(DeviceError::Write { offset, len: buf.len() as u64, errno: EIO }.into());
+        let Some(failure) = self.failure(Request::Write) else { return self.below.write_at(offset, buf) };
+        let len = buf.len() as u64;
+        if failure == Failure::Short {
+            self.below.write_at(offset, &buf[..done(offset, len)])?;
         }
-        self.below.write_at(offset, buf)
+        Err(DeviceError::Write { offset, len, errno: failure.errno() }.into())
     }
 
     fn flush(&self) -> Result<()> {
-        if self.fails(Request::Flush) {
-            return Err(DeviceError::Flush { errno: EIO }.into());
+        match self.failure(Request::Flush) {
+            Some(failure) => Err(DeviceError::Flush { errno: failure.errno() }.into()),
+            None => self.below.flush(),
         }
-        self.below.flush()
     }
 
     fn discard(&self, range: Range<u64>) -> Result<()> {
-        if self.fails(Request::Write) {
-            let len = range.end.saturating_sub(range.start);
-            return Err(DeviceError::Write { offset: range.start, len, errno: EIO }.into());
+        match self.failure(Request::Write) {
+            Some(failure @ (Failure::Io | Failure::Short)) => {
+                let len = range.end.saturating_sub(range.start);
+                Err(DeviceError::Write { offset: range.start, len, errno: failure.errno() }.into())
+            }
+            _ => self.below.discard(range),
         }
+    }
+}
+
+/// How much of a request is done that breaks off.
+fn done(offset: u64, len: u64) -> usize {
+    let middle = (offset + len / 2) / TORN * TORN;
+    middle.saturating_sub(offset) as usize
+}
+
+/// A device that takes its time: while a request waits other threads run, and by `clock` a second passes.
+#[derive(Debug)]
+pub struct SlowDevice<D> {
+    below: D,
+    clock: Arc<StepClock>,
+}
+
+impl<D: BlockDevice> SlowDevice<D> {
+    /// How often others may run before a request is done.
+    const YIELDS: usize = 16;
+
+    /// `below`, slow by the time of `clock`.
+    pub fn new(below: D, clock: Arc<StepClock>) -> Self {
+        Self { below, clock }
+    }
+
+    fn wait(&self) {
+        (0..Self::YIELDS).for_each(|_| std::thread::yield_now());
+        self.clock.pass(1);
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for SlowDevice<D> {
+    fn len(&self) -> u64 {
+        self.below.len()
+    }
+    fn sector_size(&self) -> u32 {
+        self.below.sector_size()
+    }
+    fn is_read_only(&self) -> bool {
+        self.below.is_read_only()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.wait();
+        self.below.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.wait();
+        self.below.write_at(offset, buf)
+    }
+    fn flush(&self) -> Result<()> {
+        self.wait();
+        self.below.flush()
+    }
+    fn discard(&self, range: Range<u64>) -> Result<()> {
+        self.wait();
         self.below.discard(range)
     }
 }
@@ -135,7 +236,11 @@ mod tests {
     use obento_block::MemDevice;
 
     fn device(request: Request, nth: u64, lasting: Lasting) -> FaultDevice<MemDevice> {
-        FaultDevice::new(MemDevice::new(vec![0; 4096]), Some(Fault { request, nth, lasting }))
+        failing(Fault { request, nth, lasting, failure: Failure::Short })
+    }
+
+    fn failing(fault: Fault) -> FaultDevice<MemDevice> {
+        FaultDevice::new(MemDevice::new(vec![0; 4096]), Some(fault))
     }
 
     #[test]
@@ -155,12 +260,45 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_fails_is_torn() {
+    fn what_fails_short_is_done_to_its_middle() {
         let device = device(Request::Write, 0, Lasting::Once);
         assert!(device.write_at(0, &[7; 2048]).is_err());
         let mut bytes = [0; 2048];
         device.read_at(0, &mut bytes).unwrap();
         assert!(bytes[..1024] == [7; 1024] && bytes[1024..] == [0; 1024]);
+        let short = device_of(bytes);
+        let mut read = [1; 2048];
+        assert!(short.read_at(0, &mut read).is_err());
+        assert!(read[..1024] == [7; 1024] && read[1024..] == [1; 1024]);
+    }
+
+    fn device_of(bytes: [u8; 2048]) -> FaultDevice<MemDevice> {
+        let fault = Fault { request: Request::Read, nth: 0, lasting: Lasting::Once, failure: Failure::Short };
+        FaultDevice::new(MemDevice::new(bytes.to_vec()), Some(fault))
+    }
+
+    #[test]
+    fn a_failure_without_a_part_does_nothing_and_tells_its_number() {
+        for (failure, errno) in [(Failure::Io, EIO), (Failure::NoSpace, ENOSPC)] {
+            let device =
+                failing(Fault { request: Request::Write, nth: 0, lasting: Lasting::ForGood, failure });
+            let error = DeviceError::Write { offset: 0, len: 2048, errno };
+            assert_eq!(device.write_at(0, &[7; 2048]), Err(error.into()));
+            let mut bytes = [1; 2048];
+            device.read_at(0, &mut bytes).unwrap();
+            assert_eq!(bytes, [0; 2048]);
+        }
+    }
+
+    #[test]
+    fn on_a_slow_device_time_passes_with_each_request() {
+        use obento_env::Clock as _;
+        let clock = Arc::new(StepClock::default());
+        let device = SlowDevice::new(MemDevice::new(vec![0; 4096]), clock.clone());
+        let before = clock.now();
+        device.write_at(0, &[7]).unwrap();
+        device.flush().unwrap();
+        assert_eq!(clock.now().secs() - before.secs(), 2);
     }
 
     #[test]

@@ -30,9 +30,23 @@ fn whichever_request_fails_nothing_acknowledged_is_lost() {
 }
 
 #[test]
+fn a_slow_device_changes_no_answer() {
+    for volume in ["tiny", "packed"].into_iter().filter_map(cuts::volume) {
+        trials::faults::slow(&volume);
+    }
+}
+
+#[test]
+fn whichever_read_fails_a_check_mends_nothing_of_a_sound_volume() {
+    for volume in ["tiny", "packed"].into_iter().filter_map(cuts::volume) {
+        trials::faults::mending(&volume, &ExFatDriver::default());
+    }
+}
+
+#[test]
 #[ignore = "takes minutes: cargo xtask crash"]
 fn every_single_request_fails_in_turn() {
-    if let Some(volume) = cuts::volume("tiny") {
+    for volume in ["tiny", "packed"].into_iter().filter_map(cuts::volume) {
         trials::faults::requests(&volume, 1);
     }
 }

@@ -4,20 +4,23 @@
 mod common;
 #[path = "common/consistency.rs"]
 mod consistency;
+#[path = "common/crash.rs"]
+mod crash;
 
 use std::sync::Arc;
 
 use common::volumes::{SMALL, Shape, e2fsck, open};
-use obento_base::{DeviceNumber, Error, FileKind, Mode, Name, Result};
+use obento_base::{DeviceNumber, Error, FileKind, Mode, Name};
 use obento_block::{BlockDevice, MemDevice};
-use obento_driver::{DataMode, FileSystem, LayoutLock, NewNode, Size, TimeChange};
-use obento_env::Clock;
+use obento_driver::{DataMode, Journalling, LayoutLock, NewNode, Size, TimeChange};
+use obento_ext4::Ext4Driver;
+use obento_testkit::crash::campaign::Volume;
 use obento_testkit::crash::volume::Subject;
-use obento_testkit::fault::{Fault, FaultDevice, Lasting, Request};
+use obento_testkit::fault::{Failure, Fault, FaultDevice, Lasting, Request};
 use obento_testkit::model::StepClock;
-use obento_testkit::plan::{Actor, Op, Plan, Space, catalogue};
+use obento_testkit::plan::{Actor, Op, Space};
 use obento_testkit::snapshot::{Snapshot, Times};
-use obento_testkit::{Oracle, require};
+use obento_testkit::{Oracle, require, trials};
 use obento_vfs::Vfs;
 
 fn oracles() -> bool {
@@ -128,7 +131,7 @@ fn a_write_that_cannot_be_published_gives_back_what_it_reserved() {
     };
     let counting = device(None);
     assert_eq!(until_sync(&counting), (Ok(()), Ok(()), 9));
-    let fault = Fault { request: Request::Flush, nth: 1, lasting: Lasting::ForGood };
+    let fault = Fault { request: Request::Flush, nth: 1, lasting: Lasting::ForGood, failure: Failure::Io };
     let (synced, ended, taken) = until_sync(&device(Some(fault)));
     assert!(synced.is_err());
     assert_eq!((ended, taken), (Err(Error::ReadOnly), 0));
@@ -141,7 +144,7 @@ fn a_journal_that_was_given_up_is_taken_up_again_and_the_volume_stays_marked() {
         return;
     }
     let memory = Arc::new(MemDevice::new(SMALL[0].bytes().to_vec()));
-    let fault = Fault { request: Request::Flush, nth: 2, lasting: Lasting::ForGood };
+    let fault = Fault { request: Request::Flush, nth: 2, lasting: Lasting::ForGood, failure: Failure::Io };
     let broken = Arc::new(FaultDevice::new(Arc::clone(&memory), Some(fault)));
     let vfs = Vfs::new(open(broken, Arc::new(StepClock::default()), DataMode::Ordered).unwrap());
     Actor::new(vfs.clone()).act(0, &create("f")).unwrap();
@@ -180,7 +183,7 @@ fn a_punch_that_fails_midway_leaves_each_block_old_or_zeros() {
     let mut midway = 0;
     for nth in 0.. {
         let memory = Arc::new(MemDevice::new(base.clone()));
-        let fault = Fault { request: Request::Read, nth, lasting: Lasting::Once };
+        let fault = Fault { request: Request::Read, nth, lasting: Lasting::Once, failure: Failure::Io };
         let broken = Arc::new(FaultDevice::new(Arc::clone(&memory), Some(fault)));
         let Ok(fs) = open(broken.clone(), Arc::new(StepClock::default()), DataMode::Ordered) else {
             continue;
@@ -212,42 +215,43 @@ fn a_volume_on_a_read_only_device_opens_for_reading_alone() {
     }
 }
 
-fn plans() -> Vec<Plan> {
-    catalogue::every_operation(true).into_iter().chain(catalogue::nameless()).collect()
-}
-
-/// Every `step`-th request of each kind fails, once or for good, in each of `plans`.
-fn break_everywhere(plans: &[Plan], step: u64) -> (u64, u64) {
-    let base = SMALL[0].bytes();
-    let open = |device: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>| -> Result<Arc<dyn FileSystem>> {
-        open(device, clock, DataMode::Ordered)
-    };
-    let subject = Subject {
-        open: &open,
-        check: &consistency::check_marked_closed,
-        second: &e2fsck,
-        second_every: 0,
-        recovery_every: 0,
-        data: DataMode::Ordered,
-    };
-    subject.break_everywhere(&base, plans, step).unwrap_or_else(|reason| panic!("{reason}"))
+/// Calls `test` with each small volume in each mode, an error's mark on it being allowed.
+fn on_volumes(test: impl Fn(&Volume<'_>)) {
+    if oracles() {
+        let openers = crash::openers(&crash::MODES, Journalling::default());
+        for volume in crash::volumes(SMALL, &openers) {
+            let Subject { open, second, data, .. } = volume.subject;
+            let check = &consistency::check_marked_closed;
+            let subject = Subject { open, check, second, second_every: 0, recovery_every: 0, data };
+            test(&Volume { subject, ..volume });
+        }
+    }
 }
 
 #[test]
 fn whichever_request_fails_nothing_acknowledged_is_lost() {
-    if !oracles() {
-        return;
-    }
-    let (tried, noticed) = break_everywhere(&plans(), 23);
-    eprintln!("{tried} faults, {noticed} noticed");
-    assert!(noticed > tried / 4, "{noticed} of {tried} were noticed");
+    on_volumes(|volume| trials::faults::requests(volume, 211));
+}
+
+#[test]
+fn a_slow_device_changes_no_answer() {
+    on_volumes(trials::faults::slow);
+}
+
+#[test]
+fn whichever_read_fails_a_check_mends_nothing_of_a_sound_volume() {
+    on_volumes(|volume| {
+        if volume.subject.data == DataMode::Ordered {
+            trials::faults::mending(volume, &Ext4Driver);
+        }
+    });
 }
 
 #[test]
 #[ignore = "takes minutes: cargo xtask crash"]
 fn every_single_request_fails_in_turn() {
-    if oracles() {
-        let (tried, noticed) = break_everywhere(&plans(), 1);
-        println!("{tried} faults, {noticed} noticed");
-    }
+    // Every one in the smallest shape and the mode that is the default, and every seventh elsewhere.
+    on_volumes(|volume| {
+        trials::faults::requests(volume, if volume.name == "ext4-1k/Ordered" { 1 } else { 7 })
+    });
 }

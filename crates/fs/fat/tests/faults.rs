@@ -31,15 +31,29 @@ fn a_volume_on_a_read_only_device_opens_for_reading_alone() {
 
 #[test]
 fn whichever_request_fails_nothing_acknowledged_is_lost() {
-    for volume in ["fat12", "fat12-sector-2k"].into_iter().filter_map(cuts::volume) {
+    for volume in ["fat12", "fat12-sector-2k", "fat16", "fat32"].into_iter().filter_map(cuts::volume) {
         trials::faults::requests(&volume, 23);
+    }
+}
+
+#[test]
+fn a_slow_device_changes_no_answer() {
+    for volume in ["fat12", "fat12-sector-2k", "fat16", "fat32"].into_iter().filter_map(cuts::volume) {
+        trials::faults::slow(&volume);
+    }
+}
+
+#[test]
+fn whichever_read_fails_a_check_mends_nothing_of_a_sound_volume() {
+    for volume in ["fat12", "fat16"].into_iter().filter_map(cuts::volume) {
+        trials::faults::mending(&volume, &FatDriver::default());
     }
 }
 
 #[test]
 #[ignore = "takes minutes: cargo xtask crash"]
 fn every_single_request_fails_in_turn() {
-    if let Some(volume) = cuts::volume("fat12") {
+    for volume in ["fat12", "fat12-sector-2k", "fat16", "fat32"].into_iter().filter_map(cuts::volume) {
         trials::faults::requests(&volume, 1);
     }
 }

@@ -15,7 +15,18 @@ use obento_vfs::Vfs;
 
 #[test]
 fn whichever_request_fails_nothing_acknowledged_is_lost() {
-    trials::faults::requests(&volume(), 3);
+    trials::faults::requests(&volume(), 7);
+}
+
+#[test]
+fn a_slow_device_changes_no_answer() {
+    trials::faults::slow(&volume());
+}
+
+#[test]
+#[ignore = "takes minutes: cargo xtask crash"]
+fn every_single_request_fails_in_turn() {
+    trials::faults::requests(&volume(), 1);
 }
 
 #[test]

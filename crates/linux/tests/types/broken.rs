@@ -6,7 +6,7 @@ use obento_base::{DeviceError, Error, FileKind, Name, Result};
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{Access, Driver as _, LayoutLock, OpenOptions};
 use obento_env::SystemClock;
-use obento_testkit::fault::{Fault, FaultDevice, Lasting, Request};
+use obento_testkit::fault::{Failure, Fault, FaultDevice, Lasting, Request};
 
 use super::image::{Image, driver, node};
 
@@ -27,7 +27,7 @@ fn a_device_that_fails_is_told_in_its_own_words() {
         let Some(image) = Image::new(name) else { continue };
         let bytes = image.bytes();
         for request in [Request::Write, Request::Read] {
-            let fault = Fault { request, nth: 5, lasting: Lasting::ForGood };
+            let fault = Fault { request, nth: 5, lasting: Lasting::ForGood, failure: Failure::Short };
             let device = FaultDevice::new(MemDevice::new(bytes.clone()), Some(fault));
             let error = keep_a_file(name, Arc::new(device)).expect_err(name);
             let is_told = match request {

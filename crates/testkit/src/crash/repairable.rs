@@ -102,7 +102,7 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// What a mend makes of clusters that had lost their name.
-fn is_saved(path: &[u8]) -> bool {
+pub(super) fn is_saved(path: &[u8]) -> bool {
     path.starts_with(b"FSCK") && path.ends_with(b".REC")
 }
 
