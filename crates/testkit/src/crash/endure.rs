@@ -21,6 +21,8 @@ use crate::snapshot::{Snapshot, Times};
 /// A second judge sees one fault in so many.
 const SECOND_EVERY: u64 = 50;
 
+/// How many requests of each kind there are.
+type Counts = [(Request, u64); 3];
 type Broken = Arc<FaultDevice<Arc<MemDevice>>>;
 
 /// What faults came to.
@@ -69,7 +71,7 @@ impl Subject<'_> {
     }
 
     /// How many requests of each kind the plan of `recording` makes, from opening to closing, and what it leaves.
-    fn requests(&self, recording: &Recording) -> Result<([(Request, u64); 3], Vec<u8>), String> {
+    fn requests(&self, recording: &Recording) -> Result<(Counts, Vec<u8>), String> {
         let (memory, device) = broken(&recording.base, None);
         self.until_fault(recording, &device)?;
         Ok((counts(&device), copy(&memory)))
@@ -84,7 +86,7 @@ impl Subject<'_> {
         Ok(reached.failed)
     }
 
-    fn requests_of_reading(&self, left: &[u8], tree: &Snapshot) -> Result<[(Request, u64); 3], String> {
+    fn requests_of_reading(&self, left: &[u8], tree: &Snapshot) -> Result<Counts, String> {
         let (_, device) = broken(left, None);
         match self.read_everything(&device, left, tree)? {
             None => Ok(counts(&device)),
@@ -245,7 +247,7 @@ fn each_fault(
     tally: &mut Tally,
     name: &str,
     step: u64,
-    counts: [(Request, u64); 3],
+    counts: Counts,
     endure: &dyn Fn(Fault, bool) -> Result<bool, String>,
 ) -> Result<(), String> {
     for (request, count) in counts {
@@ -276,7 +278,7 @@ fn broken(bytes: &[u8], fault: Option<Fault>) -> (Arc<MemDevice>, Broken) {
     (memory.clone(), Arc::new(FaultDevice::new(memory, fault)))
 }
 
-fn counts(device: &Broken) -> [(Request, u64); 3] {
+fn counts(device: &Broken) -> Counts {
     Request::ALL.map(|request| (request, device.count(request)))
 }
 
