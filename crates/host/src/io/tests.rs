@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use obento_base::{DeviceError, Error};
 use obento_block::{BlockDevice, ReadRequest};
+use obento_testkit::oracle::call;
+use obento_testkit::{Oracle, require};
 
 use super::*;
 
@@ -160,6 +162,9 @@ fn a_file_that_shrinks_is_an_error_for_every_back_end_and_no_signal() {
         file.as_file().set_len(4096).unwrap();
         let error = device.read_at(8192, &mut buf).unwrap_err();
         assert!(matches!(error, Error::Device(DeviceError::OutOfBounds { .. })), "{backend}: {error}");
+        // What the kernel answers in part is no answer either.
+        let error = device.read_at(2048, &mut buf).unwrap_err();
+        assert!(matches!(error, Error::Device(DeviceError::OutOfBounds { .. })), "{backend}: {error}");
         let mut buf = [0; 4096];
         device.read_at(0, &mut buf).unwrap();
         assert_eq!(buf, [7; 4096], "{backend}: what is left can be read");
@@ -172,5 +177,53 @@ fn kernels_copy_only_from_what_is_in_the_page_cache() {
     for backend in IoBackend::ALL {
         let Some(device) = device(file.path(), Purpose::Read, backend) else { continue };
         assert_eq!(device.backing(0..4096).is_some(), backend != IoBackend::Direct, "{backend}");
+    }
+}
+
+/// A disk in memory with so much room, which takes root.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn new(room: u64) -> Self {
+        let (folder, size) = (tempfile::tempdir().unwrap(), format!("size={room}"));
+        let words = ["-t", "tmpfs", "-o", &size, "none"].map(AsRef::as_ref);
+        call("mount", words.into_iter().chain([folder.path().as_os_str()])).unwrap();
+        Self(folder)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = call("umount", [self.0.path()]);
+    }
+}
+
+#[test]
+fn a_write_that_finds_room_for_its_first_part_alone_is_an_error_and_the_next_that_has_room_succeeds() {
+    const ROOM: u64 = 64 << 10;
+    if !require(&[Oracle::Root]) {
+        return;
+    }
+    let disk = SmallDisk::new(ROOM);
+    for backend in IoBackend::ALL {
+        let path = disk.0.path().join("image");
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(4 * ROOM).unwrap();
+        if let Some(device) = device(&path, Purpose::Change, backend) {
+            let error = device.write_at(0, &vec![7; 2 * ROOM as usize]).unwrap_err();
+            let full = matches!(error, Error::Device(DeviceError::Write { errno: libc::ENOSPC, .. }));
+            assert!(full, "{backend}: {error}");
+            // Of what was written there may be anything; here it is made room of.
+            file.set_len(ROOM - 4096).unwrap();
+            file.set_len(4 * ROOM).unwrap();
+            assert_eq!(device.write_at(0, &[8; 4096]), Ok(()), "{backend}");
+            assert_eq!(device.write_at(2 * ROOM, &[9; 4096]), Ok(()), "{backend}");
+            let mut buf = [0; 4096];
+            for (offset, byte) in [(0, 8), (2 * ROOM, 9)] {
+                device.read_at(offset, &mut buf).unwrap();
+                assert_eq!(buf, [byte; 4096], "{backend}");
+            }
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 }
