@@ -6,13 +6,15 @@
 
 use std::fs::{self, File};
 use std::hint::black_box;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Instant;
 
-use obento::{Caller, FileSystem as _, Ino, Name, Symlinks, Vfs};
+use obento::{
+    Access, Caller, DeviceNumber, FileKind, FileSystem as _, Ino, Mode, Name, NewNode, SetAttr, Symlinks, Vfs,
+};
 use obento_testkit::null::{MAGIC, Null, NullDriver};
 
 const CALLS: u32 = 20_000;
@@ -39,13 +41,13 @@ fn tell(host: &str, what: &str, mut call: impl FnMut(u32)) {
 }
 
 fn library() {
-    let digits = |n: u32| n.to_string().into_bytes();
+    let (digits, null) = (|n: u32| n.to_string().into_bytes(), Null(Access::ReadWrite));
     tell("driver alone", "lookup and attributes", |n| {
         let name = digits(n);
-        let found = Null.lookup(Ino(1), Name::new(&name).expect("digits are a name"));
-        black_box(Null.getattr(found.expect("every number is there"))).expect("it is there");
+        let found = null.lookup(Ino(1), Name::new(&name).expect("digits are a name"));
+        black_box(null.getattr(found.expect("every number is there"))).expect("it is there");
     });
-    let vfs = Vfs::new(Arc::new(Null));
+    let vfs = Vfs::new(Arc::new(null));
     let root = vfs.root();
     let resolve =
         |path: &[u8]| vfs.resolve(&root, path, Symlinks::Keep, &Caller::Owner).expect("it is there");
@@ -60,6 +62,32 @@ fn library() {
     tell("library", "4 KiB read", |n| {
         black_box(node.read_at(u64::from(n) * 4096, &mut buf)).expect("it is there");
     });
+    changed(&vfs);
+}
+
+fn changed(vfs: &Vfs) {
+    let (caller, root) = (&Caller::Owner, vfs.root());
+    let (kind, mode) = (FileKind::Regular, Mode::new(0o644));
+    let new = NewNode { kind, mode, uid: 0, gid: 0, rdev: DeviceNumber::default(), target: b"" };
+    let create = |text: String| {
+        let name = Name::new(text.as_bytes()).expect("it is a name");
+        black_box(vfs.create(caller, &root, name, &new)).expect("all is made");
+        text
+    };
+    tell("library", "a file is made", |n| drop(create(format!("made{n}"))));
+    tell("library", "a file is made and removed", |n| {
+        let text = create(format!("gone{n}"));
+        vfs.unlink(caller, &root, Name::new(text.as_bytes()).expect("it is a name")).expect("all is removed");
+    });
+    let node = vfs.resolve(&root, b"8", Symlinks::Keep, caller).expect("it is there");
+    tell("library", "4 KiB write over what is there", |n| {
+        black_box(node.write_at(u64::from(n) * 4096, &[7; 4096])).expect("all is written");
+    });
+    tell("library", "permissions are set", |n| {
+        let mode = Some(Mode::new(0o600 + (n % 8) as u16));
+        let change = SetAttr { mode, ..SetAttr::default() };
+        black_box(vfs.set_attr(caller, &node, &change)).expect("all is set");
+    });
 }
 
 fn mounted() {
@@ -67,7 +95,7 @@ fn mounted() {
     let (image, at) = (folder.path().join("null.img"), folder.path().join("mnt"));
     fs::write(&image, [MAGIC.as_slice(), &[0; 4088]].concat()).expect("an image");
     fs::create_dir(&at).expect("a folder to mount at");
-    command(&["mount", "-o", "ro"], &[&image, &at]);
+    command(&["mount", "-o", "rw"], &[&image, &at]);
     tell("FUSE", "stat of a file met first: a LOOKUP", |n| {
         black_box(fs::symlink_metadata(at.join(n.to_string()))).expect("it is there");
     });
@@ -76,13 +104,32 @@ fn mounted() {
     });
     // Its bits differ between processors.
     let direct = rustix::fs::OFlags::DIRECT.bits().cast_signed();
-    let file = fs::OpenOptions::new().read(true).custom_flags(direct).open(at.join("8")).expect("it opens");
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(direct)
+        .open(at.join("8"))
+        .expect("it opens");
     let mut buf = vec![0; 4096 * 2];
     let aligned = buf.as_ptr().align_offset(4096);
     tell("FUSE", "4 KiB read past the page cache: a READ", |n| {
         read(&file, u64::from(n) * 4096, &mut buf[aligned..aligned + 4096]);
     });
+    tell("FUSE", "4 KiB write past the page cache: a WRITE", |n| {
+        black_box(file.write_at(&buf[aligned..aligned + 4096], u64::from(n) * 4096)).expect("all is written");
+    });
     drop(file);
+    tell("FUSE", "a file is made: LOOKUP, CREATE and RELEASE", |n| {
+        black_box(File::create_new(at.join(format!("made{n}")))).expect("all is made");
+    });
+    tell("FUSE", "a file is made and removed: these and an UNLINK", |n| {
+        let path = at.join(format!("gone{n}"));
+        black_box(File::create_new(&path)).expect("all is made");
+        fs::remove_file(path).expect("all is removed");
+    });
+    tell("FUSE", "permissions are set: a SETATTR", |n| {
+        fs::set_permissions(at.join("8"), fs::Permissions::from_mode(0o600 + n % 8)).expect("all is set");
+    });
     command(&["umount"], &[&at]);
 }
 

@@ -1,7 +1,10 @@
 //! A driver that has nothing to do: what calls of it take is what the layers above cost.
 //!
-//! A volume is whatever begins with [`MAGIC`]. Its root holds a file of [`SIZE`] bytes for every number, by its decimal name;
-//! each call is answered in constant time without a lock, and reading fills nothing.
+//! A volume is whatever begins with [`MAGIC`]. Its root holds a file of [`SIZE`] bytes for every number, by its decimal name, and lists
+//! those below [`LISTED`]; each call is answered in constant time without a lock, and reading fills nothing.
+//!
+//! Open for changes it answers each as if it was done, and keeps nothing of it: what is made has a name for whoever remembers that, and
+//! neither bytes nor attributes are others afterwards.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,17 +14,24 @@ use obento_base::{
 };
 use obento_block::BlockDevice;
 use obento_driver::{
-    Access, Cookie, Crash, Driver, EntrySink, Extent, FileSystem, Keeps, Layout, Limits, OpenOptions, Probe,
-    Span, StatFs, VolumeInfo,
+    Access, AskUsage, Cookie, Crash, DirEntry, Driver, EntrySink, ExclusiveLayout, Extent, FileSystem, Keeps,
+    Layout, Limits, NewNode, OpenOptions, Probe, RenameFlags, SetAttr, Size, Span, StatFs, TimeChange,
+    Victim, VolumeInfo, WritableFileSystem,
 };
 
 /// What a volume begins with.
 pub const MAGIC: &[u8; 8] = b"nullfs 1";
 /// Bytes of every file.
 pub const SIZE: u64 = 1 << 30;
+/// So many files are listed.
+pub const LISTED: u64 = 100;
 const ROOT: Ino = Ino(1);
 /// The number of the file `0`.
 const FIRST: u64 = 2;
+/// Behind the last number.
+const END: u64 = FIRST + (1 << 32);
+/// What all new files are.
+const MADE: Ino = Ino(END);
 
 /// The format.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,16 +53,13 @@ impl Driver for NullDriver {
     }
 
     fn open(&self, _device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
-        match options.access {
-            Access::ReadOnly => Ok(Arc::new(Null)),
-            Access::ReadWrite => Err(Error::ReadOnly),
-        }
+        Ok(Arc::new(Null(options.access)))
     }
 }
 
 /// An open volume.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Null;
+#[derive(Clone, Copy, Debug)]
+pub struct Null(pub Access);
 
 fn expect_root(dir: Ino) -> Result<()> {
     if dir == ROOT { Ok(()) } else { Err(Error::NotDirectory) }
@@ -101,11 +108,10 @@ impl FileSystem for Null {
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
         let (kind, mode, size) = match ino {
-            ROOT => (FileKind::Directory, 0o555, 0),
-            Ino(number) if !(FIRST..=u64::from(u32::MAX) + FIRST).contains(&number) => {
-                return Err(Error::Stale);
-            }
-            _ => (FileKind::Regular, 0o444, SIZE),
+            ROOT => (FileKind::Directory, 0o755, 0),
+            MADE => (FileKind::Regular, 0o644, 0),
+            Ino(number) if !(FIRST..END).contains(&number) => return Err(Error::Stale),
+            _ => (FileKind::Regular, 0o644, SIZE),
         };
         Ok(Attr {
             ino,
@@ -129,9 +135,17 @@ impl FileSystem for Null {
         })
     }
 
-    /// What is looked up is not listed: there would be no end.
-    fn read_dir(&self, dir: Ino, _from: Cookie, _sink: &mut EntrySink<'_>) -> Result<()> {
-        expect_root(dir)
+    fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
+        expect_root(dir)?;
+        for number in from.0..LISTED {
+            let name = number.to_string();
+            let name = Name::new(name.as_bytes()).map_err(|_| Error::Invalid)?;
+            let (ino, kind) = (Ino(number + FIRST), Some(FileKind::Regular));
+            if sink(Ok(DirEntry { name, ino, kind, next: Cookie(number + 1) })).is_break() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn read_link(&self, _ino: Ino) -> Result<Vec<u8>> {
@@ -153,4 +167,105 @@ impl FileSystem for Null {
     }
 
     fn forget(&self, _ino: Ino) {}
+
+    fn writable(&self) -> Option<&dyn WritableFileSystem> {
+        (self.0 == Access::ReadWrite).then_some(self)
+    }
+}
+
+impl WritableFileSystem for Null {
+    fn create(&self, dir: Ino, name: &Name, node: &NewNode<'_>) -> Result<Attr> {
+        match self.lookup(dir, name) {
+            Err(Error::NotFound) if node.kind == FileKind::Regular => self.getattr(MADE),
+            Err(Error::NotFound) => Err(Error::NotPermitted),
+            found => found.and(Err(Error::Exists)),
+        }
+    }
+
+    fn link(&self, _ino: Ino, _dir: Ino, _name: &Name) -> Result<Attr> {
+        Err(Error::TooManyLinks)
+    }
+
+    fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()> {
+        expect_root(dir)?;
+        let attr = self.getattr(self.lookup(dir, name).unwrap_or(MADE))?;
+        match victim {
+            Victim::File => ask(&attr).map(drop),
+            Victim::EmptyDirectory => Err(Error::NotDirectory),
+        }
+    }
+
+    fn rename(&self, from: Ino, _name: &Name, to: Ino, _new_name: &Name, _flags: RenameFlags) -> Result<()> {
+        expect_root(from).and(expect_root(to))
+    }
+
+    fn set_attr(&self, ino: Ino, _change: &SetAttr) -> Result<Attr> {
+        self.getattr(ino)
+    }
+
+    fn truncate(&self, _layout: &ExclusiveLayout<'_>, _ino: Ino, _size: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn map_for_write(&self, _layout: &Layout<'_>, _ino: Ino, range: Range<u64>) -> Result<Extent> {
+        Ok(Extent { len: range.end.saturating_sub(range.start), span: Span::Driver })
+    }
+
+    fn end_write(
+        &self,
+        _layout: &Layout<'_>,
+        _ino: Ino,
+        _written: Range<u64>,
+        _when: TimeChange,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    fn abandon(&self, _layout: &Layout<'_>, _ino: Ino, _range: Range<u64>) {}
+
+    fn write(&self, _layout: &Layout<'_>, _ino: Ino, _offset: u64, bytes: &[u8]) -> Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn punch(&self, _layout: &ExclusiveLayout<'_>, _ino: Ino, _range: Range<u64>) -> Result<()> {
+        Err(Error::NotSupported)
+    }
+
+    fn allocate(&self, _layout: &Layout<'_>, _ino: Ino, _range: Range<u64>, _size: Size) -> Result<()> {
+        Err(Error::NotSupported)
+    }
+
+    fn zero_range(
+        &self,
+        _layout: &ExclusiveLayout<'_>,
+        _ino: Ino,
+        _range: Range<u64>,
+        _size: Size,
+    ) -> Result<()> {
+        Err(Error::NotSupported)
+    }
+
+    fn collapse(&self, _layout: &ExclusiveLayout<'_>, _ino: Ino, _range: Range<u64>) -> Result<()> {
+        Err(Error::NotSupported)
+    }
+
+    fn insert(&self, _layout: &ExclusiveLayout<'_>, _ino: Ino, _range: Range<u64>) -> Result<()> {
+        Err(Error::NotSupported)
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::EPOCH
+    }
+
+    fn sync_file(&self, _ino: Ino) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn close(&self) -> Result<()> {
+        Ok(())
+    }
 }

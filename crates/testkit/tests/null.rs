@@ -1,12 +1,38 @@
 //! The null driver keeps the contract, so that what is measured with it holds for others.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use obento_driver::FileSystem;
-use obento_testkit::null::Null;
+use obento_base::FileKind;
+use obento_driver::{Access, Cookie, FileSystem};
+use obento_testkit::null::{LISTED, Null};
+use obento_testkit::plan::{Actor, Op};
+use obento_vfs::Vfs;
 
 fn volume() -> Option<Arc<dyn FileSystem>> {
-    Some(Arc::new(Null))
+    Some(Arc::new(Null(Access::ReadOnly)))
+}
+
+/// What the measurements do.
+#[test]
+fn files_are_made_written_and_removed_as_if_that_was_kept() {
+    let mut actor = Actor::new(Vfs::new(Arc::new(Null(Access::ReadWrite))));
+    for op in [
+        Op::Create("new".into(), FileKind::Regular, 0o644),
+        Op::Unlink("new".into()),
+        Op::Write("7".into(), 4096, 4096),
+        Op::Chmod("8".into(), 0o600),
+    ] {
+        assert_eq!(actor.act(0, &op), Ok(()), "{op:?}");
+    }
+    let mut listed = 0;
+    let root = actor.vfs().root();
+    root.read_dir(Cookie::START, &mut |_| {
+        listed += 1;
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(listed, LISTED);
 }
 
 mod reading {
