@@ -1,4 +1,5 @@
-//! A driver in a repository of its own: `cargo xtask new-driver` writes one, its tests pass, and every command knows its format.
+//! A driver in a repository of its own: `cargo xtask new-driver` writes one, its tests pass, every command knows its format, it is mounted
+//! and measured, and its fuzz target compiles.
 
 use std::fs;
 use std::path::Path;
@@ -45,7 +46,7 @@ fn a_driver_outside_of_the_tree_passes_its_tests_and_has_every_command() {
         said(&mut cargo(&["tree"]));
     }
     let tested = said(&mut cargo(&["test", "--offline", "--quiet"]));
-    assert!(tested.contains("running 116 tests"), "{tested}");
+    assert!(tested.contains("running 117 tests"), "{tested}");
     said(&mut cargo(&["build", "--offline", "--quiet"]));
     let command = |arguments: &[&str]| {
         let program = target.join("debug/floppyfs");
@@ -64,4 +65,27 @@ fn a_driver_outside_of_the_tree_passes_its_tests_and_has_every_command() {
     // Those of obento are there, too.
     command(&["mkfs", "-t", "xv6", "-q", "other.img", "4M"]);
     assert_eq!(command(&["ls", "other.img"]), "");
+    if Path::new("/dev/fuse").exists() {
+        let folder = repository.join("mnt");
+        fs::create_dir(&folder).unwrap();
+        command(&["mount", "disk.img", "mnt"]);
+        let written = fs::write(folder.join("by-a-program"), "through FUSE\n");
+        command(&["umount", "mnt"]);
+        written.unwrap();
+        assert_eq!(command(&["cat", "disk.img:/by-a-program"]), "through FUSE\n");
+        command(&["check", "disk.img"]);
+    } else {
+        eprintln!("skipped: no FUSE");
+    }
+    let small =
+        ["--scale", "4000", "--size", "64M", "--file-size", "64K", "--repeat", "1", "--repeat-most", "1"];
+    let told = command(&[&["bench", "createfiles,T=1", "-T", "image:floppyfs"], &small[..]].concat());
+    assert!(told.contains("image:floppyfs"), "{told}");
+    let fuzz = repository.join("fuzz/Cargo.toml");
+    let fuzz = fuzz.to_str().unwrap();
+    // What only the fuzz target needs is fetched where it never was.
+    if !cargo(&["tree", "--offline", "--manifest-path", fuzz]).output().unwrap().status.success() {
+        said(&mut cargo(&["tree", "--manifest-path", fuzz]));
+    }
+    said(&mut cargo(&["check", "--offline", "--quiet", "--manifest-path", fuzz]));
 }
