@@ -244,3 +244,25 @@ fn control_c_abandons_a_line_and_stops_a_command_and_the_image_stays_open_and_wh
         "disk.img:/:\nbig\nd\nf\nlost+found\n\ndisk.img:/d:\n"
     );
 }
+
+#[test]
+fn control_c_stops_a_command_and_not_the_kernel_that_has_the_image_open() {
+    if !require(&[Oracle::Program("linux.uml")]) {
+        return;
+    }
+    let Some(disk) = disk() else { return };
+    let mut terminal = Terminal::new(&disk, "--engine linux");
+    assert_eq!(terminal.line("mkdir before", "disk.img:/> "), "");
+    // While no line is edited, the key is a signal for all of the terminal's foreground.
+    terminal.press("ls -1; write note; mkdir never\r");
+    terminal.expect("before\r\nlost+found\r\n");
+    terminal.press("half a li");
+    terminal.expect("half a li");
+    terminal.press(CTRL_C);
+    assert!(terminal.expect("disk.img:/> ").contains("obento: stopped; what was done before stays\r\n"));
+    assert_eq!(terminal.line("mkdir after", "disk.img:/> "), "");
+    assert_eq!(terminal.line("ls -1", "disk.img:/> "), "after\r\nbefore\r\nlost+found\r\n");
+    terminal.press(CTRL_D);
+    assert_eq!(terminal.end(), Some(0));
+    assert_eq!(disk.read("ls disk.img:/"), "after\nbefore\nlost+found\n");
+}
