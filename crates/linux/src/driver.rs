@@ -1,14 +1,15 @@
 //! A driver a type.
 
+use std::fs;
 use std::sync::Arc;
 
 use obento_base::{Corrupt, DeviceError, Error, Feature, Mode, Result, Structure};
 use obento_block::{BlockDevice, Overlay};
 use obento_driver::{Access, Build, Check, Driver, FileSystem, Format, OpenOptions, Probe, Shown};
 
-use crate::engine::Shared;
+use crate::engine::{Shared, Trouble};
 use crate::kernel::Kernel;
-use crate::launch::Settings;
+use crate::launch::{Settings, is_of_descriptors};
 use crate::probe::probe;
 use crate::starter::Starter;
 use crate::types::{OTHERS, TYPES, Type};
@@ -114,12 +115,16 @@ impl LinuxDriver {
 
 /// The kernel that opens volumes of `kind`. Errors: Unsupported if none is installed, or does not know the type.
 pub fn kernel_of(kind: &Type) -> Result<Kernel> {
-    let kernel = Kernel::installed().ok_or(Error::Unsupported(Feature::Named(NO_KERNEL)))?;
+    let kernel = Kernel::installed().ok_or_else(|| lacking(NO_KERNEL))?;
     let name = kind.names.first().copied().unwrap_or_default();
-    if kernel.knows(kernel_name(name)) {
-        Ok(kernel)
-    } else {
-        Err(Error::Unsupported(Feature::Named(NO_TYPE)))
+    if kernel.knows(kernel_name(name)) { Ok(kernel) } else { Err(lacking(NO_TYPE)) }
+}
+
+/// What was looked for and not found, unless nothing can be found because no more files can be opened.
+fn lacking(what: &'static str) -> Error {
+    match fs::File::open("/") {
+        Err(error) if is_of_descriptors(&error) => Trouble::not_started(&error).into(),
+        _ => Error::Unsupported(Feature::Named(what)),
     }
 }
 

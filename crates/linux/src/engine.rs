@@ -5,7 +5,6 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,8 +17,9 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::area::Area;
+use crate::console;
 use crate::disk::{Disk, Serving};
-use crate::launch::{Guest, Settings, launch};
+use crate::launch::{Guest, Settings, is_of_descriptors, launch};
 use crate::starter::Starter;
 use crate::types::Type;
 
@@ -30,12 +30,16 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How long the kernel may take to start and ask for its disk.
 const START: Duration = Duration::from_secs(20);
 
-/// How much of what the kernel printed is looked at, in bytes.
-const CONSOLE_MAX: u64 = 64 << 10;
-
 /// Numbers of Linux.
 const EIO: u32 = 5;
+const ENOMEM: u32 = 12;
 const EROFS: u32 = 30;
+
+/// What a volume needs that the kernel cannot hold.
+const NO_MEMORY: &str = "it has too little memory (--engine-memory gives it more)";
+
+/// What a kernel that is started needs.
+const NO_DESCRIPTORS: &str = "no more files can be opened (`ulimit -n` says how many)";
 
 /// Why there is no answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,14 +50,23 @@ pub enum Trouble {
     Device(Error),
     /// The kernel could not be started.
     NotStarted(String),
-    /// The kernel ended.
-    Ended,
+    /// The kernel does not mount the volume, and says why.
+    NotMounted(String),
+    /// The kernel ended, and said why if it had the time.
+    Ended(Option<String>),
     /// The watchdog ended it.
     Hung,
     /// The guest's answer makes no sense.
     Nonsense,
     /// The request is larger than there is room.
     TooLarge,
+}
+
+impl Trouble {
+    /// What kept a kernel from being started.
+    pub fn not_started(error: &io::Error) -> Self {
+        Self::NotStarted(if is_of_descriptors(error) { NO_DESCRIPTORS.to_owned() } else { error.to_string() })
+    }
 }
 
 /// A kernel and the way to talk to it.
@@ -99,7 +112,7 @@ impl Shared {
     }
 
     fn serve(started: io::Result<(Guest, Area)>, device: Arc<dyn BlockDevice>) -> Result<Self, Trouble> {
-        let (guest, area) = started.map_err(|error| Trouble::NotStarted(error.to_string()))?;
+        let (guest, area) = started.map_err(|error| Trouble::not_started(&error))?;
         let mut engine = Engine {
             disk: None,
             guest,
@@ -133,7 +146,7 @@ impl Engine {
             self.kernel = socket_peercred(&socket).ok().map(|peer| peer.pid);
             Serving::start(Disk::new(device, socket, Arc::clone(&self.failure)))
         });
-        self.disk = Some(served.map_err(|error| self.give_up(Trouble::NotStarted(error.to_string())))?);
+        self.disk = Some(served.map_err(|error| self.give_up(Trouble::not_started(&error)))?);
         Ok(())
     }
 
@@ -144,6 +157,21 @@ impl Engine {
         }
         let number = self.send(envelope, data)?;
         self.answer(number)
+    }
+
+    /// Asks for the volume to be mounted. What makes that fail is told by many numbers, so what the device said and what the kernel
+    /// printed meanwhile are told instead.
+    pub fn mount(&mut self, envelope: &Envelope) -> Result<Answer, Trouble> {
+        let answer = self.ask(envelope, &[]);
+        answer.map_err(|trouble| match (self.device_failure(), trouble) {
+            (Some(error), _) => Trouble::Device(error),
+            (None, Trouble::Errno(ENOMEM)) => Trouble::NotMounted(NO_MEMORY.to_owned()),
+            (None, Trouble::Errno(errno)) => {
+                let said = console::of_mount(&console::text(&self.guest.console));
+                said.map_or(Trouble::Errno(errno), Trouble::NotMounted)
+            }
+            (None, other) => other,
+        })
     }
 
     /// Asks what is likely to be asked next, and does not wait: the guest works meanwhile. What goes wrong is told to whoever asks for it.
@@ -167,7 +195,7 @@ impl Engine {
         // By `write` and `read`, which are left to a process that has given up its rights. A line that is full is one that
         // the guest takes nothing from.
         if rustix::io::write(&self.guest.bell, b".").is_err() {
-            return Err(self.give_up(Trouble::Ended));
+            return Err(self.give_up(Trouble::Ended(None)));
         }
         Ok(number)
     }
@@ -225,7 +253,7 @@ impl Engine {
             // What the bytes are does not matter. All are taken, so that the line is never full of them.
             match rustix::io::read(&self.guest.bell, &mut [0; 64]) {
                 Ok(1..) | Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
-                _ => return Err(self.give_up(Trouble::Ended)),
+                _ => return Err(self.give_up(Trouble::Ended(None))),
             }
             if let Some(reply) = self.area.reply(number) {
                 return Ok(reply);
@@ -235,24 +263,15 @@ impl Engine {
 
     /// Ends the kernel for `why`, which is what every request is told from now on.
     fn give_up(&mut self, why: Trouble) -> Trouble {
-        let console = self.console();
-        tracing::debug!(?why, console, "the kernel engine is given up");
+        let said = console::text(&self.guest.console);
+        tracing::debug!(?why, said, "the kernel engine is given up");
         let why = match why {
-            Trouble::NotStarted(_) if !console.trim().is_empty() => Trouble::NotStarted(reason(&console)),
+            Trouble::NotStarted(words) => Trouble::NotStarted(console::of_start(&said).unwrap_or(words)),
+            Trouble::Ended(_) => Trouble::Ended(console::of_end(&said)),
             other => other,
         };
         self.dead = Some(why.clone());
         why
-    }
-
-    /// The last of what the kernel printed.
-    fn console(&self) -> String {
-        let console = &self.guest.console;
-        let len = console.metadata().map_or(0, |metadata| metadata.len());
-        let mut text = vec![0; usize::try_from(len.min(CONSOLE_MAX)).unwrap_or(0)];
-        let read = console.read_at(&mut text, len.saturating_sub(CONSOLE_MAX));
-        text.truncate(read.unwrap_or(0));
-        String::from_utf8_lossy(&text).into_owned()
     }
 }
 
@@ -302,13 +321,6 @@ fn ready<const N: usize>(sources: [BorrowedFd<'_>; N], time: Duration) -> [bool;
     }
 }
 
-/// Why a kernel ended, of what it printed: the line of a panic, else the last.
-fn reason(console: &str) -> String {
-    let mut lines = console.lines().map(str::trim).filter(|line| !line.is_empty());
-    let panic = lines.clone().find(|line| line.contains("Kernel panic"));
-    panic.or_else(|| lines.next_back()).unwrap_or_default().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -319,13 +331,5 @@ mod tests {
         assert_eq!(of_the_guest(long, None), long);
         assert_eq!(of_the_guest(long, Some(short)), long, "it has begun another meanwhile");
         assert_eq!(of_the_guest(short, Some(long)), Duration::ZERO);
-    }
-
-    #[test]
-    fn a_kernel_that_panics_is_told_by_that_and_not_by_its_stack() {
-        let console = "<6>Linux\n<0>Kernel panic - not syncing: no memory\n<4> [<6002>] function\n\n";
-        assert_eq!(reason(console), "<0>Kernel panic - not syncing: no memory");
-        assert_eq!(reason("one\n last \n\n"), "last");
-        assert_eq!(reason(""), "");
     }
 }

@@ -15,8 +15,10 @@ impl From<Trouble> for Error {
         let what = match trouble {
             Trouble::Errno(errno) => return of_errno(errno),
             Trouble::Device(error) => return error,
-            Trouble::NotStarted(reason) => kept(format!("did not start: {reason}")),
-            Trouble::Ended => "ended unexpectedly",
+            Trouble::NotStarted(reason) => kept("did not start", &reason),
+            Trouble::NotMounted(reason) => kept("cannot mount it", &reason),
+            Trouble::Ended(Some(reason)) => kept("ended unexpectedly", &reason),
+            Trouble::Ended(None) => "ended unexpectedly",
             Trouble::Hung => "did not answer in time and was ended",
             Trouble::Nonsense => "gave an answer that makes no sense and was ended",
             Trouble::TooLarge => return Self::OutOfRange,
@@ -25,10 +27,12 @@ impl From<Trouble> for Error {
     }
 }
 
-/// Words for good, the same ones once: errors are copied, and own none. They are about this machine, so there are few.
-fn kept(words: String) -> &'static str {
+/// `what` and its reason for good, the same words once: errors are copied, and own none. Some reasons come from images, which may be
+/// hostile, so the first few have to do.
+fn kept(what: &'static str, reason: &str) -> &'static str {
     static KEPT: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut all = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let words = format!("{what}: {reason}");
     match all.get(words.as_str()) {
         Some(known) => known,
         None if all.len() < KEPT_MAX => {
@@ -36,7 +40,7 @@ fn kept(words: String) -> &'static str {
             all.insert(words);
             words
         }
-        None => "did not start",
+        None => what,
     }
 }
 

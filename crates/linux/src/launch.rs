@@ -16,7 +16,7 @@ use std::thread;
 
 use obento_env::{Random as _, SystemRandom};
 use rustix::fs::{AtFlags, CWD, Gid, MemfdFlags, Mode, OFlags, Uid, chownat, memfd_create, openat, unlinkat};
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::process::geteuid;
 
 use crate::area::Area;
@@ -184,11 +184,18 @@ fn unnamed_listener() -> io::Result<(UnixListener, OwnedFd)> {
     for folder in folders {
         match listener_in(&folder) {
             Ok(listener) => return Ok(listener),
+            // Another folder does not help.
+            Err(error) if is_of_descriptors(&error) => return Err(error),
             Err(error) => failed = error,
         }
     }
     let why = format!("no folder takes a socket ({failed}): set TMPDIR to one that can be written");
     Err(io::Error::other(why))
+}
+
+/// Whether no more files can be opened, by this process or on this machine.
+pub fn is_of_descriptors(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 fn listener_in(folder: &Path) -> io::Result<(UnixListener, OwnedFd)> {

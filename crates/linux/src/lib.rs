@@ -18,6 +18,7 @@
 mod ahead;
 mod area;
 mod bulk;
+mod console;
 mod contract;
 mod disk;
 mod driver;

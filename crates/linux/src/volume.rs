@@ -17,7 +17,7 @@ use obento_env::Clock;
 use obento_linux_wire::{Answer, DATA_MAX, Envelope, Moment, Request, Run, Stat, Usage};
 
 use crate::ahead::{self, SMALL};
-use crate::engine::{Shared, Trouble};
+use crate::engine::Shared;
 use crate::nodes::Nodes;
 use crate::stream::Stream;
 use crate::types::{LinkTarget, Type};
@@ -77,10 +77,7 @@ impl Volume {
             read_only: !writable,
         };
         let envelope = Envelope { request: Some(request), ..Envelope::default() };
-        let answer = engine.turn().ask(&envelope, &[]);
-        // What makes a mount fail is told by many numbers.
-        let answer =
-            answer.map_err(|trouble| engine.turn().device_failure().map_or(trouble, Trouble::Device))?;
+        let answer = engine.turn().mount(&envelope)?;
         let Answer::Mounted { root, usage, file_size_max } = answer else { return Err(nonsense()) };
         let attr = attr_of(kind, &root)?;
         Ok(Self {

@@ -6,5 +6,6 @@ mod disk;
 mod life;
 mod programs;
 mod reading;
+mod reasons;
 mod support;
 mod writing;

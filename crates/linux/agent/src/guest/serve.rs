@@ -1,10 +1,11 @@
 //! One answer for each request.
 
 use std::ffi::{CStr, CString};
+use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
-use obento_linux_wire::{Answer, Envelope, Request, Stat, decode, encode};
+use obento_linux_wire::{Answer, Envelope, MOUNTING, Request, Stat, decode, encode};
 use rustix::fs::syncfs;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 
@@ -20,6 +21,11 @@ const FITRIM: libc::c_ulong = 0xc018_5879;
 /// Types that are marked as whole only where they are unmounted while they can be changed, and not where they become read-only.
 /// Source: Linux, `hfs_mdb_close` of fs/hfs/mdb.c, `hfsplus_put_super` of fs/hfsplus/super.c.
 const MARKED_AT_THE_END: [&CStr; 2] = [c"hfs", c"hfsplus"];
+
+/// The levels of what the kernel prints: errors always, and while a volume is mounted warnings too, which say why it is not. One that
+/// is used for long is not to fill the console with them. Source: Linux, Documentation/admin-guide/sysctl/kernel.rst, `printk`.
+const ERRORS: &str = "4";
+const WARNINGS: &str = "5";
 
 /// How long a volume may take to become read-only after all of it was let go of.
 const SETTLING: Duration = Duration::from_secs(10);
@@ -118,7 +124,12 @@ impl Guest {
     fn mount(&mut self, kind: &[u8], options: &[u8], read_only: bool) -> Result<Answer, Errno> {
         let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| libc::EINVAL.unsigned_abs());
         self.mounted = (text(kind)?, text(options)?);
-        let root = self.start(if read_only { MountFlags::RDONLY } else { MountFlags::empty() })?;
+        print_up_to(WARNINGS);
+        // In one line with what the kernel prints, which the tty is not. Without it, no reason is told.
+        let _ = fs::write("/dev/kmsg", format!("<3>{MOUNTING}"));
+        let root = self.start(if read_only { MountFlags::RDONLY } else { MountFlags::empty() });
+        print_up_to(ERRORS);
+        let root = root?;
         let usage = attributes::usage(&mut self.table, self.root)?;
         let file_size_max = attributes::file_size_max(&mut self.table, self.root)?;
         Ok(Answer::Mounted { root, usage, file_size_max })
@@ -169,6 +180,12 @@ impl Guest {
             _ => Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO).unsigned_abs()),
         }
     }
+}
+
+/// Has the kernel print what is of a lower level.
+fn print_up_to(level: &str) {
+    // Without it, less is told.
+    let _ = fs::write("/proc/sys/kernel/printk", level);
 }
 
 /// Does `what` to the volume, once nobody uses it.

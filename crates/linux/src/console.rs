@@ -1,0 +1,100 @@
+//! What the kernel printed, as far as it tells why something failed.
+//!
+//! Invariant: the guest is not trusted. What is looked at and what is quoted have a bound, and nothing quoted acts on a terminal.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use obento_base::is_printable;
+use obento_linux_wire::MOUNTING;
+
+/// How much of what was printed is looked at, in bytes.
+const LOOKED_AT: u64 = 64 << 10;
+/// How many lines tell why a volume is not mounted. The first says what is wrong, the others what came of that; some types warn of
+/// something else before.
+const LINES: usize = 3;
+/// How many characters are quoted.
+const QUOTED: usize = 300;
+
+/// What says that there was too little memory. Source: Linux 6.1, mm/oom_kill.c.
+const NO_MEMORY: [&str; 2] = ["Out of memory", "deadlocked on memory"];
+/// What helps then.
+const MORE_MEMORY: &str = " (--engine-memory gives it more)";
+
+/// The last of what was printed.
+pub fn text(console: &File) -> String {
+    let len = console.metadata().map_or(0, |metadata| metadata.len());
+    let mut text = vec![0; usize::try_from(len.min(LOOKED_AT)).unwrap_or(0)];
+    let read = console.read_at(&mut text, len.saturating_sub(LOOKED_AT)).unwrap_or(0);
+    text.truncate(read);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Why a volume is not mounted, of what was printed since that was begun.
+pub fn of_mount(text: &str) -> Option<String> {
+    let (_, since) = text.rsplit_once(MOUNTING)?;
+    let lines: Vec<_> = lines(since).take(LINES).collect();
+    (!lines.is_empty()).then(|| quoted(&lines.join("; ")))
+}
+
+/// Why a kernel ended: the line of its panic. It has none if it was killed, whatever it printed before.
+pub fn of_end(text: &str) -> Option<String> {
+    let panic = quoted(lines(text).find(|line| line.contains("Kernel panic"))?);
+    let advice = if NO_MEMORY.iter().any(|words| text.contains(words)) { MORE_MEMORY } else { "" };
+    Some(panic + advice)
+}
+
+/// Why a kernel did not start: its panic, else the last that was printed.
+pub fn of_start(text: &str) -> Option<String> {
+    of_end(text).or_else(|| lines(text).next_back().map(quoted))
+}
+
+fn lines(text: &str) -> impl DoubleEndedIterator<Item = &str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty())
+}
+
+fn quoted(line: &str) -> String {
+    line.chars().take(QUOTED).map(|c| if is_printable(c) { c } else { '?' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_panics_is_told_by_that_and_not_by_its_stack() {
+        let console = "Linux\nKernel panic - not syncing: no root\n [<6002>] function\n\n";
+        let panic = Some("Kernel panic - not syncing: no root".to_owned());
+        assert_eq!((of_end(console), of_start(console)), (panic.clone(), panic));
+        assert_eq!(of_start("one\n last \n\n").as_deref(), Some("last"));
+        assert_eq!((of_end("one\nlast\n"), of_start("")), (None, None));
+    }
+
+    #[test]
+    fn a_kernel_without_memory_is_told_what_gives_it_more() {
+        let console =
+            "Out of memory: Killed process 1 (init)\nKernel panic - not syncing: Attempted to kill init!";
+        let told = "Kernel panic - not syncing: Attempted to kill init! (--engine-memory gives it more)";
+        assert_eq!(of_end(console).as_deref(), Some(told));
+    }
+
+    #[test]
+    fn the_first_lines_of_a_mount_are_quoted_and_act_on_no_terminal() {
+        let console = format!("before\n{MOUNTING}\na\n\nb\x1b[2J\u{202e}\nc\nd\n");
+        assert_eq!(of_mount(&console).as_deref(), Some("a; b?[2J?; c"));
+        let long = format!("{MOUNTING}\n{}", "x".repeat(5000));
+        assert_eq!(of_mount(&long).map(|words| words.len()), Some(QUOTED));
+        assert_eq!(of_mount("of the start\n"), None);
+    }
+
+    #[test]
+    fn of_a_console_without_end_the_last_is_read() {
+        let mut console = tempfile::tempfile().unwrap();
+        console.write_all(&[b'-'; 100 << 10]).unwrap();
+        console.write_all(b"last\n").unwrap();
+        let text = text(&console);
+        assert_eq!((text.len(), text.ends_with("-last\n")), (64 << 10, true));
+    }
+}
