@@ -35,8 +35,8 @@ const EIO: u32 = 5;
 const ENOMEM: u32 = 12;
 const EROFS: u32 = 30;
 
-/// What a volume needs that the kernel cannot hold.
-const NO_MEMORY: &str = "it has too little memory (--engine-memory gives it more)";
+/// What helps where the kernel cannot hold what a volume needs.
+const NO_MEMORY: &str = "--engine-memory gives it more";
 
 /// What a kernel that is started needs.
 const NO_DESCRIPTORS: &str = "no more files can be opened (`ulimit -n` says how many)";
@@ -50,8 +50,8 @@ pub enum Trouble {
     Device(Error),
     /// The kernel could not be started.
     NotStarted(String),
-    /// The kernel does not mount the volume, and says why.
-    NotMounted(String),
+    /// The kernel does not mount the volume, by a number of Linux and what it printed meanwhile.
+    NotMounted(u32, String),
     /// The kernel ended, and said why if it had the time.
     Ended(Option<String>),
     /// The watchdog ended it.
@@ -159,16 +159,16 @@ impl Engine {
         self.answer(number)
     }
 
-    /// Asks for the volume to be mounted. What makes that fail is told by many numbers, so what the device said and what the kernel
-    /// printed meanwhile are told instead.
+    /// Asks for the volume to be mounted. What makes that fail is told by many numbers, so what the device said is told instead, and what
+    /// the kernel printed meanwhile besides.
     pub fn mount(&mut self, envelope: &Envelope) -> Result<Answer, Trouble> {
         let answer = self.ask(envelope, &[]);
         answer.map_err(|trouble| match (self.device_failure(), trouble) {
             (Some(error), _) => Trouble::Device(error),
-            (None, Trouble::Errno(ENOMEM)) => Trouble::NotMounted(NO_MEMORY.to_owned()),
+            (None, Trouble::Errno(ENOMEM)) => Trouble::NotMounted(ENOMEM, NO_MEMORY.to_owned()),
             (None, Trouble::Errno(errno)) => {
                 let said = console::of_mount(&console::text(&self.guest.console));
-                said.map_or(Trouble::Errno(errno), Trouble::NotMounted)
+                said.map_or(Trouble::Errno(errno), |said| Trouble::NotMounted(errno, said))
             }
             (None, other) => other,
         })

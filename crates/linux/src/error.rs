@@ -16,7 +16,10 @@ impl From<Trouble> for Error {
             Trouble::Errno(errno) => return of_errno(errno),
             Trouble::Device(error) => return error,
             Trouble::NotStarted(reason) => kept("did not start", &reason),
-            Trouble::NotMounted(reason) => kept("cannot mount it", &reason),
+            Trouble::NotMounted(errno, said) => match of_errno(errno) {
+                Self::Device(DeviceError::Engine(what)) => kept(what, &said),
+                other => kept("cannot mount it", &format!("{other} ({said})")),
+            },
             Trouble::Ended(Some(reason)) => kept("ended unexpectedly", &reason),
             Trouble::Ended(None) => "ended unexpectedly",
             Trouble::Hung => "did not answer in time and was ended",
