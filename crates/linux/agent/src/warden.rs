@@ -182,7 +182,8 @@ fn end_orphans() {
             // It may have ended meanwhile.
             let _ = kill_process(child, Signal::KILL);
         }
-        match waitpid(None, WaitOptions::empty()) {
+        // Whatever its group: the kernel has one of its own.
+        match rustix::process::wait(WaitOptions::empty()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(_) => return,
         }
