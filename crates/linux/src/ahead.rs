@@ -72,7 +72,7 @@ fn wanted(state: &State, ino: Ino) -> Vec<(Ino, u64)> {
     {
         let Ok(known) = state.nodes.get(ino) else { break };
         next = known.follower;
-        let size = known.attr.map_or(u64::MAX, |attr| attr.size);
+        let size = known.attr.as_ref().map_or(u64::MAX, |attr| attr.size);
         if size <= SMALL && size > 0 && !state.ahead.contains_key(&ino) {
             wanted.push((ino, size));
             total += size;

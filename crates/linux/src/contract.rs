@@ -17,6 +17,9 @@ use crate::volume::{Volume, nonsense};
 /// Under what names XFS shows access lists a second time. Source: Linux 6.1, fs/xfs/xfs_acl.h and `xfs_xattr_put_listent`.
 const XFS_ACLS: [&[u8]; 2] = [b"trusted.SGI_ACL_FILE", b"trusted.SGI_ACL_DEFAULT"];
 
+/// `PATH_MAX` of Linux, without the final NUL.
+const TARGET_MAX: usize = 4095;
+
 impl FileSystem for Volume {
     fn root(&self) -> Ino {
         self.root
@@ -62,7 +65,7 @@ impl FileSystem for Volume {
             Err(Error::NameTooLong | Error::Invalid) => return Err(Error::NotFound),
             other => other?,
         };
-        state.nodes.show(dir, name.as_bytes(), attr.ino, Some(attr));
+        state.nodes.show(dir, name.as_bytes(), attr);
         state.nodes.keep(attr.ino);
         Ok(attr.ino)
     }
@@ -116,7 +119,12 @@ impl FileSystem for Volume {
         if attr.kind != FileKind::Symlink {
             return Err(Error::Invalid);
         }
-        self.bytes(ino, Request::ReadLink { ino: ino.0 })
+        let target = self.bytes(ino, Request::ReadLink { ino: ino.0 })?;
+        // Linux hands out none that is longer, whatever the type.
+        if target.len() > TARGET_MAX || target.contains(&0) {
+            return Err(nonsense());
+        }
+        Ok(target)
     }
 
     fn map(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {

@@ -24,7 +24,7 @@ use crate::starter::Starter;
 use crate::types::Type;
 
 /// How long a request may take. The slowest that is right is to sync a whole device cache.
-const WATCHDOG: Duration = Duration::from_secs(60);
+const WATCHDOG: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 60 });
 /// How long a request may take once the device has failed to write: XFS tries for ever to write what it cannot.
 const GRACE: Duration = Duration::from_secs(5);
 /// How long the kernel may take to start and ask for its disk.

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// Where Debian's package `user-mode-linux` puts the kernel.
 const PROGRAM: &str = "/usr/bin/linux.uml";
@@ -14,8 +15,15 @@ const CHOICE: &str = "OBENTO_LINUX";
 /// Where it puts the modules: a folder a version.
 const MODULES: &str = "/usr/lib/uml/modules";
 
+/// Whether there is one for this processor: Debian has it for those of Intel alone.
+pub(crate) const RUNS_HERE: bool = cfg!(target_arch = "x86_64");
+
 /// What installs both.
-pub const INSTALL: &str = "apt-get install user-mode-linux";
+pub const INSTALL: &str = if RUNS_HERE {
+    "apt-get install user-mode-linux"
+} else {
+    "nothing installs it here, since it runs on x86-64 alone"
+};
 
 /// A kernel that runs as a process.
 #[derive(Clone, Debug)]
@@ -31,16 +39,35 @@ fn version(path: &Path) -> Vec<u64> {
     name.split(|letter: char| !letter.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
 }
 
+/// What `program` says that its version is.
+fn version_of(program: &Path) -> Option<String> {
+    let mut command = Command::new(program);
+    command.arg("--version").stdin(Stdio::null()).stderr(Stdio::null());
+    let said = command.output().ok().filter(|said| said.status.success())?;
+    let said = String::from_utf8(said.stdout).ok()?;
+    said.split_whitespace().next().map(str::to_owned)
+}
+
+/// Of the folders `versions` that of the kernel's `own` version; the last, where there is none of it.
+fn fitting(versions: Vec<PathBuf>, own: Option<&str>) -> Option<PathBuf> {
+    let is_own = |path: &&PathBuf| own.is_some_and(|own| path.file_name() == Some(own.as_ref()));
+    let found = versions.iter().find(is_own).cloned();
+    found.or_else(|| versions.into_iter().max_by_key(|path| version(path)))
+}
+
 impl Kernel {
     /// The one that is installed, if this machine can run it.
     pub fn installed() -> Option<Self> {
-        if !cfg!(target_arch = "x86_64") {
+        if !RUNS_HERE {
             return None;
         }
         let program = std::env::var_os(CHOICE).map_or_else(|| PathBuf::from(PROGRAM), PathBuf::from);
-        let versions = fs::read_dir(MODULES).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-        let modules = versions.max_by_key(|path| version(path))?;
-        program.exists().then_some(Self { program, modules })
+        program.exists().then_some(())?;
+        let versions: Vec<_> =
+            fs::read_dir(MODULES).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        // It is asked only where there is a choice.
+        let own = if versions.len() > 1 { version_of(&program) } else { None };
+        Some(Self { program, modules: fitting(versions, own.as_deref())? })
     }
 
     /// Whether it has the file system `name`, in itself or as a module.
@@ -48,8 +75,12 @@ impl Kernel {
         let lists =
             ["modules.dep", "modules.builtin"].map(|list| fs::read_to_string(self.modules.join(list)));
         let mut lines = lists.iter().flatten().flat_map(|list| list.lines());
-        // The one whose module has another name.
-        let module = if name == "iso9660" { "isofs" } else { name };
+        // Those whose modules have other names.
+        let module = match name {
+            "iso9660" => "isofs",
+            "vxfs" => "freevxfs",
+            name => name,
+        };
         lines.any(|line| is(line.split(':').next().unwrap_or_default(), module))
     }
 
@@ -114,6 +145,23 @@ fn name_of(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn modules_are_those_of_the_kernels_own_version_where_they_are_there() {
+        let versions = || ["/m/6.1.9", "/m/6.1.100"].map(PathBuf::from).to_vec();
+        assert_eq!(fitting(versions(), Some("6.1.9")), Some("/m/6.1.9".into()));
+        assert_eq!(fitting(versions(), Some("6.12.1")), Some("/m/6.1.100".into()));
+        assert_eq!(fitting(versions(), None), Some("/m/6.1.100".into()));
+        assert_eq!(fitting(Vec::new(), Some("6.1.9")), None);
+    }
+
+    #[test]
+    fn a_kernel_is_asked_for_its_version() {
+        assert_eq!(version_of(Path::new("/bin/false")), None);
+        assert_eq!(version_of(Path::new("/nowhere/linux.uml")), None);
+        // What it says begins with its name.
+        assert_eq!(version_of(Path::new("/bin/cat")).as_deref(), Some("cat"));
+    }
 
     #[test]
     fn versions_are_told_apart_by_their_numbers() {

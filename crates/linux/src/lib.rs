@@ -8,7 +8,7 @@
 //!
 //! - `kernel`, `initrd`, `launch`: what is started, and with what.
 //! - `engine`, `area`: asking, under a watchdog. The other side of the wire is `agent/`; the wire itself is `wire/`.
-//! - `disk`: a vhost-user block device over any [`BlockDevice`](obento_block::BlockDevice).
+//! - `disk`: a vhost-user block device over any [`BlockDevice`](obento_block::BlockDevice); `scratch`: the one of a volume that is only read.
 //! - `types`, `probe`: what there is, and by which signature it is known.
 //! - `tools`: the programs of a type's own that make and check it.
 //! - `nodes`, `volume`, `contract`, `writable`: the driver; `ahead`, `bulk`: many small files in one request; `stream`: long ones.
@@ -24,12 +24,15 @@ mod disk;
 mod driver;
 mod engine;
 mod error;
+#[cfg(test)]
+mod fake;
 mod initrd;
 mod kernel;
 mod launch;
 mod list;
 mod nodes;
 mod probe;
+mod scratch;
 pub mod starter;
 mod stream;
 pub mod tools;

@@ -21,7 +21,7 @@ impl Volume {
         let mut last: Option<Ino> = None;
         for entry in &entries {
             let Ok(attr) = self.attr_in(entry) else { continue };
-            state.nodes.show(dir, &entry.name, attr.ino, Some(attr));
+            state.nodes.show(dir, &entry.name, attr);
             if attr.kind == FileKind::Regular {
                 if let Some(last) = last.filter(|last| *last != attr.ino) {
                     state.nodes.get_mut(last)?.follower = Some(attr.ino);
@@ -94,11 +94,11 @@ impl Volume {
                     }
                 };
                 if attr.ino == search.wanted {
-                    state.nodes.show(dir, &entry.name, attr.ino, Some(attr));
+                    state.nodes.show(dir, &entry.name, attr);
                     return Ok(Some(state.nodes.in_its_life(attr)));
                 }
                 if attr.is_dir() && search.met.insert(attr.ino) {
-                    state.nodes.show(dir, &entry.name, attr.ino, Some(attr));
+                    state.nodes.show(dir, &entry.name, attr);
                     search.waiting.push_back(attr.ino);
                 }
             }

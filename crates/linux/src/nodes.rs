@@ -14,6 +14,9 @@ use obento_linux_wire::{Place, Step};
 /// Directories that lie in each other, at most: more are a circle of a damaged volume.
 const DEPTH_MAX: usize = 4096;
 
+/// Of how many inodes the attributes are known at most: they are larger than all that is known of an inode besides.
+const LEARNT_MAX: usize = 1 << 16;
+
 /// How many inodes the guest holds that it could find again: each takes memory there, and a descriptor.
 const HELD_MAX: usize = 4096;
 
@@ -29,7 +32,7 @@ pub struct Known {
     /// Whether the guest holds it.
     pub held: bool,
     /// Its attributes, while nothing changes them.
-    pub attr: Option<Attr>,
+    pub attr: Option<Box<Attr>>,
     /// The file that follows it in the listing of its directory.
     pub follower: Option<Ino>,
 }
@@ -40,6 +43,8 @@ pub struct Nodes {
     known: HashMap<Ino, Known>,
     /// Those that the guest holds, the one held longest ago first; some that it holds no longer.
     held: VecDeque<Ino>,
+    /// Those whose attributes were learnt, the one longest ago first; of some they are known no longer.
+    learnt: VecDeque<Ino>,
     forgotten: Vec<u64>,
     /// How often a number was freed here: Linux tells no generations, and gives numbers away again.
     lives: HashMap<Ino, u32>,
@@ -50,12 +55,13 @@ pub struct Nodes {
 impl Nodes {
     /// Knows the root, which the guest holds.
     pub fn new(root: Ino, attr: Attr) -> Self {
-        let known =
-            Known { parent: root, name: None, nameless: false, held: true, attr: Some(attr), follower: None };
+        let attr = Some(Box::new(attr));
+        let known = Known { parent: root, name: None, nameless: false, held: true, attr, follower: None };
         let known = HashMap::from([(root, known)]);
         Self {
             known,
             held: VecDeque::new(),
+            learnt: VecDeque::new(),
             forgotten: Vec::new(),
             lives: HashMap::new(),
             gone: HashSet::new(),
@@ -85,8 +91,9 @@ impl Nodes {
         self.gone.clear();
     }
 
-    /// Was shown that `name` in `dir` leads to `ino`.
-    pub fn show(&mut self, dir: Ino, name: &[u8], ino: Ino, attr: Option<Attr>) -> &mut Known {
+    /// Was shown that `name` in `dir` leads to the inode of `attr`.
+    pub fn show(&mut self, dir: Ino, name: &[u8], attr: Attr) {
+        let ino = attr.ino;
         self.gone.remove(&ino);
         let known = self.known.entry(ino).or_insert_with(|| Known {
             parent: dir,
@@ -100,9 +107,18 @@ impl Nodes {
         if known.name.is_none() && ino != dir && !(known.held && known.parent == ino) {
             (known.parent, known.name) = (dir, Some(name.into()));
         }
-        let generation = Generation(self.lives.get(&ino).copied().unwrap_or(0));
-        known.attr = attr.map(|attr| Attr { generation, ..attr }).or(known.attr);
-        known
+        self.learn(self.in_its_life(attr));
+    }
+
+    /// Of the inode of `attr`, if it is known, these attributes are. What was learnt long ago is asked for again when it is needed.
+    pub fn learn(&mut self, attr: Attr) {
+        let Some(known) = self.known.get_mut(&attr.ino) else { return };
+        if known.attr.replace(Box::new(attr)).is_none() {
+            self.learnt.push_back(attr.ino);
+        }
+        for _ in LEARNT_MAX..self.learnt.len() {
+            self.learnt.pop_front().into_iter().for_each(|oldest| self.touch(oldest));
+        }
     }
 
     /// `name` in `dir` leads to `ino` no longer; `is_last` if it was its only one.
@@ -264,7 +280,7 @@ mod tests {
     fn a_number_that_was_freed_is_looked_for_once_files_were_made_unseen() {
         let mut nodes = Nodes::new(ROOT, attr(ROOT));
         assert!(nodes.is_unseen(FILE) && !nodes.is_unseen(ROOT));
-        nodes.show(ROOT, b"file", FILE, Some(attr(FILE)));
+        nodes.show(ROOT, b"file", attr(FILE));
         assert!(!nodes.is_unseen(FILE));
         nodes.unname(ROOT, b"file", FILE, true);
         nodes.forget(FILE, ROOT);
@@ -276,13 +292,25 @@ mod tests {
     #[test]
     fn a_file_with_a_name_that_is_not_known_is_looked_for_once_it_is_let_go() {
         let mut nodes = Nodes::new(ROOT, attr(ROOT));
-        nodes.show(ROOT, b"file", FILE, Some(attr(FILE)));
+        nodes.show(ROOT, b"file", attr(FILE));
         nodes.keep(FILE);
         nodes.unname(ROOT, b"file", FILE, false);
         assert!(!nodes.is_unseen(FILE), "the guest holds it");
         nodes.let_go(ROOT);
         assert!(nodes.is_unseen(FILE));
-        nodes.show(ROOT, b"other", FILE, Some(attr(FILE)));
+        nodes.show(ROOT, b"other", attr(FILE));
         assert_eq!(nodes.steps(&[FILE]).map(|steps| steps.len()), Ok(1));
+    }
+
+    #[test]
+    fn attributes_that_were_learnt_longest_ago_are_let_go_and_names_are_not() {
+        let mut nodes = Nodes::new(ROOT, attr(ROOT));
+        let count = LEARNT_MAX as u64 + 10;
+        for number in 0..count {
+            nodes.show(ROOT, number.to_string().as_bytes(), attr(Ino(100 + number)));
+        }
+        let is_known = |number: u64| nodes.get(Ino(100 + number)).unwrap().attr.is_some();
+        assert_eq!([0, 9, 10, count - 1].map(is_known), [false, false, true, true]);
+        assert!(nodes.get(ROOT).unwrap().attr.is_some() && nodes.place(Ino(100)).is_some());
     }
 }

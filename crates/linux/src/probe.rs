@@ -82,6 +82,37 @@ mod tests {
         }
     }
 
+    /// Which types a device of 128 KiB is that has these bytes, and zeros.
+    fn types_of(bytes: &[(usize, &[u8])]) -> Vec<&'static str> {
+        let mut start = vec![0; 128 << 10];
+        for (at, bytes) in bytes {
+            start[*at..*at + bytes.len()].copy_from_slice(bytes);
+        }
+        let device = MemDevice::read_only(start);
+        let found = TYPES.iter().filter(|kind| probe(kind, &device).unwrap().is_some());
+        found.map(|kind| kind.names[0]).collect()
+    }
+
+    #[test]
+    fn types_that_no_program_makes_are_known_by_their_marks() {
+        assert_eq!(types_of(&[(0x1_0000, b"\x01\x16\x19\x70\0\0\0\x01")]), ["gfs2"]);
+        assert_eq!(types_of(&[(272, b"\xc2\x99\x3d\x87")]), ["omfs"]);
+        // Of UnixWare and of HP-UX; not the other way round.
+        assert_eq!(types_of(&[(1024, b"\xf5\xfc\x01\xa5")]), ["vxfs"]);
+        assert_eq!(types_of(&[(8192, b"\xa5\x01\xfc\xf5")]), ["vxfs"]);
+        assert_eq!(types_of(&[(1024, b"\xa5\x01\xfc\xf5")]), Vec::<&str>::new());
+        assert_eq!(types_of(&[(0x2000 + 1372, b"\0\x09\x50\x14")]), ["ufs-hp"]);
+    }
+
+    #[test]
+    fn an_ufs_of_one_magic_number_is_that_of_bsd_only_where_it_says_so() {
+        let (little, big) = (&b"\x54\x19\x01\0"[..], &b"\0\x01\x19\x54"[..]);
+        assert_eq!(types_of(&[(0x2000 + 1372, little), (0x2000 + 1324, b"\x02\0\0\0")]), ["ufs1"]);
+        assert_eq!(types_of(&[(0x2000 + 1372, big), (0x2000 + 1324, b"\0\0\0\x02")]), ["ufs1"]);
+        assert_eq!(types_of(&[(0x2000 + 1372, big)]), Vec::<&str>::new(), "of Sun, of NeXT");
+        assert_eq!(types_of(&[(0x2000 + 1372, little)]), Vec::<&str>::new());
+    }
+
     #[test]
     fn an_xfs_tells_label_uuid_and_length() {
         let xfs = TYPES.iter().find(|kind| kind.names == ["xfs"]).unwrap();

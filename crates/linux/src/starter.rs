@@ -85,6 +85,19 @@ pub fn make(number: usize, file: BorrowedFd<'_>) -> Result<(), String> {
     starter.ask(number, 0, &[file]).map(drop).map_err(|error| error.to_string())
 }
 
+#[cfg(test)]
+impl Starter {
+    /// One that has started a kernel for volumes of `kind` already: it hands out `files`.
+    pub(crate) fn handing_out(kind: &'static Type, files: [OwnedFd; FILES_MAX]) -> Self {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        std::thread::spawn(move || {
+            receive_all(&theirs, &mut [0; REQUEST]).unwrap();
+            send(&theirs, &0_u32.to_le_bytes(), &files.each_ref().map(OwnedFd::as_fd)).unwrap();
+        });
+        Self { socket: Mutex::new(ours), kinds: vec![kind] }
+    }
+}
+
 impl Starter {
     /// That of this process, if it has forked.
     pub(crate) fn get() -> Option<&'static Self> {

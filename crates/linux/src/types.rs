@@ -371,12 +371,47 @@ pub static TYPES: &[Type] = &[
         options: "ufstype=ufs2",
         ..NONE
     },
-    // fs/ufs/ufs_fs.h `UFS_MAGIC`, `SBLOCK_UFS1`.
+    // fs/ufs/ufs_fs.h `UFS_MAGIC`, `SBLOCK_UFS1`, in either order of bytes.
     Type {
         names: &["ufs1"],
         modules: &["ufs"],
-        marks: &[mark(0x2000 + 1372, b"\x54\x19\x01\0")],
+        marks: &[mark(0x2000 + 1372, b"\x54\x19\x01\0"), mark(0x2000 + 1372, b"\0\x01\x19\x54")],
+        also: is_44bsd,
         options: "ufstype=44bsd",
+        ..NONE
+    },
+    // fs/ufs/ufs_fs.h `UFS_MAGIC_LFN`, `_FEA` and `_4GB`, which HP-UX alone has; on its processors the first byte is the highest.
+    Type {
+        names: &["ufs-hp"],
+        modules: &["ufs"],
+        marks: &[
+            mark(0x2000 + 1372, b"\0\x09\x50\x14"),
+            mark(0x2000 + 1372, b"\0\x19\x56\x12"),
+            mark(0x2000 + 1372, b"\x05\x23\x19\x94"),
+        ],
+        options: "ufstype=hp",
+        ..NONE
+    },
+    // include/uapi/linux/gfs2_ondisk.h `GFS2_SB_ADDR` (of 512 bytes each), `GFS2_MAGIC` and `GFS2_METATYPE_SB`, big-endian. Its label is the
+    // name of a table of locks, which one machine does not need.
+    Type {
+        names: &["gfs2"],
+        modules: &["gfs2"],
+        marks: &[mark(0x1_0000, b"\x01\x16\x19\x70\0\0\0\x01")],
+        label: Label::Bytes(0x1_0000 + 160, 64),
+        uuid: Some(0x1_0000 + 256),
+        options: "lockproto=lock_nolock",
+        grain: 1,
+        xattrs: true,
+        ..NONE
+    },
+    // fs/omfs/omfs_fs.h `OMFS_MAGIC`, `struct omfs_super_block`: big-endian.
+    Type { names: &["omfs"], modules: &["omfs"], marks: &[mark(272, b"\xc2\x99\x3d\x87")], ..NONE },
+    // fs/freevxfs/vxfs.h `VXFS_SUPER_MAGIC`; fs/freevxfs/vxfs_super.c: of UnixWare in block 1, of HP-UX in block 8, of 1024 bytes each.
+    Type {
+        names: &["vxfs"],
+        modules: &["freevxfs"],
+        marks: &[mark(1024, b"\xf5\xfc\x01\xa5"), mark(8192, b"\xa5\x01\xfc\xf5")],
         ..NONE
     },
     // include/uapi/linux/affs_hardblocks.h, fs/affs/amigaffs.h `FS_OFS` and its like: `DOS` and a number.
@@ -507,6 +542,13 @@ fn is_hfs(start: &[u8]) -> bool {
     let size =
         start.get(1024 + 20..).and_then(|rest| rest.first_chunk()).map(|bytes| u32::from_be_bytes(*bytes));
     size.is_some_and(|size| size > 0 && size % 512 == 0)
+}
+
+/// The magic number is that of SunOS and NeXTSTEP, too, whose owners and states lie elsewhere: fs/ufs/ufs_fs.h `fs_u2.fs_44.fs_inodefmt`,
+/// `UFS_44INODEFMT`.
+fn is_44bsd(start: &[u8]) -> bool {
+    let format = start.get(0x2000 + 1324..).and_then(|rest| rest.first_chunk::<4>());
+    matches!(format, Some([2, 0, 0, 0] | [0, 0, 0, 2]))
 }
 
 /// Two bytes are a weak mark: there are bitmaps, too. And an imap, a zmap, a first data zone behind them, zones of a block.

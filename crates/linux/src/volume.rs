@@ -80,6 +80,9 @@ impl Volume {
         let answer = engine.turn().mount(&envelope)?;
         let Answer::Mounted { root, usage, file_size_max } = answer else { return Err(nonsense()) };
         let attr = attr_of(kind, &root)?;
+        if !attr.is_dir() {
+            return Err(nonsense());
+        }
         Ok(Self {
             engine,
             kind,
@@ -177,11 +180,11 @@ impl Volume {
 
     /// The attributes of `ino`.
     pub(crate) fn attr(&self, state: &mut State, ino: Ino) -> Result<Attr> {
-        if let Some(attr) = state.nodes.get(ino)?.attr {
-            return Ok(attr);
+        if let Some(attr) = &state.nodes.get(ino)?.attr {
+            return Ok(**attr);
         }
         let attr = self.node(state, &[ino], Request::Stat { ino: ino.0 })?;
-        state.nodes.get_mut(ino)?.attr = Some(attr);
+        state.nodes.learn(attr);
         Ok(attr)
     }
 
@@ -316,8 +319,11 @@ fn timestamp(moment: &Moment) -> Timestamp {
     Timestamp::new(moment.seconds, moment.nanos)
 }
 
-/// Attributes as the contract has them. Errors: of no kind that there is.
+/// Attributes as the contract has them. Errors: of no kind that there is; of a size that no `off_t` is.
 pub(crate) fn attr_of(of: &Type, stat: &Stat) -> Result<Attr> {
+    if stat.size > i64::MAX.unsigned_abs() {
+        return Err(nonsense());
+    }
     let ctime = timestamp(&stat.ctime);
     let kind = FileKind::from_mode(stat.mode).ok_or_else(nonsense)?;
     let folds = of.folds && kind == FileKind::Directory;

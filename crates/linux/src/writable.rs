@@ -34,7 +34,7 @@ impl WritableFileSystem for Volume {
         let made = self.node(&mut state, &[dir], request);
         state.changed(dir);
         let attr = made?;
-        state.nodes.show(dir, name.as_bytes(), attr.ino, Some(attr));
+        state.nodes.show(dir, name.as_bytes(), attr);
         state.nodes.keep(attr.ino);
         Ok(attr)
     }
@@ -56,7 +56,7 @@ impl WritableFileSystem for Volume {
         let linked = self.node(&mut state, &[ino, dir], request);
         state.changed(dir);
         let attr = linked?;
-        state.nodes.show(dir, name.as_bytes(), ino, Some(attr));
+        state.nodes.show(dir, name.as_bytes(), attr);
         Ok(attr)
     }
 
@@ -154,7 +154,7 @@ impl WritableFileSystem for Volume {
         let attr = self.node(&mut state, &[ino], request);
         state.changed(ino);
         let attr = attr?;
-        state.nodes.get_mut(ino)?.attr = Some(attr);
+        state.nodes.learn(attr);
         Ok(attr)
     }
 
@@ -246,7 +246,7 @@ impl Volume {
     /// What `name` in `dir` leads to, which the guest holds from now on.
     fn hold_named(&self, state: &mut State, dir: Ino, name: &Name) -> Result<Attr> {
         let attr = self.node(state, &[dir], Request::Look { dir: dir.0, name: name.as_bytes().to_vec() })?;
-        state.nodes.show(dir, name.as_bytes(), attr.ino, Some(attr));
+        state.nodes.show(dir, name.as_bytes(), attr);
         state.nodes.keep(attr.ino);
         Ok(attr)
     }

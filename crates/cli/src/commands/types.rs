@@ -1,11 +1,13 @@
 //! `obento types`: every type of file system, who opens it, what can be done with it, and what is missing here for that.
 
 use std::io::Write;
+use std::path::Path;
 
 use obento::driver::Driver;
 use obento::engine::tools::Tool;
 use obento::engine::types::Type;
-use obento::engine::{INSTALL, Kernel};
+use obento::engine::{INSTALL, Kernel, kernel_of};
+use rustix::process::geteuid;
 
 use crate::context::Context;
 use crate::json::Line;
@@ -14,9 +16,17 @@ use crate::output::{Outcome, Output};
 /// List the types of file systems: who opens each, what can be done with it, and what is missing here
 ///
 /// native: by obento's own driver; linux: by the kernel engine (user-mode-linux). What is made or checked by a program of the
-/// type's own names it. A line that begins with `missing` says what cannot be done on this machine, and what installs it.
+/// type's own names it. Columns tell what can be done at all; a line that begins with `missing` says what of it cannot be done on this
+/// machine, and what installs it.
 #[derive(clap::Args, Debug)]
 pub struct Args {}
+
+/// The program of the engine.
+const KERNEL: &str = "linux.uml";
+/// What the host's kernel mounts by.
+const FUSE: &str = "/dev/fuse";
+/// What mounts for those who may not.
+const HELPER: Tool = Tool { program: "fusermount3", package: "fuse3" };
 
 /// What is known of a type.
 struct Row {
@@ -26,6 +36,8 @@ struct Row {
     write: Option<bool>,
     make: How,
     check: How,
+    /// What the engine's kernel has not, if there is one.
+    unknown: Option<&'static str>,
 }
 
 /// How something is done.
@@ -54,6 +66,7 @@ impl How {
 }
 
 /// What cannot be done for the lack of what.
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Missing {
     what: &'static str,
     program: &'static str,
@@ -68,16 +81,34 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
         let name = kind.names.first().copied().unwrap_or_default();
         registry.engine_type(name).is_some()
     });
-    let mut rows: Vec<Row> = natives.chain(engine.map(of_engine)).collect();
-    rows.sort_by_key(|row| (row.engine != "native", row.names.first().copied()));
     let kernel = Kernel::installed().is_some();
+    let mut rows: Vec<Row> = natives.chain(engine.map(|kind| of_engine(kind, kernel))).collect();
+    rows.sort_by_key(|row| (row.engine != "native", row.names.first().copied()));
+    let here = Here { kernel, mount: mounting(Path::new(FUSE).exists(), geteuid().is_root(), HELPER) };
     let mut out = Output::stdout();
     if context.json() {
-        rows.iter().try_for_each(|row| line(row, kernel).write(&mut out))?;
+        rows.iter().try_for_each(|row| line(row, &here).write(&mut out))?;
     } else {
-        table(&rows, kernel, &mut out)?;
+        table(&rows, &here, &mut out)?;
     }
     out.finish()
+}
+
+/// What this machine has for all types.
+struct Here {
+    /// Whether there is a kernel for the engine.
+    kernel: bool,
+    /// What is missing to mount.
+    mount: Option<Missing>,
+}
+
+/// What is missing to mount, where the host's kernel has FUSE or not.
+fn mounting(has_fuse: bool, is_root: bool, helper: Tool) -> Option<Missing> {
+    let missing = |program, install| Some(Missing { what: "mount", program, install });
+    if !has_fuse {
+        return missing(FUSE, "modprobe fuse".to_owned());
+    }
+    if is_root || helper.find().is_some() { None } else { missing(helper.program, helper.install()) }
 }
 
 fn native(driver: &dyn Driver) -> Row {
@@ -89,26 +120,30 @@ fn native(driver: &dyn Driver) -> Row {
         write: driver.format().map(|_| true),
         make: how(driver.format().is_some()),
         check: how(driver.check().is_some()),
+        unknown: None,
     }
 }
 
-fn of_engine(kind: &Type) -> Row {
+fn of_engine(kind: &Type, kernel: bool) -> Row {
+    let name = kind.names.first().copied();
     Row {
         names: kind.names.to_vec(),
         engine: "linux",
         write: Some(kind.writes),
         make: kind.maker.map_or(How::No, |maker| How::By(maker.tool)),
         check: kind.checker.map_or(How::No, |checker| How::By(checker.tool)),
+        unknown: name.filter(|_| kernel && kernel_of(kind).is_err()),
     }
 }
 
-/// What is missing for a type.
-fn missing(row: &Row, kernel: bool) -> Vec<Missing> {
-    let opening = (row.engine == "linux" && !kernel).then(|| Missing {
-        what: "open",
-        program: "linux.uml",
-        install: INSTALL.to_owned(),
-    });
+/// What is missing for a type, besides what is for all.
+fn missing(row: &Row, here: &Here) -> Vec<Missing> {
+    let opening = |program, install: &str| Missing { what: "open", program, install: install.to_owned() };
+    let opening = match row.unknown {
+        Some(name) => Some(opening(name, "the kernel was built without it")),
+        None if row.engine == "linux" && !here.kernel => Some(opening(KERNEL, INSTALL)),
+        None => None,
+    };
     let tools = [("make", row.make), ("check", row.check)].into_iter().filter_map(|(what, how)| {
         let tool = how.missing()?;
         Some(Missing { what, program: tool.program, install: tool.install() })
@@ -116,7 +151,7 @@ fn missing(row: &Row, kernel: bool) -> Vec<Missing> {
     opening.into_iter().chain(tools).collect()
 }
 
-fn table(rows: &[Row], kernel: bool, out: &mut Output) -> std::io::Result<()> {
+fn table(rows: &[Row], here: &Here, out: &mut Output) -> std::io::Result<()> {
     writeln!(out, "{:<18}{:<8}{:<6}{:<7}{:<15}{:<13}MOUNT", "TYPE", "BY", "READ", "WRITE", "MAKE", "CHECK")?;
     for row in rows {
         let write = row.write.map_or("?", |writes| if writes { "yes" } else { "-" });
@@ -130,13 +165,16 @@ fn table(rows: &[Row], kernel: bool, out: &mut Output) -> std::io::Result<()> {
             row.check.word(),
         )?;
     }
-    let lacking: Vec<_> = rows.iter().map(|row| (row, missing(row, kernel))).collect();
-    let is_open = |lack: &Missing| lack.what == "open";
-    if lacking.iter().any(|(_, lacks)| lacks.iter().any(is_open)) {
-        writeln!(out, "missing linux.uml to open all that is by linux: {INSTALL}")?;
+    if let Some(lack) = &here.mount {
+        writeln!(out, "missing {} to mount any: {}", lack.program, lack.install)?;
+    }
+    let lacking: Vec<_> = rows.iter().map(|row| (row, missing(row, here))).collect();
+    let is_kernel = |lack: &Missing| lack.program == KERNEL;
+    if lacking.iter().any(|(_, lacks)| lacks.iter().any(is_kernel)) {
+        writeln!(out, "missing {KERNEL} to open all that is by linux: {INSTALL}")?;
     }
     for (row, lacks) in &lacking {
-        for lack in lacks.iter().filter(|lack| !is_open(lack)) {
+        for lack in lacks.iter().filter(|lack| !is_kernel(lack)) {
             let name = row.names.first().copied().unwrap_or_default();
             writeln!(out, "missing {} to {} {name}: {}", lack.program, lack.what, lack.install)?;
         }
@@ -144,13 +182,14 @@ fn table(rows: &[Row], kernel: bool, out: &mut Output) -> std::io::Result<()> {
     Ok(())
 }
 
-fn line(row: &Row, kernel: bool) -> Line {
+fn line(row: &Row, here: &Here) -> Line {
     let program = |how: How| match how {
         How::By(tool) => Some(tool.program),
         How::No | How::Native => None,
     };
-    let lacks: Vec<_> = missing(row, kernel)
+    let lacks: Vec<_> = missing(row, here)
         .into_iter()
+        .chain(here.mount.clone())
         .map(|lack| {
             let fields = [
                 ("for", lack.what.to_owned()),
@@ -172,4 +211,26 @@ fn line(row: &Row, kernel: bool) -> Line {
         .field("check_program", program(row.check))
         .field("mount", true)
         .field("missing", lacks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_to_mount_has_the_line_that_brings_it() {
+        let (there, nowhere) = (
+            Tool { program: "sh", package: "any" },
+            Tool { program: "obento-has-no-such-program", ..HELPER },
+        );
+        let told = |missing: Option<Missing>| missing.map(|lack| (lack.program, lack.install));
+        assert_eq!(mounting(true, true, nowhere), None, "root mounts by itself");
+        assert_eq!(mounting(true, false, there), None);
+        let install = "apt-get install fuse3".to_owned();
+        assert_eq!(told(mounting(true, false, nowhere)), Some((nowhere.program, install)));
+        for is_root in [false, true] {
+            let load = "modprobe fuse".to_owned();
+            assert_eq!(told(mounting(false, is_root, there)), Some((FUSE, load)));
+        }
+    }
 }

@@ -8,6 +8,7 @@ use obento_base::Error;
 use obento_base::wire::{to_u64, to_usize};
 use obento_block::BlockDevice;
 
+use super::DISCARD_SECTORS;
 use super::memory::Memory;
 use super::queue::{Chain, Stretch};
 
@@ -15,6 +16,9 @@ use super::queue::{Chain, Stretch};
 pub const SECTOR: u64 = 512;
 /// The most bytes of one request: more than the kernel ever asks for.
 const BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes of a segment of a discard.
+const SEGMENT: usize = 16;
 
 /// Types of requests.
 mod kind {
@@ -58,7 +62,7 @@ pub fn serve(
         Some(Err(Refused::Device(error))) => (IO_ERROR, 0, Some(error)),
         None => (IO_ERROR, 0, None),
     };
-    let told = status.is_output && memory.write(status.address, &[state]).is_some();
+    let told = status.is_output && status.len > 0 && memory.write(status.address, &[state]).is_some();
     (len.saturating_add(u32::from(told)), failure)
 }
 
@@ -78,13 +82,8 @@ fn act(
         kind::OUT => write(device, memory, (at, rest), buffer),
         kind::FLUSH => device.flush().into_answer(),
         kind::GET_ID => Some(Ok(0)),
-        kind::DISCARD => ranges(memory, rest, buffer)?
-            .into_iter()
-            .try_for_each(|range| discard(device, range))
-            .into_answer(),
-        kind::WRITE_ZEROES => {
-            ranges(memory, rest, buffer)?.into_iter().try_for_each(|range| zero(device, range)).into_answer()
-        }
+        kind::DISCARD => device.discard(range(memory, rest)?).into_answer(),
+        kind::WRITE_ZEROES => zero(device, range(memory, rest)?).into_answer(),
         _ => Some(Err(Refused::Unknown)),
     }
 }
@@ -138,35 +137,31 @@ fn write(
     (at, from): (u64, &[Stretch]),
     buffer: &mut Vec<u8>,
 ) -> Option<Result<u32, Refused>> {
-    let bytes = gather(memory, from, buffer)?;
-    device.write_at(at, bytes).into_answer()
+    let bytes = room(buffer, total(from)?);
+    device.write_at(at, gather(memory, from, bytes)?).into_answer()
 }
 
-fn gather<'b>(memory: &Memory, from: &[Stretch], buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
-    let bytes = room(buffer, total(from)?);
+/// Fills `bytes` with what `from` leads to, which is as long.
+fn gather<'b>(memory: &Memory, from: &[Stretch], bytes: &'b mut [u8]) -> Option<&'b [u8]> {
     let mut rest = &mut *bytes;
     for stretch in from {
         let (part, more) = rest.split_at_mut_checked(to_usize(stretch.len.into()))?;
         memory.read(stretch.address, part).filter(|()| !stretch.is_output)?;
         rest = more;
     }
+    rest.is_empty().then_some(())?;
     Some(bytes)
 }
 
-/// The segments of a discard: sector, number of sectors, flags.
-fn ranges(memory: &Memory, from: &[Stretch], buffer: &mut Vec<u8>) -> Option<Vec<Range<u64>>> {
-    let bytes = gather(memory, from, buffer)?;
-    let segments = bytes.chunks_exact(16).map(|segment| {
-        let (sector, rest) = segment.split_first_chunk()?;
-        let start = u64::from_le_bytes(*sector).checked_mul(SECTOR)?;
-        let sectors = u32::from_le_bytes(*rest.first_chunk()?);
-        Some(start..start.checked_add(u64::from(sectors) * SECTOR)?)
-    });
-    segments.collect()
-}
-
-fn discard(device: &dyn BlockDevice, range: Range<u64>) -> obento_base::Result<()> {
-    device.discard(range)
+/// What is to be discarded or zeroed: sector, number of sectors, flags. One segment and no more sectors than were offered.
+fn range(memory: &Memory, from: &[Stretch]) -> Option<Range<u64>> {
+    let mut segment = [0; SEGMENT];
+    let bytes = gather(memory, from, &mut segment)?;
+    let (sector, rest) = bytes.split_first_chunk()?;
+    let start = u64::from_le_bytes(*sector).checked_mul(SECTOR)?;
+    let sectors =
+        Some(u32::from_le_bytes(*rest.first_chunk()?)).filter(|sectors| *sectors <= DISCARD_SECTORS)?;
+    Some(start..start.checked_add(u64::from(sectors) * SECTOR)?)
 }
 
 fn zero(device: &dyn BlockDevice, range: Range<u64>) -> obento_base::Result<()> {
@@ -182,3 +177,6 @@ fn zero(device: &dyn BlockDevice, range: Range<u64>) -> obento_base::Result<()> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,6 +23,10 @@ const UNSEEN: &[(&str, &str)] = &[
     ("sysv", "no program of Debian makes one"),
     ("hpfs", "no program of Debian makes one"),
     ("qnx6", "no program of Debian makes one"),
+    ("ufs-hp", "no program of Debian makes one"),
+    ("gfs2", "`mkfs.gfs2` makes empty ones, and only Linux fills them"),
+    ("omfs", "no program of Debian makes one"),
+    ("vxfs", "no program of Debian makes one"),
 ];
 
 /// What types may lack, for people.

@@ -1,9 +1,14 @@
 //! What a volume stands whatever its type: crowds of requests and of inodes, and the end of its kernel.
 
-use obento_base::{FileKind, Name};
-use obento_driver::{Access, LayoutLock};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
 
-use super::image::{Image, node};
+use obento_base::{FileFlags, FileKind, Name, Result, Timestamp};
+use obento_block::{BlockDevice, MemDevice};
+use obento_driver::{Access, LayoutLock, SetAttr, TimeChange};
+use obento_testkit::tree::pattern;
+
+use super::image::{Image, node, open};
 
 #[test]
 fn requests_without_a_pause_are_all_answered() {
@@ -80,4 +85,83 @@ fn more_inodes_are_in_use_than_a_process_has_descriptors() {
     }
     made.into_iter().for_each(|ino| fs.forget(ino));
     writable.sync().unwrap();
+}
+
+/// A device that notes what is not needed, and forgets it.
+struct Forgetful(MemDevice, Mutex<Vec<Range<u64>>>);
+
+impl BlockDevice for Forgetful {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.0.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.0.write_at(offset, buf)
+    }
+    fn flush(&self) -> Result<()> {
+        self.0.flush()
+    }
+    fn discard(&self, range: Range<u64>) -> Result<()> {
+        self.0.discard(range.clone())?;
+        self.0.write_at(range.start, &vec![0xdd; usize::try_from(range.end - range.start).unwrap()])?;
+        self.1.lock().unwrap().push(range);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_trim_tells_the_device_what_is_free_and_nothing_else() {
+    // F2FS discards in the background.
+    for kind in ["jfs", "btrfs"] {
+        let Some(image) = Image::new(kind) else { continue };
+        let device = Arc::new(Forgetful(MemDevice::new(image.bytes()), Mutex::default()));
+        let fs = open(kind, device.clone(), Access::ReadWrite);
+        let (writable, lock) = (fs.writable().unwrap(), LayoutLock::new());
+        let [kept, gone] = [&b"kept"[..], b"gone"].map(|name| Name::new(name).unwrap());
+        for (name, len) in [(kept, 1 << 20), (gone, 4 << 20)] {
+            let ino = writable.create(fs.root(), name, &node(FileKind::Regular)).unwrap().ino;
+            assert_eq!(writable.write(&lock.shared(), ino, 0, &pattern(len)), Ok(len), "{kind}");
+            fs.forget(ino);
+        }
+        writable.sync().unwrap();
+        writable.unlink(fs.root(), gone).unwrap();
+        writable.sync().unwrap();
+        device.1.lock().unwrap().clear();
+        assert!(fs.trim().unwrap().trim(0).unwrap() > 0, "{kind}");
+        let told: u64 = device.1.lock().unwrap().iter().map(|range| range.end - range.start).sum();
+        assert!((4 << 20..device.len()).contains(&told), "{kind}: {told} bytes are free");
+        writable.close().unwrap();
+        drop(fs);
+        let fs = open(kind, device, Access::ReadOnly);
+        let (ino, mut found) = (fs.lookup(fs.root(), kept).unwrap(), vec![0; 1 << 20]);
+        let mut done = 0;
+        while done < found.len() {
+            done += fs.read(&lock.shared(), ino, done as u64, &mut found[done..]).unwrap();
+        }
+        assert!(found == pattern(1 << 20), "{kind}: what is needed was told not to be");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_changed_becomes_so_with_its_times() {
+    for kind in ["xfs", "btrfs", "f2fs"] {
+        let Some(image) = Image::new(kind) else { continue };
+        let fs = image.open(Access::ReadWrite);
+        let writable = fs.writable().unwrap();
+        let name = Name::new(b"file").unwrap();
+        let ino = writable.create(fs.root(), name, &node(FileKind::Regular)).unwrap().ino;
+        let locked = (FileFlags::IMMUTABLE, 1_500_000_000);
+        for (flags, secs) in [locked, (FileFlags::empty(), 1_600_000_000)] {
+            let (flags, time) = (Some(flags), Timestamp::new(secs, 0));
+            let mtime = Some(TimeChange::At(time));
+            let set = writable.set_attr(ino, &SetAttr { flags, mtime, ..SetAttr::default() });
+            assert_eq!(set.map(|attr| attr.mtime), Ok(time), "{kind}");
+        }
+        writable.close().unwrap();
+    }
 }

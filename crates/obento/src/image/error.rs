@@ -256,6 +256,8 @@ fn advice(error: &Error) -> &'static str {
         Error::Unsupported(Feature::Named(name)) if name.contains("external journal") => {
             "; name the file or device that holds it: --journal FILE"
         }
+        // That names what is missing, and there is no other Linux that would help.
+        Error::Unsupported(Feature::Named(name)) if name.contains("kernel engine") => "",
         Error::Unsupported(_) => "; mount it with Linux instead",
         Error::Refused(_) => "",
     }

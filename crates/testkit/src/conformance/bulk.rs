@@ -47,7 +47,14 @@ pub fn files_made_at_once_are_what_was_asked_for(fs: &dyn FileSystem) -> Outcome
         assert!((found.uid, found.gid) == owner || !keeps(fs, Keeps::OWNERS), "{called}");
         assert_eq!(found.mtime, mtime, "{called}");
         assert!(found.atime == atime || !keeps(fs, Keeps::ATIME), "{called}");
-        assert!(read(fs, found.ino, 0, file.bytes.len(), 1 << 20) == Ok(file.bytes.to_vec()), "{called}");
+        let bytes = read(fs, found.ino, 0, file.bytes.len(), 1 << 20)
+            .unwrap_or_else(|error| panic!("{called}: {error}"));
+        let differs = bytes.iter().zip(file.bytes).position(|(found, wanted)| found != wanted);
+        assert_eq!(
+            (bytes.len(), differs),
+            (file.bytes.len(), None),
+            "{called}: its length, and where a byte differs"
+        );
         fs.forget(found.ino);
     }
     Ok(())

@@ -14,6 +14,8 @@ use super::{Errno, number};
 
 /// The most bytes of an attribute's value, and of the names of all: include/uapi/linux/limits.h `XATTR_SIZE_MAX`, `XATTR_LIST_MAX`.
 const XATTR_MAX: usize = 64 << 10;
+/// Flags of what cannot be changed.
+const LOCKS: IFlags = IFlags::IMMUTABLE.union(IFlags::APPEND);
 /// No type of Linux has files of fewer bytes at most.
 const SMALLEST_MAX: u64 = 1 << 24;
 
@@ -60,16 +62,26 @@ pub fn set(table: &mut Table, ino: u64, change: &Change) -> Result<Answer, Errno
     if let Some(mode) = change.mode {
         chmodat(CWD, &path, Mode::from_raw_mode(u32::from(mode)), AtFlags::empty()).map_err(number)?;
     }
-    if let Some(flags) = change.flags {
-        // Only of files and directories: to open a pipe would wait for somebody who writes.
-        match ioctl_setflags(table.open(ino, Use::Read)?, IFlags::from_bits_retain(flags)) {
-            // A type without any leaves them out, as one of ours does.
-            Err(rustix::io::Errno::NOTTY) => {}
-            done => done.map_err(number)?,
-        }
+    // A file that cannot be changed has no times set, either: it becomes so last, or ceases to be so first.
+    let locks = change.flags.is_some_and(|flags| IFlags::from_bits_retain(flags).intersects(LOCKS));
+    if locks {
+        set_times(table.place(ino)?, c"", &change.times)?;
+        set_flags(table, ino, change.flags)?;
+    } else {
+        set_flags(table, ino, change.flags)?;
+        set_times(table.place(ino)?, c"", &change.times)?;
     }
-    set_times(table.place(ino)?, c"", &change.times)?;
     Ok(Answer::Node { stat: table.stat(ino)? })
+}
+
+fn set_flags(table: &mut Table, ino: u64, flags: Option<u32>) -> Result<(), Errno> {
+    let Some(flags) = flags else { return Ok(()) };
+    // Only of files and directories: to open a pipe would wait for somebody who writes.
+    match ioctl_setflags(table.open(ino, Use::Read)?, IFlags::from_bits_retain(flags)) {
+        // A type without any leaves them out, as one of ours does.
+        Err(rustix::io::Errno::NOTTY) => Ok(()),
+        done => done.map_err(number),
+    }
 }
 
 /// Sets times of `name` in `at`, or of `at` itself.

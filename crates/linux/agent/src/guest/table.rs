@@ -62,13 +62,19 @@ impl Table {
 
     /// What `name` leads to in `dir`; it is held from now on.
     pub fn look(&mut self, dir: u64, name: &[u8]) -> Result<Stat, Errno> {
+        let (place, found) = self.find(dir, name)?;
+        self.hold(found.ino, place);
+        Ok(found)
+    }
+
+    /// What `name` leads to in `dir`, and its attributes.
+    fn find(&mut self, dir: u64, name: &[u8]) -> Result<(OwnedFd, Stat), Errno> {
         let name = c_name(name)?;
         let place = openat(self.place(dir)?, &name, place_flags(), Mode::empty()).map_err(number)?;
         let found = look(&place, c"")?;
         let dir = self.held.get(&dir).map(|held| held.place.as_fd()).ok_or(libc::ESTALE.unsigned_abs())?;
         let ino = self.numbers.of(dir, &name, &found);
-        self.hold(ino, place);
-        Ok(stat_of(ino, &found))
+        Ok((place, stat_of(ino, &found)))
     }
 
     /// Attributes of what `name` leads to in `dir`, which is not held and of which `statx` said `found`.
@@ -81,8 +87,13 @@ impl Table {
         if self.held.contains_key(&step.ino) {
             return Ok(());
         }
-        let found = self.look(step.dir, &step.name)?;
-        if found.ino == step.ino { Ok(()) } else { Err(libc::ESTALE.unsigned_abs()) }
+        let (place, found) = self.find(step.dir, &step.name)?;
+        if found.ino != step.ino {
+            // Another that has the name now, and that nobody asked for.
+            return Err(libc::ESTALE.unsigned_abs());
+        }
+        self.hold(step.ino, place);
+        Ok(())
     }
 
     /// Attributes of `ino`.
@@ -153,4 +164,39 @@ pub fn c_name(name: &[u8]) -> Result<CString, Errno> {
     let is_name = !name.is_empty() && !name.contains(&b'/') && name != b"." && name != b"..";
     let name = is_name.then(|| CString::new(name).ok()).flatten();
     name.ok_or(libc::EINVAL.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_step_that_leads_to_another_inode_holds_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("file"), "x").unwrap();
+        let ino = fs::metadata(folder.path().join("file")).unwrap().ino();
+        let mut table = Table::default();
+        let root = table.start(&CString::new(folder.path().as_os_str().as_bytes()).unwrap()).unwrap().ino;
+        let step = |ino| Step { dir: root, name: b"file".to_vec(), ino };
+        let stale = libc::ESTALE.unsigned_abs();
+        assert_eq!(table.follow(&step(ino + 1)), Err(stale));
+        assert_eq!(table.stat(ino), Err(stale), "it is held, and the host does not know");
+        assert_eq!(table.stat(ino + 1), Err(stale));
+        assert_eq!(table.follow(&step(ino)), Ok(()));
+        assert_eq!(table.stat(ino).map(|stat| stat.size), Ok(1));
+        table.forget(ino);
+        assert_eq!(table.stat(ino), Err(stale));
+    }
+
+    #[test]
+    fn names_that_lead_out_of_a_directory_are_none() {
+        for name in [&b""[..], b".", b"..", b"a/b", b"/", b"a\0b"] {
+            assert_eq!(c_name(name), Err(libc::EINVAL.unsigned_abs()), "{name:?}");
+        }
+        assert_eq!(c_name(b"..a"), Ok(c"..a".to_owned()));
+    }
 }

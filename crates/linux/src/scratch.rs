@@ -1,0 +1,90 @@
+//! The disk of a volume that is only read: what the kernel writes to it stays in memory, within a bound.
+//!
+//! A kernel replays the log of a volume before it shows it, and writes nothing else. One that was broken into writes what it likes, and
+//! is not to fill the host's memory.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use obento_base::wire::to_u64;
+use obento_base::{DeviceError, Result};
+use obento_block::{Backing, BlockDevice, Overlay};
+
+/// The most bytes that are kept: no log that Linux makes by itself is longer than that of an XFS. Source: Linux 6.1,
+/// fs/xfs/libxfs/xfs_fs.h `XFS_MAX_LOG_BYTES`.
+const KEPT_MAX: u64 = 2 << 30;
+
+/// `ENOSPC` of Linux.
+const NO_SPACE: i32 = 28;
+
+/// It.
+pub struct Scratch {
+    overlay: Overlay<Arc<dyn BlockDevice>>,
+    kept_max: u64,
+}
+
+impl Scratch {
+    /// Over `below`, which is only read.
+    pub fn new(below: Arc<dyn BlockDevice>) -> Self {
+        Self { overlay: Overlay::new(below), kept_max: KEPT_MAX }
+    }
+}
+
+impl BlockDevice for Scratch {
+    fn len(&self) -> u64 {
+        self.overlay.len()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.overlay.sector_size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.overlay.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        let len = to_u64(buf.len());
+        if self.overlay.changed_len().saturating_add(len) > self.kept_max {
+            return Err(DeviceError::Write { offset, len, errno: NO_SPACE }.into());
+        }
+        self.overlay.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn backing(&self, range: Range<u64>) -> Option<Backing> {
+        self.overlay.backing(range)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use obento_base::Error;
+    use obento_block::MemDevice;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_kept_up_to_the_bound_and_then_refused() {
+        let below = Arc::new(MemDevice::read_only(vec![0x55; 1 << 20]));
+        let scratch = Scratch { kept_max: 64 << 10, ..Scratch::new(below.clone()) };
+        for at in (0..64 << 10).step_by(4096) {
+            scratch.write_at(at, &[7; 4096]).unwrap();
+        }
+        let refused = scratch.write_at(512 << 10, &[7; 4096]);
+        let is_told = matches!(refused, Err(Error::Device(DeviceError::Write { errno: NO_SPACE, .. })));
+        assert!(is_told, "{refused:?}");
+        let mut seen = vec![0; 1 << 20];
+        scratch.read_at(0, &mut seen).unwrap();
+        assert!(seen[..64 << 10].iter().all(|byte| *byte == 7), "what was kept stays");
+        assert!(seen[64 << 10..].iter().all(|byte| *byte == 0x55));
+        assert!(below.snapshot().iter().all(|byte| *byte == 0x55));
+    }
+}
