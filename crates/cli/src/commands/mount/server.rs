@@ -205,11 +205,34 @@ fn greet(args: &Args, volume: &Volume, options: &MountOptions) -> Result<Greeted
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
-    use obento::Registry;
+    use obento::driver::{Driver, FileSystem, OpenOptions, Probe};
+    use obento::{BlockDevice, Registry};
     use obento_testkit::null::{MAGIC, NullDriver};
 
     use super::*;
     use crate::cli::GlobalOptions;
+
+    /// One that writes nothing.
+    struct Reader;
+
+    impl Driver for Reader {
+        fn names(&self) -> &'static [&'static str] {
+            NullDriver.names()
+        }
+        fn probe(&self, device: &dyn BlockDevice) -> obento::Result<Option<Probe>> {
+            NullDriver.probe(device)
+        }
+        fn open(
+            &self,
+            device: Arc<dyn BlockDevice>,
+            options: &OpenOptions,
+        ) -> obento::Result<Arc<dyn FileSystem>> {
+            match options.access {
+                Access::ReadOnly => NullDriver.open(device, options),
+                Access::ReadWrite => Err(obento::Error::ReadOnly),
+            }
+        }
+    }
 
     /// The arguments alone.
     #[derive(clap::Parser)]
@@ -223,7 +246,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("null.img");
         std::fs::write(&image, MAGIC).unwrap();
-        let context = Context::new(GlobalOptions::default(), Registry::empty().with(NullDriver));
+        let context = Context::new(GlobalOptions::default(), Registry::empty().with(Reader));
         let opened = |access| {
             let mut options = MountOptions { access, ..MountOptions::default() };
             let Mount { args } = Mount::parse_from(["mount".as_ref(), image.as_os_str(), "mnt".as_ref()]);
