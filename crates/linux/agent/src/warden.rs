@@ -19,8 +19,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    DumpableBehavior, Gid, Pid, PidfdFlags, Signal, Uid, WaitOptions, geteuid, getgid, getuid, kill_process,
-    pidfd_open, set_child_subreaper, set_dumpable_behavior, waitpid,
+    DumpableBehavior, Gid, Pid, PidfdFlags, Signal, Uid, WaitOptions, geteuid, getgid, getpid, getuid,
+    kill_process, pidfd_open, set_child_subreaper, set_dumpable_behavior, waitpid,
 };
 use rustix::thread::{
     CpuSet, UnshareFlags, sched_getcpu, sched_setaffinity, set_thread_groups, set_thread_res_gid,
@@ -175,8 +175,12 @@ fn wait(child: Pid) -> ExitCode {
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-/// Ends every child that is left, and theirs, which become children when their parents end.
+/// Ends every child that is left, and theirs, which become children when their parents end. The first of a name space need not: all of it ends
+/// with that, and what `/proc` calls its children are the numbers of the host.
 fn end_orphans() {
+    if getpid() == Pid::INIT {
+        return;
+    }
     loop {
         for child in children() {
             // It may have ended meanwhile.
