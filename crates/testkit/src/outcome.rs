@@ -34,6 +34,8 @@ pub struct Means {
     pub free: u64,
     /// Whether what is in it is there when it is opened again.
     pub lasts: bool,
+    /// Whether a case must do the same in each run.
+    pub repeats: bool,
 }
 
 impl Need {
@@ -72,6 +74,8 @@ pub(crate) const LARGE_ROOM: Need = Need::new("no holes, and no room for 4 GiB w
     means.limits.keeps.contains(Keeps::HOLES) || means.free > 5 << 30
 });
 pub(crate) const LITTLE_ROOM: Need = Need::new("more room than a case fills", |means| means.free < 1 << 30);
+pub(crate) const THREADS: Need =
+    Need::new("threads, which do another thing in each run", |means| !means.repeats);
 pub(crate) const LASTING: Need = Need::new("nothing that outlasts a close", |means| means.lasts);
 
 /// How a case ended.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::volume::{End, Subject};
 use super::{Options, Seen, StateName, Summary};
 use crate::conformance::{WritingCase, writing_cases};
+use crate::hosts;
 use crate::mutants::Random;
 use crate::plan::{Bounds, Limits, Op, Plan, random};
 
@@ -62,6 +63,8 @@ pub enum Work {
     Plan(Plan, End),
     /// A case of the contract, by its name.
     Conformance(&'static str, WritingCase),
+    /// A case that hosts are held to.
+    Host(hosts::Case),
 }
 
 /// One piece of work for one volume.
@@ -88,6 +91,7 @@ impl<'a> Case<'a> {
             Work::Plan(plan, End::Dropped) => format!("{volume}/{}", plan.name),
             Work::Plan(plan, End::Unwatched) => format!("{volume}/unwatched/{}", plan.name),
             Work::Conformance(name, _) => format!("{volume}/conformance/{name}"),
+            Work::Host(case) => format!("{volume}/hosts/{}", in_one_word(case.name)),
         }
     }
 
@@ -95,13 +99,16 @@ impl<'a> Case<'a> {
     fn shown(&self) -> String {
         match &self.work {
             Work::Plan(plan, _) => plan.to_string(),
-            Work::Conformance(..) => String::new(),
+            Work::Conformance(..) | Work::Host(_) => String::new(),
         }
     }
 
     /// Why nothing of it can be cut on this volume, if that is known.
     fn is_left_out(&self) -> Option<&'static str> {
-        let Work::Conformance(name, _) = &self.work else { return None };
+        let name = match &self.work {
+            Work::Plan(..) => return None,
+            Work::Conformance(name, _) | Work::Host(hosts::Case { name, .. }) => name,
+        };
         self.volume.left_out.iter().find(|(known, _)| known == name).map(|(_, reason)| *reason)
     }
 
@@ -115,6 +122,10 @@ impl<'a> Case<'a> {
             }),
             Work::Conformance(_, case) => {
                 let events = subject.record_case(base, *case)?;
+                Ok(subject.explore_case(base, &events, options, seen))
+            }
+            Work::Host(case) => {
+                let events = subject.record_host_case(base, case)?;
                 Ok(subject.explore_case(base, &events, options, seen))
             }
         }
@@ -443,17 +454,28 @@ fn next_pair(volume: &Volume<'_>, seed: u64, pairs: &AtomicUsize) -> Plan {
     }
 }
 
-/// Every case of the contract that does the same in each run.
+/// Every case of the contract that does the same in each run, and every one that hosts are held to.
 pub fn conformance_cases<'a>(volume: &'a Volume<'a>) -> impl Iterator<Item = Case<'a>> {
     let is_same = |(name, _): &(&str, WritingCase)| !name.contains("from_any_thread");
-    let work = writing_cases().into_iter().filter(is_same);
-    work.map(move |(name, case)| Case { volume, work: Work::Conformance(name, case) })
+    let contract = writing_cases().into_iter().filter(is_same);
+    let contract = contract.map(|(name, case)| Work::Conformance(name, case));
+    let work = contract.chain(hosts::cases().into_iter().map(Work::Host));
+    work.map(move |work| Case { volume, work })
+}
+
+/// A sentence as a part of a name.
+fn in_one_word(sentence: &str) -> String {
+    sentence
+        .chars()
+        .filter(|letter| *letter != ',')
+        .map(|letter| if matches!(letter, ' ' | '/') { '-' } else { letter })
+        .collect()
 }
 
 /// The case of a name, whatever campaign gave it.
 fn case_of<'a>(volumes: &'a [Volume<'a>], name: &str) -> Option<Case<'a>> {
     let (place, plan) = name.rsplit_once('/')?;
-    if let Some(place) = place.strip_suffix("/conformance") {
+    if let Some(place) = place.strip_suffix("/conformance").or_else(|| place.strip_suffix("/hosts")) {
         let volume = volumes.iter().find(|volume| volume.name == place)?;
         return conformance_cases(volume).find(|case| case.name() == name);
     }

@@ -16,9 +16,10 @@ use super::allowed::{self, Rules};
 use super::repairable;
 use super::{Options, Seen, State, Summary, explore};
 use crate::conformance::WritingCase;
+use crate::hosts::{self, Library};
 use crate::model::{History, Run, StepClock};
 use crate::mutants::Random;
-use crate::outcome::words;
+use crate::outcome::{self, words};
 use crate::plan::{Actor, Plan};
 use crate::record::{Event, RecordDevice};
 use crate::snapshot::{Snapshot, Times};
@@ -159,15 +160,36 @@ impl Subject<'_> {
     /// Does a conformance case to the volume in `base`, closes it, and records what reached the device. An error tells
     /// what it said where it does not pass here: the driver's own tests run it on a volume large enough for all of them.
     pub fn record_case(&self, base: &Arc<[u8]>, case: WritingCase) -> Result<Vec<Event>, String> {
+        self.record_whole(base, |fs| {
+            // One that needs what the volume lacks has done little, which can be cut as well.
+            let _outcome = catch_unwind(AssertUnwindSafe(|| case(&*fs))).map_err(|panic| words(&*panic))?;
+            fs.writable().map_or(Ok(()), |fs| fs.close()).map_err(|e| format!("it does not close: {e}"))
+        })
+    }
+
+    /// [`record_case`](Self::record_case), of one that hosts are held to, by the library.
+    pub fn record_host_case(&self, base: &Arc<[u8]>, case: &hosts::Case) -> Result<Vec<Event>, String> {
+        self.record_whole(base, |fs| {
+            let mut library = Library::repeating(fs);
+            match hosts::run(case, 0, &mut library) {
+                outcome::End::Failed(why) => return Err(why),
+                outcome::End::Passed | outcome::End::Refused(_) => {}
+            }
+            catch_unwind(AssertUnwindSafe(|| library.close())).map_err(|panic| words(&*panic))
+        })
+    }
+
+    /// Records what `work` does, which closes the volume.
+    fn record_whole(
+        &self,
+        base: &Arc<[u8]>,
+        work: impl FnOnce(Arc<dyn FileSystem>) -> Result<(), String>,
+    ) -> Result<Vec<Event>, String> {
         let device = Arc::new(RecordDevice::new(MemDevice::new(base.to_vec())));
         let clock = Arc::new(StepClock::default());
         // Cases set times of these years, after which a change comes.
         clock.set(AFTER_CASES);
-        let fs = (self.open)(device.clone(), clock).map_err(|e| format!("the volume does not open: {e}"))?;
-        // One that needs what the volume lacks has done little, which can be cut as well.
-        let _outcome = catch_unwind(AssertUnwindSafe(|| case(&*fs))).map_err(|panic| words(&*panic))?;
-        let closed = fs.writable().map_or(Ok(()), |fs| fs.close());
-        closed.map_err(|e| format!("it does not close: {e}"))?;
+        work((self.open)(device.clone(), clock).map_err(|e| format!("the volume does not open: {e}"))?)?;
         Ok(device.take_events())
     }
 

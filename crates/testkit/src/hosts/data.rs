@@ -219,15 +219,16 @@ fn kept(room: &mut Room<'_>) {
 }
 
 fn full(room: &mut Room<'_>) {
-    const PIECE: usize = 1 << 20;
+    // Some pieces fit the smallest volume.
+    let piece = if room.host.free().expect("a volume tells its use") < 64 << 20 { 1 << 16 } else { 1 << 20 };
     room.file("f");
     let path = room.at("f");
     let fill = |room: &mut Room<'_>| {
         room.host.hold(&path).expect("it opens");
         for pieces in 0..4096 {
             // What a host kept in memory is refused when it is to be written, at the latest, and whoever wrote it is told.
-            let at = (pieces * PIECE) as u64;
-            let written = room.host.write_held(at, &bytes(pieces, at, PIECE));
+            let at = (pieces * piece) as u64;
+            let written = room.host.write_held(at, &bytes(pieces, at, piece));
             match written.and_then(|()| room.host.sync_held()) {
                 Ok(()) => {}
                 Err(NO_SPACE) => {
@@ -236,21 +237,21 @@ fn full(room: &mut Room<'_>) {
                     assert!(matches!(room.act(Op::Sync), Ok(()) | Err(NO_SPACE)));
                     return pieces;
                 }
-                Err(errno) => panic!("after {pieces} MiB: {errno:?}"),
+                Err(errno) => panic!("after {pieces} pieces: {errno:?}"),
             }
         }
         panic!("the volume is never full")
     };
     let first = fill(room);
-    assert!(first > 1, "{first} MiB fit");
+    assert!(first > 1, "{first} pieces of {piece} bytes fit");
     room.truncate("f", 0);
     room.does(Op::Sync);
     let second = fill(room);
-    assert!(second + 1 >= first, "{second} MiB fit after {first}");
+    assert!(second + 1 >= first, "{second} pieces fit after {first}");
     assert_eq!(room.unlink("f"), Ok(()));
     room.does(Op::Sync);
     room.file("g");
-    let bytes = room.write("g", 0, PIECE);
+    let bytes = room.write("g", 0, piece);
     room.holds("g", 0, &bytes);
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use obento_base::{FileKind, Mode, Result};
 use obento_driver::{Access, Cookie, FileSystem, Limits};
-use obento_vfs::{Caller, Node, OpenFlags, Vfs};
+use obento_vfs::{Caller, Config, Node, OpenFlags, Vfs};
 
 use super::{Answer, Host, Seen, each_in_a_thread};
 use crate::plan::{Actor, Op, new_node};
@@ -21,6 +21,7 @@ pub struct Library {
     actor: Option<Actor>,
     held: Option<Node>,
     lasts: bool,
+    repeats: bool,
 }
 
 impl fmt::Debug for Library {
@@ -32,14 +33,24 @@ impl fmt::Debug for Library {
 impl Library {
     /// The volume that `open` opens, for changes.
     pub fn new(open: impl Fn(Access) -> Result<Arc<dyn FileSystem>> + 'static) -> Self {
-        let mut library = Self { open: Box::new(open), actor: None, held: None, lasts: true };
-        library.again(Access::ReadWrite);
-        library
+        Self { open: Box::new(open), actor: None, held: None, lasts: true, repeats: false }.begun()
     }
 
     /// A volume that is in memory alone, so that it is never opened again.
     pub fn in_memory(fs: Arc<dyn FileSystem>) -> Self {
         Self { lasts: false, ..Self::new(move |_| Ok(fs.clone())) }
+    }
+
+    /// A volume that is never opened again, to which a case does the same in each run: by one thread, and no append is written because
+    /// it has waited.
+    pub fn repeating(fs: Arc<dyn FileSystem>) -> Self {
+        let open: Open = Box::new(move |_| Ok(fs.clone()));
+        Self { open, actor: None, held: None, lasts: false, repeats: true }.begun()
+    }
+
+    fn begun(mut self) -> Self {
+        self.again(Access::ReadWrite);
+        self
     }
 
     fn actor(&self) -> &Actor {
@@ -89,6 +100,10 @@ impl Host for Library {
 
     fn lasts(&self) -> bool {
         self.lasts
+    }
+
+    fn repeats(&self) -> bool {
+        self.repeats
     }
 
     fn act(&mut self, number: usize, op: &Op) -> Answer<()> {
@@ -197,6 +212,11 @@ impl Host for Library {
     fn again(&mut self, access: Access) {
         self.close();
         let fs = (self.open)(access).expect("a sound volume opens");
-        self.actor = Some(Actor::new(Vfs::new(fs)));
+        let vfs = if self.repeats {
+            Vfs::with(fs, Config { gather_age: None, ..Config::default() })
+        } else {
+            Vfs::new(fs)
+        };
+        self.actor = Some(Actor::new(vfs));
     }
 }

@@ -34,6 +34,10 @@ pub trait Host {
     fn lasts(&self) -> bool {
         true
     }
+    /// Whether a case must do the same in each run.
+    fn repeats(&self) -> bool {
+        false
+    }
     /// Does operation `number` of a case.
     fn act(&mut self, number: usize, op: &Op) -> Answer<()>;
     /// Does an operation as the user `id`, whose group has the same number, and who is not the owner of the volume.
@@ -93,6 +97,7 @@ pub struct Seen {
 }
 
 /// A behaviour.
+#[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// The sentence.
     pub name: &'static str,
@@ -113,7 +118,7 @@ pub fn run(case: &Case, number: usize, host: &mut dyn Host) -> End {
     let mut room = Room { host, dir: format!("case-{number}"), done: 0, limits };
     let end = End::of(|| {
         let free = room.host.free().expect("a volume tells its use");
-        let means = Means { limits, free, lasts: room.host.lasts() };
+        let means = Means { limits, free, lasts: room.host.lasts(), repeats: room.host.repeats() };
         case.needs.iter().try_for_each(|need| need.check(&means))?;
         let dir = room.dir.clone();
         room.host.act(0, &Op::Create(dir, FileKind::Directory, 0o755)).expect("a directory for the case");

@@ -6,7 +6,7 @@ use super::{
     Answer, BUSY, EXISTS, INVALID, IS_DIRECTORY, NAME_TOO_LONG, NOT_DIRECTORY, NOT_EMPTY, NOT_FOUND,
     NOT_PERMITTED, Need, Room, races,
 };
-use crate::outcome::{HARD_LINKS, LASTING, MODES, OWNERS, SPECIAL, SYMLINKS};
+use crate::outcome::{HARD_LINKS, LASTING, MODES, OWNERS, SPECIAL, SYMLINKS, THREADS};
 use crate::plan::{Op, target};
 
 type Row = (&'static str, &'static [Need], fn(&mut Room<'_>));
@@ -38,7 +38,7 @@ pub(super) const CASES: &[Row] = &[
     ),
     (
         "who creates, renames and removes one name at once is answered as if each came in turn",
-        &[],
+        &[THREADS],
         races::in_turn,
     ),
     ("a file has two names, and lives until both are gone", &[HARD_LINKS], links),

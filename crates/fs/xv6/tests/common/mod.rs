@@ -56,10 +56,10 @@ pub fn subject() -> Subject<'static> {
     }
 }
 
-const LEFT_OUT: &[(&str, &str)] = &[(
-    "a_file_has_at_most_as_many_names_as_the_format_holds",
-    "32,767 names take more room than 2 MiB have",
-)];
+const LEFT_OUT: &[(&str, &str)] = &[
+    ("a_file_has_at_most_as_many_names_as_the_format_holds", "32,767 names take more room than 2 MiB have"),
+    ("2324 files are created in a directory, listed, and removed", "there are fewer inodes"),
+];
 
 /// A small volume, to be cut and broken: the inodes are as many as the contract's cases make.
 pub fn volume() -> Volume<'static> {
