@@ -25,6 +25,10 @@ pub struct Options {
     /// Fail where fewer changes in a hundred are noticed.
     #[arg(long, default_value_t = 80)]
     least: usize,
+    /// Further arguments for `cargo test`: `--lib --test conformance`, where the others are known to be slow. What they would notice is
+    /// missed then.
+    #[arg(last = true)]
+    arguments: Vec<String>,
 }
 
 /// What timeout(1) answers when it ended the program.
@@ -43,10 +47,11 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     let files = options.file.iter().flat_map(|file| ["--file", file]);
     let shard = options.shard.iter().flat_map(|shard| ["--sharding", "round-robin", "--shard", shard]);
     let seconds = (options.minutes * 60).to_string();
+    let (dashes, arguments) = ((!options.arguments.is_empty()).then_some("--"), &options.arguments);
     // One at a time, with cargo's own threads.
     let run = cmd!(
         shell,
-        "timeout --signal=INT {seconds} cargo mutants --colors never --jobs 1 --output {output} {packages...} {files...} {shard...}"
+        "timeout --signal=INT {seconds} cargo mutants --colors never --jobs 1 --output {output} {packages...} {files...} {shard...} {dashes...} {arguments...}"
     );
     // Which changes were missed is told by the lists.
     let ended = std::process::Command::from(run).status()?.code();
