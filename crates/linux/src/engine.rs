@@ -33,6 +33,7 @@ const START: Duration = Duration::from_secs(20);
 /// Numbers of Linux.
 const EIO: u32 = 5;
 const ENOMEM: u32 = 12;
+const ENOSPC: u32 = 28;
 const EROFS: u32 = 30;
 
 /// What helps where the kernel cannot hold what a volume needs.
@@ -209,9 +210,12 @@ impl Engine {
         }
     }
 
-    /// What the guest's error number means: a device that failed is told as EIO, and from then on, or by types that stop, as EROFS.
+    /// What the guest's error number means: a device that failed is told as EIO, and from then on, or by types that stop, as EROFS. NILFS
+    /// finds no room where it cannot write.
     pub fn trouble(&self, errno: u32) -> Trouble {
-        match self.device_failure().filter(|_| matches!(errno, EIO | EROFS)) {
+        let is_told_as =
+            |error: &Error| matches!(errno, EIO | EROFS) || errno == ENOSPC && is_of_writing(error);
+        match self.device_failure().filter(is_told_as) {
             Some(error) => Trouble::Device(error),
             None => Trouble::Errno(errno),
         }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use obento_testkit::oracle::{Oracle, require};
+use obento_testkit::oracle::{LoopMount, Oracle, require};
 
 use crate::support::Bench;
 
@@ -76,4 +76,29 @@ fn a_process_that_may_open_too_few_files_is_told_that_and_nothing_else() {
     });
     let failed = failed.count();
     assert!((1..36).contains(&failed), "{failed} limits were too low");
+}
+
+#[test]
+fn a_full_disk_below_the_image_is_told_and_not_the_fullness_of_the_volume() {
+    let Some(bench) = bench(&["mkfs.nilfs2", "mkfs.xfs", "mke2fs"]) else { return };
+    if !require(&[Oracle::LoopMount, Oracle::Root]) {
+        return;
+    }
+    // The disk has a third of what the image may take.
+    bench.blank("disk", 128);
+    bench.shell("mke2fs -q -m 0 disk");
+    bench.shell("head -c 300000000 /dev/zero | tr '\\0' x > big");
+    for make in ["mkfs.nilfs2 -q", "mkfs.xfs -q"] {
+        let mount = LoopMount::new(&bench.path("disk"), "").unwrap();
+        let image = mount.path().join("image");
+        fs::File::create(&image).unwrap().set_len(384 << 20).unwrap();
+        bench.shell(&format!("{make} {}", image.display()));
+        let output = bench.command(&format!("cp big {}:/", image.display())).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{make}: {said}");
+        assert!(said.contains("failed: no space left on the disk that the image lies on"), "{make}: {said}");
+        assert!(said.contains("help: make room on the disk that the image lies on"), "{make}: {said}");
+        fs::remove_file(image).unwrap();
+        mount.unmount().unwrap();
+    }
 }
