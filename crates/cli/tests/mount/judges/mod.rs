@@ -44,6 +44,11 @@ fn reason(judge: &str, case: &str) -> Option<&'static str> {
     KNOWN.iter().find(is_it).map(|(.., reason)| *reason)
 }
 
+/// In the words of pjdfstest and of ours for the others.
+fn is_failure(end: &str) -> bool {
+    end.to_ascii_lowercase().starts_with("fail")
+}
+
 /// One judge's opinions of both.
 struct Opinion {
     judge: &'static str,
@@ -65,10 +70,13 @@ impl Opinion {
         Some(Self { judge: judge.name, ours, kernels })
     }
 
-    /// The cases whose ends are not the same.
+    /// The cases whose ends are not the same, and those that ours fails, whatever the kernel does.
     fn differences(&self) -> Vec<&String> {
         let all: BTreeSet<&String> = self.ours.keys().chain(self.kernels.keys()).collect();
-        all.into_iter().filter(|case| self.ours.get(*case) != self.kernels.get(*case)).collect()
+        let fails = |case: &String| self.ours.get(case).is_some_and(|end| is_failure(end));
+        all.into_iter()
+            .filter(|case| fails(case) || self.ours.get(*case) != self.kernels.get(*case))
+            .collect()
     }
 
     /// How many cases ended how, the most first.
@@ -134,8 +142,11 @@ fn a_difference_is_shown_with_its_reason_and_one_without_is_seen() {
     let mut opinion = Opinion { judge: "pjdfstest", ours: ends("skipped"), kernels: ends("ok") };
     assert_eq!(opinion.differences(), ["link::link_count_max"]);
     opinion.ours.remove("other");
+    opinion.ours.insert("both".into(), "FAILED: no".into());
+    opinion.kernels.insert("both".into(), "FAILED: no".into());
+    assert_eq!(opinion.differences(), ["both", "link::link_count_max", "other"]);
     let page = page(&[opinion]);
     assert!(page.contains("| pjdfstest | link::link_count_max | skipped | ok | the C library"), "{page}");
     assert!(page.contains("| pjdfstest | other | not run | ok | NOT KNOWN |"), "{page}");
-    assert!(page.contains("| pjdfstest | 1 skipped | 2 ok | 2 |"), "{page}");
+    assert!(page.contains("| pjdfstest | 1 FAILED: no, 1 skipped | 2 ok, 1 FAILED: no | 3 |"), "{page}");
 }
