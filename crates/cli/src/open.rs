@@ -208,10 +208,9 @@ impl Opener {
         for known in self.volumes.iter().filter(|known| known.volume.is_writable()) {
             if let Err(error) = known.volume.close() {
                 let shown = known.prefix.strip_suffix(b":").unwrap_or(&known.prefix);
-                let advice = crate::report::room(&error.to_string());
-                let advice = advice.unwrap_or("check the disk that the image lies on");
+                let advice = crate::report::to_close(&error.to_string());
                 let report = Report::on("cannot bring the changes to stable storage in", shown, error);
-                failed(&report.help(format!("{advice}; the image is as after a power cut")));
+                failed(&report.help(advice));
             }
         }
     }

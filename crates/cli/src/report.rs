@@ -74,6 +74,17 @@ pub fn room(cause: &str) -> Option<&'static str> {
     is_full.then_some("make room on the disk that the image lies on, or move the image to another")
 }
 
+/// What to do if `cause` kept the changes from stable storage.
+pub fn to_close(cause: &str) -> String {
+    const AFTER: &str = "the image is as after a power cut";
+    match room(cause) {
+        Some(room) => format!("{room}; {AFTER}"),
+        // What became of the engine's kernel says nothing of the disk.
+        None if cause.contains("kernel engine") => AFTER.to_owned(),
+        None => format!("check the disk that the image lies on; {AFTER}"),
+    }
+}
+
 /// ENOSPC and EDQUOT.
 const NO_SPACE: Errno = Errno(28);
 const NO_QUOTA: Errno = Errno(122);

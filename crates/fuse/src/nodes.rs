@@ -2,7 +2,7 @@
 //!
 //! Invariant: an inode is here, and so in use, as long as the kernel has not taken back with FORGET all the lookups that
 //! it was answered. That is also what keeps an open file that lost its name: the kernel forgets it after the last close.
-//! Invariant: a number is the inode's own, but 1 is the root's, whatever its own.
+//! Invariant: a number is the inode's own, but 1 is the root's, whatever its own, which is that of an inode whose own is 1.
 //! Invariant: the kernel has attributes for long only of what is not being written to, because it does not count the space
 //! that written pages take; it is told when a write makes them old.
 //! Locking: shards are leaves; nodes are dropped outside, because the last one of an inode may take long.
@@ -60,12 +60,13 @@ impl Nodes {
         self.shard(id).lock().get(&id).map(|counted| counted.known.clone())
     }
 
-    /// The number of `node`. None if it is taken by the root's.
-    pub(crate) fn id(node: &Node) -> Option<u64> {
+    /// The number of `node`.
+    pub(crate) fn id(node: &Node) -> u64 {
         match node.ino().0 {
-            _ if node.is_root() => Some(ROOT),
-            ROOT => None,
-            ino => Some(ino),
+            _ if node.is_root() => ROOT,
+            // As the first file of a squashfs.
+            ROOT => node.vfs().root().ino().0,
+            ino => ino,
         }
     }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Bulk, Cookie, Crash, DirEntry, EntrySink, Extent, Fact, FileSystem, Layout, Limits, Span, StatFs, Trim,
-    VolumeInfo, WritableFileSystem, XattrMode, Xattrs,
+    Bulk, Cookie, Crash, DirEntry, EntrySink, Extent, Fact, FileSystem, Layout, Limits, Notice, Span, StatFs,
+    Trim, VolumeInfo, WritableFileSystem, XattrMode, Xattrs,
 };
 use obento_linux_wire::{Answer, Request};
 
@@ -41,10 +41,13 @@ impl FileSystem for Volume {
 
     fn info(&self) -> VolumeInfo {
         let fact = Fact { name: "driver", value: "Linux, in a process (user-mode-linux)".into() };
+        let (expected, found) = (self.probe.len, self.device.len());
+        let truncated = (expected > found).then_some(Notice::Truncated { expected, found });
         VolumeInfo {
             probe: self.probe.clone(),
             state: "mounted".into(),
             facts: vec![fact],
+            notices: truncated.into_iter().collect(),
             ..VolumeInfo::default()
         }
     }
@@ -60,6 +63,7 @@ impl FileSystem for Volume {
     fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
         let mut state = self.state();
         self.directory(&mut state, dir)?;
+        self.expect_name(name).map_err(|_| Error::NotFound)?;
         let request = Request::Look { dir: dir.0, name: name.as_bytes().to_vec() };
         let attr = match self.node(&mut state, &[dir], request) {
             Err(Error::NameTooLong | Error::Invalid) => return Err(Error::NotFound),

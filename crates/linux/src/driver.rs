@@ -24,6 +24,15 @@ const MEMORY_TO_WRITE: u32 = 256;
 const SMALL: u64 = 64 << 30;
 const BYTES_A_MIB: u64 = 4 << 30;
 
+/// What Linux does not do with some types.
+pub const ONLY_READS: &str = "changing this type, which Linux only reads,";
+
+/// What Linux does not do with a JFS, whose log it does not replay.
+const NOT_CLOSED: &str = "changing a JFS that was not closed, before `obento check -p` has replayed its log,";
+
+/// What is missing where somebody names another kernel, and there is none.
+const NO_CHOICE: &str = "this type without the kernel engine, whose kernel OBENTO_LINUX names and which is not there (`apt-get install user-mode-linux` installs one),";
+
 /// What is missing where the package is.
 const NO_KERNEL: &str = if crate::kernel::RUNS_HERE {
     "this type without the kernel engine (`apt-get install user-mode-linux` installs it)"
@@ -93,10 +102,13 @@ impl LinuxDriver {
     ) -> Result<Arc<dyn FileSystem>> {
         let writable = options.access == Access::ReadWrite;
         if writable && !self.kind.writes {
-            return Err(Error::Unsupported(Feature::Named("changing this type, which Linux only reads,")));
+            return Err(Error::Unsupported(Feature::Named(ONLY_READS)));
         }
         if writable && device.is_read_only() {
             return Err(DeviceError::ReadOnly.into());
+        }
+        if writable && self.kind.names.contains(&"jfs") && !is_closed_jfs(&*device)? {
+            return Err(Error::Unsupported(Feature::Named(NOT_CLOSED)));
         }
         if self.how.start == Start::Forbidden {
             return Err(Error::Unsupported(Feature::Named(NO_START)));
@@ -120,9 +132,17 @@ impl LinuxDriver {
     }
 }
 
+/// Whether nobody has it mounted, or had when the power went: `s_state` is `FM_CLEAN` (fs/jfs/jfs_superblock.h).
+fn is_closed_jfs(device: &dyn BlockDevice) -> Result<bool> {
+    let mut state = [0; 4];
+    device.read_at(0x8000 + 40, &mut state)?;
+    Ok(state == [0; 4])
+}
+
 /// The kernel that opens volumes of `kind`. Errors: Unsupported if none is installed, or does not know the type.
 pub fn kernel_of(kind: &Type) -> Result<Kernel> {
-    let kernel = Kernel::installed().ok_or_else(|| lacking(NO_KERNEL))?;
+    let missing = if Kernel::is_chosen() { NO_CHOICE } else { NO_KERNEL };
+    let kernel = Kernel::installed().ok_or_else(|| lacking(missing))?;
     let name = kind.names.first().copied().unwrap_or_default();
     if kernel.knows(kernel_name(name)) { Ok(kernel) } else { Err(lacking(NO_TYPE)) }
 }

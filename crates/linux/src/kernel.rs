@@ -70,6 +70,11 @@ impl Kernel {
         Some(Self { program, modules: fitting(versions, own.as_deref())? })
     }
 
+    /// Whether somebody names the one to be taken.
+    pub fn is_chosen() -> bool {
+        std::env::var_os(CHOICE).is_some()
+    }
+
     /// Whether it has the file system `name`, in itself or as a module.
     pub fn knows(&self, name: &str) -> bool {
         let lists =

@@ -40,5 +40,5 @@ pub mod types;
 mod volume;
 mod writable;
 
-pub use driver::{Instead, LinuxDriver, Start, Use, kernel_of};
+pub use driver::{Instead, LinuxDriver, ONLY_READS, Start, Use, kernel_of};
 pub use kernel::{INSTALL, Kernel};

@@ -34,6 +34,7 @@ fn len(length: Length, start: &[u8]) -> Option<u64> {
             let size = u64::from(u32::from_be_bytes(array(start, size)?));
             u64::from_be_bytes(array(start, blocks)?).checked_mul(size)
         }
+        Length::By(of) => of(start),
     }
 }
 

@@ -38,6 +38,8 @@ pub enum Length {
     Bytes(u64),
     /// A number of blocks, big-endian 64 bits, and their size, big-endian 32 bits.
     BigBlocks(u64, u64),
+    /// What this makes of its first bytes.
+    By(fn(&[u8]) -> Option<u64>),
 }
 
 /// How long the target of a symbolic link may be.
@@ -66,6 +68,8 @@ pub struct Type {
     pub uuid: Option<u64>,
     /// Its length.
     pub len: Length,
+    /// Whether its names are of Unicode: of others Linux makes question marks, so that two become one.
+    pub unicode: bool,
     /// Mount options.
     pub options: &'static str,
     /// Whether who owns files, and with which permissions, is told at mounting.
@@ -124,6 +128,7 @@ const NONE: Type = Type {
     label: Label::None,
     uuid: None,
     len: Length::Device,
+    unicode: false,
     options: "",
     shows_owners: false,
     writes: false,
@@ -189,6 +194,7 @@ pub static TYPES: &[Type] = &[
         marks: &[mark(1024, b"\x10\x20\xf5\xf2")],
         label: Label::Utf16(1024 + 0x7c, 512),
         uuid: Some(1024 + 0x6c),
+        len: Length::By(f2fs_len),
         writes: true,
         target: LinkTarget::Block,
         grain: 1,
@@ -202,6 +208,7 @@ pub static TYPES: &[Type] = &[
         names: &["jfs"],
         marks: &[mark(0x8000, b"JFS1")],
         label: Label::Bytes(0x8000 + 152, 16),
+        len: Length::By(jfs_len),
         uuid: Some(0x8000 + 136),
         writes: true,
         grain: 1,
@@ -254,6 +261,7 @@ pub static TYPES: &[Type] = &[
         names: &["hfsplus"],
         modules: &["hfsplus", "nls_utf8"],
         marks: &[mark(1024, b"H+\0\x04"), mark(1024, b"HX\0\x05")],
+        unicode: true,
         writes: true,
         folds: true,
         // fs/hfsplus/hfsplus_raw.h `HFSPLUS_LINK_MAX`.
@@ -283,7 +291,15 @@ pub static TYPES: &[Type] = &[
         ..NONE
     },
     // fs/squashfs/squashfs_fs.h `SQUASHFS_MAGIC`.
-    Type { names: &["squashfs"], modules: &["squashfs"], marks: &[mark(0, b"hsqs")], xattrs: true, ..NONE },
+    Type {
+        names: &["squashfs"],
+        modules: &["squashfs"],
+        marks: &[mark(0, b"hsqs")],
+        // `bytes_used`.
+        len: Length::Bytes(40),
+        xattrs: true,
+        ..NONE
+    },
     // fs/erofs/erofs_fs.h `EROFS_SUPER_OFFSET`, `EROFS_SUPER_MAGIC_V1`.
     Type {
         names: &["erofs"],
@@ -302,6 +318,7 @@ pub static TYPES: &[Type] = &[
         modules: &["udf", "nls_utf8"],
         marks: &[mark(0x8001, b"BEA01"), mark(0x8001, b"CD001")],
         also: is_udf,
+        unicode: true,
         options: "iocharset=utf8",
         writes: true,
         // fs/udf/super.c `UDF_MAX_LINKS`.
@@ -455,6 +472,7 @@ pub static TYPES: &[Type] = &[
     // include/uapi/linux/minix_fs.h `struct minix3_super_block`, include/uapi/linux/magic.h `MINIX3_SUPER_MAGIC`.
     Type {
         names: &["minix", "minix3"],
+        len: Length::By(minix3_len),
         modules: &["minix"],
         marks: &[mark(1024 + 24, b"\x5a\x4d")],
         also: is_minix3,
@@ -465,6 +483,7 @@ pub static TYPES: &[Type] = &[
     // `MINIX2_SUPER_MAGIC` and `MINIX2_SUPER_MAGIC2`: with names of 14 and of 30 bytes.
     Type {
         names: &["minix2"],
+        len: Length::By(minix_len),
         marks: &[mark(1024 + 16, b"\x68\x24"), mark(1024 + 16, b"\x78\x24")],
         maker: Some(Maker { arguments: &["-2"], ..tools::MAKE_MINIX }),
         link_max: MINIX_LINK_MAX,
@@ -473,6 +492,7 @@ pub static TYPES: &[Type] = &[
     // `MINIX_SUPER_MAGIC` and `MINIX_SUPER_MAGIC2`; an inode of this version has one time.
     Type {
         names: &["minix1"],
+        len: Length::By(minix_len),
         marks: &[mark(1024 + 16, b"\x7f\x13"), mark(1024 + 16, b"\x8f\x13")],
         maker: Some(Maker { arguments: &["-1"], ..tools::MAKE_MINIX }),
         // fs/minix/inode.c `minix_fill_super`.
@@ -549,6 +569,33 @@ fn is_hfs(start: &[u8]) -> bool {
 fn is_44bsd(start: &[u8]) -> bool {
     let format = start.get(0x2000 + 1324..).and_then(|rest| rest.first_chunk::<4>());
     matches!(format, Some([2, 0, 0, 0] | [0, 0, 0, 2]))
+}
+
+/// include/linux/f2fs_fs.h `struct f2fs_super_block`: `block_count`, `log_blocksize`.
+fn f2fs_len(start: &[u8]) -> Option<u64> {
+    let blocks = u64::from_le_bytes(*start.get(1024 + 36..)?.first_chunk()?);
+    let shift = u32::from_le_bytes(*start.get(1024 + 16..)?.first_chunk()?);
+    blocks.checked_mul(1_u64.checked_shl(shift)?)
+}
+
+/// fs/jfs/jfs_superblock.h `struct jfs_superblock`: `s_size`, in blocks of `s_pbsize` bytes; the log lies behind.
+fn jfs_len(start: &[u8]) -> Option<u64> {
+    let blocks = u64::from_le_bytes(*start.get(0x8000 + 8..)?.first_chunk()?);
+    let size = u32::from_le_bytes(*start.get(0x8000 + 24..)?.first_chunk()?);
+    blocks.checked_mul(size.into())
+}
+
+/// include/uapi/linux/minix_fs.h `struct minix_super_block`: `s_nzones`, or `s_zones` of the second version; zones of 1024 bytes.
+fn minix_len(start: &[u8]) -> Option<u64> {
+    let zones = u32::from_le_bytes(*start.get(1024 + 20..)?.first_chunk()?);
+    let zones = if zones > 0 { zones } else { u32::from(u16_at(start, 1024 + 2)?) };
+    Some(u64::from(zones) << 10)
+}
+
+/// `struct minix3_super_block`: `s_zones`, `s_blocksize`.
+fn minix3_len(start: &[u8]) -> Option<u64> {
+    let zones = u32::from_le_bytes(*start.get(1024 + 20..)?.first_chunk()?);
+    u64::from(zones).checked_mul(u16_at(start, 1024 + 28)?.into())
 }
 
 /// Two bytes are a weak mark: there are bitmaps, too. And an imap, a zmap, a first data zone behind them, zones of a block.

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{
-    Attr, DeviceError, DeviceNumber, Error, FileFlags, FileKind, Generation, Ino, Mode, Result, Timestamp,
+    Attr, DeviceError, DeviceNumber, Error, FileFlags, FileKind, Generation, Ino, Mode, Name, Result,
+    Timestamp,
 };
 use obento_block::BlockDevice;
 use obento_driver::{Probe, StatFs};
@@ -115,6 +116,12 @@ impl Volume {
     /// Whether it tells where on the disk bytes are.
     pub(crate) fn has_places(&self) -> bool {
         self.kind.names.iter().any(|name| WITH_PLACES.contains(name))
+    }
+
+    /// Errors: Invalid for a name that the type cannot hold, and that Linux would change.
+    pub(crate) fn expect_name(&self, name: &Name) -> Result<()> {
+        let is_one = !self.kind.unicode || std::str::from_utf8(name.as_bytes()).is_ok();
+        if is_one { Ok(()) } else { Err(Error::Invalid) }
     }
 
     /// Whether it is of the type `name`.
@@ -357,7 +364,8 @@ fn statfs_of(usage: &Usage) -> StatFs {
         blocks: usage.blocks,
         free: usage.free,
         available: usage.available,
-        inodes: usage.inodes,
-        free_inodes: usage.free_inodes,
+        // Erofs says that there are as many as a number holds.
+        inodes: if usage.inodes == u64::MAX { 0 } else { usage.inodes },
+        free_inodes: if usage.inodes == u64::MAX { 0 } else { usage.free_inodes },
     }
 }

@@ -16,6 +16,7 @@ impl WritableFileSystem for Volume {
     fn create(&self, dir: Ino, name: &Name, node: &NewNode<'_>) -> Result<Attr> {
         let mut state = self.state();
         self.directory(&mut state, dir)?;
+        self.expect_name(name)?;
         if node.kind == FileKind::Symlink {
             self.check_target(&mut state, dir, name, node.target)?;
         }
@@ -49,6 +50,7 @@ impl WritableFileSystem for Volume {
         if attr.nlink == 0 {
             return Err(Error::NotFound);
         }
+        self.expect_name(name)?;
         if self.kind.link_max <= 1 {
             return Err(self.after_those_of_name(&mut state, dir, name, Error::TooManyLinks));
         }
@@ -89,6 +91,7 @@ impl WritableFileSystem for Volume {
         self.directory(&mut state, from)?;
         self.directory(&mut state, to)?;
         let moved = self.hold_named(&mut state, from, name)?;
+        self.expect_name(new_name)?;
         let other = match self.hold_named(&mut state, to, new_name) {
             Ok(other) => Some(other),
             Err(Error::NotFound | Error::NameTooLong) => None,

@@ -64,8 +64,9 @@ fn end(directory: &Path, args: &Args) -> Result<(), Report> {
     match waiting.finish(LONGEST) {
         Ending::Durable => Ok(()),
         Ending::Failed(why) => {
+            let advice = crate::report::to_close(&why);
             Err(Report::on("unmounted, but lost changes of", mount.source.as_os_str().as_bytes(), why)
-                .help("check the disk that the image lies on; the image is as after a power cut"))
+                .help(advice))
         }
         Ending::Gone => {
             Err(Report::on("unmounted", directory.as_os_str().as_bytes(), "its server was killed")

@@ -102,3 +102,81 @@ fn a_full_disk_below_the_image_is_told_and_not_the_fullness_of_the_volume() {
         mount.unmount().unwrap();
     }
 }
+
+/// What `command` says on standard error; it ends with `code`.
+#[track_caller]
+fn said(mut command: Command, code: i32) -> String {
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    said
+}
+
+#[test]
+fn a_name_that_a_udf_cannot_hold_is_refused_and_not_made_another() {
+    let Some(bench) = bench(&["mkudffs"]) else { return };
+    bench.blank("image", 64);
+    bench.shell("mkudffs image >/dev/null; mkdir names; printf one > names/$(printf 'q\\377'); printf two > names/$(printf 'q\\376'); printf x > names/日");
+    let told = said(bench.command("cp -r names image:/"), 1);
+    assert!(told.contains("2 entries whose names cannot be there not made"), "{told}");
+    assert_eq!(bench.done("ls image:/names").trim_end(), "日");
+    let told = said(bench.command("build -t udf other --from names"), 1);
+    assert!(told.contains("cannot take 2 files") && !bench.path("other").exists(), "{told}");
+}
+
+#[test]
+fn an_hfs_that_was_not_closed_is_not_changed_and_the_kernel_says_why() {
+    let Some(bench) = bench(&["hformat"]) else { return };
+    bench.blank("image", 8);
+    bench.shell("hformat -l x image >/dev/null 2>&1; printf '\\000' | dd of=image bs=1 seek=1034 conv=notrunc status=none");
+    let told = said(bench.command("mkdir image:/new"), 1);
+    assert!(told.contains("read-only (hfs: filesystem was not cleanly unmounted"), "{told}");
+    bench.done("ls image:/");
+}
+
+#[test]
+fn a_jfs_that_was_not_closed_is_changed_once_its_log_was_replayed() {
+    let Some(bench) = bench(&["mkfs.jfs"]) else { return };
+    bench.blank("image", 32);
+    // `s_state`: `FM_DIRTY` (fs/jfs/jfs_superblock.h).
+    bench.shell(
+        "mkfs.jfs -q image >/dev/null; printf '\\002' | dd of=image bs=1 seek=32808 conv=notrunc status=none",
+    );
+    let told = said(bench.command("mkdir image:/new"), 1);
+    assert!(told.ends_with("before `obento check -p` has replayed its log, is not supported\n"), "{told}");
+    bench.done("check -p -q image");
+    bench.done("mkdir image:/new");
+}
+
+#[test]
+fn an_image_that_is_cut_short_is_told() {
+    let Some(bench) = bench(&["mkfs.minix", "mkfs.f2fs", "mkfs.jfs", "mksquashfs"]) else { return };
+    bench.shell("mksquashfs tree full -quiet -no-progress >/dev/null; head -c 200 full > cut");
+    for (make, kept) in
+        [("mkfs.minix -3 full", 1 << 20), ("mkfs.f2fs -q full", 48 << 20), ("mkfs.jfs -q full", 30 << 20)]
+    {
+        bench.blank("full", 64);
+        bench.shell(&format!("{make} >/dev/null; head -c {kept} full > cut"));
+        let output = bench.command("ls cut:/").output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        // What is mounted all the same is said to be cut short; of what is not, Linux says why.
+        assert!(told.contains("cut short") || !output.status.success(), "{make}: {told}");
+    }
+}
+
+#[test]
+fn what_linux_only_reads_is_mounted_so_and_its_first_file_may_have_the_number_of_fuses_root() {
+    let Some(bench) = bench(&["mksquashfs"]) else { return };
+    if !require(&[Oracle::Fuse]) {
+        return;
+    }
+    bench.shell(
+        "mkdir small mnt; printf hi > small/first; mksquashfs small image -quiet -no-progress >/dev/null",
+    );
+    let told = said(bench.command("mkdir image:/new"), 1);
+    assert!(told.contains("changing this type, which Linux only reads, is not supported\n"), "{told}");
+    bench.done("mount image mnt");
+    let found = fs::read(bench.path("mnt/first"));
+    bench.shell("umount mnt");
+    assert_eq!(found.unwrap(), b"hi");
+}

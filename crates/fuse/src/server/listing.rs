@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use obento::{Attr, Cookie, DirEntry, Errno, Error, FileKind, Node};
 
-use super::{Found, Reply, Server, damaged, errno};
+use super::{Found, Reply, Server, errno};
 use crate::nodes::{Nodes, ROOT};
 
 const AFTER_DOT: u64 = 1;
@@ -59,10 +59,10 @@ impl Server {
                 Err(Error::NotFound) => return Ok(false),
                 Err(error) => return Err(errno(error)),
             };
-            let (attr, id) = match (child.attr(), Nodes::id(&child)) {
-                (Ok(attr), Some(id)) => (attr, id),
-                (Err(error), _) => return self.unreadable(entry, next, &error, sink),
-                (Ok(_), None) => return Err(damaged()),
+            let id = Nodes::id(&child);
+            let attr = match child.attr() {
+                Ok(attr) => attr,
+                Err(error) => return self.unreadable(entry, next, &error, sink),
             };
             let found = Found { id, attr, stays };
             let listed = Listed { ino: attr.ino.0, name: entry.name.as_bytes(), kind: attr.kind, next };

@@ -90,7 +90,7 @@ impl Server {
     /// Tells the kernel of `node`, which counts a lookup.
     fn introduce(&self, dir: &Node, node: Node) -> Reply<Found> {
         let attr = node.attr().map_err(errno)?;
-        let id = Nodes::id(&node).ok_or_else(damaged)?;
+        let id = Nodes::id(&node);
         self.nodes.remember(id, node);
         Ok(Found { id, attr, stays: self.stays(dir) })
     }
@@ -148,11 +148,6 @@ pub(crate) fn errno(error: Error) -> Errno {
         tracing::warn!(%error, "cannot be done");
     }
     error.errno()
-}
-
-/// What the kernel is told of an image that contradicts itself: EUCLEAN.
-fn damaged() -> Errno {
-    Errno(libc::EUCLEAN)
 }
 
 /// A name from the wire. The kernel lets names pass that are longer than any format has them.

@@ -20,10 +20,10 @@ pub(super) fn kind(kind: FileKind) -> u32 {
     u32::from(kind.mode_bits()) >> 12
 }
 
-/// `ino` is what the kernel calls the inode, and what programs see as its number.
-pub(super) fn attr(attr: &Attr, ino: u64) -> RawAttr {
+/// What programs see, the inode's own number among it, whatever the kernel calls it.
+pub(super) fn attr(attr: &Attr) -> RawAttr {
     RawAttr {
-        ino,
+        ino: attr.ino.0,
         size: attr.size,
         blocks: attr.blocks,
         atime: attr.atime.secs(),
@@ -43,12 +43,7 @@ pub(super) fn attr(attr: &Attr, ino: u64) -> RawAttr {
 }
 
 pub(super) fn attr_out(of: &Attr, valid: Duration) -> AttrOut {
-    AttrOut {
-        attr_valid: valid.as_secs(),
-        attr_valid_nsec: valid.subsec_nanos(),
-        dummy: 0,
-        attr: attr(of, of.ino.0),
-    }
+    AttrOut { attr_valid: valid.as_secs(), attr_valid_nsec: valid.subsec_nanos(), dummy: 0, attr: attr(of) }
 }
 
 pub(super) fn entry_out(found: &Found, valid: Validity) -> EntryOut {
@@ -59,7 +54,7 @@ pub(super) fn entry_out(found: &Found, valid: Validity) -> EntryOut {
         attr_valid: valid.attr.as_secs(),
         entry_valid_nsec: valid.name.subsec_nanos(),
         attr_valid_nsec: valid.attr.subsec_nanos(),
-        attr: attr(&found.attr, found.id),
+        attr: attr(&found.attr),
     }
 }
 

@@ -257,7 +257,13 @@ fn advice(error: &Error) -> &'static str {
             "; name the file or device that holds it: --journal FILE"
         }
         // That names what is missing, and there is no other Linux that would help.
-        Error::Unsupported(Feature::Named(name)) if name.contains("kernel engine") => "",
+        Error::Unsupported(Feature::Named(name))
+            if ["kernel engine", "which Linux only reads", "`obento check"]
+                .iter()
+                .any(|told| name.contains(told)) =>
+        {
+            ""
+        }
         Error::Unsupported(_) => "; mount it with Linux instead",
         Error::Refused(_) => "",
     }

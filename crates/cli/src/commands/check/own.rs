@@ -122,6 +122,14 @@ impl Subject {
             use std::io::Write as _;
             writeln!(out, "{}: {state}, says {}", subject(shown), program.name())?;
         }
+        // xfs_repair looks past the log, without which a sound volume looks damaged.
+        if verdict == Verdict::Left && self.kind.names.contains(&"xfs") {
+            let shown = printable(shown);
+            context.note(
+                shown.as_bytes(),
+                format!("if it was not closed, its log is to be replayed first: obento sync {shown}"),
+            );
+        }
         context.set_status(status);
         out.finish()
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use obento::sandbox::Rights;
-use obento::{Access, Address, Atime, Error, Image, OpenError, Options, Replay, Volume};
+use obento::{Access, Address, Atime, Error, Feature, Image, OpenError, Options, Replay, Volume, engine};
 use obento_fuse::options::{AccessTimes, MountOptions, ReadWrite};
 use obento_fuse::{
     Farewell, KernelClock, Mounted, Server, ServerOptions, Session, SessionOptions, find_mount, mount,
@@ -58,8 +58,8 @@ pub fn serve(
     });
     let served = session.serve();
     end(&volume, &server, farewell, served).map_err(|error| {
-        Report::on("cannot bring the changes to stable storage in", args.image.as_bytes(), error)
-            .help("check the disk that the image lies on; the image is as after a power cut")
+        let advice = crate::report::to_close(&error);
+        Report::on("cannot bring the changes to stable storage in", args.image.as_bytes(), error).help(advice)
     })
 }
 
@@ -131,7 +131,9 @@ fn open(
 fn can_only_be_read(error: &OpenError) -> bool {
     match error {
         OpenError::Packed { .. } => true,
-        OpenError::Volume { error, .. } => **error == Error::ReadOnly,
+        OpenError::Volume { error, .. } => {
+            **error == Error::ReadOnly || **error == Error::Unsupported(Feature::Named(engine::ONLY_READS))
+        }
         _ => false,
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use obento_linux_wire::{Answer, Envelope, MOUNTING, Request, Stat, decode, encode};
-use rustix::fs::syncfs;
+use rustix::fs::{StatVfsMountFlags, statvfs, syncfs};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 
 use super::area::Area;
@@ -140,6 +140,12 @@ impl Guest {
         let (kind, options) = &self.mounted;
         let flags = flags | MountFlags::NOATIME | MountFlags::NODIRATIME;
         mount(DISK, VOLUME, &**kind, flags, &**options).map_err(number)?;
+        // So is by itself an HFS that was not unmounted.
+        let is_read_only = statvfs(VOLUME).map_err(number)?.f_flag.contains(StatVfsMountFlags::RDONLY);
+        if is_read_only && !flags.contains(MountFlags::RDONLY) {
+            unmount(VOLUME, UnmountFlags::empty()).map_err(number)?;
+            return Err(libc::EROFS.unsigned_abs());
+        }
         let root = self.table.start(VOLUME)?;
         self.root = root.ino;
         Ok(root)
