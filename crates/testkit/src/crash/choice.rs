@@ -1,6 +1,7 @@
 //! Which writes of a window reached the disk.
 
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use crate::crash::Options;
 use crate::crash::window::Window;
@@ -39,12 +40,16 @@ impl Choice {
     }
 }
 
+/// So many prefixes of a window are tried at most: each takes memory for all its writes, of which there may be ten thousands.
+const PREFIXES: usize = 256;
+
 /// The choices to be tried of `window`, each once, in an order that the seed alone decides.
 pub(super) fn choices(window: &Window, options: &Options) -> Vec<Choice> {
     let len = window.writes.len();
     // The window is part of the seed, or two windows of one size would be cut alike.
     let mut random = Random::new(options.seed ^ (window.end as u64).wrapping_mul(0x2545_f491_4f6c_dd1d));
-    let mut all: Vec<Choice> = (0..=len).map(|end| Choice::of((0..len).map(|n| n < end))).collect();
+    let ends = (0..=len).step_by(len.div_ceil(PREFIXES).max(1)).chain([len]);
+    let mut all: Vec<Choice> = ends.map(|end| Choice::of((0..len).map(|n| n < end))).collect();
     if len <= options.every_subset as usize {
         all.extend((0..1_u64 << len).map(|mask| Choice::of((0..len).map(|n| mask >> n & 1 == 1))));
     } else {
@@ -63,7 +68,12 @@ pub(super) fn choices(window: &Window, options: &Options) -> Vec<Choice> {
         all.push(torn(window, options, &mut random));
     }
     let mut seen = HashSet::new();
-    all.retain(|choice| seen.insert(choice.clone()));
+    all.retain(|choice| {
+        // Not the choices themselves, which would be there twice.
+        let mut hasher = DefaultHasher::new();
+        choice.hash(&mut hasher);
+        seen.insert(hasher.finish())
+    });
     all
 }
 
@@ -118,5 +128,14 @@ mod tests {
         assert!(found.len() > 101 + 24 && found.len() <= 101 + 3 * 24 + 12);
         assert!(found.iter().any(|choice| choice.0.iter().any(|part| matches!(part, Part::Torn(_)))));
         assert_eq!(found, choices(&window(100, 1024), &options), "the seed alone decides");
+    }
+
+    #[test]
+    fn a_window_of_very_many_writes_is_cut_at_some_of_its_prefixes_and_at_its_end() {
+        let options = Options { torn: 0, samples: 0, ..Options::new(1) };
+        let found = choices(&window(5000, 512), &options);
+        assert!((250..=PREFIXES + 2).contains(&found.len()), "{}", found.len());
+        let done = |choice: &Choice| choice.0.iter().filter(|part| **part == Part::Done).count();
+        assert_eq!((done(&found[0]), found.iter().map(done).max()), (0, Some(5000)));
     }
 }

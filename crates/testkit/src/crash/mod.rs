@@ -2,8 +2,9 @@
 //!
 //! A *window* is what lies between two flushes. When the power fails, all windows before are on the disk, and of the
 //! one that was open any part is: each write or not, and of a write any sectors. The explorer cuts at the end of each
-//! window, where most has been promised, and builds every subset of a small window; of a large one every prefix, every
-//! single write alone and missing, and a sample of the rest. A disk is judged once for each promise.
+//! window, where most has been promised, and builds every subset of a small window; of a large one every prefix (256 of
+//! those of a very large one), single writes alone and missing, and a sample of the rest. A disk is judged once for each
+//! promise.
 //!
 //! Invariant: the states are a function of base, events and options, so that a [`StateName`] reproduces one.
 
