@@ -315,7 +315,7 @@ fn mistakes_are_named_with_what_to_write_instead() {
         ("-exec ls", "-exec does not end | end the command with `;' (in most shells \\;) or with {} +"),
         ("-exec ;", "-exec needs a command"),
         ("-exec ls {} {} +", "-exec ... + takes {} once, as the last word"),
-        ("-delete", "-delete changes the image, and obento only reads images so far"),
+        ("-delete", "-delete changes the image, which find does not; obento rm removes"),
         (
             "--frob",
             "find has no test or action `--frob' | obento's own options come before the first start point",

@@ -65,7 +65,9 @@ fn actions(parser: &mut Parser<'_>, name: &str) -> Answer {
             parser.has_action = true;
             exec(parser, name)
         }
-        "-delete" => Err(SyntaxError::new("-delete changes the image, and obento only reads images so far")),
+        "-delete" => {
+            Err(SyntaxError::new("-delete changes the image, which find does not; obento rm removes"))
+        }
         _ => return None,
     })
 }
