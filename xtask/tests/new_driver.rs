@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use obento_testkit::{Oracle, require};
+
 fn said(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -65,7 +67,7 @@ fn a_driver_outside_of_the_tree_passes_its_tests_and_has_every_command() {
     // Those of obento are there, too.
     command(&["mkfs", "-t", "xv6", "-q", "other.img", "4M"]);
     assert_eq!(command(&["ls", "other.img"]), "");
-    if Path::new("/dev/fuse").exists() {
+    if require(&[Oracle::Fuse]) {
         let folder = repository.join("mnt");
         fs::create_dir(&folder).unwrap();
         command(&["mount", "disk.img", "mnt"]);
@@ -74,8 +76,6 @@ fn a_driver_outside_of_the_tree_passes_its_tests_and_has_every_command() {
         written.unwrap();
         assert_eq!(command(&["cat", "disk.img:/by-a-program"]), "through FUSE\n");
         command(&["check", "disk.img"]);
-    } else {
-        eprintln!("skipped: no FUSE");
     }
     let small =
         ["--scale", "4000", "--size", "64M", "--file-size", "64K", "--repeat", "1", "--repeat-most", "1"];

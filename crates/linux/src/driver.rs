@@ -107,11 +107,15 @@ impl LinuxDriver {
         if writable && device.is_read_only() {
             return Err(DeviceError::ReadOnly.into());
         }
-        if writable && self.kind.names.contains(&"jfs") && !is_closed_jfs(&*device)? {
-            return Err(Error::Unsupported(Feature::Named(NOT_CLOSED)));
-        }
         if self.how.start == Start::Forbidden {
             return Err(Error::Unsupported(Feature::Named(NO_START)));
+        }
+        if writable && probe.len > device.len() {
+            let (len, device_len) = (probe.len, device.len());
+            return Err(DeviceError::OutOfBounds { offset: 0, len, device_len }.into());
+        }
+        if writable && self.kind.names.contains(&"jfs") && !is_closed_jfs(&*device)? {
+            return Err(Error::Unsupported(Feature::Named(NOT_CLOSED)));
         }
         let memory = self.how.memory.unwrap_or_else(|| memory_for(device.len(), writable));
         // The kernel replays journals onto its disk: a volume that is only read gets one that the image does not see.

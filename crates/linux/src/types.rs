@@ -6,6 +6,9 @@
 use obento_driver::Keeps;
 
 use crate::tools::{self, Checker, Maker};
+use first_bytes::{f2fs_len, is_44bsd, is_hfs, is_minix, is_minix3, is_udf, jfs_len, minix_len, minix3_len};
+
+mod first_bytes;
 
 /// Bytes that tell a type.
 #[derive(Clone, Copy, Debug)]
@@ -552,70 +555,3 @@ pub static OTHERS: &[Type] = &[
         ..NONE
     },
 ];
-
-fn u16_at(start: &[u8], at: usize) -> Option<u16> {
-    start.get(at..)?.first_chunk().map(|bytes| u16::from_le_bytes(*bytes))
-}
-
-/// drAlBlkSiz, big-endian.
-fn is_hfs(start: &[u8]) -> bool {
-    let size =
-        start.get(1024 + 20..).and_then(|rest| rest.first_chunk()).map(|bytes| u32::from_be_bytes(*bytes));
-    size.is_some_and(|size| size > 0 && size % 512 == 0)
-}
-
-/// The magic number is that of SunOS and NeXTSTEP, too, whose owners and states lie elsewhere: fs/ufs/ufs_fs.h `fs_u2.fs_44.fs_inodefmt`,
-/// `UFS_44INODEFMT`.
-fn is_44bsd(start: &[u8]) -> bool {
-    let format = start.get(0x2000 + 1324..).and_then(|rest| rest.first_chunk::<4>());
-    matches!(format, Some([2, 0, 0, 0] | [0, 0, 0, 2]))
-}
-
-/// include/linux/f2fs_fs.h `struct f2fs_super_block`: `block_count`, `log_blocksize`.
-fn f2fs_len(start: &[u8]) -> Option<u64> {
-    let blocks = u64::from_le_bytes(*start.get(1024 + 36..)?.first_chunk()?);
-    let shift = u32::from_le_bytes(*start.get(1024 + 16..)?.first_chunk()?);
-    blocks.checked_mul(1_u64.checked_shl(shift)?)
-}
-
-/// fs/jfs/jfs_superblock.h `struct jfs_superblock`: `s_size`, in blocks of `s_pbsize` bytes; the log lies behind.
-fn jfs_len(start: &[u8]) -> Option<u64> {
-    let blocks = u64::from_le_bytes(*start.get(0x8000 + 8..)?.first_chunk()?);
-    let size = u32::from_le_bytes(*start.get(0x8000 + 24..)?.first_chunk()?);
-    blocks.checked_mul(size.into())
-}
-
-/// include/uapi/linux/minix_fs.h `struct minix_super_block`: `s_nzones`, or `s_zones` of the second version; zones of 1024 bytes.
-fn minix_len(start: &[u8]) -> Option<u64> {
-    let zones = u32::from_le_bytes(*start.get(1024 + 20..)?.first_chunk()?);
-    let zones = if zones > 0 { zones } else { u32::from(u16_at(start, 1024 + 2)?) };
-    Some(u64::from(zones) << 10)
-}
-
-/// `struct minix3_super_block`: `s_zones`, `s_blocksize`.
-fn minix3_len(start: &[u8]) -> Option<u64> {
-    let zones = u32::from_le_bytes(*start.get(1024 + 20..)?.first_chunk()?);
-    u64::from(zones).checked_mul(u16_at(start, 1024 + 28)?.into())
-}
-
-/// Two bytes are a weak mark: there are bitmaps, too. And an imap, a zmap, a first data zone behind them, zones of a block.
-fn is_minix(start: &[u8]) -> bool {
-    let field = |at: usize| u16_at(start, 1024 + at).unwrap_or(0);
-    field(4) > 0 && field(6) > 0 && field(8) > field(4) && field(10) == 0
-}
-
-/// The same of the third version, and a block size.
-fn is_minix3(start: &[u8]) -> bool {
-    let field = |at: usize| u16_at(start, 1024 + at).unwrap_or(0);
-    field(6) > 0 && field(8) > 0 && matches!(field(28), 1024 | 2048 | 4096)
-}
-
-/// The recognition sequence: descriptors of 2048 bytes, or of a block, up to one that is none.
-fn is_udf(start: &[u8]) -> bool {
-    [2048, 4096].iter().any(|step| {
-        let descriptors = (0x8000..start.len()).step_by(*step).map_while(|at| start.get(at + 1..at + 6));
-        descriptors
-            .take_while(|name| name.iter().any(|byte| *byte != 0))
-            .any(|name| name.starts_with(b"NSR0"))
-    })
-}

@@ -248,6 +248,8 @@ impl Volume {
 
     /// What `name` in `dir` leads to, which the guest holds from now on.
     fn hold_named(&self, state: &mut State, dir: Ino, name: &Name) -> Result<Attr> {
+        // Linux would find another file by it.
+        self.expect_name(name).map_err(|_| Error::NotFound)?;
         let attr = self.node(state, &[dir], Request::Look { dir: dir.0, name: name.as_bytes().to_vec() })?;
         state.nodes.show(dir, name.as_bytes(), attr);
         state.nodes.keep(attr.ino);

@@ -26,6 +26,18 @@ pub enum Event {
     Mark(usize),
 }
 
+impl Event {
+    /// The bytes that were discarded, if that is what happened: nothing else writes as it does.
+    pub fn discarded(&self) -> Option<Range<u64>> {
+        match self {
+            Self::Write { offset, bytes } if bytes.iter().all(|byte| *byte == DISCARDED) => {
+                Some(*offset..offset + bytes.len() as u64)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Passes everything on to `below` and records it.
 ///
 /// Invariant: the order of the events is the order in which `below` saw them, because one lock covers both.

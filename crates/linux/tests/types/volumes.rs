@@ -1,11 +1,11 @@
 //! What a volume stands whatever its type: crowds of requests and of inodes, and the end of its kernel.
 
-use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use obento_base::{FileFlags, FileKind, Name, Result, Timestamp};
+use obento_base::{Error, FileFlags, FileKind, Name, Timestamp};
 use obento_block::{BlockDevice, MemDevice};
-use obento_driver::{Access, LayoutLock, SetAttr, TimeChange};
+use obento_driver::{Access, LayoutLock, RenameFlags, SetAttr, TimeChange, Usage, Victim};
+use obento_testkit::record::{Event, RecordDevice};
 use obento_testkit::tree::pattern;
 
 use super::image::{Image, node, open};
@@ -87,39 +87,13 @@ fn more_inodes_are_in_use_than_a_process_has_descriptors() {
     writable.sync().unwrap();
 }
 
-/// A device that notes what is not needed, and forgets it.
-struct Forgetful(MemDevice, Mutex<Vec<Range<u64>>>);
-
-impl BlockDevice for Forgetful {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-    fn is_read_only(&self) -> bool {
-        false
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.0.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        self.0.write_at(offset, buf)
-    }
-    fn flush(&self) -> Result<()> {
-        self.0.flush()
-    }
-    fn discard(&self, range: Range<u64>) -> Result<()> {
-        self.0.discard(range.clone())?;
-        self.0.write_at(range.start, &vec![0xdd; usize::try_from(range.end - range.start).unwrap()])?;
-        self.1.lock().unwrap().push(range);
-        Ok(())
-    }
-}
-
 #[test]
 fn a_trim_tells_the_device_what_is_free_and_nothing_else() {
     // F2FS discards in the background.
     for kind in ["jfs", "btrfs"] {
         let Some(image) = Image::new(kind) else { continue };
-        let device = Arc::new(Forgetful(MemDevice::new(image.bytes()), Mutex::default()));
+        // What is not needed holds other bytes from then on.
+        let device = Arc::new(RecordDevice::new(MemDevice::new(image.bytes())));
         let fs = open(kind, device.clone(), Access::ReadWrite);
         let (writable, lock) = (fs.writable().unwrap(), LayoutLock::new());
         let [kept, gone] = [&b"kept"[..], b"gone"].map(|name| Name::new(name).unwrap());
@@ -131,9 +105,10 @@ fn a_trim_tells_the_device_what_is_free_and_nothing_else() {
         writable.sync().unwrap();
         writable.unlink(fs.root(), gone).unwrap();
         writable.sync().unwrap();
-        device.1.lock().unwrap().clear();
+        device.take_events();
         assert!(fs.trim().unwrap().trim(0).unwrap() > 0, "{kind}");
-        let told: u64 = device.1.lock().unwrap().iter().map(|range| range.end - range.start).sum();
+        let told = device.take_events();
+        let told: u64 = told.iter().filter_map(Event::discarded).map(|range| range.end - range.start).sum();
         assert!((4 << 20..device.len()).contains(&told), "{kind}: {told} bytes are free");
         writable.close().unwrap();
         drop(fs);
@@ -164,4 +139,23 @@ fn a_file_that_cannot_be_changed_becomes_so_with_its_times() {
         }
         writable.close().unwrap();
     }
+}
+
+#[test]
+fn a_name_that_is_not_of_unicode_leads_to_no_other_file_on_a_udf() {
+    let Some(image) = Image::new("udf") else { return };
+    let fs = image.open(Access::ReadWrite);
+    let (writable, root) = (fs.writable().unwrap(), fs.root());
+    // What Linux would make of the other.
+    let [kept, wrong, new] = [&b"q?"[..], b"q\xff", b"new"].map(|name| Name::new(name).unwrap());
+    let ino = writable.create(root, kept, &node(FileKind::Regular)).unwrap().ino;
+    assert_eq!(fs.lookup(root, wrong), Err(Error::NotFound));
+    let removed = writable.remove(root, wrong, Victim::File, &mut |_| Ok(Usage::Unused));
+    assert_eq!(removed, Err(Error::NotFound));
+    assert_eq!(writable.rename(root, wrong, root, new, RenameFlags::empty()), Err(Error::NotFound));
+    assert_eq!(writable.rename(root, kept, root, wrong, RenameFlags::empty()), Err(Error::Invalid));
+    assert_eq!(writable.link(ino, root, wrong).err(), Some(Error::Invalid));
+    assert_eq!(writable.create(root, wrong, &node(FileKind::Regular)).err(), Some(Error::Invalid));
+    assert_eq!(fs.lookup(root, kept), Ok(ino));
+    writable.close().unwrap();
 }

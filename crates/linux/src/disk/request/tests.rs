@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::sync::Mutex;
+use std::sync::Arc;
 
-use obento_base::Result;
 use obento_block::MemDevice;
+use obento_testkit::record::{Event, RecordDevice};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -99,39 +99,18 @@ impl Guest {
     }
 }
 
-/// A device that notes what it is told not to be needed.
-struct Recorder(MemDevice, Mutex<Vec<Range<u64>>>);
+/// A device of so many bytes, and what it notes.
+struct Recorder(Arc<MemDevice>, RecordDevice<Arc<MemDevice>>);
 
 impl Recorder {
     fn new(len: usize) -> Self {
-        Self(MemDevice::new(vec![0x55; len]), Mutex::default())
+        let memory = Arc::new(MemDevice::new(vec![0x55; len]));
+        Self(Arc::clone(&memory), RecordDevice::new(memory))
     }
 
+    /// What it was told not to be needed, since this was asked.
     fn discarded(&self) -> Vec<Range<u64>> {
-        std::mem::take(&mut *self.1.lock().unwrap())
-    }
-}
-
-impl BlockDevice for Recorder {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-    fn is_read_only(&self) -> bool {
-        false
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.0.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        self.0.write_at(offset, buf)
-    }
-    fn flush(&self) -> Result<()> {
-        self.0.flush()
-    }
-    fn discard(&self, range: Range<u64>) -> Result<()> {
-        self.0.discard(range.clone())?;
-        self.1.lock().unwrap().push(range);
-        Ok(())
+        self.1.take_events().iter().filter_map(Event::discarded).collect()
     }
 }
 
@@ -145,21 +124,21 @@ const DATA: u64 = ROOM + 0x100;
 fn bytes_go_to_the_device_and_come_back() {
     let (mut guest, device) = (Guest::new(), Recorder::new(8192));
     guest.put(DATA, &[7; 512]);
-    assert_eq!(guest.ask(&device, (kind::OUT, 3), (DATA, 512), 0), OK);
+    assert_eq!(guest.ask(&device.1, (kind::OUT, 3), (DATA, 512), 0), OK);
     assert_eq!(device.0.snapshot()[1535..2049], [&[0x55][..], &[7; 512], &[0x55]].concat());
-    assert_eq!(guest.ask(&device, (kind::IN, 3), (DATA + 0x800, 512), WRITE), OK);
+    assert_eq!(guest.ask(&device.1, (kind::IN, 3), (DATA + 0x800, 512), WRITE), OK);
     assert_eq!(guest.bytes::<512>(DATA + 0x800), [7; 512]);
-    assert_eq!(guest.ask(&device, (kind::IN, 16), (DATA, 512), WRITE), IO_ERROR, "past the end");
-    assert_eq!(guest.ask(&device, (99, 0), (DATA, 512), 0), UNSUPPORTED);
+    assert_eq!(guest.ask(&device.1, (kind::IN, 16), (DATA, 512), WRITE), IO_ERROR, "past the end");
+    assert_eq!(guest.ask(&device.1, (99, 0), (DATA, 512), 0), UNSUPPORTED);
 }
 
 #[test]
 fn a_discard_reaches_the_device_and_zeros_are_there_afterwards() {
     let (mut guest, device) = (Guest::new(), Recorder::new(8192));
     guest.put(DATA, &segment(2, 4));
-    assert_eq!(guest.ask(&device, (kind::DISCARD, 0), (DATA, 16), 0), OK);
+    assert_eq!(guest.ask(&device.1, (kind::DISCARD, 0), (DATA, 16), 0), OK);
     assert_eq!(device.discarded(), std::slice::from_ref(&(1024..3072)));
-    assert_eq!(guest.ask(&device, (kind::WRITE_ZEROES, 0), (DATA, 16), 0), OK);
+    assert_eq!(guest.ask(&device.1, (kind::WRITE_ZEROES, 0), (DATA, 16), 0), OK);
     assert_eq!(device.0.snapshot()[1023..3073], [&[0x55][..], &[0; 2048], &[0x55]].concat());
 }
 
@@ -179,8 +158,8 @@ fn a_discard_of_more_than_was_offered_is_refused_and_nothing_of_it_done() {
     for (bytes, what) in wrong {
         guest.put(DATA, &bytes);
         let data = (DATA, u32::try_from(bytes.len()).unwrap());
-        assert_eq!(guest.ask(&device, (kind::DISCARD, 0), data, 0), IO_ERROR, "{what}");
-        assert_eq!(guest.ask(&device, (kind::WRITE_ZEROES, 0), data, 0), IO_ERROR, "{what}");
+        assert_eq!(guest.ask(&device.1, (kind::DISCARD, 0), data, 0), IO_ERROR, "{what}");
+        assert_eq!(guest.ask(&device.1, (kind::WRITE_ZEROES, 0), data, 0), IO_ERROR, "{what}");
     }
     assert_eq!(device.discarded(), []);
     assert!(device.0.snapshot().iter().all(|byte| *byte == 0x55));
@@ -190,7 +169,7 @@ fn a_discard_of_more_than_was_offered_is_refused_and_nothing_of_it_done() {
 fn a_request_longer_than_any_of_a_kernel_is_refused_before_there_is_memory_for_it() {
     let (mut guest, device) = (Guest::new(), Recorder::new(8192));
     for (kind, flags) in [(kind::IN, WRITE), (kind::OUT, 0)] {
-        assert_eq!(guest.ask(&device, (kind, 0), (DATA, u32::MAX), flags), IO_ERROR);
+        assert_eq!(guest.ask(&device.1, (kind, 0), (DATA, u32::MAX), flags), IO_ERROR);
     }
     // As one table that tells of the same stretch again and again.
     let count = 0x100_u16;
@@ -201,7 +180,7 @@ fn a_request_longer_than_any_of_a_kernel_is_refused_before_there_is_memory_for_i
     guest.offer(0, guest.queue.taken);
     let chain = guest.queue.next(&guest.memory).unwrap();
     let mut buffer = Vec::new();
-    assert_eq!(serve(&device, &guest.memory, &chain, &mut buffer).0, 0);
+    assert_eq!(serve(&device.1, &guest.memory, &chain, &mut buffer).0, 0);
     assert_eq!(buffer.capacity(), 0);
 }
 
@@ -210,10 +189,10 @@ fn addresses_outside_the_memory_are_refused() {
     let (mut guest, device) = (Guest::new(), Recorder::new(8192));
     let end = START + LEN;
     for address in [0, START - 1, end - 511, end, u64::MAX - 511, u64::MAX] {
-        assert_eq!(guest.ask(&device, (kind::OUT, 0), (address, 512), 0), IO_ERROR, "{address:#x}");
-        assert_eq!(guest.ask(&device, (kind::IN, 0), (address, 512), WRITE), IO_ERROR, "{address:#x}");
+        assert_eq!(guest.ask(&device.1, (kind::OUT, 0), (address, 512), 0), IO_ERROR, "{address:#x}");
+        assert_eq!(guest.ask(&device.1, (kind::IN, 0), (address, 512), WRITE), IO_ERROR, "{address:#x}");
     }
-    assert_eq!(guest.ask(&device, (kind::OUT, 0), (end - 512, 512), 0), OK);
+    assert_eq!(guest.ask(&device.1, (kind::OUT, 0), (end - 512, 512), 0), OK);
 }
 
 #[test]
@@ -258,7 +237,7 @@ fn a_status_without_room_is_not_written() {
     guest.describe(START, 0, (ROOM + 16, 0), WRITE, 0);
     guest.offer(0, 0);
     let chain = guest.queue.next(&guest.memory).unwrap();
-    assert_eq!(serve(&device, &guest.memory, &chain, &mut Vec::new()).0, 0);
+    assert_eq!(serve(&device.1, &guest.memory, &chain, &mut Vec::new()).0, 0);
     assert_eq!(guest.bytes::<32>(ROOM), [0xee; 32]);
 }
 
@@ -267,7 +246,7 @@ fn counts_of_requests_begin_anew_after_the_last() {
     let (mut guest, device) = (Guest::new(), Recorder::new(8192));
     (guest.queue.taken, guest.queue.given) = (u16::MAX - 1, u16::MAX - 1);
     for _ in 0..4 {
-        assert_eq!(guest.ask(&device, (kind::FLUSH, 0), (DATA, 0), 0), OK);
+        assert_eq!(guest.ask(&device.1, (kind::FLUSH, 0), (DATA, 0), 0), OK);
         assert_eq!(u16::from_le_bytes(guest.bytes(USED + 2)), guest.queue.taken);
     }
     assert_eq!((guest.queue.taken, guest.queue.given), (2, 2));
