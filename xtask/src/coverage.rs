@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use xshell::{Shell, cmd};
 
 use crate::packages;
+use crate::programs::{self, Program};
 use crate::timed::Taken;
 
 /// What is measured: a folder of `crates`, and the packages whose tests are its own. `block` has the cache.
@@ -53,13 +54,13 @@ pub struct Options {
     /// Show which lines no test runs.
     #[arg(long)]
     missing: bool,
-    /// Further arguments for `cargo test`.
+    /// Further arguments for the programs of tests.
     #[arg(last = true)]
     arguments: Vec<String>,
 }
 
 impl Options {
-    /// Of everything, with these arguments for `cargo test`.
+    /// Of everything, with these arguments for the programs of tests.
     pub fn all(arguments: &[String]) -> Self {
         Self { least: LEAST, only: None, missing: false, arguments: arguments.to_vec() }
     }
@@ -68,54 +69,72 @@ impl Options {
 /// Lines of one file: how often each was run.
 type Lines = BTreeMap<usize, u64>;
 
-/// Runs the tests with counters, and prints what share of the lines they ran.
-pub fn run(shell: &Shell, options: &Options, taken: &mut Taken) -> Result<()> {
+/// Runs the tests with counters, and prints what share of the lines they ran. `others` run beside them, and count nothing.
+pub fn run(shell: &Shell, options: &Options, others: Vec<Program>, taken: &mut Taken) -> Result<()> {
     let tools = Tools::find(shell)?;
     // The compiler names files so, without `..`.
     let root = shell.current_dir().canonicalize()?;
-    let target = root.join("target/coverage");
-    let counts = target.join("counts");
-    if counts.exists() {
-        fs::remove_dir_all(&counts)?;
-    }
-    let _counting = counting(shell, &target);
-    // Of each program at most four files, which its processes add to in turn.
-    let _counts = shell.push_env("LLVM_PROFILE_FILE", counts.join("%4m.profraw"));
     let measured: Vec<_> = MEASURED
         .into_iter()
         .filter(|(folder, _)| options.only.as_ref().is_none_or(|only| only == folder))
         .collect();
     ensure!(!measured.is_empty(), "nothing of this name is measured: {MEASURED:?}");
     let packages: BTreeSet<_> = measured.iter().flat_map(|(_, packages)| *packages).copied().collect();
-    let built = build(shell, &packages)?;
-    let tested = packages.iter().flat_map(|package| ["-p", package]);
-    let arguments = &options.arguments;
-    let tested =
-        taken.run(cmd!(shell, "cargo test --locked --no-fail-fast {tested...} --lib --tests {arguments...}"));
+    let target = target(&root);
+    let counts = target.join("counts");
+    if counts.exists() {
+        fs::remove_dir_all(&counts)?;
+    }
+    // Of each program at most four files, which its processes add to in turn.
+    let _counts = shell.push_env("LLVM_PROFILE_FILE", counts.join("%4m.profraw"));
+    let built = {
+        let _counting = counting(shell, &target);
+        build(shell, &packages)?
+    };
+    let mut all = Program::built(&built)?;
+    all.extend(others);
+    let tested = programs::run(shell, all, &options.arguments, taken);
+    let documented = documented(shell, &target, &packages, taken);
     let lines = tools.lines(shell, &counts, &executables(&built))?;
     let share = told(&root, &measured, &lines, options.missing)?;
     tested?;
+    documented?;
     ensure!(share >= options.least, "fewer than {} lines in a hundred are run", options.least);
     Ok(())
 }
 
+/// Where programs lie that count.
+fn target(root: &Path) -> PathBuf {
+    root.join("target/coverage")
+}
+
+const COUNT: &str = "-C instrument-coverage";
+
 /// Programs that are built from now on count.
 fn counting<'a>(shell: &'a Shell, target: &Path) -> [xshell::PushEnv<'a>; 2] {
-    [shell.push_env("RUSTFLAGS", "-C instrument-coverage"), shell.push_env("CARGO_TARGET_DIR", target)]
+    [shell.push_env("RUSTFLAGS", COUNT), shell.push_env("CARGO_TARGET_DIR", target)]
 }
 
 /// Builds the tests of `packages`. Answers cargo's messages.
 fn build(shell: &Shell, packages: &BTreeSet<&str>) -> Result<String> {
     let packages = packages.iter().flat_map(|package| ["-p", package]);
-    let built = cmd!(shell, "cargo test --locked --no-run --message-format=json {packages...}");
-    Ok(built.ignore_stderr().read()?)
+    Ok(cmd!(shell, "cargo test --locked --no-run --message-format=json-render-diagnostics {packages...}")
+        .read()?)
 }
 
-/// Builds all tests as [`run`] does, after which nothing is left to build. Answers cargo's messages.
-pub fn build_all(shell: &Shell) -> Result<String> {
-    let target = shell.current_dir().canonicalize()?.join("target/coverage");
+/// Runs the examples in the documentation of `packages`, of which nothing more is built so.
+fn documented(shell: &Shell, target: &Path, packages: &BTreeSet<&str>, taken: &mut Taken) -> Result<()> {
+    let _counting = counting(shell, target);
+    let _linked = shell.push_env("RUSTDOCFLAGS", COUNT);
+    let packages = packages.iter().flat_map(|package| ["-p", package]);
+    taken.run(cmd!(shell, "cargo test --doc --locked --no-fail-fast {packages...}"))
+}
+
+/// Builds all tests as [`run`] does, after which nothing is left to build.
+pub fn build_all(shell: &Shell) -> Result<Vec<Program>> {
+    let target = target(&shell.current_dir().canonicalize()?);
     let _counting = counting(shell, &target);
-    build(shell, &packages())
+    Program::built(&build(shell, &packages())?)
 }
 
 /// LLVM's tools of the compiler's version.

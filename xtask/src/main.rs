@@ -22,6 +22,7 @@ mod mutants;
 mod new_driver;
 mod no_std;
 mod packages;
+mod programs;
 mod proof;
 mod sample;
 mod sanitize;
@@ -107,7 +108,7 @@ fn run() -> Result<()> {
         Task::NoStd => no_std::run(&shell),
         Task::Dist => dist::run(&shell),
         Task::Sample => sample::run(&shell).and_then(|()| sample::fuzz_seed(&shell)),
-        Task::Coverage(options) => coverage::run(&shell, &options, &mut Taken::default()),
+        Task::Coverage(options) => coverage::run(&shell, &options, Vec::new(), &mut Taken::default()),
         Task::Mutants(options) => mutants::run(&shell, &options),
         Task::Miri(options) => sanitize::miri(&shell, &options),
         Task::Tsan(options) => sanitize::tsan(&shell, &options),

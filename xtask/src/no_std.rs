@@ -22,6 +22,9 @@ pub fn run(shell: &Shell) -> Result<()> {
         shell.push_env("RUSTC", "/usr/bin/rustc"),
         shell.push_env("RUSTC_BOOTSTRAP", "1"),
         shell.push_env("CARGO_TARGET_DIR", shell.current_dir().join("target/no-std")),
+        // Nobody runs it.
+        shell.push_env("CARGO_PROFILE_DEV_OPT_LEVEL", "0"),
+        shell.push_env("CARGO_PROFILE_DEV_DEBUG", "0"),
     ];
     let target = ["-Zbuild-std=core,alloc", "--target", "x86_64-unknown-none", "--locked"];
     let packages: Vec<String> =

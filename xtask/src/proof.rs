@@ -7,6 +7,7 @@ use xshell::{Shell, cmd};
 
 use crate::coverage;
 use crate::packages::{self, Package};
+use crate::programs::{self, Program};
 
 const ORACLES: &[Package] = &[("/sbin/mke2fs", "e2fsprogs")];
 const FORMATS: &[Package] = &[
@@ -85,14 +86,6 @@ impl Count {
     }
 }
 
-/// The program of the tests about cuts of a format, by cargo's messages of what it built.
-fn program<'m>(messages: &'m str, format: &str) -> Option<&'m str> {
-    let manifest = format!("/crates/fs/{format}/Cargo.toml\"");
-    let is_meant = |line: &&str| line.contains(&manifest) && line.contains("\"name\":\"crash\"");
-    let line = messages.lines().find(is_meant)?;
-    Some(line.split_once("\"executable\":\"")?.1.split_once('"')?.0)
-}
-
 /// What a format says that has no case of the name that was asked for.
 const UNKNOWN: &str = "no case is called ";
 
@@ -121,13 +114,14 @@ pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
         // In one go: what they share is built with the same features then, and once.
         let packages: Vec<_> =
             cut.iter().flat_map(|(format, _)| ["-p".into(), format!("obento-{format}")]).collect();
-        cmd!(shell, "cargo test --release --no-run --message-format=json {packages...} --test crash")
-            .read()?
+        let built =
+            cmd!(shell, "cargo test --release --no-run --message-format=json {packages...} --test crash");
+        Program::built(&built.read()?)?
     };
     let _uncounted = shell.push_env("LLVM_PROFILE_FILE", "/dev/null");
     let (mut told, mut known) = (Vec::new(), 0);
     for (format, campaign) in cut {
-        let program = program(&built, format).context("cargo tells what it built")?;
+        let program = programs::find(&built, format, "crash").context("cargo tells what it built")?;
         let seen = options.seen.as_ref().map(|folder| shell.current_dir().join(folder).join(format));
         let _seen = seen.map(|seen| shell.push_env("OBENTO_CRASH_SEEN", seen));
         let said = cmd!(shell, "{program} --ignored --nocapture {campaign}").ignore_status().read()?;
@@ -280,6 +274,8 @@ pub fn types(shell: &Shell) -> Result<()> {
         cmd!(shell, "cargo test -p obento-cli --test engine -- reading:: writing::").run()?;
         cmd!(shell, "cargo test -p obento-linux --test types -- table::").run()?;
     }
+    // Two hundred volumes that are damaged at random, opened, walked and changed.
+    cmd!(shell, "cargo test -p obento-linux --test types -- --ignored --nocapture damaged::").run()?;
     // What did not run is not in the page, which this one notices.
     cmd!(shell, "cargo test -p obento-linux --test types -- table::").run()?;
     Ok(())

@@ -9,6 +9,7 @@ use xshell::{Shell, cmd};
 
 use crate::coverage;
 use crate::packages::{self, Package};
+use crate::programs::Program;
 use crate::timed::Taken;
 
 /// The programs that judge what obento reads and writes.
@@ -58,7 +59,7 @@ pub struct Options {
     /// those are few. What CI does.
     #[arg(long)]
     full: bool,
-    /// Further arguments for `cargo test`.
+    /// Further arguments for `cargo test`; with `--full` for the programs of tests.
     #[arg(last = true)]
     arguments: Vec<String>,
 }
@@ -77,7 +78,7 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     let result = if options.full {
         all_and_coverage(shell, &options.arguments, &mut taken)
     } else {
-        all(shell, &options.arguments, &[], &mut taken)
+        all(shell, &options.arguments, &mut taken)
     };
     taken.tell();
     let log = fs::read_to_string(&log)?;
@@ -97,19 +98,22 @@ fn count(what: &str, reasons: &[&str]) {
 }
 
 /// The tests of the workspace, but for what `cargo test` is told to leave out.
-fn all(shell: &Shell, arguments: &[String], left_out: &[&str], taken: &mut Taken) -> Result<()> {
-    taken.run(cmd!(shell, "cargo test --workspace {left_out...} --locked --no-fail-fast {arguments...}"))
+fn all(shell: &Shell, arguments: &[String], taken: &mut Taken) -> Result<()> {
+    taken.run(cmd!(shell, "cargo test --workspace --locked --no-fail-fast {arguments...}"))
 }
 
 /// Every test once: those of drivers and of what is below and above them with counters of lines.
 fn all_and_coverage(shell: &Shell, arguments: &[String], taken: &mut Taken) -> Result<()> {
     let counted = coverage::packages();
     let left_out: Vec<_> = counted.iter().flat_map(|package| ["--exclude", package]).collect();
-    let packages: Vec<_> = counted.iter().flat_map(|package| ["--package", package]).collect();
-    let others = all(shell, arguments, &left_out, taken);
-    let examples =
-        taken.run(cmd!(shell, "cargo test --doc {packages...} --locked --no-fail-fast {arguments...}"));
-    coverage::run(shell, &coverage::Options::all(arguments), taken)?;
-    others?;
-    examples
+    let left_out = &left_out;
+    let others = cmd!(
+        shell,
+        "cargo test --workspace {left_out...} --locked --no-run --message-format=json-render-diagnostics"
+    );
+    let others = Program::built(&others.read()?)?;
+    let tested = coverage::run(shell, &coverage::Options::all(arguments), others, taken);
+    let documented =
+        taken.run(cmd!(shell, "cargo test --doc --workspace {left_out...} --locked --no-fail-fast"));
+    tested.and(documented)
 }

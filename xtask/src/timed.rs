@@ -67,6 +67,12 @@ impl Taken {
         Ok(())
     }
 
+    /// Prints a line of cargo's, or of a program's, and takes it in.
+    pub fn show(&mut self, line: &str) {
+        println!("{line}");
+        self.note(line);
+    }
+
     /// Takes in a line of cargo's, or of a program's.
     fn note(&mut self, line: &str) {
         let line = line.trim();
@@ -83,6 +89,12 @@ impl Taken {
             let seconds = rest.trim_end_matches('s').parse().unwrap_or(0.0);
             *self.seconds.entry(self.running.clone().unwrap_or_default()).or_default() += seconds;
         }
+    }
+
+    /// What the programs of this name took.
+    #[cfg(test)]
+    pub fn seconds_of(&self, name: &str) -> Option<f64> {
+        self.seconds.get(name).copied()
     }
 
     /// Prints the ten longest, and what proofs took of the whole.

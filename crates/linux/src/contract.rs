@@ -45,7 +45,8 @@ impl FileSystem for Volume {
         let truncated = (expected > found).then_some(Notice::Truncated { expected, found });
         VolumeInfo {
             probe: self.probe.clone(),
-            state: "mounted".into(),
+            // Linux tells nobody whether it found it closed.
+            state: "opened by Linux".into(),
             facts: vec![fact],
             notices: truncated.into_iter().collect(),
             ..VolumeInfo::default()

@@ -31,7 +31,7 @@ pub const ONLY_READS: &str = "changing this type, which Linux only reads,";
 const NOT_CLOSED: &str = "changing a JFS that was not closed, before `obento check -p` has replayed its log,";
 
 /// What is missing where somebody names another kernel, and there is none.
-const NO_CHOICE: &str = "this type without the kernel engine, whose kernel OBENTO_LINUX names and which is not there (`apt-get install user-mode-linux` installs one),";
+const NO_CHOICE: &str = "this type without the kernel engine, and OBENTO_LINUX names no program (`apt-get install user-mode-linux` installs one),";
 
 /// What is missing where the package is.
 const NO_KERNEL: &str = if crate::kernel::RUNS_HERE {

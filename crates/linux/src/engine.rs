@@ -13,7 +13,7 @@ use obento_block::BlockDevice;
 use obento_linux_wire::{Answer, Envelope, Request, decode, encode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
-use rustix::process::Pid;
+use rustix::process::{Pid, Resource, getrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::area::Area;
@@ -30,7 +30,11 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How long the kernel may take to start and ask for its disk.
 const START: Duration = Duration::from_secs(20);
 
+/// A kernel and its host have fewer files than this open.
+const DESCRIPTORS: u64 = 64;
+
 /// Numbers of Linux.
+const ENOENT: u32 = 2;
 const EIO: u32 = 5;
 const ENOMEM: u32 = 12;
 const ENOSPC: u32 = 28;
@@ -166,6 +170,9 @@ impl Engine {
         let answer = self.ask(envelope, &[]);
         answer.map_err(|trouble| match (self.device_failure(), trouble) {
             (Some(error), _) => Trouble::Device(error),
+            (None, Trouble::Errno(ENOENT)) if !self.has_found_its_disk() => {
+                self.give_up(Trouble::NotStarted(why_no_disk().to_owned()))
+            }
             (None, Trouble::Errno(ENOMEM)) => Trouble::NotMounted(ENOMEM, NO_MEMORY.to_owned()),
             (None, Trouble::Errno(errno)) => {
                 let said = console::of_mount(&console::text(&self.guest.console));
@@ -226,6 +233,10 @@ impl Engine {
         self.failure.get().copied()
     }
 
+    fn has_found_its_disk(&self) -> bool {
+        self.disk.as_ref().is_some_and(|disk| disk.watch().was_asked())
+    }
+
     /// For how long the device has been at one request of the guest.
     fn device_busy_for(&self) -> Option<Duration> {
         self.disk.as_ref().and_then(|disk| disk.watch().busy_for())
@@ -276,6 +287,14 @@ impl Engine {
         };
         self.dead = Some(why.clone());
         why
+    }
+}
+
+/// Why a kernel may have found no disk: it has as few files as this process.
+fn why_no_disk() -> &'static str {
+    match getrlimit(Resource::Nofile).current {
+        Some(0..DESCRIPTORS) => NO_DESCRIPTORS,
+        _ => "the kernel found no disk",
     }
 }
 

@@ -22,7 +22,9 @@ impl From<Trouble> for Error {
             },
             Trouble::Ended(Some(reason)) => kept("ended unexpectedly", &reason),
             Trouble::Ended(None) => "ended unexpectedly",
-            Trouble::Hung => "did not answer in time and was ended",
+            Trouble::Hung => {
+                "did not answer in time and was ended (if it had too little memory, --engine-memory gives it more)"
+            }
             Trouble::Nonsense => "gave an answer that makes no sense and was ended",
             Trouble::TooLarge => return Self::OutOfRange,
         };

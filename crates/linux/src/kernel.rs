@@ -8,6 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::tools::is_program;
+
 /// Where Debian's package `user-mode-linux` puts the kernel.
 const PROGRAM: &str = "/usr/bin/linux.uml";
 /// The variable that names another.
@@ -62,7 +64,7 @@ impl Kernel {
             return None;
         }
         let program = std::env::var_os(CHOICE).map_or_else(|| PathBuf::from(PROGRAM), PathBuf::from);
-        program.exists().then_some(())?;
+        is_program(&program).then_some(())?;
         let versions: Vec<_> =
             fs::read_dir(MODULES).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
         // It is asked only where there is a choice.

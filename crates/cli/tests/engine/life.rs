@@ -163,14 +163,30 @@ fn next(seed: &mut u64) -> u64 {
     *seed
 }
 
+/// Types that keep what was acknowledged, how each is made in so many MiB, and what closes one and checks it then.
+const KEEPING: [(&str, &str, u64, &str); 3] = [
+    ("btrfs", "mkfs.btrfs -q", 130, "btrfs check"),
+    ("xfs", "mkfs.xfs -q", 300, "xfs_repair -n"),
+    ("jfs", "mkfs.jfs -q", 32, "fsck.jfs -n"),
+];
+
 #[test]
 fn whoever_is_killed_whenever_what_was_acknowledged_is_there_and_nobody_is_left() {
     const LONGEST: u64 = 1_500;
     let Some(bench) = prepare() else { return };
+    if !KEEPING.iter().all(|(_, make, ..)| require(&[Oracle::Program(make.split(' ').next().unwrap())])) {
+        return;
+    }
+    for (name, make, megabytes, _) in KEEPING {
+        bench.blank(name, megabytes);
+        bench.shell(&format!("{make} {name}"));
+    }
     let mut seed = 0x6f62_656e_746f;
     for round in 0..20 {
-        bench.done(&format!("mkdir image:/kept{round}"));
-        let mut child = bench.command("cp -r tree image:/").stderr(Stdio::null()).spawn().unwrap();
+        let (image, .., check) = KEEPING[round % KEEPING.len()];
+        bench.done(&format!("mkdir {image}:/kept{round}"));
+        let mut child =
+            bench.command(&format!("cp -r tree {image}:/")).stderr(Stdio::null()).spawn().unwrap();
         let (start, moment) = (Instant::now(), Duration::from_millis(next(&mut seed) % LONGEST));
         let mut engine = Vec::new();
         while start.elapsed() < moment {
@@ -184,26 +200,26 @@ fn whoever_is_killed_whenever_what_was_acknowledged_is_there_and_nobody_is_left(
         // The wardens and the kernel. That one of its helpers is gone is for the watchdog to notice, in a minute.
         all.extend(engine.iter().filter(|pid| !is_gone(**pid)).take(3));
         let victim = all[next(&mut seed) as usize % all.len()];
+        let what = format!("round {round}, {image}: {victim} of {all:?} was killed after {moment:?}");
         let killed = Instant::now();
         // It may have ended by itself.
         let _ =
             Command::new("kill").args(["-9", &victim.to_string()]).stderr(Stdio::null()).status().unwrap();
         child.wait().unwrap();
         // The kernel has 20 s to start: who waits for them does not notice that it ended.
-        assert!(
-            killed.elapsed() < SOON / 2,
-            "round {round}: {victim} of {all:?} was killed after {moment:?}"
-        );
-        let left = || engine.iter().all(|pid| is_gone(*pid));
-        wait_until(
-            &format!("round {round}: {victim} of {all:?} was killed after {moment:?}, and others live on"),
-            left,
-        );
-        bench.shell("btrfs check image");
+        assert!(killed.elapsed() < SOON / 2, "{what}");
+        wait_until(&format!("{what}, and others live on"), || engine.iter().all(|pid| is_gone(*pid)));
+        // Linux replays no log of a JFS.
+        let close = if image == "jfs" { "check -p" } else { "sync" };
+        let closed = bench.obento(&format!("{close} {image}"));
+        assert!(matches!(closed.status.code(), Some(0 | 1)), "{what}: {closed:?}");
+        bench.shell(&format!("{check} {image}"));
     }
-    let listed = bench.done("ls image:/");
-    for round in 0..20 {
-        assert!(listed.contains(&format!("kept{round}\n")), "{listed}");
+    for (place, (image, ..)) in KEEPING.iter().enumerate() {
+        let listed = bench.done(&format!("ls {image}:/"));
+        for round in (place..20).step_by(KEEPING.len()) {
+            assert!(listed.contains(&format!("kept{round}\n")), "{image}: {listed}");
+        }
     }
 }
 
@@ -222,8 +238,23 @@ fn several_engines_run_at_once() {
 #[test]
 fn without_the_package_one_line_says_what_installs_it() {
     let Some(bench) = prepare() else { return };
-    let output = bench.command("ls image:/").env("OBENTO_LINUX", "/nowhere/linux.uml").output().unwrap();
+    for kernel in ["/nowhere/linux.uml", "/usr", "/etc/passwd"] {
+        let output = bench.command("ls image:/").env("OBENTO_LINUX", kernel).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{kernel}: {said}");
+        let told = said.contains("OBENTO_LINUX") && said.contains("apt-get install user-mode-linux");
+        assert!(told, "{kernel}: {said}");
+    }
+}
+
+#[test]
+fn a_file_that_may_not_be_as_long_as_the_kernels_memory_is_told_with_what_helps() {
+    let Some(bench) = prepare() else { return };
+    // Blocks of 512 bytes: 32 MiB.
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -f 65536; exec \"$0\" ls image:/", env!("CARGO_BIN_EXE_obento")]);
+    let output = command.current_dir(bench.path("")).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("OBENTO_LINUX") && said.contains("apt-get install user-mode-linux"), "{said}");
+    assert!(said.contains("ulimit -f") && said.contains("may have 32 MiB here and needs"), "{said}");
 }

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, RecvMsg, recvmsg};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, RecvMsg, ReturnFlags, recvmsg};
 
 /// The most bytes of a payload that we take: the longest is `SET_MEM_TABLE` with eight regions.
 const PAYLOAD_MAX: usize = 512;
@@ -80,21 +80,25 @@ impl Message {
     }
 }
 
-/// Fills `buf`, and takes the descriptors that come along.
+/// Fills `buf`, and takes the descriptors that come along. Errors: this process can open no more of them, or there are too many.
 pub(crate) fn receive_all(socket: &UnixStream, buf: &mut [u8]) -> io::Result<Vec<OwnedFd>> {
     let (mut done, mut files) = (0, Vec::new());
     while done < buf.len() {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [io::IoSliceMut::new(&mut buf[done..])];
-        let RecvMsg { bytes, .. } = match recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(rustix::io::Errno::INTR) => continue,
-            received => received?,
-        };
+        let RecvMsg { bytes, flags, .. } =
+            match recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+                Err(rustix::io::Errno::INTR) => continue,
+                received => received?,
+            };
         if bytes == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         done += bytes;
+        if flags.contains(ReturnFlags::CTRUNC) {
+            return Err(rustix::io::Errno::MFILE.into());
+        }
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(received) = message {
                 files.extend(received);
@@ -102,4 +106,27 @@ pub(crate) fn receive_all(socket: &UnixStream, buf: &mut [u8]) -> io::Result<Vec
         }
     }
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+    use super::*;
+
+    #[test]
+    fn a_message_of_whose_descriptors_some_are_lost_is_an_error() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        for (count, expected) in [(DESCRIPTORS_MAX, Some(DESCRIPTORS_MAX)), (DESCRIPTORS_MAX + 1, None)] {
+            let files = vec![theirs.as_fd(); count];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX + 1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+            sendmsg(&theirs, &[io::IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
+            let received = receive_all(&ours, &mut [0]);
+            assert_eq!(received.ok().map(|files| files.len()), expected);
+        }
+    }
 }

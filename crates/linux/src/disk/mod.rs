@@ -74,6 +74,8 @@ pub struct Disk {
 pub struct Watch {
     /// Nothing is done any more.
     is_over: AtomicBool,
+    /// The kernel has found its disk.
+    was_asked: AtomicBool,
     /// Since when the device does what it was asked last.
     busy_since: Mutex<Option<Instant>>,
 }
@@ -82,6 +84,11 @@ impl Watch {
     /// For how long the device has been at one request by now.
     pub fn busy_for(&self) -> Option<Duration> {
         self.busy().map(|since| since.elapsed())
+    }
+
+    /// Whether the kernel has asked for anything that is on the disk.
+    pub fn was_asked(&self) -> bool {
+        self.was_asked.load(Ordering::Relaxed)
     }
 
     fn set_busy(&self, since: Option<Instant>) {
@@ -190,6 +197,7 @@ impl Disk {
             if self.watch.is_over.load(Ordering::Relaxed) {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
+            self.watch.was_asked.store(true, Ordering::Relaxed);
             self.watch.set_busy(Some(Instant::now()));
             let (written, failure) = request::serve(&*self.device, &self.memory, &chain, &mut self.buffer);
             self.watch.set_busy(None);

@@ -347,7 +347,7 @@ fn unanswered(reply: fn() -> Reply) {
     });
     let volume = volume.unwrap();
     for _ in 0..2 {
-        assert_eq!(volume.statfs(), Err(DeviceError::Engine("did not answer in time and was ended").into()));
+        assert_eq!(volume.statfs(), Err(DeviceError::Engine("did not answer in time and was ended (if it had too little memory, --engine-memory gives it more)").into()));
     }
 }
 

@@ -1,4 +1,5 @@
-//! Volumes that are damaged at random, opened and walked: each ends within bounds, whatever the kernel makes of it.
+//! Volumes that are damaged at random, opened and walked, and those that can be changed changed: each ends within bounds, whatever the
+//! kernel makes of it.
 
 use std::fs;
 use std::sync::Arc;
@@ -8,8 +9,9 @@ use obento_base::{FileKind, Name};
 use obento_block::{BlockDevice, MemDevice, Overlay};
 use obento_driver::{Access, FileSystem, LayoutLock};
 use obento_testkit::mutants::{Random, mutate};
+use obento_testkit::plan::{Limits, random};
 use obento_testkit::recipes::{EMPTY, FILLED, Recipe};
-use obento_testkit::walk::open_and_walk;
+use obento_testkit::walk::{open_and_change, open_and_walk};
 
 use super::image::{driver, node, open};
 
@@ -63,8 +65,8 @@ fn filled_there(recipe: &Recipe) -> Vec<u8> {
     recipe.bytes(folder.path())
 }
 
-/// Opens and walks damaged copies. Answers how many there were.
-fn survives(recipe: &Recipe, bytes: Vec<u8>) -> u64 {
+/// Opens, walks and, if they `change`, changes damaged copies. Answers how many there were.
+fn survives(recipe: &Recipe, bytes: Vec<u8>, change: bool) -> u64 {
     let is_used = |at: &usize| bytes[*at..].iter().take(SECTOR).any(|byte| *byte != 0);
     let used: Vec<usize> = (0..bytes.len() / SECTOR * SECTOR).step_by(SECTOR).filter(is_used).collect();
     let sectors: Vec<u8> = used.iter().flat_map(|at| &bytes[*at..*at + SECTOR]).copied().collect();
@@ -77,9 +79,15 @@ fn survives(recipe: &Recipe, bytes: Vec<u8>) -> u64 {
         for (at, (new, _)) in used.iter().zip(both).filter(|(_, (new, old))| new != old) {
             overlay.write_at(*at as u64, new).unwrap();
         }
-        let start = Instant::now();
-        open_and_walk(&driver(recipe.name), Arc::new(overlay));
-        assert!(start.elapsed() < BOUND, "{} {seed}: {:?}", recipe.name, start.elapsed());
+        let (driver, overlay, since) = (driver(recipe.name), Arc::new(overlay), Instant::now());
+        open_and_walk(&driver, overlay.clone());
+        assert!(since.elapsed() < BOUND, "{} {seed}: {:?}", recipe.name, since.elapsed());
+        if change {
+            let since = Instant::now();
+            open_and_change(&driver, overlay, &random(seed, &Limits::SMALL));
+            // And opened once more, and walked.
+            assert!(since.elapsed() < 2 * BOUND, "{} {seed}, changed: {:?}", recipe.name, since.elapsed());
+        }
     }
     println!("{MUTANTS} of {} in {:.1?}", recipe.name, start.elapsed());
     MUTANTS
@@ -94,8 +102,8 @@ fn two_hundred_damaged_volumes_are_answered_within_bounds() {
     if !EMPTY.iter().chain(read.iter().copied()).all(Recipe::is_possible) {
         return;
     }
-    let written = EMPTY.iter().map(|recipe| survives(recipe, filled_here(recipe)));
-    let all =
-        written.sum::<u64>() + read.iter().map(|recipe| survives(recipe, filled_there(recipe))).sum::<u64>();
+    let written = EMPTY.iter().map(|recipe| survives(recipe, filled_here(recipe), true));
+    let all = written.sum::<u64>()
+        + read.iter().map(|recipe| survives(recipe, filled_there(recipe), false)).sum::<u64>();
     assert!(all >= 200, "{all}");
 }

@@ -19,7 +19,7 @@ use landlock::{
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::mount::{MountFlags, mount};
-use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
 
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -97,9 +97,15 @@ pub struct Jail {
 
 impl Jail {
     /// For the kernel at `program`, with so many bytes of memory; with `has_mounts` its folder is one that nobody else sees. Errors: there
-    /// is no folder for its memory.
+    /// is no folder for its memory, or no file may be as long.
     pub fn prepare(program: &OsStr, memory: u64, has_mounts: bool) -> io::Result<Self> {
         let file_max = memory.saturating_add(SPARE);
+        if let Some(most) = getrlimit(Resource::Fsize).maximum.filter(|most| *most < file_max) {
+            let (least, most) = (file_max >> 20, most >> 20);
+            return Err(io::Error::other(format!(
+                "its memory is a file, which may have {most} MiB here and needs {least}: raise `ulimit -f`, or ask for less (--engine-memory)"
+            )));
+        }
         let private = if has_mounts { private_folder(program.as_ref(), file_max) } else { None };
         let own = std::env::var_os("TMPDIR").map(PathBuf::from);
         let mut folders = own.into_iter().chain(FOLDERS.iter().map(PathBuf::from));
