@@ -12,6 +12,7 @@ use obento_driver::{
 };
 use obento_linux_wire::{Answer, Request};
 
+use crate::list::Portion;
 use crate::volume::{Volume, nonsense};
 
 /// Under what names XFS shows access lists a second time. Source: Linux 6.1, fs/xfs/xfs_acl.h and `xfs_xattr_put_listent`.
@@ -98,7 +99,7 @@ impl FileSystem for Volume {
             if !asked.insert(from) {
                 return Err(nonsense());
             }
-            let (entries, is_end) = self.list(dir, from)?;
+            let Portion { entries, is_end, missing } = self.list(dir, from)?;
             for entry in &entries {
                 let next = Cookie(entry.next);
                 let Ok(name) = Name::new(&entry.name) else { return Err(nonsense()) };
@@ -113,7 +114,8 @@ impl FileSystem for Volume {
                 }
                 from = next;
             }
-            if is_end {
+            let is_over = missing.is_some_and(|error| sink(Err(error)).is_break());
+            if is_end || is_over {
                 return Ok(());
             }
         }

@@ -233,6 +233,11 @@ impl Engine {
         self.failure.get().copied()
     }
 
+    /// How many requests of the kernel to read have failed at the device.
+    pub fn failed_reads(&self) -> u64 {
+        self.disk.as_ref().map_or(0, |disk| disk.watch().failed_reads())
+    }
+
     fn has_found_its_disk(&self) -> bool {
         self.disk.as_ref().is_some_and(|disk| disk.watch().was_asked())
     }

@@ -64,7 +64,8 @@ impl Kernel {
             return None;
         }
         let program = std::env::var_os(CHOICE).map_or_else(|| PathBuf::from(PROGRAM), PathBuf::from);
-        is_program(&program).then_some(())?;
+        // It is started from elsewhere.
+        let program = program.canonicalize().ok().filter(|program| is_program(program))?;
         let versions: Vec<_> =
             fs::read_dir(MODULES).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
         // It is asked only where there is a choice.

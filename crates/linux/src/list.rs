@@ -13,13 +13,23 @@ use obento_linux_wire::{Answer, Entry, Request};
 
 use crate::volume::{State, Volume, attr_of, nonsense};
 
+/// A portion of a directory.
+#[derive(Default)]
+pub(crate) struct Portion {
+    pub(crate) entries: Vec<Entry>,
+    /// It is the last.
+    pub(crate) is_end: bool,
+    /// What the device failed to read meanwhile, where no entry tells of it: some types pass over a block that they cannot read.
+    pub(crate) missing: Option<Error>,
+}
+
 impl Volume {
-    /// A portion of a directory, and whether it is the last. All that it shows is known from then on.
-    pub(crate) fn list(&self, dir: Ino, from: Cookie) -> Result<(Vec<Entry>, bool)> {
+    /// A portion of a directory. All that it shows is known from then on.
+    pub(crate) fn list(&self, dir: Ino, from: Cookie) -> Result<Portion> {
         let mut state = self.state();
-        let (entries, is_end) = self.portion(&mut state, dir, from)?;
+        let portion = self.portion(&mut state, dir, from)?;
         let mut last: Option<Ino> = None;
-        for entry in &entries {
+        for entry in &portion.entries {
             let Ok(attr) = self.attr_in(entry) else { continue };
             state.nodes.show(dir, &entry.name, attr);
             if attr.kind == FileKind::Regular {
@@ -29,15 +39,16 @@ impl Volume {
                 last = Some(attr.ino);
             }
         }
-        Ok((entries, is_end))
+        Ok(portion)
     }
 
-    fn portion(&self, state: &mut State, dir: Ino, from: Cookie) -> Result<(Vec<Entry>, bool)> {
+    fn portion(&self, state: &mut State, dir: Ino, from: Cookie) -> Result<Portion> {
         self.directory(state, dir)?;
         if state.nodes.get(dir)?.nameless {
             // Linux lists no directory that was removed.
-            return Ok((Vec::new(), true));
+            return Ok(Portion { is_end: true, ..Portion::default() });
         }
+        let failed_before = self.engine.turn().failed_reads();
         let request = Request::List { dir: dir.0, from: from.0 };
         let Answer::Entries { entries, is_end } = self.ask(state, &[dir], request)? else {
             return Err(nonsense());
@@ -46,7 +57,10 @@ impl Volume {
         if entries.iter().any(|entry| entry.next == 0 || entry.next > i64::MAX.unsigned_abs()) {
             return Err(nonsense());
         }
-        Ok((entries, is_end))
+        let turn = self.engine.turn();
+        let is_short = turn.failed_reads() > failed_before && entries.iter().all(|entry| entry.errno == 0);
+        let missing = turn.device_failure().filter(|_| is_short);
+        Ok(Portion { entries, is_end, missing })
     }
 
     /// What an entry leads to. Errors: what the guest met there; of no kind that there is.
@@ -84,7 +98,8 @@ impl Volume {
         // A damaged directory may lead back into itself.
         while asked.insert(from) {
             let mut state = self.state();
-            let (entries, is_end) = self.portion(&mut state, dir, from)?;
+            let Portion { entries, is_end, missing } = self.portion(&mut state, dir, from)?;
+            search.hidden = search.hidden.or(missing);
             for entry in &entries {
                 let attr = match self.attr_in(entry) {
                     Ok(attr) => attr,

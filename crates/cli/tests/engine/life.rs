@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use obento_testkit::oracle::{Oracle, require};
+use obento_testkit::oracle::{LoopMount, Oracle, require};
 
 use crate::support::Bench;
 
@@ -151,6 +151,25 @@ fn a_kernel_that_root_starts_is_nobodys_and_has_no_files_of_who_started_the_comm
         let bits = kernel.lines().find_map(|line| line.strip_prefix(set)).unwrap().trim();
         assert_eq!(u64::from_str_radix(bits, 16), Ok(0), "{set}");
     }
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn what_the_host_unmounts_is_held_by_no_kernel() {
+    let Some(bench) = prepare() else { return };
+    if !require(&[Oracle::LoopMount, Oracle::Root, Oracle::Program("mke2fs")]) {
+        return;
+    }
+    bench.blank("disk", 8);
+    bench.shell("mke2fs -q disk");
+    let mount = LoopMount::new(&bench.path("disk"), "").unwrap();
+    let mut child = shell_on(&bench);
+    for pid in processes_of(child.id()) {
+        let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap();
+        assert!(!mounts.contains(mount.path().to_str().unwrap()), "{pid} has it: {mounts}");
+    }
+    mount.unmount().unwrap();
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
 }

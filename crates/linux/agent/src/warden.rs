@@ -16,7 +16,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     DumpableBehavior, Gid, Pid, PidfdFlags, Signal, Uid, WaitOptions, geteuid, getgid, getpid, getuid,
@@ -28,8 +27,10 @@ use rustix::thread::{
 };
 
 use jail::Jail;
+use root::own_mounts;
 
 mod jail;
+mod root;
 
 /// `LIFELINE PROGRAM ARGUMENT...`: the number of the pipe's descriptor and what to start. Exits as that does.
 pub fn run(command: &[OsString]) -> ExitCode {
@@ -103,14 +104,6 @@ fn isolate() {
     let _ = fs::write("/proc/self/setgroups", "deny");
     let _ = fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"));
     let _ = fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"));
-}
-
-/// Whether what is mounted from here on is seen here alone. Nothing may be mounted otherwise.
-fn own_mounts() -> bool {
-    // SAFETY: there is one thread, and no descriptors are unshared.
-    let apart = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) };
-    let alone = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    apart.is_ok() && mount_change(c"/", alone).is_ok()
 }
 
 /// The inner warden: starts the kernel, and comes back when it ended or one of the `lines` is cut: nobody needs it then, or nobody would end

@@ -17,12 +17,12 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use obento_base::Error;
+use obento_base::{DeviceError, Error};
 use obento_block::BlockDevice;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -76,6 +76,8 @@ pub struct Watch {
     is_over: AtomicBool,
     /// The kernel has found its disk.
     was_asked: AtomicBool,
+    /// How many requests to read have failed.
+    failed_reads: AtomicU64,
     /// Since when the device does what it was asked last.
     busy_since: Mutex<Option<Instant>>,
 }
@@ -89,6 +91,11 @@ impl Watch {
     /// Whether the kernel has asked for anything that is on the disk.
     pub fn was_asked(&self) -> bool {
         self.was_asked.load(Ordering::Relaxed)
+    }
+
+    /// How many requests to read have failed so far.
+    pub fn failed_reads(&self) -> u64 {
+        self.failed_reads.load(Ordering::Relaxed)
     }
 
     fn set_busy(&self, since: Option<Instant>) {
@@ -203,6 +210,9 @@ impl Disk {
             self.watch.set_busy(None);
             if let Some(error) = failure {
                 self.failure.get_or_init(|| error);
+                let is_read = matches!(error, Error::Device(DeviceError::Read { .. }));
+                // Before the kernel is told, so that it counts when that one answers.
+                self.watch.failed_reads.fetch_add(u64::from(is_read), Ordering::Relaxed);
             }
             wants_call |= self.queue.give_back(&self.memory, &chain, written) == Some(true);
         }

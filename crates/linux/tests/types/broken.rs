@@ -1,10 +1,12 @@
 //! A device that fails below the kernel: what it said is told, not that the kernel met something.
 
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use obento_base::{DeviceError, Error, FileKind, Name, Result};
 use obento_block::{BlockDevice, MemDevice};
-use obento_driver::{Access, Driver as _, LayoutLock, OpenOptions};
+use obento_driver::{Access, Cookie, Driver as _, FileSystem, LayoutLock, OpenOptions};
 use obento_env::SystemClock;
 use obento_testkit::fault::{Failure, Fault, FaultDevice, Lasting, Request};
 
@@ -36,5 +38,57 @@ fn a_device_that_fails_is_told_in_its_own_words() {
             };
             assert!(is_told, "{name}, {request:?}: {error}");
         }
+    }
+}
+
+/// How many files are listed: their names take several blocks.
+const MANY: usize = 300;
+
+/// What a listing of the root shows, and the first error of it.
+fn listed(fs: &dyn FileSystem) -> (BTreeSet<Vec<u8>>, Option<Error>) {
+    let (mut names, mut missing) = (BTreeSet::new(), None);
+    let ended = fs.read_dir(fs.root(), Cookie::START, &mut |entry| {
+        match entry {
+            // Some types come with a `lost+found`.
+            Ok(entry) if entry.name.as_bytes().starts_with(b"file") => {
+                names.insert(entry.name.as_bytes().to_vec());
+            }
+            Ok(_) => {}
+            Err(error) => missing = missing.or(Some(error)),
+        }
+        ControlFlow::Continue(())
+    });
+    (names, missing.or(ended.err()))
+}
+
+#[test]
+fn a_listing_that_is_short_because_the_device_failed_says_so() {
+    for name in ["minix", "jfs"] {
+        let Some(image) = Image::new(name) else { continue };
+        {
+            let fs = image.open(Access::ReadWrite);
+            let writable = fs.writable().unwrap();
+            for number in 0..MANY {
+                let name = format!("file{number}");
+                let name = Name::new(name.as_bytes()).unwrap();
+                writable.create(fs.root(), name, &node(FileKind::Regular)).unwrap();
+            }
+            writable.close().unwrap();
+        }
+        let (bytes, mut short) = (image.bytes(), 0);
+        for nth in 0.. {
+            let fault = Fault { request: Request::Read, nth, lasting: Lasting::Once, failure: Failure::Io };
+            let device = Arc::new(FaultDevice::new(MemDevice::read_only(bytes.clone()), Some(fault)));
+            let options = OpenOptions::new(Arc::new(SystemClock));
+            let Ok(fs) = driver(name).open(device.clone(), &options) else { continue };
+            let (names, missing) = listed(&*fs);
+            assert!(names.len() == MANY || missing.is_some(), "{name}, {nth}: {} names", names.len());
+            short += u32::from(names.len() < MANY);
+            if device.hits() == 0 {
+                break;
+            }
+        }
+        println!("{name}: {short} listings were short");
+        assert!(short > 0, "{name}");
     }
 }

@@ -18,7 +18,6 @@ use landlock::{
     RulesetError, path_beneath_rules,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use rustix::mount::{MountFlags, mount};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
 
 use seccompiler::{
@@ -26,10 +25,11 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
+use super::root::own_root;
 use super::{exec, fix_addresses};
 
 /// What is read and executed: the libraries, and what the kernel asks about its host.
-const READ: [&str; 5] = ["/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/proc"];
+pub const READ: [&str; 5] = ["/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/proc"];
 
 /// The system calls that are left: files that are open or that Landlock lets be opened, memory, its own processes, signals,
 /// timers. Seen in use by Linux 6.1 from start to power-off, or what other C libraries use for the same.
@@ -78,13 +78,10 @@ const NAME_SPACES: i32 = libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP;
 
 /// Where the kernel may put its memory, best first: its file has no name there.
-const FOLDERS: [&str; 4] = ["/dev/shm", "/run/shm", "/tmp", "/var/tmp"];
+pub const FOLDERS: [&str; 4] = ["/dev/shm", "/run/shm", "/tmp", "/var/tmp"];
 
 /// What a file of the kernel's may have beyond its memory, in bytes.
 const SPARE: u64 = 16 << 20;
-
-/// Where services of the host listen.
-const SERVICES: &str = "/run";
 
 /// All that can be prepared before the kernel's process is there.
 pub struct Jail {
@@ -96,7 +93,7 @@ pub struct Jail {
 }
 
 impl Jail {
-    /// For the kernel at `program`, with so many bytes of memory; with `has_mounts` its folder is one that nobody else sees. Errors: there
+    /// For the kernel at `program`, with so many bytes of memory; with `has_mounts` its root is one that nobody else sees. Errors: there
     /// is no folder for its memory, or no file may be as long.
     pub fn prepare(program: &OsStr, memory: u64, has_mounts: bool) -> io::Result<Self> {
         let file_max = memory.saturating_add(SPARE);
@@ -106,7 +103,7 @@ impl Jail {
                 "its memory is a file, which may have {most} MiB here and needs {least}: raise `ulimit -f`, or ask for less (--engine-memory)"
             )));
         }
-        let private = if has_mounts { private_folder(program.as_ref(), file_max) } else { None };
+        let private = has_mounts.then(|| own_root(program.as_ref(), file_max)).and_then(Result::ok);
         let own = std::env::var_os("TMPDIR").map(PathBuf::from);
         let mut folders = own.into_iter().chain(FOLDERS.iter().map(PathBuf::from));
         let folder =
@@ -205,29 +202,13 @@ fn drop_capabilities() {
     }
 }
 
-/// A folder in memory, mounted where nothing of the kernel's own lies, for a file of `size` bytes. The sockets of the host's services are
-/// out of sight with it.
-fn private_folder(program: &Path, size: u64) -> Option<PathBuf> {
-    let program = program.canonicalize().ok()?;
-    let mut folders = FOLDERS.into_iter().map(Path::new);
-    let folder = folders.find(|folder| folder.is_dir() && !program.starts_with(folder))?;
-    let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    let options = CString::new(format!("mode=0700,size={size}")).ok()?;
-    mount(c"none", folder, c"tmpfs", flags, options.as_c_str()).ok()?;
-    if !program.starts_with(SERVICES) && !folder.starts_with(SERVICES) {
-        // Where it cannot be, Landlock and the rights of the user are left.
-        let _ = mount(c"none", SERVICES, c"tmpfs", flags, c"mode=0555,size=4096");
-    }
-    holds_programs(folder).then(|| folder.into())
-}
-
 /// Whether `folder` has room for so many bytes.
 fn has_room(folder: &Path, bytes: u64) -> bool {
     rustix::fs::statvfs(folder).is_ok_and(|told| told.f_bavail.saturating_mul(told.f_frsize) >= bytes)
 }
 
 /// Whether a file in `folder` can be mapped to be executed.
-fn holds_programs(folder: &Path) -> bool {
+pub fn holds_programs(folder: &Path) -> bool {
     let mut options = OpenOptions::new();
     let Ok(file) = options.read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(folder)
     else {

@@ -1,0 +1,127 @@
+//! A root of the kernel's own: its program, its libraries, `/proc` and a folder for its memory.
+//!
+//! A name space of mounts begins with all of the host's. Left there, a file system that the host unmounts would stay mounted in it for as long as the
+//! kernel runs, with its disk in use; and services of the host would have sockets there. So they are let go of, in the way of containers.
+//! Source: mount_namespaces(7), pivot_root(2).
+//!
+//! Trap: what a user's own name space copied is locked, and can be left as a whole only; a folder with mounts below it is shown with them or not at all.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, unmount,
+};
+use rustix::process::{chdir, pivot_root};
+use rustix::thread::UnshareFlags;
+
+use super::jail::{FOLDERS, READ, holds_programs};
+
+/// Where nothing is.
+const NOTHING: &str = "/dev/null";
+/// Where a program that is a script has its shell; a link to `/usr/bin` mostly.
+const SHELLS: &str = "/bin";
+/// Where its memory lies then.
+const MEMORY: &str = "/memory";
+/// Where the host's root is for a moment.
+const OLD: &str = "/host";
+
+/// Whether what is mounted from here on is seen here alone. Nothing may be mounted otherwise.
+pub fn own_mounts() -> bool {
+    // SAFETY: there is one thread, and no descriptors are unshared.
+    let apart = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) };
+    // What the host unmounts goes here, too, where the host has it so.
+    let below = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    apart.is_ok() && mount_change(c"/", below).is_ok() && chdir("/").is_ok()
+}
+
+/// Makes the root, for the kernel at `program`, and answers the folder for files of `size` bytes. Errors: the host does not let it be done;
+/// everything is where it was, then.
+pub fn own_root(program: &Path, size: u64) -> io::Result<PathBuf> {
+    let mut folders = FOLDERS.into_iter().map(Path::new);
+    let place = folders.find(|folder| folder.is_dir() && !program.starts_with(folder));
+    let place = place.ok_or(io::ErrorKind::NotFound)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    mount(c"none", place, c"tmpfs", flags, c"mode=0755,size=64k")?;
+    fill(place, program, size).inspect_err(|_| {
+        let _ = unmount(place, UnmountFlags::DETACH);
+    })?;
+    // From here on the process sees nothing else.
+    unmount(OLD, UnmountFlags::DETACH)?;
+    Ok(MEMORY.into())
+}
+
+fn fill(place: &Path, program: &Path, size: u64) -> io::Result<()> {
+    for path in READ.into_iter().chain([SHELLS, NOTHING]) {
+        show(path.as_ref(), place)?;
+    }
+    show(program, place)?;
+    let memory = within(place, MEMORY.as_ref())?;
+    fs::create_dir(&memory)?;
+    let options = CString::new(format!("mode=0700,size={size}"))?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    mount(c"none", &memory, c"tmpfs", flags, options.as_c_str())?;
+    if !holds_programs(&memory) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let old = within(place, OLD.as_ref())?;
+    fs::create_dir(&old)?;
+    pivot_root(place, &old)?;
+    Ok(chdir("/")?)
+}
+
+/// Has `path` in the new root at `place` what it is here.
+fn show(path: &Path, place: &Path) -> io::Result<()> {
+    let inner = within(place, path)?;
+    let Ok(found) = fs::symlink_metadata(path) else {
+        // The host does without.
+        return Ok(());
+    };
+    if fs::symlink_metadata(&inner).is_ok() {
+        // Below one that was shown.
+        return Ok(());
+    }
+    fs::create_dir_all(inner.parent().unwrap_or(place))?;
+    if found.is_symlink() {
+        return symlink(fs::read_link(path)?, inner);
+    }
+    if found.is_dir() {
+        fs::create_dir(&inner)?;
+    } else {
+        File::create(&inner)?;
+    }
+    Ok(mount_bind_recursive(path, inner)?)
+}
+
+/// Where `path` is in the root at `place`. Errors: it is not absolute.
+fn within(place: &Path, path: &Path) -> io::Result<PathBuf> {
+    path.strip_prefix("/").map(|path| place.join(path)).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_lies_in_the_new_root_where_it_lay_in_the_old_one() {
+        assert_eq!(within("/new".as_ref(), "/usr/bin".as_ref()).unwrap(), Path::new("/new/usr/bin"));
+        assert!(within("/new".as_ref(), "bin".as_ref()).is_err());
+    }
+
+    #[test]
+    fn a_link_is_shown_as_one_and_what_the_host_lacks_is_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let (host, place) = (folder.path().join("host"), folder.path().join("new"));
+        fs::create_dir(&host).unwrap();
+        symlink("usr/lib", host.join("lib")).unwrap();
+        for name in ["lib", "lib", "none"] {
+            show(&host.join(name), &place).unwrap();
+        }
+        let shown = within(&place, &host.join("lib")).unwrap();
+        assert_eq!(fs::read_link(shown).unwrap(), Path::new("usr/lib"));
+        assert!(fs::symlink_metadata(within(&place, &host.join("none")).unwrap()).is_err());
+    }
+}
