@@ -1,11 +1,21 @@
-//! Transactions without a log: what holds for every kind of log.
+//! Transactions, without a log where its kind does not matter.
 
-use std::sync::Arc;
+mod common;
 
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use common::world;
 use obento_base::Error;
 use obento_block::{BlockDevice, Cache, MemDevice};
 use obento_env::NO_CLOCK;
-use obento_journal::{CommitOptions, Credits, Log, NoHooks, Transactions};
+use obento_journal::{
+    Checksums, CommitOptions, Credits, Extended, JournalFeatures, Log, NoHooks, Transactions,
+};
+
+/// A bound against a hang, and nothing to be measured.
+const SOON: Duration = Duration::from_secs(60);
 
 const BLOCK: u32 = 1024;
 
@@ -48,4 +58,72 @@ fn a_handle_dropped_before_its_first_edit_costs_nothing_and_after_it_the_volume(
     assert_eq!(transactions.begin(Credits(1)).err(), Some(Error::ReadOnly));
     assert_eq!(transactions.sync(), Err(Error::ReadOnly));
     assert_eq!(device.snapshot()[4 * 1024], 4);
+}
+
+/// Changes these blocks and ends the handle.
+fn change(transactions: &Transactions, blocks: std::ops::Range<u64>) {
+    let mut txn = transactions.begin(Credits(4)).unwrap();
+    for number in blocks {
+        let taken = txn.take(number).unwrap();
+        txn.edit(&taken)[0] = 99;
+    }
+    txn.commit();
+}
+
+#[test]
+fn a_handle_gets_more_credits_as_long_as_its_transaction_has_room_and_is_not_being_committed() {
+    let (_, transactions) = transactions(8);
+    let mut txn = transactions.begin(Credits(1)).unwrap();
+    assert_eq!(txn.extend(Credits(1)), Ok(Extended::Yes));
+    assert_eq!(txn.credits_left(), Credits(2));
+    let all = transactions.credits_max();
+    assert_eq!(txn.extend(all), Ok(Extended::No), "others are left none");
+    txn.commit();
+}
+
+#[test]
+fn who_commits_waits_for_the_last_handle_and_is_woken_by_its_end() {
+    let (_, transactions) = transactions(8);
+    change(&transactions, 3..4);
+    let mut txn = transactions.begin(Credits(1)).unwrap();
+    let (done, waits) = mpsc::channel();
+    let committing = Arc::clone(&transactions);
+    let tid = transactions.running();
+    thread::spawn(move || done.send(committing.wait_durable(tid)));
+    // There is room: what is refused tells that the commit has begun.
+    while txn.extend(Credits(0)) == Ok(Extended::Yes) {
+        assert!(waits.try_recv().is_err(), "it waits");
+        thread::yield_now();
+    }
+    txn.commit();
+    assert_eq!(waits.recv_timeout(SOON), Ok(Ok(())));
+}
+
+#[test]
+fn who_begins_writes_home_what_is_too_much_in_memory() {
+    let device = Arc::new(MemDevice::new(world::clean(64)));
+    let options = CommitOptions { budget: 4 << 10, ..world::options() };
+    let features = JournalFeatures { checksums: Checksums::None, wide: false };
+    let transactions = world::transactions(device, 64, features, options);
+    change(&transactions, 0..4);
+    transactions.sync().unwrap();
+    change(&transactions, 4..8);
+    assert_eq!(transactions.cache().pinned(), 8, "twice what may be");
+    transactions.begin(Credits(1)).unwrap().commit();
+    assert_eq!((transactions.cache().pinned(), transactions.stats().checkpoints), (0, 1));
+}
+
+#[test]
+fn nothing_is_done_for_a_volume_that_is_closed_or_broken() {
+    let (_, closed) = transactions(8);
+    change(&closed, 3..4);
+    closed.close().unwrap();
+    let before = closed.stats();
+    assert_eq!((closed.checkpoint(), closed.close()), (Ok(()), Ok(())));
+    assert_eq!(closed.stats(), before);
+    let (device, broken) = transactions(8);
+    change(&broken, 3..4);
+    broken.abort(Error::NoSpace);
+    assert_eq!((broken.checkpoint(), broken.close()), (Err(Error::NoSpace), Err(Error::NoSpace)));
+    assert_eq!((device.snapshot()[3 * 1024], broken.stats().flushes), (3, 0));
 }

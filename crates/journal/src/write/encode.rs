@@ -166,3 +166,29 @@ pub(super) fn put_u32(block: &mut [u8], at: usize, value: u32) {
         field.copy_from_slice(&value.to_be_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Checksums;
+
+    #[test]
+    fn a_descriptor_block_has_as_many_tags_as_that_of_linux() {
+        let count = |checksums, wide, block_size| {
+            let layout = TagLayout::new(checksums, wide);
+            Encoder { block_size, layout, checksums, seed: 0, uuid: [0; 16], wide }.tags_per_block()
+        };
+        // It goes on while another tag, a UUID and the tail fit (Linux 6.1, fs/jbd2/commit.c, `space_left`).
+        for (checksums, wide, tag, tail) in
+            [(Checksums::None, false, 8, 0), (Checksums::V2, true, 14, 4), (Checksums::V3, true, 16, 4)]
+        {
+            for block_size in [1024, 4096] {
+                let (mut left, mut tags) = (block_size - 12 - tag - 16, 1);
+                while left >= tag + 16 + tail {
+                    (left, tags) = (left - tag, tags + 1);
+                }
+                assert_eq!(count(checksums, wide, block_size), tags, "{checksums:?}, {block_size}");
+            }
+        }
+    }
+}
