@@ -106,6 +106,13 @@ mod tests {
     }
 
     #[test]
+    fn types_in_either_order_of_bytes_are_known_by_their_marks() {
+        for mark in [b"\x19\x01\x54\x19", b"\x19\x54\x01\x19"] {
+            assert_eq!(types_of(&[(0x1_0000 + 1372, mark)]), ["ufs"]);
+        }
+    }
+
+    #[test]
     fn an_ufs_of_one_magic_number_is_that_of_bsd_only_where_it_says_so() {
         let (little, big) = (&b"\x54\x19\x01\0"[..], &b"\0\x01\x19\x54"[..]);
         assert_eq!(types_of(&[(0x2000 + 1372, little), (0x2000 + 1324, b"\x02\0\0\0")]), ["ufs1"]);

@@ -383,11 +383,11 @@ pub static TYPES: &[Type] = &[
         marks: &[mark(512 + 28, b"\0\x07\x29\x59"), mark(512 + 28, b"\0\x07\x29\x5a")],
         ..NONE
     },
-    // fs/ufs/ufs_fs.h `UFS2_MAGIC`, `SBLOCK_UFS2`; the super block is the first sectors of its place.
+    // fs/ufs/ufs_fs.h `UFS2_MAGIC`, `SBLOCK_UFS2`, in either order of bytes; the super block is the first sectors of its place.
     Type {
         names: &["ufs", "ufs2"],
         modules: &["ufs"],
-        marks: &[mark(0x1_0000 + 1372, b"\x19\x01\x54\x19")],
+        marks: &[mark(0x1_0000 + 1372, b"\x19\x01\x54\x19"), mark(0x1_0000 + 1372, b"\x19\x54\x01\x19")],
         options: "ufstype=ufs2",
         ..NONE
     },

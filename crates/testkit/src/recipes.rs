@@ -100,6 +100,7 @@ pub const FILLED: &[Recipe] = &[
         ..empty("romfs", "genromfs", "genromfs -f image -d tree", 0)
     },
     empty("ufs1", "makefs", "makefs -t ffs -o version=1 image tree", 0),
+    empty("ufs", "makefs", UFS2, 0),
 ];
 
 /// hcopy(1) takes folders one by one.
@@ -113,6 +114,19 @@ xorriso -as mkisofs -quiet -R -hfsplus -o iso tree
 at=$(LC_ALL=C grep -obUaP 'H\+\x00\x04' iso | head -n 1 | cut -d : -f 1)
 number() { od -An -tu4 --endian=big -j $((at + $1)) -N 4 iso; }
 tail -c +$((at - 1024 + 1)) iso | head -c $(($(number 40) * $(number 44))) > image"#;
+
+/// makefs(8) puts the super block of UFS2 where that of UFS1 lies, at 8 KiB, and Linux looks for it at 64 KiB (fs/ufs/ufs_fs.h, `SBLOCK_UFS2`).
+/// Of blocks of 32 KiB, the second has a copy of it and the third the cylinder group: that moves to where the copy was, and the super block to
+/// where that was. It says so: `fs_sblkno` at 8 and `fs_cblkno` at 12, in fragments of 4 KiB, and `fs_sblockloc` at 1000.
+const UFS2: &str = r"
+makefs -t ffs -o version=2,bsize=32768,fsize=4096 made tree
+cp made image
+dd if=made of=image bs=32k skip=2 seek=1 count=1 conv=notrunc
+dd if=/dev/zero of=image bs=32k seek=2 count=1 conv=notrunc
+dd if=made of=image bs=8k skip=1 seek=8 count=1 conv=notrunc
+put() { dd of=image bs=1 seek=$((65536 + $1)) conv=notrunc; }
+printf '\020\0\0\0\010\0\0\0' | put 8
+printf '\0\0\001\0\0\0\0\0' | put 1000";
 
 impl Recipe {
     /// The one for `name` among `recipes`.

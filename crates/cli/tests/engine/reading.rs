@@ -113,6 +113,11 @@ fn an_ffs_of_the_first_version() {
 }
 
 #[test]
+fn an_ffs_of_the_second_version() {
+    reads("ufs");
+}
+
+#[test]
 fn files_whose_names_follow_each_other_in_a_circle_are_copied() {
     if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.xfs")]) {
         return;

@@ -17,7 +17,6 @@ const MARKS: [&str; 2] = ["<!-- by cargo xtask types -->\n", "<!-- up to here --
 /// Types that no run opens, and why.
 const UNSEEN: &[(&str, &str)] = &[
     ("befs", "no program of Debian makes one"),
-    ("ufs", "`makefs` puts the super block where Linux does not look for it"),
     ("efs", "no program of Debian makes one"),
     ("affs", "no program of Debian makes one"),
     ("sysv", "no program of Debian makes one"),
