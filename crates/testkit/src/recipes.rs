@@ -1,10 +1,14 @@
 //! How programs of Debian's make volumes of the types that the kernel engine opens, and check them: what its tests read, write
-//! and damage, and what docs/engine.md says of that.
+//! and damage, and what docs/engine.md says of that. A type that no program makes has a module that does, from its published format.
 
 use std::fs::{self, File};
 use std::path::Path;
 
 use crate::oracle::{Oracle, require, shell};
+
+mod bytes;
+mod efs;
+mod nodes;
 
 /// A way to make a volume.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +29,8 @@ pub struct Recipe {
     pub kept: &'static str,
     /// What does not, for people.
     pub remark: &'static str,
+    /// What makes it of a tree instead of a program.
+    pub filled: Option<fn(&Path) -> Vec<u8>>,
 }
 
 /// Path, kind, mode, owner, length, link target and time, as find(1) has them.
@@ -34,11 +40,24 @@ const NO_TIMES: &str = "%P %y %m %U %G %s %l";
 /// What HFS keeps of a file; there are no links.
 const NO_LINKS: &str = "rm tree/link";
 
-const PLAIN: Recipe =
-    Recipe { name: "", program: "", make: "", megabytes: 0, check: None, fit: "true", kept: ALL, remark: "" };
+const PLAIN: Recipe = Recipe {
+    name: "",
+    program: "",
+    make: "",
+    megabytes: 0,
+    check: None,
+    fit: "true",
+    kept: ALL,
+    remark: "",
+    filled: None,
+};
 
 const fn empty(name: &'static str, program: &'static str, make: &'static str, megabytes: u64) -> Recipe {
     Recipe { name, program, make, megabytes, ..PLAIN }
+}
+
+const fn ours(name: &'static str, filled: fn(&Path) -> Vec<u8>) -> Recipe {
+    Recipe { name, filled: Some(filled), ..PLAIN }
 }
 
 /// Empty volumes, as small as their cases allow: the kernel engine fills them.
@@ -70,7 +89,7 @@ pub const EMPTY: &[Recipe] = &[
     },
 ];
 
-/// Volumes that a program filled from `tree`.
+/// Volumes that a program, or a module of this one, filled from `tree`.
 pub const FILLED: &[Recipe] = &[
     Recipe {
         kept: NO_TIMES,
@@ -101,6 +120,7 @@ pub const FILLED: &[Recipe] = &[
     },
     empty("ufs1", "makefs", "makefs -t ffs -o version=1 image tree", 0),
     empty("ufs", "makefs", UFS2, 0),
+    ours("efs", efs::filled),
 ];
 
 /// hcopy(1) takes folders one by one.
@@ -134,14 +154,23 @@ impl Recipe {
         recipes.iter().find(|recipe| recipe.name == name).expect("a type that there is a recipe for")
     }
 
-    /// Whether the kernel and the program are here.
+    /// Whether the kernel and the program, where it takes one, are here.
     #[must_use]
     pub fn is_possible(&self) -> bool {
-        require(&[Oracle::Program("linux.uml"), Oracle::Program(self.program)])
+        let kernel = Oracle::Program("linux.uml");
+        if self.filled.is_some() {
+            require(&[kernel])
+        } else {
+            require(&[kernel, Oracle::Program(self.program)])
+        }
     }
 
     /// Makes `image` in `folder`.
     pub fn make(&self, folder: &Path) {
+        if let Some(filled) = self.filled {
+            fs::write(folder.join("image"), filled(&folder.join("tree"))).expect("room");
+            return;
+        }
         if self.megabytes > 0 {
             let image = File::create(folder.join("image")).expect("room");
             image.set_len(self.megabytes << 20).expect("room");

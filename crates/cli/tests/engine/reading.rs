@@ -118,6 +118,11 @@ fn an_ffs_of_the_second_version() {
 }
 
 #[test]
+fn an_efs() {
+    reads("efs");
+}
+
+#[test]
 fn files_whose_names_follow_each_other_in_a_circle_are_copied() {
     if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.xfs")]) {
         return;

@@ -1,0 +1,97 @@
+//! A tree of the host as a list of its files and folders, the same each time.
+//!
+//! Invariant: the root is the first, a folder comes before what is in it, and that in the order of its names' bytes.
+
+use std::fs;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Permissions, without what a file is.
+const PERMISSIONS: u32 = 0o7777;
+
+/// A file, folder or link. One with two names is two.
+pub(super) struct Node {
+    pub(super) name: Vec<u8>,
+    /// The folder that it is in; the root is in itself.
+    pub(super) parent: usize,
+    /// What is in it.
+    pub(super) children: Vec<usize>,
+    /// What it is and its permissions, as `st_mode` has them.
+    pub(super) mode: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    /// Seconds since 1970.
+    pub(super) mtime: i64,
+    /// What a file holds, or where a link leads.
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Node {
+    fn read(path: &Path, parent: usize) -> Self {
+        let meta = path.symlink_metadata().expect("it is there");
+        let bytes = match meta.file_type() {
+            kind if kind.is_file() => fs::read(path).expect("it can be read"),
+            kind if kind.is_symlink() => {
+                fs::read_link(path).expect("it is a link").into_os_string().into_vec()
+            }
+            _ => Vec::new(),
+        };
+        Self {
+            name: path.file_name().map(|name| name.as_bytes().to_vec()).unwrap_or_default(),
+            parent,
+            children: Vec::new(),
+            mode: meta.mode(),
+            uid: meta.uid(),
+            gid: meta.gid(),
+            mtime: meta.mtime(),
+            bytes,
+        }
+    }
+
+    pub(super) fn is_folder(&self) -> bool {
+        self.mode & !PERMISSIONS == 0o040_000
+    }
+
+    pub(super) fn is_link(&self) -> bool {
+        self.mode & !PERMISSIONS == 0o120_000
+    }
+}
+
+/// All of `tree`.
+pub(super) fn nodes(tree: &Path) -> Vec<Node> {
+    let mut nodes = vec![Node::read(tree, 0)];
+    let mut paths = vec![tree.to_owned()];
+    let mut at = 0;
+    while at < nodes.len() {
+        if nodes[at].is_folder() {
+            for path in sorted(&paths[at]) {
+                let number = nodes.len();
+                nodes[at].children.push(number);
+                nodes.push(Node::read(&path, at));
+                paths.push(path);
+            }
+        }
+        at += 1;
+    }
+    nodes
+}
+
+fn sorted(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("it is a folder");
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("it can be read").path()).collect();
+    paths.sort_by(|a, b| a.as_os_str().as_bytes().cmp(b.as_os_str().as_bytes()));
+    paths
+}
+
+/// How many names it has where folders hold `.` and `..`.
+pub(super) fn links(nodes: &[Node], at: usize) -> usize {
+    let folders = nodes[at].children.iter().filter(|child| nodes[**child].is_folder());
+    if nodes[at].is_folder() { 2 + folders.count() } else { 1 }
+}
+
+/// What is in a folder, `.` and `..` first: names, and which they are.
+pub(super) fn entries(nodes: &[Node], at: usize) -> Vec<(&[u8], usize)> {
+    let own = [(&b"."[..], at), (&b".."[..], nodes[at].parent)];
+    own.into_iter().chain(nodes[at].children.iter().map(|child| (&*nodes[*child].name, *child))).collect()
+}
