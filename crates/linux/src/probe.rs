@@ -110,6 +110,10 @@ mod tests {
         for mark in [b"\x19\x01\x54\x19", b"\x19\x54\x01\x19"] {
             assert_eq!(types_of(&[(0x1_0000 + 1372, mark)]), ["ufs"]);
         }
+        for mark in [b"\x22\x11\x19\x68", b"\x68\x19\x11\x22"] {
+            assert_eq!(types_of(&[(0x2000, mark)]), ["qnx6"]);
+            assert_eq!(types_of(&[(0, mark)]), ["qnx6"], "without a boot block");
+        }
     }
 
     #[test]

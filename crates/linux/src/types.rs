@@ -470,8 +470,19 @@ pub static TYPES: &[Type] = &[
         keeps: Keeps::DIRECTORIES,
         ..NONE
     },
-    // include/uapi/linux/magic.h `QNX6_SUPER_MAGIC`, fs/qnx6/inode.c `QNX6_BOOTBLOCK_SIZE`.
-    Type { names: &["qnx6"], modules: &["qnx6"], marks: &[mark(0x2000, b"\x22\x11\x19\x68")], ..NONE },
+    // include/uapi/linux/magic.h `QNX6_SUPER_MAGIC`, in either order of bytes; behind `QNX6_BOOTBLOCK_SIZE`, or without a boot block
+    // (fs/qnx6/inode.c `qnx6_fill_super`).
+    Type {
+        names: &["qnx6"],
+        modules: &["qnx6"],
+        marks: &[
+            mark(0x2000, b"\x22\x11\x19\x68"),
+            mark(0x2000, b"\x68\x19\x11\x22"),
+            mark(0, b"\x22\x11\x19\x68"),
+            mark(0, b"\x68\x19\x11\x22"),
+        ],
+        ..NONE
+    },
     // include/uapi/linux/minix_fs.h `struct minix3_super_block`, include/uapi/linux/magic.h `MINIX3_SUPER_MAGIC`.
     Type {
         names: &["minix", "minix3"],

@@ -9,6 +9,7 @@ use crate::oracle::{Oracle, require, shell};
 mod bytes;
 mod efs;
 mod nodes;
+mod qnx6;
 
 /// A way to make a volume.
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +122,7 @@ pub const FILLED: &[Recipe] = &[
     empty("ufs1", "makefs", "makefs -t ffs -o version=1 image tree", 0),
     empty("ufs", "makefs", UFS2, 0),
     ours("efs", efs::filled),
+    ours("qnx6", qnx6::filled),
 ];
 
 /// hcopy(1) takes folders one by one.

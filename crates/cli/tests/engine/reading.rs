@@ -123,6 +123,11 @@ fn an_efs() {
 }
 
 #[test]
+fn a_qnx6() {
+    reads("qnx6");
+}
+
+#[test]
 fn files_whose_names_follow_each_other_in_a_circle_are_copied() {
     if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.xfs")]) {
         return;
