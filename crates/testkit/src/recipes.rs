@@ -9,6 +9,7 @@ use crate::oracle::{Oracle, require, shell};
 mod bytes;
 mod efs;
 mod nodes;
+mod omfs;
 mod qnx6;
 
 /// A way to make a volume.
@@ -123,6 +124,12 @@ pub const FILLED: &[Recipe] = &[
     empty("ufs", "makefs", UFS2, 0),
     ours("efs", efs::filled),
     ours("qnx6", qnx6::filled),
+    Recipe {
+        fit: NO_LINKS,
+        kept: "%P %y %s %Ts",
+        remark: "no owners, modes and links",
+        ..ours("omfs", omfs::filled)
+    },
 ];
 
 /// hcopy(1) takes folders one by one.

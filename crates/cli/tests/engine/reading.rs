@@ -128,6 +128,11 @@ fn a_qnx6() {
 }
 
 #[test]
+fn an_omfs() {
+    reads("omfs");
+}
+
+#[test]
 fn files_whose_names_follow_each_other_in_a_circle_are_copied() {
     if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.xfs")]) {
         return;
