@@ -11,6 +11,7 @@ mod efs;
 mod nodes;
 mod omfs;
 mod qnx6;
+mod ufs_hp;
 
 /// A way to make a volume.
 #[derive(Clone, Copy, Debug)]
@@ -130,6 +131,7 @@ pub const FILLED: &[Recipe] = &[
         remark: "no owners, modes and links",
         ..ours("omfs", omfs::filled)
     },
+    ours("ufs-hp", ufs_hp::filled),
 ];
 
 /// hcopy(1) takes folders one by one.

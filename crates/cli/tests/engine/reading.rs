@@ -133,6 +133,11 @@ fn an_omfs() {
 }
 
 #[test]
+fn a_ufs_of_hp_ux() {
+    reads("ufs-hp");
+}
+
+#[test]
 fn files_whose_names_follow_each_other_in_a_circle_are_copied() {
     if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.xfs")]) {
         return;
