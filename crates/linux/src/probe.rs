@@ -114,6 +114,10 @@ mod tests {
             assert_eq!(types_of(&[(0x2000, mark)]), ["qnx6"]);
             assert_eq!(types_of(&[(0, mark)]), ["qnx6"], "without a boot block");
         }
+        for mark in [b"1SFB", b"BFS1"] {
+            assert_eq!(types_of(&[(512 + 32, mark)]), ["befs"]);
+            assert_eq!(types_of(&[(32, mark)]), ["befs"], "of PowerPC");
+        }
     }
 
     #[test]

@@ -368,12 +368,15 @@ pub static TYPES: &[Type] = &[
         maker: Some(tools::MAKE_BFS),
         ..NONE
     },
-    // fs/befs/befs_fs_types.h `BEFS_SUPER_MAGIC1`, at 512 as fs/befs/super.c has it.
+    // fs/befs/befs_fs_types.h `BEFS_SUPER_MAGIC1`, in either order of bytes: at 512 of x86, at the start of PowerPC (fs/befs/linuxvfs.c
+    // `befs_fill_super`). Without its own option names of other than ASCII end a listing with an error.
     Type {
         names: &["befs"],
         modules: &["befs", "nls_utf8"],
-        marks: &[mark(512 + 32, b"1SFB"), mark(32, b"1SFB")],
+        marks: &[mark(512 + 32, b"1SFB"), mark(512 + 32, b"BFS1"), mark(32, b"1SFB"), mark(32, b"BFS1")],
         label: Label::Bytes(512, 32),
+        unicode: true,
+        options: "iocharset=utf8",
         ..NONE
     },
     // include/linux/efs_fs_sb.h `EFS_MAGIC`, `EFS_NEWMAGIC`: big-endian, in the second sector.

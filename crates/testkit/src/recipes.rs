@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::oracle::{Oracle, require, shell};
 
+mod befs;
 mod bytes;
 mod efs;
 mod nodes;
@@ -132,6 +133,7 @@ pub const FILLED: &[Recipe] = &[
         ..ours("omfs", omfs::filled)
     },
     ours("ufs-hp", ufs_hp::filled),
+    Recipe { fit: "cp -p tree/small tree/é€", ..ours("befs", befs::filled) },
 ];
 
 /// hcopy(1) takes folders one by one.

@@ -138,6 +138,11 @@ fn a_ufs_of_hp_ux() {
 }
 
 #[test]
+fn a_bfs_of_beos() {
+    reads("befs");
+}
+
+#[test]
 fn files_whose_names_follow_each_other_in_a_circle_are_copied() {
     if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.xfs")]) {
         return;
