@@ -13,6 +13,7 @@ mod nodes;
 mod omfs;
 mod qnx6;
 mod ufs_hp;
+mod vxfs;
 
 /// A way to make a volume.
 #[derive(Clone, Copy, Debug)]
@@ -134,6 +135,7 @@ pub const FILLED: &[Recipe] = &[
     },
     ours("ufs-hp", ufs_hp::filled),
     Recipe { fit: "cp -p tree/small tree/é€", ..ours("befs", befs::filled) },
+    ours("vxfs", vxfs::filled),
 ];
 
 /// hcopy(1) takes folders one by one.

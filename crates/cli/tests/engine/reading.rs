@@ -143,6 +143,11 @@ fn a_bfs_of_beos() {
 }
 
 #[test]
+fn a_vxfs_of_unixware() {
+    reads("vxfs");
+}
+
+#[test]
 fn files_whose_names_follow_each_other_in_a_circle_are_copied() {
     if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.xfs")]) {
         return;

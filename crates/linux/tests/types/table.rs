@@ -16,7 +16,6 @@ const MARKS: [&str; 2] = ["<!-- by cargo xtask types -->\n", "<!-- up to here --
 
 /// Types that no run opens, and why.
 const UNSEEN: &[(&str, &str)] = &[
-    ("vxfs", "no program of Debian makes one"),
     ("affs", "no program of Debian makes one"),
     ("sysv", "no program of Debian makes one"),
     ("hpfs", "no program of Debian makes one"),
