@@ -429,7 +429,14 @@ pub static TYPES: &[Type] = &[
         ..NONE
     },
     // fs/omfs/omfs_fs.h `OMFS_MAGIC`, `struct omfs_super_block`: big-endian.
-    Type { names: &["omfs"], modules: &["omfs"], marks: &[mark(272, b"\xc2\x99\x3d\x87")], ..NONE },
+    Type {
+        names: &["omfs"],
+        modules: &["omfs"],
+        marks: &[mark(272, b"\xc2\x99\x3d\x87")],
+        shows_owners: true,
+        keeps: Keeps::DIRECTORIES.union(Keeps::NAMES),
+        ..NONE
+    },
     // fs/freevxfs/vxfs.h `VXFS_SUPER_MAGIC`; fs/freevxfs/vxfs_super.c: of UnixWare in block 1, of HP-UX in block 8, of 1024 bytes each.
     Type {
         names: &["vxfs"],

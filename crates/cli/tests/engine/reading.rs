@@ -148,6 +148,56 @@ fn a_vxfs_of_unixware() {
 }
 
 #[test]
+fn the_owner_of_an_omfs_is_who_is_told_to_be() {
+    let recipe = Recipe::of(FILLED, "omfs");
+    if !recipe.is_possible() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.shell(recipe.fit);
+    recipe.make(&bench.path("."));
+    assert_eq!(bench.done("stat -c %a-%u-%g image:/five"), "755-0-0\n");
+    let output = bench.obento("stat --mount-options uid=7,gid=8,fmask=0137 -c %a-%u-%g image:/five");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "640-7-8\n");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+/// Linux takes the first file in a chain of an OMFS whose name begins with what it looks for; these names have one chain.
+#[test]
+fn a_name_on_an_omfs_leads_to_its_own_file_or_to_none() {
+    let recipe = Recipe::of(FILLED, "omfs");
+    if !recipe.is_possible() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.shell("rm -r tree && mkdir tree && echo long > tree/ab1");
+    recipe.make(&bench.path("."));
+    let output = bench.obento("cat image:/a");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.contains("no such file"), "{said}");
+    bench.shell("echo short > tree/a");
+    recipe.make(&bench.path("."));
+    assert_eq!(bench.done("cat image:/a image:/ab1"), "short\nlong\n");
+    // They change places in the chain: Linux 6.1, fs/omfs/omfs_fs.h `i_name`, in each of two copies.
+    let mut bytes = fs::read(bench.path("image")).unwrap();
+    for inode in bytes.chunks_mut(8192).filter(|block| block[83] == b'F') {
+        let other: Option<&[u8]> = match &inode[152..156] {
+            b"a\0\0\0" => Some(b"ab1\0"),
+            b"ab1\0" => Some(b"a\0\0\0"),
+            _ => None,
+        };
+        other.into_iter().for_each(|name| inode[152..156].copy_from_slice(name));
+    }
+    fs::write(bench.path("image"), bytes).unwrap();
+    assert_eq!(bench.done("cat image:/ab1"), "short\n");
+    for line in ["cat image:/a", "cp -a image:/ out"] {
+        let output = bench.obento(line);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && said.contains("input/output error"), "{line}: {said}");
+    }
+}
+
+#[test]
 fn files_whose_names_follow_each_other_in_a_circle_are_copied() {
     if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.xfs")]) {
         return;

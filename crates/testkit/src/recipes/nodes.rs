@@ -95,3 +95,32 @@ pub(super) fn entries(nodes: &[Node], at: usize) -> Vec<(&[u8], usize)> {
     let own = [(&b"."[..], at), (&b".."[..], nodes[at].parent)];
     own.into_iter().chain(nodes[at].children.iter().map(|child| (&*nodes[*child].name, *child))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_comes_before_what_is_in_it_and_names_in_their_order() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("b/d")).unwrap();
+        for name in ["c", "a", "b/e"] {
+            fs::write(folder.path().join(name), name).unwrap();
+        }
+        std::os::unix::fs::symlink("a", folder.path().join("b/f")).unwrap();
+        let nodes = nodes(folder.path());
+        let found: Vec<_> = nodes[1..].iter().map(|node| (&*node.name, node.parent, &*node.bytes)).collect();
+        let expected: [(&[u8], usize, &[u8]); 6] = [
+            (b"a", 0, b"a"),
+            (b"b", 0, b""),
+            (b"c", 0, b"c"),
+            (b"d", 2, b""),
+            (b"e", 2, b"b/e"),
+            (b"f", 2, b"a"),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(nodes[2].children, [4, 5, 6]);
+        assert_eq!([0, 1, 2].map(|at| links(&nodes, at)), [3, 1, 3]);
+        assert!(nodes[4].is_folder() && nodes[6].is_link() && !nodes[5].is_link());
+    }
+}

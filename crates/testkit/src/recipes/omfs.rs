@@ -1,4 +1,4 @@
-//! An OMFS (ReplayTV, Rio Karma) that holds a tree, with no free block.
+//! An OMFS (ReplayTV, Rio Karma) that holds a tree, with no free block unless it is very small.
 //!
 //! Layout, in blocks of 8 KiB, numbers big-endian: the super block, the root block, the root folder, the bitmap; then each file's
 //! inode and its bytes. What is not a file's bytes takes the first 2 KiB of a block, and, the super block and the bitmap aside, lies there
@@ -8,6 +8,7 @@
 //!
 //! Source: Linux 6.1, fs/omfs/omfs_fs.h, dir.c, file.c and inode.c.
 
+use std::ops::Range;
 use std::path::Path;
 
 use super::bytes::{Bytes, Order};
@@ -23,6 +24,8 @@ const ROOT: usize = ROOT_BLOCK + MIRRORS;
 const BITMAP: usize = ROOT + MIRRORS;
 /// Of one block, which is enough for 512 MiB.
 const FIRST: usize = BITMAP + 1;
+/// Linux wants the bitmap, of which it counts the place in blocks of `SYSTEM`, to be before this many (fs/omfs/inode.c `omfs_get_imap`).
+const BLOCKS_MIN: usize = BITMAP * (BLOCK / SYSTEM) + 1;
 /// `struct omfs_header`.
 const HEADER: usize = 24;
 /// `OMFS_DIR_START`.
@@ -52,9 +55,10 @@ pub(super) fn filled(tree: &Path) -> Vec<u8> {
         inode(&mut volume, &inodes, at, node);
     }
     nodes.iter().enumerate().for_each(|(at, _)| chain(&mut volume, &nodes, &inodes, at));
-    let blocks = volume.len() / BLOCK;
-    assert!(blocks <= BLOCK * 8, "a volume of {blocks} blocks");
-    volume.put(BITMAP * BLOCK, &[0xff; BLOCK]);
+    let used = volume.len() / BLOCK;
+    let blocks = used.max(BLOCKS_MIN);
+    volume.extend_to(blocks * BLOCK);
+    bitmap(&mut volume, used..blocks);
     root_block(&mut volume, blocks);
     inodes.iter().for_each(|ino| seal(&mut volume, *ino, b'e'));
     seal(&mut volume, ROOT_BLOCK, b's');
@@ -114,6 +118,14 @@ fn hash(name: &[u8]) -> usize {
     shifted.fold(0, |hash, byte| hash ^ byte)
 }
 
+/// A bit for each block in use, and for those that there are not.
+fn bitmap(volume: &mut Bytes, free: Range<usize>) {
+    assert!(free.end <= BLOCK * 8, "a volume of {} blocks", free.end);
+    let mut bits = [0xff; BLOCK];
+    free.for_each(|block| bits[block / 8] &= !(1 << (block % 8)));
+    volume.put(BITMAP * BLOCK, &bits);
+}
+
 /// `struct omfs_root_block`.
 fn root_block(volume: &mut Bytes, blocks: usize) {
     let at = ROOT_BLOCK * BLOCK;
@@ -158,4 +170,15 @@ fn crc(bytes: &[u8]) -> u16 {
         let shift = |sum: u16, _| (sum << 1) ^ if sum >> 15 == 1 { 0x1021 } else { 0 };
         (0..8).fold(sum ^ u16::from(*byte) << 8, shift)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_of_the_digits_is_the_published_one() {
+        // The check value of CRC-16/XMODEM.
+        assert_eq!(crc(b"123456789"), 0x31c3);
+    }
 }

@@ -41,8 +41,9 @@ pub(super) fn filled(tree: &Path) -> Vec<u8> {
     let mut volume = Bytes::new(Order::Big);
     let summary = INODES + inodes * INODE / FRAGMENT;
     volume.extend_to(summary * FRAGMENT + BLOCK);
-    // What of the last block of each is free.
-    let mut free = vec![summary + 1..summary + FRAGMENTS];
+    // What is free of the last block of each file, and of that of the summary.
+    let mut free = Vec::new();
+    free.push(summary + 1..summary + FRAGMENTS);
     for (at, node) in nodes.iter().enumerate() {
         let folder = node.is_folder().then(|| folder(&nodes, at));
         let bytes = folder.as_ref().unwrap_or(&node.bytes);

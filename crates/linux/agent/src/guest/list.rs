@@ -1,6 +1,6 @@
 //! Listing a directory, attributes and all.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -14,30 +14,49 @@ use super::{Errno, number};
 /// What an entry takes in a reply besides its name, at most.
 const ENTRY: usize = 192;
 
-/// A name that was read, and where the listing goes on after it.
+/// A name that was read, the inode that it has there, and where the listing goes on after it.
 struct Found {
     name: CString,
+    ino: u64,
     next: u64,
 }
 
 /// The entries of `dir` from `from` on, as many as a reply holds.
 pub fn list(table: &mut Table, ring: &mut Ring, dir: u64, from: u64) -> Result<Answer, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder = openat(table.place(dir)?, c".", flags, Mode::empty()).map_err(number)?;
+    let folder = open(table.place(dir)?)?;
     if from > 0 {
         seek(&folder, SeekFrom::Start(from)).map_err(number)?;
     }
     let (found, is_end) = read_names(&folder)?;
     let names: Vec<_> = found.iter().map(|found| found.name.as_c_str()).collect();
     let stats = ring.look(folder.as_fd(), &names);
-    let entries = found.into_iter().zip(stats).map(|(Found { name, next }, stat)| {
-        let (stat, errno) = match stat {
+    let entries = found.into_iter().zip(stats).map(|(Found { name, ino, next }, stat)| {
+        let (stat, errno) = match stat.and_then(|stat| table.expect_named(&stat, ino).map(|()| stat)) {
             Ok(stat) => (Some(table.glance(&folder, &name, &stat)), 0),
             Err(errno) => (None, errno),
         };
         Entry { name: name.into_bytes(), next, stat, errno }
     });
     Ok(Answer::Entries { entries: entries.collect(), is_end })
+}
+
+/// The inode that `dir` itself has under `name`. Errors: ENOENT.
+pub fn listed(dir: impl AsFd, name: &CStr) -> Result<u64, Errno> {
+    let folder = open(dir)?;
+    let mut buffer = vec![MaybeUninit::uninit(); 64 << 10];
+    let mut names = RawDir::new(&folder, &mut buffer);
+    while let Some(found) = names.next() {
+        let found = found.map_err(number)?;
+        if found.file_name() == name {
+            return Ok(found.ino());
+        }
+    }
+    Err(libc::ENOENT.unsigned_abs())
+}
+
+fn open(dir: impl AsFd) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(dir, c".", flags, Mode::empty()).map_err(number)
 }
 
 /// The names that follow, as many as a reply holds, and whether they are all.
@@ -57,7 +76,7 @@ fn read_names(folder: &OwnedFd) -> Result<(Vec<Found>, bool), Errno> {
             continue;
         }
         len += ENTRY + name.to_bytes().len();
-        all.push(Found { name: name.to_owned(), next: found.next_entry_cookie() });
+        all.push(Found { name: name.to_owned(), ino: found.ino(), next: found.next_entry_cookie() });
         if len + ENTRY + 1024 > REPLY_MAX {
             return Ok((all, false));
         }

@@ -12,7 +12,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 use super::area::Area;
 use super::attributes::{self, Change};
 use super::ring::Ring;
-use super::table::{Table, Use};
+use super::table::{Names, Table, Use};
 use super::{DISK, Errno, VOLUME, change, data, list, number, places};
 
 /// `FITRIM` and its argument: include/uapi/linux/fs.h `_IOWR('X', 121, struct fstrim_range)`.
@@ -146,7 +146,7 @@ impl Guest {
             unmount(VOLUME, UnmountFlags::empty()).map_err(number)?;
             return Err(libc::EROFS.unsigned_abs());
         }
-        let root = self.table.start(VOLUME)?;
+        let root = self.table.start(VOLUME, Names::of(kind))?;
         self.root = root.ino;
         Ok(root)
     }

@@ -11,6 +11,7 @@ use obento_linux_wire::{Stat, Step};
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, openat, statx};
 
 use super::attributes::stat_of;
+use super::list::listed;
 use super::numbers::Numbers;
 use super::{Errno, number};
 
@@ -22,6 +23,22 @@ const OPEN_MAX: usize = 256;
 pub enum Use {
     Read,
     Write,
+}
+
+/// What the kernel compares when it looks for a name.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub enum Names {
+    #[default]
+    Whole,
+    /// As many bytes as were asked for, so that it may take another file: Linux 6.1, fs/omfs/dir.c `omfs_scan_list`.
+    Beginnings,
+}
+
+impl Names {
+    /// Those of a type of file system.
+    pub fn of(kind: &CStr) -> Self {
+        if kind == c"omfs" { Self::Beginnings } else { Self::Whole }
+    }
 }
 
 struct Held {
@@ -36,11 +53,13 @@ pub struct Table {
     /// Those that are open, the one opened longest ago first.
     open: VecDeque<u64>,
     numbers: Numbers,
+    names: Names,
 }
 
 impl Table {
     /// Holds the root, which is the only inode that is there without a way to it.
-    pub fn start(&mut self, root: &CStr) -> Result<Stat, Errno> {
+    pub fn start(&mut self, root: &CStr, names: Names) -> Result<Stat, Errno> {
+        self.names = names;
         let place = openat(rustix::fs::CWD, root, place_flags() | OFlags::DIRECTORY, Mode::empty())
             .map_err(number)?;
         let found = look(&place, c"")?;
@@ -73,6 +92,9 @@ impl Table {
         let place = openat(self.place(dir)?, &name, place_flags(), Mode::empty()).map_err(number)?;
         let found = look(&place, c"")?;
         let dir = self.held.get(&dir).map(|held| held.place.as_fd()).ok_or(libc::ESTALE.unsigned_abs())?;
+        if self.names == Names::Beginnings {
+            self.expect_named(&found, listed(dir, &name)?)?;
+        }
         let ino = self.numbers.of(dir, &name, &found);
         Ok((place, stat_of(ino, &found)))
     }
@@ -80,6 +102,12 @@ impl Table {
     /// Attributes of what `name` leads to in `dir`, which is not held and of which `statx` said `found`.
     pub fn glance(&mut self, dir: &OwnedFd, name: &CStr, found: &Statx) -> Stat {
         stat_of(self.numbers.of(dir, name, found), found)
+    }
+
+    /// Expects that what the kernel `found` is the inode that its directory has under the name. Errors: EIO, as nothing leads to the other.
+    pub fn expect_named(&self, found: &Statx, listed: u64) -> Result<(), Errno> {
+        let is_it = self.names == Names::Whole || found.stx_ino == listed;
+        if is_it { Ok(()) } else { Err(libc::EIO.unsigned_abs()) }
     }
 
     /// Holds what a step leads to, unless it is held.
@@ -180,7 +208,10 @@ mod tests {
         fs::write(folder.path().join("file"), "x").unwrap();
         let ino = fs::metadata(folder.path().join("file")).unwrap().ino();
         let mut table = Table::default();
-        let root = table.start(&CString::new(folder.path().as_os_str().as_bytes()).unwrap()).unwrap().ino;
+        let root = table
+            .start(&CString::new(folder.path().as_os_str().as_bytes()).unwrap(), Names::Whole)
+            .unwrap()
+            .ino;
         let step = |ino| Step { dir: root, name: b"file".to_vec(), ino };
         let stale = libc::ESTALE.unsigned_abs();
         assert_eq!(table.follow(&step(ino + 1)), Err(stale));
