@@ -170,7 +170,8 @@ impl FileSystem for Volume {
     }
 
     fn bulk(&self) -> Option<&dyn Bulk> {
-        Some(self)
+        // The kernel holds files that were made at once open for a second longer, and AFFS up to 31 blocks for each that is open.
+        (!self.is_of("affs")).then_some(self)
     }
 
     fn trim(&self) -> Option<&dyn Trim> {
@@ -180,6 +181,7 @@ impl FileSystem for Volume {
 
 impl Xattrs for Volume {
     fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        self.expect_words(name).map_err(|_| Error::NoData)?;
         match self.bytes(ino, Request::GetXattr { ino: ino.0, name: name.to_vec() }) {
             // What a type cannot have is not there.
             Err(Error::NotSupported | Error::Invalid | Error::OutOfRange) => Err(Error::NoData),
@@ -188,7 +190,11 @@ impl Xattrs for Volume {
     }
 
     fn list_xattrs(&self, ino: Ino, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let names = self.bytes(ino, Request::ListXattrs { ino: ino.0 })?;
+        let names = match self.bytes(ino, Request::ListXattrs { ino: ino.0 }) {
+            // So says HFS+ of what has none.
+            Err(Error::NoData) => return Ok(()),
+            names => names?,
+        };
         let is_twice = |name: &[u8]| self.is_of("xfs") && XFS_ACLS.contains(&name);
         names.split(|byte| *byte == 0).filter(|name| !name.is_empty() && !is_twice(name)).for_each(sink);
         Ok(())
@@ -198,6 +204,8 @@ impl Xattrs for Volume {
         if !self.is_writable() {
             return Err(Error::ReadOnly);
         }
+        let missing = if mode == XattrMode::Replace { Error::NoData } else { Error::OutOfRange };
+        self.expect_words(name).map_err(|_| missing)?;
         // `XATTR_CREATE` and `XATTR_REPLACE` of include/uapi/linux/xattr.h.
         let flags = match mode {
             XattrMode::Set => 0,
@@ -215,6 +223,7 @@ impl Xattrs for Volume {
         if !self.is_writable() {
             return Err(Error::ReadOnly);
         }
+        self.expect_words(name).map_err(|_| Error::NoData)?;
         let mut state = self.state();
         let done = self.do_it(&mut state, &[ino], Request::RemoveXattr { ino: ino.0, name: name.to_vec() });
         state.changed(ino);

@@ -6,7 +6,10 @@
 use obento_driver::Keeps;
 
 use crate::tools::{self, Checker, Maker};
-use first_bytes::{f2fs_len, is_44bsd, is_hfs, is_minix, is_minix3, is_udf, jfs_len, minix_len, minix3_len};
+use first_bytes::{
+    f2fs_len, hfsplus_len, is_44bsd, is_hfs, is_minix, is_minix3, is_udf, jfs_len, minix_len, minix3_len,
+    sysv_len,
+};
 
 mod first_bytes;
 
@@ -267,8 +270,8 @@ pub static TYPES: &[Type] = &[
         unicode: true,
         writes: true,
         folds: true,
-        // fs/hfsplus/hfsplus_raw.h `HFSPLUS_LINK_MAX`.
-        link_max: 32767,
+        len: Length::By(hfsplus_len),
+        // Names of a file have no bound: fs/hfsplus/hfsplus_raw.h `HFSPLUS_LINK_MAX` is asked by nobody.
         // fs/hfsplus/hfsplus_fs.h `__hfsp_ut2mt`.
         seconds: HFS_SECONDS,
         xattrs: true,
@@ -454,7 +457,18 @@ pub static TYPES: &[Type] = &[
         folds: true,
         // fs/affs/namei.c `affs_symlink` with blocks of 512 bytes.
         target: LinkTarget::Bytes(287),
-        keeps: without(Keeps::NAMES.union(Keeps::SPECIAL).union(Keeps::HOLES).union(Keeps::SUBDIRECTORIES)),
+        // fs/affs/amigaffs.h `struct affs_tail`.
+        uid_max: 0xffff,
+        gid_max: 0xffff,
+        // There is one time.
+        keeps: without(
+            Keeps::NAMES
+                .union(Keeps::SPECIAL)
+                .union(Keeps::HOLES)
+                .union(Keeps::SUBDIRECTORIES)
+                .union(Keeps::CTIME)
+                .union(Keeps::ATIME),
+        ),
         ..NONE
     },
     // include/linux/sysv_fs.h `struct sysv4_super_block`: magic and type at the end of the second sector's 512 bytes.
@@ -467,6 +481,10 @@ pub static TYPES: &[Type] = &[
         uid_max: 0xffff,
         gid_max: 0xffff,
         target: LinkTarget::Block,
+        // fs/sysv/sysv.h `SYSV_LINK_MAX`.
+        link_max: 126,
+        len: Length::By(sysv_len),
+        label: Label::Bytes(512 + 440, 6),
         ..NONE
     },
     // fs/hpfs/hpfs.h `SB_MAGIC`, in sector 16.

@@ -120,7 +120,12 @@ impl Volume {
 
     /// Errors: Invalid for a name that the type cannot hold, and that Linux would change.
     pub(crate) fn expect_name(&self, name: &Name) -> Result<()> {
-        let is_one = !self.kind.unicode || std::str::from_utf8(name.as_bytes()).is_ok();
+        self.expect_words(name.as_bytes())
+    }
+
+    /// The same of the name of an attribute.
+    pub(crate) fn expect_words(&self, name: &[u8]) -> Result<()> {
+        let is_one = !self.kind.unicode || std::str::from_utf8(name).is_ok();
         if is_one { Ok(()) } else { Err(Error::Invalid) }
     }
 

@@ -266,6 +266,7 @@ impl Volume {
         let error = match target.len() {
             0 => Error::Invalid,
             len if to_u64(len) > self.symlink_max().into() => Error::NameTooLong,
+            _ if self.is_of("affs") && !is_kept_by_affs(target) => Error::Invalid,
             _ => return Ok(()),
         };
         Err(self.after_those_of_name(state, dir, name, error))
@@ -322,6 +323,14 @@ impl Volume {
         let len = range.end.checked_sub(range.start).filter(|len| *len > 0).ok_or(Error::Invalid)?;
         self.change_file(ino, Request::Move { ino: ino.0, offset: range.start, len, shift })
     }
+}
+
+/// Whether a target comes back from AFFS, but for parts that lead nowhere (`.`). It is kept as AmigaOS has it, with volumes and with `/` for
+/// `../`; what Linux makes of that is longer, and cut to the length of what is kept. Source: Linux 6.1, fs/affs/namei.c `affs_symlink`,
+/// fs/affs/symlink.c, fs/namei.c `page_get_link`.
+fn is_kept_by_affs(target: &[u8]) -> bool {
+    let mut above = target.rsplit(|byte| *byte == b'/').skip(1);
+    !target.starts_with(b"/") && !target.contains(&b':') && above.all(|part| part != b"..")
 }
 
 /// Whether what has these attributes has one name.

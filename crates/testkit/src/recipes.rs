@@ -6,26 +6,40 @@ use std::path::Path;
 
 use crate::oracle::{Oracle, require, shell};
 
+mod affs;
 mod befs;
 mod bytes;
 mod efs;
+mod hfsplus;
 mod nodes;
 mod omfs;
 mod qnx6;
+mod sysv;
 mod ufs_hp;
 mod vxfs;
+
+/// What makes `image`.
+#[derive(Clone, Copy, Debug)]
+pub enum Make {
+    /// A line of the shell: of an empty file of [`megabytes`](Recipe::megabytes), and of `tree`, where that is to be what it holds.
+    Shell(&'static str),
+    /// We do, an empty one of so many bytes.
+    Empty(fn(usize) -> Vec<u8>),
+    /// We do, of `tree`.
+    Filled(fn(&Path) -> Vec<u8>),
+}
 
 /// A way to make a volume.
 #[derive(Clone, Copy, Debug)]
 pub struct Recipe {
     /// Its type.
     pub name: &'static str,
-    /// The program that makes it.
-    pub program: &'static str,
-    /// How, where `image` is of [`megabytes`](Self::megabytes) and `tree` is what it is to be filled from.
-    pub make: &'static str,
-    /// MiB of the empty file; none where the program makes it.
-    pub megabytes: u64,
+    /// The program that makes it; none where we do.
+    pub program: Option<&'static str>,
+    /// How.
+    pub make: Make,
+    /// Its MiB; none where the program knows better.
+    pub megabytes: usize,
     /// How the type's own program checks `image`, where there is one.
     pub check: Option<&'static str>,
     /// What makes of `tree` one that the type can hold.
@@ -34,8 +48,6 @@ pub struct Recipe {
     pub kept: &'static str,
     /// What does not, for people.
     pub remark: &'static str,
-    /// What makes it of a tree instead of a program.
-    pub filled: Option<fn(&Path) -> Vec<u8>>,
 }
 
 /// Path, kind, mode, owner, length, link target and time, as find(1) has them.
@@ -47,22 +59,25 @@ const NO_LINKS: &str = "rm tree/link";
 
 const PLAIN: Recipe = Recipe {
     name: "",
-    program: "",
-    make: "",
+    program: None,
+    make: Make::Shell("true"),
     megabytes: 0,
     check: None,
     fit: "true",
     kept: ALL,
     remark: "",
-    filled: None,
 };
 
-const fn empty(name: &'static str, program: &'static str, make: &'static str, megabytes: u64) -> Recipe {
-    Recipe { name, program, make, megabytes, ..PLAIN }
+const fn empty(name: &'static str, program: &'static str, line: &'static str, megabytes: usize) -> Recipe {
+    Recipe { name, program: Some(program), make: Make::Shell(line), megabytes, ..PLAIN }
 }
 
-const fn ours(name: &'static str, filled: fn(&Path) -> Vec<u8>) -> Recipe {
-    Recipe { name, filled: Some(filled), ..PLAIN }
+const fn ours(name: &'static str, make: fn(usize) -> Vec<u8>, megabytes: usize) -> Recipe {
+    Recipe { name, make: Make::Empty(make), megabytes, ..PLAIN }
+}
+
+const fn filled(name: &'static str, make: fn(&Path) -> Vec<u8>) -> Recipe {
+    Recipe { name, make: Make::Filled(make), ..PLAIN }
 }
 
 /// Empty volumes, as small as their cases allow: the kernel engine fills them.
@@ -92,6 +107,9 @@ pub const EMPTY: &[Recipe] = &[
         remark: "no folders and links",
         ..empty("bfs", "mkfs.bfs", "mkfs.bfs image", 8)
     },
+    ours("hfsplus", hfsplus::empty, 64),
+    ours("affs", affs::empty, 16),
+    ours("sysv", sysv::empty, 8),
 ];
 
 /// Volumes that a program, or a module of this one, filled from `tree`.
@@ -125,17 +143,17 @@ pub const FILLED: &[Recipe] = &[
     },
     empty("ufs1", "makefs", "makefs -t ffs -o version=1 image tree", 0),
     empty("ufs", "makefs", UFS2, 0),
-    ours("efs", efs::filled),
-    ours("qnx6", qnx6::filled),
+    filled("efs", efs::filled),
+    filled("qnx6", qnx6::filled),
     Recipe {
         fit: NO_LINKS,
         kept: "%P %y %s %Ts",
         remark: "no owners, modes and links",
-        ..ours("omfs", omfs::filled)
+        ..filled("omfs", omfs::filled)
     },
-    ours("ufs-hp", ufs_hp::filled),
-    Recipe { fit: "cp -p tree/small tree/é€", ..ours("befs", befs::filled) },
-    ours("vxfs", vxfs::filled),
+    filled("ufs-hp", ufs_hp::filled),
+    Recipe { fit: "cp -p tree/small tree/é€", ..filled("befs", befs::filled) },
+    filled("vxfs", vxfs::filled),
 ];
 
 /// hcopy(1) takes folders one by one.
@@ -172,25 +190,23 @@ impl Recipe {
     /// Whether the kernel and the program, where it takes one, are here.
     #[must_use]
     pub fn is_possible(&self) -> bool {
-        let kernel = Oracle::Program("linux.uml");
-        if self.filled.is_some() {
-            require(&[kernel])
-        } else {
-            require(&[kernel, Oracle::Program(self.program)])
-        }
+        let program = self.program.map(Oracle::Program);
+        require(&[Oracle::Program("linux.uml")].into_iter().chain(program).collect::<Vec<_>>())
     }
 
     /// Makes `image` in `folder`.
     pub fn make(&self, folder: &Path) {
-        if let Some(filled) = self.filled {
-            fs::write(folder.join("image"), filled(&folder.join("tree"))).expect("room");
-            return;
+        let (image, len) = (folder.join("image"), self.megabytes << 20);
+        match self.make {
+            Make::Empty(make) => fs::write(image, make(len)).expect("room"),
+            Make::Filled(make) => fs::write(image, make(&folder.join("tree"))).expect("room"),
+            Make::Shell(line) => {
+                if len > 0 {
+                    File::create(image).and_then(|image| image.set_len(len as u64)).expect("room");
+                }
+                shell(folder, line).expect("the program is here");
+            }
         }
-        if self.megabytes > 0 {
-            let image = File::create(folder.join("image")).expect("room");
-            image.set_len(self.megabytes << 20).expect("room");
-        }
-        shell(folder, self.make).expect("the program is here");
     }
 
     /// Makes an image, and answers its bytes.
@@ -204,5 +220,32 @@ impl Recipe {
         if let Some(check) = self.check {
             shell(folder, check).expect("it finds nothing wrong");
         }
+    }
+}
+
+/// Lays `bytes` over those of `image` from `at` on.
+fn put(image: &mut [u8], at: usize, bytes: &[u8]) {
+    image[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where Linux would look for it.
+    fn is_at(name: &str, at: usize, bytes: &[u8]) -> bool {
+        let Recipe { make: Make::Empty(make), megabytes, .. } = Recipe::of(EMPTY, name) else { return false };
+        let image = make(megabytes << 20);
+        assert_eq!(image.len(), megabytes << 20);
+        image[at..].starts_with(bytes)
+    }
+
+    #[test]
+    fn what_is_made_here_is_as_long_as_was_asked_for_and_says_what_it_is() {
+        assert!(is_at("hfsplus", 1024, b"H+\0\x04"));
+        // The copy of its header.
+        assert!(is_at("hfsplus", (64 << 20) - 1024, b"H+\0\x04"));
+        assert!(is_at("affs", 0, b"DOS\x03"));
+        assert!(is_at("sysv", 512 + 504, &0xfd18_7e20_u32.to_le_bytes()));
     }
 }

@@ -113,6 +113,34 @@ fn a_bfs() {
 }
 
 #[test]
+fn an_hfs_plus() {
+    writes("hfsplus");
+}
+
+#[test]
+fn an_affs() {
+    writes("affs");
+}
+
+#[test]
+fn many_small_files_find_room_on_an_affs() {
+    let recipe = Recipe::of(EMPTY, "affs");
+    if !recipe.is_possible() {
+        return;
+    }
+    let bench = Bench::new();
+    recipe.make(&bench.path("."));
+    bench.shell("mkdir all && cd all && seq 1500 | split -l 1 -a 4");
+    bench.done("cp -r all image:/");
+    assert_eq!(bench.done("diff -r all image:/all"), "");
+}
+
+#[test]
+fn a_sysv() {
+    writes("sysv");
+}
+
+#[test]
 fn an_access_list_of_an_xfs_is_shown_once() {
     if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.xfs")]) {
         return;

@@ -13,6 +13,13 @@ pub(super) fn is_hfs(start: &[u8]) -> bool {
     size.is_some_and(|size| size > 0 && size % 512 == 0)
 }
 
+/// fs/hfsplus/hfsplus_raw.h `struct hfsplus_vh`: `blocksize`, `total_blocks`, big-endian.
+pub(super) fn hfsplus_len(start: &[u8]) -> Option<u64> {
+    let size = u32::from_be_bytes(*start.get(1024 + 40..)?.first_chunk()?);
+    let blocks = u32::from_be_bytes(*start.get(1024 + 44..)?.first_chunk()?);
+    u64::from(size).checked_mul(blocks.into())
+}
+
 /// The magic number is that of SunOS and NeXTSTEP, too, whose owners and states lie elsewhere: fs/ufs/ufs_fs.h `fs_u2.fs_44.fs_inodefmt`,
 /// `UFS_44INODEFMT`.
 pub(super) fn is_44bsd(start: &[u8]) -> bool {
@@ -32,6 +39,23 @@ pub(super) fn jfs_len(start: &[u8]) -> Option<u64> {
     let blocks = u64::from_le_bytes(*start.get(0x8000 + 8..)?.first_chunk()?);
     let size = u32::from_le_bytes(*start.get(0x8000 + 24..)?.first_chunk()?);
     blocks.checked_mul(size.into())
+}
+
+/// include/linux/sysv_fs.h `struct sysv4_super_block`: `s_fsize`, in blocks of what `s_type` says, in the order of bytes that its
+/// magic number has.
+pub(super) fn sysv_len(start: &[u8]) -> Option<u64> {
+    let little = start.get(512 + 504..)?.first_chunk() == Some(&[0x20, 0x7e, 0x18, 0xfd]);
+    let field = |at: usize| {
+        let bytes = *start.get(512 + at..)?.first_chunk()?;
+        Some(if little { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) })
+    };
+    // fs/sysv/super.c `detect_sysv`.
+    let kind = match field(508)? {
+        kind @ 1..=3 => kind,
+        kind @ 0x10..=0x30 => kind >> 4,
+        _ => return None,
+    };
+    Some(u64::from(field(4)?) << (8 + kind))
 }
 
 /// include/uapi/linux/minix_fs.h `struct minix_super_block`: `s_nzones`, or `s_zones` of the second version; zones of 1024 bytes.

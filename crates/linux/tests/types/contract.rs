@@ -23,10 +23,13 @@ const fn except(case: &'static str, types: &'static [&'static str], why: &'stati
 }
 
 /// The types that have symbolic links, and with them files that are more than bytes.
-const UNIX: &[&str] =
-    &["xfs", "btrfs", "f2fs", "jfs", "reiserfs", "nilfs2", "minix", "minix2", "minix1", "udf"];
+const UNIX: &[&str] = &[
+    "xfs", "btrfs", "f2fs", "jfs", "reiserfs", "nilfs2", "minix", "minix2", "minix1", "udf", "hfsplus",
+    "affs", "sysv",
+];
 /// Those without `RENAME_EXCHANGE`.
-const NO_EXCHANGE: &[&str] = &["jfs", "reiserfs", "nilfs2", "minix", "minix2", "minix1", "udf", "hfs"];
+const NO_EXCHANGE: &[&str] =
+    &["jfs", "reiserfs", "nilfs2", "minix", "minix2", "minix1", "udf", "hfs", "hfsplus", "sysv"];
 
 /// Them all. The documentation has this table.
 pub const EXCEPT: &[Exception] = &[
@@ -36,6 +39,12 @@ pub const EXCEPT: &[Exception] = &[
         &["udf"],
         "a target is kept as names of Unicode with at most 254 bytes each",
     ),
+    except(
+        "a_symbolic_link_has_its_target_and_an_empty_one_is_invalid",
+        &["affs"],
+        "a target is kept as AmigaOS has it: one that Linux would hand out as another is refused",
+    ),
+    except("link_gives_another_name_and_counts_it", &["hfsplus"], "regular files alone have several names"),
     except(
         "a_file_has_at_most_as_many_names_as_the_format_holds",
         &["minix", "minix2"],
@@ -50,6 +59,11 @@ pub const EXCEPT: &[Exception] = &[
         "what_nobody_uses_is_free_once_its_last_name_is_gone",
         &["xfs", "jfs"],
         "space is freed in the background",
+    ),
+    except(
+        "what_nobody_uses_is_free_once_its_last_name_is_gone",
+        &["hfsplus"],
+        "regular files alone have several names",
     ),
     except(
         "forget_frees_what_has_no_name_and_nothing_else",
@@ -67,14 +81,24 @@ pub const EXCEPT: &[Exception] = &[
         "the bytes of a file go with its name",
     ),
     except(
+        "forget_frees_what_has_no_name_and_nothing_else",
+        &["hfsplus"],
+        "the bytes of a file that is not open go with its name",
+    ),
+    except(
         "exchange_lets_two_names_change_places_whatever_they_are",
         NO_EXCHANGE,
         "there is no rename that exchanges",
     ),
     except(
         "a_cookie_is_right_after_its_entry_and_those_around_it_are_gone",
-        &["hfs"],
+        &["hfs", "hfsplus"],
         "a position in a listing is the number of an entry",
+    ),
+    except(
+        "a_cookie_is_right_after_its_entry_and_those_around_it_are_gone",
+        &["affs"],
+        "a position in a listing is the number of an entry among those of one hash",
     ),
     except(
         "what_is_made_in_a_directory_gets_the_flags_that_it_hands_on",
@@ -82,8 +106,16 @@ pub const EXCEPT: &[Exception] = &[
         "which flags a file inherits is its own choice",
     ),
     except(
+        "what_is_made_in_a_directory_gets_the_flags_that_it_hands_on",
+        &["hfsplus"],
+        "flags that it lacks are refused",
+    ),
+    except(
         "the_time_of_the_last_change_is_set_where_it_is_told",
-        &["xfs", "btrfs", "f2fs", "jfs", "reiserfs", "nilfs2", "minix", "minix2", "udf", "bfs"],
+        &[
+            "xfs", "btrfs", "f2fs", "jfs", "reiserfs", "nilfs2", "minix", "minix2", "udf", "bfs", "hfsplus",
+            "sysv",
+        ],
         "the time of the last change cannot be set",
     ),
     except(
@@ -91,6 +123,7 @@ pub const EXCEPT: &[Exception] = &[
         &["bfs"],
         "space is told by the length that a file had when it was opened",
     ),
+    except("what_was_written_is_read_and_moves_the_size", &["affs"], "the space of a file is not told"),
     except(
         "what_was_never_written_is_zeros_and_takes_no_space",
         &["jfs", "reiserfs", "nilfs2", "udf"],
@@ -98,7 +131,7 @@ pub const EXCEPT: &[Exception] = &[
     ),
     except(
         "what_was_never_written_is_zeros_and_takes_no_space",
-        &["minix", "minix2", "minix1"],
+        &["minix", "minix2", "minix1", "sysv"],
         "space is told by the length of a file, and where holes are is not",
     ),
     except("truncate_drops_what_lies_past_the_size", &["jfs"], "space is freed in the background"),
@@ -143,10 +176,21 @@ pub const EXCEPT: &[Exception] = &[
         "names of attributes come in the order of their setting or hash",
     ),
     except(
+        "an_attribute_is_kept_byte_for_byte_in_each_name_space",
+        &["hfsplus"],
+        "names of attributes are of Unicode",
+    ),
+    except(
+        "set_xattr_obeys_its_mode",
+        &["hfsplus"],
+        "an attribute that is there, or is not, is told to be none that it supports",
+    ),
+    except(
         "set_xattr_tests_its_errors_in_order",
-        &["xfs", "btrfs", "f2fs", "jfs", "reiserfs"],
+        &["xfs", "btrfs", "f2fs", "jfs", "reiserfs", "hfsplus"],
         "lengths are looked at before the attribute",
     ),
+    except("a_removed_attribute_is_no_data", &["hfsplus"], "regular files and folders alone have attributes"),
 ];
 
 impl Exception {
@@ -205,6 +249,9 @@ conform! {
     a_udf_keeps_the_contract "udf"
     an_hfs_keeps_the_contract "hfs"
     a_bfs_keeps_the_contract "bfs"
+    an_hfs_plus_keeps_the_contract "hfsplus"
+    an_affs_keeps_the_contract "affs"
+    a_sysv_keeps_the_contract "sysv"
 }
 
 #[test]

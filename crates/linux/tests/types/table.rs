@@ -16,8 +16,6 @@ const MARKS: [&str; 2] = ["<!-- by cargo xtask types -->\n", "<!-- up to here --
 
 /// Types that no run opens, and why.
 const UNSEEN: &[(&str, &str)] = &[
-    ("affs", "no program of Debian makes one"),
-    ("sysv", "no program of Debian makes one"),
     ("hpfs", "no program of Debian makes one"),
     ("gfs2", "`mkfs.gfs2` makes empty ones, and only Linux fills them"),
 ];
@@ -51,7 +49,7 @@ fn outcome(word: String, recipe: &Recipe, what: &str) -> String {
 
 /// What filled it.
 fn filler(recipe: &Recipe) -> String {
-    if recipe.filled.is_some() { "our own tests".to_owned() } else { format!("`{}`", recipe.program) }
+    recipe.program.map_or("our own tests".to_owned(), |program| format!("`{program}`"))
 }
 
 /// A line of the table.
@@ -59,7 +57,8 @@ fn row(kind: &Type) -> String {
     let name = kind.names[0];
     let unseen = UNSEEN.iter().find(|(unseen, _)| *unseen == name).map(|(_, why)| (*why).to_owned());
     let read = recipe(FILLED, name).map(|recipe| outcome(filler(recipe), recipe, "read"));
-    let written = recipe(EMPTY, name).map(|recipe| outcome("yes".to_owned(), recipe, "written"));
+    let where_to = |recipe: &Recipe| if recipe.program.is_some() { "yes" } else { "yes, one of ours" };
+    let written = recipe(EMPTY, name).map(|recipe| outcome(where_to(recipe).to_owned(), recipe, "written"));
     assert!(unseen.is_some() != (read.is_some() || written.is_some()), "{name}: is it seen, or why not?");
     let [held, left_out] = cases(name).map(|cases| cases.len());
     let contract = written.as_ref().filter(|_| is_told(name, "contract"));

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use obento_base::{Error, FileFlags, FileKind, Name, Timestamp};
 use obento_block::{BlockDevice, MemDevice};
-use obento_driver::{Access, LayoutLock, RenameFlags, SetAttr, TimeChange, Usage, Victim};
+use obento_driver::{
+    Access, LayoutLock, NewNode, RenameFlags, SetAttr, TimeChange, Usage, Victim, XattrMode,
+};
 use obento_testkit::record::{Event, RecordDevice};
 use obento_testkit::tree::pattern;
 
@@ -158,4 +160,51 @@ fn a_name_that_is_not_of_unicode_leads_to_no_other_file_on_a_udf() {
     assert_eq!(writable.create(root, wrong, &node(FileKind::Regular)).err(), Some(Error::Invalid));
     assert_eq!(fs.lookup(root, kept), Ok(ino));
     writable.close().unwrap();
+}
+
+#[test]
+fn attributes_of_an_hfs_plus_are_those_that_were_set_and_their_names_are_of_unicode() {
+    let Some(image) = Image::new("hfsplus") else { return };
+    let fs = image.open(Access::ReadWrite);
+    let xattrs = fs.xattrs().unwrap();
+    let dir = fs.writable().unwrap().create(fs.root(), Name::new(b"d").unwrap(), &node(FileKind::Directory));
+    let dir = dir.unwrap().ino;
+    let names = || {
+        let mut names = Vec::new();
+        xattrs.list_xattrs(dir, &mut |name| names.push(name.to_vec())).map(|()| names)
+    };
+    assert_eq!(names(), Ok(Vec::new()));
+    // What Linux would make of the other.
+    let [kept, wrong] = [&b"user.?"[..], b"user.\xff"];
+    assert_eq!(xattrs.set_xattr(dir, kept, b"1", XattrMode::Set), Ok(()));
+    assert_eq!(xattrs.get_xattr(dir, wrong), Err(Error::NoData));
+    assert_eq!(xattrs.set_xattr(dir, wrong, b"2", XattrMode::Set), Err(Error::OutOfRange));
+    assert_eq!(xattrs.set_xattr(dir, wrong, b"2", XattrMode::Replace), Err(Error::NoData));
+    assert_eq!(xattrs.remove_xattr(dir, wrong), Err(Error::NoData));
+    assert_eq!((names(), xattrs.get_xattr(dir, kept)), (Ok(vec![kept.to_vec()]), Ok(b"1".to_vec())));
+    fs.writable().unwrap().close().unwrap();
+}
+
+#[test]
+fn a_link_of_an_affs_leads_where_it_was_told_to_or_is_not_made() {
+    let Some(image) = Image::new("affs") else { return };
+    let fs = image.open(Access::ReadWrite);
+    let names = ["l0", "l1", "l2", "l3"].map(|name| Name::new(name.as_bytes()).unwrap());
+    let make = |name, target| {
+        let link = NewNode { target, ..node(FileKind::Symlink) };
+        fs.writable().unwrap().create(fs.root(), name, &link).map(drop)
+    };
+    for (name, target) in names.into_iter().zip([&b"a/b"[..], b"..", b"a/..", b"./a"]) {
+        assert_eq!(make(name, target), Ok(()));
+    }
+    let other = Name::new(b"other").unwrap();
+    for target in [&b"/a"[..], b"../a", b"a/../b", b"volume:a"] {
+        assert_eq!(make(other, target), Err(Error::Invalid));
+    }
+    assert_eq!(fs.lookup(fs.root(), other), Err(Error::NotFound));
+    fs.writable().unwrap().close().unwrap();
+    drop(fs);
+    let fs = image.open(Access::ReadOnly);
+    let target = |name| fs.read_link(fs.lookup(fs.root(), name).unwrap()).unwrap();
+    assert_eq!(names.map(target), [&b"a/b"[..], b"..", b"a/..", b"a"]);
 }

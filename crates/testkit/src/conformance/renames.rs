@@ -189,6 +189,7 @@ pub fn a_directory_holds_no_more_directories_than_its_link_count_tells(fs: &dyn 
     assert_eq!(rename(fs, (root, "other"), (full, "3"), PLAIN), Ok(()));
     fs.forget(replaced);
     assert_eq!(attr(fs, full).nlink, max);
-    file(fs, full, "a file counts for nothing");
+    file(fs, full, "plain");
+    assert_eq!(attr(fs, full).nlink, max, "a file counts for nothing");
     Ok(())
 }

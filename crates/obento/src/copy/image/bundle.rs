@@ -18,7 +18,7 @@ const FILES: usize = 512;
 /// Bytes that wait at most, but for the last file's.
 const BYTES: usize = 3 << 20;
 
-/// Seconds that every format holds which keeps owners and modes, with their parts: numbers of 31 bits, in which `time_t` began, but for
+/// Seconds that every format holds which keeps owners and modes and takes files together, with their parts: numbers of 31 bits, in which `time_t` began, but for
 /// the first and the last. What becomes of other times is seen when they are set.
 const TIMES: Range<i64> = 1..i32::MAX as i64;
 

@@ -1,0 +1,81 @@
+//! An empty Amiga file system, of FFS with international names.
+//!
+//! Layout: blocks of 512 bytes. Two are of the boot, of which the first says the type; the root is in the middle, where Linux computes
+//! it to be from the length of the device, and the blocks of the bitmap are behind it. Numbers are big-endian.
+//!
+//! Invariant: the numbers of the root, and of each block of the bitmap, add up to 0.
+//! Invariant: a bit is of a block behind the two of the boot, set where that is free, the lowest of a number first.
+//! Invariant: all blocks of the bitmap are named in the root, which has room for 25, and it is said to be valid, or Linux only reads.
+//!
+//! Source: Linux 6.1, fs/affs/{super,bitmap}.c, fs/affs/amigaffs.h `struct affs_root_head` and `affs_root_tail`; Laurent Clevy,
+//! "The .ADF (Amiga Disk File) format FAQ", 4.2 and 4.3.
+
+use super::put;
+
+const BLOCK: usize = 512;
+/// Blocks of the boot.
+const BOOT: usize = 2;
+/// `FS_INTLFFS`.
+const KIND: &[u8; 4] = b"DOS\x03";
+/// Blocks that one of the bitmap has bits of.
+const BITS: usize = (BLOCK - 4) * 8;
+/// `AFFS_ROOT_BMAPS`.
+const BITMAPS: usize = 25;
+/// `T_SHORT`, `ST_ROOT`.
+const SHORT: u32 = 2;
+const ROOT: u32 = 1;
+/// Where `struct affs_root_tail` begins.
+const TAIL: usize = BLOCK - 200;
+/// `struct affs_date` of 2020-01-01: days since 1978, minutes, and ticks.
+const DATE: [u32; 3] = [15340, 0, 0];
+
+/// A volume of so many bytes, of 50 MiB at most.
+pub fn empty(len: usize) -> Vec<u8> {
+    let (mut image, blocks) = (vec![0; len], len / BLOCK);
+    let root = (BOOT + blocks - 1) / 2;
+    let bitmaps = (blocks - BOOT).div_ceil(BITS);
+    assert!(bitmaps <= BITMAPS, "the root has room for {BITMAPS}");
+    put(&mut image, 0, KIND);
+    put(&mut image, root * BLOCK, &root_block(root + 1..root + 1 + bitmaps));
+    let is_free = |block: usize| (BOOT..blocks).contains(&block) && !(root..=root + bitmaps).contains(&block);
+    for nth in 0..bitmaps {
+        let first = BOOT + nth * BITS;
+        let words = (first..first + BITS)
+            .step_by(32)
+            .map(|block| (0..32).map(|bit| u32::from(is_free(block + bit)) << bit).sum::<u32>());
+        let mut bitmap = [vec![0; 4], words.flat_map(u32::to_be_bytes).collect()].concat();
+        seal(&mut bitmap, 0);
+        put(&mut image, (root + 1 + nth) * BLOCK, &bitmap);
+    }
+    image
+}
+
+/// A root without entries.
+fn root_block(bitmaps: std::ops::Range<usize>) -> Vec<u8> {
+    let mut root = vec![0; BLOCK];
+    put(&mut root, 0, &SHORT.to_be_bytes());
+    // The lists of entries: as many as there is room for.
+    put(&mut root, 12, &number(BLOCK / 4 - 56));
+    // `bm_flag`, `bm_blk`.
+    put(&mut root, TAIL, &u32::MAX.to_be_bytes());
+    bitmaps.enumerate().for_each(|(nth, block)| put(&mut root, TAIL + 4 + 4 * nth, &number(block)));
+    // `root_change`, `disk_name` behind its length, `disk_change`, `disk_create`.
+    [108, 160, 172]
+        .into_iter()
+        .for_each(|at| put(&mut root, TAIL + at, &DATE.map(u32::to_be_bytes).concat()));
+    put(&mut root, TAIL + 120, b"\x05empty");
+    put(&mut root, BLOCK - 4, &ROOT.to_be_bytes());
+    seal(&mut root, 20);
+    root
+}
+
+/// Puts into `block` at `at`, which is 0, what all its numbers lack to 0.
+fn seal(block: &mut [u8], at: usize) {
+    let numbers = block.chunks_exact(4).map(|bytes| u32::from_be_bytes(bytes.try_into().expect("four")));
+    let sum = numbers.fold(0_u32, u32::wrapping_add);
+    put(block, at, &sum.wrapping_neg().to_be_bytes());
+}
+
+fn number(number: usize) -> [u8; 4] {
+    u32::try_from(number).expect("a small volume").to_be_bytes()
+}

@@ -1,0 +1,97 @@
+//! An empty volume of System V, Release 4, as it was on processors of Intel: little-endian.
+//!
+//! Layout: blocks of 1 KiB. The first is of the boot and, in its second half, the super block; the second is empty. From the third
+//! on inodes, of 64 bytes; the first of them is nobody's, the second the root. Data behind them, at first that of the root.
+//!
+//! Invariant: the super block lists up to 50 free blocks. The one that was listed first is taken last and holds the list that
+//! comes then; a 0 is listed there where there is none.
+//! Invariant: the time of the super block is after 1980, or Linux takes it for one of Release 2.
+//!
+//! Source: Linux 6.1, include/linux/sysv_fs.h `struct sysv4_super_block`, `sysv_inode`, `sysv_dir_entry`; fs/sysv/{super,balloc,inode}.c.
+
+use super::put;
+
+const BLOCK: usize = 1024;
+/// `struct sysv4_super_block`, and what `s_type` is of blocks of 1 KiB.
+const SUPER: usize = 512;
+const MAGIC: u32 = 0xfd18_7e20;
+const KIND: u32 = 2;
+/// What `s_state` and `s_time` add up to once it was unmounted.
+const CLEAN: u32 = 0x7c26_9d38;
+/// `struct sysv_inode`.
+const INODE: usize = 64;
+const INODES: usize = 2048;
+/// In which block they begin, `s_firstinodezone`, and behind them data.
+const FIRST_INODE: usize = 2;
+const FIRST_DATA: usize = FIRST_INODE + INODES * INODE / BLOCK;
+/// `SYSV_ROOT_INO`.
+const ROOT: u16 = 2;
+/// `struct sysv_dir_entry`.
+const ENTRY: usize = 16;
+/// `SYSV_NICFREE`.
+const LISTED: usize = 50;
+/// 2020-01-01.
+const TIME: u32 = 1_577_836_800;
+
+/// A volume of so many bytes.
+pub fn empty(len: usize) -> Vec<u8> {
+    let (mut image, blocks) = (vec![0; len], len / BLOCK);
+    let at = FIRST_INODE * BLOCK + usize::from(ROOT - 1) * INODE;
+    put(&mut image, at, &root_inode());
+    for (nth, name) in [".", ".."].into_iter().enumerate() {
+        let entry = [&ROOT.to_le_bytes()[..], name.as_bytes()].concat();
+        put(&mut image, FIRST_DATA * BLOCK + nth * ENTRY, &entry);
+    }
+    let free = FIRST_DATA + 1..blocks;
+    let count = free.len();
+    // The lists from the last on: each begins with the block that holds the one before, the last with 0.
+    let mut list = vec![0];
+    for block in free.rev() {
+        if list.len() == LISTED {
+            put(&mut image, block * BLOCK, &list_of(&list));
+            list.clear();
+        }
+        list.push(block);
+    }
+    put(&mut image, SUPER, &super_block(blocks, count, &list));
+    image
+}
+
+/// Their number, in four bytes, and they.
+fn list_of(blocks: &[usize]) -> Vec<u8> {
+    [blocks.len()].iter().chain(blocks).flat_map(|block| number(*block)).collect()
+}
+
+/// `struct sysv4_super_block`, without a list of free inodes, which Linux looks for.
+fn super_block(blocks: usize, free: usize, list: &[usize]) -> Vec<u8> {
+    let mut fields = vec![0; 512];
+    // `s_isize`, `s_fsize`, `s_nfree` and `s_free`.
+    put(&mut fields, 0, &number(FIRST_DATA));
+    put(&mut fields, 4, &number(blocks));
+    put(&mut fields, 8, &list_of(list));
+    // `s_time`, `s_tfree`, `s_tinode`, `s_state`, `s_magic`, `s_type`.
+    put(&mut fields, 420, &TIME.to_le_bytes());
+    put(&mut fields, 432, &number(free));
+    put(&mut fields, 436, &number(INODES - 2)[..2]);
+    put(&mut fields, 500, &(CLEAN - TIME).to_le_bytes());
+    put(&mut fields, 504, &MAGIC.to_le_bytes());
+    put(&mut fields, 508, &KIND.to_le_bytes());
+    fields
+}
+
+/// `struct sysv_inode`, of a folder with its own name and its parent's.
+fn root_inode() -> Vec<u8> {
+    let mut inode = vec![0; INODE];
+    put(&mut inode, 0, &0o40755_u16.to_le_bytes());
+    put(&mut inode, 2, &2_u16.to_le_bytes());
+    put(&mut inode, 8, &number(2 * ENTRY));
+    // `i_data`: numbers of three bytes.
+    put(&mut inode, 12, &number(FIRST_DATA)[..3]);
+    // `i_atime`, `i_mtime`, `i_ctime`.
+    [52, 56, 60].into_iter().for_each(|at| put(&mut inode, at, &TIME.to_le_bytes()));
+    inode
+}
+
+fn number(number: usize) -> [u8; 4] {
+    u32::try_from(number).expect("a small volume").to_le_bytes()
+}
