@@ -495,7 +495,10 @@ pub static TYPES: &[Type] = &[
         writes: true,
         folds: true,
         link_max: 1,
-        keeps: Keeps::DIRECTORIES,
+        // fs/hpfs/inode.c `hpfs_write_inode_ea`.
+        uid_max: 0xffff,
+        gid_max: 0xffff,
+        keeps: without(Keeps::NAMES.union(Keeps::HOLES)),
         ..NONE
     },
     // include/uapi/linux/magic.h `QNX6_SUPER_MAGIC`, in either order of bytes; behind `QNX6_BOOTBLOCK_SIZE`, or without a boot block

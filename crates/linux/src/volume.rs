@@ -120,6 +120,10 @@ impl Volume {
 
     /// Errors: Invalid for a name that the type cannot hold, and that Linux would change.
     pub(crate) fn expect_name(&self, name: &Name) -> Result<()> {
+        // fs/hpfs/name.c `hpfs_adjust_length` takes these away.
+        if self.is_of("hpfs") && matches!(name.as_bytes().last(), Some(b'.' | b' ')) {
+            return Err(Error::Invalid);
+        }
         self.expect_words(name.as_bytes())
     }
 

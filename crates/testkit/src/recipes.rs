@@ -11,6 +11,7 @@ mod befs;
 mod bytes;
 mod efs;
 mod hfsplus;
+mod hpfs;
 mod nodes;
 mod omfs;
 mod qnx6;
@@ -54,7 +55,7 @@ pub struct Recipe {
 pub const ALL: &str = "%P %y %m %U %G %s %l %Ts";
 /// Times are those of the making, or not kept.
 const NO_TIMES: &str = "%P %y %m %U %G %s %l";
-/// What HFS keeps of a file; there are no links.
+/// Where there are no links, or not their times.
 const NO_LINKS: &str = "rm tree/link";
 
 const PLAIN: Recipe = Recipe {
@@ -110,6 +111,7 @@ pub const EMPTY: &[Recipe] = &[
     ours("hfsplus", hfsplus::empty, 64),
     ours("affs", affs::empty, 16),
     ours("sysv", sysv::empty, 8),
+    Recipe { fit: NO_LINKS, remark: "no times of links", ..ours("hpfs", hpfs::empty, 16) },
 ];
 
 /// Volumes that a program, or a module of this one, filled from `tree`.
@@ -246,6 +248,7 @@ mod tests {
         // The copy of its header.
         assert!(is_at("hfsplus", (64 << 20) - 1024, b"H+\0\x04"));
         assert!(is_at("affs", 0, b"DOS\x03"));
+        assert!(is_at("hpfs", 0x2000, &[0x49, 0xe8, 0x95, 0xf9]));
         assert!(is_at("sysv", 512 + 504, &0xfd18_7e20_u32.to_le_bytes()));
     }
 }

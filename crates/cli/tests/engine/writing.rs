@@ -136,6 +136,11 @@ fn many_small_files_find_room_on_an_affs() {
 }
 
 #[test]
+fn an_hpfs() {
+    writes("hpfs");
+}
+
+#[test]
 fn a_sysv() {
     writes("sysv");
 }

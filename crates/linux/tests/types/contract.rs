@@ -25,11 +25,11 @@ const fn except(case: &'static str, types: &'static [&'static str], why: &'stati
 /// The types that have symbolic links, and with them files that are more than bytes.
 const UNIX: &[&str] = &[
     "xfs", "btrfs", "f2fs", "jfs", "reiserfs", "nilfs2", "minix", "minix2", "minix1", "udf", "hfsplus",
-    "affs", "sysv",
+    "affs", "sysv", "hpfs",
 ];
 /// Those without `RENAME_EXCHANGE`.
 const NO_EXCHANGE: &[&str] =
-    &["jfs", "reiserfs", "nilfs2", "minix", "minix2", "minix1", "udf", "hfs", "hfsplus", "sysv"];
+    &["jfs", "reiserfs", "nilfs2", "minix", "minix2", "minix1", "udf", "hfs", "hfsplus", "sysv", "hpfs"];
 
 /// Them all. The documentation has this table.
 pub const EXCEPT: &[Exception] = &[
@@ -85,6 +85,13 @@ pub const EXCEPT: &[Exception] = &[
         &["hfsplus"],
         "the bytes of a file that is not open go with its name",
     ),
+    except("rename_replaces_what_stands_at_the_new_name", &["hpfs"], "no folder takes the place of another"),
+    except("rename_tests_its_errors_in_order", &["hpfs"], "no folder takes the place of another"),
+    except(
+        "a_directory_that_moves_gets_its_new_parent_and_is_counted_there",
+        &["hpfs"],
+        "no folder takes the place of another",
+    ),
     except(
         "exchange_lets_two_names_change_places_whatever_they_are",
         NO_EXCHANGE,
@@ -101,6 +108,16 @@ pub const EXCEPT: &[Exception] = &[
         "a position in a listing is the number of an entry among those of one hash",
     ),
     except(
+        "a_directory_holds_no_more_directories_than_its_link_count_tells",
+        &["hpfs"],
+        "a file has one name, and a folder any number of folders",
+    ),
+    except(
+        "a_cookie_is_right_after_its_entry_and_those_around_it_are_gone",
+        &["hpfs"],
+        "a position in a listing is the place of an entry in a tree",
+    ),
+    except(
         "what_is_made_in_a_directory_gets_the_flags_that_it_hands_on",
         &["btrfs"],
         "which flags a file inherits is its own choice",
@@ -114,7 +131,7 @@ pub const EXCEPT: &[Exception] = &[
         "the_time_of_the_last_change_is_set_where_it_is_told",
         &[
             "xfs", "btrfs", "f2fs", "jfs", "reiserfs", "nilfs2", "minix", "minix2", "udf", "bfs", "hfsplus",
-            "sysv",
+            "sysv", "hpfs",
         ],
         "the time of the last change cannot be set",
     ),
@@ -137,6 +154,7 @@ pub const EXCEPT: &[Exception] = &[
     except("truncate_drops_what_lies_past_the_size", &["jfs"], "space is freed in the background"),
     except("truncate_drops_what_lies_past_the_size", &["bfs"], "space is freed with the last name"),
     except("truncate_allocates_nothing", &["reiserfs"], "a hole takes four bytes a block"),
+    except("truncate_drops_what_lies_past_the_size", &["hpfs"], "no file grows by being told its length"),
     except("truncate_allocates_nothing", &["udf"], "a hole takes a record a GiB"),
     except(
         "punch_makes_a_hole_within_the_same_size",
@@ -154,6 +172,11 @@ pub const EXCEPT: &[Exception] = &[
         "the folder has no room for the name of the last",
     ),
     except(
+        "inodes_run_out_before_anything_was_named",
+        &["hpfs"],
+        "what is told is how many folders there is room for in their band",
+    ),
+    except(
         "allocate_tests_its_errors_in_order",
         &["f2fs"],
         "a file that finds no room for all of a range has grown by the part that it found",
@@ -169,6 +192,11 @@ pub const EXCEPT: &[Exception] = &[
         "what_is_free_is_discarded_and_nothing_else",
         &["xfs"],
         "space that is held back counts as discarded and not as free",
+    ),
+    except(
+        "what_is_free_is_discarded_and_nothing_else",
+        &["hpfs"],
+        "the room for folders is discarded, too, and not counted as free",
     ),
     except(
         "an_attribute_is_kept_byte_for_byte_in_each_name_space",
@@ -252,6 +280,7 @@ conform! {
     an_hfs_plus_keeps_the_contract "hfsplus"
     an_affs_keeps_the_contract "affs"
     a_sysv_keeps_the_contract "sysv"
+    an_hpfs_keeps_the_contract "hpfs"
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn nest(fs: &dyn FileSystem) -> Vec<(Ino, Ino)> {
 
 #[test]
 fn an_inode_is_found_by_its_number_wherever_it_is() {
-    for kind in ["xfs", "minix", "hfsplus"] {
+    for kind in ["xfs", "minix", "hfsplus", "hpfs"] {
         let Some(image) = Image::new(kind) else { continue };
         let fs = image.open(Access::ReadWrite);
         let made = nest(&*fs);

@@ -16,7 +16,6 @@ const MARKS: [&str; 2] = ["<!-- by cargo xtask types -->\n", "<!-- up to here --
 
 /// Types that no run opens, and why.
 const UNSEEN: &[(&str, &str)] = &[
-    ("hpfs", "no program of Debian makes one"),
     ("gfs2", "`mkfs.gfs2` makes empty ones, and only Linux fills them"),
 ];
 

@@ -208,3 +208,21 @@ fn a_link_of_an_affs_leads_where_it_was_told_to_or_is_not_made() {
     let target = |name| fs.read_link(fs.lookup(fs.root(), name).unwrap()).unwrap();
     assert_eq!(names.map(target), [&b"a/b"[..], b"..", b"a/..", b"a"]);
 }
+
+#[test]
+fn a_name_of_an_hpfs_ends_as_it_was_told_to_or_is_not_there() {
+    let Some(image) = Image::new("hpfs") else { return };
+    let fs = image.open(Access::ReadWrite);
+    let (writable, root) = (fs.writable().unwrap(), fs.root());
+    let ino = writable.create(root, Name::new(b"name").unwrap(), &node(FileKind::Regular)).unwrap().ino;
+    // Linux would find the first by them.
+    for other in [&b"name."[..], b"name "] {
+        let other = Name::new(other).unwrap();
+        assert_eq!(fs.lookup(root, other), Err(Error::NotFound));
+        assert_eq!(writable.create(root, other, &node(FileKind::Regular)).err(), Some(Error::Invalid));
+        let removed = writable.remove(root, other, Victim::File, &mut |_| Ok(Usage::Unused));
+        assert_eq!(removed, Err(Error::NotFound));
+    }
+    assert_eq!(fs.lookup(root, Name::new(b"name").unwrap()), Ok(ino));
+    writable.close().unwrap();
+}
