@@ -60,6 +60,13 @@ fn a_handle_dropped_before_its_first_edit_costs_nothing_and_after_it_the_volume(
     assert_eq!(device.snapshot()[4 * 1024], 4);
 }
 
+/// Transactions with a log.
+fn logged(options: CommitOptions) -> Arc<Transactions> {
+    let device = Arc::new(MemDevice::new(world::clean(64)));
+    let features = JournalFeatures { checksums: Checksums::None, wide: false };
+    world::transactions(device, 64, features, options)
+}
+
 /// Changes these blocks and ends the handle.
 fn change(transactions: &Transactions, blocks: std::ops::Range<u64>) {
     let mut txn = transactions.begin(Credits(4)).unwrap();
@@ -101,10 +108,7 @@ fn who_commits_waits_for_the_last_handle_and_is_woken_by_its_end() {
 
 #[test]
 fn who_begins_writes_home_what_is_too_much_in_memory() {
-    let device = Arc::new(MemDevice::new(world::clean(64)));
-    let options = CommitOptions { budget: 4 << 10, ..world::options() };
-    let features = JournalFeatures { checksums: Checksums::None, wide: false };
-    let transactions = world::transactions(device, 64, features, options);
+    let transactions = logged(CommitOptions { budget: 4 << 10, ..world::options() });
     change(&transactions, 0..4);
     transactions.sync().unwrap();
     change(&transactions, 4..8);
@@ -115,7 +119,7 @@ fn who_begins_writes_home_what_is_too_much_in_memory() {
 
 #[test]
 fn nothing_is_done_for_a_volume_that_is_closed_or_broken() {
-    let (_, closed) = transactions(8);
+    let closed = logged(world::options());
     change(&closed, 3..4);
     closed.close().unwrap();
     let before = closed.stats();

@@ -15,9 +15,8 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/engine.md");
 const MARKS: [&str; 2] = ["<!-- by cargo xtask types -->\n", "<!-- up to here -->\n"];
 
 /// Types that no run opens, and why.
-const UNSEEN: &[(&str, &str)] = &[
-    ("gfs2", "`mkfs.gfs2` makes empty ones, and only Linux fills them"),
-];
+const UNSEEN: &[(&str, &str)] =
+    &[("gfs2", "`mkfs.gfs2` makes empty ones, and Linux in a process is not trusted to fill them")];
 
 /// What types may lack, for people.
 const LACKING: [(Keeps, &str); 10] = [
