@@ -1,6 +1,6 @@
 //! Programs of tests, as many at once as there are processors.
 //!
-//! `cargo test` runs one after the other, and of many a long test is the last, alone. Here each processor has one test at a time, and
+//! `cargo test` runs one after the other, and of many a long test is the last, alone. Here each of up to four processors has one test at a time, and
 //! the longest programs come first.
 
 use std::collections::VecDeque;
@@ -31,6 +31,9 @@ const LONG: [&str; 12] = [
     "kernel",
     "names",
 ];
+
+/// How many run at once at most: some start kernels, which have their memory, and some have volumes in theirs.
+const MOST: usize = 4;
 
 /// A program of tests.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,10 +71,12 @@ impl Program {
         self.folder.file_name()?.to_str()
     }
 
-    /// What runs it as cargo would, but for one test after the other.
+    /// What runs it as cargo would, but for one test after the other unless `arguments` say otherwise.
     fn command(&self, shell: &Shell, arguments: &[String]) -> Command {
         let file = &self.file;
-        let mut command = Command::from(cmd!(shell, "{file} --test-threads=1 {arguments...}"));
+        let is_said = arguments.iter().any(|argument| argument.starts_with("--test-threads"));
+        let alone = (!is_said).then_some("--test-threads=1");
+        let mut command = Command::from(cmd!(shell, "{file} {alone...} {arguments...}"));
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
         // Cargo has built the examples with it.
         command.env("OBENTO_EXAMPLES", "built");
@@ -95,7 +100,7 @@ pub fn run(shell: &Shell, mut programs: Vec<Program>, arguments: &[String], take
         }
     };
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| (0..processors).for_each(|_| drop(scope.spawn(work))));
+    thread::scope(|scope| (0..processors.min(MOST)).for_each(|_| drop(scope.spawn(work))));
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     ensure!(failed.is_empty(), "these tests failed: {}", failed.join(", "));
     Ok(())

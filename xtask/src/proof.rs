@@ -274,7 +274,7 @@ pub fn types(shell: &Shell) -> Result<()> {
         cmd!(shell, "cargo test -p obento-cli --test engine -- reading:: writing::").run()?;
         cmd!(shell, "cargo test -p obento-linux --test types -- table::").run()?;
     }
-    // Two hundred volumes that are damaged at random, opened, walked and changed.
+    // Volumes of each type that are damaged at random, opened, walked and changed.
     cmd!(shell, "cargo test -p obento-linux --test types -- --ignored --nocapture damaged::").run()?;
     // What did not run is not in the page, which this one notices.
     cmd!(shell, "cargo test -p obento-linux --test types -- table::").run()?;

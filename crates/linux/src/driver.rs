@@ -145,7 +145,7 @@ fn is_closed_jfs(device: &dyn BlockDevice) -> Result<bool> {
 
 /// The kernel that opens volumes of `kind`. Errors: Unsupported if none is installed, or does not know the type.
 pub fn kernel_of(kind: &Type) -> Result<Kernel> {
-    let missing = if Kernel::is_chosen() { NO_CHOICE } else { NO_KERNEL };
+    let missing = if Kernel::is_chosen_wrongly() { NO_CHOICE } else { NO_KERNEL };
     let kernel = Kernel::installed().ok_or_else(|| lacking(missing))?;
     let name = kind.names.first().copied().unwrap_or_default();
     if kernel.knows(kernel_name(name)) { Ok(kernel) } else { Err(lacking(NO_TYPE)) }

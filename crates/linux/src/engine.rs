@@ -233,9 +233,9 @@ impl Engine {
         self.failure.get().copied()
     }
 
-    /// How many requests of the kernel to read have failed at the device.
-    pub fn failed_reads(&self) -> u64 {
-        self.disk.as_ref().map_or(0, |disk| disk.watch().failed_reads())
+    /// How many requests of the kernel to read have failed at the device, and why the last.
+    pub fn failed_reads(&self) -> (u64, Option<Error>) {
+        self.disk.as_ref().map_or((0, None), |disk| disk.watch().failed_reads())
     }
 
     fn has_found_its_disk(&self) -> bool {

@@ -10,6 +10,10 @@ use crate::engine::Trouble;
 /// How many reasons are kept.
 const KEPT_MAX: usize = 64;
 
+/// What is said of a guest that the watchdog ended.
+pub(crate) const HUNG: &str =
+    "did not answer in time and was ended (if it had too little memory, --engine-memory gives it more)";
+
 impl From<Trouble> for Error {
     fn from(trouble: Trouble) -> Self {
         let what = match trouble {
@@ -22,9 +26,7 @@ impl From<Trouble> for Error {
             },
             Trouble::Ended(Some(reason)) => kept("ended unexpectedly", &reason),
             Trouble::Ended(None) => "ended unexpectedly",
-            Trouble::Hung => {
-                "did not answer in time and was ended (if it had too little memory, --engine-memory gives it more)"
-            }
+            Trouble::Hung => HUNG,
             Trouble::Nonsense => "gave an answer that makes no sense and was ended",
             Trouble::TooLarge => return Self::OutOfRange,
         };

@@ -63,9 +63,7 @@ impl Kernel {
         if !RUNS_HERE {
             return None;
         }
-        let program = std::env::var_os(CHOICE).map_or_else(|| PathBuf::from(PROGRAM), PathBuf::from);
-        // It is started from elsewhere.
-        let program = program.canonicalize().ok().filter(|program| is_program(program))?;
+        let program = Self::program()?;
         let versions: Vec<_> =
             fs::read_dir(MODULES).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
         // It is asked only where there is a choice.
@@ -73,9 +71,15 @@ impl Kernel {
         Some(Self { program, modules: fitting(versions, own.as_deref())? })
     }
 
-    /// Whether somebody names the one to be taken.
-    pub fn is_chosen() -> bool {
-        std::env::var_os(CHOICE).is_some()
+    fn program() -> Option<PathBuf> {
+        let program = std::env::var_os(CHOICE).map_or_else(|| PathBuf::from(PROGRAM), PathBuf::from);
+        // It is started from elsewhere.
+        program.canonicalize().ok().filter(|program| is_program(program))
+    }
+
+    /// Whether somebody names one to be taken that is none.
+    pub fn is_chosen_wrongly() -> bool {
+        std::env::var_os(CHOICE).is_some() && Self::program().is_none()
     }
 
     /// Whether it has the file system `name`, in itself or as a module.

@@ -148,22 +148,43 @@ impl LoopMount {
         &self.path
     }
 
-    /// Unmounts, and says so if that fails.
+    /// Unmounts, so that nothing more is written to the image, and says so if that fails.
     pub fn unmount(self) -> Result<()> {
-        /// While another thread starts a program, that holds what is open here until it runs.
-        const TRIES: u32 = 100;
+        let backing = self.backing_file();
+        let before = backing.as_ref().and_then(|file| fs::read(file).ok());
         let mut result = Ok(());
-        for _ in 0..TRIES {
+        // While another thread starts a program, that holds what is open here until it runs.
+        until(|| {
             result = call("umount", [&self.path]).map(drop);
-            match &result {
-                Err(error) if error.to_string().contains("busy") => {
-                    std::thread::sleep(std::time::Duration::from_millis(10));
-                }
-                _ => break,
-            }
-        }
-        result
+            !matches!(&result, Err(error) if error.to_string().contains("busy"))
+        });
+        result?;
+        // And a process that begins a mount name space has it mounted for a moment more.
+        let is_free =
+            until(|| backing.as_ref().and_then(|file| fs::read(file).ok()) != before || before.is_none());
+        ensure!(is_free, "{} is unmounted, and its loop device is still in use", self.path.display());
+        Ok(())
     }
+
+    /// Where the kernel tells which file its loop device is of, as long as that is in use.
+    fn backing_file(&self) -> Option<PathBuf> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let path = self.path.to_str()?;
+        let line = mounts.lines().find(|line| line.split(' ').nth(4) == Some(path))?;
+        let device = line.split(" - ").nth(1)?.split(' ').nth(1)?;
+        Some(format!("/sys/block/{}/loop/backing_file", device.strip_prefix("/dev/")?).into())
+    }
+}
+
+/// Tries `is_done` for up to ten seconds. Whether it was.
+fn until(mut is_done: impl FnMut() -> bool) -> bool {
+    (0..1000).any(|_| {
+        let done = is_done();
+        if !done {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        done
+    })
 }
 
 impl Drop for LoopMount {

@@ -236,7 +236,9 @@ mod tests {
 
     /// Where Linux would look for it.
     fn is_at(name: &str, at: usize, bytes: &[u8]) -> bool {
-        let Recipe { make: Make::Empty(make), megabytes, .. } = Recipe::of(EMPTY, name) else { return false };
+        let Recipe { make: Make::Empty(make), megabytes, .. } = Recipe::of(EMPTY, name) else {
+            panic!("{name}")
+        };
         let image = make(megabytes << 20);
         assert_eq!(image.len(), megabytes << 20);
         image[at..].starts_with(bytes)

@@ -16,10 +16,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::Mode;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     DumpableBehavior, Gid, Pid, PidfdFlags, Signal, Uid, WaitOptions, geteuid, getgid, getpid, getuid,
-    kill_process, pidfd_open, set_child_subreaper, set_dumpable_behavior, waitpid,
+    kill_process, pidfd_open, set_child_subreaper, set_dumpable_behavior, umask, waitpid,
 };
 use rustix::thread::{
     CpuSet, UnshareFlags, sched_getcpu, sched_setaffinity, set_thread_groups, set_thread_res_gid,
@@ -48,6 +49,8 @@ fn start(command: &[OsString]) -> io::Result<ExitCode> {
     let lifeline = lifeline.to_str().and_then(|number| number.parse().ok());
     // SAFETY: whoever starts a warden leaves it this descriptor, which nobody else here owns.
     let lifeline = unsafe { OwnedFd::from_raw_fd(lifeline.ok_or(io::ErrorKind::InvalidInput)?) };
+    // What is made here is to be entered by whom the kernel becomes.
+    umask(Mode::from_raw_mode(0o022));
     give_up_root(program.first().map(Path::new));
     set_child_subreaper(Pid::from_raw(1))?;
     isolate();

@@ -17,7 +17,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -76,8 +76,8 @@ pub struct Watch {
     is_over: AtomicBool,
     /// The kernel has found its disk.
     was_asked: AtomicBool,
-    /// How many requests to read have failed.
-    failed_reads: AtomicU64,
+    /// How many requests to read have failed, and why the last.
+    failed_reads: Mutex<(u64, Option<Error>)>,
     /// Since when the device does what it was asked last.
     busy_since: Mutex<Option<Instant>>,
 }
@@ -93,9 +93,17 @@ impl Watch {
         self.was_asked.load(Ordering::Relaxed)
     }
 
-    /// How many requests to read have failed so far.
-    pub fn failed_reads(&self) -> u64 {
-        self.failed_reads.load(Ordering::Relaxed)
+    /// How many requests to read have failed so far, and why the last.
+    pub fn failed_reads(&self) -> (u64, Option<Error>) {
+        *self.failed_reads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Before the kernel is told, so that it counts when that one answers.
+    fn note(&self, error: Error) {
+        if matches!(error, Error::Device(DeviceError::Read { .. })) {
+            let mut failed = self.failed_reads.lock().unwrap_or_else(PoisonError::into_inner);
+            *failed = (failed.0.saturating_add(1), Some(error));
+        }
     }
 
     fn set_busy(&self, since: Option<Instant>) {
@@ -210,9 +218,7 @@ impl Disk {
             self.watch.set_busy(None);
             if let Some(error) = failure {
                 self.failure.get_or_init(|| error);
-                let is_read = matches!(error, Error::Device(DeviceError::Read { .. }));
-                // Before the kernel is told, so that it counts when that one answers.
-                self.watch.failed_reads.fetch_add(u64::from(is_read), Ordering::Relaxed);
+                self.watch.note(error);
             }
             wants_call |= self.queue.give_back(&self.memory, &chain, written) == Some(true);
         }

@@ -11,6 +11,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::error::HUNG;
 use crate::volume::nonsense;
 
 /// Why `open` fails.
@@ -347,7 +348,7 @@ fn unanswered(reply: fn() -> Reply) {
     });
     let volume = volume.unwrap();
     for _ in 0..2 {
-        assert_eq!(volume.statfs(), Err(DeviceError::Engine("did not answer in time and was ended (if it had too little memory, --engine-memory gives it more)").into()));
+        assert_eq!(volume.statfs(), Err(DeviceError::Engine(HUNG).into()));
     }
 }
 

@@ -76,12 +76,17 @@ fn a_listing_that_is_short_because_the_device_failed_says_so() {
             writable.close().unwrap();
         }
         let (bytes, mut short) = (image.bytes(), 0);
-        for nth in 0.. {
+        for nth in 0..1000 {
             let fault = Fault { request: Request::Read, nth, lasting: Lasting::Once, failure: Failure::Io };
             let device = Arc::new(FaultDevice::new(MemDevice::read_only(bytes.clone()), Some(fault)));
             let options = OpenOptions::new(Arc::new(SystemClock));
-            let Ok(fs) = driver(name).open(device.clone(), &options) else { continue };
+            let Ok(fs) = driver(name).open(device.clone(), &options) else {
+                assert!(device.hits() > 0, "{name}, {nth}: it did not open");
+                continue;
+            };
+            let hits = device.hits();
             let (names, missing) = listed(&*fs);
+            assert!(missing.is_none() || device.hits() > hits, "{name}, {nth}: nothing failed meanwhile");
             assert!(names.len() == MANY || missing.is_some(), "{name}, {nth}: {} names", names.len());
             short += u32::from(names.len() < MANY);
             if device.hits() == 0 {

@@ -40,18 +40,22 @@ pub fn list(table: &mut Table, ring: &mut Ring, dir: u64, from: u64) -> Result<A
     Ok(Answer::Entries { entries: entries.collect(), is_end })
 }
 
-/// The inode that `dir` itself has under `name`. Errors: ENOENT.
+/// More entries than a folder has that does not lead back into itself.
+const LISTED: usize = 1 << 20;
+
+/// The inode that `dir` itself has under `name`. Errors: ENOENT; EIO for a folder without end.
 pub fn listed(dir: impl AsFd, name: &CStr) -> Result<u64, Errno> {
     let folder = open(dir)?;
     let mut buffer = vec![MaybeUninit::uninit(); 64 << 10];
     let mut names = RawDir::new(&folder, &mut buffer);
-    while let Some(found) = names.next() {
+    for _ in 0..LISTED {
+        let Some(found) = names.next() else { return Err(libc::ENOENT.unsigned_abs()) };
         let found = found.map_err(number)?;
         if found.file_name() == name {
             return Ok(found.ino());
         }
     }
-    Err(libc::ENOENT.unsigned_abs())
+    Err(libc::EIO.unsigned_abs())
 }
 
 fn open(dir: impl AsFd) -> Result<OwnedFd, Errno> {

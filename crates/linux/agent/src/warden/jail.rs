@@ -25,7 +25,7 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
-use super::root::own_root;
+use super::root::own_place;
 use super::{exec, fix_addresses};
 
 /// What is read and executed: the libraries, and what the kernel asks about its host.
@@ -93,7 +93,7 @@ pub struct Jail {
 }
 
 impl Jail {
-    /// For the kernel at `program`, with so many bytes of memory; with `has_mounts` its root is one that nobody else sees. Errors: there
+    /// For the kernel at `program`, with so many bytes of memory; with `has_mounts` its root, or that folder, is one that nobody else sees. Errors: there
     /// is no folder for its memory, or no file may be as long.
     pub fn prepare(program: &OsStr, memory: u64, has_mounts: bool) -> io::Result<Self> {
         let file_max = memory.saturating_add(SPARE);
@@ -103,8 +103,9 @@ impl Jail {
                 "its memory is a file, which may have {most} MiB here and needs {least}: raise `ulimit -f`, or ask for less (--engine-memory)"
             )));
         }
-        let private = has_mounts.then(|| own_root(program.as_ref(), file_max)).and_then(Result::ok);
-        let own = std::env::var_os("TMPDIR").map(PathBuf::from);
+        let private = if has_mounts { own_place(program.as_ref(), file_max)? } else { None };
+        // The process is elsewhere than where it was set.
+        let own = std::env::var_os("TMPDIR").map(PathBuf::from).filter(|folder| folder.is_absolute());
         let mut folders = own.into_iter().chain(FOLDERS.iter().map(PathBuf::from));
         let folder =
             private.or_else(|| folders.find(|folder| holds_programs(folder) && has_room(folder, memory)));

@@ -24,10 +24,12 @@ use super::jail::{FOLDERS, READ, holds_programs};
 const NOTHING: &str = "/dev/null";
 /// Where a program that is a script has its shell; a link to `/usr/bin` mostly.
 const SHELLS: &str = "/bin";
-/// Where its memory lies then.
-const MEMORY: &str = "/memory";
-/// Where the host's root is for a moment.
-const OLD: &str = "/host";
+/// Where its memory lies then; below a folder of this name lies no program.
+const MEMORY: &str = "/.obento-memory";
+/// Where services of the host listen.
+const SERVICES: &str = "/run";
+
+const FLAGS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
 /// Whether what is mounted from here on is seen here alone. Nothing may be mounted otherwise.
 pub fn own_mounts() -> bool {
@@ -38,47 +40,70 @@ pub fn own_mounts() -> bool {
     apart.is_ok() && mount_change(c"/", below).is_ok() && chdir("/").is_ok()
 }
 
-/// Makes the root, for the kernel at `program`, and answers the folder for files of `size` bytes. Errors: the host does not let it be done;
-/// everything is where it was, then.
-pub fn own_root(program: &Path, size: u64) -> io::Result<PathBuf> {
-    let mut folders = FOLDERS.into_iter().map(Path::new);
-    let place = folders.find(|folder| folder.is_dir() && !program.starts_with(folder));
-    let place = place.ok_or(io::ErrorKind::NotFound)?;
-    let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    mount(c"none", place, c"tmpfs", flags, c"mode=0755,size=64k")?;
+/// Makes the root, for the kernel at `program`, and answers the folder for files of `size` bytes, which nobody else sees. Where the host
+/// does not let there be a root, such as in one that is no mount, it has that folder alone, and no services; `None` where it has neither.
+/// Errors: the process has left the host's root and cannot go on.
+pub fn own_place(program: &Path, size: u64) -> io::Result<Option<PathBuf>> {
+    let Ok(program) = program.canonicalize() else { return Ok(None) };
+    // Some are links to others.
+    let mut folders = FOLDERS.iter().filter_map(|folder| fs::canonicalize(folder).ok());
+    let Some(place) = folders.find(|folder| folder.is_dir() && !program.starts_with(folder)) else {
+        return Ok(None);
+    };
+    if make_root(&place, &program, size).is_err() {
+        return Ok(own_folder(place, &program, size).ok());
+    }
+    // From here on the process sees nothing else: the host's root lies over its own, at the same place.
+    unmount(".", UnmountFlags::DETACH)?;
+    chdir("/")?;
+    Ok(Some(MEMORY.into()))
+}
+
+/// Errors: everything is where it was.
+fn make_root(place: &Path, program: &Path, size: u64) -> io::Result<()> {
+    mount(c"none", place, c"tmpfs", FLAGS, c"mode=0755,size=64k")?;
     fill(place, program, size).inspect_err(|_| {
+        let _ = chdir("/");
         let _ = unmount(place, UnmountFlags::DETACH);
-    })?;
-    // From here on the process sees nothing else.
-    unmount(OLD, UnmountFlags::DETACH)?;
-    Ok(MEMORY.into())
+    })
 }
 
 fn fill(place: &Path, program: &Path, size: u64) -> io::Result<()> {
     for path in READ.into_iter().chain([SHELLS, NOTHING]) {
         show(path.as_ref(), place)?;
     }
+    fs::symlink_metadata(program)?;
     show(program, place)?;
     let memory = within(place, MEMORY.as_ref())?;
     fs::create_dir(&memory)?;
-    let options = CString::new(format!("mode=0700,size={size}"))?;
-    let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    mount(c"none", &memory, c"tmpfs", flags, options.as_c_str())?;
-    if !holds_programs(&memory) {
-        return Err(io::ErrorKind::PermissionDenied.into());
+    mount_memory(&memory, size)?;
+    chdir(place)?;
+    Ok(pivot_root(".", ".")?)
+}
+
+/// `place` as the folder, where there is no root of its own.
+fn own_folder(place: PathBuf, program: &Path, size: u64) -> io::Result<PathBuf> {
+    mount_memory(&place, size)?;
+    if !program.starts_with(SERVICES) && !place.starts_with(SERVICES) {
+        // Where it cannot be, Landlock and the rights of the user are left.
+        let _ = mount(c"none", SERVICES, c"tmpfs", FLAGS, c"mode=0555,size=4096");
     }
-    let old = within(place, OLD.as_ref())?;
-    fs::create_dir(&old)?;
-    pivot_root(place, &old)?;
-    Ok(chdir("/")?)
+    Ok(place)
+}
+
+fn mount_memory(folder: &Path, size: u64) -> io::Result<()> {
+    let options = CString::new(format!("mode=0700,size={size}"))?;
+    mount(c"none", folder, c"tmpfs", FLAGS, options.as_c_str())?;
+    if holds_programs(folder) { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
 /// Has `path` in the new root at `place` what it is here.
 fn show(path: &Path, place: &Path) -> io::Result<()> {
     let inner = within(place, path)?;
-    let Ok(found) = fs::symlink_metadata(path) else {
+    let found = match fs::symlink_metadata(path) {
         // The host does without.
-        return Ok(());
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found?,
     };
     if fs::symlink_metadata(&inner).is_ok() {
         // Below one that was shown.

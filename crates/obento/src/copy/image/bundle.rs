@@ -18,8 +18,8 @@ const FILES: usize = 512;
 /// Bytes that wait at most, but for the last file's.
 const BYTES: usize = 3 << 20;
 
-/// Seconds that every format holds which keeps owners and modes and takes files together, with their parts: numbers of 31 bits, in which `time_t` began, but for
-/// the first and the last. What becomes of other times is seen when they are set.
+/// Seconds that every format holds which takes files together and keeps their owners: those of `time_t` as it began, in 31 bits, but for the first and the
+/// last. What becomes of other times is seen when they are set.
 const TIMES: Range<i64> = 1..i32::MAX as i64;
 
 fn is_held_everywhere(time: Timestamp) -> bool {
