@@ -1,4 +1,4 @@
-//! Programs of tests, as many at once as there are processors.
+//! Programs of tests, several at once.
 //!
 //! `cargo test` runs one after the other, and of many a long test is the last, alone. Here each of up to four processors has one test at a time, and
 //! the longest programs come first.

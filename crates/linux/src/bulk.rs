@@ -17,12 +17,12 @@ impl Bulk for Volume {
         let (mut done, mut rest) = (Vec::with_capacity(files.len()), files);
         while let Some((first, _)) = rest.split_first() {
             let fits = self.limits().fits_owner(first.node.uid, first.node.gid);
-            if first.bytes.len() > NEW_FILE_MAX || !fits || self.expect_name(first.name).is_err() {
+            if first.bytes.len() > NEW_FILE_MAX || !fits || self.expect_name(first.name.as_bytes()).is_err() {
                 done.push(Err(if fits { Error::Invalid } else { Error::OutOfRange }));
                 rest = rest.get(1..).unwrap_or_default();
                 continue;
             }
-            let named = rest.iter().take_while(|file| self.expect_name(file.name).is_ok()).count();
+            let named = rest.iter().take_while(|file| self.expect_name(file.name.as_bytes()).is_ok()).count();
             let (portion, later) = rest.split_at(portion(&rest[..named], &self.limits()));
             match self.make_files(&mut state, dir, portion) {
                 Ok(errnos) => done.extend(errnos),

@@ -65,7 +65,7 @@ impl FileSystem for Volume {
     fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
         let mut state = self.state();
         self.directory(&mut state, dir)?;
-        self.expect_name(name).map_err(|_| Error::NotFound)?;
+        self.expect_name(name.as_bytes()).map_err(|_| Error::NotFound)?;
         let request = Request::Look { dir: dir.0, name: name.as_bytes().to_vec() };
         let attr = match self.node(&mut state, &[dir], request) {
             Err(Error::NameTooLong | Error::Invalid) => return Err(Error::NotFound),
@@ -170,8 +170,7 @@ impl FileSystem for Volume {
     }
 
     fn bulk(&self) -> Option<&dyn Bulk> {
-        // The kernel holds files that were made at once open for a second longer, and AFFS up to 31 blocks for each that is open.
-        (!self.is_of("affs")).then_some(self)
+        if self.kind.bulk { Some(self) } else { None }
     }
 
     fn trim(&self) -> Option<&dyn Trim> {
@@ -181,7 +180,7 @@ impl FileSystem for Volume {
 
 impl Xattrs for Volume {
     fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.expect_words(name).map_err(|_| Error::NoData)?;
+        self.expect_name(name).map_err(|_| Error::NoData)?;
         match self.bytes(ino, Request::GetXattr { ino: ino.0, name: name.to_vec() }) {
             // What a type cannot have is not there.
             Err(Error::NotSupported | Error::Invalid | Error::OutOfRange) => Err(Error::NoData),
@@ -205,7 +204,7 @@ impl Xattrs for Volume {
             return Err(Error::ReadOnly);
         }
         let missing = if mode == XattrMode::Replace { Error::NoData } else { Error::OutOfRange };
-        self.expect_words(name).map_err(|_| missing)?;
+        self.expect_name(name).map_err(|_| missing)?;
         // `XATTR_CREATE` and `XATTR_REPLACE` of include/uapi/linux/xattr.h.
         let flags = match mode {
             XattrMode::Set => 0,
@@ -223,7 +222,7 @@ impl Xattrs for Volume {
         if !self.is_writable() {
             return Err(Error::ReadOnly);
         }
-        self.expect_words(name).map_err(|_| Error::NoData)?;
+        self.expect_name(name).map_err(|_| Error::NoData)?;
         let mut state = self.state();
         let done = self.do_it(&mut state, &[ino], Request::RemoveXattr { ino: ino.0, name: name.to_vec() });
         state.changed(ino);

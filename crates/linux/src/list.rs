@@ -59,8 +59,7 @@ impl Volume {
         }
         let (failed, why) = self.engine.turn().failed_reads();
         let is_told = entries.iter().any(|entry| entry.errno != 0);
-        // Btrfs passes over nothing, and mostly has what it could not read a second time.
-        let missing = why.filter(|_| failed > failed_before && !is_told && !self.is_of("btrfs"));
+        let missing = why.filter(|_| failed > failed_before && !is_told && self.kind.skips_unread);
         Ok(Portion { entries, is_end, missing })
     }
 

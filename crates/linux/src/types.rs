@@ -74,8 +74,14 @@ pub struct Type {
     pub uuid: Option<u64>,
     /// Its length.
     pub len: Length,
-    /// Whether its names are of Unicode: of others Linux makes question marks, so that two become one.
-    pub unicode: bool,
+    /// Whether a name, of a file or an attribute, is kept as it is told: of others Linux makes other ones, so that two become one.
+    pub keeps_name: fn(&[u8]) -> bool,
+    /// Whether a symbolic link leads where it is told to.
+    pub keeps_target: fn(&[u8]) -> bool,
+    /// Whether many files are made in one request.
+    pub bulk: bool,
+    /// Whether a directory of which a block cannot be read may be listed without that block and without an error.
+    pub skips_unread: bool,
     /// Mount options.
     pub options: &'static str,
     /// Whether who owns files, and with which permissions, is told at mounting.
@@ -117,6 +123,24 @@ fn anything(_: &[u8]) -> bool {
     true
 }
 
+/// Of other bytes Linux makes question marks.
+fn is_unicode(name: &[u8]) -> bool {
+    std::str::from_utf8(name).is_ok()
+}
+
+/// What stands at the end of others is taken away: Linux 6.1, fs/hpfs/name.c `hpfs_adjust_length`.
+fn is_kept_by_hpfs(name: &[u8]) -> bool {
+    !matches!(name.last(), Some(b'.' | b' '))
+}
+
+/// Whether a target comes back, but for parts that lead nowhere (`.`). It is kept as AmigaOS has it, with volumes and with `/` for `../`; what
+/// Linux makes of that is longer, and cut to the length of what is kept. Source: Linux 6.1, fs/affs/namei.c `affs_symlink`, fs/affs/symlink.c,
+/// fs/namei.c `page_get_link`.
+fn is_kept_by_affs(target: &[u8]) -> bool {
+    let mut above = target.rsplit(|byte| *byte == b'/').skip(1);
+    !target.starts_with(b"/") && !target.contains(&b':') && above.all(|part| part != b"..")
+}
+
 /// What a type loses that has no folders.
 const FLAT: Keeps = Keeps::DIRECTORIES.union(Keeps::SUBDIRECTORIES);
 
@@ -134,7 +158,10 @@ const NONE: Type = Type {
     label: Label::None,
     uuid: None,
     len: Length::Device,
-    unicode: false,
+    keeps_name: anything,
+    keeps_target: anything,
+    bulk: true,
+    skips_unread: true,
     options: "",
     shows_owners: false,
     writes: false,
@@ -170,6 +197,8 @@ pub static TYPES: &[Type] = &[
         grain: 1,
         xattrs: true,
         keeps: without(Keeps::SUBDIRECTORIES),
+        // It mostly has such a block a second time, and tells an error otherwise.
+        skips_unread: false,
         maker: Some(tools::MAKE_BTRFS),
         checker: Some(tools::CHECK_BTRFS),
         ..NONE
@@ -267,7 +296,7 @@ pub static TYPES: &[Type] = &[
         names: &["hfsplus"],
         modules: &["hfsplus", "nls_utf8"],
         marks: &[mark(1024, b"H+\0\x04"), mark(1024, b"HX\0\x05")],
-        unicode: true,
+        keeps_name: is_unicode,
         writes: true,
         folds: true,
         len: Length::By(hfsplus_len),
@@ -324,7 +353,7 @@ pub static TYPES: &[Type] = &[
         modules: &["udf", "nls_utf8"],
         marks: &[mark(0x8001, b"BEA01"), mark(0x8001, b"CD001")],
         also: is_udf,
-        unicode: true,
+        keeps_name: is_unicode,
         options: "iocharset=utf8",
         writes: true,
         // fs/udf/super.c `UDF_MAX_LINKS`.
@@ -378,7 +407,7 @@ pub static TYPES: &[Type] = &[
         modules: &["befs", "nls_utf8"],
         marks: &[mark(512 + 32, b"1SFB"), mark(512 + 32, b"BFS1"), mark(32, b"1SFB"), mark(32, b"BFS1")],
         label: Label::Bytes(512, 32),
-        unicode: true,
+        keeps_name: is_unicode,
         options: "iocharset=utf8",
         ..NONE
     },
@@ -457,6 +486,9 @@ pub static TYPES: &[Type] = &[
         folds: true,
         // fs/affs/namei.c `affs_symlink` with blocks of 512 bytes.
         target: LinkTarget::Bytes(287),
+        keeps_target: is_kept_by_affs,
+        // The kernel holds files that were made at once open for a second longer, and this up to 31 blocks for each that is open.
+        bulk: false,
         // fs/affs/amigaffs.h `struct affs_tail`.
         uid_max: 0xffff,
         gid_max: 0xffff,
@@ -495,6 +527,7 @@ pub static TYPES: &[Type] = &[
         writes: true,
         folds: true,
         link_max: 1,
+        keeps_name: is_kept_by_hpfs,
         // fs/hpfs/inode.c `hpfs_write_inode_ea`.
         uid_max: 0xffff,
         gid_max: 0xffff,

@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{
-    Attr, DeviceError, DeviceNumber, Error, FileFlags, FileKind, Generation, Ino, Mode, Name, Result,
-    Timestamp,
+    Attr, DeviceError, DeviceNumber, Error, FileFlags, FileKind, Generation, Ino, Mode, Result, Timestamp,
 };
 use obento_block::BlockDevice;
 use obento_driver::{Probe, StatFs};
@@ -118,19 +117,9 @@ impl Volume {
         self.kind.names.iter().any(|name| WITH_PLACES.contains(name))
     }
 
-    /// Errors: Invalid for a name that the type cannot hold, and that Linux would change.
-    pub(crate) fn expect_name(&self, name: &Name) -> Result<()> {
-        // fs/hpfs/name.c `hpfs_adjust_length` takes these away.
-        if self.is_of("hpfs") && matches!(name.as_bytes().last(), Some(b'.' | b' ')) {
-            return Err(Error::Invalid);
-        }
-        self.expect_words(name.as_bytes())
-    }
-
-    /// The same of the name of an attribute.
-    pub(crate) fn expect_words(&self, name: &[u8]) -> Result<()> {
-        let is_one = !self.kind.unicode || std::str::from_utf8(name).is_ok();
-        if is_one { Ok(()) } else { Err(Error::Invalid) }
+    /// Errors: Invalid for a name, of a file or an attribute, that the type cannot hold, and that Linux would change.
+    pub(crate) fn expect_name(&self, name: &[u8]) -> Result<()> {
+        if (self.kind.keeps_name)(name) { Ok(()) } else { Err(Error::Invalid) }
     }
 
     /// Whether it is of the type `name`.

@@ -16,7 +16,7 @@ impl WritableFileSystem for Volume {
     fn create(&self, dir: Ino, name: &Name, node: &NewNode<'_>) -> Result<Attr> {
         let mut state = self.state();
         self.directory(&mut state, dir)?;
-        self.expect_name(name)?;
+        self.expect_name(name.as_bytes())?;
         if node.kind == FileKind::Symlink {
             self.check_target(&mut state, dir, name, node.target)?;
         }
@@ -50,7 +50,7 @@ impl WritableFileSystem for Volume {
         if attr.nlink == 0 {
             return Err(Error::NotFound);
         }
-        self.expect_name(name)?;
+        self.expect_name(name.as_bytes())?;
         if self.kind.link_max <= 1 {
             return Err(self.after_those_of_name(&mut state, dir, name, Error::TooManyLinks));
         }
@@ -91,7 +91,7 @@ impl WritableFileSystem for Volume {
         self.directory(&mut state, from)?;
         self.directory(&mut state, to)?;
         let moved = self.hold_named(&mut state, from, name)?;
-        self.expect_name(new_name)?;
+        self.expect_name(new_name.as_bytes())?;
         let other = match self.hold_named(&mut state, to, new_name) {
             Ok(other) => Some(other),
             Err(Error::NotFound | Error::NameTooLong) => None,
@@ -249,7 +249,7 @@ impl Volume {
     /// What `name` in `dir` leads to, which the guest holds from now on.
     fn hold_named(&self, state: &mut State, dir: Ino, name: &Name) -> Result<Attr> {
         // Linux would find another file by it.
-        self.expect_name(name).map_err(|_| Error::NotFound)?;
+        self.expect_name(name.as_bytes()).map_err(|_| Error::NotFound)?;
         let attr = self.node(state, &[dir], Request::Look { dir: dir.0, name: name.as_bytes().to_vec() })?;
         state.nodes.show(dir, name.as_bytes(), attr);
         state.nodes.keep(attr.ino);
@@ -266,7 +266,7 @@ impl Volume {
         let error = match target.len() {
             0 => Error::Invalid,
             len if to_u64(len) > self.symlink_max().into() => Error::NameTooLong,
-            _ if self.is_of("affs") && !is_kept_by_affs(target) => Error::Invalid,
+            _ if !(self.kind.keeps_target)(target) => Error::Invalid,
             _ => return Ok(()),
         };
         Err(self.after_those_of_name(state, dir, name, error))
@@ -323,14 +323,6 @@ impl Volume {
         let len = range.end.checked_sub(range.start).filter(|len| *len > 0).ok_or(Error::Invalid)?;
         self.change_file(ino, Request::Move { ino: ino.0, offset: range.start, len, shift })
     }
-}
-
-/// Whether a target comes back from AFFS, but for parts that lead nowhere (`.`). It is kept as AmigaOS has it, with volumes and with `/` for
-/// `../`; what Linux makes of that is longer, and cut to the length of what is kept. Source: Linux 6.1, fs/affs/namei.c `affs_symlink`,
-/// fs/affs/symlink.c, fs/namei.c `page_get_link`.
-fn is_kept_by_affs(target: &[u8]) -> bool {
-    let mut above = target.rsplit(|byte| *byte == b'/').skip(1);
-    !target.starts_with(b"/") && !target.contains(&b':') && above.all(|part| part != b"..")
 }
 
 /// Whether what has these attributes has one name.

@@ -19,6 +19,9 @@ mod sysv;
 mod ufs_hp;
 mod vxfs;
 
+/// When an empty volume says that it was made: 2020-01-01.
+const MADE: u32 = 1_577_836_800;
+
 /// What makes `image`.
 #[derive(Clone, Copy, Debug)]
 pub enum Make {
@@ -223,11 +226,6 @@ impl Recipe {
             shell(folder, check).expect("it finds nothing wrong");
         }
     }
-}
-
-/// Lays `bytes` over those of `image` from `at` on.
-fn put(image: &mut [u8], at: usize, bytes: &[u8]) {
-    image[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
 #[cfg(test)]

@@ -12,11 +12,7 @@ use crate::support::{Bench, digest};
 
 fn reads(kind: &str) {
     let recipe = Recipe::of(FILLED, kind);
-    if !recipe.is_possible() || !require(&[Oracle::Root]) {
-        return;
-    }
-    let bench = Bench::new();
-    bench.shell(recipe.fit);
+    let Some(bench) = Bench::of(recipe).filter(|_| require(&[Oracle::Root])) else { return };
     if kind == "xfs" {
         fs::write(bench.path("proto"), prototype(&bench.path("tree"))).unwrap();
     }
@@ -150,11 +146,7 @@ fn a_vxfs_of_unixware() {
 #[test]
 fn the_owner_of_an_omfs_is_who_is_told_to_be() {
     let recipe = Recipe::of(FILLED, "omfs");
-    if !recipe.is_possible() {
-        return;
-    }
-    let bench = Bench::new();
-    bench.shell(recipe.fit);
+    let Some(bench) = Bench::of(recipe) else { return };
     recipe.make(&bench.path("."));
     assert_eq!(bench.done("stat -c %a-%u-%g image:/five"), "755-0-0\n");
     let output = bench.obento("stat --mount-options uid=7,gid=8,fmask=0137 -c %a-%u-%g image:/five");
@@ -166,10 +158,7 @@ fn the_owner_of_an_omfs_is_who_is_told_to_be() {
 #[test]
 fn a_name_on_an_omfs_leads_to_its_own_file_or_to_none() {
     let recipe = Recipe::of(FILLED, "omfs");
-    if !recipe.is_possible() {
-        return;
-    }
-    let bench = Bench::new();
+    let Some(bench) = Bench::of(recipe) else { return };
     bench.shell("rm -r tree && mkdir tree && echo long > tree/ab1");
     recipe.make(&bench.path("."));
     let output = bench.obento("cat image:/a");

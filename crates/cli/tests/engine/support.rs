@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 
 use obento_testkit::oracle::{call, shell};
 pub use obento_testkit::recipes::ALL;
+use obento_testkit::recipes::Recipe;
 use obento_testkit::tree::pattern;
 use tempfile::TempDir;
 
@@ -18,6 +19,13 @@ impl Bench {
         let bench = Self(tempfile::tempdir().unwrap());
         bench.plant();
         bench
+    }
+
+    /// One whose tree the type of `recipe` can hold; none where there can be no image of it.
+    pub fn of(recipe: &Recipe) -> Option<Self> {
+        let bench = recipe.is_possible().then(Self::new)?;
+        bench.shell(recipe.fit);
+        Some(bench)
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -10,11 +10,7 @@ use crate::support::{ALL, Bench};
 
 fn writes(kind: &str) {
     let recipe = Recipe::of(EMPTY, kind);
-    if !recipe.is_possible() || !require(&[Oracle::Root]) {
-        return;
-    }
-    let bench = Bench::new();
-    bench.shell(recipe.fit);
+    let Some(bench) = Bench::of(recipe).filter(|_| require(&[Oracle::Root])) else { return };
     recipe.make(&bench.path("."));
     // What there is no room for is not asked for.
     let copy = if recipe.kept == ALL { "cp -a" } else { "cp -r --preserve=timestamps" };
@@ -125,10 +121,7 @@ fn an_affs() {
 #[test]
 fn many_small_files_find_room_on_an_affs() {
     let recipe = Recipe::of(EMPTY, "affs");
-    if !recipe.is_possible() {
-        return;
-    }
-    let bench = Bench::new();
+    let Some(bench) = Bench::of(recipe) else { return };
     recipe.make(&bench.path("."));
     bench.shell("mkdir all && cd all && seq 1500 | split -l 1 -a 4");
     bench.done("cp -r all image:/");

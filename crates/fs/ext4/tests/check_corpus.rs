@@ -21,7 +21,7 @@ use obento_ext4::{Ext4, open_volume};
 use obento_testkit::oracle::{Oracle, corpus, require};
 
 /// Longer than any image may take, in seconds, though it shares the machine.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(20);
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/check.md");
 /// Lines that are shown of what is said about an image.
 const MOST_LINES: usize = 24;

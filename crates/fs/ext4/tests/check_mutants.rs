@@ -17,7 +17,7 @@ use lab::judge::{e2fsck, e2fsck_is_clean, findings, line, lost_to_us_alone, mend
 use obento_driver::Mending;
 
 /// Longer than an image of a few MiB may take.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(20);
 /// Mutants on which we and e2fsck once differed.
 const KNOWN: &[(&str, &str, u64)] = &[
     ("QUOTA", "inodes", 16),

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use obento_base::{Error, FileFlags, FileKind, Name, Timestamp};
+use obento_base::{DeviceError, Error, FileFlags, FileKind, Name, Timestamp};
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{
-    Access, LayoutLock, NewNode, RenameFlags, SetAttr, TimeChange, Usage, Victim, XattrMode,
+    Access, Driver as _, LayoutLock, NewNode, OpenOptions, RenameFlags, SetAttr, TimeChange, Usage, Victim,
+    XattrMode,
 };
+use obento_env::SystemClock;
 use obento_testkit::record::{Event, RecordDevice};
 use obento_testkit::tree::pattern;
 
-use super::image::{Image, node, open};
+use super::image::{Image, driver, node, open};
 
 #[test]
 fn requests_without_a_pause_are_all_answered() {
@@ -19,6 +21,21 @@ fn requests_without_a_pause_are_all_answered() {
     // Many times what a line holds whose bells nobody took.
     for _ in 0..20_000 {
         fs.statfs().unwrap();
+    }
+}
+
+#[test]
+fn a_volume_that_says_how_long_it_is_is_not_changed_where_its_image_is_shorter() {
+    for name in ["hfsplus", "sysv"] {
+        let Some(image) = Image::new(name) else { continue };
+        let mut bytes = image.bytes();
+        let whole = driver(name).probe(&MemDevice::new(bytes.clone())).unwrap().unwrap();
+        assert_eq!(whole.len, bytes.len() as u64, "{name}");
+        bytes.truncate(bytes.len() - 4096);
+        let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(Arc::new(SystemClock)) };
+        let opened = driver(name).open(Arc::new(MemDevice::new(bytes)), &options);
+        let refused = matches!(opened.err(), Some(Error::Device(DeviceError::OutOfBounds { .. })));
+        assert!(refused, "{name}");
     }
 }
 

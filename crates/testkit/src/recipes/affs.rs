@@ -10,7 +10,7 @@
 //! Source: Linux 6.1, fs/affs/{super,bitmap}.c, fs/affs/amigaffs.h `struct affs_root_head` and `affs_root_tail`; Laurent Clevy,
 //! "The .ADF (Amiga Disk File) format FAQ", 4.2 and 4.3.
 
-use super::put;
+use super::bytes::{Bytes, Order};
 
 const BLOCK: usize = 512;
 /// Blocks of the boot.
@@ -31,51 +31,44 @@ const DATE: [u32; 3] = [15340, 0, 0];
 
 /// A volume of so many bytes, of 50 MiB at most.
 pub fn empty(len: usize) -> Vec<u8> {
-    let (mut image, blocks) = (vec![0; len], len / BLOCK);
+    let (mut image, blocks) = (Bytes::of(len, Order::Big), len / BLOCK);
     let root = (BOOT + blocks - 1) / 2;
     let bitmaps = (blocks - BOOT).div_ceil(BITS);
     assert!(bitmaps <= BITMAPS, "the root has room for {BITMAPS}");
-    put(&mut image, 0, KIND);
-    put(&mut image, root * BLOCK, &root_block(root + 1..root + 1 + bitmaps));
+    image.put(0, KIND);
+    image.put(root * BLOCK, &root_block(root + 1..root + 1 + bitmaps));
     let is_free = |block: usize| (BOOT..blocks).contains(&block) && !(root..=root + bitmaps).contains(&block);
     for nth in 0..bitmaps {
         let first = BOOT + nth * BITS;
         let words = (first..first + BITS)
             .step_by(32)
             .map(|block| (0..32).map(|bit| u32::from(is_free(block + bit)) << bit).sum::<u32>());
-        let mut bitmap = [vec![0; 4], words.flat_map(u32::to_be_bytes).collect()].concat();
-        seal(&mut bitmap, 0);
-        put(&mut image, (root + 1 + nth) * BLOCK, &bitmap);
+        let bitmap = [vec![0; 4], words.flat_map(u32::to_be_bytes).collect()].concat();
+        image.put((root + 1 + nth) * BLOCK, &sealed(bitmap, 0));
     }
-    image
+    image.into_vec()
 }
 
 /// A root without entries.
 fn root_block(bitmaps: std::ops::Range<usize>) -> Vec<u8> {
-    let mut root = vec![0; BLOCK];
-    put(&mut root, 0, &SHORT.to_be_bytes());
+    let mut root = Bytes::of(BLOCK, Order::Big);
+    root.u32(0, SHORT);
     // The lists of entries: as many as there is room for.
-    put(&mut root, 12, &number(BLOCK / 4 - 56));
+    root.u32(12, BLOCK / 4 - 56);
     // `bm_flag`, `bm_blk`.
-    put(&mut root, TAIL, &u32::MAX.to_be_bytes());
-    bitmaps.enumerate().for_each(|(nth, block)| put(&mut root, TAIL + 4 + 4 * nth, &number(block)));
+    root.u32(TAIL, u32::MAX);
+    bitmaps.enumerate().for_each(|(nth, block)| root.u32(TAIL + 4 + 4 * nth, block));
     // `root_change`, `disk_name` behind its length, `disk_change`, `disk_create`.
-    [108, 160, 172]
-        .into_iter()
-        .for_each(|at| put(&mut root, TAIL + at, &DATE.map(u32::to_be_bytes).concat()));
-    put(&mut root, TAIL + 120, b"\x05empty");
-    put(&mut root, BLOCK - 4, &ROOT.to_be_bytes());
-    seal(&mut root, 20);
-    root
+    [108, 160, 172].into_iter().for_each(|at| root.put(TAIL + at, &DATE.map(u32::to_be_bytes).concat()));
+    root.put(TAIL + 120, b"\x05empty");
+    root.u32(BLOCK - 4, ROOT);
+    sealed(root.into_vec(), 20)
 }
 
-/// Puts into `block` at `at`, which is 0, what all its numbers lack to 0.
-fn seal(block: &mut [u8], at: usize) {
+/// `block` with what all its numbers lack to 0 at `at`, where it has 0.
+fn sealed(mut block: Vec<u8>, at: usize) -> Vec<u8> {
     let numbers = block.chunks_exact(4).map(|bytes| u32::from_be_bytes(bytes.try_into().expect("four")));
     let sum = numbers.fold(0_u32, u32::wrapping_add);
-    put(block, at, &sum.wrapping_neg().to_be_bytes());
-}
-
-fn number(number: usize) -> [u8; 4] {
-    u32::try_from(number).expect("a small volume").to_be_bytes()
+    block[at..at + 4].copy_from_slice(&sum.wrapping_neg().to_be_bytes());
+    block
 }

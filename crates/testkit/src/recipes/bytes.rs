@@ -20,6 +20,11 @@ impl Bytes {
         Self { bytes: Vec::new(), order }
     }
 
+    /// So many.
+    pub(super) fn of(len: usize, order: Order) -> Self {
+        Self { bytes: vec![0; len], order }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }

@@ -9,7 +9,8 @@
 //!
 //! Source: Apple, Technical Note TN1150, "HFS Plus Volume Format"; what Linux asks of it, fs/hfsplus/{super,btree,wrapper}.c.
 
-use super::put;
+use super::MADE;
+use super::bytes::{Bytes, Order};
 
 const BLOCK: usize = 4096;
 /// "Volume Header": where it is, and its copy from the end.
@@ -35,8 +36,8 @@ const CASE_FOLDING: u8 = 0xcf;
 const DESCRIPTOR: usize = 14;
 /// HFSPlusForkData.
 const FORK: usize = 80;
-/// 2020-01-01, in seconds since 1904.
-const DATE: u32 = 2_082_844_800 + 1_577_836_800;
+/// In seconds since 1904.
+const DATE: u32 = 2_082_844_800 + MADE;
 const NAME: &str = "empty";
 
 /// A tree as it begins.
@@ -51,7 +52,7 @@ struct Tree {
 
 /// A volume of so many bytes, whole blocks.
 pub fn empty(len: usize) -> Vec<u8> {
-    let mut image = vec![0; len];
+    let mut image = Bytes::of(len, Order::Big);
     let trees = [
         Tree { node: BLOCK, nodes: 16, key_max: 10, attributes: BIG_KEYS, compare: 0, leaf: Vec::new() },
         Tree {
@@ -77,52 +78,52 @@ pub fn empty(len: usize) -> Vec<u8> {
     let mut next = 1 + bitmap;
     for tree in &trees {
         let blocks = tree.bytes() / BLOCK;
-        tree.write(&mut image[next * BLOCK..][..tree.bytes()]);
+        tree.write(&mut image, next * BLOCK);
         forks.push(fork(next, blocks));
         next += blocks;
     }
     let last = len / BLOCK - 1;
-    for block in (0..next).chain([last]) {
-        image[BLOCK + block / 8] |= 0x80 >> (block % 8);
-    }
+    let mut used = vec![0_u8; bitmap * BLOCK];
+    (0..next).chain([last]).for_each(|block| used[block / 8] |= 0x80 >> (block % 8));
+    image.put(BLOCK, &used);
     let header = volume_header(last + 1, last - next, &forks);
-    put(&mut image, HEADER, &header);
-    put(&mut image, len - HEADER, &header);
-    image
+    image.put(HEADER, &header);
+    image.put(len - HEADER, &header);
+    image.into_vec()
 }
 
 /// HFSPlusVolumeHeader.
 fn volume_header(blocks: usize, free: usize, forks: &[Vec<u8>]) -> Vec<u8> {
-    let mut header = vec![0; 512];
-    put(&mut header, 0, b"H+\0\x04");
-    put(&mut header, 4, &UNMOUNTED.to_be_bytes());
+    let mut header = Bytes::of(512, Order::Big);
+    header.put(0, b"H+\0\x04");
+    header.u32(4, UNMOUNTED);
     // lastMountedVersion: of Mac OS X.
-    put(&mut header, 8, b"10.0");
+    header.put(8, b"10.0");
     // createDate, modifyDate, checkedDate.
-    [16, 20, 28].into_iter().for_each(|at| put(&mut header, at, &DATE.to_be_bytes()));
+    [16, 20, 28].into_iter().for_each(|at| header.u32(at, DATE));
     // blockSize, totalBlocks, freeBlocks.
-    put(&mut header, 40, &number(BLOCK));
-    put(&mut header, 44, &number(blocks));
-    put(&mut header, 48, &number(free));
+    header.u32(40, BLOCK);
+    header.u32(44, blocks);
+    header.u32(48, free);
     // rsrcClumpSize, dataClumpSize.
-    put(&mut header, 56, &number(BLOCK));
-    put(&mut header, 60, &number(BLOCK));
-    put(&mut header, 64, &FIRST_USER.to_be_bytes());
+    header.u32(56, BLOCK);
+    header.u32(60, BLOCK);
+    header.u32(64, FIRST_USER);
     // encodingsBitmap: MacRoman.
-    put(&mut header, 72, &1_u64.to_be_bytes());
-    put(&mut header, 112, &forks.concat());
-    header
+    header.u64(72, 1);
+    header.put(112, &forks.concat());
+    header.into_vec()
 }
 
 /// HFSPlusForkData of one extent; what grows does so by as much again.
 fn fork(start: usize, blocks: usize) -> Vec<u8> {
-    let mut fork = vec![0; FORK];
-    put(&mut fork, 4, &number(blocks * BLOCK));
-    put(&mut fork, 8, &number(blocks * BLOCK));
-    put(&mut fork, 12, &number(blocks));
-    put(&mut fork, 16, &number(start));
-    put(&mut fork, 20, &number(blocks));
-    fork
+    let mut fork = Bytes::of(FORK, Order::Big);
+    fork.u32(4, blocks * BLOCK);
+    fork.u32(8, blocks * BLOCK);
+    fork.u32(12, blocks);
+    fork.u32(16, start);
+    fork.u32(20, blocks);
+    fork.into_vec()
 }
 
 /// HFSPlusCatalogKey.
@@ -141,14 +142,14 @@ fn text(text: &str) -> Vec<u8> {
 
 /// HFSPlusCatalogFolder, behind its key.
 fn root_record() -> Vec<u8> {
-    let mut folder = vec![0; 88];
-    put(&mut folder, 0, &FOLDER.to_be_bytes());
-    put(&mut folder, 8, &ROOT.to_be_bytes());
+    let mut folder = Bytes::of(88, Order::Big);
+    folder.u16(0, FOLDER);
+    folder.u32(8, ROOT);
     // createDate, contentModDate, attributeModDate, accessDate.
-    [12, 16, 20, 24].into_iter().for_each(|at| put(&mut folder, at, &DATE.to_be_bytes()));
+    [12, 16, 20, 24].into_iter().for_each(|at| folder.u32(at, DATE));
     // HFSPlusBSDInfo.fileMode; without one Linux makes up another.
-    put(&mut folder, 42, &0o40755_u16.to_be_bytes());
-    [key(ROOT_PARENT, NAME), folder].concat()
+    folder.u16(42, 0o40755);
+    [key(ROOT_PARENT, NAME), folder.into_vec()].concat()
 }
 
 /// HFSPlusCatalogThread, behind its key.
@@ -163,55 +164,51 @@ impl Tree {
     }
 
     /// The header node, and a leaf where there are records.
-    fn write(&self, place: &mut [u8]) {
+    fn write(&self, image: &mut Bytes, at: usize) {
         let leaves = u32::from(!self.leaf.is_empty());
         // Bits of the nodes that are in use; as long as what is left of the node.
         let mut map = vec![0; self.node - DESCRIPTOR - 106 - 128 - 4 * 2];
         map[0] = if leaves > 0 { 0xc0 } else { 0x80 };
-        put(place, 0, &self.node(HEADER_NODE, 0, &[self.header(leaves), vec![0; 128], map]));
+        image.put(at, &self.node(HEADER_NODE, 0, &[self.header(leaves), vec![0; 128], map]));
         if leaves > 0 {
-            put(place, self.node, &self.node(LEAF_NODE, 1, &self.leaf));
+            image.put(at + self.node, &self.node(LEAF_NODE, 1, &self.leaf));
         }
     }
 
     /// BTHeaderRec.
     fn header(&self, leaves: u32) -> Vec<u8> {
-        let mut header = vec![0; 106];
+        let mut header = Bytes::of(106, Order::Big);
         // treeDepth, rootNode, leafRecords, firstLeafNode, lastLeafNode.
-        put(&mut header, 0, &u16::from(leaves > 0).to_be_bytes());
-        put(&mut header, 2, &leaves.to_be_bytes());
-        put(&mut header, 6, &number(self.leaf.len()));
-        put(&mut header, 10, &leaves.to_be_bytes());
-        put(&mut header, 14, &leaves.to_be_bytes());
-        put(&mut header, 18, &u16::try_from(self.node).expect("at most 32 KiB").to_be_bytes());
-        put(&mut header, 20, &self.key_max.to_be_bytes());
+        header.u16(0, u16::from(leaves > 0));
+        header.u32(2, leaves);
+        header.u32(6, self.leaf.len());
+        header.u32(10, leaves);
+        header.u32(14, leaves);
+        header.u16(18, self.node);
+        header.u16(20, self.key_max);
         // totalNodes, freeNodes.
-        put(&mut header, 22, &self.nodes.to_be_bytes());
-        put(&mut header, 26, &(self.nodes - 1 - leaves).to_be_bytes());
+        header.u32(22, self.nodes);
+        header.u32(26, self.nodes - 1 - leaves);
         // clumpSize, keyCompareType, attributes.
-        put(&mut header, 32, &number(self.bytes()));
-        put(&mut header, 37, &[self.compare]);
-        put(&mut header, 38, &self.attributes.to_be_bytes());
-        header
+        header.u32(32, self.bytes());
+        header.u8(37, self.compare);
+        header.u32(38, self.attributes);
+        header.into_vec()
     }
 
     /// BTNodeDescriptor, records, and from the end on where each begins and what is free.
     fn node(&self, kind: i8, height: u8, records: &[Vec<u8>]) -> Vec<u8> {
-        let mut node = vec![0; self.node];
-        put(&mut node, 8, &kind.to_be_bytes());
-        put(&mut node, 9, &[height]);
-        put(&mut node, 10, &u16::try_from(records.len()).expect("few").to_be_bytes());
+        let mut node = Bytes::of(self.node, Order::Big);
+        node.put(8, &kind.to_be_bytes());
+        node.u8(9, height);
+        node.u16(10, records.len());
         let (mut at, mut tail) = (DESCRIPTOR, self.node - 2);
         for record in records {
-            put(&mut node, tail, &u16::try_from(at).expect("within the node").to_be_bytes());
-            put(&mut node, at, record);
+            node.u16(tail, at);
+            node.put(at, record);
             (at, tail) = (at + record.len(), tail - 2);
         }
-        put(&mut node, tail, &u16::try_from(at).expect("within the node").to_be_bytes());
-        node
+        node.u16(tail, at);
+        node.into_vec()
     }
-}
-
-fn number(number: usize) -> [u8; 4] {
-    u32::try_from(number).expect("a small volume").to_be_bytes()
 }

@@ -10,7 +10,8 @@
 //!
 //! Source: Linux 6.1, fs/hpfs/hpfs.h; fs/hpfs/super.c `hpfs_fill_super`, fs/hpfs/namei.c `hpfs_mkdir`.
 
-use super::put;
+use super::MADE;
+use super::bytes::{Bytes, Order};
 
 const SECTOR: usize = 512;
 /// Sectors of a bitmap, a dnode and most else.
@@ -31,25 +32,23 @@ const ROOT: usize = 44;
 const BITMAPS: usize = 48;
 const FOLDERS: usize = 80;
 const DNODES: usize = 1024;
-/// 2020-01-01.
-const TIME: u32 = 1_577_836_800;
 
 /// A volume of so many bytes, of 64 MiB at most.
 pub fn empty(len: usize) -> Vec<u8> {
-    let (mut image, sectors) = (vec![0; len], len / SECTOR);
+    let (mut image, sectors) = (Bytes::of(len, Order::Little), len / SECTOR);
     let bands = sectors.div_ceil(BAND);
     assert!(BITMAPS + bands * FOUR <= FOLDERS, "there is room for few bitmaps");
-    put(&mut image, SUPER * SECTOR, &super_block(sectors));
-    put(&mut image, SPARE * SECTOR, &spare_block());
+    image.put(SUPER * SECTOR, &super_block(sectors));
+    image.put(SPARE * SECTOR, &spare_block());
     for band in 0..bands {
         let at = BITMAPS + band * FOUR;
-        put(&mut image, LIST * SECTOR + 4 * band, &number(at));
-        put(&mut image, at * SECTOR, &bitmap(band * BAND, FOLDERS + DNODES * FOUR..sectors));
+        image.u32(LIST * SECTOR + 4 * band, at);
+        image.put(at * SECTOR, &bitmap(band * BAND, FOLDERS + DNODES * FOUR..sectors));
     }
-    put(&mut image, FOLDERS_BITMAP * SECTOR, &bitmap(0, 1..DNODES));
-    put(&mut image, ROOT * SECTOR, &root_fnode());
-    put(&mut image, FOLDERS * SECTOR, &root_dnode());
-    image
+    image.put(FOLDERS_BITMAP * SECTOR, &bitmap(0, 1..DNODES));
+    image.put(ROOT * SECTOR, &root_fnode());
+    image.put(FOLDERS * SECTOR, &root_dnode());
+    image.into_vec()
 }
 
 /// That from `first` on, where `free` are free.
@@ -60,81 +59,77 @@ fn bitmap(first: usize, free: std::ops::Range<usize>) -> Vec<u8> {
 
 /// `struct hpfs_super_block`.
 fn super_block(sectors: usize) -> Vec<u8> {
-    let mut fields = vec![0; SECTOR];
-    put(&mut fields, 0, &[0x49, 0xe8, 0x95, 0xf9, 0xc5, 0xe9, 0x53, 0xfa]);
+    let mut fields = Bytes::of(SECTOR, Order::Little);
+    fields.put(0, &[0x49, 0xe8, 0x95, 0xf9, 0xc5, 0xe9, 0x53, 0xfa]);
     // `version`, `funcversion`.
-    put(&mut fields, 8, &[2, 2]);
+    fields.put(8, &[2, 2]);
     // `root`, `n_sectors`, `bitmaps`, `badblocks`.
-    put(&mut fields, 12, &number(ROOT));
-    put(&mut fields, 16, &number(sectors));
-    put(&mut fields, 24, &number(LIST));
-    put(&mut fields, 32, &number(BAD));
+    fields.u32(12, ROOT);
+    fields.u32(16, sectors);
+    fields.u32(24, LIST);
+    fields.u32(32, BAD);
     // `n_dir_band`, `dir_band_start`, `dir_band_end`, `dir_band_bitmap`.
-    put(&mut fields, 48, &number(DNODES * FOUR));
-    put(&mut fields, 52, &number(FOLDERS));
-    put(&mut fields, 56, &number(FOLDERS + DNODES * FOUR - 1));
-    put(&mut fields, 60, &number(FOLDERS_BITMAP));
+    fields.u32(48, DNODES * FOUR);
+    fields.u32(52, FOLDERS);
+    fields.u32(56, FOLDERS + DNODES * FOUR - 1);
+    fields.u32(60, FOLDERS_BITMAP);
     // `user_id_table`.
-    put(&mut fields, 96, &number(USERS));
-    fields
+    fields.u32(96, USERS);
+    fields.into_vec()
 }
 
 /// `struct hpfs_spare_block`, clean.
 fn spare_block() -> Vec<u8> {
-    let mut fields = vec![0; SECTOR];
-    put(&mut fields, 0, &[0x49, 0x18, 0x91, 0xf9, 0xc5, 0x29, 0x52, 0xfa]);
+    let mut fields = Bytes::of(SECTOR, Order::Little);
+    fields.put(0, &[0x49, 0x18, 0x91, 0xf9, 0xc5, 0x29, 0x52, 0xfa]);
     // `hotfix_map`.
-    put(&mut fields, 12, &number(HOTFIXES));
-    fields
+    fields.u32(12, HOTFIXES);
+    fields.into_vec()
 }
 
 /// `struct fnode`.
 fn root_fnode() -> Vec<u8> {
-    let mut fields = vec![0; SECTOR];
-    put(&mut fields, 0, &[0xae, 0x0a, 0xe4, 0xf7]);
+    let mut fields = Bytes::of(SECTOR, Order::Little);
+    fields.put(0, &[0xae, 0x0a, 0xe4, 0xf7]);
     // `up`, `dirflag`.
-    put(&mut fields, 28, &number(ROOT));
-    put(&mut fields, 55, &[1]);
+    fields.u32(28, ROOT);
+    fields.u8(55, 1);
     // `btree`: `n_free_nodes`, `n_used_nodes`, `first_free`; one extent, whose `disk_secno` is that of the dnode.
-    put(&mut fields, 60, &[7, 1, 8 + 12, 0]);
-    put(&mut fields, 64, &u32::MAX.to_le_bytes());
-    put(&mut fields, 72, &number(FOLDERS));
+    fields.put(60, &[7, 1, 8 + 12, 0]);
+    fields.u32(64, u32::MAX);
+    fields.u32(72, FOLDERS);
     // `ea_offs`: where attributes would be.
-    put(&mut fields, 184, &[0xc4, 0]);
-    fields
+    fields.put(184, &[0xc4, 0]);
+    fields.into_vec()
 }
 
 /// `struct dnode`.
 fn root_dnode() -> Vec<u8> {
-    let mut fields = vec![0; FOUR * SECTOR];
+    let mut fields = Bytes::of(FOUR * SECTOR, Order::Little);
     let [first, last] = [entry(&[1, 1], 1), entry(&[0xff], 8)];
-    put(&mut fields, 0, &[0xae, 0x0a, 0xe4, 0x77]);
+    fields.put(0, &[0xae, 0x0a, 0xe4, 0x77]);
     // `first_free`, `root_dnode`, `up`, `self`.
-    put(&mut fields, 4, &number(20 + first.len() + last.len()));
-    put(&mut fields, 8, &[1]);
-    put(&mut fields, 12, &number(ROOT));
-    put(&mut fields, 16, &number(FOLDERS));
-    put(&mut fields, 20, &[first, last].concat());
-    fields
+    fields.u32(4, 20 + first.len() + last.len());
+    fields.u8(8, 1);
+    fields.u32(12, ROOT);
+    fields.u32(16, FOLDERS);
+    fields.put(20, &[first, last].concat());
+    fields.into_vec()
 }
 
 /// `struct hpfs_dirent` with these of its flags: 1 for the first, which is the folder itself, 8 for the last.
 fn entry(name: &[u8], flags: u8) -> Vec<u8> {
     let len = (31 + name.len()).next_multiple_of(4);
-    let mut fields = vec![0; len];
-    put(&mut fields, 0, &number(len)[..2]);
-    put(&mut fields, 2, &[flags]);
+    let mut fields = Bytes::of(len, Order::Little);
+    fields.u16(0, len);
+    fields.u8(2, flags);
     if flags == 1 {
         // `directory`, `fnode`; `write_date`, `read_date`, `creation_date`.
-        put(&mut fields, 3, &[0x10]);
-        put(&mut fields, 4, &number(ROOT));
-        [8, 16, 20].into_iter().for_each(|at| put(&mut fields, at, &TIME.to_le_bytes()));
+        fields.u8(3, 0x10);
+        fields.u32(4, ROOT);
+        [8, 16, 20].into_iter().for_each(|at| fields.u32(at, MADE));
     }
-    put(&mut fields, 30, &number(name.len())[..1]);
-    put(&mut fields, 31, name);
-    fields
-}
-
-fn number(number: usize) -> [u8; 4] {
-    u32::try_from(number).expect("a small volume").to_le_bytes()
+    fields.u8(30, name.len());
+    fields.put(31, name);
+    fields.into_vec()
 }

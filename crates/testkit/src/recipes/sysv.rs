@@ -9,7 +9,8 @@
 //!
 //! Source: Linux 6.1, include/linux/sysv_fs.h `struct sysv4_super_block`, `sysv_inode`, `sysv_dir_entry`; fs/sysv/{super,balloc,inode}.c.
 
-use super::put;
+use super::MADE;
+use super::bytes::{Bytes, Order};
 
 const BLOCK: usize = 1024;
 /// `struct sysv4_super_block`, and what `s_type` is of blocks of 1 KiB.
@@ -30,17 +31,15 @@ const ROOT: u16 = 2;
 const ENTRY: usize = 16;
 /// `SYSV_NICFREE`.
 const LISTED: usize = 50;
-/// 2020-01-01.
-const TIME: u32 = 1_577_836_800;
 
 /// A volume of so many bytes.
 pub fn empty(len: usize) -> Vec<u8> {
-    let (mut image, blocks) = (vec![0; len], len / BLOCK);
+    let (mut image, blocks) = (Bytes::of(len, Order::Little), len / BLOCK);
     let at = FIRST_INODE * BLOCK + usize::from(ROOT - 1) * INODE;
-    put(&mut image, at, &root_inode());
+    image.put(at, &root_inode());
     for (nth, name) in [".", ".."].into_iter().enumerate() {
         let entry = [&ROOT.to_le_bytes()[..], name.as_bytes()].concat();
-        put(&mut image, FIRST_DATA * BLOCK + nth * ENTRY, &entry);
+        image.put(FIRST_DATA * BLOCK + nth * ENTRY, &entry);
     }
     let free = FIRST_DATA + 1..blocks;
     let count = free.len();
@@ -48,13 +47,13 @@ pub fn empty(len: usize) -> Vec<u8> {
     let mut list = vec![0];
     for block in free.rev() {
         if list.len() == LISTED {
-            put(&mut image, block * BLOCK, &list_of(&list));
+            image.put(block * BLOCK, &list_of(&list));
             list.clear();
         }
         list.push(block);
     }
-    put(&mut image, SUPER, &super_block(blocks, count, &list));
-    image
+    image.put(SUPER, &super_block(blocks, count, &list));
+    image.into_vec()
 }
 
 /// Their number, in four bytes, and they.
@@ -64,32 +63,32 @@ fn list_of(blocks: &[usize]) -> Vec<u8> {
 
 /// `struct sysv4_super_block`, without a list of free inodes, which Linux looks for.
 fn super_block(blocks: usize, free: usize, list: &[usize]) -> Vec<u8> {
-    let mut fields = vec![0; 512];
+    let mut fields = Bytes::of(512, Order::Little);
     // `s_isize`, `s_fsize`, `s_nfree` and `s_free`.
-    put(&mut fields, 0, &number(FIRST_DATA));
-    put(&mut fields, 4, &number(blocks));
-    put(&mut fields, 8, &list_of(list));
+    fields.u32(0, FIRST_DATA);
+    fields.u32(4, blocks);
+    fields.put(8, &list_of(list));
     // `s_time`, `s_tfree`, `s_tinode`, `s_state`, `s_magic`, `s_type`.
-    put(&mut fields, 420, &TIME.to_le_bytes());
-    put(&mut fields, 432, &number(free));
-    put(&mut fields, 436, &number(INODES - 2)[..2]);
-    put(&mut fields, 500, &(CLEAN - TIME).to_le_bytes());
-    put(&mut fields, 504, &MAGIC.to_le_bytes());
-    put(&mut fields, 508, &KIND.to_le_bytes());
-    fields
+    fields.u32(420, MADE);
+    fields.u32(432, free);
+    fields.u16(436, INODES - 2);
+    fields.u32(500, CLEAN - MADE);
+    fields.u32(504, MAGIC);
+    fields.u32(508, KIND);
+    fields.into_vec()
 }
 
 /// `struct sysv_inode`, of a folder with its own name and its parent's.
 fn root_inode() -> Vec<u8> {
-    let mut inode = vec![0; INODE];
-    put(&mut inode, 0, &0o40755_u16.to_le_bytes());
-    put(&mut inode, 2, &2_u16.to_le_bytes());
-    put(&mut inode, 8, &number(2 * ENTRY));
+    let mut inode = Bytes::of(INODE, Order::Little);
+    inode.u16(0, 0o40755);
+    inode.u16(2, 2);
+    inode.u32(8, 2 * ENTRY);
     // `i_data`: numbers of three bytes.
-    put(&mut inode, 12, &number(FIRST_DATA)[..3]);
+    inode.put(12, &number(FIRST_DATA)[..3]);
     // `i_atime`, `i_mtime`, `i_ctime`.
-    [52, 56, 60].into_iter().for_each(|at| put(&mut inode, at, &TIME.to_le_bytes()));
-    inode
+    [52, 56, 60].into_iter().for_each(|at| inode.u32(at, MADE));
+    inode.into_vec()
 }
 
 fn number(number: usize) -> [u8; 4] {
