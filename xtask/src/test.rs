@@ -41,6 +41,7 @@ pub const ORACLES: &[Package] = &[
     ("/sbin/mkfs.f2fs", "f2fs-tools"),
     ("/sbin/mkfs.jfs", "jfsutils"),
     ("/sbin/mkfs.reiserfs", "reiserfsprogs"),
+    ("/sbin/mkfs.gfs2", "gfs2-utils"),
     ("/sbin/mkfs.nilfs2", "nilfs-tools"),
     ("/usr/sbin/mkudffs", "udftools"),
     ("/usr/bin/hformat", "hfsutils"),

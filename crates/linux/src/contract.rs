@@ -170,7 +170,7 @@ impl FileSystem for Volume {
     }
 
     fn bulk(&self) -> Option<&dyn Bulk> {
-        if self.kind.bulk { Some(self) } else { None }
+        Some(self)
     }
 
     fn trim(&self) -> Option<&dyn Trim> {

@@ -10,7 +10,7 @@ use obento_driver::{Access, Build, Check, Driver, FileSystem, Format, OpenOption
 use crate::engine::{Shared, Trouble};
 use crate::kernel::Kernel;
 use crate::launch::{Settings, is_of_descriptors};
-use crate::probe::probe;
+use crate::probe::{first_bytes, probe};
 use crate::scratch::Scratch;
 use crate::starter::Starter;
 use crate::types::{OTHERS, TYPES, Type};
@@ -26,9 +26,6 @@ const BYTES_A_MIB: u64 = 4 << 30;
 
 /// What Linux does not do with some types.
 pub const ONLY_READS: &str = "changing this type, which Linux only reads,";
-
-/// What Linux does not do with a JFS, whose log it does not replay.
-const NOT_CLOSED: &str = "changing a JFS that was not closed, before `obento check -p` has replayed its log,";
 
 /// What is missing where somebody names another kernel, and there is none.
 const NO_CHOICE: &str = "this type without the kernel engine, and OBENTO_LINUX names no program (`apt-get install user-mode-linux` installs one),";
@@ -114,8 +111,8 @@ impl LinuxDriver {
             let (len, device_len) = (probe.len, device.len());
             return Err(DeviceError::OutOfBounds { offset: 0, len, device_len }.into());
         }
-        if writable && self.kind.names.contains(&"jfs") && !is_closed_jfs(&*device)? {
-            return Err(Error::Unsupported(Feature::Named(NOT_CLOSED)));
+        if writable && let Some(reason) = (self.kind.stays)(&first_bytes(&*device)?) {
+            return Err(Error::Unsupported(Feature::Named(reason)));
         }
         let memory = self.how.memory.unwrap_or_else(|| memory_for(device.len(), writable));
         // The kernel replays journals onto its disk: a volume that is only read gets one that the image does not see.
@@ -134,13 +131,6 @@ impl LinuxDriver {
             Opening { kind: self.kind, words, probe, device: disk, clock: options.clock.clone(), writable };
         Ok(Arc::new(Volume::mount(engine, opening)?))
     }
-}
-
-/// Whether nobody has it mounted, or had when the power went: `s_state` is `FM_CLEAN` (fs/jfs/jfs_superblock.h).
-fn is_closed_jfs(device: &dyn BlockDevice) -> Result<bool> {
-    let mut state = [0; 4];
-    device.read_at(0x8000 + 40, &mut state)?;
-    Ok(state == [0; 4])
 }
 
 /// The kernel that opens volumes of `kind`. Errors: Unsupported if none is installed, or does not know the type.

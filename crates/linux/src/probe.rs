@@ -9,8 +9,7 @@ use crate::types::{Label, Length, Type, WINDOW};
 
 /// What `device` says of itself, if it is of `kind`.
 pub fn probe(kind: &Type, device: &dyn BlockDevice) -> Result<Option<Probe>> {
-    let mut start = vec![0; to_usize(device.len().min(WINDOW))];
-    device.read_at(0, &mut start)?;
+    let start = first_bytes(device)?;
     let has = |at: u64, bytes: &[u8]| start.get(to_usize(at)..).is_some_and(|rest| rest.starts_with(bytes));
     let is_it = kind.marks.iter().any(|mark| has(mark.at, mark.bytes)) && (kind.also)(&start);
     Ok(is_it.then(|| Probe {
@@ -20,6 +19,13 @@ pub fn probe(kind: &Type, device: &dyn BlockDevice) -> Result<Option<Probe>> {
         serial: None,
         len: len(kind.len, &start).unwrap_or(device.len()),
     }))
+}
+
+/// What marks and the like are looked for in.
+pub fn first_bytes(device: &dyn BlockDevice) -> Result<Vec<u8>> {
+    let mut start = vec![0; to_usize(device.len().min(WINDOW))];
+    device.read_at(0, &mut start)?;
+    Ok(start)
 }
 
 fn array<const N: usize>(start: &[u8], at: u64) -> Option<[u8; N]> {

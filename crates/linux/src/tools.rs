@@ -141,6 +141,15 @@ pub(crate) const MAKE_UDF: Maker = maker("mkudffs", "udftools", &[], "-l", 4 << 
 pub(crate) const MAKE_BFS: Maker = maker("mkfs.bfs", "util-linux", &[], "-V", 1 << 20);
 pub(crate) const MAKE_MINIX: Maker = maker("mkfs.minix", "util-linux", &["-3"], "", 1 << 20);
 
+pub(crate) const MAKE_GFS2: Maker = maker(
+    "mkfs.gfs2",
+    "gfs2-utils",
+    // Of one machine, whose journal is the smallest that there is.
+    &["-O", "-q", "-p", "lock_nolock", "-j", "1", "-J", "8"],
+    "-t",
+    16 << 20,
+);
+
 pub(crate) const CHECK_XFS: Checker = Checker {
     // With this it tells by its exit code whether it mended something.
     all: Some(&["-e"]),
@@ -170,6 +179,8 @@ pub(crate) const CHECK_REISERFS: Checker = Checker {
     lacks: "mends by -p; what that leaves needs its --rebuild-tree and a copy of the image: see reiserfsck(8)",
     ..checker("reiserfsck", "reiserfsprogs", &["--check", "-q", "-y"])
 };
+pub(crate) const CHECK_GFS2: Checker =
+    Checker { safe: Some(&["-p"]), all: Some(&["-y"]), ..checker("fsck.gfs2", "gfs2-utils", &["-n"]) };
 pub(crate) const CHECK_MINIX: Checker = Checker {
     lacks: "was seen to leave what it says it mended",
     ..checker("fsck.minix", "util-linux", &["-f"])

@@ -7,8 +7,8 @@ use obento_driver::Keeps;
 
 use crate::tools::{self, Checker, Maker};
 use first_bytes::{
-    f2fs_len, hfsplus_len, is_44bsd, is_hfs, is_minix, is_minix3, is_udf, jfs_len, minix_len, minix3_len,
-    sysv_len,
+    cluster_of_gfs2, f2fs_len, hfsplus_len, is_44bsd, is_hfs, is_minix, is_minix3, is_udf, jfs_len,
+    log_of_jfs, minix_len, minix3_len, sysv_len,
 };
 
 mod first_bytes;
@@ -53,8 +53,8 @@ pub enum Length {
 pub enum LinkTarget {
     /// So many bytes.
     Bytes(u32),
-    /// What fits a block with the final NUL.
-    Block,
+    /// What fits a block with so many other bytes: a final NUL, for one.
+    BlockWith(u32),
 }
 
 /// A type.
@@ -78,8 +78,8 @@ pub struct Type {
     pub keeps_name: fn(&[u8]) -> bool,
     /// Whether a symbolic link leads where it is told to.
     pub keeps_target: fn(&[u8]) -> bool,
-    /// Whether many files are made in one request.
-    pub bulk: bool,
+    /// Why a volume that begins so is not changed, if there is a reason.
+    pub stays: fn(&[u8]) -> Option<&'static str>,
     /// Whether a directory of which a block cannot be read may be listed without that block and without an error.
     pub skips_unread: bool,
     /// Mount options.
@@ -160,7 +160,7 @@ const NONE: Type = Type {
     len: Length::Device,
     keeps_name: anything,
     keeps_target: anything,
-    bulk: true,
+    stays: |_| None,
     skips_unread: true,
     options: "",
     shows_owners: false,
@@ -231,7 +231,7 @@ pub static TYPES: &[Type] = &[
         uuid: Some(1024 + 0x6c),
         len: Length::By(f2fs_len),
         writes: true,
-        target: LinkTarget::Block,
+        target: LinkTarget::BlockWith(1),
         grain: 1,
         xattrs: true,
         maker: Some(tools::MAKE_F2FS),
@@ -246,6 +246,7 @@ pub static TYPES: &[Type] = &[
         len: Length::By(jfs_len),
         uuid: Some(0x8000 + 136),
         writes: true,
+        stays: log_of_jfs,
         grain: 1,
         xattrs: true,
         maker: Some(tools::MAKE_JFS),
@@ -282,7 +283,7 @@ pub static TYPES: &[Type] = &[
         label: Label::Bytes(1024 + 0xa8, 80),
         uuid: Some(1024 + 0x98),
         writes: true,
-        target: LinkTarget::Block,
+        target: LinkTarget::BlockWith(1),
         // include/uapi/linux/nilfs2_ondisk.h `NILFS_LINK_MAX`.
         link_max: 32000,
         grain: 1,
@@ -455,9 +456,15 @@ pub static TYPES: &[Type] = &[
         marks: &[mark(0x1_0000, b"\x01\x16\x19\x70\0\0\0\x01")],
         label: Label::Bytes(0x1_0000 + 160, 64),
         uuid: Some(0x1_0000 + 256),
-        options: "lockproto=lock_nolock",
+        options: "lockproto=lock_nolock,acl",
+        writes: true,
+        stays: cluster_of_gfs2,
+        // Behind the inode, `struct gfs2_dinode`, and with the final NUL: fs/gfs2/inode.c `gfs2_symlink`.
+        target: LinkTarget::BlockWith(232 + 1),
         grain: 1,
         xattrs: true,
+        maker: Some(tools::MAKE_GFS2),
+        checker: Some(tools::CHECK_GFS2),
         ..NONE
     },
     // fs/omfs/omfs_fs.h `OMFS_MAGIC`, `struct omfs_super_block`: big-endian.
@@ -487,8 +494,6 @@ pub static TYPES: &[Type] = &[
         // fs/affs/namei.c `affs_symlink` with blocks of 512 bytes.
         target: LinkTarget::Bytes(287),
         keeps_target: is_kept_by_affs,
-        // The kernel holds files that were made at once open for a second longer, and this up to 31 blocks for each that is open.
-        bulk: false,
         // fs/affs/amigaffs.h `struct affs_tail`.
         uid_max: 0xffff,
         gid_max: 0xffff,
@@ -512,7 +517,7 @@ pub static TYPES: &[Type] = &[
         // include/linux/sysv_fs.h `struct sysv_inode`.
         uid_max: 0xffff,
         gid_max: 0xffff,
-        target: LinkTarget::Block,
+        target: LinkTarget::BlockWith(1),
         // fs/sysv/sysv.h `SYSV_LINK_MAX`.
         link_max: 126,
         len: Length::By(sysv_len),
@@ -593,7 +598,7 @@ const MINIX: Type = Type {
     modules: &["minix"],
     also: is_minix,
     writes: true,
-    target: LinkTarget::Block,
+    target: LinkTarget::BlockWith(1),
     // include/uapi/linux/minix_fs.h `struct minix2_inode`.
     uid_max: 0xffff,
     gid_max: 0xffff,

@@ -108,7 +108,7 @@ impl Volume {
     pub(crate) fn symlink_max(&self) -> u32 {
         match self.kind.target {
             LinkTarget::Bytes(max) => max,
-            LinkTarget::Block => self.block_size.saturating_sub(1),
+            LinkTarget::BlockWith(others) => self.block_size.saturating_sub(others),
         }
     }
 

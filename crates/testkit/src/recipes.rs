@@ -94,6 +94,10 @@ pub const EMPTY: &[Recipe] = &[
         check: Some("reiserfsck -q -y --check image"),
         ..empty("reiserfs", "mkfs.reiserfs", "mkfs.reiserfs -qff image", 64)
     },
+    Recipe {
+        check: Some("fsck.gfs2 -n image"),
+        ..empty("gfs2", "mkfs.gfs2", "mkfs.gfs2 -O -q -p lock_nolock -j 1 -J 8 image", 40)
+    },
     // Segments of 1 MiB, or it has too few of them.
     empty("nilfs2", "mkfs.nilfs2", "mkfs.nilfs2 -q -B 256 image", 64),
     Recipe { check: Some("fsck.minix -f image"), ..empty("minix", "mkfs.minix", "mkfs.minix -3 image", 16) },

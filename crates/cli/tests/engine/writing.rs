@@ -84,6 +84,26 @@ fn a_reiserfs() {
 }
 
 #[test]
+fn a_gfs2() {
+    writes("gfs2");
+}
+
+#[test]
+fn a_gfs2_of_a_cluster_is_read_and_not_changed() {
+    let recipe = Recipe::of(EMPTY, "gfs2");
+    let Some(bench) = Bench::of(recipe) else { return };
+    recipe.make(&bench.path("."));
+    bench.done("mkdir image:/folder");
+    bench.shell("tunegfs2 -o lockproto=lock_dlm image");
+    let output = bench.obento("mkdir image:/other");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.contains("tunegfs2 -o lockproto=lock_nolock"), "{said}");
+    assert_eq!(bench.done("ls image:/"), "folder\n");
+    bench.shell("tunegfs2 -o lockproto=lock_nolock image");
+    bench.done("mkdir image:/other");
+}
+
+#[test]
 fn a_nilfs2() {
     writes("nilfs2");
 }
@@ -118,14 +138,17 @@ fn an_affs() {
     writes("affs");
 }
 
+/// Both set room aside for each file that is open to be written.
 #[test]
-fn many_small_files_find_room_on_an_affs() {
-    let recipe = Recipe::of(EMPTY, "affs");
-    let Some(bench) = Bench::of(recipe) else { return };
-    recipe.make(&bench.path("."));
-    bench.shell("mkdir all && cd all && seq 1500 | split -l 1 -a 4");
-    bench.done("cp -r all image:/");
-    assert_eq!(bench.done("diff -r all image:/all"), "");
+fn many_small_files_find_room_where_open_ones_have_much_of_it() {
+    for kind in ["affs", "gfs2"] {
+        let recipe = Recipe::of(EMPTY, kind);
+        let Some(bench) = Bench::of(recipe) else { continue };
+        recipe.make(&bench.path("."));
+        bench.shell("mkdir all && cd all && seq 1500 | split -l 1 -a 4");
+        bench.done("cp -r all image:/");
+        assert_eq!(bench.done("diff -r all image:/all"), "", "{kind}");
+    }
 }
 
 #[test]

@@ -41,6 +41,21 @@ pub(super) fn jfs_len(start: &[u8]) -> Option<u64> {
     blocks.checked_mul(size.into())
 }
 
+/// Linux does not replay the log of a JFS: unless `s_state` is `FM_CLEAN` (fs/jfs/jfs_superblock.h), it is mounted, or was when the power went.
+pub(super) fn log_of_jfs(start: &[u8]) -> Option<&'static str> {
+    let state = start.get(0x8000 + 40..)?.first_chunk::<4>()?;
+    (*state != [0; 4])
+        .then_some("changing a JFS that was not closed, before `obento check -p` has replayed its log,")
+}
+
+/// Machines of a cluster, of which some may have it mounted, agree by locks: `sb_lockproto` of include/uapi/linux/gfs2_ondisk.h.
+pub(super) fn cluster_of_gfs2(start: &[u8]) -> Option<&'static str> {
+    let locks = start.get(0x1_0000 + 96..)?;
+    (!locks.starts_with(b"lock_nolock\0")).then_some(
+        "changing the GFS2 of a cluster, before `tunegfs2 -o lockproto=lock_nolock` has made it one machine's,",
+    )
+}
+
 /// include/linux/sysv_fs.h `struct sysv4_super_block`: `s_fsize`, in blocks of what `s_type` says, in the order of bytes that its
 /// magic number has.
 pub(super) fn sysv_len(start: &[u8]) -> Option<u64> {

@@ -14,10 +14,6 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/engine.md");
 /// What is around that part of the page.
 const MARKS: [&str; 2] = ["<!-- by cargo xtask types -->\n", "<!-- up to here -->\n"];
 
-/// Types that no run opens, and why.
-const UNSEEN: &[(&str, &str)] =
-    &[("gfs2", "`mkfs.gfs2` makes empty ones, and Linux in a process is not trusted to fill them")];
-
 /// What types may lack, for people.
 const LACKING: [(Keeps, &str); 10] = [
     (Keeps::DIRECTORIES, "folders"),
@@ -53,11 +49,10 @@ fn filler(recipe: &Recipe) -> String {
 /// A line of the table.
 fn row(kind: &Type) -> String {
     let name = kind.names[0];
-    let unseen = UNSEEN.iter().find(|(unseen, _)| *unseen == name).map(|(_, why)| (*why).to_owned());
     let read = recipe(FILLED, name).map(|recipe| outcome(filler(recipe), recipe, "read"));
     let where_to = |recipe: &Recipe| if recipe.program.is_some() { "yes" } else { "yes, one of ours" };
     let written = recipe(EMPTY, name).map(|recipe| outcome(where_to(recipe).to_owned(), recipe, "written"));
-    assert!(unseen.is_some() != (read.is_some() || written.is_some()), "{name}: is it seen, or why not?");
+    assert!(read.is_some() || written.is_some(), "{name}: no run opens one");
     let [held, left_out] = cases(name).map(|cases| cases.len());
     let contract = written.as_ref().filter(|_| is_told(name, "contract"));
     let contract = contract.map(|_| format!("{held} of {}", held + left_out)).unwrap_or_default();
@@ -65,7 +60,7 @@ fn row(kind: &Type) -> String {
     let lost: Vec<_> = lost.map(|(_, word)| *word).collect();
     let check = kind.checker.map(|check| format!("`{} {}`", check.tool.program, check.look.join(" ")));
     let check = check.unwrap_or_default().replace(" `", "`");
-    let read = unseen.or(read).unwrap_or_default();
+    let read = read.unwrap_or_default();
     let unwritten = if kind.writes { "nothing makes an empty one" } else { "read-only" };
     let written = written.unwrap_or_else(|| unwritten.to_owned());
     format!("| {name} | {read} | {written} | {contract} | {} | {check} |\n", lost.join(", "))

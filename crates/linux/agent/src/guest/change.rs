@@ -12,7 +12,7 @@ use rustix::io::pwrite;
 
 use super::attributes::set_times;
 use super::ring::{Fresh, Ring};
-use super::table::{Table, c_name};
+use super::table::{Table, c_name, look};
 use super::{Errno, number};
 
 /// Makes an inode in `dir`. If its owner or mode cannot be had, it is gone again.
@@ -61,15 +61,15 @@ fn dress(dir: BorrowedFd<'_>, name: &CString, node: &Node) -> Result<(), Errno> 
     chmodat(dir, name, mode, AtFlags::empty()).map_err(number)
 }
 
-/// Makes files in `dir` of the bytes in `data`. What cannot be made wholly is gone again.
+/// Makes files in `dir` of the bytes in `data`. What cannot be made wholly is gone again. Those without room are tried once more, one by one:
+/// files that are open, or just were, may have some set aside.
 pub fn make_files(
-    table: &Table,
+    table: &mut Table,
     ring: &mut Ring,
     dir: u64,
     files: &[NewFile],
     data: &[u8],
 ) -> Result<Answer, Errno> {
-    let place = table.place(dir)?;
     let mut rest = data;
     let fresh = files.iter().map(|file| {
         let bytes = usize::try_from(file.len).ok().and_then(|len| rest.split_off(..len));
@@ -77,14 +77,33 @@ pub fn make_files(
         Ok(Fresh { name, mode: u32::from(file.mode & 0o7777), bytes })
     });
     let fresh = fresh.collect::<Result<Vec<_>, Errno>>()?;
-    let written = ring.make(place, &fresh);
+    let mut errnos = make_at_once(table.place(dir)?, ring, files, &fresh);
+    let no_room = libc::ENOSPC.unsigned_abs();
+    if errnos.contains(&no_room) {
+        ring.close_files();
+        table.close_files();
+    }
+    let place = table.place(dir)?;
+    for ((file, fresh), errno) in files.iter().zip(&fresh).zip(&mut errnos) {
+        if *errno == no_room {
+            let made =
+                fresh.create(place).and_then(|()| finish(place, file, fresh, (0, look(place, &fresh.name))));
+            *errno = made.err().unwrap_or(0);
+        }
+    }
+    Ok(Answer::Made { errnos })
+}
+
+/// What became of each: 0, or why not.
+fn make_at_once(dir: BorrowedFd<'_>, ring: &mut Ring, files: &[NewFile], fresh: &[Fresh<'_>]) -> Vec<Errno> {
+    let written = ring.make(dir, fresh);
     let names: Vec<_> = fresh.iter().map(|file| file.name.as_c_str()).collect();
-    let found = ring.look(place, &names);
-    let made = files.iter().zip(&fresh).zip(written.into_iter().zip(found));
+    let found = ring.look(dir, &names);
+    let made = files.iter().zip(fresh).zip(written.into_iter().zip(found));
     let errnos = made.map(|((file, fresh), (written, found))| {
-        written.and_then(|len| finish(place, file, fresh, (len, found))).err().unwrap_or(0)
+        written.and_then(|len| finish(dir, file, fresh, (len, found))).err().unwrap_or(0)
     });
-    Ok(Answer::Made { errnos: errnos.collect() })
+    errnos.collect()
 }
 
 /// Writes what is left of a new file, and gives it its owner, mode and times.

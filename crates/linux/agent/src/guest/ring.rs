@@ -10,6 +10,8 @@
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::thread;
+use std::time::Duration;
 
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{DestinationSlot, Fd, Fixed};
@@ -23,6 +25,8 @@ use super::{Errno, number};
 const ENTRIES: u32 = 256;
 /// Files that are open in it at once; each takes three entries.
 const SLOTS: u32 = 64;
+/// What this kernel counts time by: it has a hundred a second.
+const TICK: Duration = Duration::from_millis(10);
 /// A regular file, whatever has taken the place of what was listed.
 const OPEN: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
 
@@ -40,8 +44,20 @@ pub struct Fresh<'a> {
     pub bytes: &'a [u8],
 }
 
+impl Fresh<'_> {
+    /// Makes it, with nothing in it.
+    pub fn create(&self, dir: BorrowedFd<'_>) -> Result<(), Errno> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(dir, &self.name, flags, Mode::from_raw_mode(self.mode)).map(drop).map_err(number)
+    }
+}
+
 /// It. Where the kernel has none, each call is made by itself.
-pub struct Ring(Option<IoUring>);
+pub struct Ring {
+    ring: Option<IoUring>,
+    /// Whether files were written since the kernel was told to let go of all.
+    wrote: bool,
+}
 
 impl Ring {
     /// A new one.
@@ -51,22 +67,32 @@ impl Ring {
             ring.submitter().register_files_sparse(SLOTS)?;
             io::Result::Ok(ring)
         };
-        Self(ring().ok())
+        Self { ring: ring().ok(), wrote: false }
     }
 
     /// Has the kernel let go of the files that were closed. It keeps what was in a slot for a second longer (Linux 6.1,
     /// `io_rsrc_node_ref_zero` of io_uring/rsrc.c), and a volume with files that are open for writing does not become read-only.
     pub fn let_go(&mut self) {
-        let Some(ring) = &self.0 else { return };
+        self.wrote = false;
+        let Some(ring) = &self.ring else { return };
         let slots = ring.submitter();
         if slots.unregister_files().and_then(|()| slots.register_files_sparse(SLOTS)).is_err() {
-            self.0 = None;
+            self.ring = None;
+        }
+    }
+
+    /// [`let_go`](Self::let_go), and waits until they are closed: what lets go of them does it a tick later (Linux 6.1, `fput` of
+    /// fs/file_table.c).
+    pub fn close_files(&mut self) {
+        if self.wrote {
+            self.let_go();
+            thread::sleep(2 * TICK);
         }
     }
 
     /// Reads each file from its start on, as far as its room goes or not so far; answers how many bytes.
     pub fn read(&mut self, files: &mut [Wanted<'_>]) -> Vec<Result<usize, Errno>> {
-        if self.0.is_none() {
+        if self.ring.is_none() {
             return vec![Ok(0); files.len()];
         }
         let mut done = Vec::with_capacity(files.len());
@@ -92,9 +118,10 @@ impl Ring {
     /// was made, an error of writing is left to who writes the rest. The kernel begins at once to bring them to the disk: Btrfs reserves half a
     /// MiB for each file until it is there, and waits when its room for that is used up.
     pub fn make(&mut self, dir: BorrowedFd<'_>, files: &[Fresh<'_>]) -> Vec<Result<usize, Errno>> {
-        if self.0.is_none() {
-            return files.iter().map(|file| create(dir, file).map(|()| 0)).collect();
+        if self.ring.is_none() {
+            return files.iter().map(|file| file.create(dir).map(|()| 0)).collect();
         }
+        self.wrote = true;
         let mut done = Vec::with_capacity(files.len());
         for round in files.chunks(SLOTS as usize) {
             let chains = round.iter().zip(0..SLOTS).map(|(file, slot)| {
@@ -119,7 +146,7 @@ impl Ring {
 
     /// Attributes of what the names lead to in `dir`.
     pub fn look(&mut self, dir: BorrowedFd<'_>, names: &[&CStr]) -> Vec<Result<Statx, Errno>> {
-        if self.0.is_none() {
+        if self.ring.is_none() {
             return names.iter().map(|name| look(dir, name)).collect();
         }
         let mut done = Vec::with_capacity(names.len());
@@ -151,7 +178,7 @@ impl Ring {
     /// What they point to must be theirs until the call comes back.
     unsafe fn run(&mut self, entries: Vec<Entry>) -> Vec<i32> {
         let mut results = vec![-libc::EIO; entries.len()];
-        let Some(ring) = &mut self.0 else { return results };
+        let Some(ring) = &mut self.ring else { return results };
         let entries: Vec<_> = (0..).zip(entries).map(|(index, entry)| entry.user_data(index)).collect();
         // SAFETY: as the caller promises; no entry is left when this comes back.
         unsafe { ring.submission().push_multiple(&entries) }.expect("no more than there is room");
@@ -174,11 +201,6 @@ impl Ring {
         }
         results
     }
-}
-
-fn create(dir: BorrowedFd<'_>, file: &Fresh<'_>) -> Result<(), Errno> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(dir, &file.name, flags, Mode::from_raw_mode(file.mode)).map(drop).map_err(number)
 }
 
 /// Opens a file into `slot`, does `what` with it, and closes it. It is closed whatever became of the rest.

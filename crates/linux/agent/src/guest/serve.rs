@@ -18,9 +18,10 @@ use super::{DISK, Errno, VOLUME, change, data, list, number, places};
 /// `FITRIM` and its argument: include/uapi/linux/fs.h `_IOWR('X', 121, struct fstrim_range)`.
 const FITRIM: libc::c_ulong = 0xc018_5879;
 
-/// Types that are marked as whole only where they are unmounted while they can be changed, and not where they become read-only.
+/// Types that are unmounted while they can be changed, where others become read-only: HFS and HFS+ are marked as whole only then, and a GFS2
+/// brings Linux 6.1.176 down that becomes read-only (`gfs2_reconfigure` of fs/gfs2/ops_fstype.c takes a lock that the process has which mounted it).
 /// Source: Linux, `hfs_mdb_close` of fs/hfs/mdb.c, `hfsplus_put_super` of fs/hfsplus/super.c.
-const MARKED_AT_THE_END: [&CStr; 2] = [c"hfs", c"hfsplus"];
+const ENDED_BY_UNMOUNTING: [&CStr; 3] = [c"hfs", c"hfsplus", c"gfs2"];
 
 /// The levels of what the kernel prints: errors always, and while a volume is mounted warnings too, which say why it is not. One that
 /// is used for long is not to fill the console with them. Source: Linux, Documentation/admin-guide/sysctl/kernel.rst, `printk`.
@@ -77,7 +78,18 @@ impl Guest {
         }
     }
 
+    /// Does what is asked; once more where there was no room, as files that are open may have some set aside.
     fn act(&mut self, request: &Request) -> Result<Answer, Errno> {
+        let done = self.try_to(request);
+        if done != Err(libc::ENOSPC.unsigned_abs()) {
+            return done;
+        }
+        self.ring.close_files();
+        self.table.close_files();
+        self.try_to(request)
+    }
+
+    fn try_to(&mut self, request: &Request) -> Result<Answer, Errno> {
         let table = &mut self.table;
         match request {
             Request::Mount { kind, options, read_only } => self.mount(kind, options, *read_only),
@@ -159,13 +171,13 @@ impl Guest {
     fn seal(&mut self) -> Result<Answer, Errno> {
         self.sync()?;
         self.ring.let_go();
-        if MARKED_AT_THE_END.contains(&&*self.mounted.0) {
+        if ENDED_BY_UNMOUNTING.contains(&&*self.mounted.0) {
             self.table = Table::default();
             patiently(|| unmount(VOLUME, UnmountFlags::empty()))?;
             self.start(MountFlags::RDONLY)?;
             return Ok(Answer::Done {});
         }
-        self.table.close_files();
+        self.table.let_go();
         let flags = MountFlags::RDONLY | MountFlags::NOATIME | MountFlags::NODIRATIME;
         patiently(|| {
             mount_remount(VOLUME, flags, c"").inspect_err(|_| {

@@ -154,13 +154,16 @@ impl Table {
         self.held.remove(&ino);
     }
 
-    /// Closes what is open, and lets go of what has no name: both keep a volume from becoming read-only.
+    /// Closes what is open; what is used next is opened again.
     pub fn close_files(&mut self) {
         self.open.clear();
-        self.held.retain(|_, held| {
-            held.open = None;
-            look(&held.place, c"").is_ok_and(|found| found.stx_nlink > 0)
-        });
+        self.held.values_mut().for_each(|held| held.open = None);
+    }
+
+    /// Closes what is open, and lets go of what has no name: both keep a volume from becoming read-only.
+    pub fn let_go(&mut self) {
+        self.close_files();
+        self.held.retain(|_, held| look(&held.place, c"").is_ok_and(|found| found.stx_nlink > 0));
     }
 
     fn hold(&mut self, ino: u64, place: OwnedFd) {
