@@ -61,16 +61,20 @@ fn dress(dir: BorrowedFd<'_>, name: &CString, node: &Node) -> Result<(), Errno> 
     chmodat(dir, name, mode, AtFlags::empty()).map_err(number)
 }
 
-/// Makes files in `dir` of the bytes in `data`. What cannot be made wholly is gone again. Those without room are tried once more, one by one:
-/// files that are open, or just were, may have some set aside.
-pub fn make_files(
-    table: &mut Table,
-    ring: &mut Ring,
-    dir: u64,
-    files: &[NewFile],
-    data: &[u8],
-) -> Result<Answer, Errno> {
-    let mut rest = data;
+/// Files to be made.
+pub struct NewFiles<'a> {
+    /// Where.
+    pub dir: u64,
+    pub files: &'a [NewFile],
+    /// What is in them, one behind the other.
+    pub bytes: &'a [u8],
+    /// Whether files that are open, or just were, may have room set aside.
+    pub sets_aside: bool,
+}
+
+/// Makes files. What cannot be made wholly is gone again. Those without room are tried once more, one by one, where others give up room.
+pub fn make_files(table: &mut Table, ring: &mut Ring, new: &NewFiles<'_>) -> Result<Answer, Errno> {
+    let NewFiles { dir, files, bytes: mut rest, sets_aside } = *new;
     let fresh = files.iter().map(|file| {
         let bytes = usize::try_from(file.len).ok().and_then(|len| rest.split_off(..len));
         let (name, bytes) = (c_name(&file.name)?, bytes.ok_or(libc::EINVAL.unsigned_abs())?);
@@ -79,10 +83,11 @@ pub fn make_files(
     let fresh = fresh.collect::<Result<Vec<_>, Errno>>()?;
     let mut errnos = make_at_once(table.place(dir)?, ring, files, &fresh);
     let no_room = libc::ENOSPC.unsigned_abs();
-    if errnos.contains(&no_room) {
-        ring.close_files();
-        table.close_files();
+    if !sets_aside || !errnos.contains(&no_room) {
+        return Ok(Answer::Made { errnos });
     }
+    ring.close_files();
+    table.close_files();
     let place = table.place(dir)?;
     for ((file, fresh), errno) in files.iter().zip(&fresh).zip(&mut errnos) {
         if *errno == no_room {

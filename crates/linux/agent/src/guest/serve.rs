@@ -23,6 +23,10 @@ const FITRIM: libc::c_ulong = 0xc018_5879;
 /// Source: Linux, `hfs_mdb_close` of fs/hfs/mdb.c, `hfsplus_put_super` of fs/hfsplus/super.c.
 const ENDED_BY_UNMOUNTING: [&CStr; 3] = [c"hfs", c"hfsplus", c"gfs2"];
 
+/// Types that set room aside for a file as long as it is open: the preallocated blocks of AFFS (fs/affs/file.c), the reservation of GFS2
+/// (fs/gfs2/rgrp.c). Of others nothing is asked twice: an HPFS that found no room becomes read-only when it is asked again.
+const SETS_ASIDE: [&CStr; 2] = [c"affs", c"gfs2"];
+
 /// The levels of what the kernel prints: errors always, and while a volume is mounted warnings too, which say why it is not. One that
 /// is used for long is not to fill the console with them. Source: Linux, Documentation/admin-guide/sysctl/kernel.rst, `printk`.
 const ERRORS: &str = "4";
@@ -78,10 +82,10 @@ impl Guest {
         }
     }
 
-    /// Does what is asked; once more where there was no room, as files that are open may have some set aside.
+    /// Does what is asked; once more where there was no room and files that are open may have some set aside.
     fn act(&mut self, request: &Request) -> Result<Answer, Errno> {
         let done = self.try_to(request);
-        if done != Err(libc::ENOSPC.unsigned_abs()) {
+        if done != Err(libc::ENOSPC.unsigned_abs()) || !self.sets_aside() {
             return done;
         }
         self.ring.close_files();
@@ -89,7 +93,12 @@ impl Guest {
         self.try_to(request)
     }
 
+    fn sets_aside(&self) -> bool {
+        SETS_ASIDE.contains(&&*self.mounted.0)
+    }
+
     fn try_to(&mut self, request: &Request) -> Result<Answer, Errno> {
+        let sets_aside = self.sets_aside();
         let table = &mut self.table;
         match request {
             Request::Mount { kind, options, read_only } => self.mount(kind, options, *read_only),
@@ -109,7 +118,9 @@ impl Guest {
             Request::RemoveXattr { ino, name } => attributes::remove_xattr(table, *ino, name),
             Request::Make { dir, name, node } => change::make(table, *dir, name, node),
             Request::MakeFiles { dir, files } => {
-                change::make_files(table, &mut self.ring, *dir, files, self.area.data())
+                let bytes = self.area.data();
+                let files = change::NewFiles { dir: *dir, files, bytes, sets_aside };
+                change::make_files(table, &mut self.ring, &files)
             }
             Request::Link { ino, dir, name } => change::link(table, *ino, *dir, name),
             Request::Unlink { dir, name, is_dir } => change::unlink(table, *dir, name, *is_dir),
