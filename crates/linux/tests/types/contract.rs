@@ -67,7 +67,7 @@ pub const EXCEPT: &[Exception] = &[
     ),
     except(
         "forget_frees_what_has_no_name_and_nothing_else",
-        &["xfs", "btrfs", "jfs"],
+        &["xfs", "btrfs"],
         "space is freed in the background",
     ),
     except(
@@ -250,6 +250,11 @@ fn passes(name: &str, case: WritingCase) -> Option<bool> {
     Some(catch_unwind(AssertUnwindSafe(move || case(&*volume))).is_ok())
 }
 
+/// A case that asks at once what a thread of JFS counts a moment later (Linux 6.1, fs/jfs/jfs_txnmgr.c `jfs_lazycommit`): on a busy machine it comes too
+/// early one time in a few. What is never freed fails all attempts.
+const IN_TIME: (&str, &str) = ("jfs", "forget_frees_what_has_no_name_and_nothing_else");
+const ATTEMPTS: usize = 10;
+
 /// Runs every case on a volume of its own, and tells all that fail.
 fn conforms(name: &str) {
     let mut failed = Vec::new();
@@ -258,15 +263,16 @@ fn conforms(name: &str) {
         if failed.len() == 5 {
             break;
         }
-        let Some(has_passed) = passes(name, run) else { return };
+        let is_in_time = (name, case) == IN_TIME;
+        let mut attempts = (0..if is_in_time { ATTEMPTS } else { 1 }).map(|_| passes(name, run));
+        let Some(has_passed) = attempts.find(|passed| *passed != Some(false)).unwrap_or(Some(false)) else {
+            return;
+        };
         failed.extend((!has_passed).then_some(case));
     }
     assert_eq!(failed, Vec::<&str>::new(), "{name}");
     passed::tell(name, "contract");
 }
-
-/// What happens in the background, and on an idle machine mostly in time.
-const IN_TIME: (&str, &str) = ("jfs", "forget_frees_what_has_no_name_and_nothing_else");
 
 macro_rules! conform {
     ($($test:ident $name:literal)*) => {
@@ -303,8 +309,7 @@ fn no_type_passes_a_case_that_it_is_not_held_to() {
     let mut passed = Vec::new();
     for recipe in EMPTY {
         for (case, run) in cases(recipe.name).into_iter().nth(1).unwrap() {
-            let told = (recipe.name, case);
-            passed.extend((told != IN_TIME && passes(recipe.name, run) == Some(true)).then_some(told));
+            passed.extend((passes(recipe.name, run) == Some(true)).then_some((recipe.name, case)));
         }
     }
     assert_eq!(passed, Vec::new());
