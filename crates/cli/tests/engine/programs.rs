@@ -80,6 +80,11 @@ fn a_reiserfs_is_made_and_checked_by_its_programs() {
 }
 
 #[test]
+fn a_gfs2_is_made_and_checked_by_its_programs() {
+    made_and_checked("gfs2", "40M", "own:box", "mkfs.gfs2", Some("fsck.gfs2"));
+}
+
+#[test]
 fn a_minix_is_made_and_checked_by_its_programs() {
     made_and_checked("minix", "16M", "", "mkfs.minix", Some("fsck.minix"));
 }

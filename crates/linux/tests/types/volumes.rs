@@ -41,8 +41,8 @@ fn a_volume_that_says_how_long_it_is_is_not_changed_where_its_image_is_shorter()
 
 #[test]
 fn what_was_synced_is_there_after_the_kernel_was_killed() {
-    for name in ["xfs", "btrfs", "f2fs"] {
-        let Some(image) = Image::new(name) else { return };
+    for name in ["xfs", "btrfs", "f2fs", "gfs2"] {
+        let Some(image) = Image::new(name) else { continue };
         let (file, lock) = (Name::new(b"file").unwrap(), LayoutLock::new());
         let fs = image.open(Access::ReadWrite);
         let writable = fs.writable().unwrap();
@@ -104,6 +104,23 @@ fn more_inodes_are_in_use_than_a_process_has_descriptors() {
     }
     made.into_iter().for_each(|ino| fs.forget(ino));
     writable.sync().unwrap();
+}
+
+#[test]
+fn files_that_are_written_to_one_by_one_find_the_room_that_those_before_set_aside() {
+    for kind in ["affs", "gfs2"] {
+        let Some(image) = Image::new(kind) else { continue };
+        let fs = image.open(Access::ReadWrite);
+        let (writable, lock) = (fs.writable().unwrap(), LayoutLock::new());
+        for number in 0..800 {
+            let name = format!("file{number}");
+            let made =
+                writable.create(fs.root(), Name::new(name.as_bytes()).unwrap(), &node(FileKind::Regular));
+            let ino = made.unwrap_or_else(|error| panic!("{kind}, {name}: {error}")).ino;
+            assert_eq!(writable.write(&lock.shared(), ino, 0, &pattern(5000)), Ok(5000), "{kind}, {name}");
+        }
+        writable.close().unwrap();
+    }
 }
 
 #[test]
