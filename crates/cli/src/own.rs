@@ -14,6 +14,8 @@ use obento::engine::tools::Tool;
 use obento::source::{Run, SourceFile};
 use obento::{BlockDevice, path_of_open};
 
+use tempfile::NamedTempFile;
+
 use crate::report::{Report, printable};
 
 /// What is copied at once.
@@ -95,6 +97,14 @@ impl Nameless {
         Ok(copy)
     }
 
+    /// What `make` makes of a file of zeros that has a name until then.
+    pub fn made_by(len: u64, make: impl FnOnce(&Path) -> Result<(), String>) -> Result<Self, String> {
+        let named = NamedTempFile::new().map_err(|error| error.to_string())?;
+        named.as_file().set_len(len).map_err(|error| error.to_string())?;
+        make(named.path())?;
+        Ok(Self(named.into_file()))
+    }
+
     /// A path by which a program that is started reaches it.
     pub fn path(&self) -> PathBuf {
         path_of_open(&self.0)
@@ -119,6 +129,12 @@ impl Nameless {
         if !device.punch(0..device.len()).map_err(io::Error::other)? {
             return self.put_back(device);
         }
+        self.put_over_zeros(|at, bytes| device.write_at(at, bytes).map_err(io::Error::other))?;
+        device.flush().map_err(io::Error::other)
+    }
+
+    /// Hands over its bytes, but zeros that were never written.
+    pub fn put_over_zeros(self, mut write: impl FnMut(u64, &[u8]) -> io::Result<()>) -> io::Result<()> {
         let path = self.path();
         let file = SourceFile::new(self.0, &path).map_err(io::Error::other)?;
         let mut bytes = vec![0; CHUNK];
@@ -127,10 +143,10 @@ impl Nameless {
             for at in range.clone().step_by(CHUNK) {
                 let len = usize::try_from(range.end - at).map_or(CHUNK, |left| left.min(CHUNK));
                 file.device().read_at(at, &mut bytes[..len]).map_err(io::Error::other)?;
-                device.write_at(at, &bytes[..len]).map_err(io::Error::other)?;
+                write(at, &bytes[..len])?;
             }
         }
-        device.flush().map_err(io::Error::other)
+        Ok(())
     }
 }
 

@@ -49,6 +49,8 @@ pub struct Maker {
     pub least: u64,
     /// Whether it locks the image itself, so that it cannot have one that is locked.
     pub locks: bool,
+    /// Whether it asks under which name the image lies, so that it cannot have one without a name.
+    pub asks_name: bool,
 }
 
 /// What checks a volume; its last argument is the image.
@@ -91,7 +93,7 @@ const fn maker(
     least: u64,
 ) -> Maker {
     let label = if label.is_empty() { None } else { Some(label) };
-    Maker { tool: Tool { program, package }, arguments, label, least, locks: false }
+    Maker { tool: Tool { program, package }, arguments, label, least, locks: false, asks_name: false }
 }
 
 const fn checker(program: &'static str, package: &'static str, look: &'static [&'static str]) -> Checker {
@@ -141,14 +143,10 @@ pub(crate) const MAKE_UDF: Maker = maker("mkudffs", "udftools", &[], "-l", 4 << 
 pub(crate) const MAKE_BFS: Maker = maker("mkfs.bfs", "util-linux", &[], "-V", 1 << 20);
 pub(crate) const MAKE_MINIX: Maker = maker("mkfs.minix", "util-linux", &["-3"], "", 1 << 20);
 
-pub(crate) const MAKE_GFS2: Maker = maker(
-    "mkfs.gfs2",
-    "gfs2-utils",
-    // Of one machine, whose journal is the smallest that there is.
-    &["-O", "-q", "-p", "lock_nolock", "-j", "1", "-J", "8"],
-    "-t",
-    16 << 20,
-);
+/// Of one machine, whose journal is the smallest that there is.
+const OWN: &[&str] = &["-O", "-q", "-p", "lock_nolock", "-j", "1", "-J", "8"];
+pub(crate) const MAKE_GFS2: Maker =
+    Maker { asks_name: true, ..maker("mkfs.gfs2", "gfs2-utils", OWN, "-t", 16 << 20) };
 
 pub(crate) const CHECK_XFS: Checker = Checker {
     // With this it tells by its exit code whether it mended something.

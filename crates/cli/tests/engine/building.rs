@@ -43,6 +43,11 @@ fn a_btrfs() {
 }
 
 #[test]
+fn a_gfs2() {
+    builds("gfs2", "mkfs.gfs2", Some("fsck.gfs2 -n image"));
+}
+
+#[test]
 fn an_f2fs() {
     builds("f2fs", "mkfs.f2fs", Some("fsck.f2fs --dry-run image"));
 }
@@ -56,6 +61,7 @@ fn a_tree_of_nearly_nothing_gets_a_size_that_its_program_makes() {
         ("jfs", "mkfs.jfs"),
         ("reiserfs", "mkfs.reiserfs"),
         ("nilfs2", "mkfs.nilfs2"),
+        ("gfs2", "mkfs.gfs2"),
         ("hfs", "hformat"),
         ("udf", "mkudffs"),
         ("minix", "mkfs.minix"),

@@ -156,6 +156,20 @@ fn a_partition_is_made_checked_and_mended_and_its_neighbours_stay() {
 }
 
 #[test]
+fn a_gfs2_whose_program_asks_for_a_name_is_made_in_a_partition() {
+    if !has(&["linux.uml", "mkfs.gfs2", "fsck.gfs2", "sfdisk"]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.blank("image", 64);
+    bench.shell("echo start=2048,size=98304 | sfdisk -q image");
+    bench.done("mkfs -qF -t gfs2 image@1");
+    bench.done("cp -r tree/many image@1:/");
+    assert_eq!(bench.done("diff -r tree/many image@1:/many"), "");
+    assert_eq!(all(&bench, "check image@1").2, Some(0));
+}
+
+#[test]
 fn a_program_that_fails_says_why_and_leaves_no_file() {
     if !has(&["mkfs.xfs"]) {
         return;

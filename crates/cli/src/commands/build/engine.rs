@@ -27,7 +27,7 @@ pub fn make(args: &Args, kind: &'static Type, context: &Context) -> Outcome {
     refuse(args, &maker)?;
     let (sources, settings) = args.volume()?;
     let program = own::program(&maker, args.volume.label.as_ref(), "cannot build", shown)?;
-    let mut empty = own::maker(program, maker.least);
+    let mut empty = own::maker(program, &maker);
     confine_filled(&mut [(kind, &mut empty)], &args.out, sources.iter(), std::iter::empty(), context)
         .map_err(|error| Report::on("cannot build", shown, error))?;
     let start = Instant::now();

@@ -218,7 +218,7 @@ fn maker(keys: &Keys<'_, '_>, volume: &VolumeArgs, kind: &Type) -> Result<EmptyM
     }
     let program = own::program(&maker, volume.label.as_ref(), "cannot make", volume.fs_type.as_bytes());
     let program = program.map_err(|report| keys.wrong("content", report))?;
-    Ok(own::maker(program, maker.least))
+    Ok(own::maker(program, &maker))
 }
 
 /// The options of a file system, under the names that the command line has for them.

@@ -1,7 +1,10 @@
 //! Making what only the kernel engine opens: by the program of the type's own.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -89,8 +92,7 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
     };
     if target.part.is_some() || maker.locks {
         note(", on a copy that is put there");
-        let copy = Nameless::blank(device.len()).map_err(|error| failed(&error))?;
-        on(&program, &copy.path()).map_err(|cause| failed(&cause))?;
+        let copy = made(&program, &maker, device.len()).map_err(|cause| failed(&cause))?;
         copy.put_whole(&*device).map_err(|error| failed(&error))?;
     } else {
         note("");
@@ -141,9 +143,31 @@ pub(in crate::commands) fn on(program: &Program, path: &Path) -> Result<(), Stri
     }
 }
 
-/// What makes a volume by it in an open file.
-pub(in crate::commands) fn maker(program: Program, least: u64) -> EmptyMaker {
-    EmptyMaker { make: Arc::new(move |image| on(&program, &path_of_open(image))), least }
+/// A volume by it of so many bytes.
+fn made(program: &Program, maker: &Maker, len: u64) -> Result<Nameless, String> {
+    if maker.asks_name {
+        return Nameless::made_by(len, |path| on(program, path));
+    }
+    let image = Nameless::blank(len).map_err(|error| error.to_string())?;
+    on(program, &image.path())?;
+    Ok(image)
+}
+
+/// What makes a volume by it in an open file of zeros.
+pub(in crate::commands) fn maker(program: Program, maker: &Maker) -> EmptyMaker {
+    let (maker, least) = (*maker, maker.least);
+    let make = move |image: BorrowedFd<'_>| {
+        if !maker.asks_name {
+            return on(&program, &path_of_open(image));
+        }
+        let put = || {
+            let image = File::from(image.try_clone_to_owned()?);
+            let made = made(&program, &maker, image.metadata()?.len()).map_err(io::Error::other)?;
+            made.put_over_zeros(|at, bytes| image.write_all_at(bytes, at))
+        };
+        put().map_err(|error| error.to_string())
+    };
+    EmptyMaker { make: Arc::new(make), least }
 }
 
 /// Makes zeros of where marks of types are.
