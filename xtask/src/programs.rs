@@ -35,6 +35,9 @@ const LONG: [&str; 12] = [
 /// How many run at once at most: some start kernels, which have their memory, and some have volumes in theirs.
 const MOST: usize = 4;
 
+/// How many lines of one that failed are told again.
+const LAST_LINES: usize = 200;
+
 /// A program of tests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Program {
@@ -71,6 +74,11 @@ impl Program {
         self.folder.file_name()?.to_str()
     }
 
+    /// With that of its package, as two packages may have tests of one name: `ext4 engine`.
+    fn full_name(&self) -> String {
+        format!("{} {}", self.package().unwrap_or_default(), self.name)
+    }
+
     /// What runs it as cargo would, but for one test after the other unless `arguments` say otherwise.
     fn command(&self, shell: &Shell, arguments: &[String]) -> Command {
         let file = &self.file;
@@ -84,7 +92,8 @@ impl Program {
     }
 }
 
-/// Runs all `programs`, shows what each printed when it ended, and notes what it took. Errors: those that failed, after all others.
+/// Runs all `programs`, shows what each printed when it ended, and notes what it took. Errors: those that failed, after all others, with what
+/// they say of it: of much that is printed the end is read first.
 pub fn run(shell: &Shell, mut programs: Vec<Program>, arguments: &[String], taken: &mut Taken) -> Result<()> {
     let place = |program: &Program| LONG.iter().position(|name| *name == program.name).unwrap_or(LONG.len());
     programs.sort_by_key(place);
@@ -94,16 +103,23 @@ pub fn run(shell: &Shell, mut programs: Vec<Program>, arguments: &[String], take
     let work = || {
         while let Some((mut command, program)) = next(&queue) {
             eprintln!("    Starting {} ({})", program.name, program.file.display());
-            if !tell(&program, command.output(), &mut lock(&taken)) {
-                lock(&failed).push(program.name);
+            if let Err(why) = tell(&program, command.output(), &mut lock(&taken)) {
+                lock(&failed).push((program.full_name(), why));
             }
         }
     };
     let processors = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| (0..processors.min(MOST)).for_each(|_| drop(scope.spawn(work))));
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    ensure!(failed.is_empty(), "these tests failed: {}", failed.join(", "));
+    ensure!(failed.is_empty(), "{}", summary(&failed));
     Ok(())
+}
+
+/// The names of those that failed, then why each did.
+fn summary(failed: &[(String, String)]) -> String {
+    let names: Vec<_> = failed.iter().map(|(name, _)| name.as_str()).collect();
+    let reasons: String = failed.iter().map(|(name, why)| format!("\n\n{name}: {why}")).collect();
+    format!("these tests failed: {}{reasons}", names.join(", "))
 }
 
 fn next<T>(queue: &Mutex<VecDeque<T>>) -> Option<T> {
@@ -114,20 +130,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Prints what a program said, in the form of cargo's. Whether it ended well.
-fn tell(program: &Program, ended: io::Result<Output>, taken: &mut Taken) -> bool {
+/// Prints what a program said, in the form of cargo's. Errors: why it did not end well.
+fn tell(program: &Program, ended: io::Result<Output>, taken: &mut Taken) -> Result<(), String> {
     taken.show(&format!("     Running {} ({})", program.name, program.file.display()));
-    match ended {
-        Ok(output) => {
-            let said = [output.stdout, output.stderr].concat();
-            String::from_utf8_lossy(&said).lines().for_each(|line| taken.show(line));
-            output.status.success()
-        }
-        Err(error) => {
-            taken.show(&format!("it cannot be run: {error}"));
-            false
-        }
+    let output = ended.map_err(|error| format!("it cannot be run: {error}"))?;
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    said.lines().for_each(|line| taken.show(line));
+    if output.status.success() {
+        return Ok(());
     }
+    Err(format!("it ended with {}\n{}", output.status, failures(&said)))
+}
+
+/// What a program of tests says of those that failed, at most the last lines of it.
+fn failures(said: &str) -> String {
+    let lines: Vec<_> = said.lines().collect();
+    let first = lines.iter().position(|line| *line == "failures:").unwrap_or_default();
+    lines[first.max(lines.len().saturating_sub(LAST_LINES))..].join("\n")
 }
 
 /// The program of a package's tests of this name.
@@ -169,12 +189,16 @@ mod tests {
         };
         let programs = vec![
             program("a", "echo \"$1 $2\" > a; echo 'test result: ok; finished in 2s'"),
-            program("b", "exit 1"),
+            program("b", "echo before; echo failures:; echo '    of_b'; exit 1"),
             program("c", "touch c"),
         ];
         let mut taken = Taken::default();
         let failed = run(&Shell::new().unwrap(), programs, &["word".into()], &mut taken).unwrap_err();
-        assert_eq!(failed.to_string(), "these tests failed: b");
+        let name = folder.path().file_name().unwrap().to_str().unwrap();
+        let expected = format!(
+            "these tests failed: {name} b\n\n{name} b: it ended with exit status: 1\nfailures:\n    of_b"
+        );
+        assert_eq!(failed.to_string(), expected);
         assert_eq!(fs::read_to_string(folder.path().join("a")).unwrap(), "--test-threads=1 word\n");
         assert!(folder.path().join("c").exists());
         assert_eq!(taken.seconds_of("a"), Some(2.0));
