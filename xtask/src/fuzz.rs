@@ -81,6 +81,10 @@ fn next(queue: &Mutex<VecDeque<String>>) -> Option<String> {
     queue.lock().expect("no thread panics").pop_front()
 }
 
+/// Targets that leave a thread to end by itself, as what reads a stream does: it may wait for who writes to that. What the C library holds for
+/// such a thread counts as lost to a search for leaks that meets it just then.
+const LEAVES_THREADS: [&str; 1] = ["build_source"];
+
 /// Runs one target until it had `time` of the processor, and prints what came of it. Errors: a finding.
 fn fuzz(here: &Path, program: &Path, target: &str, time: Duration) -> Result<()> {
     let (logs, artifacts) = (here.join("logs"), here.join("artifacts").join(target));
@@ -97,6 +101,7 @@ fn fuzz(here: &Path, program: &Path, target: &str, time: Duration) -> Result<()>
         .arg(format!("-artifact_prefix={}/", artifacts.display()))
         .arg(format!("-dict={}", here.join("dictionary.txt").display()))
         .args(["-timeout=60", "-rss_limit_mb=1024", "-print_final_stats=1"])
+        .args(LEAVES_THREADS.contains(&target).then_some("-detect_leaks=0"))
         .stderr(fs::File::create(&log)?);
     let mut run = run.spawn().with_context(|| format!("{target} does not start"))?;
     let ended = wait(&mut run, time)?;

@@ -3,6 +3,7 @@
 //! It reads and writes the area as a file, so that nothing here is taken from the host's side.
 
 mod hostile;
+mod unproved;
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -17,8 +18,8 @@ use obento_block::{BlockDevice, MemDevice};
 use obento_driver::Probe;
 use obento_env::SystemClock;
 use obento_linux_wire::{
-    Answer, Entry, Envelope, Fill, REPLY_AT, REPLY_MAX, REQUEST_AT, Request, Stat, Usage, Word, decode,
-    encode,
+    Answer, DATA_AT, Entry, Envelope, Fill, REPLY_AT, REPLY_MAX, REQUEST_AT, Request, Stat, Usage, Word,
+    decode, encode,
 };
 use rustix::fs::{MemfdFlags, memfd_create};
 
@@ -36,6 +37,10 @@ pub const FILE: u64 = 200;
 pub const DIRECTORY: u16 = 0o040_755;
 pub const REGULAR: u16 = 0o100_644;
 pub const SYMLINK: u16 = 0o120_777;
+
+/// What the guest says is in its file, in each of the first bytes.
+pub const GUESTS: u8 = 7;
+const BYTES: usize = 128 << 10;
 
 /// What a guest does with a request.
 pub enum Reply {
@@ -161,17 +166,21 @@ pub struct Start {
     pub console: File,
     /// Whether it asks for its disk, as one does that starts.
     pub asks: bool,
+    /// What its disk is.
+    pub kind: &'static Type,
 }
 
 impl Default for Start {
     fn default() -> Self {
-        Self { console: memfd_create(c"console", MemfdFlags::CLOEXEC).unwrap().into(), asks: true }
+        let console = memfd_create(c"console", MemfdFlags::CLOEXEC).unwrap().into();
+        // One that is known to tell places.
+        Self { console, asks: true, kind: kind("xfs") }
     }
 }
 
-/// A type that is known to tell places.
-pub fn kind() -> &'static Type {
-    TYPES.iter().find(|kind| kind.names == ["xfs"]).unwrap()
+/// The type of this name.
+pub fn kind(name: &str) -> &'static Type {
+    TYPES.iter().find(|kind| kind.names == [name]).unwrap()
 }
 
 /// The volume that `guest` has mounted.
@@ -182,16 +191,17 @@ pub fn open(guest: impl FnMut(&Request) -> Reply + Send + 'static) -> Result<Vol
 /// [`open`], after such a start.
 pub fn open_after(start: Start, guest: impl FnMut(&Request) -> Reply + Send + 'static) -> Result<Volume> {
     let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::read_only(vec![0; 1 << 20]));
+    let kind = start.kind;
     let starter = run(start, guest);
-    let engine = Shared::start_by(&starter, (kind(), 128), Arc::clone(&device))?;
-    let fs_type = "xfs";
+    let engine = Shared::start_by(&starter, (kind, 128), Arc::clone(&device))?;
+    let fs_type = kind.names[0];
     let probe = Probe { fs_type, label: Vec::new(), uuid: None, serial: None, len: device.len() };
     let (words, clock) = (String::new(), Arc::new(SystemClock));
-    Volume::mount(engine, Opening { kind: kind(), words, probe, device, clock, writable: false })
+    Volume::mount(engine, Opening { kind, words, probe, device, clock, writable: false })
 }
 
 fn run(start: Start, guest: impl FnMut(&Request) -> Reply + Send + 'static) -> Starter {
-    let area = Area::new().unwrap();
+    let (area, kind) = (Area::new().unwrap(), start.kind);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     let disk = UnixListener::bind(&path).unwrap();
@@ -199,6 +209,7 @@ fn run(start: Start, guest: impl FnMut(&Request) -> Reply + Send + 'static) -> S
     bell.set_nonblocking(true).unwrap();
     let (cut, lifeline) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
     let shared = area.file().try_clone().unwrap();
+    File::from(shared.try_clone().unwrap()).write_all_at(&[GUESTS; BYTES], DATA_AT as u64).unwrap();
     let line = Line { area: shared.try_clone().unwrap().into(), bell: line };
     thread::spawn(move || {
         if start.asks {
@@ -208,5 +219,5 @@ fn run(start: Start, guest: impl FnMut(&Request) -> Reply + Send + 'static) -> S
         drop((cut, folder));
     });
     let files: [OwnedFd; 5] = [lifeline, bell.into(), disk.into(), start.console.into(), shared];
-    Starter::handing_out(kind(), files)
+    Starter::handing_out(kind, files)
 }

@@ -11,7 +11,7 @@
 //! - `disk`: a vhost-user block device over any [`BlockDevice`](obento_block::BlockDevice); `scratch`: the one of a volume that is only read.
 //! - `types`, `probe`: what there is, and by which signature it is known.
 //! - `tools`: the programs of a type's own that make and check it.
-//! - `nodes`, `volume`, `contract`, `writable`: the driver; `ahead`, `bulk`: many small files in one request; `stream`: long ones.
+//! - `nodes`, `volume`, `contract`, `writable`: the driver; `ahead`, `bulk`: many small files in one request; `stream`, `proofs`: long ones.
 //!
 //! This crate may contain `unsafe`: it maps memory that it shares with other processes, and starts one.
 
@@ -32,6 +32,7 @@ mod launch;
 mod list;
 mod nodes;
 mod probe;
+mod proofs;
 mod scratch;
 pub mod starter;
 mod stream;

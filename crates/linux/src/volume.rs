@@ -19,6 +19,7 @@ use obento_linux_wire::{Answer, DATA_MAX, Envelope, Moment, Request, Run, Stat, 
 use crate::ahead::{self, SMALL};
 use crate::engine::Shared;
 use crate::nodes::Nodes;
+use crate::proofs::Proofs;
 use crate::stream::Stream;
 use crate::types::{LinkTarget, Type};
 
@@ -53,6 +54,8 @@ pub(crate) struct State {
     runs: Option<(Ino, u64, Vec<Run>)>,
     /// The file that is read from front to back.
     pub(crate) stream: Stream,
+    /// What proves the file that was read last past the guest.
+    pub(crate) proofs: Proofs,
 }
 
 /// What a volume is opened with.
@@ -100,6 +103,7 @@ impl Volume {
                 ahead: HashMap::new(),
                 runs: None,
                 stream: Stream::default(),
+                proofs: Proofs::default(),
             }),
         })
     }
@@ -230,7 +234,7 @@ impl Volume {
         let mut done = 0;
         while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let at = offset.saturating_add(to_u64(done));
-            match if at < attr.size { self.read_on(&mut state, &attr, at, rest) } else { Ok(0) } {
+            match if at < attr.size { self.read_some(&mut state, &attr, at, rest) } else { Ok(0) } {
                 Ok(0) => break,
                 Ok(got) => done += got,
                 // What was read is worth having; the next call meets the error again.
@@ -239,6 +243,14 @@ impl Volume {
             }
         }
         Ok(done)
+    }
+
+    /// Reads from before the end of a regular file, less than asked for where it suits.
+    fn read_some(&self, state: &mut State, attr: &Attr, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        match self.read_proved(state, attr, offset, buf)? {
+            0 => self.read_on(state, attr, offset, buf),
+            done => Ok(done),
+        }
     }
 
     /// Writes, and answers how many bytes.

@@ -1,12 +1,14 @@
 //! The bytes of files: where types say that they are on the disk, there they are, and reading finds them in whatever steps.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, ThreadId};
 
-use obento_base::{DeviceNumber, FileKind, Mode, Name};
-use obento_block::MemDevice;
+use obento_base::{DeviceNumber, FileKind, Ino, Mode, Name, Result};
+use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{Access, Driver as _, FileSystem, LayoutLock, NewNode, OpenOptions, Span};
 use obento_env::SystemClock;
-use obento_linux::LinuxDriver;
+use obento_linux::{LinuxDriver, Use};
 use obento_testkit::oracle::{Oracle, call, require};
 
 /// Lengths of files, and that of the parts whose first 64 KiB are holes.
@@ -27,8 +29,19 @@ fn is_hole(offset: u64, every: Option<u64>) -> bool {
     every.is_some_and(|every| offset % every < STEP)
 }
 
-fn open(kind: &str, device: Arc<MemDevice>, access: Access) -> Arc<dyn FileSystem> {
-    let driver = LinuxDriver::all().find(|driver| driver.names().contains(&kind)).unwrap();
+fn open(kind: &str, device: Arc<dyn BlockDevice>, access: Access) -> Arc<dyn FileSystem> {
+    open_with("", kind, device, access)
+}
+
+/// [`open`], with options of mount(8).
+fn open_with(
+    words: &'static str,
+    kind: &str,
+    device: Arc<dyn BlockDevice>,
+    access: Access,
+) -> Arc<dyn FileSystem> {
+    let how = Use { options: words, ..Use::default() };
+    let driver = LinuxDriver::used(how).find(|driver| driver.names().contains(&kind)).unwrap();
     let options = OpenOptions { access, ..OpenOptions::new(Arc::new(SystemClock)) };
     driver.open(device, &options).unwrap()
 }
@@ -47,15 +60,71 @@ fn fill(fs: &dyn FileSystem) {
     writable.sync().unwrap();
 }
 
-/// A volume with the files, open for reading.
-fn filled(kind: &str, megabytes: u64) -> Arc<dyn FileSystem> {
+/// What `mkfs.KIND` makes by these words.
+fn made(kind: &str, words: &str, megabytes: u64) -> Arc<MemDevice> {
     let image = tempfile::NamedTempFile::new().unwrap();
     image.as_file().set_len(megabytes << 20).unwrap();
-    call(&format!("mkfs.{kind}"), ["-q".as_ref(), image.path().as_os_str()]).unwrap();
-    let device = Arc::new(MemDevice::new(std::fs::read(image.path()).unwrap()));
+    let words = ["-q"].into_iter().chain(words.split_whitespace()).map(AsRef::as_ref);
+    call(&format!("mkfs.{kind}"), words.chain([image.path().as_os_str()])).unwrap();
+    Arc::new(MemDevice::new(std::fs::read(image.path()).unwrap()))
+}
+
+/// A volume with the files, open for reading.
+fn filled(kind: &str, megabytes: u64) -> Arc<dyn FileSystem> {
+    let device = made(kind, "", megabytes);
     // The log is replayed before anything is read, since nobody closed the volume.
     fill(&*open(kind, device.clone(), Access::ReadWrite));
     open(kind, device, Access::ReadOnly)
+}
+
+/// The files, as [`FILES`] has them.
+fn files(fs: &dyn FileSystem) -> [(Ino, u64, Option<u64>); 3] {
+    FILES.map(|(name, len, every)| {
+        (fs.lookup(fs.root(), Name::new(name.as_bytes()).unwrap()).unwrap(), len, every)
+    })
+}
+
+/// A device that counts what the thread reads that made it: the guest's disk is another's.
+struct Counting {
+    device: Arc<MemDevice>,
+    thread: ThreadId,
+    read: AtomicU64,
+}
+
+impl Counting {
+    fn new(device: Arc<MemDevice>) -> Arc<Self> {
+        Arc::new(Self { device, thread: thread::current().id(), read: AtomicU64::new(0) })
+    }
+
+    /// How many bytes were read since it was asked last.
+    fn take(&self) -> u64 {
+        self.read.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl BlockDevice for Counting {
+    fn len(&self) -> u64 {
+        self.device.len()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.device.is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if thread::current().id() == self.thread {
+            self.read.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        }
+        self.device.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.device.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.device.flush()
+    }
 }
 
 #[test]
@@ -93,10 +162,7 @@ fn a_file_is_the_same_in_whatever_steps_it_is_read_and_beside_what_else() {
         return;
     }
     let (fs, lock) = (filled("f2fs", 128), LayoutLock::new());
-    let root = fs.root();
-    let files = FILES.map(|(name, len, every)| {
-        (fs.lookup(root, Name::new(name.as_bytes()).unwrap()).unwrap(), len, every)
-    });
+    let files = files(&*fs);
     let read = |(ino, len, every): (_, u64, _), at: u64, step: usize| {
         let mut found = vec![0; step];
         let got = fs.read(&lock.shared(), ino, at, &mut found).unwrap();
@@ -119,5 +185,78 @@ fn a_file_is_the_same_in_whatever_steps_it_is_read_and_beside_what_else() {
             read(files[2], at, step);
             read(files[2], at, step);
         }
+    }
+}
+
+/// How a Btrfs is made and mounted to be filled, and whether the sums of its files' data prove them: those that there are, of one kind, of
+/// bytes as they are on one disk.
+const BTRFS: [(&str, &str, bool); 7] = [
+    ("", "", true),
+    ("-d dup", "", true),
+    ("--mixed", "", true),
+    ("-n 65536", "", true),
+    ("--csum xxhash", "", false),
+    ("", "nodatasum", false),
+    ("", "compress-force=zlib", false),
+];
+
+#[test]
+fn long_files_of_a_btrfs_are_read_past_the_guest_where_their_sums_prove_them() {
+    if !require(&["linux.uml", "mkfs.btrfs"].map(Oracle::Program)) {
+        return;
+    }
+    for (words, options, proves) in BTRFS {
+        let device = made("btrfs", words, 256);
+        fill(&*open_with(options, "btrfs", device.clone(), Access::ReadWrite));
+        let counting = Counting::new(device);
+        let (fs, lock) = (open("btrfs", counting.clone(), Access::ReadOnly), LayoutLock::new());
+        counting.take();
+        for (ino, len, every) in files(&*fs) {
+            for step in [128 << 10, 1 << 20, 1_000_000] {
+                for at in (0..len).step_by(step) {
+                    let mut found = vec![0; step];
+                    let got = fs.read(&lock.shared(), ino, at, &mut found).unwrap();
+                    assert_eq!(got as u64, (step as u64).min(len - at), "short only at the end");
+                    let is_right = found[..got] == bytes_at(at, got as u64, every);
+                    assert!(is_right, "mkfs.btrfs {words}, -o {options}: {step} bytes at {at} of {len}");
+                }
+                // Steps that begin within a sector are the guest's.
+                let (read, is_whole) = (counting.take(), step.is_multiple_of(4096));
+                let told = format!("mkfs.btrfs {words}, -o {options}: {read} of {len} in steps of {step}");
+                assert_eq!(read > len / 2, proves && is_whole, "{told}");
+            }
+        }
+    }
+}
+
+#[test]
+fn damage_of_a_long_file_of_a_btrfs_is_told_or_read_from_the_second_copy() {
+    if !require(&["linux.uml", "mkfs.btrfs"].map(Oracle::Program)) {
+        return;
+    }
+    const BAD: u64 = 8 << 20;
+    for (words, copies) in [("-d single", 1), ("-d dup", 2)] {
+        let device = made("btrfs", words, 256);
+        fill(&*open("btrfs", device.clone(), Access::ReadWrite));
+        let (bytes, wanted) = (device.snapshot(), bytes_at(BAD, 16, None));
+        let places: Vec<_> =
+            (0..bytes.len()).step_by(4096).filter(|at| bytes[*at..].starts_with(&wanted)).collect();
+        assert_eq!(places.len(), copies, "{words}: {places:?}");
+        // The first copy is the one that is looked at first.
+        device.write_at(places[0] as u64 + 100, b"damage").unwrap();
+        let (fs, lock) = (open("btrfs", device, Access::ReadOnly), LayoutLock::new());
+        let (ino, len, _) = files(&*fs)[0];
+        let mut found = vec![0; 1 << 20];
+        for at in (0..len).step_by(found.len()) {
+            let got = fs.read(&lock.shared(), ino, at, &mut found);
+            if at == BAD && copies == 1 {
+                assert!(got.is_err(), "{got:?}");
+            } else {
+                assert_eq!(got, Ok(found.len()), "{words}: at {at}");
+                assert!(found == bytes_at(at, found.len() as u64, None), "{words}: at {at}");
+            }
+        }
+        // What is behind it in the same step is there for whoever asks for that.
+        assert_eq!(fs.read(&lock.shared(), ino, BAD + 4096, &mut found), Ok(found.len() - 4096), "{words}");
     }
 }

@@ -1,6 +1,8 @@
 //! A stream that may be compressed, decoded in a thread of its own while what was decoded is used.
 //!
 //! Invariant: at most [`CHUNKS`] chunks wait, whatever the stream unpacks to.
+//!
+//! Nobody waits for the thread: it may itself wait for more of a pipe, and ends with the next bytes of it that nobody wants.
 
 use std::io::{self, BufReader, Cursor, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

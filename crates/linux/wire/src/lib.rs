@@ -18,12 +18,15 @@ pub use message::{
 };
 
 /// Grows with every change of what is below.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Tells the area from any other memory: `obn` and the version.
 pub const MAGIC: u32 = 0x6f62_6e00 | VERSION;
 
 /// The line that the guest has its kernel print before a volume is mounted: what is printed after it tells why it is not.
 pub const MOUNTING: &str = "obento: the volume is mounted from here on";
+
+/// How many bytes each checksum of [`Answer::Proved`] proves.
+pub const PROVED: u64 = 4096;
 
 /// Bytes of the control page.
 pub const CONTROL: usize = 4096;

@@ -411,6 +411,15 @@ choice! {
             /// They; their bytes follow each other in the data.
             files: Vec<NewFile>,
         },
+        /// Where a file has data, where on the disk that is, and what proves it. Answers `Proved`.
+        25 Prove {
+            /// The file.
+            ino: u64,
+            /// From which byte on: a multiple of [`PROVED`](crate::PROVED).
+            offset: u64,
+            /// To which.
+            end: u64,
+        },
     }
 }
 
@@ -474,6 +483,14 @@ choice! {
         10 Made {
             /// Of each an error, or 0.
             errnos: Vec<u32>,
+        },
+        /// Data and holes, and what proves the data.
+        11 Proved {
+            /// They; the last may end before what was asked for.
+            runs: Vec<Run>,
+            /// Of those that have a place the CRC-32C of each [`PROVED`](crate::PROVED) bytes there, one after the other; the last of a file is of as
+            /// many.
+            sums: Vec<u32>,
         },
     }
 }

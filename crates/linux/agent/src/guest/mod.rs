@@ -10,6 +10,7 @@ mod data;
 mod list;
 mod numbers;
 mod places;
+mod proofs;
 mod ring;
 mod serve;
 mod table;
@@ -80,6 +81,11 @@ fn load_modules(folder: &Path) -> io::Result<()> {
             .map_err(|errno| io::Error::new(errno.kind(), format!("{}: {errno}", path.display())))?;
     }
     Ok(())
+}
+
+/// The number of the error of the call before.
+fn last_error() -> Errno {
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO).unsigned_abs()
 }
 
 /// The number of an error.

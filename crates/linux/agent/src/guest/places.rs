@@ -4,11 +4,11 @@
 
 use std::os::fd::AsRawFd;
 
-use obento_linux_wire::{Answer, Run};
+use obento_linux_wire::Run;
 
-use super::Errno;
 use super::data::RUNS_MAX;
 use super::table::{Table, Use};
+use super::{Errno, last_error};
 
 /// `_IOWR('f', 11, struct fiemap)`: include/uapi/linux/fs.h.
 const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
@@ -50,7 +50,7 @@ struct Extent {
 const _: () = assert!(size_of::<Extent>() == 56 && size_of::<Question>() == 32 + EXTENTS * 56);
 
 /// Where `ino` has data between two bytes, and where on the disk. The answer may end before `end`.
-pub fn map(table: &mut Table, ino: u64, offset: u64, end: u64) -> Result<Answer, Errno> {
+pub fn map(table: &mut Table, ino: u64, offset: u64, end: u64) -> Result<Vec<Run>, Errno> {
     let file = table.open(ino, Use::Read)?;
     let (mut runs, mut at) = (Vec::new(), offset);
     while at < end && runs.len() < RUNS_MAX {
@@ -73,7 +73,7 @@ pub fn map(table: &mut Table, ino: u64, offset: u64, end: u64) -> Result<Answer,
             runs.push(Run { end, is_data: false, place: None });
         }
     }
-    Ok(Answer::Runs { runs })
+    Ok(runs)
 }
 
 /// The extents from `start` on, and whether there are no more.
@@ -91,8 +91,7 @@ fn ask(file: &impl AsRawFd, start: u64, len: u64) -> Result<(Vec<Extent>, bool),
     });
     // SAFETY: the request takes a structure of this layout and fills as many extents as `room` says there are.
     if unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, &raw mut *question) } != 0 {
-        let error = std::io::Error::last_os_error();
-        return Err(error.raw_os_error().unwrap_or(libc::EIO).unsigned_abs());
+        return Err(last_error());
     }
     let count = usize::try_from(question.mapped).unwrap_or(0).min(EXTENTS);
     let extents = question.extents[..count].to_vec();

@@ -13,7 +13,7 @@ use super::area::Area;
 use super::attributes::{self, Change};
 use super::ring::Ring;
 use super::table::{Names, Table, Use};
-use super::{DISK, Errno, VOLUME, change, data, list, number, places};
+use super::{DISK, Errno, VOLUME, change, data, last_error, list, number, places, proofs};
 
 /// `FITRIM` and its argument: include/uapi/linux/fs.h `_IOWR('X', 121, struct fstrim_range)`.
 const FITRIM: libc::c_ulong = 0xc018_5879;
@@ -108,7 +108,10 @@ impl Guest {
             Request::ReadLink { ino } => read_link(table, *ino),
             Request::Read { pieces } => Ok(data::read(table, &mut self.ring, pieces, self.area.data())),
             Request::Map { ino, offset, end, places: false } => data::map(table, *ino, *offset, *end),
-            Request::Map { ino, offset, end, places: true } => places::map(table, *ino, *offset, *end),
+            Request::Map { ino, offset, end, places: true } => {
+                Ok(Answer::Runs { runs: places::map(table, *ino, *offset, *end)? })
+            }
+            Request::Prove { ino, offset, end } => proofs::prove(table, *ino, *offset, *end),
             Request::StatFs {} => Ok(Answer::Usage { usage: attributes::usage(table, self.root)? }),
             Request::GetXattr { ino, name } => attributes::get_xattr(table, *ino, name),
             Request::ListXattrs { ino } => attributes::list_xattrs(table, *ino),
@@ -206,7 +209,7 @@ impl Guest {
         // SAFETY: the request takes a structure of this layout and writes how much it was into it.
         match unsafe { libc::ioctl(root.as_raw_fd(), FITRIM, &raw mut range) } {
             0 => Ok(Answer::Count { count: range.len }),
-            _ => Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO).unsigned_abs()),
+            _ => Err(last_error()),
         }
     }
 }
