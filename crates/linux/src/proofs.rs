@@ -5,34 +5,53 @@
 //!
 //! Only of a volume that nobody changes.
 
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use obento_base::wire::{to_u64, to_usize};
-use obento_base::{Attr, Ino, Result, crc::crc32c};
+use obento_base::{Attr, Error, Ino, Result, crc::crc32c};
 use obento_block::BlockDevice;
 use obento_linux_wire::{Answer, PROVED, Request, Run};
 
 use crate::volume::{State, Volume, nonsense};
 
-/// Types that have such sums.
-const WITH_SUMS: &[&str] = &["btrfs"];
-
 /// Files of this size at least are read so, and by whoever asks for so much at once: the answer is of use for long then.
 const LONG: u64 = 1 << 20;
-const LEAST: usize = 64 << 10;
-/// Of how much of a file one answer is.
-const WINDOW: u64 = 256 << 20;
+pub(crate) const LEAST: usize = 64 << 10;
+/// Of how much of a file the first answer is, each of which begins with a multiple of this; the next of one that is read on, of twice as much as
+/// the last, up to the second.
+const WINDOW: u64 = 4 << 20;
+const WINDOW_MAX: u64 = 256 << 20;
+/// Answers that are kept, whose sums have 256 KiB at most.
+const KEPT: usize = 8;
 /// What is read and proved at once stays in the processor's cache between the two.
 const STEP: usize = 128 << 10;
 
-/// What the guest said of a part of one file.
+/// What the guest said last of long files.
 #[derive(Default)]
 pub struct Proofs {
-    ino: Option<Ino>,
-    /// Where the first run begins.
-    start: u64,
-    runs: Vec<Run>,
+    /// The latest last.
+    kept: VecDeque<Arc<Window>>,
+    /// Nothing of this volume can be proved.
+    none: bool,
+}
+
+/// What it said of a part of one file.
+#[derive(Debug)]
+struct Window {
+    ino: Ino,
+    range: Range<u64>,
+    runs: Vec<Known>,
     sums: Vec<u32>,
+}
+
+/// A run, and how many sums are before its own.
+#[derive(Debug)]
+struct Known {
+    start: u64,
+    run: Run,
+    before: usize,
 }
 
 /// A part of a file.
@@ -45,84 +64,126 @@ enum Part<'p> {
     Unknown,
 }
 
+/// What became of reading past the guest.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Past {
+    /// So many bytes are there.
+    Read(usize),
+    /// The guest is to be asked for so many, or fewer.
+    Asks(usize),
+}
+
 impl Proofs {
-    /// What was said of `ino` from `start` on. Errors: nonsense.
-    fn of(ino: Ino, start: u64, runs: Vec<Run>, sums: Vec<u32>) -> Result<Self> {
-        let (mut at, mut left) = (start, to_u64(sums.len()));
-        for run in &runs {
-            let len = run.end.checked_sub(at).filter(|len| *len > 0).ok_or_else(nonsense)?;
-            let proved = if run.is_data && run.place.is_some() { len.div_ceil(PROVED) } else { 0 };
-            (at, left) = (run.end, left.checked_sub(proved).ok_or_else(nonsense)?);
-        }
-        if left > 0 || runs.is_empty() {
-            return Err(nonsense());
-        }
-        Ok(Self { ino: Some(ino), start, runs, sums })
+    fn of(&self, ino: Ino, offset: u64) -> Option<&Arc<Window>> {
+        self.kept.iter().rev().find(|window| window.ino == ino && window.range.contains(&offset))
     }
 
-    /// What is at `offset`, a multiple of [`PROVED`], and where that ends. `None`: nothing was said of it.
-    fn at(&self, ino: Ino, offset: u64) -> Option<(u64, Part<'_>)> {
-        if self.ino != Some(ino) || offset < self.start {
-            return None;
+    /// Which part of a file of `size` bytes to ask about, to know of `offset`.
+    fn wanted(&self, ino: Ino, size: u64, offset: u64) -> Range<u64> {
+        let is_before = |window: &&Arc<Window>| window.ino == ino && window.range.end == offset;
+        let (start, len) = match self.kept.iter().rev().find(is_before) {
+            Some(last) => (offset, (last.range.end - last.range.start).saturating_mul(2)),
+            None => (offset / WINDOW * WINDOW, WINDOW),
+        };
+        start..start.saturating_add(len.clamp(WINDOW, WINDOW_MAX)).min(size)
+    }
+
+    fn keep(&mut self, window: &Arc<Window>) {
+        while self.kept.len() >= KEPT {
+            self.kept.pop_front();
         }
-        let (mut start, mut sums) = (self.start, &self.sums[..]);
-        for run in &self.runs {
-            let (begin, proved) = (start, run.place.filter(|_| run.is_data));
-            let own = proved.and_then(|_| sums.split_off(..to_usize((run.end - begin).div_ceil(PROVED))));
-            start = run.end;
-            let Some(skipped) = offset.checked_sub(begin).filter(|_| offset < run.end) else { continue };
-            let own = own.and_then(|own| own.get(to_usize(skipped / PROVED)..));
-            let place = proved.and_then(|place| place.checked_add(skipped));
-            let is_whole = skipped.is_multiple_of(PROVED);
-            let part = match (run.is_data, place.zip(own).filter(|_| is_whole)) {
-                (false, _) => Part::Hole,
-                (true, Some((place, sums))) => Part::Proved(place, sums),
-                (true, None) => Part::Unknown,
-            };
-            return Some((run.end, part));
+        self.kept.push_back(Arc::clone(window));
+    }
+}
+
+impl Window {
+    /// What was said of `ino` from `start` on. Errors: nonsense.
+    fn new(ino: Ino, start: u64, runs: Vec<Run>, sums: Vec<u32>) -> Result<Self> {
+        let (mut known, mut at, mut before) = (Vec::with_capacity(runs.len()), start, 0_u64);
+        for run in runs {
+            let len = run.end.checked_sub(at).filter(|len| *len > 0).ok_or_else(nonsense)?;
+            let own = if run.is_data && run.place.is_some() { len.div_ceil(PROVED) } else { 0 };
+            let start = std::mem::replace(&mut at, run.end);
+            known.push(Known { start, run, before: to_usize(before) });
+            before = before.checked_add(own).filter(|all| *all <= to_u64(sums.len())).ok_or_else(nonsense)?;
         }
-        None
+        if at == start || before < to_u64(sums.len()) {
+            return Err(nonsense());
+        }
+        Ok(Self { ino, range: start..at, runs: known, sums })
+    }
+
+    /// What is at `offset` and where that ends.
+    fn at(&self, offset: u64) -> Option<(u64, Part<'_>)> {
+        let at = self.runs.partition_point(|known| known.run.end <= offset);
+        let Known { start, run, before } = self.runs.get(at)?;
+        let skipped = offset.checked_sub(*start)?;
+        let own = before.checked_add(to_usize(skipped / PROVED)).and_then(|at| self.sums.get(at..));
+        let place = run.place.and_then(|place| place.checked_add(skipped));
+        let is_sector = skipped.is_multiple_of(PROVED);
+        let part = match (run.is_data, place.zip(own).filter(|_| is_sector)) {
+            (false, _) => Part::Hole,
+            (true, Some((place, sums))) => Part::Proved(place, sums),
+            (true, None) => Part::Unknown,
+        };
+        Some((run.end, part))
     }
 }
 
 impl Volume {
-    /// Reads a long regular file from `offset` on, past the guest. Answers how many bytes, no more than there are; 0 where the guest is to be asked.
-    pub(crate) fn read_proved(
-        &self,
-        state: &mut State,
-        attr: &Attr,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<usize> {
-        let has_sums = self.kind.names.iter().any(|name| WITH_SUMS.contains(name));
-        let is_long = attr.size >= LONG && buf.len() >= LEAST && offset.is_multiple_of(PROVED);
-        if !has_sums || !is_long || self.is_writable() {
-            return Ok(0);
+    /// Reads from before the end of a regular file, past the guest, if it is long and so is what is `asked` for in all.
+    pub(crate) fn read_past(&self, attr: &Attr, asked: usize, offset: u64, buf: &mut [u8]) -> Result<Past> {
+        let is_long = attr.size >= LONG && asked >= LEAST && offset.is_multiple_of(PROVED);
+        let all = buf.len();
+        if !is_long || !self.has_sums() || self.is_writable() {
+            return Ok(Past::Asks(all));
         }
-        if state.proofs.at(attr.ino, offset).is_none() {
-            state.proofs = self.proofs(state, attr, offset)?;
-        }
-        let Some((end, part)) = state.proofs.at(attr.ino, offset) else { return Ok(0) };
-        let len = buf.len().min(to_usize(end.min(attr.size).saturating_sub(offset)));
-        let Some(buf) = buf.get_mut(..len) else { return Ok(0) };
-        match part {
-            Part::Hole => buf.fill(0),
-            Part::Proved(place, sums) => return Ok(read(&self.device, place, sums, buf)),
-            Part::Unknown => return Ok(0),
-        }
-        Ok(len)
+        // Nobody waits for the volume while its disk is read.
+        let Some(window) = self.window(attr, offset)? else { return Ok(Past::Asks(all)) };
+        let Some((end, part)) = window.at(offset) else { return Ok(Past::Asks(all)) };
+        let len = all.min(to_usize(end.min(attr.size).saturating_sub(offset)));
+        let Some(buf) = buf.get_mut(..len) else { return Ok(Past::Asks(all)) };
+        Ok(match part {
+            Part::Hole => {
+                buf.fill(0);
+                Past::Read(len)
+            }
+            Part::Proved(place, sums) => match read(&self.device, place, sums, buf) {
+                0 => Past::Asks(all.min(LEAST)),
+                done => Past::Read(done),
+            },
+            Part::Unknown => Past::Asks(len.max(LEAST).min(all)),
+        })
     }
 
-    fn proofs(&self, state: &mut State, attr: &Attr, offset: u64) -> Result<Proofs> {
-        let end = attr.size.min(offset.saturating_add(WINDOW));
-        match self.ask(state, &[attr.ino], Request::Prove { ino: attr.ino.0, offset, end }) {
-            Ok(Answer::Proved { runs, sums }) => Proofs::of(attr.ino, offset, runs, sums),
+    /// What is known of `offset`. `None`: nothing of the volume is.
+    fn window(&self, attr: &Attr, offset: u64) -> Result<Option<Arc<Window>>> {
+        let mut state = self.state();
+        if state.proofs.none {
+            return Ok(None);
+        }
+        if let Some(window) = state.proofs.of(attr.ino, offset) {
+            return Ok(Some(Arc::clone(window)));
+        }
+        let Some(window) = self.ask_window(&mut state, attr, offset)? else {
+            state.proofs.none = true;
+            return Ok(None);
+        };
+        let window = Arc::new(window);
+        state.proofs.keep(&window);
+        Ok(Some(window))
+    }
+
+    fn ask_window(&self, state: &mut State, attr: &Attr, offset: u64) -> Result<Option<Window>> {
+        let Range { start, end } = state.proofs.wanted(attr.ino, attr.size, offset);
+        match self.ask(state, &[attr.ino], Request::Prove { ino: attr.ino.0, offset: start, end }) {
+            Ok(Answer::Proved { runs, sums }) => Window::new(attr.ino, start, runs, sums).map(Some),
             Ok(_) => Err(nonsense()),
-            // A volume with other sums, or on several disks; or one that is damaged, of which the guest tells more when it is read.
-            Err(_) => {
-                let all = Run { end: attr.size, is_data: true, place: None };
-                Proofs::of(attr.ino, offset, vec![all], Vec::new())
-            }
+            // It has other sums, or several disks.
+            Err(Error::NotSupported) => Ok(None),
+            // The guest tells more when it is asked for the bytes.
+            Err(_) => Window::new(attr.ino, start, vec![Run { end, is_data: true, place: None }], Vec::new())
+                .map(Some),
         }
     }
 }
@@ -189,22 +250,21 @@ mod tests {
             run(16_384, true, None),
             run(20_000, true, Some(0)),
         ];
-        let proofs = Proofs::of(FILE, 0, runs, vec![1, 2, 3]).unwrap();
+        let window = Window::new(FILE, 0, runs, vec![1, 2, 3]).unwrap();
         let expected = [
-            Some((8192, Part::Proved(1 << 20, &[1, 2][..]))),
-            Some((8192, Part::Proved((1 << 20) + 4096, &[2][..]))),
+            Some((8192, Part::Proved(1 << 20, &[1, 2, 3][..]))),
+            Some((8192, Part::Proved((1 << 20) + 4096, &[2, 3][..]))),
             Some((12_288, Part::Hole)),
             Some((16_384, Part::Unknown)),
             Some((20_000, Part::Proved(0, &[3][..]))),
             None,
         ];
-        assert_eq!([0, 1, 2, 3, 4, 5].map(|sector| proofs.at(FILE, sector * 4096)), expected);
-        assert_eq!(proofs.at(Ino(8), 0), None);
+        assert_eq!([0, 1, 2, 3, 4, 5].map(|sector| window.at(sector * 4096)), expected);
     }
 
     #[test]
     fn sums_that_are_too_few_or_too_many_and_runs_that_go_back_or_nowhere_are_nonsense() {
-        let of = |runs: Vec<Run>, sums: usize| Proofs::of(FILE, 4096, runs, vec![0; sums]).map(drop);
+        let of = |runs: Vec<Run>, sums: usize| Window::new(FILE, 4096, runs, vec![0; sums]).map(drop);
         assert_eq!(of(vec![run(12_288, true, Some(0))], 2), Ok(()));
         assert_eq!(of(vec![run(12_288, true, Some(0))], 1), Err(nonsense()));
         assert_eq!(of(vec![run(12_288, true, Some(0))], 3), Err(nonsense()));
@@ -212,6 +272,30 @@ mod tests {
         assert_eq!(of(vec![run(8192, false, None), run(8192, false, None)], 0), Err(nonsense()));
         assert_eq!(of(vec![run(1, false, None)], 0), Err(nonsense()));
         assert_eq!(of(Vec::new(), 0), Err(nonsense()));
+    }
+
+    #[test]
+    fn a_file_that_is_read_on_is_asked_about_in_larger_parts_and_others_in_small_ones() {
+        let (mut proofs, size) = (Proofs::default(), 1 << 40);
+        let mut keep = |range: Range<u64>, ino| {
+            let runs = vec![run(range.end, false, None)];
+            proofs.keep(&Arc::new(Window::new(ino, range.start, runs, Vec::new()).unwrap()));
+        };
+        keep(0..WINDOW, FILE);
+        keep(0..WINDOW, Ino(8));
+        keep(8 * WINDOW..8 * WINDOW + WINDOW_MAX, FILE);
+        assert_eq!(proofs.wanted(FILE, size, WINDOW), WINDOW..3 * WINDOW);
+        assert_eq!(proofs.wanted(FILE, WINDOW + 5, WINDOW), WINDOW..WINDOW + 5);
+        assert_eq!(proofs.wanted(FILE, size, 4 * WINDOW - 4096), 3 * WINDOW..4 * WINDOW, "back");
+        let next = 8 * WINDOW + WINDOW_MAX;
+        assert_eq!(proofs.wanted(FILE, size, next), next..next + WINDOW_MAX);
+        assert_eq!(proofs.of(FILE, WINDOW - 1).map(|window| window.ino), Some(FILE));
+        assert!(proofs.of(FILE, WINDOW).is_none());
+        (0..2 * KEPT as u64).for_each(|number| {
+            let runs = vec![run(1, false, None)];
+            proofs.keep(&Arc::new(Window::new(Ino(number), 0, runs, Vec::new()).unwrap()));
+        });
+        assert_eq!(proofs.kept.len(), KEPT);
     }
 
     #[test]
@@ -232,7 +316,7 @@ mod tests {
             sums[bad] ^= 1;
             assert_eq!(read(&sums, 290_000), bad * 4096, "the sum {bad} is another");
         }
-        // Neither is what no sum is there for, nor what is behind the end of the disk.
+        // Sums of what comes after are not in the way, and neither is what no sum is there for, nor what is behind the end of the disk.
         assert_eq!(read(&sums[..10], 290_000), 40_960);
         assert_eq!(read(&[sums.clone(), vec![0; 9]].concat(), 310_000), 262_144);
     }

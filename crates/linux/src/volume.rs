@@ -19,7 +19,7 @@ use obento_linux_wire::{Answer, DATA_MAX, Envelope, Moment, Request, Run, Stat, 
 use crate::ahead::{self, SMALL};
 use crate::engine::Shared;
 use crate::nodes::Nodes;
-use crate::proofs::Proofs;
+use crate::proofs::{Past, Proofs};
 use crate::stream::Stream;
 use crate::types::{LinkTarget, Type};
 
@@ -54,7 +54,7 @@ pub(crate) struct State {
     runs: Option<(Ino, u64, Vec<Run>)>,
     /// The file that is read from front to back.
     pub(crate) stream: Stream,
-    /// What proves the file that was read last past the guest.
+    /// What proves files that are read past the guest.
     pub(crate) proofs: Proofs,
 }
 
@@ -119,6 +119,11 @@ impl Volume {
     /// Whether it tells where on the disk bytes are.
     pub(crate) fn has_places(&self) -> bool {
         self.kind.names.iter().any(|name| WITH_PLACES.contains(name))
+    }
+
+    /// Whether it has sums that prove where long files are.
+    pub(crate) fn has_sums(&self) -> bool {
+        self.is_of("btrfs")
     }
 
     /// Errors: Invalid for a name, of a file or an attribute, that the type cannot hold, and that Linux would change.
@@ -221,20 +226,23 @@ impl Volume {
 
     /// Reads from a regular file; less than asked for only at its end.
     pub(crate) fn read_file(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let mut state = self.state();
-        let attr = self.file(&mut state, ino)?;
-        if !self.is_writable() && attr.size <= SMALL {
-            if !state.ahead.contains_key(&ino) {
-                self.read_ahead(&mut state, ino)?;
+        let attr = {
+            let mut state = self.state();
+            let attr = self.file(&mut state, ino)?;
+            if !self.is_writable() && attr.size <= SMALL {
+                if !state.ahead.contains_key(&ino) {
+                    self.read_ahead(&mut state, ino)?;
+                }
+                if let Some(len) = ahead::serve(&mut state, ino, offset, buf) {
+                    return Ok(len);
+                }
             }
-            if let Some(len) = ahead::serve(&mut state, ino, offset, buf) {
-                return Ok(len);
-            }
-        }
-        let mut done = 0;
+            attr
+        };
+        let (asked, mut done) = (buf.len(), 0);
         while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let at = offset.saturating_add(to_u64(done));
-            match if at < attr.size { self.read_some(&mut state, &attr, at, rest) } else { Ok(0) } {
+            match if at < attr.size { self.read_some(&attr, asked, at, rest) } else { Ok(0) } {
                 Ok(0) => break,
                 Ok(got) => done += got,
                 // What was read is worth having; the next call meets the error again.
@@ -245,11 +253,14 @@ impl Volume {
         Ok(done)
     }
 
-    /// Reads from before the end of a regular file, less than asked for where it suits.
-    fn read_some(&self, state: &mut State, attr: &Attr, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        match self.read_proved(state, attr, offset, buf)? {
-            0 => self.read_on(state, attr, offset, buf),
-            done => Ok(done),
+    /// Reads from before the end of a regular file, less than there is room for where it suits; `asked` for is so much in all.
+    fn read_some(&self, attr: &Attr, asked: usize, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        match self.read_past(attr, asked, offset, buf)? {
+            Past::Read(done) => Ok(done),
+            Past::Asks(len) => {
+                let room = buf.get_mut(..len).unwrap_or_default();
+                self.read_on(&mut self.state(), attr, offset, room)
+            }
         }
     }
 

@@ -1,5 +1,5 @@
-//! What a guest that was broken into may say of where long files are and of what proves them: the disk's bytes are what their sums prove, and
-//! nothing else of the disk is handed out.
+//! What a guest that was broken into may say of where long files are and of what proves them: what does not agree with its sum is not taken
+//! from the disk.
 
 use obento_base::{Ino, Name};
 use obento_driver::{FileSystem as _, LayoutLock};

@@ -45,7 +45,8 @@ fn answer() -> impl Strategy<Value = Answer> {
             .prop_map(|(entries, is_end)| Answer::Entries { entries, is_end }),
         name().prop_map(|bytes| Answer::Bytes { bytes }),
         fills.prop_map(|fills| Answer::Filled { fills }),
-        runs.prop_map(|runs| Answer::Runs { runs }),
+        runs.clone().prop_map(|runs| Answer::Runs { runs }),
+        (runs, vec(any::<u32>(), 0..50)).prop_map(|(runs, sums)| Answer::Proved { runs, sums }),
         any::<u64>().prop_map(|count| Answer::Count { count }),
         vec(any::<u32>(), 0..50).prop_map(|errnos| Answer::Made { errnos }),
     ]
@@ -70,6 +71,11 @@ fn request() -> impl Strategy<Value = Request> {
         (any::<u64>(), name()).prop_map(|(dir, name)| Request::Look { dir, name }),
         pieces.prop_map(|pieces| Request::Read { pieces }),
         (any::<u64>(), vec(files, 0..20)).prop_map(|(dir, files)| Request::MakeFiles { dir, files }),
+        (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(ino, offset, end)| Request::Prove {
+            ino,
+            offset,
+            end
+        }),
     ]
 }
 

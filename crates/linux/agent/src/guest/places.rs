@@ -2,9 +2,11 @@
 //!
 //! Source: Linux, Documentation/filesystems/fiemap.rst and include/uapi/linux/fiemap.h.
 
+use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::time::Instant;
 
-use obento_linux_wire::Run;
+use obento_linux_wire::{Answer, Run};
 
 use super::data::RUNS_MAX;
 use super::table::{Table, Use};
@@ -50,11 +52,18 @@ struct Extent {
 const _: () = assert!(size_of::<Extent>() == 56 && size_of::<Question>() == 32 + EXTENTS * 56);
 
 /// Where `ino` has data between two bytes, and where on the disk. The answer may end before `end`.
-pub fn map(table: &mut Table, ino: u64, offset: u64, end: u64) -> Result<Vec<Run>, Errno> {
+pub fn map(table: &mut Table, ino: u64, offset: u64, end: u64) -> Result<Answer, Errno> {
     let file = table.open(ino, Use::Read)?;
-    let (mut runs, mut at) = (Vec::new(), offset);
-    while at < end && runs.len() < RUNS_MAX {
-        let (extents, is_end) = ask(&file, at, end - at)?;
+    Ok(Answer::Runs { runs: runs(&file, offset..end, None)? })
+}
+
+/// Where `file` has data in `range`, and where its type says that it is. The answer may end before it, as it does at `until`.
+pub fn runs(file: &impl AsRawFd, range: Range<u64>, until: Option<Instant>) -> Result<Vec<Run>, Errno> {
+    let Range { start: mut at, end } = range;
+    let mut runs = Vec::new();
+    let is_late = || until.is_some_and(|until| Instant::now() >= until);
+    while at < end && runs.len() < RUNS_MAX && (runs.is_empty() || !is_late()) {
+        let (extents, is_end) = ask(file, at, end - at)?;
         for extent in &extents {
             let stop = extent.logical.saturating_add(extent.len).min(end);
             if extent.logical > at {

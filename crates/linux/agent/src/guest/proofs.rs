@@ -4,7 +4,9 @@
 //! holds the CRC-32C of each sector of data.
 //! Source: Linux, include/uapi/linux/btrfs.h and btrfs_tree.h.
 
+use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 
 use obento_linux_wire::{Answer, PROVED, Run};
 
@@ -12,31 +14,45 @@ use super::data::RUNS_MAX;
 use super::table::{Table, Use};
 use super::{Errno, last_error, places};
 
-/// `BTRFS_IOC_FS_INFO`: `_IOR(0x94, 31, struct btrfs_ioctl_fs_info_args)`, which has 1,024 bytes.
+/// `BTRFS_IOC_FS_INFO`: `_IOR(0x94, 31, struct btrfs_ioctl_fs_info_args)`.
 const FS_INFO: libc::c_ulong = 0x8400_941f;
-/// `BTRFS_IOC_TREE_SEARCH_V2`: `_IOWR(0x94, 17, struct btrfs_ioctl_search_args_v2)`, which has 112 bytes before what is found.
+/// `BTRFS_IOC_TREE_SEARCH_V2`: `_IOWR(0x94, 17, struct btrfs_ioctl_search_args_v2)`, without what is found.
 const TREE_SEARCH: libc::c_ulong = 0xc070_9411;
+
+/// `BTRFS_FS_INFO_FLAG_CSUM_INFO`, and `BTRFS_CSUM_TYPE_CRC32`.
+const WITH_SUMS: u64 = 1;
+const CRC32C: u16 = 0;
 
 /// `BTRFS_CHUNK_TREE_OBJECTID`, `BTRFS_FIRST_CHUNK_TREE_OBJECTID`, `BTRFS_CHUNK_ITEM_KEY`.
 const CHUNKS: Items = Items { tree: 3, object: 256, kind: 228 };
 /// `BTRFS_CSUM_TREE_OBJECTID`, `BTRFS_EXTENT_CSUM_OBJECTID`, `BTRFS_EXTENT_CSUM_KEY`.
 const SUMS: Items = Items { tree: 7, object: 10_u64.wrapping_neg(), kind: 128 };
 
-/// `BTRFS_BLOCK_GROUP_PROFILE_MASK` of a chunk's type without `BTRFS_BLOCK_GROUP_DUP`: more than one disk has a part in it, or more are
-/// needed to read it.
+/// `BTRFS_BLOCK_GROUP_PROFILE_MASK` of a chunk's type without `BTRFS_BLOCK_GROUP_DUP`: more than one disk has a part in it.
 const SPREAD: u64 = 0x7d8;
 
-/// What is found at once.
+/// What is found at once, and the most that an item takes of it: a block, the largest of which has 64 KiB.
 const FOUND_MAX: usize = 256 << 10;
-/// One item has no more sums than a block of 64 KiB, the largest that there is.
-const ITEM_MAX: u64 = (64 << 10) / 4 * PROVED;
+const ITEM_MAX: usize = 64 << 10;
 
-/// Of which items.
-#[derive(Clone, Copy)]
-struct Items {
-    tree: u64,
-    object: u64,
-    kind: u32,
+/// Shorter pieces are not looked at: of each the sums are searched for, and the host saves little.
+const LEAST: u64 = 64 << 10;
+/// After so long an answer ends where it is.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// `struct btrfs_ioctl_fs_info_args`.
+#[repr(C)]
+struct Info {
+    max_id: u64,
+    disks: u64,
+    id: [u8; 16],
+    node_size: u32,
+    sector_size: u32,
+    clone_alignment: u32,
+    sums: u16,
+    sum_size: u16,
+    flags: u64,
+    rest: [u8; 968],
 }
 
 /// `struct btrfs_ioctl_search_args_v2`.
@@ -53,7 +69,15 @@ struct Search {
     found: [u8; FOUND_MAX],
 }
 
-const _: () = assert!(std::mem::offset_of!(Search, found) == 112);
+const _: () = assert!(size_of::<Info>() == 1024 && std::mem::offset_of!(Search, found) == 112);
+
+/// Of which items.
+#[derive(Clone, Copy)]
+struct Items {
+    tree: u64,
+    object: u64,
+    kind: u32,
+}
 
 /// A part of Btrfs' address space.
 struct Chunk {
@@ -63,139 +87,296 @@ struct Chunk {
     place: Option<u64>,
 }
 
-/// Where `ino` has data between two bytes, where on the disk that is, and the sums of those parts that have a place, one after the other.
-/// Errors: ENOTSUP where the volume has other sums, sectors of another size or more disks.
-pub fn prove(table: &mut Table, ino: u64, offset: u64, end: u64) -> Result<Answer, Errno> {
-    if !offset.is_multiple_of(PROVED) {
+/// What of a volume does not change while nobody writes to it.
+pub struct Ground {
+    /// In the order of their addresses.
+    chunks: Vec<Chunk>,
+    node_size: u64,
+}
+
+impl Ground {
+    /// Errors: ENOTSUP where the volume has other sums, sectors of another size, or more disks.
+    fn of(file: &impl AsRawFd) -> Result<Self, Errno> {
+        let mut info = Info {
+            max_id: 0,
+            disks: 0,
+            id: [0; 16],
+            node_size: 0,
+            sector_size: 0,
+            clone_alignment: 0,
+            sums: 0,
+            sum_size: 0,
+            flags: WITH_SUMS,
+            rest: [0; 968],
+        };
+        // SAFETY: the request takes a structure of this layout and fills it.
+        if unsafe { libc::ioctl(file.as_raw_fd(), FS_INFO, &raw mut info) } != 0 {
+            return Err(last_error());
+        }
+        let is_crc32c = info.flags & WITH_SUMS != 0 && info.sums == CRC32C;
+        if info.disks != 1 || !is_crc32c || u64::from(info.sector_size) != PROVED {
+            return Err(libc::ENOTSUP.unsigned_abs());
+        }
+        let mut chunks = Vec::new();
+        Finder::new(file).each(CHUNKS, 0..u64::MAX, |start, item| {
+            // `struct btrfs_chunk`: its length, its type, and of the first stripe the disk and the place there.
+            let (len, kind) = (le64(item, 0)?, le64(item, 24)?);
+            let (disk, place) = (le64(item, 48)?, le64(item, 56)?);
+            let is_here = kind & SPREAD == 0 && disk == info.max_id;
+            chunks.push(Chunk { start, len, place: is_here.then_some(place) });
+            Some(())
+        })?;
+        Ok(Self { chunks, node_size: info.node_size.into() })
+    }
+
+    /// How far what is at the start of `addresses` goes on in one chunk, and where it is on the disk.
+    fn place(&self, addresses: &Range<u64>) -> (u64, Option<u64>) {
+        let at = self.chunks.partition_point(|chunk| chunk.start <= addresses.start);
+        let chunk = at.checked_sub(1).and_then(|at| self.chunks.get(at));
+        let Some(Chunk { start, len, place }) = chunk else { return (addresses.end, None) };
+        let skipped = addresses.start - start;
+        if skipped >= *len {
+            return (addresses.end, None);
+        }
+        let place = place.and_then(|place| place.checked_add(skipped));
+        (start.saturating_add(*len).min(addresses.end), place)
+    }
+}
+
+/// Where `ino` has data in `range`, which begins with a sector, where on the disk that is, and the sums of those parts that have a place, one after
+/// the other. The answer may end before the range. Errors: ENOTSUP where that is not to be had of the volume.
+pub fn prove(
+    table: &mut Table,
+    ground: &mut Option<Ground>,
+    ino: u64,
+    range: Range<u64>,
+) -> Result<Answer, Errno> {
+    if !range.start.is_multiple_of(PROVED) {
         return Err(libc::EINVAL.unsigned_abs());
     }
-    let mapped = places::map(table, ino, offset, end)?;
     let file = &table.open(ino, Use::Read)?;
-    expect_provable(file)?;
-    let chunks = chunks(file)?;
-    let (mut runs, mut sums, mut at) = (Vec::new(), Vec::new(), offset);
-    for run in mapped {
-        if runs.len() >= RUNS_MAX {
-            break;
-        }
-        let (start, Some(address)) = (std::mem::replace(&mut at, run.end), run.place) else {
-            runs.push(run);
-            continue;
-        };
-        let end = address + (run.end - start);
-        let mut address = address;
-        while address < end && runs.len() < RUNS_MAX {
-            let (stop, place) = placed(&chunks, address, end);
-            let known = if place.is_some() { sums_of(file, address, stop)? } else { Vec::new() };
-            // What has none is nobody's to prove: up to its end, as a whole.
-            let stop = if known.is_empty() { stop } else { stop.min(address + known.len() as u64 * PROVED) };
-            let place = place.filter(|_| !known.is_empty());
-            runs.push(Run { end: run.end - (end - stop), is_data: true, place });
-            sums.extend(known);
-            address = stop;
-        }
-    }
+    let ground = match ground {
+        Some(ground) => ground,
+        None => ground.insert(Ground::of(file)?),
+    };
+    let until = Instant::now() + PATIENCE;
+    let mapped = places::runs(file, range.clone(), Some(until))?;
+    let mut finder = Finder::new(file);
+    let mut sums = |addresses: Range<u64>| finder.sums(ground.node_size, addresses);
+    let (runs, sums) = proved(range.start, mapped, ground, &mut sums, until)?;
     Ok(Answer::Proved { runs, sums })
 }
 
-/// `struct btrfs_ioctl_fs_info_args`: the number of disks at byte 8, the size of a sector at 36, the kind of the sums at 44, and at 48 what is
-/// asked for besides and then told, `BTRFS_FS_INFO_FLAG_CSUM_INFO`.
-fn expect_provable(file: &impl AsRawFd) -> Result<(), Errno> {
-    let mut info = [0; 1024];
-    info[48] = 1;
-    // SAFETY: the request takes a structure of so many bytes and fills it.
-    if unsafe { libc::ioctl(file.as_raw_fd(), FS_INFO, info.as_mut_ptr()) } != 0 {
-        return Err(last_error());
+/// Of the runs that are `mapped` from `start` on, whose places are addresses, those that there are sums for have their place on the disk. Ends after the
+/// first that takes it past `until`.
+fn proved(
+    start: u64,
+    mapped: Vec<Run>,
+    ground: &Ground,
+    sums_of: &mut impl FnMut(Range<u64>) -> Result<Vec<u32>, Errno>,
+    until: Instant,
+) -> Result<(Vec<Run>, Vec<u32>), Errno> {
+    let (mut runs, mut sums, mut at) = (Vec::new(), Vec::new(), start);
+    for run in mapped {
+        let mut address = run.place.filter(|_| run.end - at >= LEAST);
+        while at < run.end {
+            if runs.len() >= RUNS_MAX || !runs.is_empty() && Instant::now() >= until {
+                return Ok((runs, sums));
+            }
+            // An address that overflows is none.
+            let addresses = address.and_then(|address| Some(address..address.checked_add(run.end - at)?));
+            let (stop, place) = addresses.as_ref().map_or((0, None), |addresses| ground.place(addresses));
+            let known = match (&addresses, place) {
+                (Some(addresses), Some(_)) => sums_of(addresses.start..stop)?,
+                _ => Vec::new(),
+            };
+            let Some(addresses) = addresses.filter(|_| !known.is_empty()) else {
+                push(&mut runs, Run { place: None, ..run.clone() });
+                at = run.end;
+                continue;
+            };
+            let len = (stop - addresses.start).min(known.len() as u64 * PROVED);
+            (at, address) = (at + len, Some(addresses.start + len));
+            runs.push(Run { end: at, is_data: true, place });
+            sums.extend(known);
+        }
     }
-    let is_one = le(&info, 8, 8) == Some(1);
-    let is_crc32c = le(&info, 44, 2) == Some(0) && info[48] & 1 != 0;
-    let fits = le(&info, 36, 4) == Some(PROVED);
-    if is_one && is_crc32c && fits { Ok(()) } else { Err(libc::ENOTSUP.unsigned_abs()) }
+    Ok((runs, sums))
 }
 
-fn chunks(file: &impl AsRawFd) -> Result<Vec<Chunk>, Errno> {
-    let mut chunks = Vec::new();
-    search(file, CHUNKS, 0, u64::MAX, |start, item| {
-        // `struct btrfs_chunk`: its length first, its type at 24, its first stripe's place on the disk at 56.
-        let (len, kind, place) = (le(item, 0, 8)?, le(item, 24, 8)?, le(item, 56, 8)?);
-        chunks.push(Chunk { start, len, place: (kind & SPREAD == 0).then_some(place) });
-        Some(())
-    })?;
-    Ok(chunks)
-}
-
-/// How far what is at `address` goes on in one chunk, at most to `end`, and where it is on the disk.
-fn placed(chunks: &[Chunk], address: u64, end: u64) -> (u64, Option<u64>) {
-    let chunk = chunks.iter().find(|chunk| address.checked_sub(chunk.start).is_some_and(|at| at < chunk.len));
-    let Some(Chunk { start, len, place }) = chunk else { return (end, None) };
-    (end.min(start.saturating_add(*len)), place.and_then(|place| place.checked_add(address - start)))
-}
-
-/// The sums of the sectors from `address` on, as many as follow each other, up to `end`.
-fn sums_of(file: &impl AsRawFd, address: u64, end: u64) -> Result<Vec<u32>, Errno> {
-    let count = (end - address).div_ceil(PROVED);
-    let mut sums = Vec::new();
-    // Of the items before, one may reach as far.
-    search(file, SUMS, address.saturating_sub(ITEM_MAX), end - 1, |start, item| {
-        let next = address + sums.len() as u64 * PROVED;
-        let skipped = next.checked_sub(start).map_or(u64::MAX, |skipped| skipped / PROVED);
-        let item = item.chunks_exact(4).skip(usize::try_from(skipped).unwrap_or(usize::MAX));
-        let left = usize::try_from(count).unwrap_or(usize::MAX) - sums.len();
-        sums.extend(item.take(left).filter_map(|sum| sum.try_into().ok()).map(u32::from_le_bytes));
-        Some(())
-    })?;
-    Ok(sums)
-}
-
-/// Shows `take` the offset and the bytes of each of `items` whose offset lies within the two. Errors: EUCLEAN if it has no use for one.
-fn search(
-    file: &impl AsRawFd,
-    items: Items,
-    from: u64,
-    to: u64,
-    mut take: impl FnMut(u64, &[u8]) -> Option<()>,
-) -> Result<(), Errno> {
-    let Items { tree, object, kind } = items;
-    let mut search = Box::new(Search {
-        tree,
-        objects: [object; 2],
-        offsets: [from, to],
-        transactions: [0, u64::MAX],
-        kinds: [kind; 2],
-        count: 0,
-        unused: [0; 9],
-        room: FOUND_MAX as u64,
-        found: [0; FOUND_MAX],
-    });
-    loop {
-        search.count = u32::MAX;
-        // SAFETY: the request takes a structure of this layout, and fills no more of `found` than `room` says.
-        if unsafe { libc::ioctl(file.as_raw_fd(), TREE_SEARCH, &raw mut *search) } != 0 {
-            return Err(last_error());
-        }
-        let (mut rest, mut last) = (&search.found[..], None);
-        for _ in 0..search.count {
-            // `struct btrfs_ioctl_search_header`: object at byte 8, offset at 16, kind at 24, length at 28.
-            let found = (|| {
-                let header = rest.split_off(..32)?;
-                let (of, offset, of_kind) = (le(header, 8, 8)?, le(header, 16, 8)?, le(header, 24, 4)?);
-                let item = rest.split_off(..usize::try_from(le(header, 28, 4)?).ok()?)?;
-                if (of, of_kind) == (object, kind.into()) {
-                    take(offset, item)?;
-                }
-                Some(offset)
-            })();
-            last = Some(found.ok_or(libc::EUCLEAN.unsigned_abs())?);
-        }
-        match last.and_then(|last| last.checked_add(1)) {
-            Some(next) if next <= to => search.offsets[0] = next,
-            _ => return Ok(()),
-        }
+/// Adds a run without a place; one with the run before, where that is alike.
+fn push(runs: &mut Vec<Run>, run: Run) {
+    match runs.last_mut() {
+        Some(last) if last.place.is_none() && last.is_data == run.is_data => last.end = run.end,
+        _ => runs.push(run),
     }
 }
 
-/// The little-endian integer of `len` bytes at `at`. (The machine is one.)
-fn le(bytes: &[u8], at: usize, len: usize) -> Option<u64> {
-    let bytes = bytes.get(at..at.checked_add(len)?)?;
-    Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+/// Finds items in Btrfs' trees.
+struct Finder<'f, F> {
+    file: &'f F,
+    search: Box<Search>,
+}
+
+impl<'f, F: AsRawFd> Finder<'f, F> {
+    fn new(file: &'f F) -> Self {
+        let search = Search {
+            tree: 0,
+            objects: [0; 2],
+            offsets: [0; 2],
+            transactions: [0, u64::MAX],
+            kinds: [0; 2],
+            count: 0,
+            unused: [0; 9],
+            room: FOUND_MAX as u64,
+            found: [0; FOUND_MAX],
+        };
+        Self { file, search: Box::new(search) }
+    }
+
+    /// Shows `take` the offset and the bytes of each of `items` whose offset lies in `offsets`. Errors: EUCLEAN if it has no use for one.
+    fn each(
+        &mut self,
+        items: Items,
+        offsets: Range<u64>,
+        mut take: impl FnMut(u64, &[u8]) -> Option<()>,
+    ) -> Result<(), Errno> {
+        let search = &mut *self.search;
+        (search.tree, search.objects, search.kinds) = (items.tree, [items.object; 2], [items.kind; 2]);
+        search.offsets = [offsets.start, offsets.end.saturating_sub(1)];
+        loop {
+            search.count = u32::MAX;
+            // SAFETY: the request takes a structure of this layout, and fills no more of `found` than `room` says.
+            if unsafe { libc::ioctl(self.file.as_raw_fd(), TREE_SEARCH, &raw mut *search) } != 0 {
+                return Err(last_error());
+            }
+            let (mut rest, mut last) = (&search.found[..], None);
+            for _ in 0..search.count {
+                last = Some(found(&mut rest, items, &mut take).ok_or(libc::EUCLEAN.unsigned_abs())?);
+            }
+            // Where there is room for any item, none was left out.
+            let next = last.filter(|_| rest.len() <= ITEM_MAX).and_then(|last| last.checked_add(1));
+            match next.filter(|next| *next < offsets.end) {
+                Some(next) => search.offsets[0] = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// The sums of the sectors at `addresses` from the first on, as many as follow each other.
+    fn sums(&mut self, node_size: u64, addresses: Range<u64>) -> Result<Vec<u32>, Errno> {
+        let count = usize::try_from((addresses.end - addresses.start).div_ceil(PROVED)).unwrap_or(usize::MAX);
+        let mut sums = Vec::new();
+        // An item that begins before may reach as far, and has no more sums than a node.
+        let from = addresses.start.saturating_sub(node_size / 4 * PROVED);
+        self.each(SUMS, from..addresses.end, |start, item| {
+            let next = addresses.start + sums.len() as u64 * PROVED;
+            if let Some(skipped) = next.checked_sub(start) {
+                let skipped = usize::try_from(skipped / PROVED).unwrap_or(usize::MAX);
+                let item = item.chunks_exact(4).skip(skipped).take(count - sums.len());
+                sums.extend(item.filter_map(|sum| sum.try_into().ok()).map(u32::from_le_bytes));
+            }
+            Some(())
+        })?;
+        Ok(sums)
+    }
+}
+
+/// Takes an item off `rest` and shows it if it is one of `items`. Answers its offset; `None` if it is none, or `take` has no use for it.
+/// Source: `struct btrfs_ioctl_search_header`: transaction, object, offset, kind and length.
+fn found(rest: &mut &[u8], items: Items, take: &mut impl FnMut(u64, &[u8]) -> Option<()>) -> Option<u64> {
+    let header = rest.split_off(..32)?;
+    let (object, offset, kind_and_len) = (le64(header, 8)?, le64(header, 16)?, le64(header, 24)?);
+    let item = rest.split_off(..usize::try_from(kind_and_len >> 32).ok()?)?;
+    if (object, kind_and_len & u64::from(u32::MAX)) == (items.object, items.kind.into()) {
+        take(offset, item)?;
+    }
+    Some(offset)
+}
+
+/// The integer at byte `at`.
+fn le64(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn run(end: u64, place: Option<u64>) -> Run {
+        Run { end, is_data: true, place }
+    }
+
+    /// Two chunks that follow each other, of which one is elsewhere on the disk, and one on several.
+    fn ground() -> Ground {
+        let chunk = |start, place| Chunk { start, len: MIB, place };
+        let chunks = vec![chunk(4 * MIB, Some(MIB)), chunk(5 * MIB, Some(9 * MIB)), chunk(8 * MIB, None)];
+        Ground { chunks, node_size: 16 << 10 }
+    }
+
+    /// What is proved of `mapped` where of each address `sums` says for how many sectors there are sums.
+    fn told(mapped: Vec<Run>, mut sums: impl FnMut(Range<u64>) -> u64) -> (Vec<Run>, usize) {
+        let mut sums = |addresses: Range<u64>| Ok(vec![7; usize::try_from(sums(addresses)).unwrap()]);
+        let until = Instant::now() + PATIENCE;
+        let (runs, sums) = proved(0, mapped, &ground(), &mut sums, until).unwrap();
+        (runs, sums.len())
+    }
+
+    fn all(addresses: Range<u64>) -> u64 {
+        (addresses.end - addresses.start).div_ceil(PROVED)
+    }
+
+    #[test]
+    fn what_lies_over_a_border_of_chunks_is_in_two_places() {
+        let half = MIB / 2;
+        let expected = vec![run(half, Some(MIB + half)), run(MIB - 777, Some(9 * MIB))];
+        assert_eq!(told(vec![run(MIB - 777, Some(4 * MIB + half))], all), (expected, 256));
+    }
+
+    #[test]
+    fn what_has_no_sum_or_no_place_or_is_short_goes_on_as_data_without_a_place() {
+        let hole = Run { is_data: false, ..run(3 * MIB, None) };
+        let mapped = vec![
+            run(MIB, None),
+            run(MIB + 4096, Some(4 * MIB)),
+            run(2 * MIB, Some(8 * MIB)),
+            hole.clone(),
+            run(4 * MIB, Some(6 * MIB)),
+            run(5 * MIB, Some(u64::MAX - 4095)),
+        ];
+        let expected = vec![run(2 * MIB, None), hole.clone(), run(5 * MIB, None)];
+        assert_eq!(told(mapped, all), (expected, 0));
+        // Of the first 64 sectors alone there are sums.
+        let expected = vec![run(64 * PROVED, Some(MIB)), run(MIB, None)];
+        let some = |addresses: Range<u64>| if addresses.start == 4 * MIB { 64 } else { 0 };
+        assert_eq!(told(vec![run(MIB, Some(4 * MIB))], some), (expected, 64));
+    }
+
+    #[test]
+    fn what_takes_too_long_ends_after_the_first_run() {
+        let mapped = vec![run(MIB / 2, Some(4 * MIB)), run(MIB, Some(5 * MIB))];
+        let mut sums = |addresses: Range<u64>| Ok(vec![7; usize::try_from(all(addresses)).unwrap()]);
+        let (runs, sums) = proved(0, mapped, &ground(), &mut sums, Instant::now()).unwrap();
+        assert_eq!((runs, sums.len()), (vec![run(MIB / 2, Some(MIB))], 128));
+    }
+
+    #[test]
+    fn an_item_that_does_not_fit_what_was_found_is_none() {
+        let header = |len: u32| {
+            let words = [1, SUMS.object, 4096, u64::from(SUMS.kind) | u64::from(len) << 32];
+            [words.map(u64::to_le_bytes).concat(), vec![5; 8]].concat()
+        };
+        let mut shown = Vec::new();
+        let mut take = |offset, item: &[u8]| {
+            shown.push((offset, item.len()));
+            Some(())
+        };
+        assert_eq!(found(&mut &header(8)[..], SUMS, &mut take), Some(4096));
+        assert_eq!(found(&mut &header(8)[..], CHUNKS, &mut take), Some(4096));
+        assert_eq!(found(&mut &header(9)[..], SUMS, &mut take), None);
+        assert_eq!(found(&mut &header(8)[..31], SUMS, &mut take), None);
+        assert_eq!(shown, [(4096, 8)]);
+    }
 }

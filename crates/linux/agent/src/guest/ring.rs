@@ -8,6 +8,7 @@
 //! Source: io_uring(7), io_uring_enter(2).
 
 use std::ffi::{CStr, CString};
+use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::thread;
@@ -27,6 +28,8 @@ const ENTRIES: u32 = 256;
 const SLOTS: u32 = 64;
 /// What this kernel counts time by: it has a hundred a second.
 const TICK: Duration = Duration::from_millis(10);
+/// How many ticks files may take to be closed.
+const CLOSING: u32 = 200;
 /// A regular file, whatever has taken the place of what was listed.
 const OPEN: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
 
@@ -57,6 +60,8 @@ pub struct Ring {
     ring: Option<IoUring>,
     /// Whether files were written since the kernel was told to let go of all.
     wrote: bool,
+    /// How many files were open besides this process's own before that.
+    before: Option<usize>,
 }
 
 impl Ring {
@@ -67,7 +72,7 @@ impl Ring {
             ring.submitter().register_files_sparse(SLOTS)?;
             io::Result::Ok(ring)
         };
-        Self { ring: ring().ok(), wrote: false }
+        Self { ring: ring().ok(), wrote: false, before: None }
     }
 
     /// Has the kernel let go of the files that were closed. It keeps what was in a slot for a second longer (Linux 6.1,
@@ -82,11 +87,17 @@ impl Ring {
     }
 
     /// [`let_go`](Self::let_go), and waits until they are closed: what lets go of them does it a tick later (Linux 6.1, `fput` of
-    /// fs/file_table.c).
+    /// fs/file_table.c), or when it gets to it.
     pub fn close_files(&mut self) {
-        if self.wrote {
-            self.let_go();
-            thread::sleep(2 * TICK);
+        if !self.wrote {
+            return;
+        }
+        self.let_go();
+        for _ in 0..CLOSING {
+            thread::sleep(TICK);
+            if others_open() <= self.before {
+                return;
+            }
         }
     }
 
@@ -121,7 +132,9 @@ impl Ring {
         if self.ring.is_none() {
             return files.iter().map(|file| file.create(dir).map(|()| 0)).collect();
         }
-        self.wrote = true;
+        if !self.wrote {
+            (self.wrote, self.before) = (true, others_open());
+        }
         let mut done = Vec::with_capacity(files.len());
         for round in files.chunks(SLOTS as usize) {
             let chains = round.iter().zip(0..SLOTS).map(|(file, slot)| {
@@ -201,6 +214,14 @@ impl Ring {
         }
         results
     }
+}
+
+/// How many files are open besides those that this process has descriptors of: those in slots, and those that are yet to be closed.
+/// Source: Linux, Documentation/admin-guide/sysctl/fs.rst, `file-nr`.
+fn others_open() -> Option<usize> {
+    let all = fs::read_to_string("/proc/sys/fs/file-nr").ok()?;
+    let own = fs::read_dir("/proc/self/fd").ok()?.count();
+    all.split_whitespace().next()?.parse::<usize>().ok()?.checked_sub(own)
 }
 
 /// Opens a file into `slot`, does `what` with it, and closes it. It is closed whatever became of the rest.

@@ -50,12 +50,15 @@ pub struct Guest {
     root: u64,
     /// Type and options of the volume.
     mounted: (CString, CString),
+    /// What proves files of it, since it was last asked for.
+    ground: Option<proofs::Ground>,
 }
 
 impl Guest {
     /// Nothing is mounted yet.
     pub fn new(area: Area) -> Self {
-        Self { area, table: Table::default(), ring: Ring::new(), root: 0, mounted: Default::default() }
+        let (table, ring) = (Table::default(), Ring::new());
+        Self { area, table, ring, root: 0, mounted: Default::default(), ground: None }
     }
 
     /// Answers until the line is cut, which the power is with it.
@@ -108,10 +111,10 @@ impl Guest {
             Request::ReadLink { ino } => read_link(table, *ino),
             Request::Read { pieces } => Ok(data::read(table, &mut self.ring, pieces, self.area.data())),
             Request::Map { ino, offset, end, places: false } => data::map(table, *ino, *offset, *end),
-            Request::Map { ino, offset, end, places: true } => {
-                Ok(Answer::Runs { runs: places::map(table, *ino, *offset, *end)? })
+            Request::Map { ino, offset, end, places: true } => places::map(table, *ino, *offset, *end),
+            Request::Prove { ino, offset, end } => {
+                proofs::prove(table, &mut self.ground, *ino, *offset..*end)
             }
-            Request::Prove { ino, offset, end } => proofs::prove(table, *ino, *offset, *end),
             Request::StatFs {} => Ok(Answer::Usage { usage: attributes::usage(table, self.root)? }),
             Request::GetXattr { ino, name } => attributes::get_xattr(table, *ino, name),
             Request::ListXattrs { ino } => attributes::list_xattrs(table, *ino),
@@ -184,6 +187,7 @@ impl Guest {
 
     fn seal(&mut self) -> Result<Answer, Errno> {
         self.sync()?;
+        self.ground = None;
         self.ring.let_go();
         if ENDED_BY_UNMOUNTING.contains(&&*self.mounted.0) {
             self.table = Table::default();
