@@ -66,6 +66,8 @@ pub struct Checker {
     pub safe: Option<&'static [&'static str]>,
     /// Its arguments for mending all.
     pub all: Option<&'static [&'static str]>,
+    /// Whether what it mended may need it once more.
+    pub again: bool,
     /// Why it has no such.
     pub lacks: &'static str,
     /// What its exit code means.
@@ -98,7 +100,16 @@ const fn maker(
 
 const fn checker(program: &'static str, package: &'static str, look: &'static [&'static str]) -> Checker {
     let tool = Tool { program, package };
-    Checker { tool, look, replays: false, safe: None, all: None, lacks: "only looks", verdict: of_fsck }
+    Checker {
+        tool,
+        look,
+        replays: false,
+        safe: None,
+        all: None,
+        again: false,
+        lacks: "only looks",
+        verdict: of_fsck,
+    }
 }
 
 /// 0 for a clean volume, anything else for one that is not.
@@ -166,7 +177,10 @@ pub(crate) const CHECK_F2FS: Checker = Checker {
     verdict: of_f2fs,
     ..checker("fsck.f2fs", "f2fs-tools", &["--dry-run"])
 };
+/// Jfsutils 1.1.15 replays no log in which it finds what it calls an invalid RedoPage record (its error 274), as a kernel that is killed leaves one now and then. It mends
+/// without the log then, and leaves the index of the `lost+found` that it fills wrong.
 pub(crate) const CHECK_JFS: Checker = Checker {
+    again: true,
     safe: Some(&["-f", "-p"]),
     all: Some(&["-f", "-p"]),
     ..checker("fsck.jfs", "jfsutils", &["-n"])

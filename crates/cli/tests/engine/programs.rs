@@ -193,6 +193,26 @@ fn a_program_that_fails_says_why_and_leaves_no_file() {
     );
 }
 
+/// What stands in for it ends each time as it is told.
+#[test]
+fn what_fsck_jfs_says_it_mended_it_mends_once_more_and_the_last_word_counts() {
+    if !has(&["mkfs.jfs"]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.blank("image", 32);
+    bench.shell("mkfs.jfs -q image");
+    let script = "#!/bin/sh\ncd ${0%/*}; read code rest < codes; echo $rest > codes; exit $code\n";
+    fs::write(bench.path("fsck.jfs"), script).unwrap();
+    bench.shell("chmod +x fsck.jfs");
+    for (codes, status, left) in [("0 9", 0, "9\n"), ("1 0", 1, "\n"), ("1 1", 1, "\n"), ("1 4", 4, "\n")] {
+        fs::write(bench.path("codes"), format!("{codes}\n")).unwrap();
+        let output = bench.command("check -p image").env("PATH", bench.path("")).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{codes}: {output:?}");
+        assert_eq!(fs::read_to_string(bench.path("codes")).unwrap(), left, "{codes}");
+    }
+}
+
 #[test]
 fn without_the_program_a_line_installs_it() {
     // Where it is there, the other path is taken.

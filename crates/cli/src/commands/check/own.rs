@@ -76,8 +76,17 @@ impl Subject {
         let of_a_copy = if copied { ", on a copy of it" } else { "" };
         context.note(shown, format!("checked by `{}`{of_a_copy}", program.line(&args.image)));
         let mut teller = Teller { out: Output::stdout(), lines: Vec::new(), failed: None };
-        let code = program.run(path, |line| teller.line(line, args, context)).map_err(failed)?;
-        let verdict = code.map_or(Verdict::Failed, checker.verdict);
+        let mut run = || {
+            let code = program.run(path, |line| teller.line(line, args, context)).map_err(failed)?;
+            Ok((code, code.map_or(Verdict::Failed, checker.verdict)))
+        };
+        let (mut code, mut verdict) = run()?;
+        if checker.again && verdict == Verdict::Mended {
+            let then = run()?;
+            if then.1 != Verdict::Clean {
+                (code, verdict) = then;
+            }
+        }
         if let Some(copy) = copy.filter(|_| mending != Mending::Nothing && verdict != Verdict::Failed) {
             copy.put_back(&*self.device).map_err(failed)?;
         }
