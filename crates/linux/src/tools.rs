@@ -66,7 +66,7 @@ pub struct Checker {
     pub safe: Option<&'static [&'static str]>,
     /// Its arguments for mending all.
     pub all: Option<&'static [&'static str]>,
-    /// Whether what it mended may need it once more.
+    /// Whether what it mended, or left, may need it once more.
     pub again: bool,
     /// Why it has no such.
     pub lacks: &'static str,
@@ -178,7 +178,7 @@ pub(crate) const CHECK_F2FS: Checker = Checker {
     ..checker("fsck.f2fs", "f2fs-tools", &["--dry-run"])
 };
 /// Jfsutils 1.1.15 replays no log in which it finds what it calls an invalid RedoPage record (its error 274), as a kernel that is killed leaves one now and then. It mends
-/// without the log then, and leaves the index of the `lost+found` that it fills wrong.
+/// without the log then, leaves the index of the `lost+found` that it fills wrong, and may end early by an error of its own, after which the next run goes on.
 pub(crate) const CHECK_JFS: Checker = Checker {
     again: true,
     safe: Some(&["-f", "-p"]),

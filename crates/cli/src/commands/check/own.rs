@@ -16,6 +16,9 @@ use crate::output::{Outcome, Output, Stop};
 use crate::own::{Nameless, Program, tell};
 use crate::report::{Report, printable, subject};
 
+/// How often one mends that may need more than once.
+const MENDS: u32 = 3;
+
 /// A volume of a type that a program of its own checks.
 pub struct Subject {
     kind: &'static Type,
@@ -80,13 +83,8 @@ impl Subject {
             let code = program.run(path, |line| teller.line(line, args, context)).map_err(failed)?;
             Ok((code, code.map_or(Verdict::Failed, checker.verdict)))
         };
-        let (mut code, mut verdict) = run()?;
-        if checker.again && verdict == Verdict::Mended {
-            let then = run()?;
-            if then.1 != Verdict::Clean {
-                (code, verdict) = then;
-            }
-        }
+        let runs = if checker.again && mending != Mending::Nothing { MENDS } else { 1 };
+        let (code, verdict) = last_word(runs, &mut run)?;
         if let Some(copy) = copy.filter(|_| mending != Mending::Nothing && verdict != Verdict::Failed) {
             copy.put_back(&*self.device).map_err(failed)?;
         }
@@ -142,6 +140,24 @@ impl Subject {
         context.set_status(status);
         out.finish()
     }
+}
+
+/// What is said in the end, after at most so many runs, the last of which found nothing more if there are fewer.
+fn last_word<E>(
+    runs: u32,
+    run: &mut impl FnMut() -> Result<(Option<i32>, Verdict), E>,
+) -> Result<(Option<i32>, Verdict), E> {
+    let mut said = run()?;
+    for _ in 1..runs {
+        if !matches!(said.1, Verdict::Mended | Verdict::Left) {
+            break;
+        }
+        match run()? {
+            (code, Verdict::Clean) => return Ok((code, Verdict::Mended)),
+            then => said = then,
+        }
+    }
+    Ok(said)
 }
 
 /// Errors: an option that the program does not get.
