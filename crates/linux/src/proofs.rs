@@ -176,14 +176,21 @@ impl Volume {
 
     fn ask_window(&self, state: &mut State, attr: &Attr, offset: u64) -> Result<Option<Window>> {
         let Range { start, end } = state.proofs.wanted(attr.ino, attr.size, offset);
+        let unknown = || {
+            let all = Run { end, is_data: true, place: None };
+            Window::new(attr.ino, offset, vec![all], Vec::new()).map(Some)
+        };
         match self.ask(state, &[attr.ino], Request::Prove { ino: attr.ino.0, offset: start, end }) {
-            Ok(Answer::Proved { runs, sums }) => Window::new(attr.ino, start, runs, sums).map(Some),
+            Ok(Answer::Proved { runs, sums }) => {
+                let window = Window::new(attr.ino, start, runs, sums)?;
+                // One that ends before would do so each time that it is asked for.
+                if window.range.contains(&offset) { Ok(Some(window)) } else { unknown() }
+            }
             Ok(_) => Err(nonsense()),
             // It has other sums, or several disks.
             Err(Error::NotSupported) => Ok(None),
             // The guest tells more when it is asked for the bytes.
-            Err(_) => Window::new(attr.ino, start, vec![Run { end, is_data: true, place: None }], Vec::new())
-                .map(Some),
+            Err(_) => unknown(),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! What a guest that was broken into may say of where long files are and of what proves them: what does not agree with its sum is not taken
 //! from the disk.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use obento_base::{Ino, Name};
 use obento_driver::{FileSystem as _, LayoutLock};
 use obento_linux_wire::Run;
@@ -80,4 +82,27 @@ fn sums_of_nothing_and_parts_without_them_are_nonsense() {
         assert_eq!(proved(runs.clone(), vec![OF_ZEROS; sums]), Err(nonsense()), "{runs:?}");
     }
     assert_eq!(read(Answer::Done {}), Err(nonsense()));
+}
+
+#[test]
+fn an_answer_that_ends_before_what_is_read_is_not_asked_for_again() {
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let start = Start { kind: kind("btrfs"), ..Start::default() };
+    let volume = open_after(start, |request| match request {
+        Request::Look { .. } => {
+            Reply::Is(Answer::Node { stat: Stat { size: SIZE, blocks: SIZE >> 9, ..stat(FILE, REGULAR) } })
+        }
+        Request::Prove { .. } => {
+            ASKED.fetch_add(1, Ordering::Relaxed);
+            Reply::Is(Answer::Proved { runs: vec![run(4096, None)], sums: Vec::new() })
+        }
+        _ => Reply::Usual,
+    })
+    .unwrap();
+    let ino = volume.lookup(Ino(ROOT), Name::new(b"file").unwrap()).unwrap();
+    let lock = LayoutLock::new();
+    for at in [LEN as u64, 2 * LEN as u64, 3 * LEN as u64] {
+        assert_eq!(volume.read(&lock.shared(), ino, at, &mut vec![0; LEN]), Ok(LEN));
+    }
+    assert_eq!(ASKED.load(Ordering::Relaxed), 1);
 }
