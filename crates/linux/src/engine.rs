@@ -171,7 +171,7 @@ impl Engine {
         answer.map_err(|trouble| match (self.device_failure(), trouble) {
             (Some(error), _) => Trouble::Device(error),
             (None, Trouble::Errno(ENOENT)) if !self.has_found_its_disk() => {
-                self.give_up(Trouble::NotStarted(why_no_disk().to_owned()))
+                self.give_up(Trouble::NotStarted("the kernel found no disk".to_owned()))
             }
             (None, Trouble::Errno(ENOMEM)) => Trouble::NotMounted(ENOMEM, NO_MEMORY.to_owned()),
             (None, Trouble::Errno(errno)) => {
@@ -286,7 +286,7 @@ impl Engine {
         let said = console::text(&self.guest.console);
         tracing::debug!(?why, said, "the kernel engine is given up");
         let why = match why {
-            Trouble::NotStarted(words) => Trouble::NotStarted(console::of_start(&said).unwrap_or(words)),
+            Trouble::NotStarted(words) => Trouble::NotStarted(why_not_started(words, &said)),
             Trouble::Ended(_) => Trouble::Ended(console::of_end(&said)),
             other => other,
         };
@@ -295,12 +295,12 @@ impl Engine {
     }
 }
 
-/// Why a kernel may have found no disk: it has as few files as this process.
-fn why_no_disk() -> &'static str {
-    match getrlimit(Resource::Nofile).current {
-        Some(0..DESCRIPTORS) => NO_DESCRIPTORS,
-        _ => "the kernel found no disk",
-    }
+/// Why a kernel that printed `said` did not start: its own words, else `words`. Where no more files can be opened, here or by the kernel,
+/// which may open as few, what it printed last is no reason.
+fn why_not_started(words: String, said: &str) -> String {
+    let few_files = matches!(getrlimit(Resource::Nofile).current, Some(0..DESCRIPTORS));
+    let lack = (few_files || words == NO_DESCRIPTORS).then(|| NO_DESCRIPTORS.to_owned());
+    lack.or_else(|| console::of_start(said)).unwrap_or(words)
 }
 
 /// What of the time `waited` the guest is to answer for: not what the host's device has taken for one request, such as to flush what a slow
@@ -352,6 +352,16 @@ fn ready<const N: usize>(sources: [BorrowedFd<'_>; N], time: Duration) -> [bool;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lack_of_files_is_told_whatever_the_kernel_printed_before_it_met_it() {
+        let said = "Failed to initialize ubd device 0 :Couldn't determine size of device's file\n";
+        let lack = Trouble::not_started(&rustix::io::Errno::MFILE.into());
+        assert_eq!(lack, Trouble::NotStarted(NO_DESCRIPTORS.to_owned()));
+        assert_eq!(why_not_started(NO_DESCRIPTORS.to_owned(), said), NO_DESCRIPTORS);
+        assert_eq!(why_not_started("it ended at once".to_owned(), said), said.trim_end());
+        assert_eq!(why_not_started("it ended at once".to_owned(), ""), "it ended at once");
+    }
 
     #[test]
     fn a_guest_answers_for_its_own_time_and_not_for_that_of_one_long_request_of_its_disk() {
