@@ -62,6 +62,8 @@ pub struct Checker {
     pub look: &'static [&'static str],
     /// Whether it replays the log even then.
     pub replays: bool,
+    /// Whether it looks past a log, which the kernel replays, or refuses to look at all.
+    pub needs_replay: bool,
     /// Its arguments for mending what is safe.
     pub safe: Option<&'static [&'static str]>,
     /// Its arguments for mending all.
@@ -104,6 +106,7 @@ const fn checker(program: &'static str, package: &'static str, look: &'static [&
         tool,
         look,
         replays: false,
+        needs_replay: false,
         safe: None,
         all: None,
         again: false,
@@ -160,6 +163,7 @@ pub(crate) const MAKE_GFS2: Maker =
     Maker { asks_name: true, ..maker("mkfs.gfs2", "gfs2-utils", OWN, "-t", 16 << 20) };
 
 pub(crate) const CHECK_XFS: Checker = Checker {
+    needs_replay: true,
     // With this it tells by its exit code whether it mended something.
     all: Some(&["-e"]),
     lacks: "mends all or nothing: -y",

@@ -193,18 +193,45 @@ fn a_program_that_fails_says_why_and_leaves_no_file() {
     );
 }
 
-/// What stands in for it ends each time as it is told.
+/// Makes an image of `kind`, and what stands in for its `checker`: it ends each time with the next of the exit codes in the file `codes`.
+fn checked_by_codes(kind: &str, size: u64, checker: &str) -> Bench {
+    let bench = Bench::new();
+    bench.blank("image", size);
+    bench.shell(&format!("mkfs.{kind} -q image"));
+    let script = "#!/bin/sh\ncd ${0%/*}; read code rest < codes; echo $rest > codes; exit $code\n";
+    fs::write(bench.path(checker), script).unwrap();
+    bench.shell(&format!("chmod +x {checker}"));
+    bench
+}
+
+#[test]
+fn a_log_is_to_be_replayed_where_a_checker_needs_that_and_the_kernel_does_it() {
+    if !has(&["mkfs.jfs", "mkfs.xfs"]) {
+        return;
+    }
+    for (kind, size, checker, code, helps) in
+        [("xfs", 320, "xfs_repair", "2", true), ("jfs", 32, "fsck.jfs", "8", false)]
+    {
+        let bench = checked_by_codes(kind, size, checker);
+        fs::write(bench.path("codes"), code).unwrap();
+        let output = bench.command("check -y image").env("PATH", bench.path("")).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(8), "{said}");
+        assert!(said.contains(&format!("{checker} failed with exit code {code}")), "{said}");
+        assert_eq!(
+            said.contains("help: if its log is to be replayed first: obento sync image"),
+            helps,
+            "{said}"
+        );
+    }
+}
+
 #[test]
 fn fsck_jfs_mends_until_nothing_is_left_or_thrice_and_the_last_word_counts() {
     if !has(&["mkfs.jfs"]) {
         return;
     }
-    let bench = Bench::new();
-    bench.blank("image", 32);
-    bench.shell("mkfs.jfs -q image");
-    let script = "#!/bin/sh\ncd ${0%/*}; read code rest < codes; echo $rest > codes; exit $code\n";
-    fs::write(bench.path("fsck.jfs"), script).unwrap();
-    bench.shell("chmod +x fsck.jfs");
+    let bench = checked_by_codes("jfs", 32, "fsck.jfs");
     for (codes, status) in
         [("0", 0), ("1 0", 1), ("4 1 0", 1), ("1 1 1", 1), ("1 1 4", 4), ("4 4 4", 4), ("4 8", 8)]
     {

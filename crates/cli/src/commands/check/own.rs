@@ -93,7 +93,7 @@ impl Subject {
                 .map_or("was ended by a signal".to_owned(), |code| format!("failed with exit code {code}"));
             let report = cannot(&format!("{} {end}", program.name()));
             let help = format!("if its log is to be replayed first: obento sync {}", printable(shown));
-            return Err((report.help(help), FAILED));
+            return Err((if checker.needs_replay { report.help(help) } else { report }, FAILED));
         }
         Ok(self.told(teller, verdict, (shown, &program), context, args))
     }
@@ -129,8 +129,8 @@ impl Subject {
             use std::io::Write as _;
             writeln!(out, "{}: {state}, says {}", subject(shown), program.name())?;
         }
-        // xfs_repair looks past the log, without which a sound volume looks damaged.
-        if verdict == Verdict::Left && self.kind.names.contains(&"xfs") {
+        // Without its log a sound volume looks damaged.
+        if verdict == Verdict::Left && self.kind.checker.is_some_and(|checker| checker.needs_replay) {
             let shown = printable(shown);
             context.note(
                 shown.as_bytes(),
