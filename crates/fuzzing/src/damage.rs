@@ -45,11 +45,16 @@ pub fn one(kind: &str, data: &[u8]) {
 
 /// Damages one structure of a kind that only who changes or mends a volume reads: both are done.
 pub fn change_one(kind: &str, data: &[u8]) {
-    static PLAN: LazyLock<Plan> = LazyLock::new(|| random_over(1, &Limits::SMALL, &TREES[0]));
     if let (Some(one), Some(other)) = (damaged(kind, data), damaged(kind, data)) {
-        open_and_change(&Ext4Driver, Arc::new(one), &PLAN);
+        open_and_change(&Ext4Driver, Arc::new(one), small_plan());
         mend_and_walk(&Ext4Driver, Arc::new(other));
     }
+}
+
+/// Some operations for an ext4.
+pub fn small_plan() -> &'static Plan {
+    static PLAN: LazyLock<Plan> = LazyLock::new(|| random_over(1, &Limits::SMALL, &TREES[0]));
+    &PLAN
 }
 
 /// Damages a block of fast commits, whose checksums are made right again, and reads and mends the volume.

@@ -9,6 +9,7 @@ mod images;
 mod partition_table;
 mod places;
 mod requests;
+mod sealed;
 pub mod seeds;
 mod values;
 mod volumes;
@@ -32,9 +33,11 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Seeds) -> Tar
 }
 
 /// All of them.
-pub const TARGETS: [Target; 31] = [
+pub const TARGETS: [Target; 33] = [
     target("any_image", images::any_image, seeds::images),
     target("ext4_mend", damage::mend_ext4, || seeds::unchanged(&volumes::EXT4)),
+    target("ext4_sums", sealed::structures_changed, sealed::seeds_of_structures),
+    target("journal_sums", sealed::log_changed, sealed::seeds_of_log),
     target("bitmaps", |data| damage::change_one("bitmaps", data), || seeds::places("bitmaps")),
     target("orphan_file", |data| damage::change_one("orphan_file", data), || seeds::places("orphan_file")),
     target("fast_commit", damage::fast_commit, || seeds::places("fast_commit")),

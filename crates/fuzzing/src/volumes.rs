@@ -3,11 +3,14 @@
 use std::io::Read as _;
 use std::sync::{Arc, LazyLock};
 
-use obento_base::{DeviceNumber, FileKind, Mode, Name};
-use obento_block::MemDevice;
-use obento_driver::{Access, Driver, Format, FormatOptions, LayoutLock, NewNode, OpenOptions};
+use obento_base::{DeviceNumber, FileKind, Mode, Name, NameBuf};
+use obento_block::{BlockDevice as _, MemDevice};
+use obento_driver::{
+    Access, Driver, Format, FormatOptions, LayoutLock, NewNode, OpenOptions, TimeChange, XattrMode,
+};
 use obento_env::{FixedRandom, NO_CLOCK};
 use obento_exfat::ExFatDriver;
+use obento_ext4::Ext4Driver;
 use obento_fat::FatDriver;
 use obento_testkit::snapshot::Snapshot;
 use obento_vfs::Vfs;
@@ -68,6 +71,61 @@ pub static EXFAT: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
     )
 });
 
+/// An ext4 of 1 KiB blocks as it is made by default, so with checksums, 64-bit numbers and a journal of the newest kind: an index, a tree of
+/// extents, attributes in a block. Before it was closed, when all was only in its log, and after.
+static OPEN_AND_CLOSED: LazyLock<[Arc<MemDevice>; 2]> = LazyLock::new(|| {
+    let device = Arc::new(MemDevice::new(vec![0; 4 << 20]));
+    let clock = Arc::new(NO_CLOCK);
+    let made = FormatOptions {
+        block_size: Some(1024),
+        settings: vec![("inodes".into(), "128".into()), ("journal_size".into(), "1M".into())],
+        ..FormatOptions::new("ext4", clock.clone(), Arc::new(FixedRandom(1)))
+    };
+    Format::format(&Ext4Driver, &*device, &made).expect("room for a volume");
+    let open = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) };
+    let fs = Ext4Driver.open(device.clone(), &open).expect("a sound volume");
+    let (writable, lock) = (fs.writable().expect("open for changes"), LayoutLock::new());
+    let name = |text: &str| NameBuf::new(text.as_bytes().to_vec()).expect("a name");
+    let dir = writable.create(fs.root(), &name("dir"), &node(FileKind::Directory, b"")).expect("room").ino;
+    let file = writable.create(dir, &name("file"), &node(FileKind::Regular, b"")).expect("room").ino;
+    for n in 0..60 {
+        writable.link(file, dir, &name(&format!("another name of the file {n}"))).expect("room");
+        // What the blocks hold is left to whoever asked where to write.
+        let block = n * 2048..n * 2048 + 1024;
+        writable.map_for_write(&lock.shared(), file, block.clone()).expect("room");
+        writable.end_write(&lock.shared(), file, block, TimeChange::Now).expect("room");
+        if n % 20 == 0 {
+            writable.sync().expect("memory does not fail");
+        }
+    }
+    let attributes = fs.xattrs().expect("attributes");
+    for n in 0..3 {
+        let named = format!("user.number-{n}");
+        attributes.set_xattr(file, named.as_bytes(), &[b'v'; 200], XattrMode::Set).expect("room");
+    }
+    writable.create(dir, &name("link"), &node(FileKind::Symlink, &[b't'; 100])).expect("room");
+    writable.unlink(dir, &name("another name of the file 3")).expect("it is there");
+    writable.sync().expect("memory does not fail");
+    let copy = |device: &MemDevice| {
+        let mut bytes = vec![0; 4 << 20];
+        device.read_at(0, &mut bytes).expect("memory does not fail");
+        Arc::new(MemDevice::read_only(bytes))
+    };
+    let before = copy(&device);
+    writable.close().expect("memory does not fail");
+    [before, copy(&device)]
+});
+
+/// The ext4 with checksums, as it is when the power goes.
+pub static OPEN: LazyLock<Arc<MemDevice>> = LazyLock::new(|| OPEN_AND_CLOSED[0].clone());
+/// The same, closed.
+pub static CLOSED: LazyLock<Arc<MemDevice>> = LazyLock::new(|| OPEN_AND_CLOSED[1].clone());
+
+/// A new node of anybody's.
+fn node(kind: FileKind, target: &[u8]) -> NewNode<'_> {
+    NewNode { kind, mode: Mode::new(0o755), uid: 0, gid: 0, rdev: DeviceNumber::default(), target }
+}
+
 /// A volume of so many bytes with files of each kind.
 fn filled(driver: &dyn Driver, len: usize, fs_type: &str, settings: &[(&str, &str)]) -> Arc<MemDevice> {
     let device = Arc::new(MemDevice::new(vec![0; len]));
@@ -81,30 +139,22 @@ fn filled(driver: &dyn Driver, len: usize, fs_type: &str, settings: &[(&str, &st
     let open = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) };
     let fs = driver.open(device.clone(), &open).expect("a sound volume");
     let (writable, lock) = (fs.writable().expect("open for changes"), LayoutLock::new());
-    let node = |kind| NewNode {
-        kind,
-        mode: Mode::new(0o755),
-        uid: 0,
-        gid: 0,
-        rdev: DeviceNumber::default(),
-        target: b"",
-    };
     let mut dir = fs.root();
     for depth in 0..3 {
         for n in 0..6 {
             let name = format!("a name that takes some entries {n}");
             let file = Name::new(name.as_bytes()).expect("a name");
-            let ino = writable.create(dir, file, &node(FileKind::Regular)).expect("room").ino;
+            let ino = writable.create(dir, file, &node(FileKind::Regular, b"")).expect("room").ino;
             // In turns, so that what is appended cannot stay contiguous.
             for round in 0..u64::from(n % 3) * 2 {
                 writable.write(&lock.shared(), ino, round * 700, &[n; 700]).expect("room");
                 let other = Name::new(b"between").expect("a name");
-                let _ = writable.create(dir, other, &node(FileKind::Directory));
+                let _ = writable.create(dir, other, &node(FileKind::Directory, b""));
             }
         }
         let name = format!("d{depth}");
         let below = Name::new(name.as_bytes()).expect("a name");
-        dir = writable.create(dir, below, &node(FileKind::Directory)).expect("room").ino;
+        dir = writable.create(dir, below, &node(FileKind::Directory, b"")).expect("room").ino;
     }
     writable.close().expect("memory does not fail");
     device
@@ -122,14 +172,6 @@ pub static XV6: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
     let open = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) };
     let fs = Xv6Driver.open(device.clone(), &open).expect("a sound volume");
     let (writable, lock) = (fs.writable().expect("open for changes"), LayoutLock::new());
-    let node = |kind, target| NewNode {
-        kind,
-        mode: Mode::new(0o755),
-        uid: 0,
-        gid: 0,
-        rdev: DeviceNumber::default(),
-        target,
-    };
     let name = |text: &'static [u8]| Name::new(text).expect("a name");
     let dir = writable.create(fs.root(), name(b"dir"), &node(FileKind::Directory, b"")).expect("room").ino;
     writable.create(dir, name(b"link"), &node(FileKind::Symlink, b"to")).expect("room");

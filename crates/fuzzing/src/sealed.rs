@@ -1,0 +1,339 @@
+//! An ext4 with all its checksums, which are made right again after each change: what stands behind a checksum is reached.
+//!
+//! Places are found by offsets of the format, as in the tests of the driver, and so are the checksums.
+//! Source: Documentation/filesystems/ext4/checksums.rst; `include/linux/jbd2.h`.
+
+/// How the tests of ext4 find things and make their checksums.
+#[path = "../../fs/ext4/tests/lab"]
+mod lab {
+    #![allow(dead_code, unused_imports, missing_docs, reason = "a part of it is used")]
+    pub mod disk;
+    mod edit;
+    mod seal;
+}
+
+use std::ops::Range;
+use std::sync::{Arc, LazyLock};
+
+use obento_base::wire::to_usize;
+use obento_block::{BlockDevice as _, MemDevice};
+use obento_ext4::Ext4Driver;
+use obento_ext4::raw::{RawDirEntry, RawExtentHeader};
+use obento_journal::{Tid, checksum, raw};
+use obento_testkit::walk::{mend_and_walk, open_and_change, open_and_walk};
+
+use self::lab::disk::{Bits, Disk, EXTENTS_FL, I_BLOCK, INLINE_DATA_FL};
+use crate::damage::small_plan;
+use crate::seeds::Seeds;
+use crate::volumes::{CLOSED, OPEN};
+
+const DIRECTORY: u16 = 0x4000;
+const INDEX_FL: u32 = 0x1000;
+/// The inode of the journal.
+const JOURNAL: u32 = 8;
+
+/// Bytes, and what they are.
+type Place = (Range<usize>, Kind);
+
+/// What a checksum is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    SuperBlock,
+    Group(u32),
+    Bitmap(Bits, u32),
+    Inode(u32),
+    /// A node of an extent tree, and whose.
+    Extents(u32),
+    /// Entries of a directory.
+    Entries(u32),
+    /// A node of the index of a directory, and where in it the table is.
+    Index(u32, usize),
+    Attributes,
+    /// A block of the log.
+    Log(Part),
+}
+
+/// A sound image, and what is in it.
+struct Sound {
+    disk: Disk,
+    /// The super block and the descriptors come last: they say where the rest is.
+    places: Vec<Place>,
+}
+
+/// Closed, with all its structures in place.
+static STRUCTURES: LazyLock<Sound> = LazyLock::new(|| Sound::new(&CLOSED, structures));
+/// In use until its end, with its log.
+static LOG: LazyLock<Sound> = LazyLock::new(|| Sound::new(&OPEN, logged));
+
+impl Sound {
+    fn new(device: &MemDevice, places: fn(&Disk) -> Vec<Place>) -> Self {
+        let mut bytes = vec![0; to_usize(device.len())];
+        device.read_at(0, &mut bytes).expect("memory does not fail");
+        let disk = Disk::new(bytes);
+        assert!(disk.checked, "it has checksums");
+        Self { places: places(&disk), disk }
+    }
+
+    /// Changes bytes and makes all checksums right: each four bytes of `data` are a place, an offset in it (16 bits) and a value.
+    fn changed(&self, data: &[u8]) -> MemDevice {
+        let mut disk = self.disk.clone();
+        let where_things_are = |kind: Kind| matches!(kind, Kind::SuperBlock | Kind::Group(_));
+        for last in [false, true] {
+            for change in data.chunks_exact(4) {
+                let (place, kind) = &self.places[usize::from(change[0]) % self.places.len()];
+                let at = usize::from(u16::from_le_bytes([change[1], change[2]])) % place.len();
+                if where_things_are(*kind) == last {
+                    disk.bytes[place.start + at] = change[3];
+                }
+            }
+            let now = self.places.iter().filter(|(_, kind)| where_things_are(*kind) == last);
+            now.for_each(|(place, kind)| seal(&mut disk, place, *kind));
+        }
+        MemDevice::new(disk.bytes)
+    }
+}
+
+/// Makes the checksum of one place right.
+fn seal(disk: &mut Disk, place: &Range<usize>, kind: Kind) {
+    let at = place.start;
+    match kind {
+        Kind::SuperBlock => disk.seal_super_block(),
+        Kind::Group(group) => disk.seal_group(group),
+        Kind::Bitmap(bits, group) => disk.seal_bitmap(bits, group),
+        Kind::Inode(ino) => disk.seal_inode(ino),
+        Kind::Extents(ino) => {
+            // What holds more than a block does has no place for a checksum.
+            let room = disk.block / size_of::<RawExtentHeader>();
+            if usize::from(disk.read::<RawExtentHeader>(at).eh_max.get()) < room {
+                disk.seal_extent_node(ino, at);
+            }
+        }
+        Kind::Entries(dir) => disk.seal_entries(dir, at),
+        Kind::Index(dir, table) => disk.seal_index(dir, at + table),
+        Kind::Attributes => disk.seal_xattr_block((at / disk.block) as u32),
+        Kind::Log(part) => seal_logged(disk, place, part),
+    }
+}
+
+/// What of the log a block is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    SuperBlock,
+    /// Descriptors and revocations.
+    Control,
+    /// A block to replay: its transaction, and where its tag is.
+    Data(Tid, usize),
+    Commit,
+}
+
+fn seal_logged(disk: &mut Disk, place: &Range<usize>, part: Part) {
+    const SUPER_BLOCK_SUM: usize = 0xfc;
+    const COMMIT_SUM: usize = 0x10;
+    const TAG_SUM: usize = 0xc;
+    let block = &disk.bytes[place.clone()];
+    let seed = checksum::seed(&journal_of(disk).s_uuid);
+    let (at, sum) = match part {
+        Part::SuperBlock => (place.start + SUPER_BLOCK_SUM, checksum::super_block(&block[..1024])),
+        Part::Control => (place.end - 4, checksum::control_block(seed, block)),
+        Part::Data(tid, tag) => (tag + TAG_SUM, checksum::data_block(seed, tid, block)),
+        Part::Commit => (place.start + COMMIT_SUM, checksum::commit_block(seed, block)),
+    };
+    disk.put(at, &sum.to_be_bytes());
+}
+
+fn journal_of(disk: &Disk) -> raw::RawSuperBlock {
+    disk.read(disk.range(disk.file_block(JOURNAL, 0)).start)
+}
+
+/// The structures of a volume.
+fn structures(disk: &Disk) -> Vec<Place> {
+    let mut places = Vec::new();
+    for ino in
+        (1..=disk.super_block().s_inodes_count.get()).filter(|&ino| disk.inode_of(ino).i_mode.get() != 0)
+    {
+        let (at, inode) = (disk.inode_at(ino), disk.inode_of(ino));
+        places.push((at..at + disk.inode_size, Kind::Inode(ino)));
+        let attributes = inode.i_file_acl_lo.get();
+        if attributes != 0 {
+            places.push((disk.range(attributes), Kind::Attributes));
+        }
+        if inode.i_flags.get() & EXTENTS_FL != 0 && inode.i_flags.get() & INLINE_DATA_FL == 0 {
+            let root: RawExtentHeader = disk.read(at + I_BLOCK);
+            let below = (0..root.eh_entries.get().into()).map(|step| disk.node_at(ino, &[step]));
+            let nodes = below.filter(|_| root.eh_depth.get() > 0);
+            places.extend(nodes.map(|at| (at..at + disk.block, Kind::Extents(ino))));
+        }
+        if inode.i_mode.get() & 0xf000 == DIRECTORY {
+            places.extend(disk.file_blocks(ino).into_iter().enumerate().map(|(number, block)| {
+                let range = disk.range(block);
+                let first: RawDirEntry = disk.read(range.start);
+                let is_node = first.inode.get() == 0 && usize::from(first.rec_len.get()) == disk.block;
+                let kind = match inode.i_flags.get() & INDEX_FL != 0 {
+                    true if number == 0 => Kind::Index(ino, 32),
+                    true if is_node => Kind::Index(ino, 8),
+                    _ => Kind::Entries(ino),
+                };
+                (range, kind)
+            }));
+        }
+    }
+    for group in 0..disk.groups() {
+        for (bits, len) in [(Bits::Blocks, disk.clusters_per_group), (Bits::Inodes, disk.inodes_per_group)] {
+            let at = disk.bitmap_at(bits, group);
+            places.push((at..at + len as usize / 8, Kind::Bitmap(bits, group)));
+        }
+    }
+    let groups = (0..disk.groups()).map(|group| (disk.group_at(group), Kind::Group(group)));
+    places.extend(groups.map(|(at, kind)| (at..at + disk.desc, kind)));
+    places.push((1024..2048, Kind::SuperBlock));
+    places
+}
+
+/// The blocks of the log from its start to its end, each before what holds its checksum.
+fn logged(disk: &Disk) -> Vec<Place> {
+    let journal = journal_of(disk);
+    let block_at = |number: u32| disk.range(disk.file_block(JOURNAL, number));
+    let (mut places, mut number) = (Vec::new(), journal.s_start.get());
+    assert!(number != 0, "it has something to replay");
+    loop {
+        let range = block_at(number);
+        let header: raw::RawHeader = disk.read(range.start);
+        if header.h_magic.get() != raw::MAGIC {
+            break;
+        }
+        let tid = Tid(header.h_sequence.get());
+        let kind = match header.h_blocktype.get() {
+            raw::DESCRIPTOR_BLOCK => {
+                for tag in tags(disk, &range) {
+                    number += 1;
+                    places.push((block_at(number), Kind::Log(Part::Data(tid, tag))));
+                }
+                Part::Control
+            }
+            raw::COMMIT_BLOCK => Part::Commit,
+            _ => Part::Control,
+        };
+        places.push((range, Kind::Log(kind)));
+        number += 1;
+    }
+    places.push((block_at(0), Kind::Log(Part::SuperBlock)));
+    places
+}
+
+/// Where the tags of a descriptor are: `journal_block_tag3_s`, the first with a UUID behind it.
+fn tags(disk: &Disk, descriptor: &Range<usize>) -> Vec<usize> {
+    const SAME_UUID: u32 = 2;
+    const LAST: u32 = 8;
+    let (mut tags, mut at) = (Vec::new(), descriptor.start + size_of::<raw::RawHeader>());
+    loop {
+        let flags = disk.read::<raw::RawTag3>(at).t_flags.get();
+        tags.push(at);
+        at += size_of::<raw::RawTag3>() + if flags & SAME_UUID == 0 { 16 } else { 0 };
+        if flags & LAST != 0 {
+            return tags;
+        }
+    }
+}
+
+/// Changes structures of a volume, and reads, mends and changes it.
+pub fn structures_changed(data: &[u8]) {
+    all_of(&STRUCTURES, data);
+}
+
+/// Changes the log of a volume, and replays and mends it.
+pub fn log_changed(data: &[u8]) {
+    all_of(&LOG, data);
+}
+
+fn all_of(sound: &Sound, data: &[u8]) {
+    open_and_walk(&Ext4Driver, Arc::new(sound.changed(data)));
+    mend_and_walk(&Ext4Driver, Arc::new(sound.changed(data)));
+    open_and_change(&Ext4Driver, Arc::new(sound.changed(data)), small_plan());
+}
+
+/// For each place what changes nothing: some bytes as they are.
+pub fn seeds_of_structures() -> Seeds {
+    seeds(&STRUCTURES)
+}
+
+/// The same for the log.
+pub fn seeds_of_log() -> Seeds {
+    seeds(&LOG)
+}
+
+fn seeds(sound: &Sound) -> Seeds {
+    let seed = |(number, (place, _)): (usize, &Place)| {
+        let bytes = &sound.disk.bytes[place.clone()];
+        let set = (0..bytes.len()).filter(|&at| bytes[at] != 0).take(8);
+        set.flat_map(|at| [number as u8, at as u8, (at >> 8) as u8, bytes[at]]).collect()
+    };
+    sound.places.iter().enumerate().take(256).map(seed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use obento_driver::{FileSystem as _, Notice, OpenOptions};
+    use obento_env::NO_CLOCK;
+    use obento_ext4::{Ext4, issues, open_volume};
+
+    use super::*;
+
+    #[test]
+    fn a_sound_volume_has_the_checksums_that_are_made() {
+        for (sound, seeds) in [(&*STRUCTURES, seeds_of_structures()), (&*LOG, seeds_of_log())] {
+            for seed in seeds {
+                let device = sound.changed(&seed);
+                let mut bytes = vec![0; sound.disk.bytes.len()];
+                device.read_at(0, &mut bytes).unwrap();
+                assert!(bytes == sound.disk.bytes, "{:?}", sound.places[usize::from(seed[0])]);
+            }
+        }
+    }
+
+    #[test]
+    fn there_is_each_kind_of_structure_and_none_is_found_wrong_by_its_checksum() {
+        let kinds = STRUCTURES.places.iter().map(|(_, kind)| format!("{kind:?}"));
+        let kinds: std::collections::BTreeSet<_> =
+            kinds.map(|kind| kind.replace(|c: char| !c.is_alphabetic(), "")).collect();
+        let all = [
+            "Attributes",
+            "BitmapBlocks",
+            "BitmapInodes",
+            "Entries",
+            "Extents",
+            "Group",
+            "Index",
+            "Inode",
+            "SuperBlock",
+        ];
+        assert_eq!(kinds.iter().map(String::as_str).collect::<Vec<_>>(), all);
+        let said = |device: MemDevice| format!("{:?}", issues(Arc::new(device)));
+        for (number, (place, kind)) in STRUCTURES.places.iter().enumerate().take(256) {
+            let told = said(STRUCTURES.changed(&[number as u8, 7, 0, 0x55]));
+            assert!(!told.contains("Checksum"), "{kind:?}: {told}");
+            if matches!(kind, Kind::Inode(_) | Kind::Attributes | Kind::Group(_)) {
+                let mut bytes = STRUCTURES.disk.bytes.clone();
+                bytes[place.start + 7] ^= 0x55;
+                let told = said(MemDevice::new(bytes));
+                assert!(told.contains("Checksum"), "{kind:?} without it: {told}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_is_replayed_whole_whatever_its_blocks_hold() {
+        let replayed = |data: &[u8]| {
+            let volume = open_volume(Arc::new(LOG.changed(data)), &OpenOptions::new(Arc::new(NO_CLOCK)));
+            let notices = Ext4::new(volume.unwrap()).info().notices;
+            notices
+                .iter()
+                .map(|notice| if let Notice::Replayed { transactions } = notice { *transactions } else { 0 })
+                .sum::<u64>()
+        };
+        let all = replayed(&[]);
+        assert!(all > 1);
+        let of_files = |(_, (_, kind)): &(usize, &Place)| matches!(kind, Kind::Log(Part::Data(..)));
+        let last = LOG.places.iter().enumerate().filter(of_files).last().unwrap().0;
+        assert_eq!(replayed(&[last as u8, 0xff, 3, 0x55]), all);
+    }
+}
