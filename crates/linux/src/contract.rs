@@ -42,7 +42,7 @@ impl FileSystem for Volume {
 
     fn info(&self) -> VolumeInfo {
         let fact = Fact { name: "driver", value: "Linux, in a process (user-mode-linux)".into() };
-        let (expected, found) = (self.probe.len, self.device.len());
+        let (expected, found) = (self.probe.len, self.found);
         let truncated = (expected > found).then_some(Notice::Truncated { expected, found });
         VolumeInfo {
             probe: self.probe.clone(),

@@ -117,7 +117,7 @@ impl LinuxDriver {
         let memory = self.how.memory.unwrap_or_else(|| memory_for(device.len(), writable));
         // The kernel replays journals onto its disk: a volume that is only read gets one that the image does not see.
         let disk: Arc<dyn BlockDevice> =
-            if writable { device.clone() } else { Arc::new(Scratch::new(device.clone())) };
+            if writable { device.clone() } else { Arc::new(Scratch::new(device.clone(), probe.len)) };
         let engine = match Starter::get() {
             Some(starter) => Shared::start_by(starter, (self.kind, memory), disk.clone())?,
             None => {
@@ -127,8 +127,15 @@ impl LinuxDriver {
             }
         };
         let words = mount_options(self.kind, &options.shown, self.how.options);
-        let opening =
-            Opening { kind: self.kind, words, probe, device: disk, clock: options.clock.clone(), writable };
+        let opening = Opening {
+            kind: self.kind,
+            words,
+            probe,
+            device: disk,
+            found: device.len(),
+            clock: options.clock.clone(),
+            writable,
+        };
         Ok(Arc::new(Volume::mount(engine, opening)?))
     }
 }

@@ -17,7 +17,7 @@ pub fn probe(kind: &Type, device: &dyn BlockDevice) -> Result<Option<Probe>> {
         label: label(kind.label, &start),
         uuid: kind.uuid.and_then(|at| array(&start, at)).filter(|uuid| *uuid != [0; 16]),
         serial: None,
-        len: len(kind.len, &start).unwrap_or(device.len()),
+        len: len(kind.len, &start, device).unwrap_or(device.len()),
     }))
 }
 
@@ -32,7 +32,7 @@ fn array<const N: usize>(start: &[u8], at: u64) -> Option<[u8; N]> {
     start.get(to_usize(at)..)?.first_chunk().copied()
 }
 
-fn len(length: Length, start: &[u8]) -> Option<u64> {
+fn len(length: Length, start: &[u8], device: &dyn BlockDevice) -> Option<u64> {
     match length {
         Length::Device => None,
         Length::Bytes(at) => array(start, at).map(u64::from_le_bytes),
@@ -41,6 +41,7 @@ fn len(length: Length, start: &[u8]) -> Option<u64> {
             u64::from_be_bytes(array(start, blocks)?).checked_mul(size)
         }
         Length::By(of) => of(start),
+        Length::On(of) => of(device),
     }
 }
 

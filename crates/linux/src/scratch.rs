@@ -2,6 +2,9 @@
 //!
 //! A kernel replays the log of a volume before it shows it, and writes nothing else. One that was broken into writes what it likes, and
 //! is not to fill the host's memory.
+//!
+//! Of a volume that its image cuts short it is as long as the volume: a kernel shortens a request that crosses the end of its disk, and shows
+//! zeros for the rest (Linux 6.1, block/bio.c `guard_bio_eod`). What lies past the image fails.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,6 +17,11 @@ use obento_block::{Backing, BlockDevice, Overlay};
 /// fs/xfs/libxfs/xfs_fs.h `XFS_MAX_LOG_BYTES`.
 const KEPT_MAX: u64 = 2 << 30;
 
+/// No volume is longer: what says so is damaged.
+const LEN_MAX: u64 = 1 << 56;
+/// What holds the end of a volume may be read as a whole.
+const PAGE: u64 = 4096;
+
 /// `ENOSPC` of Linux.
 const NO_SPACE: i32 = 28;
 
@@ -21,18 +29,30 @@ const NO_SPACE: i32 = 28;
 pub struct Scratch {
     overlay: Overlay<Arc<dyn BlockDevice>>,
     kept_max: u64,
+    len: u64,
 }
 
 impl Scratch {
-    /// Over `below`, which is only read.
-    pub fn new(below: Arc<dyn BlockDevice>) -> Self {
-        Self { overlay: Overlay::new(below), kept_max: KEPT_MAX }
+    /// Over `below`, which is only read and begins a volume of `len` bytes.
+    pub fn new(below: Arc<dyn BlockDevice>, len: u64) -> Self {
+        let is_cut = (below.len() + 1..=LEN_MAX).contains(&len);
+        let len = if is_cut { len.next_multiple_of(PAGE) } else { below.len() };
+        Self { len, overlay: Overlay::new(below), kept_max: KEPT_MAX }
+    }
+
+    /// Errors: OutOfBounds for what is not there.
+    fn bound(&self, offset: u64, len: u64) -> Result<()> {
+        let device_len = self.overlay.len();
+        match offset.checked_add(len) {
+            Some(end) if end <= device_len => Ok(()),
+            _ => Err(DeviceError::OutOfBounds { offset, len, device_len }.into()),
+        }
     }
 }
 
 impl BlockDevice for Scratch {
     fn len(&self) -> u64 {
-        self.overlay.len()
+        self.len
     }
 
     fn sector_size(&self) -> u32 {
@@ -44,11 +64,13 @@ impl BlockDevice for Scratch {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.bound(offset, to_u64(buf.len()))?;
         self.overlay.read_at(offset, buf)
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         let len = to_u64(buf.len());
+        self.bound(offset, len)?;
         if self.overlay.changed_len().saturating_add(len) > self.kept_max {
             return Err(DeviceError::Write { offset, len, errno: NO_SPACE }.into());
         }
@@ -60,7 +82,7 @@ impl BlockDevice for Scratch {
     }
 
     fn backing(&self, range: Range<u64>) -> Option<Backing> {
-        self.overlay.backing(range)
+        self.overlay.backing(range.start..range.end.min(self.overlay.len()))
     }
 }
 
@@ -74,7 +96,7 @@ mod tests {
     #[test]
     fn what_is_written_is_kept_up_to_the_bound_and_then_refused() {
         let below = Arc::new(MemDevice::read_only(vec![0x55; 1 << 20]));
-        let scratch = Scratch { kept_max: 64 << 10, ..Scratch::new(below.clone()) };
+        let scratch = Scratch { kept_max: 64 << 10, ..Scratch::new(below.clone(), 0) };
         for at in (0..64 << 10).step_by(4096) {
             scratch.write_at(at, &[7; 4096]).unwrap();
         }
@@ -86,5 +108,20 @@ mod tests {
         assert!(seen[..64 << 10].iter().all(|byte| *byte == 7), "what was kept stays");
         assert!(seen[64 << 10..].iter().all(|byte| *byte == 0x55));
         assert!(below.snapshot().iter().all(|byte| *byte == 0x55));
+    }
+    #[test]
+    fn a_volume_that_is_cut_short_ends_where_it_says_and_what_is_not_there_fails() {
+        let below = Arc::new(MemDevice::read_only(vec![0x55; 4096]));
+        let scratch = Scratch::new(below.clone(), 9000);
+        assert_eq!(scratch.len(), 12288);
+        let mut seen = [0; 512];
+        scratch.read_at(4096 - 512, &mut seen).unwrap();
+        assert_eq!(seen, [0x55; 512]);
+        for at in [4096 - 256, 4096, 8704, u64::MAX] {
+            let out = DeviceError::OutOfBounds { offset: at, len: 512, device_len: 4096 };
+            assert_eq!(scratch.read_at(at, &mut seen), Err(out.into()));
+            assert_eq!(scratch.write_at(at, &seen), Err(out.into()));
+        }
+        assert_eq!([0, 4000, u64::MAX].map(|len| Scratch::new(below.clone(), len).len()), [4096; 3]);
     }
 }

@@ -3,12 +3,14 @@
 //! Sources: each signature's is beside it, as a file of Linux 6.1; labels and UUIDs as libblkid has them
 //! (util-linux, libblkid/src/superblocks). What a type keeps is what its test in `tests/` saw it keep.
 
+use obento_block::BlockDevice;
 use obento_driver::Keeps;
 
 use crate::tools::{self, Checker, Maker};
 use first_bytes::{
-    cluster_of_gfs2, f2fs_len, hfsplus_len, is_44bsd, is_hfs, is_minix, is_minix3, is_udf, jfs_len,
-    log_of_jfs, minix_len, minix3_len, sysv_len,
+    bfs_len, cluster_of_gfs2, cramfs_len, erofs_len, f2fs_len, hfs_len, hfsplus_len, hpfs_len, is_44bsd,
+    is_hfs, is_minix, is_minix3, is_udf, iso_len, jfs_len, log_of_jfs, minix_len, minix3_len, reiserfs_len,
+    romfs_len, sysv_len, udf_len,
 };
 
 mod first_bytes;
@@ -46,6 +48,8 @@ pub enum Length {
     BigBlocks(u64, u64),
     /// What this makes of its first bytes.
     By(fn(&[u8]) -> Option<u64>),
+    /// What this reads.
+    On(fn(&dyn BlockDevice) -> Option<u64>),
 }
 
 /// How long the target of a symbolic link may be.
@@ -264,6 +268,7 @@ pub static TYPES: &[Type] = &[
         ],
         label: Label::Bytes(0x1_0064, 16),
         uuid: Some(0x1_0054),
+        len: Length::By(reiserfs_len),
         options: "acl,user_xattr",
         writes: true,
         // fs/reiserfs/reiserfs.h `MAX_DIRECT_ITEM_LEN` of a block of 4 KiB, which all are that Linux can make.
@@ -282,6 +287,8 @@ pub static TYPES: &[Type] = &[
         marks: &[mark(1024, b"\x02\0\0\0\0\0\x34\x34")],
         label: Label::Bytes(1024 + 0xa8, 80),
         uuid: Some(1024 + 0x98),
+        // `s_dev_size`.
+        len: Length::Bytes(1024 + 32),
         writes: true,
         target: LinkTarget::BlockWith(1),
         // include/uapi/linux/nilfs2_ondisk.h `NILFS_LINK_MAX`.
@@ -315,6 +322,7 @@ pub static TYPES: &[Type] = &[
         marks: &[mark(1024, b"BD")],
         also: is_hfs,
         label: Label::Pascal(1024 + 36, 27),
+        len: Length::By(hfs_len),
         // What it does not keep is not asked of it.
         options: "quiet",
         writes: true,
@@ -343,6 +351,7 @@ pub static TYPES: &[Type] = &[
         marks: &[mark(1024, b"\xe2\xe1\xf5\xe0")],
         label: Label::Bytes(1024 + 64, 16),
         uuid: Some(1024 + 48),
+        len: Length::By(erofs_len),
         grain: 1,
         xattrs: true,
         checker: Some(tools::CHECK_EROFS),
@@ -354,6 +363,7 @@ pub static TYPES: &[Type] = &[
         modules: &["udf", "nls_utf8"],
         marks: &[mark(0x8001, b"BEA01"), mark(0x8001, b"CD001")],
         also: is_udf,
+        len: Length::On(udf_len),
         keeps_name: is_unicode,
         options: "iocharset=utf8",
         writes: true,
@@ -371,6 +381,7 @@ pub static TYPES: &[Type] = &[
         modules: &["isofs", "nls_utf8"],
         marks: &[mark(0x8001, b"CD001")],
         label: Label::Bytes(0x8028, 32),
+        len: Length::By(iso_len),
         options: "iocharset=utf8",
         ..NONE
     },
@@ -380,6 +391,7 @@ pub static TYPES: &[Type] = &[
         modules: &["romfs"],
         marks: &[mark(0, b"-rom1fs-")],
         label: Label::Bytes(16, 16),
+        len: Length::By(romfs_len),
         ..NONE
     },
     // include/uapi/linux/cramfs_fs.h `CRAMFS_MAGIC`; the second place leaves room for a boot sector (fs/cramfs/inode.c).
@@ -388,6 +400,7 @@ pub static TYPES: &[Type] = &[
         modules: &["cramfs"],
         marks: &[mark(0, b"\x45\x3d\xcd\x28"), mark(512, b"\x45\x3d\xcd\x28")],
         label: Label::Bytes(48, 16),
+        len: Length::By(cramfs_len),
         checker: Some(tools::CHECK_CRAMFS),
         ..NONE
     },
@@ -396,6 +409,7 @@ pub static TYPES: &[Type] = &[
         names: &["bfs"],
         modules: &["bfs"],
         marks: &[mark(0, b"\xce\xfa\xad\x1b")],
+        len: Length::By(bfs_len),
         writes: true,
         keeps: without(FLAT.union(Keeps::SYMLINKS).union(Keeps::SPECIAL).union(Keeps::HOLES)),
         maker: Some(tools::MAKE_BFS),
@@ -472,6 +486,8 @@ pub static TYPES: &[Type] = &[
         names: &["omfs"],
         modules: &["omfs"],
         marks: &[mark(272, b"\xc2\x99\x3d\x87")],
+        // fs/omfs/omfs_fs.h `struct omfs_super_block`: `s_num_blocks`, `s_blocksize`.
+        len: Length::BigBlocks(264, 276),
         shows_owners: true,
         keeps: Keeps::DIRECTORIES.union(Keeps::NAMES),
         ..NONE
@@ -529,6 +545,7 @@ pub static TYPES: &[Type] = &[
         names: &["hpfs"],
         modules: &["hpfs"],
         marks: &[mark(0x2000, b"\x49\xe8\x95\xf9\xc5\xe9\x53\xfa")],
+        len: Length::By(hpfs_len),
         writes: true,
         folds: true,
         link_max: 1,

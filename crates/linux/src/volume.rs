@@ -42,6 +42,8 @@ pub struct Volume {
     pub(crate) clock: Arc<dyn Clock>,
     /// The guest's disk.
     pub(crate) device: Arc<dyn BlockDevice>,
+    /// Bytes of the image, of which a volume that is cut short has more.
+    pub(crate) found: u64,
     writable: AtomicBool,
     state: Mutex<State>,
 }
@@ -65,6 +67,8 @@ pub struct Opening {
     pub words: String,
     pub probe: Probe,
     pub device: Arc<dyn BlockDevice>,
+    /// Bytes of the image.
+    pub found: u64,
     pub clock: Arc<dyn Clock>,
     pub writable: bool,
 }
@@ -72,7 +76,7 @@ pub struct Opening {
 impl Volume {
     /// Mounts the disk of `engine`.
     pub fn mount(engine: Shared, opening: Opening) -> Result<Self> {
-        let Opening { kind, words, probe, device, clock, writable } = opening;
+        let Opening { kind, words, probe, device, found, clock, writable } = opening;
         let name = kind.names.first().copied().unwrap_or_default();
         let request = Request::Mount {
             kind: crate::driver::kernel_name(name).as_bytes().to_vec(),
@@ -97,6 +101,7 @@ impl Volume {
             file_size_max: file_size_max.min(i64::MAX.unsigned_abs()),
             clock,
             device,
+            found,
             writable: AtomicBool::new(writable),
             state: Mutex::new(State {
                 nodes: Nodes::new(attr.ino, attr),

@@ -150,7 +150,18 @@ fn a_jfs_that_was_not_closed_is_changed_once_its_log_was_replayed() {
 
 #[test]
 fn an_image_that_is_cut_short_is_told_and_not_changed() {
-    let Some(bench) = bench(&["mkfs.minix", "mkfs.f2fs", "mkfs.jfs", "mkfs.xfs"]) else { return };
+    let makers = [
+        "mkfs.minix",
+        "mkfs.f2fs",
+        "mkfs.jfs",
+        "mkfs.xfs",
+        "hformat",
+        "mkudffs",
+        "mkfs.nilfs2",
+        "mkfs.reiserfs",
+        "mkfs.bfs",
+    ];
+    let Some(bench) = bench(&makers) else { return };
     // So many MiB are left of so many.
     for (make, all, left) in [
         ("mkfs.minix -1", 60, 1),
@@ -159,18 +170,59 @@ fn an_image_that_is_cut_short_is_told_and_not_changed() {
         ("mkfs.f2fs -q", 64, 48),
         ("mkfs.jfs -q", 64, 30),
         ("mkfs.xfs -q", 320, 200),
+        ("hformat -l x", 16, 8),
+        ("mkudffs", 64, 32),
+        ("mkfs.nilfs2 -q", 140, 90),
+        ("mkfs.reiserfs -q -f -f", 40, 20),
+        ("mkfs.bfs", 8, 5),
     ] {
         bench.blank("full", all);
-        bench.shell(&format!("{make} full >/dev/null; head -c {left}M full > cut"));
+        bench.shell(&format!("{make} full >/dev/null 2>&1; head -c {left}M full > cut"));
         assert_eq!(complained(&bench, "ls full:/"), "", "{make}: it is whole");
         let told = complained(&bench, "ls cut:/");
-        // All but XFS are mounted all the same, of which the kernel says why not.
-        let is_shown = !make.contains("xfs");
+        // All but these are mounted all the same: they look at their end.
+        let is_shown = !["xfs", "reiserfs", "bfs"].iter().any(|kind| make.contains(kind));
         assert_eq!(told.contains("note: the image is cut short"), is_shown, "{make}: {told}");
-        assert!(is_shown || told.contains("cannot open the"), "{make}: {told}");
+        let is_past = told.contains("cannot open the") && told.contains("past the end of the image");
+        assert!(is_shown || is_past, "{make}: {told}");
         let told = said(bench.command("mkdir cut:/x"), 1);
         assert!(told.contains("are past the end of the image"), "{make}: {told}");
     }
+}
+
+/// A request that crosses the end of a disk is shortened by the kernel, and the rest of it reads as zeros.
+#[test]
+fn what_a_cut_image_lacks_is_told_and_reads_as_no_zeros() {
+    let makers =
+        ["genisoimage", "mkfs.erofs", "genromfs", "mkfs.cramfs", "mksquashfs", "mkudffs", "mkfs.jfs"];
+    let Some(bench) = bench(&makers) else { return };
+    bench.shell("mkdir small; head -c 3000000 /dev/urandom > small/f");
+    let whole = fs::read(bench.path("small/f")).unwrap();
+    for make in [
+        "genisoimage -quiet -R -o image small",
+        "mkfs.erofs image small >/dev/null 2>&1",
+        "genromfs -d small -f image",
+        "mkfs.cramfs small image",
+        "truncate -s 8M image; mkudffs image >/dev/null; $OBENTO cp small/f image:/",
+        "truncate -s 16M image; mkfs.jfs -q image >/dev/null; $OBENTO cp small/f image:/",
+    ] {
+        bench.shell(&format!("rm -f image; OBENTO={}; {make}", env!("CARGO_BIN_EXE_obento")));
+        let at = fs::read(bench.path("image"))
+            .unwrap()
+            .windows(64)
+            .position(|bytes| *bytes == whole[1 << 20..][..64]);
+        // In the middle of what the kernel reads at once, and of no block.
+        let end = at.unwrap() + 333_001;
+        bench.shell(&format!("head -c {end} image > cut"));
+        let output = bench.command("cat cut:/f").output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{make}: {told}");
+        assert!(told.contains("past the end of the image, which has"), "{make}: {told}");
+        assert!(whole.starts_with(&output.stdout), "{make}: {} bytes", output.stdout.len());
+    }
+    bench.shell("mksquashfs small image -quiet -no-progress -noappend >/dev/null; head -c 2M image > cut");
+    let told = said(bench.command("ls cut:/"), 2);
+    assert!(told.contains("past the end of the image, which has"), "{told}");
 }
 
 /// What a command complains of, whatever it ends with.

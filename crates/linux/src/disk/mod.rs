@@ -100,7 +100,7 @@ impl Watch {
 
     /// Before the kernel is told, so that it counts when that one answers.
     fn note(&self, error: Error) {
-        if matches!(error, Error::Device(DeviceError::Read { .. })) {
+        if matches!(error, Error::Device(DeviceError::Read { .. } | DeviceError::OutOfBounds { .. })) {
             let mut failed = self.failed_reads.lock().unwrap_or_else(PoisonError::into_inner);
             *failed = (failed.0.saturating_add(1), Some(error));
         }

@@ -2,8 +2,15 @@
 //!
 //! Sources: files of Linux 6.1, beside each. Of a field that is not there nothing is said.
 
+use obento_base::wire::to_usize;
+use obento_block::BlockDevice;
+
 fn u16_at(start: &[u8], at: usize) -> Option<u16> {
     start.get(at..)?.first_chunk().map(|bytes| u16::from_le_bytes(*bytes))
+}
+
+fn u32_at(start: &[u8], at: usize) -> Option<u32> {
+    start.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
 /// drAlBlkSiz, big-endian.
@@ -20,6 +27,77 @@ pub(super) fn hfsplus_len(start: &[u8]) -> Option<u64> {
     u64::from(size).checked_mul(blocks.into())
 }
 
+/// fs/hfs/hfs.h `struct hfs_mdb`: `drNmAlBlks` blocks of `drAlBlkSiz` bytes from sector `drAlBlSt` on.
+pub(super) fn hfs_len(start: &[u8]) -> Option<u64> {
+    let u16_at = |at: usize| Some(u16::from_be_bytes(*start.get(1024 + at..)?.first_chunk()?));
+    let size = u32::from_be_bytes(*start.get(1024 + 20..)?.first_chunk()?);
+    let blocks = u64::from(size).checked_mul(u16_at(18)?.into())?;
+    blocks.checked_add(u64::from(u16_at(28)?) * 512)
+}
+
+/// fs/reiserfs/reiserfs.h `struct reiserfs_super_block_v1`: `s_block_count`, `s_blocksize`.
+pub(super) fn reiserfs_len(start: &[u8]) -> Option<u64> {
+    let is_old = start.get(0x2034..)?.starts_with(b"ReIsErFs");
+    let at = if is_old { 0x2000 } else { 0x1_0000 };
+    Some(u64::from(u32_at(start, at)?) * u64::from(u16_at(start, at + 44)?))
+}
+
+/// include/uapi/linux/iso_fs.h `struct iso_primary_descriptor`: `volume_space_size`, `logical_block_size`.
+pub(super) fn iso_len(start: &[u8]) -> Option<u64> {
+    let is_primary = start.get(0x8000) == Some(&1);
+    is_primary.then_some(u64::from(u32_at(start, 0x8050)?) * u64::from(u16_at(start, 0x8080)?))
+}
+
+/// include/uapi/linux/romfs_fs.h `struct romfs_super_block`: `size`.
+pub(super) fn romfs_len(start: &[u8]) -> Option<u64> {
+    Some(u32::from_be_bytes(*start.get(8..)?.first_chunk()?).into())
+}
+
+/// include/uapi/linux/cramfs_fs.h `struct cramfs_super`: `size`, which the first version did not set (`CRAMFS_FLAG_FSID_VERSION_2`).
+pub(super) fn cramfs_len(start: &[u8]) -> Option<u64> {
+    let at = if start.starts_with(b"\x45\x3d\xcd\x28") { 0 } else { 512 };
+    (u32_at(start, at + 8)? & 1 != 0).then_some(u32_at(start, at + 4)?.into())
+}
+
+/// fs/erofs/erofs_fs.h `struct erofs_super_block`: `blocks`, `blkszbits`.
+pub(super) fn erofs_len(start: &[u8]) -> Option<u64> {
+    let shift = u32::from(*start.get(1024 + 12)?);
+    u64::from(u32_at(start, 1024 + 36)?).checked_mul(1_u64.checked_shl(shift)?)
+}
+
+/// include/uapi/linux/bfs_fs.h `struct bfs_super_block`: `s_end`, the last byte.
+pub(super) fn bfs_len(start: &[u8]) -> Option<u64> {
+    Some(u64::from(u32_at(start, 8)?) + 1)
+}
+
+/// fs/hpfs/hpfs.h `struct hpfs_super_block`: `n_sectors`.
+pub(super) fn hpfs_len(start: &[u8]) -> Option<u64> {
+    Some(u64::from(u32_at(start, 0x2000 + 16)?) * 512)
+}
+
+/// The partitions of the main sequence of descriptors, which the anchor in sector 256 tells of. Source: ECMA-167 3/10.2 (2, the anchor: where
+/// the sequence is), 3/10.5 (5, a partition: its first sector and how many), 3/10.9 (8, the end).
+pub(super) fn udf_len(device: &dyn BlockDevice) -> Option<u64> {
+    let sector = |number: u64, size: u64| {
+        let mut bytes = vec![0; 512];
+        device.read_at(number.checked_mul(size)?, &mut bytes).ok()?;
+        Some(bytes)
+    };
+    let has_anchor = |size: &u64| {
+        let bytes = sector(256, *size)?;
+        (u16_at(&bytes, 0)? == 2 && u32_at(&bytes, 12)? == 256).then_some(bytes)
+    };
+    let (size, anchor) = [2048, 512, 1024, 4096].iter().find_map(|size| Some((*size, has_anchor(size)?)))?;
+    let (len, first) = (u64::from(u32_at(&anchor, 16)?), u64::from(u32_at(&anchor, 20)?));
+    // As many as fs/udf/super.c `udf_process_sequence` reads of a sound one are fewer.
+    let sequence = (first..).take(to_usize((len / size).min(64)));
+    let descriptors =
+        sequence.map_while(|number| sector(number, size)).take_while(|bytes| !bytes.starts_with(&[8, 0]));
+    let ends = descriptors.filter(|bytes| bytes.starts_with(&[5, 0]));
+    ends.filter_map(|bytes| Some((u64::from(u32_at(&bytes, 188)?) + u64::from(u32_at(&bytes, 192)?)) * size))
+        .max()
+}
+
 /// The magic number is that of SunOS and NeXTSTEP, too, whose owners and states lie elsewhere: fs/ufs/ufs_fs.h `fs_u2.fs_44.fs_inodefmt`,
 /// `UFS_44INODEFMT`.
 pub(super) fn is_44bsd(start: &[u8]) -> bool {
@@ -30,14 +108,14 @@ pub(super) fn is_44bsd(start: &[u8]) -> bool {
 /// include/linux/f2fs_fs.h `struct f2fs_super_block`: `block_count`, `log_blocksize`.
 pub(super) fn f2fs_len(start: &[u8]) -> Option<u64> {
     let blocks = u64::from_le_bytes(*start.get(1024 + 36..)?.first_chunk()?);
-    let shift = u32::from_le_bytes(*start.get(1024 + 16..)?.first_chunk()?);
+    let shift = u32_at(start, 1024 + 16)?;
     blocks.checked_mul(1_u64.checked_shl(shift)?)
 }
 
 /// fs/jfs/jfs_superblock.h `struct jfs_superblock`: `s_size`, in blocks of `s_pbsize` bytes; the log lies behind.
 pub(super) fn jfs_len(start: &[u8]) -> Option<u64> {
     let blocks = u64::from_le_bytes(*start.get(0x8000 + 8..)?.first_chunk()?);
-    let size = u32::from_le_bytes(*start.get(0x8000 + 24..)?.first_chunk()?);
+    let size = u32_at(start, 0x8000 + 24)?;
     blocks.checked_mul(size.into())
 }
 
@@ -75,14 +153,14 @@ pub(super) fn sysv_len(start: &[u8]) -> Option<u64> {
 
 /// include/uapi/linux/minix_fs.h `struct minix_super_block`: `s_nzones`, or `s_zones` of the second version; zones of 1024 bytes.
 pub(super) fn minix_len(start: &[u8]) -> Option<u64> {
-    let zones = u32::from_le_bytes(*start.get(1024 + 20..)?.first_chunk()?);
+    let zones = u32_at(start, 1024 + 20)?;
     let zones = if zones > 0 { zones } else { u32::from(u16_at(start, 1024 + 2)?) };
     Some(u64::from(zones) << 10)
 }
 
 /// `struct minix3_super_block`: `s_zones`, `s_blocksize`.
 pub(super) fn minix3_len(start: &[u8]) -> Option<u64> {
-    let zones = u32::from_le_bytes(*start.get(1024 + 20..)?.first_chunk()?);
+    let zones = u32_at(start, 1024 + 20)?;
     u64::from(zones).checked_mul(u16_at(start, 1024 + 28)?.into())
 }
 
