@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use obento_base::{Corrupt, DeviceError, Error, Feature, Mode, Result, Structure};
 use obento_block::BlockDevice;
-use obento_driver::{Access, Build, Check, Driver, FileSystem, Format, OpenOptions, Probe, Shown};
+use obento_driver::{Access, Build, Check, Driver, FileSystem, Format, OpenOptions, Probe, Replay, Shown};
 
 use crate::engine::{Shared, Trouble};
 use crate::kernel::Kernel;
@@ -98,6 +98,9 @@ impl LinuxDriver {
         options: &OpenOptions,
     ) -> Result<Arc<dyn FileSystem>> {
         let writable = options.access == Access::ReadWrite;
+        if let Some(asked) = not_asked_of_linux(options) {
+            return Err(Error::Unsupported(Feature::Named(asked)));
+        }
         if writable && !self.kind.writes {
             return Err(Error::Unsupported(Feature::Named(ONLY_READS)));
         }
@@ -146,6 +149,16 @@ pub fn kernel_of(kind: &Type) -> Result<Kernel> {
     let kernel = Kernel::installed().ok_or_else(|| lacking(missing))?;
     let name = kind.names.first().copied().unwrap_or_default();
     if kernel.knows(kernel_name(name)) { Ok(kernel) } else { Err(lacking(NO_TYPE)) }
+}
+
+/// What somebody asks for that no option of mount(8) means for all types.
+fn not_asked_of_linux(options: &OpenOptions) -> Option<&'static str> {
+    let asked = [
+        (options.super_block.is_some(), "another super block (--superblock), by the kernel engine,"),
+        (options.replay == Replay::Skip, "the state before the journal (--no-replay), by the kernel engine,"),
+        (options.journal.is_some(), "a journal elsewhere (--journal), by the kernel engine,"),
+    ];
+    asked.into_iter().find_map(|(is_asked, what)| is_asked.then_some(what))
 }
 
 /// What was looked for and not found, unless nothing can be found because no more files can be opened.

@@ -132,3 +132,31 @@ fn the_memory_of_the_kernel_is_chosen_within_bounds() {
         assert!(said.contains("--engine-memory") && said.contains(why), "{said}");
     }
 }
+
+#[test]
+fn what_the_kernel_is_not_asked_for_is_refused_and_a_wrong_type_is_called_so() {
+    if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.jfs")]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.blank("image", 32);
+    bench.shell("mkfs.jfs -q image; : > log");
+    let complaint = |line: &str| {
+        let output = bench.obento(line);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    for (option, what) in [
+        ("--superblock 8", "another super block"),
+        ("--no-replay", "the state before the journal"),
+        ("--journal log", "a journal elsewhere"),
+    ] {
+        let (name, said) = (option.split(' ').next().unwrap(), complaint(&format!("{option} ls image:/")));
+        assert!(said.contains(&format!("{what} ({name}), by the kernel engine, is not supported")), "{said}");
+    }
+    let said = complaint("-t xfs ls image:/");
+    assert!(
+        said.ends_with("; it is no volume of this type: without `--fs-type` it is told what it is\n"),
+        "{said}"
+    );
+}

@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use obento_base::{DeviceError, Error, Feature};
+use obento_base::{Corrupt, DeviceError, Error, Feature};
 use obento_driver::Probe;
 use obento_host::HostError;
 
@@ -153,7 +153,7 @@ pub enum OpenError {
         list: Vec<Content>,
     },
     /// The driver could not open it.
-    #[error("{}: cannot open the {fs_type} file system: {error}{}", At(image, part), advice(error))]
+    #[error("{}: cannot open the {fs_type} file system: {error}{}", At(image, part), advice(fs_type, error))]
     Volume {
         /// The image.
         image: PathBuf,
@@ -240,9 +240,16 @@ impl fmt::Display for Why<'_> {
     }
 }
 
+/// What a driver finds wrong that finds nothing of its type.
+const NO_MAGIC: &str = "magic number";
+
 /// What to do about an error of a driver at opening.
-fn advice(error: &Error) -> &'static str {
+fn advice(fs_type: &str, error: &Error) -> &'static str {
     match error {
+        Error::Corrupt(Corrupt::Field { field: NO_MAGIC, .. }) => {
+            "; it is no volume of this type: without `--fs-type` it is told what it is"
+        }
+        Error::Corrupt(_) if !fs_type.starts_with("ext") => "; `obento check -y` can mend some damage",
         Error::Corrupt(_) => {
             "; `obento check -y` can mend it, by a copy of the super block if there is one; to look at it, try such a copy: \
              `--superblock 32768` (or 8193, 98304, 163840)"
@@ -377,9 +384,9 @@ mod tests {
     #[test]
     fn a_write_that_failed_is_not_taken_for_an_image_that_is_cut_short() {
         let write = DeviceError::Write { offset: 0, len: 512, errno: 28 };
-        assert!(advice(&write.into()).contains("may be full"));
+        assert!(advice("ext4", &write.into()).contains("may be full"));
         let read = DeviceError::Read { offset: 0, len: 512, errno: 5 };
-        assert!(advice(&read.into()).contains("cut short"));
-        assert_eq!(advice(&DeviceError::Engine("did not start").into()), "");
+        assert!(advice("ext4", &read.into()).contains("cut short"));
+        assert_eq!(advice("xfs", &DeviceError::Engine("did not start").into()), "");
     }
 }
