@@ -15,7 +15,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use obento_env::{Random as _, SystemRandom};
-use rustix::fs::{AtFlags, CWD, Gid, MemfdFlags, Mode, OFlags, Uid, chownat, memfd_create, openat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, MemfdFlags, Mode, OFlags, Uid, chmodat, chownat, memfd_create, openat, unlinkat,
+};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::process::geteuid;
 
@@ -208,9 +210,12 @@ fn listener_in(folder: &Path) -> io::Result<(UnixListener, OwnedFd)> {
     let listener = UnixListener::bind(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))?;
     let place = openat(&folder, &name, path, Mode::empty());
     if geteuid().is_root() {
-        // Whom the warden becomes then. Where that cannot be, it does not become so either.
-        let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
-        let _ = chownat(&folder, &name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW);
+        // Whom the warden becomes then. Where that cannot be, or nobody could not start the kernel, it stays root, which in a name space of
+        // its own has no more rights to what is nobody's than its group has.
+        let user = Some(Uid::from_raw(NOBODY));
+        if chownat(&folder, &name, user, None, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            chmodat(&folder, &name, Mode::RWXU | Mode::RWXG, AtFlags::empty())?;
+        }
     }
     unlinkat(&folder, &name, AtFlags::empty())?;
     Ok((listener, place?))

@@ -1,12 +1,13 @@
 //! `obento types`: every type of file system, who opens it, what can be done with it, and what is missing here for that.
 
 use std::io::Write;
-use std::path::Path;
 
 use obento::driver::Driver;
 use obento::engine::tools::Tool;
 use obento::engine::types::Type;
 use obento::engine::{INSTALL, Kernel, kernel_of};
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::context::Context;
@@ -84,7 +85,10 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
     let kernel = Kernel::installed().is_some();
     let mut rows: Vec<Row> = natives.chain(engine.map(|kind| of_engine(kind, kernel))).collect();
     rows.sort_by_key(|row| (row.engine != "native", row.names.first().copied()));
-    let here = Here { kernel, mount: mounting(Path::new(FUSE).exists(), geteuid().is_root(), HELPER) };
+    let here = Here {
+        kernel,
+        mount: mounting(access(FUSE, Access::READ_OK | Access::WRITE_OK), geteuid().is_root(), HELPER),
+    };
     let mut out = Output::stdout();
     if context.json() {
         rows.iter().try_for_each(|row| line(row, &here).write(&mut out))?;
@@ -102,11 +106,13 @@ struct Here {
     mount: Option<Missing>,
 }
 
-/// What is missing to mount, where the host's kernel has FUSE or not.
-fn mounting(has_fuse: bool, is_root: bool, helper: Tool) -> Option<Missing> {
+/// What is missing to mount, where this user may use the host's FUSE or not.
+fn mounting(fuse: rustix::io::Result<()>, is_root: bool, helper: Tool) -> Option<Missing> {
     let missing = |program, install| Some(Missing { what: "mount", program, install });
-    if !has_fuse {
-        return missing(FUSE, "modprobe fuse".to_owned());
+    match fuse {
+        Ok(()) => {}
+        Err(Errno::ACCESS) => return missing(FUSE, format!("chmod a+rw {FUSE}")),
+        Err(_) => return missing(FUSE, "modprobe fuse".to_owned()),
     }
     if is_root || helper.find().is_some() { None } else { missing(helper.program, helper.install()) }
 }
@@ -224,13 +230,15 @@ mod tests {
             Tool { program: "obento-has-no-such-program", ..HELPER },
         );
         let told = |missing: Option<Missing>| missing.map(|lack| (lack.program, lack.install));
-        assert_eq!(mounting(true, true, nowhere), None, "root mounts by itself");
-        assert_eq!(mounting(true, false, there), None);
+        assert_eq!(mounting(Ok(()), true, nowhere), None, "root mounts by itself");
+        assert_eq!(mounting(Ok(()), false, there), None);
         let install = "apt-get install fuse3".to_owned();
-        assert_eq!(told(mounting(true, false, nowhere)), Some((nowhere.program, install)));
+        assert_eq!(told(mounting(Ok(()), false, nowhere)), Some((nowhere.program, install)));
         for is_root in [false, true] {
             let load = "modprobe fuse".to_owned();
-            assert_eq!(told(mounting(false, is_root, there)), Some((FUSE, load)));
+            assert_eq!(told(mounting(Err(Errno::NOENT), is_root, there)), Some((FUSE, load)));
+            let allow = "chmod a+rw /dev/fuse".to_owned();
+            assert_eq!(told(mounting(Err(Errno::ACCESS), is_root, there)), Some((FUSE, allow)));
         }
     }
 }

@@ -175,6 +175,16 @@ fn a_kernel_starts_whatever_files_may_be_made_and_wherever_its_program_lies() {
     assert!(output.status.success(), "{output:?}");
 }
 
+/// In a folder of root's alone: nobody, whom it is started as otherwise, could not enter it.
+#[test]
+fn a_kernel_that_root_alone_may_start_is_started_by_root() {
+    let Some(bench) = prepare() else { return };
+    bench.shell("mkdir -m 700 private; cp -L /usr/bin/linux.uml private/");
+    let output = bench.command("ls image:/").env("OBENTO_LINUX", bench.path("private/linux.uml")).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
 #[test]
 fn what_the_host_unmounts_is_held_by_no_kernel() {
     let Some(bench) = prepare() else { return };

@@ -243,6 +243,26 @@ fn fsck_jfs_mends_until_nothing_is_left_or_thrice_and_the_last_word_counts() {
 }
 
 #[test]
+fn a_folder_for_files_of_a_program_that_is_not_there_is_named() {
+    if !has(&["mkfs.jfs", "fsck.jfs"]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.blank("image", 64);
+    bench.shell("echo start=2048,size=98304 | sfdisk -q image");
+    for line in ["mkfs -qF -t jfs image@1", "mkfs -q -t hfs other 8M", "-t jfs check image@1"] {
+        if line.contains("hfs") && !has(&["hformat"]) {
+            continue;
+        }
+        let output = bench.command(line).env("TMPDIR", "/nowhere").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{line}: {said}");
+        let named = "no file can be made in /nowhere (";
+        assert!(said.contains(named) && said.contains("): set TMPDIR to another folder"), "{line}: {said}");
+    }
+}
+
+#[test]
 fn without_the_program_a_line_installs_it() {
     // Where it is there, the other path is taken.
     let bench = Bench::new();
