@@ -90,7 +90,8 @@ pub struct GlobalOptions {
     #[arg(long, global = true, value_name = "FILE", help_heading = "Opening", display_order = 904)]
     pub journal: Option<PathBuf>,
     /// Show volumes that keep no owners, permissions or time zone (FAT, exFAT) as `mount -o WORDS` shows them: uid=, gid=,
-    /// umask=, fmask=, dmask=, codepage=, iocharset=utf8, tz=UTC, time_offset=, keep_last_dots, discard
+    /// umask=, fmask=, dmask=, codepage=, iocharset=utf8, tz=UTC, time_offset=, keep_last_dots, discard; or a subvolume of a Btrfs as if
+    /// it were all: subvolid=
     #[arg(
         id = "mount-options",
         long = "mount-options",

@@ -17,7 +17,7 @@ use crate::cli::GlobalOptions;
 use crate::context::Context;
 use crate::progress::Meter;
 use crate::report::Report;
-use crate::shown::{KEPT, is_in_vain};
+use crate::shown::in_vain;
 
 /// What an argument names, its image opened.
 pub enum Opened {
@@ -194,9 +194,9 @@ impl Opener {
                 context.note(shown, "the super block is damaged; `obento check -y` can mend it from a copy");
             }
         }
-        if is_in_vain(context.options().shown(), &volume) {
+        if let Some(why) = in_vain(context.options().shown(), &volume) {
             let shown = prefix.strip_suffix(b":").unwrap_or(&prefix);
-            context.note(shown, format!("--mount-options say nothing of it: {KEPT}"));
+            context.note(shown, format!("--mount-options say nothing of it: {why}"));
         }
         let (path, part) = (address.image.clone(), address.part.clone());
         self.volumes.push(KnownVolume { path, part, access, prefix, volume: volume.clone() });

@@ -1,5 +1,5 @@
-//! How volumes are shown whose format keeps no owners, permissions, code page or time zone: by words of `mount -o`, for every
-//! command.
+//! How volumes are shown whose format keeps no owners, permissions, code page or time zone, or has several trees: by words of `mount -o`,
+//! for every command.
 
 use std::str::FromStr;
 
@@ -8,9 +8,11 @@ use obento_fuse::options::MountOptions;
 
 /// The words that say it, for those who are to leave them out.
 pub const WORDS: &str =
-    "uid, gid, umask, dmask, fmask, codepage, tz, time_offset, keep_last_dots and discard";
+    "uid, gid, umask, dmask, fmask, codepage, tz, time_offset, keep_last_dots, discard and subvolid";
 /// Why they say nothing of a volume.
 pub const KEPT: &str = "the file system keeps owners, permissions and times itself";
+/// Why one of them says nothing.
+pub const ONE_TREE: &str = "subvolid says nothing of a file system that is no Btrfs";
 
 /// Such words, and what they say.
 #[derive(Clone, Debug)]
@@ -34,9 +36,13 @@ impl FromStr for ShownWords {
     }
 }
 
-/// Whether `shown` says something that `volume` keeps itself.
-pub fn is_in_vain(shown: Shown, volume: &Volume) -> bool {
-    shown != Shown::default() && volume.vfs().limits().keeps.contains(Keeps::OWNERS)
+/// Why some of `shown` says nothing of `volume`.
+pub fn in_vain(shown: Shown, volume: &Volume) -> Option<&'static str> {
+    let of_files = Shown { subvolume: None, ..shown };
+    if of_files != Shown::default() && volume.vfs().limits().keeps.contains(Keeps::OWNERS) {
+        return Some(KEPT);
+    }
+    (shown.subvolume.is_some() && volume.info().probe.fs_type != "btrfs").then_some(ONE_TREE)
 }
 
 #[cfg(test)]

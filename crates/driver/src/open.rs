@@ -97,6 +97,8 @@ pub struct Shown {
     pub keep_last_dots: bool,
     /// Whether the device is told what is freed, once that is durable.
     pub discard: bool,
+    /// Which tree is the root, of a format that has several: its number, for Btrfs what Linux calls `subvolid`.
+    pub subvolume: Option<u64>,
 }
 
 /// How to open a volume.

@@ -188,9 +188,13 @@ const KNOWN: &[&str] = &[
     "keep_last_dots",
     "discard",
     "nodiscard",
+    "subvolid",
     "writeback_cache",
     "no_writeback_cache",
 ];
+
+/// `BTRFS_FS_TREE_OBJECTID`, the subvolume that all others are in. Source: Linux 6.1, include/uapi/linux/btrfs_tree.h.
+const FIRST_SUBVOLUME: u64 = 5;
 
 impl MountOptions {
     /// Takes the words of one `-o`, later ones over earlier.
@@ -296,6 +300,12 @@ impl MountOptions {
                 let minutes = value.parse().ok().filter(|minutes| (-1440..=1440).contains(minutes));
                 self.shown.time_offset = Some(minutes.ok_or_else(|| wanted("minutes, from -1440 to 1440"))?);
             }
+            "subvolid" => {
+                let number = value.parse().ok().filter(|number| *number >= FIRST_SUBVOLUME);
+                self.shown.subvolume =
+                    Some(number.ok_or_else(|| wanted("the number of a subvolume, 5 for the top"))?);
+            }
+            "subvol" => return Err(impossible(word, "a subvolume is named by its number: use subvolid")),
             "allow_utime" => return Err(impossible(word, "permissions say who may set times")),
             "sb" => self.super_block = Some(number()?),
             "fsname" => self.fs_name = Some(value.into()),
@@ -421,6 +431,8 @@ mod tests {
         };
         assert_eq!(shown.unwrap().shown, expected);
         assert_eq!(taken("tz=UTC").unwrap().shown.time_offset, Some(0));
+        assert_eq!(taken("subvolid=256").unwrap().shown.subvolume, Some(256));
+        assert!(taken("subvol=home").unwrap_err().ends_with("use subvolid"));
         for (word, wanted) in [
             ("codepage=932", "437, 850 or 1252"),
             ("umask=9", "a number of base 8, up to 777"),
@@ -428,6 +440,7 @@ mod tests {
             ("tz=CET", "UTC"),
             ("iocharset=koi8-r", "utf8"),
             ("time_offset=2000", "minutes, from -1440 to 1440"),
+            ("subvolid=4", "the number of a subvolume, 5 for the top"),
         ] {
             let (name, value) = word.split_once('=').unwrap();
             assert_eq!(

@@ -186,6 +186,9 @@ fn mount_options(kind: &Type, shown: &Shown, more: &str) -> String {
         let (files, folders) = (mask(shown.file_mask), mask(shown.dir_mask));
         words.push(format!("uid={uid},gid={gid},fmask={files:04o},dmask={folders:04o}"));
     }
+    if let Some(number) = shown.subvolume.filter(|_| kind.names.contains(&"btrfs")) {
+        words.push(format!("subvolid={number}"));
+    }
     words.retain(|word| !word.is_empty());
     words.join(",")
 }

@@ -195,6 +195,8 @@ pub static TYPES: &[Type] = &[
         label: Label::Bytes(0x1_012b, 256),
         uuid: Some(0x1_0020),
         len: Length::Bytes(0x1_0070),
+        // Of which all others are seen; the default may be one of them.
+        options: "subvolid=5",
         writes: true,
         // fs/btrfs/ctree.h `BTRFS_LINK_MAX`.
         link_max: 65535,

@@ -1,6 +1,6 @@
 //! Who opens a volume can be chosen, and what both can open looks the same.
 
-use obento_testkit::oracle::{Oracle, require};
+use obento_testkit::oracle::{LoopMount, Oracle, require};
 
 use crate::support::Bench;
 
@@ -159,4 +159,37 @@ fn what_the_kernel_is_not_asked_for_is_refused_and_a_wrong_type_is_called_so() {
         said.ends_with("; it is no volume of this type: without `--fs-type` it is told what it is\n"),
         "{said}"
     );
+}
+
+/// A kernel shows the default one alone, from which the others cannot be reached.
+#[test]
+fn all_subvolumes_of_a_btrfs_are_seen_whatever_its_default_and_each_can_be_the_root() {
+    let oracles =
+        [Oracle::Program("linux.uml"), Oracle::Program("mkfs.btrfs"), Oracle::LoopMount, Oracle::Root];
+    if !require(&oracles) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.blank("image", 130);
+    bench.shell("mkfs.btrfs -q image");
+    let mount = LoopMount::new(&bench.path("image"), "").unwrap();
+    let top = mount.path().display();
+    bench.shell(&format!(
+        "btrfs -q subvolume create {top}/one; btrfs -q subvolume create {top}/two; touch {top}/one/in-one {top}/two/in-two;
+        btrfs subvolume set-default {top}/one"
+    ));
+    mount.unmount().unwrap();
+    assert_eq!(bench.done("ls image:/"), "one\ntwo\n");
+    assert_eq!(bench.done("ls image:/two"), "in-two\n");
+    assert_eq!(bench.done("--mount-options subvolid=256 ls image:/"), "in-one\n");
+    bench.done("--mount-options subvolid=257 mkdir image:/made");
+    assert_eq!(bench.done("ls image:/two"), "in-two\nmade\n");
+    let output = bench.obento("--mount-options subvolid=999 ls image:/");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("cannot open the btrfs file system") && said.contains("no such"), "{said}");
+    bench.blank("other", 32);
+    bench.shell("mkfs.ext4 -q other");
+    let output = bench.obento("--mount-options subvolid=256 ls other:/");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("subvolid says nothing of a file system that is no Btrfs"), "{said}");
 }

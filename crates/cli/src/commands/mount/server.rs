@@ -22,7 +22,7 @@ use super::{Args, log, start};
 use crate::context::Context;
 use crate::open::{cannot_open, options};
 use crate::report::{Report, notice};
-use crate::shown::{KEPT, WORDS, is_in_vain};
+use crate::shown::{WORDS, in_vain};
 
 /// Mounts and serves until the end.
 pub fn serve(
@@ -114,8 +114,8 @@ fn open(
     let access = image.access();
     image.notices().iter().for_each(|notice| context.note(shown, notice));
     volume.info().notices.iter().for_each(|found| context.note(shown, notice(found, access)));
-    if is_in_vain(options.shown, &volume) {
-        return Err(Report::on("cannot mount", shown, KEPT).help(format!("leave {WORDS} out")));
+    if let Some(why) = in_vain(options.shown, &volume) {
+        return Err(Report::on("cannot mount", shown, why).help(format!("leave {WORDS} out")));
     }
     if access == Access::ReadOnly && is_free && !args.detached {
         context.note(shown, "cannot be changed, and is mounted for reading only");
