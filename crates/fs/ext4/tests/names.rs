@@ -14,6 +14,7 @@ use obento_driver::{Access, Driver, FileSystem, NewNode, OpenOptions, RenameFlag
 use obento_env::FixedClock;
 use obento_ext4::Ext4Driver;
 use obento_host::FileDevice;
+use obento_testkit::conformance::renames;
 use obento_testkit::mutants::Random;
 use obento_testkit::oracle::{LoopMount, Oracle, call, program, require, run};
 
@@ -338,6 +339,16 @@ fn a_directory_with_more_than_65000_subdirectories_stops_counting_them() {
     volume.remove(dir, "one more").unwrap();
     assert_eq!(volume.attr(dir).nlink, 1);
     volume.check("dir_nlink", Kernel::Compared);
+}
+
+#[test]
+fn a_directory_that_counts_its_subdirectories_takes_no_more_than_65000_links() {
+    if !require(TOOLS) {
+        return;
+    }
+    let volume = Volume::new("96M", &["-t", "ext4", "-O", "inline_data,^dir_nlink", "-N", "66000"]);
+    renames::a_directory_holds_no_more_directories_than_its_link_count_tells(&*volume.fs).unwrap();
+    volume.check("^dir_nlink", Kernel::Compared);
 }
 
 #[test]

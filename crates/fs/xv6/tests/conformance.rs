@@ -9,6 +9,7 @@ use obento_base::FileKind::{self, BlockDevice, CharDevice, Directory, Fifo, Regu
 use obento_base::{DeviceNumber, Mode, Name};
 use obento_block::MemDevice;
 use obento_driver::{FileSystem, NewNode, WritableFileSystem};
+use obento_testkit::conformance::renames;
 use obento_testkit::trials::Judged;
 use obento_vfs::Vfs;
 
@@ -22,6 +23,13 @@ mod writing {
 
 mod an_empty_volume {
     obento_testkit::reading_conformance!(super::empty());
+}
+
+/// The volumes of the other cases have no room for as many.
+#[test]
+fn a_directory_holds_no_more_directories_than_its_link_count_tells() {
+    let volume = judged(format(192 << 20, 40_000));
+    renames::a_directory_holds_no_more_directories_than_its_link_count_tells(&*volume).unwrap();
 }
 
 fn create(

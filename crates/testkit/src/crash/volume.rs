@@ -200,15 +200,32 @@ impl Subject<'_> {
         let counter = AtomicU64::new(0);
         explore(base, events, options, seen, &mut |state| {
             let number = counter.fetch_add(1, Ordering::Relaxed);
-            let clock = Arc::new(StepClock::default());
-            clock.set(1 << 20);
-            let fs =
-                (self.open)(Arc::clone(&state.device), clock).map_err(|e| format!("does not open: {e}"))?;
-            let vfs = looked_at(fs);
-            Snapshot::read(&vfs, None).map_err(|e| format!("does not read: {e}"))?;
-            vfs.close().map_err(|e| format!("does not close: {e}"))?;
-            drop(vfs);
-            self.check_state(state, self.second_every > 0 && number.is_multiple_of(self.second_every))
+            let second = self.second_every > 0 && number.is_multiple_of(self.second_every);
+            self.with_second_opinion(state, second, self.judge_case(state, second))
+        })
+    }
+
+    fn judge_case(&self, state: &State<'_>, second: bool) -> Result<(), String> {
+        let clock = Arc::new(StepClock::default());
+        clock.set(1 << 20);
+        let fs = (self.open)(Arc::clone(&state.device), clock).map_err(|e| format!("does not open: {e}"))?;
+        let vfs = looked_at(fs);
+        Snapshot::read(&vfs, None).map_err(|e| format!("does not read: {e}"))?;
+        vfs.close().map_err(|e| format!("does not close: {e}"))?;
+        drop(vfs);
+        self.check_state(state, second)
+    }
+
+    /// `judged`, and where it is a refusal what the second judge says of it, unless it was `asked` already.
+    fn with_second_opinion(
+        &self,
+        state: &State<'_>,
+        asked: bool,
+        judged: Result<(), String>,
+    ) -> Result<(), String> {
+        judged.map_err(|reason| match (self.second)(&state.device) {
+            Err(other) if !asked => format!("{reason}\n  second opinion: {other}"),
+            _ => reason,
         })
     }
 
@@ -254,10 +271,7 @@ impl Subject<'_> {
         let untouched = due(self.recovery_every).then(|| copy(&*state.device));
         let second = due(self.second_every);
         let judged = self.judge_once(recording, state.mark, state, second);
-        judged.map_err(|reason| match (self.second)(&state.device) {
-            Err(other) if !second => format!("{reason}\n  second opinion: {other}"),
-            _ => reason,
-        })?;
+        self.with_second_opinion(state, second, judged)?;
         untouched.map_or(Ok(()), |bytes| self.cut_recovery(recording, state, bytes, whole))
     }
 
