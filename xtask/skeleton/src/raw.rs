@@ -128,3 +128,23 @@ pub fn seal(volume: &mut [u8]) {
         volume[at..at + size_of::<RawRoot>()].copy_from_slice(root.as_bytes());
     }
 }
+
+/// A volume whose state is `state`, whatever that says, under right checksums: so a fuzzer's bytes reach what decodes them.
+pub fn volume_of(state: &[u8]) -> Vec<u8> {
+    let slot = state.len().next_multiple_of(PAGE).max(PAGE);
+    let mut root = RawRoot::new(SLOTS + 2 * slot as u64, [1; 16]);
+    (root.state_len, root.last) = ((state.len() as u64).into(), u64::from(u32::MAX).into());
+    let mut volume = vec![0; root.len.get() as usize];
+    volume[..size_of::<RawRoot>()].copy_from_slice(root.as_bytes());
+    volume[root.state_at() as usize..][..state.len()].copy_from_slice(state);
+    seal(&mut volume);
+    volume
+}
+
+/// The state that holds on a sound `volume`, which [`volume_of`] makes a volume of.
+pub fn state_of(volume: &[u8]) -> Vec<u8> {
+    let roots = ROOTS.map(|at| RawRoot::read_from_prefix(&volume[at as usize..]).expect("a root").0);
+    let root = roots.into_iter().filter(|root| root.magic == MAGIC).max_by_key(|root| root.sequence.get());
+    let root = root.expect("a sound volume");
+    volume[root.state_at() as usize..][..root.state_len.get() as usize].to_vec()
+}

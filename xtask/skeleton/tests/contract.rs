@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use skeletonfs::raw::{PAGE, seal};
+use skeletonfs::raw::{PAGE, seal, state_of, volume_of};
 use skeletonfs::{MyDriver, TYPE};
 use obento::driver::{Driver as _, FileSystem, Format, OpenOptions};
 use obento::{
     BlockDevice, Clock, DataMode, FileKind, FixedClock, FixedRandom, FormatOptions, MemDevice, Result,
     SystemClock, Timestamp, Vfs,
 };
-use obento_testkit::crash::campaign::Volume;
+use obento_base::Name;
+use obento_testkit::crash::campaign::{self, Volume};
 use obento_testkit::crash::volume::Subject;
 use obento_testkit::hosts::{Library, expect_all};
 use obento_testkit::mutants::{Random, mutate};
@@ -64,6 +65,14 @@ mod reading {
 // and after each operation both have the same tree.
 mod cuts {
     obento_testkit::crash_trials!(Some(super::small()), 2, 4);
+}
+
+/// Goes on until so many different disks were judged, or one of them, by the name that a failure printed:
+/// `OBENTO_CRASH_STATES=100000 cargo test --release campaign -- --ignored --nocapture`, with `OBENTO_CRASH=NAME`.
+#[test]
+#[ignore = "takes as long as it is told to"]
+fn campaign_over_short_and_random_plans() {
+    campaign::from_environment(&[small()]).expect_clean();
 }
 
 #[test]
@@ -123,6 +132,21 @@ fn whatever_the_bytes_say_nothing_panics_or_goes_on_for_ever() {
         refused += u32::from(trials::check(&MyDriver, &(device as _)).is_err());
     }
     assert!((100..400).contains(&refused), "{refused}");
+}
+
+/// What a fuzzer's bytes become, and what it may begin with: `OBENTO_SEEDS=fuzz/corpus/walk cargo test seeds` writes it there.
+#[test]
+fn seeds_of_the_fuzzer_are_states_of_volumes_that_open() {
+    let state = state_of(&with_files());
+    let fs = open(Arc::new(MemDevice::new(volume_of(&state))), clock()).unwrap();
+    assert!(fs.lookup(fs.root(), Name::new(b"last").unwrap()).is_ok());
+    for end in [0, state.len() / 2] {
+        assert!(open(Arc::new(MemDevice::new(volume_of(&state[..end]))), clock()).is_err(), "{end}");
+    }
+    if let Some(folder) = std::env::var_os("OBENTO_SEEDS") {
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(std::path::Path::new(&folder).join("files"), state).unwrap();
+    }
 }
 
 #[test]
