@@ -333,7 +333,7 @@ mod tests {
         let all = replayed(&[]);
         assert!(all > 1);
         let of_files = |(_, (_, kind)): &(usize, &Place)| matches!(kind, Kind::Log(Part::Data(..)));
-        let last = LOG.places.iter().enumerate().filter(of_files).last().unwrap().0;
+        let last = LOG.places.iter().enumerate().rfind(of_files).unwrap().0;
         assert_eq!(replayed(&[last as u8, 0xff, 3, 0x55]), all);
     }
 }
