@@ -6,7 +6,7 @@
 /// How the tests of ext4 find things and make their checksums.
 #[path = "../../fs/ext4/tests/lab"]
 mod lab {
-    #![allow(dead_code, unused_imports, missing_docs, reason = "a part of it is used")]
+    #![allow(dead_code, reason = "a part of it is used")]
     pub mod disk;
     mod edit;
     mod seal;
@@ -71,7 +71,9 @@ impl Sound {
         device.read_at(0, &mut bytes).expect("memory does not fail");
         let disk = Disk::new(bytes);
         assert!(disk.checked, "it has checksums");
-        Self { places: places(&disk), disk }
+        let places = places(&disk);
+        assert!(places.len() <= 256, "a byte names each");
+        Self { places, disk }
     }
 
     /// Changes bytes and makes all checksums right: each four bytes of `data` are a place, an offset in it (16 bits) and a value.

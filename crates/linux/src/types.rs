@@ -10,10 +10,11 @@ use crate::tools::{self, Checker, Maker};
 use first_bytes::{
     bfs_len, cluster_of_gfs2, cramfs_len, erofs_len, f2fs_len, hfs_len, hfsplus_len, hpfs_len, is_44bsd,
     is_hfs, is_minix, is_minix3, is_udf, iso_len, jfs_len, log_of_jfs, minix_len, minix3_len, reiserfs_len,
-    romfs_len, sysv_len, udf_len,
+    romfs_len, sysv_len,
 };
 
 mod first_bytes;
+mod udf;
 
 /// Bytes that tell a type.
 #[derive(Clone, Copy, Debug)]
@@ -365,7 +366,7 @@ pub static TYPES: &[Type] = &[
         modules: &["udf", "nls_utf8"],
         marks: &[mark(0x8001, b"BEA01"), mark(0x8001, b"CD001")],
         also: is_udf,
-        len: Length::On(udf_len),
+        len: Length::On(udf::len),
         keeps_name: is_unicode,
         options: "iocharset=utf8",
         writes: true,

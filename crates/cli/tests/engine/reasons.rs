@@ -225,6 +225,20 @@ fn what_a_cut_image_lacks_is_told_and_reads_as_no_zeros() {
     assert!(told.contains("past the end of the image, which has"), "{told}");
 }
 
+/// Its newest table is in its last block, and its partition is as long as the disc.
+#[test]
+fn a_udf_that_is_written_once_ends_with_its_image() {
+    let Some(bench) = bench(&["mkudffs"]) else { return };
+    bench.blank("disc", 64);
+    bench.shell("mkudffs --media-type=cdr disc > made");
+    let made = fs::read_to_string(bench.path("made")).unwrap();
+    let table = made.lines().find_map(|line| line.strip_prefix("vatblock=")).unwrap();
+    let blocks: u64 = table.parse::<u64>().unwrap() + 1;
+    bench.shell(&format!("head -c {} disc > image", blocks * 2048));
+    assert_eq!(complained(&bench, "ls image:/"), "");
+    bench.done("ls image:/");
+}
+
 /// What a command complains of, whatever it ends with.
 fn complained(bench: &Bench, line: &str) -> String {
     String::from_utf8_lossy(&bench.command(line).output().unwrap().stderr).into_owned()

@@ -2,14 +2,11 @@
 //!
 //! Sources: files of Linux 6.1, beside each. Of a field that is not there nothing is said.
 
-use obento_base::wire::to_usize;
-use obento_block::BlockDevice;
-
-fn u16_at(start: &[u8], at: usize) -> Option<u16> {
+pub(super) fn u16_at(start: &[u8], at: usize) -> Option<u16> {
     start.get(at..)?.first_chunk().map(|bytes| u16::from_le_bytes(*bytes))
 }
 
-fn u32_at(start: &[u8], at: usize) -> Option<u32> {
+pub(super) fn u32_at(start: &[u8], at: usize) -> Option<u32> {
     start.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
@@ -73,29 +70,6 @@ pub(super) fn bfs_len(start: &[u8]) -> Option<u64> {
 /// fs/hpfs/hpfs.h `struct hpfs_super_block`: `n_sectors`.
 pub(super) fn hpfs_len(start: &[u8]) -> Option<u64> {
     Some(u64::from(u32_at(start, 0x2000 + 16)?) * 512)
-}
-
-/// The partitions of the main sequence of descriptors, which the anchor in sector 256 tells of. Source: ECMA-167 3/10.2 (2, the anchor: where
-/// the sequence is), 3/10.5 (5, a partition: its first sector and how many), 3/10.9 (8, the end).
-pub(super) fn udf_len(device: &dyn BlockDevice) -> Option<u64> {
-    let sector = |number: u64, size: u64| {
-        let mut bytes = vec![0; 512];
-        device.read_at(number.checked_mul(size)?, &mut bytes).ok()?;
-        Some(bytes)
-    };
-    let has_anchor = |size: &u64| {
-        let bytes = sector(256, *size)?;
-        (u16_at(&bytes, 0)? == 2 && u32_at(&bytes, 12)? == 256).then_some(bytes)
-    };
-    let (size, anchor) = [2048, 512, 1024, 4096].iter().find_map(|size| Some((*size, has_anchor(size)?)))?;
-    let (len, first) = (u64::from(u32_at(&anchor, 16)?), u64::from(u32_at(&anchor, 20)?));
-    // As many as fs/udf/super.c `udf_process_sequence` reads of a sound one are fewer.
-    let sequence = (first..).take(to_usize((len / size).min(64)));
-    let descriptors =
-        sequence.map_while(|number| sector(number, size)).take_while(|bytes| !bytes.starts_with(&[8, 0]));
-    let ends = descriptors.filter(|bytes| bytes.starts_with(&[5, 0]));
-    ends.filter_map(|bytes| Some((u64::from(u32_at(&bytes, 188)?) + u64::from(u32_at(&bytes, 192)?)) * size))
-        .max()
 }
 
 /// The magic number is that of SunOS and NeXTSTEP, too, whose owners and states lie elsewhere: fs/ufs/ufs_fs.h `fs_u2.fs_44.fs_inodefmt`,
