@@ -1,13 +1,16 @@
 //! Volumes that are damaged at random, opened and walked, and those that can be changed changed: each ends within bounds, whatever the
-//! kernel makes of it.
+//! kernel makes of it, those that are not opened with a reason, and no process is left of them.
 
 use std::fs;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use obento_base::{FileKind, Name};
 use obento_block::{BlockDevice, MemDevice, Overlay};
-use obento_driver::{Access, FileSystem, LayoutLock};
+use obento_driver::{Access, Driver as _, FileSystem, LayoutLock, OpenOptions};
+use obento_env::NO_CLOCK;
+use obento_linux::LinuxDriver;
 use obento_testkit::mutants::{Random, mutate};
 use obento_testkit::plan::{Limits, random};
 use obento_testkit::recipes::{EMPTY, FILLED, Recipe};
@@ -81,6 +84,7 @@ fn survives(recipe: &Recipe, bytes: Vec<u8>, change: bool) -> u64 {
         }
         let (driver, overlay, since) = (driver(recipe.name), Arc::new(overlay), Instant::now());
         open_and_walk(&driver, overlay.clone());
+        expect_a_reason(&driver, overlay.clone(), seed);
         assert!(since.elapsed() < BOUND, "{} {seed}: {:?}", recipe.name, since.elapsed());
         if change {
             let since = Instant::now();
@@ -93,6 +97,24 @@ fn survives(recipe: &Recipe, bytes: Vec<u8>, change: bool) -> u64 {
     MUTANTS
 }
 
+/// What is not opened is told in words, by the kernel's if an error has none of its own.
+fn expect_a_reason(driver: &LinuxDriver, device: Arc<dyn BlockDevice>, seed: u64) {
+    let Err(error) = driver.open(device, &OpenOptions::new(Arc::new(NO_CLOCK))) else { return };
+    let told = error.to_string();
+    let is_clear = told.contains(' ') && !told.ends_with("has no name here");
+    assert!(is_clear, "{:?} {seed}: {told:?}", driver.names());
+}
+
+/// The processes that this one has started.
+fn children() -> Vec<String> {
+    let threads = fs::read_dir("/proc/self/task").unwrap();
+    let of = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+    let lists = threads.map(|thread| of(thread.unwrap()));
+    let told = |pid: &str| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_else(|_| pid.to_owned());
+    lists.flat_map(|list| list.split_whitespace().map(told).collect::<Vec<_>>()).collect()
+}
+
+/// Where the whole campaign runs, it runs alone.
 #[test]
 #[ignore = "a campaign of minutes"]
 fn two_hundred_damaged_volumes_are_answered_within_bounds() {
@@ -106,4 +128,10 @@ fn two_hundred_damaged_volumes_are_answered_within_bounds() {
     let all = written.sum::<u64>()
         + read.iter().map(|recipe| survives(recipe, filled_there(recipe), false)).sum::<u64>();
     assert!(all >= 200, "{all}");
+    // The last are being ended: a bound against one that is not.
+    let end = Instant::now() + Duration::from_secs(30);
+    while !children().is_empty() && Instant::now() < end {
+        thread::yield_now();
+    }
+    assert_eq!(children(), [""; 0], "processes are left");
 }
