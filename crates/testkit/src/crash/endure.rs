@@ -1,7 +1,7 @@
 //! A plan done to a device on which one request fails: the error is clean, and nothing that was promised is lost.
 //!
-//! A plan is done once for each fault, and what it left is then read, closed and checked once for each fault of that. Until a fault is told
-//! every operation answers as it did without it.
+//! A plan is done once for each fault, and what it left is then read, closed and checked once for each fault of that, and recovered
+//! after a cut once for each fault of [that](super::recover). Until a fault is told every operation answers as it did without it.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use crate::snapshot::{Snapshot, Times};
 const SECOND_EVERY: u64 = 50;
 
 /// How many requests of each kind there are.
-type Counts = [(Request, u64); 3];
-type Broken = Arc<FaultDevice<Arc<MemDevice>>>;
+pub(super) type Counts = [(Request, u64); 3];
+pub(super) type Broken = Arc<FaultDevice<Arc<MemDevice>>>;
 
 /// What faults came to.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -39,16 +39,16 @@ pub struct Tally {
 }
 
 /// How far a plan got.
-struct Reached {
-    point: Point,
-    failed: bool,
+pub(super) struct Reached {
+    pub point: Point,
+    pub failed: bool,
     /// What was read and is durable, if it could be.
-    tree: Option<Snapshot>,
+    pub tree: Option<Snapshot>,
 }
 
 impl Subject<'_> {
-    /// Has every `step`-th request of each kind fail, once and for good, in each of `plans` on a volume like `base`, and while what they
-    /// left is opened, read and checked. A step of 1 tries each [`Failure`], a longer one takes them in turn.
+    /// Has every `step`-th request of each kind fail, once and for good, in each of `plans` on a volume like `base`, while what they
+    /// left is opened, read and checked, and while what a cut leaves of them is recovered. A step of 1 tries each [`Failure`], a longer one takes them in turn.
     ///
     /// An error tells what was wrong: an answer that is neither that of the device nor what there was without the fault, a sync that
     /// succeeds after one that failed, a tree that was not promised, a volume that is inconsistent or called so.
@@ -65,6 +65,11 @@ impl Subject<'_> {
             let name = format!("{}, read", plan.name);
             each_fault(&mut tally, &name, step, counts, &|fault, second| {
                 self.endure_reading(left, tree, fault, second)
+            })?;
+            let (cut, counts) = self.cut_at_the_end(base, plan)?;
+            let name = format!("{}, recovered", plan.name);
+            each_fault(&mut tally, &name, step, counts, &|fault, second| {
+                self.endure_recovery(&cut, fault, second)
             })?;
         }
         Ok(tally)
@@ -122,6 +127,19 @@ impl Subject<'_> {
         left: &[u8],
         tree: &Snapshot,
     ) -> Result<Option<String>, String> {
+        let mut told = self.look_through(device, tree)?;
+        let device: Arc<dyn BlockDevice> = device.clone();
+        if let Err(error) = (self.check)(&device, left) {
+            if !error.contains("failed: ") {
+                return Err(format!("the check of a sound volume says {error}"));
+            }
+            told = Some(error);
+        }
+        Ok(told)
+    }
+
+    /// Opens a volume, reads it, which is `tree` where it can be read, and closes it. The last error, all of which are the device's.
+    pub(super) fn look_through(&self, device: &Broken, tree: &Snapshot) -> Result<Option<String>, String> {
         let mut told = None;
         match (self.open)(device.clone(), later()) {
             Ok(fs) => {
@@ -135,13 +153,6 @@ impl Subject<'_> {
                 expect_clean("closing", vfs.close(), &mut told)?;
             }
             Err(error) => drop(expect_clean("opening", Err::<(), _>(error), &mut told)?),
-        }
-        let device: Arc<dyn BlockDevice> = device.clone();
-        if let Err(error) = (self.check)(&device, left) {
-            if !error.contains("failed: ") {
-                return Err(format!("the check of a sound volume says {error}"));
-            }
-            told = Some(error);
         }
         Ok(told)
     }
@@ -203,7 +214,8 @@ impl Subject<'_> {
         }
     }
 
-    fn check_after(
+    /// Opens what `reached` left in `memory` on a sound device, and expects what it says.
+    pub(super) fn check_after(
         &self,
         recording: &Recording,
         reached: &Reached,
@@ -273,17 +285,17 @@ fn each_fault(
     Ok(())
 }
 
-fn broken(bytes: &[u8], fault: Option<Fault>) -> (Arc<MemDevice>, Broken) {
+pub(super) fn broken(bytes: &[u8], fault: Option<Fault>) -> (Arc<MemDevice>, Broken) {
     let memory = Arc::new(MemDevice::new(bytes.to_vec()));
     (memory.clone(), Arc::new(FaultDevice::new(memory, fault)))
 }
 
-fn counts(device: &Broken) -> Counts {
+pub(super) fn counts(device: &Broken) -> Counts {
     Request::ALL.map(|request| (request, device.count(request)))
 }
 
 /// A clock after every plan.
-fn later() -> Arc<StepClock> {
+pub(super) fn later() -> Arc<StepClock> {
     let clock = Arc::new(StepClock::default());
     clock.set(1 << 20);
     clock

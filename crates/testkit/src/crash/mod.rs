@@ -14,6 +14,7 @@ mod choice;
 mod disk;
 mod endure;
 mod name;
+mod recover;
 mod repairable;
 pub mod volume;
 mod window;

@@ -72,7 +72,8 @@ pub fn read_only(driver: &dyn Driver, volume: &Volume<'_>) {
     assert_eq!(opened.err(), Some(Error::ReadOnly));
 }
 
-/// Every `step`-th request of each kind fails in every operation: nothing acknowledged is lost, and nothing that failed goes untold.
+/// Every `step`-th request of each kind fails in every operation, and while what it leaves is read, and recovered after a cut: nothing
+/// acknowledged is lost, and nothing that failed goes untold.
 #[track_caller]
 pub fn requests(volume: &Volume<'_>, step: u64) {
     let name = &volume.name;
@@ -85,8 +86,8 @@ pub fn requests(volume: &Volume<'_>, step: u64) {
                 tally.repeated.len()
             );
             assert_eq!(tally.unnoticed, [""; 0], "{name}");
-            // A request that is made again, and what exFAT reads from its second boot region.
-            assert!((tally.repeated.len() as u64) < tally.tried / 10, "{name}: {tally:?}");
+            // A request that is made again, as one of many blocks is block by block, and what exFAT reads from its second boot region.
+            assert!((tally.repeated.len() as u64) < tally.tried / 5, "{name}: {tally:?}");
         }
         Err(reason) => panic!("{name}, {reason}"),
     }
