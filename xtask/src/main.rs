@@ -13,6 +13,7 @@ use xshell::Shell;
 use timed::Taken;
 
 mod campaign;
+mod corpus;
 mod coverage;
 mod demo;
 mod dist;

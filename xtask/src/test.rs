@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
+use crate::corpus;
 use crate::coverage;
 use crate::packages::{self, Package};
 use crate::programs::Program;
@@ -68,6 +69,7 @@ pub struct Options {
 /// Installs the oracles, runs the tests, and says how many were skipped for want of one, and how many cases a volume had too little for.
 pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     packages::ensure(shell, ORACLES)?;
+    let _corpus = corpus::ensure(shell)?.map(|folder| shell.push_env("OBENTO_CORPUS", folder));
     let log = shell.current_dir().join("target/skipped-tests.log");
     fs::create_dir_all(log.parent().unwrap_or(Path::new(".")))?;
     fs::write(&log, "")?;

@@ -1,0 +1,60 @@
+//! The damaged images of e2fsprogs' own tests, out of its source as Debian keeps it.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use xshell::{Shell, cmd};
+
+/// Where the source is: on the mirrors as long as Debian has this version, and among all that Debian ever had.
+const SOURCES: [&str; 2] = [
+    "http://deb.debian.org/debian/pool/main/e/e2fsprogs/e2fsprogs_1.47.4.orig.tar.gz",
+    "https://snapshot.debian.org/file/62689efed154b2c1b7599d93ba06bb40c7b7aae7",
+];
+const SHA256: &str = "2cec05f39c20ee621f14926195664e66e6017190ac8e4bbdb16d86082e43c5da";
+/// What comes with apt fetches as apt does, and compares the checksum.
+const HELPER: &str = "/usr/lib/apt/apt-helper";
+
+/// A folder of them: the one that `OBENTO_CORPUS` names, or one that is filled once. None where the source cannot be had, which it says;
+/// tests then tell what they had to leave out.
+pub fn ensure(shell: &Shell) -> Result<Option<PathBuf>> {
+    if let Some(folder) = std::env::var_os("OBENTO_CORPUS") {
+        return Ok(Some(folder.into()));
+    }
+    let folder = shell.current_dir().join("target/corpus-1.47.4");
+    if folder.exists() {
+        return Ok(Some(folder));
+    }
+    let archive = shell.create_temp_dir()?;
+    let archive = archive.path().join("e2fsprogs.tar.gz");
+    let has_it = |source: &&&str| {
+        let sum = format!("SHA256:{SHA256}");
+        cmd!(shell, "{HELPER} download-file {source} {archive} {sum}")
+            .quiet()
+            .ignore_stdout()
+            .ignore_stderr()
+            .run()
+            .is_ok()
+    };
+    if SOURCES.iter().find(has_it).is_none() {
+        eprintln!("note: no damaged images: {HELPER} cannot fetch {}", SOURCES.join(" or "));
+        return Ok(None);
+    }
+    unpack(shell, &archive, folder).map(Some)
+}
+
+/// Each image as `NAME.gz`, after its test.
+fn unpack(shell: &Shell, archive: &std::path::Path, folder: PathBuf) -> Result<PathBuf> {
+    let begun = folder.with_extension("new");
+    shell.remove_path(&begun)?;
+    shell.create_dir(&begun)?;
+    cmd!(shell, "tar -xzf {archive} -C {begun} --strip-components=2 --wildcards */tests/*/image.gz")
+        .quiet()
+        .run()?;
+    for test in shell.read_dir(&begun)? {
+        std::fs::rename(test.join("image.gz"), test.with_extension("gz"))
+            .with_context(|| format!("{} has no image", test.display()))?;
+        std::fs::remove_dir(&test)?;
+    }
+    std::fs::rename(&begun, &folder)?;
+    Ok(folder)
+}
