@@ -7,7 +7,9 @@
 use core::ops::Range;
 
 use bitflags::bitflags;
-use obento_base::{Attr, DeviceNumber, FileFlags, FileKind, Generation, Ino, Mode, Name, Result, Timestamp};
+use obento_base::{
+    Attr, DeviceNumber, Error, FileFlags, FileKind, Generation, Ino, Mode, Name, Result, Timestamp,
+};
 
 use crate::{ExclusiveLayout, Extent, Layout};
 
@@ -99,11 +101,11 @@ pub struct SetAttr {
     pub mtime: Option<TimeChange>,
     /// Last change; for tools that restore a tree, otherwise the driver's clock.
     pub ctime: Option<TimeChange>,
-    /// Creation.
+    /// Creation. Left as it is where the format has no such time, or none that can be set.
     pub btime: Option<TimeChange>,
     /// Per-file flags; those that the format computes itself are ignored.
     pub flags: Option<FileFlags>,
-    /// Project for quotas.
+    /// Project for quotas. Any but 0 is NotSupported where there are none.
     pub project: Option<u32>,
 }
 
@@ -124,6 +126,11 @@ impl SetAttr {
         attr.mtime = time(attr.mtime, self.mtime);
         attr.ctime = time(attr.ctime, self.ctime);
         attr.btime = self.btime.map_or(attr.btime, |to| Some(to.moment(now)));
+    }
+
+    /// For a format without projects. Errors: NotSupported for any but 0.
+    pub fn expect_no_project(&self) -> Result<()> {
+        if self.project.unwrap_or(0) == 0 { Ok(()) } else { Err(Error::NotSupported) }
     }
 }
 
@@ -232,7 +239,7 @@ pub trait WritableFileSystem: Send + Sync {
     fn rename(&self, from: Ino, name: &Name, to: Ino, new_name: &Name, flags: RenameFlags) -> Result<()>;
 
     /// Changes attributes, all or none. Answers what they are now. Errors: OutOfRange for a time or owner the format
-    /// cannot hold.
+    /// cannot hold; NotSupported for a project where there are none.
     fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr>;
 
     /// Sets the size, at once however much that frees. Bytes past it are gone; nothing is allocated. If the file grows again they read as zeros, but

@@ -142,6 +142,7 @@ impl WritableFileSystem for Volume {
             return Err(Error::OutOfRange);
         }
         let moment = |time: Option<TimeChange>| time.map(|time| self.moment(time));
+        change.expect_no_project()?;
         // Linux takes bits of the mode away from a file that changes hands.
         let changes_hands = change.uid.is_some() || change.gid.is_some();
         let mode = change.mode.or(changes_hands.then_some(old.mode));

@@ -30,6 +30,7 @@ impl<F: Directories> WritableFileSystem for Volume<F> {
 
     fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr> {
         let now = self.now();
+        change.expect_no_project()?;
         self.change(|op| {
             let mut inode = op.inode(ino)?;
             change.apply(&mut inode.attr, now);

@@ -99,6 +99,40 @@ pub fn the_time_of_the_last_change_is_set_where_it_is_told(fs: &dyn FileSystem) 
     Ok(())
 }
 
+/// `btime`: "Creation. Left as it is where the format has no such time, or none that can be set."
+pub fn the_time_of_birth_is_told_from_the_begin_and_set_where_it_is_told(fs: &dyn FileSystem) -> Outcome {
+    let ino = file(fs, fs.root(), "f");
+    let made = attr(fs, ino);
+    let Some(born) = made.btime else { return Err(Lacks("no times of birth")) };
+    let before = Timestamp::new(1_400_000_000, 0);
+    let set = |change: SetAttr| writable(fs).set_attr(ino, &change).expect("a time of this century");
+    let after = set(SetAttr { btime: Some(TimeChange::At(before)), ..LEAVE });
+    assert_eq!(after.mtime, made.mtime);
+    if after.btime == Some(born) {
+        return Err(Lacks("no times of birth that are set"));
+    }
+    write(fs, ino, 0, &vec![1; super::block(fs) as usize]).expect("space");
+    set(SetAttr { mtime: Some(TimeChange::At(Timestamp::new(1_700_000_000, 0))), ..LEAVE });
+    assert_eq!((after.btime, attr(fs, ino).btime), (Some(before), Some(before)), "no change moves it");
+    Ok(())
+}
+
+/// `project`: "Any but 0 is NotSupported where there are none."
+pub fn a_project_is_kept_or_not_supported(fs: &dyn FileSystem) -> Outcome {
+    let ino = file(fs, fs.root(), "f");
+    let set = |project| {
+        let change = SetAttr { mode: Some(Mode::new(0o444)), project: Some(project), ..LEAVE };
+        writable(fs).set_attr(ino, &change)
+    };
+    let before = attr(fs, ino);
+    let lacks = set(7).map(|after| assert_eq!((after.project, attr(fs, ino)), (7, after)));
+    if lacks.is_err() {
+        assert_eq!((lacks, attr(fs, ino)), (Err(Error::NotSupported), before), "all or none");
+    }
+    assert_eq!(set(0).expect("none").project, 0);
+    lacks.map_err(|_| Lacks("no projects"))
+}
+
 /// "The driver stamps `mtime` and `ctime`".
 pub fn changes_of_data_and_of_attributes_are_stamped_apart(fs: &dyn FileSystem) -> Outcome {
     needs(fs, CTIME)?;

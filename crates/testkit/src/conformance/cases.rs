@@ -118,6 +118,8 @@ macro_rules! each_writing_case {
             what_is_made_in_a_directory_gets_the_flags_that_it_hands_on
             times_are_kept_to_the_granularity
             the_time_of_the_last_change_is_set_where_it_is_told
+            the_time_of_birth_is_told_from_the_begin_and_set_where_it_is_told
+            a_project_is_kept_or_not_supported
             changes_of_data_and_of_attributes_are_stamped_apart
             the_change_counter_grows_with_every_change_or_with_the_times
             a_time_that_the_format_cannot_hold_is_out_of_range_or_the_nearest

@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use obento_base::{Error, FileKind, Ino, Name};
 use obento_driver::{Cookie, FileSystem, LayoutLock, Span};
 
-use super::{Listed, attr, block, list, list_from, read, xattrs};
-use crate::outcome::{Lacks, Outcome};
+use super::{Listed, attr, block, list, list_from, needs, read, xattrs};
+use crate::outcome::{Lacks, Outcome, SYMLINKS};
 
 /// How much of a large volume is looked at.
 const MAX_INODES: usize = 3000;
@@ -298,6 +298,7 @@ pub fn bytes_are_the_same_in_pieces_of_any_length(fs: &dyn FileSystem) -> Outcom
 
 /// "The target of a symbolic link: bytes, without a final NUL, never empty."
 pub fn the_target_of_a_link_is_as_long_as_its_size_and_has_no_nul(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, SYMLINKS)?;
     let links = inodes(fs).into_iter().filter(|(_, kind)| *kind == FileKind::Symlink);
     for (ino, _) in some(links, "no symbolic link in the tree")? {
         match fs.read_link(ino) {

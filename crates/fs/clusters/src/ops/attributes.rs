@@ -40,6 +40,7 @@ pub fn set_attr<V: Volume>(writer: &mut V::Writer, volume: &V, ino: Ino, change:
     if is_other(change.uid, owner.uid) || is_other(change.gid, owner.gid) {
         return Err(Error::NotPermitted);
     }
+    change.expect_no_project()?;
     if let Some(mode) = change.mode.filter(|_| inode.entry.file_kind() == FileKind::Regular) {
         inode.entry.set_read_only(mode.bits() & 0o222 == 0);
     }

@@ -60,8 +60,10 @@ impl Writer {
         }
         let (uid, gid) = edit.owner();
         edit.set_owner(change.uid.unwrap_or(uid), change.gid.unwrap_or(gid));
-        if let Some(project) = change.project {
-            self.set_project(edit, project)?;
+        if self.volume().super_block().ro_compat.contains(RoCompat::PROJECT) {
+            change.project.map_or(Ok(()), |project| edit.set_project(project))?;
+        } else {
+            change.expect_no_project()?;
         }
         let times = [
             (Time::Access, change.atime),
@@ -77,15 +79,6 @@ impl Writer {
             }
         }
         Ok(())
-    }
-
-    /// Errors: NotSupported for a project on a volume or in an inode that has none.
-    fn set_project(&self, edit: &mut InodeEdit, project: u32) -> Result<()> {
-        match self.volume().super_block().ro_compat.contains(RoCompat::PROJECT) {
-            true => edit.set_project(project),
-            false if project == 0 => Ok(()),
-            false => Err(Error::NotSupported),
-        }
     }
 
     /// What an inode's flags become. Errors: for comparing names without case, NotSupported on a volume that cannot,
