@@ -8,9 +8,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::sync::{Arc, LazyLock, Mutex};
 
-use obento::Access;
+use obento::driver::XattrMode;
+use obento::{Access, FileKind};
 use obento_testkit::conformance::{reading_cases, writing_cases};
 use obento_testkit::hosts::{Case, End, Host, cases, run};
+use obento_testkit::plan::Op;
 use obento_testkit::{Oracle, require};
 
 use volume::{Mount, SHAPES, Shape, Volume};
@@ -112,6 +114,10 @@ fn looked_at(shape: &Shape) -> (Vec<End>, Vec<End>) {
     let volume = Arc::new(shape.volume());
     let mut library = volume.library();
     let seen = ends(&cases(), &mut library);
+    // For what is asked of attributes, where there are any.
+    let path = "of-an-attribute".to_owned();
+    library.act(0, &Op::Create(path.clone(), FileKind::Regular, 0o644)).expect("room");
+    let _refused_without = library.act(1, &Op::SetXattr(path, "user.kept".into(), 40, XattrMode::Set));
     // Read before it is closed: what is in memory alone is closed once.
     let asked = |fs: &dyn obento::FileSystem| {
         reading_cases().into_iter().map(|(_, case)| End::of(|| case(fs))).collect::<Vec<_>>()

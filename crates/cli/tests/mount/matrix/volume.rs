@@ -41,9 +41,9 @@ const fn shape(
 /// Every type that can be made, in the widths that are formats of their own. The last is large, for files that have no holes.
 pub const SHAPES: &[Shape] = &[
     Shape { name: "tmpfs", fs_type: None, settings: &[], mib: 48 },
-    shape("ext2", "ext2", &[], 48),
-    shape("ext3", "ext3", &[], 48),
-    shape("ext4", "ext4", &[], 48),
+    shape("ext2", "ext2", &[("inodes", "4096")], 48),
+    shape("ext3", "ext3", &[("inodes", "4096")], 48),
+    shape("ext4", "ext4", &[("inodes", "4096")], 48),
     shape("FAT12", "vfat", &[("fat", "12"), ("sectors_per_cluster", "32")], 48),
     shape("FAT16", "vfat", &[("fat", "16")], 48),
     shape("FAT32", "vfat", &[("fat", "32"), ("sectors_per_cluster", "1")], 48),
