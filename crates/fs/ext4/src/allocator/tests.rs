@@ -31,7 +31,10 @@ const VOLUMES: &[&[&str]] = &[
 
 fn make(folder: &Path, options: &[&str]) -> PathBuf {
     let image = folder.join("image");
-    call("mke2fs", [&["-q", "-F"][..], options, &[image.to_str().unwrap(), "12M"]].concat()).unwrap();
+    // What was never written holds anything.
+    std::fs::write(&image, std::vec![0xa5; 12 << 20]).unwrap();
+    let lazy = &["-q", "-F", "-E", "nodiscard,lazy_itable_init=1"][..];
+    call("mke2fs", [lazy, options, &[image.to_str().unwrap(), "12M"]].concat()).unwrap();
     image
 }
 
@@ -86,7 +89,72 @@ fn a_run_starts_at_its_goal_if_that_is_free_and_goes_on_after_it() {
         for run in [first, next, other] {
             free(writer, run, Freed::Data).unwrap();
         }
+        writer.txns().sync().unwrap();
+        // Though what lies before it is free as well.
+        let again = allocate(writer, next.start.0, 8).unwrap();
+        assert_eq!(again.start, next.start);
+        free(writer, again, Freed::Data).unwrap();
     });
+}
+
+#[test]
+fn what_of_a_run_is_free_is_reserved_where_it_is() {
+    on_each(|writer| {
+        let allocator = writer.allocator();
+        let run = allocate(writer, 5000, 32).unwrap();
+        free(writer, run, Freed::Data).unwrap();
+        writer.txns().sync().unwrap();
+        let (start, end) = (run.start.0, run.start.0 + u64::from(run.len));
+        let taken = allocate(writer, start + 8, 8).unwrap();
+        assert_eq!((taken.start.0, taken.len), (start + 8, 8));
+        let before = allocator.totals();
+        let kept = allocator.reserve_there(run).unwrap();
+        let rest = BlockRun { start: VolBlock(start + 16), len: u32::try_from(end - start - 16).unwrap() };
+        assert_eq!(kept, [BlockRun { len: 8, ..run }, rest]);
+        assert_eq!(allocator.reserve_there(run), Ok(Vec::new()));
+        kept.into_iter().for_each(|part| allocator.release(part));
+        assert_eq!(allocator.totals(), before);
+        let table = writer.volume().group(0).unwrap().inode_table;
+        let refused = allocator.reserve_there(BlockRun { start: table, len: 1 });
+        assert!(matches!(refused, Err(Error::Corrupt(_))));
+        free(writer, taken, Freed::Data).unwrap();
+    });
+}
+
+/// Swaps bits of the block bitmap of a group.
+fn swap_bits(image: &Path, bitmap: u64, bits: &[u64]) {
+    use std::os::unix::fs::FileExt as _;
+    let file = std::fs::File::options().read(true).write(true).open(image).unwrap();
+    for bit in bits {
+        let (at, mut byte) = (bitmap * 1024 + bit / 8, [0]);
+        file.read_exact_at(&mut byte, at).unwrap();
+        byte[0] ^= 1 << (bit % 8);
+        file.write_all_at(&byte, at).unwrap();
+    }
+}
+
+#[test]
+fn a_group_whose_bitmap_contradicts_itself_gives_nothing_away() {
+    if !require(TOOLS) {
+        return;
+    }
+    // A checksum tells of any change, a count of one bit, and of two that keep the count that one is of the group's own metadata.
+    for (options, changed) in [(0, 1), (3, 1), (3, 2)] {
+        let folder = tempfile::tempdir().unwrap();
+        let image = make(folder.path(), VOLUMES[options]);
+        let writer = open(&image);
+        let run = allocate(&writer, 5000, 8).unwrap();
+        let group = writer.volume().super_block().group_of(run.start).unwrap();
+        let bitmap = writer.volume().group(group).unwrap().block_bitmap;
+        let first = writer.volume().super_block().group_start(group);
+        writer.close().unwrap();
+        drop(writer);
+        let bits = [run.start.0 - first.0 + 8, bitmap.0.saturating_sub(first.0)];
+        swap_bits(&image, bitmap.0, &bits[..changed]);
+        let writer = open(&image);
+        let other = allocate(&writer, 5000, 8).unwrap();
+        assert_ne!(writer.volume().super_block().group_of(other.start), Some(group), "{options} {changed}");
+    }
 }
 
 #[test]
