@@ -185,3 +185,15 @@ fn a_directory_takes_names_when_its_buckets_are_full() {
     }
     assert_eq!(fs.getattr(root).unwrap().size, size, "what was freed is used again");
 }
+
+/// What the framework carries: the driver is what its format is, and no more.
+#[test]
+fn the_driver_has_fewer_than_1200_lines() {
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).expect("its source");
+    let lines = files.map(|file| {
+        let text = std::fs::read_to_string(file.expect("an entry").path()).expect("Rust is UTF-8");
+        text.lines().count()
+    });
+    let lines: usize = lines.sum();
+    assert!((1..1200).contains(&lines), "{lines}");
+}

@@ -271,6 +271,14 @@ fn every_inode_is_given_away_once_files_near_their_directory_and_directories_apa
         let file = take(dirs[1], Wanted::Other).unwrap();
         assert_eq!(group(file), group(dirs[1]));
         let mut taken: HashSet<_> = dirs.iter().copied().chain([file]).collect();
+        // Those that find no room there stay together as well, at the first distance that goes by the directory.
+        let home = group(dirs[1]);
+        let far = (home + dirs[1].0 + 1) % u64::from(sb.groups);
+        if far != home {
+            let mut others = std::iter::repeat_with(|| take(dirs[1], Wanted::Other).unwrap());
+            let first = others.find(|&ino| taken.insert(ino) && group(ino) != home);
+            assert_eq!(first.map(group), Some(far));
+        }
         while let Ok(ino) = take(file, Wanted::Other) {
             assert!(ino.0 >= sb.first_ino.into() && ino.0 <= sb.inodes_count.into());
             assert!(taken.insert(ino), "{ino} twice");
