@@ -248,22 +248,41 @@ fn freeing_what_is_free_or_metadata_is_refused_as_damage() {
     });
 }
 
+fn take_inode(writer: &Writer, parent: Ino, wanted: Wanted) -> Result<Ino, Error> {
+    let mut txn = writer.begin(Credits(8)).unwrap();
+    let new = writer.allocator().allocate_inode(&mut txn, parent, wanted);
+    txn.commit();
+    new.map(|new| new.ino)
+}
+
+fn give_inode(writer: &Writer, ino: Ino, was_directory: bool) {
+    let mut txn = writer.begin(Credits(8)).unwrap();
+    writer.allocator().free_inode(&mut txn, ino, was_directory).unwrap();
+    txn.commit();
+}
+
+#[test]
+fn directories_leave_a_group_that_has_more_of_them_than_others() {
+    on_each(|writer| {
+        let sb = writer.volume().super_block();
+        let group = |ino: Ino| (ino.0 - 1) / u64::from(sb.inodes_per_group);
+        let parent = take_inode(writer, ROOT_INO, Wanted::TopDirectory).unwrap();
+        let many = sb.inodes_per_group / 2;
+        let dirs: Vec<_> =
+            (0..many).map(|_| take_inode(writer, parent, Wanted::Directory).unwrap()).collect();
+        let beside = dirs.iter().filter(|&&dir| group(dir) == group(parent)).count();
+        // A sixteenth of a group's inodes more than others have, who get some as well.
+        assert!(sb.groups == 1 || (1..many as usize / 2).contains(&beside), "{beside} of {many}");
+        dirs.into_iter().chain([parent]).for_each(|dir| give_inode(writer, dir, true));
+    });
+}
+
 #[test]
 fn every_inode_is_given_away_once_files_near_their_directory_and_directories_apart() {
     on_each(|writer| {
         let sb = writer.volume().super_block();
         let free_before = writer.allocator().totals().free_inodes;
-        let take = |parent, wanted| {
-            let mut txn = writer.begin(Credits(8)).unwrap();
-            let new = writer.allocator().allocate_inode(&mut txn, parent, wanted);
-            txn.commit();
-            new.map(|new| new.ino)
-        };
-        let give = |ino, was_directory| {
-            let mut txn = writer.begin(Credits(8)).unwrap();
-            writer.allocator().free_inode(&mut txn, ino, was_directory).unwrap();
-            txn.commit();
-        };
+        let take = |parent, wanted| take_inode(writer, parent, wanted);
         let group = |ino: Ino| (ino.0 - 1) / u64::from(sb.inodes_per_group);
         let dirs: Vec<_> = (0..4).map(|_| take(ROOT_INO, Wanted::TopDirectory).unwrap()).collect();
         let groups: HashSet<_> = dirs.iter().map(|&ino| group(ino)).collect();
@@ -285,7 +304,7 @@ fn every_inode_is_given_away_once_files_near_their_directory_and_directories_apa
         }
         assert_eq!((taken.len() as u64, writer.allocator().totals().free_inodes), (free_before, 0));
         for ino in taken {
-            give(ino, dirs.contains(&ino));
+            give_inode(writer, ino, dirs.contains(&ino));
         }
         assert_eq!(writer.allocator().totals().free_inodes, free_before);
     });
