@@ -1,5 +1,6 @@
 //! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | coverage | mutants | miri | tsan | fuzz | crash |
-//! schedules | stress | judge | bench-judges | matrix | types | alternate | check-crash | check-mutants | build-campaign | new-driver`.
+//! schedules | stress | judge | bench-judges | matrix | types | alternate | check-crash | check-mutants | build-campaign | new-driver |
+//! package`.
 //!
 //! Each does its own set-up: what a step needs from Debian it installs when it may (root and `apt-get`), and says so
 //! when it may not.
@@ -22,6 +23,7 @@ mod lint;
 mod mutants;
 mod new_driver;
 mod no_std;
+mod package;
 mod packages;
 mod programs;
 mod proof;
@@ -85,6 +87,8 @@ enum Task {
     CheckMutants(proof::MutantOptions),
     /// Write a repository for a driver of your own.
     NewDriver(new_driver::Options),
+    /// Pack what a driver outside of this repository builds on, and build it from that.
+    Package,
     /// Build images of a Debian root and the source of Linux, and let e2fsck and the kernel judge them (takes root).
     BuildCampaign(campaign::Options),
 }
@@ -125,6 +129,7 @@ fn run() -> Result<()> {
         Task::CheckCrash => proof::check_crash(&shell),
         Task::CheckMutants(options) => proof::check_mutants(&shell, &options),
         Task::NewDriver(options) => new_driver::run(&options),
+        Task::Package => package::run(&shell),
         Task::BuildCampaign(options) => campaign::run(&shell, &options),
     }
 }
