@@ -58,3 +58,28 @@ fn unpack(shell: &Shell, archive: &std::path::Path, folder: PathBuf) -> Result<P
     std::fs::rename(&begun, &folder)?;
     Ok(folder)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_named_after_its_test_and_all_are_there_or_none() {
+        let shell = Shell::new().unwrap();
+        let folder = shell.create_temp_dir().unwrap();
+        shell.change_dir(folder.path());
+        for test in ["f_one", "f_two"] {
+            shell.write_file(format!("e2fsprogs-1/tests/{test}/image.gz"), test).unwrap();
+            shell.write_file(format!("e2fsprogs-1/tests/{test}/expect.1"), "").unwrap();
+        }
+        cmd!(shell, "tar -czf source.tar.gz e2fsprogs-1").quiet().run().unwrap();
+        // What an earlier run began.
+        shell.write_file("corpus.new/f_one/image.gz", "half").unwrap();
+        let images =
+            unpack(&shell, &folder.path().join("source.tar.gz"), folder.path().join("corpus")).unwrap();
+        let names: Vec<_> = shell.read_dir(&images).unwrap();
+        assert_eq!(names, ["f_one.gz", "f_two.gz"].map(|name| images.join(name)));
+        assert_eq!(shell.read_file(images.join("f_one.gz")).unwrap(), "f_one");
+        assert!(!folder.path().join("corpus.new").exists());
+    }
+}
