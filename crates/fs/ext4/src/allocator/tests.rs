@@ -121,6 +121,25 @@ fn what_of_a_run_is_free_is_reserved_where_it_is() {
     });
 }
 
+#[test]
+fn what_is_free_is_in_the_super_block_once_it_is_durable() {
+    if !require(TOOLS) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // Without a journal what is durable lies where it belongs.
+    let image = make(folder.path(), VOLUMES[3]);
+    let writer = open(&image);
+    let run = allocate(&writer, 5000, 8).unwrap();
+    writer.txns().sync().unwrap();
+    let bytes = std::fs::read(&image).unwrap();
+    // s_free_blocks_count.
+    let stored = u32::from_le_bytes(bytes[1024 + 12..][..4].try_into().unwrap());
+    assert_eq!(u64::from(stored), writer.allocator().totals().free_blocks);
+    free(&writer, run, Freed::Data).unwrap();
+    close(&writer, &image);
+}
+
 /// Swaps bits of the block bitmap of a group.
 fn swap_bits(image: &Path, bitmap: u64, bits: &[u64]) {
     use std::os::unix::fs::FileExt as _;
