@@ -53,7 +53,7 @@ impl Look<'_> {
         let has_extents = sb.incompat.contains(Incompat::EXTENT);
         let wrong = [
             (InodeFlags::INLINE_DATA, !sb.incompat.contains(Incompat::INLINE_DATA), "inline data"),
-            (InodeFlags::EXTENTS, !has_extents, "extents"),
+            (InodeFlags::EXTENTS, !has_extents && !is_tree(&self.raw.i_block), "extents"),
             (InodeFlags::IMAGIC, !sb.compat.contains(Compat::IMAGIC_INODES), "imagic"),
             (InodeFlags::INDEX, !is_dir || !sb.compat.contains(Compat::DIR_INDEX), "index"),
             (InodeFlags::ENCRYPT, !sb.incompat.contains(Incompat::ENCRYPT), "encrypted"),

@@ -66,6 +66,9 @@ obento_driver::issues! {
         "group {group}: inode {ino} is said never to have been used, and is a file with a name";
     /// Something on the volume needs a feature that the super block does not have.
     MissingFeature { feature: &'static str } Safe Volume "missing-feature", "the volume needs the feature {feature}";
+    /// A feature of the super block is not as the rest of the volume asks for: one is missing by which what is there is
+    /// understood, or one is there beside what it cannot be with.
+    Feature { feature: &'static str, why: &'static str } Damage Volume "feature", "feature {feature}: {why}";
     /// The multiple mount protection block is damaged.
     Mmp { block: u64, why: Error } Safe Volume "mmp", "{why}";
 

@@ -24,6 +24,7 @@ mod counts;
 mod directories;
 mod every_issue;
 mod extents;
+mod features;
 mod groups;
 mod index;
 mod inodes;

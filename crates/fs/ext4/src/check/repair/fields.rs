@@ -6,7 +6,6 @@ use obento_base::{Corrupt, Error, Result};
 use super::super::issue::Issue;
 use super::edits::Edits;
 use crate::checksum::Crc;
-use crate::feature::RoCompat;
 use crate::inode::InodeFlags;
 use crate::raw::{RawInode, RawInodeExtra, RawXattrHeader};
 use crate::unit::VolBlock;
@@ -301,11 +300,4 @@ fn clear_epoch(extra: &mut RawInodeExtra, field: &str) {
 fn halves(count: u64) -> (u16, u16) {
     let [a, b, c, d, ..] = count.to_le_bytes();
     (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]))
-}
-
-/// Says that there are files of 2 GiB and more.
-pub(super) fn set_large_file(edits: &mut Edits) -> Result<()> {
-    edits.super_block(|raw| {
-        raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() | RoCompat::LARGE_FILE.bits());
-    })
 }

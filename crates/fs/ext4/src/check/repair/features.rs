@@ -1,0 +1,27 @@
+//! Mends of features: what the super block says of the volume follows what is on it.
+//!
+//! Source: e2fsprogs `e2fsck/pass1.c` (`PR_1_EXTENT_FEATURE`), `pass2.c` (`PR_2_FEATURE_LARGE_FILES`).
+
+use obento_base::Result;
+
+use super::super::issue::Issue;
+use super::edits::Edits;
+use crate::feature::{Incompat, RoCompat};
+
+impl Edits {
+    /// Mends a feature; false for another issue.
+    pub(super) fn mend_feature(&mut self, issue: &Issue) -> Result<bool> {
+        match *issue {
+            Issue::MissingFeature { .. } => self.add_ro_compat(RoCompat::LARGE_FILE)?,
+            Issue::Feature { feature: "extent", .. } => self.super_block(|raw| {
+                raw.s_feature_incompat.set(raw.s_feature_incompat.get() | Incompat::EXTENT.bits());
+            })?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn add_ro_compat(&mut self, feature: RoCompat) -> Result<()> {
+        self.super_block(|raw| raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() | feature.bits()))
+    }
+}
