@@ -29,6 +29,7 @@ mod groups;
 mod index;
 mod inodes;
 mod journal;
+mod many;
 mod quota;
 mod sound;
 mod super_block;

@@ -1,6 +1,7 @@
 //! Mends of features: what the super block says of the volume follows what is on it.
 //!
-//! Source: e2fsprogs `e2fsck/pass1.c` (`PR_1_EXTENT_FEATURE`), `pass2.c` (`PR_2_FEATURE_LARGE_FILES`).
+//! Source: e2fsprogs `e2fsck/pass1.c` (`PR_1_EXTENT_FEATURE`), `pass2.c` (`PR_2_FEATURE_LARGE_FILES`), `pass4.c`
+//! (`PR_4_DIR_NLINK_FEATURE`).
 
 use obento_base::Result;
 
@@ -16,6 +17,7 @@ impl Edits {
             Issue::Feature { feature: "extent", .. } => self.super_block(|raw| {
                 raw.s_feature_incompat.set(raw.s_feature_incompat.get() | Incompat::EXTENT.bits());
             })?,
+            Issue::Feature { feature: "dir_nlink", .. } => self.add_ro_compat(RoCompat::DIR_NLINK)?,
             _ => return Ok(false),
         }
         Ok(true)
