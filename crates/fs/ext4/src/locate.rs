@@ -4,7 +4,7 @@
 //! size), so that neither file data nor another volume's left-overs are taken for one; and the search reads at most
 //! [`MAX_CANDIDATES`] places.
 //! Source of the places: e2fsprogs `misc/mke2fs.c`, `lib/ext2fs/initialize.c` (group size by default 8 x block size);
-//! `e2fsck/util.c` `get_backup_sb`.
+//! `e2fsck/util.c` `get_backup_sb`. Of `s_first_meta_bg`: `lib/ext2fs/openfs.c` `ext2fs_open2`.
 
 use alloc::vec::Vec;
 
@@ -12,6 +12,7 @@ use obento_base::wire::{FromZeros, IntoBytes, to_u64};
 use obento_base::{Corrupt, Error, Result, Structure};
 use obento_block::BlockDevice;
 
+use crate::feature::Incompat;
 use crate::raw::RawSuperBlock;
 use crate::super_block::{MAGIC, PRIMARY_OFFSET, SuperBlock};
 use crate::unit::VolBlock;
@@ -105,6 +106,23 @@ pub fn find_at(device: &dyn BlockDevice, number: u64) -> Result<Found> {
 /// A copy that says it lies where it lies.
 pub fn find_copy(device: &dyn BlockDevice, hint: Option<&RawSuperBlock>) -> Option<(SuperBlock, u64)> {
     candidates(device.len(), hint).into_iter().find_map(|offset| copy_at(device, offset))
+}
+
+/// The primary super block of which `s_first_meta_bg` alone cannot be, as one without `meta_bg`: so large it means that
+/// all descriptors are where they are without the feature. Errors: `error`; those of the device.
+pub(crate) fn find_plain(device: &dyn BlockDevice, error: Error) -> Result<Found> {
+    let is_it = matches!(error, Error::Corrupt(Corrupt::Field { field: "s_first_meta_bg", .. }));
+    let raw = read_raw(device, PRIMARY_OFFSET)?.filter(|_| is_it);
+    let mut raw = raw.ok_or(error)?;
+    drop_meta_groups(&mut raw);
+    let super_block = SuperBlock::decode(raw.as_bytes(), place(1024, PRIMARY_OFFSET)).map_err(|_| error)?;
+    Ok(Found { super_block, offset: PRIMARY_OFFSET, instead_of: Some(error) })
+}
+
+/// Takes `meta_bg` away from a super block.
+pub(crate) fn drop_meta_groups(raw: &mut RawSuperBlock) {
+    raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::META_BG.bits());
+    raw.s_first_meta_bg.set(0);
 }
 
 /// The first copy, for groups of any size: where nothing is known of a volume whose groups are not as large as they can

@@ -37,6 +37,9 @@ obento_driver::issues! {
     /// A field of the super block has a value that it cannot have.
     SuperBlockField { field: &'static str, found: u64, expected: u64 } Safe Volume "super-block-field",
         "super block: {field} is {found}, expected {expected}";
+    /// The descriptors of groups of their own begin behind the last descriptor.
+    FirstMetaGroup { found: u64, most: u32 } Damage Volume "first-meta-group",
+        "super block: s_first_meta_bg is {found}, and there are {most} blocks of descriptors";
     /// The device is shorter than the volume.
     Truncated { found: u64, expected: u64 } Damage Volume "truncated",
         "the volume has {expected} bytes, of which {found} are there";

@@ -7,6 +7,7 @@ use super::super::issue::Issue;
 use super::edits::Edits;
 use crate::checksum::Crc;
 use crate::inode::InodeFlags;
+use crate::locate::drop_meta_groups;
 use crate::raw::{RawInode, RawInodeExtra, RawXattrHeader};
 use crate::unit::VolBlock;
 
@@ -192,6 +193,7 @@ impl Edits {
                 raw.s_block_group_nr.set(0);
                 self.super_block(|primary| *primary = raw)?;
             }
+            Issue::FirstMetaGroup { .. } => self.super_block(drop_meta_groups)?,
             Issue::SuperBlockField { field: "s_r_blocks_count", .. } => self.super_block(|raw| {
                 raw.s_r_blocks_count_lo.set(0);
                 raw.s_r_blocks_count_hi.set(0);
