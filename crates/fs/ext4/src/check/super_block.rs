@@ -8,7 +8,9 @@ use super::issue::Issue;
 use super::state::own_copies;
 use super::told::Told;
 use super::view::View;
+use crate::feature::{Compat, Incompat};
 use crate::group::GroupFlags;
+use crate::super_block::SuperBlock;
 
 /// What is wrong with a quota file whose number cannot be.
 pub(super) const NO_QUOTA_INODE: &str = "this number cannot be";
@@ -27,6 +29,7 @@ pub(super) fn check(view: &View, told: &mut Told<'_>) {
     if sb.raw.s_rev_level.get() == 0 && has_features {
         told.found(Issue::SuperBlockField { field: "s_rev_level", found: 0, expected: 1 });
     }
+    features(sb, told);
     for (ino, can_be) in view.named_quota_inodes() {
         if !can_be {
             told.found(Issue::QuotaInode { ino, why: NO_QUOTA_INODE });
@@ -43,6 +46,14 @@ pub(super) fn check(view: &View, told: &mut Told<'_>) {
         if view.has_descriptor_sums() && descriptor.itable_unused > sb.inodes_per_group {
             told.found(Issue::UnusedInodes { group, found: descriptor.itable_unused });
         }
+    }
+}
+
+/// Tells which features cannot be beside each other.
+fn features(sb: &SuperBlock, told: &mut Told<'_>) {
+    if sb.compat.contains(Compat::RESIZE_INODE) && sb.incompat.contains(Incompat::META_BG) {
+        let why = "it cannot be beside meta_bg, by which no block is kept for growing";
+        told.found(Issue::Feature { feature: "resize_inode", why });
     }
 }
 

@@ -4,10 +4,21 @@ use crate::case::cases;
 use crate::lab::bases::{self, oracles};
 use crate::lab::judge::{contents, repaired};
 
-/// `EXT4_FEATURE_INCOMPAT_EXTENTS`.
+/// `EXT4_FEATURE_INCOMPAT_META_BG`, `EXT4_FEATURE_INCOMPAT_EXTENTS`.
+const META_BG: u32 = 0x10;
 const EXTENTS: u32 = 0x40;
 
 cases! {
+    kept_blocks_beside_meta_groups(EXT4, [
+        "feature feature=Text(\"resize_inode\")", "block-bitmap group=0 stored=1", "group-free-blocks group=0",
+        "block-bitmap group=1 stored=1", "group-free-blocks group=1", "free-blocks"
+    ], |disk| {
+        disk.edit_super_block(|sb| {
+            sb.s_feature_incompat = (sb.s_feature_incompat.get() | META_BG).into();
+            // Behind the only block of descriptors, so that it stays in its place.
+            sb.s_first_meta_bg = 1.into();
+        });
+    });
     extents_without_the_feature(PLAIN, ["feature feature=Text(\"extent\")"], |disk| {
         disk.edit_super_block(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() & !EXTENTS).into());
     });
