@@ -37,6 +37,9 @@ obento_driver::issues! {
     /// A field of the super block has a value that it cannot have.
     SuperBlockField { field: &'static str, found: u64, expected: u64 } Safe Volume "super-block-field",
         "super block: {field} is {found}, expected {expected}";
+    /// The extra size that new inodes are to have, or that all are to have, is one that none can have.
+    WantedExtraSize { field: &'static str, found: u16, expected: u16 } Damage Volume "wanted-extra-size",
+        "super block: {field} is {found}, which no inode can have; expected {expected}";
     /// The descriptors of groups of their own begin behind the last descriptor.
     FirstMetaGroup { found: u64, most: u32 } Damage Volume "first-meta-group",
         "super block: s_first_meta_bg is {found}, and there are {most} blocks of descriptors";

@@ -15,6 +15,15 @@ use crate::lab::bases::{LARGE, memory, oracles};
 use crate::lab::judge::{e2fsck_file, e2fsck_is_clean, mended, repaired};
 
 cases! {
+    extra_sizes_that_no_inode_can_have(EXT4, [
+        "wanted-extra-size field=Text(\"s_min_extra_isize\") found=1 expected=32",
+        "wanted-extra-size field=Text(\"s_want_extra_isize\") found=1024"
+    ], |disk| {
+        disk.edit_super_block(|sb| {
+            sb.s_min_extra_isize = 1.into();
+            sb.s_want_extra_isize = 1024.into();
+        });
+    });
     meta_groups_that_begin_behind_the_last_descriptor(LARGE, ["first-meta-group found=2 most=1"], |disk| {
         disk.edit_super_block(|sb| {
             sb.s_feature_incompat = (sb.s_feature_incompat.get() | 0x10).into();

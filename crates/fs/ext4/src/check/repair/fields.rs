@@ -10,6 +10,7 @@ use crate::inode::InodeFlags;
 use crate::locate::drop_meta_groups;
 use crate::raw::{RawInode, RawInodeExtra, RawXattrHeader};
 use crate::unit::VolBlock;
+use crate::writer::FULL_EXTRA_ISIZE;
 
 /// `EXT4_BAD_INO`.
 const BAD_INO: u32 = 1;
@@ -46,7 +47,7 @@ impl Edits {
             Issue::ExtraSize { ino, .. } => self.edit_record(ino, |record| {
                 let rest = record.get_mut(size_of::<RawInode>()..).unwrap_or_default();
                 if let Ok((extra, _)) = RawInodeExtra::mut_from_prefix(rest) {
-                    extra.i_extra_isize.set(32);
+                    extra.i_extra_isize.set(FULL_EXTRA_ISIZE);
                 }
             })?,
             Issue::Time { ino, field } => self.edit_record(ino, |record| {
@@ -193,6 +194,10 @@ impl Edits {
                 raw.s_block_group_nr.set(0);
                 self.super_block(|primary| *primary = raw)?;
             }
+            Issue::WantedExtraSize { field, expected, .. } => self.super_block(|raw| match field {
+                "s_min_extra_isize" => raw.s_min_extra_isize.set(expected),
+                _ => raw.s_want_extra_isize.set(expected),
+            })?,
             Issue::FirstMetaGroup { .. } => self.super_block(drop_meta_groups)?,
             Issue::SuperBlockField { field: "s_r_blocks_count", .. } => self.super_block(|raw| {
                 raw.s_r_blocks_count_lo.set(0);
