@@ -10,6 +10,7 @@ use super::state::own_copies;
 use super::told::Told;
 use super::view::View;
 use crate::feature::{Compat, Incompat};
+use crate::gate::HURD;
 use crate::group::GroupFlags;
 use crate::super_block::SuperBlock;
 use crate::writer::FULL_EXTRA_ISIZE;
@@ -65,11 +66,17 @@ fn extra_sizes(sb: &SuperBlock, told: &mut Told<'_>) {
     }
 }
 
-/// Tells which features cannot be beside each other.
+/// Tells which features cannot be beside each other, or on a volume of this system.
 fn features(sb: &SuperBlock, told: &mut Told<'_>) {
     if sb.compat.contains(Compat::RESIZE_INODE) && sb.incompat.contains(Incompat::META_BG) {
         let why = "it cannot be beside meta_bg, by which no block is kept for growing";
         told.found(Issue::Feature { feature: "resize_inode", why });
+    }
+    if sb.raw.s_creator_os.get() == HURD && sb.incompat.contains(Incompat::FILETYPE) {
+        told.found(Issue::Feature {
+            feature: "filetype",
+            why: "the volume is the Hurd's, which does not have it",
+        });
     }
 }
 

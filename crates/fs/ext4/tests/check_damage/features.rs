@@ -1,12 +1,14 @@
 //! Features that the super block has or lacks, against what is on the volume.
 
-use crate::case::cases;
+use crate::case::{cases, run_unknown};
 use crate::lab::bases::{self, oracles};
 use crate::lab::judge::{contents, repaired};
 
 /// `EXT4_FEATURE_INCOMPAT_META_BG`, `EXT4_FEATURE_INCOMPAT_EXTENTS`.
 const META_BG: u32 = 0x10;
 const EXTENTS: u32 = 0x40;
+/// `EXT2_OS_HURD`.
+const HURD: u32 = 1;
 
 cases! {
     kept_blocks_beside_meta_groups(EXT4, [
@@ -22,6 +24,12 @@ cases! {
     extents_without_the_feature(PLAIN, ["feature feature=Text(\"extent\")"], |disk| {
         disk.edit_super_block(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() & !EXTENTS).into());
     });
+}
+
+#[test]
+fn types_in_entries_on_a_volume_of_the_hurd() {
+    let expected = ["feature feature=Text(\"filetype\")"];
+    run_unknown(&bases::EXT2, &expected, |disk| disk.edit_super_block(|sb| sb.s_creator_os = HURD.into()));
 }
 
 #[test]

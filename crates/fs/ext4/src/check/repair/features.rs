@@ -1,7 +1,7 @@
 //! Mends of features: what the super block says of the volume follows what is on it.
 //!
 //! Source: e2fsprogs `e2fsck/pass1.c` (`PR_1_EXTENT_FEATURE`), `pass2.c` (`PR_2_FEATURE_LARGE_FILES`), `pass4.c`
-//! (`PR_4_DIR_NLINK_FEATURE`), `super.c` `check_resize_inode`.
+//! (`PR_4_DIR_NLINK_FEATURE`), `super.c` `check_resize_inode`, `check_super_block`.
 
 use obento_base::Result;
 
@@ -21,6 +21,9 @@ impl Edits {
             Issue::Feature { feature: "resize_inode", .. } => self.super_block(|raw| {
                 raw.s_feature_compat.set(raw.s_feature_compat.get() & !Compat::RESIZE_INODE.bits());
                 raw.s_reserved_gdt_blocks.set(0);
+            })?,
+            Issue::Feature { feature: "filetype", .. } => self.super_block(|raw| {
+                raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::FILETYPE.bits());
             })?,
             _ => return Ok(false),
         }
