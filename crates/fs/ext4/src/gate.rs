@@ -8,7 +8,7 @@ use crate::feature::{Incompat, RoCompat};
 use crate::super_block::SuperBlock;
 
 /// `EXT4_OS_HURD`, whose inodes use other fields.
-const HURD: u32 = 1;
+pub(crate) const HURD: u32 = 1;
 
 impl RoCompat {
     /// What this driver keeps right when it writes.

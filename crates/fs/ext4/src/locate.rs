@@ -4,7 +4,7 @@
 //! size), so that neither file data nor another volume's left-overs are taken for one; and the search reads at most
 //! [`MAX_CANDIDATES`] places.
 //! Source of the places: e2fsprogs `misc/mke2fs.c`, `lib/ext2fs/initialize.c` (group size by default 8 x block size);
-//! `e2fsck/util.c` `get_backup_sb`.
+//! `e2fsck/util.c` `get_backup_sb`. Of `s_first_meta_bg`: `lib/ext2fs/openfs.c` `ext2fs_open2`.
 
 use alloc::vec::Vec;
 
@@ -12,6 +12,7 @@ use obento_base::wire::{FromZeros, IntoBytes, to_u64};
 use obento_base::{Corrupt, Error, Result, Structure};
 use obento_block::BlockDevice;
 
+use crate::feature::Incompat;
 use crate::raw::RawSuperBlock;
 use crate::super_block::{MAGIC, PRIMARY_OFFSET, SuperBlock};
 use crate::unit::VolBlock;
@@ -107,6 +108,23 @@ pub fn find_copy(device: &dyn BlockDevice, hint: Option<&RawSuperBlock>) -> Opti
     candidates(device.len(), hint).into_iter().find_map(|offset| copy_at(device, offset))
 }
 
+/// The primary super block of which `s_first_meta_bg` alone cannot be, as one without `meta_bg`: so large it means that
+/// all descriptors are where they are without the feature. Errors: `error`; those of the device.
+pub(crate) fn find_plain(device: &dyn BlockDevice, error: Error) -> Result<Found> {
+    let is_it = matches!(error, Error::Corrupt(Corrupt::Field { field: "s_first_meta_bg", .. }));
+    let raw = read_raw(device, PRIMARY_OFFSET)?.filter(|_| is_it);
+    let mut raw = raw.ok_or(error)?;
+    drop_meta_groups(&mut raw);
+    let super_block = SuperBlock::decode(raw.as_bytes(), place(1024, PRIMARY_OFFSET)).map_err(|_| error)?;
+    Ok(Found { super_block, offset: PRIMARY_OFFSET, instead_of: Some(error) })
+}
+
+/// Takes `meta_bg` away from a super block.
+pub(crate) fn drop_meta_groups(raw: &mut RawSuperBlock) {
+    raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::META_BG.bits());
+    raw.s_first_meta_bg.set(0);
+}
+
 /// The first copy, for groups of any size: where nothing is known of a volume whose groups are not as large as they can
 /// be, nor clusters. Errors: `error`.
 pub(crate) fn find_copy_anywhere(device: &dyn BlockDevice, error: Error) -> Result<Found> {
@@ -117,8 +135,26 @@ pub(crate) fn find_copy_anywhere(device: &dyn BlockDevice, error: Error) -> Resu
         let offsets = blocks.map(|block| block.saturating_mul(block_size.into()));
         offsets.take_while(|&offset| offset < device.len()).find_map(|offset| copy_at(device, offset))
     });
-    let (super_block, offset) = copy.ok_or(error)?;
+    let (super_block, offset) = copy.or_else(|| find_old_copy(device)).ok_or(error)?;
     Ok(Found { super_block, offset, instead_of: Some(error) })
+}
+
+/// A copy of revision 0, which does not say of which group it is: it counts where a group begins by its own numbers. A
+/// volume in a partition may begin there, so none is looked for where the device begins with a table of them.
+fn find_old_copy(device: &dyn BlockDevice) -> Option<(SuperBlock, u64)> {
+    if is_something_else(device).unwrap_or(true) {
+        return None;
+    }
+    let hint = read_raw(device, PRIMARY_OFFSET).ok().flatten();
+    candidates(device.len(), hint.as_ref()).into_iter().find_map(|offset| old_copy_at(device, offset))
+}
+
+fn old_copy_at(device: &dyn BlockDevice, offset: u64) -> Option<(SuperBlock, u64)> {
+    let super_block = check_at(device, offset).ok().filter(|found| found.raw.s_rev_level.get() == 0)?;
+    let block = place(super_block.block_size, offset);
+    let group = super_block.group_of(block).filter(|&group| group != 0)?;
+    let own = super_block.group_start(group).0.checked_mul(super_block.block_size.into());
+    (own == Some(offset)).then_some((super_block, offset))
 }
 
 /// The copy at byte `offset`, if it says that it lies there.
@@ -216,6 +252,7 @@ pub fn is_something_else(device: &dyn BlockDevice) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use obento_block::MemDevice;
 
     #[test]
     fn candidates_are_few_and_include_the_defaults_of_every_block_size() {
@@ -224,6 +261,25 @@ mod tests {
         for offset in [8193 * 1024, 16384 * 2048, 32768 * 4096, 524_288 * 65536, 3 * 32768 * 4096] {
             assert!(offsets.contains(&offset), "{offset}");
         }
+    }
+
+    #[test]
+    fn a_copy_of_revision_0_counts_where_a_group_begins_unless_there_is_a_partition_table() {
+        let mut raw = RawSuperBlock::new_zeroed();
+        raw.s_magic.set(MAGIC);
+        raw.s_first_data_block.set(1);
+        raw.s_blocks_count_lo.set(12_000);
+        raw.s_blocks_per_group.set(8192);
+        raw.s_clusters_per_group.set(8192);
+        raw.s_inodes_count.set(3008);
+        raw.s_inodes_per_group.set(1504);
+        let mut bytes = alloc::vec![0; 12_000 << 10];
+        let place = 8193 << 10;
+        bytes[place..place + 1024].copy_from_slice(raw.as_bytes());
+        let find = |bytes: &[u8]| find_copy_anywhere(&MemDevice::read_only(bytes.to_vec()), Error::Invalid);
+        assert_eq!(find(&bytes).unwrap().offset, to_u64(place));
+        bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+        assert_eq!(find(&bytes).err(), Some(Error::Invalid));
     }
 
     #[test]

@@ -16,6 +16,12 @@ use crate::map::check::{extent_len, extent_start};
 use crate::raw::{RawExtent, RawExtentHeader};
 use crate::unit::VolBlock;
 
+/// Whether an inode of `inode_size` bytes can have so many in use behind the first 128; 0 says nothing.
+pub(super) fn is_extra_size(size: u16, inode_size: u16) -> bool {
+    let most = inode_size.saturating_sub(128);
+    size == 0 || (4..=most).contains(&size) && size.is_multiple_of(4)
+}
+
 impl Look<'_> {
     /// Fields that some features or types do not have.
     pub(super) fn fields(&mut self) {
@@ -53,7 +59,7 @@ impl Look<'_> {
         let has_extents = sb.incompat.contains(Incompat::EXTENT);
         let wrong = [
             (InodeFlags::INLINE_DATA, !sb.incompat.contains(Incompat::INLINE_DATA), "inline data"),
-            (InodeFlags::EXTENTS, !has_extents, "extents"),
+            (InodeFlags::EXTENTS, !has_extents && !is_tree(&self.raw.i_block), "extents"),
             (InodeFlags::IMAGIC, !sb.compat.contains(Compat::IMAGIC_INODES), "imagic"),
             (InodeFlags::INDEX, !is_dir || !sb.compat.contains(Compat::DIR_INDEX), "index"),
             (InodeFlags::ENCRYPT, !sb.incompat.contains(Incompat::ENCRYPT), "encrypted"),
@@ -81,8 +87,7 @@ impl Look<'_> {
     pub(super) fn extra_space(&mut self) -> u64 {
         let Some(extra) = self.extra else { return 0 };
         let (ino, size) = (self.ino, extra.i_extra_isize.get());
-        let most = self.view.sb.inode_size.saturating_sub(128);
-        if size != 0 && (size < 4 || size > most || size % 4 != 0) {
+        if !is_extra_size(size, self.view.sb.inode_size) {
             self.tell(Issue::ExtraSize { ino, found: size });
             return 0;
         }

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use obento_base::wire::{FromBytes, join, to_usize};
 use obento_base::{FileKind, Result};
 
+use super::blocks::is_tree;
 use super::budget::Purse;
 use super::issue::Issue;
 use super::look::{Look, Mode, Owned};
@@ -61,8 +62,8 @@ pub(super) fn check(
         Arc::new(move |group| group_part(&view, &state, &known, Mode::Claim, group))
     };
     let groups = view.sb.groups;
-    let (mut attributes, mut inodes, mut dirs, mut large) =
-        (Attributes::default(), Vec::new(), Vec::new(), false);
+    let (mut attributes, mut inodes, mut dirs) = (Attributes::default(), Vec::new(), Vec::new());
+    let (mut large, mut trees) = (false, false);
     let mut usage = Usage::default();
     each_part(threads, groups, &work, |group, part: Part| {
         part.issues.into_iter().for_each(|issue| told.found(issue));
@@ -72,12 +73,16 @@ pub(super) fn check(
         attributes.values.extend(part.attributes.values);
         attributes.holders.extend(part.attributes.holders);
         large |= part.has_large_files;
+        trees |= part.has_foreign_trees;
         usage.merge(part.usage);
         told.progress("inodes", group.saturating_add(1).into(), groups.into());
     });
     drop(work);
     if large && !view.sb.ro_compat.contains(RoCompat::LARGE_FILE) {
         told.found(Issue::MissingFeature { feature: "large_file" });
+    }
+    if trees {
+        told.found(Issue::Feature { feature: "extent", why: "it is not set, and inodes have extents" });
     }
     // Every thread has ended, and nobody else has it.
     let mut state = match Arc::try_unwrap(state) {
@@ -274,6 +279,15 @@ impl Look<'_> {
         Slot::new(self.kind().map_or(0, kind_code), self.marks, links)
     }
 
+    /// Whether its map is an extent tree. Where the super block lacks the feature, the flag and a sound header say so, as
+    /// for e2fsck: the feature is one bit, and the trees are all that files hold.
+    fn has_tree(&mut self) -> bool {
+        let has_feature = self.view.sb.incompat.contains(Incompat::EXTENT);
+        let is_foreign = !has_feature && self.has(InodeFlags::EXTENTS) && is_tree(&self.raw.i_block);
+        self.part.has_foreign_trees |= is_foreign;
+        is_foreign || has_feature && self.has(InodeFlags::EXTENTS)
+    }
+
     /// Its blocks, its size and their count. `clusters` are those of the values of attributes.
     pub(super) fn owned(&mut self, clusters: u64) {
         let sb = &self.view.sb;
@@ -290,7 +304,7 @@ impl Look<'_> {
             None => is_own,
         };
         if maps && !is_inline {
-            if self.has(InodeFlags::EXTENTS) && sb.incompat.contains(Incompat::EXTENT) {
+            if self.has_tree() {
                 self.extents(&mut owned);
             } else {
                 self.pointers(&mut owned);

@@ -37,6 +37,12 @@ obento_driver::issues! {
     /// A field of the super block has a value that it cannot have.
     SuperBlockField { field: &'static str, found: u64, expected: u64 } Safe Volume "super-block-field",
         "super block: {field} is {found}, expected {expected}";
+    /// The extra size that new inodes are to have, or that all are to have, is one that none can have.
+    WantedExtraSize { field: &'static str, found: u16, expected: u16 } Damage Volume "wanted-extra-size",
+        "super block: {field} is {found}, which no inode can have; expected {expected}";
+    /// The descriptors of groups of their own begin behind the last descriptor.
+    FirstMetaGroup { found: u64, most: u32 } Damage Volume "first-meta-group",
+        "super block: s_first_meta_bg is {found}, and there are {most} blocks of descriptors";
     /// The device is shorter than the volume.
     Truncated { found: u64, expected: u64 } Damage Volume "truncated",
         "the volume has {expected} bytes, of which {found} are there";
@@ -66,6 +72,9 @@ obento_driver::issues! {
         "group {group}: inode {ino} is said never to have been used, and is a file with a name";
     /// Something on the volume needs a feature that the super block does not have.
     MissingFeature { feature: &'static str } Safe Volume "missing-feature", "the volume needs the feature {feature}";
+    /// A feature of the super block is not as the rest of the volume asks for: one is missing by which what is there is
+    /// understood, or one is there beside what it cannot be with.
+    Feature { feature: &'static str, why: &'static str } Damage Volume "feature", "feature {feature}: {why}";
     /// The multiple mount protection block is damaged.
     Mmp { block: u64, why: Error } Safe Volume "mmp", "{why}";
 

@@ -27,7 +27,7 @@ pub(super) fn check(
     mut doubtful: BTreeMap<u32, Vec<Issue>>,
     told: &mut Told<'_>,
 ) {
-    let many = view.sb.ro_compat.contains(RoCompat::DIR_NLINK);
+    let (has_feature, mut has_many) = (view.sb.ro_compat.contains(RoCompat::DIR_NLINK), false);
     let mut first = 1_u32;
     for slots in &state.inodes {
         for (ino, slot) in (first..).zip(slots.iter()) {
@@ -51,7 +51,8 @@ pub(super) fn check(
                     // Where `.` and `..` are missing they are made anew.
                     found = found.max(2);
                 }
-                if found > LINK_MAX && many {
+                if found > LINK_MAX {
+                    has_many = true;
                     found = 1;
                 }
             } else if found == 0 {
@@ -65,5 +66,9 @@ pub(super) fn check(
             }
         }
         first = first.saturating_add(view.sb.inodes_per_group);
+    }
+    if has_many && !has_feature {
+        let why = "it is not set, and a directory has more subdirectories than can be counted";
+        told.found(Issue::Feature { feature: "dir_nlink", why });
     }
 }

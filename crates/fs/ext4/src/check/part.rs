@@ -15,6 +15,8 @@ pub(super) struct Part {
     pub(super) dirs: Vec<Dir>,
     pub(super) attributes: Attributes,
     pub(super) has_large_files: bool,
+    /// Whether there are extent trees, though the super block lacks the feature.
+    pub(super) has_foreign_trees: bool,
     pub(super) usage: Usage,
 }
 

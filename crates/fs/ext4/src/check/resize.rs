@@ -13,7 +13,7 @@ use super::issue::Issue;
 use super::look::RESIZE_INO;
 use super::told::Told;
 use super::view::View;
-use crate::feature::Compat;
+use crate::feature::{Compat, Incompat};
 use crate::map::check::numbers;
 use crate::raw::RawInode;
 use crate::unit::VolBlock;
@@ -23,6 +23,10 @@ const DOUBLY: usize = 13;
 
 /// Looks at the resize inode.
 pub(super) fn check(view: &View, told: &mut Told<'_>) {
+    // Beside `meta_bg` the feature itself is wrong, which is told, and nothing is kept.
+    if view.sb.incompat.contains(Incompat::META_BG) && view.sb.compat.contains(Compat::RESIZE_INODE) {
+        return;
+    }
     if let Err(why) = look(view) {
         told.found(Issue::ResizeInode { why });
     }

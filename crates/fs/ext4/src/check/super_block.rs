@@ -4,11 +4,16 @@
 
 use alloc::vec::Vec;
 
+use super::fields::is_extra_size;
 use super::issue::Issue;
 use super::state::own_copies;
 use super::told::Told;
 use super::view::View;
+use crate::feature::{Compat, Incompat};
+use crate::gate::HURD;
 use crate::group::GroupFlags;
+use crate::super_block::SuperBlock;
+use crate::writer::FULL_EXTRA_ISIZE;
 
 /// What is wrong with a quota file whose number cannot be.
 pub(super) const NO_QUOTA_INODE: &str = "this number cannot be";
@@ -27,6 +32,8 @@ pub(super) fn check(view: &View, told: &mut Told<'_>) {
     if sb.raw.s_rev_level.get() == 0 && has_features {
         told.found(Issue::SuperBlockField { field: "s_rev_level", found: 0, expected: 1 });
     }
+    extra_sizes(sb, told);
+    features(sb, told);
     for (ino, can_be) in view.named_quota_inodes() {
         if !can_be {
             told.found(Issue::QuotaInode { ino, why: NO_QUOTA_INODE });
@@ -43,6 +50,33 @@ pub(super) fn check(view: &View, told: &mut Told<'_>) {
         if view.has_descriptor_sums() && descriptor.itable_unused > sb.inodes_per_group {
             told.found(Issue::UnusedInodes { group, found: descriptor.itable_unused });
         }
+    }
+}
+
+/// Looks at how much of an inode is to be in use behind its first 128 bytes, where there is more.
+fn extra_sizes(sb: &SuperBlock, told: &mut Told<'_>) {
+    let sizes = [
+        ("s_min_extra_isize", &sb.raw.s_min_extra_isize),
+        ("s_want_extra_isize", &sb.raw.s_want_extra_isize),
+    ];
+    for (field, found) in sizes.map(|(field, size)| (field, size.get())) {
+        if sb.inode_size > 128 && !is_extra_size(found, sb.inode_size) {
+            told.found(Issue::WantedExtraSize { field, found, expected: FULL_EXTRA_ISIZE });
+        }
+    }
+}
+
+/// Tells which features cannot be beside each other, or on a volume of this system.
+fn features(sb: &SuperBlock, told: &mut Told<'_>) {
+    if sb.compat.contains(Compat::RESIZE_INODE) && sb.incompat.contains(Incompat::META_BG) {
+        let why = "it cannot be beside meta_bg, by which no block is kept for growing";
+        told.found(Issue::Feature { feature: "resize_inode", why });
+    }
+    if sb.raw.s_creator_os.get() == HURD && sb.incompat.contains(Incompat::FILETYPE) {
+        told.found(Issue::Feature {
+            feature: "filetype",
+            why: "the volume is the Hurd's, which does not have it",
+        });
     }
 }
 

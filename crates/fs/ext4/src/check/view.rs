@@ -276,7 +276,9 @@ const EMPTY: GroupDescriptor = GroupDescriptor {
 pub(super) fn find(device: &dyn BlockDevice, options: &CheckOptions) -> Result<Found> {
     let Some(number) = options.super_block else {
         return locate::find(device).or_else(|error| match error {
-            Error::Corrupt(_) => locate::find_copy_anywhere(device, error),
+            Error::Corrupt(_) => {
+                locate::find_plain(device, error).or_else(|error| locate::find_copy_anywhere(device, error))
+            }
             error => Err(error),
         });
     };
@@ -295,6 +297,9 @@ pub(super) fn instead_of(found: &Found) -> Option<Issue> {
     Some(match found.instead_of? {
         Error::Corrupt(Corrupt::Checksum { found: stored, expected, .. }) if !found.is_copy() => {
             Issue::SuperBlockChecksum { found: stored, expected }
+        }
+        Error::Corrupt(Corrupt::Field { field: "s_first_meta_bg", found: first, .. }) if !found.is_copy() => {
+            Issue::FirstMetaGroup { found: first, most: found.super_block.desc_blocks() }
         }
         why => Issue::SuperBlockDamaged { block: found.block().0, why },
     })

@@ -5,8 +5,7 @@ use obento_base::{FileKind, Ino, Result};
 use obento_driver::NewNode;
 use obento_journal::Txn;
 
-use super::inode_edit::FULL_EXTRA_ISIZE;
-use super::{InodeEdit, Time, Writer};
+use super::{FULL_EXTRA_ISIZE, InodeEdit, Time, Writer};
 use crate::allocator::Wanted;
 use crate::feature::Incompat;
 use crate::inode::{Inode, InodeFlags, encode_device};

@@ -36,6 +36,7 @@ use orphans::Orphans;
 
 pub(crate) use evict::Estate;
 pub(crate) use fold::fold_fast_commits;
+pub(crate) use inode_edit::FULL_EXTRA_ISIZE;
 pub use inode_edit::{InodeEdit, Time};
 pub use kept::Kept;
 pub(crate) use kept::seal_super_block;

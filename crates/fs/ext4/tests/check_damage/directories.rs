@@ -2,7 +2,8 @@
 
 use crate::case::{cases, run_unknown};
 use crate::lab::Disk;
-use crate::lab::bases::EXT4;
+use crate::lab::bases::{EXT4, oracles};
+use crate::lab::judge::{e2fsck_is_clean, findings, repaired};
 
 cases! {
     a_length_of_a_record_that_is_too_short(EXT4, ["directory-record dir=<dir> offset=24", "unconnected dir=<dir/sub>", "unnamed ino=<dir/inner>"], |disk| {
@@ -152,6 +153,22 @@ fn encrypt(disk: &mut Disk, path: &str) {
     disk.put(at + 4, &entry);
     disk.put(value, &CONTEXT);
     disk.edit_inode(path, |inode| inode.i_flags = (inode.i_flags.get() | ENCRYPT).into());
+}
+
+#[test]
+fn what_has_no_name_gets_one_beside_an_encrypted_lost_and_found() {
+    if oracles() {
+        let mut disk = EXT4.disk();
+        disk.edit_super_block(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() | 0x1_0000).into());
+        encrypt(&mut disk, "lost+found");
+        let (old, lost) = (disk.ino("lost+found"), disk.ino("dir/sub"));
+        disk.edit_entry("dir", "sub", |entry| entry.inode = 0.into());
+        let mended = Disk::new(repaired(&disk.bytes).unwrap());
+        assert_eq!(findings(&mended.bytes).unwrap(), []);
+        assert!(e2fsck_is_clean(&mended.bytes).is_clean());
+        assert_eq!(mended.ino(&format!("lost+found/#{lost}")), lost);
+        assert_eq!(mended.ino(&format!("#{old}")), old, "what was in it is lost");
+    }
 }
 
 #[test]

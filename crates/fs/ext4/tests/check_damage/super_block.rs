@@ -1,4 +1,4 @@
-//! The super block, wiped together with what lies beside it.
+//! The super block, by which all else is found: wiped together with what lies beside it, or with a field that cannot be.
 
 use std::fs::{self, File};
 use std::sync::Arc;
@@ -9,15 +9,49 @@ use obento_ext4::check_volume;
 use obento_host::FileDevice;
 use obento_testkit::oracle::call;
 
+use crate::case::cases;
 use crate::common;
-use crate::lab::bases::{memory, oracles};
-use crate::lab::judge::e2fsck_file;
+use crate::lab::bases::{LARGE, memory, oracles};
+use crate::lab::judge::{e2fsck_file, e2fsck_is_clean, mended, repaired};
+
+cases! {
+    extra_sizes_that_no_inode_can_have(EXT4, [
+        "wanted-extra-size field=Text(\"s_min_extra_isize\") found=1 expected=32",
+        "wanted-extra-size field=Text(\"s_want_extra_isize\") found=1024"
+    ], |disk| {
+        disk.edit_super_block(|sb| {
+            sb.s_min_extra_isize = 1.into();
+            sb.s_want_extra_isize = 1024.into();
+        });
+    });
+    meta_groups_that_begin_behind_the_last_descriptor(LARGE, ["first-meta-group found=2 most=1"], |disk| {
+        disk.edit_super_block(|sb| {
+            sb.s_feature_incompat = (sb.s_feature_incompat.get() | 0x10).into();
+            sb.s_first_meta_bg = 2.into();
+        });
+    });
+}
+
+#[test]
+fn what_is_safe_does_not_touch_meta_groups_though_the_journal_is_to_be_replayed() {
+    if oracles() {
+        let mut disk = LARGE.disk();
+        disk.edit_super_block(|sb| {
+            sb.s_feature_incompat = (sb.s_feature_incompat.get() | 0x14).into();
+            sb.s_first_meta_bg = 2.into();
+        });
+        let (report, after) = mended(&disk.bytes, Mending::Safe).unwrap();
+        assert_eq!(report.mended, 0);
+        assert!(after == disk.bytes, "something was written");
+        assert!(e2fsck_is_clean(&repaired(&disk.bytes).unwrap()).is_silent());
+    }
+}
 
 /// Files of the volumes that are wiped.
 const FILES: usize = 10_000;
 
 #[test]
-fn after_the_first_64_kib_are_wiped_every_file_is_found_by_the_copies() {
+fn after_the_start_is_wiped_every_file_is_found_by_the_copies() {
     if !oracles() {
         return;
     }
@@ -36,6 +70,9 @@ fn after_the_first_64_kib_are_wiped_every_file_is_found_by_the_copies() {
         ("-b 4096", 64),
         // Without blocks that are kept for growing the table of inodes follows.
         ("-b 4096 -O sparse_super2,^resize_inode", 8),
+        // Copies of revision 0 do not say where they are.
+        ("-b 1024 -O none -r 0 -I 128", 3),
+        ("-b 4096 -O none -r 0 -I 128", 8),
     ];
     for (features, kib) in volumes {
         let _ = fs::remove_file(&image);

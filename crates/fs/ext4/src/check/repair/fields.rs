@@ -6,10 +6,11 @@ use obento_base::{Corrupt, Error, Result};
 use super::super::issue::Issue;
 use super::edits::Edits;
 use crate::checksum::Crc;
-use crate::feature::RoCompat;
 use crate::inode::InodeFlags;
+use crate::locate::drop_meta_groups;
 use crate::raw::{RawInode, RawInodeExtra, RawXattrHeader};
 use crate::unit::VolBlock;
+use crate::writer::FULL_EXTRA_ISIZE;
 
 /// `EXT4_BAD_INO`.
 const BAD_INO: u32 = 1;
@@ -46,7 +47,7 @@ impl Edits {
             Issue::ExtraSize { ino, .. } => self.edit_record(ino, |record| {
                 let rest = record.get_mut(size_of::<RawInode>()..).unwrap_or_default();
                 if let Ok((extra, _)) = RawInodeExtra::mut_from_prefix(rest) {
-                    extra.i_extra_isize.set(32);
+                    extra.i_extra_isize.set(FULL_EXTRA_ISIZE);
                 }
             })?,
             Issue::Time { ino, field } => self.edit_record(ino, |record| {
@@ -193,6 +194,11 @@ impl Edits {
                 raw.s_block_group_nr.set(0);
                 self.super_block(|primary| *primary = raw)?;
             }
+            Issue::WantedExtraSize { field, expected, .. } => self.super_block(|raw| match field {
+                "s_min_extra_isize" => raw.s_min_extra_isize.set(expected),
+                _ => raw.s_want_extra_isize.set(expected),
+            })?,
+            Issue::FirstMetaGroup { .. } => self.super_block(drop_meta_groups)?,
             Issue::SuperBlockField { field: "s_r_blocks_count", .. } => self.super_block(|raw| {
                 raw.s_r_blocks_count_lo.set(0);
                 raw.s_r_blocks_count_hi.set(0);
@@ -301,11 +307,4 @@ fn clear_epoch(extra: &mut RawInodeExtra, field: &str) {
 fn halves(count: u64) -> (u16, u16) {
     let [a, b, c, d, ..] = count.to_le_bytes();
     (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]))
-}
-
-/// Says that there are files of 2 GiB and more.
-pub(super) fn set_large_file(edits: &mut Edits) -> Result<()> {
-    edits.super_block(|raw| {
-        raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() | RoCompat::LARGE_FILE.bits());
-    })
 }

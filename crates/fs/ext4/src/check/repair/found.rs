@@ -120,12 +120,14 @@ impl Edits {
     }
 }
 
-/// The directory for what has no name; made if it is not there. What has its name and is no directory gets another.
+/// The directory for what has no name; made if it is not there. What has its name and is no directory gets another, and so
+/// does a directory that is encrypted, in which nobody names anything without its key.
 fn lost_found(writer: &Writer) -> Result<Ino> {
     let (root, name) = (Ino(ROOT.into()), Name::new(LOST_FOUND).map_err(|_| Error::Invalid)?);
     let volume = writer.volume();
+    let takes_names = |ino| volume.inode(ino).map(|inode| inode.is_dir() && !inode.has(InodeFlags::ENCRYPT));
     match volume.inode(root).and_then(|dir| volume.lookup(&dir, name)) {
-        Ok(ino) if volume.inode(ino)?.is_dir() => Ok(ino),
+        Ok(ino) if takes_names(ino)? => Ok(ino),
         Ok(ino) => {
             let other = format!("#{}", ino.0);
             let to = Name::new(other.as_bytes()).map_err(|_| Error::Invalid)?;

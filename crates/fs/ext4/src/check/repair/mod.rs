@@ -15,6 +15,7 @@ mod commit;
 mod convert;
 mod copies;
 mod edits;
+mod features;
 mod fields;
 mod found;
 mod holes;
@@ -215,24 +216,22 @@ impl Edits {
     /// Mends an issue; false if nothing is known that would.
     fn mend(&mut self, issue: &Issue, options: &CheckOptions) -> Result<bool> {
         let clock = &options.clock;
-        match issue {
-            Issue::MissingFeature { .. } => fields::set_large_file(self).map(|()| true),
-            _ => Ok(self.mend_volume(issue)?
-                || self.mend_journal(issue, options)?
-                || self.mend_resize(issue)?
-                || self.mend_place(issue)?
-                || self.mend_tree(issue)?
-                || self.mend_inode(issue)?
-                || self.mend_value(issue)?
-                || self.mend_hole(issue)?
-                || self.mend_block_map(issue, clock)?
-                || self.mend_index(issue, clock)?
-                || self.mend_own_file(issue, clock)?
-                || self.mend_names(issue)?
-                || self.mend_count(issue)?
-                || self.mend_orphan(issue, clock)?
-                || self.mend_found(issue, clock)?),
-        }
+        Ok(self.mend_feature(issue)?
+            || self.mend_volume(issue)?
+            || self.mend_journal(issue, options)?
+            || self.mend_resize(issue)?
+            || self.mend_place(issue)?
+            || self.mend_tree(issue)?
+            || self.mend_inode(issue)?
+            || self.mend_value(issue)?
+            || self.mend_hole(issue)?
+            || self.mend_block_map(issue, clock)?
+            || self.mend_index(issue, clock)?
+            || self.mend_own_file(issue, clock)?
+            || self.mend_names(issue)?
+            || self.mend_count(issue)?
+            || self.mend_orphan(issue, clock)?
+            || self.mend_found(issue, clock)?)
     }
 
     /// Says that the volume was checked, and whether it is as it should be.

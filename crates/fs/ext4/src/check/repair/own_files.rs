@@ -23,10 +23,7 @@ use crate::inode::InodeFlags;
 use crate::map::APPEND_CREDITS;
 use crate::quota::{Entries, QuotaFile, QuotaKind, decode};
 use crate::raw::{RawInode, RawInodeExtra};
-use crate::writer::{Writer, cost};
-
-/// `i_extra_isize` of inodes that mke2fs makes.
-const EXTRA_SIZE: u16 = 32;
+use crate::writer::{FULL_EXTRA_ISIZE, Writer, cost};
 
 impl Edits {
     /// Mends a quota file or the orphan file; false for another issue.
@@ -99,7 +96,7 @@ impl Edits {
                 time.set(now);
             }
             if let Ok((extra, _)) = RawInodeExtra::mut_from_prefix(rest) {
-                extra.i_extra_isize.set(EXTRA_SIZE);
+                extra.i_extra_isize.set(FULL_EXTRA_ISIZE);
             }
         })?;
         if extents { self.empty_root(ino) } else { Ok(()) }

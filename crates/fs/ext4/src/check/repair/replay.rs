@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use obento_base::Result;
 use obento_base::wire::IntoBytes;
 use obento_block::BlockDevice;
-use obento_driver::{CheckOptions, Mending, OpenOptions};
+use obento_driver::{CheckOptions, Mending, OpenOptions, Severity};
 use obento_journal::Journal;
 
 use super::super::issue::Issue;
@@ -68,7 +68,8 @@ fn may_mend(journal: &Journal, found: &Found, options: &CheckOptions) -> bool {
         let replayed = journal.replay_index(found.super_block.blocks_count);
         replayed.is_ok_and(|replayed| replayed.damage.is_none())
     };
-    options.mending == Mending::All || !found.is_copy() && is_sound()
+    let is_safe = || instead_of(found).is_none_or(|issue| issue.severity() < Severity::Damage);
+    options.mending == Mending::All || !found.is_copy() && is_safe() && is_sound()
 }
 
 /// Replays what can be.
