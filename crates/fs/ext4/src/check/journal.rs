@@ -34,6 +34,9 @@ pub(super) fn look_behind(
         if needs {
             told.found(Issue::JournalNotThere {});
         }
+        if names_journal(&sb) {
+            told.found(Issue::JournalNamed { ino: sb.raw.s_journal_inum.get() });
+        }
         return Ok((device, sb));
     }
     let Some(journal) = open(&device, &sb, options, told) else { return Ok((device, sb)) };
@@ -92,4 +95,10 @@ fn open(
         told.found(Issue::JournalDamaged { why });
         None
     })
+}
+
+/// Whether a super block says where a journal is.
+fn names_journal(sb: &SuperBlock) -> bool {
+    let raw = &sb.raw;
+    raw.s_journal_inum.get() != 0 || raw.s_journal_dev.get() != 0 || raw.s_journal_uuid != [0; 16]
 }

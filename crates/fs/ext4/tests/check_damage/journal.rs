@@ -46,6 +46,12 @@ cases! {
     a_journal_inode_that_is_not_there(EXT4, ["journal-inode ino=99", "reserved-inode ino=8"], |disk| {
         disk.edit_super_block(|sb| sb.s_journal_inum = 99.into());
     });
+    a_journal_that_the_features_do_not_have(EXT4, ["journal-named ino=8", "reserved-inode ino=8"], |disk| {
+        disk.edit_super_block(|sb| sb.s_feature_compat = (sb.s_feature_compat.get() & !4).into());
+    });
+    a_name_of_a_journal_where_there_is_none(EXT2, ["journal-named ino=2"], |disk| {
+        disk.edit_super_block(|sb| sb.s_journal_inum = 2.into());
+    });
     a_recovery_that_no_journal_can_do(EXT2, ["journal-not-there"], |disk| {
         disk.edit_super_block(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() | 4).into());
     });
