@@ -80,6 +80,9 @@ obento_driver::issues! {
         "the journal's inode {ino} cannot be used, but the copy of its map in the super block: {why}";
     /// The journal cannot be used.
     JournalDamaged { why: Error } Damage Journal "journal-damaged", "the journal cannot be used: {why}";
+    /// The super block of the journal has what one of the volume's own cannot have.
+    JournalField { field: &'static str, found: u32 } Damage Volume "journal-field",
+        "the super block of the journal cannot have {found} in {field}";
     /// The journal was aborted by an error, of which the super block does not know.
     JournalAborted { errno: u32 } Safe Volume "journal-aborted", "the journal was aborted with error {}", crate::check::issue::negated(*errno);
     /// The journal is on a device that was not given.
