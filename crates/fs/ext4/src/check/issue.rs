@@ -227,6 +227,9 @@ obento_driver::issues! {
     /// A name is no name.
     EntryName { dir: u32, block: u64, offset: u32, name: Vec<u8> } Damage Directories "entry-name",
         "directory {dir}: the bytes at byte {offset} of block {block} are no file name";
+    /// A name is not in the encoding that a strict volume asks for in directories that ignore case.
+    EntryEncoding { dir: u32, name: Vec<u8>, ino: u32 } Damage Directories "entry-encoding",
+        "directory {dir}: {} is not UTF-8, which the directory asks for", crate::check::issue::shown(name);
     /// A name stands twice in a directory.
     DuplicateName { dir: u32, block: u64, name: Vec<u8> } Damage Directories "duplicate-name",
         "directory {dir}: a name stands twice in block {block}: {}", crate::check::issue::shown(name);
