@@ -19,7 +19,7 @@ use super::told::Told;
 use super::view::View;
 use crate::checksum::Crc;
 use crate::feature::{Compat, Incompat};
-use crate::raw::RawXattrHeader;
+use crate::raw::{RawInode, RawXattrHeader};
 use crate::unit::VolBlock;
 use crate::xattr::{Area, Entry, MAGIC, VALUE_MAX, entry_hash, signed_entry_hash, words};
 
@@ -29,12 +29,13 @@ struct Wrong {
     why: &'static str,
 }
 
-/// Looks at the entries of `area`; answers the clusters of the values that lie in inodes, and hands those to `value`.
+/// Looks at the entries of `area`. Hands values that lie in inodes to `value`, which answers whether who names one counts
+/// its clusters; answers the clusters of those.
 fn table(
     view: &View,
     area: &Area<'_>,
     in_block: bool,
-    value: &mut dyn FnMut(u32, [u32; 2]),
+    value: &mut dyn FnMut(u32, [u32; 2]) -> bool,
 ) -> Result<u64, Result<Wrong, Error>> {
     let mut taken: Vec<(usize, usize)> = Vec::new();
     let mut clusters = 0_u64;
@@ -63,11 +64,12 @@ fn table(
                 let size = u64::from(entry.raw.e_value_size.get());
                 let cluster =
                     u64::from(view.sb.block_size).checked_shl(view.sb.cluster_bits).unwrap_or(u64::MAX);
-                clusters = clusters.saturating_add(size.div_ceil(cluster.max(1)));
                 // The hash of a value is the last word that goes into an entry's.
                 let zero = || core::iter::once(0);
                 let names = [entry_hash(entry.name, zero()), signed_entry_hash(entry.name, zero())];
-                value(inum, names.map(|name| name ^ entry.raw.e_hash.get()));
+                if value(inum, names.map(|name| name ^ entry.raw.e_hash.get())) {
+                    clusters = clusters.saturating_add(size.div_ceil(cluster.max(1)));
+                }
             }
         }
     }
@@ -110,6 +112,7 @@ impl Look<'_> {
         let (ino, mut values) = (self.ino, Vec::new());
         let result = table(self.view, &area, false, &mut |value, hashes| {
             values.push(ValueUse { value, owner: ino, block: 0, hashes });
+            !self.is_of_lustre(value, hashes)
         });
         self.values = self.values.saturating_add(to_u64(values.len()));
         self.part.attributes.values.extend(values);
@@ -151,13 +154,26 @@ impl Look<'_> {
             && let Ok(bytes) = self.view.read(VolBlock(block), 1)
         {
             let mut values = 0_u64;
-            let more = table(self.view, &in_block(self.ino, block, &bytes), true, &mut |_, _| {
+            let more = table(self.view, &in_block(self.ino, block, &bytes), true, &mut |value, hashes| {
                 values = values.saturating_add(1);
+                !self.is_of_lustre(value, hashes)
             });
             self.values = self.values.saturating_add(values);
             clusters = clusters.saturating_add(more.unwrap_or(0));
         }
         clusters
+    }
+}
+
+impl Look<'_> {
+    /// Whether the inode of a value is one of Lustre's, which no hash tells: it names the one inode that has the value, and
+    /// has its generation. It is counted by itself alone.
+    fn is_of_lustre(&self, value: u32, hashes: [u32; 2]) -> bool {
+        let Some((record, _)) = self.view.record(value) else { return false };
+        let Ok((raw, _)) = RawInode::ref_from_prefix(&record) else { return false };
+        let names_owner =
+            raw.i_mtime.get() == self.ino && raw.i_generation.get() == self.raw.i_generation.get();
+        names_owner && !hashes.contains(&raw.i_atime.get())
     }
 }
 
@@ -185,6 +201,7 @@ pub(super) fn shared(view: &View, state: &mut State, attributes: &mut Attributes
         let mut named = Vec::new();
         match table(view, &in_block(ino, block, &bytes), true, &mut |value, hashes| {
             named.push(ValueUse { value, owner: ino, block, hashes });
+            true
         }) {
             Ok(_) => {}
             Err(Ok(Wrong { name, why })) => told.found(Issue::XattrEntry { ino, block, name, why }),

@@ -72,6 +72,28 @@ fn value(disk: &Disk) -> u32 {
     disk.read::<RawXattrEntry>(at + 4).e_value_inum.get()
 }
 
+/// Makes the value of `long` one of Lustre's: its inode names the one that has it, which does not count its blocks.
+fn make_lustres(disk: &mut Disk) {
+    let (value, long) = (value(disk), disk.ino("long"));
+    let (generation, sectors) = (disk.inode_of(long).i_generation, disk.inode_of(value).i_blocks_lo.get());
+    disk.edit_inode(&format!("<{value}>"), |inode| {
+        (inode.i_mtime, inode.i_generation) = (long.into(), generation);
+    });
+    disk.edit_inode_xattr("long", |entry| entry.e_hash = 0.into());
+    disk.edit_inode("long", |inode| inode.i_blocks_lo = (inode.i_blocks_lo.get() - sectors).into());
+}
+
+#[test]
+fn a_value_of_lustres_is_not_counted_by_who_has_it() {
+    if oracles() {
+        let mut disk = bases::EA_INODE.disk();
+        make_lustres(&mut disk);
+        assert_eq!(findings(&disk.bytes).unwrap(), []);
+        let second = e2fsck_is_clean(&disk.bytes);
+        assert!(second.is_silent(), "{}", second.text);
+    }
+}
+
 #[test]
 fn a_value_that_is_not_what_its_hash_says_is_kept_with_the_hash_that_it_has() {
     if oracles() {
