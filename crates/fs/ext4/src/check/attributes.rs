@@ -270,6 +270,9 @@ fn values(view: &View, state: &mut State, attributes: &mut Attributes, told: &mu
             attributes.doubtful.insert(value, issues);
         }
     }
+    if !known.is_empty() && !view.sb.incompat.contains(Incompat::EA_INODE) {
+        told.found(Issue::MissingFeature { feature: "ea_inode" });
+    }
     for holder in attributes.holders.iter().filter(|holder| !known.contains(&holder.ino)) {
         state.doubt_value(holder.ino);
     }

@@ -3,7 +3,7 @@
 use obento_base::Ino;
 use obento_ext4::raw::RawXattrEntry;
 
-use crate::case::cases;
+use crate::case::{cases, run_unknown};
 use crate::lab::Disk;
 use crate::lab::bases::{self, oracles};
 use crate::lab::judge::{contents, e2fsck_is_clean, findings, line, repaired, same};
@@ -92,6 +92,24 @@ fn a_value_of_lustres_is_not_counted_by_who_has_it() {
         let second = e2fsck_is_clean(&disk.bytes);
         assert!(second.is_silent(), "{}", second.text);
     }
+}
+
+#[test]
+fn values_on_a_volume_whose_features_have_none_are_kept() {
+    // e2fsck 1.47.2 finds it, too.
+    run_unknown(&bases::EA_INODE, &["missing-feature feature=Text(\"ea_inode\")"], drop_feature);
+    if oracles() {
+        let mut disk = bases::EA_INODE.disk();
+        let (value, long) = (value(&disk), disk.ino("long"));
+        drop_feature(&mut disk);
+        let mended = Disk::new(repaired(&disk.bytes).unwrap());
+        let entry = mended.read::<RawXattrEntry>(mended.inline_xattrs_at(long) + 4);
+        assert_eq!(entry.e_value_inum.get(), value, "the attribute is gone");
+    }
+}
+
+fn drop_feature(disk: &mut Disk) {
+    disk.edit_super_block(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() & !0x400).into());
 }
 
 #[test]

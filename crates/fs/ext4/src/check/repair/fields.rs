@@ -6,7 +6,7 @@ use obento_base::{Corrupt, Error, Result};
 use super::super::issue::Issue;
 use super::edits::Edits;
 use crate::checksum::Crc;
-use crate::feature::RoCompat;
+use crate::feature::{Incompat, RoCompat};
 use crate::inode::InodeFlags;
 use crate::raw::{RawInode, RawInodeExtra, RawXattrHeader};
 use crate::unit::VolBlock;
@@ -303,9 +303,12 @@ fn halves(count: u64) -> (u16, u16) {
     (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]))
 }
 
-/// Says that there are files of 2 GiB and more.
-pub(super) fn set_large_file(edits: &mut Edits) -> Result<()> {
-    edits.super_block(|raw| {
-        raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() | RoCompat::LARGE_FILE.bits());
+/// Says that there is what asks for a feature: files of 2 GiB and more, or values in inodes.
+pub(super) fn set_feature(edits: &mut Edits, feature: &str) -> Result<()> {
+    edits.super_block(|raw| match feature {
+        "ea_inode" => {
+            raw.s_feature_incompat.set(raw.s_feature_incompat.get() | Incompat::EA_INODE.bits());
+        }
+        _ => raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() | RoCompat::LARGE_FILE.bits()),
     })
 }

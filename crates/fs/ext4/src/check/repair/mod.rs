@@ -216,7 +216,7 @@ impl Edits {
     fn mend(&mut self, issue: &Issue, options: &CheckOptions) -> Result<bool> {
         let clock = &options.clock;
         match issue {
-            Issue::MissingFeature { .. } => fields::set_large_file(self).map(|()| true),
+            Issue::MissingFeature { feature } => fields::set_feature(self, feature).map(|()| true),
             _ => Ok(self.mend_volume(issue)?
                 || self.mend_journal(issue, options)?
                 || self.mend_resize(issue)?
