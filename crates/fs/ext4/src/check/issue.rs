@@ -184,6 +184,9 @@ obento_driver::issues! {
     /// The hash of an attribute is not that of its value, which is in an inode of its own.
     XattrValueHash { ino: u32, block: u64, value: u32, found: u32, expected: u32 } Damage Inodes "xattr-value-hash",
         "inode {ino}: an attribute's hash goes by {found:#x}, computed {expected:#x} of its value in inode {value} (block {block})";
+    /// An attribute says another size of its value than the inode that it is in.
+    XattrValueSize { ino: u32, block: u64, value: u32, found: u32, expected: u32 } Damage Inodes "xattr-value-size",
+        "inode {ino}: an attribute's value has {found} bytes, should be {expected} as its inode {value} has (block {block})";
     /// The hash that an inode keeps of the value in it is wrong.
     ValueHash { ino: u32, found: u32, expected: u32 } Damage Inodes "value-hash",
         "value inode {ino}: hash is {found:#x}, computed {expected:#x}";

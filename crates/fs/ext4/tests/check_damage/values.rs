@@ -18,6 +18,21 @@ cases! {
     });
 }
 
+#[test]
+fn a_size_of_a_value_that_its_inode_does_not_have() {
+    run_unknown(&bases::EA_INODE, &["xattr-value-size ino=<long> found=1000 expected=1024"], |disk| {
+        disk.edit_inode_xattr("long", |entry| entry.e_value_size = 1000.into());
+    });
+}
+
+#[test]
+fn a_size_of_the_inode_of_a_value() {
+    run_unknown(&bases::EA_INODE, &["size found=900 expected=1024"], |disk| {
+        let value = value(disk);
+        disk.edit_inode(&format!("<{value}>"), |inode| inode.i_size_lo = 900.into());
+    });
+}
+
 /// The flag of inodes that hold values.
 const EA_INODE: u32 = 0x20_0000;
 
