@@ -117,6 +117,24 @@ fn files_that_claim_each_others_blocks_keep_their_own_where_there_is_no_room() {
 }
 
 #[test]
+fn of_two_files_of_one_block_the_last_keeps_it_where_there_is_no_room() {
+    if !bases::oracles() {
+        return;
+    }
+    let mut disk = filled(&EXT2, |_| false);
+    let (file, twice) = (disk.ino("file"), disk.ino("twice"));
+    let (first, last) = if file < twice { ("file", "twice") } else { ("twice", "file") };
+    let own = disk.file_block(disk.ino(last), 0);
+    // Behind its end, so that no block becomes free.
+    let end = disk.file_blocks(disk.ino(first)).len() as u32;
+    disk.edit_pointer(first, end as usize, own);
+    disk.edit_inode(first, |inode| inode.i_size_lo = ((end + 1) * 1024).into());
+    let mended = Disk::new(mended_as_e2fsck(&disk.bytes));
+    assert_eq!(mended.file_block(mended.ino(last), 0), own);
+    assert_eq!(mended.file_block(mended.ino(first), end), 0);
+}
+
+#[test]
 fn a_file_with_extents_keeps_what_is_its_alone_where_there_is_no_room() {
     if !bases::oracles() {
         return;

@@ -19,9 +19,12 @@ use super::told::Told;
 use super::view::View;
 use crate::checksum::Crc;
 use crate::feature::{Compat, Incompat};
-use crate::raw::RawXattrHeader;
+use crate::raw::{RawInode, RawXattrHeader};
 use crate::unit::VolBlock;
 use crate::xattr::{Area, Entry, MAGIC, VALUE_MAX, entry_hash, signed_entry_hash, words};
+
+/// Sizes of a value that are tried: its attributes say one, but for damage.
+const MAX_SIZES: usize = 2;
 
 /// Where the first thing wrong with a table of attributes is.
 struct Wrong {
@@ -29,12 +32,13 @@ struct Wrong {
     why: &'static str,
 }
 
-/// Looks at the entries of `area`; answers the clusters of the values that lie in inodes, and hands those to `value`.
+/// Looks at the entries of `area`. Hands values that lie in inodes to `value`, which answers whether who names one counts
+/// its clusters; answers the clusters of those.
 fn table(
     view: &View,
     area: &Area<'_>,
     in_block: bool,
-    value: &mut dyn FnMut(u32, [u32; 2]),
+    value: &mut dyn FnMut(ValueUse) -> bool,
 ) -> Result<u64, Result<Wrong, Error>> {
     let mut taken: Vec<(usize, usize)> = Vec::new();
     let mut clusters = 0_u64;
@@ -60,14 +64,18 @@ fn table(
                 }
             }
             inum => {
-                let size = u64::from(entry.raw.e_value_size.get());
+                let size = entry.raw.e_value_size.get();
                 let cluster =
                     u64::from(view.sb.block_size).checked_shl(view.sb.cluster_bits).unwrap_or(u64::MAX);
-                clusters = clusters.saturating_add(size.div_ceil(cluster.max(1)));
                 // The hash of a value is the last word that goes into an entry's.
                 let zero = || core::iter::once(0);
                 let names = [entry_hash(entry.name, zero()), signed_entry_hash(entry.name, zero())];
-                value(inum, names.map(|name| name ^ entry.raw.e_hash.get()));
+                let hashes = names.map(|name| name ^ entry.raw.e_hash.get());
+                let owner = u32::try_from(area.ino.0).unwrap_or(0);
+                let block = if in_block { area.block } else { 0 };
+                if value(ValueUse { value: inum, owner, block, hashes, size }) {
+                    clusters = clusters.saturating_add(u64::from(size).div_ceil(cluster.max(1)));
+                }
             }
         }
     }
@@ -108,8 +116,9 @@ impl Look<'_> {
         let base = u32::try_from(start).unwrap_or(0).saturating_add(4);
         let area = Area { ino: Ino(self.ino.into()), block: self.place.0, base, bytes, table: 0 };
         let (ino, mut values) = (self.ino, Vec::new());
-        let result = table(self.view, &area, false, &mut |value, hashes| {
-            values.push(ValueUse { value, owner: ino, block: 0, hashes });
+        let result = table(self.view, &area, false, &mut |user| {
+            values.push(user);
+            !self.is_of_lustre(&user)
         });
         self.values = self.values.saturating_add(to_u64(values.len()));
         self.part.attributes.values.extend(values);
@@ -151,13 +160,26 @@ impl Look<'_> {
             && let Ok(bytes) = self.view.read(VolBlock(block), 1)
         {
             let mut values = 0_u64;
-            let more = table(self.view, &in_block(self.ino, block, &bytes), true, &mut |_, _| {
+            let more = table(self.view, &in_block(self.ino, block, &bytes), true, &mut |user| {
                 values = values.saturating_add(1);
+                !self.is_of_lustre(&user)
             });
             self.values = self.values.saturating_add(values);
             clusters = clusters.saturating_add(more.unwrap_or(0));
         }
         clusters
+    }
+}
+
+impl Look<'_> {
+    /// Whether the inode of a value is one of Lustre's, which no hash tells: it names the one inode that has the value, and
+    /// has its generation. It is counted by itself alone.
+    fn is_of_lustre(&self, user: &ValueUse) -> bool {
+        let Some((record, _)) = self.view.record(user.value) else { return false };
+        let Ok((raw, _)) = RawInode::ref_from_prefix(&record) else { return false };
+        let names_owner =
+            raw.i_mtime.get() == self.ino && raw.i_generation.get() == self.raw.i_generation.get();
+        names_owner && !user.hashes.contains(&raw.i_atime.get())
     }
 }
 
@@ -183,8 +205,9 @@ pub(super) fn shared(view: &View, state: &mut State, attributes: &mut Attributes
             continue;
         }
         let mut named = Vec::new();
-        match table(view, &in_block(ino, block, &bytes), true, &mut |value, hashes| {
-            named.push(ValueUse { value, owner: ino, block, hashes });
+        match table(view, &in_block(ino, block, &bytes), true, &mut |user| {
+            named.push(user);
+            true
         }) {
             Ok(_) => {}
             Err(Ok(Wrong { name, why })) => told.found(Issue::XattrEntry { ino, block, name, why }),
@@ -243,7 +266,13 @@ fn values(view: &View, state: &mut State, attributes: &mut Attributes, told: &mu
             }
             continue;
         };
-        let hash = value_hash(view, state, holder);
+        let hash = value_hash(view, state, holder, holder.size);
+        if let Some(expected) = size_by_hash(view, state, holder, users, hash) {
+            slot.add_name();
+            known.insert(value);
+            told.found(Issue::Size { ino: value, found: holder.size, expected });
+            continue;
+        }
         let issues = value_issues(holder, users, hash);
         if is_named_by(holder, users, hash) {
             slot.add_name();
@@ -252,6 +281,9 @@ fn values(view: &View, state: &mut State, attributes: &mut Attributes, told: &mu
         } else {
             attributes.doubtful.insert(value, issues);
         }
+    }
+    if !known.is_empty() && !view.sb.incompat.contains(Incompat::EA_INODE) {
+        told.found(Issue::MissingFeature { feature: "ea_inode" });
     }
     for holder in attributes.holders.iter().filter(|holder| !known.contains(&holder.ino)) {
         state.doubt_value(holder.ino);
@@ -275,6 +307,14 @@ fn value_issues(holder: &Holder, users: &[ValueUse], hash: Option<u32>) -> Vec<I
     if holder.users != expected && users.first().is_some_and(|user| user.owner != holder.parent) {
         issues.push(Issue::ValueUsers { ino: holder.ino, found: holder.users, expected });
     }
+    for user in each_place(users.iter().filter(|user| u64::from(user.size) != holder.size)) {
+        // What no attribute can have is left.
+        if let Some(expected) = u32::try_from(holder.size).ok().filter(|size| (1..=VALUE_MAX).contains(size))
+        {
+            let &ValueUse { value, owner: ino, block, size: found, .. } = user;
+            issues.push(Issue::XattrValueSize { ino, block, value, found, expected });
+        }
+    }
     let goes_by = |user: &ValueUse, hash: u32| user.hashes.contains(&hash);
     let is_lustre = |user: &&ValueUse| holder.parent == user.owner && !goes_by(user, holder.hash);
     let Some(expected) = hash else { return issues };
@@ -285,23 +325,44 @@ fn value_issues(holder: &Holder, users: &[ValueUse], hash: Option<u32>) -> Vec<I
         issues.push(Issue::ValueHash { ino: holder.ino, found: holder.hash, expected });
     }
     let wrong = users.iter().filter(|user| !goes_by(user, expected) && !goes_by(user, holder.hash));
-    let mut places: Vec<(u32, u64)> = Vec::new();
-    for user in wrong {
-        if !places.contains(&(user.owner, user.block)) {
-            places.push((user.owner, user.block));
-            let &ValueUse { value, owner: ino, block, hashes: [found, _] } = user;
-            issues.push(Issue::XattrValueHash { ino, block, value, found, expected });
-        }
+    for &ValueUse { value, owner: ino, block, hashes: [found, _], .. } in each_place(wrong) {
+        issues.push(Issue::XattrValueHash { ino, block, value, found, expected });
     }
     issues
 }
 
-/// The hash of what is in the inode of a value; `None` if it cannot be read.
-fn value_hash(view: &View, state: &State, holder: &Holder) -> Option<u32> {
-    if holder.size > VALUE_MAX.into() {
+/// The first of those in the same place.
+fn each_place<'a>(users: impl Iterator<Item = &'a ValueUse>) -> Vec<&'a ValueUse> {
+    let mut first: Vec<&ValueUse> = Vec::new();
+    for user in users {
+        if !first.iter().any(|known| (known.owner, known.block) == (user.owner, user.block)) {
+            first.push(user);
+        }
+    }
+    first
+}
+
+/// The size that an attribute says of a value, where by it the contents have the hash that the inode keeps and by the
+/// inode's own size they have not.
+fn size_by_hash(
+    view: &View,
+    state: &State,
+    holder: &Holder,
+    users: &[ValueUse],
+    hash: Option<u32>,
+) -> Option<u64> {
+    let mut sizes: Vec<u64> = users.iter().map(|user| user.size.into()).collect();
+    sizes.dedup();
+    sizes.retain(|&size| size != 0 && size != holder.size && hash != Some(holder.hash));
+    sizes.into_iter().take(MAX_SIZES).find(|&size| value_hash(view, state, holder, size) == Some(holder.hash))
+}
+
+/// The hash of the first `size` bytes of what is in the inode of a value; `None` if it cannot be read.
+fn value_hash(view: &View, state: &State, holder: &Holder, size: u64) -> Option<u32> {
+    if size > VALUE_MAX.into() {
         return None;
     }
-    let size = to_usize(holder.size);
+    let size = to_usize(size);
     let (_, runs) = super::inodes::runs(view, state, holder.ino)?;
     let (mut value, mut bytes) = (Vec::new(), Vec::new());
     for run in runs {

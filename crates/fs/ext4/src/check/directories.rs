@@ -1,6 +1,7 @@
 //! Pass 2: every block of every directory, and every entry in it.
 //!
-//! Source: e2fsprogs `e2fsck/pass2.c` `check_dir_block`, `check_dot`, `check_dotdot`, `check_filetype`.
+//! Source: e2fsprogs `e2fsck/pass2.c` `check_dir_block`, `check_dot`, `check_dotdot`, `check_filetype`,
+//! `encoded_check_name`.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -17,8 +18,8 @@ use super::state::{Dir, DirRun, State};
 use super::told::Told;
 use super::view::View;
 use crate::checksum::Crc;
-use crate::dir::{Record, Records};
-use crate::feature::Compat;
+use crate::dir::{Fold, Folder, Record, Records, UTF8_12_1};
+use crate::feature::{Compat, Incompat};
 use crate::inode::InodeFlags;
 use crate::raw::{RawDirEntry, RawDirTail};
 use crate::unit::VolBlock;
@@ -93,6 +94,8 @@ pub(super) struct Look<'a> {
     pub(super) names: Vec<(u32, Vec<u8>)>,
     /// How it is encrypted, once an entry asked.
     pub(super) policy: Option<Option<Vec<u8>>>,
+    /// Where names have to be UTF-8 and are the same in either case.
+    pub(super) folder: Option<Folder>,
     purse: Purse,
 }
 
@@ -100,7 +103,20 @@ impl<'a> Look<'a> {
     fn new(view: &'a View, state: &'a State, dir: &'a Dir) -> Self {
         let (issues, hashes, names) = (Vec::new(), Vec::new(), Vec::new());
         let purse = if dir.ino == ROOT { Purse::of_root(&state.budget) } else { Purse::new() };
-        Self { view, state, dir, issues, hashes, tree: None, wanted: None, names, policy: None, purse }
+        let folder = is_strict(view, dir).then(Folder::default);
+        Self {
+            view,
+            state,
+            dir,
+            issues,
+            hashes,
+            tree: None,
+            wanted: None,
+            names,
+            policy: None,
+            folder,
+            purse,
+        }
     }
 
     pub(super) fn tell(&mut self, issue: Issue) {
@@ -259,6 +275,12 @@ impl<'a> Look<'a> {
         Records { dir, block, base, bytes, block_size: self.view.sb.block_size, starts }
     }
 
+    /// What names are told apart by, as e2fsck does: without case in strict directories alone.
+    fn folded(&mut self, name: &[u8]) -> Vec<u8> {
+        let folded = self.folder.as_mut().and_then(|folder| folder.fold(name));
+        folded.unwrap_or(name).to_vec()
+    }
+
     /// Tells names that stand twice in a block.
     pub(super) fn duplicates(&mut self, records: &Records<'_>, block: u64) {
         self.hashes.sort_unstable();
@@ -269,12 +291,20 @@ impl<'a> Look<'a> {
         };
         for (one, next) in pairs {
             if let (Ok(one), Ok(next)) = (records.at(one), records.at(next))
-                && one.name == next.name
+                && self.folded(one.name) == self.folded(next.name)
             {
                 self.tell(Issue::DuplicateName { dir: self.dir.ino, block, name: one.name.to_vec() });
             }
         }
     }
+}
+
+/// Whether names of a directory have to be UTF-8; encrypted ones are not looked into.
+fn is_strict(view: &View, dir: &Dir) -> bool {
+    let (sb, flags) = (&view.sb, InodeFlags::from_bits_retain(dir.flags));
+    let folds = sb.incompat.contains(Incompat::CASEFOLD) && sb.raw.s_encoding.get() == UTF8_12_1;
+    let is_meant = flags.contains(InodeFlags::CASEFOLD) && !flags.contains(InodeFlags::ENCRYPT);
+    folds && is_meant && Fold::from_flags(sb.raw.s_encoding_flags.get()).strict
 }
 
 /// Whether `.` or `..` is followed by a zero, as every system writes it; of what is no such name that is told.

@@ -90,6 +90,9 @@ impl Look<'_> {
                 return;
             }
         }
+        if self.folder.is_some() && str::from_utf8(record.name).is_err() {
+            self.tell(Issue::EntryEncoding { dir, name: name(), ino });
+        }
         if ino == ROOT {
             return self.tell(Issue::EntryRoot { dir, name: name() });
         }
@@ -119,7 +122,8 @@ impl Look<'_> {
         if let Some(tree) = &mut self.tree {
             tree.name(record.name);
         }
-        self.hashes.push((hash(record.name), record.offset));
+        let folded = self.folder.as_mut().and_then(|folder| folder.fold(record.name));
+        self.hashes.push((hash(folded.unwrap_or(record.name)), record.offset));
     }
 
     /// Whether the entry says the type of inode `ino`.

@@ -89,10 +89,15 @@ obento_driver::issues! {
         "the journal's inode {ino} cannot be used, but the copy of its map in the super block: {why}";
     /// The journal cannot be used.
     JournalDamaged { why: Error } Damage Journal "journal-damaged", "the journal cannot be used: {why}";
+    /// The super block of the journal has what one of the volume's own cannot have.
+    JournalField { field: &'static str, found: u32 } Damage Volume "journal-field",
+        "the super block of the journal cannot have {found} in {field}";
     /// The journal was aborted by an error, of which the super block does not know.
     JournalAborted { errno: u32 } Safe Volume "journal-aborted", "the journal was aborted with error {}", crate::check::issue::negated(*errno);
     /// The journal is on a device that was not given.
     JournalMissing {} Note Volume "journal-missing", "the journal is on another device, which was not given";
+    /// The super block names a journal, and the volume has none.
+    JournalNamed { ino: u32 } Safe Volume "journal-named", "the super block names a journal (inode {ino}), and the volume has none";
     /// A volume without a journal wants recovery.
     JournalNotThere {} Safe Volume "journal-not-there", "the volume wants recovery but has no journal";
     /// An inode is to be freed or cut short.
@@ -188,6 +193,9 @@ obento_driver::issues! {
     /// The hash of an attribute is not that of its value, which is in an inode of its own.
     XattrValueHash { ino: u32, block: u64, value: u32, found: u32, expected: u32 } Damage Inodes "xattr-value-hash",
         "inode {ino}: an attribute's hash goes by {found:#x}, computed {expected:#x} of its value in inode {value} (block {block})";
+    /// An attribute says another size of its value than the inode that it is in.
+    XattrValueSize { ino: u32, block: u64, value: u32, found: u32, expected: u32 } Damage Inodes "xattr-value-size",
+        "inode {ino}: an attribute's value has {found} bytes, should be {expected} as its inode {value} has (block {block})";
     /// The hash that an inode keeps of the value in it is wrong.
     ValueHash { ino: u32, found: u32, expected: u32 } Damage Inodes "value-hash",
         "value inode {ino}: hash is {found:#x}, computed {expected:#x}";
@@ -231,6 +239,9 @@ obento_driver::issues! {
     /// A name is no name.
     EntryName { dir: u32, block: u64, offset: u32, name: Vec<u8> } Damage Directories "entry-name",
         "directory {dir}: the bytes at byte {offset} of block {block} are no file name";
+    /// A name is not in the encoding that a strict volume asks for in directories that ignore case.
+    EntryEncoding { dir: u32, name: Vec<u8>, ino: u32 } Damage Directories "entry-encoding",
+        "directory {dir}: {} is not UTF-8, which the directory asks for", crate::check::issue::shown(name);
     /// A name stands twice in a directory.
     DuplicateName { dir: u32, block: u64, name: Vec<u8> } Damage Directories "duplicate-name",
         "directory {dir}: a name stands twice in block {block}: {}", crate::check::issue::shown(name);

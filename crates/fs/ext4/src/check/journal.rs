@@ -2,16 +2,18 @@
 //!
 //! Invariant: a dirty log is shown as if it had been replayed, as far as it is sound, so that a volume that a power cut
 //! left is judged by what the next mount will see. Nothing is written.
-//! Source: e2fsprogs `e2fsck/journal.c` `e2fsck_get_journal`, `e2fsck_check_ext3_journal`; Linux `fs/jbd2/recovery.c`.
+//! Source: e2fsprogs `e2fsck/journal.c` `e2fsck_get_journal`, `e2fsck_journal_load`, `e2fsck_check_ext3_journal`; Linux
+//! `fs/jbd2/recovery.c`.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use obento_base::wire::IntoBytes;
+use obento_base::wire::{FromZeros, IntoBytes};
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
 use obento_driver::{CheckOptions, Notice};
 use obento_journal::Journal;
+use obento_journal::raw::{RawSuperBlock as RawJournal, SUPER_BLOCK_V1};
 
 use super::issue::Issue;
 use super::told::Told;
@@ -34,9 +36,15 @@ pub(super) fn look_behind(
         if needs {
             told.found(Issue::JournalNotThere {});
         }
+        if names_journal(&sb) {
+            told.found(Issue::JournalNamed { ino: sb.raw.s_journal_inum.get() });
+        }
         return Ok((device, sb));
     }
     let Some(journal) = open(&device, &sb, options, told) else { return Ok((device, sb)) };
+    if let Some((field, found)) = stray_field(&journal, &sb)? {
+        told.found(Issue::JournalField { field, found });
+    }
     let errno = journal.super_block().errno;
     if errno != 0 {
         told.found(Issue::JournalAborted { errno });
@@ -92,4 +100,38 @@ fn open(
         told.found(Issue::JournalDamaged { why });
         None
     })
+}
+
+/// Whether a super block says where a journal is.
+fn names_journal(sb: &SuperBlock) -> bool {
+    let raw = &sb.raw;
+    raw.s_journal_inum.get() != 0 || raw.s_journal_dev.get() != 0 || raw.s_journal_uuid != [0; 16]
+}
+
+/// A field that the super block of the volume's own journal cannot have, and what it is: in version 1 one of version 2, in
+/// version 2 how many volumes share it.
+pub(super) fn stray_field(journal: &Journal, sb: &SuperBlock) -> Result<Option<(&'static str, u32)>> {
+    if sb.raw.s_journal_inum.get() == 0 {
+        return Ok(None);
+    }
+    let (_, label) = label(journal)?;
+    let users = ("s_nr_users", label.s_nr_users.get());
+    if label.s_header.h_blocktype.get() != SUPER_BLOCK_V1 {
+        return Ok(Some(users).filter(|(_, found)| *found > 1));
+    }
+    let fields = [
+        ("s_feature_compat", label.s_feature_compat.get()),
+        ("s_feature_incompat", label.s_feature_incompat.get()),
+        ("s_feature_ro_compat", label.s_feature_ro_compat.get()),
+        users,
+    ];
+    Ok(fields.into_iter().find(|(_, found)| *found != 0))
+}
+
+/// The byte of its device at which a journal's super block is, and the super block.
+pub(super) fn label(journal: &Journal) -> Result<(u64, RawJournal)> {
+    let at = journal.super_block_place()?.saturating_mul(journal.super_block().block_size.into());
+    let mut raw = RawJournal::new_zeroed();
+    journal.device().read_at(at, raw.as_mut_bytes())?;
+    Ok((at, raw))
 }

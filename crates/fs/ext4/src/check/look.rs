@@ -10,7 +10,6 @@ use super::issue::Issue;
 use super::part::Part;
 use super::state::{DirRun, Marks, State};
 use super::view::View;
-use crate::feature::Incompat;
 use crate::inode::InodeFlags;
 use crate::raw::{RawInode, RawInodeExtra};
 use crate::unit::VolBlock;
@@ -110,10 +109,9 @@ impl Look<'_> {
         self.kind() == Some(FileKind::Directory)
     }
 
-    /// Whether it holds the value of an attribute.
+    /// Whether it may hold the value of an attribute; where the feature is missing, that may be what is wrong.
     pub(super) fn is_value(&self) -> bool {
-        let may_be = self.view.sb.incompat.contains(Incompat::EA_INODE);
-        may_be && self.has(InodeFlags::EA_INODE) && self.kind() == Some(FileKind::Regular)
+        self.has(InodeFlags::EA_INODE) && self.kind() == Some(FileKind::Regular)
     }
 
     /// The size, of which directories without `large_dir` use the low half.

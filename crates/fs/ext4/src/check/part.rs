@@ -29,6 +29,8 @@ pub(super) struct ValueUse {
     pub(super) block: u64,
     /// The hash of the value by which the attribute's own goes, for each way of taking the name.
     pub(super) hashes: [u32; 2],
+    /// Bytes of the value, as the attribute says.
+    pub(super) size: u32,
 }
 
 /// An inode that holds a value: how many users it counts.

@@ -54,6 +54,7 @@ use lookup::Search;
 pub(crate) use lookup::{Hit, Home, Room};
 pub(crate) use rebuild::Rebuild;
 pub(crate) use record::{Record, Records, record_len};
+pub(crate) use volume::UTF8_12_1;
 
 /// The longest name: `EXT4_NAME_LEN`.
 pub(crate) const NAME_MAX: usize = 255;

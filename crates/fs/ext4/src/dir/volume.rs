@@ -19,7 +19,7 @@ use crate::volume::Volume;
 /// from a kernel that will set one (fs/ext4/super.c, `ext4_hash_info_init`).
 const UNSIGNED_HASH: u32 = 2;
 /// `EXT4_ENC_UTF8_12_1`.
-const UTF8_12_1: u16 = 1;
+pub(crate) const UTF8_12_1: u16 = 1;
 /// `EXT4_HTREE_LEVEL` and `EXT4_HTREE_LEVEL_COMPAT`.
 const LEVELS_LARGE_DIR: u8 = 3;
 const LEVELS: u8 = 2;

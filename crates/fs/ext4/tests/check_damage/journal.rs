@@ -10,7 +10,7 @@ use obento_env::NO_CLOCK;
 use obento_ext4::{Ext4, Ext4Driver, Issue, check_volume, issues, open_volume};
 use obento_testkit::oracle::call;
 
-use crate::case::cases;
+use crate::case::{cases, run_unknown};
 use crate::common;
 use crate::lab::Disk;
 use crate::lab::bases::{self, Base, memory, oracles};
@@ -46,8 +46,28 @@ cases! {
     a_journal_inode_that_is_not_there(EXT4, ["journal-inode ino=99", "reserved-inode ino=8"], |disk| {
         disk.edit_super_block(|sb| sb.s_journal_inum = 99.into());
     });
+    a_count_of_volumes_that_share_the_journal(EXT4, ["journal-field found=9999"], |disk| {
+        let at = label(disk);
+        disk.put(at + 0x40, &9999_u32.to_be_bytes());
+    });
+    a_journal_that_the_features_do_not_have(EXT4, ["journal-named ino=8", "reserved-inode ino=8"], |disk| {
+        disk.edit_super_block(|sb| sb.s_feature_compat = (sb.s_feature_compat.get() & !4).into());
+    });
+    a_name_of_a_journal_where_there_is_none(EXT2, ["journal-named ino=2"], |disk| {
+        disk.edit_super_block(|sb| sb.s_journal_inum = 2.into());
+    });
     a_recovery_that_no_journal_can_do(EXT2, ["journal-not-there"], |disk| {
         disk.edit_super_block(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() | 4).into());
+    });
+}
+
+#[test]
+fn features_in_a_journal_of_version_1() {
+    // e2fsck tells them, and its exit code does not.
+    run_unknown(&bases::EXT3, &["journal-field found=1"], |disk| {
+        let at = label(disk);
+        disk.put(at + 4, &[0, 0, 0, 3]);
+        disk.put(at + 0x28, &[0, 0, 0, 1]);
     });
 }
 
@@ -119,6 +139,25 @@ fn a_journal_that_is_sound_is_replayed_whole() {
             assert_eq!(kinds(&disk), ["journal-dirty"]);
             assert_eq!(replayed(&disk), TRANSACTIONS);
         }
+    }
+}
+
+#[test]
+fn a_log_is_replayed_whole_though_its_super_block_counts_others() {
+    if oracles() {
+        let mut disk = dirty(&bases::EXT4);
+        let at = label(&disk);
+        disk.put(at + 0x40, &[0, 0, 0, 9]);
+        let sum = obento_journal::checksum::super_block(&disk.bytes[at..at + 1024]);
+        disk.put(at + 0xfc, &sum.to_be_bytes());
+        assert_eq!(kinds(&disk), ["journal-field", "journal-dirty"]);
+        let mended = repaired(&disk.bytes).unwrap();
+        let second = e2fsck_is_clean(&mended);
+        assert!(second.is_silent(), "{}", second.text);
+        assert_eq!(findings(&mended).unwrap(), []);
+        // e2fsck forgets by which features the log is to be read.
+        let found = names(&mended);
+        assert!((0..TRANSACTIONS).all(|n| found.contains(format!("/name-{n}").as_bytes())));
     }
 }
 

@@ -22,6 +22,7 @@ mod block_map;
 mod case;
 mod counts;
 mod directories;
+mod encoding;
 mod every_issue;
 mod extents;
 mod features;

@@ -3,7 +3,7 @@
 use obento_base::Ino;
 use obento_ext4::raw::RawXattrEntry;
 
-use crate::case::cases;
+use crate::case::{cases, run_unknown};
 use crate::lab::Disk;
 use crate::lab::bases::{self, oracles};
 use crate::lab::judge::{contents, e2fsck_is_clean, findings, line, repaired, same};
@@ -15,6 +15,21 @@ cases! {
     });
     a_hash_of_an_attribute_whose_value_is_in_an_inode(EA_INODE, ["xattr-value-hash ino=<long>"], |disk| {
         disk.edit_inode_xattr("long", |entry| entry.e_hash = (entry.e_hash.get() ^ 4).into());
+    });
+}
+
+#[test]
+fn a_size_of_a_value_that_its_inode_does_not_have() {
+    run_unknown(&bases::EA_INODE, &["xattr-value-size ino=<long> found=1000 expected=1024"], |disk| {
+        disk.edit_inode_xattr("long", |entry| entry.e_value_size = 1000.into());
+    });
+}
+
+#[test]
+fn a_size_of_the_inode_of_a_value() {
+    run_unknown(&bases::EA_INODE, &["size found=900 expected=1024"], |disk| {
+        let value = value(disk);
+        disk.edit_inode(&format!("<{value}>"), |inode| inode.i_size_lo = 900.into());
     });
 }
 
@@ -70,6 +85,46 @@ fn a_file_with_the_flag_of_values_that_an_attribute_does_not_go_by_is_a_file() {
 fn value(disk: &Disk) -> u32 {
     let at = disk.inline_xattrs_at(disk.ino("long"));
     disk.read::<RawXattrEntry>(at + 4).e_value_inum.get()
+}
+
+/// Makes the value of `long` one of Lustre's: its inode names the one that has it, which does not count its blocks.
+fn make_lustres(disk: &mut Disk) {
+    let (value, long) = (value(disk), disk.ino("long"));
+    let (generation, sectors) = (disk.inode_of(long).i_generation, disk.inode_of(value).i_blocks_lo.get());
+    disk.edit_inode(&format!("<{value}>"), |inode| {
+        (inode.i_mtime, inode.i_generation) = (long.into(), generation);
+    });
+    disk.edit_inode_xattr("long", |entry| entry.e_hash = 0.into());
+    disk.edit_inode("long", |inode| inode.i_blocks_lo = (inode.i_blocks_lo.get() - sectors).into());
+}
+
+#[test]
+fn a_value_of_lustres_is_not_counted_by_who_has_it() {
+    if oracles() {
+        let mut disk = bases::EA_INODE.disk();
+        make_lustres(&mut disk);
+        assert_eq!(findings(&disk.bytes).unwrap(), []);
+        let second = e2fsck_is_clean(&disk.bytes);
+        assert!(second.is_silent(), "{}", second.text);
+    }
+}
+
+#[test]
+fn values_on_a_volume_whose_features_have_none_are_kept() {
+    // e2fsck 1.47.2 finds it, too.
+    run_unknown(&bases::EA_INODE, &["missing-feature feature=Text(\"ea_inode\")"], drop_feature);
+    if oracles() {
+        let mut disk = bases::EA_INODE.disk();
+        let (value, long) = (value(&disk), disk.ino("long"));
+        drop_feature(&mut disk);
+        let mended = Disk::new(repaired(&disk.bytes).unwrap());
+        let entry = mended.read::<RawXattrEntry>(mended.inline_xattrs_at(long) + 4);
+        assert_eq!(entry.e_value_inum.get(), value, "the attribute is gone");
+    }
+}
+
+fn drop_feature(disk: &mut Disk) {
+    disk.edit_super_block(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() & !0x400).into());
 }
 
 #[test]

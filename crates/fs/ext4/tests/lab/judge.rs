@@ -45,10 +45,12 @@ impl Verdict {
     }
 }
 
-/// `e2fsck ARGUMENTS` on a file, for at most 20 seconds.
+/// `e2fsck ARGUMENTS` on a file, for at most 20 seconds and what it takes to end: one that begins again and again may forget
+/// that it was told to.
 pub fn e2fsck_file(image: &Path, arguments: &[&str]) -> Verdict {
     let mut command = program("timeout");
-    let output = command.args(["20", "e2fsck"]).args(arguments).arg(image).output().expect("e2fsck starts");
+    let output =
+        command.args(["-k", "5", "20", "e2fsck"]).args(arguments).arg(image).output().expect("e2fsck starts");
     let text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     Verdict { code: output.status.code().unwrap_or(-1), text }

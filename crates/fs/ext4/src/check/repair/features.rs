@@ -13,10 +13,9 @@ impl Edits {
     /// Mends a feature; false for another issue.
     pub(super) fn mend_feature(&mut self, issue: &Issue) -> Result<bool> {
         match *issue {
+            Issue::MissingFeature { feature: "ea_inode" } => self.add_incompat(Incompat::EA_INODE)?,
             Issue::MissingFeature { .. } => self.add_ro_compat(RoCompat::LARGE_FILE)?,
-            Issue::Feature { feature: "extent", .. } => self.super_block(|raw| {
-                raw.s_feature_incompat.set(raw.s_feature_incompat.get() | Incompat::EXTENT.bits());
-            })?,
+            Issue::Feature { feature: "extent", .. } => self.add_incompat(Incompat::EXTENT)?,
             Issue::Feature { feature: "dir_nlink", .. } => self.add_ro_compat(RoCompat::DIR_NLINK)?,
             Issue::Feature { feature: "resize_inode", .. } => self.super_block(|raw| {
                 raw.s_feature_compat.set(raw.s_feature_compat.get() & !Compat::RESIZE_INODE.bits());
@@ -28,6 +27,10 @@ impl Edits {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    fn add_incompat(&mut self, feature: Incompat) -> Result<()> {
+        self.super_block(|raw| raw.s_feature_incompat.set(raw.s_feature_incompat.get() | feature.bits()))
     }
 
     fn add_ro_compat(&mut self, feature: RoCompat) -> Result<()> {

@@ -39,6 +39,7 @@ impl Edits {
                 self.make_outer_journal(options)
             }
             Issue::JournalDamaged { .. } => self.make_journal(options),
+            Issue::JournalNamed { .. } => self.drop_journal().map(|()| true),
             Issue::JournalNotThere {} => self
                 .super_block(|raw| {
                     raw.s_feature_incompat
@@ -196,16 +197,18 @@ impl Edits {
         Ok(true)
     }
 
-    /// What e2fsck makes of a volume for whose journal there is no space: one without.
+    /// What e2fsck makes of a volume for whose journal there is no space: one without, and nothing that names one.
     fn drop_journal(&mut self) -> Result<()> {
         let ino = self.view.sb.raw.s_journal_inum.get();
         self.super_block(|raw| {
             raw.s_feature_compat.set(raw.s_feature_compat.get() & !Compat::HAS_JOURNAL.bits());
             raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits());
             raw.s_journal_inum.set(0);
+            raw.s_journal_dev.set(0);
+            raw.s_journal_uuid = [0; 16];
             raw.s_jnl_backup_type = 0;
             raw.s_jnl_blocks = [0.into(); 17];
         })?;
-        if ino == 0 || ino >= self.view.sb.first_ino { Ok(()) } else { self.clear_inode(ino) }
+        if ino == JOURNAL_INO { self.clear_inode(ino) } else { Ok(()) }
     }
 }

@@ -93,6 +93,14 @@ impl Edits {
                     name.iter_mut().filter(|byte| matches!(**byte, 0 | b'/')).for_each(|byte| *byte = b'.');
                 },
             ),
+            Issue::EntryEncoding { dir, name, ino } => self.change(
+                *dir,
+                |spot| spot.ino == *ino && spot.name == *name,
+                |bytes| {
+                    let place = bytes.get_mut(HEAD..HEAD.saturating_add(name.len())).unwrap_or_default();
+                    place.iter_mut().zip(readable(name)).for_each(|(to, from)| *to = from);
+                },
+            ),
             Issue::DuplicateName { dir, name, .. } => self.rename_second(*dir, name),
             Issue::DotInode { dir, .. } => {
                 self.change(*dir, |spot| spot.position == Some(0), |bytes| set_inode(bytes, *dir))
@@ -316,6 +324,14 @@ impl Spot {
     fn is_dots(&self) -> bool {
         matches!(self.name[..], [b'.'] | [b'.', b'.'])
     }
+}
+
+/// A name with another character for each byte that is not UTF-8; a dot could make it `.`.
+fn readable(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
+    name.utf8_chunks().flat_map(|chunk| {
+        let others = chunk.invalid().iter().map(|_| b'_');
+        chunk.valid().bytes().chain(others)
+    })
 }
 
 fn set_inode(bytes: &mut [u8], ino: u32) {

@@ -1,20 +1,25 @@
 //! The journal's transactions to their places, before anything else is looked at.
 //!
 //! What is damaged in the log costs what it is in, and the rest is replayed; an error that the journal keeps goes to the
-//! super block. Where the primary super block cannot be used, it is written from the copy first, wanting recovery, since
-//! by it alone a second run knows that there is something to replay.
-//! Source: e2fsprogs `e2fsck/journal.c` `e2fsck_run_ext3_journal`, `recover_ext3_journal`; Linux `fs/jbd2/recovery.c`.
+//! super block of the volume, and what its own super block cannot have is taken away. Where the primary super block cannot
+//! be used, it is written from the copy first, wanting recovery, since by it alone a second run knows that there is
+//! something to replay.
+//! Source: e2fsprogs `e2fsck/journal.c` `e2fsck_run_ext3_journal`, `recover_ext3_journal`, `clear_v2_journal_fields`;
+//! Linux `fs/jbd2/recovery.c`.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem::offset_of;
 
 use obento_base::Result;
 use obento_base::wire::IntoBytes;
 use obento_block::BlockDevice;
 use obento_driver::{CheckOptions, Mending, OpenOptions, Severity};
-use obento_journal::Journal;
+use obento_journal::raw::RawSuperBlock as RawJournal;
+use obento_journal::{Journal, Version, checksum};
 
 use super::super::issue::Issue;
+use super::super::journal::{label, stray_field};
 use super::super::view::{find, instead_of};
 use super::commit::{change_super_block, unfinished, want_recovery};
 use crate::feature::{Compat, Incompat};
@@ -41,8 +46,12 @@ pub(super) fn onto(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> Res
         return Ok(issues);
     };
     let log = journal.super_block();
+    let stray = stray_field(&journal, sb)?;
     let is_dirty = sb.incompat.contains(Incompat::NEEDS_RECOVERY) || found.is_copy() && log.needs_replay();
-    if !is_dirty && log.errno == 0 || !may_mend(&journal, &found, options) {
+    let is_sound = !is_dirty && log.errno == 0 && stray.is_none();
+    // What cannot be in the super block of the journal is damage.
+    let may_be = stray.is_none() || options.mending == Mending::All;
+    if is_sound || !may_be || !may_mend(&journal, &found, options) {
         return Ok(issues);
     }
     if let Some(issue) = instead_of(&found) {
@@ -53,6 +62,10 @@ pub(super) fn onto(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> Res
             unfinished(raw);
         })?;
     }
+    if let Some((field, found)) = stray {
+        issues.push(Issue::JournalField { field, found });
+        clear_stray(&journal)?;
+    }
     let journal = if is_dirty { replay(device, sb, options, &mut issues)? } else { Some(journal) };
     if let Some(journal) = journal.filter(|journal| journal.super_block().errno != 0) {
         issues.push(Issue::JournalAborted { errno: journal.super_block().errno });
@@ -60,6 +73,23 @@ pub(super) fn onto(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> Res
         journal.clear_error()?;
     }
     Ok(issues)
+}
+
+/// Takes away what the super block of the volume's own journal cannot have. In version 2 the features stay, by which the
+/// log is read.
+fn clear_stray(journal: &Journal) -> Result<()> {
+    let (at, mut raw) = label(journal)?;
+    if journal.super_block().version == Version::V1 {
+        let newer = raw.as_mut_bytes().get_mut(offset_of!(RawJournal, s_feature_compat)..);
+        newer.unwrap_or_default().fill(0);
+    } else {
+        raw.s_nr_users.set(1);
+        if journal.super_block().checksums().in_blocks() {
+            raw.s_checksum.set(checksum::super_block(raw.as_bytes()));
+        }
+    }
+    journal.device().write_at(at, raw.as_bytes())?;
+    journal.device().flush()
 }
 
 /// Whether what is wrong with the journal and the super block may be mended.

@@ -1,6 +1,7 @@
 //! Blocks that two claim: who comes first keeps them, and everybody else gets copies.
 //!
-//! First come the format's own inodes and the root, then who shares least, then directories, then the lower number.
+//! First come the format's own inodes and the root, then who shares least, then directories, then the higher number: it is
+//! the last that e2fsck keeps where there is no room for both.
 //! Where there is no room for all copies that a file needs, it keeps what is its alone, and what it shares becomes a hole;
 //! e2fsck deletes such a file.
 //! Invariant: bitmaps are right by then, and count what is claimed twice as in use, so that a copy goes where nothing is.
@@ -124,10 +125,11 @@ impl Edits {
                 _ => {}
             }
         }
-        let mut order: Vec<(bool, u64, bool, u32)> = Vec::new();
+        let mut order: Vec<(bool, u64, bool, u32, u32)> = Vec::new();
         for (ino, shared) in inodes {
             let is_first = ino == ROOT || ino < self.view.sb.first_ino;
-            order.push((!is_first, shared, !self.is_directory(ino), ino));
+            let turn = if is_first { ino } else { !ino };
+            order.push((!is_first, shared, !self.is_directory(ino), turn, ino));
         }
         order.sort_unstable();
         let (mut changed, mut late) = (false, Vec::new());

@@ -1,4 +1,4 @@
-//! Mends of attributes whose values are in inodes of their own: counts of users, and hashes, which follow the value.
+//! Mends of attributes whose values are in inodes of their own: counts of users, and hashes and sizes, which follow the value.
 //!
 //! Invariant: a hash that is wrong costs no attribute: the value is what there is, and Linux reads none whose hashes are not
 //! its own.
@@ -15,7 +15,7 @@ use super::super::issue::Issue;
 use super::edits::Edits;
 use crate::raw::{RawInode, RawInodeExtra, RawXattrEntry, RawXattrHeader};
 use crate::unit::VolBlock;
-use crate::xattr::{Area, block_hash, entry_hash};
+use crate::xattr::{Area, Entry, block_hash, entry_hash};
 
 impl Edits {
     /// Mends what an attribute or an inode says of a value; false for another issue.
@@ -29,48 +29,72 @@ impl Edits {
                 })?;
             }
             Issue::ValueHash { ino, expected, .. } => self.inode(ino, |raw| raw.i_atime.set(expected))?,
-            Issue::XattrValueHash { ino, block: 0, value, expected, .. } => {
-                self.edit_record(ino, |record| {
-                    let rest = record.get(size_of::<RawInode>()..).unwrap_or_default();
-                    let extra =
-                        RawInodeExtra::ref_from_prefix(rest).map_or(0, |(raw, _)| raw.i_extra_isize.get());
-                    // Behind the magic number.
-                    let start = size_of::<RawInode>().saturating_add(extra.into()).saturating_add(4);
-                    if let Some(bytes) = record.get_mut(start..) {
-                        let area = Area { ino: Ino(ino.into()), block: 0, base: 0, bytes, table: 0 };
-                        let hashes = new_hashes(&area, value, expected);
-                        put_hashes(bytes, hashes);
-                    }
-                })?;
-            }
             Issue::XattrValueHash { ino, block, value, expected, .. } => {
-                self.block(VolBlock(block), |bytes| {
-                    let hashes = new_hashes(&in_block(ino, block, bytes), value, expected);
-                    put_hashes(bytes, hashes);
-                    let area = in_block(ino, block, bytes);
-                    let hash = block_hash(area.entries().flatten().map(|entry| entry.raw.e_hash.get()));
-                    if let Ok((header, _)) = RawXattrHeader::mut_from_prefix(bytes) {
-                        header.h_hash.set(hash);
-                    }
-                })?;
-                self.seal_xattr_block(VolBlock(block), |_| {})?;
+                self.edit_entries(ino, block, &|area| new_hashes(area, value, expected))?;
+            }
+            Issue::XattrValueSize { ino, block, value, expected, .. } => {
+                self.edit_entries(ino, block, &|area| new_sizes(area, value, expected))?;
             }
             _ => return Ok(false),
         }
         Ok(true)
     }
+
+    /// Writes words of the attributes in an inode, which is block 0, or in a block, of which the hash follows.
+    fn edit_entries(
+        &mut self,
+        ino: u32,
+        block: u64,
+        words: &dyn Fn(&Area<'_>) -> Vec<(usize, u32)>,
+    ) -> Result<()> {
+        if block == 0 {
+            return self.edit_record(ino, |record| {
+                let rest = record.get(size_of::<RawInode>()..).unwrap_or_default();
+                let extra =
+                    RawInodeExtra::ref_from_prefix(rest).map_or(0, |(raw, _)| raw.i_extra_isize.get());
+                // Behind the magic number.
+                let start = size_of::<RawInode>().saturating_add(extra.into()).saturating_add(4);
+                if let Some(bytes) = record.get_mut(start..) {
+                    let found = words(&Area { ino: Ino(ino.into()), block: 0, base: 0, bytes, table: 0 });
+                    put_words(bytes, found);
+                }
+            });
+        }
+        self.block(VolBlock(block), |bytes| {
+            let found = words(&in_block(ino, block, bytes));
+            put_words(bytes, found);
+            let area = in_block(ino, block, bytes);
+            let hash = block_hash(area.entries().flatten().map(|entry| entry.raw.e_hash.get()));
+            if let Ok((header, _)) = RawXattrHeader::mut_from_prefix(bytes) {
+                header.h_hash.set(hash);
+            }
+        })?;
+        self.seal_xattr_block(VolBlock(block), |_| {})
+    }
 }
 
-/// The places of the entries whose value is in inode `value` and has this hash, and the hashes that they are to have.
+/// The entries whose value is in inode `value`.
+fn entries_of<'a>(area: &Area<'a>, value: u32) -> impl Iterator<Item = Entry<'a>> {
+    area.entries().flatten().filter(move |entry| entry.raw.e_value_inum.get() == value)
+}
+
+/// The hashes that attributes are to have whose value has this one, and their places.
 fn new_hashes(area: &Area<'_>, value: u32, hash: u32) -> Vec<(usize, u32)> {
-    let entries = area.entries().flatten().filter(|entry| entry.raw.e_value_inum.get() == value);
-    entries.map(|entry| (entry.offset, entry_hash(entry.name, core::iter::once(hash)))).collect()
+    let place = |entry: &Entry<'_>| entry.offset.saturating_add(offset_of!(RawXattrEntry, e_hash));
+    entries_of(area, value)
+        .map(|entry| (place(&entry), entry_hash(entry.name, core::iter::once(hash))))
+        .collect()
 }
 
-fn put_hashes(bytes: &mut [u8], hashes: Vec<(usize, u32)>) {
-    for (offset, hash) in hashes {
-        let at = offset.saturating_add(offset_of!(RawXattrEntry, e_hash));
+/// The places of the sizes of a value, and the size.
+fn new_sizes(area: &Area<'_>, value: u32, size: u32) -> Vec<(usize, u32)> {
+    let place = |entry: Entry<'_>| entry.offset.saturating_add(offset_of!(RawXattrEntry, e_value_size));
+    entries_of(area, value).map(|entry| (place(entry), size)).collect()
+}
+
+fn put_words(bytes: &mut [u8], words: Vec<(usize, u32)>) {
+    for (at, word) in words {
         let place = bytes.get_mut(at..).unwrap_or_default();
-        place.iter_mut().zip(hash.to_le_bytes()).for_each(|(to, from)| *to = from);
+        place.iter_mut().zip(word.to_le_bytes()).for_each(|(to, from)| *to = from);
     }
 }
