@@ -109,16 +109,19 @@ fn is_unknown(told: &str, all: &[String]) -> bool {
     let is_kept = told.starts_with("resize-inode ") && told.contains("it does not name a block that ");
     // Linux opens no file or directory that has the flag of values of attributes.
     let is_value_flag = told.starts_with("inode-flag ") && told.contains("ea_inode");
-    // The contents of a value are read by Linux alone. e2fsck takes such an inode with a block of attributes that cannot be for
+    // The contents of a value are read by Linux alone, and held to its size and its hash. e2fsck takes such an inode with a block of attributes that cannot be for
     // bad, and then forgets it: it mends bad ones where a name leads to them (`process_bad_inode`).
-    let is_hash = told.starts_with("value-hash ");
-    let hash_of_same =
-        told.split(' ').find(|word| word.starts_with("ino=")).map(|ino| format!("value-hash {ino} "));
+    let of_values = ["value-hash ", "value-size ", "xattr-value-size "];
+    let is_content = of_values.iter().any(|code| told.starts_with(code));
+    let ino = told.split(' ').find(|word| word.starts_with("ino=")).unwrap_or("ino=none");
+    let same = ["value-hash", "value-size"].map(|code| format!("{code} {ino} "));
     let is_value_field = told.starts_with("inode-field ")
         && told.contains("i_file_acl")
-        && hash_of_same.is_some_and(|hash| all.iter().any(|other| other.starts_with(&hash)));
-    let is_value = is_hash || is_value_field;
-    is_depth || is_kept || is_value_flag || is_value || told.starts_with("entry-type-missing ")
+        && all.iter().any(|other| same.iter().any(|same| other.starts_with(same)));
+    let is_value = is_content || is_value_field;
+    // 1.47.0 does not ask for it.
+    let is_feature = told.starts_with("missing-feature ") && told.contains("ea_inode");
+    is_depth || is_kept || is_value_flag || is_value || is_feature || told.starts_with("entry-type-missing ")
 }
 
 /// What `act` answers, unless it takes too long.

@@ -270,7 +270,7 @@ fn values(view: &View, state: &mut State, attributes: &mut Attributes, told: &mu
         if let Some(expected) = size_by_hash(view, state, holder, users, hash) {
             slot.add_name();
             known.insert(value);
-            told.found(Issue::Size { ino: value, found: holder.size, expected });
+            told.found(Issue::ValueSize { ino: value, found: holder.size, expected });
             continue;
         }
         let issues = value_issues(holder, users, hash);

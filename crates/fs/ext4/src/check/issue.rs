@@ -196,6 +196,9 @@ obento_driver::issues! {
     /// An attribute says another size of its value than the inode that it is in.
     XattrValueSize { ino: u32, block: u64, value: u32, found: u32, expected: u32 } Damage Inodes "xattr-value-size",
         "inode {ino}: an attribute's value has {found} bytes, should be {expected} as its inode {value} has (block {block})";
+    /// An inode that holds a value has another size than the value, by the hash of its contents.
+    ValueSize { ino: u32, found: u64, expected: u64 } Damage Inodes "value-size",
+        "value inode {ino}: size is {found}, should be {expected}";
     /// The hash that an inode keeps of the value in it is wrong.
     ValueHash { ino: u32, found: u32, expected: u32 } Damage Inodes "value-hash",
         "value inode {ino}: hash is {found:#x}, computed {expected:#x}";

@@ -27,7 +27,7 @@ fn a_size_of_a_value_that_its_inode_does_not_have() {
 
 #[test]
 fn a_size_of_the_inode_of_a_value() {
-    run_unknown(&bases::EA_INODE, &["size found=900 expected=1024"], |disk| {
+    run_unknown(&bases::EA_INODE, &["value-size found=900 expected=1024"], |disk| {
         let value = value(disk);
         disk.edit_inode(&format!("<{value}>"), |inode| inode.i_size_lo = 900.into());
     });

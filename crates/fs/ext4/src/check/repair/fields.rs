@@ -33,7 +33,9 @@ impl Edits {
                     raw.i_dtime.set(if gone { now } else { 0 });
                 })?;
             }
-            Issue::Size { ino, expected, .. } => self.set_size(ino, expected)?,
+            Issue::Size { ino, expected, .. } | Issue::ValueSize { ino, expected, .. } => {
+                self.set_size(ino, expected)?
+            }
             Issue::BlockCount { ino, expected, .. } => self.set_sectors(ino, expected)?,
             Issue::InodeField { ino, field, .. } => return self.clear_field(ino, field),
             Issue::Encryption { ino, why: crate::check::encryption::NO_CONTEXT } => {
