@@ -265,6 +265,14 @@ fn freeing_what_is_free_or_metadata_is_refused_as_damage() {
             free(writer, BlockRun { start: table, len: 1 }, Freed::Data),
             Err(Error::Corrupt(_))
         ));
+        let ino = take_inode(writer, ROOT_INO, Wanted::Other).unwrap();
+        give_inode(writer, ino, false);
+        let before = writer.allocator().totals();
+        let mut txn = writer.begin(Credits(8)).unwrap();
+        let again = writer.allocator().free_inode(&mut txn, ino, false);
+        txn.commit();
+        assert!(matches!(again, Err(Error::Corrupt(_))));
+        assert_eq!(writer.allocator().totals(), before);
     });
 }
 
