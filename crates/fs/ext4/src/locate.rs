@@ -108,8 +108,8 @@ pub fn find_copy(device: &dyn BlockDevice, hint: Option<&RawSuperBlock>) -> Opti
     candidates(device.len(), hint).into_iter().find_map(|offset| copy_at(device, offset))
 }
 
-/// The primary super block of which `s_first_meta_bg` alone cannot be, as one without `meta_bg`: so large it means that
-/// all descriptors are where they are without the feature. Errors: `error`; those of the device.
+/// The primary super block of which `s_first_meta_bg` alone cannot be, as one without `meta_bg`: libext2fs takes a number so
+/// large to mean that all descriptors are where they are without the feature. Errors: `error`; those of the device.
 pub(crate) fn find_plain(device: &dyn BlockDevice, error: Error) -> Result<Found> {
     let is_it = matches!(error, Error::Corrupt(Corrupt::Field { field: "s_first_meta_bg", .. }));
     let raw = read_raw(device, PRIMARY_OFFSET)?.filter(|_| is_it);
@@ -139,8 +139,9 @@ pub(crate) fn find_copy_anywhere(device: &dyn BlockDevice, error: Error) -> Resu
     Ok(Found { super_block, offset, instead_of: Some(error) })
 }
 
-/// A copy of revision 0, which does not say of which group it is: it counts where a group begins by its own numbers. A
-/// volume in a partition may begin there, so none is looked for where the device begins with a table of them.
+/// A copy of revision 0, which does not say of which group it is: it counts where a group begins by its own numbers, if the
+/// descriptors behind it lead to a root. A volume may begin there itself, in a partition or as what is left of an older
+/// use; its descriptors lead elsewhere, since they count from its begin.
 fn find_old_copy(device: &dyn BlockDevice) -> Option<(SuperBlock, u64)> {
     if is_something_else(device).unwrap_or(true) {
         return None;
@@ -154,7 +155,23 @@ fn old_copy_at(device: &dyn BlockDevice, offset: u64) -> Option<(SuperBlock, u64
     let block = place(super_block.block_size, offset);
     let group = super_block.group_of(block).filter(|&group| group != 0)?;
     let own = super_block.group_start(group).0.checked_mul(super_block.block_size.into());
-    (own == Some(offset)).then_some((super_block, offset))
+    (own == Some(offset) && has_root(device, &super_block, offset)).then_some((super_block, offset))
+}
+
+/// Whether the first descriptor behind a copy of revision 0 leads to a table whose second inode is a directory.
+fn has_root(device: &dyn BlockDevice, sb: &SuperBlock, copy: u64) -> bool {
+    /// `bg_inode_table_lo`, and inodes of revision 0.
+    const TABLE: u64 = 8;
+    const INODE: u64 = 128;
+    const DIRECTORY: u16 = 0x4000;
+    let block_size = u64::from(sb.block_size);
+    let (mut table, mut mode) = ([0; 4], [0; 2]);
+    let at = copy.saturating_add(block_size).saturating_add(TABLE);
+    let read = device.read_at(at, &mut table).and_then(|()| {
+        let table = u64::from(u32::from_le_bytes(table));
+        device.read_at(table.saturating_mul(block_size).saturating_add(INODE), &mut mode)
+    });
+    read.is_ok() && u16::from_le_bytes(mode) & 0xf000 == DIRECTORY
 }
 
 /// The copy at byte `offset`, if it says that it lies there.
@@ -264,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_revision_0_counts_where_a_group_begins_unless_there_is_a_partition_table() {
+    fn a_copy_of_revision_0_counts_where_a_group_begins_and_a_root_is_unless_there_is_a_partition_table() {
         let mut raw = RawSuperBlock::new_zeroed();
         raw.s_magic.set(MAGIC);
         raw.s_first_data_block.set(1);
@@ -277,6 +294,10 @@ mod tests {
         let place = 8193 << 10;
         bytes[place..place + 1024].copy_from_slice(raw.as_bytes());
         let find = |bytes: &[u8]| find_copy_anywhere(&MemDevice::read_only(bytes.to_vec()), Error::Invalid);
+        // A volume that begins here has no root there.
+        bytes[place + 1024 + 8] = 5;
+        assert_eq!(find(&bytes).err(), Some(Error::Invalid));
+        bytes[(5 << 10) + 128 + 1] = 0x41;
         assert_eq!(find(&bytes).unwrap().offset, to_u64(place));
         bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
         assert_eq!(find(&bytes).err(), Some(Error::Invalid));

@@ -120,7 +120,7 @@ fn is_unknown(told: &str, all: &[String]) -> bool {
         && all.iter().any(|other| same.iter().any(|same| other.starts_with(same)));
     let is_value = is_content || is_value_field;
     // 1.47.0 does not ask for it.
-    let is_feature = told.starts_with("missing-feature ") && told.contains("ea_inode");
+    let is_feature = told.starts_with("feature ") && told.contains("ea_inode");
     is_depth || is_kept || is_value_flag || is_value || is_feature || told.starts_with("entry-type-missing ")
 }
 

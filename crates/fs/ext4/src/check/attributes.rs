@@ -24,7 +24,7 @@ use crate::unit::VolBlock;
 use crate::xattr::{Area, Entry, MAGIC, VALUE_MAX, entry_hash, signed_entry_hash, words};
 
 /// Sizes of a value that are tried: its attributes say one, but for damage.
-const MAX_SIZES: usize = 2;
+const MAX_SIZES: usize = 4;
 
 /// Where the first thing wrong with a table of attributes is.
 struct Wrong {
@@ -283,7 +283,8 @@ fn values(view: &View, state: &mut State, attributes: &mut Attributes, told: &mu
         }
     }
     if !known.is_empty() && !view.sb.incompat.contains(Incompat::EA_INODE) {
-        told.found(Issue::MissingFeature { feature: "ea_inode" });
+        let why = "it is not set, and values of attributes are in inodes";
+        told.found(Issue::Feature { feature: "ea_inode", why });
     }
     for holder in attributes.holders.iter().filter(|holder| !known.contains(&holder.ino)) {
         state.doubt_value(holder.ino);
@@ -333,13 +334,8 @@ fn value_issues(holder: &Holder, users: &[ValueUse], hash: Option<u32>) -> Vec<I
 
 /// The first of those in the same place.
 fn each_place<'a>(users: impl Iterator<Item = &'a ValueUse>) -> Vec<&'a ValueUse> {
-    let mut first: Vec<&ValueUse> = Vec::new();
-    for user in users {
-        if !first.iter().any(|known| (known.owner, known.block) == (user.owner, user.block)) {
-            first.push(user);
-        }
-    }
-    first
+    let mut places = BTreeSet::new();
+    users.filter(|user| places.insert((user.owner, user.block))).collect()
 }
 
 /// The size that an attribute says of a value, where by it the contents have the hash that the inode keeps and by the
@@ -352,6 +348,7 @@ fn size_by_hash(
     hash: Option<u32>,
 ) -> Option<u64> {
     let mut sizes: Vec<u64> = users.iter().map(|user| user.size.into()).collect();
+    sizes.sort_unstable();
     sizes.dedup();
     sizes.retain(|&size| size != 0 && size != holder.size && hash != Some(holder.hash));
     sizes.into_iter().take(MAX_SIZES).find(|&size| value_hash(view, state, holder, size) == Some(holder.hash))

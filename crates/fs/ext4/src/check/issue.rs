@@ -97,7 +97,7 @@ obento_driver::issues! {
     /// The journal is on a device that was not given.
     JournalMissing {} Note Volume "journal-missing", "the journal is on another device, which was not given";
     /// The super block names a journal, and the volume has none.
-    JournalNamed { ino: u32 } Safe Volume "journal-named", "the super block names a journal (inode {ino}), and the volume has none";
+    JournalNamed { ino: u32 } Damage Volume "journal-named", "the super block names a journal (inode {ino}), and the volume has none";
     /// A volume without a journal wants recovery.
     JournalNotThere {} Safe Volume "journal-not-there", "the volume wants recovery but has no journal";
     /// An inode is to be freed or cut short.

@@ -33,11 +33,11 @@ pub(super) fn look_behind(
     let sb = found.super_block.clone();
     let needs = sb.incompat.contains(Incompat::NEEDS_RECOVERY);
     if !sb.compat.contains(Compat::HAS_JOURNAL) {
-        if needs {
-            told.found(Issue::JournalNotThere {});
-        }
+        // One that is named may have to be replayed: that is lost with its name, and so more than a safe mend.
         if names_journal(&sb) {
             told.found(Issue::JournalNamed { ino: sb.raw.s_journal_inum.get() });
+        } else if needs {
+            told.found(Issue::JournalNotThere {});
         }
         return Ok((device, sb));
     }

@@ -12,8 +12,8 @@ use super::blocks::on_volume;
 use super::issue::Issue;
 use super::look::RESIZE_INO;
 use super::told::Told;
-use super::view::View;
-use crate::feature::{Compat, Incompat};
+use super::view::{View, keeps_for_growing_twice};
+use crate::feature::Compat;
 use crate::map::check::numbers;
 use crate::raw::RawInode;
 use crate::unit::VolBlock;
@@ -24,7 +24,7 @@ const DOUBLY: usize = 13;
 /// Looks at the resize inode.
 pub(super) fn check(view: &View, told: &mut Told<'_>) {
     // Beside `meta_bg` the feature itself is wrong, which is told, and nothing is kept.
-    if view.sb.incompat.contains(Incompat::META_BG) && view.sb.compat.contains(Compat::RESIZE_INODE) {
+    if keeps_for_growing_twice(&view.sb) {
         return;
     }
     if let Err(why) = look(view) {

@@ -8,8 +8,8 @@ use super::fields::is_extra_size;
 use super::issue::Issue;
 use super::state::own_copies;
 use super::told::Told;
-use super::view::View;
-use crate::feature::{Compat, Incompat};
+use super::view::{View, keeps_for_growing_twice};
+use crate::feature::Incompat;
 use crate::gate::HURD;
 use crate::group::GroupFlags;
 use crate::super_block::SuperBlock;
@@ -68,7 +68,7 @@ fn extra_sizes(sb: &SuperBlock, told: &mut Told<'_>) {
 
 /// Tells which features cannot be beside each other, or on a volume of this system.
 fn features(sb: &SuperBlock, told: &mut Told<'_>) {
-    if sb.compat.contains(Compat::RESIZE_INODE) && sb.incompat.contains(Incompat::META_BG) {
+    if keeps_for_growing_twice(sb) {
         let why = "it cannot be beside meta_bg, by which no block is kept for growing";
         told.found(Issue::Feature { feature: "resize_inode", why });
     }

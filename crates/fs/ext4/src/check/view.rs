@@ -13,7 +13,7 @@ use obento_driver::CheckOptions;
 use super::issue::Issue;
 use super::journal;
 use super::told::Told;
-use crate::feature::{Compat, RoCompat};
+use crate::feature::{Compat, Incompat, RoCompat};
 use crate::group::{GroupDescriptor, GroupFlags, descriptor_checksum};
 use crate::locate::{self, Found};
 use crate::raw::{RawGroup32, RawInode};
@@ -275,7 +275,7 @@ const EMPTY: GroupDescriptor = GroupDescriptor {
 /// The super block that `options` name, or the primary one, or a copy, wherever it is.
 pub(super) fn find(device: &dyn BlockDevice, options: &CheckOptions) -> Result<Found> {
     let Some(number) = options.super_block else {
-        return locate::find(device).or_else(|error| match error {
+        return find_agreeing(device).or_else(|error| match error {
             Error::Corrupt(_) => {
                 locate::find_plain(device, error).or_else(|error| locate::find_copy_anywhere(device, error))
             }
@@ -290,6 +290,28 @@ pub(super) fn find(device: &dyn BlockDevice, options: &CheckOptions) -> Result<F
     }
     let instead_of = locate::check_at(device, PRIMARY_OFFSET).err().filter(|_| found.is_copy());
     Ok(Found { instead_of, ..found })
+}
+
+/// The primary super block, unless features of it exclude each other and a copy has not both: one bit is damaged then, and
+/// it decides where all descriptors are.
+fn find_agreeing(device: &dyn BlockDevice) -> Result<Found> {
+    let found = locate::find(device)?;
+    let sb = &found.super_block;
+    if found.is_copy() || !keeps_for_growing_twice(sb) {
+        return Ok(found);
+    }
+    let (structure, field, offset) = (Structure::SuperBlock, "s_feature_incompat", 0x60);
+    let value = sb.raw.s_feature_incompat.get().into();
+    let error = Corrupt::Field { structure, field, block: found.block().0, offset, found: value };
+    match locate::find_copy(device, Some(&sb.raw)).filter(|(copy, _)| !keeps_for_growing_twice(copy)) {
+        Some((super_block, offset)) => Ok(Found { super_block, offset, instead_of: Some(error.into()) }),
+        None => Ok(found),
+    }
+}
+
+/// Whether it has both `resize_inode` and `meta_bg`, which exclude each other.
+pub(super) fn keeps_for_growing_twice(sb: &SuperBlock) -> bool {
+    sb.compat.contains(Compat::RESIZE_INODE) && sb.incompat.contains(Incompat::META_BG)
 }
 
 /// What is wrong with the primary super block in whose place another was found, or which has no other.

@@ -13,8 +13,8 @@ impl Edits {
     /// Mends a feature; false for another issue.
     pub(super) fn mend_feature(&mut self, issue: &Issue) -> Result<bool> {
         match *issue {
-            Issue::MissingFeature { feature: "ea_inode" } => self.add_incompat(Incompat::EA_INODE)?,
-            Issue::MissingFeature { .. } => self.add_ro_compat(RoCompat::LARGE_FILE)?,
+            Issue::Feature { feature: "ea_inode", .. } => self.add_incompat(Incompat::EA_INODE)?,
+            Issue::MissingFeature { feature: "large_file" } => self.add_ro_compat(RoCompat::LARGE_FILE)?,
             Issue::Feature { feature: "extent", .. } => self.add_incompat(Incompat::EXTENT)?,
             Issue::Feature { feature: "dir_nlink", .. } => self.add_ro_compat(RoCompat::DIR_NLINK)?,
             Issue::Feature { feature: "resize_inode", .. } => self.super_block(|raw| {
