@@ -197,6 +197,7 @@ impl WritableFileSystem for Volume {
     }
 
     fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr> {
+        change.expect_no_project()?;
         self.change(|tree, now| {
             let inode = tree.get_mut(ino)?;
             inode.apply(change, now);
