@@ -141,8 +141,8 @@ impl WritableFileSystem for Volume {
         if !self.limits().fits_owner(change.uid.unwrap_or(0), change.gid.unwrap_or(0)) {
             return Err(Error::OutOfRange);
         }
-        let moment = |time: Option<TimeChange>| time.map(|time| self.moment(time));
         change.expect_no_project()?;
+        let moment = |time: Option<TimeChange>| time.map(|time| self.moment(time));
         // Linux takes bits of the mode away from a file that changes hands.
         let changes_hands = change.uid.is_some() || change.gid.is_some();
         let mode = change.mode.or(changes_hands.then_some(old.mode));

@@ -9,11 +9,11 @@
 use alloc::vec::Vec;
 
 use obento_base::wire::{FromZeros, IntoBytes, to_u64};
-use obento_base::{Corrupt, Error, Result, Structure};
+use obento_base::{Corrupt, Error, FileKind, Result, Structure};
 use obento_block::BlockDevice;
 
 use crate::feature::Incompat;
-use crate::raw::RawSuperBlock;
+use crate::raw::{RawGroup32, RawInode, RawSuperBlock};
 use crate::super_block::{MAGIC, PRIMARY_OFFSET, SuperBlock};
 use crate::unit::VolBlock;
 
@@ -160,18 +160,13 @@ fn old_copy_at(device: &dyn BlockDevice, offset: u64) -> Option<(SuperBlock, u64
 
 /// Whether the first descriptor behind a copy of revision 0 leads to a table whose second inode is a directory.
 fn has_root(device: &dyn BlockDevice, sb: &SuperBlock, copy: u64) -> bool {
-    /// `bg_inode_table_lo`, and inodes of revision 0.
-    const TABLE: u64 = 8;
-    const INODE: u64 = 128;
-    const DIRECTORY: u16 = 0x4000;
     let block_size = u64::from(sb.block_size);
-    let (mut table, mut mode) = ([0; 4], [0; 2]);
-    let at = copy.saturating_add(block_size).saturating_add(TABLE);
-    let read = device.read_at(at, &mut table).and_then(|()| {
-        let table = u64::from(u32::from_le_bytes(table));
-        device.read_at(table.saturating_mul(block_size).saturating_add(INODE), &mut mode)
+    let (mut group, mut root) = (RawGroup32::new_zeroed(), RawInode::new_zeroed());
+    let read = device.read_at(copy.saturating_add(block_size), group.as_mut_bytes()).and_then(|()| {
+        let table = u64::from(group.bg_inode_table_lo.get()).saturating_mul(block_size);
+        device.read_at(table.saturating_add(to_u64(size_of::<RawInode>())), root.as_mut_bytes())
     });
-    read.is_ok() && u16::from_le_bytes(mode) & 0xf000 == DIRECTORY
+    read.is_ok() && FileKind::from_mode(root.i_mode.get()) == Some(FileKind::Directory)
 }
 
 /// The copy at byte `offset`, if it says that it lies there.

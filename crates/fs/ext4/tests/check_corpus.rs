@@ -23,6 +23,8 @@ use obento_testkit::oracle::{Oracle, corpus, require};
 /// Longer than any image may take, in seconds, though it shares the machine.
 const LIMIT: Duration = Duration::from_secs(20);
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/check.md");
+/// As many images are all of e2fsprogs 1.47.4: a row of another one is out of date.
+const WHOLE: usize = 218;
 /// Lines that are shown of what is said about an image.
 const MOST_LINES: usize = 24;
 /// What the first line of the table is.
@@ -175,6 +177,8 @@ fn check_and_repair_agree_with_e2fsck_on_every_image_but_for_what_the_documentat
         }
     });
     let (found, mut known) = (found.into_inner().unwrap(), documented());
+    let absent: Vec<_> = known.iter().filter(|(image, _)| !names.contains(image)).collect();
+    assert!(names.len() < WHOLE || absent.is_empty(), "rows of images that there are not: {absent:?}");
     known.retain(|(image, _)| names.contains(image));
     let new: Vec<_> = found.iter().filter(|(difference, _)| !known.contains(*difference)).collect();
     for ((image, how), words) in &new {

@@ -32,7 +32,7 @@ fn a_volume_on_a_read_only_device_opens_for_reading_alone() {
 #[test]
 fn whichever_request_fails_nothing_acknowledged_is_lost() {
     // Volumes of wider entries are larger, so that each fault takes longer.
-    for (shape, step) in [("fat12", 23), ("fat12-sector-2k", 23), ("fat16", 97), ("fat32", 97)] {
+    for (shape, step) in [("fat12", 23), ("fat12-sector-2k", 23), ("fat16", 97), ("fat32", 41)] {
         if let Some(volume) = cuts::volume(shape) {
             trials::faults::requests(&volume, step);
         }

@@ -169,9 +169,7 @@ impl Look<'_> {
         }
         clusters
     }
-}
 
-impl Look<'_> {
     /// Whether the inode of a value is one of Lustre's, which no hash tells: it names the one inode that has the value, and
     /// has its generation. It is counted by itself alone.
     fn is_of_lustre(&self, user: &ValueUse) -> bool {
