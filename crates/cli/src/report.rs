@@ -101,6 +101,11 @@ pub fn printable(name: &[u8]) -> String {
     String::from_utf8_lossy(&escape(name, Style::Backslash)).into_owned()
 }
 
+/// A sentence whose names were escaped by who wrote it: the rest that a terminal would act on escaped, and no backslash twice.
+pub fn sentence(text: &str) -> String {
+    text.split('\\').map(|part| printable(part.as_bytes())).collect::<Vec<_>>().join("\\")
+}
+
 /// What a person should know about a volume that was opened so, and what follows from it.
 pub fn notice(notice: &Notice, access: Access) -> String {
     match notice {
@@ -143,6 +148,11 @@ mod tests {
             "a: No such file or directory; b: No such file or directory"
         );
         assert_eq!(Report::plain(error).to_string(), "No such file or directory");
+    }
+
+    #[test]
+    fn what_is_escaped_in_a_sentence_is_not_escaped_once_more() {
+        assert_eq!(sentence("'q\\xff' twice: q\x1b[2J"), "'q\\xff' twice: q\\033[2J");
     }
 
     #[test]

@@ -466,3 +466,17 @@ fn a_qcow2_image_that_cannot_be_read_says_what_makes_one_that_can() {
         );
     }
 }
+
+#[test]
+fn a_project_is_refused_by_name_where_the_volume_keeps_none() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("f"), "").unwrap();
+    for fs_type in ["vfat", "xv6", "ext4"] {
+        assert!(
+            obento(folder.path(), &["mkfs", "-t", fs_type, "-q", "disk.img", "16M", "-F"]).status.success()
+        );
+        assert!(obento(folder.path(), &["cp", "f", "disk.img:/"]).status.success());
+        let told = "obento: cannot set the project of 'disk.img:/f': the volume keeps no projects\n";
+        check_in(folder.path(), &["chattr", "-p", "5", "disk.img:/f"], 1, "", told);
+    }
+}

@@ -115,9 +115,8 @@ struct Changer<'a> {
 
 impl Changer<'_> {
     fn change(&mut self, node: &Node, attr: Attr, shown: &[u8]) -> Done {
-        let changed = self.apply(node, attr);
         let failed = |cause: String| Report::on("cannot change the flags of", shown, cause);
-        let done = match changed {
+        let done = match self.apply(node, attr) {
             Err(error) => Err(failed(error.to_string())),
             Ok(after) if !self.change.refused(after.flags).is_empty() => {
                 let refused = letters(self.change.refused(after.flags)).replace('-', "");
@@ -125,7 +124,12 @@ impl Changer<'_> {
             }
             Ok(after) => {
                 self.tell.say(|| format!("Flags of {} set as {}", subject(shown), letters(after.flags)));
-                Ok(())
+                self.set_project(node).map_err(|error| match error {
+                    Error::NotSupported => {
+                        Report::on("cannot set the project of", shown, "the volume keeps no projects")
+                    }
+                    error => Report::on("cannot set the project of", shown, error.to_string()),
+                })
             }
         };
         if done.is_err() && self.args.silent {
@@ -146,10 +150,12 @@ impl Changer<'_> {
         if flags != attr.flags || self.change != Change::default() {
             after = vfs.set_attr(&Caller::Owner, node, &by_flags)?;
         }
-        if let Some(project) = self.args.project {
-            let change = SetAttr { project: Some(project), ..SetAttr::default() };
-            after = vfs.set_attr(&Caller::Owner, node, &change)?;
-        }
         Ok(after)
+    }
+
+    fn set_project(&self, node: &Node) -> Result<(), Error> {
+        let Some(project) = self.args.project else { return Ok(()) };
+        let change = SetAttr { project: Some(project), ..SetAttr::default() };
+        node.vfs().set_attr(&Caller::Owner, node, &change).map(drop)
     }
 }

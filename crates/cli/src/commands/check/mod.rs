@@ -21,7 +21,7 @@ use crate::json::{Line, hex};
 use crate::open::{address, cannot_open};
 use crate::output::{Outcome, Output, Stop};
 use crate::progress::Progress;
-use crate::report::{Report, printable, subject};
+use crate::report::{Report, sentence, subject};
 
 /// Of fsck(8).
 const MENDED: u8 = 1;
@@ -218,7 +218,7 @@ impl CheckObserver for Teller<'_> {
             finding_line(&finding).write(&mut self.out)
         } else {
             let end = if finding.mended { ": mended" } else { "" };
-            writeln!(self.out, "{}{end}", printable(finding.text.as_bytes()))
+            writeln!(self.out, "{}{end}", sentence(&finding.text))
         };
         if let Err(error) = written {
             self.failed.get_or_insert(error);
