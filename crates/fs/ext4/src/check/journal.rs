@@ -18,6 +18,7 @@ use obento_journal::raw::{RawSuperBlock as RawJournal, SUPER_BLOCK_V1};
 use super::issue::Issue;
 use super::told::Told;
 use crate::feature::{Compat, Incompat};
+use crate::format::JOURNAL_INO;
 use crate::locate::{self, Found};
 use crate::replay::{behind, open_journal};
 use crate::super_block::SuperBlock;
@@ -30,7 +31,11 @@ pub(super) fn look_behind(
     options: &CheckOptions,
     told: &mut Told<'_>,
 ) -> Result<(Arc<dyn BlockDevice>, SuperBlock)> {
-    let sb = found.super_block.clone();
+    let lost = with_lost_feature(&device, &found.super_block);
+    if lost.is_some() {
+        told.found(LOST_FEATURE);
+    }
+    let sb = lost.unwrap_or_else(|| found.super_block.clone());
     let needs = sb.incompat.contains(Incompat::NEEDS_RECOVERY);
     if !sb.compat.contains(Compat::HAS_JOURNAL) {
         // One that is named may have to be replayed: that is lost with its name, and so more than a safe mend.
@@ -73,7 +78,10 @@ pub(super) fn look_behind(
     };
     // What the volume is measured by never changes while it is mounted, but for growing.
     Ok(match again {
-        Ok(again) if again.block_size == sb.block_size && again.groups == sb.groups => (behind.device, again),
+        Ok(mut again) if again.block_size == sb.block_size && again.groups == sb.groups => {
+            again.compat.insert(sb.compat & Compat::HAS_JOURNAL);
+            (behind.device, again)
+        }
         _ => (behind.device, sb),
     })
 }
@@ -100,6 +108,24 @@ fn open(
         told.found(Issue::JournalDamaged { why });
         None
     })
+}
+
+/// What is told where [`with_lost_feature`] has an answer.
+pub(super) const LOST_FEATURE: Issue =
+    Issue::Feature { feature: "has_journal", why: "it is not set, and the log is to be replayed" };
+
+/// A super block with the feature of journals, where it alone is missing: the volume wants recovery, and the inode of
+/// journals holds a log that is to be replayed. What was synced is in there, and e2fsck throws it away.
+pub(super) fn with_lost_feature(device: &Arc<dyn BlockDevice>, sb: &SuperBlock) -> Option<SuperBlock> {
+    let wants = sb.incompat.contains(Incompat::NEEDS_RECOVERY) && sb.raw.s_journal_inum.get() == JOURNAL_INO;
+    if !wants || sb.compat.contains(Compat::HAS_JOURNAL) {
+        return None;
+    }
+    let journal = open_journal(device, sb, None, &mut Vec::new()).ok().flatten()?;
+    let mut with = sb.clone();
+    with.compat.insert(Compat::HAS_JOURNAL);
+    with.raw.s_feature_compat.set(with.compat.bits());
+    journal.super_block().needs_replay().then_some(with)
 }
 
 /// Whether a super block says where a journal is.

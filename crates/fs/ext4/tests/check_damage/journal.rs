@@ -162,6 +162,24 @@ fn a_log_is_replayed_whole_though_its_super_block_counts_others() {
 }
 
 #[test]
+fn a_log_is_replayed_though_the_feature_of_journals_is_missing() {
+    if oracles() {
+        for base in [&bases::EXT4, &bases::EXT3] {
+            let mut disk = dirty(base);
+            disk.edit_super_block(|sb| sb.s_feature_compat = (sb.s_feature_compat.get() & !4).into());
+            assert_eq!(kinds(&disk), ["feature", "journal-dirty"]);
+            let mended = repaired(&disk.bytes).unwrap();
+            let second = e2fsck_is_clean(&mended);
+            assert!(second.is_silent(), "{}", second.text);
+            assert_eq!(findings(&mended).unwrap(), []);
+            // e2fsck throws the log away.
+            let found = names(&mended);
+            assert!((0..TRANSACTIONS).all(|n| found.contains(format!("/name-{n}").as_bytes())));
+        }
+    }
+}
+
+#[test]
 fn a_commit_with_a_wrong_checksum_ends_the_replay_before_it() {
     if oracles() {
         let mut disk = dirty(&bases::EXT4);

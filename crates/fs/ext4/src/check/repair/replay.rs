@@ -19,7 +19,7 @@ use obento_journal::raw::RawSuperBlock as RawJournal;
 use obento_journal::{Journal, Version, checksum};
 
 use super::super::issue::Issue;
-use super::super::journal::{label, stray_field};
+use super::super::journal::{LOST_FEATURE, label, stray_field, with_lost_feature};
 use super::super::view::{find, instead_of};
 use super::commit::{change_super_block, unfinished, want_recovery};
 use crate::feature::{Compat, Incompat};
@@ -36,6 +36,13 @@ pub(super) fn onto(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> Res
     if found.is_copy() && found.instead_of.is_none() {
         // The primary super block can be used, and knows more of the journal.
         found = locate::find(&**device)?;
+    }
+    let may_be = !found.is_copy() && options.mending == Mending::All;
+    if let Some(with) = with_lost_feature(device, &found.super_block).filter(|_| may_be) {
+        // Before the replay, or a second run would not know of it.
+        issues.push(LOST_FEATURE);
+        change_super_block(&**device, &with, |_| {})?;
+        found.super_block = with;
     }
     let sb = &found.super_block;
     if !sb.compat.contains(Compat::HAS_JOURNAL) {
