@@ -1,4 +1,4 @@
-//! Making a volume that holds a tree from the beginning.
+//! Building a volume with its contents in one pass.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,32 +10,45 @@ use obento_block::BlockDevice;
 use crate::tree::DataId;
 use crate::{FormatError, FormatOptions, Formatted, NodeId, Tree};
 
-/// Making a volume with a tree in it, all of it planned before the first byte is written. Two volumes of equal trees,
-/// options, clocks and seeds have the same bytes, on devices of zeros.
+/// Builds a volume that contains a tree. The whole volume is planned before the first byte is written. On
+/// devices that read as zeros, equal trees, options, clocks and seeds produce identical bytes.
 ///
-/// The driver lays out and writes what its format adds; the bytes of files are moved by the caller, straight to where
-/// [`BuildPlan::places`] says, before or after or while the driver writes the rest.
+/// The driver lays out the volume and writes the metadata. The caller moves the data of files to the
+/// locations that [`BuildPlan::places`] returns, before, after, or while the driver writes.
 pub trait Build: Send + Sync {
-    /// Plans a volume of `tree`. Nothing is written. Errors, the first that holds: the option that cannot be; all files
-    /// that the format cannot hold; the size, if one is given, is too small.
+    /// Plans a volume for `tree`. Writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// 1. `Format`: an option is invalid.
+    /// 2. `Unfit`: the format cannot store some files. The error lists all of them.
+    /// 3. `TooSmall`: the requested size is too small.
     fn plan<'t>(&self, tree: &'t Tree, options: &BuildOptions)
     -> Result<Box<dyn BuildPlan + 't>, BuildError>;
 
-    /// Begins a volume whose files come before it is known what else does: their bytes are put where they stay, and the
-    /// volume is planned around them. `None` where that cannot be; then a tree is planned when it is whole. Errors: the option
-    /// that cannot be.
+    /// Starts a volume whose files arrive before the rest of the tree is known: their data is placed at its
+    /// final location, and the volume is planned around it. Returns `None` if the driver does not support
+    /// this; the caller then plans the complete tree.
+    ///
+    /// # Errors
+    ///
+    /// - `Format`: an option is invalid.
     fn receive(&self, options: &BuildOptions) -> Result<Option<Box<dyn Receive>>, BuildError> {
         let _ = options;
         Ok(None)
     }
 }
 
-/// A volume of which nothing is known but the files that came so far. What they get follows from what came before, and not from
-/// how it came.
+/// A volume under construction of which only the files received so far are known. The location of a file
+/// depends on the files received before it, and not on how they were transferred.
 pub trait Receive: Send {
-    /// Takes places for a regular file of `size` bytes with data in `ranges`, which are in order, apart and within it, and hands
-    /// them to `sink` as [`BuildPlan::places`] does. `data` is higher than that of any file before. Errors: TooSmall, if
-    /// no volume holds it.
+    /// Allocates space for a regular file of `size` bytes with data in `ranges`, and passes the locations
+    /// to `sink` as [`BuildPlan::places`] does. The ranges are sorted, do not overlap, and lie within the
+    /// file. `data` must be greater than that of every earlier file.
+    ///
+    /// # Errors
+    ///
+    /// - `TooSmall`: no volume can hold the file.
     fn place(
         &mut self,
         data: DataId,
@@ -44,9 +57,13 @@ pub trait Receive: Send {
         sink: &mut dyn FnMut(Range<u64>, u64),
     ) -> Result<(), BuildError>;
 
-    /// Plans a volume of `tree` around the files that came, as [`Build::plan`] does. The plan has no places for those. What the
-    /// tree has no more is handed to `gone` as ranges of the device, which have to be zeros again before the plan is written.
-    /// Errors: as [`Build::plan`].
+    /// Plans a volume for `tree` around the received files, as [`Build::plan`] does. The plan has no
+    /// locations for received files. Received data that `tree` no longer contains is passed to `gone` as
+    /// ranges of the device; the caller must zero them before it writes the plan.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Build::plan`].
     fn plan<'t>(
         self: Box<Self>,
         tree: &'t Tree,
@@ -55,89 +72,97 @@ pub trait Receive: Send {
     ) -> Result<Box<dyn BuildPlan + 't>, BuildError>;
 }
 
-/// How to build.
+/// Options of a build.
 #[derive(Clone)]
 pub struct BuildOptions {
-    /// The volume. A length of `None` is found; `contents` are zeros, whatever it says.
+    /// Options of the volume. If the length is `None`, the driver computes it. `contents` is ignored: the
+    /// device must read as zeros.
     pub format: FormatOptions,
-    /// How much more than what the tree needs there is, where the length is found.
+    /// Free space to add when the driver computes the length.
     pub room: Room,
 }
 
-/// Space that stays free.
+/// Free space of a new volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
-    /// So many hundredths of the volume, of blocks and of inodes.
+    /// This percentage of the blocks and of the inodes is free.
     Free(u8),
-    /// As little as can be: also a journal of the least size, and no room for the volume to grow.
+    /// As little as possible: the journal has its minimum size, and the volume has no room to grow.
     Least,
 }
 
-/// A volume that is laid out and not written yet.
+/// The layout of a volume that is not written yet.
 pub trait BuildPlan: Send + Sync {
-    /// What will be made.
+    /// Returns a description of the volume.
     fn formatted(&self) -> &Formatted;
 
-    /// Bytes that the device must have.
+    /// Returns the required length of the device in bytes.
     fn device_len(&self) -> u64;
 
-    /// Hands to `sink` where the bytes of the regular file `node` belong: a range of the file and the offset on the device, in
-    /// order and apart. Nothing for what has no data, or whose bytes the driver writes.
+    /// Passes the locations of the data of the regular file `node` to `sink`: a range of the file and its
+    /// offset on the device. The ranges are sorted and do not overlap. Files without data, and files whose
+    /// data the driver writes itself, have no locations.
     fn places(&self, node: NodeId, sink: &mut dyn FnMut(Range<u64>, u64));
 
-    /// Writes all but the bytes of files to `device`, which reads as zeros wherever the caller has not put those. What makes
-    /// it a volume is written last. Errors: those of the device.
+    /// Writes everything except the data of files to `device`. The device must read as zeros where the
+    /// caller has not written file data. The signature of the volume is written last.
+    ///
+    /// # Errors
+    ///
+    /// - `Device`: the device failed.
     fn write(&mut self, device: &dyn BlockDevice) -> Result<(), FormatError>;
 }
 
-/// Why a volume cannot be built.
+/// The reason why a volume cannot be built.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BuildError {
-    /// The volume itself cannot be.
+    /// The volume itself is impossible.
     Format(FormatError),
     /// The tree does not fit.
     TooSmall {
-        /// The bytes there are.
+        /// Size of the volume in bytes.
         len: u64,
-        /// The bytes that suffice.
+        /// A size in bytes that is sufficient.
         needed: u64,
     },
-    /// These files cannot be held.
+    /// The format cannot store these files.
     Unfit(Vec<(NodeId, Unfit)>),
 }
 
-/// Why a format cannot hold a file.
+/// The reason why a format cannot store a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unfit {
-    /// Its name has more bytes than this.
+    /// The name is longer than this number of bytes.
     Name(u32),
-    /// It has more names, or directories in it, than this.
+    /// The file has more than this number of links, or the directory more than this number of
+    /// subdirectories.
     Links(u32),
-    /// It is longer than this.
+    /// The file is larger than this number of bytes.
     Size(u64),
-    /// The target of a link has more bytes than this, or none.
+    /// The target of the symbolic link is empty or longer than this number of bytes.
     Target(u32),
-    /// Its time.
+    /// A timestamp is out of range.
     Time,
-    /// The number of its device.
+    /// The device number is out of range.
     Device,
-    /// It has extended attributes in a name space that the format does not know, or an access control list that is none.
+    /// An extended attribute is in a namespace that the format does not support, or an access control list
+    /// is malformed.
     XattrName,
-    /// Its extended attributes are too large.
+    /// The extended attributes are too large.
     Xattrs,
-    /// Its extended attributes are too large without this feature.
+    /// The extended attributes are too large for a volume without this feature.
     XattrsNeed(&'static str),
-    /// A directory with too many names.
+    /// The directory has too many entries.
     Directory,
-    /// Its name has characters that the format's names do not have.
+    /// The name contains characters that the format does not allow.
     Characters,
-    /// Its name ends with a dot or a space, which the format's names do not.
+    /// The name ends with a dot or a space, which the format does not allow.
     LastCharacter,
-    /// Its name is that of another file of the directory where case does not count.
+    /// The name equals the name of another file in the directory, except for case.
     Twice,
-    /// It is of a type that the format does not have.
+    /// The format does not support files of this type.
     Kind,
-    /// It has the name of a directory that the format has of its own, and is none.
+    /// The name is that of a directory that the format reserves, and the file is not that directory.
     Reserved,
 }
 

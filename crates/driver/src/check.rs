@@ -1,4 +1,4 @@
-//! Checking a volume, and mending it.
+//! Checking and repairing a volume.
 
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -11,17 +11,24 @@ use obento_env::Clock;
 
 use crate::FieldValue;
 
-/// Checking a volume that may be too damaged to open.
+/// Checks a volume that may be too damaged to open.
 ///
-/// Everything is bounded by the size of the device, whatever the bytes: no panic, no loop without end, no memory beyond
-/// a budget.
+/// Time and memory are bounded by the size of the device, for any contents of the device: a check never
+/// panics, never loops forever, and never exceeds its memory budget.
 pub trait Check: Send + Sync {
-    /// Checks the volume that fills `device`, tells `observer` each finding, and mends what `options.mending` allows.
+    /// Checks the volume that occupies `device`, passes each finding to `observer`, and repairs what
+    /// `options.mending` allows.
     ///
-    /// Errors: Corrupt without any usable super block; Unsupported for a feature that the check does not know;
-    /// `ReadOnly` if it is to mend on a device that cannot be written; those of the device.
-    /// With [`Mending::Nothing`] not a byte of the device is written. What is mended goes through transactions of the
-    /// format's own journal, where it has one; a cut in the middle leaves what another run mends.
+    /// With [`Mending::Nothing`], the device is not written. Repairs are written as transactions of the
+    /// journal of the format, if it has one. After a crash in the middle of a repair, another run completes
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// - `Corrupt`: no usable super block exists.
+    /// - `Unsupported`: the volume uses a feature that the check does not support.
+    /// - `ReadOnly`: a repair is requested and the device cannot be written.
+    /// - `Device`: the device failed.
     fn check(
         &self,
         device: Arc<dyn BlockDevice>,
@@ -29,48 +36,49 @@ pub trait Check: Send + Sync {
         observer: &mut dyn CheckObserver,
     ) -> Result<CheckReport, Error>;
 
-    /// Whether there is a volume on `device` that [`Driver::probe`](crate::Driver::probe) does not recognise, since what it
-    /// is recognised by is lost: by the super block that `options` name, or by any copy of it. Nothing is written.
+    /// Returns whether `device` contains a volume that [`Driver::probe`](crate::Driver::probe) does not
+    /// recognise because its signature is lost. Uses the super block that `options` select, or any backup
+    /// copy. Writes nothing.
     fn finds(&self, _device: &dyn BlockDevice, _options: &CheckOptions) -> bool {
         false
     }
 }
 
-/// What may be mended.
+/// The repairs that a check may make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mending {
-    /// Nothing: look only.
+    /// None; only report findings.
     #[default]
     Nothing,
-    /// What is safe without asking: nothing that any file says of itself is lost.
+    /// Repairs that need no decision: nothing that a file states about itself is lost.
     Safe,
-    /// All.
+    /// All repairs.
     All,
 }
 
-/// How to check.
+/// Options of a check.
 #[derive(Clone)]
 pub struct CheckOptions {
-    /// What may be mended.
+    /// Permitted repairs.
     pub mending: Mending,
-    /// Whether to look at a volume that says it is clean.
+    /// Check a volume even if it is marked clean.
     pub force: bool,
-    /// Whether what nobody names becomes files, where the format's own check leaves the choice, as that of exFAT does.
+    /// Create files from unreferenced data, for formats whose own checker makes that optional (exFAT).
     pub rescue: bool,
-    /// Use the super block at this block instead of the primary one.
+    /// Block number of the super block to use instead of the primary one.
     pub super_block: Option<u64>,
-    /// Bytes a block, to find that super block; `None` tries each.
+    /// Block size in bytes, used to locate `super_block`; `None` tries every size.
     pub block_size: Option<u32>,
-    /// How many threads may work at once; 0 or 1: none but the caller's.
+    /// Maximum number of threads; with 0 or 1, only the calling thread works.
     pub threads: u32,
-    /// Where times come from.
+    /// Source of timestamps.
     pub clock: Arc<dyn Clock>,
-    /// The device of an external journal, if the caller has one.
+    /// Device of an external journal, if the caller has one.
     pub journal: Option<Arc<dyn BlockDevice>>,
 }
 
 impl CheckOptions {
-    /// Looks at everything and mends nothing, with two threads.
+    /// Returns options that check everything, repair nothing, and use two threads.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             mending: Mending::Nothing,
@@ -85,19 +93,19 @@ impl CheckOptions {
     }
 }
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Severity {
-    /// Worth knowing; the volume is as it should be.
+    /// Information; the volume is consistent.
     Note,
-    /// Wrong, and safe to mend: what is right is known, and nothing is lost.
+    /// An inconsistency with a safe repair: the correct value is known, and nothing is lost.
     Safe,
-    /// Wrong, and mending means to choose or to lose something.
+    /// An inconsistency whose repair requires a decision or loses something.
     Damage,
 }
 
 impl Severity {
-    /// Its name.
+    /// Returns the stable name of the severity.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Note => "note",
@@ -107,24 +115,23 @@ impl Severity {
     }
 }
 
-/// What was found.
+/// A finding of a check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// Which kind of finding: a stable name like `link-count`.
+    /// Kind of the finding, as a stable name such as `link-count`.
     pub code: &'static str,
-    /// How bad it is.
+    /// Severity of the finding.
     pub severity: Severity,
-    /// Where, and what was found and expected, by names: `ino`, `block`, `group`, `offset`, `name`, `found`,
-    /// `expected`.
+    /// Location and values by name: `ino`, `block`, `group`, `offset`, `name`, `found`, `expected`.
     pub fields: Vec<(&'static str, FieldValue)>,
-    /// It in words, one sentence without a full stop.
+    /// Description, one sentence without a full stop.
     pub text: String,
-    /// Whether it was mended.
+    /// Whether the check repaired it.
     pub mended: bool,
 }
 
 impl Finding {
-    /// The number of this name.
+    /// Returns the numeric field `name`.
     pub fn number(&self, name: &str) -> Option<u64> {
         self.fields.iter().find_map(|(known, value)| match value {
             FieldValue::Number(number) | FieldValue::Hex(number) if *known == name => Some(*number),
@@ -139,9 +146,9 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A value as a field of a finding.
+/// Conversion of a value to a field of a finding.
 pub trait ToField {
-    /// The field.
+    /// Returns the value as a field.
     fn to_field(&self) -> FieldValue;
 }
 
@@ -174,23 +181,23 @@ impl ToField for Error {
     }
 }
 
-/// How far a check is.
+/// Progress of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CheckProgress {
-    /// What is looked at: `inodes`, `directories`.
+    /// Name of the current pass: `inodes`, `directories`.
     pub pass: &'static str,
-    /// How much of it is done.
+    /// Amount of work done.
     pub done: u64,
-    /// Of how much.
+    /// Total amount of work.
     pub total: u64,
 }
 
-/// Whom a check tells.
+/// The receiver of the findings of a check.
 pub trait CheckObserver {
-    /// Something was found. Findings come in the same order each time.
+    /// Receives a finding. The order of findings is the same in each run.
     fn found(&mut self, finding: Finding);
 
-    /// So much is done.
+    /// Receives the progress of the check.
     fn progress(&mut self, progress: CheckProgress) {
         let _ = progress;
     }
@@ -202,34 +209,34 @@ impl CheckObserver for Vec<Finding> {
     }
 }
 
-/// What a check came to.
+/// The result of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CheckReport {
-    /// The label; empty if there is none.
+    /// Label of the volume; empty if it has none.
     pub label: Vec<u8>,
-    /// Whether it was looked at; a volume that says it is clean is not, unless that is forced.
+    /// Whether the volume was checked. A volume that is marked clean is skipped unless `force` is set.
     pub checked: bool,
-    /// Inodes in use, and there are.
+    /// Number of inodes: in use, total.
     pub inodes: (u64, u64),
-    /// Blocks in use, and there are.
+    /// Number of blocks: in use, total.
     pub blocks: (u64, u64),
-    /// Directories.
+    /// Number of directories.
     pub directories: u64,
-    /// Bytes a block.
+    /// Block size in bytes.
     pub block_size: u32,
-    /// Findings that are no mere notes.
+    /// Number of findings, without notes.
     pub found: u64,
-    /// How many of them were mended.
+    /// Number of repaired findings.
     pub mended: u64,
 }
 
 impl CheckReport {
-    /// How many findings are left.
+    /// Returns the number of findings that were not repaired.
     pub fn left(&self) -> u64 {
         self.found.saturating_sub(self.mended)
     }
 
-    /// Whether the volume is now as it should be.
+    /// Returns whether the volume is consistent now.
     pub fn is_clean(&self) -> bool {
         self.left() == 0
     }

@@ -1,31 +1,32 @@
-//! Where the bytes of a file live.
+//! The location of file data.
 
-/// What [`FileSystem::map`](crate::FileSystem::map) answers: a run of the file from the start of the range that was
-/// asked for, all of one kind.
+/// The result of [`FileSystem::map`](crate::FileSystem::map): an extent of the file that starts at the
+/// start of the requested range and has one kind throughout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
-    /// How many bytes it covers: at least 1 and at most the length asked for.
+    /// Length in bytes: at least 1, at most the requested length.
     pub len: u64,
-    /// Where they are.
+    /// Location of the data.
     pub span: Span,
 }
 
-/// The kinds of a run.
+/// The kinds of extents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Span {
-    /// On [`FileSystem::device`](crate::FileSystem::device), from this byte offset on.
+    /// The data is on [`FileSystem::device`](crate::FileSystem::device), starting at this byte offset.
     Mapped(u64),
-    /// Nowhere: reads as zeros.
+    /// No blocks are allocated; the data reads as zeros.
     Hole,
-    /// Allocated but never written: reads as zeros.
+    /// Blocks are allocated but were never written; the data reads as zeros.
     Unwritten,
-    /// Known to the driver alone (inline, compressed or journalled data): call
+    /// Only the driver can access the data (inline, compressed or journalled data): call
     /// [`FileSystem::read`](crate::FileSystem::read).
     Driver,
 }
 
 impl Span {
-    /// Whether the bytes are zeros that take no reading. `lseek(SEEK_DATA)` skips these.
+    /// Returns whether the data is known to be zeros without reading it. `lseek(SEEK_DATA)` skips such
+    /// extents.
     pub fn is_zeros(self) -> bool {
         matches!(self, Self::Hole | Self::Unwritten)
     }

@@ -1,13 +1,14 @@
-//! Entries of a directory, as a driver hands them up.
+//! Directory entries, as a driver passes them to its caller.
 
 use core::ops::ControlFlow;
 
 use obento_base::{FileKind, Ino, Name, Result};
 
-/// A place in a directory from which a listing can go on.
+/// A position in a directory at which a listing can continue.
 ///
-/// Invariant: never 0 but for the start, below 2^63, and still right after other entries came and went: a hash or an
-/// offset of the format, never an index into a list.
+/// Invariant: a cookie is 0 only at the start of the directory, is below 2^63, and stays valid when other
+/// entries are created or removed. It is a hash or an offset that the format defines, never an index into a
+/// list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Cookie(pub u64);
 
@@ -16,19 +17,20 @@ impl Cookie {
     pub const START: Self = Self(0);
 }
 
-/// One entry. `.` and `..` are not entries: hosts that want them make them from the inode and its parent.
+/// A directory entry. `.` and `..` are not entries; a host that needs them creates them from the inode and
+/// its parent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirEntry<'a> {
-    /// The name.
+    /// Name of the entry.
     pub name: &'a Name,
-    /// The inode it names.
+    /// Inode that the name refers to.
     pub ino: Ino,
-    /// Its kind, if the format keeps it in the entry and the value is a kind.
+    /// Kind of the inode, if the entry stores a valid kind.
     pub kind: Option<FileKind>,
-    /// Where a listing goes on after this entry.
+    /// Position of the next entry.
     pub next: Cookie,
 }
 
-/// Takes the entries of a listing one by one and says whether it wants more. A damaged block is an `Err` among the
-/// entries, after which the rest of the directory follows.
+/// A function that receives the entries of a listing one by one and returns whether it wants more. A
+/// damaged block is passed as an `Err`, followed by the rest of the directory.
 pub type EntrySink<'s> = dyn FnMut(Result<DirEntry<'_>>) -> ControlFlow<()> + 's;

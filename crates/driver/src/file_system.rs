@@ -1,4 +1,4 @@
-//! An open volume.
+//! The trait [`FileSystem`]: an open volume.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -11,36 +11,36 @@ use crate::{
     Bulk, Cookie, EntrySink, Extent, Inspect, Layout, Nameless, Trim, VolumeInfo, WritableFileSystem, Xattrs,
 };
 
-/// What a format can hold.
+/// The limits of a format and the guarantees that it gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// The longest name in bytes.
+    /// Maximum length of a name in bytes.
     pub name_max: u32,
-    /// The longest target of a symbolic link in bytes.
+    /// Maximum length of the target of a symbolic link in bytes.
     pub symlink_max: u32,
-    /// The most names a file may have.
+    /// Maximum link count of a file.
     pub link_max: u32,
-    /// The largest file in bytes.
+    /// Maximum size of a file in bytes.
     pub file_size_max: u64,
-    /// The step of a timestamp in nanoseconds.
+    /// Resolution of timestamps in nanoseconds.
     pub time_granularity: u32,
-    /// The largest number of an owner.
+    /// Largest user ID that an inode can store.
     pub uid_max: u32,
-    /// The largest number of a group.
+    /// Largest group ID that an inode can store.
     pub gid_max: u32,
-    /// What it keeps of what Linux knows of a file.
+    /// The properties of Linux files that the format stores.
     pub keeps: Keeps,
-    /// What a power cut leaves.
+    /// The state of a volume after a power cut.
     pub crash: Crash,
 }
 
 impl Limits {
-    /// Whether it has room for these.
+    /// Returns whether an inode can store these user and group IDs.
     pub fn fits_owner(&self, uid: u32, gid: u32) -> bool {
         uid <= self.uid_max && gid <= self.gid_max
     }
 
-    /// Whether `held` is the time `asked`, as far as it tells times apart.
+    /// Returns whether `held` equals `asked` at the resolution of the format.
     pub fn is_same_time(&self, held: Timestamp, asked: Timestamp) -> bool {
         let nanos = |time: Timestamp| {
             i128::from(time.secs()).saturating_mul(1_000_000_000).saturating_add(time.nanos().into())
@@ -50,147 +50,198 @@ impl Limits {
 }
 
 bitflags::bitflags! {
-    /// What a format keeps of what Linux knows of a file. What it does not keep is the same for all files or is refused,
-    /// as it says here.
+    /// The properties of Linux files that a format stores. Each flag documents what happens when the format
+    /// does not store the property: the value is the same for all files, or the driver refuses to set it.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Keeps: u16 {
-        /// All permission bits. Without: whether anybody may write, at most, and other bits of a mode are dropped.
+        /// All permission bits. Without this flag, a format stores at most one bit that says whether the
+        /// file is writable, and the driver drops the other bits of a mode.
         const MODES = 1;
-        /// Owner and group. Without: the mount's, and NotPermitted for others.
+        /// Owner and group. Without this flag, every file has the owner of the mount, and setting another
+        /// owner fails with `NotPermitted`.
         const OWNERS = 1 << 1;
-        /// Symbolic links. Without: NotPermitted.
+        /// Symbolic links. Without this flag, creating one fails with `NotPermitted`.
         const SYMLINKS = 1 << 2;
-        /// FIFOs, sockets and device nodes. Without: NotPermitted.
+        /// FIFOs, sockets and device nodes. Without this flag, creating one fails with `NotPermitted`.
         const SPECIAL = 1 << 3;
-        /// Ranges without blocks. Without: what a file grows by is zeros that take space, and what was reserved within its
-        /// size is its own at once.
+        /// Ranges without blocks. Without this flag, a file that grows is filled with zeros that take
+        /// space, and space that is reserved within the size of a file is allocated at once.
         const HOLES = 1 << 4;
-        /// Names of any bytes, each another. Without: Invalid for some, and others are the same.
+        /// Names of arbitrary bytes, each different from all others. Without this flag, some names are
+        /// `Invalid`, and different byte strings can be the same name.
         const NAMES = 1 << 5;
-        /// When attributes changed, apart from when data did.
+        /// A change time that is separate from the modification time.
         const CTIME = 1 << 6;
-        /// When data was read, to the granularity. Without: to the day, at most.
+        /// Access times at the resolution of the format. Without this flag, access times have a resolution
+        /// of one day, or are not stored.
         const ATIME = 1 << 8;
-        /// How many directories a directory holds, in its link count. Without: 1.
+        /// Link counts of directories that include their subdirectories. Without this flag, a directory has
+        /// link count 1.
         const SUBDIRECTORIES = 1 << 7;
-        /// Directories besides the root. Without: NotPermitted.
+        /// Directories other than the root. Without this flag, creating one fails with `NotPermitted`.
         const DIRECTORIES = 1 << 9;
     }
 }
 
-/// What a power cut leaves of a volume that is open for changes.
+/// The state of a volume after a power cut while the volume was open for changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Crash {
-    /// Each change wholly or not at all, in their order; opening the volume is enough.
+    /// Each change is present in full or not at all, in the order in which the changes were made. Opening
+    /// the volume is enough to recover it.
     Whole,
-    /// What was synced and not changed since, whole, its attributes included. Of each change since then all, part or nothing: a file that
-    /// was written to is there under its name, each sector as it was since the sync, and as long as it was or between; what was renamed or
-    /// removed meanwhile may be without a name. Nothing shows what is another's, and a [check](crate::Check) mends the rest.
+    /// A file that was synced and not changed since is intact, including its attributes. A change made
+    /// after the last sync may be present in full, in part, or not at all. A written file keeps its name;
+    /// each of its sectors holds a value that it had since the sync, and its length lies between the old
+    /// and the new one. A file that was renamed or removed after the sync may have no name. No file shows
+    /// the data of another file. A [check](crate::Check) repairs the rest.
     Repairable,
 }
 
-/// Use of a volume, as `statvfs(3)` tells it.
+/// Usage of a volume, as `statvfs(3)` reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StatFs {
-    /// Unit of the block counts in bytes; also the grain in which files are mapped: whatever `map` calls a hole or
-    /// unwritten starts and ends at a multiple of it, or at the end of the range asked for. A power of two.
+    /// Unit of the block counts in bytes; a power of two. It is also the granularity of mappings: a hole or
+    /// an unwritten extent that `map` returns starts and ends at a multiple of it, or at the end of the
+    /// requested range.
     pub block_size: u32,
-    /// Blocks for files, without the format's own overhead.
+    /// Number of blocks for files, without the overhead of the format.
     pub blocks: u64,
-    /// Free blocks.
+    /// Number of free blocks.
     pub free: u64,
-    /// Free blocks that others than the super user may take.
+    /// Number of free blocks that users other than the superuser may allocate.
     pub available: u64,
-    /// Inodes in all; 0 where the format makes them as needed.
+    /// Number of inodes; 0 if the format creates inodes on demand.
     pub inodes: u64,
-    /// Free inodes.
+    /// Number of free inodes.
     pub free_inodes: u64,
 }
 
-/// An open volume. Every method may be called from any thread at any time.
+/// An open volume. Any thread may call any method at any time.
 pub trait FileSystem: Send + Sync {
-    /// The inode of the root directory.
+    /// Returns the inode of the root directory.
     fn root(&self) -> Ino;
 
-    /// What the format can hold.
+    /// Returns the limits of the format.
     fn limits(&self) -> Limits;
 
-    /// What the volume is: type, label, features, state. For people and `info`.
+    /// Returns the type, label, features and state of the volume, for `obento info`.
     fn info(&self) -> VolumeInfo;
 
-    /// How full the volume is.
+    /// Returns the usage of the volume.
     fn statfs(&self) -> Result<StatFs>;
 
-    /// The device that [`Span::Mapped`](crate::Span::Mapped) offsets count on: with a journal that was not replayed,
-    /// one that shows it as if it were. `None` where nothing is ever mapped.
+    /// Returns the device to which the offsets in [`Span::Mapped`](crate::Span::Mapped) refer, or `None` if
+    /// the driver never maps data. If the journal has not been replayed, the returned device shows the
+    /// volume as if it had been.
     fn device(&self) -> Option<&Arc<dyn BlockDevice>>;
 
-    /// The inode that `name` names in `dir`. Errors: NotDirectory; NotFound. A name longer than
-    /// [`Limits::name_max`] is NotFound; `vfs` has answered NameTooLong before. On success the caller owes a
-    /// [`FileSystem::forget`] when it has no more use for the inode: one, however often it was looked up.
-    /// A directory whose names are compared without case says `FileFlags::CASEFOLD`.
+    /// Returns the inode that `name` refers to in the directory `dir`.
+    ///
+    /// After success, the caller must call [`FileSystem::forget`] once when it no longer uses the inode,
+    /// regardless of how often it looked the inode up. A directory that compares names without regard to
+    /// case has the flag `FileFlags::CASEFOLD`.
+    ///
+    /// # Errors
+    ///
+    /// 1. `NotDirectory`: `dir` is not a directory.
+    /// 2. `NotFound`: `dir` has no entry `name`. This includes names longer than [`Limits::name_max`];
+    ///    `vfs` rejects those with `NameTooLong` before it calls the driver.
     fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino>;
 
-    /// The directory that `dir` lies in; the root's is the root. Of a removed directory, the one it lay in. Errors:
-    /// NotDirectory.
+    /// Returns the parent directory of `dir`. The parent of the root is the root. For a removed directory,
+    /// returns the directory that last contained it.
+    ///
+    /// # Errors
+    ///
+    /// - `NotDirectory`: `dir` is not a directory.
     fn parent(&self, dir: Ino) -> Result<Ino>;
 
-    /// The attributes of `ino`. Errors: Stale if the inode is not in use. `atime` is what the volume stores.
+    /// Returns the attributes of `ino`. `atime` is the stored value, whatever atime policy the host
+    /// applies.
+    ///
+    /// # Errors
+    ///
+    /// - `Stale`: the inode is not in use.
     fn getattr(&self, ino: Ino) -> Result<Attr>;
 
-    /// Hands the entries of `dir` that follow `from` to `sink`, until it breaks or there are no more. The order is the
-    /// format's own and the same each time while nothing changes; an entry that is there throughout is handed over
-    /// exactly once; one that comes or goes meanwhile, at most once. Errors: NotDirectory. Damage within the
-    /// directory goes to the sink, and the rest of the directory after it. The sink may call the file system: a
-    /// driver holds no lock meanwhile.
+    /// Passes the entries of `dir` after the position `from` to `sink`, until `sink` breaks or no entry is
+    /// left.
+    ///
+    /// The order is defined by the format, and stays the same while the directory does not change. An entry
+    /// that exists during the whole listing is passed exactly once. An entry that is created or removed
+    /// during the listing is passed at most once. The driver reports damage inside the directory to `sink`
+    /// and then continues with the rest of the directory. The driver holds no lock while it calls `sink`,
+    /// so `sink` may call the file system.
+    ///
+    /// # Errors
+    ///
+    /// - `NotDirectory`: `dir` is not a directory.
     fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()>;
 
-    /// The target of a symbolic link: bytes, without a final NUL, never empty. Errors: Invalid if `ino` is none.
+    /// Returns the target of a symbolic link. The target is never empty and has no terminating NUL.
+    ///
+    /// # Errors
+    ///
+    /// - `Invalid`: `ino` is not a symbolic link.
     fn read_link(&self, ino: Ino) -> Result<Vec<u8>>;
 
-    /// Where the bytes from `range.start` on live: one run that starts there. Past the end of the file the answer is
-    /// `Hole`; `vfs` bounds reads by the size. An empty `range` is Invalid. Errors: IsDirectory; Invalid for what is
-    /// no regular file; Corrupt for an extent that lies outside the volume or over its metadata, which costs that
-    /// run and not the file.
+    /// Returns the location of the data of `ino` at `range.start`, as one extent that starts there. Past
+    /// the end of the file, the result is a hole; `vfs` limits reads to the size of the file.
+    ///
+    /// # Errors
+    ///
+    /// 1. `IsDirectory`: `ino` is a directory.
+    /// 2. `Invalid`: `ino` is not a regular file, or `range` is empty.
+    /// 3. `Corrupt`: the extent lies outside of the volume or overlaps its metadata. The error concerns
+    ///    this extent only; the rest of the file stays readable.
     fn map(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent>;
 
-    /// Reads bytes that [`map`](Self::map) called `Driver`: fills `buf` from byte `offset` on and answers how many
-    /// bytes, which is less than `buf.len()` only at the end of the run or of the file. Errors: as `map`.
+    /// Reads data for which [`map`](Self::map) returned `Span::Driver`. Fills `buf` from byte `offset` of
+    /// the file and returns the number of bytes read. The number is less than `buf.len()` only at the end
+    /// of the extent or of the file.
+    ///
+    /// # Errors
+    ///
+    /// As for [`map`](Self::map).
     fn read(&self, layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// The caller has no more use for `ino`. With a link count of 0 the driver frees it; otherwise it may drop what it
-    /// keeps in memory for it. `vfs` counts uses, a driver need not: it comes once after the last use, and may come for
-    /// an inode that was reached by its number and never looked up. Cannot fail: what goes wrong is the next `sync`'s
-    /// to tell.
+    /// Informs the driver that the caller no longer uses `ino`. If the link count is 0, the driver frees
+    /// the inode; otherwise the driver may drop the state that it caches for the inode.
+    ///
+    /// `vfs` counts the uses of an inode, so that a driver does not have to. `vfs` calls `forget` once
+    /// after the last use. It may also call `forget` for an inode that it reached by number and never
+    /// looked up. This method cannot fail: the next `sync` reports an error that occurs here.
     fn forget(&self, ino: Ino);
 
-    /// Changes, if the volume is open for them.
+    /// Returns the operations that change the volume, if the volume is open for writing.
     fn writable(&self) -> Option<&dyn WritableFileSystem> {
         None
     }
 
-    /// Extended attributes, if the format has them.
+    /// Returns the operations on extended attributes, if the format has them.
     fn xattrs(&self) -> Option<&dyn Xattrs> {
         None
     }
 
-    /// Files without a name, if the volume is open for changes and the format has them: those that a crash leaves are
-    /// found again and freed.
+    /// Returns the operations on files without a name, if the volume is open for writing and the format
+    /// supports them. After a crash, the next writable open frees such files.
     fn nameless(&self) -> Option<&dyn Nameless> {
         None
     }
 
-    /// Many files at once, if calls are dear to the driver: who reads many of its files does so ahead, in a thread.
+    /// Returns the operations on many files at once, if a call to the driver is expensive. For such a
+    /// driver, a caller that reads many files reads ahead in a separate thread.
     fn bulk(&self) -> Option<&dyn Bulk> {
         None
     }
 
-    /// Giving free space back to the device, if the volume is open for changes and the format can tell what is free.
+    /// Returns the operation that discards free space, if the volume is open for writing and the driver can
+    /// determine what is free.
     fn trim(&self) -> Option<&dyn Trim> {
         None
     }
 
-    /// A view of the structures on disk, if the driver offers one.
+    /// Returns a view of the on-disk structures, if the driver offers one.
     fn inspect(&self) -> Option<&dyn Inspect> {
         None
     }

@@ -1,4 +1,4 @@
-//! Making volumes.
+//! Creating volumes.
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -11,71 +11,82 @@ use obento_env::{Clock, Random};
 
 use crate::Fact;
 
-/// Making an empty volume of a format. Two volumes made with the same options, UUID, seeds and clock have the same bytes
-/// on devices of the same length that both can be punched, or both hold zeros.
+/// Creates empty volumes of a format. With the same options, UUID, seeds and clock, two volumes are
+/// byte-identical on devices of the same length, if both devices support discarding or both contain zeros.
 ///
-/// What is asked for is typed where every format has it, and otherwise a name and a text as the format's own tool
-/// spells them, so that a caller needs to know no format; [`Format::settings`] tells the names.
+/// Options that every format has are typed. All other options are pairs of a name and a text, as the
+/// format's own tool spells them, so that a caller needs no knowledge of the format; [`Format::settings`]
+/// lists the names.
 pub trait Format: Send + Sync {
-    /// The types that can be made, as `-t TYPE` names them, the default first.
+    /// Returns the types that this format can create, as `-t TYPE` names them, the default first.
     fn types(&self) -> &'static [&'static str];
 
-    /// The settings that there are.
+    /// Returns the available settings.
     fn settings(&self) -> &'static [Setting];
 
-    /// What [`Format::format`] would make of a device of `device_len` bytes. Nothing is written. Errors: as there, but
-    /// for those of the device.
+    /// Returns the volume that [`Format::format`] would create on a device of `device_len` bytes. Writes
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Format::format`], except `Device`.
     fn plan(&self, device_len: u64, options: &FormatOptions) -> Result<Formatted, FormatError>;
 
-    /// Makes a volume on `device`, from its first byte. Nothing that was there shows through.
+    /// Creates a volume at the start of `device`. None of the previous contents remains visible in the
+    /// volume.
     ///
-    /// Errors, the first that holds: the option that cannot be, and nothing was written; those of the device.
-    /// Afterwards the volume is on stable storage. After an error of the device, or a crash meanwhile, no volume is
-    /// recognised there: what makes it one is written last.
+    /// Afterwards the volume is on stable storage. After an error of the device or a crash, no volume is
+    /// recognised, since the signature is written last.
+    ///
+    /// # Errors
+    ///
+    /// 1. An option is invalid. Nothing was written.
+    /// 2. `Device`: the device failed.
     fn format(&self, device: &dyn BlockDevice, options: &FormatOptions) -> Result<Formatted, FormatError>;
 }
 
-/// How to make a volume.
+/// Options of a new volume.
 #[derive(Clone)]
 pub struct FormatOptions {
-    /// Its type, one of [`Format::types`].
+    /// Type, one of [`Format::types`].
     pub fs_type: String,
-    /// Its length in bytes; `None` for the whole device.
+    /// Length in bytes; `None` uses the whole device.
     pub len: Option<u64>,
-    /// Its label; what the format has no room for is cut off, and told.
+    /// Label. A label that is too long is truncated, and a notice reports that.
     pub label: Vec<u8>,
-    /// Its UUID or serial number; `None` for a random one.
+    /// UUID or serial number; `None` generates a random one.
     pub uuid: Option<[u8; 16]>,
-    /// Bytes a block.
+    /// Block size in bytes.
     pub block_size: Option<u32>,
-    /// Features to add to those that the type has by default, or with `^` to take away; in this order.
+    /// Features to add to the defaults of the type, or to remove if prefixed with `^`, applied in order.
     pub features: Vec<String>,
-    /// All other settings: name and value, in this order. An empty value is that of a name without `=`.
+    /// All other settings as names and values, applied in order. The value is empty for a name without `=`.
     pub settings: Vec<(String, String)>,
-    /// What is on the device besides the new volume.
+    /// Previous contents of the device.
     pub contents: Contents,
-    /// The device of an external journal; it is changed to know the new volume.
+    /// Device of an external journal. The device is changed to refer to the new volume.
     pub journal: Option<Arc<dyn BlockDevice>>,
-    /// Where times come from.
+    /// Source of timestamps.
     pub clock: Arc<dyn Clock>,
-    /// Where the UUID and all seeds come from that are not given.
+    /// Source of the UUID and of all seeds that are not given.
     pub random: Arc<dyn Random>,
 }
 
-/// What the bytes of a device are before a volume is made on it.
+/// The contents of a device before a volume is created on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Contents {
-    /// Anything. The whole device is given back first, where it then reads as zeros; else what must be zero is written.
+    /// Unknown. The whole device is discarded first if it then reads as zeros; otherwise the necessary
+    /// zeros are written.
     #[default]
     Unknown,
-    /// Anything, and nothing is given back.
+    /// Unknown, and the device is not discarded.
     Kept,
-    /// Zeros, all of them: a file that was just made.
+    /// Zeros only, as in a new file.
     Zeros,
 }
 
 impl FormatOptions {
-    /// The defaults of type `fs_type`.
+    /// Returns the default options of the type `fs_type`.
     pub fn new(fs_type: &str, clock: Arc<dyn Clock>, random: Arc<dyn Random>) -> Self {
         Self {
             fs_type: fs_type.into(),
@@ -92,7 +103,11 @@ impl FormatOptions {
         }
     }
 
-    /// The length of a volume on a device of `device_len` bytes. Errors: PastDevice.
+    /// Returns the length of the volume on a device of `device_len` bytes.
+    ///
+    /// # Errors
+    ///
+    /// - `PastDevice`: the requested length exceeds the length of the device.
     pub fn length_on(&self, device_len: u64) -> Result<u64, FormatError> {
         match self.len.unwrap_or(device_len) {
             len if len > device_len => Err(FormatError::PastDevice { len, device_len }),
@@ -100,8 +115,14 @@ impl FormatOptions {
         }
     }
 
-    /// For a format without features: `set` understands each of the settings, which are among `known`, and answers `None` for a
-    /// value that cannot be. Errors, the first that holds: UnknownFeature; UnknownSetting; BadValue.
+    /// Passes each setting to `set`, for a format without features. Every setting must be among `known`.
+    /// `set` returns `None` for an invalid value.
+    ///
+    /// # Errors
+    ///
+    /// 1. `UnknownFeature`: a feature is given.
+    /// 2. `UnknownSetting`: a setting is not among `known`.
+    /// 3. `BadValue`: `set` rejected the value.
     pub fn each_setting(
         &self,
         known: &'static [Setting],
@@ -122,29 +143,29 @@ impl FormatOptions {
 /// A setting of a format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setting {
-    /// Its name.
+    /// Name of the setting.
     pub name: &'static str,
-    /// What it takes.
+    /// Values that the setting accepts.
     pub takes: Allowed,
 }
 
-/// What a setting may be.
+/// The values that a setting accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Allowed {
-    /// A number between two, both included.
+    /// A number in this range, both ends included.
     Range(u64, u64),
-    /// A power of two between two, both included.
+    /// A power of two in this range, both ends included.
     PowerOfTwo(u64, u64),
     /// One of these words.
     Words(&'static [&'static str]),
-    /// What this says.
+    /// A text of this description.
     Text(&'static str),
-    /// No value at all.
+    /// No value.
     Nothing,
 }
 
 impl Allowed {
-    /// Whether it may be this number.
+    /// Returns whether `number` is accepted.
     pub fn allows(&self, number: u64) -> bool {
         match self {
             Self::Range(min, max) => (*min..=*max).contains(&number),
@@ -173,82 +194,82 @@ impl fmt::Display for Allowed {
     }
 }
 
-/// Why a volume was not made.
+/// The reason why a volume was not created.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FormatError {
     /// The format has no such setting.
     UnknownSetting {
-        /// Its name.
+        /// Name of the setting.
         name: String,
     },
-    /// A setting has a value that it cannot have.
+    /// The value of a setting is invalid.
     BadValue {
-        /// Its name.
+        /// Name of the setting.
         name: &'static str,
         /// The value.
         value: String,
-        /// What it may be.
+        /// Values that the setting accepts.
         allowed: Allowed,
     },
-    /// The format has no such feature, or none that can be chosen.
+    /// The format has no such feature, or the feature cannot be selected.
     UnknownFeature {
-        /// Its name.
+        /// Name of the feature.
         name: String,
     },
-    /// One feature or setting needs another.
+    /// A feature or setting requires another one.
     Needs {
-        /// The one.
+        /// The feature or setting.
         what: &'static str,
-        /// The other.
+        /// The required feature or setting.
         needs: &'static str,
     },
     /// Two features or settings exclude each other.
     Excludes {
-        /// The one.
+        /// The first one.
         what: &'static str,
-        /// The other.
+        /// The second one.
         other: &'static str,
     },
-    /// The volume is too small for what is asked.
+    /// The volume is too small.
     TooSmall {
-        /// For what.
+        /// The part that does not fit.
         what: &'static str,
-        /// Its bytes.
+        /// Length of the volume in bytes.
         len: u64,
     },
-    /// The volume is too large for its features or block size.
+    /// The volume is too large for its features or its block size.
     TooLarge {
-        /// Its bytes.
+        /// Length of the volume in bytes.
         len: u64,
-        /// The most.
+        /// Maximum length in bytes.
         max: u64,
     },
-    /// More than there can be.
+    /// A number exceeds its limit.
     TooMany {
-        /// Of what.
+        /// The objects that are counted.
         what: &'static str,
-        /// How many.
+        /// The requested number.
         found: u64,
-        /// The most.
+        /// The maximum.
         max: u64,
     },
-    /// The volume is to be longer than the device.
+    /// The requested length exceeds the length of the device.
     PastDevice {
-        /// Its bytes.
+        /// Requested length in bytes.
         len: u64,
-        /// Those of the device.
+        /// Length of the device in bytes.
         device_len: u64,
     },
-    /// What the format has and obento does not make.
+    /// The format has this feature, but obento does not create it.
     Unsupported(Feature),
-    /// The device given for an external journal holds none for this volume.
+    /// The device for the external journal contains no journal for this volume.
     Journal(&'static str),
-    /// The device failed, or memory is short.
+    /// The device failed, or memory is exhausted.
     Device(Error),
 }
 
 impl FormatError {
-    /// That a value cannot be.
+    /// Returns `BadValue` for a setting.
     pub fn bad(name: &'static str, value: &str, allowed: Allowed) -> Self {
         Self::BadValue { name, value: value.into(), allowed }
     }
@@ -289,59 +310,59 @@ impl From<Error> for FormatError {
     }
 }
 
-/// Something a person should know about a volume that was made all the same.
+/// A remark about a volume that was created nevertheless.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FormatNotice {
-    /// The label was cut to these bytes.
+    /// The label was truncated to these bytes.
     LabelCut(Vec<u8>),
-    /// What the boot sector says was longer, and is cut to so many bytes.
+    /// The message of the boot sector was truncated to this number of bytes.
     MessageCut(u32),
-    /// So many allocation units are bad, and no file will use them.
+    /// This number of allocation units is bad and will not be used.
     BadUnits(u64),
-    /// The volume is too small for a journal, and has none.
+    /// The volume is too small for a journal and has none.
     NoJournal,
-    /// So many blocks at the end are too few for one more group, and are not used.
+    /// This number of blocks at the end is too small for another group and is not used.
     Unused(u64),
-    /// Blocks of this size cannot be mounted where a page is smaller.
+    /// Systems with pages smaller than this block size cannot mount the volume.
     LargeBlocks(u32),
-    /// Inodes of this size cannot hold times after 2038.
+    /// Inodes of this size cannot store times after 2038.
     ShortInodes(u16),
-    /// So many files that it was made with have something that the format has no room for.
+    /// The format could not store a property of this number of files.
     Lost {
-        /// What: `owners`, `modes`.
+        /// The property: `owners`, `modes`.
         what: &'static str,
-        /// How many.
+        /// Number of files.
         files: u64,
     },
 }
 
-/// What was made.
+/// Description of a new volume.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Formatted {
-    /// Its type.
+    /// Type.
     pub fs_type: &'static str,
-    /// Its label.
+    /// Label.
     pub label: Vec<u8>,
-    /// Its UUID; zeros for a format that has a serial number instead.
+    /// UUID; zeros for a format that has a serial number instead.
     pub uuid: [u8; 16],
-    /// Its serial number, of a format that has no UUID.
+    /// Serial number, for a format that has no UUID.
     pub serial: Option<u32>,
-    /// Bytes a block.
+    /// Block size in bytes.
     pub block_size: u32,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Inodes, or what the format counts for such; 0 where they are not counted.
+    /// Number of inodes, or of the objects that the format counts instead; 0 if it counts none.
     pub inodes: u64,
-    /// Blocks kept for the super user.
+    /// Number of blocks reserved for the superuser.
     pub reserved: u64,
-    /// Blocks of the journal in the volume.
+    /// Number of blocks of the internal journal.
     pub journal_blocks: u64,
-    /// The blocks that hold copies of what describes the volume.
+    /// Blocks that contain backups of the super block.
     pub backups: Vec<u64>,
-    /// Names of the features that are on, as the format's own tools spell them.
+    /// Names of the enabled features, as the format's own tools spell them.
     pub features: Vec<String>,
-    /// What a person should know.
+    /// Remarks for the user.
     pub notices: Vec<FormatNotice>,
-    /// More, in the format's own words.
+    /// Further properties in the terms of the format.
     pub facts: Vec<Fact>,
 }

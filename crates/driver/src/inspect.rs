@@ -1,24 +1,25 @@
-//! The structures on disk, decoded field by field with their places: for people, and for tests that damage one.
+//! Decoding of on-disk structures field by field, with their locations, for users and for tests that damage
+//! a field.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use obento_base::{Error, Ino, Result};
 
-/// What to decode.
+/// The structure to decode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// The super block; a copy of it, by its position among the copies, with 0 the primary.
+    /// The super block, by its index among the copies; 0 is the primary one.
     SuperBlock(u32),
-    /// A block group's descriptor.
+    /// The descriptor of a block group.
     Group(u64),
-    /// An inode, with its mapping.
+    /// An inode and its mapping.
     Inode(Ino),
-    /// The blocks of a directory, entry by entry, index nodes included.
+    /// The blocks of a directory, entry by entry, including index nodes.
     Directory(Ino),
-    /// A block of the volume: what it is used for and its bytes.
+    /// A block of the volume: its use and its contents.
     Block(u64),
-    /// The journal: super block and transactions.
+    /// The journal: its super block and its transactions.
     Journal,
 }
 
@@ -27,63 +28,74 @@ pub enum Target {
 pub enum FieldValue {
     /// A number.
     Number(u64),
-    /// A number whose bits or digits people read in base 16.
+    /// A number that is displayed in hexadecimal.
     Hex(u64),
-    /// Bytes: a UUID, a name, a block's contents.
+    /// Bytes: a UUID, a name, the contents of a block.
     Bytes(Vec<u8>),
-    /// Words: an enumeration, a list of flags, a time.
+    /// Text: an enumeration, a list of flags, a time.
     Text(String),
 }
 
-/// One field on disk.
+/// A field on disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Field {
-    /// The specification's name.
+    /// Name in the specification of the format.
     pub name: &'static str,
     /// Byte offset on the volume.
     pub offset: u64,
     /// Length in bytes.
     pub len: u32,
-    /// What it holds.
+    /// Value of the field.
     pub value: FieldValue,
 }
 
-/// One structure on disk.
+/// A structure on disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// What it is: `super block`, `extent`, `directory entry`.
+    /// Kind of the structure: `super block`, `extent`, `directory entry`.
     pub kind: &'static str,
-    /// How deep it lies inside the record before it: 0 for a whole structure, more for its parts.
+    /// Nesting depth: 0 for a whole structure, more for its parts.
     pub depth: u8,
-    /// Its fields in the order of their offsets.
+    /// Fields in the order of their offsets.
     pub fields: Vec<Field>,
 }
 
-/// What lies at a byte of a volume.
+/// The use of a byte of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Spot {
-    /// A structure of the volume itself.
+    /// The byte belongs to a structure of the volume.
     Structure {
-        /// In words: `inode 12`, `block bitmap of group 3`.
+        /// Name of the structure: `inode 12`, `block bitmap of group 3`.
         name: String,
-        /// What shows it field by field, if anything does.
+        /// Target that decodes the structure, if one exists.
         target: Option<Target>,
     },
-    /// A part of a file: its data, the entries of a directory, the nodes of a mapping. Which file it is, the tree tells.
+    /// The byte belongs to a file: its data, the entries of a directory, or the nodes of a mapping. Walk
+    /// the tree to find the file.
     OfFiles,
-    /// Nothing uses it.
+    /// The byte is unused.
     Unused,
 }
 
-/// A view of the structures on disk.
+/// A view of the on-disk structures.
 pub trait Inspect: Send + Sync {
-    /// Hands the records of `target` to `sink`. Errors: NotFound for a number that the volume does not have; Invalid
-    /// for an inode that is no directory; NotSupported for a structure that the format lacks. Damage within goes to
-    /// the sink, and what can still be decoded after it.
+    /// Passes the records of `target` to `sink`. Damage inside the structure is passed to `sink` as an
+    /// error, followed by the records that can still be decoded.
+    ///
+    /// # Errors
+    ///
+    /// - `NotFound`: the volume has no structure with this number.
+    /// - `Invalid`: the inode is not a directory.
+    /// - `NotSupported`: the format has no such structure.
     fn inspect(&self, target: Target, sink: &mut dyn FnMut(Result<Record>)) -> Result<()>;
 
-    /// What lies at byte `offset` of the device. Errors: NotFound past the end of the volume; NotSupported if the driver
-    /// cannot tell; Corrupt where what tells it is damaged.
+    /// Returns the use of the byte at `offset` of the device.
+    ///
+    /// # Errors
+    ///
+    /// - `NotFound`: `offset` is past the end of the volume.
+    /// - `NotSupported`: the driver cannot determine the use.
+    /// - `Corrupt`: the structure that determines the use is damaged.
     fn locate(&self, offset: u64) -> Result<Spot> {
         let _ = offset;
         Err(Error::NotSupported)

@@ -1,7 +1,9 @@
-//! How drivers declare what their checks find: one list, from which the type, its stable names and its words follow.
+//! Declaration of the findings of a check as one list, from which the enum, the stable names and the
+//! messages are generated.
 
-/// Declares what can be wrong with a volume as `Issue`: documentation, fields, severity, stable name, words. With `mended by Stage;`
-/// in front each severity is followed by the variant of `Stage` in which its mend comes. The crate of the caller has `alloc`.
+/// Declares the enum `Issue`: documentation, fields, severity, stable name, message. If the list starts
+/// with `mended by Stage;`, each severity is followed by the variant of `Stage` in which the issue is
+/// repaired. The calling crate must have `extern crate alloc`.
 #[macro_export]
 macro_rules! issues {
     (mended by $stages:ident; $($(#[doc = $doc:literal])+ $name:ident { $($field:ident: $type:ty),* } $severity:ident $stage:ident $code:literal, $($text:expr),+;)*) => {
@@ -10,7 +12,7 @@ macro_rules! issues {
         }
 
         impl Issue {
-            /// What its mend stands on.
+            /// Returns the stage in which this issue is repaired.
             pub(super) fn stage(&self) -> $stages {
                 match self {
                     $(Self::$name { .. } => $stages::$stage,)*
@@ -19,7 +21,7 @@ macro_rules! issues {
         }
     };
     ($($(#[doc = $doc:literal])+ $name:ident { $($field:ident: $type:ty),* } $severity:ident $code:literal, $($text:expr),+;)*) => {
-        /// What is wrong, and where.
+        /// An inconsistency of a volume and its location.
         #[derive(Clone, PartialEq, Eq, Debug)]
         #[expect(missing_docs, reason = "fields are named as the format names them")]
         pub enum Issue {
@@ -27,24 +29,24 @@ macro_rules! issues {
         }
 
         impl Issue {
-            /// The stable names of all kinds, in their order.
+            /// Stable names of all kinds, in the order of declaration.
             pub const CODES: &'static [&'static str] = &[$($code),*];
 
-            /// Its stable name.
+            /// Returns the stable name.
             pub fn code(&self) -> &'static str {
                 match self {
                     $(Self::$name { .. } => $code,)*
                 }
             }
 
-            /// How bad it is.
+            /// Returns the severity.
             pub fn severity(&self) -> $crate::Severity {
                 match self {
                     $(Self::$name { .. } => $crate::Severity::$severity,)*
                 }
             }
 
-            /// It as a finding.
+            /// Converts the issue to a finding.
             pub fn finding(&self, mended: bool) -> $crate::Finding {
                 $crate::Finding {
                     code: self.code(),

@@ -1,39 +1,39 @@
-//! The guard that keeps a mapping true while its bytes move.
+//! The guard that keeps a mapping valid while data is transferred.
 //!
-//! Locking: `vfs` owns one [`LayoutLock`] an inode. Shared from `map` until the I/O (and `end_write`) is done;
-//! exclusive for truncate, punch, collapse, insert and eviction. A commit never takes it. It comes before every lock
-//! inside a driver.
+//! Locking: `vfs` owns one [`LayoutLock`] per inode. It is held shared from `map` until the I/O and
+//! `end_write` have completed, and exclusively for truncate, punch, collapse, insert and eviction. A commit
+//! never takes it. It is acquired before every lock inside a driver.
 
 use obento_env::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// The lock of one inode's mapping.
+/// The lock of the mapping of one inode.
 #[derive(Debug, Default)]
 pub struct LayoutLock(RwLock<()>);
 
-/// The mapping cannot change while this lives.
+/// A shared guard. The mapping does not change while this guard exists.
 #[derive(Debug)]
 pub struct Layout<'a> {
     _guard: RwLockReadGuard<'a, ()>,
 }
 
-/// Nobody else maps or moves bytes while this lives.
+/// An exclusive guard. No other thread maps or transfers data while this guard exists.
 #[derive(Debug)]
 pub struct ExclusiveLayout<'a> {
     _guard: RwLockWriteGuard<'a, ()>,
 }
 
 impl LayoutLock {
-    /// A lock that nobody holds.
+    /// Creates an unlocked lock.
     pub const fn new() -> Self {
         Self(RwLock::new(()))
     }
 
-    /// For reading and writing bytes through a mapping.
+    /// Locks the mapping for reading and writing data.
     pub fn shared(&self) -> Layout<'_> {
         Layout { _guard: self.0.read() }
     }
 
-    /// For taking blocks away from a mapping or moving them.
+    /// Locks the mapping for removing or moving blocks.
     pub fn exclusive(&self) -> ExclusiveLayout<'_> {
         ExclusiveLayout { _guard: self.0.write() }
     }

@@ -1,18 +1,21 @@
-//! The contract between a file system and everything above it. This documentation is the specification: the
-//! conformance cases are named after its sentences.
+//! The contract between file systems and the layers above them. This documentation is the specification;
+//! the conformance cases are named after its sentences.
 //!
-//! A *driver* knows one format. It implements [`Driver`] (recognise and open a volume) and [`FileSystem`] (an open
-//! volume), and those capabilities that its format has: [`Build`], [`Check`], [`Format`], [`WritableFileSystem`], [`Xattrs`], [`Nameless`], [`Bulk`], [`Trim`], [`Inspect`]. A capability
-//! is asked for by its accessor, so that what is missing shows in the type.
+//! A *driver* supports one format. It implements [`Driver`] (recognise and open a volume), [`FileSystem`]
+//! (an open volume), and the capabilities that its format has: [`Build`], [`Check`], [`Format`],
+//! [`WritableFileSystem`], [`Xattrs`], [`Nameless`], [`Bulk`], [`Trim`], [`Inspect`]. Each capability has
+//! an accessor that returns an `Option`, so that a missing capability is visible in the type.
 //!
-//! - Inode numbers, never paths; names are [`Name`](obento_base::Name)s. Paths exist in `obento-vfs` and above.
-//! - Synchronous, `&self`, `Send + Sync`: a driver locks inside itself, hosts own threads. Two operations on
-//!   different files run in parallel.
-//! - A driver says where bytes live ([`FileSystem::map`]); the layer above moves them.
-//! - Every method lists its errors in the order in which they are tested. Any method can also answer `Corrupt` and
-//!   `Device` when the volume is damaged, `Unsupported` when the inode uses what the driver lacks, and `NoMemory`.
-//! - A damaged part costs the files it belongs to, never the volume; no method panics, hangs, or allocates more than
-//!   its budget, whatever the bytes.
+//! - Files are identified by inode number, never by path. Names are [`Name`](obento_base::Name)s. Paths
+//!   exist in `obento-vfs` and above.
+//! - Methods are synchronous and take `&self`; implementations are `Send + Sync`. A driver locks
+//!   internally, and the host owns the threads. Two operations on different files run in parallel.
+//! - A driver returns the location of file data ([`FileSystem::map`]); the layer above reads and writes it.
+//! - Each method lists its errors in the order in which they are checked. In addition, every method can
+//!   fail with `Corrupt` or `Device` if the volume is damaged, with `Unsupported` if the inode uses a
+//!   feature that the driver lacks, and with `NoMemory`.
+//! - Damage affects the files that contain it, never the whole volume. For any contents of the device, no
+//!   method panics, hangs, or allocates more than its budget.
 #![no_std]
 #![cfg_attr(
     not(test),

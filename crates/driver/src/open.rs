@@ -11,120 +11,126 @@ use obento_env::Clock;
 
 use crate::{Build, Check, FileSystem, Format};
 
-/// What a signature tells about a volume without opening it.
+/// The properties of a volume that are known without opening it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Probe {
-    /// The type's name, more exact than the driver's where one driver serves several: `ext2`, `ext3`, `ext4`.
+    /// Type. More specific than the name of the driver if one driver supports several types: `ext2`,
+    /// `ext3`, `ext4`.
     pub fs_type: &'static str,
-    /// The label; empty if there is none.
+    /// Label; empty if the volume has none.
     pub label: Vec<u8>,
-    /// The UUID, if the format has one.
+    /// UUID, if the format has one.
     pub uuid: Option<[u8; 16]>,
-    /// The serial number, of a format that has no UUID: written as `1234-ABCD`.
+    /// Serial number, for a format that has no UUID; displayed as `1234-ABCD`.
     pub serial: Option<u32>,
-    /// Length of the volume in bytes as it says itself: more than the device has if the image is cut short.
+    /// Length in bytes according to the volume. Greater than the length of the device if the image is
+    /// truncated.
     pub len: u64,
 }
 
-/// What the caller means to do with a volume.
+/// The intended use of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Access {
-    /// Not a byte of the device is written; a dirty journal is replayed into memory.
+    /// Reading. The device is never written; a dirty journal is replayed in memory.
     #[default]
     ReadOnly,
-    /// Changes, after a dirty journal was replayed onto the device.
+    /// Reading and writing. A dirty journal is replayed onto the device first.
     ReadWrite,
 }
 
-/// What to do with a dirty journal on a read-only open.
+/// Treatment of a dirty journal when a volume is opened read-only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Replay {
-    /// Show the volume as if it had been replayed.
+    /// Show the volume as if the journal had been replayed.
     #[default]
     InMemory,
-    /// Show the state before the journal.
+    /// Show the volume without the changes in the journal.
     Skip,
 }
 
-/// What a journal promises about the data of files, as ext4's mount option `data=` has it.
+/// The guarantee of a journal for file data, as in the mount option `data=` of ext4.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DataMode {
     /// Data is durable before the commit that makes it reachable.
     #[default]
     Ordered,
-    /// Data goes through the journal like metadata.
+    /// Data is written to the journal, like metadata.
     Journal,
-    /// In no order: after a crash, blocks that were new may show what they held before.
+    /// Data is written in any order: after a crash, new blocks may contain stale data.
     Writeback,
 }
 
-/// How a format with a journal uses it when a volume is open for changes, and when one without writes them.
+/// Journal options of a writable volume. For a format without a journal, they control when changes are
+/// written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Journalling {
-    /// What holds for the data of files.
+    /// Guarantee for file data.
     pub mode: DataMode,
-    /// Whether commits flush the device. Without, a power cut may destroy the volume; for images that are made in one go.
+    /// Whether commits flush the device. Without flushes, a power cut may destroy the volume; disable them
+    /// only for images that are created in one go.
     pub barrier: bool,
-    /// How old a change becomes at most before it is committed, where the environment gives a thread for that; zero:
-    /// until somebody asks.
+    /// Maximum age of a change before it is committed, if the environment provides a thread for that. Zero
+    /// disables periodic commits.
     pub commit_interval: Duration,
 }
 
 impl Default for Journalling {
-    /// `data=ordered,barrier=1,commit=5`, as Linux.
+    /// Returns the defaults of Linux: `data=ordered,barrier=1,commit=5`.
     fn default() -> Self {
         Self { mode: DataMode::Ordered, barrier: true, commit_interval: Duration::from_secs(5) }
     }
 }
 
-/// How a volume is shown whose format keeps no owners, permissions, code page or time zone: `None` leaves it to the driver.
-/// A driver of a format that keeps them does not look at it.
+/// Presentation of a volume whose format stores no owners, permissions, code page or time zone. `None`
+/// selects the default of the driver. A driver of a format that stores these properties ignores the
+/// options.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Shown {
-    /// The owner of all files.
+    /// Owner of all files.
     pub uid: Option<u32>,
-    /// Their group.
+    /// Group of all files.
     pub gid: Option<u32>,
-    /// Permissions that no file has.
+    /// Permission bits to remove from files.
     pub file_mask: Option<Mode>,
-    /// Permissions that no directory has.
+    /// Permission bits to remove from directories.
     pub dir_mask: Option<Mode>,
-    /// What the bytes of short names mean.
+    /// Code page of short names.
     pub code_page: Option<u16>,
-    /// How many minutes the clocks that wrote times are ahead of UTC.
+    /// Offset from UTC in minutes of the clocks that wrote the timestamps.
     pub time_offset: Option<i16>,
-    /// Whether names may end with dots, which Windows and Linux drop.
+    /// Whether to keep trailing dots of names, which Windows and Linux remove.
     pub keep_last_dots: bool,
-    /// Whether the device is told what is freed, once that is durable.
+    /// Whether to discard freed space once its release is durable.
     pub discard: bool,
-    /// Which tree is the root, of a format that has several: its number, for Btrfs what Linux calls `subvolid`.
+    /// Number of the tree to use as the root, for a format with several trees; for Btrfs, the `subvolid` of
+    /// Linux.
     pub subvolume: Option<u64>,
 }
 
-/// How to open a volume.
+/// Options for opening a volume.
 #[derive(Clone)]
 pub struct OpenOptions {
-    /// Reading or changing.
+    /// Intended use.
     pub access: Access,
-    /// What to do with a dirty journal.
+    /// Treatment of a dirty journal.
     pub replay: Replay,
-    /// Use the super block at this block instead of the primary one, as `e2fsck -b` does: in units of the volume's
-    /// block size, tried with each size.
+    /// Block number of the super block to use instead of the primary one, as for `e2fsck -b`: in units of
+    /// the block size of the volume; every size is tried.
     pub super_block: Option<u64>,
-    /// Bytes of metadata to keep in memory.
+    /// Maximum size of the metadata cache in bytes.
     pub cache: usize,
-    /// Where times come from.
+    /// Source of timestamps.
     pub clock: Arc<dyn Clock>,
-    /// The device of an external journal, if the caller has one.
+    /// Device of an external journal, if the caller has one.
     pub journal: Option<Arc<dyn BlockDevice>>,
-    /// How the journal is used for changes.
+    /// Journal options for a writable volume.
     pub journalling: Journalling,
-    /// What the format does not say.
+    /// Properties that the format does not store.
     pub shown: Shown,
 }
 
 impl OpenOptions {
-    /// Read-only, with a cache of 32 MiB.
+    /// Returns options for reading, with a cache of 32 MiB.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             access: Access::ReadOnly,
@@ -139,90 +145,99 @@ impl OpenOptions {
     }
 }
 
-/// Something a person should know about a volume that was opened all the same.
+/// A remark about a volume that was opened nevertheless.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// A structure was damaged and something else stood in for it.
+    /// A structure is damaged, and a substitute was used.
     Damaged(Error),
-    /// The primary super block is damaged; the copy at this block was used.
+    /// The primary super block is damaged, and the backup at this block was used.
     BackupSuperBlock {
-        /// Block number of the copy.
+        /// Block number of the backup.
         block: u64,
     },
-    /// The image has fewer bytes than the volume.
+    /// The image is shorter than the volume.
     Truncated {
-        /// Bytes the volume should have.
+        /// Length of the volume in bytes.
         expected: u64,
-        /// Bytes that are there.
+        /// Length of the image in bytes.
         found: u64,
     },
-    /// The journal was dirty; what is shown is the state after replaying so many transactions, in memory.
+    /// The journal was dirty; the volume is shown with this number of transactions replayed in memory.
     Replayed {
-        /// Transactions replayed.
+        /// Number of replayed transactions.
         transactions: u64,
     },
-    /// The journal is dirty and was not replayed, because the caller asked for that.
+    /// The journal is dirty and was not replayed at the request of the caller.
     NotReplayed,
-    /// The journal is dirty and could not be replayed: the volume is shown without it.
+    /// The journal is dirty and cannot be replayed; the volume is shown without its changes.
     ReplayFailed(Error),
-    /// The journal is on another device that was not given.
+    /// The journal is on another device, which was not given.
     JournalMissing {
-        /// UUID of the device that holds it.
+        /// UUID of the journal device.
         uuid: [u8; 16],
     },
-    /// The file system was marked as having errors by whoever used it last.
+    /// The previous user marked the volume as containing errors.
     MarkedWithErrors,
 }
 
-/// A fact about a volume in words of its format, for `info`: `("inode size", "256")`.
+/// A property of a volume in the terms of its format, for `info`: `("inode size", "256")`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fact {
-    /// What.
+    /// Name of the property.
     pub name: &'static str,
-    /// Its value.
+    /// Value of the property.
     pub value: String,
 }
 
-/// What an open volume is.
+/// Description of an open volume.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VolumeInfo {
     /// Type, label, UUID and length.
     pub probe: Probe,
-    /// Names of the features that are on, as the format's own tools spell them.
+    /// Names of the enabled features, as the format's own tools spell them.
     pub features: Vec<String>,
-    /// `clean`, `needs recovery`, `has errors`, ...
+    /// State: `clean`, `needs recovery`, `has errors`, ...
     pub state: String,
-    /// What a person should know.
+    /// Remarks for the user.
     pub notices: Vec<Notice>,
-    /// More, in the format's own words.
+    /// Further properties in the terms of the format.
     pub facts: Vec<Fact>,
 }
 
-/// A format: recognises and opens its volumes.
+/// A format: recognises, opens, creates and checks its volumes.
 pub trait Driver: Send + Sync {
-    /// The names that `-t TYPE` accepts, the most general first: `["ext4", "ext3", "ext2"]`.
+    /// Returns the names that `-t TYPE` accepts, the most general first: `["ext4", "ext3", "ext2"]`.
     fn names(&self) -> &'static [&'static str];
 
-    /// Looks at the signature. `None`: not of this format. Reads a few blocks at most and believes little: a wrong
-    /// checksum is for `open` to tell. Errors: those of the device.
+    /// Checks the signature on `device`. Returns `None` if the device contains no volume of this format.
+    /// Reads a few blocks and trusts little: `open` reports a wrong checksum, not `probe`.
+    ///
+    /// # Errors
+    ///
+    /// - `Device`: the device failed.
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>>;
 
-    /// Opens the volume that fills `device`. Errors, the first that holds: Corrupt without any usable super block;
-    /// Unsupported for an incompatible feature that the driver lacks; with `Access::ReadWrite`: ReadOnly if the
-    /// device or the driver cannot write, Unsupported for a feature that it can only read.
+    /// Opens the volume that occupies `device`.
+    ///
+    /// # Errors
+    ///
+    /// 1. `Corrupt`: no usable super block exists.
+    /// 2. `Unsupported`: the volume has an incompatible feature that the driver does not support.
+    /// 3. `ReadOnly`, with `Access::ReadWrite`: the device or the driver cannot write.
+    /// 4. `Unsupported`, with `Access::ReadWrite`: the volume has a feature that the driver can only read.
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>>;
 
-    /// Making new volumes, for a driver that can.
+    /// Returns the operations that create empty volumes, if the driver has them.
     fn format(&self) -> Option<&dyn Format> {
         None
     }
 
-    /// Making volumes with a tree in them, for a driver that can.
+    /// Returns the operations that build volumes with contents, if the driver has them.
     fn build(&self) -> Option<&dyn Build> {
         None
     }
 
-    /// Checking volumes, for a driver that can.
+    /// Returns the operations that check volumes, if the driver has them.
     fn check(&self) -> Option<&dyn Check> {
         None
     }

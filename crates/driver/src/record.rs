@@ -1,4 +1,4 @@
-//! Putting the records of [`Inspect`](crate::Inspect) together from raw structures.
+//! Construction of the records of [`Inspect`](crate::Inspect) from raw structures.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,11 +7,11 @@ use obento_base::wire::{IntoBytes, be, le, to_u64};
 
 use crate::{Field, FieldValue, Record};
 
-/// A raw field as a value for people.
+/// A raw field as a displayable value.
 pub trait RawField {
-    /// As a number; bytes that are none are 0.
+    /// Returns the field as a number; 0 for an array of bytes.
     fn number(&self) -> u64;
-    /// As bytes.
+    /// Returns the field as bytes.
     fn bytes(&self) -> Vec<u8>;
 }
 
@@ -52,19 +52,19 @@ impl<const N: usize> RawField for [le::U32; N] {
     }
 }
 
-/// A record under construction, of a structure that starts at a byte of the volume.
+/// A record under construction, for a structure at a known offset of the volume.
 pub struct Builder {
     record: Record,
     start: u64,
 }
 
 impl Builder {
-    /// A `kind` at byte `start` of the volume.
+    /// Starts a record of this kind for the structure at byte `start` of the volume.
     pub fn new(kind: &'static str, depth: u8, start: u64) -> Self {
         Self { record: Record { kind, depth, fields: Vec::new() }, start }
     }
 
-    /// Adds the `len` bytes at `offset` of the structure.
+    /// Adds the `len` bytes at `offset` within the structure.
     pub fn add(&mut self, name: &'static str, offset: usize, len: usize, value: FieldValue) -> &mut Self {
         let offset = self.start.saturating_add(to_u64(offset));
         self.record.fields.push(Field { name, offset, len: u32::try_from(len).unwrap_or(u32::MAX), value });
@@ -76,12 +76,12 @@ impl Builder {
         self.add(name, offset, len, FieldValue::Number(value))
     }
 
-    /// Adds a number that people read in base 16.
+    /// Adds a number that is displayed in hexadecimal.
     pub fn hex(&mut self, name: &'static str, offset: usize, len: usize, value: u64) -> &mut Self {
         self.add(name, offset, len, FieldValue::Hex(value))
     }
 
-    /// Adds words.
+    /// Adds a text.
     pub fn text(
         &mut self,
         name: &'static str,
@@ -92,13 +92,14 @@ impl Builder {
         self.add(name, offset, len, FieldValue::Text(value.into()))
     }
 
-    /// The record.
+    /// Returns the record.
     pub fn finish(&mut self) -> Record {
         core::mem::replace(&mut self.record, Record { kind: "", depth: 0, fields: Vec::new() })
     }
 }
 
-/// Adds fields of a raw structure to a builder, by name: `fields!(builder, raw, RawX { a: Number, b: Hex, c: Bytes })`.
+/// Adds fields of a raw structure to a builder, by name: `fields!(builder, raw, RawX { a: Number, b: Hex,
+/// c: Bytes })`.
 #[macro_export]
 macro_rules! fields {
     ($builder:expr, $raw:expr, $type:ty { $($field:ident : $kind:ident),* $(,)? }) => { $(
@@ -111,7 +112,7 @@ macro_rules! fields {
     )* };
 }
 
-/// A raw field as a value of a kind, for [`fields!`](crate::fields).
+/// Converts a raw field to a value of a kind, for [`fields!`](crate::fields).
 #[doc(hidden)]
 #[macro_export]
 macro_rules! field_value {

@@ -1,12 +1,13 @@
-//! A tree of files as data: what a volume is built of ([`Build`](crate::Build)).
+//! A tree of files as data: the contents of a volume to build ([`Build`](crate::Build)).
 //!
-//! A [`TreeBuilder`] takes files, one layer over the other, and [`TreeBuilder::finish`] makes a [`Tree`] of them: in an order
-//! that follows from names alone, and numbered by it.
+//! A [`TreeBuilder`] accepts files in any order, layer over layer. [`TreeBuilder::finish`] converts it to a
+//! [`Tree`], whose order and numbers depend on the names alone.
 //!
-//! Invariant: names are proved [`Name`]s and lead from directories of the tree to nodes of the tree, so that nothing in a
-//! source can lead out of it.
-//! Invariant: a directory has one name, but for the root, which has none; so a tree has no circle.
-//! Memory: about 110 bytes a file and the bytes of its name, because a million files have to fit a quarter of a GiB.
+//! Invariant: names are checked [`Name`]s, and lead from directories of the tree to nodes of the tree. A
+//! source therefore cannot refer to anything outside of the tree.
+//! Invariant: a directory has exactly one name, except for the root, which has none. The tree therefore has
+//! no cycle.
+//! Memory: about 110 bytes per file plus its name, since a million files must fit into 256 MiB.
 
 mod builder;
 mod finish;
@@ -26,12 +27,12 @@ use obento_base::{DeviceNumber, FileKind, Mode, Name, Timestamp};
 pub use builder::{Placed, TreeBuilder, TreeError};
 use text::{Text, Texts};
 
-/// A file of a tree, whatever its names.
+/// The number of a file of a tree. All names of a file share it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NodeId(pub u32);
 
 impl NodeId {
-    /// The directory that all others are in.
+    /// The root directory.
     pub const ROOT: Self = Self(0);
 
     fn index(self) -> usize {
@@ -39,22 +40,22 @@ impl NodeId {
     }
 }
 
-/// What the bytes of a regular file are called by whoever has them.
+/// An identifier of the contents of a regular file, chosen by the owner of the contents.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DataId(pub u32);
 
-/// A set of extended attributes that several files may share.
+/// The number of a set of extended attributes, which several files may share.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct XattrsId(NonZeroU32);
 
 impl XattrsId {
-    /// Its place in [`Tree::xattr_sets`].
+    /// Returns the index in [`Tree::xattr_sets`].
     pub fn index(self) -> usize {
         to_usize(self.0.get().saturating_sub(1).into())
     }
 }
 
-/// The attributes of a file that a source decides.
+/// The attributes of a file that its source defines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeAttr {
     /// Permission bits.
@@ -63,38 +64,38 @@ pub struct NodeAttr {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Last change of the data; all other times of the file are this one too.
+    /// Modification time; also used for all other times of the file.
     pub mtime: Timestamp,
-    /// Extended attributes, if it has any.
+    /// Extended attributes, if the file has any.
     pub xattrs: Option<XattrsId>,
 }
 
-/// What a file is.
+/// The type of a file and its type-specific properties.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Body {
     /// A directory.
     Directory,
-    /// A regular file of `size` bytes.
+    /// A regular file.
     File {
-        /// Its length.
+        /// Size in bytes.
         size: u64,
-        /// Its bytes; none of them if it is all hole.
+        /// Contents; `None` if the file consists of a hole.
         data: Option<DataId>,
     },
-    /// A symbolic link; [`Tree::target`] is where it leads.
+    /// A symbolic link; [`Tree::target`] returns its target.
     Symlink,
     /// A character device.
     CharDevice(DeviceNumber),
     /// A block device.
     BlockDevice(DeviceNumber),
-    /// A named pipe.
+    /// A FIFO.
     Fifo,
     /// A socket.
     Socket,
 }
 
 impl Body {
-    /// The type.
+    /// Returns the type.
     pub fn kind(&self) -> FileKind {
         match self {
             Self::Directory => FileKind::Directory,
@@ -108,36 +109,36 @@ impl Body {
     }
 }
 
-/// One file.
+/// A file of a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// What it is.
+    /// Type and type-specific properties.
     pub body: Body,
-    /// Mode, owner, time, attributes.
+    /// Mode, owner, time and extended attributes.
     pub attr: NodeAttr,
-    /// How many names it has; for a directory how many directories are in it.
+    /// Number of names; for a directory, number of its subdirectories.
     pub links: u32,
-    /// The target of a link; for a directory where its children begin in the list.
+    /// For a symbolic link, its target; for a directory, the index of its first child.
     extra: u32,
-    /// How many children a directory has.
+    /// Number of children of a directory.
     count: u32,
 }
 
-/// Names of a directory, in the list of all.
+/// A name and the node that it refers to.
 #[derive(Clone, Copy, Debug)]
 struct Child {
     name: Text,
     node: NodeId,
 }
 
-/// An extended attribute: its name with its name space, and its value as `getxattr(2)` gives it.
+/// An extended attribute: its name including the namespace, and its value as `getxattr(2)` returns it.
 pub type XattrPair = (Box<[u8]>, Box<[u8]>);
 
 /// Extended attributes, sorted by name.
 pub type XattrList = Box<[XattrPair]>;
 
-/// A tree that is whole. Nodes are numbered so that those of one directory follow each other, before those of the
-/// directories in it; names are sorted by their bytes.
+/// A complete tree. Nodes are numbered so that the nodes of one directory are consecutive and precede the
+/// nodes of its subdirectories. Names are sorted by their bytes.
 #[derive(Debug)]
 pub struct Tree {
     texts: Texts,
@@ -148,28 +149,28 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// How many nodes there are; the root is one.
+    /// Returns the number of nodes, including the root.
     pub fn len(&self) -> u32 {
         u32::try_from(self.nodes.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether there is nothing but the root.
+    /// Returns whether the root is the only node.
     pub fn is_empty(&self) -> bool {
         self.nodes.len() <= 1
     }
 
-    /// All nodes, in their order.
+    /// Returns all nodes in order.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = (NodeId, &Node)> {
         let ids = 0..self.len();
         ids.map(NodeId).zip(&self.nodes)
     }
 
-    /// One of them.
+    /// Returns the node `id`.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id.index())
     }
 
-    /// What is in the directory `id`, sorted by name; nothing for what is none.
+    /// Returns the names in the directory `id`, sorted; nothing if `id` is not a directory.
     pub fn children(&self, id: NodeId) -> impl Iterator<Item = (&[u8], NodeId)> + Clone {
         self.child_list(id).iter().map(|child| (self.texts.get(child.name), child.node))
     }
@@ -181,14 +182,14 @@ impl Tree {
         self.children.get(start..end).unwrap_or_default()
     }
 
-    /// The name `name` in the directory `id`.
+    /// Returns the node that `name` refers to in the directory `id`.
     pub fn child(&self, id: NodeId, name: &Name) -> Option<NodeId> {
         let list = self.child_list(id);
         let at = list.binary_search_by(|child| self.texts.get(child.name).cmp(name.as_bytes())).ok()?;
         list.get(at).map(|child| child.node)
     }
 
-    /// Where a symbolic link leads; empty for anything else.
+    /// Returns the target of a symbolic link; empty for other types.
     pub fn target(&self, node: &Node) -> &[u8] {
         match node.body {
             Body::Symlink => self.texts.get(Text(node.extra)),
@@ -196,21 +197,22 @@ impl Tree {
         }
     }
 
-    /// The sets of extended attributes that files have.
+    /// Returns the sets of extended attributes of all files.
     pub fn xattr_sets(&self) -> &[XattrList] {
         &self.xattrs
     }
 
-    /// Where the file `id` has data, in order and apart; none for one that has it everywhere.
+    /// Returns the ranges of the file `id` that contain data, sorted and without overlap, or `None` if the
+    /// whole file is data.
     pub fn data_ranges(&self, id: NodeId) -> Option<&[Range<u64>]> {
         self.holes.get(&id).map(|ranges| &**ranges)
     }
 
-    /// A path of `id` from the root, for messages: the first in order.
+    /// Returns a path of `id` from the root, for messages. Of several names, the first one counts.
     pub fn path(&self, id: NodeId) -> Vec<u8> {
         let mut names = Vec::new();
         let mut at = id;
-        // A tree is no deeper than it has nodes.
+        // The depth of the tree is at most its number of nodes.
         for _ in 0..self.nodes.len() {
             if at == NodeId::ROOT {
                 break;
@@ -230,7 +232,7 @@ impl Tree {
         path
     }
 
-    /// The directory whose list holds entry `place`.
+    /// Returns the directory that contains the child with this index.
     fn directory_of(&self, place: usize) -> NodeId {
         let holds = |(_, node): &(NodeId, &Node)| {
             let (start, count) = (to_usize(node.extra.into()), to_usize(node.count.into()));

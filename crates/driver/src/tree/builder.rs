@@ -1,7 +1,8 @@
-//! Putting a tree together, layer over layer.
+//! Construction of a tree, layer over layer.
 //!
-//! Invariant: each live entry is in the table of names and in the list of its directory; dead ones only in the list.
-//! Invariant: `links` of a node counts its live entries.
+//! Invariant: a live entry is in the table of names and in the list of its directory; a removed entry is
+//! only in the list.
+//! Invariant: `links` of a node is the number of its live entries.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -17,28 +18,28 @@ use obento_base::{Mode, Name, Timestamp};
 use super::text::{Text, Texts};
 use super::{Body, Node, NodeAttr, NodeId, XattrList, XattrPair, XattrsId};
 
-/// No entry; or an entry that was removed.
+/// No entry, or a removed entry.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Why something cannot be put into a tree.
+/// The reason why a file cannot be added to a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TreeError {
-    /// More files, or more bytes of names, than can be counted with 32 bits; or memory is short.
+    /// The number of files or the total length of the names exceeds 32 bits, or memory is exhausted.
     TooLarge,
-    /// The name is that of a directory, which something else cannot take.
+    /// The name refers to a directory, which another type of file cannot replace.
     IsDirectory,
-    /// What should have more names is a directory.
+    /// The target of a hard link is a directory.
     LinkToDirectory,
-    /// The parent is no directory.
+    /// The parent is not a directory.
     NotDirectory,
 }
 
-/// What became of a name that was put into a tree.
+/// The result of adding a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Placed {
-    /// The node that it names now.
+    /// The node that the name refers to now.
     pub node: NodeId,
-    /// Whether something had the name before.
+    /// Whether the name existed before.
     pub replaced: bool,
 }
 
@@ -47,17 +48,17 @@ pub struct Placed {
 pub(super) struct Entry {
     pub(super) dir: u32,
     pub(super) name: Text,
-    /// [`NONE`] once it was removed.
+    /// [`NONE`] after removal.
     pub(super) node: u32,
-    /// The next in its directory.
+    /// Next entry of the directory.
     pub(super) next: u32,
 }
 
-/// A tree that is being put together.
+/// A tree under construction.
 #[derive(Debug)]
 pub struct TreeBuilder {
     pub(super) texts: Texts,
-    /// `extra` of a directory is its entry that came last.
+    /// `extra` of a directory is the index of its newest entry.
     pub(super) nodes: Vec<Node>,
     pub(super) entries: Vec<Entry>,
     pub(super) by_name: HashTable<u32>,
@@ -68,7 +69,7 @@ pub struct TreeBuilder {
 }
 
 impl TreeBuilder {
-    /// A tree of an empty root with these attributes.
+    /// Creates a tree with an empty root that has these attributes.
     pub fn new(root: NodeAttr) -> Self {
         let root = Node { body: Body::Directory, attr: root, links: 0, extra: NONE, count: 0 };
         Self {
@@ -83,32 +84,32 @@ impl TreeBuilder {
         }
     }
 
-    /// What a directory is that no source says anything about: root's, 0755.
+    /// Returns the attributes of a directory that no source describes: owner root, mode 0755.
     pub fn bare_directory(mtime: Timestamp) -> NodeAttr {
         NodeAttr { mode: Mode::new(0o755), uid: 0, gid: 0, mtime, xattrs: None }
     }
 
-    /// How many nodes there are, those among them that lost their names.
+    /// Returns the number of nodes, including nodes without a name.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is nothing but the root.
+    /// Returns whether the root is the only node.
     pub fn is_empty(&self) -> bool {
         self.nodes.len() <= 1
     }
 
-    /// A node.
+    /// Returns the node `id`.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id.index())
     }
 
-    /// A node, to be changed in its attributes.
+    /// Returns the attributes of the node `id` for modification.
     pub fn attr_mut(&mut self, id: NodeId) -> Option<&mut NodeAttr> {
         self.nodes.get_mut(id.index()).map(|node| &mut node.attr)
     }
 
-    /// Where a symbolic link leads; empty for anything else.
+    /// Returns the target of a symbolic link; empty for other types.
     pub fn target(&self, id: NodeId) -> &[u8] {
         match self.node(id) {
             Some(Node { body: Body::Symlink, extra, .. }) => self.texts.get(Text(*extra)),
@@ -129,13 +130,13 @@ impl TreeBuilder {
         self.by_name.find(Self::hash(&self.hasher, dir.0, name), is_it).copied()
     }
 
-    /// What `name` is in `dir`.
+    /// Returns the node that `name` refers to in `dir`.
     pub fn lookup(&self, dir: NodeId, name: &Name) -> Option<NodeId> {
         let at = self.find(dir, name.as_bytes())?;
         self.entries.get(to_usize(at.into())).map(|entry| NodeId(entry.node))
     }
 
-    /// The names in `dir`, the one that came last first.
+    /// Returns the names in `dir`, the newest first.
     pub fn children(&self, dir: NodeId) -> impl Iterator<Item = (&[u8], NodeId)> {
         self.live(dir).map(|(_, entry)| (self.texts.get(entry.name), NodeId(entry.node)))
     }
@@ -150,8 +151,14 @@ impl TreeBuilder {
             .filter(|(_, entry)| entry.node != NONE)
     }
 
-    /// Puts a file into `dir`. What had the name goes: with all that was in it, unless both are directories, which stays and
-    /// gets the new attributes. `target` is that of a symbolic link. Errors: NotDirectory; TooLarge.
+    /// Adds a file to `dir`, and replaces an existing file with this name including everything below it. If
+    /// both are directories, the existing directory stays and gets the new attributes. `target` is the
+    /// target of a symbolic link.
+    ///
+    /// # Errors
+    ///
+    /// - `NotDirectory`: `dir` is not a directory.
+    /// - `TooLarge`: the tree cannot grow.
     pub fn put(
         &mut self,
         dir: NodeId,
@@ -182,7 +189,13 @@ impl TreeBuilder {
         Ok(Placed { node: NodeId(id), replaced: before.is_some() })
     }
 
-    /// Gives `node`, which is no directory, one more name. Errors: LinkToDirectory; NotDirectory; TooLarge.
+    /// Adds a name for `node`, which must not be a directory.
+    ///
+    /// # Errors
+    ///
+    /// 1. `LinkToDirectory`: `node` is a directory.
+    /// 2. `NotDirectory`: `dir` is not a directory.
+    /// 3. `TooLarge`: the tree cannot grow.
     pub fn link(&mut self, dir: NodeId, name: &Name, node: NodeId) -> Result<(), TreeError> {
         if self.node(node).is_none_or(|node| node.body == Body::Directory) {
             return Err(TreeError::LinkToDirectory);
@@ -191,7 +204,7 @@ impl TreeBuilder {
         self.name(dir, name, node, before)
     }
 
-    /// Lets `name` in `dir` be `node`; `before` is the entry that has the name.
+    /// Makes `name` in `dir` refer to `node`. `before` is the existing entry with this name.
     fn name(&mut self, dir: NodeId, name: &Name, node: NodeId, before: Option<u32>) -> Result<(), TreeError> {
         if self.node(dir).is_none_or(|node| node.body != Body::Directory) {
             return Err(TreeError::NotDirectory);
@@ -224,14 +237,14 @@ impl TreeBuilder {
         Ok(())
     }
 
-    /// Takes `name` out of `dir`, with all that is in it; whether it was there.
+    /// Removes `name` from `dir` with everything below it. Returns whether the name existed.
     pub fn remove(&mut self, dir: NodeId, name: &Name) -> bool {
         let Some(at) = self.find(dir, name.as_bytes()) else { return false };
         self.remove_entry(at);
         true
     }
 
-    /// Takes all out of `dir` that `keep` does not keep.
+    /// Removes the children of `dir` for which `keep` returns `false`.
     pub fn remove_children(&mut self, dir: NodeId, mut keep: impl FnMut(NodeId) -> bool) {
         let doomed: Vec<u32> =
             self.live(dir).filter(|(_, entry)| !keep(NodeId(entry.node))).map(|(at, _)| at).collect();
@@ -249,7 +262,7 @@ impl TreeBuilder {
         self.unlinked(NodeId(old));
     }
 
-    /// A node has one name less; without any, what is in it goes too.
+    /// Removes one link of a node. If no link is left, everything below the node is removed too.
     fn unlinked(&mut self, id: NodeId) {
         let mut dead = Vec::from([id]);
         while let Some(id) = dead.pop() {
@@ -271,7 +284,7 @@ impl TreeBuilder {
         }
     }
 
-    /// Lets a regular file be of another length, with other bytes.
+    /// Changes the size and the contents of a regular file.
     pub fn set_file(&mut self, id: NodeId, body: Body) {
         if let Some(node) = self.nodes.get_mut(id.index())
             && matches!((node.body, body), (Body::File { .. }, Body::File { .. }))
@@ -281,18 +294,23 @@ impl TreeBuilder {
         }
     }
 
-    /// Says where a regular file has data: `ranges` are in order, apart and within it.
+    /// Sets the ranges of a regular file that contain data. `ranges` are sorted, do not overlap, and lie
+    /// within the file.
     pub fn set_data_ranges(&mut self, id: NodeId, ranges: impl Into<Box<[Range<u64>]>>) {
         self.holes.insert(id, ranges.into());
     }
 
-    /// Keeps a set of extended attributes, which equal ones share; none for an empty one. Errors: TooLarge.
+    /// Stores a set of extended attributes; equal sets are stored once. Returns `None` for an empty set.
+    ///
+    /// # Errors
+    ///
+    /// - `TooLarge`: the tree cannot grow.
     pub fn xattrs(
         &mut self,
         list: impl IntoIterator<Item = XattrPair>,
     ) -> Result<Option<XattrsId>, TreeError> {
         let mut list: Vec<_> = list.into_iter().collect();
-        // Of two with one name the one that came last holds.
+        // The last value of a name wins.
         list.reverse();
         list.sort_by(|a, b| a.0.cmp(&b.0));
         list.dedup_by(|later, first| later.0 == first.0);
@@ -310,7 +328,7 @@ impl TreeBuilder {
         Ok(Some(id))
     }
 
-    /// A set that was kept.
+    /// Returns a stored set.
     pub fn xattr_list(&self, id: XattrsId) -> &[XattrPair] {
         self.xattrs.get(id.index()).map_or(&[], |list| &**list)
     }

@@ -1,6 +1,7 @@
-//! From what was put together to the tree: order and numbers.
+//! Conversion of a tree under construction to a complete tree: sorting and numbering.
 //!
-//! Invariant: the result follows from names, bodies and attributes alone, not from the order in which they came.
+//! Invariant: the result depends on names, types and attributes alone, not on the order in which they were
+//! added.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -12,12 +13,12 @@ use super::builder::{NONE, TreeBuilder};
 use super::{Body, Child, Node, NodeId, Tree, XattrList, XattrsId};
 
 impl TreeBuilder {
-    /// Orders and numbers what there is; what has no name any more is gone.
+    /// Sorts and numbers the nodes. Nodes without a name are dropped.
     pub fn finish(self) -> Tree {
         let Self { mut texts, mut nodes, entries, by_name, mut holes, xattrs, known_xattrs, .. } = self;
         drop((by_name, known_xattrs));
         let mut children = Vec::with_capacity(entries.len());
-        // Where each node goes: its new number, by its old one.
+        // The new number of each node, by its old number.
         let mut numbers = Vec::new();
         numbers.resize(nodes.len(), NONE);
         let mut count = 0_u32;
@@ -69,9 +70,10 @@ impl TreeBuilder {
     }
 }
 
-/// The sets of extended attributes that nodes have, in the order in which those come, and numbers them so.
+/// Returns the sets of extended attributes in the order of the first node that uses them, and renumbers
+/// them.
 fn in_order_of_use(nodes: &mut [Node], sets: Vec<XattrList>) -> Vec<XattrList> {
-    // What a set's number becomes, once a node has it.
+    // The new number of each set, once a node has used it.
     let mut numbers: Vec<Option<XattrsId>> = sets.iter().map(|_| None).collect();
     let mut sets: Vec<Option<XattrList>> = sets.into_iter().map(Some).collect();
     let mut used = Vec::new();
@@ -89,7 +91,7 @@ fn in_order_of_use(nodes: &mut [Node], sets: Vec<XattrList>) -> Vec<XattrList> {
     used
 }
 
-/// Brings each value to its number; those without one are gone. In place, since there are many.
+/// Moves each value to its number and drops values without one. Works in place, since there are many.
 fn permute<T>(values: &mut Vec<T>, mut numbers: Vec<u32>, count: u32) {
     let mut spare = count;
     for number in numbers.iter_mut().filter(|number| **number == NONE) {

@@ -1,4 +1,4 @@
-//! Trees that are put together in any order.
+//! Trees whose files are added in any order.
 
 use std::boxed::Box;
 use std::vec;
@@ -23,7 +23,7 @@ fn put(tree: &mut TreeBuilder, dir: NodeId, text: &str, body: Body) -> NodeId {
 
 const FILE: Body = Body::File { size: 5, data: Some(DataId(0)) };
 
-/// Every path with its node, in the order of the tree.
+/// Returns every path with its node, in the order of the tree.
 fn paths(tree: &Tree) -> Vec<(Vec<u8>, u32)> {
     tree.nodes().map(|(id, _)| (tree.path(id), id.0)).collect()
 }

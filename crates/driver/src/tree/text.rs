@@ -1,19 +1,19 @@
-//! Names and targets, one behind the other.
+//! Storage of names and targets in one buffer.
 
 use alloc::vec::Vec;
 
 use obento_base::wire::to_usize;
 
-/// Where a name or a target begins.
+/// The position of a name or a target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Text(pub(super) u32);
 
-/// The bytes: each with its length in two bytes before it.
+/// The texts, each preceded by its length in two bytes.
 #[derive(Debug, Default)]
 pub(super) struct Texts(Vec<u8>);
 
 impl Texts {
-    /// Keeps `bytes`. None where there is no room, or for more than 65,535 bytes.
+    /// Stores `bytes`. Returns `None` if the buffer is full or `bytes` is longer than 65,535 bytes.
     pub(super) fn add(&mut self, bytes: &[u8]) -> Option<Text> {
         let len = u16::try_from(bytes.len()).ok()?;
         let start = u32::try_from(self.0.len()).ok()?;
