@@ -1,4 +1,4 @@
-//! What a file system knows of an inode: number, kind, mode, owner, times, size.
+//! The attributes of an inode: number, kind, mode, owner, times, size.
 
 use core::fmt;
 
@@ -14,11 +14,11 @@ impl fmt::Display for Ino {
     }
 }
 
-/// Tells two lives of one inode number apart (NFS handles, stale FUSE nodes).
+/// A counter that distinguishes successive uses of one inode number (NFS handles, stale FUSE nodes).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Generation(pub u32);
 
-/// The type of a file, as `S_IFMT` of POSIX `st_mode` has it.
+/// The type of a file: the `S_IFMT` bits of a POSIX `st_mode`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FileKind {
     /// A regular file.
@@ -31,14 +31,15 @@ pub enum FileKind {
     CharDevice,
     /// A block device.
     BlockDevice,
-    /// A named pipe.
+    /// A FIFO.
     Fifo,
     /// A Unix-domain socket.
     Socket,
 }
 
 impl FileKind {
-    /// The kind that the format bits of a POSIX `st_mode` name; none for a value POSIX does not define.
+    /// Returns the type in the format bits of a POSIX `st_mode`, or `None` for a value that POSIX does not
+    /// define.
     pub fn from_mode(mode: u16) -> Option<Self> {
         Some(match mode & 0o170_000 {
             0o100_000 => Self::Regular,
@@ -52,7 +53,7 @@ impl FileKind {
         })
     }
 
-    /// The format bits of a POSIX `st_mode`.
+    /// Returns the format bits of a POSIX `st_mode`.
     pub fn mode_bits(self) -> u16 {
         match self {
             Self::Regular => 0o100_000,
@@ -65,7 +66,7 @@ impl FileKind {
         }
     }
 
-    /// Whether inodes of this kind carry a device number.
+    /// Returns whether inodes of this type have a device number.
     pub fn is_device(self) -> bool {
         matches!(self, Self::CharDevice | Self::BlockDevice)
     }
@@ -83,22 +84,22 @@ impl Mode {
     /// Restricted deletion ("sticky").
     pub const STICKY: Self = Self(0o1000);
 
-    /// Keeps the low 12 bits of `mode`.
+    /// Creates a mode from the low 12 bits of `mode`.
     pub const fn new(mode: u16) -> Self {
         Self(mode & 0o7777)
     }
 
-    /// The bits as POSIX numbers them.
+    /// Returns the bits with the values of POSIX.
     pub const fn bits(self) -> u16 {
         self.0
     }
 
-    /// Whether all bits of `other` are set.
+    /// Returns whether all bits of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// This mode without the bits of `other`.
+    /// Returns this mode without the bits of `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
@@ -108,14 +109,14 @@ impl Mode {
 /// The number of a device node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct DeviceNumber {
-    /// Which driver.
+    /// Major number: the driver.
     pub major: u32,
-    /// Which device of the driver.
+    /// Minor number: the device of the driver.
     pub minor: u32,
 }
 
 bitflags::bitflags! {
-    /// Per-file flags with the values that Linux gives them in `FS_IOC_GETFLAGS` (include/uapi/linux/fs.h).
+    /// File flags, with the values of `FS_IOC_GETFLAGS` in Linux (include/uapi/linux/fs.h).
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct FileFlags: u32 {
         /// Overwrite on deletion (`s`).
@@ -166,65 +167,66 @@ bitflags::bitflags! {
     }
 }
 
-/// The attributes of an inode: POSIX `struct stat` with birth time, flags and a change counter.
+/// The attributes of an inode: POSIX `struct stat` plus birth time, flags and a change counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attr {
     /// Inode number.
     pub ino: Ino,
-    /// Which life of this inode number.
+    /// Generation of the inode number.
     pub generation: Generation,
     /// Type of the file.
     pub kind: FileKind,
     /// Permission bits.
     pub mode: Mode,
-    /// Number of names. A format without link counts says 1.
+    /// Link count; 1 if the format has no link counts.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Device number of a device node; zeros otherwise.
+    /// Device number; zeros if the inode is not a device.
     pub rdev: DeviceNumber,
     /// Size in bytes.
     pub size: u64,
-    /// Space taken, in units of 512 bytes.
+    /// Allocated space in units of 512 bytes.
     pub blocks: u64,
-    /// Preferred size of one I/O, in bytes.
+    /// Preferred I/O size in bytes.
     pub block_size: u32,
-    /// Last access.
+    /// Access time.
     pub atime: Timestamp,
-    /// Last change of the data.
+    /// Modification time.
     pub mtime: Timestamp,
-    /// Last change of data or attributes.
+    /// Change time.
     pub ctime: Timestamp,
-    /// Creation, if the format stores it.
+    /// Birth time, if the format stores it.
     pub btime: Option<Timestamp>,
-    /// Per-file flags.
+    /// File flags.
     pub flags: FileFlags,
-    /// Grows with every change, if the format counts; otherwise derived from `ctime`.
+    /// Change counter: increases with every change if the format has a counter, otherwise derived from
+    /// `ctime`.
     pub change: u64,
-    /// Project for quotas, 0 where the format has none.
+    /// Project ID for quotas; 0 if the format has no projects.
     pub project: u32,
 }
 
 impl Attr {
-    /// A POSIX `st_mode`: kind and permission bits.
+    /// Returns a POSIX `st_mode`: type and permission bits.
     pub fn st_mode(&self) -> u16 {
         self.kind.mode_bits() | self.mode.bits()
     }
 
-    /// Whether this is a directory.
+    /// Returns whether the inode is a directory.
     pub fn is_dir(&self) -> bool {
         self.kind == FileKind::Directory
     }
 
-    /// Notes a change of the attributes.
+    /// Records a change of the attributes.
     pub fn touch(&mut self, now: Timestamp) {
         self.ctime = now;
         self.change = self.change.saturating_add(1);
     }
 
-    /// Notes a change of the data.
+    /// Records a change of the data.
     pub fn touch_data(&mut self, now: Timestamp) {
         self.mtime = now;
         self.touch(now);

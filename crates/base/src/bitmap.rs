@@ -1,22 +1,23 @@
-//! A bitmap as disks store it: bit `n` is bit `n % 8` of byte `n / 8`, least significant first.
+//! A bitmap in the usual disk order: bit `n` is bit `n % 8` of byte `n / 8`, counted from the least
+//! significant bit.
 
 /// A read-only view of a bitmap.
 #[derive(Clone, Copy, Debug)]
 pub struct Bitmap<'a>(&'a [u8]);
 
 impl<'a> Bitmap<'a> {
-    /// Views `bytes` as `8 * bytes.len()` bits.
+    /// Creates a view of `bytes` as `8 * bytes.len()` bits.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// Bit `index`; `None` outside the bitmap.
+    /// Returns the bit `index`, or `None` if it is outside of the bitmap.
     pub fn get(&self, index: u32) -> Option<bool> {
         let byte = self.0.get(usize::try_from(index >> 3).ok()?)?;
         Some(byte >> (index & 7) & 1 == 1)
     }
 
-    /// How many of the first `len` bits are set.
+    /// Returns the number of set bits among the first `len` bits.
     pub fn count_ones(&self, len: u32) -> u32 {
         let whole = usize::try_from(len >> 3).unwrap_or(usize::MAX).min(self.0.len());
         let (full, rest) = self.0.split_at_checked(whole).unwrap_or((self.0, &[]));

@@ -1,12 +1,12 @@
-//! The checksums of disk formats, behind one hook each, so that a kernel host can put its own in their place.
+//! The checksums of disk formats, one function each, so that a kernel host can substitute its own.
 //!
-//! All functions continue from a running value the way Linux's `crc32c(seed, ..)` does: no inversion at either end,
-//! so `f(f(seed, a), b) == f(seed, a ++ b)`. Formats that invert do so themselves.
+//! All functions continue from a running value as Linux's `crc32c(seed, ..)` does: neither the seed nor the
+//! result is inverted, so `f(f(seed, a), b) == f(seed, a ++ b)`. A format that inverts does so itself.
 //! Source of the polynomials: Linux `include/linux/crc32.h`, `lib/crc16.c`.
 
 use ::crc::{CRC_16_ARC, CRC_32_BZIP2, CRC_32_ISO_HDLC, Crc, Table};
 
-/// CRC-32C (Castagnoli, reflected): ext4 `metadata_csum`, jbd2 v2 and v3.
+/// Returns the CRC-32C (Castagnoli, reflected), used by ext4 `metadata_csum` and jbd2 v2 and v3.
 pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     #[cfg(feature = "std")]
     {
@@ -15,14 +15,14 @@ pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     #[cfg(not(feature = "std"))]
     {
         static TABLE: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&::crc::CRC_32_ISCSI);
-        // This crate inverts its result; its initial value is bit-reversed by the algorithm's reflection.
+        // The crate inverts its result, and reflects the initial value.
         let mut digest = TABLE.digest_with_initial(seed.reverse_bits());
         digest.update(bytes);
         !digest.finalize()
     }
 }
 
-/// CRC-16 (ARC, reflected): ext4 `gdt_csum`.
+/// Returns the CRC-16 (ARC, reflected), used by ext4 `gdt_csum`.
 pub fn crc16(seed: u16, bytes: &[u8]) -> u16 {
     static TABLE: Crc<u16, Table<1>> = Crc::<u16, Table<1>>::new(&CRC_16_ARC);
     let mut digest = TABLE.digest_with_initial(seed.reverse_bits());
@@ -30,7 +30,7 @@ pub fn crc16(seed: u16, bytes: &[u8]) -> u16 {
     digest.finalize()
 }
 
-/// CRC-32 (IEEE, not reflected; Linux `crc32_be`): jbd2 `COMPAT_CHECKSUM`.
+/// Returns the CRC-32 (IEEE, not reflected; Linux `crc32_be`), used by jbd2 `COMPAT_CHECKSUM`.
 pub fn crc32_be(seed: u32, bytes: &[u8]) -> u32 {
     static TABLE: Crc<u32, Table<1>> = Crc::<u32, Table<1>>::new(&CRC_32_BZIP2);
     let mut digest = TABLE.digest_with_initial(seed);
@@ -38,7 +38,8 @@ pub fn crc32_be(seed: u32, bytes: &[u8]) -> u32 {
     !digest.finalize()
 }
 
-/// CRC-32 (IEEE, reflected), inverted at both ends as UEFI asks: GPT headers and entries.
+/// Returns the CRC-32 (IEEE, reflected), inverted at both ends as UEFI requires for GPT headers and
+/// entries.
 pub fn crc32(bytes: &[u8]) -> u32 {
     static TABLE: Crc<u32, Table<1>> = Crc::<u32, Table<1>>::new(&CRC_32_ISO_HDLC);
     TABLE.checksum(bytes)
@@ -48,7 +49,7 @@ pub fn crc32(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    // "123456789": the check values of the catalogue of parametrised CRC algorithms.
+    // The check values for "123456789" in the catalogue of parametrised CRC algorithms.
     const CHECK: &[u8] = b"123456789";
 
     #[test]

@@ -1,8 +1,9 @@
-//! Reading a byte slice from front to back without ever stepping outside it.
+//! Sequential, checked reading of a byte slice.
 
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-/// A position in a byte slice. Each `take_*` answers `None` and stays where it is when too few bytes are left.
+/// A position in a byte slice. Each `take` method returns `None` and does not move if too few bytes are
+/// left.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a> {
     bytes: &'a [u8],
@@ -10,27 +11,27 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Starts at the first byte.
+    /// Creates a cursor at the first byte.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, position: 0 }
     }
 
-    /// Bytes read so far.
+    /// Returns the number of bytes read so far.
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// What has not been read.
+    /// Returns the bytes that have not been read.
     pub fn rest(&self) -> &'a [u8] {
         self.bytes.get(self.position..).unwrap_or_default()
     }
 
-    /// Whether nothing is left.
+    /// Returns whether no bytes are left.
     pub fn is_empty(&self) -> bool {
         self.rest().is_empty()
     }
 
-    /// The next `len` bytes.
+    /// Reads the next `len` bytes.
     pub fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let end = self.position.checked_add(len)?;
         let bytes = self.bytes.get(self.position..end)?;
@@ -38,7 +39,7 @@ impl<'a> Cursor<'a> {
         Some(bytes)
     }
 
-    /// The next bytes as a structure that mirrors them.
+    /// Reads the next bytes as a structure that mirrors them.
     pub fn take_raw<T: FromBytes + KnownLayout + Immutable + Unaligned>(&mut self) -> Option<&'a T> {
         let bytes = self.take(size_of::<T>())?;
         T::ref_from_bytes(bytes).ok()

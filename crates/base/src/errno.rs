@@ -1,14 +1,14 @@
-//! The one place where errors become the numbers of POSIX.
+//! The mapping from errors to POSIX error numbers. No other module has one.
 
 use core::fmt;
 
 use crate::{Error, Refusal};
 
-/// An error number as Linux has them (include/uapi/asm-generic/errno-base.h and errno.h).
+/// An error number of Linux (include/uapi/asm-generic/errno-base.h and errno.h).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Errno(pub i32);
 
-/// What it says of a device, which is mostly a file of the host.
+/// Describes the error as it applies to a device, which usually is a file of the host.
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
@@ -43,7 +43,7 @@ impl fmt::Display for Errno {
 }
 
 impl Error {
-    /// The error number that a system call would answer with.
+    /// Returns the error number that a system call would return.
     pub fn errno(&self) -> Errno {
         Errno(match self {
             Self::Refused(refusal) => match refusal {

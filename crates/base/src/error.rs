@@ -1,31 +1,32 @@
-//! The one error type: four classes, each for another reader.
+//! The error type of all crates, with four classes for four different readers.
 //!
-//! `Refused` is for the caller, who asked for what cannot be; `Unsupported` is ours; `Corrupt` is the disk's and says
-//! where; `Device` is the hardware's or the host's. No text is built here: fields are, and `Display` words them.
+//! `Refused` concerns the caller, whose request is impossible. `Unsupported` concerns obento. `Corrupt`
+//! concerns the volume and names the location. `Device` concerns the hardware or the host. Errors consist
+//! of typed fields; only `Display` turns them into text.
 
 use crate::{Errno, Ino};
 
-/// What every fallible call of obento answers with.
+/// The result of every fallible operation.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// Why an operation was not done.
+/// The reason why an operation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
-    /// The request cannot be granted; nothing is wrong with the volume.
+    /// The request cannot be satisfied; the volume is not damaged.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The volume uses what obento cannot handle.
+    /// The volume uses a feature that obento does not support.
     #[error("{0} is not supported")]
     Unsupported(Feature),
-    /// The volume contradicts its format.
+    /// The volume violates its format.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
-    /// The device below failed.
+    /// The underlying device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
 
-/// The caller's errors; each has one error number of POSIX.
+/// Errors of the caller. Each has one POSIX error number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each variant's text says it")]
 pub enum Refusal {
@@ -77,23 +78,23 @@ pub enum Refusal {
     NoSuchOffset,
 }
 
-/// What obento does not support, by the name that the format's documentation gives it.
+/// A feature that obento does not support, named as in the documentation of the format.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum Feature {
-    /// A feature with a name, for example `encrypted file name`.
+    /// A named feature, for example `encrypted file name`.
     #[error("{0}")]
     Named(&'static str),
-    /// Feature bits that no documentation names. `set` says which word they are from.
+    /// Undocumented feature bits. `set` names the field that contains them.
     #[error("unknown {set} feature bits {bits:#x}")]
     Bits {
-        /// `incompatible`, `read-only compatible`, ...
+        /// Name of the field: `incompatible`, `read-only compatible`, ...
         set: &'static str,
         /// The unknown bits.
         bits: u64,
     },
 }
 
-/// A structure on disk, as a place for [`Corrupt`] to point to.
+/// An on-disk structure: the location of a [`Corrupt`] error.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each variant's text says it")]
 pub enum Structure {
@@ -141,80 +142,80 @@ pub enum Structure {
     UpCaseTable,
 }
 
-/// How the volume contradicts its format, and where. `block` is a block of the volume, `offset` a byte offset within
-/// the structure named.
+/// A violation of the format and its location. `block` is a block number of the volume, `offset` a byte
+/// offset within the structure.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corrupt {
     /// A magic number is wrong.
     #[error("{structure}: magic number is {found:#x}, expected {expected:#x} (block {block})")]
     Magic {
-        /// Where.
+        /// Damaged structure.
         structure: Structure,
         /// Block that was read.
         block: u64,
-        /// What stands there.
+        /// Stored value.
         found: u64,
-        /// What should.
+        /// Correct value.
         expected: u64,
     },
     /// A checksum does not match.
     #[error("{structure}: checksum is {found:#x}, computed {expected:#x} (block {block})")]
     Checksum {
-        /// Where.
+        /// Damaged structure.
         structure: Structure,
         /// Block that was read.
         block: u64,
-        /// What is stored.
+        /// Stored checksum.
         found: u32,
-        /// What the bytes give.
+        /// Computed checksum.
         expected: u32,
     },
-    /// A field holds a value that the format forbids.
+    /// A field contains a value that the format forbids.
     #[error("{structure}: {field} is {found} (byte {offset} of block {block})")]
     Field {
-        /// Where.
+        /// Damaged structure.
         structure: Structure,
-        /// The field, by the specification's name.
+        /// Name of the field in the specification.
         field: &'static str,
         /// Block that was read.
         block: u64,
         /// Byte offset of the field within the block.
         offset: u32,
-        /// What is stored.
+        /// Stored value.
         found: u64,
     },
-    /// A block number points outside the volume or into its metadata.
+    /// A range of blocks lies outside of the volume or overlaps its metadata.
     #[error("{structure}: blocks {start} to {start}+{len} are outside the volume's data (file block {at})")]
     BlockRange {
-        /// Where.
+        /// Damaged structure.
         structure: Structure,
-        /// Position in the file, in blocks.
+        /// Position in the file in blocks.
         at: u64,
-        /// First block named.
+        /// First block of the range.
         start: u64,
-        /// How many blocks.
+        /// Number of blocks.
         len: u64,
     },
-    /// An inode number points outside the volume or at an inode that cannot be meant.
+    /// An inode number is outside of the volume, or refers to an inode that is not allowed here.
     #[error("{structure}: names inode {found} (byte {offset} of block {block})")]
     InodeNumber {
-        /// Where.
+        /// Damaged structure.
         structure: Structure,
         /// Block that was read.
         block: u64,
-        /// Byte offset within the block.
+        /// Byte offset of the number within the block.
         offset: u32,
-        /// The number.
+        /// Stored inode number.
         found: u64,
     },
-    /// An inode that a directory names is not in use.
+    /// A directory entry refers to an inode that is not in use.
     #[error("inode {ino} is in a directory but not in use")]
     UnusedInode {
         /// The inode.
         ino: Ino,
     },
-    /// A directory record does not fit its block.
+    /// A directory record does not fit into its block.
     #[error("directory {dir}: record of {rec_len} bytes at byte {offset} of block {block} does not fit")]
     RecordLength {
         /// The directory.
@@ -223,10 +224,10 @@ pub enum Corrupt {
         block: u64,
         /// Byte offset within the block.
         offset: u32,
-        /// The length stored.
+        /// Stored length of the record.
         rec_len: u32,
     },
-    /// A name in a directory is not a name.
+    /// A directory entry contains an invalid name.
     #[error("directory {dir}: the bytes at byte {offset} of block {block} are no file name")]
     EntryName {
         /// The directory.
@@ -236,95 +237,97 @@ pub enum Corrupt {
         /// Byte offset within the block.
         offset: u32,
     },
-    /// A directory has no block where it should have one.
+    /// A directory has a hole where a block is required.
     #[error("directory {dir}: block {at} is a hole")]
     DirectoryHole {
         /// The directory.
         dir: Ino,
-        /// Position in the directory, in blocks.
+        /// Position in the directory in blocks.
         at: u64,
     },
-    /// An entry of an extent tree is out of order, overlaps, or leaves the range of its parent.
+    /// An entry of an extent tree is out of order, overlaps another entry, or exceeds the range of its
+    /// parent.
     #[error(
         "extent tree of inode {ino}: entry {index} of block {block} covers file block {at}, which is out of order"
     )]
     ExtentOrder {
         /// The inode.
         ino: Ino,
-        /// Block of the volume; 0 for the inode itself.
+        /// Block of the volume; 0 if the entry is in the inode.
         block: u64,
-        /// Position among the entries.
+        /// Index of the entry.
         index: u16,
-        /// First file block that the entry covers.
+        /// First file block of the entry.
         at: u64,
     },
-    /// The chain of clusters that makes up a file is none.
+    /// The cluster chain of a file is invalid.
     #[error("cluster chain of inode {ino}: {what} (file cluster {at})")]
     Chain {
         /// The inode.
         ino: Ino,
-        /// Position in the file, in clusters.
+        /// Position in the file in clusters.
         at: u32,
-        /// What is wrong with it.
+        /// The violation.
         what: &'static str,
     },
-    /// A tree is deeper than the format allows, or runs in a circle.
+    /// A tree is too deep or contains a cycle.
     #[error("{structure}: level {found} where {expected} was expected (block {block})")]
     Depth {
-        /// Where.
+        /// Damaged structure.
         structure: Structure,
         /// Block that was read.
         block: u64,
-        /// The level stored.
+        /// Stored level.
         found: u16,
-        /// The level that the parent asks for.
+        /// Level that the parent requires.
         expected: u16,
     },
-    /// A structure ends before what it announces.
+    /// A structure announces more bytes than it has.
     #[error("{structure}: {len} bytes at byte {offset} of block {block} run past its end")]
     Truncated {
-        /// Where.
+        /// Damaged structure.
         structure: Structure,
         /// Block that was read.
         block: u64,
         /// Byte offset within the block.
         offset: u32,
-        /// The length announced.
+        /// Announced length.
         len: u64,
     },
 }
 
-/// The device, or what the host put in its place, failed.
+/// A failure of the device, or of the object that the host uses as a device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// Reading failed. `errno` is the host's, 0 if it gave none.
+    /// A read failed. `errno` is the error number of the host, or 0 if the host returned none.
     #[error("reading {len} bytes at {offset} failed: {}", Errno(*errno))]
     Read {
         /// Byte offset on the device.
         offset: u64,
         /// Length in bytes.
         len: u64,
-        /// The host's error number.
+        /// Error number of the host.
         errno: i32,
     },
-    /// Writing failed.
+    /// A write failed.
     #[error("writing {len} bytes at {offset} failed: {}", Errno(*errno))]
     Write {
         /// Byte offset on the device.
         offset: u64,
         /// Length in bytes.
         len: u64,
-        /// The host's error number.
+        /// Error number of the host.
         errno: i32,
     },
-    /// A flush failed: what was written since the last one may be lost.
+    /// A flush failed: data written since the last flush may be lost.
     #[error("flushing failed: {}", Errno(*errno))]
     Flush {
-        /// The host's error number.
+        /// Error number of the host.
         errno: i32,
     },
-    /// The range is not on the device: the image is cut short, or a structure points past its end.
+    /// The range is not on the device: the image is truncated, or a structure refers to a location past its
+    /// end.
     #[error("{len} bytes at {offset} are past the end of the image, which has {device_len} bytes")]
     OutOfBounds {
         /// Byte offset on the device.
@@ -334,16 +337,16 @@ pub enum DeviceError {
         /// Length of the device.
         device_len: u64,
     },
-    /// The device was opened for reading.
+    /// The device was opened read-only.
     #[error("the device is open for reading only")]
     ReadOnly,
-    /// A kernel that stands between us and the volume: what it did.
+    /// The kernel that serves this volume failed. The text says how.
     #[error("the kernel engine {0}")]
     Engine(&'static str),
 }
 
 impl Error {
-    /// Whether the volume, and not the request, is at fault.
+    /// Returns whether the volume or the device is at fault, and not the request.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Corrupt(_) | Self::Device(_))
     }
@@ -351,7 +354,7 @@ impl Error {
 
 macro_rules! refusals {
     ($($name:ident)*) => {
-        /// The caller's errors as values of [`Error`], so that `Err(Error::NotFound)` reads well.
+        /// The errors of the caller as values of [`Error`], so that code can write `Err(Error::NotFound)`.
         #[expect(non_upper_case_globals, missing_docs, reason = "stand for variants")]
         impl Error { $(pub const $name: Self = Self::Refused(Refusal::$name);)* }
     };

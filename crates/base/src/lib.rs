@@ -1,7 +1,7 @@
-//! The vocabulary that every layer of obento shares: inode numbers, names, attributes, times, errors, wire integers,
-//! a checked cursor, a bitmap view and the checksums of disk formats.
+//! The types that all layers of obento share: inode numbers, names, attributes, times, errors, wire
+//! integers, a checked cursor, a bitmap view, and the checksums of disk formats.
 //!
-//! Nothing here allocates without being asked, touches the operating system, or panics on what a disk says.
+//! This crate does not access the operating system, and no contents of a disk can make it panic.
 #![no_std]
 #![cfg_attr(
     not(test),

@@ -1,7 +1,8 @@
-//! One component of a path.
+//! A component of a path.
 //!
-//! Invariant: a `Name` has 1 to 1024 bytes, no `/`, no NUL, and is neither `.` nor `..`, because its constructor is
-//! the only way to get one. Layers below need not look again, and a damaged directory cannot climb out of itself.
+//! Invariant: a `Name` has 1 to 1024 bytes, contains neither `/` nor NUL, and is neither `.` nor `..`,
+//! since its constructor is the only way to create one. The layers below need no further checks, and a
+//! damaged directory cannot refer to its parent.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,33 +12,33 @@ use core::ops::Deref;
 
 use ref_cast::{RefCastCustom, ref_cast_custom};
 
-/// One component of a path: bytes, in no particular encoding.
+/// A component of a path: bytes in an unspecified encoding.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Hash, RefCastCustom)]
 #[repr(transparent)]
 pub struct Name([u8]);
 
-/// Why bytes are not a [`Name`].
+/// The reason why bytes are not a [`Name`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NameError {
-    /// No bytes at all.
+    /// The name is empty.
     #[error("the name is empty")]
     Empty,
-    /// More than [`Name::MAX`] bytes.
+    /// The name has more than [`Name::MAX`] bytes.
     #[error("the name has more than {} bytes", Name::MAX)]
     TooLong,
-    /// `.` or `..`, which are steps of a path and not names.
+    /// The name is `.` or `..`, which are path steps and not names.
     #[error("the name is `.` or `..`")]
     Dots,
-    /// A `/` or a NUL.
+    /// The name contains a `/` or a NUL.
     #[error("the name holds a `/` or a NUL")]
     Separator,
 }
 
 impl Name {
-    /// The longest name that any layer handles, in bytes; most formats allow 255.
+    /// Maximum length in bytes in any layer; most formats allow 255.
     pub const MAX: usize = 1024;
 
-    /// Proves that `bytes` can be a name.
+    /// Checks that `bytes` is a valid name.
     pub fn new(bytes: &[u8]) -> Result<&Self, NameError> {
         match bytes {
             [] => Err(NameError::Empty),
@@ -51,27 +52,27 @@ impl Name {
     #[ref_cast_custom]
     fn wrap(bytes: &[u8]) -> &Self;
 
-    /// The bytes of the name.
+    /// Returns the bytes of the name.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// An owned copy.
+    /// Returns an owned copy.
     pub fn to_buf(&self) -> NameBuf {
         NameBuf(self.0.into())
     }
 }
 
-/// Whether a terminal shows `c` and does nothing else: no control character, nothing that turns the direction of text,
-/// separates lines, or is not to be seen.
+/// Returns whether a terminal displays `c` without any other effect. Returns `false` for control
+/// characters, characters that change the direction of text, line separators, and invisible characters.
 pub fn is_printable(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
         && !matches!(c, '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Prints the name with backslashes, what is not [printable](is_printable) and bytes that are not UTF-8 as `\xNN`, so
-/// that a hostile name cannot speak to a terminal.
+/// Displays the name. Backslashes are doubled; characters that are not [printable](is_printable) and bytes
+/// that are not UTF-8 appear as `\xNN`, so that a hostile name cannot control a terminal.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
@@ -104,7 +105,7 @@ impl fmt::Debug for Name {
 pub struct NameBuf(Box<[u8]>);
 
 impl NameBuf {
-    /// Proves that `bytes` can be a name.
+    /// Checks that `bytes` is a valid name.
     pub fn new(bytes: Vec<u8>) -> Result<Self, NameError> {
         Name::new(&bytes)?;
         Ok(Self(bytes.into()))

@@ -1,6 +1,6 @@
-//! Integers with a fixed byte order and no alignment, for structures that mirror the bytes of a disk.
+//! Unaligned integers of a fixed byte order, for structures that mirror the bytes of a disk.
 //!
-//! Converting between widths without `as`: widening by `From`, `usize` by [`to_usize`] and [`to_u64`].
+//! Widths are converted without `as`: `From` widens; [`to_usize`] and [`to_u64`] convert `usize`.
 
 /// Little-endian: ext4, FAT, GPT, MBR.
 pub mod le {
@@ -14,16 +14,16 @@ pub mod be {
 
 pub use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The two 32-bit halves of a number that a format stores apart.
+/// Joins the two 32-bit halves of a number that a format stores separately.
 pub const fn join(low: u32, high: u32) -> u64 {
-    // Lossless widening; `u64::from` is not const.
+    // A lossless conversion; `u64::from` is not const.
     #[allow(clippy::as_conversions)]
     {
         low as u64 | (high as u64) << 32
     }
 }
 
-/// The low and the high half of `value`: the inverse of [`join`].
+/// Returns the low and the high half of `value`: the inverse of [`join`].
 pub const fn split(value: u64) -> (u32, u32) {
     // Each half fits by construction.
     #[allow(clippy::as_conversions)]
@@ -32,12 +32,14 @@ pub const fn split(value: u64) -> (u32, u32) {
     }
 }
 
-/// `value` as an index; saturates where `usize` is narrower, so that a later bounds check refuses it.
+/// Converts `value` to an index. Saturates if `usize` is narrower, so that the following bounds check
+/// fails.
 pub fn to_usize(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
-/// A length or index as a disk offset. Lossless: no target has a `usize` wider than 64 bits.
+/// Converts a length or an index to a disk offset. The conversion is lossless, since `usize` has at most 64
+/// bits.
 pub const fn to_u64(value: usize) -> u64 {
     #[allow(clippy::as_conversions)]
     {

@@ -1,7 +1,7 @@
-//! The contract of a device.
+//! The contract of a block device.
 //!
-//! Invariant: only `flush` orders writes. What was written since the last flush may be applied, lost or torn at the
-//! grain of a sector, in any order; what was written before it is on stable storage.
+//! Invariant: only `flush` orders writes. Data written since the last flush may be applied, lost or torn at
+//! sector granularity, in any order. Data written before the last flush is on stable storage.
 
 use alloc::sync::Arc;
 use core::any::Any;
@@ -10,48 +10,65 @@ use core::ops::Range;
 use obento_base::wire::to_u64;
 use obento_base::{DeviceError, Result};
 
-/// A range of bytes on some medium. All methods take `&self`: devices lock inside themselves or need not.
+/// A range of bytes on a medium. All methods take `&self`: a device locks internally if it has to.
 pub trait BlockDevice: Send + Sync {
-    /// Length in bytes.
+    /// Returns the length in bytes.
     fn len(&self) -> u64;
 
-    /// Whether there is not a single byte.
+    /// Returns whether the length is 0.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The grain in bytes at which a write may tear when the power fails: 512 or 4096 on real disks.
+    /// Returns the granularity in bytes at which a write may be torn when the power fails: 512 or 4096 on
+    /// real disks.
     fn sector_size(&self) -> u32 {
         512
     }
 
-    /// Whether every write will be refused.
+    /// Returns whether the device rejects all writes.
     fn is_read_only(&self) -> bool;
 
-    /// Fills `buf` from byte `offset` on. Errors, the first that holds: `OutOfBounds` if any byte lies past the end
-    /// (`buf` is then unspecified); `Read` from the medium.
+    /// Reads `buf.len()` bytes from byte `offset`.
+    ///
+    /// # Errors
+    ///
+    /// 1. `OutOfBounds`: a byte is past the end. The contents of `buf` are unspecified.
+    /// 2. `Read`: the medium failed.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// Does many reads, in any order or at once. Stops at the first error; the other buffers are then unspecified.
+    /// Performs several reads, in any order or in parallel. Stops at the first error; the contents of the
+    /// other buffers are then unspecified.
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()> {
         requests.iter_mut().try_for_each(|request| self.read_at(request.offset, request.buf))
     }
 
-    /// Writes `buf` at byte `offset`. Errors, the first that holds: `DeviceError::ReadOnly`; `OutOfBounds`; `Write`
-    /// from the medium, after which any part of the range may have been written.
+    /// Writes `buf` at byte `offset`.
+    ///
+    /// # Errors
+    ///
+    /// 1. `DeviceError::ReadOnly`: the device is read-only.
+    /// 2. `OutOfBounds`: a byte is past the end.
+    /// 3. `Write`: the medium failed. Any part of the range may have been written.
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()>;
 
-    /// Returns once everything written before the call is on stable storage.
+    /// Returns once all data written before the call is on stable storage.
     fn flush(&self) -> Result<()>;
 
-    /// Says that the bytes of `range` are not needed. What they read as afterwards is unspecified; a device that
-    /// cannot forget does nothing.
+    /// Declares that the bytes of `range` are not needed. Their contents are unspecified afterwards. A
+    /// device without support for discarding does nothing.
     fn discard(&self, range: Range<u64>) -> Result<()> {
         check_range(self.len(), range.start, range.end.saturating_sub(range.start))
     }
 
-    /// Makes the bytes of `range` read as zeros, if the medium can do that without writing them; answers whether it
-    /// did. Errors, the first that holds: `DeviceError::ReadOnly`; `OutOfBounds`; `Write`.
+    /// Makes the bytes of `range` read as zeros, if the medium can do that without writing them. Returns
+    /// whether it did.
+    ///
+    /// # Errors
+    ///
+    /// 1. `DeviceError::ReadOnly`: the device is read-only.
+    /// 2. `OutOfBounds`: a byte is past the end.
+    /// 3. `Write`: the medium failed.
     fn punch(&self, range: Range<u64>) -> Result<bool> {
         if self.is_read_only() {
             return Err(DeviceError::ReadOnly.into());
@@ -60,35 +77,36 @@ pub trait BlockDevice: Send + Sync {
         Ok(false)
     }
 
-    /// The host's object that holds the bytes of `range`, as far as one object holds them from its start on, so that
-    /// a host can copy without passing them through memory. `None`: read them.
+    /// Returns the object of the host that contains the bytes at the start of `range`, so that a host can
+    /// copy them without passing them through memory. Returns `None` if the bytes must be read.
     fn backing(&self, range: Range<u64>) -> Option<Backing> {
         let _ = range;
         None
     }
 }
 
-/// One read of [`BlockDevice::read_many`].
+/// A request of [`BlockDevice::read_many`].
 #[derive(Debug)]
 pub struct ReadRequest<'a> {
     /// Byte offset on the device.
     pub offset: u64,
-    /// Where the bytes go; its length is how many are read.
+    /// Destination; its length is the number of bytes to read.
     pub buf: &'a mut [u8],
 }
 
-/// Where a range of a device lies in the host.
+/// The location of a range of a device in the host.
 #[derive(Clone)]
 pub struct Backing {
-    /// The host's object; `obento-host` knows its type.
+    /// Object of the host; `obento-host` knows its type.
     pub object: Arc<dyn Any + Send + Sync>,
-    /// Byte offset in it.
+    /// Byte offset in the object.
     pub offset: u64,
-    /// How many bytes are contiguous there, at least 1 and at most the length asked for.
+    /// Number of contiguous bytes: at least 1, at most the requested length.
     pub len: u64,
 }
 
-/// `OutOfBounds` unless the `len` bytes at `offset` lie on a device of `device_len` bytes.
+/// Checks that `len` bytes at `offset` are on a device of `device_len` bytes. Fails with `OutOfBounds`
+/// otherwise.
 pub fn check_range(device_len: u64, offset: u64, len: u64) -> Result<()> {
     match offset.checked_add(len) {
         Some(end) if end <= device_len => Ok(()),
@@ -96,7 +114,7 @@ pub fn check_range(device_len: u64, offset: u64, len: u64) -> Result<()> {
     }
 }
 
-/// [`check_range`] for a buffer.
+/// Calls [`check_range`] for a buffer.
 pub(crate) fn check_buf(device_len: u64, offset: u64, buf: &[u8]) -> Result<()> {
     check_range(device_len, offset, to_u64(buf.len()))
 }

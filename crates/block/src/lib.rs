@@ -1,8 +1,9 @@
-//! Devices as obento sees them, and the cache of their blocks.
+//! Block devices and the cache of their blocks.
 //!
-//! A [`BlockDevice`] is a range of bytes that can be read, written, flushed and discarded. Devices compose: a
-//! partition is a [`Slice`] of a disk, a volume that must not be touched lies under an [`Overlay`], a journal that was
-//! not replayed is seen through a [`Remap`]. Devices of the operating system are in `obento-host`.
+//! A [`BlockDevice`] is a range of bytes that supports reading, writing, flushing and discarding. Devices
+//! compose: a [`Slice`] is a partition of a disk, an [`Overlay`] protects a volume from changes, and a
+//! [`Remap`] shows a journal as if it had been replayed. The devices of the operating system are in
+//! `obento-host`.
 #![no_std]
 #![cfg_attr(
     not(test),

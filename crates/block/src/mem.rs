@@ -9,7 +9,7 @@ use obento_env::sync::RwLock;
 use crate::device::{BlockDevice, check_buf};
 use obento_base::wire::to_u64;
 
-/// Bytes in memory: tests, small images, images made by other programs and handed over.
+/// A device in memory, for tests, small images, and images that another program provides.
 #[derive(Debug)]
 pub struct MemDevice {
     bytes: RwLock<Vec<u8>>,
@@ -17,17 +17,17 @@ pub struct MemDevice {
 }
 
 impl MemDevice {
-    /// A device that holds `bytes` and can be written.
+    /// Creates a writable device with the contents `bytes`.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self { bytes: RwLock::new(bytes), read_only: false }
     }
 
-    /// A device that holds `bytes` and refuses writes.
+    /// Creates a read-only device with the contents `bytes`.
     pub fn read_only(bytes: Vec<u8>) -> Self {
         Self { bytes: RwLock::new(bytes), read_only: true }
     }
 
-    /// A copy of all bytes.
+    /// Returns a copy of all bytes.
     pub fn snapshot(&self) -> Vec<u8> {
         self.bytes.read().clone()
     }

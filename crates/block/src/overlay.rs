@@ -1,6 +1,7 @@
 //! A device whose writes stay in memory.
 //!
-//! Invariant: the device below is written by [`Overlay::write_through`] alone. Locking: one lock over the changed blocks; readers share it.
+//! Invariant: only [`Overlay::write_through`] writes to the underlying device. Locking: one lock for the
+//! changed blocks; readers share it.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -14,10 +15,10 @@ use obento_env::sync::RwLock;
 
 use crate::device::{Backing, BlockDevice, check_buf};
 
-/// The grain of the overlay in bytes: a page, the usual size of a write.
+/// The granularity of the overlay in bytes: a page, the usual size of a write.
 const GRAIN: u64 = 4096;
 
-/// Copy-on-write over a device that is only read. Memory grows with what is written, a grain of 4 KiB at a time.
+/// A copy-on-write overlay of a device that is only read. It uses 4 KiB of memory for each changed page.
 #[derive(Debug)]
 pub struct Overlay<D> {
     below: D,
@@ -25,29 +26,33 @@ pub struct Overlay<D> {
 }
 
 impl<D: BlockDevice> Overlay<D> {
-    /// An overlay with no changes.
+    /// Creates an overlay without changes.
     pub fn new(below: D) -> Self {
         Self { below, changed: RwLock::new(BTreeMap::new()) }
     }
 
-    /// Where the device may differ from the one below: runs of bytes, in order, whole grains.
+    /// Returns the ranges that may differ from the underlying device, sorted, in units of the granularity.
     pub fn changed(&self) -> Vec<Range<u64>> {
         let range = |index: u64| index.saturating_mul(GRAIN)..index.saturating_add(1).saturating_mul(GRAIN);
         self.changed.read().keys().map(|&index| range(index)).collect()
     }
 
-    /// How many bytes may differ.
+    /// Returns the number of bytes that may differ.
     pub fn changed_len(&self) -> u64 {
         to_u64(self.changed.read().len()).saturating_mul(GRAIN)
     }
 
-    /// Gives up all changes, for who has brought them to the device below.
+    /// Discards all changes, after the caller has written them to the underlying device.
     pub fn forget(&self) {
         self.changed.write().clear();
     }
 
-    /// Writes to the device below, for what need not be taken back: it costs no memory. It is durable after a flush of that
-    /// device. Errors: as [`BlockDevice::write_at`].
+    /// Writes to the underlying device. Such data uses no memory and cannot be discarded. It is durable
+    /// after a flush of that device.
+    ///
+    /// # Errors
+    ///
+    /// As for [`BlockDevice::write_at`].
     pub fn write_through(&self, offset: u64, buf: &[u8]) -> Result<()> {
         check_buf(self.len(), offset, buf)?;
         let mut changed = self.changed.write();
@@ -62,7 +67,7 @@ impl<D: BlockDevice> Overlay<D> {
         Ok(())
     }
 
-    /// The bytes of grain `index` as the device below has them; past its end, zeros.
+    /// Reads the page `index` of the underlying device; zeros past its end.
     fn fetch(&self, index: u64) -> Result<Box<[u8]>> {
         let start = index.saturating_mul(GRAIN);
         let mut grain = Vec::new();
@@ -76,7 +81,8 @@ impl<D: BlockDevice> Overlay<D> {
     }
 }
 
-/// Cuts `offset..offset + len` at grain borders: (grain, offset in the grain, offset in the range, length).
+/// Splits `offset..offset + len` at page boundaries: (page, offset in the page, offset in the range,
+/// length).
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
     let mut done = 0_usize;
     core::iter::from_fn(move || {

@@ -1,7 +1,7 @@
-//! A device some of whose blocks are read from other places, of the same device or of one other: a journal seen as if
-//! it had been replayed, at the price of an index and not of a copy.
+//! A device that reads some of its blocks from other locations, on the same device or on one other device.
+//! It shows a journal as if it had been replayed, at the cost of an index instead of a copy.
 //!
-//! Invariant: the device below is never written, and the index never changes after it was made.
+//! Invariant: the underlying device is never written, and the index never changes.
 
 use alloc::collections::BTreeMap;
 use core::ops::Range;
@@ -11,32 +11,33 @@ use obento_base::{DeviceError, Result};
 
 use crate::device::{Backing, BlockDevice, check_buf};
 
-/// Where the bytes of a block are instead.
+/// The location from which a block is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Source {
-    /// Block number on the device that the sources are on.
+    /// Block number on the source device.
     pub block: u64,
-    /// The first four bytes, if they stand differently there (jbd2 escapes its magic number).
+    /// Replacement of the first four bytes, if the source differs there (jbd2 escapes its magic number).
     pub first: Option<[u8; 4]>,
 }
 
-/// A read-only view of a device through an index of displaced blocks.
+/// A read-only view of a device through an index of relocated blocks.
 #[derive(Debug)]
 pub struct Remap<D> {
     below: D,
-    /// The device that the sources are on, where it is another one: an external journal.
+    /// Source device, if it differs from the underlying device: an external journal.
     sources: Option<D>,
     block_size: u32,
     index: BTreeMap<u64, Source>,
 }
 
 impl<D: BlockDevice> Remap<D> {
-    /// Shows block `n` of `index`, in units of `block_size` bytes (a power of two), from its source on the same device.
+    /// Creates a view that reads each block of `index`, in units of `block_size` bytes (a power of two),
+    /// from its source on the same device.
     pub fn new(below: D, block_size: u32, index: BTreeMap<u64, Source>) -> Self {
         Self { below, sources: None, block_size, index }
     }
 
-    /// As [`Remap::new`], with the sources on another device.
+    /// Creates a view as [`Remap::new`] does, with the sources on another device.
     pub fn from_other(below: D, sources: D, block_size: u32, index: BTreeMap<u64, Source>) -> Self {
         Self { below, sources: Some(sources), block_size, index }
     }
@@ -49,7 +50,7 @@ impl<D: BlockDevice> Remap<D> {
         offset.checked_div(u64::from(self.block_size)).unwrap_or(0)
     }
 
-    /// Puts what of block `block` lies in the range at `offset` over `buf`.
+    /// Copies the part of block `block` that overlaps the range at `offset` into `buf`.
     fn patch(&self, block: u64, source: Source, offset: u64, buf: &mut [u8]) -> Result<()> {
         let start = self.start_of(block);
         let from = start.max(offset);

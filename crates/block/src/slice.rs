@@ -15,8 +15,12 @@ pub struct Slice<D> {
 }
 
 impl<D: BlockDevice> Slice<D> {
-    /// The bytes of `range`. What of it lies past the end of `inner` is cut off: a truncated image still shows what
-    /// it has. `OutOfBounds` if nothing is left.
+    /// Creates a slice of `range`. The part of `range` past the end of `inner` is cut off, so that the rest
+    /// of a truncated image stays readable.
+    ///
+    /// # Errors
+    ///
+    /// - `OutOfBounds`: nothing is left of the range.
     pub fn new(inner: D, range: Range<u64>) -> Result<Self> {
         let device_len = inner.len();
         let len = range.end.min(device_len).checked_sub(range.start).filter(|&len| len > 0);
@@ -27,7 +31,8 @@ impl<D: BlockDevice> Slice<D> {
         Ok(Self { inner, start: range.start, len })
     }
 
-    /// Byte `offset` of the slice as an offset of the device below; saturates, so that the device below refuses it.
+    /// Converts byte `offset` of the slice to an offset of the underlying device. Saturates, so that the
+    /// underlying device rejects it.
     fn below(&self, offset: u64) -> u64 {
         self.start.saturating_add(offset)
     }

@@ -1,11 +1,14 @@
-//! Changing blocks: a new version is made beside the old one and put in its place.
+//! Modification of cached blocks: an edit builds a new version of a block and then replaces the old
+//! version.
 //!
-//! A changed block is pinned: it is not evicted until [`Cache::unpin`] says that the device holds it. Every change
-//! bears a mark, the transaction that made it, so that writing an old version never unpins a newer one.
+//! A changed block is pinned: it is not evicted until [`Cache::unpin`] reports that the device holds it.
+//! Every change carries a mark that identifies its transaction, so that writing an old version never unpins
+//! a newer one.
 //!
-//! A block that changes often can owe its checksum ([`Edit::seal_later`]) until [`Cache::seal`], which whoever writes
-//! it calls first.
-//! Locking: while an [`Edit`] lives, others that want to change the same block wait; readers never do.
+//! A block that changes often can defer its checksum ([`Edit::seal_later`]) until [`Cache::seal`], which
+//! the caller must call before it writes the block.
+//! Locking: an [`Edit`] excludes other edits of the same block for as long as it exists. Readers never
+//! wait.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -17,7 +20,7 @@ use obento_env::sync::atomic::Ordering;
 use super::shard::Start;
 use super::{Block, Cache, Changed, Seal};
 
-/// The next version of a block, not seen by anybody until it is published.
+/// The next version of a block. No other thread sees it before it is published.
 pub struct Edit<'c> {
     cache: &'c Cache,
     number: u64,
@@ -28,12 +31,13 @@ pub struct Edit<'c> {
 }
 
 impl Edit<'_> {
-    /// Puts the new version in the place of the old one; `mark` changed it.
+    /// Replaces the old version by the new one and marks the block as changed by `mark`.
     pub fn publish(mut self, mark: u32) -> Changed {
         self.publish_once(mark)
     }
 
-    /// [`Edit::publish`] for a place that cannot give up the edit, such as `Drop`. Only the first call counts.
+    /// [Publishes](Edit::publish) from a context that cannot give up the edit, such as `Drop`. Only the
+    /// first call has an effect.
     pub fn publish_once(&mut self, mark: u32) -> Changed {
         if self.published {
             return Changed::Again;
@@ -44,22 +48,23 @@ impl Edit<'_> {
         let block = Block::owing(self.number, bytes, self.verified, self.seal, &cell.spares);
         let (changed, old) = cell.lock.lock().publish(block, mark);
         cell.published.notify_all();
-        // Without the lock.
+        // Drop the old version without holding the lock.
         drop(old);
         changed
     }
 
-    /// The block's number.
+    /// Returns the block number.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Notes that the checksum of the new version is right.
+    /// Records that the checksum of the new version is correct.
     pub fn set_verified(&mut self) {
         (self.verified, self.seal) = (true, None);
     }
 
-    /// Notes that the new version gets its checksum by `seal`, before it is written; until then nobody looks at it.
+    /// Defers the checksum of the new version: `seal` computes it before the block is written. Until then
+    /// no reader verifies it.
     pub fn seal_later(&mut self, seal: Seal) {
         (self.verified, self.seal) = (true, Some(seal));
     }
@@ -97,9 +102,12 @@ impl fmt::Debug for Edit<'_> {
 }
 
 impl Cache {
-    /// Begins a change of a block, from its newest version on, and pins it. `base` is the version that the caller
-    /// last saw; it counts only if the cache has dropped the block since, which it does only to what is as on the
-    /// device. Waits while somebody else changes the block: a caller that holds an [`Edit`] of it waits for ever.
+    /// Starts a change of a block from its newest version, and pins the block. `base` is the version that
+    /// the caller read. The cache uses it only if it has evicted the block since, which implies that the
+    /// block is unchanged on the device.
+    ///
+    /// Waits while another thread edits the block. A thread that already holds an [`Edit`] of the block
+    /// deadlocks.
     pub fn edit(&self, base: &Block) -> Edit<'_> {
         let newest = self.start(base);
         let bytes = self.shard(base.number()).spares.copy(&newest);
@@ -107,7 +115,8 @@ impl Cache {
         Edit { cache: self, number, bytes, verified, seal, published: false }
     }
 
-    /// [`Cache::edit`] from `bytes` on, as many as a block has, in place of its newest version.
+    /// Starts a change as [`Cache::edit`] does, with `bytes` as the contents. `bytes` has the length of a
+    /// block.
     pub fn edit_as(&self, base: &Block, bytes: &[u8]) -> Edit<'_> {
         let number = self.start(base).number();
         let bytes = self.shard(number).spares.copy(bytes);
@@ -129,8 +138,11 @@ impl Cache {
         }
     }
 
-    /// A block of zeros in the place of whatever is known under `number`, for one that is newly in use. Errors:
-    /// NoMemory.
+    /// Replaces the block `number` by a block of zeros, for a newly allocated block.
+    ///
+    /// # Errors
+    ///
+    /// - `NoMemory`: memory is exhausted.
     pub fn renew(&self, number: u64) -> Result<Block> {
         let cell = self.shard(number);
         let block = Block::new(number, cell.spares.zeroed()?, true, &cell.spares);
@@ -139,8 +151,8 @@ impl Cache {
         Ok(block)
     }
 
-    /// The newest version of block `number`, if `mark` made it, with what was owed to it. Nobody else changes it
-    /// meanwhile.
+    /// Returns the newest version of the block `number` with its deferred checksum applied, if `mark` made
+    /// that version. The caller must ensure that no other thread changes the block meanwhile.
     pub fn seal(&self, number: u64, mark: u32) -> Option<Block> {
         let block = self.changed_by(number, mark)?;
         let Some(seal) = block.0.seal else { return Some(block) };
@@ -151,12 +163,13 @@ impl Cache {
         self.changed_by(number, mark)
     }
 
-    /// The newest version of block `number`, if `mark` made it.
+    /// Returns the newest version of the block `number`, if `mark` made it.
     pub fn changed_by(&self, number: u64, mark: u32) -> Option<Block> {
         self.shard(number).lock.lock().changed_by(number, mark)
     }
 
-    /// The device holds block `number` as `mark` left it. Nothing happens if it was changed since.
+    /// Unpins the block `number`, since the device holds it as `mark` left it. Has no effect if the block
+    /// has changed since.
     pub fn unpin(&self, number: u64, mark: u32) {
         let cell = self.shard(number);
         self.outdate();
@@ -164,7 +177,7 @@ impl Cache {
         self.count_unpinned(unpinned);
     }
 
-    /// Drops block `number`, changed or not: nobody needs it any more.
+    /// Drops the block `number`, even if it is changed, since it is no longer needed.
     pub fn forget(&self, number: u64) {
         let cell = self.shard(number);
         self.outdate();
@@ -172,7 +185,7 @@ impl Cache {
         self.count_unpinned(unpinned);
     }
 
-    /// How many blocks are pinned.
+    /// Returns the number of pinned blocks.
     pub fn pinned(&self) -> usize {
         self.pinned.load(Ordering::Relaxed)
     }
@@ -201,7 +214,7 @@ mod tests {
         edit.publish(mark)
     }
 
-    /// Reads everything, so that nothing stays that is not pinned.
+    /// Reads enough blocks to evict all that are not pinned.
     fn flood(cache: &Cache) {
         (0..256).for_each(|number| drop(cache.get(number).unwrap()));
     }
@@ -268,7 +281,7 @@ mod tests {
 
     #[test]
     fn what_was_read_before_a_block_was_written_back_is_not_kept() {
-        /// While block 3 is read, it is changed, written back and evicted.
+        /// A device on which block 3 is changed, written back and evicted while it is being read.
         struct Slow(MemDevice);
         static CACHE: obento_env::sync::RwLock<Option<Arc<Cache>>> = obento_env::sync::RwLock::new(None);
         impl BlockDevice for Slow {

@@ -1,12 +1,14 @@
-//! The cache of a volume's metadata blocks. File data does not pass through it.
+//! The cache of the metadata blocks of a volume. File data bypasses it.
 //!
-//! Invariant: it holds at most as many blocks as its budget allows, plus those that callers still hold and those that
-//! are pinned because they were changed.
-//! Invariant: a block's bytes never change while it is held; a changed block is another `Block`.
-//! Invariant: a block that is not sealed has been changed, so that it is pinned; readers find it verified.
-//! Invariant: what was read before a block was written or dropped is not kept after it, or old bytes would come back.
-//! Locking: one leaf lock a shard, never held during I/O. Two threads that miss one block both read it; the first to
-//! come back is kept.
+//! Invariant: the number of cached blocks is at most the budget, plus the blocks that callers hold and the
+//! blocks that are pinned because they were changed.
+//! Invariant: the bytes of a block never change while a caller holds it; a changed block is a new `Block`.
+//! Invariant: a block with a deferred checksum has been changed and is therefore pinned; readers treat it
+//! as verified.
+//! Invariant: bytes read before a block was written or dropped are not cached afterwards, since they would
+//! be stale.
+//! Locking: one leaf lock per shard, never held during I/O. If two threads miss the same block, both read
+//! it, and the cache keeps the copy that arrives first.
 
 mod edit;
 mod shard;
@@ -30,14 +32,15 @@ use crate::{BlockDevice, check_range};
 pub use self::edit::Edit;
 pub use self::shard::Changed;
 
-/// Enough that threads seldom meet, few enough that each has a useful size.
+/// Number of shards: enough that threads seldom collide, few enough that each shard has a useful size.
 const SHARDS: u64 = 16;
-/// Below this a cache would evict what the very next step needs: a path through a tree and its neighbours.
+/// Minimum size of a shard. A smaller cache would evict the blocks of the next step: a path through a tree
+/// and its neighbours.
 const MIN_BLOCKS_PER_SHARD: usize = 8;
-/// The longest read-ahead in bytes: one large request of a disk.
+/// Maximum length of a read-ahead in bytes: one large request of a disk.
 const MAX_AHEAD: u64 = 256 * 1024;
 
-/// A block of the volume, shared and unchanging. Holding one keeps it in memory.
+/// An immutable, shared block of the volume. It stays in memory as long as a reference exists.
 #[derive(Clone)]
 pub struct Block(Arc<Buffer>);
 
@@ -46,7 +49,7 @@ struct Buffer {
     bytes: Box<[u8]>,
     verified: AtomicBool,
     seal: Option<Seal>,
-    /// Where the bytes go in the end.
+    /// The pool that receives the buffer when the block is dropped.
     spares: Arc<Spares>,
 }
 
@@ -56,12 +59,12 @@ impl Drop for Buffer {
     }
 }
 
-/// How the bytes of a changed block get what is owed to them, before they leave memory.
+/// The function that computes a deferred checksum before a block is written.
 #[derive(Clone, Copy)]
 pub struct Seal {
-    /// Puts the checksum in, which goes on from `seed`.
+    /// Writes the checksum, starting from `seed`, into the block.
     pub apply: fn(bytes: &mut [u8], seed: u32),
-    /// What the checksum goes on from.
+    /// Seed of the checksum.
     pub seed: u32,
 }
 
@@ -81,17 +84,17 @@ impl Block {
         Self(Arc::new(Buffer { number, bytes, verified, seal, spares }))
     }
 
-    /// Its number on the volume.
+    /// Returns the block number.
     pub fn number(&self) -> u64 {
         self.0.number
     }
 
-    /// Whether [`Block::set_verified`] was called on this copy.
+    /// Returns whether [`Block::set_verified`] was called on this version.
     pub fn is_verified(&self) -> bool {
         self.0.verified.load(Ordering::Relaxed)
     }
 
-    /// Notes that the checksum was right, so that it is computed once for as long as the block stays in memory.
+    /// Records that the checksum is correct, so that it is verified only once while the block is in memory.
     pub fn set_verified(&self) {
         self.0.verified.store(true, Ordering::Relaxed);
     }
@@ -110,19 +113,20 @@ impl fmt::Debug for Block {
     }
 }
 
-/// A bounded cache over a device, by blocks of one size.
+/// A cache of bounded size for the blocks of a device. All blocks have the same size.
 pub struct Cache {
     device: Arc<dyn BlockDevice>,
     block_size: u32,
-    /// The first, and the others.
+    /// The first shard and the others.
     shards: (Cell, Vec<Cell>),
     pinned: AtomicUsize,
-    /// Counts what was written back or dropped, so that a reader sees whether its bytes may be outdated.
+    /// Number of blocks that were written back or dropped, so that a reader detects that its bytes may be
+    /// stale.
     outdated: AtomicU64,
 }
 
-/// A shard and those who wait for one of its blocks. On cache lines of its own, or threads at different shards would
-/// wait for each other.
+/// A shard and the threads that wait for one of its blocks. Aligned to cache lines, so that threads on
+/// different shards do not contend.
 #[repr(align(128))]
 struct Cell {
     lock: Mutex<Shard>,
@@ -138,7 +142,7 @@ impl Cell {
 }
 
 impl Cache {
-    /// A cache of about `budget` bytes with blocks of `block_size` bytes, a power of two.
+    /// Creates a cache of about `budget` bytes for blocks of `block_size` bytes, a power of two.
     pub fn new(device: Arc<dyn BlockDevice>, block_size: u32, budget: usize) -> Self {
         let blocks = to_u64(budget).checked_div(u64::from(block_size)).unwrap_or(0) / SHARDS;
         let capacity = to_usize(blocks).max(MIN_BLOCKS_PER_SHARD);
@@ -147,17 +151,22 @@ impl Cache {
         Self { device, block_size, shards, pinned: AtomicUsize::new(0), outdated: AtomicU64::new(0) }
     }
 
-    /// The device below.
+    /// Returns the underlying device.
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.device
     }
 
-    /// Bytes a block.
+    /// Returns the block size in bytes.
     pub fn block_size(&self) -> u32 {
         self.block_size
     }
 
-    /// Block `number`, from memory or from the device. Errors: those of the device; `NoMemory`.
+    /// Returns the block `number` from memory or from the device.
+    ///
+    /// # Errors
+    ///
+    /// - `Device`: the device failed.
+    /// - `NoMemory`: memory is exhausted.
     pub fn get(&self, number: u64) -> Result<Block> {
         match self.find(number) {
             Some(block) => Ok(block),
@@ -165,8 +174,8 @@ impl Cache {
         }
     }
 
-    /// Like [`Cache::get`]; on a miss it also brings in the rest of `around`, the neighbours that will be asked for
-    /// next. What of them cannot be read is not an error here.
+    /// Returns the block `number` as [`Cache::get`] does. On a miss, also reads the other blocks of
+    /// `around`, which the caller expects to need next. Errors of those other blocks are ignored.
     pub fn get_ahead(&self, number: u64, around: Range<u64>) -> Result<Block> {
         if let Some(block) = self.find(number) {
             return Ok(block);
@@ -179,17 +188,17 @@ impl Cache {
         }
     }
 
-    /// Block `number`, if it is in memory.
+    /// Returns the block `number` if it is in memory.
     pub fn peek(&self, number: u64) -> Option<Block> {
         self.find(number)
     }
 
-    /// Whether `block` is what a reader would be given under its number, without a look at the device.
+    /// Returns whether `block` is the version that a reader would get, without accessing the device.
     pub fn is_current(&self, block: &Block) -> bool {
         self.peek(block.number()).is_some_and(|held| Arc::ptr_eq(&held.0, &block.0))
     }
 
-    /// Forgets every block that is not pinned, for a device that was changed from outside.
+    /// Drops all blocks that are not pinned, after the device was changed by other means.
     pub fn clear(&self) {
         self.outdate();
         self.cells().for_each(|cell| cell.lock.lock().clear());
@@ -201,7 +210,8 @@ impl Cache {
     }
 
     fn shard(&self, number: u64) -> &Cell {
-        // Neighbouring blocks in one shard would meet under read-ahead; their low bits spread them.
+        // Spreads neighbouring blocks over the shards by their low bits; read-ahead would otherwise fill
+        // one shard.
         let (first, others) = &self.shards;
         to_usize(number % SHARDS).checked_sub(1).and_then(|at| others.get(at)).unwrap_or(first)
     }
@@ -214,7 +224,7 @@ impl Cache {
         self.outdated.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Keeps a block that was read when `outdated` was `since`.
+    /// Caches a block that was read when `outdated` was `since`.
     fn keep(&self, block: Block, since: u64) -> Block {
         let mut shard = self.shard(block.number()).lock.lock();
         if self.outdated.load(Ordering::SeqCst) == since {
@@ -224,14 +234,15 @@ impl Cache {
         }
     }
 
-    /// Reads `count` blocks from `number` on with one request and keeps them; answers the first.
+    /// Reads and caches `count` blocks from `number` with one request. Returns the first one.
     fn load(&self, number: u64, count: u64) -> Result<Block> {
         let size = u64::from(self.block_size);
         let out_of_bounds =
             DeviceError::OutOfBounds { offset: u64::MAX, len: size, device_len: self.device.len() };
         let offset = number.checked_mul(size).ok_or(out_of_bounds)?;
         let len = count.saturating_mul(size);
-        // Before the buffer is made: a hostile volume asks for what is not there again and again.
+        // Checked before the buffer is allocated, since a hostile volume can request missing blocks again
+        // and again.
         check_range(self.device.len(), offset, len)?;
         let since = self.outdated.load(Ordering::SeqCst);
         if count == 1 {

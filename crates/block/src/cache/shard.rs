@@ -1,8 +1,7 @@
-//! One part of the cache: a clock with a second chance for the blocks that are as on the device, and a place of their
-//! own for the changed ones.
+//! A shard of the cache: a second-chance clock for unchanged blocks, and a separate map for changed blocks.
 //!
-//! Invariant: `Place::Clean(i)` and `slots[i]` name each other; a pinned block has no slot, so that the clock never
-//! meets it.
+//! Invariant: `Place::Clean(i)` and `slots[i]` refer to each other. A pinned block has no slot, so that the
+//! clock never selects it.
 
 use alloc::vec::Vec;
 
@@ -28,22 +27,22 @@ struct Slot {
     used: bool,
 }
 
-/// A block that is not as on the device, or about to be.
+/// A block that differs from the device, or is about to.
 struct Pin {
     block: Block,
-    /// Who changed it last; `None` until the first change is published.
+    /// Mark of the last change; `None` until the first change is published.
     mark: Option<u32>,
-    /// Somebody makes the next version.
+    /// Whether an edit is in progress.
     editing: bool,
 }
 
-/// What a shard answers to a wish to change a block.
+/// The result of a request to change a block.
 pub(super) enum Start {
-    /// Somebody else is at it.
+    /// Another thread is editing the block.
     Wait,
-    /// Go on from this version.
+    /// The edit starts from this version.
     From(Block),
-    /// The same; the block was not pinned before.
+    /// The edit starts from this version, and the block was not pinned before.
     Pinned(Block),
 }
 
@@ -58,7 +57,7 @@ impl Shard {
         self.hand = 0;
     }
 
-    /// How many blocks the clock holds.
+    /// Returns the number of blocks in the clock.
     #[cfg(test)]
     pub(super) fn clean(&self) -> usize {
         self.slots.len()
@@ -75,7 +74,7 @@ impl Shard {
         }
     }
 
-    /// Keeps `block`, or answers the copy that is already here.
+    /// Caches `block`, or returns the cached version if one exists.
     pub(super) fn keep(&mut self, block: Block) -> Block {
         if let Some(present) = self.find(block.number()) {
             return present;
@@ -96,7 +95,7 @@ impl Shard {
         block
     }
 
-    /// Puts `block` in the place of whatever is here under its number, and answers that; a pin stays a pin.
+    /// Replaces the cached version of `block` and returns the old one. A pinned block stays pinned.
     pub(super) fn replace(&mut self, block: Block) -> Option<Block> {
         let place = match self.index.get_mut(&block.number()) {
             Some(Place::Pinned(pin)) => Some(&mut pin.block),
@@ -112,7 +111,7 @@ impl Shard {
         }
     }
 
-    /// Drops the block. Answers whether it was pinned.
+    /// Drops the block. Returns whether it was pinned.
     pub(super) fn forget(&mut self, number: u64) -> bool {
         match self.index.remove(&number) {
             Some(Place::Clean(at)) => {
@@ -124,12 +123,12 @@ impl Shard {
         }
     }
 
-    /// Begins a change of the block that was last seen as `base`.
+    /// Starts an edit of the block, which the caller last read as `base`.
     pub(super) fn start(&mut self, base: &Block) -> Start {
         let number = base.number();
         let (at, block) = match self.index.entry(number) {
             Entry::Vacant(vacant) => {
-                // Whoever evicted it found it as on the device, and so it is what the caller holds.
+                // Only unchanged blocks are evicted, so the version of the caller is current.
                 let block = base.clone();
                 vacant.insert(Place::Pinned(Pin { block: block.clone(), mark: None, editing: true }));
                 return Start::Pinned(block);
@@ -153,19 +152,19 @@ impl Shard {
         Start::Pinned(block)
     }
 
-    /// Ends a change. Answers whether `mark` had not changed the block before.
+    /// Finishes an edit. Returns whether this is the first change by `mark`, and the old version.
     pub(super) fn publish(&mut self, block: Block, mark: u32) -> (Changed, Option<Block>) {
         let number = block.number();
         let fresh = Pin { block, mark: Some(mark), editing: false };
         match self.index.insert(number, Place::Pinned(fresh)) {
             Some(Place::Pinned(old)) if old.mark == Some(mark) => (Changed::Again, Some(old.block)),
             Some(Place::Pinned(old)) => (Changed::First, Some(old.block)),
-            // It was forgotten under the editor's hands; the number is in use again.
+            // The block was dropped during the edit, and its number is in use again.
             _ => (Changed::First, None),
         }
     }
 
-    /// Ends a change that was not made. Answers whether the block is no longer pinned.
+    /// Cancels an edit. Returns whether the block is no longer pinned.
     pub(super) fn cancel(&mut self, number: u64) -> bool {
         if let Some(Place::Pinned(pin)) = self.index.get_mut(&number) {
             pin.editing = false;
@@ -176,7 +175,7 @@ impl Shard {
         false
     }
 
-    /// The pinned block, if `mark` changed it last.
+    /// Returns the pinned block if `mark` changed it last.
     pub(super) fn changed_by(&self, number: u64, mark: u32) -> Option<Block> {
         match self.index.get(&number)? {
             Place::Pinned(pin) if pin.mark == Some(mark) => Some(pin.block.clone()),
@@ -184,8 +183,8 @@ impl Shard {
         }
     }
 
-    /// The block is on the device as `mark` left it. Answers whether it is no longer pinned: it stays so if somebody
-    /// else changed it since or is about to.
+    /// Records that the device holds the block as `mark` left it. Returns whether the block is no longer
+    /// pinned. It stays pinned if it has changed since or is being edited.
     pub(super) fn unpin(&mut self, number: u64, mark: u32) -> bool {
         match self.index.get(&number) {
             Some(Place::Pinned(pin)) if pin.mark == Some(mark) && !pin.editing => self.release(number),
@@ -203,7 +202,7 @@ impl Shard {
         }
     }
 
-    /// Takes a slot out of the clock; the last one moves into its place.
+    /// Removes a slot from the clock; the last slot takes its place.
     fn vacate(&mut self, at: usize) {
         if at < self.slots.len() {
             self.slots.swap_remove(at);
@@ -213,7 +212,8 @@ impl Shard {
         }
     }
 
-    /// The next slot that was not used since the hand last came by; ends after two rounds at the latest.
+    /// Returns the next slot that was not used since the hand last passed it. Terminates after at most two
+    /// rounds.
     fn victim(&mut self) -> usize {
         loop {
             let place = self.hand;
@@ -221,7 +221,7 @@ impl Shard {
             match self.slots.get_mut(place) {
                 Some(slot) if slot.used => slot.used = false,
                 Some(_) => return place,
-                // Slots were taken out behind the hand, which starts anew. A full clock has slots.
+                // Slots behind the hand were removed: restart at 0. A full clock has slots.
                 None => {}
             }
         }
@@ -231,8 +231,8 @@ impl Shard {
 /// Whether a change is the first of its mark to a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Changed {
-    /// The mark had not changed the block before, or somebody else did in between.
+    /// The mark had not changed the block, or another mark changed it in between.
     First,
-    /// It had.
+    /// The mark had changed the block before.
     Again,
 }

@@ -1,4 +1,4 @@
-//! Buffers that are not in use, kept for the next block: copying a block costs less than having memory for it.
+//! A pool of buffers for reuse: copying a block is cheaper than allocating memory for it.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 use obento_base::Result;
 use obento_env::sync::Mutex;
 
-/// How many a shard keeps: what a few operations need at once.
+/// Maximum number of buffers per shard: what a few operations need at the same time.
 const MOST: usize = 8;
 
-/// The spare buffers of a shard, all of one length.
+/// The unused buffers of a shard. All have the same length.
 pub(super) struct Spares {
     len: usize,
     buffers: Mutex<Vec<Box<[u8]>>>,
@@ -20,7 +20,7 @@ impl Spares {
         Self { len, buffers: Mutex::new(Vec::with_capacity(MOST)) }
     }
 
-    /// A copy of `bytes`.
+    /// Returns a copy of `bytes`.
     pub(super) fn copy(&self, bytes: &[u8]) -> Box<[u8]> {
         match self.take() {
             Some(mut buffer) if buffer.len() == bytes.len() => {
@@ -31,7 +31,7 @@ impl Spares {
         }
     }
 
-    /// A buffer of zeros.
+    /// Returns a buffer of zeros.
     pub(super) fn zeroed(&self) -> Result<Box<[u8]>> {
         match self.take() {
             Some(mut buffer) => {
@@ -42,7 +42,7 @@ impl Spares {
         }
     }
 
-    /// Gives a buffer back.
+    /// Returns a buffer to the pool.
     pub(super) fn put(&self, buffer: Box<[u8]>) {
         if buffer.len() != self.len {
             return;
@@ -52,7 +52,7 @@ impl Spares {
             buffers.push(buffer);
             return;
         }
-        // Memory is given back without the lock.
+        // Free the memory without holding the lock.
         drop(buffers);
         drop(buffer);
     }
