@@ -1,4 +1,4 @@
-//! Who may do what: POSIX permission bits and access control lists.
+//! Access checks: POSIX permission bits and access control lists.
 //!
 //! Source: POSIX.1-2024 section 4.7 "File Access Permissions"; acl(5).
 
@@ -10,42 +10,42 @@ use obento_base::{Attr, Error, FileKind, Mode, Result};
 use crate::acl::{self, Acl};
 use crate::node::Node;
 
-/// For whom something is done.
+/// The identity on whose behalf an operation is performed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Caller {
-    /// The owner of the image, who may do everything in it, like root.
+    /// The owner of the image, who has all rights in it, like root.
     Owner,
     /// A user of the image.
     User {
-        /// User id in the image.
+        /// User ID in the image.
         uid: u32,
-        /// Group id in the image.
+        /// Group ID in the image.
         gid: u32,
-        /// Further groups.
+        /// Supplementary groups.
         groups: Vec<u32>,
     },
 }
 
 bitflags! {
-    /// What a caller wants to do with a file, as the permission bits number it.
+    /// The requested kinds of access, with the values of the permission bits.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Want: u8 {
-        /// Execute it; for a directory, look names up in it.
+        /// Execute; for a directory, look names up.
         const EXEC = 1;
-        /// Write to it; for a directory, change its names.
+        /// Write; for a directory, create and remove names.
         const WRITE = 2;
-        /// Read it; for a directory, list it.
+        /// Read; for a directory, list the names.
         const READ = 4;
     }
 }
 
 impl Caller {
-    /// Whether the caller is the user `uid`. The image's owner is nobody in particular.
+    /// Returns whether the caller is the user `uid`. The owner of the image is not any particular user.
     pub fn is_user(&self, uid: u32) -> bool {
         matches!(self, Self::User { uid: own, .. } if *own == uid)
     }
 
-    /// Whether the caller is in the group `gid`, or may act as if.
+    /// Returns whether the caller is in the group `gid`, or has the rights of a member.
     pub fn in_group(&self, gid: u32) -> bool {
         match self {
             Self::Owner => true,
@@ -53,13 +53,14 @@ impl Caller {
         }
     }
 
-    /// Whether the caller may change what only a file's owner may: mode, times, flags, access control lists.
+    /// Returns whether the caller may change what only the owner of a file may change: mode, times, flags,
+    /// access control lists.
     pub fn owns(&self, attr: &Attr) -> bool {
         *self == Self::Owner || self.is_user(attr.uid)
     }
 }
 
-/// The permissions that `mode` gives to a caller that is not the super user.
+/// Returns whether the mode grants `want` to a caller other than the superuser.
 fn mode_grants(caller: &Caller, attr: &Attr, want: Want) -> bool {
     let shift = match () {
         () if caller.is_user(attr.uid) => 6,
@@ -70,13 +71,14 @@ fn mode_grants(caller: &Caller, attr: &Attr, want: Want) -> bool {
     u8::try_from(bits).is_ok_and(|bits| Want::from_bits_truncate(bits).contains(want))
 }
 
-/// The super user may do everything but execute a file that nobody may execute.
+/// Returns whether the superuser has the access. The superuser may do everything except execute a file
+/// without any execute bit.
 fn owner_may(attr: &Attr, want: Want) -> bool {
     let executable = attr.is_dir() || attr.mode.bits() & 0o111 != 0;
     executable || !want.contains(Want::EXEC)
 }
 
-/// Errors: AccessDenied, also where the list that would tell is damaged.
+/// Checks the access. Fails with `AccessDenied`, also if the deciding access control list is damaged.
 pub(crate) fn check(node: &Node, attr: &Attr, caller: &Caller, want: Want) -> Result<()> {
     let granted = match caller {
         Caller::Owner => owner_may(attr, want),
@@ -88,8 +90,8 @@ pub(crate) fn check(node: &Node, attr: &Attr, caller: &Caller, want: Want) -> Re
     if granted { Ok(()) } else { Err(Error::AccessDenied) }
 }
 
-/// The list to ask. As on Linux, the owner's own bits need none, and where the group bits, which are the list's
-/// mask, are all off, it could grant nothing.
+/// Returns the access control list that decides, if one does. As on Linux, the owner's bits decide without
+/// the list, and a list whose mask (the group bits) is empty cannot grant anything.
 fn acl_of(node: &Node, attr: &Attr, caller: &Caller) -> Result<Option<Acl>> {
     if caller.is_user(attr.uid) || attr.mode.bits() & 0o070 == 0 || attr.kind == FileKind::Symlink {
         return Ok(None);
@@ -102,7 +104,7 @@ fn acl_of(node: &Node, attr: &Attr, caller: &Caller) -> Result<Option<Acl>> {
     }
 }
 
-/// Whether the sticky bit of `dir` keeps `caller` from removing or moving `victim`.
+/// Returns whether the sticky bit of `dir` prevents `caller` from removing or renaming `victim`.
 pub(crate) fn sticky_forbids(dir: &Attr, victim: &Attr, caller: &Caller) -> bool {
     dir.mode.contains(Mode::STICKY) && !caller.owns(dir) && !caller.owns(victim)
 }

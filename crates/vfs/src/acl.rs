@@ -1,8 +1,8 @@
-//! POSIX access control lists as extended attributes carry them.
+//! POSIX access control lists, as stored in extended attributes.
 //!
 //! Layout: `u32` version 2, then entries of `u16` tag, `u16` permissions, `u32` id, all little-endian.
-//! Source: Linux include/uapi/linux/posix_acl_xattr.h; the decision as in POSIX 1003.1e draft 17, section 23.1.5
-//! (Linux fs/posix_acl.c).
+//! Source: Linux include/uapi/linux/posix_acl_xattr.h. Access decision: POSIX 1003.1e draft 17, section
+//! 23.1.5 (Linux fs/posix_acl.c).
 
 use alloc::vec::Vec;
 
@@ -11,9 +11,9 @@ use obento_base::{Cursor, Error, Mode, Result};
 
 use crate::access::{Caller, Want};
 
-/// Attribute that holds the list which is asked on access.
+/// Name of the attribute with the access list.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
-/// Attribute of a directory that holds the list which new files in it start with.
+/// Name of the attribute of a directory with the default list, which new files in it inherit.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
@@ -30,40 +30,44 @@ struct RawEntry {
 }
 const _: () = assert!(size_of::<RawEntry>() == 8);
 
-/// Whom an entry speaks of; in the order in which a list has them.
+/// The subject of an entry, in the order of the entries of a list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Tag {
-    /// The file's owner.
+    /// The owner of the file.
     Owner,
-    /// A user by number.
+    /// A named user.
     User(u32),
-    /// The file's group.
+    /// The group of the file.
     OwningGroup,
-    /// A group by number.
+    /// A named group.
     Group(u32),
-    /// What named users and all groups get at most.
+    /// The maximum rights of named users and of all groups.
     Mask,
-    /// Everybody else.
+    /// All other users.
     Other,
 }
 
-/// One entry of a list.
+/// An entry of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Of whom.
+    /// Subject.
     pub tag: Tag,
-    /// What they may.
+    /// Rights.
     pub perm: Want,
 }
 
-/// A list. Invariant: it has an entry each for the owner, the owning group and the others, and at most one mask,
-/// which is there if any user or group is named.
+/// An access control list. Invariant: it has exactly one entry for each of the owner, the owning group and
+/// the others, and at most one mask, which is present if a user or a group is named.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Acl(Vec<Entry>);
 
 impl Acl {
-    /// A list of `entries`, in the order that the kernel asks for. Errors: Invalid if one of the three that every list
-    /// has is missing, or the mask that goes with named users and groups, or two speak of the same.
+    /// Creates a list and sorts it into the order that the kernel requires.
+    ///
+    /// # Errors
+    ///
+    /// - `Invalid`: a mandatory entry is missing, the mask is missing although a user or a group is named,
+    ///   or two entries have the same subject.
     pub fn new(mut entries: Vec<Entry>) -> Result<Self> {
         entries.sort_by_key(|entry| entry.tag);
         let is_double = entries.windows(2).any(|pair| matches!(pair, [a, b] if a.tag == b.tag));
@@ -71,18 +75,18 @@ impl Acl {
         if acl.is_complete() && !is_double { Ok(acl) } else { Err(Error::Invalid) }
     }
 
-    /// The list that says what permission bits say.
+    /// Returns the list that is equivalent to permission bits.
     pub fn from_mode(mode: Mode) -> Self {
         let entry = |tag| Entry { tag, perm: Want::empty() };
         Self([Tag::Owner, Tag::OwningGroup, Tag::Other].map(entry).into()).with_mode(mode)
     }
 
-    /// The entries, in order.
+    /// Returns the entries in order.
     pub fn entries(&self) -> &[Entry] {
         &self.0
     }
 
-    /// Decodes an attribute's value. Errors: Invalid.
+    /// Decodes the value of an attribute. Fails with `Invalid`.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes);
         let version = cursor.take_raw::<le::U32>().ok_or(Error::Invalid)?;
@@ -113,28 +117,28 @@ impl Acl {
         self.0.iter().find(|entry| entry.tag == tag).map(|entry| entry.perm)
     }
 
-    /// The entry that the group bits of a mode stand for.
+    /// Returns the subject that the group bits of a mode represent.
     fn group_class(&self) -> Tag {
         if self.count(Tag::Mask) == 0 { Tag::OwningGroup } else { Tag::Mask }
     }
 
-    /// The permission bits that say the same as the list, as far as they can.
+    /// Returns the permission bits that correspond to the list.
     pub fn mode(&self) -> Mode {
         let class = |tag: Tag| u16::from(self.perm_of(tag).unwrap_or(Want::empty()).bits());
         Mode::new(class(Tag::Owner) << 6 | class(self.group_class()) << 3 | class(Tag::Other))
     }
 
-    /// Whether a mode says all that the list says.
+    /// Returns whether permission bits represent the list completely.
     pub fn is_mode_alone(&self) -> bool {
         self.0.len() == 3
     }
 
-    /// The mode of a new file with this default list, if it is asked for with `mode`.
+    /// Returns the mode of a new file in a directory with this default list, if the caller requests `mode`.
     pub(crate) fn child_mode(&self, mode: Mode) -> Mode {
         Mode::new(mode.bits() & (self.mode().bits() | 0o7000))
     }
 
-    /// The list after `chmod`.
+    /// Returns the list after `chmod`.
     pub(crate) fn with_mode(&self, mode: Mode) -> Self {
         let group = self.group_class();
         let change = |entry: &Entry| {
@@ -150,7 +154,7 @@ impl Acl {
         Self(self.0.iter().map(change).collect())
     }
 
-    /// The value of the attribute.
+    /// Returns the value of the attribute.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         for entry in &self.0 {
@@ -159,7 +163,8 @@ impl Acl {
         bytes
     }
 
-    /// Whether the list grants `want` to a caller that is not the super user. `owner` and `group` are the file's.
+    /// Returns whether the list grants `want` to a caller other than the superuser. `owner` and `group` are
+    /// those of the file.
     pub(crate) fn grants(&self, caller: &Caller, owner: u32, group: u32, want: Want) -> bool {
         let mask = self.perm_of(Tag::Mask).unwrap_or(Want::all());
         if caller.is_user(owner) {
@@ -179,7 +184,7 @@ impl Acl {
             })
             .peekable();
         if groups.peek().is_some() {
-            // One matching entry must grant all: the permissions of several groups do not add up.
+            // A single matching entry must grant everything: the rights of several groups do not add up.
             return groups.any(|entry| (entry.perm & mask).contains(want));
         }
         self.perm_of(Tag::Other).is_some_and(|perm| perm.contains(want))
@@ -203,7 +208,7 @@ fn decode_entry(raw: &RawEntry) -> Result<Entry> {
 }
 
 fn encode_entry(entry: &Entry) -> RawEntry {
-    /// `ACL_UNDEFINED_ID`: the id of an entry that names nobody.
+    /// `ACL_UNDEFINED_ID`: the ID in an entry that names neither a user nor a group.
     const NOBODY: u32 = u32::MAX;
     let (tag, id) = match entry.tag {
         Tag::Owner => (0x01, NOBODY),

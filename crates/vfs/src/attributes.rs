@@ -1,8 +1,9 @@
-//! Changes of attributes, on behalf of a caller.
+//! Changes of attributes on behalf of a caller.
 //!
-//! Invariant: the mode and the access control list of an inode say the same: the owner's and the others' bits are those
-//! of their entries, the group bits those of the mask, or of the owning group where there is no mask.
-//! Source: Linux fs/attr.c `setattr_prepare`, fs/posix_acl.c; xattr(7) for who may change which name space.
+//! Invariant: the mode and the access control list of an inode agree. The owner bits and the other bits
+//! equal those entries; the group bits equal the mask, or the owning group if there is no mask.
+//! Source: Linux fs/attr.c `setattr_prepare`, fs/posix_acl.c; xattr(7) for the permissions of each
+//! namespace.
 
 use alloc::vec::Vec;
 
@@ -14,17 +15,23 @@ use crate::acl::{self, Acl};
 use crate::node::Node;
 use crate::vfs::Vfs;
 
-/// Flags that only the image's owner may change.
+/// Flags that only the owner of the image may change.
 const GUARDED: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);
 
 impl Vfs {
-    /// Changes attributes, all or none. Answers what they are now. Errors, the first that holds: ReadOnly;
-    /// NotPermitted for an inode that is immutable, and for what only its owner, or the image's, may change;
-    /// AccessDenied for times that are to be now; OutOfRange.
+    /// Changes all given attributes or none, and returns the new attributes.
+    ///
+    /// # Errors
+    ///
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `NotPermitted`: the inode is immutable, or the change is reserved for its owner or the owner of
+    ///    the image.
+    /// 3. `AccessDenied`: the caller may not set the times to the current time.
+    /// 4. `OutOfRange`: the format cannot store a value.
     pub fn set_attr(&self, caller: &Caller, node: &Node, change: &SetAttr) -> Result<Attr> {
         let fs = self.writable()?;
         let _attributes = node.inode.guard.write();
-        // Or the times that are set would be those of a later write.
+        // A later write of gathered data would overwrite the new times.
         node.settle_to_change()?;
         let attr = node.stored()?;
         expect_allowed(caller, node, &attr, change)?;
@@ -32,7 +39,7 @@ impl Vfs {
         let list = node.list_after_chmod(change.mode)?;
         let after = fs.set_attr(node.ino(), &change)?;
         if after.flags.contains(FileFlags::CASEFOLD) != attr.flags.contains(FileFlags::CASEFOLD) {
-            // From now on one name of this directory is another.
+            // The names of this directory are compared differently from now on.
             self.drop_names();
         }
         node.inode.learn(crate::table::Facts::of(&after));
@@ -42,8 +49,16 @@ impl Vfs {
         Ok(after)
     }
 
-    /// Sets the size of a file. Errors, the first that holds: ReadOnly; IsDirectory; Invalid for what is no regular
-    /// file; AccessDenied; NotPermitted for what is immutable or only to be appended to; FileTooBig.
+    /// Sets the size of a file.
+    ///
+    /// # Errors
+    ///
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `IsDirectory`: the inode is a directory.
+    /// 3. `Invalid`: the inode is not a regular file.
+    /// 4. `AccessDenied`: the caller may not write to the file.
+    /// 5. `NotPermitted`: the file is immutable or append-only.
+    /// 6. `FileTooBig`: the size exceeds the limit of the format.
     pub fn truncate(&self, caller: &Caller, node: &Node, size: u64) -> Result<()> {
         self.writable()?;
         node.data_size()?;
@@ -55,7 +70,7 @@ impl Vfs {
         self.strip_privileges(caller, node)
     }
 
-    /// What a change by somebody else than the image's owner takes from a file: set-user-ID and set-group-ID.
+    /// Clears set-user-ID and set-group-ID after a change by a caller other than the owner of the image.
     pub(crate) fn strip_privileges(&self, caller: &Caller, node: &Node) -> Result<()> {
         if *caller == Caller::Owner {
             return Ok(());
@@ -68,8 +83,13 @@ impl Vfs {
         self.writable()?.set_attr(node.ino(), &SetAttr { mode: Some(mode), ..SetAttr::default() }).map(drop)
     }
 
-    /// The value of an extended attribute, if `caller` may see it. Errors, the first that holds: NotSupported;
-    /// AccessDenied; NoData.
+    /// Returns the value of an extended attribute.
+    ///
+    /// # Errors
+    ///
+    /// 1. `NotSupported`: the format has no extended attributes.
+    /// 2. `AccessDenied`: the caller may not read the attribute.
+    /// 3. `NoData`: the inode has no such attribute.
     pub fn get_xattr(&self, caller: &Caller, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
         if name.starts_with(b"trusted.") && *caller != Caller::Owner {
             return Err(Error::NoData);
@@ -80,10 +100,17 @@ impl Vfs {
         node.get_xattr(name)
     }
 
-    /// Sets an extended attribute; an access control list also sets the mode. Errors, the first that holds: ReadOnly;
-    /// NotSupported if the format has none; NotPermitted or AccessDenied as xattr(7) has it for the name space;
-    /// Invalid for an access control list that is none, and a default one for what is no directory; those of
-    /// [`set_xattr`](Xattrs::set_xattr).
+    /// Sets an extended attribute. Setting an access control list also sets the mode.
+    ///
+    /// # Errors
+    ///
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `NotSupported`: the format has no extended attributes.
+    /// 3. `NotPermitted` or `AccessDenied`: the caller lacks the permission that xattr(7) defines for the
+    ///    namespace.
+    /// 4. `Invalid`: the value is not an access control list, or a default list is set on something other
+    ///    than a directory.
+    /// 5. The errors of [`set_xattr`](Xattrs::set_xattr).
     pub fn set_xattr(
         &self,
         caller: &Caller,
@@ -112,8 +139,14 @@ impl Vfs {
         }
     }
 
-    /// Removes an extended attribute. Errors, the first that holds: ReadOnly; NotSupported if the format has none;
-    /// NotPermitted or AccessDenied as for [`set_xattr`](Self::set_xattr); NoData.
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    ///
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `NotSupported`: the format has no extended attributes.
+    /// 3. `NotPermitted` or `AccessDenied`: as for [`set_xattr`](Self::set_xattr).
+    /// 4. `NoData`: the inode has no such attribute.
     pub fn remove_xattr(&self, caller: &Caller, node: &Node, name: &[u8]) -> Result<()> {
         self.writable()?;
         let xattrs = node.file_system().xattrs().ok_or(Error::NotSupported)?;
@@ -136,7 +169,7 @@ fn without_privileges(attr: &Attr) -> Mode {
     }
 }
 
-/// Errors: NotPermitted; AccessDenied.
+/// Checks that the caller may make the change. Fails with `NotPermitted` or `AccessDenied`.
 fn expect_allowed(caller: &Caller, node: &Node, attr: &Attr, change: &SetAttr) -> Result<()> {
     let only_flags = SetAttr { flags: change.flags, ..SetAttr::default() };
     if attr.flags.intersects(GUARDED) && *change != only_flags {
@@ -162,8 +195,8 @@ fn expect_allowed(caller: &Caller, node: &Node, attr: &Attr, change: &SetAttr) -
     }
 }
 
-/// The change with what it brings about: another owner takes the privileges from a file, and nobody gives a group's
-/// privileges to a file without being in that group.
+/// Extends a change by its side effects: a new owner or group clears set-user-ID and set-group-ID, and a
+/// caller outside of the group of a file cannot set its set-group-ID bit.
 fn adjust(caller: &Caller, attr: &Attr, change: &SetAttr) -> SetAttr {
     let mut change = *change;
     let group = change.gid.unwrap_or(attr.gid);
@@ -178,7 +211,7 @@ fn adjust(caller: &Caller, attr: &Attr, change: &SetAttr) -> SetAttr {
     change
 }
 
-/// Errors: NotPermitted; AccessDenied.
+/// Checks that the caller may change the attribute. Fails with `NotPermitted` or `AccessDenied`.
 fn expect_xattr_allowed(caller: &Caller, node: &Node, attr: &Attr, name: &[u8]) -> Result<()> {
     if attr.flags.intersects(GUARDED) {
         return Err(Error::NotPermitted);
@@ -203,13 +236,13 @@ impl Node {
         }
     }
 
-    /// The access control list that goes with a new mode, if there are both.
+    /// Returns the access control list for the new mode, if the inode has a list and the mode changes.
     fn list_after_chmod(&self, mode: Option<Mode>) -> Result<Option<Acl>> {
         let (Some(mode), Some(xattrs)) = (mode, self.file_system().xattrs()) else { return Ok(None) };
         Ok(self.acl(xattrs, acl::ACCESS)?.map(|acl| acl.with_mode(mode)))
     }
 
-    /// The list that new inodes of this kind in this directory start with.
+    /// Returns the list that new inodes of this kind inherit from this directory.
     pub(crate) fn default_acl(&self, kind: FileKind) -> Result<Option<Acl>> {
         match self.file_system().xattrs() {
             Some(xattrs) if kind != FileKind::Symlink => self.acl(xattrs, acl::DEFAULT),
@@ -217,7 +250,7 @@ impl Node {
         }
     }
 
-    /// Gives a new inode the list of its directory.
+    /// Gives a new inode the default list of its directory.
     pub(crate) fn inherit_acl(&self, default: &Acl, new: &NewNode<'_>) -> Result<()> {
         let xattrs = self.file_system().xattrs().ok_or(Error::NotSupported)?;
         let set = |name: &[u8], acl: &Acl| xattrs.set_xattr(self.ino(), name, &acl.encode(), XattrMode::Set);

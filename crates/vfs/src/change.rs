@@ -1,9 +1,9 @@
-//! Changes of names, on behalf of a caller.
+//! Changes of names on behalf of a caller.
 //!
-//! Invariant: no directory comes to lie below itself, because a name that moves to another directory moves under the
-//! rename lock, which keeps every parent as it is while they are looked through.
-//! Locking: the rename lock, then the guards of the directories in ascending order of their numbers, exclusive. What
-//! lost its name is given back after the guards, because freeing it may take long.
+//! Invariant: no directory becomes its own descendant. A name that moves to another directory moves under
+//! the rename lock, which keeps all parents unchanged while they are checked.
+//! Locking: the rename lock, then the exclusive guards of the directories in ascending order of inode
+//! numbers. An inode that has lost its name is released after the guards, since freeing it may take long.
 
 use obento_base::{Attr, Error, FileFlags, FileKind, Ino, Mode, Name, Result};
 use obento_driver::{NewNode, RenameFlags, Usage, Victim};
@@ -13,25 +13,34 @@ use crate::node::Node;
 use crate::table::{Facts, Users};
 use crate::vfs::Vfs;
 
-/// How many parents one rename looks through: far above any tree that people make, and an end to a damaged one that
-/// runs in a circle.
+/// Maximum number of parents that a rename visits: far above the depth of real trees, and a bound for
+/// damaged trees that contain a cycle.
 const MAX_DEPTH: u32 = 1 << 20;
 
-/// Flags of an inode that nobody's name may be taken from, or given to.
+/// Flags of an inode whose names cannot be removed, and that cannot get new names.
 const FROZEN: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);
 
 impl Vfs {
-    /// Makes an inode and names it in `dir`. Its owner is the caller; for the image's owner, whom `new` says. In a
-    /// directory with set-group-ID it gets the directory's group, and as a directory that bit too; in one with a
-    /// default access control list, that list. Errors, the first that holds: ReadOnly; NotDirectory; NameTooLong;
-    /// AccessDenied; NotPermitted in an immutable directory, and for a device if the caller is not the image's owner;
-    /// those of [`create`](obento_driver::WritableFileSystem::create).
+    /// Creates an inode with a name in `dir`. The owner of the inode is the caller; if the caller is the
+    /// owner of the image, `new` determines the owner. In a directory with set-group-ID, the inode gets the
+    /// group of the directory, and a new directory also gets the bit. In a directory with a default access
+    /// control list, the inode gets that list.
+    ///
+    /// # Errors
+    ///
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `NotDirectory`: `dir` is not a directory.
+    /// 3. `NameTooLong`: the name exceeds the limit of the format.
+    /// 4. `AccessDenied`: the caller may not write to `dir`.
+    /// 5. `NotPermitted`: `dir` is immutable, or the inode is a device and the caller is not the owner of
+    ///    the image.
+    /// 6. The errors of [`create`](obento_driver::WritableFileSystem::create).
     pub fn create(&self, caller: &Caller, dir: &Node, name: &Name, new: &NewNode<'_>) -> Result<Node> {
         self.create_masked(caller, dir, name, new, Mode::new(0))
     }
 
-    /// [`create`](Self::create) with a umask that is still to be applied: a default access control list stands in its
-    /// place.
+    /// [Creates](Self::create) an inode with a umask that has not been applied to its mode. A default
+    /// access control list replaces the umask.
     pub fn create_masked(
         &self,
         caller: &Caller,
@@ -56,7 +65,7 @@ impl Vfs {
         if let Some(acl) = acl
             && let Err(error) = made.inherit_acl(&acl, &new)
         {
-            // What could not be finished is taken back; should that fail too, the file is there without its list.
+            // Undo the creation. If that fails too, the file remains without its list.
             let removed = match new.kind {
                 FileKind::Directory => fs.rmdir(dir.ino(), name),
                 _ => fs.unlink(dir.ino(), name),
@@ -68,10 +77,18 @@ impl Vfs {
         Ok(made)
     }
 
-    /// Makes a regular file that has no name, as one of `dir`; it is gone with the last use unless
-    /// [`name`](Self::name) gave it one. `umask` is still to be applied, as in [`create_masked`](Self::create_masked).
-    /// Errors, the first that holds: ReadOnly; NotSupported if the format has none; NotDirectory; AccessDenied;
-    /// NotPermitted in an immutable directory; those of [`create_nameless`](obento_driver::Nameless::create_nameless).
+    /// Creates a regular file without a name, with the attributes of a file in `dir`. Its last user frees
+    /// it, unless it got a [name](Self::name) before. `umask` has not been applied, as for
+    /// [`create_masked`](Self::create_masked).
+    ///
+    /// # Errors
+    ///
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `NotSupported`: the format has no files without names.
+    /// 3. `NotDirectory`: `dir` is not a directory.
+    /// 4. `AccessDenied`: the caller may not write to `dir`.
+    /// 5. `NotPermitted`: `dir` is immutable.
+    /// 6. The errors of [`create_nameless`](obento_driver::Nameless::create_nameless).
     pub fn create_nameless(
         &self,
         caller: &Caller,
@@ -96,16 +113,28 @@ impl Vfs {
         Ok(made)
     }
 
-    /// Gives its first name to what [`create_nameless`](Self::create_nameless) made. Errors, the first that holds: as
-    /// those of [`link`](Self::link), but Invalid if it has a name; NotSupported.
+    /// Gives a file that [`create_nameless`](Self::create_nameless) created its first name.
+    ///
+    /// # Errors
+    ///
+    /// As for [`link`](Self::link), and `Invalid` if the file has a name, `NotSupported` if the format has
+    /// no files without names.
     pub fn name(&self, caller: &Caller, node: &Node, dir: &Node, name: &Name) -> Result<()> {
         self.writable()?;
         let nameless = self.0.fs.nameless().ok_or(Error::NotSupported)?;
         self.link_by(caller, node, dir, name, || nameless.name(node.ino(), dir.ino(), name))
     }
 
-    /// Gives `node` another name. Errors, the first that holds: ReadOnly; NotDirectory; NameTooLong; AccessDenied;
-    /// NotPermitted in or for what is immutable; those of [`link`](obento_driver::WritableFileSystem::link).
+    /// Gives `node` another name.
+    ///
+    /// # Errors
+    ///
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `NotDirectory`: `dir` is not a directory.
+    /// 3. `NameTooLong`: the name exceeds the limit of the format.
+    /// 4. `AccessDenied`: the caller may not write to `dir`.
+    /// 5. `NotPermitted`: `dir` or `node` is immutable.
+    /// 6. The errors of [`link`](obento_driver::WritableFileSystem::link).
     pub fn link(&self, caller: &Caller, node: &Node, dir: &Node, name: &Name) -> Result<()> {
         let fs = self.writable()?;
         self.link_by(caller, node, dir, name, || fs.link(node.ino(), dir.ino(), name))
@@ -129,14 +158,35 @@ impl Vfs {
         Ok(())
     }
 
-    /// Removes a name that is not a directory's. Errors, the first that holds: ReadOnly; NotDirectory; NameTooLong;
-    /// AccessDenied; NotFound; NotPermitted for what is immutable or another's in a sticky directory; IsDirectory.
+    /// Removes a name of something other than a directory.
+    ///
+    /// # Errors
+    ///
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `NotDirectory`: `dir` is not a directory.
+    /// 3. `NameTooLong`: the name exceeds the limit of the format.
+    /// 4. `AccessDenied`: the caller may not write to `dir`.
+    /// 5. `NotFound`: the name does not exist.
+    /// 6. `NotPermitted`: the file or `dir` is immutable, or `dir` is sticky and the file belongs to
+    ///    another user.
+    /// 7. `IsDirectory`: the name refers to a directory.
     pub fn unlink(&self, caller: &Caller, dir: &Node, name: &Name) -> Result<()> {
         self.remove(caller, dir, name, Victim::File)
     }
 
-    /// Removes an empty directory. Errors, the first that holds: ReadOnly; NotDirectory; NameTooLong; AccessDenied;
-    /// NotFound; NotPermitted for what is immutable or another's in a sticky directory; NotDirectory; NotEmpty.
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    ///
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `NotDirectory`: `dir` is not a directory.
+    /// 3. `NameTooLong`: the name exceeds the limit of the format.
+    /// 4. `AccessDenied`: the caller may not write to `dir`.
+    /// 5. `NotFound`: the name does not exist.
+    /// 6. `NotPermitted`: the directory or `dir` is immutable, or `dir` is sticky and the directory belongs
+    ///    to another user.
+    /// 7. `NotDirectory`: the name does not refer to a directory.
+    /// 8. `NotEmpty`: the directory is not empty.
     pub fn rmdir(&self, caller: &Caller, dir: &Node, name: &Name) -> Result<()> {
         self.remove(caller, dir, name, Victim::EmptyDirectory)
     }
@@ -146,7 +196,7 @@ impl Vfs {
         let names = dir.inode.guard.write();
         let dir_attr = dir.expect_changeable(caller, name)?;
         let key = self.0.names.key(dir.ino(), name);
-        // What nobody but the cache uses can go with its name.
+        // An inode that only the cache uses can be freed together with its name.
         let was_known = match self.0.names.take(&key) {
             None => false,
             Some(None) => {
@@ -160,7 +210,7 @@ impl Vfs {
         };
         loop {
             let (mut used, mut awaited) = (None, None);
-            // Nobody takes the number up before this is dropped.
+            // No other thread reuses the inode number before this guard is dropped.
             let mut unused = None;
             let removed = fs.remove(dir.ino(), name, victim, &mut |attr| {
                 expect_removable(caller, &dir_attr, attr)?;
@@ -192,9 +242,18 @@ impl Vfs {
         }
     }
 
-    /// Moves a name. Errors, the first that holds: ReadOnly; NotDirectory; NameTooLong; AccessDenied; NotFound;
-    /// NotPermitted as for [`unlink`](Self::unlink), for either name; Invalid if a directory would come to lie below
-    /// itself; those of [`rename`](obento_driver::WritableFileSystem::rename).
+    /// Moves a name.
+    ///
+    /// # Errors
+    ///
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `NotDirectory`: `from` or `to` is not a directory.
+    /// 3. `NameTooLong`: a name exceeds the limit of the format.
+    /// 4. `AccessDenied`: the caller may not write to a directory.
+    /// 5. `NotFound`: the old name does not exist.
+    /// 6. `NotPermitted`: as for [`unlink`](Self::unlink), for either name.
+    /// 7. `Invalid`: a directory would become its own descendant.
+    /// 8. The errors of [`rename`](obento_driver::WritableFileSystem::rename).
     pub fn rename(
         &self,
         caller: &Caller,
@@ -221,7 +280,7 @@ impl Vfs {
         let moved = from.0.lookup_to_change(from.1)?;
         expect_removable(caller, &attrs.0, &moved.attr()?)?;
         if flags.is_empty() && to.0.known(to.1).is_none_or(|known| known.is_err()) {
-            // Mostly nothing is there, which the driver sees where it puts the name.
+            // The new name usually does not exist; the driver finds out when it inserts the name.
             if crosses {
                 self.expect_no_cycle(caller, &moved, to.0)?;
             }
@@ -262,8 +321,12 @@ impl Vfs {
         Ok(())
     }
 
-    /// Whether `moved` may become an entry of `to`, under the rename lock. Errors, the first that holds: AccessDenied
-    /// if the caller may not change what a directory calls its parent; Invalid.
+    /// Checks that `moved` may become an entry of `to`. The caller holds the rename lock.
+    ///
+    /// # Errors
+    ///
+    /// 1. `AccessDenied`: the caller may not change the parent of a moved directory.
+    /// 2. `Invalid`: `to` is `moved` or below it.
     fn expect_no_cycle(&self, caller: &Caller, moved: &Node, to: &Node) -> Result<()> {
         if moved.kind()? != FileKind::Directory {
             return Ok(());
@@ -288,13 +351,19 @@ impl Vfs {
 }
 
 impl Node {
-    /// This directory's attributes, if `caller` may change the name `name` in it. Errors, the first that holds:
-    /// NotDirectory; NameTooLong; AccessDenied; NotPermitted.
+    /// Returns the attributes of this directory if `caller` may change the entry `name`.
+    ///
+    /// # Errors
+    ///
+    /// 1. `NotDirectory`: this is not a directory.
+    /// 2. `NameTooLong`: the name exceeds the limit of the format.
+    /// 3. `AccessDenied`: the caller may not write to the directory.
+    /// 4. `NotPermitted`: the directory is immutable.
     pub(crate) fn expect_changeable(&self, caller: &Caller, name: &Name) -> Result<Attr> {
         self.expect_open_to_change(caller, self.vfs.name_fits(name))
     }
 
-    /// The same for a change in it of a name that fits, if `name_fits`.
+    /// Does the same for a name whose length has been checked: `name_fits`.
     fn expect_open_to_change(&self, caller: &Caller, name_fits: bool) -> Result<Attr> {
         let attr = self.attr()?;
         match () {
@@ -305,7 +374,8 @@ impl Node {
         if attr.flags.contains(FileFlags::IMMUTABLE) { Err(Error::NotPermitted) } else { Ok(attr) }
     }
 
-    /// What was just made in this directory. Counted where the others of it are.
+    /// Returns a node for an inode that was just created in this directory, counted with the other nodes of
+    /// the directory.
     fn made(&self, attr: &Attr) -> Node {
         let made = self.vfs().take(attr.ino);
         made.inode.learn(Facts::of(attr));
@@ -313,13 +383,14 @@ impl Node {
     }
 }
 
-/// Errors: NotPermitted.
+/// Checks that the caller may remove a name of `victim`. Fails with `NotPermitted`.
 fn expect_removable(caller: &Caller, dir: &Attr, victim: &Attr) -> Result<()> {
     let frozen = victim.flags.intersects(FROZEN) || dir.flags.contains(FileFlags::APPEND);
     if frozen || access::sticky_forbids(dir, victim, caller) { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
-/// What a new inode gets from its directory and its maker. Source: Linux fs/inode.c `inode_init_owner`.
+/// Returns the attributes of a new inode, derived from its directory and its creator. Source: Linux
+/// fs/inode.c `inode_init_owner`.
 pub(crate) fn inherit<'a>(caller: &Caller, dir: &Attr, new: &NewNode<'a>) -> NewNode<'a> {
     let mut new = *new;
     if let Caller::User { uid, gid, .. } = caller {

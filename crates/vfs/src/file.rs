@@ -1,4 +1,4 @@
-//! Files that are open: what a caller may do was decided when it opened them.
+//! Open files. Access is checked when a file is opened.
 
 use alloc::sync::Arc;
 
@@ -12,25 +12,26 @@ use crate::access::{Caller, Want};
 use crate::node::Node;
 use crate::vfs::{Atime, Vfs};
 
-/// How old an access time becomes before `Atime::Relative` renews it: Linux fs/inode.c `relatime_need_update`.
+/// Maximum age of an access time in seconds before `Atime::Relative` updates it: Linux fs/inode.c
+/// `relatime_need_update`.
 const RELATIVE_AGE: i64 = 24 * 60 * 60;
 
 bitflags! {
-    /// What a file is opened for.
+    /// The mode in which a file is opened.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct OpenFlags: u32 {
-        /// Reading; for a directory, listing.
+        /// Open for reading; for a directory, for listing.
         const READ = 1;
-        /// Writing.
+        /// Open for writing.
         const WRITE = 2;
-        /// Each write goes to the end of the file as it then is.
+        /// Write at the current end of the file.
         const APPEND = 4;
-        /// The file is emptied first.
+        /// Truncate the file to length 0 first.
         const TRUNCATE = 8;
     }
 }
 
-/// An open file. It lives on without a name until the last of its owners drops it.
+/// An open file. It stays usable after its last name is removed, until its last owner drops it.
 #[derive(Debug)]
 pub struct File {
     node: Node,
@@ -39,10 +40,16 @@ pub struct File {
 }
 
 impl Vfs {
-    /// Opens a file or, for listing, a directory. Errors, the first that holds: Loop for a symbolic link; Invalid for
-    /// no flags, and for `APPEND` or `TRUNCATE` without `WRITE`; IsDirectory for writing to one; AccessDenied;
-    /// ReadOnly; NotPermitted for writing to what is immutable, or otherwise than at the end of what is only to be
-    /// appended to.
+    /// Opens a file, or a directory for listing.
+    ///
+    /// # Errors
+    ///
+    /// 1. `Loop`: the inode is a symbolic link.
+    /// 2. `Invalid`: no flag is set, or `APPEND` or `TRUNCATE` is set without `WRITE`.
+    /// 3. `IsDirectory`: a directory is opened for writing.
+    /// 4. `AccessDenied`: the caller lacks the permission.
+    /// 5. `ReadOnly`: the volume cannot be changed.
+    /// 6. `NotPermitted`: an immutable file is opened for writing, or an append-only file without `APPEND`.
     pub fn open(&self, caller: &Caller, node: &Node, flags: OpenFlags) -> Result<File> {
         let attr = node.stored()?;
         let writes = flags.contains(OpenFlags::WRITE);
@@ -74,12 +81,12 @@ impl Vfs {
 }
 
 impl File {
-    /// The inode.
+    /// Returns the inode.
     pub fn node(&self) -> &Node {
         &self.node
     }
 
-    /// What it was opened for.
+    /// Returns the flags with which the file was opened.
     pub fn flags(&self) -> OpenFlags {
         self.flags
     }
@@ -88,7 +95,8 @@ impl File {
         if self.flags.contains(flag) { Ok(()) } else { Err(Error::BadHandle) }
     }
 
-    /// Reads as [`Node::read_at`], and stamps the access time. Errors: BadHandle if it is not open for reading; as there.
+    /// Reads as [`Node::read_at`] does and updates the access time. Also fails with `BadHandle` if the file
+    /// is not open for reading.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.expect(OpenFlags::READ)?;
         let len = self.node.read_at(offset, buf)?;
@@ -96,16 +104,16 @@ impl File {
         Ok(len)
     }
 
-    /// Lists as [`Node::read_dir`], and stamps the access time. Errors: BadHandle if it is not open for reading; as
-    /// there.
+    /// Lists as [`Node::read_dir`] does and updates the access time. Also fails with `BadHandle` if the
+    /// directory is not open for reading.
     pub fn read_dir(&self, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
         self.expect(OpenFlags::READ)?;
         self.node.read_dir(from, sink)?;
         self.node.stamp_access()
     }
 
-    /// Writes as [`Node::write_at`]; at the end, whatever `offset` says, if it was opened so. Errors: BadHandle if it
-    /// is not open for writing; as there.
+    /// Writes as [`Node::write_at`] does. A file opened with `APPEND` is written at its end, whatever
+    /// `offset` is. Also fails with `BadHandle` if the file is not open for writing.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
         self.expect(OpenFlags::WRITE)?;
         let len = if self.flags.contains(OpenFlags::APPEND) {
@@ -117,7 +125,8 @@ impl File {
         Ok(len)
     }
 
-    /// Sets the size. Errors: BadHandle if it is not open for writing; as [`Node::truncate`].
+    /// Sets the size as [`Node::truncate`] does. Also fails with `BadHandle` if the file is not open for
+    /// writing.
     pub fn truncate(&self, size: u64) -> Result<()> {
         self.expect(OpenFlags::WRITE)?;
         self.node.truncate(size)?;
@@ -126,8 +135,8 @@ impl File {
 }
 
 impl Node {
-    /// Stamps the access time as the volume's policy has it: for who reads through the node for somebody. Errors:
-    /// those of the volume.
+    /// Updates the access time according to the policy of the volume, for a caller that reads through the
+    /// node on behalf of another program.
     pub fn stamp_access(&self) -> Result<()> {
         let config = &self.vfs.0.config;
         let Some(fs) = self.file_system().writable().filter(|_| config.atime != Atime::Never) else {
@@ -147,9 +156,10 @@ fn is_stale(attr: &Attr, now: Timestamp) -> bool {
     attr.atime <= attr.mtime || attr.atime <= attr.ctime || age >= RELATIVE_AGE
 }
 
-/// Open files by number, for hosts whose clients hold numbers.
+/// Open files by number, for hosts whose clients refer to files by number.
 ///
-/// Invariant: a number is never used again, so a late request meets BadHandle and not another file.
+/// Invariant: a number is never reused, so that a late request fails with `BadHandle` instead of reaching
+/// another file.
 #[derive(Debug, Default)]
 pub struct Handles(Mutex<Open>);
 
@@ -164,12 +174,12 @@ struct Open {
 pub struct Handle(pub u64);
 
 impl Handles {
-    /// No open files.
+    /// Creates an empty table.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Gives `file` a number.
+    /// Adds `file` and returns its number.
     pub fn insert(&self, file: File) -> Handle {
         let mut open = self.0.lock();
         open.last = open.last.saturating_add(1);
@@ -178,14 +188,14 @@ impl Handles {
         handle
     }
 
-    /// The file of this number. Errors: BadHandle.
+    /// Returns the file with this number. Fails with `BadHandle`.
     pub fn get(&self, handle: Handle) -> Result<Arc<File>> {
         self.0.lock().files.get(&handle).cloned().ok_or(Error::BadHandle)
     }
 
-    /// Closes the file of this number once nobody uses it any more. Errors: BadHandle.
+    /// Removes the file with this number; it is closed when its last user drops it. Fails with `BadHandle`.
     pub fn remove(&self, handle: Handle) -> Result<()> {
-        // The file goes after the lock, because closing the last one of an inode may take long.
+        // Drop the file without holding the lock, since closing the last file of an inode may take long.
         let file = self.0.lock().files.remove(&handle);
         file.map(drop).ok_or(Error::BadHandle)
     }

@@ -1,4 +1,4 @@
-//! Files made many at a time, on behalf of a caller.
+//! Creation of many files at once on behalf of a caller.
 
 use alloc::vec::Vec;
 
@@ -11,11 +11,12 @@ use crate::node::Node;
 use crate::vfs::Vfs;
 
 impl Vfs {
-    /// Makes regular files in `dir` and answers for each, as if by [`create`](Self::create),
-    /// [`write_at`](Node::write_at) and [`set_attr`](Self::set_attr): one that cannot be made wholly is not there, and the
-    /// others are. Errors of each: those of the three.
+    /// Creates regular files in `dir`, with the effect of [`create`](Self::create),
+    /// [`write_at`](Node::write_at) and [`set_attr`](Self::set_attr) for each. Returns one result per file.
+    /// A file that cannot be created completely does not exist afterwards; the other files do. Each result
+    /// has the errors of the three methods.
     pub fn create_files(&self, caller: &Caller, dir: &Node, files: &[NewFile<'_>]) -> Vec<Result<()>> {
-        // A list that new files inherit is set on each of them.
+        // A list that new files inherit must be set on each file.
         let bulk =
             self.0.fs.bulk().filter(|_| matches!(dir.default_acl(obento_base::FileKind::Regular), Ok(None)));
         match bulk {
@@ -43,7 +44,7 @@ impl Vfs {
         let mut made = bulk.create_files(dir.ino(), &allowed).into_iter();
         for (file, result) in files.iter().zip(&mut done).filter(|(_, result)| result.is_ok()) {
             *result = made.next().unwrap_or(Err(Error::Invalid));
-            // Where it led nowhere before, it does no longer.
+            // The cache may contain the fact that the name does not exist.
             self.unlearn(dir, file.name);
         }
         done
@@ -73,7 +74,8 @@ impl Vfs {
             Ok(())
         };
         fill().inspect_err(|_| {
-            // Half a file looks like a whole one. Where it cannot be removed, the error still tells.
+            // An incomplete file would look complete. If it cannot be removed, the error still reports the
+            // failure.
             let _ = self.unlink(caller, dir, file.name);
         })
     }
