@@ -1,17 +1,20 @@
-//! Small writes that go on where the last one ended, at the end of a file: they are gathered in memory and go to the
-//! driver as one.
+//! Gathering of small appends: consecutive small writes at the end of a file are collected in memory and
+//! passed to the driver as one write.
 //!
-//! The first write goes to the driver, and the one that goes on where it ended begins to gather. What is gathered goes
-//! out when it is full, when anybody looks at the file or changes it otherwise, when it is synced or its last user
-//! goes, and when it is old.
-//! Invariant: `map_for_write` promised the space for what is gathered, so that NoSpace is told by the write.
-//! Invariant: a file begins to gather only under its inode's guard. So it stays settled for who holds the guard and
-//! settled it, and nobody waits for its exclusive layout while bytes of it are gathered.
-//! Invariant: a file was changed when the last of its bytes were taken, not when they went out: the driver is told the
-//! moment, by its own clock.
-//! Invariant: bytes that were acknowledged and cannot be written are told: from then on nothing changes the volume, and
-//! every sync answers the error.
-//! Locking: a lock an inode, held while its bytes go out: after the inode's guard, before its layout. The list is a leaf.
+//! The first write goes to the driver; a write that continues where the last one ended starts to gather.
+//! Gathered data is written out when the buffer is full, when a caller reads or otherwise changes the file,
+//! when the file is synced or its last user drops it, and when the data reaches its maximum age.
+//! Invariant: `map_for_write` has reserved the space for gathered data, so that the write itself reports
+//! NoSpace.
+//! Invariant: a file starts to gather only under the guard of its inode. A caller that holds the guard and
+//! has settled the file therefore finds it settled, and no thread waits for its exclusive layout while data
+//! is gathered.
+//! Invariant: the modification time of a file is the time at which the last bytes were accepted, not the
+//! time at which they were written out. The driver receives this time, according to its own clock.
+//! Invariant: the loss of acknowledged data is reported. If gathered data cannot be written, the volume
+//! accepts no further changes, and every sync returns the error.
+//! Locking: one lock per inode, held while its data is written out: after the guard of the inode, before
+//! its layout lock. The list of gathering files is a leaf lock.
 
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -31,20 +34,20 @@ use crate::table::Inode;
 use crate::vfs::Shared;
 use crate::write::Writer;
 
-/// What one file gathers at most: enough that a call to the driver costs little a block, few enough to stay in a
-/// processor's cache.
+/// Maximum amount of gathered data per file: enough to amortise a call to the driver over many blocks,
+/// small enough to stay in the cache of the processor.
 pub(crate) const MOST: usize = 64 << 10;
-/// Longer writes are not gathered: copying them costs more than it saves.
+/// Maximum length of a gathered write. Copying longer writes costs more than gathering saves.
 const LONGEST: usize = MOST / 4;
-/// So many runs are asked for: a driver may have kept a rest of one ahead.
+/// Maximum number of extents to request. The driver may have kept the rest of an extent in reserve.
 const RUNS: usize = 3;
-/// Buffers that are kept for the next file.
+/// Maximum number of buffers kept for reuse.
 const SPARE: usize = 4;
 
-/// What of one inode is gathered.
+/// The gathering state of an inode.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
-    /// Whether there is anything, so that asking costs nothing. Goes off once it is with the driver.
+    /// Whether data is gathered, so that the check is cheap. Cleared when the driver has the data.
     holds: AtomicBool,
     state: Mutex<State>,
 }
@@ -54,18 +57,18 @@ struct State {
     gathered: Option<Gathered>,
     /// The end of the file, if the last write ended there.
     end: Option<u64>,
-    /// The driver takes nothing gathered of a file that is shorter.
+    /// The driver accepts no gathered data for a file shorter than this.
     not_below: u64,
 }
 
-/// Bytes that follow the end of the file as the driver knows it.
+/// Data that follows the end of the file that the driver knows.
 #[derive(Debug)]
 struct Gathered {
     start: u64,
     bytes: Vec<u8>,
-    /// Whole blocks that the driver promised; the bytes end in them or before.
+    /// Whole blocks that the driver has reserved. The data ends within them or before them.
     promised: Range<u64>,
-    /// When the last of them were taken, by the driver's clock.
+    /// The time at which the last bytes were accepted, according to the clock of the driver.
     taken: Timestamp,
 }
 
@@ -80,21 +83,22 @@ impl Gathered {
 }
 
 impl Gather {
-    /// Where the file ends, if it is gathering.
+    /// Returns the end of the file if the file is gathering.
     pub(crate) fn end(&self) -> Option<u64> {
         self.state.lock().gathered.as_ref().map(Gathered::end)
     }
 
-    /// Notes where the file ends if a write ended there. Only for who holds the inode's guard.
+    /// Records the end of the file after a write that ended there. The caller holds the guard of the inode.
     pub(crate) fn set_end(&self, end: Option<u64>) {
         self.state.lock().end = end;
     }
 }
 
 impl Node {
-    /// Takes up what of `bytes` it can, if they go on at the end of the file where the last write ended; answers how many.
-    /// The rest is to be written at once, after [`settle_to_change`](Self::settle_to_change). Only for who holds the
-    /// inode's guard. Errors: those of writing what was gathered before.
+    /// Accepts as much of `bytes` as possible, if they continue at the end of the file where the last write
+    /// ended. Returns the number of accepted bytes. The caller must write the rest directly, after
+    /// [`settle_to_change`](Self::settle_to_change). The caller holds the guard of the inode. Fails with
+    /// the errors of writing previously gathered data.
     pub(crate) fn gather(&self, offset: u64, bytes: &[u8], when: TimeChange) -> Result<usize> {
         let gather = &self.inode.gather;
         let mut state = gather.state.lock();
@@ -113,7 +117,7 @@ impl Node {
             let part = rest.get(..rest.len().min(gathered.room())).unwrap_or_default();
             gathered.taken = match when {
                 TimeChange::Now => self.vfs.writable()?.now(),
-                // Of what was taken before the later moment counts.
+                // The later of the two times counts.
                 TimeChange::At(moment) => gathered.taken.max(moment),
             };
             gathered.bytes.extend_from_slice(part);
@@ -125,7 +129,7 @@ impl Node {
         Ok(done)
     }
 
-    /// Room for bytes from `at` on, the end of the file; `None` if there is none, or none to gather in.
+    /// Starts to gather at `at`, the end of the file. Returns `None` if no space or no buffer is available.
     fn begin(&self, state: &mut State, at: u64) -> Option<Gathered> {
         let shared = self.vfs.shared();
         if at < state.not_below {
@@ -140,13 +144,14 @@ impl Node {
         Some(Gathered { start: at, bytes, promised, taken: Timestamp::EPOCH })
     }
 
-    /// Blocks for what follows `at`, which is the end of the file.
+    /// Reserves blocks for the data after `at`, which is the end of the file.
     fn promise(&self, at: u64) -> Option<Range<u64>> {
         let writer = Writer::new(&self.vfs.0, &self.inode, self.vfs.writable().ok()?).ok()?;
         if writer.size != at {
             return None;
         }
-        // What the file ends with must be in blocks, and where it ends within one there is room.
+        // The last byte of the file must be in a block. If the file ends within a block, the rest of that
+        // block is available.
         let last = self.vfs.0.map(&writer.layout, self.ino(), at.checked_sub(1)?..at).ok()?;
         let start = writer.ceil(at);
         let most = start.saturating_add(to_u64(MOST)).min(self.vfs.limits().file_size_max);
@@ -155,7 +160,7 @@ impl Node {
         }
         let mut end = start;
         for _ in 0..RUNS {
-            // An error is told where the bytes are written at once.
+            // An error is reported when the bytes are written directly.
             let Ok(extent) = writer.fs.map_for_write(&writer.layout, self.ino(), end..most) else { break };
             if !matches!(extent.span, Span::Mapped(_)) {
                 break;
@@ -174,13 +179,13 @@ impl Node {
         None
     }
 
-    /// Brings what is gathered to the driver, before anybody looks.
+    /// Passes gathered data to the driver before the file is read.
     pub(crate) fn settle(&self) {
         self.vfs.0.settle(&self.inode);
     }
 
-    /// The same before anything else than a write at the end changes the file. Only for who holds the inode's guard.
-    /// Errors: those of writing.
+    /// Passes gathered data to the driver before any change except an append. The caller holds the guard of
+    /// the inode. Fails with the errors of writing.
     pub(crate) fn settle_to_change(&self) -> Result<()> {
         let mut state = self.inode.gather.state.lock();
         let settled = self.vfs.0.write_out(&self.inode, &mut state);
@@ -190,20 +195,20 @@ impl Node {
 }
 
 impl Shared {
-    /// Brings what is gathered of `inode` to the driver. What cannot be written is noted as lost.
+    /// Passes the gathered data of `inode` to the driver. Data that cannot be written is recorded as lost.
     pub(crate) fn settle(&self, inode: &Inode) {
         if inode.gather.holds.load(Ordering::Acquire) {
-            // Whoever syncs is told.
+            // The next sync reports the error.
             let _ = self.write_out(inode, &mut inode.gather.state.lock());
         }
     }
 
-    /// The same for all inodes.
+    /// Settles all inodes.
     pub(crate) fn settle_all(&self) {
         self.gathering.all().iter().for_each(|inode| self.settle(inode));
     }
 
-    /// The same for an inode whose last user went: of one without a name nothing is needed any more.
+    /// Settles an inode whose last user has dropped it. The data of an inode without a name is discarded.
     pub(crate) fn settle_last(&self, inode: &Inode) {
         if !inode.gather.holds.load(Ordering::Acquire) {
             return;
@@ -222,7 +227,8 @@ impl Shared {
         let written = self.write_gathered(inode, &gathered);
         state.end = written.is_ok().then(|| gathered.end());
         if let Err(error) = written {
-            // While it is still listed: whoever syncs everything waits for what is listed, and asks then.
+            // Record the loss while the inode is still listed: a sync of the volume waits for listed inodes
+            // and checks for losses afterwards.
             self.gathering.lose(error);
         }
         self.gathering.remove(inode, gathered.bytes);
@@ -243,20 +249,20 @@ impl Shared {
     }
 }
 
-/// The files of a volume that gather.
+/// The gathering files of a volume.
 #[derive(Debug, Default)]
 pub(crate) struct Gathering {
     list: Mutex<List>,
-    /// The thread has something to do.
+    /// Signals the thread that there is work.
     wanted: Condvar,
     thread: Mutex<Option<Thread>>,
-    /// Whether bytes were lost, so that asking costs nothing.
+    /// Whether data was lost, so that the check is cheap.
     has_lost: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct List {
-    /// Each with the tick in which it began.
+    /// Each inode with the tick in which it started to gather.
     inodes: Vec<(Arc<Inode>, u64)>,
     spare: Vec<Vec<u8>>,
     tick: u64,
@@ -264,22 +270,23 @@ struct List {
     lost: Option<Error>,
 }
 
-/// The thread that sees to it that nothing is gathered for long.
+/// The state of the thread that writes out old data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Ager {
     #[default]
     None,
-    /// Something is gathered.
+    /// A file is gathering.
     Awake,
-    /// Nothing is.
+    /// No file is gathering.
     Asleep,
-    /// There can be no thread.
+    /// The environment provides no thread.
     Refused,
     Stopped,
 }
 
 impl Gathering {
-    /// A buffer for one more file; `None` if there are enough, or nobody would see to their age.
+    /// Returns a buffer for another file, or `None` if too many files are gathering or no thread can limit
+    /// their age.
     fn admit(self: &Arc<Self>, shared: &Arc<Shared>) -> Option<Vec<u8>> {
         let most = shared.config.gather.checked_div(MOST).unwrap_or(0);
         let mut list = self.list.lock();
@@ -303,7 +310,7 @@ impl Gathering {
         }
         drop(list);
         let mut buffer = Vec::new();
-        // Before the first promised block lie less than a block's bytes.
+        // Less than one block of data precedes the first reserved block.
         buffer.try_reserve_exact(MOST.saturating_mul(2)).ok()?;
         Some(buffer)
     }
@@ -325,7 +332,7 @@ impl Gathering {
         if list.spare.len() < SPARE {
             list.spare.push(mem::take(&mut buffer));
         }
-        // Memory is given back without the lock.
+        // Free the memory without holding the lock.
         drop(list);
     }
 
@@ -333,13 +340,13 @@ impl Gathering {
         self.list.lock().inodes.iter().map(|(inode, _)| Arc::clone(inode)).collect()
     }
 
-    /// Notes that acknowledged bytes could not be written.
+    /// Records that acknowledged data could not be written.
     fn lose(&self, error: Error) {
         self.list.lock().lost.get_or_insert(error);
         self.has_lost.store(true, Ordering::Release);
     }
 
-    /// Why acknowledged bytes were lost.
+    /// Returns the error by which acknowledged data was lost.
     pub(crate) fn lost(&self) -> Option<Error> {
         if self.has_lost.load(Ordering::Acquire) { self.list.lock().lost } else { None }
     }
@@ -361,7 +368,7 @@ impl Gathering {
         }
     }
 
-    /// Waits for a tick while anything is gathered. Answers whether to go on.
+    /// Waits for one tick while a file is gathering. Returns whether to continue.
     fn wait(&self, age: Duration) -> bool {
         let mut list = self.list.lock();
         while list.inodes.is_empty() && list.ager != Ager::Stopped {
@@ -375,14 +382,14 @@ impl Gathering {
         list.ager != Ager::Stopped
     }
 
-    /// What has been gathering for a tick at least.
+    /// Returns the inodes that have been gathering for at least one tick.
     fn old(&self) -> Vec<Arc<Inode>> {
         let list = self.list.lock();
         let is_old = |began: u64| began.saturating_add(1) < list.tick;
         list.inodes.iter().filter(|(_, began)| is_old(*began)).map(|(inode, _)| Arc::clone(inode)).collect()
     }
 
-    /// Ends the thread, and gathering.
+    /// Stops the thread and all gathering.
     pub(crate) fn stop(&self) {
         self.list.lock().ager = Ager::Stopped;
         self.wanted.notify_all();

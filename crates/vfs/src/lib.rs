@@ -1,23 +1,26 @@
-//! What every file system needs above its driver, written once: path walk, name cache, life of inodes, permissions,
-//! order of renames, and file I/O through the driver's mappings.
+//! The layer above all drivers: path walk, name cache, life cycle of inodes, permissions, ordering of
+//! renames, and file I/O through the mappings of the driver.
 //!
-//! A [`Vfs`] is one open volume; a [`Node`] is one inode of it that is in use. Nodes are asked directly and without
-//! permission checks; whoever acts for somebody else goes through [`Vfs::resolve`], [`Vfs::open`] and the changing
+//! A [`Vfs`] is an open volume. A [`Node`] is an inode of it that is in use. Methods of a node check no
+//! permissions. A caller that acts for another user uses [`Vfs::resolve`], [`Vfs::open`] and the changing
 //! methods of [`Vfs`], which take a [`Caller`].
 //!
-//! Invariant: an inode lives while a `Node`, an open [`File`] or the name cache holds it. When the last of them goes,
-//! the driver is told once by `forget`, and no new use of that number begins before `forget` came back.
-//! Invariant: all changes of a volume pass through one `Vfs`, or the name cache would tell of the past.
+//! Invariant: an inode stays alive while a `Node`, an open [`File`] or the name cache refers to it. After
+//! the last reference is dropped, the driver receives one `forget`, and no new use of the inode number
+//! begins before `forget` has returned.
+//! Invariant: all changes of a volume go through one `Vfs`; otherwise the name cache would be stale.
 //!
-//! Locking, outermost first; each is taken at most once at a time but the directory guards:
-//! 1. the rename lock: a name that moves from one directory to another;
-//! 2. guards of inodes, in ascending order of inode numbers: shared to look a name up on a cache miss, exclusive to
-//!    change the names of a directory or to write to a file;
-//! 3. what one inode gathers, while it goes out;
-//! 4. the layout lock of one inode: shared while bytes move through a mapping, exclusive to take blocks away;
-//! 5. what a driver locks inside itself;
-//! 6. leaves, never held while a driver is called: one shard of the inode table, one set of the name cache, the list of
-//!    what is gathered.
+//! Locking, outermost first. Each lock is held at most once at a time, except for the guards of
+//! directories:
+//! 1. The rename lock, for a name that moves from one directory to another.
+//! 2. The guards of inodes, in ascending order of inode numbers: shared for a lookup that misses the cache,
+//!    exclusive for a change of the names of a directory and for a write to a file.
+//! 3. The gathered data of an inode, while it is written out.
+//! 4. The layout lock of an inode: shared while data is transferred through a mapping, exclusive for
+//!    removing blocks.
+//! 5. The locks inside the driver.
+//! 6. Leaf locks, never held during a call to the driver: a shard of the inode table, a set of the name
+//!    cache, the list of gathering files.
 #![no_std]
 #![cfg_attr(
     not(test),

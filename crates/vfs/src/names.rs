@@ -1,13 +1,13 @@
-//! The name cache: what names lead to, and which lead nowhere.
+//! The name cache: the inodes that names refer to, and names that do not exist.
 //!
-//! Sets of a few entries each, so that memory is bounded and nothing is ever rearranged. An entry that led somewhere
-//! holds a use of its inode.
+//! The cache consists of sets with a few entries each, so that memory is bounded and entries never move. An
+//! entry for an existing name holds a reference to its inode.
 //!
-//! Invariant: an entry is put in under the directory's shared guard, by whoever looked it up under that same guard,
-//! and taken out under the exclusive one: it never tells of the past.
-//! Invariant: a directory that goes away leaves no entry but those of names that lead nowhere; they hold for the
-//! next directory of that number too, because it starts empty.
-//! Locking: one leaf lock a set.
+//! Invariant: an entry is inserted under the shared guard of its directory, by the thread that looked it up
+//! under the same guard, and removed under the exclusive guard. Entries are therefore never stale.
+//! Invariant: a removed directory leaves only entries for names that do not exist. They stay valid for the
+//! next directory with that inode number, since it starts empty.
+//! Locking: one leaf lock per set.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -20,7 +20,8 @@ use obento_env::sync::Mutex;
 
 use crate::table::Inode;
 
-/// Entries a set: few enough to be looked through, enough that unlucky neighbours do not drive each other out.
+/// Number of entries per set: few enough for a linear search, many enough that colliding names rarely evict
+/// each other.
 const WAYS: usize = 8;
 
 #[derive(Debug)]
@@ -29,7 +30,7 @@ struct Entry {
     dir: Ino,
     name: NameBuf,
     target: Option<Arc<Inode>>,
-    /// Found again since the hand last passed.
+    /// Whether the entry was found again since the hand last passed it.
     hot: bool,
 }
 
@@ -50,8 +51,8 @@ impl Set {
         self.entries.iter_mut().find(|entry| entry.is(key))
     }
 
-    /// Puts `entry` in; answers the one that had to make room: the first that was not found again since the hand
-    /// last passed it.
+    /// Inserts `entry`. Returns the entry that it replaces: the first one that was not found again since
+    /// the hand last passed it.
     fn insert(&mut self, entry: Entry) -> Option<Entry> {
         if self.entries.len() < WAYS {
             self.entries.push(entry);
@@ -69,18 +70,18 @@ impl Set {
     }
 }
 
-/// A name in a directory, hashed.
+/// A name in a directory with its hash.
 pub(crate) struct Key<'a> {
     hash: u64,
     dir: Ino,
     name: &'a Name,
 }
 
-/// What the cache knows of a name.
+/// The cached result of a lookup.
 pub(crate) enum Known {
-    /// It leads to this inode; the use is the caller's now.
+    /// The name refers to this inode. The reference passes to the caller.
     Leads(Arc<Inode>),
-    /// It leads nowhere.
+    /// The name does not exist.
     Nowhere,
 }
 
@@ -90,11 +91,11 @@ pub(crate) struct Names {
     hasher: DefaultHashBuilder,
 }
 
-/// Uses that left the cache; the caller gives them back, without a lock of the cache.
+/// A reference that was removed from the cache. The caller releases it without holding a lock of the cache.
 pub(crate) type Dropped = Option<Arc<Inode>>;
 
 impl Names {
-    /// A cache of about `entries` names; 0 for none.
+    /// Creates a cache of about `entries` names; 0 disables the cache.
     pub(crate) fn new(entries: usize) -> Self {
         let sets = entries.div_ceil(WAYS);
         Self {
@@ -103,7 +104,7 @@ impl Names {
         }
     }
 
-    /// What to ask the cache by, so that a name is hashed once.
+    /// Returns the cache key of a name, so that the name is hashed once.
     pub(crate) fn key<'a>(&self, dir: Ino, name: &'a Name) -> Key<'a> {
         Key { hash: self.hasher.hash_one((dir, name)), dir, name }
     }
@@ -126,8 +127,8 @@ impl Names {
         })
     }
 
-    /// Notes what a name leads to. A use of `target` goes over to the cache. Without a cache nothing is noted and the
-    /// use comes back.
+    /// Inserts the result of a lookup. The reference to `target` passes to the cache. If the cache is
+    /// disabled, the reference is returned.
     #[must_use]
     pub(crate) fn put(&self, key: &Key<'_>, target: Option<Arc<Inode>>) -> Dropped {
         let Some(set) = self.set(key) else { return target };
@@ -139,20 +140,21 @@ impl Names {
         set.insert(entry).and_then(|old| old.target)
     }
 
-    /// Takes out what is known of a name: the use that was held, none if the name leads nowhere.
+    /// Removes the entry of a name. Returns `None` if there is no entry; otherwise the reference that it
+    /// held, which is `None` for a name that does not exist.
     pub(crate) fn take(&self, key: &Key<'_>) -> Option<Dropped> {
         let mut set = self.set(key)?.lock();
         let at = set.entries.iter().position(|entry| entry.is(key))?;
         Some(set.entries.swap_remove(at).target)
     }
 
-    /// Notes that a name leads nowhere, if it is here: names that are gone are seldom asked for.
+    /// Records that a name no longer exists, if it is cached. Removed names are rarely looked up again.
     #[must_use]
     pub(crate) fn clear(&self, key: &Key<'_>) -> Dropped {
         self.set(key)?.lock().find(key)?.target.take()
     }
 
-    /// Empties the cache; answers the uses it held.
+    /// Empties the cache and returns the references that it held.
     #[must_use]
     pub(crate) fn drain(&self) -> Vec<Arc<Inode>> {
         self.sets

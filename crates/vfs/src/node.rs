@@ -1,4 +1,4 @@
-//! One inode in use.
+//! An inode in use.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,20 +12,20 @@ use crate::names::{Key, Known};
 use crate::table::{Facts, Inode};
 use crate::vfs::Vfs;
 
-/// An inode that lives at least as long as this. Clones are the same inode; equal are nodes of one inode of one
-/// [`Vfs`].
+/// A reference to an inode, which stays alive at least as long as the reference. Clones refer to the same
+/// inode. Two nodes are equal if they refer to the same inode of the same [`Vfs`].
 pub struct Node {
     pub(crate) vfs: Vfs,
     pub(crate) inode: Arc<Inode>,
 }
 
 impl Node {
-    /// Takes over a use of `inode`.
+    /// Takes over a reference to `inode`.
     pub(crate) fn new(vfs: Vfs, inode: Arc<Inode>) -> Self {
         Self { vfs, inode }
     }
 
-    /// The volume it is on.
+    /// Returns the volume of the inode.
     pub fn vfs(&self) -> &Vfs {
         &self.vfs
     }
@@ -34,18 +34,19 @@ impl Node {
         &*self.vfs.0.fs
     }
 
-    /// Its number.
+    /// Returns the inode number.
     pub fn ino(&self) -> Ino {
         self.inode.ino
     }
 
-    /// Its attributes now. Errors: Stale if the inode is not in use on the volume.
+    /// Returns the current attributes. Fails with `Stale` if the inode is not in use on the volume.
     pub fn attr(&self) -> Result<Attr> {
         self.settle();
         self.stored()
     }
 
-    /// Its attributes as the driver knows them: size, space and times of a file that gathers are to come.
+    /// Returns the attributes that the driver knows. The size, space and times of a gathering file may be
+    /// outdated.
     pub(crate) fn stored(&self) -> Result<Attr> {
         let attr = self.file_system().getattr(self.ino())?;
         self.inode.learn(Facts::of(&attr));
@@ -59,28 +60,35 @@ impl Node {
         }
     }
 
-    /// Its kind, which never changes. Errors: as [`attr`](Self::attr).
+    /// Returns the type, which never changes. Fails as [`attr`](Self::attr) does.
     pub fn kind(&self) -> Result<FileKind> {
         self.facts().map(|facts| facts.kind)
     }
 
-    /// Whether it is a directory whose names are compared without case. Errors: as [`attr`](Self::attr).
+    /// Returns whether this is a directory that compares names without regard to case. Fails as
+    /// [`attr`](Self::attr) does.
     pub fn is_casefold(&self) -> Result<bool> {
         self.facts().map(|facts| facts.casefold)
     }
 
-    /// Whether it is the root directory.
+    /// Returns whether this is the root directory.
     pub fn is_root(&self) -> bool {
         Arc::ptr_eq(&self.inode, &self.vfs.0.root)
     }
 
-    /// Whether permission bits and access control lists grant `want` to `caller`. Errors: AccessDenied.
+    /// Checks that the permission bits and the access control list grant `want` to `caller`. Fails with
+    /// `AccessDenied`.
     pub fn access(&self, caller: &Caller, want: Want) -> Result<()> {
         access::check(self, &self.stored()?, caller, want)
     }
 
-    /// What `name` leads to in this directory, through the cache. Errors, the first that holds: NotDirectory;
-    /// NameTooLong; NotFound.
+    /// Returns the inode that `name` refers to in this directory, using the cache.
+    ///
+    /// # Errors
+    ///
+    /// 1. `NotDirectory`: this is not a directory.
+    /// 2. `NameTooLong`: the name exceeds the limit of the format.
+    /// 3. `NotFound`: the name does not exist.
     pub fn lookup(&self, name: &Name) -> Result<Node> {
         let names = &self.vfs.0.names;
         let key = names.key(self.ino(), name);
@@ -88,7 +96,7 @@ impl Node {
         if let Some(Known::Leads(inode)) = known {
             return Ok(self.child_of(inode));
         }
-        // What the cache says of a number that was a directory in an earlier life holds no more for a file.
+        // Entries of an inode number that was a directory before do not apply to a file.
         match known {
             _ if self.kind()? != FileKind::Directory => Err(Error::NotDirectory),
             _ if !self.vfs.name_fits(name) => Err(Error::NameTooLong),
@@ -100,8 +108,8 @@ impl Node {
         }
     }
 
-    /// `lookup` for who holds the guard of this directory, exclusive, and is about to change the name: the cache is
-    /// told afterwards.
+    /// Looks up `name` before a change of that name. The caller holds the exclusive guard of this
+    /// directory, and updates the cache afterwards.
     pub(crate) fn lookup_to_change(&self, name: &Name) -> Result<Node> {
         match self.known(name) {
             Some(known) => known,
@@ -112,14 +120,14 @@ impl Node {
         }
     }
 
-    /// A node of `inode`, whose use this takes over, that was found from here.
+    /// Creates a node for a child of this directory, and takes over the reference to `inode`.
     fn child_of(&self, inode: Arc<Inode>) -> Node {
         let is_directory = inode.facts().is_some_and(|facts| facts.kind == FileKind::Directory);
         let vfs = if is_directory { self.vfs.for_directory(inode.ino) } else { self.vfs.clone() };
         Node::new(vfs, inode)
     }
 
-    /// What the cache knows of `name`.
+    /// Returns the cached result for `name`.
     pub(crate) fn known(&self, name: &Name) -> Option<Result<Node>> {
         let key = self.vfs.0.names.key(self.ino(), name);
         Some(match self.vfs.0.names.get(&key)? {
@@ -144,13 +152,13 @@ impl Node {
         }
     }
 
-    /// Notes in the cache what `name` leads to. Only for who holds the guard of this directory.
+    /// Caches the inode that `name` refers to. The caller holds the guard of this directory.
     pub(crate) fn note(&self, name: &Name, target: Option<&Node>) {
         self.note_key(&self.vfs.0.names.key(self.ino(), name), target);
     }
 
-    /// Notes in the cache that `name` leads nowhere any more, if it knows it. Only for who holds the guard of this
-    /// directory.
+    /// Records in the cache that `name` no longer exists, if it is cached. The caller holds the guard of
+    /// this directory.
     pub(crate) fn note_gone(&self, name: &Name) {
         let key = self.vfs.0.names.key(self.ino(), name);
         if let Some(left) = self.vfs.0.names.clear(&key) {
@@ -158,8 +166,9 @@ impl Node {
         }
     }
 
-    /// Where several names lead to one entry because case does not count, a change could not reach all of them in
-    /// the cache: such a directory is cached only while nothing can change.
+    /// Caches a result. If several spellings refer to one entry because the directory ignores case, a
+    /// change could not update all of them in the cache; such a directory is cached only while the volume
+    /// cannot change.
     pub(crate) fn note_key(&self, key: &Key<'_>, target: Option<&Node>) {
         if self.file_system().writable().is_some() && self.facts().map_or(true, |facts| facts.casefold) {
             return;
@@ -173,8 +182,8 @@ impl Node {
         }
     }
 
-    /// What an entry of a listing leads to. On a volume that cannot change, the number in the entry is taken without
-    /// another lookup. Errors: as [`lookup`](Self::lookup).
+    /// Returns the inode that an entry of a listing refers to. On a volume that cannot change, this uses
+    /// the inode number in the entry, without another lookup. Fails as [`lookup`](Self::lookup) does.
     pub fn child(&self, entry: &DirEntry<'_>) -> Result<Node> {
         if self.file_system().writable().is_some() {
             return self.lookup(entry.name);
@@ -182,10 +191,14 @@ impl Node {
         Ok(self.vfs.take(entry.ino))
     }
 
-    /// The directory that this one lies in; the root's is the root. Errors: NotDirectory; NotFound if this one was
-    /// removed.
+    /// Returns the parent of this directory. The parent of the root is the root.
+    ///
+    /// # Errors
+    ///
+    /// 1. `NotDirectory`: this is not a directory.
+    /// 2. `NotFound`: this directory was removed.
     pub fn parent(&self) -> Result<Node> {
-        /// Renames that may come between two looks before the volume counts as changing too fast.
+        /// Maximum number of attempts before concurrent renames are treated as a failure.
         const TRIES: u32 = 64;
         if self.is_root() {
             return Ok(self.clone());
@@ -195,7 +208,8 @@ impl Node {
         }
         for _ in 0..TRIES {
             let parent = self.vfs.take(self.file_system().parent(self.ino())?);
-            // While this directory lies in it, it cannot be removed; and once it is in use its number stays its own.
+            // While it contains this directory, the parent cannot be removed; once it is in use, its number
+            // is not reused.
             if self.file_system().parent(self.ino())? == parent.ino() {
                 return if self.attr()?.nlink == 0 { Err(Error::NotFound) } else { Ok(parent) };
             }
@@ -203,22 +217,28 @@ impl Node {
         Err(Error::Busy)
     }
 
-    /// Hands the entries that follow `from` to `sink`, as [`FileSystem::read_dir`] does. No lock is held meanwhile.
+    /// Passes the entries after `from` to `sink`, as [`FileSystem::read_dir`] does. No lock is held
+    /// meanwhile.
     pub fn read_dir(&self, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
         self.file_system().read_dir(self.ino(), from, sink)
     }
 
-    /// The target of a symbolic link. Errors: Invalid if it is none.
+    /// Returns the target of a symbolic link. Fails with `Invalid` if the inode is not a symbolic link.
     pub fn read_link(&self) -> Result<Vec<u8>> {
         self.file_system().read_link(self.ino())
     }
 
-    /// The value of an extended attribute. Errors, the first that holds: NotSupported if the format has none; NoData.
+    /// Returns the value of an extended attribute.
+    ///
+    /// # Errors
+    ///
+    /// 1. `NotSupported`: the format has no extended attributes.
+    /// 2. `NoData`: the inode has no such attribute.
     pub fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
         self.file_system().xattrs().ok_or(Error::NotSupported)?.get_xattr(self.ino(), name)
     }
 
-    /// The names of all extended attributes; none where the format has none.
+    /// Returns the names of all extended attributes; an empty list if the format has none.
     pub fn list_xattrs(&self) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
         if let Some(xattrs) = self.file_system().xattrs() {

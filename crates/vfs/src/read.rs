@@ -1,4 +1,5 @@
-//! Reading files: the driver says where the bytes are, and they go from the device straight into the caller's buffer.
+//! Reading files: the driver returns the location of the data, and the device reads it directly into the
+//! buffer of the caller.
 
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -11,8 +12,8 @@ use obento_driver::{Extent, Layout, Span};
 use crate::node::Node;
 use crate::vfs::Shared;
 
-/// A run of a file whose bytes are all of one kind. The mapping stays true while it lives; nothing may read, write or
-/// map the same file through its [`Node`] in the same thread meanwhile, use [`Run::read`].
+/// An extent of a file. The mapping stays valid while the run exists. The same thread must not read, write
+/// or map the same file through its [`Node`] meanwhile; it uses [`Run::read`].
 pub struct Run<'a> {
     node: &'a Node,
     layout: Layout<'a>,
@@ -21,28 +22,29 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Where it starts in the file.
+    /// Returns the start of the run in the file.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Length, at least 1, within the size of the file.
+    /// Returns the length: at least 1, and within the size of the file.
     #[expect(clippy::len_without_is_empty, reason = "a run is never empty")]
     pub fn len(&self) -> u64 {
         self.extent.len
     }
 
-    /// Where the bytes are.
+    /// Returns the location of the data.
     pub fn span(&self) -> Span {
         self.extent.span
     }
 
-    /// What [`Span::Mapped`] counts on: ask its `backing` to copy without reading.
+    /// Returns the device of a [`Span::Mapped`] run. Its `backing` allows copying without reading.
     pub fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
         self.node.file_system().device()
     }
 
-    /// Reads from byte `skip` of the run on; answers how many bytes, which is less than `buf.len()` only at its end.
+    /// Reads from byte `skip` of the run. Returns the number of bytes, which is less than `buf.len()` only
+    /// at the end of the run.
     pub fn read(&self, skip: u64, buf: &mut [u8]) -> Result<usize> {
         let left = to_usize(self.extent.len.saturating_sub(skip)).min(buf.len());
         let Some(buf) = buf.get_mut(..left).filter(|buf| !buf.is_empty()) else { return Ok(0) };
@@ -58,14 +60,19 @@ impl Run<'_> {
 }
 
 fn read_mapped(node: &Node, at: u64, buf: &mut [u8]) -> Result<()> {
-    // A driver that maps onto no device contradicts itself.
+    // A driver that returns a mapping without a device violates its contract.
     node.file_system().device().ok_or(Error::NotSupported)?.read_at(at, buf)
 }
 
 impl Node {
-    /// Reads from byte `offset` on; answers how many bytes, which is less than `buf.len()` only at the end of the file
-    /// or before bytes that cannot be read, whose error the next read tells. Errors, the first that holds:
-    /// IsDirectory; Invalid for what is no regular file; those of the volume.
+    /// Reads from byte `offset`. Returns the number of bytes, which is less than `buf.len()` only at the
+    /// end of the file or before data that cannot be read. The next read reports the error of such data.
+    ///
+    /// # Errors
+    ///
+    /// 1. `IsDirectory`: the inode is a directory.
+    /// 2. `Invalid`: the inode is not a regular file.
+    /// 3. The errors of the volume.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.settle();
         let layout = self.inode.layout.shared();
@@ -84,7 +91,7 @@ impl Node {
         Ok(done)
     }
 
-    /// Reads the run at `range.start` into `buf`, as much of it as fits.
+    /// Reads the run at `range.start` into `buf`, as far as it fits.
     fn read_run(&self, layout: &Layout<'_>, range: Range<u64>, buf: &mut [u8]) -> Result<usize> {
         let start = range.start;
         let extent = self.map(layout, range)?;
@@ -107,13 +114,14 @@ impl Node {
         self.vfs.0.map(layout, self.ino(), range)
     }
 
-    /// The size of a regular file, settled. Errors: IsDirectory; Invalid.
+    /// Returns the size of a regular file after writing out gathered data. Fails with `IsDirectory` or
+    /// `Invalid`.
     pub(crate) fn data_size(&self) -> Result<u64> {
         self.vfs.0.data_size(self.ino())
     }
 
-    /// The run of at most `max_len` bytes that starts at `offset`; `None` at the end of the file and for an empty
-    /// range. Errors: as [`read_at`](Self::read_at).
+    /// Returns the run of at most `max_len` bytes that starts at `offset`, or `None` at the end of the file
+    /// and for an empty range. Fails as [`read_at`](Self::read_at) does.
     pub fn run(&self, offset: u64, max_len: u64) -> Result<Option<Run<'_>>> {
         self.settle();
         let layout = self.inode.layout.shared();
@@ -125,14 +133,15 @@ impl Node {
         Ok(Some(Run { node: self, layout, offset, extent }))
     }
 
-    /// The first byte at or after `offset` that is not in a hole, as `lseek(2)` with `SEEK_DATA`. Errors: as
-    /// [`read_at`](Self::read_at); NoSuchOffset if there is none.
+    /// Returns the first byte at or after `offset` that is not in a hole, as `lseek(2)` with `SEEK_DATA`
+    /// does. Fails as [`read_at`](Self::read_at) does, and with `NoSuchOffset` if no data follows.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
         self.seek(offset, |span| !span.is_zeros()).and_then(|found| found.ok_or(Error::NoSuchOffset))
     }
 
-    /// The first byte at or after `offset` that is in a hole, as `lseek(2)` with `SEEK_HOLE`: the end of the file
-    /// counts as one. Errors: as [`seek_data`](Self::seek_data), if `offset` is not within the file.
+    /// Returns the first byte at or after `offset` that is in a hole, as `lseek(2)` with `SEEK_HOLE` does.
+    /// The end of the file counts as a hole. Fails as [`seek_data`](Self::seek_data) does if `offset` is
+    /// not within the file.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
         self.settle();
         let size = self.data_size()?;
@@ -152,7 +161,7 @@ impl Node {
             if wanted(extent.span) {
                 return Ok(Some(at));
             }
-            // Each run has a byte at least: a driver that says otherwise must not keep us here.
+            // A driver that returns an empty extent must not cause an endless loop.
             at = at.saturating_add(extent.len.max(1));
         }
         Ok(None)
@@ -160,14 +169,14 @@ impl Node {
 }
 
 impl Shared {
-    /// `map`, and no driver can make a run longer than what was asked for.
+    /// Calls `map`, and limits the extent to the requested range.
     pub(crate) fn map(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
         let asked = range.end.saturating_sub(range.start);
         let extent = self.fs.map(layout, ino, range)?;
         Ok(Extent { len: extent.len.min(asked), ..extent })
     }
 
-    /// The size of a regular file as the driver knows it. Errors: IsDirectory; Invalid.
+    /// Returns the size of a regular file that the driver knows. Fails with `IsDirectory` or `Invalid`.
     pub(crate) fn data_size(&self, ino: Ino) -> Result<u64> {
         let attr = self.fs.getattr(ino)?;
         match attr.kind {

@@ -1,6 +1,7 @@
-//! Taking space for files, giving it back, and moving it: `fallocate(2)`.
+//! Allocating, freeing and moving the space of files: `fallocate(2)`.
 //!
-//! Invariant: the driver is asked for whole blocks; what lies in parts of blocks at the edges of a range is written.
+//! Invariant: the driver receives whole blocks only; the partial blocks at the edges of a range are
+//! written.
 //! Locking: as in `write.rs`.
 
 use core::ops::Range;
@@ -12,8 +13,14 @@ use crate::node::Node;
 use crate::write::Writer;
 
 impl Node {
-    /// Makes `range` read as zeros and gives back its blocks; the size stays. Errors, the first that holds: ReadOnly;
-    /// IsDirectory; Invalid for what is no regular file; NotSupported.
+    /// Makes `range` read as zeros and frees its blocks. The size does not change.
+    ///
+    /// # Errors
+    ///
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `IsDirectory`: the inode is a directory.
+    /// 3. `Invalid`: the inode is not a regular file.
+    /// 4. `NotSupported`: the format has no holes.
     pub fn punch(&self, range: Range<u64>) -> Result<()> {
         let fs = self.vfs.writable()?;
         let _writers = self.inode.guard.write();
@@ -34,9 +41,16 @@ impl Node {
         fs.punch(&self.inode.layout.exclusive(), self.ino(), start..end)
     }
 
-    /// Sees to it that writing to `range` needs no more space; what was a hole reads as zeros. Errors, the first that
-    /// holds: ReadOnly; IsDirectory; Invalid for what is no regular file, and for an empty range; FileTooBig;
-    /// NotSupported; NoSpace, after which a part may be there.
+    /// Ensures that writing to `range` needs no further space. Holes in the range keep reading as zeros.
+    ///
+    /// # Errors
+    ///
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `IsDirectory`: the inode is a directory.
+    /// 3. `Invalid`: the inode is not a regular file, or `range` is empty.
+    /// 4. `FileTooBig`: `range.end` exceeds the limit of the format.
+    /// 5. `NotSupported`: the driver cannot allocate space in advance.
+    /// 6. `NoSpace`: not enough blocks are free. A part of the range may be allocated.
     pub fn allocate(&self, range: Range<u64>, size: Size) -> Result<()> {
         let fs = self.vfs.writable()?;
         let _writers = self.inode.guard.write();
@@ -49,8 +63,8 @@ impl Node {
         fs.allocate(&writer.layout, self.ino(), range, size)
     }
 
-    /// Makes `range` read as zeros without giving space back: blocks that are missing are taken. Errors: as
-    /// [`allocate`](Self::allocate).
+    /// Makes `range` read as zeros without freeing its blocks, and allocates missing blocks. Fails as
+    /// [`allocate`](Self::allocate) does.
     pub fn zero_range(&self, range: Range<u64>, size: Size) -> Result<()> {
         let fs = self.vfs.writable()?;
         let _writers = self.inode.guard.write();
@@ -78,15 +92,29 @@ impl Node {
         Ok(())
     }
 
-    /// Cuts `range`, whole blocks before the end of the file, out of it. Errors, the first that holds: ReadOnly;
-    /// IsDirectory; Invalid for what is no regular file, and for any other range; NotSupported.
+    /// Removes `range` from the file. The range consists of whole blocks before the end of the file.
+    ///
+    /// # Errors
+    ///
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `IsDirectory`: the inode is a directory.
+    /// 3. `Invalid`: the inode is not a regular file, or the range is not of that kind.
+    /// 4. `NotSupported`: the driver cannot move data within a file.
     pub fn collapse(&self, range: Range<u64>) -> Result<()> {
         self.rearrange(|fs| fs.collapse(&self.inode.layout.exclusive(), self.ino(), range))
     }
 
-    /// Puts a hole of whole blocks at the start of `range`, within the file, and moves up what was there. Errors, the
-    /// first that holds: ReadOnly; IsDirectory; Invalid for what is no regular file, and for any other range;
-    /// NotSupported; FileTooBig; NoSpace.
+    /// Inserts a hole that is as long as `range` at its start, and moves up the data after it. The range
+    /// consists of whole blocks and starts within the file.
+    ///
+    /// # Errors
+    ///
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `IsDirectory`: the inode is a directory.
+    /// 3. `Invalid`: the inode is not a regular file, or the range is not of that kind.
+    /// 4. `NotSupported`: the driver cannot move data within a file.
+    /// 5. `FileTooBig`: the new size exceeds the limit of the format.
+    /// 6. `NoSpace`: the mapping cannot grow.
     pub fn insert(&self, range: Range<u64>) -> Result<()> {
         self.rearrange(|fs| fs.insert(&self.inode.layout.exclusive(), self.ino(), range))
     }
@@ -99,7 +127,8 @@ impl Node {
         act(fs)
     }
 
-    /// Errors: Invalid for an empty range; FileTooBig.
+    /// Fails with `Invalid` for an empty range and with `FileTooBig` for a range past the limit of the
+    /// format.
     fn check_range(&self, range: &Range<u64>) -> Result<()> {
         match range.is_empty() {
             true => Err(Error::Invalid),

@@ -1,12 +1,12 @@
-//! The inodes in use.
+//! The table of inodes in use.
 //!
-//! Invariant: an inode is in the table from its first use until its last one ended, and its number among those that
-//! leave until the driver has forgotten or freed it, so that a number which may be given away there is not taken up
-//! meanwhile.
-//! Invariant: the count of uses goes from 1 to 0 only under the lock of the shard, which then takes the inode out, so
-//! that whoever finds an inode there may raise it.
-//! Locking: shards are leaves, also below the driver's locks, under which it asks who uses an inode ([`Table::users`]).
-//! Who waits for a number to be gone holds none of either.
+//! Invariant: an inode is in the table from its first use to its last one. Its number is then listed as
+//! leaving until the driver has forgotten or freed the inode, so that a number that the driver may reassign
+//! is not used meanwhile.
+//! Invariant: the use count drops from 1 to 0 only under the lock of the shard, which then removes the
+//! inode. A thread that finds an inode in the table may therefore increment its count.
+//! Locking: shards are leaf locks. They may be taken below the locks of the driver, which asks for the
+//! users of an inode ([`Table::users`]). A thread that waits for a leaving number holds neither.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -21,26 +21,26 @@ use obento_env::sync::{Condvar, Mutex, MutexGuard, RwLock};
 
 use crate::gather::Gather;
 
-/// Enough that threads seldom meet.
+/// Number of shards: enough that threads rarely collide.
 const SHARDS: u64 = 16;
 
-/// One inode in use.
+/// An inode in use.
 #[derive(Debug)]
 pub(crate) struct Inode {
     pub(crate) ino: Ino,
     facts: AtomicU8,
     uses: AtomicUsize,
-    /// A directory's names, a file's writers.
+    /// Protects the names of a directory, and serialises the writers of a file.
     pub(crate) guard: RwLock<()>,
     pub(crate) layout: LayoutLock,
     pub(crate) gather: Gather,
 }
 
-/// What of an inode's attributes holds for as long as it is in use, or changes through `vfs` alone.
+/// Attributes that never change while the inode is in use, or change through `vfs` only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Facts {
     pub(crate) kind: FileKind,
-    /// Names in this directory are compared without case.
+    /// Whether this directory compares names without regard to case.
     pub(crate) casefold: bool,
 }
 
@@ -91,18 +91,18 @@ impl Inode {
         }
     }
 
-    /// One more use. Only for who has one already.
+    /// Adds a use. The caller already has one.
     pub(crate) fn use_again(&self) {
         self.uses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What was learnt of it so far.
+    /// Returns the facts that are known.
     pub(crate) fn facts(&self) -> Option<Facts> {
         Facts::decode(self.facts.load(Ordering::Relaxed))
     }
 
     pub(crate) fn learn(&self, facts: Facts) {
-        // Mostly it is known, and what is not written stays in every thread's cache.
+        // The facts are usually known already; not writing keeps the cache line shared between threads.
         let bits = facts.encode();
         if self.facts.load(Ordering::Relaxed) != bits {
             self.facts.store(bits, Ordering::Relaxed);
@@ -110,21 +110,21 @@ impl Inode {
     }
 }
 
-/// On cache lines of its own, or threads at different shards would wait for each other.
+/// Aligned to cache lines, so that threads on different shards do not contend.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard {
     state: Mutex<State>,
-    /// A number is gone.
+    /// Signals that a number has left.
     gone: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     inodes: HashMap<Ino, Arc<Inode>>,
-    /// Few at a time, at most one a thread.
+    /// Leaving numbers: few at a time, at most one per thread.
     leaving: Vec<Ino>,
-    /// Who waits for one of those.
+    /// Number of threads that wait for a leaving number.
     waiting: usize,
 }
 
@@ -134,20 +134,20 @@ pub(crate) struct Table {
     hasher: DefaultHashBuilder,
 }
 
-/// A number that nobody takes up while this lives.
+/// A number that no thread reuses while this guard exists.
 #[must_use]
 pub(crate) struct Leaving<'a> {
     shard: &'a Shard,
     ino: Ino,
 }
 
-/// Who uses an inode.
+/// The users of an inode.
 pub(crate) enum Users<'a> {
-    /// Somebody; the use is the caller's.
+    /// The inode is in use; the caller receives a use.
     Some(Arc<Inode>),
-    /// Nobody, as long as this lives.
+    /// The inode is not in use while this guard exists.
     None(Leaving<'a>),
-    /// The last is about to be gone.
+    /// The last user is about to release the inode.
     Leaving,
 }
 
@@ -165,7 +165,7 @@ impl Table {
         &self.shards[index]
     }
 
-    /// A use of `ino`, to be given back by [`release`](Self::release).
+    /// Returns a use of `ino`, which the caller must [release](Self::release).
     pub(crate) fn acquire(&self, ino: Ino) -> Arc<Inode> {
         let mut state = self.shard(ino).without(ino);
         if let Some(inode) = state.inodes.get(&ino) {
@@ -177,7 +177,7 @@ impl Table {
         inode
     }
 
-    /// Gives a use back, and with the last one the inode, by `forget`.
+    /// Releases a use. The last release removes the inode and calls `forget`.
     pub(crate) fn release(&self, inode: &Inode, forget: impl FnOnce()) {
         let keep = |uses: usize| uses.checked_sub(1).filter(|&left| left != 0);
         if inode.uses.fetch_update(Ordering::Release, Ordering::Relaxed, keep).is_ok() {
@@ -196,7 +196,7 @@ impl Table {
         drop(last);
     }
 
-    /// Who uses `ino`. Waits for nobody.
+    /// Returns the users of `ino` without waiting.
     pub(crate) fn users(&self, ino: Ino) -> Users<'_> {
         let shard = self.shard(ino);
         let mut state = shard.state.lock();
@@ -210,12 +210,12 @@ impl Table {
         }
     }
 
-    /// Returns once `ino` does not leave, at least for a moment.
+    /// Returns once `ino` is not leaving. It may start to leave again.
     pub(crate) fn wait_gone(&self, ino: Ino) {
         drop(self.shard(ino).without(ino));
     }
 
-    /// How many inodes are in use.
+    /// Returns the number of inodes in use.
     pub(crate) fn len(&self) -> u64 {
         self.shards.iter().map(|shard| to_u64(shard.state.lock().inodes.len())).fold(0, u64::saturating_add)
     }
@@ -227,7 +227,7 @@ impl Shard {
         Leaving { shard: self, ino }
     }
 
-    /// The state, once `ino` does not leave.
+    /// Returns the locked state once `ino` is not leaving.
     fn without(&self, ino: Ino) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         while state.leaving.contains(&ino) {

@@ -1,4 +1,4 @@
-//! One open volume and what is shared among all who use it.
+//! An open volume and the state that its users share.
 
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -17,37 +17,39 @@ use crate::names::Names;
 use crate::node::Node;
 use crate::table::{Inode, Table};
 
-/// When reading a file through a [`File`](crate::File) stamps its access time.
+/// The policy for access times of files read through a [`File`](crate::File).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Atime {
-    /// Never (`noatime`).
+    /// Never update (`noatime`).
     #[default]
     Never,
-    /// If it is not after the last change, or older than a day (`relatime`).
+    /// Update if the access time is not later than the last change, or older than a day (`relatime`).
     Relative,
-    /// Every time (`strictatime`).
+    /// Always update (`strictatime`).
     Always,
 }
 
-/// How a [`Vfs`] works.
+/// Options of a [`Vfs`].
 #[derive(Clone)]
 pub struct Config {
-    /// Names that the cache holds at most; 0 for no cache.
+    /// Maximum number of cached names; 0 disables the cache.
     pub names: usize,
-    /// When access times are stamped, on a volume that is open for changes.
+    /// Policy for access times, on a writable volume.
     pub atime: Atime,
-    /// The present, against which `Atime::Relative` compares.
+    /// Clock to which `Atime::Relative` compares access times.
     pub clock: Arc<dyn Clock>,
-    /// Bytes of small writes that are gathered at most, over all files, before they go to the driver; 0 to hand each
-    /// write on at once.
+    /// Maximum amount of gathered data of all files in bytes; 0 passes each write to the driver
+    /// immediately.
     pub gather: usize,
-    /// How long they are gathered at most; a thread sees to it, and where there can be none nothing is gathered.
-    /// `None`: until somebody looks at the file, changes it otherwise, syncs, or is done with it.
+    /// Maximum age of gathered data. A thread enforces it; without threads, no data is gathered. `None`
+    /// sets no maximum: data is written out when a caller reads, otherwise changes, syncs, or drops the
+    /// file.
     pub gather_age: Option<Duration>,
 }
 
 impl Default for Config {
-    /// 32768 names, which with their inodes take some 10 MiB; no access times, 8 MiB gathered for a second.
+    /// Returns the defaults: 32768 names, which use about 10 MiB with their inodes; no access times; 8 MiB
+    /// of gathered data for at most one second.
     fn default() -> Self {
         Self {
             names: 32768,
@@ -59,12 +61,12 @@ impl Default for Config {
     }
 }
 
-/// An open volume. Clones are the same volume.
+/// An open volume. Clones refer to the same volume.
 #[derive(Clone)]
 pub struct Vfs(pub(crate) Arc<Stripe>);
 
-/// A count of users of its own for those who work in one directory, or every thread would wait for every other to
-/// count a node. Each holds the volume.
+/// A separate reference count for the users of one directory, since a single count would be a point of
+/// contention for all threads. Each stripe keeps the volume open.
 pub(crate) struct Stripe(Arc<Shared>);
 
 impl Deref for Stripe {
@@ -74,15 +76,15 @@ impl Deref for Stripe {
     }
 }
 
-/// Enough that threads in different directories seldom meet.
+/// Number of stripes: enough that threads in different directories rarely collide.
 const STRIPES: u64 = 16;
 
-/// A [`Vfs`] as long as anybody else has it, or a node of it.
+/// A reference to a [`Vfs`] that does not keep it open.
 #[derive(Clone)]
 pub struct WeakVfs(Weak<Shared>);
 
 impl WeakVfs {
-    /// The volume, if it is still open.
+    /// Returns the volume if it is still open.
     pub fn upgrade(&self) -> Option<Vfs> {
         self.0.upgrade().map(|shared| Vfs(Arc::new(Stripe(shared))))
     }
@@ -91,7 +93,7 @@ impl WeakVfs {
 pub(crate) struct Shared {
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) limits: Limits,
-    /// The grain in which files are mapped.
+    /// Granularity of mappings in bytes.
     pub(crate) block_size: u32,
     pub(crate) config: Config,
     pub(crate) names: Names,
@@ -103,17 +105,17 @@ pub(crate) struct Shared {
 }
 
 impl Vfs {
-    /// Takes over `fs`: nothing else may change it from now on.
+    /// Takes over `fs`. From now on, only this object may change the volume.
     pub fn new(fs: Arc<dyn FileSystem>) -> Self {
         Self::with(fs, Config::default())
     }
 
-    /// [`Vfs::new`] with a configuration.
+    /// Creates a [`Vfs`] with these options.
     pub fn with(fs: Arc<dyn FileSystem>, config: Config) -> Self {
         let table = Table::new();
         Self(Arc::new(Stripe(Arc::new(Shared {
             limits: fs.limits(),
-            // Without an answer nothing can be written; reading does not ask.
+            // If this fails, nothing can be written; reads do not need the value.
             block_size: fs.statfs().map_or(1, |stat| stat.block_size.max(1)),
             names: Names::new(config.names),
             root: table.acquire(fs.root()),
@@ -126,36 +128,37 @@ impl Vfs {
         }))))
     }
 
-    /// Names the volume without keeping it open.
+    /// Creates a reference that does not keep the volume open.
     pub fn downgrade(&self) -> WeakVfs {
         WeakVfs(Arc::downgrade(&self.0.0))
     }
 
-    /// The file system below, with all that was written until now. To read only: changes go through the `Vfs`.
+    /// Writes out gathered data and returns the underlying file system, for reading only: changes must go
+    /// through the `Vfs`.
     pub fn file_system(&self) -> &Arc<dyn FileSystem> {
         self.0.settle_all();
         &self.0.fs
     }
 
-    /// What the format can hold.
+    /// Returns the limits of the format.
     pub fn limits(&self) -> Limits {
         self.0.limits
     }
 
-    /// The root directory.
+    /// Returns the root directory.
     pub fn root(&self) -> Node {
         self.0.root.use_again();
         Node::new(self.clone(), Arc::clone(&self.0.root))
     }
 
-    /// The inode of this number, by whatever names. Errors: Stale if it is not in use.
+    /// Returns the inode with this number. Fails with `Stale` if the inode is not in use.
     pub fn node(&self, ino: Ino) -> Result<Node> {
         let node = self.take(ino);
         node.attr()?;
         Ok(node)
     }
 
-    /// How many inodes are in use by nodes, open files and the name cache.
+    /// Returns the number of inodes in use by nodes, open files and the name cache.
     pub fn nodes_in_use(&self) -> u64 {
         self.0.table.len()
     }
@@ -165,32 +168,40 @@ impl Vfs {
         self.0.names.drain().into_iter().for_each(|inode| self.0.release(&inode));
     }
 
-    /// Brings every change to stable storage; nothing to do for a volume that is open for reading. Errors: the one by
-    /// which bytes were lost that a write had taken; those of the volume.
+    /// Writes all changes to stable storage. Has no effect on a volume that is open read-only. Fails with
+    /// the error by which acknowledged data was lost, and with the errors of the volume.
     pub fn sync(&self) -> Result<()> {
         self.0.settle_all();
         if self.0.fs.writable().is_none() { Ok(()) } else { self.0.syncable()?.sync() }
     }
 
-    /// [`Node::sync`] for all of `nodes`, for many who wait at once: a journal does it by one commit. Errors: one of theirs;
-    /// then any may be on stable storage or not.
+    /// [Syncs](Node::sync) all `nodes`, for callers that wait at the same time: a journal needs one commit
+    /// for all of them. Fails with the error of one of the nodes; each of them may then be on stable
+    /// storage or not.
     pub fn sync_nodes(&self, nodes: &[Node]) -> Result<()> {
         nodes.iter().for_each(Node::settle);
         let inos: Vec<_> = nodes.iter().map(Node::ino).collect();
         self.0.syncable()?.sync_files(&inos)
     }
 
-    /// Gives free space in runs of at least `min_len` bytes back to the device; answers how many bytes. Errors:
-    /// ReadOnly; NotSupported; those of [`Trim`](obento_driver::Trim).
+    /// Discards free ranges that are at least `min_len` bytes long, and returns the number of discarded
+    /// bytes.
+    ///
+    /// # Errors
+    ///
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `NotSupported`: the driver cannot discard free space.
+    /// 3. The errors of [`Trim`](obento_driver::Trim).
     pub fn trim(&self, min_len: u64) -> Result<u64> {
         self.writable()?;
-        // What has no name and no user any more is free, too.
+        // Inodes without names that only the cache refers to become free, too.
         self.drop_names();
         self.0.fs.trim().ok_or(Error::NotSupported)?.trim(min_len)
     }
 
-    /// Ends writing: empties the name cache, so that what has no name and no user is freed, and leaves the volume clean
-    /// for the next who opens it. Nothing to do for a volume that is open for reading. Errors: as [`sync`](Self::sync).
+    /// Ends all changes: empties the name cache, so that inodes without names and users are freed, and
+    /// marks the volume clean. Has no effect on a volume that is open read-only. Fails as
+    /// [`sync`](Self::sync) does.
     pub fn close(&self) -> Result<()> {
         self.drop_names();
         self.0.gathering.stop();
@@ -199,7 +210,7 @@ impl Vfs {
         self.0.gathering.lost().map_or(Ok(()), Err)
     }
 
-    /// A use of `ino`, which the caller knows to live.
+    /// Returns a node for `ino`. The caller knows that the inode is alive.
     pub(crate) fn take(&self, ino: Ino) -> Node {
         Node::new(self.clone(), self.0.table.acquire(ino))
     }
@@ -208,7 +219,7 @@ impl Vfs {
         &self.0.0
     }
 
-    /// The same volume for who goes on to work in directory `ino`.
+    /// Returns a reference to the volume for a caller that works in the directory `ino`.
     pub(crate) fn for_directory(&self, ino: Ino) -> Self {
         let Some(stripe) = self.0.stripes.get(to_usize(ino.0 % STRIPES)) else { return self.clone() };
         let mut stripe = stripe.lock();
@@ -219,7 +230,8 @@ impl Vfs {
         }))
     }
 
-    /// Errors: ReadOnly, also once bytes were lost.
+    /// Returns the operations that change the volume. Fails with `ReadOnly`, also after acknowledged data
+    /// was lost.
     pub(crate) fn writable(&self) -> Result<&dyn WritableFileSystem> {
         self.0.fs.writable().filter(|_| self.0.gathering.lost().is_none()).ok_or(Error::ReadOnly)
     }
@@ -233,7 +245,8 @@ impl Shared {
         });
     }
 
-    /// What can bring changes to stable storage. Errors: the one by which bytes were lost; ReadOnly.
+    /// Returns the operations that write changes to stable storage. Fails with the error by which
+    /// acknowledged data was lost, or with `ReadOnly`.
     pub(crate) fn syncable(&self) -> Result<&dyn WritableFileSystem> {
         match self.gathering.lost() {
             Some(error) => Err(error),
@@ -242,7 +255,7 @@ impl Shared {
     }
 }
 
-/// Also the uses of the cache and of the root end, so that the driver frees what has no name any more.
+/// Releases the references of the cache and of the root too, so that the driver frees inodes without names.
 impl Drop for Shared {
     fn drop(&mut self) {
         self.names.drain().iter().for_each(|inode| self.release(inode));

@@ -1,6 +1,7 @@
-//! From paths to inodes.
+//! Resolution of paths.
 //!
-//! Iterative: what is left of the path is one byte string, in which a symbolic link is replaced by its target.
+//! The walk is iterative: the rest of the path is one byte string, in which a symbolic link is replaced by
+//! its target.
 //! Source: POSIX.1-2024 section 4.16 "Pathname Resolution"; Linux path_resolution(7).
 
 use alloc::borrow::Cow;
@@ -11,42 +12,42 @@ use crate::access::{Caller, Want};
 use crate::node::Node;
 use crate::vfs::Vfs;
 
-/// Symbolic links that one walk follows: Linux include/linux/namei.h `MAXSYMLINKS`.
+/// Maximum number of symbolic links in one walk: Linux include/linux/namei.h `MAXSYMLINKS`.
 const MAX_SYMLINKS: u32 = 40;
-/// Bytes of a path that are left to walk, links replaced: sixteen times Linux's `PATH_MAX`, because an image can hold
-/// deeper trees than a kernel can name in one call.
+/// Maximum length of the rest of a path in bytes, with links replaced: 16 times `PATH_MAX` of Linux, since
+/// an image can contain deeper trees than a single system call can name.
 const MAX_PATH: usize = 16 * 4096;
 
-/// What to do with a symbolic link at the end of a path.
+/// The treatment of a symbolic link at the end of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Symlinks {
-    /// Go where it leads.
+    /// Follow the link.
     Follow,
-    /// Stay at it, unless a slash follows.
+    /// Return the link itself, unless a slash follows.
     Keep,
 }
 
-/// Where a path leads whose last component need not exist.
+/// The result of resolving a path whose last component need not exist.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Last {
-    /// The directory.
+    /// Directory of the last component.
     pub dir: Node,
-    /// The last component.
+    /// Last component.
     pub name: NameBuf,
-    /// Whether a slash follows it: it must be, or become, a directory.
+    /// Whether a slash follows, which requires a directory.
     pub slash: bool,
 }
 
-/// A walk under way.
+/// A walk in progress.
 struct Walk<'p> {
     at: Node,
     rest: Cow<'p, [u8]>,
-    /// Where in `rest` it goes on.
+    /// Current position in `rest`.
     position: usize,
     symlinks: u32,
 }
 
-/// One component. `slash`: a slash follows. `last`: nothing but slashes follows.
+/// A component. `slash`: a slash follows it. `last`: only slashes follow it.
 struct Component {
     bytes: core::ops::Range<usize>,
     slash: bool,
@@ -54,10 +55,17 @@ struct Component {
 }
 
 impl Vfs {
-    /// The inode that `path` leads to, starting at `from`, or at the root if `path` starts with `/`. Errors, the
-    /// first that holds at each step: NotDirectory if there is more to walk, or a final slash, and this is none;
-    /// AccessDenied if `caller` may not look names up here; NameTooLong; NotFound, also for an empty path; Loop after
-    /// 40 symbolic links.
+    /// Returns the inode that `path` refers to, relative to `from`, or to the root if `path` starts with
+    /// `/`.
+    ///
+    /// # Errors
+    ///
+    /// The first that applies at each step:
+    /// 1. `NotDirectory`: a component or a slash follows something other than a directory.
+    /// 2. `AccessDenied`: `caller` may not look up names in the directory.
+    /// 3. `NameTooLong`: the component exceeds the limit of the format.
+    /// 4. `NotFound`: the component does not exist, or the path is empty.
+    /// 5. `Loop`: the walk has followed 40 symbolic links.
     pub fn resolve(&self, from: &Node, path: &[u8], symlinks: Symlinks, caller: &Caller) -> Result<Node> {
         let mut walk = Walk::start(self, from, path)?;
         while let Some(component) = walk.next() {
@@ -70,9 +78,15 @@ impl Vfs {
         Ok(walk.at)
     }
 
-    /// The directory that the last component of `path` is or would be in. Symbolic links on the way are followed, one
-    /// at the end is not. Errors: as [`resolve`](Self::resolve) for the directory, which must let `caller` look names
-    /// up; Invalid if the last component is `.` or `..` or there is none; NameTooLong.
+    /// Returns the directory that contains, or would contain, the last component of `path`. Symbolic links
+    /// before the last component are followed.
+    ///
+    /// # Errors
+    ///
+    /// 1. The errors of [`resolve`](Self::resolve) for the directory, in which `caller` must be allowed to
+    ///    look up names.
+    /// 2. `Invalid`: the last component is `.`, `..`, or missing.
+    /// 3. `NameTooLong`: the last component exceeds the limit of the format.
     pub fn resolve_parent(&self, from: &Node, path: &[u8], caller: &Caller) -> Result<Last> {
         let mut walk = Walk::start(self, from, path)?;
         while let Some(component) = walk.next() {
@@ -108,7 +122,7 @@ impl<'p> Walk<'p> {
         self.rest.get(component.bytes.clone()).unwrap_or_default()
     }
 
-    /// Takes the next component off the path.
+    /// Removes the next component from the path.
     fn next(&mut self) -> Option<Component> {
         let rest = self.rest.get(self.position..)?;
         let start = self.position.checked_add(rest.iter().position(|&b| b != b'/')?)?;
@@ -140,7 +154,7 @@ impl<'p> Walk<'p> {
         Ok(())
     }
 
-    /// Puts the target of `link` in front of what is left.
+    /// Prepends the target of `link` to the rest of the path.
     fn follow(&mut self, link: &Node) -> Result<()> {
         self.symlinks = self.symlinks.saturating_add(1);
         if self.symlinks > MAX_SYMLINKS {
@@ -163,7 +177,7 @@ impl<'p> Walk<'p> {
 }
 
 impl Node {
-    /// Errors: NotDirectory.
+    /// Checks that the inode is a directory. Fails with `NotDirectory`.
     pub(crate) fn expect_directory(&self) -> Result<()> {
         if self.kind()? == FileKind::Directory { Ok(()) } else { Err(Error::NotDirectory) }
     }

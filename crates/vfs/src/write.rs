@@ -1,12 +1,13 @@
-//! Writing files: the driver reserves and publishes, the bytes go straight to the device.
+//! Writing files: the driver reserves and publishes blocks, and the data goes directly to the device.
 //!
-//! Invariant: a block that was a hole, unwritten, or past the end of the file is zero wherever the write leaves it
-//! out, before `end_write` lets anybody read it; and the rest of the last block is zero before the file grows over it.
-//! Invariant: zeros and data of one sector go to the device as one write, and the rest of the last block is zeroed as
-//! soon as a file shrinks, so that a power cut leaves no sector that is half of one time and half of another.
-//! Small writes at the end of a file wait in memory: [`crate::gather`].
-//! Locking: the inode's guard, exclusive, so that writers, appends and truncations do not mix; below it the layout,
-//! shared while bytes move and exclusive to take blocks away.
+//! Invariant: the parts of a new block that a write does not cover are zeroed before `end_write` makes the
+//! block readable. The rest of the last block is zeroed before the file grows beyond it. A block is new if
+//! it was a hole, unwritten, or past the end of the file.
+//! Invariant: zeros and data of one sector are written together, and the rest of the last block is zeroed
+//! when a file shrinks, so that a power cut never leaves a sector with old and new data.
+//! Small appends are gathered in memory: [`crate::gather`].
+//! Locking: the exclusive guard of the inode, so that writes, appends and truncations are serialised; below
+//! it the layout lock, shared while data is transferred and exclusive for removing blocks.
 
 use core::ops::Range;
 use core::slice;
@@ -20,53 +21,61 @@ use crate::node::Node;
 use crate::table::Inode;
 use crate::vfs::Shared;
 
-/// Zeros to write from: bounds what one step of zeroing needs.
+/// A source of zeros, which bounds the memory that zeroing needs.
 static ZEROS: [u8; 4096] = [0; 4096];
 
-/// One file being written to: its guard is held, or the lock of what it gathers.
+/// A file being written. Its guard is held, or the lock of its gathered data.
 pub(crate) struct Writer<'a> {
     shared: &'a Shared,
     inode: &'a Inode,
     pub(crate) fs: &'a dyn WritableFileSystem,
     pub(crate) layout: Layout<'a>,
     pub(crate) size: u64,
-    /// When the bytes were taken.
+    /// The time at which the data was accepted.
     pub(crate) when: TimeChange,
     block: u64,
 }
 
-/// Where a step of a write may go.
+/// The target of one step of a write.
 struct Target {
-    /// What to ask the driver for.
+    /// Range to request from the driver.
     range: Range<u64>,
-    /// How far data goes in this step.
+    /// End of the data in this step.
     end: u64,
     there: There,
 }
 
-/// What is where a step of a write goes.
+/// The previous contents of the target.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum There {
-    /// Nothing: what the data leaves out of the range has to be zeroed.
+    /// Nothing: the parts of the range without data must be zeroed.
     Nothing,
-    /// Bytes.
+    /// Data.
     Bytes,
-    /// Bytes that only the driver moves.
+    /// Data that only the driver can access.
     Driver,
 }
 
 impl Node {
-    /// Writes from byte `offset` on; answers how many bytes, which is less than `bytes.len()` only if space, the
-    /// largest size or the device gave out. Errors, the first that holds: ReadOnly; IsDirectory; Invalid for what is
-    /// no regular file; FileTooBig; NoSpace; those of the volume.
+    /// Writes at byte `offset`. Returns the number of bytes written, which is less than `bytes.len()` only
+    /// if the space, the maximum size or the device is exhausted.
+    ///
+    /// # Errors
+    ///
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `IsDirectory`: the inode is a directory.
+    /// 3. `Invalid`: the inode is not a regular file.
+    /// 4. `FileTooBig`: the offset exceeds the limit of the format.
+    /// 5. `NoSpace`: no space is free.
+    /// 6. The errors of the volume.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
         self.vfs.writable()?;
         let _writers = self.inode.guard.write();
         self.write_guarded(offset, bytes, TimeChange::Now)
     }
 
-    /// Writes as [`write_at`](Self::write_at) what a cache above has gathered, which keeps the times of the file itself
-    /// and sets them when they change: they stay as they are.
+    /// Writes data from a write-back cache above, as [`write_at`](Self::write_at) does. The times of the
+    /// file do not change: the cache maintains them and sets them explicitly.
     pub fn write_back(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
         self.vfs.writable()?;
         let _writers = self.inode.guard.write();
@@ -74,8 +83,8 @@ impl Node {
         self.write_guarded(offset, bytes, when)
     }
 
-    /// Writes at the end of the file, whatever others append meanwhile; answers where that was and how many bytes.
-    /// Errors: as [`write_at`](Self::write_at).
+    /// Writes at the end of the file, whatever other threads append meanwhile. Returns the offset and the
+    /// number of bytes. Fails as [`write_at`](Self::write_at) does.
     pub fn append(&self, bytes: &[u8]) -> Result<(u64, usize)> {
         self.vfs.writable()?;
         let _writers = self.inode.guard.write();
@@ -83,8 +92,14 @@ impl Node {
         self.write_guarded(end, bytes, TimeChange::Now).map(|len| (end, len))
     }
 
-    /// Sets the size; what is added reads as zeros. Errors, the first that holds: ReadOnly; IsDirectory; Invalid for
-    /// what is no regular file; FileTooBig.
+    /// Sets the size. Added data reads as zeros.
+    ///
+    /// # Errors
+    ///
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `IsDirectory`: the inode is a directory.
+    /// 3. `Invalid`: the inode is not a regular file.
+    /// 4. `FileTooBig`: the size exceeds the limit of the format.
     pub fn truncate(&self, size: u64) -> Result<()> {
         let fs = self.vfs.writable()?;
         let _writers = self.inode.guard.write();
@@ -102,9 +117,13 @@ impl Node {
         if shrinks { Writer::of(self, fs)?.zero_last_block() } else { Ok(()) }
     }
 
-    /// Returns once the file and the names that lead to it are on stable storage. Errors, the first that holds:
-    /// ReadOnly on a volume that is open for reading; the one by which bytes of any file were lost that a write had
-    /// taken; those of the volume.
+    /// Returns once the file and its names are on stable storage.
+    ///
+    /// # Errors
+    ///
+    /// 1. `ReadOnly`: the volume is open read-only.
+    /// 2. The error by which acknowledged data of any file was lost.
+    /// 3. The errors of the volume.
     pub fn sync(&self) -> Result<()> {
         self.vfs.sync_nodes(slice::from_ref(self))
     }
@@ -123,7 +142,7 @@ impl Node {
         }
     }
 
-    /// Hands a write on to the driver.
+    /// Passes a write to the driver.
     fn write_through(&self, offset: u64, bytes: &[u8], when: TimeChange) -> Result<usize> {
         self.settle_to_change()?;
         let mut writer = Writer::of(self, self.vfs.writable()?)?;
@@ -144,7 +163,7 @@ impl Node {
 }
 
 impl<'a> Writer<'a> {
-    /// A settled file.
+    /// Creates a writer for a settled file.
     pub(crate) fn of(node: &'a Node, fs: &'a dyn WritableFileSystem) -> Result<Self> {
         Self::new(&node.vfs.0, &node.inode, fs)
     }
@@ -164,7 +183,7 @@ impl<'a> Writer<'a> {
     }
 
     fn device(&self) -> Result<&dyn BlockDevice> {
-        // A driver that maps onto no device contradicts itself.
+        // A driver that returns a mapping without a device violates its contract.
         self.shared.fs.device().map(|device| &**device).ok_or(Error::NotSupported)
     }
 
@@ -190,7 +209,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes from `offset` on, at most the end of the file; answers how many bytes, and why not all.
+    /// Writes at `offset`, which is at most the end of the file. Returns the number of bytes and the reason
+    /// why it is not all of them.
     pub(crate) fn write_all(&mut self, offset: u64, bytes: &[u8]) -> (usize, Result<()>) {
         let mut done = 0;
         while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
@@ -202,7 +222,7 @@ impl<'a> Writer<'a> {
         (done, Ok(()))
     }
 
-    /// Writes the first run of `bytes`, at least one byte.
+    /// Writes the first extent of `bytes`, at least one byte.
     fn write_run(&mut self, at: u64, bytes: &[u8]) -> Result<usize> {
         let target = self.target(at, at.saturating_add(to_u64(bytes.len())))?;
         if target.there == There::Driver {
@@ -235,7 +255,7 @@ impl<'a> Writer<'a> {
             len => Ok(self.wrote(at, len)),
         };
         if let (TimeChange::At(moment), Some(before)) = (self.when, before) {
-            // The driver stamped the present. The bytes are there all the same should this fail.
+            // The driver has used the current time. If this fails, the data is written nevertheless.
             let (mtime, ctime) = (Some(self.when), Some(TimeChange::At(before.ctime.max(moment))));
             let _ = self.fs.set_attr(self.inode.ino, &SetAttr { mtime, ctime, ..SetAttr::default() });
         }
@@ -247,8 +267,8 @@ impl<'a> Writer<'a> {
         len
     }
 
-    /// What of `at..end` can go in one step. A block that starts at or past the end of the file is fresh whatever
-    /// the driver has there, because nobody was ever to read it.
+    /// Returns the part of `at..end` that one step can write. A block at or past the end of the file is
+    /// new, whatever the driver has allocated there, since it was never readable.
     fn target(&self, at: u64, end: u64) -> Result<Target> {
         let block = self.floor(at);
         let fresh = |end: u64| Target { range: block..self.ceil(end), end, there: There::Nothing };
@@ -261,13 +281,14 @@ impl<'a> Writer<'a> {
         if extent.span.is_zeros() {
             return Ok(fresh(if known >= self.size { end } else { end.min(known) }));
         }
-        // Where all of it is the driver's, there is no more to ask.
+        // If the driver holds the whole range, nothing else needs to be checked.
         let there = if extent.span == Span::Driver && end <= known { There::Driver } else { There::Bytes };
         let end = if known >= self.size { self.ceil(self.size) } else { known }.min(end);
         Ok(Target { range: at..end, end, there })
     }
 
-    /// Puts `bytes` at `at` and zeros to the rest of `frame`, which lies at `to` on the device, and publishes it.
+    /// Writes `bytes` at `at` and zeros to the rest of `frame`, which is at `to` on the device, and
+    /// publishes the blocks.
     fn write_mapped(&self, to: u64, frame: Range<u64>, at: u64, bytes: &[u8]) -> Result<()> {
         let end = at.saturating_add(to_u64(bytes.len()));
         let device = self.device()?;
@@ -282,7 +303,7 @@ impl<'a> Writer<'a> {
         self.fs.end_write(&self.layout, self.inode.ino, at..end, self.when)
     }
 
-    /// Zeroes what of the last block lies past the end of the file.
+    /// Zeroes the part of the last block past the end of the file.
     pub(crate) fn zero_last_block(&self) -> Result<()> {
         let block = self.floor(self.size);
         if block == self.size {
@@ -301,7 +322,7 @@ impl<'a> Writer<'a> {
         zeroed
     }
 
-    /// Writes zeros to what of `range`, which is within the file, is not zeros already.
+    /// Writes zeros to the parts of `range` that are not zeros already. The range is within the file.
     pub(crate) fn zero(&mut self, range: Range<u64>) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
@@ -317,8 +338,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Writes `frame`, which starts at `to` on the device with a block: `bytes` at `at`, zeros before and behind them. No
-/// sector is written twice.
+/// Writes `frame`, which starts at a block boundary at `to` on the device: `bytes` at `at`, and zeros
+/// before and after them. No sector is written twice.
 fn write_framed(device: &dyn BlockDevice, to: u64, frame: Range<u64>, at: u64, bytes: &[u8]) -> Result<()> {
     let (end, piece_len) = (at.saturating_add(to_u64(bytes.len())), to_u64(ZEROS.len()));
     let mut from = frame.start;
@@ -327,7 +348,7 @@ fn write_framed(device: &dyn BlockDevice, to: u64, frame: Range<u64>, at: u64, b
         let piece = from..from.saturating_add(piece_len).min(frame.end);
         let skip = to_usize(from.saturating_sub(at));
         if at <= piece.start && piece.end <= end {
-            // Data alone: as many whole pieces of it as there are.
+            // Only data: as many whole pieces as possible.
             let rest = end.saturating_sub(from);
             let whole = rest
                 .saturating_sub(rest.checked_rem(piece_len).unwrap_or(0))
@@ -358,7 +379,8 @@ fn write_zeros(device: &dyn BlockDevice, at: u64, len: u64) -> Result<()> {
     Ok(())
 }
 
-/// Zeros for one step of writing `len` bytes of them at `at`: what does not end all of it ends with a sector.
+/// Returns zeros for one step of zeroing `len` bytes at `at`. A step that does not reach the end stops at a
+/// sector boundary.
 fn zeros(at: u64, len: u64) -> &'static [u8] {
     let most = to_u64(ZEROS.len());
     let rest = most.saturating_sub(at.checked_rem(most).unwrap_or(0));
