@@ -1,16 +1,16 @@
-//! A device that holds nothing but a journal.
+//! A device that contains only a journal.
 //!
-//! Layout: byte 1024 holds a super block in the form of ext2's, so that tools recognise the device; the journal's own
-//! super block is in the block after the one that holds it. The journal's block numbers are the device's.
-//! Source: Linux `fs/ext4/super.c` (`ext4_get_journal_blkdev`), Documentation/filesystems/ext4/journal.rst, "External
-//! Journal".
+//! Layout: a super block in the format of ext2 at byte 1024, so that tools recognise the device. The super
+//! block of the journal is in the block after it. The block numbers of the journal are those of the device.
+//! Source: Linux `fs/ext4/super.c` (`ext4_get_journal_blkdev`), Documentation/filesystems/ext4/journal.rst,
+//! "External Journal".
 
 use obento_base::wire::le::{U16, U32};
 use obento_base::wire::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 use obento_base::{Corrupt, Result, Structure};
 use obento_block::BlockDevice;
 
-/// Where the ext2-like super block starts.
+/// Offset of the super block in the format of ext2.
 const LABEL_OFFSET: u64 = 1024;
 /// `EXT4_SUPER_MAGIC`
 const LABEL_MAGIC: u16 = 0xef53;
@@ -19,7 +19,7 @@ const JOURNAL_DEV: u32 = 0x8;
 /// `EXT4_MAX_BLOCK_LOG_SIZE` less `EXT4_MIN_BLOCK_LOG_SIZE`: 64 KiB.
 const MAX_LOG_BLOCK_SIZE: u32 = 6;
 
-/// What is used of the label: fields of `struct ext4_super_block`, little-endian.
+/// The fields of `struct ext4_super_block` that the device uses, little-endian.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
 #[repr(C)]
 struct RawLabel {
@@ -46,20 +46,20 @@ struct RawLabel {
 }
 const _: () = assert!(size_of::<RawLabel>() == 0x78);
 
-/// What the label of a journal device says.
+/// The properties of a journal device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExternalJournal {
-    /// UUID of the device; its file systems name it.
+    /// UUID of the device, by which file systems refer to it.
     pub uuid: [u8; 16],
-    /// Bytes a block.
+    /// Block size in bytes.
     pub block_size: u32,
-    /// Blocks of the device.
+    /// Number of blocks of the device.
     pub len: u32,
 }
 
 impl ExternalJournal {
-    /// Looks for the label. `None`: not a journal device. Errors: Corrupt for a block size that is none; those of the
-    /// device.
+    /// Reads the super block of the device. Returns `None` if it is not a journal device. Fails with
+    /// `Corrupt` for an invalid block size, and with the errors of the device.
     pub fn probe(device: &dyn BlockDevice) -> Result<Option<Self>> {
         let mut raw = RawLabel::new_zeroed();
         if device.len() < LABEL_OFFSET.saturating_mul(2) {
@@ -77,9 +77,9 @@ impl ExternalJournal {
         Ok(Some(Self { uuid: raw.s_uuid, block_size, len: raw.s_blocks_count_lo.get() }))
     }
 
-    /// The block that holds the journal's super block.
+    /// Returns the block that contains the super block of the journal.
     pub fn super_block(&self) -> u32 {
-        // The label's own block is 1 with blocks of 1 KiB and 0 with larger ones.
+        // The ext2 super block is in block 1 if blocks have 1 KiB, otherwise in block 0.
         if self.block_size == 1024 { 2 } else { 1 }
     }
 }

@@ -1,4 +1,4 @@
-//! Long writes of many blocks.
+//! Combination of consecutive blocks into long writes.
 
 use alloc::vec::Vec;
 
@@ -6,10 +6,10 @@ use obento_base::Result;
 use obento_base::wire::to_u64;
 use obento_block::BlockDevice;
 
-/// The longest write in bytes: one large request of a disk.
+/// Maximum length of a write in bytes: one large request of a disk.
 const MAX_WRITE: usize = 1 << 20;
 
-/// Gathers blocks that follow each other into long writes.
+/// A writer that combines consecutive blocks.
 pub(crate) struct Gather<'d> {
     device: &'d dyn BlockDevice,
     block_size: u32,
@@ -22,7 +22,8 @@ impl<'d> Gather<'d> {
         Self { device, block_size, start: 0, bytes: Vec::new() }
     }
 
-    /// Writes `bytes`, one block, to block `number`; maybe not before [`Gather::finish`].
+    /// Writes `bytes`, the contents of one block, to block `number`. The write may be deferred until
+    /// [`Gather::finish`].
     pub(crate) fn put(&mut self, number: u64, bytes: &[u8]) -> Result<()> {
         let gathered = to_u64(self.bytes.len()).checked_div(self.block_size.into()).unwrap_or(0);
         let follows = self.start.checked_add(gathered) == Some(number);
@@ -35,7 +36,7 @@ impl<'d> Gather<'d> {
         Ok(())
     }
 
-    /// The block put last, of `len` bytes, starts with four zeros instead.
+    /// Replaces the first four bytes of the last block, which has `len` bytes, with zeros.
     pub(crate) fn clear_start_of_last(&mut self, len: usize) {
         let start = self.bytes.len().saturating_sub(len);
         if let Some(first) = self.bytes.get_mut(start..start.saturating_add(size_of::<u32>())) {
@@ -43,7 +44,7 @@ impl<'d> Gather<'d> {
         }
     }
 
-    /// Writes what is left.
+    /// Writes the deferred blocks.
     pub(crate) fn finish(&mut self) -> Result<()> {
         if self.bytes.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! A journal that was opened for reading.
+//! A journal that is open for reading.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -9,25 +9,31 @@ use obento_block::BlockDevice;
 
 use crate::{ExternalJournal, Runs, SuperBlock, Tid};
 
-/// A journal: a super block, a log, and where they lie.
+/// A journal: its super block, its log, and their locations.
 pub struct Journal {
     device: Arc<dyn BlockDevice>,
     runs: Runs,
-    /// The block of the journal that holds its super block.
+    /// The block of the journal that contains its super block.
     at: u32,
     super_block: SuperBlock,
 }
 
 impl Journal {
-    /// Opens the journal in the blocks `runs` of `device`, each of `block_size` bytes. Errors: those of
-    /// [`SuperBlock::decode`], Corrupt if two blocks are one or the first is a hole, those of the device.
+    /// Opens the journal in the blocks `runs` of `device`, whose blocks have `block_size` bytes. Fails with
+    /// the errors of [`SuperBlock::decode`], with `Corrupt` if a block occurs twice or the first block is a
+    /// hole, and with the errors of the device.
     pub fn open(device: Arc<dyn BlockDevice>, block_size: u32, runs: Runs) -> Result<Self> {
         Self::open_at(device, block_size, runs, 0)
     }
 
-    /// Opens the journal that fills `device`, for a file system with blocks of `block_size` bytes that names its
-    /// journal by `uuid`. Errors, the first that holds: Invalid if the device holds no journal or that of another
-    /// file system; Unsupported if several share it; then as [`Journal::open`].
+    /// Opens the journal on the journal device `device`, for a file system with blocks of `block_size`
+    /// bytes that refers to its journal by `uuid`.
+    ///
+    /// # Errors
+    ///
+    /// 1. `Invalid`: the device contains no journal, or the journal of another file system.
+    /// 2. `Unsupported`: several file systems share the journal.
+    /// 3. The errors of [`Journal::open`].
     pub fn open_external(device: Arc<dyn BlockDevice>, block_size: u32, uuid: [u8; 16]) -> Result<Self> {
         let label = ExternalJournal::probe(&device)?.ok_or(Error::Invalid)?;
         if label.uuid != uuid || label.block_size != block_size {
@@ -49,43 +55,44 @@ impl Journal {
         Ok(Self { device, runs, at, super_block })
     }
 
-    /// The super block.
+    /// Returns the super block.
     pub fn super_block(&self) -> &SuperBlock {
         &self.super_block
     }
 
-    /// Notes that the log was marked empty.
+    /// Records that the log was marked empty.
     pub(crate) fn set_empty(&mut self, next: Tid, head: u32) {
         (self.super_block.sequence, self.super_block.start, self.super_block.head) = (next, 0, head);
     }
 
-    /// The block of the device that the super block starts in.
+    /// Returns the block of the device in which the super block starts.
     pub fn super_block_place(&self) -> Result<u64> {
         self.locate(self.at)
     }
 
-    /// The device that the journal is on.
+    /// Returns the device of the journal.
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.device
     }
 
-    /// Where the blocks of the journal lie.
+    /// Returns the locations of the blocks of the journal.
     pub fn runs(&self) -> &Runs {
         &self.runs
     }
 
-    /// The block of the device that holds block `at` of the journal. Corrupt if there is none.
+    /// Returns the block of the device that contains block `at` of the journal. Fails with `Corrupt` if
+    /// none does.
     pub fn locate(&self, at: u32) -> Result<u64> {
         locate(&self.runs, at)
     }
 
-    /// Reads block `at` of the journal; `buf` has its size.
+    /// Reads block `at` of the journal into `buf`, which has the size of a block.
     pub fn read(&self, at: u32, buf: &mut [u8]) -> Result<()> {
         let block = self.locate(at)?;
         self.device.read_at(block.saturating_mul(self.super_block.block_size.into()), buf)
     }
 
-    /// A buffer for one block.
+    /// Allocates a buffer for one block.
     pub fn block_buffer(&self) -> Result<Vec<u8>> {
         let len = to_usize(self.super_block.block_size.into());
         let mut buffer = Vec::new();

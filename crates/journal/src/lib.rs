@@ -1,11 +1,11 @@
-//! The journal of ext3 and ext4 (jbd2): its format, and what a volume looks like once it has been replayed.
+//! The journal of ext3 and ext4 (jbd2): its format, replay, and transactions.
 //!
-//! A journal lies in the blocks of an inode or on a device of its own; its user says where ([`Runs`]), so that this
-//! crate knows no file system. A volume that must not be written is not replayed but *indexed*:
-//! [`Journal::replay_index`] answers which blocks of the volume have a newer copy in the log, and
-//! [`Remap`](obento_block::Remap) shows the volume through that index.
+//! A journal is stored in the blocks of an inode or on a separate device. The caller provides the locations
+//! ([`Runs`]), so that this crate is independent of file systems. For a volume that must not be written,
+//! the log is not replayed but *indexed*: [`Journal::replay_index`] returns the blocks of the volume that
+//! have a newer copy in the log, and [`Remap`](obento_block::Remap) shows the volume through that index.
 //!
-//! Recovery follows Linux `fs/jbd2/recovery.c`; where it differs, `recovery.rs` says so.
+//! Recovery follows Linux `fs/jbd2/recovery.c`; `recovery.rs` lists the differences.
 #![no_std]
 #![cfg_attr(
     not(test),

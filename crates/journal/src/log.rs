@@ -1,7 +1,6 @@
-//! Walking through the log from one control block to the next.
+//! Iteration over the control blocks of the log.
 //!
-//! Invariant: a walk takes no more blocks than the log has, whatever they say; one that has taken them all is at the
-//! end of the log.
+//! Invariant: for any contents, a walk visits at most as many blocks as the log has, and ends after that.
 
 use alloc::vec::Vec;
 
@@ -12,7 +11,7 @@ use crate::raw::{self, RawCommit, RawHeader};
 use crate::tag::Tags;
 use crate::{Checksums, Journal, Revokes, Tid, checksum};
 
-/// What a control block is.
+/// The type of a control block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Control {
     Descriptor,
@@ -20,12 +19,12 @@ pub(crate) enum Control {
     Commit,
 }
 
-/// A walk through the log of a journal.
+/// A position in the log of a journal.
 pub(crate) struct Walk<'j> {
     journal: &'j Journal,
-    /// The transaction that the next control block must belong to.
+    /// The transaction to which the next control block must belong.
     tid: Tid,
-    /// Where the last control block stands.
+    /// Position of the last control block.
     at: u32,
     next: u32,
     left: u32,
@@ -33,7 +32,7 @@ pub(crate) struct Walk<'j> {
 }
 
 impl<'j> Walk<'j> {
-    /// At the start of the log; at its end if there is nothing to replay.
+    /// Starts at the beginning of the log; at its end if there is nothing to replay.
     pub(crate) fn new(journal: &'j Journal) -> Result<Self> {
         let sb = journal.super_block();
         let left = if sb.needs_replay() { sb.log_end } else { 0 };
@@ -49,23 +48,23 @@ impl<'j> Walk<'j> {
         self.at
     }
 
-    /// Where the log goes on.
+    /// Returns the position at which the log continues.
     pub(crate) fn position(&self) -> u32 {
         self.next
     }
 
-    /// The last control block.
+    /// Returns the last control block.
     pub(crate) fn block(&self) -> &[u8] {
         &self.block
     }
 
-    /// The device's block that holds the last control block.
+    /// Returns the block of the device that contains the last control block.
     pub(crate) fn located(&self) -> Result<u64> {
         self.journal.locate(self.at)
     }
 
-    /// Goes to the next control block. `None`: the log ends here, since what follows is not a control block of the
-    /// transaction that is due.
+    /// Moves to the next control block. Returns `None` at the end of the log: the next block is not a
+    /// control block of the expected transaction.
     pub(crate) fn step(&mut self) -> Result<Option<Control>> {
         let Some(at) = self.take() else { return Ok(None) };
         self.at = at;
@@ -82,7 +81,7 @@ impl<'j> Walk<'j> {
         })
     }
 
-    /// Takes the next block of the log, whatever it is.
+    /// Moves to the next block of the log, whatever it contains.
     pub(crate) fn take(&mut self) -> Option<u32> {
         self.left = self.left.checked_sub(1)?;
         let (at, log) = (self.next, self.journal.super_block().log());
@@ -91,38 +90,39 @@ impl<'j> Walk<'j> {
         Some(at)
     }
 
-    /// Takes the blocks that the tags of a descriptor block stand for.
+    /// Skips the blocks that the tags of a descriptor block describe.
     pub(crate) fn skip_tagged(&mut self) {
         for _ in 0..self.tags().count() {
             self.take();
         }
     }
 
-    /// After a commit block: the next transaction is due.
+    /// Expects the next transaction, after a commit block.
     pub(crate) fn next_transaction(&mut self) {
         self.tid = self.tid.next();
     }
 
-    /// The tags of the last control block, a descriptor.
+    /// Returns the tags of the last control block, a descriptor block.
     pub(crate) fn tags(&self) -> Tags<'_> {
         self.journal.super_block().tag_layout().tags(&self.block)
     }
 
-    /// The records of the last control block, a revoke block.
+    /// Returns the records of the last control block, a revoke block.
     pub(crate) fn revokes(&self) -> Result<Revokes<'_>> {
         Revokes::new(self.journal.super_block(), &self.block, self.located()?)
     }
 
-    /// The last control block as a commit block.
+    /// Returns the last control block as a commit block.
     pub(crate) fn commit(&self) -> Result<&RawCommit> {
         match RawCommit::ref_from_prefix(&self.block) {
             Ok((commit, _)) => Ok(commit),
-            // The smallest block is far longer; the type cannot say so.
+            // Even the smallest block is much longer, which the type cannot express.
             Err(_) => Err(Error::Invalid),
         }
     }
 
-    /// What is wrong with the last control block's own checksum, if it has one and it is wrong.
+    /// Checks the checksum of the last control block. Returns an error if the block has a checksum that is
+    /// wrong.
     pub(crate) fn damage(&self, control: Control, seed: u32) -> Result<Option<Error>> {
         if !self.journal.super_block().checksums().in_blocks() {
             return Ok(None);
@@ -130,8 +130,8 @@ impl<'j> Walk<'j> {
         let (found, expected) = match control {
             Control::Commit => {
                 let found = self.commit()?.h_chksum.first().map_or(0, |sum| sum.get());
-                // Of a torn one the first sector is enough: the rest was to be zeros, and what it commits had been
-                // flushed (`jbd2_commit_block_csum_verify_partial`).
+                // The first sector of a torn commit block suffices: the rest consisted of zeros, and the
+                // committed blocks were flushed before (`jbd2_commit_block_csum_verify_partial`).
                 if found == checksum::partial_commit_block(seed, &self.block) {
                     return Ok(None);
                 }
@@ -145,14 +145,15 @@ impl<'j> Walk<'j> {
         if found == expected { Ok(None) } else { self.checksum_error(found, expected).map(Some) }
     }
 
-    /// The error for a wrong checksum of the last control block.
+    /// Returns the error for a wrong checksum of the last control block.
     pub(crate) fn checksum_error(&self, found: u32, expected: u32) -> Result<Error> {
         let block = self.located()?;
         Ok(Corrupt::Checksum { structure: Structure::Journal, block, found, expected }.into())
     }
 }
 
-/// Whether the data block `bytes` has the checksum in its tag; the two where it has not.
+/// Checks the data block `bytes` against the checksum in its tag. Returns the stored and the computed
+/// checksum if they differ.
 pub(crate) fn data_mismatch(
     checksums: Checksums,
     seed: u32,

@@ -1,27 +1,29 @@
-//! Where the blocks of a journal lie on its device.
+//! The locations of the blocks of a journal on its device.
 //!
-//! Invariant: runs are in the order of the journal's blocks and do not overlap, because they are only appended.
+//! Invariant: runs are sorted by the block number of the journal and do not overlap, since they are only
+//! appended.
 
 use alloc::vec::Vec;
 
 use obento_base::{Corrupt, Error, Feature, Result, Structure};
 
-/// More pieces than any journal has: bounds memory to 16 MiB, whatever an inode claims.
+/// Maximum number of runs: more than any journal has, and limits memory to 16 MiB, whatever an inode
+/// claims.
 const MAX_RUNS: usize = 1 << 20;
 
-/// Blocks of the journal that follow each other on the device.
+/// Blocks of the journal that are contiguous on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
     /// First block of the journal.
     pub at: u32,
-    /// Where it lies on the device.
+    /// Its block number on the device.
     pub block: u64,
-    /// How many.
+    /// Number of blocks.
     pub len: u32,
 }
 
 impl Run {
-    /// First journal block after the run.
+    /// Returns the journal block after the run.
     fn end(&self) -> u32 {
         self.at.saturating_add(self.len)
     }
@@ -32,18 +34,22 @@ impl Run {
 pub struct Runs(Vec<Run>);
 
 impl Runs {
-    /// A journal without a block.
+    /// Creates an empty list.
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// A journal whose block numbers are those of its device: an external one.
+    /// Creates the list for a journal device, on which journal and device have the same block numbers.
     pub fn identity(len: u32) -> Self {
         Self(Vec::from([Run { at: 0, block: 0, len }]))
     }
 
-    /// Adds `run` behind the others; what lies between is a hole. Errors, the first that holds: Corrupt if it starts
-    /// before the last one ends or passes 2^32 blocks; Unsupported for a journal in more pieces than any has.
+    /// Appends `run`. A gap before it is a hole.
+    ///
+    /// # Errors
+    ///
+    /// 1. `Corrupt`: the run starts before the end of the last one, or exceeds 2^32 blocks.
+    /// 2. `Unsupported`: the journal has too many runs.
     pub fn push(&mut self, run: Run) -> Result<()> {
         if run.at < self.len()
             || run.at.checked_add(run.len).is_none()
@@ -67,8 +73,8 @@ impl Runs {
         Ok(())
     }
 
-    /// Corrupt if a block of the device is two blocks of the journal. Without this a small image could pose as a log
-    /// that takes hours to walk.
+    /// Checks that no block of the device occurs twice in the journal; fails with `Corrupt` otherwise.
+    /// Without this check, a small image could contain a log that takes hours to read.
     pub fn check_distinct(&self) -> Result<()> {
         let mut places: Vec<(u64, &Run)> = Vec::new();
         places.try_reserve_exact(self.0.len())?;
@@ -85,22 +91,22 @@ impl Runs {
         }
     }
 
-    /// Length of the journal in blocks, holes included.
+    /// Returns the length of the journal in blocks, including holes.
     pub fn len(&self) -> u32 {
         self.0.last().map_or(0, Run::end)
     }
 
-    /// Whether there is no block.
+    /// Returns whether the journal has no blocks.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The runs.
+    /// Returns the runs.
     pub fn iter(&self) -> impl Iterator<Item = &Run> {
         self.0.iter()
     }
 
-    /// The journal block that lies in block `block` of the device, if one does.
+    /// Returns the journal block that is stored in block `block` of the device.
     pub fn position(&self, block: u64) -> Option<u32> {
         self.0.iter().find_map(|run| {
             let into = u32::try_from(block.checked_sub(run.block)?).ok().filter(|&into| into < run.len)?;
@@ -108,7 +114,8 @@ impl Runs {
         })
     }
 
-    /// The block on the device of journal block `at`; `None` in a hole or past the end.
+    /// Returns the block of the device that contains journal block `at`, or `None` in a hole or past the
+    /// end.
     pub fn find(&self, at: u32) -> Option<u64> {
         let after = self.0.partition_point(|run| run.at <= at);
         let run = self.0.get(after.checked_sub(1)?)?;

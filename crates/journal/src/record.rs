@@ -1,4 +1,4 @@
-//! The log record by record, for people: nothing is judged, everything is shown.
+//! The records of the log for display. Nothing is validated, and everything is shown.
 
 use alloc::vec::Vec;
 
@@ -7,26 +7,26 @@ use obento_base::{Error, Result};
 use crate::log::{Control, Walk};
 use crate::{Journal, Tag, Tid};
 
-/// One control block of the log.
+/// A control block of the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogRecord {
-    /// Its block of the journal.
+    /// Block number in the journal.
     pub at: u32,
-    /// Where that lies on the journal's device, in blocks.
+    /// Block number on the device of the journal.
     pub block: u64,
-    /// The transaction.
+    /// Transaction number.
     pub tid: Tid,
-    /// What it says.
+    /// Contents.
     pub kind: LogRecordKind,
-    /// What is wrong with its checksum, if anything.
+    /// The checksum error, if the checksum is wrong.
     pub damage: Option<Error>,
 }
 
-/// What a control block says.
+/// The contents of a control block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LogRecordKind {
-    /// The blocks that follow are copies of blocks of the volume: each tag with the block of the journal that holds
-    /// the copy.
+    /// The following blocks are copies of blocks of the volume. Each tag is paired with the block of the
+    /// journal that contains the copy.
     Descriptor(Vec<(Tag, u32)>),
     /// Older copies of these blocks must not be replayed.
     Revoke(Vec<u64>),
@@ -40,14 +40,14 @@ pub enum LogRecordKind {
 }
 
 impl Journal {
-    /// The control blocks from the start of the log to the first that is not part of it; none if the journal is
-    /// clean. What a torn last transaction holds is among them.
+    /// Returns the control blocks from the start of the log to the first block that is not part of it,
+    /// including those of an incomplete last transaction. Returns nothing if the journal is clean.
     pub fn records(&self) -> Result<LogRecords<'_>> {
         Ok(LogRecords { walk: Some(Walk::new(self)?), seed: self.super_block().seed() })
     }
 }
 
-/// The control blocks of a log, in order.
+/// An iterator over the control blocks of a log.
 pub struct LogRecords<'j> {
     walk: Option<Walk<'j>>,
     seed: u32,
@@ -74,7 +74,7 @@ fn record(walk: &mut Walk<'_>, seed: u32) -> Result<Option<LogRecord>> {
     Ok(Some(LogRecord { at, block, tid, kind, damage }))
 }
 
-/// Collects what one block holds: a few thousand records at most.
+/// Collects the items of one block: a few thousand at most.
 fn collect<T>(items: impl Iterator<Item = T>) -> Result<Vec<T>> {
     let mut all = Vec::new();
     for item in items {

@@ -1,22 +1,23 @@
-//! Recovery: what the volume looks like once the log has been replayed.
+//! Recovery: the state of the volume after the log has been replayed.
 //!
-//! Four walks, as jbd2 does three. *Scan* finds where the log ends: a transaction counts if its commit block is there
-//! and right. *Collect* notes which blocks the log has copies of, so that memory is bounded by the log. *Revoke* notes
-//! for those the last transaction that gave them up. *Replay* takes the last good copy of each from a later
-//! transaction.
+//! Recovery consists of four passes, where jbd2 has three. *Scan* finds the end of the log: a transaction
+//! counts if its commit block is present and valid. *Collect* records the blocks that have copies in the
+//! log, so that memory is bounded by the log. *Revoke* records the last transaction that revoked each of
+//! those blocks. *Replay* selects the last valid copy of each block from a later transaction.
 //!
-//! Where the log ends, and what is an error:
-//! - A block that is no control block of the transaction due ends the log; what precedes without a commit block is a
-//!   torn transaction and is dropped. That is the ordinary end.
-//! - A wrong checksum of a descriptor or revoke block in a transaction whose commit block is there fails the whole
-//!   replay, unless that commit is older than the one before it: then it is left from an earlier use of the journal,
-//!   and the log ended before it.
-//! - A wrong checksum of a commit block ends the log with damage; with `ASYNC_COMMIT` and v1 checksums only if another
-//!   commit follows, since an interrupted commit looks the same.
-//! - A wrong checksum of a data block, or a tag that names a block outside the volume, costs that block; the rest is
-//!   replayed and the damage told.
+//! The end of the log and errors:
+//! - A block that is not a control block of the expected transaction ends the log. Blocks before it without
+//!   a commit block belong to an incomplete transaction and are dropped. This is the normal end.
+//! - A wrong checksum of a descriptor or revoke block fails the whole replay if the commit block of its
+//!   transaction is present. Exception: if that commit is older than the previous one, it is a remnant of
+//!   an earlier use of the journal, and the log ended before it.
+//! - A wrong checksum of a commit block ends the log and is reported as damage. With `ASYNC_COMMIT` and v1
+//!   checksums, it is damage only if another commit follows, since an interrupted commit looks the same.
+//! - A data block with a wrong checksum, or with a tag that names a block outside of the volume, is lost.
+//!   The rest is replayed, and the damage is reported.
 //!
-//! Differs from jbd2: a walk ends after one turn round the log; a block outside the volume does not stop the replay.
+//! Differences from jbd2: a pass ends after one round of the log; a block outside of the volume does not
+//! stop the replay.
 //! Source: Linux `fs/jbd2/recovery.c`, `fs/jbd2/revoke.c`.
 
 use alloc::collections::BTreeMap;
@@ -31,47 +32,48 @@ use crate::super_block::{Checksums, Incompat};
 use crate::tag::TagFlags;
 use crate::{Journal, Tag, Tid};
 
-/// More blocks than the log of any default journal holds (262,144); bounds memory to some 64 MiB.
+/// Maximum number of different blocks: more than the log of any default journal contains (262,144), and
+/// limits memory to about 64 MiB.
 const MAX_BLOCKS: usize = 1 << 20;
 
-/// The outcome of a replay in memory.
+/// The result of a replay in memory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Replayed {
-    /// Which blocks of the volume have a newer copy, and where on the journal's device.
+    /// The blocks of the volume that have a newer copy, and its location on the device of the journal.
     pub index: BTreeMap<u64, Source>,
-    /// What was found.
+    /// Summary of the log.
     pub summary: Summary,
-    /// The first damage that cost blocks or transactions, although the rest could be replayed.
+    /// The first damage that lost blocks or transactions, although the rest was replayed.
     pub damage: Option<Error>,
 }
 
-/// What a replay found.
+/// A summary of a replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
-    /// Complete transactions.
+    /// Number of complete transactions.
     pub transactions: u32,
-    /// The first transaction expected.
+    /// The first expected transaction.
     pub first: Tid,
-    /// The transaction after the last complete one; fast commits belong to it.
+    /// The transaction after the last complete one. Fast commits belong to it.
     pub next: Tid,
-    /// Where the log goes on, as a block of the journal.
+    /// The block of the journal at which the log continues.
     pub head: u32,
-    /// Copies replayed; of one block several, if several transactions wrote it.
+    /// Number of replayed copies. A block that several transactions wrote counts several times.
     pub blocks: u64,
-    /// Copies not replayed because their block was given up later.
+    /// Number of copies not replayed, because their block was revoked later.
     pub revoked: u64,
-    /// Copies lost to a wrong checksum or a block number outside the volume.
+    /// Number of copies lost to a wrong checksum or a block number outside of the volume.
     pub lost: u64,
 }
 
-/// Where the log ends.
+/// The end of the log.
 struct End {
     tid: Tid,
     head: u32,
     damage: Option<Error>,
 }
 
-/// What is known of one block of the volume.
+/// The copies and the revocation of one block of the volume.
 #[derive(Default)]
 struct Slot {
     revoked: Option<Tid>,
@@ -79,15 +81,20 @@ struct Slot {
 }
 
 impl Slot {
-    /// Whether a copy of transaction `tid` must not be replayed.
+    /// Returns whether a copy of transaction `tid` must not be replayed.
     fn is_revoked(&self, tid: Tid) -> bool {
         self.revoked.is_some_and(|revoked| !tid.is_after(revoked))
     }
 }
 
 impl Journal {
-    /// Which blocks of a volume of `volume_blocks` blocks the log has newer copies of. Errors: Corrupt where the log
-    /// cannot be trusted at all; Unsupported for more than 2^20 different blocks; those of the device.
+    /// Returns the blocks of a volume of `volume_blocks` blocks that have newer copies in the log.
+    ///
+    /// # Errors
+    ///
+    /// - `Corrupt`: the log cannot be trusted at all.
+    /// - `Unsupported`: the log contains more than 2^20 different blocks.
+    /// - `Device`: the device failed.
     pub fn replay_index(&self, volume_blocks: u64) -> Result<Replayed> {
         let first = self.super_block().sequence;
         if !self.super_block().needs_replay() {
@@ -121,7 +128,8 @@ impl Journal {
         Ok(scan.end())
     }
 
-    /// Hands every control block of the complete transactions to `visit`, which must take a descriptor's blocks.
+    /// Passes every control block of the complete transactions to `visit`, which must skip the blocks of a
+    /// descriptor.
     fn each_control(
         &self,
         end: Tid,
@@ -164,7 +172,7 @@ impl Journal {
                     let tid = walk.tid();
                     for block in walk.revokes()? {
                         if let Some(slot) = slots.get_mut(&block) {
-                            // Transactions come in order, so the last one seen is the latest.
+                            // Transactions are visited in order, so the last one is the latest.
                             slot.revoked = Some(tid);
                         }
                     }
@@ -221,7 +229,7 @@ impl Replayed {
     }
 }
 
-/// Checks copies of blocks in the log.
+/// Verification of the copies in the log.
 struct Copies<'j> {
     journal: &'j Journal,
     seed: u32,
@@ -229,7 +237,7 @@ struct Copies<'j> {
 }
 
 impl Copies<'_> {
-    /// The source that the copy at journal block `at` is, or what is wrong with it.
+    /// Returns the location of the copy at journal block `at`, or the reason why it is invalid.
     fn verify(&mut self, tid: Tid, tag: &Tag, at: u32) -> Result<Result<Source, Corrupt>> {
         let block = self.journal.locate(at)?;
         let checksums = self.journal.super_block().checksums();
@@ -245,20 +253,20 @@ impl Copies<'_> {
     }
 }
 
-/// The first walk: where does the log end?
+/// The first pass, which finds the end of the log.
 struct Scan<'j> {
     journal: &'j Journal,
     walk: Walk<'j>,
     seed: u32,
     checksums: Checksums,
     asynchronous: bool,
-    /// A wrong checksum in the transaction under way, which its commit block decides on.
+    /// A wrong checksum in the current transaction. Its commit block decides about the consequence.
     suspect: Option<Error>,
-    /// v1: the checksum of the transaction so far.
+    /// With v1: the running checksum of the transaction.
     running: u32,
     last_commit_time: u64,
     head: u32,
-    /// A wrong checksum in a commit block: the log ends there.
+    /// A wrong checksum in a commit block, which ends the log.
     failed: Option<(Tid, u32, Error)>,
     damage: Option<Error>,
 }
@@ -282,7 +290,8 @@ impl<'j> Scan<'j> {
         })
     }
 
-    /// A descriptor and the blocks after it. Answers whether the log ends here, as the other two.
+    /// Processes a descriptor and its blocks. Returns whether the log ends here, as the methods for the
+    /// other types do.
     fn descriptor(&mut self) -> Result<bool> {
         self.suspect_block(Control::Descriptor)?;
         if self.checksums != Checksums::V1 || self.failed.is_some() {
@@ -320,7 +329,8 @@ impl<'j> Scan<'j> {
         if self.checksums == Checksums::V1
             && let Some((_, _, error)) = self.failed
         {
-            // The commit before was wrong and this one is there: not an interrupted commit, but damage.
+            // The previous commit was invalid and this one exists: the previous one is damaged, not
+            // interrupted.
             self.damage = Some(error);
             return Ok(true);
         }

@@ -1,7 +1,8 @@
-//! Revoke blocks: which blocks of the volume a transaction gave up, so that older copies of them must not be replayed.
+//! Revoke blocks: the blocks of the volume that a transaction released, so that older copies of them must
+//! not be replayed.
 //!
-//! Layout: the header, the number of bytes used (header included), then block numbers of 4 or, with 64-bit block
-//! numbers, 8 bytes. Source: Linux `fs/jbd2/recovery.c` (`scan_revoke_records`).
+//! Layout: the header, the number of bytes used (including the header), then block numbers of 4 bytes, or
+//! of 8 bytes with 64-bit block numbers. Source: Linux `fs/jbd2/recovery.c` (`scan_revoke_records`).
 
 use obento_base::wire::be::{U32, U64};
 use obento_base::wire::to_usize;
@@ -10,7 +11,7 @@ use obento_base::{Corrupt, Cursor, Result, Structure};
 use crate::raw::RawRevokeHeader;
 use crate::super_block::{Incompat, SuperBlock};
 
-/// The block numbers of a revoke block.
+/// An iterator over the block numbers of a revoke block.
 #[derive(Clone, Debug)]
 pub struct Revokes<'a> {
     cursor: Cursor<'a>,
@@ -18,8 +19,8 @@ pub struct Revokes<'a> {
 }
 
 impl<'a> Revokes<'a> {
-    /// Of the revoke block `bytes`, which stands in block `block` of the device. Corrupt if it says that more bytes
-    /// are used than it has.
+    /// Creates an iterator for the revoke block `bytes` from block `block` of the device. Fails with
+    /// `Corrupt` if the number of used bytes exceeds the block.
     pub fn new(super_block: &SuperBlock, bytes: &'a [u8], block: u64) -> Result<Self> {
         let structure = Structure::Journal;
         let body = super_block.tag_layout().body(bytes);

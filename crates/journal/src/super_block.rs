@@ -1,7 +1,8 @@
-//! The journal's super block.
+//! The super block of the journal.
 //!
-//! Invariant: `first < log_end <= len`, `start` is 0 or below `log_end`, so that positions in the log need no further
-//! checks; `start` below `first` is legal to jbd2 and only ever walked forward.
+//! Invariant: `first < log_end <= len`, and `start` is 0 or less than `log_end`, so that positions in the
+//! log need no further checks. jbd2 permits a `start` below `first`; the log is then read forward from
+//! there.
 //! Source: Linux `fs/jbd2/journal.c` (`journal_check_superblock`), `include/linux/jbd2.h`.
 
 use core::ops::Range;
@@ -23,92 +24,100 @@ bitflags! {
         const _ = !0;
     }
 
-    /// Features that a reader must know.
+    /// Features that a reader must support.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Incompat: u32 {
         /// `JBD2_FEATURE_INCOMPAT_REVOKE`
         const REVOKE = 0x1;
         /// `JBD2_FEATURE_INCOMPAT_64BIT`: block numbers have 64 bits.
         const BITS_64 = 0x2;
-        /// `JBD2_FEATURE_INCOMPAT_ASYNC_COMMIT`: commit blocks are written without waiting for what they commit.
+        /// `JBD2_FEATURE_INCOMPAT_ASYNC_COMMIT`: a commit block is written without waiting for the blocks
+        /// that it commits.
         const ASYNC_COMMIT = 0x4;
         /// `JBD2_FEATURE_INCOMPAT_CSUM_V2`
         const CSUM_V2 = 0x8;
         /// `JBD2_FEATURE_INCOMPAT_CSUM_V3`
         const CSUM_V3 = 0x10;
-        /// `JBD2_FEATURE_INCOMPAT_FAST_COMMIT`: the last blocks are not log but fast commits.
+        /// `JBD2_FEATURE_INCOMPAT_FAST_COMMIT`: the last blocks contain fast commits and are not part of
+        /// the log.
         const FAST_COMMIT = 0x20;
     }
 }
 
-/// The version of a journal's super block.
+/// The version of the super block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Version {
-    /// Without features.
+    /// Without feature fields.
     V1,
-    /// With features.
+    /// With feature fields.
     V2,
 }
 
-/// Which checksums a journal carries.
+/// The kind of checksums of a journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Checksums {
-    /// None.
+    /// No checksums.
     None,
-    /// One a transaction, in its commit block.
+    /// One per transaction, in its commit block.
     V1,
-    /// One a block, 16 bits of it for data.
+    /// One per block; 16 bits for data blocks.
     V2,
-    /// One a block.
+    /// One per block.
     V3,
 }
 
 impl Checksums {
-    /// Whether control blocks carry their own.
+    /// Returns whether control blocks have checksums of their own.
     pub const fn in_blocks(self) -> bool {
         matches!(self, Self::V2 | Self::V3)
     }
 }
 
-/// A checked super block.
+/// A validated super block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SuperBlock {
-    /// Its version.
+    /// Version.
     pub version: Version,
-    /// Bytes a block.
+    /// Block size in bytes.
     pub block_size: u32,
-    /// Blocks of the journal, the super block included.
+    /// Length of the journal in blocks, including the super block.
     pub len: u32,
     /// First block of the log.
     pub first: u32,
-    /// Block after the log: there the fast commits start, if there are any, or the journal ends.
+    /// The block after the log: the start of the fast commits if there are any, otherwise the end of the
+    /// journal.
     pub log_end: u32,
-    /// The first transaction to expect.
+    /// First expected transaction.
     pub sequence: Tid,
-    /// Where it starts; 0 if there is nothing to replay.
+    /// Start of the log; 0 if there is nothing to replay.
     pub start: u32,
-    /// The error that aborted the journal, a Linux error number; 0 if none did.
+    /// The Linux error number that aborted the journal; 0 if none did.
     pub errno: u32,
     /// Features that a reader may ignore.
     pub compat: Compat,
-    /// Features that a reader must know.
+    /// Features that a reader must support.
     pub incompat: Incompat,
     /// UUID of the journal.
     pub uuid: [u8; 16],
-    /// How many file systems share it.
+    /// Number of file systems that share the journal.
     pub users: u32,
-    /// Head of the log, true while `start` is 0.
+    /// Head of the log, valid while `start` is 0.
     pub head: u32,
 }
 
 impl SuperBlock {
-    /// Length of the super block in bytes; the smallest block holds it.
+    /// Length of the super block in bytes, at most the minimum block size.
     pub const LEN: usize = size_of::<RawSuperBlock>();
 
-    /// Decodes the first [`SuperBlock::LEN`] bytes of `bytes`, which stand in block `block` of the device, for a
-    /// journal of at most `available` blocks of `block_size` bytes. Errors, the first that holds: Corrupt for a wrong
-    /// magic number, type, block size, length or start; Unsupported for an unknown feature; Corrupt for features that
-    /// exclude each other, a wrong checksum, or positions outside the log.
+    /// Decodes the first [`SuperBlock::LEN`] bytes of `bytes`, from block `block` of the device, for a
+    /// journal of at most `available` blocks of `block_size` bytes.
+    ///
+    /// # Errors
+    ///
+    /// 1. `Corrupt`: wrong magic number, type, block size, length or start.
+    /// 2. `Unsupported`: unknown feature.
+    /// 3. `Corrupt`: features exclude each other, the checksum is wrong, or a position is outside of the
+    ///    log.
     pub fn decode(bytes: &[u8], block: u64, block_size: u32, available: u32) -> Result<Self> {
         let field = |field, offset, found: u32| {
             Error::from(Corrupt::Field {
@@ -194,17 +203,17 @@ impl SuperBlock {
         }
     }
 
-    /// Whether there may be transactions to replay.
+    /// Returns whether transactions may have to be replayed.
     pub fn needs_replay(&self) -> bool {
         self.start != 0
     }
 
-    /// Whether block numbers have 64 bits.
+    /// Returns whether block numbers have 64 bits.
     pub fn is_wide(&self) -> bool {
         self.incompat.contains(Incompat::BITS_64)
     }
 
-    /// Which checksums the journal carries.
+    /// Returns the kind of checksums.
     pub fn checksums(&self) -> Checksums {
         if self.incompat.contains(Incompat::CSUM_V3) {
             Checksums::V3
@@ -217,29 +226,29 @@ impl SuperBlock {
         }
     }
 
-    /// The seed of the checksums of v2 and v3.
+    /// Returns the seed of v2 and v3 checksums.
     pub fn seed(&self) -> u32 {
         checksum::seed(&self.uuid)
     }
 
-    /// How tags lie in descriptor blocks.
+    /// Returns the layout of tags in descriptor blocks.
     pub fn tag_layout(&self) -> TagLayout {
         TagLayout::new(self.checksums(), self.is_wide())
     }
 
-    /// The log.
+    /// Returns the blocks of the log.
     pub fn log(&self) -> Range<u32> {
         self.first..self.log_end
     }
 
-    /// The blocks of fast commits. The one right behind the log is not used (`journal_load_superblock`: `j_fc_first`
-    /// is `j_last + 1`).
+    /// Returns the blocks of fast commits. The first block after the log is unused
+    /// (`journal_load_superblock`: `j_fc_first` is `j_last + 1`).
     pub fn fast_commits(&self) -> Range<u32> {
         self.log_end.saturating_add(1).min(self.len)..self.len
     }
 }
 
-/// The features of a super block of version 2.
+/// Returns the features of a super block of version 2.
 fn features(raw: &RawSuperBlock, block: u64) -> Result<(Compat, Incompat)> {
     let ro_compat = raw.s_feature_ro_compat.get();
     if ro_compat != 0 {

@@ -1,9 +1,9 @@
-//! The tags of a descriptor block: which blocks of the volume follow it in the log.
+//! The tags of a descriptor block, which identify the blocks that follow it in the log.
 //!
-//! Layout: after the 12 bytes of the header, tags until one says it is the last or the block (its tail excluded) is
-//! full. A tag has 8 bytes, 4 more with 64-bit block numbers, and 2 more with v2 checksums, which jbd2 reserved by
-//! mistake and nobody uses; with v3 checksums it always has 16. A UUID of 16 bytes follows each tag that does not say
-//! it has its predecessor's.
+//! Layout: tags follow the header of 12 bytes, until a tag with `LAST_TAG` or the end of the block (without
+//! its tail). A tag has 8 bytes, 4 more with 64-bit block numbers, and 2 more with v2 checksums, which jbd2
+//! reserves by mistake and never uses. With v3 checksums, a tag always has 16 bytes. A UUID of 16 bytes
+//! follows each tag without `SAME_UUID`.
 //! Source: Linux `include/linux/jbd2.h`, `fs/jbd2/journal.c` (`journal_tag_bytes`), `fs/jbd2/recovery.c`.
 
 use bitflags::bitflags;
@@ -18,11 +18,11 @@ bitflags! {
     /// `t_flags`
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct TagFlags: u16 {
-        /// The block began with the journal's magic number, and has zeros there in the log.
+        /// The block starts with the magic number of the journal, which is replaced by zeros in the log.
         const ESCAPE = 0x1;
         /// No UUID follows.
         const SAME_UUID = 0x2;
-        /// The block was deleted by this transaction; nobody writes or heeds it.
+        /// The block was deleted by this transaction. Unused in practice.
         const DELETED = 0x4;
         /// No tag follows.
         const LAST_TAG = 0x8;
@@ -30,10 +30,10 @@ bitflags! {
     }
 }
 
-/// The bytes of the UUID that follows a tag.
+/// Length of the UUID that follows a tag.
 const UUID_LEN: usize = 16;
 
-/// How tags lie in the descriptor blocks of one journal.
+/// The layout of tags in the descriptor blocks of a journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TagLayout {
     checksums: Checksums,
@@ -41,12 +41,12 @@ pub struct TagLayout {
 }
 
 impl TagLayout {
-    /// Of a journal with these checksums, `wide` if block numbers have 64 bits.
+    /// Returns the layout for these checksums. `wide` selects 64-bit block numbers.
     pub const fn new(checksums: Checksums, wide: bool) -> Self {
         Self { checksums, wide }
     }
 
-    /// Bytes of one tag, without the UUID.
+    /// Returns the length of a tag in bytes, without the UUID.
     pub const fn tag_len(self) -> usize {
         match (self.checksums, self.wide) {
             (Checksums::V3, _) => 16,
@@ -57,17 +57,17 @@ impl TagLayout {
         }
     }
 
-    /// Bytes at the end of a descriptor or revoke block that are not records.
+    /// Returns the number of bytes at the end of a descriptor or revoke block that are not records.
     pub const fn tail_len(self) -> usize {
         if self.checksums.in_blocks() { size_of::<RawBlockTail>() } else { 0 }
     }
 
-    /// The part of a control block that is not its tail.
+    /// Returns a control block without its tail.
     pub(crate) fn body(self, block: &[u8]) -> &[u8] {
         block.get(..block.len().saturating_sub(self.tail_len())).unwrap_or_default()
     }
 
-    /// The tags of a descriptor block.
+    /// Returns the tags of a descriptor block.
     pub fn tags(self, block: &[u8]) -> Tags<'_> {
         let mut cursor = Cursor::new(self.body(block));
         let ended = cursor.take(size_of::<RawHeader>()).is_none();
@@ -75,21 +75,21 @@ impl TagLayout {
     }
 }
 
-/// One tag.
+/// A tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tag {
-    /// Where the tag lies in the descriptor block.
+    /// Offset of the tag in the descriptor block.
     pub offset: u32,
-    /// The block of the volume.
+    /// Block number on the volume.
     pub block: u64,
-    /// Its flags.
+    /// Flags.
     pub flags: TagFlags,
-    /// The checksum of the block; 16 bits of it with v2, 0 where there are none.
+    /// Checksum of the block; 16 bits with v2, 0 without checksums.
     pub checksum: u32,
 }
 
 impl Tag {
-    /// Whether `computed` is the checksum that the tag stores, as far as it stores it.
+    /// Returns whether `computed` matches the stored part of the checksum.
     pub(crate) fn matches(&self, checksums: Checksums, computed: u32) -> bool {
         match checksums {
             Checksums::V3 => self.checksum == computed,
@@ -99,7 +99,7 @@ impl Tag {
     }
 }
 
-/// The tags of a descriptor block, in the order of the blocks that follow it in the log.
+/// An iterator over the tags of a descriptor block, in the order of the blocks that follow it in the log.
 #[derive(Clone, Debug)]
 pub struct Tags<'a> {
     layout: TagLayout,

@@ -2,23 +2,24 @@
 
 use core::fmt;
 
-/// The number of a transaction. It counts modulo 2^32, so that order is a matter of distance: there is no `Ord`.
+/// The number of a transaction. Numbers wrap at 2^32, so they are compared by distance and do not implement
+/// `Ord`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Tid(pub u32);
 
 impl Tid {
-    /// The transaction after this one.
+    /// Returns the next transaction number.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 
-    /// Whether this transaction came after `other` (`tid_gt` of jbd2.h).
+    /// Returns whether this transaction is later than `other` (`tid_gt` in jbd2.h).
     pub const fn is_after(self, other: Self) -> bool {
         self.0.wrapping_sub(other.0).cast_signed() > 0
     }
 
-    /// How many transactions lie from `start` up to this one.
+    /// Returns the number of transactions from `start` up to this one.
     pub const fn since(self, start: Self) -> u32 {
         self.0.wrapping_sub(start.0)
     }
