@@ -1,7 +1,9 @@
-//! Where committed blocks go: the log first and their homes later, or their homes at once.
+//! The destination of committed blocks: first the log and later their home locations, or their home
+//! locations directly.
 //!
-//! Only the leader works here, so that commits and checkpoints never overlap: a block that a transaction revokes is not
-//! on its way home when the transaction is durable.
+//! Only the leader uses this module, so that commits and checkpoints never overlap. A block that a
+//! transaction revokes is therefore not being written to its home location when the transaction becomes
+//! durable.
 
 use alloc::sync::Arc;
 
@@ -14,11 +16,12 @@ use super::homes::{Homes, write_homes};
 use super::{CommitOptions, CommitStats, Log};
 use crate::Tid;
 
-/// One transaction takes at most this part of the log, as in jbd2 (`jbd2_journal_get_max_txn_bufs`). The rest is for
-/// its control blocks, for what the hooks add, and for transactions that are not yet in their homes.
+/// The maximum part of the log that one transaction may use, as in jbd2 (`jbd2_journal_get_max_txn_bufs`).
+/// The rest is for its control blocks, for blocks that the hooks add, and for earlier transactions that
+/// have not been checkpointed.
 const LOG_PART: u32 = 4;
 
-/// What the leader works with.
+/// The state of the leader.
 pub(super) struct Backend {
     volume: Device,
     block_size: u32,
@@ -28,7 +31,7 @@ pub(super) struct Backend {
     stats: CommitStats,
 }
 
-/// A device that is flushed if barriers are on.
+/// A device that is flushed if barriers are enabled.
 struct Device {
     inner: Arc<dyn BlockDevice>,
     barrier: bool,
@@ -48,10 +51,10 @@ impl Device {
     }
 }
 
-/// What the super block of the journal says after a checkpoint.
+/// The state of the log after a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leave {
-    /// The log goes on.
+    /// The log remains in use.
     Open,
     /// There is nothing to replay.
     Empty,
@@ -64,7 +67,7 @@ impl Backend {
         Self { volume, block_size, log, clock, homes: Homes::default(), stats: CommitStats::default() }
     }
 
-    /// The most blocks that a transaction may have.
+    /// Returns the maximum number of blocks of a transaction.
     pub(super) fn limit(&self) -> u32 {
         match &self.log {
             Log::None => u32::MAX,
@@ -72,7 +75,7 @@ impl Backend {
         }
     }
 
-    /// The first transaction.
+    /// Returns the number of the first transaction.
     pub(super) fn next(&self) -> Tid {
         match &self.log {
             Log::None => Tid(1),
@@ -95,7 +98,8 @@ impl Backend {
                 let start = writer.head();
                 let log = Device { inner: Arc::clone(writer.device()), barrier: self.volume.barrier };
                 writer.write(&batch.blocks, &batch.revoked)?;
-                // Data of files before the commit block, or a crash exposes what their blocks held before.
+                // File data before the commit block; otherwise a crash exposes the previous contents of its
+                // blocks.
                 if !self.volume.is(&log.inner) {
                     self.volume.flush(&mut self.stats)?;
                 }
@@ -134,14 +138,14 @@ impl Backend {
         }
         let (tid, start) = self.homes.tail().unwrap_or((writer.next(), writer.head()));
         if writer.free_from(start) >= space {
-            // What is before has newer versions behind it: nothing need be written.
+            // All earlier blocks have newer versions in the log, so nothing has to be written.
             self.move_tail(tid, start)
         } else {
             self.checkpoint(cache, Leave::Open)
         }
     }
 
-    /// Writes everything that is durable to its home and frees the log.
+    /// Writes all durable blocks to their home locations and frees the log.
     pub(super) fn checkpoint(&mut self, cache: &Cache, leave: Leave) -> Result<()> {
         if !self.homes.is_empty() {
             let count = self.homes.write(&*self.volume.inner, self.block_size)?;
@@ -177,7 +181,7 @@ impl Backend {
         Ok(())
     }
 
-    /// Notes in the journal that it was given up. Whether that can be written changes nothing.
+    /// Records in the journal that it was aborted. A failure of this write has no effect.
     pub(super) fn give_up(&mut self) {
         if let Log::Jbd2(writer) = &mut self.log {
             let _ = writer.write_error();
@@ -185,7 +189,7 @@ impl Backend {
         let _ = self.flush_log();
     }
 
-    /// Flushes the volume's device.
+    /// Flushes the device of the volume.
     pub(super) fn flush_data(&mut self) -> Result<()> {
         self.volume.flush(&mut self.stats)
     }

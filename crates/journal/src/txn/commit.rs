@@ -1,4 +1,4 @@
-//! Committing: the leader's way through one transaction.
+//! The commit of a transaction by the leader.
 
 use alloc::vec::Vec;
 
@@ -10,17 +10,17 @@ use super::transactions::Running;
 use super::{Credits, Transactions, Txn};
 use crate::Tid;
 
-/// A transaction that nothing can change any more.
+/// A transaction that can no longer change.
 pub(super) struct Batch {
     pub(super) tid: Tid,
-    /// Its blocks, by number, each once.
+    /// Its blocks in ascending order, without duplicates.
     pub(super) blocks: Vec<Block>,
-    /// The block numbers that it revokes, in order.
+    /// The revoked block numbers in ascending order.
     pub(super) revoked: Vec<u64>,
 }
 
 impl Transactions {
-    /// Commits the running transaction, if there is anything in it. Only the leader calls this.
+    /// Commits the running transaction unless it is empty. Only the leader calls this method.
     pub(super) fn commit_running(&self) -> Result<()> {
         let Some(tid) = self.lock_running()? else { return Ok(()) };
         let mut txn = Txn::new(self, tid, Credits(u32::MAX), Role::Hook);
@@ -28,19 +28,19 @@ impl Transactions {
         txn.commit();
         let batch = self.capture();
         self.backend.lock().commit(self.cache(), batch)?;
-        // Before anybody hears of it, so that who waited for space finds it.
+        // Before waiting callers are notified, so that a caller that waited for space finds it.
         self.hooks.durable(tid);
         self.set_durable(tid);
         Ok(())
     }
 
-    /// The versions that are to be written, with their checksums; what follows makes others.
+    /// Captures the versions to write, with their checksums. Later changes create new versions.
     fn capture(&self) -> Batch {
-        // Nobody can join it, so that it stays as it is without the lock.
+        // No thread can join the transaction, so it stays unchanged without the lock.
         let Running { tid, blocks: mut numbers, revoked, .. } = self.take_running();
         numbers.sort_unstable();
         numbers.dedup();
-        // What was revoked after it was changed is no longer this transaction's.
+        // A block that was revoked after its change no longer belongs to this transaction.
         let blocks = numbers.into_iter().filter_map(|number| self.cache().seal(number, tid.0)).collect();
         let batch = Batch { tid, blocks, revoked: revoked.into_iter().collect() };
         self.run_next(tid.next());

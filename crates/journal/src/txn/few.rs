@@ -1,10 +1,10 @@
-//! A list that needs no memory of its own while it is short.
+//! A list that allocates no memory while it is short.
 
 use alloc::vec::Vec;
 
 use obento_base::Result;
 
-/// At most `N` in place, the others behind them.
+/// The first `N` elements are stored inline, the others in a vector.
 #[derive(Clone, Debug)]
 pub(super) struct Few<T, const N: usize> {
     first: [Option<T>; N],
@@ -17,7 +17,7 @@ impl<T: Copy, const N: usize> Few<T, N> {
         Self { first: [None; N], len: 0, more: Vec::new() }
     }
 
-    /// Sees to it that `count` more fit. Errors: NoMemory.
+    /// Reserves space for `count` more elements. Fails with `NoMemory`.
     pub(super) fn reserve(&mut self, count: usize) -> Result<()> {
         let in_place = N.saturating_sub(self.len);
         match count.saturating_sub(in_place) {

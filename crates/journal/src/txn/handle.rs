@@ -1,4 +1,4 @@
-//! One caller's part of a transaction.
+//! The handle of one caller in a transaction.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -11,43 +11,45 @@ use super::options::Credits;
 use super::transactions::Transactions;
 use crate::Tid;
 
-/// So many of the blocks taken last are remembered, to count one that is taken again once.
+/// Number of recently taken blocks to remember, so that taking one of them again costs no credit.
 const REMEMBERED: usize = 64;
 
-/// So many blocks most handles take at most, and so many things happen to them.
+/// Number of blocks and events for which most handles need no memory allocation.
 const USUAL: usize = 8;
 
-/// What a handle did to a block, in order.
+/// A change of a block by a handle, in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Event {
     Changed(u64),
     Revoked(u64),
 }
 
-/// One caller's part of the running transaction. See the module for what its thread must not do meanwhile.
+/// The part of one caller in the running transaction. The documentation of the module lists what the thread
+/// must not do while it has a handle.
 ///
-/// Dropping it before the first [`Txn::edit`] is free. Dropping it after turns the volume read-only.
+/// Dropping a handle before its first [`Txn::edit`] has no effect. Dropping it afterwards makes the volume
+/// read-only.
 #[must_use]
 pub struct Txn<'t> {
     owner: &'t Transactions,
     tid: Tid,
     credits: u32,
-    /// What it was given in all.
+    /// Total number of granted credits.
     granted: u32,
     taken: Few<u64, USUAL>,
     events: Few<Event, USUAL>,
     role: Role,
-    /// Whether anything was changed, which cannot be undone.
+    /// Whether a block was changed, which cannot be undone.
     changed: bool,
     open: bool,
 }
 
-/// Why a handle is in the transaction.
+/// The role of a handle in its transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
-    /// It joined; the commit waits for it.
+    /// A handle that joined; the commit waits for it.
     Joiner,
-    /// It is the commit's own.
+    /// The handle of the commit itself.
     Hook,
 }
 
@@ -58,24 +60,25 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// Its number.
+    /// Returns the block number.
     pub fn number(&self) -> u64 {
         self.block.number()
     }
 
-    /// The version that was taken; [`Txn::view`] gives the newest.
+    /// Returns the version that was taken; [`Txn::view`] returns the newest version.
     pub fn block(&self) -> &Block {
         &self.block
     }
 }
 
-/// Whether a handle got more credits.
+/// The result of a request for more credits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Extended {
-    /// It did.
+    /// The credits were granted.
     Yes,
-    /// The transaction is full or about to be committed: end this handle at a consistent point and begin another.
+    /// The transaction is full or about to be committed. The caller must end this handle at a consistent
+    /// point and begin another one.
     No,
 }
 
@@ -86,22 +89,22 @@ impl<'t> Txn<'t> {
         Self { owner, tid, credits, granted: credits, taken, events, role, changed, open }
     }
 
-    /// The transaction.
+    /// Returns the transaction number.
     pub fn tid(&self) -> Tid {
         self.tid
     }
 
-    /// The transactions that it is one of.
+    /// Returns the transactions of the volume.
     pub fn owner(&self) -> &'t Transactions {
         self.owner
     }
 
-    /// How many more blocks can be taken.
+    /// Returns the number of blocks that can still be taken.
     pub fn credits_left(&self) -> Credits {
         Credits(self.credits)
     }
 
-    /// Asks for `more` credits. Errors: ReadOnly.
+    /// Requests `more` credits. Fails with `ReadOnly`.
     pub fn extend(&mut self, more: Credits) -> Result<Extended> {
         let extended = match self.role {
             Role::Joiner => self.owner.extend(more)?,
@@ -114,52 +117,53 @@ impl<'t> Txn<'t> {
         Ok(extended)
     }
 
-    /// Reads block `number` as it is now, this handle's own changes included.
+    /// Reads the current version of block `number`, including the changes of this handle.
     pub fn get(&self, number: u64) -> Result<Block> {
         self.owner.cache().get(number)
     }
 
-    /// Makes ready to change block `number`, for one credit unless it was taken lately. Errors: those of the device;
-    /// NoMemory.
+    /// Prepares to change block `number`. This costs one credit, unless the block was taken recently. Fails
+    /// with the errors of the device and with `NoMemory`.
     pub fn take(&mut self, number: u64) -> Result<Taken> {
         let block = self.owner.cache().get(number)?;
         self.spend(number)?;
         Ok(Taken { block })
     }
 
-    /// [`Txn::take`] of a block that the caller has just seen, and that nobody else changes since.
+    /// [Takes](Txn::take) a block that the caller has just read and that no other thread has changed since.
     pub fn take_seen(&mut self, block: &Block) -> Result<Taken> {
         self.spend(block.number())?;
         Ok(Taken { block: block.clone() })
     }
 
-    /// Like [`Txn::take`] for a block that is newly in use: it is not read and holds zeros. Errors: NoMemory.
+    /// [Takes](Txn::take) a newly allocated block: it is not read and contains zeros. Fails with
+    /// `NoMemory`.
     pub fn take_new(&mut self, number: u64) -> Result<Taken> {
         self.spend(number)?;
         let block = self.owner.cache().renew(number)?;
         Ok(Taken { block })
     }
 
-    /// A taken block as it is now.
+    /// Returns the current version of a taken block.
     pub fn view(&self, taken: &Taken) -> Block {
         self.owner.cache().peek(taken.number()).unwrap_or_else(|| taken.block.clone())
     }
 
-    /// Changes a taken block. The change is there, for everybody, when the answer is dropped.
+    /// Returns write access to a taken block. All threads see the change when the result is dropped.
     pub fn edit(&mut self, taken: &Taken) -> BlockMut<'_> {
         self.changed = true;
         let edit = self.owner.cache().edit(&taken.block);
         BlockMut { edit, mark: self.tid.0, events: &mut self.events }
     }
 
-    /// [`Txn::edit`] that gives a taken block `bytes`, which are all of it, without a look at what it held.
+    /// Replaces the whole contents of a taken block with `bytes`, without reading the old contents.
     pub fn replace(&mut self, taken: &Taken, bytes: &[u8]) {
         self.changed = true;
         let edit = self.owner.cache().edit_as(&taken.block, bytes);
         drop(BlockMut { edit, mark: self.tid.0, events: &mut self.events });
     }
 
-    /// Notes that a taken block is part of the transaction, which [`CommitHooks::before_commit`] will change.
+    /// Adds a taken block to the transaction, for [`CommitHooks::before_commit`] to change.
     ///
     /// [`CommitHooks::before_commit`]: super::CommitHooks::before_commit
     pub fn note(&mut self, taken: &Taken) {
@@ -167,16 +171,17 @@ impl<'t> Txn<'t> {
         self.events.push(Event::Changed(taken.number()));
     }
 
-    /// Block `number`, which held metadata or journalled data, is free once this transaction is durable: what was
-    /// changed in it is dropped, and no older copy in the log will be replayed over what it holds by then.
+    /// Revokes block `number`, which contained metadata or journalled data and is free once this
+    /// transaction is durable. Changes of the block are dropped, and older copies in the log are not
+    /// replayed over its new contents.
     pub fn revoke(&mut self, number: u64) {
         self.changed = true;
         self.owner.cache().forget(number);
         self.events.push(Event::Revoked(number));
     }
 
-    /// Ends the handle. Its changes are in the transaction that it answers, which is not durable yet:
-    /// [`Transactions::wait_durable`] sees to that.
+    /// Ends the handle and returns its transaction. The changes are not durable yet: see
+    /// [`Transactions::wait_durable`].
     pub fn commit(mut self) -> Tid {
         self.leave();
         self.tid
@@ -188,11 +193,12 @@ impl<'t> Txn<'t> {
             return Ok(());
         }
         self.taken.reserve(1)?;
-        // A block is noted once when it changes.
+        // A block is recorded once when it changes.
         self.events.reserve(self.taken.len().saturating_add(1))?;
         self.taken.push(number);
         debug_assert!(self.credits > 0, "taking block {number} is more than the handle's credits allow");
-        // More is a mistake of the caller but no reason to fail: a transaction leaves most of the log free.
+        // Using more credits is a bug of the caller, but not a reason to fail: a transaction leaves most of
+        // the log free.
         self.credits = self.credits.saturating_sub(1);
         Ok(())
     }
@@ -219,7 +225,7 @@ impl fmt::Debug for Txn<'_> {
     }
 }
 
-/// The bytes of a block, to be changed. Readers see the change when this is dropped.
+/// Write access to the bytes of a block. Readers see the change when this guard is dropped.
 pub struct BlockMut<'a> {
     edit: Edit<'a>,
     mark: u32,
@@ -227,12 +233,12 @@ pub struct BlockMut<'a> {
 }
 
 impl BlockMut<'_> {
-    /// Notes that the checksum is right now, so that no reader computes it.
+    /// Records that the checksum is correct, so that no reader verifies it.
     pub fn set_verified(&mut self) {
         self.edit.set_verified();
     }
 
-    /// Notes that the commit puts the checksum in, so that it is computed once however often the block changes.
+    /// Defers the checksum to the commit, so that it is computed once, however often the block changes.
     pub fn seal_later(&mut self, seal: Seal) {
         self.edit.seal_later(seal);
     }

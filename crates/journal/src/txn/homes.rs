@@ -1,7 +1,7 @@
-//! What is durable in the log and not yet in its home.
+//! The blocks that are durable in the log and have not been written to their home locations.
 //!
-//! Invariant: of a block, only the newest durable version is kept; a transaction none of whose versions is left needs
-//! no replay, and the log before the first one that does can be freed.
+//! Invariant: only the newest durable version of a block is kept. A transaction without such a version
+//! needs no replay, and the log before the first transaction that needs one can be freed.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -27,17 +27,17 @@ struct Home {
 /// A transaction in the log.
 struct Logged {
     tid: Tid,
-    /// Where it starts.
+    /// Start position in the log.
     start: u32,
-    /// How many of its versions are the newest.
+    /// Number of its versions that are the newest.
     newest: usize,
 }
 
 impl Homes {
-    /// A transaction that starts at `start` in the log became durable.
+    /// Adds a transaction that became durable and starts at `start` in the log.
     pub(super) fn add(&mut self, batch: Batch, start: u32) {
         for number in &batch.revoked {
-            // Or it would be written over whatever the block holds by then.
+            // Otherwise the old version would overwrite the new contents of the block.
             let old = self.blocks.remove(number);
             self.outdate(old);
         }
@@ -55,7 +55,7 @@ impl Homes {
     fn outdate(&mut self, old: Option<Home>) {
         let Some(old) = old else { return };
         let first = self.logged.front().map_or(old.tid, |logged| logged.tid);
-        // Every transaction from the first on is here, so its number says its place.
+        // All transactions from the first one on are present, so the number determines the index.
         let place = obento_base::wire::to_usize(old.tid.since(first).into());
         if let Some(logged) = self.logged.get_mut(place) {
             debug_assert!(logged.tid == old.tid);
@@ -63,7 +63,7 @@ impl Homes {
         }
     }
 
-    /// The first transaction that must be replayed, and where it starts.
+    /// Returns the first transaction that must be replayed and its start position.
     pub(super) fn tail(&self) -> Option<(Tid, u32)> {
         self.logged.front().map(|logged| (logged.tid, logged.start))
     }
@@ -72,12 +72,12 @@ impl Homes {
         self.blocks.is_empty()
     }
 
-    /// Writes all to their homes, without a flush. Answers how many.
+    /// Writes all versions to their home locations, without a flush. Returns their number.
     pub(super) fn write(&self, device: &dyn BlockDevice, block_size: u32) -> Result<u64> {
         write_homes(device, block_size, self.blocks.values().map(|home| &home.block))
     }
 
-    /// All are on stable storage.
+    /// Removes all versions, after they have reached stable storage.
     pub(super) fn clear(&mut self, cache: &Cache) {
         for (number, home) in core::mem::take(&mut self.blocks) {
             cache.unpin(number, home.tid.0);
@@ -86,7 +86,7 @@ impl Homes {
     }
 }
 
-/// Writes `blocks`, which come in order, to their homes, without a flush. Answers how many there were.
+/// Writes `blocks`, which are sorted, to their home locations, without a flush. Returns their number.
 pub(super) fn write_homes<'b>(
     device: &dyn BlockDevice,
     block_size: u32,

@@ -1,16 +1,19 @@
-//! Transactions: changes that reach the volume together or not at all.
+//! Transactions: groups of changes that reach the volume together or not at all.
 //!
-//! A [`Txn`] is one caller's part of the running transaction; many join it, and one commit makes all of them durable.
-//! Whoever needs that commit first makes it (the leader); the others wait for it. While the leader writes, the next
-//! transaction runs: what is being written are the versions of the blocks that the leader captured, and a change makes
-//! another version ([`obento_block::Edit`]).
+//! A [`Txn`] is the handle of one caller in the running transaction. Many callers join the same
+//! transaction, and one commit makes all their changes durable. The first caller that needs the commit
+//! performs it (the leader); the other callers wait. While the leader writes, the next transaction runs:
+//! the leader writes the versions of the blocks that it captured, and a change creates a new version
+//! ([`obento_block::Edit`]).
 //!
-//! Invariant: all that can fail comes before the first [`Txn::edit`]. Joiners share blocks, so that none can be rolled
-//! back alone: a `Txn` that is dropped after an edit aborts all of them and turns the volume read-only.
-//! Invariant: a block goes to its home only after the transaction that changed it is durable.
-//! Locking: the caller's own locks come first, then [`Transactions::begin`]; while a `Txn` is open its thread takes
-//! leaf locks only, begins no other and waits for no commit. The hooks run on the leader's thread and take leaf locks
-//! only, since the leader may hold anything that is taken before `begin`.
+//! Invariant: everything that can fail happens before the first [`Txn::edit`]. Handles share blocks, so
+//! that none of them can be rolled back alone: dropping a `Txn` after an edit aborts the transaction and
+//! makes the volume read-only.
+//! Invariant: a block is written to its home location only after the transaction that changed it is
+//! durable.
+//! Locking: locks of the caller come first, then [`Transactions::begin`]. While a thread has a `Txn`, it
+//! takes leaf locks only, begins no other transaction, and waits for no commit. The hooks run on the thread
+//! of the leader and take leaf locks only, since the leader may hold any lock that is taken before `begin`.
 
 mod backend;
 mod commit;

@@ -1,4 +1,4 @@
-//! What a set of transactions is given: where it logs to, when it commits, whom it calls.
+//! Options of transactions: the log, the time of commits, and the hooks.
 
 use alloc::sync::Arc;
 use core::ops::{Add, Mul};
@@ -10,7 +10,7 @@ use obento_env::Clock;
 use super::Txn;
 use crate::{JournalWriter, Tid};
 
-/// How many different blocks a [`Txn`] may take.
+/// A number of different blocks that a [`Txn`] may take.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Credits(pub u32);
 
@@ -28,43 +28,46 @@ impl Mul<u32> for Credits {
     }
 }
 
-/// Where transactions are logged.
+/// The destination of transactions.
 #[expect(clippy::large_enum_variant, reason = "there is one a volume")]
 pub enum Log {
-    /// Nowhere: a commit writes the blocks to their homes. A crash in between leaves the volume to a check.
+    /// No log: a commit writes the blocks to their home locations. After a crash during a commit, the
+    /// volume needs a check.
     None,
-    /// In a journal as ext3 and ext4 have it.
+    /// A journal in the format of ext3 and ext4.
     Jbd2(JournalWriter),
 }
 
-/// When and how transactions are committed.
+/// Options of commits.
 #[derive(Clone)]
 pub struct CommitOptions {
     /// Whether commits flush the device.
     pub barrier: bool,
-    /// How old a change becomes before a thread commits it; `None`, or no thread to be had: until somebody asks.
+    /// Maximum age of a change before a thread commits it. With `None`, and in environments without
+    /// threads, changes are committed on request only.
     pub interval: Option<Duration>,
-    /// How many bytes of changed blocks may be in memory before they are committed and written to their homes.
+    /// Maximum amount of changed blocks in memory in bytes, before they are committed and written to their
+    /// home locations.
     pub budget: usize,
-    /// Where the times in commit records come from.
+    /// Clock for the times in commit records.
     pub clock: Arc<dyn Clock>,
 }
 
 impl CommitOptions {
-    /// With barriers and a budget of 64 MiB, without a thread.
+    /// Returns options with barriers, a budget of 64 MiB, and no thread.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { barrier: true, interval: None, budget: 64 << 20, clock }
     }
 }
 
-/// What the user of the transactions does around a commit.
+/// Functions of the file system that run around a commit.
 pub trait CommitHooks: Send + Sync {
-    /// Adds to a transaction what was kept back until it is complete. Nobody else has joined it. The credits of `txn`
-    /// have no end, but what is taken must not be more than the transaction already changed plus a few blocks. An
-    /// error turns the volume read-only.
+    /// Adds changes to a transaction that were deferred until it is complete. No other caller is in the
+    /// transaction. The credits of `txn` are unlimited, but it must not take more blocks than the
+    /// transaction has changed already plus a few. An error makes the volume read-only.
     fn before_commit(&self, txn: &mut Txn<'_>) -> Result<()>;
 
-    /// Transaction `tid` is durable: what it freed may be used again.
+    /// Informs the file system that transaction `tid` is durable: what it freed may be reused.
     fn durable(&self, tid: Tid);
 }
 
@@ -80,19 +83,19 @@ impl CommitHooks for NoHooks {
     fn durable(&self, _tid: Tid) {}
 }
 
-/// What was done so far, for tests and benchmarks.
+/// Statistics for tests and benchmarks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CommitStats {
-    /// Commits of transactions that held something.
+    /// Number of commits that were not empty.
     pub commits: u64,
-    /// Flushes of any device.
+    /// Number of flushes of all devices.
     pub flushes: u64,
-    /// Blocks that were logged; control blocks are not among them.
+    /// Number of logged blocks, without control blocks.
     pub logged: u64,
-    /// Block numbers that were revoked.
+    /// Number of revoked block numbers.
     pub revoked: u64,
-    /// Checkpoints that wrote something.
+    /// Number of checkpoints that wrote blocks.
     pub checkpoints: u64,
-    /// Blocks that were written to their homes.
+    /// Number of blocks written to their home locations.
     pub homes: u64,
 }

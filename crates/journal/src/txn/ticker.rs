@@ -1,7 +1,9 @@
-//! The thread that commits by age and writes back when memory fills, where the environment has threads.
+//! The thread that commits changes by age and writes blocks back when memory fills up, in environments with
+//! threads.
 //!
-//! It begins with the first change, so that it has no right that its process gave up before. Without it all of that is
-//! done by the callers: a commit when somebody syncs, writing back when a transaction begins.
+//! The thread starts with the first change, so that it has no privilege that its process dropped before.
+//! Without the thread, callers do the work: a sync commits, and the start of a transaction writes blocks
+//! back.
 
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
@@ -13,36 +15,36 @@ use obento_env::thread::{self, Thread};
 
 use super::Transactions;
 
-/// How others reach the thread.
+/// The communication with the thread.
 pub(super) struct Ticker {
     shared: Arc<Shared>,
     life: Mutex<Life>,
 }
 
 enum Life {
-    /// There is no thread, and will be none.
+    /// There is no thread and will be none.
     Without,
-    /// What the thread does, once it is needed.
+    /// The function that the thread will run, once it is needed.
     Wanted(Box<dyn FnOnce() + Send>),
     Runs(Thread),
 }
 
 struct Shared {
     wish: Mutex<Wish>,
-    /// There is a wish.
+    /// Signals a request.
     wished: Condvar,
-    /// Not to wait for the interval's end.
+    /// Signals a request that does not wait for the end of the interval.
     hurried: Condvar,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Wish {
     Nothing,
-    /// A transaction has begun to age.
+    /// A transaction has started to age.
     Commit,
-    /// Somebody waits for the next transaction.
+    /// A caller waits for the next transaction.
     Hurry,
-    /// Too much is in memory.
+    /// Too many blocks are in memory.
     Checkpoint,
     Stop,
 }
@@ -53,14 +55,14 @@ impl Ticker {
         Self { shared: Arc::new(Shared { wish, wished, hurried }), life: Mutex::new(Life::Without) }
     }
 
-    /// Wants a thread for `transactions`, whose life it does not prolong.
+    /// Requests a thread for `transactions`. The thread does not keep them alive.
     pub(super) fn want(&self, transactions: Weak<Transactions>, interval: Duration) {
         let shared = Arc::clone(&self.shared);
         let run = move || while shared.wait(interval).is_some_and(|wish| act(&transactions, wish)) {};
         *self.life.lock() = Life::Wanted(Box::new(run));
     }
 
-    /// Whether there is a thread; who asks first starts it, if one is wanted.
+    /// Returns whether the thread exists. The first call starts it if it was requested.
     pub(super) fn runs(&self) -> bool {
         let mut life = self.life.lock();
         *life = match mem::replace(&mut *life, Life::Without) {
@@ -70,22 +72,22 @@ impl Ticker {
         matches!(*life, Life::Runs(_))
     }
 
-    /// A transaction has its first change.
+    /// Records the first change of a transaction.
     pub(super) fn changed(&self) {
         self.shared.ask(Wish::Commit);
     }
 
-    /// The running transaction is full.
+    /// Records that the running transaction is full.
     pub(super) fn hurry(&self) {
         self.shared.ask(Wish::Hurry);
     }
 
-    /// Memory fills.
+    /// Records that memory fills up.
     pub(super) fn fills(&self) {
         self.shared.ask(Wish::Checkpoint);
     }
 
-    /// Ends the thread.
+    /// Stops the thread.
     pub(super) fn stop(&self) {
         self.shared.ask(Wish::Stop);
         let life = mem::replace(&mut *self.life.lock(), Life::Without);
@@ -105,14 +107,14 @@ impl Shared {
         }
     }
 
-    /// Waits for something to do. `None`: to stop.
+    /// Waits for a request. Returns `None` if the thread must stop.
     fn wait(&self, interval: Duration) -> Option<Wish> {
         let mut wish = self.wish.lock();
         while *wish == Wish::Nothing {
             wish = self.wished.wait(&self.wish, wish);
         }
         if *wish == Wish::Commit {
-            // Only a greater wish ends this early.
+            // Only a more urgent request ends the wait early.
             wish = self.hurried.wait_for(&self.wish, wish, interval);
         }
         let asked = *wish;
@@ -124,13 +126,13 @@ impl Shared {
     }
 }
 
-/// Does it. Answers whether there will be more to do.
+/// Executes a request. Returns whether the thread should continue.
 fn act(transactions: &Weak<Transactions>, wish: Wish) -> bool {
     let Some(transactions) = transactions.upgrade() else { return false };
     let outcome = match wish {
         Wish::Checkpoint => transactions.checkpoint(),
         _ => transactions.wait_durable(transactions.running()),
     };
-    // Whoever syncs next is told of an error.
+    // The next sync reports the error.
     outcome.is_ok()
 }

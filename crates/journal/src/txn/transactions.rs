@@ -1,4 +1,4 @@
-//! The transactions of a volume: who runs, who waits, who commits.
+//! The transactions of a volume: joining, waiting, and the choice of the leader.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -20,40 +20,40 @@ use crate::Tid;
 pub struct Transactions {
     cache: Arc<Cache>,
     pub(super) hooks: Arc<dyn CommitHooks>,
-    /// The most blocks that a transaction may change.
+    /// Maximum number of blocks that a transaction may change.
     limit: u32,
-    /// The most blocks that may be pinned.
+    /// Maximum number of pinned blocks.
     budget: usize,
     state: Mutex<State>,
-    /// The state changed in a way that somebody may wait for.
+    /// Signals a change of the state that a thread may wait for.
     changed: Condvar,
-    /// Taken by the leader alone, so that nobody waits for it.
+    /// Locked by the leader only, and therefore never contended.
     pub(super) backend: Mutex<Backend>,
     ticker: Ticker,
-    /// Whether the ticker may have a thread, so that asking costs nothing.
+    /// Whether the ticker may have a thread, so that the check is cheap.
     ticks: AtomicBool,
 }
 
 pub(super) struct State {
     pub(super) running: Running,
-    /// Somebody commits or writes back.
+    /// Whether a thread is committing or writing back.
     leader: bool,
-    /// The last transaction that is durable.
+    /// The last durable transaction.
     pub(super) durable: Tid,
-    /// Why there will be no further transaction.
+    /// The error after which no further transaction begins.
     error: Option<Error>,
     closed: bool,
 }
 
-/// The transaction that can be joined.
+/// The transaction that callers can join.
 pub(super) struct Running {
     pub(super) tid: Tid,
     joiners: u32,
-    /// Credits of the joiners.
+    /// Credits of all handles.
     reserved: u32,
-    /// A commit waits for the joiners; nobody may join.
+    /// Whether a commit waits for the handles, so that no caller may join.
     locked: bool,
-    /// The blocks that were changed; one may be here twice.
+    /// The changed blocks; a block may occur twice.
     pub(super) blocks: Vec<u64>,
     pub(super) revoked: BTreeSet<u64>,
 }
@@ -68,7 +68,7 @@ impl Running {
         self.blocks.is_empty() && self.revoked.is_empty()
     }
 
-    /// Whether `credits` more fit; an empty transaction takes what must be.
+    /// Returns whether the transaction has room for `credits`. An empty transaction accepts any number.
     fn has_room(&self, credits: Credits, limit: u32) -> bool {
         let count = |len| u32::try_from(len).unwrap_or(u32::MAX);
         // A revoke block has room for more numbers than this, whatever its size.
@@ -78,7 +78,7 @@ impl Running {
     }
 }
 
-/// What the leader does.
+/// The work of the leader.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     Commit,
@@ -87,7 +87,7 @@ enum Work {
 }
 
 impl Transactions {
-    /// Transactions on the blocks of `cache`, logged to `log`.
+    /// Creates the transactions for the blocks of `cache`, logged to `log`.
     pub fn new(
         cache: Arc<Cache>,
         log: Log,
@@ -120,18 +120,19 @@ impl Transactions {
         this
     }
 
-    /// The cache that the changes are in.
+    /// Returns the cache that contains the changes.
     pub fn cache(&self) -> &Arc<Cache> {
         &self.cache
     }
 
-    /// The most blocks that one handle may ask for.
+    /// Returns the maximum number of blocks that a handle may request.
     pub fn credits_max(&self) -> Credits {
         Credits(self.limit)
     }
 
-    /// Joins the running transaction. May commit it first, where it has no room for `credits`, and write back, where
-    /// too much is in memory. Errors: ReadOnly after an error or once closed.
+    /// Joins the running transaction. If it has no room for `credits`, it is committed first; if too many
+    /// blocks are in memory, they are written back first. Fails with `ReadOnly` after an error or after
+    /// [`close`](Self::close).
     pub fn begin(&self, credits: Credits) -> Result<Txn<'_>> {
         debug_assert!(
             credits.0 <= self.limit,
@@ -164,18 +165,18 @@ impl Transactions {
         Ok(Txn::new(self, tid, credits, Role::Joiner))
     }
 
-    /// The transaction that can be joined now.
+    /// Returns the transaction that callers can currently join.
     pub fn running(&self) -> Tid {
         self.state.lock().running.tid
     }
 
-    /// The last transaction that is durable.
+    /// Returns the last durable transaction.
     pub fn durable(&self) -> Tid {
         self.state.lock().durable
     }
 
-    /// Returns once transaction `tid` is durable, by committing it if nobody else does. Errors: the one that turned
-    /// the volume read-only, whenever that was.
+    /// Returns once transaction `tid` is durable, and commits it if no other thread does. Fails with the
+    /// error that made the volume read-only, even if it occurred earlier.
     pub fn wait_durable(&self, tid: Tid) -> Result<()> {
         let mut state = self.state.lock();
         loop {
@@ -193,48 +194,48 @@ impl Transactions {
         }
     }
 
-    /// Returns once transaction `tid`, and all that was written to the device before the call, are on stable storage:
-    /// what `fsync` needs. Errors: as [`Transactions::wait_durable`].
+    /// Returns once transaction `tid`, and all data written to the device before the call, are on stable
+    /// storage, as `fsync` requires. Fails as [`Transactions::wait_durable`] does.
     pub fn sync_to(&self, tid: Tid) -> Result<()> {
         let state = self.state.lock();
-        // Its commit has not begun to write, so that its flush covers the data.
+        // Its commit has not started to write, so its flush will cover the data.
         let covered = state.running.tid == tid && !state.running.is_empty();
         drop(state);
         self.wait_durable(tid)?;
         if covered { Ok(()) } else { self.flush() }
     }
 
-    /// Returns once every change so far, and all that was written to the device before the call, are on stable
-    /// storage. Errors: as [`Transactions::wait_durable`].
+    /// Returns once all changes so far, and all data written to the device before the call, are on stable
+    /// storage. Fails as [`Transactions::wait_durable`] does.
     pub fn sync(&self) -> Result<()> {
         self.sync_to(self.running())
     }
 
-    /// Commits, writes all changed blocks to their homes and frees the log. Errors: as
-    /// [`Transactions::wait_durable`].
+    /// Commits, writes all changed blocks to their home locations, and frees the log. Fails as
+    /// [`Transactions::wait_durable`] does.
     pub fn checkpoint(&self) -> Result<()> {
         self.work(Work::Checkpoint)
     }
 
-    /// Commits, writes all changed blocks to their homes and leaves the log empty; nobody can begin a transaction
-    /// afterwards. Errors: as [`Transactions::wait_durable`].
+    /// Commits, writes all changed blocks to their home locations, and leaves the log empty. No transaction
+    /// can begin afterwards. Fails as [`Transactions::wait_durable`] does.
     pub fn close(&self) -> Result<()> {
         self.ticker.stop();
         self.work(Work::Close)
     }
 
-    /// Turns the volume read-only: `error` is told to every later sync. The first error counts.
+    /// Makes the volume read-only. Every later sync fails with `error`, or with an earlier error.
     pub fn abort(&self, error: Error) {
         self.state.lock().error.get_or_insert(error);
         self.changed.notify_all();
     }
 
-    /// Why the volume turned read-only, if it did.
+    /// Returns the error that made the volume read-only.
     pub fn error(&self) -> Option<Error> {
         self.state.lock().error
     }
 
-    /// What was done so far. Waits for a commit that is being written.
+    /// Returns the statistics. Waits for a commit in progress.
     pub fn stats(&self) -> CommitStats {
         self.backend.lock().stats()
     }
@@ -252,7 +253,7 @@ impl Transactions {
         Ok(Extended::Yes)
     }
 
-    /// A handle ends: what it did becomes part of the running transaction.
+    /// Ends a handle: its changes become part of the running transaction.
     pub(super) fn leave(&self, role: Role, granted: u32, events: impl Iterator<Item = Event>) {
         let mut state = self.state.lock();
         let running = &mut state.running;
@@ -260,7 +261,7 @@ impl Transactions {
         for event in events {
             match event {
                 Event::Changed(number) => {
-                    // It is in use again, and this transaction's copy must be replayed.
+                    // The block is in use again, and its copy in this transaction must be replayed.
                     running.revoked.remove(&number);
                     running.blocks.push(number);
                 }
@@ -290,8 +291,8 @@ impl Transactions {
         }
     }
 
-    /// Has `work` done: by the thread, if there is one, so that the caller goes on as soon as the next transaction
-    /// runs.
+    /// Requests `work` from the thread, if it exists, so that the caller can continue as soon as the next
+    /// transaction runs.
     fn relieve<'a>(&'a self, state: MutexGuard<'a, State>, work: Work) -> MutexGuard<'a, State> {
         if !self.ticks.load(Ordering::Relaxed) || !self.ticker.runs() {
             return self.lead(state, work);
@@ -322,7 +323,7 @@ impl Transactions {
         }
     }
 
-    /// Does `work` as the only one.
+    /// Does `work` as the leader.
     fn lead<'a>(&'a self, mut state: MutexGuard<'a, State>, work: Work) -> MutexGuard<'a, State> {
         state.leader = true;
         drop(state);
@@ -347,7 +348,8 @@ impl Transactions {
         state
     }
 
-    /// Ends the running transaction for joiners: waits until the last has left. `None` if there is nothing in it.
+    /// Closes the running transaction to new handles and waits until the last handle has ended. Returns
+    /// `None` if the transaction is empty.
     pub(super) fn lock_running(&self) -> Result<Option<Tid>> {
         let mut state = self.state.lock();
         state.running.locked = true;
@@ -360,14 +362,14 @@ impl Transactions {
         Ok(Some(state.running.tid).filter(|_| !state.running.is_empty()))
     }
 
-    /// What is in the locked transaction; it stays locked.
+    /// Takes the contents of the locked transaction, which stays locked.
     pub(super) fn take_running(&self) -> Running {
         let mut state = self.state.lock();
         let locked = Running { locked: true, ..Running::new(state.running.tid) };
         core::mem::replace(&mut state.running, locked)
     }
 
-    /// Lets the next transaction run.
+    /// Starts the next transaction.
     pub(super) fn run_next(&self, tid: Tid) {
         self.state.lock().running = Running::new(tid);
         self.changed.notify_all();
@@ -380,7 +382,8 @@ impl Transactions {
 }
 
 impl State {
-    /// Whether `tid` is durable, or holds nothing while all before it are. What a locked one holds is with the leader.
+    /// Returns whether `tid` is durable, or is empty while all earlier transactions are durable. The
+    /// contents of a locked transaction are with the leader.
     fn is_durable(&self, tid: Tid) -> bool {
         let is_empty = self.running.is_empty() && !self.running.locked;
         let idle = tid == self.running.tid && is_empty && self.durable.next() == tid;

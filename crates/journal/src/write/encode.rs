@@ -1,4 +1,4 @@
-//! The control blocks of a transaction as bytes.
+//! Encoding of the control blocks of a transaction.
 //!
 //! Source: Linux `fs/jbd2/commit.c` (`jbd2_journal_commit_transaction`, `journal_submit_commit_record`),
 //! `fs/jbd2/revoke.c` (`write_one_revoke_record`), `include/linux/jbd2.h`.
@@ -12,16 +12,16 @@ use obento_base::wire::{FromZeros, IntoBytes, split, to_u64, to_usize};
 use crate::raw::{self, RawCommit, RawHeader, RawRevokeHeader, RawTag, RawTag3};
 use crate::{Checksums, SuperBlock, Tag, TagFlags, TagLayout, Tid, checksum};
 
-/// The first bytes of a block that must not stand in the log as they are.
+/// The first bytes of a block that must be escaped in the log.
 const MAGIC: [u8; 4] = raw::MAGIC.to_be_bytes();
 
-/// Makes the control blocks of one journal.
+/// The encoder for the control blocks of a journal.
 #[derive(Clone, Debug)]
 pub(super) struct Encoder {
     block_size: usize,
     layout: TagLayout,
     checksums: Checksums,
-    /// Of the checksums.
+    /// Seed of the checksums.
     seed: u32,
     uuid: [u8; 16],
     wide: bool,
@@ -39,28 +39,30 @@ impl Encoder {
         }
     }
 
-    /// How many tags a descriptor block has room for. Linux closes one when neither another tag nor a UUID fits.
+    /// Returns the number of tags in a full descriptor block. Linux closes a block when another tag and a
+    /// UUID do not fit.
     pub(super) fn tags_per_block(&self) -> usize {
         const FIXED: usize = size_of::<RawHeader>() + 2 * size_of::<[u8; 16]>();
         let room = self.block_size.saturating_sub(FIXED).saturating_sub(self.layout.tail_len());
         room.checked_div(self.layout.tag_len()).unwrap_or(0).max(1)
     }
 
-    /// How many block numbers a revoke block has room for.
+    /// Returns the number of block numbers in a full revoke block.
     pub(super) fn revokes_per_block(&self) -> usize {
         let fixed = size_of::<RawRevokeHeader>().saturating_add(self.layout.tail_len());
         let room = self.block_size.saturating_sub(fixed);
         room.checked_div(self.revoke_len()).unwrap_or(0).max(1)
     }
 
-    /// How many blocks of the log a transaction takes, its commit block included.
+    /// Returns the number of blocks of the log that a transaction needs, including its commit block.
     pub(super) fn space(&self, blocks: usize, revoked: usize) -> usize {
         let descriptors = blocks.div_ceil(self.tags_per_block());
         let revokes = revoked.div_ceil(self.revokes_per_block());
         blocks.saturating_add(descriptors).saturating_add(revokes).saturating_add(1)
     }
 
-    /// The tag of `bytes`, block `number` of the volume, and whether it must be escaped.
+    /// Returns the tag for `bytes`, the contents of block `number` of the volume. The tag records whether
+    /// the block must be escaped.
     pub(super) fn tag(&self, tid: Tid, number: u64, bytes: &[u8]) -> Tag {
         let escaped = bytes.starts_with(&MAGIC);
         let checksum = match (self.checksums.in_blocks(), escaped) {
@@ -72,7 +74,7 @@ impl Encoder {
         Tag { offset: 0, block: number, flags, checksum }
     }
 
-    /// The descriptor block of `tags`, at most [`Encoder::tags_per_block`].
+    /// Encodes the descriptor block for `tags`, at most [`Encoder::tags_per_block`].
     pub(super) fn descriptor(&self, tid: Tid, tags: &[Tag], block: &mut Vec<u8>) {
         begin(block, raw::DESCRIPTOR_BLOCK, tid);
         let last = tags.len().saturating_sub(1);
@@ -97,7 +99,7 @@ impl Encoder {
             let tag = RawTag3 { t_blocknr: low, t_flags, t_blocknr_high: high, t_checksum };
             block.extend_from_slice(tag.as_bytes());
         } else {
-            // v2 keeps the low half.
+            // v2 stores the low half.
             let half = u16::try_from(tag.checksum & u32::from(u16::MAX)).unwrap_or(0);
             let (t_checksum, t_flags) = (U16::new(half), U16::new(tag.flags.bits()));
             block.extend_from_slice(RawTag { t_blocknr: low, t_checksum, t_flags }.as_bytes());
@@ -108,7 +110,7 @@ impl Encoder {
         block.resize(end, 0);
     }
 
-    /// The revoke block of `numbers`, at most [`Encoder::revokes_per_block`].
+    /// Encodes the revoke block for `numbers`, at most [`Encoder::revokes_per_block`].
     pub(super) fn revoke(&self, tid: Tid, numbers: &[u64], block: &mut Vec<u8>) {
         begin(block, raw::REVOKE_BLOCK, tid);
         let used = numbers.len().saturating_mul(self.revoke_len());
@@ -125,7 +127,7 @@ impl Encoder {
         self.close(block);
     }
 
-    /// The commit block.
+    /// Encodes the commit block.
     pub(super) fn commit(&self, tid: Tid, now: Timestamp, block: &mut Vec<u8>) {
         let mut commit = RawCommit::new_zeroed();
         commit.h_commit_sec = U64::new(u64::try_from(now.secs()).unwrap_or(0));
@@ -143,7 +145,7 @@ impl Encoder {
         if self.wide { size_of::<U64>() } else { size_of::<U32>() }
     }
 
-    /// Fills a descriptor or revoke block with zeros up to its end and sums it.
+    /// Pads a descriptor or revoke block with zeros and adds its checksum.
     fn close(&self, block: &mut Vec<u8>) {
         debug_assert!(block.len().saturating_add(self.layout.tail_len()) <= self.block_size);
         block.resize(self.block_size, 0);
@@ -178,7 +180,8 @@ mod tests {
             let layout = TagLayout::new(checksums, wide);
             Encoder { block_size, layout, checksums, seed: 0, uuid: [0; 16], wide }.tags_per_block()
         };
-        // It goes on while another tag, a UUID and the tail fit (Linux 6.1, fs/jbd2/commit.c, `space_left`).
+        // A block continues while another tag, a UUID and the tail fit (Linux 6.1, fs/jbd2/commit.c,
+        // `space_left`).
         for (checksums, wide, tag, tail) in
             [(Checksums::None, false, 8, 0), (Checksums::V2, true, 14, 4), (Checksums::V3, true, 16, 4)]
         {

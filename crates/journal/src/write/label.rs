@@ -1,7 +1,7 @@
-//! The super block as it is written.
+//! The super block for writing.
 //!
-//! Invariant: the bytes are at every moment a state from which recovery is right, so that they can be written at any
-//! time, and after an error too. All that changes lies in the first 512 bytes: a sector, which is never torn.
+//! Invariant: the bytes describe a recoverable state at any time, so that they can always be written, even
+//! after an error. All fields that change are in the first 512 bytes: a sector, which is never torn.
 
 use obento_base::Result;
 use obento_base::wire::be::U32;
@@ -10,10 +10,10 @@ use obento_base::wire::{FromZeros, IntoBytes};
 use crate::raw::{self, RawSuperBlock};
 use crate::{Compat, Incompat, Journal, SuperBlock, Tid, Version, checksum};
 
-/// `-EIO`, what jbd2 stores when it gives up (`jbd2_journal_abort`).
+/// `-EIO`, which jbd2 stores when it aborts a journal (`jbd2_journal_abort`).
 const EIO: u32 = 5_u32.wrapping_neg();
 
-/// A super block and the bytes it is in.
+/// A super block and its encoded bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Label {
     raw: RawSuperBlock,
@@ -27,7 +27,7 @@ impl Label {
         Ok(Self { raw })
     }
 
-    /// Writes it, without a flush.
+    /// Writes the super block, without a flush.
     pub(super) fn write(&mut self, journal: &Journal, super_block: &SuperBlock) -> Result<()> {
         if super_block.checksums().in_blocks() {
             self.raw.s_checksum_type = raw::CRC32C_CHKSUM;
@@ -37,34 +37,35 @@ impl Label {
         journal.device().write_at(offset, self.raw.as_bytes())
     }
 
-    /// The log starts with transaction `tid` in block `start`.
+    /// Records that the log starts with transaction `tid` in block `start`.
     pub(super) fn set_tail(&mut self, tid: Tid, start: u32) {
         self.raw.s_sequence = U32::new(tid.0);
         self.raw.s_start = U32::new(start);
     }
 
-    /// Whether there is something to replay.
+    /// Returns whether there is something to replay.
     pub(super) fn has_start(&self) -> bool {
         self.raw.s_start.get() != 0
     }
 
-    /// There is nothing to replay; the next transaction is `tid` or later, the log goes on at `head`.
+    /// Records that there is nothing to replay, that the next transaction is `tid` or later, and that the
+    /// log continues at `head`.
     pub(super) fn set_empty(&mut self, tid: Tid, head: u32) {
         self.set_tail(tid, 0);
         self.raw.s_head = U32::new(head);
     }
 
-    /// Nothing went wrong so far.
+    /// Clears the error.
     pub(super) fn clear_error(&mut self) {
         self.raw.s_errno = U32::new(0);
     }
 
-    /// The journal was given up.
+    /// Records that the journal was aborted.
     pub(super) fn set_error(&mut self) {
         self.raw.s_errno = U32::new(EIO);
     }
 
-    /// Sets the features, of a super block of version 2: one of version 1 becomes that, as jbd once did it
+    /// Sets the features. A super block of version 1 is converted to version 2, as jbd does
     /// (`journal_convert_superblock_v1`).
     pub(super) fn set_features(&mut self, compat: Compat, incompat: Incompat) {
         if self.raw.s_header.h_blocktype.get() == raw::SUPER_BLOCK_V1 {
@@ -82,7 +83,7 @@ impl Label {
     }
 }
 
-/// What a super block becomes when it gets these features.
+/// Returns the super block with these features.
 pub(super) fn with_features(super_block: &SuperBlock, compat: Compat, incompat: Incompat) -> SuperBlock {
     SuperBlock { version: Version::V2, compat, incompat, ..super_block.clone() }
 }

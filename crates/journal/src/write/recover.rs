@@ -1,6 +1,7 @@
-//! Recovery onto the device, for a volume that is opened for changes.
+//! Recovery onto the device, for a volume that is opened for writing.
 //!
-//! Order: the blocks go to their homes, a flush, the log is marked empty, a flush. A crash in between replays again.
+//! Order: the blocks are written to their home locations, a flush, the log is marked empty, a flush. After
+//! a crash in between, the log is replayed again.
 
 use obento_base::{Error, Feature, Result, Timestamp};
 use obento_block::{Block, BlockDevice, Source};
@@ -11,19 +12,26 @@ use super::label::Label;
 use crate::{Journal, Replayed, Summary, Tid};
 
 impl Journal {
-    /// Replays the log onto `volume`, a device of `volume_blocks` blocks, and marks it empty. Nothing is written
-    /// where there is nothing to replay. Errors: as [`Journal::replay_index`]; the damage that costs blocks or
-    /// transactions, and then nothing was written; those of the devices.
+    /// Replays the log onto `volume`, a device of `volume_blocks` blocks, and marks it empty. Writes
+    /// nothing if there is nothing to replay.
+    ///
+    /// # Errors
+    ///
+    /// 1. The errors of [`Journal::replay_index`].
+    /// 2. `Corrupt`: damage has lost blocks or transactions. Nothing was written.
+    /// 3. `Device`: a device failed.
     pub fn recover(&mut self, volume: &dyn BlockDevice, volume_blocks: u64) -> Result<Summary> {
         let summary = self.replay_onto(volume, volume_blocks)?;
         if self.super_block().needs_replay() {
-            // One is left out, as jbd2 does, so that nothing that is still in the log is taken for a later one.
+            // Skip one number, as jbd2 does, so that an old transaction in the log is never mistaken for a
+            // later one.
             self.mark_empty(summary.next.next(), summary.head)?;
         }
         Ok(summary)
     }
 
-    /// The first half of [`Journal::recover`]: what the log holds is in its home and on stable storage afterwards.
+    /// Performs the first half of [`Journal::recover`]: afterwards, the contents of the log are in their
+    /// home locations on stable storage.
     pub fn replay_onto(&self, volume: &dyn BlockDevice, volume_blocks: u64) -> Result<Summary> {
         let replayed = self.replay_index(volume_blocks)?;
         if let Some(damage) = replayed.damage {
@@ -33,8 +41,9 @@ impl Journal {
         Ok(replayed.summary)
     }
 
-    /// As [`Journal::recover`], for who mends: damage costs the blocks and transactions that it is in, and no more, and
-    /// is answered; the log is empty afterwards. Errors: Unsupported; those of the devices while something is written.
+    /// Recovers as [`Journal::recover`] does, for a repair: blocks and transactions that are damaged are
+    /// lost, everything else is replayed, and the damage is returned. The log is empty afterwards. Fails
+    /// with `Unsupported`, and with the errors of the devices while something is written.
     pub fn recover_sound_part(
         &mut self,
         volume: &dyn BlockDevice,
@@ -54,14 +63,15 @@ impl Journal {
         Ok((summary, damage))
     }
 
-    /// Nothing replayed, and a next transaction that the log, which has two blocks for each at least, cannot hold.
+    /// Returns the summary of an empty replay, with a next transaction number that cannot be in the log:
+    /// each transaction has at least two blocks.
     fn past_all(&self) -> Summary {
         let (first, log) = (self.super_block().sequence, self.super_block().log());
         let next = Tid(first.0.wrapping_add(log.end.saturating_sub(log.start)));
         Summary { first, next, head: log.start, ..Summary::default() }
     }
 
-    /// Writes every copy to its home, durably.
+    /// Writes every copy to its home location on stable storage.
     fn bring_home(&self, volume: &dyn BlockDevice, replayed: &Replayed) -> Result<()> {
         if replayed.index.is_empty() {
             return Ok(());
@@ -77,7 +87,7 @@ impl Journal {
         volume.flush()
     }
 
-    /// The second half: the log is empty from now on; the next transaction in it will be `next` or a later one.
+    /// Performs the second half: marks the log empty. The next transaction will be `next` or later.
     pub fn mark_empty(&mut self, next: Tid, head: u32) -> Result<()> {
         let mut label = Label::read(self)?;
         label.set_empty(next, head);
@@ -87,9 +97,14 @@ impl Journal {
         Ok(())
     }
 
-    /// Puts `blocks` into the log as one transaction, durably, once [`Journal::replay_onto`] has brought home all that
-    /// was in it and answered `summary`. A crash in between leaves none of it. Errors, before anything is written: Unsupported if they
-    /// are more than the log holds, or its checksums are of version 1; those of the device.
+    /// Appends `blocks` to the log as one durable transaction, after [`Journal::replay_onto`] has returned
+    /// `summary`. After a crash in between, none of the blocks is in the log.
+    ///
+    /// # Errors
+    ///
+    /// Before anything is written:
+    /// 1. `Unsupported`: the blocks do not fit into the log, or the log has checksums of version 1.
+    /// 2. `Device`: the device failed.
     pub fn append(self, summary: &Summary, blocks: &[Block], now: Timestamp) -> Result<()> {
         let space = Encoder::new(self.super_block()).space(blocks.len(), 0);
         if space >= self.super_block().log().len() {
@@ -102,7 +117,8 @@ impl Journal {
         writer.device().flush()
     }
 
-    /// Forgets, durably, that it was given up: for who has marked the volume instead (`jbd2_journal_clear_err`).
+    /// Clears the error of the journal on stable storage, after the caller has recorded it in the volume
+    /// (`jbd2_journal_clear_err`).
     pub fn clear_error(&self) -> Result<()> {
         let mut label = Label::read(self)?;
         label.clear_error();

@@ -1,10 +1,10 @@
 //! The space of the log: a ring of blocks between tail and head.
 //!
-//! Invariant: at least one block stays free, so that head and tail meet only in an empty ring.
+//! Invariant: at least one block stays free, so that head and tail are equal only if the ring is empty.
 
 use core::ops::Range;
 
-/// Where the log begins and ends in its ring.
+/// The positions of tail and head in the ring.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Ring {
     log: Range<u32>,
@@ -13,28 +13,28 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// An empty ring in the blocks `log`, of which there are some, going on at `head`.
+    /// Creates an empty ring in the non-empty range `log`, which continues at `head`.
     pub(crate) fn new(log: Range<u32>, head: u32) -> Self {
         let head = if log.contains(&head) { head } else { log.start };
         Self { log, tail: head, head }
     }
 
-    /// How many blocks it can hold.
+    /// Returns the maximum number of used blocks.
     pub(crate) fn capacity(&self) -> u32 {
         self.len().saturating_sub(1)
     }
 
-    /// How many can be written before the tail must move.
+    /// Returns the number of blocks that can be written before the tail must move.
     pub(crate) fn free(&self) -> u32 {
         self.capacity().saturating_sub(self.used())
     }
 
-    /// Where the next block goes.
+    /// Returns the position of the next block.
     pub(crate) fn head(&self) -> u32 {
         self.head
     }
 
-    /// Takes the next block. `None`: there is no room.
+    /// Takes the next block. Returns `None` if the ring is full.
     pub(crate) fn take(&mut self) -> Option<u32> {
         if self.free() == 0 {
             return None;
@@ -44,7 +44,7 @@ impl Ring {
         Some(at)
     }
 
-    /// Gives up what lies before `tail`, a block that was taken, or the head: then all of it.
+    /// Frees all blocks before `tail`, which is a used block or the head. The head frees the whole ring.
     pub(crate) fn release(&mut self, tail: u32) {
         debug_assert!(self.log.contains(&tail), "{tail} in {:?}", self.log);
         self.tail = tail;

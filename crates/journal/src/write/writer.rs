@@ -1,8 +1,9 @@
-//! Writing transactions into the log.
+//! Writing transactions to the log.
 //!
-//! Order, each flush between what must not change places: control blocks and copies, flush, commit block, flush. The
-//! super block is written with the copies where the log was empty before: until the commit block is there it leads to
-//! nothing. A tail that moves is durable before what lay before it is written over.
+//! Order, with a flush wherever two writes must not be reordered: control blocks and copies, flush, commit
+//! block, flush. If the log was empty, the super block is written together with the copies; until the
+//! commit block exists, it refers to an incomplete transaction. A new tail is durable before the blocks
+//! before it are overwritten.
 //! Source: Linux `fs/jbd2/commit.c`, `fs/jbd2/journal.c`, `fs/jbd2/checkpoint.c`.
 
 use alloc::sync::Arc;
@@ -17,12 +18,12 @@ use super::ring::Ring;
 use crate::gather::Gather;
 use crate::{Checksums, Compat, Incompat, Journal, Summary, SuperBlock, Tag, TagFlags, Tid};
 
-/// How a journal is to be written from now on.
+/// The features with which a journal is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JournalFeatures {
-    /// None, v2 or v3; jbd2 takes v3 for a volume with `metadata_csum`, and v1 only if told to.
+    /// No checksums, v2 or v3. jbd2 uses v3 for volumes with `metadata_csum`, and v1 on request only.
     pub checksums: Checksums,
-    /// 64-bit block numbers, for a volume that has them.
+    /// 64-bit block numbers, for volumes that have them.
     pub wide: bool,
 }
 
@@ -31,7 +32,7 @@ pub struct JournalWriter {
     journal: Journal,
     super_block: SuperBlock,
     label: Label,
-    /// The super block must be written with the next transaction.
+    /// Whether the super block must be written with the next transaction.
     stale: bool,
     encoder: Encoder,
     ring: Ring,
@@ -40,9 +41,13 @@ pub struct JournalWriter {
 }
 
 impl JournalWriter {
-    /// Takes over a journal with nothing to replay. Nothing is written before the first transaction. Errors, the
-    /// first that holds: Invalid if there is something to replay, or for v1 checksums, which are not written; those
-    /// of the device.
+    /// Opens a journal for writing that has nothing to replay. Writes nothing before the first transaction.
+    ///
+    /// # Errors
+    ///
+    /// 1. `Invalid`: there is something to replay, or v1 checksums are requested, which are not supported
+    ///    for writing.
+    /// 2. `Device`: the device failed.
     pub fn open(journal: Journal, features: JournalFeatures) -> Result<Self> {
         if journal.super_block().needs_replay() || features.checksums == Checksums::V1 {
             return Err(Error::Invalid);
@@ -55,7 +60,7 @@ impl JournalWriter {
         Ok(Self {
             encoder: Encoder::new(&super_block),
             ring: Ring::new(super_block.log(), super_block.head),
-            // As jbd2 goes on from an empty log (`jbd2_journal_recover`).
+            // Continue as jbd2 does from an empty log (`jbd2_journal_recover`).
             next: super_block.sequence.next(),
             journal,
             super_block,
@@ -65,9 +70,10 @@ impl JournalWriter {
         })
     }
 
-    /// Takes over a journal of which `summary` tells that everything in it has come home, for a transaction after the
-    /// last. The log starts there from now on, durably: until that transaction is complete it leads to nothing, and what
-    /// fast commits follow it still count. Errors: Unsupported for v1 checksums; those of the device.
+    /// Opens a journal whose contents, described by `summary`, are all in their home locations, for a
+    /// transaction after the last one. The log durably starts there from now on: until that transaction is
+    /// complete, there is nothing to replay, and the fast commits that follow the log stay valid. Fails
+    /// with `Unsupported` for v1 checksums, and with the errors of the device.
     pub(crate) fn after(journal: Journal, summary: &Summary) -> Result<Self> {
         let super_block = journal.super_block().clone();
         if super_block.checksums() == Checksums::V1 {
@@ -81,55 +87,56 @@ impl JournalWriter {
         Ok(Self { journal, super_block, label, stale: false, encoder, ring, next, block: Vec::new() })
     }
 
-    /// The super block as it was when the journal was opened, with the features that it has now.
+    /// Returns the super block from the time when the journal was opened, with the current features.
     pub fn super_block(&self) -> &SuperBlock {
         &self.super_block
     }
 
-    /// The number of the next transaction.
+    /// Returns the number of the next transaction.
     pub fn next(&self) -> Tid {
         self.next
     }
 
-    /// The device that the journal is on.
+    /// Returns the device of the journal.
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         self.journal.device()
     }
 
-    /// How many blocks of the log there are.
+    /// Returns the number of blocks of the log.
     pub(crate) fn capacity(&self) -> u32 {
         self.ring.capacity()
     }
 
-    /// Where the next transaction starts.
+    /// Returns the start of the next transaction.
     pub(crate) fn head(&self) -> u32 {
         self.ring.head()
     }
 
-    /// How many blocks of the log are free.
+    /// Returns the number of free blocks of the log.
     pub(crate) fn free(&self) -> u32 {
         self.ring.free()
     }
 
-    /// How many would be if the log started at `start`.
+    /// Returns the number of blocks that would be free if the log started at `start`.
     pub(crate) fn free_from(&self, start: u32) -> u32 {
         let mut ring = self.ring.clone();
         ring.release(start);
         ring.free()
     }
 
-    /// Whether the super block leads to something to replay.
+    /// Returns whether the super block refers to something to replay.
     pub(crate) fn is_in_use(&self) -> bool {
         self.label.has_start()
     }
 
-    /// How many blocks of the log a transaction takes.
+    /// Returns the number of blocks of the log that a transaction needs.
     pub(crate) fn space(&self, blocks: usize, revoked: usize) -> u32 {
         u32::try_from(self.encoder.space(blocks, revoked)).unwrap_or(u32::MAX)
     }
 
-    /// Writes transaction [`JournalWriter::next`] but for its commit block. Errors: those of the device; NoSpace if
-    /// it does not fit, and then parts of it were written, which mean nothing.
+    /// Writes transaction [`JournalWriter::next`] without its commit block. Fails with the errors of the
+    /// device, and with `NoSpace` if the transaction does not fit; the parts written by then are ignored by
+    /// recovery.
     pub(crate) fn write(&mut self, blocks: &[Block], revoked: &[u64]) -> Result<()> {
         if !revoked.is_empty() && !self.super_block.incompat.contains(Incompat::REVOKE) {
             self.super_block.incompat |= Incompat::REVOKE;
@@ -161,8 +168,8 @@ impl JournalWriter {
         out.gather.finish()
     }
 
-    /// Writes the commit block of transaction [`JournalWriter::next`], and goes on to the one after it. Once this is
-    /// on stable storage, so must all before it have been, and the transaction counts.
+    /// Writes the commit block of transaction [`JournalWriter::next`] and advances to the next one. The
+    /// transaction counts once this block and all blocks before it are on stable storage.
     pub(crate) fn write_commit(&mut self, now: Timestamp) -> Result<()> {
         self.encoder.commit(self.next, now, &mut self.block);
         let mut out = Out { journal: &self.journal, ring: &mut self.ring, gather: gather(&self.journal) };
@@ -172,39 +179,40 @@ impl JournalWriter {
         Ok(())
     }
 
-    /// The log starts with transaction `tid` at `start`, since all before it is in its home. Once this is on stable
-    /// storage, [`JournalWriter::release`] frees the space.
+    /// Moves the start of the log to transaction `tid` at `start`, since all earlier blocks are in their
+    /// home locations. Once this is on stable storage, [`JournalWriter::release`] frees the space.
     pub(crate) fn write_tail(&mut self, tid: Tid, start: u32) -> Result<()> {
         self.label.set_tail(tid, start);
         self.label.write(&self.journal, &self.super_block)
     }
 
-    /// What lies before `start` can be written over.
+    /// Allows the blocks before `start` to be overwritten.
     pub(crate) fn release(&mut self, start: u32) {
         self.ring.release(start);
     }
 
-    /// There is nothing to replay.
+    /// Records that there is nothing to replay.
     pub(crate) fn write_empty(&mut self) -> Result<()> {
         self.label.set_empty(self.next, self.ring.head());
         self.stale = true;
         self.label.write(&self.journal, &self.super_block)
     }
 
-    /// The journal is given up after an error. The log stays what it is.
+    /// Records that the journal was aborted after an error. The log does not change.
     pub(crate) fn write_error(&mut self) -> Result<()> {
         self.label.set_error();
         self.label.write(&self.journal, &self.super_block)
     }
 }
 
-/// The features that jbd2 would have a journal carry (`set_journal_csum_feature_set`, `ext4_load_journal`).
+/// Returns the features with which jbd2 would write the journal (`set_journal_csum_feature_set`,
+/// `ext4_load_journal`).
 fn wanted(super_block: &SuperBlock, features: JournalFeatures) -> (Compat, Incompat) {
     let mut incompat = super_block.incompat;
     incompat.remove(Incompat::ASYNC_COMMIT | Incompat::CSUM_V2 | Incompat::CSUM_V3);
     incompat.set(Incompat::CSUM_V2, features.checksums == Checksums::V2);
     incompat.set(Incompat::CSUM_V3, features.checksums == Checksums::V3);
-    // Never taken away: an old number of 64 bits may still be somewhere.
+    // Never removed: the log may still contain 64-bit numbers.
     incompat |= if features.wide { Incompat::BITS_64 } else { Incompat::empty() };
     (super_block.compat.difference(Compat::CHECKSUM), incompat)
 }
@@ -213,7 +221,7 @@ fn gather(journal: &Journal) -> Gather<'_> {
     Gather::new(&**journal.device(), journal.super_block().block_size)
 }
 
-/// The way of blocks into the log.
+/// The path of blocks into the log.
 struct Out<'w> {
     journal: &'w Journal,
     ring: &'w mut Ring,
