@@ -1,11 +1,14 @@
-//! Formatting, clippy and documentation, warnings denied.
+//! Formatting, plain English, clippy and documentation, with warnings as errors.
 
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
-/// Runs all three.
+use crate::words;
+
+/// Runs all of them.
 pub fn run(shell: &Shell) -> Result<()> {
     cmd!(shell, "cargo fmt --all --check").run()?;
+    words::check(&shell.current_dir())?;
     cmd!(shell, "cargo clippy --workspace --all-targets --locked -- -D warnings").run()?;
     let _flags = shell.push_env("RUSTDOCFLAGS", "-D warnings");
     cmd!(shell, "cargo doc --workspace --no-deps --locked --document-private-items").run()?;

@@ -32,6 +32,7 @@ mod sanitize;
 mod schedules;
 mod test;
 mod timed;
+mod words;
 
 /// Developer's commands of obento.
 #[derive(Parser)]
@@ -47,7 +48,7 @@ enum Task {
     Try,
     /// Run every test, with the programs that judge them.
     Test(test::Options),
-    /// Check formatting, clippy's warnings and the documentation.
+    /// Check formatting, words, clippy's warnings and the documentation.
     Lint,
     /// Prove that the core builds without the standard library, and that the proof can fail.
     NoStd,

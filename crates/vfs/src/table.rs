@@ -260,14 +260,14 @@ mod tests {
     const INO: Ino = Ino(12);
 
     #[test]
-    fn a_number_that_leaves_is_nobodys_until_it_is_gone_and_then_a_new_one() {
+    fn a_leaving_number_is_reused_only_after_it_has_left() {
         let table = Table::new();
-        let Users::None(leaving) = table.users(INO) else { panic!("nobody uses it") };
+        let Users::None(leaving) = table.users(INO) else { panic!("it is not in use") };
         assert!(matches!(table.users(INO), Users::Leaving));
-        assert!(matches!(table.users(Ino(13)), Users::None(_)), "others are as they were");
+        assert!(matches!(table.users(Ino(13)), Users::None(_)), "other numbers are not affected");
         std::thread::scope(|scope| {
             let next = scope.spawn(|| table.acquire(INO));
-            assert_eq!(table.len(), 0, "whoever wants it waits");
+            assert_eq!(table.len(), 0, "a new user waits");
             drop(leaving);
             assert_eq!(next.join().unwrap().ino, INO);
         });
@@ -276,10 +276,10 @@ mod tests {
     }
 
     #[test]
-    fn a_number_leaves_while_it_is_forgotten_and_not_before_its_last_use_ends() {
+    fn a_number_leaves_during_forget_and_not_before_its_last_use_ends() {
         let table = Table::new();
         let (first, mut forgotten) = (table.acquire(INO), 0);
-        let Users::Some(second) = table.users(INO) else { panic!("somebody uses it") };
+        let Users::Some(second) = table.users(INO) else { panic!("it is in use") };
         table.release(&second, || forgotten += 1);
         assert_eq!((table.len(), forgotten), (1, 0));
         table.release(&first, || assert!(matches!(table.users(INO), Users::Leaving)));

@@ -1,0 +1,165 @@
+//! The words that plain English does without: documents, comments and messages of the paths in [`PLAIN`] contain none of them.
+//!
+//! Code in backticks and code blocks is exempt, since it names what exists.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+
+/// The paths that have been rewritten in plain English. Other paths follow; none leaves this list.
+const PLAIN: &[&str] = &[
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "docs/README.md",
+    "docs/bench.md",
+    "docs/benchmarks",
+    "docs/campaigns",
+    "docs/changing.md",
+    "docs/disk.md",
+    "docs/fuzzing.md",
+    "docs/glossary.md",
+    "docs/mount.md",
+    "docs/proof.md",
+    "docs/writing-a-driver.md",
+    "crates/base/src",
+    "crates/block/src",
+    "crates/driver/src",
+    "crates/journal/src",
+    "crates/vfs/src",
+];
+
+/// Words and pairs of words with a plain replacement.
+const REPLACED: &[(&str, &str)] = &[
+    ("tell", "report, print, return"),
+    ("tells", "reports, prints, returns"),
+    ("told", "reported, printed, returned"),
+    ("mend", "repair"),
+    ("mends", "repairs"),
+    ("mended", "repaired"),
+    ("mending", "repairing"),
+    ("whoever", "the caller, the process, the user"),
+    ("somebody", "another process, another thread, a user"),
+    ("nobody", "no other process, no other thread"),
+    ("anew", "again"),
+    ("is none", "is not a ..."),
+    ("are none", "are not ..."),
+    ("goes by", "uses, follows"),
+    ("held to", "checked against"),
+];
+
+/// Fails if a path in [`PLAIN`] contains a word of [`REPLACED`], and names each place.
+pub fn check(root: &Path) -> Result<()> {
+    let mut found = Vec::new();
+    for path in PLAIN {
+        for file in files(&root.join(path))? {
+            let text = fs::read_to_string(&file)?;
+            let prose =
+                if file.extension().is_some_and(|end| end == "md") { markdown(&text) } else { rust(&text) };
+            let shown = file.strip_prefix(root).unwrap_or(&file).display();
+            found.extend(words(&prose).map(|(line, word, instead)| {
+                format!("{shown}:{line}: '{word}' is not plain English: write {instead}")
+            }));
+        }
+    }
+    ensure!(found.is_empty(), "{}", found.join("\n"));
+    Ok(())
+}
+
+/// The documents and sources at `path`, in order.
+fn files(path: &Path) -> Result<Vec<PathBuf>> {
+    if path.is_file() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut found = Vec::new();
+    let mut entries: Vec<PathBuf> =
+        fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    entries.sort();
+    for entry in entries {
+        match entry.extension().and_then(|end| end.to_str()) {
+            Some("md" | "rs") => found.push(entry),
+            _ if entry.is_dir() => found.extend(files(&entry)?),
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+/// The lines of a document, with code removed.
+fn markdown(text: &str) -> Vec<(usize, String)> {
+    let mut is_code = false;
+    let mut lines = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        if line.starts_with("```") {
+            is_code = !is_code;
+        } else if !is_code && !line.starts_with("    ") {
+            lines.push((number, without_code(line)));
+        }
+    }
+    lines
+}
+
+/// The comments and string literals of a source file.
+fn rust(text: &str) -> Vec<(usize, String)> {
+    let prose = |line: &str| match line.trim_start().strip_prefix("//") {
+        Some(comment) => without_code(comment),
+        None => line.split('"').skip(1).step_by(2).collect::<Vec<_>>().join(" "),
+    };
+    (1..).zip(text.lines()).map(|(number, line)| (number, prose(line))).collect()
+}
+
+/// `line` without the parts in backticks.
+fn without_code(line: &str) -> String {
+    line.split('`').step_by(2).collect::<Vec<_>>().join(" ")
+}
+
+/// The words of [`REPLACED`] in `prose`: line, word, replacement.
+fn words(prose: &[(usize, String)]) -> impl Iterator<Item = (usize, &'static str, &'static str)> + '_ {
+    prose.iter().flat_map(|(number, line)| {
+        let line = line.to_lowercase();
+        let words: Vec<&str> =
+            line.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+        let has = |phrase: &str| {
+            let phrase: Vec<&str> = phrase.split(' ').collect();
+            words.windows(phrase.len()).any(|words| words == phrase)
+        };
+        let found: Vec<_> = REPLACED.iter().filter(|(word, _)| has(word)).collect();
+        found.into_iter().map(move |&(word, instead)| (*number, word, instead))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(prose: &[(usize, String)]) -> Vec<(usize, &'static str)> {
+        words(prose).map(|(line, word, _)| (line, word)).collect()
+    }
+
+    #[test]
+    fn a_word_is_found_in_prose_comments_and_strings_but_not_in_code() {
+        let page =
+            "It tells all.\n```\nmend\n```\n    mend\nThe type `Mending` is NONE of it: its size is none.\n";
+        assert_eq!(found(&markdown(page)), [(1, "tells"), (6, "is none")]);
+        let source = "/// Told once.\nlet mend = \"Nobody may\";\n// `anew`\nlet x = 1; // fine\n";
+        assert_eq!(found(&rust(source)), [(1, "told"), (2, "nobody")]);
+    }
+
+    #[test]
+    fn a_word_in_a_checked_path_is_an_error_that_names_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in PLAIN {
+            let path = folder.path().join(path);
+            let is_file = path.extension().is_some();
+            fs::create_dir_all(if is_file { path.parent().unwrap() } else { &path }).unwrap();
+            if is_file {
+                fs::write(path, "plain\n").unwrap();
+            }
+        }
+        check(folder.path()).unwrap();
+        fs::write(folder.path().join("crates/base/src/a.rs"), "\n// Anew.\n").unwrap();
+        let error = check(folder.path()).unwrap_err().to_string();
+        assert_eq!(error, "crates/base/src/a.rs:2: 'anew' is not plain English: write again");
+    }
+}
