@@ -17,6 +17,7 @@ const PLAIN: &[&str] = &[
     "docs/benchmarks",
     "docs/campaigns",
     "docs/changing.md",
+    "docs/decisions",
     "docs/disk.md",
     "docs/fuzzing.md",
     "docs/glossary.md",
