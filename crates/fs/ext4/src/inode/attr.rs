@@ -136,6 +136,16 @@ pub(crate) fn encode_time(time: Timestamp, wide: bool) -> Option<(u32, u32)> {
     Some((low.cast_unsigned(), epoch | time.nanos() << 2))
 }
 
+/// [`encode_time`] of `time`, or of the nearest time that an inode of this kind holds.
+pub(crate) fn encode_nearest_time(time: Timestamp, wide: bool) -> (u32, u32) {
+    /// `EXT4_EXTRA_TIMESTAMP_MAX`.
+    const WIDE_MAX: i64 = 0x3_7fff_ffff;
+    let max = if wide { WIDE_MAX } else { i32::MAX.into() };
+    let nearest = time.secs().clamp(i32::MIN.into(), max);
+    let time = if nearest == time.secs() { time } else { Timestamp::new(nearest, 0) };
+    encode_time(time, wide).unwrap_or_default()
+}
+
 /// The first two words of a device node's `i_block`: the first for numbers of 8 bits each, else the second.
 /// Source: Linux `include/linux/kdev_t.h` `old_encode_dev`, `new_encode_dev`.
 pub(crate) fn encode_device(number: DeviceNumber) -> [u8; 8] {

@@ -75,7 +75,7 @@ impl Writer {
             match to {
                 None => {}
                 Some(TimeChange::Now) => edit.stamp(time, now),
-                Some(TimeChange::At(to)) => edit.set_time(time, to)?,
+                Some(TimeChange::At(to)) => edit.stamp(time, to),
             }
         }
         Ok(())

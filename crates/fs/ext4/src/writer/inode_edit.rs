@@ -14,7 +14,7 @@ use obento_base::{Error, FileKind, Ino, Result, Timestamp};
 use obento_journal::Taken;
 
 use crate::checksum::inode_seed;
-use crate::inode::{Format, Inode, InodeFlags, Place, encode_time, reaches};
+use crate::inode::{Format, Inode, InodeFlags, Place, encode_nearest_time, reaches};
 use crate::raw::{RawInode, RawInodeExtra};
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
@@ -397,8 +397,9 @@ impl InodeEdit {
         crate::inode::timestamp(secs, extra)
     }
 
-    /// Sets a timestamp, cut to the granularity. Errors: OutOfRange for one that the inode cannot hold.
-    pub fn set_time(&mut self, time: Time, to: Timestamp) -> Result<()> {
+    /// Sets a timestamp, cut to the granularity. A time that the inode cannot hold becomes the nearest that it can.
+    /// Source: Linux `fs/ext4/ext4.h` `EXT4_EXTRA_TIMESTAMP_MAX`; `fs/inode.c` `timestamp_truncate`.
+    pub fn stamp(&mut self, time: Time, to: Timestamp) {
         let end = match time {
             Time::Access => 0x90,
             Time::Modify => 0x8c,
@@ -406,7 +407,7 @@ impl InodeEdit {
             Time::Birth => 0x98,
         };
         let wide = self.extra_to(end).is_some();
-        let (secs, extra) = encode_time(to, wide).ok_or(Error::OutOfRange)?;
+        let (secs, extra) = encode_nearest_time(to, wide);
         match time {
             Time::Access => self.raw.i_atime.set(secs),
             Time::Modify => self.raw.i_mtime.set(secs),
@@ -423,15 +424,6 @@ impl InodeEdit {
                     fields.i_crtime_extra.set(extra);
                 }
             }
-        }
-        Ok(())
-    }
-
-    /// Sets a timestamp to what the clock says; what the inode cannot hold becomes the nearest that it can.
-    pub fn stamp(&mut self, time: Time, now: Timestamp) {
-        if self.set_time(time, now).is_err() {
-            let nearest = if now.secs() < 0 { i32::MIN } else { i32::MAX };
-            let _ = self.set_time(time, Timestamp::new(nearest.into(), 0));
         }
     }
 
