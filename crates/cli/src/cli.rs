@@ -20,7 +20,7 @@ const AFTER_HELP: &str = "\
 Addresses:
   disk.img:/etc/fstab          a path in an image (raw, qcow2, block device; also .gz, .xz, .zst)
   disk.img@2:/etc/fstab        in partition 2; also @label=NAME, @name=NAME, @uuid=UUID, @+OFFSET
-  disk.img:<12>                an inode
+  disk.img:#12                 an inode
   host:a:/b                    a host path that looks like an address
 
 Exit status: 0 if all was done, 1 if something was not, 2 for wrong usage (ls: also if what was named

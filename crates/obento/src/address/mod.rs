@@ -5,7 +5,7 @@
 //! | `disk.img:/etc/passwd` | a path in the file system that fills the image, or in its only one |
 //! | `disk.img@2:/etc`, `disk.img@label=root:/etc` | a path in a partition |
 //! | `disk.img@+1048576:/` | a path in the file system that starts at this byte |
-//! | `disk.img:<12>`, `disk.img:12` | an inode by its number (the second needs no quotes) |
+//! | `disk.img:#12`, `disk.img:12`, `disk.img:<12>` | an inode by its number (a shell needs quotes around the last) |
 //! | `-` | standard input or output |
 //! | `host:odd:/name` | a host path that looks like an address |
 //! | anything else | a host path |
@@ -197,7 +197,8 @@ fn splits(text: &[u8]) -> Vec<Split<'_>> {
         .filter_map(|(at, _)| {
             let (left, right) = (&text[..at], &text[at + 1..]);
             let bracketed = right.strip_prefix(b"<").and_then(|rest| rest.strip_suffix(b">"));
-            let (place, bare_number) = match (right.first()?, bracketed) {
+            let marked = bracketed.or_else(|| right.strip_prefix(b"#"));
+            let (place, bare_number) = match (right.first()?, marked) {
                 (b'/', _) => (Place::Path(right.to_vec()), false),
                 (_, Some(digits)) => (Place::Inode(number(digits)?), false),
                 _ => (Place::Inode(number(right)?), true),
