@@ -11,7 +11,7 @@ use obento_driver::{FormatError, NodeId, Tree};
 
 use super::layout::Layout;
 use super::map;
-use super::needs::Needs;
+use super::needs::{Needs, body_blocks};
 use super::record::{self, Facts};
 use crate::dir::{DirLayout, NewEntry, Shape};
 use crate::format::{Draft, FIRST_INO, LOST_AND_FOUND_NAME, Output, zeroed};
@@ -281,7 +281,7 @@ impl Emit<'_> {
             }
             Body::File { size, .. } => {
                 facts.size = size;
-                own = size.div_ceil(u64::from(sb.block_size).max(1));
+                own = body_blocks(sb, size);
                 facts.flags = record::map_flags(sb);
             }
             Body::Symlink => {
@@ -316,7 +316,8 @@ impl Emit<'_> {
                 .is_ok_and(|layout| layout.is_indexed())
     }
 
-    /// Where the blocks are and how many.
+    /// Fills in the map of a node that has `own` blocks, holes among them, and how many blocks it owns. A node with a first block and no
+    /// map of its own has no holes.
     fn map(&self, id: NodeId, node: &Node, own: u64, facts: &mut Facts<'_>) {
         let sb = &self.draft.sb;
         let cluster = u64::from(sb.cluster_blocks()).max(1);

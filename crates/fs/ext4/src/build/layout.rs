@@ -13,7 +13,7 @@ use obento_driver::tree::Body;
 use obento_driver::{FormatError, NodeId, Tree};
 
 use super::map::{self, FileMap, index};
-use super::needs::{Needs, data_blocks};
+use super::needs::{Needs, body_blocks, data_blocks};
 use super::received::Received;
 use crate::format::{Draft, FIRST_INO, Piece, ROOT_INO};
 use crate::xattr::USERS_MAX;
@@ -24,7 +24,7 @@ pub(super) struct Layout {
     /// The first inode that is the tree's, but for those with numbers of their own.
     first_ino: u32,
     lost_and_found: Option<NodeId>,
-    /// The first block of each node that lies in one piece; 0 for none.
+    /// The first block of each node whose blocks, all that its length counts, are one run; 0 for other nodes.
     starts: Vec<u64>,
     maps: BTreeMap<NodeId, FileMap>,
     /// The blocks of attributes, by the set.
@@ -95,10 +95,11 @@ impl Layout {
         for (id, node) in tree.nodes() {
             match node.body {
                 Body::Directory => {
-                    self.place_first(draft, id, needs.directory_blocks(id).into())?;
+                    let whole = 0..needs.directory_blocks(id).into();
+                    self.place(draft, id, whole.end, core::slice::from_ref(&whole))?;
                 }
                 Body::Symlink if tree.target(node).len() >= super::needs::FAST_TARGET => {
-                    self.place_first(draft, id, 1)?;
+                    self.place(draft, id, 1, core::slice::from_ref(&(0..1)))?;
                 }
                 _ => {}
             }
@@ -133,25 +134,22 @@ impl Layout {
         received: Option<&Received>,
         draft: &mut Draft,
     ) -> Result<(), FormatError> {
-        let block_size = draft.sb.block_size;
         for (id, node) in tree.nodes() {
-            if !matches!(node.body, Body::File { .. }) {
-                continue;
-            }
+            let Body::File { size, data } = node.body else { continue };
+            let len = body_blocks(&draft.sb, size);
             if let Some(pieces) = received.and_then(|received| received.pieces_of(node)) {
-                self.keep(draft, id, pieces)?;
+                self.keep(draft, id, len, pieces)?;
                 continue;
             }
-            match (node.body, tree.data_ranges(id)) {
+            match (data, tree.data_ranges(id)) {
                 // Most files, and no list is made for them.
-                (Body::File { size, data: Some(_) }, None) if size > 0 => {
-                    let end = size.div_ceil(u64::from(block_size).max(1));
-                    self.place_first(draft, id, end)?;
+                (Some(_), None) if size > 0 => {
+                    self.place(draft, id, len, core::slice::from_ref(&(0..len)))?;
                 }
                 _ => {
                     let ranges = data_blocks(tree, &draft.sb, id, node);
                     if !ranges.is_empty() {
-                        self.place(draft, id, &ranges)?;
+                        self.place(draft, id, len, &ranges)?;
                     }
                 }
             }
@@ -159,15 +157,17 @@ impl Layout {
         Ok(())
     }
 
-    /// Takes `len` blocks for a file without holes.
-    fn place_first(&mut self, draft: &mut Draft, id: NodeId, len: u64) -> Result<(), FormatError> {
-        self.place(draft, id, core::slice::from_ref(&(0..len)))
-    }
-
-    /// Maps a file that has its blocks.
-    fn keep(&mut self, draft: &mut Draft, id: NodeId, pieces: &[Piece]) -> Result<(), FormatError> {
+    /// Maps a file of `whole` blocks that has its blocks already.
+    fn keep(
+        &mut self,
+        draft: &mut Draft,
+        id: NodeId,
+        whole: u64,
+        pieces: &[Piece],
+    ) -> Result<(), FormatError> {
         if let [Piece { at: 0, block, len }] = pieces
-            && map::is_simple(&draft.sb, (*len).into())
+            && u64::from(*len) == whole
+            && map::is_simple(&draft.sb, whole)
         {
             if let Some(start) = self.starts.get_mut(index(id)) {
                 *start = *block;
@@ -175,18 +175,25 @@ impl Layout {
             return Ok(());
         }
         let cluster = u64::from(draft.sb.cluster_blocks()).max(1);
-        let whole = |len: u64| len.checked_next_multiple_of(cluster).unwrap_or(len);
-        let owned = pieces.iter().map(|piece| whole(piece.len.into())).fold(0, u64::saturating_add);
+        let clusters = |len: u64| len.checked_next_multiple_of(cluster).unwrap_or(len);
+        let owned = pieces.iter().map(|piece| clusters(piece.len.into())).fold(0, u64::saturating_add);
         let map = map::map(draft, self.ino(id), self.goal, pieces.to_vec(), owned)?;
         self.maps.insert(id, map);
         Ok(())
     }
 
-    /// Takes blocks for `ranges` of a file.
-    fn place(&mut self, draft: &mut Draft, id: NodeId, ranges: &[Range<u64>]) -> Result<(), FormatError> {
+    /// Takes blocks for `ranges` of a node of `whole` blocks. All other blocks of the node are holes.
+    fn place(
+        &mut self,
+        draft: &mut Draft,
+        id: NodeId,
+        whole: u64,
+        ranges: &[Range<u64>],
+    ) -> Result<(), FormatError> {
         let mut taken = None;
         if let [Range { start: 0, end }] = ranges
-            && map::is_simple(&draft.sb, *end)
+            && *end == whole
+            && map::is_simple(&draft.sb, whole)
         {
             let run = self.take(draft, *end)?;
             if run.end.saturating_sub(run.start) == *end {

@@ -35,7 +35,7 @@ pub(super) struct Needs {
     pub lost_and_found: Option<NodeId>,
     /// Blocks, whole clusters, if no file comes to lie in more pieces than it must.
     pub blocks: u64,
-    /// Inodes besides those that every volume has.
+    /// Inodes of the tree and its values. The draft has no inode for the root, nor for a lost+found that the tree has.
     pub inodes: u32,
 }
 
@@ -52,7 +52,7 @@ impl Needs {
             values: Vec::new(),
             lost_and_found,
             blocks: 0,
-            inodes: tree.len().saturating_sub(1).saturating_sub(lost_and_found.is_some().into()),
+            inodes: tree.len(),
         };
         let in_its_place = of_that_name.filter(|_| lost_and_found.is_none());
         let mut unfit: Vec<_> = in_its_place.map(|id| (id, Unfit::Reserved)).into_iter().collect();
@@ -267,6 +267,11 @@ fn file_blocks(
     Ok(blocks.saturating_add(nodes.saturating_mul(cluster)))
 }
 
+/// How many blocks a file of `size` bytes has, holes among them.
+pub(super) fn body_blocks(sb: &SuperBlock, size: u64) -> u64 {
+    size.div_ceil(u64::from(sb.block_size).max(1))
+}
+
 /// The blocks of a regular file that hold data, as ranges in order that do not touch. They begin and end with clusters, in which
 /// blocks of a file have their places.
 pub(super) fn data_blocks(tree: &Tree, sb: &SuperBlock, id: NodeId, node: &Node) -> Vec<Range<u64>> {
@@ -280,7 +285,7 @@ pub(super) fn data_blocks(tree: &Tree, sb: &SuperBlock, id: NodeId, node: &Node)
 pub(super) fn blocks_of(sb: &SuperBlock, size: u64, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
     let block = u64::from(sb.block_size).max(1);
     let cluster = u64::from(sb.cluster_blocks()).max(1);
-    let end = size.div_ceil(block);
+    let end = body_blocks(sb, size);
     let mut blocks: Vec<Range<u64>> = Vec::new();
     for range in ranges {
         let start = range.start.checked_div(block).unwrap_or(0);
