@@ -15,7 +15,7 @@ use super::layout::Layout;
 use super::needs::Needs;
 use super::received::Received;
 use crate::feature::{Compat, Incompat, RoCompat};
-use crate::format::{Draft, Geometry, Identity, Root, TYPES, Wishes, describe, identity};
+use crate::format::{Draft, Geometry, Identity, JournalRoom, Root, TYPES, Wishes, describe, identity};
 use crate::quota::{Entries, entry};
 
 /// Bytes a block, unless asked for otherwise: the size of a page nearly everywhere, however small the volume is.
@@ -100,6 +100,7 @@ fn wishes(options: &BuildOptions) -> Result<Wishes, BuildError> {
     wishes.block_size.get_or_insert(BLOCK);
     // At the front, where it breaks no file.
     wishes.journal_location.get_or_insert_with(|| "0".to_string());
+    wishes.journal_room = JournalRoom::All;
     if options.room == Room::Least {
         wishes.features.compat.remove(Compat::RESIZE_INODE);
         if wishes.features.has(Compat::HAS_JOURNAL) && wishes.journal_size.is_none() {

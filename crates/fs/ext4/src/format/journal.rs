@@ -13,7 +13,7 @@ use obento_journal::raw::{self, MAGIC, RawSuperBlock as RawJournal, SUPER_BLOCK_
 use super::draft::Draft;
 use super::inodes::{JOURNAL_INO, NewInode, PRIVATE_FILE};
 use super::number::units;
-use super::options::Wishes;
+use super::options::{JournalRoom, Wishes};
 use crate::feature::Compat;
 
 /// The smallest journal.
@@ -83,8 +83,10 @@ impl JournalSize {
             return Ok(Some(size));
         }
         let free = sb.blocks_count.saturating_sub(draft.space.count_in(0..sb.blocks_count));
-        // Half is left for files, if they are not there already.
-        let room = if wishes.packed { free } else { free / 2 };
+        let room = match wishes.journal_room {
+            JournalRoom::Half => free / 2,
+            JournalRoom::All => free,
+        };
         let bytes = |blocks: u64| blocks.saturating_mul(sb.block_size.into());
         let (least, most) = (bytes(MIN_BLOCKS), bytes(MAX_BLOCKS.min(room)));
         let all = bytes(size.blocks());

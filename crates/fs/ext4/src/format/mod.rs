@@ -45,7 +45,7 @@ pub(crate) use inodes::{JOURNAL_INO, PRIVATE_FILE, ROOT_INO};
 pub(crate) use journal::{JournalSize, MAX_BLOCKS as MAX_JOURNAL_BLOCKS, journal_label};
 use journal_device::JournalDevice;
 pub(crate) use mapping::{DIRECT, MAX_EXTENT, Piece, ROOT_ENTRIES};
-pub(crate) use options::Wishes;
+pub(crate) use options::{JournalRoom, Wishes};
 pub(crate) use orphan_file::orphan_blocks;
 pub(crate) use output::Output;
 pub(crate) use root::{LOST_AND_FOUND, NAME as LOST_AND_FOUND_NAME};

@@ -97,6 +97,7 @@ pub(crate) struct Wishes {
     /// In bytes.
     pub fast_commit_size: Option<u64>,
     pub journal_location: Option<String>,
+    pub journal_room: JournalRoom,
     pub stride: u16,
     pub stripe_width: u32,
     pub resize: Option<String>,
@@ -115,6 +116,15 @@ pub(crate) struct Wishes {
     pub is_test: bool,
     /// Of whom quotas are kept, with the feature `quota`.
     pub quotas: BTreeSet<QuotaKind>,
+}
+
+/// How much of the free blocks a journal of a given size may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum JournalRoom {
+    /// Half: the rest is for files.
+    Half,
+    /// All: whoever formats the volume counts the blocks of its files.
+    All,
 }
 
 impl Wishes {
@@ -191,6 +201,7 @@ impl Wishes {
             journal_size: None,
             fast_commit_size: None,
             journal_location: None,
+            journal_room: JournalRoom::Half,
             stride: 0,
             stripe_width: 0,
             resize: None,
@@ -245,7 +256,10 @@ impl Wishes {
             "resize" => self.resize = Some(text.to_string()),
             "lazy_itable_init" => self.lazy_inode_tables = switch("lazy_itable_init", text)?,
             "lazy_journal_init" => self.lazy_journal = switch("lazy_journal_init", text)?,
-            "packed_meta_blocks" => self.packed = switch("packed_meta_blocks", text)?,
+            "packed_meta_blocks" => {
+                self.packed = switch("packed_meta_blocks", text)?;
+                self.journal_room = if self.packed { JournalRoom::All } else { JournalRoom::Half };
+            }
             "root_owner" => self.root_owner = owner(text)?,
             "num_backup_sb" => self.backups = narrow(ranged("num_backup_sb", text, 0, 2)?),
             "hash_seed" => self.hash_seed = Some(uuid(text).ok_or_else(|| bad("hash_seed", text, UUID))?),
