@@ -1,6 +1,7 @@
 //! A directory of the host, or one file of it.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
@@ -285,10 +286,18 @@ fn body(
 
 /// Notes where a sparse file has data.
 fn set_holes(reader: &mut Reader<'_>, entry: &SourceEntry, node: NodeId) -> Result<(), Trouble> {
+    if let Some(ranges) = data_ranges(entry)? {
+        reader.model.builder.set_data_ranges(node, ranges);
+    }
+    Ok(())
+}
+
+/// Returns where a file of the host has data, or `None` if that is everywhere. Errors: System.
+pub(super) fn data_ranges(entry: &SourceEntry) -> Result<Option<Vec<Range<u64>>>, HostError> {
     let held = entry.attr();
     // A file system counts in blocks of at most 64 KiB, and small files have no holes worth keeping.
     if held.kind != FileKind::Regular || held.blocks.saturating_mul(512) >= held.size || held.size < 4096 {
-        return Ok(());
+        return Ok(None);
     }
     let file = entry.open_file()?;
     let mut ranges = Vec::new();
@@ -298,8 +307,5 @@ fn set_holes(reader: &mut Reader<'_>, entry: &SourceEntry, node: NodeId) -> Resu
         }
     }
     let whole = 0..held.size;
-    if ranges != [whole] {
-        reader.model.builder.set_data_ranges(node, ranges);
-    }
-    Ok(())
+    Ok((ranges != [whole]).then_some(ranges))
 }

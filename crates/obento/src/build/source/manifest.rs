@@ -1,5 +1,6 @@
 //! What both kinds of manifests do: say of a path what it is, or what about it is different.
 
+use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use obento_driver::tree::{Body, NodeAttr};
 use obento_host::source::{Links, SourceDir};
 use obento_host::{HostError, Xattr};
 
-use super::{Reader, data, full};
+use super::{Reader, data, directory, full};
 use crate::build::model::PathError;
 
 /// What a manifest says of a path; what it does not say stays, or is what a bare file has.
@@ -89,13 +90,19 @@ pub(super) fn put(
         }
         return Ok(Ok(()));
     }
-    let body = match body(reader, folder, kind, &said)? {
-        Ok(body) => body,
+    let (body, ranges) = match body(reader, folder, kind, &said)? {
+        Ok(made) => made,
         Err(wrong) => return Ok(Err(wrong)),
     };
     let placed = reader.put(path, body, attr, said.target.as_deref().unwrap_or_default());
+    if let (Ok(node), Some(ranges)) = (&placed, ranges) {
+        reader.model.builder.set_data_ranges(*node, ranges);
+    }
     Ok(placed.map(drop).map_err(|error| error.to_string()))
 }
+
+/// What a file is, and where it has data if that is not everywhere.
+type Made = (Body, Option<Vec<Range<u64>>>);
 
 /// Whether it only says what is different about something that is there.
 fn is_override(said: &Said) -> bool {
@@ -107,9 +114,9 @@ fn body(
     folder: &Path,
     kind: FileKind,
     said: &Said,
-) -> Result<Result<Body, Wrong>, HostError> {
+) -> Result<Result<Made, Wrong>, HostError> {
     let device = || said.device.ok_or_else(|| "it says no device number".to_owned());
-    Ok(Ok(match kind {
+    let body = match kind {
         FileKind::Directory => Body::Directory,
         FileKind::Symlink => match &said.target {
             Some(target) if !target.is_empty() => Body::Symlink,
@@ -126,21 +133,22 @@ fn body(
         FileKind::Fifo => Body::Fifo,
         FileKind::Socket => Body::Socket,
         FileKind::Regular => return file(reader, folder, said),
-    }))
+    };
+    Ok(Ok((body, None)))
 }
 
-fn file(reader: &mut Reader<'_>, folder: &Path, said: &Said) -> Result<Result<Body, Wrong>, HostError> {
+fn file(reader: &mut Reader<'_>, folder: &Path, said: &Said) -> Result<Result<Made, Wrong>, HostError> {
     match &said.content {
         Some(Content::Here(bytes)) => {
             let size = bytes.len() as u64;
             if said.size.is_some_and(|said| said != size) {
                 return Ok(Err(format!("its size is {size}, not what it says")));
             }
-            Ok(Ok(reader.kept(bytes)?))
+            Ok(Ok((reader.kept(bytes)?, None)))
         }
         Some(Content::File(path)) => host_file(reader, folder, path, said.size),
         None if said.size.unwrap_or(0) > 0 => Ok(Err("it has bytes and says not where they are".into())),
-        None => Ok(Ok(Body::File { size: 0, data: None })),
+        None => Ok(Ok((Body::File { size: 0, data: None }, None))),
     }
 }
 
@@ -149,7 +157,7 @@ fn host_file(
     folder: &Path,
     path: &[u8],
     size: Option<u64>,
-) -> Result<Result<Body, Wrong>, HostError> {
+) -> Result<Result<Made, Wrong>, HostError> {
     let path = folder.join(PathBuf::from(std::ffi::OsString::from_vec(path.to_vec())));
     let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
         return Ok(Err("the path of its content is none".into()));
@@ -178,11 +186,11 @@ fn host_file(
         return Ok(Err(format!("its content has {found} bytes, not what it says")));
     }
     if entry.attr().size == 0 {
-        return Ok(Ok(reader.kept(&made)?));
+        return Ok(Ok((reader.kept(&made)?, None)));
     }
     let root = reader.supply.root(parent).map_err(|error| full(&error))?;
     let id = reader.supply.entry(root, name).map_err(|error| full(&error))?;
-    Ok(Ok(Body::File { size: found, data: data(id) }))
+    Ok(Ok((Body::File { size: found, data: data(id) }, directory::data_ranges(&entry)?)))
 }
 
 /// Gives `path` as one more name of `original`.
