@@ -67,6 +67,8 @@ struct KnownVolume {
     access: Access,
     prefix: Rc<[u8]>,
     volume: Rc<Volume>,
+    /// Whether the attributes that it hides were reported as lost.
+    is_loss_told: bool,
 }
 
 impl Opener {
@@ -187,7 +189,8 @@ impl Opener {
         };
         let volume = Rc::new(volume.map_err(Report::plain)?);
         let prefix: Rc<[u8]> = prefix(address).into();
-        for notice in volume.info().notices {
+        let is_told = |notice: &Notice| !matches!(notice, Notice::Hidden { .. });
+        for notice in volume.info().notices.into_iter().filter(is_told) {
             let shown = prefix.strip_suffix(b":").unwrap_or(&prefix);
             context.note(shown, crate::report::notice(&notice, access));
             if matches!(notice, Notice::BackupSuperBlock { .. }) && can_be_checked(&volume, context) {
@@ -199,8 +202,24 @@ impl Opener {
             context.note(shown, format!("--mount-options say nothing of it: {why}"));
         }
         let (path, part) = (address.image.clone(), address.part.clone());
-        self.volumes.push(KnownVolume { path, part, access, prefix, volume: volume.clone() });
-        Ok(volume)
+        let volume_again = volume.clone();
+        self.volumes.push(KnownVolume { path, part, access, prefix, volume, is_loss_told: false });
+        Ok(volume_again)
+    }
+
+    /// Reports the attributes that a command asked for and a volume hides, once a volume.
+    pub fn tell_losses(&mut self, lost: impl Fn(&Report)) {
+        let missed = |known: &&mut KnownVolume| known.volume.vfs().has_asked_for_xattrs();
+        for known in self.volumes.iter_mut().filter(|known| !known.is_loss_told).filter(missed) {
+            known.is_loss_told = true;
+            for notice in known.volume.info().notices {
+                let Notice::Hidden { what, option } = notice else { continue };
+                let shown = known.prefix.strip_suffix(b":").unwrap_or(&known.prefix);
+                let cause = format!("the kernel engine's Linux was built without {option}");
+                let report = Report::on(&format!("cannot read the {what} of"), shown, cause);
+                lost(&report.help("name a kernel that has the option in OBENTO_LINUX"));
+            }
+        }
     }
 
     /// Ends the changes of all volumes; each failure goes to `failed`.

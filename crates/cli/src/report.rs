@@ -133,6 +133,9 @@ pub fn notice(notice: &Notice, access: Access) -> String {
             uuid_text(*uuid)
         ),
         Notice::MarkedWithErrors => "marked as having errors by whoever used it last".to_owned(),
+        Notice::Hidden { what, option } => {
+            format!("its {what} cannot be read: the kernel engine's Linux was built without {option}")
+        }
     }
 }
 

@@ -178,6 +178,13 @@ pub enum Notice {
     },
     /// The previous user marked the volume as containing errors.
     MarkedWithErrors,
+    /// The program that opened the volume leaves out a part of it.
+    Hidden {
+        /// The part, for people: `access control lists`.
+        what: &'static str,
+        /// The option that the program was built without.
+        option: &'static str,
+    },
 }
 
 /// A property of a volume in the terms of its format, for `info`: `("inode size", "256")`.

@@ -13,6 +13,7 @@ use obento_driver::{
 use obento_linux_wire::{Answer, Request};
 
 use crate::list::Portion;
+use crate::types::needs::Part;
 use crate::volume::{Volume, nonsense};
 
 /// Under what names XFS shows access lists a second time. Source: Linux 6.1, fs/xfs/xfs_acl.h and `xfs_xattr_put_listent`.
@@ -44,12 +45,14 @@ impl FileSystem for Volume {
         let fact = Fact { name: "driver", value: "Linux, in a process (user-mode-linux)".into() };
         let (expected, found) = (self.probe.len, self.found);
         let truncated = (expected > found).then_some(Notice::Truncated { expected, found });
+        let hidden =
+            self.hidden.iter().map(|need| Notice::Hidden { what: need.part.name(), option: need.option });
         VolumeInfo {
             probe: self.probe.clone(),
             // Linux tells nobody whether it found it closed.
             state: "opened by Linux".into(),
             facts: vec![fact],
-            notices: truncated.into_iter().collect(),
+            notices: truncated.into_iter().chain(hidden).collect(),
             ..VolumeInfo::default()
         }
     }
@@ -166,7 +169,8 @@ impl FileSystem for Volume {
     }
 
     fn xattrs(&self) -> Option<&dyn Xattrs> {
-        self.kind.xattrs.then_some(self)
+        let are_hidden = self.hidden.iter().any(|need| need.part == Part::Attributes);
+        (self.kind.xattrs && !are_hidden).then_some(self)
     }
 
     fn bulk(&self) -> Option<&dyn Bulk> {

@@ -1,18 +1,20 @@
 //! A driver a type.
 
 use std::fs;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use obento_base::{Corrupt, DeviceError, Error, Feature, Mode, Result, Structure};
 use obento_block::BlockDevice;
 use obento_driver::{Access, Build, Check, Driver, FileSystem, Format, OpenOptions, Probe, Replay, Shown};
 
 use crate::engine::{Shared, Trouble};
-use crate::kernel::Kernel;
+use crate::kernel::{Config, Kernel};
 use crate::launch::{Settings, is_of_descriptors};
+use crate::padded;
 use crate::probe::{first_bytes, probe};
 use crate::scratch::Scratch;
 use crate::starter::Starter;
+use crate::types::needs::Need;
 use crate::types::{OTHERS, TYPES, Type};
 use crate::volume::{Opening, Volume};
 
@@ -117,6 +119,8 @@ impl LinuxDriver {
         if writable && let Some(reason) = (self.kind.stays)(&first_bytes(&*device)?) {
             return Err(Error::Unsupported(Feature::Named(reason)));
         }
+        let found = device.len();
+        let device = padded::to_sectors(device);
         let memory = self.how.memory.unwrap_or_else(|| memory_for(device.len(), writable));
         // The kernel replays journals onto its disk: a volume that is only read gets one that the image does not see.
         let disk: Arc<dyn BlockDevice> =
@@ -129,17 +133,31 @@ impl LinuxDriver {
                 Shared::start(&settings, disk.clone())?
             }
         };
+        let hidden = self.hidden(&first_bytes(&*device)?);
         let words = mount_options(self.kind, &options.shown, self.how.options);
         let opening = Opening {
             kind: self.kind,
             words,
             probe,
             device: disk,
-            found: device.len(),
+            found,
             clock: options.clock.clone(),
             writable,
+            hidden,
         };
         Ok(Arc::new(Volume::mount(engine, opening)?))
+    }
+
+    /// The parts of a volume that begins with `start` which the kernel leaves out without an error. A kernel that does not print its
+    /// options is believed to leave nothing out.
+    fn hidden(&self, start: &[u8]) -> Vec<Need> {
+        let is_silent = |need: &Need| need.part.is_left_out_silently();
+        if !self.kind.needs.iter().any(is_silent) || !(self.kind.may_have_xattrs)(start) {
+            return Vec::new();
+        }
+        static CONFIG: OnceLock<Option<Config>> = OnceLock::new();
+        let config = CONFIG.get_or_init(|| Kernel::installed()?.config());
+        config.iter().flat_map(|config| config.lacks(self.kind)).filter(is_silent).collect()
     }
 }
 

@@ -197,7 +197,19 @@ pub fn open_after(start: Start, guest: impl FnMut(&Request) -> Reply + Send + 's
     let fs_type = kind.names[0];
     let probe = Probe { fs_type, label: Vec::new(), uuid: None, serial: None, len: device.len() };
     let (words, clock) = (String::new(), Arc::new(SystemClock));
-    Volume::mount(engine, Opening { kind, words, probe, found: device.len(), device, clock, writable: false })
+    Volume::mount(
+        engine,
+        Opening {
+            kind,
+            words,
+            probe,
+            found: device.len(),
+            device,
+            clock,
+            writable: false,
+            hidden: Vec::new(),
+        },
+    )
 }
 
 fn run(start: Start, guest: impl FnMut(&Request) -> Reply + Send + 'static) -> Starter {

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::tools::is_program;
+use crate::types::Type;
+use crate::types::needs::Need;
 
 /// Where Debian's package `user-mode-linux` puts the kernel.
 const PROGRAM: &str = "/usr/bin/linux.uml";
@@ -82,6 +84,14 @@ impl Kernel {
         std::env::var_os(CHOICE).is_some() && Self::program().is_none()
     }
 
+    /// The options that it was built with; `None` if the program does not print them.
+    pub fn config(&self) -> Option<Config> {
+        let mut command = Command::new(&self.program);
+        command.arg("--showconfig").stdin(Stdio::null()).stderr(Stdio::null());
+        let printed = command.output().ok().filter(|printed| printed.status.success())?;
+        String::from_utf8(printed.stdout).ok().map(Config)
+    }
+
     /// Whether it has the file system `name`, in itself or as a module.
     pub fn knows(&self, name: &str) -> bool {
         let lists =
@@ -106,6 +116,23 @@ impl Kernel {
         let (mut order, mut seen) = (Vec::new(), HashSet::new());
         needs.visit(module, &mut seen, &mut order);
         Ok(order.into_iter().map(|path| self.modules.join(path)).collect())
+    }
+}
+
+/// The options that a kernel was built with.
+#[derive(Clone, Debug)]
+pub struct Config(String);
+
+impl Config {
+    /// Whether `option` is part of the kernel or a module of it.
+    pub fn has(&self, option: &str) -> bool {
+        let mut values = self.0.lines().filter_map(|line| line.strip_prefix(option)?.strip_prefix('='));
+        values.any(|value| matches!(value, "y" | "m"))
+    }
+
+    /// The parts of `kind` that a kernel of these options does not show.
+    pub fn lacks(&self, kind: &Type) -> impl Iterator<Item = Need> {
+        kind.needs.iter().copied().filter(|need| !self.has(need.option))
     }
 }
 
@@ -165,6 +192,14 @@ mod tests {
         assert_eq!(fitting(versions(), Some("6.12.1")), Some("/m/6.1.100".into()));
         assert_eq!(fitting(versions(), None), Some("/m/6.1.100".into()));
         assert_eq!(fitting(Vec::new(), Some("6.1.9")), None);
+    }
+
+    #[test]
+    fn an_option_is_set_only_if_it_is_built_in_or_a_module() {
+        let config =
+            Config("CONFIG_A=y\nCONFIG_AB=m\n# CONFIG_C is not set\nCONFIG_D=\"y\"\nCONFIG_E=n\n".to_owned());
+        let options = ["CONFIG_A", "CONFIG_AB", "CONFIG_C", "CONFIG_D", "CONFIG_E", "CONFIG_"];
+        assert_eq!(options.map(|option| config.has(option)), [true, true, false, false, false, false]);
     }
 
     #[test]

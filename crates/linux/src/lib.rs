@@ -8,7 +8,7 @@
 //!
 //! - `kernel`, `initrd`, `launch`: what is started, and with what.
 //! - `engine`, `area`: asking, under a watchdog. The other side of the wire is `agent/`; the wire itself is `wire/`.
-//! - `disk`: a vhost-user block device over any [`BlockDevice`](obento_block::BlockDevice); `scratch`: the one of a volume that is only read.
+//! - `disk`: a vhost-user block device over any [`BlockDevice`](obento_block::BlockDevice); `padded`: one of whole sectors; `scratch`: the one of a volume that is only read.
 //! - `types`, `probe`: what there is, and by which signature it is known.
 //! - `tools`: the programs of a type's own that make and check it.
 //! - `nodes`, `volume`, `contract`, `writable`: the driver; `ahead`, `bulk`: many small files in one request; `stream`, `proofs`: long ones.
@@ -31,6 +31,7 @@ mod kernel;
 mod launch;
 mod list;
 mod nodes;
+mod padded;
 mod probe;
 mod proofs;
 mod scratch;
@@ -42,4 +43,5 @@ mod volume;
 mod writable;
 
 pub use driver::{Instead, LinuxDriver, ONLY_READS, Start, Use, kernel_of};
-pub use kernel::{INSTALL, Kernel};
+pub use kernel::{Config, INSTALL, Kernel};
+pub use probe::first_bytes;

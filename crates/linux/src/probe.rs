@@ -21,7 +21,7 @@ pub fn probe(kind: &Type, device: &dyn BlockDevice) -> Result<Option<Probe>> {
     }))
 }
 
-/// What marks and the like are looked for in.
+/// Reads the bytes at the start of `device` that tell the type of a volume, and what its programs need to know of it.
 pub fn first_bytes(device: &dyn BlockDevice) -> Result<Vec<u8>> {
     let mut start = vec![0; to_usize(device.len().min(WINDOW))];
     device.read_at(0, &mut start)?;

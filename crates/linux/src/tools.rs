@@ -20,16 +20,21 @@ pub struct Tool {
 impl Tool {
     /// Where it is on this machine: in the path, or where programs for the administrator are.
     pub fn find(&self) -> Option<PathBuf> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let folders = std::env::split_paths(&path).filter(|folder| folder.is_absolute());
-        let folders = folders.chain(FOLDERS.iter().map(PathBuf::from));
-        folders.map(|folder| folder.join(self.program)).find(|path| is_program(path))
+        find_program(self.program)
     }
 
     /// The line that installs it.
     pub fn install(&self) -> String {
         format!("apt-get install {}", self.package)
     }
+}
+
+/// Finds the program `name` in the path, or in the folders of programs for the administrator, which are not in an ordinary user's path.
+pub fn find_program(name: impl AsRef<Path>) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).filter(|folder| folder.is_absolute());
+    let folders = folders.chain(FOLDERS.iter().map(PathBuf::from));
+    folders.map(|folder| folder.join(&name)).find(|path| is_program(path))
 }
 
 pub(crate) fn is_program(path: &Path) -> bool {
@@ -58,6 +63,8 @@ pub struct Maker {
 pub struct Checker {
     /// It.
     pub tool: Tool,
+    /// The arguments that a volume needs which begins with these bytes, however it is checked.
+    pub of_volume: fn(&[u8]) -> &'static [&'static str],
     /// Its arguments for looking only.
     pub look: &'static [&'static str],
     /// Whether it replays the log even then.
@@ -104,6 +111,7 @@ const fn checker(program: &'static str, package: &'static str, look: &'static [&
     let tool = Tool { program, package };
     Checker {
         tool,
+        of_volume: |_| &[],
         look,
         replays: false,
         needs_replay: false,
@@ -162,7 +170,14 @@ const OWN: &[&str] = &["-O", "-q", "-p", "lock_nolock", "-j", "1", "-J", "8"];
 pub(crate) const MAKE_GFS2: Maker =
     Maker { asks_name: true, ..maker("mkfs.gfs2", "gfs2-utils", OWN, "-t", 16 << 20) };
 
+/// A volume of one allocation group has no other super block to compare its own with, without which xfs_repair(8) takes it only by this option.
+/// Source: Linux 6.1, fs/xfs/libxfs/xfs_format.h `struct xfs_dsb`: `sb_agcount`, big-endian.
+fn of_one_group(start: &[u8]) -> &'static [&'static str] {
+    if start.get(88..92) == Some(&[0, 0, 0, 1]) { &["-o", "force_geometry"] } else { &[] }
+}
+
 pub(crate) const CHECK_XFS: Checker = Checker {
+    of_volume: of_one_group,
     needs_replay: true,
     // With this it tells by its exit code whether it mended something.
     all: Some(&["-e"]),

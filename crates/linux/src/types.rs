@@ -8,12 +8,14 @@ use obento_driver::Keeps;
 
 use crate::tools::{self, Checker, Maker};
 use first_bytes::{
-    bfs_len, cluster_of_gfs2, cramfs_len, erofs_len, f2fs_len, hfs_len, hfsplus_len, hpfs_len, is_44bsd,
-    is_hfs, is_minix, is_minix3, is_udf, iso_len, jfs_len, log_of_jfs, minix_len, minix3_len, reiserfs_len,
-    romfs_len, sysv_len,
+    bfs_len, cluster_of_gfs2, cramfs_len, erofs_len, f2fs_len, has_attributes_of_squashfs, hfs_len,
+    hfsplus_len, hpfs_len, is_44bsd, is_hfs, is_minix, is_minix3, is_udf, iso_len, jfs_len, log_of_jfs,
+    minix_len, minix3_len, reiserfs_len, romfs_len, sysv_len,
 };
+use needs::Need;
 
 mod first_bytes;
+pub mod needs;
 mod udf;
 
 /// Bytes that tell a type.
@@ -109,6 +111,10 @@ pub struct Type {
     pub folds: bool,
     /// Whether files have attributes of any name.
     pub xattrs: bool,
+    /// Whether a volume that begins so can have extended attributes at all.
+    pub may_have_xattrs: fn(&[u8]) -> bool,
+    /// The options that the kernel needs to show all of it.
+    pub needs: &'static [Need],
     /// What it keeps.
     pub keeps: Keeps,
     /// What makes an empty volume.
@@ -182,6 +188,8 @@ const NONE: Type = Type {
     gid_max: u32::MAX,
     folds: false,
     xattrs: false,
+    may_have_xattrs: anything,
+    needs: needs::NOTHING,
     keeps: Keeps::all(),
     maker: None,
     checker: None,
@@ -203,6 +211,7 @@ pub static TYPES: &[Type] = &[
         link_max: 65535,
         grain: 1,
         xattrs: true,
+        needs: needs::BTRFS,
         keeps: without(Keeps::SUBDIRECTORIES),
         // It mostly has such a block a second time, and tells an error otherwise.
         skips_unread: false,
@@ -225,6 +234,7 @@ pub static TYPES: &[Type] = &[
         link_max: i32::MAX.unsigned_abs(),
         grain: 1,
         xattrs: true,
+        needs: needs::XFS,
         maker: Some(tools::MAKE_XFS),
         checker: Some(tools::CHECK_XFS),
         ..NONE
@@ -241,6 +251,7 @@ pub static TYPES: &[Type] = &[
         target: LinkTarget::BlockWith(1),
         grain: 1,
         xattrs: true,
+        needs: needs::F2FS,
         maker: Some(tools::MAKE_F2FS),
         checker: Some(tools::CHECK_F2FS),
         ..NONE
@@ -256,6 +267,7 @@ pub static TYPES: &[Type] = &[
         stays: log_of_jfs,
         grain: 1,
         xattrs: true,
+        needs: needs::JFS,
         maker: Some(tools::MAKE_JFS),
         checker: Some(tools::CHECK_JFS),
         ..NONE
@@ -279,6 +291,7 @@ pub static TYPES: &[Type] = &[
         // fs/reiserfs/reiserfs.h `REISERFS_LINK_MAX`.
         link_max: 64535,
         xattrs: true,
+        needs: needs::REISERFS,
         maker: Some(tools::MAKE_REISERFS),
         checker: Some(tools::CHECK_REISERFS),
         ..NONE
@@ -345,6 +358,8 @@ pub static TYPES: &[Type] = &[
         // `bytes_used`.
         len: Length::Bytes(40),
         xattrs: true,
+        may_have_xattrs: has_attributes_of_squashfs,
+        needs: needs::SQUASHFS,
         ..NONE
     },
     // fs/erofs/erofs_fs.h `EROFS_SUPER_OFFSET`, `EROFS_SUPER_MAGIC_V1`.
@@ -357,6 +372,7 @@ pub static TYPES: &[Type] = &[
         len: Length::By(erofs_len),
         grain: 1,
         xattrs: true,
+        needs: needs::EROFS,
         checker: Some(tools::CHECK_EROFS),
         ..NONE
     },
@@ -386,6 +402,7 @@ pub static TYPES: &[Type] = &[
         label: Label::Bytes(0x8028, 32),
         len: Length::By(iso_len),
         options: "iocharset=utf8",
+        needs: needs::ISO9660,
         ..NONE
     },
     // include/uapi/linux/romfs_fs.h `ROMSB_WORD0`.
@@ -480,6 +497,7 @@ pub static TYPES: &[Type] = &[
         target: LinkTarget::BlockWith(232 + 1),
         grain: 1,
         xattrs: true,
+        needs: needs::GFS2,
         maker: Some(tools::MAKE_GFS2),
         checker: Some(tools::CHECK_GFS2),
         ..NONE
@@ -629,7 +647,15 @@ const MINIX: Type = Type {
 /// Types that obento has drivers of its own for, which recognise them; here is how the kernel opens them where it is asked to.
 pub static OTHERS: &[Type] = &[
     // It opens ext2 and ext3, too. fs/ext4/ext4.h `EXT4_LINK_MAX`.
-    Type { names: &["ext4"], writes: true, link_max: 65000, grain: 1, xattrs: true, ..NONE },
+    Type {
+        names: &["ext4"],
+        writes: true,
+        link_max: 65000,
+        grain: 1,
+        xattrs: true,
+        needs: needs::EXT4,
+        ..NONE
+    },
     Type {
         names: &["vfat"],
         modules: &["vfat", "nls_cp437", "nls_utf8", "nls_iso8859-1"],

@@ -21,6 +21,7 @@ use crate::engine::Shared;
 use crate::nodes::Nodes;
 use crate::proofs::{Past, Proofs};
 use crate::stream::Stream;
+use crate::types::needs::Need;
 use crate::types::{LinkTarget, Type};
 
 /// Types that tell where on the disk a file's bytes are, and whose files were seen to be those bytes (`tests/places.rs`).
@@ -44,6 +45,8 @@ pub struct Volume {
     pub(crate) device: Arc<dyn BlockDevice>,
     /// Bytes of the image, of which a volume that is cut short has more.
     pub(crate) found: u64,
+    /// The parts of the volume that the kernel leaves out.
+    pub(crate) hidden: Vec<Need>,
     writable: AtomicBool,
     state: Mutex<State>,
 }
@@ -71,12 +74,14 @@ pub struct Opening {
     pub found: u64,
     pub clock: Arc<dyn Clock>,
     pub writable: bool,
+    /// The parts of the volume that the kernel leaves out.
+    pub hidden: Vec<Need>,
 }
 
 impl Volume {
     /// Mounts the disk of `engine`.
     pub fn mount(engine: Shared, opening: Opening) -> Result<Self> {
-        let Opening { kind, words, probe, device, found, clock, writable } = opening;
+        let Opening { kind, words, probe, device, found, clock, writable, hidden } = opening;
         let name = kind.names.first().copied().unwrap_or_default();
         let request = Request::Mount {
             kind: crate::driver::kernel_name(name).as_bytes().to_vec(),
@@ -102,6 +107,7 @@ impl Volume {
             clock,
             device,
             found,
+            hidden,
             writable: AtomicBool::new(writable),
             state: Mutex::new(State {
                 nodes: Nodes::new(attr.ino, attr),

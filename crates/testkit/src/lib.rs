@@ -4,6 +4,7 @@
 //! A development dependency only: it may panic, and says why.
 
 pub mod age;
+pub mod btrfs;
 pub mod changes;
 pub mod conformance;
 pub mod crash;

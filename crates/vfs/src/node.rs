@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
+use core::sync::atomic::Ordering;
 
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
 use obento_driver::{Cookie, DirEntry, EntrySink, FileSystem};
@@ -235,16 +236,22 @@ impl Node {
     /// 1. `NotSupported`: the format has no extended attributes.
     /// 2. `NoData`: the inode has no such attribute.
     pub fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
+        self.asks_for_xattrs();
         self.file_system().xattrs().ok_or(Error::NotSupported)?.get_xattr(self.ino(), name)
     }
 
     /// Returns the names of all extended attributes; an empty list if the format has none.
     pub fn list_xattrs(&self) -> Result<Vec<Vec<u8>>> {
+        self.asks_for_xattrs();
         let mut names = Vec::new();
         if let Some(xattrs) = self.file_system().xattrs() {
             xattrs.list_xattrs(self.ino(), &mut |name| names.push(name.to_vec()))?;
         }
         Ok(names)
+    }
+
+    fn asks_for_xattrs(&self) {
+        self.vfs.0.asked_xattrs.store(true, Ordering::Relaxed);
     }
 }
 

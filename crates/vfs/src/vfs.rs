@@ -4,6 +4,7 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Deref;
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 
 use obento_base::wire::to_usize;
@@ -102,6 +103,8 @@ pub(crate) struct Shared {
     pub(crate) root: Arc<Inode>,
     stripes: Vec<Mutex<Weak<Stripe>>>,
     pub(crate) gathering: Arc<Gathering>,
+    /// Whether extended attributes were asked for by a node.
+    pub(crate) asked_xattrs: AtomicBool,
 }
 
 impl Vfs {
@@ -121,6 +124,7 @@ impl Vfs {
             root: table.acquire(fs.root()),
             rename: Mutex::new(()),
             gathering: Arc::default(),
+            asked_xattrs: AtomicBool::new(false),
             table,
             config,
             fs,
@@ -138,6 +142,12 @@ impl Vfs {
     pub fn file_system(&self) -> &Arc<dyn FileSystem> {
         self.0.settle_all();
         &self.0.fs
+    }
+
+    /// Returns whether [`Node::get_xattr`] or [`Node::list_xattrs`] was called for any file, so that attributes which the volume
+    /// [hides](obento_driver::Notice::Hidden) were missed.
+    pub fn has_asked_for_xattrs(&self) -> bool {
+        self.0.asked_xattrs.load(Ordering::Relaxed)
     }
 
     /// Returns the limits of the format.

@@ -5,7 +5,8 @@ use std::io::Write;
 use obento::driver::Driver;
 use obento::engine::tools::Tool;
 use obento::engine::types::Type;
-use obento::engine::{INSTALL, Kernel, kernel_of};
+use obento::engine::types::needs::Need;
+use obento::engine::{Config, INSTALL, Kernel, kernel_of};
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -39,6 +40,8 @@ struct Row {
     check: How,
     /// What the engine's kernel has not, if there is one.
     unknown: Option<&'static str>,
+    /// The parts of the type that the engine's kernel does not show.
+    lacks: Vec<Need>,
 }
 
 /// How something is done.
@@ -69,10 +72,13 @@ impl How {
 /// What cannot be done for the lack of what.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Missing {
-    what: &'static str,
+    what: String,
     program: &'static str,
     install: String,
 }
+
+/// What is said of a file system or an option that a kernel lacks.
+const BUILT_WITHOUT: &str = "the kernel was built without it";
 
 /// Runs the subcommand.
 pub fn run(_: &Args, context: &Context) -> Outcome {
@@ -82,11 +88,13 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
         let name = kind.names.first().copied().unwrap_or_default();
         registry.engine_type(name).is_some()
     });
-    let kernel = Kernel::installed().is_some();
-    let mut rows: Vec<Row> = natives.chain(engine.map(|kind| of_engine(kind, kernel))).collect();
+    let kernel = Kernel::installed();
+    let config = kernel.as_ref().and_then(Kernel::config);
+    let engine = engine.map(|kind| of_engine(kind, kernel.is_some(), config.as_ref()));
+    let mut rows: Vec<Row> = natives.chain(engine).collect();
     rows.sort_by_key(|row| (row.engine != "native", row.names.first().copied()));
     let here = Here {
-        kernel,
+        kernel: kernel.is_some(),
         mount: mounting(access(FUSE, Access::READ_OK | Access::WRITE_OK), geteuid().is_root(), HELPER),
     };
     let mut out = Output::stdout();
@@ -108,7 +116,7 @@ struct Here {
 
 /// What is missing to mount, where this user may use the host's FUSE or not.
 fn mounting(fuse: rustix::io::Result<()>, is_root: bool, helper: Tool) -> Option<Missing> {
-    let missing = |program, install| Some(Missing { what: "mount", program, install });
+    let missing = |program, install| Some(Missing { what: "mount".to_owned(), program, install });
     match fuse {
         Ok(()) => {}
         Err(Errno::ACCESS) => return missing(FUSE, format!("chmod a+rw {FUSE}")),
@@ -127,10 +135,11 @@ fn native(driver: &dyn Driver) -> Row {
         make: how(driver.format().is_some()),
         check: how(driver.check().is_some()),
         unknown: None,
+        lacks: Vec::new(),
     }
 }
 
-fn of_engine(kind: &Type, kernel: bool) -> Row {
+fn of_engine(kind: &Type, kernel: bool, config: Option<&Config>) -> Row {
     let name = kind.names.first().copied();
     Row {
         names: kind.names.to_vec(),
@@ -139,22 +148,31 @@ fn of_engine(kind: &Type, kernel: bool) -> Row {
         make: kind.maker.map_or(How::No, |maker| How::By(maker.tool)),
         check: kind.checker.map_or(How::No, |checker| How::By(checker.tool)),
         unknown: name.filter(|_| kernel && kernel_of(kind).is_err()),
+        lacks: config.into_iter().flat_map(|config| config.lacks(kind)).collect(),
     }
 }
 
 /// What is missing for a type, besides what is for all.
 fn missing(row: &Row, here: &Here) -> Vec<Missing> {
-    let opening = |program, install: &str| Missing { what: "open", program, install: install.to_owned() };
+    let lack = |what: &str, program, install: &str| Missing {
+        what: what.to_owned(),
+        program,
+        install: install.to_owned(),
+    };
     let opening = match row.unknown {
-        Some(name) => Some(opening(name, "the kernel was built without it")),
-        None if row.engine == "linux" && !here.kernel => Some(opening(KERNEL, INSTALL)),
+        Some(name) => Some(lack("open", name, BUILT_WITHOUT)),
+        None if row.engine == "linux" && !here.kernel => Some(lack("open", KERNEL, INSTALL)),
         None => None,
     };
     let tools = [("make", row.make), ("check", row.check)].into_iter().filter_map(|(what, how)| {
         let tool = how.missing()?;
-        Some(Missing { what, program: tool.program, install: tool.install() })
+        Some(lack(what, tool.program, &tool.install()))
     });
-    opening.into_iter().chain(tools).collect()
+    let hidden = row
+        .lacks
+        .iter()
+        .map(|need| lack(&format!("show the {} of", need.part.name()), need.option, BUILT_WITHOUT));
+    opening.into_iter().chain(tools).chain(hidden).collect()
 }
 
 fn table(rows: &[Row], here: &Here, out: &mut Output) -> std::io::Result<()> {
@@ -197,11 +215,8 @@ fn line(row: &Row, here: &Here) -> Line {
         .into_iter()
         .chain(here.mount.clone())
         .map(|lack| {
-            let fields = [
-                ("for", lack.what.to_owned()),
-                ("program", lack.program.to_owned()),
-                ("install", lack.install),
-            ];
+            let fields =
+                [("for", lack.what), ("program", lack.program.to_owned()), ("install", lack.install)];
             std::collections::BTreeMap::from(fields)
         })
         .collect();

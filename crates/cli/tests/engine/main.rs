@@ -1,5 +1,6 @@
 //! File systems that only Linux knows, through the kernel engine: the commands are the same, and so is what they show.
 
+mod attributes;
 mod building;
 mod choice;
 mod disk;

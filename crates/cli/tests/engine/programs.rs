@@ -277,3 +277,23 @@ fn without_the_program_a_line_installs_it() {
         }
     }
 }
+
+#[test]
+fn an_xfs_of_one_allocation_group_is_sound() {
+    if !has(&["linux.uml", "mkfs.xfs", "xfs_repair"]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.blank("image", 300);
+    // Without these variables, which its own tests set, the program makes no such volume.
+    bench.shell("TEST_DIR=. TEST_DEV=. QA_CHECK_FS=yes mkfs.xfs -q -d agcount=1 image");
+    let (out, told, code) = all(&bench, "check image");
+    assert_eq!(code, Some(0), "{out}{told}");
+    let (out, told, code) = all(&bench, "check -y image");
+    assert_eq!(code, Some(0), "{out}{told}");
+    // Damage is still found: the root directory is gone.
+    let file = fs::File::options().write(true).open(bench.path("image")).unwrap();
+    file.write_all_at(&[0; 8], 56).unwrap();
+    let (out, told, code) = all(&bench, "check image");
+    assert_eq!(code, Some(4), "{out}{told}");
+}

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use obento_testkit::btrfs::set_length;
 use obento_testkit::oracle::{Oracle, require};
 use obento_testkit::passed;
 use obento_testkit::recipes::{FILLED, Recipe};
@@ -240,4 +241,36 @@ fn a_folder_for_temporary_files_that_takes_none_is_passed_over() {
         let output = bench.command("ls image").env("TMPDIR", folder).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
+}
+
+#[test]
+fn a_squashfs_of_any_length_is_read_whole() {
+    if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mksquashfs")]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.shell("mkdir few && cp tree/small few");
+    // Lengths around sectors and around the blocks in which Linux reads.
+    for extra in [0, 1, 300, 511, 512, 700, 1024, 2000] {
+        bench.shell(&format!("head -c {extra} /dev/urandom >few/extra"));
+        bench.shell("mksquashfs few image -noappend -quiet -nopad -noD -noF");
+        bench.done("cp -r image:/ out");
+        bench.shell("diff -r few out && rm -r out");
+    }
+}
+
+#[test]
+fn a_btrfs_of_odd_length_is_read_and_changed() {
+    if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.btrfs")]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.shell("truncate -s 120000001 image && mkfs.btrfs -q image");
+    // It may say that it is as long as its file.
+    set_length(&bench.path("image"), 120_000_001);
+    bench.done("cp tree/five image:/");
+    bench.done("cp image:/five out");
+    bench.shell("cmp tree/five out");
+    bench.shell("btrfs check --readonly image");
+    assert_eq!(bench.path("image").metadata().unwrap().len(), 120_000_001);
 }

@@ -32,6 +32,7 @@ use memory::{Memory, Part};
 pub(crate) use message::receive_all;
 use message::{Message, request as ask};
 use queue::Queue;
+pub(crate) use request::SECTOR;
 
 /// Bits of the features: VIRTIO 1.2, 5.2.3 and 6; `PROTOCOL` of vhost-user.
 mod feature {

@@ -10,6 +10,11 @@ pub(super) fn u32_at(start: &[u8], at: usize) -> Option<u32> {
     start.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
+/// fs/squashfs/squashfs_fs.h `struct squashfs_super_block`: `xattr_id_table_start`, which is `SQUASHFS_INVALID_BLK` where no file has any.
+pub(super) fn has_attributes_of_squashfs(start: &[u8]) -> bool {
+    start.get(56..64) != Some(&[0xff; 8])
+}
+
 /// drAlBlkSiz, big-endian.
 pub(super) fn is_hfs(start: &[u8]) -> bool {
     let size =

@@ -4,6 +4,7 @@ mod broken;
 mod contract;
 mod damaged;
 mod image;
+mod needs;
 mod numbers;
 mod table;
 mod times;

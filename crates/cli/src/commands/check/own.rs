@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use obento::engine::first_bytes;
 use obento::engine::tools::{Checker, Verdict};
 use obento::engine::types::Type;
 use obento::{BlockDevice, Content, Mending, Part, Probe};
@@ -70,8 +71,10 @@ impl Subject {
         };
         let program =
             Program::find(checker.tool, "cannot check", shown).map_err(|report| (report, FAILED))?;
-        let program = program.with(arguments.ok_or_else(refused)?.iter().copied());
         let failed = |error: std::io::Error| (cannot(&error), FAILED);
+        let start = first_bytes(&*self.device).map_err(|error| (cannot(&error), FAILED))?;
+        let arguments = arguments.ok_or_else(refused)?.iter().chain((checker.of_volume)(&start));
+        let program = program.with(arguments.copied());
         let copied = !self.is_whole || mending == Mending::Nothing && checker.replays;
         let copy = if copied { Some(Nameless::copy_of(&*self.device).map_err(failed)?) } else { None };
         let path = copy.as_ref().map_or_else(|| PathBuf::from(&args.image), Nameless::path);

@@ -79,6 +79,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if report.differences > 0 {
         context.raise(1);
     }
+    // What cannot be read was not compared.
+    context.opener().tell_losses(|report| context.fail(report));
     teller.out.finish()
 }
 
