@@ -4,6 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use obento::engine::tools::find_program;
+
 /// Why a measurement could not be taken.
 #[derive(thiserror::Error, Debug)]
 pub enum BenchError {
@@ -59,6 +61,11 @@ impl<T, E: Into<io::Error>> During<T> for std::result::Result<T, E> {
     fn during(self, action: &'static str, path: impl AsRef<Path>) -> Result<T> {
         self.map_err(|error| BenchError::Io { action, path: path.as_ref().to_owned(), source: error.into() })
     }
+}
+
+/// Returns a command that runs `name`, which may be in a folder of the administrator's that is not in the user's path.
+pub(crate) fn command_of(name: impl AsRef<Path>) -> Command {
+    Command::new(find_program(&name).unwrap_or_else(|| name.as_ref().to_owned()))
 }
 
 /// Runs a program to its end and answers what it printed. Errors: Absent if there is no such program; Program.

@@ -5,12 +5,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::run;
+use crate::error::{command_of, run};
 use crate::target::Bed;
 
 /// What a reader of figures wants to know of a machine.
@@ -56,7 +55,7 @@ impl Machine {
 
 /// The first line that a program prints of itself, wherever it prints it.
 fn version(program: &str, argument: &str) -> Option<String> {
-    let output = Command::new(program).arg(argument).output().ok()?;
+    let output = command_of(program).arg(argument).output().ok()?;
     let text = [output.stdout, output.stderr].concat();
     String::from_utf8_lossy(&text).lines().next().map(|line| line.trim().to_owned())
 }
@@ -68,7 +67,7 @@ pub fn memory() -> u64 {
 }
 
 fn ground(folder: &Path) -> String {
-    let named = run(Command::new("findmnt").args(["-no", "FSTYPE,SOURCE", "-T"]).arg(folder));
+    let named = run(command_of("findmnt").args(["-no", "FSTYPE,SOURCE", "-T"]).arg(folder));
     named.map_or_else(|_| "unknown".to_owned(), |text| seen(&text))
 }
 

@@ -69,6 +69,51 @@ fn results_are_not_written_over_and_are_taken_up_again() {
 }
 
 #[test]
+fn an_ordinary_user_measures_mounts_of_obento_and_what_cannot_be_measured_is_no_baseline() {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+    if !require(&[Oracle::Root, Oracle::Fuse, Oracle::Program("fusermount3"), Oracle::Program("mke2fs")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    // Another process copies the program, which no thread's child may hold open for writing when it is started.
+    let program = folder.path().join("obento");
+    assert!(
+        Command::new("cp")
+            .args([env!("CARGO_BIN_EXE_obento").as_ref(), program.as_path()])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let mut command = Command::new(&program);
+    command.current_dir(folder.path()).env_clear().env("PATH", "/usr/bin:/bin").args([
+        "bench",
+        "createfiles,T=1",
+        "--size",
+        "64M",
+        "--scale",
+        "40000",
+        "--repeat",
+        "2",
+        "--repeat-most",
+        "2",
+    ]);
+    for target in ["kernel:ext4", "image:ext4", "fuse:ext4", "fuse:vfat"] {
+        command.args(["-T", target]);
+    }
+    let done = command.uid(65_534).gid(65_534).output().unwrap();
+    let (table, said) = (text(&done.stdout), text(&done.stderr));
+    assert!(done.status.success(), "{said}");
+    // Programs of the administrator's are found although they are in no folder of the path.
+    assert!(table.contains("needs root") && !said.contains("not installed"), "{table}{said}");
+    assert!(!table.contains("failed"), "{table}{said}");
+    assert!(table.contains("Compared with image:ext4") && table.contains("fuse:vfat"), "{table}");
+    let speeds = table.lines().filter(|line| line.trim_start().starts_with("fuse:")).count();
+    assert_eq!(speeds, 2, "each mount is compared: {table}");
+}
+
+#[test]
 fn what_cannot_be_run_is_said_once_and_the_rest_is_measured() {
     let folder = tempfile::tempdir().unwrap();
     let done = bench(folder.path(), &["untar", "--output", "r.json"]);

@@ -21,7 +21,11 @@ function look(width) {
     const cells = {};
     for (const cell of page.querySelectorAll("[data-key]")) cells[cell.dataset.key] = cell.textContent;
     const texts = [...page.querySelectorAll("svg text")].filter((text) => text.getBBox().width > 0).length;
-    looks[width] = { scroll: root.scrollWidth, client: root.clientWidth, cells, texts,
+    // Bars with their names and figures need no scrolling.
+    const bars = [...page.querySelectorAll("svg.bars rect, svg.bars text, svg.bars line")];
+    const clipped = bars.filter((part) => part.getBoundingClientRect().right > root.clientWidth).length;
+    const sizes = bars.filter((part) => part.tagName === "text").map((part) => part.getBoundingClientRect().height);
+    looks[width] = { bars: bars.length, clipped, smallest: Math.min(...sizes), scroll: root.scrollWidth, client: root.clientWidth, cells, texts,
       unnamed: page.querySelectorAll("svg:not([aria-label]), th:not([scope])").length,
       paper: frame.contentWindow.getComputedStyle(page.body).backgroundColor };
     if (Object.keys(looks).length === 2) {
@@ -132,6 +136,9 @@ fn a_browser_shows_the_numbers_of_the_file_at_every_width_in_light_and_dark() {
             let look = &looks[width];
             assert_eq!(look["scroll"], look["client"], "the page is wider than {width}");
             assert_eq!(look["unnamed"], 0);
+            assert!(look["bars"].as_u64().unwrap() > 20);
+            assert_eq!(look["clipped"], 0, "bars are cut at {width}");
+            assert!(look["smallest"].as_f64().unwrap() >= 12.0, "names of bars are too small at {width}");
             assert!(look["texts"].as_u64().unwrap() > 20);
             let cells = look["cells"].as_object().unwrap();
             assert_eq!(cells.keys().collect::<Vec<_>>(), medians.keys().collect::<Vec<_>>());

@@ -74,11 +74,16 @@ pub struct Standing {
 }
 
 impl Table {
-    /// Of results; compared with `baseline`, or with what their suite compares, or with the first target.
+    /// Makes the table of `results`. Targets are compared with `baseline`; without it with the baseline of the suite, if that was measured, or else
+    /// with the first target that was.
     pub fn of(results: &Results, baseline: Option<&str>) -> Self {
         let targets: Vec<String> = results.targets().into_iter().map(str::to_owned).collect();
         let wished = baseline.or_else(|| Suite::find(&results.suite).map(|suite| suite.baseline));
-        let baseline = targets.iter().position(|target| Some(target.as_str()) == wished).unwrap_or(0);
+        let is_measured =
+            |target: &str| results.cells.iter().any(|cell| cell.target == target && !cell.samples.is_empty());
+        let wished = wished.filter(|target| baseline.is_some() || is_measured(target));
+        let first = targets.iter().position(|target| is_measured(target)).unwrap_or(0);
+        let baseline = targets.iter().position(|target| Some(target.as_str()) == wished).unwrap_or(first);
         let mut table = Self { targets, baseline, rows: Vec::new() };
         for workload in results.workloads() {
             table.add(results, workload);

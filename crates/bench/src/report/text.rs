@@ -63,10 +63,13 @@ fn brief(why: &str) -> String {
 }
 
 fn standings(table: &Table) -> String {
-    let mut out = format!("\nCompared with {}, by the geometric mean of all rows:\n", table.baseline());
+    let mut out = String::new();
     for standing in table.standings() {
         let Some(speed) = standing.speed.filter(|_| standing.target != table.baseline()) else { continue };
         let (faster, slower, rows) = (standing.faster, standing.slower, standing.rows);
+        if out.is_empty() {
+            let _ = writeln!(out, "\nCompared with {}, by the geometric mean of all rows:", table.baseline());
+        }
         let _ = writeln!(
             out,
             "  {} is {} times as fast: faster in {faster}, slower in {slower} of {rows} rows",

@@ -2,15 +2,15 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
+use obento::driver::Keeps;
 use obento::{Image, Options, Registry, Volume};
 
 use super::mounted::{Mounted, is_mount_point};
 use super::zram::Zram;
 use super::{Mount, Target};
-use crate::error::{During as _, run};
+use crate::error::{During as _, command_of, run};
 use crate::files::{Files, HostFiles, ImageFiles};
 use crate::{BenchError, Result};
 
@@ -58,7 +58,7 @@ impl Ground {
         }
         if is_mount_point(&self.at()).unwrap_or(true) {
             // Whoever still uses it is not waited for.
-            let _ = run(Command::new("umount").arg("-l").arg(self.at()));
+            let _ = run(command_of("umount").arg("-l").arg(self.at()));
         }
         let _ = fs::remove_file(self.image());
         Zram::clear(&self.note());
@@ -70,6 +70,8 @@ pub struct Bed {
     target: Target,
     ground: Ground,
     state: State,
+    /// The options of a mount by which an ordinary user owns its files.
+    own: String,
     zram: Option<Zram>,
 }
 
@@ -85,8 +87,13 @@ enum State {
 impl Bed {
     /// Makes a file system of `target` and opens it. Errors: Absent if that is not possible on this machine.
     pub fn fresh(target: &Target, ground: &Ground) -> Result<Self> {
-        let mut bed =
-            Self { target: target.clone(), ground: ground.clone(), state: State::Closed, zram: None };
+        let mut bed = Self {
+            target: target.clone(),
+            ground: ground.clone(),
+            state: State::Closed,
+            own: String::new(),
+            zram: None,
+        };
         if let Target::Path(path) = target {
             let folder = ground.within(path);
             fs::create_dir(&folder).during("create", &folder)?;
@@ -97,6 +104,7 @@ impl Bed {
             bed.zram = Some(Zram::new(ground.size, &ground.note())?);
         }
         bed.format()?;
+        bed.own = bed.give_to_user()?;
         bed.open()?;
         Ok(bed)
     }
@@ -113,7 +121,7 @@ impl Bed {
                 let file = File::create(&image).during("create", &image)?;
                 file.set_len(self.ground.size).during("set the length of", &image)?;
             }
-            run(Command::new(program).args(arguments).arg(&image)).map(drop)
+            run(command_of(program).args(arguments).arg(&image)).map(drop)
         };
         match &self.target {
             Target::Path(_) | Target::Command(_) => Ok(()),
@@ -129,12 +137,37 @@ impl Bed {
         }
     }
 
+    /// Lets an ordinary user create files in a mount of obento's. Returns the options of the mount that are needed for that.
+    fn give_to_user(&self) -> Result<String> {
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let Target::Fuse(Mount { kind, .. }) = &self.target else { return Ok(String::new()) };
+        if uid == 0 {
+            return Ok(String::new());
+        }
+        let failed = |error: &dyn std::fmt::Display| BenchError::Program {
+            program: format!("giving {} to the user", self.target),
+            message: error.to_string(),
+        };
+        let volume = open_volume(&self.image(), kind, &self.ground.registry)?;
+        let has_owners = volume.file_system().limits().keeps.contains(Keeps::OWNERS);
+        if has_owners {
+            volume.chown("/", Some(uid), Some(gid)).map_err(|error| failed(&error))?;
+        }
+        volume.close().map_err(|error| failed(&error))?;
+        Ok(if has_owners { String::new() } else { format!("uid={uid},gid={gid}") })
+    }
+
     fn open(&mut self) -> Result<()> {
         let image = self.image();
         self.state = match &self.target {
             Target::Path(_) => return Ok(()),
             Target::Image(mount) => State::Volume(open_volume(&image, &mount.kind, &self.ground.registry)?),
-            target => State::Mounted(Mounted::new(target, &image, &self.ground.at(), &self.ground.obento)?),
+            target => State::Mounted(Mounted::new(
+                target,
+                &image,
+                (&self.ground.at(), &self.own),
+                &self.ground.obento,
+            )?),
         };
         Ok(())
     }

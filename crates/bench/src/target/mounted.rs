@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{Mount, Target};
-use crate::error::{During as _, run};
+use crate::error::{During as _, command_of, run};
 use crate::{BenchError, Result};
 
 /// How long an unmount may be refused because somebody still looks at it.
@@ -23,8 +23,8 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts `image` at the folder `at` as `target` wants it. `obento` is the command obento.
-    pub fn new(target: &Target, image: &Path, at: &Path, obento: &Path) -> Result<Self> {
+    /// Mounts `image` at the folder `at` as `target` wants it, a mount of obento's with the further options `own`. `obento` is the command obento.
+    pub fn new(target: &Target, image: &Path, (at, own): (&Path, &str), obento: &Path) -> Result<Self> {
         fs::create_dir_all(at).during("create", at)?;
         let mut by = None;
         let (program, mut arguments): (PathBuf, Vec<String>) = match target {
@@ -37,8 +37,9 @@ impl Mounted {
             }
             Target::Fuse(mount) => {
                 by = Some(obento.to_owned());
-                let all =
-                    [mount.options.as_str(), for_others()].into_iter().filter(|options| !options.is_empty());
+                let all = [mount.options.as_str(), own, for_others()]
+                    .into_iter()
+                    .filter(|options| !options.is_empty());
                 let options = all.collect::<Vec<_>>().join(",");
                 let options = (!options.is_empty()).then(|| ["-o".to_owned(), options]);
                 let first = ["mount".to_owned(), "--fs-type".to_owned(), mount.kind.clone()];
@@ -59,7 +60,7 @@ impl Mounted {
             arguments.extend([image, at].map(|path| path.display().to_string()));
         }
         let before = servers();
-        run(Command::new(program).args(arguments))?;
+        run(command_of(program).args(arguments))?;
         let servers = servers().into_iter().filter(|pid| !before.contains(pid)).collect();
         let mounted = Self { at: at.to_owned(), by, servers, ended: false };
         if is_mount_point(at)? {
@@ -79,7 +80,7 @@ impl Mounted {
         loop {
             let mut command = match &self.by {
                 Some(obento) => Command::new(obento),
-                None => Command::new("umount"),
+                None => command_of("umount"),
             };
             command.args(self.by.as_ref().map(|_| "umount")).arg(&self.at);
             match run(&mut command) {
@@ -100,7 +101,7 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         if !self.ended && self.unmount().is_err() {
             // Nothing that uses it lives on: it goes when the last of them does.
-            let _ = run(Command::new("umount").arg("-l").arg(&self.at));
+            let _ = run(command_of("umount").arg("-l").arg(&self.at));
         }
     }
 }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::Result;
-use crate::error::{During as _, run};
+use crate::error::{During as _, command_of, run};
 use crate::random::{Rng, gamma};
 use crate::workload::{Cache, Load, Measure, Phase, Scene, Settings};
 
@@ -70,14 +70,14 @@ impl Load for Application {
 
     fn prepare(&self, scene: &Scene) -> Result<()> {
         let folder = scene.folder()?;
-        run(Command::new(self.program()).arg("--version"))?;
+        run(command_of(self.program()).arg("--version"))?;
         if *self == Self::Sqlite {
             return Ok(());
         }
         tree(&folder.join("tree"), scene)?;
         match self {
             Self::Untar => {
-                run(Command::new("tar").current_dir(folder).args(["-cf", "tree.tar", "tree"]))?;
+                run(command_of("tar").current_dir(folder).args(["-cf", "tree.tar", "tree"]))?;
             }
             Self::GitClone => repository(folder)?,
             _ => {}
@@ -87,7 +87,7 @@ impl Load for Application {
 
     fn run(&self, scene: &Scene) -> Result<Vec<Phase>> {
         let folder = scene.folder()?;
-        let mut command = Command::new(self.program());
+        let mut command = command_of(self.program());
         command.current_dir(folder).args(self.arguments());
         let begin = Instant::now();
         match self {
@@ -149,7 +149,7 @@ fn source(rng: &mut Rng) -> String {
 fn repository(folder: &Path) -> Result<()> {
     let git = |arguments: &[&str]| {
         let identity = ["-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "gc.auto=0"];
-        run(Command::new("git").current_dir(folder.join("tree")).args(identity).args(arguments)).map(drop)
+        run(command_of("git").current_dir(folder.join("tree")).args(identity).args(arguments)).map(drop)
     };
     git(&["init", "-q", "."])?;
     git(&["add", "-A"])?;

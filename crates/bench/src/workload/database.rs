@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::error::{During as _, run};
+use obento::engine::tools::find_program;
+
+use crate::error::{During as _, command_of, run};
 use crate::workload::{Cache, Load, Measure, Phase, Scene, Settings};
 use crate::{BenchError, Result};
 
@@ -50,7 +52,7 @@ impl Load for Database {
         let folder = scene.folder()?;
         match self {
             Self::Postgres => Postgres::new(folder)?.make(scene),
-            Self::Redis => run(Command::new("redis-server").arg("--version")).map(drop),
+            Self::Redis => run(command_of("redis-server").arg("--version")).map(drop),
             Self::Lsm => db_bench().map(drop),
             Self::Dbench => found("dbench", &[]).map(drop),
         }
@@ -89,12 +91,12 @@ fn unknown(program: &str) -> BenchError {
     BenchError::Program { program: program.into(), message: "it answered what is not known".into() }
 }
 
-/// A program by its name, in the folders of PATH and in `others`. Errors: Absent.
+/// Returns the path of a program, which is where programs are or in `others`. Errors: Absent.
 fn found(program: &str, others: &[PathBuf]) -> Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain(others.iter().cloned());
-    let mut all = folders.map(|folder| folder.join(program));
-    all.find(|file| file.is_file()).ok_or_else(|| BenchError::Absent(format!("{program} is not installed")))
+    let elsewhere = || others.iter().map(|folder| folder.join(program)).find(|file| file.is_file());
+    find_program(program)
+        .or_else(elsewhere)
+        .ok_or_else(|| BenchError::Absent(format!("{program} is not installed")))
 }
 
 /// A server that ends when this is dropped.
@@ -152,9 +154,9 @@ impl Postgres {
     fn command(&self, program: &str) -> Command {
         let program = found(program, &self.bins).unwrap_or_else(|_| program.into());
         if !rustix::process::geteuid().is_root() {
-            return Command::new(program);
+            return command_of(program);
         }
-        let mut command = Command::new("setpriv");
+        let mut command = command_of("setpriv");
         command
             .args(["--reuid", POSTGRES_USER, "--regid", POSTGRES_USER, "--clear-groups", "--"])
             .arg(program);
@@ -171,7 +173,7 @@ impl Postgres {
 
     fn give(&self, path: &Path) -> Result<()> {
         if rustix::process::geteuid().is_root() {
-            run(Command::new("chown").arg(format!("{POSTGRES_USER}:")).arg(path))?;
+            run(command_of("chown").arg(format!("{POSTGRES_USER}:")).arg(path))?;
         }
         Ok(())
     }
@@ -227,13 +229,13 @@ impl Postgres {
 fn redis(folder: &Path, scene: &Scene) -> Result<Vec<Phase>> {
     let place = tempfile::tempdir().during("create", "a folder for a socket")?;
     let socket = place.path().join("redis");
-    let mut command = Command::new("redis-server");
+    let mut command = command_of("redis-server");
     command.arg("--dir").arg(folder).arg("--unixsocket").arg(&socket);
     command.args(["--port", "0", "--appendonly", "yes", "--appendfsync", "always", "--save", ""]);
     let _server = Server::start(&mut command, &socket)?;
     let count = scene.settings.scaled(100_000).to_string();
     let begin = Instant::now();
-    let mut client = Command::new("redis-benchmark");
+    let mut client = command_of("redis-benchmark");
     client.arg("-s").arg(&socket).args(["-t", "set", "-n", &count, "-q", "--csv"]);
     let said = run(&mut client)?;
     let seconds = begin.elapsed().as_secs_f64();
@@ -248,7 +250,7 @@ fn db_bench() -> Result<PathBuf> {
 }
 
 fn lsm(folder: &Path, scene: &Scene) -> Result<Vec<Phase>> {
-    let mut command = Command::new(db_bench()?);
+    let mut command = command_of(db_bench()?);
     let mut db: OsString = "--db=".into();
     db.push(folder.join("lsm"));
     command.arg(db).arg("--benchmarks=fillseq,fillrandom,readrandom");
@@ -270,7 +272,7 @@ fn lsm(folder: &Path, scene: &Scene) -> Result<Vec<Phase>> {
 
 fn dbench(folder: &Path, scene: &Scene) -> Result<Vec<Phase>> {
     let seconds = scene.settings.run_time.as_secs().max(DBENCH_SECONDS);
-    let mut command = Command::new(found("dbench", &[])?);
+    let mut command = command_of(found("dbench", &[])?);
     command.arg("-D").arg(folder).args(["-t", &seconds.to_string(), &CLIENTS.to_string()]);
     let said = run(&mut command)?;
     // `Throughput 1234.5 MB/sec  4 clients  4 procs  max_latency=1.234 ms`

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
 use super::latency::{Latency, PERCENTILES};
 use super::{Measure, Phase, Settings};
-use crate::error::run;
+use crate::error::{command_of, run};
 use crate::{BenchError, Result};
 
 /// What fio says of the job `latency` on `file`. None where there is no fio.
@@ -21,7 +20,7 @@ pub fn beside(latency: &Latency, file: &Path, settings: &Settings) -> Result<Opt
     };
     let engine = if latency.depth > 1 { "io_uring" } else { "psync" };
     let percentiles = PERCENTILES.map(|at| at.to_string()).join(":");
-    let mut command = Command::new("fio");
+    let mut command = command_of("fio");
     command.args([
         "--name=latency",
         "--direct=1",

@@ -7,9 +7,14 @@ use crate::results::Results;
 const WIDTH: f64 = 640.0;
 const BAR: f64 = 22.0;
 const GAP: f64 = 8.0;
-/// Room for the names at the left, and for figures at the right.
+/// Room for the names at the left.
 const NAMES: f64 = 200.0;
-const FIGURES: f64 = 90.0;
+/// Room for the name above a bar, and from one bar to the next.
+const NAME: f64 = 18.0;
+const STEP: f64 = NAME + BAR + GAP;
+/// Percent of the width that the longest bar takes, and its error at most; the figure stands behind both.
+const LONGEST: f64 = 74.0;
+const ERROR: f64 = 5.0;
 
 fn open(page: &mut Html, height: f64, label: &str) {
     page.raw(&format!(
@@ -41,32 +46,38 @@ pub fn bars(page: &mut Html, table: &Table, row: &Row) {
     }
     let direction = if row.measure.more_is_better() { "more is better" } else { "less is better" };
     let caption = format!("{}: {}, {direction}", row.name(), row.measure.unit());
-    open(page, table.targets.len() as f64 * (BAR + GAP) + GAP, &caption);
-    let scale = (WIDTH - NAMES - FIGURES) / most;
+    // Places across are shares of whatever width the page has, so that a narrow one shows whole bars and readable names.
+    let height = table.targets.len() as f64 * STEP + GAP;
+    page.raw(&format!(
+        "<figure><svg role=\"img\" class=\"bars\" height=\"{height}\" aria-label=\"{}\">",
+        escaped(&caption)
+    ));
+    let scale = LONGEST / most;
     for (at, (target, figure)) in table.targets.iter().zip(&row.figures).enumerate() {
-        let y = GAP + at as f64 * (BAR + GAP);
-        label(page, NAMES - 8.0, y + BAR * 0.7, "end", target);
+        let y = GAP + at as f64 * STEP;
+        label(page, 0.0, y + NAME * 0.7, "start", target);
+        let (y, text) = (y + NAME, y + NAME + BAR * 0.7);
         let Some(summary) = figure.summary else {
-            label(page, NAMES + 4.0, y + BAR * 0.7, "start", figure.why_not.as_deref().unwrap_or("not run"));
+            label(page, 0.0, text, "start", figure.why_not.as_deref().unwrap_or("not run"));
             continue;
         };
-        // An error as large as the figure ends at the axis and at the names of the figures.
-        let (width, error) = (summary.median * scale, (summary.standard_error() * scale).min(FIGURES / 2.0));
+        let (width, error) = (summary.median * scale, (summary.standard_error() * scale).min(ERROR));
         page.raw(&format!(
-            "<rect class=\"c{}\" x=\"{NAMES}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{BAR}\" rx=\"2\"/>",
+            "<rect class=\"c{}\" x=\"0\" y=\"{y:.1}\" width=\"{width:.2}%\" height=\"{BAR}\" rx=\"2\"/>",
             at % 6
         ));
-        let (end, middle) = (NAMES + width, y + BAR / 2.0);
-        page.raw(&format!(
-            "<path class=\"error\" d=\"M{:.1} {middle:.1}H{:.1}M{:.1} {:.1}v8M{:.1} {:.1}v8\"/>",
-            end - error,
-            end + error,
-            end - error,
-            middle - 4.0,
-            end + error,
-            middle - 4.0
-        ));
-        label(page, end + error + 6.0, y + BAR * 0.7, "start", &short(summary.median));
+        // An error as large as the figure ends at the axis and at the names of the figures.
+        let (low, high, middle) = ((width - error).max(0.0), width + error, y + BAR / 2.0);
+        for (x1, x2, y1, y2) in [
+            (low, high, middle, middle),
+            (low, low, middle - 4.0, middle + 4.0),
+            (high, high, middle - 4.0, middle + 4.0),
+        ] {
+            page.raw(&format!(
+                "<line class=\"error\" x1=\"{x1:.2}%\" x2=\"{x2:.2}%\" y1=\"{y1:.1}\" y2=\"{y2:.1}\"/>"
+            ));
+        }
+        page.element("text", &format!("x=\"{high:.2}%\" dx=\"6\" y=\"{text:.1}\""), &short(summary.median));
     }
     close(page, &caption);
 }
