@@ -1,7 +1,7 @@
 //! A repository for a driver outside of the tree, which works from its first minute.
 //!
-//! The files of `xtask/skeleton` with two words replaced: `skeletonfs`, the crate and the type of the file system, and `OBENTO`, where this
-//! workspace lies.
+//! The files of `xtask/skeleton` with two words replaced: `skeletonfs`, the crate and the type of the file system, and `@WORKSPACE@`, the path of this
+//! workspace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ fn write(name: &str, folder: &Path, workspace: &Path) -> Result<()> {
     for (path, text) in FILES {
         let path = folder.join(path);
         fs::create_dir_all(path.parent().unwrap_or(folder))?;
-        fs::write(path, text.replace("skeletonfs", name).replace("OBENTO", workspace))?;
+        fs::write(path, text.replace("skeletonfs", name).replace("@WORKSPACE@", workspace))?;
     }
     // The versions that the workspace was tested with.
     fs::copy(Path::new(workspace).join("Cargo.lock"), folder.join("Cargo.lock"))?;
@@ -79,5 +79,23 @@ mod tests {
         assert!(said("../evil", "/nowhere").contains("no name for a driver"));
         assert!(said("", "/nowhere").contains("no name for a driver"));
         assert!(said("floppyfs", "/").contains("there already"));
+    }
+
+    #[test]
+    fn the_path_of_the_workspace_replaces_its_mark_and_no_other_word() {
+        let folder = tempfile::tempdir().unwrap();
+        let (driver, workspace) = (folder.path().join("floppyfs"), folder.path().join("of obento"));
+        fs::create_dir(&workspace).unwrap();
+        fs::write(workspace.join("Cargo.lock"), "").unwrap();
+        write("floppyfs", &driver, &workspace).unwrap();
+        let written = |path: &str| fs::read_to_string(driver.join(path)).unwrap();
+        assert!(written("tests/contract.rs").contains("var_os(\"OBENTO_SEEDS\")"));
+        assert!(written("README.md").contains("    OBENTO_SEEDS=fuzz/corpus/walk cargo test seeds"));
+        let path = format!("path = \"{}/crates/obento\"", workspace.display());
+        assert!(written("Cargo.toml").contains(&path));
+        for (path, _) in FILES {
+            let text = written(path);
+            assert!(!text.contains("skeletonfs") && !text.contains("@WORKSPACE@"), "{path}");
+        }
     }
 }
