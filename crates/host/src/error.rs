@@ -67,8 +67,8 @@ pub enum HostError {
         /// Which.
         path: PathBuf,
     },
-    /// The same run wrote this name before: the source lists it twice.
-    #[error("{}: was just written; the source has the name twice", PathText(path))]
+    /// The same run created this entry before: the sources have the name twice, or the volume takes two of their names for one.
+    #[error("{}: this command has just created it, and does not overwrite it", PathText(path))]
     Duplicate {
         /// Which.
         path: PathBuf,

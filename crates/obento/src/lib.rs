@@ -28,6 +28,7 @@
 //! # }
 //! ```
 
+mod acls;
 mod address;
 mod backup;
 mod build;
@@ -89,8 +90,8 @@ pub use build::{
 pub use check::{CheckError, check};
 pub use copy::{
     Backup, CopyError, CopyFrom, CopyOptions, CopyReport, CopySource, Existing, HardLinks, Holes, HostError,
-    ImageTarget, Keep, Loss, Lost, Observer, Problem, Progress, Quiet, TargetIs, TreeOptions, Trouble, Trust,
-    WriteReport, copy_from_reader, copy_in, copy_out, copy_to_writer, read_full,
+    ImageTarget, Keep, Loss, Lost, NewMode, Observer, Problem, Progress, Quiet, TargetIs, TreeOptions,
+    Trouble, Trust, WriteReport, copy_from_reader, copy_in, copy_out, copy_to_writer, read_full,
 };
 pub use data::Unread;
 pub use diff::{

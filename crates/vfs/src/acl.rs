@@ -139,7 +139,7 @@ impl Acl {
     }
 
     /// Returns the list after `chmod`.
-    pub(crate) fn with_mode(&self, mode: Mode) -> Self {
+    pub fn with_mode(&self, mode: Mode) -> Self {
         let group = self.group_class();
         let change = |entry: &Entry| {
             let shift = match entry.tag {

@@ -4,9 +4,10 @@
 //! which the source goes.
 
 use std::ffi::{OsStr, OsString};
+use std::ops::ControlFlow;
 
 use clap::ValueEnum;
-use obento::{Backup, Caller, Error, FileKind, NameBuf, Node, RenameFlags, Symlinks, take_place};
+use obento::{Backup, Caller, Cookie, Error, FileKind, NameBuf, Node, RenameFlags, Symlinks, take_place};
 
 use super::cp::across::{self, Moves, Replace};
 use crate::change::backup::BackupArgs;
@@ -88,7 +89,13 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if across::concerns(sources, last, context) {
         return move_across(args, sources, last, context);
     }
-    let mut mover = Mover { args, context, backup: args.backup.backup()?, tell: Tell::new(args.verbose) };
+    let mut mover = Mover {
+        args,
+        context,
+        backup: args.backup.backup()?,
+        tell: Tell::new(args.verbose),
+        moved: Vec::new(),
+    };
     if let Err(report) = mover.all(sources, last) {
         context.warn(&report);
     }
@@ -116,12 +123,27 @@ fn move_across(args: &Args, sources: &[OsString], target: &OsStr, context: &Cont
     tell.finish()
 }
 
+/// Why a second source of one name stays where it is.
+pub const JUST_MOVED: &str = "this command has just moved another source there";
+
+/// Whether the directory has an entry of exactly this name.
+fn is_listed(spot: &Spot) -> Result<bool, Error> {
+    let mut is_listed = false;
+    spot.dir.read_dir(Cookie::START, &mut |entry| {
+        is_listed |= entry.is_ok_and(|entry| *entry.name == *spot.name);
+        if is_listed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(is_listed)
+}
+
 struct Mover<'a> {
     args: &'a Args,
     context: &'a Context,
     /// What becomes of what is replaced.
     backup: Backup,
     tell: Tell,
+    /// What was moved, and is not replaced by another source.
+    moved: Vec<Node>,
 }
 
 impl Mover<'_> {
@@ -204,6 +226,7 @@ impl Mover<'_> {
                 _ => failed(&error),
             }
         })?;
+        self.moved.push(source.node.clone());
         self.tell.say(|| {
             let verb = if self.args.exchange { ("exchanged", "<->") } else { ("renamed", "->") };
             let backup = kept.map_or_else(String::new, |kept| {
@@ -225,7 +248,10 @@ impl Mover<'_> {
         let vfs = source.node.vfs();
         let ends = ((&from.dir, &*from.name), (&to.dir, &*to.name));
         if occupant == Some(&source.node) && !self.args.exchange {
-            // Two names of one file: a rename would leave both.
+            // Where the volume takes both names for one, that name changes. Of two names a rename would leave both.
+            if from.dir == to.dir && !(is_listed(from)? && is_listed(to)?) {
+                return vfs.rename(&Caller::Owner, ends.0, ends.1, RenameFlags::empty()).map(|()| None);
+            }
             return vfs.unlink(&Caller::Owner, &from.dir, &from.name).map(|()| None);
         }
         if self.args.exchange {
@@ -265,6 +291,9 @@ impl Mover<'_> {
                 }
             }
             _ => {}
+        }
+        if self.moved.contains(occupant) && *occupant != source.node && self.backup != Backup::Numbered {
+            return Err(Report::new(format!("cannot replace {target} with {shown}"), JUST_MOVED));
         }
         if is_dir(&source.node) != is_dir(occupant) && self.backup == Backup::None {
             let cause = if is_dir(occupant) {

@@ -138,5 +138,12 @@ fn set(node: &Node, args: &Args, times: Times) -> Result<(), Error> {
         mtime: (modification || both).then_some(times.mtime),
         ..SetAttr::default()
     };
-    node.vfs().set_attr(&Caller::Owner, node, &change).map(drop)
+    let held = node.vfs().set_attr(&Caller::Owner, node, &change)?;
+    // The volume sets the nearest time that it can hold.
+    match change.mtime {
+        Some(TimeChange::At(asked)) if !node.vfs().file_system().limits().is_same_time(held.mtime, asked) => {
+            Err(Error::OutOfRange)
+        }
+        _ => Ok(()),
+    }
 }

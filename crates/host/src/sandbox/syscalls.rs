@@ -49,6 +49,8 @@ const OLD: &[c_long] = &[];
 const READING: &[c_long] = &[
     libc::SYS_openat, libc::SYS_openat2, libc::SYS_readlinkat, libc::SYS_getdents64, libc::SYS_faccessat2,
     libc::SYS_lgetxattr, libc::SYS_llistxattr, libc::SYS_fgetxattr, libc::SYS_flistxattr,
+    // Of what a link leads to that is followed.
+    libc::SYS_getxattr, libc::SYS_listxattr,
 ];
 
 /// For writing a tree.
@@ -66,7 +68,7 @@ const WRITING: &[c_long] = &[
 const BUILDING: &[c_long] = &[
     libc::SYS_openat, libc::SYS_openat2, libc::SYS_readlinkat, libc::SYS_getdents64, libc::SYS_faccessat,
     libc::SYS_faccessat2, libc::SYS_lgetxattr, libc::SYS_llistxattr, libc::SYS_fgetxattr, libc::SYS_flistxattr,
-    libc::SYS_sync_file_range, libc::SYS_flock, libc::SYS_linkat, libc::SYS_unlinkat, libc::SYS_renameat, libc::SYS_renameat2,
+    libc::SYS_getxattr, libc::SYS_listxattr, libc::SYS_sync_file_range, libc::SYS_flock, libc::SYS_linkat, libc::SYS_unlinkat, libc::SYS_renameat, libc::SYS_renameat2,
     // By sockets that are open: who asks another process to start programs, and takes what a kernel asks of its disk.
     libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_recvmsg, libc::SYS_accept4,
 ];

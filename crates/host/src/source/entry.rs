@@ -332,11 +332,7 @@ impl OpenEntry<'_> {
 
     /// Its extended attributes, as [`SourceEntry::xattrs`]. Errors: System.
     pub fn xattrs(&self) -> Result<Vec<Xattr>, HostError> {
-        let read = all_xattrs(
-            |buffer| rustix::fs::flistxattr(&self.fd, buffer),
-            |name, buffer| rustix::fs::fgetxattr(&self.fd, name, buffer),
-        );
-        match read {
+        match xattrs_of(&self.fd) {
             Err(Errno::OPNOTSUPP) => Ok(Vec::new()),
             read => {
                 read.map_err(|errno| HostError::system("read the attributes of", self.entry.path(), errno))
@@ -348,6 +344,14 @@ impl OpenEntry<'_> {
     pub fn into_file(self) -> Result<SourceFile, HostError> {
         SourceFile::new(self.fd.into(), &self.entry.path())
     }
+}
+
+/// The extended attributes of the file that is open as `fd`.
+pub(crate) fn xattrs_of(fd: &OwnedFd) -> Result<Vec<Xattr>, Errno> {
+    all_xattrs(
+        |buffer| rustix::fs::flistxattr(fd, buffer),
+        |name, buffer| rustix::fs::fgetxattr(fd, name, buffer),
+    )
 }
 
 fn all_xattrs(

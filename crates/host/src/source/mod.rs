@@ -11,6 +11,7 @@ mod runs;
 mod together;
 mod walk;
 
+pub(crate) use entry::xattrs_of;
 pub use entry::{Links, OpenEntry, SourceDir, SourceEntry};
 pub use runs::{Run, Runs, SourceFile};
 pub use together::{Piece, Step, Way, walk_together};

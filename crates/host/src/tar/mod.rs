@@ -22,7 +22,7 @@ use obento_base::{DeviceNumber, FileKind};
 
 use crate::{DataSink, HostError, Metadata};
 use header::{BLOCK, Header, Kind};
-pub use read::{Member, MemberKind, TarError, TarReader};
+pub use read::{ACL_WORDS, AclName, Member, MemberKind, TarError, TarReader, acl_from_words};
 use records::Records;
 use sink::ArchiveSink;
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use obento_base::{Mode, Timestamp};
+use obento_base::{FileKind, Mode, Timestamp};
 use rustix::fs::{AtFlags, Gid, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
@@ -96,23 +96,42 @@ pub(super) fn timestamps(meta: &Metadata<'_>) -> Timestamps {
     Timestamps { last_access: spec(meta.atime), last_modification: spec(meta.mtime) }
 }
 
+/// The permissions of the owning group in the access control list `value`.
+/// Source: Linux `include/uapi/linux/posix_acl_xattr.h`: a version of 4 bytes, then entries of 8.
+fn owning_group(value: &[u8]) -> Option<u16> {
+    const ACL_GROUP_OBJ: u16 = 0x04;
+    let (entries, _) = value.get(4..)?.as_chunks::<8>();
+    let words = entries.iter().map(|entry| {
+        let [tag_low, tag_high, low, high, ..] = *entry;
+        (u16::from_le_bytes([tag_low, tag_high]), u16::from_le_bytes([low, high]))
+    });
+    words.into_iter().find(|(tag, _)| *tag == ACL_GROUP_OBJ).map(|(_, permissions)| permissions & 7)
+}
+
 /// Sets attributes of one entry and counts what cannot be kept.
 pub(super) struct Applier<'a> {
     pub shared: &'a Shared,
     pub report: &'a mut Report,
     pub path: &'a dyn Fn() -> PathBuf,
+    /// What is set.
+    pub keep: Keep,
 }
 
-impl Applier<'_> {
+impl<'a> Applier<'a> {
+    pub fn new(shared: &'a Shared, report: &'a mut Report, path: &'a dyn Fn() -> PathBuf) -> Self {
+        Self { shared, report, path, keep: shared.options.keep }
+    }
+
     fn lose(&mut self, loss: Loss, errno: impl Into<Option<Errno>>) {
         self.report.lose(loss, errno.into(), self.path);
     }
 
     /// The mode that an entry is to have in the end, apart from what the owner decides.
-    pub fn final_mode(&mut self, meta: &Metadata<'_>) -> Mode {
+    pub fn final_mode(&mut self, meta: &Metadata<'_>, kind: FileKind) -> Mode {
         let options = &self.shared.options;
-        if !options.keep.contains(Keep::MODE) {
-            return Mode::new(meta.mode.bits() & 0o777 & !self.shared.creator.umask);
+        if !self.keep.contains(Keep::MODE) {
+            let mode = options.new_mode.of(kind, meta.mode);
+            return Mode::new(mode.bits() & !self.shared.creator.umask);
         }
         let special = Mode::new(Mode::SET_UID.bits() | Mode::SET_GID.bits());
         if options.trust == Trust::Untrusted && meta.mode.bits() & special.bits() != 0 {
@@ -131,17 +150,13 @@ impl Applier<'_> {
         mode: Mode,
         kind: Permissions,
     ) {
-        let keep = self.shared.options.keep;
+        let keep = self.keep;
         let owner = if keep.contains(Keep::OWNER) { self.set_owner(target, made, meta) } else { made };
-        if keep.contains(Keep::XATTRS) {
-            self.set_xattrs(target, meta, |name| name.starts_with(b"user."));
-        }
+        self.set_xattrs(target, meta, |name| name.starts_with(b"user."));
         if kind == Permissions::Own {
             self.set_mode(target, owner, meta, mode);
         }
-        if keep.contains(Keep::XATTRS) {
-            self.set_xattrs(target, meta, |name| !name.starts_with(b"user."));
-        }
+        self.set_xattrs(target, meta, |name| !name.starts_with(b"user."));
         if keep.contains(Keep::TIMES) {
             self.set_times(target, meta);
         }
@@ -195,19 +210,43 @@ impl Applier<'_> {
     fn set_xattrs(&mut self, target: Target<'_>, meta: &Metadata<'_>, which: impl Fn(&[u8]) -> bool) {
         for xattr in meta.xattrs.iter().filter(|xattr| which(&xattr.name)) {
             let acl = xattr.name == ACL_ACCESS.as_bytes() || xattr.name == ACL_DEFAULT.as_bytes();
+            // A list is part of the permissions.
+            if !self.keep.contains(if acl { Keep::MODE } else { Keep::XATTRS }) {
+                continue;
+            }
             let loss = if acl { Loss::Acl } else { Loss::Xattr };
             let risky = xattr.name.starts_with(b"security.") || xattr.name.starts_with(b"trusted.");
             if risky && self.shared.options.trust == Trust::Untrusted {
                 self.lose(loss, None);
             } else if let Err(errno) = target.set_xattr(xattr) {
                 self.lose(loss, errno);
+                if xattr.name == ACL_ACCESS.as_bytes() {
+                    self.narrow_mode(target, &xattr.value);
+                }
             }
+        }
+    }
+
+    /// Takes from the group what only the mask of the list `value`, which is lost, allowed.
+    fn narrow_mode(&mut self, target: Target<'_>, value: &[u8]) {
+        let stat = rustix::fs::fstat(target.fd()).map_err(|errno| self.lose(Loss::Mode, errno));
+        let (Ok(stat), Some(group)) = (stat, owning_group(value)) else { return };
+        let bits = u16::try_from(stat.st_mode & 0o7777).unwrap_or(0);
+        if let Err(errno) = target.chmod(Mode::new(bits & (0o7707 | group << 3))) {
+            self.lose(Loss::Mode, errno);
         }
     }
 
     pub fn set_times(&mut self, target: Target<'_>, meta: &Metadata<'_>) {
         if let Err(errno) = target.set_times(&timestamps(meta)) {
-            self.lose(Loss::Times, errno);
+            return self.lose(Loss::Times, errno);
+        }
+        // A file system turns times that it cannot hold into the nearest. All hold those of 31 bits.
+        let is_unusual = |time: Timestamp| i32::try_from(time.secs()).is_err() || time.secs() < 0;
+        if is_unusual(meta.mtime)
+            && rustix::fs::fstat(target.fd()).is_ok_and(|stat| stat.st_mtime != meta.mtime.secs())
+        {
+            self.lose(Loss::Times, Errno::RANGE);
         }
     }
 }

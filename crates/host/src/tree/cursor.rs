@@ -17,8 +17,9 @@ use super::dir::{Dir, OwnedMetadata, open_at};
 use super::later::{File, Later};
 use super::links::{LinkKey, Original, identify};
 use super::place::{Place, level};
+use super::replaced::Replaced;
 use super::sink::{FileSink, Waiting};
-use super::{Creator, DIRECTORY, Existing, Keep, Loss, Report, Shared, TreeOptions, Trust, Written};
+use super::{Backup, Creator, DIRECTORY, Existing, Keep, Loss, Report, Shared, TreeOptions, Trust, Written};
 use crate::{DataSink, FileId, HostError, Metadata};
 
 /// Writes a tree: a cursor that stands in one directory and creates entries there.
@@ -52,6 +53,7 @@ impl TreeWriter {
             may_chown: AtomicBool::new(true),
             may_copy_range: AtomicBool::new(true),
             spared: Vec::new(),
+            made: super::Made::default(),
         };
         let place = Place::new(root, Vec::new(), level(None, fd, &stat, false, group), group);
         Ok(Self {
@@ -71,6 +73,15 @@ impl TreeWriter {
             shared.spared = files.to_vec();
         }
         if is_behind { self.behind() } else { self }
+    }
+
+    /// From now on a directory that was made and left may be entered again, for another source.
+    #[must_use]
+    pub fn returning(mut self) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.made.returns = true;
+        }
+        self
     }
 
     /// Writes the bytes of small files a little later, in a thread. What cannot be written is then told by
@@ -118,7 +129,7 @@ impl TreeWriter {
         let private = rustix::fs::Mode::RWXU;
         let fresh = match rustix::fs::mkdirat(&dir, name.as_bytes(), private) {
             Ok(()) => true,
-            Err(Errno::EXIST) if dir.was_written(name) => {
+            Err(Errno::EXIST) if dir.was_written(name) && (dir.fresh || !self.shared.made.returns) => {
                 return Err(HostError::Duplicate { path: self.place.path(Some(name)) });
             }
             Err(Errno::EXIST) => false,
@@ -131,11 +142,14 @@ impl TreeWriter {
         let stat = rustix::fs::fstat(&fd).map_err(|errno| self.failed("examine", name, errno))?;
         if fresh {
             self.report.directories += 1;
-            dir.note_written(name);
+            note_made(&self.shared, &dir, name, FileId::of(&stat));
             if dir.default_acl {
                 Target::File(fd.as_fd()).remove_acl(ACL_DEFAULT);
                 Target::File(fd.as_fd()).remove_acl(ACL_ACCESS);
             }
+        }
+        if !fresh && is_made_as_other(&self.shared, &dir, name, FileId::of(&stat)) {
+            return Err(HostError::Duplicate { path: self.place.path(Some(name)) });
         }
         self.place.push(name, fd, &stat, fresh);
         if fresh || self.shared.options.existing != Existing::Keep {
@@ -160,8 +174,8 @@ impl TreeWriter {
         let (Some(meta), Some(dir)) = (top.meta.take(), top.dir.clone()) else { return };
         let meta = meta.get();
         let path = || self.place.path(None);
-        let mut applier = Applier { shared: &self.shared, report: &mut self.report, path: &path };
-        let mode = applier.final_mode(&meta);
+        let mut applier = Applier::new(&self.shared, &mut self.report, &path);
+        let mode = applier.final_mode(&meta, FileKind::Directory);
         let made = Made { uid, gid, mode: None };
         applier.apply(Target::File(dir.as_fd()), made, &meta, mode, Permissions::Own);
     }
@@ -175,15 +189,26 @@ impl TreeWriter {
         fill: impl FnOnce(&mut dyn DataSink) -> Result<(), E>,
     ) -> Result<Written, E> {
         let path = || self.place.path(Some(name));
-        let mut applier = Applier { shared: &self.shared, report: &mut self.report, path: &path };
-        let mode = applier.final_mode(meta);
+        let mut applier = Applier::new(&self.shared, &mut self.report, &path);
+        let mut mode = applier.final_mode(meta, FileKind::Regular);
         let dir = self.place.dir()?;
         let as_made = creation_mode(&self.shared, dir, meta, mode);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        let make = |dir: &Dir| open_at(dir, name, flags, as_made.bits());
-        let Some(file) = create(&self.shared, dir, name, meta, &path, make)? else {
+        let make = |dir: &Dir, room| {
+            // What replaces a file is open to its owner alone until it has that file's mode.
+            let mode = if room == Room::Made { as_made.bits() & 0o700 } else { as_made.bits() };
+            open_at(dir, name, flags, mode)
+        };
+        let Some((file, replaced)) = create(&self.shared, dir, name, meta, &path, make)? else {
             return Ok(Written::Kept);
         };
+        let whole = replaced.as_ref().map(|replaced| replaced.complete(meta, applier.keep));
+        if let Some((whole, keep)) = &whole {
+            applier.keep = *keep;
+            mode = applier.final_mode(&whole.get(), FileKind::Regular);
+        }
+        let whole = whole.map(|(whole, _)| whole);
+        let meta = &whole.as_ref().map_or(*meta, OwnedMetadata::get);
         let (shared, buffer) = (&*self.shared, &mut self.buffer);
         let waiting = self.later.as_mut().map(|later| {
             let (room, start) = later.room();
@@ -206,13 +231,15 @@ impl TreeWriter {
         let made = Made {
             uid: shared.creator.uid,
             gid: dir.group,
-            mode: (!dir.default_acl).then(|| Mode::new(as_made.bits() & !shared.creator.umask)),
+            mode: (!dir.default_acl && whole.is_none())
+                .then(|| Mode::new(as_made.bits() & !shared.creator.umask)),
         };
         if let (Some((used, pieces)), Some(later)) = (waiting, &mut self.later)
             && !pieces.is_empty()
         {
             let (dir, name, path, meta) = (dir.clone(), name.to_buf(), path(), OwnedMetadata::new(meta));
-            later.push(File { file, dir, name, path, meta, made, mode, pieces }, used);
+            let keep = applier.keep;
+            later.push(File { file, dir, name, path, meta, made, mode, keep, pieces }, used);
             return Ok(Written::Created);
         }
         applier.apply(target, made, meta, mode, Permissions::Own);
@@ -220,10 +247,15 @@ impl TreeWriter {
         Ok(Written::Created)
     }
 
+    /// Counts what of `name` is not kept because nobody sets it.
+    pub fn lose(&mut self, loss: Loss, name: &Name) {
+        self.report.lose(loss, Some(Errno::OPNOTSUPP), || self.place.path(Some(name)));
+    }
+
     /// Makes a symbolic link. Errors: Exists, IsSource and IsDirectory as [`Existing`] asks; Duplicate; Changed; System.
     pub fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, HostError> {
         let path = || self.place.path(Some(name));
-        let make = |dir: &Dir| rustix::fs::symlinkat(target, dir, name.as_bytes());
+        let make = |dir: &Dir, _| rustix::fs::symlinkat(target, dir, name.as_bytes());
         let dir = self.place.dir()?;
         if create(&self.shared, dir, name, meta, &path, make)?.is_none() {
             return Ok(Written::Kept);
@@ -251,10 +283,10 @@ impl TreeWriter {
         let device = rustix::fs::makedev(rdev.major, rdev.minor);
         let file_type = FileType::from_raw_mode(kind.mode_bits().into());
         let mode = rustix::fs::Mode::from_raw_mode((meta.mode.bits() & 0o600).into());
-        let make = |dir: &Dir| rustix::fs::mknodat(dir, name.as_bytes(), file_type, mode, device);
+        let make = |dir: &Dir, _| rustix::fs::mknodat(dir, name.as_bytes(), file_type, mode, device);
         let dir = self.place.dir()?;
         match create(&self.shared, dir, name, meta, &path, make) {
-            Ok(Some(())) => {}
+            Ok(Some(_)) => {}
             Ok(None) => return Ok(Written::Kept),
             Err(HostError::System {
                 errno: errno @ (Errno::PERM | Errno::OPNOTSUPP | Errno::INVAL), ..
@@ -288,11 +320,11 @@ impl TreeWriter {
         }
         let made = Made { uid: self.shared.creator.uid, gid: dir.group, mode: None };
         let path = || self.place.path(Some(name));
-        let mut applier = Applier { shared: &self.shared, report: &mut self.report, path: &path };
+        let mut applier = Applier::new(&self.shared, &mut self.report, &path);
         let target = Target::Handle(handle.as_fd());
         let (mode, permissions) = match kind {
             FileKind::Symlink => (meta.mode, Permissions::None),
-            _ => (applier.final_mode(meta), Permissions::Own),
+            _ => (applier.final_mode(meta, kind), Permissions::Own),
         };
         applier.apply(target, made, meta, mode, permissions);
         Ok(())
@@ -329,12 +361,12 @@ impl TreeWriter {
                 return Ok(None);
             }
         };
-        let make = |dir: &Dir| {
+        let make = |dir: &Dir, _| {
             let (old, new) = (original.name.as_bytes(), name.as_bytes());
             rustix::fs::linkat(&from, old, dir, new, AtFlags::empty())
         };
         match create(&self.shared, dir, name, meta, &path, make) {
-            Ok(Some(())) => {}
+            Ok(Some(_)) => {}
             Ok(None) => return Ok(Some(Written::Kept)),
             Err(HostError::System {
                 errno: errno @ (Errno::MLINK | Errno::PERM | Errno::XDEV | Errno::ACCESS | Errno::NOENT),
@@ -378,51 +410,80 @@ impl TreeWriter {
     }
 }
 
-/// Makes an entry with `make`; where the name is taken, makes room for it first if it may, and answers `None` if not.
+/// Whether an entry is made where another was just removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Room {
+    Free,
+    Made,
+}
+
+/// Makes an entry with `make`; where the name is taken, makes room for it first if it may, and answers `None` if not. Also
+/// answers what the entry replaces.
 fn create<T>(
     shared: &Shared,
     dir: &Dir,
     name: &Name,
     meta: &Metadata<'_>,
     path: &dyn Fn() -> std::path::PathBuf,
-    make: impl Fn(&Dir) -> Result<T, Errno>,
-) -> Result<Option<T>, HostError> {
-    let made = match make(dir) {
+    make: impl Fn(&Dir, Room) -> Result<T, Errno>,
+) -> Result<Option<(T, Option<Replaced>)>, HostError> {
+    let mut replaced = None;
+    let made = match make(dir, Room::Free) {
         Err(Errno::EXIST) => {
-            if !make_room(shared, dir, name, meta, path)? {
+            if !make_room(shared, dir, name, meta, path, &mut replaced)? {
                 return Ok(None);
             }
-            make(dir)
+            make(dir, Room::Made)
         }
         made => made,
     };
     match made {
         Ok(made) => {
-            dir.note_written(name);
-            Ok(Some(made))
+            if !dir.fresh || shared.made.returns {
+                let id = identify(dir, name).map_err(|errno| HostError::system("examine", path(), errno))?;
+                note_made(shared, dir, name, id);
+            }
+            Ok(Some((made, replaced)))
         }
         Err(Errno::EXIST) => Err(HostError::Changed { path: path() }),
         Err(errno) => Err(HostError::system("create", path(), errno)),
     }
 }
 
-/// Removes what has the name `name`, if it may. False: it stays.
+/// Notes that this run made `name`, whose inode is `id`.
+fn note_made(shared: &Shared, dir: &Dir, name: &Name, id: FileId) {
+    dir.note_written(name);
+    if !dir.fresh || shared.made.returns {
+        shared.made.inodes.lock().insert(id);
+    }
+}
+
+/// Whether the file system takes `name` for another name, under which this run made `id`.
+fn is_made_as_other(shared: &Shared, dir: &Dir, name: &Name, id: FileId) -> bool {
+    shared.was_made(id)
+        && !dir.was_written(name)
+        && names(dir).is_ok_and(|names| !names.iter().any(|listed| listed == name.as_bytes()))
+}
+
+/// Removes what has the name `name`, if it may, and notes what it was. False: it stays.
 fn make_room(
     shared: &Shared,
     dir: &Dir,
     name: &Name,
     meta: &Metadata<'_>,
     path: &dyn Fn() -> std::path::PathBuf,
+    replaced: &mut Option<Replaced>,
 ) -> Result<bool, HostError> {
-    if dir.was_written(name) {
-        return Err(HostError::Duplicate { path: path() });
-    }
     let stat = match rustix::fs::statat(dir, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
         Err(Errno::NOENT) => return Ok(true),
         Err(errno) => return Err(HostError::system("examine", path(), errno)),
     };
     let modified = Timestamp::new(stat.st_mtime, u32::try_from(stat.st_mtime_nsec).unwrap_or(0));
+    let id = FileId::of(&stat);
+    if dir.fresh || is_made_as_other(shared, dir, name, id) {
+        return Err(HostError::Duplicate { path: path() });
+    }
     let existing = shared.options.existing;
     match existing {
         Existing::Fail => return Err(HostError::Exists { path: path() }),
@@ -430,11 +491,18 @@ fn make_room(
         Existing::Update if modified >= meta.mtime => return Ok(false),
         Existing::Update | Existing::Replace => {}
     }
-    if shared.spared.contains(&FileId::of(&stat)) {
+    let is_made = dir.was_written(name) || shared.was_made(id);
+    if is_made && shared.options.backup != Backup::Numbered {
+        return Err(HostError::Duplicate { path: path() });
+    }
+    if shared.spared.contains(&id) {
         return Err(HostError::IsSource { path: path() });
     }
     if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
         return Err(HostError::IsDirectory { path: path() });
+    }
+    if shared.options.backup == Backup::None {
+        *replaced = Replaced::of(dir, name, &stat);
     }
     let failed = |errno| HostError::system("remove", path(), errno);
     let kept = shared.options.backup.name_for(name.as_bytes(), || names(dir)).map_err(failed)?;

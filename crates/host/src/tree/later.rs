@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use super::apply::{Applier, Made, Permissions, Target};
 use super::dir::{Dir, OwnedMetadata};
-use super::{Report, Shared};
+use super::{Keep, Report, Shared};
 use crate::{HostError, HostFile};
 
 /// Longer files are written at once.
@@ -65,6 +65,8 @@ pub(super) struct File {
     pub meta: OwnedMetadata,
     pub made: Made,
     pub mode: Mode,
+    /// What of `meta` is set.
+    pub keep: Keep,
     pub pieces: Vec<Piece>,
 }
 
@@ -249,7 +251,8 @@ fn finish(batch: Batch, shared: &Shared) -> (Vec<u8>, Report, Vec<HostError>) {
             }
         }
         let path = || file.path.clone();
-        let mut applier = Applier { shared, report: &mut report, path: &path };
+        let mut applier = Applier::new(shared, &mut report, &path);
+        applier.keep = file.keep;
         let target = Target::File(file.file.as_fd());
         applier.apply(target, file.made, &file.meta.get(), file.mode, Permissions::Own);
         report.files += 1;

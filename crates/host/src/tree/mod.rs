@@ -20,13 +20,15 @@ mod later;
 mod links;
 mod options;
 mod place;
+mod replaced;
 mod sink;
 
 pub use backup::Backup;
 pub use cursor::TreeWriter;
 pub use links::LinkKey;
-pub use options::{Existing, Keep, Loss, Lost, Report, TreeOptions, Trust, Written};
+pub use options::{Existing, Keep, Loss, Lost, NewMode, Report, TreeOptions, Trust, Written};
 
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -53,6 +55,16 @@ struct Shared {
     may_copy_range: AtomicBool,
     /// Files that the source is read from: they are never removed to make room.
     spared: Vec<FileId>,
+    made: Made,
+}
+
+/// What this run made, to tell it from what was there before: the file system may take two names for one.
+#[derive(Default)]
+struct Made {
+    /// Inodes in directories that were there before, and in others if those may be entered again.
+    inodes: Mutex<HashSet<FileId>>,
+    /// Whether a directory that was made and left may be entered again, for another source.
+    returns: bool,
 }
 
 /// As whom new files are made.
@@ -109,6 +121,11 @@ fn umask_in_proc() -> Option<u16> {
 }
 
 impl Shared {
+    /// Whether the inode `id`, which a directory has under some name, was made by this run.
+    fn was_made(&self, id: FileId) -> bool {
+        self.made.inodes.lock().contains(&id)
+    }
+
     /// Counts `len` more bytes; whether the limit allows them.
     fn take(&self, len: u64) -> bool {
         let before = self.bytes.fetch_add(len, Ordering::Relaxed);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use obento_base::{FileKind, Mode};
 use rustix::io::Errno;
 
 use super::Backup;
@@ -31,6 +32,27 @@ pub enum Trust {
     Untrusted,
 }
 
+/// The mode of a new file whose mode is not kept, before the umask takes from it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum NewMode {
+    /// The permission bits of the source.
+    #[default]
+    Source,
+    /// That of a file that a program creates, 0666, or 0777 for a directory: `cp --no-preserve=mode`.
+    Plain,
+}
+
+impl NewMode {
+    /// The permission bits of a new entry of `kind` whose source has `mode`.
+    pub fn of(self, kind: FileKind, mode: Mode) -> Mode {
+        match (self, kind) {
+            (Self::Source, _) => Mode::new(mode.bits() & 0o777),
+            (Self::Plain, FileKind::Directory) => Mode::new(0o777),
+            (Self::Plain, _) => Mode::new(0o666),
+        }
+    }
+}
+
 bitflags::bitflags! {
     /// What of the metadata to set; the rest is as if the files were made by hand.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,6 +77,8 @@ pub struct TreeOptions {
     pub trust: Trust,
     /// What of the metadata to set.
     pub keep: Keep,
+    /// The mode of new files, if modes are not kept.
+    pub new_mode: NewMode,
     /// The most bytes of data to write; holes are free.
     pub max_bytes: u64,
     /// What becomes of a file that is replaced.
@@ -68,6 +92,7 @@ impl Default for TreeOptions {
             existing: Existing::Replace,
             trust: Trust::Full,
             keep: Keep::all(),
+            new_mode: NewMode::Source,
             max_bytes: u64::MAX,
             backup: Backup::None,
         }
@@ -99,6 +124,10 @@ pub enum Loss {
     Xattr,
     /// An ACL.
     Acl,
+    /// Attribute flags, such as that of an immutable file.
+    Flags,
+    /// The number of a project.
+    Project,
     /// A time.
     Times,
     /// A hard link: the file became one of its own.

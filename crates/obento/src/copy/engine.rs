@@ -1,9 +1,9 @@
 //! The copy itself: items of a source, one after another, into a tree.
 
-use obento_base::{Error, FileKind, Name, NameBuf};
+use obento_base::{Attr, Error, FileFlags, FileKind, Name, NameBuf};
 use obento_driver::Span;
 use obento_host::source::Run;
-use obento_host::tree::{LinkKey, Report};
+use obento_host::tree::{Keep, LinkKey, Loss, Report};
 use obento_host::{DataSink, HostError, Metadata, SinkError};
 use obento_vfs::{Node, Symlinks};
 
@@ -16,6 +16,13 @@ use crate::walk::Step;
 
 /// Bytes copied between two reports of progress.
 const STRIDE: u64 = 32 << 20;
+
+/// Flags that a person sets on a file, as with chattr(1), and that say how the file is to be treated.
+const SET_BY_PEOPLE: FileFlags = FileFlags::IMMUTABLE
+    .union(FileFlags::APPEND)
+    .union(FileFlags::NO_DUMP)
+    .union(FileFlags::NO_ATIME)
+    .union(FileFlags::SYNC);
 
 pub(super) struct Copy<'a, T> {
     pub tree: T,
@@ -57,7 +64,7 @@ impl<'a, T: Tree> Copy<'a, T> {
         let mut depth = 0_u32;
         while let Some(item) = items.next() {
             expect_wanted(self.observer)?;
-            let item = match item {
+            let mut item = match item {
                 Ok(item) => item,
                 Err(Problem { path, trouble }) => {
                     self.fail(path, trouble)?;
@@ -66,6 +73,7 @@ impl<'a, T: Tree> Copy<'a, T> {
             };
             let is_start = depth == 0 || (depth == 1 && item.step == Step::Leave);
             self.tell_late()?;
+            crate::acls::settle(&mut item.attr.mode, &mut item.xattrs);
             match item.step {
                 Step::Enter => depth += 1,
                 Step::Leave => depth = depth.saturating_sub(1),
@@ -120,6 +128,7 @@ impl<'a, T: Tree> Copy<'a, T> {
         let Some(name) = name else { return self.fail(item.shown, Trouble::Nameless) };
         self.observer.progress(&Progress { files: self.files, bytes: self.bytes, path: &item.shown });
         self.files += 1;
+        self.count_flags(&item.attr, name);
         if item.step == Step::Enter {
             let meta = Metadata::new(&item.attr, &item.xattrs);
             let entered = self.tree.enter(name, &meta);
@@ -133,6 +142,19 @@ impl<'a, T: Tree> Copy<'a, T> {
         self.keep_going(item.shown, made)
     }
 
+    /// Counts the flags and the project of an entry, which are not copied, if all of it is to be kept.
+    fn count_flags(&mut self, attr: &Attr, name: &Name) {
+        if !self.options.tree.keep.contains(Keep::XATTRS) {
+            return;
+        }
+        if attr.flags.intersects(SET_BY_PEOPLE) {
+            self.tree.lose(Loss::Flags, name);
+        }
+        if attr.project != 0 {
+            self.tree.lose(Loss::Project, name);
+        }
+    }
+
     /// Copies what is no directory.
     fn file(&mut self, name: &Name, item: &Item, items: &dyn Items) -> Result<(), Trouble> {
         let attr = &item.attr;
@@ -144,7 +166,7 @@ impl<'a, T: Tree> Copy<'a, T> {
         }
         match (attr.kind, &item.body) {
             // A reader that follows links follows those that lead somewhere.
-            (FileKind::Symlink, _) if self.options.symlinks == Symlinks::Follow => {
+            (FileKind::Symlink, _) if self.follows(item) => {
                 return Err(Trouble::Volume(Error::NotFound));
             }
             (FileKind::Symlink, Body::Link(target)) => self.tree.symlink(name, &meta, target).map(drop)?,
@@ -155,6 +177,13 @@ impl<'a, T: Tree> Copy<'a, T> {
             self.tree.remember(key, name, attr.nlink - 1)?;
         }
         Ok(())
+    }
+
+    /// Whether a link in the place of `item` is to be followed.
+    fn follows(&self, item: &Item) -> bool {
+        let options = self.options;
+        let symlinks = if item.is_start { options.named_symlinks } else { options.symlinks };
+        symlinks == Symlinks::Follow
     }
 
     fn key(&mut self, origin: Origin) -> LinkKey {

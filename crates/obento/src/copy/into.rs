@@ -5,14 +5,17 @@ use std::io::{self, Read};
 use obento_base::{Error, FileKind, Mode, Name, Timestamp};
 use obento_host::tree::{Keep, TreeOptions};
 use obento_host::{DataSink, Metadata, SinkError, interrupt};
-use obento_vfs::Node;
+use obento_vfs::{Caller, Node, Symlinks};
 
 use super::engine::Copy;
 use super::holes::Shaped;
-use super::image::{CHUNK, ImageTarget, ImageWriter, TargetPlace};
+use super::image::{CHUNK, ImageTarget, ImageWriter, Over, TargetPlace};
+use super::options::may_meet_twice;
 use super::source::CopyFrom;
 use super::tree::FileError;
-use super::{CopyError, CopyOptions, CopyReport, Observer, Progress, TargetIs, Trouble, expect_wanted};
+use super::{
+    CopyError, CopyOptions, CopyReport, HardLinks, Observer, Progress, TargetIs, Trouble, expect_wanted,
+};
 
 /// Copies `sources` to `target`, which is a directory to copy into or the copy itself, as [`CopyOptions::target`]
 /// says. A file that is replaced is the old or the new one at any moment. What is copied is on stable storage once the
@@ -47,7 +50,18 @@ pub fn copy_in(
     let place = target.find(sources, options)?;
     let failed = |error| CopyError::Target { path: target.shown(), error };
     let root = place.node().clone();
-    let writer = ImageWriter::open(root.clone(), place.address(), options.tree.clone()).map_err(failed)?;
+    let mut writer =
+        ImageWriter::open(root.clone(), place.address(), options.tree.clone()).map_err(failed)?;
+    let is_within = sources.iter().any(|source| source.is_in_volume_of(&root));
+    writer.over(match options.hard_links {
+        // What is written in place may be the source by another name.
+        HardLinks::Separate if is_within => Over::Apart,
+        HardLinks::Separate => Over::Contents,
+        HardLinks::Keep => Over::File,
+    });
+    if may_meet_twice(sources.iter().map(CopyFrom::name)) {
+        writer.may_return();
+    }
     let mut copy = Copy::new(writer, Some(root.clone()), options, observer);
     for (index, source) in sources.iter().enumerate() {
         let index = match source {
@@ -93,6 +107,7 @@ pub fn copy_from_reader(
     // There is nothing else to keep of a stream.
     let tree = TreeOptions { keep: Keep::empty(), ..options.tree.clone() };
     let mut writer = ImageWriter::open(dir, address, tree).map_err(failed)?;
+    writer.over(Over::Contents);
     let now = Timestamp::new(i64::MAX, 0);
     let meta =
         Metadata { mode: Mode::new(0o666), uid: 0, gid: 0, atime: now, mtime: now, ctime: now, xattrs: &[] };
@@ -155,8 +170,12 @@ fn refusal(source: &CopyFrom, place: &TargetPlace, name: Option<&Name>) -> Resul
         let onto_itself = name.is_some_and(|name| place.node().lookup(name).as_ref() == Ok(&from.node));
         return Ok((inside || onto_itself).then_some(Trouble::IntoItself));
     }
-    let same = name.is_some_and(|name| place.node().lookup(name).as_ref() == Ok(&from.node));
-    Ok(same.then_some(Trouble::SameFile))
+    let is_same = name.is_some_and(|name| {
+        let vfs = place.node().vfs();
+        let at = |symlinks| vfs.resolve(place.node(), name.as_bytes(), symlinks, &Caller::Owner);
+        at(Symlinks::Keep).as_ref() == Ok(&from.node) || at(Symlinks::Follow).as_ref() == Ok(&from.node)
+    });
+    Ok(is_same.then_some(Trouble::SameFile))
 }
 
 fn is_at_or_below(mut node: Node, ancestor: &Node) -> Result<bool, Error> {

@@ -28,7 +28,9 @@ pub use holes::Holes;
 pub use image::ImageTarget;
 pub use into::{copy_from_reader, copy_in, read_full};
 pub use obento_host::HostError;
-pub use obento_host::tree::{Backup, Existing, Keep, Loss, Lost, Report as WriteReport, TreeOptions, Trust};
+pub use obento_host::tree::{
+    Backup, Existing, Keep, Loss, Lost, NewMode, Report as WriteReport, TreeOptions, Trust,
+};
 pub(crate) use options::join;
 pub use options::{CopyOptions, CopySource, HardLinks, TargetIs};
 pub use out::copy_out;

@@ -1,5 +1,7 @@
 //! What to copy, and how.
 
+use std::collections::HashSet;
+
 use obento_host::FileId;
 use obento_host::tree::{Keep, TreeOptions};
 use obento_vfs::{Node, Symlinks};
@@ -108,6 +110,13 @@ impl CopySource {
     pub(super) fn join(&self, below: &[u8]) -> Vec<u8> {
         [&self.prefix[..], &join(&self.path, below)].concat()
     }
+}
+
+/// Whether two sources of these names may put entries into the same directory below the target.
+pub(super) fn may_meet_twice<'n>(names: impl Iterator<Item = Option<&'n [u8]>> + Clone) -> bool {
+    let has_contents = names.clone().count() > 1 && names.clone().any(|name| name.is_none());
+    let mut met = HashSet::new();
+    has_contents || !names.flatten().all(|name| met.insert(name))
 }
 
 /// The last component of `path`; none if it is the root or dots.

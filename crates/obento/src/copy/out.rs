@@ -6,6 +6,7 @@ use obento_base::{FileKind, Name};
 use obento_host::tree::TreeWriter;
 
 use super::engine::Copy;
+use super::options::may_meet_twice;
 use super::source::CopyFrom;
 use super::target::Target;
 use super::{CopyError, CopyOptions, CopyReport, CopySource, Observer, Trouble};
@@ -32,8 +33,11 @@ pub fn copy_out(
     observer: &mut dyn Observer,
 ) -> Result<CopyReport, CopyError> {
     let target = Target::find(target, sources, options)?;
-    let writer =
-        TreeWriter::open(target.directory(), options.tree.clone())?.sparing(&options.spared).behind();
+    let mut writer = TreeWriter::open(target.directory(), options.tree.clone())?.sparing(&options.spared);
+    if may_meet_twice(sources.iter().map(CopySource::name)) {
+        writer = writer.returning();
+    }
+    let writer = writer.behind();
     let mut copy = Copy::new(writer, None, options, observer);
     for source in sources {
         // Inodes of two volumes may have one number.

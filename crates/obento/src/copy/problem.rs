@@ -54,6 +54,8 @@ pub enum Trouble {
         /// What it refuses.
         error: Error,
     },
+    /// A symbolic link that leads nowhere has the name of the copy.
+    Dangling(Vec<u8>),
     /// Source and target are one file.
     SameFile,
     /// A directory that would come to lie in itself.
@@ -95,6 +97,9 @@ impl fmt::Display for Trouble {
             }
             Self::DirectoryOmitted => f.write_str("is a directory and was left out; `-r` copies directories"),
             Self::Target { path, error } => write!(f, "{}: {error}", escaped(path)),
+            Self::Dangling(path) => {
+                write!(f, "{}: not written through: the symbolic link leads nowhere", escaped(path))
+            }
             Self::SameFile => f.write_str("is the file that it would replace"),
             Self::IntoItself => f.write_str("a directory cannot be copied into itself"),
             Self::IsTarget => f.write_str("is the image that is being changed, and was left out"),

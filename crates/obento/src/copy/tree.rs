@@ -1,7 +1,7 @@
 //! Where a copy is written: below a directory of the host, or of an image.
 
 use obento_base::{DeviceNumber, Error, FileKind, Name};
-use obento_host::tree::{LinkKey, Report, TreeWriter, Written};
+use obento_host::tree::{LinkKey, Loss, Report, TreeWriter, Written};
 use obento_host::{DataSink, HostError, Metadata, SinkError};
 
 use super::image::ImageWriter;
@@ -52,6 +52,8 @@ pub(super) trait Tree {
     fn file_later(&mut self, _: &Name, _: &Metadata<'_>, _: &[u8]) -> Result<bool, Trouble> {
         Ok(false)
     }
+    /// Counts what of `name` is not kept because nobody sets it.
+    fn lose(&mut self, loss: Loss, name: &Name);
     /// Makes a symbolic link.
     fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, Trouble>;
     /// Makes a device node, FIFO or socket.
@@ -86,6 +88,9 @@ impl Tree for TreeWriter {
     }
     fn file(&mut self, name: &Name, meta: &Metadata<'_>, fill: &mut Fill<'_>) -> Result<Written, FileError> {
         Self::file(self, name, meta, |sink| fill(sink).map_err(FileError::from))
+    }
+    fn lose(&mut self, loss: Loss, name: &Name) {
+        Self::lose(self, loss, name);
     }
     fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, Trouble> {
         Ok(Self::symlink(self, name, meta, target)?)
@@ -139,6 +144,9 @@ impl Tree for ImageWriter {
     }
     fn file_later(&mut self, name: &Name, meta: &Metadata<'_>, bytes: &[u8]) -> Result<bool, Trouble> {
         Self::file_later(self, name, meta, bytes)
+    }
+    fn lose(&mut self, loss: Loss, name: &Name) {
+        Self::lose(self, loss, name);
     }
     fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, Trouble> {
         Self::symlink(self, name, meta, target)

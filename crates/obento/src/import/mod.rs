@@ -7,6 +7,7 @@
 //! What is damaged or cannot be made is told, and the rest follows. Owners are the archive's numbers: names are the
 //! image's own affair.
 
+mod lists;
 mod resolve;
 mod select;
 
@@ -21,6 +22,8 @@ use obento_host::tree::{Keep, Report, TreeOptions, Written};
 use obento_host::{HostError, Metadata, SinkError};
 use obento_vfs::Node;
 
+use crate::Owners;
+use crate::acls;
 use crate::copy::image::{ImageWriter, Times};
 use crate::copy::tree::FileError;
 use crate::copy::{CopyError, ImageTarget, Observer, Problem, Progress, Trouble, expect_wanted};
@@ -56,6 +59,9 @@ pub enum MemberTrouble {
     /// A hard link to something that is not there.
     #[error("it is another name of {0}, which is not there")]
     NoOriginal(String),
+    /// Access control lists that cannot be kept as they are.
+    #[error("its access control list is not kept as it is: {0}")]
+    Names(String),
     /// A type that nobody knows.
     #[error("it is of the unknown type {0:#04x}, and was left out")]
     Unknown(u8),
@@ -119,12 +125,14 @@ pub fn import(
         own: HashSet::new(),
         members: 0,
         buffer: vec![0; CHUNK],
+        lists: Vec::new(),
     };
     import.run()?;
     import.writer.make_waiting();
     import.tell_late()?;
-    let Import { writer, mut report, .. } = import;
+    let Import { writer, mut report, lists, observer, .. } = import;
     report.written = writer.finish()?;
+    report.problems += lists::set(lists, &target.volume, observer);
     Ok(report)
 }
 
@@ -141,6 +149,8 @@ struct Import<'a> {
     own: HashSet<Ino>,
     members: u64,
     buffer: Vec<u8>,
+    /// Access control lists whose names are looked up when all members are there.
+    lists: Vec<lists::Waiting>,
 }
 
 impl Import<'_> {
@@ -231,7 +241,11 @@ impl Import<'_> {
         expect_wanted(self.observer).map_err(Trouble::Host)?;
         self.report.absolute += u64::from(member.path.starts_with(b"/"));
         let Some(path) = self.selection.path(&member.path)? else { return Ok(()) };
-        let meta = metadata(member);
+        let mut xattrs = member.xattrs.clone();
+        let unknown = acls::resolve(&mut xattrs, &Owners::default());
+        let mut meta = metadata(member);
+        acls::settle(&mut meta.mode, &mut xattrs);
+        meta.xattrs = &xattrs;
         let Some((name, parent)) = path.split_last() else {
             // The target itself: the archive's `.`.
             if member.kind == MemberKind::Directory {
@@ -250,6 +264,22 @@ impl Import<'_> {
             MemberKind::BlockDevice => self.node(name, member, &meta, FileKind::BlockDevice)?,
             MemberKind::Fifo => self.node(name, member, &meta, FileKind::Fifo)?,
             MemberKind::Other(flag) => return Err(Failure::Member(MemberTrouble::Unknown(flag))),
+        }
+        if !unknown.is_empty() {
+            self.list_later(name, member)?;
+        }
+        Ok(())
+    }
+
+    /// Notes that lists of `member`, which was just made as `name`, have names that no number comes with.
+    fn list_later(&mut self, name: &Name, member: &Member) -> Result<(), Failure> {
+        self.writer.make_waiting();
+        let node = match member.kind {
+            MemberKind::Directory => Some(self.writer.directory().clone()),
+            _ => self.writer.find(name)?,
+        };
+        if let Some(node) = node.filter(|_| self.lists.len() < lists::MAX) {
+            self.lists.push(lists::Waiting::new(node.ino(), member));
         }
         Ok(())
     }

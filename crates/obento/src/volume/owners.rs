@@ -22,7 +22,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    pub(super) fn read(volume: &Volume) -> Self {
+    pub(crate) fn read(volume: &Volume) -> Self {
         Self::from_files(&read_file(volume, b"/etc/passwd"), &read_file(volume, b"/etc/group"))
     }
 

@@ -12,7 +12,8 @@ use obento::{
     Backup, CopyOptions, Error, FileKind, Operand, Symlinks, TargetIs, WriteReport, copy_in, copy_out,
 };
 
-use super::end::{End, source_of, target_of};
+use super::super::mv::JUST_MOVED;
+use super::end::{End, Identity, source_of, target_of};
 use super::tell_losses;
 use super::watch::Watch;
 use crate::change::consent::agrees;
@@ -70,10 +71,12 @@ pub fn run(sources: &[OsString], target: &OsStr, moves: &Moves, tell: &mut Tell,
     if must && !is_dir {
         return Err(Report::on("cannot move into", target.shown(), Error::NotDirectory));
     }
+    let mut moved = Vec::new();
     for source in found {
         let to = if must || is_dir && !moves.is_copy { target.child(source.name()) } else { target.clone() };
-        if let Err(report) = one(&source, &to, moves, tell, context) {
-            context.warn(&report);
+        match one(&source, &to, (moves, &moved), tell, context) {
+            Ok(()) => moved.extend(to.identity()),
+            Err(report) => context.warn(&report),
         }
     }
     Ok(())
@@ -102,7 +105,13 @@ fn find(source: End) -> Result<Vec<End>, Report> {
     }
 }
 
-fn one(source: &End, to: &End, moves: &Moves, tell: &mut Tell, context: &Context) -> Done {
+fn one(
+    source: &End,
+    to: &End,
+    (moves, moved): (&Moves, &[Identity]),
+    tell: &mut Tell,
+    context: &Context,
+) -> Done {
     let failed = |cause: &dyn std::fmt::Display| {
         Report::on(&format!("cannot move {} to", subject(source.shown())), to.shown(), cause)
     };
@@ -119,6 +128,11 @@ fn one(source: &End, to: &End, moves: &Moves, tell: &mut Tell, context: &Context
     }
     let moved = match way(source, to, moves).map_err(|cause| failed(&cause))? {
         Way::Barred => return Ok(()),
+        Way::Open
+            if moves.backup != Backup::Numbered && to.identity().is_some_and(|id| moved.contains(&id)) =>
+        {
+            return Err(failed(&JUST_MOVED));
+        }
         Way::Open => take_place(source, to, moves, context),
     };
     let kept = moved.map_err(|trouble| match trouble {

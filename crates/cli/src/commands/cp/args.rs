@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{ArgAction, ValueEnum};
-use obento::{CopyOptions, Existing, HardLinks, Keep, Symlinks, TargetIs, TreeOptions, Trust};
+use obento::{CopyOptions, Existing, HardLinks, Keep, NewMode, Symlinks, TargetIs, TreeOptions, Trust};
 
 use crate::change::backup::BackupArgs;
 use crate::format::size::parse_size;
@@ -13,9 +13,11 @@ use crate::report::Report;
 ///
 /// Whatever an image says, nothing is written outside the target. A file of an image that is replaced is the old one or
 /// the new one at any moment; until then the new one is called .obento-unfinished- and a number that is made of where it
-/// belongs, and the next copy to there removes what a killed one left. Other names of a file that is replaced keep the old
-/// contents: write and exec change those too. What cannot be kept (the owner on the host, for who is not root) is counted at the end;
-/// what cannot be read or written makes the exit status 1.
+/// belongs, and the next copy to there removes what a killed one left. A file of an image with several names is written in
+/// place, so that all its names have the new contents, unless links are kept (-d, -a). A file that the command has just
+/// created is not overwritten by another source, also where the volume takes two names for one. What cannot be kept (the
+/// owner on the host, for who is not root) is counted at the end; what cannot be read or written, and an access control list
+/// that is lost, makes the exit status 1.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Keep everything: -dR --preserve=all
@@ -189,11 +191,17 @@ impl Args {
                 },
                 trust: if self.untrusted { Trust::Untrusted } else { Trust::Full },
                 keep,
+                new_mode: if self.refuses_mode() { NewMode::Plain } else { NewMode::Source },
                 max_bytes: self.max_bytes.unwrap_or(u64::MAX),
                 backup: self.backup.backup()?,
             },
             spared: Vec::new(),
         })
+    }
+
+    /// Whether modes of the sources are not to be used for new files either.
+    fn refuses_mode(&self) -> bool {
+        self.no_preserve.iter().any(|what| what.meaning().0.contains(Keep::MODE))
     }
 
     /// What metadata is kept, and whether hard links are.

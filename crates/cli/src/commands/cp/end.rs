@@ -8,8 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use obento::{
-    Backup, Cookie, CopyFrom, CopySource, Error, FileKind, ImageTarget, RemoveObserver, Symlinks, Timestamp,
-    remove_tree, take_place, unfinished_name,
+    Backup, Cookie, CopyFrom, CopySource, Error, FileKind, ImageTarget, Node, RemoveObserver, Symlinks,
+    Timestamp, remove_tree, take_place, unfinished_name,
 };
 use tempfile::TempDir;
 
@@ -31,7 +31,26 @@ pub struct Beside {
     _folder: Option<TempDir>,
 }
 
+/// Which file is at an end, whatever name leads to it.
+#[derive(PartialEq, Eq)]
+pub enum Identity {
+    Host(u64, u64),
+    Image(Node),
+}
+
 impl End {
+    /// The file that is here, not followed if it is a link; none if there is none.
+    pub fn identity(&self) -> Option<Identity> {
+        match self {
+            Self::Host(path) => {
+                fs::symlink_metadata(path).ok().map(|meta| Identity::Host(meta.dev(), meta.ino()))
+            }
+            Self::Image(location) => {
+                location.volume.resolve(&location.place, Symlinks::Keep).ok().map(Identity::Image)
+            }
+        }
+    }
+
     pub fn shown(&self) -> Vec<u8> {
         match self {
             Self::Host(path) => path.as_os_str().as_bytes().to_vec(),

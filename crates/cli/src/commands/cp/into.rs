@@ -100,22 +100,28 @@ fn confine(sources: &[Source], options: &CopyOptions, context: &Context) {
     if options.symlinks == Symlinks::Follow && options.recursive {
         return;
     }
-    let folders: Option<Vec<OwnedFd>> = hosts.into_iter().map(folder).collect();
-    if let Some(folders) = folders {
-        let folders: Vec<_> = folders.iter().map(AsFd::as_fd).collect();
-        context.confine(Rights::ReadBeneath(&folders));
-    }
+    let folders: Vec<OwnedFd> =
+        hosts.into_iter().flat_map(|path| folders(path, options.named_symlinks)).collect();
+    let folders: Vec<_> = folders.iter().map(AsFd::as_fd).collect();
+    context.confine(Rights::ReadBeneath(&folders));
 }
 
-/// The directory that `path` is looked up in.
-fn folder(path: &Path) -> Option<OwnedFd> {
+/// The directories that a copy of `path` reads: the one that the path is looked up in, and where a link leads to, if it is
+/// followed. A directory that cannot be opened is left out: the copy then reports why.
+fn folders(path: &Path, symlinks: Symlinks) -> impl Iterator<Item = OwnedFd> {
+    let bytes = path.as_os_str().as_bytes();
+    let is_name = path.file_name().is_some() && !bytes.ends_with(b"/") && !bytes.ends_with(b"/.");
+    let is_link = is_name && std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink());
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let named = path.file_name().is_some() && !path.as_os_str().as_bytes().ends_with(b"/.");
-    // Where a link that is named leads to may lie elsewhere.
-    let is_link = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink());
-    let directory = if named && !is_link { parent.to_owned() } else { path.canonicalize().ok()? };
-    let directory = if directory.is_dir() { directory } else { directory.parent()?.to_owned() };
-    rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
+    let named = is_name.then(|| parent.to_owned());
+    let followed =
+        (!is_name || is_link && symlinks == Symlinks::Follow).then(|| path.canonicalize().ok()).flatten();
+    let target =
+        followed.and_then(|path| if path.is_dir() { Some(path) } else { path.parent().map(Path::to_owned) });
+    let open = |directory: PathBuf| {
+        rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
+    };
+    named.into_iter().chain(target).filter_map(open)
 }
 
 /// Errors: the target ends in a slash, and is no directory and cannot become one.

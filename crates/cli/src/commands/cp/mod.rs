@@ -121,7 +121,7 @@ fn open_source(source: &OsStr, context: &Context) -> Result<Location, Report> {
 
 /// Whether a source without a path is an image, opened as the options say. Errors: it is one in a container that
 /// cannot be opened so.
-fn is_image(path: &Path, context: &Context) -> Result<bool, Report> {
+pub fn is_image(path: &Path, context: &Context) -> Result<bool, Report> {
     if path.is_dir() {
         return Ok(false);
     }
@@ -213,6 +213,7 @@ pub fn tell_losses(report: &WriteReport, target: &[u8], is_untrusted: bool, cont
     for (loss, lost) in &report.lost {
         let reason = lost.examples.iter().find_map(|(_, errno)| *errno);
         let because = match reason {
+            Some(_) if matches!(loss, Loss::Flags | Loss::Project) => "chattr sets them".to_owned(),
             Some(_) if *loss == Loss::Name => crate::change::lacking::NAMES.to_owned(),
             Some(errno) => crate::report::words(std::io::Error::from(errno)),
             None if is_untrusted => "--untrusted".to_owned(),
@@ -223,7 +224,7 @@ pub fn tell_losses(report: &WriteReport, target: &[u8], is_untrusted: bool, cont
         });
         let count = lost.count;
         context.note(target, format!("{count} {} ({because}){example}", words(*loss, count)));
-        if loss.is_entry() && reason.is_some() {
+        if (loss.is_entry() || *loss == Loss::Acl) && reason.is_some() {
             context.raise(1);
         }
     }
@@ -240,6 +241,8 @@ fn words(loss: Loss, count: u64) -> &'static str {
         Loss::Mode => ("file with other permissions", "files with other permissions"),
         Loss::Xattr => ("extended attribute not kept", "extended attributes not kept"),
         Loss::Acl => ("access control list not kept", "access control lists not kept"),
+        Loss::Flags => ("file without its attribute flags", "files without their attribute flags"),
+        Loss::Project => ("file without its project", "files without their projects"),
         Loss::Times => ("file with other times", "files with other times"),
         Loss::HardLink => ("hard link made as a file of its own", "hard links made as files of their own"),
         Loss::Device => ("device node not made", "device nodes not made"),

@@ -15,6 +15,7 @@ use obento::{
 };
 use rustix::fs::{Mode, OFlags};
 
+use super::cp;
 use crate::context::Context;
 use crate::format::mode::kind_word;
 use crate::format::time::{Clock, Style};
@@ -24,6 +25,9 @@ use crate::output::{Outcome, Output};
 use crate::report::{Report, subject};
 
 /// Compare two trees, each on the host or in an image: obento diff -r disk.img:/etc /etc
+///
+/// With -r an image stands for the tree in it: obento diff -r one.img other.img compares the files of both. Without -r
+/// the images themselves are compared, as files.
 ///
 /// With --bytes two images, byte by byte: obento diff --bytes one.img other.img names what lies where they first differ, and
 /// counts what differs in all.
@@ -53,7 +57,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if args.bytes {
         return bytes::run(&args.sides, context);
     }
-    let opened = args.sides.iter().map(|side| open_side(side, context)).collect::<Result<Vec<_>, _>>()?;
+    let as_trees = args.recursive && holds_trees(&args.sides, context)?;
+    let open = |side| if as_trees { open_tree(side, context) } else { open_side(side, context) };
+    let opened = args.sides.iter().map(|side| open(side)).collect::<Result<Vec<_>, _>>()?;
     let clock = Clock::system();
     confine(&opened, context);
     let mut sides = opened.into_iter().map(Side::find);
@@ -110,6 +116,29 @@ fn folder(path: &Path) -> Option<OwnedFd> {
 enum Side {
     Host(DiffSide),
     Image(Location),
+}
+
+/// Whether each of `sides` holds a tree: a directory, a place in an image, or an image.
+fn holds_trees(sides: &[OsString], context: &Context) -> Result<bool, Report> {
+    for side in sides {
+        let holds = match open::operand(side, context)? {
+            Operand::Host(path) => path.is_dir() || cp::is_image(&path, context)?,
+            Operand::Image(_) => true,
+            Operand::Stdio => false,
+        };
+        if !holds {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Opens a side that holds a tree; an image stands for its root.
+fn open_tree(side: &OsStr, context: &Context) -> Result<Side, Report> {
+    match open::operand(side, context)? {
+        Operand::Host(path) if path.is_dir() => Ok(Side::Host(DiffSide::Host(path))),
+        _ => open::open(side, context).map(Side::Image),
+    }
 }
 
 fn open_side(side: &OsStr, context: &Context) -> Result<Side, Report> {

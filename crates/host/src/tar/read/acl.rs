@@ -6,12 +6,30 @@
 /// `ACL_UNDEFINED_ID`: the id of an entry that names nobody.
 const NOBODY: u32 = u32::MAX;
 
-/// The attribute's value; none if `text` is no list, or names somebody without a number.
-pub(super) fn from_text(text: &[u8]) -> Option<Vec<u8>> {
+/// Keys of the records that have an access control list in words, and the attributes that the lists belong in.
+pub const ACL_WORDS: [(&[u8], &[u8]); 2] = [
+    (b"SCHILY.acl.access", b"system.posix_acl_access"),
+    (b"SCHILY.acl.default", b"system.posix_acl_default"),
+];
+
+/// Somebody whom an entry of an access control list names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AclName<'a> {
+    /// A user.
+    User(&'a str),
+    /// A group.
+    Group(&'a str),
+}
+
+/// Returns the attribute's value for a list in words. `number` gives the number of each name that comes without one; an
+/// entry without a number is left out. None if `text` is no list.
+pub fn acl_from_words(text: &[u8], number: &mut dyn FnMut(AclName<'_>) -> Option<u32>) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(text).ok()?;
     let mut entries = Vec::new();
     for entry in text.split([',', '\n']).map(str::trim).filter(|entry| !entry.is_empty()) {
-        entries.push(parse(entry)?);
+        // What follows is a remark: `#effective:r--`.
+        let entry = entry.split_once('#').map_or(entry, |(entry, _)| entry.trim_end());
+        entries.extend(parse(entry, number)?);
     }
     // Readers want them by tag, and those of one tag by id.
     entries.sort_unstable();
@@ -24,7 +42,21 @@ pub(super) fn from_text(text: &[u8]) -> Option<Vec<u8>> {
     (!entries.is_empty()).then_some(value)
 }
 
-fn parse(entry: &str) -> Option<(u16, u32, u16)> {
+/// The attribute's value; none if `text` is no list, or names somebody without a number.
+pub(super) fn from_text(text: &[u8]) -> Option<Vec<u8>> {
+    let mut has_all = true;
+    let value = acl_from_words(text, &mut |_| {
+        has_all = false;
+        None
+    });
+    value.filter(|_| has_all)
+}
+
+/// An entry as tag, id and permissions; no entry if nobody knows its name. None: it is none.
+fn parse(
+    entry: &str,
+    number_of: &mut dyn FnMut(AclName<'_>) -> Option<u32>,
+) -> Option<Option<(u16, u32, u16)>> {
     let fields: Vec<&str> = entry.split(':').collect();
     // `mask:rwx` and `other:rwx` are short for `mask::rwx`.
     let (tag, name, permissions, number) = match *fields.as_slice() {
@@ -33,14 +65,17 @@ fn parse(entry: &str) -> Option<(u16, u32, u16)> {
         [tag, name, permissions, number] => (tag, name, permissions, Some(number)),
         _ => return None,
     };
-    let id = || number.unwrap_or(name).parse::<u32>().ok();
+    let mut id = |named: fn(&str) -> AclName<'_>| {
+        let written = number.unwrap_or(name).parse::<u32>().ok();
+        written.or_else(|| number_of(named(name)))
+    };
     let (tag, id) = match (tag, name) {
-        ("user" | "u", "") => (0x01, NOBODY),
-        ("user" | "u", _) => (0x02, id()?),
-        ("group" | "g", "") => (0x04, NOBODY),
-        ("group" | "g", _) => (0x08, id()?),
-        ("mask" | "m", _) => (0x10, NOBODY),
-        ("other" | "o", _) => (0x20, NOBODY),
+        ("user" | "u", "") => (0x01, Some(NOBODY)),
+        ("user" | "u", _) => (0x02, id(|name| AclName::User(name))),
+        ("group" | "g", "") => (0x04, Some(NOBODY)),
+        ("group" | "g", _) => (0x08, id(|name| AclName::Group(name))),
+        ("mask" | "m", _) => (0x10, Some(NOBODY)),
+        ("other" | "o", _) => (0x20, Some(NOBODY)),
         _ => return None,
     };
     let bits = permissions.trim().chars().try_fold(0, |bits, letter| {
@@ -54,7 +89,7 @@ fn parse(entry: &str) -> Option<(u16, u32, u16)> {
             },
         )
     })?;
-    Some((tag, id, bits))
+    Some(id.map(|id| (tag, id, bits)))
 }
 
 #[cfg(test)]

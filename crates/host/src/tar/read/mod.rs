@@ -18,6 +18,7 @@ use std::io::{self, ErrorKind, Read};
 use obento_base::wire::{to_u64, to_usize};
 
 use super::header::BLOCK;
+pub use acl::{ACL_WORDS, AclName, acl_from_words};
 pub use member::{Member, MemberKind};
 use pax::Records;
 

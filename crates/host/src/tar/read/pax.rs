@@ -74,13 +74,13 @@ impl Records {
         if let Some(label) = self.get("RHT.security.selinux") {
             xattrs.insert(b"security.selinux".to_vec(), [label, b"\0"].concat());
         }
-        for (name, key) in [
-            ("system.posix_acl_access", "SCHILY.acl.access"),
-            ("system.posix_acl_default", "SCHILY.acl.default"),
-        ] {
-            if let Some(value) = self.get(key).and_then(super::acl::from_text) {
-                xattrs.insert(name.into(), value);
-            }
+        for (key, name) in super::acl::ACL_WORDS {
+            let Some(words) = std::str::from_utf8(key).ok().and_then(|key| self.get(key)) else { continue };
+            match super::acl::from_text(words) {
+                Some(value) => xattrs.insert(name.into(), value),
+                // Who knows the names turns it into the attribute.
+                None => xattrs.insert(key.into(), words.into()),
+            };
         }
         // These say it as it is.
         for (key, value) in &self.values {

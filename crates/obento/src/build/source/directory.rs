@@ -193,6 +193,17 @@ impl Taker<'_, '_> {
     }
 }
 
+/// The mode of an entry whose access control list is not taken: the mask, which the mode shows, grants the group nothing.
+fn mode_without_list(entry: &SourceEntry, mode: Mode) -> Mode {
+    const GROUP: u16 = 0o070;
+    if mode.bits() & GROUP == 0 {
+        return mode;
+    }
+    let xattrs = entry.xattrs().unwrap_or_default();
+    let list = xattrs.iter().find(|xattr| xattr.name == obento_vfs::acl::ACCESS);
+    list.map_or(mode, |list| crate::acls::mode_without(mode, &list.value))
+}
+
 /// The attributes of an entry: root's and without extended attributes, unless the settings say otherwise.
 fn attr(reader: &mut Reader<'_>, entry: &SourceEntry) -> Result<NodeAttr, Trouble> {
     let held = entry.attr();
@@ -201,7 +212,11 @@ fn attr(reader: &mut Reader<'_>, entry: &SourceEntry) -> Result<NodeAttr, Troubl
         Owner::Source | Owner::Is(..) => (0, 0),
     };
     let xattrs = if reader.settings.xattrs { entry.xattrs()? } else { Vec::new() };
-    let mode = if held.kind == FileKind::Symlink { Mode::new(0o777) } else { held.mode };
+    let mode = match held.kind {
+        FileKind::Symlink => Mode::new(0o777),
+        _ if reader.settings.xattrs => held.mode,
+        _ => mode_without_list(entry, held.mode),
+    };
     Ok(reader.attr(&Raw { kind: held.kind, mode, uid, gid, mtime: held.mtime, xattrs: &xattrs })?)
 }
 

@@ -6,6 +6,7 @@
 mod archive;
 mod directory;
 mod dump;
+mod lists;
 mod manifest;
 mod mtree;
 mod oci;
@@ -77,6 +78,7 @@ pub(super) fn read_all(
             BuildSource::Dump(path) => dump::read(&mut reader, path)?,
         }
     }
+    lists::settle(&mut reader);
     let Reader { model, supply, mut problems, excluded, mut notes, stream, .. } = reader;
     if !problems.is_empty() {
         problems.sort();

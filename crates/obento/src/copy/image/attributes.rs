@@ -3,14 +3,18 @@
 use obento_base::{Attr, Error, FileKind, Mode, Name};
 use obento_driver::{Keeps, SetAttr, TimeChange, XattrMode};
 use obento_host::Metadata;
-use obento_host::tree::{Keep, Loss, Trust};
+use obento_host::tree::{Keep, Loss, NewMode, Trust};
 use obento_vfs::Node;
 
 use super::{ImageWriter, Inherits, OWNER};
+use crate::acls;
 use crate::copy::Trouble;
 
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 pub(super) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
+
+/// Both lists that an entry may have.
+const LISTS: [&[u8]; 2] = [ACCESS_ACL, DEFAULT_ACL];
 
 /// An entry that was just made.
 pub(super) struct Made<'a> {
@@ -23,12 +27,13 @@ pub(super) struct Made<'a> {
 
 impl ImageWriter {
     /// The mode of a new entry.
-    pub(super) fn final_mode(&self, meta: &Metadata<'_>) -> Mode {
+    pub(super) fn final_mode(&self, meta: &Metadata<'_>, kind: FileKind) -> Mode {
         let bits = meta.mode.bits();
         if !self.options.keep.contains(Keep::MODE) {
             // With a default list, that list takes the place of the umask.
-            let umask = if self.top().inherits.acl { 0 } else { self.umask };
-            return Mode::new(bits & 0o777 & !umask);
+            let is_list = self.top().inherits.acl && self.options.new_mode == NewMode::Source;
+            let umask = if is_list { 0 } else { self.umask };
+            return Mode::new(self.options.new_mode.of(kind, meta.mode).bits() & !umask);
         }
         match self.options.trust {
             Trust::Full => Mode::new(bits),
@@ -45,24 +50,48 @@ impl ImageWriter {
     ) -> Result<(), Trouble> {
         let keep = self.options.keep;
         self.count_lacking(made.node, meta, name)?;
-        if made.inherits.acl && keep.contains(Keep::XATTRS) {
-            for list in [ACCESS_ACL, DEFAULT_ACL] {
-                match self.vfs.remove_xattr(OWNER, made.node, list) {
-                    Ok(()) | Err(Error::NoData | Error::NotSupported) => {}
-                    Err(error) => return Err(self.failed(name, error)),
-                }
-            }
+        if made.inherits.acl && (self.sets_mode(made) || made.replaces.is_some()) {
+            // With a plain mode, as GNU cp has it, a directory still gives its default list on.
+            let is_kept = keep.contains(Keep::MODE) || made.replaces.is_some();
+            self.remove_lists(made.node, if is_kept { &LISTS } else { &LISTS[..1] }, name)?;
         }
-        if keep.contains(Keep::XATTRS) {
-            for xattr in meta.xattrs {
-                self.set_xattr(made.node, &xattr.name, &xattr.value, name)?;
-            }
-        } else if let Some((before, _)) = made.replaces.filter(|(_, attr)| attr.kind == FileKind::Regular) {
-            for xattr in crate::xattrs::read(before, drop) {
+        let kept = meta.xattrs.iter().filter(|xattr| acls::is_kept(&xattr.name, keep));
+        for xattr in kept {
+            self.set_xattr(made.node, &xattr.name, &xattr.value, name)?;
+        }
+        let is_file = made.node.kind() == Ok(FileKind::Regular);
+        if let Some((before, _)) = made.replaces.filter(|(_, attr)| is_file && attr.kind == FileKind::Regular)
+        {
+            let left = crate::xattrs::read(before, drop).into_iter();
+            for xattr in left.filter(|xattr| !acls::is_kept(&xattr.name, keep)) {
                 self.set_xattr(made.node, &xattr.name, &xattr.value, name)?;
             }
         }
         self.set_attr(made, meta, name)
+    }
+
+    /// Whether an entry gets a mode of its own, whatever its directory gives it.
+    fn sets_mode(&self, made: &Made<'_>) -> bool {
+        let is_plain = made.replaces.is_none() && self.options.new_mode == NewMode::Plain;
+        self.options.keep.contains(Keep::MODE) || is_plain
+    }
+
+    /// The set-group-ID bit that a new directory has from its own, where modes are not kept.
+    fn inherited_bits(&self, made: &Made<'_>, kind: FileKind) -> Mode {
+        let is_kept = self.options.keep.contains(Keep::MODE);
+        let inherits = made.inherits.group && kind == FileKind::Directory && !is_kept;
+        if inherits { Mode::SET_GID } else { Mode::new(0) }
+    }
+
+    /// Removes the access control lists of `node`, so that its mode says all.
+    fn remove_lists(&self, node: &Node, lists: &[&[u8]], name: Option<&Name>) -> Result<(), Trouble> {
+        for list in lists {
+            match self.vfs.remove_xattr(OWNER, node, list) {
+                Ok(()) | Err(Error::NoData | Error::NotSupported) => {}
+                Err(error) => return Err(self.failed(name, error)),
+            }
+        }
+        Ok(())
     }
 
     /// Counts the owner and the mode where the format has no room for them; nobody misses those of the root.
@@ -81,7 +110,7 @@ impl ImageWriter {
         let attr = node.attr().map_err(|error| self.failed(name, error))?;
         let lost = [
             (owner && (attr.uid, attr.gid) != (meta.uid, meta.gid), Loss::Owner, Error::NotPermitted),
-            (mode && attr.mode != self.final_mode(meta), Loss::Mode, Error::NotSupported),
+            (mode && attr.mode != self.final_mode(meta, attr.kind), Loss::Mode, Error::NotSupported),
         ];
         for (_, loss, error) in lost.into_iter().filter(|(is_lost, ..)| *is_lost) {
             let path = self.host_path(name);
@@ -92,14 +121,24 @@ impl ImageWriter {
 
     fn set_attr(&mut self, made: &Made<'_>, meta: &Metadata<'_>, name: Option<&Name>) -> Result<(), Trouble> {
         let (keep, mut change) = (self.options.keep, SetAttr::default());
-        if (made.inherits.group || made.inherits.acl) && made.replaces.is_none() {
-            if keep.contains(Keep::OWNER) && made.inherits.group {
-                (change.uid, change.gid) = (Some(meta.uid), Some(meta.gid));
-            }
-            let is_link = made.node.kind().map_err(|error| self.failed(name, error))? == FileKind::Symlink;
-            if keep.contains(Keep::MODE) && !is_link {
-                change.mode = Some(self.final_mode(meta));
-            }
+        // What the directory gave to it goes again.
+        let before = made.replaces.map(|(_, attr)| attr);
+        if made.inherits.group {
+            let owner = if keep.contains(Keep::OWNER) {
+                Some((meta.uid, meta.gid))
+            } else {
+                before.map(|before| (before.uid, before.gid))
+            };
+            (change.uid, change.gid) = owner.unzip();
+        }
+        let kind = made.node.kind().map_err(|error| self.failed(name, error))?;
+        if (made.inherits.group || made.inherits.acl) && kind != FileKind::Symlink {
+            change.mode = match self.sets_mode(made) {
+                true => Some(Mode::new(
+                    self.final_mode(meta, kind).bits() | self.inherited_bits(made, kind).bits(),
+                )),
+                false => before.map(|before| before.mode),
+            };
         }
         if keep.contains(Keep::TIMES) {
             change.atime = Some(TimeChange::At(meta.atime));
@@ -148,6 +187,13 @@ impl ImageWriter {
         is_other(held.mtime, change.mtime) || keeps_atime && is_other(held.atime, change.atime)
     }
 
+    /// Takes from the group of `node` what only the mask of the list `value`, which is lost, allowed.
+    fn narrow_mode(&mut self, node: &Node, value: &[u8], name: Option<&Name>) -> Result<(), Trouble> {
+        let mode = node.attr().map_err(|error| self.failed(name, error))?.mode;
+        let mode = Some(acls::mode_without(mode, value));
+        self.change(node, SetAttr { mode, ..SetAttr::default() }, name)
+    }
+
     fn set_xattr(
         &mut self,
         node: &Node,
@@ -167,6 +213,9 @@ impl ImageWriter {
             Err(error @ (Error::NotSupported | Error::OutOfRange | Error::NotPermitted | Error::Invalid)) => {
                 let path = self.host_path(name);
                 self.report.refused(loss, error, || path);
+                if attribute == ACCESS_ACL && self.limits.keeps.contains(Keeps::MODES) {
+                    self.narrow_mode(node, value, name)?;
+                }
                 Ok(())
             }
             Err(error) => Err(self.failed(name, error)),
@@ -180,20 +229,32 @@ impl ImageWriter {
         let (node, inherits) = (level.node.clone(), level.inherits);
         let meta = Metadata { xattrs: &owned.xattrs, ..owned.meta };
         let fresh = matches!(level.names, super::Names::Fresh);
-        let keep = self.options.keep;
         if fresh {
             return self.apply(&Made { node: &node, replaces: None, inherits }, &meta, None);
         }
-        let mut change = SetAttr::default();
+        self.apply_over(&node, &meta, None)
+    }
+
+    /// Sets what is kept of the source on something that was there before.
+    pub(super) fn apply_over(
+        &mut self,
+        node: &Node,
+        meta: &Metadata<'_>,
+        name: Option<&Name>,
+    ) -> Result<(), Trouble> {
+        let (keep, mut change) = (self.options.keep, SetAttr::default());
         if keep.contains(Keep::OWNER) && self.limits.keeps.contains(Keeps::OWNERS) {
             (change.uid, change.gid) = (Some(meta.uid), Some(meta.gid));
         }
         if keep.contains(Keep::MODE) {
-            change.mode = Some(self.final_mode(&meta));
+            self.remove_lists(node, &LISTS, name)?;
+            let kind = node.kind().map_err(|error| self.failed(name, error))?;
+            change.mode = Some(self.final_mode(meta, kind));
         }
-        self.change(&node, change, None)?;
-        self.apply(&Made { node: &node, replaces: None, inherits: Inherits::default() }, &meta, None)
+        self.change(node, change, name)?;
+        self.apply(&Made { node, replaces: None, inherits: Inherits::default() }, meta, name)
     }
+
     fn restore(&mut self) -> Result<(), Trouble> {
         let level = self.top_mut();
         let Some((atime, mtime)) = level.restored.take() else { return Ok(()) };

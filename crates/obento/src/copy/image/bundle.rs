@@ -9,7 +9,7 @@ use obento_driver::{Keeps, NEW_FILE_MAX, NewFile, NewNode};
 use obento_host::Metadata;
 use obento_host::tree::Keep;
 
-use super::make::Slot;
+use super::slot::Slot;
 use super::{ImageWriter, OWNER};
 use crate::copy::{Problem, Trouble};
 
@@ -54,7 +54,7 @@ impl ImageWriter {
         if self.waits(name) {
             self.make_waiting();
         }
-        let slot = self.slot(name, meta)?;
+        let slot = self.slot(name, FileKind::Regular, meta)?;
         if !matches!(slot, Slot::Free) {
             return Ok(false);
         }
@@ -65,7 +65,7 @@ impl ImageWriter {
         let bytes = start..self.bundle.bytes.len();
         self.report.bytes += bytes.len() as u64;
         self.bundle.files.push(Waiting { name: name.to_buf(), node, bytes, times });
-        self.note_written(name);
+        self.note_name(name);
         if self.bundle.files.len() >= FILES || self.bundle.bytes.len() >= BYTES {
             self.make_waiting();
         }
@@ -78,6 +78,7 @@ impl ImageWriter {
         self.vfs.file_system().bulk().is_some()
             && !inherits.acl
             && !inherits.group
+            && !self.created.returns
             && bytes.len() <= NEW_FILE_MAX
             && (meta.xattrs.is_empty() || !self.options.keep.contains(Keep::XATTRS))
             && self.limits.keeps.contains(Keeps::OWNERS | Keeps::MODES)

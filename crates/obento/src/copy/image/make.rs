@@ -1,28 +1,19 @@
 //! Making files, links and nodes, under a name that is free or in place of what has it.
 
-use obento_base::{Attr, DeviceNumber, Error, FileKind, Mode, Name, NameBuf};
+use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode, Name, NameBuf};
 use obento_driver::{Keeps, NewNode};
-use obento_host::tree::{Existing, Keep, LinkKey, Loss, Trust, Written};
+use obento_host::tree::{Keep, LinkKey, Loss, Trust, Written};
 use obento_host::{HostError, Metadata};
 use obento_vfs::Node;
 
 use super::attributes::Made;
 use super::sink::{Failure, ImageSink};
-use super::{FROZEN, ImageWriter, Names, OWNER};
+use super::slot::{Slot, Taken};
+use super::{ImageWriter, Inherits, Names, OWNER};
 use crate::backup::take_place;
 use crate::copy::Trouble;
 use crate::copy::tree::{FileError, Fill};
 use crate::unfinished::free_name;
-
-/// Where something is made.
-pub(super) enum Slot {
-    /// Nothing has the name.
-    Free,
-    /// This has it, and is replaced.
-    Taken(Node, Attr),
-    /// What has it stays.
-    Kept,
-}
 
 impl ImageWriter {
     /// Makes a regular file; `fill` hands over its bytes. If that fails, nothing of it stays.
@@ -33,14 +24,45 @@ impl ImageWriter {
         fill: &mut Fill<'_>,
     ) -> Result<Written, FileError> {
         self.make_waiting();
-        let slot = self.slot(name, meta)?;
+        let slot = self.slot(name, FileKind::Regular, meta)?;
+        if let Slot::Shared(node) = &slot {
+            return self.overwrite(node, name, meta, fill);
+        }
         let new = self.new_node(FileKind::Regular, meta, &slot);
         let Some((node, place)) = self.make(name, &slot, &new)? else { return Ok(Written::Kept) };
+        let filled = self.fill(&node, name, fill);
+        let done = filled.and_then(|()| Ok(self.settle((&node, &place), name, &slot, meta)?));
+        if let Err(error) = done {
+            // Half a file looks like a whole one. Where it cannot be removed, the error still tells.
+            let _ = self.vfs.unlink(OWNER, self.place_dir(&slot), &place);
+            return Err(error);
+        }
+        self.report.files += 1;
+        Ok(Written::Created)
+    }
+
+    /// Writes into a file that has several names, as cp(1) does. The file stays as far as it was written if that fails.
+    fn overwrite(
+        &mut self,
+        node: &Node,
+        name: &Name,
+        meta: &Metadata<'_>,
+        fill: &mut Fill<'_>,
+    ) -> Result<Written, FileError> {
+        self.vfs.truncate(OWNER, node, 0).map_err(|error| self.failed(Some(name), error))?;
+        self.fill(node, name, fill)?;
+        self.apply_over(node, meta, Some(name))?;
+        self.note_written(name, None);
+        self.report.files += 1;
+        Ok(Written::Created)
+    }
+
+    /// Writes the bytes that `fill` hands over to `node`, which is empty.
+    fn fill(&mut self, node: &Node, name: &Name, fill: &mut Fill<'_>) -> Result<(), FileError> {
         let bytes = self.report.bytes;
         let room = self.options.max_bytes.saturating_sub(bytes);
         let mut buffer = std::mem::take(&mut self.buffer);
-        let mut sink =
-            ImageSink { node: &node, buffer: &mut buffer, position: 0, end: 0, room, failure: None };
+        let mut sink = ImageSink { node, buffer: &mut buffer, position: 0, end: 0, room, failure: None };
         let filled = fill(&mut sink);
         let finished = match (&filled, sink.finish()) {
             (Ok(()), Err(error)) => Err(error),
@@ -48,7 +70,8 @@ impl ImageWriter {
         };
         let (written, failure) = (room - sink.room, sink.failure.take());
         self.buffer = buffer;
-        let filled = match (filled, finished, failure) {
+        self.report.bytes = bytes + written;
+        match (filled, finished, failure) {
             (_, _, Some(Failure::Limit)) => {
                 let (path, limit) = (self.host_path(Some(name)), self.options.max_bytes);
                 Err(Trouble::Host(HostError::Limit { path, limit }).into())
@@ -58,16 +81,7 @@ impl ImageWriter {
             }
             (Err(error), _, None) => Err(error.into()),
             (Ok(()), Ok(()), None) => Ok(()),
-        };
-        self.report.bytes = bytes + written;
-        let done = filled.and_then(|()| Ok(self.settle((&node, &place), name, &slot, meta)?));
-        if let Err(error) = done {
-            // Half a file looks like a whole one. Where it cannot be removed, the error still tells.
-            let _ = self.vfs.unlink(OWNER, &self.top().node, &place);
-            return Err(error);
         }
-        self.report.files += 1;
-        Ok(Written::Created)
     }
 
     /// Makes a symbolic link; `Dropped` where the format has none.
@@ -76,7 +90,7 @@ impl ImageWriter {
             return Ok(self.drop_entry(name, Loss::Symlink));
         }
         self.make_waiting();
-        let slot = self.slot(name, meta)?;
+        let slot = self.slot(name, FileKind::Symlink, meta)?;
         let new = NewNode { target, ..self.new_node(FileKind::Symlink, meta, &slot) };
         self.other(name, &slot, meta, &new)
     }
@@ -99,7 +113,7 @@ impl ImageWriter {
             return Ok(self.drop_entry(name, loss));
         }
         self.make_waiting();
-        let slot = self.slot(name, meta)?;
+        let slot = self.slot(name, kind, meta)?;
         let new = NewNode { rdev, ..self.new_node(kind, meta, &slot) };
         self.other(name, &slot, meta, &new)
     }
@@ -139,14 +153,15 @@ impl ImageWriter {
         node: &Node,
     ) -> Result<Option<Written>, Trouble> {
         self.make_waiting();
-        let slot = self.slot(name, meta)?;
-        if let Slot::Taken(there, _) = &slot
+        // A link takes the place of the entry itself.
+        let slot = self.slot(name, FileKind::Symlink, meta)?;
+        if let Slot::Taken(Taken { node: there, .. }) = &slot
             && there == node
         {
             return Ok(Some(Written::Created));
         }
         let Some(place) = self.place(name, &slot)? else { return Ok(Some(Written::Kept)) };
-        match self.vfs.link(OWNER, node, &self.top().node, &place) {
+        match self.vfs.link(OWNER, node, self.place_dir(&slot), &place) {
             Ok(()) => {}
             Err(error @ (Error::TooManyLinks | Error::NotPermitted | Error::CrossDevice)) => {
                 self.lose_link(name, error);
@@ -154,9 +169,15 @@ impl ImageWriter {
             }
             Err(error) => return Err(self.made_before(name, error)),
         }
-        self.put_in_place(&place, name, &slot)?;
+        self.put_in_place(&place, name, &slot, None)?;
         self.report.others += 1;
         Ok(Some(Written::Created))
+    }
+
+    /// Counts what of `name` is not kept because nobody sets it.
+    pub fn lose(&mut self, loss: Loss, name: &Name) {
+        let path = self.host_path(Some(name));
+        self.report.refused(loss, Error::NotSupported, || path);
     }
 
     /// Counts an entry that the format refuses, as its driver would.
@@ -187,50 +208,18 @@ impl ImageWriter {
     ) -> Result<Written, Trouble> {
         let Some((node, place)) = self.make(name, slot, new)? else { return Ok(Written::Kept) };
         if let Err(error) = self.settle((&node, &place), name, slot, meta) {
-            let _ = self.vfs.unlink(OWNER, &self.top().node, &place);
+            let _ = self.vfs.unlink(OWNER, self.place_dir(slot), &place);
             return Err(error);
         }
         self.report.others += 1;
         Ok(Written::Created)
     }
 
-    /// Whether `name` is free here, and if not, what becomes of what has it.
-    pub(super) fn slot(&self, name: &Name, meta: &Metadata<'_>) -> Result<Slot, Trouble> {
-        if !self.may_hold_names() {
-            return Ok(Slot::Free);
-        }
-        let Some(node) = self.find(name)? else { return Ok(Slot::Free) };
-        if self.wrote(name) && !self.overwrites_itself {
-            return Err(Trouble::Host(HostError::Duplicate { path: self.host_path(Some(name)) }));
-        }
-        let attr = node.attr().map_err(|error| self.failed(Some(name), error))?;
-        match self.options.existing {
-            Existing::Fail => {
-                return Err(Trouble::Host(HostError::Exists { path: self.host_path(Some(name)) }));
-            }
-            Existing::Keep => return Ok(Slot::Kept),
-            Existing::Update if attr.mtime >= meta.mtime => return Ok(Slot::Kept),
-            Existing::Update | Existing::Replace => {}
-        }
-        if attr.kind == FileKind::Directory {
-            return Err(Trouble::Host(HostError::IsDirectory { path: self.host_path(Some(name)) }));
-        }
-        if attr.flags.intersects(FROZEN) {
-            return Err(self.failed(Some(name), Error::NotPermitted));
-        }
-        Ok(Slot::Taken(node, attr))
-    }
-
-    /// Whether `name` was written here, in a directory that was there before.
-    pub(super) fn wrote(&self, name: &Name) -> bool {
-        matches!(&self.top().names, Names::Merged(written) if written.contains(name))
-    }
-
     /// What a new entry is. Without the source's, a file that replaces another has that one's owner and mode.
     pub(super) fn new_node(&self, kind: FileKind, meta: &Metadata<'_>, slot: &Slot) -> NewNode<'static> {
         let keep = self.options.keep;
         let before = match slot {
-            Slot::Taken(_, attr) if attr.kind == kind => Some(attr),
+            Slot::Taken(taken) if taken.is_model => Some(&taken.attr),
             _ => None,
         };
         let (uid, gid) = match before {
@@ -243,7 +232,7 @@ impl ImageWriter {
         let mode = match before {
             _ if kind == FileKind::Symlink => Mode::new(0o777),
             Some(attr) if !keep.contains(Keep::MODE) => attr.mode,
-            _ => self.final_mode(meta),
+            _ => self.final_mode(meta, kind),
         };
         NewNode { kind, mode, uid, gid, rdev: DeviceNumber::default(), target: b"" }
     }
@@ -251,13 +240,21 @@ impl ImageWriter {
     /// The name under which something for `slot` is made. `None`: nothing is.
     fn place(&self, name: &Name, slot: &Slot) -> Result<Option<NameBuf>, Trouble> {
         Ok(match slot {
-            Slot::Kept => None,
+            Slot::Kept | Slot::Shared(_) => None,
             Slot::Free => Some(name.to_buf()),
-            Slot::Taken(..) => {
-                let free = free_name(&self.top().node, name, |candidate| self.wrote(candidate));
+            Slot::Taken(Taken { dir, name: there, .. }) => {
+                let free = free_name(dir, there, |candidate| self.wrote(candidate));
                 Some(free.map_err(|error| self.failed(Some(name), error))?)
             }
         })
+    }
+
+    /// The directory in which an entry for `slot` is made.
+    fn place_dir<'s>(&'s self, slot: &'s Slot) -> &'s Node {
+        match slot {
+            Slot::Taken(taken) => &taken.dir,
+            _ => &self.top().node,
+        }
     }
 
     fn make(
@@ -267,7 +264,7 @@ impl ImageWriter {
         new: &NewNode<'_>,
     ) -> Result<Option<(Node, NameBuf)>, Trouble> {
         let Some(place) = self.place(name, slot)? else { return Ok(None) };
-        let made = self.vfs.create(OWNER, &self.top().node, &place, new);
+        let made = self.vfs.create(OWNER, self.place_dir(slot), &place, new);
         let node = made.map_err(|error| self.made_before(name, error))?;
         Ok(Some((node, place)))
     }
@@ -296,24 +293,38 @@ impl ImageWriter {
         meta: &Metadata<'_>,
     ) -> Result<(), Trouble> {
         let before = match slot {
-            Slot::Taken(before, attr) => Some((before.clone(), *attr)),
+            Slot::Taken(taken) if taken.is_model => Some((taken.node.clone(), taken.attr)),
             _ => None,
         };
-        let made = Made { node, replaces: before.as_ref(), inherits: self.top().inherits };
+        let inherits = match slot {
+            // A link leads to another directory.
+            Slot::Taken(taken) if taken.dir != self.top().node => {
+                Inherits::of(&taken.dir).map_err(|error| self.failed(Some(name), error))?
+            }
+            _ => self.top().inherits,
+        };
+        let made = Made { node, replaces: before.as_ref(), inherits };
         self.apply(&made, meta, Some(name))?;
-        self.put_in_place(place, name, slot)
+        self.put_in_place(place, name, slot, Some(node.ino()))
     }
 
-    fn put_in_place(&mut self, place: &Name, name: &Name, slot: &Slot) -> Result<(), Trouble> {
-        if let Slot::Taken(..) = slot {
-            let dir = &self.top().node;
+    /// Gives what was made at `place` its name; `made` is its inode if this run made it.
+    fn put_in_place(
+        &mut self,
+        place: &Name,
+        name: &Name,
+        slot: &Slot,
+        made: Option<Ino>,
+    ) -> Result<(), Trouble> {
+        if let Slot::Taken(taken) = slot {
+            let to = (&taken.dir, &*taken.name);
             let backup = &self.options.backup;
-            if let Err(error) = take_place((dir, place), (dir, name), backup, |kept| self.wrote(kept)) {
-                let _ = self.vfs.unlink(OWNER, dir, place);
+            if let Err(error) = take_place((&taken.dir, place), to, backup, |kept| self.wrote(kept)) {
+                let _ = self.vfs.unlink(OWNER, &taken.dir, place);
                 return Err(self.failed(Some(name), error));
             }
         }
-        self.note_written(name);
+        self.note_written(name, made);
         Ok(())
     }
 }

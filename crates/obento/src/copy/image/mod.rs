@@ -14,6 +14,7 @@ mod links;
 mod make;
 mod place;
 mod sink;
+mod slot;
 #[cfg(test)]
 mod tests;
 
@@ -22,7 +23,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use obento_base::{Error, FileFlags, FileKind, Mode, Name, NameBuf, Timestamp};
-use obento_driver::Limits;
+use obento_driver::{Keeps, Limits};
 use obento_host::tree::{Existing, Report, TreeOptions};
 use obento_host::{HostError, Metadata, Xattr};
 use obento_vfs::{Caller, Node, Vfs};
@@ -33,6 +34,8 @@ use bundle::Bundle;
 use links::InodeLinks;
 pub use place::{ImageTarget, Place as TargetPlace};
 pub(super) use sink::CHUNK;
+use slot::Created;
+pub(crate) use slot::Over;
 
 /// Writes below one directory of an image: it stands in a directory and makes entries there.
 pub(crate) struct ImageWriter {
@@ -53,6 +56,8 @@ pub(crate) struct ImageWriter {
     bundle: Bundle,
     /// Whether a name that was written may be written again, as in an archive.
     overwrites_itself: bool,
+    over: Over,
+    created: Created,
 }
 
 /// A directory in which things are made.
@@ -65,6 +70,10 @@ struct Level {
     restored: Option<(Timestamp, Timestamp)>,
     /// Whether it was made here, and what was since, if it was not.
     names: Names,
+    /// Names of `names` whose inodes are not known yet.
+    unseen: Vec<NameBuf>,
+    /// Whether the volume may take two names in this directory for one.
+    folds: bool,
     inherits: Inherits,
 }
 
@@ -117,9 +126,10 @@ impl ImageWriter {
         if vfs.file_system().writable().is_none() {
             return Err(Error::ReadOnly);
         }
-        let level = Level::merged(root, None)?;
+        let limits = vfs.file_system().limits();
+        let level = Level::merged(root, None, limits)?;
         Ok(Self {
-            limits: vfs.file_system().limits(),
+            limits,
             vfs,
             options,
             umask: obento_host::tree::umask(),
@@ -130,6 +140,8 @@ impl ImageWriter {
             buffer: Vec::new(),
             bundle: Bundle::default(),
             overwrites_itself: false,
+            over: Over::Entry,
+            created: Created::default(),
         })
     }
 
@@ -186,7 +198,8 @@ impl ImageWriter {
                 if node.kind().map_err(|error| self.failed(Some(name), error))? != FileKind::Directory {
                     return Err(Trouble::Host(HostError::NotDirectory { path: self.host_path(Some(name)) }));
                 }
-                let level = Level::merged(node, Some(name.to_buf()));
+                self.expect_same_name(name, &node)?;
+                let level = Level::merged(node, Some(name.to_buf()), self.limits);
                 (level.map_err(|error| self.failed(Some(name), error))?, false)
             }
             None => {
@@ -194,13 +207,15 @@ impl ImageWriter {
                 self.report.directories += 1;
                 // Its default list, if it is to have one, is set when it is left.
                 let inherits = self.inherited(&node).map_err(|error| self.failed(Some(name), error))?;
-                self.note_written(name);
+                self.note_written(name, Some(node.ino()));
                 let level = Level {
+                    folds: self.top().folds,
                     node,
                     name: Some(name.to_buf()),
                     meta: None,
                     restored: None,
                     names: Names::Fresh,
+                    unseen: Vec::new(),
                     inherits,
                 };
                 (level, true)
@@ -219,7 +234,8 @@ impl ImageWriter {
         let failed = |this: &Self, error| this.failed(Some(name), error);
         let node = self.find(name)?.ok_or_else(|| failed(self, Error::NotFound))?;
         let attr = node.attr().map_err(|error| failed(self, error))?;
-        let mut level = Level::merged(node, Some(name.to_buf())).map_err(|error| failed(self, error))?;
+        let mut level =
+            Level::merged(node, Some(name.to_buf()), self.limits).map_err(|error| failed(self, error))?;
         if times == Times::Restore {
             level.restored = Some((attr.atime, attr.mtime));
         }
@@ -230,6 +246,17 @@ impl ImageWriter {
     /// From now on a name that was written may be written again: the later one counts, as in an archive.
     pub fn may_overwrite_itself(&mut self) {
         self.overwrites_itself = true;
+        self.created.returns = self.top().folds;
+    }
+
+    /// How files that exist are treated.
+    pub fn over(&mut self, over: Over) {
+        self.over = over;
+    }
+
+    /// From now on a directory that was made and left may be entered again, for another source.
+    pub fn may_return(&mut self) {
+        self.created.returns = true;
     }
 
     /// The names that lead from the root to where it stands.
@@ -290,18 +317,14 @@ impl ImageWriter {
     fn may_hold_names(&self) -> bool {
         self.overwrites_itself || matches!(self.top().names, Names::Merged(_))
     }
-
-    pub(super) fn note_written(&mut self, name: &Name) {
-        if let Names::Merged(names) = &mut self.top_mut().names {
-            names.insert(name.to_buf());
-        }
-    }
 }
 
 impl Level {
-    fn merged(node: Node, name: Option<NameBuf>) -> Result<Self, Error> {
+    fn merged(node: Node, name: Option<NameBuf>, limits: Limits) -> Result<Self, Error> {
         let inherits = Inherits::of(&node)?;
-        Ok(Self { node, name, meta: None, restored: None, names: Names::Merged(HashSet::new()), inherits })
+        let folds = !limits.keeps.contains(Keeps::NAMES) || node.attr()?.flags.contains(FileFlags::CASEFOLD);
+        let (names, unseen) = (Names::Merged(HashSet::new()), Vec::new());
+        Ok(Self { node, name, meta: None, restored: None, names, unseen, folds, inherits })
     }
 }
 

@@ -6,9 +6,6 @@ use obento_vfs::{Caller, Last, Node, Symlinks};
 use crate::copy::{CopyError, CopyFrom, CopyOptions, TargetIs};
 use crate::{Place as Address, Volume};
 
-/// Links that are followed to the file that one leads to.
-const MAX_SYMLINKS: u32 = 40;
-
 /// What copies go to.
 #[derive(Clone, Debug)]
 pub struct ImageTarget {
@@ -79,30 +76,18 @@ impl ImageTarget {
         std::ffi::OsString::from_vec(self.shown()).into()
     }
 
-    /// The directory to write in and the name there. A link to a file is followed, as cp(1) writes through it.
+    /// The directory to write in and the name there. Whether a link that has the name is followed is for the writer to
+    /// decide.
     fn parent(&self) -> Result<Place, CopyError> {
         let Address::Path(path) = &self.place else { return Err(self.failed(Error::Exists)) };
-        let (vfs, mut at, mut path) = (self.volume.vfs(), self.volume.root(), path.clone());
-        for _ in 0..MAX_SYMLINKS {
-            let last = vfs.resolve_parent(&at, &path, &Caller::Owner);
-            let Last { dir, name, .. } = last.map_err(|error| match error {
-                Error::Invalid => CopyError::BadTarget { target: self.shown_path() },
-                error => self.failed(error),
-            })?;
-            let target = match dir.lookup(&name) {
-                Ok(node) if node.kind() == Ok(FileKind::Symlink) => {
-                    node.read_link().map_err(|error| self.failed(error))?
-                }
-                Ok(_) | Err(Error::NotFound) => {
-                    let shown = self.shown();
-                    let above = shown.strip_suffix(name.as_bytes()).unwrap_or(&shown).to_vec();
-                    return Ok(Place::As(dir, above, name));
-                }
-                Err(error) => return Err(self.failed(error)),
-            };
-            (at, path) = (dir, target);
-        }
-        Err(self.failed(Error::Loop))
+        let last = self.volume.vfs().resolve_parent(&self.volume.root(), path, &Caller::Owner);
+        let Last { dir, name, .. } = last.map_err(|error| match error {
+            Error::Invalid => CopyError::BadTarget { target: self.shown_path() },
+            error => self.failed(error),
+        })?;
+        let shown = self.shown();
+        let above = shown.strip_suffix(name.as_bytes()).unwrap_or(&shown).to_vec();
+        Ok(Place::As(dir, above, name))
     }
 }
 

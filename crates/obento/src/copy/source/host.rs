@@ -33,7 +33,7 @@ pub(in crate::copy) struct HostItems {
 
 /// What of the options the reader has to know.
 struct Wanted {
-    xattrs: bool,
+    keep: Keep,
     recursive: bool,
     one_file_system: bool,
     spared: Vec<FileId>,
@@ -57,7 +57,7 @@ impl HostItems {
             Symlinks::Keep => Links::Keep,
         };
         let wanted = Wanted {
-            xattrs: options.tree.keep.contains(Keep::XATTRS),
+            keep: options.tree.keep,
             recursive: options.recursive,
             one_file_system: options.one_file_system,
             spared: options.spared.clone(),
@@ -76,11 +76,13 @@ impl HostItems {
     fn meet(&mut self, entry: &mut SourceEntry) -> Result<Item, Problem> {
         let shown = entry.path().into_os_string().into_encoded_bytes();
         let (id, attr) = (entry.id(), *entry.attr());
-        let name = if self.walk.depth() == 0 { None } else { entry.name().map(Name::to_buf) };
+        let is_start = self.walk.depth() == 0;
+        let name = if is_start { None } else { entry.name().map(Name::to_buf) };
         let item = |step, body, (xattrs, troubles)| Item {
             shown: shown.clone(),
             name: name.clone(),
             step,
+            is_start,
             attr,
             origin: Origin::Host(id),
             xattrs,
@@ -122,11 +124,15 @@ impl HostItems {
         &self,
         read: impl FnOnce() -> Result<Vec<obento_host::Xattr>, HostError>,
     ) -> (Vec<obento_host::Xattr>, Vec<Trouble>) {
-        if !self.options.xattrs {
+        let keep = self.options.keep;
+        if !keep.intersects(Keep::XATTRS | Keep::MODE) {
             return Default::default();
         }
         match read() {
-            Ok(xattrs) => (xattrs, Vec::new()),
+            Ok(mut xattrs) => {
+                xattrs.retain(|xattr| crate::acls::is_kept(&xattr.name, keep));
+                (xattrs, Vec::new())
+            }
             Err(error) => (Vec::new(), vec![Trouble::Host(error)]),
         }
     }
@@ -138,6 +144,7 @@ impl HostItems {
             name: name.filter(|_| !self.entered.is_empty()).map(Name::to_buf),
             shown,
             step: Step::Leave,
+            is_start: self.entered.is_empty(),
             attr,
             origin: Origin::Host(id),
             xattrs: Vec::new(),

@@ -20,7 +20,7 @@ pub(in crate::copy) struct ImageItems {
     source: CopySource,
     index: usize,
     walk: Walk,
-    xattrs: bool,
+    keep: Keep,
     recursive: bool,
     /// What was read of small files since it was taken, if they are to be read.
     bytes: Option<Vec<u8>>,
@@ -29,8 +29,8 @@ pub(in crate::copy) struct ImageItems {
 impl ImageItems {
     pub fn new(source: CopySource, index: usize, options: &CopyOptions) -> Self {
         let walk = Walk::new(source.node.clone()).order(Order::Directory).symlinks(options.symlinks);
-        let xattrs = options.tree.keep.contains(Keep::XATTRS);
-        Self { source, index, walk, xattrs, recursive: options.recursive, bytes: None }
+        let keep = options.tree.keep;
+        Self { source, index, walk, keep, recursive: options.recursive, bytes: None }
     }
 
     /// Reads small files when they are met, for volumes that are slow to answer.
@@ -44,10 +44,12 @@ impl ImageItems {
             self.walk.prune();
         }
         let name = Name::new(entry.name()).ok().map(Name::to_buf);
+        let is_start = entry.path.is_empty();
         let Entry { node, attr, step, .. } = entry;
         let (mut troubles, mut xattrs) = (Vec::new(), Vec::new());
-        if self.xattrs && step != Step::Leave {
+        if self.keep.intersects(Keep::XATTRS | Keep::MODE) && step != Step::Leave {
             xattrs = crate::xattrs::read(&node, |error| troubles.push(Trouble::Xattrs(error)));
+            xattrs.retain(|xattr| crate::acls::is_kept(&xattr.name, self.keep));
         }
         let body = match attr.kind {
             FileKind::Symlink => Body::Link(node.read_link().map_err(|error| unread(shown.clone(), error))?),
@@ -55,7 +57,7 @@ impl ImageItems {
             _ => Body::None,
         };
         let origin = Origin::Image(self.index, attr.ino);
-        Ok(Item { shown, name, step, attr, origin, xattrs, body, troubles })
+        Ok(Item { shown, name, step, is_start, attr, origin, xattrs, body, troubles })
     }
 
     /// Where the bytes of a small file without holes are. `None`: it is another, or cannot be read without care.

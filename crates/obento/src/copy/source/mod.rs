@@ -24,6 +24,8 @@ pub(super) struct Item {
     /// Its last component; none for the start, whose copy may have another.
     pub name: Option<NameBuf>,
     pub step: Step,
+    /// Whether it is the source itself, and not below it.
+    pub is_start: bool,
     pub attr: Attr,
     pub origin: Origin,
     pub xattrs: Vec<Xattr>,

@@ -1,0 +1,239 @@
+//! The place of a new entry: a free name, or a file that the entry replaces.
+//!
+//! Invariant: nothing that this run made is replaced by another source, also where the volume takes two names for one.
+//! Source: GNU coreutils manual, "cp invocation"; `copy_internal` of coreutils 9 for what the manual leaves open.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use obento_base::{Attr, Error, FileKind, Ino, Name, NameBuf};
+use obento_driver::Cookie;
+use obento_host::tree::{Backup, Existing};
+use obento_host::{HostError, Metadata};
+use obento_vfs::{Node, Symlinks};
+
+use super::{FROZEN, ImageWriter, Names, OWNER};
+use crate::copy::Trouble;
+
+/// Where an entry is made.
+pub(super) enum Slot {
+    /// No entry has the name.
+    Free,
+    /// This file has the name and is replaced.
+    Taken(Taken),
+    /// This file has the name and other names. The new bytes go into it, so that all its names have them.
+    Shared(Node),
+    /// The entry that has the name stays.
+    Kept,
+}
+
+/// A file that is replaced, and where: a symbolic link that has the name may lead to it.
+pub(super) struct Taken {
+    pub dir: Node,
+    pub name: NameBuf,
+    pub node: Node,
+    pub attr: Attr,
+    /// Whether the copy takes mode, owner and attributes over from it where those of the source are not kept.
+    pub is_model: bool,
+}
+
+/// How a copy treats a regular file that exists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Over {
+    /// The entry is replaced, whatever it is: as tar(1) and mv(1) do.
+    Entry,
+    /// A symbolic link is followed to the file, and the file is replaced: `cp --preserve=links`.
+    File,
+    /// As `File`, but a file with several names is written in place: cp(1).
+    Contents,
+    /// As `Contents`, but nothing is written in place: the file may be the source by another name.
+    Apart,
+}
+
+/// The inodes that this run made, to tell them from those that were there before.
+#[derive(Default)]
+pub(super) struct Created {
+    inodes: HashSet<Ino>,
+    /// Whether a directory that was made here may be entered again, so that what is in it must be known, too.
+    pub returns: bool,
+}
+
+/// Who made the entry that a name refers to.
+enum Maker {
+    /// It was there before this run.
+    Other,
+    /// This run, under this name.
+    Run,
+    /// This run, under a name that the volume takes for the same.
+    RunByOtherName,
+}
+
+impl ImageWriter {
+    /// Finds the place of `name`, for an entry of `kind`.
+    pub(super) fn slot(&mut self, name: &Name, kind: FileKind, meta: &Metadata<'_>) -> Result<Slot, Trouble> {
+        if !self.may_hold_names() {
+            return Ok(Slot::Free);
+        }
+        let Some(there) = self.find(name)? else { return Ok(Slot::Free) };
+        let maker = self.maker(name, &there)?;
+        if matches!(maker, Maker::RunByOtherName) {
+            return Err(self.made_here(name));
+        }
+        let taken = self.taken(name, there, kind)?;
+        match self.options.existing {
+            Existing::Fail => {
+                return Err(Trouble::Host(HostError::Exists { path: self.host_path(Some(name)) }));
+            }
+            Existing::Keep => return Ok(Slot::Kept),
+            Existing::Update if taken.attr.mtime >= meta.mtime => return Ok(Slot::Kept),
+            Existing::Update | Existing::Replace => {}
+        }
+        if taken.attr.kind == FileKind::Directory {
+            return Err(Trouble::Host(HostError::IsDirectory { path: self.host_path(Some(name)) }));
+        }
+        let is_made = matches!(maker, Maker::Run) || self.created.inodes.contains(&taken.node.ino());
+        if is_made && !self.overwrites_itself && self.options.backup != Backup::Numbered {
+            return Err(self.made_here(name));
+        }
+        if taken.attr.flags.intersects(FROZEN) {
+            return Err(self.failed(Some(name), Error::NotPermitted));
+        }
+        let is_shared = taken.attr.kind == FileKind::Regular && taken.attr.nlink > 1;
+        if is_shared && kind == FileKind::Regular && self.over == Over::Contents && !self.makes_backups() {
+            return Ok(Slot::Shared(taken.node));
+        }
+        Ok(Slot::Taken(taken))
+    }
+
+    /// What is replaced where `there` has the name: a link to a file, or the file that it leads to.
+    fn taken(&self, name: &Name, there: Node, kind: FileKind) -> Result<Taken, Trouble> {
+        let mut taken = self.end(name, there, kind)?;
+        let is_unlinked = self.over == Over::File && taken.attr.nlink > 1;
+        taken.is_model = kind == FileKind::Regular
+            && taken.attr.kind == FileKind::Regular
+            && !is_unlinked
+            && !self.makes_backups();
+        Ok(taken)
+    }
+
+    /// The file that `there` is or leads to, and where it is.
+    fn end(&self, name: &Name, there: Node, kind: FileKind) -> Result<Taken, Trouble> {
+        let failed = |error| self.failed(Some(name), error);
+        let attr = there.attr().map_err(failed)?;
+        let dir = self.top().node.clone();
+        let is_followed = attr.kind == FileKind::Symlink
+            && kind == FileKind::Regular
+            && self.over != Over::Entry
+            && !self.makes_backups();
+        if !is_followed {
+            return Ok(Taken { dir, name: name.to_buf(), node: there, attr, is_model: false });
+        }
+        if self.created.inodes.contains(&attr.ino) {
+            return Err(self.made_here(name));
+        }
+        let target = match self.vfs.resolve(&dir, name.as_bytes(), Symlinks::Follow, OWNER) {
+            Err(Error::NotFound) => return Err(Trouble::Dangling(self.path(Some(name)))),
+            found => found.map_err(failed)?,
+        };
+        let attr = target.attr().map_err(failed)?;
+        if !matches!(attr.kind, FileKind::Regular | FileKind::Directory) {
+            return Ok(Taken {
+                dir,
+                name: name.to_buf(),
+                attr: there.attr().map_err(failed)?,
+                node: there,
+                is_model: false,
+            });
+        }
+        let (dir, name) = self.end_of_link(dir, name).map_err(failed)?;
+        Ok(Taken { dir, name, node: target, attr, is_model: false })
+    }
+
+    /// The directory and the name that the link `name` in `dir` leads to in the end.
+    fn end_of_link(&self, mut dir: Node, name: &Name) -> Result<(Node, NameBuf), Error> {
+        /// `MAXSYMLINKS` of Linux.
+        const MAX_SYMLINKS: u32 = 40;
+        let mut name = name.to_buf();
+        for _ in 0..MAX_SYMLINKS {
+            let node = dir.lookup(&name)?;
+            if node.kind()? != FileKind::Symlink {
+                return Ok((dir, name));
+            }
+            let last = self.vfs.resolve_parent(&dir, &node.read_link()?, OWNER)?;
+            (dir, name) = (last.dir, last.name);
+        }
+        Err(Error::Loop)
+    }
+
+    fn makes_backups(&self) -> bool {
+        self.options.backup != Backup::None
+    }
+
+    /// Who made `there`, which the volume finds by `name`.
+    fn maker(&mut self, name: &Name, there: &Node) -> Result<Maker, Trouble> {
+        if self.wrote(name) {
+            return Ok(Maker::Run);
+        }
+        self.learn_inodes()?;
+        if !self.created.inodes.contains(&there.ino()) {
+            return Ok(Maker::Other);
+        }
+        let is_listed = self.lists(name).map_err(|error| self.failed(Some(name), error))?;
+        Ok(if is_listed { Maker::Run } else { Maker::RunByOtherName })
+    }
+
+    /// Whether the directory has an entry of exactly this name.
+    fn lists(&self, name: &Name) -> Result<bool, Error> {
+        let mut is_listed = false;
+        self.top().node.read_dir(Cookie::START, &mut |entry| {
+            is_listed |= entry.is_ok_and(|entry| entry.name == name);
+            if is_listed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(is_listed)
+    }
+
+    /// Errors: the directory `there` was made by this run under another name, which the volume takes for `name`.
+    pub(super) fn expect_same_name(&mut self, name: &Name, there: &Node) -> Result<(), Trouble> {
+        match self.maker(name, there)? {
+            Maker::RunByOtherName => Err(self.made_here(name)),
+            Maker::Other | Maker::Run => Ok(()),
+        }
+    }
+
+    fn made_here(&self, name: &Name) -> Trouble {
+        Trouble::Host(HostError::Duplicate { path: self.host_path(Some(name)) })
+    }
+
+    /// Whether `name` was written here, in a directory that was there before.
+    pub(super) fn wrote(&self, name: &Name) -> bool {
+        matches!(&self.top().names, Names::Merged(written) if written.contains(name))
+    }
+
+    /// Notes that `name` was written here, and the inode if this run made it.
+    pub(super) fn note_written(&mut self, name: &Name, made: Option<Ino>) {
+        let returns = self.created.returns;
+        let is_merged = matches!(self.top().names, Names::Merged(_));
+        if let Names::Merged(names) = &mut self.top_mut().names {
+            names.insert(name.to_buf());
+        }
+        self.created.inodes.extend(made.filter(|_| is_merged || returns));
+    }
+
+    /// Notes that `name` is written here later, together with others.
+    pub(super) fn note_name(&mut self, name: &Name) {
+        if let Names::Merged(names) = &mut self.top_mut().names {
+            names.insert(name.to_buf());
+            self.top_mut().unseen.push(name.to_buf());
+        }
+    }
+
+    /// Looks up the inodes of files that were made many at once.
+    fn learn_inodes(&mut self) -> Result<(), Trouble> {
+        for name in std::mem::take(&mut self.top_mut().unseen) {
+            if let Some(node) = self.find(&name)? {
+                self.created.inodes.insert(node.ino());
+            }
+        }
+        Ok(())
+    }
+}
