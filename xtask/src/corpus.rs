@@ -12,7 +12,7 @@ const SOURCES: [&str; 2] = [
 ];
 const SHA256: &str = "2cec05f39c20ee621f14926195664e66e6017190ac8e4bbdb16d86082e43c5da";
 /// What comes with apt fetches as apt does, and compares the checksum.
-const HELPER: &str = "/usr/lib/apt/apt-helper";
+pub const HELPER: &str = "/usr/lib/apt/apt-helper";
 
 /// A folder of them: the one that `OBENTO_CORPUS` names, or one that is filled once. None where the source cannot be had, which it says;
 /// tests then tell what they had to leave out.

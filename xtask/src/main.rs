@@ -1,6 +1,6 @@
 //! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | coverage | mutants | miri | tsan | fuzz | crash |
-//! schedules | stress | judge | bench-judges | matrix | types | alternate | check-crash | check-mutants | build-campaign | new-driver |
-//! package`.
+//! schedules | stress | judge | bench-judges | matrix | types | alternate | check-crash | check-mutants | build-campaign | world |
+//! new-driver | package`.
 //!
 //! Each does its own set-up: what a step needs from Debian it installs when it may (root and `apt-get`), and says so
 //! when it may not.
@@ -33,6 +33,7 @@ mod schedules;
 mod test;
 mod timed;
 mod words;
+mod world;
 
 /// Developer's commands of obento.
 #[derive(Parser)]
@@ -92,6 +93,8 @@ enum Task {
     Package,
     /// Build images of a Debian root and the source of Linux, and let e2fsck and the kernel judge them (takes root).
     BuildCampaign(campaign::Options),
+    /// Compare obento with other tools on the test files of other projects (takes root).
+    World(world::Options),
 }
 
 fn main() -> ExitCode {
@@ -132,5 +135,6 @@ fn run() -> Result<()> {
         Task::NewDriver(options) => new_driver::run(&options),
         Task::Package => package::run(&shell),
         Task::BuildCampaign(options) => campaign::run(&shell, &options),
+        Task::World(options) => world::run(&shell, &options),
     }
 }

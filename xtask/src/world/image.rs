@@ -1,0 +1,182 @@
+//! Images: what obento shows of one, beside blkid, the kernel's mount and the format's own tools.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::harvest::Item;
+use super::run::{Ground, Mount, last_line, ran, text};
+use super::tree::{Depth, Tree};
+
+/// Types that the host's kernel mounts, with the options that keep it from replaying a log on the image.
+const MOUNTED: [(&str, &str); 7] = [
+    ("ext2", "ro"),
+    ("ext3", "ro"),
+    ("ext4", "ro"),
+    ("xfs", "ro,nouuid"),
+    ("btrfs", "ro,subvolid=5"),
+    ("squashfs", "ro"),
+    ("erofs", "ro"),
+];
+
+/// Types whose volumes a program of Debian checks, as obento does itself: the program with its options, and what it exits with if it finds damage.
+const CHECKED: [(&str, &str, &[&str]); 5] = [
+    ("ext2", "e2fsck", &["-fn"]),
+    ("ext3", "e2fsck", &["-fn"]),
+    ("ext4", "e2fsck", &["-fn"]),
+    ("vfat", "fsck.fat", &["-n"]),
+    ("exfat", "fsck.exfat", &["-n"]),
+];
+
+/// Returns the aspects in which obento differs from its judges.
+pub fn compare(ground: &Ground, item: &Item) -> Result<Vec<(&'static str, String)>> {
+    // Judges get a copy: a mount may write.
+    let image = ground.path("image")?;
+    text("cp", &["--sparse=always".as_ref(), item.plain.as_os_str(), image.as_os_str()])?;
+    let seen = Seen::by_blkid(&image)?;
+    let told = ground.obento(&["info".as_ref(), "--json".as_ref(), image.as_os_str()])?;
+    let lines: Vec<Value> =
+        String::from_utf8_lossy(&told.stdout).lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let volumes: Vec<_> =
+        lines.iter().filter(|line| line["kind"] == "volume" && line.get("partition").is_none()).collect();
+    let volume = volumes.first().filter(|volume| volume.get("file_system").is_some());
+    let mut found = Vec::new();
+    let Some(seen) = seen else {
+        found.extend(volume.map(|volume| {
+            ("type", format!("{} is recognised, and by blkid nothing", volume["file_system"]))
+        }));
+        return Ok(found);
+    };
+    let Some(volume) = volume else {
+        // A judge refuses some damaged volumes, too, and those of several devices.
+        if matches!(judged(&image, &seen.kind, &ground.folder("judged")?)?, Judged::Refused(_)) {
+            return Ok(found);
+        }
+        found.push(("type", format!("{} is not opened: {}", seen.kind, last_line(&told))));
+        return Ok(found);
+    };
+    let of = |field: &str| volume.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    for (aspect, ours, theirs) in [
+        ("type", of("file_system"), &seen.kind),
+        ("label", of("label"), &seen.label),
+        ("uuid", of("uuid"), &seen.uuid),
+    ] {
+        if !ours.eq_ignore_ascii_case(theirs) {
+            found.push((aspect, format!("`{ours}`, and by blkid `{theirs}`")));
+        }
+    }
+    found.extend(trees(ground, &image, &seen.kind)?.map(|what| ("tree", what)));
+    found.extend(checks(ground, &image, &seen.kind)?.map(|what| ("check", what)));
+    Ok(found)
+}
+
+/// What blkid(8) says of an image.
+struct Seen {
+    kind: String,
+    label: String,
+    uuid: String,
+}
+
+impl Seen {
+    /// None where blkid finds no file system.
+    fn by_blkid(image: &Path) -> Result<Option<Self>> {
+        let args = ["-p", "-u", "filesystem", "-o", "export"].map(AsRef::as_ref);
+        let said = ran("blkid", &[&args[..], &[image.as_os_str()]].concat())?.stdout;
+        let said = String::from_utf8_lossy(&said);
+        let field = |name: &str| {
+            let value = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+            value.unwrap_or_default().replace("\\ ", " ").trim_end().to_owned()
+        };
+        let kind = match field("TYPE") {
+            kind if kind == "minix" && field("VERSION") != "3" => format!("minix{}", field("VERSION")),
+            kind => kind,
+        };
+        Ok((!kind.is_empty()).then(|| Self { kind, label: field("LABEL"), uuid: field("UUID") }))
+    }
+}
+
+/// The tree as obento copies it out, beside a judge's.
+fn trees(ground: &Ground, image: &Path, kind: &str) -> Result<Option<String>> {
+    let copied = ground.folder("copied")?;
+    let mut root = OsString::from(image);
+    root.push(":/.");
+    let output = ground.obento(&["cp".as_ref(), "-a".as_ref(), &root, copied.as_os_str()])?;
+    let said = || format!("obento copies not all of it: {}", last_line(&output));
+    let folder = ground.folder("judged")?;
+    let judged = match judged(image, kind, &folder)? {
+        Judged::Shown(depth, _mount) => Some((Tree::read(&folder)?, depth)),
+        Judged::Refused(why) if output.status.success() => {
+            return Ok(Some(format!("copied, but refused by the judge: {why}")));
+        }
+        Judged::Refused(_) => return Ok(None),
+        Judged::NoJudge => None,
+    };
+    match judged {
+        _ if !output.status.success() => Ok(Some(said())),
+        Some((judged, depth)) => Ok(judged.difference(&Tree::read(&copied)?, depth)),
+        None => Ok(None),
+    }
+}
+
+/// What a judge made of an image.
+enum Judged {
+    /// It shows this much of the tree, as long as the mount lasts.
+    Shown(Depth, Option<Mount>),
+    Refused(String),
+    NoJudge,
+}
+
+/// Shows the tree of an image in `folder`.
+fn judged(image: &Path, kind: &str, folder: &Path) -> Result<Judged> {
+    if let Some((_, options)) = MOUNTED.iter().find(|(known, _)| *known == kind) {
+        let mount = Mount::new(image, folder, &["-t", kind, "-o", options]);
+        return Ok(match mount {
+            Ok(mount) => Judged::Shown(Depth::All { since: i64::MAX }, Some(mount)),
+            Err(error) => Judged::Refused(error.to_string()),
+        });
+    }
+    let unpacked = match kind {
+        "vfat" => ran(
+            "mcopy",
+            &["-Q", "-s", "-n", "-m", "-i"]
+                .map(AsRef::as_ref)
+                .into_iter()
+                .chain([image.as_os_str(), "::/".as_ref(), folder.as_os_str()])
+                .collect::<Vec<&OsStr>>(),
+        )?,
+        "iso9660" => ran("bsdtar", &["-xf".as_ref(), image.as_os_str(), "-C".as_ref(), folder.as_os_str()])?,
+        "exfat" => {
+            let mount = Mount::new(image, folder, &["-t", "exfat-fuse", "-o", "ro"]);
+            return Ok(match mount {
+                Ok(mount) => Judged::Shown(Depth::Contents, Some(mount)),
+                Err(error) => Judged::Refused(error.to_string()),
+            });
+        }
+        _ => return Ok(Judged::NoJudge),
+    };
+    Ok(match unpacked.status.success() {
+        true => Judged::Shown(Depth::Contents, None),
+        false => Judged::Refused(last_line(&unpacked)),
+    })
+}
+
+/// Whether obento's own check and the format's program agree that there is damage.
+fn checks(ground: &Ground, image: &Path, kind: &str) -> Result<Option<String>> {
+    let Some((_, program, options)) = CHECKED.iter().find(|(known, ..)| *known == kind) else {
+        return Ok(None);
+    };
+    let ours = ground.obento(&["check".as_ref(), image.as_os_str()])?;
+    let args: Vec<&OsStr> = options.iter().map(AsRef::as_ref).chain([image.as_os_str()]).collect();
+    let theirs = ran(program, &args)?;
+    let first = |bytes: &[u8]| {
+        let said = String::from_utf8_lossy(bytes);
+        said.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().replace('|', "/")
+    };
+    Ok(match (ours.status.success(), theirs.status.success()) {
+        (true, false) => Some(format!("clean, but {program} exits with {:?}", theirs.status.code())),
+        (false, true) => Some(format!("not clean ({}), but by {program}", first(&ours.stdout))),
+        _ => None,
+    })
+}

@@ -1,0 +1,137 @@
+//! Compares obento with other tools on the test files of other projects.
+//!
+//! The projects' packages are fetched from the registries by their own clients, pinned by SHA-256, and kept in `target/world`; nothing of them is
+//! committed. Each image and archive in them is an *item*, and each thing that is compared an *aspect*. A difference needs a row with a reason in
+//! `docs/campaigns/world.md`. The campaign fails on a difference without a row, and on a row whose difference is gone.
+
+mod archive;
+mod fetch;
+mod harvest;
+mod image;
+mod run;
+mod table;
+mod tree;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use xshell::Shell;
+
+use crate::packages::{self, Package};
+use fetch::Source;
+use harvest::{Item, Kind};
+use run::Ground;
+use table::{Difference, Table};
+
+/// The programs that obento is compared with, and those that unpack what they are given.
+const PACKAGES: &[Package] = &[
+    ("/sbin/mke2fs", "e2fsprogs"),
+    ("/sbin/fsck.fat", "dosfstools"),
+    ("/sbin/fsck.exfat", "exfatprogs"),
+    ("/sbin/mount.exfat-fuse", "exfat-fuse"),
+    ("/usr/bin/mcopy", "mtools"),
+    ("/usr/bin/bsdtar", "libarchive-tools"),
+    ("/usr/bin/getfattr", "attr"),
+    ("/usr/bin/linux.uml", "user-mode-linux"),
+    ("/usr/bin/xz", "xz-utils"),
+    ("/usr/bin/zstd", "zstd"),
+    ("/usr/bin/xxd", "xxd"),
+];
+
+/// What is compared.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Take the packages alone that are fetched and compared within a minute.
+    #[arg(long)]
+    short: bool,
+    /// Take one package alone.
+    #[arg(long)]
+    package: Option<String>,
+    /// Compare only items whose name contains this text.
+    #[arg(long)]
+    only: Option<String>,
+    /// The command obento [default: one that is built first].
+    #[arg(long)]
+    command: Option<PathBuf>,
+}
+
+/// Fetches the packages, compares all items in them, and prints each difference that the table does not list. Needs root.
+pub fn run(shell: &Shell, options: &Options) -> Result<()> {
+    if std::env::var_os(INSIDE).is_none() {
+        return within();
+    }
+    packages::ensure(shell, PACKAGES)?;
+    let command = match &options.command {
+        Some(command) => command.canonicalize()?,
+        None => {
+            xshell::cmd!(shell, "cargo build -q -p obento-cli").run()?;
+            shell.current_dir().join("target/debug/obento").canonicalize()?
+        }
+    };
+    let page = shell.current_dir().join("docs/campaigns/world.md");
+    let cache = shell.current_dir().join("target/world");
+    shell.create_dir(&cache)?;
+    let table = Table::read(&page)?;
+    let items = items(&cache.canonicalize()?, options)?;
+    ensure!(!items.is_empty(), "there is no item to compare");
+    let ground = Ground::new(command)?;
+    let mut found = Vec::new();
+    for item in &items {
+        found.extend(compare(&ground, item).with_context(|| item.name.clone())?);
+    }
+    let names = items.iter().map(|item| item.name.as_str()).collect();
+    let (unlisted, gone) = table.judge(&found, &names);
+    for difference in &unlisted {
+        println!("| {} | {} | {} |", difference.item, difference.aspect, difference.detail);
+    }
+    for (item, aspect) in &gone {
+        println!("no difference any more: {item}, {aspect}");
+    }
+    let archives = items.iter().filter(|item| item.kind == Kind::Archive).count();
+    println!(
+        "{} archives and {} images compared: {} differences are listed, {} are not; {} rows differ no more",
+        archives,
+        items.len() - archives,
+        found.len() - unlisted.len(),
+        unlisted.len(),
+        gone.len()
+    );
+    // A fault that is fixed must not fail the change that fixes it.
+    let is_stale = |(item, aspect): &(&str, &str)| !(options.short && table.is_open(item, aspect));
+    ensure!(unlisted.is_empty() && !gone.iter().any(is_stale), "{} and the items disagree", page.display());
+    Ok(())
+}
+
+/// The variable that is set where mounts are this process's own.
+const INSIDE: &str = "OBENTO_WORLD_INSIDE";
+
+/// Runs the same command where its mounts end with it, however that is.
+fn within() -> Result<()> {
+    let mut command =
+        run::command("unshare", &["-m".as_ref(), "--".as_ref(), std::env::current_exe()?.as_os_str()]);
+    let status = command.args(std::env::args_os().skip(1)).env(INSIDE, "1").status()?;
+    ensure!(status.success(), "the comparison failed");
+    Ok(())
+}
+
+fn items(cache: &Path, options: &Options) -> Result<Vec<Item>> {
+    let mut items = Vec::new();
+    let is_asked = |source: &&Source| match &options.package {
+        Some(package) => source.name == package,
+        None => source.is_short || !options.short,
+    };
+    for source in fetch::SOURCES.iter().filter(is_asked) {
+        items.extend(harvest::items(source, cache)?);
+    }
+    items.retain(|item| options.only.as_ref().is_none_or(|only| item.name.contains(only.as_str())));
+    Ok(items)
+}
+
+fn compare(ground: &Ground, item: &Item) -> Result<Vec<Difference>> {
+    let found = match item.kind {
+        Kind::Archive => archive::compare(ground, item)?,
+        Kind::Image => image::compare(ground, item)?,
+    };
+    let of_item = |(aspect, detail)| Difference { item: item.name.clone(), aspect, detail };
+    Ok(found.into_iter().map(of_item).collect())
+}
