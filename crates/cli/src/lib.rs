@@ -21,6 +21,7 @@ mod json;
 mod open;
 mod output;
 mod own;
+mod private;
 mod progress;
 mod report;
 mod shown;

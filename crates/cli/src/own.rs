@@ -14,9 +14,8 @@ use obento::engine::tools::Tool;
 use obento::source::{Run, SourceFile};
 use obento::{BlockDevice, path_of_open};
 
-use tempfile::NamedTempFile;
-
-use crate::report::{Report, printable, words};
+use crate::private::{PrivateFolder, no_room};
+use crate::report::{Report, printable};
 
 /// What is copied at once.
 const CHUNK: usize = 1 << 20;
@@ -74,17 +73,6 @@ impl Program {
     }
 }
 
-/// Why no file can be made for a program to work on.
-fn no_room(error: io::Error) -> io::Error {
-    let folder = std::env::temp_dir();
-    let why = format!(
-        "no file can be made in {} ({}): set TMPDIR to another folder",
-        folder.display(),
-        words(&error)
-    );
-    io::Error::new(error.kind(), why)
-}
-
 /// A file of the host without a name: whatever ends this process, nothing of it is left.
 pub struct Nameless(File);
 
@@ -110,10 +98,11 @@ impl Nameless {
 
     /// What `make` makes of a file of zeros that has a name until then.
     pub fn made_by(len: u64, make: impl FnOnce(&Path) -> Result<(), String>) -> Result<Self, String> {
-        let named = NamedTempFile::new().map_err(|error| no_room(error).to_string())?;
-        named.as_file().set_len(len).map_err(|error| error.to_string())?;
-        make(named.path())?;
-        Ok(Self(named.into_file()))
+        let folder = PrivateFolder::new().map_err(|error| error.to_string())?;
+        let (file, path) = folder.create("volume").map_err(|error| no_room(error).to_string())?;
+        file.set_len(len).map_err(|error| error.to_string())?;
+        make(&path)?;
+        Ok(Self(file))
     }
 
     /// A path by which a program that is started reaches it.

@@ -52,6 +52,37 @@ impl Drop for Caught {
     }
 }
 
+/// As long as this lives, Ctrl-C and Ctrl-\\ of a terminal do not end this process: they are meant for the program that it
+/// waits for, which handles them as it likes. Source: system(3), `SIGINT` and `SIGQUIT` of the caller.
+#[derive(Debug)]
+pub struct Deferred([Option<libc::sighandler_t>; TERMINAL.len()]);
+
+/// The signals that keys of a terminal send to all processes in the foreground.
+const TERMINAL: [libc::c_int; 2] = [libc::SIGINT, libc::SIGQUIT];
+
+impl Deferred {
+    /// Leaves the signals to the program that is started next. A handler, unlike `SIG_IGN`, does not pass to that program.
+    pub fn new() -> Self {
+        Self(TERMINAL.map(|signal| handle(signal, pass as *const () as libc::sighandler_t)))
+    }
+}
+
+impl Default for Deferred {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        for (signal, before) in TERMINAL.into_iter().zip(self.0) {
+            before.and_then(|before| handle(signal, before));
+        }
+    }
+}
+
+extern "C" fn pass(_signal: libc::c_int) {}
+
 /// Whether the work that runs is to end early.
 pub fn is_requested() -> bool {
     REQUESTED.load(Ordering::SeqCst)

@@ -1,6 +1,6 @@
 //! A file of an image in the hands of a program of the host: copied out, and copied back if it changed.
 //!
-//! The copy lies in a folder that only its owner can enter, under the file's own name as far as that is harmless. What
+//! The copy is in a [`PrivateFolder`], under the file's own name if that name is harmless. What
 //! comes back is written to a new file beside the old one, with its owner, mode and extended attributes, and takes its
 //! name by a rename: a crash leaves one or the other. A file that has other names, which would keep the old contents, is
 //! written in place where it differs: first what it grows by, so that a full volume costs nothing of the old. A crash in
@@ -14,10 +14,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use obento::{Attr, Caller, Error, FileKind, Node, RenameFlags, SetAttr, Symlinks, TimeChange, XattrMode};
-use tempfile::TempDir;
 
 use crate::change::place::{Spot, creation_mode, new_node};
 use crate::open::Location;
+use crate::private::PrivateFolder;
 use crate::report::{Report, subject};
 
 /// Bytes that are moved at once; zeros of that many become a hole.
@@ -26,7 +26,7 @@ const CHUNK: usize = 64 << 10;
 /// A copy of a file on the host.
 pub struct Borrowed {
     /// Keeps the folder until the end.
-    folder: TempDir,
+    folder: PrivateFolder,
     path: PathBuf,
     spot: Spot,
     shown: Vec<u8>,
@@ -57,9 +57,8 @@ impl Borrowed {
         }
         let spot = location.end().map_err(|error| failed(&error))?;
         let on_host = |error: io::Error| Report::new("cannot make a copy on the host", error);
-        let folder = tempfile::Builder::new().prefix("obento-").tempdir().map_err(on_host)?;
-        let path = folder.path().join(host_name(spot.name.as_bytes()));
-        let mut file = File::create_new(&path).map_err(on_host)?;
+        let folder = PrivateFolder::new().map_err(on_host)?;
+        let (mut file, path) = folder.create(host_name(spot.name.as_bytes())).map_err(on_host)?;
         if let Some(node) = &node {
             copy_out(node, &mut file).map_err(|error| failed(&error))?;
         }
@@ -91,7 +90,7 @@ impl Borrowed {
         written.map_err(|error| {
             let report = Report::on("cannot write back", &self.shown, error);
             // It may be the work of hours.
-            let _ = self.folder.keep();
+            self.folder.keep();
             report.help(format!("what was to be written is in {}", subject(self.path.as_os_str().as_bytes())))
         })
     }

@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 
+use obento::interrupt::Deferred;
+
 use crate::change::replace::{Borrowed, IfMissing};
 use crate::context::Context;
 use crate::open::open_for_change;
@@ -20,7 +22,7 @@ const SIGNALLED: i32 = 128;
 
 /// Run a program on a copy of a file, and copy it back if it changed: exec disk.img:/etc/fstab -- sed -i s/a/b/
 ///
-/// The copy's path stands where the program's words say {}, or at their end. The exit status is the program's; what it
+/// Other users cannot read the copy, and it is removed when this command ends, however it ends. The copy's path stands where the program's words say {}, or at their end. The exit status is the program's; what it
 /// changed is copied back whatever that is. Owner, mode and attributes stay, and so do further names of the file. If it has
 /// none it is the old one or the new one at any moment; otherwise it is written in place.
 #[derive(clap::Args, Debug)]
@@ -89,9 +91,12 @@ fn run_on_copy(
     let location = open_for_change(path, context)?;
     let borrowed = Borrowed::new(&location, missing)?;
     let mut command = command(borrowed.path().as_os_str());
+    // A shell stops its line.
+    let deferred = context.inside().is_none().then(Deferred::new);
     let status = command
         .status()
         .map_err(|error| Report::on("cannot start", command.get_program().as_bytes(), error))?;
+    drop(deferred);
     borrowed.give_back()?;
     Ok(status)
 }

@@ -18,6 +18,7 @@ use obento::{Error, FileKind};
 
 use super::evaluate::{Entry, Trouble};
 use super::expression::{Command, Consent, RunIn};
+use crate::private::PrivateFolder;
 use crate::report::printable;
 
 /// A batch runs when it has this many files,
@@ -42,7 +43,7 @@ pub enum CopyFailure {
 pub struct Runner<'a> {
     commands: &'a [Command],
     batches: Vec<Batch>,
-    directory: Option<tempfile::TempDir>,
+    directory: Option<PrivateFolder>,
     copies: u64,
     failed: bool,
 }
@@ -166,12 +167,12 @@ impl<'a> Runner<'a> {
         ran.map(drop)
     }
 
-    /// A new directory below the temporary one, which is made when first needed and nobody else may enter.
+    /// Creates a directory in the private folder, which is created when first needed.
     fn own_directory(&mut self) -> Result<PathBuf, Trouble> {
         let mut made = || {
             let parent = match self.directory.take() {
                 Some(directory) => directory,
-                None => tempfile::Builder::new().prefix("obento-find-").tempdir()?,
+                None => PrivateFolder::new()?,
             };
             let own = parent.path().join(self.copies.to_string());
             self.directory = Some(parent);

@@ -1,5 +1,11 @@
 //! Programs of the host on files of an image.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::support::{Disk, text};
 
 #[test]
@@ -147,4 +153,64 @@ fn a_file_that_does_not_fit_back_stays_as_it_was() {
     assert!(std::fs::read(copy).unwrap() == vec![b'x'; 4_000_000]);
     assert_eq!(disk.read("cat disk.img:/f"), "small");
     assert_eq!(disk.read("ls -A disk.img:/"), "f\nlost+found\n");
+}
+
+#[test]
+fn other_users_cannot_read_what_a_program_works_on() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.obento_with(&["write", "disk.img:/shadow"], b"root:secret");
+    disk.quietly(&["chmod 666 disk.img:/shadow"]);
+    let modes = "umask 0; stat -c %a \"$(dirname \"$(dirname \"$0\")\")\" \"$(dirname \"$0\")\" \"$0\"";
+    let shell = ["sh", "-c", modes, "{}"];
+    let exec = disk.obento(&[&["exec", "disk.img:/shadow", "--"], &shell[..]].concat());
+    assert!(text(&exec.stdout).ends_with("\n700\n600\n"), "{}", text(&exec.stdout));
+    let find = disk.obento(&[&["find", "disk.img:/shadow", "-exec"], &shell[..], &[";"]].concat());
+    assert!(text(&find.stdout).starts_with("700\n") && text(&find.stdout).ends_with("\n600\n"));
+    let find = disk.obento(&["find", "disk.img:/shadow", "-exec", "stat", "-c", "%a", "{}", "+"]);
+    assert_eq!(text(&find.stdout), "600\n");
+    let mut edit = disk.command(&["edit", "disk.img:/shadow"]);
+    let edited = edit.env("EDITOR", "stat -c %a").output().unwrap();
+    assert_eq!(text(&edited.stdout), "600\n");
+}
+
+#[test]
+fn no_copy_for_a_program_outlives_the_command_whatever_ends_it() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.obento_with(&["write", "disk.img:/shadow"], b"root:secret");
+    let copies = disk.folder().join("copies");
+    std::fs::create_dir(&copies).unwrap();
+    let wait = ["sh", "-c", "trap '' INT; echo $0; read -r line", "{}"];
+    let commands = [
+        [&["exec", "disk.img:/shadow", "--"], &wait[..]].concat(),
+        [&["find", "disk.img:/shadow", "-exec"], &wait[..], &[";"]].concat(),
+        [&["find", "disk.img:/shadow", "-execdir"], &wait[..], &["+"]].concat(),
+    ];
+    for (command, signal) in commands
+        .iter()
+        .flat_map(|command| [Signal::TERM, Signal::HUP, Signal::KILL].map(|signal| (command, signal)))
+    {
+        let mut child = disk.command(command);
+        let child = child.env("TMPDIR", &copies).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = child.spawn().unwrap();
+        let mut path = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut path).unwrap();
+        assert!(!path.is_empty() && std::fs::read_dir(&copies).unwrap().count() == 1, "{command:?}");
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        child.wait().unwrap();
+        let end = Instant::now() + Duration::from_secs(60);
+        while std::fs::read_dir(&copies).unwrap().count() > 0 {
+            assert!(Instant::now() < end, "{command:?} and {signal:?} leave a copy");
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn ctrl_c_is_left_to_the_program_that_runs() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.obento_with(&["write", "disk.img:/f"], b"old");
+    let script = "trap 'echo new > $0; exit 3' INT; kill -INT $PPID; kill -INT $$";
+    let output = disk.obento(&["exec", "disk.img:/f", "--", "sh", "-c", script]);
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(3), ""));
+    assert_eq!(disk.read("cat disk.img:/f"), "new\n");
 }

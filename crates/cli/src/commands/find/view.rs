@@ -1,8 +1,6 @@
 //! A file in an image, as the expression sees it.
 
-use std::fs;
 use std::io::{Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use obento::{Attr, Caller, Cookie, Error, FileKind, Node, Owners, Symlinks};
@@ -10,6 +8,7 @@ use obento::{Attr, Caller, Cookie, Error, FileKind, Node, Owners, Symlinks};
 use super::{Start, owner_id};
 use crate::find::{CopyFailure, File, Owner, Trouble};
 use crate::json::Line;
+use crate::private::create_private;
 
 /// A file of the walk as the expression sees it.
 pub struct View<'a> {
@@ -138,8 +137,7 @@ impl File for View<'_> {
 fn copy_contents(node: &Node, to: &Path) -> Result<u64, CopyFailure> {
     const CHUNK: usize = 256 << 10;
     let size = node.attr().map_err(CopyFailure::Source)?.size;
-    let created = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
-    let mut file = created.map_err(CopyFailure::Target)?;
+    let mut file = create_private(to).map_err(CopyFailure::Target)?;
     let mut buffer = vec![0; CHUNK];
     let mut at = 0;
     while let Some(run) = node.run(at, size - at).map_err(CopyFailure::Source)? {
