@@ -34,5 +34,5 @@ pub use bitmap::Bitmap;
 pub use cursor::Cursor;
 pub use errno::Errno;
 pub use error::{Corrupt, DeviceError, Error, Feature, Refusal, Result, Structure};
-pub use name::{Name, NameBuf, NameError, is_printable};
+pub use name::{Name, NameBuf, NameError, is_printable, is_printable_after, write_escaped};
 pub use time::Timestamp;

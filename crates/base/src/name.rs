@@ -7,10 +7,15 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::borrow::Borrow;
+use core::cmp::Ordering;
 use core::fmt::{self, Write as _};
 use core::ops::Deref;
 
 use ref_cast::{RefCastCustom, ref_cast_custom};
+
+use tables::{HIDDEN, MARKS};
+
+mod tables;
 
 /// A component of a path: bytes in an unspecified encoding.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Hash, RefCastCustom)]
@@ -63,34 +68,54 @@ impl Name {
     }
 }
 
-/// Returns whether a terminal displays `c` without any other effect. Returns `false` for control
-/// characters, characters that change the direction of text, line separators, and invisible characters.
+/// Returns whether a terminal displays `c` without any other effect. Returns `false` for control characters, characters that change the
+/// direction of text, line separators, and characters that take no room or are not assigned.
 pub fn is_printable(c: char) -> bool {
-    !c.is_control()
-        && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-        && !matches!(c, '\u{e0000}'..='\u{e0fff}')
+    if c.is_ascii() { !c.is_ascii_control() } else { !is_in(&HIDDEN, c) }
 }
 
-/// Displays the name. Backslashes are doubled; characters that are not [printable](is_printable) and bytes
-/// that are not UTF-8 appear as `\xNN`, so that a hostile name cannot control a terminal.
+/// Returns whether a terminal displays `c` as part of the text that continues with it after `before`. A terminal draws a combining mark over
+/// the preceding character: at the start of a name, over a character of other text.
+pub fn is_printable_after(before: Option<char>, c: char) -> bool {
+    let carries = |before: char| before != '/' && is_printable(before);
+    is_printable(c) && (c.is_ascii() || !is_in(&MARKS, c) || before.is_some_and(carries))
+}
+
+fn is_in(table: &[(u32, u32)], c: char) -> bool {
+    let place = table.binary_search_by(|&(first, last)| {
+        if last < u32::from(c) {
+            Ordering::Less
+        } else if first > u32::from(c) {
+            Ordering::Greater
+        } else {
+            Ordering::Equal
+        }
+    });
+    place.is_ok()
+}
+
+/// Writes `bytes`. Backslashes, characters that are not [printable](is_printable_after) and bytes that are not UTF-8 appear as `\xNN`, so that
+/// hostile bytes cannot control a terminal.
+pub fn write_escaped(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for chunk in bytes.utf8_chunks() {
+        let mut before = None;
+        for c in chunk.valid().chars() {
+            if is_printable_after(before, c) && c != '\\' {
+                f.write_char(c)?;
+            } else {
+                c.encode_utf8(&mut [0; 4]).bytes().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
+            }
+            before = Some(c);
+        }
+        chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
+    }
+    Ok(())
+}
+
+/// Displays the name as [`write_escaped`] writes it.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for chunk in self.0.utf8_chunks() {
-            for c in chunk.valid().chars() {
-                if !is_printable(c) || c == '\\' {
-                    let mut utf8 = [0; 4];
-                    for b in c.encode_utf8(&mut utf8).bytes() {
-                        write!(f, "\\x{b:02x}")?;
-                    }
-                } else {
-                    f.write_char(c)?;
-                }
-            }
-            for b in chunk.invalid() {
-                write!(f, "\\x{b:02x}")?;
-            }
-        }
-        Ok(())
+        write_escaped(&self.0, f)
     }
 }
 
@@ -140,6 +165,7 @@ impl fmt::Debug for NameBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::format;
     use std::string::ToString;
 
     #[test]
@@ -159,5 +185,49 @@ mod tests {
         let name = Name::new(b"a\x1b[2J\xff\\\xc2\x9b").unwrap();
         assert_eq!(name.to_string(), r"a\x1b[2J\xff\x5c\xc2\x9b");
         assert_eq!(Name::new("a\u{202e}b\u{e4}".as_bytes()).unwrap().to_string(), "a\\xe2\\x80\\xaeb\u{e4}");
+    }
+
+    #[test]
+    fn characters_that_a_terminal_does_not_show_are_escaped() {
+        let shown = |text: &str| Name::new(text.as_bytes()).unwrap().to_string();
+        let hidden = [
+            '\u{ad}',
+            '\u{34f}',
+            '\u{61c}',
+            '\u{115f}',
+            '\u{180e}',
+            '\u{200b}',
+            '\u{200d}',
+            '\u{200f}',
+            '\u{202e}',
+            '\u{2060}',
+            '\u{2066}',
+            '\u{3164}',
+            '\u{fe0f}',
+            '\u{feff}',
+            '\u{fff9}',
+            '\u{fffe}',
+            '\u{378}',
+            '\u{1d173}',
+            '\u{e0001}',
+            '\u{e0041}',
+            '\u{e0100}',
+            '\u{10ffff}',
+        ];
+        for c in hidden {
+            assert!(!is_printable(c), "{c:?}");
+            assert!(shown(&format!("a{c}b")).is_ascii(), "{c:?}");
+        }
+        let letters = "z\u{e4}\u{3b1}\u{5d0}\u{6dd}\u{4e2d}\u{1f600}\u{fffd}";
+        assert_eq!(shown(letters), letters);
+    }
+
+    #[test]
+    fn a_combining_mark_is_shown_only_over_a_character_of_its_own_name() {
+        let shown = |text: &str| Name::new(text.as_bytes()).unwrap().to_string();
+        assert_eq!(shown("e\u{301}\u{302}"), "e\u{301}\u{302}");
+        assert_eq!(shown("\u{301}e"), r"\xcc\x81e");
+        assert_eq!(shown("\u{200b}\u{301}"), r"\xe2\x80\x8b\xcc\x81");
+        assert!(!is_printable_after(Some('/'), '\u{301}'));
     }
 }

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 pub use obento::is_printable;
+use obento::is_printable_after;
 use unicode_width::UnicodeWidthChar;
 
 /// How to write a name.
@@ -73,8 +74,22 @@ enum Piece {
 }
 
 fn pieces(name: &[u8]) -> impl Iterator<Item = Piece> {
-    name.utf8_chunks()
-        .flat_map(|c| c.valid().chars().map(Piece::Char).chain(c.invalid().iter().map(|&b| Piece::Byte(b))))
+    let mut before = None;
+    name.utf8_chunks().flat_map(move |chunk| {
+        let mut pieces = Vec::with_capacity(chunk.valid().len() + chunk.invalid().len());
+        for c in chunk.valid().chars() {
+            if is_printable(c) && !is_printable_after(before, c) {
+                // A mark over a character that is not the name's: bytes, which no style shows as they are.
+                pieces.extend(c.encode_utf8(&mut [0; 4]).bytes().map(Piece::Byte));
+            } else {
+                pieces.push(Piece::Char(c));
+            }
+            before = Some(c);
+        }
+        pieces.extend(chunk.invalid().iter().map(|&byte| Piece::Byte(byte)));
+        before = before.filter(|_| chunk.invalid().is_empty());
+        pieces
+    })
 }
 
 fn rewrite(name: &[u8], each: impl Fn(&mut Vec<u8>, Piece)) -> Cow<'_, [u8]> {

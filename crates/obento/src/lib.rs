@@ -54,7 +54,7 @@ mod xattrs;
 
 pub use obento_base::{
     Attr, Corrupt, DeviceError, DeviceNumber, Errno, Error, Feature, FileFlags, FileKind, Generation, Ino,
-    Mode, Name, NameBuf, NameError, Refusal, Result, Structure, Timestamp, is_printable,
+    Mode, Name, NameBuf, NameError, Refusal, Result, Structure, Timestamp, is_printable, is_printable_after,
 };
 pub use obento_block::{BlockDevice, MemDevice};
 /// The contract between drivers and the layers above, for drivers of an application's own.

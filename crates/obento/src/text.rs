@@ -1,8 +1,8 @@
 //! Bytes of images as text that cannot speak to a terminal.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
-use obento_base::is_printable;
+use obento_base::write_escaped;
 
 use crate::partition::Guid;
 
@@ -18,18 +18,7 @@ pub fn escaped(bytes: &[u8]) -> Escaped<'_> {
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for chunk in self.0.utf8_chunks() {
-            for c in chunk.valid().chars() {
-                if !is_printable(c) || c == '\\' {
-                    let mut utf8 = [0; 4];
-                    c.encode_utf8(&mut utf8).bytes().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
-                } else {
-                    f.write_char(c)?;
-                }
-            }
-            chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
-        }
-        Ok(())
+        write_escaped(self.0, f)
     }
 }
 
