@@ -3,6 +3,7 @@
 //! Source: sysfs, `Documentation/ABI/testing/sysfs-block`, `sysfs-block-loop`; proc_pid_mountinfo(5); loop(4).
 
 use std::fs::{self, File};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use obento_base::FileKind;
 use rustix::fs::{major, makedev, minor};
 
-use super::User;
+use super::{User, process};
 use crate::FileId;
 use crate::file::kind_of;
 
@@ -39,8 +40,9 @@ pub(super) fn user_of(id: FileId) -> Option<Use> {
     if let Some(mount) = mount_of(&device) {
         return Some(Use { user: User::Mount(mount.point), changes: mount.is_writable });
     }
-    let holder = fs::read_dir(device.join("holders")).ok()?.flatten().next()?;
-    Some(Use { user: User::Device(Path::new("/dev").join(holder.file_name())), changes: true })
+    let holder = fs::read_dir(device.join("holders")).into_iter().flatten().flatten().next();
+    let holder = holder.map(|holder| Path::new("/dev").join(holder.file_name()));
+    holder.map(|holder| Use { user: User::Device(holder), changes: true }).or_else(|| user_behind(id.dev))
 }
 
 /// The block device `id`, its partitions and the disk that it is one of: who has one of them for itself keeps others from the rest.
@@ -48,30 +50,72 @@ pub(super) fn family_of(id: FileId) -> Vec<FileId> {
     family(&sysfs_of(id.dev)).into_iter().map(|dev| FileId { dev, ..id }).collect()
 }
 
-/// The loop device that the file `id` is attached to.
-fn loop_of(id: FileId) -> Option<Use> {
-    let devices = fs::read_dir("/sys/block").ok()?.flatten();
-    devices.filter(|entry| entry.file_name().as_bytes().starts_with(b"loop")).find_map(|entry| {
-        let backing = fs::read(entry.path().join("loop/backing_file")).ok()?;
-        let node = Path::new("/dev").join(entry.file_name());
-        let path = PathBuf::from(std::ffi::OsString::from_vec(backing.trim_ascii_end().to_vec()));
-        // The path is as it was, and seen from where it was attached; the device itself knows better, if we may ask.
-        let is_it = backing_of(&node).unwrap_or_else(|| FileId::of_path(&path)) == Some(id);
-        let mount = is_it.then(|| mount_of(&entry.path()))?;
-        let changes = mount.as_ref().is_some_and(|mount| mount.is_writable);
-        let user = User::Loop { device: node, mount: mount.map(|mount| mount.point) };
-        Some(Use { user, changes })
-    })
+/// A loop device and the bytes of a file that it shows.
+struct Loop {
+    /// Its folder in sysfs.
+    folder: PathBuf,
+    node: PathBuf,
+    backing: FileId,
+    bytes: Range<u64>,
 }
 
-/// The file behind the loop device `node`; `None` if we may not ask.
-fn backing_of(node: &Path) -> Option<Option<FileId>> {
+impl Loop {
+    /// All that are attached.
+    fn all() -> impl Iterator<Item = Self> {
+        let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+        devices.filter(|entry| entry.file_name().as_bytes().starts_with(b"loop")).filter_map(|entry| {
+            let backing = fs::read(entry.path().join("loop/backing_file")).ok()?;
+            let node = Path::new("/dev").join(entry.file_name());
+            let path = PathBuf::from(std::ffi::OsString::from_vec(backing.trim_ascii_end().to_vec()));
+            // The path is as it was, and seen from where it was attached; the device itself knows better, if we may ask.
+            let (backing, bytes) = match status_of(&node) {
+                Some(status) => status?,
+                None => (FileId::of_path(&path)?, 0..u64::MAX),
+            };
+            Some(Self { folder: entry.path(), node, backing, bytes })
+        })
+    }
+
+    fn shares_bytes_with(&self, other: &Self) -> bool {
+        let overlap = self.bytes.start.max(other.bytes.start)..self.bytes.end.min(other.bytes.end);
+        self.backing == other.backing && !overlap.is_empty()
+    }
+
+    fn into_use(self) -> Use {
+        let mount = mount_of(&self.folder);
+        let changes = mount.as_ref().is_some_and(|mount| mount.is_writable);
+        Use { user: User::Loop { device: self.node, mount: mount.map(|mount| mount.point) }, changes }
+    }
+}
+
+/// The loop device that the file `id` is attached to.
+fn loop_of(id: FileId) -> Option<Use> {
+    Loop::all().find(|device| device.backing == id).map(Loop::into_use)
+}
+
+/// Who uses the file behind the loop device `dev`, or the loop device that `dev` is a partition of, beside that device.
+fn user_behind(dev: u64) -> Option<Use> {
+    let own = Loop::all().find(|device| family(&device.folder).contains(&dev))?;
+    let mut others: Vec<_> =
+        Loop::all().filter(|other| other.node != own.node && other.shares_bytes_with(&own)).collect();
+    // A mount says more than a device that is attached and nothing else.
+    others.sort_by_key(|other| mount_of(&other.folder).is_none());
+    // What this process has open it may use by both names.
+    let others_lock = || process::locking(own.backing).filter(|user| *user != User::Ourselves);
+    let process = || others_lock().map(|user| Use { user, changes: true });
+    others.into_iter().next().map(Loop::into_use).or_else(process)
+}
+
+/// The file behind the loop device `node`, and the bytes of it; `None` if we may not ask.
+fn status_of(node: &Path) -> Option<Option<(FileId, Range<u64>)>> {
     let device = File::open(node).ok()?;
     // SAFETY: `struct loop_info64` is integers and arrays of them, for which zeros are a value.
     let mut info: LoopInfo = unsafe { std::mem::zeroed() };
     // SAFETY: the request writes a `struct loop_info64` to its argument, which has that layout and length.
     let result = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64, &raw mut info) };
-    Some((result == 0).then(|| FileId { dev: decode_device(info.device), ino: info.inode }))
+    let limit = if info.limit == 0 { u64::MAX } else { info.limit };
+    let bytes = info.offset..info.offset.saturating_add(limit);
+    Some((result == 0).then(|| (FileId { dev: decode_device(info.device), ino: info.inode }, bytes)))
 }
 
 /// `LOOP_GET_STATUS64` of include/uapi/linux/loop.h.
@@ -82,7 +126,11 @@ const LOOP_GET_STATUS64: libc::Ioctl = 0x4C05;
 struct LoopInfo {
     device: u64,
     inode: u64,
-    rest: [u64; 27],
+    _node: u64,
+    offset: u64,
+    /// 0: up to the end.
+    limit: u64,
+    rest: [u64; 24],
 }
 const _: () = assert!(size_of::<LoopInfo>() == 232);
 
