@@ -27,7 +27,7 @@ pub mod signals;
 mod wire;
 
 pub use clock::KernelClock;
-pub use farewell::{Farewell, Outcome, Waiting};
+pub use farewell::{Attended, Farewell, Folders, NoServer, Outcome, Waiting};
 pub use mount::{MountError, Mounted, Unmounter, mount, unmount};
 pub use mountinfo::{MountPoint, find_mount};
 pub use server::{Server, ServerOptions};

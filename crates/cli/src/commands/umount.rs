@@ -5,7 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use obento_fuse::{MountError, MountPoint, Outcome as Ending, Unmounter, Waiting, find_mount, unmount};
+use obento_fuse::{
+    Folders, MountError, MountPoint, NoServer, Outcome as Ending, Unmounter, Waiting, find_mount, unmount,
+};
 
 use crate::context::Context;
 use crate::output::Outcome;
@@ -13,6 +15,9 @@ use crate::report::Report;
 
 /// How long a server may take to write what it has: longer than any disk.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
+
+/// The type of mounts that `obento mount` makes.
+const FS_TYPE: &str = "fuse.obento";
 
 /// Unmount what `obento mount` mounted, and wait until all is on stable storage
 #[derive(clap::Args, Debug)]
@@ -35,7 +40,7 @@ pub struct Args {
 pub fn run(args: &Args, context: &Context) -> Outcome {
     for directory in &args.directories {
         let done = match args.when_told {
-            true => when_told(directory),
+            true => serve_to_the_end(directory),
             false => end(directory, args),
         };
         if let Err(report) = done {
@@ -59,8 +64,19 @@ fn end(directory: &Path, args: &Args) -> Result<(), Report> {
         }
         error => cannot(directory, error),
     })?;
-    let Some(waiting) = waiting.filter(|_| !args.lazy) else { return Ok(()) };
+    if args.lazy {
+        return Ok(());
+    }
     let what = "the changes were not brought to stable storage";
+    let waiting = match waiting {
+        Ok(waiting) => waiting,
+        // Servers of other programs tell nobody how they end.
+        Err(NoServer::Nobody) if mount.fs_type != FS_TYPE => return Ok(()),
+        Err(error) => {
+            let report = Report::on("unmounted", directory.as_os_str().as_bytes(), error);
+            return Err(report.help("changes since the last sync may be lost: check the image"));
+        }
+    };
     match waiting.finish(LONGEST) {
         Ending::Durable => Ok(()),
         Ending::Failed(why) => {
@@ -105,4 +121,13 @@ fn when_told(directory: &Path) -> Result<(), Report> {
         Err(MountError::Busy) => unmount(directory, Unmounter { lazy: true, force: false }).map_err(failed),
         done => done.map_err(failed),
     }
+}
+
+/// Waits for a word of the server, and after its end removes the socket that it could not remove itself.
+fn serve_to_the_end(directory: &Path) -> Result<(), Report> {
+    let done = when_told(directory);
+    // Nothing more is said: this is the end of the server.
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    Folders::of(rustix::process::geteuid().as_raw()).sweep();
+    done
 }

@@ -74,7 +74,13 @@ const BUILDING: &[c_long] = &[
 ];
 
 /// For serving: who waits for the end, and what tells to end.
-const SERVING: &[c_long] = &[libc::SYS_accept4, libc::SYS_sendto, libc::SYS_rt_sigtimedwait];
+const SERVING: &[c_long] = &[
+    libc::SYS_accept4,
+    libc::SYS_getsockopt,
+    libc::SYS_sendto,
+    libc::SYS_shutdown,
+    libc::SYS_rt_sigtimedwait,
+];
 
 /// Terminal requests: its size, whether it is one (include/uapi/asm-generic/ioctls.h).
 #[allow(clippy::unnecessary_cast, reason = "the type differs between C libraries")]

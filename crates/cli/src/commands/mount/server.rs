@@ -13,8 +13,8 @@ use obento::sandbox::Rights;
 use obento::{Access, Address, Atime, Error, Feature, Image, OpenError, Options, Replay, Volume, engine};
 use obento_fuse::options::{AccessTimes, MountOptions, ReadWrite};
 use obento_fuse::{
-    Farewell, KernelClock, Mounted, Server, ServerOptions, Session, SessionOptions, find_mount, mount,
-    open_session, signals,
+    Attended, Farewell, KernelClock, Mounted, Server, ServerOptions, Session, SessionOptions, find_mount,
+    mount, open_session, signals,
 };
 
 use super::janitor::Janitor;
@@ -40,13 +40,19 @@ pub fn serve(
     let volume = open(args, address, &mut options, context)?;
     let Greeted { path, session, server } = greet(args, &volume, &options)?;
     let mut janitor = Janitor::start(&path).map_err(failed)?;
-    // Without it who unmounts does not wait, which is no reason not to mount.
-    let farewell = find_mount(&path).and_then(|mount| Farewell::listen(&mount).ok());
+    let farewell = match find_mount(&path).map(|mount| Farewell::listen(&mount)).transpose() {
+        Ok(farewell) => farewell,
+        Err(error) => {
+            context.note(args.image.as_bytes(), format!("umount cannot wait for its end: {error}"));
+            None
+        }
+    };
     if args.detached {
         start::detach().and_then(|()| start::say_ready()).map_err(failed)?;
     }
     // From here on what comes is from the image and from whoever uses it.
     context.confine(Rights::Serve);
+    let farewell = farewell.map(Farewell::attend).transpose().map_err(failed)?;
     let for_signals = volume.clone();
     std::thread::spawn(move || {
         signals::wait();
@@ -67,7 +73,7 @@ pub fn serve(
 fn end(
     volume: &Volume,
     server: &Server,
-    farewell: Option<Farewell>,
+    farewell: Option<Attended>,
     served: io::Result<()>,
 ) -> Result<(), String> {
     // Seen by the next who opens the image, who then waits.
