@@ -13,6 +13,7 @@ pub mod build;
 pub mod compressed;
 mod error;
 pub mod file;
+mod guard;
 pub mod interrupt;
 pub mod io;
 pub mod lock;

@@ -8,6 +8,7 @@ use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 use super::{Compression, MEMORY_MAX};
+use crate::guard::guard;
 
 /// Decodes a stream of any compression.
 pub(super) enum Decoder<R: BufRead> {
@@ -37,11 +38,11 @@ impl<R: BufRead> Decoder<R> {
 
 impl<R: BufRead> Read for Decoder<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        match self {
+        guard(|| match self {
             Self::Gzip(gzip) => gzip.read(buf),
             Self::Xz(xz) => xz.read(buf),
             Self::Zstd(zstd) => zstd.read(buf),
-        }
+        })
     }
 }
 

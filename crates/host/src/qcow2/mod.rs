@@ -3,6 +3,7 @@
 //! Invariant: a file that an image names is never opened unless the caller allows it, and then only as an image file
 //! or block device, for reading.
 //! Invariant: what `imago` would refuse late, or allocate too much for, is refused before it sees the image.
+//! Invariant: a panic of `imago` is an error: each call that decodes is made behind a [`guard`].
 //! Locking: the cache of decompressed clusters has a leaf lock, not held while one is decompressed.
 //! Source: qemu `docs/interop/qcow2.txt`.
 
@@ -22,6 +23,7 @@ use obento_base::{DeviceError, Result};
 use obento_block::{Backing, BlockDevice, check_range};
 use parking_lot::Mutex;
 
+use crate::guard::guard;
 use crate::{FileDevice, FileId, HostError};
 pub use header::is_qcow2;
 use header::{Compression, Header};
@@ -83,7 +85,7 @@ impl Qcow2Device {
             seen.push(device.file_id());
             referenced.push(device.file_id());
             if !top.backing_is_qcow2(&device)? {
-                let raw = Raw::open_image(DeviceStorage::new(Arc::new(device), 0), false);
+                let raw = guard(|| Raw::open_image(DeviceStorage::new(Arc::new(device), 0), false));
                 let raw = raw.map_err(|error| HostError::io("open", &backing, &error))?;
                 break Some(FormatAccess::new(raw));
             }
@@ -114,7 +116,7 @@ impl Qcow2Device {
 
     /// Reads what of `buf` has one mapping and answers its length.
     fn read_run(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<usize> {
-        let (mapping, len) = self.image.get_mapping(offset, to_u64(buf.len()))?;
+        let (mapping, len) = guard(|| self.image.get_mapping(offset, to_u64(buf.len())))?;
         let len = to_usize(len).min(buf.len());
         let part = buf.get_mut(..len).unwrap_or_default();
         match mapping {
@@ -156,7 +158,7 @@ impl Qcow2Device {
         let mut chunk = Vec::new();
         chunk.try_reserve_exact(len).map_err(|_| std::io::ErrorKind::OutOfMemory)?;
         chunk.resize(len, 0);
-        self.image.read(chunk.as_mut_slice(), start)?;
+        guard(|| self.image.read(chunk.as_mut_slice(), start))?;
         Ok((start, chunk))
     }
 }
@@ -198,7 +200,7 @@ impl BlockDevice for Qcow2Device {
     fn backing(&self, range: Range<u64>) -> Option<Backing> {
         let end = range.end.min(self.len);
         let len = end.checked_sub(range.start).filter(|&len| len > 0)?;
-        match self.image.get_mapping(range.start, len).ok()? {
+        match guard(|| self.image.get_mapping(range.start, len)).ok()? {
             (Mapping::Raw { storage, offset, .. }, len) => {
                 storage.backing(offset, len.min(end - range.start))
             }
@@ -248,7 +250,8 @@ impl Opened {
         let header = Header::read(&*device, path)?;
         let tables = Some(Tables::new(device.clone(), &header));
         let storage = DeviceStorage::new(device, header.cluster_size);
-        let mut image = Image::open_image(storage, false).map_err(|error| damaged(path, error))?;
+        let image = guard(|| Image::open_image(storage, false));
+        let mut image = image.map_err(|error| damaged(path, error))?;
         let mut data_id = None;
         let data = if image.requires_external_data_file() {
             let name = image.implicit_external_data_file();

@@ -249,3 +249,41 @@ proptest! {
         }
     }
 }
+
+/// A version 3 image of 1 MiB without data, with a feature name table that says to have `len` bytes, as qemu-img writes it (qcow2.txt,
+/// "Header extensions").
+fn with_extension(len: u32) -> Vec<u8> {
+    const CLUSTER: u64 = 64 << 10;
+    let mut image = vec![0; 4 * 64 << 10];
+    let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, b"QFI\xfb\0\0\0\x03");
+    put(20, &16_u32.to_be_bytes());
+    put(24, &(1_u64 << 20).to_be_bytes());
+    put(36, &1_u32.to_be_bytes());
+    put(40, &(3 * CLUSTER).to_be_bytes());
+    put(48, &CLUSTER.to_be_bytes());
+    put(56, &1_u32.to_be_bytes());
+    put(96, &4_u32.to_be_bytes());
+    put(100, &112_u32.to_be_bytes());
+    put(112, &0x6803_f857_u32.to_be_bytes());
+    put(116, &len.to_be_bytes());
+    put(120, b"\0\0dirty bit");
+    put(64 << 10, &(2 * CLUSTER).to_be_bytes());
+    image
+}
+
+#[test]
+fn a_header_extension_of_a_wrong_length_is_damage_and_no_panic() {
+    let open = |len| {
+        let device = Arc::new(MemDevice::read_only(with_extension(len)));
+        Qcow2Device::open(device, Path::new("image"), References::Refuse).map(|image| image.len())
+    };
+    assert_eq!(open(384).unwrap(), 1 << 20);
+    for len in [385, 1, 47, 49, u32::MAX, 1 << 31, 64 << 10] {
+        // What is not refused can be read.
+        if let Err(error) = open(len) {
+            assert!(matches!(error, HostError::Damaged { format: "qcow2", .. }), "{len}: {error}");
+        }
+    }
+    assert!(matches!(open(385), Err(HostError::Damaged { .. })));
+}

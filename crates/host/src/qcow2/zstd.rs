@@ -14,6 +14,8 @@ use obento_base::wire::to_usize;
 use obento_block::BlockDevice;
 use ruzstd::decoding::StreamingDecoder;
 
+use crate::guard::guard;
+
 use super::header::{Compression, Header};
 
 /// The largest window that zstd's levels up to 19 use; one of a cluster would do.
@@ -79,8 +81,10 @@ impl Tables {
         let mut packed = zeros(len.min(self.device.len().saturating_sub(start)))?;
         self.device.read_at(start, &mut packed).map_err(io::Error::other)?;
         let mut cluster = zeros(1 << self.cluster_bits)?;
-        let decoder = StreamingDecoder::new_with_max_window_size(packed.as_slice(), WINDOW_MAX);
-        decoder.map_err(io::Error::other)?.read_exact(&mut cluster)?;
+        guard(|| {
+            let decoder = StreamingDecoder::new_with_max_window_size(packed.as_slice(), WINDOW_MAX);
+            decoder.map_err(io::Error::other)?.read_exact(&mut cluster)
+        })?;
         Ok(cluster)
     }
 }

@@ -1,0 +1,47 @@
+//! A border around decoders of other crates, which meet bytes that an attacker chose.
+//!
+//! A panic of such a decoder is a fault of the image to its user: it becomes an error, and nothing is printed about it. The decoder is not
+//! used again where its state could be half changed without harm to memory; all of it is safe Rust.
+//! Invariant: panics of other code, and of other threads, are reported as ever.
+
+use std::cell::Cell;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::Once;
+
+thread_local! {
+    /// How many borders this thread is within.
+    static WITHIN: Cell<u32> = const { Cell::new(0) };
+}
+
+static QUIET: Once = Once::new();
+
+/// Runs `decode`. Errors: its own; InvalidData if it panics.
+pub(crate) fn guard<T>(decode: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    QUIET.call_once(|| {
+        let before = take_hook();
+        set_hook(Box::new(move |panic| {
+            if WITHIN.try_with(Cell::get).unwrap_or(0) == 0 {
+                before(panic);
+            }
+        }));
+    });
+    WITHIN.set(WITHIN.get() + 1);
+    let decoded = catch_unwind(AssertUnwindSafe(decode));
+    WITHIN.set(WITHIN.get() - 1);
+    decoded.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::InvalidData, "its decoder failed")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_within_the_border_is_an_error_and_the_next_call_is_answered() {
+        let failed = guard(|| if true { panic!("a decoder") } else { Ok(()) });
+        assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(guard(|| guard(|| Ok(7))).unwrap(), 7);
+        assert_eq!(WITHIN.get(), 0);
+        assert!(catch_unwind(|| panic!("outside")).is_err());
+    }
+}
