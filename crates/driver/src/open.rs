@@ -117,6 +117,8 @@ pub struct OpenOptions {
     /// Block number of the super block to use instead of the primary one, as for `e2fsck -b`: in units of
     /// the block size of the volume; every size is tried.
     pub super_block: Option<u64>,
+    /// Whether a volume that is opened for reading verifies the checksums of its metadata.
+    pub checksums: Checksums,
     /// Maximum size of the metadata cache in bytes.
     pub cache: usize,
     /// Source of timestamps.
@@ -136,6 +138,7 @@ impl OpenOptions {
             access: Access::ReadOnly,
             replay: Replay::InMemory,
             super_block: None,
+            checksums: Checksums::Verify,
             cache: 32 << 20,
             clock,
             journal: None,
@@ -143,6 +146,16 @@ impl OpenOptions {
             shown: Shown::default(),
         }
     }
+}
+
+/// Whether the checksums of metadata are verified.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Checksums {
+    /// A structure with a wrong checksum is damaged.
+    #[default]
+    Verify,
+    /// A reader shows whatever decodes. A volume that is opened for changes verifies all the same.
+    Ignore,
 }
 
 /// A remark about a volume that was opened nevertheless.

@@ -176,6 +176,16 @@ impl Incompat {
     }
 }
 
+impl Compat {
+    /// The name of the first of `bits` that has one, or all of them.
+    pub(crate) fn name_of(bits: u32) -> Feature {
+        match COMPAT.iter().find(|(bit, _)| bit & bits != 0) {
+            Some((_, name)) => Feature::Named(name),
+            None => Feature::Bits { set: "compatible", bits: bits.into() },
+        }
+    }
+}
+
 impl RoCompat {
     /// The name of the first of `bits` that has one, or all of them.
     pub(crate) fn name_of(bits: u32) -> Feature {

@@ -4,7 +4,7 @@
 
 use obento_base::{Error, Feature, Result};
 
-use crate::feature::{Incompat, RoCompat};
+use crate::feature::{Compat, Incompat, RoCompat};
 use crate::super_block::SuperBlock;
 
 /// `EXT4_OS_HURD`, whose inodes use other fields.
@@ -25,9 +25,40 @@ impl RoCompat {
         .union(Self::PROJECT)
         .union(Self::VERITY)
         .union(Self::ORPHAN_PRESENT);
+    /// What a check takes into account: `EXT2_LIB_FEATURE_RO_COMPAT_SUPP` of e2fsprogs.
+    const KNOWN: Self =
+        Self::WRITE.union(Self::READONLY).union(Self::SHARED_BLOCKS).difference(Self::BTREE_DIR);
+}
+
+impl Compat {
+    /// What a check takes into account: `EXT2_LIB_FEATURE_COMPAT_SUPP` of e2fsprogs.
+    const KNOWN: Self = Self::DIR_PREALLOC
+        .union(Self::IMAGIC_INODES)
+        .union(Self::HAS_JOURNAL)
+        .union(Self::EXT_ATTR)
+        .union(Self::RESIZE_INODE)
+        .union(Self::DIR_INDEX)
+        .union(Self::SPARSE_SUPER2)
+        .union(Self::FAST_COMMIT)
+        .union(Self::STABLE_INODES)
+        .union(Self::ORPHAN_FILE);
 }
 
 impl SuperBlock {
+    /// Whether a check may judge the volume: a feature that e2fsprogs does not know may change what any structure means.
+    /// Errors: Unsupported for the first unknown feature.
+    pub(crate) fn check_known(&self) -> Result<()> {
+        let compat = self.compat.bits() & !Compat::KNOWN.bits();
+        if compat != 0 {
+            return Err(Error::Unsupported(Compat::name_of(compat)));
+        }
+        let ro_compat = self.ro_compat.bits() & !RoCompat::KNOWN.bits();
+        if ro_compat != 0 {
+            return Err(Error::Unsupported(RoCompat::name_of(ro_compat)));
+        }
+        Ok(())
+    }
+
     /// Errors: Unsupported for the first feature that cannot be written.
     pub(crate) fn check_writable(&self) -> Result<()> {
         let refuse = |name| Err(Error::Unsupported(Feature::Named(name)));

@@ -40,6 +40,7 @@ mod group;
 mod info;
 mod inode;
 mod inspect;
+mod layout;
 mod locate;
 mod map;
 mod open;

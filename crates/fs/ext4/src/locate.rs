@@ -12,9 +12,9 @@ use obento_base::wire::{FromZeros, IntoBytes, to_u64};
 use obento_base::{Corrupt, Error, FileKind, Result, Structure};
 use obento_block::BlockDevice;
 
-use crate::feature::Incompat;
+use crate::feature::{Incompat, RoCompat};
 use crate::raw::{RawGroup32, RawInode, RawSuperBlock};
-use crate::super_block::{MAGIC, PRIMARY_OFFSET, SuperBlock};
+use crate::super_block::{MAGIC, PRIMARY_OFFSET, SuperBlock, verify_sum};
 use crate::unit::VolBlock;
 
 /// Every block size with every cluster size, in a few groups each.
@@ -67,10 +67,15 @@ pub fn read_raw(device: &dyn BlockDevice, offset: u64) -> Result<Option<RawSuper
 pub fn find(device: &dyn BlockDevice) -> Result<Found> {
     let error = match check_at(device, PRIMARY_OFFSET) {
         Ok(super_block) => return Ok(Found { super_block, offset: PRIMARY_OFFSET, instead_of: None }),
-        Err(error @ Error::Unsupported(_)) => return Err(error),
         Err(error) => error,
     };
     let hint = read_raw(device, PRIMARY_OFFSET).ok().flatten();
+    // A feature that nobody knows is one that is there, unless the checksum denies it.
+    let error = match (error, hint.as_ref().and_then(wrong_checksum)) {
+        (Error::Unsupported(_), None) => return Err(error),
+        (Error::Unsupported(_), Some(checksum)) => checksum,
+        (error, _) => error,
+    };
     if let Some((super_block, offset)) = find_copy(device, hint.as_ref()) {
         return Ok(Found { super_block, offset, instead_of: Some(error) });
     }
@@ -78,6 +83,21 @@ pub fn find(device: &dyn BlockDevice) -> Result<Found> {
         Ok(super_block) => Ok(Found { super_block, offset: PRIMARY_OFFSET, instead_of: Some(error) }),
         Err(_) => Err(error),
     }
+}
+
+/// The primary super block whatever its checksum says, if it can be decoded; else as [`find`].
+pub fn find_unverified(device: &dyn BlockDevice) -> Result<Found> {
+    match decode_at(device, PRIMARY_OFFSET) {
+        Ok(super_block) => Ok(Found { super_block, offset: PRIMARY_OFFSET, instead_of: None }),
+        Err(_) => find(device),
+    }
+}
+
+/// What is wrong with the checksum of a super block that says it has one.
+fn wrong_checksum(raw: &RawSuperBlock) -> Option<Error> {
+    let has_checksum =
+        RoCompat::from_bits_retain(raw.s_feature_ro_compat.get()).contains(RoCompat::METADATA_CSUM);
+    verify_sum(raw, place(1024, PRIMARY_OFFSET)).err().filter(|_| has_checksum)
 }
 
 /// The super block at block `number`, in units of whichever block size it says it has.
@@ -170,7 +190,7 @@ fn has_root(device: &dyn BlockDevice, sb: &SuperBlock, copy: u64) -> bool {
 }
 
 /// The copy at byte `offset`, if it says that it lies there.
-fn copy_at(device: &dyn BlockDevice, offset: u64) -> Option<(SuperBlock, u64)> {
+pub(crate) fn copy_at(device: &dyn BlockDevice, offset: u64) -> Option<(SuperBlock, u64)> {
     let super_block = check_at(device, offset).ok()?;
     let group = u32::from(super_block.raw.s_block_group_nr.get());
     let own = super_block.group_start(group).0.checked_mul(super_block.block_size.into());
@@ -240,7 +260,7 @@ fn decode_at(device: &dyn BlockDevice, offset: u64) -> Result<SuperBlock> {
     SuperBlock::decode(raw.as_bytes(), place(block_size, offset))
 }
 
-fn place(block_size: u32, offset: u64) -> VolBlock {
+pub(crate) fn place(block_size: u32, offset: u64) -> VolBlock {
     VolBlock(offset.checked_div(block_size.into()).unwrap_or(0))
 }
 

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use obento_base::Result;
 use obento_block::BlockDevice;
-use obento_driver::{Access, Check, Driver, FileSystem, Format, Notice, OpenOptions, Probe};
+use obento_driver::{Access, Check, Checksums, Driver, FileSystem, Format, Notice, OpenOptions, Probe};
 
 use crate::contract::Ext4;
 use crate::feature::Incompat;
@@ -64,10 +64,12 @@ impl Driver for Ext4Driver {
 
 /// Opens the volume that fills `device`, to be read.
 pub fn open_volume(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Volume> {
-    let found = match options.super_block {
-        Some(number) => locate::find_at(&*device, number)?,
-        None => locate::find(&*device)?,
+    let found = match (options.super_block, options.checksums) {
+        (Some(number), _) => locate::find_at(&*device, number)?,
+        (None, Checksums::Verify) => locate::find(&*device)?,
+        (None, Checksums::Ignore) => locate::find_unverified(&*device)?,
     };
+    let found = Found { super_block: found.super_block.verified_as(options.checksums), ..found };
     let mut notices = Vec::new();
     if let Some(error) = found.instead_of {
         notices.push(Notice::Damaged(error));
@@ -80,7 +82,7 @@ pub fn open_volume(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Resul
         notices.push(Notice::Truncated { expected, found: present });
     }
     let behind = look_behind(device, &found.super_block, found.is_copy(), options, &mut notices);
-    let super_block = reread(&*behind.device, found, &mut notices);
+    let super_block = reread(&*behind.device, found, &mut notices).verified_as(options.checksums);
     if super_block.is_marked_with_errors() {
         notices.push(Notice::MarkedWithErrors);
     }

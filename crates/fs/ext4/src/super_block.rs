@@ -157,14 +157,15 @@ impl SuperBlock {
         if self.checksums != Checksums::All {
             return Ok(());
         }
-        let bytes = self.raw.as_bytes();
-        let covered = bytes.get(..offset_of!(RawSuperBlock, s_checksum)).unwrap_or(bytes);
-        let expected = Crc::new(!0).add(covered).get();
-        let found = self.raw.s_checksum.get();
-        if found == expected {
-            return Ok(());
+        verify_sum(&self.raw, block)
+    }
+
+    /// The same for a reader that ignores checksums: the volume seems to have none.
+    pub(crate) fn verified_as(self, checksums: obento_driver::Checksums) -> Self {
+        match checksums {
+            obento_driver::Checksums::Verify => self,
+            obento_driver::Checksums::Ignore => Self { checksums: Checksums::None, ..self },
         }
-        Err(Corrupt::Checksum { structure: Structure::SuperBlock, block: block.0, found, expected }.into())
     }
 
     /// Blocks and clusters a group: each bitmap fits a block, and the two agree.
@@ -348,6 +349,17 @@ impl SuperBlock {
             _ => "ext4",
         }
     }
+}
+
+/// Whether the checksum of `raw`, which was read from `block`, is right.
+pub(crate) fn verify_sum(raw: &RawSuperBlock, block: VolBlock) -> Result<()> {
+    let bytes = raw.as_bytes();
+    let covered = bytes.get(..offset_of!(RawSuperBlock, s_checksum)).unwrap_or(bytes);
+    let (found, expected) = (raw.s_checksum.get(), Crc::new(!0).add(covered).get());
+    if found == expected {
+        return Ok(());
+    }
+    Err(Corrupt::Checksum { structure: Structure::SuperBlock, block: block.0, found, expected }.into())
 }
 
 /// What comes before the first NUL.

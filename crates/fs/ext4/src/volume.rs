@@ -28,6 +28,8 @@ use crate::zones::Zones;
 
 /// How many blocks of the inode table come in with one that is missed: Linux's `inode_readahead_blks`.
 const INODE_READ_AHEAD: u64 = 32;
+/// Notices that are kept: more of the same help nobody.
+const MAX_NOTICES: usize = 64;
 
 /// An open ext2, ext3 or ext4 volume.
 pub struct Volume {
@@ -41,6 +43,8 @@ pub struct Volume {
     /// Where the journal lies on this volume, once that was asked.
     journal_runs: Mutex<Option<Runs>>,
     notices: Mutex<Vec<Notice>>,
+    /// Damage that a listing has reported as an error.
+    shown_damage: Mutex<Vec<Corrupt>>,
     /// What was changed of the inodes.
     live: Live,
 }
@@ -68,6 +72,7 @@ impl Volume {
             external_journal: None,
             journal_runs: Mutex::new(None),
             notices: Mutex::new(Vec::new()),
+            shown_damage: Mutex::new(Vec::new()),
             live: Live::default(),
         }
     }
@@ -361,6 +366,22 @@ impl Volume {
         push_notice(&self.notices, notice);
     }
 
+    /// Remembers damage that a listing reports, so that a lookup in the same block does not report it again.
+    pub(crate) fn damage_was_shown(&self, damage: Corrupt) {
+        let mut shown = self.shown_damage.lock();
+        if shown.len() < MAX_NOTICES && !shown.contains(&damage) {
+            shown.push(damage);
+        }
+    }
+
+    /// Notes damage that a lookup met and no listing has reported.
+    pub(crate) fn damage_was_met(&self, damage: Corrupt) {
+        let is_shown = self.shown_damage.lock().contains(&damage);
+        if !is_shown {
+            self.notice(Notice::Damaged(damage.into()));
+        }
+    }
+
     /// What was noted so far.
     pub(crate) fn notices(&self) -> Vec<Notice> {
         self.notices.lock().clone()
@@ -401,8 +422,6 @@ impl Slot {
 }
 
 fn push_notice(notices: &Mutex<Vec<Notice>>, notice: Notice) {
-    /// More of the same help nobody.
-    const MAX_NOTICES: usize = 64;
     let mut notices = notices.lock();
     if notices.len() < MAX_NOTICES && !notices.contains(&notice) {
         notices.push(notice);

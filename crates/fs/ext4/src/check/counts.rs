@@ -168,6 +168,9 @@ impl Share<'_> {
             if !is_padded(&bitmap, clusters) {
                 self.part.issues.push(Issue::BlockBitmapPadding { group });
             }
+            if uninit && group.saturating_add(1) == sb.groups {
+                self.part.issues.push(Issue::LastGroupUninit { group });
+            }
         }
         let found = u64::from(descriptor.free_blocks);
         if found != free {

@@ -300,8 +300,8 @@ impl Look<'_> {
         let maps = match self.kind() {
             Some(FileKind::Regular | FileKind::Directory) => true,
             Some(FileKind::Symlink) => !self.is_fast_link(),
-            Some(_) => false,
-            None => is_own,
+            // As e2fsck and Linux: without a type it has no map.
+            Some(_) | None => false,
         };
         if maps && !is_inline {
             if self.has_tree() {

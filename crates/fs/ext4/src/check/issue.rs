@@ -37,6 +37,9 @@ obento_driver::issues! {
     /// A field of the super block has a value that it cannot have.
     SuperBlockField { field: &'static str, found: u64, expected: u64 } Safe Volume "super-block-field",
         "super block: {field} is {found}, expected {expected}";
+    /// A field by which the volume is laid out has a value that its copies, or its other fields, do not allow.
+    SuperBlockValue { field: &'static str, found: u64, expected: u64 } Damage Volume "super-block-value",
+        "super block: {field} is {found}, expected {expected}";
     /// The extra size that new inodes are to have, or that all are to have, is one that none can have.
     WantedExtraSize { field: &'static str, found: u16, expected: u16 } Damage Volume "wanted-extra-size",
         "super block: {field} is {found}, which no inode can have; expected {expected}";
@@ -337,6 +340,9 @@ obento_driver::issues! {
         "group {group}: {found} directories are counted, should be {expected}";
     /// A group that says its bitmap or table was never used has something in use.
     GroupUninit { group: u32, what: &'static str } Safe Counts "group-uninit", "group {group}: {what} are said never to have been used, and are";
+    /// The last group says that its block bitmap was never written, which Linux takes from no last group.
+    LastGroupUninit { group: u32 } Safe Counts "last-group-uninit",
+        "group {group}: the block bitmap of the last group cannot be said never to have been written";
     /// The super block counts free blocks wrongly.
     FreeBlocks { found: u64, expected: u64 } Safe Counts "free-blocks", "{found} free blocks are counted, should be {expected}";
     /// The super block counts free inodes wrongly.

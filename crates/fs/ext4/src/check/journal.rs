@@ -19,6 +19,7 @@ use super::issue::Issue;
 use super::told::Told;
 use crate::feature::{Compat, Incompat};
 use crate::format::JOURNAL_INO;
+use crate::layout;
 use crate::locate::{self, Found};
 use crate::replay::{behind, open_journal};
 use crate::super_block::SuperBlock;
@@ -73,7 +74,11 @@ pub(super) fn look_behind(
         told.found(Issue::JournalDirty { transactions: summary.transactions.into() });
     }
     let again = match locate::read_raw(&*behind.device, found.offset) {
-        Ok(Some(raw)) => SuperBlock::decode(raw.as_bytes(), found.block()),
+        Ok(Some(raw)) => {
+            let is_corrected = found.instead_of.is_some() && !found.is_copy();
+            let raw = if is_corrected { layout::with_fields(&raw, &sb.raw) } else { raw };
+            SuperBlock::decode(raw.as_bytes(), found.block())
+        }
         _ => return Ok((behind.device, sb)),
     };
     // What the volume is measured by never changes while it is mounted, but for growing.

@@ -2,6 +2,7 @@
 //!
 //! Invariant: the list of groups has one entry a group, for [`MAX_LISTED_GROUPS`] at most; a place that cannot be is 0.
 
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -14,7 +15,8 @@ use super::issue::Issue;
 use super::journal;
 use super::told::Told;
 use crate::feature::{Compat, Incompat, RoCompat};
-use crate::group::{GroupDescriptor, GroupFlags, descriptor_checksum};
+use crate::group::{GroupDescriptor, GroupFlags, descriptor_checksum, verify_descriptor};
+use crate::layout;
 use crate::locate::{self, Found};
 use crate::raw::{RawGroup32, RawInode};
 use crate::super_block::{Checksums, PRIMARY_OFFSET, SuperBlock};
@@ -43,6 +45,7 @@ impl View {
         told: &mut Told<'_>,
     ) -> Result<Self> {
         let found = find(&*device, options)?;
+        found.super_block.check_known()?;
         instead_of(&found).into_iter().for_each(|issue| told.found(issue));
         let sb = found.super_block.clone();
         if sb.groups > MAX_LISTED_GROUPS {
@@ -76,6 +79,7 @@ impl View {
             }
         }
         (self.groups, self.descriptors) = (groups, descriptors);
+        self.take_places_from_copies(told);
         for group in 0..self.sb.groups {
             self.zones.add_copies(&self.sb, group)?;
             if let Some(descriptor) = self.groups.get(to_usize(group.into())) {
@@ -98,16 +102,19 @@ impl View {
         if !is_sound {
             told.found(Issue::DescriptorChecksum { group, found, expected: expected.unwrap_or(0) });
         }
-        let usable = |descriptor: &GroupDescriptor| descriptor.check_places(sb, group).is_ok();
-        if let Ok(descriptor) = first
-            && usable(&descriptor)
-        {
-            return descriptor;
-        }
-        let copies = sb.copies().skip(1).take(MAX_COPIES);
-        let copy = copies.filter_map(|copy| self.descriptor_in(group, copy)).find(|copy| usable(copy));
+        let usable = |descriptor: &GroupDescriptor| descriptor.check_group(sb, group).is_ok();
+        let primary = first.ok().filter(usable);
+        // A checksum that is right in a copy alone says that the copy knows better.
+        let needs_sum = !is_sound && primary.is_some();
+        let wanted =
+            |descriptor: &GroupDescriptor, is_sealed: bool| usable(descriptor) && (is_sealed || !needs_sum);
+        let copies = sb.copies().skip(1).take(MAX_COPIES).filter(|_| !is_sound || primary.is_none());
+        let mut copies = copies.filter_map(|copy| self.descriptor_in(group, copy));
+        let copy = copies.find(|(copy, is_sealed)| wanted(copy, *is_sealed)).map(|(copy, _)| copy);
         let mut descriptor = first.ok().unwrap_or(EMPTY);
-        self.tell_places(group, &mut descriptor, told);
+        if primary.is_none() {
+            self.tell_places(group, &mut descriptor, told);
+        }
         // What only describes the volume's shape is the same in every copy; the rest is the first one's.
         match copy {
             Some(copy) => GroupDescriptor {
@@ -120,19 +127,73 @@ impl View {
         }
     }
 
-    fn descriptor_in(&self, group: u32, copy: u32) -> Option<GroupDescriptor> {
+    /// Takes the places of groups from a copy of the descriptors where the first ones cannot all be right: where two
+    /// structures overlap, and where the first table has no root.
+    fn take_places_from_copies(&mut self, told: &mut Told<'_>) {
+        let mut doubtful = overlapping(&self.sb, &self.groups);
+        if !self.has_root() {
+            doubtful.insert(0);
+        }
+        for group in doubtful {
+            let known = *self.group(group);
+            let Some(copy) = self.usable_copy(group).filter(|copy| places(copy) != places(&known)) else {
+                continue;
+            };
+            self.set_places(group, &copy);
+            // The copy is no better if it leads nowhere either.
+            if group == 0 && !self.has_root() {
+                self.set_places(group, &known);
+                continue;
+            }
+            let [block_bitmap, inode_bitmap, inode_table] = places(&known).map(|block| block.0);
+            if copy.block_bitmap.0 != block_bitmap {
+                told.found(Issue::BlockBitmapPlace { group, block: block_bitmap });
+            }
+            if copy.inode_bitmap.0 != inode_bitmap {
+                told.found(Issue::InodeBitmapPlace { group, block: inode_bitmap });
+            }
+            if copy.inode_table.0 != inode_table {
+                told.found(Issue::InodeTablePlace { group, block: inode_table });
+            }
+        }
+    }
+
+    /// The first copy of a descriptor whose places can be.
+    fn usable_copy(&self, group: u32) -> Option<GroupDescriptor> {
+        let copies = self.sb.copies().skip(1).take(MAX_COPIES);
+        let mut copies = copies.filter_map(|copy| self.descriptor_in(group, copy)).map(|(copy, _)| copy);
+        copies.find(|copy| copy.check_group(&self.sb, group).is_ok())
+    }
+
+    fn set_places(&mut self, group: u32, from: &GroupDescriptor) {
+        if let Some(known) = self.groups.get_mut(to_usize(group.into())) {
+            let [block_bitmap, inode_bitmap, inode_table] = places(from);
+            *known = GroupDescriptor { block_bitmap, inode_bitmap, inode_table, ..*known };
+        }
+    }
+
+    /// Whether the second inode is a directory.
+    fn has_root(&self) -> bool {
+        let record = self.record(2);
+        let raw = record.as_ref().and_then(|(record, _)| RawInode::ref_from_prefix(record).ok());
+        raw.is_some_and(|(raw, _)| FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Directory))
+    }
+
+    /// The descriptor of `group` in a copy, and whether its checksum is right.
+    fn descriptor_in(&self, group: u32, copy: u32) -> Option<(GroupDescriptor, bool)> {
         let (index, at) = self.sb.desc_place(group);
         let place = self.sb.desc_block(index, copy);
         let block = self.read(place, 1).ok()?;
         let bytes = block.get(at..at.saturating_add(self.sb.desc_size.into()))?;
-        GroupDescriptor::decode(bytes, group, place).ok()
+        let is_sealed = verify_descriptor(&self.sb, group, bytes, place).is_ok();
+        Some((GroupDescriptor::decode(bytes, group, place).ok()?, is_sealed))
     }
 
     /// Tells which places cannot be, and makes them 0.
     fn tell_places(&self, group: u32, descriptor: &mut GroupDescriptor, told: &mut Told<'_>) {
         let table = self.sb.inode_table_blocks().into();
         let GroupDescriptor { block_bitmap, inode_bitmap, inode_table, .. } = descriptor;
-        let fits = |block: VolBlock, len| self.sb.holds_blocks(block, len);
+        let fits = |block: VolBlock, len| self.sb.group_holds(group, block, len);
         if !fits(*block_bitmap, 1) {
             told.found(Issue::BlockBitmapPlace { group, block: block_bitmap.0 });
             *block_bitmap = VolBlock(0);
@@ -257,6 +318,36 @@ impl View {
     }
 }
 
+/// Where the structures of a group are.
+fn places(descriptor: &GroupDescriptor) -> [VolBlock; 3] {
+    [descriptor.block_bitmap, descriptor.inode_bitmap, descriptor.inode_table]
+}
+
+/// The groups whose bitmaps or tables overlap each other, or copies of the super block and the descriptors.
+fn overlapping(sb: &SuperBlock, groups: &[GroupDescriptor]) -> BTreeSet<u32> {
+    let table = u64::from(sb.inode_table_blocks());
+    let mut taken: Vec<(u64, u64, u32)> = Vec::new();
+    for (group, descriptor) in (0..).zip(groups) {
+        let (start, len) = sb.copy_blocks(group);
+        let lens = [1, 1, table];
+        let own = places(descriptor).into_iter().zip(lens).filter(|(start, _)| start.0 != 0);
+        let all = own.chain([(start, len)]).filter(|(_, len)| *len != 0);
+        taken.extend(all.map(|(start, len)| (start.0, start.0.saturating_add(len), group)));
+    }
+    taken.sort_unstable();
+    let mut found = BTreeSet::new();
+    let (mut end, mut last) = (0, 0);
+    for (start, next, group) in taken {
+        if start < end {
+            found.extend([last, group]);
+        }
+        if next >= end {
+            (end, last) = (next, group);
+        }
+    }
+    found
+}
+
 /// How many copies of a descriptor are tried.
 const MAX_COPIES: usize = 4;
 
@@ -277,7 +368,9 @@ pub(super) fn find(device: &dyn BlockDevice, options: &CheckOptions) -> Result<F
     let Some(number) = options.super_block else {
         return find_agreeing(device).or_else(|error| match error {
             Error::Corrupt(_) => {
-                locate::find_plain(device, error).or_else(|error| locate::find_copy_anywhere(device, error))
+                let straight = layout::find_straight(device, error);
+                let plain = straight.or_else(|error| locate::find_plain(device, error));
+                plain.or_else(|error| locate::find_copy_anywhere(device, error))
             }
             error => Err(error),
         });
@@ -295,7 +388,7 @@ pub(super) fn find(device: &dyn BlockDevice, options: &CheckOptions) -> Result<F
 /// The primary super block, unless features of it exclude each other and a copy has not both: one bit is damaged then, and
 /// it decides where all descriptors are.
 fn find_agreeing(device: &dyn BlockDevice) -> Result<Found> {
-    let found = locate::find(device)?;
+    let found = layout::agreeing(device, locate::find(device)?);
     let sb = &found.super_block;
     if found.is_copy() || !keeps_for_growing_twice(sb) {
         return Ok(found);
@@ -322,6 +415,10 @@ pub(super) fn instead_of(found: &Found) -> Option<Issue> {
         }
         Error::Corrupt(Corrupt::Field { field: "s_first_meta_bg", found: first, .. }) if !found.is_copy() => {
             Issue::FirstMetaGroup { found: first, most: found.super_block.desc_blocks() }
+        }
+        Error::Corrupt(Corrupt::Field { field, found: stored, .. }) if !found.is_copy() => {
+            let expected = layout::value(&found.super_block.raw, field);
+            Issue::SuperBlockValue { field, found: stored, expected }
         }
         why => Issue::SuperBlockDamaged { block: found.block().0, why },
     })

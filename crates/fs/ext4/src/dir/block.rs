@@ -1,7 +1,7 @@
 //! The blocks of a directory: reading them, and proving their checksums.
 //!
-//! Invariant: a block of entries is handed out only after its checksum was found right, because a wrong one means
-//! that any of its names may lead to another file.
+//! Invariant: a change uses a block of entries only if its checksum is right, because a wrong checksum means that any
+//! of its names may lead to another file. Reading shows what such a block holds, and reports the damage.
 //! Source: Linux Documentation/filesystems/ext4/directory.rst, checksums.rst; `ext4_dirblock_csum_verify` and
 //! `ext4_dx_csum_verify` in fs/ext4/namei.c.
 
@@ -11,8 +11,8 @@ use obento_base::{Corrupt, Error, Result, Structure};
 use obento_block::Block;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::Shape;
 use super::record::{Records, record_len};
+use super::{Damaged, Shape};
 use crate::checksum::Crc;
 use crate::raw::{RawDirEntry, RawDirTail, RawDxTail};
 use crate::unit::FileBlock;
@@ -58,13 +58,29 @@ impl<'a> Store<'a> {
         Ok(block)
     }
 
-    /// Hands every block from `first` on that holds entries to `visit`, with its place; what cannot be read as an
-    /// error, a hole of any length as one. Nodes of the index hold none, as they look like one unused record; the
+    /// Block `at`, which holds entries, and its damage if that may be shown. Errors: Corrupt for other damage.
+    pub(super) fn leaf_to_show(&self, at: u32) -> Result<(Block, Option<Error>)> {
+        let block = self.read(at)?;
+        let damage = self.damage(&block)?;
+        Ok((block, damage))
+    }
+
+    /// What is wrong with a block of entries, if damaged blocks are shown. Errors: that damage, if they are not.
+    fn damage(&self, block: &Block) -> Result<Option<Error>> {
+        match (self.verify_leaf(block), self.shape.damaged) {
+            (Ok(()), _) => Ok(None),
+            (Err(error), Damaged::Shown) => Ok(Some(error)),
+            (Err(error), Damaged::Refused | Damaged::Ignored) => Err(error),
+        }
+    }
+
+    /// Hands every block from `first` on that holds entries to `visit`, with its place and the damage that is shown;
+    /// what cannot be read as an error, a hole of any length as one. Nodes of the index hold none, as they look like one unused record; the
     /// root holds `.` and `..`.
     pub(super) fn scan(
         &self,
         first: u32,
-        mut visit: impl FnMut(u32, Result<&Block>) -> ControlFlow<()>,
+        mut visit: impl FnMut(u32, Result<(&Block, Option<Error>)>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let mut at = first;
         let mut in_hole = false;
@@ -75,10 +91,10 @@ impl<'a> Store<'a> {
                 Ok(Found::Block(block)) if self.shape.indexed && (at == 0 || self.is_node(&block)) => {
                     // Its checksum, if any, is that of a node, and the index was found damaged.
                     if at == 0 {
-                        visit(at, Ok(&block))?;
+                        visit(at, Ok((&block, None)))?;
                     }
                 }
-                Ok(Found::Block(block)) => visit(at, self.verify_leaf(&block).map(|()| &block))?,
+                Ok(Found::Block(block)) => visit(at, self.damage(&block).map(|damage| (&block, damage)))?,
                 Ok(Found::Hole(len)) => {
                     if !was_in_hole {
                         visit(at, Err(self.hole(at)))?;
@@ -111,7 +127,7 @@ impl<'a> Store<'a> {
 
     pub(super) fn verify_leaf(&self, block: &Block) -> Result<()> {
         let Some(seed) = self.shape.checksum_seed else { return Ok(()) };
-        if block.is_verified() {
+        if block.is_verified() || self.shape.damaged == Damaged::Ignored {
             return Ok(());
         }
         let structure = Structure::Directory(self.shape.dir);
@@ -139,7 +155,7 @@ impl<'a> Store<'a> {
     /// Proves the checksum of a node of the index: over its bytes up to `used`, and its tail at `tail`.
     pub(super) fn verify_node(&self, block: &Block, used: usize, tail: usize) -> Result<()> {
         let Some(seed) = self.shape.checksum_seed else { return Ok(()) };
-        if block.is_verified() {
+        if block.is_verified() || self.shape.damaged == Damaged::Ignored {
             return Ok(());
         }
         let (structure, number) = (Structure::DirectoryIndex(self.shape.dir), block.number());

@@ -165,7 +165,7 @@ impl<'a> DirEdit<'a> {
             return Ok(Run::Head);
         }
         let view = self.inode.inode()?;
-        self.writer.volume().parent(&view)?;
+        self.writer.volume().with_directory(&view, |directory| directory.parent())?;
         let first = self.writer.volume().read_file_block(&view, FileBlock(0))?.ok_or(Error::NotFound)?;
         txn.take(first.number()).map(Run::Block)
     }

@@ -101,7 +101,7 @@ impl<'a, 's> Listing<'a, 's> {
         from: Key,
         held: &mut Vec<(u32, Block)>,
     ) -> ControlFlow<()> {
-        let block = match store.leaf(leaf.at) {
+        let (block, unproved) = match store.leaf_to_show(leaf.at) {
             Ok(block) => block,
             Err(error) => return (self.sink)(Err(error)),
         };
@@ -113,7 +113,9 @@ impl<'a, 's> Listing<'a, 's> {
         if held.len() >= SHARED {
             self.give(store, held, None, from)?;
         }
-        damage.into_iter().chain(misplaced).try_for_each(|error| (self.sink)(Err(error)))
+        // A wrong checksum says all that can be said of entries that are not where they should be.
+        let damage = unproved.or(damage).into_iter().chain(misplaced.filter(|_| unproved.is_none()));
+        damage.into_iter().try_for_each(|error| (self.sink)(Err(error)))
     }
 
     /// Lists what of `held` is below the hash `shared`, and lets go of the blocks that are done.
@@ -134,8 +136,11 @@ impl<'a, 's> Listing<'a, 's> {
 
     /// Lists a directory of one block in hash order.
     pub(super) fn single(&mut self, store: Store<'_>, hasher: &Hasher, from: Cookie) -> ControlFlow<()> {
-        match (store.leaf(0), Resume::from(from)) {
-            (Ok(block), Resume::Hash(key)) => self.sorted(&[store.records(0, &block)], hasher, key),
+        match (store.leaf_to_show(0), Resume::from(from)) {
+            (Ok((block, damage)), Resume::Hash(key)) => {
+                self.sorted(&[store.records(0, &block)], hasher, key)?;
+                damage.into_iter().try_for_each(|error| (self.sink)(Err(error)))
+            }
             (Err(error), _) => (self.sink)(Err(error)),
             // A cookie that no listing of this directory gave.
             (_, Resume::Offset(_)) => ControlFlow::Continue(()),
@@ -218,9 +223,10 @@ impl<'a, 's> Listing<'a, 's> {
         let size = u64::from(self.shape.block_size);
         let first = u32::try_from(from.checked_div(size).unwrap_or(0)).unwrap_or(u32::MAX);
         store.scan(first, |at, block| match block {
-            Ok(block) => {
+            Ok((block, damage)) => {
                 let start = u64::from(at).saturating_mul(size);
-                self.run(&store.records(at, block), start, from, offsets)
+                self.run(&store.records(at, block), start, from, offsets)?;
+                damage.into_iter().try_for_each(|error| (self.sink)(Err(error)))
             }
             Err(error) => (self.sink)(Err(error)),
         })

@@ -34,6 +34,8 @@ pub(crate) struct Hit {
     pub(crate) home: Home,
     pub(crate) spot: Spot,
     pub(crate) ino: Ino,
+    /// What is wrong with the block, where damaged ones are shown.
+    pub(crate) damage: Option<Error>,
 }
 
 /// Where a name that is not there yet can go.
@@ -89,9 +91,12 @@ impl<'a> Search<'a> {
     fn leaves(&mut self, store: Store<'_>, path: &mut Path<'_>, hash: u32) -> Result<Option<Hit>> {
         for _ in 0..self.shape.blocks {
             let Some(leaf) = path.leaf() else { break };
-            let block = store.leaf(leaf.at)?;
+            let (block, damage) = store.leaf_to_show(leaf.at)?;
             if let Some(found) = self.look(&store.records(leaf.at, &block), |_| {})? {
-                return Ok(Some(hit(Home::Block(block), found)));
+                return Ok(Some(hit(Home::Block(block), found, damage)));
+            }
+            if let Some(damage) = damage {
+                return Err(damage);
             }
             if !leaf.continues(hash) || !path.advance()? {
                 break;
@@ -113,9 +118,12 @@ impl<'a> Search<'a> {
     fn scan(&mut self, store: Store<'_>, mut pass: impl FnMut(u32, &Block, &Record<'_>)) -> Result<Hit> {
         let mut answer = Err(Error::NotFound);
         let _ = store.scan(0, |at, block| {
-            let found = block.and_then(|block| {
+            let found = block.and_then(|(block, damage)| {
                 let found = self.look(&store.records(at, block), |record| pass(at, block, record))?;
-                Ok(found.map(|found| hit(Home::Block(block.clone()), found)))
+                match (found, damage) {
+                    (None, Some(damage)) => Err(damage),
+                    (found, damage) => Ok(found.map(|found| hit(Home::Block(block.clone()), found, damage))),
+                }
             });
             match found {
                 Ok(None) => return ControlFlow::Continue(()),
@@ -219,8 +227,8 @@ impl<'a> Search<'a> {
     }
 }
 
-fn hit(home: Home, (spot, ino): (Spot, Ino)) -> Hit {
-    Hit { home, spot, ino }
+fn hit(home: Home, (spot, ino): (Spot, Ino), damage: Option<Error>) -> Hit {
+    Hit { home, spot, ino, damage }
 }
 
 /// Exists if the name was found.

@@ -87,6 +87,19 @@ pub(crate) struct Shape {
     pub(crate) hash_seed: [u32; 4],
     /// Set if names are compared without case.
     pub(crate) fold: Option<Fold>,
+    /// What becomes of blocks whose checksums are wrong.
+    pub(crate) damaged: Damaged,
+}
+
+/// What becomes of a block of entries whose checksum is wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Damaged {
+    /// It is an error: a change may rely on nothing in it.
+    Refused,
+    /// Its entries are shown beside the error.
+    Shown,
+    /// Checksums are not looked at.
+    Ignored,
 }
 
 impl Shape {
@@ -166,12 +179,13 @@ impl<'a> Directory<'a> {
         }
     }
 
-    /// The inode that `name` names. Errors: NotFound; Corrupt if what may have held it cannot be read.
+    /// The inode that `name` names. Errors: as [`Self::find`].
+    #[cfg(test)]
     pub(crate) fn lookup(&self, name: &Name) -> Result<Ino> {
         self.find(name).map(|hit| hit.ino)
     }
 
-    /// Where `name` stands. Errors: as [`Self::lookup`].
+    /// Where `name` stands. Errors: NotFound; Corrupt if what may have held it cannot be read.
     pub(crate) fn find(&self, name: &Name) -> Result<Hit> {
         if name.as_bytes().len() > NAME_MAX {
             return Err(Error::NotFound);
@@ -184,7 +198,7 @@ impl<'a> Directory<'a> {
             }
             Body::Inline(inline) => {
                 let [first, rest] = inline.runs(&self.shape);
-                let hit = |part, (spot, ino)| Hit { home: Home::Inline(part), spot, ino };
+                let hit = |part, (spot, ino)| Hit { home: Home::Inline(part), spot, ino, damage: None };
                 match (search.look(&first, |_| {}), search.look(&rest, |_| {})) {
                     (Ok(Some(found)), _) => Ok(hit(0, found)),
                     (_, Ok(Some(found))) => Ok(hit(1, found)),
@@ -263,8 +277,9 @@ impl<'a> Directory<'a> {
     }
 
     fn parent_in_block(&self, store: Store<'_>) -> Result<Ino> {
-        let block = if self.shape.indexed { store.read(0)? } else { store.leaf(0)? };
+        let block = if self.shape.indexed { store.read(0)? } else { store.leaf_to_show(0)?.0 };
         if self.shape.indexed
+            && self.shape.damaged == Damaged::Refused
             && let Err(error @ Error::Corrupt(Corrupt::Checksum { .. })) = Index::open(store)
         {
             return Err(error);

@@ -13,7 +13,7 @@ use obento_driver::Cookie;
 use super::block::{DirBlocks, Found};
 use super::cookie::END;
 use super::hash::{Chars, Hasher};
-use super::{Body, Directory, Order, Shape};
+use super::{Body, Damaged, Directory, Order, Shape};
 use crate::checksum::Crc;
 use crate::unit::FileBlock;
 
@@ -172,6 +172,7 @@ pub(super) fn shape(blocks: u32) -> Shape {
         chars: Chars::Signed,
         hash_seed: [0; 4],
         fold: None,
+        damaged: Damaged::Refused,
     }
 }
 

@@ -6,9 +6,9 @@ use obento_base::{Error, Feature, Ino, Name, Result};
 use obento_driver::{Cookie, EntrySink};
 
 use super::block::{DirBlocks, Found};
-use super::{Body, Chars, Directory, Fold, Hasher, Inline, Order, Shape};
+use super::{Body, Chars, Damaged, Directory, Fold, Hasher, Inline, Order, Shape};
 use crate::checksum::inode_seed;
-use crate::feature::{Compat, Incompat};
+use crate::feature::{Compat, Incompat, RoCompat};
 use crate::inode::{Inode, InodeFlags};
 use crate::map::{Blocks, Run};
 use crate::super_block::SuperBlock;
@@ -31,32 +31,55 @@ impl Volume {
     /// the names are encrypted.
     pub fn read_dir(&self, dir: &Inode, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
         self.refuse_encrypted(dir, "encrypted file name")?;
-        self.with_directory(dir, |directory| {
-            directory.read_dir(from, sink);
+        self.with_directory_as(dir, Damaged::Shown, |directory| {
+            directory.read_dir(from, &mut |entry| {
+                if let Err(Error::Corrupt(damage)) = &entry {
+                    self.damage_was_shown(*damage);
+                }
+                sink(entry)
+            });
             Ok(())
         })
     }
 
-    /// The inode that `name` names in `dir`. Errors: NotDirectory; Unsupported if the names are encrypted; NotFound.
+    /// The inode that `name` names in `dir`; damage of the block that holds the name is noted. Errors: NotDirectory;
+    /// Unsupported if the names are encrypted; NotFound.
     pub fn lookup(&self, dir: &Inode, name: &Name) -> Result<Ino> {
         self.refuse_encrypted(dir, "encrypted file name")?;
-        self.with_directory(dir, |directory| directory.lookup(name))
+        let hit = self.with_directory_as(dir, Damaged::Shown, |directory| directory.find(name))?;
+        if let Some(Error::Corrupt(damage)) = hit.damage {
+            self.damage_was_met(damage);
+        }
+        Ok(hit.ino)
     }
 
     /// The directory that `dir` lies in. Errors: NotDirectory.
     pub fn parent(&self, dir: &Inode) -> Result<Ino> {
-        self.with_directory(dir, |directory| directory.parent())
+        self.with_directory_as(dir, Damaged::Shown, |directory| directory.parent())
     }
 
+    /// A directory for a change, which uses nothing whose checksum is wrong.
     pub(crate) fn with_directory<T>(
         &self,
         inode: &Inode,
         f: impl FnOnce(&Directory<'_>) -> Result<T>,
     ) -> Result<T> {
+        self.with_directory_as(inode, Damaged::Refused, f)
+    }
+
+    fn with_directory_as<T>(
+        &self,
+        inode: &Inode,
+        damaged: Damaged,
+        f: impl FnOnce(&Directory<'_>) -> Result<T>,
+    ) -> Result<T> {
         if !inode.is_dir() {
             return Err(Error::NotDirectory);
         }
-        let shape = self.shape(inode)?;
+        let shape = match self.shape(inode)? {
+            shape if shape.damaged == Damaged::Ignored => shape,
+            shape => Shape { damaged, ..shape },
+        };
         if inode.has(InodeFlags::INLINE_DATA) {
             let body = Body::Inline(self.inline(inode)?);
             return f(&Directory { shape, body });
@@ -92,6 +115,7 @@ impl Volume {
         let is_inline = inode.has(InodeFlags::INLINE_DATA);
         let chars = chars(sb);
         let hash_seed = sb.raw.s_hash_seed.map(|word| word.get());
+        let has_sums = sb.ro_compat.contains(RoCompat::METADATA_CSUM);
         let version = sb.raw.s_def_hash_version;
         let hasher = Hasher::new(version, chars, hash_seed);
         Ok(Shape {
@@ -100,7 +124,8 @@ impl Volume {
             blocks,
             max_ino: sb.inodes_count,
             file_types: sb.incompat.contains(Incompat::FILETYPE),
-            checksum_seed: sb.has_metadata_csum().then(|| inode.checksum_seed()),
+            // Where they are ignored, blocks have room for them all the same.
+            checksum_seed: has_sums.then(|| inode.checksum_seed()),
             order: match hasher {
                 Ok(hasher) if has_index && (is_inline || blocks == 1) => Order::Hash(hasher),
                 _ => Order::Offset,
@@ -111,6 +136,7 @@ impl Volume {
             chars,
             hash_seed,
             fold,
+            damaged: if has_sums && !sb.has_metadata_csum() { Damaged::Ignored } else { Damaged::Refused },
         })
     }
 }
@@ -134,6 +160,7 @@ impl Shape {
             chars: chars(sb),
             hash_seed: sb.raw.s_hash_seed.map(|word| word.get()),
             fold: None,
+            damaged: Damaged::Refused,
         }
     }
 }

@@ -14,6 +14,7 @@ use obento_base::wire::{FromBytes, join, split};
 use obento_base::{Corrupt, Result, Structure};
 
 use crate::checksum::{Crc, gdt_crc16};
+use crate::feature::Incompat;
 use crate::raw::{RawGroup32, RawGroupHigh};
 use crate::super_block::{Checksums, SuperBlock};
 use crate::unit::VolBlock;
@@ -136,15 +137,40 @@ impl GroupDescriptor {
         }
     }
 
-    /// Whether what it names lies on the volume: `ext4_check_descriptors`.
+    /// Whether what it names lies on the volume, which is all that reading asks for.
     pub fn check_places(&self, sb: &SuperBlock, group: u32) -> Result<()> {
+        self.check_each_place(sb, group, |start, len| sb.holds_blocks(start, len))
+    }
+
+    fn check_each_place(
+        &self,
+        sb: &SuperBlock,
+        group: u32,
+        holds: impl Fn(VolBlock, u64) -> bool,
+    ) -> Result<()> {
         let table = u64::from(sb.inode_table_blocks());
         for (start, len) in [(self.block_bitmap, 1), (self.inode_bitmap, 1), (self.inode_table, table)] {
-            if !sb.holds_blocks(start, len) {
+            if !holds(start, len) {
                 let structure = Structure::GroupDescriptor(group.into());
                 return Err(Corrupt::BlockRange { structure, at: 0, start: start.0, len }.into());
             }
         }
         Ok(())
+    }
+
+    /// Whether what it names is where Linux takes it from: on the volume, and without `flex_bg` in the group itself.
+    pub(crate) fn check_group(&self, sb: &SuperBlock, group: u32) -> Result<()> {
+        self.check_each_place(sb, group, |start, len| sb.group_holds(group, start, len))
+    }
+}
+
+impl SuperBlock {
+    /// Whether `len` blocks from `start` on are a place for the bitmaps or the inode table of `group`:
+    /// `ext4_check_descriptors`.
+    pub(crate) fn group_holds(&self, group: u32, start: VolBlock, len: u64) -> bool {
+        let first = self.group_start(group);
+        let end = first.0.saturating_add(self.blocks_per_group.into()).min(self.blocks_count);
+        let is_inside = start.0 >= first.0 && start.0.saturating_add(len) <= end;
+        self.holds_blocks(start, len) && (is_inside || self.incompat.contains(Incompat::FLEX_BG))
     }
 }

@@ -6,7 +6,9 @@ use obento_base::{Corrupt, Error, Result};
 use super::super::issue::Issue;
 use super::edits::Edits;
 use crate::checksum::Crc;
+use crate::group::GroupFlags;
 use crate::inode::InodeFlags;
+use crate::layout;
 use crate::locate::drop_meta_groups;
 use crate::raw::{RawInode, RawInodeExtra, RawXattrHeader};
 use crate::unit::VolBlock;
@@ -190,6 +192,10 @@ impl Edits {
     pub(super) fn mend_volume(&mut self, issue: &Issue) -> Result<bool> {
         match *issue {
             Issue::SuperBlockChecksum { .. } => self.super_block(|_| {})?,
+            Issue::SuperBlockValue { .. } => {
+                let right = self.view.sb.raw;
+                self.super_block(|primary| *primary = layout::with_fields(primary, &right))?;
+            }
             Issue::SuperBlockDamaged { .. } => {
                 // The one in use is a copy.
                 let mut raw = self.view.sb.raw;
@@ -250,6 +256,9 @@ impl Edits {
                     }
                 })?;
             }
+            Issue::LastGroupUninit { group } => self.descriptor(group, |low, _| {
+                low.bg_flags.set(low.bg_flags.get() & !GroupFlags::BLOCK_UNINIT.bits());
+            })?,
             Issue::GroupFreeBlocks { group, expected, .. } => self.descriptor(group, |low, high| {
                 let (a, b) = halves(expected);
                 low.bg_free_blocks_count_lo.set(a);
@@ -287,7 +296,7 @@ impl Edits {
     /// Writes where the bitmaps and the table are, as the view took them from a copy if the first cannot be.
     fn restore_places(&mut self, group: u32) -> Result<()> {
         let known = *self.view.group(group);
-        if known.check_places(&self.view.sb, group).is_err() {
+        if known.check_group(&self.view.sb, group).is_err() {
             return Ok(());
         }
         self.write_places(group, &known)
