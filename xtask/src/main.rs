@@ -1,6 +1,6 @@
 //! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | coverage | mutants | miri | tsan | fuzz | crash |
-//! schedules | stress | judge | bench-judges | matrix | types | alternate | check-crash | check-mutants | build-campaign | world |
-//! new-driver | package`.
+//! schedules | stress | judge | bench-judges | matrix | types | alternate | check-crash | check-mutants | check-super-block |
+//! build-campaign | world | new-driver | package`.
 //!
 //! Each does its own set-up: what a step needs from Debian it installs when it may (root and `apt-get`), and says so
 //! when it may not.
@@ -87,6 +87,8 @@ enum Task {
     CheckCrash,
     /// Compare the check of images that were damaged at random with e2fsck, and what both mend.
     CheckMutants(proof::MutantOptions),
+    /// Flip every bit of the super block of ext2, ext3 and ext4, and compare the repair with e2fsck's.
+    CheckSuperBlock(proof::BitOptions),
     /// Write a repository for a driver of your own.
     NewDriver(new_driver::Options),
     /// Pack what a driver outside of this repository builds on, and build it from that.
@@ -132,6 +134,7 @@ fn run() -> Result<()> {
         Task::Alternate(options) => proof::alternate(&shell, &options),
         Task::CheckCrash => proof::check_crash(&shell),
         Task::CheckMutants(options) => proof::check_mutants(&shell, &options),
+        Task::CheckSuperBlock(options) => proof::check_super_block(&shell, &options),
         Task::NewDriver(options) => new_driver::run(&options),
         Task::Package => package::run(&shell),
         Task::BuildCampaign(options) => campaign::run(&shell, &options),

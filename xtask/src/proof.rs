@@ -320,6 +320,26 @@ pub fn check_crash(shell: &Shell) -> Result<()> {
     Ok(())
 }
 
+/// Which volumes have their bits flipped.
+#[derive(clap::Args)]
+pub struct BitOptions {
+    /// One shape of volume alone.
+    #[arg(long)]
+    only: Option<String>,
+}
+
+/// Flips every bit of the super block, and compares the repair with that of e2fsck. As root the kernel mounts a sample.
+pub fn check_super_block(shell: &Shell, options: &BitOptions) -> Result<()> {
+    packages::ensure(shell, ORACLES)?;
+    let _only = options.only.as_ref().map(|only| shell.push_env("OBENTO_ONLY", only));
+    cmd!(
+        shell,
+        "cargo test --release -p obento-ext4 --test check_super_block -- --ignored --nocapture campaign_over_every_bit"
+    )
+    .run()?;
+    Ok(())
+}
+
 /// How far to go.
 #[derive(clap::Args)]
 pub struct MutantOptions {
@@ -335,6 +355,9 @@ pub struct MutantOptions {
     /// One kind of damage alone, in place of what the seed draws.
     #[arg(long)]
     harm: Option<String>,
+    /// Make every checksum right after the damage, and compare names too.
+    #[arg(long)]
+    sealed: bool,
 }
 
 /// Compares the check of images that were damaged at random with e2fsck, and what both mend.
@@ -344,6 +367,7 @@ pub fn check_mutants(shell: &Shell, options: &MutantOptions) -> Result<()> {
     let _seed = shell.push_env("OBENTO_SEED", options.seed.to_string());
     let _only = options.only.as_ref().map(|only| shell.push_env("OBENTO_ONLY", only));
     let _harm = options.harm.as_ref().map(|harm| shell.push_env("OBENTO_HARM", harm));
+    let _sealed = options.sealed.then(|| shell.push_env("OBENTO_SEALED", "1"));
     cmd!(
         shell,
         "cargo test --release -p obento-ext4 --test check_mutants -- --ignored --nocapture campaign_over_many_mutants"

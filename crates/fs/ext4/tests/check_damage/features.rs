@@ -11,13 +11,18 @@ const EXTENTS: u32 = 0x40;
 const HURD: u32 = 1;
 
 cases! {
-    kept_blocks_beside_meta_groups(EXT4, ["super-block-damaged", "free-blocks", "free-inodes"], |disk| {
-        // The copies have kept blocks alone, and the counts of the day when they were written.
+    kept_blocks_beside_meta_groups(EXT4, ["super-block-value field=Text(\"s_feature_incompat\")"], |disk| {
+        // The copies have kept blocks alone.
         disk.edit_super_block(|sb| {
             sb.s_feature_incompat = (sb.s_feature_incompat.get() | META_BG).into();
         });
     });
-    extents_without_the_feature(PLAIN, ["feature feature=Text(\"extent\")"], |disk| {
+    extents_without_the_feature_where_no_copy_has_it(LARGE, ["feature feature=Text(\"extent\")"], |disk| {
+        disk.edit_super_block(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() & !EXTENTS).into());
+    });
+    extents_without_the_feature_that_the_copies_have(PLAIN, [
+        "super-block-value field=Text(\"s_feature_incompat\")"
+    ], |disk| {
         disk.edit_super_block(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() & !EXTENTS).into());
     });
 }

@@ -24,10 +24,15 @@ cases! {
         disk.edit_group(1, |group| group.bg_itable_unused_lo = 30_000.into());
     });
     the_only_group_said_never_to_have_been_used(LARGE, [
-        "no-root", "group-free-blocks group=0", "group-free-inodes group=0", "group-directories group=0", "free-blocks",
+        "no-root", "last-group-uninit group=0", "group-free-blocks group=0", "group-free-inodes group=0", "group-directories group=0", "free-blocks",
         "free-inodes"
     ], |disk| {
         disk.edit_group(0, |group| group.bg_flags = 3.into());
+    });
+    a_block_bitmap_of_the_last_group_said_never_to_have_been_written(EXT4, [
+        "group-uninit group=1", "last-group-uninit group=1"
+    ], |disk| {
+        disk.edit_group(1, |group| group.bg_flags = (group.bg_flags.get() | 2).into());
     });
     a_large_file_without_the_feature(EXT4, ["missing-feature"], |disk| {
         disk.edit_inode("file", |inode| inode.i_size_high = 1.into());

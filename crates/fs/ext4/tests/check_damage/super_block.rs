@@ -9,7 +9,7 @@ use obento_ext4::check_volume;
 use obento_host::FileDevice;
 use obento_testkit::oracle::call;
 
-use crate::case::cases;
+use crate::case::{cases, run_unknown};
 use crate::common;
 use crate::lab::bases::{LARGE, memory, oracles};
 use crate::lab::judge::{e2fsck_file, e2fsck_is_clean, mended, repaired};
@@ -24,12 +24,44 @@ cases! {
             sb.s_want_extra_isize = 1024.into();
         });
     });
+    clusters_on_a_volume_without_them(EXT2, ["super-block-value field=Text(\"s_clusters_per_group\") found=77"], |disk| {
+        disk.edit_super_block(|sb| sb.s_clusters_per_group = 77.into());
+    });
+    a_first_inode_behind_the_last(EXT2, [
+        "super-block-value field=Text(\"s_first_ino\") found=33554443 expected=11"
+    ], |disk| {
+        disk.edit_super_block(|sb| sb.s_first_ino = (11 | 1 << 25).into());
+    });
+    a_journal_that_nothing_names(LARGE, [
+        "super-block-value field=Text(\"s_journal_inum\") found=0 expected=8"
+    ], |disk| {
+        disk.edit_super_block(|sb| sb.s_journal_inum = 0.into());
+    });
+    an_orphan_file_without_the_feature(LARGE, [
+        "super-block-value field=Text(\"s_orphan_file_inum\") found=12 expected=0"
+    ], |disk| {
+        disk.edit_super_block(|sb| sb.s_orphan_file_inum = 12.into());
+    });
     meta_groups_that_begin_behind_the_last_descriptor(LARGE, ["first-meta-group found=2 most=1"], |disk| {
         disk.edit_super_block(|sb| {
             sb.s_feature_incompat = (sb.s_feature_incompat.get() | 0x10).into();
             sb.s_first_meta_bg = 2.into();
         });
     });
+}
+
+#[test]
+fn a_journal_in_the_volume_and_on_another_device() {
+    // Linux mounts none with both, and e2fsck does not look.
+    let expected = ["super-block-value field=Text(\"s_journal_dev\") found=2049 expected=0"];
+    run_unknown(&LARGE, &expected, |disk| disk.edit_super_block(|sb| sb.s_journal_dev = 0x801.into()));
+}
+
+#[test]
+fn a_quota_file_without_the_feature() {
+    // Linux takes that inode from no directory, and e2fsck looks only if the inode is in use.
+    let expected = ["super-block-value field=Text(\"s_grp_quota_inum\") found=4 expected=0"];
+    run_unknown(&LARGE, &expected, |disk| disk.edit_super_block(|sb| sb.s_grp_quota_inum = 4.into()));
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn a_value_of_lustres_is_not_counted_by_who_has_it() {
 #[test]
 fn values_on_a_volume_whose_features_have_none_are_kept() {
     // e2fsck 1.47.2 finds it, too.
-    run_unknown(&bases::EA_INODE, &["feature feature=Text(\"ea_inode\")"], drop_feature);
+    run_unknown(&bases::EA_INODE, &["super-block-value field=Text(\"s_feature_incompat\")"], drop_feature);
     if oracles() {
         let mut disk = bases::EA_INODE.disk();
         let (value, long) = (value(&disk), disk.ino("long"));

@@ -1,9 +1,9 @@
 //! The super block, descriptors, orphans, and what else the volume keeps of itself.
 
 use crate::case::cases;
-use crate::lab::Disk;
-use crate::lab::bases::{ORPHAN_FILE, oracles};
-use crate::lab::judge::{e2fsck_is_clean, repaired};
+use crate::lab::bases::{self, ORPHAN_FILE, oracles};
+use crate::lab::judge::{e2fsck_is_clean, findings, repaired};
+use crate::lab::{Disk, I_BLOCK};
 
 cases! {
     a_magic_number_of_the_orphan_file(ORPHAN_FILE, ["orphan-file"], |disk| {
@@ -44,7 +44,14 @@ cases! {
     an_inode_table_outside_the_volume(EXT4, ["inode-table-place group=1"], |disk| {
         disk.edit_group(1, |group| group.bg_inode_table_lo = 0x7fff_0000.into());
     });
-    a_bitmap_where_the_other_bitmap_is(PLAIN, ["metadata-twice group=0", "block-bitmap group=0 stored=1", "group-free-blocks group=0", "inode-bitmap group=0 stored=1", "inode-bitmap-padding group=0", "free-blocks"], |disk| {
+    a_bitmap_where_the_other_bitmap_is_and_a_copy_says_another_place(PLAIN, ["inode-bitmap-place group=0"], |disk| {
+        let other = disk.group_of(0).bg_block_bitmap_lo;
+        disk.edit_group(0, |group| group.bg_inode_bitmap_lo = other);
+    });
+    a_bitmap_where_the_other_bitmap_is(LARGE, [
+        "metadata-twice group=0", "block-bitmap group=0 stored=1", "group-free-blocks group=0",
+        "inode-bitmap group=0 stored=1", "inode-bitmap-padding group=0", "inode-bitmap-checksum group=0", "free-blocks"
+    ], |disk| {
         let other = disk.group_of(0).bg_block_bitmap_lo;
         disk.edit_group(0, |group| group.bg_inode_bitmap_lo = other);
     });
@@ -72,7 +79,9 @@ cases! {
         let file = format!("<{}>", disk.super_block().s_orphan_file_inum.get());
         disk.edit_extent_header(&file, &[], |header| header.eh_entries = 0.into());
     });
-    an_orphan_file_that_is_none(ORPHAN_FILE, ["orphan-file"], |disk| {
+    an_orphan_file_that_is_none(ORPHAN_FILE, [
+        "orphan-file", "block-count", "block-bitmap", "group-free-blocks", "free-blocks"
+    ], |disk| {
         let file = disk.super_block().s_orphan_file_inum.get();
         disk.edit_inode(&format!("<{file}>"), |inode| inode.i_mode = 0.into());
     });
@@ -88,5 +97,28 @@ fn an_orphan_file_is_made_anew_where_its_inode_is_none() {
         assert_eq!(mended.super_block().s_orphan_file_inum.get(), file);
         assert_eq!(mended.file_blocks(file).len(), 32);
         assert!(e2fsck_is_clean(&mended.bytes).is_clean());
+    }
+}
+
+#[test]
+fn a_reserved_inode_without_a_type_owns_no_blocks() {
+    if !oracles() {
+        return;
+    }
+    for base in [&bases::EXT2, &bases::EXT4] {
+        for ino in [6, 9, 10] {
+            let mut disk = base.disk();
+            let block = disk.free_block();
+            let at = disk.inode_at(ino) + I_BLOCK;
+            disk.put(at, &block.to_le_bytes());
+            disk.edit_inode(&format!("<{ino}>"), |inode| {
+                inode.i_mode = 0.into();
+                inode.i_blocks_lo = 2.into();
+            });
+            let mended = repaired(&disk.bytes).unwrap();
+            assert_eq!(findings(&mended).unwrap(), [], "inode {ino} of {}", base.name);
+            let second = e2fsck_is_clean(&mended);
+            assert!(second.is_silent(), "inode {ino} of {}: {}", base.name, second.text);
+        }
     }
 }

@@ -5,11 +5,13 @@ use obento_base::wire::to_usize;
 use obento_ext4::raw::{RawDirEntry, RawExtentHeader, RawInode};
 use obento_testkit::mutants::{Random, mutate};
 
-use super::disk::{Disk, EXTENTS_FL, I_BLOCK, INLINE_DATA_FL};
+use super::disk::{Bits, Disk, EXTENTS_FL, I_BLOCK, INLINE_DATA_FL};
 
+/// Bytes of the super block before those that are reserved.
+const SUPER_BLOCK_FIELDS: usize = 0x288;
 const DIRECTORY: u16 = 4;
 const FILE: u16 = 8;
-const INDEX_FL: u32 = 0x1000;
+pub const INDEX_FL: u32 = 0x1000;
 
 macro_rules! kinds {
     ($($(#[doc = $about:literal])+ $kind:ident $name:literal;)*) => {
@@ -46,6 +48,12 @@ kinds! {
     Inodes "inodes";
     /// The end of the image is not there.
     Truncated "truncated";
+    /// Bits in the descriptors of groups.
+    Descriptors "descriptors";
+    /// Bits in the bitmaps.
+    Bitmaps "bitmaps";
+    /// Bits in the super block.
+    SuperBlock "super-block";
 }
 
 impl Harm {
@@ -55,6 +63,13 @@ impl Harm {
         name.map_or(drawn, |name| {
             *Self::ALL.iter().find(|kind| kind.name() == name).expect("a kind of damage")
         })
+    }
+
+    /// The bytes of a sound image with this damage, and with every checksum made right: no kind that takes bytes away.
+    pub fn sealed_mutant(self, sound: &Disk, seed: u64) -> Vec<u8> {
+        let mut disk = Disk { bytes: self.mutant(sound, seed), ..sound.clone() };
+        disk.seal_all(sound);
+        disk.bytes
     }
 
     /// The bytes of a sound image with this damage.
@@ -79,24 +94,30 @@ impl Harm {
                 let sectors = disk.bytes.len() as u64 / 512;
                 disk.bytes.truncate(to_usize(sectors / 4 + random.below(sectors * 3 / 4)) * 512);
             }
+            Self::Descriptors => {
+                let (at, len) = (disk.group_at(0), disk.groups() as usize * disk.desc);
+                flip(&mut disk, at, len, random);
+            }
+            Self::Bitmaps => (0..=random.below(4)).for_each(|_| in_bitmap(&mut disk, sound, random)),
+            Self::SuperBlock => flip(&mut disk, 1024, SUPER_BLOCK_FIELDS, random),
         }
         disk.bytes
     }
 }
 
 /// What there is in a sound image.
-struct Places {
+pub struct Places {
     used: Vec<u32>,
     metadata: Vec<u32>,
-    inodes: Vec<u32>,
+    pub inodes: Vec<u32>,
     /// Blocks of directories: whose, which of its blocks, which of the volume.
-    directories: Vec<(u32, u32, u32)>,
+    pub directories: Vec<(u32, u32, u32)>,
     /// Blocks of trees, and whose.
-    trees: Vec<(u32, u32)>,
+    pub trees: Vec<(u32, u32)>,
 }
 
 impl Places {
-    fn of(sound: &Disk) -> Self {
+    pub fn of(sound: &Disk) -> Self {
         let blocks = sound.bytes.chunks(sound.block).zip(0_u32..);
         let used = blocks.filter(|(bytes, _)| bytes.iter().any(|&byte| byte != 0)).map(|(_, block)| block);
         let all = 1..=sound.super_block().s_inodes_count.get();
@@ -235,6 +256,15 @@ fn in_directory(disk: &mut Disk, places: &Places, random: &mut Random) {
         _ if is_indexed && is_node => disk.seal_index(ino, at + 8),
         _ => disk.seal_entries(ino, at),
     }
+}
+
+fn in_bitmap(disk: &mut Disk, sound: &Disk, random: &mut Random) {
+    let group = random.below(sound.groups().into()) as u32;
+    let (bits, len) = match random.below(2) {
+        0 => (Bits::Blocks, sound.clusters_per_group),
+        _ => (Bits::Inodes, sound.inodes_per_group),
+    };
+    flip(disk, sound.bitmap_at(bits, group), len as usize / 8, random);
 }
 
 fn in_tree(disk: &mut Disk, places: &Places, random: &mut Random) {

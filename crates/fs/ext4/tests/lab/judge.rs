@@ -1,6 +1,6 @@
 //! Who judges a damaged image: e2fsck, our check, and what can still be read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
@@ -191,4 +191,29 @@ pub fn lost_to_us_alone(damaged: &[u8], mended: &[u8]) -> Vec<Ino> {
         ours.retain(|ino| !theirs.contains(ino));
     }
     ours
+}
+
+/// The names that a walk finds, without `lost+found`, which e2fsck always makes, and what is in it; and what cannot be read.
+pub fn names(bytes: &[u8]) -> Result<(BTreeSet<Vec<u8>>, Vec<String>)> {
+    let volume = open_volume(Arc::new(MemDevice::read_only(bytes.to_vec())), &common::options())?;
+    let all = common::read_everything(&Ext4::new(volume));
+    let names = all.entries.into_iter().map(|(path, _)| path);
+    let names = names.filter(|path| !path.starts_with(b"/lost+found")).collect();
+    Ok((names, all.errors.iter().map(|(path, error)| format!("{}: {error}", path.escape_ascii())).collect()))
+}
+
+/// Names of the sound image that `e2fsck -fy` keeps, which may need a second run, and our repair does not.
+pub fn names_lost_to_us_alone(
+    sound: &BTreeSet<Vec<u8>>,
+    damaged: &[u8],
+    ours: &BTreeSet<Vec<u8>>,
+) -> Vec<String> {
+    if sound.is_subset(ours) {
+        return Vec::new();
+    }
+    let once = e2fsck(damaged, &["-fy"]).1;
+    let twice = e2fsck(&once, &["-fy"]).1;
+    let theirs = names(&twice).map(|(names, _)| names).unwrap_or_default();
+    let lost = sound.intersection(&theirs).filter(|name| !ours.contains(*name));
+    lost.map(|name| name.escape_ascii().to_string()).collect()
 }
