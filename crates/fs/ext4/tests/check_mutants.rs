@@ -248,8 +248,13 @@ fn check_and_e2fsck_agree_on_mutants() {
 #[test]
 fn one_repair_of_a_mutant_with_right_checksums_is_enough_and_loses_no_name_that_e2fsck_keeps() {
     if oracles() {
-        let short =
-            Campaign { bases: ALL.to_vec(), seeds: 10_014..10_018, harm: None, keep: None, sealed: true };
+        let short = Campaign {
+            bases: ALL[..9].to_vec(),
+            seeds: 10_014..10_018,
+            harm: None,
+            keep: None,
+            sealed: true,
+        };
         let (judged, failures) = short.run();
         assert!(failures.is_empty(), "{} of {judged}:\n{}", failures.len(), failures.join("\n"));
     }
