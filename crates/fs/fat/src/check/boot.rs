@@ -5,9 +5,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use obento_base::Result;
-use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_u64, to_usize};
+use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_usize};
 use obento_block::BlockDevice;
 
+use super::copies;
 use super::mend::Edit;
 use super::view::View;
 use super::{Issue, Pass};
@@ -15,15 +16,12 @@ use crate::info::{DIRTY, ERRORS};
 use crate::open::{Located, locate};
 use crate::raw::RawFsInfo;
 use crate::super_block::Width;
-use crate::table::place;
 use crate::unit::Cluster;
 
 /// Bytes of a boot sector that count.
 const BOOT: usize = 512;
 /// Byte offset of `BPB_BkBootSec`.
 const BACKUP_FIELD: u64 = 0x32;
-/// How much of two FATs is compared at a time.
-const STEP: usize = 64 << 10;
 
 /// Looks at what the volume is measured by. `None` if what it measures is not all there. Errors: Corrupt without a usable
 /// boot sector; those of the device.
@@ -131,6 +129,7 @@ fn start_bits(width: Width) -> u32 {
     }
 }
 
+/// Chooses the copy of the FAT that is read, and notes which copies differ from it.
 fn tables(view: &mut View, pass: &mut Pass<'_>) -> Result<()> {
     let copies = if view.mirrored {
         0..view.sb.fats
@@ -140,75 +139,25 @@ fn tables(view: &mut View, pass: &mut Pass<'_>) -> Result<()> {
     let bits = start_bits(view.sb.width);
     let mut starts = Vec::new();
     for copy in copies.clone() {
-        view.sb.active_fat = Some(copy);
-        starts.push((copy, view.table().value(Cluster(0))?));
+        starts.push((copy, view.copy(copy).value(Cluster(0))?));
     }
-    let is_sound = |&&(_, start): &&(u8, u32)| start & bits == bits;
-    let sound = starts.iter().find(is_sound).map(|&(copy, _)| copy);
+    let sound = starts.iter().find(|&&(_, start)| start & bits == bits).copied();
     // The first that starts as it should is the one that is read.
-    let chosen = sound.unwrap_or(copies.start);
+    let (chosen, _) = sound.unwrap_or((copies.start, 0));
     view.sb.active_fat = Some(chosen);
+    let value = sound.map_or(u32::from(view.sb.media) | 0x0fff_ff00, |(_, start)| start);
+    let mut differing = Vec::new();
     for &(copy, found) in &starts {
-        if start_is_wrong(found, bits) {
-            let edit = match sound {
-                Some(from) => Edit::CopyFat { from },
-                None => Edit::Link { cluster: Cluster(0), value: u32::from(view.sb.media) | 0x0fff_ff00 },
-            };
+        if found & bits != bits {
+            let edit = Edit::Link { cluster: Cluster(0), value };
             pass.found(Issue::FatStart { copy, found }, vec![edit]);
-        } else if copy != chosen
-            && let Some(at) = difference(view, chosen, copy)?
-        {
-            let cluster = cluster_at(view, (chosen, copy), at)?;
-            pass.found(Issue::FatCopy { copy, cluster }, vec![Edit::CopyFat { from: chosen }]);
+        }
+        if copy != chosen && copies::first_difference(view, chosen, copy, Cluster(1))?.is_some() {
+            differing.push(copy);
         }
     }
+    view.choices.get_mut().copies = differing;
     Ok(())
-}
-
-fn start_is_wrong(found: u32, bits: u32) -> bool {
-    found & bits != bits
-}
-
-/// Which entry differs, of those that have the byte `at` of a FAT.
-fn cluster_at(view: &mut View, (one, other): (u8, u8), at: u64) -> Result<u32> {
-    let entry = at.saturating_mul(8).checked_div(view.sb.width.bits().into()).unwrap_or(0);
-    let cluster = u32::try_from(entry).unwrap_or(u32::MAX);
-    let mut value = |copy| {
-        view.sb.active_fat = Some(copy);
-        view.table().value(Cluster(cluster))
-    };
-    let is_same = value(other)? == value(one)?;
-    // Two entries of 12 bits share a byte.
-    Ok(if is_same && view.sb.width == Width::Fat12 { cluster.saturating_add(1) } else { cluster })
-}
-
-/// The first byte in which two FATs differ, of those that are in use.
-fn difference(view: &View, one: u8, other: u8) -> Result<Option<u64>> {
-    let sb = &view.sb;
-    let last = Cluster(sb.clusters.saturating_add(1));
-    let (start, _) = place(sb.width, last);
-    let len = start.saturating_add(if sb.width == Width::Fat32 { 4 } else { 2 }).min(sb.fat_len);
-    let (mut left, mut right) = (vec![0; STEP], vec![0; STEP]);
-    let mut at = 0;
-    while at < len {
-        let count = to_usize(len.saturating_sub(at).min(to_u64(STEP)));
-        let (Some(left), Some(right)) = (left.get_mut(..count), right.get_mut(..count)) else { break };
-        view.device().read_at(sb.fat_offset(one).saturating_add(at), left)?;
-        view.device().read_at(sb.fat_offset(other).saturating_add(at), right)?;
-        // Half a byte behind the last entry of 12 bits belongs to nothing.
-        if at.saturating_add(to_u64(count)) == len
-            && sb.width == Width::Fat12
-            && last.0 & 1 == 0
-            && let (Some(left), Some(right)) = (left.last_mut(), right.last_mut())
-        {
-            (*left, *right) = (*left & 0xf, *right & 0xf);
-        }
-        if let Some(byte) = left.iter().zip(&*right).position(|(left, right)| left != right) {
-            return Ok(Some(at.saturating_add(to_u64(byte))));
-        }
-        at = at.saturating_add(to_u64(count));
-    }
-    Ok(None)
 }
 
 fn marks(view: &View, pass: &mut Pass<'_>) -> Result<()> {

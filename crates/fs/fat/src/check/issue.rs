@@ -29,8 +29,11 @@ obento_driver::issues! {
         "FSInfo counts {found} free clusters, and there are {expected}";
     /// A FAT does not start as every FAT does.
     FatStart { copy: u8, found: u32 } Safe "fat-start", "FAT {copy} starts with {found:#x}, as no FAT does";
-    /// A copy of the FAT differs from the one that is read.
+    /// A copy of the FAT differs from the copy that has the chains of files whole.
     FatCopy { copy: u8, cluster: u32 } Safe "fat-copy", "FAT {copy} differs, first at cluster {cluster}";
+    /// The copies of the FAT have different chains of a file, and none of them is the one that fits alone.
+    FatChoice { cluster: u32 } Damage "fat-choice",
+        "the FATs differ at cluster {cluster}, and nothing tells which of them is right";
     /// The volume was not unmounted.
     InUse {} Safe "in-use", "the volume was not unmounted, or is in use";
     /// An error of the medium was met.

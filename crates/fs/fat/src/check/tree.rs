@@ -11,6 +11,7 @@ use obento_clusters::{Bits, Entry, ROOT};
 use super::chain::{self, Named, State};
 use super::long::{Fault, Gathering};
 use super::mend::Edit;
+use super::names::Names;
 use super::view::View;
 use super::{Issue, Pass};
 use crate::dir::MAX_SLOTS;
@@ -22,9 +23,6 @@ use crate::unit::{Cluster, ENTRY, ENTRY_LEN};
 
 /// An entry with its byte offset.
 pub type Slots = Vec<(u64, RawEntry)>;
-
-/// `DIR_NTRes`: there is a long name alone (dosfstools, `FAT_NO_83`).
-const NO_SHORT_NAME: u8 = 0x20;
 
 /// A directory to be looked at.
 #[derive(Clone, Copy)]
@@ -123,14 +121,14 @@ fn directory(view: &View, state: &mut State, dir: &Pending, pass: &mut Pass<'_>)
             }
             Kind::LongName => long_part(dir.ino, raw, (index, *offset), &mut gathering, pass),
             kind => {
-                let (parts, fault) = match gathering.end(raw.name()) {
-                    Ok(parts) => (parts.into_iter().map(|(_, offset)| offset).collect(), None),
-                    Err(fault) => (Vec::new(), Some(fault)),
+                let (parts, long, fault) = match gathering.end(raw.name()) {
+                    Ok((parts, long)) => (parts.into_iter().map(|(_, offset)| offset).collect(), long, None),
+                    Err(fault) => (Vec::new(), None, Some(fault)),
                 };
                 told(dir.ino, fault, pass);
                 let named = Named { raw, offset: *offset, parts };
                 if kind != Kind::Label {
-                    names.check(dir.ino, &named, pass);
+                    names.check(dir.ino, &named, long.as_deref(), pass)?;
                     pass.report.inodes.0 = pass.report.inodes.0.saturating_add(1);
                 }
                 below.extend(entry(view, state, dir, &named, pass)?);
@@ -189,71 +187,6 @@ fn long_part(dir: u64, raw: &RawEntry, place: (u32, u64), gathering: &mut Gather
             pass.found(Issue::LongNameField { dir, index, field, found }, edits);
         }
     }
-}
-
-/// The names of a directory.
-struct Names {
-    /// Those that were met.
-    seen: HashSet<ShortName>,
-    /// All there are: what is renamed gets another.
-    all: HashSet<ShortName>,
-    given: u32,
-}
-
-impl Names {
-    fn new(slots: &Slots) -> Result<Self> {
-        let mut all = HashSet::new();
-        for (_, raw) in slots {
-            if matches!(raw.kind(), Kind::File | Kind::Dots) {
-                all.try_reserve(1).map_err(|_| Error::NoMemory)?;
-                all.insert(raw.name());
-            }
-        }
-        Ok(Self { seen: HashSet::new(), all, given: 0 })
-    }
-
-    fn check(&mut self, dir: u64, named: &Named<'_>, pass: &mut Pass<'_>) {
-        let (ino, short) = (named.ino(), named.raw.name());
-        let name = short.0.to_vec();
-        // The short name of what says that it has none counts for nothing.
-        let is_bad = match named.raw.DIR_NTRes & NO_SHORT_NAME {
-            0 => is_bad(short),
-            _ => named.parts.is_empty(),
-        };
-        let issue = match (is_bad, self.seen.insert(short)) {
-            (true, _) => Issue::EntryName { ino, dir, name },
-            (false, false) => Issue::DuplicateName { ino, dir, name },
-            (false, true) => return,
-        };
-        let lower = named.raw.DIR_NTRes & !NO_SHORT_NAME;
-        let mut edits = vec![
-            Edit::write(named.offset, &self.another().0),
-            Edit::write(named.offset.saturating_add(0xc), &[lower]),
-        ];
-        // The long name was that of the old one.
-        edits.extend(named.parts.iter().map(|&offset| Edit::write(offset, &[0xe5])));
-        pass.found(issue, edits);
-    }
-
-    /// A name that is not there, as `fsck.fat` makes them.
-    fn another(&mut self) -> ShortName {
-        loop {
-            let digits = alloc::format!("FSCK{:07}", self.given);
-            self.given = self.given.saturating_add(1);
-            let mut bytes = [b'0'; 11];
-            bytes.iter_mut().zip(digits.bytes()).for_each(|(to, from)| *to = from);
-            if self.all.insert(ShortName(bytes)) {
-                return ShortName(bytes);
-            }
-        }
-    }
-}
-
-/// Whether no file may have this short name.
-fn is_bad(name: ShortName) -> bool {
-    let [first, rest @ ..] = name.0;
-    let is_bad = |byte: u8| byte < 0x20 || byte == 0x7f || b"*?<>|\"\\/:.".contains(&byte);
-    first == b' ' || first != 0x05 && is_bad(first) || rest.into_iter().any(is_bad)
 }
 
 /// An entry that names something; answers the directory that it is.
