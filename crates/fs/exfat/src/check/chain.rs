@@ -46,6 +46,38 @@ pub struct Owner {
     pub is_contiguous: bool,
 }
 
+/// Whether the FAT chains exactly `count` clusters from `first` on, none of which has an owner. Errors: those of the device.
+pub fn is_whole(view: &View, look: &Look<'_>, first: Cluster, count: u32) -> Result<bool> {
+    let (mut table, mut cluster) = (view.table(), first);
+    for at in 1..=count {
+        if !view.sb.has(cluster) || look.owned.has(cluster) {
+            return Ok(false);
+        }
+        match table.entry(cluster)? {
+            Entry::Next(next) if at < count => cluster = next,
+            Entry::Last => return Ok(at == count),
+            _ => return Ok(false),
+        }
+    }
+    Ok(false)
+}
+
+/// Whether `count` clusters from `first` on are the volume's, and none of them has an owner.
+pub fn is_free_run(view: &View, look: &Look<'_>, first: Cluster, count: u32) -> bool {
+    let end = first.0.saturating_add(count);
+    count > 0
+        && view.sb.has_run(first, count)
+        && !(first.0..end).any(|cluster| look.owned.has(Cluster(cluster)))
+}
+
+/// Claims `count` clusters from `first` on.
+pub fn claim_run(look: &mut Look<'_>, first: Cluster, count: u32) -> Vec<Run> {
+    for cluster in first.0..first.0.saturating_add(count) {
+        look.claim(Cluster(cluster));
+    }
+    Vec::from([Run { at: 0, start: first, len: count }])
+}
+
 /// Follows the clusters of `owner` and claims them. Errors: those of the device.
 pub fn claim(view: &View, owner: Owner, look: &mut Look<'_>) -> Result<Walk> {
     let Owner { ino, first, length, is_contiguous } = owner;

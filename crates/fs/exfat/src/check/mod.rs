@@ -2,7 +2,7 @@
 //!
 //! 1. `boot`: the boot region and its copy, the marks.
 //! 2. `tables`: the chain of the root directory, the entries of the bitmap and of the up-case table, and that table.
-//! 3. `tree`: every directory from the root on, its sets (`sets`), and the clusters that they name (`chain`).
+//! 3. `tree`: every directory from the root on, its sets (`sets`, `names`), and the clusters that they name (`chain`).
 //! 4. `bitmap`: clusters in use that nobody names, and the other way round.
 //!
 //! What is found comes with the edits that mend it (`mend`), which are made when a look is over; then the volume is looked at
@@ -18,6 +18,7 @@ mod chain;
 mod edit;
 mod issue;
 mod mend;
+mod names;
 mod rescue;
 mod sets;
 mod tables;

@@ -8,8 +8,8 @@ use obento_clusters::unit::{ENTRY, Slot};
 use obento_clusters::{Cluster, ROOT, Run};
 use obento_env::sync::Mutex;
 
-use super::chain::{Owner, Walk, claim};
-use super::edit::Edit;
+use super::chain::{self, Owner, Walk, claim};
+use super::edit::{self, Edit};
 use super::issue::Issue;
 use super::{Look, View};
 use crate::dir::{Directory, MAX_SLOTS, Scan};
@@ -42,15 +42,16 @@ pub fn check(view: &mut View, look: &mut Look<'_>) -> Result<Option<Directory>> 
         return Ok(None);
     }
     let root = directory(view, ROOT, ROOT, walk.runs);
-    let (mut bitmap, mut table, mut end, mut removed) = (None, None, None, None);
+    let (mut bitmaps, mut table, mut end, mut removed) = (Vec::new(), None, None, None);
     let mut scan = Scan::new(&root, &view.sb, &view.cache, 0);
     while let Some(found) = scan.next_entry() {
         // What cannot be read is not missing: nothing is written in its place.
         let (index, raw) = found?;
         let Some(slot) = root.slot(index) else { break };
         match raw.EntryType {
-            kind::BITMAP if bitmap.is_none() => bitmap = Some((slot, raw)),
+            kind::BITMAP => bitmaps.push((index, slot, raw)),
             kind::UP_CASE if table.is_none() => table = Some((slot, raw)),
+            kind::UP_CASE => second(index, slot, &raw, look),
             REMOVED_BITMAP => removed = RawBitmap::read_from_bytes(raw.as_bytes()).ok(),
             kind::LABEL => look.report.label = label_of(&raw),
             _ => {}
@@ -62,11 +63,11 @@ pub fn check(view: &mut View, look: &mut Look<'_>) -> Result<Option<Directory>> 
             break;
         }
     }
+    let bitmap = choose_bitmap(bitmaps, look)?;
     if bitmap.is_none() {
         look.no_bitmap = Some(("is not there", end, removed.map(|raw| Cluster(raw.FirstCluster.get()))));
     }
     if let Some((slot, raw)) = bitmap {
-        let raw = RawBitmap::read_from_bytes(raw.as_bytes()).map_err(|_| obento_base::Error::Invalid)?;
         let count = view.sb.clusters_for(view.sb.bitmap_len());
         // An entry may be wrong and name the clusters of a file: files come first unless a bitmap is seen to lie there.
         if is_bitmap(view, look, Cluster(raw.FirstCluster.get()), count)? {
@@ -79,6 +80,36 @@ pub fn check(view: &mut View, look: &mut Look<'_>) -> Result<Option<Directory>> 
     Ok(Some(root))
 }
 
+/// The entry of the bitmap of the only FAT: Linux takes none with flags. Others go.
+fn choose_bitmap(
+    found: Vec<(u32, Slot, RawEntry)>,
+    look: &mut Look<'_>,
+) -> Result<Option<(Slot, RawBitmap)>> {
+    let flags = |raw: &RawEntry| raw.rest.first().copied().unwrap_or(0);
+    let chosen = found.iter().position(|(.., raw)| flags(raw) == 0).unwrap_or(0);
+    let mut bitmap = None;
+    for (at, (index, slot, raw)) in found.into_iter().enumerate() {
+        if at != chosen {
+            second(index, slot, &raw, look);
+            continue;
+        }
+        let found = flags(&raw);
+        let mut raw = RawBitmap::read_from_bytes(raw.as_bytes()).map_err(|_| obento_base::Error::Invalid)?;
+        if found != 0 {
+            raw.BitmapFlags = 0;
+            let edit = Edit::Write(slot.offset(), raw.as_bytes().to_vec());
+            look.found(Issue::BitmapFlags { found }, Vec::from([edit]));
+        }
+        bitmap = Some((slot, raw));
+    }
+    Ok(bitmap)
+}
+
+/// Tells a second entry of a kind of which there is one. It goes.
+fn second(index: u32, slot: Slot, raw: &RawEntry, look: &mut Look<'_>) {
+    look.found(Issue::SecondTable { index, kind: raw.EntryType }, Vec::from([edit::free(slot, raw)]));
+}
+
 /// Looks at the bitmap whose place was in doubt until the files had their clusters.
 pub fn check_doubtful_bitmap(view: &mut View, look: &mut Look<'_>) -> Result<()> {
     match look.doubtful_bitmap.take() {
@@ -87,21 +118,33 @@ pub fn check_doubtful_bitmap(view: &mut View, look: &mut Look<'_>) -> Result<()>
     }
 }
 
-fn check_bitmap(view: &mut View, slot: Slot, mut raw: RawBitmap, look: &mut Look<'_>) -> Result<()> {
-    let (found, expected) = (raw.DataLength.get(), view.sb.bitmap_len());
-    let walk = walk_table(view, raw.FirstCluster.get(), expected, look)?;
-    if walk.count < view.sb.clusters_for(expected) {
+fn check_bitmap(view: &mut View, slot: Slot, raw: RawBitmap, look: &mut Look<'_>) -> Result<()> {
+    let expected = view.sb.bitmap_len();
+    let (first, count) = (Cluster(raw.FirstCluster.get()), view.sb.clusters_for(expected));
+    if !chain::is_whole(view, look, first, count)? && is_bitmap(view, look, first, count)? {
+        look.found(Issue::TableChain { table: "allocation bitmap", cluster: first.0 }, link(first, count));
+        view.bitmap = chain::claim_run(look, first, count);
+        tell_length(slot, raw, expected, look);
+        return Ok(());
+    }
+    let walk = walk_table(view, first.0, expected, look)?;
+    if walk.count < count {
         look.no_bitmap = Some(("does not lie in clusters of its own", Some(slot), None));
         look.is_damaged = true;
         return Ok(());
     }
+    tell_length(slot, raw, expected, look);
+    view.bitmap = walk.runs;
+    Ok(())
+}
+
+fn tell_length(slot: Slot, mut raw: RawBitmap, expected: u64, look: &mut Look<'_>) {
+    let found = raw.DataLength.get();
     if found != expected {
         raw.DataLength = le::U64::new(expected);
         let edit = Edit::Write(slot.offset(), raw.as_bytes().to_vec());
         look.found(Issue::BitmapLength { found, expected }, Vec::from([edit]));
     }
-    view.bitmap = walk.runs;
-    Ok(())
 }
 
 /// Tells that the bitmap has no entry, or a wrong one, and writes one where its place can be told: where a removed entry says, or else where it
@@ -171,6 +214,19 @@ fn check_up_case(
         }
         Some((_, raw)) => {
             let length = raw.DataLength.get();
+            let (first, count) = (Cluster(raw.FirstCluster.get()), view.sb.clusters_for(length));
+            if !chain::is_whole(view, look, first, count)? && chain::is_free_run(view, look, first, count) {
+                let bytes = read(view, &[Run { at: 0, start: first, len: count }], length)?;
+                if let Some(table) = UpCase::decode(&bytes)?
+                    && up_case::checksum(&bytes) == raw.TableChecksum.get()
+                {
+                    let issue = Issue::TableChain { table: "up-case table", cluster: first.0 };
+                    look.found(issue, link(first, count));
+                    chain::claim_run(look, first, count);
+                    view.up_case = table;
+                    return Ok(());
+                }
+            }
             let walk = walk_table(view, raw.FirstCluster.get(), length, look)?;
             if walk.count < view.sb.clusters_for(length) {
                 ("does not lie in clusters of its own", Vec::new())

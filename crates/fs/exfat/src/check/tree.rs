@@ -1,6 +1,5 @@
 //! Every directory from the root on.
 
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use obento_base::{Ino, Result};
@@ -8,6 +7,7 @@ use obento_clusters::{ROOT, Run};
 
 use super::edit::{self, Edit};
 use super::issue::Issue;
+use super::names::Names;
 use super::tables::directory;
 use super::{Look, View, sets};
 use crate::dir::{Directory, Scan};
@@ -25,8 +25,8 @@ pub struct Pending {
 pub struct Context<'d> {
     /// It.
     pub dir: &'d Directory,
-    /// Hashes of its names, and where they are.
-    pub names: BTreeSet<(u16, u32)>,
+    /// Its names, and those that it will have.
+    pub names: Names,
 }
 
 /// Looks at all of them.
@@ -51,7 +51,7 @@ fn is_of_volume(dir: &Directory, kind: u8) -> bool {
 
 /// The entries of one directory; answers the directories in it.
 fn entries(view: &View, dir: &Directory, look: &mut Look<'_>) -> Result<Vec<Pending>> {
-    let mut context = Context { dir, names: BTreeSet::new() };
+    let mut context = Context { dir, names: Names::of(view, dir)? };
     let mut below = Vec::new();
     let mut scan = Scan::new(dir, &view.sb, &view.cache, 0);
     while let Some(found) = scan.next_entry() {

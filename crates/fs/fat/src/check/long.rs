@@ -99,6 +99,7 @@ mod tests {
     fn part(order: u8, sum: u8) -> RawLongEntry {
         let mut raw = RawLongEntry::new_zeroed();
         (raw.LDIR_Ord, raw.LDIR_Chksum) = (order, sum);
+        raw.LDIR_Name1 = [0x61.into(); 5];
         raw
     }
 
