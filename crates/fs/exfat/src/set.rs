@@ -222,6 +222,22 @@ impl EntrySet {
         SECONDARIES.contains(&this.file.SecondaryCount).then_some(this)
     }
 
+    /// The set that these entries are, if each is of the kind that its place asks for, whatever kind it says it is. What may be skipped behind the name stays.
+    pub fn by_place(entries: &[RawEntry]) -> Option<Self> {
+        let [file, stream, rest @ ..] = entries else { return None };
+        let stream = RawEntry { EntryType: kind::STREAM, ..*stream };
+        let mut this = Self { file: as_kind(file), stream: as_kind(&stream), rest: Vec::new() };
+        let (names, others) = rest.split_at_checked(this.parts())?;
+        let names = names.iter().map(|entry| RawEntry { EntryType: kind::NAME, ..*entry });
+        let is_known = |entry: &&RawEntry| {
+            let is_secondary = entry.EntryType & (kind::IN_USE | kind::SECONDARY) == 0xc0;
+            is_secondary && entry.EntryType & kind::BENIGN != 0
+        };
+        this.rest = names.chain(others.iter().filter(is_known).copied()).collect();
+        this.file.SecondaryCount = u8::try_from(this.rest.len().saturating_add(1)).ok()?;
+        (this.parts() > 0 && SECONDARIES.contains(&this.file.SecondaryCount)).then_some(this)
+    }
+
     /// How many entries it has.
     pub fn count(&self) -> u32 {
         u32::from(self.file.SecondaryCount).saturating_add(1)

@@ -242,7 +242,7 @@ fn entries_that_are_no_set_go() {
             volume.mark(cluster, false);
         }
         volume.change("32769", 52, &[0; 12]);
-        volume.bytes[at + 32] = 0xc1;
+        volume.bytes[at + 32..at + 64].fill(0xc1);
         volume.sum(at);
         Issue::EntrySet { ino, dir, field: "EntryType" }
     });
@@ -651,15 +651,22 @@ fn an_entry_of_the_bitmap_that_names_a_files_clusters_is_made_right() {
 }
 
 #[test]
-fn what_disagrees_with_the_files_is_not_taken_for_the_bitmap() {
+fn a_bitmap_that_cannot_be_found_is_written_anew() {
     let Some(mut volume) = Volume::new() else { return };
     let at = volume.root_entry(0x81);
     volume.put(at, &[[5].as_slice(), &[0; 31]].concat());
     // A file's cluster that is free there.
     let first = volume.first("100000");
     volume.mark(first, false);
+    let first = volume.word(92) - 8;
+    volume.mark(first, true);
+    let issues = found(&volume.bytes);
+    assert!(matches!(issues[..], [Issue::NoBitmap { .. }]), "{issues:?}");
+    let before = walk(&*common::open_bytes(&Volume::new().unwrap().bytes).unwrap());
     let (after, left) = mended(&volume.bytes, Mending::All);
-    assert!(after == volume.bytes && left > 0);
+    let folder = tempfile::tempdir().unwrap();
+    assert!(left == 0 && found(&after).is_empty() && clean_to_fsck(&after, folder.path()));
+    assert!(walk(&*common::open_bytes(&after).unwrap()) == before);
 }
 
 #[test]

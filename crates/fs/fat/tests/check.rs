@@ -239,6 +239,7 @@ fn long_names_that_are_not_whole_or_belong_to_nobody_are_one_issue_each() {
             index: index(volume, at),
             field: "LDIR_Type",
             found: 9,
+            expected: 0,
         }]
     });
     one(&ALL, |volume| {

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use obento_base::Result;
+use obento_base::{FileKind, Result};
 use obento_clusters::{Cluster, Entry, Links as _, Run};
 
 use super::issue::Issue;
@@ -44,6 +44,8 @@ pub struct Owner {
     pub length: Option<u64>,
     /// Whether the FAT says nothing of them.
     pub is_contiguous: bool,
+    /// What it is.
+    pub kind: FileKind,
 }
 
 /// Whether the FAT chains exactly `count` clusters from `first` on, none of which has an owner. Errors: those of the device.
@@ -80,7 +82,7 @@ pub fn claim_run(look: &mut Look<'_>, first: Cluster, count: u32) -> Vec<Run> {
 
 /// Follows the clusters of `owner` and claims them. Errors: those of the device.
 pub fn claim(view: &View, owner: Owner, look: &mut Look<'_>) -> Result<Walk> {
-    let Owner { ino, first, length, is_contiguous } = owner;
+    let Owner { ino, first, length, is_contiguous, .. } = owner;
     let want = length.map(|length| view.sb.clusters_for(length));
     let mut walk = Walk { runs: Vec::new(), count: 0, issue: None };
     let mut table = view.table();
@@ -97,7 +99,8 @@ pub fn claim(view: &View, owner: Owner, look: &mut Look<'_>) -> Result<Walk> {
             walk.issue = Some(Issue::Chain { ino, at, cluster, why: "is none of the volume's" });
             break;
         }
-        if !look.claim(next) {
+        let is_directorys = owner.kind != FileKind::Directory && look.directories.has(next);
+        if is_directorys || !look.claim(next) {
             walk.issue = Some(Issue::CrossLink { ino, at, cluster });
             break;
         }

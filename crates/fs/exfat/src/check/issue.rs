@@ -10,6 +10,9 @@ obento_driver::issues! {
     // Boot regions.
     /// The boot region cannot be used, and its copy is.
     BootRegion { why: Error } Damage "boot-region", "{why}; the copy in sector 12 is used";
+    /// The boot region leads nowhere, and its copy does not.
+    BootRegionFits {} Damage "boot-region-fits",
+        "the boot region does not fit the tables of the volume, and the copy in sector 12 does";
     /// Neither boot region has its checksum.
     BootChecksum { why: Error } Damage "boot-checksum", "{why}, and the copy is damaged, too";
     /// The copy of the boot region is another one.
@@ -26,6 +29,9 @@ obento_driver::issues! {
     // Tables.
     /// There is no entry for the allocation bitmap, or it leads nowhere.
     BitmapEntry { why: &'static str } Damage "bitmap-entry", "the allocation bitmap {why}";
+    /// There is no bitmap; another is written.
+    NoBitmap { cluster: u32 } Damage "no-bitmap",
+        "the allocation bitmap cannot be found; another is written from cluster {cluster} on";
     /// The bitmap has another length than there are clusters for.
     BitmapLength { found: u64, expected: u64 } Safe "bitmap-length",
         "the allocation bitmap has {found} bytes, expected {expected}";
@@ -66,6 +72,9 @@ obento_driver::issues! {
     /// The hash of a name is another.
     NameHash { ino: u64, found: u32, expected: u32 } Safe "name-hash",
         "inode {ino}: the hash of its name is {found:#x}, expected {expected:#x}";
+    /// A file is longer than the volume.
+    Length { ino: u64, found: u64, expected: u64 } Damage "length",
+        "inode {ino}: has {found} bytes, more than the volume, and {expected} of them are valid";
     /// More of a file is valid than there is.
     ValidLength { ino: u64, found: u64, expected: u64 } Damage "valid-length",
         "inode {ino}: {found} bytes are valid of {expected}";

@@ -99,7 +99,14 @@ pub fn check_volume(
     };
     let (mut mended, mut before) = (0_u64, Vec::new());
     for round in 1..=MAX_ROUNDS {
-        let (view, look) = Look::at(device, options, tell)?;
+        let (view, look) = Look::at(device, options, &mut *tell, Claims::AsMet)?;
+        // Where clusters have two owners, it matters who comes first.
+        let (view, look) = if look.is_crossed() {
+            drop(look);
+            Look::at(device, options, &mut *tell, Claims::DirectoriesFirst)?
+        } else {
+            (view, look)
+        };
         let may_mend = |item: &&Item| !item.edits.is_empty() && item.issue.severity() <= most;
         let now: Vec<Issue> = look.found.iter().filter(may_mend).map(|item| item.issue.clone()).collect();
         if now.is_empty() || now == before || round == MAX_ROUNDS {
@@ -146,6 +153,15 @@ impl View {
     }
 }
 
+/// In which order owners get their clusters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claims {
+    /// As sets are met.
+    AsMet,
+    /// Directories before files, since their names are lost with their clusters.
+    DirectoriesFirst,
+}
+
 /// One look at the volume.
 struct Look<'t> {
     tell: &'t mut dyn FnMut(Event),
@@ -156,6 +172,8 @@ struct Look<'t> {
     report: CheckReport,
     /// Whose clusters are known.
     owned: Bits,
+    /// The clusters of directories, which no file gets.
+    directories: Bits,
     /// If there is no entry for the bitmap, or a wrong one: what is wrong, where one has room, and where one that was removed
     /// says that the bitmap is.
     no_bitmap: Option<(&'static str, Option<Slot>, Option<Cluster>)>,
@@ -171,6 +189,7 @@ impl<'t> Look<'t> {
         device: &Arc<dyn BlockDevice>,
         options: &CheckOptions,
         tell: &'t mut dyn FnMut(Event),
+        claims: Claims,
     ) -> Result<(View, Self)> {
         let mut this = Self {
             tell,
@@ -179,6 +198,7 @@ impl<'t> Look<'t> {
             is_damaged: false,
             report: CheckReport::default(),
             owned: Bits::default(),
+            directories: Bits::default(),
             no_bitmap: None,
             doubtful_bitmap: None,
             bad_up_case: None,
@@ -192,6 +212,9 @@ impl<'t> Look<'t> {
         let mut view = View { sb, cache, up_case: UpCase::standard()?, bitmap: Vec::new() };
         if let Some(root) = tables::check(&mut view, &mut this)? {
             let runs = root.runs.clone();
+            if claims == Claims::DirectoriesFirst {
+                this.directories = tree::directories(&view, &runs)?;
+            }
             tree::check(&view, root, &mut this)?;
             tables::check_doubtful_bitmap(&mut view, &mut this)?;
             tables::mend_bitmap(&mut view, &mut this)?;
@@ -213,6 +236,16 @@ impl<'t> Look<'t> {
         } else {
             self.is_damaged = true;
         }
+    }
+
+    /// Whether a cluster has two owners.
+    fn is_crossed(&self) -> bool {
+        self.found.iter().any(|item| matches!(item.issue, Issue::CrossLink { .. }))
+    }
+
+    /// Whether all that files have is known: nothing else is damaged.
+    fn is_complete(&self) -> bool {
+        self.found.iter().all(|item| item.issue.severity() < Severity::Damage)
     }
 
     fn progress(&mut self, pass: &'static str, done: u64, total: u64) {

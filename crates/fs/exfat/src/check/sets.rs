@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_usize};
-use obento_base::{Ino, Result};
-use obento_clusters::{Cluster, Entry, Links as _};
+use obento_base::{FileKind, Ino, Result};
+use obento_clusters::{Cluster, Entry, FileEntry as _, Links as _};
 
 use super::chain::{Owner, Walk, claim, is_free_run, is_whole};
 use super::edit::{self, Edit};
@@ -83,10 +83,7 @@ pub fn check(
     };
     let (set, room) = match set {
         Some(set) => (Some(set.clone()), set.count()),
-        None => {
-            let run = run_of(view, context, index)?;
-            (EntrySet::rescue(&run), u32::try_from(run.len()).unwrap_or(0))
-        }
+        None => rescued(view, context, index)?,
     };
     let Some(set) = set else {
         let flaw = flaw.unwrap_or(Flaw::Cut);
@@ -123,18 +120,30 @@ pub fn summed(entries: &[RawEntry]) -> Vec<RawEntry> {
     entries
 }
 
-/// The entry at `index` and the secondary ones that follow it, as many as a set may have. Errors: those of the device.
-fn run_of(view: &View, context: &Context<'_>, index: u32) -> Result<Vec<RawEntry>> {
+/// The set that begins at `index`, as far as its entries are there, and how many of them it takes. Errors: those of the device.
+fn rescued(view: &View, context: &Context<'_>, index: u32) -> Result<(Option<EntrySet>, u32)> {
     let mut scan = Scan::new(context.dir, &view.sb, &view.cache, index);
-    let mut run = Vec::new();
-    while let Some(found) = scan.next_entry().filter(|_| run.len() < to_usize(SET_MAX.into())) {
-        let (_, raw) = found?;
-        if !run.is_empty() && raw.EntryType & (kind::IN_USE | kind::SECONDARY) != 0xc0 {
-            break;
-        }
-        run.push(raw);
+    let mut entries = Vec::new();
+    while let Some(found) = scan.next_entry().filter(|_| entries.len() < to_usize(SET_MAX.into())) {
+        entries.push(found?.1);
     }
-    Ok(run)
+    let is_secondary = |raw: &&RawEntry| raw.EntryType & (kind::IN_USE | kind::SECONDARY) == 0xc0;
+    let run = entries.iter().skip(1).take_while(is_secondary).count().saturating_add(1);
+    let room = |set: &EntrySet| set.parts().saturating_add(2).max(run);
+    // Kinds that are wrong, within as many entries as the name needs: the hash of the name proves it, or it is one bit that is wrong.
+    if let Some(set) = EntrySet::by_place(entries.get(..run).unwrap_or_default())
+        .or_else(|| EntrySet::by_place(&entries).filter(|set| set.parts().saturating_add(2) > run))
+    {
+        let hash = Folded::new(&set.units().collect::<Vec<_>>(), &view.up_case).hash();
+        let room = u32::try_from(room(&set)).unwrap_or(u32::MAX);
+        let kinds = set.entries().into_iter().zip(&entries).take(set.parts().saturating_add(2));
+        let wrong = kinds.map(|(right, found)| (right.EntryType ^ found.EntryType).count_ones()).sum::<u32>();
+        if set.stream.NameHash.get() == hash || wrong <= 1 {
+            return Ok((Some(set), room));
+        }
+    }
+    let run = entries.get(..run).unwrap_or_default();
+    Ok((EntrySet::rescue(run), u32::try_from(run.len()).unwrap_or(0)))
 }
 
 /// Entries that are no set go: the first, and what follows it up to the next that is free or no secondary one. Answers how
@@ -221,12 +230,22 @@ impl Subject<'_, '_> {
             }
             return Ok(None);
         }
-        if length > self.view.sb.heap_len() || !self.view.sb.has(Cluster(cluster)) {
+        let heap = self.view.sb.heap_len();
+        if length > heap && (1..=heap).contains(&valid) && self.view.sb.has(Cluster(cluster)) {
+            let change = |set: &mut EntrySet| set.stream.DataLength = le::U64::new(valid);
+            self.found(Issue::Length { ino, found: length, expected: valid }, change, Vec::new(), look);
+            let mut repaired = self.set.clone();
+            repaired.stream.DataLength = le::U64::new(valid);
+            self.set = repaired;
+            return self.clusters(look);
+        }
+        if length > heap || !self.view.sb.has(Cluster(cluster)) {
             self.found(Issue::StartCluster { ino, cluster, length }, empty, Vec::new(), look);
             return Ok(None);
         }
         let is_contiguous = self.arrange(look)?;
-        let owner = Owner { ino, first: Cluster(cluster), length: Some(length), is_contiguous };
+        let kind = self.set.file_kind();
+        let owner = Owner { ino, first: Cluster(cluster), length: Some(length), is_contiguous, kind };
         let walk = claim(self.view, owner, look)?;
         let size = u64::from(self.view.sb.cluster_size);
         let there = u64::from(walk.count).saturating_mul(size);
@@ -295,7 +314,8 @@ impl Subject<'_, '_> {
         let parts = self.set.parts();
         let allocations: Vec<_> = self.set.other_allocations().collect();
         for (first, is_contiguous, length) in allocations {
-            let owner = Owner { ino: self.ino, first, length: Some(length), is_contiguous };
+            let kind = FileKind::Regular;
+            let owner = Owner { ino: self.ino, first, length: Some(length), is_contiguous, kind };
             let walk = claim(self.view, owner, look)?;
             let Some(issue) = walk.issue.clone() else { continue };
             let change = |set: &mut EntrySet| {

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_u64, to_usize};
-use obento_base::{Ino, Result};
+use obento_base::{FileKind, Ino, Result};
 use obento_clusters::unit::{ENTRY, Slot};
 use obento_clusters::{Cluster, ROOT, Run};
 use obento_env::sync::Mutex;
@@ -32,7 +32,8 @@ pub fn directory(view: &View, ino: Ino, parent: Ino, runs: Vec<Run>) -> Director
 
 /// Looks at what the volume has besides files. `None` if there is no root directory.
 pub fn check(view: &mut View, look: &mut Look<'_>) -> Result<Option<Directory>> {
-    let owner = Owner { ino: ROOT.0, first: view.sb.root, length: None, is_contiguous: false };
+    let kind = FileKind::Directory;
+    let owner = Owner { ino: ROOT.0, first: view.sb.root, length: None, is_contiguous: false, kind };
     let walk = claim(view, owner, look)?;
     if let Some(issue) = walk.issue.clone() {
         let edits = walk.last().map(|last| Edit::Link(last, LAST));
@@ -159,16 +160,63 @@ pub fn mend_bitmap(view: &mut View, look: &mut Look<'_>) -> Result<()> {
             found = Some(start);
         }
     }
-    let mut edits = Vec::new();
-    if let (Some(start), Some(slot)) = (found, room) {
-        let mut raw = RawBitmap::read_from_bytes(&[0; 32]).map_err(|_| obento_base::Error::Invalid)?;
-        raw.EntryType = kind::BITMAP;
-        (raw.FirstCluster, raw.DataLength) = (le::U32::new(start.0), le::U64::new(len));
-        edits = link(start, count);
+    let Some(slot) = room else {
+        look.found(Issue::BitmapEntry { why }, Vec::new());
+        return Ok(());
+    };
+    let mut raw = RawBitmap::read_from_bytes(&[0; 32]).map_err(|_| obento_base::Error::Invalid)?;
+    raw.EntryType = kind::BITMAP;
+    raw.DataLength = le::U64::new(len);
+    let mut entry = |start: Cluster| {
+        raw.FirstCluster = le::U32::new(start.0);
+        let mut edits = link(start, count);
         edits.push(Edit::Write(slot.offset(), raw.as_bytes().to_vec()));
+        edits
+    };
+    if let Some(start) = found {
+        look.found(Issue::BitmapEntry { why }, entry(start));
+    } else if look.is_complete()
+        && let Some(start) = unowned_run(view, look, count)
+        && let Some(offset) = view.sb.offset_of(start)
+    {
+        // All that files have is known, so that no other cluster is in use.
+        let mut edits = entry(start);
+        edits.push(Edit::Write(offset, new_bitmap(view, look, start, count)?));
+        look.found(Issue::NoBitmap { cluster: start.0 }, edits);
+    } else {
+        look.found(Issue::BitmapEntry { why }, Vec::new());
     }
-    look.found(Issue::BitmapEntry { why }, edits);
     Ok(())
+}
+
+/// The first of `count` clusters that follow each other and have no owner.
+fn unowned_run(view: &View, look: &Look<'_>, count: u32) -> Option<Cluster> {
+    let (mut start, end) = (2_u32, view.sb.clusters.saturating_add(2));
+    let mut cluster = start;
+    while cluster < end && cluster.saturating_sub(start) < count {
+        if look.owned.has(Cluster(cluster)) {
+            start = cluster.saturating_add(1);
+        }
+        cluster = cluster.saturating_add(1);
+    }
+    (cluster.saturating_sub(start) >= count).then_some(Cluster(start))
+}
+
+/// A bitmap that marks all clusters with an owner, and its own.
+fn new_bitmap(view: &View, look: &Look<'_>, start: Cluster, count: u32) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(to_usize(view.sb.bitmap_len()))?;
+    bytes.resize(to_usize(view.sb.bitmap_len()), 0);
+    let own = start.0..start.0.saturating_add(count);
+    for cluster in 2..view.sb.clusters.saturating_add(2) {
+        let bit = to_usize(u64::from(cluster.saturating_sub(2)));
+        if (look.owned.has(Cluster(cluster)) || own.contains(&cluster))
+            && let Some(byte) = bytes.get_mut(bit >> 3)
+        {
+            *byte |= 1 << (bit & 7);
+        }
+    }
+    Ok(bytes)
 }
 
 /// Whether the bitmap may lie in `count` clusters from `start` on.
@@ -195,7 +243,8 @@ fn link(start: Cluster, count: u32) -> Vec<Edit> {
 }
 
 fn walk_table(view: &View, first: u32, length: u64, look: &mut Look<'_>) -> Result<Walk> {
-    let owner = Owner { ino: 0, first: Cluster(first), length: Some(length), is_contiguous: false };
+    let (first, kind) = (Cluster(first), FileKind::Regular);
+    let owner = Owner { ino: 0, first, length: Some(length), is_contiguous: false, kind };
     claim(view, owner, look)
 }
 

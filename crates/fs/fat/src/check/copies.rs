@@ -1,7 +1,7 @@
 //! Copies of the FAT that differ: which of them has the chain of a file.
 //!
 //! A chain is decided when it is claimed. The copy wins by which the chain is whole: it ends in the cluster in which the size of its file
-//! ends, and no cluster of it belongs to another file. The rest of the check reads the FAT through what was chosen ([`Choices`]). Two
+//! ends, and no cluster of it belongs to another file. A directory does not say how long it is; see [`best_of_a_directory`]. The rest of the check reads the FAT through what was chosen ([`Choices`]). Two
 //! different whole chains, and chains that no copy has whole, are in doubt: only `-y` writes those. Entries outside of all chains of files
 //! follow the copy that is read.
 //! Invariant: at most [`MOST`] values are kept. What is found beyond those waits for the next look.
@@ -10,13 +10,15 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use obento_base::Result;
-use obento_base::wire::{to_u64, to_usize};
+use obento_base::wire::{FromBytes as _, to_u64, to_usize};
+use obento_base::{Error, Result};
 use obento_clusters::{Bits, Entry};
 
 use super::mend::Edit;
 use super::view::View;
 use super::{Issue, Pass};
+use crate::inode::Kind;
+use crate::raw::RawEntry;
 use crate::super_block::Width;
 use crate::table::{Reader, place};
 use crate::unit::Cluster;
@@ -29,8 +31,8 @@ const STEP: usize = 64 << 10;
 /// What was chosen where copies differ.
 #[derive(Default)]
 pub struct Choices {
-    /// The copies that differ from the copy that is read.
-    pub copies: Vec<u8>,
+    /// The copies that differ from the copy that is read, and from which entry on they are compared.
+    pub copies: Vec<(u8, Cluster)>,
     /// Values of entries, with all their bits, that are not those of the copy that is read.
     values: BTreeMap<u32, u32>,
     /// Entries that no copy decides.
@@ -91,6 +93,8 @@ struct Trial {
     count: u64,
     /// A hash of all that the chain says.
     path: u64,
+    /// Its clusters, if it is a directory's.
+    clusters: Vec<u32>,
     /// Its entries in which copies differ, and what the chain takes them for.
     differing: Vec<(u32, u32)>,
 }
@@ -122,18 +126,16 @@ pub fn settle(view: &View, owned: &Bits, wanted: Wanted, pass: &mut Pass<'_>) ->
         return Ok(());
     }
     let base = view.sb.read_fat();
-    let mut readers: Vec<_> = [base].iter().chain(&copies).map(|&copy| view.copy(copy)).collect();
+    let others: Vec<u8> = copies.iter().map(|&(copy, _)| copy).collect();
+    let mut readers: Vec<_> = [base].into_iter().chain(others).map(|copy| view.copy(copy)).collect();
     let sources = (0..readers.len()).map(Source::Copy).chain([Source::Any]);
     let trials = sources.map(|source| follow(view, owned, wanted, &mut readers, source));
     let trials = trials.collect::<Result<Vec<_>>>()?;
-    let mut best = 0;
-    for (at, trial) in trials.iter().enumerate() {
-        let better = trials.get(best).is_none_or(|best| (trial.fit, trial.count) > (best.fit, best.count));
-        best = if better { at } else { best };
-    }
+    let (best, in_doubt) = match wanted.need {
+        Some(_) => best_of_a_file(&trials),
+        None => best_of_a_directory(view, &trials)?,
+    };
     let Some(chosen) = trials.get(best) else { return Ok(()) };
-    let is_rival = |other: &Trial| other.path != chosen.path && other.fit == Fit::Whole;
-    let in_doubt = chosen.fit != Fit::Whole || trials.iter().any(is_rival);
     let mut choices = view.choices.borrow_mut();
     let base = readers.first_mut();
     if let Some(base) = base {
@@ -153,6 +155,64 @@ pub fn settle(view: &View, owned: &Bits, wanted: Wanted, pass: &mut Pass<'_>) ->
     Ok(())
 }
 
+/// The best of the chains of a file, and whether that is in doubt.
+fn best_of_a_file(trials: &[Trial]) -> (usize, bool) {
+    let rank = |at: usize| trials.get(at).map(|trial| (trial.fit, trial.count));
+    let best = (1..trials.len()).fold(0, |best, at| if rank(at) > rank(best) { at } else { best });
+    let Some(chosen) = trials.get(best) else { return (best, true) };
+    let is_rival = |other: &Trial| other.path != chosen.path && other.fit == Fit::Whole;
+    (best, chosen.fit != Fit::Whole || trials.iter().any(is_rival))
+}
+
+/// The same of a directory, which does not say how long it is: where two whole chains part, the chain wins that goes on in a part of a
+/// directory. So it is where the power went between the writes of two FATs.
+fn best_of_a_directory(view: &View, trials: &[Trial]) -> Result<(usize, bool)> {
+    let mut whole: Vec<usize> = (0..trials.len()).collect();
+    whole.retain(|&at| trials.get(at).is_some_and(|trial| trial.fit == Fit::Whole));
+    whole.sort_by_key(|&at| trials.get(at).map_or(0, |trial| trial.count));
+    let Some(&(mut best)) = whole.first() else { return Ok((best_of_a_file(trials).0, true)) };
+    let mut in_doubt = false;
+    for at in whole {
+        let (Some(now), Some(other)) = (trials.get(best), trials.get(at)) else { continue };
+        if other.path == now.path {
+            best = best.min(at);
+            continue;
+        }
+        let same = now.clusters.iter().zip(&other.clusters).take_while(|(one, two)| one == two).count();
+        let may_be = |trial: &Trial| match trial.clusters.get(same) {
+            Some(&cluster) => may_be_directory(view, Cluster(cluster)).map(Some),
+            None => Ok(None),
+        };
+        match (may_be(now)?, may_be(other)?) {
+            (_, Some(false)) => {}
+            (None | Some(false), _) => best = at,
+            (Some(true), _) => (in_doubt, best) = (true, best.min(at)),
+        }
+    }
+    Ok((best, in_doubt))
+}
+
+/// Whether a cluster holds nothing but entries as directories have them.
+fn may_be_directory(view: &View, cluster: Cluster) -> Result<bool> {
+    let Some(start) = view.sb.offset_of(cluster) else { return Ok(false) };
+    for offset in (start..start.saturating_add(view.sb.cluster_size.into())).step_by(32) {
+        let raw = RawEntry::read_from_bytes(&view.bytes::<32>(offset)?).map_err(|_| Error::Invalid)?;
+        if !may_be_entry(&raw) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether an entry may be one that a system wrote.
+pub fn may_be_entry(raw: &RawEntry) -> bool {
+    match raw.kind() {
+        Kind::End | Kind::Free => true,
+        Kind::LongName => raw.DIR_FstClusLO.get() == 0,
+        _ => raw.DIR_Attr & 0xc0 == 0 && raw.DIR_Name.iter().all(|&byte| byte >= 0x20 || byte == 5),
+    }
+}
+
 /// Follows a chain by the entries of `source`.
 fn follow(
     view: &View,
@@ -161,10 +221,13 @@ fn follow(
     readers: &mut [Reader<'_>],
     source: Source,
 ) -> Result<Trial> {
-    let mut trial = Trial { fit: Fit::Part, count: 0, path: 0, differing: Vec::new() };
+    let mut trial = Trial { fit: Fit::Part, count: 0, path: 0, clusters: Vec::new(), differing: Vec::new() };
     let mut cluster = wanted.first;
     while view.sb.has(cluster) && !owned.has(cluster) && trial.count < wanted.most {
         trial.count = trial.count.saturating_add(1);
+        if wanted.need.is_none() {
+            trial.clusters.push(cluster.0);
+        }
         let is_last = wanted.need.map(|need| trial.count >= need);
         let values = readers.iter_mut().map(|reader| reader.raw(cluster)).collect::<Result<Vec<_>>>()?;
         let may_be = |&&value: &&u32| match view.decode(value) {
@@ -215,9 +278,9 @@ pub fn check(view: &View, pass: &mut Pass<'_>) -> Result<()> {
     if let Some((cluster, _)) = choices.values(Doubt::Keep).next() {
         pass.must(Issue::FatCopy { copy: base, cluster: cluster.0 }, vec![Edit::Settle(Doubt::Keep)]);
     }
-    for &copy in &choices.copies {
+    for &(copy, start) in &choices.copies {
         let mut differing = None;
-        each_difference(view, base, copy, Cluster(1), |cluster, value| {
+        each_difference(view, base, copy, start, |cluster, value| {
             let chosen = choices.value(cluster);
             let is_wrong = chosen.is_none_or(|chosen| chosen != value);
             differing = Some(cluster).filter(|_| is_wrong && choices.may_write(cluster, Doubt::Keep));

@@ -11,6 +11,12 @@ obento_driver::issues! {
     // Boot sector and FATs.
     /// The boot sector cannot be used, and its copy is.
     BootSector { sector: u16, why: Error } Damage "boot-sector", "{why}; the copy in sector {sector} is used";
+    /// The boot sector leads nowhere, and its copy does not.
+    BootSectorFits { sector: u16 } Damage "boot-sector-fits",
+        "the boot sector does not fit the FATs and directories, and the copy in sector {sector} does";
+    /// A field of the boot sector does not fit.
+    BootField { field: &'static str, found: u32, expected: u32 } Damage "boot-field",
+        "{field} of the boot sector is {found}, and {expected} fits the FATs and directories";
     /// The device is shorter than the volume.
     Truncated { found: u64, expected: u64 } Damage "truncated",
         "the volume has {expected} bytes, of which {found} are there";
@@ -69,9 +75,9 @@ obento_driver::issues! {
     /// A long name is not whole, or another file's.
     LongName { dir: u64, index: u32, why: &'static str } Damage "long-name",
         "directory {dir}: the long name at entry {index} {why}";
-    /// A field of a part of a long name is not 0.
-    LongNameField { dir: u64, index: u32, field: &'static str, found: u32 } Safe "long-name-field",
-        "directory {dir}: {field} of entry {index} is {found:#x}, expected 0";
+    /// A field of a part of a long name is not that of every part.
+    LongNameField { dir: u64, index: u32, field: &'static str, found: u32, expected: u32 } Safe "long-name-field",
+        "directory {dir}: {field} of entry {index} is {found:#x}, expected {expected:#x}";
     /// The entry of a directory has a size.
     DirectorySize { ino: u64, found: u32 } Safe "directory-size",
         "inode {ino}: a directory has a size of {found} in its entry, expected 0";

@@ -267,7 +267,7 @@ impl Editor<'_> {
         self.release()?;
         let base = view.sb.read_fat();
         let mut table = view.copy(base);
-        for &copy in &choices.copies {
+        for &(copy, _) in &choices.copies {
             let mut failed = Ok(());
             copies::each_difference(view, base, copy, Cluster(0), |cluster, _| {
                 if choices.may_write(cluster, doubt) {

@@ -1,6 +1,6 @@
 //! Checking a volume: what `fsck.fat` looks for, and mending it.
 //!
-//! 1. `boot`: the boot sector and its copy, FSInfo, the copies of the FAT.
+//! 1. `boot`: the boot sector, as it fits the volume (`geometry`), and its copy, FSInfo, the copies of the FAT.
 //! 2. `tree`: every directory from the root on, its entries (`long`, `names`), and the chains that they name (`chain`).
 //! 3. `copies`: which of several FATs has the chains, and what the others lack.
 //! 4. `lost`: clusters in use that nobody names; how many are free. `label`: the labels and the marks.
@@ -14,6 +14,7 @@
 mod boot;
 mod chain;
 mod copies;
+mod geometry;
 mod issue;
 mod label;
 mod long;
@@ -55,6 +56,10 @@ impl Check for FatDriver {
             Event::Found(issue, mended) => observer.found(issue.finding(mended)),
             Event::Progress(progress) => observer.progress(progress),
         })
+    }
+
+    fn finds(&self, device: &Arc<dyn BlockDevice>, _: &CheckOptions) -> bool {
+        geometry::finds(device)
     }
 }
 

@@ -1,8 +1,8 @@
 //! The names of one directory: which cannot be, and which two entries have.
 //!
 //! An entry has its short name and, if it has one, its long name. No name of one entry may be a name of another, whatever its case: a
-//! lookup would find the first of them alone. The entry that comes later gives way. It loses its long name where its short one is its own,
-//! and otherwise gets a name as `fsck.fat` makes them.
+//! lookup would find the first of them alone. The entry that comes later gives way: a long name that another entry has goes, and a short
+//! name becomes one as `fsck.fat` makes them.
 //! Invariant: what is kept is at most as long as the directory.
 
 use alloc::vec;
@@ -16,10 +16,17 @@ use super::mend::Edit;
 use super::tree::Slots;
 use super::{Issue, Pass};
 use crate::inode::Kind;
-use crate::name::{CodePage, Folded, ShortName, to_bytes};
+use crate::name::{CodePage, Folded, ShortName, checksum, to_bytes};
 
 /// `DIR_NTRes`: there is a long name alone (dosfstools, `FAT_NO_83`).
 const NO_SHORT_NAME: u8 = 0x20;
+
+/// What becomes of the long name of an entry that gets another short one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Long {
+    Keep,
+    Drop,
+}
 
 /// The names of a directory.
 pub struct Names {
@@ -64,7 +71,11 @@ impl Names {
             () if !is_first => Issue::DuplicateName { ino, dir, name },
             () => return self.compare(dir, named, long, pass),
         };
-        let edits = self.rename(named);
+        let taken = long.is_some_and(|long| self.seen.contains(&Folded::new(long)));
+        let edits = self.rename(named, if taken { Long::Drop } else { Long::Keep });
+        if let Some(long) = long.filter(|_| !taken) {
+            self.see(Folded::new(long))?;
+        }
         pass.found(issue, edits);
         Ok(())
     }
@@ -86,7 +97,7 @@ impl Names {
         let (short_taken, long_taken) = (is_taken(&short), is_taken(&long_name));
         if short_taken || long_taken {
             let edits = if short_taken || !has_short {
-                self.rename(named)
+                self.rename(named, if long_taken { Long::Drop } else { Long::Keep })
             } else {
                 named.parts.iter().map(|&offset| Edit::write(offset, &[0xe5])).collect()
             };
@@ -97,21 +108,26 @@ impl Names {
             pass.found(Issue::DuplicateName { ino: named.ino(), dir, name }, edits);
         }
         for name in short.into_iter().chain(long_name.filter(|_| !long_taken)) {
-            self.seen.try_reserve(1).map_err(|_| Error::NoMemory)?;
-            self.seen.insert(name);
+            self.see(name)?;
         }
         Ok(())
     }
 
-    /// Gives an entry another short name and no long one.
-    fn rename(&mut self, named: &Named<'_>) -> Vec<Edit> {
-        let case = named.raw.DIR_NTRes & !NO_SHORT_NAME;
-        let mut edits = vec![
-            Edit::write(named.offset, &self.another().0),
-            Edit::write(named.offset.saturating_add(0xc), &[case]),
-        ];
-        // The long name was that of the old one.
-        edits.extend(named.parts.iter().map(|&offset| Edit::write(offset, &[0xe5])));
+    fn see(&mut self, name: Folded) -> Result<()> {
+        self.seen.try_reserve(1).map_err(|_| Error::NoMemory)?;
+        self.seen.insert(name);
+        Ok(())
+    }
+
+    /// Gives an entry another short name, and its long name the checksum of that; or no long name.
+    fn rename(&mut self, named: &Named<'_>, long: Long) -> Vec<Edit> {
+        let (case, short) = (named.raw.DIR_NTRes & !NO_SHORT_NAME, self.another());
+        let mut edits =
+            vec![Edit::write(named.offset, &short.0), Edit::write(named.offset.saturating_add(0xc), &[case])];
+        edits.extend(named.parts.iter().map(|&offset| match long {
+            Long::Keep => Edit::write(offset.saturating_add(0xd), &[checksum(short)]),
+            Long::Drop => Edit::write(offset, &[0xe5]),
+        }));
         edits
     }
 

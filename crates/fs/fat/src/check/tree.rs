@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use hashbrown::HashSet;
-use obento_base::wire::{FromBytes as _, FromZeros as _, IntoBytes as _};
+use obento_base::wire::{FromBytes as _, FromZeros as _, IntoBytes as _, to_usize};
 use obento_base::{Error, Result};
 use obento_clusters::{Bits, Entry, ROOT};
 
@@ -15,7 +15,7 @@ use super::names::Names;
 use super::view::View;
 use super::{Issue, Pass};
 use crate::dir::MAX_SLOTS;
-use crate::inode::{Attributes, Kind};
+use crate::inode::{Attributes, Kind, LONG_NAME};
 use crate::name::ShortName;
 use crate::raw::{RawEntry, RawLongEntry};
 use crate::super_block::Root;
@@ -62,11 +62,25 @@ fn root(view: &View, state: &mut State, pass: &mut Pass<'_>) -> Result<Pending> 
 
 /// The entries of the root directory, as far as it can be followed.
 pub fn root_slots(view: &View) -> Result<Slots> {
+    slots(view, &whole_root(view))
+}
+
+/// The first `count` entries of the root directory, or some more.
+pub fn first_slots(view: &View, count: usize) -> Result<Slots> {
+    let mut root = whole_root(view);
+    root.clusters = u32::try_from(count.div_ceil(to_usize((view.sb.cluster_size / ENTRY).max(1).into())))
+        .unwrap_or(u32::MAX);
+    let mut slots = slots(view, &root)?;
+    slots.truncate(count);
+    Ok(slots)
+}
+
+fn whole_root(view: &View) -> Pending {
     let first = match view.sb.root {
         Root::Region { .. } => None,
         Root::Chain(first) => Some(first),
     };
-    slots(view, &Pending { ino: ROOT.0, first, clusters: u32::MAX, parent: 0 })
+    Pending { ino: ROOT.0, first, clusters: u32::MAX, parent: 0 }
 }
 
 /// All entries of a directory, whatever they are.
@@ -127,6 +141,12 @@ fn directory(view: &View, state: &mut State, dir: &Pending, pass: &mut Pass<'_>)
                 };
                 told(dir.ino, fault, pass);
                 let named = Named { raw, offset: *offset, parts };
+                // Elsewhere than at the start of a directory it leads to another, whose clusters are not its own.
+                if kind == Kind::Dots && raw.attributes().contains(Attributes::DIRECTORY) {
+                    let (ino, name) = (named.ino(), raw.DIR_Name.to_vec());
+                    pass.found(Issue::EntryName { ino, dir: dir.ino, name }, named.remove());
+                    continue;
+                }
                 if kind != Kind::Label {
                     names.check(dir.ino, &named, long.as_deref(), pass)?;
                     pass.report.inodes.0 = pass.report.inodes.0.saturating_add(1);
@@ -177,6 +197,14 @@ fn long_part(dir: u64, raw: &RawEntry, place: (u32, u64), gathering: &mut Gather
         return told(dir, fault, pass);
     }
     let (index, offset) = place;
+    let attr = u32::from(part.LDIR_Attr);
+    if part.LDIR_Attr != LONG_NAME {
+        let edits = vec![Edit::write(offset.saturating_add(0xb), &[LONG_NAME])];
+        pass.found(
+            Issue::LongNameField { dir, index, field: "LDIR_Attr", found: attr, expected: LONG_NAME.into() },
+            edits,
+        );
+    }
     let fields = [
         ("LDIR_Type", u32::from(part.LDIR_Type), 0xc, &[0][..]),
         ("LDIR_FstClusLO", u32::from(part.LDIR_FstClusLO.get()), 0x1a, &[0, 0][..]),
@@ -184,7 +212,7 @@ fn long_part(dir: u64, raw: &RawEntry, place: (u32, u64), gathering: &mut Gather
     for (field, found, at, zeros) in fields {
         if found != 0 {
             let edits = vec![Edit::write(offset.saturating_add(at), zeros)];
-            pass.found(Issue::LongNameField { dir, index, field, found }, edits);
+            pass.found(Issue::LongNameField { dir, index, field, found, expected: 0 }, edits);
         }
     }
 }
