@@ -208,7 +208,7 @@ impl EntrySet {
         if stream.EntryType != kind::STREAM || names == 0 {
             return None;
         }
-        if this.stream.NameLength == 0 || this.parts() > names {
+        if this.parts() != names {
             let all = names.saturating_mul(PART).min(MAX_UNITS);
             this.stream.NameLength = u8::try_from(all).unwrap_or(u8::MAX);
             let stored = this.stored_units().len();

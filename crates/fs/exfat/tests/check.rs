@@ -486,6 +486,25 @@ fn no_more_is_valid_than_there_is() {
 }
 
 #[test]
+fn nothing_of_an_empty_file_is_valid() {
+    one(Found, |volume| {
+        volume.change("0", 40, &[7]);
+        Issue::ValidLength { ino: volume.ino("0"), found: 7, expected: 0 }
+    });
+}
+
+#[test]
+fn an_entry_that_goes_does_not_end_its_directory() {
+    let Some(mut volume) = Volume::new() else { return };
+    let at = volume.root_entry(0x82);
+    volume.bytes[at] = 0x80;
+    let before = walk(&*common::open_bytes(&Volume::new().unwrap().bytes).unwrap());
+    let (after, left) = mended(&volume.bytes, Mending::All);
+    assert_eq!((left, found(&after)), (0, vec![]));
+    assert!(walk(&*common::open_bytes(&after).unwrap()) == before);
+}
+
+#[test]
 fn an_empty_file_is_not_contiguous() {
     one(Found, |volume| {
         volume.change("0", 33, &[3]);

@@ -157,9 +157,9 @@ fn faults(image: &Path) -> Result<(), String> {
     if output.status.success() && is_quiet { Ok(()) } else { Err(said + &why) }
 }
 
-/// `fsck.fat` refuses volumes with more than two FATs, which Linux and obento read.
+/// `fsck.fat` refuses volumes with more than two FATs, which Linux and obento read, and labels that are not ASCII.
 fn is_excused(said: &str) -> bool {
-    said.contains("only 1 or 2 FATs are supported")
+    said.contains("only 1 or 2 FATs are supported") || said.contains("stored in root directory is not valid")
 }
 
 static REPAIRS: Repairs = Repairs { format: &common::FORMAT, harm, faults, is_excused };

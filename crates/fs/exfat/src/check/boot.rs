@@ -20,6 +20,8 @@ use crate::up_case;
 
 /// `PercentInUse` where nobody counted.
 const UNKNOWN: u8 = 0xff;
+/// Version 1.00, the only one there is.
+const REVISION: u16 = 0x100;
 /// How much of the root directory tells whether a boot sector fits.
 const FIT_ROOT: u32 = 4096;
 /// What is kept of the FAT meanwhile.
@@ -78,6 +80,7 @@ fn fit(device: &Arc<dyn BlockDevice>, sb: &SuperBlock) -> Result<u32> {
         return Ok(0);
     }
     let mut points = 1_u32;
+    points = points.saturating_add(u32::from(sb.revision == REVISION));
     let starts = Reader::new(sb, &cache).value(Cluster(0))?;
     points = points.saturating_add(u32::from(starts & 0xffff_ff00 == 0xffff_ff00));
     let Some(root) = sb.offset_of(sb.root) else { return Ok(points) };

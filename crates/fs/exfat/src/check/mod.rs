@@ -172,6 +172,8 @@ struct Look<'t> {
     report: CheckReport,
     /// Whose clusters are known.
     owned: Bits,
+    /// Who comes first.
+    claims: Claims,
     /// The clusters of directories, which no file gets.
     directories: Bits,
     /// If there is no entry for the bitmap, or a wrong one: what is wrong, where one has room, and where one that was removed
@@ -198,6 +200,7 @@ impl<'t> Look<'t> {
             is_damaged: false,
             report: CheckReport::default(),
             owned: Bits::default(),
+            claims,
             directories: Bits::default(),
             no_bitmap: None,
             doubtful_bitmap: None,

@@ -11,7 +11,7 @@ use super::edit::{self, Edit};
 use super::issue::Issue;
 use super::names::Among;
 use super::tree::{Context, Pending};
-use super::{Look, View, bitmap};
+use super::{Claims, Look, View, bitmap};
 use crate::dir::Scan;
 use crate::inode::Attributes;
 use crate::name::{Folded, is_valid, to_bytes};
@@ -138,7 +138,7 @@ fn rescued(view: &View, context: &Context<'_>, index: u32) -> Result<(Option<Ent
         let room = u32::try_from(room(&set)).unwrap_or(u32::MAX);
         let kinds = set.entries().into_iter().zip(&entries).take(set.parts().saturating_add(2));
         let wrong = kinds.map(|(right, found)| (right.EntryType ^ found.EntryType).count_ones()).sum::<u32>();
-        if set.stream.NameHash.get() == hash || wrong <= 1 {
+        if set.stream.NameHash.get() == hash || wrong == 1 {
             return Ok((Some(set), room));
         }
     }
@@ -227,6 +227,8 @@ impl Subject<'_, '_> {
                 self.found(Issue::StartCluster { ino, cluster, length }, empty, Vec::new(), look);
             } else if self.set.is_contiguous() {
                 self.found(Issue::EmptyContiguous { ino }, empty, Vec::new(), look);
+            } else if valid > 0 {
+                self.found(Issue::ValidLength { ino, found: valid, expected: 0 }, empty, Vec::new(), look);
             }
             return Ok(None);
         }
@@ -289,7 +291,8 @@ impl Subject<'_, '_> {
         let is_next = entry == Entry::Next(Cluster(first.0.saturating_add(1)));
         let may_be_wrong = match says {
             true => matches!(entry, Entry::Next(_)) && !is_next,
-            false => entry == Entry::Free && count > 1,
+            // Where clusters have two owners, a run may be made of those of others.
+            false => entry == Entry::Free && count > 1 && look.claims == Claims::AsMet,
         };
         if !may_be_wrong || view.bitmap.is_empty() {
             return Ok(says);

@@ -192,12 +192,13 @@ fn best_of_a_directory(view: &View, trials: &[Trial]) -> Result<(usize, bool)> {
     Ok((best, in_doubt))
 }
 
-/// Whether a cluster holds nothing but entries as directories have them.
+/// Whether a cluster holds nothing but entries as directories have them, and no directory begins there.
 fn may_be_directory(view: &View, cluster: Cluster) -> Result<bool> {
     let Some(start) = view.sb.offset_of(cluster) else { return Ok(false) };
     for offset in (start..start.saturating_add(view.sb.cluster_size.into())).step_by(32) {
         let raw = RawEntry::read_from_bytes(&view.bytes::<32>(offset)?).map_err(|_| Error::Invalid)?;
-        if !may_be_entry(&raw) {
+        // Another directory begins so.
+        if !may_be_entry(&raw) || offset == start && raw.kind() == Kind::Dots {
             return Ok(false);
         }
     }
