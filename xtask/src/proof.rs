@@ -343,36 +343,50 @@ pub fn check_super_block(shell: &Shell, options: &BitOptions) -> Result<()> {
 /// How far to go.
 #[derive(clap::Args)]
 pub struct MutantOptions {
+    /// Check one format only: ext4, fat or exfat.
+    #[arg(long)]
+    format: Option<String>,
     /// Mutants of each base image.
     #[arg(long, default_value_t = 1000)]
     mutants: u64,
     /// The first one's seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// One base image alone.
-    #[arg(long)]
+    /// Check one base image of the format only.
+    #[arg(long, requires = "format")]
     only: Option<String>,
-    /// One kind of damage alone, in place of what the seed draws.
-    #[arg(long)]
+    /// One kind of damage of ext4 alone, in place of what the seed draws.
+    #[arg(long, requires = "format")]
     harm: Option<String>,
-    /// Make every checksum right after the damage, and compare names too.
+    /// Correct every checksum of an ext4 after the damage, and compare names too.
     #[arg(long)]
     sealed: bool,
 }
 
-/// Compares the check of images that were damaged at random with e2fsck, and what both mend.
+/// The crates whose checks are compared with the checker of their format.
+const CHECKED: [&str; 3] = ["ext4", "fat", "exfat"];
+
+/// Compares the checks of volumes that were damaged at random with e2fsck, `fsck.fat` and `fsck.exfat`. FAT and exFAT also have each bit of
+/// their boot sectors flipped.
 pub fn check_mutants(shell: &Shell, options: &MutantOptions) -> Result<()> {
-    packages::ensure(shell, ORACLES)?;
+    packages::ensure(shell, FORMATS)?;
     let _mutants = shell.push_env("OBENTO_MUTANTS", options.mutants.to_string());
     let _seed = shell.push_env("OBENTO_SEED", options.seed.to_string());
     let _only = options.only.as_ref().map(|only| shell.push_env("OBENTO_ONLY", only));
     let _harm = options.harm.as_ref().map(|harm| shell.push_env("OBENTO_HARM", harm));
     let _sealed = options.sealed.then(|| shell.push_env("OBENTO_SEALED", "1"));
-    cmd!(
-        shell,
-        "cargo test --release -p obento-ext4 --test check_mutants -- --ignored --nocapture campaign_over_many_mutants"
-    )
-    .run()?;
+    let is_meant = |format: &str| options.format.as_deref().is_none_or(|meant| meant == format);
+    let meant: Vec<_> = CHECKED.into_iter().filter(|format| is_meant(format)).collect();
+    ensure!(!meant.is_empty(), "no format is called {:?}", options.format);
+    for format in meant {
+        let package = format!("obento-{format}");
+        let campaign = if options.only.is_some() { "campaign_over_many_mutants" } else { "campaign_over_" };
+        cmd!(
+            shell,
+            "cargo test --release -p {package} --test check_mutants -- --ignored --nocapture {campaign}"
+        )
+        .run()?;
+    }
     Ok(())
 }
 

@@ -39,7 +39,7 @@ pub trait Check: Send + Sync {
     /// Returns whether `device` contains a volume that [`Driver::probe`](crate::Driver::probe) does not
     /// recognise because its signature is lost. Uses the super block that `options` select, or any backup
     /// copy. Writes nothing.
-    fn finds(&self, _device: &dyn BlockDevice, _options: &CheckOptions) -> bool {
+    fn finds(&self, _device: &Arc<dyn BlockDevice>, _options: &CheckOptions) -> bool {
         false
     }
 }

@@ -23,6 +23,7 @@ pub mod passed;
 pub mod plan;
 pub mod recipes;
 pub mod record;
+pub mod repairs;
 pub mod second;
 pub mod snapshot;
 mod tar_stream;

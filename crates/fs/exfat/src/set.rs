@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use obento_base::wire::{FromBytes as _, FromZeros as _, IntoBytes as _, le};
 use obento_clusters::Cluster;
 
+use crate::name::MAX_UNITS;
 use crate::raw::{RawEntry, RawFile, RawName, RawSecondary, RawStream, kind};
 use crate::super_block::SuperBlock;
 
@@ -190,6 +191,51 @@ impl EntrySet {
     pub fn units(&self) -> impl Iterator<Item = u16> + '_ {
         let parts = self.rest.iter().take(self.parts()).map(as_kind::<RawName>);
         parts.flat_map(|part| part.FileName.map(|unit| unit.get())).take(usize::from(self.stream.NameLength))
+    }
+
+    /// All units of the entries of the name, up to the first that is 0.
+    pub fn stored_units(&self) -> Vec<u16> {
+        let parts = self.rest.iter().take(self.parts()).map(as_kind::<RawName>);
+        parts.flat_map(|part| part.FileName.map(|unit| unit.get())).take_while(|&unit| unit != 0).collect()
+    }
+
+    /// The set that these entries were, whatever counts them, if enough of it is there: the file, its stream and a part of its name. Entries
+    /// that cannot be skipped are left out.
+    pub fn rescue(entries: &[RawEntry]) -> Option<Self> {
+        let [file, stream, rest @ ..] = entries else { return None };
+        let mut this = Self { file: as_kind(file), stream: as_kind(stream), rest: rest.to_vec() };
+        let names = rest.iter().take_while(|entry| entry.EntryType == kind::NAME).count();
+        if stream.EntryType != kind::STREAM || names == 0 {
+            return None;
+        }
+        if this.parts() != names {
+            let all = names.saturating_mul(PART).min(MAX_UNITS);
+            this.stream.NameLength = u8::try_from(all).unwrap_or(u8::MAX);
+            let stored = this.stored_units().len();
+            this.stream.NameLength = u8::try_from(stored).ok().filter(|&len| len > 0)?;
+        }
+        let parts = this.parts();
+        let (names, others) = this.rest.split_at_checked(parts)?;
+        let is_known = |entry: &&RawEntry| entry.EntryType & kind::BENIGN != 0;
+        this.rest = names.iter().chain(others.iter().filter(is_known)).copied().collect();
+        this.file.SecondaryCount = u8::try_from(this.rest.len().saturating_add(1)).ok()?;
+        SECONDARIES.contains(&this.file.SecondaryCount).then_some(this)
+    }
+
+    /// The set that these entries are, if each is of the kind that its place asks for, whatever kind it says it is. What may be skipped behind the name stays.
+    pub fn by_place(entries: &[RawEntry]) -> Option<Self> {
+        let [file, stream, rest @ ..] = entries else { return None };
+        let stream = RawEntry { EntryType: kind::STREAM, ..*stream };
+        let mut this = Self { file: as_kind(file), stream: as_kind(&stream), rest: Vec::new() };
+        let (names, others) = rest.split_at_checked(this.parts())?;
+        let names = names.iter().map(|entry| RawEntry { EntryType: kind::NAME, ..*entry });
+        let is_known = |entry: &&RawEntry| {
+            let is_secondary = entry.EntryType & (kind::IN_USE | kind::SECONDARY) == 0xc0;
+            is_secondary && entry.EntryType & kind::BENIGN != 0
+        };
+        this.rest = names.chain(others.iter().filter(is_known).copied()).collect();
+        this.file.SecondaryCount = u8::try_from(this.rest.len().saturating_add(1)).ok()?;
+        (this.parts() > 0 && SECONDARIES.contains(&this.file.SecondaryCount)).then_some(this)
     }
 
     /// How many entries it has.

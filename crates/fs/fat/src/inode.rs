@@ -32,7 +32,7 @@ bitflags! {
 }
 
 /// The attributes of a part of a long name, among the six that count.
-const LONG_NAME: u8 = 0x0f;
+pub const LONG_NAME: u8 = 0x0f;
 const KNOWN: u8 = 0x3f;
 
 /// What 32 bytes of a directory are.

@@ -21,7 +21,7 @@ pub struct FatDriver {
 }
 
 /// Bytes of a boot sector that count.
-const BOOT: usize = 512;
+pub(crate) const BOOT: usize = 512;
 /// Where the copy of the boot sector is on nearly every FAT32 volume (fatgen103, `BPB_BkBootSec`), in sectors.
 const BACKUP: u16 = 6;
 /// Copies elsewhere are looked for in the sectors that nearly every FAT32 volume reserves (fatgen103, `BPB_RsvdSecCnt`).
@@ -36,7 +36,7 @@ pub(crate) struct Located {
     pub(crate) instead_of: Option<Error>,
 }
 
-fn read_boot(device: &dyn BlockDevice, offset: u64) -> Result<Option<[u8; BOOT]>> {
+pub(crate) fn read_boot(device: &dyn BlockDevice, offset: u64) -> Result<Option<[u8; BOOT]>> {
     let mut bytes = [0; BOOT];
     if offset.checked_add(to_u64(BOOT)).is_none_or(|end| end > device.len()) {
         return Ok(None);
@@ -60,7 +60,7 @@ pub(crate) fn locate(device: &dyn BlockDevice) -> Result<Located> {
 }
 
 /// A copy of the boot sector that says of itself where it lies, on a volume that fits the device.
-fn backup(device: &dyn BlockDevice) -> Option<SuperBlock> {
+pub(crate) fn backup(device: &dyn BlockDevice) -> Option<SuperBlock> {
     let sectors = core::iter::once(BACKUP).chain(1..RESERVED);
     let mut places = sectors.flat_map(|sector| [512_u32, 1024, 2048, 4096].map(|size| (sector, size)));
     places.find_map(|(sector, size)| {

@@ -87,6 +87,8 @@ pub struct SuperBlock {
     pub fats: u8,
     /// The only copy that is kept, if the others are not.
     pub active_fat: Option<u8>,
+    /// Entries of the root directory, as the boot sector counts them; 0 on FAT32.
+    pub root_entries: u16,
     /// Where the root directory is.
     pub root: Root,
     /// Byte offset of the first cluster.
@@ -163,7 +165,8 @@ impl SuperBlock {
         let root_start = fat_start.saturating_add(fat_len.saturating_mul(fats.into()));
         // A root directory that fills no sector is rounded up, as the specification says.
         let root_len = u64::from(raw.BPB_RootEntCnt.get()).saturating_mul(ENTRY.into());
-        let root_len = if bpb32.is_some() { 0 } else { root_len.next_multiple_of(sector_size.into()) };
+        // Linux skips as much on FAT32, where there should be none.
+        let root_len = root_len.next_multiple_of(sector_size.into());
         let data_start = root_start.saturating_add(root_len);
         let cluster_size = sector_size.saturating_mul(per_cluster);
         let data =
@@ -199,6 +202,7 @@ impl SuperBlock {
             fat_len,
             fats,
             active_fat: active_fat.filter(|&active| active < fats),
+            root_entries: raw.BPB_RootEntCnt.get(),
             root,
             data_start,
             clusters,

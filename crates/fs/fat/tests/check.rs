@@ -38,7 +38,7 @@ fn one(shapes: &[&str], damage: impl Fn(&mut Volume) -> Vec<Issue>) {
     }
 }
 
-const ALL: &[&str] = &["fat12", "fat16", "fat32"];
+const ALL: [&str; 3] = ["fat12", "fat16", "fat32"];
 
 #[test]
 fn a_sound_volume_is_clean_and_not_written() {
@@ -56,20 +56,20 @@ fn a_sound_volume_is_clean_and_not_written() {
 #[test]
 fn a_file_in_a_free_bad_or_impossible_cluster_is_one_issue() {
     for (value, why) in [(0_u32, "is free"), (u32::MAX - 8, "is bad")] {
-        one(ALL, |volume| {
+        one(&ALL, |volume| {
             let cluster = volume.first(F) + 2;
             volume.link(cluster, value);
             vec![Issue::Chain { ino: volume.ino(F), at: 2, cluster, why }]
         });
     }
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         let cluster = volume.first(F) + 2;
         volume.link(cluster, 1);
         let why = "leads to a number that no cluster has";
         vec![Issue::Chain { ino: volume.ino(F), at: 2, cluster, why }]
     });
     // What comes after the damage is nobody's then.
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         let cluster = volume.first(F);
         volume.link(cluster + 1, 0);
         let lost = Issue::LostChain { cluster: cluster + 2, clusters: 1 };
@@ -79,7 +79,7 @@ fn a_file_in_a_free_bad_or_impossible_cluster_is_one_issue() {
 
 #[test]
 fn a_chain_in_a_circle_is_one_issue() {
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         let cluster = volume.first(F);
         volume.set_size(F, 1 << 20);
         volume.link(cluster + 2, cluster + 1);
@@ -90,7 +90,7 @@ fn a_chain_in_a_circle_is_one_issue() {
 
 #[test]
 fn a_cluster_of_two_files_is_one_issue() {
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         let (cluster, long) = (volume.first(F), volume.first(LONG));
         let size = volume.cluster as u32 * 2;
         volume.set_size(LONG, size);
@@ -106,12 +106,12 @@ fn a_cluster_of_two_files_is_one_issue() {
 
 #[test]
 fn a_size_that_is_not_that_of_the_chain_is_one_issue() {
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         let size = volume.cluster as u32;
         volume.set_size(F, size);
         vec![Issue::LongChain { ino: volume.ino(F), size, clusters: 1 }]
     });
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         let size = volume.cluster as u32 * 3 + 1;
         volume.set_size(F, size);
         vec![Issue::ShortChain { ino: volume.ino(F), size, clusters: 3 }]
@@ -120,7 +120,7 @@ fn a_size_that_is_not_that_of_the_chain_is_one_issue() {
 
 #[test]
 fn lost_clusters_are_one_issue_a_chain_and_become_files() {
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         let cluster = volume.first(F);
         let at = volume.entry(F);
         volume.bytes[at] = 0xe5;
@@ -136,7 +136,7 @@ fn lost_clusters_are_one_issue_a_chain_and_become_files() {
     let found = common::read(&*fs, ino, size).unwrap();
     assert_eq!((size as usize, &found[..600]), (3 * volume.cluster, &[7; 600][..]));
     // A ring belongs to nobody and begins nowhere.
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         let free = volume.first(F) + 100;
         volume.link(free, free + 1);
         volume.link(free + 1, free);
@@ -146,20 +146,20 @@ fn lost_clusters_are_one_issue_a_chain_and_become_files() {
 
 #[test]
 fn a_start_that_no_cluster_has_is_one_issue() {
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         let old = volume.first(LONG);
         let cluster = if volume.width == 32 { 0x0fff_fff0 } else { 0xfff0 };
         volume.set_first(LONG, cluster);
         volume.free(old);
         vec![Issue::StartCluster { ino: volume.ino(LONG), cluster }]
     });
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         let old = volume.first(E);
         volume.set_first(E, 0);
         volume.free(old);
         vec![Issue::DirectoryStart { ino: volume.ino(E), cluster: 0, why: "leads to the root directory" }]
     });
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         let (old, d) = (volume.first(E), volume.first(D));
         volume.set_first(E, d);
         volume.free(old);
@@ -169,19 +169,19 @@ fn a_start_that_no_cluster_has_is_one_issue() {
 
 #[test]
 fn dots_that_lead_elsewhere_are_one_issue_each() {
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         let (e, d) = (volume.first(E), volume.first(D));
         let at = volume.offset(e) + 32 + 26;
         volume.bytes[at] = d as u8 + 1;
         vec![Issue::DotEntry { dir: volume.ino(E), name: "..", found: d + 1, expected: d }]
     });
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         let d = volume.first(D);
         let at = volume.offset(d);
         volume.bytes[at] = 0xe5;
         vec![Issue::DotEntry { dir: volume.ino(D), name: ".", found: d, expected: d }]
     });
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         let d = volume.first(D);
         let at = volume.offset(d) + 32;
         volume.bytes[at..at + 12].copy_from_slice(b"XY         \x20");
@@ -191,7 +191,7 @@ fn dots_that_lead_elsewhere_are_one_issue_each() {
 
 #[test]
 fn a_directory_with_a_size_is_one_issue() {
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         volume.set_size(E, 512);
         vec![Issue::DirectorySize { ino: volume.ino(E), found: 512 }]
     });
@@ -199,12 +199,12 @@ fn a_directory_with_a_size_is_one_issue() {
 
 #[test]
 fn names_that_are_none_or_are_there_twice_are_one_issue_each() {
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         let (at, ino) = (volume.entry(F), volume.ino(F));
         volume.bytes[at + 3] = b'*';
         vec![Issue::EntryName { ino, dir: volume.ino(D), name: b"F  *       ".to_vec() }]
     });
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         let (e, f) = (volume.entry(E), volume.entry(F));
         let last = e.max(f);
         let name = volume.bytes[e.min(f)..][..11].to_vec();
@@ -220,7 +220,7 @@ fn long_names_that_are_not_whole_or_belong_to_nobody_are_one_issue_each() {
         let d = volume.first(D);
         ((at - volume.offset(d)) / 32) as u32
     };
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         let at = part(volume);
         volume.bytes[at + 13] ^= 0x55;
         let why = match volume.bytes[at] & 0x40 {
@@ -231,7 +231,7 @@ fn long_names_that_are_not_whole_or_belong_to_nobody_are_one_issue_each() {
         let first = if volume.bytes[at] & 0x40 == 0 { at - 32 } else { at };
         vec![Issue::LongName { dir, index: index(volume, first), why }]
     });
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         let at = part(volume);
         volume.bytes[at + 12] = 9;
         vec![Issue::LongNameField {
@@ -239,9 +239,10 @@ fn long_names_that_are_not_whole_or_belong_to_nobody_are_one_issue_each() {
             index: index(volume, at),
             field: "LDIR_Type",
             found: 9,
+            expected: 0,
         }]
     });
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         let (at, cluster) = (volume.entry(LONG), volume.first(LONG));
         let mut first = at - 32;
         while volume.bytes[first] & 0x40 == 0 {
@@ -255,7 +256,7 @@ fn long_names_that_are_not_whole_or_belong_to_nobody_are_one_issue_each() {
 
 #[test]
 fn entries_behind_the_end_are_one_issue_and_come_back() {
-    one(ALL, |volume| {
+    one(&ALL, |volume| {
         let (d, e) = (volume.first(D), volume.entry(E));
         let index = ((e - volume.offset(d)) / 32) as u32;
         let old = volume.first(E);
@@ -280,6 +281,223 @@ fn fats_that_differ_are_one_issue() {
         volume.link_in(1, 0, 0xf8);
         vec![Issue::FatStart { copy: 1, found: 0xf8 }]
     });
+}
+
+/// The bytes after `damage` to a sound volume and `mending` of it, and how many findings are left.
+fn repaired(sound: &Volume, mending: Mending, damage: impl Fn(&mut Volume)) -> (Vec<u8>, u64) {
+    let mut volume = sound.clone();
+    damage(&mut volume);
+    mended(&volume.bytes, mending)
+}
+
+#[test]
+fn an_entry_that_is_broken_in_one_fat_comes_back_from_the_other() {
+    if !common::oracles() {
+        return;
+    }
+    // Free, bad, ended too early, out of the volume, into the chain itself.
+    let values = [0, u32::MAX - 8, u32::MAX, 1, 2];
+    for name in ALL {
+        let sound = Volume::new(name);
+        for (value, copy, at) in
+            values.into_iter().flat_map(|value| (0..6).map(move |at| (value, at / 3, at as u32 % 3)))
+        {
+            let (bytes, left) = repaired(&sound, Mending::Safe, |volume| {
+                let cluster = volume.first(F) + at;
+                let value = if value == 2 { volume.first(F) } else { value };
+                volume.link_in(copy, cluster, value);
+            });
+            // What ends where the file ends says nothing else.
+            let is_sound = bytes == sound.bytes || value == u32::MAX && at == 2;
+            assert!(left == 0 && is_sound, "{name}, {value:#x}, {copy}, {at}");
+        }
+    }
+}
+
+#[test]
+fn a_chain_of_which_each_fat_has_lost_another_entry_is_put_together() {
+    if !common::oracles() {
+        return;
+    }
+    for name in ALL {
+        let sound = Volume::new(name);
+        let (bytes, left) = repaired(&sound, Mending::Safe, |volume| {
+            let cluster = volume.first(F);
+            volume.link_in(0, cluster, 0);
+            volume.link_in(1, cluster + 1, 0);
+        });
+        assert!(left == 0 && bytes == sound.bytes, "{name}");
+    }
+}
+
+#[test]
+fn two_whole_chains_of_one_file_are_left_to_whoever_decides() {
+    if !common::oracles() {
+        return;
+    }
+    let damage = |volume: &mut Volume| {
+        // In the second FAT the file goes on in a cluster that is free in the first.
+        let (cluster, other) = (volume.first(F), volume.first(F) + 100);
+        volume.link_in(1, cluster + 1, other);
+        volume.link_in(1, other, u32::MAX);
+    };
+    one(&ALL, |volume| {
+        damage(volume);
+        let cluster = volume.first(F);
+        vec![Issue::FatChoice { cluster: cluster + 1 }]
+    });
+    for name in ALL {
+        let mut volume = Volume::new(name);
+        let sound = volume.bytes.clone();
+        damage(&mut volume);
+        let (bytes, left) = mended(&volume.bytes, Mending::Safe);
+        let (cluster, second) = (volume.first(F) as usize, volume.fat + volume.fat_len);
+        let at = second + (cluster + 1) * volume.width as usize / 8;
+        assert!(left == 1 && bytes[at] == volume.bytes[at], "{name}: -p leaves both");
+        let (bytes, left) = mended(&volume.bytes, Mending::All);
+        assert!(left == 0 && bytes == sound, "{name}: -y takes the first");
+    }
+}
+
+#[test]
+fn the_second_fat_wins_where_the_first_is_wiped() {
+    if !common::oracles() {
+        return;
+    }
+    for name in ALL {
+        let sound = Volume::new(name);
+        let (bytes, left) = repaired(&sound, Mending::All, |volume| {
+            let start = volume.fat + 8;
+            let end = volume.fat + volume.fat_len;
+            volume.bytes[start..end].fill(0);
+        });
+        assert!(left == 0, "{name}");
+        let sound = sound.bytes;
+        let names = |bytes| common::walk(&*common::open(Arc::new(MemDevice::read_only(bytes))).unwrap());
+        assert!(names(bytes) == names(sound), "{name}");
+    }
+}
+
+#[test]
+fn a_directory_that_ends_too_early_in_one_fat_keeps_its_names() {
+    if !common::oracles() {
+        return;
+    }
+    for copy in [0, 1] {
+        let Some(sound) = common::FORMAT.filled("fat16") else { return };
+        let mut volume = Volume::of(sound.to_vec());
+        let many = volume.first(b"MANY       ");
+        volume.link_in(copy, many, u32::MAX);
+        let (bytes, left) = mended(&volume.bytes, Mending::All);
+        let names = |bytes| common::walk(&*common::open(Arc::new(MemDevice::read_only(bytes))).unwrap());
+        assert!(left == 0 && names(bytes) == names(sound.to_vec()), "{copy}");
+    }
+}
+
+/// Puts `long` into the part of a long name before the entry at `at`, whose short name it belongs to then.
+fn set_long(volume: &mut Volume, at: usize, long: &str) {
+    let short = volume.bytes[at..at + 11].to_vec();
+    let sum = short.iter().fold(0_u8, |sum, &byte| sum.rotate_right(1).wrapping_add(byte));
+    let part = &mut volume.bytes[at - 32..at];
+    part.fill(0xff);
+    (part[0], part[11], part[12], part[13]) = (0x41, 0x0f, 0, sum);
+    part[26..28].fill(0);
+    let places = (1..11).chain(14..26).chain(28..32).step_by(2);
+    for (at, unit) in places.zip(long.encode_utf16().chain([0])) {
+        part[at..at + 2].copy_from_slice(&unit.to_le_bytes());
+    }
+}
+
+/// A volume with the files `ONE`, `TWO` and `THREE` in its root directory, each behind a free entry.
+fn three_files(sound: &Volume) -> (Volume, [usize; 3]) {
+    let mut volume = sound.clone();
+    let d = volume.entry(D);
+    let free = (d..).step_by(32).find(|&at| volume.bytes[at] == 0).unwrap();
+    let places = [free + 32, free + 96, free + 160];
+    for (at, short) in places.into_iter().zip([b"ONE        ", b"TWO        ", b"THREE      "]) {
+        volume.bytes[at - 32] = 0xe5;
+        volume.bytes[at..at + 11].copy_from_slice(short);
+        volume.bytes[at + 11] = 0x20;
+    }
+    assert_eq!(found(&volume.bytes), []);
+    (volume, places)
+}
+
+/// The names in the root directory, without those that every volume has.
+fn names_of(bytes: &[u8]) -> Vec<String> {
+    let fs = common::open(Arc::new(MemDevice::read_only(bytes.to_vec()))).unwrap();
+    let names = common::walk(&*fs).into_keys();
+    names.filter(|name| name.matches('/').count() < 2 && name != "/D").collect()
+}
+
+#[test]
+fn two_files_with_one_long_name_are_found_and_both_stay() {
+    if !common::oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for name in ALL {
+        let sound = Volume::new(name);
+        for second in ["a long name", "A LONG name"] {
+            let (mut volume, [one, two, three]) = three_files(&sound);
+            set_long(&mut volume, one, "a long name");
+            set_long(&mut volume, two, second);
+            set_long(&mut volume, three, "a long name");
+            let issues = found(&volume.bytes);
+            let [Issue::DuplicateName { name: first, .. }, Issue::DuplicateName { .. }] = &issues[..] else {
+                panic!("{name}: {issues:?}");
+            };
+            assert_eq!(first, second.as_bytes());
+            let (_, left) = mended(&volume.bytes, Mending::Safe);
+            assert_eq!(left, 2, "{name}: a name that goes is left to -y");
+            let (bytes, left) = mended(&volume.bytes, Mending::All);
+            assert_eq!((left, found(&bytes)), (0, vec![]));
+            clean_to_fsck(&bytes, folder.path()).unwrap();
+            assert_eq!(names_of(&bytes), ["/THREE", "/TWO", "/a long name"], "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_long_name_that_is_the_short_name_of_another_file_is_found() {
+    if !common::oracles() {
+        return;
+    }
+    for name in ALL {
+        let sound = Volume::new(name);
+        // The long name comes after the short one, and before it.
+        let (mut volume, [_, two, _]) = three_files(&sound);
+        set_long(&mut volume, two, "one");
+        let (bytes, left) = mended(&volume.bytes, Mending::All);
+        assert_eq!((left, found(&volume.bytes).len(), found(&bytes)), (0, 1, vec![]));
+        assert_eq!(names_of(&bytes), ["/ONE", "/THREE", "/TWO"], "{name}");
+        let (mut volume, [one, ..]) = three_files(&sound);
+        set_long(&mut volume, one, "two");
+        let (bytes, left) = mended(&volume.bytes, Mending::All);
+        assert_eq!((left, found(&volume.bytes).len(), found(&bytes)), (0, 1, vec![]));
+        assert_eq!(names_of(&bytes), ["/FSCK0000.000", "/THREE", "/two"], "{name}");
+    }
+}
+
+#[test]
+fn a_long_name_that_no_file_can_have_goes() {
+    if !common::oracles() {
+        return;
+    }
+    let sound = ALL.map(|name| (name, Volume::new(name)));
+    for ((name, sound), long) in
+        sound.iter().flat_map(|sound| ["a/b", "..", "", "."].map(|long| (sound, long)))
+    {
+        let (mut volume, [one, ..]) = three_files(sound);
+        set_long(&mut volume, one, long);
+        let issues = found(&volume.bytes);
+        let [Issue::LongName { why: "is none that a file can have", .. }] = &issues[..] else {
+            panic!("{name}, {long:?}: {issues:?}");
+        };
+        let (bytes, left) = mended(&volume.bytes, Mending::All);
+        assert_eq!((left, found(&bytes)), (0, vec![]), "{name}, {long:?}");
+        assert_eq!(names_of(&bytes), ["/ONE", "/THREE", "/TWO"], "{name}, {long:?}");
+    }
 }
 
 #[test]

@@ -84,8 +84,7 @@ pub fn damaged(image: &Image, part: Option<&Part>, options: &CheckOptions) -> Re
         return Ok((device, Some(driver.clone())));
     }
     let looks = Looks::of(&*device).map_err(unreadable)?;
-    let finds =
-        |driver: &&Arc<dyn Driver>| driver.check().is_some_and(|check| check.finds(&*device, options));
+    let finds = |driver: &&Arc<dyn Driver>| driver.check().is_some_and(|check| check.finds(&device, options));
     let driver = image.registry.drivers().iter().find(finds).filter(|_| looks.may_be_anything()).cloned();
     Ok((device, driver))
 }

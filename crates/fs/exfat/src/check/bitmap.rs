@@ -51,6 +51,21 @@ pub fn each(view: &View, mut act: impl FnMut(Cluster, bool) -> bool) -> Result<(
     Ok(())
 }
 
+/// Whether the bitmap says of `count` clusters from `first` on that they are in use. Errors: those of the device.
+pub fn is_marked(view: &View, first: Cluster, count: u32) -> Result<bool> {
+    let start = u64::from(first.0.saturating_sub(2));
+    for bit in start..start.saturating_add(count.into()) {
+        let Some(place) = place_of(view, bit >> 3) else { return Ok(false) };
+        let size = u64::from(view.sb.sector_size);
+        let sector = view.cache.get(place.checked_div(size).unwrap_or(0))?;
+        let byte = sector.get(to_usize(place.checked_rem(size).unwrap_or(0))).copied().unwrap_or(0);
+        if byte >> (bit & 7) & 1 == 0 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// The first of `count` clusters that lie together and are free.
 pub fn free_run(view: &View, look: &Look<'_>, count: u32) -> Result<Option<Cluster>> {
     let (mut len, mut found) = (0_u32, None);

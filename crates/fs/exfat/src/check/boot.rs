@@ -1,20 +1,31 @@
 //! The boot region, its copy, and the marks.
 
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 
-use obento_base::wire::to_usize;
+use obento_base::wire::{FromBytes as _, to_usize};
 use obento_base::{Error, Result};
-use obento_block::BlockDevice;
+use obento_block::{BlockDevice, Cache};
+use obento_clusters::Cluster;
 
 use super::Look;
 use super::edit::Edit;
 use super::issue::Issue;
 use crate::boot::{self, BootRegion, Region, SECTORS, UNSUMMED, checksum};
+use crate::raw::{RawBitmap, RawUpCase, kind};
 use crate::super_block::{DIRTY, MEDIA_FAILURE, SuperBlock};
+use crate::table::Reader;
+use crate::up_case;
 
 /// `PercentInUse` where nobody counted.
 const UNKNOWN: u8 = 0xff;
+/// Version 1.00, the only one there is.
+const REVISION: u16 = 0x100;
+/// How much of the root directory tells whether a boot sector fits.
+const FIT_ROOT: u32 = 4096;
+/// What is kept of the FAT meanwhile.
+const FIT_CACHE: usize = 64 << 10;
 
 /// What the volume says of itself. Errors: Corrupt if neither region does; Unsupported for two FATs.
 pub fn check(device: &Arc<dyn BlockDevice>, look: &mut Look<'_>) -> Result<SuperBlock> {
@@ -22,8 +33,13 @@ pub fn check(device: &Arc<dyn BlockDevice>, look: &mut Look<'_>) -> Result<Super
     let main = BootRegion::read(&**device, Region::Main, size);
     let verified = main.as_ref().map_err(|error| *error).and_then(|region| region.verify(Region::Main));
     let region = match (main, verified) {
-        (Ok(main), Ok(())) => main,
-        (_, Err(error @ Error::Unsupported(_))) => return Err(error),
+        (Ok(main), Ok(())) => match better(device, &main)? {
+            Some(copy) => {
+                look.found(Issue::BootRegionFits {}, restore(&copy));
+                copy
+            }
+            None => main,
+        },
         (main, verified) => {
             let why = verified.err().unwrap_or(Error::Invalid);
             match (boot::backup(&**device), main) {
@@ -47,6 +63,51 @@ pub fn check(device: &Arc<dyn BlockDevice>, look: &mut Look<'_>) -> Result<Super
     backup(device, &region, look)?;
     marks(device, &region, look);
     Ok(region.sb)
+}
+
+/// The copy, if it is another that fits the volume and the first does not. Errors: those of the device.
+fn better(device: &Arc<dyn BlockDevice>, main: &BootRegion) -> Result<Option<BootRegion>> {
+    let Some(copy) = boot::backup(&**device).filter(|copy| copy.sb != main.sb) else { return Ok(None) };
+    let is_better = fit(device, &copy.sb)? > fit(device, &main.sb)?;
+    Ok(Some(copy).filter(|_| is_better))
+}
+
+/// How much of what a boot sector leads to is there: the FAT, and in the root directory a bitmap and an up-case table. Errors: those of the
+/// device.
+fn fit(device: &Arc<dyn BlockDevice>, sb: &SuperBlock) -> Result<u32> {
+    let cache = Cache::new(Arc::clone(device), sb.sector_size, FIT_CACHE);
+    if sb.len > device.len() {
+        return Ok(0);
+    }
+    let mut points = 1_u32;
+    points = points.saturating_add(u32::from(sb.revision == REVISION));
+    let starts = Reader::new(sb, &cache).value(Cluster(0))?;
+    points = points.saturating_add(u32::from(starts & 0xffff_ff00 == 0xffff_ff00));
+    let Some(root) = sb.offset_of(sb.root) else { return Ok(points) };
+    let len = sb.cluster_size.min(FIT_ROOT);
+    let mut bytes = vec![0; to_usize(len.into())];
+    device.read_at(root, &mut bytes)?;
+    for entry in bytes.chunks_exact(32) {
+        let Ok(raw) = RawBitmap::read_from_bytes(entry) else { break };
+        let is_there = sb.has(Cluster(raw.FirstCluster.get()));
+        match raw.EntryType {
+            kind::BITMAP if is_there => {
+                points = points.saturating_add(if raw.DataLength.get() == sb.bitmap_len() { 2 } else { 1 });
+            }
+            kind::UP_CASE if is_there && up_case::is_len(raw.DataLength.get()) => {
+                let Ok(raw) = RawUpCase::read_from_bytes(entry) else { continue };
+                let mut table = vec![0; to_usize(raw.DataLength.get())];
+                let place = sb.offset_of(Cluster(raw.FirstCluster.get())).unwrap_or(0);
+                // What cannot be read proves nothing.
+                device.read_at(place, &mut table)?;
+                let is_it = up_case::checksum(&table) == raw.TableChecksum.get();
+                points = points.saturating_add(if is_it { 3 } else { 1 });
+            }
+            kind::END => break,
+            _ => {}
+        }
+    }
+    Ok(points)
 }
 
 /// Writes a region over the first.

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use obento_base::Result;
+use obento_base::{FileKind, Result};
 use obento_clusters::{Cluster, Entry, Links as _, Run};
 
 use super::issue::Issue;
@@ -44,11 +44,45 @@ pub struct Owner {
     pub length: Option<u64>,
     /// Whether the FAT says nothing of them.
     pub is_contiguous: bool,
+    /// What it is.
+    pub kind: FileKind,
+}
+
+/// Whether the FAT chains exactly `count` clusters from `first` on, none of which has an owner. Errors: those of the device.
+pub fn is_whole(view: &View, look: &Look<'_>, first: Cluster, count: u32) -> Result<bool> {
+    let (mut table, mut cluster) = (view.table(), first);
+    for at in 1..=count {
+        if !view.sb.has(cluster) || look.owned.has(cluster) {
+            return Ok(false);
+        }
+        match table.entry(cluster)? {
+            Entry::Next(next) if at < count => cluster = next,
+            Entry::Last => return Ok(at == count),
+            _ => return Ok(false),
+        }
+    }
+    Ok(false)
+}
+
+/// Whether `count` clusters from `first` on are the volume's, and none of them has an owner.
+pub fn is_free_run(view: &View, look: &Look<'_>, first: Cluster, count: u32) -> bool {
+    let end = first.0.saturating_add(count);
+    count > 0
+        && view.sb.has_run(first, count)
+        && !(first.0..end).any(|cluster| look.owned.has(Cluster(cluster)))
+}
+
+/// Claims `count` clusters from `first` on.
+pub fn claim_run(look: &mut Look<'_>, first: Cluster, count: u32) -> Vec<Run> {
+    for cluster in first.0..first.0.saturating_add(count) {
+        look.claim(Cluster(cluster));
+    }
+    Vec::from([Run { at: 0, start: first, len: count }])
 }
 
 /// Follows the clusters of `owner` and claims them. Errors: those of the device.
 pub fn claim(view: &View, owner: Owner, look: &mut Look<'_>) -> Result<Walk> {
-    let Owner { ino, first, length, is_contiguous } = owner;
+    let Owner { ino, first, length, is_contiguous, .. } = owner;
     let want = length.map(|length| view.sb.clusters_for(length));
     let mut walk = Walk { runs: Vec::new(), count: 0, issue: None };
     let mut table = view.table();
@@ -65,7 +99,8 @@ pub fn claim(view: &View, owner: Owner, look: &mut Look<'_>) -> Result<Walk> {
             walk.issue = Some(Issue::Chain { ino, at, cluster, why: "is none of the volume's" });
             break;
         }
-        if !look.claim(next) {
+        let is_directorys = owner.kind != FileKind::Directory && look.directories.has(next);
+        if is_directorys || !look.claim(next) {
             walk.issue = Some(Issue::CrossLink { ino, at, cluster });
             break;
         }

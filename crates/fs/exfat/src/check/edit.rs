@@ -25,7 +25,11 @@ pub fn put(dir: &Directory, index: u32, entries: &[RawEntry]) -> Vec<Edit> {
     slots.zip(entries).map(|(slot, entry)| Edit::Write(slot.offset(), entry.as_bytes().to_vec())).collect()
 }
 
-/// The edit that makes an entry free.
+/// The edit that makes an entry free. What is left of its type never is the type that ends a directory.
 pub fn free(slot: Slot, raw: &RawEntry) -> Edit {
-    Edit::Write(slot.offset(), vec![raw.EntryType & !kind::IN_USE])
+    let unused = match raw.EntryType & !kind::IN_USE {
+        kind::END => kind::FILE & !kind::IN_USE,
+        unused => unused,
+    };
+    Edit::Write(slot.offset(), vec![unused])
 }

@@ -10,6 +10,9 @@ obento_driver::issues! {
     // Boot regions.
     /// The boot region cannot be used, and its copy is.
     BootRegion { why: Error } Damage "boot-region", "{why}; the copy in sector 12 is used";
+    /// The boot region leads nowhere, and its copy does not.
+    BootRegionFits {} Damage "boot-region-fits",
+        "the boot region does not fit the tables of the volume, and the copy in sector 12 does";
     /// Neither boot region has its checksum.
     BootChecksum { why: Error } Damage "boot-checksum", "{why}, and the copy is damaged, too";
     /// The copy of the boot region is another one.
@@ -26,9 +29,21 @@ obento_driver::issues! {
     // Tables.
     /// There is no entry for the allocation bitmap, or it leads nowhere.
     BitmapEntry { why: &'static str } Damage "bitmap-entry", "the allocation bitmap {why}";
+    /// There is no bitmap; another is written.
+    NoBitmap { cluster: u32 } Damage "no-bitmap",
+        "the allocation bitmap cannot be found; another is written from cluster {cluster} on";
     /// The bitmap has another length than there are clusters for.
     BitmapLength { found: u64, expected: u64 } Safe "bitmap-length",
         "the allocation bitmap has {found} bytes, expected {expected}";
+    /// The entry of the bitmap has flags of another volume.
+    BitmapFlags { found: u8 } Safe "bitmap-flags",
+        "the entry of the allocation bitmap has the flags {found:#x}, expected 0";
+    /// The FAT does not chain the clusters of a table, which follow each other.
+    TableChain { table: &'static str, cluster: u32 } Safe "table-chain",
+        "the FAT does not have the chain of the {table} that starts with cluster {cluster}";
+    /// The root directory has a second entry of a kind of which there is one.
+    SecondTable { index: u32, kind: u8 } Damage "second-table",
+        "entry {index} of the root directory is another one of type {kind:#x}";
     /// The up-case table cannot be used.
     UpCaseTable { why: &'static str } Damage "up-case-table", "the up-case table {why}";
 
@@ -51,12 +66,23 @@ obento_driver::issues! {
     /// Two sets of a directory have one name.
     DuplicateName { ino: u64, dir: u64, name: Vec<u8> } Damage "duplicate-name",
         "directory {dir}: '{}' is there already (inode {ino})", name.escape_ascii();
+    /// The length of a name is not that of the name that its entries hold.
+    NameLength { ino: u64, found: u8, expected: u8 } Damage "name-length",
+        "inode {ino}: its name has {found} characters by its length, expected {expected}";
     /// The hash of a name is another.
     NameHash { ino: u64, found: u32, expected: u32 } Safe "name-hash",
         "inode {ino}: the hash of its name is {found:#x}, expected {expected:#x}";
+    /// A file is longer than the volume.
+    Length { ino: u64, found: u64, expected: u64 } Damage "length",
+        "inode {ino}: has {found} bytes, more than the volume, and {expected} of them are valid";
     /// More of a file is valid than there is.
     ValidLength { ino: u64, found: u64, expected: u64 } Damage "valid-length",
         "inode {ino}: {found} bytes are valid of {expected}";
+    /// The flags of a stream are not those of a stream.
+    StreamFlags { ino: u64, found: u8, expected: u8 } Safe "stream-flags",
+        "inode {ino}: its stream has the flags {found:#x}, expected {expected:#x}";
+    /// Its clusters follow each other, and it says that the FAT has them; or the other way round.
+    Arrangement { ino: u64, why: &'static str } Damage "arrangement", "inode {ino}: {why}";
     /// A file without bytes says that its clusters are contiguous.
     EmptyContiguous { ino: u64 } Safe "empty-contiguous", "inode {ino}: is empty, and says that it is contiguous";
     /// The length of a directory is not that of its clusters.

@@ -2,7 +2,7 @@
 //!
 //! 1. `boot`: the boot region and its copy, the marks.
 //! 2. `tables`: the chain of the root directory, the entries of the bitmap and of the up-case table, and that table.
-//! 3. `tree`: every directory from the root on, its sets (`sets`), and the clusters that they name (`chain`).
+//! 3. `tree`: every directory from the root on, its sets (`sets`, `names`), and the clusters that they name (`chain`).
 //! 4. `bitmap`: clusters in use that nobody names, and the other way round.
 //!
 //! What is found comes with the edits that mend it (`mend`), which are made when a look is over; then the volume is looked at
@@ -18,6 +18,7 @@ mod chain;
 mod edit;
 mod issue;
 mod mend;
+mod names;
 mod rescue;
 mod sets;
 mod tables;
@@ -98,7 +99,14 @@ pub fn check_volume(
     };
     let (mut mended, mut before) = (0_u64, Vec::new());
     for round in 1..=MAX_ROUNDS {
-        let (view, look) = Look::at(device, options, tell)?;
+        let (view, look) = Look::at(device, options, &mut *tell, Claims::AsMet)?;
+        // Where clusters have two owners, it matters who comes first.
+        let (view, look) = if look.is_crossed() {
+            drop(look);
+            Look::at(device, options, &mut *tell, Claims::DirectoriesFirst)?
+        } else {
+            (view, look)
+        };
         let may_mend = |item: &&Item| !item.edits.is_empty() && item.issue.severity() <= most;
         let now: Vec<Issue> = look.found.iter().filter(may_mend).map(|item| item.issue.clone()).collect();
         if now.is_empty() || now == before || round == MAX_ROUNDS {
@@ -145,6 +153,15 @@ impl View {
     }
 }
 
+/// In which order owners get their clusters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claims {
+    /// As sets are met.
+    AsMet,
+    /// Directories before files, since their names are lost with their clusters.
+    DirectoriesFirst,
+}
+
 /// One look at the volume.
 struct Look<'t> {
     tell: &'t mut dyn FnMut(Event),
@@ -155,6 +172,10 @@ struct Look<'t> {
     report: CheckReport,
     /// Whose clusters are known.
     owned: Bits,
+    /// Who comes first.
+    claims: Claims,
+    /// The clusters of directories, which no file gets.
+    directories: Bits,
     /// If there is no entry for the bitmap, or a wrong one: what is wrong, where one has room, and where one that was removed
     /// says that the bitmap is.
     no_bitmap: Option<(&'static str, Option<Slot>, Option<Cluster>)>,
@@ -170,6 +191,7 @@ impl<'t> Look<'t> {
         device: &Arc<dyn BlockDevice>,
         options: &CheckOptions,
         tell: &'t mut dyn FnMut(Event),
+        claims: Claims,
     ) -> Result<(View, Self)> {
         let mut this = Self {
             tell,
@@ -178,6 +200,8 @@ impl<'t> Look<'t> {
             is_damaged: false,
             report: CheckReport::default(),
             owned: Bits::default(),
+            claims,
+            directories: Bits::default(),
             no_bitmap: None,
             doubtful_bitmap: None,
             bad_up_case: None,
@@ -191,6 +215,9 @@ impl<'t> Look<'t> {
         let mut view = View { sb, cache, up_case: UpCase::standard()?, bitmap: Vec::new() };
         if let Some(root) = tables::check(&mut view, &mut this)? {
             let runs = root.runs.clone();
+            if claims == Claims::DirectoriesFirst {
+                this.directories = tree::directories(&view, &runs)?;
+            }
             tree::check(&view, root, &mut this)?;
             tables::check_doubtful_bitmap(&mut view, &mut this)?;
             tables::mend_bitmap(&mut view, &mut this)?;
@@ -212,6 +239,16 @@ impl<'t> Look<'t> {
         } else {
             self.is_damaged = true;
         }
+    }
+
+    /// Whether a cluster has two owners.
+    fn is_crossed(&self) -> bool {
+        self.found.iter().any(|item| matches!(item.issue, Issue::CrossLink { .. }))
+    }
+
+    /// Whether all that files have is known: nothing else is damaged.
+    fn is_complete(&self) -> bool {
+        self.found.iter().all(|item| item.issue.severity() < Severity::Damage)
     }
 
     fn progress(&mut self, pass: &'static str, done: u64, total: u64) {

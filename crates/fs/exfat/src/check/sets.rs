@@ -2,20 +2,21 @@
 
 use alloc::vec::Vec;
 
-use obento_base::wire::{FromBytes as _, IntoBytes as _, le};
-use obento_base::{Ino, Result};
-use obento_clusters::Cluster;
+use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_usize};
+use obento_base::{FileKind, Ino, Result};
+use obento_clusters::{Cluster, Entry, FileEntry as _, Links as _};
 
-use super::chain::{Owner, Walk, claim};
+use super::chain::{Owner, Walk, claim, is_free_run, is_whole};
 use super::edit::{self, Edit};
 use super::issue::Issue;
+use super::names::Among;
 use super::tree::{Context, Pending};
-use super::{Look, View};
+use super::{Claims, Look, View, bitmap};
 use crate::dir::Scan;
 use crate::inode::Attributes;
 use crate::name::{Folded, is_valid, to_bytes};
 use crate::raw::{RawEntry, RawSecondary, kind};
-use crate::set::{ALLOCATION, EntrySet, Flaw, NO_FAT_CHAIN};
+use crate::set::{ALLOCATION, EntrySet, Flaw, NO_FAT_CHAIN, SET_MAX};
 use crate::table::LAST;
 
 const UNDERSCORE: u16 = 0x5f;
@@ -27,6 +28,8 @@ struct Subject<'a, 'd> {
     index: u32,
     ino: u64,
     set: EntrySet,
+    /// How many entries it takes on the volume.
+    room: u32,
     is_told: bool,
 }
 
@@ -46,7 +49,14 @@ impl Subject<'_, '_> {
         }
         let mut set = self.set.clone();
         change(&mut set);
-        let mut edits = edit::put(self.context.dir, self.index, &set.entries());
+        let dir = self.context.dir;
+        let mut edits = edit::put(dir, self.index, &set.entries());
+        // A set that is shorter than it was leaves entries behind.
+        for index in set.count()..self.room {
+            let unused = RawEntry { EntryType: kind::NAME, rest: [0; 31] };
+            let slot = dir.slot(self.index.saturating_add(index));
+            edits.extend(slot.map(|slot| edit::free(slot, &unused)));
+        }
         edits.extend(more);
         self.is_told = true;
         look.found(issue, edits);
@@ -63,19 +73,33 @@ pub fn check(
 ) -> Result<(u32, Option<Pending>)> {
     let Some(slot) = context.dir.slot(index) else { return Ok((1, None)) };
     let (ino, dir) = (slot.ino().0, context.dir.ino.0);
-    let (set, sum) = match EntrySet::parse(entries) {
-        Ok(set) => (set, None),
-        Err(Flaw::Checksum { found, expected }) => match EntrySet::parse(&summed(entries)) {
-            Ok(set) => (set, Some((found, expected))),
-            Err(flaw) => return Ok((drop_set(view, context, index, flaw, look), None)),
+    let (set, flaw) = match EntrySet::parse(entries) {
+        Ok(set) => (Some(set), None),
+        Err(flaw @ Flaw::Checksum { .. }) => match EntrySet::parse(&summed(entries)) {
+            Ok(set) => (Some(set), Some(flaw)),
+            Err(flaw) => (None, Some(flaw)),
         },
-        Err(flaw) => return Ok((drop_set(view, context, index, flaw, look), None)),
+        Err(flaw) => (None, Some(flaw)),
     };
-    let count = set.count();
-    let mut subject = Subject { view, context, index, ino, set, is_told: false };
-    if let Some((found, expected)) = sum {
-        let (found, expected) = (found.into(), expected.into());
-        subject.found(Issue::SetChecksum { ino, dir, found, expected }, |_| {}, Vec::new(), look);
+    let (set, room) = match set {
+        Some(set) => (Some(set.clone()), set.count()),
+        None => rescued(view, context, index)?,
+    };
+    let Some(set) = set else {
+        let flaw = flaw.unwrap_or(Flaw::Cut);
+        return Ok((drop_set(view, context, index, flaw, look), None));
+    };
+    let mut subject = Subject { view, context, index, ino, set, room, is_told: false };
+    match flaw {
+        Some(Flaw::Checksum { found, expected }) => {
+            let (found, expected) = (found.into(), expected.into());
+            subject.found(Issue::SetChecksum { ino, dir, found, expected }, |_| {}, Vec::new(), look);
+        }
+        Some(flaw) => {
+            let (field, ..) = flaw.field();
+            subject.found(Issue::EntrySet { ino, dir, field }, |_| {}, Vec::new(), look);
+        }
+        None => {}
     }
     subject.name(look)?;
     let walk = subject.clusters(look)?;
@@ -83,17 +107,43 @@ pub fn check(
     look.report.inodes.0 = look.report.inodes.0.saturating_add(1);
     let is_dir = subject.set.attributes().contains(Attributes::DIRECTORY);
     let pending = walk.filter(|_| is_dir).map(|walk| Pending { ino: Ino(ino), runs: walk.runs });
-    Ok((count, pending))
+    Ok((room, pending))
 }
 
 /// The entries with the checksum that they should have.
-fn summed(entries: &[RawEntry]) -> Vec<RawEntry> {
+pub fn summed(entries: &[RawEntry]) -> Vec<RawEntry> {
     let sum = crate::set::checksum(entries.iter());
     let mut entries = entries.to_vec();
     if let Some([low, high]) = entries.first_mut().and_then(|first| first.rest.get_mut(1..3)) {
         [*low, *high] = sum.to_le_bytes();
     }
     entries
+}
+
+/// The set that begins at `index`, as far as its entries are there, and how many of them it takes. Errors: those of the device.
+fn rescued(view: &View, context: &Context<'_>, index: u32) -> Result<(Option<EntrySet>, u32)> {
+    let mut scan = Scan::new(context.dir, &view.sb, &view.cache, index);
+    let mut entries = Vec::new();
+    while let Some(found) = scan.next_entry().filter(|_| entries.len() < to_usize(SET_MAX.into())) {
+        entries.push(found?.1);
+    }
+    let is_secondary = |raw: &&RawEntry| raw.EntryType & (kind::IN_USE | kind::SECONDARY) == 0xc0;
+    let run = entries.iter().skip(1).take_while(is_secondary).count().saturating_add(1);
+    let room = |set: &EntrySet| set.parts().saturating_add(2).max(run);
+    // Kinds that are wrong, within as many entries as the name needs: the hash of the name proves it, or it is one bit that is wrong.
+    if let Some(set) = EntrySet::by_place(entries.get(..run).unwrap_or_default())
+        .or_else(|| EntrySet::by_place(&entries).filter(|set| set.parts().saturating_add(2) > run))
+    {
+        let hash = Folded::new(&set.units().collect::<Vec<_>>(), &view.up_case).hash();
+        let room = u32::try_from(room(&set)).unwrap_or(u32::MAX);
+        let kinds = set.entries().into_iter().zip(&entries).take(set.parts().saturating_add(2));
+        let wrong = kinds.map(|(right, found)| (right.EntryType ^ found.EntryType).count_ones()).sum::<u32>();
+        if set.stream.NameHash.get() == hash || wrong == 1 {
+            return Ok((Some(set), room));
+        }
+    }
+    let run = entries.get(..run).unwrap_or_default();
+    Ok((EntrySet::rescue(run), u32::try_from(run.len()).unwrap_or(0)))
 }
 
 /// Entries that are no set go: the first, and what follows it up to the next that is free or no secondary one. Answers how
@@ -119,22 +169,29 @@ impl Subject<'_, '_> {
         Folded::new(units, &self.view.up_case).hash()
     }
 
-    fn rename(&mut self, issue: Issue, units: &[u16], look: &mut Look<'_>) {
-        let hash = self.hash(units);
-        self.found(issue, |set| set.rename(units, hash), Vec::new(), look);
+    /// Tells an issue that goes with another name, which is like `units`.
+    fn rename(&mut self, issue: Issue, units: &[u16], look: &mut Look<'_>) -> Result<()> {
+        let name = self.context.names.another(self.view, self.context.dir, self.index, units)?;
+        let hash = self.hash(&name);
+        self.found(issue, |set| set.rename(&name, hash), Vec::new(), look);
+        Ok(())
     }
 
     fn name(&mut self, look: &mut Look<'_>) -> Result<()> {
         let units: Vec<u16> = self.set.units().collect();
         let (ino, dir) = (self.ino, self.context.dir.ino.0);
+        let stored = self.set.stored_units();
+        if stored.len() != units.len() && !stored.is_empty() {
+            self.length(&units, &stored, look);
+            return Ok(());
+        }
         let name = to_bytes(units.iter().copied());
         let is_dots = units.iter().all(|&unit| unit == 0x2e) && units.len() <= 2;
         if !is_valid(&units) || is_dots {
             let is_bad = |unit: u16| is_dots || !is_valid(&[unit]);
             let better: Vec<u16> =
                 units.iter().map(|&unit| if is_bad(unit) { UNDERSCORE } else { unit }).collect();
-            self.rename(Issue::EntryName { ino, dir, name }, &better, look);
-            return Ok(());
+            return self.rename(Issue::EntryName { ino, dir, name }, &better, look);
         }
         let (found, expected) = (self.set.stream.NameHash.get(), self.hash(&units));
         if found != expected {
@@ -142,45 +199,20 @@ impl Subject<'_, '_> {
             let (found, expected) = (found.into(), expected.into());
             self.found(Issue::NameHash { ino, found, expected }, change, Vec::new(), look);
         }
-        if self.is_taken(&units)? {
-            let another = self.another(&units)?;
-            self.rename(Issue::DuplicateName { ino, dir, name }, &another, look);
-            return Ok(());
+        if self.context.names.has(self.view, self.context.dir, &units, Among::Before(self.index))? {
+            self.rename(Issue::DuplicateName { ino, dir, name }, &units, look)?;
         }
-        self.context.names.insert((expected, self.index));
         Ok(())
     }
 
-    /// Whether a set before this one has this name.
-    fn is_taken(&self, units: &[u16]) -> Result<bool> {
-        let table = &self.view.up_case;
-        let folded = Folded::new(units, table);
-        for &(_, index) in self.context.names.range((folded.hash(), 0)..=(folded.hash(), u32::MAX)) {
-            let mut scan = Scan::new(self.context.dir, &self.view.sb, &self.view.cache, index);
-            let Some(Ok((_, raw))) = scan.next_entry() else { continue };
-            let entries = summed(&scan.gather(index, raw)?);
-            let Ok(other) = EntrySet::parse(&entries) else { continue };
-            let other: Vec<u16> = other.units().collect();
-            if folded.is(&other, table) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// A name as long as `units` that is not taken, by a number at its end.
-    fn another(&self, units: &[u16]) -> Result<Vec<u16>> {
-        for number in 0_u32..100_000 {
-            let digits: Vec<u16> = alloc::format!("~{number}").encode_utf16().collect();
-            let digits =
-                if digits.len() > units.len() { digits.get(1..).unwrap_or_default() } else { &digits };
-            let kept = units.len().saturating_sub(digits.len());
-            let name: Vec<u16> = units.iter().take(kept).chain(digits).copied().collect();
-            if name.len() == units.len() && !self.is_taken(&name)? {
-                return Ok(name);
-            }
-        }
-        Ok(units.to_vec())
+    /// The length of a name differs from what its entries hold: the hash says which is right, and otherwise the entries are.
+    fn length(&mut self, units: &[u16], stored: &[u16], look: &mut Look<'_>) {
+        let hash = self.set.stream.NameHash.get();
+        let by_length = is_valid(units) && self.hash(units) == hash;
+        let name = if by_length { units } else { stored };
+        let len = |units: &[u16]| u8::try_from(units.len()).unwrap_or(u8::MAX);
+        let issue = Issue::NameLength { ino: self.ino, found: len(units), expected: len(stored) };
+        self.found(issue, |set| set.rename(name, hash), Vec::new(), look);
     }
 
     /// The clusters, and what the set says of them.
@@ -188,21 +220,34 @@ impl Subject<'_, '_> {
         let (ino, stream) = (self.ino, self.set.stream);
         let (length, valid) = (stream.DataLength.get(), stream.ValidDataLength.get());
         let cluster = stream.FirstCluster.get();
+        self.flags(look);
         let empty = |set: &mut EntrySet| cut(set, 0, 0);
         if length == 0 {
             if cluster != 0 {
                 self.found(Issue::StartCluster { ino, cluster, length }, empty, Vec::new(), look);
             } else if self.set.is_contiguous() {
                 self.found(Issue::EmptyContiguous { ino }, empty, Vec::new(), look);
+            } else if valid > 0 {
+                self.found(Issue::ValidLength { ino, found: valid, expected: 0 }, empty, Vec::new(), look);
             }
             return Ok(None);
         }
-        if length > self.view.sb.heap_len() || !self.view.sb.has(Cluster(cluster)) {
+        let heap = self.view.sb.heap_len();
+        if length > heap && (1..=heap).contains(&valid) && self.view.sb.has(Cluster(cluster)) {
+            let change = |set: &mut EntrySet| set.stream.DataLength = le::U64::new(valid);
+            self.found(Issue::Length { ino, found: length, expected: valid }, change, Vec::new(), look);
+            let mut repaired = self.set.clone();
+            repaired.stream.DataLength = le::U64::new(valid);
+            self.set = repaired;
+            return self.clusters(look);
+        }
+        if length > heap || !self.view.sb.has(Cluster(cluster)) {
             self.found(Issue::StartCluster { ino, cluster, length }, empty, Vec::new(), look);
             return Ok(None);
         }
-        let is_contiguous = self.set.is_contiguous();
-        let owner = Owner { ino, first: Cluster(cluster), length: Some(length), is_contiguous };
+        let is_contiguous = self.arrange(look)?;
+        let kind = self.set.file_kind();
+        let owner = Owner { ino, first: Cluster(cluster), length: Some(length), is_contiguous, kind };
         let walk = claim(self.view, owner, look)?;
         let size = u64::from(self.view.sb.cluster_size);
         let there = u64::from(walk.count).saturating_mul(size);
@@ -227,12 +272,53 @@ impl Subject<'_, '_> {
         Ok(Some(walk))
     }
 
+    /// A stream says that it may have clusters, and whether the FAT has them. Linux compares all bits, so that no others may be set.
+    fn flags(&mut self, look: &mut Look<'_>) {
+        let found = self.set.stream.GeneralSecondaryFlags;
+        let expected = found & NO_FAT_CHAIN | ALLOCATION;
+        if found != expected {
+            let issue = Issue::StreamFlags { ino: self.ino, found, expected };
+            self.found(issue, |set| set.stream.GeneralSecondaryFlags = expected, Vec::new(), look);
+        }
+    }
+
+    /// Whether the clusters follow each other. The flag is not believed where only the opposite fits the FAT and the bitmap.
+    fn arrange(&mut self, look: &mut Look<'_>) -> Result<bool> {
+        let (view, ino, says) = (self.view, self.ino, self.set.is_contiguous());
+        let first = Cluster(self.set.stream.FirstCluster.get());
+        let count = view.sb.clusters_for(self.set.stream.DataLength.get());
+        let entry = view.table().entry(first)?;
+        let is_next = entry == Entry::Next(Cluster(first.0.saturating_add(1)));
+        let may_be_wrong = match says {
+            true => matches!(entry, Entry::Next(_)) && !is_next,
+            // Where clusters have two owners, a run may be made of those of others.
+            false => entry == Entry::Free && count > 1 && look.claims == Claims::AsMet,
+        };
+        if !may_be_wrong || view.bitmap.is_empty() {
+            return Ok(says);
+        }
+        let run = is_free_run(view, look, first, count) && bitmap::is_marked(view, first, count)?;
+        let (why, flag) = match says {
+            true if !run && is_whole(view, look, first, count)? => {
+                ("its clusters do not follow each other, as it says, and the FAT has them", 0)
+            }
+            false if run => ("the FAT has none of its clusters, which follow each other", NO_FAT_CHAIN),
+            _ => return Ok(says),
+        };
+        let change = |set: &mut EntrySet| {
+            set.stream.GeneralSecondaryFlags = ALLOCATION | flag;
+        };
+        self.found(Issue::Arrangement { ino, why }, change, Vec::new(), look);
+        Ok(!says)
+    }
+
     /// What others put behind the name may have clusters, too.
     fn others(&mut self, look: &mut Look<'_>) -> Result<()> {
         let parts = self.set.parts();
         let allocations: Vec<_> = self.set.other_allocations().collect();
         for (first, is_contiguous, length) in allocations {
-            let owner = Owner { ino: self.ino, first, length: Some(length), is_contiguous };
+            let kind = FileKind::Regular;
+            let owner = Owner { ino: self.ino, first, length: Some(length), is_contiguous, kind };
             let walk = claim(self.view, owner, look)?;
             let Some(issue) = walk.issue.clone() else { continue };
             let change = |set: &mut EntrySet| {

@@ -3,13 +3,13 @@
 use alloc::vec::Vec;
 
 use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_u64, to_usize};
-use obento_base::{Ino, Result};
+use obento_base::{FileKind, Ino, Result};
 use obento_clusters::unit::{ENTRY, Slot};
 use obento_clusters::{Cluster, ROOT, Run};
 use obento_env::sync::Mutex;
 
-use super::chain::{Owner, Walk, claim};
-use super::edit::Edit;
+use super::chain::{self, Owner, Walk, claim};
+use super::edit::{self, Edit};
 use super::issue::Issue;
 use super::{Look, View};
 use crate::dir::{Directory, MAX_SLOTS, Scan};
@@ -32,7 +32,8 @@ pub fn directory(view: &View, ino: Ino, parent: Ino, runs: Vec<Run>) -> Director
 
 /// Looks at what the volume has besides files. `None` if there is no root directory.
 pub fn check(view: &mut View, look: &mut Look<'_>) -> Result<Option<Directory>> {
-    let owner = Owner { ino: ROOT.0, first: view.sb.root, length: None, is_contiguous: false };
+    let kind = FileKind::Directory;
+    let owner = Owner { ino: ROOT.0, first: view.sb.root, length: None, is_contiguous: false, kind };
     let walk = claim(view, owner, look)?;
     if let Some(issue) = walk.issue.clone() {
         let edits = walk.last().map(|last| Edit::Link(last, LAST));
@@ -42,15 +43,16 @@ pub fn check(view: &mut View, look: &mut Look<'_>) -> Result<Option<Directory>> 
         return Ok(None);
     }
     let root = directory(view, ROOT, ROOT, walk.runs);
-    let (mut bitmap, mut table, mut end, mut removed) = (None, None, None, None);
+    let (mut bitmaps, mut table, mut end, mut removed) = (Vec::new(), None, None, None);
     let mut scan = Scan::new(&root, &view.sb, &view.cache, 0);
     while let Some(found) = scan.next_entry() {
         // What cannot be read is not missing: nothing is written in its place.
         let (index, raw) = found?;
         let Some(slot) = root.slot(index) else { break };
         match raw.EntryType {
-            kind::BITMAP if bitmap.is_none() => bitmap = Some((slot, raw)),
+            kind::BITMAP => bitmaps.push((index, slot, raw)),
             kind::UP_CASE if table.is_none() => table = Some((slot, raw)),
+            kind::UP_CASE => second(index, slot, &raw, look),
             REMOVED_BITMAP => removed = RawBitmap::read_from_bytes(raw.as_bytes()).ok(),
             kind::LABEL => look.report.label = label_of(&raw),
             _ => {}
@@ -62,11 +64,11 @@ pub fn check(view: &mut View, look: &mut Look<'_>) -> Result<Option<Directory>> 
             break;
         }
     }
+    let bitmap = choose_bitmap(bitmaps, look)?;
     if bitmap.is_none() {
         look.no_bitmap = Some(("is not there", end, removed.map(|raw| Cluster(raw.FirstCluster.get()))));
     }
     if let Some((slot, raw)) = bitmap {
-        let raw = RawBitmap::read_from_bytes(raw.as_bytes()).map_err(|_| obento_base::Error::Invalid)?;
         let count = view.sb.clusters_for(view.sb.bitmap_len());
         // An entry may be wrong and name the clusters of a file: files come first unless a bitmap is seen to lie there.
         if is_bitmap(view, look, Cluster(raw.FirstCluster.get()), count)? {
@@ -79,6 +81,36 @@ pub fn check(view: &mut View, look: &mut Look<'_>) -> Result<Option<Directory>> 
     Ok(Some(root))
 }
 
+/// The entry of the bitmap of the only FAT: Linux takes none with flags. Others go.
+fn choose_bitmap(
+    found: Vec<(u32, Slot, RawEntry)>,
+    look: &mut Look<'_>,
+) -> Result<Option<(Slot, RawBitmap)>> {
+    let flags = |raw: &RawEntry| raw.rest.first().copied().unwrap_or(0);
+    let chosen = found.iter().position(|(.., raw)| flags(raw) == 0).unwrap_or(0);
+    let mut bitmap = None;
+    for (at, (index, slot, raw)) in found.into_iter().enumerate() {
+        if at != chosen {
+            second(index, slot, &raw, look);
+            continue;
+        }
+        let found = flags(&raw);
+        let mut raw = RawBitmap::read_from_bytes(raw.as_bytes()).map_err(|_| obento_base::Error::Invalid)?;
+        if found != 0 {
+            raw.BitmapFlags = 0;
+            let edit = Edit::Write(slot.offset(), raw.as_bytes().to_vec());
+            look.found(Issue::BitmapFlags { found }, Vec::from([edit]));
+        }
+        bitmap = Some((slot, raw));
+    }
+    Ok(bitmap)
+}
+
+/// Tells a second entry of a kind of which there is one. It goes.
+fn second(index: u32, slot: Slot, raw: &RawEntry, look: &mut Look<'_>) {
+    look.found(Issue::SecondTable { index, kind: raw.EntryType }, Vec::from([edit::free(slot, raw)]));
+}
+
 /// Looks at the bitmap whose place was in doubt until the files had their clusters.
 pub fn check_doubtful_bitmap(view: &mut View, look: &mut Look<'_>) -> Result<()> {
     match look.doubtful_bitmap.take() {
@@ -87,21 +119,33 @@ pub fn check_doubtful_bitmap(view: &mut View, look: &mut Look<'_>) -> Result<()>
     }
 }
 
-fn check_bitmap(view: &mut View, slot: Slot, mut raw: RawBitmap, look: &mut Look<'_>) -> Result<()> {
-    let (found, expected) = (raw.DataLength.get(), view.sb.bitmap_len());
-    let walk = walk_table(view, raw.FirstCluster.get(), expected, look)?;
-    if walk.count < view.sb.clusters_for(expected) {
+fn check_bitmap(view: &mut View, slot: Slot, raw: RawBitmap, look: &mut Look<'_>) -> Result<()> {
+    let expected = view.sb.bitmap_len();
+    let (first, count) = (Cluster(raw.FirstCluster.get()), view.sb.clusters_for(expected));
+    if !chain::is_whole(view, look, first, count)? && is_bitmap(view, look, first, count)? {
+        look.found(Issue::TableChain { table: "allocation bitmap", cluster: first.0 }, link(first, count));
+        view.bitmap = chain::claim_run(look, first, count);
+        tell_length(slot, raw, expected, look);
+        return Ok(());
+    }
+    let walk = walk_table(view, first.0, expected, look)?;
+    if walk.count < count {
         look.no_bitmap = Some(("does not lie in clusters of its own", Some(slot), None));
         look.is_damaged = true;
         return Ok(());
     }
+    tell_length(slot, raw, expected, look);
+    view.bitmap = walk.runs;
+    Ok(())
+}
+
+fn tell_length(slot: Slot, mut raw: RawBitmap, expected: u64, look: &mut Look<'_>) {
+    let found = raw.DataLength.get();
     if found != expected {
         raw.DataLength = le::U64::new(expected);
         let edit = Edit::Write(slot.offset(), raw.as_bytes().to_vec());
         look.found(Issue::BitmapLength { found, expected }, Vec::from([edit]));
     }
-    view.bitmap = walk.runs;
-    Ok(())
 }
 
 /// Tells that the bitmap has no entry, or a wrong one, and writes one where its place can be told: where a removed entry says, or else where it
@@ -116,16 +160,63 @@ pub fn mend_bitmap(view: &mut View, look: &mut Look<'_>) -> Result<()> {
             found = Some(start);
         }
     }
-    let mut edits = Vec::new();
-    if let (Some(start), Some(slot)) = (found, room) {
-        let mut raw = RawBitmap::read_from_bytes(&[0; 32]).map_err(|_| obento_base::Error::Invalid)?;
-        raw.EntryType = kind::BITMAP;
-        (raw.FirstCluster, raw.DataLength) = (le::U32::new(start.0), le::U64::new(len));
-        edits = link(start, count);
+    let Some(slot) = room else {
+        look.found(Issue::BitmapEntry { why }, Vec::new());
+        return Ok(());
+    };
+    let mut raw = RawBitmap::read_from_bytes(&[0; 32]).map_err(|_| obento_base::Error::Invalid)?;
+    raw.EntryType = kind::BITMAP;
+    raw.DataLength = le::U64::new(len);
+    let mut entry = |start: Cluster| {
+        raw.FirstCluster = le::U32::new(start.0);
+        let mut edits = link(start, count);
         edits.push(Edit::Write(slot.offset(), raw.as_bytes().to_vec()));
+        edits
+    };
+    if let Some(start) = found {
+        look.found(Issue::BitmapEntry { why }, entry(start));
+    } else if look.is_complete()
+        && let Some(start) = unowned_run(view, look, count)
+        && let Some(offset) = view.sb.offset_of(start)
+    {
+        // All that files have is known, so that no other cluster is in use.
+        let mut edits = entry(start);
+        edits.push(Edit::Write(offset, new_bitmap(view, look, start, count)?));
+        look.found(Issue::NoBitmap { cluster: start.0 }, edits);
+    } else {
+        look.found(Issue::BitmapEntry { why }, Vec::new());
     }
-    look.found(Issue::BitmapEntry { why }, edits);
     Ok(())
+}
+
+/// The first of `count` clusters that follow each other and have no owner.
+fn unowned_run(view: &View, look: &Look<'_>, count: u32) -> Option<Cluster> {
+    let (mut start, end) = (2_u32, view.sb.clusters.saturating_add(2));
+    let mut cluster = start;
+    while cluster < end && cluster.saturating_sub(start) < count {
+        if look.owned.has(Cluster(cluster)) {
+            start = cluster.saturating_add(1);
+        }
+        cluster = cluster.saturating_add(1);
+    }
+    (cluster.saturating_sub(start) >= count).then_some(Cluster(start))
+}
+
+/// A bitmap that marks all clusters with an owner, and its own.
+fn new_bitmap(view: &View, look: &Look<'_>, start: Cluster, count: u32) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(to_usize(view.sb.bitmap_len()))?;
+    bytes.resize(to_usize(view.sb.bitmap_len()), 0);
+    let own = start.0..start.0.saturating_add(count);
+    for cluster in 2..view.sb.clusters.saturating_add(2) {
+        let bit = to_usize(u64::from(cluster.saturating_sub(2)));
+        if (look.owned.has(Cluster(cluster)) || own.contains(&cluster))
+            && let Some(byte) = bytes.get_mut(bit >> 3)
+        {
+            *byte |= 1 << (bit & 7);
+        }
+    }
+    Ok(bytes)
 }
 
 /// Whether the bitmap may lie in `count` clusters from `start` on.
@@ -152,7 +243,8 @@ fn link(start: Cluster, count: u32) -> Vec<Edit> {
 }
 
 fn walk_table(view: &View, first: u32, length: u64, look: &mut Look<'_>) -> Result<Walk> {
-    let owner = Owner { ino: 0, first: Cluster(first), length: Some(length), is_contiguous: false };
+    let (first, kind) = (Cluster(first), FileKind::Regular);
+    let owner = Owner { ino: 0, first, length: Some(length), is_contiguous: false, kind };
     claim(view, owner, look)
 }
 
@@ -171,6 +263,19 @@ fn check_up_case(
         }
         Some((_, raw)) => {
             let length = raw.DataLength.get();
+            let (first, count) = (Cluster(raw.FirstCluster.get()), view.sb.clusters_for(length));
+            if !chain::is_whole(view, look, first, count)? && chain::is_free_run(view, look, first, count) {
+                let bytes = read(view, &[Run { at: 0, start: first, len: count }], length)?;
+                if let Some(table) = UpCase::decode(&bytes)?
+                    && up_case::checksum(&bytes) == raw.TableChecksum.get()
+                {
+                    let issue = Issue::TableChain { table: "up-case table", cluster: first.0 };
+                    look.found(issue, link(first, count));
+                    chain::claim_run(look, first, count);
+                    view.up_case = table;
+                    return Ok(());
+                }
+            }
             let walk = walk_table(view, raw.FirstCluster.get(), length, look)?;
             if walk.count < view.sb.clusters_for(length) {
                 ("does not lie in clusters of its own", Vec::new())

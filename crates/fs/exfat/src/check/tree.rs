@@ -1,17 +1,19 @@
 //! Every directory from the root on.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use obento_base::{Ino, Result};
-use obento_clusters::{ROOT, Run};
+use obento_base::{FileKind, Ino, Result};
+use obento_clusters::{Bits, Cluster, Entry, FileEntry as _, Links as _, ROOT, Run};
 
 use super::edit::{self, Edit};
 use super::issue::Issue;
+use super::names::Names;
 use super::tables::directory;
 use super::{Look, View, sets};
 use crate::dir::{Directory, Scan};
 use crate::raw::{RawEntry, kind};
+use crate::set::EntrySet;
 
 /// A directory that was met.
 pub struct Pending {
@@ -25,13 +27,66 @@ pub struct Pending {
 pub struct Context<'d> {
     /// It.
     pub dir: &'d Directory,
-    /// Hashes of its names, and where they are.
-    pub names: BTreeSet<(u16, u32)>,
+    /// Its names, and those that it will have.
+    pub names: Names,
 }
 
-/// Looks at all of them.
+/// The clusters of all directories, each with the first that names it. Errors: those of the device; NoMemory.
+pub fn directories(view: &View, root: &[Run]) -> Result<Bits> {
+    let mut found = Bits::new(view.sb.clusters)?;
+    let mut todo = VecDeque::from([root.to_vec()]);
+    root.iter().flat_map(clusters).for_each(|cluster| {
+        found.set(cluster);
+    });
+    while let Some(runs) = todo.pop_front() {
+        let dir = directory(view, ROOT, ROOT, runs);
+        let mut scan = Scan::new(&dir, &view.sb, &view.cache, 0);
+        while let Some(entry) = scan.next_entry() {
+            let (index, raw) = entry?;
+            let set = match raw.EntryType {
+                kind::END => break,
+                kind::FILE => EntrySet::parse(&sets::summed(&scan.gather(index, raw)?)),
+                _ => continue,
+            };
+            if let Ok(set) = set
+                && set.file_kind() == FileKind::Directory
+            {
+                let runs = runs_of(view, &set, &mut found)?;
+                todo.extend(Some(runs).filter(|runs| !runs.is_empty()));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn clusters(run: &Run) -> impl Iterator<Item = Cluster> + use<> {
+    (run.start.0..run.start.0.saturating_add(run.len)).map(Cluster)
+}
+
+/// The clusters of a directory, up to the first that another has.
+fn runs_of(view: &View, set: &EntrySet, found: &mut Bits) -> Result<Vec<Run>> {
+    let (mut runs, mut table) = (Vec::new(), view.table());
+    let mut next = set.first();
+    let length = set.stream.DataLength.get().min(view.sb.heap_len());
+    for at in 0..view.sb.clusters_for(length) {
+        let Some(cluster) = next.filter(|&cluster| view.sb.has(cluster) && !found.set(cluster)) else {
+            break;
+        };
+        runs.push(Run { at, start: cluster, len: 1 });
+        next = match set.is_contiguous() {
+            true => Some(Cluster(cluster.0.saturating_add(1))),
+            false => match table.entry(cluster)? {
+                Entry::Next(next) => Some(next),
+                _ => None,
+            },
+        };
+    }
+    Ok(runs)
+}
+
+/// Looks at all of them, those nearer to the root first, as `fsck.exfat` does: of two owners of a cluster the same one wins.
 pub fn check(view: &View, root: Directory, look: &mut Look<'_>) -> Result<()> {
-    let mut todo = Vec::new();
+    let mut todo = VecDeque::new();
     let mut next = Some(root);
     while let Some(dir) = next {
         look.report.directories = look.report.directories.saturating_add(1);
@@ -39,7 +94,7 @@ pub fn check(view: &View, root: Directory, look: &mut Look<'_>) -> Result<()> {
         todo.extend(entries(view, &dir, look)?);
         let total = done.saturating_add(obento_base::wire::to_u64(todo.len()));
         look.progress("directories", done, total);
-        next = todo.pop().map(|pending: Pending| directory(view, pending.ino, dir.ino, pending.runs));
+        next = todo.pop_front().map(|pending: Pending| directory(view, pending.ino, dir.ino, pending.runs));
     }
     Ok(())
 }
@@ -51,7 +106,7 @@ fn is_of_volume(dir: &Directory, kind: u8) -> bool {
 
 /// The entries of one directory; answers the directories in it.
 fn entries(view: &View, dir: &Directory, look: &mut Look<'_>) -> Result<Vec<Pending>> {
-    let mut context = Context { dir, names: BTreeSet::new() };
+    let mut context = Context { dir, names: Names::of(view, dir)? };
     let mut below = Vec::new();
     let mut scan = Scan::new(dir, &view.sb, &view.cache, 0);
     while let Some(found) = scan.next_entry() {

@@ -101,7 +101,7 @@ impl Check for Ext4Driver {
         })
     }
 
-    fn finds(&self, device: &dyn BlockDevice, options: &CheckOptions) -> bool {
-        view::find(device, options).is_ok()
+    fn finds(&self, device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> bool {
+        view::find(&**device, options).is_ok()
     }
 }

@@ -5,35 +5,42 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use obento_base::Result;
-use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_u64, to_usize};
+use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_usize};
 use obento_block::BlockDevice;
 
+use super::copies;
+use super::geometry::{self, Chosen, Instead};
 use super::mend::Edit;
 use super::view::View;
 use super::{Issue, Pass};
 use crate::info::{DIRTY, ERRORS};
-use crate::open::{Located, locate};
 use crate::raw::RawFsInfo;
-use crate::super_block::Width;
-use crate::table::place;
+use crate::super_block::{SuperBlock, Width};
 use crate::unit::Cluster;
 
 /// Bytes of a boot sector that count.
 const BOOT: usize = 512;
 /// Byte offset of `BPB_BkBootSec`.
 const BACKUP_FIELD: u64 = 0x32;
-/// How much of two FATs is compared at a time.
-const STEP: usize = 64 << 10;
+/// Byte offset of `BPB_FSInfo`.
+const INFO_FIELD: u64 = 0x30;
+/// FSInfo is looked for in the sectors that nearly every FAT32 volume reserves.
+const RESERVED: u16 = 32;
 
 /// Looks at what the volume is measured by. `None` if what it measures is not all there. Errors: Corrupt without a usable
 /// boot sector; those of the device.
 pub fn open(device: &Arc<dyn BlockDevice>, pass: &mut Pass<'_>) -> Result<Option<View>> {
-    let Located { sb, instead_of } = locate(&**device)?;
-    let is_first = instead_of.is_none();
-    if let Some(why) = instead_of {
-        let sector = sb.backup.unwrap_or(0);
-        let bytes = read(&**device, u64::from(sector).saturating_mul(sb.sector_size.into()))?;
-        pass.found(Issue::BootSector { sector, why }, vec![Edit::write(0, &bytes)]);
+    let Chosen { sb, bytes, instead } = geometry::choose(device)?;
+    let is_first = instead.is_none();
+    let edits = vec![Edit::write(0, &bytes)];
+    let sector = sb.backup.unwrap_or(0);
+    match instead {
+        Some(Instead::Error(why)) => pass.found(Issue::BootSector { sector, why }, edits),
+        Some(Instead::Copy(sector)) => pass.found(Issue::BootSectorFits { sector }, edits),
+        Some(Instead::Field { field, found, expected }) => {
+            pass.found(Issue::BootField { field, found, expected }, edits);
+        }
+        None => {}
     }
     let (found, expected) = (device.len(), sb.len);
     if found < expected {
@@ -41,18 +48,48 @@ pub fn open(device: &Arc<dyn BlockDevice>, pass: &mut Pass<'_>) -> Result<Option
         return Ok(None);
     }
     let mut view = View::new(Arc::clone(device), sb);
-    let data = view.sb.len.saturating_sub(view.sb.data_start);
-    let there = data.checked_div(view.sb.cluster_size.into()).and_then(|count| u32::try_from(count).ok());
-    if let Some(expected) = there.filter(|&expected| expected > view.sb.clusters) {
-        pass.found(Issue::ShortFat { found: view.sb.clusters, expected }, Vec::new());
+    if is_first {
+        sizes(&view, pass);
     }
     if view.sb.width == Width::Fat32 && is_first {
         backup(&view, pass)?;
     }
-    info(&view, pass)?;
+    if view.sb.width != Width::Fat32 || !is_first || info_place(&view, pass)? {
+        info(&view, pass)?;
+    }
     tables(&mut view, pass)?;
     marks(&view, pass)?;
     Ok(Some(view))
+}
+
+/// Fields of a boot sector that fits, for which others refuse the volume.
+fn sizes(view: &View, pass: &mut Pass<'_>) {
+    let sb = &view.sb;
+    if let Some((field, offset, found, expected)) = geometry::refused(sb) {
+        let (value, copy) = (u16::try_from(expected).unwrap_or(0).to_le_bytes(), copy_of(sb));
+        let places = [Some(0), copy].into_iter().flatten();
+        let edits = places.map(|start| Edit::write(start.saturating_add(offset), &value)).collect();
+        pass.found(Issue::BootField { field, found, expected }, edits);
+    }
+    let data = sb.len.saturating_sub(sb.data_start);
+    let there = data.checked_div(sb.cluster_size.into()).and_then(|count| u32::try_from(count).ok());
+    if let Some(expected) = there.filter(|&expected| expected > sb.clusters) {
+        let len = u64::from(sb.clusters).saturating_mul(sb.cluster_size.into()).saturating_add(sb.data_start);
+        let sectors = len.checked_div(sb.sector_size.into()).and_then(|sectors| u32::try_from(sectors).ok());
+        let edits = [Some(0), copy_of(sb)].into_iter().flatten().flat_map(|start| {
+            [
+                Edit::write(start.saturating_add(0x13), &[0; 2]),
+                Edit::write(start.saturating_add(0x20), &sectors.unwrap_or(0).to_le_bytes()),
+            ]
+        });
+        let edits = edits.collect();
+        pass.found(Issue::ShortFat { found: sb.clusters, expected }, edits);
+    }
+}
+
+/// The byte offset of the copy of the boot sector.
+fn copy_of(sb: &SuperBlock) -> Option<u64> {
+    sb.backup.map(|sector| u64::from(sector).saturating_mul(sb.sector_size.into()))
 }
 
 fn read(device: &dyn BlockDevice, offset: u64) -> Result<[u8; BOOT]> {
@@ -91,12 +128,20 @@ fn backup(view: &View, pass: &mut Pass<'_>) -> Result<()> {
         }
         return Ok(());
     };
-    let start = u64::from(sector).saturating_mul(size);
-    let mut copy = read(&**view.device(), start)?;
-    // Whoever uses the volume marks the first alone.
-    if let Some(state) = copy.get_mut(to_usize(view.sb.state_offset())) {
-        *state &= !DIRTY;
+    // A wrong number is no reason to write over what lies there.
+    if let Some(expected) = crate::open::backup(&**view.device()).and_then(|copy| copy.backup)
+        && expected != sector
+        && !SuperBlock::of_bytes(&read(&**view.device(), u64::from(sector).saturating_mul(size))?)
+            .is_ok_and(|copy| copy.backup == Some(sector))
+    {
+        let (field, found) = ("BPB_BkBootSec", sector.into());
+        let edits = vec![Edit::write(BACKUP_FIELD, &expected.to_le_bytes())];
+        pass.found(Issue::BootField { field, found, expected: expected.into() }, edits);
+        return Ok(());
     }
+    let start = u64::from(sector).saturating_mul(size);
+    let copy = read(&**view.device(), start)?;
+    // Whoever uses the volume marks the first alone, so that the copy bears no mark.
     if let Some(offset) = first.iter().zip(&copy).position(|(one, other)| one != other) {
         let offset = u32::try_from(offset).unwrap_or(0);
         pass.found(Issue::BackupBootSector { sector, offset }, vec![Edit::write(start, &first)]);
@@ -122,8 +167,46 @@ fn info(view: &View, pass: &mut Pass<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Looks where FSInfo is, and answers whether it may be there: not in a sector that is another's, and where it is if it is anywhere.
+fn info_place(view: &View, pass: &mut Pass<'_>) -> Result<bool> {
+    let size = u64::from(view.sb.sector_size);
+    let reserved =
+        view.sb.fat_start.checked_div(size).and_then(|count| u16::try_from(count).ok()).unwrap_or(0);
+    let is_valid = |sector: u16| -> Result<bool> {
+        let bytes = read(&**view.device(), u64::from(sector).saturating_mul(size))?;
+        let (lead, structure) = (RawFsInfo::LEAD, RawFsInfo::STRUCTURE);
+        let is_one = |raw: &RawFsInfo| raw.FSI_LeadSig.get() == lead || raw.FSI_StrucSig.get() == structure;
+        Ok(RawFsInfo::ref_from_bytes(&bytes).is_ok_and(is_one))
+    };
+    let bytes = read(&**view.device(), 0)?;
+    let found = bytes.get(to_usize(INFO_FIELD)..).and_then(|rest| rest.first_chunk().copied());
+    let found = u16::from_le_bytes(found.unwrap_or([0; 2]));
+    // Behind the copy of the boot sector is one of FSInfo.
+    let copies = view.sb.backup.map(|sector| sector..=sector.saturating_add(1));
+    let is_copy = |sector: u16| copies.as_ref().is_some_and(|copies| copies.contains(&sector));
+    let may_be = |sector: u16| sector > 0 && sector < reserved && !is_copy(sector);
+    if may_be(found) && is_valid(found)? {
+        return Ok(true);
+    }
+    let mut expected = if may_be(found) { found } else { 1 };
+    for sector in (1..reserved.min(RESERVED)).filter(|&sector| may_be(sector)) {
+        if is_valid(sector)? {
+            expected = sector;
+            break;
+        }
+    }
+    if expected == found || !may_be(expected) {
+        return Ok(may_be(found));
+    }
+    let places = [Some(0), copy_of(&view.sb)].into_iter().flatten();
+    let edits = places.map(|start| Edit::write(start.saturating_add(INFO_FIELD), &expected.to_le_bytes()));
+    let (field, found, expected, edits) = ("BPB_FSInfo", found.into(), expected.into(), edits.collect());
+    pass.found(Issue::BootField { field, found, expected }, edits);
+    Ok(false)
+}
+
 /// Bits of the first entry that are set in every FAT, whatever the medium: its byte is 0xf0 or 0xf8 and more (fatgen103, `BPB_Media`).
-fn start_bits(width: Width) -> u32 {
+pub fn start_bits(width: Width) -> u32 {
     match width {
         Width::Fat12 => 0xff0,
         Width::Fat16 => 0xfff0,
@@ -131,6 +214,7 @@ fn start_bits(width: Width) -> u32 {
     }
 }
 
+/// Chooses the copy of the FAT that is read, and notes which copies differ from it.
 fn tables(view: &mut View, pass: &mut Pass<'_>) -> Result<()> {
     let copies = if view.mirrored {
         0..view.sb.fats
@@ -140,75 +224,27 @@ fn tables(view: &mut View, pass: &mut Pass<'_>) -> Result<()> {
     let bits = start_bits(view.sb.width);
     let mut starts = Vec::new();
     for copy in copies.clone() {
-        view.sb.active_fat = Some(copy);
-        starts.push((copy, view.table().value(Cluster(0))?));
+        starts.push((copy, view.copy(copy).value(Cluster(0))?));
     }
-    let is_sound = |&&(_, start): &&(u8, u32)| start & bits == bits;
-    let sound = starts.iter().find(is_sound).map(|&(copy, _)| copy);
+    let sound = starts.iter().find(|&&(_, start)| start & bits == bits).copied();
     // The first that starts as it should is the one that is read.
-    let chosen = sound.unwrap_or(copies.start);
+    let (chosen, _) = sound.unwrap_or((copies.start, 0));
     view.sb.active_fat = Some(chosen);
+    let value = sound.map_or(u32::from(view.sb.media) | 0x0fff_ff00, |(_, start)| start);
+    let mut differing = Vec::new();
     for &(copy, found) in &starts {
-        if start_is_wrong(found, bits) {
-            let edit = match sound {
-                Some(from) => Edit::CopyFat { from },
-                None => Edit::Link { cluster: Cluster(0), value: u32::from(view.sb.media) | 0x0fff_ff00 },
-            };
+        if found & bits != bits {
+            let edit = Edit::Link { cluster: Cluster(0), value };
             pass.found(Issue::FatStart { copy, found }, vec![edit]);
-        } else if copy != chosen
-            && let Some(at) = difference(view, chosen, copy)?
-        {
-            let cluster = cluster_at(view, (chosen, copy), at)?;
-            pass.found(Issue::FatCopy { copy, cluster }, vec![Edit::CopyFat { from: chosen }]);
+        }
+        // A start that is wrong is told already.
+        let start = Cluster(u32::from(found & bits != bits));
+        if copy != chosen && copies::first_difference(view, chosen, copy, start)?.is_some() {
+            differing.push((copy, start));
         }
     }
+    view.choices.get_mut().copies = differing;
     Ok(())
-}
-
-fn start_is_wrong(found: u32, bits: u32) -> bool {
-    found & bits != bits
-}
-
-/// Which entry differs, of those that have the byte `at` of a FAT.
-fn cluster_at(view: &mut View, (one, other): (u8, u8), at: u64) -> Result<u32> {
-    let entry = at.saturating_mul(8).checked_div(view.sb.width.bits().into()).unwrap_or(0);
-    let cluster = u32::try_from(entry).unwrap_or(u32::MAX);
-    let mut value = |copy| {
-        view.sb.active_fat = Some(copy);
-        view.table().value(Cluster(cluster))
-    };
-    let is_same = value(other)? == value(one)?;
-    // Two entries of 12 bits share a byte.
-    Ok(if is_same && view.sb.width == Width::Fat12 { cluster.saturating_add(1) } else { cluster })
-}
-
-/// The first byte in which two FATs differ, of those that are in use.
-fn difference(view: &View, one: u8, other: u8) -> Result<Option<u64>> {
-    let sb = &view.sb;
-    let last = Cluster(sb.clusters.saturating_add(1));
-    let (start, _) = place(sb.width, last);
-    let len = start.saturating_add(if sb.width == Width::Fat32 { 4 } else { 2 }).min(sb.fat_len);
-    let (mut left, mut right) = (vec![0; STEP], vec![0; STEP]);
-    let mut at = 0;
-    while at < len {
-        let count = to_usize(len.saturating_sub(at).min(to_u64(STEP)));
-        let (Some(left), Some(right)) = (left.get_mut(..count), right.get_mut(..count)) else { break };
-        view.device().read_at(sb.fat_offset(one).saturating_add(at), left)?;
-        view.device().read_at(sb.fat_offset(other).saturating_add(at), right)?;
-        // Half a byte behind the last entry of 12 bits belongs to nothing.
-        if at.saturating_add(to_u64(count)) == len
-            && sb.width == Width::Fat12
-            && last.0 & 1 == 0
-            && let (Some(left), Some(right)) = (left.last_mut(), right.last_mut())
-        {
-            (*left, *right) = (*left & 0xf, *right & 0xf);
-        }
-        if let Some(byte) = left.iter().zip(&*right).position(|(left, right)| left != right) {
-            return Ok(Some(at.saturating_add(to_u64(byte))));
-        }
-        at = at.saturating_add(to_u64(count));
-    }
-    Ok(None)
 }
 
 fn marks(view: &View, pass: &mut Pass<'_>) -> Result<()> {

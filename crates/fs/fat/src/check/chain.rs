@@ -7,6 +7,7 @@ use hashbrown::HashSet;
 use obento_base::{Error, Result};
 use obento_clusters::{Bits, Entry};
 
+use super::copies::{self, Wanted};
 use super::mend::Edit;
 use super::view::View;
 use super::{Issue, Pass};
@@ -154,7 +155,9 @@ pub fn claim_root(view: &View, state: &mut State, first: Cluster, pass: &mut Pas
         pass.found(Issue::Chain { ino, at: 0, cluster: first.0, why }, Vec::new());
         return Ok(0);
     }
-    let found = walk(view, state, first, most_of_a_directory(view))?;
+    let most = most_of_a_directory(view);
+    copies::settle(view, &state.owned, Wanted { first, need: None, most }, pass)?;
+    let found = walk(view, state, first, most)?;
     let Some((cluster, stop)) = found.stop else { return Ok(found.count) };
     state.is_damaged = true;
     let end = match (found.last, stop) {
@@ -204,6 +207,8 @@ pub fn claim(view: &View, state: &mut State, named: &Named<'_>, pass: &mut Pass<
         return Ok(0);
     }
     let need = if is_dir { most_of_a_directory(view) } else { u64::from(size).div_ceil(cluster_size) };
+    let wanted = Wanted { first, need: (!is_dir).then_some(need), most: need };
+    copies::settle(view, &state.owned, wanted, pass)?;
     let found = walk(view, state, first, need)?;
     let room = u64::from(found.count).saturating_mul(cluster_size);
     let Some((cluster, stop)) = found.stop else {

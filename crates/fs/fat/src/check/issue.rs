@@ -11,6 +11,12 @@ obento_driver::issues! {
     // Boot sector and FATs.
     /// The boot sector cannot be used, and its copy is.
     BootSector { sector: u16, why: Error } Damage "boot-sector", "{why}; the copy in sector {sector} is used";
+    /// The boot sector leads nowhere, and its copy does not.
+    BootSectorFits { sector: u16 } Damage "boot-sector-fits",
+        "the boot sector does not fit the FATs and directories, and the copy in sector {sector} does";
+    /// A field of the boot sector does not fit.
+    BootField { field: &'static str, found: u32, expected: u32 } Damage "boot-field",
+        "{field} of the boot sector is {found}, and {expected} fits the FATs and directories";
     /// The device is shorter than the volume.
     Truncated { found: u64, expected: u64 } Damage "truncated",
         "the volume has {expected} bytes, of which {found} are there";
@@ -29,8 +35,11 @@ obento_driver::issues! {
         "FSInfo counts {found} free clusters, and there are {expected}";
     /// A FAT does not start as every FAT does.
     FatStart { copy: u8, found: u32 } Safe "fat-start", "FAT {copy} starts with {found:#x}, as no FAT does";
-    /// A copy of the FAT differs from the one that is read.
+    /// A copy of the FAT differs from the copy that has the chains of files whole.
     FatCopy { copy: u8, cluster: u32 } Safe "fat-copy", "FAT {copy} differs, first at cluster {cluster}";
+    /// The copies of the FAT have different chains of a file, and none of them is the one that fits alone.
+    FatChoice { cluster: u32 } Damage "fat-choice",
+        "the FATs differ at cluster {cluster}, and nothing tells which of them is right";
     /// The volume was not unmounted.
     InUse {} Safe "in-use", "the volume was not unmounted, or is in use";
     /// An error of the medium was met.
@@ -66,9 +75,9 @@ obento_driver::issues! {
     /// A long name is not whole, or another file's.
     LongName { dir: u64, index: u32, why: &'static str } Damage "long-name",
         "directory {dir}: the long name at entry {index} {why}";
-    /// A field of a part of a long name is not 0.
-    LongNameField { dir: u64, index: u32, field: &'static str, found: u32 } Safe "long-name-field",
-        "directory {dir}: {field} of entry {index} is {found:#x}, expected 0";
+    /// A field of a part of a long name is not that of every part.
+    LongNameField { dir: u64, index: u32, field: &'static str, found: u32, expected: u32 } Safe "long-name-field",
+        "directory {dir}: {field} of entry {index} is {found:#x}, expected {expected:#x}";
     /// The entry of a directory has a size.
     DirectorySize { ino: u64, found: u32 } Safe "directory-size",
         "inode {ino}: a directory has a size of {found} in its entry, expected 0";

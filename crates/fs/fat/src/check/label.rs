@@ -15,14 +15,21 @@ use crate::super_block::Width;
 
 /// Compares them. Errors: NoMemory; those of the device.
 pub fn check(view: &View, pass: &mut Pass<'_>) -> Result<()> {
-    let (signature, place) = if view.sb.width == Width::Fat32 { (0x42, 0x47) } else { (0x26, 0x2b) };
-    if view.bytes::<1>(signature)? != [0x29] {
+    let (signature, place): (u64, u64) =
+        if view.sb.width == Width::Fat32 { (0x42, 0x47) } else { (0x26, 0x2b) };
+    let has_label = view.bytes::<1>(signature)? == [0x29];
+    // Without the name of the type the bytes are those of a program.
+    if !has_label && view.bytes::<3>(place.saturating_add(11))? != *b"FAT" {
         return Ok(());
     }
     let to_boot = |label: [u8; 11]| {
         let copy = view.sb.backup.map(|sector| u64::from(sector).saturating_mul(view.sb.sector_size.into()));
         let starts = [Some(0), copy].into_iter().flatten();
-        starts.map(|start| Edit::write(start.saturating_add(place), &label)).collect::<Vec<_>>()
+        let write = |start: u64| {
+            let place_of = |place: u64| start.saturating_add(place);
+            [Edit::write(place_of(signature), &[0x29]), Edit::write(place_of(place), &label)]
+        };
+        starts.flat_map(write).collect::<Vec<_>>()
     };
     let slots = root_slots(view)?;
     let entries = slots.iter().take_while(|(_, raw)| raw.kind() != Kind::End);
@@ -37,7 +44,7 @@ pub fn check(view: &View, pass: &mut Pass<'_>) -> Result<()> {
         let mut edits = vec![Edit::write(offset, &[0xe5]), Edit::write(offset.saturating_add(0xb), &[0])];
         edits.extend(to_boot(NO_NAME));
         pass.found(Issue::Label { found: root.to_vec() }, edits);
-    } else if boot != root {
+    } else if boot != root || !has_label {
         pass.found(Issue::BootLabel { found: boot.to_vec(), expected: root.to_vec() }, to_boot(root));
     }
     pass.report.label = if root == NO_NAME { Vec::new() } else { crate::name::trim(&root).to_vec() };

@@ -1,11 +1,13 @@
 //! Long names as they are gathered part by part: what is wrong with their parts.
 //!
 //! The rules are those of `fsck.fat`: parts count down to 1, the first of them marked, all with the checksum of the short
-//! name that follows at once.
+//! name that follows at once. Besides, the parts must hold a name: Linux lists no directory with a name that holds a `/`.
 
 use alloc::vec::Vec;
 
-use crate::name::{LongName, ShortName, checksum};
+use obento_base::Name;
+
+use crate::name::{LongName, ShortName, checksum, to_bytes};
 use crate::raw::RawLongEntry;
 
 /// What is wrong with the parts that were met.
@@ -27,11 +29,15 @@ pub struct Gathering {
     /// The number of the next part; 0 when all were met.
     next: u8,
     sum: u8,
+    /// What the parts hold.
+    units: LongName,
 }
 
 impl Gathering {
     /// Takes a part.
     pub fn push(&mut self, raw: &RawLongEntry, place: (u32, u64)) -> Option<Fault> {
+        // A wrong type has a finding of its own.
+        self.units.push(&RawLongEntry { LDIR_Type: 0, ..*raw });
         let number = raw.LDIR_Ord & 0x1f;
         let is_first = raw.LDIR_Ord & LongName::LAST != 0 && number != 0;
         let old = core::mem::take(&mut self.parts);
@@ -61,22 +67,24 @@ impl Gathering {
         Some(Fault::Broken(parts, why))
     }
 
-    /// A short entry follows: answers the parts of its name, or what is wrong with them.
-    pub fn end(&mut self, short: ShortName) -> Result<Parts, Fault> {
+    /// A short entry follows: answers the parts of its name and the name, or what is wrong with them.
+    pub fn end(&mut self, short: ShortName) -> Result<(Parts, Option<Vec<u16>>), Fault> {
         let parts = core::mem::take(&mut self.parts);
-        match () {
-            () if parts.is_empty() => Ok(parts),
-            () if self.next != 0 => Err(Fault::Broken(parts, "is not whole")),
-            () if self.sum != checksum(short) => {
-                Err(Fault::Broken(parts, "has the checksum of another name"))
-            }
-            () => Ok(parts),
+        let units = core::mem::take(&mut self.units);
+        let is_name = |units: &&[u16]| Name::new(&to_bytes(units.iter().copied())).is_ok();
+        match units.name(checksum(short)).filter(is_name) {
+            _ if parts.is_empty() => Ok((parts, None)),
+            _ if self.next != 0 => Err(Fault::Broken(parts, "is not whole")),
+            _ if self.sum != checksum(short) => Err(Fault::Broken(parts, "has the checksum of another name")),
+            Some(units) => Ok((parts, Some(units.to_vec()))),
+            None => Err(Fault::Broken(parts, "is none that a file can have")),
         }
     }
 
     /// Something follows that has no name.
     pub fn drop_name(&mut self) -> Option<Fault> {
         let parts = core::mem::take(&mut self.parts);
+        self.units.clear();
         (!parts.is_empty()).then_some(Fault::Orphaned(parts))
     }
 }
@@ -91,6 +99,7 @@ mod tests {
     fn part(order: u8, sum: u8) -> RawLongEntry {
         let mut raw = RawLongEntry::new_zeroed();
         (raw.LDIR_Ord, raw.LDIR_Chksum) = (order, sum);
+        raw.LDIR_Name1 = [0x61.into(); 5];
         raw
     }
 

@@ -2,25 +2,25 @@
 //!
 //! Order: directories and boot sectors first, each as it comes, and the FATs with them; all copies of a changed sector of the
 //! FAT, and FSInfo, at the end. A cut leaves what another run finds and mends.
-//! Invariant: one changed sector is in memory at a time; of the FAT the numbers of those that changed are kept.
+//! Invariant: one changed sector is in memory at a time, and a bit for each entry of the FAT that changed.
 
-use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use hashbrown::HashSet;
 use obento_base::wire::{FromBytes as _, FromZeros as _, IntoBytes as _, le, to_u64, to_usize};
 use obento_base::{Error, Result};
-use obento_clusters::{Entry, FileEntry as _, sectors};
+use obento_clusters::{Bits, Entry, FileEntry as _, sectors};
 use obento_driver::CheckOptions;
 
+use super::copies::{self, Doubt};
 use super::tree::{Slots, root_slots};
 use super::view::View;
 use crate::inode::{Attributes, Kind};
 use crate::name::ShortName;
 use crate::raw::{RawEntry, RawFsInfo};
-use crate::super_block::Root;
-use crate::table::{last, pieces};
+use crate::super_block::{Root, Width};
+use crate::table::{last, pieces, place};
 use crate::time::Zone;
 use crate::unit::Cluster;
 
@@ -55,11 +55,8 @@ pub enum Edit {
         /// How many.
         clusters: u32,
     },
-    /// All copies of the FAT become like one.
-    CopyFat {
-        /// Which.
-        from: u8,
-    },
+    /// The copies of the FAT become equal, as was chosen where they differ.
+    Settle(Doubt),
     /// FSInfo counts again, as it does after any edit.
     FreeCount,
 }
@@ -73,14 +70,16 @@ impl Edit {
 
 /// Makes the edits. Errors: NoMemory; those of the device.
 pub fn apply<'e>(view: &View, edits: impl Iterator<Item = &'e Edit>, options: &CheckOptions) -> Result<()> {
-    let mut editor = Editor { view, held: None, tables: BTreeSet::new(), root: None };
-    for edit in edits {
+    let mut editor = Editor { view, held: None, changed: Bits::new(view.sb.clusters)?, root: None };
+    let (settling, edits): (Vec<_>, Vec<_>) = edits.partition(|edit| matches!(edit, Edit::Settle(_)));
+    // What else is to be written was found in the FAT as it was chosen.
+    for edit in settling.into_iter().chain(edits) {
         match edit {
             Edit::Write { offset, bytes } => editor.put(*offset, bytes)?,
             Edit::Link { cluster, value } => editor.link(*cluster, *value)?,
             Edit::Free { first, clusters } => editor.free(*first, *clusters)?,
             Edit::Save { first, clusters } => editor.save(*first, *clusters, options)?,
-            Edit::CopyFat { from } => editor.copy_fat(*from)?,
+            Edit::Settle(doubt) => editor.settle(*doubt)?,
             Edit::FreeCount => {}
         }
     }
@@ -92,8 +91,8 @@ struct Editor<'v> {
     view: &'v View,
     /// A changed sector.
     held: Option<(u64, Vec<u8>)>,
-    /// Changed sectors of the FAT that is read.
-    tables: BTreeSet<u64>,
+    /// Entries of the FAT that changed.
+    changed: Bits,
     root: Option<Saved>,
 }
 
@@ -139,16 +138,32 @@ impl Editor<'_> {
     }
 
     fn link(&mut self, cluster: Cluster, value: u32) -> Result<()> {
+        self.changed.set(cluster);
+        self.link_in(self.view.sb.read_fat(), cluster, value)
+    }
+
+    /// Writes an entry of one copy of the FAT.
+    fn link_in(&mut self, copy: u8, cluster: Cluster, value: u32) -> Result<()> {
         let sb = &self.view.sb;
-        let base = sb.fat_offset(sb.read_fat());
+        let base = sb.fat_offset(copy);
         for (at, keep, bits) in pieces(sb.width, cluster, value) {
-            let offset = base.saturating_add(at);
-            self.tables.insert(self.sector(offset).0);
-            if let Some(byte) = self.hold(offset)?.first_mut() {
+            if let Some(byte) = self.hold(base.saturating_add(at))?.first_mut() {
                 *byte = *byte & keep | bits;
             }
         }
         Ok(())
+    }
+
+    /// Writes all bits of an entry of one copy of the FAT.
+    fn copy_in(&mut self, copy: u8, cluster: Cluster, raw: u32) -> Result<()> {
+        let sb = &self.view.sb;
+        match sb.width {
+            Width::Fat32 => {
+                let (at, _) = place(sb.width, cluster);
+                self.put(sb.fat_offset(copy).saturating_add(at), &raw.to_le_bytes())
+            }
+            _ => self.link_in(copy, cluster, raw),
+        }
     }
 
     fn free(&mut self, first: Cluster, clusters: u32) -> Result<()> {
@@ -242,41 +257,49 @@ impl Editor<'_> {
         Ok(true)
     }
 
-    fn copy_fat(&mut self, from: u8) -> Result<()> {
-        self.release()?;
-        let sb = &self.view.sb;
-        let mut bytes = vec![0; to_usize(sb.sector_size.into())];
-        let size = u64::from(sb.sector_size);
-        for copy in (0..sb.fats).filter(|&copy| copy != from) {
-            let mut at = 0;
-            while at < sb.fat_len {
-                self.view.device().read_at(sb.fat_offset(from).saturating_add(at), &mut bytes)?;
-                let offset = sb.fat_offset(copy).saturating_add(at);
-                self.view.device().write_at(offset, &bytes)?;
-                self.view.cache.forget(self.sector(offset).0);
-                at = at.saturating_add(size);
-            }
+    /// Writes what was chosen to the copy that is read, and then what that says to the others.
+    fn settle(&mut self, doubt: Doubt) -> Result<()> {
+        let view = self.view;
+        let choices = view.choices.borrow();
+        for (cluster, value) in choices.values(doubt) {
+            self.copy_in(view.sb.read_fat(), cluster, value)?;
         }
+        self.release()?;
+        let base = view.sb.read_fat();
+        let mut table = view.copy(base);
+        for &(copy, _) in &choices.copies {
+            let mut failed = Ok(());
+            copies::each_difference(view, base, copy, Cluster(0), |cluster, _| {
+                if choices.may_write(cluster, doubt) {
+                    failed = table.raw(cluster).and_then(|raw| self.copy_in(copy, cluster, raw));
+                }
+                failed.is_ok()
+            })?;
+            failed?;
+        }
+        self.release()?;
+        drop(choices);
+        view.choices.borrow_mut().written(doubt);
         Ok(())
     }
 
     /// All copies of what changed in the FAT, and FSInfo.
     fn finish(mut self) -> Result<()> {
         self.release()?;
-        let sb = &self.view.sb;
-        let size = u64::from(sb.sector_size);
-        let mut bytes = vec![0; to_usize(size)];
-        for &number in self.tables.iter().filter(|_| self.view.mirrored) {
-            let offset = number.saturating_mul(size);
-            self.view.device().read_at(offset, &mut bytes)?;
-            let at = offset.saturating_sub(sb.fat_offset(sb.read_fat()));
-            for copy in (0..sb.fats).filter(|&copy| copy != sb.read_fat()) {
-                self.view.device().write_at(sb.fat_offset(copy).saturating_add(at), &bytes)?;
+        let view = self.view;
+        let sb = &view.sb;
+        let mut table = view.table();
+        for copy in (0..sb.fats).filter(|&copy| view.mirrored && copy != sb.read_fat()) {
+            for cluster in (0..sb.clusters.saturating_add(2)).map(Cluster) {
+                if self.changed.has(cluster) {
+                    self.copy_in(copy, cluster, table.raw(cluster)?)?;
+                }
             }
         }
-        self.view.device().flush()?;
+        self.release()?;
+        view.device().flush()?;
         self.count()?;
-        self.view.device().flush()
+        view.device().flush()
     }
 
     fn count(&mut self) -> Result<()> {

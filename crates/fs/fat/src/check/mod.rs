@@ -1,8 +1,9 @@
 //! Checking a volume: what `fsck.fat` looks for, and mending it.
 //!
-//! 1. `boot`: the boot sector and its copy, FSInfo, the copies of the FAT.
-//! 2. `tree`: every directory from the root on, its entries (`long`), and the chains that they name (`chain`).
-//! 3. `lost`: clusters in use that nobody names; how many are free. `label`: the labels and the marks.
+//! 1. `boot`: the boot sector, as it fits the volume (`geometry`), and its copy, FSInfo, the copies of the FAT.
+//! 2. `tree`: every directory from the root on, its entries (`long`, `names`), and the chains that they name (`chain`).
+//! 3. `copies`: which of several FATs has the chains, and what the others lack.
+//! 4. `lost`: clusters in use that nobody names; how many are free. `label`: the labels and the marks.
 //!
 //! What is found comes with the edits that mend it (`mend`), which are made when a pass is over; then the volume is looked at
 //! again, since one damage hides another, until nothing is left that may be mended.
@@ -12,11 +13,14 @@
 
 mod boot;
 mod chain;
+mod copies;
+mod geometry;
 mod issue;
 mod label;
 mod long;
 mod lost;
 mod mend;
+mod names;
 mod tree;
 mod view;
 
@@ -53,6 +57,10 @@ impl Check for FatDriver {
             Event::Progress(progress) => observer.progress(progress),
         })
     }
+
+    fn finds(&self, device: &Arc<dyn BlockDevice>, _: &CheckOptions) -> bool {
+        geometry::finds(device)
+    }
 }
 
 /// What a check tells.
@@ -71,8 +79,13 @@ pub fn check_volume(
     tell: &mut dyn FnMut(Event),
 ) -> Result<CheckReport> {
     if options.mending == Mending::Nothing {
-        let mut pass =
-            Pass { tell, mending: Mending::Nothing, found: Vec::new(), report: CheckReport::default() };
+        let mut pass = Pass {
+            tell,
+            mending: Mending::Nothing,
+            found: Vec::new(),
+            waits: false,
+            report: CheckReport::default(),
+        };
         pass.look(&device)?;
         return Ok(pass.report);
     }
@@ -101,8 +114,13 @@ fn mend_all(
     let (mut found, mut mended, mut told_notes) = (0_u64, 0_u64, false);
     let mut before: Vec<Issue> = Vec::new();
     for round in 1..=MAX_ROUNDS {
-        let mut pass =
-            Pass { tell, mending: options.mending, found: Vec::new(), report: CheckReport::default() };
+        let mut pass = Pass {
+            tell,
+            mending: options.mending,
+            found: Vec::new(),
+            waits: false,
+            report: CheckReport::default(),
+        };
         let view = pass.look(device)?;
         let Pass { found: batch, mut report, .. } = pass;
         let may_mend = |item: &Item| !item.edits.is_empty() && item.severity() <= most(options.mending);
@@ -162,6 +180,8 @@ struct Pass<'t> {
     tell: &'t mut dyn FnMut(Event),
     mending: Mending,
     found: Vec<Item>,
+    /// Whether the rest is left to the next look.
+    waits: bool,
     report: CheckReport,
 }
 
@@ -184,9 +204,21 @@ impl Pass<'_> {
         }
     }
 
+    /// Keeps an issue, whatever else is kept.
+    fn must(&mut self, issue: Issue, edits: Vec<Edit>) {
+        let waits = core::mem::take(&mut self.waits);
+        self.found(issue, edits);
+        self.waits = waits;
+    }
+
+    /// Leaves whatever else there is to the next look.
+    fn wait(&mut self) {
+        self.waits = true;
+    }
+
     /// Whether so much is to be mended that the rest is left to the next look.
     fn is_full(&self) -> bool {
-        self.found.len() >= BATCH
+        self.waits || self.found.len() >= BATCH
     }
 
     fn progress(&mut self, pass: &'static str, done: u64, total: u64) {
@@ -203,6 +235,7 @@ impl Pass<'_> {
         let owned = Bits::new(view.sb.clusters)?;
         let state = tree::check(&view, owned, self)?;
         label::check(&view, self)?;
+        copies::check(&view, self)?;
         lost::check(&view, state, self)?;
         self.report.inodes.1 = self.report.inodes.0;
         Ok(Some(view))

@@ -4,17 +4,18 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use hashbrown::HashSet;
-use obento_base::wire::{FromBytes as _, FromZeros as _, IntoBytes as _};
+use obento_base::wire::{FromBytes as _, FromZeros as _, IntoBytes as _, to_usize};
 use obento_base::{Error, Result};
 use obento_clusters::{Bits, Entry, ROOT};
 
 use super::chain::{self, Named, State};
 use super::long::{Fault, Gathering};
 use super::mend::Edit;
+use super::names::Names;
 use super::view::View;
 use super::{Issue, Pass};
 use crate::dir::MAX_SLOTS;
-use crate::inode::{Attributes, Kind};
+use crate::inode::{Attributes, Kind, LONG_NAME};
 use crate::name::ShortName;
 use crate::raw::{RawEntry, RawLongEntry};
 use crate::super_block::Root;
@@ -22,9 +23,6 @@ use crate::unit::{Cluster, ENTRY, ENTRY_LEN};
 
 /// An entry with its byte offset.
 pub type Slots = Vec<(u64, RawEntry)>;
-
-/// `DIR_NTRes`: there is a long name alone (dosfstools, `FAT_NO_83`).
-const NO_SHORT_NAME: u8 = 0x20;
 
 /// A directory to be looked at.
 #[derive(Clone, Copy)]
@@ -64,11 +62,25 @@ fn root(view: &View, state: &mut State, pass: &mut Pass<'_>) -> Result<Pending> 
 
 /// The entries of the root directory, as far as it can be followed.
 pub fn root_slots(view: &View) -> Result<Slots> {
+    slots(view, &whole_root(view))
+}
+
+/// The first `count` entries of the root directory, or some more.
+pub fn first_slots(view: &View, count: usize) -> Result<Slots> {
+    let mut root = whole_root(view);
+    root.clusters = u32::try_from(count.div_ceil(to_usize((view.sb.cluster_size / ENTRY).max(1).into())))
+        .unwrap_or(u32::MAX);
+    let mut slots = slots(view, &root)?;
+    slots.truncate(count);
+    Ok(slots)
+}
+
+fn whole_root(view: &View) -> Pending {
     let first = match view.sb.root {
         Root::Region { .. } => None,
         Root::Chain(first) => Some(first),
     };
-    slots(view, &Pending { ino: ROOT.0, first, clusters: u32::MAX, parent: 0 })
+    Pending { ino: ROOT.0, first, clusters: u32::MAX, parent: 0 }
 }
 
 /// All entries of a directory, whatever they are.
@@ -123,14 +135,20 @@ fn directory(view: &View, state: &mut State, dir: &Pending, pass: &mut Pass<'_>)
             }
             Kind::LongName => long_part(dir.ino, raw, (index, *offset), &mut gathering, pass),
             kind => {
-                let (parts, fault) = match gathering.end(raw.name()) {
-                    Ok(parts) => (parts.into_iter().map(|(_, offset)| offset).collect(), None),
-                    Err(fault) => (Vec::new(), Some(fault)),
+                let (parts, long, fault) = match gathering.end(raw.name()) {
+                    Ok((parts, long)) => (parts.into_iter().map(|(_, offset)| offset).collect(), long, None),
+                    Err(fault) => (Vec::new(), None, Some(fault)),
                 };
                 told(dir.ino, fault, pass);
                 let named = Named { raw, offset: *offset, parts };
+                // Elsewhere than at the start of a directory it leads to another, whose clusters are not its own.
+                if kind == Kind::Dots && raw.attributes().contains(Attributes::DIRECTORY) {
+                    let (ino, name) = (named.ino(), raw.DIR_Name.to_vec());
+                    pass.found(Issue::EntryName { ino, dir: dir.ino, name }, named.remove());
+                    continue;
+                }
                 if kind != Kind::Label {
-                    names.check(dir.ino, &named, pass);
+                    names.check(dir.ino, &named, long.as_deref(), pass)?;
                     pass.report.inodes.0 = pass.report.inodes.0.saturating_add(1);
                 }
                 below.extend(entry(view, state, dir, &named, pass)?);
@@ -179,6 +197,14 @@ fn long_part(dir: u64, raw: &RawEntry, place: (u32, u64), gathering: &mut Gather
         return told(dir, fault, pass);
     }
     let (index, offset) = place;
+    let attr = u32::from(part.LDIR_Attr);
+    if part.LDIR_Attr != LONG_NAME {
+        let edits = vec![Edit::write(offset.saturating_add(0xb), &[LONG_NAME])];
+        pass.found(
+            Issue::LongNameField { dir, index, field: "LDIR_Attr", found: attr, expected: LONG_NAME.into() },
+            edits,
+        );
+    }
     let fields = [
         ("LDIR_Type", u32::from(part.LDIR_Type), 0xc, &[0][..]),
         ("LDIR_FstClusLO", u32::from(part.LDIR_FstClusLO.get()), 0x1a, &[0, 0][..]),
@@ -186,74 +212,9 @@ fn long_part(dir: u64, raw: &RawEntry, place: (u32, u64), gathering: &mut Gather
     for (field, found, at, zeros) in fields {
         if found != 0 {
             let edits = vec![Edit::write(offset.saturating_add(at), zeros)];
-            pass.found(Issue::LongNameField { dir, index, field, found }, edits);
+            pass.found(Issue::LongNameField { dir, index, field, found, expected: 0 }, edits);
         }
     }
-}
-
-/// The names of a directory.
-struct Names {
-    /// Those that were met.
-    seen: HashSet<ShortName>,
-    /// All there are: what is renamed gets another.
-    all: HashSet<ShortName>,
-    given: u32,
-}
-
-impl Names {
-    fn new(slots: &Slots) -> Result<Self> {
-        let mut all = HashSet::new();
-        for (_, raw) in slots {
-            if matches!(raw.kind(), Kind::File | Kind::Dots) {
-                all.try_reserve(1).map_err(|_| Error::NoMemory)?;
-                all.insert(raw.name());
-            }
-        }
-        Ok(Self { seen: HashSet::new(), all, given: 0 })
-    }
-
-    fn check(&mut self, dir: u64, named: &Named<'_>, pass: &mut Pass<'_>) {
-        let (ino, short) = (named.ino(), named.raw.name());
-        let name = short.0.to_vec();
-        // The short name of what says that it has none counts for nothing.
-        let is_bad = match named.raw.DIR_NTRes & NO_SHORT_NAME {
-            0 => is_bad(short),
-            _ => named.parts.is_empty(),
-        };
-        let issue = match (is_bad, self.seen.insert(short)) {
-            (true, _) => Issue::EntryName { ino, dir, name },
-            (false, false) => Issue::DuplicateName { ino, dir, name },
-            (false, true) => return,
-        };
-        let lower = named.raw.DIR_NTRes & !NO_SHORT_NAME;
-        let mut edits = vec![
-            Edit::write(named.offset, &self.another().0),
-            Edit::write(named.offset.saturating_add(0xc), &[lower]),
-        ];
-        // The long name was that of the old one.
-        edits.extend(named.parts.iter().map(|&offset| Edit::write(offset, &[0xe5])));
-        pass.found(issue, edits);
-    }
-
-    /// A name that is not there, as `fsck.fat` makes them.
-    fn another(&mut self) -> ShortName {
-        loop {
-            let digits = alloc::format!("FSCK{:07}", self.given);
-            self.given = self.given.saturating_add(1);
-            let mut bytes = [b'0'; 11];
-            bytes.iter_mut().zip(digits.bytes()).for_each(|(to, from)| *to = from);
-            if self.all.insert(ShortName(bytes)) {
-                return ShortName(bytes);
-            }
-        }
-    }
-}
-
-/// Whether no file may have this short name.
-fn is_bad(name: ShortName) -> bool {
-    let [first, rest @ ..] = name.0;
-    let is_bad = |byte: u8| byte < 0x20 || byte == 0x7f || b"*?<>|\"\\/:.".contains(&byte);
-    first == b' ' || first != 0x05 && is_bad(first) || rest.into_iter().any(is_bad)
 }
 
 /// An entry that names something; answers the directory that it is.

@@ -1,14 +1,16 @@
 //! A volume as a check reads it: raw entries by their places, and which clusters have an owner.
 
 use alloc::sync::Arc;
+use core::cell::RefCell;
 
 use obento_base::wire::to_usize;
 use obento_base::{Error, Result};
 use obento_block::{BlockDevice, Cache};
 use obento_clusters::{Entry, Links as _};
 
-use crate::super_block::SuperBlock;
-use crate::table::Reader;
+use super::copies::Choices;
+use crate::super_block::{SuperBlock, Width};
+use crate::table::{COUNTED_32, Reader, decode};
 use crate::unit::Cluster;
 
 /// Metadata that is kept in memory.
@@ -22,13 +24,15 @@ pub struct View {
     pub cache: Cache,
     /// Whether all copies of the FAT are kept.
     pub mirrored: bool,
+    /// Where the copies of the FAT differ: what was chosen.
+    pub choices: RefCell<Choices>,
 }
 
 impl View {
     /// A view of what `sb` describes.
     pub fn new(device: Arc<dyn BlockDevice>, sb: SuperBlock) -> Self {
         let mirrored = sb.active_fat.is_none();
-        Self { cache: Cache::new(device, sb.sector_size, CACHE), sb, mirrored }
+        Self { cache: Cache::new(device, sb.sector_size, CACHE), sb, mirrored, choices: RefCell::default() }
     }
 
     /// The device.
@@ -41,6 +45,17 @@ impl View {
         Reader::new(&self.sb, &self.cache)
     }
 
+    /// A reader of a copy of the FAT.
+    pub fn copy(&self, copy: u8) -> Reader<'_> {
+        Reader::of_copy(&self.sb, &self.cache, copy)
+    }
+
+    /// What an entry says whose bits are `value`.
+    pub fn decode(&self, value: u32) -> Entry {
+        let value = if self.sb.width == Width::Fat32 { value & COUNTED_32 } else { value };
+        decode(value, &self.sb)
+    }
+
     /// `N` bytes at `offset`, all in one sector.
     pub fn bytes<const N: usize>(&self, offset: u64) -> Result<[u8; N]> {
         let size = u64::from(self.sb.sector_size);
@@ -49,8 +64,12 @@ impl View {
         block.get(within..).and_then(|rest| rest.first_chunk()).copied().ok_or(Error::Invalid)
     }
 
-    /// What the FAT says of `cluster`; what it cannot say is a last one.
+    /// The entry of `cluster`: the chosen value where the copies of the FAT differ. A number that no cluster has ends its chain.
     pub fn entry(&self, table: &mut Reader<'_>, cluster: Cluster) -> Result<Entry> {
-        if self.sb.has(cluster) { table.entry(cluster) } else { Ok(Entry::Last) }
+        match self.choices.borrow().value(cluster) {
+            Some(value) => Ok(self.decode(value)),
+            None if self.sb.has(cluster) => table.entry(cluster),
+            None => Ok(Entry::Last),
+        }
     }
 }

@@ -13,6 +13,9 @@ use obento_clusters::{Entry, Links};
 use crate::super_block::{SuperBlock, Width};
 use crate::unit::Cluster;
 
+/// The bits of an entry of 32 that count.
+pub const COUNTED_32: u32 = 0x0fff_ffff;
+
 /// What `value`, cut to the bits that count, says.
 pub fn decode(value: u32, sb: &SuperBlock) -> Entry {
     let top = match sb.width {
@@ -69,19 +72,32 @@ pub fn last(width: Width) -> u32 {
 pub struct Reader<'v> {
     sb: &'v SuperBlock,
     cache: &'v Cache,
+    /// Which copy.
+    copy: u8,
     held: Option<Block>,
 }
 
 impl<'v> Reader<'v> {
     /// A reader of the copy that is read.
     pub fn new(sb: &'v SuperBlock, cache: &'v Cache) -> Self {
-        Self { sb, cache, held: None }
+        Self::of_copy(sb, cache, sb.read_fat())
     }
 
-    /// The bits of an entry, also of the first two.
+    /// A reader of another copy.
+    pub fn of_copy(sb: &'v SuperBlock, cache: &'v Cache, copy: u8) -> Self {
+        Self { sb, cache, copy, held: None }
+    }
+
+    /// The bits of an entry that count, also of the first two.
     pub fn value(&mut self, cluster: Cluster) -> Result<u32> {
+        let value = self.raw(cluster)?;
+        Ok(if self.sb.width == Width::Fat32 { value & COUNTED_32 } else { value })
+    }
+
+    /// All bits of an entry: on FAT32 with the four that count for nothing.
+    pub fn raw(&mut self, cluster: Cluster) -> Result<u32> {
         let (within, shift) = place(self.sb.width, cluster);
-        let offset = self.sb.fat_offset(self.sb.read_fat()).saturating_add(within);
+        let offset = self.sb.fat_offset(self.copy).saturating_add(within);
         Ok(match self.sb.width {
             // The two bytes may lie in two sectors.
             Width::Fat12 => {
@@ -90,7 +106,7 @@ impl<'v> Reader<'v> {
                 (low | high << 8) >> shift & 0xfff
             }
             Width::Fat16 => u16::from_le_bytes(self.bytes(offset)?).into(),
-            Width::Fat32 => u32::from_le_bytes(self.bytes(offset)?) & 0x0fff_ffff,
+            Width::Fat32 => u32::from_le_bytes(self.bytes(offset)?),
         })
     }
 
@@ -101,7 +117,7 @@ impl<'v> Reader<'v> {
         while at < end {
             let left = to_usize(end.saturating_sub(at).into());
             let (within, _) = place(self.sb.width, Cluster(at));
-            let offset = self.sb.fat_offset(self.sb.read_fat()).saturating_add(within);
+            let offset = self.sb.fat_offset(self.copy).saturating_add(within);
             let from = at;
             let mut note = |is_free: bool| {
                 bits |= u64::from(is_free) << at.saturating_sub(first.0);

@@ -14,6 +14,7 @@ use super::common;
 use super::common::{judge, shape};
 
 /// A volume with the directory `D`, in it `E`, the file `F` of three clusters and `a long name.txt`; with what is where.
+#[derive(Clone)]
 pub struct Volume {
     pub bytes: Vec<u8>,
     pub fat: usize,

@@ -1,0 +1,355 @@
+//! Copies of the FAT that differ: which of them has the chain of a file.
+//!
+//! A chain is decided when it is claimed. The copy wins by which the chain is whole: it ends in the cluster in which the size of its file
+//! ends, and no cluster of it belongs to another file. A directory does not say how long it is; see [`best_of_a_directory`]. The rest of the check reads the FAT through what was chosen ([`Choices`]). Two
+//! different whole chains, and chains that no copy has whole, are in doubt: only `-y` writes those. Entries outside of all chains of files
+//! follow the copy that is read.
+//! Invariant: at most [`MOST`] values are kept. What is found beyond those waits for the next look.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use obento_base::wire::{FromBytes as _, to_u64, to_usize};
+use obento_base::{Error, Result};
+use obento_clusters::{Bits, Entry};
+
+use super::mend::Edit;
+use super::view::View;
+use super::{Issue, Pass};
+use crate::inode::Kind;
+use crate::raw::RawEntry;
+use crate::super_block::Width;
+use crate::table::{Reader, place};
+use crate::unit::Cluster;
+
+/// How many chosen values are kept.
+const MOST: usize = 1 << 16;
+/// How much of two FATs is compared at a time.
+const STEP: usize = 64 << 10;
+
+/// What was chosen where copies differ.
+#[derive(Default)]
+pub struct Choices {
+    /// The copies that differ from the copy that is read, and from which entry on they are compared.
+    pub copies: Vec<(u8, Cluster)>,
+    /// Values of entries, with all their bits, that are not those of the copy that is read.
+    values: BTreeMap<u32, u32>,
+    /// Entries that no copy decides.
+    doubtful: BTreeSet<u32>,
+}
+
+impl Choices {
+    /// The chosen value of an entry, if it is not that of the copy that is read.
+    pub fn value(&self, cluster: Cluster) -> Option<u32> {
+        self.values.get(&cluster.0).copied()
+    }
+
+    /// The chosen values that `doubt` allows to be written.
+    pub fn values(&self, doubt: Doubt) -> impl Iterator<Item = (Cluster, u32)> + '_ {
+        let values = self.values.iter().map(|(&cluster, &value)| (Cluster(cluster), value));
+        values.filter(move |&(cluster, _)| self.may_write(cluster, doubt))
+    }
+
+    /// Whether the entry of `cluster` may be made the same in all copies.
+    pub fn may_write(&self, cluster: Cluster, doubt: Doubt) -> bool {
+        doubt == Doubt::Decide || !self.doubtful.contains(&cluster.0)
+    }
+
+    /// Forgets the values that were written.
+    pub fn written(&mut self, doubt: Doubt) {
+        let doubtful = &self.doubtful;
+        self.values.retain(|cluster, _| doubt == Doubt::Keep && doubtful.contains(cluster));
+    }
+
+    fn is_full(&self) -> bool {
+        self.values.len().max(self.doubtful.len()) >= MOST
+    }
+}
+
+/// What is done with entries that no copy decides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Doubt {
+    /// They stay different.
+    Keep,
+    /// The best of the chains is written.
+    Decide,
+}
+
+/// How good a chain is; the last is the best.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    /// It ends too early, or in a cluster that cannot follow.
+    Part,
+    /// It goes on behind the end of its file.
+    Long,
+    /// It ends where its file does.
+    Whole,
+}
+
+/// A chain as one of the copies has it.
+struct Trial {
+    fit: Fit,
+    count: u64,
+    /// A hash of all that the chain says.
+    path: u64,
+    /// Its clusters, if it is a directory's.
+    clusters: Vec<u32>,
+    /// Its entries in which copies differ, and what the chain takes them for.
+    differing: Vec<(u32, u32)>,
+}
+
+/// The chain of a file or directory.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    /// Its first cluster.
+    pub first: Cluster,
+    /// How many clusters a file needs; a directory does not say.
+    pub need: Option<u64>,
+    /// The most that it may have.
+    pub most: u64,
+}
+
+/// Where a trial takes its entries from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// One copy, by its place among the readers.
+    Copy(usize),
+    /// The first copy whose entry may be right.
+    Any,
+}
+
+/// Chooses between the copies for one chain. `owned` are the clusters of others. Errors: those of the device.
+pub fn settle(view: &View, owned: &Bits, wanted: Wanted, pass: &mut Pass<'_>) -> Result<()> {
+    let copies = view.choices.borrow().copies.clone();
+    if copies.is_empty() || pass.is_full() {
+        return Ok(());
+    }
+    let base = view.sb.read_fat();
+    let others: Vec<u8> = copies.iter().map(|&(copy, _)| copy).collect();
+    let mut readers: Vec<_> = [base].into_iter().chain(others).map(|copy| view.copy(copy)).collect();
+    let sources = (0..readers.len()).map(Source::Copy).chain([Source::Any]);
+    let trials = sources.map(|source| follow(view, owned, wanted, &mut readers, source));
+    let trials = trials.collect::<Result<Vec<_>>>()?;
+    let (best, in_doubt) = match wanted.need {
+        Some(_) => best_of_a_file(&trials),
+        None => best_of_a_directory(view, &trials)?,
+    };
+    let Some(chosen) = trials.get(best) else { return Ok(()) };
+    let mut choices = view.choices.borrow_mut();
+    let base = readers.first_mut();
+    if let Some(base) = base {
+        for &(cluster, value) in &chosen.differing {
+            if base.raw(Cluster(cluster))? != value {
+                choices.values.insert(cluster, value);
+            }
+        }
+    }
+    if in_doubt {
+        let all = trials.iter().flat_map(|trial| &trial.differing);
+        choices.doubtful.extend(all.map(|&(cluster, _)| cluster));
+    }
+    if choices.is_full() {
+        pass.wait();
+    }
+    Ok(())
+}
+
+/// The best of the chains of a file, and whether that is in doubt.
+fn best_of_a_file(trials: &[Trial]) -> (usize, bool) {
+    let rank = |at: usize| trials.get(at).map(|trial| (trial.fit, trial.count));
+    let best = (1..trials.len()).fold(0, |best, at| if rank(at) > rank(best) { at } else { best });
+    let Some(chosen) = trials.get(best) else { return (best, true) };
+    let is_rival = |other: &Trial| other.path != chosen.path && other.fit == Fit::Whole;
+    (best, chosen.fit != Fit::Whole || trials.iter().any(is_rival))
+}
+
+/// The same of a directory, which does not say how long it is: where two whole chains part, the chain wins that goes on in a part of a
+/// directory. So it is where the power went between the writes of two FATs.
+fn best_of_a_directory(view: &View, trials: &[Trial]) -> Result<(usize, bool)> {
+    let mut whole: Vec<usize> = (0..trials.len()).collect();
+    whole.retain(|&at| trials.get(at).is_some_and(|trial| trial.fit == Fit::Whole));
+    whole.sort_by_key(|&at| trials.get(at).map_or(0, |trial| trial.count));
+    let Some(&(mut best)) = whole.first() else { return Ok((best_of_a_file(trials).0, true)) };
+    let mut in_doubt = false;
+    for at in whole {
+        let (Some(now), Some(other)) = (trials.get(best), trials.get(at)) else { continue };
+        if other.path == now.path {
+            best = best.min(at);
+            continue;
+        }
+        let same = now.clusters.iter().zip(&other.clusters).take_while(|(one, two)| one == two).count();
+        let may_be = |trial: &Trial| match trial.clusters.get(same) {
+            Some(&cluster) => may_be_directory(view, Cluster(cluster)).map(Some),
+            None => Ok(None),
+        };
+        match (may_be(now)?, may_be(other)?) {
+            (_, Some(false)) => {}
+            (None | Some(false), _) => best = at,
+            (Some(true), _) => (in_doubt, best) = (true, best.min(at)),
+        }
+    }
+    Ok((best, in_doubt))
+}
+
+/// Whether a cluster holds nothing but entries as directories have them, and no directory begins there.
+fn may_be_directory(view: &View, cluster: Cluster) -> Result<bool> {
+    let Some(start) = view.sb.offset_of(cluster) else { return Ok(false) };
+    for offset in (start..start.saturating_add(view.sb.cluster_size.into())).step_by(32) {
+        let raw = RawEntry::read_from_bytes(&view.bytes::<32>(offset)?).map_err(|_| Error::Invalid)?;
+        // Another directory begins so.
+        if !may_be_entry(&raw) || offset == start && raw.kind() == Kind::Dots {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether an entry may be one that a system wrote.
+pub fn may_be_entry(raw: &RawEntry) -> bool {
+    match raw.kind() {
+        Kind::End | Kind::Free => true,
+        Kind::LongName => raw.DIR_FstClusLO.get() == 0,
+        _ => raw.DIR_Attr & 0xc0 == 0 && raw.DIR_Name.iter().all(|&byte| byte >= 0x20 || byte == 5),
+    }
+}
+
+/// Follows a chain by the entries of `source`.
+fn follow(
+    view: &View,
+    owned: &Bits,
+    wanted: Wanted,
+    readers: &mut [Reader<'_>],
+    source: Source,
+) -> Result<Trial> {
+    let mut trial = Trial { fit: Fit::Part, count: 0, path: 0, clusters: Vec::new(), differing: Vec::new() };
+    let mut cluster = wanted.first;
+    while view.sb.has(cluster) && !owned.has(cluster) && trial.count < wanted.most {
+        trial.count = trial.count.saturating_add(1);
+        if wanted.need.is_none() {
+            trial.clusters.push(cluster.0);
+        }
+        let is_last = wanted.need.map(|need| trial.count >= need);
+        let values = readers.iter_mut().map(|reader| reader.raw(cluster)).collect::<Result<Vec<_>>>()?;
+        let may_be = |&&value: &&u32| match view.decode(value) {
+            Entry::Next(next) => is_last != Some(true) && !owned.has(next),
+            Entry::Last => is_last != Some(false),
+            _ => false,
+        };
+        let first = values.first().copied().unwrap_or(0);
+        let value = match source {
+            Source::Copy(at) => values.get(at).copied(),
+            Source::Any => values.iter().find(may_be).copied(),
+        };
+        let value = value.unwrap_or(first);
+        if values.iter().any(|&other| other != first) && trial.differing.len() < MOST {
+            trial.differing.push((cluster.0, value));
+        }
+        let entry = view.decode(value);
+        let said = match entry {
+            Entry::Last => 1,
+            Entry::Next(next) => next.0,
+            _ => value,
+        };
+        trial.path = (trial.path ^ u64::from(said)).wrapping_mul(0x0000_0100_0000_01b3);
+        match entry {
+            Entry::Next(_) if is_last == Some(true) => {
+                trial.fit = Fit::Long;
+                break;
+            }
+            Entry::Next(next) => cluster = next,
+            Entry::Last if is_last != Some(false) => {
+                trial.fit = Fit::Whole;
+                break;
+            }
+            Entry::Free | Entry::Bad => {
+                trial.count = trial.count.saturating_sub(1);
+                break;
+            }
+            _ => break,
+        }
+    }
+    Ok(trial)
+}
+
+/// Tells which copies are not as was chosen.
+pub fn check(view: &View, pass: &mut Pass<'_>) -> Result<()> {
+    let choices = view.choices.borrow();
+    let base = view.sb.read_fat();
+    if let Some((cluster, _)) = choices.values(Doubt::Keep).next() {
+        pass.must(Issue::FatCopy { copy: base, cluster: cluster.0 }, vec![Edit::Settle(Doubt::Keep)]);
+    }
+    for &(copy, start) in &choices.copies {
+        let mut differing = None;
+        each_difference(view, base, copy, start, |cluster, value| {
+            let chosen = choices.value(cluster);
+            let is_wrong = chosen.is_none_or(|chosen| chosen != value);
+            differing = Some(cluster).filter(|_| is_wrong && choices.may_write(cluster, Doubt::Keep));
+            differing.is_none()
+        })?;
+        if let Some(cluster) = differing {
+            pass.must(Issue::FatCopy { copy, cluster: cluster.0 }, vec![Edit::Settle(Doubt::Keep)]);
+        }
+    }
+    if let Some(&cluster) = choices.doubtful.first() {
+        pass.must(Issue::FatChoice { cluster }, vec![Edit::Settle(Doubt::Decide)]);
+    }
+    Ok(())
+}
+
+/// The first cluster from `start` on whose entry differs between two copies.
+pub fn first_difference(view: &View, one: u8, other: u8, start: Cluster) -> Result<Option<Cluster>> {
+    let mut found = None;
+    each_difference(view, one, other, start, |cluster, _| {
+        found = Some(cluster);
+        false
+    })?;
+    Ok(found)
+}
+
+/// Hands each entry from `start` on that differs between two copies to `act`, with its value in `other`, until `act` returns false.
+pub fn each_difference(
+    view: &View,
+    one: u8,
+    other: u8,
+    start: Cluster,
+    mut act: impl FnMut(Cluster, u32) -> bool,
+) -> Result<()> {
+    let sb = &view.sb;
+    let end = sb.clusters.saturating_add(2);
+    let len = sb.width.table_len(sb.clusters).min(sb.fat_len);
+    let (mut left, mut right) = (vec![0; STEP], vec![0; STEP]);
+    let (mut of_one, mut of_other) = (view.copy(one), view.copy(other));
+    let (mut at, mut next) = (0, start.0);
+    while at < len {
+        let count = to_usize(len.saturating_sub(at).min(to_u64(STEP)));
+        let (Some(left), Some(right)) = (left.get_mut(..count), right.get_mut(..count)) else { break };
+        view.device().read_at(sb.fat_offset(one).saturating_add(at), left)?;
+        view.device().read_at(sb.fat_offset(other).saturating_add(at), right)?;
+        let differing = left.iter().zip(&*right).enumerate().filter(|(_, (left, right))| left != right);
+        for (byte, _) in differing {
+            // A byte belongs to one entry, or to two of 12 bits.
+            for cluster in entries_of(sb.width, at.saturating_add(to_u64(byte))) {
+                if cluster < next || cluster >= end {
+                    continue;
+                }
+                next = cluster.saturating_add(1);
+                let value = of_other.raw(Cluster(cluster))?;
+                if of_one.raw(Cluster(cluster))? != value && !act(Cluster(cluster), value) {
+                    return Ok(());
+                }
+            }
+        }
+        at = at.saturating_add(to_u64(count));
+    }
+    Ok(())
+}
+
+/// The entries that have a part of byte `at` of a FAT.
+fn entries_of(width: Width, at: u64) -> impl Iterator<Item = u32> {
+    let first = at.saturating_mul(8).checked_div(width.bits().into()).unwrap_or(0);
+    let first = u32::try_from(first).unwrap_or(u32::MAX);
+    let second = first.saturating_add(1);
+    let has_second = width == Width::Fat12 && place(width, Cluster(second)).0 <= at;
+    core::iter::once(first).chain(has_second.then_some(second))
+}

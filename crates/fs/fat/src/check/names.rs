@@ -1,0 +1,154 @@
+//! The names of one directory: which cannot be, and which two entries have.
+//!
+//! An entry has its short name and, if it has one, its long name. No name of one entry may be a name of another, whatever its case: a
+//! lookup would find the first of them alone. The entry that comes later gives way: a long name that another entry has goes, and a short
+//! name becomes one as `fsck.fat` makes them.
+//! Invariant: what is kept is at most as long as the directory.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use hashbrown::HashSet;
+use obento_base::{Error, Result};
+
+use super::chain::Named;
+use super::mend::Edit;
+use super::tree::Slots;
+use super::{Issue, Pass};
+use crate::inode::Kind;
+use crate::name::{CodePage, Folded, ShortName, checksum, to_bytes};
+
+/// `DIR_NTRes`: there is a long name alone (dosfstools, `FAT_NO_83`).
+const NO_SHORT_NAME: u8 = 0x20;
+
+/// What becomes of the long name of an entry that gets another short one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Long {
+    Keep,
+    Drop,
+}
+
+/// The names of a directory.
+pub struct Names {
+    /// Short names that were met.
+    shorts: HashSet<ShortName>,
+    /// All names that were met, as names are compared.
+    seen: HashSet<Folded>,
+    /// All short names there are: what is renamed gets another.
+    all: HashSet<ShortName>,
+    given: u32,
+}
+
+impl Names {
+    /// The short names in `slots`. Errors: NoMemory.
+    pub fn new(slots: &Slots) -> Result<Self> {
+        let mut all = HashSet::new();
+        for (_, raw) in slots {
+            if matches!(raw.kind(), Kind::File | Kind::Dots) {
+                all.try_reserve(1).map_err(|_| Error::NoMemory)?;
+                all.insert(raw.name());
+            }
+        }
+        Ok(Self { shorts: HashSet::new(), seen: HashSet::new(), all, given: 0 })
+    }
+
+    /// Looks at the names of an entry. Errors: NoMemory.
+    pub fn check(
+        &mut self,
+        dir: u64,
+        named: &Named<'_>,
+        long: Option<&[u16]>,
+        pass: &mut Pass<'_>,
+    ) -> Result<()> {
+        let (ino, short) = (named.ino(), named.raw.name());
+        let has_short = named.raw.DIR_NTRes & NO_SHORT_NAME == 0;
+        // The short name of an entry that says that it has none counts for nothing.
+        let is_bad = if has_short { is_bad(short) } else { named.parts.is_empty() };
+        let is_first = self.shorts.insert(short);
+        let name = short.0.to_vec();
+        let issue = match () {
+            () if is_bad => Issue::EntryName { ino, dir, name },
+            () if !is_first => Issue::DuplicateName { ino, dir, name },
+            () => return self.compare(dir, named, long, pass),
+        };
+        let taken = long.is_some_and(|long| self.seen.contains(&Folded::new(long)));
+        let edits = self.rename(named, if taken { Long::Drop } else { Long::Keep });
+        if let Some(long) = long.filter(|_| !taken) {
+            self.see(Folded::new(long))?;
+        }
+        pass.found(issue, edits);
+        Ok(())
+    }
+
+    /// Compares the names of an entry, whose short name no other has, with those of the entries before it.
+    fn compare(
+        &mut self,
+        dir: u64,
+        named: &Named<'_>,
+        long: Option<&[u16]>,
+        pass: &mut Pass<'_>,
+    ) -> Result<()> {
+        let short = named.raw.name();
+        // What other bytes of a short name mean depends on the code page.
+        let has_short = short.0.is_ascii() && named.raw.DIR_NTRes & NO_SHORT_NAME == 0;
+        let short = has_short.then(|| Folded::new(&short.to_units(CodePage::default(), 0)));
+        let long_name = long.map(Folded::new);
+        let is_taken = |name: &Option<Folded>| name.as_ref().is_some_and(|name| self.seen.contains(name));
+        let (short_taken, long_taken) = (is_taken(&short), is_taken(&long_name));
+        if short_taken || long_taken {
+            let edits = if short_taken || !has_short {
+                self.rename(named, if long_taken { Long::Drop } else { Long::Keep })
+            } else {
+                named.parts.iter().map(|&offset| Edit::write(offset, &[0xe5])).collect()
+            };
+            let name = match long.filter(|_| long_taken) {
+                Some(long) => to_bytes(long.iter().copied()),
+                None => named.raw.DIR_Name.to_vec(),
+            };
+            pass.found(Issue::DuplicateName { ino: named.ino(), dir, name }, edits);
+        }
+        for name in short.into_iter().chain(long_name.filter(|_| !long_taken)) {
+            self.see(name)?;
+        }
+        Ok(())
+    }
+
+    fn see(&mut self, name: Folded) -> Result<()> {
+        self.seen.try_reserve(1).map_err(|_| Error::NoMemory)?;
+        self.seen.insert(name);
+        Ok(())
+    }
+
+    /// Gives an entry another short name, and its long name the checksum of that; or no long name.
+    fn rename(&mut self, named: &Named<'_>, long: Long) -> Vec<Edit> {
+        let (case, short) = (named.raw.DIR_NTRes & !NO_SHORT_NAME, self.another());
+        let mut edits =
+            vec![Edit::write(named.offset, &short.0), Edit::write(named.offset.saturating_add(0xc), &[case])];
+        edits.extend(named.parts.iter().map(|&offset| match long {
+            Long::Keep => Edit::write(offset.saturating_add(0xd), &[checksum(short)]),
+            Long::Drop => Edit::write(offset, &[0xe5]),
+        }));
+        edits
+    }
+
+    /// A name that no entry has, as `fsck.fat` makes them.
+    fn another(&mut self) -> ShortName {
+        loop {
+            let digits = alloc::format!("FSCK{:07}", self.given);
+            self.given = self.given.saturating_add(1);
+            let mut bytes = [b'0'; 11];
+            bytes.iter_mut().zip(digits.bytes()).for_each(|(to, from)| *to = from);
+            let units = ShortName(bytes).to_units(CodePage::default(), 0);
+            if !self.seen.contains(&Folded::new(&units)) && self.all.insert(ShortName(bytes)) {
+                return ShortName(bytes);
+            }
+        }
+    }
+}
+
+/// Whether no file may have this short name.
+fn is_bad(name: ShortName) -> bool {
+    let [first, rest @ ..] = name.0;
+    let is_bad = |byte: u8| byte < 0x20 || byte == 0x7f || b"*?<>|\"\\/:.".contains(&byte);
+    first == b' ' || first != 0x05 && is_bad(first) || rest.into_iter().any(is_bad)
+}
