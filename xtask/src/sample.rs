@@ -47,6 +47,7 @@ pub fn run(shell: &Shell) -> Result<()> {
             ("/usr/bin/zstd", "zstd"),
             ("/sbin/mkfs.fat", "dosfstools"),
             ("/usr/bin/mcopy", "mtools"),
+            ("/usr/bin/bzip2", "bzip2"),
             ("/usr/bin/xz", "xz-utils"),
             ("/usr/bin/qemu-img", "qemu-utils"),
         ],
@@ -106,6 +107,8 @@ printf "%3000s" pieces > pieces; touch -d '2021-03-04 05:06:08' pieces
 mcopy -m -i fat.img pieces ::/
 gzip -9nk fat.img
 xz -9k fat.img
+lzma -9k fat.img
+bzip2 -9k fat.img
 qemu-img convert -c -O qcow2 -o cluster_size=512 fat.img fat.qcow2
 qemu-img convert -O qcow2 -o cluster_size=512,compat=0.10 fat.img old.qcow2
 zstd -q -19 fat.qcow2 old.qcow2
@@ -176,7 +179,8 @@ pub fn fuzz_seed(shell: &Shell) -> Result<()> {
     }
     shell.create_dir("crates/fuzzing/seed")?;
     let made = shell.read_dir(folder.path())?;
+    let ends = ["bz2", "gz", "lzma", "xz", "zst"];
     let is_seed =
-        |file: &&PathBuf| file.extension().is_some_and(|end| end == "zst" || end == "gz" || end == "xz");
+        |file: &&PathBuf| file.extension().is_some_and(|end| ends.iter().any(|known| end == *known));
     made.iter().filter(is_seed).try_for_each(|file| Ok(shell.copy_file(file, "crates/fuzzing/seed/")?))
 }

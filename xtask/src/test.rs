@@ -33,6 +33,7 @@ pub const ORACLES: &[Package] = &[
     ("/usr/bin/find", "findutils"),
     ("/usr/bin/script", "bsdutils"),
     ("/usr/bin/tree", "tree"),
+    ("/usr/bin/bzip2", "bzip2"),
     ("/usr/bin/xz", "xz-utils"),
     ("/usr/bin/fio", "fio"),
     ("/usr/bin/chromium", "chromium"),

@@ -9,16 +9,17 @@ use std::process::ExitCode;
 
 use clap::{ArgAction, Args, ColorChoice, CommandFactory, Parser, ValueEnum};
 
-use obento::{Engine, IoBackend, Registry, Shown};
+use obento::{Engine, IoBackend, Registry, Shown, UnpackLimits};
 
 use crate::commands::Command;
 use crate::context::Context;
+use crate::format::size::parse_size;
 use crate::output::Stop;
 use crate::shown::ShownWords;
 
 const AFTER_HELP: &str = "\
 Addresses:
-  disk.img:/etc/fstab          a path in an image (raw, qcow2, block device; also .gz, .xz, .zst)
+  disk.img:/etc/fstab          a path in an image (raw, qcow2, block device; also .bz2, .gz, .lzma, .xz, .zst)
   disk.img@2:/etc/fstab        in partition 2; also @label=NAME, @name=NAME, @uuid=UUID, @+OFFSET
   disk.img:#12                 an inode
   host:a:/b                    a host path that looks like an address
@@ -114,6 +115,13 @@ pub struct GlobalOptions {
         display_order = 909
     )]
     pub engine_memory: Option<u32>,
+    /// Unpack at most SIZE bytes of a compressed image or archive, such as 20G; the default is 1 GiB plus 100 times its own length, without
+    /// the holes of an image
+    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_size, help_heading = "Opening", display_order = 913)]
+    pub max_unpacked: Option<u64>,
+    /// Allow the decoder of a compressed image or archive a window of SIZE bytes of memory; the default is 256M
+    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_size, help_heading = "Opening", display_order = 914)]
+    pub unpack_memory: Option<u64>,
     /// Write JSON, a line an object
     #[arg(long, global = true, help_heading = "Output", display_order = 910)]
     pub json: bool,
@@ -187,6 +195,12 @@ impl GlobalOptions {
         self.shown.as_ref().map_or_else(Shown::default, |words| words.shown)
     }
 
+    /// Returns what unpacking may cost.
+    pub fn unpack(&self) -> UnpackLimits {
+        let default = UnpackLimits::default();
+        UnpackLimits { bytes: self.max_unpacked, memory: self.unpack_memory.unwrap_or(default.memory) }
+    }
+
     /// `registry`, opening volumes as these options say.
     pub fn engine_of(&self, registry: Registry) -> Registry {
         let engine = match self.engine {
@@ -215,6 +229,8 @@ impl GlobalOptions {
         add("--mount-options", self.shown.as_ref().map(|shown| (&shown.words).into()));
         add("--engine", self.engine.and_then(|which| Some(which.to_possible_value()?.get_name().into())));
         add("--engine-memory", self.engine_memory.map(|memory| memory.to_string().into()));
+        add("--max-unpacked", self.max_unpacked.map(|size| size.to_string().into()));
+        add("--unpack-memory", self.unpack_memory.map(|size| size.to_string().into()));
         add("--io", self.io.to_possible_value().map(|value| value.get_name().into()));
         arguments
     }

@@ -283,6 +283,7 @@ pub fn options(global: &GlobalOptions) -> Options {
         allow_backing: global.allow_backing,
         journal: global.journal.clone(),
         shown: global.shown(),
+        unpack: global.unpack(),
         ..Options::default()
     }
 }

@@ -19,7 +19,7 @@ pub fn tar(data: &[u8]) {
     loop {
         match reader.next_member() {
             Ok(None) | Err(TarError::Input(_) | TarError::Truncated { .. }) => break,
-            Err(TarError::Damaged { .. }) => {}
+            Err(TarError::Damaged { .. } | TarError::Unfit { .. }) => {}
             Ok(Some(member)) => {
                 let mut end = 0;
                 for run in member.map.iter().flatten() {

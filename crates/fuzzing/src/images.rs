@@ -7,7 +7,7 @@ use obento::{Engine, Image, Options, Part, Registry};
 use obento_base::wire::to_usize;
 use obento_block::{BlockDevice, MemDevice};
 use obento_env::NO_CLOCK;
-use obento_host::compressed::{self, Compression, decompress};
+use obento_host::compressed::{self, Compression, UnpackLimits, decompress};
 use obento_host::qcow2::{Qcow2Device, References};
 use obento_testkit::walk::open_and_walk;
 
@@ -15,6 +15,7 @@ use obento_testkit::walk::open_and_walk;
 const LEAST: usize = 256 << 10;
 /// What a packed one may unfold to.
 const UNPACKED: u64 = 8 << 20;
+const LIMITS: UnpackLimits = UnpackLimits { bytes: Some(UNPACKED), memory: 64 << 20 };
 
 /// An image of any kind: each volume in it that a driver knows is checked and read, and the owners that it names.
 pub fn any_image(data: &[u8]) {
@@ -24,7 +25,7 @@ pub fn any_image(data: &[u8]) {
     }
     let registry = Registry::default().with_engine(Engine::Native, None);
     let options =
-        Options { cache: 256 << 10, max_unpacked: UNPACKED, clock: Arc::new(NO_CLOCK), ..Options::default() };
+        Options { cache: 256 << 10, unpack: LIMITS, clock: Arc::new(NO_CLOCK), ..Options::default() };
     let device = Arc::new(MemDevice::read_only(bytes));
     let Ok(image) = Image::on_device(Path::new("image"), device, &registry, &options) else { return };
     let _ = (image.probe_all(), image.notices().len());
@@ -69,9 +70,11 @@ fn read_samples(device: &dyn BlockDevice) {
 /// A packed stream: the first byte chooses what it is taken for.
 pub fn packed(data: &[u8]) {
     let Some((&choice, stream)) = data.split_first() else { return };
-    let compression = [Compression::Gzip, Compression::Xz, Compression::Zstd][usize::from(choice % 3)];
+    let compression =
+        [Compression::Gzip, Compression::Xz, Compression::Zstd, Compression::Bzip2, Compression::Lzma]
+            [usize::from(choice % 5)];
     let device = MemDevice::read_only(stream.to_vec());
-    let options = compressed::Options { max_bytes: UNPACKED, ..Default::default() };
+    let options = compressed::Options { limits: LIMITS, ..Default::default() };
     if let Ok(unpacked) = decompress(&device, Path::new("image"), compression, options) {
         assert!(unpacked.device.len() <= UNPACKED);
         read_samples(&unpacked.device);

@@ -99,13 +99,15 @@ pub fn operations() -> Seeds {
     (0..).zip(volumes).flat_map(|(format, volume)| of((format, volume))).collect()
 }
 
+const BZIP2: &[u8] = include_bytes!("../seed/fat.img.bz2");
 const GZIP: &[u8] = include_bytes!("../seed/fat.img.gz");
+const LZMA: &[u8] = include_bytes!("../seed/fat.img.lzma");
 const XZ: &[u8] = include_bytes!("../seed/fat.img.xz");
 const ZSTD: &[u8] = include_bytes!("../seed/fat.img.zst");
 
-/// An image of a FAT12, packed by gzip, xz and zstd.
+/// An image of a FAT12, packed by each of the programs, in the order of the target `packed`.
 pub fn packed() -> Seeds {
-    (0..).zip([GZIP, XZ, ZSTD]).map(|(choice, stream)| [&[choice], stream].concat()).collect()
+    (0..).zip([GZIP, XZ, ZSTD, BZIP2, LZMA]).map(|(choice, stream)| [&[choice], stream].concat()).collect()
 }
 
 /// The same image as qemu-img makes it, compressed and not, of version 3 and 2.
@@ -118,7 +120,7 @@ pub fn qcow2() -> Seeds {
 pub fn images() -> Seeds {
     let volumes = [&EXT4, &FAST, &FAT, &FAT16, &FAT32, &EXFAT, &XV6];
     let starts = volumes.into_iter().map(|volume| without_zeros(start_of(volume, START)));
-    let streams = [GZIP, XZ, ZSTD].into_iter().map(<[u8]>::to_vec);
+    let streams = [GZIP, XZ, ZSTD, BZIP2, LZMA].into_iter().map(<[u8]>::to_vec);
     starts.chain(streams).chain(qcow2()).chain([partitioned()]).collect()
 }
 

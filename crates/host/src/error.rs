@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use obento_base::{FileKind, Name};
 use rustix::io::Errno;
 
+use crate::compressed::UnpackError;
 use crate::io::IoBackend;
 use crate::lock::{Purpose, User};
 
@@ -105,6 +106,14 @@ pub enum HostError {
         /// The limit in bytes.
         limit: u64,
     },
+    /// A compressed stream is not unpacked further.
+    #[error("{}: {error}", PathText(path))]
+    Unpack {
+        /// Which.
+        path: PathBuf,
+        /// The limit.
+        error: UnpackError,
+    },
     /// Whoever watches the work asked it to end.
     #[error("stopped")]
     Stopped,
@@ -116,6 +125,16 @@ pub enum HostError {
         /// The format's name.
         format: &'static str,
         /// The decoder's words.
+        reason: String,
+    },
+    /// A source is not an archive.
+    #[error("{}: this is not a {format} archive: {reason}", PathText(path))]
+    NotAnArchive {
+        /// Which.
+        path: PathBuf,
+        /// The format's name.
+        format: &'static str,
+        /// What is there instead.
         reason: String,
     },
     /// The container uses what obento cannot read.

@@ -71,7 +71,7 @@ pub use obento_env::{Clock, FixedClock, FixedRandom, Random, SystemClock, System
 pub use obento_host::FileId;
 pub use obento_host::base64;
 pub use obento_host::build::Publish;
-pub use obento_host::compressed::Progress as Unpacking;
+pub use obento_host::compressed::{Progress as Unpacking, UnpackError, UnpackLimits};
 pub use obento_host::io::IoBackend;
 pub use obento_host::lock::{ENDING, LockNotice, Purpose, User};
 pub use obento_host::{interrupt, path_of_open, sandbox, source};

@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use obento::{
-    CopyError, Existing, HostError, ImportOptions, Observer, Operand, Problem, TreeOptions, Trouble, import,
-    interrupt,
+    CopyError, Existing, HostError, ImportOptions, Observer, Operand, Problem, TreeOptions, Trouble,
+    UnpackLimits, import, interrupt,
 };
 
 use super::cp::{incomplete, tell_losses};
@@ -21,8 +21,12 @@ use crate::report::Report;
 /// Unpack a tar archive into an image: obento import disk.img:/srv root.tar.zst
 ///
 /// Everything is kept that the archive says: owners (as numbers), modes, times, links, devices, holes, extended
-/// attributes and access control lists. It may be packed with gzip, xz or zstd, and is read once, from front to back.
+/// attributes and access control lists. It may be packed with bzip2, gzip, lzma, xz or zstd, and is read once, from front to back.
 /// Nothing is written outside the directory that is named, whatever the archive's paths and links say.
+///
+/// A member replaces the file that has its name, whatever types the two have, as in tar(1). Three cases differ: a directory keeps its
+/// entries when the member is a directory, only a directory replaces a directory that has entries, and a link to a directory stays when
+/// the member is a directory (tar --keep-directory-symlink).
 ///
 /// Names of owners in the archive are passed over, as with tar --numeric-owner: the numbers are what the image's own
 /// /etc/passwd gives names to. Layers of container images are unpacked as plain archives: a whiteout (.wh.NAME) becomes a
@@ -59,7 +63,7 @@ pub struct Args {
 }
 
 impl Args {
-    fn options(&self) -> ImportOptions {
+    fn options(&self, unpack: UnpackLimits) -> ImportOptions {
         let mut tree = TreeOptions::default();
         if self.no_same_owner {
             tree.keep -= obento::Keep::OWNER;
@@ -74,6 +78,7 @@ impl Args {
             strip_components: self.strip_components,
             exclude: self.exclude.iter().map(|pattern| pattern.as_bytes().to_vec()).collect(),
             tree,
+            unpack,
         }
     }
 }
@@ -107,7 +112,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         last: Vec::new(),
         is_broken: false,
     };
-    let imported = import(input, &target, &args.options(), &mut watch);
+    let imported = import(input, &target, &args.options(context.options().unpack()), &mut watch);
     let (is_broken, names) = (watch.is_broken, watch.names.take());
     drop(watch);
     names.map_or(Ok(()), Output::finish)?;
@@ -116,6 +121,16 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             tell_losses(&report.written, &shown, false, context);
             if report.absolute > 0 {
                 context.note(name, "paths that start with `/` were put below the target");
+            }
+            match report.unknown {
+                0 => {}
+                1 => context.note(name, "one member of an unknown type was unpacked as a regular file"),
+                many => {
+                    context.note(
+                        name,
+                        format!("{many} members of unknown types were unpacked as regular files"),
+                    );
+                }
             }
             if report.is_cut || is_broken {
                 context.note(&shown, format!("{} files and directories were unpacked", count(&report)));

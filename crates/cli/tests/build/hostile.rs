@@ -133,7 +133,10 @@ fn a_manifest_leads_nowhere_and_what_is_wrong_in_it_is_told_with_its_lines() {
         (5, "it says no device number"),
         (6, "it says not where the link leads"),
         (7, "'time=x' cannot be read"),
-        (8, "its content /dev/zero cannot be read"),
+        (
+            8,
+            "its content /dev/zero is outside of the directory of the manifest; --contents DIR allows another",
+        ),
         (9, "No such file or directory"),
     ] {
         let told = said.lines().find(|told| told.contains(&format!("'bad.mtree:{line}': ")));
@@ -263,13 +266,14 @@ fn a_file_that_is_made_when_it_is_read_has_the_bytes_that_it_gives() {
     let version = fs::read_to_string("/proc/version").unwrap();
     assert_eq!(fs::metadata("/proc/version").unwrap().len(), 0);
     fs::write(bench.path("list.mtree"), "#mtree\n./said type=file contents=/proc/version\n").unwrap();
-    bench.run("build disk.img --add /proc/version:/added --from list.mtree -q", 0);
+    bench.run("build disk.img --add /proc/version:/added --from list.mtree --contents /proc -q", 0);
     bench.run("cp /proc/version disk.img:/copied", 0);
     for name in ["added", "said", "copied"] {
         assert_eq!(bench.run(&format!("cat disk.img:/{name}"), 0).0, version, "{name}");
     }
     // Nothing is at its beginning.
-    let (_, said) = bench.run("build endless.img --add /proc/self/mem:/m --from list.mtree", 1);
+    let (_, said) =
+        bench.run("build endless.img --add /proc/self/mem:/m --from list.mtree --contents /proc", 1);
     assert!(said.contains("cannot take '/proc/self/mem': input/output error"), "{said}");
 }
 

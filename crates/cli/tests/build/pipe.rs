@@ -69,6 +69,14 @@ fn an_archive_from_a_pipe_is_what_the_kernel_reads_in_its_image_whatever_the_typ
 }
 
 #[test]
+fn a_pipe_that_has_a_path_loses_no_byte() {
+    let bench = Bench::new();
+    let tar = archive(&[("a", 5000, 1)]);
+    piped(&bench, "build -q -t ext2 disk.img --from /dev/stdin", &tar, 1 << 20).unwrap();
+    assert_eq!(bench.run("cat disk.img:/a", 0).0, "\u{1}".repeat(5000));
+}
+
+#[test]
 fn an_archive_is_read_without_the_right_to_do_anything_else() {
     let bench = Bench::new();
     let mut command = bench.command("build disk.img --from -");

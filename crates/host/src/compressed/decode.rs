@@ -2,47 +2,116 @@
 
 use std::io::{self, BufRead, ErrorKind, Read};
 
+use bzip2::bufread::BzDecoder;
 use flate2::bufread::GzDecoder;
-use lzma_rust2::XzReader;
+use lzma_rust2::{LzmaReader, XzReader};
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-use super::{Compression, MEMORY_MAX};
+use super::{Compression, UnpackError};
 use crate::guard::guard;
 
 /// Decodes a stream of any compression.
 pub(super) enum Decoder<R: BufRead> {
-    Gzip(Box<Gzip<R>>),
-    Xz(Box<XzReader<R>>),
+    Bzip2(Box<Members<R, BzDecoder<R>>>),
+    Gzip(Box<Members<R, GzDecoder<R>>>),
+    Lzma(Box<Lzma<R>>),
+    Xz(Box<Xz<R>>),
     Zstd(Box<Zstd<R>>),
 }
 
 impl<R: BufRead> Decoder<R> {
-    pub fn new(compression: Compression, input: R) -> Self {
+    /// A decoder that uses `memory` bytes for its window at most.
+    pub fn new(compression: Compression, input: R, memory: u64) -> Self {
         match compression {
-            Compression::Gzip => Self::Gzip(Box::new(Gzip::Member(GzDecoder::new(input)))),
-            Compression::Xz => Self::Xz(Box::new(XzReader::new_mem_limit(input, true, MEMORY_MAX >> 10))),
-            Compression::Zstd => Self::Zstd(Box::new(Zstd::new(input))),
+            Compression::Bzip2 => Self::Bzip2(Box::new(Members::Member(BzDecoder::new(input)))),
+            Compression::Gzip => Self::Gzip(Box::new(Members::Member(GzDecoder::new(input)))),
+            Compression::Lzma => Self::Lzma(Box::new(Lzma::Start { input, memory })),
+            Compression::Xz => {
+                let reader = XzReader::new_mem_limit(input, true, kib(memory));
+                Self::Xz(Box::new(Xz { reader, memory }))
+            }
+            Compression::Zstd => Self::Zstd(Box::new(Zstd::new(input, memory))),
         }
     }
 
-    /// Where the compressed bytes come from.
-    pub fn input(&self) -> &R {
-        match self {
+    /// Returns where the compressed bytes come from; `None` after a header that cannot be used.
+    pub fn input(&self) -> Option<&R> {
+        Some(match self {
+            Self::Bzip2(bzip2) => bzip2.input(),
             Self::Gzip(gzip) => gzip.input(),
-            Self::Xz(xz) => xz.inner(),
+            Self::Lzma(lzma) => return lzma.input(),
+            Self::Xz(xz) => xz.reader.inner(),
             Self::Zstd(zstd) => &zstd.input,
-        }
+        })
     }
 }
 
 impl<R: BufRead> Read for Decoder<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         guard(|| match self {
+            Self::Bzip2(bzip2) => bzip2.read(buf),
             Self::Gzip(gzip) => gzip.read(buf),
-            Self::Xz(xz) => xz.read(buf),
+            Self::Lzma(lzma) => lzma.read(buf),
+            Self::Xz(xz) => xz.reader.read(buf).map_err(|error| of_lzma(error, xz.memory)),
             Self::Zstd(zstd) => zstd.read(buf),
         })
+    }
+}
+
+/// `memory` in the unit of the decoder, for which the largest number stands for no limit.
+fn kib(memory: u64) -> u32 {
+    u32::try_from(memory >> 10).unwrap_or(u32::MAX - 1)
+}
+
+/// The error of a decoder of LZMA, which does not say how much memory it lacks.
+fn of_lzma(error: io::Error, memory: u64) -> io::Error {
+    match error.kind() {
+        ErrorKind::OutOfMemory => UnpackError::Memory { needed: None, limit: memory }.into(),
+        _ => error,
+    }
+}
+
+pub(super) struct Xz<R: Read> {
+    reader: XzReader<R>,
+    memory: u64,
+}
+
+/// One stream in the .lzma format.
+#[expect(clippy::large_enum_variant, reason = "there is one of it")]
+pub(super) enum Lzma<R> {
+    /// Nothing was read: the header is not checked before the first bytes are wanted.
+    Start {
+        input: R,
+        memory: u64,
+    },
+    Reader(LzmaReader<R>),
+    /// The header cannot be used; its error was told.
+    Failed,
+}
+
+impl<R: BufRead> Lzma<R> {
+    fn input(&self) -> Option<&R> {
+        match self {
+            Self::Start { input, .. } => Some(input),
+            Self::Reader(reader) => Some(reader.inner()),
+            Self::Failed => None,
+        }
+    }
+}
+
+impl<R: BufRead> Read for Lzma<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if matches!(self, Self::Start { .. })
+            && let Self::Start { input, memory } = std::mem::replace(self, Self::Failed)
+        {
+            let reader = LzmaReader::new_mem_limit(input, kib(memory), None);
+            *self = Self::Reader(reader.map_err(|error| of_lzma(error, memory))?);
+        }
+        match self {
+            Self::Reader(reader) => reader.read(buf),
+            Self::Start { .. } | Self::Failed => Ok(0),
+        }
     }
 }
 
@@ -62,26 +131,64 @@ pub(crate) fn is_truncation(error: &io::Error) -> bool {
     false
 }
 
-/// gzip members one after another. What follows the last one and is none is ignored, as gzip(1) does.
+/// A decoder of one of several members of a file.
+pub(super) trait Member<R>: Read {
+    /// The bytes that begin a member.
+    const MAGIC: &'static [u8];
+
+    fn start(input: R) -> Self;
+    fn input(&self) -> &R;
+    fn input_mut(&mut self) -> &mut R;
+    fn into_input(self) -> R;
+}
+
+macro_rules! member {
+    ($decoder:ident, $magic:expr) => {
+        impl<R: BufRead> Member<R> for $decoder<R> {
+            const MAGIC: &'static [u8] = $magic;
+
+            fn start(input: R) -> Self {
+                Self::new(input)
+            }
+
+            fn input(&self) -> &R {
+                self.get_ref()
+            }
+
+            fn input_mut(&mut self) -> &mut R {
+                self.get_mut()
+            }
+
+            fn into_input(self) -> R {
+                self.into_inner()
+            }
+        }
+    };
+}
+
+member!(GzDecoder, &[0x1f, 0x8b]);
+member!(BzDecoder, b"BZh");
+
+/// Members one after another. What follows the last one and begins no other is ignored, as gzip(1) and bzip2(1) do.
 #[expect(clippy::large_enum_variant, reason = "there is one of it")]
-pub(super) enum Gzip<R: BufRead> {
-    Member(GzDecoder<R>),
+pub(super) enum Members<R, D> {
+    Member(D),
     End(R),
     /// Only while one member makes place for the next.
     Between,
 }
 
-impl<R: BufRead> Gzip<R> {
+impl<R: BufRead, D: Member<R>> Members<R, D> {
     fn input(&self) -> &R {
         match self {
-            Self::Member(decoder) => decoder.get_ref(),
+            Self::Member(decoder) => decoder.input(),
             Self::End(input) => input,
             Self::Between => unreachable!("only within `read`"),
         }
     }
 }
 
-impl<R: BufRead> Read for Gzip<R> {
+impl<R: BufRead, D: Member<R>> Read for Members<R, D> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         loop {
             let Self::Member(decoder) = self else { return Ok(0) };
@@ -89,10 +196,10 @@ impl<R: BufRead> Read for Gzip<R> {
             if len > 0 || buf.is_empty() {
                 return Ok(len);
             }
-            let more = decoder.get_mut().fill_buf()?.starts_with(&[0x1f, 0x8b]);
+            let more = decoder.input_mut().fill_buf()?.starts_with(D::MAGIC);
             if let Self::Member(decoder) = std::mem::replace(self, Self::Between) {
-                let input = decoder.into_inner();
-                *self = if more { Self::Member(GzDecoder::new(input)) } else { Self::End(input) };
+                let input = decoder.into_input();
+                *self = if more { Self::Member(D::start(input)) } else { Self::End(input) };
             }
         }
     }
@@ -109,13 +216,15 @@ pub(super) struct Zstd<R> {
     failure: Option<io::Error>,
 }
 
+/// `Block_Maximum_Size` (RFC 8878, section 3.1.1.2.4).
+const BLOCK: usize = 128 << 10;
 /// Ends a frame: the header of a last block without content (RFC 8878, section 3.1.1.2), and room for a checksum.
 const LAST_BLOCK: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
 
 impl<R: BufRead> Zstd<R> {
-    fn new(input: R) -> Self {
+    fn new(input: R, memory: u64) -> Self {
         let mut decoder = FrameDecoder::new();
-        decoder.set_max_window_size(MEMORY_MAX.into());
+        decoder.set_max_window_size(memory);
         Self { decoder, input, started: false, ended: false, failure: None }
     }
 
@@ -140,6 +249,10 @@ impl<R: BufRead> Zstd<R> {
                     if self.started =>
                 {
                     return Ok(false);
+                }
+                Err(FrameDecoderError::WindowSizeTooBig { requested, .. }) => {
+                    let limit = self.decoder.max_window_size();
+                    return Err(UnpackError::Memory { needed: Some(requested), limit }.into());
                 }
                 Err(error) => return Err(io::Error::other(error)),
             }
@@ -167,7 +280,8 @@ impl<R: BufRead> Zstd<R> {
         if self.decoder.is_finished() && !self.next_frame()? {
             return Ok(false);
         }
-        let some = BlockDecodingStrategy::UptoBytes(len);
+        // With more than a block at once the decoder's buffer becomes twice as long as the window.
+        let some = BlockDecodingStrategy::UptoBytes(len.min(BLOCK));
         self.decoder.decode_blocks(&mut self.input, some).map_err(io::Error::other)?;
         Ok(true)
     }

@@ -1,10 +1,11 @@
 //! Compressed images: decoded once, into a temporary file without a name, so that they can be read at offsets.
 //!
-//! Invariant: hostile bytes meet decoders written in Rust only, and none of them may ask for more than
-//! 100 MiB of memory.
+//! Invariant: hostile bytes meet decoders written in Rust only. [`UnpackLimits`] bound the memory of a decoder and the bytes that it
+//! may unpack.
 //! Invariant: blocks of zeros become holes, so that an image takes the space of its data and not of its length.
 
 mod decode;
+mod limits;
 mod pipeline;
 mod scratch;
 mod stream;
@@ -16,18 +17,20 @@ use obento_block::BlockDevice;
 
 use crate::{FileDevice, HostError};
 pub(crate) use decode::is_truncation;
+pub use limits::{UnpackError, UnpackLimits};
 pub(crate) use scratch::unnamed;
 use scratch::{CHUNK, Scratch, fill};
 pub use stream::Stream;
 
-/// The most memory for a decoder's window in bytes: `xz -9` and `zstd -19` take 64 MiB and 8 MiB.
-const MEMORY_MAX: u32 = 100 << 20;
-
 /// The compressions that are recognised.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Compression {
+    /// The format of bzip2(1).
+    Bzip2,
     /// RFC 1952.
     Gzip,
+    /// The .lzma format of LZMA Utils, from before .xz.
+    Lzma,
     /// The .xz file format.
     Xz,
     /// RFC 8878.
@@ -36,29 +39,48 @@ pub enum Compression {
 
 impl Compression {
     /// How many bytes [`Compression::detect`] wants to see.
-    pub const MAGIC_LEN: usize = 6;
+    pub const MAGIC_LEN: usize = 14;
 
     /// Recognises a compressed stream by its first bytes, whatever the file's name.
     pub fn detect(start: &[u8]) -> Option<Self> {
         match start {
+            // The stream's header, and that of its first block or of its end, which are the first digits of pi and its root.
+            [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, 0x59, 0x26, 0x53, 0x59, ..]
+            | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, 0x45, 0x38, 0x50, 0x90, ..] => Some(Self::Bzip2),
             // RFC 1952, section 2.3.1: the only compression method is 8.
             [0x1f, 0x8b, 8, ..] => Some(Self::Gzip),
             // The .xz file format, section 2.1.1.1.
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(Self::Xz),
             // RFC 8878, sections 3.1.1 and 3.1.2: a frame, or a skippable frame before it.
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Self::Zstd),
+            _ if is_lzma(start) => Some(Self::Lzma),
             _ => None,
         }
     }
 
-    /// Its name: `gzip`, `xz`, `zstd`.
+    /// Its name: `bzip2`, `gzip`, `lzma`, `xz`, `zstd`.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Bzip2 => "bzip2",
             Self::Gzip => "gzip",
+            Self::Lzma => "lzma",
             Self::Xz => "xz",
             Self::Zstd => "zstd",
         }
     }
+}
+
+/// The .lzma format has no magic. As xz(1) does, this takes for one: the usual properties, a dictionary of 2^n or 2^n + 2^(n-1) bytes,
+/// a length that is unknown or below 256 GiB, and the zero that begins the data. Source: XZ Utils, doc/lzma-file-format.txt.
+fn is_lzma(start: &[u8]) -> bool {
+    let Some((&[0x5d, a, b, c, d, ref len @ .., 0], _)) = start.split_first_chunk::<14>() else {
+        return false;
+    };
+    let dictionary = u32::from_le_bytes([a, b, c, d]);
+    let len = len.iter().rev().fold(0, |len, &byte| len << 8 | u64::from(byte));
+    let is_usual =
+        dictionary.is_power_of_two() || dictionary.count_ones() == 2 && dictionary & dictionary << 1 != 0;
+    is_usual && dictionary >= 4096 && (len == u64::MAX || len < 256 << 30)
 }
 
 /// How far decompression has come.
@@ -99,22 +121,18 @@ pub struct Decompressed {
 }
 
 /// How to decompress.
+#[derive(Default)]
 pub struct Options<'a> {
-    /// The most bytes to decode.
-    pub max_bytes: u64,
+    /// What it may cost.
+    pub limits: UnpackLimits,
+    /// The length of the file, if the stream was unpacked from one itself: what it unpacks to is in proportion to that.
+    pub file_len: Option<u64>,
     /// Is told every few hundred KiB how far it has come.
     pub progress: Option<&'a mut dyn FnMut(Progress)>,
 }
 
-impl Default for Options<'_> {
-    /// No limit, nobody to tell.
-    fn default() -> Self {
-        Self { max_bytes: u64::MAX, progress: None }
-    }
-}
-
 /// Decodes the stream that starts at the first byte of `device`. `path` is for messages. Several members, streams or
-/// frames follow each other; what stands behind the last one is ignored. Errors: Limit; Damaged if nothing at all can
+/// frames follow each other; what stands behind the last one is ignored. Errors: Unpack; Damaged if nothing at all can
 /// be decoded; System for the temporary file.
 pub fn decompress(
     device: &dyn BlockDevice,
@@ -122,15 +140,26 @@ pub fn decompress(
     compression: Compression,
     mut options: Options<'_>,
 ) -> Result<Decompressed, HostError> {
-    let mut scratch = Scratch::new(path, options.max_bytes)?;
+    let limits = options.limits;
+    let refused = |error| HostError::Unpack { path: path.into(), error };
+    let mut scratch = Scratch::new()?;
     let total = Some(device.len());
-    let failure = pipeline::run(device, compression, |chunk: &pipeline::Chunk| {
+    let failure = pipeline::run(device, compression, limits.memory, |chunk: &pipeline::Chunk| {
         scratch.take(chunk.bytes())?;
+        limits
+            .check(chunk.read.min(options.file_len.unwrap_or(u64::MAX)), scratch.written())
+            .map_err(refused)?;
+        if scratch.position() > limits.longest() {
+            return Err(refused(UnpackError::Bytes { limit: limits.longest() }));
+        }
         if let Some(progress) = &mut options.progress {
             progress(Progress { read: chunk.read, total, decoded: scratch.position() });
         }
         Ok(())
     })?;
+    if let Some(error) = failure.as_ref().and_then(UnpackError::of) {
+        return Err(refused(error));
+    }
     let decoded = scratch.position();
     let incomplete = match failure {
         None => None,
@@ -146,9 +175,13 @@ pub fn decompress(
 }
 
 /// Brings what comes from a pipe into a temporary file, so that it can be read at offsets. A compressed stream stays
-/// one. Errors: Limit; Stream if `input` cannot be read; System for the temporary file.
-pub fn spool(input: &mut dyn Read, path: &Path, mut options: Options<'_>) -> Result<FileDevice, HostError> {
-    let mut scratch = Scratch::new(path, options.max_bytes)?;
+/// one. Errors: Stream if `input` cannot be read; System for the temporary file.
+pub fn spool(
+    input: &mut dyn Read,
+    path: &Path,
+    mut progress: Option<&mut dyn FnMut(Progress)>,
+) -> Result<FileDevice, HostError> {
+    let mut scratch = Scratch::new()?;
     let mut buffer = vec![0; CHUNK];
     loop {
         let (len, failure) = fill(input, &mut buffer);
@@ -159,7 +192,7 @@ pub fn spool(input: &mut dyn Read, path: &Path, mut options: Options<'_>) -> Res
             return scratch.into_device(path);
         }
         scratch.take(buffer.get(..len).unwrap_or_default())?;
-        if let Some(progress) = &mut options.progress {
+        if let Some(progress) = &mut progress {
             let done = scratch.position();
             progress(Progress { read: done, total: None, decoded: done });
         }

@@ -37,6 +37,7 @@ impl Chunk {
 pub(super) fn run(
     device: &dyn BlockDevice,
     compression: Compression,
+    memory: u64,
     mut take: impl FnMut(&Chunk) -> Result<(), HostError>,
 ) -> Result<Option<io::Error>, HostError> {
     std::thread::scope(|scope| {
@@ -49,7 +50,7 @@ pub(super) fn run(
         let name = format!("{} decoder", compression.name());
         let started = std::thread::Builder::new()
             .name(name)
-            .spawn_scoped(scope, move || decode(device, compression, &buffers, &full));
+            .spawn_scoped(scope, move || decode(device, (compression, memory), &buffers, &full));
         let decoder =
             started.map_err(|error| HostError::io("start a thread to decode", "".as_ref(), &error))?;
         let result = receive(&decoded, &empty, &mut take);
@@ -82,15 +83,15 @@ fn receive(
 /// Fills buffers until the stream ends or fails, or nobody takes them any more.
 fn decode(
     device: &dyn BlockDevice,
-    compression: Compression,
+    (compression, memory): (Compression, u64),
     buffers: &Receiver<Vec<u8>>,
     full: &SyncSender<Chunk>,
 ) {
     let input = BufReader::with_capacity(READ_AHEAD, DeviceReader { device, position: 0 });
-    let mut decoder = Decoder::new(compression, input);
+    let mut decoder = Decoder::new(compression, input, memory);
     for mut buffer in buffers {
         let (len, failure) = fill(&mut decoder, &mut buffer);
-        let read = decoder.input().get_ref().position;
+        let read = decoder.input().map_or(0, |input| input.get_ref().position);
         let last = failure.is_some() || len < buffer.len();
         if full.send(Chunk { buffer, len, read, failure }).is_err() || last {
             return;

@@ -21,19 +21,18 @@ static ZEROS: [u8; GRAIN] = [0; GRAIN];
 pub(super) struct Scratch {
     file: File,
     folder: PathBuf,
-    /// What it is made from, for messages.
-    source: PathBuf,
     position: u64,
-    limit: u64,
+    /// Bytes that are not holes.
+    written: u64,
 }
 
 impl Scratch {
-    /// An empty file that takes `limit` bytes at most.
-    pub fn new(source: &Path, limit: u64) -> Result<Self, HostError> {
+    /// Creates an empty file.
+    pub fn new() -> Result<Self, HostError> {
         let folder = temporary_folder();
         let file = unnamed(&folder)
             .map_err(|errno| HostError::system("create a temporary file in", &folder, errno))?;
-        Ok(Self { file, folder, source: source.into(), position: 0, limit })
+        Ok(Self { file, folder, position: 0, written: 0 })
     }
 
     /// Bytes taken so far.
@@ -41,19 +40,22 @@ impl Scratch {
         self.position
     }
 
-    /// Takes the next chunk, if the limit allows it. Chunks but the last are of [`CHUNK`] bytes.
+    /// Returns how many of the bytes are stored, and are not holes.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Takes the next chunk. Chunks but the last are of [`CHUNK`] bytes.
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), HostError> {
-        if to_u64(bytes.len()) > self.limit.saturating_sub(self.position) {
-            return Err(HostError::Limit { path: self.source.clone(), limit: self.limit });
-        }
         self.write(bytes).map_err(|error| HostError::io("write a temporary file in", &self.folder, &error))
     }
 
     /// Writes `bytes` but for their grains of zeros.
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         let mut data = 0..0;
-        let flush = |range: std::ops::Range<usize>| {
+        let mut flush = |range: std::ops::Range<usize>| {
             let part = bytes.get(range.clone()).unwrap_or_default();
+            self.written += to_u64(part.len());
             self.file.write_all_at(part, self.position + to_u64(range.start))
         };
         for (index, grain) in bytes.chunks(GRAIN).enumerate() {

@@ -1,15 +1,18 @@
 //! A stream that may be compressed, decoded in a thread of its own while what was decoded is used.
 //!
-//! Invariant: at most [`CHUNKS`] chunks wait, whatever the stream unpacks to.
+//! Invariant: at most [`CHUNKS`] chunks wait, and no more is handed out than the limits allow, whatever the stream unpacks to.
+//! Invariant: a stream ends with its last chunk. If the thread ends without one, a decoder failed, and the stream reports it.
 //!
 //! Nobody waits for the thread: it may itself wait for more of a pipe, and ends with the next bytes of it that nobody wants.
 
 use std::io::{self, BufReader, Cursor, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use super::Compression;
+use obento_base::wire::to_u64;
+
 use super::decode::Decoder;
 use super::scratch::{CHUNK, fill};
+use super::{Compression, UnpackLimits};
 
 /// Bytes read from the stream at once.
 const READ_AHEAD: usize = 128 << 10;
@@ -18,17 +21,29 @@ const CHUNKS: usize = 4;
 /// The bytes of a stream, decoded if it was compressed.
 pub struct Stream {
     compression: Option<Compression>,
+    start: Vec<u8>,
+    limits: UnpackLimits,
     chunks: Receiver<Chunk>,
     current: Cursor<Vec<u8>>,
+    /// Bytes of all chunks so far.
+    unpacked: u64,
+    /// Whether the chunk before was the last.
+    is_ended: bool,
     /// Told once what came before it was read.
     failure: Option<io::Error>,
 }
 
-type Chunk = (Vec<u8>, Option<io::Error>);
+struct Chunk {
+    bytes: Vec<u8>,
+    /// Bytes of the stream read so far, as it is compressed.
+    read: u64,
+    is_last: bool,
+    failure: Option<io::Error>,
+}
 
 impl Stream {
     /// Looks at the first bytes of `input`, and reads on in a thread. Errors: those of the input; there is no thread.
-    pub fn new(mut input: impl Read + Send + 'static) -> io::Result<Self> {
+    pub fn new(mut input: impl Read + Send + 'static, limits: UnpackLimits) -> io::Result<Self> {
         let mut start = [0; Compression::MAGIC_LEN];
         let (len, failure) = fill(&mut input, &mut start);
         if let Some(error) = failure {
@@ -36,14 +51,24 @@ impl Stream {
         }
         let start = start.get(..len).unwrap_or_default().to_vec();
         let compression = Compression::detect(&start);
-        let input = BufReader::with_capacity(READ_AHEAD, Cursor::new(start).chain(input));
+        let counted = Counted { input: Cursor::new(start.clone()).chain(input), read: 0 };
+        let input = BufReader::with_capacity(READ_AHEAD, counted);
         let (sender, chunks) = sync_channel(CHUNKS);
         let read = move || match compression {
-            Some(compression) => send(Decoder::new(compression, input), &sender),
-            None => send(input, &sender),
+            Some(compression) => {
+                let decoder = Decoder::new(compression, input, limits.memory);
+                send(decoder, &sender, |decoder| decoder.input().map_or(0, |input| input.get_ref().read));
+            }
+            None => send(input, &sender, |input| input.get_ref().read),
         };
         std::thread::Builder::new().name("stream reader".into()).spawn(read)?;
-        Ok(Self { compression, chunks, current: Cursor::default(), failure: None })
+        let (current, unpacked) = (Cursor::default(), 0);
+        Ok(Self { compression, start, limits, chunks, current, unpacked, is_ended: false, failure: None })
+    }
+
+    /// Returns the first bytes of the stream, before they are decoded.
+    pub fn start(&self) -> &[u8] {
+        &self.start
     }
 
     /// What it is compressed with.
@@ -52,16 +77,52 @@ impl Stream {
     }
 }
 
-/// Sends all of `input`, until it ends or nobody wants more.
-fn send(mut input: impl Read, sender: &SyncSender<Chunk>) {
+/// Sends all of `input`, until it ends or nobody wants more. `read` returns how many bytes of the stream were read.
+fn send<R: Read>(mut input: R, sender: &SyncSender<Chunk>, read: impl Fn(&R) -> u64) {
     loop {
-        let mut buffer = vec![0; CHUNK];
-        let (len, failure) = fill(&mut input, &mut buffer);
-        buffer.truncate(len);
+        let mut bytes = vec![0; CHUNK];
+        let (len, failure) = fill(&mut input, &mut bytes);
+        bytes.truncate(len);
         let is_last = len < CHUNK || failure.is_some();
-        if sender.send((buffer, failure)).is_err() || is_last {
+        let chunk = Chunk { bytes, read: read(&input), is_last, failure };
+        if sender.send(chunk).is_err() || is_last {
             return;
         }
+    }
+}
+
+/// An input that counts what was read of it.
+struct Counted<R> {
+    input: R,
+    read: u64,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let len = self.input.read(buf)?;
+        self.read += to_u64(len);
+        Ok(len)
+    }
+}
+
+impl Stream {
+    /// Takes the next chunk; false at the end.
+    fn advance(&mut self) -> io::Result<bool> {
+        if let Some(error) = self.failure.take() {
+            return Err(error);
+        }
+        if self.is_ended {
+            return Ok(false);
+        }
+        self.is_ended = true;
+        let chunk = self.chunks.recv().map_err(|_| io::Error::other("the decoder failed"))?;
+        self.unpacked += to_u64(chunk.bytes.len());
+        if self.compression.is_some() {
+            self.limits.check(chunk.read, self.unpacked)?;
+        }
+        self.is_ended = chunk.is_last;
+        (self.current, self.failure) = (Cursor::new(chunk.bytes), chunk.failure);
+        Ok(true)
     }
 }
 
@@ -69,15 +130,9 @@ impl Read for Stream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         loop {
             let len = self.current.read(buf)?;
-            if len > 0 || buf.is_empty() {
+            if len > 0 || buf.is_empty() || !self.advance()? {
                 return Ok(len);
             }
-            if let Some(error) = self.failure.take() {
-                return Err(error);
-            }
-            // The thread is done when it hangs up.
-            let Ok((chunk, failure)) = self.chunks.recv() else { return Ok(0) };
-            (self.current, self.failure) = (Cursor::new(chunk), failure);
         }
     }
 }

@@ -11,6 +11,8 @@ use obento_driver::{NodeId, TreeBuilder};
 
 /// Links that are followed on the way of one path: `MAXSYMLINKS` of Linux.
 const MAX_LINKS: u32 = 40;
+/// Directories that sources only imply by the paths of what is in them. One long path implies thousands of them.
+const MAX_IMPLIED: u32 = 1 << 20;
 
 /// Why a path of a source cannot be taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -30,6 +32,11 @@ pub(super) enum PathError {
     /// The tree is full.
     #[error("there are too many files")]
     Full,
+    /// Too many directories are implied.
+    #[error(
+        "it is in a directory that no source describes, and {MAX_IMPLIED} such directories exist already"
+    )]
+    Implied,
 }
 
 impl From<TreeError> for PathError {
@@ -44,6 +51,8 @@ impl From<TreeError> for PathError {
 /// The tree while sources are read.
 pub(super) struct Model {
     pub builder: TreeBuilder,
+    /// How many more directories may be made because something is in them.
+    implied_left: u32,
     /// Nodes before this one are of the layers below.
     layer_start: u32,
     /// Directories of layers below that this one has too.
@@ -68,7 +77,13 @@ impl Model {
     /// A tree of an empty root.
     pub fn new() -> Self {
         let builder = TreeBuilder::new(TreeBuilder::bare_directory(Timestamp::EPOCH));
-        Self { builder, layer_start: 1, touched: HashSet::new(), opaque: HashSet::new() }
+        Self {
+            builder,
+            implied_left: MAX_IMPLIED,
+            layer_start: 1,
+            touched: HashSet::new(),
+            opaque: HashSet::new(),
+        }
     }
 
     /// A new layer begins.
@@ -110,6 +125,7 @@ impl Model {
             };
             let Some(node) = self.builder.lookup(at, &name) else {
                 let attr = TreeBuilder::bare_directory(make.ok_or(PathError::NotDirectory)?);
+                self.implied_left = self.implied_left.checked_sub(1).ok_or(PathError::Implied)?;
                 stack.push(self.builder.put(at, &name, Body::Directory, attr, b"")?.node);
                 continue;
             };
@@ -210,4 +226,19 @@ fn push_target(target: &[u8], rest: &mut Vec<Step>) -> Result<(), PathError> {
     }
     rest.extend(steps.into_iter().rev());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_do_not_imply_directories_without_end() {
+        let mut model = Model::new();
+        model.implied_left = 3;
+        let mut directory = |path: &[u8]| model.directory(&names(path).unwrap(), Timestamp::EPOCH);
+        assert!(directory(b"a/b").is_ok() && directory(b"a/b").is_ok());
+        assert_eq!(directory(b"c/d"), Err(PathError::Implied));
+        assert!(directory(b"a/b").is_ok());
+    }
 }

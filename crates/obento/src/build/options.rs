@@ -7,6 +7,7 @@ use std::sync::Arc;
 use obento_base::{FileKind, Mode};
 use obento_driver::Room;
 use obento_host::build::Publish;
+use obento_host::compressed::UnpackLimits;
 
 use crate::import::Selection;
 
@@ -22,7 +23,8 @@ pub enum BuildSource {
     Archive(Input),
     /// A tar archive with whiteouts: a layer of a container image.
     Layer(Input),
-    /// An OCI image layout: the layers of the image that its index names. Of several [`BuildSettings::image`] names one: by its
+    /// An OCI image layout, or the output of `docker save`, as a directory or a tar archive of it: the layers of the image that its index
+    /// names. Of several [`BuildSettings::image`] names one: by its
     /// tag (`org.opencontainers.image.ref.name`), its platform (`linux/arm64`, `linux/arm/v7`) or its digest.
     OciLayout(PathBuf),
     /// A manifest as mtree(5) has it.
@@ -145,6 +147,10 @@ pub struct BuildSettings {
     pub image: Option<String>,
     /// What else UUID and seeds follow from, so that two volumes of the same tree are told apart.
     pub salt: Vec<u8>,
+    /// What unpacking compressed sources may cost.
+    pub unpack: UnpackLimits,
+    /// Directories of the host, besides that of a manifest, in which the contents that a manifest names may be.
+    pub contents: Vec<PathBuf>,
     /// What to do where the image has its name already.
     pub publish: Publish,
     /// How many threads look at files and move bytes; 0 for as many as there are processors, up to 4.
@@ -172,6 +178,8 @@ impl BuildSettings {
             xattrs: false,
             image: None,
             salt: Vec::new(),
+            unpack: UnpackLimits::default(),
+            contents: Vec::new(),
             publish: Publish::Keep,
             threads: 0,
         }

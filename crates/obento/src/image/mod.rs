@@ -159,7 +159,8 @@ impl Image {
             journal: journal.map(|journal| journal.device),
             opened: Arc::default(),
         };
-        while image.unpack()? {}
+        let len = image.device.len();
+        while image.unpack(len)? {}
         image.find_table();
         Ok(image)
     }
@@ -174,7 +175,7 @@ impl Image {
         &self.host_files
     }
 
-    /// What it was packed in, the outermost first: `gzip`, `xz`, `zstd`, `qcow2`.
+    /// What it was packed in, the outermost first: `bzip2`, `gzip`, `lzma`, `xz`, `zstd`, `qcow2`.
     pub fn layers(&self) -> &[&'static str] {
         &self.layers
     }
@@ -261,8 +262,8 @@ impl Image {
         Ok(Arc::new(Slice::new(self.device.clone(), range.clone())?))
     }
 
-    /// Takes one layer off. Answers whether there was one.
-    fn unpack(&mut self) -> Result<bool, OpenError> {
+    /// Takes one layer off an image whose file has `file_len` bytes. Returns whether there was one.
+    fn unpack(&mut self, file_len: u64) -> Result<bool, OpenError> {
         let len = usize::try_from(self.device.len().min(16)).unwrap_or(0);
         let mut start = vec![0; len];
         let unreadable = |error| OpenError::Unreadable { image: self.path.clone(), error };
@@ -279,7 +280,7 @@ impl Image {
             return Err(OpenError::Nested { image: self.path.clone(), limit: MAX_LAYERS });
         }
         match compression {
-            Some(compression) => self.decompress(compression)?,
+            Some(compression) => self.decompress(compression, file_len)?,
             None => {
                 let references =
                     if self.options.allow_backing { References::Open } else { References::Refuse };
@@ -295,11 +296,12 @@ impl Image {
         Ok(true)
     }
 
-    fn decompress(&mut self, compression: Compression) -> Result<(), OpenError> {
+    fn decompress(&mut self, compression: Compression, file_len: u64) -> Result<(), OpenError> {
         let observer = self.options.on_unpacking.clone();
         let mut tell = |progress| observer.iter().for_each(|observer| observer(progress));
         let options = obento_host::compressed::Options {
-            max_bytes: self.options.max_unpacked,
+            limits: self.options.unpack,
+            file_len: Some(file_len),
             progress: Some(&mut tell),
         };
         let unpacked = decompress(&*self.device, &self.path, compression, options)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use obento_driver::{Access, Journalling, OpenOptions, Replay, Shown};
 use obento_env::{Clock, SystemClock};
-use obento_host::compressed::Progress as Unpacking;
+use obento_host::compressed::{Progress as Unpacking, UnpackLimits};
 use obento_host::io::IoBackend;
 use obento_vfs::{Atime, Config};
 
@@ -55,8 +55,8 @@ pub struct Options {
     pub cache: usize,
     /// A file or device that holds the journal, if the file system keeps it outside.
     pub journal: Option<PathBuf>,
-    /// The most bytes that a compressed image may unfold to.
-    pub max_unpacked: u64,
+    /// What unpacking a compressed image may cost.
+    pub unpack: UnpackLimits,
     /// Is told now and then how far unpacking a compressed image has come.
     pub on_unpacking: Option<Arc<dyn Fn(Unpacking) + Send + Sync>>,
     /// What a format does not say of its volumes: owners, permissions, code page, time zone.
@@ -68,7 +68,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Whatever is found, read-only, with a cache of 32 MiB; a compressed image may unfold to 1 TiB.
+    /// Whatever is found, read-only, with a cache of 32 MiB and the default limits of unpacking.
     fn default() -> Self {
         Self {
             access: Access::ReadOnly,
@@ -82,7 +82,7 @@ impl Default for Options {
             allow_backing: false,
             cache: 32 << 20,
             journal: None,
-            max_unpacked: 1 << 40,
+            unpack: UnpackLimits::default(),
             on_unpacking: None,
             shown: Shown::default(),
             atime: Atime::Never,

@@ -88,6 +88,11 @@ const MARKS: &[Mark] = &[
     mark(0, b"\x28\xb5\x2f\xfd", "Zstandard compressed data", UNPACK),
     mark(0, b"BZh", "bzip2 compressed data", "unpack it first: `bunzip2 --keep IMAGE`"),
     mark(0, b"\x04\x22\x4d\x18", "LZ4 compressed data", "unpack it first: `lz4 -d IMAGE`"),
+    mark(0, b"\x02\x21\x4c\x18", "LZ4 compressed data", "unpack it first: `lz4 -d IMAGE`"),
+    mark(0, b"\x1f\x9d", "data of compress(1)", "unpack it first: `gzip -d IMAGE`"),
+    mark(0, b"\x1f\xa0", "data of compress(1)", "unpack it first: `gzip -d IMAGE`"),
+    mark(0, b"\x1f\x1e", "data of pack(1)", "unpack it first: `gzip -d IMAGE`"),
+    mark(0, b"\x89LZO\0\r\n\x1a\n", "lzop compressed data", UNPACK),
     mark(0, b"LZIP", "lzip compressed data", UNPACK),
     mark(0, b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", UNPACK),
     mark(0, b"PK\x03\x04", "a ZIP archive", UNPACK),
@@ -124,6 +129,13 @@ impl Looks {
         let mut start = vec![0; len];
         device.read_at(0, &mut start)?;
         Ok(Self::of_bytes(&start))
+    }
+
+    /// Returns what a stream that begins with `start` is packed as, if it has to be unpacked before obento can read it.
+    pub(crate) fn packed(start: &[u8]) -> Option<&'static str> {
+        let is_packing = |mark: &&Mark| mark.at == 0 && mark.looks.advice.starts_with("unpack it first");
+        let mut packings = MARKS.iter().filter(is_packing);
+        packings.find(|mark| start.starts_with(mark.bytes)).map(|mark| mark.looks.like)
     }
 
     /// Whether nothing tells what it is, so that it may be a file system whose first blocks are lost.

@@ -16,18 +16,19 @@ use std::io::Read;
 
 use obento_base::{Error, FileKind, Ino, Mode, Name, NameBuf, Timestamp};
 use obento_env::{Clock as _, SystemClock};
-use obento_host::compressed::Stream;
+use obento_host::compressed::{Stream, UnpackLimits};
 use obento_host::tar::{Member, MemberKind, TarError, TarReader};
-use obento_host::tree::{Keep, Report, TreeOptions, Written};
+use obento_host::tree::{Existing, Keep, Report, TreeOptions, Written};
 use obento_host::{HostError, Metadata, SinkError};
 use obento_vfs::Node;
 
 use crate::Owners;
 use crate::acls;
-use crate::copy::image::{ImageWriter, Times};
+use crate::copy::image::{ImageWriter, Replaces, Times};
 use crate::copy::tree::FileError;
 use crate::copy::{CopyError, ImageTarget, Observer, Problem, Progress, Trouble, expect_wanted};
 use crate::data::{self, Losses};
+use crate::image::Looks;
 pub(crate) use select::Selection;
 
 /// Directories whose times are put back when more is put into them later.
@@ -45,6 +46,8 @@ pub struct ImportOptions {
     pub exclude: Vec<Vec<u8>>,
     /// What is kept of the metadata, and what to do with names that are taken.
     pub tree: TreeOptions,
+    /// What unpacking a compressed archive may cost.
+    pub unpack: UnpackLimits,
 }
 
 /// What was wrong with a member.
@@ -62,9 +65,15 @@ pub enum MemberTrouble {
     /// Access control lists that cannot be kept as they are.
     #[error("its access control list is not kept as it is: {0}")]
     Names(String),
-    /// A type that nobody knows.
-    #[error("it is of the unknown type {0:#04x}, and was left out")]
-    Unknown(u8),
+    /// A hard link to a directory, which has one name only.
+    #[error("it is another name of the directory {0}, and a directory has one name only")]
+    SecondDirectory(String),
+    /// The rest of a file that begins in another archive.
+    #[error("it continues a file of another volume of the archive, and was left out")]
+    Continued,
+    /// A member that cannot be represented.
+    #[error("{0}; it was left out")]
+    Unfit(&'static str),
     /// The archive itself.
     #[error("{0}")]
     Archive(String),
@@ -79,11 +88,14 @@ pub struct ImportReport {
     pub problems: u64,
     /// Members whose leading `/` was taken off.
     pub absolute: u64,
+    /// Members of unknown types, which were unpacked as regular files.
+    pub unknown: u64,
     /// Whether the archive ended before its end.
     pub is_cut: bool,
 }
 
-/// Unpacks the archive that `input` gives - plain, or packed with gzip, xz or zstd - into the directory `target`.
+/// Unpacks the archive that `input` gives - plain, or compressed as [`Compression`](obento_host::compressed::Compression) lists -
+/// into the directory `target`.
 /// What is wrong with a member is told to `observer`. Errors: what keeps it from beginning or from going on at all; an
 /// input that is no archive.
 ///
@@ -112,8 +124,9 @@ pub fn import(
     let failed = |error| CopyError::Target { path: target.shown(), error };
     let root = target.volume.resolve(&target.place, obento_vfs::Symlinks::Follow).map_err(failed)?;
     let mut writer = ImageWriter::open(root.clone(), target.shown(), options.tree.clone()).map_err(failed)?;
-    writer.may_overwrite_itself();
-    let reader = TarReader::new(Stream::new(input).map_err(CopyError::Input)?);
+    writer.set_replaces(Replaces::Any);
+    let stream = Stream::new(input, options.unpack).map_err(CopyError::Input)?;
+    let reader = TarReader::new(stream);
     let mut import = Import {
         reader,
         writer,
@@ -126,6 +139,7 @@ pub fn import(
         members: 0,
         buffer: vec![0; CHUNK],
         lists: Vec::new(),
+        keeps_existing: options.tree.existing == Existing::Keep,
     };
     import.run()?;
     import.writer.make_waiting();
@@ -151,6 +165,8 @@ struct Import<'a> {
     buffer: Vec<u8>,
     /// Access control lists whose names are looked up when all members are there.
     lists: Vec<lists::Waiting>,
+    /// Whether files that exist stay.
+    keeps_existing: bool,
 }
 
 impl Import<'_> {
@@ -176,7 +192,11 @@ impl Import<'_> {
                         return Ok(());
                     }
                 }
-                Err(error) if self.members == 0 => return Err(no_archive(error)),
+                Err(TarError::Unfit { path, reason }) => {
+                    self.members += 1;
+                    self.problem(path, MemberTrouble::Unfit(reason));
+                }
+                Err(error) if self.members == 0 => return Err(self.no_archive(error)),
                 Err(error) => {
                     if self.archive_failed(error)? {
                         return Ok(());
@@ -186,9 +206,20 @@ impl Import<'_> {
         }
     }
 
+    /// Returns why the input is no archive: what it looks like, if that is known.
+    fn no_archive(&self, error: TarError) -> CopyError {
+        let stream = self.reader.input();
+        let packed = Looks::packed(stream.start()).filter(|_| stream.compression().is_none());
+        match (error, packed) {
+            (TarError::Input(error), _) => CopyError::Input(error),
+            (_, Some(like)) => CopyError::NotAnArchive { reason: format!("it is {like}; unpack it first") },
+            (error, None) => CopyError::NotAnArchive { reason: error.to_string() },
+        }
+    }
+
     /// Tells what is wrong with the archive; whether it can be read no further.
     fn archive_failed(&mut self, error: TarError) -> Result<bool, CopyError> {
-        let is_end = !matches!(error, TarError::Damaged { .. });
+        let is_end = !matches!(error, TarError::Damaged { .. } | TarError::Unfit { .. });
         self.report.is_cut |= is_end;
         self.problem(Vec::new(), MemberTrouble::Archive(error.to_string()));
         Ok(is_end)
@@ -263,7 +294,11 @@ impl Import<'_> {
             MemberKind::CharDevice => self.node(name, member, &meta, FileKind::CharDevice)?,
             MemberKind::BlockDevice => self.node(name, member, &meta, FileKind::BlockDevice)?,
             MemberKind::Fifo => self.node(name, member, &meta, FileKind::Fifo)?,
-            MemberKind::Other(flag) => return Err(Failure::Member(MemberTrouble::Unknown(flag))),
+            MemberKind::Continued => return Err(Failure::Member(MemberTrouble::Continued)),
+            MemberKind::Other(_) => {
+                self.file(name, member, &meta)?;
+                self.report.unknown += 1;
+            }
         }
         if !unknown.is_empty() {
             self.list_later(name, member)?;
@@ -294,11 +329,17 @@ impl Import<'_> {
         Ok(self.writer.node(name, meta, kind, member.rdev).map(drop)?)
     }
 
-    /// A directory. Where a link to one has the name, that directory is meant, and stays as it is.
+    /// Makes a directory. A link to a directory stays, and that directory as it is, as with tar --keep-directory-symlink.
     fn directory(&mut self, path: &[NameBuf], name: &Name, meta: &Metadata<'_>) -> Result<(), Failure> {
-        let there = self.writer.find(name)?;
-        if there.is_some_and(|node| node.kind() == Ok(FileKind::Symlink)) {
+        self.writer.make_waiting();
+        let kind = self.writer.find(name)?.and_then(|node| node.kind().ok());
+        if kind == Some(FileKind::Symlink)
+            && resolve::walk(&self.root, path).is_ok_and(|found| found.missing.is_empty())
+        {
             return self.go_to(path);
+        }
+        if kind.is_some_and(|kind| kind != FileKind::Directory) && self.keeps_existing {
+            return Ok(());
         }
         self.writer.enter(name, meta)?;
         if self.own.len() < MAX_OWN {
@@ -368,6 +409,10 @@ impl Import<'_> {
             return Err(missing());
         }
         let node = found.node.lookup(last).map_err(|_| missing())?;
+        if node.kind() == Ok(FileKind::Directory) {
+            let original = crate::text::escaped(&member.link).to_string();
+            return Err(Failure::Member(MemberTrouble::SecondDirectory(original)));
+        }
         match self.writer.link_to(name, meta, &node)? {
             Some(_) => Ok(()),
             None => self.copy_of(name, &node, meta),
@@ -408,6 +453,8 @@ impl Import<'_> {
         for name in &found.missing {
             // As mkdir(1) -p makes it.
             self.writer.enter(name, &bare(self.writer.umask()))?;
+            // It may have the number of a directory that was replaced.
+            self.own.remove(&self.writer.directory().ino());
         }
         self.here = Some(path.to_vec());
         Ok(())
@@ -446,13 +493,6 @@ fn made(written: Result<Written, FileError>) -> Result<(), Failure> {
         Ok(_) => Ok(()),
         Err(FileError::Source(error)) => Err(Failure::Trouble(Trouble::Volume(error))),
         Err(FileError::Trouble(trouble)) => Err(Failure::Trouble(trouble)),
-    }
-}
-
-fn no_archive(error: TarError) -> CopyError {
-    match error {
-        TarError::Input(error) => CopyError::Input(error),
-        error => CopyError::NotAnArchive { reason: error.to_string() },
     }
 }
 

@@ -25,13 +25,18 @@ enum Part {
     Up,
 }
 
-/// Follows `path` from `root`. Errors: NotDirectory; Loop; those of the volume.
+/// Follows `path` from `root`. A path through a link whose target does not exist leads nowhere, as for tar(1), which makes no directory for
+/// it. Errors: NotDirectory; NotFound behind a link; Loop; those of the volume.
 pub(super) fn walk(root: &Node, path: &[NameBuf]) -> Result<Found, Error> {
     // The next one last.
     let mut rest: Vec<Part> = path.iter().rev().cloned().map(Part::Name).collect();
     let mut at: Vec<(NameBuf, Node)> = Vec::new();
     let mut links = 0;
+    // How many of the parts that are left are the caller's, and not a link's.
+    let mut own = rest.len();
     while let Some(part) = rest.pop() {
+        let is_of_link = rest.len() >= own;
+        own = own.min(rest.len());
         let Part::Name(name) = part else {
             // At the target, `..` stays there.
             at.pop();
@@ -40,6 +45,7 @@ pub(super) fn walk(root: &Node, path: &[NameBuf]) -> Result<Found, Error> {
         let here = at.last().map_or(root, |(_, node)| node);
         let node = match here.lookup(&name) {
             Ok(node) => node,
+            Err(Error::NotFound) if is_of_link => return Err(Error::NotFound),
             Err(Error::NotFound) => {
                 let mut missing = vec![name];
                 for part in rest.into_iter().rev() {

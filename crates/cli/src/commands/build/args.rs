@@ -2,15 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use obento::{BuildSettings, BuildSource, Publish};
+use obento::{BuildSettings, BuildSource, Publish, UnpackLimits};
 
 use super::volume::VolumeArgs;
 use crate::commands::mkfs::args::epoch;
 use crate::report::Report;
 
 const AFTER_HELP: &str = "\
-Sources: a directory; a tar archive, plain or packed with gzip, xz or zstd, - for standard input; an OCI image layout. What
-begins so says what it is: dir:PATH tar:PATH layer:PATH (a tar with whiteouts) oci:PATH mtree:PATH dump:PATH (composefs).
+Sources: a directory; a tar archive, plain or packed with bzip2, gzip, lzma, xz or zstd, - for standard input; an OCI image layout.
+What begins so says what it is: dir:PATH tar:PATH layer:PATH (a tar with whiteouts) oci:PATH mtree:PATH dump:PATH (composefs).
+oci: is a layout or the output of docker save, as a directory or a tar archive; manifests may be packed too.
 Each is laid over those before it; what --add names comes last.
 
 Directories of the host give modes, times, links and holes; their files belong to root and have no extended attributes,
@@ -62,7 +63,7 @@ impl Args {
     }
 
     /// What is built of, and how, if it is one file system. Errors: a source that is none; a value that is none.
-    pub fn volume(&self) -> Result<(Vec<BuildSource>, BuildSettings), Report> {
+    pub fn volume(&self, unpack: UnpackLimits) -> Result<(Vec<BuildSource>, BuildSettings), Report> {
         let volume = &self.volume;
         if volume.from.is_empty() && volume.add.is_empty() {
             let report = Report::new("cannot build", "nothing is named that should be in it");
@@ -72,6 +73,7 @@ impl Args {
         let mut settings = volume.settings().map_err(|bad| bad.report())?;
         settings.epoch = epoch()?;
         settings.publish = self.publish();
+        settings.unpack = unpack;
         settings.threads = self.threads;
         Ok((sources, settings))
     }

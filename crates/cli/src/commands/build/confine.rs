@@ -1,7 +1,7 @@
 //! Giving up what a build has no use for, before it reads what others wrote.
 //!
-//! Archives, layouts and manifests are as hostile as images. What is left is to read the sources and to write beside the image. A
-//! manifest may name any file of the host for its content, so then all may be read. What starts programs and kernels for types that
+//! Archives, layouts and manifests are as hostile as images. What is left is to read the sources, to read what is in the directory of a
+//! manifest and in those that `--contents` names, and to write beside the image. What starts programs and kernels for types that
 //! Linux fills is a process of its own by then.
 
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -17,7 +17,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::context::Context;
 
-/// Gives up all rights but to read `sources` and `files`, and to make `out`. Where nothing is read but directories of the host there
+/// Gives up all rights but to read `sources`, the directories of manifests and `files`, and to make `out`. Where nothing is read but directories of the host there
 /// is nothing to fear.
 pub(super) fn confine<'a>(
     out: &Path,
@@ -29,13 +29,14 @@ pub(super) fn confine<'a>(
     if !is_needed(sources.iter().copied()) {
         return;
     }
-    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let names_any = |source: &&BuildSource| matches!(source, BuildSource::Mtree(_) | BuildSource::Dump(_));
-    let read: Vec<OwnedFd> = match sources.iter().any(names_any) {
-        true => open(Path::new("/")).into_iter().collect(),
-        // What cannot be opened is told when it is read.
-        false => sources.iter().filter_map(|source| source.path()).chain(files).filter_map(open).collect(),
-    };
+    let folder = folder_of(out);
+    let folders = sources.iter().filter_map(|source| match source {
+        BuildSource::Mtree(path) | BuildSource::Dump(path) => Some(folder_of(path)),
+        _ => None,
+    });
+    // What cannot be opened is told when it is read.
+    let paths = sources.iter().filter_map(|source| source.path()).chain(folders).chain(files);
+    let read: Vec<OwnedFd> = paths.filter_map(open).collect();
     let read: Vec<_> = read.iter().map(OwnedFd::as_fd).collect();
     if let Some(folder) = open(folder) {
         context.confine(Rights::Build { read: &read, write: folder.as_fd() });
@@ -69,6 +70,10 @@ pub(super) fn confine_filled<'a>(
         confine(out, sources, files, context);
     }
     Ok(())
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn open(path: &Path) -> Option<OwnedFd> {

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use obento::partition::{DiskId, PartitionType};
@@ -22,7 +22,7 @@ use crate::report::{Report, printable};
 /// Builds the disk that the file `layout` describes.
 pub(super) fn make(args: &Args, layout: &Path, context: &Context) -> Outcome {
     let shown = args.out.as_os_str().as_bytes();
-    let mut settings = layout::read(layout, args.threads, context.registry())?;
+    let mut settings = layout::read(layout, args.threads, context)?;
     settings.publish = args.publish();
     refuse(args, &settings)?;
     confine(args, &mut settings, context)?;
@@ -80,6 +80,8 @@ fn confine(args: &Args, settings: &mut DiskSettings, context: &Context) -> Resul
         PartitionContent::Raw(path) => Some(path.as_path()),
         _ => None,
     });
+    let trees = contents(&plain).filter_map(PartitionContent::tree);
+    let files = files.chain(trees.flat_map(|(_, settings)| settings.contents.iter().map(PathBuf::as_path)));
     let partitions = settings.partitions.iter_mut();
     let mut makers: Vec<_> = partitions
         .filter_map(|partition| match &mut partition.content {

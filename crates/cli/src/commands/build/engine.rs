@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use obento::engine::tools::Maker;
@@ -25,10 +26,11 @@ pub fn make(args: &Args, kind: &'static Type, context: &Context) -> Outcome {
     let name = kind.names.first().copied().unwrap_or_default();
     let maker = maker(kind).map_err(|cause| Report::on("cannot build", shown, cause))?;
     refuse(args, &maker)?;
-    let (sources, settings) = args.volume()?;
+    let (sources, settings) = args.volume(context.options().unpack())?;
     let program = own::program(&maker, args.volume.label.as_ref(), "cannot build", shown)?;
     let mut empty = own::maker(program, &maker);
-    confine_filled(&mut [(kind, &mut empty)], &args.out, sources.iter(), std::iter::empty(), context)
+    let contents = settings.contents.iter().map(PathBuf::as_path);
+    confine_filled(&mut [(kind, &mut empty)], &args.out, sources.iter(), contents, context)
         .map_err(|error| Report::on("cannot build", shown, error))?;
     let start = Instant::now();
     let mut watch = Watch::new(context);

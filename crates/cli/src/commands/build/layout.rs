@@ -1,12 +1,15 @@
 //! The file of a disk: what `docs/disk.md` describes, as settings.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
 use obento::engine::types::Type;
 use obento::partition::{DiskId, Guid, PartitionType, Scheme};
 use obento::{
     BuildSettings, DiskSettings, EmptyMaker, PartitionContent, PartitionSettings, PartitionSize, Registry,
+    UnpackLimits,
 };
 
 use super::engine;
@@ -14,6 +17,7 @@ use super::keys::{Keys, Source};
 use super::volume::VolumeArgs;
 use crate::commands::mkfs::args::{epoch, size, uuid};
 use crate::commands::mkfs::own;
+use crate::context::Context;
 use crate::report::Report;
 
 /// Attributes by their names: those of the UEFI specification, table 5.8, and of the Discoverable Partitions Specification, 3.
@@ -27,10 +31,19 @@ const ATTRIBUTES: &[(&str, u32)] = &[
     ("no-auto", 63),
 ];
 
+/// The most bytes of a file that describes a disk.
+const MAX_LEN: u64 = 1 << 20;
+
 /// Reads the file `path`. Errors: what cannot be read or used, with its line and key.
-pub fn read(path: &Path, threads: usize, registry: &Registry) -> Result<DiskSettings, Report> {
+pub fn read(path: &Path, threads: usize, context: &Context) -> Result<DiskSettings, Report> {
     let shown = path.as_os_str().as_encoded_bytes();
-    let text = std::fs::read_to_string(path).map_err(|error| Report::on("cannot open", shown, error))?;
+    let opened = File::open(path).map_err(|error| Report::on("cannot open", shown, error))?;
+    let mut text = String::new();
+    let read = opened.take(MAX_LEN + 1).read_to_string(&mut text);
+    read.map_err(|error| Report::on("cannot read", shown, error))?;
+    if text.len() as u64 > MAX_LEN {
+        return Err(Report::on("cannot use", shown, format!("it has more than {MAX_LEN} bytes")));
+    }
     let source = Source::new(path, &text);
     let parsed = source.parse()?;
     let root = Keys::new(&source, 0..0, parsed.get_ref());
@@ -44,7 +57,8 @@ pub fn read(path: &Path, threads: usize, registry: &Registry) -> Result<DiskSett
     if partitions.is_empty() {
         return Err(root.wrong("partition", "there is none; write [[partition]]"));
     }
-    let context = Reader { scheme: settings.scheme, folder, threads, registry };
+    let (unpack, registry) = (context.options().unpack(), context.registry());
+    let context = Reader { scheme: settings.scheme, folder, threads, unpack, registry };
     settings.partitions = partitions.iter().map(|keys| context.partition(keys)).collect::<Result<_, _>>()?;
     let rest = |partition: &PartitionSettings| partition.size == PartitionSize::Rest;
     let mut rests = partitions.iter().zip(&settings.partitions).filter(|(_, held)| rest(held));
@@ -101,6 +115,7 @@ struct Reader<'a> {
     /// What paths are counted from.
     folder: &'a Path,
     threads: usize,
+    unpack: UnpackLimits,
     registry: &'a Registry,
 }
 
@@ -205,6 +220,8 @@ impl Reader<'_> {
         let mut settings = settings?;
         settings.epoch = epoch()?;
         settings.threads = self.threads;
+        settings.unpack = self.unpack;
+        settings.contents = volume.contents.iter().map(|folder| self.folder.join(folder)).collect();
         Ok(settings)
     }
 }
@@ -242,6 +259,7 @@ fn volume(keys: &Keys<'_, '_>, fs_type: &str) -> Result<VolumeArgs, Report> {
         exclude: keys.names("exclude")?,
         xattrs: keys.is_set("xattrs")?,
         image: keys.text("image")?,
+        contents: keys.names("contents")?.into_iter().map(PathBuf::from).collect(),
         label: keys.text("fs-label")?.map(OsString::from),
         uuid: keys.text("fs-uuid")?,
         block_size: keys.text("block-size")?,

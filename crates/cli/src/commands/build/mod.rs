@@ -11,6 +11,7 @@ mod volume;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use obento::{
@@ -55,8 +56,9 @@ fn make(args: &Args, context: &Context) -> Outcome {
     if let Some(kind) = context.registry().engine_type(&args.volume.fs_type) {
         return engine::make(args, kind, context);
     }
-    let (sources, settings) = args.volume()?;
-    confine::confine(&args.out, sources.iter(), std::iter::empty(), context);
+    let (sources, settings) = args.volume(context.options().unpack())?;
+    let contents = settings.contents.iter().map(PathBuf::as_path);
+    confine::confine(&args.out, sources.iter(), contents, context);
     let start = Instant::now();
     let mut watch = Watch::new(context);
     let built = match args.verify {

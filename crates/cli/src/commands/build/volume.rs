@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use obento::{BuildSettings, BuildSource, FileKind, IdMap, Input, Mode, Owner, Room};
@@ -52,9 +52,12 @@ pub struct VolumeArgs {
     /// Take extended attributes of directories of the host too
     #[arg(long)]
     pub xattrs: bool,
-    /// Which image of an OCI layout that has several: a tag, a platform such as linux/arm64, or a digest
+    /// Which image of an OCI layout or docker save that has several: a tag, a platform such as linux/arm64, or a digest
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
+    /// Allow manifests to name contents in DIR, besides the directory of the manifest
+    #[arg(long, value_name = "DIR")]
+    pub contents: Vec<PathBuf>,
     /// The label
     #[arg(short = 'L', long, value_name = "TEXT")]
     pub label: Option<OsString>,
@@ -152,6 +155,7 @@ impl VolumeArgs {
         settings.exclude = self.exclude.iter().map(|pattern| pattern.as_bytes().to_vec()).collect();
         settings.xattrs = self.xattrs;
         settings.image.clone_from(&self.image);
+        settings.contents.clone_from(&self.contents);
         settings.label = self.label.as_ref().map(|label| label.as_bytes().to_vec()).unwrap_or_default();
         settings.uuid = match self.uuid.as_deref() {
             Some("random") => {
@@ -232,13 +236,20 @@ fn source(text: &OsStr, folder: &Path) -> Result<BuildSource, Report> {
         let is_layout = path.join("oci-layout").is_file() && path.join("index.json").is_file();
         return Ok(if is_layout { BuildSource::OciLayout(path) } else { BuildSource::Directory(path) });
     }
-    Ok(if is_mtree(&path) { BuildSource::Mtree(path) } else { BuildSource::Archive(Input::File(path)) })
+    // Bytes that are read of a pipe to look at them are lost.
+    let is_manifest = meta.is_file() && (is_mtree(&path) || is_packed_mtree(&path));
+    Ok(if is_manifest { BuildSource::Mtree(path) } else { BuildSource::Archive(Input::File(path)) })
 }
 
 fn is_mtree(path: &Path) -> bool {
     let mut start = [0; 6];
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
     read.is_ok() && &start == b"#mtree"
+}
+
+/// Whether a file is called a packed manifest, such as `root.mtree.gz`: to look into it, its bytes would have to be decoded.
+fn is_packed_mtree(path: &Path) -> bool {
+    path.file_stem().is_some_and(|stem| stem.as_bytes().ends_with(b".mtree"))
 }
 
 fn add(text: &OsStr, folder: &Path) -> Result<BuildSource, Report> {

@@ -159,6 +159,7 @@ fn open(args: &Args, context: &Context) -> Result<Opened, (Report, u8)> {
         io: global.io.into(),
         allow_backing: global.allow_backing,
         journal: global.journal.clone(),
+        unpack: global.unpack(),
         ..Options::default()
     };
     let image = Image::open(&address.image, context.registry(), &options)

@@ -19,8 +19,17 @@ pub enum MemberKind {
     BlockDevice,
     Directory,
     Fifo,
-    /// Of a type that nobody knows; this is its flag.
+    /// The rest of a file whose beginning is on another volume of a multi-volume archive.
+    Continued,
+    /// A member of an unknown type, with its flag. POSIX treats it as a regular file.
     Other(u8),
+}
+
+impl MemberKind {
+    /// Returns whether the member is unpacked as a regular file.
+    pub fn is_file(self) -> bool {
+        matches!(self, Self::File | Self::Other(_))
+    }
 }
 
 /// One member of an archive.
@@ -52,53 +61,97 @@ pub struct Member {
     pub xattrs: Vec<Xattr>,
 }
 
-impl Member {
-    /// What `block` and `records` say. `path` and `link` are GNU's long names.
+/// The path of a member, and where it leads if it is a link.
+pub(super) struct Names {
+    pub path: Vec<u8>,
+    link: Vec<u8>,
+}
+
+impl Names {
+    /// Takes the names from `block` and `records`. `path` and `link` are GNU's long names.
     pub(super) fn new(
         block: &Block,
         records: &Records,
         path: Option<Vec<u8>>,
         link: Option<Vec<u8>>,
-    ) -> Result<Self, &'static str> {
+    ) -> Self {
         let get = |key: &str| records.get(key).map(<[u8]>::to_vec);
-        let path =
-            get("GNU.sparse.name").or_else(|| get("path")).or(path).unwrap_or_else(|| short_path(block));
-        let link = get("linkpath").or(link).unwrap_or_else(|| field::text(&block[157..257]).to_vec());
-        let kind = match block[156] {
+        let path = get("GNU.sparse.name").or_else(|| get("path")).or(path);
+        let link = get("linkpath").or(link);
+        Self {
+            path: path.unwrap_or_else(|| short_path(block)),
+            link: link.unwrap_or_else(|| field::text(&block[157..257]).to_vec()),
+        }
+    }
+
+    /// Returns how many bytes the names have.
+    pub(super) fn lengths(&self) -> impl Iterator<Item = usize> {
+        [self.path.len(), self.link.len()].into_iter()
+    }
+
+    /// Returns the type of the member.
+    pub(super) fn kind(&self, block: &Block) -> MemberKind {
+        match block[156] {
             // Before POSIX a directory was a file whose name ends in a slash.
-            0 | b'0' | b'7' if path.ends_with(b"/") => MemberKind::Directory,
+            0 | b'0' | b'7' if self.path.ends_with(b"/") => MemberKind::Directory,
             0 | b'0' | b'7' | b'S' => MemberKind::File,
             b'1' => MemberKind::HardLink,
             b'2' => MemberKind::Symlink,
             b'3' => MemberKind::CharDevice,
             b'4' => MemberKind::BlockDevice,
-            b'5' | b'D' => MemberKind::Directory,
+            b'5' | DUMP_DIR => MemberKind::Directory,
             b'6' => MemberKind::Fifo,
+            b'M' => MemberKind::Continued,
             other => MemberKind::Other(other),
-        };
+        }
+    }
+}
+
+/// `GNUTYPE_DUMPDIR`: a directory of an incremental archive, whose data lists the names in it.
+const DUMP_DIR: u8 = b'D';
+
+/// Returns whether the size in the header is that of data which follows. With pax a hard link may bring its data; others wrote the
+/// size there and no data.
+pub(super) fn has_data(block: &Block, kind: MemberKind, records: &Records) -> bool {
+    match kind {
+        MemberKind::File | MemberKind::Other(_) | MemberKind::Continued => true,
+        MemberKind::Directory => block[156] == DUMP_DIR,
+        MemberKind::HardLink => records.get("size").is_some(),
+        _ => false,
+    }
+}
+
+impl Member {
+    /// Decodes what `block` and `records` say. Fails with the reason if a field cannot be represented.
+    pub(super) fn new(
+        block: &Block,
+        records: &Records,
+        names: Names,
+        kind: MemberKind,
+    ) -> Result<Self, &'static str> {
         let number = |field: std::ops::Range<usize>| field::number(block.get(field).unwrap_or_default());
         let id = |key: &str, field| match records.number(key) {
             Some(number) => number.and_then(|id| u32::try_from(id).ok()),
             None => number(field).and_then(|id| u32::try_from(id).ok()),
         };
-        let device = |field| number(field).and_then(|part| u32::try_from(part).ok()).unwrap_or(0);
-        let bits = number(100..108).ok_or("a mode that is none")? & 0o7777;
+        let device = |field| number(field).and_then(|part| u32::try_from(part).ok()).ok_or(NO_DEVICE);
+        let bits = number(100..108).ok_or("its mode is not a number")? & 0o7777;
         let seconds = number(136..148).and_then(|secs| i64::try_from(secs).ok());
         let is_device = matches!(kind, MemberKind::CharDevice | MemberKind::BlockDevice);
         Ok(Self {
-            path,
+            path: names.path,
             kind,
-            link,
+            link: names.link,
             mode: Mode::new(u16::try_from(bits).unwrap_or(0)),
-            uid: id("uid", 108..116).ok_or("an owner that is none")?,
-            gid: id("gid", 116..124).ok_or("a group that is none")?,
+            uid: id("uid", 108..116).ok_or("its owner is not a number of 32 bits")?,
+            gid: id("gid", 116..124).ok_or("its group is not a number of 32 bits")?,
             mtime: match records.time("mtime") {
                 Some(time) => time,
-                None => Timestamp::new(seconds.ok_or("a time that is none")?, 0),
+                None => Timestamp::new(seconds.ok_or("its modification time is not a number")?, 0),
             },
             atime: records.time("atime"),
             rdev: match is_device {
-                true => DeviceNumber { major: device(329..337), minor: device(337..345) },
+                true => DeviceNumber { major: device(329..337)?, minor: device(337..345)? },
                 false => DeviceNumber::default(),
             },
             size: 0,
@@ -106,17 +159,9 @@ impl Member {
             xattrs: records.xattrs(),
         })
     }
-
-    /// Whether the size in the header is that of data which follows. With pax a hard link may bring its data; others
-    /// wrote the size there and no data.
-    pub(super) fn has_data(&self, records: &Records) -> bool {
-        match self.kind {
-            MemberKind::File | MemberKind::Other(_) => true,
-            MemberKind::HardLink => records.get("size").is_some(),
-            _ => false,
-        }
-    }
 }
+
+const NO_DEVICE: &str = "its device number is not a number of 32 bits";
 
 /// Prefix and name of ustar; GNU's headers have other things in place of the prefix.
 fn short_path(block: &Block) -> Vec<u8> {

@@ -4,7 +4,7 @@
 //! Format", and "Storing Sparse Files" for the maps; star(5) for `SCHILY.*`, libarchive's tar(5) for `LIBARCHIVE.*`.
 //!
 //! Invariant: an archive is hostile. Memory is bounded by what was read, never by what a header claims, and that by
-//! [`MAX_RECORDS`], [`MAX_NAME`] and [`MAX_RUNS`]; nothing is done with a header whose checksum is wrong.
+//! [`MAX_RECORDS`], [`MAX_GLOBAL`], [`MAX_NAME`] and [`MAX_RUNS`]; nothing is done with a header whose checksum is wrong.
 //! Invariant: after damage the next sound header is looked for, so that the members behind it are found.
 
 mod acl;
@@ -24,10 +24,13 @@ use pax::Records;
 
 /// Bytes of extended headers before one member: attributes of 64 KiB, hundreds of them.
 const MAX_RECORDS: u64 = 16 << 20;
+/// Bytes of the records of all global extended headers together, which count for each member: comments, common owners and times.
+const MAX_GLOBAL: usize = 64 << 10;
 /// Bytes of a long name: what `obento-vfs` walks at most.
 const MAX_NAME: u64 = 64 << 10;
 /// Runs of data of one sparse file.
 const MAX_RUNS: usize = 1 << 20;
+const TOO_LONG: &str = "its extended header is longer than any that a file needs";
 
 type Block = [u8; BLOCK];
 
@@ -51,6 +54,31 @@ pub enum TarError {
         /// What is wrong.
         reason: &'static str,
     },
+    /// One member cannot be represented or decoded. The members after it can be read.
+    #[error("{reason}")]
+    Unfit {
+        /// The path of the member, as the archive has it.
+        path: Vec<u8>,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+}
+
+/// What headers before a member say about it.
+#[derive(Default)]
+struct Ahead {
+    records: Records,
+    /// GNU's long names.
+    path: Option<Vec<u8>>,
+    link: Option<Vec<u8>>,
+    /// Why the member cannot be read.
+    flaw: Option<&'static str>,
+}
+
+impl Ahead {
+    fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.path.is_none() && self.link.is_none() && self.flaw.is_none()
+    }
 }
 
 /// Reads an archive from front to back.
@@ -83,6 +111,16 @@ impl<R: Read> TarReader<R> {
         }
     }
 
+    /// Returns where the archive is read from.
+    pub fn input(&self) -> &R {
+        &self.input
+    }
+
+    /// Returns what the archive is read from.
+    pub fn into_input(self) -> R {
+        self.input
+    }
+
     /// Bytes of the archive that were read.
     pub fn offset(&self) -> u64 {
         self.offset
@@ -98,15 +136,17 @@ impl<R: Read> TarReader<R> {
         io::copy(&mut self.input, &mut io::sink()).map(drop).map_err(TarError::Input)
     }
 
-    /// The next member; what was not read of the one before is skipped. `None` at the end. Errors: Input; Truncated;
-    /// Damaged, after which the next call goes on.
+    /// Returns the next member; skips what was not read of the one before. `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// `Input` and `Truncated` end the archive. After `Damaged` and `Unfit` the next call continues.
     pub fn next_member(&mut self) -> Result<Option<Member>, TarError> {
         self.skip()?;
-        let mut records = Records::default();
-        let (mut path, mut link) = (None, None);
+        let mut ahead = Ahead::default();
         loop {
             let Some(block) = self.header()? else {
-                let is_half = path.is_some() || link.is_some() || !records.is_empty();
+                let is_half = !ahead.is_empty();
                 return if is_half { Err(TarError::Truncated { offset: self.offset }) } else { Ok(None) };
             };
             let size = field::number(&block[124..136]);
@@ -114,43 +154,68 @@ impl<R: Read> TarReader<R> {
                 return Err(self.lost("a size that is none"));
             };
             match block[156] {
-                b'x' | b'X' => {
-                    records.read(&self.extended(size, MAX_RECORDS)?).map_err(|r| self.damaged(r))?
-                }
+                // A later extended header replaces an earlier one, as in GNU tar.
+                b'x' | b'X' => ahead.records = self.records(size, &mut ahead.flaw)?,
                 b'g' => {
                     let bytes = self.extended(size, MAX_RECORDS)?;
+                    let bytes = bytes.ok_or_else(|| self.damaged(TOO_LONG))?;
                     self.global.read(&bytes).map_err(|reason| self.damaged(reason))?;
+                    if self.global.bytes() > MAX_GLOBAL {
+                        self.global = Records::default();
+                        return Err(self.damaged("global extended headers longer than any archive needs"));
+                    }
                 }
-                b'L' => path = Some(field::text(&self.extended(size, MAX_NAME)?).to_vec()),
-                b'K' => link = Some(field::text(&self.extended(size, MAX_NAME)?).to_vec()),
+                b'L' => ahead.path = self.long_name(size, &mut ahead.flaw)?,
+                b'K' => ahead.link = self.long_name(size, &mut ahead.flaw)?,
                 // A label of the volume, and names that GNU tar kept in the past.
                 b'V' | b'N' => {
                     self.expect(size);
                     self.skip()?;
                 }
-                _ => return self.member(&block, size, records, path, link).map(Some),
+                _ => return self.member(&block, size, ahead).map(Some),
             }
         }
     }
 
-    fn member(
-        &mut self,
-        block: &Block,
-        size: u64,
-        records: Records,
-        path: Option<Vec<u8>>,
-        link: Option<Vec<u8>>,
-    ) -> Result<Member, TarError> {
-        let records = self.global.with(records);
-        let mut member = Member::new(block, &records, path, link).map_err(|reason| self.lost(reason))?;
+    /// Reads an extended header. A malformed one costs the member that it describes, which is read under its short name otherwise.
+    fn records(&mut self, size: u64, flaw: &mut Option<&'static str>) -> Result<Records, TarError> {
+        let mut records = Records::default();
+        let read = match self.extended(size, MAX_RECORDS)? {
+            Some(bytes) => records.read(&bytes),
+            None => Err(TOO_LONG),
+        };
+        *flaw = read.err();
+        Ok(records)
+    }
+
+    fn long_name(&mut self, size: u64, flaw: &mut Option<&'static str>) -> Result<Option<Vec<u8>>, TarError> {
+        let bytes = self.extended(size, MAX_NAME)?;
+        if bytes.is_none() {
+            *flaw = Some(TOO_LONG);
+        }
+        Ok(bytes.map(|bytes| field::text(&bytes).to_vec()))
+    }
+
+    fn member(&mut self, block: &Block, size: u64, ahead: Ahead) -> Result<Member, TarError> {
+        let records = self.global.with(ahead.records);
+        let names = member::Names::new(block, &records, ahead.path, ahead.link);
         let size = match records.number("size") {
             None => size,
             Some(Some(size)) => size,
             Some(None) => return Err(self.lost("a size that is none")),
         };
-        let stored = if member.has_data(&records) { size } else { 0 };
-        member.size = if member.kind == MemberKind::File { stored } else { 0 };
+        let kind = names.kind(block);
+        let stored = if member::has_data(block, kind, &records) { size } else { 0 };
         self.expect(stored);
+        let path = names.path.clone();
+        let unfit = |reason| TarError::Unfit { path: path.clone(), reason };
+        let is_long = names.lengths().any(|len| to_u64(len) > MAX_NAME);
+        if let Some(flaw) = ahead.flaw.or(is_long.then_some("its path, or that of its original, is too long"))
+        {
+            return Err(unfit(flaw));
+        }
+        let mut member = Member::new(block, &records, names, kind).map_err(unfit)?;
+        member.size = if member.kind.is_file() { stored } else { 0 };
         if block[156] == b'S' {
             self.old_map(block, &mut member)?;
         } else if member.kind == MemberKind::File {
@@ -201,11 +266,12 @@ impl<R: Read> TarReader<R> {
         }
     }
 
-    /// The data of a header that belongs to the next member.
-    fn extended(&mut self, size: u64, max: u64) -> Result<Vec<u8>, TarError> {
+    /// Reads the data of a header that belongs to the next member; skips it and returns `None` if it is longer than `max`.
+    fn extended(&mut self, size: u64, max: u64) -> Result<Option<Vec<u8>>, TarError> {
         self.expect(size);
         if size > max {
-            return Err(self.damaged("an extended header of more bytes than anybody needs"));
+            self.skip()?;
+            return Ok(None);
         }
         let mut bytes = Vec::new();
         let mut part = [0; 16 << 10];
@@ -216,7 +282,7 @@ impl<R: Read> TarReader<R> {
             }
         }
         self.skip()?;
-        Ok(bytes)
+        Ok(Some(bytes))
     }
 
     fn expect(&mut self, size: u64) {

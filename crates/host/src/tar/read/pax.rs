@@ -21,6 +21,13 @@ impl Records {
         self.values.is_empty()
     }
 
+    /// Returns how many bytes the records have.
+    pub fn bytes(&self) -> usize {
+        let values = self.values.iter().map(|(key, value)| key.len() + value.len());
+        let runs = self.runs.iter().map(|(_, value)| value.len().max(16));
+        values.chain(runs).sum()
+    }
+
     /// Takes up the records in `bytes`. An empty value takes back what was said before.
     pub fn read(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
         while !bytes.is_empty() && bytes.iter().any(|&byte| byte != 0) {

@@ -9,7 +9,7 @@ use super::member::Member;
 use super::pax::{Records, decimal};
 use super::{BLOCK, Block, MAX_RUNS, TarError, TarReader, field};
 
-const BAD_MAP: &str = "a map of a sparse file that is none";
+const BAD_MAP: &str = "its map of holes is damaged";
 
 impl<R: Read> TarReader<R> {
     /// The map in a header of type `S` and in the blocks that follow it.
@@ -80,7 +80,9 @@ impl<R: Read> TarReader<R> {
         stored: u64,
     ) -> Result<(), TarError> {
         let ranges = runs.zip(size).and_then(|(runs, size)| Some((ranges(&runs, size, stored)?, size)));
-        let Some((ranges, size)) = ranges else { return Err(self.damaged(BAD_MAP)) };
+        let Some((ranges, size)) = ranges else {
+            return Err(TarError::Unfit { path: std::mem::take(&mut member.path), reason: BAD_MAP });
+        };
         member.size = size;
         member.map = Some(ranges);
         Ok(())

@@ -30,7 +30,7 @@ fn read_all(archive: &[u8]) -> (Vec<(Member, Vec<u8>)>, Vec<String>) {
             }
             Err(error) => {
                 errors.push(error.to_string());
-                if !matches!(error, TarError::Damaged { .. }) {
+                if !matches!(error, TarError::Damaged { .. } | TarError::Unfit { .. }) {
                     return (members, errors);
                 }
             }
@@ -164,6 +164,102 @@ fn what_a_header_claims_takes_no_memory() {
         assert!(members.len() <= 1, "{flag}");
         assert_eq!(errors.last().unwrap(), "the archive ends too early, after 512 bytes", "{flag}");
     }
+}
+
+/// A header of type `flag` with `data` behind it, padded.
+fn with_data(name: &str, flag: u8, data: &[u8]) -> Vec<u8> {
+    let mut bytes = header(name, flag, format!("{:o}", data.len()).as_bytes()).to_vec();
+    bytes.extend_from_slice(data);
+    bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
+    bytes
+}
+
+fn paths(members: &[(Member, Vec<u8>)]) -> Vec<&str> {
+    members.iter().map(|(member, _)| std::str::from_utf8(&member.path).unwrap()).collect()
+}
+
+#[test]
+fn a_later_extended_header_replaces_an_earlier_one_and_global_headers_add_up() {
+    let archive = [
+        with_data("g", b'g', b"9 uid=77\n"),
+        with_data("g", b'g', b"9 gid=88\n"),
+        with_data("x", b'x', b"14 path=first\n9 uid=55\n"),
+        with_data("x", b'x', b"9 gid=66\n"),
+        with_data("file", b'0', b"1"),
+    ]
+    .concat();
+    let (members, errors) = read_all(&archive);
+    assert_eq!((paths(&members), errors), (vec!["file"], Vec::new()));
+    assert_eq!((members[0].0.uid, members[0].0.gid), (77, 66));
+}
+
+#[test]
+fn an_incremental_archive_of_gnu_tar_is_read() {
+    if !require(&[Oracle::Program("tar")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    tree(folder.path());
+    for format in ["--format=gnu", "--format=pax"] {
+        let mut tar = program("tar");
+        tar.args(["-c", "-G", "--sort=name", format, "-C"]).arg(folder.path()).arg(".");
+        let (members, errors) = read_all(&run(&mut tar).unwrap().stdout);
+        assert_eq!(errors, Vec::<String>::new(), "{format}");
+        let find = |path: &str| members.iter().find(|(member, _)| member.path == path.as_bytes()).unwrap();
+        assert_eq!((find("./dir/").0.kind, find("./dir/").0.size), (MemberKind::Directory, 0));
+        assert_eq!(find("./dir/file").1, b"some bytes");
+    }
+}
+
+#[test]
+fn a_member_that_cannot_be_represented_costs_itself_alone() {
+    let seal = |mut block: Block, at: usize, bytes: &[u8]| {
+        block[at..at + bytes.len()].copy_from_slice(bytes);
+        block[148..156].fill(b' ');
+        let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
+        block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        block.to_vec()
+    };
+    let plain = || header("bad", b'0', b"0");
+    let record = |key: &str, len: usize| {
+        let rest = format!(" {key}={}\n", "b".repeat(len));
+        format!("{}{rest}", rest.len() + 5).into_bytes()
+    };
+    let pax = |records: &[u8]| [with_data("x", b'x', records), with_data("bad", b'0', b"data")].concat();
+    let owner = "its owner is not a number of 32 bits";
+    for (bad, reason) in [
+        (pax(b"18 uid=4294967296\n"), owner),
+        (pax(b"9 uid=-1\n"), owner),
+        (seal(plain(), 108, &[0x80, 0, 0, 1, 0, 0, 0, 0]), owner),
+        (pax(b"18 gid=4294967296\n"), "its group is not a number of 32 bits"),
+        (seal(plain(), 100, b"rw-r--r-"), "its mode is not a number"),
+        (seal(header("bad", b'3', b"0"), 329, b"8x"), "its device number is not a number of 32 bits"),
+        (pax(b"12 path=new\n9 uid\n"), "an extended header with a record of a wrong length"),
+        (seal(header("bad", b'S', b"0"), 386, b"x"), "its map of holes is damaged"),
+        (pax(&record("path", 70_000)), "its path, or that of its original, is too long"),
+        (pax(&record("linkpath", 70_000)), "its path, or that of its original, is too long"),
+        ([with_data("L", b'L', &[b'n'; 70_000]), with_data("bad", b'0', b"")].concat(), TOO_LONG),
+    ] {
+        let archive = [&bad, &with_data("good", b'0', b"good")[..]].concat();
+        let (members, errors) = read_all(&archive);
+        assert_eq!((paths(&members), errors), (vec!["good"], vec![reason.to_owned()]));
+    }
+}
+
+#[test]
+fn global_headers_cannot_grow_without_end() {
+    let value = "v".repeat(10_000);
+    let mut archive: Vec<u8> = (0..20)
+        .flat_map(|n| {
+            let record = format!("10013 key{n:02}={value}\n");
+            assert_eq!(record.len(), 10_013);
+            with_data("g", b'g', record.as_bytes())
+        })
+        .collect();
+    archive.extend(with_data("file", b'0', b"1"));
+    let (members, errors) = read_all(&archive);
+    assert_eq!(paths(&members), ["file"]);
+    assert!(!errors.is_empty() && errors.iter().all(|error| error.contains("global extended headers")));
 }
 
 proptest! {

@@ -3,7 +3,7 @@
 //! The bytes of a plain archive stay where they are, and are copied from there; those that come through a pipe go to the image at once,
 //! where the driver can begin one; those of a packed archive, which lie in the order of the tree, to a file without a name beside the
 //! image.
-//! Source: OCI image specification, layer.md, "Whiteouts".
+//! Source: OCI image specification, layer.md, "Whiteouts"; moby, pkg/archive/diff.go, for what AUFS left in layers.
 
 use std::fs::File;
 use std::io::Read;
@@ -16,10 +16,13 @@ use obento_driver::tree::{Body, NodeAttr};
 use obento_host::compressed::Stream;
 use obento_host::tar::{Member, MemberKind, TarError, TarReader};
 use obento_host::{HostError, SystemErrno};
+use sha2::{Digest as _, Sha256};
 
+use super::store::Part;
 use super::{Raw, Reader, data, full, input_name, open};
 use crate::build::Input;
 use crate::build::model::{PathError, names};
+use crate::image::Looks;
 
 /// Bytes read at once.
 const CHUNK: usize = 256 << 10;
@@ -27,6 +30,10 @@ const CHUNK: usize = 256 << 10;
 const WHITEOUT: &[u8] = b".wh.";
 /// The whiteout of all that layers below have in its directory.
 const OPAQUE: &[u8] = b".wh..wh..opq";
+/// What names of the metadata of AUFS begin with.
+const METADATA: &[u8] = b".wh..wh.";
+/// The directory in which AUFS kept files that have several names, for its hard links to lead to.
+const LINKED: &[u8] = b".wh..wh.plnk";
 
 /// What names of whiteouts mean.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,40 +44,52 @@ pub(super) enum Whiteouts {
     Hide,
 }
 
+/// A layer of a container image, besides its bytes.
+#[derive(Debug)]
+pub(super) struct Layer<'a> {
+    /// For messages.
+    pub path: &'a Path,
+    /// The digest of the layer's uncompressed bytes, if the image says it.
+    pub diff_id: Option<&'a str>,
+    /// How many bytes this layer and those above it may unpack to, if it is not counted alone.
+    pub unpacks: Option<&'a mut u64>,
+}
+
 /// Reads an archive into the tree. Errors: Host if it cannot be read at all, or is none.
 pub(super) fn read(reader: &mut Reader<'_>, input: &Input, whiteouts: Whiteouts) -> Result<(), HostError> {
-    match input {
-        Input::File(path) => {
-            let file = open(path)?;
-            read_file(reader, file, path, whiteouts)
-        }
+    let path = input_name(input);
+    let file = match input {
+        Input::File(path) => open(path)?,
         Input::Standard => {
             use std::os::fd::AsFd;
             let stdin = std::io::stdin().as_fd().try_clone_to_owned();
-            let file = stdin.map_err(|error| HostError::of_io("read", input_name(input), &error))?;
-            read_stream(reader, File::from(file), Bytes::Streamed, input_name(input), whiteouts)
+            File::from(stdin.map_err(|error| HostError::of_io("read", path, &error))?)
         }
-    }
+    };
+    // Standard input may be a file, of which a part was read before.
+    let bytes = match input {
+        Input::File(_) if file.metadata().is_ok_and(|meta| meta.is_file()) => {
+            Bytes::Stored(file.try_clone().map_err(|error| HostError::of_io("open", path, &error))?, 0)
+        }
+        _ => Bytes::Streamed,
+    };
+    read_stream(reader, file, bytes, &mut Layer { path, diff_id: None, unpacks: None }, whiteouts)
 }
 
-/// Reads an archive in a file.
-pub(super) fn read_file(
+/// Reads a layer of a container image, which is a part of a file.
+pub(super) fn read_layer(
     reader: &mut Reader<'_>,
-    file: File,
-    path: &Path,
-    whiteouts: Whiteouts,
+    part: Part,
+    layer: &mut Layer<'_>,
 ) -> Result<(), HostError> {
-    let bytes = match file.metadata().is_ok_and(|meta| meta.is_file()) {
-        true => Bytes::Stored(file.try_clone().map_err(|error| HostError::of_io("open", path, &error))?),
-        false => Bytes::Streamed,
-    };
-    read_stream(reader, file, bytes, path, whiteouts)
+    let bytes = Bytes::Stored(part.file()?, part.start());
+    read_stream(reader, part, bytes, layer, Whiteouts::Hide)
 }
 
 /// How the bytes of an archive can be had.
 enum Bytes {
-    /// Any time, from this file, if it is not packed.
-    Stored(File),
+    /// Any time, from this file, if it is not packed; the archive begins at this byte.
+    Stored(File, u64),
     /// Once.
     Streamed,
 }
@@ -79,44 +98,58 @@ fn read_stream(
     reader: &mut Reader<'_>,
     input: impl Read + Send + 'static,
     bytes: Bytes,
-    path: &Path,
+    layer: &mut Layer<'_>,
     whiteouts: Whiteouts,
 ) -> Result<(), HostError> {
-    let stream = Stream::new(input).map_err(|error| HostError::of_io("read", path, &error))?;
+    let path = layer.path;
+    let mut limits = reader.settings.unpack;
+    limits.bytes = layer.unpacks.as_deref().copied().or(limits.bytes);
+    let stream = Stream::new(input, limits);
+    let stream = stream.map_err(|error| HostError::of_io("read", path, &error))?;
     let bytes = match bytes {
         Bytes::Streamed if reader.stream.is_some() => Way::Stream,
-        Bytes::Stored(file) if stream.compression().is_none() => {
-            Way::Copy(reader.supply.file(file, path).map_err(|error| full(&error))?)
+        Bytes::Stored(file, start) if stream.compression().is_none() => {
+            Way::Copy(reader.supply.file(file, path).map_err(|error| full(&error))?, start)
         }
-        Bytes::Streamed | Bytes::Stored(_) => Way::Spool,
+        Bytes::Streamed | Bytes::Stored(..) => Way::Spool,
     };
     let mut archive = Archive {
-        tar: TarReader::new(stream),
+        tar: TarReader::new(Hashed::new(stream, layer.diff_id.is_some())),
         bytes,
         whiteouts,
         buffer: vec![0; CHUNK],
         members: 0,
         before: reader.bytes,
         has_absolute: false,
+        has_linked: false,
+        unknown: 0,
     };
-    archive.read(reader, path)
+    archive.read(reader, path)?;
+    if let (Some(left), Some(_)) = (&mut layer.unpacks, archive.tar.input().stream.compression()) {
+        **left = left.saturating_sub(archive.tar.offset());
+    }
+    archive.expect_digest(layer)
 }
 
 struct Archive {
-    tar: TarReader<Stream>,
+    tar: TarReader<Hashed>,
     bytes: Way,
     whiteouts: Whiteouts,
     buffer: Vec<u8>,
     members: u64,
     before: u64,
     has_absolute: bool,
+    /// Whether the tree has the directory of AUFS, which goes at the end.
+    has_linked: bool,
+    /// Members of unknown types.
+    unknown: u64,
 }
 
 /// The way of bytes to the image.
 #[derive(Clone, Copy)]
 enum Way {
-    /// From this file of the supply, which is the archive.
-    Copy(u16),
+    /// From this file of the supply, in which the archive begins at this byte.
+    Copy(u16, u64),
     /// At once.
     Stream,
     /// By way of the spool.
@@ -150,8 +183,13 @@ impl Archive {
                 Ok(None) if self.tar.offset() == 0 => return Err(damaged("it is empty".into())),
                 Ok(None) => break,
                 Ok(Some(member)) => member,
-                Err(TarError::Damaged { .. }) if self.members == 0 => {
-                    return Err(damaged("it does not begin as a tar archive does".into()));
+                Err(TarError::Unfit { path, reason }) => {
+                    self.members += 1;
+                    reader.problem(path, reason);
+                    continue;
+                }
+                Err(TarError::Damaged { .. } | TarError::Truncated { .. }) if self.members == 0 => {
+                    return Err(self.no_archive(path));
                 }
                 Err(error) => return Err(damaged(error.to_string())),
             };
@@ -166,8 +204,11 @@ impl Archive {
                 Err(Trouble::Host(error)) => return Err(error),
             }
         }
-        if !matches!(self.bytes, Way::Copy(_)) {
+        if !matches!(self.bytes, Way::Copy(..)) || self.tar.input().sum.is_some() {
             self.tar.finish().map_err(|error| damaged(error.to_string()))?;
+        }
+        if let (true, Ok(linked)) = (self.has_linked, Name::new(LINKED)) {
+            reader.model.builder.remove(NodeId::ROOT, linked);
         }
         let mut note = |words: &str| reader.notes.push(format!("{}: {words}", path.display()));
         if self.has_absolute {
@@ -176,7 +217,33 @@ impl Archive {
         if !self.tar.has_end() {
             note("it has no mark at its end, so members may be missing");
         }
+        match self.unknown {
+            0 => {}
+            1 => note("one member of an unknown type was taken as a regular file"),
+            many => note(&format!("{many} members of unknown types were taken as regular files")),
+        }
         Ok(())
+    }
+
+    /// Returns why the source is no archive: what it looks like, if that is known.
+    fn no_archive(&self, path: &Path) -> HostError {
+        let stream = &self.tar.input().stream;
+        let reason = match Looks::packed(stream.start()).filter(|_| stream.compression().is_none()) {
+            Some(like) => format!("it is {like}; unpack it first"),
+            None => "it does not begin as a tar archive does".into(),
+        };
+        HostError::NotAnArchive { path: path.into(), format: "tar", reason }
+    }
+
+    /// Compares the digest of what was read with that of the image's configuration.
+    fn expect_digest(self, layer: &Layer<'_>) -> Result<(), HostError> {
+        let (Some(sum), Some(expected)) = (self.tar.into_input().sum, layer.diff_id) else { return Ok(()) };
+        let found = super::oci::text(sum);
+        if found == expected {
+            return Ok(());
+        }
+        let reason = format!("its uncompressed bytes have the digest {found}, and its image says {expected}");
+        Err(HostError::Damaged { path: layer.path.into(), format: "OCI image", reason })
     }
 
     fn member(&mut self, reader: &mut Reader<'_>, member: &Member) -> Result<(), Trouble> {
@@ -185,7 +252,9 @@ impl Archive {
             return Ok(());
         }
         let path = names(&member.path)?;
-        if self.whiteouts == Whiteouts::Hide && self.whiteout(reader, &path, member)? {
+        if self.whiteouts == Whiteouts::Hide
+            && (self.is_metadata(&path, member) || self.whiteout(reader, &path, member)?)
+        {
             return Ok(());
         }
         let kind = match member.kind {
@@ -196,8 +265,12 @@ impl Archive {
             MemberKind::BlockDevice => FileKind::BlockDevice,
             MemberKind::Directory => FileKind::Directory,
             MemberKind::Fifo => FileKind::Fifo,
-            MemberKind::Other(flag) => {
-                return Err(Trouble::Words(format!("it is of the unknown type {flag:#04x}")));
+            MemberKind::Continued => {
+                return Err(Trouble::Words("it continues a file of another volume of the archive".into()));
+            }
+            MemberKind::Other(_) => {
+                self.unknown += 1;
+                FileKind::Regular
             }
         };
         let attr = attr(reader, member, kind)?;
@@ -225,6 +298,19 @@ impl Archive {
         };
         let dir = reader.model.directory(parent, attr.mtime)?;
         Ok(reader.model.link_to_directory(path, dir, name))
+    }
+
+    /// Returns whether the member is metadata of AUFS, or below a whiteout, which both are left out. A file to which hard links of AUFS lead
+    /// stays until the end of the layer.
+    fn is_metadata(&mut self, path: &[NameBuf], member: &Member) -> bool {
+        let Some((name, parent)) = path.split_last() else { return false };
+        let first = parent.first().unwrap_or(name).as_bytes();
+        if first == LINKED && parent.len() == 1 && member.kind == MemberKind::File {
+            self.has_linked = true;
+            return false;
+        }
+        first.starts_with(METADATA) && name.as_bytes() != OPAQUE
+            || parent.iter().any(|name| name.as_bytes().starts_with(WHITEOUT))
     }
 
     /// Whether the member is a whiteout, and then does what it says.
@@ -268,8 +354,9 @@ impl Archive {
         let size = member.size;
         let id = match (size, self.bytes, &member.map) {
             (0, ..) => None,
-            (_, Way::Copy(file), None) => {
-                data(reader.supply.part(file, self.tar.offset()).map_err(|error| full(&error))?)
+            (_, Way::Copy(file, start), None) => {
+                let at = start.saturating_add(self.tar.offset());
+                data(reader.supply.part(file, at).map_err(|error| full(&error))?)
             }
             (_, Way::Stream, _) => data(self.stream(reader, member)?),
             _ => data(self.keep(reader, member)?),
@@ -327,6 +414,28 @@ impl Archive {
             }
         }
         Ok(())
+    }
+}
+
+/// The bytes of an archive, and their digest if it is wanted.
+struct Hashed {
+    stream: Stream,
+    sum: Option<Sha256>,
+}
+
+impl Hashed {
+    fn new(stream: Stream, is_wanted: bool) -> Self {
+        Self { stream, sum: is_wanted.then(Sha256::new) }
+    }
+}
+
+impl Read for Hashed {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let len = self.stream.read(buf)?;
+        if let Some(sum) = &mut self.sum {
+            sum.update(buf.get(..len).unwrap_or_default());
+        }
+        Ok(len)
     }
 }
 

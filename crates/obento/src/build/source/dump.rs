@@ -11,7 +11,7 @@ use obento_base::{FileKind, Mode};
 use obento_host::{HostError, Xattr};
 
 use super::Reader;
-use super::manifest::{self, Content, Said, Wrong};
+use super::manifest::{self, Content, Lines, Said, Wrong};
 use super::mtree::{time, unpacked};
 use crate::build::model::names;
 
@@ -20,20 +20,21 @@ const FIELDS: usize = 11;
 
 /// Reads a manifest; payloads of files are paths from its directory. Errors: Host if it cannot be read.
 pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError> {
-    let text = manifest::lines(path)?;
-    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
+    let mut lines = Lines::open(path, reader.settings.unpack)?;
+    let folder = manifest::folder(path);
+    let mut line = Vec::new();
+    while lines.next(&mut line)? {
+        let line = std::mem::take(&mut line);
         if line.is_empty() {
             continue;
         }
         reader.progress(|| line.split(|&byte| byte == b' ').next().unwrap_or_default())?;
-        let taken = match parse(line) {
+        let taken = match parse(&line) {
             Ok(entry) => put(reader, folder, entry)?,
             Err(wrong) => Err(wrong),
         };
         if let Err(why) = taken {
-            let place = [path.as_os_str().as_encoded_bytes(), format!(":{number}").as_bytes()].concat();
-            reader.problem(place, why);
+            reader.problem(lines.place(lines.number()), why);
         }
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! What both kinds of manifests do: say of a path what it is, or what about it is different.
 
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 use obento_base::{DeviceNumber, FileKind, Mode, Name, NameBuf, Timestamp};
 use obento_driver::NodeId;
 use obento_driver::tree::{Body, NodeAttr};
+use obento_host::compressed::{Stream, UnpackLimits};
 use obento_host::source::{Links, SourceDir};
 use obento_host::{HostError, Xattr};
 
@@ -40,9 +42,57 @@ pub(super) enum Content {
 /// Why a line cannot be taken.
 pub(super) type Wrong = String;
 
-/// Reads a manifest as text, by lines. Errors: System.
-pub(super) fn lines(path: &Path) -> Result<Vec<u8>, HostError> {
-    std::fs::read(path).map_err(|error| HostError::of_io("read", path, &error))
+/// The most bytes of a line, with those that continue it: an attribute of 64 KiB, encoded, and more.
+pub(super) const MAX_LINE: u64 = 1 << 20;
+
+/// The lines of a manifest, which may be packed.
+pub(super) struct Lines<'a> {
+    input: BufReader<Stream>,
+    path: &'a Path,
+    /// The number of the line before.
+    number: usize,
+}
+
+impl<'a> Lines<'a> {
+    /// Opens the manifest `path`. Errors: System.
+    pub fn open(path: &'a Path, limits: UnpackLimits) -> Result<Self, HostError> {
+        let stream = Stream::new(super::open(path)?, limits);
+        let input = BufReader::new(stream.map_err(|error| HostError::of_io("read", path, &error))?);
+        Ok(Self { input, path, number: 0 })
+    }
+
+    /// Reads the next line into `line`, without its line feed; false at the end. Errors: System; Damaged if it is longer than
+    /// [`MAX_LINE`] less the bytes that `line` has.
+    pub fn next(&mut self, line: &mut Vec<u8>) -> Result<bool, HostError> {
+        let before = line.len();
+        let most = MAX_LINE.saturating_sub(before as u64).saturating_add(1);
+        let read = (&mut self.input).take(most).read_until(b'\n', line);
+        let len = read.map_err(|error| HostError::of_io("read", self.path, &error))?;
+        self.number += 1;
+        if line.len() as u64 > MAX_LINE {
+            let reason = format!("line {} has more than {MAX_LINE} bytes", self.number);
+            return Err(HostError::Damaged { path: self.path.into(), format: "manifest", reason });
+        }
+        if line.last() == Some(&b'\n') {
+            line.pop();
+        }
+        Ok(len > 0)
+    }
+
+    /// Returns the place of the line `number` for messages.
+    pub fn place(&self, number: usize) -> Vec<u8> {
+        [self.path.as_os_str().as_bytes(), format!(":{number}").as_bytes()].concat()
+    }
+
+    /// Returns the number of the line that was read last.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+}
+
+/// Returns the directory of a manifest, from which the paths in it are counted.
+pub(super) fn folder(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Puts what was said at `path` into the tree. `folder` is the manifest's. Errors: what is wrong with it; Host.
@@ -166,6 +216,12 @@ fn host_file(
         return Ok(Err("the path of its content is none".into()));
     };
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    if !is_allowed(reader, folder, parent) {
+        return Ok(Err(format!(
+            "its content {} is outside of the directory of the manifest; --contents DIR allows another",
+            crate::text::escaped(path.as_os_str().as_bytes())
+        )));
+    }
     let entry = SourceDir::open(parent).and_then(|dir| dir.look(name, Links::Keep));
     let entry = match entry {
         Ok(entry) => entry,
@@ -191,6 +247,14 @@ fn host_file(
     let root = reader.supply.root(parent).map_err(|error| full(&error))?;
     let id = reader.supply.entry(root, name).map_err(|error| full(&error))?;
     Ok(Ok((Body::File { size: found, data: data(id) }, directory::data_ranges(&entry)?)))
+}
+
+/// Returns whether a manifest in `folder` may name files in `parent`: a manifest is data, and its author chooses no file of the host for
+/// the image. What does not exist is told when it is opened.
+fn is_allowed(reader: &Reader<'_>, folder: &Path, parent: &Path) -> bool {
+    let Ok(parent) = parent.canonicalize() else { return !parent.has_root() };
+    let mut allowed = std::iter::once(folder).chain(reader.settings.contents.iter().map(PathBuf::as_path));
+    allowed.any(|folder| folder.canonicalize().is_ok_and(|folder| parent.starts_with(folder)))
 }
 
 /// Gives `path` as one more name of `original`.

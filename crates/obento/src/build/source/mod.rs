@@ -10,6 +10,7 @@ mod lists;
 mod manifest;
 mod mtree;
 mod oci;
+mod store;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

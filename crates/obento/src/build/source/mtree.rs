@@ -10,17 +10,18 @@ use obento_base::{DeviceNumber, FileKind, Mode, NameBuf, Timestamp};
 use obento_host::{HostError, Xattr, base64};
 
 use super::Reader;
-use super::manifest::{self, Content, Said, Wrong};
+use super::manifest::{self, Content, Lines, Said, Wrong};
 use crate::build::model::names;
 
 /// Reads a manifest. What a line says holds as it stands: no setting changes it. Errors: Host if it cannot be read.
 pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError> {
-    let text = manifest::lines(path)?;
-    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut lines = Lines::open(path, reader.settings.unpack)?;
+    let folder = manifest::folder(path);
+    let mut line = Vec::new();
     let mut at: Vec<NameBuf> = Vec::new();
     let mut defaults = Vec::new();
     let (mut has_names, mut has_numbers) = (false, false);
-    for (number, line) in joined(&text) {
+    while let Some(number) = joined(&mut lines, &mut line)? {
         let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
         let Some(first) = words.next().filter(|word| !word.starts_with(b"#")) else { continue };
         let words: Vec<&[u8]> = words.collect();
@@ -46,8 +47,11 @@ pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError
             name => entry(reader, folder, (&mut at, &defaults), name, &words)?,
         };
         if let Err(why) = wrong {
-            let place = [path.as_os_str().as_encoded_bytes(), format!(":{number}").as_bytes()].concat();
-            reader.problem(place, why);
+            reader.problem(lines.place(number), why);
+        }
+        if at.len() > MAX_DEPTH || defaults.len() > MAX_DEFAULTS {
+            let reason = format!("line {number} nests or sets more than any manifest needs");
+            return Err(HostError::Damaged { path: path.into(), format: "manifest", reason });
         }
     }
     if has_names && !has_numbers {
@@ -57,22 +61,25 @@ pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError
     Ok(())
 }
 
-/// The lines with what continues them, and their numbers.
-fn joined(text: &[u8]) -> Vec<(usize, Vec<u8>)> {
-    let mut lines: Vec<(usize, Vec<u8>)> = Vec::new();
-    let mut goes_on = false;
-    for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
-        let (part, more) = match line.strip_suffix(b"\\") {
-            Some(part) => (part, true),
-            None => (line, false),
-        };
-        match lines.last_mut().filter(|_| goes_on) {
-            Some((_, whole)) => whole.extend_from_slice(part),
-            None => lines.push((number, part.to_vec())),
-        }
-        goes_on = more;
+/// Directories inside each other: those of the longest path that Linux takes.
+const MAX_DEPTH: usize = 2048;
+/// Keywords that `/set` gives to the entries that follow: there are some thirty.
+const MAX_DEFAULTS: usize = 256;
+
+/// Reads a line with those that continue it; returns its number, or `None` at the end.
+fn joined(lines: &mut Lines<'_>, line: &mut Vec<u8>) -> Result<Option<usize>, HostError> {
+    line.clear();
+    if !lines.next(line)? {
+        return Ok(None);
     }
-    lines
+    let number = lines.number();
+    while line.last() == Some(&b'\\') {
+        line.pop();
+        if !lines.next(line)? {
+            break;
+        }
+    }
+    Ok(Some(number))
 }
 
 fn key(word: &[u8]) -> &[u8] {
@@ -230,6 +237,8 @@ fn unvis(text: &[u8]) -> Result<Vec<u8>, Wrong> {
 
 #[cfg(test)]
 mod tests {
+    use obento_host::compressed::UnpackLimits;
+
     use super::*;
 
     #[test]
@@ -242,8 +251,25 @@ mod tests {
     }
 
     #[test]
-    fn a_backslash_at_the_end_joins_lines() {
-        let lines = joined(b"a \\\n b\nc");
-        assert_eq!(lines, [(1, b"a  b".to_vec()), (3, b"c".to_vec())]);
+    fn a_backslash_at_the_end_joins_lines_as_long_as_a_line_may_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("manifest");
+        let read = |text: &[u8]| {
+            std::fs::write(&path, text).unwrap();
+            let mut lines = Lines::open(&path, UnpackLimits::default()).unwrap();
+            let (mut line, mut all) = (Vec::new(), Vec::new());
+            while let Some(number) = joined(&mut lines, &mut line)? {
+                all.push((number, line.clone()));
+            }
+            Ok::<_, HostError>(all)
+        };
+        let lines = read(b"a \\\n b\nc\n\nd\\").unwrap();
+        let expected: [(usize, &[u8]); 4] = [(1, b"a  b"), (3, b"c"), (4, b""), (5, b"d")];
+        assert_eq!(lines, expected.map(|(number, line)| (number, line.to_vec())));
+        let most = vec![b'x'; usize::try_from(manifest::MAX_LINE).unwrap()];
+        assert_eq!(read(&most).unwrap().len(), 1);
+        for long in [[&most[..], b"x"].concat(), [&most[..9], b"\\\n", &most].concat()] {
+            assert!(read(&long).unwrap_err().to_string().contains("more than 1048576 bytes"));
+        }
     }
 }

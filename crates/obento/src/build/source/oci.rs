@@ -1,48 +1,116 @@
-//! An OCI image layout: a directory of blobs, and an index that names an image.
+//! An OCI image layout, or what `docker save` writes: blobs, and an index that names an image.
 //!
-//! Invariant: a blob is read only if its bytes have the digest by which it was named.
-//! Source: OCI image specification: image-layout.md, image-index.md, manifest.md, descriptor.md.
+//! Invariant: a blob is read only if its bytes have the digest and the length by which it was named, and is of the type by which it was
+//! named; and a layer only if its uncompressed bytes have the digest that the image's configuration names. So two readers cannot take one
+//! image for two.
+//! Source: OCI image specification: image-layout.md, image-index.md, manifest.md, descriptor.md, config.md, media-types.md; moby,
+//! image/tarexport, for `manifest.json`.
 
-use std::fs::File;
-use std::io::{Read, Seek};
-use std::path::{Path, PathBuf};
+use std::collections::HashSet;
+use std::io::Read as _;
+use std::path::Path;
 
 use obento_host::HostError;
+use obento_host::compressed::UnpackLimits;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::archive::{self, Whiteouts};
-use super::{Reader, open};
+use super::Reader;
+use super::archive::{self, Layer};
+use super::store::{Part, Store};
 
-/// The most bytes of an index or a manifest.
+/// The most bytes of an index, a manifest or a configuration.
 const MAX_JSON: u64 = 4 << 20;
 /// Indexes that name indexes.
 const MAX_DEPTH: u32 = 4;
+/// Layers of one image: overlayfs of Linux stacks 500.
+const MAX_LAYERS: usize = 1000;
 
 /// Reads the layers of the image in the layout `path`. Errors: Host; Damaged for what is no layout.
 pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError> {
-    let index = path.join("index.json");
-    let mut text = Vec::new();
-    open(&index)?
-        .take(MAX_JSON)
-        .read_to_end(&mut text)
-        .map_err(|error| HostError::of_io("read", &index, &error))?;
-    let layout = Layout { path, wanted: reader.settings.image.as_deref() };
-    let manifest = layout.manifest(&layout.json(&index, &text)?, 0)?;
-    let layers = manifest.get("layers").and_then(Value::as_array);
-    let layers = layers.ok_or_else(|| layout.bad(&index, "its manifest names no layers"))?;
-    for layer in layers {
-        let (file, blob) = layout.blob(layer)?;
+    let store = Store::open(reader, path)?;
+    let image = Layout { path, store: &store, wanted: reader.settings.image.as_deref() };
+    let layers = if store.has("index.json") || !store.has("manifest.json") {
+        image.layers()?
+    } else {
+        image.saved()?
+    };
+    let mut left = unpacked_at_most(reader.settings.unpack, &store, &layers);
+    for (part, diff_id) in layers {
         reader.model.begin_layer();
-        archive::read_file(reader, file, &blob, Whiteouts::Hide)?;
+        let layer = part.path().to_owned();
+        archive::read_layer(
+            reader,
+            part,
+            &mut Layer { path: &layer, diff_id: diff_id.as_deref(), unpacks: Some(&mut left) },
+        )?;
     }
     Ok(())
 }
 
+/// Returns how many bytes all layers may unpack to: one that is named again adds nothing to the length of the image.
+fn unpacked_at_most(limits: UnpackLimits, store: &Store, layers: &[Named]) -> u64 {
+    let distinct: HashSet<&Path> = layers.iter().map(|(part, _)| part.path()).collect();
+    let len =
+        |path: &Path| layers.iter().find(|(part, _)| part.path() == path).map_or(0, |(part, _)| part.len());
+    let len = distinct.into_iter().map(len).fold(0, u64::saturating_add);
+    limits.bytes_for(len.min(store.file_len().unwrap_or(u64::MAX)))
+}
+
 struct Layout<'a> {
     path: &'a Path,
+    store: &'a Store,
     /// Which image, where an index names several.
     wanted: Option<&'a str>,
+}
+
+/// What a blob is, by its media type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Index,
+    Manifest,
+    Config,
+    Layer,
+}
+
+impl Kind {
+    /// The kind of the media type `text`. Source: media-types.md, with those of Docker that it names.
+    fn of(text: &str) -> Option<Self> {
+        Some(match text {
+            "application/vnd.oci.image.index.v1+json"
+            | "application/vnd.docker.distribution.manifest.list.v2+json" => Self::Index,
+            "application/vnd.oci.image.manifest.v1+json"
+            | "application/vnd.docker.distribution.manifest.v2+json" => Self::Manifest,
+            "application/vnd.oci.image.config.v1+json" | "application/vnd.docker.container.image.v1+json" => {
+                Self::Config
+            }
+            "application/vnd.oci.image.layer.v1.tar"
+            | "application/vnd.oci.image.layer.v1.tar+gzip"
+            | "application/vnd.oci.image.layer.v1.tar+zstd"
+            | "application/vnd.oci.image.layer.nondistributable.v1.tar"
+            | "application/vnd.oci.image.layer.nondistributable.v1.tar+gzip"
+            | "application/vnd.oci.image.layer.nondistributable.v1.tar+zstd"
+            | "application/vnd.docker.image.rootfs.diff.tar"
+            | "application/vnd.docker.image.rootfs.diff.tar.gzip"
+            | "application/vnd.docker.image.rootfs.diff.tar.zstd"
+            | "application/vnd.docker.image.rootfs.foreign.diff.tar"
+            | "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip" => Self::Layer,
+            _ => return None,
+        })
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Index => "an index of images",
+            Self::Manifest => "a manifest of an image",
+            Self::Config => "a configuration of an image",
+            Self::Layer => "a layer of a file system",
+        }
+    }
+}
+
+fn media_type(value: &Value) -> Option<&str> {
+    value.get("mediaType").and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
 /// What names an image in an index: its tag, its platform, its digest.
@@ -57,79 +125,200 @@ fn names(descriptor: &Value) -> Vec<String> {
     [text(tag), platform, text(descriptor.get("digest"))].into_iter().flatten().collect()
 }
 
+/// Whether a descriptor is of an attestation, which BuildKit puts beside the image that it is about.
+fn is_attestation(descriptor: &Value) -> bool {
+    let kind = descriptor.get("annotations").and_then(|notes| notes.get("vnd.docker.reference.type"));
+    kind.and_then(Value::as_str) == Some("attestation-manifest")
+}
+
+/// A layer, and the digest of its uncompressed bytes.
+type Named = (Part, Option<String>);
+
 impl Layout<'_> {
     fn bad(&self, path: &Path, reason: impl std::fmt::Display) -> HostError {
         HostError::Damaged { path: path.into(), format: "OCI image", reason: reason.to_string() }
     }
 
-    fn json(&self, path: &Path, text: &[u8]) -> Result<Value, HostError> {
-        serde_json::from_slice(text).map_err(|error| self.bad(path, error))
+    /// The layers of the image that the index names.
+    fn layers(&self) -> Result<Vec<Named>, HostError> {
+        let index = self.json(self.store.part("index.json")?)?;
+        let manifest = self.manifest(index, Some(Kind::Index), 0)?;
+        let layers = manifest.get("layers").and_then(Value::as_array);
+        let layers = layers.ok_or_else(|| self.bad(self.path, "its manifest names no layers"))?;
+        let config = match manifest.get("config") {
+            Some(descriptor) => Some(self.config(descriptor)?),
+            None => None,
+        };
+        self.with_digests(layers, config.as_ref(), |layer| self.blob(layer, Some(Kind::Layer)))
     }
 
-    /// The manifest that an index leads to: its only one, or the one that is wanted.
-    fn manifest(&self, index: &Value, depth: u32) -> Result<Value, HostError> {
-        if index.get("layers").is_some() {
-            return Ok(index.clone());
-        }
-        let manifests = index.get("manifests").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        let chosen = match manifests {
-            [one] => one,
-            [] => return Err(self.bad(self.path, "it names no image")),
-            // Which of them must not depend on the machine that builds.
-            many => self.choose(many)?,
+    /// The layers of the image that the `manifest.json` of `docker save` names.
+    fn saved(&self) -> Result<Vec<Named>, HostError> {
+        let images = self.json(self.store.part("manifest.json")?)?;
+        let images = images.as_array().map_or(&[][..], Vec::as_slice);
+        let tags = |image: &Value| -> Vec<String> {
+            let tags = image.get("RepoTags").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+            tags.iter().filter_map(Value::as_str).map(str::to_owned).collect()
         };
+        let image = self.only(images, tags)?;
+        let file = |value: Option<&Value>| match value.and_then(Value::as_str) {
+            Some(path) => self.store.part(path),
+            None => Err(self.bad(self.path, "its manifest names no file where it has to")),
+        };
+        let config = self.json(file(image.get("Config"))?)?;
+        let layers = image.get("Layers").and_then(Value::as_array);
+        let layers = layers.ok_or_else(|| self.bad(self.path, "its manifest names no layers"))?;
+        self.with_digests(layers, Some(&config), |layer| file(Some(layer)))
+    }
+
+    /// Opens `layers`, each with the digest that `config` has for it.
+    fn with_digests(
+        &self,
+        layers: &[Value],
+        config: Option<&Value>,
+        open: impl Fn(&Value) -> Result<Part, HostError>,
+    ) -> Result<Vec<Named>, HostError> {
+        if layers.len() > MAX_LAYERS {
+            return Err(self.bad(self.path, format!("it has more than {MAX_LAYERS} layers")));
+        }
+        let ids = config.and_then(|config| config.get("rootfs")).and_then(|root| root.get("diff_ids"));
+        let ids = ids.and_then(Value::as_array);
+        if let Some(ids) = ids.filter(|ids| ids.len() != layers.len()) {
+            let (ids, layers) = (ids.len(), layers.len());
+            return Err(
+                self.bad(self.path, format!("it has {layers} layers, and its configuration names {ids}"))
+            );
+        }
+        let id =
+            |at: usize| ids.and_then(|ids| ids.get(at)).map(|id| id.as_str().unwrap_or_default().to_owned());
+        layers.iter().enumerate().map(|(at, layer)| Ok((open(layer)?, id(at)))).collect()
+    }
+
+    fn config(&self, descriptor: &Value) -> Result<Value, HostError> {
+        self.json(self.blob(descriptor, Some(Kind::Config))?)
+    }
+
+    /// Reads a blob of JSON.
+    fn json(&self, mut part: Part) -> Result<Value, HostError> {
+        let path = part.path().to_owned();
+        if part.len() > MAX_JSON {
+            return Err(
+                self.bad(&path, format!("it has {} bytes, and {MAX_JSON} at most are read", part.len()))
+            );
+        }
+        let mut text = Vec::new();
+        part.read_to_end(&mut text).map_err(|error| HostError::of_io("read", &path, &error))?;
+        serde_json::from_slice(&text).map_err(|error| self.bad(&path, error))
+    }
+
+    /// The manifest that an index leads to: its only one, or the one that is wanted. `named` is what it was named as.
+    fn manifest(&self, value: Value, named: Option<Kind>, depth: u32) -> Result<Value, HostError> {
+        let (has_layers, has_manifests) = (value.get("layers").is_some(), value.get("manifests").is_some());
+        if has_layers && has_manifests {
+            return Err(self.bad(
+                self.path,
+                "it has both layers and manifests, which different readers take for different images",
+            ));
+        }
+        let kind = if has_layers { Kind::Manifest } else { Kind::Index };
+        // An index.json may be a manifest itself, as older tools wrote it.
+        let said = media_type(&value).map(Kind::of);
+        if said.is_some_and(|said| said != Some(kind))
+            || depth > 0 && named.is_some_and(|named| named != kind)
+        {
+            return Err(
+                self.bad(self.path, format!("a blob is {}, and was named as something else", kind.words()))
+            );
+        }
+        if has_layers {
+            return Ok(value);
+        }
+        let manifests = value.get("manifests").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let manifests: Vec<Value> = manifests.iter().filter(|one| !is_attestation(one)).cloned().collect();
+        let chosen = self.only(&manifests, names)?;
         if depth >= MAX_DEPTH {
             return Err(self.bad(self.path, "its indexes lead nowhere"));
         }
-        let (file, path) = self.blob(chosen)?;
-        let mut text = Vec::new();
-        file.take(MAX_JSON)
-            .read_to_end(&mut text)
-            .map_err(|error| HostError::of_io("read", &path, &error))?;
-        self.manifest(&self.json(&path, &text)?, depth + 1)
+        let named = match media_type(chosen) {
+            None => None,
+            Some(text) => match Kind::of(text) {
+                Some(kind @ (Kind::Index | Kind::Manifest)) => Some(kind),
+                _ => return Err(self.no_kind(text, Kind::Manifest)),
+            },
+        };
+        let next = self.json(self.blob(chosen, None)?)?;
+        self.manifest(next, named, depth + 1)
     }
 
-    /// The one of several images that is wanted. Errors: none is, or several are so called.
-    fn choose<'v>(&self, many: &'v [Value]) -> Result<&'v Value, HostError> {
-        let is_wanted = |descriptor: &&Value| {
-            self.wanted.is_some_and(|wanted| names(descriptor).iter().any(|name| name == wanted))
-        };
-        let mut chosen = many.iter().filter(is_wanted);
+    /// The only one of several images, or the one that is wanted. Errors: none is, or several are so called.
+    fn only<'v>(
+        &self,
+        images: &'v [Value],
+        names: impl Fn(&Value) -> Vec<String>,
+    ) -> Result<&'v Value, HostError> {
+        match images {
+            [one] => return Ok(one),
+            [] => return Err(self.bad(self.path, "it names no image")),
+            // Which of them must not depend on the machine that builds.
+            _ => {}
+        }
+        let is_wanted =
+            |image: &&Value| self.wanted.is_some_and(|wanted| names(image).iter().any(|name| name == wanted));
+        let mut chosen = images.iter().filter(is_wanted);
         if let (Some(one), None) = (chosen.next(), chosen.next()) {
             return Ok(one);
         }
-        let all = many.iter().flat_map(names).map(|name| crate::text::escaped(name.as_bytes()).to_string());
+        let all = images.iter().flat_map(names).map(|name| crate::text::escaped(name.as_bytes()).to_string());
         let all: Vec<String> = all.collect();
-        let count = many.len();
+        let count = images.len();
         Err(self.bad(self.path, format!("it has {count} images; say which: {}", all.join(", "))))
     }
 
-    /// Opens the blob that a descriptor names, once its bytes are proved.
-    fn blob(&self, descriptor: &Value) -> Result<(File, PathBuf), HostError> {
+    fn no_kind(&self, found: &str, wanted: Kind) -> HostError {
+        let found = crate::text::escaped(found.as_bytes());
+        self.bad(self.path, format!("a blob of the type '{found}' is not {}", wanted.words()))
+    }
+
+    /// Opens the blob that a descriptor names as of `kind`, once its bytes are proved.
+    fn blob(&self, descriptor: &Value, kind: Option<Kind>) -> Result<Part, HostError> {
+        if let (Some(kind), Some(text)) = (kind, media_type(descriptor))
+            && Kind::of(text) != Some(kind)
+        {
+            return Err(self.no_kind(text, kind));
+        }
         let digest = descriptor.get("digest").and_then(Value::as_str).unwrap_or_default();
         let hex = digest.strip_prefix("sha256:").filter(|hex| {
             hex.len() == 64 && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
         });
         let hex =
             hex.ok_or_else(|| self.bad(self.path, format!("'{}' is no digest", digest.escape_default())))?;
-        let path = self.path.join("blobs").join("sha256").join(hex);
-        let mut file = open(&path)?;
-        let failed = |error: std::io::Error| HostError::of_io("read", &path, &error);
-        let mut sum = Sha256::new();
-        let mut buffer = vec![0; 256 << 10];
-        loop {
-            match file.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(len) => sum.update(&buffer[..len]),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(failed(error)),
-            }
+        let part = self.store.part(&format!("blobs/sha256/{hex}"))?;
+        let path = part.path().to_owned();
+        if let Some(size) = descriptor.get("size").and_then(Value::as_u64).filter(|&size| size != part.len())
+        {
+            return Err(self.bad(&path, format!("it has {} bytes, and its image says {size}", part.len())));
         }
-        let found: String = sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        if found != hex {
+        let sum = sum(part.again()?).map_err(|error| HostError::of_io("read", &path, &error))?;
+        let found = text(sum);
+        if found != digest {
             return Err(self.bad(&path, format!("its digest is {found}")));
         }
-        file.rewind().map_err(failed)?;
-        Ok((file, path))
+        Ok(part)
     }
+}
+
+fn sum(mut part: Part) -> std::io::Result<Sha256> {
+    let (mut sum, mut buffer) = (Sha256::new(), vec![0; 256 << 10]);
+    loop {
+        match part.read(&mut buffer)? {
+            0 => return Ok(sum),
+            len => sum.update(buffer.get(..len).unwrap_or_default()),
+        }
+    }
+}
+
+/// A digest as descriptors have it.
+pub(super) fn text(sum: Sha256) -> String {
+    let hex: String = sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
 }

@@ -54,8 +54,7 @@ pub(crate) struct ImageWriter {
     buffer: Vec<u8>,
     /// Files that are made with those that follow.
     bundle: Bundle,
-    /// Whether a name that was written may be written again, as in an archive.
-    overwrites_itself: bool,
+    replaces: Replaces,
     over: Over,
     created: Created,
 }
@@ -75,6 +74,15 @@ struct Level {
     /// Whether the volume may take two names in this directory for one.
     folds: bool,
     inherits: Inherits,
+}
+
+/// What may take the place of what has a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Replaces {
+    /// As in cp(1): a directory and anything else never replace each other, and a name is written once.
+    SameKind,
+    /// As in tar(1): everything replaces everything but a directory that has entries, and a later member an earlier one.
+    Any,
 }
 
 /// What becomes of the times of a directory that is entered.
@@ -139,7 +147,7 @@ impl ImageWriter {
             report: Report::default(),
             buffer: Vec::new(),
             bundle: Bundle::default(),
-            overwrites_itself: false,
+            replaces: Replaces::SameKind,
             over: Over::Entry,
             created: Created::default(),
         })
@@ -193,11 +201,15 @@ impl ImageWriter {
     pub fn enter(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), Trouble> {
         self.make_waiting();
         let there = if self.may_hold_names() { self.find(name)? } else { None };
+        let there = match there {
+            Some(node) if !self.is_directory(name, &node)? => {
+                self.remove_for_directory(name, &node)?;
+                None
+            }
+            there => there,
+        };
         let (level, fresh) = match there {
             Some(node) => {
-                if node.kind().map_err(|error| self.failed(Some(name), error))? != FileKind::Directory {
-                    return Err(Trouble::Host(HostError::NotDirectory { path: self.host_path(Some(name)) }));
-                }
                 self.expect_same_name(name, &node)?;
                 let level = Level::merged(node, Some(name.to_buf()), self.limits);
                 (level.map_err(|error| self.failed(Some(name), error))?, false)
@@ -243,10 +255,27 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// From now on a name that was written may be written again: the later one counts, as in an archive.
-    pub fn may_overwrite_itself(&mut self) {
-        self.overwrites_itself = true;
-        self.created.returns = self.top().folds;
+    /// Sets what may take the place of what has a name.
+    pub fn set_replaces(&mut self, replaces: Replaces) {
+        self.replaces = replaces;
+        self.created.returns |= replaces == Replaces::Any && self.top().folds;
+    }
+
+    fn is_directory(&self, name: &Name, node: &Node) -> Result<bool, Trouble> {
+        let kind = node.kind().map_err(|error| self.failed(Some(name), error))?;
+        Ok(kind == FileKind::Directory)
+    }
+
+    /// Removes `node`, which has the `name` of a directory that is to be made.
+    fn remove_for_directory(&self, name: &Name, node: &Node) -> Result<(), Trouble> {
+        if self.replaces == Replaces::SameKind || self.options.existing != Existing::Replace {
+            return Err(Trouble::Host(HostError::NotDirectory { path: self.host_path(Some(name)) }));
+        }
+        let attr = node.attr().map_err(|error| self.failed(Some(name), error))?;
+        if attr.flags.intersects(FROZEN) {
+            return Err(self.failed(Some(name), Error::NotPermitted));
+        }
+        self.vfs.unlink(OWNER, &self.top().node, name).map_err(|error| self.failed(Some(name), error))
     }
 
     /// How files that exist are treated.
@@ -315,7 +344,7 @@ impl ImageWriter {
 
     /// Whether a name may be taken here.
     fn may_hold_names(&self) -> bool {
-        self.overwrites_itself || matches!(self.top().names, Names::Merged(_))
+        self.replaces == Replaces::Any || matches!(self.top().names, Names::Merged(_))
     }
 }
 

@@ -12,7 +12,7 @@ use obento_host::tree::{Backup, Existing};
 use obento_host::{HostError, Metadata};
 use obento_vfs::{Node, Symlinks};
 
-use super::{FROZEN, ImageWriter, Names, OWNER};
+use super::{FROZEN, ImageWriter, Names, OWNER, Replaces};
 use crate::copy::Trouble;
 
 /// Where an entry is made.
@@ -69,7 +69,7 @@ enum Maker {
 }
 
 impl ImageWriter {
-    /// Finds the place of `name`, for an entry of `kind`.
+    /// Finds the place of `name`, for an entry of `kind`. A directory without entries is removed if anything may replace it.
     pub(super) fn slot(&mut self, name: &Name, kind: FileKind, meta: &Metadata<'_>) -> Result<Slot, Trouble> {
         if !self.may_hold_names() {
             return Ok(Slot::Free);
@@ -88,15 +88,21 @@ impl ImageWriter {
             Existing::Update if taken.attr.mtime >= meta.mtime => return Ok(Slot::Kept),
             Existing::Update | Existing::Replace => {}
         }
-        if taken.attr.kind == FileKind::Directory {
+        if taken.attr.kind == FileKind::Directory && self.replaces == Replaces::SameKind {
             return Err(Trouble::Host(HostError::IsDirectory { path: self.host_path(Some(name)) }));
         }
         let is_made = matches!(maker, Maker::Run) || self.created.inodes.contains(&taken.node.ino());
-        if is_made && !self.overwrites_itself && self.options.backup != Backup::Numbered {
+        if is_made && self.replaces == Replaces::SameKind && self.options.backup != Backup::Numbered {
             return Err(self.made_here(name));
         }
         if taken.attr.flags.intersects(FROZEN) {
             return Err(self.failed(Some(name), Error::NotPermitted));
+        }
+        if taken.attr.kind == FileKind::Directory {
+            // A rename puts no file in the place of a directory.
+            let removed = self.vfs.rmdir(OWNER, &taken.dir, &taken.name);
+            removed.map_err(|error| self.failed(Some(name), error))?;
+            return Ok(Slot::Free);
         }
         let is_shared = taken.attr.kind == FileKind::Regular && taken.attr.nlink > 1;
         if is_shared && kind == FileKind::Regular && self.over == Over::Contents && !self.makes_backups() {

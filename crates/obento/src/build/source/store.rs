@@ -1,0 +1,243 @@
+//! Where the files of a container image are: a directory, or a tar archive of it.
+//!
+//! Invariant: only regular files are opened, so that nothing waits for a FIFO.
+//! Invariant: memory is bounded by [`MAX_MEMBERS`] and [`MAX_PATHS`], whatever the archive.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use obento_host::HostError;
+use obento_host::compressed::Stream;
+use obento_host::tar::{Member, MemberKind, TarError, TarReader};
+
+use super::Reader;
+use crate::build::model::names;
+
+/// Members of an archive of an image: a few for each layer.
+const MAX_MEMBERS: usize = 100_000;
+/// Bytes of all their paths.
+const MAX_PATHS: usize = 16 << 20;
+/// Links on the way to a file.
+const MAX_LINKS: usize = 8;
+/// `O_NONBLOCK`: opening a FIFO does not wait. Source: include/uapi/asm-generic/fcntl.h.
+const NONBLOCK: i32 = 0o4000;
+/// Bytes copied at once.
+const CHUNK: usize = 256 << 10;
+
+/// The files of an image, by their paths.
+pub(super) enum Store {
+    Folder(PathBuf),
+    Archive { path: PathBuf, file: File, members: HashMap<Vec<u8>, Found>, file_len: u64 },
+}
+
+/// What an archive has at a path.
+#[derive(Clone, Debug)]
+pub(super) enum Found {
+    /// Bytes of the archive.
+    Bytes { start: u64, len: u64 },
+    /// Another path, which `docker save` writes for layers that are the same.
+    Link(Vec<u8>),
+}
+
+impl Store {
+    /// Opens the directory or archive `path`; unpacks an archive that is compressed. Errors: Host; an archive that is damaged or none.
+    pub fn open(reader: &mut Reader<'_>, path: &Path) -> Result<Self, HostError> {
+        if path.is_dir() {
+            return Ok(Self::Folder(path.into()));
+        }
+        let part = Part::of_file(path)?;
+        let file_len = part.len();
+        let stream = Stream::new(part.again()?, reader.settings.unpack);
+        let stream = stream.map_err(|error| HostError::of_io("read", path, &error))?;
+        let part = match stream.compression() {
+            None => part,
+            Some(_) => unpacked(reader, stream, path)?,
+        };
+        let members = members(part.again()?, path)?;
+        Ok(Self::Archive { path: path.into(), file: part.file()?, members, file_len })
+    }
+
+    /// Returns the length of the archive as it was found, packed or not; `None` for a directory.
+    pub fn file_len(&self) -> Option<u64> {
+        match self {
+            Self::Folder(_) => None,
+            Self::Archive { file_len, .. } => Some(*file_len),
+        }
+    }
+
+    /// Returns whether there is a file at `path`.
+    pub fn has(&self, path: &str) -> bool {
+        match self {
+            Self::Folder(folder) => folder.join(path).is_file(),
+            Self::Archive { members, .. } => members.contains_key(path.as_bytes()),
+        }
+    }
+
+    /// Returns what messages call the file at `path`.
+    pub fn name(&self, path: &str) -> PathBuf {
+        match self {
+            Self::Folder(folder) => folder.join(path),
+            Self::Archive { path: archive, .. } => archive.join(path),
+        }
+    }
+
+    /// Opens the file at `path`, which [`names`] allows. Errors: Host; Damaged for what is no file.
+    pub fn part(&self, path: &str) -> Result<Part, HostError> {
+        let bad = |reason: &str| HostError::Damaged {
+            path: self.name(path),
+            format: "OCI image",
+            reason: reason.into(),
+        };
+        let way = names(path.as_bytes()).map_err(|error| bad(&error.to_string()))?;
+        match self {
+            Self::Folder(folder) => Part::of_file(&folder.join(OsStr::from_bytes(&joined(&way)))),
+            Self::Archive { file, members, .. } => {
+                let mut key = joined(&way);
+                for _ in 0..MAX_LINKS {
+                    match members.get(&key) {
+                        Some(Found::Bytes { start, len }) => {
+                            let file = file.try_clone();
+                            let file =
+                                file.map_err(|error| HostError::of_io("open", &self.name(path), &error))?;
+                            return Ok(Part { file, start: *start, len: *len, at: 0, path: self.name(path) });
+                        }
+                        Some(Found::Link(target)) => key.clone_from(target),
+                        None => return Err(bad("the archive has no such file")),
+                    }
+                }
+                Err(bad("too many links lead to it"))
+            }
+        }
+    }
+}
+
+/// Copies what `stream` unpacks to into the spool.
+fn unpacked(reader: &mut Reader<'_>, mut stream: Stream, path: &Path) -> Result<Part, HostError> {
+    let (spool, _) = reader.spool()?;
+    let (start, mut len, mut buffer) = (spool.begin(), 0, vec![0; CHUNK]);
+    loop {
+        match stream.read(&mut buffer).map_err(|error| HostError::of_io("read", path, &error))? {
+            0 => break,
+            more => {
+                spool.write(start, len, buffer.get(..more).unwrap_or_default())?;
+                len += more as u64;
+            }
+        }
+    }
+    spool.end(start, len)?;
+    Ok(Part { file: spool.reader()?, start, len, at: 0, path: path.into() })
+}
+
+/// Returns where the files of an archive are.
+fn members(part: Part, path: &Path) -> Result<HashMap<Vec<u8>, Found>, HostError> {
+    let start = part.start;
+    let bad = |reason: String| HostError::Damaged { path: path.into(), format: "tar", reason };
+    let (mut tar, mut found, mut bytes) = (TarReader::new(part), HashMap::new(), 0);
+    loop {
+        let member = match tar.next_member() {
+            Ok(None) => return Ok(found),
+            Ok(Some(member)) => member,
+            Err(TarError::Damaged { .. } | TarError::Truncated { .. }) if found.is_empty() => {
+                let reason = "it does not begin as a tar archive does".into();
+                return Err(HostError::NotAnArchive { path: path.into(), format: "tar", reason });
+            }
+            Err(error) => return Err(bad(error.to_string())),
+        };
+        let Ok(way) = names(&member.path) else { continue };
+        let Some(what) = place(&member, &way, start.saturating_add(tar.offset())) else { continue };
+        bytes += member.path.len() + member.link.len();
+        if found.len() >= MAX_MEMBERS || bytes > MAX_PATHS {
+            return Err(bad(format!("it has more than the {MAX_MEMBERS} files of any image")));
+        }
+        found.insert(joined(&way), what);
+    }
+}
+
+/// Returns what `member` is, if it is a file or leads to one.
+fn place(member: &Member, way: &[obento_base::NameBuf], at: u64) -> Option<Found> {
+    match member.kind {
+        MemberKind::File if member.map.is_none() => Some(Found::Bytes { start: at, len: member.size }),
+        MemberKind::HardLink => Some(Found::Link(joined(&names(&member.link).ok()?))),
+        MemberKind::Symlink => {
+            // `../ID/layer.tar`, from the directory of the link.
+            let (_, parent) = way.split_last()?;
+            let mut to: Vec<&[u8]> = parent.iter().map(|name| name.as_bytes()).collect();
+            for part in member.link.split(|&byte| byte == b'/') {
+                match part {
+                    b"" | b"." => {}
+                    b".." => drop(to.pop()),
+                    part => to.push(part),
+                }
+            }
+            Some(Found::Link(to.join(&b'/')))
+        }
+        _ => None,
+    }
+}
+
+fn joined(names: &[obento_base::NameBuf]) -> Vec<u8> {
+    names.iter().map(|name| name.as_bytes()).collect::<Vec<_>>().join(&b'/')
+}
+
+/// A part of a regular file, read from front to back.
+#[derive(Debug)]
+pub(super) struct Part {
+    file: File,
+    start: u64,
+    len: u64,
+    at: u64,
+    path: PathBuf,
+}
+
+impl Part {
+    /// All of the file `path`. Errors: System; Damaged if it is no regular file.
+    pub fn of_file(path: &Path) -> Result<Self, HostError> {
+        let failed = |error: io::Error| HostError::of_io("open", path, &error);
+        let file = File::options().read(true).custom_flags(NONBLOCK).open(path).map_err(failed)?;
+        let meta = file.metadata().map_err(failed)?;
+        if !meta.is_file() {
+            let reason = "it is not a regular file".into();
+            return Err(HostError::Damaged { path: path.into(), format: "OCI image", reason });
+        }
+        Ok(Self { file, start: 0, len: meta.len(), at: 0, path: path.into() })
+    }
+
+    /// The same part, from its first byte. Errors: System.
+    pub fn again(&self) -> Result<Self, HostError> {
+        Ok(Self { file: self.file()?, at: 0, path: self.path.clone(), ..*self })
+    }
+
+    /// The file that it is a part of. Errors: System.
+    pub fn file(&self) -> Result<File, HostError> {
+        self.file.try_clone().map_err(|error| HostError::of_io("open", &self.path, &error))
+    }
+
+    /// Returns the first byte of it in the file.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Returns how many bytes it has.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Returns what messages call it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Read for Part {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.len - self.at).unwrap_or(usize::MAX).min(buf.len());
+        let len = self.file.read_at(buf.get_mut(..left).unwrap_or_default(), self.start + self.at)?;
+        self.at += len as u64;
+        Ok(len)
+    }
+}
