@@ -22,10 +22,32 @@ pub struct Options {
     /// Where Debian is fetched from.
     #[arg(long, default_value = "http://deb.debian.org/debian")]
     mirror: String,
+    /// Build this many random trees of data, zeros and holes instead, each from a random kind of source. Needs no root.
+    #[arg(long, value_name = "N")]
+    random: Option<u64>,
+    /// The number of the first random tree.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "random")]
+    seed: u64,
+}
+
+/// The checks of the formats in which random trees are built.
+const CHECKS: &[Package] =
+    &[("/sbin/e2fsck", "e2fsprogs"), ("/sbin/fsck.fat", "dosfstools"), ("/sbin/fsck.exfat", "exfatprogs")];
+
+/// Builds `count` random trees, and compares each volume with the files that it was built of.
+fn random(shell: &Shell, count: u64, seed: u64) -> Result<()> {
+    packages::ensure(shell, CHECKS)?;
+    let _count = shell.push_env("OBENTO_TREES", count.to_string());
+    let _seed = shell.push_env("OBENTO_SEED", seed.to_string());
+    cmd!(shell, "cargo test --release -p obento --test build_holes -- --nocapture").run()?;
+    Ok(())
 }
 
 /// Fetches the trees that are missing, builds images of them, and lets e2fsck and the kernel judge those. Takes root.
 pub fn run(shell: &Shell, options: &Options) -> Result<()> {
+    if let Some(count) = options.random {
+        return random(shell, count, options.seed);
+    }
     packages::ensure(shell, PACKAGES)?;
     let folder = Path::new(&options.folder);
     shell.create_dir(folder)?;
