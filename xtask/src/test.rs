@@ -53,6 +53,11 @@ pub const ORACLES: &[Package] = &[
     ("/usr/bin/genisoimage", "genisoimage"),
     ("/usr/bin/genromfs", "genromfs"),
     ("/usr/sbin/makefs", "makefs"),
+    ("/sbin/mkfs.ntfs", "ntfs-3g"),
+    ("/sbin/mkfs.ocfs2", "ocfs2-tools"),
+    ("/usr/sbin/make-bcache", "bcache-tools"),
+    ("/sbin/mkfs.reiser4", "reiser4progs"),
+    ("/sbin/cryptsetup", "cryptsetup-bin"),
 ];
 
 /// How thoroughly to test.

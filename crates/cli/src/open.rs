@@ -192,7 +192,7 @@ impl Opener {
         let is_told = |notice: &Notice| !matches!(notice, Notice::Hidden { .. });
         for notice in volume.info().notices.into_iter().filter(is_told) {
             let shown = prefix.strip_suffix(b":").unwrap_or(&prefix);
-            context.note(shown, crate::report::notice(&notice, access));
+            context.note(shown, crate::report::notice(&notice, access, &image));
             if matches!(notice, Notice::BackupSuperBlock { .. }) && can_be_checked(&volume, context) {
                 context.note(shown, "the super block is damaged; `obento check -y` can mend it from a copy");
             }

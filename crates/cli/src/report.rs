@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use obento::{Access, Errno, Notice, uuid_text};
+use obento::{Access, Errno, Image, Notice, uuid_text};
 
 use crate::escape::{Style, escape};
 
@@ -106,16 +106,19 @@ pub fn sentence(text: &str) -> String {
     text.split('\\').map(|part| printable(part.as_bytes())).collect::<Vec<_>>().join("\\")
 }
 
-/// What a person should know about a volume that was opened so, and what follows from it.
-pub fn notice(notice: &Notice, access: Access) -> String {
+/// Describes a notice of a volume that was opened with `access` from `image`, and what follows from it.
+pub fn notice(notice: &Notice, access: Access, image: &Image) -> String {
     match notice {
         Notice::Damaged(error) => format!("damaged: {error}; the rest is shown"),
         Notice::BackupSuperBlock { block } => {
             format!("the primary super block is damaged; the copy at block {block} is used")
         }
-        Notice::Truncated { expected, found } => format!(
-            "the image is cut short: the volume has {expected} bytes, {found} are there; files beyond cannot be read"
-        ),
+        Notice::Truncated { expected, found } => {
+            let len = image.device().len();
+            let is_partition = image.partitions().iter().any(|part| part.len == *found && part.end() <= len);
+            let what = if is_partition { "the partition ends too early" } else { "the image is cut short" };
+            format!("{what}: the volume has {expected} bytes, {found} are there; files beyond cannot be read")
+        }
         Notice::Replayed { transactions } => {
             let s = if *transactions == 1 { "" } else { "s" };
             let how = match access {

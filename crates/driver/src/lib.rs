@@ -60,8 +60,8 @@ pub use format::{Allowed, Contents, Format, FormatError, FormatNotice, FormatOpt
 pub use inspect::{Field, FieldValue, Inspect, Record, Spot, Target};
 pub use layout::{ExclusiveLayout, Layout, LayoutLock};
 pub use open::{
-    Access, Checksums, DataMode, Driver, Fact, Journalling, Notice, OpenOptions, Probe, Replay, Shown,
-    VolumeInfo,
+    Access, Checksums, DataMode, Driver, Evidence, Fact, Journalling, Notice, OpenOptions, Probe, Replay,
+    Shown, VolumeInfo,
 };
 pub use tree::{NodeId, Tree, TreeBuilder};
 pub use writable::{

@@ -26,6 +26,19 @@ pub struct Probe {
     /// Length in bytes according to the volume. Greater than the length of the device if the image is
     /// truncated.
     pub len: u64,
+    /// How the driver recognised the volume.
+    pub evidence: Evidence,
+}
+
+/// How a driver recognised a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Evidence {
+    /// The signature of the format is where the format requires it.
+    #[default]
+    Signature,
+    /// The signature is missing, and a copy of the super block or plausible fields are present. The signature of any other
+    /// format outweighs such traces.
+    Traces,
 }
 
 /// The intended use of a volume.

@@ -195,7 +195,7 @@ pub fn open_after(start: Start, guest: impl FnMut(&Request) -> Reply + Send + 's
     let starter = run(start, guest);
     let engine = Shared::start_by(&starter, (kind, 128), Arc::clone(&device))?;
     let fs_type = kind.names[0];
-    let probe = Probe { fs_type, label: Vec::new(), uuid: None, serial: None, len: device.len() };
+    let probe = Probe { fs_type, len: device.len(), ..Probe::default() };
     let (words, clock) = (String::new(), Arc::new(SystemClock));
     Volume::mount(
         engine,

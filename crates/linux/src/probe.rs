@@ -14,10 +14,10 @@ pub fn probe(kind: &Type, device: &dyn BlockDevice) -> Result<Option<Probe>> {
     let is_it = kind.marks.iter().any(|mark| has(mark.at, mark.bytes)) && (kind.also)(&start);
     Ok(is_it.then(|| Probe {
         fs_type: kind.names.first().copied().unwrap_or_default(),
-        label: label(kind.label, &start),
+        label: label(kind.label, &start, device),
         uuid: kind.uuid.and_then(|at| array(&start, at)).filter(|uuid| *uuid != [0; 16]),
-        serial: None,
         len: len(kind.len, &start, device).unwrap_or(device.len()),
+        ..Probe::default()
     }))
 }
 
@@ -45,11 +45,12 @@ fn len(length: Length, start: &[u8], device: &dyn BlockDevice) -> Option<u64> {
     }
 }
 
-fn label(label: Label, start: &[u8]) -> Vec<u8> {
+fn label(label: Label, start: &[u8], device: &dyn BlockDevice) -> Vec<u8> {
     let bytes =
         |at: u64, len: usize| start.get(to_usize(at)..).and_then(|rest| rest.get(..len)).unwrap_or_default();
     let text = match label {
         Label::None => Vec::new(),
+        Label::On(of) => of(device).unwrap_or_default(),
         Label::Bytes(at, len) => bytes(at, len).to_vec(),
         Label::Utf16(at, len) => {
             let units = bytes(at, len).chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));

@@ -9,12 +9,13 @@ use obento_driver::Keeps;
 use crate::tools::{self, Checker, Maker};
 use first_bytes::{
     bfs_len, cluster_of_gfs2, cramfs_len, erofs_len, f2fs_len, has_attributes_of_squashfs, hfs_len,
-    hfsplus_len, hpfs_len, is_44bsd, is_hfs, is_minix, is_minix3, is_udf, iso_len, jfs_len, log_of_jfs,
-    minix_len, minix3_len, reiserfs_len, romfs_len, sysv_len,
+    hfsplus_len, hpfs_len, is_44bsd, is_hfs, is_minix, is_minix3, is_squashfs, is_udf, iso_len, jfs_len,
+    log_of_jfs, minix_len, minix3_len, reiserfs_len, romfs_len, sysv_len,
 };
 use needs::Need;
 
 mod first_bytes;
+mod label;
 pub mod needs;
 mod udf;
 
@@ -38,6 +39,8 @@ pub enum Label {
     Utf16(u64, usize),
     /// A byte that tells how many follow.
     Pascal(u64, usize),
+    /// What this function reads.
+    On(fn(&dyn BlockDevice) -> Option<Vec<u8>>),
 }
 
 /// How long a volume is, as it says itself.
@@ -319,6 +322,7 @@ pub static TYPES: &[Type] = &[
     Type {
         names: &["hfsplus"],
         modules: &["hfsplus", "nls_utf8"],
+        label: Label::On(label::of_hfsplus),
         marks: &[mark(1024, b"H+\0\x04"), mark(1024, b"HX\0\x05")],
         keeps_name: is_unicode,
         writes: true,
@@ -355,6 +359,7 @@ pub static TYPES: &[Type] = &[
         names: &["squashfs"],
         modules: &["squashfs"],
         marks: &[mark(0, b"hsqs")],
+        also: is_squashfs,
         // `bytes_used`.
         len: Length::Bytes(40),
         xattrs: true,
@@ -382,6 +387,7 @@ pub static TYPES: &[Type] = &[
         modules: &["udf", "nls_utf8"],
         marks: &[mark(0x8001, b"BEA01"), mark(0x8001, b"CD001")],
         also: is_udf,
+        label: Label::On(udf::label),
         len: Length::On(udf::len),
         keeps_name: is_unicode,
         options: "iocharset=utf8",
@@ -399,7 +405,7 @@ pub static TYPES: &[Type] = &[
         names: &["iso9660"],
         modules: &["isofs", "nls_utf8"],
         marks: &[mark(0x8001, b"CD001")],
-        label: Label::Bytes(0x8028, 32),
+        label: Label::On(label::of_iso),
         len: Length::By(iso_len),
         options: "iocharset=utf8",
         needs: needs::ISO9660,
@@ -565,6 +571,7 @@ pub static TYPES: &[Type] = &[
     Type {
         names: &["hpfs"],
         modules: &["hpfs"],
+        label: Label::On(label::of_hpfs),
         marks: &[mark(0x2000, b"\x49\xe8\x95\xf9\xc5\xe9\x53\xfa")],
         len: Length::By(hpfs_len),
         writes: true,

@@ -100,7 +100,9 @@ pub use diff::{
 };
 pub use export::{ExportOptions, ExportReport, export};
 pub use ground::Ground;
-pub use image::{Content, Holds, Image, ImageNotice, Locking, Looks, OpenError, Options, Otherwise, Writing};
+pub use image::{
+    Candidate, Content, Holds, Image, ImageNotice, Locking, Looks, OpenError, Options, Otherwise, Writing,
+};
 pub use import::{ImportOptions, ImportReport, MemberTrouble, import};
 pub use registry::{Engine, Registry};
 pub use remove::{Removal, RemoveObserver, remove_children, remove_tree};

@@ -10,7 +10,8 @@ use obento_linux::{Instead, LinuxDriver, Start, Use};
 
 /// The drivers that images are opened with: those of obento, and any that an application brings.
 ///
-/// Of two drivers that recognise the same volume, the one that was added later wins.
+/// Of two drivers of one type, the one that was added later opens its volumes. If drivers of different types recognise a volume, it is
+/// ambiguous, and nothing is opened unless a type is named.
 #[derive(Clone)]
 pub struct Registry {
     drivers: Vec<Arc<dyn Driver>>,
@@ -158,7 +159,8 @@ impl Registry {
         self.drivers.iter().find(|driver| driver.names().contains(&name))
     }
 
-    /// The driver that recognises what fills `device`, and what it tells. Errors: those of the device.
+    /// Returns the first driver that recognises the volume on `device`, and what its signature says. Several types may claim a device:
+    /// [`Image::volume`](crate::Image::volume) decides between them. Errors: those of the device.
     pub fn probe(&self, device: &dyn BlockDevice) -> Result<Option<(&Arc<dyn Driver>, Probe)>> {
         for driver in &self.drivers {
             if let Some(probe) = driver.probe(device)? {

@@ -93,7 +93,9 @@ fn examine(argument: &OsString, context: &Context) -> Result<Findings, Report> {
             });
             contents.push((content, found));
         }
-        if contents.iter().all(|(_, found)| found.is_none()) && failures.is_empty() {
+        if let Some(ambiguity) = image.ambiguity() {
+            failures.push(Report::plain(ambiguity));
+        } else if contents.iter().all(|(_, found)| found.is_none()) && failures.is_empty() {
             // A forced type or super block opens what no signature tells of.
             match image.volume(None) {
                 Ok(volume) => {
@@ -162,7 +164,7 @@ fn write_text(out: &mut impl Write, findings: &Findings) -> io::Result<()> {
             None => 2,
         };
         match found {
-            Some(found) => file_system_text(out, indent, found)?,
+            Some(found) => file_system_text(out, indent, found, image)?,
             None => fact(out, indent, "holds", &content.holds.to_string())?,
         }
     }
@@ -199,7 +201,7 @@ fn partition_text(out: &mut impl Write, partition: &Partition) -> io::Result<()>
     fact(out, 4, "partition UUID", uuid)
 }
 
-fn file_system_text(out: &mut impl Write, indent: usize, found: &Found) -> io::Result<()> {
+fn file_system_text(out: &mut impl Write, indent: usize, found: &Found, image: &Image) -> io::Result<()> {
     let Found { info, stat } = found;
     fact(out, indent, "file system", info.probe.fs_type)?;
     if !info.probe.label.is_empty() {
@@ -210,7 +212,7 @@ fn file_system_text(out: &mut impl Write, indent: usize, found: &Found) -> io::R
     }
     fact(out, indent, "state", &info.state)?;
     for notice in &info.notices {
-        fact(out, indent, "note", &report::notice(notice, Access::ReadOnly))?;
+        fact(out, indent, "note", &report::notice(notice, Access::ReadOnly, image))?;
     }
     if let Some(stat) = stat {
         let block = u64::from(stat.block_size);
@@ -266,7 +268,7 @@ fn write_json(out: &mut impl Write, findings: &Findings) -> io::Result<()> {
             None => line,
         };
         match found {
-            Some(found) => file_system_json(line, found),
+            Some(found) => file_system_json(line, found, image),
             None => line.field("holds", content.holds.to_string()),
         }
         .write(out)?;
@@ -284,7 +286,7 @@ fn partition_json(line: Line, partition: &Partition) -> Line {
     if partition.name.is_empty() { line } else { line.bytes("partition_name", &partition.name) }
 }
 
-fn file_system_json(line: Line, found: &Found) -> Line {
+fn file_system_json(line: Line, found: &Found, image: &Image) -> Line {
     let Found { info, stat } = found;
     let mut line = line.field("file_system", info.probe.fs_type).field("size", info.probe.len);
     if !info.probe.label.is_empty() {
@@ -294,7 +296,7 @@ fn file_system_json(line: Line, found: &Found) -> Line {
         line = line.field("uuid", id);
     }
     let notices: Vec<_> =
-        info.notices.iter().map(|notice| report::notice(notice, Access::ReadOnly)).collect();
+        info.notices.iter().map(|notice| report::notice(notice, Access::ReadOnly, image)).collect();
     line = line.field("state", &info.state).field("notices", notices).field("features", &info.features);
     if let Some(stat) = stat {
         line = line

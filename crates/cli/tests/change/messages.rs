@@ -221,11 +221,13 @@ fn a_full_volume_says_so_and_stays_whole() {
     disk.fsck();
     let paths: Vec<_> = (0..40).map(|n| format!("disk.img:/{n}")).collect();
     let output = disk.obento(&[vec!["touch".to_owned()], paths].concat());
-    assert!(text(&output.stderr).contains("no space left"), "{}", text(&output.stderr));
+    let inodes =
+        "no inode is free: all 32 are in use\n  help: remove files, or create a volume with more inodes";
+    assert!(text(&output.stderr).contains(inodes), "{}", text(&output.stderr));
     assert_eq!(output.status.code(), Some(1));
     disk.fsck();
     let output = disk.obento(&["mkdir", "disk.img:/d"]);
-    assert!(text(&output.stderr).contains("no space left"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("no inode is free"), "{}", text(&output.stderr));
     disk.quietly(&["rm -rf disk.img:/*", "mkdir disk.img:/d"]);
 }
 

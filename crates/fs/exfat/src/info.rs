@@ -49,6 +49,7 @@ impl Volume {
             uuid: tables.guid,
             serial: Some(self.super_block().serial),
             len: self.super_block().len,
+            ..Probe::default()
         }
     }
 

@@ -6,7 +6,7 @@ use alloc::vec;
 use obento_base::wire::{FromBytes as _, to_usize};
 use obento_base::{Error, Feature, Result};
 use obento_block::BlockDevice;
-use obento_driver::{Access, Check, Driver, FileSystem, Format, Notice, OpenOptions, Probe};
+use obento_driver::{Access, Check, Driver, Evidence, FileSystem, Format, Notice, OpenOptions, Probe};
 
 use crate::boot::{self, BootRegion, Region};
 use crate::contract::ExFat;
@@ -73,13 +73,13 @@ impl Driver for ExFatDriver {
         }
         device.read_at(0, &mut bytes)?;
         let likely = raw_of(&bytes).filter(SuperBlock::is_likely);
-        let sb = match likely {
-            Some(raw) => SuperBlock::decode(&raw).ok().or_else(|| backup(device)),
-            // Whatever else starts with so much is not asked whether it was an exFAT once.
-            None if bytes.iter().all(|&byte| byte == 0) => backup(device),
-            None => None,
+        let (sb, evidence) = match likely {
+            Some(raw) => (SuperBlock::decode(&raw).ok().or_else(|| backup(device)), Evidence::Signature),
+            // The copy is not used if the first sector holds anything else.
+            None if bytes.iter().all(|&byte| byte == 0) => (backup(device), Evidence::Traces),
+            None => (None, Evidence::Traces),
         };
-        Ok(sb.map(|sb| probe_of(device, &sb)))
+        Ok(sb.map(|sb| Probe { evidence, ..probe_of(device, &sb) }))
     }
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {

@@ -8,7 +8,9 @@ use alloc::vec::Vec;
 
 use obento_base::Result;
 use obento_block::BlockDevice;
-use obento_driver::{Access, Check, Checksums, Driver, FileSystem, Format, Notice, OpenOptions, Probe};
+use obento_driver::{
+    Access, Check, Checksums, Driver, Evidence, FileSystem, Format, Notice, OpenOptions, Probe,
+};
 
 use crate::contract::Ext4;
 use crate::feature::Incompat;
@@ -39,7 +41,8 @@ impl Driver for Ext4Driver {
         }
         let copy = locate::find_copy(device, Some(&raw)).map(|(super_block, _)| super_block);
         // A copy of a volume larger than the device is a left-over of what was here before.
-        Ok(copy.filter(|sb| sb.volume_len() <= device.len()).map(|sb| sb.probe()))
+        let copy = copy.filter(|sb| sb.volume_len() <= device.len());
+        Ok(copy.map(|sb| Probe { evidence: Evidence::Traces, ..sb.probe() }))
     }
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {

@@ -6,10 +6,11 @@ use alloc::vec;
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
-use obento_driver::{Access, Check, Driver, FileSystem, Format, Notice, OpenOptions, Probe};
+use obento_driver::{Access, Check, Driver, Evidence, FileSystem, Format, Notice, OpenOptions, Probe};
 
 use crate::contract::Fat;
 use crate::options::FatOptions;
+use crate::raw::RawBoot;
 use crate::super_block::{SuperBlock, Width, raw_of};
 use crate::volume::Volume;
 
@@ -72,6 +73,15 @@ pub(crate) fn backup(device: &dyn BlockDevice) -> Option<SuperBlock> {
     })
 }
 
+/// The boot sector without any signature, if the first entry of the FAT repeats the kind of the medium, as that of each FAT does
+/// (fatgen103, "FAT Data Structure"), and the volume fits the device.
+fn plausible(device: &dyn BlockDevice, raw: &RawBoot) -> Option<SuperBlock> {
+    let sb = SuperBlock::decode(raw).ok()?;
+    let mut first = [0; 3];
+    device.read_at(sb.fat_start, &mut first).ok()?;
+    (sb.len <= device.len() && first == [sb.media, 0xff, 0xff]).then_some(sb)
+}
+
 impl Driver for FatDriver {
     fn names(&self) -> &'static [&'static str] {
         &["vfat", "fat", "msdos"]
@@ -79,18 +89,18 @@ impl Driver for FatDriver {
 
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {
         let Some(bytes) = read_boot(device, 0)? else { return Ok(None) };
-        let likely = raw_of(&bytes).filter(SuperBlock::is_likely);
-        let sb = match likely {
-            Some(raw) => SuperBlock::decode(&raw).ok(),
-            // Whatever else starts with so much is not asked whether it was a FAT once.
-            None if bytes.iter().all(|&byte| byte == 0) => backup(device),
-            None => None,
+        let (sb, evidence) = match raw_of(&bytes) {
+            Some(raw) if SuperBlock::is_likely(&raw) => (SuperBlock::decode(&raw).ok(), Evidence::Signature),
+            Some(raw) if SuperBlock::is_possible(&raw) => (plausible(device, &raw), Evidence::Traces),
+            // The copy is not used if the first sector holds anything else.
+            _ if bytes.iter().all(|&byte| byte == 0) => (backup(device), Evidence::Traces),
+            _ => (None, Evidence::Traces),
         };
         let Some(sb) = sb else { return Ok(None) };
-        let label = root_label(device, &sb);
-        Ok(Some(match label {
-            Some(label) => Probe { label, ..sb.probe(None) },
-            None => sb.probe(None),
+        let probe = Probe { evidence, ..sb.probe(None) };
+        Ok(Some(match root_label(device, &sb) {
+            Some(label) => Probe { label, ..probe },
+            None => probe,
         }))
     }
 

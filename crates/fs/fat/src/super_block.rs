@@ -117,6 +117,9 @@ pub struct SuperBlock {
 const STATE_16: u32 = 0x25;
 /// Byte offset of the state on FAT32.
 const STATE_32: u32 = 0x41;
+/// Byte offset of `BS_FilSysType` on FAT12 and FAT16, and on FAT32.
+const TYPE_16: usize = 0x36;
+const TYPE_32: usize = 0x52;
 /// `BS_BootSig`, if serial number and label are there; 0x28: the serial number alone.
 const EXTENDED: u8 = 0x29;
 const SERIAL_ONLY: u8 = 0x28;
@@ -125,17 +128,38 @@ fn bad(field: &'static str, offset: u32, found: impl Into<u64>) -> obento_base::
     Corrupt::Field { structure: Structure::BootSector, field, block: 0, offset, found: found.into() }.into()
 }
 
+/// The bytes of the boot sector from offset `at` on.
+fn type_at(raw: &RawBoot, at: usize) -> &[u8] {
+    raw.as_bytes().get(at..).unwrap_or_default()
+}
+
 /// `Ok` if `holds`.
 fn demand(holds: bool, error: obento_base::Error) -> Result<()> {
     if holds { Ok(()) } else { Err(error) }
 }
 
 impl SuperBlock {
-    /// Whether this may be a boot sector of FAT at all: what a probe believes.
+    /// Returns whether a probe takes this sector for a boot sector of FAT. A jump, a signature or the name of the type is required.
     pub fn is_likely(raw: &RawBoot) -> bool {
         let jump = matches!(raw.BS_jmpBoot, [0xeb, _, _] | [0xe9, _, _]) || raw.signature == [0x55, 0xaa];
+        (jump || Self::names_type(raw)) && Self::is_possible(raw)
+    }
+
+    /// Returns whether the fields alone describe a FAT volume, as for Linux, which requires neither a jump nor a signature
+    /// (fs/fat/inode.c, `fat_read_bpb`). Disks of the Atari ST begin with 0x60.
+    pub fn is_possible(raw: &RawBoot) -> bool {
         let other = [b"NTFS    ", b"EXFAT   ", b"-FVE-FS-"].contains(&&raw.BS_OEMName);
-        jump && !other && Self::decode(raw).is_ok()
+        // OS/2 writes a boot sector like that of a FAT before volumes of these types (libblkid, superblocks/vfat.c).
+        let of_os2 =
+            [&b"JFS     "[..], b"HPFS    "].iter().any(|name| type_at(raw, TYPE_16).starts_with(name));
+        !other && !of_os2 && Self::decode(raw).is_ok()
+    }
+
+    /// Whether `BS_FilSysType` names FAT. Source: libblkid, superblocks/vfat.c `vfat_idinfo`.
+    fn names_type(raw: &RawBoot) -> bool {
+        let starts = |at: usize, names: &[&[u8]]| names.iter().any(|name| type_at(raw, at).starts_with(name));
+        starts(TYPE_32, &[b"MSWIN", b"FAT32   "])
+            || starts(TYPE_16, &[b"MSDOS", b"FAT16   ", b"FAT12   ", b"FAT     "])
     }
 
     /// Checks the boot sector. Errors: Corrupt, which names the field.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::{SHAPES, Shape, judge, mtool, open_image, oracles, shape, walk};
 use obento_base::{Error, FileFlags, Mode, Name, Timestamp};
 use obento_block::BlockDevice as _;
-use obento_driver::{Driver as _, FileSystem};
+use obento_driver::{Driver as _, Evidence, FileSystem};
 use obento_fat::{CodePage, FatDriver, FatOptions, Owner, Zone};
 
 /// Panics unless the volume holds what is in `source`, and nothing else.
@@ -180,6 +180,46 @@ fn a_fat32_of_few_clusters_is_one() {
     let fs = open_image(&image);
     assert_eq!(fs.info().features, ["fat32"]);
     assert!(walk(&*fs).is_empty());
+}
+
+#[test]
+fn a_label_keeps_a_first_byte_that_would_mark_a_free_entry() {
+    if !oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = shape("fat12").make(folder.path());
+    mtool(&image, "mlabel", ["::NEWER"]);
+    let mut bytes = fs::read(&image).unwrap();
+    let entry = bytes.windows(12).rposition(|entry| entry == b"NEWER      \x08").unwrap();
+    bytes[entry] = 0x05;
+    fs::write(&image, bytes).unwrap();
+    // 0xe5 in code page 437.
+    assert_eq!(open_image(&image).info().probe.label, "\u{3c3}EWER".as_bytes());
+    let device = common::in_memory(&image);
+    assert_eq!(FatDriver::default().probe(&*device).unwrap().unwrap().label, "\u{3c3}EWER".as_bytes());
+}
+
+#[test]
+fn a_volume_without_jump_and_signature_is_recognised_by_its_type_or_by_its_fat() {
+    if !oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut bytes = fs::read(shape("fat12").make(folder.path())).unwrap();
+    let evidence = |bytes: &[u8]| {
+        let device = obento_block::MemDevice::read_only(bytes.to_vec());
+        FatDriver::default().probe(&device).unwrap().map(|probe| probe.evidence)
+    };
+    // Disks of the Atari ST begin so. Linux mounts them.
+    bytes[0] = 0x60;
+    bytes[510..512].fill(0);
+    assert_eq!(evidence(&bytes), Some(Evidence::Signature));
+    bytes[0x36..0x3e].fill(0);
+    assert_eq!(evidence(&bytes), Some(Evidence::Traces));
+    let fat = usize::from(bytes[14]) * 512;
+    bytes[fat] ^= 1;
+    assert_eq!(evidence(&bytes), None, "the FAT does not repeat the kind of the medium");
 }
 
 #[test]

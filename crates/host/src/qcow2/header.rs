@@ -16,8 +16,9 @@ use crate::HostError;
 const MAGIC: u32 = u32::from_be_bytes(*b"QFI\xfb");
 /// The decoder keeps this many L2 tables, of a cluster each.
 const L2_TABLES: u64 = 128;
-/// The most memory for L1 and L2 tables in bytes.
-const TABLES_MAX: u64 = 96 << 20;
+/// The most memory for L1 and L2 tables in bytes: as many L2 tables as are kept, of the largest clusters, and an L1 table. The
+/// decoder reads an L2 table when it is used.
+const TABLES_MAX: u64 = (L2_TABLES * (2 << 20)) + (16 << 20);
 
 /// Incompatible features.
 const DIRTY: u64 = 1;

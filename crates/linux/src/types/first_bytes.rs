@@ -155,6 +155,11 @@ pub(super) fn is_minix3(start: &[u8]) -> bool {
     field(6) > 0 && field(8) > 0 && matches!(field(28), 1024 | 2048 | 4096)
 }
 
+/// fs/squashfs/squashfs_fs.h `struct squashfs_super_block`: `s_major`. Linux opens version 4 alone.
+pub(super) fn is_squashfs(start: &[u8]) -> bool {
+    u16_at(start, 28) == Some(4)
+}
+
 /// The recognition sequence: descriptors of 2048 bytes, or of a block, up to one that is none.
 pub(super) fn is_udf(start: &[u8]) -> bool {
     [2048, 4096].iter().any(|step| {

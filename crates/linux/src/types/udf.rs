@@ -24,15 +24,34 @@ const ANCHOR_AT: u64 = 256;
 /// A sound sequence is shorter.
 const DESCRIPTORS: u64 = 64;
 
-/// The end of the last partition; `None` where nothing tells.
-pub(super) fn len(device: &dyn BlockDevice) -> Option<u64> {
+/// The size of a sector and the descriptors of the main sequence.
+fn descriptors(device: &dyn BlockDevice) -> Option<(u64, Vec<Vec<u8>>)> {
     let (size, anchor) = SIZES.iter().find_map(|size| Some((*size, anchor(device, *size)?)))?;
     let (bytes, first) = (u64::from(u32_at(&anchor, 16)?), u64::from(u32_at(&anchor, 20)?));
     let sectors = (first..).take(to_usize((bytes / size).min(DESCRIPTORS)));
-    let descriptors: Vec<_> = sectors
-        .map_while(|number| sector(device, number, size))
-        .take_while(|bytes| !is(bytes, END))
-        .collect();
+    let descriptors = sectors.map_while(|number| sector(device, number, size));
+    Some((size, descriptors.take_while(|bytes| !is(bytes, END)).collect()))
+}
+
+/// Returns the label: the identifier of the logical volume (ECMA-167 3/10.6.4), a string of OSTA compressed Unicode (UDF 2.60, 2.1.1
+/// and 2.1.3). Its last byte is the number of bytes in use, and its first is the number of bits of a character.
+pub(super) fn label(device: &dyn BlockDevice) -> Option<Vec<u8>> {
+    let (_, descriptors) = descriptors(device)?;
+    let volume = descriptors.iter().find(|bytes| is(bytes, LOGICAL_VOLUME))?;
+    let field = volume.get(84..212)?;
+    let used = usize::from(*field.last()?).min(127);
+    let (bits, text) = field.get(..used)?.split_first()?;
+    let units: Vec<u16> = match bits {
+        8 => text.iter().map(|byte| u16::from(*byte)).collect(),
+        16 => text.chunks_exact(2).map(|unit| u16::from_be_bytes([unit[0], unit[1]])).collect(),
+        _ => return None,
+    };
+    Some(String::from_utf16_lossy(&units).into_bytes())
+}
+
+/// The end of the last partition; `None` where nothing tells.
+pub(super) fn len(device: &dyn BlockDevice) -> Option<u64> {
+    let (size, descriptors) = descriptors(device)?;
     let of_kind = |kind| descriptors.iter().filter(move |bytes| is(bytes, kind));
     let is_virtual = |bytes: &Vec<u8>| bytes.windows(VIRTUAL.len()).any(|part| part == VIRTUAL);
     if of_kind(LOGICAL_VOLUME).any(is_virtual) {

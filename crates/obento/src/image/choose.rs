@@ -1,4 +1,14 @@
 //! Which file system of an image is meant.
+//!
+//! Each range of bytes has a [`Verdict`] of its own. Between a whole image and its partitions, this table decides:
+//!
+//! | whole image | partitions | meant |
+//! |---|---|---|
+//! | no claim | any | the only partition with a file system |
+//! | UDF or ISO 9660 | any | the whole image, as mount(8) opens a hybrid ISO |
+//! | another claim | no claim | the whole image, as blkid(8) and mount(8) have it |
+//! | another claim | a claim | none: the image is ambiguous |
+//! | several claims | any | none: the image is ambiguous |
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,16 +17,47 @@ use obento_base::Error;
 use obento_block::BlockDevice;
 use obento_driver::{Access, CheckOptions, Driver, Notice, OpenOptions};
 
+use super::claim::{self, By, Claim, Verdict};
 use super::opened::NotOpened;
-use super::{Content, Holds, Image, Looks, OpenError, Otherwise};
+use super::{Candidate, Content, Holds, Image, Looks, OpenError, Otherwise};
 use crate::partition::{Partition, Scheme, Table};
 use crate::{Part, Volume};
 
 /// Bytes of a sector.
 const SECTOR: u64 = 512;
 
-/// What the device and each partition hold. The whole device is left out where partitions hold something.
+/// The bytes that are meant, and what they hold.
+struct Subject {
+    range: Range<u64>,
+    part: Option<Part>,
+    verdict: Verdict,
+}
+
+/// What is meant if no part is named.
+enum Only {
+    /// These bytes.
+    Subject(Subject),
+    /// No partition holds a file system that is recognised.
+    NoneOf(Vec<Content>),
+}
+
+/// Returns what each partition holds, and before them what the whole device holds, if anything claims it or no partition holds a
+/// file system.
 pub fn contents(image: &Image) -> Vec<Content> {
+    let mut contents = partitions(image);
+    let nothing_known = contents.iter().all(|content| content.probe().is_none());
+    let whole = claim::judge(&image.registry, &*image.device);
+    let is_claim = whole.as_ref().is_ok_and(Verdict::is_claim);
+    let holds = whole.map_or_else(Holds::Unreadable, Holds::from);
+    let whole = Content { partition: None, holds };
+    if is_claim || contents.is_empty() || (nothing_known && whole.probe().is_some()) {
+        contents.insert(0, whole);
+    }
+    contents
+}
+
+/// Returns what each partition holds.
+fn partitions(image: &Image) -> Vec<Content> {
     let of = |partition: &Partition| {
         let holds = match image.bytes(&partition.range()) {
             Ok(_) if partition.kind.is_container() => Holds::Partitions,
@@ -25,45 +66,216 @@ pub fn contents(image: &Image) -> Vec<Content> {
         };
         Content { partition: Some(partition.clone()), holds }
     };
-    let mut contents: Vec<Content> = image.partitions().iter().map(of).collect();
-    if contents.iter().all(|content| content.probe().is_none()) {
-        let whole = Content { partition: None, holds: holds(image, &*image.device) };
-        if contents.is_empty() || whole.probe().is_some() {
-            contents.insert(0, whole);
-        }
-    }
-    contents
+    image.partitions().iter().map(of).collect()
 }
 
 fn holds(image: &Image, device: &dyn BlockDevice) -> Holds {
-    match image.registry.probe(device) {
-        Ok(Some((_, probe))) => Holds::FileSystem(probe),
-        Ok(None) => Looks::of(device).map_or_else(Holds::Unreadable, Holds::Other),
-        Err(error) => Holds::Unreadable(error),
+    claim::judge(&image.registry, device).map_or_else(Holds::Unreadable, Holds::from)
+}
+
+impl From<Verdict> for Holds {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Volume(_, probe) => Self::FileSystem(probe),
+            Verdict::Unsupported(looks) | Verdict::Other(looks) => Self::Other(looks),
+            Verdict::Ambiguous(claims) => Self::Ambiguous(claims.iter().map(Claim::shown).collect()),
+        }
     }
 }
 
 /// The bytes that `part` names, or the whole device, and what they hold.
 pub fn ground(image: &Image, part: Option<&Part>) -> Result<(Arc<dyn BlockDevice>, Vec<Content>), OpenError> {
-    let unreadable = |error| OpenError::Unreadable { image: image.path.clone(), error };
-    let len = image.device.len();
-    let (range, partition) = match part {
-        None => return Ok((image.device.clone(), contents(image))),
-        Some(Part::Offset(offset)) if *offset >= len => {
-            return Err(OpenError::PastTheEnd { image: image.path.clone(), offset: *offset, len });
-        }
-        Some(Part::Offset(offset)) => (*offset..len, None),
-        Some(part) => {
-            let partition = find(image, part)?;
-            (partition.range(), Some(partition))
-        }
-    };
-    let device = image.bytes(&range).map_err(unreadable)?;
+    let Some(part) = part else { return Ok((image.device.clone(), contents(image))) };
+    let (range, partition) = named(image, part)?;
+    let device = image.bytes(&range).map_err(unreadable(image))?;
     let holds = match &partition {
         Some(partition) if partition.kind.is_container() => Holds::Partitions,
         _ => holds(image, &*device),
     };
     Ok((device, vec![Content { partition, holds }]))
+}
+
+fn unreadable(image: &Image) -> impl Fn(Error) -> OpenError {
+    |error| OpenError::Unreadable { image: image.path.clone(), error }
+}
+
+/// The bytes that `part` names, and the partition if it is one.
+fn named(image: &Image, part: &Part) -> Result<(Range<u64>, Option<Partition>), OpenError> {
+    let len = image.device.len();
+    match part {
+        Part::Offset(offset) if *offset >= len => {
+            Err(OpenError::PastTheEnd { image: image.path.clone(), offset: *offset, len })
+        }
+        Part::Offset(offset) => Ok((*offset..len, None)),
+        part => find(image, part).map(|partition| (partition.range(), Some(partition))),
+    }
+}
+
+/// Returns what `part` names, or what is meant without a name. Errors: Ambiguous, unless a type was asked for.
+fn subject(image: &Image, part: Option<&Part>) -> Result<Only, OpenError> {
+    let (range, _) = match part {
+        Some(part) => named(image, part)?,
+        None if image.partitions().is_empty() => (0..image.device.len(), None),
+        None => return only(image),
+    };
+    let verdict = judge(image, &range)?;
+    let subject = Subject { range, part: part.cloned(), verdict };
+    subject.unless_ambiguous(image).map(Only::Subject)
+}
+
+/// What `range` holds: a volume of the type that was asked for, if one was.
+fn judge(image: &Image, range: &Range<u64>) -> Result<Verdict, OpenError> {
+    let device = image.bytes(range).map_err(unreadable(image))?;
+    if let Some(driver) = forced(image) {
+        let probe = driver.probe(&*device).map_err(unreadable(image))?;
+        return Ok(Verdict::Volume(driver.clone(), probe.unwrap_or_default()));
+    }
+    claim::judge(&image.registry, &*device).map_err(unreadable(image))
+}
+
+impl Subject {
+    fn unless_ambiguous(self, image: &Image) -> Result<Self, OpenError> {
+        let Verdict::Ambiguous(claims) = &self.verdict else { return Ok(self) };
+        let candidates = claims.iter().map(|claim| candidate(claim, self.part.clone())).collect();
+        Err(OpenError::Ambiguous { image: image.path.clone(), part: self.part, candidates })
+    }
+}
+
+fn candidate(claim: &Claim, part: Option<Part>) -> Candidate {
+    let fs_type = match &claim.by {
+        By::Driver(..) => Some(claim.name),
+        By::Signature(_) => None,
+    };
+    Candidate { part, name: claim.shown(), fs_type }
+}
+
+/// Returns what is meant of an image with partitions, by the table of this module.
+fn only(image: &Image) -> Result<Only, OpenError> {
+    let whole = 0..image.device.len();
+    let verdict = claim::judge(&image.registry, &*image.device).map_err(unreadable(image))?;
+    let list = partitions(image);
+    let of_whole = |verdict| Subject { range: whole.clone(), part: None, verdict };
+    if let Some(driver) = forced(image) {
+        return of_type(image, driver, list, &verdict);
+    }
+    let rivals = rivals(image, &list);
+    if verdict.is_disc() || (verdict.is_claim() && rivals.is_empty()) {
+        return of_whole(verdict).unless_ambiguous(image).map(Only::Subject);
+    }
+    if verdict.is_claim() {
+        let mut candidates = candidates(&verdict, &Some(Part::Offset(0)));
+        candidates.extend(rivals);
+        return Err(OpenError::Ambiguous { image: image.path.clone(), part: None, candidates });
+    }
+    match partition_with_volume(image, &list)? {
+        Some(range) => {
+            let verdict = judge(image, &range)?;
+            Ok(Only::Subject(Subject { range, part: None, verdict }))
+        }
+        // A copy of a super block, or fields that may be those of a volume.
+        None if matches!(verdict, Verdict::Volume(..)) => Ok(Only::Subject(of_whole(verdict))),
+        None => Ok(Only::NoneOf(list)),
+    }
+}
+
+/// The claims of a verdict on the bytes that `part` names.
+fn candidates(verdict: &Verdict, part: &Option<Part>) -> Vec<Candidate> {
+    match verdict {
+        Verdict::Volume(driver, probe) => {
+            let fs_type = driver.names().first().copied();
+            vec![Candidate { part: part.clone(), name: probe.fs_type, fs_type }]
+        }
+        Verdict::Unsupported(looks) => {
+            vec![Candidate { part: part.clone(), name: looks.name, fs_type: None }]
+        }
+        Verdict::Ambiguous(claims) => claims.iter().map(|claim| candidate(claim, part.clone())).collect(),
+        Verdict::Other(_) => Vec::new(),
+    }
+}
+
+/// The claims of partitions that start behind the start of the image: a partition at its start is the same volume.
+fn rivals(image: &Image, list: &[Content]) -> Vec<Candidate> {
+    let partitions = list.iter().filter_map(|content| content.partition.as_ref());
+    let partitions = partitions.filter(|partition| partition.start > 0 && !partition.kind.is_container());
+    let claims = partitions.filter_map(|partition| {
+        let device = image.bytes(&partition.range()).ok()?;
+        let verdict = claim::judge(&image.registry, &*device).ok().filter(Verdict::is_claim)?;
+        Some(candidates(&verdict, &Some(Part::Number(partition.number))))
+    });
+    claims.flatten().collect()
+}
+
+/// The only place where a signature of `driver` is; without any, the only partition with a file system.
+fn of_type(
+    image: &Image,
+    driver: &Arc<dyn Driver>,
+    list: Vec<Content>,
+    whole: &Verdict,
+) -> Result<Only, OpenError> {
+    let has_type = |range: &Range<u64>| {
+        let device = image.bytes(range).ok();
+        device.is_some_and(|device| matches!(driver.probe(&*device), Ok(Some(_))))
+    };
+    let all = 0..image.device.len();
+    let of = |range: Range<u64>| {
+        let verdict = judge(image, &range)?;
+        Ok(Only::Subject(Subject { range, part: None, verdict }))
+    };
+    let mut ranges: Vec<(Part, Range<u64>)> = Vec::new();
+    if whole.is_claim() {
+        ranges.push((Part::Offset(0), all.clone()));
+    }
+    let partitions = image.partitions().iter().filter(|partition| !partition.kind.is_container());
+    ranges.extend(partitions.map(|partition| (Part::Number(partition.number), partition.range())));
+    ranges.retain(|(_, range)| has_type(range));
+    match &ranges[..] {
+        [(_, range)] => of(range.clone()),
+        [(Part::Offset(_), _), ..] => {
+            let fs_type = driver.names().first().copied();
+            let name = fs_type.unwrap_or_default();
+            let candidates =
+                ranges.into_iter().map(|(part, _)| Candidate { part: Some(part), name, fs_type });
+            Err(OpenError::Ambiguous {
+                image: image.path.clone(),
+                part: None,
+                candidates: candidates.collect(),
+            })
+        }
+        [_, ..] => Err(OpenError::SeveralFileSystems { image: image.path.clone(), list }),
+        [] => match partition_with_volume(image, &list)? {
+            Some(range) => of(range),
+            None if has_type(&all) => of(all),
+            None => Ok(Only::NoneOf(list)),
+        },
+    }
+}
+
+/// The only partition with a file system that a driver recognises. Errors: SeveralFileSystems; Ambiguous.
+fn partition_with_volume(image: &Image, list: &[Content]) -> Result<Option<Range<u64>>, OpenError> {
+    let is_volume = |content: &&Content| matches!(content.holds, Holds::FileSystem(_) | Holds::Ambiguous(_));
+    let mut known = list.iter().filter(is_volume);
+    match (known.next(), known.next()) {
+        (Some(_), Some(_)) => {
+            Err(OpenError::SeveralFileSystems { image: image.path.clone(), list: list.to_vec() })
+        }
+        (Some(Content { partition: Some(partition), .. }), None) => {
+            let part = Some(Part::Number(partition.number));
+            let verdict = judge(image, &partition.range())?;
+            let subject = Subject { range: partition.range(), part, verdict };
+            subject.unless_ambiguous(image).map(|subject| Some(subject.range))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Whether a signature claims the whole image.
+pub fn is_claimed(image: &Image) -> bool {
+    claim::judge(&image.registry, &*image.device).is_ok_and(|verdict| verdict.is_claim())
+}
+
+/// Why nothing is opened without `@` or a type, if the image is ambiguous.
+pub fn ambiguity(image: &Image) -> Option<OpenError> {
+    subject(image, None).err().filter(|error| matches!(error, OpenError::Ambiguous { .. }))
 }
 
 /// What may be a damaged file system, and the driver for it.
@@ -72,35 +284,36 @@ pub type Damaged = (Arc<dyn BlockDevice>, Option<Arc<dyn Driver>>);
 /// The bytes of the file system that `part` names, or of the only one, and the driver that it asks for: by the type that
 /// was asked for, by its signature, or, where nothing else is to be seen, the first whose check finds one that is damaged.
 pub fn damaged(image: &Image, part: Option<&Part>, options: &CheckOptions) -> Result<Damaged, OpenError> {
-    let unreadable = |error| OpenError::Unreadable { image: image.path.clone(), error };
-    let device = match part {
-        Some(_) => ground(image, part)?.0,
-        None => image.bytes(&only_range(image)?).map_err(unreadable)?,
+    let subject = match subject(image, part)? {
+        Only::Subject(subject) => subject,
+        Only::NoneOf(list) => return Err(OpenError::NoneOfThese { image: image.path.clone(), list }),
     };
-    if let Some(driver) = forced(image) {
-        return Ok((device, Some(driver.clone())));
+    let device = image.bytes(&subject.range).map_err(unreadable(image))?;
+    let looks = match subject.verdict {
+        Verdict::Volume(driver, _) => return Ok((device, Some(driver))),
+        Verdict::Unsupported(looks) | Verdict::Other(looks) => looks,
+        Verdict::Ambiguous(_) => return Ok((device, None)),
+    };
+    if looks.is_unsupported() {
+        return Err(OpenError::NoFileSystem { image: image.path.clone(), part: subject.part, looks });
     }
-    if let Some((driver, _)) = image.registry.probe(&*device).map_err(unreadable)? {
-        return Ok((device, Some(driver.clone())));
-    }
-    let looks = Looks::of(&*device).map_err(unreadable)?;
     let finds = |driver: &&Arc<dyn Driver>| driver.check().is_some_and(|check| check.finds(&device, options));
     let driver = image.registry.drivers().iter().find(finds).filter(|_| looks.may_be_anything()).cloned();
     Ok((device, driver))
 }
 
-/// Where the only file system is.
-fn only_range(image: &Image) -> Result<Range<u64>, OpenError> {
-    let list = contents(image);
-    let mut known = list.iter().filter(|content| content.probe().is_some());
-    match (known.next(), known.next()) {
-        (Some(_), Some(_)) => Err(OpenError::SeveralFileSystems { image: image.path.clone(), list }),
-        (Some(Content { partition: Some(partition), .. }), None) => Ok(partition.range()),
-        (None, _) if !image.partitions().is_empty() => {
-            Err(OpenError::NoneOfThese { image: image.path.clone(), list })
-        }
-        _ => Ok(0..image.device.len()),
-    }
+/// The bytes of the file system that `part` names, or of the only one, and what a driver recognises there.
+pub fn volume_bytes(
+    image: &Image,
+    part: Option<&Part>,
+) -> Result<(Arc<dyn BlockDevice>, Content), OpenError> {
+    let subject = match subject(image, part)? {
+        Only::Subject(subject) => subject,
+        Only::NoneOf(list) => return Err(OpenError::NoneOfThese { image: image.path.clone(), list }),
+    };
+    let partition = image.partitions().iter().find(|partition| partition.range() == subject.range);
+    let device = image.bytes(&subject.range).map_err(unreadable(image))?;
+    Ok((device, Content { partition: partition.cloned(), holds: subject.verdict.into() }))
 }
 
 /// An MBR does not say how large its sectors are. If no partition holds anything known with small ones, but one does
@@ -110,50 +323,27 @@ pub fn count_in_large_sectors(image: &mut Image) {
     if !image.table.as_ref().is_some_and(is_small_mbr) || any_file_system(image) {
         return;
     }
-    let Ok(Some(large)) = Table::read_mbr_of_large_sectors(&*image.device) else { return };
-    let small = image.table.replace(large);
-    if !any_file_system(image) {
-        image.table = small;
+    let small = image.table.clone();
+    for size in [4096, 2048, 1024] {
+        let Ok(Some(large)) = Table::read_mbr_of_large_sectors(&*image.device, size) else { continue };
+        image.table = Some(large);
+        if any_file_system(image) {
+            return;
+        }
     }
+    image.table = small;
 }
 
 fn any_file_system(image: &Image) -> bool {
-    image.partitions().iter().any(|partition| {
-        let device = image.bytes(&partition.range());
-        device.is_ok_and(|device| matches!(image.registry.probe(&*device), Ok(Some(_))))
-    })
+    let is_volume = |content: &Content| matches!(content.holds, Holds::FileSystem(_) | Holds::Ambiguous(_));
+    partitions(image).iter().any(is_volume)
 }
 
 /// Opens the file system that `part` names, or the only one.
 pub fn volume(image: &Image, part: Option<&Part>, access: Access) -> Result<Volume, OpenError> {
-    match part {
-        None => only_volume(image, access),
-        Some(Part::Offset(offset)) => {
-            let len = image.device.len();
-            if *offset >= len {
-                return Err(OpenError::PastTheEnd { image: image.path.clone(), offset: *offset, len });
-            }
-            open(image, *offset..len, part.cloned(), access)
-        }
-        Some(part) => {
-            let partition = find(image, part)?;
-            open(image, partition.range(), Some(part.clone()), access)
-        }
-    }
-}
-
-fn only_volume(image: &Image, access: Access) -> Result<Volume, OpenError> {
-    let list = contents(image);
-    let mut known = list.iter().filter(|content| content.probe().is_some());
-    match (known.next(), known.next()) {
-        (Some(_), Some(_)) => Err(OpenError::SeveralFileSystems { image: image.path.clone(), list }),
-        (Some(Content { partition: Some(partition), .. }), None) => {
-            open(image, partition.range(), None, access)
-        }
-        _ if image.partitions().is_empty() || list.iter().any(|content| content.partition.is_none()) => {
-            open(image, 0..image.device.len(), None, access)
-        }
-        _ => rescue_only(image, list, access),
+    match subject(image, part)? {
+        Only::Subject(subject) => open(image, subject, access),
+        Only::NoneOf(list) => rescue_only(image, list, access),
     }
 }
 
@@ -174,17 +364,14 @@ fn may_be_damaged(holds: &Holds) -> bool {
     matches!(holds, Holds::Other(looks) if looks.may_be_anything())
 }
 
-/// Opens what fills `range`: by its signature, by the type that was asked for, or by a copy of its super block.
-fn open(image: &Image, range: Range<u64>, part: Option<Part>, access: Access) -> Result<Volume, OpenError> {
-    if let Some(driver) = forced(image) {
-        return open_with(image, range, driver, part, access);
-    }
-    let unreadable = |error| OpenError::Unreadable { image: image.path.clone(), error };
-    let device = image.bytes(&range).map_err(unreadable)?;
-    if let Some((driver, _)) = image.registry.probe(&*device).map_err(unreadable)? {
-        return open_with(image, range, driver, part, access);
-    }
-    let looks = Looks::of(&*device).map_err(unreadable)?;
+/// Opens a subject: by its signature, by the type that was asked for, or by a copy of its super block.
+fn open(image: &Image, subject: Subject, access: Access) -> Result<Volume, OpenError> {
+    let Subject { range, part, verdict } = subject;
+    let looks = match &verdict {
+        Verdict::Volume(driver, _) => return open_with(image, range, driver, part, access),
+        Verdict::Unsupported(looks) | Verdict::Other(looks) => *looks,
+        Verdict::Ambiguous(_) => Looks::of(&*image.device).map_err(unreadable(image))?,
+    };
     match looks.may_be_anything().then(|| rescuer(image, &range)).flatten() {
         Some(driver) => open_with(image, range, driver, part, access),
         None => Err(OpenError::NoFileSystem { image: image.path.clone(), part, looks }),

@@ -107,7 +107,7 @@ pub enum OpenError {
         known: Vec<&'static str>,
     },
     /// Nothing that a driver recognises.
-    #[error("{}: no file system that obento knows; it looks like {looks}", At(image, part))]
+    #[error("{}: {}", At(image, part), Unknown(looks))]
     NoFileSystem {
         /// The image.
         image: PathBuf,
@@ -131,6 +131,21 @@ pub enum OpenError {
         image: PathBuf,
         /// What the partitions hold.
         list: Vec<Content>,
+    },
+    /// Several types claim the same bytes, or one claims the whole image and others its partitions.
+    #[error(
+        "{}: ambiguous: {}; name one with `@` or `-t TYPE`:{}",
+        At(image, part),
+        Names(candidates),
+        Candidates(image, candidates)
+    )]
+    Ambiguous {
+        /// The image.
+        image: PathBuf,
+        /// The part that was named, if one was.
+        part: Option<Part>,
+        /// What claims it.
+        candidates: Vec<Candidate>,
     },
     /// No partition is called so.
     #[error("{}: there is no such partition{}", At(image, &Some(part.clone())), Choices(image, list))]
@@ -198,6 +213,65 @@ pub enum OpenError {
     },
 }
 
+/// One of several formats that claim an image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Candidate {
+    /// How the bytes are named.
+    pub part: Option<Part>,
+    /// The type, as a message shows it.
+    pub name: &'static str,
+    /// The name for `-t TYPE`, if a driver opens the type.
+    pub fs_type: Option<&'static str>,
+}
+
+/// The candidates, each type once.
+struct Names<'a>(&'a [Candidate]);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names: Vec<&str> = Vec::new();
+        for candidate in self.0 {
+            if !names.contains(&candidate.name) {
+                names.push(candidate.name);
+            }
+        }
+        match &names[..] {
+            [name] => write!(f, "{name} is both on the whole image and in a partition"),
+            [names @ .., last] => write!(f, "it may be {} or {last}", names.join(", ")),
+            [] => Ok(()),
+        }
+    }
+}
+
+/// One line for each candidate, with how to name it.
+struct Candidates<'a>(&'a Path, &'a [Candidate]);
+
+impl fmt::Display for Candidates<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for candidate in self.1 {
+            let at = At(self.0, &candidate.part);
+            match candidate.fs_type {
+                Some(fs_type) => write!(f, "\n  -t {fs_type} {at}")?,
+                None => write!(f, "\n  {at}: {}, which is not supported", candidate.name)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why there is no file system.
+struct Unknown<'a>(&'a Looks);
+
+impl fmt::Display for Unknown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let looks = self.0;
+        if looks.is_unsupported() {
+            return write!(f, "{} is not supported; {}", looks.name, looks.advice);
+        }
+        write!(f, "no file system that obento knows; it looks like {looks}")
+    }
+}
+
 /// What becomes of a volume if no super block is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Otherwise {
@@ -249,7 +323,13 @@ fn advice(fs_type: &str, error: &Error) -> &'static str {
         Error::Corrupt(Corrupt::Field { field: NO_MAGIC, .. }) => {
             "; it is no volume of this type: without `--fs-type` it is told what it is"
         }
-        Error::Corrupt(_) if !fs_type.starts_with("ext") => "; `obento check -y` can mend some damage",
+        Error::Corrupt(_) if ["vfat", "exfat", "xv6"].contains(&fs_type) => {
+            "; `obento check -y` can repair some damage"
+        }
+        // No driver of obento checks other types: a program of the type's own does, if it is installed.
+        Error::Corrupt(_) if !fs_type.starts_with("ext") => {
+            "; `obento check` reports the damage if a program checks this type"
+        }
         Error::Corrupt(_) => {
             "; `obento check -y` can mend it, by a copy of the super block if there is one; to look at it, try such a copy: \
              `--superblock 32768` (or 8193, 98304, 163840)"
@@ -259,7 +339,9 @@ fn advice(fs_type: &str, error: &Error) -> &'static str {
         }
         // What the kernel engine says of itself says nothing of the image.
         Error::Device(DeviceError::Engine(_)) => "",
-        Error::Device(_) => "; the image may be cut short: compare its size with the original's",
+        Error::Device(_) => {
+            "; the image or its partition may end too early: compare the size with that of the original"
+        }
         Error::Unsupported(Feature::Named(name)) if name.contains("external journal") => {
             "; name the file or device that holds it: --journal FILE"
         }
@@ -304,6 +386,8 @@ pub struct Content {
 pub enum Holds {
     /// A file system that a driver recognises.
     FileSystem(Probe),
+    /// Several types that claim the same bytes.
+    Ambiguous(Vec<&'static str>),
     /// Something else.
     Other(Looks),
     /// Other partitions.
@@ -370,6 +454,7 @@ impl fmt::Display for Holds {
         match self {
             Self::FileSystem(probe) if probe.label.is_empty() => f.write_str(probe.fs_type),
             Self::FileSystem(probe) => write!(f, "{} labelled \"{}\"", probe.fs_type, escaped(&probe.label)),
+            Self::Ambiguous(names) => write!(f, "ambiguous ({})", names.join(", ")),
             Self::Other(looks) => f.write_str(looks.like),
             Self::Partitions => f.write_str("other partitions"),
             Self::Unreadable(error) => error.fmt(f),
@@ -382,11 +467,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_that_failed_is_not_taken_for_an_image_that_is_cut_short() {
+    fn a_write_that_failed_is_not_taken_for_an_image_that_ends_too_early() {
         let write = DeviceError::Write { offset: 0, len: 512, errno: 28 };
         assert!(advice("ext4", &write.into()).contains("may be full"));
         let read = DeviceError::Read { offset: 0, len: 512, errno: 5 };
-        assert!(advice("ext4", &read.into()).contains("cut short"));
+        assert!(advice("ext4", &read.into()).contains("end too early"));
         assert_eq!(advice("xfs", &DeviceError::Engine("did not start").into()), "");
     }
 }

@@ -3,11 +3,13 @@
 //! From outside inwards: compression and disk image formats, up to [`MAX_LAYERS`] of them; then a partition table or
 //! a file system that fills the device; then the file system.
 //!
-//! A whole device and a partition can both look like a file system: a stale super block from before the disk was
-//! divided, or a boot record in front of a file system. What the table names wins, if any partition holds a file
-//! system; `+0` names the other.
+//! A whole device and a partition can both have the signature of a file system, and one device can have several. Which
+//! counts is decided as blkid(8), mount(8) and the kernel decide: [`claim`] has the table for signatures on the same bytes,
+//! [`choose`] the one for an image and its partitions. Where they disagree, the image is ambiguous and nothing is opened without `@`
+//! or a type.
 
 mod choose;
+mod claim;
 mod error;
 mod opened;
 mod options;
@@ -31,7 +33,7 @@ use obento_host::{FileId, HostError};
 
 use crate::partition::{Partition, Table, TableNotice};
 use crate::{Part, Registry, Volume};
-pub use error::{Content, Holds, OpenError, Otherwise};
+pub use error::{Candidate, Content, Holds, OpenError, Otherwise};
 use opened::OpenVolumes;
 pub use options::{Locking, Options, Writing};
 pub use signature::Looks;
@@ -55,6 +57,8 @@ pub enum ImageNotice {
     Table(TableNotice),
     /// The partition table cannot be read at all.
     NoTable(Error),
+    /// The GPT is ignored, since the MBR does not protect it.
+    IgnoredGpt,
 }
 
 impl fmt::Display for ImageNotice {
@@ -72,6 +76,9 @@ impl fmt::Display for ImageNotice {
             Self::Lock(notice) => notice.fmt(f),
             Self::Table(notice) => notice.fmt(f),
             Self::NoTable(error) => write!(f, "the partition table cannot be used: {error}"),
+            Self::IgnoredGpt => f.write_str(
+                "a GPT without a protective MBR is ignored, as by Linux; to open a volume all the same, name its place: IMAGE@+OFFSET",
+            ),
         }
     }
 }
@@ -244,6 +251,17 @@ impl Image {
         choose::damaged(self, part, options)
     }
 
+    /// The bytes of the file system that `part` names, or of the only one, and what they hold. Errors: those of
+    /// [`volume`](Self::volume) before a driver opens anything.
+    pub fn volume_bytes(&self, part: Option<&Part>) -> Result<(Arc<dyn BlockDevice>, Content), OpenError> {
+        choose::volume_bytes(self, part)
+    }
+
+    /// Returns the error of [`volume`](Self::volume) without a part, if several types claim the image.
+    pub fn ambiguity(&self) -> Option<OpenError> {
+        choose::ambiguity(self)
+    }
+
     /// The device of an external journal, if one was named.
     pub fn journal(&self) -> Option<&Arc<dyn BlockDevice>> {
         self.journal.as_ref()
@@ -319,6 +337,12 @@ impl Image {
             Err(error) => self.notices.push(ImageNotice::NoTable(error)),
         }
         choose::count_in_large_sectors(self);
+        if self.table.is_none()
+            && matches!(Table::ignores_gpt(&*self.device), Ok(true))
+            && !choose::is_claimed(self)
+        {
+            self.notices.push(ImageNotice::IgnoredGpt);
+        }
         let notices = self.table.iter().flat_map(|table| &table.notices);
         self.notices.extend(notices.copied().map(ImageNotice::Table));
     }

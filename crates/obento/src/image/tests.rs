@@ -116,24 +116,53 @@ fn a_type_that_is_forced_is_the_one_that_opens() {
 }
 
 #[test]
-fn a_stale_file_system_below_a_table_gives_way_to_the_partitions() {
+fn a_file_system_on_the_whole_image_and_one_in_a_partition_are_ambiguous_until_one_is_named() {
     let mut bytes = disk(&[("root", &toy("new"))]);
     bytes[..4].copy_from_slice(b"toy:");
-    assert_eq!(label(&open(bytes.clone()), None).unwrap(), "new");
+    let error = label(&open(bytes.clone()), None).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "disk.img: ambiguous: toy is both on the whole image and in a partition; name one with `@` or `-t TYPE`:\n  \
+         -t toy disk.img@+0\n  -t toy disk.img@1"
+    );
+    let changing = open_with(bytes.clone(), &Options::default().for_change()).unwrap();
+    assert!(matches!(changing.volume(None), Err(OpenError::Ambiguous { .. })));
+    assert_eq!(label(&open(bytes.clone()), Some("1")).unwrap(), "new");
     assert_eq!(label(&open(bytes), Some("+0")).unwrap(), "");
 }
 
 #[test]
-fn an_mbr_of_large_sectors_is_recognised_by_what_its_partitions_hold() {
-    let mut bytes = vec![0; 2 * MIB];
-    bytes[510..512].copy_from_slice(b"\x55\xaa");
-    bytes[446 + 4] = 0x83;
-    bytes[446 + 8] = 100;
-    bytes[446 + 12] = 10;
-    bytes[100 * 4096..][..8].copy_from_slice(b"toy:four");
+fn a_file_system_counts_if_no_partition_of_an_old_table_holds_one() {
+    let mut bytes = disk(&[("root", b"")]);
+    bytes[..8].copy_from_slice(b"toy:live");
+    assert_eq!(label(&open(bytes), None).unwrap(), "live");
+}
+
+#[test]
+fn a_gpt_without_a_protective_mbr_is_ignored() {
+    let mut bytes = disk(&[("root", &toy("stale"))]);
+    bytes[..512].fill(0);
+    let image = open(bytes.clone());
+    assert!(image.table().is_none() && image.volume(None).is_err());
+    assert!(image.notices().contains(&ImageNotice::IgnoredGpt));
+    bytes[..8].copy_from_slice(b"toy:live");
     let image = open(bytes);
-    assert_eq!(label(&image, None).unwrap(), "four");
-    assert_eq!(image.table().unwrap().sector_size, 4096);
+    assert_eq!((label(&image, None).unwrap(), image.notices()), ("live".to_string(), &[][..]));
+}
+
+#[test]
+fn an_mbr_of_large_sectors_is_recognised_by_what_its_partitions_hold() {
+    for size in [1024, 2048, 4096] {
+        let mut bytes = vec![0; 2 * MIB];
+        bytes[510..512].copy_from_slice(b"\x55\xaa");
+        bytes[446 + 4] = 0x83;
+        bytes[446 + 8] = 100;
+        bytes[446 + 12] = 10;
+        bytes[100 * size..][..8].copy_from_slice(b"toy:four");
+        let image = open(bytes);
+        assert_eq!(label(&image, None).unwrap(), "four");
+        assert_eq!(usize::try_from(image.table().unwrap().sector_size), Ok(size));
+    }
 }
 
 #[test]

@@ -19,8 +19,20 @@ const MAX_LOGICAL: u32 = 256;
 const PROTECTIVE: u8 = 0xee;
 /// Types of extended partitions: CHS, LBA, Linux.
 const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
+/// What a disk of AIX begins with: `IBMA` in EBCDIC.
+const AIX: &[u8] = b"\xc9\xc2\xd4\xc1";
 /// GPT's attribute "legacy BIOS bootable" (UEFI specification, table 5.8).
 const BOOTABLE: u64 = 1 << 2;
+
+/// Returns whether the MBR has a record that protects a GPT. Errors: those of the device.
+pub fn protects_gpt(device: &dyn BlockDevice) -> Result<bool> {
+    if device.len() < 512 {
+        return Ok(false);
+    }
+    let sector = read_sector(device, 512, 0)?;
+    let records = RawMbr::of(&sector).map(|mbr| mbr.partition_record);
+    Ok(records.is_some_and(|records| records.iter().any(|entry| entry.os_type == PROTECTIVE)))
+}
 
 /// Reads the MBR, counting in sectors of `sector_size` bytes. `None` if sector 0 holds none: neither a signature, nor
 /// records that can be meant.
@@ -30,9 +42,11 @@ pub fn read(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<Table>>
     }
     let sector = read_sector(device, 512, 0)?;
     let Some(mbr) = RawMbr::of(&sector) else { return Ok(None) };
-    let mut used = mbr.partition_record.iter().filter(|entry| entry.os_type != 0).peekable();
-    // The boot sector of a FAT or NTFS volume has the same signature, and code where the records are.
-    if used.peek().is_none() || !used.all(|entry| matches!(entry.boot_indicator, 0 | 0x80)) {
+    // The boot sector of a FAT or NTFS volume has the same signature, and code where the records are; a boot sector of AIX has it, too
+    // (block/partitions/msdos.c `msdos_partition`, `aix_magic_present`).
+    let is_used = mbr.partition_record.iter().any(|entry| entry.os_type != 0);
+    let is_valid = mbr.partition_record.iter().all(|entry| matches!(entry.boot_indicator, 0 | 0x80));
+    if !is_used || !is_valid || mbr.boot_code.starts_with(AIX) {
         return Ok(None);
     }
     Ok(Some(decode(device, mbr, sector_size)))

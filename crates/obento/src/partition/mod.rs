@@ -1,7 +1,10 @@
 //! Partition tables: GPT with its backup header, MBR with extended partitions, and both at once (hybrid MBR).
 //!
 //! On disk: sector 0 holds the MBR, in sector 1 begins the GPT header, and the last sector holds the GPT's copy. A
-//! sector has 512 or 4096 bytes; the table does not say which, so both places are looked at.
+//! sector has 512, 1024, 2048 or 4096 bytes; the table does not say which, so each place is read.
+//!
+//! A GPT counts only if the MBR protects it, as for Linux (block/partitions/efi.c `is_pmbr_valid`), blkid and sfdisk: otherwise
+//! it is left over from before another program wrote sector 0.
 //!
 //! Invariants: a [`Partition`] has at least one byte, and start plus length do not overflow; it may lie past the end
 //! of a truncated image. A table has at most [`MAX_PARTITIONS`] partitions, and what is wrong with it is a
@@ -43,8 +46,8 @@ pub use make::{ALIGNMENT, NewPartition, NewTable, TableError, lay_out, number_of
 /// More partitions than any disk has; a damaged table could announce millions.
 pub const MAX_PARTITIONS: usize = 4096;
 
-/// The sizes that sectors have.
-const SECTOR_SIZES: [u32; 2] = [512, 4096];
+/// The sizes that sectors have, the most likely first.
+const SECTOR_SIZES: [u32; 4] = [512, 4096, 2048, 1024];
 
 /// The kinds of table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -177,7 +180,9 @@ impl Table {
     /// Reads the table of `device`. `None` if there is none. Errors: Corrupt if there was a GPT of which nothing
     /// can be used; Device.
     pub fn read(device: &dyn BlockDevice) -> Result<Option<Self>> {
-        let gpt = match gpt::read(device) {
+        let gpt = match mbr::protects_gpt(device)
+            .and_then(|protects| if protects { gpt::read(device) } else { Ok(None) })
+        {
             Ok(Some(table)) => return Ok(Some(table.with_truncation(device.len()))),
             Ok(None) => None,
             Err(error) => Some(error),
@@ -195,11 +200,17 @@ impl Table {
         }
     }
 
-    /// Reads an MBR whose numbers count sectors of 4096 bytes, as on an image of a disk with such sectors: the table
+    /// Reads an MBR whose numbers count sectors of `sector_size` bytes, as on an image of a disk with such sectors: the table
     /// does not say. `None` if there is none.
-    pub fn read_mbr_of_large_sectors(device: &dyn BlockDevice) -> Result<Option<Self>> {
-        let table = mbr::read(device, 4096)?.filter(|table| !table.partitions.is_empty());
+    pub fn read_mbr_of_large_sectors(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<Self>> {
+        let table = mbr::read(device, sector_size)?.filter(|table| !table.partitions.is_empty());
         Ok(table.map(|table| table.with_truncation(device.len())))
+    }
+
+    /// Whether `device` has a GPT, in whatever size of sectors, that is ignored because the MBR does not protect it. Errors: those
+    /// of the device.
+    pub fn ignores_gpt(device: &dyn BlockDevice) -> Result<bool> {
+        Ok(!mbr::protects_gpt(device)? && matches!(gpt::read(device), Ok(Some(_))))
     }
 
     fn with_truncation(mut self, found: u64) -> Self {

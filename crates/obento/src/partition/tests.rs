@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use obento_base::wire::{FromBytes, FromZeros, IntoBytes};
 use obento_block::MemDevice;
 
-use super::raw::{RawMbr, RawMbrEntry, header_crc};
+use super::raw::{RawGptEntry, RawGptHeader, RawMbr, RawMbrEntry, header_crc};
 use super::*;
 
 const MIB: usize = 1 << 20;
@@ -60,6 +60,59 @@ fn a_gpt_reads_as_its_maker_wrote_it() {
         assert_eq!(table.partitions[0].kind.to_string(), "EFI system");
         assert_eq!(table.partitions[1].kind.to_string(), "Linux filesystem");
     }
+}
+
+/// The disk with sectors of 512 bytes, its table written for sectors of `size` bytes.
+fn gpt_disk_of(size: usize) -> Vec<u8> {
+    let mut bytes = gpt_disk(512);
+    let factor = u64::try_from(size / 512).unwrap();
+    let mut entries = bytes[1024..1024 + 128 * 128].to_vec();
+    for entry in entries.chunks_exact_mut(128) {
+        let raw = RawGptEntry::mut_from_bytes(entry).unwrap();
+        let (first, last) = (raw.starting_lba.get() / factor, (raw.ending_lba.get() + 1) / factor);
+        raw.starting_lba = first.into();
+        raw.ending_lba = last.saturating_sub(1).into();
+    }
+    let mut header = bytes[512..1024].to_vec();
+    let raw = RawGptHeader::mut_from_bytes(&mut header[..92]).unwrap();
+    raw.alternate_lba = (8 * MIB as u64 / size as u64 - 1).into();
+    raw.partition_entry_array_crc32 = obento_base::crc::crc32(&entries).into();
+    let crc = header_crc(&header[..92]);
+    header[16..20].copy_from_slice(&crc.to_le_bytes());
+    bytes[512..MIB].fill(0);
+    bytes[8 * MIB - 64 * 512..].fill(0);
+    bytes[size..size + 512].copy_from_slice(&header);
+    bytes[2 * size..][..entries.len()].copy_from_slice(&entries);
+    bytes
+}
+
+#[test]
+fn a_gpt_with_sectors_of_1024_or_2048_bytes_has_its_partitions_where_it_says() {
+    let places = |bytes: &[u8]| {
+        let table = read(bytes).unwrap();
+        let partitions: Vec<_> =
+            table.partitions.iter().map(|partition| (partition.number, partition.range())).collect();
+        (table.sector_size, partitions)
+    };
+    let (_, expected) = places(&gpt_disk(512));
+    for size in [1024, 2048, 4096] {
+        let (found, partitions) = places(&gpt_disk_of(size));
+        // The table with sectors of 512 bytes does not align its partitions.
+        let aligned = |at: u64| at - at % u64::from(found);
+        let expected =
+            expected.iter().map(|(number, range)| (*number, aligned(range.start)..aligned(range.end)));
+        assert_eq!((usize::try_from(found), partitions), (Ok(size), expected.collect()));
+    }
+}
+
+#[test]
+fn a_gpt_counts_only_if_the_mbr_protects_it() {
+    let mut bytes = gpt_disk(512);
+    bytes[446 + 4] = 0;
+    let device = MemDevice::read_only(bytes.clone());
+    assert_eq!((Table::read(&device), Table::ignores_gpt(&device)), (Ok(None), Ok(true)));
+    bytes[446..462].copy_from_slice(entry(0x83, 2048, 100).as_bytes());
+    assert_eq!(read(&bytes).unwrap().scheme, Scheme::Mbr);
 }
 
 #[test]
@@ -191,7 +244,7 @@ fn a_boot_sector_with_code_where_the_records_are_is_no_table() {
 
 #[test]
 fn large_sectors_of_an_mbr_are_counted_when_asked_for() {
-    let table = Table::read_mbr_of_large_sectors(&MemDevice::read_only(mbr_disk())).unwrap().unwrap();
+    let table = Table::read_mbr_of_large_sectors(&MemDevice::read_only(mbr_disk()), 4096).unwrap().unwrap();
     assert_eq!(table.partitions[0].start, 8 * 4096);
 }
 

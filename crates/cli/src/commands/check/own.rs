@@ -8,7 +8,7 @@ use std::sync::Arc;
 use obento::engine::first_bytes;
 use obento::engine::tools::{Checker, Verdict};
 use obento::engine::types::Type;
-use obento::{BlockDevice, Content, Mending, Part, Probe};
+use obento::{BlockDevice, Mending, Probe};
 
 use super::{Args, FAILED, LEFT, MENDED, Opened, USAGE};
 use crate::context::Context;
@@ -33,19 +33,9 @@ impl Subject {
     /// What `opened` is, if a driver of obento's own does not check it.
     pub fn of(opened: &Opened, context: &Context) -> Option<Self> {
         let image = &opened.image;
-        let (mut device, mut found) = image.ground(opened.part.as_ref()).ok()?;
-        let mut is_whole = opened.part.is_none() && image.layers().is_empty();
-        if opened.part.is_none() {
-            found.retain(|content| content.probe().is_some());
-            if let [Content { partition: Some(partition), .. }] = &*found {
-                device = image.ground(Some(&Part::Number(partition.number))).ok()?.0;
-                is_whole = false;
-            }
-        }
-        let probe = match &*found {
-            [content] => content.probe().cloned(),
-            _ => None,
-        };
+        let (device, content) = image.volume_bytes(opened.part.as_ref()).ok()?;
+        let is_whole = device.len() == image.device().len() && image.layers().is_empty();
+        let probe = content.probe().cloned();
         let forced = context.options().fs_type.as_deref();
         let name = forced.or(probe.as_ref().map(|probe| probe.fs_type))?;
         let kind = context.registry().engine_type(name)?;

@@ -98,6 +98,11 @@ fn make(args: &Args, context: &Context) -> Result<(Vec<u8>, Formatted), Report> 
         let grown = len.filter(|_| target.part.is_none()).unwrap_or(0);
         format.plan(device.len().max(grown), &options)
     } else {
+        if options.contents == Contents::Unknown {
+            // A signature of another type would make the image ambiguous. Wrong options leave it as it is.
+            format.plan(device.len(), &options).map_err(failed)?;
+            own::clear(&*device).map_err(|error| failed(FormatError::Device(error)))?;
+        }
         format.format(&Watched::new(device.clone(), &target.shown, context), &options)
     };
     let formatted = formatted.map_err(failed)?;
@@ -214,6 +219,7 @@ fn refuse_to_destroy(
                 return refuse(what);
             }
             Holds::Partitions => return refuse("a container of other partitions".into()),
+            Holds::Ambiguous(names) => return refuse(format!("the signatures of {}", names.join(" and "))),
             Holds::Other(looks) if !looks.may_be_anything() => return refuse(looks.like.into()),
             Holds::Other(_) | Holds::Unreadable(_) => {}
         }

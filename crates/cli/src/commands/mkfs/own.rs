@@ -100,8 +100,8 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
         on(&program, &target.path).map_err(|cause| failed(&cause))?;
         device.flush().map_err(|error| failed(&error))?;
     }
-    let probe = context.registry().probe(&*device).map_err(|error| failed(&error))?;
-    let probe = probe.filter(|(_, probe)| probe.fs_type == name).map(|(_, probe)| probe);
+    let driver = context.registry().find(name);
+    let probe = driver.map_or(Ok(None), |driver| driver.probe(&*device)).map_err(|error| failed(&error))?;
     let probe = probe.ok_or_else(|| failed(&format!("{} made no {name}", program.name())))?;
     drop(device);
     ground.keep();
@@ -171,7 +171,7 @@ pub(in crate::commands) fn maker(program: Program, maker: &Maker) -> EmptyMaker 
 }
 
 /// Makes zeros of where marks of types are.
-fn clear(device: &dyn BlockDevice) -> obento::Result<()> {
+pub(super) fn clear(device: &dyn BlockDevice) -> obento::Result<()> {
     let len = MARKS.min(device.len());
     if !device.punch(0..len)? {
         device.write_at(0, &vec![0; usize::try_from(len).unwrap_or(0)])?;

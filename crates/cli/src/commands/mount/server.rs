@@ -119,7 +119,7 @@ fn open(
     let (image, volume) = opened.map_err(cannot_open)?;
     let access = image.access();
     image.notices().iter().for_each(|notice| context.note(shown, notice));
-    volume.info().notices.iter().for_each(|found| context.note(shown, notice(found, access)));
+    volume.info().notices.iter().for_each(|found| context.note(shown, notice(found, access, &image)));
     if let Some(why) = in_vain(options.shown, &volume) {
         return Err(Report::on("cannot mount", shown, why).help(format!("leave {WORDS} out")));
     }

@@ -34,11 +34,7 @@ impl ShortName {
     /// The name as Windows NT shows it, with `case` of `DIR_NTRes`.
     pub fn to_units(self, page: CodePage, case: u8) -> Vec<u16> {
         let lower = |bit: u8| case & bit != 0;
-        let mut bytes = self.0;
-        if let Some(first @ &mut KANJI) = bytes.first_mut() {
-            *first = FREE;
-        }
-        let this = Self(bytes);
+        let this = self.unescaped();
         let part = |bytes: &[u8], is_lower: bool| -> Vec<u16> {
             trim_spaces(bytes).iter().map(|&byte| decode(page, byte, is_lower)).collect()
         };
@@ -51,9 +47,17 @@ impl ShortName {
         units
     }
 
+    /// The eleven bytes with the first byte that is meant.
+    fn unescaped(mut self) -> Self {
+        if let Some(first @ &mut KANJI) = self.0.first_mut() {
+            *first = FREE;
+        }
+        self
+    }
+
     /// The eleven bytes as a label: no dot, no case.
     pub fn to_label(self, page: CodePage) -> Vec<u8> {
-        super::to_bytes(trim(&self.0).iter().map(|&byte| page.decode(byte)))
+        super::to_bytes(trim(&self.unescaped().0).iter().map(|&byte| page.decode(byte)))
     }
 }
 

@@ -1,0 +1,142 @@
+//! What claims a device: each type whose signature is on it, and which of them counts.
+//!
+//! [`precedence`] is the table for signatures on the same bytes. [`super::choose`] adds the partition table.
+
+mod precedence;
+
+use std::sync::Arc;
+
+use obento_base::Result;
+use obento_block::BlockDevice;
+use obento_driver::{Driver, Evidence, Probe};
+
+use super::{Looks, signature};
+use crate::Registry;
+use precedence::{Class, TINY, is_disc, rank};
+
+/// A type whose signature is on a device.
+#[derive(Clone)]
+pub struct Claim {
+    /// The name of the type.
+    pub name: &'static str,
+    /// Its driver and what the signature says, or a description of a type without a driver.
+    pub by: By,
+}
+
+/// What recognises a type.
+#[derive(Clone)]
+pub enum By {
+    /// A driver.
+    Driver(Arc<dyn Driver>, Probe),
+    /// A signature that no driver has.
+    Signature(Looks),
+}
+
+/// What a device holds.
+pub enum Verdict {
+    /// A volume that a driver recognises.
+    Volume(Arc<dyn Driver>, Probe),
+    /// A type without a driver.
+    Unsupported(Looks),
+    /// Nothing that claims a device.
+    Other(Looks),
+    /// Several types, in the order of the table.
+    Ambiguous(Vec<Claim>),
+}
+
+/// Decides what `device` holds. Errors: those of the device.
+pub fn judge(registry: &Registry, device: &dyn BlockDevice) -> Result<Verdict> {
+    let (mut claims, mut traces) = (Vec::new(), Vec::new());
+    for driver in registry.drivers() {
+        let Some(probe) = driver.probe(device)? else { continue };
+        let name = driver.names().first().copied().unwrap_or_default();
+        let list = if probe.evidence == Evidence::Signature { &mut claims } else { &mut traces };
+        // Of two drivers of one type, the one that was added later recognises it.
+        if !list.iter().any(|claim: &Claim| claim.name == name) {
+            list.push(Claim { name, by: By::Driver(driver.clone(), probe) });
+        }
+    }
+    let has_driver = |name: &str| registry.drivers().iter().any(|driver| driver.names().contains(&name));
+    let signatures = signature::found(device)?.into_iter().filter(|(name, _)| !has_driver(name));
+    claims.extend(signatures.map(|(name, looks)| Claim { name, by: By::Signature(looks) }));
+    if !claims.is_empty() {
+        return Ok(decide(claims, device.len()));
+    }
+    if !traces.is_empty() {
+        return Ok(decide(traces, device.len()));
+    }
+    Looks::of(device).map(Verdict::Other)
+}
+
+/// Decides which of `claims`, at least one, counts on a device of `len` bytes.
+fn decide(mut claims: Vec<Claim>, len: u64) -> Verdict {
+    let class = |claim: &Claim| rank(claim.name).1;
+    claims.sort_by_key(|claim| rank(claim.name).0);
+    let is_tiny = len <= TINY;
+    if is_tiny && claims.iter().any(|claim| class(claim) != Class::Container) {
+        claims.retain(|claim| class(claim) != Class::Container);
+    }
+    if claims.iter().any(|claim| class(claim) != Class::Last) {
+        claims.retain(|claim| class(claim) != Class::Last);
+    }
+    let is_shared = claims.iter().all(|claim| class(claim) == Class::Shared);
+    let first_counts = is_tiny || is_shared || claims.len() == 1;
+    match claims.first() {
+        Some(first) if first_counts || class(first) == Class::Container => first.clone().into(),
+        _ => Verdict::Ambiguous(claims),
+    }
+}
+
+impl From<Claim> for Verdict {
+    fn from(claim: Claim) -> Self {
+        match claim.by {
+            By::Driver(driver, probe) => Self::Volume(driver, probe),
+            By::Signature(looks) => Self::Unsupported(looks),
+        }
+    }
+}
+
+impl Claim {
+    /// The type as a message names it.
+    pub fn shown(&self) -> &'static str {
+        match &self.by {
+            By::Driver(_, probe) => probe.fs_type,
+            By::Signature(looks) => looks.name,
+        }
+    }
+}
+
+impl Verdict {
+    /// Whether a signature claims the device.
+    pub fn is_claim(&self) -> bool {
+        match self {
+            Self::Volume(_, probe) => probe.evidence == Evidence::Signature,
+            Self::Unsupported(_) | Self::Ambiguous(_) => true,
+            Self::Other(_) => false,
+        }
+    }
+
+    /// Whether this is a volume of an optical disc, which shares the device with a partition table on a hybrid ISO.
+    pub fn is_disc(&self) -> bool {
+        match self {
+            Self::Volume(driver, _) => driver.names().first().is_some_and(|name| is_disc(name)),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_type_has_a_row_in_the_table_of_precedence() {
+        let registry = Registry::default();
+        let drivers = registry.drivers().iter().filter_map(|driver| driver.names().first().copied());
+        for name in drivers.chain(signature::names()) {
+            assert!(rank(name).0 > 0, "{name}");
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        assert!(precedence::names().all(|name| seen.insert(name)), "a type has two rows");
+    }
+}
