@@ -67,7 +67,12 @@ pub fn check(device: &Arc<dyn BlockDevice>, look: &mut Look<'_>) -> Result<Super
 
 /// The copy, if it is another that fits the volume and the first does not. Errors: those of the device.
 fn better(device: &Arc<dyn BlockDevice>, main: &BootRegion) -> Result<Option<BootRegion>> {
-    let Some(copy) = boot::backup(&**device).filter(|copy| copy.sb != main.sb) else { return Ok(None) };
+    let copy = match BootRegion::whole(&**device, Region::Backup, main.sb.sector_size) {
+        Ok(copy) if copy.sb != main.sb => copy,
+        // What cannot be read is not another region.
+        Err(error @ Error::Device(_)) => return Err(error),
+        _ => return Ok(None),
+    };
     let is_better = fit(device, &copy.sb)? > fit(device, &main.sb)?;
     Ok(Some(copy).filter(|_| is_better))
 }
