@@ -36,7 +36,7 @@ pub struct Repairs {
     /// The format.
     pub format: &'static Format,
     /// Damages a volume.
-    pub harm: fn(&mut Vec<u8>, &mut Random),
+    pub harm: fn(&mut [u8], &mut Random),
     /// What the program finds in an image, without a change.
     pub faults: fn(&Path) -> Result<(), String>,
     /// What a fault that the program finds after our repair is excused by, by its words.

@@ -23,10 +23,12 @@ impl Bench {
         require(oracles).then(|| Self(tempfile::tempdir().unwrap()))
     }
 
+    /// Returns the folder.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
+    /// Returns the path of `name` in the folder.
     pub fn at(&self, name: &str) -> PathBuf {
         self.path().join(name)
     }
@@ -51,6 +53,7 @@ impl Bench {
         self.quiet(&["mkfs", "-q", "-t", kind, name, "16M"]);
     }
 
+    /// Runs the command in the folder.
     pub fn obento(&self, args: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
         command.current_dir(self.path()).args(args).env("TZ", "UTC0").stdin(Stdio::null()).output().unwrap()
@@ -82,6 +85,7 @@ impl Bench {
     }
 }
 
+/// Returns output as text.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

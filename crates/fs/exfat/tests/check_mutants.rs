@@ -82,7 +82,7 @@ impl Places {
 }
 
 /// Damages one to three places, each of a kind of its own; what has a checksum gets the right one.
-fn harm(bytes: &mut Vec<u8>, random: &mut Random) {
+fn harm(bytes: &mut [u8], random: &mut Random) {
     let places = Places::of(bytes);
     for _ in 0..=random.below(3) {
         match random.below(8) {
@@ -143,7 +143,7 @@ fn sum_up_case(bytes: &mut [u8], places: &Places) {
 }
 
 /// A field of a set, or a set in the place of another.
-fn set(bytes: &mut Vec<u8>, places: &Places, random: &mut Random) {
+fn set(bytes: &mut [u8], places: &Places, random: &mut Random) {
     let sets = places.sets(bytes);
     if sets.is_empty() {
         return;

@@ -74,8 +74,8 @@ fn bases() -> Vec<Base> {
 }
 
 /// Damages one to three places, each of a kind of its own.
-fn harm(bytes: &mut Vec<u8>, random: &mut Random) {
-    let volume = Volume::of(bytes.clone());
+fn harm(bytes: &mut [u8], random: &mut Random) {
+    let volume = Volume::of(bytes.to_vec());
     for _ in 0..=random.below(3) {
         match random.below(6) {
             0 => boot(bytes, &volume, random),
@@ -107,8 +107,8 @@ fn boot(bytes: &mut [u8], volume: &Volume, random: &mut Random) {
 }
 
 /// An entry of the FAT: of the first copy, of the second, or of both.
-fn entry_of_a_fat(bytes: &mut Vec<u8>, volume: &Volume, random: &mut Random) {
-    let mut changed = Volume { bytes: bytes.clone(), ..volume.clone() };
+fn entry_of_a_fat(bytes: &mut [u8], volume: &Volume, random: &mut Random) {
+    let mut changed = Volume { bytes: bytes.to_vec(), ..volume.clone() };
     let cluster = random.below(70) as u32;
     let value = match random.below(5) {
         0 => 0,

@@ -170,7 +170,6 @@ member!(GzDecoder, &[0x1f, 0x8b]);
 member!(BzDecoder, b"BZh");
 
 /// Members one after another. What follows the last one and begins no other is ignored, as gzip(1) and bzip2(1) do.
-#[expect(clippy::large_enum_variant, reason = "there is one of it")]
 pub(super) enum Members<R, D> {
     Member(D),
     End(R),

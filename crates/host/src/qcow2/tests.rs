@@ -254,7 +254,7 @@ proptest! {
 /// "Header extensions").
 fn with_extension(len: u32) -> Vec<u8> {
     const CLUSTER: u64 = 64 << 10;
-    let mut image = vec![0; 4 * 64 << 10];
+    let mut image = vec![0; 256 << 10];
     let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, b"QFI\xfb\0\0\0\x03");
     put(20, &16_u32.to_be_bytes());

@@ -12,5 +12,6 @@ mod edit;
 pub mod harm;
 pub mod judge;
 mod seal;
+mod sealed;
 
 pub use disk::{Bits, Disk, I_BLOCK, ROOT};

@@ -4,12 +4,11 @@
 
 use obento_base::crc::{crc16, crc32c};
 use obento_ext4::raw::{
-    RawDirEntry, RawDirTail, RawDxCountLimit, RawDxEntry, RawDxTail, RawExtentHeader, RawInode,
-    RawInodeExtra, RawSuperBlock,
+    RawDirTail, RawDxCountLimit, RawDxEntry, RawDxTail, RawExtentHeader, RawInode, RawInodeExtra,
+    RawSuperBlock,
 };
 
-use super::disk::{Bits, Disk, EXTENTS_FL};
-use super::harm::{INDEX_FL, Places};
+use super::disk::{Bits, Disk};
 
 const TAIL: usize = size_of::<RawDirTail>();
 const GDT_CSUM: u32 = 0x10;
@@ -21,7 +20,7 @@ impl Disk {
     }
 
     /// The same for the inode whose record is at a place.
-    fn inode_seed_at(&self, ino: u32, at: usize) -> u32 {
+    pub(super) fn inode_seed_at(&self, ino: u32, at: usize) -> u32 {
         let generation = self.read::<RawInode>(at).i_generation.get();
         crc32c(crc32c(self.seed, &ino.to_le_bytes()), &generation.to_le_bytes())
     }
@@ -71,7 +70,7 @@ impl Disk {
         self.seal_inode_at(ino, self.inode_at(ino));
     }
 
-    fn seal_inode_at(&mut self, ino: u32, at: usize) {
+    pub(super) fn seal_inode_at(&mut self, ino: u32, at: usize) {
         if !self.checked {
             return;
         }
@@ -100,7 +99,7 @@ impl Disk {
     }
 
     /// A node that fills a block, unless its header leaves no room for a checksum.
-    fn seal_node_with(&mut self, seed: u32, at: usize) {
+    pub(super) fn seal_node_with(&mut self, seed: u32, at: usize) {
         let max = usize::from(self.read::<RawExtentHeader>(at).eh_max.get());
         let tail = at + size_of::<RawExtentHeader>() * (1 + max);
         if tail + size_of::<u32>() <= at + self.block {
@@ -119,7 +118,7 @@ impl Disk {
         }
     }
 
-    fn seal_leaf_with(&mut self, seed: u32, block: usize) {
+    pub(super) fn seal_leaf_with(&mut self, seed: u32, block: usize) {
         let tail = block + self.block - TAIL;
         let sum = crc32c(seed, &self.bytes[block..tail]);
         self.edit_raw(tail, |tail: &mut RawDirTail| tail.det_checksum = sum.into());
@@ -132,7 +131,7 @@ impl Disk {
         }
     }
 
-    fn seal_index_with(&mut self, seed: u32, table: usize) {
+    pub(super) fn seal_index_with(&mut self, seed: u32, table: usize) {
         let block = table - table % self.block;
         let bounds: RawDxCountLimit = self.read(table);
         let entry = size_of::<RawDxEntry>();
@@ -167,63 +166,5 @@ impl Disk {
             let sum = crc32c(self.seed, &self.bytes[at..at + CHECKSUM]);
             self.put(at + CHECKSUM, &sum.to_le_bytes());
         }
-    }
-
-    /// Makes every checksum right again at the places where the structures of `sound` are, whatever was changed there.
-    pub fn seal_all(&mut self, sound: &Disk) {
-        let places = Places::of(sound);
-        for &ino in &places.inodes {
-            let at = sound.inode_at(ino);
-            self.seal_inode_at(ino, at);
-            match sound.inode_of(ino).i_file_acl_lo.get() {
-                0 => {}
-                block => self.seal_xattr_block(block),
-            }
-        }
-        if self.checked {
-            for &(dir, number, block) in &places.directories {
-                self.seal_dir_block(sound, dir, number, block);
-            }
-            for &(ino, block) in &places.trees {
-                if sound.inode_of(ino).i_flags.get() & EXTENTS_FL != 0 {
-                    let seed = self.inode_seed_at(ino, sound.inode_at(ino));
-                    self.seal_node_with(seed, sound.range(block).start);
-                }
-            }
-        }
-        for group in 0..sound.groups() {
-            self.seal_group_of(sound, group);
-        }
-        self.seal_super_block();
-    }
-
-    fn seal_dir_block(&mut self, sound: &Disk, dir: u32, number: u32, block: u32) {
-        let (seed, at) = (self.inode_seed_at(dir, sound.inode_at(dir)), sound.range(block).start);
-        let head: RawDirEntry = sound.read(at);
-        let is_node = head.inode.get() == 0 && usize::from(head.rec_len.get()) == sound.block;
-        let is_indexed = sound.inode_of(dir).i_flags.get() & INDEX_FL != 0;
-        match number {
-            0 if is_indexed => self.seal_index_with(seed, at + 32),
-            _ if is_indexed && is_node => self.seal_index_with(seed, at + 8),
-            _ => self.seal_leaf_with(seed, at),
-        }
-    }
-
-    /// The bitmaps and the descriptor of a group.
-    fn seal_group_of(&mut self, sound: &Disk, group: u32) {
-        if self.checked {
-            for (bits, len, low, high) in [
-                (Bits::Blocks, self.clusters_per_group / 8, 0x18, 0x38),
-                (Bits::Inodes, self.inodes_per_group / 8, 0x1a, 0x3a),
-            ] {
-                let (at, from) = (self.group_at(group), sound.bitmap_at(bits, group));
-                let sum = crc32c(self.seed, &self.bytes[from..from + len as usize]).to_le_bytes();
-                self.put(at + low, &sum[..2]);
-                if self.desc >= 64 {
-                    self.put(at + high, &sum[2..]);
-                }
-            }
-        }
-        self.seal_group(group);
     }
 }
