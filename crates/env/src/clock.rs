@@ -1,14 +1,14 @@
-//! Where times come from.
+//! The source of timestamps.
 
 use obento_base::Timestamp;
 
-/// A source of the present.
+/// A clock.
 pub trait Clock: Send + Sync {
-    /// The time now.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 }
 
-/// A clock that stands still: reproducible images, deterministic tests.
+/// A clock that always returns the same time, for reproducible images and deterministic tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FixedClock(pub Timestamp);
 
@@ -18,7 +18,7 @@ impl Clock for FixedClock {
     }
 }
 
-/// For hosts that know no time: always 1970-01-01.
+/// A clock for hosts without one: always 1970-01-01.
 pub const NO_CLOCK: FixedClock = FixedClock(Timestamp::EPOCH);
 
 /// The clock of the operating system.
@@ -30,7 +30,7 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         use std::time::{SystemTime, UNIX_EPOCH};
-        // A clock set before 1970 reads as 1970: nothing better is known then.
+        // A clock before 1970 reads as 1970.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp::new(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
     }

@@ -1,8 +1,8 @@
-//! The hypercalls: all that obento asks of the world it runs in.
+//! The hypercalls: everything that obento requires from its environment.
 //!
-//! Locks and threads are chosen when obento is compiled, by `--cfg obento_env="..."`, because every layer names them; the clock
-//! and random numbers are objects that are passed when a volume is opened or made, so that a run is a function of its
-//! inputs.
+//! Locks and threads are selected at compile time by `--cfg obento_env="..."`, since every layer uses them.
+//! The clock and random numbers are objects that are passed when a volume is opened or created, so that a
+//! run is a function of its inputs.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,11 @@
-//! Where random numbers come from: UUIDs, hash seeds, generations.
+//! The source of random numbers for UUIDs, hash seeds and generations.
 
-/// A source of bytes that nobody can guess and that do not repeat.
+/// A source of unpredictable, non-repeating bytes.
 pub trait Random: Send + Sync {
-    /// Fills `bytes`.
+    /// Fills `bytes` with random bytes.
     fn fill(&self, bytes: &mut [u8]);
 
-    /// A new UUID: version 4, of RFC 9562.
+    /// Returns a new UUID: version 4 of RFC 9562.
     fn uuid(&self) -> [u8; 16] {
         let mut uuid = [0; 16];
         self.fill(&mut uuid);
@@ -16,13 +16,14 @@ pub trait Random: Send + Sync {
     }
 }
 
-/// Not random at all: the same bytes at every call, made of a seed. For reproducible images and deterministic tests.
+/// A source that returns the same bytes in every call, derived from a seed, for reproducible images and
+/// deterministic tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FixedRandom(pub u64);
 
 impl Random for FixedRandom {
     fn fill(&self, bytes: &mut [u8]) {
-        // SplitMix64, whose constants these are.
+        // The constants are those of SplitMix64.
         let mut state = self.0;
         for chunk in bytes.chunks_mut(8) {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -45,7 +46,7 @@ impl Random for SystemRandom {
         use std::io::Read as _;
         let device = std::fs::File::open("/dev/urandom");
         if device.and_then(|mut device| device.read_exact(bytes)).is_err() {
-            // Where there is no such device, what hash maps are keyed with comes from the system too.
+            // Without the device, use the keys of hash maps, which the system provides as well.
             for chunk in bytes.chunks_mut(8) {
                 use std::hash::{BuildHasher as _, Hasher as _};
                 let word = std::hash::RandomState::new().build_hasher().finish().to_le_bytes();

@@ -1,11 +1,11 @@
-//! Threads, where there are any.
+//! Threads, in environments that have them.
 
 #[cfg(all(feature = "std", obento_env = "shuttle"))]
 use shuttle::thread as threads;
 #[cfg(all(feature = "std", not(obento_env = "shuttle")))]
 use std::thread as threads;
 
-/// A thread that was started.
+/// A started thread.
 #[derive(Debug)]
 pub struct Thread {
     #[cfg(feature = "std")]
@@ -13,18 +13,18 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Returns once the thread has ended; at once if it is the one that asks.
+    /// Returns once the thread has ended; immediately if the thread itself calls this method.
     pub fn join(self) {
         #[cfg(feature = "std")]
         if self.inner.thread().id() != threads::current().id() {
-            // A panic over there was reported over there.
+            // The panic of the thread has been reported already.
             let _ = self.inner.join();
         }
     }
 }
 
-/// Runs `work` on a thread of its own. `None` where no thread can be had: then `work` is not done, and whoever asks
-/// does without.
+/// Runs `work` on a new thread. Returns `None` if no thread is available; `work` is then dropped, and the
+/// caller continues without it.
 pub fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> Option<Thread> {
     #[cfg(feature = "std")]
     {

@@ -1,50 +1,50 @@
-//! Locks of `shuttle`: at each of them, and at each atomic, a scheduler decides which thread goes on.
+//! Locks of `shuttle`: at each lock and each atomic, a scheduler decides which thread continues.
 //!
-//! Invariant: a wait with a limit ends whenever the scheduler likes, since nothing says how long anything takes.
-//! Invariant: they work within a run of the scheduler alone; see the package `obento-schedules`.
+//! Invariant: a wait with a timeout ends whenever the scheduler chooses, since time has no meaning.
+//! Invariant: these locks work only inside a run of the scheduler; see the package `obento-schedules`.
 
 use core::time::Duration;
 use std::sync::PoisonError;
 
 pub use shuttle::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard, atomic};
 
-/// A value for one at a time.
+/// A mutual exclusion lock.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(shuttle::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// Nobody has it.
+    /// Creates an unlocked lock.
     pub const fn new(value: T) -> Self {
         Self(shuttle::sync::Mutex::new(value))
     }
 
-    /// Waits for it.
+    /// Acquires the lock.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A value for one who changes it, or many who read.
+/// A reader-writer lock.
 #[derive(Debug, Default)]
 pub struct RwLock<T>(shuttle::sync::RwLock<T>);
 
 impl<T> RwLock<T> {
-    /// Nobody has it.
+    /// Creates an unlocked lock.
     pub const fn new(value: T) -> Self {
         Self(shuttle::sync::RwLock::new(value))
     }
 
-    /// Waits until nobody changes it.
+    /// Acquires the lock for reading.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nobody has it.
+    /// Acquires the lock for writing.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None` while anybody has it.
+    /// Acquires the lock for writing, or returns `None` if it is held.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         self.0.try_write().ok()
     }

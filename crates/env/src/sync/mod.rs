@@ -1,10 +1,10 @@
-//! Locks without poisoning: a thread that panics leaves the lock usable, because nothing in obento panics on what it
-//! reads and a volume is turned read-only by its journal, not by its locks.
+//! Locks without poisoning: after a panic of a thread, a lock stays usable. No input makes obento panic,
+//! and its journal, not its locks, turns a volume read-only.
 //!
-//! With `std`: the ones of `parking_lot`. Without: spinning ones, right for a single-threaded page or a kernel's
-//! first steps, until a kernel host puts its own here. With `--cfg obento_env="shuttle"`: those of a scheduler that tries
-//! one order of threads after the other. What crosses threads without a lock is an atomic of this module, so that the
-//! scheduler sees it as well.
+//! With `std`, the locks are those of `parking_lot`. Without it, they spin, which suits single-threaded
+//! environments until a kernel host provides its own. With `--cfg obento_env="shuttle"`, they belong to a
+//! scheduler that explores orders of threads. State that crosses threads without a lock uses the atomics of
+//! this module, so that the scheduler controls them too.
 
 #[cfg_attr(obento_env = "shuttle", path = "explored.rs")]
 #[cfg_attr(all(feature = "std", not(obento_env = "shuttle")), path = "parked.rs")]
@@ -13,23 +13,24 @@ mod chosen;
 
 pub use chosen::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic};
 
-/// Lets threads wait until what a [`Mutex`] guards has changed. Whoever waits looks again after waking, since it may
-/// wake without a cause; without `std` it always does, at once.
+/// A condition variable for state that a [`Mutex`] guards. A wait may end without a cause, so callers check
+/// the state in a loop. Without `std`, every wait ends immediately.
 #[derive(Debug, Default)]
 pub struct Condvar(chosen::Waiters);
 
 impl Condvar {
-    /// Nobody waits.
+    /// Creates a condition variable without waiting threads.
     pub const fn new() -> Self {
         Self(chosen::Waiters::new())
     }
 
-    /// Gives up `guard`, which is of `mutex`, waits to be woken, and takes it again.
+    /// Releases `guard`, which belongs to `mutex`, waits for a notification, and acquires the lock again.
     pub fn wait<'a, T>(&self, mutex: &'a Mutex<T>, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         self.0.wait(mutex, guard)
     }
 
-    /// Like [`Condvar::wait`], for `limit` at most. Without `std`, where nothing tells how time passes, not at all.
+    /// Waits as [`Condvar::wait`] does, for at most `limit`. Without `std`, which has no time, returns
+    /// immediately.
     pub fn wait_for<'a, T>(
         &self,
         mutex: &'a Mutex<T>,
@@ -39,12 +40,12 @@ impl Condvar {
         self.0.wait_for(mutex, guard, limit)
     }
 
-    /// Wakes one that waits.
+    /// Wakes one waiting thread.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    /// Wakes all that wait.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }

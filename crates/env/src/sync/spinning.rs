@@ -1,4 +1,4 @@
-//! Locks whose waiting threads try again and again.
+//! Locks whose waiting threads spin.
 
 use core::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The contract's methods over the volume.
+//! The methods of the contract.
 
 use alloc::string::ToString;
 use alloc::sync::Arc;
@@ -21,15 +21,15 @@ use crate::names::Names;
 use crate::space::PAGE;
 use crate::volume::{ROOT, Tmpfs};
 
-/// As ext4 and the VFS of Linux have it (`NAME_MAX`).
+/// The limit of ext4 and of the Linux VFS (`NAME_MAX`).
 const NAME_MAX: u32 = 255;
-/// `PATH_MAX` of Linux without the final NUL.
+/// `PATH_MAX` of Linux without the terminating NUL.
 pub(crate) const SYMLINK_MAX: u32 = 4095;
-/// What ext4 without `dir_nlink` allows.
+/// The limit of ext4 without `dir_nlink`.
 pub(crate) const LINK_MAX: u32 = 65000;
 /// `off_t` of POSIX is signed.
 const FILE_SIZE_MAX: u64 = i64::MAX.unsigned_abs();
-/// Entries that are copied at a time, so that the sink runs unlocked.
+/// Number of entries to copy at a time, so that the sink runs without a lock.
 const BATCH: usize = 64;
 
 impl FileSystem for Tmpfs {
@@ -233,7 +233,7 @@ impl WritableFileSystem for Tmpfs {
     }
 
     fn abandon(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) {
-        // What is no file, or gone, has nothing reserved.
+        // An inode that is not a file, or no longer exists, has nothing reserved.
         let _ = self.act(ino, |_, state| {
             state.data_mut()?.abandon(&self.space, &range);
             Ok(())
@@ -331,8 +331,13 @@ impl WritableFileSystem for Tmpfs {
 }
 
 impl Tmpfs {
-    /// Changes the pages and the size of a regular file, and stamps that. Errors: IsDirectory; Invalid for what is no
-    /// regular file; those of `change`.
+    /// Changes the pages and the size of a regular file and updates its times.
+    ///
+    /// # Errors
+    ///
+    /// 1. `IsDirectory`: the inode is a directory.
+    /// 2. `Invalid`: the inode is not a regular file.
+    /// 3. The errors of `change`.
     fn change_data(&self, ino: Ino, change: impl FnOnce(&mut Data, &mut u64) -> Result<()>) -> Result<()> {
         let now = self.now();
         self.act(ino, |_, state| {
@@ -346,26 +351,27 @@ impl Tmpfs {
     }
 }
 
-/// `range`, to the end of the last page if it reaches the end of the file. Errors: Invalid for parts of pages.
+/// Extends `range` to the end of the last page if it reaches the end of the file. Fails with `Invalid` for
+/// partial pages.
 fn to_end_of_page(range: &Range<u64>, size: u64) -> Result<Range<u64>> {
     let end = if range.end >= size { range.end.checked_next_multiple_of(PAGE) } else { Some(range.end) };
     let end = end.filter(|end| range.start.is_multiple_of(PAGE) && end.is_multiple_of(PAGE));
     Ok(range.start..end.ok_or(Error::Invalid)?)
 }
 
-/// Errors: Invalid for an empty range.
+/// Fails with `Invalid` for an empty range.
 fn check_range(range: &Range<u64>) -> Result<()> {
     if range.is_empty() { Err(Error::Invalid) } else { Ok(()) }
 }
 
-/// Errors: Invalid for an empty range and for parts of pages.
+/// Fails with `Invalid` for an empty range and for partial pages.
 fn check_pages(range: &Range<u64>) -> Result<()> {
     check_range(range)?;
     let whole = range.start.is_multiple_of(PAGE) && range.end.is_multiple_of(PAGE);
     if whole { Ok(()) } else { Err(Error::Invalid) }
 }
 
-/// Errors: FileTooBig.
+/// Fails with `FileTooBig` if `size` exceeds the limit.
 fn check_size(size: u64) -> Result<()> {
     if size > FILE_SIZE_MAX { Err(Error::FileTooBig) } else { Ok(()) }
 }

@@ -1,7 +1,7 @@
 //! The entries of a directory.
 //!
-//! Invariant: an entry's number is larger than that of every entry made before it, and is its cookie: it survives what
-//! comes and goes around it.
+//! Invariant: the number of an entry is larger than that of every older entry, and is its cookie: it stays
+//! valid when other entries are created or removed.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use obento_base::{FileKind, Ino, Name, NameBuf};
 use obento_driver::Cookie;
 
-/// One entry.
+/// An entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) name: NameBuf,
@@ -39,7 +39,7 @@ impl Directory {
         self.by_number.get(self.by_name.get(name)?)
     }
 
-    /// Adds an entry; the caller knows that the name is free.
+    /// Adds an entry whose name does not exist yet.
     pub(crate) fn insert(&mut self, entry: Entry) {
         self.last = self.last.saturating_add(1);
         self.by_name.insert(entry.name.clone(), self.last);
@@ -52,7 +52,7 @@ impl Directory {
         }
     }
 
-    /// Lets `name` lead to another inode.
+    /// Makes `name` refer to another inode.
     pub(crate) fn retarget(&mut self, name: &Name, ino: Ino, kind: FileKind) {
         if let Some(entry) = self.by_name.get(name).and_then(|number| self.by_number.get_mut(number)) {
             entry.ino = ino;
@@ -60,7 +60,8 @@ impl Directory {
         }
     }
 
-    /// At most `max` entries that follow `from`, each with where to go on after it.
+    /// Returns at most `max` entries after `from`, each with the position at which a listing continues
+    /// after it.
     pub(crate) fn after(&self, from: Cookie, max: usize) -> Vec<(Cookie, Entry)> {
         let rest = self.by_number.range(from.0.saturating_add(1)..);
         rest.take(max).map(|(&number, entry)| (Cookie(number), entry.clone())).collect()

@@ -1,4 +1,4 @@
-//! An inode and what it holds.
+//! An inode and its contents.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -27,20 +27,20 @@ pub(crate) enum Body {
     Directory(Directory),
     Regular(Data),
     Symlink(Box<[u8]>),
-    /// A device, FIFO or socket: nothing but its attributes.
+    /// A device, FIFO or socket: attributes only.
     Node,
 }
 
 #[derive(Debug)]
 pub(crate) struct State {
-    /// But for what [`Inode::attr`] knows better.
+    /// The attributes, except those that [`Inode::attr`] derives.
     pub(crate) attr: Attr,
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     pub(crate) body: Body,
 }
 
 impl State {
-    /// A new inode without a name. `parent` is that of a directory.
+    /// Creates an inode without a name. `parent` is the parent of a directory.
     pub(crate) fn new(node: &NewNode<'_>, parent: Ino, now: Timestamp) -> Self {
         let body = match node.kind {
             FileKind::Directory => Body::Directory(Directory::new(parent)),
@@ -48,14 +48,14 @@ impl State {
             FileKind::Symlink => Body::Symlink(node.target.into()),
             _ => Body::Node,
         };
-        // Its number comes with the inode.
+        // The inode assigns its number later.
         let mut attr = node.attr(Ino(0), Generation(0), now);
         attr.size = if node.kind == FileKind::Symlink { to_u64(node.target.len()) } else { 0 };
         attr.change = 1;
         Self { attr, xattrs: BTreeMap::new(), body }
     }
 
-    /// Errors: NotDirectory.
+    /// Returns the entries. Fails with `NotDirectory`.
     pub(crate) fn directory(&self) -> Result<&Directory> {
         match &self.body {
             Body::Directory(directory) => Ok(directory),
@@ -63,7 +63,7 @@ impl State {
         }
     }
 
-    /// Errors: NotDirectory.
+    /// Returns the entries for modification. Fails with `NotDirectory`.
     pub(crate) fn directory_mut(&mut self) -> Result<&mut Directory> {
         match &mut self.body {
             Body::Directory(directory) => Ok(directory),
@@ -71,12 +71,12 @@ impl State {
         }
     }
 
-    /// The entry `name`. Errors: NotDirectory; NotFound.
+    /// Returns the entry `name`. Fails with `NotDirectory` or `NotFound`.
     pub(crate) fn entry(&self, name: &Name) -> Result<&Entry> {
         self.directory()?.get(name).ok_or(Error::NotFound)
     }
 
-    /// Errors: IsDirectory; Invalid for what is no regular file.
+    /// Returns the pages. Fails with `IsDirectory`, or with `Invalid` if the inode is not a regular file.
     pub(crate) fn data(&self) -> Result<&Data> {
         match &self.body {
             Body::Regular(data) => Ok(data),
@@ -85,7 +85,8 @@ impl State {
         }
     }
 
-    /// Errors: IsDirectory; Invalid for what is no regular file.
+    /// Returns the pages for modification. Fails with `IsDirectory`, or with `Invalid` if the inode is not
+    /// a regular file.
     pub(crate) fn data_mut(&mut self) -> Result<&mut Data> {
         match &mut self.body {
             Body::Regular(data) => Ok(data),
@@ -107,7 +108,7 @@ impl Inode {
     }
 }
 
-/// The states of several inodes, locked in ascending order of their numbers, each once.
+/// The locked states of several inodes, locked in ascending order of their numbers, each once.
 pub(crate) struct LockSet<'a>(Vec<(Ino, RwLockWriteGuard<'a, State>)>);
 
 impl<'a> LockSet<'a> {
@@ -118,7 +119,7 @@ impl<'a> LockSet<'a> {
         Self(inodes.into_iter().map(|inode| (inode.ino, inode.state.write())).collect())
     }
 
-    /// The state of `inode`. Errors: Stale if it is not of the set, which the caller made.
+    /// Returns the state of `inode`. Fails with `Stale` if the set does not contain it.
     pub(crate) fn of(&mut self, inode: &Inode) -> Result<&mut State> {
         let found = self.0.iter_mut().find(|(ino, _)| *ino == inode.ino);
         found.map(|(_, state)| &mut **state).ok_or(Error::Stale)

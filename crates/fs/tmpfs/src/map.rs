@@ -1,6 +1,6 @@
-//! The bytes of a regular file: pages by their place in the file; what has no page is a hole.
+//! The data of a regular file: pages by their position; a missing page is a hole.
 //!
-//! Invariant: no page lies wholly past the size, and a page in memory is zero past it.
+//! Invariant: no page is entirely past the size, and the part of a page in memory past the size is zero.
 
 use alloc::collections::BTreeMap;
 use core::ops::Range;
@@ -11,27 +11,27 @@ use obento_driver::{Extent, Span};
 
 use crate::space::{PAGE, Page, Space};
 
-/// The longest run that one call answers, in pages: what is worth a system call, found in bounded time.
+/// Maximum length of an extent in pages: worth a system call, and found in bounded time.
 const MAX_RUN: u64 = 256;
 
-/// The pages of one file.
+/// The pages of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Data {
     pages: BTreeMap<u64, Page>,
 }
 
-/// The pages that `range` touches.
+/// Returns the pages that `range` touches.
 fn touched(range: &Range<u64>) -> Range<u64> {
     range.start / PAGE..range.end.div_ceil(PAGE)
 }
 
-/// The pages that lie wholly in `range`.
+/// Returns the pages that are entirely in `range`.
 fn covered(range: &Range<u64>) -> Range<u64> {
     let end = range.end / PAGE;
     range.start.div_ceil(PAGE).min(end)..end
 }
 
-/// The part of a page's bytes that a run of `len` bytes at `offset` has in it.
+/// Returns the part of a page that `len` bytes at `offset` occupy.
 fn within_page(offset: u64, len: usize) -> Range<usize> {
     let start = to_usize(offset % PAGE);
     start..start.saturating_add(len).min(to_usize(PAGE))
@@ -51,7 +51,7 @@ impl Data {
         }
     }
 
-    /// The run at `range.start`, which is not empty.
+    /// Returns the extent at `range.start`; `range` is not empty.
     pub(crate) fn map(&self, range: Range<u64>) -> Extent {
         let first = range.start / PAGE;
         let span = self.span_at(first);
@@ -70,7 +70,7 @@ impl Data {
         Extent { len: end.saturating_sub(range.start), span }
     }
 
-    /// Reads the run in memory at `offset`, at most to the end of its page.
+    /// Reads from the page in memory at `offset`, at most to the end of the page.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> usize {
         let part = within_page(offset, buf.len());
         let Some(buf) = buf.get_mut(..part.len()) else { return 0 };
@@ -81,7 +81,8 @@ impl Data {
         buf.len()
     }
 
-    /// Writes to the page in memory at `offset`, making it if need be. Errors: NoSpace; NoMemory.
+    /// Writes to the page in memory at `offset`, which is created if necessary. Fails with `NoSpace` or
+    /// `NoMemory`.
     pub(crate) fn write(&mut self, space: &Space, offset: u64, bytes: &[u8]) -> Result<usize> {
         let part = within_page(offset, bytes.len());
         let Page::Memory(target) = self.page(space, offset / PAGE)? else { return Err(Error::Invalid) };
@@ -100,7 +101,8 @@ impl Data {
         }
     }
 
-    /// Pages of the device for the start of `range`; in memory, that the driver writes. Errors: NoSpace.
+    /// Reserves pages of the device for the start of `range`; in memory, returns that the driver writes.
+    /// Fails with `NoSpace`.
     pub(crate) fn reserve(&mut self, space: &Space, range: Range<u64>) -> Result<Extent> {
         if space.device().is_none() {
             return Ok(Extent { len: range.end.saturating_sub(range.start), span: Span::Driver });
@@ -129,7 +131,7 @@ impl Data {
         })
     }
 
-    /// From now on the pages that `range` touches are read.
+    /// Publishes the pages that `range` touches.
     pub(crate) fn publish(&mut self, range: &Range<u64>) {
         for (_, page) in self.pages.range_mut(touched(range)) {
             if let Page::Device { published, .. } = page {
@@ -138,22 +140,24 @@ impl Data {
         }
     }
 
-    /// Gives back what was reserved in `range` and not published.
+    /// Releases pages in `range` that are reserved and not published.
     pub(crate) fn abandon(&mut self, space: &Space, range: &Range<u64>) {
         self.drop_pages(space, touched(range), |page| matches!(page, Page::Device { published: false, .. }));
     }
 
-    /// Makes the pages that lie wholly in `range` holes.
+    /// Turns the pages that are entirely in `range` into holes.
     pub(crate) fn punch(&mut self, space: &Space, range: &Range<u64>) {
         self.drop_pages(space, covered(range), |_| true);
     }
 
-    /// Makes every page that `range` touches be there. Errors: NoSpace, after a part of them; NoMemory.
+    /// Allocates every page that `range` touches. Fails with `NoMemory`, or with `NoSpace` after a part of
+    /// them.
     pub(crate) fn fill(&mut self, space: &Space, range: &Range<u64>) -> Result<()> {
         touched(range).try_for_each(|index| self.page(space, index).map(drop))
     }
 
-    /// Moves the pages from `from` on, whole pages, to `to`; nothing lies between the two if they move down.
+    /// Moves the pages from `from` to `to`, both multiples of a page. When moving down, no pages are
+    /// between the two.
     pub(crate) fn shift(&mut self, from: u64, to: u64) {
         for (index, page) in self.pages.split_off(&(from / PAGE)) {
             let distance = index.saturating_sub(from / PAGE);
@@ -161,7 +165,7 @@ impl Data {
         }
     }
 
-    /// Drops what lies past `size`.
+    /// Drops the data past `size`.
     pub(crate) fn truncate(&mut self, space: &Space, size: u64) {
         self.drop_pages(space, size.div_ceil(PAGE)..u64::MAX, |_| true);
         if let Some(Page::Memory(bytes)) = self.pages.get_mut(&(size / PAGE)) {
@@ -182,7 +186,7 @@ impl Data {
     }
 }
 
-/// Whether a page that is `distance` pages on goes on with the run that `first` starts.
+/// Returns whether a page at this distance continues the extent that `first` starts.
 fn follows(first: Span, distance: u64, span: Span) -> bool {
     match (first, span) {
         (Span::Mapped(start), Span::Mapped(at)) => at == start.saturating_add(distance.saturating_mul(PAGE)),

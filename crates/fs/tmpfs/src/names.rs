@@ -1,7 +1,7 @@
-//! Changes of names, but for renames.
+//! Changes of names, except renames.
 //!
-//! Where the inodes to lock depend on a name, it is looked up unlocked, the set is locked, and the name is looked up
-//! again: if it leads elsewhere now, once more from the start.
+//! If the inodes to lock depend on a name, the name is looked up without locks, the set is locked, and the
+//! name is looked up again. If it refers to another inode by then, the operation starts again.
 
 use alloc::sync::Arc;
 
@@ -14,14 +14,15 @@ use crate::dir::Entry;
 use crate::inode::{Inode, LockSet, State};
 use crate::volume::Tmpfs;
 
-/// Whether an inode that gets a name has others.
+/// Whether an inode that gets a name has other names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Names {
     Some,
     None,
 }
 
-/// Errors: NotDirectory; NotFound if the directory was removed; Exists.
+/// Checks that `name` can be created. Fails with `NotDirectory`, `NotFound` if the directory was removed,
+/// or `Exists`.
 fn expect_free(dir: &State, name: &Name) -> Result<()> {
     let directory = dir.directory()?;
     match () {
@@ -31,7 +32,7 @@ fn expect_free(dir: &State, name: &Name) -> Result<()> {
     }
 }
 
-/// One link more. Errors: TooManyLinks.
+/// Returns the link count plus one. Fails with `TooManyLinks`.
 pub(crate) fn one_more(nlink: u32) -> Result<u32> {
     nlink.checked_add(1).filter(|&nlink| nlink <= LINK_MAX).ok_or(Error::TooManyLinks)
 }
@@ -54,7 +55,7 @@ impl Tmpfs {
         })
     }
 
-    /// [`obento_driver::Nameless::create_nameless`].
+    /// Implements [`obento_driver::Nameless::create_nameless`].
     pub(crate) fn make_nameless(&self, dir: Ino, node: &NewNode<'_>) -> Result<Attr> {
         self.act(dir, |_, state| {
             state.directory()?;
@@ -65,7 +66,7 @@ impl Tmpfs {
         })
     }
 
-    /// A new inode, as of a directory. Errors: NoSpace.
+    /// Creates an inode with the attributes of a file in a directory. Fails with `NoSpace`.
     fn add_child(&self, dir: Ino, parent: &State, node: &NewNode<'_>, nlink: u32) -> Result<Attr> {
         self.reserve_inode()?;
         let mut made = State::new(node, dir, self.now());
@@ -74,7 +75,7 @@ impl Tmpfs {
         Ok(self.add(node.kind, made))
     }
 
-    /// Gives another name to what has one; or its first, as [`obento_driver::Nameless::name`].
+    /// Adds a name to an inode that has one, or its first name as [`obento_driver::Nameless::name`] does.
     pub(crate) fn add_link(&self, ino: Ino, dir: Ino, name: &Name, names: Names) -> Result<Attr> {
         let now = self.now();
         let (dir, inode) = (self.inode(dir)?, self.inode(ino)?);
@@ -135,21 +136,21 @@ impl Tmpfs {
         }
     }
 
-    /// What `name` leads to just now. Errors: NotDirectory; NotFound.
+    /// Returns the inode to which `name` currently refers. Fails with `NotDirectory` or `NotFound`.
     pub(crate) fn peek(&self, dir: &Inode, name: &Name) -> Result<Arc<Inode>> {
         let ino = dir.state.read().entry(name)?.ino;
-        // Whoever removed the name since then, and freed the inode, left no name.
+        // If the name was removed and the inode freed since, the name does not exist.
         self.inode(ino).map_err(|_| Error::NotFound)
     }
 }
 
-/// Takes a name away from an inode; from a directory, with the one it has for itself.
+/// Removes a name of an inode; for a directory, also its link to itself.
 pub(crate) fn unname(state: &mut State, now: Timestamp) {
     state.attr.nlink = if state.directory().is_ok() { 0 } else { state.attr.nlink.saturating_sub(1) };
     state.attr.touch(now);
 }
 
-/// Errors: Invalid for an empty target; NameTooLong.
+/// Checks the target of a symbolic link. Fails with `Invalid` if it is empty, or with `NameTooLong`.
 fn check_target(target: &[u8]) -> Result<()> {
     match target {
         [] => Err(Error::Invalid),

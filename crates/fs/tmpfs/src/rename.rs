@@ -1,4 +1,4 @@
-//! Renames: two directories, what moves, and what it replaces or changes places with, locked as one set.
+//! Renames: both directories, the moved inode, and the replaced or exchanged inode are locked as one set.
 
 use alloc::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Tmpfs {
         }
     }
 
-    /// Looks both names up. Errors: NotDirectory; NotFound.
+    /// Looks up both names. Fails with `NotDirectory` or `NotFound`.
     fn plan<'a>(
         &self,
         from: &'a Arc<Inode>,
@@ -72,7 +72,8 @@ impl Tmpfs {
 }
 
 impl Plan<'_> {
-    /// Whether both names lead where they led when the plan was made. Errors: NotFound if `to` was removed.
+    /// Returns whether both names still refer to the same inodes. Fails with `NotFound` if `to` was
+    /// removed.
     fn still_holds(&self, locked: &mut LockSet<'_>) -> Result<bool> {
         let source = locked.of(self.from)?.directory()?.get(self.name).map(|entry| entry.ino);
         let to = locked.of(self.to)?;
@@ -87,7 +88,7 @@ impl Plan<'_> {
         self.from.ino != self.to.ino
     }
 
-    /// Errors: TooManyLinks, if a directory comes to `to` and none leaves it.
+    /// Fails with `TooManyLinks` if a directory enters `to` and none leaves it.
     fn check_links(&self, locked: &mut LockSet<'_>, comes: &Inode, leaves: Option<&Inode>) -> Result<()> {
         let leaves = leaves.is_some_and(Inode::is_directory);
         if self.crosses() && comes.is_directory() && !leaves {
@@ -126,7 +127,7 @@ impl Plan<'_> {
         self.adopt(locked, &self.moved, self.to.ino)
     }
 
-    /// Brings the link counts of both parents up to date after a replacing rename.
+    /// Updates the link counts of both parents after a rename that replaces.
     fn count_directories(&self, locked: &mut LockSet<'_>, replaced: bool) -> Result<()> {
         if !self.moved.is_directory() {
             return Ok(());
@@ -160,7 +161,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Gives a directory that moved its new parent.
+    /// Sets the parent of a moved directory.
     fn adopt(&self, locked: &mut LockSet<'_>, moved: &Inode, parent: Ino) -> Result<()> {
         if let Ok(directory) = locked.of(moved)?.directory_mut() {
             directory.parent = parent;

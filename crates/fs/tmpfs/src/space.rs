@@ -1,4 +1,4 @@
-//! The room for the bytes of files: counted pages, in memory or on a device.
+//! The space for file data: counted pages in memory or on a device.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -10,21 +10,21 @@ use obento_block::BlockDevice;
 use obento_env::sync::Mutex;
 use obento_env::sync::atomic::{AtomicU64, Ordering};
 
-/// The grain in which files take room, in bytes.
+/// Allocation unit in bytes.
 pub(crate) const PAGE: u64 = 4096;
 
-/// A piece of a file of [`PAGE`] bytes.
+/// [`PAGE`] bytes of a file.
 #[derive(Debug)]
 pub(crate) enum Page {
     Memory(Box<[u8]>),
-    /// At this byte of the device. Until it is published it reads as zeros, because nothing was written to it yet.
+    /// At this byte offset of the device. An unpublished page reads as zeros, since it was never written.
     Device {
         at: u64,
         published: bool,
     },
 }
 
-/// Free pages of the device: those given back, and all from `fresh` on.
+/// Free pages of the device: released pages, and all from `fresh` on.
 #[derive(Debug, Default)]
 struct Free {
     fresh: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Room for `pages` pages, and no more than `device` has.
+    /// Creates space for `pages` pages, limited by the length of `device`.
     pub(crate) fn new(pages: u64, device: Option<Arc<dyn BlockDevice>>) -> Self {
         let on_device = device.as_ref().map_or(u64::MAX, |device| device.len() / PAGE);
         Self { pages: pages.min(on_device), used: AtomicU64::new(0), device, free: Mutex::default() }
@@ -57,7 +57,7 @@ impl Space {
         self.pages.saturating_sub(self.used.load(Ordering::Relaxed))
     }
 
-    /// A page of zeros. Errors: NoSpace; NoMemory.
+    /// Allocates a page of zeros. Fails with `NoSpace` or `NoMemory`.
     pub(crate) fn take(&self) -> Result<Page> {
         let more = |used: u64| used.checked_add(1).filter(|&used| used <= self.pages);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map_err(|_| Error::NoSpace)?;
@@ -80,7 +80,7 @@ impl Space {
 }
 
 impl Free {
-    /// The count of pages in use has room, so there is one.
+    /// The counter of used pages guarantees a free one.
     fn take(&mut self) -> u64 {
         self.returned.pop().unwrap_or_else(|| {
             let at = self.fresh;

@@ -1,6 +1,6 @@
-//! The mounted state: inodes by number, room, clock.
+//! The mounted state: inodes by number, space, clock.
 //!
-//! Invariant: a number that was given back starts its next life with another generation.
+//! Invariant: a reused inode number has a new generation.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -17,21 +17,21 @@ use obento_env::sync::{Mutex, RwLock};
 use crate::inode::{Body, Inode, State};
 use crate::space::{PAGE, Space};
 
-/// Enough that threads seldom meet.
+/// Number of shards: enough that threads rarely collide.
 const SHARDS: u64 = 16;
-/// The first number, as root directories of most formats have it.
+/// The inode number of the root, as in most formats.
 pub(crate) const ROOT: Ino = Ino(2);
 
-/// What a new volume is like.
+/// Options of a new volume.
 #[derive(Clone)]
 pub struct Options {
-    /// Room for the data of files in bytes.
+    /// Space for file data in bytes.
     pub size: u64,
-    /// How many inodes there may be.
+    /// Maximum number of inodes.
     pub inodes: u64,
-    /// Where times come from.
+    /// Source of timestamps.
     pub clock: Arc<dyn Clock>,
-    /// Where the data of files goes instead of memory; what it held is lost.
+    /// Device for file data, instead of memory. Its previous contents are lost.
     pub device: Option<Arc<dyn BlockDevice>>,
     /// Permissions of the root directory.
     pub mode: Mode,
@@ -42,7 +42,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// As much as memory holds, a root directory of user 0 that all may search and list.
+    /// Returns options without limits, with a root directory that user 0 owns and all users may read.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { size: u64::MAX, inodes: u64::MAX, clock, device: None, mode: Mode::new(0o755), uid: 0, gid: 0 }
     }
@@ -59,7 +59,7 @@ pub struct Tmpfs {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// Inode numbers that are free: those given back, and all from `fresh` on.
+/// Free inode numbers: released numbers, and all from `fresh` on.
 #[derive(Debug)]
 struct Numbers {
     fresh: u64,
@@ -67,7 +67,7 @@ struct Numbers {
 }
 
 impl Tmpfs {
-    /// An empty volume.
+    /// Creates an empty volume.
     pub fn new(options: Options) -> Self {
         let volume = Self {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
@@ -98,24 +98,25 @@ impl Tmpfs {
         &self.shards[to_usize(ino.0 % SHARDS)]
     }
 
-    /// The inode of this number. Errors: Stale.
+    /// Returns the inode with this number. Fails with `Stale`.
     pub(crate) fn inode(&self, ino: Ino) -> Result<Arc<Inode>> {
         self.shard(ino).read().get(&ino).cloned().ok_or(Error::Stale)
     }
 
-    /// Does something with a state that is only looked at. Errors: Stale; those of `look`.
+    /// Calls `look` with the state of an inode. Fails with `Stale`, and with the errors of `look`.
     pub(crate) fn look<T>(&self, ino: Ino, look: impl FnOnce(&Inode, &State) -> Result<T>) -> Result<T> {
         let inode = self.inode(ino)?;
         let state = inode.state.read();
         look(&inode, &state)
     }
 
-    /// Errors: ReadOnly after a close, for who still holds the capability to change the volume.
+    /// Fails with `ReadOnly` after `close`, for callers that still have the writable interface.
     pub(crate) fn expect_open(&self) -> Result<()> {
         if self.closed.load(Ordering::Relaxed) { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// Does something that changes one state. Errors: ReadOnly; Stale; those of `act`.
+    /// Calls `act` with the state of an inode for modification. Fails with `ReadOnly`, `Stale`, and the
+    /// errors of `act`.
     pub(crate) fn act<T>(&self, ino: Ino, act: impl FnOnce(&Inode, &mut State) -> Result<T>) -> Result<T> {
         self.expect_open()?;
         let inode = self.inode(ino)?;
@@ -123,18 +124,19 @@ impl Tmpfs {
         act(&inode, &mut state)
     }
 
-    /// Room for one more inode. Errors: NoSpace.
+    /// Reserves an inode. Fails with `NoSpace`.
     pub(crate) fn reserve_inode(&self) -> Result<()> {
         let more = |used: u64| used.checked_add(1).filter(|&used| used <= self.inodes);
         let counted = self.used_inodes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         counted.map(drop).map_err(|_| Error::NoSpace)
     }
 
-    /// Puts a new inode into the table, for which room was reserved.
+    /// Adds a new inode, which was reserved, to the table.
     pub(crate) fn add(&self, kind: FileKind, state: State) -> Attr {
         let (ino, generation) = self.numbers.lock().take();
         let inode = Inode { ino, generation, kind, state: RwLock::new(state) };
-        // Before others can find and lock it, because the caller holds its directory.
+        // Before other threads can find and lock the inode, since the caller holds the lock of its
+        // directory.
         let attr = inode.attr(&inode.state.read());
         self.shard(ino).write().insert(ino, Arc::new(inode));
         attr
@@ -144,7 +146,7 @@ impl Tmpfs {
     pub(crate) fn free_if_nameless(&self, ino: Ino) {
         let Ok(inode) = self.inode(ino) else { return };
         let mut state = inode.state.write();
-        // Only once: a second call finds it gone from the table.
+        // Only once: a second call does not find it in the table.
         if state.attr.nlink != 0 || self.shard(ino).write().remove(&ino).is_none() {
             return;
         }
@@ -155,12 +157,12 @@ impl Tmpfs {
         self.used_inodes.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// All inodes there may be, and those that are free.
+    /// Returns the maximum number of inodes and the number of free ones.
     pub(crate) fn inode_counts(&self) -> (u64, u64) {
         (self.inodes, self.inodes.saturating_sub(self.used_inodes.load(Ordering::Relaxed)))
     }
 
-    /// Inodes that take memory, those without a name included.
+    /// Returns the number of inodes in memory, including those without a name.
     pub fn inodes_in_use(&self) -> u64 {
         self.shards.iter().map(|shard| to_u64(shard.read().len())).fold(0, u64::saturating_add)
     }

@@ -1,7 +1,7 @@
-//! Extended attributes, in the order of their names.
+//! Extended attributes, sorted by name.
 //!
-//! Source of the limits: Linux include/uapi/linux/limits.h (`XATTR_NAME_MAX`, `XATTR_SIZE_MAX`); of the name spaces:
-//! xattr(7).
+//! Sources: Linux include/uapi/linux/limits.h (`XATTR_NAME_MAX`, `XATTR_SIZE_MAX`) for the limits, xattr(7)
+//! for the namespaces.
 
 use alloc::vec::Vec;
 
@@ -13,10 +13,12 @@ use crate::volume::Tmpfs;
 
 const NAME_MAX: usize = 255;
 const VALUE_MAX: usize = 65536;
-/// Names and values of one inode in bytes, so that attributes cannot take the memory that `Options` bounds.
+/// Maximum size of the names and values of one inode in bytes, so that attributes cannot exceed the memory
+/// that `Options` permits.
 const TOTAL_MAX: usize = 1 << 20;
 
-/// Whether names of this space are kept: any name in an open space, or one of the two access control lists.
+/// Returns whether attributes of this name are supported: any name in an open namespace, or one of the two
+/// access control lists.
 fn is_kept(name: &[u8]) -> bool {
     let spaces: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     let in_space = |space: &&[u8]| name.strip_prefix(*space).is_some_and(|rest| !rest.is_empty());

@@ -1,5 +1,5 @@
-//! Checking a volume: the shared census, which asks [`crate::map`] for the blocks of each inode and [`crate::dir`] whether an
-//! entry lies in its bucket. It mends nothing.
+//! Checks a volume with the shared census, which asks [`crate::map`] for the blocks of each inode and
+//! [`crate::dir`] whether an entry is in its bucket. Repairs nothing.
 
 use alloc::sync::Arc;
 

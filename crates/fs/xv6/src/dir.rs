@@ -1,13 +1,14 @@
-//! Directories: names in buckets by their hash.
+//! Directories: names in buckets, selected by hash.
 //!
-//! Layout: the blocks of a directory are buckets in levels. Level `n` has 2^n of them, the first at block 2^n - 1, and a
-//! name lies in bucket `hash mod 2^n` of some level. A name goes to the first level whose bucket has room, and where none
-//! has, a level is added: a full bucket is no end. Buckets that were never used are holes. A bucket is 64 slots of 64
-//! bytes; an entry takes as many in a row as it needs.
-//! Invariant: an entry never moves, so that its place is a cookie that holds whatever comes and goes around it.
+//! Layout: the blocks of a directory are buckets in levels. Level `n` has 2^n buckets, the first at block
+//! 2^n - 1, and a name is in bucket `hash mod 2^n` of some level. A name goes to the first level whose
+//! bucket has room; if none has, a level is added. Unused buckets are holes. A bucket has 64 slots of 64
+//! bytes; an entry occupies as many consecutive slots as it needs.
+//! Invariant: an entry never moves, so its position is a cookie that stays valid when other entries are
+//! created or removed.
 //!
-//! Source: the multi-level hash table of F2FS (Linux `Documentation/filesystems/f2fs.rst`, "Directory Structure"), where
-//! Bento has one level; entries are those of xv6, with longer names.
+//! Source: the multi-level hash table of F2FS (Linux `Documentation/filesystems/f2fs.rst`, "Directory
+//! Structure"), where Bento has one level; entries are those of xv6, with longer names.
 
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -23,30 +24,30 @@ use crate::map::Op;
 use crate::raw::{BLOCK, RawDirEntry, SLOT};
 use crate::super_block::SuperBlock;
 
-/// The longest name in bytes, as Linux has it.
+/// Maximum length of a name in bytes, as in Linux.
 pub(crate) const NAME_MAX: usize = 255;
-/// Levels whose buckets a file can hold.
+/// Maximum number of levels in a file.
 const LEVELS: u32 = 20;
 const _: () = assert!((1 << 20) - 1 <= crate::map::FILE_BLOCKS);
-/// Slots a bucket.
+/// Slots per bucket.
 const SLOTS: usize = BLOCK / SLOT;
-/// Cookies a bucket.
+/// Cookies per bucket.
 const COOKIES: u64 = to_u64(SLOTS);
 
-/// An entry that was found.
+/// A found entry.
 type Entry = obento_inodes::Entry<Place>;
 
-/// Where an entry lies.
+/// The position of an entry.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// Its bucket in the directory, and on the volume.
+    /// Its bucket: block in the directory, block on the volume.
     at: u64,
     block: u32,
     /// Its slots.
     slots: Range<usize>,
 }
 
-/// Slots that an entry of a name takes.
+/// Returns the number of slots for a name of this length.
 fn slots_of(name_len: usize) -> usize {
     name_len.saturating_add(size_of::<RawDirEntry>()).div_ceil(SLOT)
 }
@@ -55,13 +56,13 @@ fn bytes_of(slots: &Range<usize>) -> Range<usize> {
     slots.start.saturating_mul(SLOT)..slots.end.saturating_mul(SLOT)
 }
 
-/// Levels that a directory has.
+/// Returns the number of levels of a directory.
 fn levels(dir: &Inode) -> u32 {
     let blocks = dir.attr.size / 4096;
     blocks.saturating_add(1).ilog2().min(LEVELS)
 }
 
-/// The block of the bucket of level `level` for names of this hash.
+/// Returns the block of the bucket of level `level` for this hash.
 fn bucket(level: u32, hash: u32) -> u64 {
     let buckets = 1_u64.checked_shl(level).unwrap_or(u64::MAX);
     let mask = buckets.saturating_sub(1);
@@ -82,11 +83,11 @@ impl Directories for SuperBlock {
                 }
             }
         }
-        // It may have stood where the damage is.
+        // The name may have been in the damaged part.
         damage.map_or(Ok(None), Err)
     }
 
-    /// A bucket, which a cookie names with the first slot in it that was not listed.
+    /// Lists a bucket; the cookie identifies it and the first slot that was not listed.
     fn list(&self, op: &Op<'_>, dir: &Inode, from: Cookie) -> Result<Option<Batch<Place>>> {
         let (mut at, end) = (from.0 / COOKIES, bucket(levels(dir), 0));
         while at < end {
@@ -125,7 +126,7 @@ impl Directories for SuperBlock {
         Err(Error::NoSpace)
     }
 
-    /// A bucket that is empty then becomes a hole.
+    /// Removes an entry. An empty bucket becomes a hole.
     fn remove(&self, op: &mut Op<'_>, dir: &mut Inode, entry: &Entry) -> Result<()> {
         let Place { at, block, slots } = &entry.place;
         let bytes = op.edit(*block)?;
@@ -153,7 +154,7 @@ impl Directories for SuperBlock {
 }
 
 impl SuperBlock {
-    /// FNV-1a, begun with the volume's seed, its high bits mixed in.
+    /// Returns the FNV-1a hash, started with the seed of the volume, with its high bits mixed in.
     fn hash(&self, name: &Name) -> u32 {
         let start = self.raw.hash_seed.get() ^ 0x811c_9dc5;
         let step = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
@@ -161,8 +162,8 @@ impl SuperBlock {
         hash ^ hash >> 15
     }
 
-    /// The entries of the bucket at block `at`; damage is an error among them and ends the bucket. Errors: Corrupt;
-    /// those of the device.
+    /// Returns the entries of the bucket at block `at`. Damage appears as an error among them and ends the
+    /// bucket. Fails with `Corrupt`, and with the errors of the device.
     fn entries(&self, op: &Op<'_>, dir: &Inode, at: u64) -> Result<Vec<Result<Entry>>> {
         let mut found = Vec::new();
         let (Some(block), _) = self.walk(op, dir, at)? else { return Ok(found) };
@@ -188,7 +189,8 @@ impl SuperBlock {
         Ok(found)
     }
 
-    /// The first of `len` free slots in a row in a bucket, which may be a hole. One that is damaged has none.
+    /// Returns the first of `len` consecutive free slots in a bucket, which may be a hole. A damaged bucket
+    /// has none.
     fn find_room(&self, op: &Op<'_>, dir: &Inode, at: u64, len: usize) -> Result<Option<usize>> {
         let mut free = 0;
         for entry in self.entries(op, dir, at)? {
@@ -202,12 +204,12 @@ impl SuperBlock {
     }
 }
 
-/// Where a listing goes on at slot `slot` of the bucket at block `at`.
+/// Returns the cookie for slot `slot` of the bucket at block `at`.
 fn cookie(at: u64, slot: usize) -> Cookie {
     Cookie(at.saturating_mul(COOKIES).saturating_add(to_u64(slot)))
 }
 
-/// An inode's number, as entries have it.
+/// Returns the number of an inode in the form of an entry.
 fn number(inode: &Inode) -> u32 {
     u32::try_from(inode.ino().0).unwrap_or(0)
 }
@@ -216,10 +218,10 @@ fn kind_byte(kind: FileKind) -> u8 {
     u8::try_from(kind.mode_bits() >> 12).unwrap_or(0)
 }
 
-/// What stands where an entry should.
+/// The bytes are not a valid entry.
 struct NotAnEntry;
 
-/// The entry at `slot`, if one starts there.
+/// Decodes the entry at `slot`, if one starts there.
 fn decode(bytes: &[u8], slot: usize) -> Result<Option<(Ino, FileKind, NameBuf)>, NotAnEntry> {
     let rest = bytes.get(slot.saturating_mul(SLOT)..).unwrap_or_default();
     let (raw, names) = RawDirEntry::read_from_prefix(rest).map_err(|_| NotAnEntry)?;

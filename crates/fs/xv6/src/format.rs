@@ -1,4 +1,4 @@
-//! Making volumes, as xv6's `mkfs/mkfs.c` does: the parts one after the other, and a root directory.
+//! Creates volumes as `mkfs/mkfs.c` of xv6 does: the parts in order, and a root directory.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -14,9 +14,9 @@ use crate::super_block::{
     BITS_PER_BLOCK, BLOCK_BITS, CHANGE_MAX, INODES_PER_BLOCK, LOG_START, SUPER, SuperBlock, checksum, label,
 };
 
-/// One inode for so many bytes, as mke2fs has it.
+/// Bytes per inode, as for mke2fs.
 const BYTES_PER_INODE: u64 = 16 << 10;
-/// Blocks of the log, if the bitmap needs no more: those of jbd2's smallest journal are 1024.
+/// Minimum length of the log in blocks. For comparison, the minimum of jbd2 is 1024.
 const LOG_LEN: u32 = 256;
 const SETTINGS: &[Setting] = &[Setting { name: "inodes", takes: Allowed::Range(16, 1 << 28) }];
 
@@ -82,7 +82,7 @@ fn plan(device_len: u64, options: &FormatOptions) -> Result<(SuperBlock, Formatt
     Ok((sb, formatted))
 }
 
-/// How many inodes are asked for.
+/// Returns the requested number of inodes.
 fn inodes(options: &FormatOptions) -> Result<Option<u64>, FormatError> {
     let mut inodes = None;
     options.each_setting(SETTINGS, |setting, value| {

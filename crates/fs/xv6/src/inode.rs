@@ -1,6 +1,6 @@
-//! Inodes: their bytes, and what [`obento_inodes`] makes changes of.
+//! Inodes: their bytes, and their conversion for [`obento_inodes`].
 //!
-//! Invariant: an inode whose `mode` is 0 is free, and keeps nothing but its generation.
+//! Invariant: an inode whose `mode` is 0 is free and stores nothing except its generation.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -21,14 +21,14 @@ use crate::super_block::SuperBlock;
 /// An inode in use.
 pub(crate) type Inode = obento_inodes::Inode<Addrs>;
 
-/// Names a file may have: as many as xv6's `short nlink` counts.
+/// Maximum link count: that of `short nlink` in xv6.
 const LINK_MAX: u32 = 32_767;
-/// A target lies in one block, as with xv6's `symlink` laboratory.
+/// A target is in one block, as in the `symlink` laboratory of xv6.
 const SYMLINK_MAX: usize = BLOCK - 1;
 
 impl Inodes for SuperBlock {
     type Map = Addrs;
-    /// xv6's `ROOTINO`.
+    /// `ROOTINO` of xv6.
     const ROOT: Ino = Ino(1);
 
     fn geometry(&self) -> &Geometry {
@@ -123,5 +123,5 @@ impl Inodes for SuperBlock {
     }
 }
 
-/// A block, in the unit of [`Attr::blocks`].
+/// Size of a block in the unit of [`Attr::blocks`].
 const SECTORS: u64 = to_u64(BLOCK) / 512;

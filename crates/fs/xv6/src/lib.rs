@@ -1,17 +1,17 @@
-//! The xv6 driver: a file system to learn from, in the shape of MIT's xv6 and of Bento's xv6fs.
+//! The xv6 driver: a file system for learning, in the shape of MIT's xv6 and of xv6fs in Bento.
 //!
-//! It is small enough to be read in an hour and does what a file system must: a crash loses nothing that was
-//! synced, a damaged image panics nobody, holes are holes. `docs/writing-a-driver.md` walks through it.
+//! It can be read in an hour and does what a file system must do: a crash loses nothing that was synced, a
+//! damaged image causes no panic, and holes are holes. `docs/writing-a-driver.md` explains it step by step.
 //!
-//! Where to start reading: [`raw`] (the bytes), `super_block.rs`, then the three traits that a format with inodes implements:
-//! `inode.rs` (what an inode says), `map.rs` (where the blocks of a file are), `dir.rs` (names in directories). `open.rs` is the
-//! driver, `format.rs` makes volumes, `check.rs` checks them.
+//! Start with [`raw`] (the bytes), then `super_block.rs`, then the three traits that a format with inodes
+//! implements: `inode.rs` (the inode), `map.rs` (the blocks of a file), `dir.rs` (names in directories).
+//! `open.rs` contains the driver, `format.rs` creates volumes, `check.rs` checks them.
 //!
-//! What is the same for every such format is [`obento_inodes`]: one lock, changes that are there wholly or not at all, the log,
-//! the bitmap, what is done to names and attributes, the contract's methods, and the census of a check. Read it next: it is
-//! how a file system works; this crate is what one looks like on the disk.
+//! [`obento_inodes`] contains everything that such formats share: one lock, atomic changes, the log, the
+//! bitmap, operations on names and attributes, the methods of the contract, and the census of a check. Read
+//! it next: it shows how a file system works, and this crate shows what it looks like on disk.
 //!
-//! `docs/formats/xv6.md` tells the layout and its sources.
+//! `docs/formats/xv6.md` describes the layout and its sources.
 #![no_std]
 #![cfg_attr(
     not(test),
@@ -42,7 +42,7 @@ pub use super_block::SuperBlock;
 /// An open volume.
 pub type Volume = obento_inodes::Volume<SuperBlock>;
 
-/// The code of that page, which runs with the documentation's tests.
+/// The code of that page, which runs with the documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../../docs/writing-a-driver.md")]
 struct WritingADriver;

@@ -1,8 +1,9 @@
-//! Which block of the volume holds which block of a file.
+//! The mapping from blocks of a file to blocks of the volume.
 //!
-//! Layout: xv6's `bmap` with Bento's second level: `DIRECT` numbers in the inode, then one block of numbers, then one
-//! block of numbers of such blocks. 0 is a hole, at any level.
-//! Invariant: every number is checked when it is followed; a bad one costs the run that it stands for.
+//! Layout: `bmap` of xv6 with the second level of Bento: `DIRECT` numbers in the inode, then one block of
+//! numbers, then one block of numbers of such blocks. 0 is a hole at any level.
+//! Invariant: every number is checked when it is followed; a bad number damages only the range that it
+//! maps.
 
 use core::ops::Range;
 
@@ -14,14 +15,14 @@ use crate::inode::Inode;
 use crate::raw::{DIRECT, PER_TABLE};
 use crate::super_block::SuperBlock;
 
-/// A look at a volume of this format, or a change.
+/// A read or a change of a volume of this format.
 pub(crate) type Op<'v> = obento_inodes::Op<'v, SuperBlock>;
 
-/// Blocks that a file can have: xv6's `MAXFILE`.
+/// Maximum number of blocks of a file: `MAXFILE` of xv6.
 pub(crate) const FILE_BLOCKS: u64 = 36 + 1024 + 1024 * 1024;
 const _: () = assert!(DIRECT == 36 && PER_TABLE == 1024);
 
-/// The numbers of blocks in an inode, as on disk.
+/// The block numbers in an inode, as stored on disk.
 #[derive(Clone, Debug)]
 pub struct Addrs(pub(crate) [u32; DIRECT + 2]);
 
@@ -41,14 +42,14 @@ impl Addrs {
     }
 }
 
-/// The way to a block of a file: a number in the inode, then one in each block of numbers.
+/// The path to a block of a file: a number in the inode, then one in each block of numbers.
 struct Way {
     slot: usize,
     tables: [usize; 2],
     depth: usize,
 }
 
-/// Errors: FileTooBig.
+/// Returns the path to block `at`. Fails with `FileTooBig`.
 fn way(at: u64) -> Result<Way> {
     let (direct, table) = (to_u64(DIRECT), to_u64(PER_TABLE));
     if at < direct {
@@ -66,7 +67,7 @@ fn way(at: u64) -> Result<Way> {
     Ok(Way { slot, tables: [to_usize(at >> 10), to_usize(at & 1023)], depth: 2 })
 }
 
-/// Number `index` of a block of numbers.
+/// Returns number `index` of a block of numbers.
 fn number_in(bytes: &[u8], index: usize) -> u32 {
     let chunk = bytes.chunks_exact(4).nth(index).and_then(|chunk| chunk.try_into().ok());
     chunk.map_or(0, u32::from_le_bytes)
@@ -77,7 +78,7 @@ fn set_number(bytes: &mut [u8], index: usize, number: u32) {
     chunk.iter_mut().zip(number.to_le_bytes()).for_each(|(to, from)| *to = from);
 }
 
-/// How many blocks a table stands for from the one on that these numbers lead to, in it and in what it names.
+/// Returns the number of blocks that a table maps, from the position of these numbers to its end.
 fn rest_of(numbers: &[usize]) -> u64 {
     let table = to_u64(PER_TABLE);
     let (at, all) = numbers.iter().fold((0_u64, 1_u64), |(at, all), &number| {
@@ -87,7 +88,7 @@ fn rest_of(numbers: &[usize]) -> u64 {
 }
 
 impl Map for SuperBlock {
-    /// What `CHANGE_MAX` counts on.
+    /// Maximum size of a write that `CHANGE_MAX` assumes.
     const WRITE_MAX: usize = 16 << 20;
 
     fn walk(&self, op: &Op<'_>, inode: &Inode, at: u64) -> Result<(Option<u32>, u64)> {
@@ -113,7 +114,7 @@ impl Map for SuperBlock {
         if let (Some(block), _) = self.walk(op, inode, at)? {
             return Ok((block, false));
         }
-        // As many as can be missing.
+        // The maximum number of missing blocks.
         if to_usize(op.room().into()) < way.depth.saturating_add(1) && missing(op, inode, &way)? > op.room() {
             return Err(Error::NoSpace);
         }
@@ -180,7 +181,7 @@ fn each_in_table(op: &Op<'_>, table: u32, own: &mut dyn FnMut(u32) -> bool) -> R
     Ok(())
 }
 
-/// How many blocks have to be taken on the way to a hole.
+/// Returns the number of blocks to allocate on the path to a hole.
 fn missing(op: &Op<'_>, inode: &Inode, way: &Way) -> Result<u32> {
     let mut block = inode.map.get(way.slot);
     let mut missing = u32::from(block == 0);
@@ -191,7 +192,7 @@ fn missing(op: &Op<'_>, inode: &Inode, way: &Way) -> Result<u32> {
     Ok(missing)
 }
 
-/// Cuts `range` out of what a block of numbers names; answers that block, or 0 if it is gone.
+/// Removes `range` from the mapping of a block of numbers. Returns that block, or 0 if it was freed.
 fn cut_table(op: &mut Op<'_>, inode: &mut Inode, table: u32, range: &Range<u64>) -> Result<u32> {
     let range = to_usize(range.start)..to_usize(range.end).min(PER_TABLE);
     if !op.geometry().is_data(table) || range.is_empty() {
@@ -209,7 +210,7 @@ fn cut_table(op: &mut Op<'_>, inode: &mut Inode, table: u32, range: &Range<u64>)
     drop_if_empty(op, inode, table)
 }
 
-/// [`cut_table`] one level higher.
+/// Calls [`cut_table`] one level higher.
 fn cut_tables(op: &mut Op<'_>, inode: &mut Inode, tables: u32, range: &Range<u64>) -> Result<u32> {
     if !op.geometry().is_data(tables) || range.is_empty() {
         return Ok(tables);
@@ -221,7 +222,7 @@ fn cut_tables(op: &mut Op<'_>, inode: &mut Inode, tables: u32, range: &Range<u64
             0 => 0,
             _ => cut_table(op, inode, table, &below(range, to_u64(index) << 10))?,
         };
-        // A table that lies nowhere holds nothing.
+        // A table outside of the data area contains nothing.
         let left = if op.geometry().is_data(left) { left } else { 0 };
         if left != table {
             set_number(op.edit(tables)?, index, left);
@@ -238,7 +239,7 @@ fn drop_if_empty(op: &mut Op<'_>, inode: &mut Inode, table: u32) -> Result<u32> 
     Ok(0)
 }
 
-/// `range` counted from `start` on.
+/// Returns `range` relative to `start`.
 fn below(range: &Range<u64>, start: u64) -> Range<u64> {
     range.start.saturating_sub(start)..range.end.saturating_sub(start)
 }

@@ -1,5 +1,5 @@
-//! The driver: it recognises volumes, and opens them. The rest of coming up is the same for all formats with a log:
-//! [`obento_inodes::Volume::open`].
+//! The driver, which recognises and opens volumes. [`obento_inodes::Volume::open`] does everything that all
+//! formats with a log share.
 
 use alloc::sync::Arc;
 
@@ -11,7 +11,7 @@ use obento_inodes::Volume;
 use crate::raw::RawSuperBlock;
 use crate::super_block::{BLOCK_BITS, SuperBlock, label};
 
-/// Recognises, opens, makes and checks xv6 volumes.
+/// Recognises, opens, creates and checks xv6 volumes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Xv6Driver;
 
@@ -38,7 +38,7 @@ impl Driver for Xv6Driver {
     }
 }
 
-/// What a super block says of its volume, damaged or not.
+/// Returns the properties in a super block, even if it is damaged.
 pub(crate) fn probe(raw: &RawSuperBlock) -> Probe {
     Probe {
         fs_type: "xv6",

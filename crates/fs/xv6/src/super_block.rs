@@ -1,8 +1,9 @@
-//! What the volume is: how long, and where its parts lie.
+//! The length of the volume and the locations of its parts.
 //!
 //! Layout in blocks: 0 zeros, 1 the super block, the log, the inodes, the bitmap, the data.
-//! Invariant: the parts follow each other without a gap, so that a block number says what the block is.
-//! Invariant: it is written when the volume is made and never again, so that no cut can tear it.
+//! Invariant: the parts are contiguous, so a block number determines the use of the block.
+//! Invariant: the super block is written when the volume is created and never again, so a power cut cannot
+//! tear it.
 
 use obento_base::crc::crc32c;
 use obento_base::wire::{FromBytes as _, IntoBytes as _, to_u64};
@@ -12,33 +13,34 @@ use obento_inodes::Geometry;
 
 use crate::raw::{BLOCK, LOG_MAX, MAGIC, RawInode, RawSuperBlock, VARIANT};
 
-/// Bytes a block as a power of two, and bytes an inode.
+/// Block size as a power of two, and size of an inode in bytes.
 pub(crate) const BLOCK_BITS: u32 = 12;
 const INODE_BITS: u32 = 8;
 const _: () = assert!(BLOCK == 1 << BLOCK_BITS && size_of::<RawInode>() == 1 << INODE_BITS);
-/// Inodes a block: xv6's `IPB`.
+/// Inodes per block: `IPB` of xv6.
 pub(crate) const INODES_PER_BLOCK: u32 = 1 << (BLOCK_BITS - INODE_BITS);
-/// Bits a block: xv6's `BPB`.
+/// Bits per block: `BPB` of xv6.
 pub(crate) const BITS_PER_BLOCK: u32 = 8 << BLOCK_BITS;
-/// Blocks that a change may touch besides the bitmap: two directories with their blocks of numbers, four inodes, and
-/// the blocks of numbers of 16 MiB of data.
+/// Maximum number of blocks that a change touches besides the bitmap: two directories with their blocks of
+/// numbers, four inodes, and the blocks of numbers for 16 MiB of data.
 pub(crate) const CHANGE_MAX: u32 = 40;
 /// The block of the super block.
 pub(crate) const SUPER: u32 = 1;
 /// The first block of the log.
 pub(crate) const LOG_START: u32 = 2;
 
-/// The super block, checked: what this format says of a volume, to whoever drives it.
+/// The validated super block, which implements the traits of the format.
 #[derive(Clone, Debug)]
 pub struct SuperBlock {
     /// The bytes.
     pub raw: RawSuperBlock,
-    /// Where the parts lie.
+    /// Locations of the parts.
     pub geometry: Geometry,
 }
 
 impl SuperBlock {
-    /// Reads it; `None` if there is none of this layout. Errors: those of the device.
+    /// Reads the super block. Returns `None` if the device has none of this layout. Fails with the errors
+    /// of the device.
     pub(crate) fn read(device: &dyn BlockDevice) -> Result<Option<RawSuperBlock>> {
         let (mut before, mut bytes) = ([0; BLOCK], [0; size_of::<RawSuperBlock>()]);
         if device.len() < to_u64(BLOCK.saturating_mul(2)) {
@@ -46,20 +48,20 @@ impl SuperBlock {
         }
         device.read_at(0, &mut before)?;
         device.read_at(to_u64(BLOCK), &mut bytes)?;
-        // Most formats have their mark there: one that was made over this one has left the rest.
+        // Most formats have their signature there: a later format has left this super block behind.
         let is_over = before.iter().any(|&byte| byte != 0);
         let raw = RawSuperBlock::read_from_bytes(&bytes).ok().filter(|_| !is_over);
         Ok(raw.filter(|raw| raw.magic.get() == MAGIC && raw.variant.get() == VARIANT))
     }
 
-    /// Reads and checks it. Errors: Corrupt; those of the device.
+    /// Reads and validates the super block. Fails with `Corrupt`, and with the errors of the device.
     pub(crate) fn of(device: &dyn BlockDevice) -> Result<Self> {
         let (structure, block) = (Structure::SuperBlock, SUPER.into());
         let magic = Corrupt::Magic { structure, block, found: 0, expected: MAGIC.into() };
         Ok(Self::decode(Self::read(device)?.ok_or(magic)?)?)
     }
 
-    /// Checks it. Errors: Corrupt.
+    /// Validates a super block. Fails with `Corrupt`.
     pub fn decode(raw: RawSuperBlock) -> Result<Self, Corrupt> {
         let (structure, block) = (Structure::SuperBlock, u64::from(SUPER));
         let (found, expected) = (raw.checksum.get(), checksum(&raw));
@@ -103,12 +105,12 @@ impl SuperBlock {
     }
 }
 
-/// The label, without what pads it.
+/// Returns the label without its padding.
 pub(crate) fn label(raw: &RawSuperBlock) -> &[u8] {
     raw.label.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
-/// What `checksum` of `raw` should be.
+/// Returns the correct checksum of `raw`.
 pub(crate) fn checksum(raw: &RawSuperBlock) -> u32 {
     let bytes = raw.as_bytes();
     crc32c(u32::MAX, bytes.get(..bytes.len().saturating_sub(4)).unwrap_or_default())
