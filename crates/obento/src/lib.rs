@@ -85,7 +85,8 @@ pub use backup::take_place;
 pub use build::{
     BuildFailure, BuildReport, BuildSettings, BuildSource, ChangeMode, DiskReport, DiskSettings, EmptyMaker,
     FillReport, IdMap, Input, MakeEmpty, Owner, PartitionContent, PartitionReport, PartitionSettings,
-    PartitionSize, SourceProblem, build, build_disk, build_disk_twice, build_filled, build_twice,
+    PartitionSize, Pipes, SourceProblem, build, build_disk, build_disk_verified, build_filled,
+    build_verified,
 };
 pub use check::{CheckError, check};
 pub use copy::{

@@ -1,12 +1,18 @@
 //! Volumes that are built of a tree hold that tree, in whatever shape they are made and wherever it comes from.
 
 use std::fs::{self, File};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use obento::{BuildFailure, BuildSettings, BuildSource, Input, Owner, Quiet, Registry, build, build_twice};
-use obento_block::MemDevice;
-use obento_driver::{Driver as _, OpenOptions, Room};
+use obento::{
+    BuildFailure, BuildSettings, BuildSource, Input, Owner, Quiet, Registry, build, build_verified,
+};
+use obento_block::{BlockDevice, MemDevice};
+use obento_driver::{
+    Build, BuildError, BuildOptions, BuildPlan, Check, Driver, FileSystem, Format, FormatError, Formatted,
+    NodeId, OpenOptions, Probe, Room, Tree,
+};
 use obento_env::NO_CLOCK;
 use obento_ext4::Ext4Driver;
 use obento_testkit::host_snapshot;
@@ -100,7 +106,7 @@ fn a_volume_of_any_shape_holds_the_tree_that_it_was_built_of() {
     for (block_size, features) in shapes {
         let what = format!("{block_size:?}, {features:?}");
         let settings = settings(block_size, features);
-        let report = build_twice(&image, &sources, &settings, &Registry::default(), &mut Quiet::default());
+        let report = build_verified(&image, &sources, &settings, &Registry::default(), &mut Quiet::default());
         let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
         assert!(report.files >= 1630 && report.directories > 2, "{what}: {report:?}");
         fixture.holds_the_tree(&image, &what);
@@ -163,4 +169,111 @@ fn what_comes_through_a_pipe_becomes_the_tree_of_its_archive() {
         fs::remove_file(pipe).unwrap();
         fixture.holds_the_tree(&image, &format!("piped, {features:?}"));
     }
+}
+
+/// What is wrong with the volumes of [`Spoiled`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// The bytes of files are missing.
+    Content,
+    /// The super block counts other free blocks than there are.
+    Count,
+}
+
+/// A driver of ext4 that builds wrong volumes, the same each time.
+struct Spoiled(Fault);
+
+impl Driver for Spoiled {
+    fn names(&self) -> &'static [&'static str] {
+        Ext4Driver.names()
+    }
+
+    fn probe(&self, device: &dyn BlockDevice) -> obento::Result<Option<Probe>> {
+        Ext4Driver.probe(device)
+    }
+
+    fn open(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        options: &OpenOptions,
+    ) -> obento::Result<Arc<dyn FileSystem>> {
+        Ext4Driver.open(device, options)
+    }
+
+    fn format(&self) -> Option<&dyn Format> {
+        Some(&Ext4Driver)
+    }
+
+    fn check(&self) -> Option<&dyn Check> {
+        Some(&Ext4Driver)
+    }
+
+    fn build(&self) -> Option<&dyn Build> {
+        Some(self)
+    }
+}
+
+impl Build for Spoiled {
+    fn plan<'t>(
+        &self,
+        tree: &'t Tree,
+        options: &BuildOptions,
+    ) -> Result<Box<dyn BuildPlan + 't>, BuildError> {
+        Ok(Box::new(SpoiledPlan(Build::plan(&Ext4Driver, tree, options)?, self.0)))
+    }
+}
+
+struct SpoiledPlan<'t>(Box<dyn BuildPlan + 't>, Fault);
+
+impl BuildPlan for SpoiledPlan<'_> {
+    fn formatted(&self) -> &Formatted {
+        self.0.formatted()
+    }
+
+    fn device_len(&self) -> u64 {
+        self.0.device_len()
+    }
+
+    fn places(&self, node: NodeId, sink: &mut dyn FnMut(Range<u64>, u64)) {
+        if self.1 != Fault::Content {
+            self.0.places(node, sink);
+        }
+    }
+
+    fn write(&mut self, device: &dyn BlockDevice) -> Result<(), FormatError> {
+        self.0.write(device)?;
+        if self.1 == Fault::Count {
+            // `s_free_blocks_count_lo`.
+            device.write_at(1024 + 12, &[0xff; 2])?;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_build_that_is_verified_fails_if_the_check_or_the_sources_say_something_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tree, image) = (folder.path().join("tree"), folder.path().join("built.img"));
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "bytes that must be there").unwrap();
+    let sources = [BuildSource::Directory(tree)];
+    let settings = settings(None, &["^metadata_csum"]);
+    let built = |registry: &Registry| {
+        let built = build_verified(&image, &sources, &settings, registry, &mut Quiet::default());
+        assert_eq!(image.exists(), built.is_ok());
+        built
+    };
+    let spoiled = |fault| built(&Registry::empty().with(Spoiled(fault))).unwrap_err();
+    match spoiled(Fault::Content) {
+        BuildFailure::Differs(problems) => {
+            let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            assert_eq!(lines, ["/file: its bytes differ in the image, first in byte 0"]);
+        }
+        other => panic!("{other:?}"),
+    }
+    match spoiled(Fault::Count) {
+        BuildFailure::NotSound(findings) => assert!(findings[0].contains("free blocks"), "{findings:?}"),
+        other => panic!("{other:?}"),
+    }
+    built(&Registry::default()).unwrap();
 }

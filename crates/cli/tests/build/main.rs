@@ -530,6 +530,81 @@ fn links_sparse_files_and_rules_for_owners_come_through() {
 }
 
 #[test]
+fn a_file_that_ends_with_a_hole_keeps_its_bytes_apart_from_those_of_others() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("tree")).unwrap();
+    let write = |name: &str, bytes: &[u8], len: u64| {
+        let file = File::create(bench.path("tree").join(name)).unwrap();
+        (&file).write_all(bytes).unwrap();
+        file.set_len(len).unwrap();
+    };
+    write("a", b"TEST\n", 1 << 20);
+    write("b", &[b'B'; 3000], 3000);
+    write("c", b"TEST\n", 6000);
+    for options in ["-t ext4", "-t ext4 -b 1024", "-t ext4 -O bigalloc", "-t ext3", "-t ext2 -b 2048"] {
+        bench.run(&format!("build -q -F {options} disk.img --from tree --verify"), 0);
+        for name in ["a", "b", "c"] {
+            let output = bench.command(&format!("cat disk.img:/{name}")).output().unwrap();
+            assert!(output.stdout == fs::read(bench.path("tree").join(name)).unwrap(), "{options}: {name}");
+        }
+        if require(&[Oracle::Program("e2fsck")]) {
+            bench.fsck("disk.img");
+        }
+    }
+}
+
+#[test]
+fn each_number_of_files_has_an_inode_for_each() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("tree")).unwrap();
+    for count in 0..20 {
+        fs::write(bench.path("tree").join(format!("f{count}")), "x").unwrap();
+        bench.run("build -q -F -t ext2 -b 1024 disk.img --from tree --free 0% --verify", 0);
+    }
+}
+
+#[test]
+fn the_least_volume_is_no_larger_than_one_without_free_space() {
+    let bench = Bench::new();
+    let mut tar = tar::Builder::new(Vec::new());
+    for at in 0..30_000 {
+        let mut header = header_of_a_file(0);
+        tar.append_data(&mut header, format!("file{at}"), &[][..]).unwrap();
+    }
+    fs::write(bench.path("empty.tar"), tar.into_inner().unwrap()).unwrap();
+    for options in ["-t ext4", "-t ext3 -b 1024", "-t ext2"] {
+        bench.run(&format!("build -q -F {options} least.img --from empty.tar --minimize"), 0);
+        bench.run(&format!("build -q -F {options} full.img --from empty.tar --free 0%"), 0);
+        let len = |name| fs::metadata(bench.path(name)).unwrap().len();
+        assert!(
+            len("least.img") <= len("full.img"),
+            "{options}: {} and {}",
+            len("least.img"),
+            len("full.img")
+        );
+        if require(&[Oracle::Program("e2fsck")]) {
+            bench.fsck("least.img");
+        }
+    }
+}
+
+#[test]
+fn the_image_may_be_named_behind_its_sources() {
+    let bench = Bench::new();
+    for name in ["tree", "over"] {
+        fs::create_dir(bench.path(name)).unwrap();
+    }
+    bench.run("build -q --from tree out.img", 0);
+    bench.run("build -q --from tree over more.img", 0);
+    bench.run("build -q --from tree --add over:/x last.img", 0);
+    let missing = "help: name the image first: obento build OUT --from SRC...";
+    for line in ["build", "build --from tree", "build --from tree over", "build -F --from tree out.img"] {
+        let (_, said) = bench.run(line, 1);
+        assert!(said.contains("OUT is missing") && said.contains(missing), "{line}: {said}");
+    }
+}
+
+#[test]
 fn a_volume_with_fewer_inodes_in_its_first_group_than_every_volume_has_keeps_them_all() {
     let bench = Bench::new();
     fs::create_dir(bench.path("tree")).unwrap();

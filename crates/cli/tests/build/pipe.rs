@@ -1,4 +1,5 @@
-//! Archives from a pipe: their files lie in the order in which they come, and the volume around them.
+//! Archives from a pipe: the image is that of the same archive in a file, or, with `--stream`, its files are in the order in which
+//! they come.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -58,7 +59,7 @@ fn an_archive_from_a_pipe_is_what_the_kernel_reads_in_its_image_whatever_the_typ
         ("copies.img", "-O ^sparse_super,^resize_inode -b 1024"),
         ("more.img", "-O sparse_super2,orphan_file,meta_bg,^resize_inode -b 1024 -N 100000"),
     ] {
-        piped(&bench, &format!("build {options} {name} --from - -q"), &tar, 1 << 20).unwrap();
+        piped(&bench, &format!("build {options} {name} --from - -q --stream"), &tar, 1 << 20).unwrap();
         let mut expected = expected.clone();
         if name == "clusters.img" {
             expected.values_mut().for_each(|entry| entry.map = None);
@@ -96,15 +97,15 @@ fn an_archive_is_read_without_the_right_to_do_anything_else() {
 }
 
 #[test]
-fn a_pipe_gives_the_same_image_however_its_bytes_come() {
+fn a_stream_gives_the_same_image_however_its_bytes_come() {
     let bench = Bench::new();
     let files: Vec<(String, usize, u8)> = (0..400_u16)
         .map(|at| (format!("d{}/file{at}", at % 7), usize::from(at) * 37 % 9000, at as u8))
         .collect();
     let files: Vec<_> = files.iter().map(|(name, len, byte)| (name.as_str(), *len, *byte)).collect();
     let tar = archive(&files);
-    piped(&bench, "build one.img --from - -q", &tar, 1 << 20).unwrap();
-    piped(&bench, "build two.img --from - -q --threads 1", &tar, 777).unwrap();
+    piped(&bench, "build one.img --from - -q --stream", &tar, 1 << 20).unwrap();
+    piped(&bench, "build two.img --from - -q --stream --threads 1", &tar, 777).unwrap();
     assert!(fs::read(bench.path("one.img")).unwrap() == fs::read(bench.path("two.img")).unwrap());
     // What is in it is what it is by another way.
     fs::write(bench.path("all.tar"), &tar).unwrap();
@@ -112,6 +113,29 @@ fn a_pipe_gives_the_same_image_however_its_bytes_come() {
     assert_eq!(bench.run("diff -r one.img:/ file.img:/", 0).0, "");
     if require(&[Oracle::Program("e2fsck")]) {
         bench.fsck("one.img");
+    }
+}
+
+#[test]
+fn an_archive_makes_the_same_image_from_a_pipe_and_from_a_file() {
+    let bench = Bench::new();
+    let tar = archive(&[("z", 100_000, 1), ("d/b", 3, 2), ("d/a", 0, 0), ("y", 4096, 3), ("d/b", 9000, 4)]);
+    fs::write(bench.path("all.tar"), &tar).unwrap();
+    for options in [
+        "-t ext4",
+        "-t ext4 --minimize",
+        "-t ext4 --size 40M",
+        "-t ext3 -b 1024",
+        "-t ext2",
+        "-t exfat",
+        "-t vfat",
+        "-t xv6",
+    ] {
+        bench.run(&format!("build -F {options} file.img --from all.tar -q"), 0);
+        piped(&bench, &format!("build -F {options} pipe.img --from - -q"), &tar, 4000).unwrap();
+        let (file, pipe) =
+            (fs::read(bench.path("file.img")).unwrap(), fs::read(bench.path("pipe.img")).unwrap());
+        assert!(file == pipe, "{options}: {} and {} bytes", file.len(), pipe.len());
     }
 }
 
@@ -133,15 +157,17 @@ fn what_later_sources_replace_of_a_pipe_leaves_no_byte_in_the_image() {
     fs::create_dir(bench.path("under")).unwrap();
     fs::write(bench.path("under/z"), "old").unwrap();
     fs::write(bench.path("under/kept"), vec![9; 20_000]).unwrap();
-    piped(&bench, "build disk.img --from under - over -q", &tar, 4096).unwrap();
-    assert_eq!(bench.run("cat disk.img:/gone", 0).0, "new");
-    assert_eq!(bench.run("stat -c %s disk.img:/twice", 0).0, "100\n");
-    assert_eq!(bench.run("stat -c %s disk.img:/z", 0).0, "70000\n");
-    assert!(bench.run("cat disk.img:/kept", 0).0 == "\t".repeat(20_000));
-    let image = fs::read(bench.path("disk.img")).unwrap();
-    assert!(!image.windows(7).any(|window| window == b"SECRET!"));
-    if require(&[Oracle::Program("e2fsck")]) {
-        bench.fsck("disk.img");
+    for way in ["", " --stream"] {
+        piped(&bench, &format!("build -F disk.img --from under - over -q{way}"), &tar, 4096).unwrap();
+        assert_eq!(bench.run("cat disk.img:/gone", 0).0, "new");
+        assert_eq!(bench.run("stat -c %s disk.img:/twice", 0).0, "100\n");
+        assert_eq!(bench.run("stat -c %s disk.img:/z", 0).0, "70000\n");
+        assert!(bench.run("cat disk.img:/kept", 0).0 == "\t".repeat(20_000));
+        let image = fs::read(bench.path("disk.img")).unwrap();
+        assert!(!image.windows(7).any(|window| window == b"SECRET!"));
+        if require(&[Oracle::Program("e2fsck")]) {
+            bench.fsck("disk.img");
+        }
     }
 }
 
@@ -149,19 +175,24 @@ fn what_later_sources_replace_of_a_pipe_leaves_no_byte_in_the_image() {
 fn a_size_that_a_pipe_does_not_fit_in_is_told_with_one_that_does() {
     let bench = Bench::new();
     let tar = archive(&[("a", 9 << 20, 1), ("b", 30 << 20, 2), ("c", 1, 3)]);
-    let said = piped(&bench, "build disk.img --from - --size 20M", &tar, 1 << 20).unwrap_err();
+    let said = piped(&bench, "build disk.img --from - --stream --size 20M", &tar, 1 << 20).unwrap_err();
     let needed: u64 = said.split("it needs ").nth(1).unwrap().split('\n').next().unwrap().parse().unwrap();
     assert!((39 << 20..46 << 20).contains(&needed), "{said}");
     assert_eq!(fs::read_dir(bench.0.path()).unwrap().count(), 0);
-    piped(&bench, &format!("build disk.img --from - -q --size {}k", needed.div_ceil(1024)), &tar, 1 << 20)
-        .unwrap();
+    piped(
+        &bench,
+        &format!("build disk.img --from - -q --stream --size {}k", needed.div_ceil(1024)),
+        &tar,
+        1 << 20,
+    )
+    .unwrap();
     if require(&[Oracle::Program("e2fsck")]) {
         bench.fsck("disk.img");
     }
 }
 
 #[test]
-fn a_pipe_needs_hardly_more_than_a_directory() {
+fn a_stream_needs_hardly_more_than_a_directory() {
     let bench = Bench::new();
     let small = archive(&[("a", 3, 1)]);
     let large = archive(&[("a", 3, 1), ("b", 30_000_000, 2), ("c", 5000, 3)]);
@@ -183,7 +214,7 @@ fn a_pipe_needs_hardly_more_than_a_directory() {
     ] {
         fs::write(bench.path("all.tar"), tar).unwrap();
         bench.run(&format!("build -F {options} file.img --from all.tar -q"), 0);
-        piped(&bench, &format!("build -F {options} pipe.img --from - -q"), tar, 1 << 20).unwrap();
+        piped(&bench, &format!("build -F {options} pipe.img --from - -q --stream"), tar, 1 << 20).unwrap();
         let (file, pipe) = (len("file.img"), len("pipe.img"));
         assert!(pipe * 99 <= file * 100, "{options}: {pipe} bytes where {file} suffice");
         if require(&[Oracle::Program("e2fsck")]) {
@@ -199,12 +230,12 @@ fn inodes_that_do_not_suffice_are_told_and_no_size() {
     let tar = archive(&names.iter().map(|name| (name.as_str(), 5, 1)).collect::<Vec<_>>());
     fs::write(bench.path("all.tar"), &tar).unwrap();
     let (_, file) = bench.run("build disk.img --from all.tar -N 100 --size 8M", 1);
-    let pipe = piped(&bench, "build disk.img --from - -N 100 --size 8M", &tar, 1 << 20).unwrap_err();
+    let pipe = piped(&bench, "build disk.img --from - --stream -N 100 --size 8M", &tar, 1 << 20).unwrap_err();
     assert!(file.contains("501 files are too many") && file == pipe, "{file}{pipe}");
 }
 
 #[test]
-fn a_pipe_that_lies_over_many_groups_leaves_their_copies_where_they_are() {
+fn a_stream_over_many_groups_leaves_their_copies_where_they_are() {
     if !require(&[Oracle::Program("e2fsck")]) {
         return;
     }
@@ -215,7 +246,8 @@ fn a_pipe_that_lies_over_many_groups_leaves_their_copies_where_they_are() {
     for options in
         ["-t ext4", "-t ext3", "-t ext4 -O ^sparse_super,^flex_bg,^resize_inode", "-t ext4 -O sparse_super2"]
     {
-        piped(&bench, &format!("build -F {options} -b 1024 disk.img --from - -q"), &tar, 1 << 20).unwrap();
+        piped(&bench, &format!("build -F {options} -b 1024 disk.img --from - -q --stream"), &tar, 1 << 20)
+            .unwrap();
         bench.fsck("disk.img");
         // A copy of the super block is as good as the first.
         let image = File::options().write(true).open(bench.path("disk.img")).unwrap();

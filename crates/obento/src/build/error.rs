@@ -61,6 +61,12 @@ pub enum BuildFailure {
     /// Standard input cannot be read twice.
     #[error("standard input can be read only once")]
     OnlyOnce,
+    /// The check of the finished volume reports problems. Each is one line.
+    #[error("the check of the image reports {} problems, first: {}", .0.len(), .0.first().map_or("", String::as_str))]
+    NotSound(Vec<String>),
+    /// Files of the finished volume differ from their sources.
+    #[error("{} files of the image differ from their sources", .0.len())]
+    Differs(Vec<SourceProblem>),
     /// Two builds had other bytes.
     #[error("two builds differ in {} bytes, first in byte {}: {}", .0.bytes, .0.offset, .0.place())]
     NotSame(Box<ByteDifference>),

@@ -3,7 +3,8 @@
 //!
 //! Order: all sources are read ([`source`], each over those before it), and what is wrong with any of them is told before
 //! anything is written; the driver plans ([`obento_driver::Build`]); bytes are moved in as many threads as help ([`bytes`]), the
-//! driver writes the rest; and the file gets its name. What comes through a pipe is written before there is a plan ([`stream`]).
+//! driver writes the rest; and the file gets its name. What comes through a pipe is spooled, or written before there is a plan
+//! ([`stream`]). A build that is to be verified is done twice, checked, and compared with its sources ([`verify`]).
 //! Invariant: a source is hostile. Its names are data, resolved within the tree ([`model`]) and nowhere else.
 
 mod bytes;
@@ -16,6 +17,7 @@ mod model;
 mod options;
 mod source;
 mod stream;
+mod verify;
 mod volume;
 
 use std::ops::ControlFlow;
@@ -27,14 +29,15 @@ use obento_block::BlockDevice;
 use obento_driver::{FormatError, Formatted, Replay};
 use obento_host::build::FreshFile;
 
-use crate::{Image, Observer, Options, Registry, diff_bytes};
+use crate::{Image, Observer, Options, Part, Registry, diff_bytes};
 pub use disk::{
     DiskReport, DiskSettings, EmptyMaker, PartitionContent, PartitionReport, PartitionSettings,
-    PartitionSize, build_disk, build_disk_twice,
+    PartitionSize, build_disk, build_disk_verified,
 };
 pub use error::{BuildFailure, SourceProblem};
 pub use fill::{FillReport, MakeEmpty, build_filled};
-pub use options::{BuildSettings, BuildSource, ChangeMode, IdMap, Input, Owner};
+pub use options::{BuildSettings, BuildSource, ChangeMode, IdMap, Input, Owner, Pipes};
+use source::Read;
 use stream::Stream;
 
 /// What a build did.
@@ -75,14 +78,22 @@ pub fn build(
     registry: &Registry,
     observer: &mut dyn Observer,
 ) -> Result<BuildReport, BuildFailure> {
-    let (fresh, report) = make(out, sources, settings, registry, observer)?;
+    let Made { fresh, report, .. } = make(out, sources, settings, registry, observer)?;
     fresh.publish(settings.publish)?;
     Ok(report)
 }
 
-/// The same, twice; the image gets its name only if both times it has the same bytes. Errors: as [`build`]; NotSame;
-/// Host for standard input, which cannot be read twice.
-pub fn build_twice(
+/// Builds as [`build`] does, and verifies the result: the image gets its name only if a second build has the same bytes, the check of
+/// the volume reports nothing, and each file in the volume is as its source has it, as far as the format stores that.
+///
+/// # Errors
+///
+/// As [`build`], and:
+/// - `OnlyOnce`: a source is a pipe, which cannot be read twice.
+/// - `NotSame`: two builds differ.
+/// - `NotSound`: the check reports something.
+/// - `Differs`: files differ from their sources.
+pub fn build_verified(
     out: &Path,
     sources: &[BuildSource],
     settings: &BuildSettings,
@@ -92,15 +103,29 @@ pub fn build_twice(
     if sources.iter().any(BuildSource::is_pipe) {
         return Err(BuildFailure::OnlyOnce);
     }
-    let (first, report) = make(out, sources, settings, registry, observer)?;
-    let (second, _) = make(out, sources, settings, registry, observer)?;
-    let first = same(first, second, registry)?;
-    first.publish(settings.publish)?;
-    Ok(report)
+    let first = make(out, sources, settings, registry, observer)?;
+    let second = make(out, sources, settings, registry, observer)?;
+    let volume = Verified { part: None, read: &first.read, made: &first.report.formatted };
+    let fresh = verified(first.fresh, second.fresh, &[volume], registry)?;
+    fresh.publish(settings.publish)?;
+    Ok(first.report)
 }
 
-/// The first of two images that are the same. Errors: NotSame.
-fn same(first: FreshFile, second: FreshFile, registry: &Registry) -> Result<FreshFile, BuildFailure> {
+/// A volume of an image that is to be verified.
+struct Verified<'a> {
+    part: Option<Part>,
+    read: &'a Read,
+    made: &'a Formatted,
+}
+
+/// Returns the first of two images, if both have the same bytes and all `volumes` hold what they were built of. Errors: NotSame;
+/// those of [`verify::verify`].
+fn verified(
+    first: FreshFile,
+    second: FreshFile,
+    volumes: &[Verified<'_>],
+    registry: &Registry,
+) -> Result<FreshFile, BuildFailure> {
     let (first, second) = (Arc::new(first), Arc::new(second));
     let options = Options { replay: Replay::Skip, ..Options::default() };
     let open = |file: &Arc<FreshFile>| {
@@ -112,7 +137,11 @@ fn same(first: FreshFile, second: FreshFile, registry: &Registry) -> Result<Fres
     if let Some(found) = found {
         return Err(BuildFailure::NotSame(Box::new(found)));
     }
-    drop((one, other, second));
+    drop((other, second));
+    for Verified { part, read, made } in volumes {
+        verify::verify(&one, part.as_ref(), read, made)?;
+    }
+    drop(one);
     Arc::into_inner(first).ok_or_else(|| FormatError::Device(Error::Invalid).into())
 }
 
@@ -137,6 +166,13 @@ impl BlockDevice for Whole {
     }
 }
 
+/// An image that has no name yet.
+struct Made {
+    fresh: FreshFile,
+    read: Read,
+    report: BuildReport,
+}
+
 /// Builds an image that has no name yet.
 fn make(
     out: &Path,
@@ -144,8 +180,8 @@ fn make(
     settings: &BuildSettings,
     registry: &Registry,
     observer: &mut dyn Observer,
-) -> Result<(FreshFile, BuildReport), BuildFailure> {
-    let stream = match sources.iter().any(BuildSource::is_pipe) {
+) -> Result<Made, BuildFailure> {
+    let stream = match settings.pipes == Pipes::Stream && sources.iter().any(BuildSource::is_pipe) {
         true => Stream::begin(out, settings, registry)?,
         false => None,
     };
@@ -160,5 +196,6 @@ fn make(
     };
     let moved = volume::write(&mut *plan, &read, (&fresh, 0), settings, observer)?;
     let report = volume::report(&*plan, &read, came + moved);
-    Ok((fresh, report))
+    drop(plan);
+    Ok(Made { fresh, read, report })
 }

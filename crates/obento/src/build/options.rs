@@ -84,6 +84,18 @@ pub enum Input {
     Standard,
 }
 
+/// What becomes of the bytes of an archive that comes through a pipe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Pipes {
+    /// They are kept in a file without a name beside the image until the volume is laid out, so that the image has the same bytes as
+    /// one of the same archive in a file.
+    #[default]
+    Spool,
+    /// They are written straight to their places, in the order in which they come, if the driver supports that. The image needs no
+    /// second copy of the bytes, and has another layout than one of the same archive in a file.
+    Stream,
+}
+
 /// Whose the files are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Owner {
@@ -151,6 +163,8 @@ pub struct BuildSettings {
     pub unpack: UnpackLimits,
     /// Directories of the host, besides that of a manifest, in which the contents that a manifest names may be.
     pub contents: Vec<PathBuf>,
+    /// What becomes of the bytes of an archive that comes through a pipe.
+    pub pipes: Pipes,
     /// What to do where the image has its name already.
     pub publish: Publish,
     /// How many threads look at files and move bytes; 0 for as many as there are processors, up to 4.
@@ -180,6 +194,7 @@ impl BuildSettings {
             salt: Vec::new(),
             unpack: UnpackLimits::default(),
             contents: Vec::new(),
+            pipes: Pipes::default(),
             publish: Publish::Keep,
             threads: 0,
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use obento::partition::{DiskId, PartitionType};
 use obento::{
-    DiskReport, DiskSettings, FillReport, PartitionContent, build_disk, build_disk_twice, human_size,
+    DiskReport, DiskSettings, FillReport, PartitionContent, build_disk, build_disk_verified, human_size,
     uuid_text,
 };
 
@@ -21,7 +21,7 @@ use crate::report::{Report, printable};
 
 /// Builds the disk that the file `layout` describes.
 pub(super) fn make(args: &Args, layout: &Path, context: &Context) -> Outcome {
-    let shown = args.out.as_os_str().as_bytes();
+    let shown = args.out().as_os_str().as_bytes();
     let mut settings = layout::read(layout, args.threads, context)?;
     settings.publish = args.publish();
     refuse(args, &settings)?;
@@ -29,8 +29,8 @@ pub(super) fn make(args: &Args, layout: &Path, context: &Context) -> Outcome {
     let start = Instant::now();
     let mut watch = Watch::new(context);
     let built = match args.verify {
-        true => build_disk_twice(&args.out, &settings, context.registry(), &mut watch),
-        false => build_disk(&args.out, &settings, context.registry(), &mut watch),
+        true => build_disk_verified(args.out(), &settings, context.registry(), &mut watch),
+        false => build_disk(args.out(), &settings, context.registry(), &mut watch),
     };
     drop(watch);
     let report = match built {
@@ -91,8 +91,8 @@ fn confine(args: &Args, settings: &mut DiskSettings, context: &Context) -> Resul
             _ => None,
         })
         .collect();
-    confine_filled(&mut makers, &args.out, sources, files, context)
-        .map_err(|error| Report::on("cannot build", args.out.as_os_str().as_bytes(), error))
+    confine_filled(&mut makers, args.out(), sources, files, context)
+        .map_err(|error| Report::on("cannot build", args.out().as_os_str().as_bytes(), error))
 }
 
 fn scheme(report: &DiskReport) -> &'static str {
@@ -133,7 +133,7 @@ fn text(out: &mut Output, shown: &[u8], report: &DiskReport, time: Duration) -> 
 fn json(args: &Args, report: &DiskReport, time: Duration, out: &mut Output) -> std::io::Result<()> {
     let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     Line::new("built_disk")
-        .bytes("path", args.out.as_os_str().as_bytes())
+        .bytes("path", args.out().as_os_str().as_bytes())
         .field("table", scheme(report).to_lowercase())
         .field("uuid", report.id.to_string())
         .field("size", report.len)

@@ -22,7 +22,7 @@ use crate::report::{Report, printable};
 
 /// Builds the image that `args` ask for, of the type `kind`.
 pub fn make(args: &Args, kind: &'static Type, context: &Context) -> Outcome {
-    let shown = args.out.as_os_str().as_bytes();
+    let shown = args.out().as_os_str().as_bytes();
     let name = kind.names.first().copied().unwrap_or_default();
     let maker = maker(kind).map_err(|cause| Report::on("cannot build", shown, cause))?;
     refuse(args, &maker)?;
@@ -30,13 +30,13 @@ pub fn make(args: &Args, kind: &'static Type, context: &Context) -> Outcome {
     let program = own::program(&maker, args.volume.label.as_ref(), "cannot build", shown)?;
     let mut empty = own::maker(program, &maker);
     let contents = settings.contents.iter().map(PathBuf::as_path);
-    confine_filled(&mut [(kind, &mut empty)], &args.out, sources.iter(), contents, context)
+    confine_filled(&mut [(kind, &mut empty)], args.out(), sources.iter(), contents, context)
         .map_err(|error| Report::on("cannot build", shown, error))?;
     let start = Instant::now();
     let mut watch = Watch::new(context);
     let how = (&settings, empty.least);
     let mut make = |image: BorrowedFd<'_>| (empty.make)(image);
-    let built = build_filled(&args.out, &sources, how, context.registry(), &mut make, &mut watch);
+    let built = build_filled(args.out(), &sources, how, context.registry(), &mut make, &mut watch);
     drop(watch);
     let report = match built {
         Ok(report) => report,

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use obento::{
     BuildFailure, BuildReport, FormatError, HostError, Observer, Problem, Registry, SourceProblem, build,
-    build_twice, human_size, interrupt,
+    build_verified, human_size, interrupt,
 };
 
 use crate::context::Context;
@@ -28,7 +28,8 @@ pub use args::Args;
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    match make(args, context) {
+    let made = args.settle().map_err(Stop::Failed).and_then(|args| make(&args, context));
+    match made {
         Err(Stop::Failed(report)) => {
             context.warn(&report);
             Ok(())
@@ -38,9 +39,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 }
 
 fn make(args: &Args, context: &Context) -> Outcome {
-    let shown = args.out.as_os_str().as_bytes();
+    let shown = args.out().as_os_str().as_bytes();
     context.expect_changes_allowed(shown)?;
-    if let Ok(there) = std::fs::symlink_metadata(&args.out) {
+    if let Ok(there) = std::fs::symlink_metadata(args.out()) {
         if !args.force {
             let report = Report::on("cannot build", shown, "something has the name already");
             return Err(report.help("--force (-F) replaces it").into());
@@ -58,12 +59,12 @@ fn make(args: &Args, context: &Context) -> Outcome {
     }
     let (sources, settings) = args.volume(context.options().unpack())?;
     let contents = settings.contents.iter().map(PathBuf::as_path);
-    confine::confine(&args.out, sources.iter(), contents, context);
+    confine::confine(args.out(), sources.iter(), contents, context);
     let start = Instant::now();
     let mut watch = Watch::new(context);
     let built = match args.verify {
-        true => build_twice(&args.out, &sources, &settings, context.registry(), &mut watch),
-        false => build(&args.out, &sources, &settings, context.registry(), &mut watch),
+        true => build_verified(args.out(), &sources, &settings, context.registry(), &mut watch),
+        false => build(args.out(), &sources, &settings, context.registry(), &mut watch),
     };
     drop(watch);
     let report = match built {
@@ -103,7 +104,7 @@ fn tell(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
         }
         failure => (failure, Cannot { shown, words: String::new() }),
     };
-    let cannot = |cause: &dyn std::fmt::Display| cannot.because(cause);
+    let because = |cause: &dyn std::fmt::Display| cannot.because(cause);
     let report = match failure {
         BuildFailure::Unfit(problems) => {
             for (why, paths) in by_reason(&problems) {
@@ -114,33 +115,46 @@ fn tell(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
                 };
                 context.warn(&Report::on(&what, first, why));
             }
-            cannot(&none_taken(problems.len())).help(LEAVE_OUT)
+            because(&none_taken(problems.len())).help(LEAVE_OUT)
         }
         BuildFailure::Sources(problems) => {
             for problem in &problems {
                 context.warn(&Report::on("cannot take", &problem.path, &problem.why));
             }
-            cannot(&none_taken(problems.len())).help(LEAVE_OUT)
+            because(&none_taken(problems.len())).help(LEAVE_OUT)
         }
         BuildFailure::TooSmall { size, needed } if needed > size => {
-            cannot(&format!("{size} bytes are too few: it needs {needed}"))
+            because(&format!("{size} bytes are too few: it needs {needed}"))
                 .help(format!("a size of {}k suffices, or auto", needed.div_ceil(1024)))
         }
+        BuildFailure::NotSound(findings) => {
+            for finding in &findings {
+                context.warn(&Report::on("the check of the image reports", cannot.shown, finding));
+            }
+            because(&"the finished image is damaged, and was not kept").help(OUR_FAULT)
+        }
+        BuildFailure::Differs(problems) => {
+            for problem in &problems {
+                context.warn(&Report::on("not built as its source has it:", &problem.path, &problem.why));
+            }
+            because(&"the finished image differs from its sources, and was not kept").help(OUR_FAULT)
+        }
         BuildFailure::Host(HostError::Exists { .. }) => {
-            cannot(&"something has got the name meanwhile").help("--force (-F) replaces it")
+            because(&"something has got the name meanwhile").help("--force (-F) replaces it")
         }
         BuildFailure::UnknownType { .. } => {
-            cannot(&failure).help(format!("it builds: {}", types(context.registry()).join(", ")))
+            because(&failure).help(format!("it builds: {}", types(context.registry()).join(", ")))
         }
-        BuildFailure::Full { .. } => cannot(&failure).help("with the size auto one is found that suffices"),
+        BuildFailure::Full { .. } => because(&failure).help("with the size auto one is found that suffices"),
         BuildFailure::Format(FormatError::Needs { needs, .. }) => {
-            cannot(&failure).help(format!("add {needs}, or leave the other out"))
+            because(&failure).help(format!("add {needs}, or leave the other out"))
         }
-        failure => cannot(&failure),
+        failure => because(&failure),
     };
     Err(report.into())
 }
 
+const OUR_FAULT: &str = "this is a bug in obento: please report it, with the sources if you can";
 const LEAVE_OUT: &str = "mend them, or leave them out with --exclude";
 
 fn none_taken(count: usize) -> String {
@@ -212,7 +226,7 @@ fn line(args: &Args, report: &BuildReport, time: Duration) -> Line {
     let made = &report.formatted;
     let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let line = Line::new("built")
-        .bytes("path", args.out.as_os_str().as_bytes())
+        .bytes("path", args.out().as_os_str().as_bytes())
         .field("size", made.blocks.saturating_mul(u64::from(made.block_size)));
     volume_fields(line, report).field("milliseconds", millis).field("verified", args.verify)
 }

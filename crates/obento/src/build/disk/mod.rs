@@ -18,9 +18,9 @@ use obento_host::build::FreshFile;
 
 use super::digest::Seed;
 use super::source::Read;
-use super::{BuildFailure, BuildReport, FillReport, source, volume};
+use super::{BuildFailure, BuildReport, FillReport, Verified, source, volume};
 use crate::partition::{DiskId, Guid, NewPartition, NewTable, PartitionType, Scheme, lay_out, number_of};
-use crate::{Observer, Registry};
+use crate::{Observer, Part, Registry};
 use content::{Filling, Place};
 pub use options::{DiskSettings, EmptyMaker, PartitionContent, PartitionSettings, PartitionSize};
 
@@ -82,14 +82,19 @@ pub fn build_disk(
     registry: &Registry,
     observer: &mut dyn Observer,
 ) -> Result<DiskReport, BuildFailure> {
-    let (fresh, report) = make(out, settings, registry, observer)?;
+    let Made { fresh, report, .. } = make(out, settings, registry, observer)?;
     fresh.publish(settings.publish)?;
     Ok(report)
 }
 
-/// The same, twice; the image gets its name only if both times it has the same bytes. Errors: as [`build_disk`]; NotSame;
-/// OnlyOnce.
-pub fn build_disk_twice(
+/// Builds as [`build_disk`] does, and verifies the result: as [`build_verified`](super::build_verified) does it, with the volume of each
+/// partition.
+///
+/// # Errors
+///
+/// As [`build_disk`], and `OnlyOnce`, `NotSame`, `NotSound` and `Differs` as
+/// [`build_verified`](super::build_verified) has them.
+pub fn build_disk_verified(
     out: &Path,
     settings: &DiskSettings,
     registry: &Registry,
@@ -98,10 +103,22 @@ pub fn build_disk_twice(
     if settings.partitions.iter().any(|partition| partition.content.is_pipe()) {
         return Err(BuildFailure::OnlyOnce);
     }
-    let (first, report) = make(out, settings, registry, observer)?;
-    let (second, _) = make(out, settings, registry, observer)?;
-    super::same(first, second, registry)?.publish(settings.publish)?;
-    Ok(report)
+    let first = make(out, settings, registry, observer)?;
+    let second = make(out, settings, registry, observer)?;
+    let volumes = first.report.partitions.iter().zip(&first.reads).filter_map(|(partition, read)| {
+        let (read, volume) = (read.as_ref()?, partition.volume.as_ref()?);
+        Some(Verified { part: Some(Part::Number(partition.number)), read, made: &volume.formatted })
+    });
+    let volumes: Vec<_> = volumes.collect();
+    super::verified(first.fresh, second.fresh, &volumes, registry)?.publish(settings.publish)?;
+    Ok(first.report)
+}
+
+/// A disk that has no name yet.
+struct Made {
+    fresh: FreshFile,
+    reads: Vec<Option<Read>>,
+    report: DiskReport,
 }
 
 fn make(
@@ -109,7 +126,7 @@ fn make(
     settings: &DiskSettings,
     registry: &Registry,
     observer: &mut dyn Observer,
-) -> Result<(FreshFile, DiskReport), BuildFailure> {
+) -> Result<Made, BuildFailure> {
     let settings = &prepared(settings)?;
     let reads = read(out, settings, observer)?;
     let place = Place { out, registry };
@@ -148,7 +165,7 @@ fn make(
         filled,
     };
     let partitions = table.partitions.into_iter().zip(built).enumerate().map(report).collect();
-    Ok((fresh, DiskReport { id, len, partitions }))
+    Ok(Made { fresh, reads, report: DiskReport { id, len, partitions } })
 }
 
 /// The settings, proved, with what tells partitions of one content apart.
