@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use obento::partition::{PartitionType, Scheme};
 use obento::{
-    BuildSettings, BuildSource, DiskSettings, Part, PartitionContent, PartitionSettings, Quiet, Registry,
-    Room, build, build_disk,
+    BuildSettings, BuildSource, DiskSettings, Part, PartitionContent, PartitionSettings, Pipes, Quiet,
+    Registry, Room, build, build_disk,
 };
 use obento_testkit::mutants::Random;
 use sources::{Expected, KINDS, Made};
@@ -50,8 +50,12 @@ fn try_seed(seed: u64, folder: &Path) {
     settings.room = room;
     settings.size = (random.below(6) == 0).then_some(24 << 20);
     settings.threads = 1;
+    settings.pipes = [Pipes::Spool, Pipes::Stream][random.below(2) as usize];
     let is_disk = random.below(8) == 0;
-    let what = format!("seed {seed}: {kinds:?}, {room:?}, {:?}, disk {is_disk}, {shape:?}", settings.size);
+    let what = format!(
+        "seed {seed}: {kinds:?}, {room:?}, {:?}, {:?}, disk {is_disk}, {shape:?}",
+        settings.size, settings.pipes
+    );
     let (mut sources, mut expected, mut feeders) = (Vec::new(), BTreeMap::new(), Vec::new());
     for Made { sources: some, expected: files, feeder } in made {
         sources.extend(some);
