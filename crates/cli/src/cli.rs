@@ -71,6 +71,9 @@ pub struct GlobalOptions {
     /// Use the super block at block N of the volume
     #[arg(long, global = true, value_name = "N", help_heading = "Opening", display_order = 902)]
     pub superblock: Option<u64>,
+    /// Read metadata of ext2, ext3 and ext4 volumes without verifying its checksums
+    #[arg(long, global = true, help_heading = "Opening", display_order = 903)]
+    pub ignore_checksums: bool,
     /// Read an image even while somebody changes it
     #[arg(long, global = true, help_heading = "Opening", display_order = 905)]
     pub no_lock: bool,
@@ -216,6 +219,7 @@ impl GlobalOptions {
         let mut arguments: Vec<OsString> = Vec::new();
         let flags = [
             (self.no_replay, "--no-replay"),
+            (self.ignore_checksums, "--ignore-checksums"),
             (self.no_lock, "--no-lock"),
             (self.allow_backing, "--allow-backing"),
         ];

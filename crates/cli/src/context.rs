@@ -71,6 +71,7 @@ impl Context {
     /// Ends the changes of all images: main does it after every command, and with exit code 0 they are on stable storage.
     pub fn close(&self) {
         self.opener().tell_losses(|report| self.warn(report));
+        self.opener().report_damage(self, |report| self.warn(report));
         self.opener().close(|report| self.warn(report));
     }
 

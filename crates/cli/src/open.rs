@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use obento::{
-    Access, Address, Error, FileId, HostError, Image, Ino, Locking, Node, Notice, OpenError, Operand,
-    Options, Part, Place, Purpose, Replay, Symlinks, Unpacking, Volume, Writing, is_pattern,
+    Access, Address, Checksums, Error, FileId, HostError, Image, Ino, Locking, Node, Notice, OpenError,
+    Operand, Options, Part, Place, Purpose, Replay, Symlinks, Unpacking, Volume, Writing, is_pattern,
 };
 
 use crate::cli::GlobalOptions;
@@ -69,6 +69,8 @@ struct KnownVolume {
     volume: Rc<Volume>,
     /// Whether the attributes that it hides were reported as lost.
     is_loss_told: bool,
+    /// The number of its notices that were reported.
+    reported: usize,
 }
 
 impl Opener {
@@ -158,6 +160,7 @@ impl Opener {
             GlobalOptions { no_replay: true, .. } => {
                 Some("--no-replay shows a state of the past, which nobody can change")
             }
+            GlobalOptions { ignore_checksums: true, .. } => Some("--ignore-checksums is for reading only"),
             GlobalOptions { no_lock: true, .. } => Some("--no-lock is for reading only"),
             _ => None,
         };
@@ -189,8 +192,10 @@ impl Opener {
         };
         let volume = Rc::new(volume.map_err(Report::plain)?);
         let prefix: Rc<[u8]> = prefix(address).into();
+        let notices = volume.info().notices;
+        let reported = notices.len();
         let is_told = |notice: &Notice| !matches!(notice, Notice::Hidden { .. });
-        for notice in volume.info().notices.into_iter().filter(is_told) {
+        for notice in notices.into_iter().filter(is_told) {
             let shown = prefix.strip_suffix(b":").unwrap_or(&prefix);
             context.note(shown, crate::report::notice(&notice, access, &image));
             if matches!(notice, Notice::BackupSuperBlock { .. }) && can_be_checked(&volume, context) {
@@ -203,7 +208,8 @@ impl Opener {
         }
         let (path, part) = (address.image.clone(), address.part.clone());
         let volume_again = volume.clone();
-        self.volumes.push(KnownVolume { path, part, access, prefix, volume, is_loss_told: false });
+        let is_loss_told = false;
+        self.volumes.push(KnownVolume { path, part, access, prefix, volume, is_loss_told, reported });
         Ok(volume_again)
     }
 
@@ -218,6 +224,23 @@ impl Opener {
                 let cause = format!("the kernel engine's Linux was built without {option}");
                 let report = Report::on(&format!("cannot read the {what} of"), shown, cause);
                 lost(&report.help("name a kernel that has the option in OBENTO_LINUX"));
+            }
+        }
+    }
+
+    /// Reports the damage that the drivers found since the volumes were opened, each damage once.
+    pub fn report_damage(&mut self, context: &Context, failed: impl Fn(&Report)) {
+        for known in &mut self.volumes {
+            let notices = known.volume.info().notices;
+            let first = std::mem::replace(&mut known.reported, notices.len());
+            for notice in notices.iter().skip(first) {
+                let Notice::Damaged(error) = notice else { continue };
+                let shown = known.prefix.strip_suffix(b":").unwrap_or(&known.prefix);
+                let report = Report::on("found damage in", shown, error);
+                failed(&match can_be_checked(&known.volume, context) {
+                    true => report.help("run 'obento check -y' to repair the volume"),
+                    false => report,
+                });
             }
         }
     }
@@ -278,6 +301,7 @@ pub fn options(global: &GlobalOptions) -> Options {
         fs_type: global.fs_type.clone(),
         replay: if global.no_replay { Replay::Skip } else { Replay::InMemory },
         super_block: global.superblock,
+        checksums: if global.ignore_checksums { Checksums::Ignore } else { Checksums::Verify },
         locking: if global.no_lock { Locking::Skip } else { Locking::Take },
         io: global.io.into(),
         allow_backing: global.allow_backing,

@@ -116,3 +116,93 @@ fn an_image_cut_anywhere_is_read_as_far_as_it_goes() {
         }
     }
 }
+
+/// Creates an ext4 image whose directory `full` has 39 names in a block with a wrong checksum; returns its path and the
+/// number of that block.
+fn image_with_a_wrong_checksum(folder: &Path) -> (PathBuf, u64) {
+    let (tree, image) = (folder.join("tree"), folder.join("image"));
+    fs::create_dir_all(tree.join("full")).unwrap();
+    for n in 0..39 {
+        fs::write(tree.join(format!("full/name-{n}")), format!("contents {n}\n")).unwrap();
+    }
+    fs::File::create(&image).unwrap().set_len(4 << 20).unwrap();
+    let mut mke2fs = program("mke2fs");
+    mke2fs.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-O", "metadata_csum,^has_journal", "-d"]);
+    run(mke2fs.arg(&tree).arg(&image)).unwrap();
+    let blocks = run(program("debugfs").args(["-R", "blocks /full"]).arg(&image)).unwrap().stdout;
+    let block: u64 = String::from_utf8_lossy(&blocks).trim().parse().unwrap();
+    let file = fs::File::options().write(true).open(&image).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0xa5; 4], block * 4096 + 4092).unwrap();
+    (image, block)
+}
+
+/// Runs obento; returns its exit code, standard output and standard error.
+fn obento(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_obento")).args(arguments).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn reading_a_directory_block_with_a_wrong_checksum_shows_its_names_and_ends_with_exit_code_1() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("debugfs")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (image, block) = image_with_a_wrong_checksum(folder.path());
+    let image = image.to_str().unwrap();
+    let (place, name) = (format!("{image}:/full"), format!("{image}:/full/name-7"));
+    let copy = folder.path().join("copy");
+    let tar = folder.path().join("out.tar");
+    let readers: &[&[&str]] = &[
+        &["ls", &place],
+        &["find", &place],
+        &["cat", &name],
+        &["cp", "-r", &place, copy.to_str().unwrap()],
+        &["export", image, "-o", tar.to_str().unwrap()],
+    ];
+    for arguments in readers {
+        let (code, _, report) = obento(arguments);
+        assert_eq!(code, Some(1), "{arguments:?}: {report}");
+        assert!(report.contains(&format!("block {block}")), "{arguments:?}: {report}");
+        let lines = report.lines().filter(|line| line.contains("checksum")).count();
+        assert_eq!(lines, 1, "{arguments:?}: {report}");
+    }
+    assert_eq!(obento(&["ls", &place]).1.lines().count(), 39);
+    assert_eq!(obento(&["cat", &name]).1, "contents 7\n");
+    assert_eq!(fs::read_dir(&copy).unwrap().count(), 39);
+    let listed = run(program("tar").arg("tf").arg(&tar)).unwrap().stdout;
+    assert_eq!(String::from_utf8_lossy(&listed).lines().filter(|line| line.contains("name-")).count(), 39);
+}
+
+#[test]
+fn ignored_checksums_are_not_reported_and_forbid_changes() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("debugfs")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (image, _) = image_with_a_wrong_checksum(folder.path());
+    let image = image.to_str().unwrap();
+    let (place, name) = (format!("{image}:/full"), format!("{image}:/full/name-7"));
+    let (code, names, report) = obento(&["ls", "--ignore-checksums", &place]);
+    assert_eq!((code, names.lines().count(), report.as_str()), (Some(0), 39, ""));
+    for arguments in [&["rm", &name][..], &["rm", "--ignore-checksums", &name]] {
+        let (code, _, report) = obento(arguments);
+        assert!(code > Some(0), "{arguments:?}: {report}");
+    }
+    assert_eq!(obento(&["ls", "--ignore-checksums", &place]).1, names);
+}
+
+#[test]
+fn diff_of_a_file_whose_name_is_in_a_damaged_block_ends_with_exit_code_2() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("debugfs")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (image, block) = image_with_a_wrong_checksum(folder.path());
+    let name = format!("{}:/full/name-7", image.display());
+    let same = folder.path().join("tree/full/name-7");
+    let (code, differences, report) = obento(&["diff", &name, same.to_str().unwrap()]);
+    assert_eq!((code, differences.as_str()), (Some(2), ""));
+    assert!(report.contains(&format!("block {block}")), "{report}");
+}

@@ -5,7 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use obento_base::{Corrupt, DeviceError, Error, Feature, Mode, Result, Structure};
 use obento_block::BlockDevice;
-use obento_driver::{Access, Build, Check, Driver, FileSystem, Format, OpenOptions, Probe, Replay, Shown};
+use obento_driver::{
+    Access, Build, Check, Checksums, Driver, FileSystem, Format, OpenOptions, Probe, Replay, Shown,
+};
 
 use crate::engine::{Shared, Trouble};
 use crate::kernel::{Config, Kernel};
@@ -174,6 +176,10 @@ fn not_asked_of_linux(options: &OpenOptions) -> Option<&'static str> {
     let asked = [
         (options.super_block.is_some(), "another super block (--superblock), by the kernel engine,"),
         (options.replay == Replay::Skip, "the state before the journal (--no-replay), by the kernel engine,"),
+        (
+            options.checksums == Checksums::Ignore,
+            "ignoring checksums (--ignore-checksums), by the kernel engine,",
+        ),
         (options.journal.is_some(), "a journal elsewhere (--journal), by the kernel engine,"),
     ];
     asked.into_iter().find_map(|(is_asked, what)| is_asked.then_some(what))

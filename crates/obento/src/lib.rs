@@ -61,11 +61,11 @@ pub use obento_block::{BlockDevice, MemDevice};
 pub use obento_driver as driver;
 pub use obento_driver::Room;
 pub use obento_driver::{
-    Access, CheckObserver, CheckOptions, CheckProgress, CheckReport, Contents, Cookie, DataMode, DirEntry,
-    Driver, Extent, Fact, Field, FieldValue, FileSystem, Finding, Format, FormatError, FormatNotice,
-    FormatOptions, Formatted, Inspect, Journalling, Keeps, Limits, Mending, NewNode, Notice, Probe, Record,
-    RenameFlags, Replay, SetAttr, Severity, Shown, Size, Span, Spot, StatFs, Target, TimeChange, VolumeInfo,
-    XattrMode,
+    Access, CheckObserver, CheckOptions, CheckProgress, CheckReport, Checksums, Contents, Cookie, DataMode,
+    DirEntry, Driver, Extent, Fact, Field, FieldValue, FileSystem, Finding, Format, FormatError,
+    FormatNotice, FormatOptions, Formatted, Inspect, Journalling, Keeps, Limits, Mending, NewNode, Notice,
+    Probe, Record, RenameFlags, Replay, SetAttr, Severity, Shown, Size, Span, Spot, StatFs, Target,
+    TimeChange, VolumeInfo, XattrMode,
 };
 pub use obento_env::{Clock, FixedClock, FixedRandom, Random, SystemClock, SystemRandom};
 pub use obento_host::FileId;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use obento_driver::{Access, Journalling, OpenOptions, Replay, Shown};
+use obento_driver::{Access, Checksums, Journalling, OpenOptions, Replay, Shown};
 use obento_env::{Clock, SystemClock};
 use obento_host::compressed::{Progress as Unpacking, UnpackLimits};
 use obento_host::io::IoBackend;
@@ -48,6 +48,8 @@ pub struct Options {
     pub replay: Replay,
     /// Use the super block at this block instead of the primary one.
     pub super_block: Option<u64>,
+    /// Whether a volume that is opened for reading verifies the checksums of its metadata.
+    pub checksums: Checksums,
     /// Whether the image may name other files that are then opened (qcow2 backing files). Only for images that are
     /// trusted: such a file can be any that the user can read.
     pub allow_backing: bool,
@@ -79,6 +81,7 @@ impl Default for Options {
             fs_type: None,
             replay: Replay::InMemory,
             super_block: None,
+            checksums: Checksums::Verify,
             allow_backing: false,
             cache: 32 << 20,
             journal: None,
@@ -118,6 +121,7 @@ impl Options {
         OpenOptions {
             replay: self.replay,
             super_block: self.super_block,
+            checksums: self.checksums,
             cache: self.cache,
             journalling: self.journalling,
             shown: self.shown,

@@ -87,6 +87,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     // What cannot be read was not compared.
     context.opener().tell_losses(|report| context.fail(report));
+    context.opener().report_damage(context, |report| context.fail(report));
     teller.out.finish()
 }
 

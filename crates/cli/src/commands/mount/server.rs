@@ -100,13 +100,18 @@ fn open(
 ) -> Result<Volume, Report> {
     let shown = args.image.as_bytes();
     let allowed = context.expect_changes_allowed(shown);
+    let ignores_checksums = context.options().ignore_checksums;
     let access = match options.access {
         Some(ReadWrite::Read) => Access::ReadOnly,
         Some(ReadWrite::Write) => {
             allowed?;
+            if ignores_checksums {
+                let cause = "--ignore-checksums is for reading only";
+                return Err(Report::on("cannot change", shown, cause).help("leave it out"));
+            }
             Access::ReadWrite
         }
-        None if allowed.is_err() || !is_writable(address) => Access::ReadOnly,
+        None if allowed.is_err() || ignores_checksums || !is_writable(address) => Access::ReadOnly,
         None => Access::ReadWrite,
     };
     let is_free = options.access.is_none();
