@@ -23,7 +23,7 @@ const MORE_MEMORY: &str = " (--engine-memory gives it more)";
 
 /// The last of what was printed.
 pub fn text(console: &File) -> String {
-    let len = console.metadata().map_or(0, |metadata| metadata.len());
+    let len = rustix::fs::fstat(console).map_or(0, |stat| stat.st_size.cast_unsigned());
     let mut text = vec![0; usize::try_from(len.min(LOOKED_AT)).unwrap_or(0)];
     let read = console.read_at(&mut text, len.saturating_sub(LOOKED_AT)).unwrap_or(0);
     text.truncate(read);

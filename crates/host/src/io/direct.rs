@@ -89,7 +89,7 @@ impl DirectDevice {
             };
             match self.file.file().read_at(&mut buf[done..], offset + to_u64(done)) {
                 Ok(0) => {
-                    let device_len = self.file.file().metadata().map_or(offset, |meta| meta.len());
+                    let device_len = self.file.len_now().unwrap_or(offset);
                     return Err(DeviceError::OutOfBounds { offset, len: to_u64(needed), device_len }.into());
                 }
                 Ok(count) => done += count,

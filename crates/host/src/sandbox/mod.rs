@@ -1,10 +1,11 @@
 //! Giving up rights once an image is open, so that a bug in a decoder finds little to use.
 //!
-//! Three measures, each as far as the kernel has it: no program that is started gains rights (`no_new_privs`), no files
-//! but those beneath the target (Landlock), no system calls but those in a list (seccomp). What is open stays open.
+//! Four measures, each as far as the kernel has it: no program that is started gains rights (`no_new_privs`), no rights of root
+//! (capabilities) but those for files that are still read or written, no files but those beneath the target (Landlock), no system calls but
+//! those in a list (seccomp). What is open stays open. A process that works on open files only cannot look at paths, either.
 //! Invariant: there is no way back, for no thread.
 //!
-//! Landlock before Linux 7.0 only binds the thread that calls and those it starts later: call [`enter`] before
+//! Capabilities, and Landlock before Linux 7.0, only bind the thread that calls and those it starts later: call [`enter`] before
 //! threads are started. seccomp binds all of them in any case.
 
 mod syscalls;
@@ -15,6 +16,8 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, RestrictSelfAttr, Ruleset,
     RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
+use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 /// The newest Landlock whose rights are asked for; an older kernel gives what it has.
@@ -56,6 +59,8 @@ pub enum Measure {
 pub struct Applied {
     /// No program that is started gains rights.
     pub no_new_privs: Measure,
+    /// No rights of root but those that the work needs.
+    pub capabilities: Measure,
     /// Landlock: no other files, no network.
     pub landlock: Measure,
     /// seccomp: no other system calls.
@@ -72,10 +77,39 @@ pub fn enter(rights: Rights<'_>) -> Applied {
         Ok(()) => Measure::Applied,
         Err(errno) => missing(errno.to_string()),
     };
+    let capabilities = match drop_capabilities(needed(rights)) {
+        Ok(()) => Measure::Applied,
+        Err(errno) => missing(errno.to_string()),
+    };
     let landlock = restrict_files(rights).unwrap_or_else(|error| missing(error.to_string()));
     // Last, because its list has none of the calls above.
     let seccomp = restrict_calls(rights).map_or_else(missing, |()| Measure::Applied);
-    Applied { no_new_privs, landlock, seccomp }
+    Applied { no_new_privs, capabilities, landlock, seccomp }
+}
+
+/// The capabilities that `rights` need. Source: capabilities(7).
+fn needed(rights: Rights<'_>) -> CapabilitySet {
+    // SYS_ADMIN for attributes `trusted.*`.
+    let reading = CapabilitySet::DAC_READ_SEARCH | CapabilitySet::DAC_OVERRIDE | CapabilitySet::SYS_ADMIN;
+    match rights {
+        Rights::Read | Rights::Serve => CapabilitySet::empty(),
+        Rights::ReadBeneath(_) | Rights::Build { .. } => reading,
+        Rights::WriteBeneath(_) => {
+            reading
+                | CapabilitySet::CHOWN
+                | CapabilitySet::FOWNER
+                | CapabilitySet::FSETID
+                | CapabilitySet::MKNOD
+                | CapabilitySet::SETFCAP
+        }
+    }
+}
+
+/// Drops all capabilities of this thread, and of those that it starts later, but `kept`.
+fn drop_capabilities(kept: CapabilitySet) -> Result<(), Errno> {
+    let now = capabilities(None)?;
+    let (effective, permitted) = (now.effective & kept, now.permitted & kept);
+    set_capabilities(None, CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() })
 }
 
 fn restrict_files(rights: Rights<'_>) -> Result<Measure, RulesetError> {

@@ -12,18 +12,18 @@ use super::Rights;
 const ALWAYS: &[c_long] = &[
     libc::SYS_read, libc::SYS_readv, libc::SYS_pread64, libc::SYS_preadv, libc::SYS_preadv2,
     libc::SYS_write, libc::SYS_writev, libc::SYS_pwrite64, libc::SYS_pwritev, libc::SYS_pwritev2,
-    libc::SYS_lseek, libc::SYS_close, libc::SYS_fstat, libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_fstatfs,
+    libc::SYS_lseek, libc::SYS_close, libc::SYS_fstat, libc::SYS_fstatfs,
     libc::SYS_copy_file_range, libc::SYS_sendfile, libc::SYS_splice, libc::SYS_fadvise64, libc::SYS_ftruncate,
-    libc::SYS_fallocate, libc::SYS_fsync, libc::SYS_fdatasync, libc::SYS_fcntl, libc::SYS_dup, libc::SYS_dup3,
+    libc::SYS_fallocate, libc::SYS_fsync, libc::SYS_fdatasync, libc::SYS_dup, libc::SYS_dup3,
     libc::SYS_pipe2, libc::SYS_ppoll, libc::SYS_pselect6,
     libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_mprotect, libc::SYS_madvise, libc::SYS_brk,
     libc::SYS_membarrier, libc::SYS_futex, libc::SYS_set_robust_list, libc::SYS_rseq, libc::SYS_sched_yield,
-    libc::SYS_sched_getaffinity, libc::SYS_gettid, libc::SYS_set_tid_address, libc::SYS_exit, libc::SYS_exit_group,
-    libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn, libc::SYS_sigaltstack, libc::SYS_tgkill,
+    libc::SYS_gettid, libc::SYS_set_tid_address, libc::SYS_exit, libc::SYS_exit_group,
+    libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn, libc::SYS_sigaltstack,
     libc::SYS_restart_syscall, libc::SYS_clock_gettime, libc::SYS_clock_getres, libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep, libc::SYS_gettimeofday, libc::SYS_getrandom, libc::SYS_getpid, libc::SYS_getuid,
     libc::SYS_geteuid, libc::SYS_getgid, libc::SYS_getegid, libc::SYS_getgroups, libc::SYS_uname, libc::SYS_getrusage,
-    libc::SYS_prlimit64, libc::SYS_getcwd, libc::SYS_umask,
+    libc::SYS_getcwd, libc::SYS_umask,
     // For rings that were set up before, which can only read and write.
     libc::SYS_io_uring_enter,
 ];
@@ -47,7 +47,7 @@ const OLD: &[c_long] = &[];
 /// For reading a tree.
 #[rustfmt::skip]
 const READING: &[c_long] = &[
-    libc::SYS_openat, libc::SYS_openat2, libc::SYS_readlinkat, libc::SYS_getdents64, libc::SYS_faccessat2,
+    libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_openat, libc::SYS_openat2, libc::SYS_readlinkat, libc::SYS_getdents64, libc::SYS_faccessat2,
     libc::SYS_lgetxattr, libc::SYS_llistxattr, libc::SYS_fgetxattr, libc::SYS_flistxattr,
     // Of what a link leads to that is followed.
     libc::SYS_getxattr, libc::SYS_listxattr,
@@ -56,17 +56,17 @@ const READING: &[c_long] = &[
 /// For writing a tree.
 #[rustfmt::skip]
 const WRITING: &[c_long] = &[
-    libc::SYS_openat, libc::SYS_openat2, libc::SYS_mkdirat, libc::SYS_unlinkat, libc::SYS_symlinkat, libc::SYS_linkat,
+    libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_openat, libc::SYS_openat2, libc::SYS_mkdirat, libc::SYS_unlinkat, libc::SYS_symlinkat, libc::SYS_linkat,
     libc::SYS_mknodat, libc::SYS_renameat2, libc::SYS_readlinkat, libc::SYS_getdents64, libc::SYS_faccessat2,
     libc::SYS_fchmod, libc::SYS_fchmodat, libc::SYS_fchown, libc::SYS_fchownat, libc::SYS_utimensat,
     libc::SYS_fsetxattr, libc::SYS_setxattr, libc::SYS_fgetxattr, libc::SYS_getxattr, libc::SYS_fremovexattr,
-    libc::SYS_flistxattr,
+    libc::SYS_flistxattr, libc::SYS_syncfs,
 ];
 
 /// For reading trees and making a file.
 #[rustfmt::skip]
 const BUILDING: &[c_long] = &[
-    libc::SYS_openat, libc::SYS_openat2, libc::SYS_readlinkat, libc::SYS_getdents64, libc::SYS_faccessat,
+    libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_openat, libc::SYS_openat2, libc::SYS_readlinkat, libc::SYS_getdents64, libc::SYS_faccessat,
     libc::SYS_faccessat2, libc::SYS_lgetxattr, libc::SYS_llistxattr, libc::SYS_fgetxattr, libc::SYS_flistxattr,
     libc::SYS_getxattr, libc::SYS_listxattr, libc::SYS_sync_file_range, libc::SYS_flock, libc::SYS_linkat, libc::SYS_unlinkat, libc::SYS_renameat, libc::SYS_renameat2,
     // By sockets that are open: who asks another process to start programs, and takes what a kernel asks of its disk.
@@ -80,6 +80,18 @@ const SERVING: &[c_long] = &[
     libc::SYS_sendto,
     libc::SYS_shutdown,
     libc::SYS_rt_sigtimedwait,
+];
+
+/// What `fcntl` may be asked: flags, copies and locks of open files. Not whom to send signals (`F_SETOWN`).
+const CONTROLS: [libc::c_int; 8] = [
+    libc::F_DUPFD,
+    libc::F_GETFD,
+    libc::F_SETFD,
+    libc::F_GETFL,
+    libc::F_SETFL,
+    libc::F_DUPFD_CLOEXEC,
+    libc::F_OFD_GETLK,
+    libc::F_OFD_SETLK,
 ];
 
 /// Terminal requests: its size, whether it is one (include/uapi/asm-generic/ioctls.h).
@@ -105,8 +117,15 @@ pub(super) fn allowed(rights: Rights<'_>) -> Result<BTreeMap<i64, Vec<SeccompRul
     // Threads but no processes. `clone3` hides its flags in memory, so it is refused, and the C library falls back.
     let thread = libc::CLONE_THREAD as u64;
     rules.insert(libc::SYS_clone, vec![only_if(0, SeccompCmpOp::MaskedEq(thread), thread)?]);
-    // On which processor this thread itself runs.
-    rules.insert(libc::SYS_sched_setaffinity, vec![only_if(0, SeccompCmpOp::Eq, 0)?]);
+    let controls = CONTROLS.map(|control| only_if(1, SeccompCmpOp::Eq, u64::from(control.cast_unsigned())));
+    rules.insert(libc::SYS_fcntl, controls.into_iter().collect::<Result<_, _>>()?);
+    // The processors of this thread itself, and the limits of this process: 0 names the caller.
+    for call in [libc::SYS_sched_setaffinity, libc::SYS_sched_getaffinity, libc::SYS_prlimit64] {
+        rules.insert(call, vec![only_if(0, SeccompCmpOp::Eq, 0)?]);
+    }
+    // Signals to threads of this process, as for abort(3).
+    let own = u64::from(std::process::id());
+    rules.insert(libc::SYS_tgkill, vec![only_if(0, SeccompCmpOp::Eq, own)?]);
     // The name of a thread.
     rules.insert(libc::SYS_prctl, vec![only_if(0, SeccompCmpOp::Eq, libc::PR_SET_NAME as u64)?]);
     Ok(rules)

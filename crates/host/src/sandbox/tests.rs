@@ -32,7 +32,7 @@ fn inside(test: &str) -> bool {
 
 /// The measures that this kernel and container allow are in force; others say why not.
 fn check(applied: &Applied) {
-    for measure in [&applied.no_new_privs, &applied.landlock, &applied.seccomp] {
+    for measure in [&applied.no_new_privs, &applied.capabilities, &applied.landlock, &applied.seccomp] {
         if let Measure::Missing(reason) = measure {
             println!("skipped: {reason}");
         }
@@ -188,5 +188,45 @@ fn a_builder_reads_its_sources_and_makes_its_image_and_that_is_all() {
         assert!(Command::new("/bin/true").status().is_err());
         assert!(std::net::UdpSocket::bind("127.0.0.1:0").is_err());
         assert!(fs::create_dir(out.path().join("d")).is_err());
+    }
+}
+
+#[test]
+fn a_server_has_no_rights_of_root_and_reaches_no_other_process_and_no_path() {
+    if !inside("a_server_has_no_rights_of_root_and_reaches_no_other_process_and_no_path") {
+        return;
+    }
+    let mut open = File::open("/proc/thread-self/status").unwrap();
+    let applied = enter(Rights::Serve);
+    check(&applied);
+    let mut text = String::new();
+    open.read_to_string(&mut text).unwrap();
+    for set in ["CapInh", "CapPrm", "CapEff"] {
+        assert!(text.contains(&format!("{set}:\t0000000000000000")), "{text}");
+    }
+    if applied.seccomp != Measure::Applied {
+        return;
+    }
+    let refused = |result: libc::c_long| {
+        assert_eq!((result, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ENOSYS)))
+    };
+    let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    let null = std::ptr::null::<libc::rlimit64>();
+    // SAFETY: each call writes no more than the one structure that it is given.
+    unsafe {
+        refused(libc::syscall(libc::SYS_prlimit64, 1, libc::RLIMIT_NOFILE, null, &raw mut limit));
+        assert_eq!(libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, null, &raw mut limit), 0);
+        refused(libc::syscall(libc::SYS_tgkill, 1, 1, 0));
+        refused(libc::syscall(libc::SYS_fcntl, 0, libc::F_SETOWN, 1));
+        let mut stat: libc::stat = std::mem::zeroed();
+        refused(libc::syscall(
+            libc::SYS_newfstatat,
+            libc::AT_FDCWD,
+            c"/etc/passwd".as_ptr(),
+            &raw mut stat,
+            0,
+        ));
+        let mut stat: libc::statx = std::mem::zeroed();
+        refused(libc::syscall(libc::SYS_statx, libc::AT_FDCWD, c"/etc/passwd".as_ptr(), 0, 0, &raw mut stat));
     }
 }

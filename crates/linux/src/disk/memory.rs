@@ -42,7 +42,7 @@ impl Memory {
         let end = part
             .offset
             .checked_add(part.len)
-            .filter(|end| *end <= file.metadata().map_or(0, |meta| meta.len()));
+            .filter(|end| *end <= rustix::fs::fstat(&file).map_or(0, |stat| stat.st_size.cast_unsigned()));
         let end = end.filter(|_| part.len > 0 && part.start.checked_add(part.len).is_some());
         let mapped = to_usize(end.ok_or(io::ErrorKind::InvalidInput)?);
         // SAFETY: a new mapping at an address of the kernel's choice, given back when the region is dropped.
